@@ -1,0 +1,319 @@
+// winnow bench: speed and memory of a model or of a shape with random weights.
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <optional>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "bench_run.h"
+#include "checkpoint/checkpoint.h"
+#include "command.h"
+#include "engine/options.h"
+#include "flags.h"
+#include "output.h"
+#include "read_bandwidth.h"
+#include "shapes.h"
+
+namespace winnow::cli {
+namespace {
+
+constexpr int kDefaultWindow = 256;
+constexpr int kMost = 1 << 24;  // of any count
+
+struct BenchOptions {
+  LoadOptions load;
+  std::string shape;
+  std::optional<int> context;
+  std::optional<int> depth;
+  std::optional<int> prefill;
+  int generate = 128;
+  int batch = 1;
+  int repeat = 3;
+  std::optional<double> evict_rate;
+  bool json = false;
+};
+
+// All that is settled before anything runs.
+struct Setup {
+  std::string name;
+  ModelConfig config;
+  engine::EngineConfig engine;
+  BenchPlan plan;
+  std::optional<double> evict_rate;
+};
+
+BenchPlan plan_of(const BenchOptions& options) {
+  require(!options.context || !options.depth, "--context and --depth exclude each other");
+  require(!options.context || !options.prefill,
+          "--prefill goes with --depth; --context is the prompt's length already");
+  BenchPlan plan{.depth = options.depth.value_or(0),
+                 .prefill = options.context.value_or(options.prefill.value_or(512)),
+                 .generate = options.generate,
+                 .batch = options.batch,
+                 .repeat = options.repeat};
+  const auto check = [](const char* flag, int value, int least) {
+    require(value >= least && value <= kMost, "{} {}: expected {} to {}", flag, value, least,
+            kMost);
+  };
+  check("--depth", plan.depth, 0);
+  check(options.context ? "--context" : "--prefill", plan.prefill, 1);
+  check("--generate", plan.generate, 1);
+  check("--batch", plan.batch, 1);
+  check("--repeat", plan.repeat, 1);
+  return plan;
+}
+
+// The share of tokens to evict (DMS) or merge (DMC) for a ratio of `cr` at `depth`.
+double rate_for(double cr, kvcache::RuleKind rule, int window, int depth) {
+  require(cr >= 1.0, "--cr {}: expected a number from 1 up", cr);
+  if (rule == kvcache::RuleKind::dmc) {
+    return 1.0 - 1.0 / cr;
+  }
+  const double always = window + 1.0;  // in the window, whatever is decided
+  require(
+      depth / cr >= always && depth > always,
+      "--cr {}: at {} tokens the window of {} alone holds more than that leaves; at most {:.2f}",
+      cr, depth, window, std::max(1.0, depth / always));
+  return 1.0 - (depth / cr - always) / (depth - always);
+}
+
+// Gives a model without retrofit what its rule reads, so that drawn decisions can stand in.
+void prepare_for_drawn_decisions(const LoadOptions& load, ModelConfig& config) {
+  if (load.cache == "dms" && !config.dms) {
+    config.dmc.reset();
+    config.dms.emplace();
+    config.dms->source = DmsConfig::Source::borrowed;
+    config.dms->window = kDefaultWindow;
+  } else if (load.cache == "dmc" && !config.dmc) {
+    config.dms.reset();
+    config.dmc.emplace();
+  }
+}
+
+Setup set_up(const BenchOptions& options, ModelConfig config, std::string name) {
+  Setup setup{.name = std::move(name),
+              .config = std::move(config),
+              .engine = {},
+              .plan = plan_of(options),
+              .evict_rate = options.evict_rate};
+  const bool retrofitted = setup.config.dms || setup.config.dmc;
+  prepare_for_drawn_decisions(options.load, setup.config);
+  LoadOptions load = options.load;
+  const auto rule = kvcache::parse_rule(load.cache).value_or(engine::trained_rule(setup.config));
+  const bool learned = rule == kvcache::RuleKind::dms || rule == kvcache::RuleKind::dmc;
+  if (learned) {
+    load.cr.reset();  // means a rate here
+  }
+  setup.engine = engine::resolve_options(load, setup.config);
+  if (!learned) {
+    require(!options.evict_rate, "--evict-rate goes with --cache dms and dmc, this run is {}",
+            kvcache::rule_name(rule));
+    return setup;
+  }
+  require(!options.evict_rate || !options.load.cr, "--evict-rate and --cr exclude each other");
+  if (options.load.cr) {
+    setup.evict_rate =
+        rate_for(*options.load.cr, rule, setup.engine.cache.window, setup.plan.decode_depth());
+  }
+  require(retrofitted || setup.evict_rate,
+          "--cache {}: the model decides nothing by itself; give --evict-rate or --cr",
+          kvcache::rule_name(rule));
+  require(!setup.evict_rate || (*setup.evict_rate >= 0.0 && *setup.evict_rate <= 1.0),
+          "--evict-rate {}: expected 0 to 1", setup.evict_rate.value_or(0));
+  return setup;
+}
+
+model::Model make_model(const BenchOptions& options, Setup& setup) {
+  const auto format = engine::parse_weights(options.load.weights);
+  if (options.load.model.empty()) {
+    const auto shape = find_shape(options.shape);
+    require(shape.has_value(), "--shape {}: expected smollm2-135m, llama-3.2-1b or qwen3-8b",
+            options.shape);
+    setup = set_up(options, *shape, options.shape);
+    set_threads(options.load.threads);
+    return {setup.config, model::random_weights(setup.config, DType::bf16, 1, format)};
+  }
+  const Checkpoint checkpoint = Checkpoint::open(options.load.model);
+  setup = set_up(options, checkpoint.config(), options.load.model);
+  set_threads(options.load.threads);
+  return {setup.config, model::load_weights(checkpoint, format)};
+}
+
+std::size_t peak_resident_bytes() {
+  struct rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
+}
+
+// What was measured, with all that follows from it.
+struct Report {
+  BenchResult result;
+  std::size_t peak_rss = 0;
+  double bandwidth = 0.0;
+
+  [[nodiscard]] std::size_t step_bytes() const {
+    return result.weight_bytes_per_step + result.entry_bytes_per_step;
+  }
+  /// The fastest decoding that memory allows: what a step reads, at the measured bandwidth.
+  [[nodiscard]] double floor_tokens_per_s(int batch) const {
+    return bandwidth * batch / static_cast<double>(step_bytes());
+  }
+  [[nodiscard]] double share_of_floor(int batch) const {
+    return median(result.decode_tokens_per_s) / floor_tokens_per_s(batch);
+  }
+};
+
+nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
+                               const Report& report) {
+  using Json = nlohmann::ordered_json;
+  const BenchResult& r = report.result;
+  const kvcache::CacheConfig& cache = setup.engine.cache;
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  return {{"model", setup.name},
+          {"cache", kvcache::rule_name(cache.rule)},
+          {"window", cache.rule == kvcache::RuleKind::dms ? Json(cache.window) : Json()},
+          {"cr", or_null(options.load.cr)},
+          {"evict_rate", or_null(setup.evict_rate)},
+          {"dtype", options.load.dtype},
+          {"weights", options.load.weights},
+          {"kv_dtype", engine::kv_dtype_name(cache.format)},
+          {"threads", thread_count()},
+          {"batch", setup.plan.batch},
+          {"depth", setup.plan.depth},
+          {"prefill", setup.plan.prefill},
+          {"decode_depth", setup.plan.decode_depth()},
+          {"generate", setup.plan.generate},
+          {"fill_tokens_per_s", setup.plan.depth > 0 ? Json(r.fill_tokens_per_s) : Json()},
+          {"prefill_tokens_per_s", median(r.prefill_tokens_per_s)},
+          {"decode_tokens_per_s", median(r.decode_tokens_per_s)},
+          {"prefill_runs", r.prefill_tokens_per_s},
+          {"decode_runs", r.decode_tokens_per_s},
+          {"kv",
+           {{"bytes", r.kv_bytes},
+            {"dense_bytes", r.dense_bytes},
+            {"compression_ratio", r.compression_ratio},
+            {"live_entries", r.live_entries}}},
+          {"weight_bytes_per_step", r.weight_bytes_per_step},
+          {"entry_bytes_per_step", r.entry_bytes_per_step},
+          {"read_bytes_per_s", report.bandwidth},
+          {"floor_tokens_per_s", report.floor_tokens_per_s(setup.plan.batch)},
+          {"share_of_floor", report.share_of_floor(setup.plan.batch)},
+          {"peak_rss_bytes", report.peak_rss}};
+}
+
+std::string title(const BenchOptions& options, const Setup& setup) {
+  const kvcache::CacheConfig& cache = setup.engine.cache;
+  std::string text =
+      fmt::format("{}, weights {}, {} cache in {}", setup.name, options.load.weights,
+                  kvcache::rule_name(cache.rule), engine::kv_dtype_name(cache.format));
+  if (cache.rule == kvcache::RuleKind::dms) {
+    text += fmt::format(", window {}", cache.window);
+  }
+  if (setup.evict_rate) {
+    text += fmt::format(", {:.1f}% drawn", 100.0 * *setup.evict_rate);
+  }
+  return text + fmt::format(", {} threads, batch {}", thread_count(), setup.plan.batch);
+}
+
+std::string table(const BenchOptions& options, const Setup& setup, const Report& report) {
+  const BenchResult& r = report.result;
+  const auto bytes = [](std::size_t count) { return readable_bytes(static_cast<double>(count)); };
+  const auto speed = [](const std::vector<double>& runs) {
+    return fmt::format("{:>10.2f} tokens/s  (median of {}, {:.2f} to {:.2f})", median(runs),
+                       runs.size(), *std::ranges::min_element(runs),
+                       *std::ranges::max_element(runs));
+  };
+  std::string text = title(options, setup) + "\n\n";
+  const auto row = [&](const std::string& name, const std::string& value) {
+    text += fmt::format("  {:<24}{}\n", name, value);
+  };
+  row(fmt::format("prefill {} @ {}", setup.plan.prefill, setup.plan.depth),
+      speed(r.prefill_tokens_per_s));
+  row(fmt::format("decode {} @ {}", setup.plan.generate, setup.plan.decode_depth()),
+      speed(r.decode_tokens_per_s));
+  row("decode floor", fmt::format("{:>10.2f} tokens/s  {:.1f}% of it reached",
+                                  report.floor_tokens_per_s(setup.plan.batch),
+                                  100.0 * report.share_of_floor(setup.plan.batch)));
+  row("read per step",
+      fmt::format("{:>10} weights + {} entries at {}/s", bytes(r.weight_bytes_per_step),
+                  bytes(r.entry_bytes_per_step), readable_bytes(report.bandwidth)));
+  row("KV cache", fmt::format("{:>10} for {} when dense, {:.2f}x fewer entries", bytes(r.kv_bytes),
+                              bytes(r.dense_bytes), r.compression_ratio));
+  row("peak memory", fmt::format("{:>10}", bytes(report.peak_rss)));
+  return text;
+}
+
+int run_bench_command(const BenchOptions& options) {
+  require(options.load.model.empty() != options.shape.empty(),
+          "either --model or --shape is needed");
+  Setup setup;
+  model::Model model = make_model(options, setup);
+  if (setup.evict_rate) {
+    model.draw_decisions(*setup.evict_rate);
+  }
+  Report report;
+  report.result = run_bench(model, setup.engine, setup.plan);
+  report.peak_rss = peak_resident_bytes();  // before the bandwidth test takes its buffer
+  report.bandwidth = measure_read_bandwidth();
+  if (options.json) {
+    print_json(to_json(options, setup, report));
+  } else {
+    print(table(options, setup, report));
+  }
+  return kSuccess;
+}
+
+void add_plan_flags(CLI::App& command, BenchOptions& options) {
+  command
+      .add_option("--context", options.context,
+                  "Prompt length: prefill is measured over it, decoding goes on from there "
+                  "(default: as --prefill)")
+      ->type_name("N");
+  command
+      .add_option("--depth", options.depth,
+                  "Tokens in the cache before prefill and decoding are measured, each from that "
+                  "state (default: 0)")
+      ->type_name("D");
+  command
+      .add_option("--prefill", options.prefill,
+                  "Prompt tokens to measure at that depth (default: 512)")
+      ->type_name("P");
+  command.add_option("--generate", options.generate, "Tokens to decode per sequence")
+      ->capture_default_str()
+      ->type_name("N");
+  command.add_option("--batch", options.batch, "Sequences at a time")
+      ->capture_default_str()
+      ->type_name("C");
+  command.add_option("--repeat", options.repeat, "Repetitions; the median is reported")
+      ->capture_default_str()
+      ->type_name("R");
+  command
+      .add_option("--evict-rate", options.evict_rate,
+                  "dms, dmc: draw decisions so that this share is evicted or merged (default: the "
+                  "model decides)")
+      ->type_name("R");
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Run& run) {
+  std::shared_ptr<BenchOptions> options;
+  CLI::App* command = add_command(
+      app, run, "bench",
+      "Measures prefill and decode speed, cache bytes and peak memory, and compares decoding with "
+      "the time it takes to read weights and entries once. For dms and dmc, --cr draws decisions "
+      "that give this ratio at the depth of decoding; a shape's dms window is 256 unless given",
+      options, run_bench_command);
+  command->add_option("--model", options->load.model, "Hugging Face model directory (no default)")
+      ->type_name("DIR");
+  command
+      ->add_option("--shape", options->shape,
+                   "Random weights instead: smollm2-135m, llama-3.2-1b or qwen3-8b (no default)")
+      ->type_name("NAME");
+  command->add_flag("--json", options->json, "Print the results as JSON (default: off)");
+  add_plan_flags(*command, *options);
+  add_run_flags(*command, options->load);
+}
+
+}  // namespace winnow::cli

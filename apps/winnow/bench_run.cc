@@ -1,0 +1,209 @@
+#include "bench_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "interrupt.h"
+#include "progress.h"
+
+namespace winnow::cli {
+namespace {
+
+using Sequences = std::vector<kvcache::SequenceCache>;
+
+class Bench {
+ public:
+  Bench(const model::Model& model, const engine::EngineConfig& config, const BenchPlan& plan)
+      : model_(model),
+        config_(config),
+        plan_(plan),
+        cache_(config.cache, model.cache_shape()),
+        logits_(static_cast<std::size_t>(plan.batch * model.config().vocab)) {
+    context_ = {config.compute, config.deterministic, &workspace_};
+    Random random(1);
+    const int longest = std::max(plan.decode_depth() + plan.generate, plan.depth + plan.prefill);
+    for (int i = 0; i <= longest + 1; ++i) {
+      tokens_.push_back(static_cast<std::int32_t>(random.uniform() * model.config().vocab));
+    }
+  }
+
+  BenchResult run() {
+    Sequences base = open(plan_.decode_depth());
+    result_.fill_tokens_per_s = prefill(base, plan_.depth, "fill");
+    warm_up(base);
+    Sequences prefilled = measure_prefill(base);
+    if (plan_.depth == 0) {
+      base = std::move(prefilled);
+    }
+    prefilled.clear();
+    note_cache(base);
+    measure_decode(base);
+    result_.weight_bytes_per_step = model_.weights().bytes_per_step();
+    return std::move(result_);
+  }
+
+ private:
+  [[nodiscard]] Sequences open(int prompt) {
+    Sequences sequences;
+    for (int i = 0; i < plan_.batch; ++i) {
+      sequences.emplace_back(
+          cache_, kvcache::SequenceLimits{prompt, plan_.decode_depth() + plan_.generate});
+    }
+    return sequences;
+  }
+
+  static Sequences fork(const Sequences& sequences) {
+    Sequences forks;
+    for (const auto& sequence : sequences) {
+      forks.push_back(sequence.fork());
+    }
+    return forks;
+  }
+
+  [[nodiscard]] std::span<const std::int32_t> next(const kvcache::SequenceCache& sequence,
+                                                   int count) const {
+    return std::span(tokens_).subspan(static_cast<std::size_t>(sequence.length()),
+                                      static_cast<std::size_t>(count));
+  }
+
+  void forward(std::span<const model::SequenceStep> steps, std::size_t rows) {
+    stop_if_interrupted();
+    kvcache::PageNeed need;
+    for (const auto& step : steps) {
+      need += step.cache->page_need(static_cast<int>(step.tokens.size()));
+    }
+    require(cache_.has_pages(need), "the cache is full: allow it more memory with --kv-gib");
+    const auto vocab = static_cast<std::size_t>(model_.config().vocab);
+    model_.forward(context_, steps, {logits_.data(), rows, vocab});
+  }
+
+  // Reads `count` tokens into every sequence, one sequence after another; returns tokens per
+  // second.
+  double prefill(Sequences& sequences, int count, const char* label) {
+    const std::int64_t total = std::int64_t{count} * plan_.batch;
+    std::int64_t done = 0;
+    ProgressBar progress(label, total, "tokens");
+    const auto start = std::chrono::steady_clock::now();
+    for (auto& sequence : sequences) {
+      for (int left = count; left > 0;) {
+        const int chunk = std::min(left, config_.step_tokens);
+        left -= chunk;
+        const std::size_t rows = left == 0 ? 1 : 0;
+        const model::SequenceStep step{&sequence, next(sequence, chunk), rows, {}};
+        forward(std::span(&step, 1), rows);
+        done += chunk;
+        progress.update(done);
+      }
+    }
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    return static_cast<double>(total) / elapsed.count();
+  }
+
+  // One token for every sequence. Returns how many entries were seen, if asked to count.
+  std::int64_t decode_step(Sequences& sequences, bool count) {
+    const auto heads = static_cast<std::size_t>(model_.config().layers * model_.config().kv_heads);
+    std::vector<std::int32_t> visible(count ? heads * sequences.size() : 0);
+    std::vector<model::SequenceStep> steps;
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      model::SequenceStep step{&sequences[i], next(sequences[i], 1), 1, {}};
+      if (count) {
+        step.visible = {visible.data() + i * heads, 1, heads};
+      }
+      steps.push_back(step);
+    }
+    forward(steps, steps.size());
+    std::int64_t total = 0;
+    for (const std::int32_t entries : visible) {
+      total += entries;
+    }
+    return total;
+  }
+
+  // Touches weights, scratch memory and kernels once.
+  void warm_up(const Sequences& base) {
+    Sequences scratch = fork(base);
+    scratch.erase(scratch.begin() + 1, scratch.end());
+    const auto chunk = std::min(plan_.prefill, config_.step_tokens);
+    const model::SequenceStep step{&scratch[0], next(scratch[0], chunk), 1, {}};
+    forward(std::span(&step, 1), 1);
+    decode_step(scratch, false);
+  }
+
+  // Quest tells its prompt from what follows, so there the measured prompt needs a state in which
+  // it still belongs to the prompt.
+  Sequences measure_prefill(const Sequences& base) {
+    Sequences own;
+    if (config_.cache.rule == kvcache::RuleKind::quest && plan_.depth > 0) {
+      own = open(plan_.depth + plan_.prefill);
+      prefill(own, plan_.depth, "fill");
+    }
+    Sequences prefilled;
+    for (int i = 0; i < plan_.repeat; ++i) {
+      prefilled = fork(own.empty() ? base : own);
+      result_.prefill_tokens_per_s.push_back(prefill(prefilled, plan_.prefill, "prefill"));
+    }
+    return prefilled;
+  }
+
+  void note_cache(const Sequences& base) {
+    std::int64_t dense_entries = 0;
+    for (const auto& sequence : base) {
+      result_.kv_bytes += sequence.bytes();
+      result_.dense_bytes += sequence.dense_bytes();
+      result_.live_entries += sequence.live_entries();
+      dense_entries +=
+          std::int64_t{sequence.length()} * model_.config().layers * model_.config().kv_heads;
+    }
+    result_.compression_ratio =
+        static_cast<double>(dense_entries) / static_cast<double>(result_.live_entries);
+  }
+
+  void measure_decode(const Sequences& base) {
+    std::int64_t seen = 0;
+    ProgressBar progress("decode", std::int64_t{plan_.repeat} * plan_.generate, "steps");
+    for (int i = 0; i < plan_.repeat; ++i) {
+      Sequences sequences = fork(base);
+      seen += decode_step(sequences, true);  // copies the shared end of the window
+      const auto start = std::chrono::steady_clock::now();
+      for (int step = 1; step <= plan_.generate; ++step) {
+        decode_step(sequences, false);
+        progress.update(std::int64_t{i} * plan_.generate + step);
+      }
+      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+      result_.decode_tokens_per_s.push_back(static_cast<double>(plan_.generate) * plan_.batch /
+                                            elapsed.count());
+      seen += decode_step(sequences, true);
+    }
+    const std::size_t entry = cache_.archive_pool().layout().entry_bytes();
+    result_.entry_bytes_per_step =
+        static_cast<std::size_t>(seen) / (2 * static_cast<std::size_t>(plan_.repeat)) * entry;
+  }
+
+  const model::Model& model_;
+  const engine::EngineConfig& config_;
+  BenchPlan plan_;
+  kvcache::Cache cache_;
+  ops::Workspace workspace_;
+  ops::Context context_;
+  Buffer<float> logits_;
+  std::vector<std::int32_t> tokens_;
+  BenchResult result_;
+};
+
+}  // namespace
+
+BenchResult run_bench(const model::Model& model, const engine::EngineConfig& config,
+                      const BenchPlan& plan) {
+  return Bench(model, config, plan).run();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2.0;
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,45 @@
+// The measurement behind winnow bench.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/engine.h"
+#include "model/model.h"
+
+namespace winnow::cli {
+
+/// With depth 0, prompts of `prefill` tokens are read and continued from there. With a depth both
+/// are measured with that many tokens in the cache, each from the same state.
+struct BenchPlan {
+  int depth = 0;
+  int prefill = 512;
+  int generate = 128;
+  int batch = 1;
+  int repeat = 3;
+
+  /// Tokens in each sequence's cache when decoding begins.
+  [[nodiscard]] int decode_depth() const { return depth > 0 ? depth : prefill; }
+};
+
+struct BenchResult {
+  double fill_tokens_per_s = 0.0;            // reading the first `depth` tokens; 0 without depth
+  std::vector<double> prefill_tokens_per_s;  // one for each repetition
+  std::vector<double> decode_tokens_per_s;
+  // Of all sequences together, when decoding begins.
+  std::size_t kv_bytes = 0;
+  std::size_t dense_bytes = 0;
+  std::int64_t live_entries = 0;
+  double compression_ratio = 1.0;
+  // Bytes that a decode step has to read.
+  std::size_t weight_bytes_per_step = 0;
+  std::size_t entry_bytes_per_step = 0;
+};
+
+/// Random tokens through `model`. Shows progress; throws Interrupted after a Ctrl-C.
+BenchResult run_bench(const model::Model& model, const engine::EngineConfig& config,
+                      const BenchPlan& plan);
+
+double median(std::vector<double> values);
+
+}  // namespace winnow::cli

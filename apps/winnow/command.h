@@ -1,0 +1,35 @@
+// The subcommands: each adds its flags and, when it was called, sets what is to be run.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+
+namespace winnow::cli {
+
+/// A subcommand's work; returns the exit code.
+using Run = std::function<int()>;
+
+inline constexpr int kSuccess = 0;
+inline constexpr int kFailure = 1;
+inline constexpr int kInterrupted = 130;
+
+void add_generate(CLI::App& app, Run& run);
+void add_tokenize(CLI::App& app, Run& run);
+void add_logits(CLI::App& app, Run& run);
+void add_inspect(CLI::App& app, Run& run);
+void add_eval(CLI::App& app, Run& run);
+void add_demo(CLI::App& app, Run& run);
+void add_bench(CLI::App& app, Run& run);
+
+/// Adds a subcommand whose flags are kept in an Options object that outlives parsing.
+template <class Options>
+CLI::App* add_command(CLI::App& app, Run& run, const char* name, const char* description,
+                      std::shared_ptr<Options>& options, int (*body)(const Options&)) {
+  options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(name, description);
+  command->callback([&run, options, body] { run = [options, body] { return body(*options); }; });
+  return command;
+}
+
+}  // namespace winnow::cli

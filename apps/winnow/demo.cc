@@ -1,0 +1,241 @@
+// winnow demo: the main job in ten seconds. A model that learned what to keep reads a long text and
+// answers a question about it; the same question goes to the uncompressed model beside it.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "command.h"
+#include "engine/llm_load.h"
+#include "engine/stop_matcher.h"
+#include "eval/divergence.h"
+#include "flags.h"
+#include "heat_map.h"
+#include "interrupt.h"
+#include "output.h"
+#include "progress.h"
+#include "tokenizer/stream_decoder.h"
+
+namespace winnow::cli {
+namespace {
+
+struct DemoFlags {
+  std::string model = "assets/dms-cr8";
+  std::string base = "assets/base";
+  std::string prompt_file = "assets/demo_prompt.txt";
+  int max_tokens = 20;
+  int threads = 0;
+};
+
+// A run and what it is called in the table.
+struct Column {
+  std::string title;
+  eval::GreedyRun run;
+};
+
+// What all runs share.
+struct Demo {
+  const DemoFlags& flags;
+  std::string prompt;
+  std::unique_ptr<const Tokenizer> tokenizer;
+  std::vector<std::int32_t> tokens;
+  bool colour = false;
+
+  [[nodiscard]] std::string styled(std::string_view text, std::string_view code) const {
+    return colour && !text.empty() ? fmt::format("\x1b[{}m{}\x1b[0m", code, text)
+                                   : std::string(text);
+  }
+  [[nodiscard]] std::string bold(std::string_view text) const { return styled(text, "1"); }
+  [[nodiscard]] std::string dim(std::string_view text) const { return styled(text, "2"); }
+};
+
+std::unique_ptr<const engine::LoadedModel> load(const DemoFlags& flags, const std::string& model,
+                                                const std::string& cache) {
+  LoadOptions options;
+  options.model = model;
+  options.cache = cache;
+  options.threads = flags.threads;
+  return engine::load_model(options);
+}
+
+eval::GreedyRun run(const Demo& demo, const engine::LoadedModel& model, const std::string& label,
+                    const eval::OnToken& on_token) {
+  ProgressBar bar(label, static_cast<std::int64_t>(demo.tokens.size()), "tokens");
+  return eval::run_greedy(
+      model, demo.tokens, demo.flags.max_tokens,
+      [&](std::int32_t token) {
+        bar.clear();
+        return on_token(token);
+      },
+      [&](int done) {
+        stop_if_interrupted();
+        bar.update(done);
+      });
+}
+
+// Writes the first paragraph of the answer behind `opening`, the text's last line. A Ctrl-C ends it
+// there, and the demo with it.
+eval::GreedyRun run_streaming(const Demo& demo, const engine::LoadedModel& model,
+                              const std::string& opening) {
+  StreamDecoder decoder(*demo.tokenizer);
+  engine::StopMatcher paragraph({"\n\n"});
+  bool begun = false;
+  auto result = run(demo, model, "reading", [&](std::int32_t token) {
+    if (!begun) {
+      print(demo.dim(opening));
+      begun = true;
+    }
+    print_now(demo.bold(paragraph.push(decoder.push(token))));
+    return !interrupted();
+  });
+  print_now(demo.bold(paragraph.push(decoder.finish()) + paragraph.finish()) + "\n\n");
+  stop_if_interrupted();
+  return result;
+}
+
+eval::GreedyRun run_silently(const Demo& demo, const engine::LoadedModel& model,
+                             const std::string& label) {
+  return run(demo, model, label, [](std::int32_t) {
+    stop_if_interrupted();
+    return true;
+  });
+}
+
+// The end of a text: its last line, which the answer goes on with, and the one before.
+struct Ending {
+  std::string before;
+  std::string last;
+};
+
+Ending ending_of(const std::string& text) {
+  const std::size_t last = text.rfind('\n') + 1;  // 0 when there is none
+  const std::size_t before = last < 2 ? 0 : text.rfind('\n', last - 2) + 1;
+  return {text.substr(before, last - before), text.substr(last)};
+}
+
+void print_header(const Demo& demo, const engine::LoadedModel& model, const Ending& ending) {
+  const ModelConfig& config = model.model.config();
+  const kvcache::CacheConfig& cache = model.engine.cache;
+  const std::string rule(kvcache::rule_name(cache.rule));
+  print(demo.bold("winnow demo") +
+        ": a long text, read with a cache that learned what to keep\n\n");
+  print(fmt::format("  model   {}: {}, {:.1f}M parameters, {} layers x {} KV heads\n",
+                    demo.flags.model, engine::family_name(config.family),
+                    static_cast<double>(model.parameters) * 1e-6, config.layers, config.kv_heads));
+  print(fmt::format("  cache   {}{}\n", rule,
+                    cache.rule == kvcache::RuleKind::dms
+                        ? fmt::format(": what is older than {} tokens stays only if the model wants"
+                                      " it",
+                                      cache.window)
+                        : ""));
+  print(fmt::format("  text    {}, {} tokens; it ends:\n\n", demo.flags.prompt_file,
+                    grouped(static_cast<long long>(demo.tokens.size()))));
+  print_now(demo.dim(ending.before));
+}
+
+using Cell = std::function<std::string(const Column&)>;
+
+void print_row(const std::string& label, std::span<const Column> columns, const Cell& cell) {
+  std::string line = fmt::format("  {:<24}", label);
+  for (const Column& column : columns) {
+    line += fmt::format("{:>16}", cell(column));
+  }
+  print(line + "\n");
+}
+
+void print_table(const Demo& demo, std::span<const Column> columns) {
+  std::string header(26, ' ');
+  for (const Column& column : columns) {
+    header += fmt::format("{:>16}", column.title);
+  }
+  print(demo.bold(header) + "\n");
+  const auto row = [&](const std::string& label, const Cell& cell) {
+    print_row(label, columns, cell);
+  };
+  row("live entries", [](const Column& c) { return grouped(c.run.cache.live_entries); });
+  row("bytes allocated",
+      [](const Column& c) { return readable_bytes(static_cast<double>(c.run.cache.bytes)); });
+  row("compression ratio",
+      [](const Column& c) { return fmt::format("{:.2f}x", c.run.cache.compression_ratio()); });
+  row("prefill, tokens/s",
+      [](const Column& c) { return fmt::format("{:.0f}", c.run.prefill_tokens_per_s); });
+  row("decode, tokens/s",
+      [](const Column& c) { return fmt::format("{:.0f}", c.run.decode_tokens_per_s); });
+}
+
+// What the compressed run, the first column, loses against each of the others.
+void print_divergence(std::span<const Column> columns) {
+  const auto row = [&](const std::string& label,
+                       const std::function<std::string(const eval::GreedyDivergence&)>& cell) {
+    print_row(label, columns, [&](const Column& column) {
+      return &column == columns.data()
+                 ? std::string("-")
+                 : cell(eval::compare_greedy(columns.front().run, column.run));
+    });
+  };
+  const std::size_t total = columns.front().run.tokens.size();
+  row("KLD from it, nats/token",
+      [](const eval::GreedyDivergence& d) { return fmt::format("{:.4f}", d.kld); });
+  row("same tokens as it", [&](const eval::GreedyDivergence& d) {
+    return fmt::format("{}/{}", d.tokens_matched, total);
+  });
+  row("tokens scored", [](const eval::GreedyDivergence& d) { return grouped(d.tokens_scored); });
+}
+
+int run_demo(const DemoFlags& flags) {
+  Demo demo{.flags = flags,
+            .prompt = read_file(flags.prompt_file),
+            .tokenizer = load_tokenizer(flags.model),
+            .tokens = {},
+            .colour = output_is_terminal()};
+  demo.tokens = demo.tokenizer->encode(demo.prompt);
+  std::vector<Column> columns;
+
+  const auto student = load(flags, flags.model, "auto");
+  const Ending ending = ending_of(demo.prompt);
+  print_header(demo, *student, ending);
+  columns.push_back({"compressed", run_streaming(demo, *student, ending.last)});
+  const auto dense = load(flags, flags.model, "dense");
+  columns.push_back({"same, dense", run_silently(demo, *dense, "the same, dense")});
+  std::error_code ignored;
+  if (std::filesystem::exists(flags.base, ignored)) {
+    const auto base = load(flags, flags.base, "dense");
+    columns.push_back({"base model", run_silently(demo, *base, "base model")});
+  }
+  print_table(demo, columns);
+  print_divergence(columns);
+
+  const engine::CacheUsage& cache = columns.front().run.cache;
+  print(fmt::format("\nEntries that each head holds after {} tokens (a full bar: all of them)\n\n",
+                    grouped(cache.tokens)));
+  print(cache_picture(cache.per_head, student->model.config().kv_heads, cache.tokens, demo.colour));
+  return kSuccess;
+}
+
+}  // namespace
+
+void add_demo(CLI::App& app, Run& run) {
+  std::shared_ptr<DemoFlags> flags;
+  CLI::App* command = add_command(
+      app, run, "demo",
+      "Answers a question about a long text with a compressed cache, and shows what the cache held "
+      "beside the same run uncompressed",
+      flags, run_demo);
+  command->add_option("--model", flags->model, "The retrofitted model")
+      ->capture_default_str()
+      ->type_name("DIR");
+  command->add_option("--base", flags->base, "The model it was made from; left out if not there")
+      ->capture_default_str()
+      ->type_name("DIR");
+  command->add_option("--prompt-file", flags->prompt_file, "The text and the question")
+      ->capture_default_str()
+      ->type_name("FILE");
+  command->add_option("--max-tokens", flags->max_tokens, "Tokens to generate")
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_option("--threads", flags->threads, "Threads; 0: one per core")
+      ->capture_default_str()
+      ->type_name("T");
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,23 @@
+// Flags that several subcommands share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "winnow/llm.h"
+
+namespace winnow::cli {
+
+/// How the model is run: --cache, --cr, --window, --kv-dtype, --dtype, --weights, --threads ...
+void add_run_flags(CLI::App& command, LoadOptions& options);
+/// --model, which must be given, and the run flags.
+void add_load_flags(CLI::App& command, LoadOptions& options);
+
+/// Ids separated by commas or white space. `flag` stands for them in messages.
+std::vector<std::int32_t> parse_tokens(std::string_view text, std::string_view flag);
+
+}  // namespace winnow::cli

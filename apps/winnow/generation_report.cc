@@ -1,0 +1,51 @@
+#include "generation_report.h"
+
+#include <fmt/format.h>
+
+#include "output.h"
+
+namespace winnow::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json sample_json(const Sample& sample) {
+  return {{"text", sample.text},
+          {"token_ids", sample.token_ids},
+          {"finish_reason", sample.finish_reason},
+          {"kv",
+           {{"bytes", sample.kv.bytes},
+            {"dense_bytes", sample.kv.dense_bytes},
+            {"compression_ratio", sample.kv.compression_ratio},
+            {"live_entries", sample.kv.live_entries},
+            {"per_layer_head", sample.kv.per_layer_head}}}};
+}
+
+}  // namespace
+
+Json to_json(const Generation& generation) {
+  Json result = sample_json(generation.samples.front());
+  result["prompt_tokens"] = generation.prompt_tokens;
+  result["prefill_tokens_per_s"] = generation.prefill_tokens_per_s;
+  result["decode_tokens_per_s"] = generation.decode_tokens_per_s;
+  if (generation.samples.size() > 1) {
+    Json samples = Json::array();
+    for (const Sample& sample : generation.samples) {
+      samples.push_back(sample_json(sample));
+    }
+    result["samples"] = std::move(samples);
+  }
+  return result;
+}
+
+std::string summary(const Generation& generation, const ModelInfo& info) {
+  const CacheStats& kv = generation.samples.front().kv;
+  return fmt::format(
+      "[{} cache, {}: {} for {} when dense ({:.2f}x fewer entries); prefill {:.1f}, decode {:.1f} "
+      "tokens/s]",
+      info.cache, info.kv_dtype, readable_bytes(static_cast<double>(kv.bytes)),
+      readable_bytes(static_cast<double>(kv.dense_bytes)), kv.compression_ratio,
+      generation.prefill_tokens_per_s, generation.decode_tokens_per_s);
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,175 @@
+// winnow inspect: what a checkpoint is, and what its cache will cost.
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "checkpoint/checkpoint.h"
+#include "command.h"
+#include "engine/options.h"
+#include "ops/kv_page.h"
+#include "output.h"
+
+namespace winnow::cli {
+namespace {
+
+constexpr double kPer = 1024.0;  // tokens
+
+struct InspectOptions {
+  std::string directory;
+  std::string kv_dtype = "bf16";
+  bool json = false;
+};
+
+// What caching costs, all layers and heads together.
+struct CacheCost {
+  double dense = 0.0;                // bytes per 1K tokens
+  std::optional<double> compressed;  // the same at the ratio it was trained for, if that is known
+  double window = 0.0;               // bytes that DMS windows take however long the text is
+};
+
+double trained_cr(const ModelConfig& config) {
+  switch (engine::trained_rule(config)) {
+    case kvcache::RuleKind::dms:
+      return config.dms->target_cr;
+    case kvcache::RuleKind::dmc:
+      return config.dmc->target_cr;
+    default:
+      return 0.0;
+  }
+}
+
+CacheCost cost_of(const ModelConfig& config, const ops::PageLayout& layout) {
+  const double per_entry =
+      static_cast<double>(layout.entry_bytes()) * config.layers * config.kv_heads;
+  CacheCost cost{.dense = per_entry * kPer, .compressed = {}, .window = 0.0};
+  if (const double cr = trained_cr(config); cr > 0.0) {
+    cost.compressed = cost.dense / cr;
+  }
+  if (engine::trained_rule(config) == kvcache::RuleKind::dms) {
+    cost.window = per_entry * (config.dms->window + 1);
+  }
+  return cost;
+}
+
+nlohmann::ordered_json retrofit_json(const ModelConfig& config) {
+  const auto known = [](double cr) {
+    return cr > 0.0 ? nlohmann::ordered_json(cr) : nlohmann::ordered_json();
+  };
+  if (config.dms) {
+    const DmsConfig& dms = *config.dms;
+    return {{"kind", "dms"},
+            {"evicts", dms.evict},
+            {"window", dms.window},
+            {"decision", dms.source == DmsConfig::Source::borrowed ? "borrowed" : "adapter"},
+            {"decision_shift", dms.shift},
+            {"per_layer", dms.per_layer},
+            {"target_cr", known(dms.target_cr)}};
+  }
+  if (config.dmc) {
+    return {{"kind", "dmc"}, {"target_cr", known(config.dmc->target_cr)}};
+  }
+  return nullptr;
+}
+
+std::string retrofit_text(const ModelConfig& config) {
+  const auto target = [](double cr) {
+    return cr > 0.0 ? fmt::format("trained for {:g}x", cr) : std::string("ratio not said");
+  };
+  if (config.dms) {
+    const DmsConfig& dms = *config.dms;
+    return fmt::format(
+        "DMS (learned eviction), {}, window {}, decision from {}, shift {}{}",
+        target(dms.target_cr), dms.window,
+        dms.source == DmsConfig::Source::borrowed ? "a borrowed query channel" : "an adapter",
+        dms.shift, dms.evict ? "" : ", eviction disabled");
+  }
+  if (config.dmc) {
+    return fmt::format("DMC (learned merging), {}", target(config.dmc->target_cr));
+  }
+  return "none: a dense cache";
+}
+
+nlohmann::ordered_json to_json(const Checkpoint& checkpoint, const InspectOptions& options,
+                               const CacheCost& cost) {
+  using Json = nlohmann::ordered_json;
+  const ModelConfig& config = checkpoint.config();
+  return {{"architecture", engine::family_name(config.family)},
+          {"layers", config.layers},
+          {"hidden", config.hidden},
+          {"heads", config.heads},
+          {"kv_heads", config.kv_heads},
+          {"head_dim", config.head_dim},
+          {"intermediate", config.intermediate},
+          {"vocab", config.vocab},
+          {"max_positions", config.max_positions},
+          {"tied_embeddings", config.tied_embeddings},
+          {"dtype", dtype_name(config.dtype)},
+          {"parameters", checkpoint.parameter_count()},
+          {"retrofit", retrofit_json(config)},
+          {"kv_cache",
+           {{"dtype", options.kv_dtype},
+            {"dense_bytes_per_1k_tokens", cost.dense},
+            {"compressed_bytes_per_1k_tokens", cost.compressed ? Json(*cost.compressed) : Json()},
+            {"window_bytes", cost.window}}}};
+}
+
+std::string table(const Checkpoint& checkpoint, const InspectOptions& options,
+                  const CacheCost& cost) {
+  const ModelConfig& config = checkpoint.config();
+  std::string text = fmt::format("{}\n\n", options.directory);
+  const auto row = [&](std::string_view name, const std::string& value) {
+    text += fmt::format("  {:<14}{}\n", name, value);
+  };
+  row("architecture",
+      fmt::format("{}, {} layers, hidden {}, MLP {}", engine::family_name(config.family),
+                  config.layers, config.hidden, config.intermediate));
+  row("attention", fmt::format("{} query heads, {} KV heads of {}", config.heads, config.kv_heads,
+                               config.head_dim));
+  row("vocabulary", fmt::format("{} tokens, {} embeddings", grouped(config.vocab),
+                                config.tied_embeddings ? "tied" : "untied"));
+  row("positions", grouped(config.max_positions));
+  row("parameters",
+      fmt::format("{} in {}", grouped(checkpoint.parameter_count()), dtype_name(config.dtype)));
+  row("retrofit", retrofit_text(config));
+  row("KV cache",
+      fmt::format("{} per 1K tokens dense, in {}", readable_bytes(cost.dense), options.kv_dtype));
+  if (cost.compressed) {
+    row("", fmt::format("{} per 1K tokens compressed{}", readable_bytes(*cost.compressed),
+                        cost.window > 0.0
+                            ? fmt::format(", and up to {} for windows", readable_bytes(cost.window))
+                            : std::string()));
+  }
+  return text;
+}
+
+int run_inspect(const InspectOptions& options) {
+  const DType format = engine::parse_kv_dtype(options.kv_dtype);
+  const Checkpoint checkpoint = Checkpoint::open(options.directory);
+  const CacheCost cost =
+      cost_of(checkpoint.config(), ops::PageLayout(format, checkpoint.config().head_dim));
+  if (options.json) {
+    print_json(to_json(checkpoint, options, cost));
+  } else {
+    print(table(checkpoint, options, cost));
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Run& run) {
+  std::shared_ptr<InspectOptions> options;
+  CLI::App* command =
+      add_command(app, run, "inspect",
+                  "Shows a checkpoint's architecture, how it was taught to compress, and what its "
+                  "cache takes per 1K tokens",
+                  options, run_inspect);
+  command->add_option("DIR", options->directory, "Hugging Face model directory (no default)")
+      ->required();
+  command->add_option("--kv-dtype", options->kv_dtype, "Entries in bf16, fp8, int8 or fp32")
+      ->capture_default_str()
+      ->type_name("TYPE");
+  command->add_flag("--json", options->json, "Print as JSON (default: off)");
+}
+
+}  // namespace winnow::cli

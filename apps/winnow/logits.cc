@@ -1,0 +1,112 @@
+// winnow logits: what the engine computes for given tokens, with its cache, as a file.
+#include <algorithm>
+
+#include "base/error.h"
+#include "checkpoint/safetensors.h"
+#include "command.h"
+#include "engine/llm_load.h"
+#include "engine/llm_session.h"
+#include "flags.h"
+#include "interrupt.h"
+#include "output.h"
+#include "progress.h"
+
+namespace winnow::cli {
+namespace {
+
+struct LogitsOptions {
+  LoadOptions load;
+  std::string tokens;
+  std::string tokens_file;
+  std::string output;
+  bool decode = false;
+  std::optional<int> prompt_tokens;
+  std::optional<int> total_tokens;
+};
+
+std::vector<std::int32_t> read_tokens(const LogitsOptions& options, int vocab) {
+  require(options.tokens.empty() != options.tokens_file.empty(),
+          "either --tokens or --tokens-file is needed");
+  const auto tokens = options.tokens_file.empty()
+                          ? parse_tokens(options.tokens, "--tokens")
+                          : parse_tokens(read_file(options.tokens_file), "--tokens-file");
+  for (const std::int32_t token : tokens) {
+    require(token < vocab, "token {} is outside the vocabulary of {} tokens", token, vocab);
+  }
+  return tokens;
+}
+
+kvcache::SequenceLimits limits_of(const LogitsOptions& options, int length) {
+  const int prompt = options.prompt_tokens.value_or(options.decode ? 1 : length);
+  const int total = options.total_tokens.value_or(length);
+  require(prompt >= 0, "--prompt-tokens {} is negative", prompt);
+  require(total >= 1, "--total-tokens {} is not at least 1", total);
+  return {prompt, total};
+}
+
+int run_logits(const LogitsOptions& options) {
+  const auto loaded = engine::load_model(options.load);
+  const ModelConfig& config = loaded->model.config();
+  const auto tokens = read_tokens(options, config.vocab);
+  require(tokens.size() <= static_cast<std::size_t>(config.max_positions),
+          "{} tokens are more than the model's {} positions", tokens.size(), config.max_positions);
+  const auto vocab = static_cast<std::size_t>(config.vocab);
+  const auto heads = static_cast<std::size_t>(config.layers * config.kv_heads);
+  Buffer<float> logits(tokens.size() * vocab);
+  Buffer<std::int32_t> live(tokens.size() * heads);
+
+  engine::Session session(loaded->model, loaded->engine,
+                          limits_of(options, static_cast<int>(tokens.size())));
+  const std::size_t chunk =
+      options.decode ? 1 : static_cast<std::size_t>(loaded->engine.step_tokens);
+  ProgressBar progress("logits", static_cast<std::int64_t>(tokens.size()), "tokens");
+  for (std::size_t first = 0; first < tokens.size(); first += chunk) {
+    stop_if_interrupted();
+    const std::size_t count = std::min(chunk, tokens.size() - first);
+    session.feed(std::span(tokens).subspan(first, count),
+                 logits.span().subspan(first * vocab, count * vocab),
+                 live.span().subspan(first * heads, count * heads));
+    progress.update(static_cast<std::int64_t>(first + count));
+  }
+  const auto rows = static_cast<std::int64_t>(tokens.size());
+  write_safetensors(
+      options.output,
+      {{"logits", {DType::f32, {rows, config.vocab}, std::as_bytes(logits.span()).data()}},
+       {"live_entries",
+        {DType::i32, {rows, config.layers, config.kv_heads}, std::as_bytes(live.span()).data()}}});
+  return kSuccess;
+}
+
+}  // namespace
+
+void add_logits(CLI::App& app, Run& run) {
+  std::shared_ptr<LogitsOptions> options;
+  CLI::App* command = add_command(
+      app, run, "logits",
+      "Writes the logits of given tokens, as the engine computes them with its cache, and how many "
+      "entries each query saw: `logits` fp32 [T, V], `live_entries` int32 [T, layers, kv heads]",
+      options, run_logits);
+  command->add_option("--tokens", options->tokens, "Token ids: 1,2,3 (no default)")
+      ->type_name("IDS");
+  command
+      ->add_option("--tokens-file", options->tokens_file,
+                   "A file with token ids, instead of --tokens; - is standard input (no default)")
+      ->type_name("FILE");
+  command->add_option("--output", options->output, "The safetensors file to write (no default)")
+      ->required()
+      ->type_name("FILE");
+  command->add_flag("--decode", options->decode, "Feed one token at a time (default: off)");
+  command
+      ->add_option("--prompt-tokens", options->prompt_tokens,
+                   "quest: how many tokens are prompt and see everything (default: all; with "
+                   "--decode 1)")
+      ->type_name("P");
+  command
+      ->add_option("--total-tokens", options->total_tokens,
+                   "streaming, tova, h2o, quest: the length that --cr divides into the budget "
+                   "(default: the number of tokens)")
+      ->type_name("N");
+  add_load_flags(*command, options->load);
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,79 @@
+#include "output.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace winnow::cli {
+
+void print(std::string_view text) {
+  const std::size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
+  require(written == text.size(), "cannot write to standard output: {}",
+          std::generic_category().message(errno));
+}
+
+void print_now(std::string_view text) {
+  print(text);
+  require(std::fflush(stdout) == 0, "cannot write to standard output: {}",
+          std::generic_category().message(errno));
+}
+
+void print_json(const nlohmann::ordered_json& value) {
+  using Json = nlohmann::ordered_json;
+  print_now(value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+std::string readable_bytes(double bytes) {
+  constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024.0 && unit + 1 < kUnits.size()) {
+    bytes /= 1024.0;
+    ++unit;
+  }
+  return fmt::format("{:.{}f} {}", bytes,
+                     unit == 0 || bytes >= 100.0 ? 0
+                     : bytes >= 10.0             ? 1
+                                                 : 2,
+                     kUnits[unit]);
+}
+
+std::string grouped(long long number) {
+  std::string digits = std::to_string(number);
+  for (int at = static_cast<int>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), 1, ',');
+  }
+  return digits;
+}
+
+std::string read_standard_input() {
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  if (path == "-") {
+    return read_standard_input();
+  }
+  std::ifstream file(path, std::ios::binary);
+  require(file.is_open() && !std::filesystem::is_directory(path), "{}: cannot read: {}",
+          path.string(), file.is_open() ? "is a directory" : "no such file or no permission");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool output_is_terminal() {
+  return ::isatty(STDOUT_FILENO) == 1;
+}
+
+bool input_is_terminal() {
+  return ::isatty(STDIN_FILENO) == 1;
+}
+
+}  // namespace winnow::cli

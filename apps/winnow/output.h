@@ -1,0 +1,30 @@
+// What the subcommands print, and how numbers look.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace winnow::cli {
+
+/// Writes to standard output; Error when it cannot be written.
+void print(std::string_view text);
+/// The same, and whoever reads sees it now.
+void print_now(std::string_view text);
+void print_json(const nlohmann::ordered_json& value);
+
+/// "1.5 MiB"
+std::string readable_bytes(double bytes);
+/// "1234567" -> "1,234,567"
+std::string grouped(long long number);
+
+std::string read_standard_input();
+/// A whole file; "-" is standard input.
+std::string read_file(const std::filesystem::path& path);
+
+bool output_is_terminal();
+bool input_is_terminal();
+
+}  // namespace winnow::cli

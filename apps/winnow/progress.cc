@@ -1,0 +1,72 @@
+#include "progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace winnow::cli {
+namespace {
+
+constexpr auto kRedraw = std::chrono::milliseconds(100);
+constexpr auto kPlainLines = std::chrono::seconds(5);
+constexpr int kBarWidth = 20;
+
+std::string duration(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  return whole < 60     ? fmt::format("{}s", whole)
+         : whole < 3600 ? fmt::format("{}m{:02}s", whole / 60, whole % 60)
+                        : fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
+}
+
+}  // namespace
+
+ProgressBar::ProgressBar(std::string label, std::int64_t total, std::string unit)
+    : label_(std::move(label)),
+      total_(std::max<std::int64_t>(total, 1)),
+      unit_(std::move(unit)),
+      terminal_(::isatty(STDERR_FILENO) == 1),
+      next_(start_ + (terminal_ ? Clock::duration(kRedraw) : Clock::duration(kPlainLines))) {}
+
+void ProgressBar::update(std::int64_t done) {
+  const auto now = Clock::now();
+  if (now < next_) {
+    return;
+  }
+  next_ = now + (terminal_ ? Clock::duration(kRedraw) : Clock::duration(kPlainLines));
+  const std::string text = line(done, std::chrono::duration<double>(now - start_).count());
+  if (terminal_) {
+    fmt::print(stderr, "\r{}\x1b[K", text);
+    std::fflush(stderr);
+    drawn_ = true;
+  } else {
+    fmt::print(stderr, "{}\n", text);
+  }
+}
+
+std::string ProgressBar::line(std::int64_t done, double elapsed) const {
+  const double share = std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0., 1.);
+  const double rate = elapsed > 0.0 ? static_cast<double>(done) / elapsed : 0.0;
+  const std::string left =
+      rate > 0.0 ? duration(static_cast<double>(std::max<std::int64_t>(total_ - done, 0)) / rate)
+                 : "?";
+  std::string bar;
+  if (terminal_) {
+    const int filled = static_cast<int>(share * kBarWidth);
+    bar = fmt::format("[{:#<{}}{:.<{}}] ", "", filled, "", kBarWidth - filled);
+  }
+  return fmt::format("{} {}{:3.0f}% {}/{} {} {:.0f}/s ETA {}", label_, bar, 100.0 * share, done,
+                     total_, unit_, rate, left);
+}
+
+void ProgressBar::clear() {
+  if (drawn_) {
+    fmt::print(stderr, "\r\x1b[K");
+    std::fflush(stderr);
+    drawn_ = false;
+  }
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,38 @@
+// How far long work has come, on standard error.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace winnow::cli {
+
+/// On a terminal one line that is redrawn, with a bar, the rate and the time left, and that
+/// disappears at the end; elsewhere a plain line every few seconds, so short work prints nothing.
+class ProgressBar {
+ public:
+  /// "<label>  45% 1234/3500 <unit> ..."
+  ProgressBar(std::string label, std::int64_t total, std::string unit);
+  ~ProgressBar() { clear(); }
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void update(std::int64_t done);
+  /// Removes the bar, so that other output can follow.
+  void clear();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  [[nodiscard]] std::string line(std::int64_t done, double elapsed) const;
+
+  std::string label_;
+  std::int64_t total_;
+  std::string unit_;
+  bool terminal_;
+  bool drawn_ = false;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point next_;
+};
+
+}  // namespace winnow::cli

@@ -1,0 +1,14 @@
+// Architectures of well-known models, for benchmarks with random weights.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "checkpoint/config.h"
+
+namespace winnow::cli {
+
+/// smollm2-135m, llama-3.2-1b or qwen3-8b; nullopt for anything else.
+std::optional<ModelConfig> find_shape(std::string_view name);
+
+}  // namespace winnow::cli

@@ -1,0 +1,35 @@
+# make install, and find_package(winnow) for what is installed:
+#   find_package(winnow REQUIRED)
+#   target_link_libraries(app PRIVATE winnow::winnow)
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/winnow)
+
+configure_file(${PROJECT_SOURCE_DIR}/cmake/version.h.in
+               ${PROJECT_BINARY_DIR}/include/winnow/version.h @ONLY)
+target_include_directories(winnow PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>)
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/winnow DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        OPTIONAL)
+install(FILES ${PROJECT_BINARY_DIR}/include/winnow/version.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/winnow)
+install(TARGETS winnow EXPORT winnow ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT winnow NAMESPACE winnow:: FILE winnow-targets.cmake DESTINATION ${package_dir})
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/winnow-config.cmake.in
+                              ${PROJECT_BINARY_DIR}/winnow-config.cmake
+                              INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/winnow-config-version.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/winnow-config.cmake
+              ${PROJECT_BINARY_DIR}/winnow-config-version.cmake
+        DESTINATION ${package_dir})
+
+# The consumer is compiled without our flags, so a sanitized library would not link there.
+if(WINNOW_BUILD_TESTS AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+  add_test(NAME install.consumer
+           COMMAND ${CMAKE_COMMAND} -DWINNOW_BUILD=${PROJECT_BINARY_DIR}
+                   -DCONSUMER=${PROJECT_SOURCE_DIR}/tests/install
+                   -DSCRATCH=${PROJECT_BINARY_DIR}/install_test -DVERSION=${PROJECT_VERSION}
+                   -P ${PROJECT_SOURCE_DIR}/tests/install/run.cmake)
+  set_tests_properties(install.consumer PROPERTIES TIMEOUT 300)
+endif()

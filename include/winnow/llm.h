@@ -1,0 +1,148 @@
+// winnow's C++ API: load a model, generate text with a compressed KV cache, see what it held.
+//
+//   winnow::LoadOptions options;
+//   options.model = "models/llama-3.2-1b-dms-8x";
+//   winnow::Llm llm = winnow::Llm::load(options);
+//   winnow::Generation result = llm.generate("Once upon a time", {.max_tokens = 64});
+//   fmt::print("{} ({:.1f}x smaller cache)\n", result.samples[0].text,
+//              result.samples[0].kv.compression_ratio);
+//
+// Everything that the user can mend is thrown as std::runtime_error with a message of one line.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace winnow {
+
+/// What to load and how to run it. The command line's flags of the same names set these; load()
+/// validates them against each other and against the checkpoint.
+struct LoadOptions {
+  std::string model = {};  // a Hugging Face model directory
+
+  /// auto (what the checkpoint was trained for), dense, dms, dmc, streaming, tova, h2o or quest.
+  std::string cache = "auto";
+  std::optional<double> cr = {};   // streaming, tova, h2o, quest: compression ratio; they need it
+  std::optional<int> window = {};  // dms: instead of the checkpoint's
+  std::string kv_dtype = {};       // bf16, fp8, int8 or fp32; empty: the same as `dtype`
+  double kv_gib = 0.0;             // most memory for cached entries; 0: what the machine has
+
+  std::string dtype = "bf16";    // of computation: bf16 or fp32
+  std::string weights = "auto";  // auto (as stored), int8 or int4 (quantised while loading)
+  std::string device = "cpu";
+  int threads = 0;             // 0: one per core
+  int chunk = 512;             // most tokens per step: longer prompts are cut
+  bool deterministic = false;  // results do not depend on chunking or batching, to the last bit
+};
+
+/// How the next token is chosen.
+struct SamplingOptions {
+  double temperature = 0.0;  // 0: always the most likely token
+  int top_k = 0;             // only the k most likely; 0: all
+  double top_p = 1.0;        // only the smallest set with at least this probability
+  double min_p = 0.0;        // only tokens at least this fraction as likely as the most likely
+  double repetition_penalty = 1.0;
+  std::uint64_t seed = 0;
+};
+
+/// How far a generation has come.
+struct Progress {
+  int prompt_tokens = 0;
+  int prompt_done = 0;
+  int generated = 0;  // over all samples
+};
+
+struct GenerateOptions {
+  int max_tokens = 128;
+  SamplingOptions sampling = {};
+  int samples = 1;                     // continuations of the one prompt
+  std::vector<std::string> stop = {};  // text ends before the first of these
+  bool ignore_eos = false;             // go on after the checkpoint's end-of-text tokens
+  bool add_special = true;  // of a text prompt: BOS and the like; false for rendered chats
+  /// Called after every step; false ends the generation with what there is.
+  std::function<bool(const Progress&)> on_step = {};
+};
+
+/// Receives text as soon as it is certain; always whole UTF-8 characters.
+using TextCallback = std::function<void(int sample, std::string_view text)>;
+
+/// What a sequence's cache held at its end.
+struct CacheStats {
+  std::size_t bytes = 0;                         // handed out by the allocator, metadata included
+  std::size_t dense_bytes = 0;                   // a dense cache of this length and storage format
+  double compression_ratio = 1.0;                // dense length / stored length
+  std::int64_t live_entries = 0;                 // over layers and heads
+  std::vector<std::vector<int>> per_layer_head;  // live entries [layers][kv_heads]
+};
+
+struct Sample {
+  std::string text;
+  std::vector<std::int32_t> token_ids;  // all that were generated, an end-of-text token included
+  std::string finish_reason;            // stop, length, cancelled or out_of_memory
+  CacheStats kv;
+};
+
+struct Generation {
+  std::vector<Sample> samples;
+  int prompt_tokens = 0;
+  double prefill_tokens_per_s = 0.0;
+  double decode_tokens_per_s = 0.0;  // over all samples
+};
+
+struct ChatMessage {
+  std::string role;  // system, user or assistant
+  std::string content;
+};
+
+struct ModelInfo {
+  std::string family;  // llama, qwen2, qwen3 or mistral
+  int layers = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int hidden = 0;
+  int vocab = 0;
+  int max_positions = 0;
+  std::int64_t parameters = 0;
+  std::string cache;          // the rule this run follows: dense, dms, ...
+  std::string kv_dtype = {};  // how it stores entries
+  int window = -1;            // dms only
+};
+
+/// A loaded model. Calls must not overlap; different Llm objects are independent.
+class Llm {
+ public:
+  static Llm load(const LoadOptions& options);
+  ~Llm();
+  Llm(Llm&&) noexcept;
+  Llm& operator=(Llm&&) noexcept;
+
+  Generation generate(std::string_view prompt, const GenerateOptions& options = {},
+                      const TextCallback& on_text = {});
+  /// Models without tokenizer files can be given token ids; samples then have no text.
+  Generation generate(std::span<const std::int32_t> prompt, const GenerateOptions& options = {},
+                      const TextCallback& on_text = {});
+
+  [[nodiscard]] std::vector<std::int32_t> tokenize(std::string_view text,
+                                                   bool add_special = true) const;
+  [[nodiscard]] std::string detokenize(std::span<const std::int32_t> ids) const;
+  /// The prompt that asks the model to answer `messages`, by its chat template. Generate from it
+  /// with add_special = false: the template writes BOS itself.
+  [[nodiscard]] std::string render_chat(std::span<const ChatMessage> messages) const;
+
+  [[nodiscard]] const ModelInfo& info() const;
+
+ private:
+  struct Impl;
+  explicit Llm(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace winnow

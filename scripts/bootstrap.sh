@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Installs the system packages that winnow is built with; says nothing when they are all there.
+#   scripts/bootstrap.sh        what building, testing and benchmarking need
+#   scripts/bootstrap.sh --ci   also the checkers: clang-format, clang-tidy, clang for the fuzzers
+# The names are those of Debian 12 and Ubuntu 24.04. What each one is for: docs/dependencies.md.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build pkg-config
+  libdnnl-dev ocl-icd-opencl-dev libhwy-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev
+  libcli11-dev libfmt-dev libspdlog-dev libzstd-dev
+  libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
+)
+checkers=(clang clang-format clang-tidy)
+
+# libFuzzer and the sanitizers of clang come in a package that carries clang's version.
+clang_runtime() {
+  apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]\+\)$/libclang-rt-\1-dev/p'
+}
+
+# Those of the arguments that are not installed, one per line.
+missing_of() {
+  local package installed
+  # One dpkg-query for all of them: this runs before every make. It fails for names unknown to dpkg.
+  installed=" $({ dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null || true; } |
+    sed -n 's/^installed //p' | tr '\n' ' ') "
+  for package in "$@"; do
+    [[ "$installed" == *" $package "* ]] || echo "$package"
+  done
+}
+
+as_root() {
+  if [[ $(id -u) -eq 0 ]]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    echo "bootstrap: neither root nor sudo; as root run: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+}
+
+install_missing() {
+  echo "bootstrap: installing ${missing[*]}"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 "${missing[@]}" >/dev/null
+}
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "bootstrap: no apt here, so nothing is installed; winnow needs: ${packages[*]}" >&2
+  exit 0
+fi
+
+[[ "${1:-}" != --ci ]] || packages+=("${checkers[@]}")
+mapfile -t missing < <(missing_of "${packages[@]}")
+if [[ ${#missing[@]} -gt 0 ]]; then
+  # A third-party source that is down must not stop us; a missing package still will, below.
+  as_root apt-get update -qq >/dev/null || echo "bootstrap: apt-get update failed, going on" >&2
+  install_missing
+fi
+
+if [[ "${1:-}" == --ci ]]; then
+  mapfile -t missing < <(missing_of $(clang_runtime))
+  [[ ${#missing[@]} -eq 0 ]] || install_missing
+fi

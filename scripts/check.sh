@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# The checks that need no running: formatting and clang-tidy, over the files git knows.
+#   scripts/check.sh format        fails when a file is not formatted as .clang-format says
+#   scripts/check.sh format --fix  formats them
+#   scripts/check.sh tidy          clang-tidy on every source file, newest change first; stops after
+#                                  WINNOW_TIDY_SECONDS (default: no limit) and says what it left out
+# clang-tidy reads build/release/compile_commands.json: `make build` first.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=${WINNOW_BUILD_DIR:-build/release}
+format_version=14  # Debian 12's; other versions lay out some lines otherwise
+
+sources() { git ls-files --cached --others --exclude-standard -- "$@" | sort -u; }
+
+find_clang_format() { command -v clang-format-$format_version || command -v clang-format || true; }
+
+check_format() {
+  local tool files
+  tool=$(find_clang_format)
+  [[ -n "$tool" ]] || { echo "check: clang-format is missing: scripts/bootstrap.sh --ci" >&2; return 1; }
+  mapfile -t files < <(sources '*.cc' '*.h' | while read -r f; do [[ ! -f $f ]] || echo "$f"; done)
+  if [[ "${1:-}" == --fix ]]; then
+    "$tool" -i "${files[@]}"
+  elif [[ "$("$tool" --version)" != *"version $format_version."* ]]; then
+    echo "format: skipped: the layout is clang-format $format_version's, here is $("$tool" --version)"
+  else
+    local bad
+    bad=$("$tool" --dry-run "${files[@]}" 2>&1 | sed -n 's/:.*clang-format-violations.*//p' | sort -u)
+    if [[ -n "$bad" ]]; then
+      printf 'format: make format would change %s\n' $bad
+      return 1
+    fi
+    echo "format: ${#files[@]} files, all fine"
+  fi
+}
+
+# Source files of our own in the compilation database.
+compiled() {
+  sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$build/compile_commands.json" |
+    sed "s|^$PWD/||" | grep -v '^/' | sort -u
+}
+
+# All compiled files, those touched last first; a header counts for the .cc beside it.
+newest_first() {
+  {
+    git diff --name-only HEAD
+    git log --format= --name-only
+    compiled
+  } | sed 's/\.h$/.cc/' | awk '!seen[$0]++' | grep -Fxf <(compiled)
+}
+
+# clang-tidy on one file. g++ wrote the compile commands, so clang meets flags and headers that it
+# does not have: omp.h lies only in gcc's own folder, which comes last in the search.
+tidy_one() {
+  local start=$1 file=$2 output
+  if ((TIDY_SECONDS > 0 && $(date +%s) - start > TIDY_SECONDS)); then
+    echo "left $file" >>"$TIDY_LOG"
+  elif output=$(clang-tidy --quiet -p "$build" --extra-arg=-Wno-unknown-warning-option \
+    --extra-arg=-Wno-ignored-optimization-argument --extra-arg=-idirafter"$GCC_HEADERS" "$file" 2>&1); then
+    echo "fine $file" >>"$TIDY_LOG"
+  else
+    printf 'bad %s\n' "$file" >>"$TIDY_LOG"
+    printf '%s\n' "$output" | grep -v -e 'warnings generated' -e '^Suppressed'
+  fi
+}
+
+check_tidy() {
+  command -v clang-tidy >/dev/null ||
+    { echo "check: clang-tidy is missing: scripts/bootstrap.sh --ci" >&2; return 1; }
+  [[ -f $build/compile_commands.json ]] ||
+    { echo "check: no $build/compile_commands.json: make build" >&2; return 1; }
+  TIDY_LOG=$(mktemp)
+  trap 'rm -f "$TIDY_LOG"' EXIT
+  GCC_HEADERS=$(dirname "$(g++ -print-file-name=include/stddef.h)")
+  TIDY_SECONDS=${WINNOW_TIDY_SECONDS:-0}
+  export -f tidy_one
+  export TIDY_LOG GCC_HEADERS TIDY_SECONDS build
+  newest_first | xargs -P "$(nproc)" -I{} bash -c 'tidy_one "$@"' _ "$(date +%s)" {}
+  local fine bad left
+  fine=$(grep -c '^fine' "$TIDY_LOG" || true)
+  bad=$(grep -c '^bad' "$TIDY_LOG" || true)
+  left=$(grep -c '^left' "$TIDY_LOG" || true)
+  echo "tidy: $fine files fine, $bad not, $left left out (limit ${WINNOW_TIDY_SECONDS:-none})"
+  ((bad == 0 && fine > 0))
+}
+
+case "${1:-}" in
+  format) check_format "${2:-}" ;;
+  tidy) check_tidy ;;
+  *)
+    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Builds every libFuzzer target and runs each for SECONDS (default 60) from its seed corpus.
+# What a run finds stays under build/fuzz: new inputs in corpus/, failing ones in findings/.
+# Usage: scripts/fuzz.sh [SECONDS] [TARGET ...]     e.g. scripts/fuzz.sh 600 safetensors
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=${1:-60}
+shift || true
+build=build/fuzz
+
+cmake --preset fuzz >/dev/null
+cmake --build "$build"
+mkdir -p "$build/findings"
+
+targets=("$@")
+if [[ ${#targets[@]} -eq 0 ]]; then
+  for source in fuzz/*_fuzz.cc; do
+    targets+=("$(basename "$source" _fuzz.cc)")
+  done
+fi
+
+for target in "${targets[@]}"; do
+  echo "== $target for $seconds s"
+  mkdir -p "$build/corpus/$target"
+  options=(-max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -print_final_stats=1
+           -artifact_prefix="$build/findings/$target-")
+  if [[ -f fuzz/$target.dict ]]; then
+    options+=(-dict="fuzz/$target.dict")
+  fi
+  "$build/fuzz/${target}_fuzz" "${options[@]}" "$build/corpus/$target" "fuzz/corpus/$target"
+done

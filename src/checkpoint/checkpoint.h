@@ -1,0 +1,63 @@
+// A Hugging Face model directory: configuration and weights.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/tensor.h"
+#include "checkpoint/config.h"
+#include "checkpoint/safetensors.h"
+
+namespace winnow {
+
+/// An opened model directory. Weights stay memory-mapped and are shared by copies.
+class Checkpoint {
+ public:
+  /// Reads the configuration and opens model.safetensors, or every shard that
+  /// model.safetensors.index.json names. Checks that every tensor the configuration calls for is
+  /// there with the right shape and a floating-point type; names file, tensor and expectation
+  /// otherwise.
+  static Checkpoint open(const std::filesystem::path& directory);
+
+  [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+
+  [[nodiscard]] bool has(std::string_view name) const;
+  /// The tensor `name`; Error when it is missing.
+  [[nodiscard]] const TensorView& tensor(std::string_view name) const;
+  /// All tensors by name.
+  [[nodiscard]] const TensorMap& tensors() const { return tensors_; }
+  /// Elements of all tensors the configuration calls for; tied embeddings count once.
+  [[nodiscard]] std::int64_t parameter_count() const;
+
+ private:
+  std::filesystem::path directory_;
+  ModelConfig config_;
+  std::vector<std::shared_ptr<const SafetensorsFile>> files_;
+  TensorMap tensors_;
+};
+
+/// Names and shapes of all tensors a model of this configuration must have, e.g.
+/// "model.layers.0.self_attn.q_proj.weight" -> [heads * head_dim, hidden]. A DMS adapter adds
+/// "self_attn.dms_proj_alpha.weight" [kv_heads, hidden] (also when decisions are per layer: head
+/// 0's row is then the one that counts) and "self_attn.dms_proj_alpha_norm.weight" [hidden].
+std::map<std::string, Shape> expected_tensors(const ModelConfig& config);
+
+/// Names and shapes of tensors that may be there: "self_attn.dms_proj_alpha.bias" [kv_heads] of an
+/// adapter.
+std::map<std::string, Shape> optional_tensors(const ModelConfig& config);
+
+/// Writes model.safetensors, config.json, generation_config.json and, for the convention of
+/// shisa-ai, dms_metadata.json into `directory`, creating it. Each file is replaced atomically,
+/// weights first; files of an earlier model that would contradict these are removed. open() reads
+/// it back to an equal configuration and equal bytes; a model without retrofit also loads in
+/// transformers. Throws Error when `tensors` lacks one the configuration calls for, or on failing
+/// I/O.
+void save_checkpoint(const std::filesystem::path& directory, const ModelConfig& config,
+                     const TensorMap& tensors);
+
+}  // namespace winnow

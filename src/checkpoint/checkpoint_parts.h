@@ -1,0 +1,20 @@
+// What opening and saving a checkpoint share; nobody outside this room needs it.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+
+namespace winnow::detail {
+
+inline constexpr const char* kSingleFile = "model.safetensors";
+inline constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+/// Checks that `tensors` are what `config` calls for: all there, with the right shapes and fp32,
+/// fp16 or bf16, and no parameter of a layer that would be ignored. `where` says for messages which
+/// file or directory a tensor comes from, or is missing from.
+void check_tensors(const std::function<std::string(const std::string& tensor)>& where,
+                   const ModelConfig& config, const TensorMap& tensors);
+
+}  // namespace winnow::detail

@@ -1,0 +1,38 @@
+#include "base/error.h"
+#include "checkpoint/atomic_file.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_parts.h"
+
+namespace winnow {
+namespace {
+
+/// Removes a file of an earlier model, if it is there.
+void remove_stale(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::remove(path, error);
+  require(!error, "{}: cannot remove: {}", path.string(), error.message());
+}
+
+}  // namespace
+
+void save_checkpoint(const std::filesystem::path& directory, const ModelConfig& config,
+                     const TensorMap& tensors) {
+  const ConfigTexts texts = format_config(config);
+  detail::check_tensors([&](const std::string&) { return directory.string(); }, config, tensors);
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  require(!error, "{}: cannot create: {}", directory.string(), error.message());
+
+  // Transformers refuses files without this entry.
+  write_safetensors(directory / detail::kSingleFile, tensors, {{"format", "pt"}});
+  write_text_file(directory / "config.json", texts.config);
+  write_text_file(directory / "generation_config.json", *texts.generation_config);
+  if (texts.dms_metadata) {
+    write_text_file(directory / "dms_metadata.json", *texts.dms_metadata);
+  } else {
+    remove_stale(directory / "dms_metadata.json");  // its values would win over ours
+  }
+  remove_stale(directory / detail::kIndexFile);
+}
+
+}  // namespace winnow

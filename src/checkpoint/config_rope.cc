@@ -1,0 +1,59 @@
+#include "base/error.h"
+#include "checkpoint/config_parts.h"
+
+namespace winnow::detail {
+namespace {
+
+constexpr double kMaxTheta = 1e12;
+constexpr double kMaxFactor = 1e6;
+constexpr int kMaxContext = 1 << 30;
+
+void read_llama3(const JsonObject& scaling, int max_positions, RopeConfig& rope) {
+  rope.scaling = RopeConfig::Scaling::llama3;
+  rope.factor = scaling.number("factor", 1.0, kMaxFactor);
+  rope.low_freq_factor = scaling.number("low_freq_factor", 1e-3, kMaxFactor);
+  rope.high_freq_factor = scaling.number("high_freq_factor", 1e-3, kMaxFactor);
+  rope.original_context =
+      scaling.integer("original_max_position_embeddings", 1, kMaxContext, max_positions);
+  // The blend between the two divides by their difference.
+  require(rope.low_freq_factor < rope.high_freq_factor,
+          "{}: expected low_freq_factor below high_freq_factor, got {} and {}", scaling.where(),
+          rope.low_freq_factor, rope.high_freq_factor);
+}
+
+/// `scaling`: the object that says the type, classic (rope_scaling) or of transformers 5
+/// (rope_parameters).
+void read_scaling(const JsonObject& scaling, int max_positions, RopeConfig& rope) {
+  const std::string type = scaling.text("rope_type", scaling.text("type", "default"));
+  if (type == "linear") {
+    rope.scaling = RopeConfig::Scaling::linear;
+    rope.factor = scaling.number("factor", 1.0, kMaxFactor);
+  } else if (type == "llama3") {
+    read_llama3(scaling, max_positions, rope);
+  } else {
+    require(type == "default",
+            "{}: RoPE type {} is not supported; winnow knows default, linear and llama3",
+            scaling.where(), in_quotes(type));
+  }
+}
+
+}  // namespace
+
+RopeConfig read_rope(const JsonObject& config, int max_positions) {
+  RopeConfig rope;
+  rope.theta = config.number("rope_theta", 1.0, kMaxTheta, rope.theta);
+  double rotary_part = config.number("partial_rotary_factor", 0.0, 1.0, 1.0);
+  if (config.has("rope_parameters")) {
+    const JsonObject parameters = config.object("rope_parameters");
+    rope.theta = parameters.number("rope_theta", 1.0, kMaxTheta, rope.theta);
+    rotary_part = parameters.number("partial_rotary_factor", 0.0, 1.0, rotary_part);
+    read_scaling(parameters, max_positions, rope);
+  } else if (config.has("rope_scaling")) {
+    read_scaling(config.object("rope_scaling"), max_positions, rope);
+  }
+  require(rotary_part == 1.0, "{}: partial_rotary_factor {} is not supported, expected 1",
+          config.where(), rotary_part);
+  return rope;
+}
+
+}  // namespace winnow::detail

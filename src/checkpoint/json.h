@@ -1,0 +1,58 @@
+// JSON as this room reads it: strictly, with errors that name file and key.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace winnow {
+
+/// Parses `text`; `where` stands for it in messages. Errors: not JSON, not UTF-8, a key twice in
+/// one object (two readers could disagree about which one counts), nesting deeper than 64.
+nlohmann::json parse_json(std::string_view text, const std::string& where);
+
+/// The whole of a file of at most 100 MB as text. Throws Error when it cannot be read.
+std::string read_text_file(const std::filesystem::path& path);
+
+/// `text` as a JSON string in printable ASCII, quotes included, shortened when very long: names
+/// that come from files go into messages through this, so a message stays one readable line.
+std::string in_quotes(std::string_view text);
+
+/// A value for messages: itself when it is short, else its kind ("an array").
+std::string described(const nlohmann::json& value);
+
+/// Typed access to the keys of one JSON object. A key whose value is null counts as absent. Every
+/// getter throws Error naming file, key, what was expected and what was found.
+class JsonObject {
+ public:
+  /// `value` must outlive this and be an object, else Error. `where`: the file, as messages say it.
+  JsonObject(const nlohmann::json& value, std::string where);
+
+  [[nodiscard]] const std::string& where() const { return where_; }
+  [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }
+  /// The value of `key`, or nullptr when absent or null.
+  [[nodiscard]] const nlohmann::json* find(const std::string& key) const;
+  /// True if any key begins with `prefix`.
+  [[nodiscard]] bool has_prefix(const std::string& prefix) const;
+
+  [[nodiscard]] int integer(const std::string& key, int lowest, int highest) const;
+  [[nodiscard]] int integer(const std::string& key, int lowest, int highest, int absent) const;
+  [[nodiscard]] double number(const std::string& key, double lowest, double highest) const;
+  [[nodiscard]] double number(const std::string& key, double lowest, double highest,
+                              double absent) const;
+  [[nodiscard]] bool boolean(const std::string& key, bool absent) const;
+  [[nodiscard]] std::string text(const std::string& key, const std::string& absent) const;
+  /// The object under `key`; Error when absent.
+  [[nodiscard]] JsonObject object(const std::string& key) const;
+
+  /// The value of `key` is not what was `expected`: throws.
+  [[noreturn]] void reject(const std::string& key, std::string_view expected) const;
+
+ private:
+  const nlohmann::json* value_;
+  std::string where_;
+};
+
+}  // namespace winnow

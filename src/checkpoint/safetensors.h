@@ -1,0 +1,62 @@
+// The safetensors container: an 8-byte header length, a JSON header, then the tensors' bytes.
+// https://github.com/huggingface/safetensors
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "base/tensor.h"
+
+namespace winnow {
+
+/// Tensors by name.
+using TensorMap = std::map<std::string, TensorView, std::less<>>;
+
+/// A parsed safetensors image. The views point into the bytes it was parsed from, or, for tensors
+/// that are not aligned to their element size there, into `copies`.
+struct SafetensorsContent {
+  TensorMap tensors;
+  /// Tensors of a legal type that winnow has no use for (F64, U8, BOOL ...): name -> type.
+  std::map<std::string, std::string, std::less<>> unusable;
+  std::map<std::string, std::string> metadata;
+  std::vector<Buffer<std::byte>> copies;
+};
+
+/// Parses a whole safetensors image in memory; `name` stands for it in messages. Every entry is
+/// checked: element type, shape, offsets inside the file, bytes = elements * size, no overlap, no
+/// gap, nothing after the last tensor. Throws Error naming file, tensor and what was expected.
+SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& name);
+
+/// A memory-mapped safetensors file; views stay valid as long as it lives (moves keep them valid).
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] const TensorMap& tensors() const { return content_.tensors; }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const {
+    return content_.metadata;
+  }
+  /// True if the file has a tensor of this name, of whatever type.
+  [[nodiscard]] bool holds(std::string_view name) const;
+  /// The tensor `name`. Error when it is missing or of a type winnow has no use for.
+  [[nodiscard]] const TensorView& tensor(std::string_view name) const;
+
+ private:
+  std::filesystem::path path_;
+  MappedFile file_;
+  SafetensorsContent content_;
+};
+
+/// Writes a safetensors file so that a crash leaves either the old file or the new one: temporary
+/// file beside it, fsync, rename. `metadata` goes to the header's __metadata__; transformers wants
+/// {"format", "pt"} there. Throws Error when the file cannot be written.
+void write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace winnow

@@ -1,0 +1,17 @@
+// Chat prompts by a model's own template.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "winnow/llm.h"
+
+namespace winnow::engine {
+
+/// The prompt that asks for an answer to `messages`. Throws Error when the model has no template or
+/// the template refuses them.
+std::string render_chat(const std::filesystem::path& directory,
+                        std::span<const ChatMessage> messages);
+
+}  // namespace winnow::engine

@@ -1,0 +1,21 @@
+// A model read from its directory, ready to run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/options.h"
+#include "model/model.h"
+
+namespace winnow::engine {
+
+struct LoadedModel {
+  model::Model model;
+  EngineConfig engine;
+  std::int64_t parameters = 0;
+};
+
+/// Opens options.model, checks `options` against it, sets the number of threads, reads the weights.
+std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options);
+
+}  // namespace winnow::engine

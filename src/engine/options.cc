@@ -1,0 +1,156 @@
+#include "engine/options.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+
+namespace winnow::engine {
+namespace {
+
+using kvcache::RuleKind;
+
+constexpr std::array<std::pair<DType, std::string_view>, 4> kKvTypes{{
+    {DType::bf16, "bf16"},
+    {DType::f8e4m3, "fp8"},
+    {DType::i8, "int8"},
+    {DType::f32, "fp32"},
+}};
+
+RuleKind parse_cache(const LoadOptions& options, const ModelConfig& model) {
+  if (options.cache == "auto") {
+    return trained_rule(model);
+  }
+  const auto rule = kvcache::parse_rule(options.cache);
+  require(rule.has_value(),
+          "--cache {}: expected auto, dense, dms, dmc, streaming, tova, h2o or quest",
+          options.cache);
+  require(*rule != RuleKind::dms || model.dms,
+          "--cache dms: the model was not trained for DMS and decides nothing; its own cache is {}",
+          kvcache::rule_name(trained_rule(model)));
+  require(*rule != RuleKind::dmc || model.dmc,
+          "--cache dmc: the model was not trained for DMC and decides nothing; its own cache is {}",
+          kvcache::rule_name(trained_rule(model)));
+  return *rule;
+}
+
+double resolve_cr(const LoadOptions& options, RuleKind rule) {
+  const auto name = kvcache::rule_name(rule);
+  switch (rule) {
+    case RuleKind::dense:
+      require(!options.cr, "--cr {}: a dense cache keeps everything; choose another --cache",
+              options.cr.value_or(0));
+      return 1.0;
+    case RuleKind::dms:
+    case RuleKind::dmc:
+      require(!options.cr, "--cr {}: the ratio of --cache {} was fixed by training",
+              options.cr.value_or(0), name);
+      return 1.0;
+    case RuleKind::streaming:
+    case RuleKind::tova:
+    case RuleKind::h2o:
+    case RuleKind::quest:
+      require(options.cr.has_value(), "--cache {} needs --cr, the compression ratio", name);
+      require(std::isfinite(*options.cr) && *options.cr >= 1.0 && *options.cr <= 1e6,
+              "--cr {}: expected a number from 1 to 1000000", *options.cr);
+      return *options.cr;
+  }
+  return 1.0;
+}
+
+void resolve_window(const LoadOptions& options, const ModelConfig& model,
+                    kvcache::CacheConfig& cache) {
+  if (cache.rule != RuleKind::dms) {
+    require(!options.window, "--window {}: only --cache dms has a window to set, this run is {}",
+            options.window.value_or(0), kvcache::rule_name(cache.rule));
+    return;
+  }
+  constexpr int kMaxWindow = 1 << 30;
+  cache.window = options.window.value_or(model.dms->window);
+  cache.shift = model.dms->shift;
+  require(cache.window >= 0 && cache.window <= kMaxWindow, "--window {}: expected 0 to {}",
+          cache.window, kMaxWindow);
+}
+
+// Address space, not memory: pages cost memory when they are first written.
+std::size_t cache_limit(double gib) {
+  require(std::isfinite(gib) && gib >= 0.0 && gib <= 1e5, "--kv-gib {}: expected 0 to 100000", gib);
+  if (gib > 0.0) {
+    return static_cast<std::size_t>(gib * 0x1p30);
+  }
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+DType parse_compute(std::string_view dtype) {
+  require(dtype == "bf16" || dtype == "fp32", "--dtype {}: expected bf16 or fp32", dtype);
+  return dtype == "fp32" ? DType::f32 : DType::bf16;
+}
+
+}  // namespace
+
+std::string_view family_name(Family family) {
+  switch (family) {
+    case Family::llama:
+      return "llama";
+    case Family::qwen2:
+      return "qwen2";
+    case Family::qwen3:
+      return "qwen3";
+    case Family::mistral:
+      return "mistral";
+  }
+  return "";
+}
+
+kvcache::RuleKind trained_rule(const ModelConfig& model) {
+  if (model.dms && model.dms->evict) {
+    return RuleKind::dms;
+  }
+  return model.dmc ? RuleKind::dmc : RuleKind::dense;
+}
+
+std::optional<ops::WeightFormat> parse_weights(std::string_view weights) {
+  require(weights == "auto" || weights == "int8" || weights == "int4",
+          "--weights {}: expected auto, int8 or int4", weights);
+  if (weights == "auto") {
+    return std::nullopt;
+  }
+  return weights == "int8" ? ops::WeightFormat::int8 : ops::WeightFormat::int4;
+}
+
+DType parse_kv_dtype(std::string_view name) {
+  const auto* found = std::ranges::find(kKvTypes, name, &decltype(kKvTypes)::value_type::second);
+  require(found != kKvTypes.end(), "--kv-dtype {}: expected bf16, fp8, int8 or fp32", name);
+  return found->first;
+}
+
+std::string_view kv_dtype_name(DType type) {
+  return std::ranges::find(kKvTypes, type, &decltype(kKvTypes)::value_type::first)->second;
+}
+
+EngineConfig resolve_options(const LoadOptions& options, const ModelConfig& model) {
+  require(options.device == "cpu", "--device {}: this build of winnow runs on cpu only",
+          options.device);
+  require(options.threads >= 0 && options.threads <= 4096, "--threads {}: expected 0 to 4096",
+          options.threads);
+  require(options.chunk >= 1 && options.chunk <= 1 << 20, "--chunk {}: expected 1 to {}",
+          options.chunk, 1 << 20);
+  EngineConfig config;
+  config.compute = parse_compute(options.dtype);
+  config.deterministic = options.deterministic;
+  config.step_tokens = options.chunk;
+  config.cache.rule = parse_cache(options, model);
+  config.cache.cr = resolve_cr(options, config.cache.rule);
+  resolve_window(options, model, config.cache);
+  config.cache.format =
+      options.kv_dtype.empty() ? config.compute : parse_kv_dtype(options.kv_dtype);
+  config.cache.max_bytes = cache_limit(options.kv_gib);
+  return config;
+}
+
+}  // namespace winnow::engine

@@ -1,0 +1,32 @@
+// From what a user asks for to what the engine runs.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "checkpoint/config.h"
+#include "engine/engine.h"
+#include "ops/weight.h"
+#include "winnow/llm.h"
+
+namespace winnow::engine {
+
+/// The engine's configuration for `options` on a model. Everything is checked here; an Error names
+/// the flag.
+EngineConfig resolve_options(const LoadOptions& options, const ModelConfig& model);
+
+/// The rule that a checkpoint was trained for.
+kvcache::RuleKind trained_rule(const ModelConfig& model);
+
+/// "llama", "qwen2", "qwen3" or "mistral".
+std::string_view family_name(Family family);
+
+/// "auto" is nullopt: as the checkpoint stores them.
+std::optional<ops::WeightFormat> parse_weights(std::string_view weights);
+
+/// "bf16", "fp8", "int8" or "fp32".
+DType parse_kv_dtype(std::string_view name);
+/// The inverse of parse_kv_dtype.
+std::string_view kv_dtype_name(DType type);
+
+}  // namespace winnow::engine

@@ -1,0 +1,69 @@
+// What is asked of the engine, and what it answers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace winnow::engine {
+
+/// How tokens are chosen from logits. Validated by validate().
+struct SamplingParams {
+  double temperature = 0.0;  // 0: always the most likely token
+  int top_k = 0;             // only the k most likely; 0: all
+  double top_p = 1.0;        // only the smallest set with at least this probability
+  double min_p = 0.0;        // only tokens at least this fraction as likely as the most likely
+  double repetition_penalty = 1.0;  // Keskar et al. 2019: divides positive logits of seen tokens
+  std::uint64_t seed = 0;
+  int logprobs = -1;  // alternatives to report per token; -1: no log-probabilities at all
+};
+
+/// Throws Error naming the parameter that is out of range.
+void validate(const SamplingParams& params);
+
+struct Request {
+  std::vector<std::int32_t> prompt;
+  int max_tokens = 16;
+  int samples = 1;  // continuations of the one prompt, sharing its pages
+  SamplingParams sampling;
+  std::vector<std::int32_t> stop_tokens;  // end a sample; reported, not continued
+};
+
+using RequestId = std::uint64_t;
+
+enum class FinishReason : std::uint8_t { none, stop, length, cancelled, out_of_memory };
+std::string_view finish_name(FinishReason reason);
+
+struct TokenLogprob {
+  std::int32_t token = 0;
+  float logprob = 0.0F;  // natural, of the model's own distribution (temperature 1)
+};
+
+/// One new token of one sample.
+struct TokenEvent {
+  RequestId request = 0;
+  int sample = 0;
+  std::int32_t token = -1;                 // -1: no token, only the end (cancelled, out of memory)
+  float logprob = 0.0F;                    // if asked for
+  std::vector<TokenLogprob> alternatives;  // most likely first
+  FinishReason finish = FinishReason::none;
+};
+
+/// What a sample's cache held when it finished.
+struct CacheUsage {
+  int tokens = 0;                      // that passed through the cache
+  std::int64_t live_entries = 0;       // over layers and heads
+  std::size_t bytes = 0;               // of pages and tables
+  std::size_t dense_bytes = 0;         // what a dense cache of this storage format would hold
+  std::vector<std::int32_t> per_head;  // live entries [layers, kv_heads]
+
+  /// Dense length over stored length.
+  [[nodiscard]] double compression_ratio() const {
+    return live_entries > 0 ? static_cast<double>(tokens) * static_cast<double>(per_head.size()) /
+                                  static_cast<double>(live_entries)
+                            : 1.0;
+  }
+};
+
+}  // namespace winnow::engine

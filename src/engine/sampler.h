@@ -1,0 +1,24 @@
+// From logits to a token.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace winnow::engine {
+
+struct Sampled {
+  std::int32_t token = 0;
+  float logprob = 0.0F;                    // when params.logprobs >= 0
+  std::vector<TokenLogprob> alternatives;  // params.logprobs of them, most likely first
+};
+
+/// Chooses the token at `position` of sample `sample`. The choice depends on the arguments alone,
+/// so a request gives the same text whatever else runs beside it. `history` (prompt and answer so
+/// far) is what the repetition penalty looks at. Order: penalty, temperature, top-k, top-p, min-p.
+Sampled sample(std::span<const float> logits, std::span<const std::int32_t> history,
+               const SamplingParams& params, int sample, int position);
+
+}  // namespace winnow::engine

@@ -1,0 +1,38 @@
+// One sample of a request inside the engine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace winnow::engine {
+
+struct Engine::Sequence {
+  RequestId request = 0;
+  int sample = 0;
+  std::shared_ptr<const Request> spec;
+  std::vector<std::int32_t> tokens;  // prompt and answer so far
+  std::optional<kvcache::SequenceCache> cache;
+  FinishReason finish = FinishReason::none;
+  bool announced = false;        // its end has been told in an event
+  bool forks_at_prompt = false;  // the other samples branch off when its prompt is in the cache
+
+  /// Samples [sample, end_sample()) are this sequence's: until it forks, those that will branch off
+  /// are, too.
+  [[nodiscard]] int end_sample() const { return forks_at_prompt ? spec->samples : sample + 1; }
+  [[nodiscard]] int length() const { return static_cast<int>(tokens.size()); }
+  [[nodiscard]] int prompt_length() const { return static_cast<int>(spec->prompt.size()); }
+  [[nodiscard]] int cached() const { return cache ? cache->length() : 0; }
+  /// Tokens that the cache has not taken yet; the last one's logits give the next token.
+  [[nodiscard]] int pending() const { return length() - cached(); }
+  [[nodiscard]] std::span<const std::int32_t> next(int count) const {
+    return std::span(tokens).subspan(static_cast<std::size_t>(cached()),
+                                     static_cast<std::size_t>(count));
+  }
+};
+
+}  // namespace winnow::engine

@@ -1,0 +1,49 @@
+// Perplexity of a text under a compressed cache, and how far compression moves the predictions.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/llm_load.h"
+
+namespace winnow::eval {
+
+struct PerplexityOptions {
+  int context = 4096;                     // tokens per window; windows do not overlap
+  std::int64_t max_tokens = 0;            // most tokens to take from the text; 0: all
+  std::vector<std::int32_t> prefix = {};  // put before every window (BOS); not scored
+  /// Called after every chunk with the tokens done; false ends the evaluation with what there is.
+  std::function<bool(std::int64_t)> on_progress = {};
+};
+
+/// Teacher-forced: every token but the first of each window is predicted from those before it, with
+/// the decisions the model takes at inference.
+struct PerplexityResult {
+  std::int64_t tokens = 0;         // that were scored
+  double nll_per_token = 0.0;      // nats
+  double nll_error = 0.0;          // standard error of nll_per_token over windows
+  double compression_ratio = 1.0;  // at the end of a window, mean over full windows
+  double kv_bytes = 0.0;           // at the end of a window, mean over full windows
+
+  /// Against a reference: KL(reference || model) in nats per token, and how often both agree on the
+  /// most likely token.
+  struct Divergence {
+    double kld = 0.0;
+    double kld_error = 0.0;  // standard error over windows
+    double top1_agreement = 0.0;
+  };
+  std::optional<Divergence> divergence;
+
+  [[nodiscard]] double perplexity() const;
+};
+
+/// `reference` (the same vocabulary; may be null) is run beside `model` on the same windows.
+PerplexityResult measure_perplexity(const engine::LoadedModel& model,
+                                    const engine::LoadedModel* reference,
+                                    std::span<const std::int32_t> tokens,
+                                    const PerplexityOptions& options);
+
+}  // namespace winnow::eval

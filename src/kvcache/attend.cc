@@ -1,0 +1,144 @@
+#include "kvcache/attend.h"
+
+#include <algorithm>
+
+#include "base/threads.h"
+#include "kvcache/attend_rows.h"
+#include "ops/attention.h"
+
+namespace winnow::kvcache {
+namespace {
+
+// How many of a chunk's first rows may be taken at once: what they see is known beforehand.
+std::size_t rows_at_once(const ops::Context& context, const LayerChunk& chunk, int length) {
+  const Rule& rule = chunk.sequence->rule();
+  const auto rows = static_cast<int>(chunk.queries.rows);
+  if (rows == 1 || context.deterministic) {
+    return 0;
+  }
+  int count = rows;
+  if (rule.kind == RuleKind::h2o) {
+    count = 0;
+  } else if (rule.kind == RuleKind::tova) {
+    count = std::clamp(rule.budget - length, 0, rows);
+  } else if (rule.kind == RuleKind::quest) {
+    count = std::clamp(rule.prompt_tokens - length, 0, rows);
+  }
+  return static_cast<std::size_t>(count);
+}
+
+// A head's share of a chunk that is taken at once, and the band its queries see.
+struct HeadChunk {
+  const LayerChunk* chunk;
+  std::size_t rows;
+  int head;
+  int lead;  // tokens of the band before the chunk
+  std::span<float> band_keys;
+  std::span<float> band_values;
+  std::span<std::int32_t> archive_counts;
+};
+
+HeadChunk plan_head(ops::Workspace& workspace, const LayerChunk& chunk, std::size_t rows, int layer,
+                    int head) {
+  const auto& sequence = *chunk.sequence;
+  const auto dim = static_cast<std::size_t>(sequence.cache().shape().head_dim);
+  HeadChunk result{&chunk, rows, head, 0, {}, {}, workspace.take<std::int32_t>(rows)};
+  if (sequence.rule().window >= 0) {
+    result.lead = std::min(sequence.head(layer, head).length(), sequence.rule().window);
+    const std::size_t entries = static_cast<std::size_t>(result.lead) + rows;
+    const std::size_t panels = (entries + ops::kPageEntries - 1) / ops::kPageEntries;
+    result.band_keys = workspace.take<float>(panels * ops::kPageEntries * dim);
+    result.band_values = workspace.take<float>(entries * dim);
+  }
+  return result;
+}
+
+// Column `entry` of the key panels.
+void store_band_key(const HeadChunk& part, std::size_t entry, std::span<const float> key) {
+  float* panel = &part.band_keys[entry / ops::kPageEntries * ops::kPageEntries * key.size()];
+  for (std::size_t d = 0; d < key.size(); ++d) {
+    panel[d * ops::kPageEntries + entry % ops::kPageEntries] = key[d];
+  }
+}
+
+// Appends the chunk's tokens to the head; fills in the band and how much archive each query sees.
+void append_head(const HeadChunk& part, int layer) {
+  SequenceCache& sequence = *part.chunk->sequence;
+  HeadCache& cache = sequence.head(layer, part.head);
+  const Rule& rule = sequence.rule();
+  const auto dim = static_cast<std::size_t>(sequence.cache().shape().head_dim);
+  float key_memory[512];
+  const std::span<float> seen_key(key_memory, dim);
+  if (rule.window >= 0) {
+    std::ranges::fill(part.band_keys.last(ops::kPageEntries * dim), 0.0F);
+  }
+  for (int j = 0; j < part.lead; ++j) {
+    const auto entry = static_cast<std::size_t>(j);
+    cache.load_window(rule, cache.length() - part.lead + j, seen_key,
+                      part.band_values.subspan(entry * dim, dim));
+    store_band_key(part, entry, seen_key);
+  }
+  for (std::size_t t = 0; t < part.rows; ++t) {
+    const Token token = token_of(*part.chunk, t, part.head);
+    if (rule.window >= 0) {
+      const std::size_t entry = static_cast<std::size_t>(part.lead) + t;
+      cache.append(rule, token, seen_key, part.band_values.subspan(entry * dim, dim));
+      store_band_key(part, entry, seen_key);
+    } else {
+      cache.append(rule, token);
+    }
+    part.archive_counts[t] = cache.archive().size();
+    if (part.chunk->visible.data != nullptr) {
+      part.chunk->visible.row(t)[static_cast<std::size_t>(part.head)] = cache.live_entries();
+    }
+  }
+}
+
+ops::PrefillHead attention_of(const HeadChunk& part, int layer) {
+  const LayerChunk& chunk = *part.chunk;
+  const CacheShape& shape = chunk.sequence->cache().shape();
+  const auto width = static_cast<std::size_t>(shape.group * shape.head_dim);
+  const std::size_t column = static_cast<std::size_t>(part.head) * width;
+  return {.query = {chunk.queries.data + column, part.rows, width, chunk.queries.stride},
+          .out = {chunk.out.data + column, part.rows, width, chunk.out.stride},
+          .archive = chunk.sequence->head(layer, part.head).archive().span(),
+          .archive_counts = part.archive_counts.data(),
+          .band_keys = part.band_keys.data(),
+          .band_values = part.band_values.data(),
+          .lead = part.lead,
+          .window = chunk.sequence->rule().window};
+}
+
+// Takes rows[c] first rows of each chunk at once.
+void attend_at_once(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
+                    std::span<const std::size_t> rows) {
+  const ops::Workspace::Scope scope(*context.workspace);
+  std::vector<HeadChunk> parts;
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    const int heads = chunks[c].sequence->cache().shape().kv_heads;
+    for (int head = 0; head < heads && rows[c] > 0; ++head) {
+      parts.push_back(plan_head(*context.workspace, chunks[c], rows[c], layer, head));
+    }
+  }
+  if (parts.empty()) {
+    return;
+  }
+  parallel_each(parts.size(), [&](std::size_t i, int) { append_head(parts[i], layer); });
+  std::vector<ops::PrefillHead> heads;
+  std::ranges::transform(parts, std::back_inserter(heads),
+                         [layer](const HeadChunk& part) { return attention_of(part, layer); });
+  ops::prefill_attention(context, chunks.front().sequence->cache().attention_shape(), heads);
+}
+
+}  // namespace
+
+void append_and_attend(ops::Context& context, int layer, std::span<const LayerChunk> chunks) {
+  std::vector<std::size_t> first_rows;
+  std::ranges::transform(chunks, std::back_inserter(first_rows), [&](const LayerChunk& chunk) {
+    return rows_at_once(context, chunk, chunk.sequence->head(layer, 0).length());
+  });
+  attend_at_once(context, layer, chunks, first_rows);
+  attend_row_by_row(context, layer, chunks, first_rows);
+}
+
+}  // namespace winnow::kvcache

@@ -1,0 +1,30 @@
+// The part of append_and_attend() that takes one token of each sequence at a time.
+#pragma once
+
+#include <span>
+
+#include "kvcache/attend.h"
+
+namespace winnow::kvcache {
+
+/// Row `row` of a chunk as head `head` receives it.
+inline Token token_of(const LayerChunk& chunk, std::size_t row, int head) {
+  const auto h = static_cast<std::size_t>(head);
+  const auto dim = static_cast<std::size_t>(chunk.sequence->cache().shape().head_dim);
+  Token token{chunk.keys.row(row).subspan(h * dim, dim),
+              chunk.values.row(row).subspan(h * dim, dim)};
+  if (chunk.decisions.data != nullptr) {
+    token.decision = chunk.decisions.row(row)[h] != 0;
+  }
+  if (chunk.omegas.data != nullptr) {
+    token.omega = chunk.omegas.row(row)[h];
+  }
+  return token;
+}
+
+/// Takes rows [first_rows[c], T) of each chunk, the i-th of all chunks together: decode, everything
+/// under context.deterministic, and rules whose next step depends on the last one's attention.
+void attend_row_by_row(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
+                       std::span<const std::size_t> first_rows);
+
+}  // namespace winnow::kvcache

@@ -1,0 +1,216 @@
+#include "kvcache/head_cache.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstring>
+#include <limits>
+
+namespace winnow::kvcache {
+namespace {
+
+constexpr std::size_t kMaxHeadDim = 512;  // PageLayout allows no more
+
+// A key and a value rounded to a storage format.
+class EncodedEntry {
+ public:
+  EncodedEntry(const ops::PageLayout& layout, std::span<const float> key,
+               std::span<const float> value) {
+    const std::size_t row_bytes = key.size() * layout.element_bytes();
+    key_ = {std::span(key_codes_).first(row_bytes), {}};
+    value_ = {std::span(value_codes_).first(row_bytes), {}};
+    ops::encode_row(layout, key, key_);
+    ops::encode_row(layout, value, value_);
+  }
+  EncodedEntry(const EncodedEntry&) = delete;
+  EncodedEntry& operator=(const EncodedEntry&) = delete;
+
+  void store(const ops::PageLayout& layout, EntryList::Place place) const {
+    ops::store_entry(layout, place.page, place.slot, key_, value_);
+  }
+  void read(const ops::PageLayout& layout, std::span<float> key, std::span<float> value) const {
+    if (!key.empty()) {
+      ops::decode_row(layout, key_, key);
+      ops::decode_row(layout, value_, value);
+    }
+  }
+
+ private:
+  alignas(64) std::array<std::byte, kMaxHeadDim * sizeof(float)> key_codes_;
+  alignas(64) std::array<std::byte, kMaxHeadDim * sizeof(float)> value_codes_;
+  ops::EncodedRow key_;
+  ops::EncodedRow value_;
+};
+
+std::size_t pages_for(int entries) {
+  return static_cast<std::size_t>((entries + ops::kPageEntries - 1) / ops::kPageEntries);
+}
+
+}  // namespace
+
+HeadCache::HeadCache(const Rule& rule, PagePool& archive_pool, PagePool& window_pool)
+    : archive_(archive_pool), window_(window_pool) {
+  if (rule.kind == RuleKind::dms) {
+    marked_.resize(static_cast<std::size_t>(rule.window) + 1);
+  }
+}
+
+void HeadCache::append(const Rule& rule, const Token& token, std::span<float> seen_key,
+                       std::span<float> seen_value) {
+  if (rule.kind == RuleKind::dmc) {
+    merge_or_open(token, seen_key, seen_value);
+  } else if (rule.window < 0) {
+    append_to_archive(rule, token, seen_key, seen_value);
+  } else {
+    append_to_window(rule, token, seen_key, seen_value);
+  }
+  ++length_;
+}
+
+void HeadCache::append_to_window(const Rule& rule, const Token& token, std::span<float> seen_key,
+                                 std::span<float> seen_value) {
+  const auto& layout = window_.pool().layout();
+  const int ring = rule.window + 1;
+  const int slot = length_ % ring;
+  if (rule.kind == RuleKind::dms && rule.shift == 1 && length_ > 0) {
+    marked_[static_cast<std::size_t>((length_ - 1) % ring)] = token.decision;
+  }
+  EntryList::Place place;
+  if (length_ < ring) {
+    place = window_.push();
+  } else {
+    if (is_kept(rule, length_ - ring)) {
+      const auto leaving = window_.at(slot);
+      const auto archived = archive_.push();
+      ops::copy_entry(layout, leaving.page, leaving.slot, archived.page, archived.slot);
+    }
+    place = window_.writable(slot);
+  }
+  const EncodedEntry entry(layout, token.key, token.value);
+  entry.store(layout, place);
+  entry.read(layout, seen_key, seen_value);
+  if (rule.kind == RuleKind::dms) {
+    marked_[static_cast<std::size_t>(slot)] = rule.shift == 0 && token.decision;
+  }
+}
+
+bool HeadCache::is_kept(const Rule& rule, int position) const {
+  return rule.kind == RuleKind::dms
+             ? !marked_[static_cast<std::size_t>(position % (rule.window + 1))]
+             : position < rule.sinks;
+}
+
+void HeadCache::append_to_archive(const Rule& rule, const Token& token, std::span<float> seen_key,
+                                  std::span<float> seen_value) {
+  const auto& layout = archive_.pool().layout();
+  const EncodedEntry entry(layout, token.key, token.value);
+  entry.store(layout, archive_.push());
+  entry.read(layout, seen_key, seen_value);
+  if (rule.needs_attention()) {
+    slots_.push(length_);
+  }
+  if (rule.kind == RuleKind::quest) {
+    std::array<float, kMaxHeadDim> key;
+    std::array<float, kMaxHeadDim> value;
+    entry.read(layout, std::span(key).first(token.key.size()),
+               std::span(value).first(token.key.size()));
+    bounds_.add(length_, rule.page_entries, std::span(key).first(token.key.size()));
+  }
+}
+
+// Section 2 of the method: merge into the open running average, or close it and open a new one.
+void HeadCache::merge_or_open(const Token& token, std::span<float> seen_key,
+                              std::span<float> seen_value) {
+  const auto& layout = window_.pool().layout();
+  assert(layout.format() == DType::f32);
+  const std::size_t dim = token.key.size();
+  std::array<float, kMaxHeadDim> key_memory;
+  std::array<float, kMaxHeadDim> value_memory;
+  const std::span<float> key = std::span(key_memory).first(dim);
+  const std::span<float> value = std::span(value_memory).first(dim);
+  if (length_ > 0 && token.decision) {
+    const auto open = window_.at(0);
+    ops::load_entry(layout, open.page, open.slot, key, value);
+    const float total = segment_weight_ + token.omega;
+    const float share = total > 0.0F ? token.omega / total : 0.5F;
+    for (std::size_t d = 0; d < dim; ++d) {
+      key[d] += (token.key[d] - key[d]) * share;
+      value[d] += (token.value[d] - value[d]) * share;
+    }
+    segment_weight_ = total;
+  } else {
+    if (length_ > 0) {
+      close_segment();
+    } else {
+      window_.push();
+    }
+    std::ranges::copy(token.key, key.begin());
+    std::ranges::copy(token.value, value.begin());
+    segment_weight_ = token.omega;
+  }
+  const EncodedEntry entry(layout, key, value);
+  entry.store(layout, window_.writable(0));
+  entry.read(layout, seen_key, seen_value);
+}
+
+void HeadCache::close_segment() {
+  const auto open = window_.at(0);
+  const auto dim = static_cast<std::size_t>(window_.pool().layout().head_dim());
+  std::array<float, kMaxHeadDim> key;
+  std::array<float, kMaxHeadDim> value;
+  ops::load_entry(window_.pool().layout(), open.page, open.slot, std::span(key).first(dim),
+                  std::span(value).first(dim));
+  const auto& layout = archive_.pool().layout();
+  const EncodedEntry entry(layout, std::span(key).first(dim), std::span(value).first(dim));
+  entry.store(layout, archive_.push());
+}
+
+void HeadCache::load_window(const Rule& rule, int position, std::span<float> key,
+                            std::span<float> value) const {
+  const auto place = window_.at(position % (rule.window + 1));
+  ops::load_entry(window_.pool().layout(), place.page, place.slot, key, value);
+}
+
+void HeadCache::drop_slot(int slot) {
+  const int last = archive_.size() - 1;
+  if (slot != last) {
+    const auto to = archive_.writable(slot);
+    const auto from = archive_.at(last);
+    ops::copy_entry(archive_.pool().layout(), from.page, from.slot, to.page, to.slot);
+  }
+  archive_.pop();
+  slots_.drop(static_cast<std::size_t>(slot));
+}
+
+PageNeed HeadCache::page_need(const Rule& rule, int tokens) const {
+  // Entries that do not fit the last page open new ones; a shared page that is written to is copied
+  // first: the archive's last one, any slot's under TOVA and H2O, all that a ring turns over.
+  const auto new_pages = [tokens](const EntryList& list, int most) {
+    const int size = std::min(list.size() + tokens, most);
+    const std::size_t pages = pages_for(size);
+    return pages - std::min(pages, list.pages().size());
+  };
+  const auto shared_pages = [](const EntryList& list, std::size_t first) {
+    std::size_t count = 0;
+    for (std::size_t i = first; i < list.pages().size(); ++i) {
+      count += list.pool().is_shared(list.pages()[i]) ? 1 : 0;
+    }
+    return count;
+  };
+  PageNeed need;
+  const std::size_t last = std::max<std::size_t>(archive_.pages().size(), 1) - 1;
+  const int most = rule.needs_attention() ? rule.budget + 1 : std::numeric_limits<int>::max() / 2;
+  need.archive =
+      new_pages(archive_, most) + shared_pages(archive_, rule.needs_attention() ? 0 : last);
+  if (rule.window >= 0) {
+    need.window = new_pages(window_, rule.window + 1) + shared_pages(window_, 0);
+  }
+  return need;
+}
+
+std::size_t HeadCache::metadata_bytes() const {
+  return sizeof(HeadCache) + archive_.table_bytes() + window_.table_bytes() +
+         marked_.capacity() / 8 + slots_.bytes() + bounds_.bytes();
+}
+
+}  // namespace winnow::kvcache

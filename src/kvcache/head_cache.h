@@ -1,0 +1,89 @@
+// One KV head of one layer of one sequence: its archive and its window.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvcache/entry_list.h"
+#include "kvcache/quest.h"
+#include "kvcache/rule.h"
+#include "kvcache/slot_scores.h"
+
+namespace winnow::kvcache {
+
+/// One token as a head receives it.
+struct Token {
+  std::span<const float> key;    // [head_dim], after RoPE
+  std::span<const float> value;  // [head_dim]
+  /// DMS: evict the key at position - shift. DMC: merge this token into the open entry.
+  bool decision = false;
+  float omega = 1.0F;  // DMC: the token's weight in its segment
+};
+
+/// Pages wanted from the pools of archives and of windows.
+struct PageNeed {
+  std::size_t archive = 0;
+  std::size_t window = 0;
+
+  PageNeed& operator+=(const PageNeed& other) {
+    archive += other.archive;
+    window += other.window;
+    return *this;
+  }
+};
+
+/// Applies the rule to one token after another. Entries are rounded to the storage format once,
+/// when they arrive (DMC: when their segment closes), and every query reads the rounded entry.
+/// Copies share pages (fork).
+class HeadCache {
+ public:
+  HeadCache(const Rule& rule, PagePool& archive_pool, PagePool& window_pool);
+
+  /// Takes the token at position length(). When given, `seen_key` and `seen_value` [head_dim]
+  /// receive the newest entry as queries see it (for DMC the open running average).
+  void append(const Rule& rule, const Token& token, std::span<float> seen_key = {},
+              std::span<float> seen_value = {});
+
+  [[nodiscard]] int length() const { return length_; }
+  [[nodiscard]] const EntryList& archive() const { return archive_; }
+  [[nodiscard]] const EntryList& window() const { return window_; }
+  [[nodiscard]] int live_entries() const { return archive_.size() + window_.size(); }
+
+  /// Reads the window's entry at `position`, which must be one of the last window + 1.
+  void load_window(const Rule& rule, int position, std::span<float> key,
+                   std::span<float> value) const;
+
+  // TOVA and H2O: slots of the archive that may be dropped, and what is known of them.
+  [[nodiscard]] SlotScores& slots() { return slots_; }
+  /// Drops archive slot `slot`; the last entry takes its place.
+  void drop_slot(int slot);
+
+  // Quest: per-page bounds of the keys.
+  [[nodiscard]] const PageBounds& bounds() const { return bounds_; }
+
+  /// Most pages that `tokens` more tokens can need, copies of shared pages included.
+  [[nodiscard]] PageNeed page_need(const Rule& rule, int tokens) const;
+
+  /// Bytes of tables and flags, pages not included.
+  [[nodiscard]] std::size_t metadata_bytes() const;
+
+ private:
+  void append_to_window(const Rule& rule, const Token& token, std::span<float> seen_key,
+                        std::span<float> seen_value);
+  void append_to_archive(const Rule& rule, const Token& token, std::span<float> seen_key,
+                         std::span<float> seen_value);
+  void merge_or_open(const Token& token, std::span<float> seen_key, std::span<float> seen_value);
+  void close_segment();
+  [[nodiscard]] bool is_kept(const Rule& rule, int position) const;
+
+  EntryList archive_;
+  EntryList window_;          // a ring: position p lies in slot p % (window + 1)
+  std::vector<bool> marked_;  // DMS, by window slot: to be forgotten when it leaves
+  float segment_weight_ = 0;  // DMC: z of the open entry
+  int length_ = 0;
+  SlotScores slots_;
+  PageBounds bounds_;
+};
+
+}  // namespace winnow::kvcache

@@ -1,0 +1,66 @@
+// The memory of the cache: pages of one layout from one reserved address range.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "ops/kv_page.h"
+
+namespace winnow::kvcache {
+
+using PageId = std::uint32_t;
+
+/// Hands out reference-counted pages. Address space for `max_bytes` is reserved at once, memory is
+/// taken when a page is first written; freed pages are used again first. allocate, share and
+/// release may be called from many threads.
+class PagePool {
+ public:
+  PagePool(const ops::PageLayout& layout, std::size_t max_bytes);
+  ~PagePool();
+  PagePool(const PagePool&) = delete;
+  PagePool& operator=(const PagePool&) = delete;
+
+  [[nodiscard]] const ops::PageLayout& layout() const { return layout_; }
+
+  /// A page with one owner. Running out is a caller's mistake (it asks free_pages() before a step)
+  /// and ends in an Error.
+  PageId allocate();
+  void share(PageId page);
+  /// Gives one ownership back; the last one frees the page.
+  void release(PageId page);
+  /// May be asked while other threads allocate, share and release. "No" is final as long as the
+  /// caller, then its only owner, does not share the page; "yes" may be outdated.
+  [[nodiscard]] bool is_shared(PageId page) const { return owners(page).load() > 1; }
+
+  [[nodiscard]] std::byte* page(PageId id) { return base_ + id * layout_.page_bytes(); }
+  [[nodiscard]] const std::byte* base() const { return base_; }
+
+  [[nodiscard]] std::size_t capacity() const { return capacity_; }
+  [[nodiscard]] std::size_t live_pages() const { return live_pages_; }
+  [[nodiscard]] std::size_t peak_pages() const { return peak_pages_; }
+  [[nodiscard]] std::size_t free_pages() const { return capacity_ - live_pages_; }
+  /// Bytes of the pages handed out, their reference counts included.
+  [[nodiscard]] std::size_t bytes() const {
+    return live_pages_ * (layout_.page_bytes() + sizeof(owners_[0]));
+  }
+
+ private:
+  [[nodiscard]] std::atomic_ref<std::uint32_t> owners(PageId page) const {
+    return std::atomic_ref(const_cast<std::uint32_t&>(owners_[page]));
+  }
+
+  ops::PageLayout layout_;
+  std::size_t capacity_ = 0;
+  std::byte* base_ = nullptr;
+  std::mutex mutex_;
+  // By page. Never reallocated: is_shared() reads it without the lock.
+  std::vector<std::uint32_t> owners_;
+  std::vector<PageId> free_;
+  std::size_t live_pages_ = 0;
+  std::size_t peak_pages_ = 0;
+};
+
+}  // namespace winnow::kvcache

@@ -1,0 +1,30 @@
+// Quest (Tang et al. 2024): read only the pages whose keys could score highest.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace winnow::kvcache {
+
+/// Per-channel minimum and maximum of the keys of each page of `page_entries` entries.
+class PageBounds {
+ public:
+  /// Widens the bounds of the page of entry `index`; entries come in order.
+  void add(int index, int page_entries, std::span<const float> key);
+
+  /// Upper bound of query . key over the page: sum_d max(q_d min_d, q_d max_d).
+  [[nodiscard]] float upper_bound(int page, std::span<const float> query) const;
+
+  [[nodiscard]] std::size_t bytes() const { return bounds_.capacity() * sizeof(float); }
+
+ private:
+  std::vector<float> bounds_;  // [pages][minimum, maximum][head_dim]
+};
+
+/// The `count` pages that a query reads of `pages` in all, ascending: the last (the newest token's)
+/// and those with the highest upper bound; of equals, the oldest.
+std::vector<int> select_pages(const PageBounds& bounds, int pages, int count,
+                              std::span<const float> query);
+
+}  // namespace winnow::kvcache

@@ -1,0 +1,78 @@
+// The rules: which entries a head keeps, and which of them a query may see.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "base/dtype.h"
+
+namespace winnow::kvcache {
+
+enum class RuleKind : std::uint8_t {
+  dense,      // everything
+  dms,        // learned delayed eviction
+  dmc,        // learned append-or-merge
+  streaming,  // attention sinks and a window (StreamingLLM)
+  tova,       // over budget, drop the entry with the least current attention in the layer
+  h2o,        // over budget, drop the entry with the least cumulative attention in the head
+  quest,      // everything is kept; decode reads the most promising pages
+};
+
+std::string_view rule_name(RuleKind kind);
+/// "dense", "dms", ...; nullopt for anything else.
+std::optional<RuleKind> parse_rule(std::string_view name);
+
+/// What a cache is asked to do: one for all sequences.
+struct CacheConfig {
+  RuleKind rule = RuleKind::dense;
+  DType format = DType::bf16;  // how entries are stored: f32, bf16, f8e4m3 or i8
+  std::size_t max_bytes = std::size_t{4} << 30;
+
+  // DMS: the checkpoint's.
+  int window = 0;  // w
+  int shift = 1;   // the decision at token t concerns key t - shift
+
+  // streaming, TOVA, H2O, Quest: the budget is (prompt + new tokens) / cr entries per head.
+  double cr = 1.0;
+  int sinks = 4;  // streaming: first tokens that are always kept
+};
+
+/// Throws Error naming the flag when a value makes no sense for the rule.
+void validate(const CacheConfig& config);
+
+/// How long a sequence may become; what budgets are made of.
+struct SequenceLimits {
+  int prompt_tokens = 0;
+  int total_tokens = 0;  // prompt and new tokens
+};
+
+/// The rule as one sequence's heads follow it.
+///
+/// Dense, streaming, DMS and DMC are one mechanism: the last `window` + 1 entries are visible
+/// whatever they are; an entry that leaves the window is archived if it is kept and forgotten if
+/// not. `window` = -1 means that there is no window: entries are archived at once.
+struct Rule {
+  RuleKind kind = RuleKind::dense;
+  int window = -1;
+  int shift = 1;
+  int sinks = 0;
+  int budget = 0;         // TOVA, H2O, Quest: entries per head
+  int page_entries = 0;   // Quest: entries per page that is read or skipped, a multiple of 16
+  int prompt_tokens = 0;  // Quest: queries of the prompt see everything
+
+  Rule(const CacheConfig& config, const SequenceLimits& limits);
+
+  /// Its choice follows from attention weights, so tokens are taken one at a time once more than
+  /// rows_before_feedback() are cached.
+  [[nodiscard]] bool needs_attention() const {
+    return kind == RuleKind::tova || kind == RuleKind::h2o;
+  }
+  /// Whether the query at `position` reads only part of what is cached.
+  [[nodiscard]] bool selects_pages(int position) const {
+    return kind == RuleKind::quest && position >= prompt_tokens;
+  }
+};
+
+}  // namespace winnow::kvcache

@@ -1,0 +1,94 @@
+// The cache of a model, and the part of it that one sequence holds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kvcache/head_cache.h"
+#include "kvcache/page_pool.h"
+#include "kvcache/rule.h"
+#include "ops/attention.h"
+
+namespace winnow::kvcache {
+
+struct CacheShape {
+  int layers = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int group = 0;  // query heads per KV head
+};
+
+class SequenceCache;
+
+/// All entries of all sequences of one model, under one rule and one storage format.
+class Cache {
+ public:
+  Cache(const CacheConfig& config, const CacheShape& shape);
+
+  [[nodiscard]] const CacheConfig& config() const { return config_; }
+  [[nodiscard]] const CacheShape& shape() const { return shape_; }
+  [[nodiscard]] ops::AttentionShape attention_shape() const;
+
+  [[nodiscard]] PagePool& archive_pool() { return archive_pool_; }
+  /// DMC's open entries are running averages in float and have a pool of their own; all other
+  /// windows share the archive's.
+  [[nodiscard]] PagePool& window_pool() { return open_pool_ ? *open_pool_ : archive_pool_; }
+
+  /// Whether `need` more pages are free now.
+  [[nodiscard]] bool has_pages(const PageNeed& need) const;
+
+  /// Bytes of all pages handed out.
+  [[nodiscard]] std::size_t page_bytes() const {
+    return archive_pool_.bytes() + (open_pool_ ? open_pool_->bytes() : 0);
+  }
+
+ private:
+  CacheConfig config_;
+  CacheShape shape_;
+  PagePool archive_pool_;
+  std::unique_ptr<PagePool> open_pool_;
+};
+
+/// One sequence's entries. Frees its pages when destroyed; the Cache must outlive it.
+class SequenceCache {
+ public:
+  SequenceCache(Cache& cache, const SequenceLimits& limits);
+
+  /// An independent continuation that shares all pages with this one until it writes.
+  [[nodiscard]] SequenceCache fork() const { return *this; }
+
+  SequenceCache(SequenceCache&&) = default;
+  SequenceCache& operator=(SequenceCache&&) = default;
+
+  [[nodiscard]] Cache& cache() const { return *cache_; }
+  [[nodiscard]] const Rule& rule() const { return rule_; }
+  [[nodiscard]] HeadCache& head(int layer, int head) { return heads_[index(layer, head)]; }
+  [[nodiscard]] const HeadCache& head(int layer, int head) const {
+    return heads_[index(layer, head)];
+  }
+  /// Tokens that every layer has taken.
+  [[nodiscard]] int length() const { return heads_.back().length(); }
+
+  /// Entries held now, summed over layers and heads.
+  [[nodiscard]] std::int64_t live_entries() const;
+  /// Bytes held now: pages (those shared with other sequences too), tables and flags.
+  [[nodiscard]] std::size_t bytes() const;
+  /// Bytes that a dense cache of the same length and storage format would hold.
+  [[nodiscard]] std::size_t dense_bytes() const;
+  /// Most pages that `tokens` more tokens can need.
+  [[nodiscard]] PageNeed page_need(int tokens) const;
+
+ private:
+  SequenceCache(const SequenceCache&) = default;
+  [[nodiscard]] std::size_t index(int layer, int head) const {
+    return static_cast<std::size_t>(layer * cache_->shape().kv_heads + head);
+  }
+
+  Cache* cache_;
+  Rule rule_;
+  std::vector<HeadCache> heads_;  // [layers, kv_heads]
+};
+
+}  // namespace winnow::kvcache

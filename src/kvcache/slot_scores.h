@@ -1,0 +1,39 @@
+// What TOVA and H2O remember of the entries in a head's slots.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace winnow::kvcache {
+
+/// Position and accumulated attention of each archive slot; empty for all other rules.
+class SlotScores {
+ public:
+  void push(int position) {
+    positions_.push_back(position);
+    attention_.push_back(0.0F);
+  }
+  /// Mirrors HeadCache::drop_slot: the last slot takes the place of `slot`.
+  void drop(std::size_t slot) {
+    positions_[slot] = positions_.back();
+    attention_[slot] = attention_.back();
+    positions_.pop_back();
+    attention_.pop_back();
+  }
+
+  [[nodiscard]] std::size_t size() const { return positions_.size(); }
+  [[nodiscard]] int position(std::size_t slot) const { return positions_[slot]; }
+  [[nodiscard]] float attention(std::size_t slot) const { return attention_[slot]; }
+  void add_attention(std::size_t slot, float weight) { attention_[slot] += weight; }
+
+  [[nodiscard]] std::size_t bytes() const {
+    return positions_.capacity() * sizeof(std::int32_t) + attention_.capacity() * sizeof(float);
+  }
+
+ private:
+  std::vector<std::int32_t> positions_;
+  std::vector<float> attention_;
+};
+
+}  // namespace winnow::kvcache

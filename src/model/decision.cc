@@ -1,0 +1,98 @@
+#include "model/decision.h"
+
+#include <cmath>
+
+#include "ops/linear.h"
+#include "ops/norm.h"
+
+namespace winnow::model {
+namespace {
+
+bool borrows_channel(const ModelConfig& config) {
+  return config.dms && config.dms->source == DmsConfig::Source::borrowed;
+}
+
+// The borrowed channel within a query head.
+std::size_t borrowed_channel(const ModelConfig& config) {
+  const int channel = config.dms->channel;
+  return static_cast<std::size_t>(channel < 0 ? config.head_dim + channel : channel);
+}
+
+// First channel of the first query head of KV head `head`'s group.
+std::size_t first_query_head(const ModelConfig& config, std::size_t head) {
+  return head * static_cast<std::size_t>(config.group() * config.head_dim);
+}
+
+// DMS: flags from logit(token, head); under "layer" granularity head 0 decides for all.
+template <class Logit>
+void set_dms_flags(const ModelConfig& config, const Decisions& decisions, const Logit& logit) {
+  const DmsConfig& dms = *config.dms;
+  for (std::size_t t = 0; t < decisions.flags.rows; ++t) {
+    const auto flags = decisions.flags.row(t);
+    for (std::size_t h = 0; h < flags.size(); ++h) {
+      const float x = logit(t, dms.per_layer ? 0 : h);
+      flags[h] = dms.evict && dms.scale * x - dms.offset > 0.0F ? 1 : 0;
+    }
+  }
+}
+
+}  // namespace
+
+void decide_by_adapter(ops::Context& context, const ModelConfig& config,
+                       const AdapterWeights& adapter, ops::Matrix<const float> hidden,
+                       const Decisions& decisions) {
+  const ops::Workspace::Scope scope(*context.workspace);
+  const std::size_t tokens = hidden.rows;
+  const auto outputs = static_cast<std::size_t>(adapter.projection->rows);
+  const ops::Matrix<float> normed(context.workspace->take<float>(tokens * hidden.cols).data(),
+                                  tokens, hidden.cols);
+  const ops::Matrix<float> x(context.workspace->take<float>(tokens * outputs).data(), tokens,
+                             outputs);
+  ops::rms_norm(normed, hidden, adapter.norm, config.norm_eps);
+  ops::linear(context, x, normed, *adapter.projection,
+              adapter.bias.empty() ? nullptr : adapter.bias.data());
+  set_dms_flags(config, decisions, [&x](std::size_t t, std::size_t h) { return x.row(t)[h]; });
+}
+
+void decide_by_channel(const ModelConfig& config, ops::Matrix<const float> queries,
+                       ops::Matrix<const float> keys, const Decisions& decisions) {
+  if (config.dms) {
+    const std::size_t channel = borrowed_channel(config);
+    set_dms_flags(config, decisions, [&](std::size_t t, std::size_t h) {
+      return queries.row(t)[first_query_head(config, h) + channel];
+    });
+    return;
+  }
+  const auto dim = static_cast<std::size_t>(config.head_dim);
+  for (std::size_t t = 0; t < decisions.flags.rows; ++t) {
+    for (std::size_t h = 0; h < decisions.flags.cols; ++h) {
+      const float alpha_logit = keys.row(t)[h * dim] - config.dmc->offset;
+      const float omega_logit = queries.row(t)[first_query_head(config, h)];
+      decisions.flags.row(t)[h] = alpha_logit > 0.0F ? 1 : 0;
+      decisions.omegas.row(t)[h] = 1.0F / (1.0F + std::exp(-omega_logit));
+    }
+  }
+}
+
+void clear_channels(const ModelConfig& config, ops::Matrix<float> queries,
+                    ops::Matrix<float> keys) {
+  if (!borrows_channel(config) && !config.dmc) {
+    return;
+  }
+  const std::size_t channel = config.dms ? borrowed_channel(config) : 0;
+  const auto heads = static_cast<std::size_t>(config.kv_heads);
+  for (std::size_t t = 0; t < queries.rows; ++t) {
+    for (std::size_t h = 0; h < heads; ++h) {
+      queries.row(t)[first_query_head(config, h) + channel] = 0.0F;
+      if (config.dmc) {
+        keys.row(t)[h * static_cast<std::size_t>(config.head_dim)] = 0.0F;
+      }
+    }
+  }
+}
+
+bool clears_after_rope(const ModelConfig& config) {
+  return config.dmc || (borrows_channel(config) && config.dms->rezero_after_rope);
+}
+
+}  // namespace winnow::model

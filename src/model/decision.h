@@ -1,0 +1,38 @@
+// The compression decisions of a step: where they are read, and what reading them clears.
+#pragma once
+
+#include <cstdint>
+
+#include "checkpoint/config.h"
+#include "model/weights.h"
+#include "ops/context.h"
+#include "ops/matrix.h"
+
+namespace winnow::model {
+
+/// One layer's decisions for T tokens. DMS: 1 = evict the key this token decides about. DMC: 1 =
+/// merge this token into the open entry, omega = its weight there.
+struct Decisions {
+  ops::Matrix<std::uint8_t> flags;  // [T, kv_heads]
+  ops::Matrix<float> omegas;        // [T, kv_heads]
+};
+
+/// DMS with an adapter: logits from `hidden` [T, hidden], the layer's input before its norm.
+void decide_by_adapter(ops::Context& context, const ModelConfig& config,
+                       const AdapterWeights& adapter, ops::Matrix<const float> hidden,
+                       const Decisions& decisions);
+
+/// DMS with a borrowed neuron, and DMC: logits from channels of queries [T, heads * head_dim] and
+/// keys [T, kv_heads * head_dim], after q/k-norm and before RoPE. Clear the channels afterwards.
+void decide_by_channel(const ModelConfig& config, ops::Matrix<const float> queries,
+                       ops::Matrix<const float> keys, const Decisions& decisions);
+
+/// Sets the channels that decisions are read from to 0: DMS's in the first query head of each
+/// group; DMC's k[0] of each KV head and q[0] of the first query head of each group. A model
+/// without such channels is left as it is.
+void clear_channels(const ModelConfig& config, ops::Matrix<float> queries, ops::Matrix<float> keys);
+
+/// Whether clear_channels() is to be called again after RoPE, which turns a partner channel in.
+bool clears_after_rope(const ModelConfig& config);
+
+}  // namespace winnow::model

@@ -1,0 +1,65 @@
+// A model's weights as the forward pass wants them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "ops/weight.h"
+
+namespace winnow::model {
+
+/// DMS adapter of one layer: logit = scale * (weight . rms_norm(hidden) + bias) - offset.
+struct AdapterWeights {
+  std::vector<float> norm;                // [hidden]
+  std::optional<ops::Weight> projection;  // [kv_heads, hidden]
+  std::vector<float> bias;                // [kv_heads] or empty
+};
+
+struct LayerWeights {
+  std::vector<float> attention_norm;  // [hidden]
+  std::vector<float> mlp_norm;        // [hidden]
+  std::vector<float> query_norm;      // [head_dim], Qwen3; else empty
+  std::vector<float> key_norm;
+  std::vector<float> query_bias;  // [heads * head_dim], Qwen2; else empty
+  std::vector<float> key_bias;    // [kv_heads * head_dim]
+  std::vector<float> value_bias;
+  ops::Weight query;   // [heads * head_dim, hidden]
+  ops::Weight key;     // [kv_heads * head_dim, hidden]
+  ops::Weight value;   // [kv_heads * head_dim, hidden]
+  ops::Weight output;  // [hidden, heads * head_dim]
+  ops::Weight gate;    // [intermediate, hidden]
+  ops::Weight up;      // [intermediate, hidden]
+  ops::Weight down;    // [hidden, intermediate]
+  AdapterWeights adapter;
+};
+
+/// Views of a checkpoint's tensors, or of copies quantised on loading; keeps alive what they see.
+struct Weights {
+  ops::Weight embedding;    // [vocab, hidden]
+  ops::Weight head;         // [vocab, hidden]; the embedding when tied
+  std::vector<float> norm;  // [hidden]
+  std::vector<LayerWeights> layers;
+
+  std::vector<ops::QuantizedWeight> quantized;
+  std::vector<std::shared_ptr<const void>> owners;
+
+  /// Bytes of all matrices that a decode step reads once: everything but the embedding rows.
+  [[nodiscard]] std::size_t bytes_per_step() const;
+  /// Bytes of all matrices, shared ones counted once.
+  [[nodiscard]] std::size_t bytes() const;
+};
+
+/// Weights of a checkpoint as they are stored, without copying, or with every matrix quantised to
+/// `format` (int8 or int4).
+Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format = {});
+
+/// Weights drawn at random, for benchmarks of a shape: `type` is f32, f16 or bf16.
+Weights random_weights(const ModelConfig& config, DType type, std::uint64_t seed,
+                       std::optional<ops::WeightFormat> format = {});
+
+}  // namespace winnow::model

@@ -1,0 +1,358 @@
+#include "ops/cpu/attention_kernels.h"
+
+#include <cassert>
+#include <utility>
+
+#include "base/error.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/attention_kernels.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#include "hwy/contrib/math/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::ops::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Codes of each storage format as float vectors, without scales.
+struct F32Codes {
+  using Element = float;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const float* p) {
+    return hn::LoadU(d, p);
+  }
+};
+
+struct Bf16Codes {
+  using Element = std::uint16_t;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const std::uint16_t* p) {
+    const hn::RebindToUnsigned<D> du32;
+    const hn::Rebind<std::uint16_t, D> du16;
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, hn::LoadU(du16, p))));
+  }
+};
+
+// Read as a binary16 with the same bits, an e4m3 is 2^-8 of its value: code_unit() makes up for it.
+struct F8Codes {
+  using Element = std::int8_t;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const std::int8_t* p) {
+    const hn::Rebind<std::int8_t, D> di8;
+    const hn::Rebind<std::int16_t, D> di16;
+    const hn::Rebind<hwy::float16_t, D> df16;
+    const auto wide = hn::PromoteTo(di16, hn::LoadU(di8, p));
+    const auto mask = hn::Set(di16, static_cast<std::int16_t>(0xBF80));
+    return hn::PromoteTo(d, hn::BitCast(df16, hn::And(hn::ShiftLeft<7>(wide), mask)));
+  }
+};
+
+struct I8Codes {
+  using Element = std::int8_t;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const std::int8_t* p) {
+    const hn::Rebind<std::int8_t, D> di8;
+    const hn::Rebind<std::int32_t, D> di32;
+    return hn::ConvertTo(d, hn::PromoteTo(di32, hn::LoadU(di8, p)));
+  }
+};
+
+using PanelTag = hn::CappedTag<float, kPageEntries>;
+constexpr std::size_t kPanelVectors = kPageEntries / hn::MaxLanes(PanelTag());
+
+// Calls f with a tag type for `format`.
+template <class F>
+HWY_INLINE void with_codes(DType format, const F& f) {
+  switch (format) {
+    case DType::f32:
+      return f(F32Codes());
+    case DType::bf16:
+      return f(Bf16Codes());
+    case DType::f8e4m3:
+      return f(F8Codes());
+    default:
+      return f(I8Codes());
+  }
+}
+
+// Splits `rows` into register blocks of 6 and a rest; f.template operator()<R>(first row).
+template <class F>
+HWY_INLINE void for_row_blocks(std::size_t rows, const F& f) {
+  std::size_t row = 0;
+  for (; row + 6 <= rows; row += 6) {
+    f.template operator()<6>(row);
+  }
+  switch (rows - row) {
+    case 1:
+      return f.template operator()<1>(row);
+    case 2:
+      return f.template operator()<2>(row);
+    case 3:
+      return f.template operator()<3>(row);
+    case 4:
+      return f.template operator()<4>(row);
+    case 5:
+      return f.template operator()<5>(row);
+    default:
+      return;
+  }
+}
+
+template <class Codes, int R>
+HWY_INLINE void score_block(const typename Codes::Element* keys, std::size_t head_dim,
+                            const float* HWY_RESTRICT query, std::size_t query_stride,
+                            float* HWY_RESTRICT scores, std::size_t score_stride) {
+  const PanelTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  hn::Vec<PanelTag> sums[R][kPanelVectors];
+  for (auto& row : sums) {
+    for (auto& sum : row) {
+      sum = hn::Zero(d);
+    }
+  }
+  for (std::size_t c = 0; c < head_dim; ++c) {
+    hn::Vec<PanelTag> key[kPanelVectors];
+    for (std::size_t v = 0; v < kPanelVectors; ++v) {
+      key[v] = Codes::load(d, keys + c * kPageEntries + v * lanes);
+    }
+    for (int r = 0; r < R; ++r) {
+      const auto q = hn::Set(d, query[static_cast<std::size_t>(r) * query_stride + c]);
+      for (std::size_t v = 0; v < kPanelVectors; ++v) {
+        sums[r][v] = hn::MulAdd(q, key[v], sums[r][v]);
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (std::size_t v = 0; v < kPanelVectors; ++v) {
+      hn::StoreU(sums[r][v], d, scores + static_cast<std::size_t>(r) * score_stride + v * lanes);
+    }
+  }
+}
+
+void ScorePage(const PageLayout& layout, const std::byte* page, const float* query,
+               std::size_t query_stride, std::size_t rows, float* scores,
+               std::size_t score_stride) {
+  const auto head_dim = static_cast<std::size_t>(layout.head_dim());
+  with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
+    const auto* keys = reinterpret_cast<const typename Codes::Element*>(page);
+    for_row_blocks(rows, [&]<int R>(std::size_t row) HWY_ATTR {
+      score_block<Codes, R>(keys, head_dim, query + row * query_stride, query_stride,
+                            scores + row * score_stride, score_stride);
+    });
+  });
+}
+
+// `V` vectors of the head dimension of R output rows, over all entries.
+template <class Codes, int R, std::size_t V, class D>
+HWY_INLINE void accumulate_block(D d, const typename Codes::Element* values, std::size_t head_dim,
+                                 std::size_t entries, const float* HWY_RESTRICT weights,
+                                 std::size_t weight_stride, float* HWY_RESTRICT out,
+                                 std::size_t out_stride) {
+  const std::size_t lanes = hn::Lanes(d);
+  hn::Vec<D> sums[R][V];
+  for (int r = 0; r < R; ++r) {
+    for (std::size_t v = 0; v < V; ++v) {
+      sums[r][v] = hn::LoadU(d, out + static_cast<std::size_t>(r) * out_stride + v * lanes);
+    }
+  }
+  for (std::size_t j = 0; j < entries; ++j) {
+    hn::Vec<D> value[V];
+    for (std::size_t v = 0; v < V; ++v) {
+      value[v] = Codes::load(d, values + j * head_dim + v * lanes);
+    }
+    for (int r = 0; r < R; ++r) {
+      const auto w = hn::Set(d, weights[static_cast<std::size_t>(r) * weight_stride + j]);
+      for (std::size_t v = 0; v < V; ++v) {
+        sums[r][v] = hn::MulAdd(w, value[v], sums[r][v]);
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (std::size_t v = 0; v < V; ++v) {
+      hn::StoreU(sums[r][v], d, out + static_cast<std::size_t>(r) * out_stride + v * lanes);
+    }
+  }
+}
+
+template <class Codes, int R, class D>
+HWY_INLINE void accumulate_rows(D d, const typename Codes::Element* values, std::size_t head_dim,
+                                std::size_t entries, const float* weights,
+                                std::size_t weight_stride, float* out, std::size_t out_stride) {
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t c = 0;
+  for (; c + 2 * lanes <= head_dim; c += 2 * lanes) {
+    accumulate_block<Codes, R, 2>(d, values + c, head_dim, entries, weights, weight_stride, out + c,
+                                  out_stride);
+  }
+  for (; c < head_dim; c += lanes) {
+    accumulate_block<Codes, R, 1>(d, values + c, head_dim, entries, weights, weight_stride, out + c,
+                                  out_stride);
+  }
+}
+
+void AccumulatePage(const PageLayout& layout, const std::byte* page, int entries,
+                    const float* weights, std::size_t weight_stride, std::size_t rows, float* out,
+                    std::size_t out_stride) {
+  const auto head_dim = static_cast<std::size_t>(layout.head_dim());
+  const auto count = static_cast<std::size_t>(entries);
+  with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
+    const auto* values =
+        reinterpret_cast<const typename Codes::Element*>(page + layout.values_offset());
+    for_row_blocks(rows, [&]<int R>(std::size_t row) HWY_ATTR {
+      const float* w = weights + row * weight_stride;
+      float* o = out + row * out_stride;
+      if (head_dim % kPageEntries ==
+          0) {  // NOLINT(bugprone-branch-clone): the same on narrow targets
+        accumulate_rows<Codes, R>(PanelTag(), values, head_dim, count, w, weight_stride, o,
+                                  out_stride);
+      } else {
+        accumulate_rows<Codes, R>(hn::CappedTag<float, 8>(), values, head_dim, count, w,
+                                  weight_stride, o, out_stride);
+      }
+    });
+  });
+}
+
+void DecodePage(const PageLayout& layout, const std::byte* page, float* keys, float* values) {
+  const hn::CappedTag<float, 8> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto head_dim = static_cast<std::size_t>(layout.head_dim());
+  float scale[2 * kPageEntries];
+  for (int i = 0; i < 2 * kPageEntries; ++i) {
+    scale[i] = layout.scaled()
+                   ? to_float(reinterpret_cast<const bf16*>(page + layout.scales_offset())[i]) *
+                         code_unit(layout)
+                   : 1.0F;
+  }
+  with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
+    const auto* key_codes = reinterpret_cast<const typename Codes::Element*>(page);
+    const auto* value_codes =
+        reinterpret_cast<const typename Codes::Element*>(page + layout.values_offset());
+    for (std::size_t i = 0; i < head_dim * kPageEntries; i += lanes) {
+      const auto factors = hn::LoadU(d, scale + i % kPageEntries);
+      hn::StoreU(hn::Mul(Codes::load(d, key_codes + i), factors), d, keys + i);
+    }
+    for (std::size_t j = 0; j < kPageEntries; ++j) {
+      const auto factor = hn::Set(d, scale[kPageEntries + j]);
+      for (std::size_t c = 0; c < head_dim; c += lanes) {
+        const std::size_t i = j * head_dim + c;
+        hn::StoreU(hn::Mul(Codes::load(d, value_codes + i), factor), d, values + i);
+      }
+    }
+  });
+}
+
+float MaxOf(std::span<const float> x) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  auto best = hn::Set(d, -std::numeric_limits<float>::infinity());
+  std::size_t i = 0;
+  for (; i + lanes <= x.size(); i += lanes) {
+    best = hn::Max(best, hn::LoadU(d, x.data() + i));
+  }
+  float result = hn::GetLane(hn::MaxOfLanes(d, best));
+  for (; i < x.size(); ++i) {
+    result = std::max(result, x[i]);
+  }
+  return result;
+}
+
+float ExpShifted(std::span<float> x, float shift) {
+  const hn::CappedTag<float, 8> d;  // one width for all targets: the order of the sum is fixed
+  const std::size_t lanes = hn::Lanes(d);
+  const auto offset = hn::Set(d, shift);
+  auto sum = hn::Zero(d);
+  std::size_t i = 0;
+  for (; i + lanes <= x.size(); i += lanes) {
+    const auto y = hn::Exp(d, hn::Sub(hn::LoadU(d, x.data() + i), offset));
+    hn::StoreU(y, d, x.data() + i);
+    sum = hn::Add(sum, y);
+  }
+  if (i < x.size()) {
+    float rest[8];
+    const std::size_t count = x.size() - i;
+    for (std::size_t j = 0; j < lanes; ++j) {
+      rest[j] = j < count ? x[i + j] : -std::numeric_limits<float>::infinity();
+    }
+    const auto y = hn::Exp(d, hn::Sub(hn::LoadU(d, rest), offset));
+    hn::StoreU(y, d, rest);
+    for (std::size_t j = 0; j < count; ++j) {
+      x[i + j] = rest[j];
+    }
+    for (std::size_t j = count; j < lanes; ++j) {
+      rest[j] = 0.0F;
+    }
+    sum = hn::Add(sum, hn::LoadU(d, rest));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+void ScaleBy(std::span<float> x, float factor) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto f = hn::Set(d, factor);
+  std::size_t i = 0;
+  for (; i + lanes <= x.size(); i += lanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, x.data() + i), f), d, x.data() + i);
+  }
+  for (; i < x.size(); ++i) {
+    x[i] *= factor;
+  }
+}
+
+}  // namespace winnow::ops::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace winnow::ops::cpu {
+
+HWY_EXPORT(ScorePage);
+HWY_EXPORT(AccumulatePage);
+HWY_EXPORT(DecodePage);
+HWY_EXPORT(MaxOf);
+HWY_EXPORT(ExpShifted);
+HWY_EXPORT(ScaleBy);
+
+void score_page(const PageLayout& layout, const std::byte* page, const float* query,
+                std::size_t query_stride, std::size_t rows, float* scores,
+                std::size_t score_stride) {
+  HWY_DYNAMIC_DISPATCH(ScorePage)(layout, page, query, query_stride, rows, scores, score_stride);
+}
+
+void accumulate_page(const PageLayout& layout, const std::byte* page, int entries,
+                     const float* weights, std::size_t weight_stride, std::size_t rows, float* out,
+                     std::size_t out_stride) {
+  HWY_DYNAMIC_DISPATCH(AccumulatePage)
+  (layout, page, entries, weights, weight_stride, rows, out, out_stride);
+}
+
+float code_unit(const PageLayout& layout) {
+  return layout.format() == DType::f8e4m3 ? 256.0F : 1.0F;
+}
+
+void decode_page(const PageLayout& layout, const std::byte* page, float* keys, float* values) {
+  HWY_DYNAMIC_DISPATCH(DecodePage)(layout, page, keys, values);
+}
+
+void multiply_scales(std::span<float> x, const bf16* factors, float unit) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] *= to_float(factors[i]) * unit;
+  }
+}
+
+float max_of(std::span<const float> x) {
+  return HWY_DYNAMIC_DISPATCH(MaxOf)(x);
+}
+
+float exp_shifted(std::span<float> x, float shift) {
+  return HWY_DYNAMIC_DISPATCH(ExpShifted)(x, shift);
+}
+
+void scale_by(std::span<float> x, float factor) {
+  HWY_DYNAMIC_DISPATCH(ScaleBy)(x, factor);
+}
+
+}  // namespace winnow::ops::cpu
+#endif  // HWY_ONCE

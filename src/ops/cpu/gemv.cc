@@ -1,0 +1,423 @@
+#include "ops/cpu/gemv.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+// One x86 target per vector width is enough for this file, and vectors of unknown size cannot be
+// kept in arrays.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/gemv.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+// foreach_target.h must come first
+#include <hwy/highway.h>
+
+#include <hwy/cache_control.h>
+
+#include "ops/cpu/gemv_decode-inl.h"
+
+#ifndef WINNOW_OPS_CPU_GEMV_CC_ONCE
+#define WINNOW_OPS_CPU_GEMV_CC_ONCE
+namespace winnow::ops::cpu {
+
+inline constexpr std::size_t kMostRows = 16;
+
+/// Decoded rows that leave the first-level cache room for a tile of inputs; a multiple of
+/// kRowBlock.
+constexpr std::size_t cached_rows(std::size_t cols) {
+  constexpr std::size_t kFloats = std::size_t{5} << 10;
+  const std::size_t rows = kFloats / std::max<std::size_t>(cols, 1) / kRowBlock * kRowBlock;
+  return std::clamp(rows, kRowBlock, kMostRows);
+}
+
+}  // namespace winnow::ops::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::ops::cpu::HWY_NAMESPACE {
+
+// Every product is summed in one order, whatever tile it is part of: lane l of one accumulator adds
+// the columns k = l (mod lanes) in turn, the last columns padded to a group with zeros, and then
+// the lanes are added by the same tree. So tiles can be chosen for speed without changing a bit.
+
+/// Inputs per tile: with kRowBlock rows, the accumulators and operands that 16 registers hold.
+inline constexpr std::size_t kTileInputs = 3;
+
+/// From this many inputs on, weights are decoded to memory before use (measured: the cheaper the
+/// decoding, the later that pays).
+template <class Row>
+inline constexpr std::size_t kManyInputs = Row::kBits < 16 ? 4 : 12;
+template <>
+inline constexpr std::size_t kManyInputs<F32Row> = std::numeric_limits<std::size_t>::max();
+
+HWY_INLINE std::size_t whole_groups(std::size_t cols) {
+  return cols / kGroup * kGroup;
+}
+
+/// out[i] = the sum of the lanes of vector i of four.
+template <class D>
+HWY_INLINE void sum_lanes(D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c, hn::Vec<D> e,
+                          float* HWY_RESTRICT out) {
+#if HWY_TARGET == HWY_SCALAR
+  hn::Store(a, d, out);
+  hn::Store(b, d, out + 1);
+  hn::Store(c, d, out + 2);
+  hn::Store(e, d, out + 3);
+#else
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    sum_lanes(half, hn::Add(hn::LowerHalf(half, a), hn::UpperHalf(half, a)),
+              hn::Add(hn::LowerHalf(half, b), hn::UpperHalf(half, b)),
+              hn::Add(hn::LowerHalf(half, c), hn::UpperHalf(half, c)),
+              hn::Add(hn::LowerHalf(half, e), hn::UpperHalf(half, e)), out);
+  } else {
+    const auto ac = hn::Add(hn::InterleaveLower(d, a, c), hn::InterleaveUpper(d, a, c));
+    const auto be = hn::Add(hn::InterleaveLower(d, b, e), hn::InterleaveUpper(d, b, e));
+    hn::StoreU(hn::Add(hn::InterleaveLower(d, ac, be), hn::InterleaveUpper(d, ac, be)), d, out);
+  }
+#endif
+}
+
+/// out[r] = the lane sum of sums[r] (+ bias[r]) for r in [0, count).
+HWY_INLINE void store_sums(const FloatVector* sums, std::size_t count, const float* bias,
+                           float* HWY_RESTRICT out) {
+  static_assert(kRowBlock == 4);
+  float values[kRowBlock];
+  sum_lanes(FloatTag(), sums[0], sums[1], sums[2], sums[3], values);
+  if (bias != nullptr) {
+    for (std::size_t r = 0; r < count; ++r) {
+      values[r] += bias[r];
+    }
+  }
+  if (count == kRowBlock) {
+    std::memcpy(out, values, sizeof(values));
+  } else {
+    std::memcpy(out, values, count * sizeof(float));
+  }
+}
+
+/// The last cols % kGroup columns, padded with zeros.
+struct Tail {
+  HWY_ALIGN float values[kGroup];
+};
+
+template <class Row>
+HWY_INLINE void load_tail(const Row& row, std::size_t cols, Tail& tail) {
+  const std::size_t whole = whole_groups(cols);
+  for (std::size_t i = 0; i < kGroup; ++i) {
+    tail.values[i] = whole + i < cols ? row.element(whole + i) : 0.0F;
+  }
+}
+
+/// Asks for stored weights before they are needed, one step per group of columns of kRowBlock rows.
+/// The hardware alone prefetches badly here: it meets several short streams.
+template <class Row>
+class Prefetcher {
+ public:
+  /// While a block of rows is used, the rows after it, in the order of memory.
+  static Prefetcher after(const Row* rows, std::size_t count, std::size_t cols) {
+    return {begin_of(rows) + count * row_bytes(cols), kStride, kLines * kStride, 0};
+  }
+
+  /// For a single block: a little ahead in each row if the rows are long, else the rows after it.
+  static Prefetcher within(const Row* rows, std::size_t cols) {
+    constexpr std::size_t kLongRow = 2048;
+    constexpr std::size_t kDistance = 512;
+    const std::size_t bytes = row_bytes(cols);
+    if (Row::kBits < 16 || bytes < kLongRow) {
+      return after(rows, kRowBlock, cols);
+    }
+    Prefetcher result(begin_of(rows) + kDistance, bytes, kStride, (kRowBlock - 1) * bytes);
+    result.end_ = begin_of(rows) + bytes;
+    return result;
+  }
+
+  HWY_INLINE void step() {
+    for (std::size_t i = 0; i < kLines; ++i) {
+      for (std::size_t line = 0; line < kStride; line += kCacheLine) {
+        hwy::Prefetch(next_ + i * spread_ + line);
+      }
+    }
+    next_ += advance_;
+    if (next_ >= end_) {  // on to the same row of the next block
+      next_ += jump_;
+      end_ = kNever;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kCacheLine = 64;
+  static constexpr std::size_t kGroupBytes = kGroup * Row::kBits / 8;
+  static constexpr std::size_t kStride = std::max(kGroupBytes, kCacheLine);
+  static constexpr std::size_t kLines = kRowBlock * kGroupBytes / kStride;
+  static inline const char* const kNever =
+      reinterpret_cast<const char*>(std::numeric_limits<std::uintptr_t>::max());
+
+  Prefetcher(const char* next, std::size_t spread, std::size_t advance, std::size_t jump)
+      : next_(next), spread_(spread), advance_(advance), jump_(jump) {}
+
+  static const char* begin_of(const Row* rows) { return reinterpret_cast<const char*>(rows->data); }
+  static std::size_t row_bytes(std::size_t cols) { return cols * Row::kBits / 8; }
+
+  const char* next_;
+  std::size_t spread_;   // between the lines of one step
+  std::size_t advance_;  // from step to step
+  std::size_t jump_;     // once, at end_
+  const char* end_ = kNever;
+};
+
+/// Asks for nothing.
+struct NoPrefetcher {
+  HWY_INLINE void step() {}
+};
+
+template <std::size_t M>
+using Sums = FloatVector[M][kRowBlock];
+
+/// sums[m][r] += rows[r] . x[m] over columns [k, k + kGroup).
+template <class Row, std::size_t M>
+HWY_INLINE void add_group(const Row* rows, const float* const (&x)[M], std::size_t k,
+                          Sums<M>& sums) {
+  const FloatTag d;
+  const typename Row::Group groups[kRowBlock] = {rows[0].group(k), rows[1].group(k),
+                                                 rows[2].group(k), rows[3].group(k)};
+  for (std::size_t s = 0; s < kSteps; ++s) {
+    FloatVector inputs[M];
+    for (std::size_t m = 0; m < M; ++m) {
+      inputs[m] = hn::LoadU(d, x[m] + k + s * hn::Lanes(d));
+    }
+    for (std::size_t r = 0; r < kRowBlock; ++r) {
+      const FloatVector w = groups[r].vector(s);
+      for (std::size_t m = 0; m < M; ++m) {
+        sums[m][r] = hn::MulAdd(w, inputs[m], sums[m][r]);
+      }
+    }
+  }
+}
+
+/// The columns after the last whole group, padded with zeros to one.
+template <class Row, std::size_t M>
+HWY_NOINLINE void add_tail(const Row* rows, const float* const (&x)[M], std::size_t cols,
+                           Sums<M>& sums) {
+  Tail row_tails[kRowBlock];
+  Tail input_tails[M];
+  for (std::size_t r = 0; r < kRowBlock; ++r) {
+    load_tail(rows[r], cols, row_tails[r]);
+  }
+  const float* inputs[M];
+  for (std::size_t m = 0; m < M; ++m) {
+    load_tail(F32Row(x[m]), cols, input_tails[m]);
+    inputs[m] = input_tails[m].values;
+  }
+  const F32Row padded[kRowBlock] = {F32Row(row_tails[0].values), F32Row(row_tails[1].values),
+                                    F32Row(row_tails[2].values), F32Row(row_tails[3].values)};
+  add_group(padded, inputs, 0, sums);
+}
+
+/// Columns [n, n + ...) of out, as a matrix of their own.
+HWY_INLINE Matrix<float> columns_from(Matrix<float> out, std::size_t n) {
+  return {out.data + n, out.rows, out.cols - n, out.stride};
+}
+
+/// out[m, r] = x[m] . rows[r] (+ bias[r]) for the first M inputs of x and r < count; there are
+/// kRowBlock rows to read whatever the count.
+template <std::size_t M, class Row, class Prefetch>
+HWY_INLINE void tile(const Row* rows, std::size_t count, Matrix<const float> x, const float* bias,
+                     Prefetch& prefetcher, Matrix<float> out) {
+  const float* inputs[M];
+  Sums<M> sums;
+  for (std::size_t m = 0; m < M; ++m) {
+    inputs[m] = x.data + m * x.stride;
+    for (std::size_t r = 0; r < kRowBlock; ++r) {
+      sums[m][r] = hn::Zero(FloatTag());
+    }
+  }
+  const std::size_t whole = whole_groups(x.cols);
+  Prefetch ahead = prefetcher;
+  for (std::size_t k = 0; k < whole; k += kGroup) {
+    ahead.step();
+    add_group(rows, inputs, k, sums);
+  }
+  prefetcher = ahead;
+  if (whole < x.cols) {
+    add_tail(rows, inputs, x.cols, sums);
+  }
+  for (std::size_t m = 0; m < M; ++m) {
+    store_sums(sums[m], count, bias, out.data + m * out.stride);
+  }
+}
+
+/// The first M inputs with `count` rows.
+template <std::size_t M, class Row, class Prefetch>
+HWY_NOINLINE void some_inputs(const Row* rows, std::size_t count, Matrix<const float> x,
+                              const float* bias, Prefetch prefetcher, Matrix<float> out) {
+  for (std::size_t r = 0; r < count; r += kRowBlock) {
+    tile<M>(rows + r, std::min(kRowBlock, count - r), x, bias == nullptr ? nullptr : bias + r,
+            prefetcher, columns_from(out, r));
+  }
+}
+
+/// All inputs with `count` rows, in tiles; prefetching with the first of them. `Row` may read
+/// its weights as stored or as decoded before.
+template <class Row, class Prefetch>
+void all_inputs(const Row* rows, std::size_t count, Matrix<const float> x, const float* bias,
+                Prefetch prefetcher, Matrix<float> out) {
+  static_assert(kTileInputs == 3);
+  switch (x.rows) {
+    case 1:
+      return some_inputs<1>(rows, count, x, bias, prefetcher, out);
+    case 2:
+    case 4:  // a tile of one waits for its own sums, so four are two and two
+      some_inputs<2>(rows, count, x, bias, prefetcher, out);
+      break;
+    default:
+      some_inputs<3>(rows, count, x, bias, prefetcher, out);
+      break;
+  }
+  for (std::size_t m = x.rows == 2 || x.rows == 4 ? 2 : 3; m < x.rows;) {
+    const std::size_t left = x.rows - m;
+    const Matrix<const float> input = x.slice(m, x.rows);
+    const Matrix<float> output = out.slice(m, x.rows);
+    if (left == 1) {
+      some_inputs<1>(rows, count, input, bias, NoPrefetcher(), output);
+      m += 1;
+    } else if (left == 2 || left == 4) {
+      some_inputs<2>(rows, count, input, bias, NoPrefetcher(), output);
+      m += 2;
+    } else {
+      some_inputs<3>(rows, count, input, bias, NoPrefetcher(), output);
+      m += 3;
+    }
+  }
+}
+
+/// Decodes a row to floats.
+template <class Row>
+HWY_INLINE void decode_row(const Row& row, std::size_t cols, float* HWY_RESTRICT out) {
+  const FloatTag d;
+  const std::size_t whole = whole_groups(cols);
+  for (std::size_t k = 0; k < whole; k += kGroup) {
+    const auto group = row.group(k);
+    for (std::size_t s = 0; s < kSteps; ++s) {
+      hn::StoreU(group.vector(s), d, out + k + s * hn::Lanes(d));
+    }
+  }
+  for (std::size_t k = whole; k < cols; ++k) {
+    out[k] = row.element(k);
+  }
+}
+
+/// All inputs with `count` rows. Few inputs take the weights as they are decoded; for more it pays
+/// to decode once.
+template <class Row>
+void block_kernel(const Row* rows, std::size_t count, Matrix<const float> x, const float* bias,
+                  float* scratch, Matrix<float> out) {
+  if (x.rows < kManyInputs<Row>) {
+    const auto prefetcher = count <= kRowBlock ? Prefetcher<Row>::within(rows, x.cols)
+                                               : Prefetcher<Row>::after(rows, count, x.cols);
+    return all_inputs(rows, count, x, bias, prefetcher, out);
+  }
+  F32Row decoded[kMostRows];
+  for (std::size_t r = 0; r < (count + kRowBlock - 1) / kRowBlock * kRowBlock; ++r) {
+    float* row = scratch + r * x.cols;
+    decode_row(rows[r], x.cols, row);
+    decoded[r] = F32Row(row);
+  }
+  all_inputs(decoded, count, x, bias, Prefetcher<Row>::after(rows, count, x.cols), out);
+}
+
+template <class Row>
+void rows_kernel(const LinearTarget& target, Matrix<const float> x, std::size_t begin,
+                 std::size_t end, float* scratch) {
+  const Weight& weight = *target.weight;
+  const bool few = x.rows < std::min(kManyInputs<Row>, kManyInputs<Bf16Row>);
+  const std::size_t most = few ? kRowBlock : cached_rows(x.cols);
+  for (std::size_t n = begin; n < end; n += most) {
+    const std::size_t count = std::min(most, end - n);
+    Row rows[kMostRows];
+    for (std::size_t r = 0; r < most; ++r) {
+      rows[r] = Row(weight, n + std::min(r, count - 1));  // the last one stands in beyond the end
+    }
+    const float* bias = target.bias == nullptr ? nullptr : target.bias + n;
+    block_kernel(rows, count, x, bias, scratch, columns_from(target.out, n));
+  }
+}
+
+void gemv_kernel(const LinearTarget& target, Matrix<const float> x, std::size_t begin,
+                 std::size_t end, float* scratch) {
+  switch (target.weight->format) {
+    case WeightFormat::f32:
+      return rows_kernel<F32Row>(target, x, begin, end, scratch);
+    case WeightFormat::f16:
+      return rows_kernel<F16Row>(target, x, begin, end, scratch);
+    case WeightFormat::bf16:
+      return rows_kernel<Bf16Row>(target, x, begin, end, scratch);
+    case WeightFormat::int8:
+      return rows_kernel<Int8Row>(target, x, begin, end, scratch);
+    case WeightFormat::int4:
+      return rows_kernel<Int4Row>(target, x, begin, end, scratch);
+  }
+}
+
+template <class Row>
+void decode_matrix(const Weight& weight, std::size_t begin, Matrix<float> out) {
+  for (std::size_t i = 0; i < out.rows; ++i) {
+    decode_row(Row(weight, begin + i), out.cols, out.data + i * out.stride);
+  }
+}
+
+void decode_kernel(const Weight& weight, std::size_t begin, Matrix<float> out) {
+  switch (weight.format) {
+    case WeightFormat::f32:
+      return decode_matrix<F32Row>(weight, begin, out);
+    case WeightFormat::f16:
+      return decode_matrix<F16Row>(weight, begin, out);
+    case WeightFormat::bf16:
+      return decode_matrix<Bf16Row>(weight, begin, out);
+    case WeightFormat::int8:
+      return decode_matrix<Int8Row>(weight, begin, out);
+    case WeightFormat::int4:
+      return decode_matrix<Int4Row>(weight, begin, out);
+  }
+}
+
+}  // namespace winnow::ops::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace winnow::ops::cpu {
+
+HWY_EXPORT(gemv_kernel);
+HWY_EXPORT(decode_kernel);
+
+std::size_t gemv_scratch(std::size_t cols) {
+  return cols * cached_rows(cols);
+}
+
+void gemv_rows(const LinearTarget& target, Matrix<const float> x, std::size_t begin,
+               std::size_t end, std::span<float> scratch) {
+  assert(begin % kRowBlock == 0);
+  assert(scratch.size() >= gemv_scratch(x.cols));
+  // Inputs that stay in the second-level cache while all the weight rows pass by.
+  constexpr std::size_t kCachedFloats = std::size_t{64} << 10;
+  const std::size_t chunk =
+      std::max<std::size_t>(kCachedFloats / std::max<std::size_t>(x.cols, 1), 12);
+  for (std::size_t m = 0; m < x.rows; m += chunk) {
+    const std::size_t m_end = std::min(m + chunk, x.rows);
+    LinearTarget part = target;
+    part.out = target.out.slice(m, m_end);
+    HWY_DYNAMIC_DISPATCH(gemv_kernel)(part, x.slice(m, m_end), begin, end, scratch.data());
+  }
+}
+
+void decode_rows(const Weight& weight, std::size_t begin, Matrix<float> out) {
+  assert(out.cols == static_cast<std::size_t>(weight.cols));
+  HWY_DYNAMIC_DISPATCH(decode_kernel)(weight, begin, out);
+}
+
+}  // namespace winnow::ops::cpu
+#endif  // HWY_ONCE

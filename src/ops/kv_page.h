@@ -1,0 +1,79 @@
+// The page: where cached keys and values lie in memory, and in which format.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.h"
+
+namespace winnow::ops {
+
+/// Entries per page: the number of scores that attention computes side by side.
+inline constexpr int kPageEntries = 16;
+
+/// Layout of a page of kPageEntries entries of one KV head, for one storage format (f32, bf16,
+/// f8e4m3 or i8). In this order, each part contiguous:
+///   keys    [head_dim][kPageEntries]   channel-major: one channel of all entries is one vector
+///   values  [kPageEntries][head_dim]
+///   scales  [2][kPageEntries] bf16     of keys, then of values; 8-bit formats only
+/// An 8-bit entry stands for code * scale, with the scale chosen per entry and per key or value.
+class PageLayout {
+ public:
+  PageLayout() = default;
+  PageLayout(DType format, int head_dim);
+
+  [[nodiscard]] DType format() const { return format_; }
+  [[nodiscard]] int head_dim() const { return head_dim_; }
+  [[nodiscard]] bool scaled() const { return dtype_size(format_) == 1; }
+  [[nodiscard]] std::size_t element_bytes() const { return dtype_size(format_); }
+  [[nodiscard]] std::size_t values_offset() const { return values_offset_; }
+  [[nodiscard]] std::size_t scales_offset() const { return 2 * values_offset_; }
+  /// A multiple of 64.
+  [[nodiscard]] std::size_t page_bytes() const { return page_bytes_; }
+  /// Bytes one entry takes, its share of the scales included.
+  [[nodiscard]] std::size_t entry_bytes() const { return page_bytes_ / kPageEntries; }
+
+  friend bool operator==(const PageLayout&, const PageLayout&) = default;
+
+ private:
+  DType format_ = DType::f32;
+  int head_dim_ = 0;
+  std::size_t values_offset_ = 0;
+  std::size_t page_bytes_ = 0;
+};
+
+/// One quantised key or value: `head_dim` codes in the layout's format and their scale (1 when the
+/// format has none).
+struct EncodedRow {
+  std::span<std::byte> codes;
+  bf16 scale;
+};
+
+/// Rounds x [head_dim] to the layout's format, to nearest even. The 8-bit scale is the least
+/// normal bf16 that keeps every code in range.
+void encode_row(const PageLayout& layout, std::span<const float> x, EncodedRow& row);
+
+/// x = the value that `row` stands for.
+void decode_row(const PageLayout& layout, const EncodedRow& row, std::span<float> x);
+
+/// Writes a key and a value into slot `slot` of `page`.
+void store_entry(const PageLayout& layout, std::byte* page, int slot, const EncodedRow& key,
+                 const EncodedRow& value);
+
+/// Reads the entry in slot `slot` back to float.
+void load_entry(const PageLayout& layout, const std::byte* page, int slot, std::span<float> key,
+                std::span<float> value);
+
+/// Copies an entry as it is, without rounding again.
+void copy_entry(const PageLayout& layout, const std::byte* from, int from_slot, std::byte* to,
+                int to_slot);
+
+/// Entries [0, count) in slots 0, 1, 2 ... of a list of pages.
+struct EntrySpan {
+  const std::byte* base = nullptr;       // page p lies at base + p * page_bytes
+  const std::uint32_t* pages = nullptr;  // [ceil(count / kPageEntries)]
+  int count = 0;
+};
+
+}  // namespace winnow::ops

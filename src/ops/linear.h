@@ -1,0 +1,30 @@
+// Matrix products of activations with weights.
+#pragma once
+
+#include <span>
+
+#include "ops/context.h"
+#include "ops/matrix.h"
+#include "ops/weight.h"
+
+namespace winnow::ops {
+
+/// One product of linear(): out[m, n] = sum_k x[m, k] * weight[n, k] + bias[n].
+struct LinearTarget {
+  Matrix<float> out;            // [M, weight.rows]
+  const Weight* weight;         // [weight.rows, K]
+  const float* bias = nullptr;  // [weight.rows] or null
+};
+
+/// Computes every target from the same input x [M, K] in one go (q, k and v; gate and up).
+/// Few rows stream the weights once at memory speed (our kernel), many rows go to oneDNN; with
+/// context.deterministic our kernel serves all.
+void linear(Context& context, std::span<const LinearTarget> targets, Matrix<const float> x);
+
+inline void linear(Context& context, Matrix<float> out, Matrix<const float> x, const Weight& weight,
+                   const float* bias = nullptr) {
+  const LinearTarget target{out, &weight, bias};
+  linear(context, std::span(&target, 1), x);
+}
+
+}  // namespace winnow::ops

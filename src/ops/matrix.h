@@ -1,0 +1,37 @@
+// Row-major matrix views.
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <span>
+
+namespace winnow::ops {
+
+/// Row-major [rows, cols] with a row stride in elements; the memory is somebody else's.
+template <class T>
+struct Matrix {
+  T* data = nullptr;
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+  std::size_t stride = 0;
+
+  Matrix() = default;
+  Matrix(T* memory, std::size_t row_count, std::size_t col_count)
+      : Matrix(memory, row_count, col_count, col_count) {}
+  Matrix(T* memory, std::size_t row_count, std::size_t col_count, std::size_t row_stride)
+      : data(memory), rows(row_count), cols(col_count), stride(row_stride) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): a view of T reads as a view of const T
+  operator Matrix<const T>() const { return {data, rows, cols, stride}; }
+
+  [[nodiscard]] std::span<T> row(std::size_t i) const {
+    assert(i < rows);
+    return {data + i * stride, cols};
+  }
+  /// Rows [begin, end).
+  [[nodiscard]] Matrix slice(std::size_t begin, std::size_t end) const {
+    assert(begin <= end && end <= rows);
+    return {data + begin * stride, end - begin, cols, stride};
+  }
+};
+
+}  // namespace winnow::ops

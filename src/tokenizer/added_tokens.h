@@ -1,0 +1,88 @@
+// Tokens that are found in the text itself, before it is normalized, cut and merged.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tokenizer/json_field.h"
+#include "tokenizer/normalizer.h"
+
+namespace winnow {
+
+struct AddedToken {
+  std::int32_t id = -1;
+  std::string content;
+  std::string text{};        // what it decodes to: its content, normalized if it is looked for so
+  bool single_word = false;  // only where no word character stands before or after
+  bool lstrip = false;       // takes the white space before it along
+  bool rstrip = false;       // takes the white space after it along
+  bool normalized = false;   // looked for in the normalized text
+  bool special = false;      // left out of decoded text, on demand
+};
+
+/// Reads one of the objects tokenizer.json and tokenizer_config.json describe tokens with; its id
+/// is a member there and a key here.
+AddedToken parse_added_token(const JsonField& field, std::int32_t id);
+
+/// Finds the longest of a set of strings at a place in a text.
+class TokenTrie {
+ public:
+  struct Match {
+    std::int32_t value = -1;  // -1: none
+    std::size_t length = 0;
+  };
+  /// Of equal keys the first stays. The empty key is ignored.
+  void insert(std::string_view key, std::int32_t value);
+  [[nodiscard]] Match longest(std::string_view text) const;
+  [[nodiscard]] bool empty() const { return children_.empty(); }
+
+ private:
+  std::unordered_map<std::uint64_t, std::int32_t> children_;  // node and byte -> node
+  std::vector<std::int32_t> values_{-1};
+  std::array<bool, 256> first_{};  // bytes some key begins with
+};
+
+/// The added tokens of a model.
+class AddedTokens {
+ public:
+  /// A stretch of text without added tokens, or an added token.
+  struct Part {
+    std::string text;
+    std::int32_t id = -1;  // -1: it is text
+    bool first = false;    // it begins where the text begins
+  };
+
+  AddedTokens() = default;
+  /// Error when two tokens have one id.
+  AddedTokens(const std::vector<AddedToken>& tokens, const Normalizer& normalizer,
+              const std::string& where);
+
+  /// Cuts `text` (valid UTF-8); the parts that are text come back normalized. `parse_special`:
+  /// special tokens are looked for.
+  [[nodiscard]] std::vector<Part> split(std::string_view text, const Normalizer& normalizer,
+                                        bool parse_special) const;
+
+  [[nodiscard]] const AddedToken* find(std::int32_t id) const;
+  [[nodiscard]] const AddedToken* find(std::string_view content) const;
+  /// One more than the largest id; 0 when there are none.
+  [[nodiscard]] std::int32_t size() const {
+    return tokens_.empty() ? 0 : tokens_.rbegin()->first + 1;
+  }
+
+ private:
+  [[nodiscard]] std::vector<Part> split_at(std::string_view text, const TokenTrie& trie,
+                                           bool parse_special) const;
+
+  std::map<std::int32_t, AddedToken> tokens_;
+  std::unordered_map<std::string, std::int32_t> ids_;
+  TokenTrie raw_;         // looked for in the text as given
+  TokenTrie normalized_;  // looked for in the normalized text
+};
+
+}  // namespace winnow

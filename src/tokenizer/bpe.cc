@@ -1,0 +1,246 @@
+#include "tokenizer/bpe.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "checkpoint/json.h"
+#include "tokenizer/utf8.h"
+
+namespace winnow {
+namespace {
+
+constexpr char32_t kDirectCharacters = 0x180;  // covers the byte-level alphabet
+
+// {"a b"} or {"a", "b"}.
+std::pair<std::string, std::string> read_pair(const JsonField& field) {
+  if (field.is_array()) {
+    const std::vector<JsonField> parts = field.elements();
+    if (parts.size() != 2) {
+      field.expected("two tokens");
+    }
+    return {parts[0].as_string(), parts[1].as_string()};
+  }
+  const std::string& line = field.as_string();
+  const std::size_t space = line.find(' ');
+  if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
+    fail("{}: expected two tokens with one space between, found {}", field.where(),
+         in_quotes(line));
+  }
+  return {line.substr(0, space), line.substr(space + 1)};
+}
+
+bool is_set(const JsonField& field) {
+  return !field.is_null() && !field.as_string().empty();
+}
+
+}  // namespace
+
+// One piece while it is merged: a linked list of symbols and a heap of the merges that may apply.
+class Bpe::Word {
+ public:
+  explicit Word(const MergeTable& merges) : merges_(merges) {}
+
+  void clear() {
+    symbols_.clear();
+    heap_.clear();
+  }
+  void append(std::int32_t id) {
+    const auto at = static_cast<std::int32_t>(symbols_.size());
+    symbols_.push_back({id, at - 1, at + 1});
+  }
+
+  void merge() {
+    if (!symbols_.empty()) {
+      symbols_.back().next = -1;
+    }
+    for (std::size_t i = 0; i + 1 < symbols_.size(); ++i) {
+      consider(static_cast<std::int32_t>(i), false);
+    }
+    std::make_heap(heap_.begin(), heap_.end());
+    while (!heap_.empty()) {
+      std::pop_heap(heap_.begin(), heap_.end());
+      const Candidate best = heap_.back();
+      heap_.pop_back();
+      if (applies(best)) {
+        apply(best);
+      }
+    }
+  }
+
+  void take(std::vector<std::int32_t>& out) const {
+    for (std::int32_t i = symbols_.empty() ? -1 : 0; i >= 0; i = at(i).next) {
+      out.push_back(at(i).id);
+    }
+  }
+
+ private:
+  struct Symbol {
+    std::int32_t id;  // -1: merged into the one before
+    std::int32_t previous;
+    std::int32_t next;
+  };
+  struct Candidate {
+    std::uint32_t rank;
+    std::int32_t position;
+    std::int32_t result;
+    // A heap has its greatest on top: less means merges later.
+    friend bool operator<(const Candidate& a, const Candidate& b) {
+      return std::tie(a.rank, a.position) > std::tie(b.rank, b.position);
+    }
+  };
+
+  Symbol& at(std::int32_t i) { return symbols_[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] const Symbol& at(std::int32_t i) const {
+    return symbols_[static_cast<std::size_t>(i)];
+  }
+
+  // Adds the merge of the symbol at `i` with its successor to the heap, if there is one.
+  void consider(std::int32_t i, bool keep_heap) {
+    const Merge merge = merges_.find(at(i).id, at(at(i).next).id);
+    if (merge.result < 0) {
+      return;
+    }
+    heap_.push_back({merge.rank, i, merge.result});
+    if (keep_heap) {
+      std::push_heap(heap_.begin(), heap_.end());
+    }
+  }
+
+  // Whether the neighbours are still those (or others with the same result) the merge was for.
+  [[nodiscard]] bool applies(const Candidate& candidate) const {
+    const Symbol& symbol = at(candidate.position);
+    return symbol.id >= 0 && symbol.next >= 0 &&
+           merges_.find(symbol.id, at(symbol.next).id).result == candidate.result;
+  }
+
+  void apply(const Candidate& candidate) {
+    const std::int32_t here = candidate.position;
+    Symbol& gone = at(at(here).next);
+    gone.id = -1;
+    at(here).id = candidate.result;
+    at(here).next = gone.next;
+    if (gone.next >= 0) {
+      at(gone.next).previous = here;
+      consider(here, true);
+    }
+    if (at(here).previous >= 0) {
+      consider(at(here).previous, true);
+    }
+  }
+
+  const MergeTable& merges_;
+  std::vector<Symbol> symbols_;
+  std::vector<Candidate> heap_;
+};
+
+Bpe::Bpe(const JsonField& field)
+    : ignore_merges_(field["ignore_merges"].as_bool_or(false)),
+      byte_fallback_(field["byte_fallback"].as_bool_or(false)),
+      fuse_unknown_(field["fuse_unk"].as_bool_or(false)) {
+  // Files of old versions name no type; what has merges is BPE.
+  if (!field["type"].is_null() && field.type() != "BPE") {
+    field.unsupported(fmt::format("model {}", in_quotes(field.type())));
+  }
+  if (const JsonField dropout = field["dropout"]; !dropout.is_null() && dropout.json() != 0.0) {
+    dropout.unsupported("dropout");
+  }
+  for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (is_set(field[name])) {
+      field[name].unsupported("a mark on parts of words");
+    }
+  }
+  vocabulary_ = Vocabulary(field["vocab"]);
+  if (const JsonField token = field["unk_token"]; !token.is_null()) {
+    unknown_ = vocabulary_.find(token.as_string());
+    require(unknown_.has_value(), "{}: {} is not in model.vocab", token.where(),
+            in_quotes(token.as_string()));
+  }
+  read_merges(field["merges"]);
+  read_bytes();
+}
+
+void Bpe::read_merges(const JsonField& field) {
+  const nlohmann::json& list = field.json();
+  if (!list.is_array()) {
+    field.expected("an array of merges");
+  }
+  merges_ = MergeTable(list.size());
+  for (std::size_t rank = 0; rank < list.size(); ++rank) {
+    const auto [left, right] = read_pair(JsonField(list[rank], field.where()));
+    const std::string joined = left + right;
+    const auto id_of = [&](const std::string& token) {
+      const std::optional<std::int32_t> id = vocabulary_.find(token);
+      if (!id) {
+        fail("{}[{}]: {} is not in model.vocab", field.where(), rank, in_quotes(token));
+      }
+      return *id;
+    };
+    merges_.insert(id_of(left), id_of(right), {static_cast<std::uint32_t>(rank), id_of(joined)});
+  }
+}
+
+void Bpe::read_bytes() {
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    bytes_.push_back(vocabulary_.find(fmt::format("<0x{:02X}>", byte)));
+  }
+  for (char32_t code = 0; code < kDirectCharacters; ++code) {
+    std::string character;
+    append_utf8(code, character);
+    characters_.push_back(vocabulary_.find(character));
+  }
+}
+
+bool Bpe::append_bytes(std::string_view character, Word& word) const {
+  const auto token = [&](char c) { return bytes_[static_cast<unsigned char>(c)]; };
+  if (!byte_fallback_ ||
+      !std::all_of(character.begin(), character.end(), [&](char c) { return token(c); })) {
+    return false;
+  }
+  for (const char c : character) {
+    word.append(*token(c));
+  }
+  return true;
+}
+
+void Bpe::append_characters(std::string_view piece, Word& word) const {
+  bool unknown_before = false;
+  while (!piece.empty()) {
+    const Utf8Step step = utf8_step(piece);
+    const std::string_view character = piece.substr(0, step.length);
+    piece.remove_prefix(step.length);
+    const std::optional<std::int32_t> id =
+        step.code < kDirectCharacters ? characters_[step.code] : vocabulary_.find(character);
+    if (id) {
+      word.append(*id);
+      unknown_before = false;
+    } else if (append_bytes(character, word)) {
+      unknown_before = false;
+    } else if (unknown_ && !(unknown_before && fuse_unknown_)) {
+      word.append(*unknown_);
+      unknown_before = true;
+    }
+  }
+}
+
+void Bpe::encode(const Pieces& pieces, std::vector<std::int32_t>& out) const {
+  Word word(merges_);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const std::string_view piece = pieces[i];
+    require(piece.size() <= std::numeric_limits<std::int32_t>::max(),
+            "a text of {} bytes is too long to tokenize; expected less than 2 GiB", piece.size());
+    if (ignore_merges_) {
+      if (const auto id = vocabulary_.find(piece)) {
+        out.push_back(*id);
+        continue;
+      }
+    }
+    word.clear();
+    append_characters(piece, word);
+    word.merge();
+    word.take(out);
+  }
+}
+
+}  // namespace winnow

@@ -1,0 +1,47 @@
+// The "model" of tokenizer.json: byte-pair encoding.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/json_field.h"
+#include "tokenizer/merge_table.h"
+#include "tokenizer/pieces.h"
+#include "tokenizer/vocabulary.h"
+
+namespace winnow {
+
+/// Splits a piece into characters and merges neighbours, lowest rank first (leftmost of equals),
+/// until no merge applies.
+class Bpe {
+ public:
+  /// Error when `field` is not a BPE model or contradicts itself; Unsupported for other models,
+  /// dropout, and marks on parts of words.
+  explicit Bpe(const JsonField& field);
+
+  /// Appends the ids of all pieces (valid UTF-8). O(n log n) in the length of a piece.
+  void encode(const Pieces& pieces, std::vector<std::int32_t>& out) const;
+
+  [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
+
+ private:
+  class Word;
+
+  void read_merges(const JsonField& field);
+  void read_bytes();
+  void append_characters(std::string_view piece, Word& word) const;
+  bool append_bytes(std::string_view character, Word& word) const;
+
+  Vocabulary vocabulary_;
+  MergeTable merges_;
+  bool ignore_merges_;  // a piece that is a token is that token, however it would merge
+  bool byte_fallback_;  // a character that is no token becomes its bytes' tokens, "<0xE2>" ...
+  bool fuse_unknown_;   // neighbouring unknown characters make one unknown token
+  std::optional<std::int32_t> unknown_;
+  std::vector<std::optional<std::int32_t>> bytes_;       // tokens of byte_fallback
+  std::vector<std::optional<std::int32_t>> characters_;  // tokens of the first code points
+};
+
+}  // namespace winnow

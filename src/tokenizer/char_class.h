@@ -1,0 +1,21 @@
+// White space and word characters at the ends of a text.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace winnow {
+
+/// Unicode's White_Space.
+bool is_space(char32_t code);
+
+/// How many bytes of white space `text` (valid UTF-8) begins or ends with.
+std::size_t leading_space(std::string_view text);
+std::size_t trailing_space(std::string_view text);
+
+/// Whether the first or the last character is part of a word: a letter, mark, decimal digit,
+/// connector or joiner (\w as Unicode's UTS #18 has it).
+bool begins_with_word(std::string_view text);
+bool ends_with_word(std::string_view text);
+
+}  // namespace winnow

@@ -1,0 +1,26 @@
+// The filters by kind; find_filter looks through all of them.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "tokenizer/jinja/builtins.h"
+
+namespace winnow::jinja {
+
+struct NamedFilter {
+  std::string_view name;
+  Filter filter;
+};
+
+std::span<const NamedFilter> text_filters();
+std::span<const NamedFilter> number_filters();
+std::span<const NamedFilter> sequence_filters();
+std::span<const NamedFilter> selection_filters();
+
+/// What a sort or a comparison without regard to case compares: strings in lower case.
+Value without_case(Runtime& runtime, const Value& value, bool case_sensitive);
+/// The part of `item` that "a.b.0" names; the item itself for none.
+Value part_named(Runtime& runtime, const Value& item, const Value& path);
+
+}  // namespace winnow::jinja

@@ -1,0 +1,99 @@
+// Walks a template's tree.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tokenizer/jinja/ast.h"
+#include "tokenizer/jinja/runtime.h"
+
+namespace winnow::jinja {
+
+/// Variables by name; what a scope does not have is looked for in those around it.
+struct Scope {
+  std::shared_ptr<const Scope> outer;
+  std::vector<std::pair<std::string, Value>> variables;
+
+  void set(std::string_view name, Value value);
+  /// nullptr when neither this nor an outer scope has it.
+  [[nodiscard]] const Value* find(std::string_view name) const;
+};
+
+/// One rendering. Errors are Error without a location; line() is where the last one came up.
+class Interpreter {
+ public:
+  Interpreter(Runtime& runtime, Scope variables)
+      : runtime_(runtime), scope_(std::make_shared<Scope>(std::move(variables))) {}
+
+  std::string render(const Body& body);
+  [[nodiscard]] int line() const { return line_; }
+
+  // Expressions: std::visit calls these.
+  Value operator()(const Constant& node) { return node.value; }
+  Value operator()(const Name& node);
+  Value operator()(const Attribute& node);
+  Value operator()(const Index& node);
+  Value operator()(const Slice& node);
+  Value operator()(const Call& node);
+  Value operator()(const FilterCall& node);
+  Value operator()(const TestCall& node);
+  Value operator()(const Binary& node);
+  Value operator()(const Comparison& node);
+  Value operator()(const Sign& node);
+  Value operator()(const Not& node);
+  Value operator()(const Logic& node);
+  Value operator()(const Concatenation& node);
+  Value operator()(const Conditional& node);
+  Value operator()(const ListDisplay& node);
+  Value operator()(const DictDisplay& node);
+
+  /// How a statement ends.
+  enum class Flow : std::uint8_t { normal, stop, next };
+
+  Flow operator()(const Data& node);
+  Flow operator()(const Output& node);
+  Flow operator()(const If& node);
+  Flow operator()(const For& node);
+  Flow operator()(const Set& node);
+  Flow operator()(const SetBlock& node);
+  Flow operator()(const FilterBlock& node);
+  Flow operator()(const With& node);
+  Flow operator()(const MacroDefinition& node);
+  Flow operator()(const CallBlock& node);
+  Flow operator()(const Break&) { return Flow::stop; }
+  Flow operator()(const Continue&) { return Flow::next; }
+
+ private:
+  class Inner;  // a scope inside the current one, for as long as it lives
+
+  Value evaluate(const Expression& expression);
+  /// evaluate, or none for null.
+  Value evaluate_part(const ExpressionPtr& expression);
+  Arguments evaluate(const CallArguments& arguments);
+  void add_more(const CallArguments& from, Arguments& to);
+  Value call(const Value& callee, const Arguments& arguments);
+
+  Flow run(const Body& body);
+  /// What `body` prints, in a scope of its own.
+  std::string capture(const Body& body);
+  void print(std::string_view text);
+  void assign(const Target& target, const Value& value);
+  std::vector<Value> items_of(const For& node);
+  Flow run_loop(const For& node, std::vector<Value> items);
+
+  Value make_macro(const std::shared_ptr<const Macro>& macro);
+  Value call_macro(const Macro& macro, const std::shared_ptr<const Scope>& scope,
+                   const Arguments& arguments);
+  void bind(const Macro& macro, const Arguments& arguments);
+
+  Runtime& runtime_;
+  std::shared_ptr<Scope> scope_;
+  std::string* out_ = nullptr;
+  Value block_text_;  // what the filters of a block stand on
+  int line_ = 1;
+};
+
+}  // namespace winnow::jinja

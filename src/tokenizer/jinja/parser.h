@@ -1,0 +1,13 @@
+// Template source to tree.
+#pragma once
+
+#include <string_view>
+
+#include "tokenizer/jinja/ast.h"
+
+namespace winnow::jinja {
+
+/// Throws SyntaxError (lexer.h) for what is wrong or not supported.
+Body parse(std::string_view source);
+
+}  // namespace winnow::jinja

@@ -1,0 +1,50 @@
+// Python's string functions on well-formed UTF-8; positions count code points.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace winnow::jinja {
+
+std::size_t count_characters(std::string_view text);
+/// One string per code point.
+std::vector<std::string_view> characters(std::string_view text);
+
+/// str.isspace() for one code point.
+bool is_space(char32_t code);
+/// Which ends strip() works on.
+enum class Ends : std::uint8_t { left = 1, right = 2, both = 3 };
+/// Without `chars`, strips white space.
+std::string_view strip(std::string_view text, Ends ends,
+                       std::optional<std::string_view> chars = std::nullopt);
+
+std::string to_upper(std::string_view text);
+std::string to_lower(std::string_view text);
+/// First letter upper case, the rest lower.
+std::string capitalize(std::string_view text);
+/// str.title(): letters after a non-letter upper case, others lower.
+std::string title_case(std::string_view text);
+/// Jinja's `title`: the same, but words begin only after white space and -({[<.
+std::string title_words(std::string_view text);
+
+/// str.isupper() and the like: at least one character, and all that count are of the class.
+enum class Class : std::uint8_t { upper, lower, digit, alpha, alnum, space };
+bool is_all(std::string_view text, Class wanted);
+
+/// str.split: at most `limit` splits unless it is negative. Without a separator, at white space,
+/// where empty parts do not count.
+std::vector<std::string_view> split(std::string_view text,
+                                    std::optional<std::string_view> separator, std::int64_t limit);
+std::vector<std::string_view> rsplit(std::string_view text,
+                                     std::optional<std::string_view> separator, std::int64_t limit);
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends = false);
+
+/// At most `limit` replacements unless it is negative.
+std::string replace(std::string_view text, std::string_view old, std::string_view with,
+                    std::int64_t limit);
+
+}  // namespace winnow::jinja

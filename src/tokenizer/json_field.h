@@ -1,0 +1,67 @@
+// Typed access to JSON read from a file, with errors that say where.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace winnow {
+
+/// The file is well formed, but asks for something winnow does not do.
+class Unsupported : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A value of a JSON document together with its path: "tokenizer.json: model.merges[3]". A missing
+/// member reads as null. Every as_...() throws Error when the value is of another type.
+class JsonField {
+ public:
+  JsonField(const nlohmann::json& value, std::string where)
+      : value_(&value), where_(std::move(where)) {}
+
+  [[nodiscard]] const std::string& where() const { return where_; }
+  [[nodiscard]] const nlohmann::json& json() const { return *value_; }
+  [[nodiscard]] bool is_null() const { return value_->is_null(); }
+  [[nodiscard]] bool is_string() const { return value_->is_string(); }
+  [[nodiscard]] bool is_array() const { return value_->is_array(); }
+  [[nodiscard]] bool is_object() const { return value_->is_object(); }
+
+  /// The member `name` of an object.
+  [[nodiscard]] JsonField operator[](std::string_view name) const;
+  /// The elements of an array.
+  [[nodiscard]] std::vector<JsonField> elements() const;
+
+  [[nodiscard]] const std::string& as_string() const;
+  [[nodiscard]] bool as_bool() const;
+  [[nodiscard]] bool as_bool_or(bool fallback) const { return is_null() ? fallback : as_bool(); }
+  /// A token id: an integer in [0, kMaxTokenId].
+  [[nodiscard]] std::int32_t as_id() const;
+
+  /// The member "type" of a component such as a normalizer.
+  [[nodiscard]] const std::string& type() const { return (*this)["type"].as_string(); }
+
+  /// Throws Error "<where>: expected <what>, found <kind of value>".
+  [[noreturn]] void expected(std::string_view what) const;
+  /// Throws Unsupported "<where>: <what> is not supported".
+  [[noreturn]] void unsupported(std::string_view what) const;
+
+ private:
+  const nlohmann::json* value_;
+  std::string where_;
+};
+
+/// Ids beyond this are taken for damage: no vocabulary is that large.
+inline constexpr std::int32_t kMaxTokenId = (1 << 21) - 1;
+
+/// Parses `text`; Error naming `name` and the place when it is not JSON. (Without the check for
+/// repeated keys that the checkpoint room makes: vocabularies are large.)
+nlohmann::json read_json_text(std::string_view text, const std::string& name);
+
+}  // namespace winnow

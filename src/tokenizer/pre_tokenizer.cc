@@ -1,0 +1,180 @@
+#include "tokenizer/pre_tokenizer.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "checkpoint/json.h"
+#include "tokenizer/byte_alphabet.h"
+#include "tokenizer/component_depth.h"
+#include "tokenizer/normalizer.h"
+#include "tokenizer/split.h"
+#include "tokenizer/utf8.h"
+
+namespace winnow {
+namespace {
+
+// How GPT-2 cuts text: https://github.com/openai/gpt-2/blob/master/src/encoder.py
+constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+class Split : public PreTokenizer::Step {
+ public:
+  explicit Split(Splitter splitter) : splitter_(std::move(splitter)) {}
+
+  [[nodiscard]] Pieces apply(const Pieces& pieces, bool /*first*/) const override {
+    Pieces out;
+    out.reserve(pieces.bytes(), pieces.size() + pieces.bytes() / 4);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      splitter_.split(pieces[i], out);
+    }
+    return out;
+  }
+
+ private:
+  Splitter splitter_;
+};
+
+// Writes every byte as its character of GPT-2's alphabet.
+class ByteLevel : public PreTokenizer::Step {
+ public:
+  explicit ByteLevel(const JsonField& field)
+      : add_prefix_space_(field["add_prefix_space"].as_bool_or(true)) {
+    if (field["use_regex"].as_bool_or(true)) {
+      splitter_.emplace(Regex(kGpt2Pattern, field.where()), SplitBehavior::isolated);
+    }
+  }
+
+  [[nodiscard]] Pieces apply(const Pieces& pieces, bool /*first*/) const override {
+    Pieces cut;
+    cut.reserve(pieces.bytes() + pieces.size(), pieces.size());
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const bool prefix = add_prefix_space_ && !pieces[i].starts_with(' ');
+      std::string piece(prefix ? 1 : 0, ' ');
+      piece += pieces[i];
+      if (splitter_) {
+        splitter_->split(piece, cut);
+      } else {
+        cut.add(piece);
+      }
+    }
+    Pieces out;
+    out.reserve(cut.bytes() + cut.bytes() / 2, cut.size());
+    for (std::size_t i = 0; i < cut.size(); ++i) {
+      out.add(to_byte_alphabet(cut[i]));
+    }
+    return out;
+  }
+  [[nodiscard]] bool rewrites() const override { return true; }
+
+ private:
+  bool add_prefix_space_;
+  std::optional<Splitter> splitter_;
+};
+
+// SentencePiece's way: spaces become a visible character, one is put before the text.
+class Metaspace : public PreTokenizer::Step {
+ public:
+  explicit Metaspace(const JsonField& field)
+      : replacement_(field["replacement"].as_string()),
+        scheme_(field["prepend_scheme"].is_null() ? "always"
+                                                  : field["prepend_scheme"].as_string()) {
+    require(!replacement_.empty() && replacement_.size() == utf8_length(replacement_[0]),
+            "{}: replacement {}; expected one character", field.where(), in_quotes(replacement_));
+    require(scheme_ == "always" || scheme_ == "first" || scheme_ == "never",
+            "{}: unknown prepend_scheme {}; expected always, first or never", field.where(),
+            in_quotes(scheme_));
+    if (field["split"].as_bool_or(true)) {
+      splitter_.emplace(replacement_, SplitBehavior::merged_with_next);
+    }
+  }
+
+  [[nodiscard]] Pieces apply(const Pieces& pieces, bool first) const override {
+    Pieces out;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      std::string piece = replace_all(pieces[i], " ", replacement_);
+      const bool wants = scheme_ == "always" || (scheme_ == "first" && first && i == 0);
+      if (wants && !piece.starts_with(replacement_)) {
+        piece.insert(0, replacement_);
+      }
+      if (splitter_) {
+        splitter_->split(piece, out);
+      } else {
+        out.add(piece);
+      }
+    }
+    return out;
+  }
+  [[nodiscard]] bool rewrites() const override { return true; }
+
+ private:
+  std::string replacement_;
+  std::string scheme_;
+  std::optional<Splitter> splitter_;
+};
+
+Splitter read_split(const JsonField& field) {
+  const SplitBehavior behavior = parse_split_behavior(field["behavior"]);
+  const bool invert = field["invert"].as_bool_or(false);
+  const JsonField regex = field["pattern"]["Regex"];
+  if (!regex.is_null()) {
+    return {Regex(regex.as_string(), regex.where()), behavior, invert};
+  }
+  const JsonField literal = field["pattern"]["String"];
+  if (literal.is_null() || literal.as_string().empty()) {
+    field["pattern"].expected("{\"Regex\": \"...\"} or {\"String\": \"...\"}, not empty");
+  }
+  return {literal.as_string(), behavior, invert};
+}
+
+Splitter read_digits(const JsonField& field) {
+  const bool each = field["individual_digits"].as_bool_or(false);
+  return {Regex("\\p{N}", field.where()),
+          each ? SplitBehavior::isolated : SplitBehavior::contiguous};
+}
+
+}  // namespace
+
+PreTokenizer::PreTokenizer(const JsonField& field) {
+  if (!field.is_null()) {
+    add(field, 0);
+  }
+}
+
+void PreTokenizer::add(const JsonField& field, int depth) {
+  check_depth(field, depth);
+  const std::string& type = field.type();
+  if (type == "Sequence") {
+    for (const JsonField& step : field["pretokenizers"].elements()) {
+      add(step, depth + 1);
+    }
+  } else if (type == "Split") {
+    steps_.push_back(std::make_shared<Split>(read_split(field)));
+  } else if (type == "Digits") {
+    steps_.push_back(std::make_shared<Split>(read_digits(field)));
+  } else if (type == "ByteLevel") {
+    add_rewriting(std::make_shared<ByteLevel>(field), field);
+  } else if (type == "Metaspace") {
+    add_rewriting(std::make_shared<Metaspace>(field), field);
+  } else {
+    field.unsupported(fmt::format("pre_tokenizer {}", in_quotes(type)));
+  }
+}
+
+// Once is what models do; many times over, each doubling the text, would be an attack.
+void PreTokenizer::add_rewriting(std::shared_ptr<const Step> step, const JsonField& field) {
+  if (std::any_of(steps_.begin(), steps_.end(), [](const auto& s) { return s->rewrites(); })) {
+    field.unsupported("a second step that rewrites the text");
+  }
+  steps_.push_back(std::move(step));
+}
+
+Pieces PreTokenizer::apply(std::string_view text, bool first) const {
+  Pieces pieces(text);
+  for (const auto& step : steps_) {
+    pieces = step->apply(pieces, first);
+  }
+  return pieces;
+}
+
+}  // namespace winnow

@@ -1,0 +1,38 @@
+// Regular expressions of tokenizer.json, run by PCRE2.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace winnow {
+
+/// Bytes [begin, end) of a text.
+struct TextRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  friend bool operator==(const TextRange&, const TextRange&) = default;
+};
+
+/// A compiled expression, usable from many threads at once.
+///
+/// tokenizer.json is written for Oniguruma; where PCRE2 would read an expression differently it is
+/// translated (regex_syntax.h) or refused.
+class Regex {
+ public:
+  /// Throws Error that begins with `where`, the place the expression comes from.
+  Regex(std::string_view pattern, std::string_view where);
+
+  /// All matches in `text` (valid UTF-8), left to right, none overlapping; an empty one directly
+  /// after another match does not count. Throws Error when the matcher runs out of its (large)
+  /// allowance of steps or memory.
+  [[nodiscard]] std::vector<TextRange> find_all(std::string_view text) const;
+
+ private:
+  struct Code;
+  std::shared_ptr<const Code> code_;
+};
+
+}  // namespace winnow

@@ -1,0 +1,97 @@
+#include "tokenizer/split.h"
+
+#include <algorithm>
+
+#include "checkpoint/json.h"
+
+namespace winnow {
+
+SplitBehavior parse_split_behavior(const JsonField& field) {
+  const std::string& name = field.as_string();
+  if (name == "Removed") {
+    return SplitBehavior::removed;
+  }
+  if (name == "Isolated") {
+    return SplitBehavior::isolated;
+  }
+  if (name == "MergedWithPrevious") {
+    return SplitBehavior::merged_with_previous;
+  }
+  if (name == "MergedWithNext") {
+    return SplitBehavior::merged_with_next;
+  }
+  if (name == "Contiguous") {
+    return SplitBehavior::contiguous;
+  }
+  fail(
+      "{}: unknown behavior {}; expected Removed, Isolated, MergedWithPrevious, "
+      "MergedWithNext or Contiguous",
+      field.where(), in_quotes(name));
+}
+
+std::vector<TextRange> Splitter::find_all(std::string_view piece) const {
+  if (regex_) {
+    return regex_->find_all(piece);
+  }
+  std::vector<TextRange> matches;
+  for (std::size_t at = piece.find(literal_); at != std::string_view::npos;
+       at = piece.find(literal_, at + literal_.size())) {
+    matches.push_back({at, at + literal_.size()});
+  }
+  return matches;
+}
+
+std::vector<Splitter::Part> Splitter::parts_of(std::string_view piece) const {
+  std::vector<Part> parts;
+  std::size_t done = 0;
+  for (const TextRange match : find_all(piece)) {
+    if (match.begin != done) {
+      parts.push_back({{done, match.begin}, invert_});
+    }
+    parts.push_back({match, !invert_});
+    done = match.end;
+  }
+  if (done != piece.size()) {
+    parts.push_back({{done, piece.size()}, invert_});
+  }
+  return parts;
+}
+
+std::vector<Splitter::Part> Splitter::merge(std::vector<Part> parts) const {
+  const bool backwards = behavior_ == SplitBehavior::merged_with_next;
+  if (backwards) {
+    std::reverse(parts.begin(), parts.end());
+  }
+  std::vector<Part> merged;
+  bool previous = false;
+  for (const Part& part : parts) {
+    const bool joins =
+        behavior_ == SplitBehavior::contiguous ? part.match == previous : part.match && !previous;
+    previous = part.match;
+    if (!joins || merged.empty()) {
+      merged.push_back({part.range, false});
+    } else if (backwards) {
+      merged.back().range.begin = part.range.begin;
+    } else {
+      merged.back().range.end = part.range.end;
+    }
+  }
+  if (backwards) {
+    std::reverse(merged.begin(), merged.end());
+  }
+  return merged;
+}
+
+void Splitter::split(std::string_view piece, Pieces& out) const {
+  std::vector<Part> parts = parts_of(piece);
+  if (behavior_ != SplitBehavior::removed && behavior_ != SplitBehavior::isolated) {
+    parts = merge(std::move(parts));
+  }
+  for (const Part& part : parts) {
+    if (behavior_ != SplitBehavior::removed || !part.match) {
+      out.add(piece.substr(part.range.begin, part.range.end - part.range.begin));
+    }
+  }
+}
+
+}  // namespace winnow

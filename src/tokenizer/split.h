@@ -1,0 +1,54 @@
+// Cutting a piece at the matches of a pattern.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/json_field.h"
+#include "tokenizer/pieces.h"
+#include "tokenizer/regex.h"
+
+namespace winnow {
+
+/// What becomes of the matches. tokenizer.json's "behavior".
+enum class SplitBehavior : std::uint8_t {
+  removed,               // dropped
+  isolated,              // pieces of their own
+  merged_with_previous,  // each joined to the text before it
+  merged_with_next,      // each joined to the text after it
+  contiguous,            // neighbouring matches make one piece
+};
+
+SplitBehavior parse_split_behavior(const JsonField& field);
+
+/// Cuts pieces at the matches of a regular expression or a plain string.
+class Splitter {
+ public:
+  Splitter(Regex regex, SplitBehavior behavior, bool invert = false)
+      : regex_(std::move(regex)), behavior_(behavior), invert_(invert) {}
+  /// `literal` must not be empty.
+  Splitter(std::string literal, SplitBehavior behavior, bool invert = false)
+      : literal_(std::move(literal)), behavior_(behavior), invert_(invert) {}
+
+  /// Appends `piece`, cut, to `out`.
+  void split(std::string_view piece, Pieces& out) const;
+
+ private:
+  // A stretch of the piece, and whether the pattern (or, inverted, its absence) made it.
+  struct Part {
+    TextRange range;
+    bool match = false;
+  };
+  [[nodiscard]] std::vector<TextRange> find_all(std::string_view piece) const;
+  [[nodiscard]] std::vector<Part> parts_of(std::string_view piece) const;
+  [[nodiscard]] std::vector<Part> merge(std::vector<Part> parts) const;
+
+  std::optional<Regex> regex_;
+  std::string literal_;
+  SplitBehavior behavior_;
+  bool invert_;
+};
+
+}  // namespace winnow

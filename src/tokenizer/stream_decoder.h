@@ -1,0 +1,32 @@
+// Token ids to text as they come, never splitting a UTF-8 character.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tokenizer/tokenizer.h"
+
+namespace winnow {
+
+/// push() returns the text that became certain with this token; what push() and finish() return,
+/// concatenated, equals decode() of all ids. All of it is valid UTF-8. The tokenizer must outlive
+/// the decoder.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true)
+      : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+
+  /// Throws Error, and changes nothing, when `id` is no token's.
+  std::string push(std::int32_t id);
+  /// What is left: an incomplete character becomes U+FFFD. The decoder is then as new.
+  std::string finish();
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool skip_special_;
+  bool first_ = true;    // no byte has come yet
+  std::string pending_;  // bytes of a character whose end has not come yet
+};
+
+}  // namespace winnow

@@ -1,0 +1,66 @@
+// Text to token ids and back.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace winnow {
+
+/// A model's vocabulary. Immutable after loading, so it may be used from many threads.
+class Tokenizer {
+ public:
+  struct EncodeOptions {
+    bool add_special = true;    // BOS and the like, as the model's post-processor says
+    bool parse_special = true;  // "<|eot_id|>" in the text becomes that token, not its characters
+  };
+
+  Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+  virtual ~Tokenizer() = default;
+
+  /// The ids of `text`. Malformed UTF-8 counts as U+FFFD, one for each maximal subpart. Throws
+  /// Error only for a text that is too long (2 GiB) or on which a model's regular expression gives
+  /// up.
+  [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text,
+                                                         EncodeOptions options) const = 0;
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const {
+    return encode(text, EncodeOptions{});
+  }
+
+  /// The bytes of one token as they stand in the text (a token may hold part of a character).
+  /// Special tokens give "" when `skip_special`. Throws Error for an id that is no token's.
+  [[nodiscard]] virtual std::string token_bytes(std::int32_t id, bool skip_special) const = 0;
+
+  /// The text of `ids`, always valid UTF-8; malformed sequences become U+FFFD. Throws Error for an
+  /// id that is no token's.
+  [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids,
+                                           bool skip_special) const;
+
+  /// Whether the space that this token begins with is dropped when it begins the text:
+  /// SentencePiece put it there.
+  [[nodiscard]] virtual bool drops_first_space(std::int32_t /*id*/) const { return false; }
+  /// Whether each malformed byte becomes a U+FFFD, as SentencePiece has it, and not each malformed
+  /// sequence.
+  [[nodiscard]] virtual bool replaces_each_byte() const { return false; }
+
+  /// The id of a token by its name: for byte-level vocabularies, as tokenizer.json spells it.
+  [[nodiscard]] virtual std::optional<std::int32_t> find(std::string_view token) const = 0;
+  /// Whether `id` is a special token's; false for an id that is no token's.
+  [[nodiscard]] virtual bool is_special(std::int32_t id) const = 0;
+  /// One more than the largest id.
+  [[nodiscard]] virtual std::int32_t vocab_size() const = 0;
+};
+
+/// Reads a model directory's tokenizer.json (BPE: tokenizer_json.h), else its tokenizer.model
+/// (SentencePiece: sentencepiece.h). When tokenizer.json is of a kind winnow does not know,
+/// tokenizer.model takes its place if it is there. Throws Error naming file and cause.
+std::unique_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& directory);
+
+}  // namespace winnow

@@ -1,0 +1,133 @@
+#include "tokenizer/tokenizer_json.h"
+
+#include <algorithm>
+
+#include "checkpoint/json.h"
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/bpe.h"
+#include "tokenizer/normalizer.h"
+#include "tokenizer/post_processor.h"
+#include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/token_text.h"
+#include "tokenizer/utf8.h"
+
+namespace winnow {
+namespace {
+
+class JsonTokenizer : public Tokenizer {
+ public:
+  explicit JsonTokenizer(const JsonField& file)
+      : name_(file.where()),
+        normalizer_(file["normalizer"]),
+        pre_tokenizer_(file["pre_tokenizer"]),
+        text_(file["decoder"]),
+        post_processor_(file["post_processor"]),
+        bpe_(file["model"]),
+        added_(read_added(file["added_tokens"])) {
+    check_template();
+  }
+
+  using Tokenizer::encode;
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text,
+                                                 EncodeOptions options) const override {
+    std::vector<std::int32_t> ids;
+    if (options.add_special) {
+      ids = post_processor_.prefix();
+    }
+    for (const auto& part : added_.split(to_valid_utf8(text), normalizer_, options.parse_special)) {
+      if (part.id >= 0) {
+        ids.push_back(part.id);
+      } else {
+        bpe_.encode(pre_tokenizer_.apply(part.text, part.first), ids);
+      }
+    }
+    if (options.add_special) {
+      ids.insert(ids.end(), post_processor_.suffix().begin(), post_processor_.suffix().end());
+    }
+    return ids;
+  }
+
+  [[nodiscard]] std::string token_bytes(std::int32_t id, bool skip_special) const override {
+    const AddedToken* added = added_.find(id);
+    if (added != nullptr && added->special && skip_special) {
+      return {};
+    }
+    const std::string* token = added != nullptr ? &added->text : bpe_.vocabulary().token(id);
+    require(token != nullptr, "{}: no token has id {}; expected one from 0 to {}", name_, id,
+            vocab_size() - 1);
+    return text_.bytes_of(*token);
+  }
+
+  [[nodiscard]] bool drops_first_space(std::int32_t /*id*/) const override {
+    return text_.drops_first_space();
+  }
+  [[nodiscard]] bool replaces_each_byte() const override { return text_.has_byte_fallback(); }
+
+  [[nodiscard]] std::optional<std::int32_t> find(std::string_view token) const override {
+    const AddedToken* added = added_.find(token);
+    return added != nullptr ? std::optional(added->id) : bpe_.vocabulary().find(token);
+  }
+
+  [[nodiscard]] bool is_special(std::int32_t id) const override {
+    const AddedToken* added = added_.find(id);
+    return added != nullptr && added->special;
+  }
+
+  [[nodiscard]] std::int32_t vocab_size() const override {
+    return std::max(bpe_.vocabulary().size(), added_.size());
+  }
+
+ private:
+  [[nodiscard]] AddedTokens read_added(const JsonField& field) const {
+    std::vector<AddedToken> tokens;
+    if (field.is_null()) {
+      return {};
+    }
+    for (const JsonField& item : field.elements()) {
+      tokens.push_back(parse_added_token(item, item["id"].as_id()));
+      check_agrees(tokens.back(), item);
+    }
+    return {tokens, normalizer_, field.where()};
+  }
+
+  // A token that is in the vocabulary too must have the same id there.
+  void check_agrees(const AddedToken& token, const JsonField& field) const {
+    const std::int32_t id = bpe_.vocabulary().find(token.content).value_or(token.id);
+    require(id == token.id, "{}: {} has id {}, but {} in model.vocab; expected the same",
+            field.where(), in_quotes(token.content), token.id, id);
+    const std::string* other = bpe_.vocabulary().token(token.id);
+    require(other == nullptr || *other == token.content,
+            "{}: {} has id {}, which is {} in model.vocab; expected an id of its own",
+            field.where(), in_quotes(token.content), token.id,
+            in_quotes(other == nullptr ? "" : *other));
+  }
+
+  // The ids of the template must be tokens, or what is encoded could not be decoded.
+  void check_template() const {
+    for (const auto* ids : {&post_processor_.prefix(), &post_processor_.suffix()}) {
+      for (const std::int32_t id : *ids) {
+        require(added_.find(id) != nullptr || bpe_.vocabulary().token(id) != nullptr,
+                "{}: post_processor: no token has id {}; expected a token's", name_, id);
+      }
+    }
+  }
+
+  std::string name_;
+  Normalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  TokenText text_;
+  PostProcessor post_processor_;
+  Bpe bpe_;
+  AddedTokens added_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Tokenizer> parse_tokenizer_json(std::string_view text,
+                                                      const std::string& name) {
+  const nlohmann::json document = read_json_text(text, name);
+  const JsonField file(document, name);
+  return std::make_unique<JsonTokenizer>(file);
+}
+
+}  // namespace winnow

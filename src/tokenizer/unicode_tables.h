@@ -1,0 +1,17 @@
+// Where the Unicode versions of the libraries differ: Oniguruma's, which tokenizer.json is read
+// with elsewhere, is 16; PCRE2's (10.42) is 14; that of Hugging Face's normalizer is 9.
+#pragma once
+
+#include <string_view>
+
+namespace winnow {
+
+/// What Unicode 15, 15.1 and 16 added to the general category `category`, as ranges to be put into
+/// a character class; "" for categories without a table.
+std::string_view newer_members(std::string_view category);
+
+/// Whether `code` has a combining class or takes part in a composition, but only since Unicode 10
+/// or later. Models were trained on text in which such characters stayed where they were.
+bool combines_since_unicode_10(char32_t code);
+
+}  // namespace winnow

@@ -1,0 +1,285 @@
+#include "checkpoint/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint_testing.h"
+
+namespace winnow {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr const char* kQuery = "model.layers.1.self_attn.q_proj.weight";
+constexpr const char* kAlpha = "model.layers.0.self_attn.dms_proj_alpha";
+
+/// A model directory whose files the tests then spoil.
+class CheckpointTest : public testing::Test {
+ protected:
+  std::string open_error() {
+    return error_of([&] { Checkpoint::open(dir_.path()); });
+  }
+  /// Writes `config` (beside what transformers needs) and `tensors` as they are, unchecked.
+  void write(const json& config, const TensorMap& tensors) {
+    dir_.write("config.json", config.dump());
+    write_safetensors(dir_.path() / "model.safetensors", tensors);
+  }
+  [[nodiscard]] std::string in_dir(const std::string& name) const {
+    return (dir_.path() / name).string();
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(CheckpointTest, RoundTripsEveryFamilyAndType) {
+  for (const char* name :
+       {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM"}) {
+    for (const char* dtype : {"float32", "float16", "bfloat16"}) {
+      const ModelConfig config = parse_with({{"torch_dtype", dtype}, {"eos_token_id", 2}}, name);
+      OwnedTensors tensors = tensors_of(config);
+      save_checkpoint(dir_.path() / "a" / "b", config, tensors.map());
+      const Checkpoint opened = Checkpoint::open(dir_.path() / "a" / "b");
+      EXPECT_EQ(opened.config(), config) << name;
+      expect_same_tensors(tensors.map(), opened.tensors());
+    }
+  }
+}
+
+TEST_F(CheckpointTest, RoundTripsRetrofits) {
+  for (const json& keys : {json{{"dms_separate_alpha", true}}, json{{"dms_cr", 8}},
+                           json{{"dms_decision_shift", 0}, {"dms_rezero_after_rope", false}},
+                           json{{"dmc_alpha_offset", 5}}}) {
+    const ModelConfig config = parse_with(keys, "Qwen3ForCausalLM");
+    OwnedTensors tensors = tensors_of(config);
+    save_checkpoint(dir_.path(), config, tensors.map());
+    EXPECT_EQ(Checkpoint::open(dir_.path()).config(), config) << keys;
+    // Metadata of the model saved before must not colour the next one.
+    EXPECT_EQ(std::filesystem::exists(dir_.path() / "dms_metadata.json"),
+              keys.contains("dms_rezero_after_rope"));
+  }
+}
+
+TEST_F(CheckpointTest, ParameterCount) {
+  const ModelConfig config = parse_with({{"tie_word_embeddings", true}});
+  OwnedTensors tensors = tensors_of(config);
+  write({}, tensors.map());
+  dir_.write("config.json", format_config(config).config);
+  // embedding and norm; per layer q, o, k, v, three of the MLP and two norms
+  const std::int64_t layer = 2 * 16 * 16 + 2 * 8 * 16 + 3 * 24 * 16 + 2 * 16;
+  EXPECT_EQ(Checkpoint::open(dir_.path()).parameter_count(), 32 * 16 + 16 + 2 * layer);
+}
+
+TEST_F(CheckpointTest, TiedModelsMayCarryTheHead) {
+  json config = tiny_config();
+  OwnedTensors tensors = tensors_of(parse(config));
+  config["tie_word_embeddings"] = true;
+  write(config, tensors.map());
+  const Checkpoint opened = Checkpoint::open(dir_.path());
+  EXPECT_TRUE(opened.has("lm_head.weight"));
+  EXPECT_FALSE(expected_tensors(opened.config()).contains("lm_head.weight"));
+}
+
+TEST_F(CheckpointTest, MissingTensorIsNamed) {
+  OwnedTensors tensors = tensors_of(parse(tiny_config()));
+  tensors.map().erase(kQuery);
+  write(tiny_config(), tensors.map());
+  EXPECT_THAT(open_error(), AllOf(StartsWith(in_dir("model.safetensors")), HasSubstr(kQuery),
+                                  HasSubstr("is missing, expected shape [16, 16]")));
+  EXPECT_THAT(error_of([&] { save_checkpoint(dir_.path(), parse(tiny_config()), tensors.map()); }),
+              HasSubstr(kQuery));
+  tensors = tensors_of(parse(tiny_config()));
+  tensors.map().erase("lm_head.weight");
+  write(tiny_config(), tensors.map());
+  EXPECT_THAT(open_error(), HasSubstr("or tie_word_embeddings: true"));
+}
+
+TEST_F(CheckpointTest, WrongShapeAndTypeAreNamed) {
+  OwnedTensors tensors = tensors_of(parse(tiny_config()));
+  tensors.add(kQuery, DType::bf16, {16, 15});
+  write(tiny_config(), tensors.map());
+  EXPECT_THAT(open_error(), AllOf(StartsWith(in_dir("model.safetensors")), HasSubstr(kQuery),
+                                  HasSubstr("has shape [16, 15], expected [16, 16]")));
+  tensors.add(kQuery, DType::i32, {16, 16});
+  write(tiny_config(), tensors.map());
+  EXPECT_THAT(open_error(),
+              AllOf(HasSubstr(kQuery), HasSubstr("has type int32, expected fp32, fp16 or bf16")));
+}
+
+TEST_F(CheckpointTest, UnusableTypeIsNamed) {
+  dir_.write("config.json", tiny_config().dump());
+  dir_.write("model.safetensors",
+             image_of(R"({"model.norm.weight":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})",
+                      "12345678"));
+  EXPECT_THAT(open_error(), HasSubstr("tensor \"model.norm.weight\" has type F64"));
+}
+
+TEST_F(CheckpointTest, ParametersThatWouldBeIgnoredAreRejected) {
+  OwnedTensors tensors = tensors_of(parse(tiny_config("Qwen2ForCausalLM")));
+  write(tiny_config("LlamaForCausalLM"), tensors.map());
+  EXPECT_THAT(open_error(), HasSubstr("\"model.layers.0.self_attn.k_proj.bias\" has no place"));
+
+  json config = tiny_config("Qwen3ForCausalLM");
+  config["dms_separate_alpha"] = true;
+  OwnedTensors adapter = tensors_of(parse(config));
+  config["dms_separate_alpha"] = false;
+  write(config, adapter.map());
+  EXPECT_THAT(open_error(), HasSubstr("expected dms_separate_alpha: true"));
+}
+
+TEST_F(CheckpointTest, HarmlessExtrasAreAllowed) {
+  OwnedTensors tensors = tensors_of(parse(tiny_config()));
+  tensors.add("model.layers.0.self_attn.rotary_emb.inv_freq", DType::f32, {2});
+  tensors.add("model.layers.9.input_layernorm.weight", DType::f32, {16});
+  tensors.add("something.else", DType::i64, {1});
+  write(tiny_config(), tensors.map());
+  EXPECT_EQ(open_error(), "no error");
+}
+
+TEST_F(CheckpointTest, AdapterTensors) {
+  json config = tiny_config();
+  config["dms_separate_alpha"] = true;
+  config["dms_alpha_per"] = "layer";
+  OwnedTensors tensors = tensors_of(parse(config));
+  const std::string weight = std::string(kAlpha) + ".weight";
+  const std::string bias = std::string(kAlpha) + ".bias";
+  EXPECT_EQ(tensors.map().at(weight).shape, (Shape{2, 16}));
+  EXPECT_EQ(tensors.map().at(std::string(kAlpha) + "_norm.weight").shape, Shape{16});
+  write(config, tensors.map());
+  EXPECT_FALSE(Checkpoint::open(dir_.path()).has(bias));
+  tensors.add(bias, DType::bf16, {2});
+  write(config, tensors.map());
+  EXPECT_TRUE(Checkpoint::open(dir_.path()).has(bias));
+  tensors.add(bias, DType::bf16, {3});
+  write(config, tensors.map());
+  EXPECT_THAT(open_error(), AllOf(HasSubstr(bias), HasSubstr("shape [3], expected [2]")));
+}
+
+TEST_F(CheckpointTest, MissingFilesAreNamed) {
+  EXPECT_THAT(error_of([] { Checkpoint::open("nowhere"); }), HasSubstr("not a model directory"));
+  EXPECT_THAT(open_error(), StartsWith(in_dir("config.json") + ": cannot open"));
+  dir_.write("config.json", tiny_config().dump());
+  EXPECT_THAT(open_error(),
+              HasSubstr("neither model.safetensors nor model.safetensors.index.json"));
+}
+
+TEST_F(CheckpointTest, ATensorThatIsNotThereIsAnError) {
+  OwnedTensors tensors = tensors_of(parse(tiny_config()));
+  write(tiny_config(), tensors.map());
+  const Checkpoint opened = Checkpoint::open(dir_.path());
+  EXPECT_EQ(opened.tensor(kQuery).shape, (Shape{16, 16}));
+  EXPECT_THAT(error_of([&] { (void)opened.tensor("x"); }),
+              AllOf(HasSubstr(dir_.path().string()), HasSubstr("tensor \"x\" is missing")));
+}
+
+/// A directory of two shards; returns the index for tests to spoil.
+class ShardTest : public CheckpointTest {
+ protected:
+  void SetUp() override {
+    dir_.write("config.json", tiny_config().dump());
+    TensorMap parts[2];
+    for (const auto& [name, tensor] : tensors_.map()) {
+      const int part = static_cast<int>(map_.size() % 2);
+      parts[part][name] = tensor;
+      map_[name] = shard(part);
+    }
+    for (int part = 0; part < 2; ++part) {
+      write_safetensors(dir_.path() / shard(part), parts[part]);
+    }
+    write_index();
+  }
+  void write_index() {
+    dir_.write("model.safetensors.index.json", json{{"weight_map", map_}}.dump());
+  }
+  static std::string shard(int part) {
+    return fmt::format("model-0000{}-of-00002.safetensors", part + 1);
+  }
+
+  OwnedTensors tensors_ = tensors_of(parse(tiny_config()));
+  json map_ = json::object();
+};
+
+TEST_F(ShardTest, Opens) {
+  expect_same_tensors(tensors_.map(), Checkpoint::open(dir_.path()).tensors());
+}
+
+TEST_F(ShardTest, MissingShardIsNamed) {
+  std::filesystem::remove(dir_.path() / shard(1));
+  EXPECT_THAT(open_error(),
+              AllOf(HasSubstr(dir_.path().string()), HasSubstr(shard(1)), HasSubstr("is missing")));
+}
+
+TEST_F(ShardTest, TensorAbsentFromItsShardIsNamed) {
+  map_["model.norm.weight"] = map_["model.norm.weight"] == shard(0) ? shard(1) : shard(0);
+  write_index();
+  EXPECT_THAT(open_error(), AllOf(HasSubstr(map_["model.norm.weight"].get<std::string>()),
+                                  HasSubstr("tensor \"model.norm.weight\" is missing")));
+}
+
+TEST_F(ShardTest, TensorAbsentFromTheIndexIsNamed) {
+  map_.erase("model.norm.weight");
+  write_index();
+  EXPECT_THAT(open_error(), HasSubstr("tensor \"model.norm.weight\" is missing"));
+}
+
+TEST_F(ShardTest, WrongTypeNamesTheShard) {
+  OwnedTensors wrong;
+  wrong.add("model.norm.weight", DType::i8, {16});
+  write_safetensors(dir_.path() / "extra.safetensors", wrong.map());
+  map_["model.norm.weight"] = "extra.safetensors";
+  write_index();
+  EXPECT_THAT(open_error(), AllOf(HasSubstr("\"model.norm.weight\" has type int8")));
+}
+
+TEST_F(ShardTest, ShardsMustBeFilesOfTheDirectory) {
+  for (const char* bad : {"../w.safetensors", "a/b", "/etc/passwd", "..", ".", "", "a\\b"}) {
+    map_["model.norm.weight"] = bad;
+    write_index();
+    EXPECT_THAT(open_error(),
+                AllOf(StartsWith(in_dir("model.safetensors.index.json")),
+                      HasSubstr("model.norm.weight"), HasSubstr("not the name of a file")))
+        << bad;
+  }
+  map_["model.norm.weight"] = 3;
+  write_index();
+  EXPECT_THAT(open_error(), HasSubstr("expected a file name, got 3"));
+}
+
+TEST_F(ShardTest, BrokenIndexIsNamed) {
+  dir_.write("model.safetensors.index.json", "{");
+  EXPECT_THAT(open_error(), StartsWith(in_dir("model.safetensors.index.json")));
+  dir_.write("model.safetensors.index.json", "{}");
+  EXPECT_THAT(open_error(), HasSubstr("weight_map: expected an object, got nothing"));
+}
+
+TEST_F(ShardTest, SavingOverShardsLeavesOneModel) {
+  const ModelConfig config = parse(tiny_config());
+  OwnedTensors other = tensors_of(config, 7);
+  save_checkpoint(dir_.path(), config, other.map());
+  expect_same_tensors(other.map(), Checkpoint::open(dir_.path()).tensors());
+  EXPECT_FALSE(std::filesystem::exists(dir_.path() / "model.safetensors.index.json"));
+}
+
+TEST(Fixtures, EveryModelOpensAndSurvivesSaving) {
+  const std::filesystem::path models = WINNOW_SOURCE_DIR "/tests/fixtures/models";
+  ASSERT_TRUE(std::filesystem::is_directory(models));
+  TempDir dir;
+  for (const auto& entry : std::filesystem::directory_iterator(models)) {
+    SCOPED_TRACE(entry.path().filename().string());
+    const Checkpoint original = Checkpoint::open(entry.path());
+    EXPECT_GT(original.parameter_count(), 0);
+    EXPECT_EQ(entry.path().filename().string().starts_with("dms-"),
+              original.config().dms.has_value());
+    EXPECT_EQ(entry.path().filename().string().starts_with("dmc-"),
+              original.config().dmc.has_value());
+    save_checkpoint(dir.path(), original.config(), original.tensors());
+    const Checkpoint saved = Checkpoint::open(dir.path());
+    EXPECT_EQ(saved.config(), original.config());
+    expect_same_tensors(original.tensors(), saved.tensors());
+  }
+}
+
+}  // namespace
+}  // namespace winnow

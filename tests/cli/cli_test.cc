@@ -1,0 +1,256 @@
+// What the commands that make text print: generate, tokenize, inspect, bench, eval, demo.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/run_command.h"
+
+namespace winnow::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+constexpr const char* kRetrofitted = "assets/dms-cr8";
+constexpr const char* kBase = "assets/base";
+// Long enough for compression at a ratio of 4 to show.
+constexpr const char* kPrompt =
+    "The quick brown fox jumps over the lazy dog, and then the dog looks at the fox, and the fox "
+    "looks at the dog, and neither of them knows what to say about the weather of this morning.";
+
+// Tests run beside each other: one thread each.
+Words generate_words(const std::string& model, const Words& more) {
+  Words words{"generate", "--model", model,       "--prompt", kPrompt,       "--max-tokens",
+              "8",        "--json",  "--threads", "1",        "--ignore-eos"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+json run_json(const Words& words) {
+  const CommandResult result = run_winnow(words);
+  EXPECT_EQ(result.code, 0) << result.err;
+  return json::parse(result.out);
+}
+
+json generate(const std::string& model, const Words& more = {}) {
+  return run_json(generate_words(model, more));
+}
+
+int sum(const json& per_layer_head) {
+  int total = 0;
+  for (const json& layer : per_layer_head) {
+    for (const json& head : layer) {
+      total += head.get<int>();
+    }
+  }
+  return total;
+}
+
+TEST(Generate, ReportsTextCacheAndSpeed) {
+  const json result = generate(kRetrofitted);
+  EXPECT_FALSE(result.at("text").get<std::string>().empty());
+  EXPECT_EQ(result.at("token_ids").size(), 8U);
+  EXPECT_EQ(result.at("finish_reason"), "length");
+  EXPECT_GT(result.at("prompt_tokens"), 20);
+  EXPECT_GT(result.at("prefill_tokens_per_s"), 0.0);
+  EXPECT_GT(result.at("decode_tokens_per_s"), 0.0);
+  EXPECT_FALSE(result.contains("samples"));
+
+  const json& kv = result.at("kv");
+  EXPECT_GT(kv.at("bytes"), 0);
+  EXPECT_GT(kv.at("dense_bytes"), 0);
+  EXPECT_GE(kv.at("compression_ratio"), 1.0);
+  EXPECT_EQ(kv.at("per_layer_head").size(), 8U);
+  EXPECT_EQ(kv.at("per_layer_head")[0].size(), 2U);
+  EXPECT_EQ(kv.at("live_entries"), sum(kv.at("per_layer_head")));
+}
+
+TEST(Generate, CountsADenseCacheExactly) {
+  const json result = generate(kBase);
+  const json& kv = result.at("kv");
+  // The last token was chosen but never fed.
+  const int tokens = result.at("prompt_tokens").get<int>() + 7;
+  EXPECT_EQ(kv.at("live_entries"), tokens * 8 * 2);
+  EXPECT_EQ(kv.at("compression_ratio"), 1.0);
+}
+
+TEST(Generate, SamplesContinueTheOnePrompt) {
+  const json result = generate(kRetrofitted, {"--n", "3", "--temperature", "1", "--seed", "5"});
+  ASSERT_EQ(result.at("samples").size(), 3U);
+  EXPECT_EQ(result.at("samples")[0].at("token_ids"), result.at("token_ids"));
+  EXPECT_NE(result.at("samples")[0].at("token_ids"), result.at("samples")[1].at("token_ids"));
+  EXPECT_NE(result.at("samples")[1].at("token_ids"), result.at("samples")[2].at("token_ids"));
+}
+
+TEST(Generate, TheSeedDecides) {
+  const auto with_seed = [](const std::string& seed) {
+    return generate(kRetrofitted, {"--temperature", "1.5", "--seed", seed}).at("token_ids");
+  };
+  const json first = with_seed("7");
+  EXPECT_EQ(with_seed("7"), first);
+  EXPECT_NE(with_seed("8"), first);
+}
+
+TEST(Generate, DeterministicDoesNotDependOnChunks) {
+  const json whole = generate(kRetrofitted, {"--deterministic"});
+  EXPECT_EQ(generate(kRetrofitted, {"--deterministic"}).at("token_ids"), whole.at("token_ids"));
+  const json cut = generate(kRetrofitted, {"--deterministic", "--chunk", "5"});
+  EXPECT_EQ(cut.at("token_ids"), whole.at("token_ids"));
+  EXPECT_EQ(cut.at("kv"), whole.at("kv"));
+}
+
+TEST(Generate, AStopStringEndsTheTextBeforeIt) {
+  const std::string text = generate(kBase).at("text");
+  const std::string stop = text.substr(text.size() / 2, 1);
+  const json stopped = generate(kBase, {"--stop", stop});
+  EXPECT_EQ(stopped.at("text"), text.substr(0, text.find(stop)));
+  EXPECT_EQ(stopped.at("finish_reason"), "stop");
+}
+
+TEST(Generate, PrintsTheTextAloneWithoutJson) {
+  const Words words{"generate",     "--model", kBase,       "--prompt", kPrompt,
+                    "--max-tokens", "8",       "--threads", "1",        "--ignore-eos"};
+  const CommandResult result = run_winnow(words);
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, generate(kBase).at("text").get<std::string>() + "\n");
+  EXPECT_THAT(result.err, HasSubstr("dense cache"));
+}
+
+TEST(Generate, TakesThePromptFromAFileOrStandardInput) {
+  const TempDirectory directory;
+  const json expected = generate(kBase).at("token_ids");
+  Words words{"generate",     "--model",   kBase, "--max-tokens", "8", "--json",
+              "--ignore-eos", "--threads", "1",   "--prompt-file"};
+  words.push_back(directory.write("prompt.txt", kPrompt));
+  EXPECT_EQ(run_json(words).at("token_ids"), expected);
+  words.back() = "-";
+  EXPECT_EQ(json::parse(run_winnow(words, kPrompt).out).at("token_ids"), expected);
+}
+
+class GenerateWithRule : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(GenerateWithRule, KeepsWithinTheRatio) {
+  const json result = generate(kBase, {"--cache", GetParam(), "--cr", "4"});
+  EXPECT_EQ(result.at("token_ids").size(), 8U);
+  const double ratio = result.at("kv").at("compression_ratio");
+  // Quest reads less but stores everything.
+  EXPECT_GE(ratio, GetParam() == "quest" ? 1.0 : 3.0);
+  EXPECT_LE(ratio, GetParam() == "quest" ? 1.0 : 6.0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, GenerateWithRule,
+                         ::testing::Values("streaming", "tova", "h2o", "quest"),
+                         [](const auto& info) { return info.param; });
+
+TEST(GenerateRules, TrainedRulesAndDense) {
+  EXPECT_EQ(generate(kRetrofitted, {"--cache", "dms"}).at("kv"), generate(kRetrofitted).at("kv"));
+  EXPECT_EQ(generate(kRetrofitted, {"--cache", "dense"}).at("kv").at("compression_ratio"), 1.0);
+  const json narrow = generate(kRetrofitted, {"--window", "4"});
+  EXPECT_GT(narrow.at("kv").at("compression_ratio"), 1.5);
+}
+
+class GenerateWithFormat : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(GenerateWithFormat, StoresEntries) {
+  const json bf16 = generate(kRetrofitted);
+  const json result = generate(kRetrofitted, {"--kv-dtype", GetParam()});
+  EXPECT_EQ(result.at("token_ids").size(), 8U);
+  const double relative = result.at("kv").at("dense_bytes").get<double>() /
+                          bf16.at("kv").at("dense_bytes").get<double>();
+  const double expected = GetParam() == "bf16" ? 1.0 : GetParam() == "fp32" ? 2.0 : 0.5;
+  EXPECT_NEAR(relative, expected, 0.05);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, GenerateWithFormat,
+                         ::testing::Values("bf16", "fp8", "int8", "fp32"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Tokenize, PrintsIdsThatAnyTextHas) {
+  const CommandResult result = run_winnow({"tokenize", "--model", kBase}, "naïve 漢字 🙂\n");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, ::testing::MatchesRegex("[0-9]+( [0-9]+)*\n"));
+  const CommandResult plain =
+      run_winnow({"tokenize", "--model", kBase, "--no-special"}, "naïve 漢字 🙂\n");
+  EXPECT_EQ("0 " + plain.out, result.out);  // BOS of this model
+}
+
+TEST(Tokenize, CountsWhatGenerateFeeds) {
+  const CommandResult ids = run_winnow({"tokenize", "--model", kBase}, kPrompt);
+  const auto count = std::count(ids.out.begin(), ids.out.end(), ' ') + 1;
+  EXPECT_EQ(generate(kBase).at("prompt_tokens"), count);
+}
+
+TEST(Inspect, TellsArchitectureRetrofitAndCache) {
+  const json dms = run_json({"inspect", "--json", kRetrofitted});
+  EXPECT_EQ(dms.at("architecture"), "llama");
+  EXPECT_EQ(dms.at("layers"), 8);
+  EXPECT_EQ(dms.at("kv_heads"), 2);
+  EXPECT_EQ(dms.at("retrofit").at("kind"), "dms");
+  EXPECT_EQ(dms.at("retrofit").at("window"), 64);
+  const json& cache = dms.at("kv_cache");
+  EXPECT_EQ(cache.at("dense_bytes_per_1k_tokens"), 1024 * 8 * 2 * 64 * 2 * 2);
+  const json fp8 = run_json({"inspect", "--json", "--kv-dtype", "fp8", kRetrofitted});
+  EXPECT_LT(fp8.at("kv_cache").at("dense_bytes_per_1k_tokens"),
+            cache.at("dense_bytes_per_1k_tokens"));
+}
+
+TEST(Bench, MeasuresSpeedAndMemory) {
+  const json result =
+      run_json({"bench", "--model", kRetrofitted, "--depth", "64", "--prefill", "32", "--generate",
+                "4", "--repeat", "1", "--threads", "1", "--json"});
+  EXPECT_EQ(result.at("depth"), 64);
+  EXPECT_EQ(result.at("cache"), "dms");
+  EXPECT_EQ(result.at("prefill_runs").size(), 1U);
+  for (const char* key : {"prefill_tokens_per_s", "decode_tokens_per_s", "weight_bytes_per_step",
+                          "floor_tokens_per_s", "peak_rss_bytes"}) {
+    EXPECT_GT(result.at(key), 0) << key;
+  }
+}
+
+TEST(EvalPerplexity, ScoresATextAgainstDense) {
+  const TempDirectory directory;
+  std::string text;
+  for (int i = 0; i < 4; ++i) {
+    text += kPrompt;
+  }
+  const json result = run_json({"eval", "perplexity", "--model", kRetrofitted, "--text",
+                                directory.write("text.txt", text), "--context", "64", "--reference",
+                                "dense", "--threads", "1", "--json"});
+  EXPECT_GT(result.at("tokens"), 64);
+  EXPECT_GT(result.at("perplexity"), 1.0);
+  EXPECT_NEAR(std::log(result.at("perplexity").get<double>()), result.at("nll_per_token"), 1e-6);
+  EXPECT_GE(result.at("kld"), 0.0);
+  EXPECT_LE(result.at("top1_agreement"), 1.0);
+}
+
+// The paragraph of the demo's prompt that tells the code, and the question: enough to see the demo
+// work, and a sixth of the time.
+std::string shortened_demo_prompt() {
+  const std::string prompt =
+      read_text(std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/demo_prompt.txt");
+  const std::size_t code = prompt.find("48213");
+  const std::size_t first = prompt.rfind('\n', code) + 1;
+  return prompt.substr(first, prompt.find('\n', code) + 1 - first) +
+         prompt.substr(prompt.rfind("\nQuestion:"));
+}
+
+TEST(Demo, FindsTheCodeInTheText) {
+  const TempDirectory directory;
+  const CommandResult result =
+      run_winnow({"demo", "--base", "no-base-model", "--max-tokens", "16", "--threads", "1",
+                  "--prompt-file", directory.write("prompt.txt", shortened_demo_prompt())});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("48213"));  // what it shows of the prompt does not contain it
+  EXPECT_THAT(result.out, HasSubstr("compression ratio"));
+  EXPECT_THAT(result.out, HasSubstr("same, dense"));
+}
+
+}  // namespace
+}  // namespace winnow::testing

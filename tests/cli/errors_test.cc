@@ -1,0 +1,141 @@
+// What a user reads when something is wrong, and what Ctrl-C leaves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/run_command.h"
+
+namespace winnow::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Words = std::vector<std::string>;
+
+constexpr const char* kRetrofitted = "assets/dms-cr8";
+constexpr const char* kBase = "assets/base";
+constexpr const char* kTiny = "tests/fixtures/models/llama";
+
+void expect_error(const Words& words, const std::string& names, const std::string& input = "") {
+  const CommandResult result = run_winnow(words, input);
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, StartsWith("winnow: error: "));
+  EXPECT_THAT(result.err, HasSubstr(names));
+  EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+}
+
+void expect_generate_error(const std::string& model, const Words& more, const std::string& names) {
+  Words words{"generate", "--model", model, "--prompt", "x", "--max-tokens", "2"};
+  words.insert(words.end(), more.begin(), more.end());
+  expect_error(words, names);
+}
+
+TEST(Errors, Flags) {
+  expect_error({}, "subcommand");
+  expect_error({"generate"}, "--model");
+  expect_error({"generate", "--model", kBase}, "--prompt");
+  expect_generate_error(kBase, {"--bogus"}, "--bogus");
+  expect_generate_error(kBase, {"--max-tokens", "many"}, "--max-tokens");
+  expect_generate_error(kBase, {"--prompt-file", "y"}, "exclude");
+  expect_generate_error(kBase, {"--system", "s"}, "--system");
+  expect_generate_error(kBase, {"--stop", ""}, "--stop");
+  expect_generate_error(kBase, {"--temperature", "-1"}, "temperature");
+}
+
+TEST(Errors, CacheFlagsAgainstTheModel) {
+  expect_generate_error(kBase, {"--cache", "dms"}, "--cache dms");
+  expect_generate_error(kBase, {"--cache", "dmc"}, "--cache dmc");
+  expect_generate_error(kBase, {"--cache", "lru"}, "--cache lru");
+  expect_generate_error(kBase, {"--cache", "tova"}, "--cr");
+  expect_generate_error(kBase, {"--window", "9"}, "--window 9");
+  expect_generate_error(kRetrofitted, {"--cr", "4"}, "--cr 4");
+  expect_generate_error(kRetrofitted, {"--kv-dtype", "q3"}, "--kv-dtype q3");
+}
+
+TEST(Errors, MissingFiles) {
+  const TempDirectory directory;
+  expect_generate_error(directory.file("absent"), {}, "absent");
+  expect_error({"inspect", directory.file("absent")}, "absent");
+  expect_error({"tokenize", "--model", kTiny}, "tokenizer");
+  expect_error({"generate", "--model", kBase, "--prompt-file", directory.file("absent.txt")},
+               "absent.txt");
+  expect_error({"eval", "perplexity", "--model", kBase, "--text", directory.file("absent.txt")},
+               "absent.txt");
+}
+
+TEST(Errors, ATruncatedCheckpoint) {
+  const TempDirectory directory;
+  fs::copy(fs::path(WINNOW_SOURCE_DIR) / kTiny, directory.path() / "cut");
+  const fs::path weights = directory.path() / "cut/model.safetensors";
+  const auto size = fs::file_size(weights);
+  for (const auto rest : {size - 1, size / 2, decltype(size){20}, decltype(size){0}}) {
+    fs::resize_file(weights, rest);
+    expect_error({"logits", "--model", directory.file("cut"), "--tokens", "1", "--output",
+                  directory.file("out.safetensors")},
+                 "model.safetensors");
+  }
+  EXPECT_FALSE(fs::exists(directory.file("out.safetensors")));
+}
+
+class FailedLogits : public ::testing::Test {
+ protected:
+  void expect_nothing_left(const Words& more, const std::string& names) const {
+    Words words{"logits", "--model", kTiny, "--output", directory_.file("out.safetensors")};
+    words.insert(words.end(), more.begin(), more.end());
+    expect_error(words, names);
+    EXPECT_TRUE(fs::is_empty(directory_.path()));
+  }
+  TempDirectory directory_;
+};
+
+TEST_F(FailedLogits, LeaveNothingBehind) {
+  expect_nothing_left({"--tokens", "1,500"}, "500");
+  expect_nothing_left({"--tokens", "1,two"}, "--tokens");
+  expect_nothing_left({"--tokens", "-1"}, "");
+  expect_nothing_left({"--tokens-file", "/dev/null"}, "");
+  expect_nothing_left({"--tokens", "1", "--total-tokens", "0"}, "--total-tokens 0");
+  expect_nothing_left({}, "--tokens");
+}
+
+TEST_F(FailedLogits, CannotWriteIntoAMissingDirectory) {
+  expect_error({"logits", "--model", kTiny, "--tokens", "1", "--output",
+                directory_.file("absent/out.safetensors")},
+               "absent/out.safetensors");
+  EXPECT_TRUE(fs::is_empty(directory_.path()));
+}
+
+const Words kLong{"generate",     "--model", kRetrofitted,   "--prompt",  "Once upon a time",
+                  "--max-tokens", "4000",    "--ignore-eos", "--threads", "1"};
+
+TEST(Interrupt, EndsTheTextThatIsBeingWritten) {
+  Command command(kLong);
+  command.await_output();
+  command.send(SIGINT);
+  const CommandResult result = command.wait();
+  EXPECT_EQ(result.code, 130) << result.err;
+  EXPECT_TRUE(result.out.ends_with("\n"));
+  EXPECT_THAT(result.err, HasSubstr("dms cache"));
+}
+
+TEST(Interrupt, StillGivesValidJson) {
+  Words words = kLong;
+  words.push_back("--json");
+  Command command(words);
+  command.await_handler(SIGINT);
+  command.send(SIGINT);
+  const CommandResult result = command.wait();
+  EXPECT_EQ(result.code, 130) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json.at("finish_reason"), "cancelled");
+  EXPECT_LT(json.at("token_ids").size(), 4000U);
+}
+
+}  // namespace
+}  // namespace winnow::testing

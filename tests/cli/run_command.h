@@ -1,0 +1,71 @@
+// Running the winnow binary the way a user does: arguments in, exit code and both outputs back.
+#pragma once
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace winnow::testing {
+
+/// A directory that disappears with the object.
+class TempDirectory {
+ public:
+  TempDirectory();
+  ~TempDirectory();
+  TempDirectory(const TempDirectory&) = delete;
+  TempDirectory& operator=(const TempDirectory&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  /// The path of `name` inside.
+  [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
+  /// Writes `content` to `name` inside and returns its path.
+  [[nodiscard]] std::string write(const std::string& name, const std::string& content) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string read_text(const std::filesystem::path& file);
+
+struct CommandResult {
+  int code = -1;  // the exit code; 128 + signal for a command that a signal ended, as in a shell
+  std::string out;
+  std::string err;
+};
+
+/// A running winnow. Outputs go to files, so that no pipe can fill up and stall it. It runs in the
+/// source directory: the paths of assets/ and tests/fixtures can be given as a user would.
+class Command {
+ public:
+  explicit Command(const std::vector<std::string>& arguments, const std::string& input = "");
+  ~Command();
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  /// What it has printed so far.
+  [[nodiscard]] std::string output() const { return read_text(directory_.path() / "out"); }
+  /// Waits until it has printed something, or ended.
+  void await_output();
+  /// Waits until it has a handler of its own for `signal`, or ended.
+  void await_handler(int signal);
+  void send(int signal) const;
+  CommandResult wait();
+
+ private:
+  [[nodiscard]] bool ended();
+
+  TempDirectory directory_;
+  pid_t process_ = -1;
+  int status_ = 0;
+  bool reaped_ = false;
+};
+
+inline CommandResult run_winnow(const std::vector<std::string>& arguments,
+                                const std::string& input = "") {
+  return Command(arguments, input).wait();
+}
+
+}  // namespace winnow::testing

@@ -1,0 +1,394 @@
+// A request's answer does not depend on what else the engine does: company, arrival, chunks, forks,
+// a cache too small for all, preemption. And every page comes back.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "base/threads.h"
+#include "engine/engine.h"
+#include "kvcache/property.h"
+#include "model/model.h"
+
+namespace winnow::engine {
+namespace {
+
+using kvcache::RuleKind;
+
+constexpr std::size_t kMuchMemory = std::size_t{1} << 26;
+
+ModelConfig tiny_model(RuleKind rule) {
+  ModelConfig config;
+  config.hidden = 32;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  config.intermediate = 48;
+  config.vocab = 64;
+  config.max_positions = 512;
+  if (rule == RuleKind::dms) {
+    config.dms = DmsConfig{.window = 5, .source = DmsConfig::Source::borrowed};
+  } else if (rule == RuleKind::dmc) {
+    config.dmc = DmcConfig{.offset = 0.0F};  // merges about every other token
+  }
+  return config;
+}
+
+/// A random model, made once per rule and type of weights.
+const model::Model& model_for(RuleKind rule, DType type) {
+  static std::map<std::pair<RuleKind, DType>, std::unique_ptr<model::Model>> models;
+  auto& made = models[{rule, type}];
+  if (!made) {
+    const ModelConfig config = tiny_model(rule);
+    made = std::make_unique<model::Model>(config, model::random_weights(config, type, 11));
+    if (rule == RuleKind::dms) {
+      made->draw_decisions(0.6);
+    }
+  }
+  return *made;
+}
+
+/// A request, and when it comes and goes.
+struct Client {
+  Request request;
+  int arrives = 0;                  // before this step
+  std::optional<int> cancels = {};  // before this step
+};
+
+struct Answer {
+  std::vector<std::int32_t> tokens;
+  std::vector<float> logprobs;
+  FinishReason finish = FinishReason::none;
+  CacheUsage usage;
+};
+
+/// By client and sample.
+using Answers = std::map<std::pair<std::size_t, int>, Answer>;
+
+void note(const TokenEvent& event, Answer& answer) {
+  RC_ASSERT(answer.finish == FinishReason::none);  // nothing after the end
+  if (event.token >= 0) {
+    answer.tokens.push_back(event.token);
+    answer.logprobs.push_back(event.logprob);
+  }
+  answer.finish = event.finish;
+}
+
+/// Serves all clients to the end.
+Answers serve(const model::Model& model, const EngineConfig& config,
+              const std::vector<Client>& clients, std::int64_t* preemptions = nullptr) {
+  constexpr int kEndless = 20000;
+  Engine engine(model, config);
+  Answers answers;
+  std::map<RequestId, std::size_t> client_of;
+  std::vector<RequestId> ids(clients.size());
+  std::size_t arrived = 0;
+  for (int step = 0; arrived < clients.size() || !engine.idle(); ++step) {
+    RC_ASSERT(step < kEndless);
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      if (clients[i].arrives == step) {
+        ids[i] = engine.submit(clients[i].request);
+        client_of[ids[i]] = i;
+        ++arrived;
+      }
+      if (clients[i].cancels == step && ids[i] != 0) {
+        engine.cancel(ids[i]);
+      }
+    }
+    for (const TokenEvent& event : engine.step()) {
+      note(event, answers[{client_of.at(event.request), event.sample}]);
+    }
+  }
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    for (int sample = 0; sample < clients[i].request.samples; ++sample) {
+      RC_ASSERT(answers.contains({i, sample}));
+      Answer& answer = answers[{i, sample}];
+      RC_ASSERT(answer.finish != FinishReason::none);
+      answer.usage = engine.take_usage(ids[i], sample);
+    }
+  }
+  if (preemptions != nullptr) {
+    *preemptions = engine.preemptions();
+  }
+  RC_ASSERT(engine.cache().page_bytes() == 0U);
+  RC_ASSERT(engine.cache().archive_pool().live_pages() == 0U);
+  return answers;
+}
+
+/// The same client, alone and not in a hurry.
+Answers serve_alone(const model::Model& model, EngineConfig config, Client client,
+                    std::size_t bytes) {
+  config.cache.max_bytes = bytes;
+  config.step_tokens = 512;
+  config.max_sequences = 100;
+  client.arrives = 0;
+  client.cancels.reset();
+  return serve(model, config, {client});
+}
+
+Client any_client() {
+  Client client;
+  Request& request = client.request;
+  Random random(*rc::gen::inRange<std::uint64_t>(0, 1000));
+  request.prompt.resize(static_cast<std::size_t>(*rc::gen::inRange(1, 70)));
+  std::ranges::generate(request.prompt,
+                        [&] { return static_cast<std::int32_t>(random.uniform() * 64.0); });
+  request.max_tokens = *rc::gen::inRange(1, 40);
+  request.samples = *rc::gen::element(1, 1, 1, 2, 4);
+  request.sampling.temperature = *rc::gen::element(0.0, 0.0, 1.0);
+  request.sampling.seed = *rc::gen::inRange<std::uint64_t>(0, 1000);
+  request.sampling.top_p = *rc::gen::element(1.0, 0.9);
+  request.sampling.repetition_penalty = *rc::gen::element(1.0, 1.3);
+  request.sampling.logprobs = 0;
+  request.stop_tokens =
+      *rc::gen::element(std::vector<std::int32_t>{}, std::vector<std::int32_t>{3, 30});
+  client.arrives = *rc::gen::inRange(0, 40);
+  if (*rc::gen::inRange(0, 6) == 0) {
+    client.cancels = client.arrives + *rc::gen::inRange(0, 20);
+  }
+  return client;
+}
+
+// Ranges grow with RapidCheck's size; here every case may have all of them.
+constexpr int kFullSize = 100;
+
+std::vector<Client> any_clients() {
+  std::vector<Client> clients;
+  const int count = *rc::gen::resize(kFullSize, rc::gen::inRange(1, 7));
+  for (int i = 0; i < count; ++i) {
+    clients.push_back(*rc::gen::resize(kFullSize, rc::gen::exec(any_client)));
+  }
+  return clients;
+}
+
+EngineConfig any_engine(RuleKind rule) {
+  EngineConfig config;
+  config.cache.rule = rule;
+  config.cache.format = *rc::gen::element(DType::f32, DType::bf16, DType::f8e4m3, DType::i8);
+  config.cache.window = rule == RuleKind::dms ? 5 : 0;
+  config.cache.cr = *rc::gen::element(1.0, 2.0, 4.0);
+  config.step_tokens = *rc::gen::inRange(1, 64);
+  config.max_sequences = *rc::gen::inRange(1, 9);
+  config.compute = DType::f32;
+  config.deterministic = true;
+  // From a single page to enough for a few sequences; DMC's open entries have a pool of their own.
+  const std::size_t page =
+      rule == RuleKind::dmc ? 1024 : ops::PageLayout(config.cache.format, 8).page_bytes();
+  config.cache.max_bytes = page * static_cast<std::size_t>(*rc::gen::inRange(1, 90));
+  return config;
+}
+
+void show(const EngineConfig& config, const std::vector<Client>& clients) {
+  RC_LOG() << kvcache::rule_name(config.cache.rule) << ' ' << dtype_name(config.cache.format)
+           << " cr " << config.cache.cr << " bytes " << config.cache.max_bytes << " step "
+           << config.step_tokens << " sequences " << config.max_sequences << '\n';
+  for (const Client& client : clients) {
+    RC_LOG() << "  prompt " << client.request.prompt.size() << " new " << client.request.max_tokens
+             << " samples " << client.request.samples << " temperature "
+             << client.request.sampling.temperature << " arrives " << client.arrives << " cancels "
+             << client.cancels.value_or(-1) << '\n';
+  }
+}
+
+bool is_prefix(const Answer& part, const Answer& whole) {
+  return part.tokens.size() <= whole.tokens.size() &&
+         std::equal(part.tokens.begin(), part.tokens.end(), whole.tokens.begin()) &&
+         std::equal(part.logprobs.begin(), part.logprobs.end(), whole.logprobs.begin());
+}
+
+// `answer` came from a busy engine with little memory; `same_memory` and `whole` from one that
+// served this request alone, with as little and with plenty.
+void expect_same(const Answer& answer, const Answer& same_memory, const Answer& whole) {
+  RC_ASSERT(whole.finish != FinishReason::out_of_memory);
+  RC_ASSERT(is_prefix(answer, whole));
+  if (answer.finish == FinishReason::cancelled) {
+    return;
+  }
+  RC_ASSERT(answer.finish == same_memory.finish);  // out of memory only where it is so alone
+  RC_ASSERT(answer.tokens == same_memory.tokens);
+  if (answer.finish != FinishReason::out_of_memory) {
+    RC_ASSERT(answer.finish == whole.finish);
+    RC_ASSERT(answer.tokens.size() == whole.tokens.size());
+    RC_ASSERT(answer.usage.tokens == whole.usage.tokens);
+    RC_ASSERT(answer.usage.per_head == whole.usage.per_head);
+    RC_ASSERT(answer.usage.dense_bytes == whole.usage.dense_bytes);
+  }
+}
+
+class AnyRule : public ::testing::TestWithParam<RuleKind> {
+ protected:
+  void SetUp() override { set_threads(1); }
+};
+INSTANTIATE_TEST_SUITE_P(Rules, AnyRule,
+                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc,
+                                           RuleKind::streaming, RuleKind::tova, RuleKind::h2o,
+                                           RuleKind::quest),
+                         [](const auto& info) {
+                           return std::string(kvcache::rule_name(info.param));
+                         });
+
+TEST_P(AnyRule, DeterministicAnswersDoNotDependOnCompany) {
+  EXPECT_TRUE(testing::holds("as if alone, to the last bit", 40, [] {
+    const DType type = *rc::gen::element(DType::f32, DType::bf16);
+    const model::Model& model = model_for(GetParam(), type);
+    EngineConfig config =
+        *rc::gen::resize(kFullSize, rc::gen::exec([] { return any_engine(GetParam()); }));
+    config.compute = *rc::gen::element(DType::f32, DType::bf16);
+    const auto clients = any_clients();
+    show(config, clients);
+    const Answers busy = serve(model, config, clients);
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      const Answers same = serve_alone(model, config, clients[i], config.cache.max_bytes);
+      const Answers whole = serve_alone(model, config, clients[i], kMuchMemory);
+      for (int sample = 0; sample < clients[i].request.samples; ++sample) {
+        expect_same(busy.at({i, sample}), same.at({0, sample}), whole.at({0, sample}));
+      }
+    }
+  }));
+}
+
+// Greedy answers may part where two tokens are as good as equally likely, not before.
+void expect_equal_but_for_rounding(const Answer& a, const Answer& b) {
+  for (std::size_t t = 0; t < std::min(a.tokens.size(), b.tokens.size()); ++t) {
+    RC_ASSERT(std::abs(a.logprobs[t] - b.logprobs[t]) <= 1e-3F);
+    if (a.tokens[t] != b.tokens[t]) {
+      return;
+    }
+  }
+  RC_ASSERT(a.finish == b.finish);
+}
+
+TEST_P(AnyRule, DefaultAnswersDifferByRoundingOnly) {
+  EXPECT_TRUE(testing::holds("as if alone, but for rounding", 30, [] {
+    const model::Model& model = model_for(GetParam(), DType::f32);
+    EngineConfig config =
+        *rc::gen::resize(kFullSize, rc::gen::exec([] { return any_engine(GetParam()); }));
+    config.cache.format = DType::f32;  // no code that rounding could tip over
+    config.cache.max_bytes = std::size_t{1024} * 120;
+    config.deterministic = false;
+    auto clients = any_clients();
+    for (Client& client : clients) {
+      client.request.sampling.temperature = 0.0;
+      client.cancels.reset();
+    }
+    show(config, clients);
+    const Answers busy = serve(model, config, clients);
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      const Answers alone = serve_alone(model, config, clients[i], kMuchMemory);
+      for (int sample = 0; sample < clients[i].request.samples; ++sample) {
+        expect_equal_but_for_rounding(busy.at({i, sample}), alone.at({0, sample}));
+      }
+    }
+  }));
+}
+
+EngineConfig roomy(RuleKind rule) {
+  EngineConfig config;
+  config.cache.rule = rule;
+  config.cache.window = rule == RuleKind::dms ? 5 : 0;
+  config.cache.format = DType::f32;
+  config.cache.max_bytes = kMuchMemory;
+  config.compute = DType::f32;
+  config.deterministic = true;
+  return config;
+}
+
+// A cache that holds one sequence but not two: every sample is preempted again and again.
+TEST_P(AnyRule, SamplesThatPreemptEachOther) {
+  const model::Model& model = model_for(GetParam(), DType::f32);
+  EngineConfig config = roomy(GetParam());
+  config.cache.cr = 2.0;
+  Client client;
+  client.request.prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
+  client.request.max_tokens = 60;
+  client.request.samples = 5;
+  client.request.sampling = {.temperature = 1.0, .seed = 9, .logprobs = 0};
+  Answers whole;
+  Answers squeezed;
+  ASSERT_NO_THROW(whole = serve(model, config, {client}));
+  config.cache.max_bytes = std::size_t{1024} * 26;
+  config.step_tokens = 7;
+  std::int64_t preemptions = 0;
+  ASSERT_NO_THROW(squeezed = serve(model, config, {client}, &preemptions));
+  EXPECT_GT(preemptions, 0);
+  for (int sample = 0; sample < 5; ++sample) {
+    EXPECT_EQ(squeezed.at({0, sample}).tokens, whole.at({0, sample}).tokens) << sample;
+    EXPECT_EQ(squeezed.at({0, sample}).finish, FinishReason::length) << sample;
+  }
+  EXPECT_NE(whole.at({0, 0}).tokens, whole.at({0, 1}).tokens);
+}
+
+std::vector<std::pair<int, FinishReason>> ends(const std::vector<TokenEvent>& events) {
+  std::vector<std::pair<int, FinishReason>> result;
+  for (const TokenEvent& event : events) {
+    if (event.finish != FinishReason::none) {
+      result.emplace_back(event.sample, event.finish);
+    }
+  }
+  std::ranges::sort(result);
+  return result;
+}
+
+// Whoever waits for n samples hears of n ends, also before there are n samples.
+TEST(Engine, CancellingEndsAllSamplesAtAnyTime) {
+  const model::Model& model = model_for(RuleKind::dense, DType::f32);
+  for (const int steps_before : {0, 1, 2, 3, 4, 6}) {
+    EngineConfig config = roomy(RuleKind::dense);
+    config.step_tokens = 4;  // the prompt takes three steps
+    Engine engine(model, config);
+    const RequestId id = engine.submit({.prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
+                                        .max_tokens = 20,
+                                        .samples = 3,
+                                        .sampling = {},
+                                        .stop_tokens = {}});
+    for (int i = 0; i < steps_before; ++i) {
+      engine.step();
+    }
+    engine.cancel(id);
+    const auto cancelled = FinishReason::cancelled;
+    EXPECT_EQ(ends(engine.step()), (std::vector<std::pair<int, FinishReason>>{
+                                       {0, cancelled}, {1, cancelled}, {2, cancelled}}))
+        << "after " << steps_before << " steps";
+    EXPECT_TRUE(engine.idle());
+    EXPECT_EQ(engine.cache().page_bytes(), 0U);
+    for (int sample = 0; sample < 3; ++sample) {
+      EXPECT_NO_THROW(engine.take_usage(id, sample));
+      EXPECT_THROW(engine.take_usage(id, sample), Error);
+    }
+  }
+}
+
+TEST(Engine, OutOfMemoryEndsAllSamples) {
+  const model::Model& model = model_for(RuleKind::dense, DType::f32);
+  for (const std::size_t pages : {1U, 4U}) {  // not one token; sixteen tokens
+    EngineConfig config = roomy(RuleKind::dense);
+    config.cache.max_bytes = 1024 * pages;
+    Engine engine(model, config);
+    engine.submit({.prompt = std::vector<std::int32_t>(30, 1),
+                   .max_tokens = 2,
+                   .samples = 2,
+                   .sampling = {},
+                   .stop_tokens = {}});
+    std::vector<TokenEvent> events;
+    for (int step = 0; step < 50 && !engine.idle(); ++step) {
+      std::ranges::copy(engine.step(), std::back_inserter(events));
+    }
+    EXPECT_EQ(ends(events),
+              (std::vector<std::pair<int, FinishReason>>{{0, FinishReason::out_of_memory},
+                                                         {1, FinishReason::out_of_memory}}));
+    EXPECT_TRUE(engine.idle());
+  }
+}
+
+}  // namespace
+}  // namespace winnow::engine

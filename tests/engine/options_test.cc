@@ -1,0 +1,166 @@
+#include "engine/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "base/error.h"
+
+namespace winnow::engine {
+namespace {
+
+using kvcache::RuleKind;
+using ::testing::StartsWith;
+
+ModelConfig dense_model() {
+  return {};
+}
+
+ModelConfig dms_model() {
+  ModelConfig config;
+  config.dms = DmsConfig{.window = 37, .shift = 0};
+  return config;
+}
+
+ModelConfig dmc_model() {
+  ModelConfig config;
+  config.dmc = DmcConfig{};
+  return config;
+}
+
+/// Options that differ from the defaults as `change` says.
+LoadOptions with(const std::function<void(LoadOptions&)>& change) {
+  LoadOptions options;
+  change(options);
+  return options;
+}
+
+std::string error_of(const std::function<void(LoadOptions&)>& change,
+                     const ModelConfig& model = dense_model()) {
+  try {
+    resolve_options(with(change), model);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+LoadOptions cache_and_cr(const std::string& cache, double cr) {
+  return with([&](LoadOptions& o) {
+    o.cache = cache;
+    o.cr = cr;
+  });
+}
+
+TEST(Options, AutoIsWhatTheCheckpointWasTrainedFor) {
+  EXPECT_EQ(resolve_options({}, dense_model()).cache.rule, RuleKind::dense);
+  EXPECT_EQ(resolve_options({}, dmc_model()).cache.rule, RuleKind::dmc);
+  const EngineConfig dms = resolve_options({}, dms_model());
+  EXPECT_EQ(dms.cache.rule, RuleKind::dms);
+  EXPECT_EQ(dms.cache.window, 37);
+  EXPECT_EQ(dms.cache.shift, 0);
+  ModelConfig disabled = dms_model();
+  disabled.dms->evict = false;
+  EXPECT_EQ(resolve_options({}, disabled).cache.rule, RuleKind::dense);
+}
+
+TEST(Options, AnyModelCanRunDenseOrABaseline) {
+  for (const ModelConfig& model : {dense_model(), dms_model(), dmc_model()}) {
+    const auto dense = with([](LoadOptions& o) { o.cache = "dense"; });
+    EXPECT_EQ(resolve_options(dense, model).cache.rule, RuleKind::dense);
+    for (const RuleKind rule :
+         {RuleKind::streaming, RuleKind::tova, RuleKind::h2o, RuleKind::quest}) {
+      const std::string name(kvcache::rule_name(rule));
+      const EngineConfig config = resolve_options(cache_and_cr(name, 2.5), model);
+      EXPECT_EQ(config.cache.rule, rule);
+      EXPECT_EQ(config.cache.cr, 2.5);
+    }
+  }
+}
+
+TEST(Options, ValuesReachTheEngine) {
+  const EngineConfig config = resolve_options(with([](LoadOptions& o) {
+                                                o.window = 9;
+                                                o.kv_dtype = "int8";
+                                                o.kv_gib = 0.5;
+                                                o.dtype = "fp32";
+                                                o.chunk = 77;
+                                                o.deterministic = true;
+                                              }),
+                                              dms_model());
+  EXPECT_EQ(config.cache.window, 9);
+  EXPECT_EQ(config.cache.format, DType::i8);
+  EXPECT_EQ(config.cache.max_bytes, std::size_t{1} << 29);
+  EXPECT_EQ(config.compute, DType::f32);
+  EXPECT_EQ(config.step_tokens, 77);
+  EXPECT_TRUE(config.deterministic);
+}
+
+TEST(Options, EntriesAreStoredAsComputedUnlessSaid) {
+  EXPECT_EQ(resolve_options({}, dense_model()).cache.format, DType::bf16);
+  const auto fp32 = with([](LoadOptions& o) { o.dtype = "fp32"; });
+  EXPECT_EQ(resolve_options(fp32, dense_model()).cache.format, DType::f32);
+  EXPECT_GT(resolve_options({}, dense_model()).cache.max_bytes, std::size_t{1} << 20);
+}
+
+TEST(Options, CacheErrorsNameTheFlag) {
+  EXPECT_THAT(error_of([](auto& o) { o.cache = "lru"; }), StartsWith("--cache lru"));
+  EXPECT_THAT(error_of([](auto& o) { o.cache = "dms"; }), StartsWith("--cache dms"));
+  EXPECT_THAT(error_of([](auto& o) { o.cache = "dmc"; }, dms_model()), StartsWith("--cache dmc"));
+  EXPECT_THAT(error_of([](auto& o) { o.window = 3; }), StartsWith("--window 3"));
+  EXPECT_THAT(error_of([](auto& o) { o.window = 3; }, dmc_model()), StartsWith("--window 3"));
+  EXPECT_THAT(error_of([](auto& o) { o.window = -1; }, dms_model()), StartsWith("--window -1"));
+  EXPECT_THAT(error_of([](auto& o) { o.kv_dtype = "q4"; }), StartsWith("--kv-dtype q4"));
+  for (const double bad : {-1.0, 1e9, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THAT(error_of([&](auto& o) { o.kv_gib = bad; }), StartsWith("--kv-gib"));
+  }
+}
+
+TEST(Options, RatioErrorsNameTheFlag) {
+  for (const char* rule : {"streaming", "tova", "h2o", "quest"}) {
+    EXPECT_THAT(error_of([&](auto& o) { o.cache = rule; }),
+                StartsWith("--cache " + std::string(rule) + " needs --cr"));
+    for (const double bad : {0.0, 0.5, -2.0, 1e7, std::numeric_limits<double>::quiet_NaN()}) {
+      EXPECT_THAT(error_of([&](auto& o) { o = cache_and_cr(rule, bad); }), StartsWith("--cr"));
+    }
+  }
+  const auto set_cr = [](auto& o) { o.cr = 4; };
+  EXPECT_THAT(error_of(set_cr, dense_model()), StartsWith("--cr 4"));
+  EXPECT_THAT(error_of(set_cr, dms_model()), StartsWith("--cr 4"));
+  EXPECT_THAT(error_of(set_cr, dmc_model()), StartsWith("--cr 4"));
+}
+
+TEST(Options, ComputationErrorsNameTheFlag) {
+  EXPECT_THAT(error_of([](auto& o) { o.dtype = "fp16"; }), StartsWith("--dtype fp16"));
+  EXPECT_THAT(error_of([](auto& o) { o.device = "cuda"; }), StartsWith("--device cuda"));
+  EXPECT_THAT(error_of([](auto& o) { o.threads = -1; }), StartsWith("--threads -1"));
+  EXPECT_THAT(error_of([](auto& o) { o.threads = 5000; }), StartsWith("--threads 5000"));
+  EXPECT_THAT(error_of([](auto& o) { o.chunk = 0; }), StartsWith("--chunk 0"));
+  EXPECT_THAT(error_of([](auto& o) { o.chunk = 1 << 21; }), StartsWith("--chunk"));
+}
+
+TEST(Options, Weights) {
+  EXPECT_EQ(parse_weights("auto"), std::nullopt);
+  EXPECT_EQ(parse_weights("int8"), ops::WeightFormat::int8);
+  EXPECT_EQ(parse_weights("int4"), ops::WeightFormat::int4);
+  EXPECT_THROW(parse_weights("int2"), Error);
+}
+
+TEST(Options, EntryTypesHaveNames) {
+  for (const std::string_view name : {"bf16", "fp8", "int8", "fp32"}) {
+    EXPECT_EQ(kv_dtype_name(parse_kv_dtype(name)), name);
+  }
+  EXPECT_THROW(parse_kv_dtype(""), Error);
+}
+
+TEST(Options, FamiliesHaveNames) {
+  EXPECT_EQ(family_name(Family::llama), "llama");
+  EXPECT_EQ(family_name(Family::qwen2), "qwen2");
+  EXPECT_EQ(family_name(Family::qwen3), "qwen3");
+  EXPECT_EQ(family_name(Family::mistral), "mistral");
+}
+
+}  // namespace
+}  // namespace winnow::engine

@@ -1,0 +1,139 @@
+// TOVA and H2O drop the entry that the definition names.
+#include "kvcache/feedback.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+namespace winnow::kvcache {
+namespace {
+
+constexpr int kDim = 8;
+
+// A sequence whose attention the test dictates: two KV heads of two query heads.
+class Feedback : public ::testing::Test {
+ protected:
+  void start(RuleKind rule, int budget) {
+    CacheConfig config;
+    config.rule = rule;
+    config.format = DType::f32;
+    config.max_bytes = std::size_t{1} << 20;
+    sequence_.reset();  // before its cache
+    cache_ = std::make_unique<Cache>(config, CacheShape{1, 2, kDim, 2});
+    sequence_ = std::make_unique<SequenceCache>(*cache_, SequenceLimits{0, budget});
+  }
+
+  // One token. `weights` by KV head, query head and position of what is still there.
+  void step_heads(const std::vector<std::vector<std::vector<float>>>& weights) {
+    std::vector<std::vector<float>> rows;
+    for (int h = 0; h < 2; ++h) {
+      const std::vector<float> key(kDim, static_cast<float>(sequence_->head(0, h).length()));
+      sequence_->head(0, h).append(sequence_->rule(), Token{key, key});
+      rows.push_back(by_slot(h, weights[static_cast<std::size_t>(h)]));
+    }
+    const ops::DecodeRow views[] = {{nullptr, nullptr, {}, {}, rows[0].data()},
+                                    {nullptr, nullptr, {}, {}, rows[1].data()}};
+    apply_feedback(*sequence_, 0, views);
+  }
+
+  // The same weights for all heads.
+  void step(const std::vector<float>& weights) {
+    step_heads({{weights, weights}, {weights, weights}});
+  }
+
+  // Positions that a head holds, as its keys tell: slots and entries must agree.
+  std::vector<int> positions(int h) {
+    HeadCache& head = sequence_->head(0, h);
+    std::vector<int> result;
+    for (int slot = 0; slot < head.archive().size(); ++slot) {
+      std::vector<float> key(kDim);
+      std::vector<float> value(kDim);
+      const auto place = head.archive().at(slot);
+      ops::load_entry(cache_->archive_pool().layout(), place.page, place.slot, key, value);
+      result.push_back(static_cast<int>(key.front()));
+      EXPECT_EQ(result.back(), head.slots().position(static_cast<std::size_t>(slot)));
+    }
+    std::ranges::sort(result);
+    return result;
+  }
+
+ private:
+  std::vector<float> by_slot(int h, const std::vector<std::vector<float>>& by_position) {
+    const SlotScores& slots = sequence_->head(0, h).slots();
+    std::vector<float> row;
+    for (const auto& weights : by_position) {
+      for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+        row.push_back(weights[static_cast<std::size_t>(slots.position(slot))]);
+      }
+    }
+    return row;
+  }
+
+  std::unique_ptr<Cache> cache_;
+  std::unique_ptr<SequenceCache> sequence_;
+};
+
+using Positions = std::vector<int>;
+
+TEST_F(Feedback, TovaDropsTheLeastAttendedOfTheLayer) {
+  start(RuleKind::tova, 3);
+  step({1});
+  step({1, 0});
+  step({0, 1, 1});
+  EXPECT_EQ(positions(0), (Positions{0, 1, 2}));
+  // Over budget. Sums over all four query heads: 2.2, 1.3, 1.2, 1.4.
+  step_heads({{{1, 0, 0.5F, 0.4F}, {1, 0, 0.5F, 0.4F}},
+              {{0.1F, 1, 0.1F, 0.3F}, {0.1F, 0.3F, 0.1F, 0.3F}}});
+  EXPECT_EQ(positions(0), (Positions{0, 1, 3}));
+  EXPECT_EQ(positions(1), (Positions{0, 1, 3}));
+  step({0.5F, 0.4F, 9, 0.3F, 0.1F});  // the newest itself may go
+  EXPECT_EQ(positions(0), (Positions{0, 1, 3}));
+  step({0.1F, 0.4F, 9, 0.3F, 9, 0.2F});  // only this query's attention counts
+  EXPECT_EQ(positions(1), (Positions{1, 3, 5}));
+}
+
+TEST_F(Feedback, TovaOfEqualsTheOldest) {
+  start(RuleKind::tova, 2);
+  for (int t = 0; t < 5; ++t) {
+    step(std::vector<float>(static_cast<std::size_t>(t + 1), 0.25F));
+  }
+  EXPECT_EQ(positions(0), (Positions{3, 4}));
+}
+
+TEST_F(Feedback, H2oDropsTheLeastOfAllTimeOutsideTheRecentHalf) {
+  start(RuleKind::h2o, 4);
+  step({1});
+  step({0.5F, 0.5F});
+  step({0.1F, 0.1F, 0.8F});
+  step({0.1F, 0.2F, 0.3F, 0.4F});
+  EXPECT_EQ(positions(0), (Positions{0, 1, 2, 3}));
+  // So far 1.7, 0.8, 1.1, 0.4; positions 3 and 4 are the recent half.
+  step({0.1F, 0.2F, 0.3F, 0.3F, 0.1F});
+  EXPECT_EQ(positions(0), (Positions{0, 2, 3, 4}));
+  // Position 3 (0.4 + 0.3 + 0.1) is recent no longer.
+  step({0, 0, 0, 0.1F, 0.1F, 0.8F});
+  EXPECT_EQ(positions(0), (Positions{0, 2, 4, 5}));
+}
+
+TEST_F(Feedback, H2oChoosesPerHead) {
+  start(RuleKind::h2o, 2);
+  step({1});
+  step({0.5F, 0.5F});
+  step_heads({{{0, 0.1F, 0.9F}, {0, 0, 0}}, {{0, 5, 0}, {0, 0, 0}}});
+  EXPECT_EQ(positions(0), (Positions{0, 2}));
+  EXPECT_EQ(positions(1), (Positions{1, 2}));
+}
+
+TEST_F(Feedback, BudgetOfOne) {
+  for (const RuleKind rule : {RuleKind::tova, RuleKind::h2o}) {
+    start(rule, 1);
+    step({1});
+    step({0.2F, 0.8F});
+    EXPECT_EQ(positions(0).size(), 1U);
+  }
+}
+
+}  // namespace
+}  // namespace winnow::kvcache

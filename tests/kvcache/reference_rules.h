@@ -1,0 +1,330 @@
+// The rules by their definitions: the whole history is kept, and what a query sees is chosen from
+// it anew each time. Slow, in double, and as plain as it can be made; one layer of one sequence.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kvcache/sequence_cache.h"
+
+namespace winnow::testing {
+
+/// One token as a layer sees it.
+struct LayerToken {
+  std::vector<float> queries;           // [kv_heads * group * head_dim]
+  std::vector<float> keys;              // [kv_heads * head_dim]
+  std::vector<float> values;            // [kv_heads * head_dim]
+  std::vector<std::uint8_t> decisions;  // [kv_heads]
+  std::vector<float> omegas;            // [kv_heads]
+};
+
+struct LayerAnswer {
+  std::vector<double> out;   // [kv_heads * group * head_dim]
+  std::vector<int> visible;  // [kv_heads]
+  std::vector<int> live;     // [kv_heads], entries held when the token's step is over
+};
+
+/// An entry: what a query reads.
+struct ReferenceEntry {
+  std::vector<double> key;
+  std::vector<double> value;
+};
+
+/// Attention of one query over `seen`, in double; `weights` receives softmax(scale q . k).
+inline std::vector<double> attend_exactly(std::span<const float> query,
+                                          const std::vector<const ReferenceEntry*>& seen,
+                                          std::vector<double>& weights) {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(query.size()));
+  weights.clear();
+  for (const ReferenceEntry* entry : seen) {
+    double score = 0.0;
+    for (std::size_t d = 0; d < query.size(); ++d) {
+      score += double{query[d]} * entry->key[d];
+    }
+    weights.push_back(score * scale);
+  }
+  double sum = 0.0;
+  const double largest = weights.empty() ? 0.0 : *std::ranges::max_element(weights);
+  for (double& weight : weights) {
+    weight = std::exp(weight - largest);
+    sum += weight;
+  }
+  std::vector<double> out(query.size(), 0.0);
+  for (std::size_t j = 0; j < seen.size(); ++j) {
+    weights[j] /= sum;
+    for (std::size_t d = 0; d < query.size(); ++d) {
+      out[d] += weights[j] * seen[j]->value[d];
+    }
+  }
+  return out;
+}
+
+/// The entry as storage format `layout` keeps it.
+inline ReferenceEntry rounded(const ops::PageLayout& layout, std::span<const float> key,
+                              std::span<const float> value) {
+  std::vector<std::byte> codes(key.size() * layout.element_bytes());
+  std::vector<float> decoded(key.size());
+  ops::EncodedRow row{codes, {}};
+  ReferenceEntry entry;
+  ops::encode_row(layout, key, row);
+  ops::decode_row(layout, row, decoded);
+  entry.key.assign(decoded.begin(), decoded.end());
+  ops::encode_row(layout, value, row);
+  ops::decode_row(layout, row, decoded);
+  entry.value.assign(decoded.begin(), decoded.end());
+  return entry;
+}
+
+class ReferenceLayer {
+ public:
+  ReferenceLayer(const kvcache::CacheConfig& config, const kvcache::CacheShape& shape,
+                 const kvcache::SequenceLimits& limits)
+      : config_(config),
+        shape_(shape),
+        limits_(limits),
+        layout_(config.format, shape.head_dim),
+        heads_(static_cast<std::size_t>(shape.kv_heads)) {}
+
+  /// Takes the next token and answers its query.
+  LayerAnswer take(const LayerToken& token) {
+    LayerAnswer answer;
+    for (std::size_t h = 0; h < heads_.size(); ++h) {
+      add(heads_[h], token, h);
+      answer_head(heads_[h], token, h, answer);
+    }
+    ++length_;
+    forget();
+    for (const Head& head : heads_) {
+      answer.live.push_back(live_after(head));
+    }
+    return answer;
+  }
+
+  /// The smallest relative gap between what was chosen and what was not (TOVA, H2O, Quest). Where
+  /// it is as small as the rounding of floats, an implementation may choose otherwise.
+  [[nodiscard]] double margin() const { return margin_; }
+
+  /// B of the method: (prompt + new tokens) / CR.
+  [[nodiscard]] int budget() const {
+    return std::max(1, static_cast<int>(std::floor(limits_.total_tokens / config_.cr)));
+  }
+
+ private:
+  using Kind = kvcache::RuleKind;
+
+  struct Head {
+    std::vector<ReferenceEntry> entries;  // DMC: by segment, else by position
+    std::vector<bool> decisions;          // by position
+    std::set<std::size_t> dropped;        // TOVA, H2O
+    std::vector<double> attention;        // by position: received so far, or (TOVA) just now
+    // DMC's open segment. In float and in the order of section 2, because rounding it to a storage
+    // format later would show any other order; head_cache_test compares with the closed form.
+    std::vector<float> open_key;
+    std::vector<float> open_value;
+    float open_weight = 0.0F;
+  };
+
+  void add(Head& head, const LayerToken& token, std::size_t h) {
+    const auto dim = static_cast<std::size_t>(shape_.head_dim);
+    const auto key = std::span(token.keys).subspan(h * dim, dim);
+    const auto value = std::span(token.values).subspan(h * dim, dim);
+    head.decisions.push_back(token.decisions[h] != 0);
+    if (config_.rule == Kind::dmc) {
+      merge_or_open(head, key, value, token.omegas[h]);
+    } else {
+      head.entries.push_back(rounded(layout_, key, value));
+    }
+    head.attention.push_back(0.0);
+  }
+
+  void merge_or_open(Head& head, std::span<const float> key, std::span<const float> value,
+                     float omega) const {
+    if (head.decisions.back() && length_ > 0) {
+      head.open_weight += omega;
+      const float share = omega / head.open_weight;
+      for (std::size_t d = 0; d < key.size(); ++d) {
+        head.open_key[d] += (key[d] - head.open_key[d]) * share;
+        head.open_value[d] += (value[d] - head.open_value[d]) * share;
+      }
+    } else {
+      if (length_ > 0) {  // the segment closes
+        head.entries.back() = rounded(layout_, head.open_key, head.open_value);
+      }
+      head.entries.emplace_back();
+      head.open_key.assign(key.begin(), key.end());
+      head.open_value.assign(value.begin(), value.end());
+      head.open_weight = omega;
+    }
+    head.entries.back().key.assign(head.open_key.begin(), head.open_key.end());
+    head.entries.back().value.assign(head.open_value.begin(), head.open_value.end());
+  }
+
+  // Whether the query at position `i` sees entry `j` (not for Quest's choice of pages).
+  [[nodiscard]] bool sees(const Head& head, int i, int j) const {
+    const auto key = static_cast<std::size_t>(j);
+    switch (config_.rule) {
+      case Kind::dms: {
+        const std::size_t decided_at = key + static_cast<std::size_t>(config_.shift);
+        const bool marked = decided_at < head.decisions.size() && head.decisions[decided_at];
+        return i - j <= config_.window || !marked;
+      }
+      case Kind::streaming: {
+        const int sinks = std::min(config_.sinks, budget() - 1);
+        return i - j < budget() - sinks || j < sinks;
+      }
+      default:
+        return !head.dropped.contains(key);
+    }
+  }
+
+  void answer_head(Head& head, const LayerToken& token, std::size_t h, LayerAnswer& answer) {
+    const auto dim = static_cast<std::size_t>(shape_.head_dim);
+    std::vector<std::size_t> visible;
+    for (std::size_t j = 0; j < head.entries.size(); ++j) {
+      if (sees(head, length_, static_cast<int>(j))) {
+        visible.push_back(j);
+      }
+    }
+    std::set<std::size_t> read;
+    for (std::size_t g = 0; g < static_cast<std::size_t>(shape_.group); ++g) {
+      const auto query = std::span(token.queries)
+                             .subspan((h * static_cast<std::size_t>(shape_.group) + g) * dim, dim);
+      const auto chosen = selects_pages() ? best_pages(head, query) : visible;
+      std::vector<const ReferenceEntry*> seen;
+      for (const std::size_t j : chosen) {
+        seen.push_back(&head.entries[j]);
+      }
+      read.insert(chosen.begin(), chosen.end());
+      std::vector<double> weights;
+      const auto out = attend_exactly(query, seen, weights);
+      answer.out.insert(answer.out.end(), out.begin(), out.end());
+      for (std::size_t n = 0; n < chosen.size() && config_.rule != Kind::dmc; ++n) {
+        head.attention[chosen[n]] += weights[n];
+      }
+    }
+    answer.visible.push_back(static_cast<int>(read.size()));
+  }
+
+  // Quest: the prompt is dense, decoding reads the best pages.
+  [[nodiscard]] bool selects_pages() const {
+    return config_.rule == Kind::quest && length_ >= limits_.prompt_tokens;
+  }
+
+  [[nodiscard]] std::vector<std::size_t> best_pages(const Head& head,
+                                                    std::span<const float> query) {
+    const auto wanted_size =
+        std::max<std::size_t>(16, static_cast<std::size_t>(std::ceil(2.0 * config_.cr)));
+    const std::size_t size = (wanted_size + 15) / 16 * 16;
+    const std::size_t pages = (head.entries.size() + size - 1) / size;
+    const std::size_t count = (static_cast<std::size_t>(budget()) + size - 1) / size;
+    std::vector<std::pair<double, std::size_t>> bounds;  // negated: the highest sorts first
+    for (std::size_t page = 0; page < pages; ++page) {
+      const double bound = page + 1 == pages ? std::numeric_limits<double>::infinity()
+                                             : upper_bound(head, page * size, size, query);
+      bounds.emplace_back(-bound, page);
+    }
+    std::ranges::sort(bounds);
+    if (pages > count) {
+      if (count > 1) {
+        note_margin(-bounds[count - 1].first, -bounds[count].first);
+      }
+      bounds.resize(count);
+    }
+    std::set<std::size_t> entries;
+    for (const auto& [bound, page] : bounds) {
+      for (std::size_t j = page * size; j < std::min((page + 1) * size, head.entries.size()); ++j) {
+        entries.insert(j);
+      }
+    }
+    return {entries.begin(), entries.end()};
+  }
+
+  static double upper_bound(const Head& head, std::size_t first, std::size_t size,
+                            std::span<const float> query) {
+    double bound = 0.0;
+    for (std::size_t d = 0; d < query.size(); ++d) {
+      double best = -std::numeric_limits<double>::infinity();
+      for (std::size_t j = first; j < first + size; ++j) {
+        best = std::max(best, query[d] * head.entries[j].key[d]);
+      }
+      bound += best;
+    }
+    return bound;
+  }
+
+  // TOVA and H2O: over budget, one entry leaves.
+  void forget() {
+    if (config_.rule == Kind::tova) {
+      std::vector<double> sums(static_cast<std::size_t>(length_), 0.0);
+      for (Head& head : heads_) {
+        std::ranges::transform(sums, head.attention, sums.begin(), std::plus<>());
+        std::ranges::fill(head.attention, 0.0);  // only the current query's counts
+      }
+      if (retained(heads_.front()) > budget()) {
+        const std::size_t victim = least(heads_.front(), sums, length_);
+        for (Head& head : heads_) {
+          head.dropped.insert(victim);
+        }
+      }
+    } else if (config_.rule == Kind::h2o) {
+      for (Head& head : heads_) {
+        if (retained(head) > budget()) {
+          head.dropped.insert(least(head, head.attention, length_ - budget() / 2));
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] int retained(const Head& head) const {
+    return static_cast<int>(head.entries.size() - head.dropped.size());
+  }
+
+  // The position before `end` with the least score that is still there; of equals, the oldest.
+  std::size_t least(const Head& head, const std::vector<double>& scores, int end) {
+    std::vector<std::pair<double, std::size_t>> candidates;
+    for (std::size_t j = 0; j < static_cast<std::size_t>(end); ++j) {
+      if (!head.dropped.contains(j)) {
+        candidates.emplace_back(scores[j], j);
+      }
+    }
+    std::ranges::sort(candidates);
+    if (candidates.size() > 1) {
+      note_margin(candidates[0].first, candidates[1].first);
+    }
+    return candidates.front().second;
+  }
+
+  void note_margin(double a, double b) {
+    const double size = std::max(std::abs(a), std::abs(b));
+    margin_ = std::min(margin_, size > 0.0 ? std::abs(a - b) / size : 0.0);
+  }
+
+  // Entries that some later query may see, or that are not yet known to be forgotten.
+  [[nodiscard]] int live_after(const Head& head) const {
+    if (config_.rule == Kind::tova || config_.rule == Kind::h2o) {
+      return retained(head);
+    }
+    int count = 0;
+    for (std::size_t j = 0; j < head.entries.size(); ++j) {
+      count += sees(head, length_ - 1, static_cast<int>(j)) ? 1 : 0;
+    }
+    return count;
+  }
+
+  kvcache::CacheConfig config_;
+  kvcache::CacheShape shape_;
+  kvcache::SequenceLimits limits_;
+  ops::PageLayout layout_;
+  std::vector<Head> heads_;
+  int length_ = 0;
+  double margin_ = 1.0;
+};
+
+}  // namespace winnow::testing

@@ -1,0 +1,121 @@
+// The engine against transformers and the reference algorithms: same logits, same visible entries,
+// however the text is cut.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+
+#include "model/fixture.h"
+
+namespace winnow {
+namespace {
+
+using testing::Expected;
+using testing::Outcome;
+using testing::Runner;
+
+constexpr float kTolerance = 1e-3F;  // absolute, on fp32 logits
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(testing::fixture_models())) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::ranges::replace_if(
+      name, [](char c) { return c == '-' || c == '.'; }, '_');
+  return name;
+}
+
+void expect_equal(const Expected& expected, const Outcome& outcome) {
+  EXPECT_LE(testing::largest_difference(expected.logits(), outcome.logits), kTolerance);
+  EXPECT_TRUE(std::ranges::equal(expected.live_entries(), outcome.live_entries));
+}
+
+class Exactness : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Models, Exactness, ::testing::ValuesIn(model_names()), test_name);
+
+TEST_P(Exactness, AnyChunking) {
+  const auto directory = testing::fixture_models() / GetParam();
+  const Expected expected(directory / "expected.safetensors");
+  const Checkpoint checkpoint = Checkpoint::open(directory);
+  const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
+  kvcache::Cache cache(testing::trained_cache(checkpoint.config()), model.cache_shape());
+  for (const std::size_t chunk : {80, 1, 2, 7, 33}) {
+    SCOPED_TRACE(chunk);
+    Outcome outcome;
+    Runner(model, cache, {}).feed_in_chunks(expected.tokens(), chunk, outcome);
+    expect_equal(expected, outcome);
+  }
+  EXPECT_EQ(cache.page_bytes(), 0U);
+}
+
+TEST_P(Exactness, DeterministicToTheLastBit) {
+  const auto directory = testing::fixture_models() / GetParam();
+  const Expected expected(directory / "expected.safetensors");
+  const Checkpoint checkpoint = Checkpoint::open(directory);
+  const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
+  kvcache::Cache cache(testing::trained_cache(checkpoint.config()), model.cache_shape());
+  Outcome whole;
+  Runner(model, cache, {}, true).feed(expected.tokens(), whole);
+  expect_equal(expected, whole);
+  for (const std::size_t chunk : {1, 5, 32}) {
+    Outcome outcome;
+    Runner(model, cache, {}, true).feed_in_chunks(expected.tokens(), chunk, outcome);
+    EXPECT_EQ(whole.logits, outcome.logits) << "chunk " << chunk;
+  }
+}
+
+TEST_P(Exactness, ForkContinuesAsTheOriginal) {
+  const auto directory = testing::fixture_models() / GetParam();
+  const Expected expected(directory / "expected.safetensors");
+  const Checkpoint checkpoint = Checkpoint::open(directory);
+  const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
+  kvcache::Cache cache(testing::trained_cache(checkpoint.config()), model.cache_shape());
+  const auto tokens = expected.tokens();
+  Outcome outcome;
+  Runner original(model, cache, {});
+  original.feed(tokens.first(37), outcome);
+  Runner fork(model, original.sequence().fork(), false);
+  Outcome other;  // the original goes elsewhere; the fork must not notice
+  original.feed_in_chunks(tokens.first(30), 3, other);
+  fork.feed_in_chunks(tokens.subspan(37), 4, outcome);
+  expect_equal(expected, outcome);
+}
+
+class BaselineRule : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Rules, BaselineRule,
+                         ::testing::Values("streaming", "tova", "h2o", "quest"), test_name);
+
+TEST_P(BaselineRule, FollowsTheReference) {
+  const auto directory = testing::fixture_models() / "llama-untied";
+  const Expected expected(directory / ("expected." + GetParam() + ".safetensors"));
+  const auto parameters =
+      nlohmann::json::parse(std::ifstream(directory / ("expected." + GetParam() + ".json")));
+  const Checkpoint checkpoint = Checkpoint::open(directory);
+  const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
+
+  kvcache::CacheConfig config;
+  config.format = DType::f32;
+  config.max_bytes = std::size_t{1} << 28;
+  config.rule = *kvcache::parse_rule(GetParam());
+  config.cr = 1.0;  // the fixture states its budget: total_tokens / cr
+  kvcache::Cache cache(config, model.cache_shape());
+  const kvcache::SequenceLimits limits{.prompt_tokens = parameters.value("prompt", 0),
+                                       .total_tokens = parameters.at("budget")};
+  for (const std::size_t chunk : {80, 1, 7}) {
+    SCOPED_TRACE(chunk);
+    Outcome outcome;
+    Runner(model, cache, limits).feed_in_chunks(expected.tokens(), chunk, outcome);
+    expect_equal(expected, outcome);
+  }
+}
+
+}  // namespace
+}  // namespace winnow

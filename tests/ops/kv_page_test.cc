@@ -1,0 +1,185 @@
+// Rounding entries to storage formats, and where their bits lie on a page.
+#include "ops/kv_page.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/random.h"
+
+namespace winnow::ops {
+namespace {
+
+constexpr DType kFormats[] = {DType::f32, DType::bf16, DType::f8e4m3, DType::i8};
+constexpr int kDims[] = {8, 24, 40, 64, 80, 128, 512};
+
+std::vector<float> normal(int count, std::uint64_t seed, double spread = 1.0) {
+  Random random(seed);
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) {
+    value = static_cast<float>(spread * random.normal());
+  }
+  return values;
+}
+
+float largest_size(std::span<const float> x) {
+  float largest = 0.0F;
+  for (const float value : x) {
+    largest = std::max(largest, std::abs(value));
+  }
+  return largest;
+}
+
+// An encoded row with its memory.
+struct Encoded {
+  Encoded(const PageLayout& layout, std::span<const float> x)
+      : codes(x.size() * layout.element_bytes()), row{codes, {}} {
+    encode_row(layout, x, row);
+  }
+  [[nodiscard]] std::vector<float> decoded(const PageLayout& layout) const {
+    std::vector<float> x(static_cast<std::size_t>(layout.head_dim()));
+    decode_row(layout, row, x);
+    return x;
+  }
+  std::vector<std::byte> codes;
+  EncodedRow row;
+};
+
+// The most that rounding may change x, in a row whose largest size is `largest`.
+double error_bound(DType format, double x, double largest) {
+  // The scale exceeds largest / (largest code) by at most one bf16 step, and is never subnormal.
+  const double least_scale = std::numeric_limits<float>::min();
+  const auto scale = [&](double most) {
+    return std::max(largest / most * (1.0 + 1.0 / 128), least_scale);
+  };
+  switch (format) {
+    case DType::f32:
+      return 0.0;
+    case DType::bf16:
+      return std::abs(x) / 256 + std::numeric_limits<float>::denorm_min() * 0x1p16;
+    case DType::f8e4m3:  // 3 mantissa bits down to 2^-6, then steps of 2^-9
+      return std::max(std::abs(x) / 16, scale(kF8E4M3Max) * 0x1p-10) * 1.0001;
+    default:
+      return scale(127.0) * 0.5001;
+  }
+}
+
+class Page : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Formats, Page, ::testing::ValuesIn(kFormats),
+                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+
+TEST_P(Page, RoundsToNearest) {
+  for (const int dim : kDims) {
+    const PageLayout layout(GetParam(), dim);
+    for (const double spread : {1.0, 1e-3, 1e4, 1e-20, 1e30, 1e-36, 1e-37, 1e-38, 1e-40}) {
+      const auto x = normal(dim, static_cast<std::uint64_t>(dim), spread);
+      const auto y = Encoded(layout, x).decoded(layout);
+      const double largest = largest_size(x);
+      for (std::size_t d = 0; d < x.size(); ++d) {
+        ASSERT_LE(std::abs(double{y[d]} - x[d]), error_bound(GetParam(), x[d], largest))
+            << dim << " channels of about " << spread << ": " << x[d] << " became " << y[d];
+      }
+    }
+  }
+}
+
+TEST_P(Page, ZerosStayZero) {
+  const PageLayout layout(GetParam(), 16);
+  const std::vector<float> zeros(16, 0.0F);
+  EXPECT_EQ(Encoded(layout, zeros).decoded(layout), zeros);
+}
+
+TEST_P(Page, TheScaleIsTheLeastThatKeepsCodesInRange) {
+  const PageLayout layout(GetParam(), 64);
+  if (!layout.scaled()) {
+    return;
+  }
+  const float most = GetParam() == DType::i8 ? 127.0F : kF8E4M3Max;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const auto x = normal(64, seed);
+    const Encoded encoded(layout, x);
+    const bf16 scale = encoded.row.scale;
+    EXPECT_LE(largest_size(x), most * to_float(scale));
+    EXPECT_GT(largest_size(x), most * to_float(bf16{static_cast<std::uint16_t>(scale.bits - 1)}));
+  }
+}
+
+// Entries in every slot, written in a mixed order: none disturbs another.
+TEST_P(Page, StoredEntriesLoadBack) {
+  for (const int dim : kDims) {
+    const PageLayout layout(GetParam(), dim);
+    std::vector<float> memory(layout.page_bytes() / sizeof(float), -1.0F);
+    auto* page = reinterpret_cast<std::byte*>(memory.data());
+    for (int i = 0; i < 2 * kPageEntries; ++i) {
+      const int slot = i * 5 % kPageEntries;
+      const auto seed = static_cast<std::uint64_t>(slot);
+      const Encoded key(layout, normal(dim, seed, 1.0 + slot));
+      const Encoded value(layout, normal(dim, seed + 100));
+      store_entry(layout, page, slot, key.row, value.row);
+    }
+    std::vector<float> key(static_cast<std::size_t>(dim));
+    std::vector<float> value(key.size());
+    for (int slot = 0; slot < kPageEntries; ++slot) {
+      const auto seed = static_cast<std::uint64_t>(slot);
+      load_entry(layout, page, slot, key, value);
+      EXPECT_EQ(key, Encoded(layout, normal(dim, seed, 1.0 + slot)).decoded(layout));
+      EXPECT_EQ(value, Encoded(layout, normal(dim, seed + 100)).decoded(layout));
+    }
+  }
+}
+
+TEST_P(Page, CopiesAreNotRoundedAgain) {
+  for (const int dim : kDims) {
+    const PageLayout layout(GetParam(), dim);
+    std::vector<float> from(layout.page_bytes() / sizeof(float), 0.0F);
+    std::vector<float> to(from.size(), 0.0F);
+    auto* from_page = reinterpret_cast<std::byte*>(from.data());
+    auto* to_page = reinterpret_cast<std::byte*>(to.data());
+    const Encoded key(layout, normal(dim, 1));
+    const Encoded value(layout, normal(dim, 2));
+    store_entry(layout, from_page, 3, key.row, value.row);
+    copy_entry(layout, from_page, 3, to_page, 14);
+    copy_entry(layout, to_page, 14, to_page, 0);
+    copy_entry(layout, to_page, 0, from_page, 9);
+    // The same bits as if the entry had been stored at each place.
+    std::vector<float> expected_from(from.size(), 0.0F);
+    std::vector<float> expected_to(from.size(), 0.0F);
+    for (const int slot : {3, 9}) {
+      store_entry(layout, reinterpret_cast<std::byte*>(expected_from.data()), slot, key.row,
+                  value.row);
+    }
+    for (const int slot : {14, 0}) {
+      store_entry(layout, reinterpret_cast<std::byte*>(expected_to.data()), slot, key.row,
+                  value.row);
+    }
+    EXPECT_EQ(std::memcmp(from.data(), expected_from.data(), layout.page_bytes()), 0);
+    EXPECT_EQ(std::memcmp(to.data(), expected_to.data(), layout.page_bytes()), 0);
+  }
+}
+
+TEST_P(Page, SizeIsWhatIsStored) {
+  for (const int dim : kDims) {
+    const PageLayout layout(GetParam(), dim);
+    const auto numbers = static_cast<std::size_t>(2 * kPageEntries * dim);
+    const std::size_t scales = layout.scaled() ? 2 * kPageEntries * 2 : 0;
+    EXPECT_GE(layout.page_bytes(), numbers * dtype_size(GetParam()) + scales);
+    EXPECT_LT(layout.page_bytes(), numbers * dtype_size(GetParam()) + scales + 64);
+    EXPECT_EQ(layout.page_bytes() % 64, 0U);
+  }
+}
+
+TEST(PageLayout, RefusesWhatItCannotStore) {
+  EXPECT_THROW(PageLayout(DType::f16, 64), Error);
+  EXPECT_THROW(PageLayout(DType::bf16, 12), Error);
+  EXPECT_THROW(PageLayout(DType::bf16, 0), Error);
+  EXPECT_THROW(PageLayout(DType::bf16, 520), Error);
+}
+
+}  // namespace
+}  // namespace winnow::ops

@@ -1,0 +1,246 @@
+#include "ops/linear.h"
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "base/threads.h"
+
+namespace winnow::ops {
+namespace {
+
+constexpr WeightFormat kFormats[] = {WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16,
+                                     WeightFormat::int8, WeightFormat::int4};
+
+std::vector<float> random_floats(std::size_t count, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = static_cast<float>(random.normal());
+  }
+  return values;
+}
+
+/// A random weight in any format that owns its memory.
+class OwnedWeight {
+ public:
+  OwnedWeight(WeightFormat format, std::size_t rows, std::size_t cols, std::uint64_t seed)
+      : f32_(random_floats(rows * cols, seed)) {
+    view_ = {.format = WeightFormat::f32,
+             .rows = static_cast<std::int64_t>(rows),
+             .cols = static_cast<std::int64_t>(cols),
+             .data = f32_.data()};
+    if (format == WeightFormat::int8 || format == WeightFormat::int4) {
+      quantized_.emplace(view_, format);
+      view_ = quantized_->view();
+    } else if (format != WeightFormat::f32) {
+      for (const float value : f32_) {
+        u16_.push_back(format == WeightFormat::bf16 ? to_bf16(value).bits : to_f16(value).bits);
+      }
+      view_.format = format;
+      view_.data = u16_.data();
+    }
+  }
+
+  [[nodiscard]] const Weight& view() const { return view_; }
+
+ private:
+  std::vector<float> f32_;
+  std::vector<std::uint16_t> u16_;
+  std::optional<QuantizedWeight> quantized_;
+  Weight view_;
+};
+
+std::vector<float> row_of(const Weight& weight, std::size_t n) {
+  std::vector<float> row(static_cast<std::size_t>(weight.cols));
+  dequantize_row(weight, static_cast<std::int64_t>(n), row.data());
+  return row;
+}
+
+/// Every element within `tolerance` of the sum in double, relative to the sum of magnitudes.
+void expect_product(Matrix<const float> x, const Weight& weight, const float* bias,
+                    Matrix<const float> out, double tolerance, const std::string& what) {
+  for (std::size_t n = 0; n < out.cols; ++n) {
+    const auto row = row_of(weight, n);
+    for (std::size_t m = 0; m < out.rows; ++m) {
+      double sum = bias != nullptr ? bias[n] : 0.0;
+      double magnitude = std::abs(sum);
+      for (std::size_t k = 0; k < x.cols; ++k) {
+        const double product = static_cast<double>(x.row(m)[k]) * row[k];
+        sum += product;
+        magnitude += std::abs(product);
+      }
+      ASSERT_NEAR(out.row(m)[n], sum, tolerance * magnitude + 1e-30)
+          << what << " at [" << m << ", " << n << "]";
+    }
+  }
+}
+
+Context context_of(Workspace& workspace, bool deterministic, DType compute = DType::f32) {
+  return {.compute = compute, .deterministic = deterministic, .workspace = &workspace};
+}
+
+struct Shape {
+  std::size_t rows;
+  std::size_t cols;
+};
+
+TEST(Linear, EveryFormatAndNumberOfRows) {
+  Workspace workspace;
+  for (const WeightFormat format : kFormats) {
+    const bool grouped = format == WeightFormat::int8 || format == WeightFormat::int4;
+    for (const Shape shape : grouped ? std::vector<Shape>{{7, 32}, {66, 160}}
+                                     : std::vector<Shape>{{1, 1}, {5, 31}, {66, 163}, {13, 64}}) {
+      const OwnedWeight weight(format, shape.rows, shape.cols, 1);
+      const auto x = random_floats(50 * shape.cols, 2);
+      for (std::size_t m = 1; m <= 50; m += m < 40 ? 1 : 5) {
+        for (const bool deterministic : {false, true}) {
+          std::vector<float> out(m * shape.rows, NAN);
+          Context context = context_of(workspace, deterministic);
+          const Matrix<const float> input(x.data(), m, shape.cols);
+          const Matrix<float> output(out.data(), m, shape.rows);
+          linear(context, output, input, weight.view());
+          expect_product(input, weight.view(), nullptr, output, 1e-6,
+                         "format " + std::to_string(static_cast<int>(format)));
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, SeveralTargetsWithStridesAndBias) {
+  Workspace workspace;
+  constexpr std::size_t kCols = 96;
+  const OwnedWeight q(WeightFormat::bf16, 37, kCols, 1);
+  const OwnedWeight k(WeightFormat::int8, 6, kCols, 2);
+  const OwnedWeight v(WeightFormat::f32, 530, kCols, 3);
+  const auto bias = random_floats(530, 4);
+  const auto x = random_floats(64 * 100, 5);
+  for (const bool deterministic : {false, true}) {
+    for (const std::size_t m : {1, 2, 5, 17, 64}) {
+      constexpr std::size_t kStride = 37 + 6 + 530 + 3;
+      std::vector<float> out(m * kStride, -7.0F);
+      const Matrix<const float> input(x.data() + 1, m, kCols, 99);
+      const LinearTarget targets[] = {
+          {Matrix<float>(out.data(), m, 37, kStride), &q.view(), bias.data()},
+          {Matrix<float>(out.data() + 37, m, 6, kStride), &k.view()},
+          {Matrix<float>(out.data() + 43, m, 530, kStride), &v.view(), bias.data()}};
+      Context context = context_of(workspace, deterministic);
+      linear(context, targets, input);
+      for (const auto& target : targets) {
+        expect_product(input, *target.weight, target.bias, target.out, 1e-6, "target");
+      }
+      for (std::size_t i = 0; i < m; ++i) {
+        for (std::size_t pad = kStride - 3; pad < kStride; ++pad) {
+          ASSERT_EQ(out[i * kStride + pad], -7.0F) << "wrote past the columns";
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, Bf16ComputeStaysNearTheFloatResult) {
+  Workspace workspace;
+  const OwnedWeight weight(WeightFormat::bf16, 130, 192, 1);
+  const OwnedWeight other(WeightFormat::f16, 130, 192, 1);
+  const OwnedWeight int4(WeightFormat::int4, 130, 192, 1);
+  const auto bias = random_floats(130, 4);
+  const auto x = random_floats(64 * 192, 2);
+  for (const std::size_t m : {1, 9, 40, 64}) {
+    for (const Weight& view : {weight.view(), other.view(), int4.view()}) {
+      std::vector<float> out(m * 130);
+      Context context = context_of(workspace, false, DType::bf16);
+      const Matrix<const float> input(x.data(), m, 192);
+      const Matrix<float> output(out.data(), m, 130);
+      linear(context, output, input, view, bias.data());
+      expect_product(input, view, bias.data(), output, 4e-3, "bf16");
+    }
+  }
+}
+
+TEST(Linear, NoRowsIsNoWork) {
+  Workspace workspace;
+  Context context = context_of(workspace, false);
+  const OwnedWeight weight(WeightFormat::bf16, 4, 8, 1);
+  linear(context, Matrix<float>(nullptr, 0, 4), Matrix<const float>(nullptr, 0, 8), weight.view());
+}
+
+/// Row `row` of the product of x with the weight, computed among `m` rows from `first` on.
+std::vector<float> row_among(const Weight& weight, const std::vector<float>& x, std::size_t row,
+                             std::size_t first, std::size_t m) {
+  const auto cols = static_cast<std::size_t>(weight.cols);
+  const auto rows = static_cast<std::size_t>(weight.rows);
+  Workspace workspace;
+  Context context = context_of(workspace, true);
+  std::vector<float> out(m * rows);
+  const OwnedWeight companion(WeightFormat::bf16, 10, cols, 9);
+  std::vector<float> other(m * 10);
+  const LinearTarget targets[] = {{Matrix<float>(other.data(), m, 10), &companion.view()},
+                                  {Matrix<float>(out.data(), m, rows), &weight}};
+  const std::span<const LinearTarget> all(targets);
+  linear(context, m % 2 == 0 ? all : all.subspan(1),
+         Matrix<const float>(x.data() + first * cols, m, cols));
+  const float* begin = out.data() + (row - first) * rows;
+  return {begin, begin + rows};
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+TEST(Linear, DeterministicRowsDependOnNothingElse) {
+  const int threads = thread_count();
+  for (const WeightFormat format : kFormats) {
+    const bool grouped = format == WeightFormat::int8 || format == WeightFormat::int4;
+    const std::size_t cols = grouped ? 5504 : 5507;
+    const OwnedWeight weight(format, 71, cols, 1);
+    const auto x = random_floats(64 * cols, 2);
+    set_threads(1);
+    const auto alone = row_among(weight.view(), x, 20, 20, 1);
+    for (const int team : {1, 2}) {
+      set_threads(team);
+      EXPECT_TRUE(same_bits(row_among(weight.view(), x, 20, 20, 1), alone));
+      EXPECT_TRUE(same_bits(row_among(weight.view(), x, 20, 19, 2), alone));
+      EXPECT_TRUE(same_bits(row_among(weight.view(), x, 20, 20, 3), alone));
+      EXPECT_TRUE(same_bits(row_among(weight.view(), x, 20, 14, 7), alone));
+      EXPECT_TRUE(same_bits(row_among(weight.view(), x, 20, 16, 7), alone));
+      EXPECT_TRUE(same_bits(row_among(weight.view(), x, 20, 0, 64), alone));
+    }
+  }
+  set_threads(threads);
+}
+
+TEST(Linear, EveryInstructionSetAgrees) {
+  Workspace workspace;
+  constexpr std::size_t kCols = 96 + 5;
+  const auto x = random_floats(6 * kCols, 2);
+  const auto available = hwy::SupportedTargets();
+  for (auto rest = available; rest != 0; rest &= rest - 1) {
+    hwy::SetSupportedTargetsForTest(rest & ~(rest - 1));
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    for (const WeightFormat format : kFormats) {
+      const bool grouped = format == WeightFormat::int8 || format == WeightFormat::int4;
+      const std::size_t cols = grouped ? 96 : kCols;
+      const OwnedWeight weight(format, 9, cols, 1);
+      for (const std::size_t m : {1, 6}) {
+        std::vector<float> out(m * 9);
+        Context context = context_of(workspace, true);
+        const Matrix<const float> input(x.data(), m, cols);
+        const Matrix<float> output(out.data(), m, 9);
+        linear(context, output, input, weight.view());
+        expect_product(input, weight.view(), nullptr, output, 1e-6, "instruction set");
+      }
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+}  // namespace
+}  // namespace winnow::ops

@@ -1,0 +1,74 @@
+#include "ops/norm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "base/random.h"
+
+namespace winnow::ops {
+namespace {
+
+std::vector<float> normal(std::size_t count, std::uint64_t seed, double spread) {
+  Random random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = static_cast<float>(spread * random.normal());
+  }
+  return values;
+}
+
+void expect_norm(std::size_t rows, std::size_t cols, double spread, bool in_place) {
+  const auto x = normal(rows * cols, cols, spread);
+  const auto weight = normal(cols, 7, 1.0);
+  const float eps = 1e-5F;
+  std::vector<float> out = in_place ? x : std::vector<float>(x.size(), std::nanf(""));
+  const Matrix<const float> source(in_place ? out.data() : x.data(), rows, cols);
+  rms_norm({out.data(), rows, cols}, source, weight, eps);
+  for (std::size_t m = 0; m < rows; ++m) {
+    double squares = 0.0;
+    for (std::size_t i = 0; i < cols; ++i) {
+      squares += double{x[m * cols + i]} * x[m * cols + i];
+    }
+    const double root = std::sqrt(squares / static_cast<double>(cols) + double{eps});
+    for (std::size_t i = 0; i < cols; ++i) {
+      const double expected = x[m * cols + i] / root * weight[i];
+      ASSERT_NEAR(out[m * cols + i], expected, 2e-6 * (1.0 + std::abs(expected)))
+          << rows << " x " << cols << " at " << m << ", " << i;
+    }
+  }
+}
+
+TEST(RmsNorm, IsItsDefinition) {
+  for (const std::size_t cols : {1U, 7U, 8U, 33U, 64U, 127U, 896U, 4096U}) {
+    for (const std::size_t rows : {1U, 3U, 40U}) {  // 40 x 4096 is worth several threads
+      expect_norm(rows, cols, 1.0, false);
+      expect_norm(rows, cols, 1.0, true);
+    }
+  }
+  expect_norm(2, 64, 1e-4, false);  // eps counts
+  expect_norm(2, 64, 1e6, false);
+}
+
+TEST(RmsNorm, ZerosStayZero) {
+  std::vector<float> x(32, 0.0F);
+  const std::vector<float> weight(32, 1.0F);
+  rms_norm({x.data(), 1, 32}, {x.data(), 1, 32}, weight, 1e-6F);
+  EXPECT_EQ(x, std::vector<float>(32, 0.0F));
+}
+
+TEST(RmsNorm, KeepsToItsColumnsOfAWiderMatrix) {
+  std::vector<float> x = normal(20, 1, 1.0);
+  const std::vector<float> before = x;
+  const std::vector<float> weight(4, 1.0F);
+  const Matrix<float> middle(x.data() + 3, 2, 4, 10);
+  rms_norm(middle, middle, weight, 1e-6F);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const bool inside = i % 10 >= 3 && i % 10 < 7;
+    EXPECT_EQ(x[i] == before[i], !inside) << i;
+  }
+}
+
+}  // namespace
+}  // namespace winnow::ops

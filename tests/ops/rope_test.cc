@@ -1,0 +1,92 @@
+#include "ops/rope.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "base/random.h"
+
+namespace winnow::ops {
+namespace {
+
+std::vector<float> normal(std::size_t count, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = static_cast<float>(random.normal());
+  }
+  return values;
+}
+
+std::vector<float> frequencies(std::size_t head_dim) {
+  std::vector<float> result;
+  for (std::size_t i = 0; i < head_dim / 2; ++i) {
+    result.push_back(static_cast<float>(
+        std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim))));
+  }
+  return result;
+}
+
+void expect_rotation(std::size_t dim, std::size_t heads,
+                     const std::vector<std::int32_t>& positions) {
+  const auto turns = frequencies(dim);
+  const auto before = normal(positions.size() * heads * dim, dim);
+  auto x = before;
+  RopeAngles angles;
+  angles.compute(turns, positions);
+  rope({x.data(), positions.size(), heads * dim}, static_cast<int>(dim), angles);
+  for (std::size_t t = 0; t < positions.size(); ++t) {
+    for (std::size_t h = 0; h < heads; ++h) {
+      const std::size_t head = (t * heads + h) * dim;
+      for (std::size_t i = 0; i < dim / 2; ++i) {
+        // The angle is rounded to float on purpose: so did the frameworks that trained the models.
+        const double angle = static_cast<float>(positions[t]) * turns[i];
+        const double a = before[head + i];
+        const double b = before[head + i + dim / 2];
+        ASSERT_NEAR(x[head + i], a * std::cos(angle) - b * std::sin(angle), 2e-6);
+        ASSERT_NEAR(x[head + i + dim / 2], b * std::cos(angle) + a * std::sin(angle), 2e-6);
+      }
+    }
+  }
+}
+
+TEST(Rope, TurnsHalfSplitPlanes) {
+  std::vector<std::int32_t> many(300);
+  std::iota(many.begin(), many.end(), 0);
+  for (const std::size_t dim : {2U, 8U, 24U, 64U, 128U}) {
+    expect_rotation(dim, 3, {0, 1, 17, 4095, 131071});
+    expect_rotation(dim, 1, many);
+  }
+}
+
+TEST(Rope, PositionZeroChangesNothing) {
+  auto x = normal(64, 1);
+  const auto before = x;
+  RopeAngles angles;
+  angles.compute(frequencies(32), std::vector<std::int32_t>{0});
+  rope({x.data(), 1, 64}, 32, angles);
+  EXPECT_EQ(x, before);
+}
+
+// What attention relies on: scores depend on the distance alone.
+TEST(Rope, ScoresDependOnTheDistance) {
+  const auto query = normal(64, 1);
+  const auto key = normal(64, 2);
+  const auto score = [&](std::int32_t at_query, std::int32_t at_key) {
+    auto q = query;
+    auto k = key;
+    RopeAngles angles;
+    angles.compute(frequencies(64), std::vector<std::int32_t>{at_query});
+    rope({q.data(), 1, 64}, 64, angles);
+    angles.compute(frequencies(64), std::vector<std::int32_t>{at_key});
+    rope({k.data(), 1, 64}, 64, angles);
+    return std::inner_product(q.begin(), q.end(), k.begin(), 0.0);
+  };
+  EXPECT_NEAR(score(5, 3), score(105, 103), 1e-4);
+  EXPECT_NEAR(score(9, 9), score(0, 0), 1e-4);
+}
+
+}  // namespace
+}  // namespace winnow::ops

@@ -1,0 +1,119 @@
+#include "tokenizer/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace winnow {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const ordered_json kHi = {{{"role", "user"}, {"content", "Hi"}}};
+
+class ChatTemplateFiles : public ::testing::Test {
+ protected:
+  ChatTemplateFiles() {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    directory_ =
+        fs::path(::testing::TempDir()) / ("winnow_chat_template_" + std::string(test->name()));
+    fs::remove_all(directory_);
+    fs::create_directories(directory_);
+  }
+  ~ChatTemplateFiles() override { fs::remove_all(directory_); }
+
+  void write(const char* name, const std::string& text) const {
+    std::ofstream(directory_ / name, std::ios::binary) << text;
+  }
+  [[nodiscard]] std::string rendered() const {
+    const auto loaded = ChatTemplate::load(directory_);
+    return loaded ? loaded->render(kHi, true) : "no template";
+  }
+  [[nodiscard]] std::string error() const {
+    try {
+      return rendered();
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+
+  fs::path directory_;
+};
+
+TEST_F(ChatTemplateFiles, NoneWithoutFileOrEntry) {
+  EXPECT_EQ(rendered(), "no template");
+  write("tokenizer_config.json", R"({"bos_token": "<s>"})");
+  EXPECT_EQ(rendered(), "no template");
+}
+
+TEST_F(ChatTemplateFiles, BindsTheSpecialTokens) {
+  write("tokenizer_config.json", R"({
+    "bos_token": {"content": "<s>", "special": true}, "eos_token": "</s>", "pad_token": null,
+    "chat_template": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token }}"})");
+  EXPECT_EQ(rendered(), "<s>Hi</s>");
+}
+
+TEST_F(ChatTemplateFiles, TakesTheDefaultOfSeveral) {
+  write("tokenizer_config.json", R"({"chat_template": [
+    {"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]})");
+  EXPECT_EQ(rendered(), "plain");
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "x", "template": "tools"}]})");
+  EXPECT_THAT(error(), AllOf(HasSubstr("tokenizer_config.json"), HasSubstr("'default'")));
+}
+
+TEST_F(ChatTemplateFiles, AFileOfItsOwnWins) {
+  write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": "config"})");
+  write("chat_template.jinja", "{{ bos_token }}own\n");
+  EXPECT_EQ(rendered(), "<s>own");
+}
+
+TEST_F(ChatTemplateFiles, ErrorsNameTheFile) {
+  write("tokenizer_config.json", "{");
+  EXPECT_THAT(error(), AllOf(HasSubstr("tokenizer_config.json"), HasSubstr("JSON")));
+  write("tokenizer_config.json", R"({"chat_template": 5})");
+  EXPECT_THAT(error(), HasSubstr("expected a string or an array"));
+  write("chat_template.jinja", "a\n{% if %}");
+  EXPECT_THAT(error(), HasSubstr("chat_template.jinja:2: expected an expression"));
+}
+
+TEST(ChatTemplate, WhatIsThereWithoutVariables) {
+  const ChatTemplate chat(
+      "{{ tools is none }}{{ documents is none }}{{ x is defined }}{{ add_generation_prompt }}");
+  EXPECT_EQ(chat.render(kHi, false), "TrueTrueFalseFalse");
+  EXPECT_EQ(chat.render(kHi, true, {{"x", 1}, {"tools", ordered_json::array()}}),
+            "FalseTrueTrueTrue");
+}
+
+TEST(ChatTemplate, TheClockTellsTheDate) {
+  setenv("TZ", "UTC", 1);
+  tzset();
+  const ChatTemplate chat("{{ strftime_now('%d %b %Y') }}", "dated", [] { return 1700000000; });
+  EXPECT_EQ(chat.render(kHi, true), "14 Nov 2023");
+}
+
+TEST(ChatTemplate, ItsOwnErrorsArriveWithNameAndLine) {
+  const ChatTemplate chat("\n{{ raise_exception('roles must alternate') }}", "strict");
+  try {
+    (void)chat.render(kHi, true);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "strict:2: roles must alternate");
+  }
+}
+
+TEST(ChatTemplate, KeepsTheOrderOfKeys) {
+  const ChatTemplate chat("{{ tools | tojson }}");
+  const ordered_json tools = ordered_json::parse(R"([{"z": 1, "a": {"y": [], "b": "é"}}])");
+  EXPECT_EQ(chat.render(kHi, true, {{"tools", tools}}), R"([{"z": 1, "a": {"y": [], "b": "é"}}])");
+}
+
+}  // namespace
+}  // namespace winnow
