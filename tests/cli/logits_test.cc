@@ -1,4 +1,5 @@
 // winnow logits against the reference fixtures: the whole path from flags to file.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,14 +14,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-std::string joined(std::span<const std::int32_t> tokens) {
-  std::string text;
-  for (const std::int32_t token : tokens) {
-    text += (text.empty() ? "" : ",") + std::to_string(token);
-  }
-  return text;
-}
-
 void expect_reference(const std::string& model, const std::string& reference, const Words& more) {
   const TempDirectory directory;
   const Expected expected(fixture_models() / model / reference);
@@ -28,7 +21,7 @@ void expect_reference(const std::string& model, const std::string& reference, co
               "--model",
               (fixture_models() / model).string(),
               "--tokens",
-              joined(expected.tokens()),
+              fmt::format("{}", fmt::join(expected.tokens(), ",")),
               "--output",
               directory.file("logits.safetensors"),
               "--dtype",
