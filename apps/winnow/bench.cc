@@ -47,7 +47,7 @@ BenchPlan plan_of(const BenchOptions& options) {
   require(!options.context || !options.depth, "--context and --depth exclude each other");
   require(!options.context || !options.prefill,
           "--prefill goes with --depth; --context is the prompt's length already");
-  BenchPlan plan{.depth = options.depth.value_or(0),
+  BenchPlan plan{.depth = options.depth,
                  .prefill = options.context.value_or(options.prefill.value_or(512)),
                  .generate = options.generate,
                  .batch = options.batch,
@@ -56,7 +56,7 @@ BenchPlan plan_of(const BenchOptions& options) {
     require(value >= least && value <= kMost, "{} {}: expected {} to {}", flag, value, least,
             kMost);
   };
-  check("--depth", plan.depth, 0);
+  check("--depth", plan.prefill_depth(), 0);
   check(options.context ? "--context" : "--prefill", plan.prefill, 1);
   check("--generate", plan.generate, 1);
   check("--batch", plan.batch, 1);
@@ -170,36 +170,37 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
   const BenchResult& r = report.result;
   const kvcache::CacheConfig& cache = setup.engine.cache;
   const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
-  return {{"model", setup.name},
-          {"cache", kvcache::rule_name(cache.rule)},
-          {"window", cache.rule == kvcache::RuleKind::dms ? Json(cache.window) : Json()},
-          {"cr", or_null(options.load.cr)},
-          {"evict_rate", or_null(setup.evict_rate)},
-          {"dtype", options.load.dtype},
-          {"weights", options.load.weights},
-          {"kv_dtype", engine::kv_dtype_name(cache.format)},
-          {"threads", thread_count()},
-          {"batch", setup.plan.batch},
-          {"depth", setup.plan.depth},
-          {"prefill", setup.plan.prefill},
-          {"decode_depth", setup.plan.decode_depth()},
-          {"generate", setup.plan.generate},
-          {"fill_tokens_per_s", setup.plan.depth > 0 ? Json(r.fill_tokens_per_s) : Json()},
-          {"prefill_tokens_per_s", median(r.prefill_tokens_per_s)},
-          {"decode_tokens_per_s", median(r.decode_tokens_per_s)},
-          {"prefill_runs", r.prefill_tokens_per_s},
-          {"decode_runs", r.decode_tokens_per_s},
-          {"kv",
-           {{"bytes", r.kv_bytes},
-            {"dense_bytes", r.dense_bytes},
-            {"compression_ratio", r.compression_ratio},
-            {"live_entries", r.live_entries}}},
-          {"weight_bytes_per_step", r.weight_bytes_per_step},
-          {"entry_bytes_per_step", r.entry_bytes_per_step},
-          {"read_bytes_per_s", report.bandwidth},
-          {"floor_tokens_per_s", report.floor_tokens_per_s(setup.plan.batch)},
-          {"share_of_floor", report.share_of_floor(setup.plan.batch)},
-          {"peak_rss_bytes", report.peak_rss}};
+  return {
+      {"model", setup.name},
+      {"cache", kvcache::rule_name(cache.rule)},
+      {"window", cache.rule == kvcache::RuleKind::dms ? Json(cache.window) : Json()},
+      {"cr", or_null(options.load.cr)},
+      {"evict_rate", or_null(setup.evict_rate)},
+      {"dtype", options.load.dtype},
+      {"weights", options.load.weights},
+      {"kv_dtype", engine::kv_dtype_name(cache.format)},
+      {"threads", thread_count()},
+      {"batch", setup.plan.batch},
+      {"depth", setup.plan.prefill_depth()},
+      {"prefill", setup.plan.prefill},
+      {"decode_depth", setup.plan.decode_depth()},
+      {"generate", setup.plan.generate},
+      {"fill_tokens_per_s", setup.plan.prefill_depth() > 0 ? Json(r.fill_tokens_per_s) : Json()},
+      {"prefill_tokens_per_s", median(r.prefill_tokens_per_s)},
+      {"decode_tokens_per_s", median(r.decode_tokens_per_s)},
+      {"prefill_runs", r.prefill_tokens_per_s},
+      {"decode_runs", r.decode_tokens_per_s},
+      {"kv",
+       {{"bytes", r.kv_bytes},
+        {"dense_bytes", r.dense_bytes},
+        {"compression_ratio", r.compression_ratio},
+        {"live_entries", r.live_entries}}},
+      {"weight_bytes_per_step", r.weight_bytes_per_step},
+      {"entry_bytes_per_step", r.entry_bytes_per_step},
+      {"read_bytes_per_s", report.bandwidth},
+      {"floor_tokens_per_s", report.floor_tokens_per_s(setup.plan.batch)},
+      {"share_of_floor", report.share_of_floor(setup.plan.batch)},
+      {"peak_rss_bytes", report.peak_rss}};
 }
 
 std::string title(const BenchOptions& options, const Setup& setup) {
@@ -228,7 +229,7 @@ std::string table(const BenchOptions& options, const Setup& setup, const Report&
   const auto row = [&](const std::string& name, const std::string& value) {
     text += fmt::format("  {:<24}{}\n", name, value);
   };
-  row(fmt::format("prefill {} @ {}", setup.plan.prefill, setup.plan.depth),
+  row(fmt::format("prefill {} @ {}", setup.plan.prefill, setup.plan.prefill_depth()),
       speed(r.prefill_tokens_per_s));
   row(fmt::format("decode {} @ {}", setup.plan.generate, setup.plan.decode_depth()),
       speed(r.decode_tokens_per_s));

@@ -24,7 +24,8 @@ class Bench {
         logits_(static_cast<std::size_t>(plan.batch * model.config().vocab)) {
     context_ = {config.compute, config.deterministic, &workspace_};
     Random random(1);
-    const int longest = std::max(plan.decode_depth() + plan.generate, plan.depth + plan.prefill);
+    const int longest =
+        std::max(plan.decode_depth() + plan.generate, plan.prefill_depth() + plan.prefill);
     for (int i = 0; i <= longest + 1; ++i) {
       tokens_.push_back(static_cast<std::int32_t>(random.uniform() * model.config().vocab));
     }
@@ -32,10 +33,10 @@ class Bench {
 
   BenchResult run() {
     Sequences base = open(plan_.decode_depth());
-    result_.fill_tokens_per_s = prefill(base, plan_.depth, "fill");
+    result_.fill_tokens_per_s = prefill(base, plan_.prefill_depth(), "fill");
     warm_up(base);
     Sequences prefilled = measure_prefill(base);
-    if (plan_.depth == 0) {
+    if (!plan_.depth) {
       base = std::move(prefilled);
     }
     prefilled.clear();
@@ -136,9 +137,9 @@ class Bench {
   // it still belongs to the prompt.
   Sequences measure_prefill(const Sequences& base) {
     Sequences own;
-    if (config_.cache.rule == kvcache::RuleKind::quest && plan_.depth > 0) {
-      own = open(plan_.depth + plan_.prefill);
-      prefill(own, plan_.depth, "fill");
+    if (config_.cache.rule == kvcache::RuleKind::quest && plan_.prefill_depth() > 0) {
+      own = open(plan_.prefill_depth() + plan_.prefill);
+      prefill(own, plan_.prefill_depth(), "fill");
     }
     Sequences prefilled;
     for (int i = 0; i < plan_.repeat; ++i) {

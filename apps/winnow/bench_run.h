@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/engine.h"
@@ -9,17 +10,19 @@
 
 namespace winnow::cli {
 
-/// With depth 0, prompts of `prefill` tokens are read and continued from there. With a depth both
-/// are measured with that many tokens in the cache, each from the same state.
+/// With a depth, reading a prompt and decoding are both measured with that many tokens in the
+/// cache, each from the same state. Without one, prompts are read from the start and continued.
 struct BenchPlan {
-  int depth = 0;
+  std::optional<int> depth;
   int prefill = 512;
   int generate = 128;
   int batch = 1;
   int repeat = 3;
 
+  /// Tokens in each sequence's cache when the measured prompt begins.
+  [[nodiscard]] int prefill_depth() const { return depth.value_or(0); }
   /// Tokens in each sequence's cache when decoding begins.
-  [[nodiscard]] int decode_depth() const { return depth > 0 ? depth : prefill; }
+  [[nodiscard]] int decode_depth() const { return depth.value_or(prefill); }
 };
 
 struct BenchResult {

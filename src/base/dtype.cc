@@ -1,5 +1,6 @@
 #include "base/dtype.h"
 
+#include <array>
 #include <cmath>
 
 namespace winnow {
@@ -24,7 +25,9 @@ std::string_view dtype_name(DType type) {
   return "?";
 }
 
-float to_float(f16 x) {
+namespace {
+
+constexpr float widen(f16 x) {
   const std::uint32_t sign = std::uint32_t{x.bits & 0x8000U} << 16;
   const std::uint32_t exponent = (x.bits >> 10) & 0x1FU;
   const std::uint32_t mantissa = x.bits & 0x3FFU;
@@ -37,6 +40,19 @@ float to_float(f16 x) {
   }
   return std::bit_cast<float>(sign | ((exponent + 112U) << 23) | (mantissa << 13));
 }
+
+constexpr std::array<float, 256> f8e4m3_values() {
+  std::array<float, 256> values{};
+  for (std::uint32_t bits = 0; bits < values.size(); ++bits) {
+    const std::uint32_t magnitude = bits & 0x7FU;
+    // Read as a binary16 with the same mantissa, the exponent bias is off by 8.
+    const f16 widened{static_cast<std::uint16_t>(((bits & 0x80U) << 8) | (magnitude << 7))};
+    values[bits] = magnitude == 0x7FU ? std::bit_cast<float>(0x7FC00000U) : widen(widened) * 256.0F;
+  }
+  return values;
+}
+
+}  // namespace
 
 f16 to_f16(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
@@ -57,14 +73,13 @@ f16 to_f16(float x) {
   return {static_cast<std::uint16_t>(sign | (rounded >> 13))};
 }
 
+float to_float(f16 x) {
+  return widen(x);
+}
+
 float to_float(f8e4m3 x) {
-  const std::uint32_t magnitude = x.bits & 0x7FU;
-  if (magnitude == 0x7FU) {
-    return std::bit_cast<float>(0x7FC00000U);
-  }
-  // Read as a binary16 with the same mantissa, the exponent bias is off by 8.
-  const f16 widened{static_cast<std::uint16_t>(((x.bits & 0x80U) << 8) | (magnitude << 7))};
-  return to_float(widened) * 256.0F;
+  static constexpr auto kValues = f8e4m3_values();
+  return kValues[x.bits];
 }
 
 f8e4m3 to_f8e4m3(float x) {

@@ -1,61 +1,200 @@
 #include "base/threads.h"
 
-#include <omp.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
 
 namespace winnow {
 namespace {
 
-int team_size = 0;  // 0: not chosen yet
+constexpr std::size_t kCacheLine = 64;
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Waits actively: first for an answer within the time that a thread switch takes, then leaving the
+/// core to whoever else wants it.
+class Spin {
+ public:
+  void once() {
+    if (++count_ < kPauses) {
+      relax();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+
+  /// True once waiting has lasted so long that sleeping is better.
+  [[nodiscard]] bool long_enough() const {
+    return count_ >= kPauses && std::chrono::steady_clock::now() - start_ > kLongest;
+  }
+
+ private:
+  static constexpr int kPauses = 1000;
+  static constexpr std::chrono::milliseconds kLongest{1};
+  int count_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+thread_local bool inside_loop = false;
+
+/// The caller of run() and `threads - 1` workers. A worker that the system does not let run in time
+/// is not waited for: the others take its share.
+class Team {
+ public:
+  explicit Team(int threads) {
+    for (int thread = 1; thread < threads; ++thread) {
+      workers_.emplace_back([this, thread] { serve(thread); });
+    }
+  }
+
+  ~Team() {
+    stopping_ = true;
+    state_ += 2;  // still closed, but another value than the one slept on
+    state_.notify_all();
+    for (auto& worker : workers_) {
+      worker.join();
+    }
+  }
+
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  [[nodiscard]] int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  void run(std::size_t count, detail::Cut cut, detail::RangeFunction function,
+           const void* context) {
+    const std::lock_guard one_loop_at_a_time(mutex_);
+    function_ = function;
+    context_ = context;
+    count_ = count;
+    cut_ = cut;
+    next_ = 0;
+    ++state_;  // open
+    state_.notify_all();
+    take_ranges(0);
+    ++state_;  // closed: who has not entered by now stays out
+    for (Spin spin; inside_ != 0;) {
+      spin.once();
+    }
+  }
+
+ private:
+  static bool is_open(std::uint32_t state) { return state % 2 == 1; }
+
+  void serve(int thread) {
+    std::uint32_t served = 0;
+    while (!stopping_) {
+      served = await_loop(served);
+      ++inside_;
+      // Only now is it certain that run() waits for us, if the loop is still open.
+      if (is_open(state_)) {
+        take_ranges(thread);
+      }
+      --inside_;
+    }
+  }
+
+  /// Returns the state of an open loop other than `served`, or any state when stopping.
+  std::uint32_t await_loop(std::uint32_t served) {
+    Spin spin;
+    for (;;) {
+      const std::uint32_t state = state_;
+      if (stopping_ || (is_open(state) && state != served)) {
+        return state;
+      }
+      if (spin.long_enough()) {
+        state_.wait(state);
+      } else {
+        spin.once();
+      }
+    }
+  }
+
+  void take_ranges(int thread) {
+    inside_loop = true;
+    std::size_t begin = next_;
+    while (begin < count_) {
+      const std::size_t end = begin + range_size(count_ - begin);
+      if (next_.compare_exchange_weak(begin, end)) {
+        function_(context_, begin, end, thread);
+        begin = next_;
+      }
+    }
+    inside_loop = false;
+  }
+
+  [[nodiscard]] std::size_t range_size(std::size_t left) const {
+    const auto shares = 2 * static_cast<std::size_t>(size());
+    return cut_ == detail::Cut::single ? 1 : std::max<std::size_t>(1, left / shares);
+  }
+
+  std::mutex mutex_;
+  // The loop; written while it is closed and nobody is inside.
+  detail::RangeFunction function_ = nullptr;
+  const void* context_ = nullptr;
+  std::size_t count_ = 0;
+  detail::Cut cut_ = detail::Cut::single;
+
+  alignas(kCacheLine) std::atomic<std::uint32_t> state_ = 0;  // odd: a loop is open
+  std::atomic<bool> stopping_ = false;
+  alignas(kCacheLine) std::atomic<std::size_t> next_ = 0;  // the first index not taken yet
+  alignas(kCacheLine) std::atomic<int> inside_ = 0;        // workers that may be in the loop
+  std::vector<std::thread> workers_;
+};
+
+int available_cores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) {
+    return std::max(1, CPU_COUNT(&cores));
+  }
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+std::unique_ptr<Team>& team() {
+  static auto instance = std::make_unique<Team>(available_cores());
+  return instance;
+}
 
 }  // namespace
 
 void set_threads(int count) {
-  team_size = count > 0 ? count : omp_get_num_procs();
-  omp_set_num_threads(team_size);  // oneDNN runs on the same team
+  const int threads = count > 0 ? count : available_cores();
+  if (threads != team()->size()) {
+    team() = std::make_unique<Team>(threads);
+  }
 }
 
 int thread_count() {
-  if (team_size == 0) {
-    set_threads(0);
-  }
-  return team_size;
+  return team()->size();
 }
 
 namespace detail {
 
-void run_static(std::size_t count, RangeFunction function, const void* context) {
-  const auto threads = std::min<std::size_t>(static_cast<std::size_t>(thread_count()), count);
-  if (threads <= 1) {
-    if (count > 0) {
-      function(context, 0, count, 0);
-    }
+void run_loop(std::size_t count, Cut cut, RangeFunction function, const void* context) {
+  if (count == 0) {
     return;
   }
-#pragma omp parallel num_threads(static_cast <int>(threads))
-  {
-    const auto thread = static_cast<std::size_t>(omp_get_thread_num());
-    const auto team = static_cast<std::size_t>(omp_get_num_threads());
-    const std::size_t begin = count * thread / team;
-    const std::size_t end = count * (thread + 1) / team;
-    if (begin < end) {
-      function(context, begin, end, static_cast<int>(thread));
-    }
+  if (count > 1 && !inside_loop && thread_count() > 1) {
+    return team()->run(count, cut, function, context);
   }
-}
-
-void run_dynamic(std::size_t count, RangeFunction function, const void* context) {
-  const auto threads = std::min<std::size_t>(static_cast<std::size_t>(thread_count()), count);
-  if (threads <= 1) {
-    if (count > 0) {
-      function(context, 0, count, 0);
-    }
-    return;
+  if (cut == Cut::shrinking) {
+    return function(context, 0, count, 0);
   }
-#pragma omp parallel for schedule(dynamic, 1) num_threads(static_cast <int>(threads))
   for (std::size_t i = 0; i < count; ++i) {
-    function(context, i, i + 1, omp_get_thread_num());
+    function(context, i, i + 1, 0);
   }
 }
 

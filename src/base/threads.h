@@ -2,44 +2,41 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
-#include <memory>
-#include <type_traits>
 
 namespace winnow {
 
-/// Sets how many threads parallel_for uses (at least 1); 0 means one per available core.
+/// Sets how many threads work on a loop, the calling one included (at least 1); 0 means one per
+/// core that this process may use. Not while a loop runs.
 void set_threads(int count);
 int thread_count();
 
 namespace detail {
 using RangeFunction = void (*)(const void* context, std::size_t begin, std::size_t end, int thread);
-void run_static(std::size_t count, RangeFunction function, const void* context);
-void run_dynamic(std::size_t count, RangeFunction function, const void* context);
+/// How a loop is cut: one index at a time, or into ranges that shrink towards the end.
+enum class Cut : unsigned char { single, shrinking };
+void run_loop(std::size_t count, Cut cut, RangeFunction function, const void* context);
 }  // namespace detail
 
-/// Splits [0, count) into one contiguous range per thread: body(begin, end, thread). For work that
-/// costs the same everywhere. `body` must not throw.
+/// Splits [0, count) into contiguous ranges that threads take as they come free: body(begin, end,
+/// thread), thread < thread_count(). A body must not throw; loops inside it run on its own thread.
 template <class Body>
 void parallel_ranges(std::size_t count, const Body& body) {
-  detail::run_static(
-      count,
+  detail::run_loop(
+      count, detail::Cut::shrinking,
       [](const void* context, std::size_t begin, std::size_t end, int thread) {
         (*static_cast<const Body*>(context))(begin, end, thread);
       },
       &body);
 }
 
-/// Hands out [0, count) one index at a time: body(index, thread). For uneven work. `body` must not
-/// throw.
+/// Hands out [0, count) one index at a time: body(index, thread). For few, large or uneven pieces
+/// of work; else as parallel_ranges().
 template <class Body>
 void parallel_each(std::size_t count, const Body& body) {
-  detail::run_dynamic(
-      count,
-      [](const void* context, std::size_t begin, std::size_t end, int thread) {
-        for (std::size_t i = begin; i < end; ++i) {
-          (*static_cast<const Body*>(context))(i, thread);
-        }
+  detail::run_loop(
+      count, detail::Cut::single,
+      [](const void* context, std::size_t begin, std::size_t, int thread) {
+        (*static_cast<const Body*>(context))(begin, thread);
       },
       &body);
 }

@@ -20,6 +20,9 @@ PagePool::PagePool(const ops::PageLayout& layout, std::size_t max_bytes) : layou
   require(range != MAP_FAILED, "cannot reserve {} bytes of address space for the cache",
           capacity_ * layout.page_bytes());
   base_ = static_cast<std::byte*>(range);
+  // A head's pages lie apart, so address translation is most of what reading a small one costs; the
+  // advice may be refused.
+  ::madvise(range, capacity_ * layout.page_bytes(), MADV_HUGEPAGE);
   owners_.reserve(capacity_);
 }
 

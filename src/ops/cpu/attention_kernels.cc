@@ -1,5 +1,6 @@
 #include "ops/cpu/attention_kernels.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -77,10 +78,15 @@ HWY_INLINE void with_codes(DType format, const F& f) {
   }
 }
 
-// Splits `rows` into register blocks of 6 and a rest; f.template operator()<R>(first row).
-template <class F>
+// Splits `rows` into register blocks of Most, of 6 and a rest; f.template operator()<R>(first row).
+template <int Most, class F>
 HWY_INLINE void for_row_blocks(std::size_t rows, const F& f) {
   std::size_t row = 0;
+  if constexpr (Most > 6) {
+    for (; row + Most <= rows; row += Most) {
+      f.template operator()<Most>(row);
+    }
+  }
   for (; row + 6 <= rows; row += 6) {
     f.template operator()<6>(row);
   }
@@ -99,6 +105,9 @@ HWY_INLINE void for_row_blocks(std::size_t rows, const F& f) {
       return;
   }
 }
+
+// Rows whose scores are computed together: enough independent sums to hide the latency of adding.
+constexpr int kScoreRows = kPanelVectors == 1 ? 12 : 6;
 
 template <class Codes, int R>
 HWY_INLINE void score_block(const typename Codes::Element* keys, std::size_t head_dim,
@@ -137,7 +146,7 @@ void ScorePage(const PageLayout& layout, const std::byte* page, const float* que
   const auto head_dim = static_cast<std::size_t>(layout.head_dim());
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
     const auto* keys = reinterpret_cast<const typename Codes::Element*>(page);
-    for_row_blocks(rows, [&]<int R>(std::size_t row) HWY_ATTR {
+    for_row_blocks<kScoreRows>(rows, [&]<int R>(std::size_t row) HWY_ATTR {
       score_block<Codes, R>(keys, head_dim, query + row * query_stride, query_stride,
                             scores + row * score_stride, score_stride);
     });
@@ -200,17 +209,17 @@ void AccumulatePage(const PageLayout& layout, const std::byte* page, int entries
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
     const auto* values =
         reinterpret_cast<const typename Codes::Element*>(page + layout.values_offset());
-    for_row_blocks(rows, [&]<int R>(std::size_t row) HWY_ATTR {
+    for_row_blocks<6>(rows, [&]<int R>(std::size_t row) HWY_ATTR {
       const float* w = weights + row * weight_stride;
       float* o = out + row * out_stride;
-      if (head_dim % kPageEntries ==
-          0) {  // NOLINT(bugprone-branch-clone): the same on narrow targets
-        accumulate_rows<Codes, R>(PanelTag(), values, head_dim, count, w, weight_stride, o,
-                                  out_stride);
-      } else {
-        accumulate_rows<Codes, R>(hn::CappedTag<float, 8>(), values, head_dim, count, w,
-                                  weight_stride, o, out_stride);
+      if constexpr (hn::MaxLanes(PanelTag()) > 8) {
+        if (head_dim % kPageEntries == 0) {
+          return accumulate_rows<Codes, R>(PanelTag(), values, head_dim, count, w, weight_stride, o,
+                                           out_stride);
+        }
       }
+      accumulate_rows<Codes, R>(hn::CappedTag<float, 8>(), values, head_dim, count, w,
+                                weight_stride, o, out_stride);
     });
   });
 }
@@ -244,6 +253,21 @@ void DecodePage(const PageLayout& layout, const std::byte* page, float* keys, fl
   });
 }
 
+void MultiplyScales(std::span<float> x, const bf16* factors, float unit) {
+  const PanelTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto units = hn::Set(d, unit);
+  const auto* codes = reinterpret_cast<const std::uint16_t*>(factors);
+  std::size_t i = 0;
+  for (; i + lanes <= x.size(); i += lanes) {
+    const auto factor = hn::Mul(Bf16Codes::load(d, codes + i), units);
+    hn::StoreU(hn::Mul(hn::LoadU(d, x.data() + i), factor), d, x.data() + i);
+  }
+  for (; i < x.size(); ++i) {
+    x[i] *= to_float(factors[i]) * unit;
+  }
+}
+
 float MaxOf(std::span<const float> x) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -260,7 +284,7 @@ float MaxOf(std::span<const float> x) {
 }
 
 float ExpShifted(std::span<float> x, float shift) {
-  const hn::CappedTag<float, 8> d;  // one width for all targets: the order of the sum is fixed
+  const PanelTag d;
   const std::size_t lanes = hn::Lanes(d);
   const auto offset = hn::Set(d, shift);
   auto sum = hn::Zero(d);
@@ -271,20 +295,14 @@ float ExpShifted(std::span<float> x, float shift) {
     sum = hn::Add(sum, y);
   }
   if (i < x.size()) {
-    float rest[8];
     const std::size_t count = x.size() - i;
-    for (std::size_t j = 0; j < lanes; ++j) {
-      rest[j] = j < count ? x[i + j] : -std::numeric_limits<float>::infinity();
-    }
-    const auto y = hn::Exp(d, hn::Sub(hn::LoadU(d, rest), offset));
+    float rest[kPageEntries] = {};
+    std::copy_n(x.data() + i, count, rest);
+    const auto seen = hn::FirstN(d, count);
+    const auto y = hn::IfThenElseZero(seen, hn::Exp(d, hn::Sub(hn::LoadU(d, rest), offset)));
     hn::StoreU(y, d, rest);
-    for (std::size_t j = 0; j < count; ++j) {
-      x[i + j] = rest[j];
-    }
-    for (std::size_t j = count; j < lanes; ++j) {
-      rest[j] = 0.0F;
-    }
-    sum = hn::Add(sum, hn::LoadU(d, rest));
+    std::copy_n(rest, count, x.data() + i);
+    sum = hn::Add(sum, y);
   }
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
@@ -311,6 +329,7 @@ namespace winnow::ops::cpu {
 HWY_EXPORT(ScorePage);
 HWY_EXPORT(AccumulatePage);
 HWY_EXPORT(DecodePage);
+HWY_EXPORT(MultiplyScales);
 HWY_EXPORT(MaxOf);
 HWY_EXPORT(ExpShifted);
 HWY_EXPORT(ScaleBy);
@@ -337,9 +356,7 @@ void decode_page(const PageLayout& layout, const std::byte* page, float* keys, f
 }
 
 void multiply_scales(std::span<float> x, const bf16* factors, float unit) {
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    x[i] *= to_float(factors[i]) * unit;
-  }
+  HWY_DYNAMIC_DISPATCH(MultiplyScales)(x, factors, unit);
 }
 
 float max_of(std::span<const float> x) {

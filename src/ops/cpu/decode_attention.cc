@@ -11,9 +11,10 @@
 namespace winnow::ops {
 namespace {
 
-// Entries per split. Fixed, so that sums are taken in the same order whatever shares the call.
-constexpr int kSplitEntries = 1024;
-constexpr int kSplitPages = kSplitEntries / kPageEntries;
+// Entries per split, about. Where a row is split depends on its own length alone, so that its sums
+// are taken in the same order whatever shares the call.
+constexpr int kSplitEntries = 256;
+constexpr int kMostEntries = kSplitEntries + kSplitEntries / 2;
 
 // One task: some pages of one row, and where its share of the result goes.
 struct Split {
@@ -35,25 +36,48 @@ struct Partials {
 
 void append_splits(std::vector<Split>& splits, std::size_t row, const PageLayout& layout,
                    const EntrySpan& span, int first_weight) {
-  for (int first = 0; first < span.count; first += kSplitEntries) {
-    splits.push_back({row, &layout, span.base, span.pages + first / kPageEntries,
-                      std::min(kSplitEntries, span.count - first), first_weight + first});
+  for (int first = 0; first < span.count;) {
+    const int left = span.count - first;
+    const int entries = left <= kMostEntries ? left : kSplitEntries;
+    splits.push_back({row, &layout, span.base, span.pages + first / kPageEntries, entries,
+                      first_weight + first});
+    first += entries;
   }
 }
 
-// Scores of the split's entries, scale and 8-bit scales applied: [G, kSplitEntries].
+const std::byte* page_memory(const Split& split, int page) {
+  return split.base + split.pages[page] * split.layout->page_bytes();
+}
+
+// Pages lie anywhere in memory, so only we know which one comes next.
+void prefetch_page(const Split& split, int page) {
+  constexpr std::size_t kCacheLine = 64;
+  if (page * kPageEntries < split.entries) {
+    const std::byte* memory = page_memory(split, page);
+    for (std::size_t byte = 0; byte < split.layout->page_bytes(); byte += kCacheLine) {
+      __builtin_prefetch(memory + byte);
+    }
+  }
+}
+
+// Scores of the split's entries, scale and 8-bit scales applied: [G, kMostEntries].
 void compute_scores(const Split& split, const AttentionShape& shape, const float* query,
                     std::span<float> scores) {
   const PageLayout& layout = *split.layout;
   const auto group = static_cast<std::size_t>(shape.group);
   const auto dim = static_cast<std::size_t>(shape.head_dim);
   const float unit = shape.scale * cpu::code_unit(layout);
+  constexpr int kPagesAhead = 4;
+  for (int page = 0; page < kPagesAhead; ++page) {
+    prefetch_page(split, page);
+  }
   for (int page = 0; page * kPageEntries < split.entries; ++page) {
-    const std::byte* memory = split.base + split.pages[page] * layout.page_bytes();
+    prefetch_page(split, page + kPagesAhead);
+    const std::byte* memory = page_memory(split, page);
     const auto first = static_cast<std::size_t>(page) * kPageEntries;
-    cpu::score_page(layout, memory, query, dim, group, &scores[first], kSplitEntries);
+    cpu::score_page(layout, memory, query, dim, group, &scores[first], kMostEntries);
     for (std::size_t g = 0; g < group; ++g) {
-      const auto row = scores.subspan(g * kSplitEntries + first, kPageEntries);
+      const auto row = scores.subspan(g * kMostEntries + first, kPageEntries);
       if (layout.scaled()) {
         cpu::multiply_scales(row, reinterpret_cast<const bf16*>(memory + layout.scales_offset()),
                              unit);
@@ -71,7 +95,7 @@ void accumulate_values(const Split& split, const AttentionShape& shape, std::spa
   const auto group = static_cast<std::size_t>(shape.group);
   std::ranges::fill(out, 0.0F);
   for (int page = 0; page * kPageEntries < split.entries; ++page) {
-    const std::byte* memory = split.base + split.pages[page] * layout.page_bytes();
+    const std::byte* memory = page_memory(split, page);
     const int count = std::min(kPageEntries, split.entries - page * kPageEntries);
     const auto first = static_cast<std::size_t>(page) * kPageEntries;
     if (layout.scaled()) {
@@ -79,11 +103,11 @@ void accumulate_values(const Split& split, const AttentionShape& shape, std::spa
           reinterpret_cast<const bf16*>(memory + layout.scales_offset()) + kPageEntries;
       for (std::size_t g = 0; g < group; ++g) {
         cpu::multiply_scales(
-            weights.subspan(g * kSplitEntries + first, static_cast<std::size_t>(count)),
+            weights.subspan(g * kMostEntries + first, static_cast<std::size_t>(count)),
             value_scales, cpu::code_unit(layout));
       }
     }
-    cpu::accumulate_page(layout, memory, count, &weights[first], kSplitEntries, group, out.data(),
+    cpu::accumulate_page(layout, memory, count, &weights[first], kMostEntries, group, out.data(),
                          static_cast<std::size_t>(shape.head_dim));
   }
 }
@@ -96,7 +120,7 @@ void run_split(const Split& split, std::size_t index, const AttentionShape& shap
   const int row_entries = row.archive.count + row.window.count;
   for (std::size_t g = 0; g < group; ++g) {
     const auto head_scores =
-        scores.subspan(g * kSplitEntries, static_cast<std::size_t>(split.entries));
+        scores.subspan(g * kMostEntries, static_cast<std::size_t>(split.entries));
     const float shift = cpu::max_of(head_scores);
     partials.shift[index * group + g] = shift;
     partials.sum[index * group + g] = cpu::exp_shifted(head_scores, shift);
@@ -159,7 +183,7 @@ void decode_attention(Context& context, const AttentionShape& shape,
   const Partials partials{context.workspace->take<float>(splits.size() * group * dim),
                           context.workspace->take<float>(splits.size() * group),
                           context.workspace->take<float>(splits.size() * group)};
-  const std::size_t scores_size = group * kSplitEntries;
+  const std::size_t scores_size = group * kMostEntries;
   const auto scores =
       context.workspace->take<float>(scores_size * static_cast<std::size_t>(thread_count()));
 

@@ -113,84 +113,66 @@ HWY_INLINE void load_tail(const Row& row, std::size_t cols, Tail& tail) {
   }
 }
 
-/// Asks for stored weights before they are needed, one step per group of columns of kRowBlock rows.
-/// The hardware alone prefetches badly here: it meets several short streams.
-template <class Row>
+/// Asks for stored weights before they are needed, kBytes in each step, in the order of memory. The
+/// hardware alone prefetches too late, and badly when it meets several short streams.
+template <std::size_t kBytes>
 class Prefetcher {
  public:
-  /// While a block of rows is used, the rows after it, in the order of memory.
-  static Prefetcher after(const Row* rows, std::size_t count, std::size_t cols) {
-    return {begin_of(rows) + count * row_bytes(cols), kStride, kLines * kStride, 0};
-  }
-
-  /// For a single block: a little ahead in each row if the rows are long, else the rows after it.
-  static Prefetcher within(const Row* rows, std::size_t cols) {
-    constexpr std::size_t kLongRow = 2048;
-    constexpr std::size_t kDistance = 512;
-    const std::size_t bytes = row_bytes(cols);
-    if (Row::kBits < 16 || bytes < kLongRow) {
-      return after(rows, kRowBlock, cols);
-    }
-    Prefetcher result(begin_of(rows) + kDistance, bytes, kStride, (kRowBlock - 1) * bytes);
-    result.end_ = begin_of(rows) + bytes;
-    return result;
-  }
+  explicit Prefetcher(const char* first) : next_(first) {}
 
   HWY_INLINE void step() {
-    for (std::size_t i = 0; i < kLines; ++i) {
-      for (std::size_t line = 0; line < kStride; line += kCacheLine) {
-        hwy::Prefetch(next_ + i * spread_ + line);
-      }
+    constexpr std::size_t kCacheLine = 64;
+    for (std::size_t byte = 0; byte < kBytes; byte += kCacheLine) {
+      hwy::Prefetch(next_ + byte);
     }
-    next_ += advance_;
-    if (next_ >= end_) {  // on to the same row of the next block
-      next_ += jump_;
-      end_ = kNever;
-    }
+    next_ += kBytes;
   }
 
  private:
-  static constexpr std::size_t kCacheLine = 64;
-  static constexpr std::size_t kGroupBytes = kGroup * Row::kBits / 8;
-  static constexpr std::size_t kStride = std::max(kGroupBytes, kCacheLine);
-  static constexpr std::size_t kLines = kRowBlock * kGroupBytes / kStride;
-  static inline const char* const kNever =
-      reinterpret_cast<const char*>(std::numeric_limits<std::uintptr_t>::max());
-
-  Prefetcher(const char* next, std::size_t spread, std::size_t advance, std::size_t jump)
-      : next_(next), spread_(spread), advance_(advance), jump_(jump) {}
-
-  static const char* begin_of(const Row* rows) { return reinterpret_cast<const char*>(rows->data); }
-  static std::size_t row_bytes(std::size_t cols) { return cols * Row::kBits / 8; }
-
   const char* next_;
-  std::size_t spread_;   // between the lines of one step
-  std::size_t advance_;  // from step to step
-  std::size_t jump_;     // once, at end_
-  const char* end_ = kNever;
 };
+
+template <class Row>
+HWY_INLINE const char* address(const Row& row) {
+  return reinterpret_cast<const char*>(row.data);
+}
+
+template <class Row>
+inline constexpr std::size_t kGroupBytes = kGroup* Row::kBits / 8;
 
 /// Asks for nothing.
 struct NoPrefetcher {
   HWY_INLINE void step() {}
 };
 
-template <std::size_t M>
-using Sums = FloatVector[M][kRowBlock];
+/// Of M inputs with R rows.
+template <std::size_t M, std::size_t R>
+using Sums = FloatVector[M][R];
+
+template <std::size_t M, std::size_t R>
+HWY_INLINE void clear(Sums<M, R>& sums) {
+  for (auto& row : sums) {
+    for (auto& sum : row) {
+      sum = hn::Zero(FloatTag());
+    }
+  }
+}
 
 /// sums[m][r] += rows[r] . x[m] over columns [k, k + kGroup).
-template <class Row, std::size_t M>
+template <class Row, std::size_t M, std::size_t R>
 HWY_INLINE void add_group(const Row* rows, const float* const (&x)[M], std::size_t k,
-                          Sums<M>& sums) {
+                          Sums<M, R>& sums) {
   const FloatTag d;
-  const typename Row::Group groups[kRowBlock] = {rows[0].group(k), rows[1].group(k),
-                                                 rows[2].group(k), rows[3].group(k)};
+  typename Row::Group groups[R];
+  for (std::size_t r = 0; r < R; ++r) {
+    groups[r] = rows[r].group(k);
+  }
   for (std::size_t s = 0; s < kSteps; ++s) {
     FloatVector inputs[M];
     for (std::size_t m = 0; m < M; ++m) {
       inputs[m] = hn::LoadU(d, x[m] + k + s * hn::Lanes(d));
     }
-    for (std::size_t r = 0; r < kRowBlock; ++r) {
+    for (std::size_t r = 0; r < R; ++r) {
       const FloatVector w = groups[r].vector(s);
       for (std::size_t m = 0; m < M; ++m) {
         sums[m][r] = hn::MulAdd(w, inputs[m], sums[m][r]);
@@ -202,7 +184,7 @@ HWY_INLINE void add_group(const Row* rows, const float* const (&x)[M], std::size
 /// The columns after the last whole group, padded with zeros to one.
 template <class Row, std::size_t M>
 HWY_NOINLINE void add_tail(const Row* rows, const float* const (&x)[M], std::size_t cols,
-                           Sums<M>& sums) {
+                           Sums<M, kRowBlock>& sums) {
   Tail row_tails[kRowBlock];
   Tail input_tails[M];
   for (std::size_t r = 0; r < kRowBlock; ++r) {
@@ -229,13 +211,11 @@ template <std::size_t M, class Row, class Prefetch>
 HWY_INLINE void tile(const Row* rows, std::size_t count, Matrix<const float> x, const float* bias,
                      Prefetch& prefetcher, Matrix<float> out) {
   const float* inputs[M];
-  Sums<M> sums;
+  Sums<M, kRowBlock> sums;
   for (std::size_t m = 0; m < M; ++m) {
     inputs[m] = x.data + m * x.stride;
-    for (std::size_t r = 0; r < kRowBlock; ++r) {
-      sums[m][r] = hn::Zero(FloatTag());
-    }
   }
+  clear(sums);
   const std::size_t whole = whole_groups(x.cols);
   Prefetch ahead = prefetcher;
   for (std::size_t k = 0; k < whole; k += kGroup) {
@@ -243,6 +223,43 @@ HWY_INLINE void tile(const Row* rows, std::size_t count, Matrix<const float> x, 
     add_group(rows, inputs, k, sums);
   }
   prefetcher = ahead;
+  if (whole < x.cols) {
+    add_tail(rows, inputs, x.cols, sums);
+  }
+  for (std::size_t m = 0; m < M; ++m) {
+    store_sums(sums[m], count, bias, out.data + m * out.stride);
+  }
+}
+
+/// Rows that are streamed side by side: one is the fastest to read, but of cheap short rows and few
+/// inputs the latency of adding into one sum is longer than reading takes.
+template <std::size_t M, class Row>
+inline constexpr std::size_t kStreams = std::clamp<std::size_t>(16 / Row::kBits / M, 1, kRowBlock);
+
+/// The same as tile(), a few rows after the other: memory is read in about its own order.
+template <std::size_t M, class Row>
+HWY_INLINE void streamed_tile(const Row* rows, std::size_t count, Matrix<const float> x,
+                              const float* bias, Matrix<float> out) {
+  constexpr std::size_t kDistance = 8192;  // measured
+  constexpr std::size_t kRows = kStreams<M, Row>;
+  const float* inputs[M];
+  for (std::size_t m = 0; m < M; ++m) {
+    inputs[m] = x.data + m * x.stride;
+  }
+  const std::size_t whole = whole_groups(x.cols);
+  Sums<M, kRowBlock> sums;
+  for (std::size_t r = 0; r < kRowBlock; r += kRows) {
+    Sums<M, kRows> own;
+    clear(own);
+    Prefetcher<kRows * kGroupBytes<Row>> ahead(address(rows[r]) + kDistance);
+    for (std::size_t k = 0; k < whole; k += kGroup) {
+      ahead.step();
+      add_group(rows + r, inputs, k, own);
+    }
+    for (std::size_t m = 0; m < M; ++m) {
+      std::copy_n(own[m], kRows, &sums[m][r]);
+    }
+  }
   if (whole < x.cols) {
     add_tail(rows, inputs, x.cols, sums);
   }
@@ -267,25 +284,17 @@ template <class Row, class Prefetch>
 void all_inputs(const Row* rows, std::size_t count, Matrix<const float> x, const float* bias,
                 Prefetch prefetcher, Matrix<float> out) {
   static_assert(kTileInputs == 3);
-  switch (x.rows) {
-    case 1:
-      return some_inputs<1>(rows, count, x, bias, prefetcher, out);
-    case 2:
-    case 4:  // a tile of one waits for its own sums, so four are two and two
-      some_inputs<2>(rows, count, x, bias, prefetcher, out);
-      break;
-    default:
-      some_inputs<3>(rows, count, x, bias, prefetcher, out);
-      break;
-  }
-  for (std::size_t m = x.rows == 2 || x.rows == 4 ? 2 : 3; m < x.rows;) {
+  for (std::size_t m = 0; m < x.rows;) {
     const std::size_t left = x.rows - m;
     const Matrix<const float> input = x.slice(m, x.rows);
     const Matrix<float> output = out.slice(m, x.rows);
-    if (left == 1) {
+    if (m == 0) {  // there are more than three
+      some_inputs<3>(rows, count, input, bias, prefetcher, output);
+      m += 3;
+    } else if (left == 1) {
       some_inputs<1>(rows, count, input, bias, NoPrefetcher(), output);
       m += 1;
-    } else if (left == 2 || left == 4) {
+    } else if (left == 2 || left == 4) {  // a tile of one waits for its own sums
       some_inputs<2>(rows, count, input, bias, NoPrefetcher(), output);
       m += 2;
     } else {
@@ -316,10 +325,10 @@ HWY_INLINE void decode_row(const Row& row, std::size_t cols, float* HWY_RESTRICT
 template <class Row>
 void block_kernel(const Row* rows, std::size_t count, Matrix<const float> x, const float* bias,
                   float* scratch, Matrix<float> out) {
+  const Prefetcher<kRowBlock * kGroupBytes<Row>> rows_after(address(rows[0]) +
+                                                            count * x.cols * Row::kBits / 8);
   if (x.rows < kManyInputs<Row>) {
-    const auto prefetcher = count <= kRowBlock ? Prefetcher<Row>::within(rows, x.cols)
-                                               : Prefetcher<Row>::after(rows, count, x.cols);
-    return all_inputs(rows, count, x, bias, prefetcher, out);
+    return all_inputs(rows, count, x, bias, rows_after, out);
   }
   F32Row decoded[kMostRows];
   for (std::size_t r = 0; r < (count + kRowBlock - 1) / kRowBlock * kRowBlock; ++r) {
@@ -327,24 +336,52 @@ void block_kernel(const Row* rows, std::size_t count, Matrix<const float> x, con
     decode_row(rows[r], x.cols, row);
     decoded[r] = F32Row(row);
   }
-  all_inputs(decoded, count, x, bias, Prefetcher<Row>::after(rows, count, x.cols), out);
+  all_inputs(decoded, count, x, bias, rows_after, out);
+}
+
+/// Weight rows [begin, end) of the target, `most` at a time: body(rows, count, bias, out) with
+/// kMostRows rows to read, of which the last one of the target stands in for those beyond its end.
+template <class Row, class Body>
+HWY_INLINE void for_row_blocks(const LinearTarget& target, std::size_t begin, std::size_t end,
+                               std::size_t most, const Body& body) {
+  for (std::size_t n = begin; n < end; n += most) {
+    const std::size_t count = std::min(most, end - n);
+    Row rows[kMostRows];
+    for (std::size_t r = 0; r < most; ++r) {
+      rows[r] = Row(*target.weight, n + std::min(r, count - 1));
+    }
+    body(rows, count, target.bias == nullptr ? nullptr : target.bias + n,
+         columns_from(target.out, n));
+  }
+}
+
+template <std::size_t M, class Row>
+HWY_NOINLINE void stream_rows(const LinearTarget& target, Matrix<const float> x, std::size_t begin,
+                              std::size_t end) {
+  for_row_blocks<Row>(target, begin, end, kRowBlock,
+                      [&](const Row* rows, std::size_t count, const float* bias, Matrix<float> out)
+                          HWY_ATTR { streamed_tile<M>(rows, count, x, bias, out); });
 }
 
 template <class Row>
 void rows_kernel(const LinearTarget& target, Matrix<const float> x, std::size_t begin,
                  std::size_t end, float* scratch) {
-  const Weight& weight = *target.weight;
-  const bool few = x.rows < std::min(kManyInputs<Row>, kManyInputs<Bf16Row>);
-  const std::size_t most = few ? kRowBlock : cached_rows(x.cols);
-  for (std::size_t n = begin; n < end; n += most) {
-    const std::size_t count = std::min(most, end - n);
-    Row rows[kMostRows];
-    for (std::size_t r = 0; r < most; ++r) {
-      rows[r] = Row(weight, n + std::min(r, count - 1));  // the last one stands in beyond the end
-    }
-    const float* bias = target.bias == nullptr ? nullptr : target.bias + n;
-    block_kernel(rows, count, x, bias, scratch, columns_from(target.out, n));
+  switch (x.rows) {
+    case 1:
+      return stream_rows<1, Row>(target, x, begin, end);
+    case 2:
+      return stream_rows<2, Row>(target, x, begin, end);
+    case 3:
+      return stream_rows<3, Row>(target, x, begin, end);
+    case 4:
+      return stream_rows<4, Row>(target, x, begin, end);
+    default:
+      break;
   }
+  const bool few = x.rows < std::min(kManyInputs<Row>, kManyInputs<Bf16Row>);
+  for_row_blocks<Row>(target, begin, end, few ? kRowBlock : cached_rows(x.cols),
+                      [&](const Row* rows, std::size_t count, const float* bias, Matrix<float> out)
+                          HWY_ATTR { block_kernel(rows, count, x, bias, scratch, out); });
 }
 
 void gemv_kernel(const LinearTarget& target, Matrix<const float> x, std::size_t begin,

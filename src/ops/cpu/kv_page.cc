@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/cpu/rounding.h"
 
 namespace winnow::ops {
 namespace {
@@ -108,7 +109,7 @@ void encode_row(const PageLayout& layout, std::span<const float> x, EncodedRow& 
       std::memcpy(row.codes.data(), x.data(), x.size_bytes());
       return;
     case DType::bf16:
-      std::ranges::transform(x, elements<bf16>(row.codes).begin(), to_bf16);
+      cpu::round_to_bf16(x, elements<bf16>(row.codes).data());
       return;
     case DType::f8e4m3: {
       row.scale = scale_for(x, kF8E4M3Max);

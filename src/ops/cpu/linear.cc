@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 #include <type_traits>
 #include <vector>
 
 #include "base/threads.h"
 #include "ops/cpu/gemv.h"
 #include "ops/cpu/linear_onednn.h"
+#include "ops/cpu/rounding.h"
 
 namespace winnow::ops {
 namespace {
@@ -15,14 +17,6 @@ namespace {
 // From these numbers of rows on oneDNN is the faster (measured; benchmarks/linear_benchmark.cc).
 constexpr std::size_t kManyRowsF32 = 48;
 constexpr std::size_t kManyRowsBf16 = 16;
-
-/// Weight rows decoded to float at a time for oneDNN: as many as stay in the last-level cache until
-/// they are used, since oneDNN arranges its inputs anew for every panel. All panels alike.
-std::size_t panel_rows(std::size_t rows, std::size_t cols) {
-  constexpr std::size_t kPanelFloats = std::size_t{1} << 20;
-  const std::size_t panels = (rows * cols + kPanelFloats - 1) / kPanelFloats;
-  return (rows + panels - 1) / panels;
-}
 
 std::size_t row_blocks(const LinearTarget& target) {
   return (static_cast<std::size_t>(target.weight->rows) + cpu::kRowBlock - 1) / cpu::kRowBlock;
@@ -54,83 +48,100 @@ void linear_own(Workspace& workspace, std::span<const LinearTarget> targets,
   });
 }
 
-void add_bias(const LinearTarget& target) {
-  if (target.bias == nullptr) {
+/// Some columns of a target's output: what one call of oneDNN computes.
+struct Panel {
+  const LinearTarget* target;
+  std::size_t begin;
+  std::size_t end;
+};
+
+/// Wide enough for oneDNN to work well and for threads to share evenly, narrow enough for the
+/// weights of a panel to stay in the second-level cache.
+std::vector<Panel> cut_into_panels(std::span<const LinearTarget> targets) {
+  constexpr std::size_t kStep = 64;
+  constexpr std::size_t kWidest = 512;
+  std::size_t cols = 0;
+  for (const auto& target : targets) {
+    cols += target.out.cols;
+  }
+  const std::size_t shares = 2 * static_cast<std::size_t>(thread_count());
+  const std::size_t width = std::clamp(cols / shares / kStep * kStep, kStep, kWidest);
+  std::vector<Panel> panels;
+  for (const auto& target : targets) {
+    for (std::size_t begin = 0; begin < target.out.cols; begin += width) {
+      panels.push_back({&target, begin, std::min(begin + width, target.out.cols)});
+    }
+  }
+  return panels;
+}
+
+std::size_t widest(std::span<const Panel> panels) {
+  std::size_t result = 0;
+  for (const Panel& panel : panels) {
+    result = std::max(result, panel.end - panel.begin);
+  }
+  return result;
+}
+
+/// The weight rows of a panel as T: where they are stored, or decoded into `memory`.
+template <class T>
+Matrix<const T> panel_weight(const Panel& panel, std::span<T> memory) {
+  constexpr auto kStored = std::is_same_v<T, float> ? WeightFormat::f32 : WeightFormat::bf16;
+  const Weight& weight = *panel.target->weight;
+  const auto cols = static_cast<std::size_t>(weight.cols);
+  const std::size_t count = panel.end - panel.begin;
+  if (weight.format == kStored) {
+    return {static_cast<const T*>(weight.data) + panel.begin * cols, count, cols};
+  }
+  const Matrix<T> decoded(memory.data(), count, cols);
+  if constexpr (std::is_same_v<T, float>) {
+    cpu::decode_rows(weight, panel.begin, decoded);
+  } else {
+    std::vector<float> values(cols);
+    const Matrix<float> row(values.data(), 1, cols);
+    for (std::size_t i = 0; i < count; ++i) {
+      cpu::decode_rows(weight, panel.begin + i, row);
+      cpu::round_to_bf16(values, decoded.row(i).data());
+    }
+  }
+  return decoded;
+}
+
+void add_bias(const Panel& panel, Matrix<float> out) {
+  if (panel.target->bias == nullptr) {
     return;
   }
-  parallel_ranges(target.out.rows, [&](std::size_t begin, std::size_t end, int) {
-    for (std::size_t m = begin; m < end; ++m) {
-      float* row = target.out.row(m).data();
-      for (std::size_t n = 0; n < target.out.cols; ++n) {
-        row[n] += target.bias[n];
-      }
-    }
-  });
-}
-
-template <class T>
-Matrix<T> columns(Matrix<T> matrix, std::size_t begin, std::size_t count) {
-  return {matrix.data + begin, matrix.rows, count, matrix.stride};
-}
-
-void round_row(std::span<const float> from, bf16* to) {
-  std::transform(from.begin(), from.end(), to, [](float value) { return to_bf16(value); });
-}
-
-/// Rows [begin, begin + out.rows) of the weight.
-void decode(const Weight& weight, std::size_t begin, Matrix<float> out) {
-  parallel_ranges(out.rows, [&](std::size_t from, std::size_t to, int) {
-    cpu::decode_rows(weight, begin + from, out.slice(from, to));
-  });
-}
-
-/// The same, rounded.
-void decode(const Weight& weight, std::size_t begin, Matrix<bf16> out) {
-  parallel_ranges(out.rows, [&](std::size_t from, std::size_t to, int) {
-    std::vector<float> values(out.cols);
-    const Matrix<float> row(values.data(), 1, out.cols);
-    for (std::size_t i = from; i < to; ++i) {
-      cpu::decode_rows(weight, begin + i, row);
-      round_row(values, out.row(i).data());
-    }
-  });
-}
-
-/// oneDNN's product in the element type T of x; weights stored otherwise are decoded panel by
-/// panel.
-template <class T>
-void linear_onednn(Workspace& workspace, const LinearTarget& target, Matrix<const T> x) {
-  constexpr auto kStored = std::is_same_v<T, float> ? WeightFormat::f32 : WeightFormat::bf16;
-  const Weight& weight = *target.weight;
-  const auto rows = static_cast<std::size_t>(weight.rows);
-  if (weight.format == kStored) {
-    cpu::onednn_matmul<T>(x, Matrix<const T>(static_cast<const T*>(weight.data), rows, x.cols),
-                          target.out);
-  } else {
-    const Workspace::Scope scope(workspace);
-    const std::size_t most = panel_rows(rows, x.cols);
-    const auto panel = workspace.take<T>(most * x.cols);
-    for (std::size_t begin = 0; begin < rows; begin += most) {
-      const std::size_t count = std::min(most, rows - begin);
-      const Matrix<T> decoded(panel.data(), count, x.cols);
-      decode(weight, begin, decoded);
-      cpu::onednn_matmul<T>(x, decoded, columns(target.out, begin, count));
-    }
+  for (std::size_t m = 0; m < out.rows; ++m) {
+    std::ranges::transform(out.row(m), std::span(panel.target->bias + panel.begin, out.cols),
+                           out.row(m).begin(), std::plus());
   }
-  add_bias(target);
 }
 
-void linear_bf16(Workspace& workspace, std::span<const LinearTarget> targets,
-                 Matrix<const float> x) {
-  const Matrix<bf16> rounded(workspace.take<bf16>(x.rows * x.cols).data(), x.rows, x.cols);
+/// oneDNN's products in the element type T of x, panel by panel.
+template <class T>
+void linear_onednn(Workspace& workspace, std::span<const LinearTarget> targets, Matrix<const T> x) {
+  const std::vector<Panel> panels = cut_into_panels(targets);
+  const std::size_t scratch_size = widest(panels) * x.cols;
+  const auto scratch = workspace.take<T>(scratch_size * static_cast<std::size_t>(thread_count()));
+  parallel_each(panels.size(), [&](std::size_t i, int thread) {
+    const Panel& panel = panels[i];
+    const Matrix<float>& whole = panel.target->out;
+    const Matrix<float> out(whole.data + panel.begin, whole.rows, panel.end - panel.begin,
+                            whole.stride);
+    const auto own = scratch.subspan(static_cast<std::size_t>(thread) * scratch_size, scratch_size);
+    cpu::onednn_matmul<T>(x, panel_weight<T>(panel, own), out);
+    add_bias(panel, out);
+  });
+}
+
+Matrix<const bf16> rounded(Workspace& workspace, Matrix<const float> x) {
+  const Matrix<bf16> result(workspace.take<bf16>(x.rows * x.cols).data(), x.rows, x.cols);
   parallel_ranges(x.rows, [&](std::size_t begin, std::size_t end, int) {
     for (std::size_t m = begin; m < end; ++m) {
-      round_row(x.row(m), rounded.row(m).data());
+      cpu::round_to_bf16(x.row(m), result.row(m).data());
     }
   });
-  for (const auto& target : targets) {
-    linear_onednn<bf16>(workspace, target, rounded);
-  }
+  return result;
 }
 
 void check(const LinearTarget& target, Matrix<const float> x) {
@@ -159,11 +170,9 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
     return linear_own(*context.workspace, targets, x);
   }
   if (bf16_compute) {
-    return linear_bf16(*context.workspace, targets, x);
+    return linear_onednn<bf16>(*context.workspace, targets, rounded(*context.workspace, x));
   }
-  for (const auto& target : targets) {
-    linear_onednn<float>(*context.workspace, target, x);
-  }
+  linear_onednn<float>(*context.workspace, targets, x);
 }
 
 }  // namespace winnow::ops

@@ -1,9 +1,10 @@
 #include "ops/cpu/linear_onednn.h"
 
+#include <omp.h>
+
 #include <compare>
 #include <dnnl.hpp>
 #include <map>
-#include <mutex>
 #include <type_traits>
 
 namespace winnow::ops::cpu {
@@ -59,12 +60,11 @@ struct Matmul {
   dnnl::matmul primitive;
 };
 
-/// Making a primitive costs about as much as a small product, so a model's few shapes are kept.
-Matmul cached_matmul(const Shape& shape) {
+/// Making a primitive costs about as much as a small product, so a model's few shapes are kept; by
+/// each thread, as oneDNN's scratch memory belongs to the thread that made the primitive.
+const Matmul& cached_matmul(const Shape& shape) {
   constexpr std::size_t kMostEntries = 256;
-  static std::mutex mutex;
-  static std::map<Shape, Matmul> cache;
-  const std::lock_guard lock(mutex);
+  thread_local std::map<Shape, Matmul> cache;
   if (const auto found = cache.find(shape); found != cache.end()) {
     return found->second;
   }
@@ -73,6 +73,18 @@ Matmul cached_matmul(const Shape& shape) {
   }
   return cache.emplace(shape, Matmul(shape)).first->second;
 }
+
+/// While it lives, oneDNN, which asks OpenMP for its threads, stays on the calling one.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
 
 template <class T>
 constexpr auto kType = std::is_same_v<T, float> ? memory::data_type::f32 : memory::data_type::bf16;
@@ -89,7 +101,8 @@ bool has_fast_bf16() {
 
 template <class T>
 void onednn_matmul(Matrix<const T> x, Matrix<const T> weight, Matrix<float> out) {
-  const Matmul matmul =
+  const OneThread one_thread;
+  const Matmul& matmul =
       cached_matmul({x.rows, x.cols, weight.rows, x.stride, weight.stride, out.stride, kType<T>});
   thread_local dnnl::stream stream(engine());
   // oneDNN takes no pointers to const, but only reads its sources.
