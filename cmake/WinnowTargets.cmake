@@ -10,7 +10,7 @@ function(winnow_add_room name)
     return()
   endif()
   add_library(winnow_${name} OBJECT ${sources})
-  target_link_libraries(winnow_${name} PUBLIC fmt::fmt spdlog::spdlog PRIVATE winnow_options ${ARGN})
+  target_link_libraries(winnow_${name} PUBLIC fmt::fmt PRIVATE winnow_options ${ARGN})
   target_include_directories(winnow_${name}
     PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
            $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)

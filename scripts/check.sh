@@ -50,13 +50,19 @@ newest_first() {
   } | sed 's/\.h$/.cc/' | awk '!seen[$0]++' | grep -Fxf <(compiled)
 }
 
+# The compile commands without the precompiled headers, which only g++ can read.
+write_commands() {
+  sed 's|-Winvalid-pch -include [^ ]*/cmake_pch.hxx||' "$build/compile_commands.json" \
+    >"$TIDY_COMMANDS/compile_commands.json"
+}
+
 # clang-tidy on one file. g++ wrote the compile commands, so clang meets flags and headers that it
 # does not have: omp.h lies only in gcc's own folder, which comes last in the search.
 tidy_one() {
   local start=$1 file=$2 output
   if ((TIDY_SECONDS > 0 && $(date +%s) - start > TIDY_SECONDS)); then
     echo "left $file" >>"$TIDY_LOG"
-  elif output=$(clang-tidy --quiet -p "$build" --extra-arg=-Wno-unknown-warning-option \
+  elif output=$(clang-tidy --quiet -p "$TIDY_COMMANDS" --extra-arg=-Wno-unknown-warning-option \
     --extra-arg=-Wno-ignored-optimization-argument --extra-arg=-idirafter"$GCC_HEADERS" "$file" 2>&1); then
     echo "fine $file" >>"$TIDY_LOG"
   else
@@ -71,11 +77,13 @@ check_tidy() {
   [[ -f $build/compile_commands.json ]] ||
     { echo "check: no $build/compile_commands.json: make build" >&2; return 1; }
   TIDY_LOG=$(mktemp)
-  trap 'rm -f "$TIDY_LOG"' EXIT
+  TIDY_COMMANDS=$(mktemp -d)
+  trap 'rm -rf "$TIDY_LOG" "$TIDY_COMMANDS"' EXIT
+  write_commands
   GCC_HEADERS=$(dirname "$(g++ -print-file-name=include/stddef.h)")
   TIDY_SECONDS=${WINNOW_TIDY_SECONDS:-0}
   export -f tidy_one
-  export TIDY_LOG GCC_HEADERS TIDY_SECONDS build
+  export TIDY_LOG TIDY_COMMANDS GCC_HEADERS TIDY_SECONDS
   newest_first | xargs -P "$(nproc)" -I{} bash -c 'tidy_one "$@"' _ "$(date +%s)" {}
   local fine bad left
   fine=$(grep -c '^fine' "$TIDY_LOG" || true)

@@ -174,7 +174,7 @@ void print_divergence(std::span<const Column> columns) {
     });
   };
   const std::size_t total = columns.front().run.tokens.size();
-  row("KLD from it, nats/token",
+  row("KLD to it, nats/token",
       [](const eval::GreedyDivergence& d) { return fmt::format("{:.4f}", d.kld); });
   row("same tokens as it", [&](const eval::GreedyDivergence& d) {
     return fmt::format("{}/{}", d.tokens_matched, total);

@@ -52,7 +52,7 @@ thread_local bool inside_loop = false;
 
 /// The caller of run() and `threads - 1` workers. A worker that the system does not let run in time
 /// is not waited for: the others take its share.
-class Team {
+class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
  public:
   explicit Team(int threads) {
     for (int thread = 1; thread < threads; ++thread) {

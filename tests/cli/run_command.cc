@@ -90,6 +90,7 @@ Command::Command(const std::vector<std::string>& arguments, const std::string& i
   std::vector<std::string> words{WINNOW_BINARY};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) {
     argv.push_back(word.data());
   }

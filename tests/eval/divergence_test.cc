@@ -12,6 +12,7 @@ namespace {
 // Logits of three tokens with these probabilities; the constant must not matter.
 std::vector<float> logits_of(const std::vector<double>& probabilities, double constant = 0.0) {
   std::vector<float> logits;
+  logits.reserve(probabilities.size());
   for (const double p : probabilities) {
     logits.push_back(static_cast<float>(std::log(p) + constant));
   }

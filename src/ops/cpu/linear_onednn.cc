@@ -41,7 +41,7 @@ struct Shape {
   std::size_t out_stride;
   memory::data_type type;
 
-  auto operator<=>(const Shape&) const = default;
+  auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
 };
 
 /// The primitive made for a shape, and what its operands look like.
