@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "base/error.h"
@@ -48,6 +49,15 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) {
     ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  }
+}
+
+void MappedFile::release(std::span<const std::byte> part) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t skipped = (page - reinterpret_cast<std::uintptr_t>(part.data()) % page) % page;
+  if (part.size() > skipped) {  // whole pages only; the rest belongs to neighbours too
+    ::madvise(const_cast<std::byte*>(part.data() + skipped), (part.size() - skipped) / page * page,
+              MADV_DONTNEED);
   }
 }
 

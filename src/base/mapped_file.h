@@ -24,6 +24,9 @@ class MappedFile {
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
+  /// Gives back the memory that a part of some mapping takes; reading it again fetches it again.
+  static void release(std::span<const std::byte> part);
+
  private:
   std::span<const std::byte> bytes_;
 };

@@ -1,18 +1,13 @@
 #include "model/weights.h"
 
-#include <algorithm>
-#include <cmath>
-#include <string_view>
 #include <utility>
 
 #include "base/error.h"
-#include "base/random.h"
-#include "base/threads.h"
+#include "base/mapped_file.h"
+#include "model/tensor_source.h"
 
 namespace winnow::model {
 namespace {
-
-using Tensors = std::map<std::string, TensorView, std::less<>>;
 
 std::vector<float> to_floats(const TensorView& tensor) {
   std::vector<float> result(static_cast<std::size_t>(tensor.count()));
@@ -25,8 +20,8 @@ std::vector<float> to_floats(const TensorView& tensor) {
 // Looks tensors up by name and shapes them into Weights.
 class Binder {
  public:
-  Binder(const ModelConfig& config, const Tensors& tensors, std::optional<ops::WeightFormat> format)
-      : config_(config), tensors_(tensors), format_(format) {
+  Binder(const ModelConfig& config, TensorSource& source, std::optional<ops::WeightFormat> format)
+      : config_(config), source_(source), format_(format) {
     weights_.quantized.reserve(static_cast<std::size_t>(config.layers) * 7 + 2);
   }
 
@@ -41,26 +36,23 @@ class Binder {
   }
 
  private:
-  [[nodiscard]] const TensorView& tensor(const std::string& name) const {
-    const auto found = tensors_.find(name);
-    require(found != tensors_.end(), "tensor {} is missing", name);
-    return found->second;
-  }
   [[nodiscard]] std::vector<float> vector(const std::string& name) const {
-    return to_floats(tensor(name));
+    return to_floats(source_.get(name));
   }
   [[nodiscard]] std::vector<float> vector_if(bool wanted, const std::string& name) const {
     return wanted ? vector(name) : std::vector<float>();
   }
   ops::Weight matrix(const std::string& name) {
-    const ops::Weight stored = ops::weight_view(tensor(name));
+    const ops::Weight stored = ops::weight_view(source_.get(name));
     if (!format_) {
       return stored;
     }
     require(stored.cols % ops::QuantizedWeight::kGroup == 0,
             "tensor {} has {} columns: quantised weights need a multiple of {}", name, stored.cols,
             ops::QuantizedWeight::kGroup);
-    return weights_.quantized.emplace_back(stored, *format_).view();
+    const ops::Weight result = weights_.quantized.emplace_back(stored, *format_).view();
+    source_.release(name);
+    return result;
   }
 
   LayerWeights layer(const std::string& prefix) {
@@ -84,43 +76,39 @@ class Binder {
     if (config_.dms && config_.dms->source == DmsConfig::Source::adapter) {
       const std::string name = attention + "dms_proj_alpha";
       w.adapter.norm = vector(name + "_norm.weight");
-      w.adapter.projection = ops::weight_view(tensor(name + ".weight"));
-      w.adapter.bias = vector_if(tensors_.contains(name + ".bias"), name + ".bias");
+      w.adapter.projection = ops::weight_view(source_.get(name + ".weight"));
+      w.adapter.bias = vector_if(source_.contains(name + ".bias"), name + ".bias");
     }
     return w;
   }
 
   const ModelConfig& config_;
-  const Tensors& tensors_;
+  TensorSource& source_;
   std::optional<ops::WeightFormat> format_;
   Weights weights_;
 };
 
-bool is_norm(std::string_view name) {
-  return name.find("norm") != std::string_view::npos;
-}
+// The tensors of a checkpoint, where its files are mapped.
+class StoredTensors : public TensorSource {
+ public:
+  explicit StoredTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-// Uniform numbers with the spread of a usual initialisation; norms are all ones.
-void fill_random(std::span<std::byte> memory, DType type, std::string_view name,
-                 std::int64_t columns, std::uint64_t seed) {
-  const std::size_t count = memory.size() / dtype_size(type);
-  const float spread = is_norm(name) ? 0.0F : std::sqrt(3.0F / static_cast<float>(columns));
-  const float center = is_norm(name) ? 1.0F : 0.0F;
-  parallel_ranges(count, [&](std::size_t begin, std::size_t end, int) {
-    Random random(seed, begin);
-    for (std::size_t i = begin; i < end; ++i) {
-      const auto uniform = static_cast<float>(random.uniform()) * 2.0F - 1.0F;
-      const float value = center + spread * uniform;
-      if (type == DType::f32) {
-        reinterpret_cast<float*>(memory.data())[i] = value;
-      } else if (type == DType::bf16) {
-        reinterpret_cast<bf16*>(memory.data())[i] = to_bf16(value);
-      } else {
-        reinterpret_cast<f16*>(memory.data())[i] = to_f16(value);
-      }
-    }
-  });
-}
+  [[nodiscard]] bool contains(const std::string& name) const override {
+    return checkpoint_.tensors().contains(name);
+  }
+  TensorView get(const std::string& name) override {
+    const auto found = checkpoint_.tensors().find(name);
+    require(found != checkpoint_.tensors().end(), "tensor {} is missing", name);
+    return found->second;
+  }
+  void release(const std::string& name) override {
+    const TensorView tensor = get(name);
+    MappedFile::release({tensor.data, tensor.bytes()});
+  }
+
+ private:
+  const Checkpoint& checkpoint_;
+};
 
 }  // namespace
 
@@ -139,25 +127,15 @@ std::size_t Weights::bytes() const {
   return bytes_per_step() + (embedding.data == head.data ? 0 : embedding.bytes());
 }
 
-Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format) {
-  Weights weights = Binder(checkpoint.config(), checkpoint.tensors(), format).bind();
-  weights.owners.push_back(std::make_shared<const Checkpoint>(checkpoint));
-  return weights;
+Weights bind_weights(const ModelConfig& config, TensorSource& source,
+                     std::optional<ops::WeightFormat> format) {
+  return Binder(config, source, format).bind();
 }
 
-Weights random_weights(const ModelConfig& config, DType type, std::uint64_t seed,
-                       std::optional<ops::WeightFormat> format) {
-  Tensors tensors;
-  std::vector<std::shared_ptr<const void>> owners;
-  for (const auto& [name, shape] : expected_tensors(config)) {
-    const auto bytes = static_cast<std::size_t>(element_count(shape)) * dtype_size(type);
-    auto memory = std::make_shared<Buffer<std::byte>>(bytes);
-    fill_random(memory->span(), type, name, shape.back(), seed ^ std::hash<std::string>()(name));
-    tensors[name] = {type, shape, memory->data()};
-    owners.push_back(std::move(memory));
-  }
-  Weights weights = Binder(config, tensors, format).bind();
-  weights.owners = std::move(owners);
+Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format) {
+  StoredTensors tensors(checkpoint);
+  Weights weights = bind_weights(checkpoint.config(), tensors, format);
+  weights.owners.push_back(std::make_shared<const Checkpoint>(checkpoint));
   return weights;
 }
 

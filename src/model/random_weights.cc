@@ -1,0 +1,104 @@
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "base/threads.h"
+#include "model/tensor_source.h"
+
+namespace winnow::model {
+namespace {
+
+void store(float value, DType type, std::byte* memory, std::size_t index) {
+  switch (type) {
+    case DType::f32:
+      reinterpret_cast<float*>(memory)[index] = value;
+      return;
+    case DType::bf16:
+      reinterpret_cast<bf16*>(memory)[index] = to_bf16(value);
+      return;
+    default:
+      reinterpret_cast<f16*>(memory)[index] = to_f16(value);
+      return;
+  }
+}
+
+// Uniform numbers with the spread of a usual initialisation; norms are all ones. The same ones
+// however many threads draw them.
+void fill_random(std::span<std::byte> memory, DType type, std::string_view name,
+                 std::int64_t columns, std::uint64_t seed) {
+  constexpr std::size_t kBlock = std::size_t{1} << 16;
+  const bool norm = name.find("norm") != std::string_view::npos;
+  const std::size_t count = memory.size() / dtype_size(type);
+  const float spread = norm ? 0.0F : std::sqrt(3.0F / static_cast<float>(columns));
+  const float center = norm ? 1.0F : 0.0F;
+  parallel_each((count + kBlock - 1) / kBlock, [&](std::size_t block, int) {
+    Random random(seed, block);
+    for (std::size_t i = block * kBlock; i < std::min((block + 1) * kBlock, count); ++i) {
+      const auto uniform = static_cast<float>(random.uniform()) * 2.0F - 1.0F;
+      store(center + spread * uniform, type, memory.data(), i);
+    }
+  });
+}
+
+// Draws each tensor when it is asked for.
+class RandomTensors : public TensorSource {
+ public:
+  RandomTensors(const ModelConfig& config, DType type, std::uint64_t seed)
+      : type_(type), seed_(seed) {
+    for (auto& [name, shape] : expected_tensors(config)) {
+      shapes_.emplace(name, shape);
+    }
+  }
+
+  [[nodiscard]] bool contains(const std::string& name) const override {
+    return shapes_.contains(name);
+  }
+
+  TensorView get(const std::string& name) override {
+    const auto found = shapes_.find(name);
+    require(found != shapes_.end(), "tensor {} is missing", name);
+    const Shape& shape = found->second;
+    auto& memory = memory_[name];
+    if (!memory) {
+      const auto bytes = static_cast<std::size_t>(element_count(shape)) * dtype_size(type_);
+      memory = std::make_shared<Buffer<std::byte>>(bytes);
+      fill_random(memory->span(), type_, name, shape.back(),
+                  seed_ ^ std::hash<std::string>()(name));
+    }
+    return {type_, shape, memory->data()};
+  }
+
+  void release(const std::string& name) override { memory_.erase(name); }
+
+  [[nodiscard]] std::vector<std::shared_ptr<const void>> owners() const {
+    std::vector<std::shared_ptr<const void>> result;
+    for (const auto& [name, memory] : memory_) {
+      result.push_back(memory);
+    }
+    return result;
+  }
+
+ private:
+  DType type_;
+  std::uint64_t seed_;
+  std::map<std::string, Shape> shapes_;
+  std::map<std::string, std::shared_ptr<Buffer<std::byte>>> memory_;
+};
+
+}  // namespace
+
+Weights random_weights(const ModelConfig& config, DType type, std::uint64_t seed,
+                       std::optional<ops::WeightFormat> format) {
+  RandomTensors tensors(config, type, seed);
+  Weights weights = bind_weights(config, tensors, format);
+  weights.owners = tensors.owners();
+  return weights;
+}
+
+}  // namespace winnow::model

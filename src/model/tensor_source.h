@@ -1,0 +1,33 @@
+// Where the tensors of a model come from while it is put together.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/tensor.h"
+#include "checkpoint/config.h"
+#include "model/weights.h"
+
+namespace winnow::model {
+
+class TensorSource {
+ public:
+  TensorSource() = default;
+  virtual ~TensorSource() = default;
+  TensorSource(const TensorSource&) = delete;
+  TensorSource& operator=(const TensorSource&) = delete;
+
+  [[nodiscard]] virtual bool contains(const std::string& name) const = 0;
+  /// The tensor; throws Error when it is missing.
+  virtual TensorView get(const std::string& name) = 0;
+  /// Nobody reads this tensor any more: its memory may go.
+  virtual void release(const std::string& name) = 0;
+};
+
+/// Looks up every tensor that the architecture has. Without a format the result sees the source's
+/// memory; with one, every matrix is quantised and released in turn.
+Weights bind_weights(const ModelConfig& config, TensorSource& source,
+                     std::optional<ops::WeightFormat> format);
+
+}  // namespace winnow::model
