@@ -3,8 +3,9 @@
     pip install llama-cpp-python gguf numpy
     python benchmarks/cpu_speed.py --output docs/results/cpu-speed.json
 
-Runs every configuration in turn, winnow and llama.cpp alternating, for --rounds rounds, and reports
-medians and their ratios: these figures are about the ratio, the machine may be noisy.
+Runs every configuration in turn, winnow and llama.cpp alternating, for --rounds rounds. Reports the
+median over the rounds of each rate, and of each round's ratio to llama.cpp in that round: these
+figures are about the ratio, the machine may be noisy.
 """
 
 import argparse
@@ -61,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--binary", type=Path, default=HERE.parent / "build/release/bin/winnow")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
 
@@ -74,19 +75,28 @@ def main() -> None:
             for row in run_winnow(args.binary, flags, depth, args.threads):
                 rows.setdefault((name, depth), []).append(row)
 
-    def median(key: tuple, field: str) -> float:
-        return statistics.median(row[field] for row in rows[key])
+    def rates(key: tuple, what: str) -> list:
+        return [row[f"{what}_tokens_per_s"] for row in rows[key]]
 
-    def ratio(key: tuple, field: str) -> float:
-        peer = "llama.cpp Q8_0" if "int" in key[0] else "llama.cpp BF16"
-        return median(key, field) / median((peer, key[1]), field)
+    def cell(key: tuple, what: str) -> str:
+        peer = ("llama.cpp Q8_0" if "int" in key[0] else "llama.cpp BF16", key[1])
+        ratio = statistics.median(a / b for a, b in zip(rates(key, what), rates(peer, what)))
+        return f"{statistics.median(rates(key, what)):.0f} | {ratio:.2f}"
 
-    print("| system | depth | prefill 512 tok/s | of llama.cpp | decode tok/s | of llama.cpp |")
-    print("|---|---|---|---|---|---|")
+    def share(key: tuple) -> str:
+        shares = [row["share_of_floor"] for row in rows[key] if "share_of_floor" in row]
+        return f"{100 * statistics.median(shares):.0f} %" if shares else ""
+
+    def memory(key: tuple) -> str:
+        peaks = [row["peak_rss_bytes"] for row in rows[key] if "peak_rss_bytes" in row]
+        return f"{max(peaks) / 2**20:.0f} MiB" if peaks else ""
+
+    print("| system | depth | prefill 512, tok/s | of llama.cpp | decode, tok/s | of llama.cpp | "
+          "of the read floor | peak memory |")
+    print("|---|---|---|---|---|---|---|---|")
     for key in rows:
-        prefill, decode = (median(key, f"{what}_tokens_per_s") for what in ("prefill", "decode"))
-        print(f"| {key[0]} | {key[1]} | {prefill:.0f} | {ratio(key, 'prefill_tokens_per_s'):.2f} | "
-              f"{decode:.1f} | {ratio(key, 'decode_tokens_per_s'):.2f} |")
+        print(f"| {key[0]} | {key[1]} | {cell(key, 'prefill')} | {cell(key, 'decode')} | "
+              f"{share(key)} | {memory(key)} |")
     args.output.write_text(json.dumps({
         "date": datetime.date.today().isoformat(),
         "cpu": cpu_name(),

@@ -38,7 +38,7 @@ check_format() {
 # Source files of our own in the compilation database.
 compiled() {
   sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$build/compile_commands.json" |
-    sed "s|^$PWD/||" | grep -v '^/' | sort -u
+    sed "s|^$PWD/||" | grep -v -e '^/' -e '^build/' | sort -u
 }
 
 # All compiled files, those touched last first; a header counts for the .cc beside it.
@@ -52,7 +52,7 @@ newest_first() {
 
 # The compile commands without the precompiled headers, which only g++ can read.
 write_commands() {
-  sed 's|-Winvalid-pch -include [^ ]*/cmake_pch.hxx||' "$build/compile_commands.json" \
+  sed 's|-include [^ ]*/cmake_pch.hxx||' "$build/compile_commands.json" \
     >"$TIDY_COMMANDS/compile_commands.json"
 }
 

@@ -159,7 +159,9 @@ class Bench {
           std::int64_t{sequence.length()} * model_.config().layers * model_.config().kv_heads;
     }
     result_.compression_ratio =
-        static_cast<double>(dense_entries) / static_cast<double>(result_.live_entries);
+        result_.live_entries == 0
+            ? 1.0
+            : static_cast<double>(dense_entries) / static_cast<double>(result_.live_entries);
   }
 
   void measure_decode(const Sequences& base) {

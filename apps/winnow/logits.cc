@@ -27,9 +27,9 @@ struct LogitsOptions {
 std::vector<std::int32_t> read_tokens(const LogitsOptions& options, int vocab) {
   require(options.tokens.empty() != options.tokens_file.empty(),
           "either --tokens or --tokens-file is needed");
-  const auto tokens = options.tokens_file.empty()
-                          ? parse_tokens(options.tokens, "--tokens")
-                          : parse_tokens(read_file(options.tokens_file), "--tokens-file");
+  auto tokens = options.tokens_file.empty()
+                    ? parse_tokens(options.tokens, "--tokens")
+                    : parse_tokens(read_file(options.tokens_file), "--tokens-file");
   for (const std::int32_t token : tokens) {
     require(token < vocab, "token {} is outside the vocabulary of {} tokens", token, vocab);
   }

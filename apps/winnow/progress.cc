@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -15,7 +16,7 @@ constexpr auto kPlainLines = std::chrono::seconds(5);
 constexpr int kBarWidth = 20;
 
 std::string duration(double seconds) {
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  const std::int64_t whole = std::llround(seconds);
   return whole < 60     ? fmt::format("{}s", whole)
          : whole < 3600 ? fmt::format("{}m{:02}s", whole / 60, whole % 60)
                         : fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
