@@ -108,7 +108,6 @@ int run_perplexity(const PerplexityFlags& flags) {
 
 void add_eval(CLI::App& app, Run& run) {
   CLI::App* eval = app.add_subcommand("eval", "Measures what compression costs");
-  eval->require_subcommand(1);
   std::shared_ptr<PerplexityFlags> flags;
   CLI::App* command = add_command(
       *eval, run, "perplexity",

@@ -74,18 +74,25 @@ void add_load_flags(CLI::App& command, LoadOptions& options) {
 }
 
 std::vector<std::int32_t> parse_tokens(std::string_view text, std::string_view flag) {
-  constexpr std::string_view kSeparators = ", \t\r\n";
+  constexpr std::string_view kSpace = " \t\r\n";
+  const auto skip_space = [&](std::size_t at) {
+    return std::min(text.find_first_not_of(kSpace, at), text.size());
+  };
   std::vector<std::int32_t> tokens;
-  for (std::size_t at = text.find_first_not_of(kSeparators); at != std::string_view::npos;
-       at = text.find_first_not_of(kSeparators, at)) {
-    const std::size_t end = std::min(text.find_first_of(kSeparators, at), text.size());
+  std::size_t at = skip_space(0);
+  while (at < text.size()) {
+    const std::size_t end = std::min(text.find_first_of(", \t\r\n", at), text.size());
     const std::string_view word = text.substr(at, end - at);
     std::int32_t token = 0;
     const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), token);
     require(error == std::errc() && rest == word.data() + word.size() && token >= 0,
             "{}: {} is not a token id", flag, in_quotes(word));
     tokens.push_back(token);
-    at = end;
+    at = skip_space(end);
+    if (at < text.size() && text[at] == ',') {
+      at = skip_space(at + 1);
+      require(at < text.size(), "{}: a token id is missing after the last comma", flag);
+    }
   }
   require(!tokens.empty(), "{}: at least one token id is needed", flag);
   return tokens;

@@ -63,12 +63,22 @@ void print_samples(const Generation& result) {
   }
 }
 
+void require_complete(const Generation& result) {
+  for (const auto& sample : result.samples) {
+    require(sample.finish_reason != "out_of_memory",
+            "the cache is full after {} prompt and {} generated tokens: allow it more memory with "
+            "--kv-gib",
+            result.prompt_tokens, sample.token_ids.size());
+  }
+}
+
 int answer(Llm& llm, const GenerateCommand& command, const std::string& prompt,
            const GenerateOptions& options) {
   const bool stream = !command.json && options.samples == 1;
   const Generation result = generate_streaming(llm, prompt, options, stream);
   if (command.json) {
     print_json(to_json(result));
+    require_complete(result);
     return interrupted() ? kInterrupted : kSuccess;
   }
   if (stream) {
@@ -77,7 +87,8 @@ int answer(Llm& llm, const GenerateCommand& command, const std::string& prompt,
     print_samples(result);
   }
   print_now("");
-  fmt::print(stderr, "{}\n", summary(result, llm.info()));
+  require_complete(result);
+  print_note(summary(result, llm.info()) + "\n");
   return interrupted() ? kInterrupted : kSuccess;
 }
 
@@ -100,7 +111,8 @@ int converse(Llm& llm, const GenerateCommand& command, const GenerateOptions& op
     const Generation result =
         generate_streaming(llm, llm.render_chat(messages), options, /*stream=*/true);
     print_now("\n");
-    fmt::print(stderr, "{}\n", summary(result, llm.info()));
+    require_complete(result);
+    print_note(summary(result, llm.info()) + "\n");
     messages.push_back({"assistant", result.samples.front().text});
   }
   return interrupted() ? kInterrupted : kSuccess;

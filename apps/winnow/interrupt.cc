@@ -19,6 +19,8 @@ void catch_interrupts() {
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   ::sigemptyset(&action.sa_mask);
   ::sigaction(SIGINT, &action, nullptr);
+  // A limit on file sizes then shows as a failed write.
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 bool interrupted() {

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <new>
 #include <string>
 
+#include "base/error.h"
 #include "command.h"
 #include "help_formatter.h"
 #include "interrupt.h"
@@ -18,14 +20,13 @@ namespace {
 
 int report(std::string message) {
   std::ranges::replace(message, '\n', ' ');
-  fmt::print(stderr, "winnow: error: {}\n", message);
+  print_note(fmt::format("winnow: error: {}\n", message));
   return kFailure;
 }
 
 int parse_and_run(int argc, char** argv) {
   CLI::App app("LLM inference with a KV cache that learns what to keep", "winnow");
   app.set_version_flag("--version", "winnow " WINNOW_VERSION);
-  app.require_subcommand(1);
   app.formatter(std::make_shared<HelpFormatter>());
   Run run;
   add_generate(app, run);
@@ -38,9 +39,17 @@ int parse_and_run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help, --version
-    return app.exit(request);
+    const int code = app.exit(request);
+    require_system(std::cout.flush().good(), "cannot write to standard output");
+    return code;
+  } catch (const CLI::ExtrasError&) {
+    return report(fmt::format("not expected: {} (see winnow --help)",
+                              fmt::join(app.remaining(/*recurse=*/true), " ")));
   } catch (const CLI::ParseError& error) {
     return report(std::string(error.what()) + " (see winnow --help)");
+  }
+  if (!run) {
+    return report("which command? (see winnow --help)");
   }
   catch_interrupts();
   const int code = run();

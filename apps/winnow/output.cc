@@ -4,12 +4,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <system_error>
 
 #include "base/error.h"
 
@@ -17,14 +15,17 @@ namespace winnow::cli {
 
 void print(std::string_view text) {
   const std::size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
-  require(written == text.size(), "cannot write to standard output: {}",
-          std::generic_category().message(errno));
+  require_system(written == text.size(), "cannot write to standard output");
 }
 
 void print_now(std::string_view text) {
   print(text);
-  require(std::fflush(stdout) == 0, "cannot write to standard output: {}",
-          std::generic_category().message(errno));
+  require_system(std::fflush(stdout) == 0, "cannot write to standard output");
+}
+
+void print_note(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
 }
 
 void print_json(const nlohmann::ordered_json& value) {

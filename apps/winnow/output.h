@@ -13,6 +13,8 @@ namespace winnow::cli {
 void print(std::string_view text);
 /// The same, and whoever reads sees it now.
 void print_now(std::string_view text);
+/// Writes to standard error. That nobody may be there to read it is no failure.
+void print_note(std::string_view text);
 void print_json(const nlohmann::ordered_json& value);
 
 /// "1.5 MiB"

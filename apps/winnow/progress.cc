@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <utility>
+
+#include "output.h"
 
 namespace winnow::cli {
 namespace {
@@ -39,11 +40,10 @@ void ProgressBar::update(std::int64_t done) {
   next_ = now + (terminal_ ? Clock::duration(kRedraw) : Clock::duration(kPlainLines));
   const std::string text = line(done, std::chrono::duration<double>(now - start_).count());
   if (terminal_) {
-    fmt::print(stderr, "\r{}\x1b[K", text);
-    std::fflush(stderr);
+    print_note(fmt::format("\r{}\x1b[K", text));
     drawn_ = true;
   } else {
-    fmt::print(stderr, "{}\n", text);
+    print_note(text + "\n");
   }
 }
 
@@ -64,8 +64,7 @@ std::string ProgressBar::line(std::int64_t done, double elapsed) const {
 
 void ProgressBar::clear() {
   if (drawn_) {
-    fmt::print(stderr, "\r\x1b[K");
-    std::fflush(stderr);
+    print_note("\r\x1b[K");
     drawn_ = false;
   }
 }

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -29,6 +31,16 @@ template <class... Args>
 void require(bool ok, fmt::format_string<Args...> format, Args&&... args) {
   if (!ok) [[unlikely]] {
     throw Error(fmt::format(format, std::forward<Args>(args)...));
+  }
+}
+
+/// require() for a system call: the message ends in what errno says.
+template <class... Args>
+void require_system(bool ok, fmt::format_string<Args...> format, Args&&... args) {
+  // errno is read here and not among the arguments, which may be evaluated before `ok`.
+  if (!ok) [[unlikely]] {
+    const int code = errno;
+    throw Error(fmt::format(format, std::forward<Args>(args)...) + ": " + std::strerror(code));
   }
 }
 

@@ -5,9 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 
 #include "base/error.h"
 
@@ -18,7 +16,7 @@ class FileDescriptor {
  public:
   explicit FileDescriptor(const std::filesystem::path& path)
       : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    require(fd_ >= 0, "{}: cannot open: {}", path.string(), std::strerror(errno));
+    require_system(fd_ >= 0, "{}: cannot open", path.string());
   }
   ~FileDescriptor() { ::close(fd_); }
   FileDescriptor(const FileDescriptor&) = delete;
@@ -34,15 +32,14 @@ class FileDescriptor {
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const FileDescriptor file(path);
   struct stat info {};
-  require(::fstat(file.get(), &info) == 0, "{}: cannot stat: {}", path.string(),
-          std::strerror(errno));
+  require_system(::fstat(file.get(), &info) == 0, "{}: cannot stat", path.string());
   require(S_ISREG(info.st_mode), "{}: not a regular file", path.string());
   if (info.st_size == 0) {
     return;
   }
   const auto size = static_cast<std::size_t>(info.st_size);
   void* mapping = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  require(mapping != MAP_FAILED, "{}: cannot map: {}", path.string(), std::strerror(errno));
+  require_system(mapping != MAP_FAILED, "{}: cannot map", path.string());
   bytes_ = {static_cast<const std::byte*>(mapping), size};
 }
 

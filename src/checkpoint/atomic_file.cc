@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -25,16 +24,31 @@ void sync_directory(const std::filesystem::path& directory) {
 }  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
-  temporary_ = path_;
-  temporary_ += fmt::format(".tmp{}", ::getpid());
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  require(fd_ >= 0, "{}: cannot create: {}", temporary_.string(), std::strerror(errno));
+  namespace fs = std::filesystem;
+  require(!path_.empty(), "the path of a file to write is empty");
+  std::error_code ignored;
+  if (fs::is_symlink(path_, ignored)) {  // what it points to is replaced, not the link
+    path_ = fs::weakly_canonical(path_);
+  }
+  const fs::file_status status = fs::status(path_, ignored);
+  require(!fs::is_directory(status), "{}: cannot write: is a directory", path_.string());
+  in_place_ = fs::exists(status) && !fs::is_regular_file(status);
+  if (in_place_) {
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  } else {
+    temporary_ = path_;
+    temporary_ += fmt::format(".tmp{}", ::getpid());
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  }
+  require_system(fd_ >= 0, "{}: cannot create", path_.string());
 }
 
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) {
     ::close(fd_);
-    ::unlink(temporary_.c_str());
+    if (!in_place_) {
+      ::unlink(temporary_.c_str());
+    }
   }
 }
 
@@ -44,17 +58,21 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
     if (written < 0 && errno == EINTR) {
       continue;
     }
-    require(written >= 0, "{}: cannot write: {}", temporary_.string(), std::strerror(errno));
+    require_system(written >= 0, "{}: cannot write", path_.string());
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
 }
 
 void AtomicFile::commit() {
-  require(::fsync(fd_) == 0, "{}: cannot write: {}", temporary_.string(), std::strerror(errno));
-  require(::rename(temporary_.c_str(), path_.c_str()) == 0, "{}: cannot replace: {}",
-          path_.string(), std::strerror(errno));
+  if (!in_place_) {
+    require_system(::fsync(fd_) == 0, "{}: cannot write", path_.string());
+    require_system(::rename(temporary_.c_str(), path_.c_str()) == 0, "{}: cannot replace",
+                   path_.string());
+  }
   ::close(std::exchange(fd_, -1));
-  sync_directory(path_.parent_path());
+  if (!in_place_) {
+    sync_directory(path_.parent_path());
+  }
 }
 
 void write_text_file(const std::filesystem::path& path, std::string_view text) {

@@ -9,7 +9,8 @@
 namespace winnow {
 
 /// Writes to a temporary file beside `path`; commit() makes it durable (fsync) and renames it onto
-/// `path`. Destroyed without commit(), it leaves nothing behind. Throws Error on any I/O failure.
+/// `path`. Destroyed without commit(), it leaves nothing behind. What is there and no regular file
+/// (a device, a pipe) is written in place. Throws Error on any I/O failure.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
@@ -24,6 +25,7 @@ class AtomicFile {
  private:
   std::filesystem::path path_;
   std::filesystem::path temporary_;
+  bool in_place_ = false;
   int fd_ = -1;
 };
 

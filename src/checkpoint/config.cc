@@ -60,6 +60,17 @@ std::string first_architecture(const JsonObject& config) {
   return list->front().get<std::string>();
 }
 
+/// The two names of an architecture must not contradict each other; a model_type that is none of
+/// the families' own may be anything.
+void check_model_type(const JsonObject& config, const FamilyInfo& info,
+                      const std::string& model_type) {
+  for (const FamilyInfo& other : kFamilies) {
+    require(other.family == info.family || model_type != other.model_type,
+            "{}: model_type {} and architectures {} contradict each other", config.where(),
+            in_quotes(model_type), in_quotes(info.architecture));
+  }
+}
+
 Architecture read_architecture(const JsonObject& config) {
   const std::string class_name = first_architecture(config);
   const std::string model_type = config.text("model_type", "");
@@ -70,6 +81,7 @@ Architecture read_architecture(const JsonObject& config) {
   for (const FamilyInfo& info : kFamilies) {
     if (name == (class_name.empty() ? info.model_type : info.architecture)) {
       result.family = info.family;
+      check_model_type(config, info, model_type);
       return result;
     }
   }
@@ -122,24 +134,22 @@ DType read_dtype(const JsonObject& config) {
   config.reject(key, "\"float32\", \"float16\" or \"bfloat16\"");
 }
 
-/// True if any layer attends to fewer keys than a sequence can have, however the family says so.
-bool has_sliding_layers(const JsonObject& config, const ModelConfig& model) {
-  if (!config.has("sliding_window")) {
-    return false;
+/// How many tokens the narrowest layer attends to, however the family says so; nullopt when all
+/// layers see everything.
+std::optional<int> sliding_window(const JsonObject& config, const ModelConfig& model) {
+  if (model.family == Family::llama || !config.has("sliding_window")) {
+    return std::nullopt;
   }
-  if (config.integer("sliding_window", 0, kMaxPositions) >= model.max_positions) {
-    return false;  // wider than any sequence
-  }
-  if (const nlohmann::json* types = config.find("layer_types"); types != nullptr) {
-    return types->is_array() && std::any_of(types->begin(), types->end(), [](const auto& type) {
-             return type == "sliding_attention";
-           });
-  }
-  if (model.family == Family::mistral) {
-    return true;
-  }
-  return config.boolean("use_sliding_window", false) &&
-         config.integer("max_window_layers", 0, kMaxPositions, 0) < model.layers;
+  const int window = config.integer("sliding_window", 1, kMaxPositions);
+  const nlohmann::json* types = config.find("layer_types");
+  const bool used =
+      types != nullptr
+          ? types->is_array() && std::ranges::find(*types, "sliding_attention") != types->end()
+      : model.family == Family::mistral
+          ? true
+          : config.boolean("use_sliding_window", false) &&
+                config.integer("max_window_layers", 0, kMaxPositions, 0) < model.layers;
+  return used ? std::optional(window) : std::nullopt;
 }
 
 void check_layer_types(const JsonObject& config) {
@@ -158,7 +168,7 @@ void check_layer_types(const JsonObject& config) {
 }
 
 /// Everything that would change the computation and that winnow does not do.
-void reject_unsupported(const JsonObject& config, const ModelConfig& model) {
+void reject_unsupported(const JsonObject& config) {
   const std::string activation = config.text("hidden_act", "silu");
   require(activation == "silu" || activation == "swish",
           "{}: hidden_act {} is not supported, expected \"silu\"", config.where(),
@@ -167,52 +177,39 @@ void reject_unsupported(const JsonObject& config, const ModelConfig& model) {
           "{}: quantization_config: quantised weights are not supported, expected fp32, fp16 or "
           "bf16",
           config.where());
-  for (const char* key : {"attention_bias", "mlp_bias"}) {
-    // Qwen2 always has q, k and v biases and does not read this key.
-    require(model.family == Family::qwen2 || !config.boolean(key, false),
-            "{}: {}: true is not supported, expected false", config.where(), key);
-  }
   check_layer_types(config);
-  require(!has_sliding_layers(config, model),
-          "{}: sliding_window: attention over a sliding window is not supported, expected none or "
-          "at least max_position_embeddings ({})",
-          config.where(), model.max_positions);
 }
 
-/// bos_token_id; the first one when the file lists several.
-std::optional<int> read_bos(const JsonObject& object, int vocab) {
-  return object.has("bos_token_id")
-             ? std::optional<int>(object.integer("bos_token_id", 0, vocab - 1))
-             : std::nullopt;
-}
-
-/// eos_token_id, one number or a list of them.
-std::vector<int> read_eos(const JsonObject& object, int vocab) {
-  const nlohmann::json* value = object.find("eos_token_id");
+/// The ids under `key`, one number or a list of them. Ids outside the vocabulary can never come up,
+/// so small models keep those of their large relatives, and -1 stands for none.
+std::vector<int> read_token_ids(const JsonObject& object, const char* key, int vocab) {
+  const nlohmann::json* value = object.find(key);
   if (value == nullptr) {
     return {};
   }
-  if (!value->is_array()) {
-    return {object.integer("eos_token_id", 0, vocab - 1)};
-  }
   std::vector<int> tokens;
-  for (const auto& token : *value) {
-    require(token.is_number_unsigned() &&
-                token.get<std::uint64_t>() < static_cast<std::uint64_t>(vocab),
-            "{}: eos_token_id: expected token ids from 0 to {}, got {}", object.where(), vocab - 1,
+  for (const auto& token : value->is_array() ? *value : nlohmann::json::array({*value})) {
+    require(token.is_number_integer(), "{}: {}: expected token ids, got {}", object.where(), key,
             described(token));
-    tokens.push_back(token.get<int>());
+    if (token >= 0 && token < vocab) {
+      tokens.push_back(token.get<int>());
+    }
   }
   return tokens;
 }
 
+std::optional<int> read_bos(const JsonObject& object, int vocab) {
+  const std::vector<int> tokens = read_token_ids(object, "bos_token_id", vocab);
+  return tokens.empty() ? std::nullopt : std::optional(tokens.front());
+}
+
 void read_tokens(const JsonObject& config, const JsonObject* generation, ModelConfig& model) {
   model.bos_token = read_bos(config, model.vocab);
-  model.eos_tokens = read_eos(config, model.vocab);
+  model.eos_tokens = read_token_ids(config, "eos_token_id", model.vocab);
   if (generation == nullptr) {
     return;
   }
-  if (auto eos = read_eos(*generation, model.vocab); !eos.empty()) {
+  if (auto eos = read_token_ids(*generation, "eos_token_id", model.vocab); !eos.empty()) {
     model.eos_tokens = std::move(eos);
   }
   if (!model.bos_token) {
@@ -278,11 +275,18 @@ ModelConfig parse_config(const ConfigTexts& texts) {
   model.family = architecture.family;
   read_sizes(config, model);
   read_head_dim(config, model);
-  reject_unsupported(config, model);
+  reject_unsupported(config);
+  if (const auto window = sliding_window(config, model)) {
+    // Up to there a window hides nothing; longer sequences are refused.
+    model.max_positions = std::min(model.max_positions, *window);
+  }
   model.norm_eps = static_cast<float>(config.number("rms_norm_eps", 0.0, 1.0, 1e-6));
   model.rope = detail::read_rope(config, model.max_positions);
   model.tied_embeddings = config.boolean("tie_word_embeddings", false);
-  model.qkv_bias = model.family == Family::qwen2;
+  const bool reads_attention_bias = model.family == Family::llama || model.family == Family::qwen3;
+  model.output_bias = reads_attention_bias && config.boolean("attention_bias", false);
+  model.qkv_bias = model.family == Family::qwen2 || model.output_bias;
+  model.mlp_bias = model.family == Family::llama && config.boolean("mlp_bias", false);
   model.qk_norm = model.family == Family::qwen3;
   model.dtype = read_dtype(config);
   read_tokens(config, generation.get(), model);

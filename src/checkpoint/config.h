@@ -70,8 +70,10 @@ struct ModelConfig {
   float norm_eps = 1e-5F;
   RopeConfig rope;
   bool tied_embeddings = false;
-  bool qkv_bias = false;  // Qwen2
-  bool qk_norm = false;   // Qwen3: RMSNorm of each query and key head before RoPE
+  bool qkv_bias = false;     // Qwen2; attention_bias of Llama and Qwen3
+  bool output_bias = false;  // attention_bias of Llama and Qwen3
+  bool mlp_bias = false;     // Llama
+  bool qk_norm = false;      // Qwen3: RMSNorm of each query and key head before RoPE
   DType dtype = DType::bf16;
   std::optional<int> bos_token;
   std::vector<int> eos_tokens;  // from generation_config.json, else config.json

@@ -13,6 +13,8 @@
 // Sources: NVIDIA Model-Optimizer, experimental/dms (Qwen3ConfigDMS, prepare_attention_input), and
 // the code beside nvidia/Qwen3-8B-DMS-8x, which has no dms_separate_alpha and borrows; shisa-ai's
 // FastDMS (load_dms_metadata, extract_dms_eviction_decisions).
+#include <algorithm>
+
 #include "base/error.h"
 #include "checkpoint/config_parts.h"
 
@@ -47,6 +49,16 @@ DmsConfig shisa_convention() {
 DmsConfig convention_of_origin(const JsonObject& config, bool has_metadata, bool named_dms) {
   const bool nvidia = named_dms || config.boolean("dms_separate_alpha", false);
   return has_metadata && !nvidia ? shisa_convention() : nvidia_convention();
+}
+
+/// Whether config.json has any of the keys of a retrofitted model.
+bool configures_dms(const JsonObject& config) {
+  return std::ranges::any_of(
+      std::initializer_list<const char*>{
+          "dms_window_size", "dms_alpha_scale", "dms_initial_alpha_offset", "dms_separate_alpha",
+          "dms_alpha_per", "dms_disable_eviction", "dms_decision_shift", "dms_borrowed_channel",
+          "dms_rezero_after_rope", "dms_cr", "dms_tau"},
+      [&config](const char* key) { return config.has(key); });
 }
 
 bool read_per_layer(const JsonObject& config) {
@@ -84,7 +96,7 @@ std::string first_of(const JsonObject& object, std::initializer_list<const char*
 }
 
 /// The keys of dms_metadata.json, with the other spellings shisa-ai's own reader accepts.
-void apply_metadata(const JsonObject& file, DmsConfig& dms) {
+void apply_metadata(const JsonObject& file, int head_dim, DmsConfig& dms) {
   const JsonObject data = file.has("config") ? file.object("config") : file;
   for (const JsonObject& level : {file, data}) {
     // Newer metadata of the same authors can point to a probe in a file of its own.
@@ -100,25 +112,31 @@ void apply_metadata(const JsonObject& file, DmsConfig& dms) {
                   -kMaxLogit, kMaxLogit, dms.offset));
   dms.target_cr =
       data.number(first_of(data, {"target_cr", "dms_cr"}), 0.0, kMaxRatio, dms.target_cr);
+  dms.shift =
+      data.integer(first_of(data, {"decision_shift", "dms_decision_shift"}), 0, 1, dms.shift);
+  dms.channel = data.integer(first_of(data, {"borrowed_channel", "dms_borrowed_channel"}), -1,
+                             head_dim - 1, dms.channel);
+  dms.rezero_after_rope = data.boolean(
+      first_of(data, {"rezero_after_rope", "dms_rezero_after_rope"}), dms.rezero_after_rope);
 }
 
 }  // namespace
 
 std::optional<DmsConfig> read_dms(const JsonObject& config, const JsonObject* metadata,
                                   const Architecture& architecture, int head_dim) {
-  if (metadata == nullptr && !architecture.dms && !config.has_prefix("dms_")) {
+  if (metadata == nullptr && !architecture.dms && !configures_dms(config)) {
     return std::nullopt;
   }
   DmsConfig dms = convention_of_origin(config, metadata != nullptr, architecture.dms);
   apply_config(config, head_dim, dms);
   if (metadata != nullptr) {
-    apply_metadata(*metadata, dms);
+    apply_metadata(*metadata, head_dim, dms);
   }
   return dms;
 }
 
 std::optional<DmcConfig> read_dmc(const JsonObject& config, const Architecture& architecture) {
-  if (!architecture.dmc && !config.has_prefix("dmc_")) {
+  if (!architecture.dmc && !config.has("dmc_alpha_offset")) {
     return std::nullopt;
   }
   DmcConfig dmc;

@@ -43,13 +43,16 @@ RopeConfig read_rope(const JsonObject& config, int max_positions) {
   RopeConfig rope;
   rope.theta = config.number("rope_theta", 1.0, kMaxTheta, rope.theta);
   double rotary_part = config.number("partial_rotary_factor", 0.0, 1.0, 1.0);
-  if (config.has("rope_parameters")) {
-    const JsonObject parameters = config.object("rope_parameters");
-    rope.theta = parameters.number("rope_theta", 1.0, kMaxTheta, rope.theta);
-    rotary_part = parameters.number("partial_rotary_factor", 0.0, 1.0, rotary_part);
-    read_scaling(parameters, max_positions, rope);
-  } else if (config.has("rope_scaling")) {
-    read_scaling(config.object("rope_scaling"), max_positions, rope);
+  // As in transformers: the classic key wins over the new one, and what stands inside over what
+  // stands beside.
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (config.has(key)) {
+      const JsonObject parameters = config.object(key);
+      rope.theta = parameters.number("rope_theta", 1.0, kMaxTheta, rope.theta);
+      rotary_part = parameters.number("partial_rotary_factor", 0.0, 1.0, rotary_part);
+      read_scaling(parameters, max_positions, rope);
+      break;
+    }
   }
   require(rotary_part == 1.0, "{}: partial_rotary_factor {} is not supported, expected 1",
           config.where(), rotary_part);

@@ -75,17 +75,17 @@ void put_rope(const RopeConfig& rope, json& out) {
 }
 
 /// What transformers would otherwise assume of a family.
-void put_family_defaults(Family family, json& out) {
-  switch (family) {
+void put_family(const ModelConfig& config, json& out) {
+  switch (config.family) {
     case Family::llama:
-      out["attention_bias"] = false;
-      out["mlp_bias"] = false;
+      out["attention_bias"] = config.output_bias;
+      out["mlp_bias"] = config.mlp_bias;
       break;
     case Family::qwen2:
       out["use_sliding_window"] = false;
       break;
     case Family::qwen3:
-      out["attention_bias"] = false;
+      out["attention_bias"] = config.output_bias;
       out["use_sliding_window"] = false;
       break;
     case Family::mistral:
@@ -137,7 +137,7 @@ json config_document(const ModelConfig& config) {
   put_names(config, out);
   put_sizes(config, out);
   put_rope(config.rope, out);
-  put_family_defaults(config.family, out);
+  put_family(config, out);
   out["torch_dtype"] = detail::torch_dtype_name(config.dtype);
   put_tokens(config, out);
   if (config.dms) {

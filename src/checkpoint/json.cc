@@ -55,7 +55,13 @@ class Watch {
   std::vector<std::set<std::string>> keys_;
 };
 
-/// The library's message without its "[json.exception...]" tag, as one printable line.
+bool is_integral(const json& value) {
+  return value.is_number_integer() ||
+         (value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>());
+}
+
+}  // namespace
+
 std::string plain_message(const json::exception& error) {
   std::string message = error.what();
   if (const auto tag = message.find("] "); message.starts_with('[') && tag != std::string::npos) {
@@ -71,13 +77,6 @@ std::string plain_message(const json::exception& error) {
   }
   return message;
 }
-
-bool is_integral(const json& value) {
-  return value.is_number_integer() ||
-         (value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>());
-}
-
-}  // namespace
 
 json parse_json(std::string_view text, const std::string& where) {
   Watch watch(where);

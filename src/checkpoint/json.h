@@ -13,6 +13,9 @@ namespace winnow {
 /// one object (two readers could disagree about which one counts), nesting deeper than 64.
 nlohmann::json parse_json(std::string_view text, const std::string& where);
 
+/// The library's message without its "[json.exception...]" tag, as one printable line.
+std::string plain_message(const nlohmann::json::exception& error);
+
 /// The whole of a file of at most 100 MB as text. Throws Error when it cannot be read.
 std::string read_text_file(const std::filesystem::path& path);
 

@@ -31,6 +31,9 @@ void add_attention(const ModelConfig& config, int layer, std::map<std::string, S
     add("k_proj.bias", {keys});
     add("v_proj.bias", {keys});
   }
+  if (config.output_bias) {
+    add("o_proj.bias", {config.hidden});
+  }
   if (config.qk_norm) {
     add("q_norm.weight", {config.head_dim});
     add("k_norm.weight", {config.head_dim});
@@ -50,6 +53,11 @@ void add_layer(const ModelConfig& config, int layer, std::map<std::string, Shape
   out.emplace(layer_tensor(layer, "mlp.up_proj.weight"), Shape{config.intermediate, config.hidden});
   out.emplace(layer_tensor(layer, "mlp.down_proj.weight"),
               Shape{config.hidden, config.intermediate});
+  if (config.mlp_bias) {
+    out.emplace(layer_tensor(layer, "mlp.gate_proj.bias"), Shape{config.intermediate});
+    out.emplace(layer_tensor(layer, "mlp.up_proj.bias"), Shape{config.intermediate});
+    out.emplace(layer_tensor(layer, "mlp.down_proj.bias"), Shape{config.hidden});
+  }
 }
 
 void check_tensor(const std::string& where, const std::string& name, const TensorView& tensor,
@@ -109,6 +117,9 @@ std::map<std::string, Shape> expected_tensors(const ModelConfig& config) {
 
 std::map<std::string, Shape> optional_tensors(const ModelConfig& config) {
   std::map<std::string, Shape> out;
+  if (config.tied_embeddings) {  // a file that has its own head all the same means it
+    out.emplace("lm_head.weight", Shape{config.vocab, config.hidden});
+  }
   if (config.dms && config.dms->source == DmsConfig::Source::adapter) {
     for (int layer = 0; layer < config.layers; ++layer) {
       out.emplace(layer_tensor(layer, "self_attn.dms_proj_alpha.bias"), Shape{config.kv_heads});

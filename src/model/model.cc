@@ -154,7 +154,7 @@ void Model::attention(ops::Context& context, int layer, std::span<const Sequence
     first = last;
   }
   kvcache::append_and_attend(context, layer, chunks);
-  ops::linear(context, a.normed, a.attended, w.output);
+  ops::linear(context, a.normed, a.attended, w.output, data_or_null(w.output_bias));
   ops::add(a.hidden, a.normed);
 }
 
@@ -188,10 +188,13 @@ void Model::draw(int layer, std::span<const SequenceStep> steps, const Decisions
 void Model::mlp(ops::Context& context, int layer, const Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   ops::rms_norm(a.normed, a.hidden, w.mlp_norm, config_.norm_eps);
-  const std::array<ops::LinearTarget, 2> projections{{{a.gate, &w.gate}, {a.up, &w.up}}};
+  const std::array<ops::LinearTarget, 2> projections{{
+      {a.gate, &w.gate, data_or_null(w.gate_bias)},
+      {a.up, &w.up, data_or_null(w.up_bias)},
+  }};
   ops::linear(context, projections, a.normed);
   ops::silu_multiply(a.gate, a.up);
-  ops::linear(context, a.normed, a.gate, w.down);
+  ops::linear(context, a.normed, a.gate, w.down, data_or_null(w.down_bias));
   ops::add(a.hidden, a.normed);
 }
 

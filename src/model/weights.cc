@@ -27,7 +27,8 @@ class Binder {
 
   Weights bind() {
     weights_.embedding = matrix("model.embed_tokens.weight");
-    weights_.head = config_.tied_embeddings ? weights_.embedding : matrix("lm_head.weight");
+    const bool own_head = !config_.tied_embeddings || source_.contains("lm_head.weight");
+    weights_.head = own_head ? matrix("lm_head.weight") : weights_.embedding;
     weights_.norm = vector("model.norm.weight");
     for (int i = 0; i < config_.layers; ++i) {
       weights_.layers.push_back(layer("model.layers." + std::to_string(i) + "."));
@@ -66,6 +67,10 @@ class Binder {
     w.query_bias = vector_if(config_.qkv_bias, attention + "q_proj.bias");
     w.key_bias = vector_if(config_.qkv_bias, attention + "k_proj.bias");
     w.value_bias = vector_if(config_.qkv_bias, attention + "v_proj.bias");
+    w.output_bias = vector_if(config_.output_bias, attention + "o_proj.bias");
+    w.gate_bias = vector_if(config_.mlp_bias, mlp + "gate_proj.bias");
+    w.up_bias = vector_if(config_.mlp_bias, mlp + "up_proj.bias");
+    w.down_bias = vector_if(config_.mlp_bias, mlp + "down_proj.bias");
     w.query = matrix(attention + "q_proj.weight");
     w.key = matrix(attention + "k_proj.weight");
     w.value = matrix(attention + "v_proj.weight");

@@ -28,13 +28,17 @@ struct LayerWeights {
   std::vector<float> query_bias;  // [heads * head_dim], Qwen2; else empty
   std::vector<float> key_bias;    // [kv_heads * head_dim]
   std::vector<float> value_bias;
-  ops::Weight query;   // [heads * head_dim, hidden]
-  ops::Weight key;     // [kv_heads * head_dim, hidden]
-  ops::Weight value;   // [kv_heads * head_dim, hidden]
-  ops::Weight output;  // [hidden, heads * head_dim]
-  ops::Weight gate;    // [intermediate, hidden]
-  ops::Weight up;      // [intermediate, hidden]
-  ops::Weight down;    // [hidden, intermediate]
+  std::vector<float> output_bias;  // [hidden] or empty
+  std::vector<float> gate_bias;    // [intermediate] or empty
+  std::vector<float> up_bias;
+  std::vector<float> down_bias;  // [hidden]
+  ops::Weight query;             // [heads * head_dim, hidden]
+  ops::Weight key;               // [kv_heads * head_dim, hidden]
+  ops::Weight value;             // [kv_heads * head_dim, hidden]
+  ops::Weight output;            // [hidden, heads * head_dim]
+  ops::Weight gate;              // [intermediate, hidden]
+  ops::Weight up;                // [intermediate, hidden]
+  ops::Weight down;              // [hidden, intermediate]
   AdapterWeights adapter;
 };
 

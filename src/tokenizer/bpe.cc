@@ -169,7 +169,6 @@ void Bpe::read_merges(const JsonField& field) {
   merges_ = MergeTable(list.size());
   for (std::size_t rank = 0; rank < list.size(); ++rank) {
     const auto [left, right] = read_pair(JsonField(list[rank], field.where()));
-    const std::string joined = left + right;
     const auto id_of = [&](const std::string& token) {
       const std::optional<std::int32_t> id = vocabulary_.find(token);
       if (!id) {
@@ -177,7 +176,9 @@ void Bpe::read_merges(const JsonField& field) {
       }
       return *id;
     };
-    merges_.insert(id_of(left), id_of(right), {static_cast<std::uint32_t>(rank), id_of(joined)});
+    const std::int32_t left_id = id_of(left);
+    const std::int32_t right_id = id_of(right);
+    merges_.insert(left_id, right_id, {static_cast<std::uint32_t>(rank), id_of(left + right)});
   }
 }
 

@@ -101,7 +101,8 @@ std::optional<ChatTemplate> ChatTemplate::load(const std::filesystem::path& dire
     return std::nullopt;
   }
   ChatTemplate result(*source, name);
-  const ordered_json tokens = special_tokens(config);
+  ordered_json tokens = special_tokens(read_config(directory / "special_tokens_map.json"));
+  tokens.update(special_tokens(config));
   for (const auto& [token, text] : tokens.items()) {
     result.compiled_->tokens.emplace_back(token, jinja::from_json(text));
   }

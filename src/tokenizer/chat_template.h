@@ -27,8 +27,8 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
   /// The chat_template of a model directory (chat_template.jinja, else tokenizer_config.json; of
-  /// several, the one named "default") with its bos_token and eos_token bound; nullopt when the
-  /// model has none.
+  /// several, the one named "default") with its bos_token and eos_token bound (what it
+  /// lacks of them comes from special_tokens_map.json); nullopt when the model has none.
   static std::optional<ChatTemplate> load(const std::filesystem::path& directory);
 
   /// Renders `messages` ([{"role": ..., "content": ...}, ...]). `variables` are added to the

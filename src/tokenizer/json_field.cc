@@ -68,7 +68,7 @@ nlohmann::json read_json_text(std::string_view text, const std::string& name) {
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& error) {
-    fail("{}: not valid JSON: {}", name, in_quotes(error.what()));
+    fail("{}: not valid JSON: {}", name, plain_message(error));
   }
 }
 

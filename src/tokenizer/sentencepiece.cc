@@ -133,7 +133,7 @@ class SentencePieceTokenizer : public Tokenizer {
     return kind != Kind::unknown && kind != Kind::byte &&
            (model_.add_dummy_prefix || model_.remove_extra_whitespaces);
   }
-  [[nodiscard]] bool replaces_each_byte() const override { return true; }
+  [[nodiscard]] Malformed malformed() const override { return Malformed::each_byte; }
 
   [[nodiscard]] std::optional<std::int32_t> find(std::string_view token) const override {
     if (const AddedToken* added = added_.find(token)) {

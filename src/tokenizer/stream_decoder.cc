@@ -21,11 +21,16 @@ std::string StreamDecoder::push(std::int32_t id) {
   if (bytes.empty()) {
     return {};
   }
-  if (std::exchange(first_, false) && bytes.front() == ' ' && tokenizer_->drops_first_space(id)) {
-    bytes.erase(0, 1);
+  const bool in_runs = tokenizer_->malformed() == Malformed::byte_run;
+  if (in_runs && tokenizer_->is_byte(id)) {
+    id_ = id;
+    pending_ += bytes;
+    return {};
   }
+  std::string out = in_runs ? end_byte_run() : std::string();
+  id_ = id;
+  drop_first_space(bytes);
   bytes.insert(0, pending_);
-  std::string out;
   std::string_view rest = bytes;
   while (!rest.empty()) {
     const Utf8Step step = utf8_step(rest);
@@ -35,7 +40,7 @@ std::string StreamDecoder::push(std::int32_t id) {
     if (step.kind == Utf8Step::Kind::character) {
       out += rest.substr(0, step.length);
     } else {
-      append_replacement(step.length, tokenizer_->replaces_each_byte(), out);
+      append_replacement(step.length, tokenizer_->malformed() == Malformed::each_byte, out);
     }
     rest.remove_prefix(step.length);
   }
@@ -45,12 +50,33 @@ std::string StreamDecoder::push(std::int32_t id) {
 
 std::string StreamDecoder::finish() {
   std::string out;
-  if (!pending_.empty()) {
-    append_replacement(pending_.size(), tokenizer_->replaces_each_byte(), out);
+  if (tokenizer_->malformed() == Malformed::byte_run) {
+    out = end_byte_run();
+  } else if (!pending_.empty()) {
+    append_replacement(pending_.size(), tokenizer_->malformed() == Malformed::each_byte, out);
   }
   pending_.clear();
   first_ = true;
   return out;
+}
+
+// The text of the byte tokens that have come one after another.
+std::string StreamDecoder::end_byte_run() {
+  std::string text = std::exchange(pending_, {});
+  if (!is_valid_utf8(text)) {
+    std::string replaced;
+    append_replacement(text.size(), /*each_byte=*/true, replaced);
+    text = std::move(replaced);
+  }
+  drop_first_space(text);
+  return text;
+}
+
+void StreamDecoder::drop_first_space(std::string& text) {
+  if (!text.empty() && std::exchange(first_, false) && text.front() == ' ' &&
+      tokenizer_->drops_first_space(id_)) {
+    text.erase(0, 1);
+  }
 }
 
 }  // namespace winnow

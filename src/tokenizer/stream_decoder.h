@@ -23,10 +23,14 @@ class StreamDecoder {
   std::string finish();
 
  private:
+  std::string end_byte_run();
+  void drop_first_space(std::string& text);
+
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  bool first_ = true;    // no byte has come yet
-  std::string pending_;  // bytes of a character whose end has not come yet
+  bool first_ = true;    // no text has come yet
+  std::int32_t id_ = 0;  // of the last token that had text
+  std::string pending_;  // bytes of a character, or of a run of byte tokens, whose end is to come
 };
 
 }  // namespace winnow

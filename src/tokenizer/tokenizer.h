@@ -12,6 +12,14 @@
 
 namespace winnow {
 
+/// What becomes of malformed UTF-8 in a decoded text.
+enum class Malformed : std::uint8_t {
+  sequence,   // each malformed sequence is one U+FFFD (byte-level BPE)
+  each_byte,  // each malformed byte is one (SentencePiece)
+  byte_run,   // each byte is one in a run of byte tokens that holds anything malformed
+              // (ByteFallback)
+};
+
 /// A model's vocabulary. Immutable after loading, so it may be used from many threads.
 class Tokenizer {
  public:
@@ -46,9 +54,10 @@ class Tokenizer {
   /// Whether the space that this token begins with is dropped when it begins the text:
   /// SentencePiece put it there.
   [[nodiscard]] virtual bool drops_first_space(std::int32_t /*id*/) const { return false; }
-  /// Whether each malformed byte becomes a U+FFFD, as SentencePiece has it, and not each malformed
-  /// sequence.
-  [[nodiscard]] virtual bool replaces_each_byte() const { return false; }
+  [[nodiscard]] virtual Malformed malformed() const { return Malformed::sequence; }
+  /// Whether the token is one of those that stand for a single byte ("<0x0A>"). Only asked for
+  /// Malformed::byte_run.
+  [[nodiscard]] virtual bool is_byte(std::int32_t /*id*/) const { return false; }
 
   /// The id of a token by its name: for byte-level vocabularies, as tokenizer.json spells it.
   [[nodiscard]] virtual std::optional<std::int32_t> find(std::string_view token) const = 0;

@@ -52,16 +52,18 @@ class JsonTokenizer : public Tokenizer {
     if (added != nullptr && added->special && skip_special) {
       return {};
     }
-    const std::string* token = added != nullptr ? &added->text : bpe_.vocabulary().token(id);
-    require(token != nullptr, "{}: no token has id {}; expected one from 0 to {}", name_, id,
-            vocab_size() - 1);
-    return text_.bytes_of(*token);
+    return text_.bytes_of(text_of(id));
   }
 
   [[nodiscard]] bool drops_first_space(std::int32_t /*id*/) const override {
     return text_.drops_first_space();
   }
-  [[nodiscard]] bool replaces_each_byte() const override { return text_.has_byte_fallback(); }
+  [[nodiscard]] Malformed malformed() const override {
+    return text_.has_byte_fallback() ? Malformed::byte_run : Malformed::sequence;
+  }
+  [[nodiscard]] bool is_byte(std::int32_t id) const override {
+    return byte_token(text_of(id)) >= 0;
+  }
 
   [[nodiscard]] std::optional<std::int32_t> find(std::string_view token) const override {
     const AddedToken* added = added_.find(token);
@@ -78,6 +80,14 @@ class JsonTokenizer : public Tokenizer {
   }
 
  private:
+  [[nodiscard]] const std::string& text_of(std::int32_t id) const {
+    const AddedToken* added = added_.find(id);
+    const std::string* token = added != nullptr ? &added->text : bpe_.vocabulary().token(id);
+    require(token != nullptr, "{}: no token has id {}; expected one from 0 to {}", name_, id,
+            vocab_size() - 1);
+    return *token;
+  }
+
   [[nodiscard]] AddedTokens read_added(const JsonField& field) const {
     std::vector<AddedToken> tokens;
     if (field.is_null()) {

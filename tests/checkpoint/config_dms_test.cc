@@ -148,6 +148,8 @@ TEST(DmsConfig, Errors) {
 TEST(DmcConfig, MarkedByItsOffset) {
   EXPECT_EQ(parse_with({{"dmc_alpha_offset", 4.0}, {"dmc_cr", 2}}).dmc, (DmcConfig{4.0F, 2.0}));
   EXPECT_EQ(parse_with({}, "LlamaForCausalLMDMC").dmc, DmcConfig{});
+  EXPECT_FALSE(parse_with({{"dmc_cr", 2}}).dmc.has_value());
+  EXPECT_FALSE(parse_with({{"dms_note", "not one of the keys"}}).dms.has_value());
   EXPECT_THAT(error_of([] {
                 parse_with({{"dmc_alpha_offset", 5}, {"dms_window_size", 5}});
               }),

@@ -1,8 +1,12 @@
 // What a user reads when something is wrong, and what Ctrl-C leaves.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -38,7 +42,12 @@ void expect_generate_error(const std::string& model, const Words& more, const st
 }
 
 TEST(Errors, Flags) {
-  expect_error({}, "subcommand");
+  expect_error({}, "which command?");
+  expect_error({"eval"}, "which command?");
+  expect_error({"bogus"}, "not expected: bogus");
+  expect_error({"--bogus", "bench"}, "not expected: --bogus");
+  expect_error({"eval", "bogus"}, "not expected: bogus");
+  expect_generate_error(kBase, {"--promt", "hi"}, "not expected: --promt hi");
   expect_error({"generate"}, "--model");
   expect_error({"generate", "--model", kBase}, "--prompt");
   expect_generate_error(kBase, {"--bogus"}, "--bogus");
@@ -68,6 +77,50 @@ TEST(Errors, MissingFiles) {
                "absent.txt");
   expect_error({"eval", "perplexity", "--model", kBase, "--text", directory.file("absent.txt")},
                "absent.txt");
+}
+
+TEST(Errors, TokenLists) {
+  const TempDirectory directory;
+  const std::string output = directory.file("out.safetensors");
+  for (const char* tokens : {"1,,3", ",1", "1,2,", "1,x", "-1", "1 , , 2", "", "99999999999"}) {
+    expect_error({"logits", "--model", kTiny, "--tokens", tokens, "--output", output}, "--tokens");
+  }
+  EXPECT_FALSE(fs::exists(output));
+}
+
+TEST(Errors, OutputPathsAreNamedAsGiven) {
+  const TempDirectory directory;
+  expect_error({"logits", "--model", kTiny, "--tokens", "1", "--output", directory.path().string()},
+               directory.path().string() + ": cannot write: is a directory");
+  expect_error({"logits", "--model", kTiny, "--tokens", "1", "--output", "/nowhere/l.safetensors"},
+               "/nowhere/l.safetensors: cannot create: No such file or directory");
+}
+
+TEST(Errors, AFullCacheIsNoSuccess) {
+  const Words words{"generate",      "--model",      kRetrofitted, "--cache",
+                    "dense",         "--kv-gib",     "0.0002",     "--prompt",
+                    "One two three", "--max-tokens", "200",        "--ignore-eos"};
+  const CommandResult result = run_winnow(words);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_NE(result.out, "") << "what was generated is shown";
+  EXPECT_THAT(result.err, HasSubstr("--kv-gib"));
+}
+
+// The exit code of the binary in a shell.
+int shell(const std::string& arguments) {
+  const std::string command = fmt::format("{} {}", WINNOW_BINARY, arguments);
+  const int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Errors, NobodyReadsTheOutputs) {
+  const std::string model = std::string(WINNOW_SOURCE_DIR) + "/" + kBase;
+  const std::string generate = "generate --prompt hi --max-tokens 2 --model " + model;
+  EXPECT_EQ(shell(generate + " >/dev/null 2>&-"), 0);
+  EXPECT_EQ(shell(generate + " >/dev/null 2>/dev/full"), 0);
+  EXPECT_EQ(shell("generate --prompt hi --model /nowhere 2>&-"), 1);
+  EXPECT_EQ(shell(generate + " >/dev/full 2>/dev/null"), 1);
+  EXPECT_EQ(shell("--help >/dev/full 2>/dev/null"), 1);
 }
 
 TEST(Errors, ATruncatedCheckpoint) {

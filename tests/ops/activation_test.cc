@@ -37,8 +37,9 @@ TEST(SiluMultiply, IsItsDefinition) {
 }
 
 TEST(SiluMultiply, TakesAnySize) {
-  const std::vector<float> sizes = {0.0F,   88.0F,  89.0F,   100.0F,  1e4F,  3e38F, 1e-30F,
-                                    -88.0F, -89.0F, -100.0F, -104.0F, -1e4F, -3e38F};
+  const std::vector<float> sizes = {0.0F,    88.0F,   89.0F,   100.0F,  1e4F,   3e38F,
+                                    1e-30F,  -87.9F,  -88.0F,  -88.1F,  -89.0F, -100.0F,
+                                    -104.0F, -177.9F, -178.7F, -200.0F, -1e4F,  -3e38F};
   for (const std::size_t repeat : {1U, 16U}) {  // in the rest of a row and in vectors
     for (const float x : sizes) {
       std::vector<float> gate(repeat, x);

@@ -54,6 +54,13 @@ TEST_F(ChatTemplateFiles, NoneWithoutFileOrEntry) {
   EXPECT_EQ(rendered(), "no template");
 }
 
+TEST_F(ChatTemplateFiles, SpecialTokensMayStandInTheirOwnFile) {
+  write("special_tokens_map.json", R"({"bos_token": "<s>", "eos_token": {"content": "<old>"}})");
+  write("tokenizer_config.json",
+        R"({"eos_token": "</s>", "chat_template": "{{ bos_token }}{{ eos_token }}"})");
+  EXPECT_EQ(rendered(), "<s></s>");
+}
+
 TEST_F(ChatTemplateFiles, BindsTheSpecialTokens) {
   write("tokenizer_config.json", R"({
     "bos_token": {"content": "<s>", "special": true}, "eos_token": "</s>", "pad_token": null,

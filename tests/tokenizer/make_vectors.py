@@ -154,7 +154,7 @@ def main():
     random.seed(1)
     for name, tok in kinds():
         cases = [make_case(tok, text) for text in TEXTS]
-        if name.startswith(("gpt2", "llama3", "qwen")):
+        if name.startswith(("gpt2", "llama3", "qwen", "sentencepiece", "metaspace_first")):
             for _ in range(20):
                 ids = [random.randrange(tok.get_vocab_size()) for _ in range(12)]
                 cases.append({"random": ids, "decoded": tok.decode(ids, skip_special_tokens=False),

@@ -21,10 +21,14 @@ void SiluMultiply(std::span<float> gate, std::span<const float> up) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
   const auto one = hn::Set(d, 1.0F);
+  const auto least = hn::Set(d, -88.0F);
   std::size_t i = 0;
   for (; i + lanes <= gate.size(); i += lanes) {
     const auto x = hn::LoadU(d, gate.data() + i);
-    const auto silu = hn::Div(x, hn::Add(one, hn::Exp(d, hn::Neg(x))));
+    // Highway's Exp does not become infinite for what is too large for it; there silu vanishes.
+    const auto seen = hn::Gt(x, least);
+    const auto e = hn::Exp(d, hn::Neg(hn::IfThenElseZero(seen, x)));
+    const auto silu = hn::IfThenElseZero(seen, hn::Div(x, hn::Add(one, e)));
     hn::StoreU(hn::Mul(silu, hn::LoadU(d, up.data() + i)), d, gate.data() + i);
   }
   for (; i < gate.size(); ++i) {

@@ -95,7 +95,7 @@ PageLayout::PageLayout(DType format, int head_dim) : format_(format), head_dim_(
           "cache entries cannot be stored as {} (fp32, bf16, fp8 and int8 can)",
           dtype_name(format));
   require(head_dim > 0 && head_dim % 8 == 0 && head_dim <= 512,
-          "head dimension {} is not a multiple of 8 up to 512", head_dim);
+          "head_dim {} is not supported, expected a multiple of 8 up to 512", head_dim);
   values_offset_ =
       static_cast<std::size_t>(kPageEntries) * static_cast<std::size_t>(head_dim) * element_bytes();
   const std::size_t scale_bytes = scaled() ? std::size_t{2} * kPageEntries * sizeof(bf16) : 0;
