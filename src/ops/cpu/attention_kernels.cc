@@ -8,6 +8,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/attention_kernels.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
@@ -112,7 +113,8 @@ constexpr int kScoreRows = kPanelVectors == 1 ? 12 : 6;
 template <class Codes, int R>
 HWY_INLINE void score_block(const typename Codes::Element* keys, std::size_t head_dim,
                             const float* HWY_RESTRICT query, std::size_t query_stride,
-                            float* HWY_RESTRICT scores, std::size_t score_stride) {
+                            float* HWY_RESTRICT scores, std::size_t score_stride,
+                            const std::byte* upcoming, std::size_t upcoming_step) {
   const PanelTag d;
   const std::size_t lanes = hn::Lanes(d);
   hn::Vec<PanelTag> sums[R][kPanelVectors];
@@ -122,6 +124,7 @@ HWY_INLINE void score_block(const typename Codes::Element* keys, std::size_t hea
     }
   }
   for (std::size_t c = 0; c < head_dim; ++c) {
+    hwy::Prefetch(upcoming + c * upcoming_step);
     hn::Vec<PanelTag> key[kPanelVectors];
     for (std::size_t v = 0; v < kPanelVectors; ++v) {
       key[v] = Codes::load(d, keys + c * kPageEntries + v * lanes);
@@ -141,14 +144,15 @@ HWY_INLINE void score_block(const typename Codes::Element* keys, std::size_t hea
 }
 
 void ScorePage(const PageLayout& layout, const std::byte* page, const float* query,
-               std::size_t query_stride, std::size_t rows, float* scores,
-               std::size_t score_stride) {
+               std::size_t query_stride, std::size_t rows, float* scores, std::size_t score_stride,
+               const std::byte* upcoming) {
   const auto head_dim = static_cast<std::size_t>(layout.head_dim());
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
     const auto* keys = reinterpret_cast<const typename Codes::Element*>(page);
     for_row_blocks<kScoreRows>(rows, [&]<int R>(std::size_t row) HWY_ATTR {
       score_block<Codes, R>(keys, head_dim, query + row * query_stride, query_stride,
-                            scores + row * score_stride, score_stride);
+                            scores + row * score_stride, score_stride, upcoming,
+                            layout.page_bytes() / head_dim);
     });
   });
 }
@@ -335,9 +339,10 @@ HWY_EXPORT(ExpShifted);
 HWY_EXPORT(ScaleBy);
 
 void score_page(const PageLayout& layout, const std::byte* page, const float* query,
-                std::size_t query_stride, std::size_t rows, float* scores,
-                std::size_t score_stride) {
-  HWY_DYNAMIC_DISPATCH(ScorePage)(layout, page, query, query_stride, rows, scores, score_stride);
+                std::size_t query_stride, std::size_t rows, float* scores, std::size_t score_stride,
+                const std::byte* upcoming) {
+  HWY_DYNAMIC_DISPATCH(ScorePage)
+  (layout, page, query, query_stride, rows, scores, score_stride, upcoming);
 }
 
 void accumulate_page(const PageLayout& layout, const std::byte* page, int entries,

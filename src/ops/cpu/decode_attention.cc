@@ -72,10 +72,12 @@ void compute_scores(const Split& split, const AttentionShape& shape, const float
     prefetch_page(split, page);
   }
   for (int page = 0; page * kPageEntries < split.entries; ++page) {
-    prefetch_page(split, page + kPagesAhead);
     const std::byte* memory = page_memory(split, page);
+    const int ahead = page + kPagesAhead;
+    const std::byte* upcoming =
+        ahead * kPageEntries < split.entries ? page_memory(split, ahead) : memory;
     const auto first = static_cast<std::size_t>(page) * kPageEntries;
-    cpu::score_page(layout, memory, query, dim, group, &scores[first], kMostEntries);
+    cpu::score_page(layout, memory, query, dim, group, &scores[first], kMostEntries, upcoming);
     for (std::size_t g = 0; g < group; ++g) {
       const auto row = scores.subspan(g * kMostEntries + first, kPageEntries);
       if (layout.scaled()) {
