@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
 # Builds every libFuzzer target and runs each for SECONDS (default 60) from its seed corpus.
 # What a run finds stays under build/fuzz: new inputs in corpus/, failing ones in findings/.
-# Usage: scripts/fuzz.sh [SECONDS] [TARGET ...]     e.g. scripts/fuzz.sh 600 safetensors
+# Usage: scripts/fuzz.sh [SECONDS] [--seed N] [TARGET ...]     e.g. scripts/fuzz.sh 600 safetensors
+# With a seed a run tries the same inputs again; without, new ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=${1:-60}
 shift || true
+seed=0  # libFuzzer's word for any
+if [[ ${1:-} == --seed ]]; then
+  seed=$2
+  shift 2
+fi
 build=build/fuzz
 
 cmake --preset fuzz >/dev/null
@@ -23,7 +29,7 @@ fi
 for target in "${targets[@]}"; do
   echo "== $target for $seconds s"
   mkdir -p "$build/corpus/$target"
-  options=(-max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -print_final_stats=1
+  options=(-max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -seed="$seed" -print_final_stats=1
            -artifact_prefix="$build/findings/$target-")
   if [[ -f fuzz/$target.dict ]]; then
     options+=(-dict="fuzz/$target.dict")

@@ -124,7 +124,7 @@ TEST(SentencePiece, DamagedModels) {
 }
 
 TEST(SentencePiece, CharacterMapsThatLeadOutsideThemselves) {
-  const auto map = [](std::initializer_list<std::uint32_t> units, std::string_view strings) {
+  const auto map = [](const std::vector<std::uint32_t>& units, std::string_view strings) {
     std::string out;
     const auto put = [&](std::uint32_t unit) {
       for (int i = 0; i < 4; ++i) {
@@ -140,7 +140,10 @@ TEST(SentencePiece, CharacterMapsThatLeadOutsideThemselves) {
   EXPECT_THROW(check_charsmap("abc", "x"), Error);
   EXPECT_THROW(check_charsmap(map({1}, std::string(1, '\0')), "x"), Error);  // children beyond
   EXPECT_THROW(check_charsmap(map({0x80000000U}, "x"), "x"), Error);         // not terminated
-  EXPECT_NO_THROW(check_charsmap(map({0x80000000U}, std::string(1, '\0')), "x"));
+  EXPECT_THROW(check_charsmap(map({0x80000000U}, std::string(1, '\0')), "x"), Error);  // no root
+  std::vector<std::uint32_t> units(256, 0x80000000U);
+  units[0] = 0;
+  EXPECT_NO_THROW(check_charsmap(map(units, std::string(1, '\0')), "x"));
   EXPECT_THAT(error_of(tiny_sentencepiece(bytes_field(2, "damaged map"))),
               HasSubstr("normalizer_spec: the character map is damaged"));
 }
