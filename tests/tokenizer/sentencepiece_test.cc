@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <vector>
+
 #include "tiny.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/stream_decoder.h"
