@@ -47,7 +47,7 @@ def main() -> None:
                    "--max-tokens", str(args.max_tokens), "--reference", str(args.assets / "base"),
                    "--json", *flags]
         row = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        row["model"], row["text"] = f"assets/{model}", Path(args.text).name
+        row |= {"model": f"assets/{model}", "reference": "assets/base", "text": Path(args.text).name}
         results.append({"name": name, "flags": flags, **row})
         print(f"| {name} | {row['perplexity']:.3f} | {row['kld']:.4f} | "
               f"{100 * row['top1_agreement']:.1f} % | {row['compression_ratio']:.2f} | "
