@@ -127,15 +127,6 @@ const json* JsonObject::find(const std::string& key) const {
   return found == value_->end() || found->is_null() ? nullptr : &*found;
 }
 
-bool JsonObject::has_prefix(const std::string& prefix) const {
-  for (const auto& [key, value] : value_->items()) {
-    if (key.starts_with(prefix) && !value.is_null()) {
-      return true;
-    }
-  }
-  return false;
-}
-
 void JsonObject::reject(const std::string& key, std::string_view expected) const {
   const json* value = find(key);
   fail("{}: {}: expected {}, got {}", where_, key, expected,

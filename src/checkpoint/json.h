@@ -37,8 +37,6 @@ class JsonObject {
   [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }
   /// The value of `key`, or nullptr when absent or null.
   [[nodiscard]] const nlohmann::json* find(const std::string& key) const;
-  /// True if any key begins with `prefix`.
-  [[nodiscard]] bool has_prefix(const std::string& prefix) const;
 
   [[nodiscard]] int integer(const std::string& key, int lowest, int highest) const;
   [[nodiscard]] int integer(const std::string& key, int lowest, int highest, int absent) const;

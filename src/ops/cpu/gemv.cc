@@ -43,7 +43,7 @@ inline constexpr std::size_t kTileInputs = 3;
 /// From this many inputs on, weights are decoded to memory before use (measured: the cheaper the
 /// decoding, the later that pays).
 template <class Row>
-inline constexpr std::size_t kManyInputs = Row::kBits < 16 ? 4 : 12;
+inline constexpr std::size_t kManyInputs = Row::kBits < 16 ? 5 : 12;
 template <>
 inline constexpr std::size_t kManyInputs<F32Row> = std::numeric_limits<std::size_t>::max();
 
