@@ -3,7 +3,8 @@
     python retrofit.py --base base/ --target-cr 8 --out dms-cr8/ ...
 
 Phase 1 fades the borrowed channel out while the decision rows are zero, so the student starts as the
-teacher. Phase 2 raises the share of evicted keys to its target and holds it there.
+teacher. Phase 2 raises the share of evicted keys to its target and holds it there, by a price on every
+key kept that rises while too many are kept: heads whose far keys are worth least sell them first.
 """
 
 import argparse
@@ -25,6 +26,8 @@ from pretrain import learning_rate_factor
 
 LOGIT_LIMIT = 6.0
 EXCESS_WEIGHT = 1e-3
+PRICE_GAIN = 4.0  # nats per token, per unit of share short of the target
+PRICE_RATE = 0.04  # the same, per step
 MIX = (0.52, 0.38, 0.10)  # text, recall, problems
 
 
@@ -44,9 +47,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--micro", type=int, default=16)
     parser.add_argument("--length", type=int, default=4096)
-    parser.add_argument("--lr", type=float, default=2e-4)
+    parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--decision-lr", type=float, default=1e-5)
-    parser.add_argument("--compression-weight", type=float, default=2.0)
+    parser.add_argument("--final-offset", type=float, default=5.5, help="of the model written; training uses 5")
     parser.add_argument("--warmup", type=int, default=30)
     parser.add_argument("--decay-share", type=float, default=0.5)
     parser.add_argument("--validate-every", type=int, default=500)
@@ -59,6 +62,20 @@ def share_to_evict(step: int, ramp_steps: int, target_cr: float) -> float:
     """Rises to 1 - 1/CR along a parabola: quickly while eviction is cheap, slowly where it hurts."""
     remaining = max(0.0, 1.0 - step / ramp_steps) if ramp_steps else 0.0
     return (1 - 1 / target_cr) * (1 - remaining**2)
+
+
+class Price:
+    """Of one key kept, in nats per token over the share of keys: a Lagrange multiplier under PI control.
+
+    A fixed large weight on the shortfall would move all heads at once, whatever each one's keys are worth.
+    """
+
+    def __init__(self):
+        self.settled = 0.0
+
+    def of(self, shortfall: float) -> float:
+        self.settled = max(0.0, self.settled + PRICE_RATE * shortfall)
+        return max(0.0, self.settled + PRICE_GAIN * shortfall)
 
 
 def distillation_loss(
@@ -119,8 +136,11 @@ def main() -> None:
         print(json.dumps(fields), flush=True)
         print(json.dumps(fields), file=log, flush=True)
 
+    price, evicted_before = Price(), 0.0
     began, mark, mark_step = time.time(), time.time(), 0
     for step in range(args.steps + 1):
+        if step == args.steps:
+            student.config.dms.offset = args.final_offset  # keys of doubtful worth stay
         if step == args.steps or (step and step % args.validate_every == 0):
             student.eval()
             record({"step": step, "valid": measure_text(teacher, student, valid, args.length, count=4)["all"]})
@@ -135,14 +155,14 @@ def main() -> None:
             group["lr"] = peak * factor
         if step < args.fade_steps:
             optimizer.param_groups[2]["lr"] = 0.0  # the decisions wait for phase 2
+        paid = price.of(target - evicted_before)
         totals = torch.zeros(2, device=device)
         parts = args.batch // args.micro
         for _ in range(parts):
             inputs, _, weights = (t.to(device, non_blocking=True) for t in next(batches))
             with torch.autocast(device, dtype=torch.bfloat16):
                 divergence, evicted, excess = loss_of(student, teacher, inputs, weights, fade, blocks)
-            shortfall = (target - evicted).clamp(min=0)
-            loss = divergence + args.compression_weight * shortfall + EXCESS_WEIGHT * excess
+            loss = divergence - paid * evicted + EXCESS_WEIGHT * excess
             (loss / parts).backward()
             totals += torch.stack([divergence.detach(), evicted.detach()]) / parts
         # Apart, because the decision scale of 100 makes the rows' gradients large.
@@ -150,16 +170,17 @@ def main() -> None:
         torch.nn.utils.clip_grad_norm_(rows, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        divergence, evicted_before = totals.tolist()
         if step % 20 == 19 or step < 3:
-            divergence, evicted = totals.tolist()
             rate = (step + 1 - mark_step) * args.batch * args.length / (time.time() - mark)
             mark, mark_step = time.time(), step + 1
             record(
                 {
                     "step": step + 1,
                     "kl": round(divergence, 5),
-                    "evicted": round(evicted, 4),
+                    "evicted": round(evicted_before, 4),
                     "target": round(target, 4),
+                    "price": round(paid, 4),
                     "gradient_norm": round(norm.item(), 3),
                     "tokens_per_second": round(rate),
                     "seconds": round(time.time() - began, 1),
