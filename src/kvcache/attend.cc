@@ -99,13 +99,15 @@ ops::PrefillHead attention_of(const HeadChunk& part, int layer) {
   const CacheShape& shape = chunk.sequence->cache().shape();
   const auto width = static_cast<std::size_t>(shape.group * shape.head_dim);
   const std::size_t column = static_cast<std::size_t>(part.head) * width;
-  return {.query = {chunk.queries.data + column, part.rows, width, chunk.queries.stride},
-          .out = {chunk.out.data + column, part.rows, width, chunk.out.stride},
+  const std::size_t first = chunk.first_out;
+  const std::size_t rows = part.rows - first;
+  return {.query = {chunk.queries.row(first).data() + column, rows, width, chunk.queries.stride},
+          .out = {chunk.out.row(first).data() + column, rows, width, chunk.out.stride},
           .archive = chunk.sequence->head(layer, part.head).archive().span(),
-          .archive_counts = part.archive_counts.data(),
+          .archive_counts = part.archive_counts.data() + first,
           .band_keys = part.band_keys.data(),
           .band_values = part.band_values.data(),
-          .lead = part.lead,
+          .lead = part.lead + static_cast<int>(first),
           .window = chunk.sequence->rule().window};
 }
 
@@ -125,8 +127,11 @@ void attend_at_once(ops::Context& context, int layer, std::span<const LayerChunk
   }
   parallel_each(parts.size(), [&](std::size_t i, int) { append_head(parts[i], layer); });
   std::vector<ops::PrefillHead> heads;
-  std::ranges::transform(parts, std::back_inserter(heads),
-                         [layer](const HeadChunk& part) { return attention_of(part, layer); });
+  for (const HeadChunk& part : parts) {
+    if (part.chunk->first_out < part.rows) {
+      heads.push_back(attention_of(part, layer));
+    }
+  }
   ops::prefill_attention(context, chunks.front().sequence->cache().attention_shape(), heads);
 }
 

@@ -21,6 +21,8 @@ struct LayerChunk {
   ops::Matrix<const float> omegas;            // [T, kv_heads]; DMC
   /// Optional [T, kv_heads]: receives how many entries each query saw.
   ops::Matrix<std::int32_t> visible;
+  /// Rows of `out` before this one are not wanted and may be left as they are.
+  std::size_t first_out = 0;
 };
 
 /// Appends every chunk to its sequence's heads of `layer` and computes its attention. What a query

@@ -19,6 +19,13 @@ struct Step {
 // Page lists that Quest's rows point into.
 using PageLists = std::vector<std::vector<PageId>>;
 
+// Whether anybody asks what the step's query finds.
+bool is_wanted(const Step& step) {
+  const LayerChunk& chunk = *step.chunk;
+  return step.row >= chunk.first_out || chunk.visible.data != nullptr ||
+         chunk.sequence->rule().needs_attention();
+}
+
 void append_token(const Step& step, int layer) {
   SequenceCache& sequence = *step.chunk->sequence;
   for (int head = 0; head < sequence.cache().shape().kv_heads; ++head) {
@@ -107,6 +114,9 @@ void take_steps(ops::Context& context, int layer, std::span<const Step> steps) {
   PageLists lists;
   for (const Step& step : steps) {
     append_token(step, layer);
+    if (!is_wanted(step)) {
+      continue;
+    }
     const SequenceCache& sequence = *step.chunk->sequence;
     if (sequence.rule().selects_pages(sequence.head(layer, 0).length() - 1)) {
       plan_quest_rows(step, layer, quest_rows, lists);

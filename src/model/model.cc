@@ -37,6 +37,22 @@ struct Model::Activations {
     return {workspace.take<float>(rows * width).data(), rows, width};
   }
 
+  // Nobody asks for the other tokens once the last layer's cache has them.
+  void keep_logit_rows(std::span<const SequenceStep> steps) {
+    std::size_t kept = 0;
+    std::size_t last = 0;
+    for (const SequenceStep& step : steps) {
+      last += step.tokens.size();
+      for (std::size_t t = last - step.logit_rows; t < last; ++t, ++kept) {
+        std::ranges::copy(hidden.row(t), hidden.row(kept).begin());
+        std::ranges::copy(attended.row(t), attended.row(kept).begin());
+      }
+    }
+    for (ops::Matrix<float>* matrix : {&hidden, &normed, &attended, &gate, &up}) {
+      *matrix = matrix->slice(0, kept);
+    }
+  }
+
   ops::Matrix<float> hidden;  // the residual stream
   ops::Matrix<float> normed;  // also: what a block adds to the residual stream
   ops::Matrix<float> queries;
@@ -93,7 +109,10 @@ void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
     attention(context, layer, steps, a);
     mlp(context, layer, a);
   }
-  project_logits(context, steps, a, logits);
+  if (logits.rows > 0) {
+    ops::rms_norm(a.normed, a.hidden, weights_.norm, config_.norm_eps);
+    ops::linear(context, logits, a.normed, weights_.head);
+  }
 }
 
 void Model::embed(std::span<const SequenceStep> steps, ops::Matrix<float> hidden) const {
@@ -108,7 +127,7 @@ void Model::embed(std::span<const SequenceStep> steps, ops::Matrix<float> hidden
 }
 
 void Model::attention(ops::Context& context, int layer, std::span<const SequenceStep> steps,
-                      const Activations& a) const {
+                      Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   ops::rms_norm(a.normed, a.hidden, w.attention_norm, config_.norm_eps);
   const std::array<ops::LinearTarget, 3> projections{{
@@ -129,6 +148,7 @@ void Model::attention(ops::Context& context, int layer, std::span<const Sequence
     clear_channels(config_, a.queries, a.keys);
   }
 
+  const bool is_last = layer + 1 == config_.layers;
   std::vector<kvcache::LayerChunk> chunks;
   std::size_t first = 0;
   for (const SequenceStep& step : steps) {
@@ -140,7 +160,8 @@ void Model::attention(ops::Context& context, int layer, std::span<const Sequence
                               .out = a.attended.slice(first, last),
                               .decisions = {},
                               .omegas = {},
-                              .visible = {}};
+                              .visible = {},
+                              .first_out = is_last ? step.tokens.size() - step.logit_rows : 0};
     if (a.decisions.flags.data != nullptr) {
       chunk.decisions = a.decisions.flags.slice(first, last);
       chunk.omegas = a.decisions.omegas.slice(first, last);
@@ -154,6 +175,9 @@ void Model::attention(ops::Context& context, int layer, std::span<const Sequence
     first = last;
   }
   kvcache::append_and_attend(context, layer, chunks);
+  if (is_last) {
+    a.keep_logit_rows(steps);
+  }
   ops::linear(context, a.normed, a.attended, w.output, data_or_null(w.output_bias));
   ops::add(a.hidden, a.normed);
 }
@@ -196,23 +220,6 @@ void Model::mlp(ops::Context& context, int layer, const Activations& a) const {
   ops::silu_multiply(a.gate, a.up);
   ops::linear(context, a.normed, a.gate, w.down, data_or_null(w.down_bias));
   ops::add(a.hidden, a.normed);
-}
-
-void Model::project_logits(ops::Context& context, std::span<const SequenceStep> steps,
-                           const Activations& a, ops::Matrix<float> logits) const {
-  std::size_t row = 0;
-  std::size_t last = 0;
-  for (const SequenceStep& step : steps) {
-    last += step.tokens.size();
-    for (std::size_t t = last - step.logit_rows; t < last; ++t) {
-      ops::rms_norm(a.normed.slice(row, row + 1), a.hidden.slice(t, t + 1), weights_.norm,
-                    config_.norm_eps);
-      ++row;
-    }
-  }
-  if (row > 0) {
-    ops::linear(context, logits, a.normed.slice(0, row), weights_.head);
-  }
 }
 
 }  // namespace winnow::model

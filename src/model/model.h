@@ -49,13 +49,11 @@ class Model {
 
   void embed(std::span<const SequenceStep> steps, ops::Matrix<float> hidden) const;
   void attention(ops::Context& context, int layer, std::span<const SequenceStep> steps,
-                 const Activations& a) const;
+                 Activations& a) const;
   void mlp(ops::Context& context, int layer, const Activations& a) const;
   void decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,
               const Activations& a) const;
   void draw(int layer, std::span<const SequenceStep> steps, const Decisions& decisions) const;
-  void project_logits(ops::Context& context, std::span<const SequenceStep> steps,
-                      const Activations& a, ops::Matrix<float> logits) const;
 
   ModelConfig config_;
   Weights weights_;

@@ -38,6 +38,25 @@ void expect_equal(const Expected& expected, const Outcome& outcome) {
   EXPECT_TRUE(std::ranges::equal(expected.live_entries(), outcome.live_entries));
 }
 
+// Chunks whose logits nobody wants, or only the last ones, leave the same cache behind.
+void expect_equal_when_few_logits_are_wanted(const Expected& expected, Runner runner) {
+  const auto tokens = expected.tokens();
+  const std::size_t vocab = expected.logits().size() / tokens.size();
+  EXPECT_TRUE(runner.feed_for_last(tokens.first(31), 0).empty());
+  std::size_t fed = 31;
+  for (const auto& [chunk, rows] : {std::pair{20, 1}, {1, 1}, {2, 0}, {9, 9}, {17, 3}}) {
+    SCOPED_TRACE(fed);
+    const auto count = static_cast<std::size_t>(chunk);
+    const auto wanted = static_cast<std::size_t>(rows);
+    const std::vector<float> logits = runner.feed_for_last(tokens.subspan(fed, count), wanted);
+    fed += count;
+    EXPECT_LE(testing::largest_difference(
+                  expected.logits().subspan((fed - wanted) * vocab, wanted * vocab), logits),
+              kTolerance);
+  }
+  EXPECT_EQ(fed, tokens.size());
+}
+
 class Exactness : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Models, Exactness, ::testing::ValuesIn(model_names()), test_name);
 
@@ -69,6 +88,17 @@ TEST_P(Exactness, DeterministicToTheLastBit) {
     Outcome outcome;
     Runner(model, cache, {}, true).feed_in_chunks(expected.tokens(), chunk, outcome);
     EXPECT_EQ(whole.logits, outcome.logits) << "chunk " << chunk;
+  }
+}
+
+TEST_P(Exactness, FewLogitRows) {
+  const auto directory = testing::fixture_models() / GetParam();
+  const Expected expected(directory / "expected.safetensors");
+  const Checkpoint checkpoint = Checkpoint::open(directory);
+  const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
+  kvcache::Cache cache(testing::trained_cache(checkpoint.config()), model.cache_shape());
+  for (const bool deterministic : {false, true}) {
+    expect_equal_when_few_logits_are_wanted(expected, Runner(model, cache, {}, deterministic));
   }
 }
 
@@ -115,6 +145,7 @@ TEST_P(BaselineRule, FollowsTheReference) {
     Runner(model, cache, limits).feed_in_chunks(expected.tokens(), chunk, outcome);
     expect_equal(expected, outcome);
   }
+  expect_equal_when_few_logits_are_wanted(expected, Runner(model, cache, limits));
 }
 
 }  // namespace

@@ -85,6 +85,15 @@ class Runner {
                     {outcome.logits.data() + logits_before, tokens.size(), vocab});
   }
 
+  /// Logits [rows, vocab] of the last tokens only; nothing else is asked for.
+  std::vector<float> feed_for_last(std::span<const std::int32_t> tokens, std::size_t rows) {
+    const auto vocab = static_cast<std::size_t>(model_->config().vocab);
+    std::vector<float> logits(rows * vocab);
+    const model::SequenceStep step{&sequence_, tokens, rows, {}};
+    model_->forward(context_, std::span(&step, 1), {logits.data(), rows, vocab});
+    return logits;
+  }
+
   void feed_in_chunks(std::span<const std::int32_t> tokens, std::size_t chunk, Outcome& outcome) {
     for (std::size_t first = 0; first < tokens.size(); first += chunk) {
       feed(tokens.subspan(first, std::min(chunk, tokens.size() - first)), outcome);

@@ -110,35 +110,49 @@ HWY_INLINE void for_row_blocks(std::size_t rows, const F& f) {
 // Rows whose scores are computed together: enough independent sums to hide the latency of adding.
 constexpr int kScoreRows = kPanelVectors == 1 ? 12 : 6;
 
+// Sums per score: channels are dealt out among them, so that few rows hide that latency too.
+template <int R>
+constexpr int kScoreWays = R * static_cast<int>(kPanelVectors) <= 3 ? 4 : R <= 3 ? 2 : 1;
+
 template <class Codes, int R>
 HWY_INLINE void score_block(const typename Codes::Element* keys, std::size_t head_dim,
                             const float* HWY_RESTRICT query, std::size_t query_stride,
                             float* HWY_RESTRICT scores, std::size_t score_stride,
                             const std::byte* upcoming, std::size_t upcoming_step) {
+  constexpr int kWays = kScoreWays<R>;  // head_dim is a multiple of 8
   const PanelTag d;
   const std::size_t lanes = hn::Lanes(d);
-  hn::Vec<PanelTag> sums[R][kPanelVectors];
-  for (auto& row : sums) {
-    for (auto& sum : row) {
-      sum = hn::Zero(d);
+  hn::Vec<PanelTag> sums[kWays][R][kPanelVectors];
+  for (auto& way : sums) {
+    for (auto& row : way) {
+      for (auto& sum : row) {
+        sum = hn::Zero(d);
+      }
     }
   }
-  for (std::size_t c = 0; c < head_dim; ++c) {
-    hwy::Prefetch(upcoming + c * upcoming_step);
-    hn::Vec<PanelTag> key[kPanelVectors];
-    for (std::size_t v = 0; v < kPanelVectors; ++v) {
-      key[v] = Codes::load(d, keys + c * kPageEntries + v * lanes);
-    }
-    for (int r = 0; r < R; ++r) {
-      const auto q = hn::Set(d, query[static_cast<std::size_t>(r) * query_stride + c]);
+  for (std::size_t c = 0; c < head_dim; c += kWays) {
+    for (int way = 0; way < kWays; ++way) {
+      const std::size_t channel = c + static_cast<std::size_t>(way);
+      hwy::Prefetch(upcoming + channel * upcoming_step);
+      hn::Vec<PanelTag> key[kPanelVectors];
       for (std::size_t v = 0; v < kPanelVectors; ++v) {
-        sums[r][v] = hn::MulAdd(q, key[v], sums[r][v]);
+        key[v] = Codes::load(d, keys + channel * kPageEntries + v * lanes);
+      }
+      for (int r = 0; r < R; ++r) {
+        const auto q = hn::Set(d, query[static_cast<std::size_t>(r) * query_stride + channel]);
+        for (std::size_t v = 0; v < kPanelVectors; ++v) {
+          sums[way][r][v] = hn::MulAdd(q, key[v], sums[way][r][v]);
+        }
       }
     }
   }
   for (int r = 0; r < R; ++r) {
     for (std::size_t v = 0; v < kPanelVectors; ++v) {
-      hn::StoreU(sums[r][v], d, scores + static_cast<std::size_t>(r) * score_stride + v * lanes);
+      auto sum = sums[0][r][v];
+      for (int way = 1; way < kWays; ++way) {
+        sum = hn::Add(sum, sums[way][r][v]);
+      }
+      hn::StoreU(sum, d, scores + static_cast<std::size_t>(r) * score_stride + v * lanes);
     }
   }
 }
@@ -195,6 +209,12 @@ HWY_INLINE void accumulate_rows(D d, const typename Codes::Element* values, std:
                                 std::size_t weight_stride, float* out, std::size_t out_stride) {
   const std::size_t lanes = hn::Lanes(d);
   std::size_t c = 0;
+  if constexpr (R <= 3 && hn::MaxLanes(PanelTag()) > 8) {
+    for (; c + 4 * lanes <= head_dim; c += 4 * lanes) {
+      accumulate_block<Codes, R, 4>(d, values + c, head_dim, entries, weights, weight_stride,
+                                    out + c, out_stride);
+    }
+  }
   for (; c + 2 * lanes <= head_dim; c += 2 * lanes) {
     accumulate_block<Codes, R, 2>(d, values + c, head_dim, entries, weights, weight_stride, out + c,
                                   out_stride);
