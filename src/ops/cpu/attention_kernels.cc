@@ -112,7 +112,9 @@ constexpr int kScoreRows = kPanelVectors == 1 ? 12 : 6;
 
 // Sums per score: channels are dealt out among them, so that few rows hide that latency too.
 template <int R>
-constexpr int kScoreWays = R * static_cast<int>(kPanelVectors) <= 3 ? 4 : R <= 3 ? 2 : 1;
+constexpr int kScoreWays = R* static_cast<int>(kPanelVectors) <= 3 ? 4
+                           : R <= 3                                ? 2
+                                                                   : 1;
 
 template <class Codes, int R>
 HWY_INLINE void score_block(const typename Codes::Element* keys, std::size_t head_dim,
