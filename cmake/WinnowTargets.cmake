@@ -1,11 +1,18 @@
 # What our own code is compiled with. Interface targets, so third-party headers stay untouched.
 add_library(winnow_options INTERFACE)
-target_compile_options(winnow_options INTERFACE -Wall -Wextra -Werror)
+target_compile_options(winnow_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 target_include_directories(winnow_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 
-# winnow_add_room(NAME): one folder of src/ as an object library winnow_NAME.
+# winnow_add_room(NAME): one folder of src/ as an object library winnow_NAME. What lies in a cuda/
+# folder of it is built only where there is CUDA.
 function(winnow_add_room name)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc
+       ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
+  if(NOT winnow_cuda_found)
+    list(FILTER sources EXCLUDE REGEX "/cuda/")
+  endif()
   if(NOT sources)
     return()
   endif()
@@ -14,5 +21,8 @@ function(winnow_add_room name)
   target_include_directories(winnow_${name}
     PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
            $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+  if(winnow_cuda_found)
+    target_link_libraries(winnow_${name} PRIVATE CUDA::cudart_static)
+  endif()
   target_sources(winnow PRIVATE $<TARGET_OBJECTS:winnow_${name}>)
 endfunction()

@@ -19,7 +19,7 @@ check_format() {
   local tool files
   tool=$(find_clang_format)
   [[ -n "$tool" ]] || { echo "check: clang-format is missing: scripts/bootstrap.sh --ci" >&2; return 1; }
-  mapfile -t files < <(sources '*.cc' '*.h' | while read -r f; do [[ ! -f $f ]] || echo "$f"; done)
+  mapfile -t files < <(sources '*.cc' '*.h' '*.cu' '*.cuh' | while read -r f; do [[ ! -f $f ]] || echo "$f"; done)
   if [[ "${1:-}" == --fix ]]; then
     "$tool" -i "${files[@]}"
   elif [[ "$("$tool" --version)" != *"version $format_version."* ]]; then

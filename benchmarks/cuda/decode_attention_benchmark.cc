@@ -1,0 +1,231 @@
+// Decode attention on the device beside the bandwidth of plainly reading as much memory, in one
+// run.
+//
+//     decode_attention_benchmark [--json FILE]
+//
+// Each case draws uneven rows, lays their pages in random order, and takes the median over the
+// replays of a graph of launches over memory that does not fit the cache.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "base/error.h"
+#include "cuda/read_bandwidth.h"
+#include "ops/cuda/decode_attention.h"
+
+namespace winnow {
+namespace {
+
+using cuda::DeviceBuffer;
+
+constexpr std::size_t kMemory = std::size_t{1} << 30;  // read in turn: many times the cache
+constexpr int kReplays = 9;
+
+/// Median milliseconds of a replay of what `launches` puts into the stream.
+double time_graph(const cuda::Stream& stream, const std::function<void()>& launches) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  cuda::check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
+  launches();
+  cuda::check(cudaStreamEndCapture(stream.get(), &graph), "capture");
+  cuda::check(cudaGraphInstantiate(&executable, graph, 0), "make a graph");
+  std::vector<double> times;
+  for (int replay = 0; replay < kReplays + 2; ++replay) {
+    cuda::Event begin;
+    cuda::Event end;
+    begin.record(stream);
+    cuda::check(cudaGraphLaunch(executable, stream.get()), "launch a graph");
+    end.record(stream);
+    times.push_back(end.milliseconds_since(begin));
+  }
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+  times.erase(times.begin(), times.begin() + 2);  // warm-up
+  std::ranges::nth_element(times, times.begin() + kReplays / 2);
+  return times[kReplays / 2];
+}
+
+/// Bytes per second of reading kMemory bytes.
+double read_bandwidth(const cuda::Stream& stream, const DeviceBuffer<std::byte>& memory) {
+  const DeviceBuffer<unsigned> out(1);
+  const double ms = time_graph(stream, [&] {
+    for (int i = 0; i < 4; ++i) {
+      launch_read({memory.data(), kMemory}, out.data(), stream.get());
+    }
+  });
+  return 4.0 * kMemory / (ms * 1e-3);
+}
+
+struct Case {
+  const char* name;
+  DType format;
+  int head_dim;
+  int group;
+  int rows;   // sequences x KV heads
+  int least;  // live entries per row, drawn evenly from [least, most]
+  int most;
+};
+
+struct Tables {
+  std::vector<std::int32_t> archive_counts;
+  std::vector<std::int32_t> window_counts;
+  std::vector<std::uint32_t> archive_pages;
+  std::vector<std::uint32_t> window_pages;
+  std::size_t archive_stride;
+  std::size_t window_stride;
+  std::size_t pages;
+  std::size_t entries;
+};
+
+Tables draw_tables(const Case& c) {
+  constexpr int kWindow = 257;
+  std::mt19937 random(1);
+  std::uniform_int_distribution<int> live(c.least, c.most);
+  Tables t{};
+  t.archive_stride = static_cast<std::size_t>(c.most / ops::kPageEntries + 1);
+  t.window_stride = kWindow / ops::kPageEntries + 1;
+  for (int row = 0; row < c.rows; ++row) {
+    t.archive_counts.push_back(live(random) - kWindow);
+    t.window_counts.push_back(kWindow);
+    t.entries += static_cast<std::size_t>(t.archive_counts.back() + kWindow);
+  }
+  const auto pages_of = [](int entries) {
+    return static_cast<std::size_t>((entries + ops::kPageEntries - 1) / ops::kPageEntries);
+  };
+  for (const int count : t.archive_counts) {
+    t.pages += pages_of(count) + pages_of(kWindow);
+  }
+  std::vector<std::uint32_t> order(t.pages);
+  std::iota(order.begin(), order.end(), 0U);
+  std::ranges::shuffle(order, random);
+  t.archive_pages.resize(t.archive_stride * t.archive_counts.size());
+  t.window_pages.resize(t.window_stride * t.archive_counts.size());
+  std::size_t next = 0;
+  for (std::size_t row = 0; row < t.archive_counts.size(); ++row) {
+    for (std::size_t p = 0; p < pages_of(t.archive_counts[row]); ++p) {
+      t.archive_pages[row * t.archive_stride + p] = order[next++];
+    }
+    for (std::size_t p = 0; p < pages_of(kWindow); ++p) {
+      t.window_pages[row * t.window_stride + p] = order[next++];
+    }
+  }
+  return t;
+}
+
+/// Codes that are numbers in every format (exponents in mid-range), scales near one.
+std::vector<std::byte> draw_memory() {
+  std::mt19937_64 random(2);
+  std::vector<std::byte> memory(kMemory);
+  for (std::size_t i = 0; i < kMemory; i += 8) {
+    const std::uint64_t codes = (random() & 0xBF8FBF8FBF8FBF8FU) | 0x3030303030303030U;
+    std::memcpy(&memory[i], &codes, 8);
+  }
+  return memory;
+}
+
+nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
+                        const DeviceBuffer<std::byte>& memory, double bandwidth) {
+  const Tables tables = draw_tables(c);
+  const ops::cuda::DevicePageLayout layout(c.format, c.head_dim);
+  const DeviceBuffer<std::int32_t> archive_counts(tables.archive_counts);
+  const DeviceBuffer<std::int32_t> window_counts(tables.window_counts);
+  const DeviceBuffer<std::uint32_t> archive_pages(tables.archive_pages);
+  const DeviceBuffer<std::uint32_t> window_pages(tables.window_pages);
+  const std::size_t pool_bytes = tables.pages * layout.page_bytes();
+  require(pool_bytes <= kMemory, "{}: {} bytes of pages, room for {}", c.name, pool_bytes, kMemory);
+  const std::size_t copies = kMemory / pool_bytes;
+  const std::size_t launches = std::clamp<std::size_t>(copies, 8, 64);
+  const auto entries_of = [&](std::size_t launch) {
+    return ops::cuda::DecodeEntries{memory.data() + launch % copies * pool_bytes,
+                                    archive_pages.data(),
+                                    archive_counts.data(),
+                                    tables.archive_stride,
+                                    window_pages.data(),
+                                    window_counts.data(),
+                                    tables.window_stride};
+  };
+  const auto width = static_cast<std::size_t>(c.rows * c.group * c.head_dim);
+  const DeviceBuffer<float> query(std::vector<float>(width, 0.01F));
+  const DeviceBuffer<float> out(width);
+  ops::cuda::DecodePlan plan(layout, c.group, c.rows);
+  plan.make(entries_of(0), c.rows, stream.get());
+  const double ms = time_graph(stream, [&] {
+    for (std::size_t i = 0; i < launches; ++i) {
+      plan.attend(entries_of(i), 0.125F, query.data(), out.data(), stream.get());
+    }
+  });
+  const double seconds = ms * 1e-3 / static_cast<double>(launches);
+  const double bytes = static_cast<double>(tables.entries * layout.entry_bytes());
+  const double share = bytes / seconds / bandwidth;
+  fmt::print("{:34} {:>9.1f} {:>9.2f} {:>8.0f} {:>6.0f} %\n", c.name, bytes * 1e-6, seconds * 1e6,
+             bytes / seconds * 1e-9, 100 * share);
+  return {{"case", c.name},
+          {"format", dtype_name(c.format)},
+          {"head_dim", c.head_dim},
+          {"group", c.group},
+          {"rows", c.rows},
+          {"entries", tables.entries},
+          {"entry_bytes", layout.entry_bytes()},
+          {"microseconds", seconds * 1e6},
+          {"share_of_read_bandwidth", share}};
+}
+
+constexpr Case kCases[] = {
+    {"64 sequences, D 64, fp8", DType::f8e4m3, 64, 4, 512, 1024, 4096},
+    {"64 sequences, D 128, fp8", DType::f8e4m3, 128, 4, 512, 1024, 4096},
+    {"64 sequences, D 64, int8", DType::i8, 64, 4, 512, 1024, 4096},
+    {"64 sequences, D 128, int8", DType::i8, 128, 4, 512, 1024, 4096},
+    {"64 sequences, D 64, bf16", DType::bf16, 64, 4, 512, 1024, 4096},
+    {"64 sequences, D 128, bf16", DType::bf16, 128, 4, 512, 1024, 4096},
+    {"Llama-3.2-1B at 8K, c = 1, fp8", DType::f8e4m3, 64, 4, 8, 1000, 2072},
+    {"Llama-3.2-1B at 8K, c = 8, fp8", DType::f8e4m3, 64, 4, 64, 1000, 2072},
+    {"Qwen3-8B at 8K, c = 1, fp8", DType::f8e4m3, 128, 4, 8, 1000, 2072},
+    {"Qwen3-8B at 8K, c = 8, fp8", DType::f8e4m3, 128, 4, 64, 1000, 2072},
+    {"Llama-3.2-1B at 128K, c = 1, fp8", DType::f8e4m3, 64, 4, 8, 16000, 33000},
+};
+
+int run(std::span<char*> arguments) {
+  require(arguments.size() == 1 ||
+              (arguments.size() == 3 && std::string_view(arguments[1]) == "--json"),
+          "usage: decode_attention_benchmark [--json FILE]");
+  require(cuda::device_count() > 0, "no CUDA device");
+  cudaDeviceProp properties{};
+  cuda::check(cudaGetDeviceProperties(&properties, 0), "device properties");
+  const cuda::Stream stream;
+  const DeviceBuffer<std::byte> memory(draw_memory());
+  const double bandwidth = read_bandwidth(stream, memory);
+  fmt::print("{}, reading {:.0f} GB/s\n\n{:34} {:>9} {:>9} {:>8} {:>8}\n", properties.name,
+             bandwidth * 1e-9, "", "MB live", "us", "GB/s", "share");
+  nlohmann::json results = nlohmann::json::array();
+  for (const Case& c : kCases) {
+    results.push_back(run_case(c, stream, memory, bandwidth));
+  }
+  if (arguments.size() == 3) {
+    std::ofstream(arguments[2]) << nlohmann::json{{"device", properties.name},
+                                                  {"read_bytes_per_second", bandwidth},
+                                                  {"results", results}}
+                                       .dump(1)
+                                << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace winnow
+
+int main(int argc, char** argv) {
+  try {
+    return winnow::run(std::span(argv, static_cast<std::size_t>(argc)));
+  } catch (const winnow::Error& error) {
+    fmt::print(stderr, "decode_attention_benchmark: error: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Everything that needs a CUDA device, on any machine that has one: the parity tests, the same under
+# compute-sanitizer (memcheck and racecheck), and the benchmarks. Writes REPORT_DIR/report.txt and
+# the benchmarks' JSON; fails when a step does.
+#   scripts/gpu-check.sh [--no-build] [REPORT_DIR]     default: build/gpu-report
+# --no-build takes the binaries that build/release holds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=build/release
+if [[ "${1:-}" == --no-build ]]; then
+  shift
+else
+  scripts/bootstrap.sh
+  cmake --preset release -DWINNOW_CUDA=ON -DWINNOW_BUILD_BENCHMARKS=ON
+  cmake --build "$build"
+fi
+report=${1:-build/gpu-report}
+mkdir -p "$report"
+exec > >(tee "$report/report.txt") 2>&1
+
+failed=()
+step() {
+  local name=$1
+  shift
+  echo "== $name"
+  "$@" || failed+=("$name")
+}
+
+# A few shapes are enough under the sanitizer, which slows a kernel down a hundred times.
+tests=$build/tests/ops_test
+few='*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3'
+
+step device nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
+step parity "$tests" --gtest_filter='*Cuda*' --gtest_brief=1
+if command -v compute-sanitizer >/dev/null; then
+  for tool in memcheck racecheck; do
+    step "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$tests" --gtest_filter="$few" --gtest_brief=1
+  done
+else
+  echo "== compute-sanitizer is not there: memcheck and racecheck left out"
+fi
+for benchmark in "$build"/benchmarks/cuda/*_benchmark; do
+  name=$(basename "$benchmark")
+  step "$name" "$benchmark" --json "$report/$name.json"
+done
+
+echo "== ${#failed[@]} steps failed: ${failed[*]:-none}"
+[[ ${#failed[@]} -eq 0 ]]

@@ -1,0 +1,65 @@
+#include "base/cuda/device.h"
+
+#include "base/error.h"
+
+namespace winnow::cuda {
+
+void check(cudaError_t code, std::string_view what) {
+  require(code == cudaSuccess, "CUDA: {}: {}", what, cudaGetErrorString(code));
+}
+
+void check_launch(std::string_view kernel) {
+  check(cudaGetLastError(), kernel);
+}
+
+int device_count() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+int multiprocessor_count() {
+  int device = 0;
+  int count = 0;
+  check(cudaGetDevice(&device), "current device");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+        "number of multiprocessors");
+  return count;
+}
+
+DeviceMemory allocate(std::size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t code = cudaMalloc(&memory, bytes);
+  if (code != cudaSuccess) {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    cudaMemGetInfo(&free, &total);  // zeros when this fails as well
+    fail("CUDA: {} bytes of device memory wanted, {} of {} are free: {}", bytes, free, total,
+         cudaGetErrorString(code));
+  }
+  return DeviceMemory(memory);
+}
+
+Stream::Stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "create a stream");
+  stream_.reset(stream);
+}
+
+Event::Event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreate(&event), "create an event");
+  event_.reset(event);
+}
+
+void Event::record(const Stream& stream) {
+  check(cudaEventRecord(event_.get(), stream.get()), "record an event");
+}
+
+double Event::milliseconds_since(const Event& earlier) const {
+  float milliseconds = 0.0F;
+  check(cudaEventSynchronize(event_.get()), "wait for an event");
+  check(cudaEventElapsedTime(&milliseconds, earlier.event_.get(), event_.get()), "time");
+  return milliseconds;
+}
+
+}  // namespace winnow::cuda

@@ -1,0 +1,90 @@
+// What everything that talks to a CUDA device needs: errors, memory, streams, events. Free of fmt,
+// whose format strings nvcc's front end cannot evaluate.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace winnow::cuda {
+
+/// Throws Error naming `what` unless `code` is success.
+void check(cudaError_t code, std::string_view what);
+
+/// check() of the kernel that was just launched.
+void check_launch(std::string_view kernel);
+
+/// Number of devices that can be used; 0 also when there is no driver or it is too old.
+int device_count();
+
+int multiprocessor_count();
+
+/// Device memory, freed with its owner. Throws Error with what was wanted and what is free.
+struct FreeDeviceMemory {
+  void operator()(void* memory) const { cudaFree(memory); }
+};
+using DeviceMemory = std::unique_ptr<void, FreeDeviceMemory>;
+DeviceMemory allocate(std::size_t bytes);
+
+/// `size` elements of device memory, uninitialised.
+template <class T>
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  explicit DeviceBuffer(std::size_t size) : memory_(allocate(size * sizeof(T))), size_(size) {}
+  /// A copy of `source`.
+  explicit DeviceBuffer(std::span<const T> source) : DeviceBuffer(source.size()) {
+    check(cudaMemcpy(data(), source.data(), source.size_bytes(), cudaMemcpyHostToDevice),
+          "copy to the device");
+  }
+
+  [[nodiscard]] T* data() const { return static_cast<T*>(memory_.get()); }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+  /// Copies the first elements to `target`, after all work on the default stream.
+  void read(std::span<T> target) const {
+    check(cudaMemcpy(target.data(), data(), target.size_bytes(), cudaMemcpyDeviceToHost),
+          "copy from the device");
+  }
+  /// Sets every byte.
+  void fill(int byte) { check(cudaMemset(data(), byte, size_ * sizeof(T)), "fill"); }
+
+ private:
+  DeviceMemory memory_;
+  std::size_t size_ = 0;
+};
+
+class Stream {
+ public:
+  Stream();
+  [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
+  void synchronize() const { check(cudaStreamSynchronize(get()), "wait for a stream"); }
+
+ private:
+  struct Destroy {
+    using pointer = cudaStream_t;
+    void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+  };
+  std::unique_ptr<cudaStream_t, Destroy> stream_;
+};
+
+/// A point in a stream whose time can be read.
+class Event {
+ public:
+  Event();
+  void record(const Stream& stream);
+  /// Waits for this event; the time since `earlier`.
+  [[nodiscard]] double milliseconds_since(const Event& earlier) const;
+
+ private:
+  struct Destroy {
+    using pointer = cudaEvent_t;
+    void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+  };
+  std::unique_ptr<cudaEvent_t, Destroy> event_;
+};
+
+}  // namespace winnow::cuda

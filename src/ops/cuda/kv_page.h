@@ -1,0 +1,37 @@
+// The page as the device holds it.
+#pragma once
+
+#include <cstddef>
+
+#include "ops/kv_page.h"
+
+namespace winnow::ops::cuda {
+
+/// Layout of a page of kPageEntries entries of one KV head in device memory (bf16, f8e4m3 or i8).
+/// In this order, each part contiguous, E = bytes of an element:
+///   keys    [kPageEntries][head_dim]
+///   values  [kPageEntries / 2][head_dim][2]   a channel of two neighbouring entries side by side
+///   scales  [2][kPageEntries] bf16            of keys, then of values; 8-bit formats only
+/// So a lane reads its operands of the matrix instructions straight from memory, 16 bytes at a time
+/// (decode_attention.cu). Codes and scales are those of the host's PageLayout: the same rounding.
+class DevicePageLayout {
+ public:
+  DevicePageLayout() = default;
+  /// head_dim must be 64, 80, 96 or 128.
+  DevicePageLayout(DType format, int head_dim);
+
+  [[nodiscard]] DType format() const { return host_.format(); }
+  [[nodiscard]] int head_dim() const { return host_.head_dim(); }
+  [[nodiscard]] std::size_t page_bytes() const { return host_.page_bytes(); }
+  [[nodiscard]] std::size_t entry_bytes() const { return host_.entry_bytes(); }
+  /// The page of the same format on the host.
+  [[nodiscard]] const PageLayout& host() const { return host_; }
+
+ private:
+  PageLayout host_;
+};
+
+/// `page` of the host, re-arranged for the device into `device_page` (host memory).
+void arrange_page(const DevicePageLayout& layout, const std::byte* page, std::byte* device_page);
+
+}  // namespace winnow::ops::cuda
