@@ -35,10 +35,10 @@ check_format() {
   fi
 }
 
-# Source files of our own in the compilation database.
+# Source files of our own in the compilation database; device code is nvcc's alone.
 compiled() {
   sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$build/compile_commands.json" |
-    sed "s|^$PWD/||" | grep -v -e '^/' -e '^build/' | sort -u
+    sed "s|^$PWD/||" | grep -v -e '^/' -e '^build/' -e '\.cu$' | sort -u
 }
 
 # All compiled files, those touched last first; a header counts for the .cc beside it.

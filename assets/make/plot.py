@@ -33,18 +33,14 @@ def main() -> None:
     recall.plot(steps, [r["recall"] for r in reports], marker=".")
     recall.set(title="Base: recall tokens right (greedy)", xlabel="step", ylim=(0, 1.02))
 
-    offset = 0
     for path in args.retrofits:
         steps, values = rows(path, "kl")
-        steps = [s + offset for s in steps]
         line = kl.plot(steps, values, label=f"{path.stem}, sampled decisions")[0]
         evaluated, reports = rows(path, "valid")
-        evaluated = [s + offset for s in evaluated]
         kl.plot(evaluated, [r["kld"] for r in reports], "o", color=line.get_color(), label=f"{path.stem}, held-out, hard decisions")
         ratio.plot(steps, [1 / (1 - e) for e in rows(path, "evicted")[1]], color=line.get_color(), label=f"{path.stem}: 1 / (1 - share evicted)")
         ratio.plot(steps, [1 / (1 - t) for t in rows(path, "target")[1]], "--", color="0.5")
         ratio.plot(evaluated, [r["cr"] for r in reports], "o", color=line.get_color(), label=f"{path.stem}: measured at 4096 tokens")
-        offset = steps[-1]
     kl.set(title="Retrofit: KL(base || student)", xlabel="step", ylabel="nats per token", yscale="log")
     kl.legend(fontsize=7)
     ratio.set(title="Retrofit: compression ratio (dashed: target)", xlabel="step")

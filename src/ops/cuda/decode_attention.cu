@@ -1,8 +1,10 @@
-// A warp reads one page at a time. Lane 4 r + c, r < 8 and c < 4, of the products [16, 16] x [16, 8]:
+// A warp reads one page at a time. Lane 4 r + c, r < 8 and c < 4, of the products [16, 16] x [16,
+// 8]:
 //   scores [query head, entry] = queries x keys: the lane reads a quarter (c) of the channels of
 //     entries r and r + 8. Channels may be multiplied in any order, so what the lane has read is
 //     its operand.
-//   output [query head, channel] = weights x values: the lane reads an eighth (r) of the channels of
+//   output [query head, channel] = weights x values: the lane reads an eighth (r) of the channels
+//   of
 //     entries 2c, 2c + 1, 2c + 8 and 2c + 9, whose weights are where the first product left them.
 // A group has at most 8 query heads, yet the left operand has 16 rows: rows 8 to 15 hold what
 // rounding to 16 bits took from rows 0 to 7, at no cost.
