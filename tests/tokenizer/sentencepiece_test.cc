@@ -17,7 +17,6 @@ namespace {
 using testing::bytes_field;
 using ::testing::HasSubstr;
 using testing::Ids;
-using testing::number_field;
 using testing::piece;
 using testing::tiny_sentencepiece;
 
