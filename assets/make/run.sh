@@ -29,10 +29,16 @@ if [ ! -e "$work/dms-cr8" ]; then
     --out "$work/dms-cr8" --metrics "$work/metrics/dms-cr8.jsonl"
 fi
 
+if [ ! -e "$work/dms-cr4" ]; then
+  "$python" "$make/retrofit.py" "${common[@]}" --base "$work/base" --target-cr 4 --steps 500 --ramp-steps 250 \
+    --out "$work/dms-cr4" --metrics "$work/metrics/dms-cr4.jsonl"
+fi
+
 evaluate=("$python" "$make/evaluate.py" --base "$work/base" --data "$work/tokens"
   --gsm8k-test "$data/eval/gsm8k.test.jsonl")
 "${evaluate[@]}" --out "$work/results/base.json"
 "${evaluate[@]}" --student "$work/dms-cr8" --out "$work/results/dms-cr8.json"
-"$python" "$make/plot.py" "$work"/metrics/{base,dms-cr8}.jsonl --out "$work/results/curves.png"
+"${evaluate[@]}" --student "$work/dms-cr4" --out "$work/results/dms-cr4.json"
+"$python" "$make/plot.py" "$work"/metrics/{base,dms-cr8,dms-cr4}.jsonl --out "$work/results/curves.png"
 "$python" "$make/demo.py" --base "$work/base" --student "$work/dms-cr8" \
   --prompt "$make/../demo_prompt.txt" --out "$work/demo_reference.json"
