@@ -33,4 +33,7 @@ class RopeAngles {
 /// plane that turns by the token's i-th angle.
 void rope(Matrix<float> x, int head_dim, const RopeAngles& angles);
 
+/// Backward of rope, in place: turns the gradient of its result back.
+void rope_backward(Matrix<float> dx, int head_dim, const RopeAngles& angles);
+
 }  // namespace winnow::ops

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "ops/gradient_testing.h"
 
 namespace winnow::ops {
 namespace {
@@ -32,6 +33,47 @@ TEST(SiluMultiply, IsItsDefinition) {
         const double expected = x / (1.0 + std::exp(-x)) * up[i];
         ASSERT_NEAR(gate[i], expected, 1e-6 * std::abs(expected) + 1e-12) << "silu of " << x;
       }
+    }
+  }
+}
+
+TEST(SiluMultiply, Backward) {
+  for (const std::size_t count : {1U, 7U, 16U, 33U, 100U}) {
+    for (const double spread : {1.0, 8.0}) {
+      const testing::Values gate = testing::draw(count, count, spread);
+      const testing::Values up = testing::draw(count, count + 1);
+      const testing::Values dout = testing::draw(count, count + 2);
+      const auto loss = [&dout](const testing::Values& g, const testing::Values& u) {
+        double sum = 0.0;
+        for (std::size_t i = 0; i < g.size(); ++i) {
+          sum += dout[i] * g[i] / (1.0 + std::exp(-g[i])) * u[i];
+        }
+        return sum;
+      };
+      const auto gate_floats = testing::to_floats(gate);
+      const auto up_floats = testing::to_floats(up);
+      std::vector<float> dgate = testing::to_floats(dout);  // in place of dout
+      std::vector<float> dup(count);
+      silu_multiply_backward({dgate.data(), 1, count}, {dup.data(), 1, count},
+                             {dgate.data(), 1, count}, {gate_floats.data(), 1, count},
+                             {up_floats.data(), 1, count});
+      testing::expect_gradient([&](const testing::Values& g) { return loss(g, up); }, gate, dgate);
+      testing::expect_gradient([&](const testing::Values& u) { return loss(gate, u); }, up, dup);
+    }
+  }
+}
+
+TEST(SiluMultiply, BackwardOfAnySizeIsFinite) {
+  for (const float x : {0.0F, 88.0F, 1e4F, 3e38F, -87.9F, -88.1F, -104.0F, -178.7F, -3e38F}) {
+    for (const std::size_t count : {1U, 16U}) {
+      const std::vector<float> gate(count, x);
+      const std::vector<float> ones(count, 1.0F);
+      std::vector<float> dgate(count);
+      std::vector<float> dup(count);
+      silu_multiply_backward({dgate.data(), 1, count}, {dup.data(), 1, count},
+                             {ones.data(), 1, count}, {gate.data(), 1, count},
+                             {ones.data(), 1, count});
+      EXPECT_NEAR(dgate[0], x > 0.0F ? 1.0 : 0.0, x == 0.0F ? 0.5 : 1e-6) << x;
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "ops/gradient_testing.h"
 
 namespace winnow::ops {
 namespace {
@@ -49,6 +50,70 @@ TEST(RmsNorm, IsItsDefinition) {
   }
   expect_norm(2, 64, 1e-4, false);  // eps counts
   expect_norm(2, 64, 1e6, false);
+}
+
+TEST(RmsNorm, Backward) {
+  constexpr double kEps = 1e-3;
+  for (const std::size_t cols : {1U, 7U, 33U, 600U}) {
+    const std::size_t rows = cols == 600U ? 40 : 3;  // worth several threads
+    const testing::Values x = testing::draw(rows * cols, cols, 0.5);
+    const testing::Values weight = testing::draw(cols, cols + 1);
+    const testing::Values dout = testing::draw(rows * cols, cols + 2);
+    // sum(dout * rms_norm(x, weight)) of row m alone.
+    const auto loss_of_row = [&](std::span<const double> row, const testing::Values& w,
+                                 std::size_t m) {
+      double squares = 0.0;
+      double dot = 0.0;
+      for (std::size_t i = 0; i < cols; ++i) {
+        squares += row[i] * row[i];
+        dot += dout[m * cols + i] * row[i] * w[i];
+      }
+      return dot / std::sqrt(squares / static_cast<double>(cols) + kEps);
+    };
+    const auto row_of = [&](std::size_t m) { return std::span(x).subspan(m * cols, cols); };
+    std::vector<float> dx(rows * cols, 0.0F);
+    std::vector<float> dweight(cols, 0.0F);
+    const auto x_floats = testing::to_floats(x);
+    const auto weight_floats = testing::to_floats(weight);
+    const auto dout_floats = testing::to_floats(dout);
+    Workspace workspace;
+    rms_norm_backward(workspace, {dx.data(), rows, cols}, dweight, {dout_floats.data(), rows, cols},
+                      {x_floats.data(), rows, cols}, weight_floats, static_cast<float>(kEps));
+    for (const std::size_t m : {std::size_t{0}, rows - 1}) {
+      const auto row = row_of(m);
+      testing::expect_gradient(
+          [&](const testing::Values& values) { return loss_of_row(values, weight, m); },
+          {row.begin(), row.end()}, std::span(dx).subspan(m * cols, cols));
+    }
+    testing::expect_gradient(
+        [&](const testing::Values& w) {
+          double loss = 0.0;
+          for (std::size_t m = 0; m < rows; ++m) {
+            loss += loss_of_row(row_of(m), w, m);
+          }
+          return loss;
+        },
+        weight, dweight);
+  }
+}
+
+TEST(RmsNorm, BackwardAddsToWhatIsThere) {
+  const std::vector<float> x{1.0F, 2.0F};
+  const std::vector<float> weight{1.0F, 1.0F};
+  const std::vector<float> dout{0.5F, -1.0F};
+  std::vector<float> once(2, 0.0F);
+  std::vector<float> twice(2, 0.0F);
+  std::vector<float> dweight(2, 0.0F);
+  Workspace workspace;
+  const auto run = [&](std::vector<float>& dx) {
+    rms_norm_backward(workspace, {dx.data(), 1, 2}, dweight, {dout.data(), 1, 2}, {x.data(), 1, 2},
+                      weight, 1e-6F);
+  };
+  run(once);
+  run(twice);
+  run(twice);
+  EXPECT_FLOAT_EQ(twice[0], 2.0F * once[0]);
+  EXPECT_FLOAT_EQ(twice[1], 2.0F * once[1]);
 }
 
 TEST(RmsNorm, ZerosStayZero) {

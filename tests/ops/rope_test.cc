@@ -88,5 +88,23 @@ TEST(Rope, ScoresDependOnTheDistance) {
   EXPECT_NEAR(score(9, 9), score(0, 0), 1e-4);
 }
 
+// Rope is linear, so its backward is its adjoint: <rope(x), y> = <x, rope_backward(y)>.
+TEST(Rope, BackwardIsTheAdjoint) {
+  const std::size_t dim = 24;
+  const std::vector<std::int32_t> positions{0, 1, 17, 4095};
+  const std::size_t width = 2 * dim;
+  RopeAngles angles;
+  angles.compute(frequencies(dim), positions);
+  const auto x = normal(positions.size() * width, 1);
+  const auto y = normal(positions.size() * width, 2);
+  auto turned = x;
+  auto turned_back = y;
+  rope({turned.data(), positions.size(), width}, static_cast<int>(dim), angles);
+  rope_backward({turned_back.data(), positions.size(), width}, static_cast<int>(dim), angles);
+  EXPECT_NEAR(std::inner_product(turned.begin(), turned.end(), y.begin(), 0.0),
+              std::inner_product(x.begin(), x.end(), turned_back.begin(), 0.0), 1e-4);
+  EXPECT_NE(turned, x);
+}
+
 }  // namespace
 }  // namespace winnow::ops

@@ -41,15 +41,58 @@ namespace winnow::ops {
 
 HWY_EXPORT(SumOfSquares);
 
+namespace {
+
+/// 1 / sqrt(mean(row^2) + eps).
+float inverse_root(std::span<const float> row, float eps) {
+  const float mean = HWY_DYNAMIC_DISPATCH(SumOfSquares)(row) / static_cast<float>(row.size());
+  return 1.0F / std::sqrt(mean + eps);
+}
+
+}  // namespace
+
 void rms_norm(Matrix<float> out, Matrix<const float> x, std::span<const float> weight, float eps) {
   assert(out.rows == x.rows && out.cols == x.cols && weight.size() == x.cols);
   cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
     const auto row = x.row(m);
-    const float mean = HWY_DYNAMIC_DISPATCH(SumOfSquares)(row) / static_cast<float>(x.cols);
-    const float factor = 1.0F / std::sqrt(mean + eps);
+    const float factor = inverse_root(row, eps);
     float* target = out.row(m).data();
     for (std::size_t i = 0; i < x.cols; ++i) {
       target[i] = row[i] * factor * weight[i];
+    }
+  });
+}
+
+// With r = 1 / sqrt(mean(x^2) + eps): out_i = r x_i w_i and dr/dx_i = -r^3 x_i / N.
+void rms_norm_backward(Workspace& workspace, Matrix<float> dx, std::span<float> dweight,
+                       Matrix<const float> dout, Matrix<const float> x,
+                       std::span<const float> weight, float eps) {
+  assert(dx.rows == x.rows && dx.cols == x.cols && dout.rows == x.rows && dout.cols == x.cols);
+  assert(weight.size() == x.cols && dweight.size() == x.cols);
+  const Workspace::Scope scope(workspace);
+  const auto factors = workspace.take<float>(x.rows);
+  cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
+    const auto row = x.row(m);
+    const auto gradient = dout.row(m);
+    const float factor = inverse_root(row, eps);
+    float dot = 0.0F;
+    for (std::size_t i = 0; i < x.cols; ++i) {
+      dot += gradient[i] * weight[i] * row[i];
+    }
+    const float along = factor * factor * factor * dot / static_cast<float>(x.cols);
+    float* target = dx.row(m).data();
+    for (std::size_t i = 0; i < x.cols; ++i) {
+      target[i] += factor * weight[i] * gradient[i] - along * row[i];
+    }
+    factors[m] = factor;
+  });
+  parallel_ranges(x.cols, [&](std::size_t begin, std::size_t end, int) {
+    for (std::size_t m = 0; m < x.rows; ++m) {
+      const float* row = x.row(m).data();
+      const float* gradient = dout.row(m).data();
+      for (std::size_t i = begin; i < end; ++i) {
+        dweight[i] += gradient[i] * row[i] * factors[m];
+      }
     }
   });
 }

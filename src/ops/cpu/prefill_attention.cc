@@ -1,17 +1,15 @@
 // Prefill attention: tiles of query tokens over blocks of entries, with a running softmax.
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <vector>
 
 #include "base/threads.h"
 #include "ops/attention.h"
 #include "ops/cpu/attention_kernels.h"
+#include "ops/cpu/running_softmax.h"
 
 namespace winnow::ops {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr std::size_t kBlockPages = 8;
 constexpr std::size_t kBlockEntries = kBlockPages * kPageEntries;
 constexpr std::size_t kTileRows = 96;  // query rows (tokens x group) per tile, about
@@ -47,14 +45,13 @@ class TileRunner {
     out_ = part(rows * dim_);
     scores_ = part(rows * kBlockEntries);
     block_ = part(kBlockPages * page_floats(dim_));
-    shift_ = part(rows);
-    sum_ = part(rows);
+    softmax_.resize(rows);
   }
 
   static std::size_t memory_size(const AttentionShape& shape, std::size_t tile_tokens) {
     const std::size_t rows = tile_tokens * static_cast<std::size_t>(shape.group);
     const auto dim = static_cast<std::size_t>(shape.head_dim);
-    const std::size_t size = rows * (2 * dim + kBlockEntries + 2) + kBlockPages * page_floats(dim);
+    const std::size_t size = rows * (2 * dim + kBlockEntries) + kBlockPages * page_floats(dim);
     return (size + 15) / 16 * 16;
   }
 
@@ -80,8 +77,7 @@ class TileRunner {
       std::ranges::transform(source, target, [this](float q) { return q * shape_.scale; });
     }
     std::ranges::fill(out_, 0.0F);
-    std::ranges::fill(shift_, kMinusInfinity);
-    std::ranges::fill(sum_, 0.0F);
+    std::ranges::fill(softmax_, cpu::RunningSoftmax());
   }
 
   void attend_archive(const Tile& tile) {
@@ -171,23 +167,13 @@ class TileRunner {
     const auto end = static_cast<std::size_t>(range.last);
     std::ranges::fill(scores.first(begin), 0.0F);
     std::ranges::fill(scores.subspan(end), 0.0F);
-    if (begin == end) {
-      return;
-    }
-    const auto seen = scores.subspan(begin, end - begin);
-    const float shift = std::max(shift_[row], cpu::max_of(seen));
-    if (shift > shift_[row]) {
-      const float factor = std::exp(shift_[row] - shift);
-      sum_[row] *= factor;
-      cpu::scale_by(out_.subspan(row * dim_, dim_), factor);
-      shift_[row] = shift;
-    }
-    sum_[row] += cpu::exp_shifted(seen, shift);
+    softmax_[row].take(scores.subspan(begin, end - begin), out_.subspan(row * dim_, dim_));
   }
 
   void finish(const Tile& tile) {
     for (std::size_t row = 0; row < rows(tile); ++row) {
-      const float inverse = sum_[row] > 0.0F ? 1.0F / sum_[row] : 0.0F;
+      const float sum = softmax_[row].sum;
+      const float inverse = sum > 0.0F ? 1.0F / sum : 0.0F;
       float* target = tile.head->out.row(tile.first + row / group_).data() + row % group_ * dim_;
       std::ranges::transform(out_.subspan(row * dim_, dim_), target,
                              [inverse](float x) { return x * inverse; });
@@ -198,12 +184,11 @@ class TileRunner {
   PageLayout float_layout_;
   std::size_t group_;
   std::size_t dim_;
-  std::span<float> query_;   // [rows, head_dim], scaled
-  std::span<float> out_;     // [rows, head_dim], unnormalised
-  std::span<float> scores_;  // [rows, kBlockEntries]
-  std::span<float> block_;   // kBlockPages float pages
-  std::span<float> shift_;   // [rows]
-  std::span<float> sum_;     // [rows]
+  std::span<float> query_;                    // [rows, head_dim], scaled
+  std::span<float> out_;                      // [rows, head_dim], unnormalised
+  std::span<float> scores_;                   // [rows, kBlockEntries]
+  std::span<float> block_;                    // kBlockPages float pages
+  std::vector<cpu::RunningSoftmax> softmax_;  // [rows]
 };
 
 }  // namespace

@@ -22,7 +22,10 @@ void RopeAngles::compute(std::span<const float> frequencies,
   }
 }
 
-void rope(Matrix<float> x, int head_dim, const RopeAngles& angles) {
+namespace {
+
+// Turns every plane by its angle times `sign`.
+void turn(Matrix<float> x, int head_dim, const RopeAngles& angles, float sign) {
   const auto dim = static_cast<std::size_t>(head_dim);
   assert(x.cols % dim == 0);
   const std::size_t half = dim / 2;
@@ -35,11 +38,22 @@ void rope(Matrix<float> x, int head_dim, const RopeAngles& angles) {
       for (std::size_t i = 0; i < half; ++i) {
         const float a = low[i];
         const float b = high[i];
-        low[i] = a * cosine[i] - b * sine[i];
-        high[i] = b * cosine[i] + a * sine[i];
+        const float s = sign * sine[i];
+        low[i] = a * cosine[i] - b * s;
+        high[i] = b * cosine[i] + a * s;
       }
     }
   });
+}
+
+}  // namespace
+
+void rope(Matrix<float> x, int head_dim, const RopeAngles& angles) {
+  turn(x, head_dim, angles, 1.0F);
+}
+
+void rope_backward(Matrix<float> dx, int head_dim, const RopeAngles& angles) {
+  turn(dx, head_dim, angles, -1.0F);
 }
 
 }  // namespace winnow::ops

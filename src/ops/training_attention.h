@@ -1,0 +1,48 @@
+// Attention for training: a whole sequence at once, with DMS's bias beyond the window.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ops/context.h"
+#include "ops/matrix.h"
+
+namespace winnow::ops {
+
+/// What forward and backward share. Query i sees key j iff first_key[i] <= j <= i, with score
+///   scale * q_i . k_j + (i - j > window ? bias_j : 0)
+/// (docs/method.md). bias_j is log(1 - alpha) of the decision that concerns key j, per KV head.
+struct TrainingAttention {
+  int head_dim = 0;  // D, a multiple of 8
+  int group = 0;     // query heads per KV head (G)
+  int window = 0;
+  float scale = 0.0F;
+  /// [T], non-decreasing: where the document of each token begins.
+  std::span<const std::int32_t> first_key;
+  Matrix<const float> queries;  // [T, kv_heads * G * D], after RoPE
+  Matrix<const float> keys;     // [T, kv_heads * D], after RoPE
+  Matrix<const float> values;   // [T, kv_heads * D]
+  Matrix<const float> bias;     // [T, kv_heads], or empty: plain causal attention
+};
+
+/// out [T, kv_heads * G * D]; normalizers [T, kv_heads * G]: log-sum-exp of each query's scores,
+/// for the backward pass. No T x T matrix exists.
+void training_attention(Workspace& workspace, const TrainingAttention& attention, Matrix<float> out,
+                        Matrix<float> normalizers);
+
+/// Gradients that training_attention_backward adds to. `bias` is empty when the attention has none.
+struct TrainingAttentionGradients {
+  Matrix<float> queries;
+  Matrix<float> keys;
+  Matrix<float> values;
+  Matrix<float> bias;
+};
+
+/// Adds the gradients of queries, keys, values and bias, given that of `out`. The same to the last
+/// bit whatever the number of threads.
+void training_attention_backward(Workspace& workspace, const TrainingAttention& attention,
+                                 Matrix<const float> out, Matrix<const float> normalizers,
+                                 Matrix<const float> dout,
+                                 const TrainingAttentionGradients& gradients);
+
+}  // namespace winnow::ops

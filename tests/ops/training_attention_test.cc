@@ -1,0 +1,232 @@
+// Training attention and its gradients against their definition in double.
+#include "ops/training_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "base/threads.h"
+#include "ops/gradient_testing.h"
+
+namespace winnow::ops {
+namespace {
+
+using testing::Values;
+
+struct Case {
+  int tokens;
+  int kv_heads;
+  int group;
+  int head_dim;
+  int window;
+  bool biased;
+  std::vector<int> documents;  // where they begin
+};
+
+// Operands in double, and what the definition makes of them.
+class Problem {
+ public:
+  explicit Problem(const Case& c)
+      : c_(c),
+        tokens_(static_cast<std::size_t>(c.tokens)),
+        dim_(static_cast<std::size_t>(c.head_dim)),
+        heads_(static_cast<std::size_t>(c.kv_heads)),
+        group_(static_cast<std::size_t>(c.group)),
+        scale_(1.0 / std::sqrt(static_cast<double>(c.head_dim))),
+        queries(testing::draw(tokens_ * heads_ * group_ * dim_, 1)),
+        keys(testing::draw(tokens_ * heads_ * dim_, 2)),
+        values(testing::draw(tokens_ * heads_ * dim_, 3)),
+        bias(testing::draw(tokens_ * heads_, 4, 2.0)),
+        dout(testing::draw(queries.size(), 5)) {
+    for (double& b : bias) {
+      b = c.biased ? -std::abs(b) : 0.0;
+    }
+    for (int t = 0; t < c.tokens; ++t) {
+      const auto next = std::ranges::upper_bound(c.documents, t);
+      first_key_.push_back(*std::prev(next));
+    }
+  }
+
+  // out [T, heads * group * D].
+  [[nodiscard]] Values attend(const Values& q, const Values& k, const Values& v,
+                              const Values& b) const {
+    Values out(q.size());
+    for (std::size_t i = 0; i < tokens_; ++i) {
+      for (std::size_t h = 0; h < heads_ * group_; ++h) {
+        const std::size_t kv = h / group_;
+        const double* query = &q[(i * heads_ * group_ + h) * dim_];
+        Values weights;
+        const auto first = static_cast<std::size_t>(first_key_[i]);
+        for (std::size_t j = first; j <= i; ++j) {
+          double score = std::inner_product(query, query + dim_, &k[(j * heads_ + kv) * dim_], 0.0);
+          score *= scale_;
+          score += i - j > static_cast<std::size_t>(c_.window) ? b[j * heads_ + kv] : 0.0;
+          weights.push_back(std::exp(score));
+        }
+        const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+        for (std::size_t j = first; j <= i; ++j) {
+          for (std::size_t d = 0; d < dim_; ++d) {
+            out[(i * heads_ * group_ + h) * dim_ + d] +=
+                weights[j - first] / sum * v[(j * heads_ + kv) * dim_ + d];
+          }
+        }
+      }
+    }
+    return out;
+  }
+
+  [[nodiscard]] double loss(const Values& out) const {
+    return std::inner_product(out.begin(), out.end(), dout.begin(), 0.0);
+  }
+
+ private:
+  Case c_;
+  std::size_t tokens_;
+  std::size_t dim_;
+  std::size_t heads_;
+  std::size_t group_;
+  double scale_;
+
+ public:
+  Values queries;
+  Values keys;
+  Values values;
+  Values bias;
+  Values dout;
+
+  [[nodiscard]] std::span<const std::int32_t> first_key() const { return first_key_; }
+
+ private:
+  std::vector<std::int32_t> first_key_;
+};
+
+/// What the op makes of a problem.
+struct Outcome {
+  std::vector<float> out;
+  std::vector<float> dqueries;
+  std::vector<float> dkeys;
+  std::vector<float> dvalues;
+  std::vector<float> dbias;
+};
+
+Outcome run(const Case& c, const Problem& problem) {
+  const auto tokens = static_cast<std::size_t>(c.tokens);
+  const auto kv_width = static_cast<std::size_t>(c.kv_heads * c.head_dim);
+  const auto width = kv_width * static_cast<std::size_t>(c.group);
+  const auto queries = testing::to_floats(problem.queries);
+  const auto keys = testing::to_floats(problem.keys);
+  const auto values = testing::to_floats(problem.values);
+  const auto bias = testing::to_floats(problem.bias);
+  const auto dout = testing::to_floats(problem.dout);
+  const auto heads = static_cast<std::size_t>(c.kv_heads);
+  const Matrix<const float> bias_matrix(bias.data(), tokens, heads);
+  const TrainingAttention attention{.head_dim = c.head_dim,
+                                    .group = c.group,
+                                    .window = c.window,
+                                    .scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim)),
+                                    .first_key = problem.first_key(),
+                                    .queries = {queries.data(), tokens, width},
+                                    .keys = {keys.data(), tokens, kv_width},
+                                    .values = {values.data(), tokens, kv_width},
+                                    .bias = c.biased ? bias_matrix : Matrix<const float>()};
+  Outcome o{std::vector<float>(queries.size(), std::nanf("")), std::vector<float>(queries.size()),
+            std::vector<float>(keys.size()), std::vector<float>(values.size()),
+            std::vector<float>(bias.size())};
+  std::vector<float> normalizers(tokens * heads * static_cast<std::size_t>(c.group));
+  const Matrix<float> out(o.out.data(), tokens, width);
+  const Matrix<float> normalizer_matrix(normalizers.data(), tokens, normalizers.size() / tokens);
+  Workspace workspace;
+  training_attention(workspace, attention, out, normalizer_matrix);
+  training_attention_backward(
+      workspace, attention, out, normalizer_matrix, {dout.data(), tokens, width},
+      {.queries = {o.dqueries.data(), tokens, width},
+       .keys = {o.dkeys.data(), tokens, kv_width},
+       .values = {o.dvalues.data(), tokens, kv_width},
+       .bias = c.biased ? Matrix<float>(o.dbias.data(), tokens, heads) : Matrix<float>()});
+  return o;
+}
+
+void expect_gradients(const Case& c) {
+  const Problem p(c);
+  const Outcome o = run(c, p);
+  const Values exact = p.attend(p.queries, p.keys, p.values, p.bias);
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    ASSERT_NEAR(o.out[i], exact[i], 2e-6) << "at " << i;
+  }
+  const auto loss = [&p](const Values& q, const Values& k, const Values& v, const Values& b) {
+    return p.loss(p.attend(q, k, v, b));
+  };
+  testing::expect_gradient([&](const Values& q) { return loss(q, p.keys, p.values, p.bias); },
+                           p.queries, o.dqueries);
+  testing::expect_gradient([&](const Values& k) { return loss(p.queries, k, p.values, p.bias); },
+                           p.keys, o.dkeys);
+  testing::expect_gradient([&](const Values& v) { return loss(p.queries, p.keys, v, p.bias); },
+                           p.values, o.dvalues);
+  if (c.biased) {
+    testing::expect_gradient([&](const Values& b) { return loss(p.queries, p.keys, p.values, b); },
+                             p.bias, o.dbias);
+  }
+}
+
+TEST(TrainingAttention, Gradients) {
+  expect_gradients({1, 1, 1, 8, 4, true, {0}});
+  expect_gradients({23, 2, 1, 8, 4, true, {0}});
+  expect_gradients({23, 1, 3, 16, 0, true, {0}});
+  expect_gradients({70, 1, 1, 8, 5, true, {0}});            // more than a block of keys
+  expect_gradients({40, 1, 2, 8, 100, true, {0}});          // a window that holds everything
+  expect_gradients({33, 1, 2, 8, 3, false, {0}});           // plain causal attention
+  expect_gradients({40, 2, 2, 8, 2, true, {0, 7, 8, 31}});  // packed documents
+}
+
+// Long enough for many tiles and blocks, against the definition and with documents that share
+// blocks; finite differences would take too long.
+TEST(TrainingAttention, OfALongSequence) {
+  const Case c{300, 2, 3, 24, 64, true, {0, 100, 130, 290}};
+  const Problem p(c);
+  const Outcome o = run(c, p);
+  const Values exact = p.attend(p.queries, p.keys, p.values, p.bias);
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    ASSERT_NEAR(o.out[i], exact[i], 2e-6) << "at " << i;
+  }
+  // The derivative along a direction, instead of along every axis.
+  const auto moved = [](const Values& x, const Values& direction, double step) {
+    Values result = x;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      result[i] += step * direction[i];
+    }
+    return result;
+  };
+  const Values q = testing::draw(p.queries.size(), 11);
+  const Values k = testing::draw(p.keys.size(), 12);
+  const Values v = testing::draw(p.values.size(), 13);
+  const Values b = testing::draw(p.bias.size(), 14);
+  const auto loss_at = [&](double step) {
+    return p.loss(p.attend(moved(p.queries, q, step), moved(p.keys, k, step),
+                           moved(p.values, v, step), moved(p.bias, b, step)));
+  };
+  const double slope = (loss_at(1e-6) - loss_at(-1e-6)) / 2e-6;
+  const auto dot = [](const std::vector<float>& gradient, const Values& direction) {
+    return std::inner_product(gradient.begin(), gradient.end(), direction.begin(), 0.0);
+  };
+  const double computed =
+      dot(o.dqueries, q) + dot(o.dkeys, k) + dot(o.dvalues, v) + dot(o.dbias, b);
+  EXPECT_NEAR(computed, slope, 1e-4 * std::abs(slope) + 1e-3);
+}
+
+TEST(TrainingAttention, TheSameBitsOnAnyNumberOfThreads) {
+  const Case c{300, 2, 3, 24, 64, true, {0, 100, 130, 290}};
+  const Problem p(c);
+  set_threads(1);
+  const Outcome one = run(c, p);
+  set_threads(3);
+  const Outcome three = run(c, p);
+  set_threads(0);
+  EXPECT_EQ(one.out, three.out);
+  EXPECT_EQ(one.dqueries, three.dqueries);
+  EXPECT_EQ(one.dkeys, three.dkeys);
+  EXPECT_EQ(one.dvalues, three.dvalues);
+  EXPECT_EQ(one.dbias, three.dbias);
+}
+
+}  // namespace
+}  // namespace winnow::ops
