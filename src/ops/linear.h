@@ -27,4 +27,17 @@ inline void linear(Context& context, Matrix<float> out, Matrix<const float> x, c
   linear(context, std::span(&target, 1), x);
 }
 
+/// What linear_backward() adds to; a matrix or span left empty is not computed.
+struct LinearGradients {
+  Matrix<float> x;        // [M, K]
+  Matrix<float> weight;   // [N, K]
+  std::span<float> bias;  // [N]
+};
+
+/// Backward of out = x weight^T + bias, given the gradient of out: x += dout weight, weight +=
+/// dout^T x, bias += the sum of dout's rows. Products in float, by oneDNN; the same bits on any
+/// number of threads.
+void linear_backward(Workspace& workspace, const LinearGradients& gradients,
+                     Matrix<const float> dout, Matrix<const float> x, const Weight& weight);
+
 }  // namespace winnow::ops

@@ -129,7 +129,8 @@ void linear_onednn(Workspace& workspace, std::span<const LinearTarget> targets, 
     const Matrix<float> out(whole.data + panel.begin, whole.rows, panel.end - panel.begin,
                             whole.stride);
     const auto own = scratch.subspan(static_cast<std::size_t>(thread) * scratch_size, scratch_size);
-    cpu::onednn_matmul<T>(x, panel_weight<T>(panel, own), out);
+    cpu::onednn_product(cpu::plain(x), cpu::transposed(panel_weight<T>(panel, own)), out,
+                        cpu::Write::replace);
     add_bias(panel, out);
   });
 }

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <cassert>
 #include <compare>
 #include <dnnl.hpp>
 #include <map>
@@ -22,40 +23,51 @@ const dnnl::engine& engine() {
   return instance;
 }
 
-dnnl::matmul make_matmul(const memory::desc& x, const memory::desc& weight,
-                         const memory::desc& out) {
-#if DNNL_VERSION_MAJOR >= 3
-  return dnnl::matmul(dnnl::matmul::primitive_desc(engine(), x, weight, out));
-#else
-  return dnnl::matmul(dnnl::matmul::primitive_desc(dnnl::matmul::desc(x, weight, out), engine()));
-#endif
-}
-
-/// The shapes, strides and element type of a product.
+/// What tells one primitive from another. Of each operand one stride is 1.
 struct Shape {
   std::size_t rows;
+  std::size_t depth;
   std::size_t cols;
-  std::size_t out_cols;
-  std::size_t x_stride;
-  std::size_t weight_stride;
+  std::size_t a_strides[2];
+  std::size_t b_strides[2];
   std::size_t out_stride;
   memory::data_type type;
+  Write write;
 
   auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
 };
 
+Dims dims(const std::size_t (&strides)[2]) {
+  return {dim(strides[0]), dim(strides[1])};
+}
+
+dnnl::matmul make_matmul(const memory::desc& a, const memory::desc& b, const memory::desc& out,
+                         Write write) {
+  dnnl::primitive_attr attributes;
+  if (write == Write::add) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0F);
+    attributes.set_post_ops(sum);
+  }
+#if DNNL_VERSION_MAJOR >= 3
+  return dnnl::matmul(dnnl::matmul::primitive_desc(engine(), a, b, out, attributes));
+#else
+  return dnnl::matmul(
+      dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, out), attributes, engine()));
+#endif
+}
+
 /// The primitive made for a shape, and what its operands look like.
 struct Matmul {
   explicit Matmul(const Shape& shape)
-      : x({dim(shape.rows), dim(shape.cols)}, shape.type, Dims{dim(shape.x_stride), 1}),
-        weight({dim(shape.cols), dim(shape.out_cols)}, shape.type,
-               Dims{1, dim(shape.weight_stride)}),
-        out({dim(shape.rows), dim(shape.out_cols)}, memory::data_type::f32,
+      : a({dim(shape.rows), dim(shape.depth)}, shape.type, dims(shape.a_strides)),
+        b({dim(shape.depth), dim(shape.cols)}, shape.type, dims(shape.b_strides)),
+        out({dim(shape.rows), dim(shape.cols)}, memory::data_type::f32,
             Dims{dim(shape.out_stride), 1}),
-        primitive(make_matmul(x, weight, out)) {}
+        primitive(make_matmul(a, b, out, shape.write)) {}
 
-  memory::desc x;
-  memory::desc weight;
+  memory::desc a;
+  memory::desc b;
   memory::desc out;
   dnnl::matmul primitive;
 };
@@ -100,22 +112,31 @@ bool has_fast_bf16() {
 }
 
 template <class T>
-void onednn_matmul(Matrix<const T> x, Matrix<const T> weight, Matrix<float> out) {
+void onednn_product(const Operand<T>& a, const Operand<T>& b, Matrix<float> out, Write write) {
+  assert(a.cols == b.rows && a.rows == out.rows && b.cols == out.cols);
   const OneThread one_thread;
-  const Matmul& matmul =
-      cached_matmul({x.rows, x.cols, weight.rows, x.stride, weight.stride, out.stride, kType<T>});
+  const Matmul& matmul = cached_matmul({a.rows,
+                                        a.cols,
+                                        b.cols,
+                                        {a.row_stride, a.col_stride},
+                                        {b.row_stride, b.col_stride},
+                                        out.stride,
+                                        kType<T>,
+                                        write});
   thread_local dnnl::stream stream(engine());
   // oneDNN takes no pointers to const, but only reads its sources.
   const auto view = [](const memory::desc& desc, const void* data) {
     return memory(desc, engine(), const_cast<void*>(data));
   };
-  matmul.primitive.execute(stream, {{DNNL_ARG_SRC, view(matmul.x, x.data)},
-                                    {DNNL_ARG_WEIGHTS, view(matmul.weight, weight.data)},
+  matmul.primitive.execute(stream, {{DNNL_ARG_SRC, view(matmul.a, a.data)},
+                                    {DNNL_ARG_WEIGHTS, view(matmul.b, b.data)},
                                     {DNNL_ARG_DST, view(matmul.out, out.data)}});
   stream.wait();
 }
 
-template void onednn_matmul(Matrix<const float> x, Matrix<const float> weight, Matrix<float> out);
-template void onednn_matmul(Matrix<const bf16> x, Matrix<const bf16> weight, Matrix<float> out);
+template void onednn_product(const Operand<float>& a, const Operand<float>& b, Matrix<float> out,
+                             Write write);
+template void onednn_product(const Operand<bf16>& a, const Operand<bf16>& b, Matrix<float> out,
+                             Write write);
 
 }  // namespace winnow::ops::cpu
