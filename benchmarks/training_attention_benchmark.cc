@@ -31,7 +31,7 @@ void products(benchmark::State& state) {
   const auto a = normal(96 * 64, 1);
   const auto b = normal(64 * 64, 2);
   std::vector<float> c(96 * 64);
-  for (auto _ : state) {
+  for (auto _ : state) {  // NOLINT(clang-analyzer-deadcode.DeadStores)
     cpu::add_product({c.data(), 96, 64}, {a.data(), 64, 1}, {b.data(), 64, 64});
     benchmark::DoNotOptimize(c.data());
   }
@@ -73,7 +73,7 @@ void attention(benchmark::State& state) {
       {dvalues.data(), kTokens, kHeads * kDim},
       biased ? Matrix<float>(dbias.data(), kTokens, kHeads) : Matrix<float>()};
   Workspace workspace;
-  for (auto _ : state) {
+  for (auto _ : state) {  // NOLINT(clang-analyzer-deadcode.DeadStores)
     training_attention(workspace, attention, out_matrix, normalizer_matrix);
     if (backward) {
       training_attention_backward(workspace, attention, out_matrix, normalizer_matrix,

@@ -170,6 +170,7 @@ inline Matrix<const float> block_rows(Matrix<const float> rows, std::size_t bloc
 template <class Worker>
 std::vector<Worker> workers(Workspace& workspace, const TrainingAttention& attention) {
   std::vector<Worker> result;
+  result.reserve(static_cast<std::size_t>(thread_count()));
   for (int thread = 0; thread < thread_count(); ++thread) {
     result.emplace_back(workspace, attention);
   }
