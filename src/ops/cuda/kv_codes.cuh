@@ -39,12 +39,16 @@ struct Bf16Codes {
   }
 };
 
-struct F8Codes {
+/// What the 8-bit formats share: products in half precision.
+struct ScaledCodes {
   using Pair = __half2;
   static constexpr int kBytes = 1;
   static constexpr bool kScaled = true;
   static constexpr float kWeightUnit = 256.0F;
   static __device__ Pair round(float a, float b) { return __floats2half2_rn(a, b); }
+};
+
+struct F8Codes : ScaledCodes {
   template <int Words>
   static __device__ std::uint32_t pair(const std::uint32_t (&words)[Words], int i) {
     const auto codes = static_cast<__nv_fp8x2_storage_t>(words[i / 2] >> (i % 2 * 16));
@@ -53,12 +57,7 @@ struct F8Codes {
   }
 };
 
-struct I8Codes {
-  using Pair = __half2;
-  static constexpr int kBytes = 1;
-  static constexpr bool kScaled = true;
-  static constexpr float kWeightUnit = 256.0F;
-  static __device__ Pair round(float a, float b) { return __floats2half2_rn(a, b); }
+struct I8Codes : ScaledCodes {
   // The half with bits 0x6400 + n is 1024 + n, so a code + 128 put there is 1152 more than it.
   template <int Words>
   static __device__ std::uint32_t pair(const std::uint32_t (&words)[Words], int i) {
