@@ -8,12 +8,9 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kMostGroup = 8;
-
 int workers_for(const DevicePageLayout& layout) {
   const auto element_bytes = static_cast<int>(layout.host().element_bytes());
-  return winnow::cuda::multiprocessor_count() * kDecodeWarps *
-         blocks_resident(layout.head_dim(), element_bytes);
+  return winnow::cuda::multiprocessor_count() * blocks_resident(layout.head_dim(), element_bytes);
 }
 
 }  // namespace
@@ -25,7 +22,7 @@ DecodePlan::DecodePlan(const DevicePageLayout& layout, int group, int rows)
       workers_(workers_for(layout)),
       row_begin_(static_cast<std::size_t>(rows) + 1),
       pages_each_(1),
-      first_row_(static_cast<std::size_t>(workers_)),
+      runs_(static_cast<std::size_t>(workers_)),
       arrived_(static_cast<std::size_t>(rows)),
       partial_out_(static_cast<std::size_t>(workers_ + rows) *
                    static_cast<std::size_t>(group * layout.head_dim())),
@@ -36,14 +33,8 @@ DecodePlan::DecodePlan(const DevicePageLayout& layout, int group, int rows)
 }
 
 DecodePlan::View DecodePlan::view() const {
-  return {rows_,
-          workers_,
-          row_begin_.data(),
-          pages_each_.data(),
-          first_row_.data(),
-          arrived_.data(),
-          partial_out_.data(),
-          partial_sums_.data()};
+  return {rows_,        workers_,        row_begin_.data(),   pages_each_.data(),
+          runs_.data(), arrived_.data(), partial_out_.data(), partial_sums_.data()};
 }
 
 void DecodePlan::make(const DecodeEntries& entries, int rows, cudaStream_t stream) {
@@ -61,8 +52,7 @@ void DecodePlan::attend(const DecodeEntries& entries, float scale, const float* 
   }
   const auto log2_e = std::numbers::log2e_v<float>;
   launch_attention(layout_.format(), layout_.head_dim(),
-                   {entries, view(), query, out, scale * log2_e, group_, layout_.page_bytes()},
-                   stream);
+                   {entries, view(), query, out, scale * log2_e, group_}, stream);
 }
 
 }  // namespace winnow::ops::cuda

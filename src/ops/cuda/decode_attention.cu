@@ -1,5 +1,5 @@
-// A warp reads one page at a time. Lane 4 r + c, r < 8 and c < 4, of the products [16, 16] x [16,
-// 8]:
+// A block takes a run of a row's pages, its warps in turn one page each, which they copy to shared
+// memory several pages ahead. Lane 4 r + c, r < 8 and c < 4, of the products [16, 16] x [16, 8]:
 //   scores [query head, entry] = queries x keys: the lane reads a quarter (c) of the channels of
 //     entries r and r + 8. Channels may be multiplied in any order, so what the lane has read is
 //     its operand.
@@ -8,6 +8,8 @@
 //     entries 2c, 2c + 1, 2c + 8 and 2c + 9, whose weights are where the first product left them.
 // A group has at most 8 query heads, yet the left operand has 16 rows: rows 8 to 15 hold what
 // rounding to 16 bits took from rows 0 to 7, at no cost.
+#include <cuda_pipeline.h>
+
 #include <cmath>
 
 #include "base/cuda/device.h"
@@ -18,7 +20,7 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kWarpSize = 32;
-constexpr int kLeastPages = 4;  // per worker: fewer would spend more on the merge than they save
+constexpr int kLeastPages = 8;  // per worker: fewer would spend more on the merge than they save
 constexpr int kPlanThreads = 1024;
 constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
@@ -41,43 +43,16 @@ struct Row {
         window_count(entries.window_counts[row]),
         archive_pages(pages_for(archive_count)) {}
 
-  __device__ int pages() const { return archive_pages + pages_for(window_count); }
   __device__ std::uint32_t page(int j) const {
     return j < archive_pages ? archive[j] : window[j - archive_pages];
   }
-  // Entries in page j: the last page of each list may have free slots.
+  // Entries in page j: the last page of each list may have free slots. None in a row without any.
   __device__ int entries_in(int j) const {
     const int left = j < archive_pages ? archive_count - j * kPageEntries
                                        : window_count - (j - archive_pages) * kPageEntries;
     return min(left, kPageEntries);
   }
 };
-
-template <int Words>
-__device__ void load_words(std::uint32_t (&words)[Words], const std::byte* from) {
-  if constexpr (Words % 4 == 0) {
-#pragma unroll
-    for (int i = 0; i < Words / 4; ++i) {
-      const uint4 x = __ldg(reinterpret_cast<const uint4*>(from) + i);
-      words[4 * i] = x.x;
-      words[4 * i + 1] = x.y;
-      words[4 * i + 2] = x.z;
-      words[4 * i + 3] = x.w;
-    }
-  } else if constexpr (Words % 2 == 0) {
-#pragma unroll
-    for (int i = 0; i < Words / 2; ++i) {
-      const uint2 x = __ldg(reinterpret_cast<const uint2*>(from) + i);
-      words[2 * i] = x.x;
-      words[2 * i + 1] = x.y;
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < Words; ++i) {
-      words[i] = __ldg(reinterpret_cast<const std::uint32_t*>(from) + i);
-    }
-  }
-}
 
 __device__ float2 scales_from(std::uint32_t bits) {
   __nv_bfloat162 x;
@@ -94,75 +69,16 @@ __device__ void split(float a, float b, std::uint32_t& high, std::uint32_t& low)
   low = bits_of(Codes::round(a - seen.x, b - seen.y));
 }
 
-// Attention of one row's queries over some of its pages, held by a warp.
+// A warp's attention of one row's queries over some of its pages.
 template <class Codes, int D>
 class Attention {
  public:
-  __device__ Attention(const DecodeArguments& arguments, int row)
-      : arguments_(arguments), lane_(threadIdx.x % kWarpSize) {
-    load_queries(row);
-  }
+  static constexpr int kPageBytes = page_bytes(D, Codes::kBytes);
+  static constexpr int kStages = decode_stages(Codes::kBytes);
 
-  __device__ void run(const Row& row, int first, int last) {
-    std::uint32_t next = row.page(first);
-    point_to(next);
-    load_keys();
-    load_values();
-    next = row.page(min(first + 1, last - 1));
-    for (int j = first; j < last; ++j) {
-      float scores[2][2];
-      score(scores);
-      point_to(next);
-      next = row.page(min(j + 2, last - 1));
-      if (j + 1 < last) {
-        load_keys();
-      }
-      std::uint32_t weights[4];
-      const int entries = row.entries_in(j);
-      weigh(scores, entries, weights);
-      if (entries < kPageEntries) {
-        clear_values_from(entries);
-      }
-      accumulate(weights);
-      if (j + 1 < last) {
-        load_values();
-      }
-    }
-    sum_ += __shfl_xor_sync(kAllLanes, sum_, 1);
-    sum_ += __shfl_xor_sync(kAllLanes, sum_, 2);
-  }
-
-  // out [group, D] divided by `divisor`, which is each query head's own.
-  __device__ void write(float* out, float divisor) const {
-    const int head = lane_ / 4;
-    if (head >= arguments_.group) {
-      return;
-    }
-    const float factor = 1.0F / (divisor * Codes::kWeightUnit);
-    float* first = out + head * D + lane_ % 4 * 2 * kChannels;
-#pragma unroll
-    for (int t = 0; t < kChannels; t += 2) {
-      *reinterpret_cast<float2*>(first + t) = {(out_[t][0] + out_[t][2]) * factor,
-                                               (out_[t + 1][0] + out_[t + 1][2]) * factor};
-      *reinterpret_cast<float2*>(first + kChannels + t) = {
-          (out_[t][1] + out_[t][3]) * factor, (out_[t + 1][1] + out_[t + 1][3]) * factor};
-    }
-  }
-
-  __device__ void write_sums(float2* sums) const {
-    if (lane_ % 4 == 0 && lane_ / 4 < arguments_.group) {
-      sums[lane_ / 4] = {largest_, sum_};
-    }
-  }
-
-  __device__ float sum() const {
-    return sum_;
-  }
-
- private:
-  static constexpr int kChannels = D / 8;                   // of the values, per lane
-  static constexpr int kWords = D / 4 * Codes::kBytes / 4;  // 32-bit words a lane reads at once
-  static constexpr std::size_t kValues = std::size_t{kPageEntries} * D * Codes::kBytes;
+  /// `memory`: kStages pages of shared memory, this warp's own.
+  __device__ Attention(const DecodeArguments& arguments, std::byte* memory)
+      : arguments_(arguments), memory_(memory), lane_(threadIdx.x % kWarpSize) {}
 
   __device__ void load_queries(int row) {
     const int head = lane_ / 4;
@@ -175,72 +91,133 @@ class Attention {
       if (head < arguments_.group) {
         q = *reinterpret_cast<const float4*>(query + 4 * step);
       }
-      split<Codes>(q.x * arguments_.scale, q.y * arguments_.scale, query_[step][0],
-                   query_[step][1]);
-      split<Codes>(q.z * arguments_.scale, q.w * arguments_.scale, query_[step][2],
-                   query_[step][3]);
+      const float scale = arguments_.scale;
+      split<Codes>(q.x * scale, q.y * scale, query_[step][0], query_[step][1]);
+      split<Codes>(q.z * scale, q.w * scale, query_[step][2], query_[step][3]);
     }
   }
 
-  __device__ void point_to(std::uint32_t page) {
-    page_ = arguments_.entries.pool + page * arguments_.page_bytes;
+  // Pages first, first + kDecodeWarps, ... before last.
+  __device__ void run(const Row& row, int first, int last) {
+    const int count = max(0, (last - first + kDecodeWarps - 1) / kDecodeWarps);
+    const auto number = [first](int i) { return first + i * kDecodeWarps; };
+    std::uint32_t ids = 0;  // of 32 pages, one per lane
+    const auto fetch = [&](int i) {
+      if (i < count) {
+        if (i % kWarpSize == 0) {
+          ids = i + lane_ < count ? row.page(number(i + lane_)) : 0;
+        }
+        copy_page(__shfl_sync(kAllLanes, ids, i % kWarpSize), i % kStages);
+      }
+      __pipeline_commit();
+    };
+    for (int i = 0; i < kStages - 1; ++i) {
+      fetch(i);
+    }
+    for (int i = 0; i < count; ++i) {
+      fetch(i + kStages - 1);
+      __pipeline_wait_prior(kStages - 1);
+      __syncwarp();
+      attend(memory_ + i % kStages * kPageBytes, row.entries_in(number(i)));
+      __syncwarp();  // the page may be overwritten
+    }
+    sum_ += __shfl_xor_sync(kAllLanes, sum_, 1);
+    sum_ += __shfl_xor_sync(kAllLanes, sum_, 2);
   }
 
-  __device__ void load_keys() {
-    const std::byte* from = page_ + lane_ * (kWords * 4);
-    load_words(keys_[0], from);
-    load_words(keys_[1], from + kValues / 2);
-    if constexpr (Codes::kScaled) {
-      const auto* scales = reinterpret_cast<const std::uint32_t*>(page_ + 2 * kValues);
-      key_scales_[0] = __ldg(scales + lane_ % 4);
-      key_scales_[1] = __ldg(scales + 4 + lane_ % 4);
+  /// The unnormalised output [group, D] and, per query head, the largest score and the sum of
+  /// exponentials relative to it.
+  __device__ void write(float* out, float2* sums) const {
+    const int head = lane_ / 4;
+    if (head >= arguments_.group) {
+      return;
+    }
+    constexpr float kFactor = 1.0F / Codes::kWeightUnit;
+    float* first = out + head * D + lane_ % 4 * 2 * kChannels;
+#pragma unroll
+    for (int t = 0; t < kChannels; t += 2) {
+      *reinterpret_cast<float2*>(first + t) = {(out_[t][0] + out_[t][2]) * kFactor,
+                                               (out_[t + 1][0] + out_[t + 1][2]) * kFactor};
+      *reinterpret_cast<float2*>(first + kChannels + t) = {
+          (out_[t][1] + out_[t][3]) * kFactor, (out_[t + 1][1] + out_[t + 1][3]) * kFactor};
+    }
+    if (lane_ % 4 == 0) {
+      sums[head] = {largest_, sum_};
     }
   }
 
-  __device__ void load_values() {
-    const std::byte* from = page_ + kValues + (lane_ % 4 * 8 + lane_ / 4) * (kWords * 4);
-    load_words(values_[0], from);
-    load_words(values_[1], from + kValues / 2);
-    if constexpr (Codes::kScaled) {
-      const auto* scales = reinterpret_cast<const std::uint32_t*>(page_ + 2 * kValues) + 8;
-      value_scales_[0] = __ldg(scales + lane_ % 4);
-      value_scales_[1] = __ldg(scales + 4 + lane_ % 4);
+ private:
+  static constexpr int kChannels = D / 8;                   // of the values, per lane
+  static constexpr int kWords = D / 4 * Codes::kBytes / 4;  // 32-bit words a lane reads at once
+  static constexpr int kValues = kPageEntries * D * Codes::kBytes;  // where they begin
+
+  __device__ void copy_page(std::uint32_t page, int stage) const {
+    const std::byte* from = arguments_.entries.pool + std::size_t{page} * kPageBytes;
+    std::byte* to = memory_ + stage * kPageBytes;
+#pragma unroll
+    for (int first = 0; first < kPageBytes; first += kWarpSize * 16) {
+      if (const int at = first + lane_ * 16; at < kPageBytes) {
+        __pipeline_memcpy_async(to + at, from + at, 16);
+      }
     }
+  }
+
+  __device__ void load(std::uint32_t (&words)[kWords], const std::byte* from) const {
+    constexpr int kWide = kWords % 4 == 0 ? 4 : kWords % 2 == 0 ? 2 : 1;
+#pragma unroll
+    for (int i = 0; i < kWords; i += kWide) {
+      memcpy(words + i, __builtin_assume_aligned(from + 4 * i, 4 * kWide), 4 * kWide);
+    }
+  }
+
+  __device__ void load_scales(float2 (&scales)[2], const std::byte* from) const {
+    const auto* pairs = reinterpret_cast<const std::uint32_t*>(from);
+    scales[0] = scales_from(pairs[lane_ % 4]);
+    scales[1] = scales_from(pairs[4 + lane_ % 4]);
+  }
+
+  __device__ void attend(const std::byte* page, int entries) {
+    float scores[2][2];
+    score(page, scores);
+    std::uint32_t weights[4];
+    weigh(page, scores, entries, weights);
+    accumulate(page, weights, entries);
   }
 
   // Of entries 8 half + 2 c and its neighbour.
-  __device__ void score(float (&scores)[2][2]) {
+  __device__ void score(const std::byte* page, float (&scores)[2][2]) const {
     float products[2][4] = {};
 #pragma unroll
-    for (int step = 0; step < D / 16; ++step) {
+    for (int half = 0; half < 2; ++half) {
+      std::uint32_t keys[kWords];
+      load(keys, page + half * (kValues / 2) + lane_ * (kWords * 4));
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        multiply<typename Codes::Pair>(products[half], query_[step],
-                                       Codes::pair(keys_[half], 2 * step),
-                                       Codes::pair(keys_[half], 2 * step + 1));
+      for (int step = 0; step < D / 16; ++step) {
+        multiply<typename Codes::Pair>(products[half], query_[step], Codes::pair(keys, 2 * step),
+                                       Codes::pair(keys, 2 * step + 1));
       }
+    }
+    float2 scales[2] = {{1.0F, 1.0F}, {1.0F, 1.0F}};
+    if constexpr (Codes::kScaled) {
+      load_scales(scales, page + 2 * kValues);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float2 scale{1.0F, 1.0F};
-      if constexpr (Codes::kScaled) {
-        scale = scales_from(key_scales_[half]);
-      }
-      scores[half][0] = (products[half][0] + products[half][2]) * scale.x;
-      scores[half][1] = (products[half][1] + products[half][3]) * scale.y;
+      scores[half][0] = (products[half][0] + products[half][2]) * scales[half].x;
+      scores[half][1] = (products[half][1] + products[half][3]) * scales[half].y;
     }
   }
 
   // Turns scores into weights relative to the largest score so far, as the next product's operand.
-  __device__ void weigh(const float (&scores)[2][2], int entries, std::uint32_t (&weights)[4]) {
-    float x[2][2];
+  __device__ void weigh(const std::byte* page, float (&scores)[2][2], int entries,
+                        std::uint32_t (&weights)[4]) {
     float largest = largest_;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int entry = 8 * half + 2 * (lane_ % 4);
-      x[half][0] = entry < entries ? scores[half][0] : -INFINITY;
-      x[half][1] = entry + 1 < entries ? scores[half][1] : -INFINITY;
-      largest = fmaxf(largest, fmaxf(x[half][0], x[half][1]));
+      scores[half][0] = entry < entries ? scores[half][0] : -INFINITY;
+      scores[half][1] = entry + 1 < entries ? scores[half][1] : -INFINITY;
+      largest = fmaxf(largest, fmaxf(scores[half][0], scores[half][1]));
     }
     largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
     largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
@@ -248,15 +225,18 @@ class Attention {
       rescale(exp2f(largest_ - largest));
       largest_ = largest;
     }
+    float2 scales[2] = {{1.0F, 1.0F}, {1.0F, 1.0F}};
+    if constexpr (Codes::kScaled) {
+      load_scales(scales, page + 2 * kValues + 2 * kPageEntries);
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float2 weight{exp2f(x[half][0] - largest), exp2f(x[half][1] - largest)};
+      float2 weight{exp2f(scores[half][0] - largest), exp2f(scores[half][1] - largest)};
       sum_ += weight.x + weight.y;
       if constexpr (Codes::kScaled) {
         // A free slot's scale may be anything, NaN too.
-        const float2 scale = scales_from(value_scales_[half]);
-        weight.x *= weight.x > 0.0F ? scale.x * Codes::kWeightUnit : 0.0F;
-        weight.y *= weight.y > 0.0F ? scale.y * Codes::kWeightUnit : 0.0F;
+        weight.x *= weight.x > 0.0F ? scales[half].x * Codes::kWeightUnit : 0.0F;
+        weight.y *= weight.y > 0.0F ? scales[half].y * Codes::kWeightUnit : 0.0F;
       }
       split<Codes>(weight.x, weight.y, weights[2 * half], weights[2 * half + 1]);
     }
@@ -273,8 +253,25 @@ class Attention {
     }
   }
 
+  __device__ void accumulate(const std::byte* page, const std::uint32_t (&weights)[4],
+                             int entries) {
+    std::uint32_t values[2][kWords];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      load(values[half], page + kValues + half * (kValues / 2) + lane_ * (kWords * 4));
+    }
+    if (entries < kPageEntries) {
+      clear_from(entries, values);
+    }
+#pragma unroll
+    for (int t = 0; t < kChannels; ++t) {
+      multiply<typename Codes::Pair>(out_[t], weights, Codes::pair(values[0], t),
+                                     Codes::pair(values[1], t));
+    }
+  }
+
   // Zeroes the values of slots [entries, kPageEntries): a weight of zero would not hide a NaN.
-  __device__ void clear_values_from(int entries) {
+  __device__ void clear_from(int entries, std::uint32_t (&values)[2][kWords]) const {
     constexpr std::uint32_t kFirst = Codes::kBytes == 1 ? 0x00FF00FFU : 0x0000FFFFU;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -282,107 +279,116 @@ class Attention {
       const std::uint32_t seen =
           entry + 1 < entries ? 0xFFFFFFFFU : (entry < entries ? kFirst : 0U);
 #pragma unroll
-      for (std::uint32_t& word : values_[half]) {
+      for (std::uint32_t& word : values[half]) {
         word &= seen;
       }
     }
   }
 
-  __device__ void accumulate(const std::uint32_t (&weights)[4]) {
-#pragma unroll
-    for (int t = 0; t < kChannels; ++t) {
-      multiply<typename Codes::Pair>(out_[t], weights, Codes::pair(values_[0], t),
-                                     Codes::pair(values_[1], t));
-    }
-  }
-
   const DecodeArguments& arguments_;
+  std::byte* memory_;
   int lane_;
-  const std::byte* page_ = nullptr;  // the next one to read
   std::uint32_t query_[D / 16][4];
-  std::uint32_t keys_[2][kWords];
-  std::uint32_t values_[2][kWords];
-  std::uint32_t key_scales_[2];
-  std::uint32_t value_scales_[2];
   float out_[kChannels][4] = {};
   float largest_ = -INFINITY;
   float sum_ = 0.0F;
 };
 
-// Merges the parts of a row by log-sum-exp: out [group, D].
-template <int D>
-__device__ void merge(const DecodeArguments& arguments, int row, int first_slot, int parts) {
-  const int lane = threadIdx.x % kWarpSize;
-  const int group = arguments.group;
-  for (int head = 0; head < group; ++head) {
-    const float2* sums =
-        arguments.plan.partial_sums + static_cast<std::size_t>(first_slot) * group + head;
-    const float* outs =
-        arguments.plan.partial_out + (static_cast<std::size_t>(first_slot) * group + head) * D;
-    float largest = -INFINITY;
-    for (int part = lane; part < parts; part += kWarpSize) {
-      largest = fmaxf(largest, __ldcg(sums + part * group).x);
-    }
-    for (int step = kWarpSize / 2; step > 0; step /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
-    }
-    float sum = 0.0F;
-    float2 out[(D / 2 + kWarpSize - 1) / kWarpSize] = {};
+// Merges parts by log-sum-exp: channel pair `pair` of a query head, and the head's sums. Part p of
+// the output lies at outs + p * out_stride, its sums at sums + p * sum_stride.
+__device__ float2 merge_pair(const float* outs, std::size_t out_stride, const float2* sums,
+                             std::size_t sum_stride, int parts, int pair, float2& merged) {
+  merged = {-INFINITY, 0.0F};
 #pragma unroll 4
-    for (int part = 0; part < parts; ++part) {
-      const float2 own = __ldcg(sums + part * group);
-      const float factor = exp2f(own.x - largest);
-      sum += own.y * factor;
-#pragma unroll
-      for (int i = 0; i * kWarpSize < D / 2; ++i) {
-        if (const int pair = lane + i * kWarpSize; pair < D / 2) {
-          const float2 x = __ldcg(
-              reinterpret_cast<const float2*>(outs + static_cast<std::size_t>(part) * group * D) +
-              pair);
-          out[i].x += factor * x.x;
-          out[i].y += factor * x.y;
-        }
-      }
-    }
-    auto* target = reinterpret_cast<float2*>(arguments.out +
-                                             (static_cast<std::size_t>(row) * group + head) * D);
-#pragma unroll
-    for (int i = 0; i * kWarpSize < D / 2; ++i) {
-      if (const int pair = lane + i * kWarpSize; pair < D / 2) {
-        target[pair] = {out[i].x / sum, out[i].y / sum};
-      }
-    }
+  for (int part = 0; part < parts; ++part) {
+    merged.x = fmaxf(merged.x, __ldcg(&sums[part * sum_stride].x));
   }
+  float2 out{};
+#pragma unroll 4
+  for (int part = 0; part < parts; ++part) {
+    const float2 own = __ldcg(&sums[part * sum_stride]);
+    const float factor = exp2f(own.x - merged.x);
+    const float2 x = __ldcg(reinterpret_cast<const float2*>(outs + part * out_stride) + pair);
+    merged.y += own.y * factor;
+    out.x += factor * x.x;
+    out.y += factor * x.y;
+  }
+  return out;
 }
 
-// Leaves a part of a row behind; the warp that brings the last one merges them all.
-template <class Codes, int D>
-__device__ void hand_in(const DecodeArguments& arguments, const Attention<Codes, D>& attention,
-                        int row, int slot, int first_slot, int parts) {
-  const std::size_t place = static_cast<std::size_t>(slot) * arguments.group;
-  attention.write(arguments.plan.partial_out + place * D, 1.0F);
-  attention.write_sums(arguments.plan.partial_sums + place);
-  __threadfence();
-  __syncwarp();
-  int before = 0;
-  if (threadIdx.x % kWarpSize == 0) {
-    before = atomicAdd(arguments.plan.arrived + row, 1);
+// Where the blocks that share a row leave their parts.
+struct Parts {
+  int count;
+  int first;  // place of the first one
+  int own;
+};
+
+// A block's part of a row from those of its warps, in shared memory: to `out` when it is the whole
+// row, else handed in; the block that hands in the last part merges them all.
+template <int D>
+__device__ void finish_row(const DecodeArguments& arguments, int row, const Parts& parts,
+                           const float* warp_out, std::size_t warp_stride,
+                           const float2 (&warp_sums)[kDecodeWarps][kMostGroup]) {
+  const std::size_t size = arguments.group * D;
+  float* target = arguments.out + row * size;
+  float* part_out = arguments.plan.partial_out + parts.own * size;
+  float2* part_sums = arguments.plan.partial_sums + std::size_t(parts.own) * arguments.group;
+  for (int i = threadIdx.x; i < arguments.group * (D / 2); i += blockDim.x) {
+    const int head = i / (D / 2);
+    float2 largest_and_sum{-INFINITY, 0.0F};
+    float2 out{};
+#pragma unroll
+    for (int warp = 0; warp < kDecodeWarps; ++warp) {
+      largest_and_sum.x = fmaxf(largest_and_sum.x, warp_sums[warp][head].x);
+    }
+#pragma unroll
+    for (int warp = 0; warp < kDecodeWarps; ++warp) {
+      const float factor = exp2f(warp_sums[warp][head].x - largest_and_sum.x);
+      const float2 x = reinterpret_cast<const float2*>(warp_out + warp * warp_stride)[i];
+      largest_and_sum.y += factor * warp_sums[warp][head].y;
+      out.x += factor * x.x;
+      out.y += factor * x.y;
+    }
+    if (parts.count == 1) {
+      const float divisor = largest_and_sum.y;
+      reinterpret_cast<float2*>(target)[i] = {out.x / divisor, out.y / divisor};
+    } else {
+      reinterpret_cast<float2*>(part_out)[i] = out;
+      if (i % (D / 2) == 0) {
+        part_sums[head] = largest_and_sum;
+      }
+    }
   }
-  before = __shfl_sync(kAllLanes, before, 0);
-  if (before + 1 < parts) {
+  if (parts.count == 1) {
+    return;
+  }
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(arguments.plan.arrived + row, 1) + 1 == parts.count;
+  }
+  __syncthreads();
+  if (!last) {
     return;
   }
   __threadfence();
-  merge<D>(arguments, row, first_slot, parts);
-  if (threadIdx.x % kWarpSize == 0) {
+  for (int i = threadIdx.x; i < arguments.group * (D / 2); i += blockDim.x) {
+    const int head = i / (D / 2);
+    float2 merged;
+    const float2 out =
+        merge_pair(arguments.plan.partial_out + parts.first * size, size,
+                   arguments.plan.partial_sums + std::size_t(parts.first) * arguments.group + head,
+                   arguments.group, parts.count, i, merged);
+    reinterpret_cast<float2*>(target)[i] = {out.x / merged.y, out.y / merged.y};
+  }
+  if (threadIdx.x == 0) {
     arguments.plan.arrived[row] = 0;  // for the next layer
   }
 }
 
-template <int D>
-__device__ void write_zeros(const DecodeArguments& arguments, int row) {
-  float* out = arguments.out + static_cast<std::size_t>(row) * arguments.group * D;
-  for (int i = threadIdx.x % kWarpSize; i < arguments.group * D; i += kWarpSize) {
+__device__ void write_zeros(float* out, int size) {
+  for (int i = threadIdx.x; i < size; i += blockDim.x) {
     out[i] = 0.0F;
   }
 }
@@ -390,32 +396,39 @@ __device__ void write_zeros(const DecodeArguments& arguments, int row) {
 template <class Codes, int D>
 __global__ void __launch_bounds__(kDecodeWarps* kWarpSize, blocks_resident(D, Codes::kBytes))
     attention_kernel(const __grid_constant__ DecodeArguments arguments) {
-  const DecodePlan::View& plan = arguments.plan;
-  const int worker =
-      static_cast<int>(blockIdx.x) * kDecodeWarps + static_cast<int>(threadIdx.x) / kWarpSize;
-  const int each = *plan.pages_each;
-  const int end = min((worker + 1) * each, plan.row_begin[plan.rows]);
-  int page = worker * each;
-  for (int row = plan.first_row[worker]; page < end; ++row) {
-    const int row_first = plan.row_begin[row];
-    const int row_last = plan.row_begin[row + 1];
-    const int stop = min(end, row_last);
+  using WarpAttention = Attention<Codes, D>;
+  extern __shared__ __align__(16) std::byte memory[];
+  __shared__ float2 sums[kDecodeWarps][kMostGroup];
+  constexpr int kWarpBytes = WarpAttention::kStages * WarpAttention::kPageBytes;
+  static_assert(kWarpBytes >= kMostGroup * D * sizeof(float), "the pages make room for the output");
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  std::byte* own_memory = memory + warp * kWarpBytes;
+
+  int4 run = arguments.plan.runs[blockIdx.x];  // row, page of that row, pages, pages before the row
+  const int each = *arguments.plan.pages_each;
+  for (int row = run.x; run.z > 0; ++row) {
     const Row entries(arguments.entries, row);
-    if (entries.pages() == 0) {
-      write_zeros<D>(arguments, row);
+    const int pages = max(1, entries.archive_pages + pages_for(entries.window_count));
+    const int count = min(run.z, pages - run.y);
+    if (entries.archive_count + entries.window_count == 0) {
+      write_zeros(arguments.out + static_cast<std::size_t>(row) * arguments.group * D,
+                  arguments.group * D);
     } else {
-      Attention<Codes, D> attention(arguments, row);
-      attention.run(entries, page - row_first, stop - row_first);
-      const int first_worker = row_first / each;
-      const int parts = (row_last - 1) / each - first_worker + 1;
-      if (parts == 1) {
-        attention.write(arguments.out + static_cast<std::size_t>(row) * arguments.group * D,
-                        attention.sum());
-      } else {
-        hand_in<Codes, D>(arguments, attention, row, worker + row, first_worker + row, parts);
-      }
+      WarpAttention attention(arguments, own_memory);
+      attention.load_queries(row);
+      attention.run(entries, run.y + warp, run.y + count);
+      attention.write(reinterpret_cast<float*>(own_memory), sums[warp]);
+      __syncthreads();
+      const int first_block = run.w / each;
+      const Parts parts{(run.w + pages - 1) / each - first_block + 1, first_block + row,
+                        static_cast<int>(blockIdx.x) + row};
+      finish_row<D>(arguments, row, parts, reinterpret_cast<const float*>(memory),
+                    kWarpBytes / sizeof(float), sums);
+      __syncthreads();  // the shared memory may be overwritten
     }
-    page = stop;
+    run.y = 0;
+    run.z -= count;
+    run.w += pages;
   }
 }
 
@@ -467,20 +480,26 @@ __global__ void __launch_bounds__(kPlanThreads)
   }
   __syncthreads();
   for (int worker = thread; worker < plan.workers; worker += kPlanThreads) {
+    const int first = worker * each;
     int low = 0;
     int high = plan.rows;  // the last row that begins at or before the worker's first page
     while (low + 1 < high) {
       const int middle = (low + high) / 2;
-      (plan.row_begin[middle] <= worker * each ? low : high) = middle;
+      (plan.row_begin[middle] <= first ? low : high) = middle;
     }
-    plan.first_row[worker] = low;
+    const int before = plan.row_begin[low];
+    plan.runs[worker] = {low, first - before, min(each, pages - first), before};
   }
 }
 
 template <class Codes, int D>
 void launch(const DecodeArguments& arguments, cudaStream_t stream) {
+  constexpr int kShared = decode_shared_bytes(D, Codes::kBytes);
+  winnow::cuda::check(cudaFuncSetAttribute(attention_kernel<Codes, D>,
+                                           cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
+                      "shared memory of decode attention");
   attention_kernel<Codes, D>
-      <<<arguments.plan.workers / kDecodeWarps, kDecodeWarps * kWarpSize, 0, stream>>>(arguments);
+      <<<arguments.plan.workers, kDecodeWarps * kWarpSize, kShared, stream>>>(arguments);
   winnow::cuda::check_launch("decode attention");
 }
 

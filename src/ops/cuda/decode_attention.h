@@ -24,7 +24,7 @@ struct DecodeEntries {
 };
 
 /// Decode attention of a step. The rows' pages, one row after another, are cut into equal runs, one
-/// per warp, so that heads of very different lengths cost what their entries cost. The cut is made
+/// per block, so that heads of very different lengths cost what their entries cost. The cut is made
 /// on the device from the counts there, once per step, and serves every call with these counts.
 class DecodePlan {
  public:
@@ -44,13 +44,13 @@ class DecodePlan {
   /// What the kernels see of a plan.
   struct View {
     int rows;
-    int workers;               // warps
+    int workers;               // blocks
     std::int32_t* row_begin;   // [rows + 1] pages before each row
     std::int32_t* pages_each;  // [1] pages per worker
-    std::int32_t* first_row;   // [workers] row of each worker's first page
-    std::int32_t* arrived;     // [rows] parts of a row that are done
-    float* partial_out;        // [workers + rows, group, head_dim]
-    float2* partial_sums;      // [workers + rows, group]: largest score, sum of exponentials
+    int4* runs;             // [workers] first row, page of it, pages in all, pages before the row
+    std::int32_t* arrived;  // [rows] parts of a row that are done
+    float* partial_out;     // [workers + rows, group, head_dim]
+    float2* partial_sums;   // [workers + rows, group]: largest score, sum of exponentials
   };
   [[nodiscard]] View view() const;
 
@@ -62,7 +62,7 @@ class DecodePlan {
   int workers_;
   winnow::cuda::DeviceBuffer<std::int32_t> row_begin_;
   winnow::cuda::DeviceBuffer<std::int32_t> pages_each_;
-  winnow::cuda::DeviceBuffer<std::int32_t> first_row_;
+  winnow::cuda::DeviceBuffer<int4> runs_;
   winnow::cuda::DeviceBuffer<std::int32_t> arrived_;
   winnow::cuda::DeviceBuffer<float> partial_out_;
   winnow::cuda::DeviceBuffer<float2> partial_sums_;

@@ -6,6 +6,18 @@
 #include "base/error.h"
 
 namespace winnow::ops::cuda {
+namespace {
+
+// Where channel d of an entry lies among the values of a device page.
+std::size_t value_index(std::size_t dim, std::size_t entry, std::size_t d) {
+  const std::size_t eighth = dim / 8;
+  const std::size_t half = entry / 8;
+  const std::size_t pair = entry % 8 / 2;
+  const std::size_t chunk = (half * 8 + d / eighth) * 4 + pair;
+  return (chunk * eighth + d % eighth) * 2 + entry % 2;
+}
+
+}  // namespace
 
 DevicePageLayout::DevicePageLayout(DType format, int head_dim) : host_(format, head_dim) {
   require(format != DType::f32,
@@ -24,9 +36,8 @@ void arrange_page(const DevicePageLayout& layout, const std::byte* page, std::by
     for (std::size_t d = 0; d < dim; ++d) {
       std::copy_n(page + (d * kPageEntries + entry) * bytes, bytes,
                   device_page + (entry * dim + d) * bytes);
-      std::copy_n(
-          page + host.values_offset() + (entry * dim + d) * bytes, bytes,
-          device_page + host.values_offset() + ((entry / 2 * dim + d) * 2 + entry % 2) * bytes);
+      std::copy_n(page + host.values_offset() + (entry * dim + d) * bytes, bytes,
+                  device_page + host.values_offset() + value_index(dim, entry, d) * bytes);
     }
   }
   std::copy(page + host.scales_offset(), page + host.page_bytes(),

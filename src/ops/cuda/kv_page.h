@@ -10,10 +10,12 @@ namespace winnow::ops::cuda {
 /// Layout of a page of kPageEntries entries of one KV head in device memory (bf16, f8e4m3 or i8).
 /// In this order, each part contiguous, E = bytes of an element:
 ///   keys    [kPageEntries][head_dim]
-///   values  [kPageEntries / 2][head_dim][2]   a channel of two neighbouring entries side by side
+///   values  [2][8][4][head_dim / 8][2]        half of the entries, eighth of the channels, pair of
+///                                             neighbouring entries, channel, entry of the pair
 ///   scales  [2][kPageEntries] bf16            of keys, then of values; 8-bit formats only
-/// So a lane reads its operands of the matrix instructions straight from memory, 16 bytes at a time
-/// (decode_attention.cu). Codes and scales are those of the host's PageLayout: the same rounding.
+/// So the lanes of a warp, one after another, read their operands of the matrix instructions
+/// (decode_attention.cu), 16 bytes at a time. Codes and scales are those of the host's PageLayout:
+/// the same rounding.
 class DevicePageLayout {
  public:
   DevicePageLayout() = default;
