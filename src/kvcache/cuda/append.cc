@@ -27,9 +27,13 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
   }
 }
 
-void advance(const DeviceCache& cache, const std::int32_t* slots, int batch, int tokens,
-             cudaStream_t stream) {
-  launch_advance(cache.view(), slots, batch, tokens, stream);
+void advance(const DeviceCache& cache, const std::int32_t* slots, int batch, cudaStream_t stream) {
+  launch_advance(cache.view(), slots, batch, stream);
+}
+
+void advance(DeviceCache& cache, int slot, int tokens, cudaStream_t stream) {
+  cache.advance(slot, tokens);
+  launch_set_length(cache.view(), slot, cache.length(slot), stream);
 }
 
 Band::Band(const DeviceCache& cache, int most_tokens) : stride(cache.view().ring + most_tokens) {
@@ -39,7 +43,7 @@ Band::Band(const DeviceCache& cache, int most_tokens) : stride(cache.view().ring
       static_cast<std::size_t>(cache.layout().head_dim()) * cache.layout().host().element_bytes();
   keys = winnow::cuda::DeviceBuffer<std::byte>(entries * row_bytes);
   values = winnow::cuda::DeviceBuffer<std::byte>(entries * row_bytes);
-  scales = winnow::cuda::DeviceBuffer<__nv_bfloat16>(2 * entries);
+  scales = winnow::cuda::DeviceBuffer<bf16>(2 * entries);
   decisions =
       winnow::cuda::DeviceBuffer<std::uint8_t>(heads * static_cast<std::size_t>(most_tokens));
   seen = winnow::cuda::DeviceBuffer<std::int32_t>(heads * static_cast<std::size_t>(most_tokens));

@@ -2,7 +2,6 @@
 // take the decision, and leave queries ready for attention.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -17,9 +16,11 @@ namespace winnow::kvcache::cuda {
 void append(const DeviceCache& cache, const Projection& projection, const DecodeAppend& step,
             cudaStream_t stream);
 
-/// lengths[slots[i]] += tokens for i < batch.
-void advance(const DeviceCache& cache, const std::int32_t* slots, int batch, int tokens,
-             cudaStream_t stream);
+/// Moves on the lengths on the device, when all layers have taken a token of each of `batch`
+/// sequences; the host's DeviceCache::advance() is the caller's.
+void advance(const DeviceCache& cache, const std::int32_t* slots, int batch, cudaStream_t stream);
+/// The same for `tokens` tokens of one sequence, on the host as well.
+void advance(DeviceCache& cache, int slot, int tokens, cudaStream_t stream);
 
 /// The band of a chunk as prefill attention reads it: the `lead` entries before the chunk, then the
 /// chunk's own, as codes of the cache's format; and how many archive entries each query sees.
@@ -29,7 +30,7 @@ struct Band {
   int stride = 0;                                      // entries per head that there is room for
   winnow::cuda::DeviceBuffer<std::byte> keys;          // [kv_heads, stride, head_dim]
   winnow::cuda::DeviceBuffer<std::byte> values;        // [kv_heads, stride, head_dim]
-  winnow::cuda::DeviceBuffer<__nv_bfloat16> scales;    // [kv_heads, 2, stride] of keys, of values
+  winnow::cuda::DeviceBuffer<bf16> scales;             // [kv_heads, 2, stride] of keys, of values
   winnow::cuda::DeviceBuffer<std::uint8_t> decisions;  // [kv_heads, most_tokens]
   winnow::cuda::DeviceBuffer<std::int32_t> seen;       // [kv_heads, tokens] archive entries
   winnow::cuda::DeviceBuffer<std::int32_t> kept;       // [kv_heads, stride] band entries to archive

@@ -105,10 +105,14 @@ __global__ void append_kernel(CacheView cache, Projection projection, DecodeAppe
   }
 }
 
-__global__ void advance_kernel(CacheView cache, const std::int32_t* slots, int batch, int tokens) {
-  if (const int i = threadIdx.x; i < batch) {
-    cache.lengths[slots[i]] += tokens;
+__global__ void advance_kernel(CacheView cache, const std::int32_t* slots, int batch) {
+  for (int i = threadIdx.x; i < batch; i += blockDim.x) {
+    ++cache.lengths[slots[i]];
   }
+}
+
+__global__ void set_length_kernel(CacheView cache, int slot, int length) {
+  cache.lengths[slot] = length;
 }
 
 template <class Format>
@@ -146,9 +150,14 @@ void launch_append(DType format, int head_dim, const CacheView& cache, const Pro
   }
 }
 
-void launch_advance(const CacheView& cache, const std::int32_t* slots, int batch, int tokens,
+void launch_advance(const CacheView& cache, const std::int32_t* slots, int batch,
                     cudaStream_t stream) {
-  advance_kernel<<<1, 1024, 0, stream>>>(cache, slots, batch, tokens);
+  advance_kernel<<<1, 128, 0, stream>>>(cache, slots, batch);
+  winnow::cuda::check_launch("advance the cache");
+}
+
+void launch_set_length(const CacheView& cache, int slot, int length, cudaStream_t stream) {
+  set_length_kernel<<<1, 1, 0, stream>>>(cache, slot, length);
   winnow::cuda::check_launch("advance the cache");
 }
 

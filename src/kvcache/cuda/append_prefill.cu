@@ -24,7 +24,7 @@ struct BandEntries {
     const auto first = static_cast<std::size_t>(head) * band.stride;
     keys = reinterpret_cast<Code*>(band.keys) + first * D;
     values = reinterpret_cast<Code*>(band.values) + first * D;
-    key_scales = band.scales + 2 * first;
+    key_scales = reinterpret_cast<__nv_bfloat16*>(band.scales) + 2 * first;
     value_scales = key_scales + band.stride;
   }
 };

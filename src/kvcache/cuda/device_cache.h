@@ -62,6 +62,10 @@ class DeviceCache {
   /// Bytes of one sequence's tables.
   [[nodiscard]] std::size_t table_bytes() const;
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
+  /// Bytes of all pages that sequences held at the last refresh().
+  [[nodiscard]] std::size_t used_page_bytes() const {
+    return (capacity_ - free_pages_) * (layout_.page_bytes() + sizeof(std::uint32_t));
+  }
 
  private:
   void ensure_tables(int slots, std::size_t archive_stride, cudaStream_t stream);

@@ -68,24 +68,23 @@ __device__ bool project(const Projection& projection, const T* qkv, int token, i
   };
   __shared__ bool decision;
   const int deciding = source.per_layer ? 0 : head;
-  if (threadIdx.x == 0) {
-    decision = source.kind == Kind::drawn && draw(source, position, layer, head);
-  }
-  if (source.kind == Kind::probe) {
-    const float x = probe(source, token, deciding);
+  const auto decide = [&](float x) {
     if (threadIdx.x == 0) {
       decision = source.scale * x - source.offset > 0.0F;
     }
-  }
-  if (source.kind == Kind::channel && warp == 0) {
+  };
+  if (source.drawn || source.kind == Kind::none) {
+    if (threadIdx.x == 0) {
+      decision = source.drawn && draw(source, position, layer, head);
+    }
+  } else if (source.kind == Kind::probe) {
+    decide(probe(source, token, deciding));
+  } else if (warp == 0) {
     load(deciding * group);
     if (projection.query_norm != nullptr) {
       vector.norm(projection.query_norm, projection.eps);
     }
-    const float x = vector.channel(source.channel);
-    if (threadIdx.x == 0) {
-      decision = source.scale * x - source.offset > 0.0F;
-    }
+    decide(vector.channel(source.channel));
   }
   const int column =
       warp < group ? head * group + warp : heads + (warp - group) * projection.kv_heads + head;

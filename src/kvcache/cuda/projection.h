@@ -7,7 +7,7 @@ namespace winnow::kvcache::cuda {
 
 /// Where a layer's decisions come from (docs/method.md, DMS).
 struct DecisionSource {
-  enum class Kind : std::uint8_t { none, channel, probe, drawn };
+  enum class Kind : std::uint8_t { none, channel, probe };
   Kind kind = Kind::none;
   bool per_layer = false;  // KV head 0 decides for all
   float scale = 0.0F;      // evict iff scale * x - offset > 0
@@ -22,7 +22,8 @@ struct DecisionSource {
   const float* bias = nullptr;  // or null
   int width = 0;
   float eps = 0.0F;
-  // drawn: coin flips of position, layer and head, 1 with this probability
+  // For benchmarks: instead coin flips of position, layer and head, 1 with this probability.
+  bool drawn = false;
   double rate = 0.0;
 };
 

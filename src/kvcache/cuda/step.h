@@ -1,10 +1,10 @@
 // A layer's share of a step, as the kernels see it.
 #pragma once
 
-#include <cuda_bf16.h>
-
+#include <cstddef>
 #include <cstdint>
 
+#include "base/dtype.h"
 #include "kvcache/cuda/projection.h"
 
 namespace winnow::kvcache::cuda {
@@ -25,15 +25,15 @@ struct PrefillAppend {
   int slot = 0;
   int length = 0;
   int tokens = 0;
-  const __nv_bfloat16* qkv = nullptr;  // [tokens, (heads + 2 kv_heads) * head_dim]
-  __nv_bfloat16* queries = nullptr;    // [tokens, heads * head_dim]
+  const bf16* qkv = nullptr;  // [tokens, (heads + 2 kv_heads) * head_dim]
+  bf16* queries = nullptr;    // [tokens, heads * head_dim]
 };
 /// The memory of a Band (append.h).
 struct BandView {
   int stride;
   std::byte* keys;
   std::byte* values;
-  __nv_bfloat16* scales;
+  bf16* scales;
   std::uint8_t* decisions;
   std::int32_t* seen;
   std::int32_t* kept;

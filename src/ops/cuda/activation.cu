@@ -1,3 +1,5 @@
+#include <cuda_bf16.h>
+
 #include "base/cuda/device.h"
 #include "ops/cuda/activation.h"
 
@@ -17,8 +19,7 @@ __device__ float silu(float x) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    silu_multiply_kernel(__nv_bfloat16* out, const __nv_bfloat16* gate_up, int cols,
-                         const float* bias) {
+    silu_multiply_kernel(bf16* out, const bf16* gate_up, int cols, const float* bias) {
   const int col = (blockIdx.y * kThreads + threadIdx.x) * kWide;
   if (col >= cols) {
     return;
@@ -43,8 +44,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void silu_multiply(__nv_bfloat16* out, const __nv_bfloat16* gate_up, int rows, int cols,
-                   const float* bias, cudaStream_t stream) {
+void silu_multiply(bf16* out, const bf16* gate_up, int rows, int cols, const float* bias,
+                   cudaStream_t stream) {
   if (rows > 0) {
     const dim3 grid(rows, (cols + kThreads * kWide - 1) / (kThreads * kWide));
     silu_multiply_kernel<<<grid, kThreads, 0, stream>>>(out, gate_up, cols, bias);

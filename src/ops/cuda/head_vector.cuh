@@ -3,16 +3,11 @@
 
 #include <cuda_bf16.h>
 
+#include "base/dtype.h"
 #include "ops/cuda/entry_codes.cuh"
 
 namespace winnow::ops::cuda {
 
-inline __device__ float to_float(float x) {
-  return x;
-}
-inline __device__ float to_float(__nv_bfloat16 x) {
-  return __bfloat162float(x);
-}
 
 /// Lane l holds the planes l, l + 32 ... of the rotation: channels p and p + D / 2 of plane p.
 template <int D>
@@ -76,10 +71,11 @@ class HeadVector {
       to[plane + kHalf] = high_[i];
     });
   }
-  __device__ void store(__nv_bfloat16* to) const {
+  __device__ void store(bf16* to) const {
+    auto* rounded = reinterpret_cast<__nv_bfloat16*>(to);
     each([&](int i, int plane) {
-      to[plane] = __float2bfloat16_rn(low_[i]);
-      to[plane + kHalf] = __float2bfloat16_rn(high_[i]);
+      rounded[plane] = __float2bfloat16_rn(low_[i]);
+      rounded[plane + kHalf] = __float2bfloat16_rn(high_[i]);
     });
   }
 

@@ -87,8 +87,8 @@ struct Linear::Plan {
 Linear::Linear() : handle_(std::make_unique<Handle>()), scratch_(kScratchBytes) {}
 Linear::~Linear() = default;
 
-void Linear::run(Kind kind, void* y, const __nv_bfloat16* x, const __nv_bfloat16* weight, int rows,
-                 int outputs, int inputs, cudaStream_t stream) {
+void Linear::run(Kind kind, void* y, const bf16* x, const bf16* weight, int rows, int outputs,
+                 int inputs, cudaStream_t stream) {
   if (rows == 0) {
     return;
   }
@@ -104,18 +104,18 @@ void Linear::run(Kind kind, void* y, const __nv_bfloat16* x, const __nv_bfloat16
              "linear layer");
 }
 
-void Linear::multiply(__nv_bfloat16* y, const __nv_bfloat16* x, const __nv_bfloat16* weight,
-                      int rows, int outputs, int inputs, cudaStream_t stream) {
+void Linear::multiply(bf16* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
+                      cudaStream_t stream) {
   run(Kind::bf16, y, x, weight, rows, outputs, inputs, stream);
 }
 
-void Linear::multiply(float* y, const __nv_bfloat16* x, const __nv_bfloat16* weight, int rows,
-                      int outputs, int inputs, cudaStream_t stream) {
+void Linear::multiply(float* y, const bf16* x, const bf16* weight, int rows, int outputs,
+                      int inputs, cudaStream_t stream) {
   run(Kind::f32, y, x, weight, rows, outputs, inputs, stream);
 }
 
-void Linear::multiply_add(float* y, const __nv_bfloat16* x, const __nv_bfloat16* weight, int rows,
-                          int outputs, int inputs, cudaStream_t stream) {
+void Linear::multiply_add(float* y, const bf16* x, const bf16* weight, int rows, int outputs,
+                          int inputs, cudaStream_t stream) {
   run(Kind::add, y, x, weight, rows, outputs, inputs, stream);
 }
 

@@ -1,7 +1,6 @@
 // Linear layers for many rows on the device: cuBLASLt.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
 #include <map>
@@ -9,6 +8,7 @@
 #include <tuple>
 
 #include "base/cuda/device.h"
+#include "base/dtype.h"
 
 namespace winnow::ops::cuda {
 
@@ -20,19 +20,19 @@ class Linear {
   ~Linear();
 
   /// y [rows, outputs] = x [rows, inputs] weight^T.
-  void multiply(__nv_bfloat16* y, const __nv_bfloat16* x, const __nv_bfloat16* weight, int rows,
-                int outputs, int inputs, cudaStream_t stream);
-  void multiply(float* y, const __nv_bfloat16* x, const __nv_bfloat16* weight, int rows,
-                int outputs, int inputs, cudaStream_t stream);
+  void multiply(bf16* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
+                cudaStream_t stream);
+  void multiply(float* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
+                cudaStream_t stream);
   /// y += x weight^T.
-  void multiply_add(float* y, const __nv_bfloat16* x, const __nv_bfloat16* weight, int rows,
-                    int outputs, int inputs, cudaStream_t stream);
+  void multiply_add(float* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
+                    cudaStream_t stream);
 
  private:
   struct Plan;
   enum class Kind : std::uint8_t { bf16, f32, add };
-  void run(Kind kind, void* y, const __nv_bfloat16* x, const __nv_bfloat16* weight, int rows,
-           int outputs, int inputs, cudaStream_t stream);
+  void run(Kind kind, void* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
+           cudaStream_t stream);
 
   struct Handle;
   std::unique_ptr<Handle> handle_;

@@ -1,3 +1,5 @@
+#include <cuda_bf16.h>
+
 #include "base/cuda/device.h"
 #include "ops/cuda/norm.h"
 
@@ -26,9 +28,8 @@ __device__ float block_sum(float x) {
 
 // One block per row, which stays in the first-level cache between the two passes.
 __global__ void __launch_bounds__(kThreads)
-    rms_norm_kernel(__nv_bfloat16* out, const float* x, int cols, const float* weight, float eps,
-                    const std::int32_t* indices) {
-  const std::size_t row = indices != nullptr ? indices[blockIdx.x] : blockIdx.x;
+    rms_norm_kernel(bf16* out, const float* x, int cols, const float* weight, float eps) {
+  const std::size_t row = blockIdx.x;
   const auto* from = reinterpret_cast<const float4*>(x + row * cols);
   float squares = 0.0F;
   for (int i = threadIdx.x; i < cols / 4; i += kThreads) {
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
     squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
   }
   const float factor = rsqrtf(block_sum(squares) / static_cast<float>(cols) + eps);
-  auto* to = reinterpret_cast<__nv_bfloat162*>(out + std::size_t{blockIdx.x} * cols);
+  auto* to = reinterpret_cast<__nv_bfloat162*>(out + row * cols);
   for (int i = threadIdx.x; i < cols / 4; i += kThreads) {
     const float4 v = from[i];
     const float4 w = reinterpret_cast<const float4*>(weight)[i];
@@ -53,10 +54,10 @@ __global__ void __launch_bounds__(kThreads) add_bias_kernel(float* x, int cols, 
 
 }  // namespace
 
-void rms_norm(__nv_bfloat16* out, const float* x, int rows, int cols, const float* weight,
-              float eps, cudaStream_t stream, const std::int32_t* indices) {
+void rms_norm(bf16* out, const float* x, int rows, int cols, const float* weight, float eps,
+              cudaStream_t stream) {
   if (rows > 0) {
-    rms_norm_kernel<<<rows, kThreads, 0, stream>>>(out, x, cols, weight, eps, indices);
+    rms_norm_kernel<<<rows, kThreads, 0, stream>>>(out, x, cols, weight, eps);
     winnow::cuda::check_launch("RMSNorm");
   }
 }

@@ -137,7 +137,7 @@ class CudaAppend : public ::testing::TestWithParam<Case> {
                        std::span(all).subspan(b * width_, query_width()));
       }
     }
-    advance(*device_, device_slots.data(), batch, 1, stream_.get());
+    advance(*device_, device_slots.data(), batch, stream_.get());
     for (const std::int32_t slot : slots) {
       device_->advance(slot, 1);
     }
@@ -159,10 +159,8 @@ class CudaAppend : public ::testing::TestWithParam<Case> {
       const DeviceBuffer<bf16> qkv{std::span<const bf16>(all)};
       DeviceBuffer<bf16> queries(static_cast<std::size_t>(tokens) * query_width());
       append(*device_, how,
-             PrefillAppend{layer, sequence.slot, length, tokens,
-                           reinterpret_cast<const __nv_bfloat16*>(qkv.data()),
-                           reinterpret_cast<__nv_bfloat16*>(queries.data())},
-             band, stream_.get());
+             PrefillAppend{layer, sequence.slot, length, tokens, qkv.data(), queries.data()}, band,
+             stream_.get());
       stream_.synchronize();
       std::vector<std::int32_t> seen(static_cast<std::size_t>(kKvHeads * tokens));
       band.seen.read(seen);
@@ -175,10 +173,7 @@ class CudaAppend : public ::testing::TestWithParam<Case> {
         }
       }
     }
-    const std::vector<std::int32_t> slots{sequence.slot};
-    const DeviceBuffer<std::int32_t> device_slots{std::span<const std::int32_t>(slots)};
-    advance(*device_, device_slots.data(), 1, tokens, stream_.get());
-    device_->advance(sequence.slot, tokens);
+    advance(*device_, sequence.slot, tokens, stream_.get());
   }
 
   [[nodiscard]] std::size_t query_width() const {
