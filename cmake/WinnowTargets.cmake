@@ -7,6 +7,8 @@ target_include_directories(winnow_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 
 # winnow_add_room(NAME): one folder of src/ as an object library winnow_NAME. What lies in a cuda/
 # folder of it is built only where there is CUDA, what lies in a without_cuda/ folder only elsewhere.
+# *_sm90.cu hold Hopper's own instructions, which no other architecture has, and are always built for
+# just that one.
 function(winnow_add_room name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc
        ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
@@ -17,6 +19,15 @@ function(winnow_add_room name)
   endif()
   if(NOT sources)
     return()
+  endif()
+  set(sm90_sources ${sources})
+  list(FILTER sm90_sources INCLUDE REGEX "_sm90\\.cu$")
+  list(FILTER sources EXCLUDE REGEX "_sm90\\.cu$")
+  if(sm90_sources)
+    add_library(winnow_${name}_sm90 OBJECT ${sm90_sources})
+    target_link_libraries(winnow_${name}_sm90 PRIVATE winnow_options)
+    set_target_properties(winnow_${name}_sm90 PROPERTIES CUDA_ARCHITECTURES 90a-real)
+    target_sources(winnow PRIVATE $<TARGET_OBJECTS:winnow_${name}_sm90>)
   endif()
   add_library(winnow_${name} OBJECT ${sources})
   target_link_libraries(winnow_${name} PUBLIC fmt::fmt PRIVATE winnow_options ${ARGN})

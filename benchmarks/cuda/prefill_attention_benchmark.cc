@@ -1,0 +1,214 @@
+// Prefill attention on the device: microseconds of whole calls and useful floating-point operations
+// per second, 4 head_dim for each query head and entry that it sees.
+//
+//     prefill_attention_benchmark [--json FILE]
+//
+// Medians over the replays of a graph of calls. What a call reads and writes does not fit the
+// cache.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "base/error.h"
+#include "ops/cuda/prefill_attention.h"
+
+namespace winnow {
+namespace {
+
+using cuda::DeviceBuffer;
+
+constexpr int kHeads = 8;
+constexpr int kReplays = 9;
+constexpr int kCalls = 4;  // in a graph
+constexpr int kHuge = std::numeric_limits<int>::max();
+
+struct Case {
+  const char* name;
+  DType format;
+  int head_dim;
+  int group;
+  int tokens;
+  int past;  // tokens before the chunk
+  int window;
+  bool archive;  // one in eight tokens on average, unless the window is all there is
+};
+
+/// Median milliseconds of a replay of what `calls` puts into the stream.
+double time_graph(const cuda::Stream& stream, const std::function<void()>& calls) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  cuda::check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
+  calls();
+  cuda::check(cudaStreamEndCapture(stream.get(), &graph), "capture");
+  cuda::check(cudaGraphInstantiate(&executable, graph, 0), "make a graph");
+  std::vector<double> times;
+  for (int replay = 0; replay < kReplays + 2; ++replay) {
+    cuda::Event begin;
+    cuda::Event end;
+    begin.record(stream);
+    cuda::check(cudaGraphLaunch(executable, stream.get()), "launch a graph");
+    end.record(stream);
+    times.push_back(end.milliseconds_since(begin));
+  }
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+  times.erase(times.begin(), times.begin() + 2);  // warm-up
+  std::ranges::nth_element(times, times.begin() + kReplays / 2);
+  return times[kReplays / 2];
+}
+
+template <class T>
+DeviceBuffer<T> upload(const std::vector<T>& x) {
+  return DeviceBuffer<T>(std::span<const T>(x));
+}
+
+/// Codes that are numbers near one in every format, with either sign.
+std::vector<std::byte> draw_codes(std::size_t bytes, DType format) {
+  std::mt19937_64 random(2);
+  const bool wide = format == DType::bf16;
+  const std::uint64_t keep = wide ? 0x807F807F807F807FU : 0x8F8F8F8F8F8F8F8FU;
+  const std::uint64_t set = wide ? 0x3F003F003F003F00U : 0x3030303030303030U;
+  std::vector<std::byte> codes((bytes + 7) / 8 * 8);
+  for (std::size_t i = 0; i < codes.size(); i += 8) {
+    const std::uint64_t x = (random() & keep) | set;
+    std::memcpy(&codes[i], &x, 8);
+  }
+  return codes;
+}
+
+/// Heads keep unlike parts of what leaves their windows, an eighth on average.
+std::vector<std::int32_t> archive_counts(const Case& c) {
+  constexpr double kKept[kHeads] = {0.02, 0.05, 0.08, 0.10, 0.13, 0.16, 0.20, 0.26};
+  std::vector<std::int32_t> counts;
+  for (const double kept : kKept) {
+    for (int t = 0; t < c.tokens; ++t) {
+      const int left = std::max(0, c.past + t - c.window);
+      counts.push_back(c.archive ? static_cast<std::int32_t>(kept * left) : 0);
+    }
+  }
+  return counts;
+}
+
+nlohmann::json run_case(const Case& c, ops::cuda::PrefillKernel kernel,
+                        const cuda::Stream& stream) {
+  const ops::cuda::DevicePageLayout layout(c.format, c.head_dim);
+  const int lead = std::min(c.past, c.window == kHuge ? c.past : c.window + 1);
+  const int band = lead + c.tokens;
+  const std::vector<std::int32_t> counts = archive_counts(c);
+  const int most = *std::ranges::max_element(counts);
+  const std::size_t stride =
+      static_cast<std::size_t>((most + ops::kPageEntries - 1) / ops::kPageEntries);
+  std::vector<std::uint32_t> order(stride * kHeads + 1);
+  std::iota(order.begin(), order.end(), 0U);
+  std::ranges::shuffle(order, std::mt19937(1));
+
+  const auto rows = static_cast<std::size_t>(kHeads) * static_cast<std::size_t>(band);
+  const auto dim = static_cast<std::size_t>(c.head_dim);
+  const std::size_t width =
+      static_cast<std::size_t>(c.tokens) * kHeads * static_cast<std::size_t>(c.group) * dim;
+  const auto codes = upload(draw_codes(rows * dim * layout.host().element_bytes(), c.format));
+  const auto pool = upload(draw_codes(order.size() * layout.page_bytes(), c.format));
+  const auto scales = upload(std::vector<bf16>(2 * rows, to_bf16(1.0F)));
+  const auto query_codes = draw_codes(width * sizeof(bf16), DType::bf16);
+  const auto query = upload(query_codes);
+  const DeviceBuffer<bf16> out(width);
+  const auto table = upload(order);
+  const auto device_counts = upload(counts);
+  const DeviceBuffer<std::byte> scratch(
+      ops::cuda::prefill_scratch_bytes(layout, kHeads, band, stride));
+  const ops::cuda::PrefillChunk chunk{.query = reinterpret_cast<const bf16*>(query.data()),
+                                      .out = out.data(),
+                                      .tokens = c.tokens,
+                                      .lead = lead,
+                                      .window = c.window,
+                                      .band_keys = codes.data(),
+                                      .band_values = codes.data(),
+                                      .band_scales = scales.data(),
+                                      .band_stride = band,
+                                      .pool = pool.data(),
+                                      .archive_pages = table.data(),
+                                      .archive_stride = stride,
+                                      .archive_counts = device_counts.data(),
+                                      .scratch = scratch.data()};
+  const double ms = time_graph(stream, [&] {
+    for (int i = 0; i < kCalls; ++i) {
+      ops::cuda::prefill_attention(layout, kHeads, c.group, 0.125F, chunk, stream.get(), kernel);
+    }
+  });
+  const double seconds = ms * 1e-3 / kCalls;
+  double pairs = std::accumulate(counts.begin(), counts.end(), 0.0);
+  for (int t = 0; t < c.tokens; ++t) {
+    pairs += kHeads * (std::min<double>(lead + t, c.window) + 1.0);
+  }
+  const double operations = 4.0 * c.head_dim * pairs * c.group;
+  const bool portable = kernel == ops::cuda::PrefillKernel::portable;
+  fmt::print("{:44} {:8} {:>9.1f} {:>9.1f} {:>7.0f}\n", c.name, portable ? "portable" : "best",
+             operations * 1e-9, seconds * 1e6, operations / seconds * 1e-12);
+  return {{"case", c.name},
+          {"kernel", portable ? "portable" : "best"},
+          {"format", dtype_name(c.format)},
+          {"head_dim", c.head_dim},
+          {"group", c.group},
+          {"tokens", c.tokens},
+          {"past", c.past},
+          {"window", c.window},
+          {"operations", operations},
+          {"microseconds", seconds * 1e6}};
+}
+
+constexpr Case kCases[] = {
+    {"Llama-3.2-1B, 8K, DMS, fp8", DType::f8e4m3, 64, 4, 8192, 0, 256, true},
+    {"Llama-3.2-1B, 8K, DMS, int8", DType::i8, 64, 4, 8192, 0, 256, true},
+    {"Llama-3.2-1B, 8K, DMS, bf16", DType::bf16, 64, 4, 8192, 0, 256, true},
+    {"Qwen3-8B, 8K, DMS, fp8", DType::f8e4m3, 128, 4, 8192, 0, 256, true},
+    {"Qwen3-8B, 8K, DMS, int8", DType::i8, 128, 4, 8192, 0, 256, true},
+    {"Qwen3-8B, 8K, DMS, bf16", DType::bf16, 128, 4, 8192, 0, 256, true},
+    {"Qwen3-8B, 2K after 30K, DMS, fp8", DType::f8e4m3, 128, 4, 2048, 30720, 256, true},
+    {"D 64, 8K, dense, bf16", DType::bf16, 64, 4, 8192, 0, kHuge, false},
+    {"D 128, 8K, dense, bf16", DType::bf16, 128, 4, 8192, 0, kHuge, false},
+    {"D 128, 8K, dense, fp8", DType::f8e4m3, 128, 4, 8192, 0, kHuge, false},
+};
+
+int run(std::span<char*> arguments) {
+  require(arguments.size() == 1 ||
+              (arguments.size() == 3 && std::string_view(arguments[1]) == "--json"),
+          "usage: prefill_attention_benchmark [--json FILE]");
+  require(cuda::device_count() > 0, "no CUDA device");
+  cudaDeviceProp properties{};
+  cuda::check(cudaGetDeviceProperties(&properties, 0), "device properties");
+  const cuda::Stream stream;
+  fmt::print("{}\n\n{:44} {:8} {:>9} {:>9} {:>7}\n", properties.name, "", "kernel", "GFLOP", "us",
+             "TFLOP/s");
+  nlohmann::json results = nlohmann::json::array();
+  for (const Case& c : kCases) {
+    for (const auto kernel : {ops::cuda::PrefillKernel::best, ops::cuda::PrefillKernel::portable}) {
+      results.push_back(run_case(c, kernel, stream));
+    }
+  }
+  if (arguments.size() == 3) {
+    std::ofstream(arguments[2])
+        << nlohmann::json{{"device", properties.name}, {"results", results}}.dump(1) << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace winnow
+
+int main(int argc, char** argv) {
+  try {
+    return winnow::run(std::span(argv, static_cast<std::size_t>(argc)));
+  } catch (const winnow::Error& error) {
+    fmt::print(stderr, "prefill_attention_benchmark: error: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,168 @@
+// Hopper's own instructions: asynchronous copies that arrive at barriers in shared memory, and
+// products by a warpgroup (128 threads).
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace winnow::ops::cuda {
+
+inline __device__ std::uint32_t shared_address(const void* x) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(x));
+}
+
+/// A barrier in shared memory (mbarrier). Its phases alternate between 0 and 1; a phase ends when
+/// `arrivals` have come, and all bytes that were announced.
+class Barrier {
+ public:
+  __device__ void init(int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&state_)),
+                 "r"(arrivals)
+                 : "memory");
+  }
+  __device__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&state_))
+                 : "memory");
+  }
+  /// Arrives, and announces bytes that bulk copies will bring.
+  __device__ void arrive_expecting(int bytes) {
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&state_)),
+        "r"(bytes)
+        : "memory");
+  }
+  /// Waits for the end of a phase of this parity; returns at once when the other one is running.
+  __device__ void wait(int parity) const {
+    std::uint32_t done = 0;
+    while (done == 0) {
+      asm volatile(
+          "{\n.reg .pred p;\n"
+          "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, p;\n}"
+          : "=r"(done)
+          : "r"(shared_address(&state_)), "r"(parity)
+          : "memory");
+    }
+  }
+  /// Copies `bytes` (a multiple of 16) from global to shared memory, on behalf of this barrier.
+  __device__ void copy(std::byte* to, const std::byte* from, int bytes) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(&state_))
+        : "memory");
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Makes this thread's writes to shared memory visible to wgmma and the copy engine.
+inline __device__ void fence_async_proxy() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/// Barriers by number (0 is __syncthreads') for some of a block's threads.
+inline __device__ void sync_named(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+inline __device__ void arrive_named(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+template <int Registers>
+__device__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+template <int Registers>
+__device__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+/// Describes an operand of wgmma in shared memory, slabs of rows of 128 bytes, swizzled, aligned to
+/// 1024: `slab_stride` bytes from one slab to the next, for operands whose rows run along the sum.
+inline __device__ std::uint64_t matrix_descriptor(const std::byte* x, int slab_stride) {
+  constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
+  constexpr std::uint64_t kEightRows = std::uint64_t{1024 / 16} << 32;
+  return kSwizzle128 | kEightRows | std::uint64_t(slab_stride / 16) << 16 |
+         (shared_address(x) & 0x3FFFF) / 16;
+}
+
+/// Begins products: registers that they use were written before.
+inline __device__ void begin_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+inline __device__ void commit_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Waits until at most `Pending` committed groups are under way; `result` is then complete.
+template <int Pending, int Size>
+__device__ void wait_for_products(float (&result)[Size]) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+#pragma unroll
+  for (float& x : result) {
+    asm volatile("" : "+f"(x)::"memory");  // uses stay behind the wait
+  }
+}
+
+// The instructions by the width of the right operand; d is [64, 2 * Size] over the warpgroup.
+// clang-format off
+#define WINNOW_REGISTERS_32                                                                        \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,"             \
+  "%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define WINNOW_RESULTS_32                                                                          \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),              \
+  "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),          \
+  "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),                    \
+  "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),                    \
+  "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+#define WINNOW_REGISTERS_64                                                                        \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,"             \
+  "%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,"           \
+  "%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define WINNOW_RESULTS_64                                                                          \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),              \
+  "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),          \
+  "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),                    \
+  "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),                    \
+  "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),                    \
+  "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]),                    \
+  "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),                    \
+  "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),                    \
+  "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),                    \
+  "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]),                    \
+  "+f"(d[62]), "+f"(d[63])
+
+/// multiply_shared: d (+)= a b for a [64, 16] and b [N, 16], both in shared memory.
+/// multiply_registers: d += a b for a [64, 16] in registers and b [16, N] in shared memory.
+#define WINNOW_PRODUCTS(N, COUNT, PAIR, TYPE, I0, I1, I2, I3, I4)                                  \
+  template <bool Accumulate>                                                                       \
+  __device__ void multiply_shared(float (&d)[COUNT], std::uint64_t a, std::uint64_t b, PAIR) {     \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {"              \
+                 WINNOW_REGISTERS_##COUNT "}, %" #I0 ", %" #I1 ", %" #I2 ", 1, 1, 0, 0;"           \
+                 : WINNOW_RESULTS_##COUNT                                                          \
+                 : "l"(a), "l"(b), "n"(Accumulate));                                               \
+  }                                                                                                \
+  inline __device__ void multiply_registers(float (&d)[COUNT], const std::uint32_t (&a)[4],        \
+                                            std::uint64_t b, PAIR) {                               \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {"              \
+                 WINNOW_REGISTERS_##COUNT "}, {%" #I0 ", %" #I1 ", %" #I2 ", %" #I3 "}, %" #I4     \
+                 ", 1, 1, 1, 1;"                                                                   \
+                 : WINNOW_RESULTS_##COUNT                                                          \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
+  }
+WINNOW_PRODUCTS(64, 32, __half2, "f16", 32, 33, 34, 35, 36)
+WINNOW_PRODUCTS(64, 32, __nv_bfloat162, "bf16", 32, 33, 34, 35, 36)
+WINNOW_PRODUCTS(128, 64, __half2, "f16", 64, 65, 66, 67, 68)
+WINNOW_PRODUCTS(128, 64, __nv_bfloat162, "bf16", 64, 65, 66, 67, 68)
+#undef WINNOW_PRODUCTS
+#undef WINNOW_REGISTERS_32
+#undef WINNOW_RESULTS_32
+#undef WINNOW_REGISTERS_64
+#undef WINNOW_RESULTS_64
+// clang-format on
+
+}  // namespace winnow::ops::cuda
