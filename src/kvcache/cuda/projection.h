@@ -1,6 +1,8 @@
 // From a layer's q, k, v products to what attention and cache take: bias, q/k-norm, decision, RoPE.
 #pragma once
 
+#include <vector_types.h>
+
 #include <cstdint>
 
 namespace winnow::kvcache::cuda {
