@@ -29,6 +29,9 @@ void use_device(int index);
 /// Bytes of device memory that are free now.
 std::size_t free_memory();
 
+/// Whether kernels may begin before their predecessor is complete (Hopper and later).
+bool has_programmatic_launch();
+
 /// Device memory, freed with its owner. Throws Error with what was wanted and what is free.
 struct FreeDeviceMemory {
   void operator()(void* memory) const { cudaFree(memory); }
