@@ -22,6 +22,9 @@ int device_count();
 
 int multiprocessor_count();
 
+/// Whether kernels may begin before their predecessor is complete (Hopper and later).
+bool has_programmatic_launch();
+
 /// Device memory, freed with its owner. Throws Error with what was wanted and what is free.
 struct FreeDeviceMemory {
   void operator()(void* memory) const { cudaFree(memory); }
