@@ -29,10 +29,12 @@ struct Shape {
   static constexpr int kBlock = 128;  // places of the list at a time
   static constexpr int kStages = D == 64 ? 4 : 2;
   static constexpr int kRows = 64 * kConsumers;
+  static_assert(kRows == prefill_tile_rows(D, PrefillKernel::best));
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   // Registers per thread, together at most 512 for a thread of each warpgroup.
   static constexpr int kConsumerRegisters = kConsumers == 2 ? 224 : 160;
   static constexpr int kProducerRegisters = kConsumers == 2 ? 56 : 32;
+  static constexpr int kQueryBatch = kConsumers == 2 ? 6 : 3;  // 16-byte chunks per loader
   static constexpr int kQueryBytes = kSlabs<D> * kRows * kSlabBytes;
   static constexpr int kPartBytes = kSlabs<D> * kBlock * kSlabBytes;
 };
@@ -76,39 +78,63 @@ struct Turn {
   }
 };
 
-/// The loaders: takes tiles and brings their queries.
+/// Brings a tile's queries into shared memory: first into registers, several chunks of 16 bytes on
+/// their way at a time, then as operands to their place.
+template <class S>
+__device__ void load_query_tile(const PrefillArguments& arguments, const PrefillTile& tile,
+                                int thread, std::byte* to) {
+  constexpr int kChunks = S::D / 8;
+  constexpr int kStep = kLoaders / kChunks;  // rows from a loader's chunk to its next
+  static_assert(kLoaders % kChunks == 0);
+  const int group = arguments.group;
+  const int inverse = (1 << 16) / group + 1;
+  const int rows = tile.tokens * group;
+  const int c = thread % kChunks;
+  const bf16* from = arguments.chunk.query + QueryRow(arguments, tile, 0, S::D).offset + 8 * c;
+  to += c / 8 * (S::kRows * kSlabBytes);
+#pragma unroll 1
+  for (int first = thread / kChunks; first < S::kRows; first += S::kQueryBatch * kStep) {
+    uint4 x[S::kQueryBatch];
+#pragma unroll
+    for (int i = 0; i < S::kQueryBatch; ++i) {
+      const int row = min(first + i * kStep, rows - 1);  // rows too many repeat the last
+      const int token = row * inverse >> 16;             // row / group
+      const int offset = (token * (arguments.kv_heads - 1) * group + row) * S::D;
+      x[i] = __ldg(reinterpret_cast<const uint4*>(from + offset));
+    }
+#pragma unroll
+    for (int i = 0; i < S::kQueryBatch; ++i) {
+      const int row = first + i * kStep;
+      if (row < S::kRows) {
+        using Pair = typename S::Pair;
+        *reinterpret_cast<uint4*>(to + row * kSlabBytes + (c % 8 ^ row % 8) * 16) = {
+            from_bf16<Pair>(x[i].x), from_bf16<Pair>(x[i].y), from_bf16<Pair>(x[i].z),
+            from_bf16<Pair>(x[i].w)};
+      }
+    }
+  }
+}
+
+/// The loaders: take tiles and bring their queries.
 template <class S>
 __device__ void load_queries(const PrefillArguments& arguments, const Shared<S>& shared) {
-  constexpr int kChunks = S::D / 8;
   Control<S>& control = shared.control();
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup - (kWarpgroup - kLoaders);
-  const int tiles = prefill_tiles(arguments, S::kRows);
   for (Turn<2> turn;; turn.next()) {
     control.query_empty[turn.stage].wait(turn.parity ^ 1);
-    PrefillTile& tile = control.tile[turn.stage];
     if (thread == 0) {
+      PrefillTile& taken = control.tile[turn.stage];
       const int index = atomicAdd(arguments.next_tile, 1);
-      if (index < tiles) {
-        tile = PrefillTile(arguments, S::kRows, index);
+      if (index < arguments.tiles) {
+        taken = PrefillTile(arguments, arguments.tile_order[index]);
       } else {
-        tile.head = -1;
+        taken.head = -1;
       }
     }
     sync_named(kLoaderBarrier, kLoaders);
+    const PrefillTile tile = control.tile[turn.stage];
     if (tile.head >= 0) {
-      std::byte* to = shared.query(turn.stage);
-#pragma unroll(S::kConsumers == 2 ? 4 : 2)
-      for (int i = thread; i < S::kRows * kChunks; i += kLoaders) {
-        const int row = i / kChunks;
-        const int c = i % kChunks;
-        const QueryRow from(arguments, tile, row, S::D);
-        uint4 x = *reinterpret_cast<const uint4*>(arguments.chunk.query + from.offset + 8 * c);
-        using Pair = typename S::Pair;
-        x = {from_bf16<Pair>(x.x), from_bf16<Pair>(x.y), from_bf16<Pair>(x.z),
-             from_bf16<Pair>(x.w)};
-        *reinterpret_cast<uint4*>(to + (c / 8 * S::kRows + row) * kSlabBytes +
-                                  (c % 8 ^ row % 8) * 16) = x;
-      }
+      load_query_tile<S>(arguments, tile, thread, shared.query(turn.stage));
       fence_async_proxy();
     }
     control.query_full[turn.stage].arrive();
@@ -335,6 +361,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (threadIdx.x >= S::kConsumers * kWarpgroup) {
     give_registers<S::kProducerRegisters>();
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
+    cudaGridDependencySynchronize();  // the gathered rows and the tiles' order are there
     if (thread >= kWarpgroup - kLoaders) {
       load_queries<S>(arguments, shared);
     } else if (thread == 0) {
@@ -353,10 +380,19 @@ void launch(const PrefillArguments& arguments, cudaStream_t stream) {
   winnow::cuda::check(
       cudaFuncSetAttribute(prefill_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
       "shared memory of prefill attention");
-  const int blocks =
-      std::min(winnow::cuda::multiprocessor_count(), prefill_tiles(arguments, S::kRows));
-  prefill_kernel<S><<<blocks, S::kThreads, kBytes, stream>>>(arguments);
-  winnow::cuda::check_launch("prefill attention");
+  const int blocks = std::min(winnow::cuda::multiprocessor_count(), arguments.tiles);
+  // The block may begin while the gathering ends: it waits where it must.
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  const cudaLaunchConfig_t config{.gridDim = static_cast<unsigned>(blocks),
+                                  .blockDim = S::kThreads,
+                                  .dynamicSmemBytes = kBytes,
+                                  .stream = stream,
+                                  .attrs = &early,
+                                  .numAttrs = 1};
+  winnow::cuda::check(cudaLaunchKernelEx(&config, prefill_kernel<S>, arguments),
+                      "prefill attention");
 }
 
 template <class Pair>
