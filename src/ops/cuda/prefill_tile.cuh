@@ -209,8 +209,8 @@ struct QueryRow {
 /// Writes a lane's outputs [2 rows, D], `out` times `factor`. Neighbouring lanes swap halves, so
 /// that four of them write 32 bytes side by side.
 template <int D>
-__device__ void store_rows(const float (&out)[D / 2], const float (&factor)[2],
-                           const QueryRow (&rows)[2], bf16* target) {
+__device__ __forceinline__ void store_rows(const float (&out)[D / 2], const float (&factor)[2],
+                                           const QueryRow (&rows)[2], bf16* target) {
   const int lane = threadIdx.x % 32;
   const bool odd = lane % 2 != 0;
 #pragma unroll
