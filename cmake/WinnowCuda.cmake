@@ -21,6 +21,8 @@ if(NOT WINNOW_CUDA STREQUAL "OFF")
       list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
     endif()
     set(CMAKE_CUDA_STANDARD 20)
+    # What is constexpr on the host serves device code as well.
+    string(APPEND CMAKE_CUDA_FLAGS " --expt-relaxed-constexpr")
     find_package(CUDAToolkit REQUIRED)
     set(winnow_cuda_found TRUE)
   elseif(WINNOW_CUDA STREQUAL "ON")

@@ -6,12 +6,15 @@ target_compile_options(winnow_options INTERFACE
 target_include_directories(winnow_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 
 # winnow_add_room(NAME): one folder of src/ as an object library winnow_NAME. What lies in a cuda/
-# folder of it is built only where there is CUDA; *_sm90.cu hold Hopper's own instructions, which no
-# other architecture has, and are always built for just that one.
+# folder of it is built only where there is CUDA, what lies in a without_cuda/ folder only elsewhere.
+# *_sm90.cu hold Hopper's own instructions, which no other architecture has, and are always built for
+# just that one.
 function(winnow_add_room name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc
        ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
-  if(NOT winnow_cuda_found)
+  if(winnow_cuda_found)
+    list(FILTER sources EXCLUDE REGEX "/without_cuda/")
+  else()
     list(FILTER sources EXCLUDE REGEX "/cuda/")
   endif()
   if(NOT sources)

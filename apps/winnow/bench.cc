@@ -12,7 +12,6 @@
 #include "engine/options.h"
 #include "flags.h"
 #include "output.h"
-#include "read_bandwidth.h"
 #include "shapes.h"
 
 namespace winnow::cli {
@@ -125,19 +124,19 @@ Setup set_up(const BenchOptions& options, ModelConfig config, std::string name) 
 }
 
 model::Model make_model(const BenchOptions& options, Setup& setup) {
-  const auto format = engine::parse_weights(options.load.weights);
   if (options.load.model.empty()) {
     const auto shape = find_shape(options.shape);
     require(shape.has_value(), "--shape {}: expected smollm2-135m, llama-3.2-1b or qwen3-8b",
             options.shape);
     setup = set_up(options, *shape, options.shape);
     set_threads(options.load.threads);
+    const auto format = engine::host_format(setup.engine);
     return {setup.config, model::random_weights(setup.config, DType::bf16, 1, format)};
   }
   const Checkpoint checkpoint = Checkpoint::open(options.load.model);
   setup = set_up(options, checkpoint.config(), options.load.model);
   set_threads(options.load.threads);
-  return {setup.config, model::load_weights(checkpoint, format)};
+  return {setup.config, model::load_weights(checkpoint, engine::host_format(setup.engine))};
 }
 
 std::size_t peak_resident_bytes() {
@@ -149,11 +148,12 @@ std::size_t peak_resident_bytes() {
 // What was measured, with all that follows from it.
 struct Report {
   BenchResult result;
+  std::size_t weight_bytes_per_step = 0;
   std::size_t peak_rss = 0;
   double bandwidth = 0.0;
 
   [[nodiscard]] std::size_t step_bytes() const {
-    return result.weight_bytes_per_step + result.entry_bytes_per_step;
+    return weight_bytes_per_step + result.entry_bytes_per_step;
   }
   /// The fastest decoding that memory allows: what a step reads, at the measured bandwidth.
   [[nodiscard]] double floor_tokens_per_s(int batch) const {
@@ -195,7 +195,7 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
         {"dense_bytes", r.dense_bytes},
         {"compression_ratio", r.compression_ratio},
         {"live_entries", r.live_entries}}},
-      {"weight_bytes_per_step", r.weight_bytes_per_step},
+      {"weight_bytes_per_step", report.weight_bytes_per_step},
       {"entry_bytes_per_step", r.entry_bytes_per_step},
       {"read_bytes_per_s", report.bandwidth},
       {"floor_tokens_per_s", report.floor_tokens_per_s(setup.plan.batch)},
@@ -237,7 +237,7 @@ std::string table(const BenchOptions& options, const Setup& setup, const Report&
                                   report.floor_tokens_per_s(setup.plan.batch),
                                   100.0 * report.share_of_floor(setup.plan.batch)));
   row("read per step",
-      fmt::format("{:>10} weights + {} entries at {}/s", bytes(r.weight_bytes_per_step),
+      fmt::format("{:>10} weights + {} entries at {}/s", bytes(report.weight_bytes_per_step),
                   bytes(r.entry_bytes_per_step), readable_bytes(report.bandwidth)));
   row("KV cache", fmt::format("{:>10} for {} when dense, {:.2f}x fewer entries", bytes(r.kv_bytes),
                               bytes(r.dense_bytes), r.compression_ratio));
@@ -254,9 +254,11 @@ int run_bench_command(const BenchOptions& options) {
     model.draw_decisions(*setup.evict_rate);
   }
   Report report;
-  report.result = run_bench(model, setup.engine, setup.plan);
+  const auto backend = engine::make_backend(model, setup.engine);
+  report.weight_bytes_per_step = backend->weight_bytes_per_step();
+  report.result = run_bench(*backend, setup.engine, setup.plan);
   report.peak_rss = peak_resident_bytes();  // before the bandwidth test takes its buffer
-  report.bandwidth = measure_read_bandwidth();
+  report.bandwidth = backend->read_bandwidth();
   if (options.json) {
     print_json(to_json(options, setup, report));
   } else {

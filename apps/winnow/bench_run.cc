@@ -12,22 +12,22 @@
 namespace winnow::cli {
 namespace {
 
-using Sequences = std::vector<kvcache::SequenceCache>;
+using Sequences = std::vector<std::unique_ptr<engine::SequenceState>>;
 
 class Bench {
  public:
-  Bench(const model::Model& model, const engine::EngineConfig& config, const BenchPlan& plan)
-      : model_(model),
+  Bench(const engine::Backend& backend, const engine::EngineConfig& config, const BenchPlan& plan)
+      : model_(backend.config()),
         config_(config),
         plan_(plan),
-        cache_(config.cache, model.cache_shape()),
-        logits_(static_cast<std::size_t>(plan.batch * model.config().vocab)) {
-    context_ = {config.compute, config.deterministic, &workspace_};
+        runner_(backend.make_runner(config)),
+        best_(static_cast<std::size_t>(plan.batch)) {
     Random random(1);
-    const int longest =
-        std::max(plan.decode_depth() + plan.generate, plan.prefill_depth() + plan.prefill);
-    for (int i = 0; i <= longest + 1; ++i) {
-      tokens_.push_back(static_cast<std::int32_t>(random.uniform() * model.config().vocab));
+    // Beside the measured steps there are two that count what is seen.
+    longest_ =
+        std::max(plan.decode_depth() + plan.generate, plan.prefill_depth() + plan.prefill) + 2;
+    for (int i = 0; i < longest_; ++i) {
+      tokens_.push_back(static_cast<std::int32_t>(random.uniform() * model_.vocab));
     }
   }
 
@@ -42,7 +42,6 @@ class Bench {
     prefilled.clear();
     note_cache(base);
     measure_decode(base);
-    result_.weight_bytes_per_step = model_.weights().bytes_per_step();
     return std::move(result_);
   }
 
@@ -50,8 +49,7 @@ class Bench {
   [[nodiscard]] Sequences open(int prompt) {
     Sequences sequences;
     for (int i = 0; i < plan_.batch; ++i) {
-      sequences.emplace_back(
-          cache_, kvcache::SequenceLimits{prompt, plan_.decode_depth() + plan_.generate});
+      sequences.push_back(runner_->open({prompt, longest_}));
     }
     return sequences;
   }
@@ -59,26 +57,26 @@ class Bench {
   static Sequences fork(const Sequences& sequences) {
     Sequences forks;
     for (const auto& sequence : sequences) {
-      forks.push_back(sequence.fork());
+      forks.push_back(sequence->fork());
+      require(forks.back() != nullptr, "the cache is full: allow it more memory with --kv-gib");
     }
     return forks;
   }
 
-  [[nodiscard]] std::span<const std::int32_t> next(const kvcache::SequenceCache& sequence,
+  [[nodiscard]] std::span<const std::int32_t> next(const engine::SequenceState& sequence,
                                                    int count) const {
     return std::span(tokens_).subspan(static_cast<std::size_t>(sequence.length()),
                                       static_cast<std::size_t>(count));
   }
 
-  void forward(std::span<const model::SequenceStep> steps, std::size_t rows) {
+  void forward(std::span<const engine::SequenceShare> shares, std::size_t rows) {
     stop_if_interrupted();
-    kvcache::PageNeed need;
-    for (const auto& step : steps) {
-      need += step.cache->page_need(static_cast<int>(step.tokens.size()));
+    std::vector<engine::Growth> growths;
+    for (const auto& share : shares) {
+      growths.push_back({share.sequence, static_cast<int>(share.tokens.size())});
     }
-    require(cache_.has_pages(need), "the cache is full: allow it more memory with --kv-gib");
-    const auto vocab = static_cast<std::size_t>(model_.config().vocab);
-    model_.forward(context_, steps, {logits_.data(), rows, vocab});
+    require(runner_->has_room(growths), "the cache is full: allow it more memory with --kv-gib");
+    runner_->forward(shares, {}, std::span(best_).first(rows));
   }
 
   // Reads `count` tokens into every sequence, one sequence after another; returns tokens per
@@ -93,8 +91,8 @@ class Bench {
         const int chunk = std::min(left, config_.step_tokens);
         left -= chunk;
         const std::size_t rows = left == 0 ? 1 : 0;
-        const model::SequenceStep step{&sequence, next(sequence, chunk), rows, {}};
-        forward(std::span(&step, 1), rows);
+        const engine::SequenceShare share{sequence.get(), next(*sequence, chunk), rows, {}};
+        forward(std::span(&share, 1), rows);
         done += chunk;
         progress.update(done);
       }
@@ -105,17 +103,17 @@ class Bench {
 
   // One token for every sequence. Returns how many entries were seen, if asked to count.
   std::int64_t decode_step(Sequences& sequences, bool count) {
-    const auto heads = static_cast<std::size_t>(model_.config().layers * model_.config().kv_heads);
+    const auto heads = static_cast<std::size_t>(model_.layers * model_.kv_heads);
     std::vector<std::int32_t> visible(count ? heads * sequences.size() : 0);
-    std::vector<model::SequenceStep> steps;
+    std::vector<engine::SequenceShare> shares;
     for (std::size_t i = 0; i < sequences.size(); ++i) {
-      model::SequenceStep step{&sequences[i], next(sequences[i], 1), 1, {}};
+      engine::SequenceShare share{sequences[i].get(), next(*sequences[i], 1), 1, {}};
       if (count) {
-        step.visible = {visible.data() + i * heads, 1, heads};
+        share.visible = {visible.data() + i * heads, 1, heads};
       }
-      steps.push_back(step);
+      shares.push_back(share);
     }
-    forward(steps, steps.size());
+    forward(shares, shares.size());
     std::int64_t total = 0;
     for (const std::int32_t entries : visible) {
       total += entries;
@@ -128,8 +126,8 @@ class Bench {
     Sequences scratch = fork(base);
     scratch.erase(scratch.begin() + 1, scratch.end());
     const auto chunk = std::min(plan_.prefill, config_.step_tokens);
-    const model::SequenceStep step{&scratch[0], next(scratch[0], chunk), 1, {}};
-    forward(std::span(&step, 1), 1);
+    const engine::SequenceShare share{scratch[0].get(), next(*scratch[0], chunk), 1, {}};
+    forward(std::span(&share, 1), 1);
     decode_step(scratch, false);
   }
 
@@ -152,11 +150,11 @@ class Bench {
   void note_cache(const Sequences& base) {
     std::int64_t dense_entries = 0;
     for (const auto& sequence : base) {
-      result_.kv_bytes += sequence.bytes();
-      result_.dense_bytes += sequence.dense_bytes();
-      result_.live_entries += sequence.live_entries();
-      dense_entries +=
-          std::int64_t{sequence.length()} * model_.config().layers * model_.config().kv_heads;
+      const engine::CacheUsage usage = sequence->usage();
+      result_.kv_bytes += usage.bytes;
+      result_.dense_bytes += usage.dense_bytes;
+      result_.live_entries += usage.live_entries;
+      dense_entries += std::int64_t{usage.tokens} * model_.layers * model_.kv_heads;
     }
     result_.compression_ratio =
         result_.live_entries == 0
@@ -180,27 +178,26 @@ class Bench {
                                             elapsed.count());
       seen += decode_step(sequences, true);
     }
-    const std::size_t entry = cache_.archive_pool().layout().entry_bytes();
+    const std::size_t entry = ops::PageLayout(config_.cache.format, model_.head_dim).entry_bytes();
     result_.entry_bytes_per_step =
         static_cast<std::size_t>(seen) / (2 * static_cast<std::size_t>(plan_.repeat)) * entry;
   }
 
-  const model::Model& model_;
+  const ModelConfig& model_;
   const engine::EngineConfig& config_;
   BenchPlan plan_;
-  kvcache::Cache cache_;
-  ops::Workspace workspace_;
-  ops::Context context_;
-  Buffer<float> logits_;
+  int longest_ = 0;
+  std::unique_ptr<engine::Runner> runner_;
+  std::vector<std::int32_t> best_;
   std::vector<std::int32_t> tokens_;
   BenchResult result_;
 };
 
 }  // namespace
 
-BenchResult run_bench(const model::Model& model, const engine::EngineConfig& config,
+BenchResult run_bench(const engine::Backend& backend, const engine::EngineConfig& config,
                       const BenchPlan& plan) {
-  return Bench(model, config, plan).run();
+  return Bench(backend, config, plan).run();
 }
 
 double median(std::vector<double> values) {

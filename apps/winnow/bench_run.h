@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "model/model.h"
+#include "engine/runner.h"
 
 namespace winnow::cli {
 
@@ -35,12 +35,11 @@ struct BenchResult {
   std::int64_t live_entries = 0;
   double compression_ratio = 1.0;
   // Bytes that a decode step has to read.
-  std::size_t weight_bytes_per_step = 0;
   std::size_t entry_bytes_per_step = 0;
 };
 
-/// Random tokens through `model`. Shows progress; throws Interrupted after a Ctrl-C.
-BenchResult run_bench(const model::Model& model, const engine::EngineConfig& config,
+/// Random tokens through a model. Shows progress; throws Interrupted after a Ctrl-C.
+BenchResult run_bench(const engine::Backend& backend, const engine::EngineConfig& config,
                       const BenchPlan& plan);
 
 double median(std::vector<double> values);

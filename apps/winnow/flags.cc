@@ -43,8 +43,9 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
       ->type_name("TYPE")
       ->group(group);
   command
-      .add_option("--weights", options.weights,
-                  "auto (as stored), int8 or int4 (quantised while loading)")
+      .add_option(
+          "--weights", options.weights,
+          "auto (as stored), int8, int4 or, on a CUDA device, fp8 (quantised while loading)")
       ->capture_default_str()
       ->type_name("FORMAT")
       ->group(group);
@@ -52,11 +53,13 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
       ->capture_default_str()
       ->type_name("T")
       ->group(group);
-  command.add_option("--device", options.device, "Where to compute: cpu")
+  command.add_option("--device", options.device, "Where to compute: cpu, cuda or cuda:N")
       ->capture_default_str()
       ->type_name("DEVICE")
       ->group(group);
-  command.add_option("--chunk", options.chunk, "Most prompt tokens per step")
+  command
+      .add_option("--chunk", options.chunk,
+                  "Most prompt tokens per step; 0: 512 on the CPU, 8192 on a CUDA device")
       ->capture_default_str()
       ->type_name("N")
       ->group(group);

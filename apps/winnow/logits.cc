@@ -55,7 +55,7 @@ int run_logits(const LogitsOptions& options) {
   Buffer<float> logits(tokens.size() * vocab);
   Buffer<std::int32_t> live(tokens.size() * heads);
 
-  engine::Session session(loaded->model, loaded->engine,
+  engine::Session session(*loaded->backend, loaded->engine,
                           limits_of(options, static_cast<int>(tokens.size())));
   const std::size_t chunk =
       options.decode ? 1 : static_cast<std::size_t>(loaded->engine.step_tokens);

@@ -35,11 +35,11 @@ struct LoadOptions {
   double kv_gib = 0.0;             // most memory for cached entries; 0: what the machine has
 
   std::string dtype = "bf16";    // of computation: bf16 or fp32
-  std::string weights = "auto";  // auto (as stored), int8 or int4 (quantised while loading)
-  std::string device = "cpu";
-  int threads = 0;             // 0: one per core
-  int chunk = 512;             // most tokens per step: longer prompts are cut
-  bool deterministic = false;  // results do not depend on chunking or batching, to the last bit
+  std::string weights = "auto";  // auto (as stored), int8, int4 or, on cuda, fp8 (while loading)
+  std::string device = "cpu";    // cpu, cuda or cuda:N
+  int threads = 0;               // 0: one per core
+  int chunk = 0;                 // most tokens per step: longer prompts are cut; 0: 512, cuda 8192
+  bool deterministic = false;    // results do not depend on chunking or batching, to the last bit
 };
 
 /// How the next token is chosen.

@@ -44,32 +44,16 @@ std::string_view finish_name(FinishReason reason) {
   return "";
 }
 
-CacheUsage usage_of(const kvcache::SequenceCache& cache) {
-  CacheUsage usage;
-  usage.tokens = cache.length();
-  usage.live_entries = cache.live_entries();
-  usage.bytes = cache.bytes();
-  usage.dense_bytes = cache.dense_bytes();
-  const auto& shape = cache.cache().shape();
-  for (int layer = 0; layer < shape.layers; ++layer) {
-    for (int head = 0; head < shape.kv_heads; ++head) {
-      usage.per_head.push_back(cache.head(layer, head).live_entries());
-    }
-  }
-  return usage;
-}
-
-Engine::Engine(const model::Model& model, const EngineConfig& config)
-    : model_(model), config_(config), cache_(config.cache, model.cache_shape()) {
+Engine::Engine(const Backend& backend, const EngineConfig& config)
+    : model_(backend.config()), config_(config), runner_(backend.make_runner(config)) {
   require(config.step_tokens >= 1, "{} tokens per step: at least 1 is needed", config.step_tokens);
   require(config.max_sequences >= 1, "{} sequences: at least 1 is needed", config.max_sequences);
-  context_ = {config.compute, config.deterministic, &workspace_};
 }
 
 Engine::~Engine() = default;
 
 RequestId Engine::submit(Request request) {
-  check_prompt(request, model_.config());
+  check_prompt(request, model_);
   const auto spec = std::make_shared<const Request>(std::move(request));
   const RequestId id = next_id_++;
   auto sequence = std::make_unique<Sequence>();
@@ -134,13 +118,14 @@ std::vector<Engine::Share> Engine::plan(std::vector<TokenEvent>& events) {
 
 // As many of `wanted` tokens as the free pages can surely hold beside what is planned already.
 int Engine::admissible_tokens(const Sequence& sequence, int wanted,
-                              const std::vector<Share>& shares) {
-  for (int tokens = wanted; tokens > 0; tokens /= 2) {
-    kvcache::PageNeed need = sequence.cache->page_need(tokens);
-    for (const Share& share : shares) {
-      need += share.sequence->cache->page_need(share.tokens);
-    }
-    if (cache_.has_pages(need)) {
+                              const std::vector<Share>& shares) const {
+  std::vector<Growth> growths;
+  for (const Share& share : shares) {
+    growths.push_back({share.sequence->cache.get(), share.tokens});
+  }
+  growths.push_back({sequence.cache.get(), wanted});
+  for (int& tokens = growths.back().tokens; tokens > 0; tokens /= 2) {
+    if (runner_->has_room(growths)) {
       return tokens;
     }
   }
@@ -166,8 +151,8 @@ void Engine::admit(std::vector<Share>& shares, int& budget) {
          running_.size() < static_cast<std::size_t>(config_.max_sequences)) {
     Sequence& sequence = *waiting_.front();
     const int new_tokens = sequence.spec->max_tokens;
-    sequence.cache.emplace(cache_, kvcache::SequenceLimits{sequence.prompt_length(),
-                                                           sequence.prompt_length() + new_tokens});
+    sequence.cache =
+        runner_->open({sequence.prompt_length(), sequence.prompt_length() + new_tokens});
     const int tokens = admissible_tokens(sequence, std::min(sequence.pending(), budget), shares);
     if (tokens == 0) {
       sequence.cache.reset();
@@ -184,49 +169,59 @@ void Engine::admit(std::vector<Share>& shares, int& budget) {
 }
 
 void Engine::run(std::span<const Share> shares) {
-  std::vector<model::SequenceStep> steps;
+  std::vector<SequenceShare> steps;
   std::size_t rows = 0;
   std::int64_t tokens = 0;
   bool any_prefill = false;
+  bool needs_logits = false;
   for (const Share& share : shares) {
     const bool complete = share.tokens == share.sequence->pending();
     any_prefill = any_prefill || share.sequence->pending() > 1;
-    steps.push_back({&*share.sequence->cache,
+    needs_logits = needs_logits || (complete && !is_greedy(share.sequence->spec->sampling));
+    steps.push_back({share.sequence->cache.get(),
                      share.sequence->next(share.tokens),
                      complete ? std::size_t{1} : std::size_t{0},
                      {}});
     rows += complete ? 1 : 0;
     tokens += share.tokens;
   }
-  const auto vocab = static_cast<std::size_t>(model_.config().vocab);
-  logits_.ensure(rows * vocab);
+  const auto vocab = static_cast<std::size_t>(model_.vocab);
+  best_.resize(rows);
+  logits_.ensure(needs_logits ? rows * vocab : 0);
   const auto start = std::chrono::steady_clock::now();
-  model_.forward(context_, steps, {logits_.data(), rows, vocab});
+  runner_->forward(steps, {logits_.data(), needs_logits ? rows : 0, vocab}, best_);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   (any_prefill ? throughput_.prefill_tokens : throughput_.decode_tokens) += tokens;
   (any_prefill ? throughput_.prefill_seconds : throughput_.decode_seconds) += elapsed.count();
 }
 
 void Engine::sample_all(std::span<const Share> shares, std::vector<TokenEvent>& events) {
-  const auto vocab = static_cast<std::size_t>(model_.config().vocab);
   std::size_t row = 0;
   for (const Share& share : shares) {
     if (share.sequence->pending() > 0) {
       continue;  // its prompt goes on in the next step
     }
-    const auto logits = logits_.span().subspan(row++ * vocab, vocab);
-    const std::size_t first_fork = running_.size();
-    if (share.sequence->forks_at_prompt) {
-      fork_samples(*share.sequence);
+    std::vector<SequencePtr> forks = fork_samples(*share.sequence);
+    accept(*share.sequence, row, events);
+    for (SequencePtr& fork : forks) {
+      accept(*fork, row, events);
+      // One that found no room for its entries waits, and its prompt is read again.
+      if (fork->cache) {
+        running_.push_back(std::move(fork));
+      } else {
+        waiting_.push_back(std::move(fork));
+      }
     }
-    accept(*share.sequence, logits, events);
-    for (std::size_t i = first_fork; i < running_.size(); ++i) {
-      accept(*running_[i], logits, events);
-    }
+    ++row;
   }
 }
 
-void Engine::fork_samples(Sequence& first) {
+// The other samples of a prompt that has just been read.
+std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
+  std::vector<SequencePtr> forks;
+  if (!first.forks_at_prompt) {
+    return forks;
+  }
   first.forks_at_prompt = false;
   for (int sample = 1; sample < first.spec->samples; ++sample) {
     auto fork = std::make_unique<Sequence>();
@@ -234,16 +229,21 @@ void Engine::fork_samples(Sequence& first) {
     fork->sample = sample;
     fork->spec = first.spec;
     fork->tokens = first.tokens;
-    fork->cache.emplace(first.cache->fork());
-    running_.push_back(std::move(fork));
+    fork->cache = first.cache->fork();
+    forks.push_back(std::move(fork));
   }
+  return forks;
 }
 
-void Engine::accept(Sequence& sequence, std::span<const float> logits,
-                    std::vector<TokenEvent>& events) {
+// Gives a sequence its next token, from row `row` of the step's results.
+void Engine::accept(Sequence& sequence, std::size_t row, std::vector<TokenEvent>& events) {
   const Request& spec = *sequence.spec;
-  Sampled chosen =
-      sample(logits, sequence.tokens, spec.sampling, sequence.sample, sequence.length());
+  const auto vocab = static_cast<std::size_t>(model_.vocab);
+  Sampled chosen{.token = best_[row], .logprob = 0.0F, .alternatives = {}};
+  if (!is_greedy(spec.sampling)) {
+    chosen = sample(logits_.span().subspan(row * vocab, vocab), sequence.tokens, spec.sampling,
+                    sequence.sample, sequence.length());
+  }
   sequence.tokens.push_back(chosen.token);
   if (std::ranges::find(spec.stop_tokens, chosen.token) != spec.stop_tokens.end()) {
     finish(sequence, FinishReason::stop);
@@ -261,7 +261,7 @@ void Engine::finish(Sequence& sequence, FinishReason reason) {
     usage_[{sequence.request, sample}] = {};
   }
   if (sequence.cache) {
-    usage_[{sequence.request, sequence.sample}] = usage_of(*sequence.cache);
+    usage_[{sequence.request, sequence.sample}] = sequence.cache->usage();
     sequence.cache.reset();
   }
 }

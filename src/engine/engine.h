@@ -5,14 +5,17 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/request.h"
-#include "kvcache/sequence_cache.h"
-#include "model/model.h"
+#include "engine/runner.h"
 
 namespace winnow::engine {
+
+/// How weights are held in memory.
+enum class WeightStorage : std::uint8_t { as_stored, fp8, int8, int4 };
 
 struct EngineConfig {
   kvcache::CacheConfig cache;
@@ -20,6 +23,8 @@ struct EngineConfig {
   bool deterministic = false;   // results do not depend on batching or chunking, to the last bit
   int step_tokens = 512;        // most tokens per step: long prompts are cut into chunks
   int max_sequences = 256;      // that hold cache at a time
+  WeightStorage weights = WeightStorage::as_stored;
+  std::optional<int> cuda_device;  // nullopt: the CPU
 };
 
 /// Tokens that went through the model, and the time that took.
@@ -30,16 +35,13 @@ struct Throughput {
   double decode_seconds = 0.0;
 };
 
-/// What a sequence's cache holds now.
-CacheUsage usage_of(const kvcache::SequenceCache& cache);
-
 /// Continuous batching with chunked prefill over one compressed cache. When pages run out the
 /// youngest sequence gives its pages back and is computed again later; a request only fails when it
 /// does not fit alone. Not thread-safe: one caller drives it.
 class Engine {
  public:
-  /// `model` must outlive the engine.
-  Engine(const model::Model& model, const EngineConfig& config);
+  /// `backend` must outlive the engine.
+  Engine(const Backend& backend, const EngineConfig& config);
   ~Engine();
 
   /// Queues a request. Throws Error when it can never be served (empty prompt, unknown token,
@@ -56,7 +58,8 @@ class Engine {
   CacheUsage take_usage(RequestId request, int sample);
 
   [[nodiscard]] const Throughput& throughput() const { return throughput_; }
-  [[nodiscard]] kvcache::Cache& cache() { return cache_; }
+  /// Bytes of all pages that sequences hold.
+  [[nodiscard]] std::size_t page_bytes() const { return runner_->page_bytes(); }
   [[nodiscard]] const EngineConfig& config() const { return config_; }
   [[nodiscard]] std::int64_t preemptions() const { return preemptions_; }
 
@@ -70,25 +73,25 @@ class Engine {
   };
 
   std::vector<Share> plan(std::vector<TokenEvent>& events);
-  int admissible_tokens(const Sequence& sequence, int wanted, const std::vector<Share>& shares);
+  [[nodiscard]] int admissible_tokens(const Sequence& sequence, int wanted,
+                                      const std::vector<Share>& shares) const;
   bool preempt_youngest(const Sequence& except, std::vector<Share>& shares);
   void admit(std::vector<Share>& shares, int& budget);
   void run(std::span<const Share> shares);
   void sample_all(std::span<const Share> shares, std::vector<TokenEvent>& events);
-  void fork_samples(Sequence& first);
-  void accept(Sequence& sequence, std::span<const float> logits, std::vector<TokenEvent>& events);
+  std::vector<SequencePtr> fork_samples(Sequence& first);
+  void accept(Sequence& sequence, std::size_t row, std::vector<TokenEvent>& events);
   void finish(Sequence& sequence, FinishReason reason);
   void remove_finished(std::vector<TokenEvent>& events);
 
-  const model::Model& model_;
+  const ModelConfig& model_;
   EngineConfig config_;
-  kvcache::Cache cache_;
-  ops::Workspace workspace_;
-  ops::Context context_;
+  std::unique_ptr<Runner> runner_;
   std::deque<SequencePtr> waiting_;   // hold no cache
   std::vector<SequencePtr> running_;  // oldest first
   std::map<std::pair<RequestId, int>, CacheUsage> usage_;
-  Buffer<float> logits_;
+  Buffer<float> logits_;            // of a step, empty when nobody needs more than `best_`
+  std::vector<std::int32_t> best_;  // the most likely tokens of a step
   RequestId next_id_ = 1;
   std::int64_t preemptions_ = 0;
   Throughput throughput_;

@@ -98,7 +98,7 @@ struct Llm::Impl {
   explicit Impl(const LoadOptions& options)
       : directory(options.model),
         loaded(engine::load_model(options)),
-        engine(loaded->model, loaded->engine),
+        engine(*loaded->backend, loaded->engine),
         info(describe(*loaded)) {
     if (has_tokenizer(directory)) {
       tokenizer = load_tokenizer(directory);

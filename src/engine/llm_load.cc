@@ -8,13 +8,14 @@ namespace winnow::engine {
 
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   require(!options.model.empty(), "--model: no model directory was given");
-  const auto format = parse_weights(options.weights);
   const Checkpoint checkpoint = Checkpoint::open(options.model);
   const EngineConfig config = resolve_options(options, checkpoint.config());
   set_threads(options.threads);
-  return std::make_unique<const LoadedModel>(
-      LoadedModel{model::Model(checkpoint.config(), model::load_weights(checkpoint, format)),
-                  config, checkpoint.parameter_count()});
+  auto loaded = std::make_unique<LoadedModel>(LoadedModel{
+      model::Model(checkpoint.config(), model::load_weights(checkpoint, host_format(config))),
+      config, checkpoint.parameter_count()});
+  loaded->backend = make_backend(loaded->model, config);
+  return loaded;
 }
 
 }  // namespace winnow::engine

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "engine/options.h"
+#include "engine/runner.h"
 #include "model/model.h"
 
 namespace winnow::engine {
@@ -13,6 +14,7 @@ struct LoadedModel {
   model::Model model;
   EngineConfig engine;
   std::int64_t parameters = 0;
+  std::unique_ptr<const Backend> backend = {};  // the model on its device
 };
 
 /// Opens options.model, checks `options` against it, sets the number of threads, reads the weights.

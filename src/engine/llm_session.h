@@ -2,18 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "engine/engine.h"
-#include "kvcache/sequence_cache.h"
-#include "model/model.h"
+#include "engine/runner.h"
 
 namespace winnow::engine {
 
-/// Computes as the engine does. `model` must outlive the session.
+/// Computes as the engine does. `backend` must outlive the session.
 class Session {
  public:
-  Session(const model::Model& model, const EngineConfig& config,
+  Session(const Backend& backend, const EngineConfig& config,
           const kvcache::SequenceLimits& limits);
 
   /// Appends `tokens`. `logits` [rows, vocab] receives those of the last tokens (none when empty);
@@ -22,14 +22,13 @@ class Session {
   void feed(std::span<const std::int32_t> tokens, std::span<float> logits,
             std::span<std::int32_t> visible = {});
 
-  [[nodiscard]] const kvcache::SequenceCache& sequence() const { return sequence_; }
+  /// What the cache holds now.
+  [[nodiscard]] CacheUsage usage() const { return sequence_->usage(); }
 
  private:
-  const model::Model* model_;
-  kvcache::Cache cache_;
-  kvcache::SequenceCache sequence_;
-  ops::Workspace workspace_;
-  ops::Context context_;
+  const ModelConfig& config_;
+  std::unique_ptr<Runner> runner_;
+  std::unique_ptr<SequenceState> sequence_;
 };
 
 }  // namespace winnow::engine

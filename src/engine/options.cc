@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -77,13 +79,44 @@ void resolve_window(const LoadOptions& options, const ModelConfig& model,
 }
 
 // Address space, not memory: pages cost memory when they are first written.
-std::size_t cache_limit(double gib) {
+std::size_t cache_limit(double gib, bool on_cpu) {
   require(std::isfinite(gib) && gib >= 0.0 && gib <= 1e5, "--kv-gib {}: expected 0 to 100000", gib);
   if (gib > 0.0) {
     return static_cast<std::size_t>(gib * 0x1p30);
   }
+  if (!on_cpu) {
+    return std::numeric_limits<std::size_t>::max();  // what the device has left
+  }
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+WeightStorage parse_weights(std::string_view weights, bool on_cpu) {
+  constexpr std::array<std::pair<std::string_view, WeightStorage>, 4> kNames{{
+      {"auto", WeightStorage::as_stored},
+      {"fp8", WeightStorage::fp8},
+      {"int8", WeightStorage::int8},
+      {"int4", WeightStorage::int4},
+  }};
+  const auto* found = std::ranges::find(kNames, weights, &decltype(kNames)::value_type::first);
+  require(found != kNames.end(), "--weights {}: expected auto, fp8, int8 or int4", weights);
+  require(!on_cpu || found->second != WeightStorage::fp8,
+          "--weights fp8: needs --device cuda; the CPU knows auto, int8 and int4");
+  return found->second;
+}
+
+// nullopt is the CPU.
+std::optional<int> parse_device(std::string_view device) {
+  if (device == "cpu") {
+    return std::nullopt;
+  }
+  int index = 0;
+  const std::string_view number = device.substr(std::min<std::size_t>(device.size(), 5));
+  const auto [end, code] = std::from_chars(number.begin(), number.end(), index);
+  require(device == "cuda" || (device.starts_with("cuda:") && code == std::errc() &&
+                               end == number.end() && index >= 0 && index < 1024),
+          "--device {}: expected cpu, cuda or cuda:N", device);
+  return index;
 }
 
 DType parse_compute(std::string_view dtype) {
@@ -114,13 +147,11 @@ kvcache::RuleKind trained_rule(const ModelConfig& model) {
   return model.dmc ? RuleKind::dmc : RuleKind::dense;
 }
 
-std::optional<ops::WeightFormat> parse_weights(std::string_view weights) {
-  require(weights == "auto" || weights == "int8" || weights == "int4",
-          "--weights {}: expected auto, int8 or int4", weights);
-  if (weights == "auto") {
+std::optional<ops::WeightFormat> host_format(const EngineConfig& config) {
+  if (config.cuda_device || config.weights == WeightStorage::as_stored) {
     return std::nullopt;
   }
-  return weights == "int8" ? ops::WeightFormat::int8 : ops::WeightFormat::int4;
+  return config.weights == WeightStorage::int8 ? ops::WeightFormat::int8 : ops::WeightFormat::int4;
 }
 
 DType parse_kv_dtype(std::string_view name) {
@@ -134,22 +165,29 @@ std::string_view kv_dtype_name(DType type) {
 }
 
 EngineConfig resolve_options(const LoadOptions& options, const ModelConfig& model) {
-  require(options.device == "cpu", "--device {}: this build of winnow runs on cpu only",
-          options.device);
   require(options.threads >= 0 && options.threads <= 4096, "--threads {}: expected 0 to 4096",
           options.threads);
-  require(options.chunk >= 1 && options.chunk <= 1 << 20, "--chunk {}: expected 1 to {}",
+  require(options.chunk >= 0 && options.chunk <= 1 << 20, "--chunk {}: expected 0 to {}",
           options.chunk, 1 << 20);
   EngineConfig config;
+  config.cuda_device = parse_device(options.device);
   config.compute = parse_compute(options.dtype);
+  require(!config.cuda_device || config.compute == DType::bf16,
+          "--dtype fp32: runs on the CPU only; a CUDA device computes in bf16");
+  require(!config.cuda_device || !options.deterministic,
+          "--deterministic: runs on the CPU only so far");
   config.deterministic = options.deterministic;
-  config.step_tokens = options.chunk;
+  config.weights = parse_weights(options.weights, !config.cuda_device);
+  constexpr int kCpuChunk = 512;
+  constexpr int kCudaChunk = 8192;
+  config.step_tokens =
+      options.chunk > 0 ? options.chunk : (config.cuda_device ? kCudaChunk : kCpuChunk);
   config.cache.rule = parse_cache(options, model);
   config.cache.cr = resolve_cr(options, config.cache.rule);
   resolve_window(options, model, config.cache);
   config.cache.format =
       options.kv_dtype.empty() ? config.compute : parse_kv_dtype(options.kv_dtype);
-  config.cache.max_bytes = cache_limit(options.kv_gib);
+  config.cache.max_bytes = cache_limit(options.kv_gib, !config.cuda_device);
   return config;
 }
 

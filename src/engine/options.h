@@ -21,8 +21,9 @@ kvcache::RuleKind trained_rule(const ModelConfig& model);
 /// "llama", "qwen2", "qwen3" or "mistral".
 std::string_view family_name(Family family);
 
-/// "auto" is nullopt: as the checkpoint stores them.
-std::optional<ops::WeightFormat> parse_weights(std::string_view weights);
+/// What the CPU makes of weights while it loads them; nullopt: as the checkpoint stores them. A
+/// CUDA device takes them as they are stored and converts them itself.
+std::optional<ops::WeightFormat> host_format(const EngineConfig& config);
 
 /// "bf16", "fp8", "int8" or "fp32".
 DType parse_kv_dtype(std::string_view name);

@@ -19,6 +19,11 @@ struct SamplingParams {
   int logprobs = -1;  // alternatives to report per token; -1: no log-probabilities at all
 };
 
+/// Whether the most likely token is all that is asked for.
+inline bool is_greedy(const SamplingParams& params) {
+  return params.temperature == 0.0 && params.repetition_penalty == 1.0 && params.logprobs < 0;
+}
+
 /// Throws Error naming the parameter that is out of range.
 void validate(const SamplingParams& params);
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,7 +15,7 @@ struct Engine::Sequence {
   int sample = 0;
   std::shared_ptr<const Request> spec;
   std::vector<std::int32_t> tokens;  // prompt and answer so far
-  std::optional<kvcache::SequenceCache> cache;
+  std::unique_ptr<SequenceState> cache;
   FinishReason finish = FinishReason::none;
   bool announced = false;        // its end has been told in an event
   bool forks_at_prompt = false;  // the other samples branch off when its prompt is in the cache

@@ -30,7 +30,7 @@ GreedyRun run_greedy(const engine::LoadedModel& model, std::span<const std::int3
   require(length + max_tokens <= model.model.config().max_positions,
           "{} prompt tokens and {} new ones are more than the model's {} positions", length,
           max_tokens, model.model.config().max_positions);
-  engine::Session session(model.model, model.engine, {length, length + max_tokens});
+  engine::Session session(*model.backend, model.engine, {length, length + max_tokens});
   GreedyRun run;
   std::vector<float> logits(vocab);
 
@@ -62,7 +62,7 @@ GreedyRun run_greedy(const engine::LoadedModel& model, std::span<const std::int3
   if (run.tokens.size() > 1) {
     run.decode_tokens_per_s = static_cast<double>(run.tokens.size() - 1) / decode_seconds;
   }
-  run.cache = engine::usage_of(session.sequence());
+  run.cache = session.usage();
   return run;
 }
 

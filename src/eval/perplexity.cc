@@ -83,10 +83,10 @@ class Evaluation {
     tokens.insert(tokens.end(), text.begin(), text.end());
     // All but the first token count as generated: Quest would read a whole prompt densely.
     const kvcache::SequenceLimits limits{1, static_cast<int>(tokens.size())};
-    engine::Session session(model_.model, model_.engine, limits);
+    engine::Session session(*model_.backend, model_.engine, limits);
     std::optional<engine::Session> reference;
     if (reference_ != nullptr) {
-      reference.emplace(reference_->model, reference_->engine, limits);
+      reference.emplace(*reference_->backend, reference_->engine, limits);
     }
     sums_ = {};
     bool go_on = true;
@@ -100,12 +100,9 @@ class Evaluation {
     agreement_.add(static_cast<double>(sums_.agreements), sums_.count);
     scored_ += sums_.count;
     if (go_on && (static_cast<int>(tokens.size()) == options_.context || ratio_.mean() == 0.0)) {
-      const auto& cache = session.sequence();
-      const auto& shape = cache.cache().shape();
-      ratio_.add(static_cast<double>(cache.length()) * shape.layers * shape.kv_heads /
-                     static_cast<double>(cache.live_entries()),
-                 1);
-      bytes_.add(static_cast<double>(cache.bytes()), 1);
+      const engine::CacheUsage usage = session.usage();
+      ratio_.add(usage.compression_ratio(), 1);
+      bytes_.add(static_cast<double>(usage.bytes), 1);
     }
     return go_on;
   }

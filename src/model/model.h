@@ -38,6 +38,7 @@ class Model {
   /// For benchmarks of untrained shapes: DMS decisions become coin flips, evicting a share `rate`
   /// of the tokens of each head, the same ones however the text is cut.
   void draw_decisions(double rate) { random_rate_ = rate; }
+  [[nodiscard]] std::optional<double> drawn_rate() const { return random_rate_; }
 
   /// Runs one step: appends every sequence's tokens to its cache and writes the logits that were
   /// asked for, sequence after sequence, to `logits` [sum of logit_rows, vocab].

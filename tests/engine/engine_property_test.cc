@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "engine/cpu_runner.h"
 #include "engine/engine.h"
 #include "kvcache/property.h"
 #include "model/model.h"
@@ -88,7 +89,8 @@ void note(const TokenEvent& event, Answer& answer) {
 Answers serve(const model::Model& model, const EngineConfig& config,
               const std::vector<Client>& clients, std::int64_t* preemptions = nullptr) {
   constexpr int kEndless = 20000;
-  Engine engine(model, config);
+  const CpuBackend backend(model);
+  Engine engine(backend, config);
   Answers answers;
   std::map<RequestId, std::size_t> client_of;
   std::vector<RequestId> ids(clients.size());
@@ -120,8 +122,7 @@ Answers serve(const model::Model& model, const EngineConfig& config,
   if (preemptions != nullptr) {
     *preemptions = engine.preemptions();
   }
-  RC_ASSERT(engine.cache().page_bytes() == 0U);
-  RC_ASSERT(engine.cache().archive_pool().live_pages() == 0U);
+  RC_ASSERT(engine.page_bytes() == 0U);
   return answers;
 }
 
@@ -345,7 +346,8 @@ TEST(Engine, CancellingEndsAllSamplesAtAnyTime) {
   for (const int steps_before : {0, 1, 2, 3, 4, 6}) {
     EngineConfig config = roomy(RuleKind::dense);
     config.step_tokens = 4;  // the prompt takes three steps
-    Engine engine(model, config);
+    const CpuBackend backend(model);
+    Engine engine(backend, config);
     const RequestId id = engine.submit({.prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
                                         .max_tokens = 20,
                                         .samples = 3,
@@ -360,7 +362,7 @@ TEST(Engine, CancellingEndsAllSamplesAtAnyTime) {
                                        {0, cancelled}, {1, cancelled}, {2, cancelled}}))
         << "after " << steps_before << " steps";
     EXPECT_TRUE(engine.idle());
-    EXPECT_EQ(engine.cache().page_bytes(), 0U);
+    EXPECT_EQ(engine.page_bytes(), 0U);
     for (int sample = 0; sample < 3; ++sample) {
       EXPECT_NO_THROW(engine.take_usage(id, sample));
       EXPECT_THROW(engine.take_usage(id, sample), Error);
@@ -373,7 +375,8 @@ TEST(Engine, OutOfMemoryEndsAllSamples) {
   for (const std::size_t pages : {1U, 4U}) {  // not one token; sixteen tokens
     EngineConfig config = roomy(RuleKind::dense);
     config.cache.max_bytes = 1024 * pages;
-    Engine engine(model, config);
+    const CpuBackend backend(model);
+    Engine engine(backend, config);
     engine.submit({.prompt = std::vector<std::int32_t>(30, 1),
                    .max_tokens = 2,
                    .samples = 2,

@@ -134,18 +134,34 @@ TEST(Options, RatioErrorsNameTheFlag) {
 
 TEST(Options, ComputationErrorsNameTheFlag) {
   EXPECT_THAT(error_of([](auto& o) { o.dtype = "fp16"; }), StartsWith("--dtype fp16"));
-  EXPECT_THAT(error_of([](auto& o) { o.device = "cuda"; }), StartsWith("--device cuda"));
+  EXPECT_THAT(error_of([](auto& o) { o.device = "cuda:x"; }), StartsWith("--device cuda:x"));
+  EXPECT_THAT(error_of([](auto& o) { o.device = "gpu"; }), StartsWith("--device gpu"));
+  EXPECT_THAT(error_of([](auto& o) {
+                o.device = "cuda";
+                o.dtype = "fp32";
+              }),
+              StartsWith("--dtype fp32"));
   EXPECT_THAT(error_of([](auto& o) { o.threads = -1; }), StartsWith("--threads -1"));
   EXPECT_THAT(error_of([](auto& o) { o.threads = 5000; }), StartsWith("--threads 5000"));
-  EXPECT_THAT(error_of([](auto& o) { o.chunk = 0; }), StartsWith("--chunk 0"));
+  EXPECT_THAT(error_of([](auto& o) { o.chunk = -1; }), StartsWith("--chunk -1"));
   EXPECT_THAT(error_of([](auto& o) { o.chunk = 1 << 21; }), StartsWith("--chunk"));
 }
 
 TEST(Options, Weights) {
-  EXPECT_EQ(parse_weights("auto"), std::nullopt);
-  EXPECT_EQ(parse_weights("int8"), ops::WeightFormat::int8);
-  EXPECT_EQ(parse_weights("int4"), ops::WeightFormat::int4);
-  EXPECT_THROW(parse_weights("int2"), Error);
+  const auto of = [](const char* weights, const char* device) {
+    LoadOptions options;
+    options.weights = weights;
+    options.device = device;
+    return resolve_options(options, dense_model());
+  };
+  EXPECT_EQ(host_format(of("auto", "cpu")), std::nullopt);
+  EXPECT_EQ(host_format(of("int8", "cpu")), ops::WeightFormat::int8);
+  EXPECT_EQ(host_format(of("int4", "cpu")), ops::WeightFormat::int4);
+  // A device converts them itself.
+  EXPECT_EQ(host_format(of("fp8", "cuda:1")), std::nullopt);
+  EXPECT_EQ(of("fp8", "cuda:1").weights, WeightStorage::fp8);
+  EXPECT_THROW(of("fp8", "cpu"), Error);
+  EXPECT_THROW(of("int2", "cuda"), Error);
 }
 
 TEST(Options, EntryTypesHaveNames) {

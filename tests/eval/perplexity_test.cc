@@ -46,7 +46,7 @@ TEST(Perplexity, ScoresEveryTokenButTheFirstOfEachWindow) {
   std::int64_t count = 0;
   for (std::size_t first = 0; first < tokens.size(); first += 32) {
     const auto window = std::span(tokens).subspan(first, std::min<std::size_t>(32, 70 - first));
-    engine::Session session(model->model, model->engine, {32, 32});
+    engine::Session session(*model->backend, model->engine, {32, 32});
     std::vector<float> logits(window.size() * vocab);
     session.feed(window, logits);
     for (std::size_t t = 0; t + 1 < window.size(); ++t, ++count) {

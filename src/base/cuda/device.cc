@@ -39,6 +39,27 @@ DeviceMemory allocate(std::size_t bytes) {
   return DeviceMemory(memory);
 }
 
+void use_device(int index) {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  require(code == cudaSuccess, "no CUDA device can be used: {}", cudaGetErrorString(code));
+  require(index < count, "there is no CUDA device {}: this machine has {}", index, count);
+  check(cudaSetDevice(index), "choose a device");
+}
+
+std::size_t free_memory() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "ask for free memory");
+  return free;
+}
+
+PinnedMemory allocate_pinned(std::size_t bytes) {
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, bytes), "allocate page-locked host memory");
+  return PinnedMemory(memory);
+}
+
 Stream::Stream() {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "create a stream");

@@ -22,12 +22,25 @@ int device_count();
 
 int multiprocessor_count();
 
+/// Makes device `index` the current one of this thread. Throws Error when there is none of this
+/// number, naming how many there are.
+void use_device(int index);
+
+/// Bytes of device memory that are free now.
+std::size_t free_memory();
+
 /// Device memory, freed with its owner. Throws Error with what was wanted and what is free.
 struct FreeDeviceMemory {
   void operator()(void* memory) const { cudaFree(memory); }
 };
 using DeviceMemory = std::unique_ptr<void, FreeDeviceMemory>;
 DeviceMemory allocate(std::size_t bytes);
+
+struct FreePinnedMemory {
+  void operator()(void* memory) const { cudaFreeHost(memory); }
+};
+using PinnedMemory = std::unique_ptr<void, FreePinnedMemory>;
+PinnedMemory allocate_pinned(std::size_t bytes);
 
 /// `size` elements of device memory, uninitialised.
 template <class T>
@@ -49,11 +62,36 @@ class DeviceBuffer {
     check(cudaMemcpy(target.data(), data(), target.size_bytes(), cudaMemcpyDeviceToHost),
           "copy from the device");
   }
+  /// Makes room for at least `size` elements; what was stored may be lost.
+  void ensure(std::size_t size) {
+    if (size > size_) {
+      *this = DeviceBuffer();  // give the old memory back before asking for more
+      *this = DeviceBuffer(size);
+    }
+  }
   /// Sets every byte.
   void fill(int byte) { check(cudaMemset(data(), byte, size_ * sizeof(T)), "fill"); }
 
  private:
   DeviceMemory memory_;
+  std::size_t size_ = 0;
+};
+
+/// `size` elements of host memory that a device copies from and to at full speed, and
+/// asynchronously.
+template <class T>
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  explicit PinnedBuffer(std::size_t size)
+      : memory_(allocate_pinned(size * sizeof(T))), size_(size) {}
+
+  [[nodiscard]] T* data() const { return static_cast<T*>(memory_.get()); }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::span<T> span() const { return {data(), size_}; }
+
+ private:
+  PinnedMemory memory_;
   std::size_t size_ = 0;
 };
 

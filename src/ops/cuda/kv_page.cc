@@ -4,20 +4,9 @@
 #include <array>
 
 #include "base/error.h"
+#include "ops/cuda/page_address.cuh"
 
 namespace winnow::ops::cuda {
-namespace {
-
-// Where channel d of an entry lies among the values of a device page.
-std::size_t value_index(std::size_t dim, std::size_t entry, std::size_t d) {
-  const std::size_t eighth = dim / 8;
-  const std::size_t half = entry / 8;
-  const std::size_t pair = entry % 8 / 2;
-  const std::size_t chunk = (half * 8 + d / eighth) * 4 + pair;
-  return (chunk * eighth + d % eighth) * 2 + entry % 2;
-}
-
-}  // namespace
 
 DevicePageLayout::DevicePageLayout(DType format, int head_dim) : host_(format, head_dim) {
   require(format != DType::f32,
@@ -30,14 +19,14 @@ DevicePageLayout::DevicePageLayout(DType format, int head_dim) : host_(format, h
 
 void arrange_page(const DevicePageLayout& layout, const std::byte* page, std::byte* device_page) {
   const PageLayout& host = layout.host();
-  const std::size_t bytes = host.element_bytes();
-  const auto dim = static_cast<std::size_t>(host.head_dim());
-  for (std::size_t entry = 0; entry < kPageEntries; ++entry) {
-    for (std::size_t d = 0; d < dim; ++d) {
-      std::copy_n(page + (d * kPageEntries + entry) * bytes, bytes,
-                  device_page + (entry * dim + d) * bytes);
-      std::copy_n(page + host.values_offset() + (entry * dim + d) * bytes, bytes,
-                  device_page + host.values_offset() + value_index(dim, entry, d) * bytes);
+  const auto bytes = static_cast<int>(host.element_bytes());
+  const PageAddress address{host.head_dim(), bytes};
+  for (int entry = 0; entry < kPageEntries; ++entry) {
+    for (int d = 0; d < host.head_dim(); ++d) {
+      const std::byte* key = page + (d * kPageEntries + entry) * bytes;
+      const std::byte* value = page + host.values_offset() + (entry * host.head_dim() + d) * bytes;
+      std::copy_n(key, bytes, device_page + address.key(entry, d));
+      std::copy_n(value, bytes, device_page + address.value(entry, d));
     }
   }
   std::copy(page + host.scales_offset(), page + host.page_bytes(),

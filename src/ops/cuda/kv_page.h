@@ -15,7 +15,7 @@ namespace winnow::ops::cuda {
 ///   scales  [2][kPageEntries] bf16            of keys, then of values; 8-bit formats only
 /// So the lanes of a warp, one after another, read their operands of the matrix instructions
 /// (decode_attention.cu), 16 bytes at a time. Codes and scales are those of the host's PageLayout:
-/// the same rounding.
+/// the same rounding. PageAddress (page_address.cuh) says the same in code.
 class DevicePageLayout {
  public:
   DevicePageLayout() = default;

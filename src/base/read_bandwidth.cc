@@ -1,4 +1,4 @@
-#include "read_bandwidth.h"
+#include "base/read_bandwidth.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include "base/tensor.h"
 #include "base/threads.h"
 
-namespace winnow::cli {
+namespace winnow {
 namespace {
 
 constexpr std::size_t kWords = std::size_t{1} << 27;  // 1 GiB
@@ -52,4 +52,4 @@ double measure_read_bandwidth() {
   return total.load() == 0 ? 0.0 : best;
 }
 
-}  // namespace winnow::cli
+}  // namespace winnow

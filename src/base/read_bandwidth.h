@@ -1,10 +1,10 @@
 // How fast this machine reads memory.
 #pragma once
 
-namespace winnow::cli {
+namespace winnow {
 
 /// Bytes per second that all threads together read from a buffer far larger than the caches: the
 /// best of several passes.
 double measure_read_bandwidth();
 
-}  // namespace winnow::cli
+}  // namespace winnow

@@ -1,0 +1,107 @@
+#include "engine/cpu_runner.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/read_bandwidth.h"
+#include "kvcache/sequence_cache.h"
+
+namespace winnow::engine {
+namespace {
+
+CacheUsage usage_of(const kvcache::SequenceCache& cache) {
+  CacheUsage usage;
+  usage.tokens = cache.length();
+  usage.live_entries = cache.live_entries();
+  usage.bytes = cache.bytes();
+  usage.dense_bytes = cache.dense_bytes();
+  const auto& shape = cache.cache().shape();
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      usage.per_head.push_back(cache.head(layer, head).live_entries());
+    }
+  }
+  return usage;
+}
+
+class CpuSequence : public SequenceState {
+ public:
+  explicit CpuSequence(kvcache::SequenceCache cache) : cache_(std::move(cache)) {}
+  [[nodiscard]] int length() const override { return cache_.length(); }
+  [[nodiscard]] std::unique_ptr<SequenceState> fork() const override {
+    return std::make_unique<CpuSequence>(cache_.fork());
+  }
+  [[nodiscard]] CacheUsage usage() const override { return usage_of(cache_); }
+  [[nodiscard]] kvcache::SequenceCache& cache() { return cache_; }
+  [[nodiscard]] const kvcache::SequenceCache& cache() const { return cache_; }
+
+ private:
+  kvcache::SequenceCache cache_;
+};
+
+class CpuRunner : public Runner {
+ public:
+  CpuRunner(const model::Model& model, const EngineConfig& config)
+      : model_(model), cache_(config.cache, model.cache_shape()) {
+    context_ = {config.compute, config.deterministic, &workspace_};
+  }
+
+  std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) override {
+    return std::make_unique<CpuSequence>(kvcache::SequenceCache(cache_, limits));
+  }
+
+  [[nodiscard]] bool has_room(std::span<const Growth> growths) const override {
+    kvcache::PageNeed need;
+    for (const Growth& growth : growths) {
+      need += static_cast<const CpuSequence&>(*growth.sequence).cache().page_need(growth.tokens);
+    }
+    return cache_.has_pages(need);
+  }
+
+  void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
+               std::span<std::int32_t> best) override {
+    std::vector<model::SequenceStep> steps;
+    std::size_t rows = 0;
+    for (const SequenceShare& share : shares) {
+      steps.push_back({&static_cast<CpuSequence&>(*share.sequence).cache(), share.tokens,
+                       share.logit_rows, share.visible});
+      rows += share.logit_rows;
+    }
+    if (logits.rows == 0 && rows > 0) {
+      const auto vocab = static_cast<std::size_t>(model_.config().vocab);
+      logits_.ensure(rows * vocab);
+      logits = {logits_.data(), rows, vocab};
+    }
+    model_.forward(context_, steps, logits);
+    for (std::size_t row = 0; row < best.size(); ++row) {
+      const auto scores = logits.row(row);
+      best[row] = static_cast<std::int32_t>(std::ranges::max_element(scores) - scores.begin());
+    }
+  }
+
+  [[nodiscard]] std::size_t page_bytes() const override { return cache_.page_bytes(); }
+
+ private:
+  const model::Model& model_;
+  kvcache::Cache cache_;
+  ops::Workspace workspace_;
+  ops::Context context_;
+  Buffer<float> logits_;
+};
+
+}  // namespace
+
+std::size_t CpuBackend::weight_bytes_per_step() const {
+  return model_.weights().bytes_per_step();
+}
+
+double CpuBackend::read_bandwidth() const {
+  return measure_read_bandwidth();
+}
+
+std::unique_ptr<Runner> CpuBackend::make_runner(
+    const EngineConfig& config, int /*tokens: memory is taken as it is used*/) const {
+  return std::make_unique<CpuRunner>(model_, config);
+}
+
+}  // namespace winnow::engine

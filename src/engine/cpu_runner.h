@@ -1,0 +1,23 @@
+// The engine's device when it is the CPU.
+#pragma once
+
+#include "engine/engine.h"
+#include "engine/runner.h"
+
+namespace winnow::engine {
+
+class CpuBackend : public Backend {
+ public:
+  /// `model` must outlive the backend.
+  explicit CpuBackend(const model::Model& model) : model_(model) {}
+  [[nodiscard]] const ModelConfig& config() const override { return model_.config(); }
+  [[nodiscard]] std::size_t weight_bytes_per_step() const override;
+  [[nodiscard]] double read_bandwidth() const override;
+  [[nodiscard]] std::unique_ptr<Runner> make_runner(const EngineConfig& config,
+                                                    int tokens = 0) const override;
+
+ private:
+  const model::Model& model_;
+};
+
+}  // namespace winnow::engine

@@ -1,0 +1,14 @@
+// The engine's device when it is a CUDA device.
+#pragma once
+
+#include <memory>
+
+#include "engine/runner.h"
+
+namespace winnow::engine {
+
+/// `model` on CUDA device `device`: its weights are copied there. Throws Error when this build or
+/// this machine has no such device, or the device no room for the weights.
+std::unique_ptr<Backend> make_cuda_backend(const model::Model& model, const EngineConfig& config);
+
+}  // namespace winnow::engine

@@ -1,0 +1,79 @@
+// What the engine needs of a device: sequences that hold cache, and steps that extend them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "checkpoint/config.h"
+#include "engine/request.h"
+#include "kvcache/rule.h"
+#include "model/model.h"
+#include "ops/matrix.h"
+
+namespace winnow::engine {
+
+struct EngineConfig;
+
+/// One sequence's cache. Gives its memory back when destroyed; the Runner must outlive it.
+class SequenceState {
+ public:
+  virtual ~SequenceState() = default;
+  /// Tokens that the cache has taken.
+  [[nodiscard]] virtual int length() const = 0;
+  /// An independent continuation; null when there is no room for one.
+  [[nodiscard]] virtual std::unique_ptr<SequenceState> fork() const = 0;
+  /// What the cache holds now.
+  [[nodiscard]] virtual CacheUsage usage() const = 0;
+};
+
+/// The next tokens of one sequence in a step.
+struct SequenceShare {
+  SequenceState* sequence = nullptr;
+  std::span<const std::int32_t> tokens;
+  /// Logits of the last `logit_rows` tokens are computed.
+  std::size_t logit_rows = 1;
+  /// Optional [T, layers * kv_heads]: receives how many entries each token's query saw.
+  ops::Matrix<std::int32_t> visible;
+};
+
+/// `tokens` more tokens of one sequence.
+struct Growth {
+  const SequenceState* sequence = nullptr;
+  int tokens = 0;
+};
+
+/// One cache, and all it takes to run steps on it. One caller at a time.
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  virtual std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) = 0;
+  /// Whether the cache surely has room for all of these.
+  [[nodiscard]] virtual bool has_room(std::span<const Growth> growths) const = 0;
+  /// Appends every share's tokens, which has_room(). `best` [sum of logit_rows] receives the most
+  /// likely next tokens (of equals the first), `logits` [sum of logit_rows, vocab] all logits; each
+  /// may be empty.
+  virtual void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
+                       std::span<std::int32_t> best) = 0;
+  /// Bytes of all pages that sequences hold.
+  [[nodiscard]] virtual std::size_t page_bytes() const = 0;
+};
+
+/// A model on a device.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  [[nodiscard]] virtual const ModelConfig& config() const = 0;
+  /// Bytes of all weights that a decode step reads.
+  [[nodiscard]] virtual std::size_t weight_bytes_per_step() const = 0;
+  /// Bytes per second that the device reads at most; measured anew.
+  [[nodiscard]] virtual double read_bandwidth() const = 0;
+  /// A cache of its own. `tokens` > 0: all that its sequences will ever hold together.
+  [[nodiscard]] virtual std::unique_ptr<Runner> make_runner(const EngineConfig& config,
+                                                            int tokens = 0) const = 0;
+};
+
+/// `model`, which must outlive the backend, on the device that `config` names.
+std::unique_ptr<Backend> make_backend(const model::Model& model, const EngineConfig& config);
+
+}  // namespace winnow::engine

@@ -1,0 +1,13 @@
+// Stands in for cuda/ in builds without it.
+#include "engine/cuda/cuda_backend.h"
+
+#include "base/error.h"
+
+namespace winnow::engine {
+
+std::unique_ptr<Backend> make_cuda_backend(const model::Model& /*model*/,
+                                           const EngineConfig& /*config*/) {
+  fail("--device cuda: this build of winnow knows no CUDA (build with -DWINNOW_CUDA=ON)");
+}
+
+}  // namespace winnow::engine

@@ -1,0 +1,22 @@
+// Between the host's side of appending and its kernels.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "base/dtype.h"
+#include "kvcache/cuda/cache_view.h"
+#include "kvcache/cuda/step.h"
+
+namespace winnow::kvcache::cuda {
+
+void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
+                   const DecodeAppend& step, cudaStream_t stream);
+
+void launch_advance(const CacheView& cache, const std::int32_t* slots, int batch,
+                    cudaStream_t stream);
+void launch_set_length(const CacheView& cache, int slot, int length, cudaStream_t stream);
+
+void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
+                   const PrefillAppend& chunk, const BandView& band, cudaStream_t stream);
+
+}  // namespace winnow::kvcache::cuda

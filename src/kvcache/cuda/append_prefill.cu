@@ -1,0 +1,305 @@
+// A chunk of one sequence, in four kernels: the band's lead from the window; the chunk's queries,
+// and its entries into the band; what leaves the window, and what of it is archived; entries to
+// their pages.
+#include "base/cuda/device.h"
+#include "kvcache/cuda/append_kernels.h"
+#include "kvcache/cuda/entry_place.cuh"
+#include "kvcache/cuda/projection.cuh"
+
+namespace winnow::kvcache::cuda {
+namespace {
+
+constexpr int kWarpsPerBlock = 8;
+constexpr int kScanThreads = 1024;
+
+// The entries of a head in the band.
+template <class Code, int D>
+struct BandEntries {
+  Code* keys;
+  Code* values;
+  __nv_bfloat16* key_scales;
+  __nv_bfloat16* value_scales;
+
+  __device__ BandEntries(const BandView& band, int head) {
+    const auto first = static_cast<std::size_t>(head) * band.stride;
+    keys = reinterpret_cast<Code*>(band.keys) + first * D;
+    values = reinterpret_cast<Code*>(band.values) + first * D;
+    key_scales = reinterpret_cast<__nv_bfloat16*>(band.scales) + 2 * first;
+    value_scales = key_scales + band.stride;
+  }
+};
+
+// Entry i < lead of the band is that of position length - lead + i.
+template <class Format, int D>
+__global__ void lead_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead) {
+  using Code = typename Format::Code;
+  const int head = blockIdx.y;
+  const int i = blockIdx.x * kWarpsPerBlock + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  if (i >= lead) {
+    return;
+  }
+  const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
+  const EntryPlace<Code, D> from(cache, cache.window_pages + row * cache.window_stride,
+                                 (chunk.length - lead + i) % cache.ring);
+  const BandEntries<Code, D> to(band, head);
+  for (int d = lane; d < D; d += 32) {
+    to.keys[i * D + d] = from.key(d);
+    to.values[i * D + d] = from.value(d);
+  }
+  if (Format::kLargest > 0.0F && lane == 0) {
+    to.key_scales[i] = from.key_scale();
+    to.value_scales[i] = from.value_scale();
+  }
+}
+
+template <class Format, int D>
+__global__ void project_kernel(Projection projection, PrefillAppend chunk, BandView band,
+                               int lead) {
+  using Code = typename Format::Code;
+  const int token = blockIdx.x;
+  const int head = blockIdx.y;
+  const int warp = threadIdx.x / 32;
+  const int group = projection.group;
+  const std::size_t heads = projection.kv_heads * group;
+  ops::cuda::HeadVector<D> vector;
+  const bool decision =
+      project<D>(projection, chunk.qkv + token * (heads + 2 * projection.kv_heads) * D, token,
+                 chunk.length + token, chunk.layer, head, vector);
+  if (threadIdx.x == 0) {
+    band.decisions[static_cast<std::size_t>(head) * chunk.tokens + token] = decision ? 1 : 0;
+  }
+  const BandEntries<Code, D> to(band, head);
+  const auto store = [&](Code* codes, __nv_bfloat16* scales) {
+    Code* own = codes + static_cast<std::size_t>(lead + token) * D;
+    const float scale = vector.template encode<Format>([&](int d, Code code) { own[d] = code; });
+    if (Format::kLargest > 0.0F && threadIdx.x % 32 == 0) {
+      scales[lead + token] = __float2bfloat16_rn(scale);
+    }
+  };
+  if (warp < group) {
+    vector.store(chunk.queries + (token * heads + head * group + warp) * D);
+  } else if (warp == group) {
+    store(to.keys, to.key_scales);
+  } else {
+    store(to.values, to.value_scales);
+  }
+}
+
+// Inclusive sums over a block's threads; `total` is that of all.
+__device__ int block_scan(int x, int& total) {
+  __shared__ int sums[kScanThreads / 32];
+  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
+  for (int step = 1; step < 32; step *= 2) {
+    const int before = __shfl_up_sync(0xFFFFFFFFU, x, step);
+    x += lane >= step ? before : 0;
+  }
+  __syncthreads();  // the sums of an earlier call have been read
+  if (lane == 31) {
+    sums[warp] = x;
+  }
+  __syncthreads();
+  total = 0;
+  for (int w = 0; w < kScanThreads / 32; ++w) {
+    x += w < warp ? sums[w] : 0;
+    total += sums[w];
+  }
+  return x;
+}
+
+// The fate of the positions around a chunk in one row.
+struct Fate {
+  const CacheView& cache;
+  const std::uint32_t* marks;     // of the ring's slots, before the chunk
+  const std::uint8_t* decisions;  // of the chunk's tokens
+  int length;
+  int tokens;
+
+  /// Whether the entry at `position` < length + tokens is marked, as far as is known.
+  __device__ bool is_marked(int position) const {
+    const int decider = position + cache.shift;
+    if (decider < length) {
+      const int slot = position % cache.ring;
+      return (marks[slot / 32] >> (slot % 32) & 1U) != 0;
+    }
+    return decider < length + tokens && decisions[decider - length] != 0;
+  }
+  __device__ bool is_kept(int position) const {
+    return cache.ring == 0 || (cache.marks_evicted ? !is_marked(position) : position < cache.sinks);
+  }
+};
+
+// Appends pages to a list that holds `entries` entries, so that it has room for `added` more.
+__device__ void extend(const CacheView& cache, std::uint32_t* pages, int entries, int added) {
+  __shared__ int top;
+  const int first = pages_for(entries);
+  const int count = pages_for(entries + added) - first;
+  __syncthreads();  // the last call's top has been read
+  if (threadIdx.x == 0 && count > 0) {
+    top = atomicSub(cache.free_count, count);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < count; i += kScanThreads) {
+    pages[first + i] = cache.free_pages[top - 1 - i];
+  }
+}
+
+// The ring's marks after the chunk. Every thread writes whole words.
+__device__ void renew_marks(const CacheView& cache, const Fate& fate, std::uint32_t* marks) {
+  const int last = fate.length + fate.tokens - 1;
+  for (int word = threadIdx.x; word < cache.mark_words; word += kScanThreads) {
+    std::uint32_t bits = 0;
+    for (int bit = 0; bit < 32 && word * 32 + bit < cache.ring; ++bit) {
+      const int back = (last - (word * 32 + bit)) % cache.ring;
+      const int position = last - (back < 0 ? back + cache.ring : back);
+      bits |= position >= 0 && fate.is_marked(position) ? 1U << bit : 0U;
+    }
+    marks[word] = bits;
+  }
+}
+
+// A block per head: who of those that leave the window is kept, and pages for them.
+__global__ void __launch_bounds__(kScanThreads)
+    archive_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead) {
+  const int head = blockIdx.x;
+  const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
+  std::uint32_t* marks = cache.marks + row * cache.mark_words;
+  const Fate fate{cache, marks, band.decisions + static_cast<std::size_t>(head) * chunk.tokens,
+                  chunk.length, chunk.tokens};
+  std::int32_t* seen = band.seen + static_cast<std::size_t>(head) * chunk.tokens;
+  std::int32_t* kept = band.kept + static_cast<std::size_t>(head) * band.stride;
+  const int archived = cache.archive_counts[row];
+  // Token t makes entry t - (ring - lead) of the band leave.
+  const int first_leaver = cache.ring - lead;
+  int count = 0;
+  for (int first = 0; first < chunk.tokens; first += kScanThreads) {
+    const int token = first + threadIdx.x;
+    const int leaver = token - first_leaver;
+    const bool leaves = token < chunk.tokens && leaver >= 0;
+    const bool keep = leaves && fate.is_kept(chunk.length - lead + leaver);
+    int total = 0;
+    const int through = block_scan(keep ? 1 : 0, total);
+    if (keep) {
+      kept[count + through - 1] = leaver;
+    }
+    if (token < chunk.tokens) {
+      // Without a window the whole chunk is in the band.
+      seen[token] = archived + (cache.ring > 0 ? count + through : 0);
+    }
+    count += total;
+  }
+  extend(cache, cache.archive_pages + row * cache.archive_stride, archived, count);
+  if (cache.ring > 0) {
+    const int in_window = min(chunk.length, cache.ring);
+    extend(cache, cache.window_pages + row * cache.window_stride, in_window,
+           min(chunk.length + chunk.tokens, cache.ring) - in_window);
+  }
+  __syncthreads();  // all have read the old marks
+  if (cache.marks_evicted) {
+    renew_marks(cache, fate, marks);
+  }
+  if (threadIdx.x == 0) {
+    band.counts[2 * head] = archived;
+    band.counts[2 * head + 1] = count;
+    cache.archive_counts[row] = archived + count;
+  }
+}
+
+// A warp per entry: first those that are archived, then the newest, which the ring holds.
+template <class Format, int D>
+__global__ void store_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead,
+                             int in_ring) {
+  using Code = typename Format::Code;
+  const int head = blockIdx.y;
+  const int lane = threadIdx.x % 32;
+  const int job = blockIdx.x * kWarpsPerBlock + threadIdx.x / 32;
+  const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
+  const int archived = band.counts[2 * head];
+  const int kept = band.counts[2 * head + 1];
+  if (job >= kept + in_ring) {
+    return;
+  }
+  int source = 0;
+  const std::uint32_t* pages = nullptr;
+  int slot = 0;
+  if (job < kept) {
+    source = band.kept[static_cast<std::size_t>(head) * band.stride + job];
+    pages = cache.archive_pages + row * cache.archive_stride;
+    slot = archived + job;
+  } else {
+    const int token = chunk.tokens - in_ring + job - kept;
+    source = lead + token;
+    pages = cache.window_pages + row * cache.window_stride;
+    slot = (chunk.length + token) % cache.ring;
+  }
+  const EntryPlace<Code, D> to(cache, pages, slot);
+  const BandEntries<Code, D> from(band, head);
+  const Code* key = from.keys + static_cast<std::size_t>(source) * D;
+  const Code* value = from.values + static_cast<std::size_t>(source) * D;
+  for (int d = lane; d < D; d += 32) {
+    to.key(d) = key[d];
+    to.value(d) = value[d];
+  }
+  if (Format::kLargest > 0.0F && lane == 0) {
+    to.key_scale() = from.key_scales[source];
+    to.value_scale() = from.value_scales[source];
+  }
+}
+
+template <class Format, int D>
+void launch(const CacheView& cache, const Projection& projection, const PrefillAppend& chunk,
+            const BandView& band, cudaStream_t stream) {
+  const int lead = min(chunk.length, cache.ring);
+  const auto heads = static_cast<unsigned>(projection.kv_heads);
+  const auto blocks = [](int warps) {
+    return static_cast<unsigned>((warps + kWarpsPerBlock - 1) / kWarpsPerBlock);
+  };
+  if (lead > 0) {
+    lead_kernel<Format, D>
+        <<<dim3(blocks(lead), heads), kWarpsPerBlock * 32, 0, stream>>>(cache, chunk, band, lead);
+    winnow::cuda::check_launch("gather the window");
+  }
+  project_kernel<Format, D><<<dim3(chunk.tokens, heads), (projection.group + 2) * 32, 0, stream>>>(
+      projection, chunk, band, lead);
+  winnow::cuda::check_launch("project a chunk");
+  archive_kernel<<<heads, kScanThreads, 0, stream>>>(cache, chunk, band, lead);
+  winnow::cuda::check_launch("choose what is archived");
+  const int in_ring = min(chunk.tokens, cache.ring);
+  const int leaving = max(0, chunk.tokens - (cache.ring - lead));
+  store_kernel<Format, D>
+      <<<dim3(blocks(leaving + in_ring), heads), kWarpsPerBlock * 32, 0, stream>>>(
+          cache, chunk, band, lead, in_ring);
+  winnow::cuda::check_launch("store a chunk");
+}
+
+template <class Format>
+void launch(int head_dim, const CacheView& cache, const Projection& projection,
+            const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
+  switch (head_dim) {
+    case 64:
+      return launch<Format, 64>(cache, projection, chunk, band, stream);
+    case 80:
+      return launch<Format, 80>(cache, projection, chunk, band, stream);
+    case 96:
+      return launch<Format, 96>(cache, projection, chunk, band, stream);
+    default:
+      return launch<Format, 128>(cache, projection, chunk, band, stream);
+  }
+}
+
+}  // namespace
+
+void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
+                   const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
+  switch (format) {
+    case DType::bf16:
+      return launch<ops::cuda::Bf16Format>(head_dim, cache, projection, chunk, band, stream);
+    case DType::f8e4m3:
+      return launch<ops::cuda::F8Format>(head_dim, cache, projection, chunk, band, stream);
+    default:
+      return launch<ops::cuda::I8Format>(head_dim, cache, projection, chunk, band, stream);
+  }
+}
+
+}  // namespace winnow::kvcache::cuda

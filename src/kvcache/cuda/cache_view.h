@@ -1,0 +1,42 @@
+// The device's cache as kernels see it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace winnow::kvcache::cuda {
+
+/// Pointers to device memory. A row is one KV head of one layer of one sequence: row(layer, slot,
+/// head). Archive and window are lists of page numbers, page p lies at pool + p * page_bytes.
+struct CacheView {
+  int layers = 0;
+  int slots = 0;  // sequences that there is room for
+  int kv_heads = 0;
+
+  // The rule (docs/architecture.md): the last `ring` entries are kept whatever they are; one that
+  // leaves them is archived if it is kept. 0: entries are archived at once.
+  int ring = 0;
+  bool marks_evicted = false;  // DMS: an entry is kept unless it was marked; else:
+  int sinks = 0;               // kept are the first positions
+  int shift = 1;               // DMS: the decision at token t concerns key t - shift
+
+  std::byte* pool = nullptr;
+  std::size_t page_bytes = 0;
+  std::uint32_t* free_pages = nullptr;  // a stack of page numbers
+  std::int32_t* free_count = nullptr;   // [1] its height
+
+  std::uint32_t* archive_pages = nullptr;  // [rows, archive_stride]
+  std::int32_t* archive_counts = nullptr;  // [rows] entries
+  std::uint32_t* window_pages = nullptr;   // [rows, window_stride]; position p in slot p % ring
+  std::uint32_t* marks = nullptr;          // [rows, mark_words] a bit per slot of the ring
+  std::int32_t* lengths = nullptr;         // [slots] tokens that all layers have taken
+  std::size_t archive_stride = 0;
+  std::size_t window_stride = 0;
+  std::size_t mark_words = 0;
+
+  [[nodiscard]] constexpr std::size_t row(int layer, int slot, int head) const {
+    return (static_cast<std::size_t>(layer) * slots + slot) * kv_heads + head;
+  }
+};
+
+}  // namespace winnow::kvcache::cuda

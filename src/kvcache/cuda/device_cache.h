@@ -1,0 +1,92 @@
+// The cache of a model in device memory: pages, tables, and the slots that sequences take.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "kvcache/cuda/cache_view.h"
+#include "kvcache/rule.h"
+#include "kvcache/sequence_cache.h"
+#include "ops/cuda/kv_page.h"
+
+namespace winnow::kvcache::cuda {
+
+/// All entries of all sequences of one model. Kernels advance what lies in device memory; the host
+/// knows lengths exactly, and how many pages are free as of the last refresh().
+class DeviceCache {
+ public:
+  /// Takes the memory of all pages at once: config.max_bytes. Throws Error when the rule or the
+  /// format has no kernels, or when the device has not that much.
+  DeviceCache(const CacheConfig& config, const CacheShape& shape);
+
+  /// A slot for a sequence that will not become longer than `tokens`. Tables grow when they must,
+  /// and then pointers of view() change: generation() tells.
+  int open(int tokens, cudaStream_t stream);
+  /// Gives a sequence's pages back.
+  void close(int slot, cudaStream_t stream);
+  /// A slot with a copy of a sequence's entries, with room for as many tokens. The caller has asked
+  /// has_pages(pages_of(slot)).
+  int fork(int slot, cudaStream_t stream);
+
+  [[nodiscard]] const CacheView& view() const { return view_; }
+  [[nodiscard]] int generation() const { return generation_; }
+  [[nodiscard]] const CacheConfig& config() const { return config_; }
+  [[nodiscard]] const CacheShape& shape() const { return shape_; }
+  [[nodiscard]] const ops::cuda::DevicePageLayout& layout() const { return layout_; }
+  [[nodiscard]] int rows_per_sequence() const { return shape_.layers * shape_.kv_heads; }
+
+  [[nodiscard]] int length(int slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
+  /// Notes that a step which is in the stream appends `tokens` to a sequence.
+  void advance(int slot, int tokens) { lengths_[static_cast<std::size_t>(slot)] += tokens; }
+
+  /// Most pages that `tokens` more tokens of a sequence of `length` tokens can need.
+  [[nodiscard]] std::size_t page_need(int length, int tokens) const;
+  /// Whether so many pages are surely free.
+  [[nodiscard]] bool has_pages(std::size_t pages) const { return pages <= free_pages_; }
+  /// Learns how many pages are free: after everything in `stream`, for which it waits.
+  void refresh(cudaStream_t stream);
+
+  /// Entries in a sequence's archives, [layers, kv_heads]. Waits for `stream`.
+  [[nodiscard]] std::vector<std::int32_t> archive_counts(int slot, cudaStream_t stream) const;
+  /// Entries that each window of a sequence holds.
+  [[nodiscard]] int window_count(int slot) const;
+  /// Pages that a sequence holds, given its archive_counts().
+  [[nodiscard]] std::size_t pages_of(int slot, std::span<const std::int32_t> archive_counts) const;
+
+  /// Bytes of `pages` pages and of one sequence's share of the tables.
+  [[nodiscard]] std::size_t bytes(std::size_t pages) const;
+  /// Bytes of one sequence's tables.
+  [[nodiscard]] std::size_t table_bytes() const;
+  [[nodiscard]] std::size_t capacity() const { return capacity_; }
+  /// Bytes of all pages that sequences held at the last refresh().
+  [[nodiscard]] std::size_t used_page_bytes() const {
+    return (capacity_ - free_pages_) * (layout_.page_bytes() + sizeof(std::uint32_t));
+  }
+
+ private:
+  void ensure_tables(int slots, std::size_t archive_stride, cudaStream_t stream);
+
+  CacheConfig config_;
+  CacheShape shape_;
+  ops::cuda::DevicePageLayout layout_;
+  std::size_t capacity_ = 0;
+  std::size_t free_pages_ = 0;
+  int generation_ = 0;
+  std::vector<int> lengths_;     // by slot
+  std::vector<int> free_slots_;  // the lowest last
+  CacheView view_;
+  winnow::cuda::DeviceBuffer<std::byte> pool_;
+  winnow::cuda::DeviceBuffer<std::uint32_t> free_list_;
+  winnow::cuda::DeviceBuffer<std::int32_t> free_count_;
+  winnow::cuda::DeviceBuffer<std::uint32_t> archive_pages_;
+  winnow::cuda::DeviceBuffer<std::int32_t> archive_counts_;
+  winnow::cuda::DeviceBuffer<std::uint32_t> window_pages_;
+  winnow::cuda::DeviceBuffer<std::uint32_t> marks_;
+  winnow::cuda::DeviceBuffer<std::int32_t> device_lengths_;
+};
+
+}  // namespace winnow::kvcache::cuda

@@ -1,0 +1,110 @@
+// One token and one KV head of a Projection, taken by a block of group + 2 warps: the query heads,
+// the key, the value.
+#pragma once
+
+#include "base/random.h"
+#include "kvcache/cuda/projection.h"
+#include "ops/cuda/head_vector.cuh"
+
+namespace winnow::kvcache::cuda {
+
+/// The sum of x over a block's threads, in each of them.
+inline __device__ float sum_over_block(float x) {
+  __shared__ float sums[32];
+  for (int step = 16; step > 0; step /= 2) {
+    x += __shfl_xor_sync(0xFFFFFFFFU, x, step);
+  }
+  __syncthreads();  // the sums of an earlier call have been read
+  if (threadIdx.x % 32 == 0) {
+    sums[threadIdx.x / 32] = x;
+  }
+  __syncthreads();
+  float total = 0.0F;
+  for (int warp = 0; warp < blockDim.x / 32; ++warp) {
+    total += sums[warp];
+  }
+  return total;
+}
+
+/// The probe's x for one token.
+inline __device__ float probe(const DecisionSource& source, int token, int output) {
+  const float* hidden = source.hidden + static_cast<std::size_t>(token) * source.width;
+  const float* weight = source.projection + static_cast<std::size_t>(output) * source.width;
+  float squares = 0.0F;
+  float product = 0.0F;
+  for (int i = threadIdx.x; i < source.width; i += blockDim.x) {
+    squares += hidden[i] * hidden[i];
+    product += hidden[i] * source.norm[i] * weight[i];
+  }
+  squares = sum_over_block(squares);
+  product = sum_over_block(product);
+  return product * rsqrtf(squares / static_cast<float>(source.width) + source.eps) +
+         (source.bias != nullptr ? source.bias[output] : 0.0F);
+}
+
+/// The coin flip of model::Model::draw_decisions.
+inline __device__ bool draw(const DecisionSource& source, int position, int layer, int head) {
+  Random random(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(layer));
+  double x = 0.0;
+  for (int h = 0; h <= head; ++h) {
+    x = random.uniform();
+  }
+  return x < source.rate;
+}
+
+/// Takes KV head `head` of token `token`, whose products are `qkv`. The warps of the group end with
+/// their query in `vector`, the last two with key and value. Returns the decision to all threads.
+template <int D, class T>
+__device__ bool project(const Projection& projection, const T* qkv, int token, int position,
+                        int layer, int head, ops::cuda::HeadVector<D>& vector) {
+  using Kind = DecisionSource::Kind;
+  const DecisionSource& source = projection.decision;
+  const int warp = threadIdx.x / 32;
+  const int group = projection.group;
+  const int heads = projection.kv_heads * group;
+  const auto load = [&](int column) {
+    vector.load(qkv + column * D,
+                projection.bias != nullptr ? projection.bias + column * D : nullptr);
+  };
+  __shared__ bool decision;
+  const int deciding = source.per_layer ? 0 : head;
+  const auto decide = [&](float x) {
+    if (threadIdx.x == 0) {
+      decision = source.scale * x - source.offset > 0.0F;
+    }
+  };
+  if (source.drawn || source.kind == Kind::none) {
+    if (threadIdx.x == 0) {
+      decision = source.drawn && draw(source, position, layer, head);
+    }
+  } else if (source.kind == Kind::probe) {
+    decide(probe(source, token, deciding));
+  } else if (warp == 0) {
+    load(deciding * group);
+    if (projection.query_norm != nullptr) {
+      vector.norm(projection.query_norm, projection.eps);
+    }
+    decide(vector.channel(source.channel));
+  }
+  const int column =
+      warp < group ? head * group + warp : heads + (warp - group) * projection.kv_heads + head;
+  load(column);
+  if (warp <= group) {  // a query or the key
+    const float* weight = warp < group ? projection.query_norm : projection.key_norm;
+    if (weight != nullptr) {
+      vector.norm(weight, projection.eps);
+    }
+    const bool borrowed = source.kind == Kind::channel && warp == 0;
+    if (borrowed) {
+      vector.clear(source.channel);
+    }
+    vector.turn(projection.angles + static_cast<std::size_t>(token) * (D / 2));
+    if (borrowed && source.clear_after_rope) {
+      vector.clear(source.channel);
+    }
+  }
+  __syncthreads();
+  return decision;
+}
+
+}  // namespace winnow::kvcache::cuda

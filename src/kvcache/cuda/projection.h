@@ -1,0 +1,44 @@
+// From a layer's q, k, v products to what attention and cache take: bias, q/k-norm, decision, RoPE.
+#pragma once
+
+#include <vector_types.h>
+
+#include <cstdint>
+
+namespace winnow::kvcache::cuda {
+
+/// Where a layer's decisions come from (docs/method.md, DMS).
+struct DecisionSource {
+  enum class Kind : std::uint8_t { none, channel, probe };
+  Kind kind = Kind::none;
+  bool per_layer = false;  // KV head 0 decides for all
+  float scale = 0.0F;      // evict iff scale * x - offset > 0
+  float offset = 0.0F;
+  // channel: x is this channel of the group's first query head, which is then cleared.
+  int channel = 0;
+  bool clear_after_rope = false;
+  // probe: x = projection [outputs, width] . rms_norm(hidden [tokens, width]) + bias [outputs]
+  const float* hidden = nullptr;
+  const float* norm = nullptr;
+  const float* projection = nullptr;
+  const float* bias = nullptr;  // or null
+  int width = 0;
+  float eps = 0.0F;
+  // For benchmarks: instead coin flips of position, layer and head, 1 with this probability.
+  bool drawn = false;
+  double rate = 0.0;
+};
+
+/// What is done to a token's q, k and v [(heads + 2 kv_heads) * head_dim], q first.
+struct Projection {
+  int kv_heads = 0;
+  int group = 0;
+  const float* bias = nullptr;        // [(heads + 2 kv_heads) * head_dim] or null
+  const float* query_norm = nullptr;  // [head_dim] or null
+  const float* key_norm = nullptr;
+  float eps = 0.0F;
+  const float2* angles = nullptr;  // [tokens, head_dim / 2] cosine and sine
+  DecisionSource decision;
+};
+
+}  // namespace winnow::kvcache::cuda

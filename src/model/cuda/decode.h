@@ -1,0 +1,57 @@
+// One token of each of several sequences through a model on a device: a captured graph.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+
+#include "base/cuda/graph.h"
+#include "kvcache/cuda/append.h"
+#include "model/cuda/device_model.h"
+#include "model/cuda/output_head.h"
+#include "ops/cuda/decode_attention.h"
+#include "ops/matrix.h"
+
+namespace winnow::model::cuda {
+
+class Decode {
+ public:
+  /// Most sequences of one step.
+  static constexpr int kMostSequences = ops::cuda::kMostLinearRows;
+
+  Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, OutputHead& head);
+
+  /// Appends tokens[i] to the sequence in slots[i]. `logits` [batch, vocab] and `best` [batch] may
+  /// be empty. Waits for the results.
+  void run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
+           ops::Matrix<float> logits, std::span<std::int32_t> best,
+           const winnow::cuda::Stream& stream);
+
+ private:
+  void capture(int batch, bool with_logits, cudaStream_t stream);
+  void layer(int layer, int batch, cudaStream_t stream);
+  [[nodiscard]] ops::cuda::DecodeEntries entries(int layer) const;
+  [[nodiscard]] ops::cuda::ResidualRows residual(const FloatBuffer& next_norm) const;
+
+  const DeviceModel& model_;
+  kvcache::cuda::DeviceCache& cache_;
+  OutputHead& head_;
+  ops::cuda::DecodePlan plan_;
+  int generation_ = -1;  // of the cache's tables that the graphs point to
+  std::map<std::pair<int, bool>, winnow::cuda::Graph> graphs_;  // by batch, and whether with logits
+
+  winnow::cuda::PinnedBuffer<std::int32_t> inputs_;         // [2, batch] slots, tokens
+  winnow::cuda::PinnedBuffer<std::int32_t> results_;        // [batch] the most likely tokens
+  winnow::cuda::DeviceBuffer<std::int32_t> device_inputs_;  // [2, batch]
+  winnow::cuda::DeviceBuffer<float2> angles_;               // [batch, head_dim / 2]
+  winnow::cuda::DeviceBuffer<float> hidden_;                // [batch, hidden]
+  winnow::cuda::DeviceBuffer<bf16> normed_;                 // [batch, hidden], unscaled
+  winnow::cuda::DeviceBuffer<float> square_sums_;           // [parts, batch]
+  winnow::cuda::DeviceBuffer<float> qkv_;                   // [batch, qkv_width]
+  winnow::cuda::DeviceBuffer<float> queries_;               // [batch, query_width]
+  winnow::cuda::DeviceBuffer<bf16> attended_;               // [batch, query_width]
+  winnow::cuda::DeviceBuffer<bf16> activated_;              // [batch, intermediate]
+};
+
+}  // namespace winnow::model::cuda

@@ -1,0 +1,77 @@
+#include "model/cuda/device_model.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "model/rope_frequencies.h"
+
+namespace winnow::model::cuda {
+namespace {
+
+const ModelConfig& checked(const ModelConfig& config) {
+  require(!config.dmc, "--device cuda: DMC models run on the CPU only so far");
+  for (const int width : {config.hidden, config.intermediate}) {
+    require(width % 8 == 0, "--device cuda: layers of {} channels; a multiple of 8 is needed",
+            width);
+  }
+  return config;
+}
+
+const float* data_or_null(const FloatBuffer& buffer) {
+  return buffer.size() > 0 ? buffer.data() : nullptr;
+}
+
+}  // namespace
+
+DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format)
+    : model_((checked(model.config()), model)),
+      weights_(model.weights(), format),
+      frequencies_(
+          std::span<const float>(rope_frequencies(model.config().rope, model.config().head_dim))) {}
+
+float DeviceModel::scale() const {
+  return 1.0F / std::sqrt(static_cast<float>(config().head_dim));
+}
+
+kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden,
+                                                  const float2* angles) const {
+  using Kind = kvcache::cuda::DecisionSource::Kind;
+  const DeviceLayerWeights& w = this->layer(layer);
+  kvcache::cuda::Projection projection{.kv_heads = config().kv_heads,
+                                       .group = config().group(),
+                                       .bias = data_or_null(w.qkv_bias),
+                                       .query_norm = data_or_null(w.query_norm),
+                                       .key_norm = data_or_null(w.key_norm),
+                                       .eps = config().norm_eps,
+                                       .angles = angles,
+                                       .decision = {}};
+  if (!config().dms) {
+    return projection;
+  }
+  const DmsConfig& dms = *config().dms;
+  auto& decision = projection.decision;
+  decision.per_layer = dms.per_layer;
+  decision.scale = dms.scale;
+  // Evict iff scale * x - offset > 0; a model that only reads its decisions never does.
+  decision.offset = dms.evict ? dms.offset : HUGE_VALF;
+  if (dms.source == DmsConfig::Source::borrowed) {
+    decision.kind = Kind::channel;
+    decision.channel = dms.channel < 0 ? config().head_dim + dms.channel : dms.channel;
+    decision.clear_after_rope = dms.rezero_after_rope;
+  } else {
+    decision.kind = Kind::probe;
+    decision.hidden = hidden;
+    decision.norm = w.adapter_norm.data();
+    decision.projection = w.adapter_projection.data();
+    decision.bias = data_or_null(w.adapter_bias);
+    decision.width = config().hidden;
+    decision.eps = config().norm_eps;
+  }
+  if (const auto rate = model_.drawn_rate()) {
+    decision.drawn = true;
+    decision.rate = *rate;
+  }
+  return projection;
+}
+
+}  // namespace winnow::model::cuda

@@ -1,0 +1,43 @@
+// A model on a device: weights, and what its layers ask of the kernels.
+#pragma once
+
+#include "kvcache/cuda/projection.h"
+#include "model/cuda/device_weights.h"
+#include "model/model.h"
+
+namespace winnow::model::cuda {
+
+class DeviceModel {
+ public:
+  /// Copies the weights of `model`, which must outlive this, to the current device. Throws Error
+  /// when there are no kernels for it.
+  DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format);
+
+  [[nodiscard]] const ModelConfig& config() const { return model_.config(); }
+  [[nodiscard]] kvcache::CacheShape cache_shape() const { return model_.cache_shape(); }
+  [[nodiscard]] const DeviceWeights& weights() const { return weights_; }
+  [[nodiscard]] const DeviceLayerWeights& layer(int layer) const {
+    return weights_.layers[static_cast<std::size_t>(layer)];
+  }
+  [[nodiscard]] const FloatBuffer& frequencies() const { return frequencies_; }
+
+  /// What is done to the q, k and v of `layer`, given its input [tokens, hidden] and the rotary
+  /// angles of the tokens.
+  [[nodiscard]] kvcache::cuda::Projection projection(int layer, const float* hidden,
+                                                     const float2* angles) const;
+
+  /// Widths of rows.
+  [[nodiscard]] int query_width() const { return config().heads * config().head_dim; }
+  [[nodiscard]] int qkv_width() const {
+    return (config().heads + 2 * config().kv_heads) * config().head_dim;
+  }
+  /// Of attention scores.
+  [[nodiscard]] float scale() const;
+
+ private:
+  const Model& model_;
+  DeviceWeights weights_;
+  FloatBuffer frequencies_;  // [head_dim / 2]
+};
+
+}  // namespace winnow::model::cuda

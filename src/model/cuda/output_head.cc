@@ -1,0 +1,51 @@
+#include "model/cuda/output_head.h"
+
+#include <algorithm>
+
+namespace winnow::model::cuda {
+namespace {
+
+constexpr std::size_t kMostRows = ops::cuda::kMostLinearRows;
+
+}  // namespace
+
+OutputHead::OutputHead(const DeviceModel& model)
+    : linear_{model.weights().head(), nullptr},
+      vocab_(static_cast<std::size_t>(model.config().vocab)),
+      hidden_(static_cast<std::size_t>(model.config().hidden)),
+      tokens_(kMostRows),
+      logits_(kMostRows * vocab_),
+      scratch_(kMostRows * static_cast<std::size_t>(ops::cuda::linear_parts(linear_.weight))),
+      blocks_done_(1) {
+  blocks_done_.fill(0);
+}
+
+void OutputHead::run(const ops::cuda::RowsInput& rows, bool with_logits,
+                     ops::cuda::RowsLaunch launch) {
+  ops::cuda::linear_rows_argmax(linear_, rows, with_logits ? logits_.data() : nullptr,
+                                {tokens_.data(), scratch_.data(), blocks_done_.data()}, launch);
+}
+
+void OutputHead::read(const bf16* normed, std::size_t rows, ops::Matrix<float> logits,
+                      std::span<std::int32_t> best, const winnow::cuda::Stream& stream) {
+  for (std::size_t first = 0; first < rows; first += kMostRows) {
+    const std::size_t count = std::min(kMostRows, rows - first);
+    run({.x = normed + first * hidden_, .rows = static_cast<int>(count)}, logits.rows > 0,
+        {stream.get(), false});
+    if (logits.rows > 0) {
+      winnow::cuda::check(
+          cudaMemcpyAsync(logits.row(first).data(), logits_.data(), count * vocab_ * sizeof(float),
+                          cudaMemcpyDeviceToHost, stream.get()),
+          "read logits");
+    }
+    if (!best.empty()) {
+      winnow::cuda::check(
+          cudaMemcpyAsync(best.data() + first, tokens_.data(), count * sizeof(std::int32_t),
+                          cudaMemcpyDeviceToHost, stream.get()),
+          "read tokens");
+    }
+  }
+  stream.synchronize();
+}
+
+}  // namespace winnow::model::cuda

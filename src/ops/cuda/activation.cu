@@ -1,0 +1,56 @@
+#include <cuda_bf16.h>
+
+#include "base/cuda/device.h"
+#include "ops/cuda/activation.h"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWide = 8;  // elements per thread: 16 bytes
+
+struct alignas(16) Eight {
+  __nv_bfloat162 pairs[kWide / 2];
+};
+
+// silu(x) = x / (1 + e^-x). For very negative x the quotient is -0 by way of x / infinity.
+__device__ float silu(float x) {
+  return __fdividef(x, 1.0F + __expf(-x));
+}
+
+__global__ void __launch_bounds__(kThreads)
+    silu_multiply_kernel(bf16* out, const bf16* gate_up, int cols, const float* bias) {
+  const int col = (blockIdx.y * kThreads + threadIdx.x) * kWide;
+  if (col >= cols) {
+    return;
+  }
+  const std::size_t row = blockIdx.x;
+  const auto gates = *reinterpret_cast<const Eight*>(gate_up + row * 2 * cols + col);
+  const auto ups = *reinterpret_cast<const Eight*>(gate_up + (row * 2 + 1) * cols + col);
+  Eight result;
+#pragma unroll
+  for (int i = 0; i < kWide / 2; ++i) {
+    float2 gate = __bfloat1622float2(gates.pairs[i]);
+    float2 up = __bfloat1622float2(ups.pairs[i]);
+    if (bias != nullptr) {
+      const float* of_gate = bias + col + 2 * i;
+      gate = {gate.x + of_gate[0], gate.y + of_gate[1]};
+      up = {up.x + of_gate[cols], up.y + of_gate[cols + 1]};
+    }
+    result.pairs[i] = __floats2bfloat162_rn(silu(gate.x) * up.x, silu(gate.y) * up.y);
+  }
+  *reinterpret_cast<Eight*>(out + row * cols + col) = result;
+}
+
+}  // namespace
+
+void silu_multiply(bf16* out, const bf16* gate_up, int rows, int cols, const float* bias,
+                   cudaStream_t stream) {
+  if (rows > 0) {
+    const dim3 grid(rows, (cols + kThreads * kWide - 1) / (kThreads * kWide));
+    silu_multiply_kernel<<<grid, kThreads, 0, stream>>>(out, gate_up, cols, bias);
+    winnow::cuda::check_launch("SwiGLU");
+  }
+}
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,17 @@
+// Elementwise parts of a layer on the device.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace winnow::ops::cuda {
+
+/// SwiGLU: out [rows, cols] = silu(gate) * up of gate_up [rows, 2 * cols], the gates first; `bias`
+/// [2 * cols] is added before, when there is one. cols is a multiple of 8.
+void silu_multiply(bf16* out, const bf16* gate_up, int rows, int cols, const float* bias,
+                   cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,16 @@
+// Rows of a matrix on the device.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace winnow::ops::cuda {
+
+/// Row i of `out` = row indices[i] of `from`, i < rows; rows of `row_bytes` bytes, a multiple
+/// of 16. indices in device memory; `out` and `from` do not overlap.
+void gather_rows(void* out, const void* from, const std::int32_t* indices, int rows,
+                 std::size_t row_bytes, cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda

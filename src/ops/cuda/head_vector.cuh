@@ -1,0 +1,121 @@
+// A query, key or value of one head, held by a warp.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "base/dtype.h"
+#include "ops/cuda/entry_codes.cuh"
+
+namespace winnow::ops::cuda {
+
+
+/// Lane l holds the planes l, l + 32 ... of the rotation: channels p and p + D / 2 of plane p.
+template <int D>
+class HeadVector {
+ public:
+  static constexpr int kHalf = D / 2;
+  static constexpr int kPlanes = (kHalf + 31) / 32;
+
+  template <class T>
+  __device__ void load(const T* from, const float* bias) {
+    each([&](int i, int plane) {
+      low_[i] = to_float(from[plane]) + (bias != nullptr ? bias[plane] : 0.0F);
+      high_[i] = to_float(from[plane + kHalf]) + (bias != nullptr ? bias[plane + kHalf] : 0.0F);
+    });
+  }
+
+  /// RMSNorm over the head's channels.
+  __device__ void norm(const float* weight, float eps) {
+    float squares = 0.0F;
+    each([&](int i, int) { squares += low_[i] * low_[i] + high_[i] * high_[i]; });
+    const float factor = rsqrtf(sum(squares) / D + eps);
+    each([&](int i, int plane) {
+      low_[i] *= factor * weight[plane];
+      high_[i] *= factor * weight[plane + kHalf];
+    });
+  }
+
+  /// The value of one channel, in all lanes.
+  __device__ float channel(int channel) const {
+    const int plane = channel % kHalf;
+    float own = 0.0F;
+    each([&](int i, int p) {
+      if (p == plane) {
+        own = channel < kHalf ? low_[i] : high_[i];
+      }
+    });
+    return __shfl_sync(0xFFFFFFFFU, own, plane % 32);
+  }
+
+  __device__ void clear(int channel) {
+    each([&](int i, int plane) {
+      if (plane == channel % kHalf) {
+        (channel < kHalf ? low_ : high_)[i] = 0.0F;
+      }
+    });
+  }
+
+  /// Turns every plane by its angle: cosine and sine [D / 2].
+  __device__ void turn(const float2* angles) {
+    each([&](int i, int plane) {
+      const float2 angle = angles[plane];
+      const float low = low_[i];
+      low_[i] = low * angle.x - high_[i] * angle.y;
+      high_[i] = high_[i] * angle.x + low * angle.y;
+    });
+  }
+
+  __device__ void store(float* to) const {
+    each([&](int i, int plane) {
+      to[plane] = low_[i];
+      to[plane + kHalf] = high_[i];
+    });
+  }
+  __device__ void store(bf16* to) const {
+    auto* rounded = reinterpret_cast<__nv_bfloat16*>(to);
+    each([&](int i, int plane) {
+      rounded[plane] = __float2bfloat16_rn(low_[i]);
+      rounded[plane + kHalf] = __float2bfloat16_rn(high_[i]);
+    });
+  }
+
+  /// Rounds to codes, which go to put(channel, code); returns the scale.
+  template <class Format, class Put>
+  __device__ float encode(const Put& put) const {
+    float largest = 0.0F;
+    each([&](int i, int) { largest = fmaxf(largest, fmaxf(fabsf(low_[i]), fabsf(high_[i]))); });
+    for (int step = 16; step > 0; step /= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, step));
+    }
+    const float scale = scale_for<Format>(largest);
+    const float inverse = 1.0F / scale;
+    each([&](int i, int plane) {
+      put(plane, Format::encode(low_[i] * inverse));
+      put(plane + kHalf, Format::encode(high_[i] * inverse));
+    });
+    return scale;
+  }
+
+ private:
+  template <class F>
+  __device__ void each(const F& f) const {
+#pragma unroll
+    for (int i = 0; i < kPlanes; ++i) {
+      if (const int plane = threadIdx.x % 32 + 32 * i; kHalf % 32 == 0 || plane < kHalf) {
+        f(i, plane);
+      }
+    }
+  }
+
+  static __device__ float sum(float x) {
+    for (int step = 16; step > 0; step /= 2) {
+      x += __shfl_xor_sync(0xFFFFFFFFU, x, step);
+    }
+    return x;
+  }
+
+  float low_[kPlanes];
+  float high_[kPlanes];
+};
+
+}  // namespace winnow::ops::cuda

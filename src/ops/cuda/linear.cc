@@ -1,0 +1,122 @@
+#include "ops/cuda/linear.h"
+
+#include <cublasLt.h>
+
+#include "base/error.h"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr std::size_t kScratchBytes = std::size_t{32} << 20;  // what cuBLAS advises for Hopper
+
+void check_blas(cublasStatus_t status, std::string_view what) {
+  require(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: {}: {}", what,
+          cublasLtGetStatusString(status));
+}
+
+// The descriptors of cuBLASLt, each destroyed by its own function.
+template <class T, cublasStatus_t (*destroy)(T)>
+struct Destroy {
+  using pointer = T;
+  void operator()(T descriptor) const { destroy(descriptor); }
+};
+using Operation =
+    std::unique_ptr<cublasLtMatmulDesc_t, Destroy<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>>;
+using MatrixLayout = std::unique_ptr<cublasLtMatrixLayout_t,
+                                     Destroy<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>>;
+using Preference =
+    std::unique_ptr<cublasLtMatmulPreference_t,
+                    Destroy<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
+
+// Column-major, as cuBLAS counts: a row-major matrix [rows, cols] is [cols, rows] to it.
+MatrixLayout layout_of(cudaDataType_t type, int rows, int cols) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check_blas(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(cols),
+                                        static_cast<std::uint64_t>(rows), cols),
+             "describe a matrix");
+  return MatrixLayout(layout);
+}
+
+}  // namespace
+
+struct Linear::Handle {
+  Handle() { check_blas(cublasLtCreate(&lt), "start"); }
+  ~Handle() { cublasLtDestroy(lt); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  cublasLtHandle_t lt = nullptr;
+};
+
+struct Linear::Plan {
+  Plan(cublasLtHandle_t handle, Kind kind, int rows, int outputs, int inputs)
+      : weight(layout_of(CUDA_R_16BF, outputs, inputs)),
+        x(layout_of(CUDA_R_16BF, rows, inputs)),
+        y(layout_of(kind == Kind::bf16 ? CUDA_R_16BF : CUDA_R_32F, rows, outputs)) {
+    cublasLtMatmulDesc_t description = nullptr;
+    check_blas(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+               "describe a product");
+    operation.reset(description);
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    check_blas(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                              sizeof(transposed)),
+               "transpose the weight");
+    cublasLtMatmulPreference_t created = nullptr;
+    check_blas(cublasLtMatmulPreferenceCreate(&created), "preferences");
+    const Preference preference(created);
+    check_blas(
+        cublasLtMatmulPreferenceSetAttribute(created, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &kScratchBytes, sizeof(kScratchBytes)),
+        "scratch memory");
+    cublasLtMatmulHeuristicResult_t best{};
+    int found = 0;
+    check_blas(cublasLtMatmulAlgoGetHeuristic(handle, description, weight.get(), x.get(), y.get(),
+                                              y.get(), created, 1, &best, &found),
+               "choose an algorithm");
+    require(found > 0, "cuBLASLt: no algorithm for {} rows of {} inputs and {} outputs", rows,
+            inputs, outputs);
+    algorithm = best.algo;
+  }
+
+  Operation operation;
+  MatrixLayout weight;
+  MatrixLayout x;
+  MatrixLayout y;
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
+Linear::Linear() : handle_(std::make_unique<Handle>()), scratch_(kScratchBytes) {}
+Linear::~Linear() = default;
+
+void Linear::run(Kind kind, void* y, const bf16* x, const bf16* weight, int rows, int outputs,
+                 int inputs, cudaStream_t stream) {
+  if (rows == 0) {
+    return;
+  }
+  auto& plan = plans_[{kind, rows, outputs, inputs}];
+  if (!plan) {
+    plan = std::make_unique<Plan>(handle_->lt, kind, rows, outputs, inputs);
+  }
+  const float one = 1.0F;
+  const float beta = kind == Kind::add ? 1.0F : 0.0F;
+  check_blas(cublasLtMatmul(handle_->lt, plan->operation.get(), &one, weight, plan->weight.get(), x,
+                            plan->x.get(), &beta, y, plan->y.get(), y, plan->y.get(),
+                            &plan->algorithm, scratch_.data(), kScratchBytes, stream),
+             "linear layer");
+}
+
+void Linear::multiply(bf16* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
+                      cudaStream_t stream) {
+  run(Kind::bf16, y, x, weight, rows, outputs, inputs, stream);
+}
+
+void Linear::multiply(float* y, const bf16* x, const bf16* weight, int rows, int outputs,
+                      int inputs, cudaStream_t stream) {
+  run(Kind::f32, y, x, weight, rows, outputs, inputs, stream);
+}
+
+void Linear::multiply_add(float* y, const bf16* x, const bf16* weight, int rows, int outputs,
+                          int inputs, cudaStream_t stream) {
+  run(Kind::add, y, x, weight, rows, outputs, inputs, stream);
+}
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,43 @@
+// Linear layers for many rows on the device: cuBLASLt.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "base/cuda/device.h"
+#include "base/dtype.h"
+
+namespace winnow::ops::cuda {
+
+/// Products with weights [outputs, inputs] in bf16, sums in float. Remembers how each shape is best
+/// computed. One object serves one stream at a time: its scratch memory is shared by all calls.
+class Linear {
+ public:
+  Linear();
+  ~Linear();
+
+  /// y [rows, outputs] = x [rows, inputs] weight^T.
+  void multiply(bf16* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
+                cudaStream_t stream);
+  void multiply(float* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
+                cudaStream_t stream);
+  /// y += x weight^T.
+  void multiply_add(float* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
+                    cudaStream_t stream);
+
+ private:
+  struct Plan;
+  enum class Kind : std::uint8_t { bf16, f32, add };
+  void run(Kind kind, void* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
+           cudaStream_t stream);
+
+  struct Handle;
+  std::unique_ptr<Handle> handle_;
+  std::map<std::tuple<Kind, int, int, int>, std::unique_ptr<Plan>> plans_;
+  winnow::cuda::DeviceBuffer<std::byte> scratch_;
+};
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,9 @@
+#include "ops/cuda/linear_rows.cuh"
+
+namespace winnow::ops::cuda {
+
+void launch_linear_rows_int8(const RowsArguments& arguments, RowsLaunch launch) {
+  launch_linear_rows<Int8Weight>(arguments, launch);
+}
+
+}  // namespace winnow::ops::cuda

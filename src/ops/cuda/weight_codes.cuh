@@ -1,0 +1,165 @@
+// Codes of each weight format as bf16 operands of the matrix instructions.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "ops/cuda/device_weight.h"
+#include "ops/cuda/kv_codes.cuh"
+
+namespace winnow::ops::cuda {
+
+/// Bytes of a weight row that four lanes read at once, 16 each: a step.
+inline constexpr int kStepBytes = 64;
+
+/// Columns that share a scale (int8, int4) and that two matrix instructions multiply: a block. Lane
+/// c of four has columns 8 c to 8 c + 7 of it.
+inline constexpr int kBlockColumns = 32;
+
+/// Each format gives: kBlocks, the blocks of a step; kSteps, the steps that a warp fetches of a row
+/// at a time; kGroupScales, whether blocks have scales of their own; pairs(words, j, out): of the
+/// 16 bytes that a lane holds of a step, the 8 columns of block j as pairs of bf16, in order;
+/// kActivationUnit, what activations must be multiplied by, and kUnit, what sums must be.
+struct Bf16Weight {
+  static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::bf16;
+  static constexpr int kBlocks = 1;
+  static constexpr int kSteps = 2;
+  static constexpr bool kGroupScales = false;
+  static constexpr float kActivationUnit = 1.0F;
+  static constexpr float kUnit = 1.0F;
+  static __device__ void pairs(const std::uint32_t (&words)[4], int, std::uint32_t (&out)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      out[i] = words[i];
+    }
+  }
+};
+
+/// e4m3 moved to where bf16 has exponent and mantissa is the value times 2^-120, subnormals too.
+/// Half of that is made good in the activations, so that no product leaves the range of float.
+/// Bytes of a word: columns 0, 2, 1, 3.
+struct Fp8Weight {
+  static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::fp8;
+  static constexpr int kBlocks = 2;
+  static constexpr int kSteps = 2;
+  static constexpr bool kGroupScales = false;
+  static constexpr float kActivationUnit = 0x1p60F;
+  static constexpr float kUnit = 0x1p60F;
+  static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::uint32_t word = words[2 * j + i];
+      out[2 * i] = ((word << 8) & 0x80008000U) | ((word << 4) & 0x07F007F0U);
+      out[2 * i + 1] = (word & 0x80008000U) | ((word >> 4) & 0x07F007F0U);
+    }
+  }
+};
+
+/// Stored + 128: the lower 7 bits behind bf16's 128, less 128 or 256 by the upper one. Bytes of a
+/// word: columns 0, 2, 1, 3.
+struct Int8Weight {
+  static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int8;
+  static constexpr int kBlocks = 2;
+  static constexpr int kSteps = 2;
+  static constexpr bool kGroupScales = true;
+  static constexpr float kActivationUnit = 1.0F;
+  static constexpr float kUnit = 1.0F;
+  static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      out[2 * i] = pair(words[2 * j + i]);
+      out[2 * i + 1] = pair(words[2 * j + i] >> 8);
+    }
+  }
+
+ private:
+  static __device__ std::uint32_t pair(std::uint32_t word) {
+    const std::uint32_t raised = (word & 0x007F007FU) | 0x43004300U;
+    const std::uint32_t offset = (~word & 0x00800080U) | 0xC300C300U;
+    __nv_bfloat162 a;
+    __nv_bfloat162 b;
+    memcpy(&a, &raised, sizeof(a));
+    memcpy(&b, &offset, sizeof(b));
+    return bits_of(__hadd2(a, b));
+  }
+};
+
+/// Stored + 8, behind bf16's 128, less 136. Nibbles of a word: columns 0, 2, 4, 6, 1, 3, 5, 7.
+struct Int4Weight {
+  static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int4;
+  static constexpr int kBlocks = 4;
+  static constexpr int kSteps = 1;
+  static constexpr bool kGroupScales = true;
+  static constexpr float kActivationUnit = 1.0F;
+  static constexpr float kUnit = 1.0F;
+  static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t raised = ((words[j] >> (4 * i)) & 0x000F000FU) | 0x43004300U;
+      __nv_bfloat162 a;
+      memcpy(&a, &raised, sizeof(a));
+      out[i] = bits_of(__hadd2(a, __float2bfloat162_rn(-136.0F)));
+    }
+  }
+};
+
+/// Where the codes of columns [column, column + 8) begin in a row's codes; column a multiple of 8.
+template <class Format>
+__host__ __device__ constexpr std::size_t codes_at(int column) {
+  if constexpr (Format::kFormat == DeviceWeightFormat::bf16) {
+    return std::size_t{2} * column;
+  } else {
+    constexpr int kStepColumns = Format::kBlocks * kBlockColumns;
+    const int in_step = column % kStepColumns;
+    const int piece = in_step % kBlockColumns / 8;
+    return std::size_t{kStepBytes} * (column / kStepColumns) + 16 * piece +
+           16 / Format::kBlocks * (in_step / kBlockColumns);
+  }
+}
+
+/// The values of columns [column, column + 8) of a row; column a multiple of 8.
+template <class Format>
+__device__ void load_columns(const DeviceWeightView& weight, int row, int column,
+                             float (&values)[8]) {
+  constexpr int kBlockBytes = 16 / Format::kBlocks;  // of a lane's 16
+  const std::size_t at = codes_at<Format>(column);
+  const std::byte* codes = weight.codes + row * weight.row_codes + at / 16 * 16;
+  std::uint32_t words[4];
+  memcpy(words, __builtin_assume_aligned(codes, 16), sizeof(words));
+  std::uint32_t pairs[4];
+  Format::pairs(words, static_cast<int>(at % 16) / kBlockBytes, pairs);
+  float scale = 1.0F;
+  if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
+    scale = reinterpret_cast<const float*>(weight.scales)[row];
+  } else if constexpr (Format::kGroupScales) {
+    const std::byte* scales = weight.scales + row * weight.row_scales;
+    scale =
+        __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(scales)[column / kBlockColumns]);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    __nv_bfloat162 pair;
+    memcpy(&pair, &pairs[i], sizeof(pair));
+    const float2 x = __bfloat1622float2(pair);
+    values[2 * i] = x.x * Format::kActivationUnit * Format::kUnit * scale;
+    values[2 * i + 1] = x.y * Format::kActivationUnit * Format::kUnit * scale;
+  }
+}
+
+/// f(Format{}) for the format at run time.
+template <class F>
+auto with_format(DeviceWeightFormat format, F&& f) {
+  switch (format) {
+    case DeviceWeightFormat::fp8:
+      return f(Fp8Weight{});
+    case DeviceWeightFormat::int8:
+      return f(Int8Weight{});
+    case DeviceWeightFormat::int4:
+      return f(Int4Weight{});
+    default:
+      return f(Bf16Weight{});
+  }
+}
+
+}  // namespace winnow::ops::cuda

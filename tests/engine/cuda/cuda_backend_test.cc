@@ -1,0 +1,257 @@
+// The engine on a CUDA device beside the engine on the CPU.
+#include "engine/cuda/cuda_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "base/error.h"
+#include "base/random.h"
+#include "engine/cpu_runner.h"
+#include "engine/llm_load.h"
+#include "engine/llm_session.h"
+
+namespace winnow::engine {
+namespace {
+
+struct Case {
+  const char* name;
+  Family family;
+  int head_dim;
+  int group;
+  bool bias;
+  kvcache::RuleKind rule;
+  DType format;
+  WeightStorage weights;
+  double tolerance;  // relative error of the logits
+};
+
+ModelConfig config_of(const Case& c) {
+  ModelConfig config;
+  config.family = c.family;
+  config.hidden = 256;
+  config.layers = 3;
+  config.kv_heads = 2;
+  config.heads = 2 * c.group;
+  config.head_dim = c.head_dim;
+  config.intermediate = 416;
+  config.vocab = 1003;
+  config.max_positions = 4096;
+  config.qk_norm = c.family == Family::qwen3;
+  config.qkv_bias = config.output_bias = config.mlp_bias = c.bias;
+  config.tied_embeddings = !c.bias;
+  config.dms.emplace();
+  config.dms->window = 40;
+  config.dms->source = c.bias ? DmsConfig::Source::adapter : DmsConfig::Source::borrowed;
+  return config;
+}
+
+double relative_error(std::span<const float> a, std::span<const float> b) {
+  double difference = 0.0;
+  double norm = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+std::vector<std::int32_t> random_tokens(int count, int vocab) {
+  Random random(7);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
+  for (auto& token : tokens) {
+    token = static_cast<std::int32_t>(random.uniform() * vocab);
+  }
+  return tokens;
+}
+
+class CudaBackendTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (winnow::cuda::device_count() == 0) {
+      GTEST_SKIP() << "no CUDA device";
+    }
+  }
+};
+
+EngineConfig engine_config(const Case& c, bool on_device) {
+  EngineConfig config;
+  config.cache.rule = c.rule;
+  config.cache.format = c.format;
+  config.cache.window = c.rule == kvcache::RuleKind::dms ? 40 : 0;
+  config.cache.max_bytes = std::size_t{1} << 28;
+  config.compute = on_device ? DType::bf16 : DType::f32;
+  config.weights = c.weights;
+  if (on_device) {
+    config.cuda_device = 0;
+  }
+  return config;
+}
+
+// The whole text in pieces: a chunk, single tokens, a chunk, single tokens.
+void feed_both(Session& cpu, Session& cuda, const ModelConfig& config, double tolerance) {
+  const auto tokens = random_tokens(400, config.vocab);
+  const auto vocab = static_cast<std::size_t>(config.vocab);
+  const auto heads = static_cast<std::size_t>(config.layers * config.kv_heads);
+  std::size_t first = 0;
+  for (const std::size_t count : {150U, 1U, 1U, 1U, 100U, 3U, 1U, 1U, 120U, 1U, 1U}) {
+    const auto chunk = std::span(tokens).subspan(first, count);
+    std::vector<float> expected(count * vocab);
+    std::vector<float> got(count * vocab, NAN);
+    std::vector<std::int32_t> expected_seen(count * heads);
+    std::vector<std::int32_t> seen(count * heads);
+    cpu.feed(chunk, expected, expected_seen);
+    const bool with_seen = count > 1;  // single tokens go through the captured step
+    cuda.feed(chunk, got, with_seen ? std::span(seen) : std::span<std::int32_t>());
+    EXPECT_LE(relative_error(got, expected), tolerance) << "tokens from " << first;
+    if (with_seen) {
+      EXPECT_EQ(seen, expected_seen) << "tokens from " << first;
+    }
+    first += count;
+  }
+  const CacheUsage on_cpu = cpu.usage();
+  const CacheUsage on_cuda = cuda.usage();
+  EXPECT_EQ(on_cuda.per_head, on_cpu.per_head);
+  EXPECT_EQ(on_cuda.live_entries, on_cpu.live_entries);
+  EXPECT_EQ(on_cuda.tokens, on_cpu.tokens);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, CudaBackendTest,
+    ::testing::Values(Case{"llama_fp8", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+                           DType::f8e4m3, WeightStorage::as_stored, 2e-2},
+                      Case{"llama_bf16", Family::llama, 64, 3, false, kvcache::RuleKind::dms,
+                           DType::bf16, WeightStorage::as_stored, 2e-2},
+                      Case{"llama_dense", Family::llama, 128, 8, false, kvcache::RuleKind::dense,
+                           DType::f8e4m3, WeightStorage::as_stored, 2e-2},
+                      Case{"biases_int8", Family::qwen2, 80, 1, true, kvcache::RuleKind::dms,
+                           DType::i8, WeightStorage::as_stored, 2e-2},
+                      Case{"qwen3_fp8", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
+                           DType::f8e4m3, WeightStorage::as_stored, 2e-2},
+                      Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false,
+                           kvcache::RuleKind::dms, DType::bf16, WeightStorage::int8, 2e-2},
+                      Case{"llama_int4_weights", Family::llama, 64, 4, false,
+                           kvcache::RuleKind::dms, DType::bf16, WeightStorage::int4, 4e-2},
+                      Case{"llama_fp8_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+                           DType::bf16, WeightStorage::fp8, 1e-1}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
+  const Case& c = GetParam();
+  const ModelConfig config = config_of(c);
+  const EngineConfig on_cpu = engine_config(c, false);
+  // The CPU has no fp8 weights: it computes with the original ones.
+  EngineConfig host = on_cpu;
+  host.weights = c.weights == WeightStorage::fp8 ? WeightStorage::as_stored : c.weights;
+  model::Model reference(config, model::random_weights(config, DType::bf16, 3, host_format(host)));
+  model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  reference.draw_decisions(0.7);
+  model.draw_decisions(0.7);
+  const CpuBackend cpu(reference);
+  const auto cuda = make_backend(model, engine_config(c, true));
+  Session cpu_session(cpu, on_cpu, {400, 400});
+  Session cuda_session(*cuda, engine_config(c, true), {400, 400});
+  feed_both(cpu_session, cuda_session, config, c.tolerance);
+}
+
+// A trained model decides by itself. Rounding may turn a decision that is close, and with it what
+// later tokens see: counts agree to a percent.
+TEST(CudaBackend, DecidesAsTheCpuDoes) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const std::filesystem::path demo = std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/dms-cr8";
+  if (!std::filesystem::exists(demo / "model.safetensors")) {
+    GTEST_SKIP() << "the demo model is not here";
+  }
+  LoadOptions options;
+  options.model = demo.string();
+  options.kv_dtype = "fp8";
+  const auto cpu = load_model(options);
+  options.device = "cuda";
+  const auto cuda = load_model(options);
+  const auto tokens = random_tokens(900, cpu->model.config().vocab);
+  Session on_cpu(*cpu->backend, cpu->engine, {900, 900});
+  Session on_cuda(*cuda->backend, cuda->engine, {900, 900});
+  std::vector<float> expected(static_cast<std::size_t>(cpu->model.config().vocab));
+  std::vector<float> got(expected.size());
+  on_cpu.feed(tokens, expected);
+  on_cuda.feed(tokens, got);
+  EXPECT_LE(relative_error(got, expected), 5e-2);
+  EXPECT_NEAR(static_cast<double>(on_cuda.usage().live_entries),
+              static_cast<double>(on_cpu.usage().live_entries),
+              0.01 * static_cast<double>(on_cpu.usage().live_entries));
+}
+
+// More requests than one step takes, samples of one prompt, and a pool that is too small for all.
+TEST(CudaBackend, ServesManyInATightPool) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const Case c{"many",
+               Family::llama,
+               64,
+               4,
+               false,
+               kvcache::RuleKind::dms,
+               DType::f8e4m3,
+               WeightStorage::as_stored,
+               0.0};
+  const ModelConfig config = config_of(c);
+  model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  model.draw_decisions(0.7);
+  EngineConfig options = engine_config(c, true);
+  options.step_tokens = 256;
+  const auto backend = make_backend(model, options);
+  const auto serve = [&](std::size_t bytes, std::int64_t& preemptions) {
+    options.cache.max_bytes = bytes;
+    Engine engine(*backend, options);
+    std::map<RequestId, int> expected;
+    for (int i = 0; i < 24; ++i) {
+      Request request;
+      request.prompt = random_tokens(10 + 17 * i, config.vocab);
+      request.max_tokens = 20 + i;
+      request.samples = i % 5 == 0 ? 3 : 1;
+      if (i % 5 == 0) {
+        request.sampling.temperature = 1.0;
+      }
+      const int tokens = request.samples * request.max_tokens;
+      expected[engine.submit(request)] = tokens;
+    }
+    std::map<RequestId, int> got;
+    while (!engine.idle()) {
+      for (const TokenEvent& event : engine.step()) {
+        got[event.request] += event.token >= 0 ? 1 : 0;
+        EXPECT_NE(event.finish, FinishReason::out_of_memory);
+      }
+    }
+    EXPECT_EQ(got, expected);
+    EXPECT_EQ(engine.page_bytes(), 0U);
+    preemptions = engine.preemptions();
+  };
+  std::int64_t preemptions = 0;
+  serve(std::size_t{64} << 20, preemptions);
+  EXPECT_EQ(preemptions, 0);
+  serve(std::size_t{2} << 20, preemptions);
+  EXPECT_GT(preemptions, 0);
+}
+
+TEST(CudaBackend, SaysWhatItCannotDo) {
+  const Case c{"no",        Family::llama,
+               64,          4,
+               false,       kvcache::RuleKind::dense,
+               DType::bf16, WeightStorage::as_stored,
+               0.0};
+  ModelConfig config = config_of(c);
+  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  EngineConfig options = engine_config(c, true);
+  options.cuda_device = 999;
+  EXPECT_THROW(make_backend(model, options), Error);  // no such device, or no driver at all
+}
+
+}  // namespace
+}  // namespace winnow::engine
