@@ -146,7 +146,7 @@ __device__ void wait_for_products(float (&result)[Size]) {
                  : WINNOW_RESULTS_##COUNT                                                          \
                  : "l"(a), "l"(b), "n"(Accumulate));                                               \
   }                                                                                                \
-  inline __device__ void multiply_registers(float (&d)[COUNT], const std::uint32_t (&a)[4],        \
+  inline __device__ void multiply_registers(float (&d)[COUNT], const std::uint32_t* a,             \
                                             std::uint64_t b, PAIR) {                               \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {"              \
                  WINNOW_REGISTERS_##COUNT "}, {%" #I0 ", %" #I1 ", %" #I2 ", %" #I3 "}, %" #I4     \

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "base/dtype.h"
 #include "ops/kv_page.h"
@@ -19,26 +20,38 @@ __device__ int page_value_index(int slot, int d) {
   return (chunk * (D / 8) + d % (D / 8)) * 2 + slot % 2;
 }
 
+/// Eight neighbouring codes.
+template <int Words>
+__device__ void load_codes(const std::byte* from, std::uint32_t (&codes)[Words]) {
+  static_assert(Words == 2 || Words == 4);
+  if constexpr (Words == 2) {
+    const uint2 x = __ldg(reinterpret_cast<const uint2*>(from));
+    codes[0] = x.x;
+    codes[1] = x.y;
+  } else {
+    const uint4 x = __ldg(reinterpret_cast<const uint4*>(from));
+    codes[0] = x.x;
+    codes[1] = x.y;
+    codes[2] = x.z;
+    codes[3] = x.w;
+  }
+}
+
 /// Eight codes from channel d on (a multiple of 8) of a slot's key or value, in order.
 template <int D, int Bytes>
 __device__ void load_page_key(const std::byte* page, int slot, int d,
                               std::uint32_t (&codes)[2 * Bytes]) {
-  memcpy(codes, __builtin_assume_aligned(page + (slot * D + d) * Bytes, 8 * Bytes), 8 * Bytes);
+  load_codes(page + (slot * D + d) * Bytes, codes);
 }
 template <int D, int Bytes>
 __device__ void load_page_value(const std::byte* page, int slot, int d,
                                 std::uint32_t (&codes)[2 * Bytes]) {
+  using Code = std::conditional_t<Bytes == 1, std::uint8_t, std::uint16_t>;
   constexpr int kPerWord = 4 / Bytes;
-  const std::byte* values = page + kPageValues<D, Bytes>;
+  const auto* values = reinterpret_cast<const Code*>(page + kPageValues<D, Bytes>);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const std::byte* at = values + page_value_index<D>(slot, d + i) * Bytes;
-    std::uint32_t code;
-    if constexpr (Bytes == 1) {
-      code = *reinterpret_cast<const std::uint8_t*>(at);
-    } else {
-      code = *reinterpret_cast<const std::uint16_t*>(at);
-    }
+    const std::uint32_t code = __ldg(values + page_value_index<D>(slot, d + i));
     const std::uint32_t shifted = code << (i % kPerWord * 8 * Bytes);
     codes[i / kPerWord] = i % kPerWord == 0 ? shifted : codes[i / kPerWord] | shifted;
   }

@@ -9,15 +9,26 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr std::size_t kCounterBytes = 256;  // before the gathered rows: next_tile
+constexpr std::size_t kAlignment = 256;
 
-int round_up(int x, int to) {
+constexpr std::size_t round_up(std::size_t x, std::size_t to) {
   return (x + to - 1) / to * to;
 }
 
 GatheredRows rows_for(int band_entries, std::size_t archive_stride, std::byte* memory) {
-  return {memory, static_cast<int>(archive_stride) * kPageEntries,
-          round_up(band_entries + kSpareRows, kPageEntries)};
+  const auto band_rows =
+      round_up(static_cast<std::size_t>(band_entries + kSpareRows), kPageEntries);
+  return {memory, static_cast<int>(archive_stride) * kPageEntries, static_cast<int>(band_rows)};
+}
+
+int tiles_for(int tokens, int kv_heads, int group, int rows) {
+  const int each = rows / group;
+  return (tokens + each - 1) / each * kv_heads;
+}
+
+// Before the gathered rows lie next_tile and tile_order.
+std::size_t order_bytes(int tiles) {
+  return kAlignment + round_up(static_cast<std::size_t>(tiles) * sizeof(std::int32_t), kAlignment);
 }
 
 bool has_wgmma() {
@@ -44,29 +55,36 @@ void require_valid(int kv_heads, int group, const PrefillChunk& chunk) {
 
 }  // namespace
 
-std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, int band_entries,
-                                  std::size_t archive_stride) {
-  const GatheredRows rows = rows_for(band_entries, archive_stride, nullptr);
+std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, int group,
+                                  int tokens, int lead, std::size_t archive_stride) {
+  const GatheredRows rows = rows_for(lead + tokens, archive_stride, nullptr);
   const int slabs = (layout.head_dim() + kSlabChannels - 1) / kSlabChannels;
-  return kCounterBytes + static_cast<std::size_t>(kv_heads * 2 * slabs) * rows.slab_bytes();
+  const int tiles = tiles_for(tokens, kv_heads, group, kLeastTileRows);
+  return order_bytes(tiles) + static_cast<std::size_t>(kv_heads * 2 * slabs) * rows.slab_bytes();
 }
 
 void prefill_attention(const DevicePageLayout& layout, int kv_heads, int group, float scale,
                        const PrefillChunk& chunk, cudaStream_t stream, PrefillKernel kernel) {
   require_valid(kv_heads, group, chunk);
+  if ((layout.head_dim() != 64 && layout.head_dim() != 128) || !has_wgmma()) {
+    kernel = PrefillKernel::portable;
+  }
+  const int tile_rows = prefill_tile_rows(layout.head_dim(), kernel);
+  const int tiles = tiles_for(chunk.tokens, kv_heads, group, tile_rows);
   const PrefillArguments arguments{
       chunk,
-      rows_for(chunk.lead + chunk.tokens, chunk.archive_stride, chunk.scratch + kCounterBytes),
+      rows_for(chunk.lead + chunk.tokens, chunk.archive_stride, chunk.scratch + order_bytes(tiles)),
       layout.page_bytes(),
       reinterpret_cast<std::int32_t*>(chunk.scratch),
+      reinterpret_cast<std::int32_t*>(chunk.scratch + kAlignment),
+      tile_rows,
+      tiles,
       kv_heads,
       group,
       scale * std::numbers::log2e_v<float>};
   launch_gather(layout, arguments, stream);
-  const bool portable = kernel == PrefillKernel::portable ||
-                        (layout.head_dim() != 64 && layout.head_dim() != 128) || !has_wgmma();
-  (portable ? launch_prefill : launch_prefill_sm90)(layout.format(), layout.head_dim(), arguments,
-                                                    stream);
+  (kernel == PrefillKernel::best ? launch_prefill_sm90 : launch_prefill)(
+      layout.format(), layout.head_dim(), arguments, stream);
 }
 
 }  // namespace winnow::ops::cuda

@@ -10,7 +10,7 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kRows = 16 * kWarps;
+static_assert(16 * kWarps == kLeastTileRows);
 constexpr int kBlock = 64;  // places of the list at a time
 
 template <int D>
@@ -117,10 +117,10 @@ __device__ void accumulate(const float (&weights)[kBlock / 2], const std::byte* 
 }
 
 template <class Pair, int D>
-__global__ void __launch_bounds__(kWarps * 32)
+__global__ void __launch_bounds__(kWarps * 32, D == 64 ? 2 : 1)
     prefill_kernel(const __grid_constant__ PrefillArguments arguments) {
   extern __shared__ __align__(128) std::byte memory[];
-  const PrefillTile tile(arguments, kRows, static_cast<int>(blockIdx.x));
+  const PrefillTile tile(arguments, arguments.tile_order[blockIdx.x]);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int row = warp * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
   const QueryRow rows[2] = {{arguments, tile, row, D}, {arguments, tile, row + 8, D}};
@@ -167,8 +167,7 @@ void launch(const PrefillArguments& arguments, cudaStream_t stream) {
       cudaFuncSetAttribute(prefill_kernel<Pair, D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            kSharedBytes<D>),
       "shared memory of prefill attention");
-  prefill_kernel<Pair, D>
-      <<<prefill_tiles(arguments, kRows), kWarps * 32, kSharedBytes<D>, stream>>>(arguments);
+  prefill_kernel<Pair, D><<<arguments.tiles, kWarps * 32, kSharedBytes<D>, stream>>>(arguments);
   winnow::cuda::check_launch("prefill attention");
 }
 

@@ -32,13 +32,22 @@ struct PrefillArguments {
   PrefillChunk chunk;
   GatheredRows rows;
   std::size_t page_bytes;
-  std::int32_t* next_tile;  // how many tiles have been taken
+  std::int32_t* next_tile;   // how many tiles have been taken
+  std::int32_t* tile_order;  // [tiles] longest first
+  int tile_rows;             // query rows of a tile
+  int tiles;
   int kv_heads;
   int group;
   float scale;  // of the scores, times log2(e)
 };
 
-/// Fills the gathered rows, and sets next_tile to zero.
+/// Query rows of a tile: what the kernel of that head_dim takes at a time.
+inline constexpr int kLeastTileRows = 128;
+constexpr int prefill_tile_rows(int head_dim, PrefillKernel kernel) {
+  return kernel == PrefillKernel::best && head_dim == 64 ? 192 : kLeastTileRows;
+}
+
+/// Fills the gathered rows, the tiles' order, and sets next_tile to zero.
 void launch_gather(const DevicePageLayout& layout, const PrefillArguments& arguments,
                    cudaStream_t stream);
 

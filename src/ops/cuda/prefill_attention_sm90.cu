@@ -29,10 +29,12 @@ struct Shape {
   static constexpr int kBlock = 128;  // places of the list at a time
   static constexpr int kStages = D == 64 ? 4 : 2;
   static constexpr int kRows = 64 * kConsumers;
+  static_assert(kRows == prefill_tile_rows(D, PrefillKernel::best));
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   // Registers per thread, together at most 512 for a thread of each warpgroup.
   static constexpr int kConsumerRegisters = kConsumers == 2 ? 224 : 160;
   static constexpr int kProducerRegisters = kConsumers == 2 ? 56 : 32;
+  static constexpr int kQueryBatch = kConsumers == 2 ? 6 : 3;  // 16-byte chunks per loader
   static constexpr int kQueryBytes = kSlabs<D> * kRows * kSlabBytes;
   static constexpr int kPartBytes = kSlabs<D> * kBlock * kSlabBytes;
 };
@@ -76,39 +78,63 @@ struct Turn {
   }
 };
 
-/// The loaders: takes tiles and brings their queries.
+/// Brings a tile's queries into shared memory: first into registers, several chunks of 16 bytes on
+/// their way at a time, then as operands to their place.
+template <class S>
+__device__ void load_query_tile(const PrefillArguments& arguments, const PrefillTile& tile,
+                                int thread, std::byte* to) {
+  constexpr int kChunks = S::D / 8;
+  constexpr int kStep = kLoaders / kChunks;  // rows from a loader's chunk to its next
+  static_assert(kLoaders % kChunks == 0);
+  const int group = arguments.group;
+  const int inverse = (1 << 16) / group + 1;
+  const int rows = tile.tokens * group;
+  const int c = thread % kChunks;
+  const bf16* from = arguments.chunk.query + QueryRow(arguments, tile, 0, S::D).offset + 8 * c;
+  to += c / 8 * (S::kRows * kSlabBytes);
+#pragma unroll 1
+  for (int first = thread / kChunks; first < S::kRows; first += S::kQueryBatch * kStep) {
+    uint4 x[S::kQueryBatch];
+#pragma unroll
+    for (int i = 0; i < S::kQueryBatch; ++i) {
+      const int row = min(first + i * kStep, rows - 1);  // rows too many repeat the last
+      const int token = row * inverse >> 16;             // row / group
+      const int offset = (token * (arguments.kv_heads - 1) * group + row) * S::D;
+      x[i] = __ldg(reinterpret_cast<const uint4*>(from + offset));
+    }
+#pragma unroll
+    for (int i = 0; i < S::kQueryBatch; ++i) {
+      const int row = first + i * kStep;
+      if (row < S::kRows) {
+        using Pair = typename S::Pair;
+        *reinterpret_cast<uint4*>(to + row * kSlabBytes + (c % 8 ^ row % 8) * 16) = {
+            from_bf16<Pair>(x[i].x), from_bf16<Pair>(x[i].y), from_bf16<Pair>(x[i].z),
+            from_bf16<Pair>(x[i].w)};
+      }
+    }
+  }
+}
+
+/// The loaders: take tiles and bring their queries.
 template <class S>
 __device__ void load_queries(const PrefillArguments& arguments, const Shared<S>& shared) {
-  constexpr int kChunks = S::D / 8;
   Control<S>& control = shared.control();
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup - (kWarpgroup - kLoaders);
-  const int tiles = prefill_tiles(arguments, S::kRows);
   for (Turn<2> turn;; turn.next()) {
     control.query_empty[turn.stage].wait(turn.parity ^ 1);
-    PrefillTile& tile = control.tile[turn.stage];
     if (thread == 0) {
+      PrefillTile& taken = control.tile[turn.stage];
       const int index = atomicAdd(arguments.next_tile, 1);
-      if (index < tiles) {
-        tile = PrefillTile(arguments, S::kRows, index);
+      if (index < arguments.tiles) {
+        taken = PrefillTile(arguments, arguments.tile_order[index]);
       } else {
-        tile.head = -1;
+        taken.head = -1;
       }
     }
     sync_named(kLoaderBarrier, kLoaders);
+    const PrefillTile tile = control.tile[turn.stage];
     if (tile.head >= 0) {
-      std::byte* to = shared.query(turn.stage);
-#pragma unroll(S::kConsumers == 2 ? 4 : 2)
-      for (int i = thread; i < S::kRows * kChunks; i += kLoaders) {
-        const int row = i / kChunks;
-        const int c = i % kChunks;
-        const QueryRow from(arguments, tile, row, S::D);
-        uint4 x = *reinterpret_cast<const uint4*>(arguments.chunk.query + from.offset + 8 * c);
-        using Pair = typename S::Pair;
-        x = {from_bf16<Pair>(x.x), from_bf16<Pair>(x.y), from_bf16<Pair>(x.z),
-             from_bf16<Pair>(x.w)};
-        *reinterpret_cast<uint4*>(to + (c / 8 * S::kRows + row) * kSlabBytes +
-                                  (c % 8 ^ row % 8) * 16) = x;
-      }
+      load_query_tile<S>(arguments, tile, thread, shared.query(turn.stage));
       fence_async_proxy();
     }
     control.query_full[turn.stage].arrive();
@@ -171,6 +197,15 @@ __device__ void load_entries(const PrefillArguments& arguments, const Shared<S>&
   }
 }
 
+/// Zeros, and not before what was written above.
+template <int Size>
+__device__ void clear(float (&x)[Size]) {
+#pragma unroll
+  for (float& y : x) {
+    asm volatile("mov.f32 %0, 0f00000000;" : "=f"(y)::"memory");
+  }
+}
+
 /// A warp has read what `barrier` guards.
 __device__ void release(Barrier& barrier) {
   __syncwarp();
@@ -200,14 +235,13 @@ __device__ void begin_scores(float (&scores)[S::kBlock / 2], const std::byte* qu
 
 /// out += weights x values, begun.
 template <class S>
-__device__ void begin_outputs(float (&out)[S::D / 2],
-                              const std::uint32_t (&weights)[S::kBlock / 16][4],
+__device__ void begin_outputs(float (&out)[S::D / 2], const std::uint32_t (&weights)[S::kBlock / 4],
                               const std::byte* values) {
   begin_products();
 #pragma unroll
   for (int step = 0; step < S::kBlock / 16; ++step) {
     const auto b = matrix_descriptor(values + step * 16 * kSlabBytes, S::kBlock * kSlabBytes);
-    multiply_registers(out, weights[step], b, typename S::Pair{});
+    multiply_registers(out, &weights[4 * step], b, typename S::Pair{});
   }
   commit_products();
 }
@@ -223,17 +257,42 @@ class Consumer {
     }
   }
 
+  // Products are issued a block ahead of what is weighed, across tiles as well: the last one of a
+  // tile's outputs is followed by the first one of the next tile's scores.
   __device__ void run() {
-    Control<S>& control = shared_.control();
-    for (Turn<2> query;; query.next()) {
-      control.query_full[query.stage].wait(query.parity);
-      const PrefillTile tile = control.tile[query.stage];
-      if (tile.head < 0) {
-        return;
-      }
-      attend(tile, shared_.query(query.stage) + warpgroup_ * 64 * kSlabBytes,
-             control.query_empty[query.stage]);
+    if (!await_tile()) {
+      return;
     }
+    control().key_full[turn_.stage].wait(turn_.parity);
+    float scores[S::kBlock / 2];
+    begin_block_scores(scores);
+    for (bool more = true; more;) {
+      const TileView view(arguments_, control().tile[query_.stage], warpgroup_);
+      std::uint32_t weights[S::kBlock / 4];
+      SoftmaxRows softmax;
+      wait_for_products<0>(scores);
+      float out[S::D / 2];
+      clear(out);
+      attend(view, scores, weights, out, softmax);
+      release(control().query_empty[query_.stage]);
+      query_.next();
+      more = await_tile();
+      const Turn<S::kStages> before = turn_;
+      turn_.next();
+      if (more) {
+        control().key_full[turn_.stage].wait(turn_.parity);
+      }
+      await_turn();
+      begin_block_outputs(before, weights, out);
+      begin_block_scores(scores);  // of anything when there is no next tile: a branch costs more
+      pass_turn();
+      wait_for_products<1>(out);
+      release(control().value_empty[before.stage]);
+      float factor[2];
+      softmax.reciprocals(factor);
+      store_rows<S::D>(out, factor, view.rows, arguments_.chunk.out);
+    }
+    wait_for_products<0>(scores);
   }
 
  private:
@@ -243,67 +302,88 @@ class Consumer {
     arrive_named(kFirstTurn + (warpgroup_ + 1) % S::kConsumers, 2 * kWarpgroup);
   }
 
-  __device__ void attend(const PrefillTile& tile, const std::byte* query, Barrier& query_empty) {
-    Control<S>& control = shared_.control();
-    const int row = warpgroup_ * 64 + static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16 +
-                    static_cast<int>(threadIdx.x) % 32 / 4;
-    const QueryRow rows[2] = {{arguments_, tile, row, S::D}, {arguments_, tile, row + 8, S::D}};
-    const VisiblePlaces visible[2] = {{arguments_, tile, rows[0].token},
-                                      {arguments_, tile, rows[1].token}};
-    float out[S::D / 2] = {};
-    float scores[S::kBlock / 2];
-    std::uint32_t weights[S::kBlock / 16][4];
-    SoftmaxRows softmax;
-    float factor[2];
-    auto& flat_weights = reinterpret_cast<std::uint32_t(&)[S::kBlock / 4]>(weights);
-    const auto weigh = [&](int place) {
-      if (!all_see(arguments_, tile, place, S::kBlock)) {
-        mask(scores, {columns_seen<S::kBlock>(visible[0], place),
-                      columns_seen<S::kBlock>(visible[1], place)});
-      }
-      return softmax.weigh(scores, arguments_.scale, factor);
-    };
+  // A tile as the rows of a lane see it.
+  struct TileView {
+    PrefillTile tile;
+    QueryRow rows[2];
+    VisiblePlaces visible[2];
 
-    int place = (tile.length - 1) / S::kBlock * S::kBlock;
-    control.key_full[turn_.stage].wait(turn_.parity);
-    begin_scores<S>(scores, query, shared_.keys(turn_.stage));
-    wait_for_products<0>(scores);
-    release(control.key_empty[turn_.stage]);
-    weigh(place);
-    to_operands<typename S::Pair>(scores, flat_weights);
+    __device__ TileView(const PrefillArguments& arguments, const PrefillTile& of, int warpgroup)
+        : tile(of),
+          rows{{arguments, of, first_row(warpgroup), S::D},
+               {arguments, of, first_row(warpgroup) + 8, S::D}},
+          visible{{arguments, of, rows[0].token}, {arguments, of, rows[1].token}} {}
+    static __device__ int first_row(int warpgroup) {
+      const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
+      return warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4;
+    }
+  };
+
+  __device__ Control<S>& control() const { return shared_.control(); }
+
+  // False when there are no more.
+  __device__ bool await_tile() const {
+    control().query_full[query_.stage].wait(query_.parity);
+    return control().tile[query_.stage].head >= 0;
+  }
+
+  // The scores of the next block in turn.
+  __device__ void begin_block_scores(float (&scores)[S::kBlock / 2]) const {
+    begin_scores<S>(scores, shared_.query(query_.stage) + warpgroup_ * 64 * kSlabBytes,
+                    shared_.keys(turn_.stage));
+  }
+
+  // The outputs of the block at `turn`.
+  __device__ void begin_block_outputs(const Turn<S::kStages>& turn,
+                                      const std::uint32_t (&weights)[S::kBlock / 4],
+                                      float (&out)[S::D / 2]) const {
+    control().value_full[turn.stage].wait(turn.parity);
+    begin_outputs<S>(out, weights, shared_.values(turn.stage));
+  }
+
+  __device__ bool weigh(const TileView& view, int place, float (&scores)[S::kBlock / 2],
+                        SoftmaxRows& softmax, float (&factor)[2]) const {
+    if (!all_see(arguments_, view.tile, place, S::kBlock)) {
+      mask(scores, {columns_seen<S::kBlock>(view.visible[0], place),
+                    columns_seen<S::kBlock>(view.visible[1], place)});
+    }
+    return softmax.weigh(scores, arguments_.scale, factor);
+  }
+
+  // A tile from its first block's scores to its last block's weights.
+  __device__ void attend(const TileView& view, float (&scores)[S::kBlock / 2],
+                         std::uint32_t (&weights)[S::kBlock / 4], float (&out)[S::D / 2],
+                         SoftmaxRows& softmax) {
+    float factor[2];
+    int place = (view.tile.length - 1) / S::kBlock * S::kBlock;
+    release(control().key_empty[turn_.stage]);
+    weigh(view, place, scores, softmax, factor);
+    to_operands<typename S::Pair>(scores, weights);
     for (place -= S::kBlock; place >= 0; place -= S::kBlock) {
       const Turn<S::kStages> before = turn_;
       turn_.next();
-      control.key_full[turn_.stage].wait(turn_.parity);
+      control().key_full[turn_.stage].wait(turn_.parity);
       await_turn();
-      begin_scores<S>(scores, query, shared_.keys(turn_.stage));
-      control.value_full[before.stage].wait(before.parity);
-      begin_outputs<S>(out, weights, shared_.values(before.stage));
+      begin_block_scores(scores);
+      begin_block_outputs(before, weights, out);
       pass_turn();
       wait_for_products<1>(scores);
-      release(control.key_empty[turn_.stage]);
-      const bool grown = weigh(place);
+      release(control().key_empty[turn_.stage]);
+      const bool grown = weigh(view, place, scores, softmax, factor);
       wait_for_products<0>(out);
-      release(control.value_empty[before.stage]);
+      release(control().value_empty[before.stage]);
       if (grown) {
         multiply_rows(out, factor);
       }
-      to_operands<typename S::Pair>(scores, flat_weights);
+      to_operands<typename S::Pair>(scores, weights);
     }
-    release(query_empty);
-    control.value_full[turn_.stage].wait(turn_.parity);
-    begin_outputs<S>(out, weights, shared_.values(turn_.stage));
-    wait_for_products<0>(out);
-    release(control.value_empty[turn_.stage]);
-    turn_.next();
-    softmax.reciprocals(factor);
-    store_rows<S::D>(out, factor, rows, arguments_.chunk.out);
   }
 
   const PrefillArguments& arguments_;
   const Shared<S>& shared_;
   int warpgroup_;
-  Turn<S::kStages> turn_;
+  Turn<2> query_;          // of the tile
+  Turn<S::kStages> turn_;  // of the block whose scores were begun last
 };
 
 template <class S>
@@ -335,6 +415,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (threadIdx.x >= S::kConsumers * kWarpgroup) {
     give_registers<S::kProducerRegisters>();
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
+    cudaGridDependencySynchronize();  // the gathered rows and the tiles' order are there
     if (thread >= kWarpgroup - kLoaders) {
       load_queries<S>(arguments, shared);
     } else if (thread == 0) {
@@ -353,10 +434,19 @@ void launch(const PrefillArguments& arguments, cudaStream_t stream) {
   winnow::cuda::check(
       cudaFuncSetAttribute(prefill_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
       "shared memory of prefill attention");
-  const int blocks =
-      std::min(winnow::cuda::multiprocessor_count(), prefill_tiles(arguments, S::kRows));
-  prefill_kernel<S><<<blocks, S::kThreads, kBytes, stream>>>(arguments);
-  winnow::cuda::check_launch("prefill attention");
+  const int blocks = std::min(winnow::cuda::multiprocessor_count(), arguments.tiles);
+  // The block may begin while the gathering ends: it waits where it must.
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  const cudaLaunchConfig_t config{.gridDim = static_cast<unsigned>(blocks),
+                                  .blockDim = S::kThreads,
+                                  .dynamicSmemBytes = kBytes,
+                                  .stream = stream,
+                                  .attrs = &early,
+                                  .numAttrs = 1};
+  winnow::cuda::check(cudaLaunchKernelEx(&config, prefill_kernel<S>, arguments),
+                      "prefill attention");
 }
 
 template <class Pair>

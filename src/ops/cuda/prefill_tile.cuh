@@ -26,17 +26,16 @@ struct PrefillTile {
   int length;
 
   PrefillTile() = default;
-  /// Tile `index` of prefill_tiles(): the last tokens first, as they see most.
-  __device__ PrefillTile(const PrefillArguments& arguments, int rows, int index) {
+  /// Tile `index`, in no order of interest.
+  __device__ PrefillTile(const PrefillArguments& arguments, int index) {
     const PrefillChunk& chunk = arguments.chunk;
-    const int each = rows / arguments.group;
-    const int row = (chunk.tokens + each - 1) / each - 1 - index / arguments.kv_heads;
+    const int each = arguments.tile_rows / arguments.group;
     head = index % arguments.kv_heads;
-    first = row * each;
+    first = index / arguments.kv_heads * each;
     tokens = min(each, chunk.tokens - first);
     const std::int32_t* counts = chunk.archive_counts + std::size_t(head) * chunk.tokens + first;
-    archive_least = counts[0];
-    archive = (counts[tokens - 1] + 7) / 8 * 8;
+    archive_least = __ldg(counts);
+    archive = (__ldg(counts + tokens - 1) + 7) / 8 * 8;
     band = max(0, chunk.lead + first - chunk.window) / 8 * 8;
     length = archive + chunk.lead + first + tokens - band;
   }
@@ -48,11 +47,6 @@ struct PrefillTile {
     return place < archive ? place : rows.archive_rows + band + place - archive;
   }
 };
-
-__host__ __device__ inline int prefill_tiles(const PrefillArguments& arguments, int rows) {
-  const int each = rows / arguments.group;
-  return (arguments.chunk.tokens + each - 1) / each * arguments.kv_heads;
-}
 
 /// The places of a tile's list that a token sees: [0, archive) and [first, last].
 struct VisiblePlaces {
@@ -215,8 +209,8 @@ struct QueryRow {
 /// Writes a lane's outputs [2 rows, D], `out` times `factor`. Neighbouring lanes swap halves, so
 /// that four of them write 32 bytes side by side.
 template <int D>
-__device__ void store_rows(const float (&out)[D / 2], const float (&factor)[2],
-                           const QueryRow (&rows)[2], bf16* target) {
+__device__ __forceinline__ void store_rows(const float (&out)[D / 2], const float (&factor)[2],
+                                           const QueryRow (&rows)[2], bf16* target) {
   const int lane = threadIdx.x % 32;
   const bool odd = lane % 2 != 0;
 #pragma unroll

@@ -51,6 +51,7 @@ class Chunk {
     const winnow::cuda::Stream stream;
     out_.fill(0xFF);
     scratch_.fill(0xFF);
+    winnow::cuda::check(cudaDeviceSynchronize(), "fill");  // our stream does not wait for others
     prefill_attention(layout_, heads(), group_, scale(), chunk_, stream.get(), kernel);
     stream.synchronize();
     std::vector<bf16> raw(out_.size());
@@ -183,8 +184,8 @@ class Chunk {
     values_ = DeviceBuffer<std::byte>(std::span<const std::byte>(band_values_));
     scales_ = DeviceBuffer<bf16>(std::span<const bf16>(band_scales_));
     device_counts_ = DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(counts_));
-    scratch_ = DeviceBuffer<std::byte>(
-        prefill_scratch_bytes(layout_, heads(), band_entries(), chunk_.archive_stride));
+    scratch_ = DeviceBuffer<std::byte>(prefill_scratch_bytes(
+        layout_, heads(), group_, scenario_.tokens, scenario_.lead, chunk_.archive_stride));
     chunk_ = {.query = query_.data(),
               .out = out_.data(),
               .tokens = scenario_.tokens,
@@ -223,36 +224,45 @@ class Chunk {
   PrefillChunk chunk_;
 };
 
-/// ||a - b|| / ||b||.
-double relative_error(std::span<const float> a, std::span<const double> b) {
+/// ||a - b|| and ||b||, squared.
+struct Distance {
   double difference = 0.0;
   double norm = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
+
+  void add(std::span<const float> a, std::span<const double> b) {
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      difference += (a[i] - b[i]) * (a[i] - b[i]);
+      norm += b[i] * b[i];
+    }
   }
-  return std::sqrt(difference / norm);
-}
+  [[nodiscard]] double relative() const { return std::sqrt(difference / norm); }
+};
 
 void expect_exact(DType format, int dim, int group, const Scenario& scenario) {
   Chunk chunk(DevicePageLayout(format, dim), group, scenario);
-  const std::vector<float> best = chunk.attend(PrefillKernel::best);
-  const std::vector<float> portable = chunk.attend(PrefillKernel::portable);
+  const std::vector<float> results[] = {chunk.attend(PrefillKernel::best),
+                                        chunk.attend(PrefillKernel::portable)};
   double worst[2] = {};
+  Distance all[2];
   for (int token = 0; token < scenario.tokens; ++token) {
     for (int head = 0; head < chunk.heads() * group; ++head) {
       const std::vector<double> exact = chunk.exact(token, head);
-      const std::size_t first = chunk.row(token, head);
-      for (const auto* result : {&best, &portable}) {
-        const double error = relative_error(std::span(*result).subspan(first, exact.size()), exact);
-        double& most = worst[result == &best ? 0 : 1];
-        most = error <= most ? most : error;  // a NaN stays
+      for (std::size_t kernel = 0; kernel < 2; ++kernel) {
+        const auto row = std::span(results[kernel]).subspan(chunk.row(token, head), exact.size());
+        Distance distance;
+        distance.add(row, exact);
+        all[kernel].add(row, exact);
+        const double error = distance.relative();
+        worst[kernel] = error <= worst[kernel] ? worst[kernel] : error;  // a NaN stays
       }
     }
   }
-  // Weights and results are rounded to bf16: 2^-9 each.
-  EXPECT_LE(worst[0], 4e-3) << "best kernel";
-  EXPECT_LE(worst[1], 4e-3) << "portable kernel";
+  for (std::size_t kernel = 0; kernel < 2; ++kernel) {
+    // Rounding to bf16 moves a number by 2^-8 at most: results, and weights of bf16 entries. What
+    // half precision adds elsewhere is 2^-11 each for keys, values and weights.
+    EXPECT_LE(worst[kernel], format == DType::bf16 ? 8e-3 : 5.4e-3) << "kernel " << kernel;
+    EXPECT_LE(all[kernel].relative(), format == DType::bf16 ? 3e-3 : 2e-3) << "kernel " << kernel;
+  }
 }
 
 class CudaPrefillAttention : public ::testing::TestWithParam<std::tuple<DType, int, int>> {
