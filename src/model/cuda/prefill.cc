@@ -53,7 +53,8 @@ void Prefill::reserve(std::size_t tokens, int longest_chunk) {
       {2 * config.intermediate, 2 * config.hidden, model_.query_width()})));  // also scratch
   activated_.ensure(width(config.intermediate));
   attention_scratch_.ensure(ops::cuda::prefill_scratch_bytes(
-      cache_.layout(), config.kv_heads, band_->stride, cache_.view().archive_stride));
+      cache_.layout(), config.kv_heads, config.group(), longest_chunk, cache_.view().ring,
+      cache_.view().archive_stride));
 }
 
 void Prefill::run(std::span<const PromptChunk> chunks, ops::Matrix<float> logits,
