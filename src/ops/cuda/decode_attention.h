@@ -29,7 +29,7 @@ struct DecodeEntries {
 };
 
 /// Decode attention of a step, all layers. The rows' pages (of the window, then of the archive),
-/// one row after another, are cut into equal runs, one per block, so that heads of very different
+/// one row after another, are cut into equal runs, one per warp, so that heads of very different
 /// lengths cost what their entries cost. The cut is made on the device, once per step.
 ///
 /// Order of a step: make(); for each layer, the kernel that takes the token (appends its entry,
@@ -85,7 +85,7 @@ class DecodePlan {
   /// What the kernels see of a layer's plan.
   struct View {
     int batch_rows;
-    int workers;           // blocks
+    int workers;           // warps, of full blocks
     Row* rows;             // [batch_rows]
     Run* runs;             // [workers]
     float* partial_out;    // [workers + batch_rows, group, head_dim]

@@ -32,14 +32,14 @@ struct PlanArguments {
 };
 void launch_plan(const PlanArguments& arguments, cudaStream_t stream);
 
-/// Blocks of the attention that the device can hold at once.
-int resident_blocks(DType format, int head_dim, int group);
+/// Warps of the attention that the device can hold at once; a multiple of kDecodeWarps.
+int resident_workers(DType format, int head_dim, int group);
 
-/// Each run of the plan; rows that lie in one run whole are done then, of others their parts.
+/// Each run's parts of its rows.
 void launch_attention(DType format, int head_dim, const DecodeArguments& arguments,
                       cudaStream_t stream);
 
-/// Merges the parts of the other rows.
+/// The rows' output, from their parts.
 void launch_merge(int head_dim, const DecodeArguments& arguments, cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kWarpSize = 32;
 constexpr int kPlanThreads = 1024;
-constexpr int kLeastPages = kDecodeWarps;  // per run
+constexpr int kLeastPages = 1;  // per run
 constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
 __device__ int pages_for(int entries) {

@@ -43,8 +43,7 @@ class WarpAttention {
 
   __device__ WarpAttention() : lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
 
-  /// Starts a row. query [group, D], written by the kernel before this one; `scale` holds a factor
-  /// log2(e).
+  /// Starts a row. query [group, D] in shared memory; `scale` holds a factor log2(e).
   __device__ void begin(const float* query, int group, float scale) {
     const int head = lane_ / 4;
     const float* from = query + head * D + lane_ % 4 * (D / 4);
@@ -52,7 +51,7 @@ class WarpAttention {
     for (int step = 0; step < D / 16; ++step) {
       float4 q{};
       if (head < group) {
-        q = __ldcg(reinterpret_cast<const float4*>(from) + step);
+        q = reinterpret_cast<const float4*>(from)[step];
       }
       split<Codes>(q.x * scale, q.y * scale, query_[step][0], query_[step][1]);
       split<Codes>(q.z * scale, q.w * scale, query_[step][2], query_[step][3]);
