@@ -4,7 +4,8 @@
 //     decode_attention_benchmark [--json FILE]
 //
 // Each case draws uneven rows, lays their pages in random order, and takes the median over the
-// replays of a graph of launches over memory that does not fit the cache.
+// replays of a graph of launches, one after another as the layers of a model, over memory that does
+// not fit the cache. Launches are programmatic: one begins while the last one ends.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -69,14 +70,13 @@ struct Case {
   DType format;
   int head_dim;
   int group;
-  int rows;   // sequences x KV heads
+  int batch;  // sequences, of 8 KV heads
   int least;  // live entries per row, drawn evenly from [least, most]
   int most;
 };
 
 struct Tables {
   std::vector<std::int32_t> archive_counts;
-  std::vector<std::int32_t> window_counts;
   std::vector<std::uint32_t> archive_pages;
   std::vector<std::uint32_t> window_pages;
   std::size_t archive_stride;
@@ -85,16 +85,18 @@ struct Tables {
   std::size_t entries;
 };
 
+constexpr int kHeads = 8;
+constexpr int kWindow = 257;  // entries
+constexpr std::int32_t kLength = 8192;
+
 Tables draw_tables(const Case& c) {
-  constexpr int kWindow = 257;
   std::mt19937 random(1);
   std::uniform_int_distribution<int> live(c.least, c.most);
   Tables t{};
   t.archive_stride = static_cast<std::size_t>(c.most / ops::kPageEntries + 1);
   t.window_stride = kWindow / ops::kPageEntries + 1;
-  for (int row = 0; row < c.rows; ++row) {
+  for (int row = 0; row < c.batch * kHeads; ++row) {
     t.archive_counts.push_back(live(random) - kWindow);
-    t.window_counts.push_back(kWindow);
     t.entries += static_cast<std::size_t>(t.archive_counts.back() + kWindow);
   }
   const auto pages_of = [](int entries) {
@@ -136,30 +138,36 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
   const Tables tables = draw_tables(c);
   const ops::cuda::DevicePageLayout layout(c.format, c.head_dim);
   const DeviceBuffer<std::int32_t> archive_counts(tables.archive_counts);
-  const DeviceBuffer<std::int32_t> window_counts(tables.window_counts);
+  std::vector<std::int32_t> all_slots(static_cast<std::size_t>(c.batch));
+  std::iota(all_slots.begin(), all_slots.end(), 0);
+  const DeviceBuffer<std::int32_t> slots(all_slots);
+  const DeviceBuffer<std::int32_t> lengths(std::vector<std::int32_t>(all_slots.size(), kLength));
   const DeviceBuffer<std::uint32_t> archive_pages(tables.archive_pages);
   const DeviceBuffer<std::uint32_t> window_pages(tables.window_pages);
   const std::size_t pool_bytes = tables.pages * layout.page_bytes();
   require(pool_bytes <= kMemory, "{}: {} bytes of pages, room for {}", c.name, pool_bytes, kMemory);
   const std::size_t copies = kMemory / pool_bytes;
-  const std::size_t launches = std::clamp<std::size_t>(copies, 8, 64);
+  const std::size_t launches = std::clamp<std::size_t>(copies, 16, 64);
   const auto entries_of = [&](std::size_t launch) {
-    return ops::cuda::DecodeEntries{memory.data() + launch % copies * pool_bytes,
-                                    archive_pages.data(),
-                                    archive_counts.data(),
-                                    tables.archive_stride,
-                                    window_pages.data(),
-                                    window_counts.data(),
-                                    tables.window_stride};
+    return ops::cuda::DecodeEntries{.pool = memory.data() + launch % copies * pool_bytes,
+                                    .archive_pages = archive_pages.data(),
+                                    .archive_stride = tables.archive_stride,
+                                    .archive_counts = archive_counts.data(),
+                                    .window_pages = window_pages.data(),
+                                    .window_stride = tables.window_stride,
+                                    .lengths = lengths.data(),
+                                    .window = kWindow - 1,
+                                    .slots = slots.data(),
+                                    .kv_heads = kHeads};
   };
-  const auto width = static_cast<std::size_t>(c.rows * c.group * c.head_dim);
+  const auto width = static_cast<std::size_t>(c.batch * kHeads * c.group * c.head_dim);
   const DeviceBuffer<float> query(std::vector<float>(width, 0.01F));
-  const DeviceBuffer<float> out(width);
-  ops::cuda::DecodePlan plan(layout, c.group, c.rows);
-  plan.make(entries_of(0), c.rows, stream.get());
+  const DeviceBuffer<bf16> out(width);
+  ops::cuda::DecodePlan plan(layout, c.group, kHeads, c.batch, 1);
+  plan.make(entries_of(0), 0, c.batch, stream.get());
   const double ms = time_graph(stream, [&] {
     for (std::size_t i = 0; i < launches; ++i) {
-      plan.attend(entries_of(i), 0.125F, query.data(), out.data(), stream.get());
+      plan.attend(0, entries_of(i), 0.125F, query.data(), out.data(), stream.get());
     }
   });
   const double seconds = ms * 1e-3 / static_cast<double>(launches);
@@ -171,7 +179,7 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
           {"format", dtype_name(c.format)},
           {"head_dim", c.head_dim},
           {"group", c.group},
-          {"rows", c.rows},
+          {"sequences", c.batch},
           {"entries", tables.entries},
           {"entry_bytes", layout.entry_bytes()},
           {"microseconds", seconds * 1e6},
@@ -179,17 +187,17 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
 }
 
 constexpr Case kCases[] = {
-    {"64 sequences, D 64, fp8", DType::f8e4m3, 64, 4, 512, 1024, 4096},
-    {"64 sequences, D 128, fp8", DType::f8e4m3, 128, 4, 512, 1024, 4096},
-    {"64 sequences, D 64, int8", DType::i8, 64, 4, 512, 1024, 4096},
-    {"64 sequences, D 128, int8", DType::i8, 128, 4, 512, 1024, 4096},
-    {"64 sequences, D 64, bf16", DType::bf16, 64, 4, 512, 1024, 4096},
-    {"64 sequences, D 128, bf16", DType::bf16, 128, 4, 512, 1024, 4096},
-    {"Llama-3.2-1B at 8K, c = 1, fp8", DType::f8e4m3, 64, 4, 8, 1000, 2072},
-    {"Llama-3.2-1B at 8K, c = 8, fp8", DType::f8e4m3, 64, 4, 64, 1000, 2072},
-    {"Qwen3-8B at 8K, c = 1, fp8", DType::f8e4m3, 128, 4, 8, 1000, 2072},
-    {"Qwen3-8B at 8K, c = 8, fp8", DType::f8e4m3, 128, 4, 64, 1000, 2072},
-    {"Llama-3.2-1B at 128K, c = 1, fp8", DType::f8e4m3, 64, 4, 8, 16000, 33000},
+    {"64 sequences, D 64, fp8", DType::f8e4m3, 64, 4, 64, 1024, 4096},
+    {"64 sequences, D 128, fp8", DType::f8e4m3, 128, 4, 64, 1024, 4096},
+    {"64 sequences, D 64, int8", DType::i8, 64, 4, 64, 1024, 4096},
+    {"64 sequences, D 128, int8", DType::i8, 128, 4, 64, 1024, 4096},
+    {"64 sequences, D 64, bf16", DType::bf16, 64, 4, 64, 1024, 4096},
+    {"64 sequences, D 128, bf16", DType::bf16, 128, 4, 64, 1024, 4096},
+    {"Llama-3.2-1B at 8K, c = 1, fp8", DType::f8e4m3, 64, 4, 1, 1000, 2072},
+    {"Llama-3.2-1B at 8K, c = 8, fp8", DType::f8e4m3, 64, 4, 8, 1000, 2072},
+    {"Qwen3-8B at 8K, c = 1, fp8", DType::f8e4m3, 128, 4, 1, 1000, 2072},
+    {"Qwen3-8B at 8K, c = 8, fp8", DType::f8e4m3, 128, 4, 8, 1000, 2072},
+    {"Llama-3.2-1B at 128K, c = 1, fp8", DType::f8e4m3, 64, 4, 1, 16000, 33000},
 };
 
 int run(std::span<char*> arguments) {

@@ -17,13 +17,24 @@ int device_count() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-int multiprocessor_count() {
+namespace {
+
+int attribute(cudaDeviceAttr which) {
   int device = 0;
-  int count = 0;
+  int value = 0;
   check(cudaGetDevice(&device), "current device");
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-        "number of multiprocessors");
-  return count;
+  check(cudaDeviceGetAttribute(&value, which, device), "device attribute");
+  return value;
+}
+
+}  // namespace
+
+int multiprocessor_count() {
+  return attribute(cudaDevAttrMultiProcessorCount);
+}
+
+bool has_programmatic_launch() {
+  return attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
 }
 
 DeviceMemory allocate(std::size_t bytes) {

@@ -22,12 +22,8 @@ int device_count();
 
 int multiprocessor_count();
 
-/// Makes device `index` the current one of this thread. Throws Error when there is none of this
-/// number, naming how many there are.
-void use_device(int index);
-
-/// Bytes of device memory that are free now.
-std::size_t free_memory();
+/// Whether kernels may begin before their predecessor is complete (Hopper and later).
+bool has_programmatic_launch();
 
 /// Device memory, freed with its owner. Throws Error with what was wanted and what is free.
 struct FreeDeviceMemory {

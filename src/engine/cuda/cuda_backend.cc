@@ -35,7 +35,13 @@ struct Device {
 class CudaSequence : public SequenceState {
  public:
   CudaSequence(Device& device, int slot) : device_(device), slot_(slot) {}
-  ~CudaSequence() override { device_.cache.close(slot_, device_.stream.get()); }
+  ~CudaSequence() override {
+    try {
+      device_.cache.close(slot_, device_.stream.get());
+    } catch (const Error&) {
+      // The device has failed. Whoever uses it next is told.
+    }
+  }
   CudaSequence(const CudaSequence&) = delete;
   CudaSequence& operator=(const CudaSequence&) = delete;
 
@@ -44,13 +50,10 @@ class CudaSequence : public SequenceState {
 
   [[nodiscard]] std::unique_ptr<SequenceState> fork() const override {
     DeviceCache& cache = device_.cache;
-    cache.refresh(device_.stream.get());
-    if (!cache.has_pages(cache.pages_of(slot_, counts()))) {
+    if (!cache.has_pages(cache.pages_of(slot_, counts()), device_.stream.get())) {
       return nullptr;
     }
-    const int copy = cache.fork(slot_, device_.stream.get());
-    cache.refresh(device_.stream.get());
-    return std::make_unique<CudaSequence>(device_, copy);
+    return std::make_unique<CudaSequence>(device_, cache.fork(slot_, device_.stream.get()));
   }
 
   [[nodiscard]] CacheUsage usage() const override {
@@ -97,8 +100,7 @@ class CudaRunner : public Runner {
     for (const Growth& growth : growths) {
       pages += device_.cache.page_need(growth.sequence->length(), growth.tokens);
     }
-    device_.cache.refresh(device_.stream.get());
-    return device_.cache.has_pages(pages);
+    return device_.cache.has_pages(pages, device_.stream.get());
   }
 
   void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
@@ -129,8 +131,7 @@ class CudaRunner : public Runner {
   }
 
   [[nodiscard]] std::size_t page_bytes() const override {
-    device_.cache.refresh(device_.stream.get());
-    return device_.cache.used_page_bytes();
+    return device_.cache.used_page_bytes(device_.stream.get());
   }
 
  private:

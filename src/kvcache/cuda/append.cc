@@ -27,10 +27,6 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
   }
 }
 
-void advance(const DeviceCache& cache, const std::int32_t* slots, int batch, cudaStream_t stream) {
-  launch_advance(cache.view(), slots, batch, stream);
-}
-
 void advance(DeviceCache& cache, int slot, int tokens, cudaStream_t stream) {
   cache.advance(slot, tokens);
   launch_set_length(cache.view(), slot, cache.length(slot), stream);

@@ -16,10 +16,7 @@ namespace winnow::kvcache::cuda {
 void append(const DeviceCache& cache, const Projection& projection, const DecodeAppend& step,
             cudaStream_t stream);
 
-/// Moves on the lengths on the device, when all layers have taken a token of each of `batch`
-/// sequences; the host's DeviceCache::advance() is the caller's.
-void advance(const DeviceCache& cache, const std::int32_t* slots, int batch, cudaStream_t stream);
-/// The same for `tokens` tokens of one sequence, on the host as well.
+/// Moves on the length of a sequence whose tokens all layers have taken.
 void advance(DeviceCache& cache, int slot, int tokens, cudaStream_t stream);
 
 /// The band of a chunk as prefill attention reads it: the `lead` entries before the chunk, then the

@@ -1,6 +1,6 @@
 // One token per sequence. A block takes a sequence and a KV head: group + 2 warps, one for each
 // query head, one for the key, one for the value.
-#include "base/cuda/device.h"
+#include "base/cuda/launch.cuh"
 #include "kvcache/cuda/append_kernels.h"
 #include "kvcache/cuda/entry_place.cuh"
 #include "kvcache/cuda/projection.cuh"
@@ -8,52 +8,120 @@
 namespace winnow::kvcache::cuda {
 namespace {
 
-// What one thread finds out for its block.
+constexpr int kLeastThreads = 96;  // of a block: one query head, key and value
+
+// What a thread knows of its row before the token is known: nothing of it was written by the
+// kernels just before, so it is read while they finish.
+struct RowState {
+  int count;                     // archive entries
+  std::uint32_t mark_of_slot;    // the words that hold the marks of the ring slot that turns over
+  std::uint32_t mark_of_latest;  // and of the newest token's
+
+  __device__ RowState(const CacheView& cache, std::size_t row, int length)
+      : count(cache.archive_counts[row]), mark_of_slot(0), mark_of_latest(0) {
+    if (cache.marks_evicted) {
+      const std::uint32_t* marks = cache.marks + row * cache.mark_words;
+      mark_of_slot = marks[length % cache.ring / 32];
+      mark_of_latest = marks[max(length - 1, 0) % cache.ring / 32];
+    }
+  }
+};
+
 struct Places {
   int newest;    // slot of the new entry, in the ring or, without one, in the archive
   int archived;  // archive slot that the leaving entry goes to, -1 if it is forgotten
 };
 
-// Moves the row's state on by one token.
-__device__ Places advance_row(const CacheView& cache, std::size_t row, int length, bool decision) {
-  std::uint32_t* archive = cache.archive_pages + row * cache.archive_stride;
-  std::int32_t& count = cache.archive_counts[row];
+// Moves the row's state on by one token. One thread's work.
+__device__ Places advance_row(const CacheView& cache, std::size_t row, int length, bool decision,
+                              const RowState& state) {
   const auto push = [&] {
-    if (count % ops::kPageEntries == 0) {
-      archive[count / ops::kPageEntries] = take_page(cache);
+    if (state.count % ops::kPageEntries == 0) {
+      cache.archive_pages[row * cache.archive_stride + state.count / ops::kPageEntries] =
+          take_page(cache);
     }
-    return count++;
+    cache.archive_counts[row] = state.count + 1;
+    return state.count;
   };
   if (cache.ring == 0) {
     return {push(), -1};
   }
-  std::uint32_t* marks = cache.marks + row * cache.mark_words;
-  const auto mark = [&](int slot, bool evicted) {
-    const std::uint32_t bit = 1U << (slot % 32);
-    marks[slot / 32] = evicted ? marks[slot / 32] | bit : marks[slot / 32] & ~bit;
-  };
   const int slot = length % cache.ring;
-  if (cache.marks_evicted && cache.shift == 1 && length > 0) {
-    mark((length - 1) % cache.ring, decision);
+  const int latest = max(length - 1, 0) % cache.ring;
+  std::uint32_t marks = state.mark_of_slot;
+  const auto mark = [](std::uint32_t word, int at, bool evicted) {
+    const std::uint32_t bit = 1U << (at % 32);
+    return evicted ? word | bit : word & ~bit;
+  };
+  if (cache.marks_evicted) {
+    std::uint32_t* words = cache.marks + row * cache.mark_words;
+    if (cache.shift == 1 && length > 0) {
+      const std::uint32_t decided = mark(state.mark_of_latest, latest, decision);
+      words[latest / 32] = decided;
+      marks = latest / 32 == slot / 32 ? decided : marks;
+    }
+    words[slot / 32] = mark(marks, slot, cache.shift == 0 && decision);
   }
   Places places{slot, -1};
   if (length >= cache.ring) {
-    const bool kept = cache.marks_evicted ? (marks[slot / 32] >> (slot % 32) & 1U) == 0
-                                          : length - cache.ring < cache.sinks;
+    const bool kept =
+        cache.marks_evicted ? (marks >> (slot % 32) & 1U) == 0 : length - cache.ring < cache.sinks;
     places.archived = kept ? push() : -1;
   } else if (slot % ops::kPageEntries == 0) {
     cache.window_pages[row * cache.window_stride + slot / ops::kPageEntries] = take_page(cache);
   }
-  if (cache.marks_evicted) {
-    mark(slot, cache.shift == 0 && decision);
-  }
   return places;
 }
+
+// The entry that the ring's slot holds now, spread over a block's threads.
+template <class Code, int D>
+class LeavingEntry {
+ public:
+  __device__ void load(const EntryPlace<Code, D>& from, bool scaled) {
+    each([&](int i, int d) {
+      key_[i] = from.key(d);
+      value_[i] = from.value(d);
+    });
+    if (scaled) {
+      key_scale_ = from.key_scale();
+      value_scale_ = from.value_scale();
+    }
+  }
+  __device__ void store(const EntryPlace<Code, D>& to, bool scaled) const {
+    each([&](int i, int d) {
+      to.key(d) = key_[i];
+      to.value(d) = value_[i];
+    });
+    if (scaled && threadIdx.x == 0) {
+      to.key_scale() = key_scale_;
+      to.value_scale() = value_scale_;
+    }
+  }
+
+ private:
+  static constexpr int kEach = (D + kLeastThreads - 1) / kLeastThreads;
+
+  template <class F>
+  __device__ static void each(const F& f) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (const int d = threadIdx.x + i * blockDim.x; d < D) {
+        f(i, d);
+      }
+    }
+  }
+
+  Code key_[kEach];
+  Code value_[kEach];
+  __nv_bfloat16 key_scale_;
+  __nv_bfloat16 value_scale_;
+};
 
 template <class Format, int D>
 __global__ void append_kernel(CacheView cache, Projection projection, DecodeAppend step) {
   using Code = typename Format::Code;
   using Place = EntryPlace<Code, D>;
+  constexpr bool kScaled = Format::kLargest > 0.0F;
   const int head = blockIdx.x;
   const int token = blockIdx.y;
   const int warp = threadIdx.x / 32;
@@ -62,7 +130,17 @@ __global__ void append_kernel(CacheView cache, Projection projection, DecodeAppe
   const int length = cache.lengths[slot];
   const std::size_t row = cache.row(step.layer, slot, head);
   const std::size_t heads = projection.kv_heads * group;
+  const std::uint32_t* archive = cache.archive_pages + row * cache.archive_stride;
+  const std::uint32_t* window = cache.window_pages + row * cache.window_stride;
+  const RowState state(cache, row, length);
+  const bool leaves = cache.ring > 0 && length >= cache.ring;
+  LeavingEntry<Code, D> leaving;
+  if (leaves) {
+    leaving.load(Place(cache, window, length % cache.ring), kScaled);
+  }
 
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
   ops::cuda::HeadVector<D> vector;
   const float* qkv = step.qkv + token * (heads + 2 * projection.kv_heads) * D;
   const bool decision = project<D>(projection, qkv, token, length, step.layer, head, vector);
@@ -71,43 +149,25 @@ __global__ void append_kernel(CacheView cache, Projection projection, DecodeAppe
   }
   __shared__ Places places;
   if (threadIdx.x == 0) {
-    places = advance_row(cache, row, length, decision);
+    places = advance_row(cache, row, length, decision, state);
   }
   __syncthreads();
-  const std::uint32_t* archive = cache.archive_pages + row * cache.archive_stride;
-  const std::uint32_t* window = cache.window_pages + row * cache.window_stride;
   if (places.archived >= 0) {
-    const Place from(cache, window, places.newest);
-    const Place to(cache, archive, places.archived);
-    for (int d = threadIdx.x; d < D; d += blockDim.x) {
-      to.key(d) = from.key(d);
-      to.value(d) = from.value(d);
-    }
-    if (Format::kLargest > 0.0F && threadIdx.x == 0) {
-      to.key_scale() = from.key_scale();
-      to.value_scale() = from.value_scale();
-    }
-    __syncthreads();  // the leaving entry has been read
+    leaving.store(Place(cache, archive, places.archived), kScaled);
   }
   const Place newest(cache, cache.ring > 0 ? window : archive, places.newest);
   if (warp == group) {
     const float scale =
         vector.template encode<Format>([&](int d, Code code) { newest.key(d) = code; });
-    if (Format::kLargest > 0.0F && threadIdx.x % 32 == 0) {
+    if (kScaled && threadIdx.x % 32 == 0) {
       newest.key_scale() = __float2bfloat16_rn(scale);
     }
   } else if (warp == group + 1) {
     const float scale =
         vector.template encode<Format>([&](int d, Code code) { newest.value(d) = code; });
-    if (Format::kLargest > 0.0F && threadIdx.x % 32 == 0) {
+    if (kScaled && threadIdx.x % 32 == 0) {
       newest.value_scale() = __float2bfloat16_rn(scale);
     }
-  }
-}
-
-__global__ void advance_kernel(CacheView cache, const std::int32_t* slots, int batch) {
-  for (int i = threadIdx.x; i < batch; i += blockDim.x) {
-    ++cache.lengths[slots[i]];
   }
 }
 
@@ -120,20 +180,19 @@ void launch(int head_dim, const CacheView& cache, const Projection& projection,
             const DecodeAppend& step, cudaStream_t stream) {
   const dim3 grid(projection.kv_heads, step.batch);
   const int threads = (projection.group + 2) * 32;
+  const auto run = [&](auto* kernel) {
+    winnow::cuda::launch(kernel, grid, threads, 0, stream, true, cache, projection, step);
+  };
   switch (head_dim) {
     case 64:
-      append_kernel<Format, 64><<<grid, threads, 0, stream>>>(cache, projection, step);
-      break;
+      return run(append_kernel<Format, 64>);
     case 80:
-      append_kernel<Format, 80><<<grid, threads, 0, stream>>>(cache, projection, step);
-      break;
+      return run(append_kernel<Format, 80>);
     case 96:
-      append_kernel<Format, 96><<<grid, threads, 0, stream>>>(cache, projection, step);
-      break;
+      return run(append_kernel<Format, 96>);
     default:
-      append_kernel<Format, 128><<<grid, threads, 0, stream>>>(cache, projection, step);
+      return run(append_kernel<Format, 128>);
   }
-  winnow::cuda::check_launch("append to the cache");
 }
 
 }  // namespace
@@ -148,12 +207,6 @@ void launch_append(DType format, int head_dim, const CacheView& cache, const Pro
     default:
       return launch<ops::cuda::I8Format>(head_dim, cache, projection, step, stream);
   }
-}
-
-void launch_advance(const CacheView& cache, const std::int32_t* slots, int batch,
-                    cudaStream_t stream) {
-  advance_kernel<<<1, 128, 0, stream>>>(cache, slots, batch);
-  winnow::cuda::check_launch("advance the cache");
 }
 
 void launch_set_length(const CacheView& cache, int slot, int length, cudaStream_t stream) {

@@ -12,8 +12,6 @@ namespace winnow::kvcache::cuda {
 void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
                    const DecodeAppend& step, cudaStream_t stream);
 
-void launch_advance(const CacheView& cache, const std::int32_t* slots, int batch,
-                    cudaStream_t stream);
 void launch_set_length(const CacheView& cache, int slot, int length, cudaStream_t stream);
 
 void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,

@@ -68,10 +68,11 @@ DeviceCache::DeviceCache(const CacheConfig& config, const CacheShape& shape)
                        std::size_t{1} << 30);
   require(capacity_ > 0, "--kv-gib: {} bytes hold not even one page of {} bytes", config.max_bytes,
           layout_.page_bytes());
-  free_pages_ = capacity_;
   pool_ = winnow::cuda::DeviceBuffer<std::byte>(capacity_ * layout_.page_bytes());
   free_list_ = winnow::cuda::DeviceBuffer<std::uint32_t>(capacity_);
   free_count_ = winnow::cuda::DeviceBuffer<std::int32_t>(1);
+  reported_ = winnow::cuda::PinnedBuffer<std::int32_t>(1);
+  *reported_.data() = static_cast<std::int32_t>(capacity_);
   view_.pool = pool_.data();
   view_.free_pages = free_list_.data();
   view_.free_count = free_count_.data();
@@ -126,6 +127,7 @@ int DeviceCache::open(int tokens, cudaStream_t stream) {
 
 void DeviceCache::close(int slot, cudaStream_t stream) {
   launch_release(view_, slot, stream);
+  stale_ = true;
   lengths_[static_cast<std::size_t>(slot)] = 0;
   free_slots_.push_back(slot);
 }
@@ -133,6 +135,7 @@ void DeviceCache::close(int slot, cudaStream_t stream) {
 int DeviceCache::fork(int slot, cudaStream_t stream) {
   const int copy = open(static_cast<int>(view_.archive_stride) * ops::kPageEntries, stream);
   launch_fork(view_, slot, copy, stream);
+  stale_ = true;
   lengths_[static_cast<std::size_t>(copy)] = lengths_[static_cast<std::size_t>(slot)];
   return copy;
 }
@@ -144,13 +147,26 @@ std::size_t DeviceCache::page_need(int length, int tokens) const {
   return static_cast<std::size_t>(rows_per_sequence()) * (pages_for(leaving) + window);
 }
 
-void DeviceCache::refresh(cudaStream_t stream) {
-  std::int32_t count = 0;
-  winnow::cuda::check(
-      cudaMemcpyAsync(&count, free_count_.data(), sizeof(count), cudaMemcpyDeviceToHost, stream),
-      "read the number of free pages");
-  winnow::cuda::check(cudaStreamSynchronize(stream), "wait for a step");
-  free_pages_ = static_cast<std::size_t>(count);
+void DeviceCache::report_free_pages(cudaStream_t stream) {
+  winnow::cuda::check(cudaMemcpyAsync(reported_.data(), free_count_.data(), sizeof(std::int32_t),
+                                      cudaMemcpyDeviceToHost, stream),
+                      "read the number of free pages");
+}
+
+bool DeviceCache::has_pages(std::size_t pages, cudaStream_t stream) {
+  if (stale_) {
+    report_free_pages(stream);
+    winnow::cuda::check(cudaStreamSynchronize(stream), "wait for the number of free pages");
+    stale_ = false;
+  }
+  return pages <= static_cast<std::size_t>(*reported_.data());
+}
+
+std::size_t DeviceCache::used_page_bytes(cudaStream_t stream) {
+  stale_ = true;
+  static_cast<void>(has_pages(0, stream));
+  return (capacity_ - static_cast<std::size_t>(*reported_.data())) *
+         (layout_.page_bytes() + sizeof(std::uint32_t));
 }
 
 std::vector<std::int32_t> DeviceCache::archive_counts(int slot, cudaStream_t stream) const {

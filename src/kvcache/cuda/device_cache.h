@@ -16,7 +16,7 @@
 namespace winnow::kvcache::cuda {
 
 /// All entries of all sequences of one model. Kernels advance what lies in device memory; the host
-/// knows lengths exactly, and how many pages are free as of the last refresh().
+/// knows lengths exactly, and how many pages are free as of the last step that it waited for.
 class DeviceCache {
  public:
   /// Takes the memory of all pages at once: config.max_bytes. Throws Error when the rule or the
@@ -45,10 +45,13 @@ class DeviceCache {
 
   /// Most pages that `tokens` more tokens of a sequence of `length` tokens can need.
   [[nodiscard]] std::size_t page_need(int length, int tokens) const;
-  /// Whether so many pages are surely free.
-  [[nodiscard]] bool has_pages(std::size_t pages) const { return pages <= free_pages_; }
-  /// Learns how many pages are free: after everything in `stream`, for which it waits.
-  void refresh(cudaStream_t stream);
+  /// Whether so many pages are free. Waits for `stream` if sequences have come or gone meanwhile.
+  [[nodiscard]] bool has_pages(std::size_t pages, cudaStream_t stream);
+  /// Puts a report of the free pages into `stream`, to be captured with a step; it counts once the
+  /// caller has waited for the stream.
+  void report_free_pages(cudaStream_t stream);
+  /// Where the report goes, in page-locked host memory: for a kernel that writes it itself.
+  [[nodiscard]] std::int32_t* reported_free_pages() const { return reported_.data(); }
 
   /// Entries in a sequence's archives, [layers, kv_heads]. Waits for `stream`.
   [[nodiscard]] std::vector<std::int32_t> archive_counts(int slot, cudaStream_t stream) const;
@@ -62,10 +65,8 @@ class DeviceCache {
   /// Bytes of one sequence's tables.
   [[nodiscard]] std::size_t table_bytes() const;
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
-  /// Bytes of all pages that sequences held at the last refresh().
-  [[nodiscard]] std::size_t used_page_bytes() const {
-    return (capacity_ - free_pages_) * (layout_.page_bytes() + sizeof(std::uint32_t));
-  }
+  /// Bytes of all pages that sequences hold. Waits for `stream`.
+  [[nodiscard]] std::size_t used_page_bytes(cudaStream_t stream);
 
  private:
   void ensure_tables(int slots, std::size_t archive_stride, cudaStream_t stream);
@@ -74,7 +75,7 @@ class DeviceCache {
   CacheShape shape_;
   ops::cuda::DevicePageLayout layout_;
   std::size_t capacity_ = 0;
-  std::size_t free_pages_ = 0;
+  bool stale_ = false;  // the last report is older than the last change
   int generation_ = 0;
   std::vector<int> lengths_;     // by slot
   std::vector<int> free_slots_;  // the lowest last
@@ -82,6 +83,7 @@ class DeviceCache {
   winnow::cuda::DeviceBuffer<std::byte> pool_;
   winnow::cuda::DeviceBuffer<std::uint32_t> free_list_;
   winnow::cuda::DeviceBuffer<std::int32_t> free_count_;
+  winnow::cuda::PinnedBuffer<std::int32_t> reported_;  // [1] free pages
   winnow::cuda::DeviceBuffer<std::uint32_t> archive_pages_;
   winnow::cuda::DeviceBuffer<std::int32_t> archive_counts_;
   winnow::cuda::DeviceBuffer<std::uint32_t> window_pages_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ops/cuda/rope.h"
+#include "model/cuda/step_kernels.h"
 
 namespace winnow::model::cuda {
 namespace {
@@ -82,15 +82,17 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
 // Everything that one step puts into the stream.
 void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
   const ModelConfig& config = model_.config();
-  const auto count = static_cast<std::size_t>(batch);
-  winnow::cuda::check(
-      cudaMemcpyAsync(device_inputs_.data(), inputs_.data(), 2 * count * sizeof(std::int32_t),
-                      cudaMemcpyHostToDevice, stream),
-      "copy a step's tokens to the device");
+
+  const auto& view = cache_.view();
+  begin_step({.host = inputs_.data(),
+              .device = device_inputs_.data(),
+              .lengths = view.lengths,
+              .frequencies = model_.frequencies().data(),
+              .angles = angles_.data(),
+              .half = config.head_dim / 2},
+             batch, stream);
   const std::int32_t* slots = device_inputs_.data();
-  ops::cuda::rope_angles(angles_.data(), model_.frequencies().data(), config.head_dim / 2,
-                         cache_.view().lengths, slots, batch, stream);
-  plan_.make(entries(0), cache_.view().row(1, 0, 0), batch, stream);
+  plan_.make(entries(0), view.row(1, 0, 0), batch, stream);
   ops::cuda::embed_rows(model_.weights().embedding.view(), slots + batch, batch,
                         residual(model_.layer(0).attention_norm), {stream, true});
   for (int l = 0; l < config.layers; ++l) {
@@ -102,10 +104,13 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
              .parts = ops::cuda::linear_parts(model_.layer(config.layers - 1).down.view()),
              .eps = config.norm_eps},
             with_logits, {stream, true});
-  kvcache::cuda::advance(cache_, slots, batch, stream);
-  winnow::cuda::check(cudaMemcpyAsync(results_.data(), head_.tokens(), count * sizeof(std::int32_t),
-                                      cudaMemcpyDeviceToHost, stream),
-                      "read a step's tokens");
+  end_step({.slots = slots,
+            .lengths = view.lengths,
+            .tokens = head_.tokens(),
+            .free_pages = view.free_count,
+            .host_tokens = results_.data(),
+            .host_free_pages = cache_.reported_free_pages()},
+           batch, stream);
 }
 
 void Decode::layer(int layer, int batch, cudaStream_t stream) {

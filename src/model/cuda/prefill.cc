@@ -49,7 +49,8 @@ void Prefill::reserve(std::size_t tokens, int longest_chunk) {
   qkv_.ensure(width(model_.qkv_width()));
   queries_.ensure(width(model_.query_width()));
   attended_.ensure(width(model_.query_width()));
-  gate_up_.ensure(width(2 * std::max(config.intermediate, config.hidden)));  // also scratch
+  gate_up_.ensure(width(std::max(
+      {2 * config.intermediate, 2 * config.hidden, model_.query_width()})));  // also scratch
   activated_.ensure(width(config.intermediate));
   attention_scratch_.ensure(ops::cuda::prefill_scratch_bytes(
       cache_.layout(), config.kv_heads, band_->stride, cache_.view().archive_stride));
@@ -77,6 +78,7 @@ void Prefill::run(std::span<const PromptChunk> chunks, ops::Matrix<float> logits
   for (const PromptChunk& chunk : chunks) {
     kvcache::cuda::advance(cache_, chunk.slot, size_of(chunk), stream.get());
   }
+  cache_.report_free_pages(stream.get());
   ops::cuda::rms_norm(normed_.data(), hidden_.data(), static_cast<int>(wanted),
                       model_.config().hidden, model_.weights().norm.data(),
                       model_.config().norm_eps, stream.get());

@@ -1,6 +1,7 @@
 #include "ops/cuda/decode_attention.h"
 
 #include <numbers>
+#include <type_traits>
 
 #include "base/error.h"
 #include "ops/cuda/decode_attention_kernels.h"
@@ -8,51 +9,84 @@
 namespace winnow::ops::cuda {
 namespace {
 
-int workers_for(const DevicePageLayout& layout) {
-  const auto element_bytes = static_cast<int>(layout.host().element_bytes());
-  return winnow::cuda::multiprocessor_count() * blocks_resident(layout.head_dim(), element_bytes);
+std::size_t size(int n) {
+  return static_cast<std::size_t>(n);
+}
+
+// The kernels are built for some groups only.
+int checked_group(int group) {
+  require(group >= 1 && group <= kMostGroup,
+          "{} query heads per KV head are not supported on the device, expected 1 to {}", group,
+          kMostGroup);
+  return group;
 }
 
 }  // namespace
 
-DecodePlan::DecodePlan(const DevicePageLayout& layout, int group, int rows)
+DecodePlan::DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, int most_batch,
+                       int layers)
     : layout_(layout),
-      group_(group),
-      most_rows_(rows),
-      workers_(workers_for(layout)),
-      row_begin_(static_cast<std::size_t>(rows) + 1),
-      pages_each_(1),
-      runs_(static_cast<std::size_t>(workers_)),
-      arrived_(static_cast<std::size_t>(rows)),
-      partial_out_(static_cast<std::size_t>(workers_ + rows) *
-                   static_cast<std::size_t>(group * layout.head_dim())),
-      partial_sums_(static_cast<std::size_t>(workers_ + rows) * static_cast<std::size_t>(group)) {
-  require(group >= 1 && group <= kMostGroup,
-          "{} query heads per KV head are not supported on the device, expected 1 to {}", group,
-          kMostGroup);
+      group_(checked_group(group)),
+      kv_heads_(kv_heads),
+      most_batch_(most_batch),
+      layers_(layers),
+      workers_(resident_blocks(layout.format(), layout.head_dim(), group)),
+      rows_(size(layers) * most_rows()),
+      runs_(size(layers * workers_)),
+      partial_out_((size(workers_) + most_rows()) * size(group * layout.head_dim())),
+      partial_sums_((size(workers_) + most_rows()) * size(group)) {}
+
+std::size_t DecodePlan::most_rows() const {
+  return size(most_batch_ * kv_heads_);
 }
 
-DecodePlan::View DecodePlan::view() const {
-  return {rows_,        workers_,        row_begin_.data(),   pages_each_.data(),
-          runs_.data(), arrived_.data(), partial_out_.data(), partial_sums_.data()};
+DecodePlan::View DecodePlan::view(int layer) const {
+  return {.batch_rows = batch_ * kv_heads_,
+          .workers = workers_,
+          .rows = rows_.data() + size(layer) * most_rows(),
+          .runs = runs_.data() + size(layer * workers_),
+          .partial_out = partial_out_.data(),
+          .partial_sums = partial_sums_.data()};
 }
 
-void DecodePlan::make(const DecodeEntries& entries, int rows, cudaStream_t stream) {
-  require(rows >= 0 && rows <= most_rows_, "decode plan: {} rows, room for {}", rows, most_rows_);
-  rows_ = rows;
-  if (rows > 0) {
-    launch_plan(entries, view(), stream);
+void DecodePlan::make(const DecodeEntries& first_layer, std::size_t layer_counts, int batch,
+                      cudaStream_t stream) {
+  require(batch >= 0 && batch <= most_batch_, "decode plan: {} sequences, room for {}", batch,
+          most_batch_);
+  require(first_layer.kv_heads == kv_heads_, "decode plan: {} KV heads, made for {}",
+          first_layer.kv_heads, kv_heads_);
+  batch_ = batch;
+  if (batch > 0) {
+    launch_plan({first_layer, layer_counts, view(0), most_rows(), layers_}, stream);
   }
 }
 
-void DecodePlan::attend(const DecodeEntries& entries, float scale, const float* query, float* out,
-                        cudaStream_t stream) const {
-  if (rows_ == 0) {
+template <class Out>
+void DecodePlan::attend_to(int layer, const DecodeEntries& entries, float scale, const float* query,
+                           Out* out, cudaStream_t stream) const {
+  require(layer >= 0 && layer < layers_, "decode attention: layer {} of {}", layer, layers_);
+  if (batch_ == 0) {
     return;
   }
-  const auto log2_e = std::numbers::log2e_v<float>;
-  launch_attention(layout_.format(), layout_.head_dim(),
-                   {entries, view(), query, out, scale * log2_e, group_}, stream);
+  const DecodeArguments arguments{entries,
+                                  view(layer),
+                                  query,
+                                  out,
+                                  std::is_same_v<Out, bf16>,
+                                  scale * std::numbers::log2e_v<float>,
+                                  group_};
+  launch_attention(layout_.format(), layout_.head_dim(), arguments, stream);
+  launch_merge(layout_.head_dim(), arguments, stream);
+}
+
+void DecodePlan::attend(int layer, const DecodeEntries& entries, float scale, const float* query,
+                        bf16* out, cudaStream_t stream) const {
+  attend_to(layer, entries, scale, query, out, stream);
+}
+
+void DecodePlan::attend(int layer, const DecodeEntries& entries, float scale, const float* query,
+                        float* out, cudaStream_t stream) const {
+  attend_to(layer, entries, scale, query, out, stream);
 }
 
 }  // namespace winnow::ops::cuda

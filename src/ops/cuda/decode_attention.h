@@ -1,4 +1,4 @@
-// Decode attention on the device: one query token per row over the row's pages.
+// Decode attention on the device: one new token per sequence over the sequence's live entries.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,64 +6,108 @@
 #include <cstdint>
 
 #include "base/cuda/device.h"
+#include "base/dtype.h"
 #include "ops/cuda/kv_page.h"
 
 namespace winnow::ops::cuda {
 
-/// The entries of all rows (sequences x KV heads), in device memory. Row r sees archive_counts[r]
-/// entries on the pages archive_pages[r * archive_stride ...] and window_counts[r] on its window
-/// pages, in slots 0, 1, 2 ... of each list. Slots past a count may hold anything.
+/// The entries of one layer, in device memory. Batch row b is sequence slot slots[b]; row
+/// r = b * kv_heads + h reads row slots[b] * kv_heads + h of the tables below ("state row"). The
+/// entry of token t lies in slot t % (window + 1) of its window's pages; archived entries fill the
+/// slots of the archive's pages in order. Slots that hold no entry may hold anything.
 struct DecodeEntries {
-  const std::byte* pool = nullptr;  // page p lies at pool + p * page_bytes
-  const std::uint32_t* archive_pages = nullptr;
-  const std::int32_t* archive_counts = nullptr;
+  const std::byte* pool = nullptr;               // page p lies at pool + p * page_bytes
+  const std::uint32_t* archive_pages = nullptr;  // [state rows, archive_stride]
   std::size_t archive_stride = 0;
-  const std::uint32_t* window_pages = nullptr;
-  const std::int32_t* window_counts = nullptr;
+  const std::int32_t* archive_counts = nullptr;  // [state rows] entries
+  const std::uint32_t* window_pages = nullptr;   // [state rows, window_stride]
   std::size_t window_stride = 0;
+  const std::int32_t* lengths = nullptr;  // [slots] tokens of each sequence before this step
+  int window = -1;                        // -1: no window, tokens go to the archive at once
+  const std::int32_t* slots = nullptr;    // [batch]
+  int kv_heads = 0;
 };
 
-/// Decode attention of a step. The rows' pages, one row after another, are cut into equal runs, one
-/// per block, so that heads of very different lengths cost what their entries cost. The cut is made
-/// on the device from the counts there, once per step, and serves every call with these counts.
+/// Decode attention of a step, all layers. The rows' pages (of the window, then of the archive),
+/// one row after another, are cut into equal runs, one per block, so that heads of very different
+/// lengths cost what their entries cost. The cut is made on the device, once per step.
+///
+/// Order of a step: make(); for each layer, the kernel that takes the token (appends its entry,
+/// writes the query), then attend(); last, lengths advance. So `lengths` are those before the step
+/// throughout, while archive_counts advance layer by layer, by at most one per row.
+///
+/// What runs is captured in graphs and launched as programmatic. Before its predecessor is
+/// complete, attend() already reads the plan, `slots`, the tables and all pages but the two that
+/// the new token may touch: the window page of its slot and the last archive page planned.
+/// Therefore of the kernels between two calls of attend(), and between make() and attend(), at
+/// least one must let its successor begin only when it has waited for its predecessor
+/// (release_successor() after wait_for_predecessor()); attend() itself does, which is enough
+/// between two calls.
 class DecodePlan {
  public:
-  /// For up to `rows` rows of `group` query heads, 1 to 8. Holds the scratch of the merge.
-  DecodePlan(const DevicePageLayout& layout, int group, int rows);
+  /// For up to `most_batch` sequences of kv_heads heads with `group` query heads each, 1 to 8.
+  DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, int most_batch, int layers);
 
-  /// Reads the counts of rows [0, rows).
-  void make(const DecodeEntries& entries, int rows, cudaStream_t stream);
+  /// Plans a step of `batch` sequences, each row for one entry more than it has: pages for
+  /// min(length + 1, window + 1) entries of the window, and for archive_count + 1 entries of the
+  /// archive when the window is full (else for archive_count). Layer l's counts lie at
+  /// first_layer.archive_counts + l * layer_counts; pages are not looked at.
+  void make(const DecodeEntries& first_layer, std::size_t layer_counts, int batch,
+            cudaStream_t stream);
 
-  /// out = softmax(scale * query . keys) values for each row of the plan. query and out
-  /// [rows, group, head_dim]. A row without entries gives zeros. Reads the live entries once; sums
-  /// and exponentials are in float, and operands keep twice 16 bits (high and low part), so that
-  /// only the rounding of the entries themselves shows.
-  void attend(const DecodeEntries& entries, float scale, const float* query, float* out,
+  /// out = softmax(scale * query . keys) values. query and out [batch, kv_heads * group *
+  /// head_dim]. A page that is planned but holds no entry is not read, nor is its number. A row
+  /// without entries gives zeros. Reads the live entries once; sums and exponentials are in float,
+  /// and operands keep twice 16 bits (high and low part), so that only the rounding of the entries
+  /// themselves shows, and that of bf16 output.
+  void attend(int layer, const DecodeEntries& entries, float scale, const float* query, bf16* out,
+              cudaStream_t stream) const;
+  void attend(int layer, const DecodeEntries& entries, float scale, const float* query, float* out,
               cudaStream_t stream) const;
 
-  /// What the kernels see of a plan.
-  struct View {
-    int rows;
-    int workers;               // blocks
-    std::int32_t* row_begin;   // [rows + 1] pages before each row
-    std::int32_t* pages_each;  // [1] pages per worker
-    int4* runs;             // [workers] first row, page of it, pages in all, pages before the row
-    std::int32_t* arrived;  // [rows] parts of a row that are done
-    float* partial_out;     // [workers + rows, group, head_dim]
-    float2* partial_sums;   // [workers + rows, group]: largest score, sum of exponentials
+  /// A row's pages: window pages, then archive pages. `begin` counts those of the rows before it.
+  struct alignas(16) Row {
+    std::int32_t begin;
+    std::int32_t window_pages;
+    std::int32_t archive_pages;
+    std::int32_t window_entries;
+    std::int32_t state_row;
+    std::int32_t written;  // the window page that holds the new token's slot, -1 without a window
+    std::int32_t unused[2];
   };
-  [[nodiscard]] View view() const;
+  /// Pages [begin, begin + count) of all rows', the first of them row `row`'s.
+  struct alignas(16) Run {
+    std::int32_t row;
+    std::int32_t begin;
+    std::int32_t count;
+    std::int32_t each;  // pages of every run but the last ones
+  };
+  /// What the kernels see of a layer's plan.
+  struct View {
+    int batch_rows;
+    int workers;           // blocks
+    Row* rows;             // [batch_rows]
+    Run* runs;             // [workers]
+    float* partial_out;    // [workers + batch_rows, group, head_dim]
+    float2* partial_sums;  // [workers + batch_rows, group]: reference, sum of exponentials
+  };
+  [[nodiscard]] View view(int layer) const;
 
  private:
+  template <class Out>
+  void attend_to(int layer, const DecodeEntries& entries, float scale, const float* query, Out* out,
+                 cudaStream_t stream) const;
+  [[nodiscard]] std::size_t most_rows() const;
+
   DevicePageLayout layout_;
   int group_;
-  int most_rows_;
-  int rows_ = 0;
+  int kv_heads_;
+  int most_batch_;
+  int layers_;
+  int batch_ = 0;
   int workers_;
-  winnow::cuda::DeviceBuffer<std::int32_t> row_begin_;
-  winnow::cuda::DeviceBuffer<std::int32_t> pages_each_;
-  winnow::cuda::DeviceBuffer<int4> runs_;
-  winnow::cuda::DeviceBuffer<std::int32_t> arrived_;
+  winnow::cuda::DeviceBuffer<Row> rows_;  // [layers, most rows]
+  winnow::cuda::DeviceBuffer<Run> runs_;  // [layers, workers]
   winnow::cuda::DeviceBuffer<float> partial_out_;
   winnow::cuda::DeviceBuffer<float2> partial_sums_;
 };

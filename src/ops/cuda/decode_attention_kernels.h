@@ -5,47 +5,41 @@
 
 namespace winnow::ops::cuda {
 
-/// Warps per block.
-inline constexpr int kDecodeWarps = 4;
-
 /// Query heads per KV head.
 inline constexpr int kMostGroup = 8;
 
-/// Pages of a warp in shared memory: one being read, the others on their way.
-constexpr int decode_stages(int element_bytes) {
-  return element_bytes == 1 ? 4 : 3;
-}
-
-constexpr int page_bytes(int head_dim, int element_bytes) {
-  const int scales = element_bytes == 1 ? 4 * kPageEntries : 0;
-  return (2 * kPageEntries * head_dim * element_bytes + scales + 63) / 64 * 64;
-}
-
-/// Shared memory of a block.
-constexpr int decode_shared_bytes(int head_dim, int element_bytes) {
-  return kDecodeWarps * decode_stages(element_bytes) * page_bytes(head_dim, element_bytes);
-}
-
-/// Blocks that a multiprocessor (Hopper's) has registers and shared memory for. A lane holds its
-/// share of the output (head_dim / 2) and of the queries (head_dim / 4), and some.
-constexpr int blocks_resident(int head_dim, int element_bytes) {
-  const int by_registers = 65536 / (32 * kDecodeWarps) / (head_dim * 3 / 4 + 48);
-  const int by_memory = 227 * 1024 / (decode_shared_bytes(head_dim, element_bytes) + 1024);
-  return by_registers < by_memory ? by_registers : by_memory;
-}
+/// Warps per block of the attention.
+inline constexpr int kDecodeWarps = 4;
 
 struct DecodeArguments {
   DecodeEntries entries;
   DecodePlan::View plan;
   const float* query;
-  float* out;
+  void* out;  // float or bf16
+  bool bf16_out;
   float scale;  // of the scores, times log2(e)
   int group;
 };
 
-void launch_plan(const DecodeEntries& entries, const DecodePlan::View& plan, cudaStream_t stream);
+/// Plans `layers` layers whose views follow one another in memory, `most_rows` rows each. Ends
+/// before its successor begins.
+struct PlanArguments {
+  DecodeEntries entries;  // of the first layer
+  std::size_t layer_counts;
+  DecodePlan::View plan;  // of the first layer
+  std::size_t most_rows;
+  int layers;
+};
+void launch_plan(const PlanArguments& arguments, cudaStream_t stream);
 
+/// Blocks of the attention that the device can hold at once.
+int resident_blocks(DType format, int head_dim, int group);
+
+/// Each run of the plan; rows that lie in one run whole are done then, of others their parts.
 void launch_attention(DType format, int head_dim, const DecodeArguments& arguments,
                       cudaStream_t stream);
+
+/// Merges the parts of the other rows.
+void launch_merge(int head_dim, const DecodeArguments& arguments, cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

@@ -25,13 +25,13 @@ __device__ std::uint32_t bits_of(Pair x) {
 }
 
 /// Each format gives: Pair, the 16-bit type its products are taken in; pair(words, i), the codes
-/// 2i and 2i + 1 as a Pair's bits; kWeightUnit, what weights are multiplied by before they are
-/// rounded, so that those that come with a small scale stay normal numbers.
+/// 2i and 2i + 1 as a Pair's bits; kWeightBits, the power of two that weights are multiplied by
+/// before they are rounded, so that those that come with a small scale stay normal numbers.
 struct Bf16Codes {
   using Pair = __nv_bfloat162;
   static constexpr int kBytes = 2;
   static constexpr bool kScaled = false;
-  static constexpr float kWeightUnit = 1.0F;
+  static constexpr float kWeightBits = 0.0F;
   static __device__ Pair round(float a, float b) { return __floats2bfloat162_rn(a, b); }
   template <int Words>
   static __device__ std::uint32_t pair(const std::uint32_t (&words)[Words], int i) {
@@ -44,7 +44,7 @@ struct ScaledCodes {
   using Pair = __half2;
   static constexpr int kBytes = 1;
   static constexpr bool kScaled = true;
-  static constexpr float kWeightUnit = 256.0F;
+  static constexpr float kWeightBits = 8.0F;
   static __device__ Pair round(float a, float b) { return __floats2half2_rn(a, b); }
 };
 

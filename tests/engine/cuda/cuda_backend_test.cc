@@ -27,7 +27,10 @@ struct Case {
   kvcache::RuleKind rule;
   DType format;
   WeightStorage weights;
-  double tolerance;  // relative error of the logits
+  // Relative error of the logits. The CPU computes in float here, the device in bf16; where the two
+  // round an entry to different fp8 codes, the difference is a sixteenth of it. And the CPU has no
+  // fp8 weights: there it has the original ones.
+  double tolerance;
 };
 
 ModelConfig config_of(const Case& c) {
@@ -123,28 +126,27 @@ void feed_both(Session& cpu, Session& cuda, const ModelConfig& config, double to
 INSTANTIATE_TEST_SUITE_P(
     Models, CudaBackendTest,
     ::testing::Values(Case{"llama_fp8", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
-                           DType::f8e4m3, WeightStorage::as_stored, 2e-2},
+                           DType::f8e4m3, WeightStorage::as_stored, 1e-1},
                       Case{"llama_bf16", Family::llama, 64, 3, false, kvcache::RuleKind::dms,
                            DType::bf16, WeightStorage::as_stored, 2e-2},
                       Case{"llama_dense", Family::llama, 128, 8, false, kvcache::RuleKind::dense,
-                           DType::f8e4m3, WeightStorage::as_stored, 2e-2},
+                           DType::f8e4m3, WeightStorage::as_stored, 1e-1},
                       Case{"biases_int8", Family::qwen2, 80, 1, true, kvcache::RuleKind::dms,
                            DType::i8, WeightStorage::as_stored, 2e-2},
                       Case{"qwen3_fp8", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
-                           DType::f8e4m3, WeightStorage::as_stored, 2e-2},
+                           DType::f8e4m3, WeightStorage::as_stored, 1e-1},
                       Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false,
                            kvcache::RuleKind::dms, DType::bf16, WeightStorage::int8, 2e-2},
                       Case{"llama_int4_weights", Family::llama, 64, 4, false,
                            kvcache::RuleKind::dms, DType::bf16, WeightStorage::int4, 4e-2},
                       Case{"llama_fp8_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
-                           DType::bf16, WeightStorage::fp8, 1e-1}),
+                           DType::bf16, WeightStorage::fp8, 3e-1}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
   const Case& c = GetParam();
   const ModelConfig config = config_of(c);
   const EngineConfig on_cpu = engine_config(c, false);
-  // The CPU has no fp8 weights: it computes with the original ones.
   EngineConfig host = on_cpu;
   host.weights = c.weights == WeightStorage::fp8 ? WeightStorage::as_stored : c.weights;
   model::Model reference(config, model::random_weights(config, DType::bf16, 3, host_format(host)));

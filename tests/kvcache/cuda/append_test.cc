@@ -137,9 +137,8 @@ class CudaAppend : public ::testing::TestWithParam<Case> {
                        std::span(all).subspan(b * width_, query_width()));
       }
     }
-    advance(*device_, device_slots.data(), batch, stream_.get());
     for (const std::int32_t slot : slots) {
-      device_->advance(slot, 1);
+      advance(*device_, slot, 1, stream_.get());
     }
   }
 
@@ -300,10 +299,9 @@ TEST_P(CudaAppend, PagesComeBack) {
   prefill(first, 100);
   Sequence second = open(2);
   prefill(second, 50);
-  device_->refresh(stream_.get());
   const std::size_t all = device_->capacity();
-  EXPECT_FALSE(device_->has_pages(all));
   const int copy = device_->fork(first.slot, stream_.get());
+  EXPECT_FALSE(device_->has_pages(all, stream_.get()));
   std::vector<Sequence*> one{&first};
   decode(one);  // the copy stays as it is
   EXPECT_EQ(device_->length(copy), 100);
@@ -320,8 +318,8 @@ TEST_P(CudaAppend, PagesComeBack) {
   expect_same(replayed);
   device_->close(copy, stream_.get());
   device_->close(unused, stream_.get());
-  device_->refresh(stream_.get());
-  EXPECT_TRUE(device_->has_pages(all));
+  EXPECT_TRUE(device_->has_pages(all, stream_.get()));
+  EXPECT_EQ(device_->used_page_bytes(stream_.get()), 0U);
 }
 
 TEST(CudaCache, RefusesRulesWithoutKernels) {

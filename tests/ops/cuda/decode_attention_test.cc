@@ -3,87 +3,22 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <tuple>
 
 #include "base/error.h"
 #include "ops/attention_testing.h"
+#include "ops/cuda/decode_step_testing.h"
 
 namespace winnow::ops::cuda {
 namespace {
 
-using ops::testing::Entries;
+using testing::Sequence;
+using testing::Step;
+using testing::StepShape;
 using winnow::cuda::DeviceBuffer;
 
-/// Rows of entries on the device, pages in an order that has nothing to do with the rows. Free
-/// slots hold NaNs.
-class Rows {
- public:
-  Rows(DType format, int head_dim, std::span<const std::pair<int, int>> counts)
-      : layout_(format, head_dim) {
-    std::uint64_t seed = 1;
-    for (const auto& [archive, window] : counts) {
-      archives_.emplace_back(layout_.host(), archive, ++seed, 1.5F);
-      windows_.emplace_back(layout_.host(), window, ++seed, 1.5F);
-    }
-    const auto archive = upload(archives_);
-    const auto window = upload(windows_);
-    pool_ = DeviceBuffer<std::byte>(std::span<const std::byte>(memory_));
-    entries_ = {.pool = pool_.data(),
-                .archive_pages = tables_[0].data(),
-                .archive_counts = tables_of_counts_[0].data(),
-                .archive_stride = archive,
-                .window_pages = tables_[1].data(),
-                .window_counts = tables_of_counts_[1].data(),
-                .window_stride = window};
-  }
-
-  [[nodiscard]] const DevicePageLayout& layout() const { return layout_; }
-  [[nodiscard]] const DecodeEntries& entries() const { return entries_; }
-  [[nodiscard]] int size() const { return static_cast<int>(archives_.size()); }
-  [[nodiscard]] std::vector<ops::testing::Seen> seen(std::size_t row) const {
-    std::vector<ops::testing::Seen> result;
-    add_all(archives_[row], archives_[row].count(), result);
-    add_all(windows_[row], windows_[row].count(), result);
-    return result;
-  }
-
- private:
-  // Appends the rows' pages to the pool, last page first; returns the stride of their table.
-  std::size_t upload(const std::vector<Entries>& rows) {
-    std::size_t stride = 1;
-    for (const Entries& row : rows) {
-      stride = std::max(stride, pages_of(row));
-    }
-    std::vector<std::uint32_t> table(stride * rows.size());
-    std::vector<std::int32_t> counts;
-    const std::size_t bytes = layout_.page_bytes();
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      const EntrySpan span = rows[r].span();
-      for (std::size_t p = pages_of(rows[r]); p-- > 0;) {
-        table[r * stride + p] = static_cast<std::uint32_t>(memory_.size() / bytes);
-        memory_.resize(memory_.size() + bytes);
-        arrange_page(layout_, span.base + span.pages[p] * bytes,
-                     memory_.data() + memory_.size() - bytes);
-      }
-      counts.push_back(rows[r].count());
-    }
-    tables_.emplace_back(std::span<const std::uint32_t>(table));
-    tables_of_counts_.emplace_back(std::span<const std::int32_t>(counts));
-    return stride;
-  }
-  static std::size_t pages_of(const Entries& row) {
-    return (static_cast<std::size_t>(row.count()) + kPageEntries - 1) / kPageEntries;
-  }
-
-  DevicePageLayout layout_;
-  std::vector<Entries> archives_;
-  std::vector<Entries> windows_;
-  std::vector<std::byte> memory_;
-  DeviceBuffer<std::byte> pool_;
-  std::vector<DeviceBuffer<std::uint32_t>> tables_;
-  std::vector<DeviceBuffer<std::int32_t>> tables_of_counts_;
-  DecodeEntries entries_;
-};
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 /// ||a - b|| / ||b||.
 double relative_error(std::span<const float> a, std::span<const double> b) {
@@ -96,35 +31,57 @@ double relative_error(std::span<const float> a, std::span<const double> b) {
   return norm > 0.0 ? std::sqrt(difference / norm) : std::sqrt(difference);
 }
 
-void expect_exact(const Rows& rows, int group, int launches = 2) {
-  const int dim = rows.layout().head_dim();
-  const auto width = static_cast<std::size_t>(group * dim);
-  const auto count = static_cast<std::size_t>(rows.size());
-  const std::vector<float> queries = ops::testing::normal(count * width, 99);
-  const DeviceBuffer<float> query{std::span<const float>(queries)};
-  DeviceBuffer<float> out(count * width);
+std::size_t size(int n) {
+  return static_cast<std::size_t>(n);
+}
+
+/// What attend() gives for every layer of a step, whose tokens are taken between make() and
+/// attend() by kernels that let attend() begin before they have written anything.
+template <class Out>
+std::vector<std::vector<Out>> attend_all(const Step& step, int group,
+                                         std::span<const float> queries) {
+  const int dim = step.layout().head_dim();
+  const std::size_t width = queries.size() / size(step.layers());
+  const DeviceBuffer<float> source{queries};
+  const DeviceBuffer<float> query{std::vector<float>(width, kNaN)};
+  DeviceBuffer<Out> out(width);
   const winnow::cuda::Stream stream;
-  DecodePlan plan(rows.layout(), group, rows.size() + 3);
-  plan.make(rows.entries(), rows.size(), stream.get());
-  std::vector<float> result(count * width);
-  for (int launch = 0; launch < launches; ++launch) {  // one plan serves all layers
+  step.reset();
+  DecodePlan plan(step.layout(), group, step.kv_heads(), step.batch() + 2, step.layers());
+  plan.make(step.entries(0), step.layer_counts(), step.batch(), stream.get());
+  std::vector<std::vector<Out>> results;
+  for (int layer = 0; layer < step.layers(); ++layer) {
     out.fill(0xFF);
-    plan.attend(rows.entries(), 1.0F / std::sqrt(static_cast<float>(dim)), query.data(), out.data(),
-                stream.get());
+    winnow::cuda::check(cudaDeviceSynchronize(), "fill");
+    step.take_tokens(layer, source.data() + size(layer) * width, query, stream);
+    plan.attend(layer, step.entries(layer), 1.0F / std::sqrt(static_cast<float>(dim)), query.data(),
+                out.data(), stream.get());
     stream.synchronize();
-    out.read(result);
-    for (std::size_t row = 0; row < count; ++row) {
-      for (std::size_t head = 0; head < static_cast<std::size_t>(group); ++head) {
-        const std::size_t first = row * width + head * static_cast<std::size_t>(dim);
-        const auto exact =
-            ops::testing::attend(std::span(queries).subspan(first, static_cast<std::size_t>(dim)),
-                                 rows.seen(row), 1.0 / std::sqrt(static_cast<double>(dim)));
-        // Operands are exact to 2^-16 (bf16) or better, sums are in float.
-        EXPECT_LE(relative_error(std::span(result).subspan(first, static_cast<std::size_t>(dim)),
-                                 exact.out),
-                  2e-5)
-            << "launch " << launch << " row " << row << " head " << head;
-      }
+    out.read(results.emplace_back(width));
+  }
+  return results;
+}
+
+void expect_exact(const Step& step, int group) {
+  const auto dim = size(step.layout().head_dim());
+  const std::size_t row_width = size(group) * dim;
+  const std::size_t width = size(step.batch() * step.kv_heads()) * row_width;
+  const std::vector<float> queries = ops::testing::normal(size(step.layers()) * width, 99);
+  const auto results = attend_all<float>(step, group, queries);
+  const auto rounded = attend_all<bf16>(step, group, queries);
+  for (int layer = 0; layer < step.layers(); ++layer) {
+    const std::vector<float>& result = results[size(layer)];
+    for (std::size_t first = 0; first < width; first += dim) {
+      const int row = static_cast<int>(first / row_width);
+      const auto exact =
+          ops::testing::attend(std::span(queries).subspan(size(layer) * width + first, dim),
+                               step.seen(layer, row), 1.0 / std::sqrt(static_cast<double>(dim)));
+      // Operands are exact to 2^-16 (bf16) or better, sums are in float.
+      EXPECT_LE(relative_error(std::span(result).subspan(first, dim), exact.out), 2e-5)
+          << "layer " << layer << " row " << row << " head " << first % row_width / dim;
+    }
+    for (std::size_t i = 0; i < width; ++i) {
+      ASSERT_EQ(rounded[size(layer)][i].bits, to_bf16(result[i]).bits) << "layer " << layer;
     }
   }
 }
@@ -135,6 +92,11 @@ class CudaDecodeAttention : public ::testing::TestWithParam<std::tuple<DType, in
     if (winnow::cuda::device_count() == 0) {
       GTEST_SKIP() << "no CUDA device";
     }
+  }
+  static void expect_exact_step(int window, const std::vector<Sequence>& sequences,
+                                int layers = 1) {
+    const auto [format, dim, group] = GetParam();
+    expect_exact(Step({format, dim, window, layers}, sequences), group);
   }
 };
 INSTANTIATE_TEST_SUITE_P(
@@ -147,18 +109,94 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(std::get<2>(info.param));
     });
 
+// Slots in no order and with holes; windows not yet full, just full, wrapped around; archives whose
+// last page is planned and stays empty, or takes its first entry; one much longer row.
 TEST_P(CudaDecodeAttention, UnevenRows) {
-  const auto [format, dim, group] = GetParam();
-  // Empty rows, single entries, full and partly filled last pages, one much longer row.
-  const std::vector<std::pair<int, int>> counts{
-      {0, 0}, {1, 0},   {0, 1},      {16, 16}, {17, 0}, {5, 257}, {640, 31},
-      {0, 0}, {33, 64}, {9000, 257}, {15, 15}, {64, 0}, {128, 63}};
-  expect_exact(Rows(format, dim, counts), group);
+  expect_exact_step(32, {{.slot = 5, .length = 40, .archived = {1, 7}},
+                         {.slot = 0, .length = 0, .archived = {0, 0}},
+                         {.slot = 7, .length = 32, .archived = {0, 0}},
+                         {.slot = 3, .length = 33, .archived = {0, 1}},
+                         {.slot = 8, .length = 700, .archived = {16, 640}},
+                         {.slot = 2, .length = 11000, .archived = {9001, 15}},
+                         {.slot = 4, .length = 16, .archived = {0, 0}},
+                         {.slot = 9, .length = 31, .archived = {0, 0}}});
 }
 
-TEST_P(CudaDecodeAttention, OneRow) {
+TEST_P(CudaDecodeAttention, OneSequence) {
+  expect_exact_step(256, {{.slot = 1, .length = 8192, .archived = {1023, 1279, 64}}});
+}
+
+TEST_P(CudaDecodeAttention, WindowOnly) {
+  expect_exact_step(63, {{.slot = 0, .length = 300, .archived = {0, 0}},
+                         {.slot = 1, .length = 10, .archived = {0, 0}}});
+}
+
+TEST_P(CudaDecodeAttention, ArchiveOnly) {
+  expect_exact_step(-1, {{.slot = 3, .length = 2000, .archived = {2000, 2000}},
+                         {.slot = 0, .length = 16, .archived = {16, 16}},
+                         {.slot = 1, .length = 0, .archived = {0, 0}}});
+}
+
+TEST_P(CudaDecodeAttention, Layers) {
+  expect_exact_step(31,
+                    {{.slot = 2, .length = 900, .archived = {16, 801, 33}},
+                     {.slot = 0, .length = 47, .archived = {3, 2, 0}}},
+                    3);
+}
+
+// More pages than a block looks up at a time: a few pages, over and over.
+TEST_P(CudaDecodeAttention, LongRuns) {
   const auto [format, dim, group] = GetParam();
-  expect_exact(Rows(format, dim, std::vector<std::pair<int, int>>{{1279, 257}}), group);
+  if (group != 4) {
+    GTEST_SKIP() << "one group is enough";
+  }
+  constexpr int kRows = 8;
+  constexpr int kUnique = 4;
+  constexpr std::size_t kPages = 64000;
+  const DevicePageLayout layout(format, dim);
+  const ops::testing::Entries unique(layout.host(), kUnique * kPageEntries, 7, 1.5F);
+  std::vector<std::byte> memory(kUnique * layout.page_bytes());
+  for (std::size_t p = 0; p < kUnique; ++p) {
+    arrange_page(layout, unique.span().base + unique.span().pages[p] * layout.page_bytes(),
+                 memory.data() + p * layout.page_bytes());
+  }
+  std::vector<std::uint32_t> table(kRows * kPages);
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    table[i] = static_cast<std::uint32_t>(i % kUnique);
+  }
+  const DeviceBuffer<std::byte> pool{std::span<const std::byte>(memory)};
+  const DeviceBuffer<std::uint32_t> pages{std::span<const std::uint32_t>(table)};
+  const DeviceBuffer<std::int32_t> counts{std::vector<std::int32_t>(
+      kRows, static_cast<std::int32_t>((kPages - kUnique) * kPageEntries))};
+  const DeviceBuffer<std::int32_t> lengths{std::vector<std::int32_t>{1 << 20}};
+  const DeviceBuffer<std::int32_t> slots{std::vector<std::int32_t>{0}};
+  const DecodeEntries entries{.pool = pool.data(),
+                              .archive_pages = pages.data(),
+                              .archive_stride = kPages,
+                              .archive_counts = counts.data(),
+                              .lengths = lengths.data(),
+                              .slots = slots.data(),
+                              .kv_heads = kRows};
+  const std::size_t width = kRows * size(group * dim);
+  const std::vector<float> queries = ops::testing::normal(width, 99);
+  const DeviceBuffer<float> query{std::span<const float>(queries)};
+  DeviceBuffer<float> out(width);
+  const winnow::cuda::Stream stream;
+  DecodePlan plan(layout, group, kRows, 1, 1);
+  plan.make(entries, 0, 1, stream.get());
+  stream.synchronize();
+  plan.attend(0, entries, 0.125F, query.data(), out.data(), stream.get());
+  stream.synchronize();
+  std::vector<float> result(width);
+  out.read(result);
+  std::vector<ops::testing::Seen> seen;
+  ops::testing::add_all(unique, unique.count(), seen);
+  for (std::size_t first = 0; first < width; first += size(dim)) {
+    const auto exact =
+        ops::testing::attend(std::span(queries).subspan(first, size(dim)), seen, 0.125);
+    EXPECT_LE(relative_error(std::span(result).subspan(first, size(dim)), exact.out), 2e-5)
+        << "head " << first / size(dim);
+  }
 }
 
 TEST(CudaPageLayout, RefusesWhatTheKernelsCannotRead) {

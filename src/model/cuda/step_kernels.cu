@@ -1,0 +1,47 @@
+#include "base/cuda/launch.cuh"
+#include "model/cuda/step_kernels.h"
+
+namespace winnow::model::cuda {
+namespace {
+
+// A block per sequence.
+__global__ void begin_kernel(StepInputs inputs) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  const int batch = gridDim.x;
+  const int row = blockIdx.x;
+  const std::int32_t slot = inputs.host[row];
+  if (threadIdx.x == 0) {
+    inputs.device[row] = slot;
+    inputs.device[batch + row] = inputs.host[batch + row];
+  }
+  for (int i = threadIdx.x; i < inputs.half; i += blockDim.x) {
+    // The product is rounded to float, as on the CPU.
+    const float angle = static_cast<float>(inputs.lengths[slot]) * inputs.frequencies[i];
+    float2& out = inputs.angles[row * inputs.half + i];
+    sincosf(angle, &out.y, &out.x);
+  }
+}
+
+__global__ void end_kernel(StepResults results, int batch) {
+  winnow::cuda::wait_for_predecessor();
+  for (int i = threadIdx.x; i < batch; i += blockDim.x) {
+    ++results.lengths[results.slots[i]];
+    results.host_tokens[i] = results.tokens[i];
+  }
+  if (threadIdx.x == 0) {
+    *results.host_free_pages = *results.free_pages;
+  }
+}
+
+}  // namespace
+
+void begin_step(const StepInputs& inputs, int batch, cudaStream_t stream) {
+  winnow::cuda::launch(begin_kernel, batch, 64, 0, stream, true, inputs);
+}
+
+void end_step(const StepResults& results, int batch, cudaStream_t stream) {
+  winnow::cuda::launch(end_kernel, 1, 32, 0, stream, true, results, batch);
+}
+
+}  // namespace winnow::model::cuda

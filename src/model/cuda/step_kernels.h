@@ -1,0 +1,32 @@
+// The two ends of a captured decode step.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace winnow::model::cuda {
+
+/// What a step takes from the host and gives back. `host` lies in page-locked host memory, which
+/// kernels read and write themselves: a copy of few bytes would take longer.
+struct StepInputs {
+  const std::int32_t* host = nullptr;     // [2, batch] slots, tokens
+  std::int32_t* device = nullptr;         // the same
+  const std::int32_t* lengths = nullptr;  // by slot: each token's position
+  const float* frequencies = nullptr;     // [half]
+  float2* angles = nullptr;               // [batch, half] cosine and sine
+  int half = 0;
+};
+void begin_step(const StepInputs& inputs, int batch, cudaStream_t stream);
+
+struct StepResults {
+  const std::int32_t* slots = nullptr;       // [batch]
+  std::int32_t* lengths = nullptr;           // by slot: each grows by one
+  const std::int32_t* tokens = nullptr;      // [batch] the most likely ones
+  const std::int32_t* free_pages = nullptr;  // [1]
+  std::int32_t* host_tokens = nullptr;       // [batch] page-locked
+  std::int32_t* host_free_pages = nullptr;   // [1] page-locked
+};
+void end_step(const StepResults& results, int batch, cudaStream_t stream);
+
+}  // namespace winnow::model::cuda

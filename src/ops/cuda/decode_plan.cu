@@ -1,0 +1,102 @@
+// The plan of a decode step: one block per layer.
+#include "base/cuda/launch.cuh"
+#include "ops/cuda/decode_attention_kernels.h"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr int kWarpSize = 32;
+constexpr int kPlanThreads = 1024;
+constexpr int kLeastPages = kDecodeWarps;  // per run
+constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+
+__device__ int pages_for(int entries) {
+  return (entries + kPageEntries - 1) / kPageEntries;
+}
+
+// Inclusive sums over a block's threads; `total` is that of all.
+__device__ int block_scan(int x, int& total) {
+  __shared__ int sums[kPlanThreads / kWarpSize];
+  const int lane = threadIdx.x % kWarpSize;
+  const int warp = threadIdx.x / kWarpSize;
+  for (int step = 1; step < kWarpSize; step *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, x, step);
+    x += lane >= step ? before : 0;
+  }
+  __syncthreads();  // the sums of an earlier call have been read
+  if (lane == kWarpSize - 1) {
+    sums[warp] = x;
+  }
+  __syncthreads();
+  total = 0;
+  for (int w = 0; w < kPlanThreads / kWarpSize; ++w) {
+    x += w < warp ? sums[w] : 0;
+    total += sums[w];
+  }
+  return x;
+}
+
+// The pages of a row that is about to take a token; `begin` is left open.
+__device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int32_t* counts,
+                                    int row) {
+  const int slot = entries.slots[row / entries.kv_heads];
+  const int length = entries.lengths[slot];
+  const int ring = entries.window + 1;
+  DecodePlan::Row planned{};
+  planned.state_row = slot * entries.kv_heads + row % entries.kv_heads;
+  planned.window_entries = min(length + 1, ring);
+  planned.window_pages = pages_for(planned.window_entries);
+  planned.archive_pages = pages_for(counts[planned.state_row] + (length + 1 > ring ? 1 : 0));
+  planned.written = ring > 0 ? length % ring / kPageEntries : -1;
+  return planned;
+}
+
+__global__ void __launch_bounds__(kPlanThreads)
+    plan_kernel(const __grid_constant__ PlanArguments arguments) {
+  winnow::cuda::wait_for_predecessor();
+  const DecodePlan::View& plan = arguments.plan;
+  const std::int32_t* counts =
+      arguments.entries.archive_counts + blockIdx.x * arguments.layer_counts;
+  DecodePlan::Row* rows = plan.rows + blockIdx.x * arguments.most_rows;
+  DecodePlan::Run* runs = plan.runs + std::size_t{blockIdx.x} * plan.workers;
+  const int thread = static_cast<int>(threadIdx.x);
+
+  int pages = 0;
+  for (int first = 0; first < plan.batch_rows; first += kPlanThreads) {
+    const int row = first + thread;
+    DecodePlan::Row planned{};
+    if (row < plan.batch_rows) {
+      planned = plan_row(arguments.entries, counts, row);
+    }
+    // A row without pages takes a place as well: somebody must write its zeros.
+    const int own =
+        row < plan.batch_rows ? max(1, planned.window_pages + planned.archive_pages) : 0;
+    int total = 0;
+    planned.begin = pages + block_scan(own, total) - own;
+    if (row < plan.batch_rows) {
+      rows[row] = planned;
+    }
+    pages += total;
+  }
+  __syncthreads();
+  const int each = max(kLeastPages, (pages + plan.workers - 1) / plan.workers);
+  for (int worker = thread; worker < plan.workers; worker += kPlanThreads) {
+    const int begin = worker * each;
+    int low = 0;
+    int high = plan.batch_rows;  // the last row that begins at or before the run
+    while (low + 1 < high) {
+      const int middle = (low + high) / 2;
+      (rows[middle].begin <= begin ? low : high) = middle;
+    }
+    runs[worker] = {low, begin, max(0, min(each, pages - begin)), each};
+  }
+  __threadfence();  // attend() reads this before its own predecessor is complete
+}
+
+}  // namespace
+
+void launch_plan(const PlanArguments& arguments, cudaStream_t stream) {
+  winnow::cuda::launch(plan_kernel, arguments.layers, kPlanThreads, 0, stream, true, arguments);
+}
+
+}  // namespace winnow::ops::cuda

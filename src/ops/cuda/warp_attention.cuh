@@ -1,0 +1,247 @@
+// A warp's attention of one row's queries over pages in shared memory. Lane 4 r + c, r < 8 and
+// c < 4, of the products [16, 16] x [16, 8]:
+//   scores [query head, entry] = queries x keys: the lane reads a quarter (c) of the channels of
+//     entries r and r + 8. Channels may be multiplied in any order, so what the lane has read is
+//     its operand.
+//   output [query head, channel] = weights x values: the lane reads an eighth (r) of the channels
+//   of
+//     entries 2c, 2c + 1, 2c + 8 and 2c + 9, whose weights are where the first product left them.
+// A group has at most 8 query heads, yet the left operand has 16 rows: rows 8 to 15 hold what
+// rounding to 16 bits took from rows 0 to 7, at no cost.
+#pragma once
+
+#include <cmath>
+
+#include "ops/cuda/kv_codes.cuh"
+#include "ops/cuda/page_address.cuh"
+
+namespace winnow::ops::cuda {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+
+/// 2^x; zero below 2^-126.
+inline __device__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// a and b as 16-bit numbers in `high`, and what that lost in `low`.
+template <class Codes>
+__device__ void split(float a, float b, std::uint32_t& high, std::uint32_t& low) {
+  const auto rounded = Codes::round(a, b);
+  const float2 seen = unpack(rounded);
+  high = bits_of(rounded);
+  low = bits_of(Codes::round(a - seen.x, b - seen.y));
+}
+
+template <class Codes, int D>
+class WarpAttention {
+ public:
+  static constexpr PageAddress kPage{D, Codes::kBytes};
+
+  __device__ WarpAttention() : lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
+
+  /// Starts a row. query [group, D], written by the kernel before this one; `scale` holds a factor
+  /// log2(e).
+  __device__ void begin(const float* query, int group, float scale) {
+    const int head = lane_ / 4;
+    const float* from = query + head * D + lane_ % 4 * (D / 4);
+#pragma unroll
+    for (int step = 0; step < D / 16; ++step) {
+      float4 q{};
+      if (head < group) {
+        q = __ldcg(reinterpret_cast<const float4*>(from) + step);
+      }
+      split<Codes>(q.x * scale, q.y * scale, query_[step][0], query_[step][1]);
+      split<Codes>(q.z * scale, q.w * scale, query_[step][2], query_[step][3]);
+    }
+#pragma unroll
+    for (auto& tile : out_) {
+#pragma unroll
+      for (float& x : tile) {
+        x = 0.0F;
+      }
+    }
+    reference_ = -INFINITY;
+    sum_ = 0.0F;
+  }
+
+  /// Takes the first `entries` (at least one) of a page.
+  __device__ void attend(const std::byte* page, int entries) {
+    float scores[4];  // of entries 2c, 2c + 1, 2c + 8, 2c + 9
+    score(page, scores);
+    float scales[4] = {1.0F, 1.0F, 1.0F, 1.0F};  // of their values
+    if constexpr (Codes::kScaled) {
+      load_scales(page + kPage.value_scale(0), scales);
+    }
+    if (entries < kPageEntries) {
+      hide_from(entries, scores, scales);
+    }
+    std::uint32_t weights[4];
+    weigh(scores, scales, weights);
+    accumulate(page, weights, entries);
+  }
+
+  /// The unnormalised output [group, D] and, per query head, what scores are relative to and the
+  /// sum of exponentials.
+  __device__ void write(float* out, float2* sums, int group) const {
+    const float sum = sum_ + __shfl_xor_sync(kAllLanes, sum_, 1);
+    const float row_sum = sum + __shfl_xor_sync(kAllLanes, sum, 2);
+    const int head = lane_ / 4;
+    if (head >= group) {
+      return;
+    }
+    float* first = out + head * D + lane_ % 4 * 2 * kChannels;
+#pragma unroll
+    for (int t = 0; t < kChannels; t += 2) {
+      *reinterpret_cast<float2*>(first + t) = {out_[t][0] + out_[t][2],
+                                               out_[t + 1][0] + out_[t + 1][2]};
+      *reinterpret_cast<float2*>(first + kChannels + t) = {out_[t][1] + out_[t][3],
+                                                           out_[t + 1][1] + out_[t + 1][3]};
+    }
+    if (lane_ % 4 == 0) {
+      sums[head] = {reference_, row_sum};
+    }
+  }
+
+ private:
+  static constexpr int kChannels = D / 8;                   // of the values, per lane
+  static constexpr int kWords = D / 4 * Codes::kBytes / 4;  // 32-bit words a lane reads at once
+  // How far (in powers of two) a score may exceed what scores are relative to before that is
+  // raised.
+  static constexpr float kSlack = 2.0F;
+
+  // This lane's words of half a page's keys or values, which begin at `part`.
+  __device__ void load(const std::byte* part, int half, std::uint32_t (&words)[kWords]) const {
+    constexpr int kWide = kWords % 4 == 0 ? 4 : kWords % 2 == 0 ? 2 : 1;
+    const std::byte* from = part + half * (kPage.values() / 2) + lane_ * (kWords * 4);
+#pragma unroll
+    for (int i = 0; i < kWords; i += kWide) {
+      memcpy(words + i, __builtin_assume_aligned(from + 4 * i, 4 * kWide), 4 * kWide);
+    }
+  }
+
+  __device__ void load_scales(const std::byte* from, float (&scales)[4]) const {
+    const auto* pairs = reinterpret_cast<const std::uint32_t*>(from);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::uint32_t bits = pairs[4 * half + lane_ % 4];
+      scales[2 * half] = __uint_as_float(bits << 16);
+      scales[2 * half + 1] = __uint_as_float(bits & 0xFFFF0000U);
+    }
+  }
+
+  __device__ void score(const std::byte* page, float (&scores)[4]) const {
+    float products[2][4] = {};
+    std::uint32_t keys[2][kWords];
+    load(page, 0, keys[0]);
+    load(page, 1, keys[1]);
+#pragma unroll
+    for (int step = 0; step < D / 16; ++step) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        multiply<typename Codes::Pair>(products[half], query_[step],
+                                       Codes::pair(keys[half], 2 * step),
+                                       Codes::pair(keys[half], 2 * step + 1));
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      scores[2 * half] = products[half][0] + products[half][2];
+      scores[2 * half + 1] = products[half][1] + products[half][3];
+    }
+    if constexpr (Codes::kScaled) {
+      float scales[4];
+      load_scales(page + kPage.key_scale(0), scales);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[i] *= scales[i];
+      }
+    }
+  }
+
+  // Free slots have no weight, whatever they hold.
+  __device__ void hide_from(int entries, float (&scores)[4], float (&scales)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int entry = i / 2 * 8 + lane_ % 4 * 2 + i % 2;
+      scores[i] = entry < entries ? scores[i] : -INFINITY;
+      scales[i] = entry < entries ? scales[i] : 0.0F;
+    }
+  }
+
+  // Turns scores into weights, the next product's operand.
+  __device__ void weigh(const float (&scores)[4], const float (&scales)[4],
+                        std::uint32_t (&weights)[4]) {
+    const float largest = fmaxf(fmaxf(scores[0], scores[1]), fmaxf(scores[2], scores[3]));
+    if (__any_sync(kAllLanes, largest > reference_ + kSlack)) {
+      raise(largest);
+    }
+    float x[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      x[i] = exp2_fast(scores[i] - (reference_ - Codes::kWeightBits));
+      sum_ += x[i];
+      x[i] *= scales[i];
+    }
+    split<Codes>(x[0], x[1], weights[0], weights[1]);
+    split<Codes>(x[2], x[3], weights[2], weights[3]);
+  }
+
+  // Makes the largest score so far the one that scores are relative to.
+  __device__ void raise(float largest) {
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
+    largest = fmaxf(largest, reference_);
+    const float factor = exp2_fast(reference_ - largest);
+    reference_ = largest;
+    sum_ *= factor;
+#pragma unroll
+    for (auto& tile : out_) {
+#pragma unroll
+      for (float& x : tile) {
+        x *= factor;
+      }
+    }
+  }
+
+  __device__ void accumulate(const std::byte* page, const std::uint32_t (&weights)[4],
+                             int entries) {
+    std::uint32_t values[2][kWords];
+    load(page + kPage.values(), 0, values[0]);
+    load(page + kPage.values(), 1, values[1]);
+    if (entries < kPageEntries) {
+      clear_from(entries, values);
+    }
+#pragma unroll
+    for (int t = 0; t < kChannels; ++t) {
+      multiply<typename Codes::Pair>(out_[t], weights, Codes::pair(values[0], t),
+                                     Codes::pair(values[1], t));
+    }
+  }
+
+  // Zeroes the values of slots [entries, kPageEntries): a weight of zero would not hide a NaN.
+  __device__ void clear_from(int entries, std::uint32_t (&values)[2][kWords]) const {
+    constexpr std::uint32_t kFirst = Codes::kBytes == 1 ? 0x00FF00FFU : 0x0000FFFFU;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int entry = 8 * half + 2 * (lane_ % 4);
+      const std::uint32_t seen =
+          entry + 1 < entries ? 0xFFFFFFFFU : (entry < entries ? kFirst : 0U);
+#pragma unroll
+      for (std::uint32_t& word : values[half]) {
+        word &= seen;
+      }
+    }
+  }
+
+  int lane_;
+  std::uint32_t query_[D / 16][4];
+  float out_[kChannels][4];
+  float reference_;
+  float sum_;
+};
+
+}  // namespace winnow::ops::cuda
