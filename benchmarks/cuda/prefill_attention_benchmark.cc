@@ -124,7 +124,7 @@ nlohmann::json run_case(const Case& c, ops::cuda::PrefillKernel kernel,
   const auto table = upload(order);
   const auto device_counts = upload(counts);
   const DeviceBuffer<std::byte> scratch(
-      ops::cuda::prefill_scratch_bytes(layout, kHeads, c.group, c.tokens, lead, stride));
+      ops::cuda::prefill_scratch_bytes(layout, kHeads, band, stride));
   const ops::cuda::PrefillChunk chunk{.query = reinterpret_cast<const bf16*>(query.data()),
                                       .out = out.data(),
                                       .tokens = c.tokens,

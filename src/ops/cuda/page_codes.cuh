@@ -1,67 +1,59 @@
-// Single codes of a page on the device (DevicePageLayout), for those who do not read it whole.
+// Codes from memory, eight neighbouring channels at a time, for those who do not read a page whole.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-#include "base/dtype.h"
-#include "ops/kv_page.h"
+#include "ops/cuda/page_address.cuh"
 
 namespace winnow::ops::cuda {
 
-/// Where a page's values begin.
-template <int D, int Bytes>
-inline constexpr int kPageValues = kPageEntries* D* Bytes;
-
-/// Where channel d of a slot lies among the values of a page.
-template <int D>
-__device__ int page_value_index(int slot, int d) {
-  const int chunk = (slot / 8 * 8 + d / (D / 8)) * 4 + slot % 8 / 2;
-  return (chunk * (D / 8) + d % (D / 8)) * 2 + slot % 2;
-}
-
-/// Eight neighbouring codes.
+/// 8, 16 or 32 bytes, aligned to 8 or 16.
 template <int Words>
 __device__ void load_codes(const std::byte* from, std::uint32_t (&codes)[Words]) {
-  static_assert(Words == 2 || Words == 4);
+  static_assert(Words == 2 || Words % 4 == 0);
   if constexpr (Words == 2) {
     const uint2 x = __ldg(reinterpret_cast<const uint2*>(from));
     codes[0] = x.x;
     codes[1] = x.y;
   } else {
-    const uint4 x = __ldg(reinterpret_cast<const uint4*>(from));
-    codes[0] = x.x;
-    codes[1] = x.y;
-    codes[2] = x.z;
-    codes[3] = x.w;
-  }
-}
-
-/// Eight codes from channel d on (a multiple of 8) of a slot's key or value, in order.
-template <int D, int Bytes>
-__device__ void load_page_key(const std::byte* page, int slot, int d,
-                              std::uint32_t (&codes)[2 * Bytes]) {
-  load_codes(page + (slot * D + d) * Bytes, codes);
-}
-template <int D, int Bytes>
-__device__ void load_page_value(const std::byte* page, int slot, int d,
-                                std::uint32_t (&codes)[2 * Bytes]) {
-  using Code = std::conditional_t<Bytes == 1, std::uint8_t, std::uint16_t>;
-  constexpr int kPerWord = 4 / Bytes;
-  const auto* values = reinterpret_cast<const Code*>(page + kPageValues<D, Bytes>);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const std::uint32_t code = __ldg(values + page_value_index<D>(slot, d + i));
-    const std::uint32_t shifted = code << (i % kPerWord * 8 * Bytes);
-    codes[i / kPerWord] = i % kPerWord == 0 ? shifted : codes[i / kPerWord] | shifted;
+    for (int i = 0; i < Words; i += 4) {
+      const uint4 x = __ldg(reinterpret_cast<const uint4*>(from) + i / 4);
+      codes[i] = x.x;
+      codes[i + 1] = x.y;
+      codes[i + 2] = x.z;
+      codes[i + 3] = x.w;
+    }
   }
 }
 
-/// The scale of a slot's key (part 0) or value (part 1), 8-bit formats only.
+/// Codes of the values in slots 2 pair and 2 pair + 1 of a page, channels [channel, channel + 8).
 template <int D, int Bytes>
-__device__ const bf16* page_scale(const std::byte* page, int slot, int part) {
-  return reinterpret_cast<const bf16*>(page + 2 * kPageValues<D, Bytes>) + part * kPageEntries +
-         slot;
+__device__ void load_page_values(const std::byte* page, int pair, int channel,
+                                 std::uint32_t (&codes)[2][2 * Bytes]) {
+  constexpr PageAddress kAddress{D, Bytes};
+  if constexpr (D / 8 % 8 == 0) {  // they lie side by side, those of the two slots in turn
+    std::uint32_t both[4 * Bytes];
+    load_codes(page + kAddress.value(2 * pair, channel), both);
+#pragma unroll
+    for (int i = 0; i < 2 * Bytes; ++i) {
+      codes[0][i] = __byte_perm(both[2 * i], both[2 * i + 1], Bytes == 1 ? 0x6420 : 0x5410);
+      codes[1][i] = __byte_perm(both[2 * i], both[2 * i + 1], Bytes == 1 ? 0x7531 : 0x7632);
+    }
+  } else {
+    using Code = std::conditional_t<Bytes == 1, std::uint8_t, std::uint16_t>;
+    constexpr int kPerWord = 4 / Bytes;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int word = i / 2 / kPerWord;
+      const int place = i / 2 % kPerWord;
+      const auto* code =
+          reinterpret_cast<const Code*>(page + kAddress.value(2 * pair + i % 2, channel + i / 2));
+      const std::uint32_t shifted = std::uint32_t{__ldg(code)} << (place * 8 * Bytes);
+      codes[i % 2][word] = place == 0 ? shifted : codes[i % 2][word] | shifted;
+    }
+  }
 }
 
 }  // namespace winnow::ops::cuda

@@ -10,6 +10,7 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
+constexpr int kMostGroup = 8;
 
 constexpr std::size_t round_up(std::size_t x, std::size_t to) {
   return (x + to - 1) / to * to;
@@ -21,13 +22,10 @@ GatheredRows rows_for(int band_entries, std::size_t archive_stride, std::byte* m
   return {memory, static_cast<int>(archive_stride) * kPageEntries, static_cast<int>(band_rows)};
 }
 
-int tiles_for(int tokens, int kv_heads, int group, int rows) {
-  const int each = rows / group;
-  return (tokens + each - 1) / each * kv_heads;
-}
-
-// Before the gathered rows lie next_tile and tile_order.
-std::size_t order_bytes(int tiles) {
+// Before the gathered rows lie next_tile and tile_order, whose tiles have 16 tokens at least.
+std::size_t order_bytes(int band_entries, int kv_heads) {
+  constexpr int kLeastTokens = kLeastTileRows / kMostGroup;
+  const int tiles = (band_entries / kLeastTokens + 1) * kv_heads;
   return kAlignment + round_up(static_cast<std::size_t>(tiles) * sizeof(std::int32_t), kAlignment);
 }
 
@@ -41,7 +39,6 @@ bool has_wgmma() {
 }
 
 void require_valid(int kv_heads, int group, const PrefillChunk& chunk) {
-  constexpr int kMostGroup = 8;
   require(group >= 1 && group <= kMostGroup,
           "{} query heads per KV head are not supported on the device, expected 1 to {}", group,
           kMostGroup);
@@ -55,12 +52,12 @@ void require_valid(int kv_heads, int group, const PrefillChunk& chunk) {
 
 }  // namespace
 
-std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, int group,
-                                  int tokens, int lead, std::size_t archive_stride) {
-  const GatheredRows rows = rows_for(lead + tokens, archive_stride, nullptr);
+std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, int band_entries,
+                                  std::size_t archive_stride) {
+  const GatheredRows rows = rows_for(band_entries, archive_stride, nullptr);
   const int slabs = (layout.head_dim() + kSlabChannels - 1) / kSlabChannels;
-  const int tiles = tiles_for(tokens, kv_heads, group, kLeastTileRows);
-  return order_bytes(tiles) + static_cast<std::size_t>(kv_heads * 2 * slabs) * rows.slab_bytes();
+  return order_bytes(band_entries, kv_heads) +
+         static_cast<std::size_t>(kv_heads * 2 * slabs) * rows.slab_bytes();
 }
 
 void prefill_attention(const DevicePageLayout& layout, int kv_heads, int group, float scale,
@@ -69,16 +66,16 @@ void prefill_attention(const DevicePageLayout& layout, int kv_heads, int group, 
   if ((layout.head_dim() != 64 && layout.head_dim() != 128) || !has_wgmma()) {
     kernel = PrefillKernel::portable;
   }
-  const int tile_rows = prefill_tile_rows(layout.head_dim(), kernel);
-  const int tiles = tiles_for(chunk.tokens, kv_heads, group, tile_rows);
+  const int tile_tokens = prefill_tile_rows(layout.head_dim(), kernel) / group;
+  const int band = chunk.lead + chunk.tokens;
   const PrefillArguments arguments{
       chunk,
-      rows_for(chunk.lead + chunk.tokens, chunk.archive_stride, chunk.scratch + order_bytes(tiles)),
+      rows_for(band, chunk.archive_stride, chunk.scratch + order_bytes(band, kv_heads)),
       layout.page_bytes(),
       reinterpret_cast<std::int32_t*>(chunk.scratch),
       reinterpret_cast<std::int32_t*>(chunk.scratch + kAlignment),
-      tile_rows,
-      tiles,
+      tile_tokens,
+      (chunk.tokens + tile_tokens - 1) / tile_tokens * kv_heads,
       kv_heads,
       group,
       scale * std::numbers::log2e_v<float>};

@@ -37,9 +37,10 @@ struct PrefillChunk {
   std::byte* scratch = nullptr;
 };
 
-/// Scratch for a chunk of `tokens` after `lead` whose page table has `archive_stride` columns.
-std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, int group,
-                                  int tokens, int lead, std::size_t archive_stride);
+/// Scratch for a chunk whose band has `band_entries` (lead + T) entries and whose page table has
+/// `archive_stride` columns.
+std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, int band_entries,
+                                  std::size_t archive_stride);
 
 /// `best` is chosen by the device and the head dimension; `portable` runs anywhere.
 enum class PrefillKernel { best, portable };

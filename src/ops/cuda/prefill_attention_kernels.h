@@ -34,7 +34,7 @@ struct PrefillArguments {
   std::size_t page_bytes;
   std::int32_t* next_tile;   // how many tiles have been taken
   std::int32_t* tile_order;  // [tiles] longest first
-  int tile_rows;             // query rows of a tile
+  int tile_tokens;
   int tiles;
   int kv_heads;
   int group;

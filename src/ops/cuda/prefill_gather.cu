@@ -10,8 +10,8 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor = 4;
+constexpr int kThreads = 128;
+constexpr int kBlocksPerMultiprocessor = 8;
 constexpr int kBuckets = 1024;
 
 // Eight codes of an entry times its scale.
@@ -31,68 +31,105 @@ __device__ uint4 to_16_bits(const std::uint32_t (&codes)[2 * Codes::kBytes], flo
   return {x[0], x[1], x[2], x[3]};
 }
 
-// A page's worth of consecutive entries of one head: in a page of the archive, or of the band.
-struct Source {
-  const std::byte* page;  // of the archive, else null
-  int head;
-  int first;    // entry
-  int entries;  // of the archive or band
-};
+// Two neighbouring entries' codes of eight channels, and the entries' scales.
+template <class Codes>
+struct EntryPair {
+  std::uint32_t codes[2][2 * Codes::kBytes];
+  std::uint32_t scales[2] = {};  // bf16
 
-// Channels 8 c ... of entry `slot` of a source's keys (part 0) or values (part 1); zeros where
-// there is no entry.
-template <class Codes, int D>
-__device__ uint4 read(const PrefillChunk& chunk, const Source& source, int part, int slot, int c) {
-  constexpr int kBytes = Codes::kBytes;
-  if (source.first + slot >= source.entries) {
-    return {};
+  __device__ uint4 to_16_bits(int entry) const {
+    return cuda::to_16_bits<Codes>(codes[entry], __uint_as_float(scales[entry] << 16));
   }
-  std::uint32_t codes[2 * kBytes];
-  const bf16* scale;
-  if (source.page == nullptr) {
-    const std::size_t stride = chunk.band_stride;
-    const std::byte* band = part == 0 ? chunk.band_keys : chunk.band_values;
-    const std::size_t entry = source.first + slot;
-    load_codes(band + ((source.head * stride + entry) * D + 8 * c) * kBytes, codes);
-    scale = chunk.band_scales + (source.head * 2 + part) * stride + entry;
-  } else {
-    if (part == 0) {
-      load_page_key<D, kBytes>(source.page, slot, 8 * c, codes);
-    } else {
-      load_page_value<D, kBytes>(source.page, slot, 8 * c, codes);
-    }
-    scale = page_scale<D, kBytes>(source.page, slot, part);
-  }
-  const std::uint32_t bits =
-      Codes::kScaled ? __ldg(reinterpret_cast<const std::uint16_t*>(scale)) : 0;
-  return to_16_bits<Codes>(codes, __uint_as_float(bits << 16));
-}
-
-template <class Codes, int D>
-__device__ void gather(const PrefillArguments& arguments, const Source& source, int first_row) {
-  constexpr int kChunks = D / 8;
-  constexpr int kAll = 2 * kPageEntries * kChunks;
-  constexpr int kEach = (kAll + kThreads - 1) / kThreads;
-  const GatheredRows& rows = arguments.rows;
-  uint4 x[kEach];
-  const auto for_each = [](auto body) {
+  __device__ void load_scales(const std::byte* first) {
+    if constexpr (Codes::kScaled) {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int at = static_cast<int>(threadIdx.x) + i * kThreads;
-      if (kAll % kThreads == 0 || at < kAll) {
-        body(i, at / kChunks / kPageEntries, at / kChunks % kPageEntries, at % kChunks);
+      for (int entry = 0; entry < 2; ++entry) {
+        scales[entry] = __ldg(reinterpret_cast<const std::uint16_t*>(first) + entry);
       }
     }
+  }
+};
+
+// Which part of a page's worth of entries a thread brings.
+struct Piece {
+  int part;  // 0: keys, 1: values
+  int pair;  // of entries
+  int c;     // eight channels
+};
+
+template <class Codes, int D>
+__device__ EntryPair<Codes> from_page(const std::byte* page, const Piece& piece) {
+  constexpr PageAddress kAddress{D, Codes::kBytes};
+  EntryPair<Codes> x;
+  if (piece.part == 0) {
+    load_codes(page + kAddress.key(2 * piece.pair, 8 * piece.c), x.codes[0]);
+    load_codes(page + kAddress.key(2 * piece.pair + 1, 8 * piece.c), x.codes[1]);
+    x.load_scales(page + kAddress.key_scale(2 * piece.pair));
+  } else {
+    load_page_values<D, Codes::kBytes>(page, piece.pair, 8 * piece.c, x.codes);
+    x.load_scales(page + kAddress.value_scale(2 * piece.pair));
+  }
+  return x;
+}
+
+// Entries `first` + 2 pair ... of the band. What it does not have is not read.
+template <class Codes, int D>
+__device__ EntryPair<Codes> from_band(const PrefillChunk& chunk, int head, int first,
+                                      const Piece& piece) {
+  const std::byte* band = piece.part == 0 ? chunk.band_keys : chunk.band_values;
+  const auto stride = static_cast<std::size_t>(chunk.band_stride);
+  const int last = chunk.lead + chunk.tokens - 1;
+  EntryPair<Codes> x;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int entry = min(first + 2 * piece.pair + i, last);
+    load_codes(band + ((head * stride + entry) * D + 8 * piece.c) * Codes::kBytes, x.codes[i]);
+    if constexpr (Codes::kScaled) {
+      x.scales[i] = __ldg(reinterpret_cast<const std::uint16_t*>(chunk.band_scales) +
+                          (head * 2 + piece.part) * stride + entry);
+    }
+  }
+  return x;
+}
+
+// A page's worth of entries from `first` on: those of `page`, or of the band where it is null.
+// `entries` of them exist, counted from entry 0; the others' rows become zero.
+template <class Codes, int D>
+__device__ void gather(const PrefillArguments& arguments, int head, const std::byte* page,
+                       int first, int entries) {
+  constexpr int kChunks = D / 8;
+  constexpr int kPairs = kPageEntries / 2;
+  constexpr int kAll = 2 * kPairs * kChunks;
+  constexpr int kEach = (kAll + kThreads - 1) / kThreads;
+  const GatheredRows& rows = arguments.rows;
+  const auto piece_of = [](int i) {
+    const int at = static_cast<int>(threadIdx.x) + i * kThreads;
+    return Piece{at / kChunks / kPairs, at / kChunks % kPairs, at % kChunks};
   };
-  for_each([&](int i, int part, int slot, int c) {
-    x[i] = read<Codes, D>(arguments.chunk, source, part, slot, c);
-  });
-  for_each([&](int i, int part, int slot, int c) {
-    const int row = first_row + slot;
-    std::byte* slab =
-        rows.memory + (std::size_t(source.head * 2 + part) * kSlabs<D> + c / 8) * rows.slab_bytes();
-    *reinterpret_cast<uint4*>(slab + std::size_t(row) * kSlabBytes + (c % 8 ^ row % 8) * 16) = x[i];
-  });
+  EntryPair<Codes> x[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    if (const Piece piece = piece_of(i); piece.part < 2) {
+      x[i] = page != nullptr ? from_page<Codes, D>(page, piece)
+                             : from_band<Codes, D>(arguments.chunk, head, first, piece);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    if (const Piece piece = piece_of(i); piece.part < 2) {
+      std::byte* slab =
+          rows.memory +
+          (std::size_t(head * 2 + piece.part) * kSlabs<D> + piece.c / 8) * rows.slab_bytes();
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const int entry = first + 2 * piece.pair + k;
+        const int row = page != nullptr ? entry : rows.archive_rows + entry;
+        *reinterpret_cast<uint4*>(slab + std::size_t(row) * kSlabBytes +
+                                  (piece.c % 8 ^ row % 8) * 16) =
+            entry < entries ? x[i].to_16_bits(k) : uint4{};
+      }
+    }
+  }
 }
 
 // Sums of what comes before, in place; kThreads threads.
@@ -176,13 +213,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   const std::uint32_t* table = chunk.archive_pages + head * chunk.archive_stride;
   for (int unit = blockIdx.x; unit < pages + rows.band_rows / kPageEntries; unit += blocks) {
     if (unit < pages) {
-      const int first = unit * kPageEntries;
-      const std::byte* page = chunk.pool + table[unit] * arguments.page_bytes;
-      gather<Codes, D>(arguments, {page, head, first, archived}, first);
+      gather<Codes, D>(arguments, head, chunk.pool + table[unit] * arguments.page_bytes,
+                       unit * kPageEntries, archived);
     } else {
-      const int first = (unit - pages) * kPageEntries;
-      gather<Codes, D>(arguments, {nullptr, head, first, chunk.lead + chunk.tokens},
-                       rows.archive_rows + first);
+      gather<Codes, D>(arguments, head, nullptr, (unit - pages) * kPageEntries,
+                       chunk.lead + chunk.tokens);
     }
   }
 }

@@ -29,7 +29,7 @@ struct PrefillTile {
   /// Tile `index`, in no order of interest.
   __device__ PrefillTile(const PrefillArguments& arguments, int index) {
     const PrefillChunk& chunk = arguments.chunk;
-    const int each = arguments.tile_rows / arguments.group;
+    const int each = arguments.tile_tokens;
     head = index % arguments.kv_heads;
     first = index / arguments.kv_heads * each;
     tokens = min(each, chunk.tokens - first);
@@ -113,11 +113,13 @@ struct SoftmaxRows {
   template <int Scores>
   __device__ bool weigh(float (&scores)[Scores], float scale, float (&factor)[2]) {
     constexpr float kHarmless = 8.0F;
-    float most[2] = {largest[0], largest[1]};
+    // Four chains of maxima and four of sums: one would wait for itself.
+    float of_columns[4] = {largest[0], largest[0], largest[1], largest[1]};
 #pragma unroll
     for (int i = 0; i < Scores; ++i) {
-      most[i / 2 % 2] = fmaxf(most[i / 2 % 2], scores[i]);
+      of_columns[i % 4] = fmaxf(of_columns[i % 4], scores[i]);
     }
+    float most[2] = {fmaxf(of_columns[0], of_columns[1]), fmaxf(of_columns[2], of_columns[3])};
     bool grown = false;
     float base[2];
 #pragma unroll
@@ -133,11 +135,14 @@ struct SoftmaxRows {
       sum[row] *= factor[row];
       base[row] = largest[row] == -INFINITY ? 0.0F : largest[row] * scale;
     }
+    float sums[4] = {sum[0], 0.0F, sum[1], 0.0F};
 #pragma unroll
     for (int i = 0; i < Scores; ++i) {
       scores[i] = exp2_of(scores[i] * scale - base[i / 2 % 2]);
-      sum[i / 2 % 2] += scores[i];
+      sums[i % 4] += scores[i];
     }
+    sum[0] = sums[0] + sums[1];
+    sum[1] = sums[2] + sums[3];
     return __any_sync(0xFFFFFFFFU, grown);
   }
 

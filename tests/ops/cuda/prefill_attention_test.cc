@@ -184,8 +184,8 @@ class Chunk {
     values_ = DeviceBuffer<std::byte>(std::span<const std::byte>(band_values_));
     scales_ = DeviceBuffer<bf16>(std::span<const bf16>(band_scales_));
     device_counts_ = DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(counts_));
-    scratch_ = DeviceBuffer<std::byte>(prefill_scratch_bytes(
-        layout_, heads(), group_, scenario_.tokens, scenario_.lead, chunk_.archive_stride));
+    scratch_ = DeviceBuffer<std::byte>(
+        prefill_scratch_bytes(layout_, heads(), band_entries(), chunk_.archive_stride));
     chunk_ = {.query = query_.data(),
               .out = out_.data(),
               .tokens = scenario_.tokens,
