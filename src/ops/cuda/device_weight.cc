@@ -75,7 +75,8 @@ DeviceWeight::DeviceWeight(std::span<const Weight> parts, DeviceWeightFormat for
     const std::size_t bytes = row_bytes(part);
     const auto* data = static_cast<const std::byte*>(part.data);
     const auto all = static_cast<std::size_t>(part.rows);
-    if (part.format == WeightFormat::bf16 && format == DeviceWeightFormat::bf16) {
+    if (part.format == WeightFormat::bf16 && format == DeviceWeightFormat::bf16 &&
+        bytes == layout_.row_codes()) {
       copy(memory_.data() + first * bytes, data, all * bytes);
       first += all;
       continue;

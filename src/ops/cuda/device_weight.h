@@ -23,10 +23,10 @@ std::string_view format_name(DeviceWeightFormat format);
 
 /// [rows, cols] = [out features, in features] in device memory: codes, then scales.
 ///
-/// bf16 codes are row-major, as cuBLAS takes them; cols must be a multiple of 8. Rows of the other
-/// formats are padded with zeros to a multiple of 128 columns, and the codes within each 64 bytes
-/// are ordered as the lanes of a warp multiply them (weight_codes.cuh): piece c of 4 pieces of 16
-/// bytes holds columns 8 c to 8 c + 7 of each group of 32.
+/// bf16 codes are row-major, as cuBLAS takes them, with rows of a multiple of 32 columns. Rows of
+/// the other formats have a multiple of 128, and the codes within each 64 bytes are ordered as the
+/// lanes of a warp multiply them (weight_codes.cuh): piece c of 4 pieces of 16 bytes holds columns
+/// 8 c to 8 c + 7 of each group of 32. The padding is zeros.
 struct DeviceWeightLayout {
   DeviceWeightFormat format = DeviceWeightFormat::bf16;
   int rows = 0;
@@ -35,7 +35,8 @@ struct DeviceWeightLayout {
   /// Columns of a row with its padding.
   [[nodiscard]] constexpr std::size_t padded_cols() const {
     const auto n = static_cast<std::size_t>(cols);
-    return format == DeviceWeightFormat::bf16 ? n : (n + 127) / 128 * 128;
+    const std::size_t multiple = format == DeviceWeightFormat::bf16 ? 32 : 128;
+    return (n + multiple - 1) / multiple * multiple;
   }
   /// Bytes of a row's codes.
   [[nodiscard]] constexpr std::size_t row_codes() const {
@@ -47,7 +48,7 @@ struct DeviceWeightLayout {
   [[nodiscard]] constexpr std::size_t row_scales() const {
     return format == DeviceWeightFormat::bf16  ? 0
            : format == DeviceWeightFormat::fp8 ? sizeof(float)
-                                               : padded_cols() / 32 * sizeof(bf16);
+                                               : (padded_cols() / 32 * sizeof(bf16) + 15) / 16 * 16;
   }
   /// Bytes of all codes: where the scales begin.
   [[nodiscard]] constexpr std::size_t code_bytes() const {

@@ -17,14 +17,13 @@ inline constexpr int kStepBytes = 64;
 /// c of four has columns 8 c to 8 c + 7 of it.
 inline constexpr int kBlockColumns = 32;
 
-/// Each format gives: kBlocks, the blocks of a step; kSteps, the steps that a warp fetches of a row
-/// at a time; kGroupScales, whether blocks have scales of their own; pairs(words, j, out): of the
-/// 16 bytes that a lane holds of a step, the 8 columns of block j as pairs of bf16, in order;
-/// kActivationUnit, what activations must be multiplied by, and kUnit, what sums must be.
+/// Each format gives: kBlocks, the blocks of a step; kGroupScales, whether blocks have scales of
+/// their own; pairs(words, j, out): of the 16 bytes that a lane holds of a step, the 8 columns of
+/// block j as pairs of bf16, in order; kActivationUnit, what activations must be multiplied by, and
+/// kUnit, what sums must be.
 struct Bf16Weight {
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::bf16;
   static constexpr int kBlocks = 1;
-  static constexpr int kSteps = 2;
   static constexpr bool kGroupScales = false;
   static constexpr float kActivationUnit = 1.0F;
   static constexpr float kUnit = 1.0F;
@@ -42,7 +41,6 @@ struct Bf16Weight {
 struct Fp8Weight {
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::fp8;
   static constexpr int kBlocks = 2;
-  static constexpr int kSteps = 2;
   static constexpr bool kGroupScales = false;
   static constexpr float kActivationUnit = 0x1p60F;
   static constexpr float kUnit = 0x1p60F;
@@ -61,7 +59,6 @@ struct Fp8Weight {
 struct Int8Weight {
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int8;
   static constexpr int kBlocks = 2;
-  static constexpr int kSteps = 2;
   static constexpr bool kGroupScales = true;
   static constexpr float kActivationUnit = 1.0F;
   static constexpr float kUnit = 1.0F;
@@ -89,7 +86,6 @@ struct Int8Weight {
 struct Int4Weight {
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int4;
   static constexpr int kBlocks = 4;
-  static constexpr int kSteps = 1;
   static constexpr bool kGroupScales = true;
   static constexpr float kActivationUnit = 1.0F;
   static constexpr float kUnit = 1.0F;

@@ -1,0 +1,97 @@
+// How a block of linear_rows is laid out: its warps, its shared memory, its share of the work.
+#pragma once
+
+#include "ops/cuda/async_copy.cuh"
+#include "ops/cuda/linear_rows_kernels.h"
+#include "ops/cuda/weight_codes.cuh"
+
+namespace winnow::ops::cuda {
+
+// Warps by what they do, in this order.
+inline constexpr int kProductWarps = 8;
+inline constexpr int kOutputWarps = 4;
+inline constexpr int kRowsThreads = 32 * (kProductWarps + kOutputWarps + 2);  // weights, inputs
+
+inline constexpr int kMostStages = 16;
+inline constexpr int kMostInputSlots = 16;
+
+/// What is fetched at a time: of each weight row of a tile a chunk of `kChunkBytes`, or less at its
+/// end, and its scales; of the inputs the same columns. Rows lie such that eight lanes that read
+/// four times 16 bytes of two rows meet all banks, and scales so that eight rows' do.
+template <class Format>
+struct RowsChunk {
+  static constexpr int kBytes = Format::kFormat == DeviceWeightFormat::int4 ? 512 : 1024;
+  static constexpr int kSteps = kBytes / kStepBytes;
+  static constexpr int kColumns = kSteps * Format::kBlocks * kBlockColumns;
+  static constexpr int kScaleBytes = Format::kGroupScales ? kColumns / kBlockColumns * 2 : 0;
+
+  static constexpr int kPitch = kBytes + 64;
+  static constexpr int kScalePitch = Format::kGroupScales ? kScaleBytes + 16 : 0;
+  static constexpr int kStageBytes = kTileRows * (kPitch + kScalePitch);
+  static constexpr int kInputPitch = 2 * kColumns + 64;
+};
+
+/// Shared memory of fixed size; the stages of weights and the slots of inputs follow.
+template <int kBatches>
+struct RowsShared {
+  static constexpr int kSums = 128 * kBatches;  // of a tile: [8 batch rows][lane][4] accumulators
+
+  float sums[2][kProductWarps][kSums];
+  float norms[kMostLinearRows];
+  std::uint64_t parts[kOutputWarps][kMostLinearRows];
+  Barrier full[kMostStages];
+  Barrier empty[kMostStages];
+  Barrier inputs_full[kMostInputSlots];
+  Barrier inputs_empty[kMostInputSlots];
+  Barrier sums_full[2];
+  Barrier sums_empty[2];
+};
+
+/// The rings of a block: how many places each has, and where.
+struct RowsRings {
+  int stages;
+  int input_slots;
+  std::byte* weights;
+  std::byte* inputs;
+};
+
+/// A layer as a block sees it.
+template <class Format>
+struct LayerShare {
+  using Chunk = RowsChunk<Format>;
+
+  const RowsLayer& layer;
+  int first;      // tile of this block
+  int tiles;      // in all
+  int step;       // from tile to tile
+  int chunks;     // of a weight row
+  bool resident;  // inputs stay for all tiles
+
+  __device__ LayerShare(const RowsProgram& program, int number, int input_slots)
+      : layer(program.layers[number]), tiles(program.tiles[number]), step(program.blocks) {
+    first = blockIdx.x - program.first_block[number];
+    first += first < 0 ? step : 0;
+    const int bytes = static_cast<int>(layer.linear.weight.row_codes);
+    chunks = (bytes + Chunk::kBytes - 1) / Chunk::kBytes;
+    resident = chunks <= input_slots;
+  }
+  /// Bytes of a chunk's codes.
+  __device__ int bytes(int chunk) const {
+    return min(static_cast<int>(layer.linear.weight.row_codes) - chunk * Chunk::kBytes,
+               Chunk::kBytes);
+  }
+  __device__ bool paired() const { return layer.output == RowsLayer::Output::silu; }
+  /// Number of row r of a tile among the rows (pairs of rows): there is one if it is below limit().
+  __device__ int index(int tile, int r) const {
+    return paired() ? tile * 8 + r % 8 : tile * kTileRows + r;
+  }
+  __device__ int limit() const {
+    return paired() ? layer.linear.weight.rows / 2 : layer.linear.weight.rows;
+  }
+  /// Its row of the matrix: rows 8 to 15 of a paired tile are those that belong to rows 0 to 7.
+  __device__ int row(int tile, int r) const {
+    return index(tile, r) + (paired() && r >= 8 ? limit() : 0);
+  }
+};
+
+}  // namespace winnow::ops::cuda
