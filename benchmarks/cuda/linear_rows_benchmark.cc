@@ -70,33 +70,28 @@ double read_bandwidth(const cuda::Stream& stream) {
   return static_cast<double>(memory.size()) / (us * 1e-6);
 }
 
-/// Random codes, all of them numbers of moderate size, and scales of about 0.01.
+/// Random codes and scales, all of them numbers of moderate size.
 class RandomWeights {
  public:
   explicit RandomWeights(DeviceWeightFormat format) {
+    // The exponents of bf16, which scales are too, are those of 2^-7 and less.
+    const std::uint64_t kept =
+        format == DeviceWeightFormat::fp8 ? 0xBFBFBFBFBFBFBFBFU : 0xBBFFBBFFBBFFBBFFU;
     std::mt19937_64 random(1);
     std::vector<std::uint64_t> codes((std::size_t{32} << 20) / 8);
     for (std::uint64_t& x : codes) {
-      x = random();
-      if (format == DeviceWeightFormat::bf16) {
-        x = (x & 0x81FF81FF81FF81FFU) | 0x3C003C003C003C00U;
-      } else if (format == DeviceWeightFormat::fp8) {
-        x &= 0xBFBFBFBFBFBFBFBFU;
-      }
+      x = random() & kept;
     }
     block_ = DeviceBuffer<std::uint64_t>(codes);
   }
 
   void fill(const DeviceWeightLayout& layout, std::byte* memory) const {
     const std::size_t block = block_.size() * sizeof(std::uint64_t);
-    for (std::size_t done = 0; done < layout.code_bytes(); done += block) {
-      cuda::check(cudaMemcpy(memory + done, block_.data(),
-                             std::min(block, layout.code_bytes() - done), cudaMemcpyDeviceToDevice),
+    for (std::size_t done = 0; done < layout.bytes(); done += block) {
+      cuda::check(cudaMemcpy(memory + done, block_.data(), std::min(block, layout.bytes() - done),
+                             cudaMemcpyDeviceToDevice),
                   "fill");
     }
-    cuda::check(
-        cudaMemset(memory + layout.code_bytes(), 0x3C, layout.bytes() - layout.code_bytes()),
-        "fill");
   }
 
  private:
@@ -184,7 +179,7 @@ nlohmann::json time_shapes(DeviceWeightFormat format, const cuda::Stream& stream
   const DeviceBuffer<std::byte> memory(kMemory);  // two heads at most
   nlohmann::json results = nlohmann::json::array();
   for (const Shape& shape : kShapes) {
-    const DeviceWeightLayout layout{format, shape.rows, shape.cols};
+    const DeviceWeightLayout layout{format, shape.rows, shape.cols, shape.use == Use::gate_up};
     const std::size_t copies =
         std::clamp<std::size_t>((std::size_t{256} << 20) / layout.bytes() + 1, 2, 64);
     for (std::size_t i = 0; i < copies; ++i) {
@@ -240,7 +235,7 @@ class ModelWeights {
     for (int layer = 0; layer < shape.layers; ++layer) {
       add({format, shape.qkv, shape.width});
       add({format, shape.width, shape.heads});
-      add({format, 2 * shape.inner, shape.width});
+      add({format, 2 * shape.inner, shape.width, true});
       add({format, shape.width, shape.inner});
     }
     add({format, shape.vocabulary, shape.width});

@@ -21,18 +21,10 @@ void check_layer(const RowsLayer& layer, DeviceWeightFormat format, bool last) {
   require(weight.rows > 0 && weight.cols > 0 && weight.cols % 8 == 0,
           "a linear layer of few rows needs a multiple of 8 columns: [{}, {}]", weight.rows,
           weight.cols);
-  require(layer.output != RowsLayer::Output::silu || weight.rows % 2 == 0,
-          "gate and up must have as many rows each: {} in all", weight.rows);
+  require(weight.paired == (layer.output == RowsLayer::Output::silu),
+          "a gated layer needs a paired weight, and no other layer does");
   require(layer.output != RowsLayer::Output::argmax || last,
           "tokens are chosen by the last of chained layers");
-}
-
-/// A gated layer's tile has 8 rows of each half.
-int tiles_of(const RowsLayer& layer) {
-  const bool paired = layer.output == RowsLayer::Output::silu;
-  const int rows = paired ? layer.linear.weight.rows / 2 : layer.linear.weight.rows;
-  const int of_tile = paired ? kTileRows / 2 : kTileRows;
-  return (rows + of_tile - 1) / of_tile;
 }
 
 }  // namespace
@@ -91,9 +83,8 @@ void linear_rows(std::span<const RowsLayer> layers, int rows, const RowsScratch&
   for (std::size_t i = 0; i < layers.size(); ++i) {
     check_layer(layers[i], format, i + 1 == layers.size());
     program.layers[i] = layers[i];
-    program.tiles[i] = tiles_of(layers[i]);
     program.first_block[i] = tiles % program.blocks;
-    tiles += program.tiles[i];
+    tiles += layers[i].linear.weight.tiles;
   }
   const int shared_bytes = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   switch (format) {

@@ -23,7 +23,7 @@ __device__ void initialize(RowsShared<kBatches>& shared) {
       shared.empty[i].initialize(kProductWarps);
     }
     for (int i = 0; i < kMostInputSlots; ++i) {
-      shared.inputs_full[i].initialize(32);
+      shared.inputs_full[i].initialize(kFetchArrivals);
       shared.inputs_empty[i].initialize(kProductWarps);
     }
     for (int i = 0; i < 2; ++i) {
@@ -62,17 +62,21 @@ __global__ __launch_bounds__(kRowsThreads,
   }
 }
 
-/// As many slots as the inputs of the longest layer need, if they leave the weights enough.
+/// Slots for inputs. Those of a layer of several tiles per block should stay, if they leave the
+/// weights enough room; others pass by.
 template <class Format>
 int input_slots(const RowsProgram& program, int bytes) {
+  constexpr int kPassing = 6;
   using Chunk = RowsChunk<Format>;
-  std::size_t longest = 0;
+  const int fit = std::min(bytes * 3 / 5 / (program.rows * Chunk::kInputPitch), kMostInputSlots);
+  int slots = 2;
   for (int i = 0; i < program.count; ++i) {
-    longest = std::max(longest, program.layers[i].linear.weight.row_codes);
+    const DeviceWeightView& weight = program.layers[i].linear.weight;
+    const int chunks = (weight.steps + Chunk::kSteps - 1) / Chunk::kSteps;
+    const bool stays = weight.tiles > program.blocks && chunks <= fit;
+    slots = std::max(slots, stays ? chunks : std::min({chunks, kPassing, fit}));
   }
-  const int wanted = static_cast<int>((longest + Chunk::kBytes - 1) / Chunk::kBytes);
-  const int fit = bytes * 2 / 5 / (program.rows * Chunk::kInputPitch);
-  return std::clamp(wanted, 2, std::clamp(fit, 2, kMostInputSlots));
+  return slots;
 }
 
 template <class Format, int kBatches>

@@ -64,7 +64,7 @@ RowsLayer stored(const RowsLinear& linear, const RowsInput& x, float* y);
 /// residual.hidden += linear(x), and what follows from it.
 RowsLayer added(const RowsLinear& linear, const RowsInput& x, const ResidualRows& residual);
 
-/// y [rows, N / 2] = silu(gate) * up, where linear(x) = [gate, up].
+/// y [rows, N / 2] = silu(gate) * up, where linear(x) = [gate, up] and the weight is paired.
 RowsLayer gated(const RowsLinear& linear, const RowsInput& x, bf16* y);
 
 /// tokens [rows] = the largest of linear(x), the lowest index of equals; the logits [rows, N] too

@@ -13,21 +13,15 @@ inline constexpr int kOutputWarps = 4;
 inline constexpr int kRowsThreads = 32 * (kProductWarps + kOutputWarps + 2);  // weights, inputs
 
 inline constexpr int kMostStages = 16;
-inline constexpr int kMostInputSlots = 16;
+inline constexpr int kMostInputSlots = 24;
 
-/// What is fetched at a time: of each weight row of a tile a chunk of `kChunkBytes`, or less at its
-/// end, and its scales; of the inputs the same columns. Rows lie such that eight lanes that read
-/// four times 16 bytes of two rows meet all banks, and scales so that eight rows' do.
+/// What is fetched at a time: some steps of a tile, and the same columns of the inputs. Rows of
+/// inputs lie such that eight lanes that read four times 16 bytes of two rows meet all banks.
 template <class Format>
 struct RowsChunk {
-  static constexpr int kBytes = Format::kFormat == DeviceWeightFormat::int4 ? 512 : 1024;
-  static constexpr int kSteps = kBytes / kStepBytes;
-  static constexpr int kColumns = kSteps * Format::kBlocks * kBlockColumns;
-  static constexpr int kScaleBytes = Format::kGroupScales ? kColumns / kBlockColumns * 2 : 0;
-
-  static constexpr int kPitch = kBytes + 64;
-  static constexpr int kScalePitch = Format::kGroupScales ? kScaleBytes + 16 : 0;
-  static constexpr int kStageBytes = kTileRows * (kPitch + kScalePitch);
+  static constexpr int kColumns = Format::kFormat == DeviceWeightFormat::bf16 ? 512 : 1024;
+  static constexpr int kSteps = kColumns / (Format::kBlocks * kBlockColumns);
+  static constexpr int kStageBytes = kSteps * kTileStepBytes<Format>;
   static constexpr int kInputPitch = 2 * kColumns + 64;
 };
 
@@ -68,29 +62,26 @@ struct LayerShare {
   bool resident;  // inputs stay for all tiles
 
   __device__ LayerShare(const RowsProgram& program, int number, int input_slots)
-      : layer(program.layers[number]), tiles(program.tiles[number]), step(program.blocks) {
-    first = blockIdx.x - program.first_block[number];
+      : layer(program.layers[number]), tiles(layer.linear.weight.tiles), step(program.blocks) {
+    first = static_cast<int>(blockIdx.x) - program.first_block[number];
     first += first < 0 ? step : 0;
-    const int bytes = static_cast<int>(layer.linear.weight.row_codes);
-    chunks = (bytes + Chunk::kBytes - 1) / Chunk::kBytes;
+    chunks = (layer.linear.weight.steps + Chunk::kSteps - 1) / Chunk::kSteps;
     resident = chunks <= input_slots;
   }
-  /// Bytes of a chunk's codes.
-  __device__ int bytes(int chunk) const {
-    return min(static_cast<int>(layer.linear.weight.row_codes) - chunk * Chunk::kBytes,
-               Chunk::kBytes);
+  /// Steps of a chunk.
+  __device__ int steps(int chunk) const {
+    return min(layer.linear.weight.steps - chunk * Chunk::kSteps, Chunk::kSteps);
   }
-  __device__ bool paired() const { return layer.output == RowsLayer::Output::silu; }
   /// Number of row r of a tile among the rows (pairs of rows): there is one if it is below limit().
   __device__ int index(int tile, int r) const {
-    return paired() ? tile * 8 + r % 8 : tile * kTileRows + r;
+    return layer.linear.weight.paired ? tile * 8 + r % 8 : tile * kTileRows + r;
   }
   __device__ int limit() const {
-    return paired() ? layer.linear.weight.rows / 2 : layer.linear.weight.rows;
+    return layer.linear.weight.paired ? layer.linear.weight.rows / 2 : layer.linear.weight.rows;
   }
-  /// Its row of the matrix: rows 8 to 15 of a paired tile are those that belong to rows 0 to 7.
+  /// Its row of the matrix.
   __device__ int row(int tile, int r) const {
-    return index(tile, r) + (paired() && r >= 8 ? limit() : 0);
+    return index(tile, r) + (layer.linear.weight.paired && r >= 8 ? limit() : 0);
   }
 };
 

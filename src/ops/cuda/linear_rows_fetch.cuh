@@ -19,7 +19,7 @@ inline __device__ void wait_for_layers(const RowsProgram& program, int layers) {
   } while (arrived < target);
 }
 
-/// Lane r < 16 fetches the codes of row r, lane 16 + r its scales.
+/// A chunk of a tile is one run of memory.
 template <class Format>
 class WeightFetch {
  public:
@@ -30,11 +30,14 @@ class WeightFetch {
     RingPlace place;
     for (int number = 0; number < program.count; ++number) {
       const LayerShare<Format> share(program, number, rings.input_slots);
+      const DeviceWeightView& weight = share.layer.linear.weight;
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
+        const std::byte* from =
+            weight.memory + static_cast<std::size_t>(tile) * weight.steps * kTileStepBytes<Format>;
         for (int chunk = 0; chunk < share.chunks; ++chunk) {
           shared.empty[place.slot].wait(place.parity ^ 1U);
-          fetch(share, tile, chunk, shared.full[place.slot],
-                rings.weights + place.slot * Chunk::kStageBytes);
+          fetch(shared.full[place.slot], rings.weights + place.slot * Chunk::kStageBytes,
+                from + chunk * Chunk::kStageBytes, share.steps(chunk) * kTileStepBytes<Format>);
           place.advance(rings.stages);
         }
       }
@@ -45,59 +48,34 @@ class WeightFetch {
   }
 
  private:
-  static __device__ void fetch(const LayerShare<Format>& share, int tile, int chunk, Barrier& full,
-                               std::byte* stage) {
+  static __device__ void fetch(Barrier& full, std::byte* to, const std::byte* from, int bytes) {
     const int lane = threadIdx.x % 32;
-    const int r = lane % kTileRows;
-    const DeviceWeightView& weight = share.layer.linear.weight;
-    const bool inside = share.index(tile, r) < share.limit();
-    const std::size_t row = share.row(tile, r);
-    const std::byte* codes = weight.codes + row * weight.row_codes + chunk * Chunk::kBytes;
-    const int bytes = share.bytes(chunk);
-    std::byte* to = stage + r * Chunk::kPitch;
-    const std::byte* scales = weight.scales + row * weight.row_scales + chunk * Chunk::kScaleBytes;
-    const int scale_bytes =
-        Format::kGroupScales ? min(static_cast<int>(weight.row_scales) - chunk * Chunk::kScaleBytes,
-                                   Chunk::kScaleBytes)
-                             : 0;
-    std::byte* scales_to = stage + kTileRows * Chunk::kPitch + r * Chunk::kScalePitch;
 #if __CUDA_ARCH__ >= 900
-    const int rows = __popc(__ballot_sync(0xFFFFFFFFU, inside && lane < kTileRows));
     if (lane == 0) {
-      full.arrive_and_expect(rows * (bytes + scale_bytes));
-    }
-    __syncwarp();
-    if (inside && lane < kTileRows) {
-      full.copy_bulk(to, codes, bytes);
-    } else if (inside && Format::kGroupScales) {
-      full.copy_bulk(scales_to, scales, scale_bytes);
+      full.arrive_and_expect(bytes);
+      full.copy_bulk(to, from, bytes);
     }
 #else
-    if (inside && lane < kTileRows) {
-      for (int i = 0; i < bytes; i += 16) {
-        copy_16(to + i, codes + i, true);
-      }
-    } else if (inside) {
-      for (int i = 0; i < scale_bytes; i += 16) {
-        copy_16(scales_to + i, scales + i, true);
-      }
+    for (int i = 16 * lane; i < bytes; i += 16 * 32) {
+      copy_16(to + i, from + i);
     }
     full.arrive_after_copies();
 #endif
   }
 
   static __device__ void prefetch(const RowsProgram& program) {
-    constexpr int kPiece = 4096;
-    const auto lanes = static_cast<std::size_t>(program.blocks) * 32;
-    for (std::size_t at = (blockIdx.x * 32 + threadIdx.x % 32) * std::size_t{kPiece};
-         at < program.next_bytes; at += lanes * kPiece) {
-      const std::size_t left = program.next_bytes - at;
-      prefetch_bulk(program.next + at, left < kPiece ? left / 16 * 16 : kPiece);
+    constexpr std::size_t kPiece = 16384;
+    if (threadIdx.x % 32 == 0) {
+      for (std::size_t at = blockIdx.x * kPiece; at < program.next_bytes;
+           at += program.blocks * kPiece) {
+        const std::size_t left = program.next_bytes - at;
+        prefetch_bulk(program.next + at, left < kPiece ? left / 16 * 16 : kPiece);
+      }
     }
   }
 };
 
-/// Inputs [rows][columns of the chunk], zeros past the last column.
+/// Inputs [rows][columns of the chunk], zeros past the last column. Lane b fetches row b.
 template <class Format>
 class InputFetch {
  public:
@@ -118,11 +96,12 @@ class InputFetch {
         }
         __syncwarp();
       }
+      fence_copies();
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         for (int chunk = 0; chunk < share.chunks; ++chunk) {
           shared.inputs_empty[place.slot].wait(place.parity ^ 1U);
-          fetch(program.rows, share, chunk, rings.inputs + place.slot * slot_bytes);
-          shared.inputs_full[place.slot].arrive_after_copies();
+          fetch(program.rows, share, chunk, shared.inputs_full[place.slot],
+                rings.inputs + place.slot * slot_bytes);
           place.advance(rings.input_slots);
         }
         if (share.resident) {
@@ -133,18 +112,40 @@ class InputFetch {
   }
 
  private:
-  static __device__ void fetch(int rows, const LayerShare<Format>& share, int chunk,
+  static __device__ void fetch(int rows, const LayerShare<Format>& share, int chunk, Barrier& full,
                                std::byte* slot) {
+    constexpr int kStepColumns = Format::kBlocks * kBlockColumns;
+    const int lane = threadIdx.x % 32;
     const int cols = share.layer.linear.weight.cols;
-    const int pieces = share.bytes(chunk) / kStepBytes * Format::kBlocks * 4;
     const int first = chunk * Chunk::kColumns;
+    const int padded = share.steps(chunk) * kStepColumns;
+    const int inside = min(padded, cols - first);
     const bf16* x = share.layer.input.x + first;
-    for (int row = 0; row < rows; ++row, x += cols, slot += Chunk::kInputPitch) {
-      for (int i = threadIdx.x % 32; i < pieces; i += 32) {
-        const bool inside = first + 8 * i < cols;
-        copy_16(slot + 16 * i, inside ? x + 8 * i : x, inside);
+    if (inside < padded) {
+      const int missing = (padded - inside) / 8;
+      for (int i = lane; i < rows * missing; i += 32) {
+        auto* to = slot + i / missing * Chunk::kInputPitch + 2 * inside + 16 * (i % missing);
+        *reinterpret_cast<uint4*>(to) = {};
       }
+      __syncwarp();
     }
+#if __CUDA_ARCH__ >= 900
+    if (lane == 0) {
+      full.arrive_and_expect(rows * inside * 2);
+    }
+    __syncwarp();
+    if (lane < rows) {
+      full.copy_bulk(slot + lane * Chunk::kInputPitch, x + static_cast<std::size_t>(lane) * cols,
+                     inside * 2);
+    }
+#else
+    const int pieces = inside / 8;
+    for (int i = lane; i < rows * pieces; i += 32) {
+      copy_16(slot + i / pieces * Chunk::kInputPitch + 16 * (i % pieces),
+              x + static_cast<std::size_t>(i / pieces) * cols + 8 * (i % pieces));
+    }
+    full.arrive_after_copies();
+#endif
   }
 };
 

@@ -5,16 +5,12 @@
 
 namespace winnow::ops::cuda {
 
-/// Weight rows that a block takes at a time: of a gated layer, 8 of each half.
-inline constexpr int kTileRows = 16;
-
 /// What a kernel computes. Tile t of a layer belongs to block (first_block + t) % blocks, where
 /// first_block goes on from the layer before, so that all blocks get the same share.
 struct RowsProgram {
   int rows = 0;
   int count = 0;
   RowsLayer layers[kMostChainedLayers] = {};
-  int tiles[kMostChainedLayers] = {};
   int first_block[kMostChainedLayers] = {};
   int blocks = 0;
   std::uint32_t* arrived = nullptr;

@@ -144,7 +144,7 @@ class Output {
     place.at = static_cast<std::size_t>(batch) * share.limit() + place.index;
     const int row = share.row(tile, row_);
     if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
-      place.scale = reinterpret_cast<const float*>(layer.linear.weight.scales)[row];
+      place.scale = layer.linear.weight.row_scales[row];
     }
     if (layer.linear.bias != nullptr) {
       place.bias = layer.linear.bias[row];
@@ -247,6 +247,7 @@ class Output {
 
   // This block has finished a layer. `last`: of the program, whose last block clears up.
   __device__ void arrive(const RowsLayer* last) const {
+    fence_copies();
     __threadfence();
     synchronize();
     bool cleared = false;

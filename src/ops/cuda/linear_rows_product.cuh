@@ -44,7 +44,7 @@ class Product {
           shared_.inputs_full[input.slot].wait(input.parity);
           multiply_chunk(rings_.weights + place.slot * Chunk::kStageBytes,
                          rings_.inputs + input.slot * program_.rows * Chunk::kInputPitch,
-                         share.bytes(chunk) / kStepBytes, sums);
+                         share.steps(chunk), sums);
           __syncwarp();
           if (lane_ == 0) {
             shared_.empty[place.slot].arrive();
@@ -78,17 +78,15 @@ class Product {
 
   __device__ void multiply_step(const std::byte* stage, const std::byte* inputs, int step,
                                 float (&sums)[kBatches][4]) const {
-    const int g = lane_ / 4;
     std::uint32_t words[2][4];
-    const std::byte* codes = stage + g * Chunk::kPitch + step * kStepBytes + lane_ % 4 * 16;
-    load(words[0], codes);
-    load(words[1], codes + 8 * Chunk::kPitch);
+    const std::byte* codes = stage + step * kTileStepBytes<Format>;
+    load(words[0], codes + 16 * lane_);
+    load(words[1], codes + 16 * lane_ + 8 * kStepBytes);
     float scales[2][Format::kBlocks];
     if constexpr (Format::kGroupScales) {
-      const std::byte* from =
-          stage + kTileRows * Chunk::kPitch + g * Chunk::kScalePitch + step * Format::kBlocks * 2;
+      const std::byte* from = codes + kTileRows * kStepBytes + lane_ / 4 * Format::kBlocks * 2;
       load_scales(scales[0], from);
-      load_scales(scales[1], from + 8 * Chunk::kScalePitch);
+      load_scales(scales[1], from + 8 * Format::kBlocks * 2);
     }
 #pragma unroll
     for (int j = 0; j < Format::kBlocks; ++j) {

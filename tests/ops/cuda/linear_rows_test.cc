@@ -70,6 +70,7 @@ struct TestWeight {
     source[0] = 1.0F;  // a row whose other codes are small
     const Weight weight{.format = WeightFormat::f32, .rows = n, .cols = k, .data = source.data()};
     device = DeviceWeight(weight, format);
+    paired = DeviceWeight(weight, format, true);
     values = quantized(weight, format);
   }
 
@@ -107,6 +108,7 @@ struct TestWeight {
   std::vector<float> source;
   std::vector<float> values;
   DeviceWeight device;
+  DeviceWeight paired;  // the halves of the rows
 };
 
 /// The same for all tests of a process: the int4 reference takes its time.
@@ -314,7 +316,7 @@ TEST_P(CudaLinearRows, Silu) {
   }
   for (const std::size_t rows : kRowCounts) {
     auto y = poisoned<bf16>(rows * half);
-    run(gated({weight().device.view()}, input.view(rows), y.data()), rows);
+    run(gated({weight().paired.view()}, input.view(rows), y.data()), rows);
     EXPECT_LE(relative_error(read(y), expected, half), kBf16Tolerance) << rows;
   }
 }
@@ -400,7 +402,7 @@ TEST_P(CudaRows, ChainsAndOverlapChangeNothing) {
   std::vector<RowsLayer> layers;
   for (int layer = 0; layer < 3; ++layer) {
     const int parts = layer == 0 ? 1 : residual_parts(kWidth);
-    layers.push_back(gated({gate_up.device.view()}, input(0, parts), inner.data()));
+    layers.push_back(gated({gate_up.paired.view()}, input(0, parts), inner.data()));
     layers.push_back(added({down.device.view()}, {inner.data()}, residual(1)));
     layers.push_back(added({square.device.view()}, input(1, residual_parts(kWidth)), residual(0)));
   }
@@ -470,17 +472,19 @@ TEST_P(CudaRows, StackedAndDequantized) {
   const std::vector<Weight> parts{
       {.format = WeightFormat::f32, .rows = 40, .cols = 576, .data = upper.source.data()},
       {.format = WeightFormat::f32, .rows = 24, .cols = 576, .data = lower.source.data()}};
-  const DeviceWeight stacked(parts, GetParam());
-  auto out = poisoned<bf16>(30 * upper.cols);
-  const winnow::cuda::Stream stream;
-  dequantize(stacked.view(), 20, 30, out.data(), stream.get());
-  stream.synchronize();
-  const std::vector<bf16> values = read(out);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::size_t row = 20 + i / upper.cols;
-    const TestWeight& part = row < upper.rows ? upper : lower;
-    const std::size_t at = (row < upper.rows ? row : row - upper.rows) * upper.cols;
-    ASSERT_EQ(to_float(values[i]), to_float(to_bf16(part.values[at + i % upper.cols]))) << i;
+  for (const bool paired : {false, true}) {
+    const DeviceWeight stacked(parts, GetParam(), paired);
+    auto out = poisoned<bf16>(30 * upper.cols);
+    const winnow::cuda::Stream stream;
+    dequantize(stacked.view(), 20, 30, out.data(), stream.get());
+    stream.synchronize();
+    const std::vector<bf16> values = read(out);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::size_t row = 20 + i / upper.cols;
+      const TestWeight& part = row < upper.rows ? upper : lower;
+      const std::size_t at = (row < upper.rows ? row : row - upper.rows) * upper.cols;
+      ASSERT_EQ(to_float(values[i]), to_float(to_bf16(part.values[at + i % upper.cols]))) << i;
+    }
   }
 }
 
@@ -542,6 +546,7 @@ TEST(CudaLinearRowsLimits, RefusesWhatItCannotTake) {
   refused({layer(DeviceWeightFormat::bf16, 12)}, 1);
   refused({layer(DeviceWeightFormat::bf16, 16)}, kMostLinearRows + 1);
   refused({}, 1);
+  refused({gated({DeviceWeightView({DeviceWeightFormat::bf16, 16, 32}, nullptr)}, {}, nullptr)}, 1);
   refused({layer(DeviceWeightFormat::bf16, 32), layer(DeviceWeightFormat::fp8, 32)}, 1);
   refused({chosen({DeviceWeightView({DeviceWeightFormat::bf16, 16, 32}, nullptr)}, {}, nullptr,
                   nullptr),
