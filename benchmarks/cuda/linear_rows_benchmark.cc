@@ -32,6 +32,7 @@ using ops::cuda::RowsLaunch;
 constexpr DeviceWeightFormat kFormats[] = {DeviceWeightFormat::bf16, DeviceWeightFormat::fp8,
                                            DeviceWeightFormat::int8, DeviceWeightFormat::int4};
 constexpr int kMostParts = 1024;
+constexpr std::size_t kPrefetchBytes = std::size_t{16} << 20;
 
 /// Median microseconds of a graph of what `launches` puts into the stream.
 double time_graph(const cuda::Stream& stream, int replays, const std::function<void()>& launches) {
@@ -251,6 +252,11 @@ class ModelWeights {
     return {weights_[i].first, memory_.data() + weights_[i].second};
   }
   [[nodiscard]] std::size_t size() const { return weights_.size(); }
+  /// The first weights after the i-th.
+  [[nodiscard]] std::span<const std::byte> after(std::size_t i) const {
+    const std::size_t at = weights_[i + 1].second;
+    return {memory_.data() + at, std::min(kPrefetchBytes, bytes_ - at)};
+  }
 
  private:
   void add(const DeviceWeightLayout& layout) {
@@ -263,23 +269,28 @@ class ModelWeights {
   DeviceBuffer<std::byte> memory_;
 };
 
-enum class Way { single, overlapped, chained };
-constexpr std::pair<Way, const char*> kWays[] = {
-    {Way::single, "single"}, {Way::overlapped, "overlapped"}, {Way::chained, "chained"}};
+enum class Way { single, overlapped, chained, prefetched };
+constexpr std::pair<Way, const char*> kWays[] = {{Way::single, "single"},
+                                                 {Way::overlapped, "overlapped"},
+                                                 {Way::chained, "chained"},
+                                                 {Way::prefetched, "prefetched"}};
 
 /// The linear layers of a decode step. Attention would stand before each `o`.
 void step(const ModelShape& model, const ModelWeights& weights, int rows, const Activations& a,
           Way way, cudaStream_t stream) {
   constexpr Use kUses[] = {Use::qkv, Use::o, Use::gate_up, Use::down};
   const std::size_t head = weights.size() - 1;
-  const RowsLaunch launch{stream, way != Way::single};
+  RowsLaunch launch{stream, way != Way::single};
   const int parts = ops::cuda::residual_parts(model.width);
   embed_rows(weights.view(head), a.tokens.data(), rows, a.residual(), launch);
   std::vector<ops::cuda::RowsLayer> layers;
   for (std::size_t i = 0; i <= head; ++i) {
     layers.push_back(
         layer_of(i == head ? Use::head : kUses[i % 4], weights.view(i), i == 0 ? 1 : parts, a));
-    if (way != Way::chained || i % 4 == 0) {
+    if (way < Way::chained || i % 4 == 0) {
+      if (way == Way::prefetched && i < head) {
+        launch.next = weights.after(i);
+      }
       linear_rows(layers, rows, a.scratch, launch);
       layers.clear();
     }
@@ -324,7 +335,7 @@ int run(std::span<char*> arguments) {
   const Activations activations;
   const double bandwidth = read_bandwidth(stream);
   nlohmann::json results{{"device", properties.name}, {"read_bytes_per_second", bandwidth}};
-  fmt::print("{}, reading {:.0f} GB/s\n\nsteps: floor, single, overlapped, chained\n",
+  fmt::print("{}, reading {:.0f} GB/s\n\nsteps: floor, single, overlapped, chained, prefetched\n",
              properties.name, bandwidth * 1e-9);
   for (const ModelShape& model : kModels) {
     for (const DeviceWeightFormat format : kFormats) {

@@ -67,18 +67,11 @@ class Barrier {
   std::uint64_t state_;
 };
 
-/// Copies 16 bytes past the first-level cache.
-inline __device__ void copy_16(void* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
+/// Copies `inside` bytes (0 or 16) past the first-level cache, and zeros up to 16.
+inline __device__ void copy_16(void* to, const void* from, int inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(inside)
                : "memory");
-}
-
-/// Between what was written and read as usual and bulk copies of it: by who wrote, before he says
-/// so, and by who copies, once he knows.
-inline __device__ void fence_copies() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async;" ::: "memory");
-#endif
 }
 
 /// The place in a ring of barriers, and the parity of their phase: 0 in the first round.

@@ -20,16 +20,17 @@ __device__ void initialize(RowsShared<kBatches>& shared) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < kMostStages; ++i) {
       shared.full[i].initialize(kFetchArrivals);
-      shared.empty[i].initialize(kProductWarps);
+      shared.empty[i].initialize(kTeamWarps);
     }
     for (int i = 0; i < kMostInputSlots; ++i) {
-      shared.inputs_full[i].initialize(kFetchArrivals);
-      shared.inputs_empty[i].initialize(kProductWarps);
+      shared.inputs_full[i].initialize(32);
+      shared.inputs_empty[i].initialize(kTeamWarps);
     }
     for (int i = 0; i < 2; ++i) {
       shared.sums_full[i].initialize(kProductWarps);
       shared.sums_empty[i].initialize(kOutputWarps);
     }
+    shared.layers_before.initialize(1);
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");  // for the bulk copies
 #endif

@@ -8,7 +8,9 @@
 namespace winnow::ops::cuda {
 
 // Warps by what they do, in this order.
-inline constexpr int kProductWarps = 8;
+inline constexpr int kTeams = 2;  // which take chunks in turn
+inline constexpr int kTeamWarps = 8;
+inline constexpr int kProductWarps = kTeams * kTeamWarps;
 inline constexpr int kOutputWarps = 4;
 inline constexpr int kRowsThreads = 32 * (kProductWarps + kOutputWarps + 2);  // weights, inputs
 
@@ -39,6 +41,7 @@ struct RowsShared {
   Barrier inputs_empty[kMostInputSlots];
   Barrier sums_full[2];
   Barrier sums_empty[2];
+  Barrier layers_before;  // a phase for each layer: those before it are done
 };
 
 /// The rings of a block: how many places each has, and where.

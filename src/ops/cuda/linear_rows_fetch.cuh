@@ -57,7 +57,7 @@ class WeightFetch {
     }
 #else
     for (int i = 16 * lane; i < bytes; i += 16 * 32) {
-      copy_16(to + i, from + i);
+      copy_16(to + i, from + i, 16);
     }
     full.arrive_after_copies();
 #endif
@@ -75,7 +75,8 @@ class WeightFetch {
   }
 };
 
-/// Inputs [rows][columns of the chunk], zeros past the last column. Lane b fetches row b.
+/// Inputs [rows][columns of the chunk], zeros past the last column. By plain copies: what another
+/// block has just written is there sooner than by bulk copies, which need a fence of their own.
 template <class Format>
 class InputFetch {
  public:
@@ -84,24 +85,22 @@ class InputFetch {
   template <class Shared>
   static __device__ void run(const RowsProgram& program, Shared& shared, const RowsRings& rings) {
     const int slot_bytes = program.rows * Chunk::kInputPitch;
+    const int lane = threadIdx.x % 32;
     RingPlace place;
     for (int number = 0; number < program.count; ++number) {
       const LayerShare<Format> share(program, number, rings.input_slots);
-      if (share.first >= share.tiles) {
-        continue;
+      if (number > 0 && lane == 0) {
+        wait_for_layers(program, number);
       }
-      if (number > 0) {
-        if (threadIdx.x % 32 == 0) {
-          wait_for_layers(program, number);
-        }
-        __syncwarp();
+      __syncwarp();
+      if (lane == 0) {
+        shared.layers_before.arrive();
       }
-      fence_copies();
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         for (int chunk = 0; chunk < share.chunks; ++chunk) {
           shared.inputs_empty[place.slot].wait(place.parity ^ 1U);
-          fetch(program.rows, share, chunk, shared.inputs_full[place.slot],
-                rings.inputs + place.slot * slot_bytes);
+          fetch(program.rows, share, chunk, rings.inputs + place.slot * slot_bytes + 16 * lane);
+          shared.inputs_full[place.slot].arrive_after_copies();
           place.advance(rings.input_slots);
         }
         if (share.resident) {
@@ -112,40 +111,26 @@ class InputFetch {
   }
 
  private:
-  static __device__ void fetch(int rows, const LayerShare<Format>& share, int chunk, Barrier& full,
-                               std::byte* slot) {
-    constexpr int kStepColumns = Format::kBlocks * kBlockColumns;
-    const int lane = threadIdx.x % 32;
+  static __device__ void fetch(int rows, const LayerShare<Format>& share, int chunk,
+                               std::byte* to) {
+    constexpr int kTurns = Chunk::kColumns / 8 / 32;
     const int cols = share.layer.linear.weight.cols;
-    const int first = chunk * Chunk::kColumns;
-    const int padded = share.steps(chunk) * kStepColumns;
-    const int inside = min(padded, cols - first);
+    const int first = chunk * Chunk::kColumns + threadIdx.x % 32 * 8;
     const bf16* x = share.layer.input.x + first;
-    if (inside < padded) {
-      const int missing = (padded - inside) / 8;
-      for (int i = lane; i < rows * missing; i += 32) {
-        auto* to = slot + i / missing * Chunk::kInputPitch + 2 * inside + 16 * (i % missing);
-        *reinterpret_cast<uint4*>(to) = {};
+    int inside[kTurns];
+#pragma unroll
+    for (int i = 0; i < kTurns; ++i) {
+      inside[i] = first + 256 * i < cols ? 16 : 0;
+    }
+#pragma unroll 4
+    for (int row = 0; row < rows; ++row) {
+#pragma unroll
+      for (int i = 0; i < kTurns; ++i) {
+        copy_16(to + 512 * i, x + 256 * i, inside[i]);
       }
-      __syncwarp();
+      to += Chunk::kInputPitch;
+      x += cols;
     }
-#if __CUDA_ARCH__ >= 900
-    if (lane == 0) {
-      full.arrive_and_expect(rows * inside * 2);
-    }
-    __syncwarp();
-    if (lane < rows) {
-      full.copy_bulk(slot + lane * Chunk::kInputPitch, x + static_cast<std::size_t>(lane) * cols,
-                     inside * 2);
-    }
-#else
-    const int pieces = inside / 8;
-    for (int i = lane; i < rows * pieces; i += 32) {
-      copy_16(slot + i / pieces * Chunk::kInputPitch + 16 * (i % pieces),
-              x + static_cast<std::size_t>(i / pieces) * cols + 8 * (i % pieces));
-    }
-    full.arrive_after_copies();
-#endif
   }
 };
 

@@ -43,12 +43,7 @@ class Output {
     RingPlace place;
     for (int number = 0; number < program_.count; ++number) {
       const Share share(program_, number, input_slots_);
-      if (number > 0) {
-        if (thread_ == 0) {
-          wait_for_layers(program_, number);
-        }
-        synchronize();
-      }
+      shared_.layers_before.wait(number % 2);
       if (share.first < share.tiles) {
         load_norms(share.layer);
       }
@@ -247,7 +242,6 @@ class Output {
 
   // This block has finished a layer. `last`: of the program, whose last block clears up.
   __device__ void arrive(const RowsLayer* last) const {
-    fence_copies();
     __threadfence();
     synchronize();
     bool cleared = false;

@@ -2,7 +2,7 @@
 // [16, 16] x [16, 8]: weight rows g and g + 8 on the left, batch row g on the right, and of each
 // block of 32 columns, which two products take, columns 8 c to 8 c + 7 of both: the columns of a
 // product may come in any order, so what lies together in memory is the operand. Columns are split
-// between the warps, step by step.
+// between the warps: chunks between two teams, their steps within a team.
 #pragma once
 
 #include "ops/cuda/linear_rows_block.cuh"
@@ -40,16 +40,18 @@ class Product {
         float sums[kBatches][4] = {};
         RingPlace input = inputs;
         for (int chunk = 0; chunk < share.chunks; ++chunk) {
-          shared_.full[place.slot].wait(place.parity);
-          shared_.inputs_full[input.slot].wait(input.parity);
-          multiply_chunk(rings_.weights + place.slot * Chunk::kStageBytes,
-                         rings_.inputs + input.slot * program_.rows * Chunk::kInputPitch,
-                         share.steps(chunk), sums);
-          __syncwarp();
-          if (lane_ == 0) {
-            shared_.empty[place.slot].arrive();
-            if (last || !share.resident) {
-              shared_.inputs_empty[input.slot].arrive();
+          if (chunk % kTeams == warp_ / kTeamWarps) {
+            shared_.full[place.slot].wait(place.parity);
+            shared_.inputs_full[input.slot].wait(input.parity);
+            multiply_chunk(rings_.weights + place.slot * Chunk::kStageBytes,
+                           rings_.inputs + input.slot * program_.rows * Chunk::kInputPitch,
+                           share.steps(chunk), sums);
+            __syncwarp();
+            if (lane_ == 0) {
+              shared_.empty[place.slot].arrive();
+              if (last || !share.resident) {
+                shared_.inputs_empty[input.slot].arrive();
+              }
             }
           }
           place.advance(rings_.stages);
@@ -67,10 +69,14 @@ class Product {
  private:
   __device__ void multiply_chunk(const std::byte* stage, const std::byte* inputs, int steps,
                                  float (&sums)[kBatches][4]) const {
+    const int first = warp_ % kTeamWarps;
+    if (steps == Chunk::kSteps) {
 #pragma unroll
-    for (int i = 0; i < Chunk::kSteps / kProductWarps; ++i) {
-      const int step = warp_ + i * kProductWarps;
-      if (step < steps) {
+      for (int i = 0; i < Chunk::kSteps / kTeamWarps; ++i) {
+        multiply_step(stage, inputs, first + i * kTeamWarps, sums);
+      }
+    } else {
+      for (int step = first; step < steps; step += kTeamWarps) {
         multiply_step(stage, inputs, step, sums);
       }
     }
