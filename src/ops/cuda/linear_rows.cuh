@@ -17,24 +17,25 @@ __device__ void initialize(RowsShared<kBatches>& shared) {
 #else
   constexpr int kFetchArrivals = 32;
 #endif
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kMostStages; ++i) {
-      shared.full[i].initialize(kFetchArrivals);
-      shared.empty[i].initialize(kTeamWarps);
-    }
-    for (int i = 0; i < kMostInputSlots; ++i) {
-      shared.inputs_full[i].initialize(32);
-      shared.inputs_empty[i].initialize(kTeamWarps);
-    }
-    for (int i = 0; i < 2; ++i) {
-      shared.sums_full[i].initialize(kProductWarps);
-      shared.sums_empty[i].initialize(kOutputWarps);
-    }
-    shared.layers_before.initialize(1);
-#if __CUDA_ARCH__ >= 900
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");  // for the bulk copies
-#endif
+  const int i = threadIdx.x;
+  if (i < kMostStages) {
+    shared.full[i].initialize(kFetchArrivals);
+    shared.empty[i].initialize(kTeamWarps);
   }
+  if (i < kMostInputSlots) {
+    shared.inputs_full[i].initialize(32);
+    shared.inputs_empty[i].initialize(kTeamWarps);
+  }
+  if (i < 2) {
+    shared.sums_full[i].initialize(kProductWarps);
+    shared.sums_empty[i].initialize(kOutputWarps);
+  }
+  if (i == 0) {
+    shared.layers_before.initialize(1);
+  }
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");  // for the bulk copies
+#endif
   __syncthreads();
 }
 

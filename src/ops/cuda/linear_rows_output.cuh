@@ -242,20 +242,22 @@ class Output {
 
   // This block has finished a layer. `last`: of the program, whose last block clears up.
   __device__ void arrive(const RowsLayer* last) const {
-    __threadfence();
     synchronize();
-    bool cleared = false;
-    if (thread_ < 32) {
-      std::uint32_t before = 0;
-      if (lane_ == 0) {
-        before = atomicAdd(program_.arrived, 1U);
-      }
-      before = __shfl_sync(0xFFFFFFFFU, before, 0);
-      cleared = last != nullptr &&
-                before + 1 == static_cast<std::uint32_t>(program_.count * program_.blocks);
+    if (thread_ >= 32) {
+      return;
     }
-    if (cleared) {
-      __threadfence();
+    std::uint32_t before = 0;
+    if (lane_ == 0) {
+      asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                   : "=r"(before)
+                   : "l"(program_.arrived)
+                   : "memory");
+    }
+    if (last == nullptr) {
+      return;
+    }
+    before = __shfl_sync(0xFFFFFFFFU, before, 0);
+    if (before + 1 == static_cast<std::uint32_t>(program_.count * program_.blocks)) {
       if (last->output == RowsLayer::Output::argmax) {
         choose(*last);
       }

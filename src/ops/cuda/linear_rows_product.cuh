@@ -153,9 +153,7 @@ class Product {
     if constexpr (Format::kActivationUnit == 1.0F) {
       return x;
     } else {
-      __nv_bfloat162 pair;
-      memcpy(&pair, &x, sizeof(pair));
-      return bits_of(__hmul2(pair, __float2bfloat162_rn(Format::kActivationUnit)));
+      return bits_of(__hmul2(pair_of(x), __float2bfloat162_rn(Format::kActivationUnit)));
     }
   }
 

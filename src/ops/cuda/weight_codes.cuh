@@ -14,6 +14,20 @@ namespace winnow::ops::cuda {
 /// c of four has columns 8 c to 8 c + 7 of it.
 inline constexpr int kBlockColumns = 32;
 
+/// (x & mask) | bits in one instruction, which takes one immediate at most.
+inline __device__ std::uint32_t select_bits(std::uint32_t x, std::uint32_t mask,
+                                            std::uint32_t bits) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(result) : "r"(x), "r"(mask), "r"(bits));
+  return result;
+}
+
+inline __device__ __nv_bfloat162 pair_of(std::uint32_t bits) {
+  __nv_bfloat162 pair;
+  memcpy(&pair, &bits, sizeof(pair));
+  return pair;
+}
+
 /// Each format gives: kCodes, the columns of a 32-bit word; kBlocks, the blocks of a step;
 /// kGroupScales, whether blocks have scales of their own; pairs(words, j, out): of the 16 bytes
 /// that a lane holds of a step, the 8 columns of block j as pairs of bf16, in order;
@@ -47,8 +61,8 @@ struct Fp8Weight {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const std::uint32_t word = words[2 * j + i];
-      out[2 * i] = ((word << 8) & 0x80008000U) | ((word << 4) & 0x07F007F0U);
-      out[2 * i + 1] = (word & 0x80008000U) | ((word >> 4) & 0x07F007F0U);
+      out[2 * i] = select_bits(word << 8, 0x80008000U, (word << 4) & 0x07F007F0U);
+      out[2 * i + 1] = select_bits(word, 0x80008000U, (word >> 4) & 0x07F007F0U);
     }
   }
 };
@@ -72,13 +86,9 @@ struct Int8Weight {
 
  private:
   static __device__ std::uint32_t pair(std::uint32_t word) {
-    const std::uint32_t raised = (word & 0x007F007FU) | 0x43004300U;
-    const std::uint32_t offset = (~word & 0x00800080U) | 0xC300C300U;
-    __nv_bfloat162 a;
-    __nv_bfloat162 b;
-    memcpy(&a, &raised, sizeof(a));
-    memcpy(&b, &offset, sizeof(b));
-    return bits_of(__hadd2(a, b));
+    const std::uint32_t raised = select_bits(word, 0x007F007FU, 0x43004300U);
+    const std::uint32_t offset = select_bits(~word, 0x00800080U, 0xC300C300U);
+    return bits_of(__hadd2(pair_of(raised), pair_of(offset)));
   }
 };
 
@@ -93,10 +103,8 @@ struct Int4Weight {
   static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const std::uint32_t raised = ((words[j] >> (4 * i)) & 0x000F000FU) | 0x43004300U;
-      __nv_bfloat162 a;
-      memcpy(&a, &raised, sizeof(a));
-      out[i] = bits_of(__hadd2(a, __float2bfloat162_rn(-136.0F)));
+      const std::uint32_t raised = select_bits(words[j] >> (4 * i), 0x000F000FU, 0x43004300U);
+      out[i] = bits_of(__hadd2(pair_of(raised), __float2bfloat162_rn(-136.0F)));
     }
   }
 };
@@ -145,9 +153,7 @@ __device__ void load_columns(const DeviceWeightView& weight, int row, int column
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    __nv_bfloat162 pair;
-    memcpy(&pair, &pairs[i], sizeof(pair));
-    const float2 x = __bfloat1622float2(pair);
+    const float2 x = __bfloat1622float2(pair_of(pairs[i]));
     values[2 * i] = x.x * Format::kActivationUnit * Format::kUnit * scale;
     values[2 * i + 1] = x.y * Format::kActivationUnit * Format::kUnit * scale;
   }

@@ -248,6 +248,10 @@ INSTANTIATE_TEST_SUITE_P(Columns, CudaLinearRows,
                          ::testing::Combine(kAllFormats, ::testing::Values(50),
                                             ::testing::Values(32, 1536, 2048, 12288)),
                          case_name);
+INSTANTIATE_TEST_SUITE_P(Both, CudaLinearRows,
+                         ::testing::Combine(kAllFormats, ::testing::Values(4400),
+                                            ::testing::Values(2048)),
+                         case_name);
 INSTANTIATE_TEST_SUITE_P(OddColumns, CudaLinearRows,
                          ::testing::Combine(::testing::Values(DeviceWeightFormat::bf16),
                                             ::testing::Values(22, 300),
