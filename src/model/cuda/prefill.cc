@@ -53,8 +53,7 @@ void Prefill::reserve(std::size_t tokens, int longest_chunk) {
       {2 * config.intermediate, 2 * config.hidden, model_.query_width()})));  // also scratch
   activated_.ensure(width(config.intermediate));
   attention_scratch_.ensure(ops::cuda::prefill_scratch_bytes(
-      cache_.layout(), config.kv_heads, config.group(), longest_chunk, cache_.view().ring,
-      cache_.view().archive_stride));
+      cache_.layout(), config.kv_heads, band_->stride, cache_.view().archive_stride));
 }
 
 void Prefill::run(std::span<const PromptChunk> chunks, ops::Matrix<float> logits,
@@ -114,7 +113,7 @@ void Prefill::embed(std::size_t tokens, cudaStream_t stream) {
   ops::cuda::embed_rows(
       model_.weights().embedding.view(), tokens_.data(), rows,
       {hidden_.data(), model_.layer(0).attention_norm.data(), normed_.data(), square_sums_.data()},
-      {stream, false});
+      {stream});
 }
 
 void Prefill::attention(int layer, std::span<const PromptChunk> chunks, std::size_t tokens,

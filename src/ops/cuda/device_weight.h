@@ -84,6 +84,8 @@ class DeviceWeight {
       : DeviceWeight(std::span(&source, 1), format, paired) {}
 
   [[nodiscard]] DeviceWeightView view() const { return {layout_, memory_.data()}; }
+  /// What reading it once moves.
+  [[nodiscard]] std::size_t bytes() const { return layout_.bytes(); }
 
  private:
   DeviceWeightLayout layout_;
