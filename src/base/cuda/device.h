@@ -17,6 +17,9 @@ void check(cudaError_t code, std::string_view what);
 /// check() of the kernel that was just launched.
 void check_launch(std::string_view kernel);
 
+/// Throws Error naming the kernel unless `code`, from launching it, is success.
+void check_launch(cudaError_t code, const void* kernel);
+
 /// Number of devices that can be used; 0 also when there is no driver or it is too old.
 int device_count();
 

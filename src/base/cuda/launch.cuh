@@ -42,10 +42,11 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = programmatic && has_programmatic_launch() ? 1 : 0;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                             cudaSharedmemCarveoutMaxShared),
-        "launch");
-  check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launch");
+  const auto* function = reinterpret_cast<const void*>(kernel);
+  check_launch(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                    cudaSharedmemCarveoutMaxShared),
+               function);
+  check_launch(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), function);
 }
 
 }  // namespace winnow::cuda

@@ -57,7 +57,9 @@ void DecodePlan::make(const DecodeEntries& first_layer, std::size_t layer_counts
           first_layer.kv_heads, kv_heads_);
   batch_ = batch;
   if (batch > 0) {
-    launch_plan({first_layer, layer_counts, view(0), most_rows(), layers_}, stream);
+    launch_plan(
+        {first_layer, layer_counts, view(0), most_rows(), layers_, tile_pages(layout_.head_dim())},
+        stream);
   }
 }
 

@@ -1,6 +1,6 @@
-// A warp takes a run of pages and works alone: it copies them to shared memory several at a time,
-// past the end of a row as well, and writes its part of each row. A second kernel merges the parts;
-// that costs less than waiting in this one for the last part to arrive.
+// A warp takes a run of tiles and works alone: it copies their pages to shared memory, several
+// tiles ahead, past the end of a row as well, and writes its part of each row. A second kernel
+// merges the parts; that costs less than waiting in this one for the last part to arrive.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/page_stream.cuh"
 #include "ops/cuda/row_parts.cuh"
@@ -15,29 +15,29 @@ __host__ __device__ constexpr int page_bytes(int head_dim, int element_bytes) {
   return PageAddress{head_dim, element_bytes}.page_bytes();
 }
 
-// Pages of a warp in shared memory: one being read, the others on their way.
-__host__ __device__ constexpr int stages(int page_bytes) {
-  return page_bytes <= 3072 ? 4 : 3;
-}
+// Tiles of a warp in shared memory: one being read, the others on their way.
+constexpr int kStages = 3;
 
 // A warp's queries and pages.
 __host__ __device__ constexpr int warp_bytes(int head_dim, int element_bytes, int group) {
-  const int bytes = page_bytes(head_dim, element_bytes);
-  return group * head_dim * int{sizeof(float)} + stages(bytes) * bytes;
+  const int tile_bytes = tile_pages(head_dim) * page_bytes(head_dim, element_bytes);
+  return group * head_dim * int{sizeof(float)} + kStages * tile_bytes;
 }
 
-// Page `number` of all rows', which is one of row `row` or of a later one. kNoPage when it holds no
-// entry and, while the token is not taken, when taking it may change that page or its number.
-__device__ std::uint32_t find_page(const DecodeArguments& arguments, int row, int number,
+// Page `p` of tile `tile` of all rows', which is one of row `row` or of a later one. kNoPage when
+// there is none or it holds no entry and, while the token is not taken, when taking it may change
+// that page or its number.
+template <int kTilePages>
+__device__ std::uint32_t find_page(const DecodeArguments& arguments, int row, int tile, int p,
                                    bool token_taken) {
   const DecodeEntries& entries = arguments.entries;
   const DecodePlan::Row* rows = arguments.plan.rows;
-  while (number >= rows[row].begin + RowParts::pages_of(rows[row])) {
+  while (tile >= rows[row].begin + rows[row].tiles) {
     ++row;
   }
   const DecodePlan::Row& planned = rows[row];
   const std::size_t state_row = planned.state_row;
-  const int j = number - planned.begin;
+  const int j = (tile - planned.begin) * kTilePages + p;
   const int archived = j - planned.window_pages;
   if (archived < 0) {
     return token_taken || j != planned.written
@@ -55,9 +55,6 @@ __device__ std::uint32_t find_page(const DecodeArguments& arguments, int row, in
 template <class Codes, int D>
 class RunAttention {
  public:
-  static constexpr int kPageBytes = page_bytes(D, Codes::kBytes);
-  static constexpr int kStages = stages(kPageBytes);
-
   __device__ RunAttention(const DecodeArguments& arguments, int worker, std::byte* memory,
                           std::uint64_t* barriers)
       : arguments_(arguments),
@@ -72,14 +69,15 @@ class RunAttention {
     if (run_.count == 0) {
       return;
     }
-    pages_ = find(0, false);
-    put_known();
+    look_up(0, false);
+    put_first_tiles(pages_ != kNoPage);
     winnow::cuda::wait_for_predecessor();
     winnow::cuda::release_successor();
-    copy_query();
-    const bool missing = lane_ < run_.count && pages_ == kNoPage;
-    if (__any_sync(kAllLanes, missing)) {
-      put_missing(missing);
+    copy_query(row_);
+    if (__any_sync(kAllLanes, missing())) {
+      const bool was_missing = missing();
+      look_up(0, true);
+      put_first_tiles(was_missing);
     }
     for (int next = 0; next < run_.count; ++row_) {
       next = attend_row(next);
@@ -87,49 +85,50 @@ class RunAttention {
   }
 
  private:
-  // Page `first` + lane of the run.
-  __device__ std::uint32_t find(int first, bool token_taken) const {
-    const int i = first + lane_;
-    return i < run_.count ? find_page(arguments_, row_, run_.begin + i, token_taken) : kNoPage;
-  }
+  static constexpr int kTilePages = tile_pages(D);
+  static constexpr int kLookedUp = kWarpSize / kTilePages;  // tiles
 
-  // Starts with those of the first pages that are known.
-  __device__ void put_known() {
-#pragma unroll 1
-    for (int i = 0; i < min(kStages, run_.count); ++i) {
-      if (const std::uint32_t page = __shfl_sync(kAllLanes, pages_, i); page != kNoPage) {
-        stream_.put(i, page);
-      }
-    }
+  // Looks up the pages of the run's tiles [first, first + kLookedUp).
+  __device__ void look_up(int first, bool token_taken) {
+    const int tile = first + lane_ / kTilePages;
+    pages_ = tile < run_.count ? find_page<kTilePages>(arguments_, row_, run_.begin + tile,
+                                                       lane_ % kTilePages, token_taken)
+                               : kNoPage;
   }
+  // Whether the lane's page, of those looked up first, is none or not known yet.
+  __device__ bool missing() const { return pages_ == kNoPage && lane_ < run_.count * kTilePages; }
 
-  // Finds the pages that were not known before the token was taken.
-  __device__ void put_missing(bool missing) {
-    const unsigned lanes = __ballot_sync(kAllLanes, missing);
-    if (missing) {
-      pages_ = find_page(arguments_, row_, run_.begin + lane_, true);
-    }
-    __syncwarp();
+  // Puts those of the first kStages tiles' pages into the stages whose lanes want it.
+  __device__ void put_first_tiles(bool wanted) {
+    const unsigned lanes = __ballot_sync(kAllLanes, wanted);
 #pragma unroll 1
-    for (int i = 0; i < kStages; ++i) {
+    for (int i = 0; i < min(kStages, run_.count) * kTilePages; ++i) {
       if ((lanes >> i & 1U) != 0) {
-        stream_.put(i, __shfl_sync(kAllLanes, pages_, i));
+        stream_.put(i / kTilePages, i % kTilePages, __shfl_sync(kAllLanes, pages_, i));
       }
     }
   }
 
-  // Page i of the run, which is asked for in order.
-  __device__ std::uint32_t page(int i) {
-    if (i % kWarpSize == 0) {
-      pages_ = find(i, true);
+  // Puts the run's tile `tile`, which comes next in order, in the place of the front one.
+  __device__ void replace_front(int tile) {
+    if (tile < run_.count) {
+      if (tile % kLookedUp == 0) {
+        look_up(tile, true);
+      }
+      __syncwarp();  // every lane has read the front
+#pragma unroll
+      for (int p = 0; p < kTilePages; ++p) {
+        const int lane = tile % kLookedUp * kTilePages + p;
+        stream_.put(stream_.stage(), p, __shfl_sync(kAllLanes, pages_, lane));
+      }
     }
-    return __shfl_sync(kAllLanes, pages_, i % kWarpSize);
+    stream_.drop_front();
   }
 
-  // Starts to copy the queries of row_.
-  __device__ void copy_query() const {
+  // Starts to copy the queries of a row.
+  __device__ void copy_query(int row) const {
     const int width = arguments_.group * D;
-    const float* from = arguments_.query + std::size_t(row_) * width;
+    const float* from = arguments_.query + std::size_t(row) * width;
 #pragma unroll 1
     for (int i = 4 * lane_; i < width; i += 4 * kWarpSize) {
       __pipeline_memcpy_async(query_ + i, from + i, 16);
@@ -137,41 +136,47 @@ class RunAttention {
     __pipeline_commit();
   }
 
-  // The run's pages from `first` on that are row_'s. Returns where they end.
+  // The run's tiles from `first` on that are row_'s. Returns where they end.
   __device__ int attend_row(int first) {
     const DecodePlan::Row planned = arguments_.plan.rows[row_];
     const int archived = __ldcg(arguments_.entries.archive_counts + planned.state_row);
-    const int archive_end = planned.window_pages * kPageEntries + archived;
     const int begin = planned.begin - run_.begin;  // in the run
-    const int end = min(begin + RowParts::pages_of(planned), run_.count);
+    const int end = min(begin + planned.tiles, run_.count);
     __pipeline_wait_prior(0);
     __syncwarp();
     attention_.begin(query_, arguments_.group, arguments_.scale);
     if (end < run_.count) {
-      __syncwarp();  // the queries have been read
-      ++row_;
-      copy_query();
-      --row_;
+      __syncwarp();  // every lane has read the queries
+      copy_query(row_ + 1);
     }
     for (int next = first; next < end; ++next) {
-      const int j = next - begin;
-      const int last = j < planned.window_pages ? planned.window_entries : archive_end;
-      const int entries = min(kPageEntries, last - j * kPageEntries);
+      int entries[kTilePages];
+      int most = 0;
+#pragma unroll
+      for (int p = 0; p < kTilePages; ++p) {
+        entries[p] = entries_in(planned, archived, (next - begin) * kTilePages + p);
+        most = max(most, entries[p]);
+      }
       const std::byte* front = stream_.front();
-      if (entries > 0) {
+      if (most > 0) {
         attention_.attend(front, entries);
       }
-      if (next + kStages < run_.count) {
-        stream_.replace_front(page(next + kStages));
-      } else {
-        stream_.drop_front();
-      }
+      replace_front(next + kStages);
     }
     const std::size_t part = RowParts::place(worker_, row_);
     const int group = arguments_.group;
-    attention_.write(arguments_.plan.partial_out + part * group * D,
-                     arguments_.plan.partial_sums + part * group, group);
+    attention_.write(
+        reinterpret_cast<float4*>(arguments_.plan.partial_out) + part * group * (D / 4),
+        arguments_.plan.partial_sums + part * group, group);
     return end;
+  }
+
+  // Entries in page j of a row, none or less when it is empty or missing.
+  static __device__ int entries_in(const DecodePlan::Row& planned, int archived, int j) {
+    const int left = j < planned.window_pages
+                         ? planned.window_entries - j * kPageEntries
+                         : archived - (j - planned.window_pages) * kPageEntries;
+    return min(kPageEntries, left);
   }
 
   const DecodeArguments& arguments_;
@@ -179,21 +184,21 @@ class RunAttention {
   const int lane_;
   const DecodePlan::Run run_;
   float* query_;  // [group, D]
-  PageStream<kPageBytes, kStages> stream_;
-  WarpAttention<Codes, D> attention_;
+  PageStream<page_bytes(D, Codes::kBytes), kTilePages, kStages> stream_;
+  WarpAttention<Codes, D, kTilePages> attention_;
   int row_;
-  std::uint32_t pages_ = kNoPage;  // lane i: page i of the 32 that were looked up last
+  std::uint32_t pages_ = kNoPage;  // those that were looked up last, one per lane
 };
 
 template <class Codes, int D>
 __global__ void __launch_bounds__(kThreads)
     attention_kernel(const __grid_constant__ DecodeArguments arguments) {
-  using Run = RunAttention<Codes, D>;
   extern __shared__ __align__(128) std::byte memory[];
-  __shared__ std::uint64_t barriers[kDecodeWarps][Run::kStages];
+  __shared__ std::uint64_t barriers[kDecodeWarps][kStages];
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  Run(arguments, static_cast<int>(blockIdx.x) * kDecodeWarps + warp,
-      memory + warp * warp_bytes(D, Codes::kBytes, arguments.group), barriers[warp])
+  RunAttention<Codes, D>(arguments, static_cast<int>(blockIdx.x) * kDecodeWarps + warp,
+                         memory + warp * warp_bytes(D, Codes::kBytes, arguments.group),
+                         barriers[warp])
       .run();
 }
 

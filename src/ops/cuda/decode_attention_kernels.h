@@ -11,6 +11,11 @@ inline constexpr int kMostGroup = 8;
 /// Warps per block of the attention.
 inline constexpr int kDecodeWarps = 4;
 
+/// Pages that a warp takes at once: more where there are registers for it.
+__host__ __device__ constexpr int tile_pages(int head_dim) {
+  return head_dim <= 64 ? 2 : 1;
+}
+
 struct DecodeArguments {
   DecodeEntries entries;
   DecodePlan::View plan;
@@ -29,6 +34,7 @@ struct PlanArguments {
   DecodePlan::View plan;  // of the first layer
   std::size_t most_rows;
   int layers;
+  int tile_pages;
 };
 void launch_plan(const PlanArguments& arguments, cudaStream_t stream);
 

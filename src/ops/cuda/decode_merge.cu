@@ -9,27 +9,36 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kMergeThreads = 256;
-constexpr int kAtOnce = 4;  // parts that a thread reads at a time
+constexpr int kAtOnce = 8;  // parts that a thread reads at a time
 
 // Four channels of a part: sum of 2^(score - reference) values, and sum of 2^(score - reference).
 struct Part {
   float reference = -INFINITY;
   float sum = 0.0F;
   float4 out{};
-
-  __device__ void add(const Part& other) {
-    const float highest = fmaxf(reference, other.reference);
-    // A part without entries has no weight, also beside another one.
-    const float own = reference == -INFINITY ? 0.0F : exp2_fast(reference - highest);
-    const float its = other.reference == -INFINITY ? 0.0F : exp2_fast(other.reference - highest);
-    reference = highest;
-    sum = sum * own + other.sum * its;
-    out.x = out.x * own + other.out.x * its;
-    out.y = out.y * own + other.out.y * its;
-    out.z = out.z * own + other.out.z * its;
-    out.w = out.w * own + other.out.w * its;
-  }
 };
+
+// The sum of parts, without a chain of exponentials. A part without entries has no weight, also
+// beside others of its kind.
+template <int kCount>
+__device__ Part merge(const Part (&parts)[kCount]) {
+  Part merged;
+#pragma unroll
+  for (const Part& part : parts) {
+    merged.reference = fmaxf(merged.reference, part.reference);
+  }
+#pragma unroll
+  for (const Part& part : parts) {
+    const float factor =
+        part.reference == -INFINITY ? 0.0F : exp2_fast(part.reference - merged.reference);
+    merged.sum += part.sum * factor;
+    merged.out.x += part.out.x * factor;
+    merged.out.y += part.out.y * factor;
+    merged.out.z += part.out.z * factor;
+    merged.out.w += part.out.w * factor;
+  }
+  return merged;
+}
 
 // Four channels of the output. Without entries: zeros.
 __device__ void write_output(const DecodeArguments& arguments, std::size_t quad, const Part& part) {
@@ -59,34 +68,37 @@ __global__ void __launch_bounds__(kMergeThreads)
   const int step = kMergeThreads / quads;
   const int slice = thread / quads;
   const int head = static_cast<int>(blockIdx.y) * heads + thread % quads / head_quads;
-  const int quad = head * head_quads + thread % head_quads;
+  const int quad = thread % head_quads;  // of the head
   const float2* sums = plan.partial_sums + head;
-  const auto* outs = reinterpret_cast<const float4*>(plan.partial_out) + quad;
+  const auto* outs = reinterpret_cast<const float4*>(plan.partial_out) +
+                     part_place(head_quads, arguments.group, head, quad);
   const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
   winnow::cuda::wait_for_predecessor();
-  Part merged;
+  Part read[kAtOnce + 1];  // the last one: those before
   for (int first = slice; first < parts.count && slice < step; first += kAtOnce * step) {
-    Part read[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
+      read[i] = {};
       if (const int p = first + i * step; p < parts.count) {
         const std::size_t place = parts.first + p;
         const float2 own = __ldcg(sums + place * arguments.group);
         read[i] = {own.x, own.y, __ldcg(outs + place * row_quads)};
       }
     }
-#pragma unroll
-    for (const Part& part : read) {
-      merged.add(part);
-    }
+    read[kAtOnce] = merge(read);
   }
-  slices[thread] = merged;
-  __syncthreads();
-  if (slice == 0) {
-    for (int other = 1; other < min(step, parts.count); ++other) {
-      merged.add(slices[thread + other * quads]);
+  slices[thread] = read[kAtOnce];
+  for (int others = step; others > 1;) {  // halve the slices
+    const int half = (others + 1) / 2;
+    __syncthreads();
+    if (slice + half < others) {
+      const Part pair[2] = {slices[thread], slices[thread + half * quads]};
+      slices[thread] = merge(pair);
     }
-    write_output(arguments, row * row_quads + quad, merged);
+    others = half;
+  }
+  if (slice == 0) {
+    write_output(arguments, row * row_quads + head * head_quads + quad, slices[thread]);
   }
 }
 

@@ -1,4 +1,4 @@
-// A warp's pages on their way from the pool to shared memory, in order, several at a time.
+// A warp's tiles of pages on their way from the pool to shared memory, in order, several at a time.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -10,13 +10,13 @@ namespace winnow::ops::cuda {
 /// The number of no page: nothing is copied.
 inline constexpr std::uint32_t kNoPage = 0xFFFFFFFFU;
 
-/// Stages [0, kStages) in turn hold pages 0, 1, 2 ... On Hopper and later one lane copies a whole
-/// page with one instruction, before that each lane its share.
-template <int kPageBytes, int kStages>
+/// Stages [0, kStages) in turn hold tiles 0, 1, 2 ... of kTilePages pages each. On Hopper and later
+/// one lane copies a whole page with one instruction, before that each lane its share.
+template <int kPageBytes, int kTilePages, int kStages>
 class PageStream {
  public:
-  /// memory [kStages * kPageBytes], aligned to 16 bytes, and barriers [kStages]: the warp's own
-  /// shared memory.
+  /// memory [kStages, kTilePages, kPageBytes], aligned to 16 bytes, and barriers [kStages]: the
+  /// warp's own shared memory.
   __device__ PageStream(const std::byte* pool, std::byte* memory, std::uint64_t* barriers)
       : pool_(pool),
         memory_(memory),
@@ -35,9 +35,11 @@ class PageStream {
     __syncwarp();
   }
 
-  /// Puts `page` into a stage: one of the first kStages pages.
-  __device__ void put(int stage, std::uint32_t page) const {
+  /// Puts page `p` of a tile into a stage. A tile is complete when all its pages have been put and
+  /// are there.
+  __device__ void put(int stage, int p, std::uint32_t page) const {
     const std::uint32_t barrier = barriers_ + 8 * stage;
+    std::byte* to = memory_ + (stage * kTilePages + p) * kPageBytes;
 #if __CUDA_ARCH__ >= 900
     if (lane_ == 0) {
       if (page == kNoPage) {
@@ -47,8 +49,8 @@ class PageStream {
             "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %2;\n"
             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%1], [%3], %2, "
             "[%0];" ::"r"(barrier),
-            "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(memory_ + stage * kPageBytes))),
-            "r"(kPageBytes), "l"(pool_ + std::size_t{page} * kPageBytes)
+            "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))), "r"(kPageBytes),
+            "l"(pool_ + std::size_t{page} * kPageBytes)
             : "memory");
       }
     }
@@ -56,14 +58,14 @@ class PageStream {
     if (page != kNoPage) {
       const std::byte* from = pool_ + std::size_t{page} * kPageBytes;
       for (int at = lane_ * 16; at < kPageBytes; at += 32 * 16) {
-        __pipeline_memcpy_async(memory_ + stage * kPageBytes + at, from + at, 16);
+        __pipeline_memcpy_async(to + at, from + at, 16);
       }
     }
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 #endif
   }
 
-  /// The next page; waits until it is there.
+  /// The next tile; waits until it is complete.
   __device__ const std::byte* front() const {
     const std::uint32_t barrier = barriers_ + 8 * stage_;
     std::uint32_t done = 0;
@@ -82,15 +84,13 @@ class PageStream {
           : "r"(barrier), "r"(phase_)
           : "memory");
     } while (done == 0);
-    return memory_ + stage_ * kPageBytes;
+    return memory_ + stage_ * kTilePages * kPageBytes;
   }
-  /// Puts `page` where the front page was, which the lane has read; it is the last in order.
-  __device__ void replace_front(std::uint32_t page) {
-    __syncwarp();
-    put(stage_, page);
-    drop_front();
+  /// The stage of the front tile.
+  [[nodiscard]] __device__ int stage() const {
+    return stage_;
   }
-  /// Goes on without another page.
+  /// Goes on to the next tile.
   __device__ void drop_front() {
     if (++stage_ == kStages) {
       stage_ = 0;
@@ -100,9 +100,9 @@ class PageStream {
 
  private:
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  static constexpr int kArrivals = 1;
+  static constexpr int kArrivals = kTilePages;
 #else
-  static constexpr int kArrivals = 32;
+  static constexpr int kArrivals = 32 * kTilePages;
 #endif
 
   const std::byte* pool_;

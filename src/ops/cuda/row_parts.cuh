@@ -5,23 +5,18 @@
 
 namespace winnow::ops::cuda {
 
-/// The runs that hold pages of a row, and where their parts of it lie among all parts.
+/// The runs that hold tiles of a row, and where their parts of it lie among all parts.
 struct RowParts {
   int count;
   int first;
 
   __device__ RowParts(const DecodePlan::Row& planned, int row, int each) {
     const int first_run = planned.begin / each;
-    count = (planned.begin + pages_of(planned) - 1) / each - first_run + 1;
+    count = (planned.begin + planned.tiles - 1) / each - first_run + 1;
     first = place(first_run, row);
   }
   /// Of run `run`'s part of row `row`. Runs and rows both ascend, so no two parts share a place.
   static __device__ int place(int run, int row) { return run + row; }
-
-  /// What the plan counts for a row: one page where there is none.
-  static __device__ int pages_of(const DecodePlan::Row& planned) {
-    return max(1, planned.window_pages + planned.archive_pages);
-  }
 };
 
 }  // namespace winnow::ops::cuda
