@@ -98,14 +98,21 @@ inline __device__ void begin_products() {
 inline __device__ void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
+/// What computes x stays before, what uses it behind: the compiler would do arithmetic after a wait
+/// that could pass the time of the wait.
+template <int Size>
+__device__ void pin(float (&x)[Size]) {
+#pragma unroll
+  for (float& y : x) {
+    asm volatile("" : "+f"(y)::"memory");
+  }
+}
+
 /// Waits until at most `Pending` committed groups are under way; `result` is then complete.
 template <int Pending, int Size>
 __device__ void wait_for_products(float (&result)[Size]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
-#pragma unroll
-  for (float& x : result) {
-    asm volatile("" : "+f"(x)::"memory");  // uses stay behind the wait
-  }
+  pin(result);
 }
 
 // The instructions by the width of the right operand; d is [64, 2 * Size] over the warpgroup.

@@ -7,6 +7,8 @@
 // A warpgroup multiplies the queries with the next block's keys while it takes exponentials of
 // none, then the weights with values while it takes exponentials of the next (FlashAttention-3's
 // scheme: Shah et al. 2024).
+#include <cuda_pipeline.h>
+
 #include <algorithm>
 
 #include "base/cuda/device.h"
@@ -34,7 +36,6 @@ struct Shape {
   // Registers per thread, together at most 512 for a thread of each warpgroup.
   static constexpr int kConsumerRegisters = kConsumers == 2 ? 224 : 160;
   static constexpr int kProducerRegisters = kConsumers == 2 ? 56 : 32;
-  static constexpr int kQueryBatch = kConsumers == 2 ? 6 : 3;  // 16-byte chunks per loader
   static constexpr int kQueryBytes = kSlabs<D> * kRows * kSlabBytes;
   static constexpr int kPartBytes = kSlabs<D> * kBlock * kSlabBytes;
 };
@@ -78,8 +79,8 @@ struct Turn {
   }
 };
 
-/// Brings a tile's queries into shared memory: first into registers, several chunks of 16 bytes on
-/// their way at a time, then as operands to their place.
+/// Brings a tile's queries into shared memory, all on their way at a time. Each loader then turns
+/// what it has brought into operands.
 template <class S>
 __device__ void load_query_tile(const PrefillArguments& arguments, const PrefillTile& tile,
                                 int thread, std::byte* to) {
@@ -92,25 +93,22 @@ __device__ void load_query_tile(const PrefillArguments& arguments, const Prefill
   const int c = thread % kChunks;
   const bf16* from = arguments.chunk.query + QueryRow(arguments, tile, 0, S::D).offset + 8 * c;
   to += c / 8 * (S::kRows * kSlabBytes);
-#pragma unroll 1
-  for (int first = thread / kChunks; first < S::kRows; first += S::kQueryBatch * kStep) {
-    uint4 x[S::kQueryBatch];
-#pragma unroll
-    for (int i = 0; i < S::kQueryBatch; ++i) {
-      const int row = min(first + i * kStep, rows - 1);  // rows too many repeat the last
-      const int token = row * inverse >> 16;             // row / group
-      const int offset = (token * (arguments.kv_heads - 1) * group + row) * S::D;
-      x[i] = __ldg(reinterpret_cast<const uint4*>(from + offset));
-    }
-#pragma unroll
-    for (int i = 0; i < S::kQueryBatch; ++i) {
-      const int row = first + i * kStep;
-      if (row < S::kRows) {
-        using Pair = typename S::Pair;
-        *reinterpret_cast<uint4*>(to + row * kSlabBytes + (c % 8 ^ row % 8) * 16) = {
-            from_bf16<Pair>(x[i].x), from_bf16<Pair>(x[i].y), from_bf16<Pair>(x[i].z),
-            from_bf16<Pair>(x[i].w)};
-      }
+  const auto place_of = [&](int row) { return to + row * kSlabBytes + (c % 8 ^ row % 8) * 16; };
+#pragma unroll 4
+  for (int i = thread / kChunks; i < S::kRows; i += kStep) {
+    const int row = min(i, rows - 1);       // rows too many repeat the last
+    const int token = row * inverse >> 16;  // row / group
+    const int offset = (token * (arguments.kv_heads - 1) * group + row) * S::D;
+    __pipeline_memcpy_async(place_of(i), from + offset, 16);
+  }
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  using Pair = typename S::Pair;
+  if constexpr (std::is_same_v<Pair, __half2>) {
+#pragma unroll 4
+    for (int i = thread / kChunks; i < S::kRows; i += kStep) {
+      auto& x = *reinterpret_cast<uint4*>(place_of(i));
+      x = {from_bf16<Pair>(x.x), from_bf16<Pair>(x.y), from_bf16<Pair>(x.z), from_bf16<Pair>(x.w)};
     }
   }
 }
@@ -282,8 +280,9 @@ class Consumer {
       if (more) {
         control().key_full[turn_.stage].wait(turn_.parity);
       }
+      control().value_full[before.stage].wait(before.parity);
       await_turn();
-      begin_block_outputs(before, weights, out);
+      begin_outputs<S>(out, weights, shared_.values(before.stage));
       begin_block_scores(scores);  // of anything when there is no next tile: a branch costs more
       pass_turn();
       wait_for_products<1>(out);
@@ -328,55 +327,64 @@ class Consumer {
   }
 
   // The scores of the next block in turn.
-  __device__ void begin_block_scores(float (&scores)[S::kBlock / 2]) const {
+  __device__ __forceinline__ void begin_block_scores(float (&scores)[S::kBlock / 2]) const {
     begin_scores<S>(scores, shared_.query(query_.stage) + warpgroup_ * 64 * kSlabBytes,
                     shared_.keys(turn_.stage));
   }
 
-  // The outputs of the block at `turn`.
-  __device__ void begin_block_outputs(const Turn<S::kStages>& turn,
-                                      const std::uint32_t (&weights)[S::kBlock / 4],
-                                      float (&out)[S::D / 2]) const {
-    control().value_full[turn.stage].wait(turn.parity);
-    begin_outputs<S>(out, weights, shared_.values(turn.stage));
-  }
-
-  __device__ bool weigh(const TileView& view, int place, float (&scores)[S::kBlock / 2],
-                        SoftmaxRows& softmax, float (&factor)[2]) const {
-    if (!all_see(arguments_, view.tile, place, S::kBlock)) {
-      mask(scores, {columns_seen<S::kBlock>(view.visible[0], place),
-                    columns_seen<S::kBlock>(view.visible[1], place)});
-    }
-    return softmax.weigh(scores, arguments_.scale, factor);
-  }
-
   // A tile from its first block's scores to its last block's weights.
-  __device__ void attend(const TileView& view, float (&scores)[S::kBlock / 2],
-                         std::uint32_t (&weights)[S::kBlock / 4], float (&out)[S::D / 2],
-                         SoftmaxRows& softmax) {
+  __device__ __forceinline__ void attend(const TileView& view, float (&scores)[S::kBlock / 2],
+                                         std::uint32_t (&weights)[S::kBlock / 4],
+                                         float (&out)[S::D / 2], SoftmaxRows& softmax) {
     float factor[2];
     int place = (view.tile.length - 1) / S::kBlock * S::kBlock;
     release(control().key_empty[turn_.stage]);
-    weigh(view, place, scores, softmax, factor);
+    mask_block(view, place, scores);  // all do not see the newest token
+    softmax.weigh(scores, arguments_.scale, factor);
     to_operands<typename S::Pair>(scores, weights);
     for (place -= S::kBlock; place >= 0; place -= S::kBlock) {
-      const Turn<S::kStages> before = turn_;
-      turn_.next();
-      control().key_full[turn_.stage].wait(turn_.parity);
-      await_turn();
-      begin_block_scores(scores);
-      begin_block_outputs(before, weights, out);
-      pass_turn();
-      wait_for_products<1>(scores);
-      release(control().key_empty[turn_.stage]);
-      const bool grown = weigh(view, place, scores, softmax, factor);
-      wait_for_products<0>(out);
-      release(control().value_empty[before.stage]);
-      if (grown) {
-        multiply_rows(out, factor);
-      }
-      to_operands<typename S::Pair>(scores, weights);
+      attend_block(view, place, scores, weights, out, softmax);
     }
+  }
+
+  // The scores and weights of one block, and the outputs of the one before, whose products are
+  // under way while the exponentials are taken. No branch comes between: the compiler waits for
+  // products where paths meet.
+  __device__ __forceinline__ void attend_block(const TileView& view, int place,
+                                               float (&scores)[S::kBlock / 2],
+                                               std::uint32_t (&weights)[S::kBlock / 4],
+                                               float (&out)[S::D / 2], SoftmaxRows& softmax) {
+    const Turn<S::kStages> before = turn_;
+    turn_.next();
+    control().value_full[before.stage].wait(before.parity);
+    control().key_full[turn_.stage].wait(turn_.parity);
+    await_turn();
+    begin_block_scores(scores);
+    begin_outputs<S>(out, weights, shared_.values(before.stage));
+    pass_turn();
+    wait_for_products<1>(scores);
+    release(control().key_empty[turn_.stage]);
+    if (!all_see(arguments_, view.tile, place, S::kBlock)) {
+      mask_block(view, place, scores);
+    }
+    float factor[2];
+    const bool grown = softmax.weigh(scores, arguments_.scale, factor);
+    // ptxas would wait for the outputs before it takes exponentials: what stops it is a branch that
+    // depends on their sums. None is negative, so nobody waits here.
+    const bool negative = fminf(softmax.sum[0], softmax.sum[1]) < 0.0F;
+    control().key_full[turn_.stage].wait(negative ? turn_.parity ^ 1 : turn_.parity);
+    wait_for_products<0>(out);
+    release(control().value_empty[before.stage]);
+    if (grown) {
+      multiply_rows(out, factor);
+    }
+    to_operands<typename S::Pair>(scores, weights);
+  }
+
+  static __device__ __forceinline__ void mask_block(const TileView& view, int place,
+                                                    float (&scores)[S::kBlock / 2]) {
+    mask(scores, {columns_seen<S::kBlock>(view.visible[0], place),
+                  columns_seen<S::kBlock>(view.visible[1], place)});
   }
 
   const PrefillArguments& arguments_;

@@ -111,7 +111,7 @@ struct SoftmaxRows {
   /// weights, in the sums and outputs of the caller's, must be multiplied by `factor` first. A
   /// largest score that is outgrown a little is kept: weights up to 2^8 do no harm.
   template <int Scores>
-  __device__ bool weigh(float (&scores)[Scores], float scale, float (&factor)[2]) {
+  __device__ __forceinline__ bool weigh(float (&scores)[Scores], float scale, float (&factor)[2]) {
     constexpr float kHarmless = 8.0F;
     // Four chains of maxima and four of sums: one would wait for itself.
     float of_columns[4] = {largest[0], largest[0], largest[1], largest[1]};
@@ -126,12 +126,11 @@ struct SoftmaxRows {
     for (int row = 0; row < 2; ++row) {
       most[row] = fmaxf(most[row], __shfl_xor_sync(0xFFFFFFFFU, most[row], 1));
       most[row] = fmaxf(most[row], __shfl_xor_sync(0xFFFFFFFFU, most[row], 2));
-      factor[row] = 1.0F;
-      if ((most[row] - largest[row]) * scale > kHarmless) {
-        factor[row] = exp2_of((largest[row] - most[row]) * scale);
-        largest[row] = most[row];
-        grown = true;
-      }
+      const bool more = (most[row] - largest[row]) * scale > kHarmless;
+      const float shrunk = exp2_of((largest[row] - most[row]) * scale);
+      factor[row] = more ? shrunk : 1.0F;
+      largest[row] = more ? most[row] : largest[row];
+      grown = grown || more;
       sum[row] *= factor[row];
       base[row] = largest[row] == -INFINITY ? 0.0F : largest[row] * scale;
     }
@@ -194,17 +193,15 @@ __device__ void to_operands(const float (&weights)[Scores], std::uint32_t (&oper
   }
 }
 
-/// A tile's row as the caller's arrays hold it.
+/// A tile's row as the caller's arrays hold it. Rows too many repeat the last one, result included.
 struct QueryRow {
   int token;
   std::size_t offset;  // of its first channel in query and out
-  bool exists;         // else it repeats one that does
 
   __device__ QueryRow(const PrefillArguments& arguments, const PrefillTile& tile, int row,
                       int head_dim) {
     const int group = arguments.group;
-    exists = row < tile.tokens * group;
-    row = exists ? row : 0;
+    row = min(row, tile.tokens * group - 1);
     token = tile.first + row / group;
     offset = (std::size_t(token) * arguments.kv_heads * group + tile.head * group + row % group) *
              head_dim;
@@ -231,9 +228,7 @@ __device__ __forceinline__ void store_rows(const float (&out)[D / 2], const floa
       const std::uint32_t other = __shfl_xor_sync(0xFFFFFFFFU, odd ? even_tile : odd_tile, 1);
       const uint2 both = odd ? uint2{other, odd_tile} : uint2{even_tile, other};
       const int channel = 8 * (i + lane % 2) + lane % 4 / 2 * 4;
-      if (rows[row].exists) {
-        *reinterpret_cast<uint2*>(target + rows[row].offset + channel) = both;
-      }
+      *reinterpret_cast<uint2*>(target + rows[row].offset + channel) = both;
     }
   }
 }
