@@ -14,6 +14,27 @@ inline __device__ std::uint32_t shared_address(const void* x) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(x));
 }
 
+/// Cache policies of the second level: what is read again stays, what is read once goes first.
+inline __device__ std::uint64_t keep_in_cache() {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+inline __device__ std::uint64_t pass_through_cache() {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+/// Copies 16 bytes from global to shared memory. Done with the thread's other copies when
+/// __pipeline_wait_prior says so.
+inline __device__ void copy_16(std::byte* to, const void* from, std::uint64_t policy) {
+  asm volatile(
+      "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+      "l"(from), "l"(policy)
+      : "memory");
+}
+
 /// A barrier in shared memory (mbarrier). Its phases alternate between 0 and 1; a phase ends when
 /// `arrivals` have come, and all bytes that were announced.
 class Barrier {
@@ -48,11 +69,11 @@ class Barrier {
     }
   }
   /// Copies `bytes` (a multiple of 16) from global to shared memory, on behalf of this barrier.
-  __device__ void copy(std::byte* to, const std::byte* from, int bytes) {
+  __device__ void copy(std::byte* to, const std::byte* from, int bytes, std::uint64_t policy) {
     asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-            "r"(shared_address(to)),
-        "l"(from), "r"(bytes), "r"(shared_address(&state_))
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(&state_)), "l"(policy)
         : "memory");
   }
 
@@ -98,43 +119,56 @@ inline __device__ void begin_products() {
 inline __device__ void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
+/// What computes x stays before, what uses it behind: the compiler would do arithmetic after a wait
+/// that could pass the time of the wait.
+template <int Size>
+__device__ void pin(float (&x)[Size]) {
+#pragma unroll
+  for (float& y : x) {
+    asm volatile("" : "+f"(y)::"memory");
+  }
+}
+
 /// Waits until at most `Pending` committed groups are under way; `result` is then complete.
 template <int Pending, int Size>
 __device__ void wait_for_products(float (&result)[Size]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
-#pragma unroll
-  for (float& x : result) {
-    asm volatile("" : "+f"(x)::"memory");  // uses stay behind the wait
-  }
+  pin(result);
 }
 
 // The instructions by the width of the right operand; d is [64, 2 * Size] over the warpgroup.
 // clang-format off
 #define WINNOW_REGISTERS_32                                                                        \
-  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,"             \
-  "%23,%24,%25,%26,%27,%28,%29,%30,%31"
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23"          \
+  ",%24,%25,%26,%27,%28,%29,%30,%31"
 #define WINNOW_RESULTS_32                                                                          \
   "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),              \
   "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),          \
   "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),                    \
   "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),                    \
   "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-#define WINNOW_REGISTERS_64                                                                        \
-  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,"             \
-  "%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,"           \
-  "%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define WINNOW_RESULTS_64                                                                          \
-  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),              \
-  "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),          \
-  "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),                    \
-  "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),                    \
-  "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),                    \
+#define WINNOW_REGISTERS_40                                                                        \
+  WINNOW_REGISTERS_32                                                                              \
+  ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define WINNOW_RESULTS_40                                                                          \
+  WINNOW_RESULTS_32,                                                                               \
   "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]),                    \
-  "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),                    \
-  "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),                    \
-  "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),                    \
-  "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]),                    \
-  "+f"(d[62]), "+f"(d[63])
+  "+f"(d[38]), "+f"(d[39])
+#define WINNOW_REGISTERS_48                                                                        \
+  WINNOW_REGISTERS_40                                                                              \
+  ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define WINNOW_RESULTS_48                                                                          \
+  WINNOW_RESULTS_40,                                                                               \
+  "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]),                    \
+  "+f"(d[46]), "+f"(d[47])
+#define WINNOW_REGISTERS_64                                                                        \
+  WINNOW_REGISTERS_48                                                                              \
+  ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define WINNOW_RESULTS_64                                                                          \
+  WINNOW_RESULTS_48,                                                                               \
+  "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),                    \
+  "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),                    \
+  "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
 
 /// multiply_shared: d (+)= a b for a [64, 16] and b [N, 16], both in shared memory.
 /// multiply_registers: d += a b for a [64, 16] in registers and b [16, N] in shared memory.
@@ -156,11 +190,19 @@ __device__ void wait_for_products(float (&result)[Size]) {
   }
 WINNOW_PRODUCTS(64, 32, __half2, "f16", 32, 33, 34, 35, 36)
 WINNOW_PRODUCTS(64, 32, __nv_bfloat162, "bf16", 32, 33, 34, 35, 36)
+WINNOW_PRODUCTS(80, 40, __half2, "f16", 40, 41, 42, 43, 44)
+WINNOW_PRODUCTS(80, 40, __nv_bfloat162, "bf16", 40, 41, 42, 43, 44)
+WINNOW_PRODUCTS(96, 48, __half2, "f16", 48, 49, 50, 51, 52)
+WINNOW_PRODUCTS(96, 48, __nv_bfloat162, "bf16", 48, 49, 50, 51, 52)
 WINNOW_PRODUCTS(128, 64, __half2, "f16", 64, 65, 66, 67, 68)
 WINNOW_PRODUCTS(128, 64, __nv_bfloat162, "bf16", 64, 65, 66, 67, 68)
 #undef WINNOW_PRODUCTS
 #undef WINNOW_REGISTERS_32
 #undef WINNOW_RESULTS_32
+#undef WINNOW_REGISTERS_40
+#undef WINNOW_RESULTS_40
+#undef WINNOW_REGISTERS_48
+#undef WINNOW_RESULTS_48
 #undef WINNOW_REGISTERS_64
 #undef WINNOW_RESULTS_64
 // clang-format on

@@ -63,7 +63,7 @@ std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, 
 void prefill_attention(const DevicePageLayout& layout, int kv_heads, int group, float scale,
                        const PrefillChunk& chunk, cudaStream_t stream, PrefillKernel kernel) {
   require_valid(kv_heads, group, chunk);
-  if ((layout.head_dim() != 64 && layout.head_dim() != 128) || !has_wgmma()) {
+  if (!has_wgmma()) {
     kernel = PrefillKernel::portable;
   }
   const int tile_tokens = prefill_tile_rows(layout.head_dim(), kernel) / group;

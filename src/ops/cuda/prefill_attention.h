@@ -42,7 +42,7 @@ struct PrefillChunk {
 std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, int band_entries,
                                   std::size_t archive_stride);
 
-/// `best` is chosen by the device and the head dimension; `portable` runs anywhere.
+/// `best` is what the device can do; `portable` runs anywhere.
 enum class PrefillKernel { best, portable };
 
 /// out = softmax(scale * query . keys) values over what each query sees, `group` (1 to 8) query

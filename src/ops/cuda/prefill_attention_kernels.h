@@ -51,8 +51,7 @@ constexpr int prefill_tile_rows(int head_dim, PrefillKernel kernel) {
 void launch_gather(const DevicePageLayout& layout, const PrefillArguments& arguments,
                    cudaStream_t stream);
 
-/// Attention over the gathered rows. The first is for any device; the second for Hopper and
-/// head_dim 64 and 128.
+/// Attention over the gathered rows, for any device and for Hopper.
 void launch_prefill(DType format, int head_dim, const PrefillArguments& arguments,
                     cudaStream_t stream);
 void launch_prefill_sm90(DType format, int head_dim, const PrefillArguments& arguments,

@@ -21,7 +21,6 @@ struct PrefillTile {
   int first;   // token
   int tokens;  // of the tile, the last one's may be fewer
   int archive;
-  int archive_least;  // what the first token sees of the archive
   int band;
   int length;
 
@@ -34,7 +33,6 @@ struct PrefillTile {
     first = index / arguments.kv_heads * each;
     tokens = min(each, chunk.tokens - first);
     const std::int32_t* counts = chunk.archive_counts + std::size_t(head) * chunk.tokens + first;
-    archive_least = __ldg(counts);
     archive = (__ldg(counts + tokens - 1) + 7) / 8 * 8;
     band = max(0, chunk.lead + first - chunk.window) / 8 * 8;
     length = archive + chunk.lead + first + tokens - band;
@@ -61,14 +59,22 @@ struct VisiblePlaces {
         last(tile.band_place(arguments.chunk.lead + token)) {}
 };
 
-/// Whether all tokens of a tile see the places [place, place + count).
-__device__ inline bool all_see(const PrefillArguments& arguments, const PrefillTile& tile,
-                               int place, int count) {
-  const int newest = arguments.chunk.lead + tile.first;
-  const int oldest = max(0, newest + tile.tokens - 1 - arguments.chunk.window);
-  return place + count <= tile.archive_least ||
-         (place >= tile.band_place(oldest) && place + count <= tile.band_place(newest) + 1);
-}
+/// The places that all 16 rows of a warp see: [0, archive) and [first, last]. A lane's rows are r
+/// and r + 8 of them.
+struct PlacesOfAll {
+  int archive;
+  int first;
+  int last;
+
+  __device__ explicit PlacesOfAll(const VisiblePlaces (&visible)[2])
+      : archive(__shfl_sync(0xFFFFFFFFU, visible[0].archive, 0)),
+        first(__shfl_sync(0xFFFFFFFFU, visible[1].first, 31)),
+        last(__shfl_sync(0xFFFFFFFFU, visible[0].last, 0)) {}
+
+  [[nodiscard]] __device__ bool have(int place, int count) const {
+    return place + count <= archive || (place >= first && place + count <= last + 1);
+  }
+};
 
 /// A block's scores [rows, N] lie in the lanes as those of mma.m16n8 and wgmma do: lane 4 r + c
 /// holds of rows r and r + 8 columns 8 i + 2 c and the next. Bits 2 i and 2 i + 1 say which of a
@@ -111,7 +117,7 @@ struct SoftmaxRows {
   /// weights, in the sums and outputs of the caller's, must be multiplied by `factor` first. A
   /// largest score that is outgrown a little is kept: weights up to 2^8 do no harm.
   template <int Scores>
-  __device__ bool weigh(float (&scores)[Scores], float scale, float (&factor)[2]) {
+  __device__ __forceinline__ bool weigh(float (&scores)[Scores], float scale, float (&factor)[2]) {
     constexpr float kHarmless = 8.0F;
     // Four chains of maxima and four of sums: one would wait for itself.
     float of_columns[4] = {largest[0], largest[0], largest[1], largest[1]};
@@ -126,12 +132,11 @@ struct SoftmaxRows {
     for (int row = 0; row < 2; ++row) {
       most[row] = fmaxf(most[row], __shfl_xor_sync(0xFFFFFFFFU, most[row], 1));
       most[row] = fmaxf(most[row], __shfl_xor_sync(0xFFFFFFFFU, most[row], 2));
-      factor[row] = 1.0F;
-      if ((most[row] - largest[row]) * scale > kHarmless) {
-        factor[row] = exp2_of((largest[row] - most[row]) * scale);
-        largest[row] = most[row];
-        grown = true;
-      }
+      const bool more = (most[row] - largest[row]) * scale > kHarmless;
+      const float shrunk = exp2_of((largest[row] - most[row]) * scale);
+      factor[row] = more ? shrunk : 1.0F;
+      largest[row] = more ? most[row] : largest[row];
+      grown = grown || more;
       sum[row] *= factor[row];
       base[row] = largest[row] == -INFINITY ? 0.0F : largest[row] * scale;
     }
@@ -194,17 +199,15 @@ __device__ void to_operands(const float (&weights)[Scores], std::uint32_t (&oper
   }
 }
 
-/// A tile's row as the caller's arrays hold it.
+/// A tile's row as the caller's arrays hold it. Rows too many repeat the last one, result included.
 struct QueryRow {
   int token;
   std::size_t offset;  // of its first channel in query and out
-  bool exists;         // else it repeats one that does
 
   __device__ QueryRow(const PrefillArguments& arguments, const PrefillTile& tile, int row,
                       int head_dim) {
     const int group = arguments.group;
-    exists = row < tile.tokens * group;
-    row = exists ? row : 0;
+    row = min(row, tile.tokens * group - 1);
     token = tile.first + row / group;
     offset = (std::size_t(token) * arguments.kv_heads * group + tile.head * group + row % group) *
              head_dim;
@@ -231,9 +234,7 @@ __device__ __forceinline__ void store_rows(const float (&out)[D / 2], const floa
       const std::uint32_t other = __shfl_xor_sync(0xFFFFFFFFU, odd ? even_tile : odd_tile, 1);
       const uint2 both = odd ? uint2{other, odd_tile} : uint2{even_tile, other};
       const int channel = 8 * (i + lane % 2) + lane % 4 / 2 * 4;
-      if (rows[row].exists) {
-        *reinterpret_cast<uint2*>(target + rows[row].offset + channel) = both;
-      }
+      __stcs(reinterpret_cast<uint2*>(target + rows[row].offset + channel), both);
     }
   }
 }
