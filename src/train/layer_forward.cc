@@ -1,0 +1,181 @@
+#include <algorithm>
+#include <array>
+
+#include "ops/activation.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "train/layer.h"
+#include "train/layer_parts.h"
+
+namespace winnow::train {
+namespace {
+
+using detail::decides;
+using ops::Matrix;
+
+const float* data_or_null(std::span<const float> bias) {
+  return bias.empty() ? nullptr : bias.data();
+}
+
+void copy(Matrix<const float> from, Matrix<float> to) {
+  std::copy_n(from.data, from.rows * from.cols, to.data);
+}
+
+// A borrowed channel, before q-norm: what the model always had there, faded, or the decision.
+void compose_channels(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
+                      LayerActivations& a) {
+  if (!decides(pass)) {
+    return detail::scale_channels(pass, a.queries, pass.decisions.fade);
+  }
+  ops::linear(context, a.logits, a.normed, detail::decision_weight(*pass.config, w),
+              data_or_null(w.decision_bias));
+  const auto heads = static_cast<std::size_t>(pass.config->kv_heads);
+  for (std::size_t t = 0; t < a.queries.rows; ++t) {
+    for (std::size_t h = 0; h < heads; ++h) {
+      float& channel = a.queries.row(t)[borrowed_column(*pass.config, h)];
+      channel = h < a.logits.cols ? a.logits.row(t)[h] : 0.0F;
+    }
+  }
+}
+
+// logits = scale * what the decisions are read from - offset.
+void read_logits(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
+                 Matrix<const float> input, LayerActivations& a) {
+  const DmsConfig& dms = *pass.config->dms;
+  if (dms.source == DmsConfig::Source::adapter) {
+    ops::rms_norm(a.decision_normed, input, w.decision_norm, pass.config->norm_eps);
+    ops::linear(context, a.logits, a.decision_normed, detail::decision_weight(*pass.config, w),
+                data_or_null(w.decision_bias));
+  } else {
+    for (std::size_t t = 0; t < a.logits.rows; ++t) {
+      for (std::size_t h = 0; h < a.logits.cols; ++h) {
+        a.logits.row(t)[h] = a.queries.row(t)[borrowed_column(*pass.config, h)];
+      }
+    }
+  }
+  for (std::size_t t = 0; t < a.logits.rows; ++t) {
+    for (float& logit : a.logits.row(t)) {
+      logit = dms.scale * logit - dms.offset;
+    }
+  }
+}
+
+void decide(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
+            Matrix<const float> input, LayerActivations& a) {
+  const ops::Workspace::Scope scope(*context.workspace);
+  read_logits(context, pass, w, input, a);
+  const auto bias = detail::take_matrix(*context.workspace, a.logits.rows, a.logits.cols);
+  take_decisions(pass.decisions, pass.layer, a.noisy, bias, a.logits);
+  align_to_keys(pass.config->dms->shift, pass.first_key, a.key_bias, bias);
+}
+
+void attention(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
+               Matrix<const float> input, LayerActivations& a) {
+  const ModelConfig& config = *pass.config;
+  ops::rms_norm(a.normed, input, w.attention_norm, config.norm_eps);
+  const std::array<ops::LinearTarget, 3> projections{{
+      {a.queries, &w.query, data_or_null(w.query_bias)},
+      {a.keys, &w.key, data_or_null(w.key_bias)},
+      {a.values, &w.value, data_or_null(w.value_bias)},
+  }};
+  ops::linear(context, projections, a.normed);
+  if (detail::borrows(config)) {
+    compose_channels(context, pass, w, a);
+  }
+  if (config.qk_norm) {
+    copy(a.queries, a.raw_queries);
+    copy(a.keys, a.raw_keys);
+    const auto dim = static_cast<std::size_t>(config.head_dim);
+    ops::rms_norm(detail::by_head(a.queries, dim), detail::by_head(a.raw_queries, dim),
+                  w.query_norm, config.norm_eps);
+    ops::rms_norm(detail::by_head(a.keys, dim), detail::by_head(a.raw_keys, dim), w.key_norm,
+                  config.norm_eps);
+  }
+  if (decides(pass)) {
+    decide(context, pass, w, input, a);
+    detail::scale_channels(pass, a.queries, 0.0F);
+  }
+  ops::rope(a.queries, config.head_dim, *pass.angles);
+  ops::rope(a.keys, config.head_dim, *pass.angles);
+  if (config.dms && config.dms->rezero_after_rope) {
+    detail::scale_channels(pass, a.queries, detail::channel_factor(pass));
+  }
+  ops::training_attention(*context.workspace, detail::attention_of(pass, a), a.attended,
+                          a.normalizers);
+  ops::linear(context, a.middle, a.attended, w.output, data_or_null(w.output_bias));
+  ops::add(a.middle, input);
+}
+
+void mlp(ops::Context& context, const LayerPass& pass, const LayerWeights& w, LayerActivations& a,
+         Matrix<float> output) {
+  const ops::Workspace::Scope scope(*context.workspace);
+  ops::rms_norm(a.mlp_normed, a.middle, w.mlp_norm, pass.config->norm_eps);
+  const std::array<ops::LinearTarget, 2> projections{{
+      {a.gate, &w.gate, data_or_null(w.gate_bias)},
+      {a.up, &w.up, data_or_null(w.up_bias)},
+  }};
+  ops::linear(context, projections, a.mlp_normed);
+  const auto product = detail::take_matrix(*context.workspace, a.gate.rows, a.gate.cols);
+  copy(a.gate, product);
+  ops::silu_multiply(product, a.up);
+  ops::linear(context, output, product, w.down, data_or_null(w.down_bias));
+  ops::add(output, a.middle);
+}
+
+// So that every matrix begins at a cache line.
+std::size_t padded(std::size_t floats) {
+  return (floats + 15) / 16 * 16;
+}
+
+}  // namespace
+
+template <class Take>
+void LayerActivations::lay_out(const ModelConfig& config, const Take& take) {
+  const int queries_width = config.heads * config.head_dim;
+  const int keys_width = config.kv_heads * config.head_dim;
+  take(normed, config.hidden);
+  take(raw_queries, config.qk_norm ? queries_width : 0);
+  take(raw_keys, config.qk_norm ? keys_width : 0);
+  take(queries, queries_width);
+  take(keys, keys_width);
+  take(values, keys_width);
+  take(attended, queries_width);
+  take(normalizers, config.heads);
+  take(middle, config.hidden);
+  take(mlp_normed, config.hidden);
+  take(gate, config.intermediate);
+  take(up, config.intermediate);
+  if (config.dms) {
+    const auto decisions = static_cast<int>(decision_count(*config.dms, config.kv_heads));
+    const bool adapter = config.dms->source == DmsConfig::Source::adapter;
+    take(decision_normed, adapter ? config.hidden : 0);
+    take(logits, decisions);
+    take(noisy, decisions);
+    take(key_bias, config.kv_heads);
+  }
+}
+
+std::size_t LayerActivations::bytes(const ModelConfig& config, std::size_t tokens) {
+  std::size_t floats = 0;
+  LayerActivations().lay_out(config, [&](Matrix<float>&, int columns) {
+    floats += padded(tokens * static_cast<std::size_t>(columns));
+  });
+  return floats * sizeof(float);
+}
+
+LayerActivations::LayerActivations(const ModelConfig& config, std::size_t tokens)
+    : memory_(bytes(config, tokens) / sizeof(float)) {
+  float* next = memory_.data();
+  lay_out(config, [&](Matrix<float>& matrix, int columns) {
+    matrix = Matrix<float>(next, tokens, static_cast<std::size_t>(columns));
+    next += padded(tokens * static_cast<std::size_t>(columns));
+  });
+}
+
+void layer_forward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                   Matrix<const float> input, LayerActivations& activations, Matrix<float> output) {
+  attention(context, pass, weights, input, activations);
+  mlp(context, pass, weights, activations, output);
+}
+
+}  // namespace winnow::train

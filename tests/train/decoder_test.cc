@@ -1,0 +1,106 @@
+// The trainer's forward pass against the engine's model, which references pin.
+#include <gtest/gtest.h>
+
+#include "model/fixture.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "train/tiny_model.h"
+
+namespace winnow::train {
+namespace {
+
+// A checkpoint's tensors as training names them: a borrowed channel's rows are apart.
+class CheckpointWeights {
+ public:
+  explicit CheckpointWeights(const Checkpoint& checkpoint)
+      : config_(checkpoint.config()), frozen_(checkpoint) {
+    if (config_.dms && config_.dms->source == DmsConfig::Source::borrowed) {
+      for (int layer = 0; layer < config_.layers; ++layer) {
+        const std::string query = fmt::format("model.layers.{}.self_attn.q_proj.", layer);
+        take_rows(query + "weight", decision_name(config_, layer, "weight"));
+        take_rows(query + "bias", decision_name(config_, layer, "bias"));
+      }
+    }
+  }
+
+  [[nodiscard]] Weights bind() const {
+    return bind_weights(config_, [this](const std::string& name) {
+      const auto found = rows_.find(name);
+      return found == rows_.end()
+                 ? frozen_.find(name)
+                 : std::optional(
+                       TensorView{DType::f32, found->second.second,
+                                  reinterpret_cast<const std::byte*>(found->second.first.data())});
+    });
+  }
+
+ private:
+  void take_rows(const std::string& from, const std::string& to) {
+    const auto tensor = frozen_.find(from);
+    if (!tensor) {
+      return;
+    }
+    std::vector<float> all(static_cast<std::size_t>(tensor->count()));
+    widen(*tensor, all);
+    const std::size_t width = all.size() / static_cast<std::size_t>(tensor->shape[0]);
+    Shape shape = tensor->shape;
+    shape[0] = config_.kv_heads;
+    auto& rows = rows_[to];
+    rows.second = shape;
+    for (int head = 0; head < config_.kv_heads; ++head) {
+      const std::size_t row = borrowed_column(config_, static_cast<std::size_t>(head)) * width;
+      rows.first.insert(rows.first.end(), all.begin() + static_cast<std::ptrdiff_t>(row),
+                        all.begin() + static_cast<std::ptrdiff_t>(row + width));
+    }
+  }
+
+  ModelConfig config_;
+  FrozenTensors frozen_;
+  std::map<std::string, std::pair<std::vector<float>, Shape>> rows_;
+};
+
+class OnFixtures : public ::testing::TestWithParam<std::string> {};
+
+// Hard decisions, and for a dense model none.
+TEST_P(OnFixtures, ComputesWhatTheEngineComputes) {
+  const auto directory = winnow::testing::fixture_models() / GetParam();
+  const Checkpoint checkpoint = Checkpoint::open(directory);
+  const winnow::testing::Expected expected(directory / "expected.safetensors");
+  const CheckpointWeights tensors(checkpoint);
+  const Weights weights = tensors.bind();
+  const ModelConfig& config = checkpoint.config();
+
+  Batch batch;
+  batch.tokens.assign(expected.tokens().begin(), expected.tokens().end());
+  batch.first_key.assign(batch.size(), 0);
+  Decoder decoder(config, batch.size(), Keep::nothing);
+  ops::Workspace workspace;
+  ops::Context context{.compute = DType::f32, .workspace = &workspace};
+  DecisionPass pass;
+  if (config.dms && config.dms->evict) {
+    pass.mode = DecisionPass::Mode::hard;
+  }
+  decoder.forward(context, weights, batch, pass);
+
+  const auto vocab = static_cast<std::size_t>(config.vocab);
+  std::vector<float> logits(batch.size() * vocab);
+  const auto hidden = decoder.hidden();
+  ops::rms_norm(hidden, hidden, weights.norm, config.norm_eps);
+  ops::linear(context, {logits.data(), batch.size(), vocab}, hidden, weights.head);
+  EXPECT_LT(winnow::testing::largest_difference(logits, expected.logits()), 1e-3F);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, OnFixtures,
+                         ::testing::Values("llama", "llama-biases", "llama-untied", "qwen2",
+                                           "qwen3", "mistral", "dms-own", "dms-adapter-bias",
+                                           "dms-adapter-layer", "dms-qwen3-borrowed",
+                                           "dms-shift1-first", "dms-shisa-flat", "dms-nvidia-llama",
+                                           "dms-nvidia-qwen3-adapter"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace winnow::train
