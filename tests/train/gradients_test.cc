@@ -156,9 +156,11 @@ TEST(Gradients, OfAModelComputedAgain) {
   expect_gradients(dms(Family::qwen3, DmsConfig::Source::borrowed), true, Keep::inputs);
 }
 
-std::vector<float> gradients_of(const Case& c, std::size_t tokens, Keep keep, Trained trained) {
+std::vector<float> gradients_of(const Case& c, std::size_t tokens, Keep keep, Trained trained,
+                                DType compute = DType::f32) {
   const Batch batch = testing::random_batch(tokens, c.config.vocab, {0, 40, 41}, 3);
   TinyModel model(c.config, tokens, keep, 1, trained);
+  model.context.compute = compute;
   model.step(batch, c.pass, c.loss);
   return {model.trained().gradients().begin(), model.trained().gradients().end()};
 }
@@ -171,15 +173,20 @@ TEST(Gradients, AreTheSameBitsRecomputed) {
 
 TEST(Gradients, AreTheSameBitsOnAnyNumberOfThreads) {
   Case c = dms(Family::qwen3, DmsConfig::Source::borrowed);
-  c.config.hidden = 128;
-  c.config.intermediate = 320;
+  c.config.hidden = 384;
+  c.config.heads = 6;
+  c.config.head_dim = 64;
+  c.config.intermediate = 896;
   c.config.vocab = 1000;
-  set_threads(1);
-  const auto one = gradients_of(c, 300, Keep::inputs, Trained::everything);
-  set_threads(3);
-  const auto three = gradients_of(c, 300, Keep::inputs, Trained::everything);
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    set_threads(1);
+    const auto one = gradients_of(c, 300, Keep::inputs, Trained::everything, compute);
+    for (const int threads : {2, 3, 5}) {
+      set_threads(threads);
+      EXPECT_EQ(one, gradients_of(c, 300, Keep::inputs, Trained::everything, compute)) << threads;
+    }
+  }
   set_threads(0);
-  EXPECT_EQ(one, three);
 }
 
 // What is frozen gets no gradient, and what is trained the same one.
