@@ -44,7 +44,7 @@ double chunked_loss(ops::Context& context, const ModelConfig& config, const Head
     const auto logits = all.slice(0, last - first);
     ops::linear(context, logits, normed.slice(first, last), student.weights->head);
     loss += loss_of(logits, first);
-    ops::linear_backward(workspace, {dnormed.slice(first, last), gradients.head, {}}, logits,
+    ops::linear_backward(context, {dnormed.slice(first, last), gradients.head, {}}, logits,
                          normed.slice(first, last), student.weights->head);
   }
   std::fill_n(gradient.data, gradient.rows * gradient.cols, 0.0F);

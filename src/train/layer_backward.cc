@@ -18,7 +18,8 @@ class LayerBackward {
   LayerBackward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
                 Matrix<const float> input, const LayerActivations& activations,
                 const LayerGradients& gradients)
-      : workspace_(*context.workspace),
+      : context_(context),
+        workspace_(*context.workspace),
         pass_(pass),
         config_(*pass.config),
         w_(weights),
@@ -68,7 +69,7 @@ class LayerBackward {
  private:
   void backward(const ops::Weight& weight, const ops::LinearGradients& gradients,
                 Matrix<const float> dout, Matrix<const float> x) {
-    ops::linear_backward(workspace_, gradients, dout, x, weight);
+    ops::linear_backward(context_, gradients, dout, x, weight);
   }
   [[nodiscard]] Matrix<float> like(Matrix<const float> x) const {
     return detail::take_matrix(workspace_, x.rows, x.cols);
@@ -162,6 +163,7 @@ class LayerBackward {
     detail::scale_channels(pass_, dqueries, detail::channel_factor(pass_));
   }
 
+  ops::Context& context_;
   ops::Workspace& workspace_;
   const LayerPass& pass_;
   const ModelConfig& config_;

@@ -4,7 +4,8 @@
 #include "model/fixture.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
-#include "train/tiny_model.h"
+#include "train/export.h"
+#include "train/training_world.h"
 
 namespace winnow::train {
 namespace {
@@ -59,19 +60,14 @@ class CheckpointWeights {
   std::map<std::string, std::pair<std::vector<float>, Shape>> rows_;
 };
 
-class OnFixtures : public ::testing::TestWithParam<std::string> {};
-
-// Hard decisions, and for a dense model none.
-TEST_P(OnFixtures, ComputesWhatTheEngineComputes) {
-  const auto directory = winnow::testing::fixture_models() / GetParam();
-  const Checkpoint checkpoint = Checkpoint::open(directory);
-  const winnow::testing::Expected expected(directory / "expected.safetensors");
+// Logits [T, vocab] of the training pass, with hard decisions if the model takes any.
+std::vector<float> training_logits(const Checkpoint& checkpoint,
+                                   std::span<const std::int32_t> tokens) {
   const CheckpointWeights tensors(checkpoint);
   const Weights weights = tensors.bind();
   const ModelConfig& config = checkpoint.config();
-
   Batch batch;
-  batch.tokens.assign(expected.tokens().begin(), expected.tokens().end());
+  batch.tokens.assign(tokens.begin(), tokens.end());
   batch.first_key.assign(batch.size(), 0);
   Decoder decoder(config, batch.size(), Keep::nothing);
   ops::Workspace workspace;
@@ -81,12 +77,20 @@ TEST_P(OnFixtures, ComputesWhatTheEngineComputes) {
     pass.mode = DecisionPass::Mode::hard;
   }
   decoder.forward(context, weights, batch, pass);
-
   const auto vocab = static_cast<std::size_t>(config.vocab);
   std::vector<float> logits(batch.size() * vocab);
   const auto hidden = decoder.hidden();
   ops::rms_norm(hidden, hidden, weights.norm, config.norm_eps);
   ops::linear(context, {logits.data(), batch.size(), vocab}, hidden, weights.head);
+  return logits;
+}
+
+class OnFixtures : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(OnFixtures, ComputesWhatTheEngineComputes) {
+  const auto directory = winnow::testing::fixture_models() / GetParam();
+  const winnow::testing::Expected expected(directory / "expected.safetensors");
+  const auto logits = training_logits(Checkpoint::open(directory), expected.tokens());
   EXPECT_LT(winnow::testing::largest_difference(logits, expected.logits()), 1e-3F);
 }
 
@@ -101,6 +105,40 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, OnFixtures,
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
+
+// A model that learned to evict: the engine's cache does what its training saw, at once, delayed,
+// and whoever decides.
+TEST(ExportedModel, IsRunAsItWasTrained) {
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    const testing::World world(testing::tiny_config(family));
+    for (const auto source : {DmsConfig::Source::borrowed, DmsConfig::Source::adapter}) {
+      for (const int shift : {0, 1, 5}) {
+        TrainingOptions options = testing::retrofit_options(source);
+        options.decision_rate = 5e-3;
+        options.retrofit->dms.shift = shift;
+        options.retrofit->ramp.steps = 5;
+        Trainer trainer(options, world.base(), world.shards());
+        for (int i = 0; i < 40; ++i) {
+          trainer.step();
+        }
+        save_model(world.path("model"), export_model(trainer, DType::f32));
+        const Checkpoint checkpoint = Checkpoint::open(world.path("model"));
+        const auto tokens = testing::counting(checkpoint.config().vocab, 60, 9).tokens;
+
+        const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
+        kvcache::Cache cache(winnow::testing::trained_cache(checkpoint.config()),
+                             model.cache_shape());
+        winnow::testing::Runner runner(model, cache, {1, 61});
+        winnow::testing::Outcome outcome;
+        runner.feed_in_chunks(tokens, 7, outcome);
+        const auto logits = training_logits(checkpoint, tokens);
+        EXPECT_LT(winnow::testing::largest_difference(logits, outcome.logits), 1e-3F);
+        const auto live = runner.sequence().live_entries();
+        EXPECT_LT(live, 61 * 4) << "nothing was evicted";
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace winnow::train
