@@ -102,9 +102,7 @@ int run(const TrainingFlags& flags) {
     return print_plan(plan);
   }
   train::require_fits(plan, train::available_memory());
-  require(flags.resume || !fs::exists(train::state_file(flags.out)),
-          "{}: a training run is there: --resume goes on with it, or choose another --out",
-          flags.out);
+  train::check_state(flags.out, flags.resume);
   set_threads(flags.threads);
 
   const Checkpoint base = open_base(flags);

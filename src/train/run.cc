@@ -84,17 +84,23 @@ std::filesystem::path state_file(const std::filesystem::path& out) {
   return out / "training" / "state.safetensors";
 }
 
+void check_state(const std::filesystem::path& out, bool resume) {
+  const std::filesystem::path state = state_file(out);
+  std::error_code ignored;
+  const bool begun = std::filesystem::exists(state, ignored);
+  require(!begun || resume,
+          "{}: a training run is there: --resume goes on with it, or choose another --out",
+          out.string());
+  require(begun || !resume, "--resume: {} is not there", state.string());
+}
+
 bool run_training(Trainer& trainer, const HeldOut* held_out, const RunOptions& options) {
+  check_state(options.out, options.resume);
   const std::filesystem::path state = state_file(options.out);
   std::error_code error;
-  const bool begun = std::filesystem::exists(state, error);
-  require(!begun || options.resume,
-          "{}: a training run is there: --resume goes on with it, or choose another --out",
-          options.out.string());
-  require(begun || !options.resume, "--resume: {} is not there", state.string());
   std::filesystem::create_directories(state.parent_path(), error);
   require(!error, "{}: cannot create: {}", state.parent_path().string(), error.message());
-  if (begun) {
+  if (options.resume) {
     trainer.load_state(state, options.recipe);
   } else if (trainer.options().retrofit) {
     const double divergence = trainer.check_student_is_teacher();

@@ -30,8 +30,11 @@ struct RunOptions {
 /// Where a run in `out` keeps its state.
 std::filesystem::path state_file(const std::filesystem::path& out);
 
-/// True when all steps were done, false when it was stopped. `held_out` may be null. Throws Error
-/// when there is a state already and `resume` is not set, or none and it is.
+/// Error when there is a state already and `resume` is not set, or none and it is.
+void check_state(const std::filesystem::path& out, bool resume);
+
+/// True when all steps were done, false when it was stopped. `held_out` may be null. Throws what
+/// check_state() does.
 bool run_training(Trainer& trainer, const HeldOut* held_out, const RunOptions& options);
 
 }  // namespace winnow::train
