@@ -20,15 +20,46 @@ bool concerns(std::span<const std::int32_t> first_key, std::size_t token, std::s
 
 }  // namespace
 
-std::size_t decision_count(const DmsConfig& dms, int kv_heads) {
-  return dms.per_layer ? 1 : static_cast<std::size_t>(kv_heads);
+std::size_t decision_count(const ModelConfig& config) {
+  return config.dms && config.dms->per_layer ? 1 : static_cast<std::size_t>(config.kv_heads);
 }
 
-std::size_t borrowed_column(const ModelConfig& config, std::size_t head) {
-  const int channel = config.dms->channel;
-  const int column = channel < 0 ? config.head_dim + channel : channel;
-  return head * static_cast<std::size_t>(config.group() * config.head_dim) +
-         static_cast<std::size_t>(column);
+int decision_shift(const ModelConfig& config) {
+  return config.dms ? config.dms->shift : 1;
+}
+
+float logit_scale(const ModelConfig& config) {
+  return config.dms ? config.dms->scale : 1.0F;
+}
+
+void to_logits(const ModelConfig& config, ops::Matrix<float> x) {
+  const float scale = logit_scale(config);
+  const float offset = config.dms ? config.dms->offset : config.dmc->offset;
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    for (float& logit : x.row(t)) {
+      logit = scale * logit - offset;
+    }
+  }
+}
+
+void to_alphas(const DecisionPass& pass, ops::Matrix<float> alphas,
+               ops::Matrix<const float> noisy) {
+  const bool hard = pass.mode == DecisionPass::Mode::hard;
+  for (std::size_t t = 0; t < noisy.rows; ++t) {
+    std::ranges::transform(noisy.row(t), alphas.row(t).begin(), [hard](float z) {
+      return hard ? (z > 0.0F ? 1.0F : 0.0F) : 1.0F / (1.0F + std::exp(-z));
+    });
+  }
+}
+
+void to_alphas_backward(const DecisionPass& pass, ops::Matrix<float> dlogits,
+                        ops::Matrix<const float> dalphas, ops::Matrix<const float> alphas) {
+  for (std::size_t t = 0; t < alphas.rows; ++t) {
+    for (std::size_t d = 0; d < alphas.cols; ++d) {
+      const float alpha = alphas.row(t)[d];
+      dlogits.row(t)[d] += dalphas.row(t)[d] * alpha * (1.0F - alpha) / pass.tau;
+    }
+  }
 }
 
 void take_decisions(const DecisionPass& pass, int layer, ops::Matrix<float> noisy,

@@ -1,4 +1,4 @@
-// DMS decisions in training: from logits to the bias of attention, and back.
+// Decisions in training: from logits to the bias of attention, and back.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@ struct DecisionPass {
   float fade = 1.0F;        // mode off: the borrowed channel's factor
   float tau = 0.1F;         // sampled: temperature
   std::uint64_t noise = 0;  // sampled: the seed of this pass
+  int merge_span = 12;      // DMC: entries that a running average looks back over
 };
 
 /// What the loss adds for decisions, as factors of gradients.
@@ -31,10 +32,15 @@ struct DecisionLoss {
 };
 
 /// Decisions of a layer: 1, or one per KV head.
-std::size_t decision_count(const DmsConfig& dms, int kv_heads);
+std::size_t decision_count(const ModelConfig& config);
+/// The decision that a token of one concerns: DMS's shift, and 1 for DMC, where a token that opens
+/// a segment leaves the one before it as it is.
+int decision_shift(const ModelConfig& config);
 
-/// Where a borrowed channel lies in the queries [T, heads * head_dim] of KV head `head`.
-std::size_t borrowed_column(const ModelConfig& config, std::size_t head);
+/// Turns what decisions are read from into logits: scale * x - offset.
+void to_logits(const ModelConfig& config, ops::Matrix<float> x);
+/// d logit / d x.
+float logit_scale(const ModelConfig& config);
 
 /// From logits [T, D] to `noisy`, whose sign is the decision, and `bias` [T, D] = log(1 - alpha).
 void take_decisions(const DecisionPass& pass, int layer, ops::Matrix<float> noisy,
@@ -45,6 +51,12 @@ void take_decisions(const DecisionPass& pass, int layer, ops::Matrix<float> nois
 void take_decisions_backward(const DecisionPass& pass, const DecisionLoss& loss,
                              ops::Matrix<float> dlogits, ops::Matrix<const float> dbias,
                              ops::Matrix<const float> noisy, ops::Matrix<const float> logits);
+
+/// alpha from `noisy`: soft, or with mode `hard` 0 or 1.
+void to_alphas(const DecisionPass& pass, ops::Matrix<float> alphas, ops::Matrix<const float> noisy);
+/// Backward of to_alphas and sampling, mode `sampled`: dlogits += ...
+void to_alphas_backward(const DecisionPass& pass, ops::Matrix<float> dlogits,
+                        ops::Matrix<const float> dalphas, ops::Matrix<const float> alphas);
 
 /// From the token that decides to the key concerned: keys [T, kv_heads] row j = decided row
 /// j + shift of the same document; 0 (kept) where there is none.

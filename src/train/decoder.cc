@@ -99,7 +99,7 @@ void Decoder::forward(ops::Context& context, const Weights& weights, const Batch
     const ops::Matrix<float>& output = keep_ == Keep::nothing ? inputs_[0] : inputs_[index + 1];
     layer_forward(context, pass_of(batch, decisions, layer), weights.layers[index], input(layer),
                   activations(layer), output);
-    if (config_.dms && decisions.mode != DecisionPass::Mode::off) {
+    if ((config_.dms || config_.dmc) && decisions.mode != DecisionPass::Mode::off) {
       count_decisions(activations(layer));
     }
   }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "model/tensor_source.h"
+#include "train/channels.h"
 
 namespace winnow::train {
 namespace {
@@ -36,15 +37,37 @@ std::vector<float> values_of(const Parameters& parameters, const std::string& na
   return {values.begin(), values.end()};
 }
 
-// Puts the borrowed channels' rows where the checkpoint has them.
-void place_rows(const ModelConfig& config, const Parameters& parameters, int layer,
-                const std::string& part, std::vector<float>& query) {
-  const auto rows = values_of(parameters, decision_name(config, layer, part));
+// Rows of their own that take their place in a projection.
+struct BorrowedRows {
+  std::string name;
+  ColumnOf row_of = nullptr;
+};
+
+// By the tensor that they belong to.
+std::map<std::string, BorrowedRows> borrowed_rows(const ModelConfig& config) {
+  std::map<std::string, BorrowedRows> rows;
+  for (int layer = 0; borrows_channels(config) && layer < config.layers; ++layer) {
+    const std::string attention = fmt::format("model.layers.{}.self_attn.", layer);
+    for (const std::string part : {"weight", "bias"}) {
+      const std::string decision = decision_name(config, layer, part);
+      if (config.dmc) {
+        rows[attention + "k_proj." + part] = {decision, key_column};
+        rows[attention + "q_proj." + part] = {omega_name(layer, part), query_column};
+      } else {
+        rows[attention + "q_proj." + part] = {decision, query_column};
+      }
+    }
+  }
+  return rows;
+}
+
+void place_rows(const ModelConfig& config, std::span<const float> rows, ColumnOf row_of,
+                std::span<float> projection) {
   const auto heads = static_cast<std::size_t>(config.kv_heads);
   const std::size_t width = rows.size() / heads;
   for (std::size_t head = 0; head < heads; ++head) {
-    std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(head * width), width,
-                query.begin() + static_cast<std::ptrdiff_t>(borrowed_column(config, head) * width));
+    std::ranges::copy(rows.subspan(head * width, width),
+                      projection.subspan(row_of(config, head) * width).begin());
   }
 }
 
@@ -71,27 +94,23 @@ ExportedModel export_model(const Trainer& trainer, DType type) {
   ExportedModel model{trainer.config(), {}, {}, trainer.base()};
   model.config.dtype = type;
   const Parameters& parameters = trainer.parameters();
-  const bool borrows = model.config.dms && model.config.dms->source == DmsConfig::Source::borrowed;
-  std::map<std::string, std::pair<int, std::string>> composed;  // query tensors
-  for (int layer = 0; borrows && layer < model.config.layers; ++layer) {
-    for (const char* part : {"weight", "bias"}) {
-      composed[fmt::format("model.layers.{}.self_attn.q_proj.{}", layer, part)] = {layer, part};
-    }
-  }
+  const auto borrowed = borrowed_rows(model.config);
   for (const auto& [name, shape] : expected_tensors(model.config)) {
     if (!parameters.contains(name)) {
       model.tensors[name] = model.base.tensor(name);
       continue;
     }
     std::vector<float> values = values_of(parameters, name);
-    if (const auto found = composed.find(name); found != composed.end()) {
-      place_rows(model.config, parameters, found->second.first, found->second.second, values);
+    if (const auto found = borrowed.find(name); found != borrowed.end()) {
+      place_rows(model.config, values_of(parameters, found->second.name), found->second.row_of,
+                 values);
     }
     Buffer<std::byte>& memory = model.memory[name] = rounded(values, type);
     model.tensors[name] = {type, shape, memory.data()};
   }
-  if (trainer.options().retrofit) {
-    model.config.dms->offset = trainer.options().retrofit->final_offset;
+  if (const auto& retrofit = trainer.options().retrofit) {
+    (model.config.dms ? model.config.dms->offset : model.config.dmc->offset) =
+        retrofit->final_offset;
   }
   return model;
 }

@@ -42,11 +42,16 @@ class LayerActivations {
   ops::Matrix<float> mlp_normed;   // [T, hidden]
   ops::Matrix<float> gate;         // [T, intermediate]: before SiLU
   ops::Matrix<float> up;
-  // Of a DMS model:
+  // Of a model that compresses:
   ops::Matrix<float> decision_normed;  // [T, hidden]: input of an adapter
   ops::Matrix<float> logits;           // [T, decisions]
   ops::Matrix<float> noisy;            // [T, decisions]: the sign decides
   ops::Matrix<float> key_bias;         // [T, kv_heads]
+  // Of DMC:
+  ops::Matrix<float> alphas;       // [T, kv_heads]
+  ops::Matrix<float> omegas;       // [T, kv_heads]
+  ops::Matrix<float> merged_keys;  // [T, kv_heads * head_dim]: what attention sees
+  ops::Matrix<float> merged_values;
 
  private:
   LayerActivations() = default;

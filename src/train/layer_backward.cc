@@ -50,18 +50,22 @@ class LayerBackward {
     const auto dattended = zeros_like(a_.attended);
     backward(w_.output, {dattended, g_.output, g_.output_bias}, gradient, a_.attended);
     const auto dqueries = zeros_like(a_.queries);
-    const auto dkeys = zeros_like(a_.keys);
-    const auto dvalues = zeros_like(a_.values);
+    auto dkeys = zeros_like(a_.keys);
+    auto dvalues = zeros_like(a_.values);
     const auto dbias = decides(pass_) ? zeros_like(a_.key_bias) : Matrix<float>();
     ops::training_attention_backward(workspace_, detail::attention_of(pass_, a_), a_.attended,
                                      a_.normalizers, dattended, {dqueries, dkeys, dvalues, dbias});
-    if (config_.dms && config_.dms->rezero_after_rope) {
-      detail::scale_channels(pass_, dqueries, detail::channel_factor(pass_));
+    Merging merging;
+    if (detail::merges(pass_)) {
+      merging = through_merging(dkeys, dvalues);
+    }
+    if (clears_after_rope(config_)) {
+      scale_channels(config_, dqueries, dkeys, detail::channel_factor(pass_));
     }
     ops::rope_backward(dqueries, config_.head_dim, *pass_.angles);
     ops::rope_backward(dkeys, config_.head_dim, *pass_.angles);
     if (decides(pass_)) {
-      decisions(loss, dbias, dqueries, gradient);
+      decisions(loss, dbias, merging, dqueries, dkeys, gradient);
     }
     projections(dqueries, dkeys, dvalues, gradient);
   }
@@ -80,35 +84,66 @@ class LayerBackward {
     return result;
   }
 
-  // From the bias of keys to what the decisions were read from: a borrowed channel's gradient in
-  // dqueries, or through an adapter to the layer's input.
-  void decisions(const DecisionLoss& loss, Matrix<const float> dkey_bias, Matrix<float> dqueries,
-                 Matrix<float> gradient) {
+  // What DMC's running averages send back to decisions and weights.
+  struct Merging {
+    Matrix<float> dalphas;
+    Matrix<float> domegas;
+  };
+
+  // Turns the gradients of merged keys and values into those of the single ones.
+  Merging through_merging(Matrix<float>& dkeys, Matrix<float>& dvalues) {
+    const Merging merging{zeros_like(a_.alphas), zeros_like(a_.omegas)};
+    const auto dsingle_keys = zeros_like(a_.keys);
+    const auto dsingle_values = zeros_like(a_.values);
+    ops::segment_average_backward(workspace_, detail::average_of(pass_, a_), a_.merged_keys,
+                                  a_.merged_values, dkeys, dvalues,
+                                  {merging.dalphas, merging.domegas, dsingle_keys, dsingle_values});
+    dkeys = dsingle_keys;
+    dvalues = dsingle_values;
+    return merging;
+  }
+
+  // From the bias of keys to what the decisions were read from: borrowed channels' gradients among
+  // those of queries and keys, or through an adapter to the layer's input. Attention saw 0 in the
+  // channels, so this is all the gradient that they have.
+  void decisions(const DecisionLoss& loss, Matrix<const float> dkey_bias, const Merging& merging,
+                 Matrix<float> dqueries, Matrix<float> dkeys, Matrix<float> gradient) {
     const ops::Workspace::Scope scope(workspace_);
-    const DmsConfig& dms = *config_.dms;
     const auto dbias = like(a_.logits);
-    align_to_keys_backward(dms.shift, pass_.first_key, dbias, dkey_bias);
+    align_to_keys_backward(decision_shift(config_), pass_.first_key, dbias, dkey_bias);
     const auto dlogits = zeros_like(a_.logits);
     take_decisions_backward(pass_.decisions, loss, dlogits, dbias, a_.noisy, a_.logits);
+    if (detail::merges(pass_)) {
+      to_alphas_backward(pass_.decisions, dlogits, merging.dalphas, a_.alphas);
+    }
     for (std::size_t t = 0; t < dlogits.rows; ++t) {
       for (float& x : dlogits.row(t)) {
-        x *= dms.scale;
+        x *= logit_scale(config_);
       }
     }
-    if (dms.source == DmsConfig::Source::adapter) {
-      return adapter(dlogits, gradient);
+    if (config_.dmc) {
+      scatter_channels(config_, key_column, dkeys, dlogits);
+      omegas(merging.domegas, dqueries);
+    } else if (borrows_channels(config_)) {
+      scatter_channels(config_, query_column, dqueries, dlogits);
+    } else {
+      adapter(dlogits, gradient);
     }
-    // Attention saw 0 there, so this is all the gradient that the channel has.
-    for (std::size_t t = 0; t < dqueries.rows; ++t) {
-      for (std::size_t h = 0; h < static_cast<std::size_t>(config_.kv_heads); ++h) {
-        dqueries.row(t)[borrowed_column(config_, h)] = h < dlogits.cols ? dlogits.row(t)[h] : 0.0F;
+  }
+
+  void omegas(Matrix<float> domegas, Matrix<float> dqueries) {
+    for (std::size_t t = 0; t < domegas.rows; ++t) {
+      for (std::size_t h = 0; h < domegas.cols; ++h) {
+        const float omega = a_.omegas.row(t)[h];
+        domegas.row(t)[h] *= omega * (1.0F - omega);
       }
     }
+    scatter_channels(config_, query_column, dqueries, domegas);
   }
 
   // The rows of a decision gradient that count.
   [[nodiscard]] ops::LinearGradients decision_gradients(Matrix<float> dx) const {
-    const std::size_t count = decision_count(*config_.dms, config_.kv_heads);
+    const std::size_t count = decision_count(config_);
     return {dx, g_.decision.data == nullptr ? g_.decision : g_.decision.slice(0, count),
             g_.decision_bias.empty() ? g_.decision_bias : g_.decision_bias.first(count)};
   }
@@ -128,8 +163,8 @@ class LayerBackward {
       dkeys = through_head_norm(dkeys, a_.raw_keys, w_.key_norm, g_.key_norm);
     }
     const auto dnormed = zeros_like(a_.normed);
-    if (detail::borrows(config_)) {
-      channels(dqueries, dnormed);
+    if (borrows_channels(config_)) {
+      channels(dqueries, dkeys, dnormed);
     }
     backward(w_.query, {dnormed, g_.query, g_.query_bias}, dqueries, a_.normed);
     backward(w_.key, {dnormed, g_.key, g_.key_bias}, dkeys, a_.normed);
@@ -149,18 +184,21 @@ class LayerBackward {
     return draw;
   }
 
-  // The borrowed channel was the model's own, faded, or the decision's rows.
-  void channels(Matrix<float> dqueries, Matrix<float> dnormed) {
+  // Borrowed channels were the model's own, faded, or computed by rows of their own.
+  void channels(Matrix<float> dqueries, Matrix<float> dkeys, Matrix<float> dnormed) {
     if (decides(pass_)) {
+      const ops::Workspace::Scope scope(workspace_);
       const auto drows = like(a_.logits);
-      for (std::size_t t = 0; t < dqueries.rows; ++t) {
-        for (std::size_t h = 0; h < drows.cols; ++h) {
-          drows.row(t)[h] = dqueries.row(t)[borrowed_column(config_, h)];
-        }
-      }
+      gather_channels(config_, config_.dmc ? key_column : query_column,
+                      config_.dmc ? dkeys : dqueries, drows);
       backward(detail::decision_weight(config_, w_), decision_gradients(dnormed), drows, a_.normed);
+      if (config_.dmc) {
+        const auto domega_rows = like(a_.omegas);
+        gather_channels(config_, query_column, dqueries, domega_rows);
+        backward(w_.omega, {dnormed, g_.omega, g_.omega_bias}, domega_rows, a_.normed);
+      }
     }
-    detail::scale_channels(pass_, dqueries, detail::channel_factor(pass_));
+    scale_channels(config_, dqueries, dkeys, detail::channel_factor(pass_));
   }
 
   ops::Context& context_;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "ops/activation.h"
 #include "ops/linear.h"
@@ -21,41 +22,43 @@ void copy(Matrix<const float> from, Matrix<float> to) {
   std::copy_n(from.data, from.rows * from.cols, to.data);
 }
 
-// A borrowed channel, before q-norm: what the model always had there, faded, or the decision.
+// Borrowed channels, before q- and k-norm: what the model always had there, faded, or decisions.
 void compose_channels(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
                       LayerActivations& a) {
+  const ModelConfig& config = *pass.config;
   if (!decides(pass)) {
-    return detail::scale_channels(pass, a.queries, pass.decisions.fade);
+    return scale_channels(config, a.queries, a.keys, pass.decisions.fade);
   }
-  ops::linear(context, a.logits, a.normed, detail::decision_weight(*pass.config, w),
+  ops::linear(context, a.logits, a.normed, detail::decision_weight(config, w),
               data_or_null(w.decision_bias));
-  const auto heads = static_cast<std::size_t>(pass.config->kv_heads);
-  for (std::size_t t = 0; t < a.queries.rows; ++t) {
-    for (std::size_t h = 0; h < heads; ++h) {
-      float& channel = a.queries.row(t)[borrowed_column(*pass.config, h)];
-      channel = h < a.logits.cols ? a.logits.row(t)[h] : 0.0F;
-    }
+  if (!config.dmc) {
+    return scatter_channels(config, query_column, a.queries, a.logits);
   }
+  scatter_channels(config, key_column, a.keys, a.logits);
+  ops::linear(context, a.omegas, a.normed, w.omega, data_or_null(w.omega_bias));
+  scatter_channels(config, query_column, a.queries, a.omegas);
 }
 
-// logits = scale * what the decisions are read from - offset.
 void read_logits(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
                  Matrix<const float> input, LayerActivations& a) {
-  const DmsConfig& dms = *pass.config->dms;
-  if (dms.source == DmsConfig::Source::adapter) {
-    ops::rms_norm(a.decision_normed, input, w.decision_norm, pass.config->norm_eps);
-    ops::linear(context, a.logits, a.decision_normed, detail::decision_weight(*pass.config, w),
-                data_or_null(w.decision_bias));
+  const ModelConfig& config = *pass.config;
+  if (config.dmc) {
+    gather_channels(config, key_column, a.keys, a.logits);
+  } else if (borrows_channels(config)) {
+    gather_channels(config, query_column, a.queries, a.logits);
   } else {
-    for (std::size_t t = 0; t < a.logits.rows; ++t) {
-      for (std::size_t h = 0; h < a.logits.cols; ++h) {
-        a.logits.row(t)[h] = a.queries.row(t)[borrowed_column(*pass.config, h)];
-      }
-    }
+    ops::rms_norm(a.decision_normed, input, w.decision_norm, config.norm_eps);
+    ops::linear(context, a.logits, a.decision_normed, detail::decision_weight(config, w),
+                data_or_null(w.decision_bias));
   }
-  for (std::size_t t = 0; t < a.logits.rows; ++t) {
-    for (float& logit : a.logits.row(t)) {
-      logit = dms.scale * logit - dms.offset;
+  to_logits(config, a.logits);
+}
+
+void read_omegas(const LayerPass& pass, LayerActivations& a) {
+  gather_channels(*pass.config, query_column, a.queries, a.omegas);
+  for (std::size_t t = 0; t < a.omegas.rows; ++t) {
+    for (float& omega : a.omegas.row(t)) {
+      omega = 1.0F / (1.0F + std::exp(-omega));
     }
   }
 }
@@ -66,7 +69,11 @@ void decide(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
   read_logits(context, pass, w, input, a);
   const auto bias = detail::take_matrix(*context.workspace, a.logits.rows, a.logits.cols);
   take_decisions(pass.decisions, pass.layer, a.noisy, bias, a.logits);
-  align_to_keys(pass.config->dms->shift, pass.first_key, a.key_bias, bias);
+  align_to_keys(decision_shift(*pass.config), pass.first_key, a.key_bias, bias);
+  if (detail::merges(pass)) {
+    to_alphas(pass.decisions, a.alphas, a.noisy);
+    read_omegas(pass, a);
+  }
 }
 
 void attention(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
@@ -79,7 +86,7 @@ void attention(ops::Context& context, const LayerPass& pass, const LayerWeights&
       {a.values, &w.value, data_or_null(w.value_bias)},
   }};
   ops::linear(context, projections, a.normed);
-  if (detail::borrows(config)) {
+  if (borrows_channels(config)) {
     compose_channels(context, pass, w, a);
   }
   if (config.qk_norm) {
@@ -93,12 +100,15 @@ void attention(ops::Context& context, const LayerPass& pass, const LayerWeights&
   }
   if (decides(pass)) {
     decide(context, pass, w, input, a);
-    detail::scale_channels(pass, a.queries, 0.0F);
+    scale_channels(config, a.queries, a.keys, 0.0F);
   }
   ops::rope(a.queries, config.head_dim, *pass.angles);
   ops::rope(a.keys, config.head_dim, *pass.angles);
-  if (config.dms && config.dms->rezero_after_rope) {
-    detail::scale_channels(pass, a.queries, detail::channel_factor(pass));
+  if (clears_after_rope(config)) {
+    scale_channels(config, a.queries, a.keys, detail::channel_factor(pass));
+  }
+  if (detail::merges(pass)) {
+    ops::segment_average(detail::average_of(pass, a), a.merged_keys, a.merged_values);
   }
   ops::training_attention(*context.workspace, detail::attention_of(pass, a), a.attended,
                           a.normalizers);
@@ -145,13 +155,18 @@ void LayerActivations::lay_out(const ModelConfig& config, const Take& take) {
   take(mlp_normed, config.hidden);
   take(gate, config.intermediate);
   take(up, config.intermediate);
-  if (config.dms) {
-    const auto decisions = static_cast<int>(decision_count(*config.dms, config.kv_heads));
-    const bool adapter = config.dms->source == DmsConfig::Source::adapter;
-    take(decision_normed, adapter ? config.hidden : 0);
+  if (config.dms || config.dmc) {
+    const auto decisions = static_cast<int>(decision_count(config));
+    take(decision_normed, borrows_channels(config) ? 0 : config.hidden);
     take(logits, decisions);
     take(noisy, decisions);
     take(key_bias, config.kv_heads);
+  }
+  if (config.dmc) {
+    take(alphas, config.kv_heads);
+    take(omegas, config.kv_heads);
+    take(merged_keys, keys_width);
+    take(merged_values, keys_width);
   }
 }
 

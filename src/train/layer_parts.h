@@ -3,17 +3,19 @@
 
 #include <cmath>
 
+#include "ops/segment_average.h"
 #include "ops/training_attention.h"
+#include "train/channels.h"
 #include "train/layer.h"
 
 namespace winnow::train::detail {
 
 inline bool decides(const LayerPass& pass) {
-  return pass.config->dms && pass.decisions.mode != DecisionPass::Mode::off;
+  return (pass.config->dms || pass.config->dmc) && pass.decisions.mode != DecisionPass::Mode::off;
 }
 
-inline bool borrows(const ModelConfig& config) {
-  return config.dms && config.dms->source == DmsConfig::Source::borrowed;
+inline bool merges(const LayerPass& pass) {
+  return pass.config->dmc && decides(pass);
 }
 
 /// What attention sees of a borrowed channel: nothing once it carries decisions.
@@ -21,26 +23,25 @@ inline float channel_factor(const LayerPass& pass) {
   return decides(pass) ? 0.0F : pass.decisions.fade;
 }
 
-/// Multiplies the borrowed channel of every KV head's first query head.
-inline void scale_channels(const LayerPass& pass, ops::Matrix<float> queries, float factor) {
-  if (!borrows(*pass.config) || factor == 1.0F) {
-    return;
-  }
-  const auto heads = static_cast<std::size_t>(pass.config->kv_heads);
-  for (std::size_t t = 0; t < queries.rows; ++t) {
-    for (std::size_t h = 0; h < heads; ++h) {
-      queries.row(t)[borrowed_column(*pass.config, h)] *= factor;
-    }
-  }
-}
-
 /// The rows of a decision tensor that count: head 0's alone when it decides for all.
 inline ops::Weight decision_weight(const ModelConfig& config, const LayerWeights& weights) {
   ops::Weight weight = weights.decision;
-  weight.rows = static_cast<std::int64_t>(decision_count(*config.dms, config.kv_heads));
+  weight.rows = static_cast<std::int64_t>(decision_count(config));
   return weight;
 }
 
+inline ops::SegmentAverage average_of(const LayerPass& pass, const LayerActivations& a) {
+  return {.head_dim = pass.config->head_dim,
+          .span = pass.decisions.merge_span,
+          .first_key = pass.first_key,
+          .alphas = a.alphas,
+          .omegas = a.omegas,
+          .keys = a.keys,
+          .values = a.values};
+}
+
+/// DMC's states are seen by the token that made them, and by later ones if nothing was merged into
+/// them: that is DMS's bias with a window of 0.
 inline ops::TrainingAttention attention_of(const LayerPass& pass, const LayerActivations& a) {
   const ModelConfig& config = *pass.config;
   return {
@@ -50,8 +51,8 @@ inline ops::TrainingAttention attention_of(const LayerPass& pass, const LayerAct
       .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
       .first_key = pass.first_key,
       .queries = a.queries,
-      .keys = a.keys,
-      .values = a.values,
+      .keys = merges(pass) ? a.merged_keys : a.keys,
+      .values = merges(pass) ? a.merged_values : a.values,
       .bias = decides(pass) ? ops::Matrix<const float>(a.key_bias) : ops::Matrix<const float>()};
 }
 

@@ -7,9 +7,7 @@
 namespace winnow::train {
 namespace {
 
-void check_retrofit(const TrainingOptions& options, const ModelConfig& base) {
-  const RetrofitOptions& retrofit = *options.retrofit;
-  const DmsConfig& dms = retrofit.dms;
+void check_dms(const DmsConfig& dms, const TrainingOptions& options, const ModelConfig& base) {
   const auto length = static_cast<std::int64_t>(options.length);
   require(dms.window >= 0 && dms.window < length,
           "--window {}: expected 0 to {}, less than --length", dms.window, length - 1);
@@ -19,6 +17,15 @@ void check_retrofit(const TrainingOptions& options, const ModelConfig& base) {
   require(dms.channel >= -1 && dms.channel < base.head_dim,
           "--channel {}: expected -1 to {}, the model's heads have {} channels", dms.channel,
           base.head_dim - 1, base.head_dim);
+}
+
+void check_retrofit(const TrainingOptions& options, const ModelConfig& base) {
+  const RetrofitOptions& retrofit = *options.retrofit;
+  if (retrofit.dmc) {
+    require(retrofit.merge_span >= 2, "--merge-span {}: expected 2 or more", retrofit.merge_span);
+  } else {
+    check_dms(retrofit.dms, options, base);
+  }
   require(std::isfinite(retrofit.ramp.target_cr) && retrofit.ramp.target_cr >= 1.0,
           "--target-cr {}: a compression ratio is at least 1", retrofit.ramp.target_cr);
   require(retrofit.tau > 0.0F, "--tau {}: expected more than 0", retrofit.tau);
@@ -72,8 +79,14 @@ void validate(const TrainingOptions& options, const ModelConfig& base) {
 ModelConfig student_config(const TrainingOptions& options, const ModelConfig& base) {
   ModelConfig config = base;
   if (options.retrofit) {
-    config.dms = options.retrofit->dms;
-    config.dms->target_cr = options.retrofit->ramp.target_cr;
+    const RetrofitOptions& retrofit = *options.retrofit;
+    if (retrofit.dmc) {
+      config.dmc = retrofit.dmc;
+      config.dmc->target_cr = retrofit.ramp.target_cr;
+    } else {
+      config.dms = retrofit.dms;
+      config.dms->target_cr = retrofit.ramp.target_cr;
+    }
   }
   return config;
 }

@@ -20,9 +20,18 @@ enum class EvictionLoss : std::uint8_t {
   one_sided,  // weight * max(target share - share, 0), the DMS paper's
 };
 
-/// Retrofitting with DMS: distillation from the model as it was (docs/training.md).
+/// What the predictions of the student are compared with.
+enum class MainLoss : std::uint8_t {
+  distillation,    // the teacher's, which is the model as it was
+  language_model,  // the text (the DMC paper)
+};
+
+/// Retrofitting a model with DMS or DMC (docs/training.md).
 struct RetrofitOptions {
-  DmsConfig dms;  // of the student while it is trained
+  DmsConfig dms;                 // of the student while it is trained
+  std::optional<DmcConfig> dmc;  // instead of DMS
+  int merge_span = 12;           // DMC: entries that a running average looks back over
+  MainLoss main_loss = MainLoss::distillation;
   float tau = 0.1F;
   std::int64_t fade_steps = 0;  // phase 1: a borrowed channel fades out; no decisions yet
   CompressionRamp ramp;         // phase 2

@@ -26,7 +26,8 @@ Buffer<float> zeros(std::size_t count) {
 }  // namespace
 
 Role role_of(std::string_view name, const Shape& shape) {
-  if (name.find(".dms_") != std::string_view::npos) {
+  if (name.find(".dms_") != std::string_view::npos ||
+      name.find(".dmc_") != std::string_view::npos) {
     return Role::decision;
   }
   return shape.size() == 1 ? Role::vector : Role::matrix;

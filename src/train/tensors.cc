@@ -6,13 +6,10 @@
 #include <map>
 
 #include "checkpoint/checkpoint.h"
+#include "train/channels.h"
 
 namespace winnow::train {
 namespace {
-
-bool borrows(const ModelConfig& config) {
-  return config.dms && config.dms->source == DmsConfig::Source::borrowed;
-}
 
 /// visit(name, tensor) for every tensor of the tree, matrices and vectors alike.
 template <class Tree, class Visit>
@@ -46,10 +43,14 @@ void visit_tensors(const ModelConfig& config, Tree& tree, const Visit& visit) {
     visit(mlp + "gate_proj.weight", layer.gate);
     visit(mlp + "up_proj.weight", layer.up);
     visit(mlp + "down_proj.weight", layer.down);
-    if (config.dms) {
+    if (config.dms || config.dmc) {
       visit(decision_name(config, i, "weight"), layer.decision);
       visit(decision_name(config, i, "bias"), layer.decision_bias);
       visit(decision_name(config, i, "norm.weight"), layer.decision_norm);
+    }
+    if (config.dmc) {
+      visit(omega_name(i, "weight"), layer.omega);
+      visit(omega_name(i, "bias"), layer.omega_bias);
     }
   }
 }
@@ -71,22 +72,29 @@ void set_view(const std::optional<TensorView>& tensor, std::span<const float>& v
 
 std::string decision_name(const ModelConfig& config, int layer, const std::string& part) {
   const std::string attention = fmt::format("model.layers.{}.self_attn.", layer);
-  if (borrows(config)) {
-    return attention + "dms_row." + part;
+  if (borrows_channels(config)) {
+    return attention + (config.dmc ? "dmc_key_row." : "dms_row.") + part;
   }
   return attention + (part == "norm.weight" ? "dms_proj_alpha_" : "dms_proj_alpha.") + part;
+}
+
+std::string omega_name(int layer, const std::string& part) {
+  return fmt::format("model.layers.{}.self_attn.dmc_query_row.{}", layer, part);
 }
 
 std::vector<std::pair<std::string, Shape>> tensor_shapes(const ModelConfig& config) {
   const auto expected = expected_tensors(config);
   std::vector<std::pair<std::string, Shape>> shapes(expected.begin(), expected.end());
-  if (borrows(config)) {
-    for (int i = 0; i < config.layers; ++i) {
-      shapes.emplace_back(decision_name(config, i, "weight"),
-                          Shape{config.kv_heads, config.hidden});
-      if (config.qkv_bias) {
-        shapes.emplace_back(decision_name(config, i, "bias"), Shape{config.kv_heads});
-      }
+  const auto add_rows = [&](const auto& name) {
+    shapes.emplace_back(name("weight"), Shape{config.kv_heads, config.hidden});
+    if (config.qkv_bias) {
+      shapes.emplace_back(name("bias"), Shape{config.kv_heads});
+    }
+  };
+  for (int i = 0; borrows_channels(config) && i < config.layers; ++i) {
+    add_rows([&](const char* part) { return decision_name(config, i, part); });
+    if (config.dmc) {
+      add_rows([&](const char* part) { return omega_name(i, part); });
     }
   }
   return shapes;

@@ -29,6 +29,7 @@ struct LayerTensors {
   Vector down_bias;      // [hidden]
   Vector decision_norm;  // [hidden], adapter
   Vector decision_bias;  // [kv_heads]
+  Vector omega_bias;     // [kv_heads]
   Matrix query;          // [heads * head_dim, hidden]
   Matrix key;            // [kv_heads * head_dim, hidden]
   Matrix value;          // [kv_heads * head_dim, hidden]
@@ -36,10 +37,11 @@ struct LayerTensors {
   Matrix gate;           // [intermediate, hidden]
   Matrix up;             // [intermediate, hidden]
   Matrix down;           // [hidden, intermediate]
-  /// [kv_heads, hidden]: an adapter's projection, or the rows of the query projection that compute
-  /// the borrowed channels. Those are kept apart while training: behind a decision scale of 100
-  /// they want a learning rate of their own.
+  /// [kv_heads, hidden]: an adapter's projection, or the rows of the query projection (DMC: of the
+  /// key projection) that compute the borrowed channels. Those are kept apart while training:
+  /// behind a decision scale of 100 they want a learning rate of their own.
   Matrix decision;
+  Matrix omega;  // [kv_heads, hidden]: DMC, the same of the query projection
 };
 
 template <class Matrix, class Vector>
@@ -59,6 +61,8 @@ using LayerGradients = LayerTensors<ops::Matrix<float>, std::span<float>>;
 /// The name of a decision tensor of a layer: "weight", "bias" or "norm.weight". An adapter's is
 /// that of the checkpoint; a borrowed channel's rows have a name only here.
 std::string decision_name(const ModelConfig& config, int layer, const std::string& part);
+/// The same for DMC's weights omega.
+std::string omega_name(int layer, const std::string& part);
 
 /// Names and shapes of a model's tensors while it is trained: those of its checkpoint, and for a
 /// borrowed channel its rows.

@@ -84,6 +84,7 @@ DecisionPass Trainer::pass_of(std::uint64_t part) const {
   }
   pass.mode = DecisionPass::Mode::sampled;
   pass.tau = options_.retrofit->tau;
+  pass.merge_span = options_.retrofit->merge_span;
   const auto step = static_cast<std::uint64_t>(steps_done_);
   pass.noise = mix64(options_.seed ^ mix64(mix64(step) + part));
   return pass;
@@ -98,17 +99,17 @@ double Trainer::check_student_is_teacher() {
   if (trained_part(config_) == Trained::decisions) {
     pass.mode = DecisionPass::Mode::hard;
   }
-  const double loss = forward(batch, pass);
+  const double loss = forward(batch, pass, false);
   std::ranges::fill(parameters_.gradients(), 0.0F);  // the loss added its own
   return loss / total;
 }
 
-double Trainer::forward(const Batch& batch, const DecisionPass& pass) {
+double Trainer::forward(const Batch& batch, const DecisionPass& pass, bool language_model) {
   decoder_.forward(context_, student_, batch, pass);
   const ops::Matrix<float> gradient(hidden_gradient_.data(), batch.size(),
                                     static_cast<std::size_t>(config_.hidden));
   const HeadInput student{&student_, decoder_.hidden()};
-  if (!teacher_) {
+  if (!teacher_ || language_model) {
     return language_model_loss(context_, config_, batch, student, gradients_, gradient);
   }
   teacher_decoder_->forward(context_, *teacher_, batch, {});
@@ -167,6 +168,8 @@ StepReport Trainer::step() {
     batches.push_back(reader_.next(options_.micro_batch));
   }
   const double total = std::max(1.0, total_weight(batches));
+  const bool language_model =
+      !options_.retrofit || options_.retrofit->main_loss == MainLoss::language_model;
   std::ranges::fill(parameters_.gradients(), 0.0F);
   try {
     for (std::size_t i = 0; i < batches.size(); ++i) {
@@ -174,7 +177,7 @@ StepReport Trainer::step() {
         weight = static_cast<float>(double{weight} / total);
       }
       const DecisionPass pass = pass_of(i);
-      const double loss = forward(batches[i], pass);
+      const double loss = forward(batches[i], pass, language_model);
       require_finite(loss, report);
       report.loss += loss;
       report.tokens += static_cast<std::int64_t>(batches[i].size());

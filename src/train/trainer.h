@@ -72,7 +72,8 @@ class Trainer {
   [[nodiscard]] DecisionPass pass_of(std::uint64_t part) const;
   [[nodiscard]] DecisionLoss decision_loss(const StepReport::Eviction& eviction,
                                            std::size_t decisions) const;
-  double forward(const Batch& batch, const DecisionPass& pass);
+  /// The sum of the losses; not from the teacher but of the text when `language_model`.
+  double forward(const Batch& batch, const DecisionPass& pass, bool language_model);
   void backward(const Batch& batch, const DecisionPass& pass, const StepReport& report);
   void update(StepReport& report);
   void require_finite(double loss, const StepReport& report) const;

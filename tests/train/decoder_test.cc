@@ -4,6 +4,7 @@
 #include "model/fixture.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "train/channels.h"
 #include "train/export.h"
 #include "train/training_world.h"
 
@@ -15,11 +16,16 @@ class CheckpointWeights {
  public:
   explicit CheckpointWeights(const Checkpoint& checkpoint)
       : config_(checkpoint.config()), frozen_(checkpoint) {
-    if (config_.dms && config_.dms->source == DmsConfig::Source::borrowed) {
-      for (int layer = 0; layer < config_.layers; ++layer) {
-        const std::string query = fmt::format("model.layers.{}.self_attn.q_proj.", layer);
-        take_rows(query + "weight", decision_name(config_, layer, "weight"));
-        take_rows(query + "bias", decision_name(config_, layer, "bias"));
+    for (int layer = 0; borrows_channels(config_) && layer < config_.layers; ++layer) {
+      const std::string attention = fmt::format("model.layers.{}.self_attn.", layer);
+      for (const std::string part : {"weight", "bias"}) {
+        const std::string decision = decision_name(config_, layer, part);
+        if (config_.dmc) {
+          take_rows(attention + "k_proj." + part, decision, key_column);
+          take_rows(attention + "q_proj." + part, omega_name(layer, part), query_column);
+        } else {
+          take_rows(attention + "q_proj." + part, decision, query_column);
+        }
       }
     }
   }
@@ -36,7 +42,7 @@ class CheckpointWeights {
   }
 
  private:
-  void take_rows(const std::string& from, const std::string& to) {
+  void take_rows(const std::string& from, const std::string& to, ColumnOf row_of) {
     const auto tensor = frozen_.find(from);
     if (!tensor) {
       return;
@@ -49,7 +55,7 @@ class CheckpointWeights {
     auto& rows = rows_[to];
     rows.second = shape;
     for (int head = 0; head < config_.kv_heads; ++head) {
-      const std::size_t row = borrowed_column(config_, static_cast<std::size_t>(head)) * width;
+      const std::size_t row = row_of(config_, static_cast<std::size_t>(head)) * width;
       rows.first.insert(rows.first.end(), all.begin() + static_cast<std::ptrdiff_t>(row),
                         all.begin() + static_cast<std::ptrdiff_t>(row + width));
     }
@@ -73,7 +79,8 @@ std::vector<float> training_logits(const Checkpoint& checkpoint,
   ops::Workspace workspace;
   ops::Context context{.compute = DType::f32, .workspace = &workspace};
   DecisionPass pass;
-  if (config.dms && config.dms->evict) {
+  pass.merge_span = static_cast<int>(tokens.size());
+  if (config.dmc || (config.dms && config.dms->evict)) {
     pass.mode = DecisionPass::Mode::hard;
   }
   decoder.forward(context, weights, batch, pass);
@@ -99,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, OnFixtures,
                                            "qwen3", "mistral", "dms-own", "dms-adapter-bias",
                                            "dms-adapter-layer", "dms-qwen3-borrowed",
                                            "dms-shift1-first", "dms-shisa-flat", "dms-nvidia-llama",
-                                           "dms-nvidia-qwen3-adapter"),
+                                           "dms-nvidia-qwen3-adapter", "dmc-llama", "dmc-qwen3"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

@@ -125,6 +125,27 @@ TEST(Gradients, OfBorrowedChannels) {
   }
 }
 
+Case dmc(Family family) {
+  Case c = plain(family);
+  c.name = "DMC";
+  c.config.dmc = DmcConfig{.offset = 0.5F};
+  c.pass = {
+      .mode = DecisionPass::Mode::sampled, .fade = 0.0F, .tau = 1.0F, .noise = 11, .merge_span = 5};
+  c.loss = {.count = 0.05F, .excess = 0.1F, .excess_limit = 0.0F};
+  return c;
+}
+
+TEST(Gradients, OfDmc) {
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    expect_gradients(dmc(family), false);
+  }
+  expect_gradients(dmc(Family::llama), true, Keep::inputs);
+  Case fading = dmc(Family::qwen3);
+  fading.pass = {.mode = DecisionPass::Mode::off, .fade = 0.4F};
+  fading.loss = {};
+  expect_gradients(fading, true);
+}
+
 TEST(Gradients, OfEveryConvention) {
   for (const DmsConfig::Source source : {DmsConfig::Source::adapter, DmsConfig::Source::borrowed}) {
     Case c = dms(Family::qwen3, source);
