@@ -110,7 +110,7 @@ int run(const TrainingFlags& flags) {
                                          base.config(), fs::path(flags.out) / "training" / "data");
   const auto held_out = open_held_out(flags, base, options);
   train::Trainer trainer(options, base, shards);
-  TrainingProgress progress(options.steps, flags.retrofit);
+  TrainingProgress progress(options);
 
   train::RunOptions run;
   run.out = flags.out;
@@ -168,8 +168,9 @@ void add_train(CLI::App& app, Run& run) {
 }
 
 void add_retrofit(CLI::App& app, Run& run) {
-  add_training(app, run, true, "retrofit",
-               "Teaches a model to compress its own cache (DMS), by distillation from itself");
+  add_training(
+      app, run, true, "retrofit",
+      "Teaches a model to compress its own cache (DMS or DMC), by distillation from itself");
 }
 
 }  // namespace winnow::cli

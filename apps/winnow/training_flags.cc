@@ -1,5 +1,7 @@
 #include "training_flags.h"
 
+#include <array>
+
 #include "base/error.h"
 
 namespace winnow::cli {
@@ -90,8 +92,15 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
   run.option("--threads", flags.threads, "T", "Threads; 0: one per core");
 }
 
+// Flags of DMS that DMC has no use for.
+constexpr std::array kDmsFlags{"--decisions", "--window",  "--shift", "--eviction",
+                               "--per",       "--channel", "--scale"};
+
 void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
   Group decisions(command, "Decisions");
+  decisions.option("--method", flags.method, "KIND",
+                   "dms: evict marked keys, but late; dmc: merge keys and values into running "
+                   "averages (--decisions to --scale are DMS's)");
   decisions.option("--decisions", flags.decisions, "KIND",
                    "borrowed: one channel of a query head, all weights are trained; adapter: a "
                    "probe of its own, the model stays as it is");
@@ -108,6 +117,8 @@ void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
   decisions.open_option("--final-offset", flags.final_offset, "X",
                         "The same, in the model that is written: larger keeps more keys "
                         "(default: --offset)");
+  decisions.option("--merge-span", flags.merge_span, "N",
+                   "dmc: entries that a running average looks back over while training");
   decisions.option("--tau", flags.tau, "X", "Temperature of the sampled decisions");
 }
 
@@ -125,7 +136,7 @@ void add_retrofit_flags(CLI::App& command, TrainingFlags& flags) {
                   "parabola: the share to evict rises ever more slowly; linear: the CR rises by "
                   "the same each step");
   retrofit.open_option("--decision-lr", flags.decision_lr, "X",
-                       "Learning rate of decisions (default: 1e-5, adapters 3e-5)");
+                       "Learning rate of decisions (default: 1e-5, adapters 3e-5, dmc: --lr)");
   retrofit.option("--loss", flags.loss, "KIND",
                   "price: each key kept costs what makes --target-cr come true, under PI "
                   "control; one-sided: a weight on the share that is missing (the paper)");
@@ -136,20 +147,25 @@ void add_retrofit_flags(CLI::App& command, TrainingFlags& flags) {
   retrofit.option("--excess-weight", flags.excess_weight, "X",
                   "Weight on squares of decision logits beyond --excess-limit");
   retrofit.option("--excess-limit", flags.excess_limit, "X", "The same");
+  retrofit.option("--main-loss", flags.main_loss, "KIND",
+                  "distillation: from the model as it was; language-model: of the text");
   retrofit.option("--divergence", flags.divergence, "KIND",
                   "forward: KL(model before || after); reverse: the other way round");
 }
 
-train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
-  const auto choose = [](const std::string& value, const char* flag, const char* yes,
-                         const char* no) {
-    require(value == yes || value == no, "{} {}: expected {} or {}", flag, value, yes, no);
-    return value == yes;
-  };
-  train::RetrofitOptions retrofit;
-  const bool adapter = choose(flags.decisions, "--decisions", "adapter", "borrowed");
-  DmsConfig& dms = retrofit.dms;
-  dms.source = adapter ? DmsConfig::Source::adapter : DmsConfig::Source::borrowed;
+/// Whether the flag says `yes`; Error when it says neither that nor `no`.
+bool choose(const std::string& value, const char* flag, const char* yes, const char* no) {
+  require(value == yes || value == no, "{} {}: expected {} or {}", flag, value, yes, no);
+  return value == yes;
+}
+
+bool is_adapter(const TrainingFlags& flags) {
+  return choose(flags.decisions, "--decisions", "adapter", "borrowed");
+}
+
+DmsConfig dms_config(const TrainingFlags& flags) {
+  DmsConfig dms;
+  dms.source = is_adapter(flags) ? DmsConfig::Source::adapter : DmsConfig::Source::borrowed;
   dms.window = flags.window;
   dms.shift = flags.shift;
   require(flags.shift == 0 || flags.shift == 1, "--shift {}: expected 0 or 1", flags.shift);
@@ -162,6 +178,25 @@ train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
   dms.channel = flags.channel;
   dms.scale = flags.scale;
   dms.offset = flags.offset;
+  return dms;
+}
+
+train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
+  train::RetrofitOptions retrofit;
+  if (choose(flags.method, "--method", "dmc", "dms")) {
+    for (const char* name : kDmsFlags) {
+      require(flags.command->get_option(name)->count() == 0, "{}: --method dmc has no such thing",
+              name);
+    }
+    retrofit.dmc.emplace().offset = flags.offset;
+    retrofit.merge_span = flags.merge_span;
+  } else {
+    retrofit.dms = dms_config(flags);
+  }
+  const bool adapter = !retrofit.dmc && is_adapter(flags);
+  retrofit.main_loss = choose(flags.main_loss, "--main-loss", "distillation", "language-model")
+                           ? train::MainLoss::distillation
+                           : train::MainLoss::language_model;
   retrofit.final_offset = flags.final_offset.value_or(flags.offset);
   retrofit.tau = flags.tau;
   require(!adapter || flags.fade_steps.value_or(0) == 0,
@@ -224,7 +259,9 @@ train::TrainingOptions training_options(const TrainingFlags& flags) {
   options.schedule = {train::parse_schedule(flags.schedule, "--schedule"), flags.steps,
                       flags.warmup, flags.decay_share, flags.final_lr};
   options.learning_rate = flags.lr;
-  options.decision_rate = flags.decision_lr.value_or(flags.decisions == "adapter" ? 3e-5 : 1e-5);
+  options.decision_rate = flags.decision_lr.value_or(flags.method == "dmc"          ? flags.lr
+                                                     : flags.decisions == "adapter" ? 3e-5
+                                                                                    : 1e-5);
   options.weight_decay = flags.weight_decay;
   options.clip = flags.clip;
   require(flags.dtype == "bf16" || flags.dtype == "fp32", "--dtype {}: expected bf16 or fp32",

@@ -52,6 +52,9 @@ struct TrainingFlags {
   bool resume = false;
   bool dry_run = false;
 
+  std::string method = "dms";
+  int merge_span = 12;
+  std::string main_loss = "distillation";
   std::string decisions = "borrowed";
   double target_cr = 4.0;
   int window = 256;

@@ -15,8 +15,11 @@ constexpr auto kPlainLines = std::chrono::seconds(5);
 
 }  // namespace
 
-TrainingProgress::TrainingProgress(std::int64_t steps, bool retrofit)
-    : steps_(steps), retrofit_(retrofit), terminal_(::isatty(STDERR_FILENO) == 1) {}
+TrainingProgress::TrainingProgress(const train::TrainingOptions& options)
+    : steps_(options.steps),
+      retrofit_(options.retrofit.has_value()),
+      distilled_(options.retrofit && options.retrofit->main_loss == train::MainLoss::distillation),
+      terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 void TrainingProgress::step(const train::StepReport& report) {
   seconds_per_step_ =
@@ -27,7 +30,7 @@ void TrainingProgress::step(const train::StepReport& report) {
   }
   next_ = Clock::now() + kPlainLines;
   std::string line = fmt::format("step {}/{}  {} {:.4f}", report.step, steps_,
-                                 retrofit_ ? "KL" : "loss", report.loss);
+                                 distilled_ ? "KL" : "loss", report.loss);
   if (report.eviction) {
     line += fmt::format("  CR {:.2f} of {:.2f}", 1.0 / (1.0 - report.eviction->share + 1e-9),
                         1.0 / (1.0 - report.eviction->target));

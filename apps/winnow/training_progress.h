@@ -13,7 +13,7 @@ namespace winnow::cli {
 /// What the held-out data says gets lines of its own.
 class TrainingProgress {
  public:
-  TrainingProgress(std::int64_t steps, bool retrofit);
+  explicit TrainingProgress(const train::TrainingOptions& options);
   ~TrainingProgress() { clear(); }
   TrainingProgress(const TrainingProgress&) = delete;
   TrainingProgress& operator=(const TrainingProgress&) = delete;
@@ -28,6 +28,7 @@ class TrainingProgress {
 
   std::int64_t steps_;
   bool retrofit_;
+  bool distilled_;
   bool terminal_;
   bool drawn_ = false;
   double seconds_per_step_ = 0.0;  // a running mean

@@ -58,8 +58,8 @@ class Training : public ::testing::Test {
   }
   [[nodiscard]] Words retrofit(const std::string& base, const std::string& out,
                                const Words& more = {}) const {
-    return with({"retrofit", "--model", file(base), "--out", file(out), "--window", "4",
-                 "--target-cr", "2", "--decision-lr", "1e-3"},
+    return with({"retrofit", "--model", file(base), "--out", file(out), "--target-cr", "2",
+                 "--decision-lr", "1e-3"},
                 more);
   }
   [[nodiscard]] Words with(Words words, const Words& more) const {
@@ -99,10 +99,13 @@ class Training : public ::testing::Test {
 
 TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
   succeed(train("base", {"--save-dtype", "fp32"}));
-  for (const std::string decisions : {"borrowed", "adapter"}) {
-    const std::string out = "dms-" + decisions;
-    const CommandResult result =
-        succeed(retrofit("base", out, {"--decisions", decisions, "--valid", file("data.jsonl")}));
+  for (const std::string kind : {"borrowed", "adapter", "dmc"}) {
+    const std::string out = "model-" + kind;
+    const Words with_kind =
+        kind == "dmc" ? Words{"--method", "dmc"} : Words{"--window", "4", "--decisions", kind};
+    Words words = retrofit("base", out, {"--valid", file("data.jsonl")});
+    words.insert(words.end(), with_kind.begin(), with_kind.end());
+    const CommandResult result = succeed(words);
     EXPECT_THAT(result.err, AllOf(HasSubstr("step 4/4"), HasSubstr("KLD")));
     const auto lines = metrics(out);
     ASSERT_EQ(lines.size(), 5U);  // four steps and a look at the held-out data
@@ -114,7 +117,7 @@ TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
                                         "--max-tokens", "4", "--json", "--ignore-eos"});
     EXPECT_EQ(json::parse(text.out).at("token_ids").size(), 4U);
     const CommandResult inspected = succeed({"inspect", file(out)});
-    EXPECT_THAT(inspected.out, HasSubstr(decisions));
+    EXPECT_THAT(inspected.out, HasSubstr(kind));
   }
 }
 
@@ -205,7 +208,8 @@ TEST_F(Training, SaysWhatIsWrong) {
   refused({"--decisions", "both"}, "--decisions both");
   refused({"--eviction", "soon"}, "--eviction soon");
   refused({"--decisions", "adapter", "--fade-steps", "3"}, "--fade-steps 3");
-  refused({}, "model.safetensors");  // a shape has no weights to retrofit
+  refused({"--method", "dmc", "--window", "8"}, "--window: --method dmc");
+  refused({"--window", "4"}, "model.safetensors");  // a shape has no weights to retrofit
   const Words again{"retrofit", "--model", "assets/dms-cr8",  "--out",
                     file("x"),  "--data",  file("data.jsonl")};
   expect_error(again, "retrofitted already");

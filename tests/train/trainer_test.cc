@@ -47,11 +47,11 @@ TEST(Trainer, AccumulatesWhatOneLargeBatchGives) {
 TEST(Trainer, TheStudentStartsAsItsTeacher) {
   for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
     const World world(testing::tiny_config(family));
-    for (const Source source : {Source::borrowed, Source::adapter}) {
-      Trainer trainer(testing::retrofit_options(source), world.base(), world.shards());
+    for (const TrainingOptions& options : testing::every_retrofit()) {
+      Trainer trainer(options, world.base(), world.shards());
       EXPECT_LT(trainer.check_student_is_teacher(), 1e-6);
       // A look does not move anything.
-      Trainer other(testing::retrofit_options(source), world.base(), world.shards());
+      Trainer other(options, world.base(), world.shards());
       EXPECT_EQ(trainer.step().loss, other.step().loss);
     }
   }
@@ -59,11 +59,10 @@ TEST(Trainer, TheStudentStartsAsItsTeacher) {
 
 TEST(Trainer, EvictsWhatItIsToldTo) {
   const World world;
-  for (const Source source : {Source::borrowed, Source::adapter}) {
+  for (TrainingOptions options : testing::every_retrofit()) {
     for (const EvictionLoss eviction : {EvictionLoss::price, EvictionLoss::one_sided}) {
-      TrainingOptions options = testing::retrofit_options(source);
       options.steps = 120;
-      options.decision_rate = 5e-3;
+      options.decision_rate = options.retrofit->dmc ? 0.1 : 5e-3;
       options.retrofit->eviction = eviction;
       Trainer trainer(options, world.base(), world.shards());
       StepReport report;
@@ -73,7 +72,7 @@ TEST(Trainer, EvictsWhatItIsToldTo) {
       }
       EXPECT_DOUBLE_EQ(report.eviction->target, 2.0 / 3.0);
       EXPECT_NEAR(report.eviction->share, 2.0 / 3.0, 0.15)
-          << static_cast<int>(source) << " " << static_cast<int>(eviction);
+          << options.retrofit->dmc.has_value() << " " << static_cast<int>(eviction);
     }
   }
 }
@@ -115,10 +114,10 @@ std::vector<double> continued(const World& world, const TrainingOptions& options
 
 TEST(Trainer, ResumesToTheBit) {
   const World world;
-  std::vector<TrainingOptions> cases{testing::language_options(),
-                                     testing::retrofit_options(Source::borrowed),
-                                     testing::retrofit_options(Source::adapter)};
-  cases[1].retrofit->fade_steps = 2;
+  std::vector<TrainingOptions> cases = testing::every_retrofit();
+  cases[0].retrofit->fade_steps = 2;
+  cases[2].retrofit->fade_steps = 2;
+  cases.push_back(testing::language_options());
   for (const TrainingOptions& options : cases) {
     set_threads(1);
     Trainer whole(options, world.base(), world.shards());

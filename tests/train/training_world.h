@@ -86,4 +86,20 @@ inline TrainingOptions retrofit_options(DmsConfig::Source source) {
   return options;
 }
 
+/// Running averages as long as any text here, so that training and the engine see the same.
+inline TrainingOptions dmc_options() {
+  TrainingOptions options = retrofit_options(DmsConfig::Source::borrowed);
+  // A channel of 8 behind k-norm is at most sqrt(8): it could never reach the usual offset of 5.
+  options.retrofit->dmc.emplace().offset = 1.0F;
+  options.retrofit->final_offset = 1.0F;
+  options.retrofit->merge_span = 32;
+  return options;
+}
+
+/// One of each way to retrofit.
+inline std::vector<TrainingOptions> every_retrofit() {
+  return {retrofit_options(DmsConfig::Source::borrowed),
+          retrofit_options(DmsConfig::Source::adapter), dmc_options()};
+}
+
 }  // namespace winnow::train::testing
