@@ -5,6 +5,7 @@
 #include "interrupt.h"
 #include "json_config.h"
 #include "output.h"
+#include "train/initial_model.h"
 #include "train/memory_plan.h"
 #include "train/run.h"
 #include "training_data.h"
@@ -25,6 +26,8 @@ void check_paths(const TrainingFlags& flags) {
   require(!flags.model.empty() || !flags.init.empty(), "{}: no model directory was given",
           flags.retrofit ? "--model" : "--model or --init");
   require(flags.model.empty() || flags.init.empty(), "--model and --init exclude each other");
+  require(!flags.kv_heads || flags.init.empty(),
+          "--kv-heads: with --init, config.json says how many there are");
   if (flags.dry_run) {
     return;
   }
@@ -63,12 +66,18 @@ train::TokenizeOptions tokenize_options(const TrainingFlags& flags, const fs::pa
   return options;
 }
 
-// The base model; for --init one with random weights, written to --out first.
+// Whether training starts from a model that has to be made first, in --out.
+bool makes_base(const TrainingFlags& flags) {
+  return !flags.init.empty() || flags.kv_heads;
+}
+
 Checkpoint open_base(const TrainingFlags& flags) {
-  if (flags.init.empty()) {
+  if (!makes_base(flags)) {
     return Checkpoint::open(flags.model);
   }
-  if (!flags.resume) {
+  if (!flags.resume && flags.init.empty()) {
+    train::write_grouped_model(Checkpoint::open(flags.model), flags.out, *flags.kv_heads);
+  } else if (!flags.resume) {
     train::write_initial_model(flags.init, flags.out, parse_save_dtype(flags.save_dtype),
                                flags.seed);
   }

@@ -233,6 +233,11 @@ void add_training_flags(CLI::App& command, TrainingFlags& flags) {
                     "Instead of --model: a directory with config.json and a tokenizer; weights "
                     "are drawn at random (no default)")
         ->type_name("DIR");
+    command
+        .add_option("--kv-heads", flags.kv_heads,
+                    "Begin with fewer KV heads, each the mean of its group (GQA; default: the "
+                    "model's)")
+        ->type_name("N");
   }
   command.add_option("--out", flags.out, "Directory for the model that is trained (no default)")
       ->type_name("DIR");

@@ -17,6 +17,7 @@ struct TrainingFlags {
 
   std::string model;
   std::string init;
+  std::optional<int> kv_heads;
   std::string out;
   std::string config;
   std::vector<std::string> data;

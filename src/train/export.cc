@@ -1,36 +1,18 @@
 #include "train/export.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
-#include "base/random.h"
 #include "model/tensor_source.h"
 #include "train/channels.h"
+#include "train/initial_model.h"
+#include "train/rounded.h"
 
 namespace winnow::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-Buffer<std::byte> rounded(std::span<const float> values, DType type) {
-  Buffer<std::byte> memory(values.size() * dtype_size(type));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    switch (type) {
-      case DType::bf16:
-        reinterpret_cast<bf16*>(memory.data())[i] = to_bf16(values[i]);
-        break;
-      case DType::f16:
-        reinterpret_cast<f16*>(memory.data())[i] = to_f16(values[i]);
-        break;
-      default:
-        reinterpret_cast<float*>(memory.data())[i] = values[i];
-    }
-  }
-  return memory;
-}
 
 std::vector<float> values_of(const Parameters& parameters, const std::string& name) {
   const auto values = parameters.view(name).as<float>();
@@ -84,10 +66,6 @@ class ExportedTensors : public model::TensorSource {
   const TensorMap& tensors_;
 };
 
-bool ends_a_block(const std::string& name) {
-  return name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
-}
-
 }  // namespace
 
 ExportedModel export_model(const Trainer& trainer, DType type) {
@@ -115,22 +93,6 @@ ExportedModel export_model(const Trainer& trainer, DType type) {
   return model;
 }
 
-void copy_tokenizer(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  if (fs::equivalent(from, to, error)) {
-    return;
-  }
-  for (const char* name :
-       {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
-        "added_tokens.json", "chat_template.jinja", "vocab.json", "merges.txt"}) {
-    if (fs::is_regular_file(from / name, error)) {
-      fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing, error);
-      require(!error, "{}: cannot copy to {}: {}", (from / name).string(), to.string(),
-              error.message());
-    }
-  }
-}
-
 void save_model(const fs::path& directory, const ExportedModel& model) {
   save_checkpoint(directory, model.config, model.tensors);
   copy_tokenizer(model.base.directory(), directory);
@@ -151,30 +113,6 @@ std::unique_ptr<const engine::LoadedModel> load_exported(std::shared_ptr<const E
   weights.owners.push_back(std::move(model));
   return std::make_unique<const engine::LoadedModel>(
       engine::LoadedModel{model::Model(model_config, std::move(weights)), config, count});
-}
-
-void write_initial_model(const fs::path& source, const fs::path& directory, DType type,
-                         std::uint64_t seed) {
-  ModelConfig config = read_config(source);
-  config.dtype = type;
-  const double residual = 1.0 / std::sqrt(2.0 * config.layers);
-  TensorMap tensors;
-  std::map<std::string, Buffer<std::byte>> memory;
-  std::uint64_t stream = 0;
-  for (const auto& [name, shape] : expected_tensors(config)) {
-    std::vector<float> values(static_cast<std::size_t>(element_count(shape)));
-    Random random(seed, stream++);
-    const double spread = 0.02 * (ends_a_block(name) ? residual : 1.0);
-    if (shape.size() > 1) {
-      std::ranges::generate(values, [&] { return static_cast<float>(spread * random.normal()); });
-    } else {
-      std::ranges::fill(values, name.ends_with("norm.weight") ? 1.0F : 0.0F);
-    }
-    Buffer<std::byte>& bytes = memory[name] = rounded(values, type);
-    tensors[name] = {type, shape, bytes.data()};
-  }
-  save_checkpoint(directory, config, tensors);
-  copy_tokenizer(source, directory);
 }
 
 }  // namespace winnow::train

@@ -33,13 +33,4 @@ void save_model(const std::filesystem::path& directory, const ExportedModel& mod
 std::unique_ptr<const engine::LoadedModel> load_exported(std::shared_ptr<const ExportedModel> model,
                                                          DType compute);
 
-/// Copies what a tokenizer is made of from one model directory to another; not onto itself.
-void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
-
-/// Writes a model with random weights into `directory`: the configuration and tokenizer of
-/// `source`, matrices normal with deviation 0.02 (those that end a block divided by sqrt(2
-/// layers)).
-void write_initial_model(const std::filesystem::path& source,
-                         const std::filesystem::path& directory, DType type, std::uint64_t seed);
-
 }  // namespace winnow::train

@@ -62,7 +62,7 @@ class Training : public ::testing::Test {
                  "--decision-lr", "1e-3"},
                 more);
   }
-  [[nodiscard]] Words with(Words words, const Words& more) const {
+  [[nodiscard]] Words with(Words words, const Words& more = {}) const {
     const Words common{
         "--data", file("data.jsonl"), "--length", "32",      "--batch", "2", "--threads",
         "1",      "--steps",          "4",        "--dtype", "fp32"};
@@ -119,6 +119,16 @@ TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
     const CommandResult inspected = succeed({"inspect", file(out)});
     EXPECT_THAT(inspected.out, HasSubstr(kind));
   }
+}
+
+TEST_F(Training, FewerHeadsAreTrainedOn) {
+  succeed(train("base"));
+  succeed(with({"train", "--model", file("base"), "--kv-heads", "1", "--out", file("grouped")}));
+  const json config = json::parse(read_text(file("grouped/config.json")));
+  EXPECT_EQ(config.at("num_key_value_heads"), 1);
+  EXPECT_EQ(metrics("grouped").size(), 4U);
+  expect_error(with({"train", "--model", file("base"), "--kv-heads", "5", "--out", file("x")}),
+               "--kv-heads 5");
 }
 
 TEST_F(Training, TokenisedDataGivesTheSame) {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/threads.h"
+#include "train/initial_model.h"
 #include "train/training_world.h"
 
 namespace winnow::train {
@@ -176,6 +177,55 @@ TEST(InitialModel, IsTheSameForASeed) {
   EXPECT_EQ(a.config(), world.base().config());
   const auto name = "model.embed_tokens.weight";
   EXPECT_NE(a.tensor(name).as<float>()[0], c.tensor(name).as<float>()[0]);
+}
+
+TEST(GroupedModel, HasTheMeansOfItsHeads) {
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    const World world(testing::tiny_config(family));
+    write_grouped_model(world.base(), world.path("grouped"), 1);
+    const Checkpoint grouped = Checkpoint::open(world.path("grouped"));
+    EXPECT_EQ(grouped.config().kv_heads, 1);
+    EXPECT_EQ(grouped.config().heads, world.base().config().heads);
+    for (const auto& [name, tensor] : grouped.tensors()) {
+      const auto before = world.base().tensor(name).as<float>();
+      const auto after = tensor.as<float>();
+      if (before.size() == after.size()) {
+        EXPECT_TRUE(std::ranges::equal(before, after)) << name;
+        continue;
+      }
+      ASSERT_EQ(before.size(), 2 * after.size()) << name;
+      for (std::size_t i = 0; i < after.size(); ++i) {
+        ASSERT_FLOAT_EQ(after[i], 0.5F * (before[i] + before[after.size() + i])) << name;
+      }
+    }
+    EXPECT_TRUE(error_of([&] {
+                  write_grouped_model(world.base(), world.path("x"), 3);
+                }).starts_with("--kv-heads 3"));
+  }
+}
+
+// Heads that are alike can be merged at no loss.
+TEST(GroupedModel, OfEqualHeadsComputesTheSame) {
+  ModelConfig config = testing::tiny_config(Family::qwen3);
+  config.kv_heads = 1;
+  const World one(config);
+  // The same model with its one head twice.
+  config.kv_heads = 2;
+  TensorMap tensors = one.base().tensors();
+  std::map<std::string, std::vector<float>> doubled;
+  for (auto& [name, tensor] : tensors) {
+    if (name.find("k_proj") != std::string::npos || name.find("v_proj") != std::string::npos) {
+      const auto values = tensor.as<float>();
+      auto& twice = doubled[name];
+      twice.assign(values.begin(), values.end());
+      twice.insert(twice.end(), values.begin(), values.end());
+      tensor.shape[0] *= 2;
+      tensor.data = reinterpret_cast<const std::byte*>(twice.data());
+    }
+  }
+  save_checkpoint(one.path("two"), config, tensors);
+  write_grouped_model(Checkpoint::open(one.path("two")), one.path("grouped"), 1);
+  expect_same_tensors(one.base().tensors(), Checkpoint::open(one.path("grouped")).tensors());
 }
 
 }  // namespace
