@@ -21,6 +21,9 @@ void add_inspect(CLI::App& app, Run& run);
 void add_eval(CLI::App& app, Run& run);
 void add_demo(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
+void add_train(CLI::App& app, Run& run);
+void add_retrofit(CLI::App& app, Run& run);
+void add_tokenize_data(CLI::App& app, Run& run);
 
 /// Adds a subcommand whose flags are kept in an Options object that outlives parsing.
 template <class Options>

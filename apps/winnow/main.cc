@@ -36,6 +36,9 @@ int parse_and_run(int argc, char** argv) {
   add_eval(app, run);
   add_demo(app, run);
   add_bench(app, run);
+  add_train(app, run);
+  add_retrofit(app, run);
+  add_tokenize_data(app, run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help, --version

@@ -16,14 +16,14 @@ constexpr auto kRedraw = std::chrono::milliseconds(100);
 constexpr auto kPlainLines = std::chrono::seconds(5);
 constexpr int kBarWidth = 20;
 
-std::string duration(double seconds) {
+}  // namespace
+
+std::string readable_duration(double seconds) {
   const std::int64_t whole = std::llround(seconds);
   return whole < 60     ? fmt::format("{}s", whole)
          : whole < 3600 ? fmt::format("{}m{:02}s", whole / 60, whole % 60)
                         : fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
 }
-
-}  // namespace
 
 ProgressBar::ProgressBar(std::string label, std::int64_t total, std::string unit)
     : label_(std::move(label)),
@@ -51,8 +51,9 @@ std::string ProgressBar::line(std::int64_t done, double elapsed) const {
   const double share = std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0., 1.);
   const double rate = elapsed > 0.0 ? static_cast<double>(done) / elapsed : 0.0;
   const std::string left =
-      rate > 0.0 ? duration(static_cast<double>(std::max<std::int64_t>(total_ - done, 0)) / rate)
-                 : "?";
+      rate > 0.0
+          ? readable_duration(static_cast<double>(std::max<std::int64_t>(total_ - done, 0)) / rate)
+          : "?";
   std::string bar;
   if (terminal_) {
     const int filled = static_cast<int>(share * kBarWidth);

@@ -7,6 +7,9 @@
 
 namespace winnow::cli {
 
+/// "42s", "3m05s" or "2h10m".
+std::string readable_duration(double seconds);
+
 /// On a terminal one line that is redrawn, with a bar, the rate and the time left, and that
 /// disappears at the end; elsewhere a plain line every few seconds, so short work prints nothing.
 class ProgressBar {

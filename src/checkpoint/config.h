@@ -40,7 +40,7 @@ struct DmsConfig {
   float offset = 5.0F;
   Source source = Source::adapter;
   bool per_layer = false;         // KV head 0 decides for all heads of its layer
-  int shift = 1;                  // the decision read at token t concerns key t - shift (0 or 1)
+  int shift = 1;                  // the decision read at token t concerns key t - shift; <= w + 1
   int channel = -1;               // borrowed: index in the head, -1 = last
   bool rezero_after_rope = true;  // borrowed: clear the channel again after RoPE
   bool evict = true;              // false: dms_disable_eviction, decisions are read and ignored

@@ -80,7 +80,7 @@ void apply_config(const JsonObject& config, int head_dim, DmsConfig& dms) {
   dms.per_layer = read_per_layer(config);
   dms.evict = !config.boolean("dms_disable_eviction", false);
   dms.target_cr = config.number("dms_cr", 0.0, kMaxRatio, dms.target_cr);
-  dms.shift = config.integer("dms_decision_shift", 0, 1, dms.shift);
+  dms.shift = config.integer("dms_decision_shift", 0, kMaxWindow, dms.shift);
   dms.channel = config.integer("dms_borrowed_channel", -1, head_dim - 1, dms.channel);
   dms.rezero_after_rope = config.boolean("dms_rezero_after_rope", dms.rezero_after_rope);
 }
@@ -112,8 +112,8 @@ void apply_metadata(const JsonObject& file, int head_dim, DmsConfig& dms) {
                   -kMaxLogit, kMaxLogit, dms.offset));
   dms.target_cr =
       data.number(first_of(data, {"target_cr", "dms_cr"}), 0.0, kMaxRatio, dms.target_cr);
-  dms.shift =
-      data.integer(first_of(data, {"decision_shift", "dms_decision_shift"}), 0, 1, dms.shift);
+  dms.shift = data.integer(first_of(data, {"decision_shift", "dms_decision_shift"}), 0, kMaxWindow,
+                           dms.shift);
   dms.channel = data.integer(first_of(data, {"borrowed_channel", "dms_borrowed_channel"}), -1,
                              head_dim - 1, dms.channel);
   dms.rezero_after_rope = data.boolean(
@@ -132,6 +132,11 @@ std::optional<DmsConfig> read_dms(const JsonObject& config, const JsonObject* me
   if (metadata != nullptr) {
     apply_metadata(*metadata, head_dim, dms);
   }
+  require(
+      dms.shift <= dms.window + 1,
+      "{}: dms_decision_shift: expected an integer from 0 to {}, as a key leaves a window of {} "
+      "then, got {}",
+      config.where(), dms.window + 1, dms.window, dms.shift);
   return dms;
 }
 

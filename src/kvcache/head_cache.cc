@@ -72,8 +72,8 @@ void HeadCache::append_to_window(const Rule& rule, const Token& token, std::span
   const auto& layout = window_.pool().layout();
   const int ring = rule.window + 1;
   const int slot = length_ % ring;
-  if (rule.kind == RuleKind::dms && rule.shift == 1 && length_ > 0) {
-    marked_[static_cast<std::size_t>((length_ - 1) % ring)] = token.decision;
+  if (rule.kind == RuleKind::dms && rule.shift > 0 && length_ >= rule.shift) {
+    marked_[static_cast<std::size_t>((length_ - rule.shift) % ring)] = token.decision;
   }
   EntryList::Place place;
   if (length_ < ring) {

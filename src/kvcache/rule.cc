@@ -46,8 +46,10 @@ void validate(const CacheConfig& config) {
   require(config.cr >= 1.0 && std::isfinite(config.cr), "compression ratio {} is not at least 1",
           config.cr);
   require(config.window >= 0, "window {} is negative", config.window);
-  require(config.shift == 0 || config.shift == 1, "decision shift {} is neither 0 nor 1",
-          config.shift);
+  require(config.rule != RuleKind::dms || (config.shift >= 0 && config.shift <= config.window + 1),
+          "decision shift {} is not between 0 and {}: a key of a window of {} would leave it "
+          "undecided",
+          config.shift, config.window + 1, config.window);
   require(config.sinks >= 0, "{} attention sinks: a negative number", config.sinks);
 }
 

@@ -32,7 +32,7 @@ struct CacheConfig {
 
   // DMS: the checkpoint's.
   int window = 0;  // w
-  int shift = 1;   // the decision at token t concerns key t - shift
+  int shift = 1;   // the decision at token t concerns key t - shift; at most w + 1
 
   // streaming, TOVA, H2O, Quest: the budget is (prompt + new tokens) / cr entries per head.
   double cr = 1.0;

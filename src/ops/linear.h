@@ -35,9 +35,9 @@ struct LinearGradients {
 };
 
 /// Backward of out = x weight^T + bias, given the gradient of out: x += dout weight, weight +=
-/// dout^T x, bias += the sum of dout's rows. Products in float, by oneDNN; the same bits on any
-/// number of threads.
-void linear_backward(Workspace& workspace, const LinearGradients& gradients,
-                     Matrix<const float> dout, Matrix<const float> x, const Weight& weight);
+/// dout^T x, bias += the sum of dout's rows. Products by oneDNN, in float or with operands rounded
+/// to bf16 as context.compute says, sums in float; the same bits on any number of threads.
+void linear_backward(Context& context, const LinearGradients& gradients, Matrix<const float> dout,
+                     Matrix<const float> x, const Weight& weight);
 
 }  // namespace winnow::ops

@@ -133,7 +133,9 @@ TEST(DmsConfig, Errors) {
               AllOf(HasSubstr("config.json: dms_alpha_per: expected \"head\" or \"layer\""),
                     HasSubstr("got \"token\"")));
   EXPECT_THAT(error({{"dms_window_size", -1}}), HasSubstr("dms_window_size: expected an integer"));
-  EXPECT_THAT(error({{"dms_decision_shift", 2}}), HasSubstr("dms_decision_shift: expected"));
+  EXPECT_THAT(error({{"dms_decision_shift", -1}}), HasSubstr("dms_decision_shift: expected"));
+  EXPECT_THAT(error({{"dms_decision_shift", 9}, {"dms_window_size", 7}}),
+              HasSubstr("dms_decision_shift: expected an integer from 0 to 8"));
   EXPECT_THAT(error({{"dms_borrowed_channel", 4}}),
               HasSubstr("dms_borrowed_channel: expected an integer from -1 to 3, got 4"));
   EXPECT_THAT(error({{"dms_separate_alpha", "yes"}}), HasSubstr("true or false"));

@@ -203,7 +203,8 @@ WorldConfig any_world(RuleKind rule) {
   config.cache.rule = rule;
   config.cache.format = *rc::gen::element(DType::f32, DType::bf16, DType::f8e4m3, DType::i8);
   config.cache.window = *rc::gen::inRange(0, 41);
-  config.cache.shift = *rc::gen::inRange(0, 2);
+  config.cache.shift =
+      *rc::gen::oneOf(rc::gen::inRange(0, 2), rc::gen::inRange(0, config.cache.window + 2));
   config.cache.cr = *rc::gen::element(1.0, 1.5, 2.0, 4.0, 12.0, 1000.0);
   config.cache.sinks = *rc::gen::inRange(0, 6);
   config.shape = {.layers = *rc::gen::inRange(1, 3),

@@ -249,11 +249,13 @@ struct Gradients {
   std::vector<float> bias;
 };
 
-Gradients backward(Matrix<const float> dout, Matrix<const float> x, const Weight& weight) {
+Gradients backward(Matrix<const float> dout, Matrix<const float> x, const Weight& weight,
+                   DType compute = DType::f32) {
   Gradients g{std::vector<float>(x.rows * x.cols), std::vector<float>(dout.cols * x.cols),
               std::vector<float>(dout.cols)};
   Workspace workspace;
-  linear_backward(workspace,
+  Context context{.compute = compute, .workspace = &workspace};
+  linear_backward(context,
                   {{g.x.data(), x.rows, x.cols}, {g.weight.data(), dout.cols, x.cols}, g.bias},
                   dout, x, weight);
   return g;
@@ -296,6 +298,35 @@ TEST(LinearBackward, IsItsDefinition) {
   }
 }
 
+// Two factors rounded to 9 bits each, and errors of different terms that cancel in sums.
+TEST(LinearBackward, RoundsFactorsAlone) {
+  const std::size_t rows = 130;
+  const std::size_t outputs = 200;
+  const std::size_t cols = 96;
+  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8}) {
+    const OwnedWeight weight(format, outputs, cols, 1);
+    const auto x = random_floats(rows * cols, 2);
+    const auto dout = random_floats(rows * outputs, 3);
+    const auto run = [&](DType compute) {
+      return backward({dout.data(), rows, outputs}, {x.data(), rows, cols}, weight.view(), compute);
+    };
+    const Gradients exact = run(DType::f32);
+    const Gradients rounded = run(DType::bf16);
+    const auto expect_near = [](const std::vector<float>& a, const std::vector<float>& b) {
+      double error = 0.0;
+      double size = 0.0;
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        error += std::pow(a[i] - b[i], 2);
+        size += std::pow(b[i], 2);
+      }
+      EXPECT_LT(std::sqrt(error / size), 4e-3);
+    };
+    expect_near(rounded.x, exact.x);
+    expect_near(rounded.weight, exact.weight);
+    EXPECT_EQ(rounded.bias, exact.bias);
+  }
+}
+
 TEST(LinearBackward, AddsAndLeavesOutWhatIsNotAskedFor) {
   const OwnedWeight weight(WeightFormat::f32, 4, 2, 1);
   const auto x = random_floats(6, 2);
@@ -303,8 +334,9 @@ TEST(LinearBackward, AddsAndLeavesOutWhatIsNotAskedFor) {
   const Gradients g = backward({dout.data(), 3, 4}, {x.data(), 3, 2}, weight.view());
   std::vector<float> twice(6);
   Workspace workspace;
+  Context context{.compute = DType::f32, .workspace = &workspace};
   for (int i = 0; i < 2; ++i) {
-    linear_backward(workspace, {.x = {twice.data(), 3, 2}, .weight = {}, .bias = {}},
+    linear_backward(context, {.x = {twice.data(), 3, 2}, .weight = {}, .bias = {}},
                     {dout.data(), 3, 4}, {x.data(), 3, 2}, weight.view());
   }
   for (std::size_t i = 0; i < twice.size(); ++i) {
@@ -316,17 +348,18 @@ TEST(LinearBackward, TheSameBitsOnAnyNumberOfThreads) {
   const OwnedWeight weight(WeightFormat::bf16, 300, 160, 1);
   const auto x = random_floats(400 * 160, 2);
   const auto dout = random_floats(400 * 300, 3);
-  const auto run = [&] {
-    return backward({dout.data(), 400, 300}, {x.data(), 400, 160}, weight.view());
-  };
-  set_threads(1);
-  const Gradients one = run();
-  set_threads(3);
-  const Gradients three = run();
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    const auto run = [&](int threads) {
+      set_threads(threads);
+      return backward({dout.data(), 400, 300}, {x.data(), 400, 160}, weight.view(), compute);
+    };
+    const Gradients one = run(1);
+    const Gradients three = run(3);
+    EXPECT_EQ(one.x, three.x);
+    EXPECT_EQ(one.weight, three.weight);
+    EXPECT_EQ(one.bias, three.bias);
+  }
   set_threads(0);
-  EXPECT_EQ(one.x, three.x);
-  EXPECT_EQ(one.weight, three.weight);
-  EXPECT_EQ(one.bias, three.bias);
 }
 
 }  // namespace

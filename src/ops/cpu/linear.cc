@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cassert>
 #include <functional>
-#include <type_traits>
 #include <vector>
 
 #include "base/threads.h"
 #include "ops/cpu/gemv.h"
 #include "ops/cpu/linear_onednn.h"
-#include "ops/cpu/rounding.h"
+#include "ops/cpu/operands.h"
 
 namespace winnow::ops {
 namespace {
@@ -83,30 +82,6 @@ std::size_t widest(std::span<const Panel> panels) {
   return result;
 }
 
-/// The weight rows of a panel as T: where they are stored, or decoded into `memory`.
-template <class T>
-Matrix<const T> panel_weight(const Panel& panel, std::span<T> memory) {
-  constexpr auto kStored = std::is_same_v<T, float> ? WeightFormat::f32 : WeightFormat::bf16;
-  const Weight& weight = *panel.target->weight;
-  const auto cols = static_cast<std::size_t>(weight.cols);
-  const std::size_t count = panel.end - panel.begin;
-  if (weight.format == kStored) {
-    return {static_cast<const T*>(weight.data) + panel.begin * cols, count, cols};
-  }
-  const Matrix<T> decoded(memory.data(), count, cols);
-  if constexpr (std::is_same_v<T, float>) {
-    cpu::decode_rows(weight, panel.begin, decoded);
-  } else {
-    std::vector<float> values(cols);
-    const Matrix<float> row(values.data(), 1, cols);
-    for (std::size_t i = 0; i < count; ++i) {
-      cpu::decode_rows(weight, panel.begin + i, row);
-      cpu::round_to_bf16(values, decoded.row(i).data());
-    }
-  }
-  return decoded;
-}
-
 void add_bias(const Panel& panel, Matrix<float> out) {
   if (panel.target->bias == nullptr) {
     return;
@@ -129,20 +104,10 @@ void linear_onednn(Workspace& workspace, std::span<const LinearTarget> targets, 
     const Matrix<float> out(whole.data + panel.begin, whole.rows, panel.end - panel.begin,
                             whole.stride);
     const auto own = scratch.subspan(static_cast<std::size_t>(thread) * scratch_size, scratch_size);
-    cpu::onednn_product(cpu::plain(x), cpu::transposed(panel_weight<T>(panel, own)), out,
-                        cpu::Write::replace);
+    const auto weight = cpu::weight_rows<T>(*panel.target->weight, panel.begin, panel.end, own);
+    cpu::onednn_product(cpu::plain(x), cpu::transposed(weight), out, cpu::Write::replace);
     add_bias(panel, out);
   });
-}
-
-Matrix<const bf16> rounded(Workspace& workspace, Matrix<const float> x) {
-  const Matrix<bf16> result(workspace.take<bf16>(x.rows * x.cols).data(), x.rows, x.cols);
-  parallel_ranges(x.rows, [&](std::size_t begin, std::size_t end, int) {
-    for (std::size_t m = begin; m < end; ++m) {
-      cpu::round_to_bf16(x.row(m), result.row(m).data());
-    }
-  });
-  return result;
 }
 
 void check(const LinearTarget& target, Matrix<const float> x) {
@@ -171,7 +136,7 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
     return linear_own(*context.workspace, targets, x);
   }
   if (bf16_compute) {
-    return linear_onednn<bf16>(*context.workspace, targets, rounded(*context.workspace, x));
+    return linear_onednn(*context.workspace, targets, cpu::as_operand<bf16>(*context.workspace, x));
   }
   linear_onednn<float>(*context.workspace, targets, x);
 }

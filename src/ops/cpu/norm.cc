@@ -68,7 +68,8 @@ void rms_norm_backward(Workspace& workspace, Matrix<float> dx, std::span<float> 
                        Matrix<const float> dout, Matrix<const float> x,
                        std::span<const float> weight, float eps) {
   assert(dx.rows == x.rows && dx.cols == x.cols && dout.rows == x.rows && dout.cols == x.cols);
-  assert(weight.size() == x.cols && dweight.size() == x.cols);
+  assert(weight.size() == x.cols);
+  assert(dweight.empty() || dweight.size() == x.cols);
   const Workspace::Scope scope(workspace);
   const auto factors = workspace.take<float>(x.rows);
   cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
@@ -86,7 +87,7 @@ void rms_norm_backward(Workspace& workspace, Matrix<float> dx, std::span<float> 
     }
     factors[m] = factor;
   });
-  parallel_ranges(x.cols, [&](std::size_t begin, std::size_t end, int) {
+  parallel_ranges(dweight.size(), [&](std::size_t begin, std::size_t end, int) {
     for (std::size_t m = 0; m < x.rows; ++m) {
       const float* row = x.row(m).data();
       const float* gradient = dout.row(m).data();

@@ -1,0 +1,92 @@
+// Flags of train and retrofit.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/options.h"
+
+namespace winnow::cli {
+
+struct TrainingFlags {
+  CLI::App* command = nullptr;
+  bool retrofit = false;
+
+  std::string model;
+  std::string init;
+  std::optional<int> kv_heads;
+  std::string out;
+  std::string config;
+  std::vector<std::string> data;
+  std::vector<std::string> valid;
+  bool mask_prompts = false;
+  double max_malformed = 0.01;
+
+  std::int64_t steps = 1000;
+  int length = 1024;
+  int batch = 8;
+  int micro_batch = 1;
+  std::uint64_t seed = 1;
+
+  double lr = 3e-4;
+  std::optional<double> decision_lr;
+  double weight_decay = 0.1;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-5;
+  double clip = 1.0;
+  std::string schedule = "cosine";
+  std::int64_t warmup = 100;
+  double decay_share = 1.0;
+  double final_lr = 0.1;
+
+  std::string dtype = "bf16";
+  bool keep_activations = false;
+  int threads = 0;
+  std::int64_t save_every = 100;
+  std::int64_t eval_every = 0;
+  std::int64_t valid_tokens = 32768;
+  std::string save_dtype = "bf16";
+  bool resume = false;
+  bool dry_run = false;
+
+  std::string method = "dms";
+  int merge_span = 12;
+  std::string main_loss = "distillation";
+  std::string decisions = "borrowed";
+  double target_cr = 4.0;
+  int window = 256;
+  int shift = 1;
+  std::string eviction = "delayed";
+  std::string per = "head";
+  int channel = -1;
+  bool keep_after_rope = false;
+  float scale = 100.0F;
+  float offset = 5.0F;
+  std::optional<float> final_offset;
+  float tau = 0.1F;
+  std::optional<std::int64_t> fade_steps;
+  std::optional<std::int64_t> ramp_steps;
+  std::string ramp = "parabola";
+  std::string loss = "price";
+  double price_gain = 4.0;
+  double price_rate = 0.04;
+  double shortfall_weight = 2.0;
+  double excess_weight = 1e-3;
+  double excess_limit = 6.0;
+  std::string divergence = "forward";
+};
+
+/// Adds what train and retrofit share, or all that retrofit has.
+void add_training_flags(CLI::App& command, TrainingFlags& flags);
+
+/// What the flags say, checked against each other; train::validate() checks it against the model.
+train::TrainingOptions training_options(const TrainingFlags& flags);
+
+/// "bf16", "fp16" or "fp32".
+DType parse_save_dtype(const std::string& name);
+
+}  // namespace winnow::cli

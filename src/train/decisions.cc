@@ -1,0 +1,134 @@
+#include "train/decisions.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+#include "base/random.h"
+#include "ops/sampled_decisions.h"
+
+namespace winnow::train {
+namespace {
+
+// Finite, so that no infinity meets another in attention; exp of it is 0.
+constexpr float kNever = -1e30F;
+
+// The decision of `token - shift`'s fate lies in row `token` if both are of one document.
+bool concerns(std::span<const std::int32_t> first_key, std::size_t token, std::size_t shift) {
+  return token >= shift && static_cast<std::size_t>(first_key[token]) + shift <= token;
+}
+
+}  // namespace
+
+std::size_t decision_count(const ModelConfig& config) {
+  return config.dms && config.dms->per_layer ? 1 : static_cast<std::size_t>(config.kv_heads);
+}
+
+int decision_shift(const ModelConfig& config) {
+  return config.dms ? config.dms->shift : 1;
+}
+
+float logit_scale(const ModelConfig& config) {
+  return config.dms ? config.dms->scale : 1.0F;
+}
+
+void to_logits(const ModelConfig& config, ops::Matrix<float> x) {
+  const float scale = logit_scale(config);
+  const float offset = config.dms ? config.dms->offset : config.dmc->offset;
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    for (float& logit : x.row(t)) {
+      logit = scale * logit - offset;
+    }
+  }
+}
+
+void to_alphas(const DecisionPass& pass, ops::Matrix<float> alphas,
+               ops::Matrix<const float> noisy) {
+  const bool hard = pass.mode == DecisionPass::Mode::hard;
+  for (std::size_t t = 0; t < noisy.rows; ++t) {
+    std::ranges::transform(noisy.row(t), alphas.row(t).begin(), [hard](float z) {
+      return hard ? (z > 0.0F ? 1.0F : 0.0F) : 1.0F / (1.0F + std::exp(-z));
+    });
+  }
+}
+
+void to_alphas_backward(const DecisionPass& pass, ops::Matrix<float> dlogits,
+                        ops::Matrix<const float> dalphas, ops::Matrix<const float> alphas) {
+  for (std::size_t t = 0; t < alphas.rows; ++t) {
+    for (std::size_t d = 0; d < alphas.cols; ++d) {
+      const float alpha = alphas.row(t)[d];
+      dlogits.row(t)[d] += dalphas.row(t)[d] * alpha * (1.0F - alpha) / pass.tau;
+    }
+  }
+}
+
+void take_decisions(const DecisionPass& pass, int layer, ops::Matrix<float> noisy,
+                    ops::Matrix<float> bias, ops::Matrix<const float> logits) {
+  if (pass.mode == DecisionPass::Mode::sampled) {
+    Random random(pass.noise, static_cast<std::uint64_t>(layer));
+    ops::sample_decisions(random, pass.tau, noisy, bias, logits);
+    return;
+  }
+  assert(pass.mode == DecisionPass::Mode::hard);
+  for (std::size_t t = 0; t < logits.rows; ++t) {
+    for (std::size_t d = 0; d < logits.cols; ++d) {
+      const float logit = logits.row(t)[d];
+      noisy.row(t)[d] = logit;
+      bias.row(t)[d] = logit > 0.0F ? kNever : 0.0F;
+    }
+  }
+}
+
+void take_decisions_backward(const DecisionPass& pass, const DecisionLoss& loss,
+                             ops::Matrix<float> dlogits, ops::Matrix<const float> dbias,
+                             ops::Matrix<const float> noisy, ops::Matrix<const float> logits) {
+  assert(pass.mode == DecisionPass::Mode::sampled);
+  ops::sample_decisions_backward(pass.tau, dlogits, noisy, dbias, loss.count);
+  for (std::size_t t = 0; t < logits.rows; ++t) {
+    for (std::size_t d = 0; d < logits.cols; ++d) {
+      const float logit = logits.row(t)[d];
+      const float excess = std::max(std::abs(logit) - loss.excess_limit, 0.0F);
+      dlogits.row(t)[d] += 2.0F * loss.excess * std::copysign(excess, logit);
+    }
+  }
+}
+
+void align_to_keys(int shift, std::span<const std::int32_t> first_key, ops::Matrix<float> keys,
+                   ops::Matrix<const float> decided) {
+  const auto by = static_cast<std::size_t>(shift);
+  for (std::size_t key = 0; key < keys.rows; ++key) {
+    const std::size_t token = key + by;
+    const bool is_decided = token < keys.rows && concerns(first_key, token, by);
+    for (std::size_t head = 0; head < keys.cols; ++head) {
+      keys.row(key)[head] =
+          is_decided ? decided.row(token)[std::min(head, decided.cols - 1)] : 0.0F;
+    }
+  }
+}
+
+void align_to_keys_backward(int shift, std::span<const std::int32_t> first_key,
+                            ops::Matrix<float> decided, ops::Matrix<const float> keys) {
+  const auto by = static_cast<std::size_t>(shift);
+  for (std::size_t token = 0; token < decided.rows; ++token) {
+    const auto row = decided.row(token);
+    std::ranges::fill(row, 0.0F);
+    if (concerns(first_key, token, by)) {
+      for (std::size_t head = 0; head < keys.cols; ++head) {
+        row[std::min(head, row.size() - 1)] += keys.row(token - by)[head];
+      }
+    }
+  }
+}
+
+double excess_of(ops::Matrix<const float> logits, float limit) {
+  double sum = 0.0;
+  for (std::size_t t = 0; t < logits.rows; ++t) {
+    for (const float logit : logits.row(t)) {
+      const double excess = std::max(std::abs(logit) - limit, 0.0F);
+      sum += excess * excess;
+    }
+  }
+  return sum;
+}
+
+}  // namespace winnow::train

@@ -1,0 +1,73 @@
+// Decisions in training: from logits to the bias of attention, and back.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "checkpoint/config.h"
+#include "ops/matrix.h"
+
+namespace winnow::train {
+
+/// How one pass decides. Rows [T, D] below have one column per decision: kv_heads of them, or one
+/// when the model decides per layer.
+struct DecisionPass {
+  enum class Mode : std::uint8_t {
+    off,      // nothing is evicted and a borrowed channel computes what it always did, faded
+    sampled,  // Gumbel-sigmoid
+    hard,     // as at inference
+  };
+  Mode mode = Mode::off;
+  float fade = 1.0F;        // mode off: the borrowed channel's factor
+  float tau = 0.1F;         // sampled: temperature
+  std::uint64_t noise = 0;  // sampled: the seed of this pass
+  int merge_span = 12;      // DMC: entries that a running average looks back over
+};
+
+/// What the loss adds for decisions, as factors of gradients.
+struct DecisionLoss {
+  float count = 0.0F;   // d loss / d (number of keys marked), straight through
+  float excess = 0.0F;  // loss per decision: excess * max(|logit| - limit, 0)^2
+  float excess_limit = 6.0F;
+};
+
+/// Decisions of a layer: 1, or one per KV head.
+std::size_t decision_count(const ModelConfig& config);
+/// The decision that a token of one concerns: DMS's shift, and 1 for DMC, where a token that opens
+/// a segment leaves the one before it as it is.
+int decision_shift(const ModelConfig& config);
+
+/// Turns what decisions are read from into logits: scale * x - offset.
+void to_logits(const ModelConfig& config, ops::Matrix<float> x);
+/// d logit / d x.
+float logit_scale(const ModelConfig& config);
+
+/// From logits [T, D] to `noisy`, whose sign is the decision, and `bias` [T, D] = log(1 - alpha).
+void take_decisions(const DecisionPass& pass, int layer, ops::Matrix<float> noisy,
+                    ops::Matrix<float> bias, ops::Matrix<const float> logits);
+
+/// Backward of take_decisions with mode `sampled`: dlogits += ..., given dbias, and what `loss`
+/// says.
+void take_decisions_backward(const DecisionPass& pass, const DecisionLoss& loss,
+                             ops::Matrix<float> dlogits, ops::Matrix<const float> dbias,
+                             ops::Matrix<const float> noisy, ops::Matrix<const float> logits);
+
+/// alpha from `noisy`: soft, or with mode `hard` 0 or 1.
+void to_alphas(const DecisionPass& pass, ops::Matrix<float> alphas, ops::Matrix<const float> noisy);
+/// Backward of to_alphas and sampling, mode `sampled`: dlogits += ...
+void to_alphas_backward(const DecisionPass& pass, ops::Matrix<float> dlogits,
+                        ops::Matrix<const float> dalphas, ops::Matrix<const float> alphas);
+
+/// From the token that decides to the key concerned: keys [T, kv_heads] row j = decided row
+/// j + shift of the same document; 0 (kept) where there is none.
+void align_to_keys(int shift, std::span<const std::int32_t> first_key, ops::Matrix<float> keys,
+                   ops::Matrix<const float> decided);
+
+/// Backward of align_to_keys: replaces `decided` [T, D] by what `keys` [T, kv_heads] sends back.
+void align_to_keys_backward(int shift, std::span<const std::int32_t> first_key,
+                            ops::Matrix<float> decided, ops::Matrix<const float> keys);
+
+/// sum of max(|logit| - limit, 0)^2.
+double excess_of(ops::Matrix<const float> logits, float limit);
+
+}  // namespace winnow::train

@@ -1,0 +1,140 @@
+#include "train/decoder.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+#include "base/threads.h"
+#include "model/rope_frequencies.h"
+
+namespace winnow::train {
+namespace {
+
+std::size_t streams(const ModelConfig& config, Keep keep) {
+  return keep == Keep::nothing ? 1 : static_cast<std::size_t>(config.layers) + 1;
+}
+
+std::size_t kept_layers(const ModelConfig& config, Keep keep) {
+  return keep == Keep::all ? static_cast<std::size_t>(config.layers) : 1;
+}
+
+std::size_t stream_size(const ModelConfig& config, std::size_t tokens) {
+  return tokens * static_cast<std::size_t>(config.hidden);
+}
+
+std::vector<std::int32_t> positions_of(const Batch& batch) {
+  std::vector<std::int32_t> positions(batch.size());
+  for (std::size_t t = 0; t < positions.size(); ++t) {
+    positions[t] = static_cast<std::int32_t>(t) - batch.first_key[t];
+  }
+  return positions;
+}
+
+void embed(const ops::Weight& embedding, const Batch& batch, ops::Matrix<float> hidden) {
+  for (std::size_t t = 0; t < batch.size(); ++t) {
+    assert(batch.tokens[t] >= 0 && batch.tokens[t] < embedding.rows);
+    ops::dequantize_row(embedding, batch.tokens[t], hidden.row(t).data());
+  }
+}
+
+// Threads share the columns, so a token's rows add up in the order of the text.
+void embed_backward(ops::Matrix<float> dembedding, const Batch& batch,
+                    ops::Matrix<const float> gradient) {
+  parallel_ranges(gradient.cols, [&](std::size_t begin, std::size_t end, int) {
+    for (std::size_t t = 0; t < batch.size(); ++t) {
+      float* target = dembedding.row(static_cast<std::size_t>(batch.tokens[t])).data();
+      const float* source = gradient.row(t).data();
+      for (std::size_t i = begin; i < end; ++i) {
+        target[i] += source[i];
+      }
+    }
+  });
+}
+
+}  // namespace
+
+Decoder::Decoder(const ModelConfig& config, std::size_t tokens, Keep keep)
+    : config_(config),
+      keep_(keep),
+      frequencies_(model::rope_frequencies(config.rope, config.head_dim)),
+      memory_(streams(config, keep) * stream_size(config, tokens)) {
+  for (std::size_t i = 0; i < streams(config, keep); ++i) {
+    inputs_.emplace_back(memory_.data() + i * stream_size(config, tokens), tokens,
+                         static_cast<std::size_t>(config.hidden));
+  }
+  for (std::size_t i = 0; i < kept_layers(config, keep); ++i) {
+    activations_.emplace_back(config, tokens);
+  }
+}
+
+std::size_t Decoder::bytes(const ModelConfig& config, std::size_t tokens, Keep keep) {
+  return streams(config, keep) * stream_size(config, tokens) * sizeof(float) +
+         kept_layers(config, keep) * LayerActivations::bytes(config, tokens);
+}
+
+ops::Matrix<const float> Decoder::input(int layer) const {
+  return inputs_[std::min(static_cast<std::size_t>(layer), inputs_.size() - 1)];
+}
+
+LayerPass Decoder::pass_of(const Batch& batch, const DecisionPass& decisions, int layer) const {
+  return {.config = &config_,
+          .angles = &angles_,
+          .first_key = batch.first_key,
+          .decisions = decisions,
+          .layer = layer};
+}
+
+LayerActivations& Decoder::activations(int layer) {
+  return activations_[keep_ == Keep::all ? static_cast<std::size_t>(layer) : 0];
+}
+
+void Decoder::forward(ops::Context& context, const Weights& weights, const Batch& batch,
+                      const DecisionPass& decisions) {
+  assert(batch.size() == inputs_.front().rows);
+  angles_.compute(frequencies_, positions_of(batch));
+  decided_ = {};
+  embed(weights.embedding, batch, inputs_.front());
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    const auto index = static_cast<std::size_t>(layer);
+    const ops::Matrix<float>& output = keep_ == Keep::nothing ? inputs_[0] : inputs_[index + 1];
+    layer_forward(context, pass_of(batch, decisions, layer), weights.layers[index], input(layer),
+                  activations(layer), output);
+    if ((config_.dms || config_.dmc) && decisions.mode != DecisionPass::Mode::off) {
+      count_decisions(activations(layer));
+    }
+  }
+}
+
+void Decoder::count_decisions(const LayerActivations& activations) {
+  const ops::Matrix<float>& noisy = activations.noisy;
+  std::vector<std::int64_t> marked(noisy.cols);
+  for (std::size_t t = 0; t < noisy.rows; ++t) {
+    for (std::size_t d = 0; d < noisy.cols; ++d) {
+      const float z = noisy.row(t)[d];
+      marked[d] += z > 0.0F ? 1 : 0;
+      decided_.soft_marked += 1.0 / (1.0 + std::exp(-double{z}));
+    }
+  }
+  decided_.marked.insert(decided_.marked.end(), marked.begin(), marked.end());
+  decided_.excess += excess_of(activations.logits, excess_limit);
+}
+
+void Decoder::backward(ops::Context& context, const Weights& weights, const Batch& batch,
+                       const DecisionPass& decisions, const DecisionLoss& loss,
+                       const Gradients& gradients, ops::Matrix<float> gradient) {
+  assert(keep_ != Keep::nothing);
+  for (int layer = config_.layers - 1; layer >= 0; --layer) {
+    const auto index = static_cast<std::size_t>(layer);
+    const LayerPass pass = pass_of(batch, decisions, layer);
+    if (keep_ == Keep::inputs) {
+      layer_forward(context, pass, weights.layers[index], input(layer), activations(layer), {});
+    }
+    layer_backward(context, pass, weights.layers[index], input(layer), activations(layer), loss,
+                   gradients.layers[index], gradient);
+  }
+  if (gradients.embedding.data != nullptr) {
+    embed_backward(gradients.embedding, batch, gradient);
+  }
+}
+
+}  // namespace winnow::train

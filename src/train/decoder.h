@@ -1,0 +1,67 @@
+// The whole stack of layers, forward and backward, on one packed batch.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "train/batch.h"
+#include "train/layer.h"
+
+namespace winnow::train {
+
+/// What a forward pass leaves for the backward pass.
+enum class Keep : std::uint8_t {
+  nothing,  // no backward pass will follow (a teacher)
+  inputs,   // every layer's input: backward computes the layer again (activation recomputation)
+  all,
+};
+
+/// Embedding and layers; the head is in head.h. One Decoder serves passes of up to `tokens` tokens.
+class Decoder {
+ public:
+  Decoder(const ModelConfig& config, std::size_t tokens, Keep keep);
+  /// Bytes that a Decoder takes.
+  static std::size_t bytes(const ModelConfig& config, std::size_t tokens, Keep keep);
+
+  /// Fills hidden(). `batch` has exactly `tokens` tokens, all inside the vocabulary.
+  void forward(ops::Context& context, const Weights& weights, const Batch& batch,
+               const DecisionPass& decisions);
+
+  /// The residual stream after the last layer [T, hidden], before the final norm.
+  [[nodiscard]] ops::Matrix<float> hidden() { return inputs_.back(); }
+  /// The residual stream before a layer, or after the last one. Keep::nothing: of the last alone.
+  [[nodiscard]] ops::Matrix<const float> input(int layer) const;
+
+  /// Backward of the latest forward(), with the same weights, batch and decisions: turns `gradient`
+  /// [T, hidden], that of hidden(), into that of the embedded tokens and adds to `gradients`.
+  void backward(ops::Context& context, const Weights& weights, const Batch& batch,
+                const DecisionPass& decisions, const DecisionLoss& loss, const Gradients& gradients,
+                ops::Matrix<float> gradient);
+
+  /// What the decisions of the latest forward() came to.
+  struct Decided {
+    std::vector<std::int64_t> marked;  // [layers * decisions per layer]
+    double excess = 0.0;               // sum over all of max(|logit| - excess_limit, 0)^2
+    double soft_marked = 0.0;          // sum of the soft decisions
+  };
+  [[nodiscard]] const Decided& decided() const { return decided_; }
+
+  /// Of the decisions that Decided::excess counts.
+  float excess_limit = 6.0F;
+
+ private:
+  LayerPass pass_of(const Batch& batch, const DecisionPass& decisions, int layer) const;
+  LayerActivations& activations(int layer);
+  void count_decisions(const LayerActivations& activations);
+
+  ModelConfig config_;
+  Keep keep_;
+  std::vector<float> frequencies_;
+  ops::RopeAngles angles_;
+  Buffer<float> memory_;
+  std::vector<ops::Matrix<float>> inputs_;     // of every layer, and the last one's output
+  std::vector<LayerActivations> activations_;  // one, or one per layer
+  Decided decided_;
+};
+
+}  // namespace winnow::train

@@ -1,0 +1,50 @@
+// One line of training data as tokens.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/config.h"
+#include "tokenizer/chat_template.h"
+#include "tokenizer/tokenizer.h"
+
+namespace winnow::train {
+
+/// `trained` says which tokens are to be predicted; empty: all of them.
+struct Document {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::uint8_t> trained;
+};
+
+/// Makes documents of JSON objects with one of
+///   "text"                     running text
+///   "prompt" and "completion"  texts
+///   "messages"                 a chat, rendered by the model's template
+/// An end-of-text token is added if the model has one, but for chats, whose template says it. No
+/// beginning-of-text token is: packing adds it. Immutable, usable from many threads.
+class DocumentEncoder {
+ public:
+  /// `mask_prompts`: of prompts and chats only completions and answers of the assistant are
+  /// trained.
+  DocumentEncoder(const std::filesystem::path& model, const ModelConfig& config, bool mask_prompts);
+
+  /// Throws Error saying what is wrong with the line.
+  [[nodiscard]] Document encode(std::string_view line) const;
+
+ private:
+  void append_text(Document& document, std::string_view text, bool trained,
+                   bool parse_special = false) const;
+  void append_end(Document& document) const;
+  [[nodiscard]] Document chat(const nlohmann::ordered_json& messages) const;
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const ChatTemplate> template_;
+  std::optional<std::int32_t> begin_;
+  std::optional<std::int32_t> end_;
+  bool mask_prompts_;
+};
+
+}  // namespace winnow::train

@@ -1,0 +1,119 @@
+#include "train/export.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "model/tensor_source.h"
+#include "train/channels.h"
+#include "train/initial_model.h"
+#include "train/rounded.h"
+
+namespace winnow::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<float> values_of(const Parameters& parameters, const std::string& name) {
+  const auto values = parameters.view(name).as<float>();
+  return {values.begin(), values.end()};
+}
+
+// Rows of their own that take their place in a projection.
+struct BorrowedRows {
+  std::string name;
+  ColumnOf row_of = nullptr;
+};
+
+// By the tensor that they belong to.
+std::map<std::string, BorrowedRows> borrowed_rows(const ModelConfig& config) {
+  std::map<std::string, BorrowedRows> rows;
+  for (int layer = 0; borrows_channels(config) && layer < config.layers; ++layer) {
+    for (const std::string part : {"weight", "bias"}) {
+      const auto query = fmt::format("model.layers.{}.self_attn.q_proj.{}", layer, part);
+      const auto key = fmt::format("model.layers.{}.self_attn.k_proj.{}", layer, part);
+      const std::string decision = decision_name(config, layer, part);
+      if (config.dmc) {
+        rows[key] = {decision, key_column};
+        rows[query] = {omega_name(layer, part), query_column};
+      } else {
+        rows[query] = {decision, query_column};
+      }
+    }
+  }
+  return rows;
+}
+
+void place_rows(const ModelConfig& config, std::span<const float> rows, ColumnOf row_of,
+                std::span<float> projection) {
+  const auto heads = static_cast<std::size_t>(config.kv_heads);
+  const std::size_t width = rows.size() / heads;
+  for (std::size_t head = 0; head < heads; ++head) {
+    std::ranges::copy(rows.subspan(head * width, width),
+                      projection.subspan(row_of(config, head) * width).begin());
+  }
+}
+
+class ExportedTensors : public model::TensorSource {
+ public:
+  explicit ExportedTensors(const TensorMap& tensors) : tensors_(tensors) {}
+  [[nodiscard]] bool contains(const std::string& name) const override {
+    return tensors_.contains(name);
+  }
+  TensorView get(const std::string& name) override { return tensors_.at(name); }
+  void release(const std::string&) override {}
+
+ private:
+  const TensorMap& tensors_;
+};
+
+}  // namespace
+
+ExportedModel export_model(const Trainer& trainer, DType type) {
+  ExportedModel model{trainer.config(), {}, {}, trainer.base()};
+  model.config.dtype = type;
+  const Parameters& parameters = trainer.parameters();
+  const auto borrowed = borrowed_rows(model.config);
+  for (const auto& [name, shape] : expected_tensors(model.config)) {
+    if (!parameters.contains(name)) {
+      model.tensors[name] = model.base.tensor(name);
+      continue;
+    }
+    std::vector<float> values = values_of(parameters, name);
+    if (const auto found = borrowed.find(name); found != borrowed.end()) {
+      place_rows(model.config, values_of(parameters, found->second.name), found->second.row_of,
+                 values);
+    }
+    Buffer<std::byte>& memory = model.memory[name] = rounded(values, type);
+    model.tensors[name] = {type, shape, memory.data()};
+  }
+  if (const auto& retrofit = trainer.options().retrofit) {
+    (model.config.dms ? model.config.dms->offset : model.config.dmc->offset) =
+        retrofit->final_offset;
+  }
+  return model;
+}
+
+void save_model(const fs::path& directory, const ExportedModel& model) {
+  save_checkpoint(directory, model.config, model.tensors);
+  copy_tokenizer(model.base.directory(), directory);
+}
+
+std::unique_ptr<const engine::LoadedModel> load_exported(std::shared_ptr<const ExportedModel> model,
+                                                         DType compute) {
+  LoadOptions options;
+  options.dtype = dtype_name(compute);
+  const auto config = engine::resolve_options(options, model->config);
+  ExportedTensors tensors(model->tensors);
+  model::Weights weights = model::bind_weights(model->config, tensors, std::nullopt);
+  std::int64_t count = 0;
+  for (const auto& [name, tensor] : model->tensors) {
+    count += tensor.count();
+  }
+  const ModelConfig model_config = model->config;
+  weights.owners.push_back(std::move(model));
+  return std::make_unique<const engine::LoadedModel>(
+      engine::LoadedModel{model::Model(model_config, std::move(weights)), config, count});
+}
+
+}  // namespace winnow::train

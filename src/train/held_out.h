@@ -1,0 +1,43 @@
+// What the model in training makes of text that it does not see, run by the engine as users will.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "eval/perplexity.h"
+#include "train/export.h"
+#include "train/shards.h"
+
+namespace winnow::train {
+
+/// Held-out text, and the base model to compare with.
+class HeldOut {
+ public:
+  struct Options {
+    int context = 0;              // tokens per window
+    std::int64_t max_tokens = 0;  // of the text's beginning; 0: all
+    DType compute = DType::bf16;
+    bool compare = false;  // with the base model: divergence
+  };
+  HeldOut(const Checkpoint& base, const Shards& shards, const Options& options);
+
+  /// Hard decisions, the cache of inference. `go_on` is asked now and then; after false the result
+  /// covers what was done until then.
+  [[nodiscard]] eval::PerplexityResult measure(std::shared_ptr<const ExportedModel> model,
+                                               const std::function<bool()>& go_on) const;
+  /// The base model's own.
+  [[nodiscard]] eval::PerplexityResult measure_base(const std::function<bool()>& go_on) const;
+
+ private:
+  [[nodiscard]] eval::PerplexityResult measure(const engine::LoadedModel& model,
+                                               const engine::LoadedModel* reference,
+                                               const std::function<bool()>& go_on) const;
+
+  Options options_;
+  std::unique_ptr<const engine::LoadedModel> base_;
+  std::vector<std::int32_t> tokens_;
+};
+
+}  // namespace winnow::train

@@ -1,0 +1,115 @@
+#include "train/initial_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "train/parameters.h"
+#include "train/rounded.h"
+
+namespace winnow::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool ends_a_block(const std::string& name) {
+  return name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
+}
+
+bool belongs_to_kv_heads(const std::string& name) {
+  return name.find(".k_proj.") != std::string::npos || name.find(".v_proj.") != std::string::npos;
+}
+
+// Tensors that own their memory.
+class NewTensors {
+ public:
+  void add(const std::string& name, const Shape& shape, DType type, std::span<const float> values) {
+    Buffer<std::byte>& bytes = memory_[name] = rounded(values, type);
+    map[name] = {type, shape, bytes.data()};
+  }
+
+  TensorMap map;
+
+ private:
+  std::map<std::string, Buffer<std::byte>> memory_;
+};
+
+// Rows of `heads` heads averaged over groups of neighbours.
+std::vector<float> pooled(std::span<const float> values, std::size_t heads, std::size_t group) {
+  const std::size_t size = values.size() / heads;
+  std::vector<float> result(values.size() / group);
+  for (std::size_t head = 0; head < heads; ++head) {
+    for (std::size_t i = 0; i < size; ++i) {
+      result[head / group * size + i] += values[head * size + i] / static_cast<float>(group);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+void copy_tokenizer(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  if (fs::equivalent(from, to, error)) {
+    return;
+  }
+  for (const char* name :
+       {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
+        "added_tokens.json", "chat_template.jinja", "vocab.json", "merges.txt"}) {
+    if (fs::is_regular_file(from / name, error)) {
+      fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing, error);
+      require(!error, "{}: cannot copy to {}: {}", (from / name).string(), to.string(),
+              error.message());
+    }
+  }
+}
+
+void write_initial_model(const fs::path& source, const fs::path& directory, DType type,
+                         std::uint64_t seed) {
+  ModelConfig config = read_config(source);
+  config.dtype = type;
+  const double residual = 1.0 / std::sqrt(2.0 * config.layers);
+  NewTensors tensors;
+  std::uint64_t stream = 0;
+  for (const auto& [name, shape] : expected_tensors(config)) {
+    std::vector<float> values(static_cast<std::size_t>(element_count(shape)));
+    Random random(seed, stream++);
+    const double spread = 0.02 * (ends_a_block(name) ? residual : 1.0);
+    if (shape.size() > 1) {
+      std::ranges::generate(values, [&] { return static_cast<float>(spread * random.normal()); });
+    } else {
+      std::ranges::fill(values, name.ends_with("norm.weight") ? 1.0F : 0.0F);
+    }
+    tensors.add(name, shape, type, values);
+  }
+  save_checkpoint(directory, config, tensors.map);
+  copy_tokenizer(source, directory);
+}
+
+void write_grouped_model(const Checkpoint& source, const fs::path& directory, int kv_heads) {
+  ModelConfig config = source.config();
+  require(kv_heads >= 1 && config.kv_heads % kv_heads == 0,
+          "--kv-heads {}: expected a divisor of the model's {}", kv_heads, config.kv_heads);
+  const auto heads = static_cast<std::size_t>(config.kv_heads);
+  const std::size_t group = heads / static_cast<std::size_t>(kv_heads);
+  config.kv_heads = kv_heads;
+  NewTensors tensors;
+  for (const auto& [name, shape] : expected_tensors(config)) {
+    const TensorView& tensor = source.tensor(name);
+    if (!belongs_to_kv_heads(name)) {
+      tensors.map[name] = tensor;
+      continue;
+    }
+    std::vector<float> values(static_cast<std::size_t>(tensor.count()));
+    widen(tensor, values);
+    tensors.add(name, shape, tensor.dtype, pooled(values, heads, group));
+  }
+  save_checkpoint(directory, config, tensors.map);
+  copy_tokenizer(source.directory(), directory);
+}
+
+}  // namespace winnow::train

@@ -1,0 +1,78 @@
+// One decoder layer, forward and backward.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/tensor.h"
+#include "checkpoint/config.h"
+#include "ops/context.h"
+#include "ops/matrix.h"
+#include "ops/rope.h"
+#include "train/decisions.h"
+#include "train/tensors.h"
+
+namespace winnow::train {
+
+/// What all layers of one pass share.
+struct LayerPass {
+  const ModelConfig* config = nullptr;
+  const ops::RopeAngles* angles = nullptr;
+  std::span<const std::int32_t> first_key;  // [T]
+  DecisionPass decisions;
+  int layer = 0;
+};
+
+/// What backward needs of a layer's forward, besides its input.
+class LayerActivations {
+ public:
+  LayerActivations(const ModelConfig& config, std::size_t tokens);
+  /// Bytes that one of them takes.
+  static std::size_t bytes(const ModelConfig& config, std::size_t tokens);
+
+  ops::Matrix<float> normed;       // [T, hidden]: input of q, k and v
+  ops::Matrix<float> raw_queries;  // [T, heads * head_dim]: before q-norm, if the model has one
+  ops::Matrix<float> raw_keys;
+  ops::Matrix<float> queries;  // [T, heads * head_dim]: after RoPE
+  ops::Matrix<float> keys;     // [T, kv_heads * head_dim]
+  ops::Matrix<float> values;
+  ops::Matrix<float> attended;     // [T, heads * head_dim]
+  ops::Matrix<float> normalizers;  // [T, heads]
+  ops::Matrix<float> middle;       // [T, hidden]: the residual stream after attention
+  ops::Matrix<float> mlp_normed;   // [T, hidden]
+  ops::Matrix<float> gate;         // [T, intermediate]: before SiLU
+  ops::Matrix<float> up;
+  // Of a model that compresses:
+  ops::Matrix<float> decision_normed;  // [T, hidden]: input of an adapter
+  ops::Matrix<float> logits;           // [T, decisions]
+  ops::Matrix<float> noisy;            // [T, decisions]: the sign decides
+  ops::Matrix<float> key_bias;         // [T, kv_heads]
+  // Of DMC:
+  ops::Matrix<float> alphas;       // [T, kv_heads]
+  ops::Matrix<float> omegas;       // [T, kv_heads]
+  ops::Matrix<float> merged_keys;  // [T, kv_heads * head_dim]: what attention sees
+  ops::Matrix<float> merged_values;
+
+ private:
+  LayerActivations() = default;
+  /// Calls take(matrix, columns) for everything that `config` needs.
+  template <class Take>
+  void lay_out(const ModelConfig& config, const Take& take);
+
+  Buffer<float> memory_;
+};
+
+/// output [T, hidden] from input [T, hidden], the residual stream before and after the layer;
+/// output may be input. Left empty, only `activations` are computed.
+void layer_forward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                   ops::Matrix<const float> input, LayerActivations& activations,
+                   ops::Matrix<float> output);
+
+/// Turns `gradient` [T, hidden], of the layer's output, into that of its input, and adds to
+/// `gradients`. The same bits on any number of threads.
+void layer_backward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                    ops::Matrix<const float> input, const LayerActivations& activations,
+                    const DecisionLoss& loss, const LayerGradients& gradients,
+                    ops::Matrix<float> gradient);
+
+}  // namespace winnow::train

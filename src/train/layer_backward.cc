@@ -1,0 +1,225 @@
+#include <algorithm>
+
+#include "ops/activation.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "train/layer.h"
+#include "train/layer_parts.h"
+
+namespace winnow::train {
+namespace {
+
+using detail::decides;
+using ops::Matrix;
+
+// One layer's backward pass, from the output towards the input.
+class LayerBackward {
+ public:
+  LayerBackward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                Matrix<const float> input, const LayerActivations& activations,
+                const LayerGradients& gradients)
+      : context_(context),
+        workspace_(*context.workspace),
+        pass_(pass),
+        config_(*pass.config),
+        w_(weights),
+        input_(input),
+        a_(activations),
+        g_(gradients) {}
+
+  // Turns the gradient of the layer's output into that of a_.middle.
+  void mlp(Matrix<float> gradient) {
+    const ops::Workspace::Scope scope(workspace_);
+    const auto product = like(a_.gate);
+    std::copy_n(a_.gate.data, a_.gate.rows * a_.gate.cols, product.data);
+    ops::silu_multiply(product, a_.up);
+    const auto dgate = zeros_like(a_.gate);
+    const auto dup = like(a_.up);
+    backward(w_.down, {dgate, g_.down, g_.down_bias}, gradient, product);
+    ops::silu_multiply_backward(dgate, dup, dgate, a_.gate, a_.up);
+    const auto dnormed = zeros_like(a_.mlp_normed);
+    backward(w_.gate, {dnormed, g_.gate, g_.gate_bias}, dgate, a_.mlp_normed);
+    backward(w_.up, {dnormed, g_.up, g_.up_bias}, dup, a_.mlp_normed);
+    ops::rms_norm_backward(workspace_, gradient, g_.mlp_norm, dnormed, a_.middle, w_.mlp_norm,
+                           config_.norm_eps);
+  }
+
+  // Turns the gradient of a_.middle into that of the layer's input.
+  void attention(Matrix<float> gradient, const DecisionLoss& loss) {
+    const ops::Workspace::Scope scope(workspace_);
+    const auto dattended = zeros_like(a_.attended);
+    backward(w_.output, {dattended, g_.output, g_.output_bias}, gradient, a_.attended);
+    const auto dqueries = zeros_like(a_.queries);
+    auto dkeys = zeros_like(a_.keys);
+    auto dvalues = zeros_like(a_.values);
+    const auto dbias = decides(pass_) ? zeros_like(a_.key_bias) : Matrix<float>();
+    ops::training_attention_backward(workspace_, detail::attention_of(pass_, a_), a_.attended,
+                                     a_.normalizers, dattended, {dqueries, dkeys, dvalues, dbias});
+    Merging merging;
+    if (detail::merges(pass_)) {
+      merging = through_merging(dkeys, dvalues);
+    }
+    if (clears_after_rope(config_)) {
+      scale_channels(config_, dqueries, dkeys, detail::channel_factor(pass_));
+    }
+    ops::rope_backward(dqueries, config_.head_dim, *pass_.angles);
+    ops::rope_backward(dkeys, config_.head_dim, *pass_.angles);
+    if (decides(pass_)) {
+      decisions(loss, dbias, merging, dqueries, dkeys, gradient);
+    }
+    projections(dqueries, dkeys, dvalues, gradient);
+  }
+
+ private:
+  void backward(const ops::Weight& weight, const ops::LinearGradients& gradients,
+                Matrix<const float> dout, Matrix<const float> x) {
+    ops::linear_backward(context_, gradients, dout, x, weight);
+  }
+  [[nodiscard]] Matrix<float> like(Matrix<const float> x) const {
+    return detail::take_matrix(workspace_, x.rows, x.cols);
+  }
+  [[nodiscard]] Matrix<float> zeros_like(Matrix<const float> x) const {
+    const auto result = like(x);
+    std::fill_n(result.data, x.rows * x.cols, 0.0F);
+    return result;
+  }
+
+  // What DMC's running averages send back to decisions and weights.
+  struct Merging {
+    Matrix<float> dalphas;
+    Matrix<float> domegas;
+  };
+
+  // Turns the gradients of merged keys and values into those of the single ones.
+  Merging through_merging(Matrix<float>& dkeys, Matrix<float>& dvalues) {
+    const Merging merging{zeros_like(a_.alphas), zeros_like(a_.omegas)};
+    const auto dsingle_keys = zeros_like(a_.keys);
+    const auto dsingle_values = zeros_like(a_.values);
+    ops::segment_average_backward(workspace_, detail::average_of(pass_, a_), a_.merged_keys,
+                                  a_.merged_values, dkeys, dvalues,
+                                  {merging.dalphas, merging.domegas, dsingle_keys, dsingle_values});
+    dkeys = dsingle_keys;
+    dvalues = dsingle_values;
+    return merging;
+  }
+
+  // From the bias of keys to what the decisions were read from: borrowed channels' gradients among
+  // those of queries and keys, or through an adapter to the layer's input. Attention saw 0 in the
+  // channels, so this is all the gradient that they have.
+  void decisions(const DecisionLoss& loss, Matrix<const float> dkey_bias, const Merging& merging,
+                 Matrix<float> dqueries, Matrix<float> dkeys, Matrix<float> gradient) {
+    const ops::Workspace::Scope scope(workspace_);
+    const auto dbias = like(a_.logits);
+    align_to_keys_backward(decision_shift(config_), pass_.first_key, dbias, dkey_bias);
+    const auto dlogits = zeros_like(a_.logits);
+    take_decisions_backward(pass_.decisions, loss, dlogits, dbias, a_.noisy, a_.logits);
+    if (detail::merges(pass_)) {
+      to_alphas_backward(pass_.decisions, dlogits, merging.dalphas, a_.alphas);
+    }
+    for (std::size_t t = 0; t < dlogits.rows; ++t) {
+      for (float& x : dlogits.row(t)) {
+        x *= logit_scale(config_);
+      }
+    }
+    if (config_.dmc) {
+      scatter_channels(config_, key_column, dkeys, dlogits);
+      omegas(merging.domegas, dqueries);
+    } else if (borrows_channels(config_)) {
+      scatter_channels(config_, query_column, dqueries, dlogits);
+    } else {
+      adapter(dlogits, gradient);
+    }
+  }
+
+  void omegas(Matrix<float> domegas, Matrix<float> dqueries) {
+    for (std::size_t t = 0; t < domegas.rows; ++t) {
+      for (std::size_t h = 0; h < domegas.cols; ++h) {
+        const float omega = a_.omegas.row(t)[h];
+        domegas.row(t)[h] *= omega * (1.0F - omega);
+      }
+    }
+    scatter_channels(config_, query_column, dqueries, domegas);
+  }
+
+  // The rows of a decision gradient that count.
+  [[nodiscard]] ops::LinearGradients decision_gradients(Matrix<float> dx) const {
+    const std::size_t count = decision_count(config_);
+    return {dx, g_.decision.data == nullptr ? g_.decision : g_.decision.slice(0, count),
+            g_.decision_bias.empty() ? g_.decision_bias : g_.decision_bias.first(count)};
+  }
+
+  void adapter(Matrix<const float> dlogits, Matrix<float> gradient) {
+    const auto dnormed = zeros_like(a_.decision_normed);
+    backward(detail::decision_weight(config_, w_), decision_gradients(dnormed), dlogits,
+             a_.decision_normed);
+    ops::rms_norm_backward(workspace_, gradient, g_.decision_norm, dnormed, input_,
+                           w_.decision_norm, config_.norm_eps);
+  }
+
+  void projections(Matrix<float> dqueries, Matrix<float> dkeys, Matrix<const float> dvalues,
+                   Matrix<float> gradient) {
+    if (config_.qk_norm) {
+      dqueries = through_head_norm(dqueries, a_.raw_queries, w_.query_norm, g_.query_norm);
+      dkeys = through_head_norm(dkeys, a_.raw_keys, w_.key_norm, g_.key_norm);
+    }
+    const auto dnormed = zeros_like(a_.normed);
+    if (borrows_channels(config_)) {
+      channels(dqueries, dkeys, dnormed);
+    }
+    backward(w_.query, {dnormed, g_.query, g_.query_bias}, dqueries, a_.normed);
+    backward(w_.key, {dnormed, g_.key, g_.key_bias}, dkeys, a_.normed);
+    backward(w_.value, {dnormed, g_.value, g_.value_bias}, dvalues, a_.normed);
+    ops::rms_norm_backward(workspace_, gradient, g_.attention_norm, dnormed, input_,
+                           w_.attention_norm, config_.norm_eps);
+  }
+
+  [[nodiscard]] Matrix<float> through_head_norm(Matrix<float> dout, Matrix<float> raw,
+                                                std::span<const float> weight,
+                                                std::span<float> dweight) {
+    const auto draw = zeros_like(dout);
+    const auto dim = static_cast<std::size_t>(config_.head_dim);
+    ops::rms_norm_backward(workspace_, detail::by_head(draw, dim), dweight,
+                           detail::by_head(dout, dim), detail::by_head(raw, dim), weight,
+                           config_.norm_eps);
+    return draw;
+  }
+
+  // Borrowed channels were the model's own, faded, or computed by rows of their own.
+  void channels(Matrix<float> dqueries, Matrix<float> dkeys, Matrix<float> dnormed) {
+    if (decides(pass_)) {
+      const ops::Workspace::Scope scope(workspace_);
+      const auto drows = like(a_.logits);
+      gather_channels(config_, config_.dmc ? key_column : query_column,
+                      config_.dmc ? dkeys : dqueries, drows);
+      backward(detail::decision_weight(config_, w_), decision_gradients(dnormed), drows, a_.normed);
+      if (config_.dmc) {
+        const auto domega_rows = like(a_.omegas);
+        gather_channels(config_, query_column, dqueries, domega_rows);
+        backward(w_.omega, {dnormed, g_.omega, g_.omega_bias}, domega_rows, a_.normed);
+      }
+    }
+    scale_channels(config_, dqueries, dkeys, detail::channel_factor(pass_));
+  }
+
+  ops::Context& context_;
+  ops::Workspace& workspace_;
+  const LayerPass& pass_;
+  const ModelConfig& config_;
+  const LayerWeights& w_;
+  Matrix<const float> input_;
+  const LayerActivations& a_;
+  const LayerGradients& g_;
+};
+
+}  // namespace
+
+void layer_backward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                    Matrix<const float> input, const LayerActivations& activations,
+                    const DecisionLoss& loss, const LayerGradients& gradients,
+                    Matrix<float> gradient) {
+  LayerBackward backward(context, pass, weights, input, activations, gradients);
+  backward.mlp(gradient);
+  backward.attention(gradient, loss);
+}
+
+}  // namespace winnow::train

@@ -1,0 +1,70 @@
+// What a layer's forward and backward share; nobody else needs it.
+#pragma once
+
+#include <cmath>
+
+#include "ops/segment_average.h"
+#include "ops/training_attention.h"
+#include "train/channels.h"
+#include "train/layer.h"
+
+namespace winnow::train::detail {
+
+inline bool decides(const LayerPass& pass) {
+  return (pass.config->dms || pass.config->dmc) && pass.decisions.mode != DecisionPass::Mode::off;
+}
+
+inline bool merges(const LayerPass& pass) {
+  return pass.config->dmc && decides(pass);
+}
+
+/// What attention sees of a borrowed channel: nothing once it carries decisions.
+inline float channel_factor(const LayerPass& pass) {
+  return decides(pass) ? 0.0F : pass.decisions.fade;
+}
+
+/// The rows of a decision tensor that count: head 0's alone when it decides for all.
+inline ops::Weight decision_weight(const ModelConfig& config, const LayerWeights& weights) {
+  ops::Weight weight = weights.decision;
+  weight.rows = static_cast<std::int64_t>(decision_count(config));
+  return weight;
+}
+
+inline ops::SegmentAverage average_of(const LayerPass& pass, const LayerActivations& a) {
+  return {.head_dim = pass.config->head_dim,
+          .span = pass.decisions.merge_span,
+          .first_key = pass.first_key,
+          .alphas = a.alphas,
+          .omegas = a.omegas,
+          .keys = a.keys,
+          .values = a.values};
+}
+
+/// DMC's states are seen by the token that made them, and by later ones if nothing was merged into
+/// them: that is DMS's bias with a window of 0.
+inline ops::TrainingAttention attention_of(const LayerPass& pass, const LayerActivations& a) {
+  const ModelConfig& config = *pass.config;
+  return {
+      .head_dim = config.head_dim,
+      .group = config.group(),
+      .window = config.dms ? config.dms->window : 0,
+      .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
+      .first_key = pass.first_key,
+      .queries = a.queries,
+      .keys = merges(pass) ? a.merged_keys : a.keys,
+      .values = merges(pass) ? a.merged_values : a.values,
+      .bias = decides(pass) ? ops::Matrix<const float>(a.key_bias) : ops::Matrix<const float>()};
+}
+
+/// A matrix of the workspace, uninitialised.
+inline ops::Matrix<float> take_matrix(ops::Workspace& workspace, std::size_t rows,
+                                      std::size_t cols) {
+  return {workspace.take<float>(rows * cols).data(), rows, cols};
+}
+
+/// Rows of heads side by side [T, heads * D] as one row per head.
+inline ops::Matrix<float> by_head(ops::Matrix<float> x, std::size_t head_dim) {
+  return {x.data, x.rows * x.cols / head_dim, head_dim};
+}
+
+}  // namespace winnow::train::detail

@@ -1,0 +1,105 @@
+#include "train/memory_plan.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/error.h"
+#include "train/decoder.h"
+#include "train/head.h"
+#include "train/parameters.h"
+
+namespace winnow::train {
+namespace {
+
+// The program, its libraries and a tokenizer (measured).
+constexpr std::size_t kProgram = std::size_t{48} << 20;
+
+std::int64_t count_all(const ModelConfig& config) {
+  std::int64_t total = 0;
+  for (const auto& [name, shape] : expected_tensors(config)) {
+    total += element_count(shape);
+  }
+  return total;
+}
+
+// Gradients of one layer's activations, at the worst place.
+std::size_t backward_bytes(const ModelConfig& config, std::size_t tokens) {
+  const auto mlp = static_cast<std::size_t>(3 * config.intermediate + config.hidden);
+  const auto heads = static_cast<std::size_t>((2 + (config.qk_norm ? 1 : 0)) * config.heads +
+                                              (2 + (config.qk_norm ? 1 : 0)) * config.kv_heads);
+  const std::size_t attention =
+      heads * static_cast<std::size_t>(config.head_dim) + static_cast<std::size_t>(config.hidden);
+  return tokens * std::max(mlp, attention) * sizeof(float);
+}
+
+// Operands of products rounded to bf16, at the worst place.
+std::size_t operand_bytes(const ModelConfig& config, std::size_t tokens, std::size_t head) {
+  const auto widest = static_cast<std::size_t>(config.intermediate + config.hidden);
+  return std::max(tokens * widest * dtype_size(DType::bf16), head / 2);
+}
+
+}  // namespace
+
+std::size_t MemoryPlan::total() const {
+  std::size_t sum = 0;
+  for (const Part& part : parts) {
+    sum += part.bytes;
+  }
+  return sum;
+}
+
+MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base) {
+  const ModelConfig config = student_config(options, base);
+  const bool frozen = config.dms && config.dms->source == DmsConfig::Source::adapter;
+  MemoryPlan plan;
+  plan.parameters = count_all(config);
+  for (const auto& [name, shape] : tensor_shapes(config)) {
+    if (!frozen || role_of(name, shape) == Role::decision) {
+      plan.trained += element_count(shape);
+    }
+  }
+  const auto trained = static_cast<std::size_t>(plan.trained);
+  const std::size_t tokens = options.micro_batch * options.length;
+  const auto add = [&plan](std::string name, std::size_t bytes) {
+    plan.parts.push_back({std::move(name), bytes});
+  };
+  add("trained weights, fp32", trained * sizeof(float));
+  add("their gradients, fp32", trained * sizeof(float));
+  add("AdamW moments, fp32", 2 * trained * sizeof(float));
+  add("base weights as stored", static_cast<std::size_t>(count_all(base)) * dtype_size(base.dtype));
+  add("a copy while saving", trained * dtype_size(base.dtype));
+  add("activations", Decoder::bytes(config, tokens, options.recompute ? Keep::inputs : Keep::all) +
+                         tokens * static_cast<std::size_t>(config.hidden) * sizeof(float));
+  if (options.retrofit) {
+    add("activations of the teacher", Decoder::bytes(base, tokens, Keep::nothing));
+  }
+  const std::size_t head = head_bytes(config, tokens, options.retrofit.has_value());
+  add("gradients of activations", std::max(backward_bytes(config, tokens), head));
+  add("rounded operands", operand_bytes(config, tokens, head));
+  add("program and gaps", kProgram + plan.total() / 20);
+  return plan;
+}
+
+std::size_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    constexpr std::string_view kKey = "MemAvailable:";
+    if (line.starts_with(kKey)) {
+      return static_cast<std::size_t>(std::stoull(line.substr(kKey.size()))) * 1024;
+    }
+  }
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+void require_fits(const MemoryPlan& plan, std::size_t available) {
+  constexpr double kGib = 0x1p30;
+  require(plan.total() <= available,
+          "training needs about {:.2f} GiB of memory, {:.2f} GiB are available: a smaller "
+          "--micro-batch or --length needs less",
+          static_cast<double>(plan.total()) / kGib, static_cast<double>(available) / kGib);
+}
+
+}  // namespace winnow::train

@@ -1,0 +1,34 @@
+// What a training run needs of the machine, before it begins.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "train/options.h"
+
+namespace winnow::train {
+
+struct MemoryPlan {
+  struct Part {
+    std::string name;
+    std::size_t bytes = 0;
+  };
+  std::vector<Part> parts;
+  std::int64_t parameters = 0;  // of the model that comes out
+  std::int64_t trained = 0;     // of those that training changes
+
+  [[nodiscard]] std::size_t total() const;
+};
+
+/// For training `base`: its configuration and the bytes of its weights, which stay mapped.
+MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base);
+
+/// Bytes that a process may still take on this machine.
+std::size_t available_memory();
+
+/// Error with both numbers when the plan needs more than `available`.
+void require_fits(const MemoryPlan& plan, std::size_t available);
+
+}  // namespace winnow::train

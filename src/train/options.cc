@@ -1,0 +1,94 @@
+#include "train/options.h"
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace winnow::train {
+namespace {
+
+void check_dms(const DmsConfig& dms, const TrainingOptions& options, const ModelConfig& base) {
+  const auto length = static_cast<std::int64_t>(options.length);
+  require(dms.window >= 0 && dms.window < length,
+          "--window {}: expected 0 to {}, less than --length", dms.window, length - 1);
+  require(dms.shift >= 0 && dms.shift <= dms.window + 1,
+          "--shift {}: expected 0 to {}, no later than a key leaves the window", dms.shift,
+          dms.window + 1);
+  require(dms.channel >= -1 && dms.channel < base.head_dim,
+          "--channel {}: expected -1 to {}, the model's heads have {} channels", dms.channel,
+          base.head_dim - 1, base.head_dim);
+}
+
+void check_retrofit(const TrainingOptions& options, const ModelConfig& base) {
+  const RetrofitOptions& retrofit = *options.retrofit;
+  if (retrofit.dmc) {
+    require(retrofit.merge_span >= 2, "--merge-span {}: expected 2 or more", retrofit.merge_span);
+  } else {
+    check_dms(retrofit.dms, options, base);
+  }
+  require(std::isfinite(retrofit.ramp.target_cr) && retrofit.ramp.target_cr >= 1.0,
+          "--target-cr {}: a compression ratio is at least 1", retrofit.ramp.target_cr);
+  require(retrofit.tau > 0.0F, "--tau {}: expected more than 0", retrofit.tau);
+  require(retrofit.fade_steps >= 0 && retrofit.fade_steps < options.steps,
+          "--fade-steps {}: expected 0 to {}, less than --steps", retrofit.fade_steps,
+          options.steps - 1);
+  require(retrofit.ramp.steps >= 0, "--ramp-steps {}: expected 0 or more", retrofit.ramp.steps);
+  require(options.decision_rate > 0.0, "--decision-lr {}: expected more than 0",
+          options.decision_rate);
+  require(!base.dms && !base.dmc,
+          "the model is retrofitted already: retrofitting starts from the model that it came from");
+}
+
+}  // namespace
+
+void validate(const TrainingOptions& options, const ModelConfig& base) {
+  require(options.steps >= 1, "--steps {}: expected 1 or more", options.steps);
+  require(options.length >= 2 && options.length <= static_cast<std::size_t>(base.max_positions),
+          "--length {}: expected 2 to {}, the model's positions", options.length,
+          base.max_positions);
+  require(options.batch >= 1, "--batch {}: expected 1 or more", options.batch);
+  require(options.micro_batch >= 1 && options.batch % options.micro_batch == 0,
+          "--micro-batch {}: expected a divisor of --batch {}", options.micro_batch, options.batch);
+  const auto in_unit = [](double x) { return x >= 0.0 && x < 1.0; };
+  require(in_unit(options.adamw.beta1), "--beta1 {}: expected 0 or more, less than 1",
+          options.adamw.beta1);
+  require(in_unit(options.adamw.beta2), "--beta2 {}: expected 0 or more, less than 1",
+          options.adamw.beta2);
+  require(options.adamw.epsilon > 0.0, "--epsilon {}: expected more than 0", options.adamw.epsilon);
+  require(options.learning_rate > 0.0 && std::isfinite(options.learning_rate),
+          "--lr {}: expected more than 0", options.learning_rate);
+  require(options.weight_decay >= 0.0, "--weight-decay {}: expected 0 or more",
+          options.weight_decay);
+  require(options.clip >= 0.0, "--clip {}: expected 0 or more", options.clip);
+  require(options.schedule.warmup >= 0, "--warmup {}: expected 0 or more", options.schedule.warmup);
+  require(options.schedule.decay_share >= 0.0 && options.schedule.decay_share <= 1.0,
+          "--decay-share {}: expected 0 to 1", options.schedule.decay_share);
+  require(options.schedule.final_factor >= 0.0 && options.schedule.final_factor <= 1.0,
+          "--final-lr {}: expected 0 to 1, a factor of --lr", options.schedule.final_factor);
+  require(base.head_dim % 8 == 0,
+          "the model's heads have {} channels: training needs a multiple of 8", base.head_dim);
+  if (options.retrofit) {
+    check_retrofit(options, base);
+  } else {
+    require(!base.dms && !base.dmc,
+            "the model is retrofitted: the language-model loss would not keep what it has learned "
+            "to evict");
+  }
+}
+
+ModelConfig student_config(const TrainingOptions& options, const ModelConfig& base) {
+  ModelConfig config = base;
+  if (options.retrofit) {
+    const RetrofitOptions& retrofit = *options.retrofit;
+    if (retrofit.dmc) {
+      config.dmc = retrofit.dmc;
+      config.dmc->target_cr = retrofit.ramp.target_cr;
+    } else {
+      config.dms = retrofit.dms;
+      config.dms->target_cr = retrofit.ramp.target_cr;
+    }
+  }
+  return config;
+}
+
+}  // namespace winnow::train

@@ -1,0 +1,74 @@
+// What a training run is told.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "base/dtype.h"
+#include "checkpoint/config.h"
+#include "ops/loss.h"
+#include "train/optimizer.h"
+#include "train/schedule.h"
+
+namespace winnow::train {
+
+/// What counts as evicting enough.
+enum class EvictionLoss : std::uint8_t {
+  price,      // PriceControl: every key kept costs what makes the target come true
+  one_sided,  // weight * max(target share - share, 0), the DMS paper's
+};
+
+/// What the predictions of the student are compared with.
+enum class MainLoss : std::uint8_t {
+  distillation,    // the teacher's, which is the model as it was
+  language_model,  // the text (the DMC paper)
+};
+
+/// Retrofitting a model with DMS or DMC (docs/training.md).
+struct RetrofitOptions {
+  DmsConfig dms;                 // of the student while it is trained
+  std::optional<DmcConfig> dmc;  // instead of DMS
+  int merge_span = 12;           // DMC: entries that a running average looks back over
+  MainLoss main_loss = MainLoss::distillation;
+  float tau = 0.1F;
+  std::int64_t fade_steps = 0;  // phase 1: a borrowed channel fades out; no decisions yet
+  CompressionRamp ramp;         // phase 2
+  EvictionLoss eviction = EvictionLoss::price;
+  PriceControl price;
+  double one_sided_weight = 2.0;
+  /// Beyond +-limit neither loss could call a decision back: excess * (|logit| - limit)^2 each.
+  double excess = 1e-3;
+  double excess_limit = 6.0;
+  ops::Divergence divergence = ops::Divergence::forward;
+  float final_offset = 5.0F;  // of the model that is written: a dial between quality and CR
+};
+
+struct TrainingOptions {
+  std::int64_t steps = 0;
+  std::size_t length = 0;       // tokens per sequence
+  std::size_t batch = 1;        // sequences per update
+  std::size_t micro_batch = 1;  // sequences at once; divides batch
+  std::uint64_t seed = 0;
+
+  AdamWOptions adamw;
+  Schedule schedule;           // of both learning rates
+  double learning_rate = 0.0;  // of what is not decisions
+  double decision_rate = 0.0;  // of decision tensors
+  double weight_decay = 0.0;   // of matrices
+  double clip = 1.0;           // most norm of gradients; of decisions' apart. 0: no limit
+
+  DType compute = DType::bf16;
+  bool recompute = true;  // activations, instead of keeping them
+
+  std::optional<RetrofitOptions> retrofit;  // nullopt: the language-model loss
+};
+
+/// Throws Error naming the flag when values make no sense, alone or for this model.
+void validate(const TrainingOptions& options, const ModelConfig& base);
+
+/// The configuration of the model that is trained.
+ModelConfig student_config(const TrainingOptions& options, const ModelConfig& base);
+
+}  // namespace winnow::train

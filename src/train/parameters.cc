@@ -1,0 +1,138 @@
+#include "train/parameters.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+
+#include "base/threads.h"
+#include "ops/weight.h"
+
+namespace winnow::train {
+namespace {
+
+constexpr std::array kRoles{Role::matrix, Role::vector, Role::decision};
+
+// So that every tensor begins at a cache line.
+std::size_t padded(std::size_t floats) {
+  return (floats + 15) / 16 * 16;
+}
+
+Buffer<float> zeros(std::size_t count) {
+  Buffer<float> buffer(count);
+  std::ranges::fill(buffer, 0.0F);
+  return buffer;
+}
+
+}  // namespace
+
+Role role_of(std::string_view name, const Shape& shape) {
+  if (name.find(".dms_") != std::string_view::npos ||
+      name.find(".dmc_") != std::string_view::npos) {
+    return Role::decision;
+  }
+  return shape.size() == 1 ? Role::vector : Role::matrix;
+}
+
+Parameters::Parameters(const ModelConfig& config, Trained trained) {
+  std::size_t total = 0;
+  for (const Role role : kRoles) {
+    for (const auto& [name, shape] : tensor_shapes(config)) {
+      const bool wanted = trained == Trained::everything || role == Role::decision;
+      if (role_of(name, shape) == role && wanted) {
+        const auto count = static_cast<std::size_t>(element_count(shape));
+        by_name_.emplace(name, list_.size());
+        list_.push_back({name, shape, role, total, count});
+        total += padded(count);
+      }
+    }
+  }
+  values_ = zeros(total);
+  gradients_ = zeros(total);
+}
+
+const Parameter& Parameters::find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  assert(found != by_name_.end());
+  return list_[found->second];
+}
+
+std::span<float> Parameters::values(std::string_view name) {
+  const Parameter& parameter = find(name);
+  return values_.span().subspan(parameter.offset, parameter.count);
+}
+
+std::span<float> Parameters::gradients(std::string_view name) {
+  const Parameter& parameter = find(name);
+  return gradients_.span().subspan(parameter.offset, parameter.count);
+}
+
+TensorView Parameters::view(std::string_view name) const {
+  const Parameter& parameter = find(name);
+  return {DType::f32, parameter.shape,
+          reinterpret_cast<const std::byte*>(values_.data() + parameter.offset)};
+}
+
+std::pair<std::size_t, std::size_t> Parameters::range(Role role) const {
+  std::size_t begin = values_.size();
+  std::size_t end = 0;
+  for (const Parameter& parameter : list_) {
+    if (parameter.role == role) {
+      begin = std::min(begin, parameter.offset);
+      end = std::max(end, parameter.offset + padded(parameter.count));
+    }
+  }
+  return {std::min(begin, end), end};
+}
+
+std::int64_t Parameters::count() const {
+  std::int64_t total = 0;
+  for (const Parameter& parameter : list_) {
+    total += static_cast<std::int64_t>(parameter.count);
+  }
+  return total;
+}
+
+Gradients Parameters::gradient_views(const ModelConfig& config) {
+  return bind_gradients(config, [this](const std::string& name) {
+    return contains(name) ? gradients(name) : std::span<float>();
+  });
+}
+
+void widen(const TensorView& tensor, std::span<float> out) {
+  assert(static_cast<std::size_t>(tensor.count()) == out.size());
+  TensorView flat = tensor;
+  const std::int64_t rows = tensor.shape.size() == 1 ? 1 : tensor.shape[0];
+  flat.shape = {rows, tensor.count() / rows};
+  const ops::Weight weight = ops::weight_view(flat);
+  const auto width = static_cast<std::size_t>(weight.cols);
+  parallel_ranges(
+      static_cast<std::size_t>(weight.rows), [&](std::size_t begin, std::size_t end, int) {
+        for (std::size_t row = begin; row < end; ++row) {
+          ops::dequantize_row(weight, static_cast<std::int64_t>(row), out.data() + row * width);
+        }
+      });
+}
+
+FrozenTensors::FrozenTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
+  for (const auto& [name, tensor] : checkpoint_.tensors()) {
+    const bool floating =
+        tensor.dtype == DType::f32 || tensor.dtype == DType::f16 || tensor.dtype == DType::bf16;
+    if (floating && tensor.shape.size() == 1) {
+      auto& vector = vectors_[name];
+      vector.resize(static_cast<std::size_t>(tensor.count()));
+      widen(tensor, vector);
+    }
+  }
+}
+
+std::optional<TensorView> FrozenTensors::find(const std::string& name) const {
+  if (const auto found = vectors_.find(name); found != vectors_.end()) {
+    return TensorView{DType::f32,
+                      {static_cast<std::int64_t>(found->second.size())},
+                      reinterpret_cast<const std::byte*>(found->second.data())};
+  }
+  const auto found = checkpoint_.tensors().find(name);
+  return found == checkpoint_.tensors().end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace winnow::train

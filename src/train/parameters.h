@@ -1,0 +1,89 @@
+// The tensors that training changes, in fp32, and their gradients.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/tensor.h"
+#include "checkpoint/checkpoint.h"
+#include "train/tensors.h"
+
+namespace winnow::train {
+
+/// What kind of tensor it is: learning rates, weight decay and clipping go by it.
+enum class Role : std::uint8_t {
+  matrix,    // weight matrices, the embedding and the head
+  vector,    // norms and biases
+  decision,  // all that decisions are computed with
+};
+
+struct Parameter {
+  std::string name;
+  Shape shape;
+  Role role = Role::matrix;
+  std::size_t offset = 0;  // in the flat arrays
+  std::size_t count = 0;
+};
+
+/// Which tensors are trained.
+enum class Trained : std::uint8_t {
+  everything,
+  decisions,  // the rest of the model is frozen
+};
+
+/// All trained tensors one after another, role after role, so that whoever treats them alike sees
+/// one array.
+class Parameters {
+ public:
+  /// Zero everywhere.
+  Parameters(const ModelConfig& config, Trained trained);
+
+  [[nodiscard]] std::span<const Parameter> list() const { return list_; }
+  [[nodiscard]] bool contains(std::string_view name) const { return by_name_.contains(name); }
+
+  [[nodiscard]] std::span<float> values() { return values_.span(); }
+  [[nodiscard]] std::span<const float> values() const { return values_.span(); }
+  [[nodiscard]] std::span<float> gradients() { return gradients_.span(); }
+  [[nodiscard]] std::span<float> values(std::string_view name);
+  [[nodiscard]] std::span<float> gradients(std::string_view name);
+  [[nodiscard]] TensorView view(std::string_view name) const;
+  /// The part of the flat arrays that holds a role's tensors: [first, second).
+  [[nodiscard]] std::pair<std::size_t, std::size_t> range(Role role) const;
+  /// Elements of all tensors.
+  [[nodiscard]] std::int64_t count() const;
+
+  /// Where the gradients of the trained tensors go.
+  [[nodiscard]] Gradients gradient_views(const ModelConfig& config);
+
+ private:
+  [[nodiscard]] const Parameter& find(std::string_view name) const;
+
+  std::vector<Parameter> list_;
+  std::map<std::string, std::size_t, std::less<>> by_name_;
+  Buffer<float> values_;
+  Buffer<float> gradients_;
+};
+
+/// "decision", "vector" or "matrix" by a tensor's name and shape.
+Role role_of(std::string_view name, const Shape& shape);
+
+/// A checkpoint's weights as training reads them without changing them: matrices where they are
+/// mapped, vectors widened to fp32.
+class FrozenTensors {
+ public:
+  explicit FrozenTensors(const Checkpoint& checkpoint);
+  [[nodiscard]] std::optional<TensorView> find(const std::string& name) const;
+
+ private:
+  Checkpoint checkpoint_;
+  std::map<std::string, std::vector<float>> vectors_;
+};
+
+/// Copies a floating-point tensor to fp32.
+void widen(const TensorView& tensor, std::span<float> out);
+
+}  // namespace winnow::train

@@ -1,0 +1,120 @@
+#include "train/run.h"
+
+#include <memory>
+
+#include "base/error.h"
+#include "train/metrics.h"
+
+namespace winnow::train {
+namespace {
+
+// The student starts as the teacher: what is left is the rounding of another order of sums.
+constexpr double kRounding = 1e-4;
+
+class Run {
+ public:
+  Run(Trainer& trainer, const HeldOut* held_out, const RunOptions& options)
+      : trainer_(trainer),
+        held_out_(held_out),
+        options_(options),
+        metrics_(options.out / "training" / "metrics.jsonl", trainer.steps_done()) {}
+
+  bool run() {
+    const std::int64_t steps = trainer_.options().steps;
+    if (trainer_.steps_done() == 0 && held_out_ != nullptr) {
+      note(held_out_->measure_base([this] { return !stopped(); }));
+    }
+    while (trainer_.steps_done() < steps) {
+      if (stopped()) {
+        checkpoint();
+        return false;
+      }
+      const StepReport report = trainer_.step();
+      metrics_.write(to_json(report));
+      if (options_.on_step) {
+        options_.on_step(report);
+      }
+      const bool last = report.step == steps;
+      if (last || due(options_.eval_every)) {
+        evaluate();
+      }
+      if (last || due(options_.save_every)) {
+        checkpoint();
+      }
+    }
+    return true;
+  }
+
+ private:
+  [[nodiscard]] bool stopped() const { return options_.should_stop && options_.should_stop(); }
+  [[nodiscard]] bool due(std::int64_t every) const {
+    return every > 0 && trainer_.steps_done() % every == 0;
+  }
+
+  void evaluate() {
+    if (held_out_ == nullptr) {
+      return;
+    }
+    const auto model =
+        std::make_shared<const ExportedModel>(export_model(trainer_, options_.save_type));
+    note(held_out_->measure(model, [this] { return !stopped(); }));
+  }
+
+  void note(const eval::PerplexityResult& result) {
+    if (stopped()) {
+      return;  // it is of part of the text
+    }
+    metrics_.write(to_json(trainer_.steps_done(), result));
+    if (options_.on_held_out) {
+      options_.on_held_out(trainer_.steps_done(), result);
+    }
+  }
+
+  void checkpoint() {
+    trainer_.save_state(state_file(options_.out), options_.recipe);
+    save_model(options_.out, export_model(trainer_, options_.save_type));
+    if (options_.on_checkpoint) {
+      options_.on_checkpoint(trainer_.steps_done());
+    }
+  }
+
+  Trainer& trainer_;
+  const HeldOut* held_out_;
+  const RunOptions& options_;
+  MetricsFile metrics_;
+};
+
+}  // namespace
+
+std::filesystem::path state_file(const std::filesystem::path& out) {
+  return out / "training" / "state.safetensors";
+}
+
+void check_state(const std::filesystem::path& out, bool resume) {
+  const std::filesystem::path state = state_file(out);
+  std::error_code ignored;
+  const bool begun = std::filesystem::exists(state, ignored);
+  require(!begun || resume,
+          "{}: a training run is there: --resume goes on with it, or choose another --out",
+          out.string());
+  require(begun || !resume, "--resume: {} is not there", state.string());
+}
+
+bool run_training(Trainer& trainer, const HeldOut* held_out, const RunOptions& options) {
+  check_state(options.out, options.resume);
+  const std::filesystem::path state = state_file(options.out);
+  std::error_code error;
+  std::filesystem::create_directories(state.parent_path(), error);
+  require(!error, "{}: cannot create: {}", state.parent_path().string(), error.message());
+  if (options.resume) {
+    trainer.load_state(state, options.recipe);
+  } else if (trainer.options().retrofit) {
+    const double divergence = trainer.check_student_is_teacher();
+    require(divergence < kRounding,
+            "before the first step the student is {} nats/token from its teacher, expected 0",
+            divergence);
+  }
+  return Run(trainer, held_out, options).run();
+}
+
+}  // namespace winnow::train

@@ -1,0 +1,41 @@
+// A training run from its first step, or the last checkpoint, to its end.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "train/held_out.h"
+#include "train/trainer.h"
+
+namespace winnow::train {
+
+struct RunOptions {
+  /// Receives the model; training/ in it the state, the metrics and the tokenised data.
+  std::filesystem::path out;
+  nlohmann::ordered_json recipe;  // what a checkpoint must agree with to be taken up
+  bool resume = false;
+  std::int64_t save_every = 0;  // steps between checkpoints; 0: only at the end
+  /// Steps between looks at the held-out text; 0: only before the first step and after the last.
+  std::int64_t eval_every = 0;
+  DType save_type = DType::bf16;
+
+  /// For whoever watches.
+  std::function<void(const StepReport&)> on_step;
+  std::function<void(std::int64_t step, const eval::PerplexityResult&)> on_held_out;
+  std::function<void(std::int64_t step)> on_checkpoint;
+  /// Asked between steps: true writes a checkpoint and ends the run.
+  std::function<bool()> should_stop;
+};
+
+/// Where a run in `out` keeps its state.
+std::filesystem::path state_file(const std::filesystem::path& out);
+
+/// Error when there is a state already and `resume` is not set, or none and it is.
+void check_state(const std::filesystem::path& out, bool resume);
+
+/// True when all steps were done, false when it was stopped. `held_out` may be null. Throws what
+/// check_state() does.
+bool run_training(Trainer& trainer, const HeldOut* held_out, const RunOptions& options);
+
+}  // namespace winnow::train

@@ -1,0 +1,70 @@
+// Tokenised documents on disk, memory-mapped.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "train/document.h"
+
+namespace winnow::train {
+
+/// A folder of safetensors files, each with tokens [N] i32, offsets [documents + 1] i64 and, where
+/// prompts are masked, trained [N] i8; and manifest.json, written last, which says what they were
+/// made from.
+class ShardWriter {
+ public:
+  /// Shards of an earlier, unfinished or different run in `directory` are replaced.
+  explicit ShardWriter(std::filesystem::path directory);
+
+  /// Empty documents are left out.
+  void add(const Document& document);
+  /// Writes what is left and the manifest: `origin` and the counts.
+  void finish(const nlohmann::ordered_json& origin);
+
+  [[nodiscard]] std::int64_t documents() const { return documents_; }
+  [[nodiscard]] std::int64_t tokens() const { return tokens_; }
+
+ private:
+  void flush();
+
+  std::filesystem::path directory_;
+  std::vector<std::int32_t> buffer_;
+  std::vector<std::uint8_t> trained_;
+  std::vector<std::int64_t> offsets_{0};
+  int shards_ = 0;
+  std::int64_t documents_ = 0;
+  std::int64_t tokens_ = 0;
+};
+
+/// Documents of a folder that a ShardWriter finished.
+class Shards {
+ public:
+  /// Error when there is no manifest or a shard is not as it says.
+  explicit Shards(const std::filesystem::path& directory);
+
+  /// Whether `directory` holds finished shards made from `origin`.
+  static bool hold(const std::filesystem::path& directory, const nlohmann::ordered_json& origin);
+
+  struct View {
+    std::span<const std::int32_t> tokens;
+    std::span<const std::uint8_t> trained;  // empty: all
+  };
+  [[nodiscard]] std::size_t documents() const { return documents_.size(); }
+  [[nodiscard]] const View& document(std::size_t index) const { return documents_[index]; }
+  [[nodiscard]] std::int64_t tokens() const { return tokens_; }
+  [[nodiscard]] const nlohmann::ordered_json& origin() const { return origin_; }
+
+ private:
+  void add_file(const std::filesystem::path& path);
+
+  std::vector<SafetensorsFile> files_;
+  std::vector<View> documents_;
+  std::int64_t tokens_ = 0;
+  nlohmann::ordered_json origin_;
+};
+
+}  // namespace winnow::train

@@ -1,0 +1,81 @@
+// A model's tensors by role: one tree, for weights and for their gradients.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/tensor.h"
+#include "checkpoint/config.h"
+#include "ops/matrix.h"
+#include "ops/weight.h"
+
+namespace winnow::train {
+
+template <class Matrix, class Vector>
+struct LayerTensors {
+  Vector attention_norm;  // [hidden]
+  Vector mlp_norm;        // [hidden]
+  Vector query_norm;      // [head_dim], Qwen3; else empty, as everything that a model lacks
+  Vector key_norm;
+  Vector query_bias;  // [heads * head_dim]
+  Vector key_bias;    // [kv_heads * head_dim]
+  Vector value_bias;
+  Vector output_bias;    // [hidden]
+  Vector gate_bias;      // [intermediate]
+  Vector up_bias;        // [intermediate]
+  Vector down_bias;      // [hidden]
+  Vector decision_norm;  // [hidden], adapter
+  Vector decision_bias;  // [kv_heads]
+  Vector omega_bias;     // [kv_heads]
+  Matrix query;          // [heads * head_dim, hidden]
+  Matrix key;            // [kv_heads * head_dim, hidden]
+  Matrix value;          // [kv_heads * head_dim, hidden]
+  Matrix output;         // [hidden, heads * head_dim]
+  Matrix gate;           // [intermediate, hidden]
+  Matrix up;             // [intermediate, hidden]
+  Matrix down;           // [hidden, intermediate]
+  /// [kv_heads, hidden]: an adapter's projection, or the rows of the query projection (DMC: of the
+  /// key projection) that compute the borrowed channels. Those are kept apart while training:
+  /// behind a decision scale of 100 they want a learning rate of their own.
+  Matrix decision;
+  Matrix omega;  // [kv_heads, hidden]: DMC, the same of the query projection
+};
+
+template <class Matrix, class Vector>
+struct Tensors {
+  Matrix embedding;  // [vocab, hidden]
+  Matrix head;       // [vocab, hidden]; the embedding when tied
+  Vector norm;       // [hidden]
+  std::vector<LayerTensors<Matrix, Vector>> layers;
+};
+
+/// The memory is somebody else's. A gradient left empty is not computed.
+using Weights = Tensors<ops::Weight, std::span<const float>>;
+using LayerWeights = LayerTensors<ops::Weight, std::span<const float>>;
+using Gradients = Tensors<ops::Matrix<float>, std::span<float>>;
+using LayerGradients = LayerTensors<ops::Matrix<float>, std::span<float>>;
+
+/// The name of a decision tensor of a layer: "weight", "bias" or "norm.weight". An adapter's is
+/// that of the checkpoint; a borrowed channel's rows have a name only here.
+std::string decision_name(const ModelConfig& config, int layer, const std::string& part);
+/// The same for DMC's weights omega.
+std::string omega_name(int layer, const std::string& part);
+
+/// Names and shapes of a model's tensors while it is trained: those of its checkpoint, and for a
+/// borrowed channel its rows.
+std::vector<std::pair<std::string, Shape>> tensor_shapes(const ModelConfig& config);
+
+/// Looks tensors up by name; nullopt for one that is not there.
+using FindTensor = std::function<std::optional<TensorView>(const std::string& name)>;
+
+/// Views of the tensors that `find` knows; vectors must be in fp32.
+Weights bind_weights(const ModelConfig& config, const FindTensor& find);
+
+/// Looks up where a tensor's gradient goes; an empty span for one that is not trained.
+using FindGradient = std::function<std::span<float>(const std::string& name)>;
+Gradients bind_gradients(const ModelConfig& config, const FindGradient& find);
+
+}  // namespace winnow::train

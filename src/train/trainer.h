@@ -1,0 +1,107 @@
+// Training step by step.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "train/decoder.h"
+#include "train/head.h"
+#include "train/optimizer.h"
+#include "train/options.h"
+#include "train/packing.h"
+#include "train/parameters.h"
+
+namespace winnow::train {
+
+/// What one update evicted.
+struct EvictionReport {
+  double target = 0.0;         // share of keys to evict
+  double share = 0.0;          // of keys that were marked
+  double price = 0.0;          // EvictionLoss::price
+  std::vector<double> shares;  // [layers * decisions per layer]
+};
+
+/// What one update came to.
+struct StepReport {
+  std::int64_t step = 0;  // updates done, this one included
+  double loss = 0.0;      // nats per token: cross entropy, or divergence from the teacher
+  double rate = 0.0;      // the learning rate
+  double norm = 0.0;      // of the gradients before clipping, decisions' left out
+  double decision_norm = 0.0;
+  double seconds = 0.0;
+  std::int64_t tokens = 0;                 // that the update saw
+  std::optional<EvictionReport> eviction;  // retrofitting, from phase 2 on
+};
+
+/// A model in training: parameters, optimiser, data and where all of them stand. Everything
+/// follows from the options, the data and the base model, to the last bit, on any number of
+/// threads.
+class Trainer {
+ public:
+  /// `base` is what training starts from, and the teacher; `shards` must outlive this.
+  Trainer(const TrainingOptions& options, const Checkpoint& base, const Shards& shards);
+  Trainer(const Trainer&) = delete;  // parts of it point to others
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// The divergence of the student from its teacher before anything has changed, in nats per token,
+  /// over one sequence: anything but 0 (to rounding) is a bug. Retrofitting only.
+  double check_student_is_teacher();
+
+  /// One update. Throws Error naming step and layer when the loss is not finite; nothing has been
+  /// changed then.
+  StepReport step();
+  [[nodiscard]] std::int64_t steps_done() const { return steps_done_; }
+
+  /// Writes all that a later process needs to go on, atomically. `recipe` says how this run was
+  /// set up.
+  void save_state(const std::filesystem::path& file, const nlohmann::ordered_json& recipe) const;
+  /// Takes up where `file` left off. Error naming the key when its recipe is another.
+  void load_state(const std::filesystem::path& file, const nlohmann::ordered_json& recipe);
+
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const TrainingOptions& options() const { return options_; }
+  [[nodiscard]] const Parameters& parameters() const { return parameters_; }
+  [[nodiscard]] const Checkpoint& base() const { return base_; }
+
+ private:
+  [[nodiscard]] bool fading() const;
+  [[nodiscard]] DecisionPass pass_of(std::uint64_t part) const;
+  [[nodiscard]] DecisionLoss decision_loss(const EvictionReport& eviction,
+                                           std::size_t decisions) const;
+  /// The sum of the losses; not from the teacher but of the text when `language_model`.
+  double forward(const Batch& batch, const DecisionPass& pass, bool language_model);
+  void backward(const Batch& batch, const DecisionPass& pass, const StepReport& report);
+  Batch read_part();
+  std::vector<Batch> read_parts();
+  void run_part(const Batch& part, std::size_t index, StepReport& report);
+  void count_marked(EvictionReport& eviction) const;
+  void update(StepReport& report);
+  void require_finite(double loss, const StepReport& report) const;
+
+  TrainingOptions options_;
+  Checkpoint base_;
+  ModelConfig config_;
+  FrozenTensors frozen_;
+  Parameters parameters_;
+  AdamW optimizer_;
+  Weights student_;
+  std::optional<Weights> teacher_;
+  Gradients gradients_;
+  Decoder decoder_;
+  std::optional<Decoder> teacher_decoder_;
+  Buffer<float> hidden_gradient_;
+  ops::Workspace workspace_;
+  ops::Context context_;
+  PackedReader reader_;
+
+  std::int64_t steps_done_ = 0;
+  PriceControl price_;
+  double evicted_before_ = 0.0;  // share, in the latest update
+};
+
+}  // namespace winnow::train

@@ -1,0 +1,245 @@
+// winnow tokenize-data, train and retrofit as a user runs them.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/run_command.h"
+
+namespace winnow::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Words = std::vector<std::string>;
+
+constexpr const char* kTokenizer = "assets/base";
+
+// A shape small enough to train in a test, and something to read.
+class Training : public ::testing::Test {
+ protected:
+  Training() {
+    const fs::path source = fs::path(WINNOW_SOURCE_DIR) / kTokenizer;
+    fs::create_directory(directory_.path() / "shape");
+    fs::copy(source / "tokenizer.json", directory_.path() / "shape");
+    fs::copy(source / "tokenizer_config.json", directory_.path() / "shape");
+    json config = json::parse(read_text(source / "config.json"));
+    config.update(json{{"hidden_size", 32},
+                       {"intermediate_size", 48},
+                       {"num_hidden_layers", 2},
+                       {"num_attention_heads", 4},
+                       {"head_dim", 8},
+                       {"torch_dtype", "float32"}});
+    write("shape/config.json", config.dump());
+    std::string lines;
+    for (int i = 0; i < 60; ++i) {
+      lines += json{{"text", fmt::format("Number {} is followed by {}.", i, i + 1)}}.dump() + "\n";
+    }
+    write("data.jsonl", lines);
+  }
+
+  [[nodiscard]] std::string file(const std::string& name) const { return directory_.file(name); }
+  void write(const std::string& name, const std::string& text) const {
+    static_cast<void>(directory_.write(name, text));
+  }
+
+  [[nodiscard]] Words train(const std::string& out, const Words& more = {}) const {
+    return with({"train", "--init", file("shape"), "--out", file(out)}, more);
+  }
+  [[nodiscard]] Words retrofit(const std::string& base, const std::string& out,
+                               const Words& more = {}) const {
+    return with({"retrofit", "--model", file(base), "--out", file(out), "--target-cr", "2",
+                 "--decision-lr", "1e-3"},
+                more);
+  }
+  [[nodiscard]] Words with(Words words, const Words& more = {}) const {
+    const Words common{
+        "--data", file("data.jsonl"), "--length", "32",      "--batch", "2", "--threads",
+        "1",      "--steps",          "4",        "--dtype", "fp32"};
+    for (std::size_t i = 0; i < common.size(); i += 2) {
+      if (std::ranges::find(more, common[i]) == more.end()) {
+        words.insert(words.end(), {common[i], common[i + 1]});
+      }
+    }
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  [[nodiscard]] std::vector<json> metrics(const std::string& out) const {
+    std::vector<json> lines;
+    std::ifstream stream(file(out + "/training/metrics.jsonl"));
+    for (std::string line; std::getline(stream, line);) {
+      lines.push_back(json::parse(line));
+    }
+    return lines;
+  }
+  static CommandResult succeed(const Words& words) {
+    CommandResult result = run_winnow(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result;
+  }
+  static void expect_error(const Words& words, const std::string& names) {
+    const CommandResult result = run_winnow(words);
+    EXPECT_EQ(result.code, 1) << result.err;
+    EXPECT_THAT(result.err, AllOf(StartsWith("winnow: error: "), HasSubstr(names)));
+    EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+  }
+
+  TempDirectory directory_;
+};
+
+TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
+  succeed(train("base", {"--save-dtype", "fp32"}));
+  for (const std::string kind : {"borrowed", "adapter", "dmc"}) {
+    const std::string out = "model-" + kind;
+    const Words with_kind =
+        kind == "dmc" ? Words{"--method", "dmc"} : Words{"--window", "4", "--decisions", kind};
+    Words words = retrofit("base", out, {"--valid", file("data.jsonl")});
+    words.insert(words.end(), with_kind.begin(), with_kind.end());
+    const CommandResult result = succeed(words);
+    EXPECT_THAT(result.err, AllOf(HasSubstr("step 4/4"), HasSubstr("KLD")));
+    const auto lines = metrics(out);
+    ASSERT_EQ(lines.size(), 6U);  // four steps between two looks at the held-out data
+    EXPECT_EQ(lines[0].at("held_out").at("compression_ratio"), 1.0);
+    EXPECT_LT(lines[1].at("loss"), 1e-2);
+    EXPECT_EQ(lines[4].at("evicted_per_head").size(), 4U);
+    EXPECT_TRUE(lines[5].at("held_out").contains("kld"));
+
+    const CommandResult text = succeed({"generate", "--model", file(out), "--prompt", "Number",
+                                        "--max-tokens", "4", "--json", "--ignore-eos"});
+    EXPECT_EQ(json::parse(text.out).at("token_ids").size(), 4U);
+    const CommandResult inspected = succeed({"inspect", file(out)});
+    EXPECT_THAT(inspected.out, HasSubstr(kind));
+  }
+}
+
+TEST_F(Training, WritesTheConventionsOfOthers) {
+  succeed(train("base"));
+  succeed(retrofit("base", "nvidia", {"--window", "4", "--decisions", "adapter"}));
+  const json nvidia = json::parse(read_text(file("nvidia/config.json")));
+  EXPECT_EQ(nvidia.at("architectures"), json{"LlamaForCausalLMDMS"});
+  EXPECT_EQ(nvidia.at("dms_separate_alpha"), true);
+  EXPECT_FALSE(fs::exists(file("nvidia/dms_metadata.json")));
+  succeed(retrofit("base", "shisa",
+                   {"--window", "4", "--shift", "0", "--keep-after-rope", "--final-offset", "6"}));
+  const json shisa = json::parse(read_text(file("shisa/dms_metadata.json")));
+  EXPECT_EQ(shisa.at("window_size"), 4);
+  EXPECT_EQ(shisa.at("alpha_offset"), 6.0);
+  EXPECT_EQ(shisa.at("target_cr"), 2);
+}
+
+TEST_F(Training, FewerHeadsAreTrainedOn) {
+  succeed(train("base"));
+  succeed(with({"train", "--model", file("base"), "--kv-heads", "1", "--out", file("grouped")}));
+  const json config = json::parse(read_text(file("grouped/config.json")));
+  EXPECT_EQ(config.at("num_key_value_heads"), 1);
+  EXPECT_EQ(metrics("grouped").size(), 4U);
+  expect_error(with({"train", "--model", file("base"), "--kv-heads", "5", "--out", file("x")}),
+               "--kv-heads 5");
+}
+
+TEST_F(Training, TokenisedDataGivesTheSame) {
+  succeed(train("direct"));
+  succeed({"tokenize-data", "--model", file("shape"), "--data", file("data.jsonl"), "--out",
+           file("tokens")});
+  succeed(train("indirect", {"--data", file("tokens")}));
+  EXPECT_EQ(metrics("direct")[3].at("loss"), metrics("indirect")[3].at("loss"));
+}
+
+TEST_F(Training, AConfigFileIsFlags) {
+  write("run.json",
+        json{{"steps", 3}, {"lr", 0.01}, {"keep-activations", true}, {"data", {file("data.jsonl")}}}
+            .dump());
+  const Words words{"train",    "--init",         file("shape"), "--out", file("out"),
+                    "--config", file("run.json"), "--length",    "32",    "--batch",
+                    "2",        "--lr",           "0.02"};
+  succeed(words);
+  const auto lines = metrics("out");
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[0].at("lr"), 0.02 / 100.0);  // the command line wins; warming up
+  write("bad.json", "{\"stops\": 3}");
+  expect_error(train("x", {"--config", file("bad.json")}), "bad.json: stops: train has no such");
+  write("bad.json", "{\"clip\": [[1]]}");
+  expect_error(train("x", {"--config", file("bad.json")}), "bad.json: clip: expected a number");
+  write("bad.json", "{\"clip\": \"much\"}");
+  expect_error(train("x", {"--config", file("bad.json")}), "bad.json: clip");
+}
+
+TEST_F(Training, ADryRunCountsAndRefuses) {
+  const CommandResult result = succeed(train("out", {"--dry-run"}));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("trained              277,664"),
+                                HasSubstr("AdamW moments"), HasSubstr("memory available")));
+  EXPECT_FALSE(fs::exists(file("out")));
+  const CommandResult large =
+      run_winnow(train("out", {"--dry-run", "--batch", "100000000", "--micro-batch", "100000000"}));
+  EXPECT_EQ(large.code, 1);
+  EXPECT_THAT(large.err, HasSubstr("GiB are available"));
+  EXPECT_FALSE(fs::exists(file("out")));
+}
+
+TEST_F(Training, CtrlCWritesACheckpointThatGoesOn) {
+  const Words more{"--steps", "60", "--save-every", "0"};
+  succeed(train("whole", more));
+  Command command(train("parts", more));
+  command.await_handler(SIGINT);
+  while (metrics("parts").size() < 5) {  // some way into the run
+  }
+  command.send(SIGINT);
+  const CommandResult stopped = command.wait();
+  if (stopped.code == 0) {
+    GTEST_SKIP() << "the run was faster than the signal";
+  }
+  EXPECT_EQ(stopped.code, 130);
+  EXPECT_THAT(stopped.err, HasSubstr("--resume goes on"));
+  expect_error(train("parts", more), "--resume goes on with it");
+  Words other = more;
+  other.insert(other.end(), {"--resume", "--lr", "0.5"});
+  expect_error(train("parts", other), "lr");
+  Words again = more;
+  again.emplace_back("--resume");
+  succeed(train("parts", again));
+  const auto expected = metrics("whole");
+  const auto actual = metrics("parts");
+  ASSERT_EQ(actual.size(), 60U);
+  for (std::size_t i = 0; i < 60; ++i) {
+    EXPECT_EQ(actual[i].at("loss"), expected[i].at("loss")) << i;
+  }
+  EXPECT_EQ(read_text(file("parts/model.safetensors")), read_text(file("whole/model.safetensors")));
+}
+
+TEST_F(Training, SaysWhatIsWrong) {
+  expect_error({"train"}, "--model or --init");
+  expect_error({"retrofit"}, "--model");
+  expect_error({"train", "--init", file("shape")}, "--out");
+  expect_error({"train", "--init", file("shape"), "--out", file("x")}, "--data");
+  expect_error(train("shape"), "--out");
+  expect_error(train("x", {"--data", file("absent.jsonl")}), "absent.jsonl");
+  expect_error(train("x", {"--steps", "0"}), "--steps 0");
+  expect_error(train("x", {"--length", "100000"}), "--length 100000");
+  expect_error(train("x", {"--schedule", "zigzag"}), "--schedule zigzag");
+  expect_error(train("x", {"--resume"}), "--resume");
+  expect_error(train("x", {"--model", file("shape")}), "exclude");
+  const auto refused = [&](const Words& more, const std::string& names) {
+    expect_error(retrofit("shape", "x", more), names);
+  };
+  refused({"--decisions", "both"}, "--decisions both");
+  refused({"--eviction", "soon"}, "--eviction soon");
+  refused({"--decisions", "adapter", "--fade-steps", "3"}, "--fade-steps 3");
+  refused({"--method", "dmc", "--window", "8"}, "--window: --method dmc");
+  refused({"--window", "4"}, "model.safetensors");  // a shape has no weights to retrofit
+  const Words again{"retrofit", "--model", "assets/dms-cr8",  "--out",
+                    file("x"),  "--data",  file("data.jsonl")};
+  expect_error(again, "retrofitted already");
+}
+
+}  // namespace
+}  // namespace winnow::testing

@@ -1,0 +1,299 @@
+// From lines of text to packed batches.
+#include <gtest/gtest.h>
+#include <zstd.h>
+
+#include "checkpoint/checkpoint_testing.h"
+#include "train/line_reader.h"
+#include "train/packing.h"
+#include "train/tokenize.h"
+
+namespace winnow::train {
+namespace {
+
+using nlohmann::json;
+
+std::filesystem::path model() {
+  return std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/base";
+}
+
+std::string compressed(const std::string& text) {
+  std::string result(ZSTD_compressBound(text.size()), '\0');
+  result.resize(ZSTD_compress(result.data(), result.size(), text.data(), text.size(), 3));
+  return result;
+}
+
+std::vector<std::string> lines_of(const std::filesystem::path& path) {
+  LineReader reader(path);
+  std::vector<std::string> lines;
+  for (std::string line; reader.next(line);) {
+    lines.push_back(line);
+    EXPECT_EQ(reader.number(), static_cast<std::int64_t>(lines.size()));
+  }
+  return lines;
+}
+
+TEST(LineReader, ReadsPlainAndCompressed) {
+  const TempDir dir;
+  std::string text;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 3000; ++i) {  // longer than any buffer, with long and empty lines
+    expected.push_back(std::string(static_cast<std::size_t>(i * 7 % 500), 'x') + std::to_string(i));
+    text += expected.back() + (i % 3 == 0 ? "\r\n" : "\n");
+  }
+  expected.emplace_back("the last, without an end");
+  text += expected.back();
+  dir.write("plain", text);
+  dir.write("one", compressed(text));
+  dir.write("two", compressed(text.substr(0, 5000)) + compressed(text.substr(5000)));
+  EXPECT_EQ(lines_of(dir.path() / "plain"), expected);
+  EXPECT_EQ(lines_of(dir.path() / "one"), expected);
+  EXPECT_EQ(lines_of(dir.path() / "two"), expected);
+}
+
+TEST(LineReader, NamesWhatItCannotRead) {
+  const TempDir dir;
+  const std::string whole = compressed(std::string(100'000, 'a') + "b");
+  dir.write("cut", whole.substr(0, whole.size() - 3));
+  dir.write("broken", whole.substr(0, 8) + "garbage garbage garbage garbage");
+  dir.write("empty", "");
+  EXPECT_NE(error_of([&] { lines_of(dir.path() / "cut"); }).find("cut: ends inside"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { lines_of(dir.path() / "broken"); }).find("broken: not valid zstd"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { lines_of(dir.path() / "none"); }).find("none: cannot open"),
+            std::string::npos);
+  EXPECT_TRUE(lines_of(dir.path() / "empty").empty());
+}
+
+class Encoding : public ::testing::Test {
+ protected:
+  [[nodiscard]] Document encode(const json& line, bool mask) const {
+    return DocumentEncoder(model(), read_config(model()), mask).encode(line.dump());
+  }
+  /// What is to be predicted, as text.
+  [[nodiscard]] std::string trained_text(const Document& document) const {
+    std::vector<std::int32_t> tokens;
+    for (std::size_t i = 0; i < document.tokens.size(); ++i) {
+      if (document.trained.empty() || document.trained[i] != 0) {
+        tokens.push_back(document.tokens[i]);
+      }
+    }
+    return tokenizer_->decode(tokens, false);
+  }
+  [[nodiscard]] std::string text(const Document& document) const {
+    return tokenizer_->decode(document.tokens, false);
+  }
+
+ private:
+  std::unique_ptr<const Tokenizer> tokenizer_ = load_tokenizer(model());
+};
+
+TEST_F(Encoding, OfText) {
+  const Document document = encode({{"text", "A <|user|> is no token here."}}, true);
+  EXPECT_EQ(text(document), "A <|user|> is no token here.<|end_of_text|>");
+  EXPECT_EQ(trained_text(document), text(document));
+  EXPECT_GT(document.tokens.size(), 8U);  // <|user|> was spelled out
+}
+
+TEST_F(Encoding, OfPrompts) {
+  const json line{{"prompt", "2 + 2 ="}, {"completion", " 4"}};
+  EXPECT_EQ(text(encode(line, true)), "2 + 2 = 4<|end_of_text|>");
+  EXPECT_EQ(trained_text(encode(line, true)), " 4<|end_of_text|>");
+  EXPECT_TRUE(encode(line, false).trained.empty());
+}
+
+TEST_F(Encoding, OfChats) {
+  const json line{{"messages",
+                   {{{"role", "user"}, {"content", "Hello"}},
+                    {{"role", "assistant"}, {"content", "Hi"}},
+                    {{"role", "user"}, {"content", "Bye"}},
+                    {{"role", "assistant"}, {"content", "Farewell"}}}}};
+  const Document document = encode(line, true);
+  EXPECT_EQ(text(document),
+            "<|user|>Hello<|assistant|>Hi<|end_of_text|><|user|>Bye<|assistant|>Farewell"
+            "<|end_of_text|>");
+  EXPECT_EQ(trained_text(document), "Hi<|end_of_text|>Farewell<|end_of_text|>");
+  EXPECT_EQ(text(encode(line, false)), text(document));
+}
+
+TEST_F(Encoding, SaysWhatIsWrong) {
+  const DocumentEncoder encoder(model(), read_config(model()), false);
+  const auto complaint = [&](const std::string& line) {
+    return error_of([&] { static_cast<void>(encoder.encode(line)); });
+  };
+  EXPECT_TRUE(complaint("{\"text\": ").starts_with("not JSON"));
+  EXPECT_EQ(complaint("[1]"), "not a JSON object");
+  EXPECT_EQ(complaint("{\"text\": 3}"), "text is not a text");
+  EXPECT_TRUE(complaint("{\"prompt\": \"a\"}").starts_with("neither \"text\""));
+  EXPECT_EQ(complaint("{\"messages\": []}"), "\"messages\" is not a list of messages");
+}
+
+TokenizeOptions options_for(const TempDir& dir, const std::vector<std::string>& files) {
+  TokenizeOptions options;
+  for (const std::string& file : files) {
+    options.files.push_back(dir.path() / file);
+  }
+  options.model = model();
+  return options;
+}
+
+TEST(Tokenize, KeepsTheOrderOfDocuments) {
+  const TempDir dir;
+  std::string text;
+  std::vector<std::vector<std::int32_t>> expected;
+  const DocumentEncoder encoder(model(), read_config(model()), false);
+  for (int i = 0; i < 500; ++i) {
+    const std::string line = json{{"text", "Document number " + std::to_string(i)}}.dump();
+    expected.push_back(encoder.encode(line).tokens);
+    text += line + "\n";
+    if (i == 250) {
+      dir.write("a.jsonl", text);
+      text.clear();
+    }
+  }
+  dir.write("b.jsonl.zst", compressed(text));
+  const auto options = options_for(dir, {"a.jsonl", "b.jsonl.zst"});
+  const auto result = tokenize_files(options, read_config(model()), dir.path() / "shards");
+  EXPECT_EQ(result.documents, 500);
+  EXPECT_EQ(result.malformed, 0);
+  const Shards shards(dir.path() / "shards");
+  ASSERT_EQ(shards.documents(), 500U);
+  EXPECT_EQ(shards.tokens(), result.tokens);
+  for (std::size_t i = 0; i < 500; ++i) {
+    EXPECT_TRUE(std::ranges::equal(shards.document(i).tokens, expected[i])) << i;
+  }
+  EXPECT_TRUE(Shards::hold(dir.path() / "shards", data_origin(options)));
+  dir.write("a.jsonl", "{\"text\": \"another\"}\n");
+  EXPECT_FALSE(Shards::hold(dir.path() / "shards", data_origin(options)));
+}
+
+TEST(Tokenize, CountsMalformedLinesAndStopsWhenTheyAreMany) {
+  const TempDir dir;
+  std::string text;
+  for (int i = 1; i <= 100; ++i) {
+    text += i == 42 ? "{\"text\": \n" : "{\"text\": \"fine\"}\n\n";
+  }
+  dir.write("data", text);
+  auto options = options_for(dir, {"data"});
+  const auto result = tokenize_files(options, read_config(model()), dir.path() / "shards");
+  EXPECT_EQ(result.documents, 99);
+  EXPECT_EQ(result.malformed, 1);
+  ASSERT_EQ(result.complaints.size(), 1U);
+  EXPECT_NE(result.complaints[0].find("data:83: not JSON"), std::string::npos)
+      << result.complaints[0];
+  options.max_malformed = 0.005;
+  const std::string error =
+      error_of([&] { tokenize_files(options, read_config(model()), dir.path() / "other"); });
+  EXPECT_NE(error.find("1 of 100 lines are malformed"), std::string::npos) << error;
+  EXPECT_NE(error.find("data:83"), std::string::npos) << error;
+}
+
+// Documents of known tokens: document i is i * 100, i * 100 + 1, ...
+class Packing : public ::testing::Test {
+ protected:
+  Shards write(const std::vector<std::size_t>& lengths, bool masked = false) const {
+    ShardWriter writer(dir_.path() / "shards");
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      Document document;
+      for (std::size_t t = 0; t < lengths[i]; ++t) {
+        document.tokens.push_back(static_cast<std::int32_t>(i * 100 + t));
+        if (masked) {
+          document.trained.push_back(t % 2);
+        }
+      }
+      writer.add(document);
+    }
+    writer.finish({});
+    return Shards(dir_.path() / "shards");
+  }
+
+ private:
+  TempDir dir_;
+};
+
+TEST_F(Packing, GivesEveryTokenOncePerEpoch) {
+  const Shards shards = write({3, 50, 7, 1, 20, 100});
+  PackedReader reader(shards, 16, std::nullopt, 5);
+  std::map<std::int32_t, int> seen;
+  std::int64_t tokens = 0;
+  while (reader.position().epoch < 3) {
+    const Batch batch = reader.next(1);
+    EXPECT_EQ(batch.size(), 16U);
+    for (const std::int32_t token : batch.tokens) {
+      ++seen[token];
+    }
+    tokens += 16;
+  }
+  EXPECT_EQ(seen.size(), 181U);
+  for (const auto& [token, count] : seen) {
+    EXPECT_GE(count, 3) << token;
+    EXPECT_LE(count, 4) << token;  // the last sequence reaches into the next epoch
+  }
+}
+
+TEST_F(Packing, TargetsAreWhatFollowsInTheDocument) {
+  constexpr std::int32_t kBegin = 9999;
+  const Shards shards = write({3, 50, 7, 20});
+  for (const bool begins : {false, true}) {
+    PackedReader reader(shards, 16, begins ? std::optional(kBegin) : std::nullopt, 5);
+    for (int i = 0; i < 20; ++i) {
+      const Batch batch = reader.next(3);
+      ASSERT_EQ(batch.size(), 48U);
+      for (std::size_t t = 0; t < batch.size(); ++t) {
+        const bool first = batch.first_key[t] == static_cast<std::int32_t>(t);
+        EXPECT_TRUE(t % 16 != 0 || first);  // no document reaches over the end of a sequence
+        EXPECT_EQ(batch.tokens[t] == kBegin, begins && first);
+        if (batch.weights[t] > 0.0F && batch.tokens[t] != kBegin) {
+          EXPECT_EQ(batch.targets[t], batch.tokens[t] + 1);
+        }
+        if (!first && batch.tokens[t - 1] != kBegin) {
+          EXPECT_EQ(batch.tokens[t], batch.tokens[t - 1] + 1);
+        }
+        // Only a document's last token predicts nothing.
+        const std::array<std::int32_t, 4> ends{2, 149, 206, 319};
+        EXPECT_EQ(batch.weights[t] == 0.0F, std::ranges::count(ends, batch.tokens[t]) == 1);
+      }
+    }
+  }
+}
+
+TEST_F(Packing, MaskedTokensAreNotPredicted) {
+  const Shards shards = write({10, 10}, true);
+  PackedReader reader(shards, 8, std::nullopt, 5);
+  const Batch batch = reader.next(4);
+  for (std::size_t t = 0; t < batch.size(); ++t) {
+    const bool last = batch.tokens[t] % 100 == 9;
+    EXPECT_EQ(batch.weights[t], !last && batch.targets[t] % 2 == 1 ? 1.0F : 0.0F);
+  }
+}
+
+TEST_F(Packing, GoesOnFromAnyPosition) {
+  const Shards shards = write({3, 50, 7, 20});
+  PackedReader reader(shards, 16, 9999, 5);
+  for (int i = 0; i < 30; ++i) {
+    const PackingPosition position = reader.position();
+    const Batch expected = reader.next(2);
+    PackedReader other(shards, 16, 9999, 5);
+    other.seek(position);
+    const Batch actual = other.next(2);
+    EXPECT_EQ(actual.tokens, expected.tokens);
+    EXPECT_EQ(actual.first_key, expected.first_key);
+    EXPECT_EQ(other.position(), reader.position());
+  }
+  EXPECT_GT(reader.position().epoch, 1);
+}
+
+TEST_F(Packing, TheSeedAndTheEpochDecideTheOrder) {
+  const Shards shards = write({10, 10, 10, 10, 10, 10, 10, 10});
+  const auto epoch = [&](std::uint64_t seed, std::int64_t number) {
+    PackedReader reader(shards, 10, std::nullopt, seed);
+    reader.seek({number, 0, 0});
+    return reader.next(8).tokens;
+  };
+  EXPECT_EQ(epoch(1, 0), epoch(1, 0));
+  EXPECT_NE(epoch(1, 0), epoch(2, 0));
+  EXPECT_NE(epoch(1, 0), epoch(1, 1));
+}
+
+}  // namespace
+}  // namespace winnow::train

@@ -1,0 +1,156 @@
+// The trainer's forward pass against the engine's model, which references pin.
+#include <gtest/gtest.h>
+
+#include "model/fixture.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "train/channels.h"
+#include "train/export.h"
+#include "train/training_world.h"
+
+namespace winnow::train {
+namespace {
+
+// A checkpoint's tensors as training names them: a borrowed channel's rows are apart.
+class CheckpointWeights {
+ public:
+  explicit CheckpointWeights(const Checkpoint& checkpoint)
+      : config_(checkpoint.config()), frozen_(checkpoint) {
+    for (int layer = 0; borrows_channels(config_) && layer < config_.layers; ++layer) {
+      for (const std::string part : {"weight", "bias"}) {
+        const auto query = fmt::format("model.layers.{}.self_attn.q_proj.{}", layer, part);
+        const auto key = fmt::format("model.layers.{}.self_attn.k_proj.{}", layer, part);
+        const std::string decision = decision_name(config_, layer, part);
+        if (config_.dmc) {
+          take_rows(key, decision, key_column);
+          take_rows(query, omega_name(layer, part), query_column);
+        } else {
+          take_rows(query, decision, query_column);
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] Weights bind() const {
+    return bind_weights(config_, [this](const std::string& name) {
+      const auto found = rows_.find(name);
+      return found == rows_.end()
+                 ? frozen_.find(name)
+                 : std::optional(
+                       TensorView{DType::f32, found->second.second,
+                                  reinterpret_cast<const std::byte*>(found->second.first.data())});
+    });
+  }
+
+ private:
+  void take_rows(const std::string& from, const std::string& to, ColumnOf row_of) {
+    const auto tensor = frozen_.find(from);
+    if (!tensor) {
+      return;
+    }
+    std::vector<float> all(static_cast<std::size_t>(tensor->count()));
+    widen(*tensor, all);
+    const std::size_t width = all.size() / static_cast<std::size_t>(tensor->shape[0]);
+    Shape shape = tensor->shape;
+    shape[0] = config_.kv_heads;
+    auto& rows = rows_[to];
+    rows.second = shape;
+    for (int head = 0; head < config_.kv_heads; ++head) {
+      const std::size_t row = row_of(config_, static_cast<std::size_t>(head)) * width;
+      rows.first.insert(rows.first.end(), all.begin() + static_cast<std::ptrdiff_t>(row),
+                        all.begin() + static_cast<std::ptrdiff_t>(row + width));
+    }
+  }
+
+  ModelConfig config_;
+  FrozenTensors frozen_;
+  std::map<std::string, std::pair<std::vector<float>, Shape>> rows_;
+};
+
+// Logits [T, vocab] of the training pass, with hard decisions if the model takes any.
+std::vector<float> training_logits(const Checkpoint& checkpoint,
+                                   std::span<const std::int32_t> tokens) {
+  const CheckpointWeights tensors(checkpoint);
+  const Weights weights = tensors.bind();
+  const ModelConfig& config = checkpoint.config();
+  Batch batch;
+  batch.tokens.assign(tokens.begin(), tokens.end());
+  batch.first_key.assign(batch.size(), 0);
+  Decoder decoder(config, batch.size(), Keep::nothing);
+  ops::Workspace workspace;
+  ops::Context context{.compute = DType::f32, .workspace = &workspace};
+  DecisionPass pass;
+  pass.merge_span = static_cast<int>(tokens.size());
+  if (config.dmc || (config.dms && config.dms->evict)) {
+    pass.mode = DecisionPass::Mode::hard;
+  }
+  decoder.forward(context, weights, batch, pass);
+  const auto vocab = static_cast<std::size_t>(config.vocab);
+  std::vector<float> logits(batch.size() * vocab);
+  const auto hidden = decoder.hidden();
+  ops::rms_norm(hidden, hidden, weights.norm, config.norm_eps);
+  ops::linear(context, {logits.data(), batch.size(), vocab}, hidden, weights.head);
+  return logits;
+}
+
+class OnFixtures : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(OnFixtures, ComputesWhatTheEngineComputes) {
+  const auto directory = winnow::testing::fixture_models() / GetParam();
+  const winnow::testing::Expected expected(directory / "expected.safetensors");
+  const auto logits = training_logits(Checkpoint::open(directory), expected.tokens());
+  EXPECT_LT(winnow::testing::largest_difference(logits, expected.logits()), 1e-3F);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, OnFixtures,
+                         ::testing::Values("llama", "llama-biases", "llama-untied", "qwen2",
+                                           "qwen3", "mistral", "dms-own", "dms-adapter-bias",
+                                           "dms-adapter-layer", "dms-qwen3-borrowed",
+                                           "dms-shift1-first", "dms-shisa-flat", "dms-nvidia-llama",
+                                           "dms-nvidia-qwen3-adapter", "dmc-llama", "dmc-qwen3"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+// A model that learned to evict: the engine's cache does what its training saw, at once, delayed,
+// and whoever decides.
+TEST(ExportedModel, IsRunAsItWasTrained) {
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    const testing::World world(testing::tiny_config(family));
+    for (TrainingOptions options : testing::every_retrofit()) {
+      for (const int shift : {0, 1, 5}) {
+        const bool merges = options.retrofit->dmc.has_value();
+        if (merges && shift > 0) {
+          continue;  // it has none
+        }
+        options.steps = 40;
+        options.decision_rate = merges ? 0.1 : 5e-3;
+        options.retrofit->dms.shift = shift;
+        options.retrofit->ramp.steps = 5;
+        Trainer trainer(options, world.base(), world.shards());
+        for (int i = 0; i < options.steps; ++i) {
+          trainer.step();
+        }
+        save_model(world.path("model"), export_model(trainer, DType::f32));
+        const Checkpoint checkpoint = Checkpoint::open(world.path("model"));
+        const auto tokens = testing::counting(checkpoint.config().vocab, 60, 9).tokens;
+
+        const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
+        kvcache::Cache cache(winnow::testing::trained_cache(checkpoint.config()),
+                             model.cache_shape());
+        winnow::testing::Runner runner(model, cache, {1, 61});
+        winnow::testing::Outcome outcome;
+        runner.feed_in_chunks(tokens, 7, outcome);
+        const auto logits = training_logits(checkpoint, tokens);
+        EXPECT_LT(winnow::testing::largest_difference(logits, outcome.logits), 1e-3F);
+        const auto live = runner.sequence().live_entries();
+        EXPECT_LT(live, 61 * 4) << "nothing was evicted";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow::train

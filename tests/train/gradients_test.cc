@@ -1,0 +1,230 @@
+// The gradients of whole models against finite differences of their loss.
+#include <gtest/gtest.h>
+
+#include "base/threads.h"
+#include "train/tiny_model.h"
+
+namespace winnow::train {
+namespace {
+
+using testing::TinyModel;
+
+struct Case {
+  std::string name;
+  ModelConfig config;
+  DecisionPass pass;
+  DecisionLoss loss;
+};
+
+// The objective whose gradient a step computes. Counting decisions is straight-through, so the
+// soft ones stand for them.
+double objective(TinyModel& model, const Case& c, const Batch& batch, TinyModel* teacher) {
+  const double loss = model.step(batch, c.pass, c.loss, teacher);
+  const Decoder::Decided& decided = model.decoder.decided();
+  return loss + double{c.loss.count} * decided.soft_marked + double{c.loss.excess} * decided.excess;
+}
+
+// Central differences of fourth order.
+template <class Function>
+double slope(const Function& value_at, double step) {
+  return (8.0 * (value_at(step) - value_at(-step)) -
+          (value_at(2.0 * step) - value_at(-2.0 * step))) /
+         (12.0 * step);
+}
+
+void expect_gradients(const Case& c, bool distilled, Keep keep = Keep::all) {
+  SCOPED_TRACE(c.name);
+  constexpr std::size_t kTokens = 29;
+  const Batch batch = testing::random_batch(kTokens, c.config.vocab, {0, 6, 7}, 3);
+  TinyModel model(c.config, kTokens, keep);
+  model.decoder.excess_limit = c.loss.excess_limit;
+  TinyModel other(c.config, kTokens, Keep::nothing, 2);
+  TinyModel* teacher = distilled ? &other : nullptr;
+  objective(model, c, batch, teacher);
+  const std::vector<float> gradient(model.trained().gradients().begin(),
+                                    model.trained().gradients().end());
+  // The parameters that the pass reads; layout is the same.
+  const std::vector<float> start(model.all.values().begin(), model.all.values().end());
+  const auto values = model.all.values();
+
+  // Along a direction through all parameters at once.
+  for (const std::uint64_t seed : {5U, 6U}) {
+    Random random(seed);
+    std::vector<double> direction(start.size());
+    std::ranges::generate(direction, [&] { return random.normal(); });
+    const double computed =
+        std::inner_product(gradient.begin(), gradient.end(), direction.begin(), 0.0);
+    const double expected = slope(
+        [&](double step) {
+          for (std::size_t i = 0; i < start.size(); ++i) {
+            values[i] = static_cast<float>(double{start[i]} + step * direction[i]);
+          }
+          return objective(model, c, batch, teacher);
+        },
+        1e-3);
+    EXPECT_NEAR(computed, expected, 2e-4 * std::abs(expected) + 2e-2);
+  }
+  std::ranges::copy(start, values.begin());
+
+  // Single ones, of every tensor.
+  Random random(7);
+  for (const Parameter& parameter : model.all.list()) {
+    for (int i = 0; i < 8; ++i) {
+      const std::size_t at = parameter.offset + random.bits() % parameter.count;
+      const double expected = slope(
+          [&](double step) {
+            values[at] = static_cast<float>(double{start[at]} + step);
+            return objective(model, c, batch, teacher);
+          },
+          8e-3);
+      values[at] = start[at];
+      EXPECT_NEAR(gradient[at], expected, 2e-3 * std::abs(expected) + 6e-3)
+          << parameter.name << " at " << at - parameter.offset;
+    }
+  }
+}
+
+Case plain(Family family) {
+  return {"plain", testing::tiny_config(family), {}, {}};
+}
+
+Case dms(Family family, DmsConfig::Source source) {
+  Case c = plain(family);
+  c.name = source == DmsConfig::Source::adapter ? "adapter" : "borrowed";
+  c.config.dms = testing::tiny_dms(source);
+  c.pass = {.mode = DecisionPass::Mode::sampled, .fade = 0.0F, .tau = 1.0F, .noise = 11};
+  // Without a limit, as finite differences do not like the kink there (decisions_test.cc does).
+  c.loss = {.count = 0.05F, .excess = 0.1F, .excess_limit = 0.0F};
+  return c;
+}
+
+TEST(Gradients, OfPlainModels) {
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    expect_gradients(plain(family), false);
+    expect_gradients(plain(family), true);
+  }
+}
+
+TEST(Gradients, OfEveryBias) {
+  Case c = plain(Family::llama);
+  c.config.qkv_bias = true;
+  c.config.output_bias = true;
+  c.config.mlp_bias = true;
+  expect_gradients(c, false);
+}
+
+TEST(Gradients, OfAdapters) {
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    expect_gradients(dms(family, DmsConfig::Source::adapter), true);
+  }
+}
+
+TEST(Gradients, OfBorrowedChannels) {
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    expect_gradients(dms(family, DmsConfig::Source::borrowed), true);
+  }
+}
+
+Case dmc(Family family) {
+  Case c = plain(family);
+  c.name = "DMC";
+  c.config.dmc = DmcConfig{.offset = 0.5F};
+  c.pass = {
+      .mode = DecisionPass::Mode::sampled, .fade = 0.0F, .tau = 1.0F, .noise = 11, .merge_span = 5};
+  c.loss = {.count = 0.05F, .excess = 0.1F, .excess_limit = 0.0F};
+  return c;
+}
+
+TEST(Gradients, OfDmc) {
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    expect_gradients(dmc(family), false);
+  }
+  expect_gradients(dmc(Family::llama), true, Keep::inputs);
+  Case fading = dmc(Family::qwen3);
+  fading.pass = {.mode = DecisionPass::Mode::off, .fade = 0.4F};
+  fading.loss = {};
+  expect_gradients(fading, true);
+}
+
+TEST(Gradients, OfEveryConvention) {
+  for (const DmsConfig::Source source : {DmsConfig::Source::adapter, DmsConfig::Source::borrowed}) {
+    Case c = dms(Family::qwen3, source);
+    c.name = "shift 0, first channel, per layer, not cleared after RoPE";
+    c.config.dms->shift = 0;
+    c.config.dms->channel = 0;
+    c.config.dms->per_layer = true;
+    c.config.dms->rezero_after_rope = false;
+    expect_gradients(c, false);
+    c.name = "immediate";
+    c.config.dms->shift = 4;
+    expect_gradients(c, false);
+  }
+}
+
+TEST(Gradients, OfAFadingChannel) {
+  for (const Family family : {Family::llama, Family::qwen3}) {
+    for (const bool rezero : {true, false}) {
+      Case c = dms(family, DmsConfig::Source::borrowed);
+      c.config.dms->rezero_after_rope = rezero;
+      c.pass = {.mode = DecisionPass::Mode::off, .fade = 0.4F};
+      c.loss = {};
+      expect_gradients(c, true);
+    }
+  }
+}
+
+TEST(Gradients, OfAModelComputedAgain) {
+  expect_gradients(dms(Family::qwen3, DmsConfig::Source::borrowed), true, Keep::inputs);
+}
+
+std::vector<float> gradients_of(const Case& c, std::size_t tokens, Keep keep, Trained trained,
+                                DType compute = DType::f32) {
+  const Batch batch = testing::random_batch(tokens, c.config.vocab, {0, 40, 41}, 3);
+  TinyModel model(c.config, tokens, keep, 1, trained);
+  model.context.compute = compute;
+  model.step(batch, c.pass, c.loss);
+  return {model.trained().gradients().begin(), model.trained().gradients().end()};
+}
+
+TEST(Gradients, AreTheSameBitsRecomputed) {
+  const Case c = dms(Family::qwen3, DmsConfig::Source::adapter);
+  EXPECT_EQ(gradients_of(c, 130, Keep::all, Trained::everything),
+            gradients_of(c, 130, Keep::inputs, Trained::everything));
+}
+
+TEST(Gradients, AreTheSameBitsOnAnyNumberOfThreads) {
+  Case c = dms(Family::qwen3, DmsConfig::Source::borrowed);
+  c.config.hidden = 384;
+  c.config.heads = 6;
+  c.config.head_dim = 64;
+  c.config.intermediate = 896;
+  c.config.vocab = 1000;
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    set_threads(1);
+    const auto one = gradients_of(c, 300, Keep::inputs, Trained::everything, compute);
+    for (const int threads : {2, 3, 5}) {
+      set_threads(threads);
+      EXPECT_EQ(one, gradients_of(c, 300, Keep::inputs, Trained::everything, compute)) << threads;
+    }
+  }
+  set_threads(0);
+}
+
+// What is frozen gets no gradient, and what is trained the same one.
+TEST(Gradients, OfAFrozenModel) {
+  const Case c = dms(Family::llama, DmsConfig::Source::adapter);
+  TinyModel whole(c.config, 64, Keep::all);
+  TinyModel frozen(c.config, 64, Keep::all, 1, Trained::decisions);
+  const Batch batch = testing::random_batch(64, c.config.vocab, {0}, 3);
+  whole.step(batch, c.pass, c.loss);
+  frozen.step(batch, c.pass, c.loss);
+  EXPECT_FALSE(frozen.trained().contains("model.norm.weight"));
+  for (const Parameter& parameter : frozen.trained().list()) {
+    const auto expected = whole.trained().gradients(parameter.name);
+    const auto actual = frozen.trained().gradients(parameter.name);
+    EXPECT_TRUE(std::ranges::equal(expected, actual)) << parameter.name;
+  }
+}
+
+}  // namespace
+}  // namespace winnow::train

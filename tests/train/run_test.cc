@@ -1,0 +1,232 @@
+// Whole runs: checkpoints, metrics, the model that comes out.
+#include "train/run.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/threads.h"
+#include "train/initial_model.h"
+#include "train/training_world.h"
+
+namespace winnow::train {
+namespace {
+
+using nlohmann::json;
+using testing::World;
+using Source = DmsConfig::Source;
+
+RunOptions run_options(const World& world, const std::string& out) {
+  RunOptions options;
+  options.out = world.path(out);
+  options.save_every = 4;
+  options.save_type = DType::f32;
+  return options;
+}
+
+std::vector<json> metrics_of(const World& world, const std::string& out) {
+  std::vector<json> lines;
+  std::ifstream file(world.path(out) / "training/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(json::parse(line));
+  }
+  return lines;
+}
+
+std::vector<double> losses_in(const std::vector<json>& metrics) {
+  std::vector<double> losses;
+  for (const json& line : metrics) {
+    EXPECT_EQ(line.at("step"), losses.size() + 1);
+    losses.push_back(line.at("loss"));
+  }
+  return losses;
+}
+
+TrainingOptions short_run() {
+  TrainingOptions options = testing::retrofit_options(Source::borrowed);
+  options.steps = 10;
+  options.retrofit->fade_steps = 3;
+  return options;
+}
+
+TEST(Run, WritesAModelThatTheEngineRuns) {
+  const World world;
+  Trainer trainer(short_run(), world.base(), world.shards());
+  EXPECT_TRUE(run_training(trainer, nullptr, run_options(world, "out")));
+  const Checkpoint model = Checkpoint::open(world.path("out"));
+  EXPECT_EQ(model.config().dms, [] {
+    DmsConfig dms = short_run().retrofit->dms;
+    dms.target_cr = 3.0;
+    return dms;
+  }());
+  EXPECT_EQ(losses_in(metrics_of(world, "out")).size(), 10U);
+}
+
+// Whatever a run was cut at, the one that goes on repeats it to the bit.
+TEST(Run, InterruptedAndTakenUpIsTheSame) {
+  const World world;
+  Trainer whole(short_run(), world.base(), world.shards());
+  run_training(whole, nullptr, run_options(world, "whole"));
+
+  RunOptions options = run_options(world, "parts");
+  int left = 5;
+  options.should_stop = [&left] { return left-- == 0; };
+  Trainer first(short_run(), world.base(), world.shards());
+  EXPECT_FALSE(run_training(first, nullptr, options));
+  EXPECT_EQ(first.steps_done(), 5);
+  options.should_stop = {};
+  options.resume = true;
+  Trainer second(short_run(), world.base(), world.shards());
+  EXPECT_TRUE(run_training(second, nullptr, options));
+
+  EXPECT_EQ(losses_in(metrics_of(world, "parts")), losses_in(metrics_of(world, "whole")));
+  expect_same_tensors(Checkpoint::open(world.path("whole")).tensors(),
+                      Checkpoint::open(world.path("parts")).tensors());
+}
+
+// Killed between checkpoints: only the steps since are done again, and their metrics replaced.
+TEST(Run, KilledLosesWhatCameAfterTheCheckpoint) {
+  const World world;
+  struct Killed {};
+  RunOptions options = run_options(world, "out");
+  options.on_step = [](const StepReport& report) {
+    if (report.step == 7) {
+      throw Killed();
+    }
+  };
+  Trainer first(short_run(), world.base(), world.shards());
+  EXPECT_THROW(run_training(first, nullptr, options), Killed);
+  EXPECT_EQ(metrics_of(world, "out").size(), 7U);
+  {  // a line that was being written
+    std::ofstream(world.path("out") / "training/metrics.jsonl", std::ios::app) << "{\"step\": 8, ";
+  }
+  options.on_step = {};
+  options.resume = true;
+  Trainer second(short_run(), world.base(), world.shards());
+  EXPECT_TRUE(run_training(second, nullptr, options));
+  Trainer whole(short_run(), world.base(), world.shards());
+  run_training(whole, nullptr, run_options(world, "whole"));
+  EXPECT_EQ(losses_in(metrics_of(world, "out")), losses_in(metrics_of(world, "whole")));
+}
+
+TEST(Run, DoesNotOverwriteAnother) {
+  const World world;
+  Trainer trainer(short_run(), world.base(), world.shards());
+  RunOptions options = run_options(world, "out");
+  options.resume = true;
+  EXPECT_TRUE(error_of([&] { run_training(trainer, nullptr, options); }).starts_with("--resume"));
+  options.resume = false;
+  run_training(trainer, nullptr, options);
+  const std::string error = error_of([&] { run_training(trainer, nullptr, options); });
+  EXPECT_NE(error.find("--resume goes on"), std::string::npos) << error;
+}
+
+// The training pass with hard decisions and the engine on the exported model see the same text.
+TEST(HeldOut, MeasuresWhatWasTrained) {
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    for (const Source source : {Source::borrowed, Source::adapter}) {
+      const World world(testing::tiny_config(family));
+      TrainingOptions options = testing::retrofit_options(source);
+      options.steps = 40;
+      options.decision_rate = 5e-3;
+      options.retrofit->fade_steps = source == Source::borrowed ? 4 : 0;
+      Trainer trainer(options, world.base(), world.shards());
+      const HeldOut held_out(
+          world.base(), world.shards(),
+          {.context = 32, .max_tokens = 640, .compute = DType::f32, .compare = true});
+      const auto model_now = [&] {
+        return std::make_shared<const ExportedModel>(export_model(trainer, DType::f32));
+      };
+      for (int i = 0; i < 40; ++i) {
+        trainer.step();
+      }
+      const auto after = held_out.measure(model_now(), {});
+      const auto base = held_out.measure_base({});
+      ASSERT_TRUE(after.divergence);
+      EXPECT_EQ(after.tokens, base.tokens);
+      EXPECT_GT(after.compression_ratio, 1.2);
+      EXPECT_DOUBLE_EQ(base.compression_ratio, 1.0);
+      EXPECT_GT(after.divergence->kld, 0.0);
+      EXPECT_LT(after.divergence->kld, 0.5);
+    }
+  }
+}
+
+TEST(HeldOut, AnAdapterThatKnowsNothingChangesNothing) {
+  const World world;
+  Trainer trainer(testing::retrofit_options(Source::adapter), world.base(), world.shards());
+  const HeldOut held_out(world.base(), world.shards(),
+                         {.context = 32, .compute = DType::f32, .compare = true});
+  const auto result = held_out.measure(
+      std::make_shared<const ExportedModel>(export_model(trainer, DType::f32)), {});
+  EXPECT_LT(result.divergence->kld, 1e-6);
+  EXPECT_NEAR(result.nll_per_token, held_out.measure_base({}).nll_per_token, 1e-6);
+  EXPECT_DOUBLE_EQ(result.compression_ratio, 1.0);
+}
+
+TEST(InitialModel, IsTheSameForASeed) {
+  const World world;
+  const auto write = [&](const std::string& name, std::uint64_t seed) {
+    write_initial_model(world.path("base"), world.path(name), DType::f32, seed);
+    return Checkpoint::open(world.path(name));
+  };
+  const Checkpoint a = write("a", 1);
+  const Checkpoint b = write("b", 1);
+  const Checkpoint c = write("c", 2);
+  expect_same_tensors(a.tensors(), b.tensors());
+  EXPECT_EQ(a.config(), world.base().config());
+  const auto name = "model.embed_tokens.weight";
+  EXPECT_NE(a.tensor(name).as<float>()[0], c.tensor(name).as<float>()[0]);
+}
+
+TEST(GroupedModel, HasTheMeansOfItsHeads) {
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    const World world(testing::tiny_config(family));
+    write_grouped_model(world.base(), world.path("grouped"), 1);
+    const Checkpoint grouped = Checkpoint::open(world.path("grouped"));
+    EXPECT_EQ(grouped.config().kv_heads, 1);
+    EXPECT_EQ(grouped.config().heads, world.base().config().heads);
+    for (const auto& [name, tensor] : grouped.tensors()) {
+      const auto before = world.base().tensor(name).as<float>();
+      const auto after = tensor.as<float>();
+      if (before.size() == after.size()) {
+        EXPECT_TRUE(std::ranges::equal(before, after)) << name;
+        continue;
+      }
+      ASSERT_EQ(before.size(), 2 * after.size()) << name;
+      for (std::size_t i = 0; i < after.size(); ++i) {
+        ASSERT_FLOAT_EQ(after[i], 0.5F * (before[i] + before[after.size() + i])) << name;
+      }
+    }
+    EXPECT_TRUE(error_of([&] {
+                  write_grouped_model(world.base(), world.path("x"), 3);
+                }).starts_with("--kv-heads 3"));
+  }
+}
+
+// Heads that are alike can be merged at no loss.
+TEST(GroupedModel, OfEqualHeadsComputesTheSame) {
+  ModelConfig config = testing::tiny_config(Family::qwen3);
+  config.kv_heads = 1;
+  const World one(config);
+  // The same model with its one head twice.
+  config.kv_heads = 2;
+  TensorMap tensors = one.base().tensors();
+  std::map<std::string, std::vector<float>> doubled;
+  for (auto& [name, tensor] : tensors) {
+    if (name.find("k_proj") != std::string::npos || name.find("v_proj") != std::string::npos) {
+      const auto values = tensor.as<float>();
+      auto& twice = doubled[name];
+      twice.assign(values.begin(), values.end());
+      twice.insert(twice.end(), values.begin(), values.end());
+      tensor.shape[0] *= 2;
+      tensor.data = reinterpret_cast<const std::byte*>(twice.data());
+    }
+  }
+  save_checkpoint(one.path("two"), config, tensors);
+  write_grouped_model(Checkpoint::open(one.path("two")), one.path("grouped"), 1);
+  expect_same_tensors(one.base().tensors(), Checkpoint::open(one.path("grouped")).tensors());
+}
+
+}  // namespace
+}  // namespace winnow::train

@@ -1,0 +1,133 @@
+// Small models with random weights, for tests of the trainer.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "train/decoder.h"
+#include "train/head.h"
+#include "train/parameters.h"
+
+namespace winnow::train::testing {
+
+inline ModelConfig tiny_config(Family family) {
+  ModelConfig config;
+  config.family = family;
+  config.hidden = 24;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  config.intermediate = 40;
+  config.vocab = 33;
+  config.max_positions = 128;
+  config.dtype = DType::f32;
+  config.tied_embeddings = family != Family::qwen2;
+  config.qkv_bias = family == Family::qwen2;
+  config.qk_norm = family == Family::qwen3;
+  return config;
+}
+
+/// Gentle enough for finite differences: a decision scale of 100 is a cliff.
+inline DmsConfig tiny_dms(DmsConfig::Source source) {
+  DmsConfig dms;
+  dms.window = 3;
+  dms.scale = 2.0F;
+  dms.offset = 0.5F;
+  dms.source = source;
+  return dms;
+}
+
+/// Weights of a usual spread; norms near 1.
+inline void fill_random(Parameters& parameters, std::uint64_t seed) {
+  Random random(seed);
+  for (const Parameter& parameter : parameters.list()) {
+    const bool norm = parameter.name.find("norm") != std::string::npos;
+    const double spread = norm ? 0.2 : 1.0 / std::sqrt(static_cast<double>(parameter.shape.back()));
+    for (float& value : parameters.values(parameter.name)) {
+      value = static_cast<float>((norm ? 1.0 : 0.0) + spread * random.normal());
+    }
+  }
+}
+
+/// Random tokens; documents begin at the given places.
+inline Batch random_batch(std::size_t tokens, int vocab, const std::vector<std::int32_t>& documents,
+                          std::uint64_t seed) {
+  Random random(seed);
+  Batch batch;
+  for (std::size_t t = 0; t < tokens; ++t) {
+    const auto draw = [&] {
+      return static_cast<std::int32_t>(random.bits() % static_cast<std::uint64_t>(vocab));
+    };
+    batch.tokens.push_back(draw());
+    batch.targets.push_back(draw());
+    batch.weights.push_back(t % 5 == 3 ? 0.0F : 0.5F + static_cast<float>(t % 3));
+    const auto next = std::ranges::upper_bound(documents, static_cast<std::int32_t>(t));
+    batch.first_key.push_back(*std::prev(next));
+  }
+  return batch;
+}
+
+/// A model whose parameters are all trained, and one pass through it.
+class TinyModel {
+ public:
+  TinyModel(ModelConfig model, std::size_t tokens, Keep keep, std::uint64_t seed = 1,
+            Trained trained = Trained::everything)
+      : config(std::move(model)),
+        all(config, Trained::everything),
+        trained_(config, trained),
+        decoder(config, tokens, keep) {
+    fill_random(all, seed);
+    weights = bind_weights(config, [this](const std::string& name) {
+      return all.contains(name) ? std::optional(all.view(name)) : std::nullopt;
+    });
+    context.compute = DType::f32;
+    context.workspace = &workspace;
+  }
+
+  /// The loss, and its gradients in trained().gradients(): cross entropy, or divergence from the
+  /// predictions of `teacher` on the same batch.
+  double step(const Batch& batch, const DecisionPass& pass, const DecisionLoss& loss = {},
+              TinyModel* teacher = nullptr) {
+    std::ranges::fill(trained_.gradients(), 0.0F);
+    const Gradients gradients = trained_.gradient_views(config);
+    decoder.forward(context, weights, batch, pass);
+    std::vector<float> memory(batch.size() * static_cast<std::size_t>(config.hidden));
+    const ops::Matrix<float> gradient(memory.data(), batch.size(),
+                                      static_cast<std::size_t>(config.hidden));
+    const HeadInput student{&weights, decoder.hidden()};
+    double result = 0.0;
+    if (teacher == nullptr) {
+      result = language_model_loss(context, config, batch, student, gradients, gradient);
+    } else {
+      teacher->decoder.forward(context, teacher->weights, batch, {});
+      const HeadInput expected{&teacher->weights, teacher->decoder.hidden()};
+      result = distillation_loss(context, config, batch, ops::Divergence::forward, student,
+                                 expected, gradients, gradient);
+    }
+    decoder.backward(context, weights, batch, pass, loss, gradients, gradient);
+    return result;
+  }
+
+  Parameters& trained() { return trained_; }
+
+  ModelConfig config;
+  Parameters all;
+
+ private:
+  Parameters trained_;
+
+ public:
+  Decoder decoder;
+  Weights weights;
+  ops::Workspace workspace;
+  ops::Context context;
+};
+
+}  // namespace winnow::train::testing

@@ -1,0 +1,231 @@
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "base/threads.h"
+#include "train/export.h"
+#include "train/training_world.h"
+
+namespace winnow::train {
+namespace {
+
+using testing::World;
+using Source = DmsConfig::Source;
+
+std::vector<double> losses_of(Trainer& trainer, int steps) {
+  std::vector<double> losses;
+  for (int i = 0; i < steps; ++i) {
+    losses.push_back(trainer.step().loss);
+  }
+  return losses;
+}
+
+TEST(Trainer, LearnsALanguage) {
+  const World world;
+  Trainer trainer(testing::language_options(), world.base(), world.shards());
+  const auto losses = losses_of(trainer, 60);
+  EXPECT_GT(losses.front(), 3.0);  // of 33 tokens
+  EXPECT_LT(losses.back(), 1.7);
+}
+
+TEST(Trainer, AccumulatesWhatOneLargeBatchGives) {
+  const World world;
+  TrainingOptions options = testing::language_options();
+  options.micro_batch = 4;
+  Trainer whole(options, world.base(), world.shards());
+  options.micro_batch = 1;
+  Trainer parts(options, world.base(), world.shards());
+  for (int i = 0; i < 3; ++i) {
+    const StepReport a = whole.step();
+    const StepReport b = parts.step();
+    EXPECT_NEAR(a.loss, b.loss, 1e-5);
+    EXPECT_NEAR(a.norm, b.norm, 1e-4);
+    EXPECT_EQ(a.tokens, b.tokens);
+  }
+}
+
+TEST(Trainer, TheStudentStartsAsItsTeacher) {
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    const World world(testing::tiny_config(family));
+    for (const TrainingOptions& options : testing::every_retrofit()) {
+      Trainer trainer(options, world.base(), world.shards());
+      EXPECT_LT(trainer.check_student_is_teacher(), 1e-6);
+      // A look does not move anything.
+      Trainer other(options, world.base(), world.shards());
+      EXPECT_EQ(trainer.step().loss, other.step().loss);
+    }
+  }
+}
+
+TEST(Trainer, EvictsWhatItIsToldTo) {
+  const World world;
+  for (TrainingOptions options : testing::every_retrofit()) {
+    for (const EvictionLoss eviction : {EvictionLoss::price, EvictionLoss::one_sided}) {
+      options.steps = 120;
+      options.decision_rate = options.retrofit->dmc ? 0.1 : 5e-3;
+      options.retrofit->eviction = eviction;
+      Trainer trainer(options, world.base(), world.shards());
+      StepReport report;
+      for (int i = 0; i < 120; ++i) {
+        report = trainer.step();
+        ASSERT_EQ(report.eviction.has_value(), i >= options.retrofit->fade_steps);
+      }
+      EXPECT_DOUBLE_EQ(report.eviction->target, 2.0 / 3.0);
+      EXPECT_NEAR(report.eviction->share, 2.0 / 3.0, 0.15)
+          << options.retrofit->dmc.has_value() << " " << static_cast<int>(eviction);
+    }
+  }
+}
+
+TEST(Trainer, AnAdapterLeavesTheModelAlone) {
+  const World world;
+  Trainer trainer(testing::retrofit_options(Source::adapter), world.base(), world.shards());
+  losses_of(trainer, 5);
+  const ExportedModel model = export_model(trainer, DType::f32);
+  int adapters = 0;
+  for (const auto& [name, tensor] : model.tensors) {
+    if (world.base().has(name)) {
+      const TensorView& before = world.base().tensor(name);
+      ASSERT_EQ(tensor.bytes(), before.bytes());
+      EXPECT_EQ(std::memcmp(tensor.data, before.data, tensor.bytes()), 0) << name;
+    } else {
+      ++adapters;
+    }
+  }
+  EXPECT_EQ(adapters, 2 * world.base().config().layers);
+}
+
+// Steps, from a state if there is one; the losses.
+std::vector<double> continued(const World& world, const TrainingOptions& options, int before,
+                              int after) {
+  std::vector<double> losses;
+  {
+    Trainer first(options, world.base(), world.shards());
+    losses = losses_of(first, before);
+    first.save_state(world.path("state"), {});
+  }
+  Trainer second(options, world.base(), world.shards());
+  second.load_state(world.path("state"), {});
+  EXPECT_EQ(second.steps_done(), before);
+  const auto rest = losses_of(second, after);
+  losses.insert(losses.end(), rest.begin(), rest.end());
+  return losses;
+}
+
+TEST(Trainer, ResumesToTheBit) {
+  const World world;
+  std::vector<TrainingOptions> cases = testing::every_retrofit();
+  cases[0].retrofit->fade_steps = 2;
+  cases[2].retrofit->fade_steps = 2;
+  cases.push_back(testing::language_options());
+  for (const TrainingOptions& options : cases) {
+    set_threads(1);
+    Trainer whole(options, world.base(), world.shards());
+    const auto expected = losses_of(whole, 6);
+    for (const int threads : {1, 3}) {
+      set_threads(threads);
+      EXPECT_EQ(continued(world, options, 3, 3), expected);
+    }
+  }
+  set_threads(0);
+}
+
+TEST(Trainer, KeepsItsWordAboutTheRecipe) {
+  const World world;
+  Trainer trainer(testing::language_options(), world.base(), world.shards());
+  trainer.save_state(world.path("state"), {{"lr", 0.01}, {"steps", 60}});
+  EXPECT_NO_THROW(trainer.load_state(world.path("state"), {{"lr", 0.01}, {"steps", 60}}));
+  EXPECT_NE(error_of([&] {
+              trainer.load_state(world.path("state"), {{"lr", 0.02}, {"steps", 60}});
+            }).find("lr"),
+            std::string::npos);
+}
+
+// A limit on file sizes stands for a disk that is full.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Trainer, AFullDiskLeavesTheLastCheckpoint) {
+  const World world;
+  Trainer trainer(testing::language_options(), world.base(), world.shards());
+  trainer.step();
+  trainer.save_state(world.path("state"), {});
+  const double loss = trainer.step().loss;
+  {
+    const FileSizeLimit limit(1000);
+    EXPECT_NE(error_of([&] { trainer.save_state(world.path("state"), {}); }).find("cannot write"),
+              std::string::npos);
+  }
+  Trainer other(testing::language_options(), world.base(), world.shards());
+  other.load_state(world.path("state"), {});
+  EXPECT_EQ(other.steps_done(), 1);
+  EXPECT_EQ(other.step().loss, loss);
+}
+
+TEST(Trainer, NamesTheLayerThatIsNotFinite) {
+  ModelConfig config = testing::tiny_config(Family::llama);
+  const World world(config);
+  // A model of which one weight is infinite.
+  TensorMap tensors = world.base().tensors();
+  const std::string name = "model.layers.1.mlp.down_proj.weight";
+  const auto original = tensors.at(name).as<float>();
+  std::vector<float> broken(original.begin(), original.end());
+  broken[3] = std::numeric_limits<float>::infinity();
+  tensors[name].data = reinterpret_cast<const std::byte*>(broken.data());
+  save_checkpoint(world.path("broken"), config, tensors);
+  const Checkpoint base = Checkpoint::open(world.path("broken"));
+  Trainer trainer(testing::language_options(), base, world.shards());
+  const std::string error = error_of([&] { trainer.step(); });
+  EXPECT_NE(error.find("step 1"), std::string::npos) << error;
+  EXPECT_NE(error.find("layer 1"), std::string::npos) << error;
+  EXPECT_EQ(trainer.steps_done(), 0);
+}
+
+TEST(Trainer, RefusesTokensThatTheModelLacks) {
+  const World world;
+  ShardWriter writer(world.path("strange"));
+  writer.add({{1, 2, 33, 4}, {}});
+  writer.finish({});
+  const Shards shards(world.path("strange"));
+  Trainer trainer(testing::language_options(), world.base(), shards);
+  const std::string error = error_of([&] { trainer.step(); });
+  EXPECT_EQ(error, "the training data has a token 33, the model a vocabulary of 33");
+}
+
+TEST(Trainer, RefusesWhatMakesNoSense) {
+  const World world;
+  const auto refusal = [&](const auto& change) {
+    TrainingOptions options = testing::retrofit_options(Source::borrowed);
+    change(options);
+    return error_of([&] { validate(options, world.base().config()); });
+  };
+  EXPECT_EQ(refusal([](TrainingOptions&) {}), "no error");
+  EXPECT_TRUE(refusal([](auto& o) { o.steps = 0; }).starts_with("--steps 0"));
+  EXPECT_TRUE(refusal([](auto& o) { o.length = 1000; }).starts_with("--length 1000"));
+  EXPECT_TRUE(refusal([](auto& o) { o.micro_batch = 3; }).starts_with("--micro-batch 3"));
+  EXPECT_TRUE(refusal([](auto& o) { o.retrofit->dms.window = 32; }).starts_with("--window 32"));
+  EXPECT_TRUE(refusal([](auto& o) { o.retrofit->dms.shift = 6; }).starts_with("--shift 6"));
+  EXPECT_TRUE(
+      refusal([](auto& o) { o.retrofit->ramp.target_cr = 0.5; }).starts_with("--target-cr 0.5"));
+  EXPECT_TRUE(refusal([](auto& o) { o.retrofit->fade_steps = 60; }).starts_with("--fade-steps 60"));
+  EXPECT_TRUE(refusal([](auto& o) { o.adamw.beta1 = 1.0; }).starts_with("--beta1 1"));
+}
+
+}  // namespace
+}  // namespace winnow::train

@@ -1,0 +1,105 @@
+// A small base model and data on disk, for tests of whole runs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint_testing.h"
+#include "train/run.h"
+#include "train/tiny_model.h"
+
+namespace winnow::train::testing {
+
+/// Texts that can be learned: runs that count up by a step of their own, and say their first token
+/// again at the end.
+inline Document counting(int vocab, std::size_t length, std::uint64_t seed) {
+  Random random(seed);
+  const auto draw = [&](int below) {
+    return static_cast<std::int32_t>(random.bits() % static_cast<std::uint64_t>(below));
+  };
+  const std::int32_t step = 1 + draw(3);
+  Document document;
+  std::int32_t token = draw(vocab);
+  for (std::size_t i = 0; i < length; ++i, token = (token + step) % vocab) {
+    document.tokens.push_back(token);
+  }
+  document.tokens.push_back(document.tokens.front());
+  return document;
+}
+
+class World {
+ public:
+  explicit World(ModelConfig config = tiny_config(Family::llama)) {
+    Parameters parameters(config, Trained::everything);
+    fill_random(parameters, 1);
+    TensorMap tensors;
+    for (const Parameter& parameter : parameters.list()) {
+      tensors[parameter.name] = parameters.view(parameter.name);
+    }
+    save_checkpoint(path("base"), config, tensors);
+    ShardWriter writer(path("data"));
+    for (std::uint64_t i = 0; i < 200; ++i) {
+      writer.add(counting(config.vocab, 5 + i % 40, 100 + i));
+    }
+    writer.finish({});
+    base_ = std::make_unique<Checkpoint>(Checkpoint::open(path("base")));
+    shards_ = std::make_unique<Shards>(path("data"));
+  }
+
+  [[nodiscard]] std::filesystem::path path(const std::string& name) const {
+    return directory_.path() / name;
+  }
+  [[nodiscard]] const Checkpoint& base() const { return *base_; }
+  [[nodiscard]] const Shards& shards() const { return *shards_; }
+
+ private:
+  TempDir directory_;
+  std::unique_ptr<Checkpoint> base_;
+  std::unique_ptr<Shards> shards_;
+};
+
+inline TrainingOptions language_options() {
+  TrainingOptions options;
+  options.steps = 60;
+  options.length = 32;
+  options.batch = 4;
+  options.micro_batch = 2;
+  options.seed = 7;
+  options.learning_rate = 1e-2;
+  options.decision_rate = 1e-3;
+  options.weight_decay = 0.1;
+  options.schedule = {ScheduleKind::cosine, options.steps, 5, 0.5, 0.1};
+  options.compute = DType::f32;
+  return options;
+}
+
+inline TrainingOptions retrofit_options(DmsConfig::Source source) {
+  TrainingOptions options = language_options();
+  options.learning_rate = 1e-3;
+  options.weight_decay = 0.0;
+  auto& retrofit = options.retrofit.emplace();
+  retrofit.dms.window = 4;
+  retrofit.dms.source = source;
+  retrofit.fade_steps = source == DmsConfig::Source::borrowed ? 10 : 0;
+  retrofit.ramp = {RampKind::parabola, 3.0, 20};
+  return options;
+}
+
+/// Running averages as long as any text here, so that training and the engine see the same.
+inline TrainingOptions dmc_options() {
+  TrainingOptions options = retrofit_options(DmsConfig::Source::borrowed);
+  // A channel of 8 behind k-norm is at most sqrt(8): it could never reach the usual offset of 5.
+  options.retrofit->dmc.emplace().offset = 1.0F;
+  options.retrofit->final_offset = 1.0F;
+  options.retrofit->merge_span = 32;
+  return options;
+}
+
+/// One of each way to retrofit.
+inline std::vector<TrainingOptions> every_retrofit() {
+  return {retrofit_options(DmsConfig::Source::borrowed),
+          retrofit_options(DmsConfig::Source::adapter), dmc_options()};
+}
+
+}  // namespace winnow::train::testing
