@@ -12,6 +12,14 @@ void check_launch(std::string_view kernel) {
   check(cudaGetLastError(), kernel);
 }
 
+void check_launch(cudaError_t code, const void* kernel) {
+  const char* name = "a kernel";
+  if (code != cudaSuccess) {
+    cudaFuncGetName(&name, kernel);  // keeps the name above when this fails as well
+    check(code, name);
+  }
+}
+
 int device_count() {
   int count = 0;
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;

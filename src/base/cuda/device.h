@@ -17,10 +17,20 @@ void check(cudaError_t code, std::string_view what);
 /// check() of the kernel that was just launched.
 void check_launch(std::string_view kernel);
 
+/// Throws Error naming the kernel unless `code`, from launching it, is success.
+void check_launch(cudaError_t code, const void* kernel);
+
 /// Number of devices that can be used; 0 also when there is no driver or it is too old.
 int device_count();
 
 int multiprocessor_count();
+
+/// Makes device `index` the current one of this thread. Throws Error when there is none of this
+/// number, naming how many there are.
+void use_device(int index);
+
+/// Bytes of device memory that are free now.
+std::size_t free_memory();
 
 /// Whether kernels may begin before their predecessor is complete (Hopper and later).
 bool has_programmatic_launch();

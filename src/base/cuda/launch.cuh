@@ -26,7 +26,9 @@ inline __device__ void release_successor() {
 }
 
 /// Launches kernel<<<grid, block, shared, stream>>>(arguments...); `programmatic`: it may begin
-/// before its predecessor is complete, where the device can do that. Throws Error.
+/// before its predecessor is complete, where the device can do that. All kernels take the same
+/// share of a multiprocessor's memory as shared (all of it): it must run dry to change that, and
+/// kernels with different wishes would not overlap. Throws Error.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared,
             cudaStream_t stream, bool programmatic, const Arguments&... arguments) {
@@ -40,7 +42,11 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = programmatic && has_programmatic_launch() ? 1 : 0;
-  check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launch");
+  const auto* function = reinterpret_cast<const void*>(kernel);
+  check_launch(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                    cudaSharedmemCarveoutMaxShared),
+               function);
+  check_launch(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), function);
 }
 
 }  // namespace winnow::cuda

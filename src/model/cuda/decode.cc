@@ -1,6 +1,7 @@
 #include "model/cuda/decode.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "model/cuda/step_kernels.h"
@@ -9,16 +10,6 @@ namespace winnow::model::cuda {
 namespace {
 
 constexpr std::size_t kMost = Decode::kMostSequences;
-
-// Largest number of parts that a row's square sums come in.
-std::size_t most_parts(const DeviceModel& model) {
-  int parts = 1;
-  for (const DeviceLayerWeights& layer : model.weights().layers) {
-    parts = std::max({parts, ops::cuda::linear_parts(layer.output.view()),
-                      ops::cuda::linear_parts(layer.down.view())});
-  }
-  return static_cast<std::size_t>(parts);
-}
 
 std::size_t width(int cols) {
   return kMost * static_cast<std::size_t>(cols);
@@ -42,7 +33,7 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
       angles_(width(model.config().head_dim / 2)),
       hidden_(width(model.config().hidden)),
       normed_(width(model.config().hidden)),
-      square_sums_(kMost * most_parts(model)),
+      square_sums_(width(ops::cuda::residual_parts(model.config().hidden))),
       qkv_(width(model.qkv_width())),
       queries_(width(model.query_width())),
       attended_(width(model.query_width())),
@@ -95,15 +86,28 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
   plan_.make(entries(0), view.row(1, 0, 0), batch, stream);
   ops::cuda::embed_rows(model_.weights().embedding.view(), slots + batch, batch,
                         residual(model_.layer(0).attention_norm), {stream, true});
+  // Between two attentions all linear layers are one kernel: those of a layer, then the q, k and v
+  // of the next one or the logits.
+  const int parts = ops::cuda::residual_parts(config.hidden);
+  const ops::cuda::RowsLaunch launch{stream, true};
+  const ops::cuda::RowsLayer first = projection(0);
+  ops::cuda::linear_rows(std::span(&first, 1), batch, scratch_, launch);
   for (int l = 0; l < config.layers; ++l) {
-    layer(l, batch, stream);
+    attention(l, batch, stream);
+    const DeviceLayerWeights& w = model_.layer(l);
+    const bool last = l + 1 == config.layers;
+    const FloatBuffer& next_norm =
+        last ? model_.weights().norm : model_.layer(l + 1).attention_norm;
+    const std::array<ops::cuda::RowsLayer, 4> chain{
+        ops::cuda::added({w.output.view(), data_or_null(w.output_bias)}, {.x = attended_.data()},
+                         residual(w.mlp_norm)),
+        ops::cuda::gated({w.gate_up.view(), data_or_null(w.gate_up_bias)}, normed(parts),
+                         activated_.data()),
+        ops::cuda::added({w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
+                         residual(next_norm)),
+        last ? head_.layer(normed(parts), with_logits) : projection(l + 1)};
+    ops::cuda::linear_rows(chain, batch, scratch_, launch);
   }
-  head_.run({.x = normed_.data(),
-             .rows = batch,
-             .square_sums = square_sums_.data(),
-             .parts = ops::cuda::linear_parts(model_.layer(config.layers - 1).down.view()),
-             .eps = config.norm_eps},
-            with_logits, {stream, true});
   end_step({.slots = slots,
             .lengths = view.lengths,
             .tokens = head_.tokens(),
@@ -113,36 +117,25 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
            batch, stream);
 }
 
-void Decode::layer(int layer, int batch, cudaStream_t stream) {
-  const ModelConfig& config = model_.config();
-  const DeviceLayerWeights& w = model_.layer(layer);
-  const ops::cuda::RowsLaunch launch{stream, true};
-  const auto normed = [&](int parts) {
-    return ops::cuda::RowsInput{.x = normed_.data(),
-                                .rows = batch,
-                                .square_sums = square_sums_.data(),
-                                .parts = parts,
-                                .eps = config.norm_eps};
-  };
-  const int parts_before =
-      layer == 0 ? 1 : ops::cuda::linear_parts(model_.layer(layer - 1).down.view());
-  ops::cuda::linear_rows({w.qkv.view(), nullptr}, normed(parts_before), qkv_.data(), launch);
+ops::cuda::RowsInput Decode::normed(int parts) const {
+  return {.x = normed_.data(),
+          .square_sums = square_sums_.data(),
+          .parts = parts,
+          .eps = model_.config().norm_eps};
+}
+
+// q, k and v. Their bias is added where they are taken (kvcache/cuda/projection.cuh).
+ops::cuda::RowsLayer Decode::projection(int layer) const {
+  const int parts = layer == 0 ? 1 : ops::cuda::residual_parts(model_.config().hidden);
+  return ops::cuda::stored({model_.layer(layer).qkv.view(), nullptr}, normed(parts), qkv_.data());
+}
+
+void Decode::attention(int layer, int batch, cudaStream_t stream) {
   kvcache::cuda::append(cache_, model_.projection(layer, hidden_.data(), angles_.data()),
                         kvcache::cuda::DecodeAppend{layer, batch, device_inputs_.data(),
                                                     qkv_.data(), queries_.data()},
                         stream);
   plan_.attend(layer, entries(layer), model_.scale(), queries_.data(), attended_.data(), stream);
-  ops::cuda::linear_rows_residual({w.output.view(), data_or_null(w.output_bias)},
-                                  {.x = attended_.data(), .rows = batch}, residual(w.mlp_norm),
-                                  launch);
-  ops::cuda::linear_rows_silu({w.gate_up.view(), data_or_null(w.gate_up_bias)},
-                              normed(ops::cuda::linear_parts(w.output.view())), activated_.data(),
-                              launch);
-  const FloatBuffer& next_norm =
-      layer + 1 < config.layers ? model_.layer(layer + 1).attention_norm : model_.weights().norm;
-  ops::cuda::linear_rows_residual({w.down.view(), data_or_null(w.down_bias)},
-                                  {.x = activated_.data(), .rows = batch}, residual(next_norm),
-                                  launch);
 }
 
 ops::cuda::DecodeEntries Decode::entries(int layer) const {

@@ -30,7 +30,9 @@ class Decode {
 
  private:
   void capture(int batch, bool with_logits, cudaStream_t stream);
-  void layer(int layer, int batch, cudaStream_t stream);
+  void attention(int layer, int batch, cudaStream_t stream);
+  [[nodiscard]] ops::cuda::RowsLayer projection(int layer) const;
+  [[nodiscard]] ops::cuda::RowsInput normed(int parts) const;
   [[nodiscard]] ops::cuda::DecodeEntries entries(int layer) const;
   [[nodiscard]] ops::cuda::ResidualRows residual(const FloatBuffer& next_norm) const;
 
@@ -38,6 +40,7 @@ class Decode {
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
   ops::cuda::DecodePlan plan_;
+  ops::cuda::RowsScratch scratch_;
   int generation_ = -1;  // of the cache's tables that the graphs point to
   std::map<std::pair<int, bool>, winnow::cuda::Graph> graphs_;  // by batch, and whether with logits
 

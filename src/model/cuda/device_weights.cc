@@ -39,7 +39,7 @@ DeviceLayerWeights upload_layer(const LayerWeights& layer, DeviceWeightFormat fo
   DeviceLayerWeights result;
   result.qkv = DeviceWeight(qkv, format);
   result.output = DeviceWeight(layer.output, format);
-  result.gate_up = DeviceWeight(gate_up, format);
+  result.gate_up = DeviceWeight(gate_up, format, /*paired=*/true);
   result.down = DeviceWeight(layer.down, format);
   result.attention_norm = upload(layer.attention_norm);
   result.mlp_norm = upload(layer.mlp_norm);
@@ -57,10 +57,6 @@ DeviceLayerWeights upload_layer(const LayerWeights& layer, DeviceWeightFormat fo
   return result;
 }
 
-std::size_t bytes_of(const ops::cuda::DeviceWeightView& weight) {
-  return static_cast<std::size_t>(weight.rows) * (weight.row_codes + weight.row_scales);
-}
-
 }  // namespace
 
 DeviceWeights::DeviceWeights(const Weights& weights, DeviceWeightFormat format)
@@ -76,10 +72,10 @@ DeviceWeights::DeviceWeights(const Weights& weights, DeviceWeightFormat format)
 }
 
 std::size_t DeviceWeights::bytes_per_step() const {
-  std::size_t total = bytes_of(head());
+  std::size_t total = tied ? embedding.bytes() : own_head.bytes();
   for (const DeviceLayerWeights& layer : layers) {
     for (const auto* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
-      total += bytes_of(weight->view());
+      total += weight->bytes();
     }
   }
   return total;

@@ -6,14 +6,12 @@
 
 namespace winnow::model::cuda {
 
-/// bf16 weights as they are; others are written out in bf16 when they are asked for, one at a time.
+/// Writes weights out row by row in bf16 when they are asked for, one at a time: they are stored in
+/// the order in which decoding reads them. That is few bytes beside what a long prompt computes.
 class MatrixWeights {
  public:
   /// [rows, cols], valid until the next call, in the order of `stream`.
   const bf16* get(const ops::cuda::DeviceWeightView& weight, cudaStream_t stream) {
-    if (weight.format == ops::cuda::DeviceWeightFormat::bf16) {
-      return reinterpret_cast<const bf16*>(weight.codes);
-    }
     scratch_.ensure(static_cast<std::size_t>(weight.rows) * static_cast<std::size_t>(weight.cols));
     ops::cuda::dequantize(weight, 0, weight.rows, scratch_.data(), stream);
     return scratch_.data();

@@ -14,24 +14,18 @@ OutputHead::OutputHead(const DeviceModel& model)
       vocab_(static_cast<std::size_t>(model.config().vocab)),
       hidden_(static_cast<std::size_t>(model.config().hidden)),
       tokens_(kMostRows),
-      logits_(kMostRows * vocab_),
-      scratch_(kMostRows * static_cast<std::size_t>(ops::cuda::linear_parts(linear_.weight))),
-      blocks_done_(1) {
-  blocks_done_.fill(0);
-}
+      logits_(kMostRows * vocab_) {}
 
-void OutputHead::run(const ops::cuda::RowsInput& rows, bool with_logits,
-                     ops::cuda::RowsLaunch launch) {
-  ops::cuda::linear_rows_argmax(linear_, rows, with_logits ? logits_.data() : nullptr,
-                                {tokens_.data(), scratch_.data(), blocks_done_.data()}, launch);
+ops::cuda::RowsLayer OutputHead::layer(const ops::cuda::RowsInput& input, bool with_logits) const {
+  return ops::cuda::chosen(linear_, input, tokens_.data(), with_logits ? logits_.data() : nullptr);
 }
 
 void OutputHead::read(const bf16* normed, std::size_t rows, ops::Matrix<float> logits,
                       std::span<std::int32_t> best, const winnow::cuda::Stream& stream) {
   for (std::size_t first = 0; first < rows; first += kMostRows) {
     const std::size_t count = std::min(kMostRows, rows - first);
-    run({.x = normed + first * hidden_, .rows = static_cast<int>(count)}, logits.rows > 0,
-        {stream.get(), false});
+    const ops::cuda::RowsLayer head = layer({.x = normed + first * hidden_}, logits.rows > 0);
+    ops::cuda::linear_rows(std::span(&head, 1), static_cast<int>(count), scratch_, {stream.get()});
     if (logits.rows > 0) {
       winnow::cuda::check(
           cudaMemcpyAsync(logits.row(first).data(), logits_.data(), count * vocab_ * sizeof(float),

@@ -14,9 +14,10 @@ class OutputHead {
  public:
   explicit OutputHead(const DeviceModel& model);
 
-  /// The most likely tokens of up to kMostLinearRows rows, to tokens(); their logits to logits() if
-  /// asked for. Can be captured in a graph.
-  void run(const ops::cuda::RowsInput& rows, bool with_logits, ops::cuda::RowsLaunch launch);
+  /// The layer that turns up to kMostLinearRows normed rows into the most likely tokens, which go
+  /// to tokens(), and their logits, which go to logits() if asked for.
+  [[nodiscard]] ops::cuda::RowsLayer layer(const ops::cuda::RowsInput& input,
+                                           bool with_logits) const;
   [[nodiscard]] const std::int32_t* tokens() const { return tokens_.data(); }
   [[nodiscard]] const float* logits() const { return logits_.data(); }
 
@@ -31,8 +32,7 @@ class OutputHead {
   std::size_t hidden_;
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;
   winnow::cuda::DeviceBuffer<float> logits_;  // [kMostLinearRows, vocab]
-  winnow::cuda::DeviceBuffer<std::uint64_t> scratch_;
-  winnow::cuda::DeviceBuffer<std::uint32_t> blocks_done_;
+  ops::cuda::RowsScratch scratch_;
 };
 
 }  // namespace winnow::model::cuda

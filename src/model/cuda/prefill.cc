@@ -113,7 +113,7 @@ void Prefill::embed(std::size_t tokens, cudaStream_t stream) {
   ops::cuda::embed_rows(
       model_.weights().embedding.view(), tokens_.data(), rows,
       {hidden_.data(), model_.layer(0).attention_norm.data(), normed_.data(), square_sums_.data()},
-      {stream, false});
+      {stream});
 }
 
 void Prefill::attention(int layer, std::span<const PromptChunk> chunks, std::size_t tokens,

@@ -30,7 +30,7 @@ DecodePlan::DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, 
       kv_heads_(kv_heads),
       most_batch_(most_batch),
       layers_(layers),
-      workers_(resident_blocks(layout.format(), layout.head_dim(), group)),
+      workers_(resident_workers(layout.format(), layout.head_dim(), group)),
       rows_(size(layers) * most_rows()),
       runs_(size(layers * workers_)),
       partial_out_((size(workers_) + most_rows()) * size(group * layout.head_dim())),
@@ -57,7 +57,9 @@ void DecodePlan::make(const DecodeEntries& first_layer, std::size_t layer_counts
           first_layer.kv_heads, kv_heads_);
   batch_ = batch;
   if (batch > 0) {
-    launch_plan({first_layer, layer_counts, view(0), most_rows(), layers_}, stream);
+    launch_plan(
+        {first_layer, layer_counts, view(0), most_rows(), layers_, tile_pages(layout_.head_dim())},
+        stream);
   }
 }
 

@@ -1,48 +1,43 @@
-// A block takes a run of pages, its warps in turn one page each, which they copy to shared memory
-// several pages ahead, past the end of a row as well. At the end of a row the warps' parts are put
-// together; a row that lies in one run whole is done then, the parts of others are merged by a
-// second kernel. That costs less than waiting here for the last part to arrive.
-#include <cuda_pipeline.h>
-
+// A warp takes a run of tiles and works alone: it copies their pages to shared memory, several
+// tiles ahead, past the end of a row as well, and writes its part of each row. A second kernel
+// merges the parts; that costs less than waiting in this one for the last part to arrive.
 #include "base/cuda/launch.cuh"
-#include "ops/cuda/decode_attention_kernels.h"
-#include "ops/cuda/decode_output.cuh"
+#include "ops/cuda/page_stream.cuh"
+#include "ops/cuda/row_parts.cuh"
 #include "ops/cuda/warp_attention.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kThreads = kDecodeWarps * kWarpSize;
-constexpr int kListed = 4 * kThreads;  // pages that are looked up at a time
-constexpr std::uint32_t kNoPage = 0xFFFFFFFFU;
 
-constexpr int page_bytes(int head_dim, int element_bytes) {
+__host__ __device__ constexpr int page_bytes(int head_dim, int element_bytes) {
   return PageAddress{head_dim, element_bytes}.page_bytes();
 }
 
-// Pages of a warp in shared memory: one being read, the others on their way.
-constexpr int stages(int page_bytes) {
-  return page_bytes <= 3072 ? 4 : 3;
+// Tiles of a warp in shared memory: one being read, the others on their way.
+constexpr int kStages = 3;
+
+// A warp's queries and pages.
+__host__ __device__ constexpr int warp_bytes(int head_dim, int element_bytes, int group) {
+  const int tile_bytes = tile_pages(head_dim) * page_bytes(head_dim, element_bytes);
+  return group * head_dim * int{sizeof(float)} + kStages * tile_bytes;
 }
 
-// A block's pages, and its warps' parts of a row.
-constexpr int shared_bytes(int head_dim, int element_bytes, int group) {
-  const int bytes = page_bytes(head_dim, element_bytes);
-  return kDecodeWarps * (stages(bytes) * bytes + group * head_dim * int{sizeof(float)});
-}
-
-// Page `number` of all rows', which is one of row `row` or of a later one. kNoPage when it holds no
-// entry and, while the token is not taken, when taking it may change that page or its number.
-__device__ std::uint32_t find_page(const DecodeArguments& arguments, int row, int number,
+// Page `p` of tile `tile` of all rows', which is one of row `row` or of a later one. kNoPage when
+// there is none or it holds no entry and, while the token is not taken, when taking it may change
+// that page or its number.
+template <int kTilePages>
+__device__ std::uint32_t find_page(const DecodeArguments& arguments, int row, int tile, int p,
                                    bool token_taken) {
   const DecodeEntries& entries = arguments.entries;
   const DecodePlan::Row* rows = arguments.plan.rows;
-  while (number >= rows[row].begin + RowParts::pages_of(rows[row])) {
+  while (tile >= rows[row].begin + rows[row].tiles) {
     ++row;
   }
   const DecodePlan::Row& planned = rows[row];
   const std::size_t state_row = planned.state_row;
-  const int j = number - planned.begin;
+  const int j = (tile - planned.begin) * kTilePages + p;
   const int archived = j - planned.window_pages;
   if (archived < 0) {
     return token_taken || j != planned.written
@@ -57,236 +52,154 @@ __device__ std::uint32_t find_page(const DecodeArguments& arguments, int row, in
   return __ldcg(entries.archive_pages + state_row * entries.archive_stride + archived);
 }
 
-// A warp's pages on their way from the pool to shared memory.
-template <int kPageBytes, int kStages>
-class PageStream {
- public:
-  __device__ PageStream(const std::byte* pool, std::byte* memory)
-      : pool_(pool), memory_(memory), lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
-
-  __device__ void copy(std::uint32_t page, int stage) const {
-    if (page == kNoPage) {
-      return;
-    }
-    const std::byte* from = pool_ + std::size_t{page} * kPageBytes + lane_ * 16;
-    std::byte* to = memory_ + stage * kPageBytes + lane_ * 16;
-#pragma unroll
-    for (int at = 0; at < kPageBytes; at += kWarpSize * 16) {
-      if (at + kWarpSize * 16 <= kPageBytes || lane_ * 16 < kPageBytes - at) {
-        __pipeline_memcpy_async(to + at, from + at, 16);
-      }
-    }
-  }
-  // What has been copied since the last call is one page, as far as front() counts.
-  static __device__ void commit() {
-    __pipeline_commit();
-  }
-
-  // The next page; waits until it is there.
-  __device__ const std::byte* front() const {
-    __pipeline_wait_prior(kStages - 1);
-    __syncwarp();
-    return memory_ + stage_ * kPageBytes;
-  }
-  // Puts `page` where the front page was, which has been read.
-  __device__ void replace_front(std::uint32_t page) {
-    __syncwarp();
-    copy(page, stage_);
-    commit();
-    stage_ = stage_ + 1 < kStages ? stage_ + 1 : 0;
-  }
-  __device__ void restart() {
-    stage_ = 0;
-  }
-
- private:
-  const std::byte* pool_;
-  std::byte* memory_;
-  int lane_;
-  int stage_ = 0;
-};
-
 template <class Codes, int D>
-class BlockAttention {
+class RunAttention {
  public:
-  __device__ BlockAttention(const DecodeArguments& arguments, std::byte* memory,
-                            std::uint32_t* listed, float2* sums)
+  __device__ RunAttention(const DecodeArguments& arguments, int worker, std::byte* memory,
+                          std::uint64_t* barriers)
       : arguments_(arguments),
-        run_(arguments.plan.runs[blockIdx.x]),
-        warp_(static_cast<int>(threadIdx.x) / kWarpSize),
-        listed_(listed),
-        outs_(reinterpret_cast<float*>(memory + kDecodeWarps * kWarpBytes)),
-        sums_(sums),
-        stream_(arguments.entries.pool, memory + warp_ * kWarpBytes),
+        worker_(worker),
+        lane_(static_cast<int>(threadIdx.x) % kWarpSize),
+        run_(arguments.plan.runs[worker]),
+        query_(reinterpret_cast<float*>(memory)),
+        stream_(arguments.entries.pool, memory + arguments.group * D * sizeof(float), barriers),
         row_(run_.row) {}
 
   __device__ void run() {
     if (run_.count == 0) {
       return;
     }
-    list_pages(0, false);
-    const unsigned missing = start_copies(0);
+    look_up(0, false);
+    put_first_tiles(pages_ != kNoPage);
     winnow::cuda::wait_for_predecessor();
     winnow::cuda::release_successor();
-    copy_missing(missing);
-    attend_listed(0);
-    for (int first = kListed; first < run_.count; first += kListed) {
-      __syncthreads();  // all pages of the list have been started
-      list_pages(first, true);
-      start_copies(first);
-      attend_listed(first);
+    copy_query(row_);
+    if (__any_sync(kAllLanes, missing())) {
+      const bool was_missing = missing();
+      look_up(0, true);
+      put_first_tiles(was_missing);
+    }
+    for (int next = 0; next < run_.count; ++row_) {
+      next = attend_row(next);
     }
   }
 
  private:
-  static constexpr int kPageBytes = page_bytes(D, Codes::kBytes);
-  static constexpr int kStages = stages(kPageBytes);
-  static constexpr int kWarpBytes = kStages * kPageBytes;
+  static constexpr int kTilePages = tile_pages(D);
+  static constexpr int kLookedUp = kWarpSize / kTilePages;  // tiles
 
-  // Looks up the run's pages from `first` on.
-  __device__ void list_pages(int first, bool token_taken) {
-    const int count = min(kListed, run_.count - first);
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
-      listed_[i] = find_page(arguments_, row_, run_.begin + first + i, token_taken);
+  // Looks up the pages of the run's tiles [first, first + kLookedUp).
+  __device__ void look_up(int first, bool token_taken) {
+    const int tile = first + lane_ / kTilePages;
+    pages_ = tile < run_.count ? find_page<kTilePages>(arguments_, row_, run_.begin + tile,
+                                                       lane_ % kTilePages, token_taken)
+                               : kNoPage;
+  }
+  // Whether the lane's page, of those looked up first, is none or not known yet.
+  __device__ bool missing() const { return pages_ == kNoPage && lane_ < run_.count * kTilePages; }
+
+  // Puts those of the first kStages tiles' pages into the stages whose lanes want it.
+  __device__ void put_first_tiles(bool wanted) {
+    const unsigned lanes = __ballot_sync(kAllLanes, wanted);
+#pragma unroll 1
+    for (int i = 0; i < min(kStages, run_.count) * kTilePages; ++i) {
+      if ((lanes >> i & 1U) != 0) {
+        stream_.put(i / kTilePages, i % kTilePages, __shfl_sync(kAllLanes, pages_, i));
+      }
     }
-    __syncthreads();
-    listed_first_ = first;
-    listed_last_ = first + count;
   }
 
-  // Starts to copy the warp's first pages of those listed; returns which of the stages lack theirs.
-  __device__ unsigned start_copies(int first) {
-    unsigned missing = 0;
-    stream_.restart();
+  // Puts the run's tile `tile`, which comes next in order, in the place of the front one.
+  __device__ void replace_front(int tile) {
+    if (tile < run_.count) {
+      if (tile % kLookedUp == 0) {
+        look_up(tile, true);
+      }
+      __syncwarp();  // every lane has read the front
 #pragma unroll
-    for (int stage = 0; stage < kStages; ++stage) {
-      const int i = first + warp_ + stage * kDecodeWarps;
-      if (i < listed_last_) {
-        const std::uint32_t page = listed_[i - first];
-        missing |= page == kNoPage ? 1U << stage : 0U;
-        stream_.copy(page, stage);
-      }
-      stream_.commit();
-    }
-    return missing;
-  }
-
-  // Copies those pages, once the token has been taken.
-  __device__ void copy_missing(unsigned missing) {
-    if (missing == 0) {
-      return;
-    }
-    for (int stage = 0; stage < kStages; ++stage) {
-      if ((missing >> stage & 1U) != 0) {
-        stream_.copy(page(warp_ + stage * kDecodeWarps), stage);
+      for (int p = 0; p < kTilePages; ++p) {
+        const int lane = tile % kLookedUp * kTilePages + p;
+        stream_.put(stream_.stage(), p, __shfl_sync(kAllLanes, pages_, lane));
       }
     }
-    stream_.commit();
-    __pipeline_wait_prior(0);
+    stream_.drop_front();
   }
 
-  // Page i of the run, once the token has been taken; kNoPage past the listed ones.
-  __device__ std::uint32_t page(int i) const {
-    if (i >= listed_last_) {
-      return kNoPage;
+  // Starts to copy the queries of a row.
+  __device__ void copy_query(int row) const {
+    const int width = arguments_.group * D;
+    const float* from = arguments_.query + std::size_t(row) * width;
+#pragma unroll 1
+    for (int i = 4 * lane_; i < width; i += 4 * kWarpSize) {
+      __pipeline_memcpy_async(query_ + i, from + i, 16);
     }
-    const std::uint32_t found = listed_[i - listed_first_];
-    return found != kNoPage ? found : find_page(arguments_, row_, run_.begin + i, true);
+    __pipeline_commit();
   }
 
-  __device__ void attend_listed(int first) {
-    int next = first + warp_;  // the warp's next page
-    while (first < listed_last_) {
-      const DecodePlan::Row planned = arguments_.plan.rows[row_];
-      const int row_begin = planned.begin - run_.begin;
-      const int row_end = min(row_begin + RowParts::pages_of(planned), run_.count);
-      const int end = min(row_end, listed_last_);
-      if (first == max(row_begin, 0)) {
-        begin_row();
-      }
-      attend_row(planned, next, end);
-      if (end == row_end) {
-        finish_row(planned);
-        ++row_;
-      }
-      first = end;
-    }
-  }
-
-  __device__ void begin_row() {
-    const std::size_t width = std::size_t(arguments_.group) * D;
-    attention_.begin(arguments_.query + row_ * width, arguments_.group, arguments_.scale);
-  }
-
-  // The warp's pages from `next` on that come before `end`, all of one row.
-  __device__ void attend_row(const DecodePlan::Row& planned, int& next, int end) {
+  // The run's tiles from `first` on that are row_'s. Returns where they end.
+  __device__ int attend_row(int first) {
+    const DecodePlan::Row planned = arguments_.plan.rows[row_];
     const int archived = __ldcg(arguments_.entries.archive_counts + planned.state_row);
-    const int archive_end = planned.window_pages * kPageEntries + archived;
-    for (; next < end; next += kDecodeWarps) {
-      const int j = run_.begin + next - planned.begin;
-      const int last = j < planned.window_pages ? planned.window_entries : archive_end;
-      const int entries = min(kPageEntries, last - j * kPageEntries);
+    const int begin = planned.begin - run_.begin;  // in the run
+    const int end = min(begin + planned.tiles, run_.count);
+    __pipeline_wait_prior(0);
+    __syncwarp();
+    attention_.begin(query_, arguments_.group, arguments_.scale);
+    if (end < run_.count) {
+      __syncwarp();  // every lane has read the queries
+      copy_query(row_ + 1);
+    }
+    for (int next = first; next < end; ++next) {
+      int entries[kTilePages];
+      int most = 0;
+#pragma unroll
+      for (int p = 0; p < kTilePages; ++p) {
+        entries[p] = entries_in(planned, archived, (next - begin) * kTilePages + p);
+        most = max(most, entries[p]);
+      }
       const std::byte* front = stream_.front();
-      if (entries > 0) {
+      if (most > 0) {
         attention_.attend(front, entries);
       }
-      stream_.replace_front(page(next + kStages * kDecodeWarps));
+      replace_front(next + kStages);
     }
-  }
-
-  // Puts the warps' parts of a row together.
-  __device__ void finish_row(const DecodePlan::Row& planned) {
+    const std::size_t part = RowParts::place(worker_, row_);
     const int group = arguments_.group;
-    const int quads = group * (D / 4);
-    attention_.write(outs_ + warp_ * group * D, sums_ + warp_ * kMostGroup, group);
-    __syncthreads();
-    const RowParts parts(planned, row_, run_.each);
-    for (int quad = static_cast<int>(threadIdx.x); quad < quads; quad += kThreads) {
-      const int head = quad / (D / 4);
-      Part part;
-#pragma unroll
-      for (int warp = 0; warp < kDecodeWarps; ++warp) {
-        const float2 sums = sums_[warp * kMostGroup + head];
-        part.add({sums.x, sums.y, reinterpret_cast<const float4*>(outs_)[warp * quads + quad]});
-      }
-      if (parts.count == 1) {
-        write_output(arguments_, std::size_t(row_) * quads + quad, part);
-      } else {
-        write_part(part, quad, quads);
-      }
-    }
-    __syncthreads();  // the warps' parts may be overwritten
+    attention_.write(
+        reinterpret_cast<float4*>(arguments_.plan.partial_out) + part * group * (D / 4),
+        arguments_.plan.partial_sums + part * group, group);
+    return end;
   }
 
-  __device__ void write_part(const Part& part, int quad, int quads) {
-    const std::size_t place = RowParts::place(static_cast<int>(blockIdx.x), row_);
-    reinterpret_cast<float4*>(arguments_.plan.partial_out)[place * quads + quad] = part.out;
-    if (quad % (D / 4) == 0) {
-      arguments_.plan.partial_sums[place * arguments_.group + quad / (D / 4)] = {part.reference,
-                                                                                 part.sum};
-    }
+  // Entries in page j of a row, none or less when it is empty or missing.
+  static __device__ int entries_in(const DecodePlan::Row& planned, int archived, int j) {
+    const int left = j < planned.window_pages
+                         ? planned.window_entries - j * kPageEntries
+                         : archived - (j - planned.window_pages) * kPageEntries;
+    return min(kPageEntries, left);
   }
 
   const DecodeArguments& arguments_;
+  const int worker_;
+  const int lane_;
   const DecodePlan::Run run_;
-  const int warp_;
-  std::uint32_t* listed_;  // pages [listed_first_, listed_last_) of the run
-  float* outs_;            // [warps, group, D]
-  float2* sums_;           // [warps, kMostGroup]
-  PageStream<kPageBytes, kStages> stream_;
-  WarpAttention<Codes, D> attention_;
+  float* query_;  // [group, D]
+  PageStream<page_bytes(D, Codes::kBytes), kTilePages, kStages> stream_;
+  WarpAttention<Codes, D, kTilePages> attention_;
   int row_;
-  int listed_first_ = 0;
-  int listed_last_ = 0;
+  std::uint32_t pages_ = kNoPage;  // those that were looked up last, one per lane
 };
 
 template <class Codes, int D>
 __global__ void __launch_bounds__(kThreads)
     attention_kernel(const __grid_constant__ DecodeArguments arguments) {
   extern __shared__ __align__(128) std::byte memory[];
-  __shared__ std::uint32_t listed[kListed];
-  __shared__ float2 sums[kDecodeWarps * kMostGroup];
-  BlockAttention<Codes, D>(arguments, memory, listed, sums).run();
+  __shared__ std::uint64_t barriers[kDecodeWarps][kStages];
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  RunAttention<Codes, D>(arguments, static_cast<int>(blockIdx.x) * kDecodeWarps + warp,
+                         memory + warp * warp_bytes(D, Codes::kBytes, arguments.group),
+                         barriers[warp])
+      .run();
 }
 
 using Kernel = void (*)(DecodeArguments);
@@ -317,12 +230,12 @@ Kernel kernel_for(DType format, int head_dim) {
 }
 
 int shared_bytes(DType format, int head_dim, int group) {
-  return shared_bytes(head_dim, static_cast<int>(dtype_size(format)), group);
+  return kDecodeWarps * warp_bytes(head_dim, static_cast<int>(dtype_size(format)), group);
 }
 
 }  // namespace
 
-int resident_blocks(DType format, int head_dim, int group) {
+int resident_workers(DType format, int head_dim, int group) {
   const Kernel kernel = kernel_for(format, head_dim);
   const int shared = shared_bytes(format, head_dim, group);
   int blocks = 0;
@@ -332,13 +245,14 @@ int resident_blocks(DType format, int head_dim, int group) {
   winnow::cuda::check(
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, shared),
       "blocks of decode attention");
-  return blocks * winnow::cuda::multiprocessor_count();
+  return blocks * winnow::cuda::multiprocessor_count() * kDecodeWarps;
 }
 
 void launch_attention(DType format, int head_dim, const DecodeArguments& arguments,
                       cudaStream_t stream) {
-  winnow::cuda::launch(kernel_for(format, head_dim), arguments.plan.workers, kThreads,
-                       shared_bytes(format, head_dim, arguments.group), stream, true, arguments);
+  winnow::cuda::launch(kernel_for(format, head_dim), arguments.plan.workers / kDecodeWarps,
+                       kThreads, shared_bytes(format, head_dim, arguments.group), stream, true,
+                       arguments);
 }
 
 }  // namespace winnow::ops::cuda

@@ -29,7 +29,7 @@ struct DecodeEntries {
 };
 
 /// Decode attention of a step, all layers. The rows' pages (of the window, then of the archive),
-/// one row after another, are cut into equal runs, one per block, so that heads of very different
+/// one row after another, are cut into equal runs, one per warp, so that heads of very different
 /// lengths cost what their entries cost. The cut is made on the device, once per step.
 ///
 /// Order of a step: make(); for each layer, the kernel that takes the token (appends its entry,
@@ -65,27 +65,29 @@ class DecodePlan {
   void attend(int layer, const DecodeEntries& entries, float scale, const float* query, float* out,
               cudaStream_t stream) const;
 
-  /// A row's pages: window pages, then archive pages. `begin` counts those of the rows before it.
+  /// A row's pages: window pages, then archive pages. A tile is one or two of them (the last one of
+  /// a row may lack its second page); `begin` counts the tiles of the rows before it.
   struct alignas(16) Row {
     std::int32_t begin;
+    std::int32_t tiles;
     std::int32_t window_pages;
     std::int32_t archive_pages;
     std::int32_t window_entries;
     std::int32_t state_row;
     std::int32_t written;  // the window page that holds the new token's slot, -1 without a window
-    std::int32_t unused[2];
+    std::int32_t unused;
   };
-  /// Pages [begin, begin + count) of all rows', the first of them row `row`'s.
+  /// Tiles [begin, begin + count) of all rows', the first of them row `row`'s.
   struct alignas(16) Run {
     std::int32_t row;
     std::int32_t begin;
     std::int32_t count;
-    std::int32_t each;  // pages of every run but the last ones
+    std::int32_t each;  // tiles of every run but the last ones
   };
   /// What the kernels see of a layer's plan.
   struct View {
     int batch_rows;
-    int workers;           // blocks
+    int workers;           // warps, of full blocks
     Row* rows;             // [batch_rows]
     Run* runs;             // [workers]
     float* partial_out;    // [workers + batch_rows, group, head_dim]

@@ -11,6 +11,11 @@ inline constexpr int kMostGroup = 8;
 /// Warps per block of the attention.
 inline constexpr int kDecodeWarps = 4;
 
+/// Pages that a warp takes at once: more where there are registers for it.
+__host__ __device__ constexpr int tile_pages(int head_dim) {
+  return head_dim <= 64 ? 2 : 1;
+}
+
 struct DecodeArguments {
   DecodeEntries entries;
   DecodePlan::View plan;
@@ -29,17 +34,18 @@ struct PlanArguments {
   DecodePlan::View plan;  // of the first layer
   std::size_t most_rows;
   int layers;
+  int tile_pages;
 };
 void launch_plan(const PlanArguments& arguments, cudaStream_t stream);
 
-/// Blocks of the attention that the device can hold at once.
-int resident_blocks(DType format, int head_dim, int group);
+/// Warps of the attention that the device can hold at once; a multiple of kDecodeWarps.
+int resident_workers(DType format, int head_dim, int group);
 
-/// Each run of the plan; rows that lie in one run whole are done then, of others their parts.
+/// Each run's parts of its rows.
 void launch_attention(DType format, int head_dim, const DecodeArguments& arguments,
                       cudaStream_t stream);
 
-/// Merges the parts of the other rows.
+/// The rows' output, from their parts.
 void launch_merge(int head_dim, const DecodeArguments& arguments, cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

@@ -1,51 +1,116 @@
-// Merges the parts of the rows that several blocks of the attention share.
+// Merges the parts of each row's attention.
+#include <cuda_bf16.h>
+
 #include "base/cuda/launch.cuh"
-#include "ops/cuda/decode_output.cuh"
+#include "ops/cuda/row_parts.cuh"
+#include "ops/cuda/warp_attention.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kMergeThreads = 256;
+constexpr int kAtOnce = 8;  // parts that a thread reads at a time
 
-// One block per row. Threads take four channels and every so manieth part.
+// Four channels of a part: sum of 2^(score - reference) values, and sum of 2^(score - reference).
+struct Part {
+  float reference = -INFINITY;
+  float sum = 0.0F;
+  float4 out{};
+};
+
+// The sum of parts, without a chain of exponentials. A part without entries has no weight, also
+// beside others of its kind.
+template <int kCount>
+__device__ Part merge(const Part (&parts)[kCount]) {
+  Part merged;
+#pragma unroll
+  for (const Part& part : parts) {
+    merged.reference = fmaxf(merged.reference, part.reference);
+  }
+#pragma unroll
+  for (const Part& part : parts) {
+    const float factor =
+        part.reference == -INFINITY ? 0.0F : exp2_fast(part.reference - merged.reference);
+    merged.sum += part.sum * factor;
+    merged.out.x += part.out.x * factor;
+    merged.out.y += part.out.y * factor;
+    merged.out.z += part.out.z * factor;
+    merged.out.w += part.out.w * factor;
+  }
+  return merged;
+}
+
+// Four channels of the output. Without entries: zeros.
+__device__ void write_output(const DecodeArguments& arguments, std::size_t quad, const Part& part) {
+  const float factor = part.sum == 0.0F ? 0.0F : 1.0F / part.sum;
+  const float4 x{part.out.x * factor, part.out.y * factor, part.out.z * factor,
+                 part.out.w * factor};
+  if (arguments.bf16_out) {
+    auto* out = static_cast<__nv_bfloat162*>(arguments.out) + 2 * quad;
+    out[0] = __floats2bfloat162_rn(x.x, x.y);
+    out[1] = __floats2bfloat162_rn(x.z, x.w);
+  } else {
+    static_cast<float4*>(arguments.out)[quad] = x;
+  }
+}
+
+// Block (r, h): heads [h, h + 1) * `heads` of row r. Threads take four channels and every so
+// manieth part.
 __global__ void __launch_bounds__(kMergeThreads)
-    merge_kernel(const __grid_constant__ DecodeArguments arguments, int quads) {
+    merge_kernel(const __grid_constant__ DecodeArguments arguments, int head_quads, int heads) {
   __shared__ Part slices[kMergeThreads];
   winnow::cuda::release_successor();
   const DecodePlan::View& plan = arguments.plan;
   const int row = static_cast<int>(blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x);
   const RowParts parts(plan.rows[row], row, plan.runs[0].each);
-  const int quad = thread % quads;
-  const int head = quad / (quads / arguments.group);
+  const int quads = heads * head_quads;
   const int step = kMergeThreads / quads;
+  const int slice = thread / quads;
+  const int head = static_cast<int>(blockIdx.y) * heads + thread % quads / head_quads;
+  const int quad = thread % head_quads;  // of the head
+  const float2* sums = plan.partial_sums + head;
+  const auto* outs = reinterpret_cast<const float4*>(plan.partial_out) +
+                     part_place(head_quads, arguments.group, head, quad);
+  const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
   winnow::cuda::wait_for_predecessor();
-  if (parts.count == 1) {
-    return;
-  }
-  Part part;
-#pragma unroll 4
-  for (int p = thread / quads; p < parts.count; p += step) {
-    const std::size_t place = parts.first + p;
-    const float2 sums = __ldcg(plan.partial_sums + place * arguments.group + head);
-    const auto* outs = reinterpret_cast<const float4*>(plan.partial_out);
-    part.add({sums.x, sums.y, __ldcg(outs + place * quads + quad)});
-  }
-  slices[thread] = part;
-  __syncthreads();
-  if (thread < quads) {
-    for (int other = 1; other < step; ++other) {
-      part.add(slices[thread + other * quads]);
+  Part read[kAtOnce + 1];  // the last one: those before
+  for (int first = slice; first < parts.count && slice < step; first += kAtOnce * step) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      read[i] = {};
+      if (const int p = first + i * step; p < parts.count) {
+        const std::size_t place = parts.first + p;
+        const float2 own = __ldcg(sums + place * arguments.group);
+        read[i] = {own.x, own.y, __ldcg(outs + place * row_quads)};
+      }
     }
-    write_output(arguments, std::size_t{blockIdx.x} * quads + quad, part);
+    read[kAtOnce] = merge(read);
+  }
+  slices[thread] = read[kAtOnce];
+  for (int others = step; others > 1;) {  // halve the slices
+    const int half = (others + 1) / 2;
+    __syncthreads();
+    if (slice + half < others) {
+      const Part pair[2] = {slices[thread], slices[thread + half * quads]};
+      slices[thread] = merge(pair);
+    }
+    others = half;
+  }
+  if (slice == 0) {
+    write_output(arguments, row * row_quads + head * head_quads + quad, slices[thread]);
   }
 }
 
 }  // namespace
 
 void launch_merge(int head_dim, const DecodeArguments& arguments, cudaStream_t stream) {
-  winnow::cuda::launch(merge_kernel, arguments.plan.batch_rows, kMergeThreads, 0, stream, true,
-                       arguments, arguments.group * head_dim / 4);
+  const int rows = arguments.plan.batch_rows;
+  // Few rows have many parts each: a block per head.
+  const bool few = rows * arguments.group <= 2 * winnow::cuda::multiprocessor_count();
+  const int heads = few ? 1 : arguments.group;
+  winnow::cuda::launch(merge_kernel, dim3(rows, arguments.group / heads), kMergeThreads, 0, stream,
+                       true, arguments, head_dim / 4, heads);
 }
 
 }  // namespace winnow::ops::cuda

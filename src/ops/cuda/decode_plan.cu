@@ -7,7 +7,6 @@ namespace {
 
 constexpr int kWarpSize = 32;
 constexpr int kPlanThreads = 1024;
-constexpr int kLeastPages = kDecodeWarps;  // per run
 constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
 __device__ int pages_for(int entries) {
@@ -38,7 +37,7 @@ __device__ int block_scan(int x, int& total) {
 
 // The pages of a row that is about to take a token; `begin` is left open.
 __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int32_t* counts,
-                                    int row) {
+                                    int row, int tile_pages) {
   const int slot = entries.slots[row / entries.kv_heads];
   const int length = entries.lengths[slot];
   const int ring = entries.window + 1;
@@ -47,6 +46,9 @@ __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int
   planned.window_entries = min(length + 1, ring);
   planned.window_pages = pages_for(planned.window_entries);
   planned.archive_pages = pages_for(counts[planned.state_row] + (length + 1 > ring ? 1 : 0));
+  // A row without pages takes a place as well: somebody must write its zeros.
+  planned.tiles =
+      max(1, (planned.window_pages + planned.archive_pages + tile_pages - 1) / tile_pages);
   planned.written = ring > 0 ? length % ring / kPageEntries : -1;
   return planned;
 }
@@ -61,25 +63,22 @@ __global__ void __launch_bounds__(kPlanThreads)
   DecodePlan::Run* runs = plan.runs + std::size_t{blockIdx.x} * plan.workers;
   const int thread = static_cast<int>(threadIdx.x);
 
-  int pages = 0;
+  int tiles = 0;
   for (int first = 0; first < plan.batch_rows; first += kPlanThreads) {
     const int row = first + thread;
     DecodePlan::Row planned{};
     if (row < plan.batch_rows) {
-      planned = plan_row(arguments.entries, counts, row);
+      planned = plan_row(arguments.entries, counts, row, arguments.tile_pages);
     }
-    // A row without pages takes a place as well: somebody must write its zeros.
-    const int own =
-        row < plan.batch_rows ? max(1, planned.window_pages + planned.archive_pages) : 0;
     int total = 0;
-    planned.begin = pages + block_scan(own, total) - own;
+    planned.begin = tiles + block_scan(planned.tiles, total) - planned.tiles;
     if (row < plan.batch_rows) {
       rows[row] = planned;
     }
-    pages += total;
+    tiles += total;
   }
   __syncthreads();
-  const int each = max(kLeastPages, (pages + plan.workers - 1) / plan.workers);
+  const int each = (tiles + plan.workers - 1) / plan.workers;
   for (int worker = thread; worker < plan.workers; worker += kPlanThreads) {
     const int begin = worker * each;
     int low = 0;
@@ -88,7 +87,7 @@ __global__ void __launch_bounds__(kPlanThreads)
       const int middle = (low + high) / 2;
       (rows[middle].begin <= begin ? low : high) = middle;
     }
-    runs[worker] = {low, begin, max(0, min(each, pages - begin)), each};
+    runs[worker] = {low, begin, max(0, min(each, tiles - begin)), each};
   }
   __threadfence();  // attend() reads this before its own predecessor is complete
 }

@@ -133,32 +133,38 @@ __device__ bf16 requantize(Group& group) {
 /// Column of a word's code `i`: the order in which Format::pairs() undoes it.
 template <class Format>
 __device__ int column_of(int i) {
-  if constexpr (Format::kFormat == DeviceWeightFormat::int4) {
+  if constexpr (Format::kFormat == DeviceWeightFormat::bf16) {
+    return i;
+  } else if constexpr (Format::kFormat == DeviceWeightFormat::int4) {
     return i % 4 * 2 + i / 4;
   } else {
     return i % 2 * 2 + i / 2;
   }
 }
 
-/// Packs 32 columns' codes (numbers for fp8's scale already divided by it) to where they belong.
+/// Puts 32 columns' codes, a multiple of 32 from the left, where they belong.
 template <class Format>
-__device__ void store_group(const Group& group, int column, std::byte* row) {
-  constexpr int kCodes = Format::kFormat == DeviceWeightFormat::int4 ? 8 : 4;  // per word
-  constexpr int kBits = 32 / kCodes;
-  for (int first = 0; first < kBlockColumns; first += kCodes) {
+__device__ void store_group(const Group& group, const DeviceWeightView& weight, int row,
+                            int column) {
+  constexpr int kBits = 32 / Format::kCodes;
+  for (int first = 0; first < kBlockColumns; first += Format::kCodes) {
     std::uint32_t word = 0;
-    for (int i = 0; i < kCodes; ++i) {
+    for (int i = 0; i < Format::kCodes; ++i) {
       const float code = group.codes[first + column_of<Format>(i)];
       std::uint32_t bits = 0;
-      if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
+      if constexpr (Format::kFormat == DeviceWeightFormat::bf16) {
+        bits = round_to_bf16(code).bits;
+      } else if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
         bits = __nv_cvt_float_to_fp8(code, __NV_SATFINITE, __NV_E4M3);
       } else {
         bits = static_cast<std::uint32_t>(static_cast<int>(code) + (1 << (kBits - 1)));
       }
       word |= bits << (kBits * i);
     }
-    const std::size_t at = codes_at<Format>(column + first / 8 * 8) + first % 8;
-    *reinterpret_cast<std::uint32_t*>(row + at) = word;
+    const WeightPlace<Format> place(weight, row, column + first / 8 * 8);
+    const std::size_t at =
+        place.piece + place.block * (16 / Format::kBlocks) + first % 8 * kBits / 8;
+    *reinterpret_cast<std::uint32_t*>(const_cast<std::byte*>(weight.memory) + at) = word;
   }
 }
 
@@ -181,32 +187,30 @@ __global__ void scale_rows(StagedRows source, float* scales) {
 }
 
 template <class Format>
-__global__ void convert(StagedRows source, ConvertedRows target) {
-  const int row = blockIdx.x;
-  std::byte* to = target.codes + row * target.row_codes;
-  std::byte* row_scales = target.scales + row * target.row_scales;
-  const int columns = target.padded_cols;
+__global__ void convert(StagedRows source, DeviceWeightView target, int first) {
+  const int row = first + blockIdx.x;
+  const int columns = target.steps * Format::kBlocks * kBlockColumns;
   for (int column = threadIdx.x * kBlockColumns; column < columns;
        column += kThreads * kBlockColumns) {
-    Group group = load_group(source, row, column);
-    if constexpr (Format::kFormat == DeviceWeightFormat::bf16) {
-      for (int i = 0; i < kBlockColumns && column + i < columns; ++i) {
-        reinterpret_cast<bf16*>(to)[column + i] = round_to_bf16(group.value(i));
-      }
-    } else if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
-      const float scale = *reinterpret_cast<const float*>(row_scales);
+    Group group = load_group(source, blockIdx.x, column);
+    if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
+      const float scale = target.row_scales[row];
       for (int i = 0; i < kBlockColumns; ++i) {
         group.codes[i] = scale == 0.0F ? 0.0F : group.value(i) / scale;
       }
-      store_group<Format>(group, column, to);
-    } else {
+    } else if constexpr (Format::kGroupScales) {
       constexpr auto kSame =
           Format::kFormat == DeviceWeightFormat::int8 ? WeightFormat::int8 : WeightFormat::int4;
       const bf16 scale =
           source.format == kSame ? round_to_bf16(group.scale) : requantize<Format>(group);
-      reinterpret_cast<bf16*>(row_scales)[column / kBlockColumns] = scale;
-      store_group<Format>(group, column, to);
+      const WeightPlace<Format> place(target, row, column);
+      *reinterpret_cast<bf16*>(const_cast<std::byte*>(target.memory) + place.scale) = scale;
+    } else {
+      for (int i = 0; i < kBlockColumns; ++i) {
+        group.codes[i] = group.value(i);
+      }
     }
+    store_group<Format>(group, target, row, column);
   }
 }
 
@@ -227,13 +231,14 @@ __global__ void dequantize_rows(DeviceWeightView weight, int first, uint4* out) 
 
 }  // namespace
 
-void launch_convert(const StagedRows& source, const ConvertedRows& target, cudaStream_t stream) {
+void launch_convert(const StagedRows& source, const DeviceWeightView& target, int first,
+                    cudaStream_t stream) {
   if (target.format == DeviceWeightFormat::fp8) {
     scale_rows<<<source.rows, kThreads, 0, stream>>>(source,
-                                                     reinterpret_cast<float*>(target.scales));
+                                                     const_cast<float*>(target.row_scales) + first);
   }
   with_format(target.format, [&](auto format) {
-    convert<decltype(format)><<<source.rows, kThreads, 0, stream>>>(source, target);
+    convert<decltype(format)><<<source.rows, kThreads, 0, stream>>>(source, target, first);
   });
   winnow::cuda::check_launch("convert a weight");
 }

@@ -21,63 +21,54 @@ enum class DeviceWeightFormat : std::uint8_t { bf16, fp8, int8, int4 };
 /// The name used in messages and on the command line: "bf16", "fp8", ...
 std::string_view format_name(DeviceWeightFormat format);
 
-/// [rows, cols] = [out features, in features] in device memory: codes, then scales.
+/// Rows that lie together.
+inline constexpr int kTileRows = 16;
+
+/// Bytes of a row that lie together: a step.
+inline constexpr int kStepBytes = 64;
+
+/// [rows, cols] = [out features, in features] in device memory, in the order in which a warp
+/// multiplies them: tiles of 16 rows, of each tile step after step of 64 bytes of each row (32
+/// columns of bf16, 64 of the 8-bit formats, 128 of int4) and the step's scales, rows and columns
+/// padded with zeros. So a kernel reads long runs of memory, and a step is
+///   codes   [16 rows][4 pieces][16 bytes]      piece c: columns 8 c to 8 c + 7 of each 32
+///   scales  [16 rows][groups of the step] bf16  int8, int4
+/// and fp8's scales lie behind all steps: [rows] float. Order within a piece: weight_codes.cuh.
 ///
-/// bf16 codes are row-major, as cuBLAS takes them; cols must be a multiple of 8. Rows of the other
-/// formats are padded with zeros to a multiple of 128 columns, and the codes within each 64 bytes
-/// are ordered as the lanes of a warp multiply them (weight_codes.cuh): piece c of 4 pieces of 16
-/// bytes holds columns 8 c to 8 c + 7 of each group of 32.
+/// `paired` (gate and up, one below the other): a tile has 8 rows of the upper half and the 8 that
+/// belong to them of the lower half.
 struct DeviceWeightLayout {
   DeviceWeightFormat format = DeviceWeightFormat::bf16;
   int rows = 0;
   int cols = 0;
+  bool paired = false;
 
-  /// Columns of a row with its padding.
-  [[nodiscard]] constexpr std::size_t padded_cols() const {
-    const auto n = static_cast<std::size_t>(cols);
-    return format == DeviceWeightFormat::bf16 ? n : (n + 127) / 128 * 128;
-  }
-  /// Bytes of a row's codes.
-  [[nodiscard]] constexpr std::size_t row_codes() const {
-    return format == DeviceWeightFormat::bf16   ? 2 * padded_cols()
-           : format == DeviceWeightFormat::int4 ? padded_cols() / 2
-                                                : padded_cols();
-  }
-  /// Bytes of a row's scales.
-  [[nodiscard]] constexpr std::size_t row_scales() const {
-    return format == DeviceWeightFormat::bf16  ? 0
-           : format == DeviceWeightFormat::fp8 ? sizeof(float)
-                                               : padded_cols() / 32 * sizeof(bf16);
-  }
-  /// Bytes of all codes: where the scales begin.
-  [[nodiscard]] constexpr std::size_t code_bytes() const {
-    return static_cast<std::size_t>(rows) * row_codes();
-  }
+  /// Columns of a step.
+  [[nodiscard]] int step_columns() const;
+  /// Steps of a row.
+  [[nodiscard]] int steps() const { return (cols + step_columns() - 1) / step_columns(); }
+  [[nodiscard]] int tiles() const;
+  /// Bytes of a tile's step.
+  [[nodiscard]] std::size_t step_bytes() const;
+  /// Bytes of all tiles: where fp8's scales begin.
+  [[nodiscard]] std::size_t tile_bytes() const;
   /// Bytes of everything: what reading it once moves.
-  [[nodiscard]] constexpr std::size_t bytes() const {
-    return code_bytes() + static_cast<std::size_t>(rows) * row_scales();
-  }
+  [[nodiscard]] std::size_t bytes() const;
 };
 
 /// What kernels see of a weight. The memory is somebody else's.
 struct DeviceWeightView {
   DeviceWeightFormat format = DeviceWeightFormat::bf16;
+  bool paired = false;
   int rows = 0;
   int cols = 0;
-  const std::byte* codes = nullptr;
-  std::size_t row_codes = 0;  // bytes from row to row
-  const std::byte* scales = nullptr;
-  std::size_t row_scales = 0;
+  int tiles = 0;
+  int steps = 0;
+  const std::byte* memory = nullptr;
+  const float* row_scales = nullptr;  // fp8
 
   DeviceWeightView() = default;
-  DeviceWeightView(const DeviceWeightLayout& layout, const std::byte* memory)
-      : format(layout.format),
-        rows(layout.rows),
-        cols(layout.cols),
-        codes(memory),
-        row_codes(layout.row_codes()),
-        scales(memory + layout.code_bytes()),
-        row_scales(layout.row_scales()) {}
+  DeviceWeightView(const DeviceWeightLayout& layout, const std::byte* memory);
 };
 
 /// A weight that owns its device memory.
@@ -85,20 +76,24 @@ class DeviceWeight {
  public:
   DeviceWeight() = default;
   /// The rows of `parts` one below another (q, k and v; gate and up), which have the same number of
-  /// columns. Conversion runs on the device, a few rows at a time. Codes of a quantised source are
-  /// kept when the format is the same; else values are rounded once more.
-  DeviceWeight(std::span<const Weight> parts, DeviceWeightFormat format);
-  DeviceWeight(const Weight& source, DeviceWeightFormat format)
-      : DeviceWeight(std::span(&source, 1), format) {}
+  /// columns: a multiple of 8, of 32 for int8 and int4. Conversion runs on the device, a few rows
+  /// at a time. Codes of a quantised source are kept when the format is the same; else values are
+  /// rounded once more.
+  DeviceWeight(std::span<const Weight> parts, DeviceWeightFormat format, bool paired = false);
+  DeviceWeight(const Weight& source, DeviceWeightFormat format, bool paired = false)
+      : DeviceWeight(std::span(&source, 1), format, paired) {}
 
   [[nodiscard]] DeviceWeightView view() const { return {layout_, memory_.data()}; }
+  /// What reading it once moves.
+  [[nodiscard]] std::size_t bytes() const { return layout_.bytes(); }
 
  private:
   DeviceWeightLayout layout_;
   winnow::cuda::DeviceBuffer<std::byte> memory_;
 };
 
-/// Rows [first, first + count) rounded to bf16, row-major [count, cols], for products of many rows.
+/// Rows [first, first + count) rounded to bf16, row-major [count, cols], for products of many rows:
+/// in the order in which they came, paired or not.
 void dequantize(const DeviceWeightView& weight, int first, int count, bf16* out,
                 cudaStream_t stream);
 

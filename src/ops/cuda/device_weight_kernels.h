@@ -14,17 +14,9 @@ struct StagedRows {
   const bf16* scales;  // [rows, cols / 32], quantised formats
 };
 
-/// Where converted rows go; their number is that of the source.
-struct ConvertedRows {
-  DeviceWeightFormat format;
-  int padded_cols;
-  std::byte* codes;
-  std::size_t row_codes;  // bytes from row to row
-  std::byte* scales;
-  std::size_t row_scales;
-};
-
-void launch_convert(const StagedRows& source, const ConvertedRows& target, cudaStream_t stream);
+/// Writes `source` as rows [first, first + source.rows) of `target`, whose memory is zeros there.
+void launch_convert(const StagedRows& source, const DeviceWeightView& target, int first,
+                    cudaStream_t stream);
 
 void launch_dequantize(const DeviceWeightView& weight, int first, int count, bf16* out,
                        cudaStream_t stream);

@@ -55,7 +55,7 @@ __global__ void embed(const __grid_constant__ DeviceWeightView table, const std:
 }  // namespace
 
 void launch_embed_rows(const DeviceWeightView& table, const std::int32_t* tokens, int rows,
-                       const ResidualRows& residual, RowsLaunch launch) {
+                       const ResidualRows& residual, const RowsLaunch& launch) {
   with_format(table.format, [&](auto format) {
     auto* kernel = embed<decltype(format)>;
     static const bool allowed = (allow_shared_memory(kernel, 0), true);

@@ -6,102 +6,104 @@
 namespace winnow::ops::cuda {
 namespace {
 
-int divide_up(int a, int b) {
-  return (a + b - 1) / b;
+int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0;
+  int value = 0;
+  winnow::cuda::check(cudaGetDevice(&device), "current device");
+  winnow::cuda::check(cudaDeviceGetAttribute(&value, attribute, device), "device attribute");
+  return value;
 }
 
-/// The tile that gives the busiest multiprocessor the fewest rows; of equals the largest, which
-/// reads the activations least often. A paired tile has as many rows of each half, whole tiles
-/// of 8.
-RowsTiling tiling_of(const DeviceWeightView& weight, bool paired) {
-  const int processors = winnow::cuda::multiprocessor_count();
-  RowsTiling best{};
-  int least = 0;
-  for (const int rows : {32, 24, 16}) {
-    if (paired && rows == 24) {
-      continue;
-    }
-    const int tiles = paired ? divide_up(weight.rows / 2, rows / 2) : divide_up(weight.rows, rows);
-    const int turns = divide_up(tiles, processors);
-    if (best.rows == 0 || turns * rows < least) {
-      least = turns * rows;
-      best = {rows, tiles, divide_up(tiles, turns)};
-    }
-  }
-  return best;
-}
-
-void launch(const RowsLinear& linear, const RowsInput& x, RowsArguments arguments,
-            RowsLaunch launch) {
-  const DeviceWeightView& weight = linear.weight;
-  require(x.rows >= 0 && x.rows <= kMostLinearRows,
-          "a linear layer of few rows takes at most {}, not {}", kMostLinearRows, x.rows);
-  require(weight.cols % 8 == 0, "a linear layer of few rows needs a multiple of 8 columns, not {}",
+void check_layer(const RowsLayer& layer, DeviceWeightFormat format, bool last) {
+  const DeviceWeightView& weight = layer.linear.weight;
+  require(weight.format == format, "chained linear layers must agree in format: {} and {}",
+          format_name(format), format_name(weight.format));
+  require(weight.rows > 0 && weight.cols > 0 && weight.cols % 8 == 0,
+          "a linear layer of few rows needs a multiple of 8 columns: [{}, {}]", weight.rows,
           weight.cols);
-  if (x.rows == 0 || weight.rows == 0) {
-    return;
-  }
-  const bool paired = arguments.epilogue == RowsEpilogue::silu;
-  require(!paired || weight.rows % 2 == 0, "gate and up must have as many rows: {} in all",
-          weight.rows);
-  arguments.weight = weight;
-  arguments.bias = linear.bias;
-  arguments.input = x;
-  arguments.tiling = tiling_of(weight, paired);
-  switch (weight.format) {
-    case DeviceWeightFormat::bf16:
-      return launch_linear_rows_bf16(arguments, launch);
-    case DeviceWeightFormat::fp8:
-      return launch_linear_rows_fp8(arguments, launch);
-    case DeviceWeightFormat::int8:
-      return launch_linear_rows_int8(arguments, launch);
-    case DeviceWeightFormat::int4:
-      return launch_linear_rows_int4(arguments, launch);
-  }
+  require(weight.paired == (layer.output == RowsLayer::Output::silu),
+          "a gated layer needs a paired weight, and no other layer does");
+  require(layer.output != RowsLayer::Output::argmax || last,
+          "tokens are chosen by the last of chained layers");
 }
 
 }  // namespace
 
-int linear_parts(const DeviceWeightView& weight, bool paired) {
-  return tiling_of(weight, paired).blocks;
+RowsScratch::RowsScratch()
+    : arrived_(1),
+      best_(static_cast<std::size_t>(winnow::cuda::multiprocessor_count()) * kMostLinearRows) {
+  arrived_.fill(0);
+  winnow::cuda::check(cudaDeviceSynchronize(), "clear scratch");
 }
 
-void linear_rows(const RowsLinear& linear, const RowsInput& x, float* y, RowsLaunch options) {
-  RowsArguments arguments{};
-  arguments.epilogue = RowsEpilogue::store;
-  arguments.out = y;
-  launch(linear, x, arguments, options);
+RowsLayer stored(const RowsLinear& linear, const RowsInput& x, float* y) {
+  RowsLayer layer{linear, x};
+  layer.values = y;
+  return layer;
 }
 
-void linear_rows_residual(const RowsLinear& linear, const RowsInput& x,
-                          const ResidualRows& residual, RowsLaunch options) {
-  RowsArguments arguments{};
-  arguments.epilogue = RowsEpilogue::residual;
-  arguments.residual = residual;
-  launch(linear, x, arguments, options);
+RowsLayer added(const RowsLinear& linear, const RowsInput& x, const ResidualRows& residual) {
+  RowsLayer layer{linear, x, RowsLayer::Output::residual};
+  layer.residual = residual;
+  return layer;
 }
 
-void linear_rows_silu(const RowsLinear& linear, const RowsInput& x, bf16* y, RowsLaunch options) {
-  RowsArguments arguments{};
-  arguments.epilogue = RowsEpilogue::silu;
-  arguments.activated = y;
-  launch(linear, x, arguments, options);
+RowsLayer gated(const RowsLinear& linear, const RowsInput& x, bf16* y) {
+  RowsLayer layer{linear, x, RowsLayer::Output::silu};
+  layer.activated = y;
+  return layer;
 }
 
-void linear_rows_argmax(const RowsLinear& linear, const RowsInput& x, float* logits,
-                        const ArgmaxRows& argmax, RowsLaunch options) {
-  RowsArguments arguments{};
-  arguments.epilogue = RowsEpilogue::argmax;
-  arguments.out = logits;
-  arguments.argmax = argmax;
-  launch(linear, x, arguments, options);
+RowsLayer chosen(const RowsLinear& linear, const RowsInput& x, std::int32_t* tokens,
+                 float* logits) {
+  RowsLayer layer{linear, x, RowsLayer::Output::argmax};
+  layer.values = logits;
+  layer.tokens = tokens;
+  return layer;
+}
+
+void linear_rows(std::span<const RowsLayer> layers, int rows, const RowsScratch& scratch,
+                 const RowsLaunch& launch) {
+  require(rows >= 0 && rows <= kMostLinearRows,
+          "a linear layer of few rows takes at most {}, not {}", kMostLinearRows, rows);
+  require(!layers.empty() && layers.size() <= kMostChainedLayers,
+          "{} chained linear layers, expected 1 to {}", layers.size(), kMostChainedLayers);
+  if (rows == 0) {
+    return;
+  }
+  const DeviceWeightFormat format = layers[0].linear.weight.format;
+  RowsProgram program{.rows = rows,
+                      .count = static_cast<int>(layers.size()),
+                      .blocks = device_attribute(cudaDevAttrMultiProcessorCount),
+                      .arrived = scratch.arrived(),
+                      .best = scratch.best(),
+                      .next = launch.next.data(),
+                      .next_bytes = launch.next.size()};
+  int tiles = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    check_layer(layers[i], format, i + 1 == layers.size());
+    program.layers[i] = layers[i];
+    program.first_block[i] = tiles % program.blocks;
+    tiles += layers[i].linear.weight.tiles;
+  }
+  const int shared_bytes = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  switch (format) {
+    case DeviceWeightFormat::bf16:
+      return launch_linear_rows_bf16(program, shared_bytes, launch);
+    case DeviceWeightFormat::fp8:
+      return launch_linear_rows_fp8(program, shared_bytes, launch);
+    case DeviceWeightFormat::int8:
+      return launch_linear_rows_int8(program, shared_bytes, launch);
+    case DeviceWeightFormat::int4:
+      return launch_linear_rows_int4(program, shared_bytes, launch);
+  }
 }
 
 void embed_rows(const DeviceWeightView& table, const std::int32_t* tokens, int rows,
-                const ResidualRows& residual, RowsLaunch options) {
+                const ResidualRows& residual, const RowsLaunch& launch) {
   require(table.cols % 8 == 0, "an embedding needs a multiple of 8 columns, not {}", table.cols);
   if (rows > 0) {
-    launch_embed_rows(table, tokens, rows, residual, options);
+    launch_embed_rows(table, tokens, rows, residual, launch);
   }
 }
 

@@ -4,18 +4,20 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <span>
 
 #include "ops/cuda/device_weight.h"
 
 namespace winnow::ops::cuda {
 
-/// Rows that one call takes.
+/// Rows that one call takes, and layers.
 inline constexpr int kMostLinearRows = 16;
+inline constexpr int kMostChainedLayers = 4;
 
 /// y = x weight^T + bias.
 struct RowsLinear {
-  DeviceWeightView weight;      // [N, K]
-  const float* bias = nullptr;  // [N] or null
+  DeviceWeightView weight = {};  // [N, K]
+  const float* bias = nullptr;   // [N] or null
 };
 
 /// The input of a linear layer, [rows, K], 16-byte aligned. RMSNorm scales a row, which commutes
@@ -23,7 +25,6 @@ struct RowsLinear {
 /// parts, and the product is multiplied by 1 / sqrt(sum / K + eps). No parts: a plain input.
 struct RowsInput {
   const bf16* x = nullptr;
-  int rows = 0;                        // at most kMostLinearRows
   const float* square_sums = nullptr;  // [parts, rows]
   int parts = 0;
   float eps = 0.0F;
@@ -35,50 +36,75 @@ struct ResidualRows {
   float* hidden = nullptr;
   const float* norm_weight = nullptr;  // [N]
   bf16* normed = nullptr;              // [rows, N]
-  float* square_sums = nullptr;        // [linear_parts(), rows]
+  float* square_sums = nullptr;        // [residual_parts(N), rows]
 };
 
-/// The token of each row: the largest logit, the lowest index of equals.
-struct ArgmaxRows {
-  std::int32_t* tokens = nullptr;        // [rows]
-  std::uint64_t* scratch = nullptr;      // [linear_parts(), rows]
-  std::uint32_t* blocks_done = nullptr;  // [1], zero before the first call; left zero
+/// Parts of the sums of squares that a layer of this width leaves.
+constexpr int residual_parts(int width) {
+  return (width + 15) / 16;
+}
+
+/// A linear layer and what becomes of its result; made by one of the functions below. What a layer
+/// writes must not be an input of the same layer, but for `hidden`.
+struct RowsLayer {
+  enum class Output : std::uint8_t { store, residual, silu, argmax };
+
+  RowsLinear linear = {};
+  RowsInput input = {};
+  Output output = Output::store;
+  float* values = nullptr;
+  bf16* activated = nullptr;
+  ResidualRows residual = {};
+  std::int32_t* tokens = nullptr;
 };
 
-/// How kernels are put into a stream. With `overlap` (compute capability 9.0 and later) a kernel
-/// begins to fetch weights while the one before it in the stream finishes, and reads and writes
-/// everything else only when that one is done (programmatic dependent launch). Weights must not be
-/// written by the kernels just before.
+/// y [rows, N] = linear(x).
+RowsLayer stored(const RowsLinear& linear, const RowsInput& x, float* y);
+
+/// residual.hidden += linear(x), and what follows from it.
+RowsLayer added(const RowsLinear& linear, const RowsInput& x, const ResidualRows& residual);
+
+/// y [rows, N / 2] = silu(gate) * up, where linear(x) = [gate, up] and the weight is paired.
+RowsLayer gated(const RowsLinear& linear, const RowsInput& x, bf16* y);
+
+/// tokens [rows] = the largest of linear(x), the lowest index of equals; the logits [rows, N] too
+/// unless null. The last layer of its call.
+RowsLayer chosen(const RowsLinear& linear, const RowsInput& x, std::int32_t* tokens, float* logits);
+
+/// Device memory that calls on one stream need.
+class RowsScratch {
+ public:
+  RowsScratch();
+  [[nodiscard]] std::uint32_t* arrived() const { return arrived_.data(); }
+  [[nodiscard]] std::uint64_t* best() const { return best_.data(); }
+
+ private:
+  winnow::cuda::DeviceBuffer<std::uint32_t> arrived_;
+  winnow::cuda::DeviceBuffer<std::uint64_t> best_;
+};
+
+/// How a kernel is put into a stream. With `overlap` (compute capability 9.0 and later) it begins
+/// to fetch weights while the kernel before it in the stream finishes, and touches everything else
+/// only when that one is done (programmatic dependent launch). `next` is brought into the cache at
+/// the end: what the kernel after the next will read, for while the next one leaves the memory
+/// idle.
 struct RowsLaunch {
   cudaStream_t stream = nullptr;
   bool overlap = false;
+  std::span<const std::byte> next = {};
 };
 
-/// Blocks, and so parts of sums, of a call with this weight on the current device.
-/// `paired`: of linear_rows_silu.
-int linear_parts(const DeviceWeightView& weight, bool paired = false);
-
-// Each reads the weight once. Sums are in float, in an order that depends on the weight's shape and
-// the device alone: a row's result does not depend on the other rows of the call. Throws Error when
-// shapes do not fit; K and pointers must be multiples of 8 elements and 16 bytes.
-
-/// y [rows, N] = linear(x).
-void linear_rows(const RowsLinear& linear, const RowsInput& x, float* y, RowsLaunch launch);
-
-/// residual.hidden += linear(x), and what follows from it.
-void linear_rows_residual(const RowsLinear& linear, const RowsInput& x,
-                          const ResidualRows& residual, RowsLaunch launch);
-
-/// y [rows, N / 2] = silu(gate) * up, where linear(x) = [gate, up].
-void linear_rows_silu(const RowsLinear& linear, const RowsInput& x, bf16* y, RowsLaunch launch);
-
-/// argmax.tokens = argmax(linear(x)); the logits [rows, N] too unless null.
-void linear_rows_argmax(const RowsLinear& linear, const RowsInput& x, float* logits,
-                        const ArgmaxRows& argmax, RowsLaunch launch);
+/// Computes up to kMostChainedLayers layers of the same weight format, one after another, each of
+/// which may read what those before it have written, for up to kMostLinearRows rows. One kernel of
+/// a block per multiprocessor: the weights of a layer are on their way while the one before it is
+/// still computed. Reads each weight once. Sums are in float, in an order that depends on the shape
+/// of the weight alone: not on the other rows, nor on the device.
+void linear_rows(std::span<const RowsLayer> layers, int rows, const RowsScratch& scratch,
+                 const RowsLaunch& launch);
 
 /// residual.hidden[i] = table[tokens[i]] for any number of rows, and what follows from it, its
 /// square sums in one part.
 void embed_rows(const DeviceWeightView& table, const std::int32_t* tokens, int rows,
-                const ResidualRows& residual, RowsLaunch launch);
+                const ResidualRows& residual, const RowsLaunch& launch);
 
 }  // namespace winnow::ops::cuda

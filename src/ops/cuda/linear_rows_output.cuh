@@ -1,19 +1,15 @@
-// What becomes of a tile's sums.
+// The warps of linear_rows that finish tiles: sums over the product warps, and what becomes of
+// them.
 #pragma once
 
 #include <cuda_bf16.h>
 
-#include "ops/cuda/linear_rows_stream.cuh"
+#include "ops/cuda/linear_rows_fetch.cuh"
 
 namespace winnow::ops::cuda {
 
-/// Sums over the 32 lanes, the same in all of them.
-inline __device__ float sum_of_warp(float x) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    x += __shfl_xor_sync(0xFFFFFFFFU, x, step);
-  }
-  return x;
+inline __device__ std::uint64_t larger(std::uint64_t a, std::uint64_t b) {
+  return a > b ? a : b;
 }
 
 /// Larger for larger logits and, of equals, for the lower index; 0 is less than any.
@@ -25,274 +21,277 @@ inline __device__ std::uint64_t argmax_key(float logit, int index) {
   return std::uint64_t{ordered} << 32 | ~static_cast<std::uint32_t>(index);
 }
 
-/// A tile's sums lie in shared memory as the warps' accumulators: [warps][16 rows][8 batch rows]
-/// [lane][4]. Thread t finishes floats t, t + kRowsThreads, ... of [16 rows][8 batch
-/// rows][lane][4].
-template <class Format, int kRows, int kBatches>
-class RowsOutput {
+/// Thread t finishes sums t and, of more than 8 batch rows, t + 128 of each tile.
+template <class Format, int kBatches>
+class Output {
  public:
-  static constexpr int kTiles = (kRows + 15) / 16;
-  static constexpr int kSums = kTiles * kBatches * 128;
-  static constexpr std::size_t kBytes = sizeof(float) * (kRowsWarps * kSums + kMostLinearRows);
+  using Shared = RowsShared<kBatches>;
+  using Share = LayerShare<Format>;
 
-  __device__ RowsOutput(const RowsArguments& arguments, std::byte* memory)
-      : arguments_(arguments),
-        rows_(arguments),
-        sums_(reinterpret_cast<float*>(memory)),
-        norms_(sums_ + kRowsWarps * kSums) {}
-
-  /// 1 / RMS of each row of the input. To be seen after the next __syncthreads().
-  __device__ void load_norms() const {
-    const RowsInput& input = arguments_.input;
-    const int lane = threadIdx.x % 32;
-    for (int b = threadIdx.x / 32; b < input.rows; b += kRowsWarps) {
-      float sum = 0.0F;
-      for (int part = lane; part < input.parts; part += 32) {
-        sum += input.square_sums[part * input.rows + b];
-      }
-      sum = sum_of_warp(sum);
-      if (lane == 0) {
-        const float mean = sum / static_cast<float>(arguments_.weight.cols);
-        norms_[b] = input.parts > 0 ? rsqrtf(mean + input.eps) : 1.0F;
-      }
-    }
+  __device__ Output(const RowsProgram& program, Shared& shared, int input_slots)
+      : program_(program),
+        shared_(shared),
+        input_slots_(input_slots),
+        thread_(threadIdx.x - 32 * kProductWarps),
+        lane_(threadIdx.x % 32) {
+    // Accumulator `thread_ % 4` of lane `thread_ / 4`.
+    row_ = thread_ / 16 + thread_ / 2 % 2 * 8;
+    batch_ = thread_ / 4 % 4 * 2 + thread_ % 2;
   }
 
-  /// Fetches what the tile's sums will be combined with.
-  __device__ void prepare(int tile) {
-#pragma unroll
-    for (int i = 0; i < kOutputs; ++i) {
-      const Place place(i);
-      Output& output = outputs_[i];
-      output.index = rows_.index(tile, place.row);
-      output.inside =
-          place.inside() && output.index < rows_.limit && place.batch < arguments_.input.rows;
-      if (!output.inside) {
-        continue;
+  __device__ void run() {
+    RingPlace place;
+    for (int number = 0; number < program_.count; ++number) {
+      const Share share(program_, number, input_slots_);
+      shared_.layers_before.wait(number % 2);
+      if (share.first < share.tiles) {
+        load_norms(share.layer);
       }
-      const int row = rows_.row(tile, place.row);
-      if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
-        output.scale = reinterpret_cast<const float*>(arguments_.weight.scales)[row];
+      std::uint64_t best[kBatches] = {};
+      for (int tile = share.first; tile < share.tiles; tile += share.step) {
+        finish_tile(share, tile, place, best);
+        place.advance(2);
       }
-      if (arguments_.bias != nullptr) {
-        output.bias = arguments_.bias[row];
+      if (share.layer.output == RowsLayer::Output::argmax) {
+        put_best(best);
       }
-      if (arguments_.epilogue == RowsEpilogue::residual) {
-        output.hidden = arguments_.residual.hidden[at(place, output)];
-        output.norm_weight = arguments_.residual.norm_weight[row];
-      }
-    }
-  }
-
-  /// A warp's accumulators of the tile.
-  __device__ void put(const float (&sums)[kTiles][kBatches][4]) const {
-    auto* to = reinterpret_cast<float4*>(sums_ + threadIdx.x / 32 * kSums) + threadIdx.x % 32;
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (int b = 0; b < kBatches; ++b) {
-        const float(&x)[4] = sums[t][b];
-        to[(t * kBatches + b) * 32] = {x[0], x[1], x[2], x[3]};
-      }
-    }
-  }
-
-  /// Once all warps have put theirs.
-  __device__ void finish() {
-#pragma unroll
-    for (int i = 0; i < kOutputs; ++i) {
-      const Place place(i);
-      if (place.inside()) {  // the same in a whole warp but for rows of no tile
-        finish(place, outputs_[i], sum(place));
-      }
-    }
-  }
-
-  /// After the last tile and a __syncthreads().
-  __device__ void close() const {
-    if (arguments_.epilogue == RowsEpilogue::residual) {
-      close_squares();
-    } else if (arguments_.epilogue == RowsEpilogue::argmax) {
-      close_argmax();
+      arrive(number + 1 == program_.count ? &share.layer : nullptr);
     }
   }
 
  private:
-  static constexpr int kOutputs = (kSums + kRowsThreads - 1) / kRowsThreads;
-
-  // Of a thread's i-th sum.
   struct Place {
-    int number;
-    int row;    // of the tile
-    int batch;  // row of the input
-
-    __device__ explicit Place(int i) : number(threadIdx.x + i * kRowsThreads) {
-      const int lane = number / 4 % 32;
-      row = number / 128 / kBatches * 16 + number / 2 % 2 * 8 + lane / 4;
-      batch = number / 128 % kBatches * 8 + lane % 4 * 2 + number % 2;
-    }
-    __device__ bool inside() const { return number < kSums; }
-    // Of [16 rows][quarter][batch row], where a quarter warp's threads sum up what belongs
-    // together.
-    __device__ int part() const {
-      return (number / 128 / kBatches * 4 + number / 32 % 4) * kMostLinearRows + batch;
-    }
-    // One of the lanes whose sums are those of all lanes of the batch row.
-    __device__ bool leads() const { return (number & 0b10010) == 0; }
-  };
-
-  struct Output {
     bool inside = false;
+    std::size_t at = 0;  // of the result
     int index = 0;
     float scale = 1.0F;
     float bias = 0.0F;
     float hidden = 0.0F;
     float norm_weight = 0.0F;
-    float squares = 0.0F;
-    std::uint64_t best = 0;
   };
 
-  __device__ std::size_t at(const Place& place, const Output& output) const {
-    return static_cast<std::size_t>(place.batch) * rows_.limit + output.index;
+  // Of the warps of this class.
+  static __device__ void synchronize() {
+    asm volatile("bar.sync 1, %0;" ::"n"(32 * kOutputWarps) : "memory");
   }
 
-  __device__ float sum(const Place& place) const {
-    float sum = 0.0F;
-#pragma unroll
-    for (int warp = 0; warp < kRowsWarps; ++warp) {
-      sum += sums_[warp * kSums + place.number];
-    }
-    return sum;
-  }
-
-  __device__ void finish(const Place& place, Output& output, float sum) const {
-    const float norm = place.batch < arguments_.input.rows ? norms_[place.batch] : 0.0F;
-    const float value = sum * (output.scale * Format::kUnit) * norm + output.bias;
-    if (arguments_.epilogue == RowsEpilogue::silu) {
-      const float up = __shfl_xor_sync(0xFFFFFFFFU, value, 2);
-      if (output.inside && place.row % 16 < 8) {
-        const float y = value / (1.0F + __expf(-value)) * up;
-        arguments_.activated[at(place, output)] = {__bfloat16_as_ushort(__float2bfloat16_rn(y))};
-      }
-      return;
-    }
-    if (!output.inside) {
-      return;
-    }
-    switch (arguments_.epilogue) {
-      case RowsEpilogue::store:
-        arguments_.out[at(place, output)] = value;
-        break;
-      case RowsEpilogue::residual: {
-        const float hidden = output.hidden + value;
-        arguments_.residual.hidden[at(place, output)] = hidden;
-        arguments_.residual.normed[at(place, output)] = {
-            __bfloat16_as_ushort(__float2bfloat16_rn(hidden * output.norm_weight))};
-        output.squares += hidden * hidden;
-        break;
-      }
-      default: {
-        if (arguments_.out != nullptr) {
-          arguments_.out[at(place, output)] = value;
-        }
-        const std::uint64_t key = argmax_key(value, output.index);
-        output.best = key > output.best ? key : output.best;
-      }
-    }
-  }
-
-  // The order of these sums is that of the rows however many batch rows there are.
-  __device__ void close_squares() const {
-#pragma unroll
-    for (int i = 0; i < kOutputs; ++i) {
-      const Place place(i);
-      if (!place.inside()) {
-        continue;
-      }
-      float squares = outputs_[i].squares;
-      squares += __shfl_xor_sync(0xFFFFFFFFU, squares, 2);
-      squares += __shfl_xor_sync(0xFFFFFFFFU, squares, 16);
-      if (place.leads()) {
-        sums_[place.part()] = squares;
-      }
-    }
-    __syncthreads();
-    const int b = threadIdx.x;
-    if (b < arguments_.input.rows) {
-      float squares = 0.0F;
-      for (int part = 0; part < kTiles * 4; ++part) {
-        squares += sums_[part * kMostLinearRows + b];
-      }
-      arguments_.residual.square_sums[blockIdx.x * arguments_.input.rows + b] = squares;
-    }
-  }
-
-  __device__ void close_argmax() const {
-    auto* parts = reinterpret_cast<std::uint64_t*>(sums_);
-#pragma unroll
-    for (int i = 0; i < kOutputs; ++i) {
-      const Place place(i);
-      if (!place.inside()) {
-        continue;
-      }
-      std::uint64_t best = outputs_[i].best;
-      best = max(best, __shfl_xor_sync(0xFFFFFFFFU, best, 2));
-      best = max(best, __shfl_xor_sync(0xFFFFFFFFU, best, 16));
-      if (place.leads()) {
-        parts[place.part()] = best;
-      }
-    }
-    __syncthreads();
-    const ArgmaxRows& argmax = arguments_.argmax;
-    const int rows = arguments_.input.rows;
-    const int b = threadIdx.x;
-    if (b < rows) {
-      std::uint64_t best = 0;
-      for (int part = 0; part < kTiles * 4; ++part) {
-        best = max(best, parts[part * kMostLinearRows + b]);
-      }
-      argmax.scratch[blockIdx.x * rows + b] = best;
-      __threadfence();
-    }
-    merge_argmax(argmax, rows);
-  }
-
-  // The block that comes last takes the best of all.
-  __device__ void merge_argmax(const ArgmaxRows& argmax, int rows) const {
-    __shared__ bool last;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      last = atomicAdd(argmax.blocks_done, 1U) + 1 == gridDim.x;
-    }
-    __syncthreads();
-    if (!last) {
-      return;
-    }
-    __threadfence();
-    const int lane = threadIdx.x % 32;
-    for (int b = threadIdx.x / 32; b < rows; b += kRowsWarps) {
-      std::uint64_t best = 0;
-      for (int block = lane; block < gridDim.x; block += 32) {
-        best = max(best, __ldcg(&argmax.scratch[block * rows + b]));
+  // 1 / RMS of each row of the input.
+  __device__ void load_norms(const RowsLayer& layer) const {
+    const RowsInput& input = layer.input;
+    for (int b = thread_ / 32; b < program_.rows; b += kOutputWarps) {
+      float sum = 0.0F;
+#pragma unroll 4
+      for (int part = lane_; part < input.parts; part += 32) {
+        sum += __ldcg(&input.square_sums[part * program_.rows + b]);
       }
 #pragma unroll
       for (int step = 16; step > 0; step /= 2) {
-        best = max(best, __shfl_xor_sync(0xFFFFFFFFU, best, step));
+        sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
       }
-      if (lane == 0) {
-        argmax.tokens[b] = static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
+      if (lane_ == 0) {
+        const float mean = sum / static_cast<float>(layer.linear.weight.cols);
+        shared_.norms[b] = input.parts > 0 ? rsqrtf(mean + input.eps) : 1.0F;
       }
     }
-    if (threadIdx.x == 0) {
-      *argmax.blocks_done = 0;
+    synchronize();
+  }
+
+  __device__ void finish_tile(const Share& share, int tile, const RingPlace& place,
+                              std::uint64_t (&best)[kBatches]) {
+    Place places[kBatches];
+#pragma unroll
+    for (int i = 0; i < kBatches; ++i) {
+      places[i] = prepare(share, tile, batch_ + 8 * i);
+    }
+    shared_.sums_full[place.slot].wait(place.parity);
+    float sums[kBatches];
+#pragma unroll
+    for (int i = 0; i < kBatches; ++i) {
+      sums[i] = 0.0F;
+#pragma unroll
+      for (int warp = 0; warp < kProductWarps; ++warp) {
+        sums[i] += shared_.sums[place.slot][warp][thread_ + 128 * i];
+      }
+    }
+    __syncwarp();
+    if (lane_ == 0) {
+      shared_.sums_empty[place.slot].arrive();
+    }
+    float squares[kBatches] = {};
+#pragma unroll
+    for (int i = 0; i < kBatches; ++i) {
+      squares[i] = finish(share, places[i], batch_ + 8 * i, sums[i], best[i]);
+    }
+    if (share.layer.output == RowsLayer::Output::residual) {
+      put_squares(share.layer, tile, squares);
     }
   }
 
-  const RowsArguments& arguments_;
-  TileRows rows_;
-  float* sums_;
-  float* norms_;
-  Output outputs_[kOutputs];
+  // Fetches what a sum will be combined with.
+  __device__ Place prepare(const Share& share, int tile, int batch) const {
+    const RowsLayer& layer = share.layer;
+    Place place;
+    place.index = share.index(tile, row_);
+    place.inside = place.index < share.limit() && batch < program_.rows;
+    if (!place.inside) {
+      return place;
+    }
+    place.at = static_cast<std::size_t>(batch) * share.limit() + place.index;
+    const int row = share.row(tile, row_);
+    if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
+      place.scale = layer.linear.weight.row_scales[row];
+    }
+    if (layer.linear.bias != nullptr) {
+      place.bias = layer.linear.bias[row];
+    }
+    if (layer.output == RowsLayer::Output::residual) {
+      place.hidden = __ldcg(&layer.residual.hidden[place.at]);
+      place.norm_weight = layer.residual.norm_weight[row];
+    }
+    return place;
+  }
+
+  // Returns the square of what the residual stream has become.
+  __device__ float finish(const Share& share, const Place& place, int batch, float sum,
+                          std::uint64_t& best) const {
+    const RowsLayer& layer = share.layer;
+    const float norm = batch < program_.rows ? shared_.norms[batch] : 0.0F;
+    const float value = sum * (place.scale * Format::kUnit) * norm + place.bias;
+    const float partner = __shfl_xor_sync(0xFFFFFFFFU, value, 2);  // of row_ + 8
+    if (!place.inside) {
+      return 0.0F;
+    }
+    switch (layer.output) {
+      case RowsLayer::Output::store:
+        layer.values[place.at] = value;
+        break;
+      case RowsLayer::Output::silu:
+        if (row_ < 8) {
+          layer.activated[place.at] = round(value / (1.0F + __expf(-value)) * partner);
+        }
+        break;
+      case RowsLayer::Output::residual: {
+        const float hidden = place.hidden + value;
+        layer.residual.hidden[place.at] = hidden;
+        layer.residual.normed[place.at] = round(hidden * place.norm_weight);
+        return hidden * hidden;
+      }
+      case RowsLayer::Output::argmax:
+        if (layer.values != nullptr) {
+          layer.values[place.at] = value;
+        }
+        best = larger(best, argmax_key(value, place.index));
+        break;
+    }
+    return 0.0F;
+  }
+
+  static __device__ bf16 round(float x) {
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
+  }
+
+  // The first of the lanes of one batch row.
+  __device__ bool leads() const {
+    return (lane_ & 0b10010) == 0;
+  }
+
+  // The tile's sum of squares of each batch row, its rows always in the same order.
+  __device__ void put_squares(const RowsLayer& layer, int tile,
+                              const float (&squares)[kBatches]) const {
+    auto& parts = reinterpret_cast<float(&)[kOutputWarps][kMostLinearRows]>(shared_.parts);
+#pragma unroll
+    for (int i = 0; i < kBatches; ++i) {
+      float sum = squares[i];
+      sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 2);
+      sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 16);
+      if (leads()) {
+        parts[thread_ / 32][batch_ + 8 * i] = sum;
+      }
+    }
+    synchronize();
+    if (thread_ < program_.rows) {
+      float sum = 0.0F;
+      for (const auto& part : parts) {
+        sum += part[thread_];
+      }
+      layer.residual.square_sums[tile * program_.rows + thread_] = sum;
+    }
+    synchronize();
+  }
+
+  // The block's best of each batch row.
+  __device__ void put_best(const std::uint64_t (&best)[kBatches]) const {
+#pragma unroll
+    for (int i = 0; i < kBatches; ++i) {
+      std::uint64_t own = best[i];
+      own = larger(own, __shfl_xor_sync(0xFFFFFFFFU, own, 2));
+      own = larger(own, __shfl_xor_sync(0xFFFFFFFFU, own, 16));
+      if (leads()) {
+        shared_.parts[thread_ / 32][batch_ + 8 * i] = own;
+      }
+    }
+    synchronize();
+    if (thread_ < program_.rows) {
+      std::uint64_t own = 0;
+      for (const auto& part : shared_.parts) {
+        own = larger(own, part[thread_]);
+      }
+      program_.best[blockIdx.x * program_.rows + thread_] = own;
+    }
+  }
+
+  // This block has finished a layer. `last`: of the program, whose last block clears up.
+  __device__ void arrive(const RowsLayer* last) const {
+    synchronize();
+    if (thread_ >= 32) {
+      return;
+    }
+    std::uint32_t before = 0;
+    if (lane_ == 0) {
+      asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                   : "=r"(before)
+                   : "l"(program_.arrived)
+                   : "memory");
+    }
+    if (last == nullptr) {
+      return;
+    }
+    before = __shfl_sync(0xFFFFFFFFU, before, 0);
+    if (before + 1 == static_cast<std::uint32_t>(program_.count * program_.blocks)) {
+      if (last->output == RowsLayer::Output::argmax) {
+        choose(*last);
+      }
+      if (lane_ == 0) {
+        *program_.arrived = 0;
+      }
+    }
+  }
+
+  // The best of all blocks. By one warp.
+  __device__ void choose(const RowsLayer& layer) const {
+    for (int b = 0; b < program_.rows; ++b) {
+      std::uint64_t best = 0;
+#pragma unroll 4
+      for (int block = lane_; block < program_.blocks; block += 32) {
+        best = larger(best, __ldcg(&program_.best[block * program_.rows + b]));
+      }
+#pragma unroll
+      for (int step = 16; step > 0; step /= 2) {
+        best = larger(best, __shfl_xor_sync(0xFFFFFFFFU, best, step));
+      }
+      if (lane_ == 0) {
+        layer.tokens[b] = static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
+      }
+    }
+  }
+
+  const RowsProgram& program_;
+  Shared& shared_;
+  int input_slots_;
+  int thread_;
+  int lane_;
+  int row_;
+  int batch_;
 };
 
 }  // namespace winnow::ops::cuda

@@ -1,5 +1,5 @@
-// A warp's attention of one row's queries over pages in shared memory. Lane 4 r + c, r < 8 and
-// c < 4, of the products [16, 16] x [16, 8]:
+// A warp's attention of one row's queries over tiles of pages in shared memory. Lane 4 r + c, r < 8
+// and c < 4, of the products [16, 16] x [16, 8]:
 //   scores [query head, entry] = queries x keys: the lane reads a quarter (c) of the channels of
 //     entries r and r + 8. Channels may be multiplied in any order, so what the lane has read is
 //     its operand.
@@ -36,15 +36,20 @@ __device__ void split(float a, float b, std::uint32_t& high, std::uint32_t& low)
   low = bits_of(Codes::round(a - seen.x, b - seen.y));
 }
 
-template <class Codes, int D>
+/// Where a part holds quad `quad` of query head `head`: [head_quads / 4][group][4].
+inline __device__ int part_place(int head_quads, int group, int head, int quad) {
+  const int lane_quads = head_quads / 4;
+  return quad % lane_quads * 4 * group + head * 4 + quad / lane_quads;
+}
+
+template <class Codes, int D, int kTilePages>
 class WarpAttention {
  public:
   static constexpr PageAddress kPage{D, Codes::kBytes};
 
   __device__ WarpAttention() : lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
 
-  /// Starts a row. query [group, D], written by the kernel before this one; `scale` holds a factor
-  /// log2(e).
+  /// Starts a row. query [group, D] in shared memory; `scale` holds a factor log2(e).
   __device__ void begin(const float* query, int group, float scale) {
     const int head = lane_ / 4;
     const float* from = query + head * D + lane_ % 4 * (D / 4);
@@ -52,7 +57,7 @@ class WarpAttention {
     for (int step = 0; step < D / 16; ++step) {
       float4 q{};
       if (head < group) {
-        q = __ldcg(reinterpret_cast<const float4*>(from) + step);
+        q = reinterpret_cast<const float4*>(from)[step];
       }
       split<Codes>(q.x * scale, q.y * scale, query_[step][0], query_[step][1]);
       split<Codes>(q.z * scale, q.w * scale, query_[step][2], query_[step][3]);
@@ -68,46 +73,57 @@ class WarpAttention {
     sum_ = 0.0F;
   }
 
-  /// Takes the first `entries` (at least one) of a page.
-  __device__ void attend(const std::byte* page, int entries) {
-    float scores[4];  // of entries 2c, 2c + 1, 2c + 8, 2c + 9
-    score(page, scores);
-    float scales[4] = {1.0F, 1.0F, 1.0F, 1.0F};  // of their values
-    if constexpr (Codes::kScaled) {
-      load_scales(page + kPage.value_scale(0), scales);
+  /// Takes the first entries[p] of each page p of a tile, at least one in all.
+  __device__ void attend(const std::byte* tile, const int (&entries)[kTilePages]) {
+    float scores[kTilePages][4];  // of entries 2c, 2c + 1, 2c + 8, 2c + 9 of each page
+    float scales[kTilePages][4];  // of their values
+#pragma unroll
+    for (int p = 0; p < kTilePages; ++p) {
+      score(tile + p * kPage.page_bytes(), scores[p]);
+      load_scales(tile + p * kPage.page_bytes() + kPage.value_scale(0), scales[p]);
     }
-    if (entries < kPageEntries) {
-      hide_from(entries, scores, scales);
+    bool full = true;
+#pragma unroll
+    for (const int count : entries) {
+      full &= count >= kPageEntries;
     }
-    std::uint32_t weights[4];
-    weigh(scores, scales, weights);
-    accumulate(page, weights, entries);
+    if (!full) {
+#pragma unroll
+      for (int p = 0; p < kTilePages; ++p) {
+        hide_from(entries[p], scores[p], scales[p]);
+      }
+    }
+    raise_reference(scores);
+#pragma unroll
+    for (int p = 0; p < kTilePages; ++p) {
+      std::uint32_t weights[4];
+      weigh(scores[p], scales[p], weights);
+      accumulate(tile + p * kPage.page_bytes(), weights, entries[p]);
+    }
   }
 
-  /// The unnormalised output [group, D] and, per query head, what scores are relative to and the
-  /// sum of exponentials.
-  __device__ void write(float* out, float2* sums, int group) const {
-    const float sum = sum_ + __shfl_xor_sync(kAllLanes, sum_, 1);
-    const float row_sum = sum + __shfl_xor_sync(kAllLanes, sum, 2);
-    const int head = lane_ / 4;
-    if (head >= group) {
+  /// The unnormalised output and, per query head, what scores are relative to and the sum of
+  /// exponentials. Four channels at a time ("quads") lie where part_place() says, so that the lanes
+  /// write one after another.
+  __device__ void write(float4* out, float2* sums, int group) const {
+    const float half_sum = sum_ + __shfl_xor_sync(kAllLanes, sum_, 1);
+    const float sum = half_sum + __shfl_xor_sync(kAllLanes, half_sum, 2);
+    if (lane_ / 4 >= group) {
       return;
     }
-    float* first = out + head * D + lane_ % 4 * 2 * kChannels;
 #pragma unroll
-    for (int t = 0; t < kChannels; t += 2) {
-      *reinterpret_cast<float2*>(first + t) = {out_[t][0] + out_[t][2],
-                                               out_[t + 1][0] + out_[t + 1][2]};
-      *reinterpret_cast<float2*>(first + kChannels + t) = {out_[t][1] + out_[t][3],
-                                                           out_[t + 1][1] + out_[t + 1][3]};
+    for (int quad = 0; quad < kLaneQuads; ++quad) {
+      out[quad * 4 * group + lane_] = {channel(4 * quad), channel(4 * quad + 1),
+                                       channel(4 * quad + 2), channel(4 * quad + 3)};
     }
     if (lane_ % 4 == 0) {
-      sums[head] = {reference_, row_sum};
+      sums[lane_ / 4] = {reference_, sum};
     }
   }
 
  private:
   static constexpr int kChannels = D / 8;                   // of the values, per lane
+  static constexpr int kLaneQuads = D / 16;                 // of the output, per lane
   static constexpr int kWords = D / 4 * Codes::kBytes / 4;  // 32-bit words a lane reads at once
   // How far (in powers of two) a score may exceed what scores are relative to before that is
   // raised.
@@ -123,7 +139,14 @@ class WarpAttention {
     }
   }
 
+  // Of keys or of values; ones where the format has none.
   __device__ void load_scales(const std::byte* from, float (&scales)[4]) const {
+    if constexpr (!Codes::kScaled) {
+      for (float& scale : scales) {
+        scale = 1.0F;
+      }
+      return;
+    }
     const auto* pairs = reinterpret_cast<const std::uint32_t*>(from);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -152,13 +175,11 @@ class WarpAttention {
       scores[2 * half] = products[half][0] + products[half][2];
       scores[2 * half + 1] = products[half][1] + products[half][3];
     }
-    if constexpr (Codes::kScaled) {
-      float scales[4];
-      load_scales(page + kPage.key_scale(0), scales);
+    float scales[4];
+    load_scales(page + kPage.key_scale(0), scales);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        scores[i] *= scales[i];
-      }
+    for (int i = 0; i < 4; ++i) {
+      scores[i] *= scales[i];
     }
   }
 
@@ -172,13 +193,24 @@ class WarpAttention {
     }
   }
 
-  // Turns scores into weights, the next product's operand.
-  __device__ void weigh(const float (&scores)[4], const float (&scales)[4],
-                        std::uint32_t (&weights)[4]) {
-    const float largest = fmaxf(fmaxf(scores[0], scores[1]), fmaxf(scores[2], scores[3]));
+  // Sees to it that no score exceeds the reference by more than kSlack.
+  __device__ void raise_reference(const float (&scores)[kTilePages][4]) {
+    float largest = scores[0][0];
+#pragma unroll
+    for (const auto& page_scores : scores) {
+#pragma unroll
+      for (const float score : page_scores) {
+        largest = fmaxf(largest, score);
+      }
+    }
     if (__any_sync(kAllLanes, largest > reference_ + kSlack)) {
       raise(largest);
     }
+  }
+
+  // Turns scores into weights, the next product's operand.
+  __device__ void weigh(const float (&scores)[4], const float (&scales)[4],
+                        std::uint32_t (&weights)[4]) {
     float x[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -235,6 +267,12 @@ class WarpAttention {
         word &= seen;
       }
     }
+  }
+
+  // Channel i of the lane's D / 4 of the output.
+  __device__ float channel(int i) const {
+    return i < kChannels ? out_[i][0] + out_[i][2]
+                         : out_[i - kChannels][1] + out_[i - kChannels][3];
   }
 
   int lane_;

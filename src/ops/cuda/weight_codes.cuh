@@ -10,21 +10,32 @@
 
 namespace winnow::ops::cuda {
 
-/// Bytes of a weight row that four lanes read at once, 16 each: a step.
-inline constexpr int kStepBytes = 64;
-
 /// Columns that share a scale (int8, int4) and that two matrix instructions multiply: a block. Lane
 /// c of four has columns 8 c to 8 c + 7 of it.
 inline constexpr int kBlockColumns = 32;
 
-/// Each format gives: kBlocks, the blocks of a step; kSteps, the steps that a warp fetches of a row
-/// at a time; kGroupScales, whether blocks have scales of their own; pairs(words, j, out): of the
-/// 16 bytes that a lane holds of a step, the 8 columns of block j as pairs of bf16, in order;
+/// (x & mask) | bits in one instruction, which takes one immediate at most.
+inline __device__ std::uint32_t select_bits(std::uint32_t x, std::uint32_t mask,
+                                            std::uint32_t bits) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(result) : "r"(x), "r"(mask), "r"(bits));
+  return result;
+}
+
+inline __device__ __nv_bfloat162 pair_of(std::uint32_t bits) {
+  __nv_bfloat162 pair;
+  memcpy(&pair, &bits, sizeof(pair));
+  return pair;
+}
+
+/// Each format gives: kCodes, the columns of a 32-bit word; kBlocks, the blocks of a step;
+/// kGroupScales, whether blocks have scales of their own; pairs(words, j, out): of the 16 bytes
+/// that a lane holds of a step, the 8 columns of block j as pairs of bf16, in order;
 /// kActivationUnit, what activations must be multiplied by, and kUnit, what sums must be.
 struct Bf16Weight {
+  static constexpr int kCodes = 2;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::bf16;
   static constexpr int kBlocks = 1;
-  static constexpr int kSteps = 2;
   static constexpr bool kGroupScales = false;
   static constexpr float kActivationUnit = 1.0F;
   static constexpr float kUnit = 1.0F;
@@ -40,9 +51,9 @@ struct Bf16Weight {
 /// Half of that is made good in the activations, so that no product leaves the range of float.
 /// Bytes of a word: columns 0, 2, 1, 3.
 struct Fp8Weight {
+  static constexpr int kCodes = 4;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::fp8;
   static constexpr int kBlocks = 2;
-  static constexpr int kSteps = 2;
   static constexpr bool kGroupScales = false;
   static constexpr float kActivationUnit = 0x1p60F;
   static constexpr float kUnit = 0x1p60F;
@@ -50,8 +61,8 @@ struct Fp8Weight {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const std::uint32_t word = words[2 * j + i];
-      out[2 * i] = ((word << 8) & 0x80008000U) | ((word << 4) & 0x07F007F0U);
-      out[2 * i + 1] = (word & 0x80008000U) | ((word >> 4) & 0x07F007F0U);
+      out[2 * i] = select_bits(word << 8, 0x80008000U, (word << 4) & 0x07F007F0U);
+      out[2 * i + 1] = select_bits(word, 0x80008000U, (word >> 4) & 0x07F007F0U);
     }
   }
 };
@@ -59,9 +70,9 @@ struct Fp8Weight {
 /// Stored + 128: the lower 7 bits behind bf16's 128, less 128 or 256 by the upper one. Bytes of a
 /// word: columns 0, 2, 1, 3.
 struct Int8Weight {
+  static constexpr int kCodes = 4;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int8;
   static constexpr int kBlocks = 2;
-  static constexpr int kSteps = 2;
   static constexpr bool kGroupScales = true;
   static constexpr float kActivationUnit = 1.0F;
   static constexpr float kUnit = 1.0F;
@@ -75,73 +86,74 @@ struct Int8Weight {
 
  private:
   static __device__ std::uint32_t pair(std::uint32_t word) {
-    const std::uint32_t raised = (word & 0x007F007FU) | 0x43004300U;
-    const std::uint32_t offset = (~word & 0x00800080U) | 0xC300C300U;
-    __nv_bfloat162 a;
-    __nv_bfloat162 b;
-    memcpy(&a, &raised, sizeof(a));
-    memcpy(&b, &offset, sizeof(b));
-    return bits_of(__hadd2(a, b));
+    const std::uint32_t raised = select_bits(word, 0x007F007FU, 0x43004300U);
+    const std::uint32_t offset = select_bits(~word, 0x00800080U, 0xC300C300U);
+    return bits_of(__hadd2(pair_of(raised), pair_of(offset)));
   }
 };
 
 /// Stored + 8, behind bf16's 128, less 136. Nibbles of a word: columns 0, 2, 4, 6, 1, 3, 5, 7.
 struct Int4Weight {
+  static constexpr int kCodes = 8;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int4;
   static constexpr int kBlocks = 4;
-  static constexpr int kSteps = 1;
   static constexpr bool kGroupScales = true;
   static constexpr float kActivationUnit = 1.0F;
   static constexpr float kUnit = 1.0F;
   static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const std::uint32_t raised = ((words[j] >> (4 * i)) & 0x000F000FU) | 0x43004300U;
-      __nv_bfloat162 a;
-      memcpy(&a, &raised, sizeof(a));
-      out[i] = bits_of(__hadd2(a, __float2bfloat162_rn(-136.0F)));
+      const std::uint32_t raised = select_bits(words[j] >> (4 * i), 0x000F000FU, 0x43004300U);
+      out[i] = bits_of(__hadd2(pair_of(raised), __float2bfloat162_rn(-136.0F)));
     }
   }
 };
 
-/// Where the codes of columns [column, column + 8) begin in a row's codes; column a multiple of 8.
+/// Bytes of a tile's step: codes, then scales.
 template <class Format>
-__host__ __device__ constexpr std::size_t codes_at(int column) {
-  if constexpr (Format::kFormat == DeviceWeightFormat::bf16) {
-    return std::size_t{2} * column;
-  } else {
-    constexpr int kStepColumns = Format::kBlocks * kBlockColumns;
-    const int in_step = column % kStepColumns;
-    const int piece = in_step % kBlockColumns / 8;
-    return std::size_t{kStepBytes} * (column / kStepColumns) + 16 * piece +
-           16 / Format::kBlocks * (in_step / kBlockColumns);
+inline constexpr int kTileStepBytes = kTileRows*(kStepBytes +
+                                                 (Format::kGroupScales ? 2 * Format::kBlocks : 0));
+
+/// Where things lie in a weight.
+template <class Format>
+struct WeightPlace {
+  std::size_t piece;  // the 16 bytes that columns [column, column + 8) are in
+  int block;          // the block of those 16 bytes
+  std::size_t scale;  // the bf16 of these columns
+
+  /// column: a multiple of 8.
+  __device__ WeightPlace(const DeviceWeightView& weight, int row, int column) {
+    constexpr int kColumns = Format::kBlocks * kBlockColumns;
+    const int half = weight.rows / 2;
+    const int upper = row < half ? row : row - half;
+    const int tile = weight.paired ? upper / 8 : row / kTileRows;
+    const int r = weight.paired ? upper % 8 + (row < half ? 0 : 8) : row % kTileRows;
+    const std::size_t step = (static_cast<std::size_t>(tile) * weight.steps + column / kColumns) *
+                             kTileStepBytes<Format>;
+    block = column % kColumns / kBlockColumns;
+    piece = step + r * kStepBytes + column % kBlockColumns / 8 * 16;
+    scale = step + kTileRows * kStepBytes + (r * Format::kBlocks + block) * 2;
   }
-}
+};
 
 /// The values of columns [column, column + 8) of a row; column a multiple of 8.
 template <class Format>
 __device__ void load_columns(const DeviceWeightView& weight, int row, int column,
                              float (&values)[8]) {
-  constexpr int kBlockBytes = 16 / Format::kBlocks;  // of a lane's 16
-  const std::size_t at = codes_at<Format>(column);
-  const std::byte* codes = weight.codes + row * weight.row_codes + at / 16 * 16;
+  const WeightPlace<Format> place(weight, row, column);
   std::uint32_t words[4];
-  memcpy(words, __builtin_assume_aligned(codes, 16), sizeof(words));
+  memcpy(words, __builtin_assume_aligned(weight.memory + place.piece, 16), sizeof(words));
   std::uint32_t pairs[4];
-  Format::pairs(words, static_cast<int>(at % 16) / kBlockBytes, pairs);
+  Format::pairs(words, place.block, pairs);
   float scale = 1.0F;
   if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
-    scale = reinterpret_cast<const float*>(weight.scales)[row];
+    scale = weight.row_scales[row];
   } else if constexpr (Format::kGroupScales) {
-    const std::byte* scales = weight.scales + row * weight.row_scales;
-    scale =
-        __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(scales)[column / kBlockColumns]);
+    scale = __bfloat162float(*reinterpret_cast<const __nv_bfloat16*>(weight.memory + place.scale));
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    __nv_bfloat162 pair;
-    memcpy(&pair, &pairs[i], sizeof(pair));
-    const float2 x = __bfloat1622float2(pair);
+    const float2 x = __bfloat1622float2(pair_of(pairs[i]));
     values[2 * i] = x.x * Format::kActivationUnit * Format::kUnit * scale;
     values[2 * i + 1] = x.y * Format::kActivationUnit * Format::kUnit * scale;
   }

@@ -1,0 +1,369 @@
+// Linear layers of a few rows beside the bandwidth of plainly reading as much memory, in one run.
+//
+//     linear_rows_benchmark [--json FILE]
+//
+// First the linear layers of whole decode steps (no attention), every layer with weights of its
+// own: a kernel for each, kernels that overlap, and kernels of the four from one attention to the
+// next. Then each shape alone, over copies that do not fit the cache.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "base/error.h"
+#include "cuda/read_bandwidth.h"
+#include "ops/cuda/linear_rows.h"
+
+namespace winnow {
+namespace {
+
+using cuda::DeviceBuffer;
+using ops::cuda::DeviceWeightFormat;
+using ops::cuda::DeviceWeightLayout;
+using ops::cuda::DeviceWeightView;
+using ops::cuda::RowsLaunch;
+
+constexpr DeviceWeightFormat kFormats[] = {DeviceWeightFormat::bf16, DeviceWeightFormat::fp8,
+                                           DeviceWeightFormat::int8, DeviceWeightFormat::int4};
+constexpr int kMostParts = 1024;
+constexpr std::size_t kPrefetchBytes = std::size_t{16} << 20;
+
+/// Median microseconds of a graph of what `launches` puts into the stream.
+double time_graph(const cuda::Stream& stream, int replays, const std::function<void()>& launches) {
+  constexpr int kSamples = 7;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  cuda::check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
+  launches();
+  cuda::check(cudaStreamEndCapture(stream.get(), &graph), "capture");
+  cuda::check(cudaGraphInstantiate(&executable, graph, 0), "make a graph");
+  std::vector<double> times;
+  for (int sample = 0; sample < kSamples + 1; ++sample) {
+    cuda::Event begin;
+    cuda::Event end;
+    begin.record(stream);
+    for (int i = 0; i < replays; ++i) {
+      cuda::check(cudaGraphLaunch(executable, stream.get()), "launch a graph");
+    }
+    end.record(stream);
+    times.push_back(1e3 * end.milliseconds_since(begin) / replays);
+  }
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+  times.erase(times.begin());  // warm-up
+  std::ranges::nth_element(times, times.begin() + kSamples / 2);
+  return times[kSamples / 2];
+}
+
+/// Bytes per second.
+double read_bandwidth(const cuda::Stream& stream) {
+  const DeviceBuffer<std::byte> memory(std::size_t{1} << 30);
+  const DeviceBuffer<unsigned> out(1);
+  const double us = time_graph(stream, 4, [&] {
+    launch_read({memory.data(), memory.size()}, out.data(), stream.get());
+  });
+  return static_cast<double>(memory.size()) / (us * 1e-6);
+}
+
+/// Random codes and scales, all of them numbers of moderate size.
+class RandomWeights {
+ public:
+  explicit RandomWeights(DeviceWeightFormat format) {
+    // The exponents of bf16, which scales are too, are those of 2^-7 and less.
+    const std::uint64_t kept =
+        format == DeviceWeightFormat::fp8 ? 0xBFBFBFBFBFBFBFBFU : 0xBBFFBBFFBBFFBBFFU;
+    std::mt19937_64 random(1);
+    std::vector<std::uint64_t> codes((std::size_t{32} << 20) / 8);
+    for (std::uint64_t& x : codes) {
+      x = random() & kept;
+    }
+    block_ = DeviceBuffer<std::uint64_t>(codes);
+  }
+
+  void fill(const DeviceWeightLayout& layout, std::byte* memory) const {
+    const std::size_t block = block_.size() * sizeof(std::uint64_t);
+    for (std::size_t done = 0; done < layout.bytes(); done += block) {
+      cuda::check(cudaMemcpy(memory + done, block_.data(), std::min(block, layout.bytes() - done),
+                             cudaMemcpyDeviceToDevice),
+                  "fill");
+    }
+  }
+
+ private:
+  DeviceBuffer<std::uint64_t> block_;
+};
+
+/// What the kernels read and write, large enough for every shape.
+struct Activations {
+  static constexpr std::size_t kWidest = 32768;
+  static constexpr std::size_t kRows = ops::cuda::kMostLinearRows;
+
+  Activations() {
+    std::vector<bf16> values(kRows * kWidest);
+    std::mt19937 random(2);
+    std::normal_distribution<float> draw;
+    for (bf16& x : values) {
+      x = to_bf16(draw(random));
+    }
+    attended = DeviceBuffer<bf16>(values);
+    normed = DeviceBuffer<bf16>(values);
+    sums.fill(0x3F);
+    hidden.fill(0);
+    tokens.fill(0);
+  }
+
+  [[nodiscard]] ops::cuda::ResidualRows residual() const {
+    return {hidden.data(), gain.data(), normed.data(), sums.data()};
+  }
+
+  DeviceBuffer<bf16> attended;
+  DeviceBuffer<bf16> normed;
+  DeviceBuffer<bf16> inner{kRows * kWidest};
+  DeviceBuffer<float> hidden{kRows * kWidest};
+  DeviceBuffer<float> gain{std::vector<float>(kWidest, 1.0F)};
+  DeviceBuffer<float> sums{kRows * kMostParts};
+  DeviceBuffer<float> out{kRows * 160000};
+  DeviceBuffer<std::int32_t> tokens{kRows};
+  ops::cuda::RowsScratch scratch;
+};
+
+enum class Use { qkv, o, gate_up, down, head };
+
+ops::cuda::RowsLayer layer_of(Use use, const DeviceWeightView& weight, int parts,
+                              const Activations& a) {
+  const ops::cuda::RowsInput normed{a.normed.data(), a.sums.data(), parts, 1e-5F};
+  switch (use) {
+    case Use::qkv:
+      return stored({weight}, normed, a.out.data());
+    case Use::o:
+      return added({weight}, {a.attended.data()}, a.residual());
+    case Use::gate_up:
+      return gated({weight}, normed, a.inner.data());
+    case Use::down:
+      return added({weight}, {a.inner.data()}, a.residual());
+    case Use::head:
+      return chosen({weight}, normed, a.tokens.data(), nullptr);
+  }
+  return {};
+}
+
+struct Shape {
+  const char* name;
+  Use use;
+  int rows;
+  int cols;
+};
+
+constexpr Shape kShapes[] = {{"1B qkv", Use::qkv, 3072, 2048},
+                             {"1B o", Use::o, 2048, 2048},
+                             {"1B gate-up", Use::gate_up, 16384, 2048},
+                             {"1B down", Use::down, 2048, 8192},
+                             {"1B head", Use::head, 128256, 2048},
+                             {"8B qkv", Use::qkv, 6144, 4096},
+                             {"8B o", Use::o, 4096, 4096},
+                             {"8B gate-up", Use::gate_up, 24576, 4096},
+                             {"8B down", Use::down, 4096, 12288},
+                             {"8B head", Use::head, 151936, 4096}};
+
+constexpr int kRowCounts[] = {1, 8, 16};
+
+nlohmann::json time_shapes(DeviceWeightFormat format, const cuda::Stream& stream,
+                           const Activations& activations, double bandwidth) {
+  constexpr std::size_t kMemory = std::size_t{5} << 29;
+  const RandomWeights random(format);
+  const DeviceBuffer<std::byte> memory(kMemory);  // two heads at most
+  nlohmann::json results = nlohmann::json::array();
+  for (const Shape& shape : kShapes) {
+    const DeviceWeightLayout layout{format, shape.rows, shape.cols, shape.use == Use::gate_up};
+    const std::size_t copies =
+        std::clamp<std::size_t>((std::size_t{256} << 20) / layout.bytes() + 1, 2, 64);
+    for (std::size_t i = 0; i < copies; ++i) {
+      random.fill(layout, memory.data() + i * layout.bytes());
+    }
+    fmt::print("{:5} {:11}", format_name(format), shape.name);
+    for (const int rows : kRowCounts) {
+      const double us =
+          time_graph(stream, 1,
+                     [&] {
+                       for (std::size_t i = 0; i < copies; ++i) {
+                         const auto layer =
+                             layer_of(shape.use, {layout, memory.data() + i * layout.bytes()}, 128,
+                                      activations);
+                         linear_rows({&layer, 1}, rows, activations.scratch, {stream.get()});
+                       }
+                     }) /
+          static_cast<double>(copies);
+      const double share = static_cast<double>(layout.bytes()) / (us * 1e-6) / bandwidth;
+      fmt::print(" {:>8.2f} us {:>3.0f} %", us, 100 * share);
+      results.push_back({{"format", format_name(format)},
+                         {"shape", shape.name},
+                         {"rows", rows},
+                         {"bytes", layout.bytes()},
+                         {"microseconds", us},
+                         {"share_of_read_bandwidth", share}});
+    }
+    fmt::print("\n");
+    std::fflush(stdout);
+  }
+  return results;
+}
+
+struct ModelShape {
+  const char* name;
+  int layers;
+  int width;
+  int qkv;
+  int heads;  // width of attention's output
+  int inner;
+  int vocabulary;
+};
+
+constexpr ModelShape kModels[] = {
+    {"Llama-3.2-1B", 16, 2048, 3072, 2048, 8192, 128256},
+    {"Qwen3-8B", 36, 4096, 6144, 4096, 12288, 151936},
+};
+
+/// The weights of all layers.
+class ModelWeights {
+ public:
+  ModelWeights(const ModelShape& shape, DeviceWeightFormat format) {
+    for (int layer = 0; layer < shape.layers; ++layer) {
+      add({format, shape.qkv, shape.width});
+      add({format, shape.width, shape.heads});
+      add({format, 2 * shape.inner, shape.width, true});
+      add({format, shape.width, shape.inner});
+    }
+    add({format, shape.vocabulary, shape.width});
+    memory_ = DeviceBuffer<std::byte>(bytes_);
+    const RandomWeights random(format);
+    for (auto& [layout, at] : weights_) {
+      random.fill(layout, memory_.data() + at);
+    }
+  }
+
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] DeviceWeightView view(std::size_t i) const {
+    return {weights_[i].first, memory_.data() + weights_[i].second};
+  }
+  [[nodiscard]] std::size_t size() const { return weights_.size(); }
+  /// The first weights after the i-th.
+  [[nodiscard]] std::span<const std::byte> after(std::size_t i) const {
+    const std::size_t at = weights_[i + 1].second;
+    return {memory_.data() + at, std::min(kPrefetchBytes, bytes_ - at)};
+  }
+
+ private:
+  void add(const DeviceWeightLayout& layout) {
+    weights_.emplace_back(layout, bytes_);
+    bytes_ += (layout.bytes() + 255) / 256 * 256;
+  }
+
+  std::size_t bytes_ = 0;
+  std::vector<std::pair<DeviceWeightLayout, std::size_t>> weights_;
+  DeviceBuffer<std::byte> memory_;
+};
+
+enum class Way { single, overlapped, chained, prefetched };
+constexpr std::pair<Way, const char*> kWays[] = {{Way::single, "single"},
+                                                 {Way::overlapped, "overlapped"},
+                                                 {Way::chained, "chained"},
+                                                 {Way::prefetched, "prefetched"}};
+
+/// The linear layers of a decode step. Attention would stand before each `o`.
+void step(const ModelShape& model, const ModelWeights& weights, int rows, const Activations& a,
+          Way way, cudaStream_t stream) {
+  constexpr Use kUses[] = {Use::qkv, Use::o, Use::gate_up, Use::down};
+  const std::size_t head = weights.size() - 1;
+  RowsLaunch launch{stream, way != Way::single};
+  const int parts = ops::cuda::residual_parts(model.width);
+  embed_rows(weights.view(head), a.tokens.data(), rows, a.residual(), launch);
+  std::vector<ops::cuda::RowsLayer> layers;
+  for (std::size_t i = 0; i <= head; ++i) {
+    layers.push_back(
+        layer_of(i == head ? Use::head : kUses[i % 4], weights.view(i), i == 0 ? 1 : parts, a));
+    if (way < Way::chained || i % 4 == 0) {
+      if (way == Way::prefetched && i < head) {
+        launch.next = weights.after(i);
+      }
+      linear_rows(layers, rows, a.scratch, launch);
+      layers.clear();
+    }
+  }
+}
+
+nlohmann::json time_steps(const ModelShape& model, DeviceWeightFormat format,
+                          const cuda::Stream& stream, const Activations& activations,
+                          double bandwidth) {
+  const ModelWeights weights(model, format);
+  const double floor = static_cast<double>(weights.bytes()) / bandwidth * 1e6;
+  nlohmann::json results = nlohmann::json::array();
+  for (const int rows : kRowCounts) {
+    fmt::print("{:12} {:5} {:>2} {:>8.0f}", model.name, format_name(format), rows, floor);
+    for (const auto& [way, way_name] : kWays) {
+      const double us = time_graph(stream, 10, [&, way = way] {
+        step(model, weights, rows, activations, way, stream.get());
+      });
+      fmt::print(" {:>8.1f} us {:>3.0f} %", us, 100 * floor / us);
+      results.push_back({{"model", model.name},
+                         {"format", format_name(format)},
+                         {"rows", rows},
+                         {"way", way_name},
+                         {"bytes", weights.bytes()},
+                         {"microseconds", us},
+                         {"share_of_read_bandwidth", floor / us}});
+    }
+    fmt::print("\n");
+    std::fflush(stdout);
+  }
+  return results;
+}
+
+int run(std::span<char*> arguments) {
+  require(arguments.size() == 1 ||
+              (arguments.size() == 3 && std::string_view(arguments[1]) == "--json"),
+          "usage: linear_rows_benchmark [--json FILE]");
+  require(cuda::device_count() > 0, "no CUDA device");
+  cudaDeviceProp properties{};
+  cuda::check(cudaGetDeviceProperties(&properties, 0), "device properties");
+  const cuda::Stream stream;
+  const Activations activations;
+  const double bandwidth = read_bandwidth(stream);
+  nlohmann::json results{{"device", properties.name}, {"read_bytes_per_second", bandwidth}};
+  fmt::print("{}, reading {:.0f} GB/s\n\nsteps: floor, single, overlapped, chained, prefetched\n",
+             properties.name, bandwidth * 1e-9);
+  for (const ModelShape& model : kModels) {
+    for (const DeviceWeightFormat format : kFormats) {
+      for (const auto& result : time_steps(model, format, stream, activations, bandwidth)) {
+        results["steps"].push_back(result);
+      }
+    }
+  }
+  fmt::print("\nalone: 1, 8 and 16 rows\n");
+  for (const DeviceWeightFormat format : kFormats) {
+    for (const auto& result : time_shapes(format, stream, activations, bandwidth)) {
+      results["shapes"].push_back(result);
+    }
+  }
+  if (arguments.size() == 3) {
+    std::ofstream(arguments[2]) << results.dump(1) << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace winnow
+
+int main(int argc, char** argv) {
+  try {
+    return winnow::run(std::span(argv, static_cast<std::size_t>(argc)));
+  } catch (const winnow::Error& error) {
+    fmt::print(stderr, "linear_rows_benchmark: error: {}\n", error.what());
+    return 1;
+  }
+}

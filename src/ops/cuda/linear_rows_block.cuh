@@ -1,0 +1,91 @@
+// How a block of linear_rows is laid out: its warps, its shared memory, its share of the work.
+#pragma once
+
+#include "ops/cuda/async_copy.cuh"
+#include "ops/cuda/linear_rows_kernels.h"
+#include "ops/cuda/weight_codes.cuh"
+
+namespace winnow::ops::cuda {
+
+// Warps by what they do, in this order.
+inline constexpr int kTeams = 2;  // which take chunks in turn
+inline constexpr int kTeamWarps = 8;
+inline constexpr int kProductWarps = kTeams * kTeamWarps;
+inline constexpr int kOutputWarps = 4;
+inline constexpr int kRowsThreads = 32 * (kProductWarps + kOutputWarps + 2);  // weights, inputs
+
+inline constexpr int kMostStages = 16;
+inline constexpr int kMostInputSlots = 24;
+
+/// What is fetched at a time: some steps of a tile, and the same columns of the inputs. Rows of
+/// inputs lie such that eight lanes that read four times 16 bytes of two rows meet all banks.
+template <class Format>
+struct RowsChunk {
+  static constexpr int kColumns = Format::kFormat == DeviceWeightFormat::bf16 ? 512 : 1024;
+  static constexpr int kSteps = kColumns / (Format::kBlocks * kBlockColumns);
+  static constexpr int kStageBytes = kSteps * kTileStepBytes<Format>;
+  static constexpr int kInputPitch = 2 * kColumns + 64;
+};
+
+/// Shared memory of fixed size; the stages of weights and the slots of inputs follow.
+template <int kBatches>
+struct RowsShared {
+  static constexpr int kSums = 128 * kBatches;  // of a tile: [8 batch rows][lane][4] accumulators
+
+  float sums[2][kProductWarps][kSums];
+  float norms[kMostLinearRows];
+  std::uint64_t parts[kOutputWarps][kMostLinearRows];
+  Barrier full[kMostStages];
+  Barrier empty[kMostStages];
+  Barrier inputs_full[kMostInputSlots];
+  Barrier inputs_empty[kMostInputSlots];
+  Barrier sums_full[2];
+  Barrier sums_empty[2];
+  Barrier layers_before;  // a phase for each layer: those before it are done
+};
+
+/// The rings of a block: how many places each has, and where.
+struct RowsRings {
+  int stages;
+  int input_slots;
+  std::byte* weights;
+  std::byte* inputs;
+};
+
+/// A layer as a block sees it.
+template <class Format>
+struct LayerShare {
+  using Chunk = RowsChunk<Format>;
+
+  const RowsLayer& layer;
+  int first;      // tile of this block
+  int tiles;      // in all
+  int step;       // from tile to tile
+  int chunks;     // of a weight row
+  bool resident;  // inputs stay for all tiles
+
+  __device__ LayerShare(const RowsProgram& program, int number, int input_slots)
+      : layer(program.layers[number]), tiles(layer.linear.weight.tiles), step(program.blocks) {
+    first = static_cast<int>(blockIdx.x) - program.first_block[number];
+    first += first < 0 ? step : 0;
+    chunks = (layer.linear.weight.steps + Chunk::kSteps - 1) / Chunk::kSteps;
+    resident = chunks <= input_slots;
+  }
+  /// Steps of a chunk.
+  __device__ int steps(int chunk) const {
+    return min(layer.linear.weight.steps - chunk * Chunk::kSteps, Chunk::kSteps);
+  }
+  /// Number of row r of a tile among the rows (pairs of rows): there is one if it is below limit().
+  __device__ int index(int tile, int r) const {
+    return layer.linear.weight.paired ? tile * 8 + r % 8 : tile * kTileRows + r;
+  }
+  __device__ int limit() const {
+    return layer.linear.weight.paired ? layer.linear.weight.rows / 2 : layer.linear.weight.rows;
+  }
+  /// Its row of the matrix.
+  __device__ int row(int tile, int r) const {
+    return index(tile, r) + (layer.linear.weight.paired && r >= 8 ? limit() : 0);
+  }
+};
+
+}  // namespace winnow::ops::cuda
