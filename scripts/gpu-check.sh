@@ -29,7 +29,7 @@ step() {
 
 # A few shapes are enough under the sanitizer, which slows a kernel down a hundred times.
 tests=$build/tests/ops_test
-few='*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3'
+few='*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3:*CudaPrefillAttention.ShortLead/*_D64_G4:*CudaPrefillAttention.NoWindow/*_D80_G3'
 
 step device nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
 step parity "$tests" --gtest_filter='*Cuda*' --gtest_brief=1

@@ -174,6 +174,8 @@ constexpr Case kCases[] = {
     {"Qwen3-8B, 8K, DMS, bf16", DType::bf16, 128, 4, 8192, 0, 256, true},
     {"Qwen3-8B, 2K after 30K, DMS, fp8", DType::f8e4m3, 128, 4, 2048, 30720, 256, true},
     {"D 64, 8K, dense, bf16", DType::bf16, 64, 4, 8192, 0, kHuge, false},
+    {"D 80, 8K, dense, bf16", DType::bf16, 80, 4, 8192, 0, kHuge, false},
+    {"D 96, 8K, dense, bf16", DType::bf16, 96, 4, 8192, 0, kHuge, false},
     {"D 128, 8K, dense, bf16", DType::bf16, 128, 4, 8192, 0, kHuge, false},
     {"D 128, 8K, dense, fp8", DType::f8e4m3, 128, 4, 8192, 0, kHuge, false},
 };

@@ -14,27 +14,6 @@ inline __device__ std::uint32_t shared_address(const void* x) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(x));
 }
 
-/// Cache policies of the second level: what is read again stays, what is read once goes first.
-inline __device__ std::uint64_t keep_in_cache() {
-  std::uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-inline __device__ std::uint64_t pass_through_cache() {
-  std::uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-/// Copies 16 bytes from global to shared memory. Done with the thread's other copies when
-/// __pipeline_wait_prior says so.
-inline __device__ void copy_16(std::byte* to, const void* from, std::uint64_t policy) {
-  asm volatile(
-      "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
-      "l"(from), "l"(policy)
-      : "memory");
-}
-
 /// A barrier in shared memory (mbarrier). Its phases alternate between 0 and 1; a phase ends when
 /// `arrivals` have come, and all bytes that were announced.
 class Barrier {
@@ -69,11 +48,11 @@ class Barrier {
     }
   }
   /// Copies `bytes` (a multiple of 16) from global to shared memory, on behalf of this barrier.
-  __device__ void copy(std::byte* to, const std::byte* from, int bytes, std::uint64_t policy) {
+  __device__ void copy(std::byte* to, const std::byte* from, int bytes) {
     asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-        " [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
-        "l"(from), "r"(bytes), "r"(shared_address(&state_)), "l"(policy)
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(&state_))
         : "memory");
   }
 

@@ -126,7 +126,6 @@ __global__ void __launch_bounds__(kWarps * 32, D == 64 ? 2 : 1)
   const QueryRow rows[2] = {{arguments, tile, row, D}, {arguments, tile, row + 8, D}};
   const VisiblePlaces visible[2] = {{arguments, tile, rows[0].token},
                                     {arguments, tile, rows[1].token}};
-  const PlacesOfAll of_all(visible);
   const int blocks = (tile.length + kBlock - 1) / kBlock;
   const auto stage = [&](int block) { return memory + block % 2 * (2 * kPartBytes<D>); };
 
@@ -146,7 +145,7 @@ __global__ void __launch_bounds__(kWarps * 32, D == 64 ? 2 : 1)
     __syncthreads();
     float scores[kBlock / 2];
     score<Pair, D>(query, stage(block), scores);
-    if (!of_all.have(place, kBlock)) {
+    if (!all_see(arguments, tile, place, kBlock)) {
       mask(scores,
            {columns_seen<kBlock>(visible[0], place), columns_seen<kBlock>(visible[1], place)});
     }

@@ -9,7 +9,7 @@
 // Shah et al. 2024).
 #include <algorithm>
 
-#include "base/cuda/device.h"
+#include "base/cuda/launch.cuh"
 #include "ops/cuda/prefill_pipeline.cuh"
 
 namespace winnow::ops::cuda {
@@ -123,17 +123,15 @@ class Consumer {
 
   // A tile as the rows of a lane see it.
   struct TileView {
-    int length;  // of the tile's list
+    PrefillTile tile;
     QueryRow rows[2];
     VisiblePlaces visible[2];
-    PlacesOfAll of_all;
 
     __device__ TileView(const PrefillArguments& arguments, const PrefillTile& of, int warpgroup)
-        : length(of.length),
+        : tile(of),
           rows{{arguments, of, first_row(warpgroup), S::D},
                {arguments, of, first_row(warpgroup) + 8, S::D}},
-          visible{{arguments, of, rows[0].token}, {arguments, of, rows[1].token}},
-          of_all(visible) {}
+          visible{{arguments, of, rows[0].token}, {arguments, of, rows[1].token}} {}
     static __device__ int first_row(int warpgroup) {
       const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
       return warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4;
@@ -159,7 +157,7 @@ class Consumer {
                                          std::uint32_t (&weights)[S::kBlock / 4],
                                          float (&out)[S::D / 2], SoftmaxRows& softmax) {
     float factor[2];
-    int place = (view.length - 1) / S::kBlock * S::kBlock;
+    int place = (view.tile.length - 1) / S::kBlock * S::kBlock;
     release(control().key_empty[turn_.stage]);
     mask_block(view, place, scores);  // all do not see the newest token
     softmax.weigh(scores, arguments_.scale, factor);
@@ -186,7 +184,7 @@ class Consumer {
     pass_turn();
     wait_for_products<1>(scores);
     release(control().key_empty[turn_.stage]);
-    if (!view.of_all.have(place, S::kBlock)) {
+    if (!all_see(arguments_, view.tile, place, S::kBlock)) {
       mask_block(view, place, scores);
     }
     float factor[2];
@@ -230,7 +228,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (threadIdx.x >= S::kConsumers * kWarpgroup) {
     give_registers<S::kProducerRegisters>();
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
-    cudaGridDependencySynchronize();  // the gathered rows and the tiles' order are there
+    winnow::cuda::wait_for_predecessor();  // the gathered rows and the tiles' order are there
     if (thread >= kWarpgroup - kLoaders) {
       load_queries<S>(arguments, shared);
     } else if (thread == 0) {
@@ -250,18 +248,7 @@ void launch(const PrefillArguments& arguments, cudaStream_t stream) {
       cudaFuncSetAttribute(prefill_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
       "shared memory of prefill attention");
   const int blocks = std::min(winnow::cuda::multiprocessor_count(), arguments.tiles);
-  // The block may begin while the gathering ends: it waits where it must.
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  const cudaLaunchConfig_t config{.gridDim = static_cast<unsigned>(blocks),
-                                  .blockDim = S::kThreads,
-                                  .dynamicSmemBytes = kBytes,
-                                  .stream = stream,
-                                  .attrs = &early,
-                                  .numAttrs = 1};
-  winnow::cuda::check(cudaLaunchKernelEx(&config, prefill_kernel<S>, arguments),
-                      "prefill attention");
+  winnow::cuda::launch(prefill_kernel<S>, blocks, S::kThreads, kBytes, stream, true, arguments);
 }
 
 template <class Pair>

@@ -2,7 +2,7 @@
 // number, rows one after another. Each entry is converted once here and read by many tiles there.
 #include <algorithm>
 
-#include "base/cuda/device.h"
+#include "base/cuda/launch.cuh"
 #include "ops/cuda/kv_codes.cuh"
 #include "ops/cuda/page_codes.cuh"
 #include "ops/cuda/prefill_tile.cuh"
@@ -192,9 +192,7 @@ __device__ void order_tiles(const PrefillArguments& arguments) {
 template <class Codes, int D>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     gather_kernel(const __grid_constant__ PrefillArguments arguments) {
-#if __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();
-#endif
+  winnow::cuda::release_successor();
   const PrefillChunk& chunk = arguments.chunk;
   const GatheredRows& rows = arguments.rows;
   const int head = static_cast<int>(blockIdx.y);

@@ -98,14 +98,13 @@ __device__ void load_query_tile(const PrefillArguments& arguments, const Prefill
   const int first = thread < kStep * kChunks ? thread / kChunks : S::kRows;
   const bf16* from = arguments.chunk.query + QueryRow(arguments, tile, 0, S::D).offset + 8 * c;
   to += c / 8 * (S::kRows * kSlabBytes);
-  const std::uint64_t policy = pass_through_cache();
   const auto place_of = [&](int row) { return to + row * kSlabBytes + (c % 8 ^ row % 8) * 16; };
 #pragma unroll 4
   for (int i = first; i < S::kRows; i += kStep) {
     const int row = min(i, rows - 1);       // rows too many repeat the last
     const int token = row * inverse >> 16;  // row / group
     const int offset = (token * (arguments.kv_heads - 1) * group + row) * S::D;
-    copy_16(place_of(i), from + offset, policy);
+    __pipeline_memcpy_async(place_of(i), from + offset, 16);
   }
   __pipeline_commit();
   __pipeline_wait_prior(0);
@@ -152,12 +151,10 @@ __device__ void load_queries(const PrefillArguments& arguments, const Shared<S>&
 template <class S>
 __device__ void copy_rows(Barrier& barrier, std::byte* to, int to_row, const std::byte* from,
                           int first, int count, std::size_t slab_bytes) {
-  const std::uint64_t policy = keep_in_cache();
 #pragma unroll
   for (int slab = 0; slab < kSlabs<S::D>; ++slab) {
     barrier.copy(to + (slab * S::kBlock + to_row) * kSlabBytes,
-                 from + slab * slab_bytes + std::size_t(first) * kSlabBytes, count * kSlabBytes,
-                 policy);
+                 from + slab * slab_bytes + std::size_t(first) * kSlabBytes, count * kSlabBytes);
   }
 }
 

@@ -21,6 +21,7 @@ struct PrefillTile {
   int first;   // token
   int tokens;  // of the tile, the last one's may be fewer
   int archive;
+  int archive_least;  // what the first token sees of the archive
   int band;
   int length;
 
@@ -33,6 +34,7 @@ struct PrefillTile {
     first = index / arguments.kv_heads * each;
     tokens = min(each, chunk.tokens - first);
     const std::int32_t* counts = chunk.archive_counts + std::size_t(head) * chunk.tokens + first;
+    archive_least = __ldg(counts);
     archive = (__ldg(counts + tokens - 1) + 7) / 8 * 8;
     band = max(0, chunk.lead + first - chunk.window) / 8 * 8;
     length = archive + chunk.lead + first + tokens - band;
@@ -59,22 +61,14 @@ struct VisiblePlaces {
         last(tile.band_place(arguments.chunk.lead + token)) {}
 };
 
-/// The places that all 16 rows of a warp see: [0, archive) and [first, last]. A lane's rows are r
-/// and r + 8 of them.
-struct PlacesOfAll {
-  int archive;
-  int first;
-  int last;
-
-  __device__ explicit PlacesOfAll(const VisiblePlaces (&visible)[2])
-      : archive(__shfl_sync(0xFFFFFFFFU, visible[0].archive, 0)),
-        first(__shfl_sync(0xFFFFFFFFU, visible[1].first, 31)),
-        last(__shfl_sync(0xFFFFFFFFU, visible[0].last, 0)) {}
-
-  [[nodiscard]] __device__ bool have(int place, int count) const {
-    return place + count <= archive || (place >= first && place + count <= last + 1);
-  }
-};
+/// Whether all tokens of a tile see the places [place, place + count).
+__device__ inline bool all_see(const PrefillArguments& arguments, const PrefillTile& tile,
+                               int place, int count) {
+  const int newest = arguments.chunk.lead + tile.first;
+  const int oldest = max(0, newest + tile.tokens - 1 - arguments.chunk.window);
+  return place + count <= tile.archive_least ||
+         (place >= tile.band_place(oldest) && place + count <= tile.band_place(newest) + 1);
+}
 
 /// A block's scores [rows, N] lie in the lanes as those of mma.m16n8 and wgmma do: lane 4 r + c
 /// holds of rows r and r + 8 columns 8 i + 2 c and the next. Bits 2 i and 2 i + 1 say which of a
@@ -234,7 +228,7 @@ __device__ __forceinline__ void store_rows(const float (&out)[D / 2], const floa
       const std::uint32_t other = __shfl_xor_sync(0xFFFFFFFFU, odd ? even_tile : odd_tile, 1);
       const uint2 both = odd ? uint2{other, odd_tile} : uint2{even_tile, other};
       const int channel = 8 * (i + lane % 2) + lane % 4 / 2 * 4;
-      __stcs(reinterpret_cast<uint2*>(target + rows[row].offset + channel), both);
+      *reinterpret_cast<uint2*>(target + rows[row].offset + channel) = both;
     }
   }
 }
