@@ -73,6 +73,10 @@ std::size_t free_memory() {
   return free;
 }
 
+void wait_for_default_stream() {
+  check(cudaStreamSynchronize(nullptr), "wait for the default stream");
+}
+
 PinnedMemory allocate_pinned(std::size_t bytes) {
   void* memory = nullptr;
   check(cudaMallocHost(&memory, bytes), "allocate page-locked host memory");

@@ -48,6 +48,10 @@ struct FreePinnedMemory {
 using PinnedMemory = std::unique_ptr<void, FreePinnedMemory>;
 PinnedMemory allocate_pinned(std::size_t bytes);
 
+/// What the functions without a stream have begun is not ordered with our streams: copies from the
+/// host and fills may still be on their way when they return.
+void wait_for_default_stream();
+
 /// `size` elements of device memory, uninitialised.
 template <class T>
 class DeviceBuffer {
@@ -58,6 +62,7 @@ class DeviceBuffer {
   explicit DeviceBuffer(std::span<const T> source) : DeviceBuffer(source.size()) {
     check(cudaMemcpy(data(), source.data(), source.size_bytes(), cudaMemcpyHostToDevice),
           "copy to the device");
+    wait_for_default_stream();
   }
 
   [[nodiscard]] T* data() const { return static_cast<T*>(memory_.get()); }
@@ -76,7 +81,10 @@ class DeviceBuffer {
     }
   }
   /// Sets every byte.
-  void fill(int byte) { check(cudaMemset(data(), byte, size_ * sizeof(T)), "fill"); }
+  void fill(int byte) {
+    check(cudaMemset(data(), byte, size_ * sizeof(T)), "fill");
+    wait_for_default_stream();
+  }
 
  private:
   DeviceMemory memory_;
