@@ -12,10 +12,15 @@ inline constexpr int kTeams = 2;  // which take chunks in turn
 inline constexpr int kTeamWarps = 8;
 inline constexpr int kProductWarps = kTeams * kTeamWarps;
 inline constexpr int kOutputWarps = 4;
-inline constexpr int kRowsThreads = 32 * (kProductWarps + kOutputWarps + 2);  // weights, inputs
+inline constexpr int kInputWarps = 4;
+inline constexpr int kRowsThreads = 32 * (kProductWarps + kOutputWarps + kInputWarps + 1);
 
 inline constexpr int kMostStages = 16;
 inline constexpr int kMostInputSlots = 24;
+
+/// Weights on their way at a time: enough to keep the memory busy, no more, because everything else
+/// waits behind them.
+inline constexpr int kBytesOnTheWay = 64 * 1024;
 
 /// What is fetched at a time: some steps of a tile, and the same columns of the inputs. Rows of
 /// inputs lie such that eight lanes that read four times 16 bytes of two rows meet all banks.
@@ -25,6 +30,7 @@ struct RowsChunk {
   static constexpr int kSteps = kColumns / (Format::kBlocks * kBlockColumns);
   static constexpr int kStageBytes = kSteps * kTileStepBytes<Format>;
   static constexpr int kInputPitch = 2 * kColumns + 64;
+  static constexpr int kOnTheWay = kBytesOnTheWay / kStageBytes;
 };
 
 /// Shared memory of fixed size; the stages of weights and the slots of inputs follow.
@@ -41,7 +47,7 @@ struct RowsShared {
   Barrier inputs_empty[kMostInputSlots];
   Barrier sums_full[2];
   Barrier sums_empty[2];
-  Barrier layers_before;  // a phase for each layer: those before it are done
+  Barrier layers_before[kMostChainedLayers];  // of each layer are done
 };
 
 /// The rings of a block: how many places each has, and where.
