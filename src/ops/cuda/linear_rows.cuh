@@ -71,15 +71,16 @@ template <class Format>
 int input_slots(const RowsProgram& program, int bytes) {
   using Chunk = RowsChunk<Format>;
   const int fit = std::min(bytes * 3 / 5 / (program.rows * Chunk::kInputPitch), kMostInputSlots);
-  const int passing = std::clamp(fit * 2 / 5, 2, kMostInputSlots);
-  int slots = 2;
+  const int passing =
+      std::clamp(bytes / 3 / (program.rows * Chunk::kInputPitch), kTeams, kMostInputSlots);
+  int slots = kTeams;
   for (int i = 0; i < program.count; ++i) {
     const DeviceWeightView& weight = program.layers[i].linear.weight;
-    const int chunks = (weight.steps + Chunk::kSteps - 1) / Chunk::kSteps;
+    const int chunks = Chunk::count(weight.steps);
     const bool stays = weight.tiles > program.blocks && chunks <= fit;
     slots = std::max(slots, stays ? chunks : std::min(chunks, passing));
   }
-  return slots;
+  return slots / kTeams * kTeams;
 }
 
 template <class Format, int kBatches>
@@ -91,7 +92,8 @@ void launch_batches(const RowsProgram& program, int shared_bytes, const RowsLaun
   const int fixed = (sizeof(RowsShared<kBatches>) + 127) / 128 * 128;
   const int slots = input_slots<Format>(program, shared_bytes - fixed);
   const int inputs = slots * program.rows * Chunk::kInputPitch;
-  const int stages = std::min((shared_bytes - fixed - inputs) / Chunk::kStageBytes, kMostStages);
+  const int fit = (shared_bytes - fixed - inputs) / Chunk::kStageBytes;
+  const int stages = std::min(fit / kTeams * kTeams, kMostStages);
   const int bytes = fixed + inputs + stages * Chunk::kStageBytes;
   launch_dependent(kernel, program.blocks, kRowsThreads, bytes, launch.stream, launch.overlap,
                    program, stages, slots);

@@ -61,7 +61,9 @@ class WeightFetch {
 #if __CUDA_ARCH__ >= 900
     if (lane == 0) {
       full.arrive_and_expect(bytes);
-      full.copy_bulk(to, from, bytes);
+      if (bytes > 0) {
+        full.copy_bulk(to, from, bytes);
+      }
     }
 #else
     for (int i = 16 * lane; i < bytes; i += 16 * 32) {
@@ -83,7 +85,7 @@ class WeightFetch {
   }
 };
 
-/// Inputs [rows][columns of the chunk], zeros past the last column; the warps take chunks in turn.
+/// Inputs [rows][columns of the chunk], zeros past the last column; the warps take slots in turn.
 /// By plain copies: what another block has just written is there sooner than by bulk copies, which
 /// need a fence of their own.
 template <class Format>
@@ -106,7 +108,7 @@ class InputFetch {
       shared.layers_before[number].wait(0);
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         for (int chunk = 0; chunk < share.chunks; ++chunk) {
-          if (chunk % kInputWarps == warp) {
+          if (place.slot % kInputWarps == warp) {
             shared.inputs_empty[place.slot].wait(place.parity ^ 1U);
             fetch(program.rows, share, chunk, rings.inputs + place.slot * slot_bytes + 16 * lane);
             shared.inputs_full[place.slot].arrive_after_copies();
