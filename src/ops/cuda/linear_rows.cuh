@@ -17,25 +17,26 @@ __device__ void initialize(RowsShared<kBatches>& shared) {
 #else
   constexpr int kFetchArrivals = 32;
 #endif
-  const int i = threadIdx.x;
-  if (i < kMostStages) {
-    shared.full[i].initialize(kFetchArrivals);
-    shared.empty[i].initialize(kTeamWarps);
-  }
-  if (i < kMostInputSlots) {
-    shared.inputs_full[i].initialize(32);
-    shared.inputs_empty[i].initialize(kTeamWarps);
-  }
-  if (i < 2) {
-    shared.sums_full[i].initialize(kProductWarps);
-    shared.sums_empty[i].initialize(kOutputWarps);
-  }
-  if (i == 0) {
-    shared.layers_before.initialize(1);
-  }
+  if (const int i = threadIdx.x; i < 32) {
+    if (i < kMostStages) {
+      shared.full[i].initialize(kFetchArrivals);
+      shared.empty[i].initialize(kTeamWarps);
+    }
+    if (i < kMostInputSlots) {
+      shared.inputs_full[i].initialize(32);
+      shared.inputs_empty[i].initialize(kTeamWarps);
+    }
+    if (i < 2) {
+      shared.sums_full[i].initialize(kProductWarps);
+      shared.sums_empty[i].initialize(kOutputWarps);
+    }
+    if (i < kMostChainedLayers) {
+      shared.layers_before[i].initialize(1);
+    }
 #if __CUDA_ARCH__ >= 900
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");  // for the bulk copies
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");  // for the bulk copies
 #endif
+  }
   __syncthreads();
 }
 
@@ -56,29 +57,30 @@ __global__ __launch_bounds__(kRowsThreads,
   } else if (warp < kProductWarps + kOutputWarps) {
     wait_for_previous_kernel();
     Output<Format, kBatches>(program, shared, input_slots).run();
-  } else if (warp == kProductWarps + kOutputWarps) {
-    WeightFetch<Format>::run(program, shared, rings);
-  } else {
+  } else if (warp < kProductWarps + kOutputWarps + kInputWarps) {
     wait_for_previous_kernel();
-    InputFetch<Format>::run(program, shared, rings);
+    InputFetch<Format>::run(program, shared, rings, warp - kProductWarps - kOutputWarps);
+  } else {
+    WeightFetch<Format>::run(program, shared, rings);
   }
 }
 
 /// Slots for inputs. Those of a layer of several tiles per block should stay, if they leave the
-/// weights enough room; others pass by.
+/// weights enough room; others pass by in less.
 template <class Format>
 int input_slots(const RowsProgram& program, int bytes) {
-  constexpr int kPassing = 6;
   using Chunk = RowsChunk<Format>;
   const int fit = std::min(bytes * 3 / 5 / (program.rows * Chunk::kInputPitch), kMostInputSlots);
-  int slots = 2;
+  const int passing =
+      std::clamp(bytes / 3 / (program.rows * Chunk::kInputPitch), kTeams, kMostInputSlots);
+  int slots = kTeams;
   for (int i = 0; i < program.count; ++i) {
     const DeviceWeightView& weight = program.layers[i].linear.weight;
-    const int chunks = (weight.steps + Chunk::kSteps - 1) / Chunk::kSteps;
+    const int chunks = Chunk::count(weight.steps);
     const bool stays = weight.tiles > program.blocks && chunks <= fit;
-    slots = std::max(slots, stays ? chunks : std::min({chunks, kPassing, fit}));
+    slots = std::max(slots, stays ? chunks : std::min(chunks, passing));
   }
-  return slots;
+  return slots / kTeams * kTeams;
 }
 
 template <class Format, int kBatches>
@@ -90,7 +92,8 @@ void launch_batches(const RowsProgram& program, int shared_bytes, const RowsLaun
   const int fixed = (sizeof(RowsShared<kBatches>) + 127) / 128 * 128;
   const int slots = input_slots<Format>(program, shared_bytes - fixed);
   const int inputs = slots * program.rows * Chunk::kInputPitch;
-  const int stages = std::min((shared_bytes - fixed - inputs) / Chunk::kStageBytes, kMostStages);
+  const int fit = (shared_bytes - fixed - inputs) / Chunk::kStageBytes;
+  const int stages = std::min(fit / kTeams * kTeams, kMostStages);
   const int bytes = fixed + inputs + stages * Chunk::kStageBytes;
   launch_dependent(kernel, program.blocks, kRowsThreads, bytes, launch.stream, launch.overlap,
                    program, stages, slots);

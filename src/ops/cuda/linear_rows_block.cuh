@@ -12,10 +12,15 @@ inline constexpr int kTeams = 2;  // which take chunks in turn
 inline constexpr int kTeamWarps = 8;
 inline constexpr int kProductWarps = kTeams * kTeamWarps;
 inline constexpr int kOutputWarps = 4;
-inline constexpr int kRowsThreads = 32 * (kProductWarps + kOutputWarps + 2);  // weights, inputs
+inline constexpr int kInputWarps = 4;
+inline constexpr int kRowsThreads = 32 * (kProductWarps + kOutputWarps + kInputWarps + 1);
 
 inline constexpr int kMostStages = 16;
 inline constexpr int kMostInputSlots = 24;
+
+/// Weights on their way at a time: enough to keep the memory busy, no more, because everything else
+/// waits behind them.
+inline constexpr int kBytesOnTheWay = 64 * 1024;
 
 /// What is fetched at a time: some steps of a tile, and the same columns of the inputs. Rows of
 /// inputs lie such that eight lanes that read four times 16 bytes of two rows meet all banks.
@@ -25,6 +30,12 @@ struct RowsChunk {
   static constexpr int kSteps = kColumns / (Format::kBlocks * kBlockColumns);
   static constexpr int kStageBytes = kSteps * kTileStepBytes<Format>;
   static constexpr int kInputPitch = 2 * kColumns + 64;
+  static constexpr int kOnTheWay = kBytesOnTheWay / kStageBytes;
+
+  /// Chunks of a row of so many steps.
+  static __host__ __device__ constexpr int count(int steps) {
+    return (steps + kTeams * kSteps - 1) / (kTeams * kSteps) * kTeams;
+  }
 };
 
 /// Shared memory of fixed size; the stages of weights and the slots of inputs follow.
@@ -41,10 +52,12 @@ struct RowsShared {
   Barrier inputs_empty[kMostInputSlots];
   Barrier sums_full[2];
   Barrier sums_empty[2];
-  Barrier layers_before;  // a phase for each layer: those before it are done
+  Barrier layers_before[kMostChainedLayers];  // of each layer are done
 };
 
-/// The rings of a block: how many places each has, and where.
+/// The rings of a block: how many places each has, and where. A place must have one fetching warp
+/// and one team that uses it (a barrier tells phases apart by parity only), so both numbers are
+/// multiples of kTeams.
 struct RowsRings {
   int stages;
   int input_slots;
@@ -61,19 +74,19 @@ struct LayerShare {
   int first;      // tile of this block
   int tiles;      // in all
   int step;       // from tile to tile
-  int chunks;     // of a weight row
+  int chunks;     // of a weight row, rounded up to the same for each team
   bool resident;  // inputs stay for all tiles
 
   __device__ LayerShare(const RowsProgram& program, int number, int input_slots)
       : layer(program.layers[number]), tiles(layer.linear.weight.tiles), step(program.blocks) {
     first = static_cast<int>(blockIdx.x) - program.first_block[number];
     first += first < 0 ? step : 0;
-    chunks = (layer.linear.weight.steps + Chunk::kSteps - 1) / Chunk::kSteps;
+    chunks = Chunk::count(layer.linear.weight.steps);
     resident = chunks <= input_slots;
   }
-  /// Steps of a chunk.
+  /// Steps of a chunk; none in what is rounded up.
   __device__ int steps(int chunk) const {
-    return min(layer.linear.weight.steps - chunk * Chunk::kSteps, Chunk::kSteps);
+    return max(0, min(layer.linear.weight.steps - chunk * Chunk::kSteps, Chunk::kSteps));
   }
   /// Number of row r of a tile among the rows (pairs of rows): there is one if it is below limit().
   __device__ int index(int tile, int r) const {

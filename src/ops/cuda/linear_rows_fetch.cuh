@@ -28,6 +28,8 @@ class WeightFetch {
   template <class Shared>
   static __device__ void run(const RowsProgram& program, Shared& shared, const RowsRings& rings) {
     RingPlace place;
+    RingPlace landed;
+    int on_the_way = 0;
     for (int number = 0; number < program.count; ++number) {
       const LayerShare<Format> share(program, number, rings.input_slots);
       const DeviceWeightView& weight = share.layer.linear.weight;
@@ -35,6 +37,12 @@ class WeightFetch {
         const std::byte* from =
             weight.memory + static_cast<std::size_t>(tile) * weight.steps * kTileStepBytes<Format>;
         for (int chunk = 0; chunk < share.chunks; ++chunk) {
+          if (on_the_way == min(Chunk::kOnTheWay, rings.stages)) {
+            shared.full[landed.slot].wait(landed.parity);
+            landed.advance(rings.stages);
+          } else {
+            ++on_the_way;
+          }
           shared.empty[place.slot].wait(place.parity ^ 1U);
           fetch(shared.full[place.slot], rings.weights + place.slot * Chunk::kStageBytes,
                 from + chunk * Chunk::kStageBytes, share.steps(chunk) * kTileStepBytes<Format>);
@@ -53,7 +61,9 @@ class WeightFetch {
 #if __CUDA_ARCH__ >= 900
     if (lane == 0) {
       full.arrive_and_expect(bytes);
-      full.copy_bulk(to, from, bytes);
+      if (bytes > 0) {
+        full.copy_bulk(to, from, bytes);
+      }
     }
 #else
     for (int i = 16 * lane; i < bytes; i += 16 * 32) {
@@ -75,32 +85,34 @@ class WeightFetch {
   }
 };
 
-/// Inputs [rows][columns of the chunk], zeros past the last column. By plain copies: what another
-/// block has just written is there sooner than by bulk copies, which need a fence of their own.
+/// Inputs [rows][columns of the chunk], zeros past the last column; the warps take slots in turn.
+/// By plain copies: what another block has just written is there sooner than by bulk copies, which
+/// need a fence of their own.
 template <class Format>
 class InputFetch {
  public:
   using Chunk = RowsChunk<Format>;
 
   template <class Shared>
-  static __device__ void run(const RowsProgram& program, Shared& shared, const RowsRings& rings) {
+  static __device__ void run(const RowsProgram& program, Shared& shared, const RowsRings& rings,
+                             int warp) {
     const int slot_bytes = program.rows * Chunk::kInputPitch;
     const int lane = threadIdx.x % 32;
     RingPlace place;
     for (int number = 0; number < program.count; ++number) {
       const LayerShare<Format> share(program, number, rings.input_slots);
-      if (number > 0 && lane == 0) {
+      if (warp == 0 && lane == 0) {
         wait_for_layers(program, number);
+        shared.layers_before[number].arrive();
       }
-      __syncwarp();
-      if (lane == 0) {
-        shared.layers_before.arrive();
-      }
+      shared.layers_before[number].wait(0);
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         for (int chunk = 0; chunk < share.chunks; ++chunk) {
-          shared.inputs_empty[place.slot].wait(place.parity ^ 1U);
-          fetch(program.rows, share, chunk, rings.inputs + place.slot * slot_bytes + 16 * lane);
-          shared.inputs_full[place.slot].arrive_after_copies();
+          if (place.slot % kInputWarps == warp) {
+            shared.inputs_empty[place.slot].wait(place.parity ^ 1U);
+            fetch(program.rows, share, chunk, rings.inputs + place.slot * slot_bytes + 16 * lane);
+            shared.inputs_full[place.slot].arrive_after_copies();
+          }
           place.advance(rings.input_slots);
         }
         if (share.resident) {

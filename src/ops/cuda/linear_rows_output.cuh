@@ -43,10 +43,9 @@ class Output {
     RingPlace place;
     for (int number = 0; number < program_.count; ++number) {
       const Share share(program_, number, input_slots_);
-      shared_.layers_before.wait(number % 2);
-      if (share.first < share.tiles) {
-        load_norms(share.layer);
-      }
+      shared_.layers_before[number].wait(0);
+      prepare(share, share.first);
+      load_norms(share.layer);
       std::uint64_t best[kBatches] = {};
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         finish_tile(share, tile, place, best);
@@ -98,11 +97,6 @@ class Output {
 
   __device__ void finish_tile(const Share& share, int tile, const RingPlace& place,
                               std::uint64_t (&best)[kBatches]) {
-    Place places[kBatches];
-#pragma unroll
-    for (int i = 0; i < kBatches; ++i) {
-      places[i] = prepare(share, tile, batch_ + 8 * i);
-    }
     shared_.sums_full[place.slot].wait(place.parity);
     float sums[kBatches];
 #pragma unroll
@@ -120,10 +114,18 @@ class Output {
     float squares[kBatches] = {};
 #pragma unroll
     for (int i = 0; i < kBatches; ++i) {
-      squares[i] = finish(share, places[i], batch_ + 8 * i, sums[i], best[i]);
+      squares[i] = finish(share, places_[i], batch_ + 8 * i, sums[i], best[i]);
     }
     if (share.layer.output == RowsLayer::Output::residual) {
       put_squares(share.layer, tile, squares);
+    }
+    prepare(share, tile + share.step);
+  }
+
+  __device__ void prepare(const Share& share, int tile) {
+#pragma unroll
+    for (int i = 0; i < kBatches; ++i) {
+      places_[i] = prepare(share, tile, batch_ + 8 * i);
     }
   }
 
@@ -243,27 +245,31 @@ class Output {
   // This block has finished a layer. `last`: of the program, whose last block clears up.
   __device__ void arrive(const RowsLayer* last) const {
     synchronize();
-    if (thread_ >= 32) {
-      return;
-    }
-    std::uint32_t before = 0;
-    if (lane_ == 0) {
-      asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
-                   : "=r"(before)
-                   : "l"(program_.arrived)
-                   : "memory");
-    }
     if (last == nullptr) {
-      return;
-    }
-    before = __shfl_sync(0xFFFFFFFFU, before, 0);
-    if (before + 1 == static_cast<std::uint32_t>(program_.count * program_.blocks)) {
-      if (last->output == RowsLayer::Output::argmax) {
-        choose(*last);
+      if (thread_ == 0) {
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(program_.arrived) : "memory");
       }
+    } else if (thread_ < 32) {
+      std::uint32_t before = 0;
       if (lane_ == 0) {
-        *program_.arrived = 0;
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                     : "=r"(before)
+                     : "l"(program_.arrived)
+                     : "memory");
       }
+      before = __shfl_sync(0xFFFFFFFFU, before, 0);
+      if (before + 1 == static_cast<std::uint32_t>(program_.count * program_.blocks)) {
+        clear_up(*last);
+      }
+    }
+  }
+
+  __device__ void clear_up(const RowsLayer& last) const {
+    if (last.output == RowsLayer::Output::argmax) {
+      choose(last);
+    }
+    if (lane_ == 0) {
+      *program_.arrived = 0;
     }
   }
 
@@ -292,6 +298,7 @@ class Output {
   int lane_;
   int row_;
   int batch_;
+  Place places_[kBatches];  // of the tile to come
 };
 
 }  // namespace winnow::ops::cuda
