@@ -15,21 +15,33 @@ __host__ __device__ constexpr int page_bytes(int head_dim, int element_bytes) {
   return PageAddress{head_dim, element_bytes}.page_bytes();
 }
 
-// Tiles of a warp in shared memory: one being read, the others on their way.
-constexpr int kStages = 3;
+// Tiles of a warp in shared memory: one being read, the others on their way. More of them would
+// only make everybody else's loads wait longer.
+__host__ __device__ constexpr int stages(int head_dim) {
+  return tile_pages(head_dim) == 1 ? 3 : 2;
+}
 
 // A warp's queries and pages.
 __host__ __device__ constexpr int warp_bytes(int head_dim, int element_bytes, int group) {
   const int tile_bytes = tile_pages(head_dim) * page_bytes(head_dim, element_bytes);
-  return group * head_dim * int{sizeof(float)} + kStages * tile_bytes;
+  return group * head_dim * int{sizeof(float)} + stages(head_dim) * tile_bytes;
 }
 
-// Page `p` of tile `tile` of all rows', which is one of row `row` or of a later one. kNoPage when
-// there is none or it holds no entry and, while the token is not taken, when taking it may change
-// that page or its number.
+// A page of a tile, if there is one.
+struct TilePage {
+  std::uint32_t number = kNoPage;  // also while it is not known, or when it holds no entry
+  int entries = 0;
+  bool row_ends = false;  // with its tile
+
+  __device__ int tag() const { return entries | (row_ends ? kRowEnds : 0); }
+  static constexpr int kRowEnds = 256;
+};
+
+// Page `p` of tile `tile` of all rows', which is one of row `row` or of a later one. While the
+// token is not taken, the pages are not known that taking it may change.
 template <int kTilePages>
-__device__ std::uint32_t find_page(const DecodeArguments& arguments, int row, int tile, int p,
-                                   bool token_taken) {
+__device__ TilePage find_page(const DecodeArguments& arguments, int row, int tile, int p,
+                              bool token_taken) {
   const DecodeEntries& entries = arguments.entries;
   const DecodePlan::Row* rows = arguments.plan.rows;
   while (tile >= rows[row].begin + rows[row].tiles) {
@@ -39,72 +51,86 @@ __device__ std::uint32_t find_page(const DecodeArguments& arguments, int row, in
   const std::size_t state_row = planned.state_row;
   const int j = (tile - planned.begin) * kTilePages + p;
   const int archived = j - planned.window_pages;
+  TilePage page;
+  page.row_ends = tile + 1 == planned.begin + planned.tiles;
   if (archived < 0) {
-    return token_taken || j != planned.written
-               ? __ldcg(entries.window_pages + state_row * entries.window_stride + j)
-               : kNoPage;
+    page.entries = min(kPageEntries, planned.window_entries - j * kPageEntries);
+    if (token_taken || j != planned.written) {
+      page.number = __ldcg(entries.window_pages + state_row * entries.window_stride + j);
+    }
+  } else if (archived < planned.archive_pages) {
+    const bool last = archived + 1 == planned.archive_pages;
+    page.entries = kPageEntries;
+    if (last && token_taken) {
+      const int count = __ldcg(entries.archive_counts + state_row);
+      page.entries = max(0, min(kPageEntries, count - archived * kPageEntries));
+    }
+    if ((!last || token_taken) && page.entries > 0) {
+      page.number = __ldcg(entries.archive_pages + state_row * entries.archive_stride + archived);
+    }
   }
-  const bool last = archived >= planned.archive_pages - 1;
-  if (last &&
-      (!token_taken || __ldcg(entries.archive_counts + state_row) <= archived * kPageEntries)) {
-    return kNoPage;
-  }
-  return __ldcg(entries.archive_pages + state_row * entries.archive_stride + archived);
+  return page;
 }
 
 template <class Codes, int D>
 class RunAttention {
  public:
   __device__ RunAttention(const DecodeArguments& arguments, int worker, std::byte* memory,
-                          std::uint64_t* barriers)
+                          StageState<tile_pages(D)>* states)
       : arguments_(arguments),
         worker_(worker),
         lane_(static_cast<int>(threadIdx.x) % kWarpSize),
         run_(arguments.plan.runs[worker]),
         query_(reinterpret_cast<float*>(memory)),
-        stream_(arguments.entries.pool, memory + arguments.group * D * sizeof(float), barriers),
+        stream_(arguments.entries.pool, memory + arguments.group * D * sizeof(float), states),
         row_(run_.row) {}
 
   __device__ void run() {
     if (run_.count == 0) {
       return;
     }
-    look_up(0, false);
-    put_first_tiles(pages_ != kNoPage);
+    page_ = find(0, false);
+    put_first_tiles(page_.number != kNoPage);
     winnow::cuda::wait_for_predecessor();
     winnow::cuda::release_successor();
     copy_query(row_);
-    if (__any_sync(kAllLanes, missing())) {
-      const bool was_missing = missing();
-      look_up(0, true);
-      put_first_tiles(was_missing);
+    const bool missing = page_.number == kNoPage && lane_ < run_.count * kTilePages;
+    if (__any_sync(kAllLanes, missing)) {
+      page_ = find(0, true);
+      put_first_tiles(missing);
     }
-    for (int next = 0; next < run_.count; ++row_) {
-      next = attend_row(next);
+    if (run_.count > kFound) {
+      page_ahead_ = find(kFound, true);
     }
+    __syncwarp();
+    attend();
   }
 
  private:
   static constexpr int kTilePages = tile_pages(D);
-  static constexpr int kLookedUp = kWarpSize / kTilePages;  // tiles
+  static constexpr int kStages = stages(D);
+  static constexpr int kFound = kWarpSize / kTilePages;  // tiles that are found at once
 
-  // Looks up the pages of the run's tiles [first, first + kLookedUp).
-  __device__ void look_up(int first, bool token_taken) {
+  // The lane's page of the run's tiles [first, first + kFound).
+  __device__ TilePage find(int first, bool token_taken) const {
     const int tile = first + lane_ / kTilePages;
-    pages_ = tile < run_.count ? find_page<kTilePages>(arguments_, row_, run_.begin + tile,
-                                                       lane_ % kTilePages, token_taken)
-                               : kNoPage;
+    return tile < run_.count ? find_page<kTilePages>(arguments_, row_, run_.begin + tile,
+                                                     lane_ % kTilePages, token_taken)
+                             : TilePage{};
   }
-  // Whether the lane's page, of those looked up first, is none or not known yet.
-  __device__ bool missing() const { return pages_ == kNoPage && lane_ < run_.count * kTilePages; }
+
+  __device__ void put(int stage, int p, int lane) const {
+    stream_.put(stage, p, __shfl_sync(kAllLanes, page_.number, lane),
+                __shfl_sync(kAllLanes, page_.tag(), lane));
+  }
 
   // Puts those of the first kStages tiles' pages into the stages whose lanes want it.
-  __device__ void put_first_tiles(bool wanted) {
+  __device__ void put_first_tiles(bool wanted) const {
     const unsigned lanes = __ballot_sync(kAllLanes, wanted);
 #pragma unroll 1
     for (int i = 0; i < min(kStages, run_.count) * kTilePages; ++i) {
       if ((lanes >> i & 1U) != 0) {
-        stream_.put(i / kTilePages, i % kTilePages, __shfl_sync(kAllLanes, pages_, i));
+        put(i / kTilePages, i % kTilePages, i);
       }
     }
   }
@@ -112,14 +138,14 @@ class RunAttention {
   // Puts the run's tile `tile`, which comes next in order, in the place of the front one.
   __device__ void replace_front(int tile) {
     if (tile < run_.count) {
-      if (tile % kLookedUp == 0) {
-        look_up(tile, true);
+      if (tile % kFound == 0) {
+        page_ = page_ahead_;
+        page_ahead_ = find(tile + kFound, true);
       }
       __syncwarp();  // every lane has read the front
 #pragma unroll
       for (int p = 0; p < kTilePages; ++p) {
-        const int lane = tile % kLookedUp * kTilePages + p;
-        stream_.put(stream_.stage(), p, __shfl_sync(kAllLanes, pages_, lane));
+        put(stream_.stage(), p, tile % kFound * kTilePages + p);
       }
     }
     stream_.drop_front();
@@ -136,47 +162,42 @@ class RunAttention {
     __pipeline_commit();
   }
 
-  // The run's tiles from `first` on that are row_'s. Returns where they end.
-  __device__ int attend_row(int first) {
-    const DecodePlan::Row planned = arguments_.plan.rows[row_];
-    const int archived = __ldcg(arguments_.entries.archive_counts + planned.state_row);
-    const int begin = planned.begin - run_.begin;  // in the run
-    const int end = min(begin + planned.tiles, run_.count);
-    __pipeline_wait_prior(0);
-    __syncwarp();
-    attention_.begin(query_, arguments_.group, arguments_.scale);
-    if (end < run_.count) {
+  // All tiles of the run.
+  __device__ void attend() {
+    for (int tile = 0; tile < run_.count;) {
+      __pipeline_wait_prior(0);
+      __syncwarp();
+      attention_.begin(query_, arguments_.group, arguments_.scale);
       __syncwarp();  // every lane has read the queries
-      copy_query(row_ + 1);
-    }
-    for (int next = first; next < end; ++next) {
-      int entries[kTilePages];
-      int most = 0;
-#pragma unroll
-      for (int p = 0; p < kTilePages; ++p) {
-        entries[p] = entries_in(planned, archived, (next - begin) * kTilePages + p);
-        most = max(most, entries[p]);
+      if (tile + 1 < run_.count && row_ + 1 < arguments_.plan.batch_rows) {
+        copy_query(row_ + 1);  // in case that the run goes on with it
       }
-      const std::byte* front = stream_.front();
-      if (most > 0) {
-        attention_.attend(front, entries);
+      while (attend_tile(tile++)) {
       }
-      replace_front(next + kStages);
+      const int group = arguments_.group;
+      const std::size_t part = RowParts::place(worker_, row_++);
+      attention_.write(
+          reinterpret_cast<float4*>(arguments_.plan.partial_out) + part * group * (D / 4),
+          arguments_.plan.partial_sums + part * group, group);
     }
-    const std::size_t part = RowParts::place(worker_, row_);
-    const int group = arguments_.group;
-    attention_.write(
-        reinterpret_cast<float4*>(arguments_.plan.partial_out) + part * group * (D / 4),
-        arguments_.plan.partial_sums + part * group, group);
-    return end;
   }
 
-  // Entries in page j of a row, none or less when it is empty or missing.
-  static __device__ int entries_in(const DecodePlan::Row& planned, int archived, int j) {
-    const int left = j < planned.window_pages
-                         ? planned.window_entries - j * kPageEntries
-                         : archived - (j - planned.window_pages) * kPageEntries;
-    return min(kPageEntries, left);
+  // The next tile. Returns whether there are more of its row in the run.
+  __device__ bool attend_tile(int tile) {
+    const std::byte* front = stream_.front();
+    int entries[kTilePages];
+    int most = 0;
+#pragma unroll
+    for (int p = 0; p < kTilePages; ++p) {
+      entries[p] = stream_.tag(p) % TilePage::kRowEnds;
+      most = max(most, entries[p]);
+    }
+    const bool more = stream_.tag(0) < TilePage::kRowEnds && tile + 1 < run_.count;
+    if (most > 0) {
+      attention_.attend(front, entries);
+    }
+    replace_front(tile + kStages);
+    return more;
   }
 
   const DecodeArguments& arguments_;
@@ -187,18 +208,19 @@ class RunAttention {
   PageStream<page_bytes(D, Codes::kBytes), kTilePages, kStages> stream_;
   WarpAttention<Codes, D, kTilePages> attention_;
   int row_;
-  std::uint32_t pages_ = kNoPage;  // those that were looked up last, one per lane
+  TilePage page_;  // of the kFound tiles that are put next
+  TilePage page_ahead_;
 };
 
 template <class Codes, int D>
 __global__ void __launch_bounds__(kThreads)
     attention_kernel(const __grid_constant__ DecodeArguments arguments) {
   extern __shared__ __align__(128) std::byte memory[];
-  __shared__ std::uint64_t barriers[kDecodeWarps][kStages];
+  __shared__ StageState<tile_pages(D)> states[kDecodeWarps][stages(D)];
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   RunAttention<Codes, D>(arguments, static_cast<int>(blockIdx.x) * kDecodeWarps + warp,
                          memory + warp * warp_bytes(D, Codes::kBytes, arguments.group),
-                         barriers[warp])
+                         states[warp])
       .run();
 }
 

@@ -8,8 +8,8 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kMergeThreads = 256;
-constexpr int kAtOnce = 8;  // parts that a thread reads at a time
+constexpr int kMergeThreads = 512;
+constexpr int kAtOnce = 6;  // parts that a thread reads at a time
 
 // Four channels of a part: sum of 2^(score - reference) values, and sum of 2^(score - reference).
 struct Part {
@@ -67,11 +67,14 @@ __global__ void __launch_bounds__(kMergeThreads)
   const int quads = heads * head_quads;
   const int step = kMergeThreads / quads;
   const int slice = thread / quads;
-  const int head = static_cast<int>(blockIdx.y) * heads + thread % quads / head_quads;
-  const int quad = thread % head_quads;  // of the head
+  // In the order in which the parts hold them.
+  const int within = thread % quads;
+  const int head = static_cast<int>(blockIdx.y) * heads + within % (4 * heads) / 4;
+  const int quarter = within % 4;
+  const int quad = within / (4 * heads);  // of the quarter
   const float2* sums = plan.partial_sums + head;
   const auto* outs = reinterpret_cast<const float4*>(plan.partial_out) +
-                     part_place(head_quads, arguments.group, head, quad);
+                     part_place(arguments.group, head, quarter, quad);
   const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
   winnow::cuda::wait_for_predecessor();
   Part read[kAtOnce + 1];  // the last one: those before
@@ -98,7 +101,9 @@ __global__ void __launch_bounds__(kMergeThreads)
     others = half;
   }
   if (slice == 0) {
-    write_output(arguments, row * row_quads + head * head_quads + quad, slices[thread]);
+    write_output(arguments,
+                 (row * row_quads + head * head_quads + quarter * (head_quads / 4) + quad),
+                 slices[thread]);
   }
 }
 

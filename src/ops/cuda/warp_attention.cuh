@@ -36,10 +36,10 @@ __device__ void split(float a, float b, std::uint32_t& high, std::uint32_t& low)
   low = bits_of(Codes::round(a - seen.x, b - seen.y));
 }
 
-/// Where a part holds quad `quad` of query head `head`: [head_quads / 4][group][4].
-inline __device__ int part_place(int head_quads, int group, int head, int quad) {
-  const int lane_quads = head_quads / 4;
-  return quad % lane_quads * 4 * group + head * 4 + quad / lane_quads;
+/// Where a part holds quad `quad` of a quarter of the channels of query head `head`:
+/// [head_dim / 16][group][4].
+inline __device__ int part_place(int group, int head, int quarter, int quad) {
+  return (quad * group + head) * 4 + quarter;
 }
 
 template <class Codes, int D, int kTilePages>
@@ -113,8 +113,8 @@ class WarpAttention {
     }
 #pragma unroll
     for (int quad = 0; quad < kLaneQuads; ++quad) {
-      out[quad * 4 * group + lane_] = {channel(4 * quad), channel(4 * quad + 1),
-                                       channel(4 * quad + 2), channel(4 * quad + 3)};
+      out[part_place(group, lane_ / 4, lane_ % 4, quad)] = {
+          channel(4 * quad), channel(4 * quad + 1), channel(4 * quad + 2), channel(4 * quad + 3)};
     }
     if (lane_ % 4 == 0) {
       sums[lane_ / 4] = {reference_, sum};
