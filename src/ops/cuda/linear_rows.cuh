@@ -10,6 +10,7 @@
 
 namespace winnow::ops::cuda {
 
+/// One barrier after another takes its time: each warp makes a few.
 template <int kBatches>
 __device__ void initialize(RowsShared<kBatches>& shared) {
 #if __CUDA_ARCH__ >= 900
@@ -17,7 +18,8 @@ __device__ void initialize(RowsShared<kBatches>& shared) {
 #else
   constexpr int kFetchArrivals = 32;
 #endif
-  if (const int i = threadIdx.x; i < 32) {
+  static_assert(kMostInputSlots <= kRowsThreads / 32 && kMostStages <= kMostInputSlots);
+  if (const int i = threadIdx.x / 32; threadIdx.x % 32 == 0) {
     if (i < kMostStages) {
       shared.full[i].initialize(kFetchArrivals);
       shared.empty[i].initialize(kTeamWarps);

@@ -84,9 +84,10 @@ struct LayerShare {
     chunks = Chunk::count(layer.linear.weight.steps);
     resident = chunks <= input_slots;
   }
-  /// Steps of a chunk; none in what is rounded up.
+  /// Steps of a chunk; none if negative: in what is rounded up. (Clamped at 0, ptxas 13.0 takes the
+  /// chunks that are not whole for whole ones where that is asked next.)
   __device__ int steps(int chunk) const {
-    return max(0, min(layer.linear.weight.steps - chunk * Chunk::kSteps, Chunk::kSteps));
+    return min(layer.linear.weight.steps - chunk * Chunk::kSteps, Chunk::kSteps);
   }
   /// Number of row r of a tile among the rows (pairs of rows): there is one if it is below limit().
   __device__ int index(int tile, int r) const {

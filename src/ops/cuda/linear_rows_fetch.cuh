@@ -45,7 +45,8 @@ class WeightFetch {
           }
           shared.empty[place.slot].wait(place.parity ^ 1U);
           fetch(shared.full[place.slot], rings.weights + place.slot * Chunk::kStageBytes,
-                from + chunk * Chunk::kStageBytes, share.steps(chunk) * kTileStepBytes<Format>);
+                from + chunk * Chunk::kStageBytes,
+                max(share.steps(chunk) * kTileStepBytes<Format>, 0));
           place.advance(rings.stages);
         }
       }
@@ -102,7 +103,9 @@ class InputFetch {
     for (int number = 0; number < program.count; ++number) {
       const LayerShare<Format> share(program, number, rings.input_slots);
       if (warp == 0 && lane == 0) {
-        wait_for_layers(program, number);
+        if (number > 0) {
+          wait_for_layers(program, number);
+        }
         shared.layers_before[number].arrive();
       }
       shared.layers_before[number].wait(0);
