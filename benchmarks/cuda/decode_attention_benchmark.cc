@@ -198,6 +198,7 @@ constexpr Case kCases[] = {
     {"Qwen3-8B at 8K, c = 1, fp8", DType::f8e4m3, 128, 4, 1, 1000, 2072},
     {"Qwen3-8B at 8K, c = 8, fp8", DType::f8e4m3, 128, 4, 8, 1000, 2072},
     {"Llama-3.2-1B at 128K, c = 1, fp8", DType::f8e4m3, 64, 4, 1, 16000, 33000},
+    {"Llama-3.2-1B at 128K, c = 8, fp8", DType::f8e4m3, 64, 4, 8, 16000, 33000},
 };
 
 int run(std::span<char*> arguments) {

@@ -2,8 +2,8 @@
 // tiles ahead, past the end of a row as well, and writes its part of each row. A second kernel
 // merges the parts; that costs less than waiting in this one for the last part to arrive.
 #include "base/cuda/launch.cuh"
+#include "ops/cuda/decode_attention_kernels.h"
 #include "ops/cuda/page_stream.cuh"
-#include "ops/cuda/row_parts.cuh"
 #include "ops/cuda/warp_attention.cuh"
 
 namespace winnow::ops::cuda {
@@ -27,18 +27,23 @@ __host__ __device__ constexpr int warp_bytes(int head_dim, int element_bytes, in
   return group * head_dim * int{sizeof(float)} + stages(head_dim) * tile_bytes;
 }
 
-// A page of a tile, if there is one.
+// A page of a tile. What it holds is worked out when it is asked for, long after it was looked up:
+// so nobody waits for the tables.
 struct TilePage {
-  std::uint32_t number = kNoPage;  // also while it is not known, or when it holds no entry
-  int entries = 0;
-  bool row_ends = false;  // with its tile
+  std::uint32_t listed = kNoPage;  // its number, if it holds entries
+  int before = 0;                  // entries of its list on earlier pages
+  int count = 0;                   // entries of its list
+  bool row_ends = false;           // with its tile
 
-  __device__ int tag() const { return entries | (row_ends ? kRowEnds : 0); }
+  __device__ int entries() const { return max(0, min(kPageEntries, count - before)); }
+  __device__ std::uint32_t number() const { return count > before ? listed : kNoPage; }
+  __device__ int tag() const { return entries() | (row_ends ? kRowEnds : 0); }
   static constexpr int kRowEnds = 256;
 };
 
-// Page `p` of tile `tile` of all rows', which is one of row `row` or of a later one. While the
-// token is not taken, the pages are not known that taking it may change.
+// Page `p` of tile `tile` of all rows', which is one of row `row` or of a later one; without
+// entries when there is none. While the token is not taken, neither do the pages hold any that
+// taking it may change.
 template <int kTilePages>
 __device__ TilePage find_page(const DecodeArguments& arguments, int row, int tile, int p,
                               bool token_taken) {
@@ -50,23 +55,22 @@ __device__ TilePage find_page(const DecodeArguments& arguments, int row, int til
   const DecodePlan::Row& planned = rows[row];
   const std::size_t state_row = planned.state_row;
   const int j = (tile - planned.begin) * kTilePages + p;
-  const int archived = j - planned.window_pages;
+  const int archived = j - pages_for(planned.window_entries);
   TilePage page;
   page.row_ends = tile + 1 == planned.begin + planned.tiles;
   if (archived < 0) {
-    page.entries = min(kPageEntries, planned.window_entries - j * kPageEntries);
     if (token_taken || j != planned.written) {
-      page.number = __ldcg(entries.window_pages + state_row * entries.window_stride + j);
+      page.listed = __ldcg(entries.window_pages + state_row * entries.window_stride + j);
+      page.before = j * kPageEntries;
+      page.count = planned.window_entries;
     }
-  } else if (archived < planned.archive_pages) {
-    const bool last = archived + 1 == planned.archive_pages;
-    page.entries = kPageEntries;
-    if (last && token_taken) {
-      const int count = __ldcg(entries.archive_counts + state_row);
-      page.entries = max(0, min(kPageEntries, count - archived * kPageEntries));
-    }
-    if ((!last || token_taken) && page.entries > 0) {
-      page.number = __ldcg(entries.archive_pages + state_row * entries.archive_stride + archived);
+  } else if (archived + 1 < planned.archive_pages ||
+             (archived < planned.archive_pages && token_taken)) {
+    page.listed = __ldcg(entries.archive_pages + state_row * entries.archive_stride + archived);
+    page.before = archived * kPageEntries;
+    page.count = page.before + kPageEntries;
+    if (archived + 1 == planned.archive_pages) {
+      page.count = __ldcg(entries.archive_counts + state_row);
     }
   }
   return page;
@@ -89,18 +93,18 @@ class RunAttention {
     if (run_.count == 0) {
       return;
     }
-    page_ = find(0, false);
-    put_first_tiles(page_.number != kNoPage);
+    take(find(0, false));
+    put_first_tiles(number_ != kNoPage);
     winnow::cuda::wait_for_predecessor();
     winnow::cuda::release_successor();
     copy_query(row_);
-    const bool missing = page_.number == kNoPage && lane_ < run_.count * kTilePages;
+    const bool missing = number_ == kNoPage && lane_ < run_.count * kTilePages;
     if (__any_sync(kAllLanes, missing)) {
-      page_ = find(0, true);
+      take(find(0, true));
       put_first_tiles(missing);
     }
     if (run_.count > kFound) {
-      page_ahead_ = find(kFound, true);
+      ahead_ = find(kFound, true);
     }
     __syncwarp();
     attend();
@@ -119,9 +123,15 @@ class RunAttention {
                              : TilePage{};
   }
 
+  // Makes it the lane's of the pages that are put next.
+  __device__ void take(const TilePage& page) {
+    number_ = page.number();
+    tag_ = page.tag();
+  }
+
   __device__ void put(int stage, int p, int lane) const {
-    stream_.put(stage, p, __shfl_sync(kAllLanes, page_.number, lane),
-                __shfl_sync(kAllLanes, page_.tag(), lane));
+    stream_.put(stage, p, __shfl_sync(kAllLanes, number_, lane),
+                __shfl_sync(kAllLanes, tag_, lane));
   }
 
   // Puts those of the first kStages tiles' pages into the stages whose lanes want it.
@@ -139,8 +149,8 @@ class RunAttention {
   __device__ void replace_front(int tile) {
     if (tile < run_.count) {
       if (tile % kFound == 0) {
-        page_ = page_ahead_;
-        page_ahead_ = find(tile + kFound, true);
+        take(ahead_);
+        ahead_ = find(tile + kFound, true);
       }
       __syncwarp();  // every lane has read the front
 #pragma unroll
@@ -175,7 +185,7 @@ class RunAttention {
       while (attend_tile(tile++)) {
       }
       const int group = arguments_.group;
-      const std::size_t part = RowParts::place(worker_, row_++);
+      const std::size_t part = part_of(worker_, row_++);
       attention_.write(
           reinterpret_cast<float4*>(arguments_.plan.partial_out) + part * group * (D / 4),
           arguments_.plan.partial_sums + part * group, group);
@@ -208,8 +218,9 @@ class RunAttention {
   PageStream<page_bytes(D, Codes::kBytes), kTilePages, kStages> stream_;
   WarpAttention<Codes, D, kTilePages> attention_;
   int row_;
-  TilePage page_;  // of the kFound tiles that are put next
-  TilePage page_ahead_;
+  std::uint32_t number_ = kNoPage;  // of the lane's page of the kFound tiles that are put next
+  int tag_ = 0;
+  TilePage ahead_;  // of the kFound tiles after them
 };
 
 template <class Codes, int D>

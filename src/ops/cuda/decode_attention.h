@@ -70,24 +70,23 @@ class DecodePlan {
   struct alignas(16) Row {
     std::int32_t begin;
     std::int32_t tiles;
-    std::int32_t window_pages;
-    std::int32_t archive_pages;
     std::int32_t window_entries;
+    std::int32_t archive_pages;
     std::int32_t state_row;
-    std::int32_t written;  // the window page that holds the new token's slot, -1 without a window
-    std::int32_t unused;
+    std::int32_t written;    // the window page that holds the new token's slot, -1 without a window
+    std::int32_t first_run;  // that holds tiles of the row
+    std::int32_t runs;
   };
   /// Tiles [begin, begin + count) of all rows', the first of them row `row`'s.
   struct alignas(16) Run {
     std::int32_t row;
     std::int32_t begin;
     std::int32_t count;
-    std::int32_t each;  // tiles of every run but the last ones
   };
   /// What the kernels see of a layer's plan.
   struct View {
     int batch_rows;
-    int workers;           // warps, of full blocks
+    int workers;           // warps, of full blocks: one run each
     Row* rows;             // [batch_rows]
     Run* runs;             // [workers]
     float* partial_out;    // [workers + batch_rows, group, head_dim]

@@ -26,6 +26,16 @@ struct DecodeArguments {
   int group;
 };
 
+/// Where run `run` leaves its part of row `row` among all parts: runs and rows both ascend, so no
+/// two share a place, and the parts of a row follow one another.
+__host__ __device__ constexpr std::size_t part_of(int run, int row) {
+  return static_cast<std::size_t>(run) + row;
+}
+
+__host__ __device__ constexpr int pages_for(int entries) {
+  return (entries + kPageEntries - 1) / kPageEntries;
+}
+
 /// Plans `layers` layers whose views follow one another in memory, `most_rows` rows each. Ends
 /// before its successor begins.
 struct PlanArguments {

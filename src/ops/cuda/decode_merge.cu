@@ -2,13 +2,13 @@
 #include <cuda_bf16.h>
 
 #include "base/cuda/launch.cuh"
-#include "ops/cuda/row_parts.cuh"
+#include "ops/cuda/decode_attention_kernels.h"
 #include "ops/cuda/warp_attention.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kMergeThreads = 512;
+constexpr int kMergeThreads = 256;
 constexpr int kAtOnce = 6;  // parts that a thread reads at a time
 
 // Four channels of a part: sum of 2^(score - reference) values, and sum of 2^(score - reference).
@@ -63,7 +63,8 @@ __global__ void __launch_bounds__(kMergeThreads)
   const DecodePlan::View& plan = arguments.plan;
   const int row = static_cast<int>(blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x);
-  const RowParts parts(plan.rows[row], row, plan.runs[0].each);
+  const int parts = plan.rows[row].runs;
+  const std::size_t first_part = part_of(plan.rows[row].first_run, row);
   const int quads = heads * head_quads;
   const int step = kMergeThreads / quads;
   const int slice = thread / quads;
@@ -78,12 +79,12 @@ __global__ void __launch_bounds__(kMergeThreads)
   const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
   winnow::cuda::wait_for_predecessor();
   Part read[kAtOnce + 1];  // the last one: those before
-  for (int first = slice; first < parts.count && slice < step; first += kAtOnce * step) {
+  for (int first = slice; first < parts && slice < step; first += kAtOnce * step) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       read[i] = {};
-      if (const int p = first + i * step; p < parts.count) {
-        const std::size_t place = parts.first + p;
+      if (const int p = first + i * step; p < parts) {
+        const std::size_t place = first_part + p;
         const float2 own = __ldcg(sums + place * arguments.group);
         read[i] = {own.x, own.y, __ldcg(outs + place * row_quads)};
       }

@@ -7,11 +7,8 @@ namespace {
 
 constexpr int kWarpSize = 32;
 constexpr int kPlanThreads = 1024;
+constexpr int kLeastPages = 2;  // per run: what a part costs should not exceed what it saves
 constexpr unsigned kAllLanes = 0xFFFFFFFFU;
-
-__device__ int pages_for(int entries) {
-  return (entries + kPageEntries - 1) / kPageEntries;
-}
 
 // Inclusive sums over a block's threads; `total` is that of all.
 __device__ int block_scan(int x, int& total) {
@@ -35,7 +32,7 @@ __device__ int block_scan(int x, int& total) {
   return x;
 }
 
-// The pages of a row that is about to take a token; `begin` is left open.
+// The pages of a row that is about to take a token; where its tiles and runs are is left open.
 __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int32_t* counts,
                                     int row, int tile_pages) {
   const int slot = entries.slots[row / entries.kv_heads];
@@ -44,14 +41,25 @@ __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int
   DecodePlan::Row planned{};
   planned.state_row = slot * entries.kv_heads + row % entries.kv_heads;
   planned.window_entries = min(length + 1, ring);
-  planned.window_pages = pages_for(planned.window_entries);
   planned.archive_pages = pages_for(counts[planned.state_row] + (length + 1 > ring ? 1 : 0));
+  const int pages = pages_for(planned.window_entries) + planned.archive_pages;
   // A row without pages takes a place as well: somebody must write its zeros.
-  planned.tiles =
-      max(1, (planned.window_pages + planned.archive_pages + tile_pages - 1) / tile_pages);
+  planned.tiles = max(1, (pages + tile_pages - 1) / tile_pages);
   planned.written = ring > 0 ? length % ring / kPageEntries : -1;
   return planned;
 }
+
+// `tiles` cut into `runs` that differ by one at most.
+struct Cut {
+  long long tiles;
+  long long runs;
+
+  __device__ int begin(int run) const { return static_cast<int>(run * tiles / runs); }
+  // The run that holds a tile.
+  __device__ int run_of(int tile) const {
+    return static_cast<int>(((tile + 1) * runs - 1) / tiles);
+  }
+};
 
 __global__ void __launch_bounds__(kPlanThreads)
     plan_kernel(const __grid_constant__ PlanArguments arguments) {
@@ -78,16 +86,26 @@ __global__ void __launch_bounds__(kPlanThreads)
     tiles += total;
   }
   __syncthreads();
-  const int each = (tiles + plan.workers - 1) / plan.workers;
+  const int least = max(1, kLeastPages / arguments.tile_pages);
+  const Cut cut{tiles, min(plan.workers, max(1, tiles / least))};
+  for (int row = thread; row < plan.batch_rows; row += kPlanThreads) {
+    DecodePlan::Row& planned = rows[row];
+    planned.first_run = cut.run_of(planned.begin);
+    planned.runs = cut.run_of(planned.begin + planned.tiles - 1) - planned.first_run + 1;
+  }
   for (int worker = thread; worker < plan.workers; worker += kPlanThreads) {
-    const int begin = worker * each;
+    if (worker >= cut.runs) {
+      runs[worker] = {};
+      continue;
+    }
+    const int begin = cut.begin(worker);
     int low = 0;
     int high = plan.batch_rows;  // the last row that begins at or before the run
     while (low + 1 < high) {
       const int middle = (low + high) / 2;
       (rows[middle].begin <= begin ? low : high) = middle;
     }
-    runs[worker] = {low, begin, max(0, min(each, tiles - begin)), each};
+    runs[worker] = {low, begin, cut.begin(worker + 1) - begin};
   }
   __threadfence();  // attend() reads this before its own predecessor is complete
 }
