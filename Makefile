@@ -8,7 +8,7 @@ launcher = $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 
 .PHONY: help
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: packages packages-ci
 packages:
@@ -27,6 +27,11 @@ build: packages $(build_dir)/build.ninja ## Everything, optimised, into build/re
 demo: packages $(build_dir)/build.ninja ## Build the command line and run it on the model in assets/
 	@cmake --build $(build_dir) --target winnow_cli
 	@$(build_dir)/bin/winnow demo
+
+.PHONY: retrofit-demo
+retrofit-demo: packages $(build_dir)/build.ninja ## Teach the model in assets/ to compress its cache, and run it
+	@cmake --build $(build_dir) --target winnow_cli
+	@scripts/retrofit-demo.sh
 
 .PHONY: test
 test: build ## Build and run all tests

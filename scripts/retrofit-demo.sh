@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Teaches the model in assets/base to compress its cache, on this machine, in a few minutes, and runs it.
+# It reads what a clone has: winnow's own sources and pages.
+#   scripts/retrofit-demo.sh [OUT] [FLAG...]    flags go to winnow retrofit
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+winnow=${WINNOW_BUILD_DIR:-build/release}/bin/winnow
+out=${1:-build/retrofit-demo}
+shift || true
+
+# A file as a line {"text": "..."}.
+json_line() {
+  printf '{"text": "'
+  sed -e 's/\\/\\\\/g; s/"/\\"/g; s/\t/\\t/g; s/\r//g; s/$/\\n/' "$1" | tr -d '\n\000-\010\013-\037'
+  printf '"}\n'
+}
+
+rm -rf "$out"
+mkdir -p "$out.data"
+git ls-files '*.md' 'src/*.h' 'src/*.cc' 'apps/*.cc' | while read -r file; do json_line "$file"; done \
+  >"$out.data/train.jsonl"
+json_line assets/demo_prompt.txt >"$out.data/held-out.jsonl"
+
+"$winnow" retrofit --model assets/base --out "$out" --data "$out.data/train.jsonl" \
+  --valid "$out.data/held-out.jsonl" --decisions adapter --decision-lr 1e-3 --window 32 --target-cr 4 \
+  --steps 80 --length 512 --batch 4 --micro-batch 4 --warmup 5 --eval-every 40 "$@"
+echo
+"$winnow" generate --model "$out" --prompt "Up betimes and to the office," --max-tokens 40
