@@ -43,8 +43,9 @@ def draw_loss(axis, out: Path, updates: list[dict], looks: list[dict]) -> None:
     width = max(1, len(steps) // 50)
     (line,) = axis.plot(steps, smooth([u["loss"] for u in updates], width), label=out.name, linewidth=1)
     distilled = any("kld" in look["held_out"] for look in looks)
-    held_out = [look["held_out"]["kld" if distilled else "nll_per_token"] for look in looks]
-    axis.plot([look["step"] for look in looks], held_out, "o", color=line.get_color(), markersize=4)
+    key = "kld" if distilled else "nll_per_token"
+    held_out = [(look["step"], look["held_out"][key]) for look in looks if key in look["held_out"]]
+    axis.plot([step for step, _ in held_out], [value for _, value in held_out], "o", color=line.get_color(), markersize=4)
     axis.set_ylabel("KL, nats/token" if distilled else "loss, nats/token")
     axis.set_title("loss (dots: held out, hard decisions)")
     if distilled:

@@ -23,7 +23,7 @@ train::TokenizeResult tokenize_with_progress(train::TokenizeOptions options,
     stop_if_interrupted();
     return true;
   };
-  const auto result = train::tokenize_files(options, config, directory);
+  auto result = train::tokenize_files(options, config, directory);
   progress.clear();
   for (const std::string& complaint : result.complaints) {
     print_note(fmt::format("skipped {}\n", complaint));

@@ -80,7 +80,7 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
   run.option("--save-every", flags.save_every, "N",
              "Steps between checkpoints; 0: only at the end");
   run.option("--eval-every", flags.eval_every, "N",
-             "Steps between looks at the held-out data; 0: only at the end");
+             "Steps between looks at the held-out data; 0: only before and after");
   run.option("--valid-tokens", flags.valid_tokens, "N", "Most held-out tokens; 0: all");
   run.option("--save-dtype", flags.save_dtype, "TYPE",
              "Of the model that is written: bf16, fp16 or fp32");

@@ -127,9 +127,7 @@ void Decoder::backward(ops::Context& context, const Weights& weights, const Batc
     const auto index = static_cast<std::size_t>(layer);
     const LayerPass pass = pass_of(batch, decisions, layer);
     if (keep_ == Keep::inputs) {
-      // inputs_[index + 1] is of no more use, and gets the same values again.
-      layer_forward(context, pass, weights.layers[index], input(layer), activations(layer),
-                    inputs_[index + 1]);
+      layer_forward(context, pass, weights.layers[index], input(layer), activations(layer), {});
     }
     layer_backward(context, pass, weights.layers[index], input(layer), activations(layer), loss,
                    gradients.layers[index], gradient);

@@ -29,14 +29,15 @@ struct BorrowedRows {
 std::map<std::string, BorrowedRows> borrowed_rows(const ModelConfig& config) {
   std::map<std::string, BorrowedRows> rows;
   for (int layer = 0; borrows_channels(config) && layer < config.layers; ++layer) {
-    const std::string attention = fmt::format("model.layers.{}.self_attn.", layer);
     for (const std::string part : {"weight", "bias"}) {
+      const auto query = fmt::format("model.layers.{}.self_attn.q_proj.{}", layer, part);
+      const auto key = fmt::format("model.layers.{}.self_attn.k_proj.{}", layer, part);
       const std::string decision = decision_name(config, layer, part);
       if (config.dmc) {
-        rows[attention + "k_proj." + part] = {decision, key_column};
-        rows[attention + "q_proj." + part] = {omega_name(layer, part), query_column};
+        rows[key] = {decision, key_column};
+        rows[query] = {omega_name(layer, part), query_column};
       } else {
-        rows[attention + "q_proj." + part] = {decision, query_column};
+        rows[query] = {decision, query_column};
       }
     }
   }

@@ -63,7 +63,7 @@ class LayerActivations {
 };
 
 /// output [T, hidden] from input [T, hidden], the residual stream before and after the layer;
-/// output may be input.
+/// output may be input. Left empty, only `activations` are computed.
 void layer_forward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
                    ops::Matrix<const float> input, LayerActivations& activations,
                    ops::Matrix<float> output);

@@ -125,6 +125,9 @@ void mlp(ops::Context& context, const LayerPass& pass, const LayerWeights& w, La
       {a.up, &w.up, data_or_null(w.up_bias)},
   }};
   ops::linear(context, projections, a.mlp_normed);
+  if (output.data == nullptr) {
+    return;
+  }
   const auto product = detail::take_matrix(*context.workspace, a.gate.rows, a.gate.cols);
   copy(a.gate, product);
   ops::silu_multiply(product, a.up);

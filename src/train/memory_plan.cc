@@ -13,6 +13,9 @@
 namespace winnow::train {
 namespace {
 
+// The program, its libraries and a tokenizer (measured).
+constexpr std::size_t kProgram = std::size_t{48} << 20;
+
 std::int64_t count_all(const ModelConfig& config) {
   std::int64_t total = 0;
   for (const auto& [name, shape] : expected_tensors(config)) {
@@ -29,6 +32,12 @@ std::size_t backward_bytes(const ModelConfig& config, std::size_t tokens) {
   const std::size_t attention =
       heads * static_cast<std::size_t>(config.head_dim) + static_cast<std::size_t>(config.hidden);
   return tokens * std::max(mlp, attention) * sizeof(float);
+}
+
+// Operands of products rounded to bf16, at the worst place.
+std::size_t operand_bytes(const ModelConfig& config, std::size_t tokens, std::size_t head) {
+  const auto widest = static_cast<std::size_t>(config.intermediate + config.hidden);
+  return std::max(tokens * widest * dtype_size(DType::bf16), head / 2);
 }
 
 }  // namespace
@@ -66,9 +75,10 @@ MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base) 
   if (options.retrofit) {
     add("activations of the teacher", Decoder::bytes(base, tokens, Keep::nothing));
   }
-  add("gradients of activations",
-      std::max(backward_bytes(config, tokens),
-               head_bytes(config, tokens, options.retrofit.has_value())));
+  const std::size_t head = head_bytes(config, tokens, options.retrofit.has_value());
+  add("gradients of activations", std::max(backward_bytes(config, tokens), head));
+  add("rounded operands", operand_bytes(config, tokens, head));
+  add("program and gaps", kProgram + plan.total() / 20);
   return plan;
 }
 

@@ -21,6 +21,9 @@ class Run {
 
   bool run() {
     const std::int64_t steps = trainer_.options().steps;
+    if (trainer_.steps_done() == 0 && held_out_ != nullptr) {
+      note(held_out_->measure_base([this] { return !stopped(); }));
+    }
     while (trainer_.steps_done() < steps) {
       if (stopped()) {
         checkpoint();
@@ -54,9 +57,12 @@ class Run {
     }
     const auto model =
         std::make_shared<const ExportedModel>(export_model(trainer_, options_.save_type));
-    const auto result = held_out_->measure(model, [this] { return !stopped(); });
+    note(held_out_->measure(model, [this] { return !stopped(); }));
+  }
+
+  void note(const eval::PerplexityResult& result) {
     if (stopped()) {
-      return;
+      return;  // it is of part of the text
     }
     metrics_.write(to_json(trainer_.steps_done(), result));
     if (options_.on_held_out) {

@@ -16,7 +16,8 @@ struct RunOptions {
   nlohmann::ordered_json recipe;  // what a checkpoint must agree with to be taken up
   bool resume = false;
   std::int64_t save_every = 0;  // steps between checkpoints; 0: only at the end
-  std::int64_t eval_every = 0;  // steps between looks at the held-out text; 0: only at the end
+  /// Steps between looks at the held-out text; 0: only before the first step and after the last.
+  std::int64_t eval_every = 0;
   DType save_type = DType::bf16;
 
   /// For whoever watches.

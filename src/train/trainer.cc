@@ -92,7 +92,7 @@ DecisionPass Trainer::pass_of(std::uint64_t part) const {
 
 double Trainer::check_student_is_teacher() {
   const PackingPosition position = reader_.position();
-  Batch batch = reader_.next(options_.micro_batch);
+  const Batch batch = read_part();
   reader_.seek(position);
   const double total = std::max(1.0, total_weight({&batch, 1}));
   DecisionPass pass;
@@ -118,12 +118,11 @@ double Trainer::forward(const Batch& batch, const DecisionPass& pass, bool langu
                            teacher, gradients_, gradient);
 }
 
-DecisionLoss Trainer::decision_loss(const StepReport::Eviction& eviction,
-                                    std::size_t decisions) const {
+DecisionLoss Trainer::decision_loss(const EvictionReport& eviction, std::size_t decisions) const {
   const RetrofitOptions& retrofit = *options_.retrofit;
   // Losses are means over the update's decisions.
-  const auto all =
-      static_cast<double>(decisions) * static_cast<double>(options_.batch / options_.micro_batch);
+  const std::size_t parts = options_.batch / options_.micro_batch;
+  const auto all = static_cast<double>(decisions * parts);
   DecisionLoss loss;
   if (retrofit.eviction == EvictionLoss::price) {
     loss.count = static_cast<float>(-eviction.price / all);
@@ -152,6 +151,7 @@ void Trainer::backward(const Batch& batch, const DecisionPass& pass, const StepR
 
 StepReport Trainer::step() {
   const auto start = std::chrono::steady_clock::now();
+  const PackingPosition position = reader_.position();
   StepReport report;
   report.step = steps_done_ + 1;
   report.rate = options_.learning_rate * options_.schedule.factor(steps_done_);
@@ -161,36 +161,11 @@ StepReport Trainer::step() {
     eviction.target = options_.retrofit->ramp.share(steps_done_ - options_.retrofit->fade_steps);
     eviction.price = price.next(eviction.target - evicted_before_);
   }
-
-  const PackingPosition position = reader_.position();
-  std::vector<Batch> batches;
-  for (std::size_t i = 0; i < options_.batch; i += options_.micro_batch) {
-    batches.push_back(reader_.next(options_.micro_batch));
-  }
-  const double total = std::max(1.0, total_weight(batches));
-  const bool language_model =
-      !options_.retrofit || options_.retrofit->main_loss == MainLoss::language_model;
   std::ranges::fill(parameters_.gradients(), 0.0F);
   try {
-    for (std::size_t i = 0; i < batches.size(); ++i) {
-      for (float& weight : batches[i].weights) {
-        weight = static_cast<float>(double{weight} / total);
-      }
-      const DecisionPass pass = pass_of(i);
-      const double loss = forward(batches[i], pass, language_model);
-      require_finite(loss, report);
-      report.loss += loss;
-      report.tokens += static_cast<std::int64_t>(batches[i].size());
-      if (report.eviction) {
-        auto& shares = report.eviction->shares;
-        const auto& marked = decoder_.decided().marked;
-        shares.resize(marked.size());
-        for (std::size_t d = 0; d < marked.size(); ++d) {
-          shares[d] += static_cast<double>(marked[d]) /
-                       static_cast<double>(options_.batch * options_.length);
-        }
-      }
-      backward(batches[i], pass, report);
+    const std::vector<Batch> parts = read_parts();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      run_part(parts[i], i, report);
     }
     update(report);
   } catch (...) {
@@ -198,16 +173,62 @@ StepReport Trainer::step() {
     throw;
   }
   if (report.eviction) {
-    const auto& shares = report.eviction->shares;
-    for (const double share : shares) {
-      report.eviction->share += share / static_cast<double>(shares.size());
-    }
     evicted_before_ = report.eviction->share;
     price_ = price;
   }
   ++steps_done_;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
+}
+
+Batch Trainer::read_part() {
+  Batch part = reader_.next(options_.micro_batch);
+  for (const std::int32_t token : part.tokens) {
+    require(token >= 0 && token < config_.vocab,
+            "the training data has a token {}, the model a vocabulary of {}", token, config_.vocab);
+  }
+  return part;
+}
+
+// The update's sequences in parts of micro_batch; their weights add up to 1, so that losses are
+// means.
+std::vector<Batch> Trainer::read_parts() {
+  std::vector<Batch> parts;
+  for (std::size_t i = 0; i < options_.batch; i += options_.micro_batch) {
+    parts.push_back(read_part());
+  }
+  const double total = std::max(1.0, total_weight(parts));
+  for (Batch& part : parts) {
+    for (float& weight : part.weights) {
+      weight = static_cast<float>(double{weight} / total);
+    }
+  }
+  return parts;
+}
+
+void Trainer::run_part(const Batch& part, std::size_t index, StepReport& report) {
+  const bool language_model =
+      !options_.retrofit || options_.retrofit->main_loss == MainLoss::language_model;
+  const DecisionPass pass = pass_of(index);
+  const double loss = forward(part, pass, language_model);
+  require_finite(loss, report);
+  report.loss += loss;
+  report.tokens += static_cast<std::int64_t>(part.size());
+  if (report.eviction) {
+    count_marked(*report.eviction);
+  }
+  backward(part, pass, report);
+}
+
+void Trainer::count_marked(EvictionReport& eviction) const {
+  const auto& marked = decoder_.decided().marked;
+  eviction.shares.resize(marked.size());
+  for (std::size_t d = 0; d < marked.size(); ++d) {
+    const double share =
+        static_cast<double>(marked[d]) / static_cast<double>(options_.batch * options_.length);
+    eviction.shares[d] += share;
+    eviction.share += share / static_cast<double>(marked.size());
+  }
 }
 
 void Trainer::require_finite(double loss, const StepReport& report) const {

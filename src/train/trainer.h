@@ -18,6 +18,14 @@
 
 namespace winnow::train {
 
+/// What one update evicted.
+struct EvictionReport {
+  double target = 0.0;         // share of keys to evict
+  double share = 0.0;          // of keys that were marked
+  double price = 0.0;          // EvictionLoss::price
+  std::vector<double> shares;  // [layers * decisions per layer]
+};
+
 /// What one update came to.
 struct StepReport {
   std::int64_t step = 0;  // updates done, this one included
@@ -26,15 +34,8 @@ struct StepReport {
   double norm = 0.0;      // of the gradients before clipping, decisions' left out
   double decision_norm = 0.0;
   double seconds = 0.0;
-  std::int64_t tokens = 0;  // that the update saw
-  /// Retrofitting, from phase 2 on:
-  struct Eviction {
-    double target = 0.0;         // share of keys to evict
-    double share = 0.0;          // of keys that were marked
-    double price = 0.0;          // EvictionLoss::price
-    std::vector<double> shares;  // [layers * decisions per layer]
-  };
-  std::optional<Eviction> eviction;
+  std::int64_t tokens = 0;                 // that the update saw
+  std::optional<EvictionReport> eviction;  // retrofitting, from phase 2 on
 };
 
 /// A model in training: parameters, optimiser, data and where all of them stand. Everything
@@ -70,11 +71,15 @@ class Trainer {
  private:
   [[nodiscard]] bool fading() const;
   [[nodiscard]] DecisionPass pass_of(std::uint64_t part) const;
-  [[nodiscard]] DecisionLoss decision_loss(const StepReport::Eviction& eviction,
+  [[nodiscard]] DecisionLoss decision_loss(const EvictionReport& eviction,
                                            std::size_t decisions) const;
   /// The sum of the losses; not from the teacher but of the text when `language_model`.
   double forward(const Batch& batch, const DecisionPass& pass, bool language_model);
   void backward(const Batch& batch, const DecisionPass& pass, const StepReport& report);
+  Batch read_part();
+  std::vector<Batch> read_parts();
+  void run_part(const Batch& part, std::size_t index, StepReport& report);
+  void count_marked(EvictionReport& eviction) const;
   void update(StepReport& report);
   void require_finite(double loss, const StepReport& report) const;
 

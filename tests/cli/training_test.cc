@@ -108,10 +108,11 @@ TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
     const CommandResult result = succeed(words);
     EXPECT_THAT(result.err, AllOf(HasSubstr("step 4/4"), HasSubstr("KLD")));
     const auto lines = metrics(out);
-    ASSERT_EQ(lines.size(), 5U);  // four steps and a look at the held-out data
-    EXPECT_LT(lines[0].at("loss"), 1e-2);
-    EXPECT_EQ(lines[3].at("evicted_per_head").size(), 4U);
-    EXPECT_TRUE(lines[4].at("held_out").contains("kld"));
+    ASSERT_EQ(lines.size(), 6U);  // four steps between two looks at the held-out data
+    EXPECT_EQ(lines[0].at("held_out").at("compression_ratio"), 1.0);
+    EXPECT_LT(lines[1].at("loss"), 1e-2);
+    EXPECT_EQ(lines[4].at("evicted_per_head").size(), 4U);
+    EXPECT_TRUE(lines[5].at("held_out").contains("kld"));
 
     const CommandResult text = succeed({"generate", "--model", file(out), "--prompt", "Number",
                                         "--max-tokens", "4", "--json", "--ignore-eos"});

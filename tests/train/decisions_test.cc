@@ -7,7 +7,6 @@
 namespace winnow::train {
 namespace {
 
-using ops::Matrix;
 using Rows = std::vector<float>;
 
 // Packed documents of 3 and 4 tokens.

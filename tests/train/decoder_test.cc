@@ -17,14 +17,15 @@ class CheckpointWeights {
   explicit CheckpointWeights(const Checkpoint& checkpoint)
       : config_(checkpoint.config()), frozen_(checkpoint) {
     for (int layer = 0; borrows_channels(config_) && layer < config_.layers; ++layer) {
-      const std::string attention = fmt::format("model.layers.{}.self_attn.", layer);
       for (const std::string part : {"weight", "bias"}) {
+        const auto query = fmt::format("model.layers.{}.self_attn.q_proj.{}", layer, part);
+        const auto key = fmt::format("model.layers.{}.self_attn.k_proj.{}", layer, part);
         const std::string decision = decision_name(config_, layer, part);
         if (config_.dmc) {
-          take_rows(attention + "k_proj." + part, decision, key_column);
-          take_rows(attention + "q_proj." + part, omega_name(layer, part), query_column);
+          take_rows(key, decision, key_column);
+          take_rows(query, omega_name(layer, part), query_column);
         } else {
-          take_rows(attention + "q_proj." + part, decision, query_column);
+          take_rows(query, decision, query_column);
         }
       }
     }

@@ -1,6 +1,9 @@
 #include "train/trainer.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
 
 #include "base/threads.h"
 #include "train/export.h"
@@ -141,6 +144,40 @@ TEST(Trainer, KeepsItsWordAboutTheRecipe) {
             std::string::npos);
 }
 
+// A limit on file sizes stands for a disk that is full.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Trainer, AFullDiskLeavesTheLastCheckpoint) {
+  const World world;
+  Trainer trainer(testing::language_options(), world.base(), world.shards());
+  trainer.step();
+  trainer.save_state(world.path("state"), {});
+  const double loss = trainer.step().loss;
+  {
+    const FileSizeLimit limit(1000);
+    EXPECT_NE(error_of([&] { trainer.save_state(world.path("state"), {}); }).find("cannot write"),
+              std::string::npos);
+  }
+  Trainer other(testing::language_options(), world.base(), world.shards());
+  other.load_state(world.path("state"), {});
+  EXPECT_EQ(other.steps_done(), 1);
+  EXPECT_EQ(other.step().loss, loss);
+}
+
 TEST(Trainer, NamesTheLayerThatIsNotFinite) {
   ModelConfig config = testing::tiny_config(Family::llama);
   const World world(config);
@@ -158,6 +195,17 @@ TEST(Trainer, NamesTheLayerThatIsNotFinite) {
   EXPECT_NE(error.find("step 1"), std::string::npos) << error;
   EXPECT_NE(error.find("layer 1"), std::string::npos) << error;
   EXPECT_EQ(trainer.steps_done(), 0);
+}
+
+TEST(Trainer, RefusesTokensThatTheModelLacks) {
+  const World world;
+  ShardWriter writer(world.path("strange"));
+  writer.add({{1, 2, 33, 4}, {}});
+  writer.finish({});
+  const Shards shards(world.path("strange"));
+  Trainer trainer(testing::language_options(), world.base(), shards);
+  const std::string error = error_of([&] { trainer.step(); });
+  EXPECT_EQ(error, "the training data has a token 33, the model a vocabulary of 33");
 }
 
 TEST(Trainer, RefusesWhatMakesNoSense) {
