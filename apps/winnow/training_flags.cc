@@ -94,7 +94,7 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
 
 // Flags of DMS that DMC has no use for.
 constexpr std::array kDmsFlags{"--decisions", "--window",  "--shift", "--eviction",
-                               "--per",       "--channel", "--scale"};
+                               "--per",       "--channel", "--scale", "--keep-after-rope"};
 
 void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
   Group decisions(command, "Decisions");
@@ -112,6 +112,9 @@ void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
                    "decided and evicted when the key is --window steps old (to compare)");
   decisions.option("--per", flags.per, "KIND", "head, or layer: head 0 decides for its layer");
   decisions.option("--channel", flags.channel, "N", "The borrowed channel; -1: the last");
+  decisions.flag("--keep-after-rope", flags.keep_after_rope,
+                 "Do not clear the borrowed channel again after RoPE; with --shift 0 that is "
+                 "shisa-ai's convention (default: clear)");
   decisions.option("--scale", flags.scale, "X", "Decision logit = scale * x - offset");
   decisions.option("--offset", flags.offset, "X", "The same, while training");
   decisions.open_option("--final-offset", flags.final_offset, "X",
@@ -177,6 +180,7 @@ DmsConfig dms_config(const TrainingFlags& flags) {
   dms.per_layer = choose(flags.per, "--per", "layer", "head");
   dms.channel = flags.channel;
   dms.scale = flags.scale;
+  dms.rezero_after_rope = !flags.keep_after_rope;
   dms.offset = flags.offset;
   return dms;
 }

@@ -63,6 +63,7 @@ struct TrainingFlags {
   std::string eviction = "delayed";
   std::string per = "head";
   int channel = -1;
+  bool keep_after_rope = false;
   float scale = 100.0F;
   float offset = 5.0F;
   std::optional<float> final_offset;

@@ -22,8 +22,9 @@ void require_same_recipe(const ordered_json& saved, const ordered_json& now,
                          const std::string& where) {
   for (const auto& [key, value] : now.items()) {
     const ordered_json before = saved.contains(key) ? saved.at(key) : ordered_json();
-    require(before == value, "{}: it was made with {} {}, this run has {}", where, key,
-            described(before), described(value));
+    const bool told = before.is_primitive() && value.is_primitive();
+    require(before == value, "{}: it was made with another {} than this run has{}", where, key,
+            told ? fmt::format(": {}, not {}", before.dump(), value.dump()) : "");
   }
 }
 

@@ -122,6 +122,21 @@ TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
   }
 }
 
+TEST_F(Training, WritesTheConventionsOfOthers) {
+  succeed(train("base"));
+  succeed(retrofit("base", "nvidia", {"--window", "4", "--decisions", "adapter"}));
+  const json nvidia = json::parse(read_text(file("nvidia/config.json")));
+  EXPECT_EQ(nvidia.at("architectures"), json{"LlamaForCausalLMDMS"});
+  EXPECT_EQ(nvidia.at("dms_separate_alpha"), true);
+  EXPECT_FALSE(fs::exists(file("nvidia/dms_metadata.json")));
+  succeed(retrofit("base", "shisa",
+                   {"--window", "4", "--shift", "0", "--keep-after-rope", "--final-offset", "6"}));
+  const json shisa = json::parse(read_text(file("shisa/dms_metadata.json")));
+  EXPECT_EQ(shisa.at("window_size"), 4);
+  EXPECT_EQ(shisa.at("alpha_offset"), 6.0);
+  EXPECT_EQ(shisa.at("target_cr"), 2);
+}
+
 TEST_F(Training, FewerHeadsAreTrainedOn) {
   succeed(train("base"));
   succeed(with({"train", "--model", file("base"), "--kv-heads", "1", "--out", file("grouped")}));
