@@ -26,4 +26,5 @@ json_line assets/demo_prompt.txt >"$out.data/held-out.jsonl"
   --valid "$out.data/held-out.jsonl" --decisions adapter --decision-lr 1e-3 --window 32 --target-cr 4 \
   --steps 80 --length 512 --batch 4 --micro-batch 4 --warmup 5 --eval-every 40 "$@"
 echo
-"$winnow" generate --model "$out" --prompt "Up betimes and to the office," --max-tokens 40
+echo "What is the secret code of the Lisbon office? (3,124 tokens of Pepys' diary, the answer in the middle)"
+"$winnow" generate --model "$out" --prompt-file assets/demo_prompt.txt --max-tokens 15
