@@ -67,22 +67,18 @@ train::TokenizeOptions tokenize_options(const TrainingFlags& flags, const fs::pa
   return options;
 }
 
-// Whether training starts from a model that has to be made first, in --out.
-bool makes_base(const TrainingFlags& flags) {
-  return !flags.init.empty() || flags.kv_heads;
-}
-
+// What training starts from; where that has to be made first, it is kept beside the state.
 Checkpoint open_base(const TrainingFlags& flags) {
-  if (!makes_base(flags)) {
+  const fs::path made = fs::path(flags.out) / "training" / "base";
+  if (flags.init.empty() && !flags.kv_heads) {
     return Checkpoint::open(flags.model);
   }
   if (!flags.resume && flags.init.empty()) {
-    train::write_grouped_model(Checkpoint::open(flags.model), flags.out, *flags.kv_heads);
+    train::write_grouped_model(Checkpoint::open(flags.model), made, *flags.kv_heads);
   } else if (!flags.resume) {
-    train::write_initial_model(flags.init, flags.out, parse_save_dtype(flags.save_dtype),
-                               flags.seed);
+    train::write_initial_model(flags.init, made, parse_save_dtype(flags.save_dtype), flags.seed);
   }
-  return Checkpoint::open(flags.out);
+  return Checkpoint::open(made);
 }
 
 std::optional<train::HeldOut> open_held_out(const TrainingFlags& flags, const Checkpoint& base,

@@ -98,6 +98,8 @@ void check_state(const std::filesystem::path& out, bool resume) {
           "{}: a training run is there: --resume goes on with it, or choose another --out",
           out.string());
   require(begun || !resume, "--resume: {} is not there", state.string());
+  require(resume || !std::filesystem::exists(out / "config.json", ignored),
+          "{}: a model is there: choose another --out", out.string());
 }
 
 bool run_training(Trainer& trainer, const HeldOut* held_out, const RunOptions& options) {

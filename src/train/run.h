@@ -31,7 +31,7 @@ struct RunOptions {
 /// Where a run in `out` keeps its state.
 std::filesystem::path state_file(const std::filesystem::path& out);
 
-/// Error when there is a state already and `resume` is not set, or none and it is.
+/// Error when there is a state or a model already and `resume` is not set, or no state and it is.
 void check_state(const std::filesystem::path& out, bool resume);
 
 /// True when all steps were done, false when it was stopped. `held_out` may be null. Throws what

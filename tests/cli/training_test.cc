@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cli/run_command.h"
@@ -78,9 +80,17 @@ class Training : public ::testing::Test {
     std::vector<json> lines;
     std::ifstream stream(file(out + "/training/metrics.jsonl"));
     for (std::string line; std::getline(stream, line);) {
-      lines.push_back(json::parse(line));
+      if (json::accept(line)) {  // not while it is being written
+        lines.push_back(json::parse(line));
+      }
     }
     return lines;
+  }
+  /// Waits until a running command has done some steps; a minute at most.
+  void await_steps(const std::string& out, std::size_t steps) const {
+    for (int i = 0; i < 6000 && metrics(out).size() < steps; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
   }
   static CommandResult succeed(const Words& words) {
     CommandResult result = run_winnow(words);
@@ -191,8 +201,7 @@ TEST_F(Training, CtrlCWritesACheckpointThatGoesOn) {
   succeed(train("whole", more));
   Command command(train("parts", more));
   command.await_handler(SIGINT);
-  while (metrics("parts").size() < 5) {  // some way into the run
-  }
+  await_steps("parts", 5);
   command.send(SIGINT);
   const CommandResult stopped = command.wait();
   if (stopped.code == 0) {
@@ -214,6 +223,23 @@ TEST_F(Training, CtrlCWritesACheckpointThatGoesOn) {
     EXPECT_EQ(actual[i].at("loss"), expected[i].at("loss")) << i;
   }
   EXPECT_EQ(read_text(file("parts/model.safetensors")), read_text(file("whole/model.safetensors")));
+}
+
+TEST_F(Training, KilledGoesOnFromTheLastCheckpoint) {
+  const Words more{"--steps", "60", "--save-every", "7"};
+  succeed(train("whole", more));
+  Command command(train("parts", more));
+  await_steps("parts", 10);
+  command.send(SIGKILL);
+  if (command.wait().code == 0) {
+    GTEST_SKIP() << "the run was faster than the signal";
+  }
+  Words again = more;
+  again.emplace_back("--resume");
+  const CommandResult resumed = succeed(train("parts", again));
+  EXPECT_THAT(resumed.err, ::testing::Not(HasSubstr("step 1/60")));
+  EXPECT_EQ(read_text(file("parts/model.safetensors")), read_text(file("whole/model.safetensors")));
+  EXPECT_EQ(metrics("parts").size(), 60U);
 }
 
 TEST_F(Training, SaysWhatIsWrong) {

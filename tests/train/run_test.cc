@@ -119,6 +119,9 @@ TEST(Run, DoesNotOverwriteAnother) {
   run_training(trainer, nullptr, options);
   const std::string error = error_of([&] { run_training(trainer, nullptr, options); });
   EXPECT_NE(error.find("--resume goes on"), std::string::npos) << error;
+  options.out = world.path("base");
+  const std::string other = error_of([&] { run_training(trainer, nullptr, options); });
+  EXPECT_NE(other.find("a model is there"), std::string::npos) << other;
 }
 
 // The training pass with hard decisions and the engine on the exported model see the same text.
