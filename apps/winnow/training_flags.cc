@@ -143,6 +143,9 @@ void add_retrofit_flags(CLI::App& command, TrainingFlags& flags) {
   retrofit.option("--loss", flags.loss, "KIND",
                   "price: each key kept costs what makes --target-cr come true, under PI "
                   "control; one-sided: a weight on the share that is missing (the paper)");
+  retrofit.option("--prior", flags.prior, "KIND",
+                  "global: all layers and heads reach --target-cr together; layer: each layer by "
+                  "itself (to compare)");
   retrofit.option("--price-gain", flags.price_gain, "X", "price: nats per share missing");
   retrofit.option("--price-rate", flags.price_rate, "X",
                   "price: what it rises by each step, per share missing");
@@ -212,6 +215,8 @@ train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
   retrofit.eviction = choose(flags.loss, "--loss", "price", "one-sided")
                           ? train::EvictionLoss::price
                           : train::EvictionLoss::one_sided;
+  retrofit.prior = choose(flags.prior, "--prior", "layer", "global") ? train::EvictionPrior::layer
+                                                                     : train::EvictionPrior::global;
   retrofit.price = {flags.price_gain, flags.price_rate, 0.0};
   retrofit.one_sided_weight = flags.shortfall_weight;
   retrofit.excess = flags.excess_weight;

@@ -72,6 +72,7 @@ struct TrainingFlags {
   std::optional<std::int64_t> ramp_steps;
   std::string ramp = "parabola";
   std::string loss = "price";
+  std::string prior = "global";
   double price_gain = 4.0;
   double price_rate = 0.04;
   double shortfall_weight = 2.0;

@@ -120,7 +120,7 @@ void Decoder::count_decisions(const LayerActivations& activations) {
 }
 
 void Decoder::backward(ops::Context& context, const Weights& weights, const Batch& batch,
-                       const DecisionPass& decisions, const DecisionLoss& loss,
+                       const DecisionPass& decisions, std::span<const DecisionLoss> losses,
                        const Gradients& gradients, ops::Matrix<float> gradient) {
   assert(keep_ != Keep::nothing);
   for (int layer = config_.layers - 1; layer >= 0; --layer) {
@@ -129,8 +129,9 @@ void Decoder::backward(ops::Context& context, const Weights& weights, const Batc
     if (keep_ == Keep::inputs) {
       layer_forward(context, pass, weights.layers[index], input(layer), activations(layer), {});
     }
-    layer_backward(context, pass, weights.layers[index], input(layer), activations(layer), loss,
-                   gradients.layers[index], gradient);
+    layer_backward(context, pass, weights.layers[index], input(layer), activations(layer),
+                   losses.empty() ? DecisionLoss{} : losses[index], gradients.layers[index],
+                   gradient);
   }
   if (gradients.embedding.data != nullptr) {
     embed_backward(gradients.embedding, batch, gradient);

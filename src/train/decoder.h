@@ -34,9 +34,10 @@ class Decoder {
 
   /// Backward of the latest forward(), with the same weights, batch and decisions: turns `gradient`
   /// [T, hidden], that of hidden(), into that of the embedded tokens and adds to `gradients`.
+  /// `losses`: of each layer; none while nothing is decided.
   void backward(ops::Context& context, const Weights& weights, const Batch& batch,
-                const DecisionPass& decisions, const DecisionLoss& loss, const Gradients& gradients,
-                ops::Matrix<float> gradient);
+                const DecisionPass& decisions, std::span<const DecisionLoss> losses,
+                const Gradients& gradients, ops::Matrix<float> gradient);
 
   /// What the decisions of the latest forward() came to.
   struct Decided {

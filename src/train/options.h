@@ -20,6 +20,10 @@ enum class EvictionLoss : std::uint8_t {
   one_sided,  // weight * max(target share - share, 0), the DMS paper's
 };
 
+/// What is to evict its share: all layers and heads together, as their keys are worth, or each
+/// layer by itself (an ablation of the DMC paper).
+enum class EvictionPrior : std::uint8_t { global, layer };
+
 /// What the predictions of the student are compared with.
 enum class MainLoss : std::uint8_t {
   distillation,    // the teacher's, which is the model as it was
@@ -36,6 +40,7 @@ struct RetrofitOptions {
   std::int64_t fade_steps = 0;  // phase 1: a borrowed channel fades out; no decisions yet
   CompressionRamp ramp;         // phase 2
   EvictionLoss eviction = EvictionLoss::price;
+  EvictionPrior prior = EvictionPrior::global;
   PriceControl price;
   double one_sided_weight = 2.0;
   /// Beyond +-limit neither loss could call a decision back: excess * (|logit| - limit)^2 each.

@@ -61,7 +61,7 @@ Trainer::Trainer(const TrainingOptions& options, const Checkpoint& base, const S
     teacher_ =
         bind_weights(base.config(), [this](const std::string& name) { return frozen_.find(name); });
     teacher_decoder_.emplace(base.config(), options.micro_batch * options.length, Keep::nothing);
-    price_ = options_.retrofit->price;
+    eviction_.emplace(*options_.retrofit, config_.layers, decision_count(config_));
     decoder_.excess_limit = static_cast<float>(options_.retrofit->excess_limit);
   }
   context_.compute = options.compute;
@@ -118,35 +118,15 @@ double Trainer::forward(const Batch& batch, const DecisionPass& pass, bool langu
                            teacher, gradients_, gradient);
 }
 
-DecisionLoss Trainer::decision_loss(const EvictionReport& eviction, std::size_t decisions) const {
-  const RetrofitOptions& retrofit = *options_.retrofit;
-  // Losses are means over the update's decisions.
-  const std::size_t parts = options_.batch / options_.micro_batch;
-  const auto all = static_cast<double>(decisions * parts);
-  DecisionLoss loss;
-  if (retrofit.eviction == EvictionLoss::price) {
-    loss.count = static_cast<float>(-eviction.price / all);
-  } else {
-    std::int64_t marked = 0;
-    for (const std::int64_t count : decoder_.decided().marked) {
-      marked += count;
-    }
-    const double share = static_cast<double>(marked) / static_cast<double>(decisions);
-    loss.count =
-        share < eviction.target ? static_cast<float>(-retrofit.one_sided_weight / all) : 0.0F;
-  }
-  loss.excess = static_cast<float>(retrofit.excess / all);
-  loss.excess_limit = static_cast<float>(retrofit.excess_limit);
-  return loss;
-}
-
 void Trainer::backward(const Batch& batch, const DecisionPass& pass, const StepReport& report) {
   const ops::Matrix<float> gradient(hidden_gradient_.data(), batch.size(),
                                     static_cast<std::size_t>(config_.hidden));
-  const std::size_t decisions = decoder_.decided().marked.size() * batch.size();
-  const DecisionLoss loss =
-      report.eviction ? decision_loss(*report.eviction, decisions) : DecisionLoss{};
-  decoder_.backward(context_, student_, batch, pass, loss, gradients_, gradient);
+  std::vector<DecisionLoss> losses;
+  if (report.eviction) {
+    losses = eviction_->losses(decoder_.decided().marked, batch.size(),
+                               options_.batch / options_.micro_batch);
+  }
+  decoder_.backward(context_, student_, batch, pass, losses, gradients_, gradient);
 }
 
 StepReport Trainer::step() {
@@ -155,11 +135,11 @@ StepReport Trainer::step() {
   StepReport report;
   report.step = steps_done_ + 1;
   report.rate = options_.learning_rate * options_.schedule.factor(steps_done_);
-  PriceControl price = price_;
-  if (options_.retrofit && !fading()) {
+  if (eviction_ && !fading()) {
     auto& eviction = report.eviction.emplace();
     eviction.target = options_.retrofit->ramp.share(steps_done_ - options_.retrofit->fade_steps);
-    eviction.price = price.next(eviction.target - evicted_before_);
+    eviction_->begin(eviction.target);
+    eviction.price = eviction_->price();
   }
   std::ranges::fill(parameters_.gradients(), 0.0F);
   try {
@@ -173,8 +153,7 @@ StepReport Trainer::step() {
     throw;
   }
   if (report.eviction) {
-    evicted_before_ = report.eviction->share;
-    price_ = price;
+    eviction_->finish(report.eviction->shares);
   }
   ++steps_done_;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

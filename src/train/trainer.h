@@ -10,6 +10,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "train/decoder.h"
+#include "train/eviction_control.h"
 #include "train/head.h"
 #include "train/optimizer.h"
 #include "train/options.h"
@@ -71,8 +72,6 @@ class Trainer {
  private:
   [[nodiscard]] bool fading() const;
   [[nodiscard]] DecisionPass pass_of(std::uint64_t part) const;
-  [[nodiscard]] DecisionLoss decision_loss(const EvictionReport& eviction,
-                                           std::size_t decisions) const;
   /// The sum of the losses; not from the teacher but of the text when `language_model`.
   double forward(const Batch& batch, const DecisionPass& pass, bool language_model);
   void backward(const Batch& batch, const DecisionPass& pass, const StepReport& report);
@@ -100,8 +99,7 @@ class Trainer {
   PackedReader reader_;
 
   std::int64_t steps_done_ = 0;
-  PriceControl price_;
-  double evicted_before_ = 0.0;  // share, in the latest update
+  std::optional<EvictionControl> eviction_;  // retrofitting
 };
 
 }  // namespace winnow::train

@@ -39,8 +39,7 @@ void Trainer::save_state(const std::filesystem::path& file, const ordered_json& 
   const ordered_json progress{
       {"step", steps_done_},
       {"data", {position.epoch, position.piece, position.offset}},
-      {"price_settled", price_.settled},
-      {"evicted_before", evicted_before_},
+      {"eviction", eviction_ ? eviction_->state() : std::vector<double>()},
   };
   write_safetensors(
       file, tensors,
@@ -69,8 +68,9 @@ void Trainer::load_state(const std::filesystem::path& file, const ordered_json& 
   restore("second_moments", optimizer_.second_moments());
   const ordered_json progress = ordered_json::parse(text("progress"));
   steps_done_ = progress.at("step").get<std::int64_t>();
-  price_.settled = progress.at("price_settled").get<double>();
-  evicted_before_ = progress.at("evicted_before").get<double>();
+  if (eviction_) {
+    eviction_->restore(progress.at("eviction").get<std::vector<double>>());
+  }
   const auto data = progress.at("data").get<std::vector<std::int64_t>>();
   require(data.size() == 3, "{}: its position in the data is not one", file.string());
   reader_.seek({data[0], data[1], data[2]});

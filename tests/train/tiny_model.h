@@ -111,7 +111,8 @@ class TinyModel {
       result = distillation_loss(context, config, batch, ops::Divergence::forward, student,
                                  expected, gradients, gradient);
     }
-    decoder.backward(context, weights, batch, pass, loss, gradients, gradient);
+    const std::vector<DecisionLoss> losses(static_cast<std::size_t>(config.layers), loss);
+    decoder.backward(context, weights, batch, pass, losses, gradients, gradient);
     return result;
   }
 

@@ -120,6 +120,7 @@ TEST(Trainer, ResumesToTheBit) {
   std::vector<TrainingOptions> cases = testing::every_retrofit();
   cases[0].retrofit->fade_steps = 2;
   cases[2].retrofit->fade_steps = 2;
+  cases[2].retrofit->prior = EvictionPrior::layer;
   cases.push_back(testing::language_options());
   for (const TrainingOptions& options : cases) {
     set_threads(1);

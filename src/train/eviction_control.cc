@@ -1,0 +1,85 @@
+#include "train/eviction_control.h"
+
+#include <cassert>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace winnow::train {
+
+EvictionControl::EvictionControl(const RetrofitOptions& options, int layers, std::size_t per_layer)
+    : options_(options), layers_(static_cast<std::size_t>(layers)), per_layer_(per_layer) {
+  groups_.resize(options.prior == EvictionPrior::layer ? layers_ : 1, {options.price, 0.0, 0.0});
+}
+
+void EvictionControl::begin(double target) {
+  target_ = target;
+  next_.clear();
+  for (Group& group : groups_) {
+    PriceControl& control = next_.emplace_back(group.control);
+    const double price = control.next(target - group.evicted);
+    group.price = options_.eviction == EvictionLoss::price ? price : 0.0;
+  }
+}
+
+double EvictionControl::price() const {
+  double sum = 0.0;
+  for (const Group& group : groups_) {
+    sum += group.price;
+  }
+  return sum / static_cast<double>(groups_.size());
+}
+
+// Losses are means over all decisions of the update: a layer's own count as its share of them.
+std::vector<DecisionLoss> EvictionControl::losses(std::span<const std::int64_t> marked,
+                                                  std::size_t tokens, std::size_t parts) const {
+  assert(marked.size() == layers_ * per_layer_);
+  const double all = static_cast<double>(marked.size() * tokens * parts);
+  const std::size_t size = marked.size() / groups_.size();
+  std::vector<DecisionLoss> losses(layers_);
+  for (std::size_t layer = 0; layer < layers_; ++layer) {
+    const std::size_t index = layer * groups_.size() / layers_;
+    DecisionLoss& loss = losses[layer];
+    if (options_.eviction == EvictionLoss::price) {
+      loss.count = static_cast<float>(-groups_[index].price / all);
+    } else {
+      const auto own = marked.subspan(index * size, size);
+      const auto count = std::accumulate(own.begin(), own.end(), std::int64_t{0});
+      const double share = static_cast<double>(count) / static_cast<double>(size * tokens);
+      loss.count = share < target_ ? static_cast<float>(-options_.one_sided_weight / all) : 0.0F;
+    }
+    loss.excess = static_cast<float>(options_.excess / all);
+    loss.excess_limit = static_cast<float>(options_.excess_limit);
+  }
+  return losses;
+}
+
+void EvictionControl::finish(std::span<const double> shares) {
+  assert(shares.size() == layers_ * per_layer_ && next_.size() == groups_.size());
+  const std::size_t size = shares.size() / groups_.size();
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const auto own = shares.subspan(i * size, size);
+    groups_[i].evicted = std::accumulate(own.begin(), own.end(), 0.0) / static_cast<double>(size);
+    groups_[i].control = next_[i];
+  }
+}
+
+std::vector<double> EvictionControl::state() const {
+  std::vector<double> state;
+  for (const Group& group : groups_) {
+    state.push_back(group.control.settled);
+    state.push_back(group.evicted);
+  }
+  return state;
+}
+
+void EvictionControl::restore(std::span<const double> state) {
+  require(state.size() == 2 * groups_.size(), "{} numbers about evictions were saved, expected {}",
+          state.size(), 2 * groups_.size());
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    groups_[i].control.settled = state[2 * i];
+    groups_[i].evicted = state[2 * i + 1];
+  }
+}
+
+}  // namespace winnow::train

@@ -1,0 +1,52 @@
+// What pushes decisions towards the share of keys that is to be evicted.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "train/decisions.h"
+#include "train/options.h"
+
+namespace winnow::train {
+
+/// The losses of decisions, update after update, for the whole model or for each layer by itself
+/// (RetrofitOptions::prior).
+class EvictionControl {
+ public:
+  /// `per_layer`: decisions of a layer.
+  EvictionControl(const RetrofitOptions& options, int layers, std::size_t per_layer);
+
+  /// Begins an update that is to evict this share. An update that failed is begun anew.
+  void begin(double target);
+  /// The price of a key in it, mean over layers; 0 for EvictionLoss::one_sided.
+  [[nodiscard]] double price() const;
+  /// The loss of each layer for one of the update's `parts`, in which `marked`
+  /// [layers * decisions] of `tokens` tokens were marked.
+  [[nodiscard]] std::vector<DecisionLoss> losses(std::span<const std::int64_t> marked,
+                                                 std::size_t tokens, std::size_t parts) const;
+  /// The update is done: the shares [layers * decisions] that it evicted.
+  void finish(std::span<const double> shares);
+
+  /// All that a later process needs to go on.
+  [[nodiscard]] std::vector<double> state() const;
+  /// Error when it is not of this shape.
+  void restore(std::span<const double> state);
+
+ private:
+  /// Decisions that are pushed together: a layer's, or all.
+  struct Group {
+    PriceControl control;
+    double evicted = 0.0;  // share, in the latest update
+    double price = 0.0;    // in this one
+  };
+
+  RetrofitOptions options_;
+  std::size_t layers_;
+  std::size_t per_layer_;
+  std::vector<Group> groups_;
+  std::vector<PriceControl> next_;  // the groups' controls once this update is done
+  double target_ = 0.0;
+};
+
+}  // namespace winnow::train
