@@ -122,6 +122,8 @@ void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
                         "(default: --offset)");
   decisions.option("--merge-span", flags.merge_span, "N",
                    "dmc: entries that a running average looks back over while training");
+  decisions.flag("--uniform-weights", flags.uniform_weights,
+                 "dmc: all entries of an average weigh the same (to compare; default: learned)");
   decisions.option("--tau", flags.tau, "X", "Temperature of the sampled decisions");
 }
 
@@ -197,6 +199,7 @@ train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
     }
     retrofit.dmc.emplace().offset = flags.offset;
     retrofit.merge_span = flags.merge_span;
+    retrofit.uniform_weights = flags.uniform_weights;
   } else {
     retrofit.dms = dms_config(flags);
   }

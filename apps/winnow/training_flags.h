@@ -55,6 +55,7 @@ struct TrainingFlags {
 
   std::string method = "dms";
   int merge_span = 12;
+  bool uniform_weights = false;
   std::string main_loss = "distillation";
   std::string decisions = "borrowed";
   double target_cr = 4.0;

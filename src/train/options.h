@@ -35,6 +35,7 @@ struct RetrofitOptions {
   DmsConfig dms;                 // of the student while it is trained
   std::optional<DmcConfig> dmc;  // instead of DMS
   int merge_span = 12;           // DMC: entries that a running average looks back over
+  bool uniform_weights = false;  // DMC: all of them weigh the same there (an ablation of the paper)
   MainLoss main_loss = MainLoss::distillation;
   float tau = 0.1F;
   std::int64_t fade_steps = 0;  // phase 1: a borrowed channel fades out; no decisions yet

@@ -64,6 +64,12 @@ Trainer::Trainer(const TrainingOptions& options, const Checkpoint& base, const S
     eviction_.emplace(*options_.retrofit, config_.layers, decision_count(config_));
     decoder_.excess_limit = static_cast<float>(options_.retrofit->excess_limit);
   }
+  if (options_.retrofit && options_.retrofit->uniform_weights) {
+    for (LayerGradients& layer : gradients_.layers) {  // they stay 0, and omega one half
+      layer.omega = {};
+      layer.omega_bias = {};
+    }
+  }
   context_.compute = options.compute;
   context_.workspace = &workspace_;
 }

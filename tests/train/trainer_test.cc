@@ -98,6 +98,21 @@ TEST(Trainer, AnAdapterLeavesTheModelAlone) {
   EXPECT_EQ(adapters, 2 * world.base().config().layers);
 }
 
+TEST(Trainer, UniformWeightsStayThat) {
+  const World world(testing::tiny_config(Family::qwen2));
+  for (const bool uniform : {false, true}) {
+    TrainingOptions options = testing::dmc_options();
+    options.retrofit->fade_steps = 1;
+    options.retrofit->uniform_weights = uniform;
+    Trainer trainer(options, world.base(), world.shards());
+    losses_of(trainer, 5);
+    for (const char* part : {"weight", "bias"}) {
+      const auto omega = trainer.parameters().view(omega_name(0, part)).as<float>();
+      EXPECT_EQ(std::ranges::all_of(omega, [](float x) { return x == 0.0F; }), uniform);
+    }
+  }
+}
+
 // Steps, from a state if there is one; the losses.
 std::vector<double> continued(const World& world, const TrainingOptions& options, int before,
                               int after) {
