@@ -13,26 +13,24 @@ namespace winnow::cli {
 
 struct TrainingFlags {
   CLI::App* command = nullptr;
-  bool retrofit = false;
 
   std::string model;
   std::string init;
   std::optional<int> kv_heads;
   std::string out;
   std::string config;
+
   std::vector<std::string> data;
   std::vector<std::string> valid;
-  bool mask_prompts = false;
   double max_malformed = 0.01;
-
+  std::uint64_t seed = 1;
   std::int64_t steps = 1000;
   int length = 1024;
   int batch = 8;
   int micro_batch = 1;
-  std::uint64_t seed = 1;
+  int threads = 0;
 
   double lr = 3e-4;
-  std::optional<double> decision_lr;
   double weight_decay = 0.1;
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -44,34 +42,31 @@ struct TrainingFlags {
   double final_lr = 0.1;
 
   std::string dtype = "bf16";
-  bool keep_activations = false;
-  int threads = 0;
+  std::string save_dtype = "bf16";
   std::int64_t save_every = 100;
   std::int64_t eval_every = 0;
   std::int64_t valid_tokens = 32768;
-  std::string save_dtype = "bf16";
-  bool resume = false;
-  bool dry_run = false;
 
   std::string method = "dms";
-  int merge_span = 12;
-  bool uniform_weights = false;
-  std::string main_loss = "distillation";
   std::string decisions = "borrowed";
-  double target_cr = 4.0;
-  int window = 256;
-  int shift = 1;
   std::string eviction = "delayed";
   std::string per = "head";
+  int window = 256;
+  int shift = 1;
   int channel = -1;
-  bool keep_after_rope = false;
+  int merge_span = 12;
   float scale = 100.0F;
   float offset = 5.0F;
   std::optional<float> final_offset;
   float tau = 0.1F;
+
+  double target_cr = 4.0;
   std::optional<std::int64_t> fade_steps;
   std::optional<std::int64_t> ramp_steps;
+  std::optional<double> decision_lr;
   std::string ramp = "parabola";
+  std::string main_loss = "distillation";
+  std::string divergence = "forward";
   std::string loss = "price";
   std::string prior = "global";
   double price_gain = 4.0;
@@ -79,7 +74,14 @@ struct TrainingFlags {
   double shortfall_weight = 2.0;
   double excess_weight = 1e-3;
   double excess_limit = 6.0;
-  std::string divergence = "forward";
+
+  bool retrofit = false;  // of these two commands, which one it is
+  bool mask_prompts = false;
+  bool keep_activations = false;
+  bool resume = false;
+  bool dry_run = false;
+  bool keep_after_rope = false;
+  bool uniform_weights = false;
 };
 
 /// Adds what train and retrofit share, or all that retrofit has.

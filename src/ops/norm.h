@@ -12,7 +12,8 @@ namespace winnow::ops {
 void rms_norm(Matrix<float> out, Matrix<const float> x, std::span<const float> weight, float eps);
 
 /// Backward of rms_norm: adds the gradients of x [M, N] to dx and of weight [N] to dweight (empty:
-/// not computed), given that of the result. The sums over rows do not depend on the number of threads.
+/// not computed), given that of the result. The sums over rows do not depend on the number of
+/// threads.
 void rms_norm_backward(Workspace& workspace, Matrix<float> dx, std::span<float> dweight,
                        Matrix<const float> dout, Matrix<const float> x,
                        std::span<const float> weight, float eps);
