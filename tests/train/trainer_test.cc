@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "base/threads.h"
@@ -16,10 +17,8 @@ using testing::World;
 using Source = DmsConfig::Source;
 
 std::vector<double> losses_of(Trainer& trainer, int steps) {
-  std::vector<double> losses;
-  for (int i = 0; i < steps; ++i) {
-    losses.push_back(trainer.step().loss);
-  }
+  std::vector<double> losses(static_cast<std::size_t>(steps));
+  std::ranges::generate(losses, [&trainer] { return trainer.step().loss; });
   return losses;
 }
 
