@@ -29,10 +29,12 @@ step() {
 
 # A few shapes are enough under the sanitizer, which slows a kernel down a hundred times.
 tests=$build/tests/ops_test
-few='*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3:*CudaPrefillAttention.ShortLead/*_D64_G4:*CudaPrefillAttention.NoWindow/*_D80_G3'
+few='*CudaLinearRows.Silu/int4_N1022_K576:*CudaLinearRows.Residual/bf16_N3070_K576:*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3:*CudaPrefillAttention.ShortLead/*_D64_G4:*CudaPrefillAttention.NoWindow/*_D80_G3'
 
 step device nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
-step parity "$tests" --gtest_filter='*Cuda*' --gtest_brief=1
+for room in ops kvcache engine; do
+  step "parity of $room" "$build/tests/${room}_test" --gtest_filter='*Cuda*' --gtest_brief=1
+done
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
     step "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$tests" --gtest_filter="$few" --gtest_brief=1

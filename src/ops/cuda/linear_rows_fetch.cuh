@@ -108,6 +108,7 @@ class InputFetch {
         }
         shared.layers_before[number].arrive();
       }
+      __syncwarp();
       shared.layers_before[number].wait(0);
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         for (int chunk = 0; chunk < share.chunks; ++chunk) {
