@@ -8,7 +8,6 @@
 
 namespace winnow::ops::cuda {
 
-
 /// Lane l holds the planes l, l + 32 ... of the rotation: channels p and p + D / 2 of plane p.
 template <int D>
 class HeadVector {
