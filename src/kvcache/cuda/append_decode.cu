@@ -19,7 +19,7 @@ struct RowState {
 
   __device__ RowState(const CacheView& cache, std::size_t row, int length)
       : count(cache.archive_counts[row]), mark_of_slot(0), mark_of_latest(0) {
-    if (cache.marks_evicted) {
+    if (cache.ring > 0) {
       const std::uint32_t* marks = cache.marks + row * cache.mark_words;
       mark_of_slot = marks[length % cache.ring / 32];
       mark_of_latest = marks[max(length - 1, 0) % cache.ring / 32];
@@ -53,19 +53,16 @@ __device__ Places advance_row(const CacheView& cache, std::size_t row, int lengt
     const std::uint32_t bit = 1U << (at % 32);
     return evicted ? word | bit : word & ~bit;
   };
-  if (cache.marks_evicted) {
-    std::uint32_t* words = cache.marks + row * cache.mark_words;
-    if (cache.shift == 1 && length > 0) {
-      const std::uint32_t decided = mark(state.mark_of_latest, latest, decision);
-      words[latest / 32] = decided;
-      marks = latest / 32 == slot / 32 ? decided : marks;
-    }
-    words[slot / 32] = mark(marks, slot, cache.shift == 0 && decision);
+  std::uint32_t* words = cache.marks + row * cache.mark_words;
+  if (cache.shift == 1 && length > 0) {
+    const std::uint32_t decided = mark(state.mark_of_latest, latest, decision);
+    words[latest / 32] = decided;
+    marks = latest / 32 == slot / 32 ? decided : marks;
   }
+  words[slot / 32] = mark(marks, slot, cache.shift == 0 && decision);
   Places places{slot, -1};
   if (length >= cache.ring) {
-    const bool kept =
-        cache.marks_evicted ? (marks >> (slot % 32) & 1U) == 0 : length - cache.ring < cache.sinks;
+    const bool kept = (marks >> (slot % 32) & 1U) == 0;
     places.archived = kept ? push() : -1;
   } else if (slot % ops::kPageEntries == 0) {
     cache.window_pages[row * cache.window_stride + slot / ops::kPageEntries] = take_page(cache);

@@ -125,9 +125,7 @@ struct Fate {
     }
     return decider < length + tokens && decisions[decider - length] != 0;
   }
-  __device__ bool is_kept(int position) const {
-    return cache.ring == 0 || (cache.marks_evicted ? !is_marked(position) : position < cache.sinks);
-  }
+  __device__ bool is_kept(int position) const { return cache.ring == 0 || !is_marked(position); }
 };
 
 // Appends pages to a list that holds `entries` entries, so that it has room for `added` more.
@@ -196,7 +194,7 @@ __global__ void __launch_bounds__(kScanThreads)
            min(chunk.length + chunk.tokens, cache.ring) - in_window);
   }
   __syncthreads();  // all have read the old marks
-  if (cache.marks_evicted) {
+  if (cache.ring > 0) {
     renew_marks(cache, fate, marks);
   }
   if (threadIdx.x == 0) {

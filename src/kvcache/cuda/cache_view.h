@@ -14,11 +14,9 @@ struct CacheView {
   int kv_heads = 0;
 
   // The rule (docs/architecture.md): the last `ring` entries are kept whatever they are; one that
-  // leaves them is archived if it is kept. 0: entries are archived at once.
+  // leaves them is archived unless it was marked (DMS). 0: entries are archived at once (dense).
   int ring = 0;
-  bool marks_evicted = false;  // DMS: an entry is kept unless it was marked; else:
-  int sinks = 0;               // kept are the first positions
-  int shift = 1;               // DMS: the decision at token t concerns key t - shift
+  int shift = 1;  // the decision at token t concerns key t - shift
 
   std::byte* pool = nullptr;
   std::size_t page_bytes = 0;

@@ -22,8 +22,12 @@ CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
     case RuleKind::dense:
       break;
     case RuleKind::dms:
+      require(config.shift <= 1,
+              "--device cuda: decisions about the key {} tokens back run on the CPU only; a CUDA "
+              "device knows 0 and 1",
+              config.shift);
       view.ring = config.window + 1;
-      view.marks_evicted = true;
+
       view.shift = config.shift;
       view.mark_words = static_cast<std::size_t>(view.ring + 31) / 32;
       break;

@@ -327,6 +327,11 @@ TEST(CudaCache, RefusesRulesWithoutKernels) {
   config.rule = RuleKind::h2o;
   config.cr = 2.0;
   EXPECT_THROW(DeviceCache(config, {1, 1, 64, 1}), Error);
+  config = {};
+  config.rule = RuleKind::dms;
+  config.window = 16;
+  config.shift = 17;
+  EXPECT_THROW(DeviceCache(config, {1, 1, 64, 1}), Error);
 }
 
 }  // namespace
