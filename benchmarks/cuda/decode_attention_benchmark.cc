@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "base/cuda/device.h"
+#include "base/cuda/read_bandwidth.h"
 #include "base/error.h"
-#include "cuda/read_bandwidth.h"
 #include "ops/cuda/decode_attention.h"
 
 namespace winnow {
@@ -59,7 +59,7 @@ double read_bandwidth(const cuda::Stream& stream, const DeviceBuffer<std::byte>&
   const DeviceBuffer<unsigned> out(1);
   const double ms = time_graph(stream, [&] {
     for (int i = 0; i < 4; ++i) {
-      launch_read({memory.data(), kMemory}, out.data(), stream.get());
+      cuda::launch_read({memory.data(), kMemory}, out.data(), stream.get());
     }
   });
   return 4.0 * kMemory / (ms * 1e-3);

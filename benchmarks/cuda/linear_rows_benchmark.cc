@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/cuda/device.h"
+#include "base/cuda/read_bandwidth.h"
 #include "base/error.h"
-#include "cuda/read_bandwidth.h"
 #include "ops/cuda/linear_rows.h"
 
 namespace winnow {
@@ -66,7 +66,7 @@ double read_bandwidth(const cuda::Stream& stream) {
   const DeviceBuffer<std::byte> memory(std::size_t{1} << 30);
   const DeviceBuffer<unsigned> out(1);
   const double us = time_graph(stream, 4, [&] {
-    launch_read({memory.data(), memory.size()}, out.data(), stream.get());
+    cuda::launch_read({memory.data(), memory.size()}, out.data(), stream.get());
   });
   return static_cast<double>(memory.size()) / (us * 1e-6);
 }
