@@ -126,7 +126,8 @@ Setup set_up(const BenchOptions& options, ModelConfig config, std::string name) 
 model::Model make_model(const BenchOptions& options, Setup& setup) {
   if (options.load.model.empty()) {
     const auto shape = find_shape(options.shape);
-    require(shape.has_value(), "--shape {}: expected smollm2-135m, llama-3.2-1b or qwen3-8b",
+    require(shape.has_value(),
+            "--shape {}: expected smollm2-135m, llama-2-7b, llama-3.2-1b or qwen3-8b",
             options.shape);
     setup = set_up(options, *shape, options.shape);
     set_threads(options.load.threads);
@@ -311,8 +312,9 @@ void add_bench(CLI::App& app, Run& run) {
   command->add_option("--model", options->load.model, "Hugging Face model directory (no default)")
       ->type_name("DIR");
   command
-      ->add_option("--shape", options->shape,
-                   "Random weights instead: smollm2-135m, llama-3.2-1b or qwen3-8b (no default)")
+      ->add_option(
+          "--shape", options->shape,
+          "Random weights instead: smollm2-135m, llama-2-7b, llama-3.2-1b or qwen3-8b (no default)")
       ->type_name("NAME");
   command->add_flag("--json", options->json, "Print the results as JSON (default: off)");
   add_plan_flags(*command, *options);

@@ -19,6 +19,20 @@ ModelConfig smollm2_135m() {
   return config;
 }
 
+// meta-llama/Llama-2-7b-hf
+ModelConfig llama_2_7b() {
+  ModelConfig config;
+  config.hidden = 4096;
+  config.layers = 32;
+  config.heads = 32;
+  config.kv_heads = 32;
+  config.head_dim = 128;
+  config.intermediate = 11008;
+  config.vocab = 32000;
+  config.max_positions = 4096;
+  return config;
+}
+
 // meta-llama/Llama-3.2-1B
 ModelConfig llama_3_2_1b() {
   ModelConfig config;
@@ -63,6 +77,9 @@ ModelConfig qwen3_8b() {
 std::optional<ModelConfig> find_shape(std::string_view name) {
   if (name == "smollm2-135m") {
     return smollm2_135m();
+  }
+  if (name == "llama-2-7b") {
+    return llama_2_7b();
   }
   if (name == "llama-3.2-1b") {
     return llama_3_2_1b();

@@ -8,7 +8,7 @@
 
 namespace winnow::cli {
 
-/// smollm2-135m, llama-3.2-1b or qwen3-8b; nullopt for anything else.
+/// smollm2-135m, llama-2-7b, llama-3.2-1b or qwen3-8b; nullopt for anything else.
 std::optional<ModelConfig> find_shape(std::string_view name);
 
 }  // namespace winnow::cli
