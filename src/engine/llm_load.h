@@ -17,6 +17,10 @@ struct LoadedModel {
   std::unique_ptr<const Backend> backend = {};  // the model on its device
 };
 
+/// `model` on the device that `config` names.
+std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineConfig& config,
+                                               std::int64_t parameters);
+
 /// Opens options.model, checks `options` against it, sets the number of threads, reads the weights.
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options);
 

@@ -112,8 +112,7 @@ std::unique_ptr<const engine::LoadedModel> load_exported(std::shared_ptr<const E
   }
   const ModelConfig model_config = model->config;
   weights.owners.push_back(std::move(model));
-  return std::make_unique<const engine::LoadedModel>(
-      engine::LoadedModel{model::Model(model_config, std::move(weights)), config, count});
+  return engine::place_model({model_config, std::move(weights)}, config, count);
 }
 
 }  // namespace winnow::train

@@ -8,9 +8,8 @@ HeldOut::HeldOut(const Checkpoint& base, const Shards& shards, const Options& op
     : options_(options) {
   LoadOptions load;
   load.dtype = dtype_name(options.compute);
-  base_ = std::make_unique<const engine::LoadedModel>(
-      engine::LoadedModel{model::Model(base.config(), model::load_weights(base)),
-                          engine::resolve_options(load, base.config()), base.parameter_count()});
+  base_ = engine::place_model({base.config(), model::load_weights(base)},
+                              engine::resolve_options(load, base.config()), base.parameter_count());
   const auto most = options.max_tokens > 0 ? static_cast<std::size_t>(options.max_tokens)
                                            : static_cast<std::size_t>(shards.tokens());
   for (std::size_t i = 0; i < shards.documents() && tokens_.size() < most; ++i) {

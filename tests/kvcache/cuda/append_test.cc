@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -48,6 +49,7 @@ class CudaAppend : public ::testing::TestWithParam<Case> {
       GTEST_SKIP() << "no CUDA device";
     }
     const Case& c = GetParam();
+    stream_.emplace();
     config_.rule = c.rule;
     config_.format = c.format;
     config_.window = c.window;
@@ -66,7 +68,7 @@ class CudaAppend : public ::testing::TestWithParam<Case> {
   };
 
   Sequence open(std::uint64_t seed) {
-    return {SequenceCache(*host_, {}), device_->open(700, stream_.get()), seed};
+    return {SequenceCache(*host_, {}), device_->open(700, stream_->get()), seed};
   }
 
   // q, k and v of the token at `position`; keys and values large enough to have a scale.
@@ -128,9 +130,9 @@ class CudaAppend : public ::testing::TestWithParam<Case> {
       DeviceBuffer<float> queries(slots.size() * query_width());
       append(*device_, how,
              DecodeAppend{layer, batch, device_slots.data(), qkv.data(), queries.data()},
-             stream_.get());
+             stream_->get());
       std::vector<float> read(queries.size());
-      stream_.synchronize();
+      stream_->synchronize();
       queries.read(read);
       for (std::size_t b = 0; b < slots.size(); ++b) {
         expect_queries(std::span(read).subspan(b * query_width(), query_width()),
@@ -138,7 +140,7 @@ class CudaAppend : public ::testing::TestWithParam<Case> {
       }
     }
     for (const std::int32_t slot : slots) {
-      advance(*device_, slot, 1, stream_.get());
+      advance(*device_, slot, 1, stream_->get());
     }
   }
 
@@ -159,8 +161,8 @@ class CudaAppend : public ::testing::TestWithParam<Case> {
       DeviceBuffer<bf16> queries(static_cast<std::size_t>(tokens) * query_width());
       append(*device_, how,
              PrefillAppend{layer, sequence.slot, length, tokens, qkv.data(), queries.data()}, band,
-             stream_.get());
-      stream_.synchronize();
+             stream_->get());
+      stream_->synchronize();
       std::vector<std::int32_t> seen(static_cast<std::size_t>(kKvHeads * tokens));
       band.seen.read(seen);
       for (int t = 0; t < tokens; ++t) {
@@ -172,7 +174,7 @@ class CudaAppend : public ::testing::TestWithParam<Case> {
         }
       }
     }
-    advance(*device_, sequence.slot, tokens, stream_.get());
+    advance(*device_, sequence.slot, tokens, stream_->get());
   }
 
   [[nodiscard]] std::size_t query_width() const {
@@ -190,7 +192,7 @@ class CudaAppend : public ::testing::TestWithParam<Case> {
 
   // All entries of a sequence in both caches.
   void expect_same(const Sequence& sequence) {
-    stream_.synchronize();
+    stream_->synchronize();
     const CacheView& view = device_->view();
     const std::size_t rows = view.row(kLayers - 1, view.slots - 1, kKvHeads - 1) + 1;
     const auto archive_pages = read(view.archive_pages, rows * view.archive_stride);
@@ -253,7 +255,7 @@ class CudaAppend : public ::testing::TestWithParam<Case> {
   CacheShape shape_;
   std::unique_ptr<Cache> host_;
   std::unique_ptr<DeviceCache> device_;
-  Stream stream_;
+  std::optional<Stream> stream_;
   std::size_t width_ = 0;
   DeviceBuffer<float2> angles_;
   std::vector<std::byte> page_;
@@ -300,13 +302,13 @@ TEST_P(CudaAppend, PagesComeBack) {
   Sequence second = open(2);
   prefill(second, 50);
   const std::size_t all = device_->capacity();
-  const int copy = device_->fork(first.slot, stream_.get());
-  EXPECT_FALSE(device_->has_pages(all, stream_.get()));
+  const int copy = device_->fork(first.slot, stream_->get());
+  EXPECT_FALSE(device_->has_pages(all, stream_->get()));
   std::vector<Sequence*> one{&first};
   decode(one);  // the copy stays as it is
   EXPECT_EQ(device_->length(copy), 100);
-  device_->close(first.slot, stream_.get());
-  device_->close(second.slot, stream_.get());
+  device_->close(first.slot, stream_->get());
+  device_->close(second.slot, stream_->get());
   Sequence replayed = open(1);
   for (int layer = 0; layer < kLayers; ++layer) {
     for (int position = 0; position < 100; ++position) {
@@ -316,10 +318,10 @@ TEST_P(CudaAppend, PagesComeBack) {
   const int unused = replayed.slot;
   replayed.slot = copy;
   expect_same(replayed);
-  device_->close(copy, stream_.get());
-  device_->close(unused, stream_.get());
-  EXPECT_TRUE(device_->has_pages(all, stream_.get()));
-  EXPECT_EQ(device_->used_page_bytes(stream_.get()), 0U);
+  device_->close(copy, stream_->get());
+  device_->close(unused, stream_->get());
+  EXPECT_TRUE(device_->has_pages(all, stream_->get()));
+  EXPECT_EQ(device_->used_page_bytes(stream_->get()), 0U);
 }
 
 TEST(CudaCache, RefusesRulesWithoutKernels) {
