@@ -107,6 +107,8 @@ class CudaRunner : public Runner {
                std::span<std::int32_t> best) override {
     for (const SequenceShare& share : shares) {
       check_tokens(share.tokens);
+      device_.cache.reserve(share.sequence->length() + static_cast<int>(share.tokens.size()),
+                            device_.stream.get());
     }
     // Runs of shares of one kind go together; results lie in the order of the shares.
     std::size_t row = 0;

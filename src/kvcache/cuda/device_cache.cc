@@ -13,6 +13,11 @@ std::size_t pages_for(int entries) {
   return static_cast<std::size_t>((entries + ops::kPageEntries - 1) / ops::kPageEntries);
 }
 
+// Few bytes per token; a multiple of 64 pages keeps tables from growing at every open.
+std::size_t table_columns(int tokens) {
+  return (pages_for(tokens) + 63) / 64 * 64;
+}
+
 // Rules that keep the newest entries and choose among those that leave them.
 CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
   CacheView view;
@@ -119,10 +124,13 @@ void DeviceCache::ensure_tables(int slots, std::size_t archive_stride, cudaStrea
   ++generation_;
 }
 
+void DeviceCache::reserve(int tokens, cudaStream_t stream) {
+  ensure_tables(view_.slots, table_columns(tokens), stream);
+}
+
 int DeviceCache::open(int tokens, cudaStream_t stream) {
   const int slots = free_slots_.empty() ? view_.slots + std::max(1, view_.slots / 2) : view_.slots;
-  // Tables are few bytes per token; a multiple of 64 pages keeps them from growing at every open.
-  ensure_tables(slots, (pages_for(tokens) + 63) / 64 * 64, stream);
+  ensure_tables(slots, table_columns(tokens), stream);
   const int slot = free_slots_.back();
   free_slots_.pop_back();
   lengths_[static_cast<std::size_t>(slot)] = 0;

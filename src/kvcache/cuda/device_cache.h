@@ -23,9 +23,11 @@ class DeviceCache {
   /// format has no kernels, or when the device has not that much.
   DeviceCache(const CacheConfig& config, const CacheShape& shape);
 
-  /// A slot for a sequence that will not become longer than `tokens`. Tables grow when they must,
-  /// and then pointers of view() change: generation() tells.
+  /// A slot for a sequence of, as far as is known, up to `tokens` tokens.
   int open(int tokens, cudaStream_t stream);
+  /// Makes room in the tables for sequences of `tokens` tokens. When they must grow, pointers of
+  /// view() change: generation() tells.
+  void reserve(int tokens, cudaStream_t stream);
   /// Gives a sequence's pages back.
   void close(int slot, cudaStream_t stream);
   /// A slot with a copy of a sequence's entries, with room for as many tokens. The caller has asked
