@@ -20,6 +20,7 @@
 #include "base/cuda/device.h"
 #include "base/cuda/read_bandwidth.h"
 #include "base/error.h"
+#include "cuda/time_graph.h"
 #include "ops/cuda/decode_attention.h"
 
 namespace winnow {
@@ -28,31 +29,6 @@ namespace {
 using cuda::DeviceBuffer;
 
 constexpr std::size_t kMemory = std::size_t{1} << 30;  // read in turn: many times the cache
-constexpr int kReplays = 9;
-
-/// Median milliseconds of a replay of what `launches` puts into the stream.
-double time_graph(const cuda::Stream& stream, const std::function<void()>& launches) {
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  cuda::check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
-  launches();
-  cuda::check(cudaStreamEndCapture(stream.get(), &graph), "capture");
-  cuda::check(cudaGraphInstantiate(&executable, graph, 0), "make a graph");
-  std::vector<double> times;
-  for (int replay = 0; replay < kReplays + 2; ++replay) {
-    cuda::Event begin;
-    cuda::Event end;
-    begin.record(stream);
-    cuda::check(cudaGraphLaunch(executable, stream.get()), "launch a graph");
-    end.record(stream);
-    times.push_back(end.milliseconds_since(begin));
-  }
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
-  times.erase(times.begin(), times.begin() + 2);  // warm-up
-  std::ranges::nth_element(times, times.begin() + kReplays / 2);
-  return times[kReplays / 2];
-}
 
 /// Bytes per second of reading kMemory bytes.
 double read_bandwidth(const cuda::Stream& stream, const DeviceBuffer<std::byte>& memory) {

@@ -18,6 +18,7 @@
 #include "base/cuda/device.h"
 #include "base/cuda/read_bandwidth.h"
 #include "base/error.h"
+#include "cuda/time_graph.h"
 #include "ops/cuda/linear_rows.h"
 
 namespace winnow {
@@ -33,43 +34,6 @@ constexpr DeviceWeightFormat kFormats[] = {DeviceWeightFormat::bf16, DeviceWeigh
                                            DeviceWeightFormat::int8, DeviceWeightFormat::int4};
 constexpr int kMostParts = 1024;
 constexpr std::size_t kPrefetchBytes = std::size_t{16} << 20;
-
-/// Median microseconds of a graph of what `launches` puts into the stream.
-double time_graph(const cuda::Stream& stream, int replays, const std::function<void()>& launches) {
-  constexpr int kSamples = 7;
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  cuda::check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
-  launches();
-  cuda::check(cudaStreamEndCapture(stream.get(), &graph), "capture");
-  cuda::check(cudaGraphInstantiate(&executable, graph, 0), "make a graph");
-  std::vector<double> times;
-  for (int sample = 0; sample < kSamples + 1; ++sample) {
-    cuda::Event begin;
-    cuda::Event end;
-    begin.record(stream);
-    for (int i = 0; i < replays; ++i) {
-      cuda::check(cudaGraphLaunch(executable, stream.get()), "launch a graph");
-    }
-    end.record(stream);
-    times.push_back(1e3 * end.milliseconds_since(begin) / replays);
-  }
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
-  times.erase(times.begin());  // warm-up
-  std::ranges::nth_element(times, times.begin() + kSamples / 2);
-  return times[kSamples / 2];
-}
-
-/// Bytes per second.
-double read_bandwidth(const cuda::Stream& stream) {
-  const DeviceBuffer<std::byte> memory(std::size_t{1} << 30);
-  const DeviceBuffer<unsigned> out(1);
-  const double us = time_graph(stream, 4, [&] {
-    cuda::launch_read({memory.data(), memory.size()}, out.data(), stream.get());
-  });
-  return static_cast<double>(memory.size()) / (us * 1e-6);
-}
 
 /// Random codes and scales, all of them numbers of moderate size.
 class RandomWeights {
@@ -189,7 +153,8 @@ nlohmann::json time_shapes(DeviceWeightFormat format, const cuda::Stream& stream
     fmt::print("{:5} {:11}", format_name(format), shape.name);
     for (const int rows : kRowCounts) {
       const double us =
-          time_graph(stream, 1,
+          1e3 *
+          time_graph(stream,
                      [&] {
                        for (std::size_t i = 0; i < copies; ++i) {
                          const auto layer =
@@ -306,9 +271,11 @@ nlohmann::json time_steps(const ModelShape& model, DeviceWeightFormat format,
   for (const int rows : kRowCounts) {
     fmt::print("{:12} {:5} {:>2} {:>8.0f}", model.name, format_name(format), rows, floor);
     for (const auto& [way, way_name] : kWays) {
-      const double us = time_graph(stream, 10, [&, way = way] {
-        step(model, weights, rows, activations, way, stream.get());
-      });
+      constexpr int kReplays = 10;
+      const double ms = time_graph(
+          stream, [&, way = way] { step(model, weights, rows, activations, way, stream.get()); },
+          kReplays);
+      const double us = 1e3 * ms;
       fmt::print(" {:>8.1f} us {:>3.0f} %", us, 100 * floor / us);
       results.push_back({{"model", model.name},
                          {"format", format_name(format)},
@@ -333,7 +300,7 @@ int run(std::span<char*> arguments) {
   cuda::check(cudaGetDeviceProperties(&properties, 0), "device properties");
   const cuda::Stream stream;
   const Activations activations;
-  const double bandwidth = read_bandwidth(stream);
+  const double bandwidth = cuda::measure_read_bandwidth();
   nlohmann::json results{{"device", properties.name}, {"read_bytes_per_second", bandwidth}};
   fmt::print("{}, reading {:.0f} GB/s\n\nsteps: floor, single, overlapped, chained, prefetched\n",
              properties.name, bandwidth * 1e-9);

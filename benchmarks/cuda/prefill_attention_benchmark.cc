@@ -19,6 +19,7 @@
 
 #include "base/cuda/device.h"
 #include "base/error.h"
+#include "cuda/time_graph.h"
 #include "ops/cuda/prefill_attention.h"
 
 namespace winnow {
@@ -27,7 +28,6 @@ namespace {
 using cuda::DeviceBuffer;
 
 constexpr int kHeads = 8;
-constexpr int kReplays = 9;
 constexpr int kCalls = 4;  // in a graph
 constexpr int kHuge = std::numeric_limits<int>::max();
 
@@ -41,30 +41,6 @@ struct Case {
   int window;
   bool archive;  // one in eight tokens on average, unless the window is all there is
 };
-
-/// Median milliseconds of a replay of what `calls` puts into the stream.
-double time_graph(const cuda::Stream& stream, const std::function<void()>& calls) {
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  cuda::check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
-  calls();
-  cuda::check(cudaStreamEndCapture(stream.get(), &graph), "capture");
-  cuda::check(cudaGraphInstantiate(&executable, graph, 0), "make a graph");
-  std::vector<double> times;
-  for (int replay = 0; replay < kReplays + 2; ++replay) {
-    cuda::Event begin;
-    cuda::Event end;
-    begin.record(stream);
-    cuda::check(cudaGraphLaunch(executable, stream.get()), "launch a graph");
-    end.record(stream);
-    times.push_back(end.milliseconds_since(begin));
-  }
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
-  times.erase(times.begin(), times.begin() + 2);  // warm-up
-  std::ranges::nth_element(times, times.begin() + kReplays / 2);
-  return times[kReplays / 2];
-}
 
 template <class T>
 DeviceBuffer<T> upload(const std::vector<T>& x) {

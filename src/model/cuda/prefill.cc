@@ -109,7 +109,7 @@ std::size_t Prefill::upload(std::span<const PromptChunk> chunks, cudaStream_t st
 void Prefill::embed(std::size_t tokens, cudaStream_t stream) {
   const int rows = static_cast<int>(tokens);
   ops::cuda::rope_angles(angles_.data(), model_.frequencies().data(), model_.config().head_dim / 2,
-                         positions_.data(), nullptr, rows, stream);
+                         positions_.data(), rows, stream);
   ops::cuda::embed_rows(
       model_.weights().embedding.view(), tokens_.data(), rows,
       {hidden_.data(), model_.layer(0).attention_norm.data(), normed_.data(), square_sums_.data()},

@@ -5,9 +5,9 @@ namespace winnow::ops::cuda {
 namespace {
 
 __global__ void angles_kernel(float2* angles, const float* frequencies,
-                              const std::int32_t* positions, const std::int32_t* indices) {
+                              const std::int32_t* positions) {
   const int row = blockIdx.x;
-  const int position = positions[indices != nullptr ? indices[row] : row];
+  const int position = positions[row];
   const float angle = static_cast<float>(position) * frequencies[threadIdx.x];
   float2& out = angles[static_cast<std::size_t>(row) * blockDim.x + threadIdx.x];
   sincosf(angle, &out.y, &out.x);
@@ -16,9 +16,9 @@ __global__ void angles_kernel(float2* angles, const float* frequencies,
 }  // namespace
 
 void rope_angles(float2* angles, const float* frequencies, int half, const std::int32_t* positions,
-                 const std::int32_t* indices, int rows, cudaStream_t stream) {
+                 int rows, cudaStream_t stream) {
   if (rows > 0) {
-    angles_kernel<<<rows, half, 0, stream>>>(angles, frequencies, positions, indices);
+    angles_kernel<<<rows, half, 0, stream>>>(angles, frequencies, positions);
     winnow::cuda::check_launch("rotary angles");
   }
 }

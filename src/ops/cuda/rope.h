@@ -7,10 +7,10 @@
 
 namespace winnow::ops::cuda {
 
-/// angles [rows, half] = cosine and sine of position * frequency (frequencies [half], radians per
-/// position). Row r's position is positions[r], or positions[indices[r]] when indices are given;
-/// all in device memory. The product is rounded to float, as on the CPU.
+/// angles [rows, half] = cosine and sine of position * frequency: positions [rows], frequencies
+/// [half] in radians per position, all in device memory. The product is rounded to float, as on the
+/// CPU.
 void rope_angles(float2* angles, const float* frequencies, int half, const std::int32_t* positions,
-                 const std::int32_t* indices, int rows, cudaStream_t stream);
+                 int rows, cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda
