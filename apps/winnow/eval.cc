@@ -9,6 +9,7 @@ void add_eval(CLI::App& app, Run& run) {
   add_eval_divergence(*eval, run);
   add_eval_needle(*eval, run);
   add_eval_variables(*eval, run);
+  add_eval_tasks(*eval, run);
 }
 
 }  // namespace winnow::cli

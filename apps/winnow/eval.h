@@ -9,5 +9,6 @@ void add_eval_perplexity(CLI::App& eval, Run& run);
 void add_eval_divergence(CLI::App& eval, Run& run);
 void add_eval_needle(CLI::App& eval, Run& run);
 void add_eval_variables(CLI::App& eval, Run& run);
+void add_eval_tasks(CLI::App& eval, Run& run);
 
 }  // namespace winnow::cli
