@@ -125,8 +125,8 @@ int run_answers(const TasksFlags& flags, const eval::TextTask& task) {
   const Data data = read(flags);
   EvalRun run(flags.task, flags, settings_of(flags));
   const auto questions = eval::load_questions(
-      task, data.lines, data.shots, flags.shots,
-      flags.max_tokens > 0 ? flags.max_tokens : task.max_tokens, run.encoder());
+      task, data.lines, data.shots,
+      {.shots = flags.shots, .max_tokens = flags.max_tokens, .chat = flags.chat}, run.encoder());
   std::shared_ptr<const eval::SandboxedPython> python;
   eval::Grade grade = eval::grade_text;
   if (task.name == "humaneval") {

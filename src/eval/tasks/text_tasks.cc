@@ -18,6 +18,7 @@ TextCase parse_gsm8k(const DataLine& line) {
   }
   const std::string prompt = fmt::format("Question: {}\nAnswer:", question);
   return {prompt,
+          question,
           fmt::format("{} {}\n\n", prompt, solution),
           {{"task", "gsm8k"}, {"expected", answer}}};
 }
@@ -31,7 +32,11 @@ TextCase parse_math(const DataLine& line) {
                                    : line.text({"answer", "Answer"});
   const std::string prompt = fmt::format("Problem:\n{}\n\nSolution:", problem);
   const std::string solution = line.text({"solution", "Solution"}, "");
-  TextCase result{prompt, "", {{"task", "math"}, {"expected", expected}}};
+  TextCase result{
+      prompt,
+      problem + "\nPlease reason step by step, and put your final answer within \\boxed{}.",
+      "",
+      {{"task", "math"}, {"expected", expected}}};
   if (!solution.empty()) {
     result.demonstration = fmt::format("{} {}\n\n", prompt, solution);
   }
@@ -47,6 +52,9 @@ TextCase parse_math(const DataLine& line) {
 TextCase parse_humaneval(const DataLine& line) {
   const std::string prompt = line.text({"prompt"});
   return {prompt,
+          fmt::format("Complete this Python function. Answer with the whole function in one code "
+                      "block.\n\n```python\n{}```",
+                      prompt),
           "",
           {{"task", "humaneval"},
            {"task_id", line.text({"task_id"})},
@@ -73,8 +81,9 @@ const TextTask* find_text_task(std::string_view name) {
 }
 
 std::vector<Question> load_questions(const TextTask& task, const std::vector<DataLine>& data,
-                                     const std::vector<DataLine>& shots_data, int shots,
-                                     int max_tokens, const EncodePrompt& encode) {
+                                     const std::vector<DataLine>& shots_data,
+                                     const QuestionOptions& options, const EncodePrompt& encode) {
+  require(!options.chat || options.shots == 0, "--shots {}: not under --chat", options.shots);
   std::vector<TextCase> demonstrations;
   for (const DataLine& line : shots_data) {
     demonstrations.push_back(task.parse(line));
@@ -85,18 +94,19 @@ std::vector<Question> load_questions(const TextTask& task, const std::vector<Dat
     std::string before;
     int count = 0;
     for (const TextCase& shown : demonstrations) {
-      if (count < shots && !shown.demonstration.empty() && shown.prompt != one.prompt) {
+      if (count < options.shots && !shown.demonstration.empty() && shown.prompt != one.prompt) {
         before += shown.demonstration;
         ++count;
       }
     }
-    require(count == shots, "{}: expected {} demonstrations for it, found {}", line.where(), shots,
-            count);
-    questions.push_back({.id = std::to_string(questions.size()),
-                         .prompt = encode(before + one.prompt),
-                         .max_tokens = max_tokens,
-                         .stop = task.stop,
-                         .facts = one.facts});
+    require(count == options.shots, "{}: expected {} demonstrations for it, found {}", line.where(),
+            options.shots, count);
+    questions.push_back(
+        {.id = std::to_string(questions.size()),
+         .prompt = encode(options.chat ? one.message : before + one.prompt),
+         .max_tokens = options.max_tokens > 0 ? options.max_tokens : task.max_tokens,
+         .stop = options.chat ? std::vector<std::string>() : task.stop,
+         .facts = one.facts});
   }
   return questions;
 }

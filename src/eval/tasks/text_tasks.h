@@ -15,7 +15,8 @@ namespace winnow::eval {
 
 /// A task's case without demonstrations.
 struct TextCase {
-  std::string prompt;
+  std::string prompt;         // as text to be continued
+  std::string message;        // as a chat's message
   std::string demonstration;  // the prompt and what should follow it; "" where none are usual
   Json facts;                 // what the grader needs
 };
@@ -30,11 +31,17 @@ struct TextTask {
 /// nullptr for a name that is none of: gsm8k, math, aime, humaneval.
 const TextTask* find_text_task(std::string_view name);
 
-/// Reads the questions and puts `shots` demonstrations in front of each: the first ones of
-/// `shots_data` that are not the question itself. Ids are the lines' numbers, from 0.
+struct QuestionOptions {
+  int shots = 0;       // demonstrations in front of each question
+  int max_tokens = 0;  // of an answer; 0: the task's
+  bool chat = false;   // ask by messages, which have no demonstrations and no stop strings
+};
+
+/// Reads the questions. Demonstrations are the first ones of `shots_data` that are not the question
+/// itself. Ids are the lines' numbers, from 0.
 std::vector<Question> load_questions(const TextTask& task, const std::vector<DataLine>& data,
-                                     const std::vector<DataLine>& shots_data, int shots,
-                                     int max_tokens, const EncodePrompt& encode);
+                                     const std::vector<DataLine>& shots_data,
+                                     const QuestionOptions& options, const EncodePrompt& encode);
 
 /// gsm8k: correct when the number stated last is the answer, strict: it stands behind "####".
 /// math and aime: correct when the stated answer agrees (answer_check.h).

@@ -251,10 +251,14 @@ TEST(TextTasks, ShowOthersFirst) {
   };
   const DataLine one = line(R"({"question": "one", "answer": "#### 1"})");
   const DataLine two = line(R"({"question": "two", "answer": "#### 2"})");
-  const auto questions = load_questions(*find_text_task("gsm8k"), {one}, {one, two}, 1, 9, encode);
+  const auto questions =
+      load_questions(*find_text_task("gsm8k"), {one}, {one, two}, {.shots = 1}, encode);
   EXPECT_EQ(std::string(questions[0].prompt.begin(), questions[0].prompt.end()),
             "Question: two\nAnswer: #### 2\n\nQuestion: one\nAnswer:");
-  EXPECT_THROW(load_questions(*find_text_task("gsm8k"), {one}, {one}, 1, 9, encode), Error);
+  EXPECT_THROW(load_questions(*find_text_task("gsm8k"), {one}, {one}, {.shots = 1}, encode), Error);
+  const auto chat = load_questions(*find_text_task("gsm8k"), {one}, {}, {.chat = true}, encode);
+  EXPECT_EQ(std::string(chat[0].prompt.begin(), chat[0].prompt.end()), "one");
+  EXPECT_TRUE(chat[0].stop.empty());
 }
 
 TEST(GradeText, OfGsm8kAndMath) {
