@@ -13,6 +13,10 @@ namespace winnow::kvcache::cuda {
 void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
                    const DecodeAppend& step, cudaStream_t stream);
 
+/// Of a chunk, queries and the band's entries alone: nothing is archived.
+void launch_project(DType format, int head_dim, const Projection& projection,
+                    const PrefillAppend& chunk, const BandView& band, cudaStream_t stream);
+
 /// The same for DMC.
 void launch_merge(DType format, int head_dim, const CacheView& cache, const Projection& projection,
                   const DecodeAppend& step, cudaStream_t stream);

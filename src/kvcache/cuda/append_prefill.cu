@@ -148,6 +148,10 @@ __global__ void __launch_bounds__(kScanThreads)
     const int through = block_scan(keep ? 1 : 0, total);
     if (keep) {
       kept[count + through - 1] = leaver;
+      if (cache.positions != nullptr) {
+        cache.positions[row * cache.entry_stride + archived + count + through - 1] =
+            chunk.length - lead + leaver;
+      }
     }
     if (token < chunk.tokens) {
       // Without a window the whole chunk is in the band.
@@ -214,6 +218,15 @@ __global__ void store_kernel(CacheView cache, PrefillAppend chunk, BandView band
 }
 
 template <class Format, int D>
+void launch_project(const Projection& projection, const PrefillAppend& chunk, const BandView& band,
+                    int lead, cudaStream_t stream) {
+  project_kernel<Format, D>
+      <<<dim3(chunk.tokens, projection.kv_heads), (projection.group + 2) * 32, 0, stream>>>(
+          projection, chunk, band, lead);
+  winnow::cuda::check_launch("project a chunk");
+}
+
+template <class Format, int D>
 void launch(const CacheView& cache, const Projection& projection, const PrefillAppend& chunk,
             const BandView& band, cudaStream_t stream) {
   const int lead = min(chunk.length, cache.ring);
@@ -226,9 +239,7 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
         <<<dim3(blocks(lead), heads), kWarpsPerBlock * 32, 0, stream>>>(cache, chunk, band, lead);
     winnow::cuda::check_launch("gather the window");
   }
-  project_kernel<Format, D><<<dim3(chunk.tokens, heads), (projection.group + 2) * 32, 0, stream>>>(
-      projection, chunk, band, lead);
-  winnow::cuda::check_launch("project a chunk");
+  launch_project<Format, D>(projection, chunk, band, lead, stream);
   archive_kernel<<<heads, kScanThreads, 0, stream>>>(cache, chunk, band, lead);
   winnow::cuda::check_launch("choose what is archived");
   const int in_ring = min(chunk.tokens, cache.ring);
@@ -239,18 +250,28 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
   winnow::cuda::check_launch("store a chunk");
 }
 
-template <class Format>
-void launch(int head_dim, const CacheView& cache, const Projection& projection,
-            const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
-  switch (head_dim) {
-    case 64:
-      return launch<Format, 64>(cache, projection, chunk, band, stream);
-    case 80:
-      return launch<Format, 80>(cache, projection, chunk, band, stream);
-    case 96:
-      return launch<Format, 96>(cache, projection, chunk, band, stream);
+// Calls f with the format and the head_dim as template arguments.
+template <class F>
+void with_shape(DType format, int head_dim, const F& f) {
+  const auto with_dim = [&]<class Format>() {
+    switch (head_dim) {
+      case 64:
+        return f.template operator()<Format, 64>();
+      case 80:
+        return f.template operator()<Format, 80>();
+      case 96:
+        return f.template operator()<Format, 96>();
+      default:
+        return f.template operator()<Format, 128>();
+    }
+  };
+  switch (format) {
+    case DType::bf16:
+      return with_dim.template operator()<ops::cuda::Bf16Format>();
+    case DType::f8e4m3:
+      return with_dim.template operator()<ops::cuda::F8Format>();
     default:
-      return launch<Format, 128>(cache, projection, chunk, band, stream);
+      return with_dim.template operator()<ops::cuda::I8Format>();
   }
 }
 
@@ -258,14 +279,16 @@ void launch(int head_dim, const CacheView& cache, const Projection& projection,
 
 void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
                    const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
-  switch (format) {
-    case DType::bf16:
-      return launch<ops::cuda::Bf16Format>(head_dim, cache, projection, chunk, band, stream);
-    case DType::f8e4m3:
-      return launch<ops::cuda::F8Format>(head_dim, cache, projection, chunk, band, stream);
-    default:
-      return launch<ops::cuda::I8Format>(head_dim, cache, projection, chunk, band, stream);
-  }
+  with_shape(format, head_dim, [&]<class Format, int D>() {
+    launch<Format, D>(cache, projection, chunk, band, stream);
+  });
+}
+
+void launch_project(DType format, int head_dim, const Projection& projection,
+                    const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
+  with_shape(format, head_dim, [&]<class Format, int D>() {
+    launch_project<Format, D>(projection, chunk, band, 0, stream);
+  });
 }
 
 }  // namespace winnow::kvcache::cuda

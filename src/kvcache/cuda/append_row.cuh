@@ -55,9 +55,11 @@ inline __device__ bool renew_marks(const CacheView& cache, std::size_t row, int 
   return (marks >> (slot % 32) & 1U) != 0;
 }
 
-/// A slot at the end of a row's archive. One thread's work, as is what follows.
-inline __device__ int push_archive(const CacheView& cache, std::size_t row, int count) {
-  if (count % ops::kPageEntries == 0) {
+/// A slot at the end of a row's archive. `opens`: its page is not there yet if it is the first on
+/// it. One thread's work, as is what follows.
+inline __device__ int push_archive(const CacheView& cache, std::size_t row, int count,
+                                   bool opens = true) {
+  if (opens && count % ops::kPageEntries == 0) {
     cache.archive_pages[row * cache.archive_stride + count / ops::kPageEntries] = take_page(cache);
   }
   cache.archive_counts[row] = count + 1;
@@ -68,7 +70,8 @@ inline __device__ int push_archive(const CacheView& cache, std::size_t row, int 
 inline __device__ Places advance_row(const CacheView& cache, std::size_t row, int sequence,
                                      int length, bool decision, const RowState& state) {
   if (state.ring == 0) {
-    return {push_archive(cache, row, state.count), -1};
+    // After a token has been dropped (TOVA, H2O) the page is there.
+    return {push_archive(cache, row, state.count, state.count == length), -1};
   }
   const int slot = length % state.ring;
   const bool marked = cache.mark_words > 0 && renew_marks(cache, row, length, decision, state);

@@ -41,6 +41,16 @@ struct CacheView {
   std::size_t window_stride = 0;
   std::size_t mark_words = 0;
 
+  // TOVA and H2O (null for other rules), by archive slot. A row that has been over its budget keeps
+  // the pages of budget + 1 entries: each token needs them.
+  std::int32_t* positions = nullptr;  // [rows, entry_stride]
+  float* received = nullptr;          // [rows, entry_stride] H2O: attention so far
+  std::size_t entry_stride = 0;
+
+  // Quest (null for other rules): the least and the largest of each channel of a page's keys. The
+  // pages of the method are one or more of these.
+  float* bounds = nullptr;  // [pages, 2, head_dim]
+
   // DMC (null for other rules): the open entry, a running average in float.
   float* open_keys = nullptr;     // [rows, head_dim]
   float* open_values = nullptr;   // [rows, head_dim]

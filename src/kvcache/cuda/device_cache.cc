@@ -27,15 +27,15 @@ CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
     case RuleKind::dense:
     case RuleKind::dmc:
     case RuleKind::streaming:
+    case RuleKind::tova:
+    case RuleKind::h2o:
+    case RuleKind::quest:
       break;
     case RuleKind::dms:
       view.ring = config.window + 1;
       view.shift = config.shift;
       view.mark_words = static_cast<std::size_t>(view.ring + 31) / 32;
       break;
-    default:
-      fail("--cache {}: runs on the CPU only; a CUDA device knows dense, dms, dmc and streaming",
-           rule_name(config.rule));
   }
   view.window_stride = pages_for(view.ring);
   return view;
@@ -43,7 +43,8 @@ CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
 
 // Whether a sequence's limits make the rule (SequenceLimits).
 bool has_budget(RuleKind rule) {
-  return rule == RuleKind::streaming;
+  return rule == RuleKind::streaming || rule == RuleKind::tova || rule == RuleKind::h2o ||
+         rule == RuleKind::quest;
 }
 
 // Moves a table of [layers, slots, heads, stride] into one with more slots or a longer stride.
@@ -84,6 +85,11 @@ DeviceCache::DeviceCache(const CacheConfig& config, const CacheShape& shape)
   free_count_ = winnow::cuda::DeviceBuffer<std::int32_t>(1);
   reported_ = winnow::cuda::PinnedBuffer<std::int32_t>(1);
   *reported_.data() = static_cast<std::int32_t>(capacity_);
+  if (selects()) {
+    bounds_ =
+        winnow::cuda::DeviceBuffer<float>(capacity_ * 2 * static_cast<std::size_t>(shape.head_dim));
+    view_.bounds = bounds_.data();
+  }
   view_.pool = pool_.data();
   view_.free_pages = free_list_.data();
   view_.sharers = sharers_.data();
@@ -96,7 +102,8 @@ DeviceCache::Columns DeviceCache::columns_for(const Rule& rule, int tokens) cons
   if (rule.kind == RuleKind::streaming) {
     return {table_columns(std::min(tokens, rule.sinks)), table_columns(rule.window + 1)};
   }
-  return {table_columns(tokens), view_.window_stride};
+  const int entries = rule.needs_attention() ? std::min(tokens, rule.budget + 1) : tokens;
+  return {table_columns(entries), view_.window_stride};
 }
 
 void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream) {
@@ -116,6 +123,10 @@ void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream)
   grow(archive_counts_, 1, 1);
   grow(window_pages_, view_.window_stride, columns.window);
   grow(marks_, view_.mark_words, view_.mark_words);
+  if (drops()) {
+    grow(positions_, view_.entry_stride, columns.archive * ops::kPageEntries);
+    grow(received_, view_.entry_stride, columns.archive * ops::kPageEntries);
+  }
   if (merges()) {
     const auto dim = static_cast<std::size_t>(shape_.head_dim);
     grow(open_keys_, dim, dim);
@@ -137,6 +148,9 @@ void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream)
   view_.window_pages = window_pages_.data();
   view_.marks = marks_.data();
   view_.lengths = device_lengths_.data();
+  view_.positions = positions_.data();
+  view_.received = received_.data();
+  view_.entry_stride = drops() ? columns.archive * ops::kPageEntries : 0;
   view_.open_keys = open_keys_.data();
   view_.open_values = open_values_.data();
   view_.open_weights = open_weights_.data();
@@ -235,6 +249,10 @@ std::size_t DeviceCache::page_need(int slot, int tokens) const {
       pages +=
           growth(std::min(left(before), rule(slot).sinks), std::min(left(after), rule(slot).sinks));
       break;
+    case RuleKind::tova:
+    case RuleKind::h2o:
+      pages += archive_pages(slot, after, 0) - archive_pages(slot, before, 0);
+      break;
     default:
       pages += growth(before, after);
   }
@@ -242,7 +260,12 @@ std::size_t DeviceCache::page_need(int slot, int tokens) const {
 }
 
 std::size_t DeviceCache::fork_need(int slot) const {
-  return static_cast<std::size_t>(rows_per_sequence()) * (1 + window_pages(slot));
+  const std::size_t copied = drops() ? archive_pages(slot, length(slot), 0) : 1;
+  return static_cast<std::size_t>(rows_per_sequence()) * (copied + window_pages(slot));
+}
+
+std::size_t DeviceCache::archive_pages(int slot, int length, int entries) const {
+  return pages_for(drops() ? std::min(length, rule(slot).budget + 1) : entries);
 }
 
 void DeviceCache::report_free_pages(cudaStream_t stream) {
@@ -297,20 +320,22 @@ std::size_t DeviceCache::window_pages(int slot) const {
 std::size_t DeviceCache::pages_of(int slot, std::span<const std::int32_t> archive_counts) const {
   std::size_t pages = window_pages(slot) * static_cast<std::size_t>(rows_per_sequence());
   for (const std::int32_t count : archive_counts) {
-    pages += pages_for(count);
+    pages += archive_pages(slot, length(slot), count);
   }
   return pages;
 }
 
 std::size_t DeviceCache::page_cost(const CacheConfig& config, const CacheShape& shape) {
   const ops::cuda::DevicePageLayout layout(config.format, shape.head_dim);
-  return layout.page_bytes() + 2 * sizeof(std::uint32_t);
+  const std::size_t bounds =
+      config.rule == RuleKind::quest ? 2 * static_cast<std::size_t>(shape.head_dim) : 0;
+  return layout.page_bytes() + 2 * sizeof(std::uint32_t) + bounds * sizeof(float);
 }
 
 std::size_t DeviceCache::table_bytes() const {
   const std::size_t open = merges() ? static_cast<std::size_t>(2 * shape_.head_dim + 1) : 0;
-  const std::size_t per_row =
-      view_.archive_stride + view_.window_stride + view_.mark_words + 1 + open;
+  const std::size_t per_row = view_.archive_stride + view_.window_stride + view_.mark_words + 1 +
+                              2 * view_.entry_stride + open;
   return static_cast<std::size_t>(rows_per_sequence()) * per_row * sizeof(std::uint32_t) +
          sizeof(std::int32_t);
 }

@@ -23,7 +23,8 @@ class DeviceCache {
   /// format has no kernels, or when the device has not that much.
   DeviceCache(const CacheConfig& config, const CacheShape& shape);
 
-  /// Bytes that a page costs: itself, its place on the free list and its number of sharers.
+  /// Bytes that a page costs: itself, its place on the free list, its number of sharers, Quest's
+  /// bounds.
   static std::size_t page_cost(const CacheConfig& config, const CacheShape& shape);
 
   /// A slot for a sequence of, as far as is known, up to limits.total_tokens tokens.
@@ -59,6 +60,14 @@ class DeviceCache {
   [[nodiscard]] int most_ring() const;
   /// DMC: entries outside the archive are running averages, not in pages.
   [[nodiscard]] bool merges() const { return config_.rule == RuleKind::dmc; }
+
+  /// TOVA, H2O: entries leave the archive.
+  [[nodiscard]] bool drops() const {
+    return config_.rule == RuleKind::tova || config_.rule == RuleKind::h2o;
+  }
+
+  /// Quest: queries read the most promising pages.
+  [[nodiscard]] bool selects() const { return config_.rule == RuleKind::quest; }
 
   /// Most pages that `tokens` more tokens of a sequence can need.
   [[nodiscard]] std::size_t page_need(int slot, int tokens) const;
@@ -99,6 +108,8 @@ class DeviceCache {
   // What kernels that take one sequence see: its own ring.
   [[nodiscard]] CacheView view_of(int slot) const;
   [[nodiscard]] std::size_t window_pages(int slot) const;
+  // Of a row with so many entries, when the sequence is as long.
+  [[nodiscard]] std::size_t archive_pages(int slot, int length, int entries) const;
 
   CacheConfig config_;
   CacheShape shape_;
@@ -122,6 +133,9 @@ class DeviceCache {
   winnow::cuda::DeviceBuffer<std::uint32_t> marks_;
   winnow::cuda::DeviceBuffer<std::int32_t> device_lengths_;
   winnow::cuda::DeviceBuffer<std::int32_t> device_rules_;  // [4, slots] as CacheView has them
+  winnow::cuda::DeviceBuffer<float> bounds_;
+  winnow::cuda::DeviceBuffer<std::int32_t> positions_;
+  winnow::cuda::DeviceBuffer<float> received_;
   winnow::cuda::DeviceBuffer<float> open_keys_;
   winnow::cuda::DeviceBuffer<float> open_values_;
   winnow::cuda::DeviceBuffer<float> open_weights_;

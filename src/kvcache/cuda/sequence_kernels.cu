@@ -29,11 +29,15 @@ struct RowPages {
   int archived;  // pages
   int all;
 
-  __device__ RowPages(const CacheView& cache, std::size_t row, int entries, int length)
+  // Of the sequence in `slot`, or of another one with as many entries.
+  __device__ RowPages(const CacheView& cache, std::size_t row, int slot, int entries)
       : archive(cache.archive_pages + row * cache.archive_stride),
-        window(cache.window_pages + row * cache.window_stride),
-        archived(pages_for(entries)),
-        all(archived + pages_for(min(length, cache.ring))) {}
+        window(cache.window_pages + row * cache.window_stride) {
+    const int length = cache.lengths[slot];
+    archived =
+        pages_for(cache.positions != nullptr ? min(length, cache.budgets[slot] + 1) : entries);
+    all = archived + pages_for(min(length, cache.ring));
+  }
 
   __device__ std::uint32_t& operator[](int i) const {
     return i < archived ? archive[i] : window[i - archived];
@@ -44,7 +48,7 @@ struct RowPages {
 // no two rows of a sequence share one.
 __global__ void __launch_bounds__(kThreads) release_kernel(CacheView cache, int slot) {
   const std::size_t row = cache.row(blockIdx.y, slot, blockIdx.x);
-  const RowPages pages(cache, row, cache.archive_counts[row], cache.lengths[slot]);
+  const RowPages pages(cache, row, slot, cache.archive_counts[row]);
   for (int i = threadIdx.x; i < pages.all; i += kThreads) {
     const std::uint32_t page = pages[i];
     if (cache.sharers[page] > 0) {
@@ -91,9 +95,9 @@ __global__ void __launch_bounds__(kThreads)
   const std::size_t target = cache.row(blockIdx.y, to, blockIdx.x);
   const int entries = cache.archive_counts[source];
   const int length = cache.lengths[from];
-  const RowPages pages(cache, source, entries, length);
-  const RowPages copies(cache, target, entries, length);
-  const int shared = entries / ops::kPageEntries;
+  const RowPages pages(cache, source, from, entries);
+  const RowPages copies(cache, target, from, entries);
+  const int shared = cache.positions != nullptr ? 0 : entries / ops::kPageEntries;
   __shared__ int top;
   if (threadIdx.x == 0) {
     top = atomicSub(cache.free_count, pages.all - shared);
@@ -113,6 +117,8 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   copy_columns(cache.marks, source, target, cache.mark_words);
+  copy_columns(cache.positions, source, target, cache.entry_stride);
+  copy_columns(cache.received, source, target, cache.entry_stride);
   copy_columns(cache.open_keys, source, target, head_dim);
   copy_columns(cache.open_values, source, target, head_dim);
   copy_columns(cache.open_weights, source, target, 1);

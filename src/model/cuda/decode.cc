@@ -25,8 +25,7 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
     : model_(model),
       cache_(cache),
       head_(head),
-      plan_(cache.layout(), model.config().group(), model.config().kv_heads, kMostSequences,
-            model.config().layers),
+      attention_(cache, kMostSequences),
       inputs_(2 * kMost),
       results_(kMost),
       device_inputs_(2 * kMost),
@@ -36,7 +35,6 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
       square_sums_(width(ops::cuda::residual_parts(model.config().hidden))),
       qkv_(width(model.qkv_width())),
       queries_(width(model.query_width())),
-      open_scores_(width(model.config().heads)),
       attended_(width(model.query_width())),
       activated_(width(model.config().intermediate)) {}
 
@@ -49,6 +47,7 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
   std::ranges::copy(tokens, inputs_.data() + batch);
   if (generation_ != cache_.generation()) {
     graphs_.clear();
+    attention_.reserve();
     generation_ = cache_.generation();
   }
   const auto key = std::pair(static_cast<int>(batch), with_logits);
@@ -84,7 +83,7 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
               .half = config.head_dim / 2},
              batch, stream);
   const std::int32_t* slots = device_inputs_.data();
-  plan_.make(entries(0), view.row(1, 0, 0), batch, stream);
+  attention_.plan(slots, batch, stream);
   ops::cuda::embed_rows(model_.weights().embedding.view(), slots + batch, batch,
                         residual(model_.layer(0).attention_norm), {stream, true});
   // Between two attentions all linear layers are one kernel: those of a layer, then the q, k and v
@@ -132,31 +131,13 @@ ops::cuda::RowsLayer Decode::projection(int layer) const {
 }
 
 void Decode::attention(int layer, int batch, cudaStream_t stream) {
-  kvcache::cuda::append(
-      cache_, model_.projection(layer, hidden_.data(), angles_.data()),
-      kvcache::cuda::DecodeAppend{layer, batch, device_inputs_.data(), qkv_.data(), queries_.data(),
-                                  open_scores_.data()},
-      stream);
-  plan_.attend(layer, entries(layer), model_.scale(), queries_.data(), attended_.data(), stream);
-}
-
-ops::cuda::DecodeEntries Decode::entries(int layer) const {
-  const auto& view = cache_.view();
-  const std::size_t row = view.row(layer, 0, 0);
-  const auto width_of_head = static_cast<std::size_t>(model_.config().head_dim);
-  return {.pool = view.pool,
-          .archive_pages = view.archive_pages + row * view.archive_stride,
-          .archive_stride = view.archive_stride,
-          .archive_counts = view.archive_counts + row,
-          .window_pages = view.window_pages + row * view.window_stride,
-          .window_stride = view.window_stride,
-          .lengths = view.lengths,
-          .window = view.ring - 1,
-          .rings = view.rings,
-          .slots = device_inputs_.data(),
-          .kv_heads = view.kv_heads,
-          .open_values = cache_.merges() ? view.open_values + row * width_of_head : nullptr,
-          .open_scores = cache_.merges() ? open_scores_.data() : nullptr};
+  attention_.append_and_attend(model_.projection(layer, hidden_.data(), angles_.data()),
+                               {.layer = layer,
+                                .batch = batch,
+                                .slots = device_inputs_.data(),
+                                .qkv = qkv_.data(),
+                                .queries = queries_.data()},
+                               model_.scale(), attended_.data(), stream);
 }
 
 ops::cuda::ResidualRows Decode::residual(const FloatBuffer& next_norm) const {

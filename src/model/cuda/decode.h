@@ -7,10 +7,10 @@
 #include <span>
 
 #include "base/cuda/graph.h"
-#include "kvcache/cuda/append.h"
+#include "kvcache/cuda/token_attention.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/output_head.h"
-#include "ops/cuda/decode_attention.h"
+#include "ops/cuda/linear_rows.h"
 #include "ops/matrix.h"
 
 namespace winnow::model::cuda {
@@ -33,13 +33,12 @@ class Decode {
   void attention(int layer, int batch, cudaStream_t stream);
   [[nodiscard]] ops::cuda::RowsLayer projection(int layer) const;
   [[nodiscard]] ops::cuda::RowsInput normed(int parts) const;
-  [[nodiscard]] ops::cuda::DecodeEntries entries(int layer) const;
   [[nodiscard]] ops::cuda::ResidualRows residual(const FloatBuffer& next_norm) const;
 
   const DeviceModel& model_;
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
-  ops::cuda::DecodePlan plan_;
+  kvcache::cuda::TokenAttention attention_;
   ops::cuda::RowsScratch scratch_;
   int generation_ = -1;  // of the cache's tables that the graphs point to
   std::map<std::pair<int, bool>, winnow::cuda::Graph> graphs_;  // by batch, and whether with logits
@@ -53,7 +52,6 @@ class Decode {
   winnow::cuda::DeviceBuffer<float> square_sums_;           // [parts, batch]
   winnow::cuda::DeviceBuffer<float> qkv_;                   // [batch, qkv_width]
   winnow::cuda::DeviceBuffer<float> queries_;               // [batch, query_width]
-  winnow::cuda::DeviceBuffer<float> open_scores_;           // [batch, heads] DMC
   winnow::cuda::DeviceBuffer<bf16> attended_;               // [batch, query_width]
   winnow::cuda::DeviceBuffer<bf16> activated_;              // [batch, intermediate]
 };

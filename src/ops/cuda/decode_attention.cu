@@ -288,8 +288,8 @@ int resident_workers(DType format, int head_dim, int group) {
 void launch_attention(DType format, int head_dim, const DecodeArguments& arguments,
                       cudaStream_t stream) {
   winnow::cuda::launch(kernel_for(format, head_dim), arguments.plan.workers / kDecodeWarps,
-                       kThreads, shared_bytes(format, head_dim, arguments.group), stream, true,
-                       arguments);
+                       kThreads, shared_bytes(format, head_dim, arguments.group), stream,
+                       arguments.entries.settled, arguments);
 }
 
 }  // namespace winnow::ops::cuda

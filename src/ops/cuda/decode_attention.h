@@ -27,6 +27,9 @@ struct DecodeEntries {
   const std::int32_t* rings = nullptr;    // [slots] each sequence's window + 1, or null: the same
   const std::int32_t* slots = nullptr;    // [batch]
   int kv_heads = 0;
+  /// Whether the kernels between make() and attend() leave alone what attend() reads early. If not,
+  /// it begins when they are complete.
+  bool settled = true;
   /// One more entry per row, outside all pages and in float (DMC's open one), or null: its value
   /// [state rows, head_dim], and the queries' products with its key [batch, kv_heads * group]. Both
   /// are read when attend()'s predecessors are complete.

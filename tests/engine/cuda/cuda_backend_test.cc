@@ -155,12 +155,19 @@ INSTANTIATE_TEST_SUITE_P(
                            2e-2},
                       Case{"qwen3_streaming_int8", Family::qwen3, 128, 2, false,
                            kvcache::RuleKind::streaming, DType::i8, WeightStorage::as_stored, 2e-2},
+                      // What leaves or is read may hang on the last bit: then the logits differ.
+                      Case{"llama_tova", Family::llama, 64, 4, false, kvcache::RuleKind::tova,
+                           DType::bf16, WeightStorage::as_stored, 3e-1},
+                      Case{"qwen3_h2o", Family::qwen3, 128, 2, false, kvcache::RuleKind::h2o,
+                           DType::f8e4m3, WeightStorage::as_stored, 3e-1},
+                      Case{"llama_quest", Family::llama, 64, 1, false, kvcache::RuleKind::quest,
+                           DType::bf16, WeightStorage::as_stored, 3e-1},
                       Case{"llama_dmc", Family::llama, 64, 4, false, kvcache::RuleKind::dmc,
                            DType::bf16, WeightStorage::as_stored, 2e-2},
                       Case{"llama_dmc_fp8", Family::llama, 128, 2, false, kvcache::RuleKind::dmc,
                            DType::f8e4m3, WeightStorage::as_stored, 1e-1},
                       Case{"qwen3_dmc_int8", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
-                           DType::i8, WeightStorage::as_stored, 2e-2},
+                           DType::i8, WeightStorage::as_stored, 3e-2},
                       Case{"qwen3_fp8", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
                            DType::f8e4m3, WeightStorage::as_stored, 1e-1},
                       Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false,
@@ -183,8 +190,8 @@ TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
   model.draw_decisions(0.7);
   const CpuBackend cpu(reference);
   const auto cuda = make_backend(model, engine_config(c, true));
-  Session cpu_session(cpu, on_cpu, {400, 400});
-  Session cuda_session(*cuda, engine_config(c, true), {400, 400});
+  Session cpu_session(cpu, on_cpu, {200, 400});
+  Session cuda_session(*cuda, engine_config(c, true), {200, 400});
   feed_both(cpu_session, cuda_session, config, c.tolerance);
 }
 
@@ -248,19 +255,24 @@ TEST(CudaBackend, MergesAsTheCpuDoes) {
 }
 
 // More requests than one step takes, samples of one prompt, and a pool that is too small for all.
-TEST(CudaBackend, ServesManyInATightPool) {
+class CudaRules : public ::testing::TestWithParam<kvcache::RuleKind> {};
+
+INSTANTIATE_TEST_SUITE_P(All, CudaRules,
+                         ::testing::Values(kvcache::RuleKind::dense, kvcache::RuleKind::dms,
+                                           kvcache::RuleKind::dmc, kvcache::RuleKind::streaming,
+                                           kvcache::RuleKind::tova, kvcache::RuleKind::h2o,
+                                           kvcache::RuleKind::quest),
+                         [](const auto& info) {
+                           return std::string(kvcache::rule_name(info.param));
+                         });
+
+TEST_P(CudaRules, ServeManyInATightPool) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  const Case c{"many",
-               Family::llama,
-               64,
-               4,
-               false,
-               kvcache::RuleKind::dms,
-               DType::f8e4m3,
-               WeightStorage::as_stored,
-               0.0};
+  const Case c{
+      "many", Family::llama, 64, 4, false, GetParam(), DType::f8e4m3, WeightStorage::as_stored,
+      0.0};
   const ModelConfig config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
   model.draw_decisions(0.7);
@@ -296,7 +308,10 @@ TEST(CudaBackend, ServesManyInATightPool) {
   std::int64_t preemptions = 0;
   serve(std::size_t{64} << 20, preemptions);
   EXPECT_EQ(preemptions, 0);
-  serve(std::size_t{2} << 20, preemptions);
+  const bool keeps_much = GetParam() == kvcache::RuleKind::dense ||
+                          GetParam() == kvcache::RuleKind::dms ||
+                          GetParam() == kvcache::RuleKind::quest;
+  serve(std::size_t{keeps_much ? 2048U : 384U} << 10, preemptions);
   EXPECT_GT(preemptions, 0);
 }
 

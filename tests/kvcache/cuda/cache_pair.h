@@ -330,7 +330,10 @@ class CachePair {
       for (int layer = 0; layer < kLayers; ++layer) {
         for (int head = 0; head < kKvHeads; ++head) {
           const std::size_t row = view.row(layer, sequence.slot, head);
-          hold(&archive_pages[row * view.archive_stride], archive_counts[row]);
+          const int longest = device_->rule(sequence.slot).budget + 1;
+          hold(&archive_pages[row * view.archive_stride],
+               device_->drops() ? std::min(device_->length(sequence.slot), longest)
+                                : archive_counts[row]);
           hold(&window_pages[row * view.window_stride],
                std::min(device_->length(sequence.slot), device_->ring(sequence.slot)));
         }
@@ -346,7 +349,7 @@ class CachePair {
     }
   }
 
- private:
+ protected:
   CacheConfig config_;
   CacheShape shape_;
   std::unique_ptr<Cache> host_;
