@@ -64,7 +64,7 @@ Document DocumentEncoder::encode(std::string_view line) const {
   return document;
 }
 
-// Special tokens of the model are parsed: whoever weighs parts also says where turns begin.
+// Special tokens of the model are parsed: whoever weighs parts also says where turns begin and end.
 Document DocumentEncoder::parts(const ordered_json& parts) const {
   require(parts.is_array() && !parts.empty(), "\"parts\" is not a list of texts");
   Document document;
@@ -75,7 +75,6 @@ Document DocumentEncoder::parts(const ordered_json& parts) const {
             "a part's weight is not a number from 0 to 1e6");
     append_text(document, text_of(part, "text"), weight.get<float>(), Special::parsed);
   }
-  append_end(document);
   return document;
 }
 

@@ -21,11 +21,11 @@ struct Document {
 
 /// Makes documents of JSON objects with one of
 ///   "text"                     running text
-///   "parts"                    texts one after another, each with its "weight" in the loss:
-///                              [{"text": ..., "weight": 8}, ...]
+///   "parts"                    [{"text": ..., "weight": 8}, ...]: texts one after another, special
+///                              tokens where they are named, each with its weight in the loss
 ///   "prompt" and "completion"  texts
 ///   "messages"                 a chat, rendered by the model's template
-/// An end-of-text token is added if the model has one, but for chats, whose template says it. No
+/// An end-of-text token is added to texts and completions if the model has one. No
 /// beginning-of-text token is: packing adds it. Immutable, usable from many threads.
 class DocumentEncoder {
  public:

@@ -108,13 +108,13 @@ TEST_F(Encoding, OfWeighedParts) {
                     {{"text", "<|user|>What?"}, {"weight", 0.25}},
                     {{"text", "<|assistant|>That."}, {"weight", 8}}}}};
   const Document document = encode(line, false);
-  EXPECT_EQ(text(document), "Some text. <|user|>What?<|assistant|>That.<|end_of_text|>");
+  EXPECT_EQ(text(document), "Some text. <|user|>What?<|assistant|>That.");
   ASSERT_EQ(document.weights.size(), document.tokens.size());
   std::map<float, std::string> by_weight;
   for (std::size_t i = 0; i < document.tokens.size(); ++i) {
     by_weight[document.weights[i]] += text({{document.tokens[i]}, {}});
   }
-  EXPECT_EQ(by_weight[1.0F], "Some text. <|end_of_text|>");
+  EXPECT_EQ(by_weight[1.0F], "Some text. ");
   EXPECT_EQ(by_weight[0.25F], "<|user|>What?");
   EXPECT_EQ(by_weight[8.0F], "<|assistant|>That.");
 }
