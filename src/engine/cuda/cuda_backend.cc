@@ -50,7 +50,7 @@ class CudaSequence : public SequenceState {
 
   [[nodiscard]] std::unique_ptr<SequenceState> fork() const override {
     DeviceCache& cache = device_.cache;
-    if (!cache.has_pages(cache.pages_of(slot_, counts()), device_.stream.get())) {
+    if (!cache.has_pages(cache.fork_need(slot_), device_.stream.get())) {
       return nullptr;
     }
     return std::make_unique<CudaSequence>(device_, cache.fork(slot_, device_.stream.get()));
@@ -91,14 +91,14 @@ class CudaRunner : public Runner {
       : device_(model, config) {}
 
   std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) override {
-    return std::make_unique<CudaSequence>(
-        device_, device_.cache.open(limits.total_tokens, device_.stream.get()));
+    return std::make_unique<CudaSequence>(device_,
+                                          device_.cache.open(limits, device_.stream.get()));
   }
 
   [[nodiscard]] bool has_room(std::span<const Growth> growths) const override {
     std::size_t pages = 0;
     for (const Growth& growth : growths) {
-      pages += device_.cache.page_need(growth.sequence->length(), growth.tokens);
+      pages += device_.cache.page_need(slot_of(growth.sequence), growth.tokens);
     }
     return device_.cache.has_pages(pages, device_.stream.get());
   }
@@ -107,7 +107,8 @@ class CudaRunner : public Runner {
                std::span<std::int32_t> best) override {
     for (const SequenceShare& share : shares) {
       check_tokens(share.tokens);
-      device_.cache.reserve(share.sequence->length() + static_cast<int>(share.tokens.size()),
+      device_.cache.reserve(slot_of(share.sequence),
+                            share.sequence->length() + static_cast<int>(share.tokens.size()),
                             device_.stream.get());
     }
     // Runs of shares of one kind go together; results lie in the order of the shares.
@@ -222,11 +223,10 @@ class CudaBackend : public Backend {
   // Of one sequence, however little it evicts.
   [[nodiscard]] std::size_t most_bytes(const kvcache::CacheConfig& cache, int tokens) const {
     const auto shape = model_.cache_shape();
-    const ops::cuda::DevicePageLayout layout(cache.format, shape.head_dim);
     const int entries = tokens + std::min(tokens, cache.window) + 3 * ops::kPageEntries;
     return static_cast<std::size_t>(shape.layers) * static_cast<std::size_t>(shape.kv_heads) *
            static_cast<std::size_t>(entries / ops::kPageEntries + 1) *
-           (layout.page_bytes() + sizeof(std::uint32_t));
+           DeviceCache::page_cost(cache, shape);
   }
 
   int device_;

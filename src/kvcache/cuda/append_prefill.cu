@@ -3,14 +3,15 @@
 // their pages.
 #include "base/cuda/device.h"
 #include "kvcache/cuda/append_kernels.h"
+#include "kvcache/cuda/block_scan.cuh"
 #include "kvcache/cuda/entry_place.cuh"
+#include "kvcache/cuda/page_table.cuh"
 #include "kvcache/cuda/projection.cuh"
 
 namespace winnow::kvcache::cuda {
 namespace {
 
 constexpr int kWarpsPerBlock = 8;
-constexpr int kScanThreads = 1024;
 
 // The entries of a head in the band.
 template <class Code, int D>
@@ -86,28 +87,6 @@ __global__ void project_kernel(Projection projection, PrefillAppend chunk, BandV
   }
 }
 
-// Inclusive sums over a block's threads; `total` is that of all.
-__device__ int block_scan(int x, int& total) {
-  __shared__ int sums[kScanThreads / 32];
-  const int lane = threadIdx.x % 32;
-  const int warp = threadIdx.x / 32;
-  for (int step = 1; step < 32; step *= 2) {
-    const int before = __shfl_up_sync(0xFFFFFFFFU, x, step);
-    x += lane >= step ? before : 0;
-  }
-  __syncthreads();  // the sums of an earlier call have been read
-  if (lane == 31) {
-    sums[warp] = x;
-  }
-  __syncthreads();
-  total = 0;
-  for (int w = 0; w < kScanThreads / 32; ++w) {
-    x += w < warp ? sums[w] : 0;
-    total += sums[w];
-  }
-  return x;
-}
-
 // The fate of the positions around a chunk in one row.
 struct Fate {
   const CacheView& cache;
@@ -115,6 +94,7 @@ struct Fate {
   const std::uint8_t* decisions;  // of the chunk's tokens
   int length;
   int tokens;
+  int sinks;  // streaming: what is kept; else -1
 
   /// Whether the entry at `position` < length + tokens is marked, as far as is known.
   __device__ bool is_marked(int position) const {
@@ -125,23 +105,10 @@ struct Fate {
     }
     return decider < length + tokens && decisions[decider - length] != 0;
   }
-  __device__ bool is_kept(int position) const { return cache.ring == 0 || !is_marked(position); }
+  __device__ bool is_kept(int position) const {
+    return cache.ring == 0 || (sinks >= 0 ? position < sinks : !is_marked(position));
+  }
 };
-
-// Appends pages to a list that holds `entries` entries, so that it has room for `added` more.
-__device__ void extend(const CacheView& cache, std::uint32_t* pages, int entries, int added) {
-  __shared__ int top;
-  const int first = pages_for(entries);
-  const int count = pages_for(entries + added) - first;
-  __syncthreads();  // the last call's top has been read
-  if (threadIdx.x == 0 && count > 0) {
-    top = atomicSub(cache.free_count, count);
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < count; i += kScanThreads) {
-    pages[first + i] = cache.free_pages[top - 1 - i];
-  }
-}
 
 // The ring's marks after the chunk. Every thread writes whole words.
 __device__ void renew_marks(const CacheView& cache, const Fate& fate, std::uint32_t* marks) {
@@ -163,8 +130,9 @@ __global__ void __launch_bounds__(kScanThreads)
   const int head = blockIdx.x;
   const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
   std::uint32_t* marks = cache.marks + row * cache.mark_words;
-  const Fate fate{cache, marks, band.decisions + static_cast<std::size_t>(head) * chunk.tokens,
-                  chunk.length, chunk.tokens};
+  const Fate fate{
+      cache,        marks,        band.decisions + static_cast<std::size_t>(head) * chunk.tokens,
+      chunk.length, chunk.tokens, cache.sinks != nullptr ? cache.sinks[chunk.slot] : -1};
   std::int32_t* seen = band.seen + static_cast<std::size_t>(head) * chunk.tokens;
   std::int32_t* kept = band.kept + static_cast<std::size_t>(head) * band.stride;
   const int archived = cache.archive_counts[row];

@@ -36,6 +36,7 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
       square_sums_(width(ops::cuda::residual_parts(model.config().hidden))),
       qkv_(width(model.qkv_width())),
       queries_(width(model.query_width())),
+      open_scores_(width(model.config().heads)),
       attended_(width(model.query_width())),
       activated_(width(model.config().intermediate)) {}
 
@@ -131,16 +132,18 @@ ops::cuda::RowsLayer Decode::projection(int layer) const {
 }
 
 void Decode::attention(int layer, int batch, cudaStream_t stream) {
-  kvcache::cuda::append(cache_, model_.projection(layer, hidden_.data(), angles_.data()),
-                        kvcache::cuda::DecodeAppend{layer, batch, device_inputs_.data(),
-                                                    qkv_.data(), queries_.data()},
-                        stream);
+  kvcache::cuda::append(
+      cache_, model_.projection(layer, hidden_.data(), angles_.data()),
+      kvcache::cuda::DecodeAppend{layer, batch, device_inputs_.data(), qkv_.data(), queries_.data(),
+                                  open_scores_.data()},
+      stream);
   plan_.attend(layer, entries(layer), model_.scale(), queries_.data(), attended_.data(), stream);
 }
 
 ops::cuda::DecodeEntries Decode::entries(int layer) const {
   const auto& view = cache_.view();
   const std::size_t row = view.row(layer, 0, 0);
+  const auto width_of_head = static_cast<std::size_t>(model_.config().head_dim);
   return {.pool = view.pool,
           .archive_pages = view.archive_pages + row * view.archive_stride,
           .archive_stride = view.archive_stride,
@@ -149,8 +152,11 @@ ops::cuda::DecodeEntries Decode::entries(int layer) const {
           .window_stride = view.window_stride,
           .lengths = view.lengths,
           .window = view.ring - 1,
+          .rings = view.rings,
           .slots = device_inputs_.data(),
-          .kv_heads = view.kv_heads};
+          .kv_heads = view.kv_heads,
+          .open_values = cache_.merges() ? view.open_values + row * width_of_head : nullptr,
+          .open_scores = cache_.merges() ? open_scores_.data() : nullptr};
 }
 
 ops::cuda::ResidualRows Decode::residual(const FloatBuffer& next_norm) const {

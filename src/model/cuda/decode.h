@@ -53,6 +53,7 @@ class Decode {
   winnow::cuda::DeviceBuffer<float> square_sums_;           // [parts, batch]
   winnow::cuda::DeviceBuffer<float> qkv_;                   // [batch, qkv_width]
   winnow::cuda::DeviceBuffer<float> queries_;               // [batch, query_width]
+  winnow::cuda::DeviceBuffer<float> open_scores_;           // [batch, heads] DMC
   winnow::cuda::DeviceBuffer<bf16> attended_;               // [batch, query_width]
   winnow::cuda::DeviceBuffer<bf16> activated_;              // [batch, intermediate]
 };

@@ -35,7 +35,7 @@ Prefill::Prefill(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Ou
 void Prefill::reserve(std::size_t tokens, int longest_chunk) {
   const ModelConfig& config = model_.config();
   const auto width = [tokens](int cols) { return tokens * static_cast<std::size_t>(cols); };
-  if (!band_ || band_->stride < cache_.view().ring + longest_chunk) {
+  if (!band_ || band_->stride < cache_.most_ring() + longest_chunk) {
     band_.reset();  // give the old memory back before asking for more
     band_ = std::make_unique<kvcache::cuda::Band>(cache_, longest_chunk);
   }
@@ -140,16 +140,18 @@ void Prefill::attention(int layer, std::span<const PromptChunk> chunks, std::siz
                                      at(qkv_.data(), model_.qkv_width()), queries},
         *band_, stream.get());
     const std::size_t row = view.row(layer, chunk.slot, 0);
+    const int window = window_of(chunk.slot);
     ops::cuda::prefill_attention(cache_.layout(), config.kv_heads, config.group(), model_.scale(),
                                  {.query = queries,
                                   .out = at(attended_.data(), model_.query_width()),
                                   .tokens = size_of(chunk),
-                                  .lead = kvcache::cuda::lead_of(cache_, length),
-                                  .window = view.ring > 0 ? view.ring - 1 : kEndless,
+                                  .lead = kvcache::cuda::lead_of(cache_, chunk.slot, length),
+                                  .window = window,
                                   .band_keys = band_->keys.data(),
                                   .band_values = band_->values.data(),
                                   .band_scales = band_->scales.data(),
                                   .band_stride = band_->stride,
+                                  .band_in_16_bits = band_->in_16_bits,
                                   .pool = view.pool,
                                   .archive_pages = view.archive_pages + row * view.archive_stride,
                                   .archive_stride = view.archive_stride,
@@ -161,6 +163,13 @@ void Prefill::attention(int layer, std::span<const PromptChunk> chunks, std::siz
     }
     first += chunk.tokens.size();
   }
+}
+
+// Of the band: what the cache's window is. Without one a query sees all of the chunk before it, but
+// for DMC only the entry that is open at its own token.
+int Prefill::window_of(int slot) const {
+  const int ring = cache_.ring(slot);
+  return cache_.merges() ? 0 : ring > 0 ? ring - 1 : kEndless;
 }
 
 // Nobody asks for the other rows once the last layer's cache has them.
@@ -204,8 +213,8 @@ void Prefill::finish_layer(int layer, std::size_t rows, cudaStream_t stream) {
 void Prefill::read_visible(int layer, const PromptChunk& chunk,
                            const winnow::cuda::Stream& stream) const {
   const int heads = model_.config().kv_heads;
-  const int lead = kvcache::cuda::lead_of(cache_, cache_.length(chunk.slot));
-  const int window = cache_.view().ring > 0 ? cache_.view().ring - 1 : kEndless;
+  const int lead = kvcache::cuda::lead_of(cache_, chunk.slot, cache_.length(chunk.slot));
+  const int window = window_of(chunk.slot);
   std::vector<std::int32_t> seen(chunk.tokens.size() * static_cast<std::size_t>(heads));
   stream.synchronize();
   band_->seen.read(seen);

@@ -39,6 +39,7 @@ class Prefill {
   void embed(std::size_t tokens, cudaStream_t stream);
   void attention(int layer, std::span<const PromptChunk> chunks, std::size_t tokens,
                  const winnow::cuda::Stream& stream);
+  [[nodiscard]] int window_of(int slot) const;
   void finish_layer(int layer, std::size_t rows, cudaStream_t stream);
   void keep_logit_rows(std::size_t rows, cudaStream_t stream);
   void read_visible(int layer, const PromptChunk& chunk, const winnow::cuda::Stream& stream) const;

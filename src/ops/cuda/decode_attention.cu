@@ -251,6 +251,10 @@ Kernel kernel_for(int head_dim) {
   }
 }
 
+static_assert(Bf16Codes::kWeightBits == part_bits(DType::bf16));
+static_assert(F8Codes::kWeightBits == part_bits(DType::f8e4m3));
+static_assert(I8Codes::kWeightBits == part_bits(DType::i8));
+
 Kernel kernel_for(DType format, int head_dim) {
   switch (format) {
     case DType::bf16:

@@ -24,8 +24,14 @@ struct DecodeEntries {
   std::size_t window_stride = 0;
   const std::int32_t* lengths = nullptr;  // [slots] tokens of each sequence before this step
   int window = -1;                        // -1: no window, tokens go to the archive at once
+  const std::int32_t* rings = nullptr;    // [slots] each sequence's window + 1, or null: the same
   const std::int32_t* slots = nullptr;    // [batch]
   int kv_heads = 0;
+  /// One more entry per row, outside all pages and in float (DMC's open one), or null: its value
+  /// [state rows, head_dim], and the queries' products with its key [batch, kv_heads * group]. Both
+  /// are read when attend()'s predecessors are complete.
+  const float* open_values = nullptr;
+  const float* open_scores = nullptr;
 };
 
 /// Decode attention of a step, all layers. The rows' pages (of the window, then of the archive),

@@ -37,7 +37,7 @@ __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int
                                     int row, int tile_pages) {
   const int slot = entries.slots[row / entries.kv_heads];
   const int length = entries.lengths[slot];
-  const int ring = entries.window + 1;
+  const int ring = entries.rings != nullptr ? entries.rings[slot] : entries.window + 1;
   DecodePlan::Row planned{};
   planned.state_row = slot * entries.kv_heads + row % entries.kv_heads;
   planned.window_entries = min(length + 1, ring);
