@@ -61,6 +61,9 @@ RequestId Engine::submit(Request request) {
   sequence->spec = spec;
   sequence->tokens = spec->prompt;
   sequence->forks_at_prompt = spec->samples > 1;
+  if (spec->trace) {
+    sequence->tracer.emplace(config_.cache.rule, model_.layers * model_.kv_heads);
+  }
   waiting_.push_back(std::move(sequence));
   return id;
 }
@@ -68,6 +71,17 @@ RequestId Engine::submit(Request request) {
 void Engine::cancel(RequestId request) {
   const auto end = [&](const SequencePtr& sequence) {
     if (sequence->request == request && sequence->finish == FinishReason::none) {
+      finish(*sequence, FinishReason::cancelled);
+    }
+  };
+  std::ranges::for_each(waiting_, end);
+  std::ranges::for_each(running_, end);
+}
+
+void Engine::cancel(RequestId request, int sample) {
+  const auto end = [&](const SequencePtr& sequence) {
+    if (sequence->request == request && sequence->sample == sample && !sequence->forks_at_prompt &&
+        sequence->finish == FinishReason::none) {
       finish(*sequence, FinishReason::cancelled);
     }
   };
@@ -182,6 +196,9 @@ void Engine::run(std::span<const Share> shares) {
                      share.sequence->next(share.tokens),
                      complete ? std::size_t{1} : std::size_t{0},
                      {}});
+    if (share.sequence->tracer) {
+      steps.back().visible = share.sequence->tracer->visible(share.tokens);
+    }
     rows += complete ? 1 : 0;
     tokens += share.tokens;
   }
@@ -193,6 +210,17 @@ void Engine::run(std::span<const Share> shares) {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   (any_prefill ? throughput_.prefill_tokens : throughput_.decode_tokens) += tokens;
   (any_prefill ? throughput_.prefill_seconds : throughput_.decode_seconds) += elapsed.count();
+  trace(shares);
+}
+
+void Engine::trace(std::span<const Share> shares) {
+  for (const Share& share : shares) {
+    Sequence& sequence = *share.sequence;
+    if (sequence.tracer) {
+      sequence.tracer->record(sequence.cached() - share.tokens, sequence.prompt_length(),
+                              sequence.cache->live_entries());
+    }
+  }
 }
 
 void Engine::sample_all(std::span<const Share> shares, std::vector<TokenEvent>& events) {
@@ -230,6 +258,9 @@ std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
     fork->spec = first.spec;
     fork->tokens = first.tokens;
     fork->cache = first.cache->fork();
+    if (first.tracer) {
+      fork->tracer = first.tracer->fork();
+    }
     forks.push_back(std::move(fork));
   }
   return forks;
@@ -263,6 +294,9 @@ void Engine::finish(Sequence& sequence, FinishReason reason) {
   if (sequence.cache) {
     usage_[{sequence.request, sequence.sample}] = sequence.cache->usage();
     sequence.cache.reset();
+  }
+  if (sequence.tracer) {
+    usage_[{sequence.request, sequence.sample}].trace = sequence.tracer->trace();
   }
 }
 

@@ -49,6 +49,8 @@ class Engine {
   RequestId submit(Request request);
   /// Ends all samples of a request; their last events come with the next step.
   void cancel(RequestId request);
+  /// Ends one sample of a request whose samples have begun.
+  void cancel(RequestId request, int sample);
   [[nodiscard]] bool idle() const { return waiting_.empty() && running_.empty(); }
 
   /// Runs one batch and returns what it produced.
@@ -78,6 +80,7 @@ class Engine {
   bool preempt_youngest(const Sequence& except, std::vector<Share>& shares);
   void admit(std::vector<Share>& shares, int& budget);
   void run(std::span<const Share> shares);
+  void trace(std::span<const Share> shares);
   void sample_all(std::span<const Share> shares, std::vector<TokenEvent>& events);
   std::vector<SequencePtr> fork_samples(Sequence& first);
   void accept(Sequence& sequence, std::size_t row, std::vector<TokenEvent>& events);

@@ -33,6 +33,7 @@ struct Request {
   int samples = 1;  // continuations of the one prompt, sharing its pages
   SamplingParams sampling;
   std::vector<std::int32_t> stop_tokens;  // end a sample; reported, not continued
+  bool trace = false;                     // CacheUsage::trace is wanted
 };
 
 using RequestId = std::uint64_t;
@@ -55,6 +56,17 @@ struct TokenEvent {
   FinishReason finish = FinishReason::none;
 };
 
+/// What a sample's queries read and its cache held, summed over layers and KV heads. It follows
+/// from the sample alone, not from what ran beside it.
+struct CacheTrace {
+  /// Entries that the prompt's queries saw; 0 for all samples of a request but the first.
+  std::int64_t prompt_reads = 0;
+  /// Entries that the queries of generated tokens saw, one step per token.
+  std::int64_t reads = 0;
+  /// Entries held after the prompt, and after each step since.
+  std::vector<std::int64_t> live;
+};
+
 /// What a sample's cache held when it finished.
 struct CacheUsage {
   int tokens = 0;                      // that passed through the cache
@@ -62,6 +74,7 @@ struct CacheUsage {
   std::size_t bytes = 0;               // of pages and tables
   std::size_t dense_bytes = 0;         // what a dense cache of this storage format would hold
   std::vector<std::int32_t> per_head;  // live entries [layers, kv_heads]
+  CacheTrace trace;                    // when Request::trace
 
   /// Dense length over stored length.
   [[nodiscard]] double compression_ratio() const {

@@ -25,6 +25,8 @@ class SequenceState {
   [[nodiscard]] virtual std::unique_ptr<SequenceState> fork() const = 0;
   /// What the cache holds now.
   [[nodiscard]] virtual CacheUsage usage() const = 0;
+  /// Entries held now, over layers and heads.
+  [[nodiscard]] virtual std::int64_t live_entries() const { return usage().live_entries; }
 };
 
 /// The next tokens of one sequence in a step.

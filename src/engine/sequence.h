@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/trace.h"
 
 namespace winnow::engine {
 
@@ -16,6 +18,7 @@ struct Engine::Sequence {
   std::shared_ptr<const Request> spec;
   std::vector<std::int32_t> tokens;  // prompt and answer so far
   std::unique_ptr<SequenceState> cache;
+  std::optional<Tracer> tracer;  // when the request asks for one
   FinishReason finish = FinishReason::none;
   bool announced = false;        // its end has been told in an event
   bool forks_at_prompt = false;  // the other samples branch off when its prompt is in the cache
