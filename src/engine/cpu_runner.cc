@@ -81,6 +81,8 @@ class CpuRunner : public Runner {
   }
 
   [[nodiscard]] std::size_t page_bytes() const override { return cache_.page_bytes(); }
+  [[nodiscard]] std::size_t capacity_bytes() const override { return cache_.capacity_bytes(); }
+  [[nodiscard]] bool forks_share_pages() const override { return true; }
 
  private:
   const model::Model& model_;
