@@ -21,18 +21,44 @@ bool more_likely(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
-std::vector<Candidate> candidates_of(std::span<const float> logits,
-                                     std::span<const std::int32_t> history, double penalty) {
+std::vector<Candidate> candidates_of(std::span<const float> logits) {
   std::vector<Candidate> candidates(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) {
     candidates[i] = {static_cast<std::int32_t>(i), logits[i]};
   }
-  if (penalty != 1.0) {
-    const auto factor = static_cast<float>(penalty);
-    for (const std::int32_t token : std::unordered_set(history.begin(), history.end())) {
-      float& logit = candidates[static_cast<std::size_t>(token)].logit;
-      logit = logit > 0.0F ? logit / factor : logit * factor;
-    }
+  return candidates;
+}
+
+void penalize_repetition(std::span<Candidate> candidates, std::span<const std::int32_t> history,
+                         double penalty) {
+  const auto factor = static_cast<float>(penalty);
+  for (const std::int32_t token : std::unordered_set(history.begin(), history.end())) {
+    float& logit = candidates[static_cast<std::size_t>(token)].logit;
+    logit = logit > 0.0F ? logit / factor : logit * factor;
+  }
+}
+
+void penalize_counts(std::span<Candidate> candidates, std::span<const std::int32_t> answer,
+                     const SamplingParams& params) {
+  for (const std::int32_t token : answer) {
+    candidates[static_cast<std::size_t>(token)].logit -=
+        static_cast<float>(params.frequency_penalty);
+  }
+  for (const std::int32_t token : std::unordered_set(answer.begin(), answer.end())) {
+    candidates[static_cast<std::size_t>(token)].logit -=
+        static_cast<float>(params.presence_penalty);
+  }
+}
+
+std::vector<Candidate> penalized(std::span<const float> logits,
+                                 std::span<const std::int32_t> history,
+                                 const SamplingParams& params, int prompt_tokens) {
+  std::vector<Candidate> candidates = candidates_of(logits);
+  if (params.repetition_penalty != 1.0) {
+    penalize_repetition(candidates, history, params.repetition_penalty);
+  }
+  if (params.frequency_penalty != 0.0 || params.presence_penalty != 0.0) {
+    penalize_counts(candidates, history.subspan(static_cast<std::size_t>(prompt_tokens)), params);
   }
   return candidates;
 }
@@ -101,7 +127,7 @@ void report_logprobs(std::span<const float> logits, int count, Sampled& result) 
   const double normalizer = double{largest} + std::log(sum);
   const auto logprob = [&](float logit) { return static_cast<float>(double{logit} - normalizer); };
   result.logprob = logprob(logits[static_cast<std::size_t>(result.token)]);
-  auto candidates = candidates_of(logits, {}, 1.0);
+  auto candidates = candidates_of(logits);
   keep_top_k(candidates, count);
   for (const Candidate& c : candidates) {
     result.alternatives.push_back({c.token, logprob(c.logit)});
@@ -118,16 +144,27 @@ void validate(const SamplingParams& params) {
   require(params.min_p >= 0.0 && params.min_p <= 1.0, "min-p {} is not in [0, 1]", params.min_p);
   require(params.repetition_penalty > 0.0 && std::isfinite(params.repetition_penalty),
           "repetition penalty {} is not positive", params.repetition_penalty);
+  for (const double penalty : {params.frequency_penalty, params.presence_penalty}) {
+    require(penalty >= -2.0 && penalty <= 2.0, "frequency or presence penalty {} is not in [-2, 2]",
+            penalty);
+  }
 }
 
 Sampled sample(std::span<const float> logits, std::span<const std::int32_t> history,
-               const SamplingParams& params, int sample, int position) {
+               const SamplingParams& params, int sample, int position, int prompt_tokens) {
   Sampled result;
   result.token =
-      choose(candidates_of(logits, history, params.repetition_penalty), params, sample, position);
+      choose(penalized(logits, history, params, prompt_tokens), params, sample, position);
   if (params.logprobs >= 0) {
     report_logprobs(logits, params.logprobs, result);
   }
+  return result;
+}
+
+Sampled score(std::span<const float> logits, std::int32_t token, const SamplingParams& params) {
+  Sampled result;
+  result.token = token;
+  report_logprobs(logits, params.logprobs, result);
   return result;
 }
 

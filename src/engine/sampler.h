@@ -17,8 +17,12 @@ struct Sampled {
 
 /// Chooses the token at `position` of sample `sample`. The choice depends on the arguments alone,
 /// so a request gives the same text whatever else runs beside it. `history` (prompt and answer so
-/// far) is what the repetition penalty looks at. Order: penalty, temperature, top-k, top-p, min-p.
+/// far) is what the repetition penalty looks at, what follows its first `prompt_tokens` what the
+/// frequency and presence penalties do. Order: penalties, temperature, top-k, top-p, min-p.
 Sampled sample(std::span<const float> logits, std::span<const std::int32_t> history,
-               const SamplingParams& params, int sample, int position);
+               const SamplingParams& params, int sample, int position, int prompt_tokens = 0);
+
+/// The log-probability of `token`, and params.logprobs alternatives to it.
+Sampled score(std::span<const float> logits, std::int32_t token, const SamplingParams& params);
 
 }  // namespace winnow::engine

@@ -136,6 +136,10 @@ class CudaRunner : public Runner {
   [[nodiscard]] std::size_t page_bytes() const override {
     return device_.cache.used_page_bytes(device_.stream.get());
   }
+  [[nodiscard]] std::size_t capacity_bytes() const override {
+    return device_.cache.bytes(device_.cache.capacity());
+  }
+  [[nodiscard]] bool forks_share_pages() const override { return false; }
 
  private:
   static bool is_decode(const SequenceShare& share) {
