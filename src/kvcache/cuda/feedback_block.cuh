@@ -14,6 +14,7 @@
 namespace winnow::kvcache::cuda {
 
 inline constexpr int kFeedbackThreads = kFeedbackWarps * 32;
+inline constexpr int kMostGroup = 8;
 inline constexpr int kHeadsAtOnce = 4;  // of the group, while values are read
 
 // Queries in shared memory: the quarters of a head's channels lie in different banks.
@@ -23,9 +24,9 @@ __host__ __device__ constexpr int padded_quarter(int head_dim) {
 __host__ __device__ constexpr int query_floats(int head_dim, int group) {
   return group * 4 * padded_quarter(head_dim);
 }
-// And the sums of half of the warps.
+// And the sums of all warps.
 constexpr int feedback_shared_bytes(int head_dim, int group) {
-  return (query_floats(head_dim, group) + kFeedbackWarps / 2 * kHeadsAtOnce * head_dim) *
+  return (query_floats(head_dim, group) + kFeedbackWarps * kHeadsAtOnce * head_dim) *
          int{sizeof(float)};
 }
 
@@ -190,32 +191,43 @@ class FeedbackBlock {
 
   // Turns scores into weights, and notes what each entry received of them.
   __device__ void normalise(int token) {
-    __shared__ BlockFloat places[kFeedbackWarps];
+    __shared__ float largest[kMostGroup][kFeedbackWarps];
+    __shared__ float totals[kMostGroup][kFeedbackWarps];
+    __shared__ float factors[kMostGroup];
+    const auto largest_of = [](float a, float b) { return fmaxf(a, b); };
+    const auto sum_of = [](float a, float b) { return a + b; };
     for (int g = 0; g < a_.group; ++g) {
-      float* weights = weights_ + g * a_.stride;
-      BlockFloat most{-INFINITY};
+      float most = -INFINITY;
       for (int i = threadIdx.x; i < count_; i += kFeedbackThreads) {
-        most.x = fmaxf(most.x, weights[i]);
+        most = fmaxf(most, weights_[g * a_.stride + i]);
       }
-      most = reduce_block(most, places,
-                          [](BlockFloat a, BlockFloat b) { return BlockFloat{fmaxf(a.x, b.x)}; });
-      BlockFloat sum{0.0F};
-      for (int i = threadIdx.x; i < count_; i += kFeedbackThreads) {
-        weights[i] = exp2f(weights[i] - most.x);
-        sum.x += weights[i];
-      }
-      sum = reduce_block(sum, places,
-                         [](BlockFloat a, BlockFloat b) { return BlockFloat{a.x + b.x}; });
-      const float factor = 1.0F / sum.x;
-      for (int i = threadIdx.x; i < count_; i += kFeedbackThreads) {
-        weights[i] *= factor;
-      }
+      largest[g][warp_] = reduce_warp(most, 32, largest_of);
     }
+    __syncthreads();
+    for (int g = 0; g < a_.group; ++g) {
+      const float most =
+          reduce_warp(largest[g][lane_ % kFeedbackWarps], kFeedbackWarps, largest_of);
+      float sum = 0.0F;
+      for (int i = threadIdx.x; i < count_; i += kFeedbackThreads) {
+        float& weight = weights_[g * a_.stride + i];
+        weight = exp2f(weight - most);
+        sum += weight;
+      }
+      totals[g][warp_] = reduce_warp(sum, 32, sum_of);
+    }
+    __syncthreads();
+    if (warp_ < a_.group) {
+      factors[warp_] =
+          1.0F / reduce_warp(totals[warp_][lane_ % kFeedbackWarps], kFeedbackWarps, sum_of);
+    }
+    __syncthreads();
     float* sums = sums_of(token, head_);
-    for (int i = threadIdx.x; i < count_; i += kFeedbackThreads) {  // each its own: no barrier
+    for (int i = threadIdx.x; i < count_; i += kFeedbackThreads) {
       float sum = 0.0F;
       for (int g = 0; g < a_.group; ++g) {
-        sum += weights_[g * a_.stride + i];
+        float& weight = weights_[g * a_.stride + i];
+        weight *= factors[g];
+        sum += weight;
       }
       if (a_.by_layer) {
         __stcg(sums + i, sum);
@@ -240,19 +252,18 @@ class FeedbackBlock {
       for (int index = warp_; index * ops::kPageEntries < count_; index += kFeedbackWarps) {
         add_page(index, g, sums);
       }
-      add_warps(sums);
-      if (warp_ == 0 && lane_ % 4 == 0) {
-        auto* out = reinterpret_cast<__nv_bfloat16*>(a_.out) + first_channel(token);
-#pragma unroll
-        for (int h = 0; h < kHeadsAtOnce; ++h) {
-#pragma unroll
-          for (int i = 0; i < kChannels; ++i) {
-            if (g + h < a_.group) {
-              out[(g + h) * D + lane_ / 4 * kChannels + i] = __float2bfloat16_rn(sums[h][i]);
-            }
-          }
+      store_sums(sums);
+      __syncthreads();
+      auto* out = reinterpret_cast<__nv_bfloat16*>(a_.out) + first_channel(token) + g * D;
+      const int channels = min(kHeadsAtOnce, a_.group - g) * D;
+      for (int i = threadIdx.x; i < channels; i += kFeedbackThreads) {
+        float sum = 0.0F;
+        for (int warp = 0; warp < kFeedbackWarps; ++warp) {
+          sum += partial_[place_of(warp, i / D, i % D % kChannels, i % D / kChannels)];
         }
+        out[i] = __float2bfloat16_rn(sum);
       }
+      __syncthreads();
     }
   }
 
@@ -285,38 +296,20 @@ class FeedbackBlock {
     }
   }
 
-  // Into the first warp's lanes 4 r.
-  __device__ void add_warps(float (&sums)[kHeadsAtOnce][kChannels]) const {
+  // Of warp `warp`: channel i of an eighth of a head's channels.
+  static __device__ int place_of(int warp, int h, int i, int eighth) {
+    return ((warp * kHeadsAtOnce + h) * kChannels + i) * 8 + eighth;
+  }
+
+  __device__ void store_sums(float (&sums)[kHeadsAtOnce][kChannels]) const {
 #pragma unroll
     for (int h = 0; h < kHeadsAtOnce; ++h) {
 #pragma unroll
       for (int i = 0; i < kChannels; ++i) {
         sums[h][i] += __shfl_xor_sync(0xFFFFFFFFU, sums[h][i], 1);
         sums[h][i] += __shfl_xor_sync(0xFFFFFFFFU, sums[h][i], 2);
-      }
-    }
-    for (int half = kFeedbackWarps / 2; half > 0; half /= 2) {
-      const auto place = [&](int warp, int h, int i) -> float& {
-        return partial_[((warp * kHeadsAtOnce + h) * 8 + lane_ / 4) * kChannels + i];
-      };
-      __syncthreads();
-#pragma unroll
-      for (int h = 0; h < kHeadsAtOnce; ++h) {
-#pragma unroll
-        for (int i = 0; i < kChannels; ++i) {
-          if (warp_ >= half && warp_ < 2 * half && lane_ % 4 == 0) {
-            place(warp_ - half, h, i) = sums[h][i];
-          }
-        }
-      }
-      __syncthreads();
-#pragma unroll
-      for (int h = 0; h < kHeadsAtOnce; ++h) {
-#pragma unroll
-        for (int i = 0; i < kChannels; ++i) {
-          if (warp_ < half && lane_ % 4 == 0) {
-            sums[h][i] += place(warp_, h, i);
-          }
+        if (lane_ % 4 == 0) {
+          partial_[place_of(warp_, h, i, lane_ / 4)] = sums[h][i];
         }
       }
     }
@@ -332,8 +325,7 @@ class FeedbackBlock {
         best = own;
       }
     }
-    best = reduce_block(best, places,
-                        [](const Candidate& a, const Candidate& b) { return b.before(a) ? b : a; });
+    best = first_of_block(best, places);
     return max(best.slot, 0);  // where scores are no numbers, any will do
   }
 
@@ -374,7 +366,7 @@ class FeedbackBlock {
   const int head_;
   const int slot_;
   float* query_;    // [group][4][kQuarter], times the scale of scores
-  float* partial_;  // [kFeedbackWarps / 2][kHeadsAtOnce][8][kChannels]
+  float* partial_;  // [kFeedbackWarps][kHeadsAtOnce][kChannels][8]
   std::uint32_t* pages_;
   std::int32_t* positions_;
   float* received_;

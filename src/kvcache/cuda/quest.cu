@@ -43,6 +43,7 @@ __global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens firs
   for (int d = threadIdx.x % 32; d < D; d += 32) {
     float low = INFINITY;
     float high = -INFINITY;
+#pragma unroll 8
     for (int entry = 0; entry < count; ++entry) {
       const EntryPlace<Code, D> from(cache, pages, index * ops::kPageEntries + entry);
       const float code = static_cast<float>(from.key(d));
@@ -94,6 +95,33 @@ struct Threshold {
   int equals = 0;
 };
 
+// The digit of the `wanted`-th largest number, given how many have each digit, and the how-manieth
+// of that digit it is. A warp's work.
+__device__ void choose_digit(const int (&counts)[kDigits], int wanted, int& digit, int& left) {
+  constexpr int kEach = kDigits / 32;
+  const int lane = static_cast<int>(threadIdx.x);
+  const int top = kDigits - 1 - lane * kEach;  // lanes take digits from the highest down
+  int own = 0;
+  for (int i = 0; i < kEach; ++i) {
+    own += counts[top - i];
+  }
+  int through = own;
+  for (int step = 1; step < 32; step *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, through, step);
+    through += lane >= step ? before : 0;
+  }
+  int rest = wanted - (through - own);
+  if (rest < 1 || rest > own) {
+    return;  // another lane's
+  }
+  int i = 0;
+  while (counts[top - i] < rest) {
+    rest -= counts[top - i++];
+  }
+  digit = top - i;
+  left = rest;
+}
+
 // Digit by digit, from the highest on. All threads of a block; 1 <= wanted <= pages.
 __device__ Threshold find_threshold(const float* bounds, int pages, int wanted) {
   __shared__ int counts[kDigits];
@@ -113,14 +141,8 @@ __device__ Threshold find_threshold(const float* bounds, int pages, int wanted) 
       }
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-      int digit = kDigits - 1;
-      int left = wanted;
-      while (counts[digit] < left) {
-        left -= counts[digit--];
-      }
-      chosen_digit = digit;
-      wanted_of_it = left;
+    if (threadIdx.x < 32) {
+      choose_digit(counts, wanted, chosen_digit, wanted_of_it);
     }
     __syncthreads();
     key |= static_cast<std::uint32_t>(chosen_digit) << shift;

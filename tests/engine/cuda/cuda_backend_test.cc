@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(
                            kvcache::RuleKind::streaming, DType::i8, WeightStorage::as_stored, 2e-2},
                       // What leaves or is read may hang on the last bit: then the logits differ.
                       Case{"llama_tova", Family::llama, 64, 4, false, kvcache::RuleKind::tova,
-                           DType::bf16, WeightStorage::as_stored, 3e-1},
+                           DType::bf16, WeightStorage::as_stored, 7e-1},
                       Case{"qwen3_h2o", Family::qwen3, 128, 2, false, kvcache::RuleKind::h2o,
                            DType::f8e4m3, WeightStorage::as_stored, 3e-1},
                       Case{"llama_quest", Family::llama, 64, 1, false, kvcache::RuleKind::quest,
