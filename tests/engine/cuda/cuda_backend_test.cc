@@ -315,6 +315,52 @@ TEST_P(CudaRules, ServeManyInATightPool) {
   EXPECT_GT(preemptions, 0);
 }
 
+// A state left at a prompt's end is forked for a longer one, and both for samples.
+TEST(CudaBackend, PrefixesAreForked) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  for (const auto rule :
+       {kvcache::RuleKind::dense, kvcache::RuleKind::dms, kvcache::RuleKind::dmc}) {
+    const Case c{"prefix", Family::llama, 64, 4, false, rule, DType::bf16, WeightStorage::as_stored,
+                 0.0};
+    const ModelConfig config = config_of(c);
+    model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    model.draw_decisions(0.7);
+    EngineConfig options = engine_config(c, true);
+    options.reuse_prefixes = true;
+    const auto backend = make_backend(model, options);
+    const auto tokens = random_tokens(900, config.vocab);
+    Engine engine(*backend, options);
+    const auto answer = [&](Engine& by, std::size_t prompt) {
+      Request request;
+      request.prompt.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(prompt));
+      request.max_tokens = 1;
+      request.samples = 3;
+      by.submit(request);
+      std::vector<TokenEvent> events;
+      while (!by.idle()) {
+        for (TokenEvent& event : by.step()) {
+          events.push_back(std::move(event));
+        }
+      }
+      return events;
+    };
+    static_cast<void>(answer(engine, 500));
+    const auto reused = answer(engine, 900);
+    EXPECT_GT(engine.stats().reused_tokens, 0) << kvcache::rule_name(rule);
+    EXPECT_GT(engine.page_bytes(), 0U);
+    options.reuse_prefixes = false;
+    Engine anew(*backend, options);
+    const auto expected = answer(anew, 900);
+    EXPECT_EQ(anew.page_bytes(), 0U);
+    ASSERT_EQ(reused.size(), expected.size());
+    for (std::size_t i = 0; i < reused.size(); ++i) {
+      EXPECT_NEAR(reused[i].logprob, expected[i].logprob, 0.05);
+    }
+  }
+}
+
 TEST(CudaBackend, SaysWhatItCannotDo) {
   const Case c{"no",        Family::llama,
                64,          4,
