@@ -73,6 +73,13 @@ std::size_t free_memory() {
   return free;
 }
 
+std::size_t total_memory() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "ask for memory");
+  return total;
+}
+
 void wait_for_default_stream() {
   check(cudaStreamSynchronize(nullptr), "wait for the default stream");
 }

@@ -24,7 +24,7 @@ struct DecodeEntries {
   std::size_t window_stride = 0;
   const std::int32_t* lengths = nullptr;  // [slots] tokens of each sequence before this step
   int window = -1;                        // -1: no window, tokens go to the archive at once
-  const std::int32_t* slots = nullptr;    // [batch]
+  const std::int32_t* slots = nullptr;    // [batch]; a negative one has no entries
   int kv_heads = 0;
 };
 
