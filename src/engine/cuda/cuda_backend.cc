@@ -1,6 +1,7 @@
 #include "engine/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -269,13 +270,10 @@ class CudaBackend : public Backend {
     use(device_);
     kvcache::CacheConfig cache = config.cache;
     const BatchPlan batches = plan_batches(config, tokens);
-    std::size_t free = winnow::cuda::free_memory();
-    free -= batches.with_copies ? model::cuda::MatrixWeights::copy_bytes(model_) : 0;
-    // Activations and tables need room as well.
-    cache.max_bytes = std::min(cache.max_bytes, free / 10 * 9);
     if (tokens > 0) {
       cache.max_bytes = std::min(cache.max_bytes, most_bytes(cache, tokens));
     }
+    cache.max_bytes = fitted(cache.max_bytes, batches);
     return std::make_unique<CudaRunner>(model_, cache, batches);
   }
 
@@ -289,6 +287,23 @@ class CudaBackend : public Backend {
     }
     const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_);
     return {std::min(config.max_sequences, kMostBatch), copies <= winnow::cuda::free_memory() / 4};
+  }
+
+  // What the cache may take: `wanted` bytes, or what there is when that is everything.
+  [[nodiscard]] std::size_t fitted(std::size_t wanted, const BatchPlan& batches) const {
+    constexpr double kGib = 0x1p30;
+    const std::size_t free = winnow::cuda::free_memory();
+    const std::size_t copies =
+        batches.with_copies ? model::cuda::MatrixWeights::copy_bytes(model_) : 0;
+    const std::size_t most = (free - copies) / 10 * 9;  // activations and tables need room as well
+    require(
+        wanted <= most || wanted == std::numeric_limits<std::size_t>::max(),
+        "the cache wants {:.2f} GiB, but of the device's {:.2f} GiB only {:.2f} are free beside "
+        "the weights, and {:.2f} of them can be cache: --kv-gib asks for less",
+        static_cast<double>(wanted) / kGib,
+        static_cast<double>(winnow::cuda::total_memory()) / kGib,
+        static_cast<double>(free - copies) / kGib, static_cast<double>(most) / kGib);
+    return std::min(wanted, most);
   }
 
   // Of one sequence, however little it evicts.

@@ -310,6 +310,67 @@ TEST(CudaBackend, ServesManyInATightPool) {
   EXPECT_GT(preemptions, 0);
 }
 
+// A pool that is too small for one of the requests: that one fails, the others go on.
+TEST(CudaBackend, FailsARequestThatDoesNotFitAlone) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const Case c{"tight",     Family::llama,
+               64,          4,
+               false,       kvcache::RuleKind::dense,
+               DType::bf16, WeightStorage::as_stored,
+               0.0};
+  const ModelConfig config = config_of(c);
+  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  EngineConfig options = engine_config(c, true);
+  options.step_tokens = 64;
+  options.cache.max_bytes = std::size_t{1}
+                            << 20;  // of 6 heads with 256 bytes per token: 680 tokens
+  const auto backend = make_backend(model, options);
+  Engine engine(*backend, options);
+  std::map<RequestId, FinishReason> expected;
+  for (const int prompt : {200, 2000, 300, 100}) {
+    Request request;
+    request.prompt = random_tokens(prompt, config.vocab);
+    request.max_tokens = 10;
+    expected[engine.submit(request)] =
+        prompt == 2000 ? FinishReason::out_of_memory : FinishReason::length;
+  }
+  std::map<RequestId, FinishReason> got;
+  while (!engine.idle()) {
+    for (const TokenEvent& event : engine.step()) {
+      if (event.finish != FinishReason::none) {
+        got[event.request] = event.finish;
+      }
+    }
+  }
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(engine.page_bytes(), 0U);
+}
+
+// What does not fit is said before anything is taken, with what there is.
+TEST(CudaBackend, SaysHowMuchMemoryIsMissing) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const Case c{"huge",      Family::llama,
+               64,          4,
+               false,       kvcache::RuleKind::dense,
+               DType::bf16, WeightStorage::as_stored,
+               0.0};
+  const ModelConfig config = config_of(c);
+  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  EngineConfig options = engine_config(c, true);
+  const auto backend = make_backend(model, options);
+  options.cache.max_bytes = std::size_t{1} << 50;
+  try {
+    static_cast<void>(backend->make_runner(options));
+    FAIL() << "a cache of a million GiB";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("1048576.00 GiB"), std::string::npos) << error.what();
+  }
+}
+
 TEST(CudaBackend, SaysWhatItCannotDo) {
   const Case c{"no",        Family::llama,
                64,          4,
