@@ -24,11 +24,12 @@ struct TokenRule {
 
 /// Steps of distance in which probability halves, as a power of two.
 inline constexpr int kOctaveBits = 26;
-/// weight(0) as a power of two. Sums over up to 2^19 tokens stay below 2^63.
-inline constexpr int kWeightBits = 44;
+/// weight(0) as a power of two.
+inline constexpr int kWeightBits = 39;
 /// From here on weights are zero: the token is never drawn.
 inline constexpr std::uint32_t kNoWeight = std::uint32_t{kWeightBits} << kOctaveBits;
-inline constexpr int kMostTokens = 1 << 19;
+/// Of a vocabulary that is sampled from.
+inline constexpr int kMostTokens = (1 << 19) - 1;
 
 /// How far `logit` is below the largest one.
 constexpr std::uint32_t distance(float logit, float largest, float octaves) {

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
+constexpr int kMostTeam = 8;  // blocks of a row; every device with clusters has room for these
 constexpr int kBinBits = 11;
 constexpr int kBins = 1 << kBinBits;
 constexpr unsigned kAllLanes = 0xFFFFFFFFU;
@@ -71,9 +72,31 @@ __device__ Mass shuffle_up(const Mass& mass, int step) {
           __shfl_up_sync(kAllLanes, mass.count, step)};
 }
 
+/// Shared memory adds 32 bits at a time: weights are summed in parts.
 struct Histogram {
-  Word weight[kBins];
-  unsigned count[kBins];
+  static constexpr int kParts = 3;
+  static constexpr int kPartBits = kWeightBits / kParts;
+  static_assert(kPartBits * kParts == kWeightBits && kMostTokens < 1 << (32 - kPartBits));
+
+  unsigned parts[kParts][kBins];
+  unsigned counts[kBins];
+
+  __device__ void clear(int bin) {
+    counts[bin] = parts[0][bin] = parts[1][bin] = parts[2][bin] = 0;
+  }
+  __device__ void add(int bin, Word weight) {
+    constexpr unsigned kMask = (1U << kPartBits) - 1;
+    const auto low = static_cast<unsigned>(weight);
+    atomicAdd(&counts[bin], 1U);
+    atomicAdd(&parts[0][bin], low & kMask);
+    atomicAdd(&parts[1][bin], low >> kPartBits & kMask);
+    atomicAdd(&parts[2][bin], static_cast<unsigned>(weight >> (2 * kPartBits)));
+  }
+  __device__ Mass mass(int bin) const {
+    return {(Word{parts[2][bin]} << (2 * kPartBits)) + (Word{parts[1][bin]} << kPartBits) +
+                parts[0][bin],
+            counts[bin]};
+  }
 };
 
 /// Where a sum exceeds its target: the digits so far, and what comes before them.
@@ -99,7 +122,7 @@ struct Digit {
   int bits;
 };
 __constant__ const Digit kDigits[] = {{53, 11}, {42, 11}, {32, 10}, {11, 21}, {0, 11}};
-static_assert(kMostTokens <= 1 << (2 * kBinBits));
+static_assert(kMostTokens < 1 << (2 * kBinBits));
 
 class RowSampler {
  public:
@@ -129,7 +152,7 @@ class RowSampler {
  private:
   // With the penalty. The CPU's operations, each rounded as there.
   __device__ float logit(int token) const {
-    const float x = logits_[token];
+    const float x = __ldg(logits_ + token);
     const float penalty = row_.rule.penalty;
     if (penalty == 1.0F || !is_seen(token)) {
       return x;
@@ -141,13 +164,24 @@ class RowSampler {
     return token == row_.newest || (row_.seen[token / 32] >> (token % 32) & 1U) != 0;
   }
 
-  // Calls f(token) for the block's share of the vocabulary, whole warps at a time: token may be
-  // past the end.
+  // Calls f(token, logit) for the block's share of the vocabulary, several loads at a time.
   template <class F>
   __device__ void each_token(const F& f) const {
+    constexpr int kAtOnce = 4;
     const int step = team_.size() * kThreads;
-    for (int first = team_.rank() * kThreads + thread_ / 32 * 32; first < vocab_; first += step) {
-      f(first + thread_ % 32);
+    for (int first = team_.rank() * kThreads + thread_; first < vocab_; first += kAtOnce * step) {
+      float logits[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int token = first + i * step;
+        logits[i] = token < vocab_ ? logit(token) : 0.0F;
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (const int token = first + i * step; token < vocab_) {
+          f(token, logits[i]);
+        }
+      }
     }
   }
 
@@ -162,12 +196,8 @@ class RowSampler {
 
   __device__ Word find_largest() const {
     Word best = 0;
-    each_token([&](int token) {
-      if (token < vocab_) {
-        // -0 is no less than 0.
-        best = max(best, key(logit(token) + 0.0F, token));
-      }
-    });
+    // -0 is no less than 0.
+    each_token([&](int token, float x) { best = max(best, key(x + 0.0F, token)); });
     for (int step = 16; step > 0; step /= 2) {
       best = max(best, __shfl_xor_sync(kAllLanes, best, step));
     }
@@ -239,8 +269,8 @@ class RowSampler {
     return locate(crossing.digits, above);
   }
 
-  __device__ Word place_of(int token) const {
-    const std::uint32_t far = distance(logit(token), largest_, row_.rule.octaves);
+  __device__ Word place_of(int token, float logit) const {
+    const std::uint32_t far = distance(logit, largest_, row_.rule.octaves);
     return Word{far} << 32 | static_cast<std::uint32_t>(token);
   }
 
@@ -248,60 +278,35 @@ class RowSampler {
     return above == 64 || place >> above == digits;
   }
 
-  __device__ bool is_candidate(int token, Word place) const {
-    return token < vocab_ && place <= last_ && (place >> 32) < kNoWeight;
+  __device__ bool is_candidate(Word place) const {
+    return place <= last_ && (place >> 32) < kNoWeight;
   }
 
   // The block's candidates whose places begin with `digits`, by the next digit.
   __device__ void fill_histogram(Word digits, int above, const Digit& digit) {
     team_.synchronize();  // everybody has read the last one
     for (int bin = thread_; bin < kBins; bin += kThreads) {
-      shared_.histogram.weight[bin] = 0;
-      shared_.histogram.count[bin] = 0;
+      shared_.histogram.clear(bin);
     }
     __syncthreads();
-    each_token([&](int token) {
-      const Word place = token < vocab_ ? place_of(token) : 0;
-      int bin = -1;
-      Word own = 0;
-      if (is_candidate(token, place) && begins_with(place, digits, above)) {
-        bin = static_cast<int>(place >> digit.shift) & ((1 << digit.bits) - 1);
-        own = weight(static_cast<std::uint32_t>(place >> 32));
+    each_token([&](int token, float x) {
+      const Word place = place_of(token, x);
+      if (is_candidate(place) && begins_with(place, digits, above)) {
+        shared_.histogram.add(static_cast<int>(place >> digit.shift) & ((1 << digit.bits) - 1),
+                              weight(static_cast<std::uint32_t>(place >> 32)));
       }
-      add(bin, own);
     });
     team_.synchronize();
   }
 
-  // Adds to a bin, -1: to none. By whole warps: lanes of one bin would otherwise wait for each
-  // other, one after another.
-  __device__ void add(int bin, Word own) {
-    int same = 0;
-    __match_all_sync(kAllLanes, bin, &same);
-    if (same == 0) {
-      if (bin >= 0) {
-        atomicAdd(&shared_.histogram.weight[bin], own);
-        atomicAdd(&shared_.histogram.count[bin], 1U);
-      }
-      return;
-    }
-    if (bin < 0) {
-      return;
-    }
-    for (int step = 16; step > 0; step /= 2) {
-      own += __shfl_xor_sync(kAllLanes, own, step);
-    }
-    if (thread_ % 32 == 0) {
-      atomicAdd(&shared_.histogram.weight[bin], own);
-      atomicAdd(&shared_.histogram.count[bin], 32U);
-    }
-  }
-
+  // Of all blocks.
   __device__ Mass mass_of(int bin) const {
     Mass mass;
-    for (int rank = 0; rank < team_.size(); ++rank) {
-      const Histogram& part = team_.of(shared_.histogram, rank);
-      mass.add({part.weight[bin], part.count[bin]});
+#pragma unroll
+    for (int rank = 0; rank < kMostTeam; ++rank) {
+      if (rank < team_.size()) {
+        mass.add(team_.of(shared_.histogram, rank).mass(bin));
+      }
     }
     return mass;
   }
@@ -368,9 +373,9 @@ class RowSampler {
       shared_.found = 0;
     }
     __syncthreads();
-    each_token([&](int token) {
-      const Word place = token < vocab_ ? place_of(token) : 0;
-      if (is_candidate(token, place) && begins_with(place, digits, above)) {
+    each_token([&](int token, float x) {
+      const Word place = place_of(token, x);
+      if (is_candidate(place) && begins_with(place, digits, above)) {
         shared_.found = place + 1;
       }
     });
@@ -413,9 +418,8 @@ __global__ void mark_kernel(std::uint32_t* seen, const std::int32_t* tokens, int
 
 // Blocks per row: as many as run at once, one on each multiprocessor.
 int team_size(int rows) {
-  constexpr int kMost = 8;  // every device with clusters has room for these
   int size = 1;
-  while (size < kMost && 2 * size * rows <= winnow::cuda::multiprocessor_count()) {
+  while (size < kMostTeam && 2 * size * rows <= winnow::cuda::multiprocessor_count()) {
     size *= 2;
   }
   return winnow::cuda::has_programmatic_launch() ? size : 1;
