@@ -33,6 +33,7 @@ class CpuSequence : public SequenceState {
     return std::make_unique<CpuSequence>(cache_.fork());
   }
   [[nodiscard]] CacheUsage usage() const override { return usage_of(cache_); }
+  [[nodiscard]] std::int64_t live_entries() const override { return cache_.live_entries(); }
   [[nodiscard]] kvcache::SequenceCache& cache() { return cache_; }
   [[nodiscard]] const kvcache::SequenceCache& cache() const { return cache_; }
 
@@ -80,6 +81,8 @@ class CpuRunner : public Runner {
   }
 
   [[nodiscard]] std::size_t page_bytes() const override { return cache_.page_bytes(); }
+  [[nodiscard]] std::size_t capacity_bytes() const override { return cache_.capacity_bytes(); }
+  [[nodiscard]] bool forks_share_pages() const override { return true; }
 
  private:
   static void choose(std::span<const SequenceShare> shares, ops::Matrix<float> logits,

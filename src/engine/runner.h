@@ -26,6 +26,8 @@ class SequenceState {
   [[nodiscard]] virtual std::unique_ptr<SequenceState> fork() const = 0;
   /// What the cache holds now.
   [[nodiscard]] virtual CacheUsage usage() const = 0;
+  /// Entries held now, over layers and heads.
+  [[nodiscard]] virtual std::int64_t live_entries() const { return usage().live_entries; }
 };
 
 /// The next tokens of one sequence in a step.
@@ -62,6 +64,10 @@ class Runner {
                        std::span<std::int32_t> next) = 0;
   /// Bytes of all pages that sequences hold.
   [[nodiscard]] virtual std::size_t page_bytes() const = 0;
+  /// Most that page_bytes() can become.
+  [[nodiscard]] virtual std::size_t capacity_bytes() const = 0;
+  /// Whether a fork shares the pages of its origin; else it is a copy.
+  [[nodiscard]] virtual bool forks_share_pages() const = 0;
 };
 
 /// A model on a device.

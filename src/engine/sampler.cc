@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -21,16 +22,29 @@ bool more_likely(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
-std::vector<Candidate> most_likely(std::span<const float> logits, int count) {
+std::vector<Candidate> candidates_of(std::span<const float> logits) {
   std::vector<Candidate> candidates(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) {
     candidates[i] = {static_cast<std::int32_t>(i), logits[i]};
   }
+  return candidates;
+}
+
+void penalize_counts(std::span<float> logits, std::span<const std::int32_t> answer,
+                     const SamplingParams& params) {
+  for (const std::int32_t token : answer) {
+    logits[static_cast<std::size_t>(token)] -= static_cast<float>(params.frequency_penalty);
+  }
+  for (const std::int32_t token : std::unordered_set(answer.begin(), answer.end())) {
+    logits[static_cast<std::size_t>(token)] -= static_cast<float>(params.presence_penalty);
+  }
+}
+
+void keep_most_likely(std::vector<Candidate>& candidates, int count) {
   const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(std::min(
                                             candidates.size(), static_cast<std::size_t>(count)));
   std::partial_sort(candidates.begin(), end, candidates.end(), more_likely);
   candidates.erase(end, candidates.end());
-  return candidates;
 }
 
 void report_logprobs(std::span<const float> logits, int count, Sampled& result) {
@@ -42,7 +56,9 @@ void report_logprobs(std::span<const float> logits, int count, Sampled& result) 
   const double normalizer = double{largest} + std::log(sum);
   const auto logprob = [&](float logit) { return static_cast<float>(double{logit} - normalizer); };
   result.logprob = logprob(logits[static_cast<std::size_t>(result.token)]);
-  for (const Candidate& c : most_likely(logits, count)) {
+  auto candidates = candidates_of(logits);
+  keep_most_likely(candidates, count);
+  for (const Candidate& c : candidates) {
     result.alternatives.push_back({c.token, logprob(c.logit)});
   }
 }
@@ -57,6 +73,10 @@ void validate(const SamplingParams& params) {
   require(params.min_p >= 0.0 && params.min_p <= 1.0, "min-p {} is not in [0, 1]", params.min_p);
   require(params.repetition_penalty > 0.0 && std::isfinite(params.repetition_penalty),
           "repetition penalty {} is not positive", params.repetition_penalty);
+  for (const double penalty : {params.frequency_penalty, params.presence_penalty}) {
+    require(penalty >= -2.0 && penalty <= 2.0, "frequency or presence penalty {} is not in [-2, 2]",
+            penalty);
+  }
 }
 
 ops::TokenRule token_rule(const SamplingParams& params, int sample, int position) {
@@ -82,12 +102,27 @@ ops::TokenRule token_rule(const SamplingParams& params, int sample, int position
 }
 
 Sampled sample(std::span<const float> logits, std::span<const std::int32_t> history,
-               const SamplingParams& params, int sample, int position) {
+               const SamplingParams& params, int sample, int position, int prompt_tokens) {
   Sampled result;
-  result.token = ops::sample_token(logits, history, token_rule(params, sample, position));
+  ops::TokenRule rule = token_rule(params, sample, position);
+  if (counts_tokens(params)) {
+    std::vector<float> penalized = ops::penalize_seen(logits, history, rule.penalty);
+    penalize_counts(penalized, history.subspan(static_cast<std::size_t>(prompt_tokens)), params);
+    rule.penalty = 1.0F;
+    result.token = ops::sample_token(penalized, {}, rule);
+  } else {
+    result.token = ops::sample_token(logits, history, rule);
+  }
   if (params.logprobs >= 0) {
     report_logprobs(logits, params.logprobs, result);
   }
+  return result;
+}
+
+Sampled score(std::span<const float> logits, std::int32_t token, const SamplingParams& params) {
+  Sampled result;
+  result.token = token;
+  report_logprobs(logits, params.logprobs, result);
   return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace winnow::ops {
 
@@ -59,6 +60,10 @@ constexpr std::uint64_t weight(std::uint32_t distance) {
   const std::uint64_t power = (std::uint64_t{1} << 32) - (std::uint64_t{sum} * x >> 32);
   return power << (kWeightBits - 32) >> (distance >> kOctaveBits);
 }
+
+/// `logits` with those of the tokens in `history` penalised.
+std::vector<float> penalize_seen(std::span<const float> logits,
+                                 std::span<const std::int32_t> history, float penalty);
 
 /// The token that `rule` chooses from `logits` [vocabulary]. `history`: the tokens that count as
 /// seen.

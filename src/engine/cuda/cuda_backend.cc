@@ -71,7 +71,7 @@ class CudaSequence : public SequenceState {
 
   [[nodiscard]] std::unique_ptr<SequenceState> fork() const override {
     DeviceCache& cache = device_.cache;
-    if (!cache.has_pages(cache.pages_of(slot_, counts()), device_.stream.get())) {
+    if (!cache.has_pages(cache.fork_need(slot_), device_.stream.get())) {
       return nullptr;
     }
     return std::make_unique<CudaSequence>(device_, cache.fork(slot_, device_.stream.get()));
@@ -112,14 +112,14 @@ class CudaRunner : public Runner {
       : device_(model, config, batches) {}
 
   std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) override {
-    return std::make_unique<CudaSequence>(
-        device_, device_.cache.open(limits.total_tokens, device_.stream.get()));
+    return std::make_unique<CudaSequence>(device_,
+                                          device_.cache.open(limits, device_.stream.get()));
   }
 
   [[nodiscard]] bool has_room(std::span<const Growth> growths) const override {
     std::size_t pages = 0;
     for (const Growth& growth : growths) {
-      pages += device_.cache.page_need(growth.sequence->length(), growth.tokens);
+      pages += device_.cache.page_need(slot_of(growth.sequence), growth.tokens);
     }
     return device_.cache.has_pages(pages, device_.stream.get());
   }
@@ -128,7 +128,8 @@ class CudaRunner : public Runner {
                std::span<std::int32_t> next) override {
     for (const SequenceShare& share : shares) {
       check_tokens(share.tokens);
-      device_.cache.reserve(share.sequence->length() + static_cast<int>(share.tokens.size()),
+      device_.cache.reserve(slot_of(share.sequence),
+                            share.sequence->length() + static_cast<int>(share.tokens.size()),
                             device_.stream.get());
     }
     // Runs of shares of one kind go together; results lie in the order of the shares.
@@ -157,6 +158,10 @@ class CudaRunner : public Runner {
   [[nodiscard]] std::size_t page_bytes() const override {
     return device_.cache.used_page_bytes(device_.stream.get());
   }
+  [[nodiscard]] std::size_t capacity_bytes() const override {
+    return device_.cache.bytes(device_.cache.capacity());
+  }
+  [[nodiscard]] bool forks_share_pages() const override { return false; }
 
  private:
   static bool is_decode(const SequenceShare& share) {
@@ -278,11 +283,16 @@ class CudaBackend : public Backend {
   }
 
  private:
-  // `tokens` > 0: a single sequence. Copies of the weights may take a fourth of the memory: a step
-  // of many sequences without them moves the weights twice more, and the cache that fits into their
-  // place makes less of a difference (docs/results/gpu.md).
+  // `tokens` > 0: a single sequence. Where queries choose what they read or make it leave, steps
+  // are of few sequences. Copies of the weights may take a fourth of the memory: a step of many
+  // sequences without them moves the weights twice more, and the cache that fits into their place
+  // makes less of a difference (docs/results/gpu.md).
   [[nodiscard]] BatchPlan plan_batches(const EngineConfig& config, int tokens) const {
-    if (tokens > 0 || config.max_sequences <= Decode::kMostSequences) {
+    using kvcache::RuleKind;
+    const bool sees_all = config.cache.rule != RuleKind::tova &&
+                          config.cache.rule != RuleKind::h2o &&
+                          config.cache.rule != RuleKind::quest;
+    if (tokens > 0 || !sees_all || config.max_sequences <= Decode::kMostSequences) {
       return {};
     }
     const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_);
@@ -309,11 +319,10 @@ class CudaBackend : public Backend {
   // Of one sequence, however little it evicts.
   [[nodiscard]] std::size_t most_bytes(const kvcache::CacheConfig& cache, int tokens) const {
     const auto shape = model_.cache_shape();
-    const ops::cuda::DevicePageLayout layout(cache.format, shape.head_dim);
     const int entries = tokens + std::min(tokens, cache.window) + 3 * ops::kPageEntries;
     return static_cast<std::size_t>(shape.layers) * static_cast<std::size_t>(shape.kv_heads) *
            static_cast<std::size_t>(entries / ops::kPageEntries + 1) *
-           (layout.page_bytes() + sizeof(std::uint32_t));
+           DeviceCache::page_cost(cache, shape);
   }
 
   int device_;

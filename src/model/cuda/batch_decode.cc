@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "kvcache/cuda/step.h"
-#include "model/cuda/decode_entries.h"
 #include "model/cuda/step_kernels.h"
 
 namespace winnow::model::cuda {
@@ -20,8 +18,7 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
     : model_(model),
       cache_(cache),
       most_(padded(most_sequences)),
-      plan_(cache.layout(), model.config().group(), model.config().kv_heads, most_,
-            model.config().layers),
+      attention_(cache, most_),
       rows_(model, matrices),
       inputs_(size_of(2, most_)),
       rules_(size_of(1, most_)),
@@ -76,6 +73,7 @@ void BatchDecode::fill_inputs(std::span<const std::int32_t> slots,
 const winnow::cuda::Graph& BatchDecode::graph(int size, const winnow::cuda::Stream& stream) {
   if (generation_ != cache_.generation()) {
     graphs_.clear();
+    attention_.reserve();
     generation_ = cache_.generation();
   }
   auto found = graphs_.find(size);
@@ -101,15 +99,17 @@ void BatchDecode::step(int size, cudaStream_t stream) {
               .angles = angles_.data(),
               .half = config.head_dim / 2},
              size, stream);
-  plan_.make(decode_entries(cache_, 0, slots), view.row(1, 0, 0), size, stream);
+  attention_.plan(slots, size, stream);
   rows_.embed(slots + size, size, stream);
   for (int layer = 0; layer < config.layers; ++layer) {
     rows_.project(layer, qkv_.data(), size, stream);
-    kvcache::cuda::append(
-        cache_, model_.projection(layer, rows_.hidden(), angles_.data()),
-        kvcache::cuda::DecodeAppend{layer, size, slots, qkv_.data(), queries_.data()}, stream);
-    plan_.attend(layer, decode_entries(cache_, layer, slots), model_.scale(), queries_.data(),
-                 attended_.data(), stream);
+    attention_.append_and_attend(model_.projection(layer, rows_.hidden(), angles_.data()),
+                                 {.layer = layer,
+                                  .batch = size,
+                                  .slots = slots,
+                                  .qkv = qkv_.data(),
+                                  .queries = queries_.data()},
+                                 model_.scale(), attended_.data(), stream);
     rows_.finish_layer(layer, attended_.data(), size, stream);
   }
   rows_.finish(size, stream);

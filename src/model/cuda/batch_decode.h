@@ -7,10 +7,9 @@
 #include <span>
 
 #include "base/cuda/graph.h"
-#include "kvcache/cuda/append.h"
+#include "kvcache/cuda/token_attention.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/many_rows.h"
-#include "ops/cuda/decode_attention.h"
 #include "ops/cuda/sampling.h"
 #include "ops/matrix.h"
 
@@ -22,7 +21,8 @@ namespace winnow::model::cuda {
 /// and reads nothing of it.
 class BatchDecode {
  public:
-  /// For up to `most_sequences`. All must outlive this.
+  /// For up to `most_sequences`. All must outlive this. The cache's rule must be one under which
+  /// queries see everything: the others' kernels know no padding.
   BatchDecode(const DeviceModel& model, const MatrixWeights& matrices,
               kvcache::cuda::DeviceCache& cache, int most_sequences);
 
@@ -46,7 +46,7 @@ class BatchDecode {
   const DeviceModel& model_;
   kvcache::cuda::DeviceCache& cache_;
   int most_;
-  ops::cuda::DecodePlan plan_;
+  kvcache::cuda::TokenAttention attention_;
   ManyRows rows_;
   int generation_ = -1;  // of the cache's tables that the graphs point to
   std::map<int, winnow::cuda::Graph> graphs_;

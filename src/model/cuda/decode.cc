@@ -4,7 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "model/cuda/decode_entries.h"
 #include "model/cuda/step_kernels.h"
 
 namespace winnow::model::cuda {
@@ -27,8 +26,7 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
     : model_(model),
       cache_(cache),
       head_(head),
-      plan_(cache.layout(), model.config().group(), model.config().kv_heads, kMostSequences,
-            model.config().layers),
+      attention_(cache, kMostSequences),
       inputs_(2 * kMost),
       results_(kMost),
       device_inputs_(2 * kMost),
@@ -50,6 +48,7 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
   std::ranges::copy(tokens, inputs_.data() + batch);
   if (generation_ != cache_.generation()) {
     graphs_.clear();
+    attention_.reserve();
     generation_ = cache_.generation();
   }
   const auto key = std::pair(static_cast<int>(batch), with_logits);
@@ -88,7 +87,7 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
               .half = config.head_dim / 2},
              batch, stream);
   const std::int32_t* slots = device_inputs_.data();
-  plan_.make(decode_entries(cache_, 0, slots), view.row(1, 0, 0), batch, stream);
+  attention_.plan(slots, batch, stream);
   ops::cuda::embed_rows(model_.weights().embedding.view(), slots + batch, batch,
                         residual(model_.layer(0).attention_norm), {stream, true});
   // Between two attentions all linear layers are one kernel: those of a layer, then the q, k and v
@@ -139,12 +138,13 @@ ops::cuda::RowsLayer Decode::projection(int layer) const {
 }
 
 void Decode::attention(int layer, int batch, cudaStream_t stream) {
-  kvcache::cuda::append(cache_, model_.projection(layer, hidden_.data(), angles_.data()),
-                        kvcache::cuda::DecodeAppend{layer, batch, device_inputs_.data(),
-                                                    qkv_.data(), queries_.data()},
-                        stream);
-  plan_.attend(layer, decode_entries(cache_, layer, device_inputs_.data()), model_.scale(),
-               queries_.data(), attended_.data(), stream);
+  attention_.append_and_attend(model_.projection(layer, hidden_.data(), angles_.data()),
+                               {.layer = layer,
+                                .batch = batch,
+                                .slots = device_inputs_.data(),
+                                .qkv = qkv_.data(),
+                                .queries = queries_.data()},
+                               model_.scale(), attended_.data(), stream);
 }
 
 ops::cuda::ResidualRows Decode::residual(const FloatBuffer& next_norm) const {

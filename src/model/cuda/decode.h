@@ -7,10 +7,10 @@
 #include <span>
 
 #include "base/cuda/graph.h"
-#include "kvcache/cuda/append.h"
+#include "kvcache/cuda/token_attention.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/output_head.h"
-#include "ops/cuda/decode_attention.h"
+#include "ops/cuda/linear_rows.h"
 #include "ops/matrix.h"
 
 namespace winnow::model::cuda {
@@ -39,7 +39,7 @@ class Decode {
   const DeviceModel& model_;
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
-  ops::cuda::DecodePlan plan_;
+  kvcache::cuda::TokenAttention attention_;
   ops::cuda::RowsScratch scratch_;
   int generation_ = -1;  // of the cache's tables that the graphs point to
   std::map<std::pair<int, bool>, winnow::cuda::Graph> graphs_;  // by batch, and whether with logits

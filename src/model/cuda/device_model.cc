@@ -9,7 +9,6 @@ namespace winnow::model::cuda {
 namespace {
 
 const ModelConfig& checked(const ModelConfig& config) {
-  require(!config.dmc, "--device cuda: DMC models run on the CPU only so far");
   for (const int width : {config.hidden, config.intermediate}) {
     require(width % 8 == 0, "--device cuda: layers of {} channels; a multiple of 8 is needed",
             width);
@@ -59,11 +58,21 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
                                        .eps = config().norm_eps,
                                        .angles = angles,
                                        .decision = {}};
+  auto& decision = projection.decision;
+  if (const auto rate = model_.drawn_rate()) {
+    decision.drawn = true;
+    decision.rate = *rate;
+  }
+  if (config().dmc) {
+    decision.kind = Kind::merge;
+    decision.offset = config().dmc->offset;
+    decision.channel = 0;
+    decision.clear_after_rope = true;
+  }
   if (!config().dms) {
     return projection;
   }
   const DmsConfig& dms = *config().dms;
-  auto& decision = projection.decision;
   decision.per_layer = dms.per_layer;
   decision.scale = dms.scale;
   // Evict iff scale * x - offset > 0; a model that only reads its decisions never does.
@@ -80,10 +89,6 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
     decision.bias = data_or_null(w.adapter_bias);
     decision.width = config().hidden;
     decision.eps = config().norm_eps;
-  }
-  if (const auto rate = model_.drawn_rate()) {
-    decision.drawn = true;
-    decision.rate = *rate;
   }
   return projection;
 }

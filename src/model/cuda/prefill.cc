@@ -12,6 +12,9 @@ namespace {
 // Of a cache without a window: the chunk itself is seen whole.
 constexpr int kEndless = std::numeric_limits<int>::max() / 2;
 
+// That choose pages.
+constexpr int kTokensAtOnce = 16;
+
 template <class T>
 void copy_to(const winnow::cuda::DeviceBuffer<T>& target, const std::vector<T>& source,
              cudaStream_t stream) {
@@ -28,14 +31,25 @@ int size_of(const PromptChunk& chunk) {
 
 Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
                  kvcache::cuda::DeviceCache& cache, OutputHead& head)
-    : model_(model), cache_(cache), head_(head), rows_(model, matrices) {}
+    : model_(model), cache_(cache), head_(head), rows_(model, matrices) {
+  if (cache.drops()) {
+    feedback_.emplace(cache, 1);
+  } else if (cache.selects()) {
+    quest_.emplace(cache, kTokensAtOnce, 1);
+  }
+}
 
 void Prefill::reserve(std::size_t tokens, int longest_chunk) {
   const ModelConfig& config = model_.config();
   const auto width = [tokens](int cols) { return tokens * static_cast<std::size_t>(cols); };
-  if (!band_ || band_->stride < cache_.view().ring + longest_chunk) {
+  if (!band_ || band_->stride < cache_.most_ring() + longest_chunk) {
     band_.reset();  // give the old memory back before asking for more
     band_ = std::make_unique<kvcache::cuda::Band>(cache_, longest_chunk);
+  }
+  if (feedback_) {
+    feedback_->reserve();
+  } else if (quest_) {
+    quest_->reserve();
   }
   tokens_.ensure(tokens);
   positions_.ensure(tokens);
@@ -109,62 +123,132 @@ void Prefill::embed(std::size_t tokens, cudaStream_t stream) {
 
 void Prefill::attention(int layer, std::span<const PromptChunk> chunks, std::size_t tokens,
                         const winnow::cuda::Stream& stream) {
-  const ModelConfig& config = model_.config();
-  const auto& view = cache_.view();
   rows_.project(layer, qkv_.data(), static_cast<int>(tokens), stream.get());
   std::size_t first = 0;
   for (const PromptChunk& chunk : chunks) {
-    const auto at = [first](auto* matrix, int width) {
-      return matrix + first * static_cast<std::size_t>(width);
-    };
-    const int length = cache_.length(chunk.slot);
-    const auto projection = model_.projection(layer, at(rows_.hidden(), config.hidden),
-                                              at(angles_.data(), config.head_dim / 2));
-    bf16* queries = at(queries_.data(), model_.query_width());
-    kvcache::cuda::append(
-        cache_, projection,
-        kvcache::cuda::PrefillAppend{layer, chunk.slot, length, size_of(chunk),
-                                     at(qkv_.data(), model_.qkv_width()), queries},
-        *band_, stream.get());
-    const std::size_t row = view.row(layer, chunk.slot, 0);
-    ops::cuda::prefill_attention(cache_.layout(), config.kv_heads, config.group(), model_.scale(),
-                                 {.query = queries,
-                                  .out = at(attended_.data(), model_.query_width()),
-                                  .tokens = size_of(chunk),
-                                  .lead = kvcache::cuda::lead_of(cache_, length),
-                                  .window = view.ring > 0 ? view.ring - 1 : kEndless,
-                                  .band_keys = band_->keys.data(),
-                                  .band_values = band_->values.data(),
-                                  .band_scales = band_->scales.data(),
-                                  .band_stride = band_->stride,
-                                  .pool = view.pool,
-                                  .archive_pages = view.archive_pages + row * view.archive_stride,
-                                  .archive_stride = view.archive_stride,
-                                  .archive_counts = band_->seen.data(),
-                                  .scratch = attention_scratch_.data()},
-                                 stream.get());
-    if (chunk.visible.data != nullptr) {
-      read_visible(layer, chunk, stream);
-    }
+    attend(layer, chunk, first, stream);
     first += chunk.tokens.size();
   }
 }
 
-void Prefill::read_visible(int layer, const PromptChunk& chunk,
-                           const winnow::cuda::Stream& stream) const {
-  const int heads = model_.config().kv_heads;
-  const int lead = kvcache::cuda::lead_of(cache_, cache_.length(chunk.slot));
-  const int window = cache_.view().ring > 0 ? cache_.view().ring - 1 : kEndless;
-  std::vector<std::int32_t> seen(chunk.tokens.size() * static_cast<std::size_t>(heads));
-  stream.synchronize();
-  band_->seen.read(seen);
-  for (std::size_t t = 0; t < chunk.tokens.size(); ++t) {
-    for (int head = 0; head < heads; ++head) {
-      chunk.visible.row(t)[static_cast<std::size_t>(layer * heads + head)] =
-          seen[static_cast<std::size_t>(head) * chunk.tokens.size() + t] +
-          std::min(lead + static_cast<int>(t), window) + 1;
+// The chunk's tokens, whose activations are the rows from `first` on.
+void Prefill::attend(int layer, const PromptChunk& chunk, std::size_t first,
+                     const winnow::cuda::Stream& stream) {
+  const kvcache::Rule& rule = cache_.rule(chunk.slot);
+  const int length = cache_.length(chunk.slot);
+  const Rows all{layer, chunk.slot, length, size_of(chunk), first};
+  int at_once = all.tokens;
+  if (feedback_) {
+    at_once = kvcache::cuda::FeedbackAttention::free_tokens(rule, length, all.tokens);
+  } else if (quest_) {
+    at_once = kvcache::cuda::QuestAttention::prompt_tokens(rule, length, all.tokens);
+  }
+  if (at_once > 0) {
+    attend_at_once(all.slice(0, at_once), chunk.visible, stream);
+  }
+  const Rows others = all.slice(at_once, all.tokens);
+  if (others.tokens > 0 && feedback_) {
+    feedback_->append_and_attend(projection_of(others), append_of(others), *band_, model_.scale(),
+                                 out_of(others), stream.get());
+  } else if (others.tokens > 0) {
+    choose_and_attend(others, at_once, chunk.visible, stream);
+  }
+  for (int t = 0; chunk.visible.data != nullptr && feedback_ && t < all.tokens; ++t) {
+    for (int head = 0; head < model_.config().kv_heads; ++head) {
+      note_visible(chunk.visible, layer, t, head, std::min(length + t, rule.budget) + 1);
     }
   }
+}
+
+// Tokens that choose what they read, after the `first` ones of their chunk.
+void Prefill::choose_and_attend(const Rows& rows, int first, ops::Matrix<std::int32_t> visible,
+                                const winnow::cuda::Stream& stream) {
+  const int heads = model_.config().kv_heads;
+  const auto chunk = append_of(rows);
+  kvcache::cuda::append(cache_, projection_of(rows), chunk, *band_, stream.get());
+  quest_->renew_bounds(chunk, stream.get());
+  std::vector<std::int32_t> read(
+      visible.data != nullptr ? static_cast<std::size_t>(rows.tokens * heads) : 0);
+  quest_->attend(chunk, model_.scale(), out_of(rows), read, stream.get());
+  for (int i = 0; i < static_cast<int>(read.size()); ++i) {
+    note_visible(visible, rows.layer, first + i / heads, i % heads,
+                 read[static_cast<std::size_t>(i)]);
+  }
+}
+
+kvcache::cuda::Projection Prefill::projection_of(const Rows& rows) const {
+  return model_.projection(rows.layer, rows.of(rows_.hidden(), model_.config().hidden),
+                           rows.of(angles_.data(), model_.config().head_dim / 2));
+}
+
+kvcache::cuda::PrefillAppend Prefill::append_of(const Rows& rows) const {
+  return {rows.layer,
+          rows.slot,
+          rows.length,
+          rows.tokens,
+          rows.of(qkv_.data(), model_.qkv_width()),
+          rows.of(queries_.data(), model_.query_width())};
+}
+
+bf16* Prefill::out_of(const Rows& rows) const {
+  return rows.of(attended_.data(), model_.query_width());
+}
+
+// Tokens of which it is known beforehand what they see.
+void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
+                             const winnow::cuda::Stream& stream) {
+  const ModelConfig& config = model_.config();
+  const auto& view = cache_.view();
+  const auto chunk = append_of(rows);
+  kvcache::cuda::append(cache_, projection_of(rows), chunk, *band_, stream.get());
+  if (quest_) {
+    quest_->renew_bounds(chunk, stream.get());
+  }
+  const std::size_t row = view.row(rows.layer, rows.slot, 0);
+  const int lead = kvcache::cuda::lead_of(cache_, rows.slot, rows.length);
+  const int window = window_of(rows.slot);
+  ops::cuda::prefill_attention(cache_.layout(), config.kv_heads, config.group(), model_.scale(),
+                               {.query = chunk.queries,
+                                .out = out_of(rows),
+                                .tokens = rows.tokens,
+                                .lead = lead,
+                                .window = window,
+                                .band_keys = band_->keys.data(),
+                                .band_values = band_->values.data(),
+                                .band_scales = band_->scales.data(),
+                                .band_stride = band_->stride,
+                                .band_in_16_bits = band_->in_16_bits,
+                                .pool = view.pool,
+                                .archive_pages = view.archive_pages + row * view.archive_stride,
+                                .archive_stride = view.archive_stride,
+                                .archive_counts = band_->seen.data(),
+                                .scratch = attention_scratch_.data()},
+                               stream.get());
+  if (visible.data != nullptr) {
+    std::vector<std::int32_t> seen(static_cast<std::size_t>(rows.tokens * config.kv_heads));
+    stream.synchronize();
+    band_->seen.read(seen);
+    for (int t = 0; t < rows.tokens; ++t) {
+      for (int head = 0; head < config.kv_heads; ++head) {
+        note_visible(visible, rows.layer, t, head,
+                     seen[static_cast<std::size_t>(head * rows.tokens + t)] +
+                         std::min(lead + t, window) + 1);
+      }
+    }
+  }
+}
+
+// Of the band: what the cache's window is. Without one a query sees all of the chunk before it, but
+// for DMC only the entry that is open at its own token.
+int Prefill::window_of(int slot) const {
+  const int ring = cache_.ring(slot);
+  return cache_.merges() ? 0 : ring > 0 ? ring - 1 : kEndless;
+}
+
+void Prefill::note_visible(ops::Matrix<std::int32_t> visible, int layer, int token, int head,
+                           int entries) const {
+  visible.row(static_cast<std::size_t>(
+      token))[static_cast<std::size_t>(layer * model_.config().kv_heads + head)] = entries;
 }
 
 }  // namespace winnow::model::cuda

@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "kvcache/cuda/append.h"
+#include "kvcache/cuda/feedback.h"
+#include "kvcache/cuda/quest.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/many_rows.h"
 #include "model/cuda/output_head.h"
@@ -36,25 +39,55 @@ class Prefill {
            const winnow::cuda::Stream& stream);
 
  private:
+  // Tokens of one sequence in one layer, and where their activations begin.
+  struct Rows {
+    int layer;
+    int slot;
+    int length;  // of the sequence before them
+    int tokens;
+    std::size_t first;
+
+    [[nodiscard]] Rows slice(int begin, int end) const {
+      return {layer, slot, length + begin, end - begin, first + static_cast<std::size_t>(begin)};
+    }
+    template <class T>
+    [[nodiscard]] T* of(T* matrix, int width) const {
+      return matrix + first * static_cast<std::size_t>(width);
+    }
+  };
+
   void reserve(std::size_t tokens, int longest_chunk);
   std::size_t upload(std::span<const PromptChunk> chunks, cudaStream_t stream);
   void embed(std::size_t tokens, cudaStream_t stream);
   void attention(int layer, std::span<const PromptChunk> chunks, std::size_t tokens,
                  const winnow::cuda::Stream& stream);
-  void read_visible(int layer, const PromptChunk& chunk, const winnow::cuda::Stream& stream) const;
+  [[nodiscard]] int window_of(int slot) const;
+  void attend(int layer, const PromptChunk& chunk, std::size_t first,
+              const winnow::cuda::Stream& stream);
+  void attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
+                      const winnow::cuda::Stream& stream);
+  void choose_and_attend(const Rows& rows, int first, ops::Matrix<std::int32_t> visible,
+                         const winnow::cuda::Stream& stream);
+  [[nodiscard]] kvcache::cuda::Projection projection_of(const Rows& rows) const;
+  [[nodiscard]] kvcache::cuda::PrefillAppend append_of(const Rows& rows) const;
+  [[nodiscard]] bf16* out_of(const Rows& rows) const;
+  void note_visible(ops::Matrix<std::int32_t> visible, int layer, int token, int head,
+                    int entries) const;
 
   const DeviceModel& model_;
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
   ManyRows rows_;
   std::unique_ptr<kvcache::cuda::Band> band_;
-  winnow::cuda::DeviceBuffer<std::int32_t> tokens_;     // [T]
-  winnow::cuda::DeviceBuffer<std::int32_t> positions_;  // [T]
-  winnow::cuda::DeviceBuffer<std::int32_t> wanted_;     // [rows] whose logits are wanted
-  winnow::cuda::DeviceBuffer<float2> angles_;           // [T, head_dim / 2]
-  winnow::cuda::DeviceBuffer<bf16> qkv_;                // [T, qkv_width]
-  winnow::cuda::DeviceBuffer<bf16> queries_;            // [T, query_width]
-  winnow::cuda::DeviceBuffer<bf16> attended_;           // [T, query_width]
+  std::optional<kvcache::cuda::FeedbackAttention> feedback_;  // TOVA, H2O
+  std::optional<kvcache::cuda::QuestAttention> quest_;        // Quest
+  winnow::cuda::DeviceBuffer<std::int32_t> tokens_;           // [T]
+  winnow::cuda::DeviceBuffer<std::int32_t> positions_;        // [T]
+  winnow::cuda::DeviceBuffer<std::int32_t> wanted_;           // [rows] whose logits are wanted
+  winnow::cuda::DeviceBuffer<float2> angles_;                 // [T, head_dim / 2]
+  winnow::cuda::DeviceBuffer<bf16> qkv_;                      // [T, qkv_width]
+  winnow::cuda::DeviceBuffer<bf16> queries_;                  // [T, query_width]
+  winnow::cuda::DeviceBuffer<bf16> attended_;                 // [T, query_width]
   winnow::cuda::DeviceBuffer<std::byte> attention_scratch_;
 };
 

@@ -21,18 +21,6 @@ std::uint64_t part_of(std::uint64_t whole, std::uint64_t fraction) {
   return static_cast<std::uint64_t>(Wide{whole} * fraction >> 64);
 }
 
-std::vector<float> penalised(std::span<const float> logits, std::span<const std::int32_t> history,
-                             float penalty) {
-  std::vector<float> result(logits.begin(), logits.end());
-  if (penalty != 1.0F) {
-    for (const std::int32_t token : std::unordered_set(history.begin(), history.end())) {
-      float& logit = result[static_cast<std::size_t>(token)];
-      logit = logit > 0.0F ? logit / penalty : logit * penalty;
-    }
-  }
-  return result;
-}
-
 std::vector<Candidate> ordered_candidates(std::span<const float> logits, float largest,
                                           const TokenRule& rule) {
   std::vector<Candidate> candidates;
@@ -70,12 +58,24 @@ std::size_t count_beyond(std::span<const Candidate> candidates, std::uint64_t ta
 
 }  // namespace
 
+std::vector<float> penalize_seen(std::span<const float> logits,
+                                 std::span<const std::int32_t> history, float penalty) {
+  std::vector<float> result(logits.begin(), logits.end());
+  if (penalty != 1.0F) {
+    for (const std::int32_t token : std::unordered_set(history.begin(), history.end())) {
+      float& logit = result[static_cast<std::size_t>(token)];
+      logit = logit > 0.0F ? logit / penalty : logit * penalty;
+    }
+  }
+  return result;
+}
+
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> history,
                           const TokenRule& rule) {
   if (rule.is_greedy()) {
     return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
   }
-  const std::vector<float> scores = penalised(logits, history, rule.penalty);
+  const std::vector<float> scores = penalize_seen(logits, history, rule.penalty);
   const auto largest = std::ranges::max_element(scores);
   if (rule.octaves == 0.0F || rule.most == 1) {
     return static_cast<std::int32_t>(largest - scores.begin());

@@ -31,7 +31,11 @@ struct Case {
   // round an entry to different fp8 codes, the difference is a sixteenth of it. And the CPU has no
   // fp8 weights: there it has the original ones.
   double tolerance;
+  int shift = 1;
 };
+
+// Of a rule with a budget.
+constexpr double kRatio = 4.0;
 
 ModelConfig config_of(const Case& c) {
   ModelConfig config;
@@ -47,8 +51,13 @@ ModelConfig config_of(const Case& c) {
   config.qk_norm = c.family == Family::qwen3;
   config.qkv_bias = config.output_bias = config.mlp_bias = c.bias;
   config.tied_embeddings = !c.bias;
+  if (c.rule == kvcache::RuleKind::dmc) {
+    config.dmc.emplace();
+    return config;
+  }
   config.dms.emplace();
   config.dms->window = 40;
+  config.dms->shift = c.shift;
   config.dms->source = c.bias ? DmsConfig::Source::adapter : DmsConfig::Source::borrowed;
   return config;
 }
@@ -86,6 +95,8 @@ EngineConfig engine_config(const Case& c, bool on_device) {
   config.cache.rule = c.rule;
   config.cache.format = c.format;
   config.cache.window = c.rule == kvcache::RuleKind::dms ? 40 : 0;
+  config.cache.shift = c.shift;
+  config.cache.cr = kRatio;
   config.cache.max_bytes = std::size_t{1} << 28;
   config.compute = on_device ? DType::bf16 : DType::f32;
   config.weights = c.weights;
@@ -137,6 +148,26 @@ INSTANTIATE_TEST_SUITE_P(
                            DType::bf16, WeightStorage::as_stored, 2e-2},
                       Case{"biases_int8", Family::qwen2, 80, 1, true, kvcache::RuleKind::dms,
                            DType::i8, WeightStorage::as_stored, 2e-2},
+                      Case{"llama_shift", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+                           DType::bf16, WeightStorage::as_stored, 2e-2, 41},
+                      Case{"llama_streaming", Family::llama, 64, 4, false,
+                           kvcache::RuleKind::streaming, DType::bf16, WeightStorage::as_stored,
+                           2e-2},
+                      Case{"qwen3_streaming_int8", Family::qwen3, 128, 2, false,
+                           kvcache::RuleKind::streaming, DType::i8, WeightStorage::as_stored, 2e-2},
+                      // What leaves or is read may hang on the last bit: then the logits differ.
+                      Case{"llama_tova", Family::llama, 64, 4, false, kvcache::RuleKind::tova,
+                           DType::bf16, WeightStorage::as_stored, 3e-1},
+                      Case{"qwen3_h2o", Family::qwen3, 128, 2, false, kvcache::RuleKind::h2o,
+                           DType::f8e4m3, WeightStorage::as_stored, 3e-1},
+                      Case{"llama_quest", Family::llama, 64, 1, false, kvcache::RuleKind::quest,
+                           DType::bf16, WeightStorage::as_stored, 3e-1},
+                      Case{"llama_dmc", Family::llama, 64, 4, false, kvcache::RuleKind::dmc,
+                           DType::bf16, WeightStorage::as_stored, 2e-2},
+                      Case{"llama_dmc_fp8", Family::llama, 128, 2, false, kvcache::RuleKind::dmc,
+                           DType::f8e4m3, WeightStorage::as_stored, 1e-1},
+                      Case{"qwen3_dmc_int8", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
+                           DType::i8, WeightStorage::as_stored, 3e-2},
                       Case{"qwen3_fp8", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
                            DType::f8e4m3, WeightStorage::as_stored, 1e-1},
                       Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false,
@@ -159,8 +190,8 @@ TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
   model.draw_decisions(0.7);
   const CpuBackend cpu(reference);
   const auto cuda = make_backend(model, engine_config(c, true));
-  Session cpu_session(cpu, on_cpu, {400, 400});
-  Session cuda_session(*cuda, engine_config(c, true), {400, 400});
+  Session cpu_session(cpu, on_cpu, {200, 400});
+  Session cuda_session(*cuda, engine_config(c, true), {200, 400});
   feed_both(cpu_session, cuda_session, config, c.tolerance);
 }
 
@@ -257,20 +288,55 @@ TEST(CudaBackend, DecidesAsTheCpuDoes) {
               0.01 * static_cast<double>(on_cpu.usage().live_entries));
 }
 
-// More requests than one step takes, samples of one prompt, and a pool that is too small for all.
-TEST(CudaBackend, ServesManyInATightPool) {
+// DMC by its own channels, weights included; with an offset at which half of the tokens merge.
+TEST(CudaBackend, MergesAsTheCpuDoes) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  const Case c{"many",
-               Family::llama,
-               64,
-               4,
-               false,
-               kvcache::RuleKind::dms,
-               DType::f8e4m3,
-               WeightStorage::as_stored,
+  const Case c{"dmc", Family::llama,          64,          2,
+               false, kvcache::RuleKind::dmc, DType::bf16, WeightStorage::as_stored,
                0.0};
+  ModelConfig config = config_of(c);
+  config.dmc->offset = 0.0F;
+  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  const CpuBackend cpu(model);
+  const auto cuda = make_backend(model, engine_config(c, true));
+  Session on_cpu(cpu, engine_config(c, false), {400, 400});
+  Session on_cuda(*cuda, engine_config(c, true), {400, 400});
+  const auto tokens = random_tokens(400, config.vocab);
+  std::vector<float> expected(static_cast<std::size_t>(config.vocab));
+  std::vector<float> got(expected.size());
+  std::size_t first = 0;
+  for (const std::size_t count : {300U, 1U, 1U, 1U, 97U}) {
+    on_cpu.feed(std::span(tokens).subspan(first, count), expected);
+    on_cuda.feed(std::span(tokens).subspan(first, count), got);
+    first += count;
+  }
+  EXPECT_LE(relative_error(got, expected), 5e-2);
+  const auto live = static_cast<double>(on_cpu.usage().live_entries);
+  EXPECT_LT(live, 0.8 * 400 * config.layers * config.kv_heads);
+  EXPECT_NEAR(static_cast<double>(on_cuda.usage().live_entries), live, 0.02 * live);
+}
+
+// More requests than one step takes, samples of one prompt, and a pool that is too small for all.
+class CudaRules : public ::testing::TestWithParam<kvcache::RuleKind> {};
+
+INSTANTIATE_TEST_SUITE_P(All, CudaRules,
+                         ::testing::Values(kvcache::RuleKind::dense, kvcache::RuleKind::dms,
+                                           kvcache::RuleKind::dmc, kvcache::RuleKind::streaming,
+                                           kvcache::RuleKind::tova, kvcache::RuleKind::h2o,
+                                           kvcache::RuleKind::quest),
+                         [](const auto& info) {
+                           return std::string(kvcache::rule_name(info.param));
+                         });
+
+TEST_P(CudaRules, ServeManyInATightPool) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const Case c{
+      "many", Family::llama, 64, 4, false, GetParam(), DType::f8e4m3, WeightStorage::as_stored,
+      0.0};
   const ModelConfig config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
   model.draw_decisions(0.7);
@@ -306,7 +372,10 @@ TEST(CudaBackend, ServesManyInATightPool) {
   std::int64_t preemptions = 0;
   serve(std::size_t{64} << 20, preemptions);
   EXPECT_EQ(preemptions, 0);
-  serve(std::size_t{2} << 20, preemptions);
+  const bool keeps_much = GetParam() == kvcache::RuleKind::dense ||
+                          GetParam() == kvcache::RuleKind::dms ||
+                          GetParam() == kvcache::RuleKind::quest;
+  serve(std::size_t{keeps_much ? 2048U : 384U} << 10, preemptions);
   EXPECT_GT(preemptions, 0);
 }
 
