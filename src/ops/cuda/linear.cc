@@ -29,10 +29,10 @@ using Preference =
                     Destroy<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
 
 // Column-major, as cuBLAS counts: a row-major matrix [rows, cols] is [cols, rows] to it.
-MatrixLayout layout_of(cudaDataType_t type, int rows, int cols) {
+MatrixLayout layout_of(cudaDataType_t type, int rows, int cols, int stride) {
   cublasLtMatrixLayout_t layout = nullptr;
   check_blas(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(cols),
-                                        static_cast<std::uint64_t>(rows), cols),
+                                        static_cast<std::uint64_t>(rows), stride),
              "describe a matrix");
   return MatrixLayout(layout);
 }
@@ -48,10 +48,11 @@ struct Linear::Handle {
 };
 
 struct Linear::Plan {
-  Plan(cublasLtHandle_t handle, Kind kind, int rows, int outputs, int inputs)
-      : weight(layout_of(CUDA_R_16BF, outputs, inputs)),
-        x(layout_of(CUDA_R_16BF, rows, inputs)),
-        y(layout_of(kind == Kind::bf16 ? CUDA_R_16BF : CUDA_R_32F, rows, outputs)) {
+  Plan(cublasLtHandle_t handle, Kind kind, const Shape& shape)
+      : weight(layout_of(CUDA_R_16BF, shape.outputs, shape.inputs, shape.inputs)),
+        x(layout_of(CUDA_R_16BF, shape.rows, shape.inputs, shape.inputs)),
+        y(layout_of(kind == Kind::bf16 ? CUDA_R_16BF : CUDA_R_32F, shape.rows, shape.outputs,
+                    shape.stride)) {
     cublasLtMatmulDesc_t description = nullptr;
     check_blas(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                "describe a product");
@@ -72,8 +73,8 @@ struct Linear::Plan {
     check_blas(cublasLtMatmulAlgoGetHeuristic(handle, description, weight.get(), x.get(), y.get(),
                                               y.get(), created, 1, &best, &found),
                "choose an algorithm");
-    require(found > 0, "cuBLASLt: no algorithm for {} rows of {} inputs and {} outputs", rows,
-            inputs, outputs);
+    require(found > 0, "cuBLASLt: no algorithm for {} rows of {} inputs and {} outputs", shape.rows,
+            shape.inputs, shape.outputs);
     algorithm = best.algo;
   }
 
@@ -87,14 +88,14 @@ struct Linear::Plan {
 Linear::Linear() : handle_(std::make_unique<Handle>()), scratch_(kScratchBytes) {}
 Linear::~Linear() = default;
 
-void Linear::run(Kind kind, void* y, const bf16* x, const bf16* weight, int rows, int outputs,
-                 int inputs, cudaStream_t stream) {
-  if (rows == 0) {
+void Linear::run(Kind kind, void* y, const bf16* x, const bf16* weight, const Shape& shape,
+                 cudaStream_t stream) {
+  if (shape.rows == 0) {
     return;
   }
-  auto& plan = plans_[{kind, rows, outputs, inputs}];
+  auto& plan = plans_[{kind, shape}];
   if (!plan) {
-    plan = std::make_unique<Plan>(handle_->lt, kind, rows, outputs, inputs);
+    plan = std::make_unique<Plan>(handle_->lt, kind, shape);
   }
   const float one = 1.0F;
   const float beta = kind == Kind::add ? 1.0F : 0.0F;
@@ -106,17 +107,22 @@ void Linear::run(Kind kind, void* y, const bf16* x, const bf16* weight, int rows
 
 void Linear::multiply(bf16* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
                       cudaStream_t stream) {
-  run(Kind::bf16, y, x, weight, rows, outputs, inputs, stream);
+  run(Kind::bf16, y, x, weight, {rows, outputs, inputs, outputs}, stream);
 }
 
 void Linear::multiply(float* y, const bf16* x, const bf16* weight, int rows, int outputs,
                       int inputs, cudaStream_t stream) {
-  run(Kind::f32, y, x, weight, rows, outputs, inputs, stream);
+  run(Kind::f32, y, x, weight, {rows, outputs, inputs, outputs}, stream);
+}
+
+void Linear::multiply(float* y, int stride, const bf16* x, const bf16* weight, int rows,
+                      int outputs, int inputs, cudaStream_t stream) {
+  run(Kind::f32, y, x, weight, {rows, outputs, inputs, stride}, stream);
 }
 
 void Linear::multiply_add(float* y, const bf16* x, const bf16* weight, int rows, int outputs,
                           int inputs, cudaStream_t stream) {
-  run(Kind::add, y, x, weight, rows, outputs, inputs, stream);
+  run(Kind::add, y, x, weight, {rows, outputs, inputs, outputs}, stream);
 }
 
 }  // namespace winnow::ops::cuda

@@ -3,9 +3,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <compare>
 #include <map>
 #include <memory>
-#include <tuple>
+#include <utility>
 
 #include "base/cuda/device.h"
 #include "base/dtype.h"
@@ -24,6 +25,9 @@ class Linear {
                 cudaStream_t stream);
   void multiply(float* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
                 cudaStream_t stream);
+  /// The same into columns of a wider matrix, whose rows are `stride` apart.
+  void multiply(float* y, int stride, const bf16* x, const bf16* weight, int rows, int outputs,
+                int inputs, cudaStream_t stream);
   /// y += x weight^T.
   void multiply_add(float* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
                     cudaStream_t stream);
@@ -31,12 +35,19 @@ class Linear {
  private:
   struct Plan;
   enum class Kind : std::uint8_t { bf16, f32, add };
-  void run(Kind kind, void* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
+  struct Shape {
+    int rows;
+    int outputs;
+    int inputs;
+    int stride;  // between rows of y
+    auto operator<=>(const Shape&) const = default;
+  };
+  void run(Kind kind, void* y, const bf16* x, const bf16* weight, const Shape& shape,
            cudaStream_t stream);
 
   struct Handle;
   std::unique_ptr<Handle> handle_;
-  std::map<std::tuple<Kind, int, int, int>, std::unique_ptr<Plan>> plans_;
+  std::map<std::pair<Kind, Shape>, std::unique_ptr<Plan>> plans_;
   winnow::cuda::DeviceBuffer<std::byte> scratch_;
 };
 
