@@ -94,13 +94,14 @@ std::span<float> Parameters::gradients() {
   return gradients_.span();
 }
 
+std::span<float> Parameters::gradients(std::string_view name) {
+  const Parameter& parameter = find(name);
+  return gradients().subspan(parameter.offset, parameter.count);
+}
+
 Gradients Parameters::gradient_views(const ModelConfig& config) {
   return bind_gradients(config, [this](const std::string& name) {
-    if (!contains(name)) {
-      return std::span<float>();
-    }
-    const Parameter& parameter = find(name);
-    return gradients().subspan(parameter.offset, parameter.count);
+    return contains(name) ? gradients(name) : std::span<float>();
   });
 }
 

@@ -70,6 +70,7 @@ class Parameters : public ParameterList {
 
   /// Allocated, as 0, when they are first asked for: a device has its own.
   [[nodiscard]] std::span<float> gradients();
+  [[nodiscard]] std::span<float> gradients(std::string_view name);
   /// Where the gradients of the trained tensors go.
   [[nodiscard]] Gradients gradient_views(const ModelConfig& config);
 

@@ -46,6 +46,9 @@ bool has_programmatic_launch() {
 }
 
 DeviceMemory allocate(std::size_t bytes) {
+  if (bytes == 0) {
+    return nullptr;
+  }
   void* memory = nullptr;
   const cudaError_t code = cudaMalloc(&memory, bytes);
   if (code != cudaSuccess) {

@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   for (int i = threadIdx.x; i < d.decisions; i += kThreads) {
-    if (counts[i] > 0) {
+    if (counts[i] > 0 && out.marked != nullptr) {
       atomicAdd(out.marked + i, static_cast<unsigned long long>(counts[i]));
     }
   }

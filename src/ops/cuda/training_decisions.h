@@ -35,7 +35,7 @@ struct DecisionResults {
   float* noisy = nullptr;     // [T, decisions]: the sign decides
   float* key_bias = nullptr;  // [T, kv_heads]: log(1 - alpha) of what concerns the key; 0: nothing
   float* alphas = nullptr;    // [T, kv_heads], soft or hard; null: not wanted (DMC wants them)
-  unsigned long long* marked = nullptr;  // [decisions]: how many are 1, added to
+  unsigned long long* marked = nullptr;  // [decisions]: how many are 1, added to; null: not wanted
 };
 void take_decisions(const TrainingDecisions& decisions, const DecisionResults& results,
                     cudaStream_t stream);

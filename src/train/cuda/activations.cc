@@ -3,6 +3,7 @@
 #include "ops/cuda/training_attention.h"
 #include "train/channels.h"
 #include "train/cuda/weights.h"
+#include "train/decisions.h"
 
 namespace winnow::train::cuda {
 namespace {

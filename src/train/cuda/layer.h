@@ -24,7 +24,7 @@ struct DevicePass {
   const float* channel_factor = nullptr;       // what attention sees of a borrowed channel
   const std::uint64_t* noise = nullptr;        // the pass's seed
   const ops::cuda::DecisionFactors* losses = nullptr;  // [layers]
-  unsigned long long* marked = nullptr;        // [layers, decisions], added to
+  unsigned long long* marked = nullptr;  // [layers, decisions], added to; null: not counted
   int* first_bad = nullptr;                    // PassSums::not_finite
   ops::cuda::Linear* linear = nullptr;
   const LayerScratch* scratch = nullptr;

@@ -91,7 +91,7 @@ inline ops::cuda::DecisionResults results_of(const DevicePass& pass, int layer,
           .noisy = a.noisy,
           .key_bias = a.key_bias,
           .alphas = a.alphas,
-          .marked = pass.marked + first};
+          .marked = pass.marked == nullptr ? nullptr : pass.marked + first};
 }
 
 /// A matrix of one row per token, as wide as `heads` heads.
