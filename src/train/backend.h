@@ -52,6 +52,9 @@ class Backend {
   /// Of the parameters' flat array.
   virtual void apply(const AdamW::Update& update) = 0;
 
+  /// Floating-point operations per second that the device could do at best; 0: nobody knows.
+  [[nodiscard]] virtual double peak_flops() const { return 0.0; }
+
   /// Brings the values of the parameters in host memory up to date.
   virtual void fetch_values() = 0;
   /// The moments, up to date; the memory is the backend's.

@@ -32,6 +32,7 @@ struct StepReport {
   double decision_norm = 0.0;
   double seconds = 0.0;
   std::int64_t tokens = 0;                 // that the update saw
+  double utilization = 0.0;                // of the device's peak (MFU); 0: it is not known
   std::optional<EvictionReport> eviction;  // retrofitting, from phase 2 on
 };
 

@@ -1,5 +1,6 @@
 #include "train/cuda/activations.h"
 
+#include "ops/cuda/segment_average.h"
 #include "ops/cuda/training_attention.h"
 #include "train/channels.h"
 #include "train/cuda/weights.h"
@@ -105,6 +106,8 @@ void LayerScratch::lay_out(const ModelConfig& config, std::size_t tokens, const 
     take(domega_read, tokens * size(config.kv_heads));
     take(dalphas, tokens * size(config.kv_heads));
     take(domega_probe, tokens * size(padded_decisions(config)));
+    take(merging,
+         ops::cuda::segment_average_scratch(static_cast<int>(tokens), config.kv_heads));
   }
   take(attention, ops::cuda::training_attention_scratch_bytes(static_cast<int>(tokens),
                                                               config.heads, config.head_dim));

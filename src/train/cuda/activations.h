@@ -70,6 +70,7 @@ class LayerScratch {
   float* dalphas = nullptr;
   bf16* dprobe = nullptr;  // [T, padded_decisions]
   bf16* domega_probe = nullptr;
+  float* merging = nullptr;  // DMC
   std::byte* attention = nullptr;
 
  private:

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "model/rope_frequencies.h"
 #include "ops/cuda/rope.h"
+#include "ops/cuda/segment_average.h"
 #include "train/cuda/decoder.h"
 #include "train/cuda/head.h"
 #include "train/cuda/memory_plan.h"
@@ -88,6 +89,7 @@ class CudaBackend : public Backend {
   void backward(std::span<const DecisionLoss> losses) override;
   PassSums finish() override;
   void apply(const AdamW::Update& update) override;
+  [[nodiscard]] double peak_flops() const override { return winnow::cuda::nominal_bf16_flops(); }
   void fetch_values() override;
   Moments fetch_moments() override;
   void store() override;
@@ -155,12 +157,14 @@ class CudaBackend : public Backend {
   Buffer<float> second_moments_;
 };
 
-void require_supported(const ModelConfig& config) {
+void require_supported(const TrainingOptions& options, const ModelConfig& config) {
   require(config.hidden % 8 == 0 && config.intermediate % 8 == 0,
           "the model has {} hidden and {} MLP channels: training on a CUDA device needs multiples "
           "of 8",
           config.hidden, config.intermediate);
-  require(!config.dmc, "--method dmc: training runs on the CPU only so far");
+  require(!config.dmc || options.retrofit->merge_span <= ops::cuda::kMostMergeSpan,
+          "--merge-span {}: expected at most {} on a CUDA device", options.retrofit->merge_span,
+          ops::cuda::kMostMergeSpan);
 }
 
 CudaBackend::CudaBackend(const TrainingOptions& options, const ModelConfig& base,
@@ -169,7 +173,7 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const ModelConfig& base
       base_config_(base),
       config_(student_config(options, base)),
       tokens_(options.micro_batch * options.length),
-      keep_(cuda::choose_keep(options, base, winnow::cuda::free_memory())),
+      keep_(cuda::choose_keep(options, base)),
       parameters_(parameters),
       frozen_(options.retrofit ? std::make_optional<cuda::FrozenWeights>(base, find)
                                : std::nullopt),
@@ -406,7 +410,7 @@ void CudaBackend::store() {
 std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& options,
                                            const ModelConfig& base_config, const FindTensor& base,
                                            Parameters& parameters) {
-  require_supported(student_config(options, base_config));
+  require_supported(options, student_config(options, base_config));
   winnow::cuda::use_device(*options.cuda_device);
   return std::make_unique<CudaBackend>(options, base_config, base, parameters);
 }

@@ -49,6 +49,15 @@ class LayerBackward {
         detail::column_matrix<const float>(pass_, a_.normalizers, config_.heads),
         detail::head_matrix<const bf16>(pass_, scratch_.dattended, config_.heads),
         attention_gradients(), scratch_.attention, pass_.stream);
+    if (pass_.merges()) {
+      ops::cuda::segment_average_backward(detail::average_of(pass_, a_), scratch_.dkeys,
+                                          scratch_.dvalues,
+                                          {.alphas = scratch_.dalphas,
+                                           .omega_logits = scratch_.domega_read,
+                                           .keys = scratch_.dsingle_keys,
+                                           .values = scratch_.dsingle_values},
+                                          scratch_.merging, pass_.stream);
+    }
     if (pass_.decides()) {
       decisions();
     }
@@ -105,7 +114,7 @@ class LayerBackward {
     ops::cuda::take_decisions_backward(detail::decisions_of(pass_, layer_, a_),
                                        detail::results_of(pass_, layer_, a_),
                                        {.key_bias = scratch_.dkey_bias,
-                                        .alphas = nullptr,
+                                        .alphas = pass_.merges() ? scratch_.dalphas : nullptr,
                                         .loss = pass_.losses + layer_,
                                         .read = scratch_.dread,
                                         .rounded = borrows ? nullptr : scratch_.dprobe,
@@ -119,33 +128,52 @@ class LayerBackward {
     }
   }
 
+  // Through rows that computed borrowed channels.
+  void rows(const LinearGradients& gradients, const bf16* dprobe, const bf16* weight) {
+    probe_weights(gradients, dprobe, a_.normed);
+    input_gradient(scratch_.dnormed, dprobe, weight, padded_decisions(config_), config_.hidden,
+                   true);
+  }
+
   void probe_weights(const LinearGradients& gradients, const bf16* dprobe, const bf16* normed) {
     weight_gradient(gradients, dprobe, normed, static_cast<int>(decision_count(config_)),
                     config_.hidden, padded_decisions(config_));
   }
 
+  // From what attention took to the input of q, k and v. Borrowed channels: of DMS in queries; of
+  // DMC decisions in keys and weights in queries.
+  [[nodiscard]] ops::cuda::TrainingHeadsGradients heads_gradients() const {
+    const bool merges = pass_.merges();
+    ops::cuda::TrainingHeadsGradients gradients{
+        .queries = scratch_.dqueries,
+        .keys = merges ? scratch_.dsingle_keys : scratch_.dkeys,
+        .values = merges ? scratch_.dsingle_values : scratch_.dvalues,
+        .query_read = merges ? scratch_.domega_read : scratch_.dread,
+        .key_read = scratch_.dread,
+        .projected = scratch_.projected,
+        .query_probe = nullptr,
+        .key_probe = nullptr,
+        .query_norm = g_.query_norm,
+        .key_norm = g_.key_norm};
+    if (detail::reads_channels(pass_)) {
+      gradients.query_probe = merges ? scratch_.domega_probe : scratch_.dprobe;
+      gradients.key_probe = merges ? scratch_.dprobe : nullptr;
+    }
+    return gradients;
+  }
+
   void projections() {
-    const bool reads = detail::reads_channels(pass_);
     ops::cuda::split_heads_backward(detail::heads_of(pass_, w_, a_, a_.projected),
-                                    {.queries = scratch_.dqueries,
-                                     .keys = scratch_.dkeys,
-                                     .values = scratch_.dvalues,
-                                     .query_read = scratch_.dread,
-                                     .key_read = nullptr,
-                                     .projected = scratch_.projected,
-                                     .query_probe = reads ? scratch_.dprobe : nullptr,
-                                     .key_probe = nullptr,
-                                     .query_norm = g_.query_norm,
-                                     .key_norm = g_.key_norm},
-                                    pass_.stream);
+                                    heads_gradients(), pass_.stream);
     const int width = detail::qkv_width(config_);
     input_gradient(scratch_.dnormed, scratch_.projected, w_.query, width, config_.hidden);
     weight_gradient({g_.query, g_.query_bias}, scratch_.projected, a_.normed, width,
                     config_.hidden);
-    if (reads) {
-      probe_weights({g_.decision, g_.decision_bias}, scratch_.dprobe, a_.normed);
-      input_gradient(scratch_.dnormed, scratch_.dprobe, w_.decision, padded_decisions(config_),
-                     config_.hidden, true);
+    if (detail::reads_channels(pass_)) {
+      rows({g_.decision, g_.decision_bias}, scratch_.dprobe, w_.decision);
+      if (config_.dmc) {
+        rows({g_.omega, g_.omega_bias}, scratch_.domega_probe, w_.omega);
+      }
     }
     through_norm(gradient_.rounded, g_.attention_norm, input_, w_.attention_norm);
   }

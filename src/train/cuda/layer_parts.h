@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "ops/cuda/segment_average.h"
 #include "ops/cuda/training_attention.h"
 #include "ops/cuda/training_heads.h"
 #include "train/channels.h"
@@ -105,6 +106,19 @@ ops::Matrix<T> head_matrix(const DevicePass& pass, T* data, int heads) {
 template <class T>
 ops::Matrix<T> column_matrix(const DevicePass& pass, T* data, int heads) {
   return {data, static_cast<std::size_t>(pass.tokens), static_cast<std::size_t>(heads)};
+}
+
+inline ops::cuda::SegmentAverage average_of(const DevicePass& pass, const DeviceActivations& a) {
+  const ModelConfig& config = *pass.config;
+  return {.rows = pass.tokens,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .span = pass.merge_span,
+          .first_key = pass.first_key,
+          .alphas = a.alphas,
+          .omega_logits = a.omega_read,
+          .keys = a.keys,
+          .values = a.values};
 }
 
 /// DMC's states are seen by the token that made them, and by later ones if nothing was merged into

@@ -13,10 +13,8 @@ namespace {
 // cuBLASLt's scratch, kernels and graphs (measured).
 constexpr std::size_t kContext = std::size_t{640} << 20;
 
-}  // namespace
-
-std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options, const ModelConfig& base,
-                                           Keep keep) {
+std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& options,
+                                            const ModelConfig& base) {
   const ModelConfig config = student_config(options, base);
   const ParameterList list(config, trained_part(config));
   const std::size_t tokens = options.micro_batch * options.length;
@@ -39,13 +37,23 @@ std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options, const
   return parts;
 }
 
-Keep choose_keep(const TrainingOptions& options, const ModelConfig& base, std::size_t available) {
-  const auto parts = device_parts(options, base, Keep::all);
-  std::size_t total = 0;
-  for (const MemoryPlan::Part& part : parts) {
-    total += part.bytes;
-  }
-  return !options.recompute || total <= available ? Keep::all : Keep::inputs;
+}  // namespace
+
+Keep choose_keep(const TrainingOptions& options, const ModelConfig& base) {
+  MemoryPlan plan;
+  plan.parts = parts_keeping(Keep::all, options, base);
+  const bool fits = plan.total() <= available_device_memory(options);
+  return fits || !options.recompute ? Keep::all : Keep::inputs;
+}
+
+std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options,
+                                           const ModelConfig& base) {
+  return parts_keeping(choose_keep(options, base), options, base);
+}
+
+std::size_t available_device_memory(const TrainingOptions& options) {
+  winnow::cuda::use_device(*options.cuda_device);
+  return winnow::cuda::free_memory();
 }
 
 }  // namespace winnow::train::cuda

@@ -1,7 +1,6 @@
 // What a training run needs of a device.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "train/decoder.h"
@@ -9,11 +8,14 @@
 
 namespace winnow::train::cuda {
 
-/// The parts of a run that keeps `keep`, in device memory.
-std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options, const ModelConfig& base,
-                                           Keep keep);
+/// All activations where the device has room for them (or the options insist), else what makes them
+/// anew.
+Keep choose_keep(const TrainingOptions& options, const ModelConfig& base);
 
-/// All activations where `available` bytes hold them, else what makes them anew.
-Keep choose_keep(const TrainingOptions& options, const ModelConfig& base, std::size_t available);
+/// What the parts of a run take in device memory.
+std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options, const ModelConfig& base);
+
+/// Bytes that are free on the device that trains. Error when there is none.
+std::size_t available_device_memory(const TrainingOptions& options);
 
 }  // namespace winnow::train::cuda

@@ -18,8 +18,9 @@ namespace {
 using testing::random_batch;
 using testing::tiny_config;
 
-// Of gradients in bf16, by the norm of a tensor's.
-constexpr double kTolerance = 0.03;
+// Of gradients, by the norm of a tensor's. The student is near its teacher: what moves it is a small
+// difference of two predictions, each of which is rounded to bf16 in every layer.
+constexpr double kTolerance = 0.08;
 
 ModelConfig wide_config(Family family) {
   ModelConfig config = tiny_config(family);
@@ -156,6 +157,13 @@ std::vector<Case> cases() {
   all.push_back({"recomputed", base, borrowed, Mode::sampled, MainLoss::distillation, true});
   all.push_back({"text", base, borrowed, Mode::sampled, MainLoss::language_model});
   all.push_back({"biases", biased, borrowed});
+  const auto dmc = [](RetrofitOptions& r) { r.dmc.emplace().offset = 0.5F; };
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    const std::string name = "dmc, family " + std::to_string(static_cast<int>(family));
+    all.push_back({name, wide_config(family), dmc});
+    all.push_back({name + ", fading", wide_config(family), dmc, Mode::off});
+  }
+  all.push_back({"dmc, biases", biased, dmc});
   all.push_back({"biases, adapter", biased, adapter});
   return all;
 }
