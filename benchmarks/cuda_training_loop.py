@@ -141,7 +141,7 @@ def run_torch(args: argparse.Namespace) -> dict:
 
 
 def run_winnow(args: argparse.Namespace, **flags: object) -> dict:
-    command = [str(args.binary)]
+    command = [str(args.binary.resolve())]
     for name, value in flags.items():
         command += [f"--{name.replace('_', '-')}", str(value)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

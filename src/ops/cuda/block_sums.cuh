@@ -15,22 +15,27 @@ __device__ float lane_sum(float x) {
   return x;
 }
 
-/// The sum over a block of `Threads` threads, in each of them. All of them call it.
+/// The sums over a block of `Threads` threads, in each of them. All of them call it.
 template <int Threads>
-__device__ float block_sum(float x) {
-  __shared__ float sums[Threads / kLanes];
-  x = lane_sum(x);
+__device__ float2 block_sums(float2 x) {
+  __shared__ float2 sums[Threads / kLanes];
+  x = {lane_sum(x.x), lane_sum(x.y)};
   __syncthreads();  // whoever still reads the sums of the call before
   if (threadIdx.x % kLanes == 0) {
     sums[threadIdx.x / kLanes] = x;
   }
   __syncthreads();
-  float total = 0.0F;
+  float2 total{};
 #pragma unroll
   for (int i = 0; i < Threads / kLanes; ++i) {
-    total += sums[i];
+    total = {total.x + sums[i].x, total.y + sums[i].y};
   }
   return total;
+}
+
+template <int Threads>
+__device__ float block_sum(float x) {
+  return block_sums<Threads>({x, 0.0F}).x;
 }
 
 }  // namespace winnow::ops::cuda

@@ -2,12 +2,16 @@
 
 #include <cublasLt.h>
 
+#include <limits>
+#include <vector>
+
 #include "base/error.h"
 
 namespace winnow::ops::cuda {
 namespace {
 
 constexpr std::size_t kScratchBytes = std::size_t{32} << 20;  // what cuBLAS advises for Hopper
+constexpr int kChoices = 8;                                   // that a search times
 constexpr std::uint32_t kAlignment = 16;                      // of rows, in bytes
 
 void check_blas(cublasStatus_t status, std::string_view what) {
@@ -50,7 +54,12 @@ struct Linear::Handle {
 
 // In cuBLAS's terms the product is out^T = first^T second^T, with the matrices as they lie or turned.
 struct Linear::Plan {
-  Plan(cublasLtHandle_t handle, const Shape& shape) {
+  Plan(cublasLtHandle_t handle, const Shape& shape, int choices)
+      : beta(shape.kind == Kind::add || shape.kind == Kind::input_gradient_add ||
+                     shape.kind == Kind::weight_gradient
+                 ? 1.0F
+                 : 0.0F),
+        algorithms(static_cast<std::size_t>(choices)) {
     const auto [kind, rows, outputs, inputs, stride] = shape;
     const bool forward = kind == Kind::bf16 || kind == Kind::f32 || kind == Kind::add;
     const auto matrix_x = [&] { return layout_of(CUDA_R_16BF, rows, inputs, inputs); };
@@ -81,7 +90,8 @@ struct Linear::Plan {
   MatrixLayout first;
   MatrixLayout second;
   MatrixLayout out;
-  cublasLtMatmulAlgo_t algorithm{};
+  float beta;
+  std::vector<cublasLtMatmulHeuristicResult_t> algorithms;  // the first is taken
 
  private:
   void describe(bool turn_first, bool turn_second) {
@@ -113,23 +123,22 @@ struct Linear::Plan {
           cublasLtMatmulPreferenceSetAttribute(created, which, &kAlignment, sizeof(kAlignment)),
           "alignment");
     }
-    cublasLtMatmulHeuristicResult_t best{};
     int found = 0;
-    check_blas(
-        cublasLtMatmulAlgoGetHeuristic(handle, operation.get(), first.get(), second.get(),
-                                       out.get(), out.get(), created, 1, &best, &found),
-        "choose an algorithm");
+    check_blas(cublasLtMatmulAlgoGetHeuristic(handle, operation.get(), first.get(), second.get(),
+                                              out.get(), out.get(), created,
+                                              static_cast<int>(algorithms.size()),
+                                              algorithms.data(), &found),
+               "choose an algorithm");
     require(found > 0, "cuBLASLt: no algorithm for {} rows of {} inputs and {} outputs",
             shape.rows, shape.inputs, shape.outputs);
-    algorithm = best.algo;
+    algorithms.resize(static_cast<std::size_t>(found));
   }
 };
 
 Linear::Linear() : handle_(std::make_unique<Handle>()), scratch_(kScratchBytes) {}
 Linear::~Linear() = default;
 
-void Linear::run(Shape shape, void* out, const void* c, const bf16* first, const bf16* second,
-                 cudaStream_t stream) {
+void Linear::run(Shape shape, const Operands& operands, cudaStream_t stream) {
   if (shape.rows == 0) {
     return;
   }
@@ -138,43 +147,71 @@ void Linear::run(Shape shape, void* out, const void* c, const bf16* first, const
   }
   auto& plan = plans_[shape];
   if (!plan) {
-    plan = std::make_unique<Plan>(handle_->lt, shape);
+    plan = std::make_unique<Plan>(handle_->lt, shape, searching_ ? kChoices : 1);
+    if (plan->algorithms.size() > 1) {
+      time_algorithms(*plan, operands, stream);
+    }
   }
-  const bool add = shape.kind == Kind::add || shape.kind == Kind::input_gradient_add ||
-                   shape.kind == Kind::weight_gradient;
+  multiply(*plan, operands, stream);
+}
+
+void Linear::multiply(const Plan& plan, const Operands& operands, cudaStream_t stream) const {
   const float one = 1.0F;
-  const float beta = add ? 1.0F : 0.0F;
-  check_blas(cublasLtMatmul(handle_->lt, plan->operation.get(), &one, first, plan->first.get(),
-                            second, plan->second.get(), &beta, c, plan->out.get(), out,
-                            plan->out.get(), &plan->algorithm, scratch_.data(), kScratchBytes,
-                            stream),
+  check_blas(cublasLtMatmul(handle_->lt, plan.operation.get(), &one, operands.first,
+                            plan.first.get(), operands.second, plan.second.get(), &plan.beta,
+                            operands.c, plan.out.get(), operands.out, plan.out.get(),
+                            &plan.algorithms.front().algo, scratch_.data(), kScratchBytes, stream),
              "linear layer");
+}
+
+void Linear::time_algorithms(Plan& plan, const Operands& operands, cudaStream_t stream) const {
+  constexpr int kRuns = 3;
+  auto candidates = plan.algorithms;
+  double best = std::numeric_limits<double>::infinity();
+  cublasLtMatmulHeuristicResult_t fastest{};
+  winnow::cuda::Event begin;
+  winnow::cuda::Event end;
+  for (const auto& candidate : candidates) {
+    plan.algorithms = {candidate};
+    multiply(plan, operands, stream);
+    begin.record(stream);
+    for (int run = 0; run < kRuns; ++run) {
+      multiply(plan, operands, stream);
+    }
+    end.record(stream);
+    const double time = end.milliseconds_since(begin);
+    if (time < best) {
+      best = time;
+      fastest = candidate;
+    }
+  }
+  plan.algorithms = {fastest};
 }
 
 void Linear::multiply(bf16* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
                       cudaStream_t stream) {
-  run({Kind::bf16, rows, outputs, inputs, 0}, y, y, weight, x, stream);
+  run({Kind::bf16, rows, outputs, inputs, 0}, {y, y, weight, x}, stream);
 }
 
 void Linear::multiply(float* y, const bf16* x, const bf16* weight, int rows, int outputs,
                       int inputs, cudaStream_t stream, int stride) {
-  run({Kind::f32, rows, outputs, inputs, stride}, y, y, weight, x, stream);
+  run({Kind::f32, rows, outputs, inputs, stride}, {y, y, weight, x}, stream);
 }
 
 void Linear::multiply_add(float* y, const float* c, const bf16* x, const bf16* weight, int rows,
                           int outputs, int inputs, cudaStream_t stream) {
-  run({Kind::add, rows, outputs, inputs, 0}, y, c, weight, x, stream);
+  run({Kind::add, rows, outputs, inputs, 0}, {y, c, weight, x}, stream);
 }
 
 void Linear::input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int rows, int outputs,
                             int inputs, bool add, cudaStream_t stream, int stride) {
-  run({add ? Kind::input_gradient_add : Kind::input_gradient, rows, outputs, inputs, stride}, dx,
-      dx, weight, dy, stream);
+  run({add ? Kind::input_gradient_add : Kind::input_gradient, rows, outputs, inputs, stride},
+      {dx, dx, weight, dy}, stream);
 }
 
 void Linear::weight_gradient(float* dweight, const bf16* dy, const bf16* x, int rows, int outputs,
                              int inputs, cudaStream_t stream, int stride) {
-  run({Kind::weight_gradient, rows, outputs, inputs, stride}, dweight, dweight, x, dy, stream);
+  run({Kind::weight_gradient, rows, outputs, inputs, stride}, {dweight, dweight, x, dy}, stream);
 }
 
 }  // namespace winnow::ops::cuda

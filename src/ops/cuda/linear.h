@@ -22,6 +22,10 @@ class Linear {
   Linear();
   ~Linear();
 
+  /// Products of shapes that are new while `on` are timed with several algorithms, which spoils what
+  /// they add to. Otherwise cuBLASLt's first choice is taken.
+  void search(bool on) { searching_ = on; }
+
   /// y [rows, outputs] = x [rows, inputs] weight^T.
   void multiply(bf16* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
                 cudaStream_t stream);
@@ -62,13 +66,22 @@ class Linear {
     auto operator<=>(const Shape&) const = default;
   };
   /// out = beta * c + the product of the operands that the kind says.
-  void run(Shape shape, void* out, const void* c, const bf16* first, const bf16* second,
-           cudaStream_t stream);
+  struct Operands {
+    void* out;
+    const void* c;
+    const bf16* first;
+    const bf16* second;
+  };
+  void run(Shape shape, const Operands& operands, cudaStream_t stream);
+  void multiply(const Plan& plan, const Operands& operands, cudaStream_t stream) const;
+  /// Leaves the plan with the fastest of its algorithms.
+  void time_algorithms(Plan& plan, const Operands& operands, cudaStream_t stream) const;
 
   struct Handle;
   std::unique_ptr<Handle> handle_;
   std::map<Shape, std::unique_ptr<Plan>> plans_;
   winnow::cuda::DeviceBuffer<std::byte> scratch_;
+  bool searching_ = false;
 };
 
 }  // namespace winnow::ops::cuda

@@ -12,94 +12,101 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMostDim = 256;
 
-__device__ __nv_bfloat162 load_two(const bf16* from) {
-  return *reinterpret_cast<const __nv_bfloat162*>(from);
-}
+struct alignas(8) Four {
+  __nv_bfloat162 pairs[2];
+};
 
-__device__ void store_two(bf16* to, float a, float b) {
-  *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(a, b);
-}
-
-// One head of one token, shared by `Width` neighbouring lanes: piece p of lane l are the channels
-// 2 (l + p Width) and the next of the lower half, and their partners of the upper half.
+// One head of one token, shared by `Width` neighbouring lanes: lane l has the channels 4 l to
+// 4 l + 3 and their partners of the upper half, if there are so many.
 template <int Width>
 struct Head {
-  static constexpr int kPieces = kMostDim / 4 / Width;
+  float low[4] = {};
+  float high[4] = {};
 
-  float low[kPieces][2];
-  float high[kPieces][2];
-
-  /// body(piece, channel of low[piece][0]).
-  template <class Body>
-  __device__ static void for_pieces(int half, const Body& body) {
-#pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece) {
-      const int channel = 2 * (static_cast<int>(threadIdx.x) % Width + piece * Width);
-      if (channel < half) {
-        body(piece, channel);
-      }
-    }
-  }
+  __device__ static int first() { return 4 * (static_cast<int>(threadIdx.x) % Width); }
 
   /// body(x, channel) for every value of this lane.
   template <class Body>
   __device__ void for_values(int half, const Body& body) {
-    for_pieces(half, [&](int piece, int channel) {
-      body(low[piece][0], channel);
-      body(low[piece][1], channel + 1);
-      body(high[piece][0], channel + half);
-      body(high[piece][1], channel + 1 + half);
-    });
+    if (first() < half) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        body(low[i], first() + i);
+        body(high[i], first() + i + half);
+      }
+    }
+  }
+
+  /// body(x, the same value of `other`, channel).
+  template <class Body>
+  __device__ void for_pairs(Head& other, int half, const Body& body) {
+    if (first() < half) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        body(low[i], other.low[i], first() + i);
+        body(high[i], other.high[i], first() + i + half);
+      }
+    }
+  }
+
+  __device__ static void load_four(float (&x)[4], const bf16* from) {
+    const Four four = *reinterpret_cast<const Four*>(from);
+    const float2 a = __bfloat1622float2(four.pairs[0]);
+    const float2 b = __bfloat1622float2(four.pairs[1]);
+    x[0] = a.x;
+    x[1] = a.y;
+    x[2] = b.x;
+    x[3] = b.y;
+  }
+  __device__ static void store_four(bf16* to, const float (&x)[4]) {
+    *reinterpret_cast<Four*>(to) = {__floats2bfloat162_rn(x[0], x[1]),
+                                    __floats2bfloat162_rn(x[2], x[3])};
   }
 
   __device__ void load(const bf16* from, int half) {
-    for_pieces(half, [&](int piece, int channel) {
-      const float2 a = __bfloat1622float2(load_two(from + channel));
-      const float2 b = __bfloat1622float2(load_two(from + half + channel));
-      low[piece][0] = a.x;
-      low[piece][1] = a.y;
-      high[piece][0] = b.x;
-      high[piece][1] = b.y;
-    });
+    if (first() < half) {
+      load_four(low, from + first());
+      load_four(high, from + half + first());
+    }
   }
 
-  __device__ void store(bf16* to, int half) {
-    for_pieces(half, [&](int piece, int channel) {
-      store_two(to + channel, low[piece][0], low[piece][1]);
-      store_two(to + half + channel, high[piece][0], high[piece][1]);
-    });
+  __device__ void store(bf16* to, int half) const {
+    if (first() < half) {
+      store_four(to + first(), low);
+      store_four(to + half + first(), high);
+    }
   }
 
   /// Turns each plane by its angle, or back.
   __device__ void turn(const float2* angles, int half, float direction) {
-    for_pieces(half, [&](int piece, int channel) {
+    if (first() < half) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float2 angle = angles[channel + i];
+      for (int i = 0; i < 4; ++i) {
+        const float2 angle = angles[first() + i];
         const float sine = direction * angle.y;
-        const float a = low[piece][i];
-        const float b = high[piece][i];
-        low[piece][i] = a * angle.x - b * sine;
-        high[piece][i] = b * angle.x + a * sine;
+        const float a = low[i];
+        const float b = high[i];
+        low[i] = a * angle.x - b * sine;
+        high[i] = b * angle.x + a * sine;
       }
-    });
+    }
   }
 };
 
 /// Which head of which token a group of lanes has.
 struct Place {
   std::size_t row;
-  int head;         // among those of its kind
+  int head;  // among those of its kind
   bool is_query;
   bool is_value;
-  std::size_t column;  // of its first channel in the projection
+  int column;  // of its first channel in the projection
 };
 
-__device__ Place place_of(const TrainingHeads& h, std::size_t index) {
+__device__ Place place_of(const TrainingHeads& h, int index) {
   const int all = h.heads + 2 * h.kv_heads;
-  const auto column = static_cast<int>(index % all);
-  Place place{index / all, column, column < h.heads, column >= h.heads + h.kv_heads,
-              static_cast<std::size_t>(column) * h.head_dim};
+  const int column = index % all;
+  Place place{static_cast<std::size_t>(index / all), column, column < h.heads,
+              column >= h.heads + h.kv_heads, column * h.head_dim};
   if (place.is_value) {
     place.head -= h.heads + h.kv_heads;
   } else if (!place.is_query) {
@@ -149,11 +156,12 @@ __global__ void __launch_bounds__(kThreads)
     split_kernel(const __grid_constant__ TrainingHeads h, bf16* queries, bf16* keys, bf16* values,
                  float* query_read, float* key_read) {
   const int half = h.head_dim / 2;
-  const std::size_t count = std::size_t(h.rows) * (h.heads + 2 * h.kv_heads);
-  const std::size_t step = std::size_t{gridDim.x} * (kThreads / Width);
-  const std::size_t first = std::size_t{blockIdx.x} * (kThreads / Width) + threadIdx.x / Width;
+  const int count = h.rows * (h.heads + 2 * h.kv_heads);
+  const int step = static_cast<int>(gridDim.x) * (kThreads / Width);
+  const int first = static_cast<int>(blockIdx.x) * (kThreads / Width) +
+                    static_cast<int>(threadIdx.x) / Width;
   // All lanes of a warp go round equally often: they add up together.
-  for (std::size_t base = 0; base < count; base += step) {
+  for (int base = 0; base < count; base += step) {
     const bool exists = base + first < count;
     const Place place = place_of(h, exists ? base + first : count - 1);
     const BorrowedChannel& borrowed = place.is_query ? h.query : h.key;
@@ -190,49 +198,53 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Through q- or k-norm: dx_i = r (w_i g_i - x_i r^2 / D sum_j x_j w_j g_j); adds to dweight [D] in
-/// shared memory.
+/// Through q- or k-norm: dx_i = r (w_i g_i - x_i r^2 / D sum_j x_j w_j g_j) in the place of g. What
+/// the head adds to the gradient of the weight takes the place of x.
 template <int Width>
 __device__ void norm_backward(Head<Width>& g, Head<Width>& x, const TrainingHeads& h,
-                              const float* norm, float* dweight, bool counts) {
-  using Pieces = Head<Width>;
+                              const float* norm) {
   const int half = h.head_dim / 2;
   const float factor = norm_factor(x, h.head_dim, h.eps);
   float product = 0.0F;
-  const auto both = [&](const auto& body) {
-    Pieces::for_pieces(half, [&](int piece, int c) {
-      body(g.low[piece][0], x.low[piece][0], c);
-      body(g.low[piece][1], x.low[piece][1], c + 1);
-      body(g.high[piece][0], x.high[piece][0], c + half);
-      body(g.high[piece][1], x.high[piece][1], c + 1 + half);
-    });
-  };
-  both([&](float& dy, float& v, int c) { product += dy * v * norm[c]; });
+  g.for_pairs(x, half, [&](float& dy, float& v, int c) { product += dy * v * norm[c]; });
   const float along =
       lane_sum<Width>(product) * factor * factor / static_cast<float>(h.head_dim);
-  both([&](float& dy, float& v, int c) {
-    if (counts) {
-      atomicAdd(dweight + c, dy * v * factor);
-    }
-    dy = factor * (norm[c] * dy - v * along);
+  g.for_pairs(x, half, [&](float& dy, float& v, int c) {
+    const float dx = factor * (norm[c] * dy - v * along);
+    v *= dy * factor;
+    dy = dx;
   });
+}
+
+/// *sum += what the lanes of a block have for each channel.
+template <int Width>
+__device__ void add_to(float* sum, Head<Width>& x, int half, float (&memory)[kMostDim]) {
+  __syncthreads();
+  for (int i = threadIdx.x; i < kMostDim; i += kThreads) {
+    memory[i] = 0.0F;
+  }
+  __syncthreads();
+  x.for_values(half, [&](float& v, int c) { atomicAdd(memory + c, v); });
+  __syncthreads();
+  for (int i = threadIdx.x; i < 2 * half; i += kThreads) {
+    atomicAdd(sum + i, memory[i]);
+  }
 }
 
 template <int Width>
 __global__ void __launch_bounds__(kThreads)
     split_backward_kernel(const __grid_constant__ TrainingHeads h,
                           const __grid_constant__ TrainingHeadsGradients d) {
-  __shared__ float dnorms[2][kMostDim];
-  for (int i = threadIdx.x; i < 2 * kMostDim; i += kThreads) {
-    dnorms[i / kMostDim][i % kMostDim] = 0.0F;
-  }
-  __syncthreads();
+  __shared__ float memory[kMostDim];
+  Head<Width> dquery_norm;
+  Head<Width> dkey_norm;
   const int half = h.head_dim / 2;
   const std::size_t width = std::size_t(h.heads + 2 * h.kv_heads) * h.head_dim;
-  const std::size_t count = std::size_t(h.rows) * (h.heads + 2 * h.kv_heads);
-  const std::size_t step = std::size_t{gridDim.x} * (kThreads / Width);
-  const std::size_t first = std::size_t{blockIdx.x} * (kThreads / Width) + threadIdx.x / Width;
-  for (std::size_t base = 0; base < count; base += step) {
+  const int count = h.rows * (h.heads + 2 * h.kv_heads);
+  const int step = static_cast<int>(gridDim.x) * (kThreads / Width);
+  const int first = static_cast<int>(blockIdx.x) * (kThreads / Width) +
+                    static_cast<int>(threadIdx.x) / Width;
+  for (int base = 0; base < count; base += step) {
     const bool exists = base + first < count;
     const Place place = place_of(h, exists ? base + first : count - 1);
     const BorrowedChannel& borrowed = place.is_query ? h.query : h.key;
@@ -254,14 +266,20 @@ __global__ void __launch_bounds__(kThreads)
       g.for_values(half, [&](float& v, int c) { v = c == channel ? value : v; });
     }
     const float* norm = place.is_query ? h.query_norm : h.key_norm;
-    if (norm != nullptr) {  // the same for all lanes of a warp but for values, whose sums are lost
+    if (norm != nullptr) {  // for all lanes of a warp or for none; what becomes of values is dropped
       Head<Width> x;
       load_raw(x, h, place, borrowed, channel);
       Head<Width> through = g;
-      norm_backward(through, x, h, norm, dnorms[place.is_query ? 0 : 1],
-                    exists && !place.is_value);
+      norm_backward(through, x, h, norm);
       if (!place.is_value) {
         g = through;
+        const float share = exists ? 1.0F : 0.0F;
+        const auto add = [share](float& total, float& v, int) { total += share * v; };
+        if (place.is_query) {
+          dquery_norm.for_pairs(x, half, add);
+        } else {
+          dkey_norm.for_pairs(x, half, add);
+        }
       }
     }
     if (channel >= 0) {
@@ -282,36 +300,32 @@ __global__ void __launch_bounds__(kThreads)
       g.store(d.projected + place.row * width + place.column, half);
     }
   }
-  __syncthreads();
-  for (int i = threadIdx.x; i < h.head_dim; i += kThreads) {
-    if (d.query_norm != nullptr) {
-      atomicAdd(d.query_norm + i, dnorms[0][i]);
-    }
-    if (d.key_norm != nullptr) {
-      atomicAdd(d.key_norm + i, dnorms[1][i]);
-    }
+  if (d.query_norm != nullptr) {
+    add_to(d.query_norm, dquery_norm, half, memory);
+  }
+  if (d.key_norm != nullptr) {
+    add_to(d.key_norm, dkey_norm, half, memory);
   }
 }
 
-/// body(std::integral_constant<int, Width>): as many lanes as have something to do, a power of two.
-template <class Body>
+/// body(std::integral_constant<int, Width>): a lane per 8 channels, rounded up to a power of two.
+template <int Width = 1, class Body>
 void with_width(int head_dim, const Body& body) {
-  if (head_dim >= 128) {
-    body(std::integral_constant<int, 32>());
-  } else if (head_dim >= 64) {
-    body(std::integral_constant<int, 16>());
+  if constexpr (Width == kLanes) {
+    body(std::integral_constant<int, kLanes>());
+  } else if (head_dim <= 8 * Width) {
+    body(std::integral_constant<int, Width>());
   } else {
-    body(std::integral_constant<int, 8>());
+    with_width<2 * Width>(head_dim, body);
   }
 }
 
 int blocks_of(const TrainingHeads& h, int width) {
   constexpr int kBlocksPerProcessor = 8;
   static const int processors = winnow::cuda::multiprocessor_count();
-  const std::size_t heads = std::size_t(h.rows) * (h.heads + 2 * h.kv_heads);
-  const std::size_t per_block = kThreads / width;
-  return static_cast<int>(std::min<std::size_t>((heads + per_block - 1) / per_block,
-                                                kBlocksPerProcessor * processors));
+  const int heads = h.rows * (h.heads + 2 * h.kv_heads);
+  const int per_block = kThreads / width;
+  return std::min((heads + per_block - 1) / per_block, kBlocksPerProcessor * processors);
 }
 
 }  // namespace

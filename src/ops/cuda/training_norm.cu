@@ -63,10 +63,9 @@ __global__ void __launch_bounds__(kThreads)
         product += v.values[i] * w.values[i] * g.values[i];
       }
     }
-    squares = block_sum<kThreads>(squares);
-    product = block_sum<kThreads>(product);
-    const float factor = rsqrtf(squares / static_cast<float>(cols) + eps);
-    const float along = product * factor * factor / static_cast<float>(cols);
+    const float2 sums = block_sums<kThreads>({squares, product});
+    const float factor = rsqrtf(sums.x / static_cast<float>(cols) + eps);
+    const float along = sums.y * factor * factor / static_cast<float>(cols);
     for (int col = threadIdx.x * 8; col < cols; col += kThreads * 8) {
       const Eight v = load_eight(x + first + col);
       const Eight g = load_eight(dout + first + col);

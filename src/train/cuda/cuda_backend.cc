@@ -6,7 +6,6 @@
 #include <cstring>
 #include <map>
 #include <optional>
-#include <set>
 #include <tuple>
 
 #include "base/cuda/graph.h"
@@ -95,7 +94,9 @@ class CudaBackend : public Backend {
   void store() override;
 
  private:
-  // Passes of one kind are recorded the second time, when everything that they use is there.
+  // A pass on an empty batch: kernels are loaded, the products' algorithms chosen.
+  void warm_up();
+  // Passes of one kind are recorded once.
   using Kind = std::tuple<bool, DecisionPass::Mode, MainLoss>;  // first: backward
   void run(const Kind& kind, const std::function<void()>& work);
 
@@ -151,7 +152,6 @@ class CudaBackend : public Backend {
   MainLoss loss_ = MainLoss::distillation;
   bool decided_ = false;  // in this update
   std::vector<std::int64_t> marked_before_;
-  std::set<Kind> seen_;
   std::map<Kind, winnow::cuda::Graph> graphs_;
   Buffer<float> first_moments_;
   Buffer<float> second_moments_;
@@ -201,7 +201,29 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const ModelConfig& base
     teacher_decoder_.emplace(base, tokens_, Keep::nothing);
   }
   *initial_sums_.data() = {.first_bad = config_.layers + 1};
+  warm_up();
   stream_.synchronize();
+}
+
+void CudaBackend::warm_up() {
+  clear_async(batch_, stream_.get());
+  clear_async(values_, stream_.get());
+  clear_async(losses_, stream_.get());
+  clear_async(sums_, stream_.get());
+  if (options_.retrofit) {
+    pass_.mode = DecisionPass::Mode::sampled;
+    pass_.tau = options_.retrofit->tau;
+    pass_.merge_span = options_.retrofit->merge_span;
+  }
+  linear_.search(true);
+  if (options_.retrofit) {  // the student is compared with its teacher at least once
+    run_forward(MainLoss::distillation);
+  }
+  if (!options_.retrofit || options_.retrofit->main_loss == MainLoss::language_model) {
+    run_forward(MainLoss::language_model);
+  }
+  run_backward();
+  linear_.search(false);
 }
 
 HostInputs& CudaBackend::next_inputs() {
@@ -260,14 +282,11 @@ DevicePass CudaBackend::pass_of(const ModelConfig& config) const {
 }
 
 void CudaBackend::run(const Kind& kind, const std::function<void()>& work) {
-  const auto found = graphs_.find(kind);
-  if (found != graphs_.end()) {
-    found->second.launch(stream_);
-  } else if (seen_.insert(kind).second) {
-    work();
-  } else {
-    graphs_.try_emplace(kind, stream_, work).first->second.launch(stream_);
+  auto found = graphs_.find(kind);
+  if (found == graphs_.end()) {
+    found = graphs_.try_emplace(kind, stream_, work).first;
   }
+  found->second.launch(stream_);
 }
 
 void CudaBackend::forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) {
