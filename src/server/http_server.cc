@@ -38,8 +38,8 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
-using asio::ip::tcp;
 using asio::use_awaitable;
+using asio::ip::tcp;
 using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 using Done = std::function<void(const HttpRecord&)>;
@@ -112,13 +112,16 @@ class AnyConnection {
 class HttpServer::Impl {
  public:
   Impl(const HttpConfig& config, HttpHandler handler, Done done);
-  ~Impl();
+  ~Impl() { stop(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   [[nodiscard]] const HttpConfig& config() const { return config_; }
   [[nodiscard]] int port() const { return acceptor_.local_endpoint().port(); }
   [[nodiscard]] bool draining() const { return draining_; }
   [[nodiscard]] int connections() const { return connections_; }
   void drain();
+  void stop();
   void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) {
     handler_(std::move(request), exchange);
   }
@@ -221,13 +224,11 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
       co_return false;  // it never asked for anything
     }
     HttpRequest request = to_request(parser.get(), client_);
-    const auto exchange = std::make_shared<Exchange>(
-        lowest().get_executor(), request.id, request.method == "HEAD",
-        parser.get().version() >= 11, config.max_unsent_bytes);
-    HttpRecord record{.id = request.id,
-                      .client = client_,
-                      .method = request.method,
-                      .path = request.path};
+    const auto exchange =
+        std::make_shared<Exchange>(lowest().get_executor(), config, request.id,
+                                   request.method == "HEAD", parser.get().version() >= 11);
+    HttpRecord record{
+        .id = request.id, .client = client_, .method = request.method, .path = request.path};
     if (error) {
       const auto answer = read_error(error);
       if (!answer) {
@@ -357,9 +358,9 @@ HttpServer::Impl::Impl(const HttpConfig& config, HttpHandler handler, Done done)
   }
 }
 
-HttpServer::Impl::~Impl() {
+void HttpServer::Impl::stop() {
   context_.stop();
-  for (std::thread& thread : threads_) {
+  for (std::thread& thread : std::exchange(threads_, {})) {
     thread.join();
   }
 }
@@ -383,8 +384,8 @@ void HttpServer::Impl::load_tls() {
 void HttpServer::Impl::listen() {
   error_code error;
   tcp::resolver resolver(context_);
-  const auto found = resolver.resolve(config_.host, std::to_string(config_.port),
-                                      tcp::resolver::passive, error);
+  const auto found =
+      resolver.resolve(config_.host, std::to_string(config_.port), tcp::resolver::passive, error);
   require(!error && !found.empty(), "--host {}: {}", config_.host, error.message());
   const tcp::endpoint endpoint = found.begin()->endpoint();
   const auto check = [&] {
@@ -480,6 +481,9 @@ int HttpServer::connections() const {
 }
 void HttpServer::drain() {
   impl_->drain();
+}
+void HttpServer::stop() {
+  impl_->stop();
 }
 
 }  // namespace winnow::server
