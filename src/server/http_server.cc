@@ -80,16 +80,14 @@ HttpRequest to_request(const Parser::value_type& message, const std::string& cli
   return request;
 }
 
-// What the client is told when its request cannot be read; nullopt: nothing, it is not there.
+// What the client is told when its request cannot be read; nullopt: nothing, it has left or was too
+// slow (Beast closes what times out).
 std::optional<ApiError> read_error(const error_code& error) {
   if (error == http::error::body_limit) {
     return ApiError(413, "the body is larger than this server accepts", {}, "body_too_large");
   }
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     return ApiError(431, "the head is larger than this server accepts", {}, "header_too_large");
-  }
-  if (error == beast::error::timeout) {
-    return ApiError(408, "the request did not arrive in time", {}, "request_timeout");
   }
   if (error.category() == http::make_error_code(http::error::bad_method).category() &&
       error != http::error::end_of_stream && error != http::error::partial_message) {
@@ -219,9 +217,9 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
                                   asio::redirect_error(use_awaitable, error));
       }
     }
-    const bool unfinished = error == beast::error::timeout && !parser.got_some();
-    if (unfinished) {
-      co_return false;  // it never asked for anything
+    const auto refusal = error ? read_error(error) : std::nullopt;
+    if (error && !refusal) {
+      co_return false;
     }
     HttpRequest request = to_request(parser.get(), client_);
     const auto exchange =
@@ -229,13 +227,9 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
                                    request.method == "HEAD", parser.get().version() >= 11);
     HttpRecord record{
         .id = request.id, .client = client_, .method = request.method, .path = request.path};
-    if (error) {
-      const auto answer = read_error(error);
-      if (!answer) {
-        co_return false;
-      }
+    if (refusal) {
       exchange->close_after();
-      exchange->send(to_response(*answer));
+      exchange->send(to_response(*refusal));
     } else {
       if (!parser.keep_alive()) {
         exchange->close_after();
@@ -248,7 +242,7 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     record.gone = exchange->gone();
     record.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     server_.record(record);
-    lingering_ = static_cast<bool>(error);
+    lingering_ = refusal.has_value();
     co_return exchange->keep_alive();
   }
 
