@@ -1,6 +1,6 @@
 // KV reads and live entries as the engine counts them, against a cache that never forgets and
 // looks up for every query what the rule's definition lets it see.
-#include "engine/trace.h"
+#include "engine/read_counter.h"
 
 #include <gtest/gtest.h>
 
@@ -115,8 +115,8 @@ class History {
   int head_;
 };
 
-CacheTrace expected_trace(const EngineConfig& config, int prompt, int new_tokens, int sample) {
-  CacheTrace trace;
+CacheReads expected_reads(const EngineConfig& config, int prompt, int new_tokens, int sample) {
+  CacheReads reads;
   const kvcache::SequenceLimits limits{prompt, prompt + new_tokens};
   for (int i = 0; i < prompt + new_tokens - 1; ++i) {  // the last token is chosen, never fed
     std::int64_t held = 0;
@@ -124,15 +124,15 @@ CacheTrace expected_trace(const EngineConfig& config, int prompt, int new_tokens
       for (int head = 0; head < 2; ++head) {
         const Counted counted = History(config, limits, layer, head).query(i);
         held += counted.held;
-        (i < prompt ? trace.prompt_reads : trace.reads) += counted.seen;
+        (i < prompt ? reads.prompt : reads.generated) += counted.seen;
       }
     }
     if (i + 1 >= prompt) {
-      trace.live.push_back(held);
+      reads.live.push_back(held);
     }
   }
-  trace.prompt_reads = sample == 0 ? trace.prompt_reads : 0;
-  return trace;
+  reads.prompt = sample == 0 ? reads.prompt : 0;
+  return reads;
 }
 
 struct Asked {
@@ -141,7 +141,7 @@ struct Asked {
   int samples;
 };
 
-class TraceOfRule : public ::testing::TestWithParam<RuleKind> {
+class ReadsOfRule : public ::testing::TestWithParam<RuleKind> {
  protected:
   void SetUp() override {
     set_threads(1);
@@ -157,8 +157,8 @@ class TraceOfRule : public ::testing::TestWithParam<RuleKind> {
     config_.compute = DType::f32;
   }
 
-  /// Serves all requests together and compares every sample's trace.
-  std::int64_t expect_traces(const std::vector<Asked>& asked) {
+  /// Serves all requests together and compares every sample's reads.
+  std::int64_t expect_reads(const std::vector<Asked>& asked) {
     const CpuBackend backend(*model_);
     Engine engine(backend, config_);
     std::vector<RequestId> ids;
@@ -170,7 +170,7 @@ class TraceOfRule : public ::testing::TestWithParam<RuleKind> {
       request.max_tokens = one.new_tokens;
       request.samples = one.samples;
       request.sampling = {.temperature = 1.0, .seed = 3};
-      request.trace = true;
+      request.count_reads = true;
       ids.push_back(engine.submit(std::move(request)));
     }
     while (!engine.idle()) {
@@ -179,12 +179,12 @@ class TraceOfRule : public ::testing::TestWithParam<RuleKind> {
     for (std::size_t i = 0; i < asked.size(); ++i) {
       for (int sample = 0; sample < asked[i].samples; ++sample) {
         SCOPED_TRACE(fmt::format("request {} sample {}", i, sample));
-        const CacheTrace trace = engine.take_usage(ids[i], sample).trace;
-        const CacheTrace expected =
-            expected_trace(config_, asked[i].prompt, asked[i].new_tokens, sample);
-        EXPECT_EQ(trace.prompt_reads, expected.prompt_reads);
-        EXPECT_EQ(trace.reads, expected.reads);
-        EXPECT_EQ(trace.live, expected.live);
+        const CacheReads reads = engine.take_usage(ids[i], sample).reads;
+        const CacheReads expected =
+            expected_reads(config_, asked[i].prompt, asked[i].new_tokens, sample);
+        EXPECT_EQ(reads.prompt, expected.prompt);
+        EXPECT_EQ(reads.generated, expected.generated);
+        EXPECT_EQ(reads.live, expected.live);
       }
     }
     return engine.preemptions();
@@ -194,7 +194,7 @@ class TraceOfRule : public ::testing::TestWithParam<RuleKind> {
   EngineConfig config_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Rules, TraceOfRule,
+INSTANTIATE_TEST_SUITE_P(Rules, ReadsOfRule,
                          ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc,
                                            RuleKind::streaming, RuleKind::tova, RuleKind::h2o,
                                            RuleKind::quest),
@@ -202,23 +202,23 @@ INSTANTIATE_TEST_SUITE_P(Rules, TraceOfRule,
                            return std::string(kvcache::rule_name(info.param));
                          });
 
-TEST_P(TraceOfRule, OneAfterAnother) {
-  expect_traces({{1, 1, 1}});
-  expect_traces({{1, 90, 1}});
-  expect_traces({{75, 60, 1}});
+TEST_P(ReadsOfRule, OneAfterAnother) {
+  expect_reads({{1, 1, 1}});
+  expect_reads({{1, 90, 1}});
+  expect_reads({{75, 60, 1}});
 }
 
-TEST_P(TraceOfRule, ManyTogetherInChunks) {
+TEST_P(ReadsOfRule, ManyTogetherInChunks) {
   config_.step_tokens = 11;
-  expect_traces({{33, 20, 1}, {5, 50, 3}, {64, 40, 2}, {1, 9, 1}});
+  expect_reads({{33, 20, 1}, {5, 50, 3}, {64, 40, 2}, {1, 9, 1}});
 }
 
-TEST_P(TraceOfRule, WhatIsComputedAgainIsCountedOnce) {
+TEST_P(ReadsOfRule, WhatIsComputedAgainIsCountedOnce) {
   config_.deterministic = true;
   config_.step_tokens = 7;
   // Room for one sequence and a little: the samples preempt each other.
   config_.cache.max_bytes = std::size_t{1024} * 26;
-  EXPECT_GT(expect_traces({{20, 60, 5}}), 0);
+  EXPECT_GT(expect_reads({{20, 60, 5}}), 0);
 }
 
 TEST(Engine, EndsOneSampleOfARequest) {
@@ -231,7 +231,7 @@ TEST(Engine, EndsOneSampleOfARequest) {
                                       .samples = 3,
                                       .sampling = {.temperature = 1.0},
                                       .stop_tokens = {},
-                                      .trace = true});
+                                      .count_reads = true});
   std::map<int, int> tokens;
   std::map<int, FinishReason> ends;
   for (int step = 0; !engine.idle(); ++step) {
@@ -247,7 +247,7 @@ TEST(Engine, EndsOneSampleOfARequest) {
   EXPECT_EQ(ends.at(0), FinishReason::length);
   EXPECT_EQ(ends.at(1), FinishReason::cancelled);
   EXPECT_EQ(ends.at(2), FinishReason::length);
-  EXPECT_EQ(engine.take_usage(id, 1).trace.live.size(), 3U);
+  EXPECT_EQ(engine.take_usage(id, 1).reads.live.size(), 3U);
 }
 
 }  // namespace
