@@ -20,7 +20,7 @@ label {{ position: sticky; top: 0; display: block; background: #fff; padding: .5
  (dark: kept; light: evicted or merged; outlined: still in the window)</label>
 <div id="text">)";
 
-constexpr std::string_view kScript = R"(</div><script>
+constexpr std::string_view kScript = R"js(</div><script>
 const fates = "{0}", heads = {1}, kvHeads = {2};
 const spans = document.querySelectorAll("#text span"), list = document.getElementById("head");
 list.add(new Option("all heads: the share of them", -1));
@@ -34,17 +34,14 @@ function paint() {{
     const gone = some.split("0").length - 1;
     const share = 1 - gone / some.length;
     span.style.background = "rgba(37, 110, 180, " + (0.75 * share).toFixed(2) + ")";
-span.style.color = share > 0.6 ? "#fff" : "#111";
-span.style.boxShadow = some.includes("2") ? "inset 0 0 0 1px #b8860b" : "none";
-span.title = "token " + t + ": " + (some.length - gone) + " of " + some.length;
-}
-});
-}
-}
-list.onchange = paint;
-paint();
+    span.style.color = share > 0.6 ? "#fff" : "#111";
+    span.style.boxShadow = some.includes("2") ? "inset 0 0 0 1px #b8860b" : "none";
+    span.title = "token " + t + ": " + (some.length - gone) + " of " + some.length;
+  }});
+}}
+list.onchange = paint; paint();
 </script></body></html>
-)";
+)js";
 
 }  // namespace
 
