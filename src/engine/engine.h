@@ -75,8 +75,8 @@ class Engine {
   RequestId submit(Request request);
   /// Ends all samples of a request; their last events come with the next step.
   void cancel(RequestId request);
-  /// Ends one sample, as cancel() does. Not before it has told a token.
-  void cancel(RequestId request, int sample);
+  /// Ends one sample that has told a token, as a stop token would.
+  void stop(RequestId request, int sample);
   [[nodiscard]] bool idle() const { return waiting_.empty() && running_.empty(); }
 
   /// Runs one batch and returns what it produced.
@@ -128,7 +128,8 @@ class Engine {
   void leave_prefix(Sequence& sequence);
   void keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state);
   std::vector<SequencePtr> fork_samples(Sequence& first);
-  void accept(Sequence& sequence, std::size_t row, std::vector<TokenEvent>& events);
+  void accept(Sequence& sequence, std::size_t row, bool from_logits,
+              std::vector<TokenEvent>& events);
 
   void finish(Sequence& sequence, FinishReason reason);
   void remove_finished(std::vector<TokenEvent>& events);
@@ -141,8 +142,8 @@ class Engine {
   std::deque<SequencePtr> waiting_;   // hold no cache
   std::vector<SequencePtr> running_;  // oldest first
   std::map<std::pair<RequestId, int>, CacheUsage> usage_;
-  Buffer<float> logits_;            // of a step, empty when nobody needs more than `best_`
-  std::vector<std::int32_t> best_;  // the most likely tokens of a step
+  Buffer<float> logits_;            // of a step, empty when nobody needs more than `next_`
+  std::vector<std::int32_t> next_;  // the tokens that a step has chosen
   std::vector<CacheTrace> traces_;
   RequestId next_id_ = 1;
   bool crowded_ = false;  // one was preempted and nobody has finished since: no new ones

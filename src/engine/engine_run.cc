@@ -22,21 +22,28 @@ void Engine::run(std::span<const Share> shares) {
   bool any_prefill = false;
   bool needs_logits = false;
   for (const Share& share : shares) {
-    any_prefill = any_prefill || share.sequence->pending() > 1;
-    needs_logits = needs_logits || (share.rows > 0 && !is_greedy(share.sequence->spec->sampling));
-    steps.push_back({share.sequence->cache.get(),
-                     share.sequence->next(share.tokens),
-                     static_cast<std::size_t>(share.rows),
-                     {}});
+    const Sequence& sequence = *share.sequence;
+    any_prefill = any_prefill || sequence.pending() > 1;
+    SequenceShare step;
+    step.sequence = sequence.cache.get();
+    step.tokens = sequence.next(share.tokens);
+    step.logit_rows = static_cast<std::size_t>(share.rows);
+    if (share.rows > 0 && sequence.needs_logits()) {
+      needs_logits = true;
+    } else if (share.rows > 0) {
+      step.rule = token_rule(sequence.spec->sampling, sequence.sample, sequence.length());
+      step.history = sequence.tokens;
+    }
+    steps.push_back(step);
     rows += static_cast<std::size_t>(share.rows);
     tokens += share.tokens;
   }
   std::vector<CacheTrace> seen = watch(shares, steps);
   const auto vocab = static_cast<std::size_t>(model_.vocab);
-  best_.resize(rows);
+  next_.resize(rows);
   logits_.ensure(needs_logits ? rows * vocab : 0);
   const auto start = std::chrono::steady_clock::now();
-  runner_->forward(steps, {logits_.data(), needs_logits ? rows : 0, vocab}, best_);
+  runner_->forward(steps, {logits_.data(), needs_logits ? rows : 0, vocab}, next_);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   (any_prefill ? throughput_.prefill_tokens : throughput_.decode_tokens) += tokens;
   (any_prefill ? throughput_.prefill_seconds : throughput_.decode_seconds) += elapsed.count();
@@ -92,10 +99,11 @@ void Engine::sample_all(std::span<const Share> shares, std::vector<TokenEvent>& 
     if (sequence.pending() > 0) {
       continue;  // its prompt goes on in the next step
     }
+    const bool from_logits = sequence.needs_logits();
     std::vector<SequencePtr> forks = fork_samples(sequence);
-    accept(sequence, row - 1, events);
+    accept(sequence, row - 1, from_logits, events);
     for (SequencePtr& fork : forks) {
-      accept(*fork, row - 1, events);
+      accept(*fork, row - 1, from_logits, events);
       // One that found no room for its entries waits, and its prompt is read again.
       if (fork->cache || fork->finish != FinishReason::none) {
         running_.push_back(std::move(fork));
@@ -179,16 +187,18 @@ std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
   return forks;
 }
 
-// Gives a sequence its next token, from row `row` of the step's results.
-void Engine::accept(Sequence& sequence, std::size_t row, std::vector<TokenEvent>& events) {
+// Gives a sequence its next token: the one that the runner has chosen in row `row` of the step, or
+// one that is sampled here from the row's logits.
+void Engine::accept(Sequence& sequence, std::size_t row, bool from_logits,
+                    std::vector<TokenEvent>& events) {
   const Request& spec = *sequence.spec;
   if (spec.max_tokens == 0) {
     finish(sequence, FinishReason::length);
     return;
   }
   const auto vocab = static_cast<std::size_t>(model_.vocab);
-  Sampled chosen{.token = best_[row], .logprob = 0.0F, .alternatives = {}};
-  if (!is_greedy(spec.sampling)) {
+  Sampled chosen{.token = next_[row], .logprob = 0.0F, .alternatives = {}};
+  if (from_logits) {
     chosen = sample(logits_.span().subspan(row * vocab, vocab), sequence.tokens, spec.sampling,
                     sequence.sample, sequence.length(), sequence.prompt_length());
   }

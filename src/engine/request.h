@@ -23,10 +23,9 @@ struct SamplingParams {
   int logprobs = -1;  // alternatives to report per token; -1: no log-probabilities at all
 };
 
-/// Whether the most likely token is all that is asked for.
-inline bool is_greedy(const SamplingParams& params) {
-  return params.temperature == 0.0 && params.repetition_penalty == 1.0 &&
-         params.frequency_penalty == 0.0 && params.presence_penalty == 0.0 && params.logprobs < 0;
+/// Whether it matters how often the answer has a token.
+inline bool counts_tokens(const SamplingParams& params) {
+  return params.frequency_penalty != 0.0 || params.presence_penalty != 0.0;
 }
 
 /// Throws Error naming the parameter that is out of range.

@@ -30,6 +30,12 @@ struct Engine::Sequence {
   /// Samples [sample, end_sample()) are this sequence's: until it forks, those that will branch off
   /// are, too.
   [[nodiscard]] int end_sample() const { return forks_at_prompt ? spec->samples : sample + 1; }
+  /// Whether more is asked of its logits than a token by token_rule(): probabilities, other
+  /// penalties, or a token for each of the samples that branch off.
+  [[nodiscard]] bool needs_logits() const {
+    return spec->sampling.logprobs >= 0 || spec->prompt_logprobs || counts_tokens(spec->sampling) ||
+           (forks_at_prompt && spec->sampling.temperature > 0.0);
+  }
   [[nodiscard]] int length() const { return static_cast<int>(tokens.size()); }
   [[nodiscard]] int prompt_length() const { return static_cast<int>(spec->prompt.size()); }
   [[nodiscard]] int cached() const { return cache ? cache->length() : 0; }

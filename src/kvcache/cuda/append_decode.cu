@@ -18,6 +18,10 @@ __global__ void append_kernel(CacheView cache, Projection projection, DecodeAppe
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
   const int slot = step.slots[token];
+  if (slot < 0) {  // the row pads the batch
+    winnow::cuda::wait_for_predecessor();
+    return;
+  }
   const int length = cache.lengths[slot];
   const std::size_t row = cache.row(step.layer, slot, head);
   const std::size_t heads = projection.kv_heads * group;

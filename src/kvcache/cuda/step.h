@@ -10,7 +10,8 @@
 namespace winnow::kvcache::cuda {
 
 /// One token of each of `batch` sequences, in slots[batch] (device memory). lengths are those
-/// before this token and stay so until all layers are done.
+/// before this token and stay so until all layers are done. A negative slot is none: nothing
+/// happens.
 struct DecodeAppend {
   int layer = 0;
   int batch = 0;

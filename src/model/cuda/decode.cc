@@ -10,6 +10,7 @@ namespace winnow::model::cuda {
 namespace {
 
 constexpr std::size_t kMost = Decode::kMostSequences;
+constexpr std::array<ops::cuda::SampledRow, kMost> kGreedy{};
 
 std::size_t width(int cols) {
   return kMost * static_cast<std::size_t>(cols);
@@ -39,9 +40,9 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
       activated_(width(model.config().intermediate)) {}
 
 void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
-                 ops::Matrix<float> logits, std::span<std::int32_t> best,
-                 const winnow::cuda::Stream& stream) {
-  const bool with_logits = logits.rows > 0;
+                 std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
+                 std::span<std::int32_t> next, const winnow::cuda::Stream& stream) {
+  const bool with_logits = logits.rows > 0 || !rows.empty();
   const std::size_t batch = slots.size();
   std::ranges::copy(slots, inputs_.data());
   std::ranges::copy(tokens, inputs_.data() + batch);
@@ -56,18 +57,21 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
     graph = graphs_.try_emplace(key, stream, [&] { capture(key.first, with_logits, stream.get()); })
                 .first;
   }
+  if (with_logits) {
+    rows.empty() ? head_.choose_by(kGreedy) : head_.choose_by(rows);
+  }
   graph->second.launch(stream);
   for (const std::int32_t slot : slots) {
     cache_.advance(slot, 1);
   }
-  if (with_logits) {
+  if (logits.rows > 0) {
     winnow::cuda::check(
         cudaMemcpyAsync(logits.data, head_.logits(), batch * logits.cols * sizeof(float),
                         cudaMemcpyDeviceToHost, stream.get()),
         "read logits");
   }
   stream.synchronize();
-  std::copy_n(results_.data(), best.size(), best.data());
+  std::copy_n(results_.data(), next.size(), next.data());
 }
 
 // Everything that one step puts into the stream.
@@ -107,6 +111,9 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
                          residual(next_norm)),
         last ? head_.layer(normed(parts), with_logits) : projection(l + 1)};
     ops::cuda::linear_rows(chain, batch, scratch_, launch);
+  }
+  if (with_logits) {
+    head_.sample(batch, stream);
   }
   end_step({.slots = slots,
             .lengths = view.lengths,

@@ -22,11 +22,12 @@ class Decode {
 
   Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, OutputHead& head);
 
-  /// Appends tokens[i] to the sequence in slots[i]. `logits` [batch, vocab] and `best` [batch] may
-  /// be empty. Waits for the results.
+  /// Appends tokens[i] to the sequence in slots[i], and chooses next[i] as rows[i] says, without
+  /// `rows` the most likely token. `logits` [batch, vocab] and `next` [batch] may be empty. Waits
+  /// for the results.
   void run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
-           ops::Matrix<float> logits, std::span<std::int32_t> best,
-           const winnow::cuda::Stream& stream);
+           std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
+           std::span<std::int32_t> next, const winnow::cuda::Stream& stream);
 
  private:
   void capture(int batch, bool with_logits, cudaStream_t stream);

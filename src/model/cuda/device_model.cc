@@ -16,6 +16,20 @@ const ModelConfig& checked(const ModelConfig& config) {
   return config;
 }
 
+// Before any of it is copied.
+const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat format) {
+  constexpr double kGib = 0x1p30;
+  const std::size_t needed = DeviceWeights::bytes_of(weights, format);
+  const std::size_t free = winnow::cuda::free_memory();
+  require(needed <= free,
+          "--device cuda: the weights take {:.2f} GiB in {}, but of the device's {:.2f} GiB only "
+          "{:.2f} are free",
+          static_cast<double>(needed) / kGib, format_name(format),
+          static_cast<double>(winnow::cuda::total_memory()) / kGib,
+          static_cast<double>(free) / kGib);
+  return weights;
+}
+
 const float* data_or_null(const FloatBuffer& buffer) {
   return buffer.size() > 0 ? buffer.data() : nullptr;
 }
@@ -24,7 +38,7 @@ const float* data_or_null(const FloatBuffer& buffer) {
 
 DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format)
     : model_((checked(model.config()), model)),
-      weights_(model.weights(), format),
+      weights_(with_room(model.weights(), format), format),
       frequencies_(
           std::span<const float>(rope_frequencies(model.config().rope, model.config().head_dim))) {}
 

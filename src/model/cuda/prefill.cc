@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/cuda/activation.h"
-#include "ops/cuda/gather.h"
-#include "ops/cuda/norm.h"
 #include "ops/cuda/prefill_attention.h"
 #include "ops/cuda/rope.h"
 
@@ -32,8 +29,9 @@ int size_of(const PromptChunk& chunk) {
 
 }  // namespace
 
-Prefill::Prefill(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, OutputHead& head)
-    : model_(model), cache_(cache), head_(head) {
+Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
+                 kvcache::cuda::DeviceCache& cache, OutputHead& head)
+    : model_(model), cache_(cache), head_(head), rows_(model, matrices) {
   if (cache.drops()) {
     feedback_.emplace(cache, 1);
   } else if (cache.selects()) {
@@ -57,46 +55,42 @@ void Prefill::reserve(std::size_t tokens, int longest_chunk) {
   positions_.ensure(tokens);
   wanted_.ensure(tokens);
   angles_.ensure(width(config.head_dim / 2));
-  hidden_.ensure(width(config.hidden));
-  square_sums_.ensure(tokens);
-  normed_.ensure(width(config.hidden));
+  rows_.reserve(tokens);
   qkv_.ensure(width(model_.qkv_width()));
   queries_.ensure(width(model_.query_width()));
   attended_.ensure(width(model_.query_width()));
-  gate_up_.ensure(width(std::max(
-      {2 * config.intermediate, 2 * config.hidden, model_.query_width()})));  // also scratch
-  activated_.ensure(width(config.intermediate));
   attention_scratch_.ensure(ops::cuda::prefill_scratch_bytes(
       cache_.layout(), config.kv_heads, band_->stride, cache_.view().archive_stride));
 }
 
-void Prefill::run(std::span<const PromptChunk> chunks, ops::Matrix<float> logits,
-                  std::span<std::int32_t> best, const winnow::cuda::Stream& stream) {
-  std::size_t tokens = 0;
+void Prefill::run(std::span<const PromptChunk> chunks, std::span<const ops::cuda::SampledRow> rows,
+                  ops::Matrix<float> logits, std::span<std::int32_t> tokens,
+                  const winnow::cuda::Stream& stream) {
+  std::size_t count = 0;
   int longest = 0;
   for (const PromptChunk& chunk : chunks) {
-    tokens += chunk.tokens.size();
+    count += chunk.tokens.size();
     longest = std::max(longest, size_of(chunk));
   }
-  reserve(tokens, longest);
+  reserve(count, longest);
   const std::size_t wanted = upload(chunks, stream.get());
-  embed(tokens, stream.get());
+  embed(count, stream.get());
   const int last = model_.config().layers - 1;
   for (int layer = 0; layer <= last; ++layer) {
-    attention(layer, chunks, tokens, stream);
+    attention(layer, chunks, count, stream);
     if (layer == last) {
-      keep_logit_rows(wanted, stream.get());
+      // Nobody asks for the other rows once the last layer's cache has them.
+      count = wanted;
+      rows_.keep_rows(wanted_.data(), static_cast<int>(count), attended_.data(), stream.get());
     }
-    finish_layer(layer, layer == last ? wanted : tokens, stream.get());
+    rows_.finish_layer(layer, attended_.data(), static_cast<int>(count), stream.get());
   }
   for (const PromptChunk& chunk : chunks) {
     kvcache::cuda::advance(cache_, chunk.slot, size_of(chunk), stream.get());
   }
   cache_.report_free_pages(stream.get());
-  ops::cuda::rms_norm(normed_.data(), hidden_.data(), static_cast<int>(wanted),
-                      model_.config().hidden, model_.weights().norm.data(),
-                      model_.config().norm_eps, stream.get());
-  head_.read(normed_.data(), wanted, logits, best, stream);
+  head_.read(rows_.finish(static_cast<int>(wanted), stream.get()), wanted, rows, logits, tokens,
+             stream);
 }
 
 // Returns how many rows' logits are wanted.
@@ -124,20 +118,12 @@ void Prefill::embed(std::size_t tokens, cudaStream_t stream) {
   const int rows = static_cast<int>(tokens);
   ops::cuda::rope_angles(angles_.data(), model_.frequencies().data(), model_.config().head_dim / 2,
                          positions_.data(), rows, stream);
-  ops::cuda::embed_rows(
-      model_.weights().embedding.view(), tokens_.data(), rows,
-      {hidden_.data(), model_.layer(0).attention_norm.data(), normed_.data(), square_sums_.data()},
-      {stream});
+  rows_.embed(tokens_.data(), rows, stream);
 }
 
 void Prefill::attention(int layer, std::span<const PromptChunk> chunks, std::size_t tokens,
                         const winnow::cuda::Stream& stream) {
-  const ModelConfig& config = model_.config();
-  const DeviceLayerWeights& w = model_.layer(layer);
-  ops::cuda::rms_norm(normed_.data(), hidden_.data(), static_cast<int>(tokens), config.hidden,
-                      w.attention_norm.data(), config.norm_eps, stream.get());
-  linear_.multiply(qkv_.data(), normed_.data(), matrices_.get(w.qkv.view(), stream.get()),
-                   static_cast<int>(tokens), model_.qkv_width(), config.hidden, stream.get());
+  rows_.project(layer, qkv_.data(), static_cast<int>(tokens), stream.get());
   std::size_t first = 0;
   for (const PromptChunk& chunk : chunks) {
     attend(layer, chunk, first, stream);
@@ -191,7 +177,7 @@ void Prefill::choose_and_attend(const Rows& rows, int first, ops::Matrix<std::in
 }
 
 kvcache::cuda::Projection Prefill::projection_of(const Rows& rows) const {
-  return model_.projection(rows.layer, rows.of(hidden_.data(), model_.config().hidden),
+  return model_.projection(rows.layer, rows.of(rows_.hidden(), model_.config().hidden),
                            rows.of(angles_.data(), model_.config().head_dim / 2));
 }
 
@@ -257,44 +243,6 @@ void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible
 int Prefill::window_of(int slot) const {
   const int ring = cache_.ring(slot);
   return cache_.merges() ? 0 : ring > 0 ? ring - 1 : kEndless;
-}
-
-// Nobody asks for the other rows once the last layer's cache has them.
-void Prefill::keep_logit_rows(std::size_t rows, cudaStream_t stream) {
-  const auto gather = [&](void* scratch, void* matrix, std::size_t row_bytes) {
-    ops::cuda::gather_rows(scratch, matrix, wanted_.data(), static_cast<int>(rows), row_bytes,
-                           stream);
-    winnow::cuda::check(
-        cudaMemcpyAsync(matrix, scratch, rows * row_bytes, cudaMemcpyDeviceToDevice, stream),
-        "keep the rows whose logits are wanted");
-  };
-  gather(gate_up_.data(), attended_.data(),
-         static_cast<std::size_t>(model_.query_width()) * sizeof(bf16));
-  gather(gate_up_.data(), hidden_.data(),
-         static_cast<std::size_t>(model_.config().hidden) * sizeof(float));
-}
-
-// The layer behind its attention.
-void Prefill::finish_layer(int layer, std::size_t rows, cudaStream_t stream) {
-  const ModelConfig& config = model_.config();
-  const DeviceLayerWeights& w = model_.layer(layer);
-  const int count = static_cast<int>(rows);
-  const auto add_to_hidden = [&](const bf16* x, const ops::cuda::DeviceWeight& weight,
-                                 const FloatBuffer& bias, int inputs) {
-    linear_.multiply_add(hidden_.data(), x, matrices_.get(weight.view(), stream), count,
-                         config.hidden, inputs, stream);
-    if (bias.size() > 0) {
-      ops::cuda::add_bias(hidden_.data(), count, config.hidden, bias.data(), stream);
-    }
-  };
-  add_to_hidden(attended_.data(), w.output, w.output_bias, model_.query_width());
-  ops::cuda::rms_norm(normed_.data(), hidden_.data(), count, config.hidden, w.mlp_norm.data(),
-                      config.norm_eps, stream);
-  linear_.multiply(gate_up_.data(), normed_.data(), matrices_.get(w.gate_up.view(), stream), count,
-                   2 * config.intermediate, config.hidden, stream);
-  ops::cuda::silu_multiply(activated_.data(), gate_up_.data(), count, config.intermediate,
-                           w.gate_up_bias.size() > 0 ? w.gate_up_bias.data() : nullptr, stream);
-  add_to_hidden(activated_.data(), w.down, w.down_bias, config.intermediate);
 }
 
 void Prefill::note_visible(ops::Matrix<std::int32_t> visible, int layer, int token, int head,

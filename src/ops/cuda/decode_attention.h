@@ -25,7 +25,7 @@ struct DecodeEntries {
   const std::int32_t* lengths = nullptr;  // [slots] tokens of each sequence before this step
   int window = -1;                        // -1: no window, tokens go to the archive at once
   const std::int32_t* rings = nullptr;    // [slots] each sequence's window + 1, or null: the same
-  const std::int32_t* slots = nullptr;    // [batch]
+  const std::int32_t* slots = nullptr;    // [batch]; a negative one has no entries
   int kv_heads = 0;
   /// Whether the kernels between make() and attend() leave alone what attend() reads early. If not,
   /// it begins when they are complete.
@@ -81,7 +81,7 @@ class DecodePlan {
     std::int32_t tiles;
     std::int32_t window_entries;
     std::int32_t archive_pages;
-    std::int32_t state_row;
+    std::int32_t state_row;  // -1: there is none
     std::int32_t written;    // the window page that holds the new token's slot, -1 without a window
     std::int32_t first_run;  // that holds tiles of the row
     std::int32_t runs;

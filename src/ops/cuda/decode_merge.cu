@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kMergeThreads)
   const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
   winnow::cuda::wait_for_predecessor();
   Part read[kAtOnce + 1];  // the last one: those before
-  if (slice == 0 && arguments.entries.open_scores != nullptr) {
+  if (slice == 0 && arguments.entries.open_scores != nullptr && plan.rows[row].state_row >= 0) {
     read[kAtOnce] = open_part(arguments, row, head, head_quads, quarter * (head_quads / 4) + quad);
   }
   for (int first = slice; first < parts && slice < step; first += kAtOnce * step) {

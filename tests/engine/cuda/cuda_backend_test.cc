@@ -195,6 +195,70 @@ TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
   feed_both(cpu_session, cuda_session, config, c.tolerance);
 }
 
+// Batches that are padded to the sizes there are graphs for, with copies of the weights or without.
+TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
+  const Case& c = GetParam();
+  const ModelConfig config = config_of(c);
+  model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  model.draw_decisions(0.7);
+  EngineConfig options = engine_config(c, true);
+  const auto backend = make_backend(model, options);
+  options.max_sequences = 16;
+  const auto few = backend->make_runner(options);
+  options.max_sequences = 100;
+  const auto many = backend->make_runner(options);
+
+  constexpr std::size_t kSequences = 41;
+  const auto tokens = random_tokens(400, config.vocab);
+  const auto vocab = static_cast<std::size_t>(config.vocab);
+  std::vector<std::unique_ptr<SequenceState>> expected_sequences;
+  std::vector<std::unique_ptr<SequenceState>> sequences;
+  const auto feed = [&](Runner& runner, SequenceState& sequence, std::size_t count) {
+    SequenceShare share;
+    share.sequence = &sequence;
+    share.tokens = std::span(tokens).subspan(static_cast<std::size_t>(sequence.length()), count);
+    runner.forward(std::span(&share, 1), {}, {});
+  };
+  for (std::size_t i = 0; i < kSequences; ++i) {
+    expected_sequences.push_back(few->open({200, 400}));
+    sequences.push_back(many->open({200, 400}));
+    feed(*few, *expected_sequences.back(), 1 + 4 * i);
+    feed(*many, *sequences.back(), 1 + 4 * i);
+  }
+  // Batches of different sizes, padded and not.
+  for (const std::size_t batch : {41U, 17U, 32U, 40U}) {
+    std::vector<SequenceShare> shares(batch);
+    const auto step = [&](Runner& runner, auto& all, std::vector<float>& logits,
+                          std::vector<std::int32_t>& next) {
+      logits.assign(batch * vocab, NAN);
+      next.assign(batch, -1);
+      for (std::size_t i = 0; i < batch; ++i) {
+        shares[i].sequence = all[i].get();
+        shares[i].tokens = std::span(tokens).subspan(static_cast<std::size_t>(all[i]->length()), 1);
+        shares[i].history = std::span(tokens).first(static_cast<std::size_t>(all[i]->length()) + 1);
+        shares[i].rule.octaves = i % 2 == 0 ? 1.0F : 0.0F;
+        shares[i].rule.penalty = i % 3 == 0 ? 2.0F : 1.0F;
+        shares[i].rule.random = mix64(i);
+      }
+      runner.forward(shares, {logits.data(), batch, vocab}, next);
+      for (std::size_t i = 0; i < batch; ++i) {
+        const auto row = std::span<const float>(logits).subspan(i * vocab, vocab);
+        EXPECT_EQ(next[i], ops::sample_token(row, shares[i].history, shares[i].rule)) << i;
+      }
+    };
+    std::vector<float> expected;
+    std::vector<float> got;
+    std::vector<std::int32_t> next;
+    step(*few, expected_sequences, expected, next);
+    step(*many, sequences, got, next);
+    EXPECT_LE(relative_error(got, expected), c.tolerance) << "batch of " << batch;
+  }
+  for (std::size_t i = 0; i < kSequences; ++i) {
+    EXPECT_EQ(sequences[i]->usage().per_head, expected_sequences[i]->usage().per_head);
+  }
+  EXPECT_EQ(many->page_bytes(), few->page_bytes());
+}
+
 // A trained model decides by itself. Rounding may turn a decision that is close, and with it what
 // later tokens see: counts agree to a percent.
 TEST(CudaBackend, DecidesAsTheCpuDoes) {
@@ -358,6 +422,67 @@ TEST(CudaBackend, PrefixesAreForked) {
     for (std::size_t i = 0; i < reused.size(); ++i) {
       EXPECT_NEAR(reused[i].logprob, expected[i].logprob, 0.05);
     }
+  }
+}
+
+// A pool that is too small for one of the requests: that one fails, the others go on.
+TEST(CudaBackend, FailsARequestThatDoesNotFitAlone) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const Case c{"tight",     Family::llama,
+               64,          4,
+               false,       kvcache::RuleKind::dense,
+               DType::bf16, WeightStorage::as_stored,
+               0.0};
+  const ModelConfig config = config_of(c);
+  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  EngineConfig options = engine_config(c, true);
+  options.step_tokens = 64;
+  options.cache.max_bytes = std::size_t{1}
+                            << 20;  // of 6 heads with 256 bytes per token: 680 tokens
+  const auto backend = make_backend(model, options);
+  Engine engine(*backend, options);
+  std::map<RequestId, FinishReason> expected;
+  for (const int prompt : {200, 2000, 300, 100}) {
+    Request request;
+    request.prompt = random_tokens(prompt, config.vocab);
+    request.max_tokens = 10;
+    expected[engine.submit(request)] =
+        prompt == 2000 ? FinishReason::out_of_memory : FinishReason::length;
+  }
+  std::map<RequestId, FinishReason> got;
+  while (!engine.idle()) {
+    for (const TokenEvent& event : engine.step()) {
+      if (event.finish != FinishReason::none) {
+        got[event.request] = event.finish;
+      }
+    }
+  }
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(engine.page_bytes(), 0U);
+}
+
+// What does not fit is said before anything is taken, with what there is.
+TEST(CudaBackend, SaysHowMuchMemoryIsMissing) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const Case c{"huge",      Family::llama,
+               64,          4,
+               false,       kvcache::RuleKind::dense,
+               DType::bf16, WeightStorage::as_stored,
+               0.0};
+  const ModelConfig config = config_of(c);
+  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  EngineConfig options = engine_config(c, true);
+  const auto backend = make_backend(model, options);
+  options.cache.max_bytes = std::size_t{1} << 50;
+  try {
+    static_cast<void>(backend->make_runner(options));
+    FAIL() << "a cache of a million GiB";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("1048576.00 GiB"), std::string::npos) << error.what();
   }
 }
 
