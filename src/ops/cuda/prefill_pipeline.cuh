@@ -3,12 +3,11 @@
 
 #include <cuda_pipeline.h>
 
-#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/hopper_tile.cuh"
 #include "ops/cuda/prefill_tile.cuh"
 
 namespace winnow::ops::cuda {
 
-inline constexpr int kWarpgroup = 128;
 inline constexpr int kLoaders = 96;  // threads that bring queries
 
 enum NamedBarrier { kLoaderBarrier = 1, kFirstTurn };
@@ -54,19 +53,6 @@ struct Shared {
   static constexpr int kAlignment = 1024;
   static constexpr int kBytes = 2 * S::kQueryBytes + 2 * S::kStages * S::kPartBytes +
                                 static_cast<int>(sizeof(Control<S>)) + kAlignment;
-};
-
-/// A place in a ring of `Size` stages, as the one who waits for full ones sees it.
-template <int Size>
-struct Turn {
-  int stage = 0;
-  int parity = 0;
-  __device__ void next() {
-    if (++stage == Size) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
 };
 
 template <class S>

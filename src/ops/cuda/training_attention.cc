@@ -1,6 +1,7 @@
 #include "ops/cuda/training_attention.h"
 
 #include "base/error.h"
+#include "ops/cuda/hopper.h"
 #include "ops/cuda/training_attention_kernels.h"
 
 namespace winnow::ops::cuda {
@@ -60,11 +61,54 @@ void require_valid(const TrainingAttention& attention) {
   }
 }
 
+/// Cuts scratch into arrays; from nothing, it tells how much there must be.
+class Scratch {
+ public:
+  explicit Scratch(std::byte* memory) : memory_(memory) {}
+  template <class T>
+  T* take(std::size_t count) {
+    constexpr std::size_t kPart = 256;
+    std::byte* begin = memory_ + used_;
+    used_ += (count * sizeof(T) + kPart - 1) / kPart * kPart;
+    return reinterpret_cast<T*>(begin);
+  }
+  [[nodiscard]] std::size_t used() const { return used_; }
+
+ private:
+  std::byte* memory_;
+  std::size_t used_ = 0;
+};
+
+/// What backward keeps in scratch.
+struct BackwardScratch {
+  QuerySums* sums;
+  float4* dqueries;
+  std::int32_t* turns;
+  std::int32_t* document_end;
+  std::int32_t* next_item;
+
+  BackwardScratch(Scratch& scratch, int tokens, int query_heads, int head_dim) {
+    const auto rows = static_cast<std::size_t>(padded(tokens));
+    const auto heads = static_cast<std::size_t>(query_heads);
+    sums = scratch.take<QuerySums>(rows * heads);
+    if (has_wgmma() && has_wgmma_kernel(head_dim)) {
+      const auto dim = static_cast<std::size_t>(head_dim);
+      const auto queries = static_cast<std::size_t>(backward_queries(head_dim));
+      dqueries = scratch.take<float4>(rows * heads * dim / 4);
+      turns = scratch.take<std::int32_t>(rows / queries * heads);
+      document_end = scratch.take<std::int32_t>(rows);
+      next_item = scratch.take<std::int32_t>(1);
+    }
+  }
+  static bool has_wgmma_kernel(int head_dim) { return head_dim == 64 || head_dim == 128; }
+};
+
 }  // namespace
 
-std::size_t training_attention_scratch_bytes(int tokens, int query_heads, int /*head_dim*/) {
-  return static_cast<std::size_t>(padded(tokens)) * static_cast<std::size_t>(query_heads) *
-         sizeof(QuerySums);
+std::size_t training_attention_scratch_bytes(int tokens, int query_heads, int head_dim) {
+  Scratch scratch(nullptr);
+  BackwardScratch(scratch, tokens, query_heads, head_dim);
+  return scratch.used();
 }
 
 void training_attention(const TrainingAttention& attention, Matrix<bf16> out,
@@ -82,7 +126,7 @@ void training_attention(const TrainingAttention& attention, Matrix<bf16> out,
 void training_attention_backward(const TrainingAttention& attention, Matrix<const bf16> out,
                                  Matrix<const float> normalizers, Matrix<const bf16> dout,
                                  const TrainingAttentionGradients& gradients, std::byte* scratch,
-                                 cudaStream_t stream, TrainingKernel /*kernel*/) {
+                                 cudaStream_t stream, TrainingKernel kernel) {
   require_valid(attention);
   const std::size_t rows = attention.queries.rows;
   const int kv_heads = kv_heads_of(attention);
@@ -94,17 +138,30 @@ void training_attention_backward(const TrainingAttention& attention, Matrix<cons
   require_rows_of_16_bytes(gradients.keys, "dkeys", rows, attention.keys.cols);
   require_rows_of_16_bytes(gradients.values, "dvalues", rows, attention.values.cols);
   require_shape(gradients.bias, "dbias", attention.bias.rows, attention.bias.cols);
-  const TrainingBackward backward{attention,
-                                  out,
-                                  normalizers,
-                                  dout,
-                                  gradients,
-                                  tokens_of(attention),
-                                  padded(tokens_of(attention)),
-                                  kv_heads,
-                                  reinterpret_cast<QuerySums*>(scratch)};
+  const int tokens = tokens_of(attention);
+  Scratch memory(scratch);
+  const BackwardScratch arrays(memory, tokens, kv_heads * attention.group, attention.head_dim);
+  const TrainingBackward backward{attention,      out,      normalizers, dout, gradients, tokens,
+                                  padded(tokens), kv_heads, arrays.sums};
   launch_query_sums(backward, stream);
-  launch_training_backward(backward, stream);
+  if (kernel == TrainingKernel::portable || !has_wgmma() ||
+      !BackwardScratch::has_wgmma_kernel(attention.head_dim)) {
+    launch_training_backward(backward, stream);
+    return;
+  }
+  const int queries = backward_queries(attention.head_dim);
+  const TrainingBackwardSm90 arguments{slab_map(attention.queries, queries),
+                                       slab_map(dout, queries),
+                                       slab_map(attention.keys, kTrainingRows),
+                                       slab_map(attention.values, kTrainingRows),
+                                       backward,
+                                       arrays.dqueries,
+                                       backward.padded_tokens / queries,
+                                       arrays.turns,
+                                       arrays.document_end,
+                                       arrays.next_item};
+  launch_backward_plan(arguments, stream);
+  launch_training_backward_sm90(arguments, stream);
 }
 
 }  // namespace winnow::ops::cuda

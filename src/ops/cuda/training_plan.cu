@@ -1,0 +1,51 @@
+// Training attention, backward on Hopper: who sees whom, and whose turn it is first.
+#include "base/cuda/launch.cuh"
+#include "ops/cuda/training_attention_kernels.h"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+// The first query after `key` whose document begins after it.
+__device__ int document_end_of(const TrainingBackward& backward, int key) {
+  int low = key + 1;
+  int high = backward.tokens;
+  while (low < high) {
+    const int middle = low + (high - low) / 2;
+    if (backward.attention.first_key[middle] <= key) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    backward_plan_kernel(const __grid_constant__ TrainingBackwardSm90 arguments) {
+  const TrainingBackward& backward = arguments.backward;
+  const int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (i < backward.tokens) {
+    arguments.document_end[i] = document_end_of(backward, i);
+  }
+  if (i < arguments.query_blocks) {
+    const int query = i * backward_queries(backward.attention.head_dim);
+    const int first = query < backward.tokens ? backward.attention.first_key[query] : 0;
+    for (int head = 0; head < backward.kv_heads * backward.attention.group; ++head) {
+      arguments.turns[head * arguments.query_blocks + i] = first / kTrainingRows * kTrainingRows;
+    }
+  }
+  if (i == 0) {
+    *arguments.next_item = 0;
+  }
+}
+
+}  // namespace
+
+void launch_backward_plan(const TrainingBackwardSm90& backward, cudaStream_t stream) {
+  winnow::cuda::launch(backward_plan_kernel, (backward.backward.tokens + kThreads - 1) / kThreads,
+                       kThreads, 0, stream, false, backward);
+}
+
+}  // namespace winnow::ops::cuda
