@@ -39,6 +39,17 @@ __device__ __forceinline__ void clear(float (&x)[Size]) {
   }
 }
 
+/// Brings a tile: all slabs of rows from `row` on, channels of head `head` of heads side by
+/// side.
+template <int D>
+__device__ void copy_tile(Barrier& barrier, std::byte* to, int rows, const CUtensorMap& map,
+                          int row, int head) {
+#pragma unroll
+  for (int slab = 0; slab < kSlabs<D>; ++slab) {
+    barrier.copy_box(to + slab * rows * kSlabBytes, map, row, head * D + slab * kSlabChannels);
+  }
+}
+
 /// d (+)= a b^T, begun: rows [0, 64) of a tile of `a_rows` rows and all rows of b.
 template <class Pair, int D, bool Accumulate, int Size>
 __device__ __forceinline__ void begin_product(float (&d)[Size], const std::byte* a, int a_rows,

@@ -1,5 +1,7 @@
 #include "ops/cuda/training_attention.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "ops/cuda/hopper.h"
 #include "ops/cuda/training_attention_kernels.h"
@@ -45,9 +47,9 @@ void require_valid(const TrainingAttention& attention) {
   require(dim >= 8 && dim <= kMostDim && dim % 8 == 0,
           "training attention: head dimension {}, expected a multiple of 8 up to {}", dim,
           kMostDim);
-  require(attention.group >= 1 && attention.window >= 0,
-          "training attention: {} query heads per KV head, window {}", attention.group,
-          attention.window);
+  require(attention.group >= 1 && attention.window >= 0 && attention.scale > 0.0F,
+          "training attention: {} query heads per KV head, window {}, scale {}", attention.group,
+          attention.window, attention.scale);
   const std::size_t rows = attention.queries.rows;
   const auto heads = static_cast<std::size_t>(kv_heads_of(attention));
   const std::size_t cols = heads * static_cast<std::size_t>(dim);
@@ -79,6 +81,10 @@ class Scratch {
   std::size_t used_ = 0;
 };
 
+bool has_hopper_kernel(int head_dim) {
+  return has_wgmma() && (head_dim == 64 || head_dim == 128);
+}
+
 /// What backward keeps in scratch.
 struct BackwardScratch {
   QuerySums* sums;
@@ -91,7 +97,7 @@ struct BackwardScratch {
     const auto rows = static_cast<std::size_t>(padded(tokens));
     const auto heads = static_cast<std::size_t>(query_heads);
     sums = scratch.take<QuerySums>(rows * heads);
-    if (has_wgmma() && has_wgmma_kernel(head_dim)) {
+    if (has_hopper_kernel(head_dim)) {
       const auto dim = static_cast<std::size_t>(head_dim);
       const auto queries = static_cast<std::size_t>(backward_queries(head_dim));
       dqueries = scratch.take<float4>(rows * heads * dim / 4);
@@ -100,27 +106,55 @@ struct BackwardScratch {
       next_item = scratch.take<std::int32_t>(1);
     }
   }
-  static bool has_wgmma_kernel(int head_dim) { return head_dim == 64 || head_dim == 128; }
+};
+
+/// What forward keeps in scratch.
+struct ForwardScratch {
+  float* bias;
+  std::int32_t* next_tile;
+
+  ForwardScratch(Scratch& scratch, int tokens, int kv_heads) {
+    bias = scratch.take<float>(static_cast<std::size_t>(padded(tokens) * kv_heads));
+    next_tile = scratch.take<std::int32_t>(1);
+  }
 };
 
 }  // namespace
 
 std::size_t training_attention_scratch_bytes(int tokens, int query_heads, int head_dim) {
-  Scratch scratch(nullptr);
-  BackwardScratch(scratch, tokens, query_heads, head_dim);
-  return scratch.used();
+  Scratch forward(nullptr);
+  ForwardScratch(forward, tokens, query_heads);  // KV heads are no more
+  Scratch backward(nullptr);
+  BackwardScratch(backward, tokens, query_heads, head_dim);
+  return std::max(forward.used(), backward.used());
 }
 
 void training_attention(const TrainingAttention& attention, Matrix<bf16> out,
-                        Matrix<float> normalizers, std::byte* /*scratch*/, cudaStream_t stream,
-                        TrainingKernel /*kernel*/) {
+                        Matrix<float> normalizers, std::byte* scratch, cudaStream_t stream,
+                        TrainingKernel kernel) {
   require_valid(attention);
   const std::size_t rows = attention.queries.rows;
   const int kv_heads = kv_heads_of(attention);
   require_rows_of_16_bytes(out, "out", rows, attention.queries.cols);
   require_shape(normalizers, "normalizers", rows,
                 static_cast<std::size_t>(kv_heads * attention.group));
-  launch_training_forward({attention, out, normalizers, tokens_of(attention), kv_heads}, stream);
+  const TrainingForward forward{attention, out, normalizers, tokens_of(attention), kv_heads};
+  if (kernel == TrainingKernel::portable || !has_hopper_kernel(attention.head_dim)) {
+    launch_training_forward(forward, stream);
+    return;
+  }
+  Scratch memory(scratch);
+  const ForwardScratch arrays(memory, forward.tokens, kv_heads);
+  const TrainingForwardSm90 arguments{
+      slab_map(attention.queries, forward_queries(attention.head_dim)),
+      slab_map(attention.keys, kTrainingRows),
+      slab_map(attention.values, kTrainingRows),
+      forward,
+      padded(forward.tokens),
+      attention.bias.rows != 0 ? arrays.bias : nullptr,
+      arrays.next_tile};
+  launch_forward_plan(arguments, stream);
+  launch_training_forward_sm90(arguments, stream);
 }
 
 void training_attention_backward(const TrainingAttention& attention, Matrix<const bf16> out,
@@ -144,8 +178,7 @@ void training_attention_backward(const TrainingAttention& attention, Matrix<cons
   const TrainingBackward backward{attention,      out,      normalizers, dout, gradients, tokens,
                                   padded(tokens), kv_heads, arrays.sums};
   launch_query_sums(backward, stream);
-  if (kernel == TrainingKernel::portable || !has_wgmma() ||
-      !BackwardScratch::has_wgmma_kernel(attention.head_dim)) {
+  if (kernel == TrainingKernel::portable || !has_hopper_kernel(attention.head_dim)) {
     launch_training_backward(backward, stream);
     return;
   }

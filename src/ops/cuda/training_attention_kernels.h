@@ -46,6 +46,29 @@ struct TrainingBackward {
 /// Fills `sums`.
 void launch_query_sums(const TrainingBackward& backward, cudaStream_t stream);
 
+/// Queries of a tile of Hopper's forward.
+constexpr int forward_queries(int head_dim) {
+  return head_dim == 64 ? 192 : 128;
+}
+
+struct TrainingForwardSm90 {
+  CUtensorMap queries;  // boxes of forward_queries() rows
+  CUtensorMap keys;     // boxes of kTrainingRows rows
+  CUtensorMap values;   // the same
+  TrainingForward forward;
+  int padded_tokens;  // to kTrainingRows
+  /// [kv_heads, padded_tokens]: what is to be added to products before they are multiplied by the
+  /// scale; null where there is none.
+  float* bias;
+  std::int32_t* next_tile;  // how many tiles have been taken
+};
+
+/// Fills `bias` and `next_tile`.
+void launch_forward_plan(const TrainingForwardSm90& forward, cudaStream_t stream);
+
+/// For Hopper, head dimensions 64 and 128.
+void launch_training_forward_sm90(const TrainingForwardSm90& forward, cudaStream_t stream);
+
 /// Queries that Hopper's backward takes at a time.
 constexpr int backward_queries(int head_dim) {
   return head_dim == 64 ? 128 : 64;

@@ -94,16 +94,6 @@ struct BackwardItem {
   }
 };
 
-/// Brings a tile: all slabs of rows from `row` on, channels of head `head`.
-template <int D>
-__device__ void copy_tile(Barrier& barrier, std::byte* to, int rows, const CUtensorMap& map,
-                          int row, int head) {
-#pragma unroll
-  for (int slab = 0; slab < kSlabs<D>; ++slab) {
-    barrier.copy_box(to + slab * rows * kSlabBytes, map, row, head * D + slab * kSlabChannels);
-  }
-}
-
 /// One thread: keeps the stages filled.
 template <class S>
 __device__ void load_backward(const TrainingBackwardSm90& arguments, const BackwardItem& item,

@@ -1,4 +1,5 @@
-// Training attention, backward on Hopper: who sees whom, and whose turn it is first.
+// What Hopper's training attention is told beforehand: biases, head by head; who sees whom; whose
+// turn it is first.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/training_attention_kernels.h"
 
@@ -41,7 +42,28 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Transposes through shared memory would not pay: it is a thousandth of what attention reads.
+__global__ void __launch_bounds__(kThreads)
+    forward_plan_kernel(const __grid_constant__ TrainingForwardSm90 arguments) {
+  const Matrix<const float>& bias = arguments.forward.attention.bias;
+  const float inverse = 1.0F / arguments.forward.attention.scale;
+  const auto i = blockIdx.x * kThreads + threadIdx.x;
+  if (i == 0) {
+    *arguments.next_tile = 0;
+  }
+  for (int head = 0; arguments.bias != nullptr && head < arguments.forward.kv_heads; ++head) {
+    arguments.bias[std::size_t(head) * arguments.padded_tokens + i] =
+        i < bias.rows ? bias.data[i * bias.stride + head] * inverse : 0.0F;
+  }
+}
+
 }  // namespace
+
+void launch_forward_plan(const TrainingForwardSm90& forward, cudaStream_t stream) {
+  static_assert(kTrainingRows == kThreads);
+  winnow::cuda::launch(forward_plan_kernel, forward.padded_tokens / kThreads, kThreads, 0, stream,
+                       false, forward);
+}
 
 void launch_backward_plan(const TrainingBackwardSm90& backward, cudaStream_t stream) {
   winnow::cuda::launch(backward_plan_kernel, (backward.backward.tokens + kThreads - 1) / kThreads,

@@ -240,6 +240,7 @@ TEST(CudaTrainingAttentionArguments, RefusesShapesThatDoNotFit) {
     const auto cols = static_cast<std::size_t>(dim);
     const TrainingAttention attention{.head_dim = dim,
                                       .group = 2,
+                                      .scale = 1.0F,
                                       .queries = {nullptr, 4, 2 * cols, stride},
                                       .keys = {nullptr, key_rows, cols},
                                       .values = {nullptr, key_rows, cols}};
