@@ -9,6 +9,13 @@ namespace winnow::ops::cuda {
 
 inline constexpr int kWarpgroup = 128;
 
+/// Whether warpgroups may have so many registers per thread (take_registers), in all: no more than
+/// the block was launched with, which is what there is for each thread in multiples of 8.
+constexpr bool registers_suffice(int warpgroups, int sum) {
+  constexpr int kRegisters = 65536;
+  return sum <= warpgroups * (kRegisters / (warpgroups * kWarpgroup) / 8 * 8);
+}
+
 /// A place in a ring of `Size` stages, as the one who waits for full ones sees it.
 template <int Size>
 struct Turn {

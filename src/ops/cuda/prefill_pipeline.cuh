@@ -22,9 +22,11 @@ struct Shape {
   static constexpr int kRows = 64 * kConsumers;
   static_assert(kRows == prefill_tile_rows(D, PrefillKernel::best));
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  // Registers per thread, together at most 512 for a thread of each warpgroup.
+  // Registers per thread.
   static constexpr int kConsumerRegisters = kConsumers == 2 ? 224 : 160;
   static constexpr int kProducerRegisters = kConsumers == 2 ? 56 : 32;
+  static_assert(registers_suffice(kConsumers + 1,
+                                  kConsumers* kConsumerRegisters + kProducerRegisters));
   static constexpr int kQueryBytes = kSlabs<D> * kRows * kSlabBytes;
   static constexpr int kPartBytes = kSlabs<D> * kBlock * kSlabBytes;
 };

@@ -119,6 +119,12 @@ struct ForwardScratch {
   }
 };
 
+/// The same with a window of at most T, which kernels can add to.
+TrainingAttention limited(TrainingAttention attention) {
+  attention.window = std::min(attention.window, tokens_of(attention));
+  return attention;
+}
+
 }  // namespace
 
 std::size_t training_attention_scratch_bytes(int tokens, int query_heads, int head_dim) {
@@ -138,7 +144,8 @@ void training_attention(const TrainingAttention& attention, Matrix<bf16> out,
   require_rows_of_16_bytes(out, "out", rows, attention.queries.cols);
   require_shape(normalizers, "normalizers", rows,
                 static_cast<std::size_t>(kv_heads * attention.group));
-  const TrainingForward forward{attention, out, normalizers, tokens_of(attention), kv_heads};
+  const TrainingForward forward{limited(attention), out, normalizers, tokens_of(attention),
+                                kv_heads};
   if (kernel == TrainingKernel::portable || !has_hopper_kernel(attention.head_dim)) {
     launch_training_forward(forward, stream);
     return;
@@ -175,8 +182,9 @@ void training_attention_backward(const TrainingAttention& attention, Matrix<cons
   const int tokens = tokens_of(attention);
   Scratch memory(scratch);
   const BackwardScratch arrays(memory, tokens, kv_heads * attention.group, attention.head_dim);
-  const TrainingBackward backward{attention,      out,      normalizers, dout, gradients, tokens,
-                                  padded(tokens), kv_heads, arrays.sums};
+  const TrainingBackward backward{limited(attention), out,    normalizers,    dout,
+                                  gradients,          tokens, padded(tokens), kv_heads,
+                                  arrays.sums};
   launch_query_sums(backward, stream);
   if (kernel == TrainingKernel::portable || !has_hopper_kernel(attention.head_dim)) {
     launch_training_backward(backward, stream);
@@ -195,6 +203,7 @@ void training_attention_backward(const TrainingAttention& attention, Matrix<cons
                                        arrays.next_item};
   launch_backward_plan(arguments, stream);
   launch_training_backward_sm90(arguments, stream);
+  launch_store_dqueries(arguments, stream);
 }
 
 }  // namespace winnow::ops::cuda

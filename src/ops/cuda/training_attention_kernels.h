@@ -93,6 +93,8 @@ void launch_backward_plan(const TrainingBackwardSm90& backward, cudaStream_t str
 
 /// For Hopper, head dimensions 64 and 128.
 void launch_training_backward_sm90(const TrainingBackwardSm90& backward, cudaStream_t stream);
+/// The last step of it: the gradients of queries, from `dqueries` to the caller's matrix.
+void launch_store_dqueries(const TrainingBackwardSm90& backward, cudaStream_t stream);
 
 /// For any device.
 void launch_training_forward(const TrainingForward& forward, cudaStream_t stream);

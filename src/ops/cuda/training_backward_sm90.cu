@@ -11,9 +11,7 @@
 // document begin at its end, one step behind the one before. Nobody waits forever: blocks are taken
 // in order.
 #include "base/cuda/launch.cuh"
-#include "ops/cuda/training_backward_sm90.cuh"
-
-#include <numbers>
+#include "ops/cuda/training_key_rows.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
@@ -51,21 +49,7 @@ class Consumer {
         shared_(shared),
         warpgroup_(threadIdx.x / kWarpgroup),
         thread_(threadIdx.x % kWarpgroup),
-        first_key_(item.first_key + 64 * warpgroup_),
-        scale_(arguments.backward.attention.scale * std::numbers::log2e_v<float>) {
-    const TrainingBackward& backward = arguments.backward;
-    const Matrix<const float>& bias = backward.attention.bias;
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const int key = key_of(row);
-      const bool inside = key < backward.tokens;
-      bias_[row] = inside && bias.rows != 0
-                       ? bias.data[std::size_t(key) * bias.stride + item.kv_head] *
-                             std::numbers::log2e_v<float>
-                       : 0.0F;
-    }
-    all_see_until_ = first_key_ < backward.tokens ? arguments.document_end[first_key_] : 0;
-  }
+        rows_(arguments, item.kv_head, item.first_key + 64 * warpgroup_) {}
 
   __device__ __forceinline__ void run() {
     float dkeys[S::D / 2];
@@ -92,14 +76,7 @@ class Consumer {
   }
 
  private:
-  __device__ BackwardControl<S>& control() const {
-    return shared_.control();
-  }
-  // The key of a lane's row.
-  __device__ int key_of(int row) const {
-    return first_key_ + thread_ / 32 * 16 + thread_ % 32 / 4 + 8 * row;
-  }
-
+  __device__ BackwardControl<S>& control() const { return shared_.control(); }
   // scores = keys x queries of the stage whose turn it is.
   __device__ __forceinline__ void begin_scores(float (&scores)[S::kQueries / 2]) const {
     begin_product<typename S::Pair, S::D, false>(scores,
@@ -122,20 +99,20 @@ class Consumer {
                                                  shared_.values() + warpgroup_ * 64 * kSlabBytes,
                                                  S::kKeys, shared_.dout(now.stage));
     const QuerySums* sums = control().sums[now.stage];
-    const bool plain = is_plain(query);
+    const bool plain = rows_.is_plain(query);
     if (plain) {
-      weigh(query, sums, scores);
+      rows_.weigh(query, sums, scores);
     } else {
-      weigh_masked(query, sums, scores);
+      rows_.weigh_masked(query, sums, scores);
     }
     std::uint32_t operands[S::kQueries / 4];
     to_operands<typename S::Pair>(scores, operands);
     begin_weighted_sum<typename S::Pair>(dvalues, operands, shared_.dout(now.stage));
     wait_for_products<1>(dscores);
     if (plain) {
-      differentiate(query, sums, operands, dscores);
+      rows_.differentiate(query, sums, operands, dscores);
     } else {
-      differentiate_masked(query, sums, operands, dscores);
+      rows_.differentiate_masked(query, sums, operands, dscores);
     }
     std::uint32_t doperands[S::kQueries / 4];
     to_operands<typename S::Pair>(dscores, doperands);
@@ -158,106 +135,6 @@ class Consumer {
     begin_scores(scores);  // of anything when there is no next one: a branch costs more
     wait_for_products<1>();
     release(control().query_empty[now.stage]);
-  }
-
-  // Whether all queries of a block see all of the warpgroup's keys, all or none of them within the
-  // window.
-  __device__ bool is_plain(int query) const {
-    const int window = arguments_.backward.attention.window;
-    const bool all_see = query >= first_key_ + 63 && query + S::kQueries <= all_see_until_;
-    const bool far = query - (first_key_ + 63) > window;
-    const bool near = query + S::kQueries - 1 - first_key_ <= window;
-    return all_see && (far || near);
-  }
-  __device__ bool is_far(int query) const {
-    return query - (first_key_ + 63) > arguments_.backward.attention.window;
-  }
-  // Bits of the columns (queries) that see a row's key, and of those beyond the window.
-  __device__ std::uint32_t seen(int row, int query) const {
-    const int key = key_of(row);
-    const int end = key < arguments_.backward.tokens ? arguments_.document_end[key] : 0;
-    return columns_below<S::kQueries>(end - query) & ~columns_below<S::kQueries>(key - query);
-  }
-  __device__ std::uint32_t beyond(int row, int query) const {
-    const int reach = query - key_of(row);  // of the first column; no sum may overflow
-    const int window = arguments_.backward.attention.window;
-    return ~columns_below<S::kQueries>(reach > window ? 0 : min(window - reach, S::kQueries) + 1);
-  }
-
-  // Scores become weights.
-  __device__ __forceinline__ void weigh(int query, const QuerySums* sums,
-                                        float (&scores)[S::kQueries / 2]) const {
-    const float bias[2] = {is_far(query) ? bias_[0] : 0.0F, is_far(query) ? bias_[1] : 0.0F};
-    for_columns([&](int i, int column) {
-      const float4 pair = *reinterpret_cast<const float4*>(sums + column);
-      scores[i] = exp2_of(fmaf(scores[i], scale_, bias[0] - pair.x));
-      scores[i + 1] = exp2_of(fmaf(scores[i + 1], scale_, bias[0] - pair.z));
-      scores[i + 2] = exp2_of(fmaf(scores[i + 2], scale_, bias[1] - pair.x));
-      scores[i + 3] = exp2_of(fmaf(scores[i + 3], scale_, bias[1] - pair.z));
-    });
-  }
-  __device__ __forceinline__ void weigh_masked(int query, const QuerySums* sums,
-                                               float (&scores)[S::kQueries / 2]) const {
-    const std::uint32_t visible[2] = {seen(0, query), seen(1, query)};
-    const std::uint32_t far[2] = {beyond(0, query), beyond(1, query)};
-    for_columns([&](int i, int column) {
-#pragma unroll
-      for (int x = 0; x < 4; ++x) {
-        const int row = x / 2;
-        const int bit = i / 2 + x % 2;
-        const float bias = (far[row] >> bit & 1U) != 0 ? bias_[row] : 0.0F;
-        const float weight =
-            exp2_of(fmaf(scores[i + x], scale_, bias - sums[column + x % 2].normalizer));
-        scores[i + x] = (visible[row] >> bit & 1U) != 0 ? weight : 0.0F;
-      }
-    });
-  }
-
-  // Gradients of weights become those of scores.
-  __device__ __forceinline__ void differentiate(int query, const QuerySums* sums,
-                                                const std::uint32_t (&weights)[S::kQueries / 4],
-                                                float (&dscores)[S::kQueries / 2]) {
-    float sum[4] = {};
-    for_columns([&](int i, int column) {
-      const float4 pair = *reinterpret_cast<const float4*>(sums + column);
-#pragma unroll
-      for (int x = 0; x < 4; ++x) {
-        dscores[i + x] =
-            weight_of(weights, i + x) * (dscores[i + x] - (x % 2 == 0 ? pair.y : pair.w));
-        sum[x] += dscores[i + x];
-      }
-    });
-    const bool far = is_far(query);
-    dbias_[0] += far ? sum[0] + sum[1] : 0.0F;
-    dbias_[1] += far ? sum[2] + sum[3] : 0.0F;
-  }
-  __device__ __forceinline__ void differentiate_masked(
-      int query, const QuerySums* sums, const std::uint32_t (&weights)[S::kQueries / 4],
-      float (&dscores)[S::kQueries / 2]) {
-    const std::uint32_t far[2] = {beyond(0, query), beyond(1, query)};
-    for_columns([&](int i, int column) {
-#pragma unroll
-      for (int x = 0; x < 4; ++x) {
-        dscores[i + x] = weight_of(weights, i + x) * (dscores[i + x] - sums[column + x % 2].dot);
-        dbias_[x / 2] += (far[x / 2] >> (i / 2 + x % 2) & 1U) != 0 ? dscores[i + x] : 0.0F;
-      }
-    });
-  }
-
-  // Rounded to bf16, as it weighs values: registers are what is short.
-  static __device__ __forceinline__ float weight_of(const std::uint32_t (&weights)[S::kQueries / 4],
-                                                    int i) {
-    const std::uint32_t pair = weights[i / 2];
-    return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xFFFF0000U);
-  }
-
-  // f(i, column): elements i to i + 3 are of columns `column` and the next, of both rows.
-  template <class F>
-  static __device__ __forceinline__ void for_columns(F&& f) {
-#pragma unroll
-    for (int i = 0; i < S::kQueries / 2; i += 4) {
-      f(i, 2 * i + static_cast<int>(threadIdx.x) % 4 * 2);
-    }
   }
 
   // To rows of keys in shared memory, queries side by side.
@@ -325,11 +202,12 @@ class Consumer {
                                         const float (&dvalues)[S::D / 2]) {
     const TrainingBackward& backward = arguments_.backward;
     const TrainingAttentionGradients& to = backward.gradients;
-    const bool inside[2] = {key_of(0) < backward.tokens, key_of(1) < backward.tokens};
+    const bool inside[2] = {rows_.inside(0), rows_.inside(1)};
     const auto rows_of = [&](const Matrix<bf16>& matrix, bf16*(&rows)[2]) {
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        rows[row] = matrix.data + std::size_t(key_of(row)) * matrix.stride + item_.kv_head * S::D;
+        rows[row] =
+            matrix.data + std::size_t(rows_.key_of(row)) * matrix.stride + item_.kv_head * S::D;
       }
     };
     bf16* rows[2];
@@ -338,14 +216,8 @@ class Consumer {
     rows_of(to.keys, rows);
     const float scale = backward.attention.scale;
     store_rows<S::D>(dkeys, {scale, scale}, rows, inside);
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      float sum = dbias_[row] + __shfl_xor_sync(0xFFFFFFFFU, dbias_[row], 1);
-      sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 2);
-      if (inside[row] && to.bias.rows != 0 && thread_ % 4 == 0) {
-        to.bias.data[std::size_t(key_of(row)) * to.bias.stride + item_.kv_head] = sum;
-      }
-    }
+    rows_.store_dbias(0, item_.kv_head);
+    rows_.store_dbias(1, item_.kv_head);
   }
 
   const TrainingBackwardSm90& arguments_;
@@ -353,12 +225,8 @@ class Consumer {
   const BackwardShared<S>& shared_;
   int warpgroup_;
   int thread_;
-  int first_key_;  // of the warpgroup
-  float scale_;    // of scores, in powers of two
-  float bias_[2];  // of the lane's rows, in powers of two
-  float dbias_[2] = {0.0F, 0.0F};
-  int all_see_until_;  // queries from here on do not see the warpgroup's first key
-  int slot_ = 0;       // of gradients of scores
+  KeyRows<S> rows_;
+  int slot_ = 0;  // of gradients of scores
   Turn<S::kStages> turn_;
 };
 
@@ -408,38 +276,6 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #endif
 }
 
-/// Where each query's gradient was summed up, to where the caller wants it.
-template <class S>
-__global__ void __launch_bounds__(kWarpgroup)
-    store_dqueries_kernel(const __grid_constant__ TrainingBackwardSm90 arguments) {
-  const TrainingBackward& backward = arguments.backward;
-  const int block = static_cast<int>(blockIdx.x) / S::kConsumers;
-  const int warpgroup = static_cast<int>(blockIdx.x) % S::kConsumers;
-  const int head = blockIdx.y;
-  const int thread = threadIdx.x;
-  const std::size_t place = std::size_t(head) * arguments.query_blocks + block;
-  const float4* from =
-      arguments.dqueries + (place * S::kConsumers + warpgroup) * 8 * kWarpgroup + thread;
-  float x[32];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    reinterpret_cast<float4&>(x[4 * i]) = from[i * kWarpgroup];
-  }
-  const Matrix<bf16>& to = backward.gradients.queries;
-  const int first = block * S::kQueries + (S::kQueries == 64 ? 0 : warpgroup * 64);
-  const int channel = head * S::D + (S::kQueries == 64 ? warpgroup * 64 : 0);
-  bf16* rows[2];
-  bool inside[2];
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const int query = first + thread / 32 * 16 + thread % 32 / 4 + 8 * row;
-    inside[row] = query < backward.tokens;
-    rows[row] = to.data + std::size_t(query) * to.stride + channel;
-  }
-  const float scale = backward.attention.scale;
-  store_rows<64>(x, {scale, scale}, rows, inside);
-}
-
 template <class S>
 void launch(const TrainingBackwardSm90& arguments, cudaStream_t stream) {
   constexpr int kBytes = BackwardShared<S>::kBytes;
@@ -449,9 +285,6 @@ void launch(const TrainingBackwardSm90& arguments, cudaStream_t stream) {
   const TrainingBackward& backward = arguments.backward;
   const int items = backward.padded_tokens / S::kKeys * backward.kv_heads;
   winnow::cuda::launch(backward_kernel<S>, items, S::kThreads, kBytes, stream, false, arguments);
-  const dim3 grid(arguments.query_blocks * S::kConsumers,
-                  backward.kv_heads * backward.attention.group);
-  winnow::cuda::launch(store_dqueries_kernel<S>, grid, kWarpgroup, 0, stream, false, arguments);
 }
 
 }  // namespace

@@ -17,8 +17,11 @@ struct BackwardShape {
   static constexpr int kQueries = backward_queries(D);  // at a time
   static constexpr int kStages = 2;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
+  // Registers per thread.
   static constexpr int kConsumerRegisters = 240;
-  static constexpr int kProducerRegisters = 32;
+  static constexpr int kProducerRegisters = 24;
+  static_assert(registers_suffice(kConsumers + 1,
+                                  kConsumers* kConsumerRegisters + kProducerRegisters));
   static constexpr int kKeyBytes = kSlabs<D> * kKeys * kSlabBytes;
   static constexpr int kQueryBytes = kSlabs<D> * kQueries * kSlabBytes;
   static constexpr int kScoreBytes = kQueries / 64 * kKeys * kSlabBytes;

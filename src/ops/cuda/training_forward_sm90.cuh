@@ -17,9 +17,11 @@ struct ForwardShape {
   static constexpr int kKeys = kTrainingRows;  // at a time
   static constexpr int kStages = D == 64 ? 4 : 2;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  // Registers per thread, together at most 512 for a thread of each warpgroup.
+  // Registers per thread.
   static constexpr int kConsumerRegisters = kConsumers == 2 ? 240 : 160;
-  static constexpr int kProducerRegisters = 32;
+  static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
+  static_assert(registers_suffice(kConsumers + 1,
+                                  kConsumers* kConsumerRegisters + kProducerRegisters));
   static constexpr int kQueryBytes = kSlabs<D> * kRows * kSlabBytes;
   static constexpr int kKeyBytes = kSlabs<D> * kKeys * kSlabBytes;
 };
