@@ -21,10 +21,9 @@ using namespace winnow;
 using namespace winnow::train;
 
 struct Flags {
-  std::map<std::string, std::string> values{{"shape", "llama-3.2-1b"}, {"length", "4096"},
-                                            {"sequences", "4"},        {"micro-batch", "4"},
-                                            {"decisions", "borrowed"}, {"window", "256"},
-                                            {"updates", "3"}};
+  std::map<std::string, std::string> values{
+      {"shape", "llama-3.2-1b"}, {"length", "4096"}, {"sequences", "4"}, {"micro-batch", "4"},
+      {"decisions", "borrowed"}, {"window", "256"},  {"updates", "3"},   {"activations", "keep"}};
   Flags(int argc, char** argv) {
     for (int i = 1; i + 1 < argc; i += 2) {
       const std::string name = std::string(argv[i]).substr(2);
@@ -44,7 +43,8 @@ class RandomWeights {
     for (const auto& [name, shape] : tensor_shapes(config)) {
       shapes_.emplace(name, shape);
     }
-    const auto most = static_cast<std::size_t>(config.vocab) * static_cast<std::size_t>(config.hidden);
+    const auto most =
+        static_cast<std::size_t>(config.vocab) * static_cast<std::size_t>(config.hidden);
     matrix_ = Buffer<bf16>(most);
     vector_ = std::vector<float>(static_cast<std::size_t>(config.intermediate * 2), 1.0F);
     parallel_ranges(most, [this](std::size_t begin, std::size_t end, int) {
@@ -90,13 +90,15 @@ TrainingOptions options_of(const Flags& flags) {
   options.batch = flags.size("sequences");
   options.micro_batch = flags.size("micro-batch");
   options.cuda_device = 0;
+  options.activations =
+      flags.values.at("activations") == "recompute" ? Activations::recompute : Activations::keep;
   options.learning_rate = 1e-5;
   const std::string decisions = flags.values.at("decisions");
   if (decisions != "none") {
     auto& retrofit = options.retrofit.emplace();
     retrofit.dms.window = static_cast<int>(flags.size("window"));
-    retrofit.dms.source = decisions == "adapter" ? DmsConfig::Source::adapter
-                                                 : DmsConfig::Source::borrowed;
+    retrofit.dms.source =
+        decisions == "adapter" ? DmsConfig::Source::adapter : DmsConfig::Source::borrowed;
   }
   return options;
 }

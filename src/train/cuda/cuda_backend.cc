@@ -72,9 +72,8 @@ void clear_async(const DeviceBuffer<T>& buffer, cudaStream_t stream) {
 }
 
 std::size_t decisions_of_model(const ModelConfig& config) {
-  return config.dms || config.dmc
-             ? static_cast<std::size_t>(config.layers) * decision_count(config)
-             : 0;
+  return config.dms || config.dmc ? static_cast<std::size_t>(config.layers) * decision_count(config)
+                                  : 0;
 }
 
 class CudaBackend : public Backend {
@@ -133,15 +132,15 @@ class CudaBackend : public Backend {
   cuda::DeviceHead head_;
   mutable ops::cuda::Linear linear_;
 
-  DeviceBuffer<float> frequencies_;     // [head_dim / 2]
-  DeviceBuffer<float2> angles_;         // [T, head_dim / 2]
-  DeviceBuffer<std::int32_t> batch_;    // [kColumns, T]
-  DeviceBuffer<PassValues> values_;     // one
+  DeviceBuffer<float> frequencies_;                  // [head_dim / 2]
+  DeviceBuffer<float2> angles_;                      // [T, head_dim / 2]
+  DeviceBuffer<std::int32_t> batch_;                 // [kColumns, T]
+  DeviceBuffer<PassValues> values_;                  // one
   DeviceBuffer<ops::cuda::DecisionFactors> losses_;  // [layers]
-  DeviceBuffer<float> gradient_;        // [T, hidden]: of the residual stream
+  DeviceBuffer<float> gradient_;                     // [T, hidden]: of the residual stream
   DeviceBuffer<bf16> rounded_gradient_;
-  DeviceBuffer<Sums> sums_;                    // one
-  DeviceBuffer<unsigned long long> marked_;    // [layers, decisions]
+  DeviceBuffer<Sums> sums_;                  // one
+  DeviceBuffer<unsigned long long> marked_;  // [layers, decisions]
   PinnedBuffer<Sums> initial_sums_;
   PinnedBuffer<Sums> host_sums_;
   PinnedBuffer<unsigned long long> host_marked_;
@@ -183,8 +182,7 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const ModelConfig& base
       scratch_(config_, tokens_),
       decoder_(config_, tokens_, keep_),
       head_(config_, tokens_, options.retrofit.has_value()),
-      frequencies_(std::span<const float>(
-          model::rope_frequencies(config_.rope, config_.head_dim))),
+      frequencies_(std::span<const float>(model::rope_frequencies(config_.rope, config_.head_dim))),
       angles_(tokens_ * static_cast<std::size_t>(config_.head_dim / 2)),
       batch_(kColumns * tokens_),
       values_(1),

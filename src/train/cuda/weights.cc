@@ -35,9 +35,7 @@ struct Visit {
   OnMatrix on_matrix;
   OnVector on_vector;
   void operator()(const std::string& name, const bf16*& matrix) const { matrix = on_matrix(name); }
-  void operator()(const std::string& name, const float*& vector) const {
-    vector = on_vector(name);
-  }
+  void operator()(const std::string& name, const float*& vector) const { vector = on_vector(name); }
 };
 
 template <class OnMatrix, class OnVector>
@@ -93,9 +91,8 @@ const bf16* FrozenWeights::matrix(const std::string& name) const {
 }
 
 const float* FrozenWeights::vector(const std::string& name) const {
-  return list_.contains(name)
-             ? vectors_.data() + list_.find(name).offset - matrix_elements(list_)
-             : nullptr;
+  return list_.contains(name) ? vectors_.data() + list_.find(name).offset - matrix_elements(list_)
+                              : nullptr;
 }
 
 DeviceWeights FrozenWeights::view(const ModelConfig& config) const {
