@@ -1,6 +1,7 @@
 // Updates of a model with random weights on a CUDA device: tokens per second, utilisation, memory.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -155,19 +156,23 @@ void run(const Flags& flags) {
   const auto tokens = static_cast<double>(options.batch * options.length);
   nlohmann::ordered_json json{{"flags", flags.values}, {"seconds", nlohmann::json::array()}};
   using Clock = std::chrono::steady_clock;
-  double best = 0.0;
-  for (std::size_t i = 0; i < flags.size("updates") + 2; ++i) {  // two to record the passes
+  std::vector<double> measured;
+  for (std::size_t i = 0; i < flags.size("updates") + 2; ++i) {  // the first two do not count
     const auto start = Clock::now();
     const PassSums sums =
         update(*backend, parameters, options, config, batch, static_cast<std::int64_t>(i) + 1);
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     json["loss"] = sums.loss;
     json["seconds"].push_back(seconds);
-    best = best == 0.0 ? seconds : std::min(best, seconds);
+    if (i >= 2) {
+      measured.push_back(seconds);
+    }
   }
+  std::ranges::nth_element(measured, measured.begin() + static_cast<long>(measured.size() / 2));
+  const double typical = measured[measured.size() / 2];
   const double flops = flops_per_token(options, *base) * tokens;
-  json["tokens_per_second"] = tokens / best;
-  json["tflops"] = flops / best * 1e-12;
+  json["tokens_per_second"] = tokens / typical;
+  json["tflops"] = flops / typical * 1e-12;
   json["bytes"] = before - cuda::free_memory();
   std::puts(json.dump().c_str());
 }
