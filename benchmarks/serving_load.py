@@ -29,6 +29,7 @@ def arguments():
     parser.add_argument("--prompt-chars", type=int, nargs=2, default=[200, 8000])
     parser.add_argument("--max-tokens", type=int, nargs=2, default=[16, 128])
     parser.add_argument("--shared-prompt", action="store_true", help="all begin with the same text")
+    parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("serve", nargs="*", help="flags of winnow serve")
@@ -112,7 +113,7 @@ async def load(server, args, concurrency, text):
             prompt = text[begin:begin + length]
             await stream(server.port, {
                 "prompt": prompt + (f"\nQuestion {rng.random()}: Where?" if args.shared_prompt else ""),
-                "max_tokens": rng.randint(*args.max_tokens), "temperature": 0.7, "stream": True,
+                "max_tokens": rng.randint(*args.max_tokens), "temperature": args.temperature, "stream": True,
                 "ignore_eos": True, "seed": rng.randrange(1 << 30)}, result)
 
     peak = {"running": 0, "bytes": 0}
@@ -160,7 +161,7 @@ def main():
     if args.out:
         args.out.write_text(json.dumps({
             "date": datetime.date.today().isoformat(), "serve": args.serve, "seconds": args.seconds,
-            "prompt_chars": args.prompt_chars, "max_tokens": args.max_tokens,
+            "prompt_chars": args.prompt_chars, "max_tokens": args.max_tokens, "temperature": args.temperature,
             "shared_prompt": args.shared_prompt, "exit_code": code, "rows": rows}, indent=1) + "\n")
 
 
