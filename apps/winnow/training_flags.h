@@ -41,6 +41,7 @@ struct TrainingFlags {
   double decay_share = 1.0;
   double final_lr = 0.1;
 
+  std::string device = "cpu";
   std::string dtype = "bf16";
   std::string save_dtype = "bf16";
   std::int64_t save_every = 100;

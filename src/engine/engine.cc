@@ -73,6 +73,9 @@ RequestId Engine::submit(Request request) {
   sequence->spec = spec;
   sequence->tokens = spec->prompt;
   sequence->forks_at_prompt = spec->samples > 1;
+  if (spec->count_reads) {
+    sequence->reads.emplace(config_.cache.rule);
+  }
   waiting_.push_back(std::move(sequence));
   return id;
 }
@@ -122,6 +125,9 @@ void Engine::finish(Sequence& sequence, FinishReason reason) {
   CacheUsage& usage = usage_[{sequence.request, sequence.sample}];
   usage = sequence.cache->usage();
   usage.reused_tokens = sequence.reused;
+  if (sequence.reads) {
+    usage.reads = sequence.reads->reads();
+  }
   if (reason == FinishReason::stop || reason == FinishReason::length) {
     estimate_.observe(usage);
     estimate_.observe_answer(sequence.length() - sequence.prompt_length());

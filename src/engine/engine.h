@@ -120,13 +120,16 @@ class Engine {
 
   // engine_run.cc: the step itself.
   void run(std::span<const Share> shares);
-  void trace(std::span<const Share> shares, std::span<SequenceShare> steps);
+  std::vector<CacheTrace> watch(std::span<const Share> shares,
+                                std::span<SequenceShare> steps) const;
+  void count_reads(std::span<const Share> shares, std::span<const SequenceShare> steps);
   void sample_all(std::span<const Share> shares, std::vector<TokenEvent>& events);
   void score_prompt(const Share& share, std::size_t row, std::vector<TokenEvent>& events);
   void leave_prefix(Sequence& sequence);
   void keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state);
   std::vector<SequencePtr> fork_samples(Sequence& first);
-  void accept(Sequence& sequence, std::size_t row, std::vector<TokenEvent>& events);
+  void accept(Sequence& sequence, std::size_t row, bool from_logits,
+              std::vector<TokenEvent>& events);
 
   void finish(Sequence& sequence, FinishReason reason);
   void remove_finished(std::vector<TokenEvent>& events);
@@ -139,8 +142,8 @@ class Engine {
   std::deque<SequencePtr> waiting_;   // hold no cache
   std::vector<SequencePtr> running_;  // oldest first
   std::map<std::pair<RequestId, int>, CacheUsage> usage_;
-  Buffer<float> logits_;            // of a step, empty when nobody needs more than `best_`
-  std::vector<std::int32_t> best_;  // the most likely tokens of a step
+  Buffer<float> logits_;            // of a step, empty when nobody needs more than `next_`
+  std::vector<std::int32_t> next_;  // the tokens that a step has chosen
   std::vector<CacheTrace> traces_;
   RequestId next_id_ = 1;
   bool crowded_ = false;  // one was preempted and nobody has finished since: no new ones

@@ -155,7 +155,7 @@ void Engine::open_cache(Sequence& sequence) {
   sequence.branch = 0;
   sequence.left = 0;
   // Scores and traces are of tokens that are computed.
-  if (config_.reuse_prefixes && !sequence.is_scored() && !sequence.spec->trace) {
+  if (config_.reuse_prefixes && !sequence.is_scored() && !sequence.is_watched()) {
     // The last token is computed in any case: its logits are wanted.
     const int most = sequence.length() - 1;
     const auto tokens = std::span(sequence.tokens).first(static_cast<std::size_t>(most));

@@ -22,44 +22,67 @@ void Engine::run(std::span<const Share> shares) {
   bool any_prefill = false;
   bool needs_logits = false;
   for (const Share& share : shares) {
-    any_prefill = any_prefill || share.sequence->pending() > 1;
-    needs_logits = needs_logits || (share.rows > 0 && !is_greedy(share.sequence->spec->sampling));
-    steps.push_back({share.sequence->cache.get(),
-                     share.sequence->next(share.tokens),
-                     static_cast<std::size_t>(share.rows),
-                     {}});
+    const Sequence& sequence = *share.sequence;
+    any_prefill = any_prefill || sequence.pending() > 1;
+    SequenceShare step;
+    step.sequence = sequence.cache.get();
+    step.tokens = sequence.next(share.tokens);
+    step.logit_rows = static_cast<std::size_t>(share.rows);
+    if (share.rows > 0 && sequence.needs_logits()) {
+      needs_logits = true;
+    } else if (share.rows > 0) {
+      step.rule = token_rule(sequence.spec->sampling, sequence.sample, sequence.length());
+      step.history = sequence.tokens;
+    }
+    steps.push_back(step);
     rows += static_cast<std::size_t>(share.rows);
     tokens += share.tokens;
   }
-  trace(shares, steps);
+  std::vector<CacheTrace> seen = watch(shares, steps);
   const auto vocab = static_cast<std::size_t>(model_.vocab);
-  best_.resize(rows);
+  next_.resize(rows);
   logits_.ensure(needs_logits ? rows * vocab : 0);
   const auto start = std::chrono::steady_clock::now();
-  runner_->forward(steps, {logits_.data(), needs_logits ? rows : 0, vocab}, best_);
+  runner_->forward(steps, {logits_.data(), needs_logits ? rows : 0, vocab}, next_);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   (any_prefill ? throughput_.prefill_tokens : throughput_.decode_tokens) += tokens;
   (any_prefill ? throughput_.prefill_seconds : throughput_.decode_seconds) += elapsed.count();
-}
-
-// Has what the queries of traced sequences see written down.
-void Engine::trace(std::span<const Share> shares, std::span<SequenceShare> steps) {
+  count_reads(shares, steps);
   traces_.clear();
-  const auto heads = static_cast<std::size_t>(model_.layers * model_.kv_heads);
-  for (const Share& share : shares) {
-    if (share.sequence->spec->trace) {
-      const auto tokens = static_cast<std::size_t>(share.tokens);
-      traces_.push_back({.request = share.sequence->request,
-                         .sample = share.sequence->sample,
-                         .position = share.sequence->cached(),
-                         .visible = std::vector<std::int32_t>(tokens * heads)});
-    }
-  }
-  std::size_t next = 0;
   for (std::size_t i = 0; i < shares.size(); ++i) {
     if (shares[i].sequence->spec->trace) {
-      steps[i].visible = {traces_[next++].visible.data(),
-                          static_cast<std::size_t>(shares[i].tokens), heads};
+      traces_.push_back(std::move(seen[i]));
+    }
+  }
+}
+
+// Where the queries of sequences that are watched leave how much they see.
+std::vector<CacheTrace> Engine::watch(std::span<const Share> shares,
+                                      std::span<SequenceShare> steps) const {
+  std::vector<CacheTrace> seen(shares.size());
+  const auto heads = static_cast<std::size_t>(model_.layers * model_.kv_heads);
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const Sequence& sequence = *shares[i].sequence;
+    if (sequence.spec->trace ||
+        (sequence.reads && sequence.reads->needs_visible(shares[i].tokens))) {
+      const auto tokens = static_cast<std::size_t>(shares[i].tokens);
+      seen[i] = {.request = sequence.request,
+                 .sample = sequence.sample,
+                 .position = sequence.cached(),
+                 .visible = std::vector<std::int32_t>(tokens * heads)};
+      steps[i].visible = {seen[i].visible.data(), tokens, heads};
+    }
+  }
+  return seen;
+}
+
+void Engine::count_reads(std::span<const Share> shares, std::span<const SequenceShare> steps) {
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    Sequence& sequence = *shares[i].sequence;
+    if (sequence.reads) {
+      sequence.reads->record(sequence.cached() - shares[i].tokens, shares[i].tokens,
+                             sequence.prompt_length(), sequence.cache->live_entries(),
+                             steps[i].visible);
     }
   }
 }
@@ -76,10 +99,11 @@ void Engine::sample_all(std::span<const Share> shares, std::vector<TokenEvent>& 
     if (sequence.pending() > 0) {
       continue;  // its prompt goes on in the next step
     }
+    const bool from_logits = sequence.needs_logits();
     std::vector<SequencePtr> forks = fork_samples(sequence);
-    accept(sequence, row - 1, events);
+    accept(sequence, row - 1, from_logits, events);
     for (SequencePtr& fork : forks) {
-      accept(*fork, row - 1, events);
+      accept(*fork, row - 1, from_logits, events);
       // One that found no room for its entries waits, and its prompt is read again.
       if (fork->cache || fork->finish != FinishReason::none) {
         running_.push_back(std::move(fork));
@@ -116,7 +140,7 @@ void Engine::score_prompt(const Share& share, std::size_t row, std::vector<Token
 // Leaves the state of a prompt's cache for others to begin with: where they part from it, and now
 // and then on the way.
 void Engine::leave_prefix(Sequence& sequence) {
-  if (!config_.reuse_prefixes || sequence.spec->trace) {
+  if (!config_.reuse_prefixes || sequence.is_watched()) {
     return;
   }
   const int cached = sequence.cached();
@@ -152,6 +176,9 @@ std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
     fork->spec = first.spec;
     fork->tokens = first.tokens;
     fork->cache = first.cache->fork();
+    if (first.reads) {
+      fork->reads = first.reads->fork();
+    }
     fork->reused = first.reused;
     fork->left = first.left;
     fork->scored = first.scored;
@@ -160,16 +187,18 @@ std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
   return forks;
 }
 
-// Gives a sequence its next token, from row `row` of the step's results.
-void Engine::accept(Sequence& sequence, std::size_t row, std::vector<TokenEvent>& events) {
+// Gives a sequence its next token: the one that the runner has chosen in row `row` of the step, or
+// one that is sampled here from the row's logits.
+void Engine::accept(Sequence& sequence, std::size_t row, bool from_logits,
+                    std::vector<TokenEvent>& events) {
   const Request& spec = *sequence.spec;
   if (spec.max_tokens == 0) {
     finish(sequence, FinishReason::length);
     return;
   }
   const auto vocab = static_cast<std::size_t>(model_.vocab);
-  Sampled chosen{.token = best_[row], .logprob = 0.0F, .alternatives = {}};
-  if (!is_greedy(spec.sampling)) {
+  Sampled chosen{.token = next_[row], .logprob = 0.0F, .alternatives = {}};
+  if (from_logits) {
     chosen = sample(logits_.span().subspan(row * vocab, vocab), sequence.tokens, spec.sampling,
                     sequence.sample, sequence.length(), sequence.prompt_length());
   }

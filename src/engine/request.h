@@ -23,10 +23,9 @@ struct SamplingParams {
   int logprobs = -1;  // alternatives to report per token; -1: no log-probabilities at all
 };
 
-/// Whether the most likely token is all that is asked for.
-inline bool is_greedy(const SamplingParams& params) {
-  return params.temperature == 0.0 && params.repetition_penalty == 1.0 &&
-         params.frequency_penalty == 0.0 && params.presence_penalty == 0.0 && params.logprobs < 0;
+/// Whether it matters how often the answer has a token.
+inline bool counts_tokens(const SamplingParams& params) {
+  return params.frequency_penalty != 0.0 || params.presence_penalty != 0.0;
 }
 
 /// Throws Error naming the parameter that is out of range.
@@ -40,6 +39,7 @@ struct Request {
   std::vector<std::int32_t> stop_tokens;  // end a sample; reported, not continued
   bool prompt_logprobs = false;  // sampling.logprobs also of the prompt; max_tokens may be 0 then
   bool trace = false;            // tell what every token's query sees (CacheTrace)
+  bool count_reads = false;      // CacheUsage::reads is wanted
 };
 
 /// Throws Error when a model of this kind can never serve the request (empty prompt, unknown token,
@@ -76,6 +76,17 @@ struct CacheTrace {
   std::vector<std::int32_t> visible;  // [tokens, layers * kv_heads]
 };
 
+/// What a sample's queries read and its cache held, summed over layers and KV heads. It follows
+/// from the sample alone, not from what ran beside it.
+struct CacheReads {
+  /// Entries that the prompt's queries saw; 0 for all samples of a request but the first.
+  std::int64_t prompt = 0;
+  /// Entries that the queries of generated tokens saw, one step per token.
+  std::int64_t generated = 0;
+  /// Entries held after the prompt, and after each step since.
+  std::vector<std::int64_t> live;
+};
+
 /// What a sample's cache held when it finished.
 struct CacheUsage {
   int tokens = 0;                      // that passed through the cache
@@ -84,6 +95,7 @@ struct CacheUsage {
   std::size_t dense_bytes = 0;         // what a dense cache of this storage format would hold
   std::vector<std::int32_t> per_head;  // live entries [layers, kv_heads]
   int reused_tokens = 0;               // of a prefix that was in the cache already
+  CacheReads reads;                    // when Request::count_reads
 
   /// Dense length over stored length.
   [[nodiscard]] double compression_ratio() const {

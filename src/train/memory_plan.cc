@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "train/cuda/memory_plan.h"
 #include "train/decoder.h"
 #include "train/head.h"
 #include "train/parameters.h"
@@ -60,6 +61,10 @@ MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base) 
       plan.trained += element_count(shape);
     }
   }
+  if (options.cuda_device) {
+    plan.parts = cuda::device_parts(options, base);
+    return plan;
+  }
   const auto trained = static_cast<std::size_t>(plan.trained);
   const std::size_t tokens = options.micro_batch * options.length;
   const auto add = [&plan](std::string name, std::size_t bytes) {
@@ -82,7 +87,10 @@ MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base) 
   return plan;
 }
 
-std::size_t available_memory() {
+std::size_t available_memory(const TrainingOptions& options) {
+  if (options.cuda_device) {
+    return cuda::available_device_memory(options);
+  }
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
     constexpr std::string_view kKey = "MemAvailable:";

@@ -65,6 +65,7 @@ struct TrainingOptions {
   double weight_decay = 0.0;   // of matrices
   double clip = 1.0;           // most norm of gradients; of decisions' apart. 0: no limit
 
+  std::optional<int> cuda_device;  // nullopt: the CPU
   DType compute = DType::bf16;
   bool recompute = true;  // activations, instead of keeping them
 
