@@ -77,8 +77,8 @@ void Metrics::count_request(std::string_view outcome, const AnswerUsage& usage) 
   ++requests_[std::string(outcome)];
 }
 
-std::string Metrics::render(const engine::EngineStats& engine, int connections,
-                            int open_requests) const {
+std::string Metrics::render(const engine::EngineStats& engine, const engine::Throughput& throughput,
+                            int connections, int open_requests) const {
   std::string page;
   describe("winnow_build_info", "gauge", "The version, as a label.", page);
   page += "winnow_build_info{version=\"" WINNOW_VERSION "\"} 1\n";
@@ -86,6 +86,8 @@ std::string Metrics::render(const engine::EngineStats& engine, int connections,
   add("winnow_requests_open", "gauge", "Completion requests that are not over.", open_requests,
       page);
   add_engine(engine, page);
+  add("winnow_forward_seconds_total", "counter", "Time in the model's forward pass.",
+      throughput.prefill_seconds + throughput.decode_seconds, page);
   add("winnow_generated_tokens_total", "counter", "Tokens of answers that are over.",
       generated_tokens_.load(), page);
   add("winnow_kv_live_entries_total", "counter", "Entries that samples held at their end.",

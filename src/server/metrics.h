@@ -42,7 +42,8 @@ class Metrics {
   SecondsHistogram whole_request;
 
   /// The page; what the engine and the server say of themselves goes in as well.
-  [[nodiscard]] std::string render(const engine::EngineStats& engine, int connections,
+  [[nodiscard]] std::string render(const engine::EngineStats& engine,
+                                   const engine::Throughput& throughput, int connections,
                                    int open_requests) const;
 
  private:

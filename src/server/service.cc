@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
 #include "engine/options.h"
+#include "ops/kv_page.h"
 #include "server/api_error.h"
 #include "server/completion_job.h"
 #include "server/json_fields.h"
 #include "server/page.h"
+#include "tokenizer/stream_decoder.h"
 
 namespace winnow::server {
 namespace {
@@ -75,6 +78,21 @@ void require_json(const HttpRequest& request) {
     throw ApiError(415, "the body's Content-Type is not application/json", {},
                    "unsupported_media_type");
   }
+}
+
+// What each token adds to the text: together they are all of it. A character that several tokens
+// make up comes with the last of them.
+std::vector<std::string> texts_of(std::span<const std::int32_t> tokens,
+                                  const Tokenizer& tokenizer) {
+  StreamDecoder decoder(tokenizer, /*skip_special=*/false);
+  std::vector<std::string> texts;
+  for (const std::int32_t token : tokens) {
+    texts.push_back(decoder.push(token));
+  }
+  if (!texts.empty()) {
+    texts.back() += decoder.finish();
+  }
+  return texts;
 }
 
 HttpResponse preflight() {
@@ -245,14 +263,17 @@ HttpResponse Service::health() const {
 
 HttpResponse Service::show_metrics() const {
   const HttpServer* http = http_;
-  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-          .headers = {},
-          .body = metrics_.render(engine_.stats(), http == nullptr ? 0 : http->connections(),
-                                  engine_.open_requests())};
+  return {
+      .content_type = "text/plain; version=0.0.4; charset=utf-8",
+      .headers = {},
+      .body = metrics_.render(engine_.stats(), engine_.throughput(),
+                              http == nullptr ? 0 : http->connections(), engine_.open_requests())};
 }
 
 HttpResponse Service::models(std::string_view id) const {
   const kvcache::CacheConfig& cache = model_.engine.cache;
+  const auto page = ops::PageLayout(cache.format, model().head_dim).page_bytes();
+  const double entry_bytes = static_cast<double>(page) / ops::kPageEntries;
   const Json entry{{"id", config_.model_name},
                    {"object", "model"},
                    {"created", started_},
@@ -264,6 +285,7 @@ HttpResponse Service::models(std::string_view id) const {
                      {"window", cache.rule == kvcache::RuleKind::dms ? cache.window : -1},
                      {"layers", model().layers},
                      {"kv_heads", model().kv_heads},
+                     {"entry_bytes", entry_bytes},
                      {"parameters", model_.parameters},
                      {"chat", chat_template_.has_value()}}}};
   if (id.empty()) {
@@ -290,7 +312,11 @@ HttpResponse Service::tokenize(const HttpRequest& request) const {
     const bool add_special = fields.boolean("add_special_tokens").value_or(true);
     tokens = tokenizer_.encode(*text, {.add_special = add_special, .parse_special = true});
   }
-  return json_response({{"count", tokens.size()}, {"max_model_len", context_}, {"tokens", tokens}});
+  Json answer{{"count", tokens.size()}, {"max_model_len", context_}, {"tokens", tokens}};
+  if (fields.boolean("return_token_strs").value_or(false)) {
+    answer["token_strs"] = texts_of(tokens, tokenizer_);
+  }
+  return json_response(answer);
 }
 
 HttpResponse Service::detokenize(const HttpRequest& request) const {
