@@ -19,9 +19,9 @@ namespace fs = std::filesystem;
 
 // What may differ when a run is taken up again.
 const std::vector<std::string> kNotTheRecipe{
-    "help",         "config",           "out",        "data",        "valid",
-    "valid-tokens", "save-every",       "eval-every", "dry-run",     "resume",
-    "threads",      "keep-activations", "save-dtype", "final-offset"};
+    "help",         "config",     "out",         "data",       "valid",
+    "valid-tokens", "save-every", "eval-every",  "dry-run",    "resume",
+    "threads",      "device",     "activations", "save-dtype", "final-offset"};
 
 void check_paths(const TrainingFlags& flags) {
   require(!flags.model.empty() || !flags.init.empty(), "{}: no model directory was given",

@@ -90,8 +90,10 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
   run.option("--dtype", flags.dtype, "TYPE",
              "Forward products in bf16, where the CPU has it, or fp32; sums, gradients and the "
              "optimiser are in fp32");
-  run.flag("--keep-activations", flags.keep_activations,
-           "Keep all activations instead of computing them again (faster, more memory)");
+  run.option(
+      "--activations", flags.activations, "KIND",
+      "keep: until the backward pass (faster, more memory); recompute: layer by layer; auto: "
+      "keep on a CUDA device that has room, else recompute");
   run.option("--threads", flags.threads, "T", "Threads; 0: one per core");
 }
 
@@ -162,6 +164,14 @@ void add_retrofit_flags(CLI::App& command, TrainingFlags& flags) {
                   "distillation: from the model as it was; language-model: of the text");
   retrofit.option("--divergence", flags.divergence, "KIND",
                   "forward: KL(model before || after); reverse: the other way round");
+}
+
+train::Activations parse_activations(const std::string& name) {
+  require(name == "auto" || name == "keep" || name == "recompute",
+          "--activations {}: expected auto, keep or recompute", name);
+  return name == "auto"   ? train::Activations::automatic
+         : name == "keep" ? train::Activations::keep
+                          : train::Activations::recompute;
 }
 
 /// Whether the flag says `yes`; Error when it says neither that nor `no`.
@@ -288,7 +298,7 @@ train::TrainingOptions training_options(const TrainingFlags& flags) {
           flags.dtype);
   options.cuda_device = engine::parse_device(flags.device);
   options.compute = flags.dtype == "fp32" ? DType::f32 : DType::bf16;
-  options.recompute = !flags.keep_activations;
+  options.activations = parse_activations(flags.activations);
   if (flags.retrofit) {
     options.retrofit = retrofit_options(flags);
   }

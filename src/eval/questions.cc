@@ -18,6 +18,23 @@ struct Open {
   std::vector<bool> ended;  // by sample, for the engine
 };
 
+// Of `width` answers together, averaged over groups of them.
+Json cost_together(std::span<const engine::CacheTrace> traces, int width, double heads) {
+  const auto each = static_cast<std::size_t>(width);
+  Mean reads;
+  Mean peak;
+  for (std::size_t first = 0; first + each <= traces.size(); first += each) {
+    const auto group = traces.subspan(first, each);
+    double sum = 0.0;
+    for (const engine::CacheTrace& trace : group) {
+      sum += static_cast<double>(trace.reads);
+    }
+    reads.add(sum / heads);
+    peak.add(static_cast<double>(peak_entries(group)) / heads);
+  }
+  return {{"kv_reads", reads.mean()}, {"peak_tokens", peak.mean()}};
+}
+
 class Answering {
  public:
   Answering(const engine::LoadedModel& model, const Tokenizer& tokenizer, const Grade& grade,
@@ -137,6 +154,9 @@ class Answering {
     record["prompt_reads"] = prompt_reads / heads;
     record["kv_reads"] = reads / heads;
     record["peak_tokens"] = static_cast<double>(peak_entries(traces)) / heads;
+    for (const int width : options_.widths) {
+      record["by_width"][std::to_string(width)] = cost_together(traces, width, heads);
+    }
     return record;
   }
 

@@ -29,6 +29,9 @@ using Grade = std::function<Json(const Question& question, const std::string& te
 struct AnswerOptions {
   int batch = 8;    // questions at once
   int samples = 1;  // answers per question, sharing the prompt's cache
+  /// For each of these a record also has `by_width`: {"<width>": {kv_reads, peak_tokens}}, of that
+  /// many answers together, averaged over groups of them one after another.
+  std::vector<int> widths = {};
   engine::SamplingParams sampling = {};
   /// Called with the questions done; false ends the evaluation with what there is.
   std::function<bool(std::int64_t)> on_progress = {};

@@ -44,8 +44,8 @@ class Backend {
   virtual void forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) = 0;
   /// Keys that the latest forward() marked [layers * decisions per layer].
   virtual std::vector<std::int64_t> marked() = 0;
-  /// The rest of the gradient of the latest forward(). `losses`: of each layer; none while nothing is
-  /// decided.
+  /// The rest of the gradient of the latest forward(). `losses`: of each layer; none while nothing
+  /// is decided.
   virtual void backward(std::span<const DecisionLoss> losses) = 0;
   /// Waits for everything since begin_update().
   virtual PassSums finish() = 0;
@@ -68,7 +68,8 @@ Trained trained_part(const ModelConfig& config);
 
 /// On the device that `options` names. `parameters` hold the initial values and must outlive the
 /// backend, as must what `base` finds: the tensors of the model that training starts from.
-std::unique_ptr<Backend> make_backend(const TrainingOptions& options, const ModelConfig& base_config,
-                                      const FindTensor& base, Parameters& parameters);
+std::unique_ptr<Backend> make_backend(const TrainingOptions& options,
+                                      const ModelConfig& base_config, const FindTensor& base,
+                                      Parameters& parameters);
 
 }  // namespace winnow::train

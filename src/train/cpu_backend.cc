@@ -11,8 +11,7 @@ CpuBackend::CpuBackend(const TrainingOptions& options, const ModelConfig& base_c
       parameters_(parameters),
       optimizer_(options.adamw, parameters.size()),
       gradients_(parameters.gradient_views(config_)),
-      decoder_(config_, options.micro_batch * options.length,
-               options.recompute ? Keep::inputs : Keep::all),
+      decoder_(config_, options.micro_batch * options.length, host_keep(options)),
       hidden_gradient_(options.micro_batch * options.length *
                        static_cast<std::size_t>(config_.hidden)) {
   student_ = bind_weights(config_, [&](const std::string& name) {

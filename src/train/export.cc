@@ -100,8 +100,7 @@ void save_model(const fs::path& directory, const ExportedModel& model) {
 }
 
 std::unique_ptr<const engine::LoadedModel> load_exported(std::shared_ptr<const ExportedModel> model,
-                                                         DType compute,
-                                                         const std::string& device) {
+                                                         DType compute, const std::string& device) {
   LoadOptions options;
   options.device = device;
   options.dtype = dtype_name(compute);

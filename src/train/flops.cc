@@ -23,8 +23,7 @@ double attention_flops(const ModelConfig& config, std::size_t length) {
 
 double flops_per_token(const TrainingOptions& options, const ModelConfig& base) {
   const bool frozen = trained_part(student_config(options, base)) == Trained::decisions;
-  const bool distilled =
-      options.retrofit && options.retrofit->main_loss == MainLoss::distillation;
+  const bool distilled = options.retrofit && options.retrofit->main_loss == MainLoss::distillation;
   const double weights = product_weights(base);
   const double attention = attention_flops(base, options.length);
   const double student = weights * (frozen ? 4.0 : 6.0) + attention * 3.0;

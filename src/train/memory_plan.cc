@@ -75,7 +75,7 @@ MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base) 
   add("AdamW moments, fp32", 2 * trained * sizeof(float));
   add("base weights as stored", static_cast<std::size_t>(count_all(base)) * dtype_size(base.dtype));
   add("a copy while saving", trained * dtype_size(base.dtype));
-  add("activations", Decoder::bytes(config, tokens, options.recompute ? Keep::inputs : Keep::all) +
+  add("activations", Decoder::bytes(config, tokens, host_keep(options)) +
                          tokens * static_cast<std::size_t>(config.hidden) * sizeof(float));
   if (options.retrofit) {
     add("activations of the teacher", Decoder::bytes(base, tokens, Keep::nothing));

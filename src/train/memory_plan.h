@@ -22,8 +22,8 @@ struct MemoryPlan {
   [[nodiscard]] std::size_t total() const;
 };
 
-/// For training `base`: its configuration and the bytes of its weights, which stay mapped. On a CUDA
-/// device: what is needed there.
+/// For training `base`: its configuration and the bytes of its weights, which stay mapped. On a
+/// CUDA device: what is needed there.
 MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base);
 
 /// Bytes that a process may still take on this machine, or on the device that trains.

@@ -57,7 +57,8 @@ class SelfGeneration {
 
   [[nodiscard]] const std::string* prompt_of(std::int64_t document) const {
     const auto& prompts = options_.prompts;
-    return prompts.empty() ? nullptr : &prompts[static_cast<std::size_t>(document) % prompts.size()];
+    return prompts.empty() ? nullptr
+                           : &prompts[static_cast<std::size_t>(document) % prompts.size()];
   }
 
   void submit(std::int64_t document) {
@@ -97,9 +98,8 @@ class SelfGeneration {
       const std::string written = tokenizer_.decode(first->second.tokens, /*skip_special=*/true);
       const std::string* prompt = prompt_of(first->first);
       const nlohmann::ordered_json line =
-          prompt == nullptr
-              ? nlohmann::ordered_json{{"text", written}}
-              : nlohmann::ordered_json{{"prompt", *prompt}, {"completion", written}};
+          prompt == nullptr ? nlohmann::ordered_json{{"text", written}}
+                            : nlohmann::ordered_json{{"prompt", *prompt}, {"completion", written}};
       const std::string text = line.dump() + "\n";
       require_system(std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size(),
                      "{}: cannot write", path_.string());

@@ -135,7 +135,8 @@ StepReport Trainer::step() {
   ++steps_done_;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (const double peak = backend_->peak_flops(); peak > 0.0) {
-    const double flops = flops_per_token(options_, base_.config()) * static_cast<double>(report.tokens);
+    const double flops =
+        flops_per_token(options_, base_.config()) * static_cast<double>(report.tokens);
     report.utilization = flops / report.seconds / peak;
   }
   return report;

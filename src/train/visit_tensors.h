@@ -9,8 +9,8 @@
 
 namespace winnow::train {
 
-/// visit(name, tensor) for every tensor that the tree of such a model can have, matrices and vectors
-/// alike.
+/// visit(name, tensor) for every tensor that the tree of such a model can have, matrices and
+/// vectors alike.
 template <class Tree, class Visit>
 void visit_tensors(const ModelConfig& config, Tree& tree, const Visit& visit) {
   visit("model.embed_tokens.weight", tree.embedding);

@@ -52,7 +52,8 @@ struct Linear::Handle {
   cublasLtHandle_t lt = nullptr;
 };
 
-// In cuBLAS's terms the product is out^T = first^T second^T, with the matrices as they lie or turned.
+// In cuBLAS's terms the product is out^T = first^T second^T, with the matrices as they lie or
+// turned.
 struct Linear::Plan {
   Plan(cublasLtHandle_t handle, const Shape& shape, int choices)
       : beta(shape.kind == Kind::add || shape.kind == Kind::input_gradient_add ||
@@ -124,13 +125,12 @@ struct Linear::Plan {
           "alignment");
     }
     int found = 0;
-    check_blas(cublasLtMatmulAlgoGetHeuristic(handle, operation.get(), first.get(), second.get(),
-                                              out.get(), out.get(), created,
-                                              static_cast<int>(algorithms.size()),
-                                              algorithms.data(), &found),
+    check_blas(cublasLtMatmulAlgoGetHeuristic(
+                   handle, operation.get(), first.get(), second.get(), out.get(), out.get(),
+                   created, static_cast<int>(algorithms.size()), algorithms.data(), &found),
                "choose an algorithm");
-    require(found > 0, "cuBLASLt: no algorithm for {} rows of {} inputs and {} outputs",
-            shape.rows, shape.inputs, shape.outputs);
+    require(found > 0, "cuBLASLt: no algorithm for {} rows of {} inputs and {} outputs", shape.rows,
+            shape.inputs, shape.outputs);
     algorithms.resize(static_cast<std::size_t>(found));
   }
 };

@@ -13,17 +13,17 @@
 
 namespace winnow::ops::cuda {
 
-/// Products with weights [outputs, inputs] in bf16, sums in float; and their backward. Remembers how
-/// each shape is best computed. Rows begin at multiples of 16 bytes, `stride` elements apart in what
-/// has `outputs` columns (0: outputs). One object serves one stream at a time: its scratch memory is
-/// shared by all calls.
+/// Products with weights [outputs, inputs] in bf16, sums in float; and their backward. Remembers
+/// how each shape is best computed. Rows begin at multiples of 16 bytes, `stride` elements apart in
+/// what has `outputs` columns (0: outputs). One object serves one stream at a time: its scratch
+/// memory is shared by all calls.
 class Linear {
  public:
   Linear();
   ~Linear();
 
-  /// Products of shapes that are new while `on` are timed with several algorithms, which spoils what
-  /// they add to. Otherwise cuBLASLt's first choice is taken.
+  /// Products of shapes that are new while `on` are timed with several algorithms, which spoils
+  /// what they add to. Otherwise cuBLASLt's first choice is taken.
   void search(bool on) { searching_ = on; }
 
   /// y [rows, outputs] = x [rows, inputs] weight^T.

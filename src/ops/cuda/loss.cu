@@ -175,11 +175,9 @@ void cross_entropy(const LossRows& rows, const std::int32_t* targets, cudaStream
 void distillation(Divergence divergence, const LossRows& rows, const float* teacher,
                   cudaStream_t stream) {
   if (divergence == Divergence::forward) {
-    distillation_kernel<Divergence::forward>
-        <<<rows.rows, kThreads, 0, stream>>>(rows, teacher);
+    distillation_kernel<Divergence::forward><<<rows.rows, kThreads, 0, stream>>>(rows, teacher);
   } else {
-    distillation_kernel<Divergence::reverse>
-        <<<rows.rows, kThreads, 0, stream>>>(rows, teacher);
+    distillation_kernel<Divergence::reverse><<<rows.rows, kThreads, 0, stream>>>(rows, teacher);
   }
   winnow::cuda::check_launch("distillation");
 }

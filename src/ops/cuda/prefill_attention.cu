@@ -143,7 +143,8 @@ __global__ void __launch_bounds__(kWarps * 32, D == 64 ? 2 : 1)
   }
   float factor[2];
   softmax.reciprocals(factor);
-  store_rows<D>(out, factor, rows, arguments.chunk.out);
+  bf16* const target = arguments.chunk.out;
+  store_rows<D>(out, factor, {target + rows[0].offset, target + rows[1].offset});
 }
 
 template <class Pair, int D>

@@ -85,29 +85,4 @@ struct QueryRow {
   }
 };
 
-/// Writes a lane's outputs [2 rows, D], `out` times `factor`. Neighbouring lanes swap halves, so
-/// that four of them write 32 bytes side by side.
-template <int D>
-__device__ __forceinline__ void store_rows(const float (&out)[D / 2], const float (&factor)[2],
-                                           const QueryRow (&rows)[2], bf16* target) {
-  const int lane = threadIdx.x % 32;
-  const bool odd = lane % 2 != 0;
-#pragma unroll
-  for (int i = 0; i < D / 8; i += 2) {
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const auto pair_of = [&](int tile) {
-        const float* x = out + 4 * tile + 2 * row;
-        return round_pair<__nv_bfloat162>(x[0] * factor[row], x[1] * factor[row]);
-      };
-      const std::uint32_t even_tile = pair_of(i);
-      const std::uint32_t odd_tile = pair_of(i + 1);
-      const std::uint32_t other = __shfl_xor_sync(0xFFFFFFFFU, odd ? even_tile : odd_tile, 1);
-      const uint2 both = odd ? uint2{other, odd_tile} : uint2{even_tile, other};
-      const int channel = 8 * (i + lane % 2) + lane % 4 / 2 * 4;
-      *reinterpret_cast<uint2*>(target + rows[row].offset + channel) = both;
-    }
-  }
-}
-
 }  // namespace winnow::ops::cuda

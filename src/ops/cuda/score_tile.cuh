@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "base/dtype.h"
 #include "ops/cuda/kv_codes.cuh"
 
 namespace winnow::ops::cuda {
@@ -38,7 +39,7 @@ __device__ std::uint32_t columns_below(int end) {
 
 /// Scores of what is not seen become -infinity.
 template <int Scores>
-__device__ void mask(float (&scores)[Scores], const std::uint32_t (&seen)[2]) {
+__device__ __forceinline__ void mask(float (&scores)[Scores], const std::uint32_t (&seen)[2]) {
 #pragma unroll
   for (int i = 0; i < Scores; ++i) {
     const int column = i / 4 * 2 + i % 2;
@@ -142,10 +143,40 @@ __device__ std::uint32_t from_bf16(std::uint32_t bits) {
 /// The weights [rows, N] as left operands of N / 16 products: entry i of `operand` serves the
 /// product over columns 16 (i / 4) and on.
 template <class Pair, int Scores>
-__device__ void to_operands(const float (&weights)[Scores], std::uint32_t (&operand)[Scores / 2]) {
+__device__ __forceinline__ void to_operands(const float (&weights)[Scores],
+                                            std::uint32_t (&operand)[Scores / 2]) {
 #pragma unroll
   for (int i = 0; i < Scores / 2; ++i) {
     operand[i] = round_pair<Pair>(weights[2 * i], weights[2 * i + 1]);
+  }
+}
+
+/// Writes a lane's part of a product [rows, D], times `factor`, to the two rows that it is of,
+/// where they are `inside`. Neighbouring lanes swap halves, so that four of them write 32 bytes
+/// side by side.
+template <int D>
+__device__ __forceinline__ void store_rows(const float (&x)[D / 2], const float (&factor)[2],
+                                           bf16* const (&rows)[2],
+                                           const bool (&inside)[2] = {true, true}) {
+  const int lane = threadIdx.x % 32;
+  const bool odd = lane % 2 != 0;
+#pragma unroll
+  for (int i = 0; i < D / 8; i += 2) {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const auto pair_of = [&](int tile) {
+        const float* pair = x + 4 * tile + 2 * row;
+        return round_pair<__nv_bfloat162>(pair[0] * factor[row], pair[1] * factor[row]);
+      };
+      const std::uint32_t even_tile = pair_of(i);
+      const std::uint32_t odd_tile = pair_of(i + 1);
+      const std::uint32_t other = __shfl_xor_sync(0xFFFFFFFFU, odd ? even_tile : odd_tile, 1);
+      const uint2 both = odd ? uint2{other, odd_tile} : uint2{even_tile, other};
+      const int channel = 8 * (i + lane % 2) + lane % 4 / 2 * 4;
+      if (inside[row]) {
+        *reinterpret_cast<uint2*>(rows[row] + channel) = both;
+      }
+    }
   }
 }
 

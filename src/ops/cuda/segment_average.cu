@@ -30,8 +30,8 @@ __device__ float sigmoid(float x) {
 
 /// How a state is made: lane n has what concerns the entry n tokens before it.
 struct Recipe {
-  int count;      // entries
-  float alpha;    // of this lane's entry
+  int count;    // entries
+  float alpha;  // of this lane's entry
   float omega;
   float product;  // of the alphas behind it
   float total;    // of all weights
@@ -52,7 +52,9 @@ struct Recipe {
     }
     total = lane_sum(omega * product);
   }
-  [[nodiscard]] __device__ float share() const { return omega * product / total; }
+  [[nodiscard]] __device__ float share() const {
+    return omega * product / total;
+  }
 };
 
 /// One row of a head, spread over the lanes.
@@ -114,8 +116,8 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   average_of(average, place, recipe, average.values).store(values + first, average.head_dim);
 }
 
-/// What states send back to the entries that they average: [T * kv_heads, kMostMergeSpan] each, to the
-/// entry n tokens before the n-th. Written by states, gathered by entries.
+/// What states send back to the entries that they average: [T * kv_heads, kMostMergeSpan] each, to
+/// the entry n tokens before the n-th. Written by states, gathered by entries.
 struct Shares {
   float* means;   // weight / total
   float* omegas;  // d omega
@@ -156,8 +158,8 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   float dalpha = 0.0F;
   for (int n = recipe.count - 1; n >= 0; --n) {
     dalpha = lane == n ? recipe.product * before : dalpha;
-    before = __shfl_sync(kAll, recipe.alpha, n) * before +
-             __shfl_sync(kAll, dweight * recipe.omega, n);
+    before =
+        __shfl_sync(kAll, recipe.alpha, n) * before + __shfl_sync(kAll, dweight * recipe.omega, n);
   }
   const std::size_t at = place.row * kMostMergeSpan + lane;
   shares.means[at] = recipe.share();
@@ -213,9 +215,9 @@ std::size_t segment_average_scratch(int rows, int kv_heads) {
   return std::size_t{3} * rows * kv_heads * kMostMergeSpan;
 }
 
-void segment_average_backward(const SegmentAverage& average, const bf16* dkeys,
-                              const bf16* dvalues, const SegmentAverageGradients& gradients,
-                              float* scratch, cudaStream_t stream) {
+void segment_average_backward(const SegmentAverage& average, const bf16* dkeys, const bf16* dvalues,
+                              const SegmentAverageGradients& gradients, float* scratch,
+                              cudaStream_t stream) {
   const std::size_t size = segment_average_scratch(average.rows, average.kv_heads) / 3;
   const Shares shares{scratch, scratch + size, scratch + 2 * size};
   share_out_kernel<<<blocks_of(average), kWarps * kLanes, 0, stream>>>(average, dkeys, dvalues,

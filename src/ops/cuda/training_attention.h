@@ -16,10 +16,10 @@ namespace winnow::ops::cuda {
 ///   scale * q_i . k_j + (i - j > window ? bias_j : 0)
 /// (docs/method.md). Rows of bf16 matrices begin at multiples of 16 bytes.
 struct TrainingAttention {
-  int head_dim = 0;  // D, a multiple of 8, at most 128
-  int group = 0;     // query heads per KV head (G)
-  int window = 0;    // >= 0
-  float scale = 0.0F;
+  int head_dim = 0;    // D, a multiple of 8, at most 128
+  int group = 0;       // query heads per KV head (G)
+  int window = 0;      // >= 0
+  float scale = 0.0F;  // > 0
   /// [T], non-decreasing, first_key[i] <= i: where the document of each token begins.
   const std::int32_t* first_key = nullptr;
   Matrix<const bf16> queries;     // [T, kv_heads * G * D], after RoPE

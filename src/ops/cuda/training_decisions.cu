@@ -45,8 +45,7 @@ __global__ void __launch_bounds__(kThreads)
     const int token = static_cast<int>(index / d.decisions);
     const int decision = static_cast<int>(index % d.decisions);
     const float logit = d.scale * d.read[std::size_t(token) * d.stride + decision] - d.offset;
-    const float z =
-        d.sampled ? (logit + logistic_noise(*d.noise, d.layer, index)) / d.tau : logit;
+    const float z = d.sampled ? (logit + logistic_noise(*d.noise, d.layer, index)) / d.tau : logit;
     const float bias = d.sampled ? log_one_minus_sigmoid(z) : (z > 0.0F ? kNever : 0.0F);
     out.logits[index] = logit;
     out.noisy[index] = z;

@@ -158,8 +158,8 @@ __global__ void __launch_bounds__(kThreads)
   const int half = h.head_dim / 2;
   const int count = h.rows * (h.heads + 2 * h.kv_heads);
   const int step = static_cast<int>(gridDim.x) * (kThreads / Width);
-  const int first = static_cast<int>(blockIdx.x) * (kThreads / Width) +
-                    static_cast<int>(threadIdx.x) / Width;
+  const int first =
+      static_cast<int>(blockIdx.x) * (kThreads / Width) + static_cast<int>(threadIdx.x) / Width;
   // All lanes of a warp go round equally often: they add up together.
   for (int base = 0; base < count; base += step) {
     const bool exists = base + first < count;
@@ -207,8 +207,7 @@ __device__ void norm_backward(Head<Width>& g, Head<Width>& x, const TrainingHead
   const float factor = norm_factor(x, h.head_dim, h.eps);
   float product = 0.0F;
   g.for_pairs(x, half, [&](float& dy, float& v, int c) { product += dy * v * norm[c]; });
-  const float along =
-      lane_sum<Width>(product) * factor * factor / static_cast<float>(h.head_dim);
+  const float along = lane_sum<Width>(product) * factor * factor / static_cast<float>(h.head_dim);
   g.for_pairs(x, half, [&](float& dy, float& v, int c) {
     const float dx = factor * (norm[c] * dy - v * along);
     v *= dy * factor;
@@ -242,8 +241,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::size_t width = std::size_t(h.heads + 2 * h.kv_heads) * h.head_dim;
   const int count = h.rows * (h.heads + 2 * h.kv_heads);
   const int step = static_cast<int>(gridDim.x) * (kThreads / Width);
-  const int first = static_cast<int>(blockIdx.x) * (kThreads / Width) +
-                    static_cast<int>(threadIdx.x) / Width;
+  const int first =
+      static_cast<int>(blockIdx.x) * (kThreads / Width) + static_cast<int>(threadIdx.x) / Width;
   for (int base = 0; base < count; base += step) {
     const bool exists = base + first < count;
     const Place place = place_of(h, exists ? base + first : count - 1);
@@ -266,7 +265,8 @@ __global__ void __launch_bounds__(kThreads)
       g.for_values(half, [&](float& v, int c) { v = c == channel ? value : v; });
     }
     const float* norm = place.is_query ? h.query_norm : h.key_norm;
-    if (norm != nullptr) {  // for all lanes of a warp or for none; what becomes of values is dropped
+    if (norm !=
+        nullptr) {  // for all lanes of a warp or for none; what becomes of values is dropped
       Head<Width> x;
       load_raw(x, h, place, borrowed, channel);
       Head<Width> through = g;

@@ -36,14 +36,14 @@ struct TrainingHeads {
   const float2* angles = nullptr;  // [rows, head_dim / 2] cosine and sine
   BorrowedChannel query;
   BorrowedChannel key;
-  /// What attention sees of a borrowed channel, before RoPE and, if `clear_after_rope`, behind it: its
-  /// value times this. One float in device memory.
+  /// What attention sees of a borrowed channel, before RoPE and, if `clear_after_rope`, behind it:
+  /// its value times this. One float in device memory.
   const float* factor = nullptr;
   bool clear_after_rope = false;
 };
 
-/// queries [rows, heads], keys and values [rows, kv_heads]. query_read and key_read [rows, kv_heads]
-/// receive the borrowed channels as they are behind the norm; null: not wanted.
+/// queries [rows, heads], keys and values [rows, kv_heads]. query_read and key_read [rows,
+/// kv_heads] receive the borrowed channels as they are behind the norm; null: not wanted.
 void split_heads(const TrainingHeads& heads, bf16* queries, bf16* keys, bf16* values,
                  float* query_read, float* key_read, cudaStream_t stream);
 
@@ -53,8 +53,8 @@ struct TrainingHeadsGradients {
   const bf16* values = nullptr;
   const float* query_read = nullptr;  // null where probe is
   const float* key_read = nullptr;
-  bf16* projected = nullptr;      // of the operands; replaced
-  bf16* query_probe = nullptr;    // [rows, stride]: replaced, 0 beyond `probes`
+  bf16* projected = nullptr;    // of the operands; replaced
+  bf16* query_probe = nullptr;  // [rows, stride]: replaced, 0 beyond `probes`
   bf16* key_probe = nullptr;
   float* query_norm = nullptr;  // [head_dim], added to; null: not computed
   float* key_norm = nullptr;

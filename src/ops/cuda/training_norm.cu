@@ -41,7 +41,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // dx_i = r (w_i g_i - x_i r^2 / cols * sum_j x_j w_j g_j) with r = 1 / rms. A block takes many rows
-// and adds up the gradient of the weight in shared memory, where each thread has columns of its own.
+// and adds up the gradient of the weight in shared memory, where each thread has columns of its
+// own.
 __global__ void __launch_bounds__(kThreads)
     norm_backward_kernel(NormGradients gradients, const bf16* dout, const float* x, int rows,
                          int cols, const float* weight, float eps) {

@@ -14,10 +14,10 @@ void rms_norm(bf16* out, const float* x, int rows, int cols, const float* weight
 
 /// What rms_norm_backward() writes.
 struct NormGradients {
-  float* x = nullptr;            // [rows, cols]
-  bool add = true;               // to what x has; else it is replaced
-  bf16* rounded = nullptr;       // [rows, cols]: what x has then, for products; null: not wanted
-  float* weight = nullptr;       // [cols], added to; null: not computed
+  float* x = nullptr;       // [rows, cols]
+  bool add = true;          // to what x has; else it is replaced
+  bf16* rounded = nullptr;  // [rows, cols]: what x has then, for products; null: not wanted
+  float* weight = nullptr;  // [cols], added to; null: not computed
 };
 
 /// Backward of rms_norm, given the gradient of its result. Sums over rows come in any order.

@@ -106,8 +106,7 @@ void LayerScratch::lay_out(const ModelConfig& config, std::size_t tokens, const 
     take(domega_read, tokens * size(config.kv_heads));
     take(dalphas, tokens * size(config.kv_heads));
     take(domega_probe, tokens * size(padded_decisions(config)));
-    take(merging,
-         ops::cuda::segment_average_scratch(static_cast<int>(tokens), config.kv_heads));
+    take(merging, ops::cuda::segment_average_scratch(static_cast<int>(tokens), config.kv_heads));
   }
   take(attention, ops::cuda::training_attention_scratch_bytes(static_cast<int>(tokens),
                                                               config.heads, config.head_dim));
@@ -115,17 +114,15 @@ void LayerScratch::lay_out(const ModelConfig& config, std::size_t tokens, const 
 
 std::size_t LayerScratch::bytes(const ModelConfig& config, std::size_t tokens) {
   Arena arena;
-  LayerScratch().lay_out(config, tokens, [&](auto*& pointer, std::size_t count) {
-    arena.take(pointer, count);
-  });
+  LayerScratch().lay_out(config, tokens,
+                         [&](auto*& pointer, std::size_t count) { arena.take(pointer, count); });
   return arena.used();
 }
 
 LayerScratch::LayerScratch(const ModelConfig& config, std::size_t tokens)
     : memory_(bytes(config, tokens)) {
   Arena arena(memory_.data());
-  lay_out(config, tokens,
-          [&](auto*& pointer, std::size_t count) { arena.take(pointer, count); });
+  lay_out(config, tokens, [&](auto*& pointer, std::size_t count) { arena.take(pointer, count); });
 }
 
 }  // namespace winnow::train::cuda

@@ -16,8 +16,8 @@ class DeviceActivations {
   static std::size_t bytes(const ModelConfig& config, std::size_t tokens);
 
   bf16* normed = nullptr;     // [T, hidden]: input of q, k and v
-  bf16* projected = nullptr;  // [T, (heads + 2 kv_heads) * head_dim]: q, k and v as the product gives
-                              // them; null where nobody needs them again
+  bf16* projected = nullptr;  // [T, (heads + 2 kv_heads) * head_dim]: q, k and v as the product
+                              // gives them; null where nobody needs them again
   bf16* queries = nullptr;    // [T, heads * head_dim]: after RoPE
   bf16* keys = nullptr;       // [T, kv_heads * head_dim]
   bf16* values = nullptr;
@@ -25,7 +25,7 @@ class DeviceActivations {
   float* normalizers = nullptr;  // [T, heads]
   float* middle = nullptr;       // [T, hidden]: the residual stream after attention
   bf16* mlp_normed = nullptr;    // [T, hidden]
-  bf16* gate_up = nullptr;       // [T, 2 * intermediate]: before SiLU; backward makes it its gradient
+  bf16* gate_up = nullptr;  // [T, 2 * intermediate]: before SiLU; backward makes it its gradient
   // Of a model that compresses:
   bf16* decision_normed = nullptr;  // [T, hidden]: input of an adapter
   float* probe = nullptr;           // [T, padded_decisions]: what decision rows compute

@@ -1,9 +1,7 @@
 #include "train/cuda/cuda_backend.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -13,10 +11,12 @@
 #include "model/rope_frequencies.h"
 #include "ops/cuda/rope.h"
 #include "ops/cuda/segment_average.h"
+#include "train/cuda/copies.h"
 #include "train/cuda/decoder.h"
 #include "train/cuda/head.h"
 #include "train/cuda/memory_plan.h"
 #include "train/cuda/optimizer.h"
+#include "train/cuda/pass_inputs.h"
 
 namespace winnow::train {
 namespace {
@@ -26,15 +26,6 @@ using winnow::cuda::check;
 using winnow::cuda::DeviceBuffer;
 using winnow::cuda::PinnedBuffer;
 
-// What a captured pass reads of its batch, in one block: arrays of a word per token.
-enum Column : std::size_t { kTokens, kTargets, kWeights, kFirstKeys, kPositions, kColumns };
-
-// What a captured pass reads besides.
-struct PassValues {
-  std::uint64_t noise = 0;
-  float channel_factor = 0.0F;
-};
-
 // What kernels add up over an update.
 struct Sums {
   double loss = 0.0;
@@ -43,38 +34,9 @@ struct Sums {
   int first_bad = 0;
 };
 
-// Inputs of one pass in host memory, until the device has taken them.
-struct HostInputs {
-  HostInputs(std::size_t tokens, int layers)
-      : batch(kColumns * tokens), values(1), losses(static_cast<std::size_t>(layers)) {}
-  PinnedBuffer<std::int32_t> batch;
-  PinnedBuffer<PassValues> values;
-  PinnedBuffer<ops::cuda::DecisionFactors> losses;
-};
-
-template <class T>
-void copy_async(const DeviceBuffer<T>& to, const PinnedBuffer<T>& from, cudaStream_t stream) {
-  check(cudaMemcpyAsync(to.data(), from.data(), to.size() * sizeof(T), cudaMemcpyHostToDevice,
-                        stream),
-        "copy to the device");
-}
-
-template <class T>
-void copy_async(const PinnedBuffer<T>& to, const DeviceBuffer<T>& from, cudaStream_t stream) {
-  check(cudaMemcpyAsync(to.data(), from.data(), to.size() * sizeof(T), cudaMemcpyDeviceToHost,
-                        stream),
-        "copy from the device");
-}
-
-template <class T>
-void clear_async(const DeviceBuffer<T>& buffer, cudaStream_t stream) {
-  check(cudaMemsetAsync(buffer.data(), 0, buffer.size() * sizeof(T), stream), "fill");
-}
-
 std::size_t decisions_of_model(const ModelConfig& config) {
-  return config.dms || config.dmc
-             ? static_cast<std::size_t>(config.layers) * decision_count(config)
-             : 0;
+  return config.dms || config.dmc ? static_cast<std::size_t>(config.layers) * decision_count(config)
+                                  : 0;
 }
 
 class CudaBackend : public Backend {
@@ -100,15 +62,9 @@ class CudaBackend : public Backend {
   using Kind = std::tuple<bool, DecisionPass::Mode, MainLoss>;  // first: backward
   void run(const Kind& kind, const std::function<void()>& work);
 
-  HostInputs& next_inputs();
-  void take_batch(HostInputs& inputs, const Batch& batch, const DecisionPass& pass);
   [[nodiscard]] DevicePass pass_of(const ModelConfig& config) const;
   void run_forward(MainLoss loss);
   void run_backward();
-  template <class T = std::int32_t>
-  [[nodiscard]] const T* column(Column which) const {
-    return reinterpret_cast<const T*>(batch_.data() + which * tokens_);
-  }
   [[nodiscard]] cuda::StreamGradient gradient() const {
     return {gradient_.data(), rounded_gradient_.data()};
   }
@@ -133,28 +89,22 @@ class CudaBackend : public Backend {
   cuda::DeviceHead head_;
   mutable ops::cuda::Linear linear_;
 
-  DeviceBuffer<float> frequencies_;     // [head_dim / 2]
-  DeviceBuffer<float2> angles_;         // [T, head_dim / 2]
-  DeviceBuffer<std::int32_t> batch_;    // [kColumns, T]
-  DeviceBuffer<PassValues> values_;     // one
-  DeviceBuffer<ops::cuda::DecisionFactors> losses_;  // [layers]
-  DeviceBuffer<float> gradient_;        // [T, hidden]: of the residual stream
+  DeviceBuffer<float> frequencies_;  // [head_dim / 2]
+  DeviceBuffer<float2> angles_;      // [T, head_dim / 2]
+  cuda::PassInputs inputs_;
+  DeviceBuffer<float> gradient_;  // [T, hidden]: of the residual stream
   DeviceBuffer<bf16> rounded_gradient_;
-  DeviceBuffer<Sums> sums_;                    // one
-  DeviceBuffer<unsigned long long> marked_;    // [layers, decisions]
+  DeviceBuffer<Sums> sums_;                  // one
+  DeviceBuffer<unsigned long long> marked_;  // [layers, decisions]
   PinnedBuffer<Sums> initial_sums_;
   PinnedBuffer<Sums> host_sums_;
   PinnedBuffer<unsigned long long> host_marked_;
 
-  std::vector<HostInputs> inputs_;  // of the update's passes
-  std::size_t inputs_used_ = 0;
   DecisionPass pass_;  // the latest forward()'s
   MainLoss loss_ = MainLoss::distillation;
   bool decided_ = false;  // in this update
   std::vector<std::int64_t> marked_before_;
   std::map<Kind, winnow::cuda::Graph> graphs_;
-  Buffer<float> first_moments_;
-  Buffer<float> second_moments_;
 };
 
 void require_supported(const TrainingOptions& options, const ModelConfig& config) {
@@ -183,12 +133,9 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const ModelConfig& base
       scratch_(config_, tokens_),
       decoder_(config_, tokens_, keep_),
       head_(config_, tokens_, options.retrofit.has_value()),
-      frequencies_(std::span<const float>(
-          model::rope_frequencies(config_.rope, config_.head_dim))),
+      frequencies_(std::span<const float>(model::rope_frequencies(config_.rope, config_.head_dim))),
       angles_(tokens_ * static_cast<std::size_t>(config_.head_dim / 2)),
-      batch_(kColumns * tokens_),
-      values_(1),
-      losses_(static_cast<std::size_t>(config_.layers)),
+      inputs_(tokens_, config_.layers),
       gradient_(tokens_ * static_cast<std::size_t>(config_.hidden)),
       rounded_gradient_(gradient_.size()),
       sums_(1),
@@ -206,10 +153,8 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const ModelConfig& base
 }
 
 void CudaBackend::warm_up() {
-  clear_async(batch_, stream_.get());
-  clear_async(values_, stream_.get());
-  clear_async(losses_, stream_.get());
-  clear_async(sums_, stream_.get());
+  inputs_.clear(stream_.get());
+  cuda::clear_async(sums_, stream_.get());
   if (options_.retrofit) {
     pass_.mode = DecisionPass::Mode::sampled;
     pass_.tau = options_.retrofit->tau;
@@ -226,53 +171,27 @@ void CudaBackend::warm_up() {
   linear_.search(false);
 }
 
-HostInputs& CudaBackend::next_inputs() {
-  if (inputs_used_ == inputs_.size()) {
-    inputs_.emplace_back(tokens_, config_.layers);
-  }
-  return inputs_[inputs_used_++];
-}
-
 void CudaBackend::begin_update() {
-  inputs_used_ = 0;
+  inputs_.begin_update();
   decided_ = false;
   marked_before_.assign(marked_.size(), 0);
-  clear_async(trained_.gradient, stream_.get());
-  clear_async(marked_, stream_.get());
-  copy_async(sums_, initial_sums_, stream_.get());
-}
-
-void CudaBackend::take_batch(HostInputs& inputs, const Batch& batch, const DecisionPass& pass) {
-  const auto fill = [&](Column which, const auto& values) {
-    std::memcpy(inputs.batch.data() + which * tokens_, values.data(),
-                tokens_ * sizeof(std::int32_t));
-  };
-  fill(kTokens, batch.tokens);
-  fill(kTargets, batch.targets);
-  fill(kWeights, batch.weights);
-  fill(kFirstKeys, batch.first_key);
-  for (std::size_t t = 0; t < tokens_; ++t) {
-    inputs.batch.data()[kPositions * tokens_ + t] =
-        static_cast<std::int32_t>(t) - batch.first_key[t];
-  }
-  const bool off = pass.mode == DecisionPass::Mode::off;
-  *inputs.values.data() = {pass.noise, off ? pass.fade : 0.0F};
-  copy_async(batch_, inputs.batch, stream_.get());
-  copy_async(values_, inputs.values, stream_.get());
+  cuda::clear_async(trained_.gradient, stream_.get());
+  cuda::clear_async(marked_, stream_.get());
+  cuda::copy_async(sums_, initial_sums_, stream_.get());
 }
 
 DevicePass CudaBackend::pass_of(const ModelConfig& config) const {
   DevicePass pass;
   pass.config = &config;
   pass.tokens = static_cast<int>(tokens_);
-  pass.first_key = column(kFirstKeys);
+  pass.first_key = inputs_.first_key();
   pass.angles = angles_.data();
   pass.mode = pass_.mode;
   pass.tau = pass_.tau;
   pass.merge_span = pass_.merge_span;
-  pass.channel_factor = &values_.data()->channel_factor;
-  pass.noise = &values_.data()->noise;
-  pass.losses = losses_.data();
+  pass.channel_factor = inputs_.channel_factor();
+  pass.noise = inputs_.noise();
+  pass.losses = inputs_.losses();
   pass.marked = marked_.data();
   pass.first_bad = &sums_.data()->first_bad;
   pass.linear = &linear_;
@@ -290,37 +209,36 @@ void CudaBackend::run(const Kind& kind, const std::function<void()>& work) {
 }
 
 void CudaBackend::forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) {
-  assert(batch.size() == tokens_);
   pass_ = pass;
   loss_ = loss;
   decided_ = decided_ || (marked_.size() > 0 && pass.mode != DecisionPass::Mode::off);
-  take_batch(next_inputs(), batch, pass);
+  inputs_.take(batch, pass, stream_.get());
   run({false, pass.mode, loss}, [&] { run_forward(loss); });
 }
 
 void CudaBackend::run_forward(MainLoss loss) {
   ops::cuda::rope_angles(angles_.data(), frequencies_.data(), config_.head_dim / 2,
-                         column(kPositions), static_cast<int>(tokens_), stream_.get());
-  const cuda::DeviceTargets targets{column(kTargets), column<float>(kWeights)};
+                         inputs_.positions(), static_cast<int>(tokens_), stream_.get());
+  const cuda::DeviceTargets targets{inputs_.targets(), inputs_.weights()};
   const DevicePass pass = pass_of(config_);
   double* const sum = &sums_.data()->loss;
   if (loss == MainLoss::language_model) {
-    decoder_.forward(pass, student_, column(kTokens));
+    decoder_.forward(pass, student_, inputs_.tokens());
     head_.language_model_loss(pass, student_, decoder_.hidden(), targets, gradients_, gradient(),
                               sum);
     return;
   }
   DevicePass teacher = pass_of(base_config_);
   teacher.first_bad = nullptr;
-  teacher_decoder_->forward(teacher, teacher_, column(kTokens));
+  teacher_decoder_->forward(teacher, teacher_, inputs_.tokens());
   head_.take_teacher(teacher, teacher_, teacher_decoder_->hidden());
-  decoder_.forward(pass, student_, column(kTokens));
+  decoder_.forward(pass, student_, inputs_.tokens());
   head_.distillation_loss(pass, student_, decoder_.hidden(), targets, teacher_,
                           options_.retrofit->divergence, gradients_, gradient(), sum);
 }
 
 std::vector<std::int64_t> CudaBackend::marked() {
-  copy_async(host_marked_, marked_, stream_.get());
+  cuda::copy_async(host_marked_, marked_, stream_.get());
   stream_.synchronize();
   std::vector<std::int64_t> counts(marked_.size());
   for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -332,18 +250,14 @@ std::vector<std::int64_t> CudaBackend::marked() {
 }
 
 void CudaBackend::backward(std::span<const DecisionLoss> losses) {
-  HostInputs& inputs = inputs_[inputs_used_ - 1];
   if (!losses.empty()) {
-    std::ranges::transform(losses, inputs.losses.data(), [](const DecisionLoss& loss) {
-      return ops::cuda::DecisionFactors{loss.count, loss.excess, loss.excess_limit};
-    });
-    copy_async(losses_, inputs.losses, stream_.get());
+    inputs_.take(losses, stream_.get());
   }
   run({true, pass_.mode, loss_}, [this] { run_backward(); });
 }
 
 void CudaBackend::run_backward() {
-  decoder_.backward(pass_of(config_), student_, column(kTokens), gradients_, gradient());
+  decoder_.backward(pass_of(config_), student_, inputs_.tokens(), gradients_, gradient());
 }
 
 PassSums CudaBackend::finish() {
@@ -355,9 +269,9 @@ PassSums CudaBackend::finish() {
   add_squares(Role::matrix, &sums->squares);
   add_squares(Role::vector, &sums->squares);
   add_squares(Role::decision, &sums->decision_squares);
-  copy_async(host_sums_, sums_, stream_.get());
+  cuda::copy_async(host_sums_, sums_, stream_.get());
   if (marked_.size() > 0) {
-    copy_async(host_marked_, marked_, stream_.get());
+    cuda::copy_async(host_marked_, marked_, stream_.get());
   }
   stream_.synchronize();
   const Sums& host = *host_sums_.data();
@@ -373,28 +287,7 @@ PassSums CudaBackend::finish() {
 }
 
 void CudaBackend::apply(const AdamW::Update& update) {
-  const auto steps = static_cast<double>(update.step);
-  const AdamWOptions& adamw = options_.adamw;
-  const cuda::AdamWStep step{
-      .beta1 = static_cast<float>(adamw.beta1),
-      .beta2 = static_cast<float>(adamw.beta2),
-      .epsilon = static_cast<float>(adamw.epsilon),
-      .rate = static_cast<float>(update.rate / (1.0 - std::pow(adamw.beta1, steps))),
-      .correction = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(adamw.beta2, steps))),
-      .kept = static_cast<float>(1.0 - update.rate * update.decay),
-      .gradient_factor = static_cast<float>(update.gradient_factor)};
-  bf16* const rounded = trained_.rounded(update.begin);
-  cuda::apply_adamw(step,
-                    {.values = trained_.values.data() + update.begin,
-                     .rounded = rounded,
-                     .gradients = trained_.gradient.data() + update.begin,
-                     .first = trained_.first_moments.data() + update.begin,
-                     .second = trained_.second_moments.data() + update.begin,
-                     .count = update.end - update.begin},
-                    stream_.get());
-  if (rounded == nullptr) {
-    trained_.round(update.begin, update.end, stream_.get());
-  }
+  trained_.apply(options_.adamw, update, stream_.get());
 }
 
 void CudaBackend::fetch_values() {
@@ -403,25 +296,13 @@ void CudaBackend::fetch_values() {
 }
 
 Moments CudaBackend::fetch_moments() {
-  first_moments_.ensure(parameters_.size());
-  second_moments_.ensure(parameters_.size());
   stream_.synchronize();
-  trained_.first_moments.read(first_moments_.span());
-  trained_.second_moments.read(second_moments_.span());
-  return {first_moments_.span(), second_moments_.span()};
+  return trained_.fetch_moments();
 }
 
 void CudaBackend::store() {
-  const auto write = [](const DeviceBuffer<float>& to, std::span<const float> from) {
-    check(cudaMemcpy(to.data(), from.data(), from.size_bytes(), cudaMemcpyHostToDevice),
-          "copy to the device");
-  };
   stream_.synchronize();
-  write(trained_.values, parameters_.values());
-  write(trained_.first_moments, first_moments_.span());
-  write(trained_.second_moments, second_moments_.span());
-  winnow::cuda::wait_for_default_stream();
-  trained_.round(0, parameters_.size(), stream_.get());
+  trained_.store(parameters_.values(), stream_.get());
 }
 
 }  // namespace

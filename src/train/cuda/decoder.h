@@ -32,7 +32,7 @@ class DeviceDecoder {
   ModelConfig config_;
   std::size_t stream_size_;
   Keep keep_;
-  winnow::cuda::DeviceBuffer<float> streams_;  // every layer's input, and the last one's output
+  winnow::cuda::DeviceBuffer<float> streams_;   // every layer's input, and the last one's output
   std::vector<DeviceActivations> activations_;  // one, or one per layer
 };
 

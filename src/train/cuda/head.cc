@@ -79,12 +79,10 @@ void DeviceHead::chunked_loss(const DevicePass& pass, const DeviceWeights& weigh
                                    config_.hidden, pass.stream, stride_);
     }
   }
-  ops::cuda::rms_norm_backward({.x = gradient.exact,
-                                .add = false,
-                                .rounded = gradient.rounded,
-                                .weight = gradients.norm},
-                               dnormed_.data(), hidden, pass.tokens, config_.hidden, weights.norm,
-                               config_.norm_eps, pass.stream);
+  ops::cuda::rms_norm_backward(
+      {.x = gradient.exact, .add = false, .rounded = gradient.rounded, .weight = gradients.norm},
+      dnormed_.data(), hidden, pass.tokens, config_.hidden, weights.norm, config_.norm_eps,
+      pass.stream);
 }
 
 void DeviceHead::language_model_loss(const DevicePass& pass, const DeviceWeights& weights,
@@ -106,8 +104,8 @@ void DeviceHead::language_model_loss(const DevicePass& pass, const DeviceWeights
 void DeviceHead::distillation_loss(const DevicePass& pass, const DeviceWeights& weights,
                                    const float* hidden, const DeviceTargets& targets,
                                    const DeviceWeights& teacher, ops::Divergence divergence,
-                                   const DeviceGradients& gradients,
-                                   const StreamGradient& gradient, double* loss) {
+                                   const DeviceGradients& gradients, const StreamGradient& gradient,
+                                   double* loss) {
   chunked_loss(pass, weights, hidden, gradients, gradient, [&](int first, int rows) {
     multiply(pass, teacher_logits_.data(),
              teacher_normed_.data() + stream(config_, static_cast<std::size_t>(first)),

@@ -20,8 +20,7 @@ std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& op
   const std::size_t tokens = options.micro_batch * options.length;
   const bool distilled = options.retrofit.has_value();
   std::vector<MemoryPlan::Part> parts;
-  parts.push_back(
-      {"trained weights, gradients, moments", TrainedWeights::bytes(config, list)});
+  parts.push_back({"trained weights, gradients, moments", TrainedWeights::bytes(config, list)});
   if (distilled) {
     parts.push_back({"teacher's weights, bf16", FrozenWeights::bytes(base)});
     parts.push_back(
@@ -37,13 +36,18 @@ std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& op
   return parts;
 }
 
+// The share that stays free: the engine looks at held-out text on the same device.
+constexpr std::size_t kHeadroom = 8;
+
 }  // namespace
 
 Keep choose_keep(const TrainingOptions& options, const ModelConfig& base) {
   MemoryPlan plan;
   plan.parts = parts_keeping(Keep::all, options, base);
-  const bool fits = plan.total() <= available_device_memory(options);
-  return fits || !options.recompute ? Keep::all : Keep::inputs;
+  const bool keep = options.activations == Activations::keep ||
+                    (options.activations == Activations::automatic &&
+                     plan.total() + plan.total() / kHeadroom <= available_device_memory(options));
+  return keep ? Keep::all : Keep::inputs;
 }
 
 std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options,

@@ -8,8 +8,7 @@
 
 namespace winnow::train::cuda {
 
-/// All activations where the device has room for them (or the options insist), else what makes them
-/// anew.
+/// What the options say; all activations where they leave it open and the device has room.
 Keep choose_keep(const TrainingOptions& options, const ModelConfig& base);
 
 /// What the parts of a run take in device memory.

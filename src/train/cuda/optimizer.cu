@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kThreads)
     float& v = second.values[j];
     m = step.beta1 * m + (1.0F - step.beta1) * g;
     v = step.beta2 * v + (1.0F - step.beta2) * g * g;
-    value.values[j] = step.kept * value.values[j] -
-                      step.rate * m / (sqrtf(v) * step.correction + step.epsilon);
+    value.values[j] =
+        step.kept * value.values[j] - step.rate * m / (sqrtf(v) * step.correction + step.epsilon);
   }
   store_eight(a.values + i, value);
   store_eight(a.first + i, first);
@@ -73,8 +73,7 @@ int blocks_of(std::size_t count) {
 void add_squares(double* sum, const float* x, std::size_t count, cudaStream_t stream) {
   if (count > 0) {
     constexpr std::size_t kMostBlocks = 2048;
-    const std::size_t blocks =
-        std::min((count / 4 + kThreads - 1) / kThreads, kMostBlocks);
+    const std::size_t blocks = std::min((count / 4 + kThreads - 1) / kThreads, kMostBlocks);
     squares_kernel<<<static_cast<int>(blocks), kThreads, 0, stream>>>(sum, x, count);
     winnow::cuda::check_launch("sum of squares");
   }

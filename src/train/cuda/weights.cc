@@ -1,6 +1,7 @@
 #include "train/cuda/weights.h"
 
-#include <cassert>
+#include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "train/cuda/optimizer.h"
@@ -35,9 +36,7 @@ struct Visit {
   OnMatrix on_matrix;
   OnVector on_vector;
   void operator()(const std::string& name, const bf16*& matrix) const { matrix = on_matrix(name); }
-  void operator()(const std::string& name, const float*& vector) const {
-    vector = on_vector(name);
-  }
+  void operator()(const std::string& name, const float*& vector) const { vector = on_vector(name); }
 };
 
 template <class OnMatrix, class OnVector>
@@ -93,9 +92,8 @@ const bf16* FrozenWeights::matrix(const std::string& name) const {
 }
 
 const float* FrozenWeights::vector(const std::string& name) const {
-  return list_.contains(name)
-             ? vectors_.data() + list_.find(name).offset - matrix_elements(list_)
-             : nullptr;
+  return list_.contains(name) ? vectors_.data() + list_.find(name).offset - matrix_elements(list_)
+                              : nullptr;
 }
 
 DeviceWeights FrozenWeights::view(const ModelConfig& config) const {
@@ -147,6 +145,50 @@ void TrainedWeights::round(std::size_t begin, std::size_t end, cudaStream_t stre
       round_values(rows_.data() + offset, values.data() + from, used, stream);
     }
   }
+}
+
+void TrainedWeights::apply(const AdamWOptions& options, const AdamW::Update& update,
+                           cudaStream_t stream) {
+  const auto steps = static_cast<double>(update.step);
+  const AdamWStep step{
+      .beta1 = static_cast<float>(options.beta1),
+      .beta2 = static_cast<float>(options.beta2),
+      .epsilon = static_cast<float>(options.epsilon),
+      .rate = static_cast<float>(update.rate / (1.0 - std::pow(options.beta1, steps))),
+      .correction = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(options.beta2, steps))),
+      .kept = static_cast<float>(1.0 - update.rate * update.decay),
+      .gradient_factor = static_cast<float>(update.gradient_factor)};
+  // Matrices come first, and are rounded on the way.
+  const std::size_t middle = std::clamp(matrices_.size(), update.begin, update.end);
+  const auto apply_to = [&](std::size_t begin, std::size_t end, bf16* rounded_values) {
+    apply_adamw(step,
+                {.values = values.data() + begin,
+                 .rounded = rounded_values,
+                 .gradients = gradient.data() + begin,
+                 .first = first_moments.data() + begin,
+                 .second = second_moments.data() + begin,
+                 .count = end - begin},
+                stream);
+  };
+  apply_to(update.begin, middle, rounded(update.begin));
+  apply_to(middle, update.end, nullptr);
+  round(middle, update.end, stream);
+}
+
+Moments TrainedWeights::fetch_moments() {
+  host_first_moments_.ensure(list_.size());
+  host_second_moments_.ensure(list_.size());
+  first_moments.read(host_first_moments_.span());
+  second_moments.read(host_second_moments_.span());
+  return {host_first_moments_.span(), host_second_moments_.span()};
+}
+
+void TrainedWeights::store(std::span<const float> host_values, cudaStream_t stream) {
+  copy_to_device(values.data(), host_values.data(), host_values.size_bytes());
+  copy_to_device(first_moments.data(), host_first_moments_.data(), host_first_moments_.bytes());
+  copy_to_device(second_moments.data(), host_second_moments_.data(), host_second_moments_.bytes());
+  winnow::cuda::wait_for_default_stream();
+  round(0, list_.size(), stream);
 }
 
 const bf16* TrainedWeights::rows_of(const std::string& name) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/cuda/device.h"
+#include "train/backend.h"
 #include "train/parameters.h"
 #include "train/tensors.h"
 
@@ -49,10 +50,13 @@ class TrainedWeights {
   [[nodiscard]] DeviceWeights view(const FrozenWeights* frozen) const;
   [[nodiscard]] DeviceGradients gradients(bool with_omegas) const;
 
-  /// The rounded copies of elements [begin, end) of the flat array, which have changed.
-  void round(std::size_t begin, std::size_t end, cudaStream_t stream);
-  /// Where the rounded copy of the flat array's element `offset` is; null behind the matrices.
-  [[nodiscard]] bf16* rounded(std::size_t offset) const;
+  /// One update of part of the flat array.
+  void apply(const AdamWOptions& options, const AdamW::Update& update, cudaStream_t stream);
+
+  /// The moments, in host memory of this object. Nothing may be under way on the device.
+  Moments fetch_moments();
+  /// Takes over values, and the moments from where fetch_moments() left them.
+  void store(std::span<const float> host_values, cudaStream_t stream);
 
   winnow::cuda::DeviceBuffer<float> values;
   winnow::cuda::DeviceBuffer<float> gradient;
@@ -60,6 +64,10 @@ class TrainedWeights {
   winnow::cuda::DeviceBuffer<float> second_moments;
 
  private:
+  /// The rounded copies of elements [begin, end) of the flat array, which have changed.
+  void round(std::size_t begin, std::size_t end, cudaStream_t stream);
+  /// Where the rounded copy of the flat array's element `offset` is; null behind the matrices.
+  [[nodiscard]] bf16* rounded(std::size_t offset) const;
   [[nodiscard]] const bf16* rows_of(const std::string& name) const;
 
   ModelConfig config_;
@@ -67,6 +75,8 @@ class TrainedWeights {
   winnow::cuda::DeviceBuffer<bf16> matrices_;
   winnow::cuda::DeviceBuffer<bf16> rows_;  // padded, of every decision matrix
   std::map<std::string, std::size_t> row_offsets_;
+  Buffer<float> host_first_moments_;
+  Buffer<float> host_second_moments_;
 };
 
 }  // namespace winnow::train::cuda

@@ -142,7 +142,7 @@ void expect_close(const std::vector<float>& a, const std::vector<double>& b, std
     difference += x;
     norm += b[i] * b[i];
   }
-  constexpr double kTiny = 1e-12;  // of the square: nothing is expected but zeros
+  constexpr double kTiny = 1e-10;  // of the square, where nothing but zeros is expected
   EXPECT_LE(difference, most * most * norm + kTiny) << name;
   const double average = norm / static_cast<double>(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -161,12 +161,12 @@ void expect_right(const TrainingCase& c) {
     for (std::size_t i = 0; i < exact.normalizers.size(); ++i) {
       ASSERT_NEAR(results.normalizers[i], exact.normalizers[i], 1e-4) << "normalizer " << i;
     }
-    // Weights, gradients of scores and results are rounded to bf16: 2^-9 each at most, half of
-    // that on average.
+    // Weights, gradients of scores and results are rounded to bf16, by 2^-9 at most. The output's
+    // rounding enters every gradient of a query's scores, whose sum may be small.
     expect_close(results.out, exact.out, dim, 3e-3, 8e-3, "out");
     expect_close(results.dvalues, exact.dvalues, dim, 4e-3, 1e-2, "dvalues");
-    expect_close(results.dqueries, exact.dqueries, dim, 6e-3, 2e-2, "dqueries");
-    expect_close(results.dkeys, exact.dkeys, dim, 6e-3, 2e-2, "dkeys");
+    expect_close(results.dqueries, exact.dqueries, dim, 6e-3, 4e-2, "dqueries");
+    expect_close(results.dkeys, exact.dkeys, dim, 6e-3, 4e-2, "dkeys");
     expect_close(results.dbias, exact.dbias, 1, 6e-3, 4e-2, "dbias");
   }
 }
@@ -240,6 +240,7 @@ TEST(CudaTrainingAttentionArguments, RefusesShapesThatDoNotFit) {
     const auto cols = static_cast<std::size_t>(dim);
     const TrainingAttention attention{.head_dim = dim,
                                       .group = 2,
+                                      .scale = 1.0F,
                                       .queries = {nullptr, 4, 2 * cols, stride},
                                       .keys = {nullptr, key_rows, cols},
                                       .values = {nullptr, key_rows, cols}};

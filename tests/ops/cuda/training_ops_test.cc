@@ -295,10 +295,10 @@ TEST_F(CudaTrainingOps, Losses) {
     for (int which = 0; which < 3; ++which) {
       std::vector<float> gradient = logits;
       const auto divergence = which == 1 ? Divergence::forward : Divergence::reverse;
-      const double expected =
-          which == 0 ? ops::cross_entropy(matrix(gradient, vocab), targets, weights)
-                     : ops::distillation(divergence, matrix(gradient, vocab),
-                                         matrix(teacher, vocab), weights);
+      const double expected = which == 0
+                                  ? ops::cross_entropy(matrix(gradient, vocab), targets, weights)
+                                  : ops::distillation(divergence, matrix(gradient, vocab),
+                                                      matrix(teacher, vocab), weights);
       const auto gradient_device = poisoned<bf16>(kRows * stride);
       const DeviceBuffer<double> loss{std::span<const double>(std::vector{1.0})};
       const LossRows rows{.rows = kRows,
@@ -338,9 +338,8 @@ TEST_F(CudaTrainingOps, SampledDecisions) {
   std::vector<float> noisy(read.size());
   std::vector<float> bias(read.size());
   Random random(77, 5);
-  const std::int64_t marked =
-      sample_decisions(random, 0.3F, matrix(noisy, kHeads), matrix(bias, kHeads),
-                       matrix(logits, kHeads));
+  const std::int64_t marked = sample_decisions(random, 0.3F, matrix(noisy, kHeads),
+                                               matrix(bias, kHeads), matrix(logits, kHeads));
   // A decision concerns the key `shift` before, if that is of the same document.
   const auto concerned = [&](std::size_t t) {
     return first_key[t] + kShift <= static_cast<std::int32_t>(t);
@@ -363,7 +362,8 @@ TEST_F(CudaTrainingOps, SampledDecisions) {
   }
 
   const DeviceBuffer<std::int32_t> first_device{std::span<const std::int32_t>(first_key)};
-  const DeviceBuffer<std::uint64_t> seed{std::span<const std::uint64_t>(std::vector<std::uint64_t>{77})};
+  const DeviceBuffer<std::uint64_t> seed{
+      std::span<const std::uint64_t>(std::vector<std::uint64_t>{77})};
   const auto read_device = upload(read);
   const TrainingDecisions decisions{.rows = kRows,
                                     .kv_heads = kHeads,
@@ -452,11 +452,11 @@ TEST_F(CudaTrainingOps, SegmentAverages) {
     std::vector<float> domegas(alphas.size());
     std::vector<float> dsingle_keys(keys.size());
     std::vector<float> dsingle_values(keys.size());
-    ops::segment_average_backward(
-        workspace_, host, matrix(merged_keys, width), matrix(merged_values, width),
-        matrix(dkeys, width), matrix(dvalues, width),
-        {matrix(dalphas, kHeads), matrix(domegas, kHeads), matrix(dsingle_keys, width),
-         matrix(dsingle_values, width)});
+    ops::segment_average_backward(workspace_, host, matrix(merged_keys, width),
+                                  matrix(merged_values, width), matrix(dkeys, width),
+                                  matrix(dvalues, width),
+                                  {matrix(dalphas, kHeads), matrix(domegas, kHeads),
+                                   matrix(dsingle_keys, width), matrix(dsingle_values, width)});
     for (std::size_t i = 0; i < domegas.size(); ++i) {
       domegas[i] *= omegas[i] * (1.0F - omegas[i]);
     }

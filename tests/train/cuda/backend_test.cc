@@ -18,8 +18,8 @@ namespace {
 using testing::random_batch;
 using testing::tiny_config;
 
-// Of gradients, by the norm of a tensor's. The student is near its teacher: what moves it is a small
-// difference of two predictions, each of which is rounded to bf16 in every layer.
+// Of gradients, by the norm of a tensor's. The student is near its teacher: what moves it is a
+// small difference of two predictions, each of which is rounded to bf16 in every layer.
 constexpr double kTolerance = 0.08;
 
 ModelConfig wide_config(Family family) {
@@ -106,7 +106,7 @@ struct Case {
   std::function<void(RetrofitOptions&)> retrofit = nullptr;  // null: the language-model loss
   DecisionPass::Mode mode = DecisionPass::Mode::sampled;
   MainLoss loss = MainLoss::distillation;
-  bool recompute = false;
+  Activations activations = Activations::keep;
 };
 
 std::vector<Case> cases() {
@@ -141,8 +141,8 @@ std::vector<Case> cases() {
   for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
     for (const bool wide : {false, true}) {
       const ModelConfig base = wide ? wide_config(family) : tiny_config(family);
-      const std::string name = "family " + std::to_string(static_cast<int>(family)) +
-                               (wide ? ", wide: " : ", tiny: ");
+      const std::string name =
+          "family " + std::to_string(static_cast<int>(family)) + (wide ? ", wide: " : ", tiny: ");
       all.push_back({name + "language", base, nullptr, Mode::off, MainLoss::language_model});
       all.push_back({name + "borrowed", base, borrowed});
       all.push_back({name + "fading", base, borrowed, Mode::off});
@@ -154,7 +154,8 @@ std::vector<Case> cases() {
   all.push_back({"immediate", base, with(borrowed, immediate)});
   all.push_back({"per layer", base, with(borrowed, per_layer)});
   all.push_back({"per layer, adapter", base, with(adapter, per_layer)});
-  all.push_back({"recomputed", base, borrowed, Mode::sampled, MainLoss::distillation, true});
+  all.push_back({"recomputed", base, borrowed, Mode::sampled, MainLoss::distillation,
+                 Activations::recompute});
   all.push_back({"text", base, borrowed, Mode::sampled, MainLoss::language_model});
   all.push_back({"biases", biased, borrowed});
   const auto dmc = [](RetrofitOptions& r) { r.dmc.emplace().offset = 0.5F; };
@@ -171,7 +172,7 @@ std::vector<Case> cases() {
 TrainingOptions options_of(const Case& c, std::optional<int> device) {
   TrainingOptions options;
   options.length = 160;
-  options.recompute = c.recompute;
+  options.activations = c.activations;
   options.compute = device ? DType::bf16 : DType::f32;
   options.cuda_device = device;
   if (c.retrofit) {
@@ -271,8 +272,8 @@ TEST_F(CudaTraining, UpdatesLikeTheCpu) {
   for (std::size_t i = 0; i < a.size(); ++i) {
     difference = std::max(difference, std::abs(double{a[i]} - double{b[i]}));
   }
-  // Three updates move no element by more than 3e-3; where a gradient is 0 to rounding, its sign may
-  // differ.
+  // Three updates move no element by more than 3e-3; where a gradient is 0 to rounding, its sign
+  // may differ.
   EXPECT_LT(difference, 6e-3);
   EXPECT_GT(difference, 0.0);
 }
