@@ -75,6 +75,31 @@ inline __device__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/// Copies `bytes` (a multiple of 16) from shared to global memory, or adds floats to those there.
+inline __device__ void copy_bulk(void* to, const void* from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+inline __device__ void add_bulk(float* to, const float* from, int bytes) {
+  asm volatile(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+      "r"(shared_address(from)), "r"(bytes)
+      : "memory");
+}
+/// Ends a group of those.
+inline __device__ void commit_copies() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/// Waits for this thread's groups: until shared memory may be overwritten, or until all is done and
+/// later writes of this thread come behind it.
+inline __device__ void wait_until_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+inline __device__ void wait_until_written() {
+  asm volatile("cp.async.bulk.wait_group 0;\nfence.proxy.async;" ::: "memory");
+}
+
 /// Barriers by number (0 is __syncthreads') for some of a block's threads.
 inline __device__ void sync_named(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");

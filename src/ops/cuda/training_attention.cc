@@ -88,7 +88,7 @@ bool has_hopper_kernel(int head_dim) {
 /// What backward keeps in scratch.
 struct BackwardScratch {
   QuerySums* sums;
-  float4* dqueries;
+  float* dqueries;
   std::int32_t* turns;
   std::int32_t* document_end;
   std::int32_t* next_item;
@@ -100,7 +100,7 @@ struct BackwardScratch {
     if (has_hopper_kernel(head_dim)) {
       const auto dim = static_cast<std::size_t>(head_dim);
       const auto queries = static_cast<std::size_t>(backward_queries(head_dim));
-      dqueries = scratch.take<float4>(rows * heads * dim / 4);
+      dqueries = scratch.take<float>(rows * heads * dim);
       turns = scratch.take<std::int32_t>(rows / queries * heads);
       document_end = scratch.take<std::int32_t>(rows);
       next_item = scratch.take<std::int32_t>(1);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cuda.h>
-#include <vector_types.h>
 
 #ifdef __CUDACC__
 #pragma nv_diag_suppress 554  // Matrix<const T> has a conversion to itself, which nobody calls
@@ -80,7 +79,7 @@ struct TrainingBackwardSm90 {
   CUtensorMap keys;     // boxes of kTrainingRows rows
   CUtensorMap values;   // the same
   TrainingBackward backward;
-  float4* dqueries;  // the gradients of queries in float, as the kernel's lanes hold them
+  float* dqueries;   // the gradients of queries in float, as the kernel's lanes hold them
   int query_blocks;  // of backward_queries()
   /// [query heads, query_blocks]: the first of the keys whose turn it is to add to dqueries.
   std::int32_t* turns;

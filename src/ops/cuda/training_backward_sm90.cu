@@ -5,7 +5,7 @@
 //     gradients of values and of keys), and bias and its gradient are per row.
 //   The gradient of queries is a sum over keys, of both warpgroups: gradients of scores go through
 //     shared memory, and the product of this block of keys is added to an array in float.
-//   The last warpgroup feeds the others (a thread), and tells other blocks how far this one is.
+//   The last warpgroup feeds the others (a thread), and adds up gradients of queries (a warp).
 // Blocks of keys add to a query's gradient in order, so that the result repeats itself to the bit:
 // `turns` says for each block of queries whose turn it is. Nobody waits long: all blocks of a
 // document begin at its end, one step behind the one before. Nobody waits forever: blocks are taken
@@ -18,11 +18,6 @@ namespace {
 
 enum NamedBarrier { kScoresBarrier = 1, kAddedBarrier };
 
-__device__ int load_relaxed(const int* from) {
-  int x;
-  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
-  return x;
-}
 __device__ int load_acquire(const int* from) {
   int x;
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
@@ -30,12 +25,6 @@ __device__ int load_acquire(const int* from) {
 }
 __device__ void store_release(int* to, int x) {
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
-}
-
-__device__ void add_to(float4* to, const float* x) {
-  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]),
-               "f"(x[1]), "f"(x[2]), "f"(x[3])
-               : "memory");
 }
 
 /// A warpgroup's 64 keys.
@@ -90,8 +79,6 @@ class Consumer {
                                        float (&dvalues)[S::D / 2]) {
     const int query = block * S::kQueries;
     const Turn<S::kStages> now = turn_;
-    int* turn_of_block = arguments_.turns + head * arguments_.query_blocks + block;
-    const int whose_turn = load_relaxed(turn_of_block);
     wait_for_products<0>(scores);
     float dscores[S::kQueries / 2];
     control().dout_full[now.stage].wait(now.parity);
@@ -130,8 +117,7 @@ class Consumer {
     }
     wait_for_products<1>(dqueries);
     release(control().dout_empty[now.stage]);
-    add_dqueries(dqueries, query, head * arguments_.query_blocks + block, turn_of_block,
-                 whose_turn);
+    hand_over(dqueries);
     begin_scores(scores);  // of anything when there is no next one: a branch costs more
     wait_for_products<1>();
     release(control().query_empty[now.stage]);
@@ -175,26 +161,18 @@ class Consumer {
     commit_products();
   }
 
-  // Adds to the array of gradients, as the lanes hold them, when it is this block of keys' turn.
-  __device__ __forceinline__ void add_dqueries(const float (&dqueries)[32], int query, int place,
-                                               const int* turn_of_block, int whose_turn) const {
-    while (whose_turn != item_.first_key) {
-      whose_turn = load_acquire(turn_of_block);
-    }
-    float4* to = arguments_.dqueries +
-                 ((std::size_t(place) * S::kConsumers + warpgroup_) * 8) * kWarpgroup + thread_;
-    if (query >= item_.own_from) {  // the first to add
+  // To the warp that adds them up.
+  __device__ __forceinline__ void hand_over(const float (&dqueries)[32]) {
+    control().dqueries_empty.wait(handed_over_ ^ 1);
+    handed_over_ ^= 1;
+    float4* to =
+        reinterpret_cast<float4*>(shared_.dqueries()) + warpgroup_ * 8 * kWarpgroup + thread_;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        to[i * kWarpgroup] = {dqueries[4 * i], dqueries[4 * i + 1], dqueries[4 * i + 2],
-                              dqueries[4 * i + 3]};
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        add_to(to + i * kWarpgroup, &dqueries[4 * i]);
-      }
+    for (int i = 0; i < 8; ++i) {
+      to[i * kWarpgroup] = {dqueries[4 * i], dqueries[4 * i + 1], dqueries[4 * i + 2],
+                            dqueries[4 * i + 3]};
     }
+    fence_async_proxy();
     arrive_named(kAddedBarrier, S::kConsumers * kWarpgroup + 32);
   }
 
@@ -227,21 +205,35 @@ class Consumer {
   int thread_;
   KeyRows<S> rows_;
   int slot_ = 0;  // of gradients of scores
+  int handed_over_ = 0;
   Turn<S::kStages> turn_;
 };
 
-/// A warp: passes the turn to the next block of keys once all of this one has been added.
+/// A thread of a warp: adds gradients of queries to those of other blocks of keys, in turn.
 template <class S>
-__device__ void pass_turns(const TrainingBackwardSm90& arguments, const BackwardItem& item) {
+__device__ void add_dqueries(const TrainingBackwardSm90& arguments, const BackwardItem& item,
+                             const BackwardShared<S>& shared) {
   const int group = arguments.backward.attention.group;
   for (int block = item.end_block - 1; block >= item.first_block; --block) {
     for (int g = 0; g < group; ++g) {
+      const int place = (item.kv_head * group + g) * arguments.query_blocks + block;
       sync_named(kAddedBarrier, S::kConsumers * kWarpgroup + 32);
       if (threadIdx.x % 32 == 0) {
+        float* to = arguments.dqueries + std::size_t(place) * (S::kQueries * S::D);
+        if (block * S::kQueries >= item.own_from) {
+          copy_bulk(to, shared.dqueries(), S::kDqueryBytes);
+        } else {
+          while (load_acquire(arguments.turns + place) != item.first_key) {
+          }
+          asm volatile("fence.proxy.async;" ::: "memory");  // the turn, before what comes
+          add_bulk(to, shared.dqueries(), S::kDqueryBytes);
+        }
+        commit_copies();
+        wait_until_read();
+        shared.control().dqueries_empty.arrive();
+        wait_until_written();
         __threadfence();
-        const int head = item.kv_head * group + g;
-        store_release(arguments.turns + head * arguments.query_blocks + block,
-                      item.first_key + S::kKeys);
+        store_release(arguments.turns + place, item.first_key + S::kKeys);
       }
       __syncwarp();
     }
@@ -267,7 +259,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     if (thread == 0) {
       load_backward<S>(arguments, item, shared);
     } else if (thread / 32 == 1) {
-      pass_turns<S>(arguments, item);
+      add_dqueries<S>(arguments, item, shared);
     }
   } else {
     take_registers<S::kConsumerRegisters>();

@@ -24,6 +24,7 @@ struct BackwardShape {
                                   kConsumers* kConsumerRegisters + kProducerRegisters));
   static constexpr int kKeyBytes = kSlabs<D> * kKeys * kSlabBytes;
   static constexpr int kQueryBytes = kSlabs<D> * kQueries * kSlabBytes;
+  static constexpr int kDqueryBytes = kQueries * D * 4;
   static constexpr int kScoreBytes = kQueries / 64 * kKeys * kSlabBytes;
   static_assert(kTrainingRows % kQueries == 0 && kTrainingRows == kKeys);
 };
@@ -32,6 +33,7 @@ template <class S>
 struct BackwardControl {
   QuerySums sums[S::kStages][S::kQueries];
   Barrier keys_full;
+  Barrier dqueries_empty;
   Barrier query_full[S::kStages];
   Barrier query_empty[S::kStages];
   Barrier dout_full[S::kStages];
@@ -52,19 +54,22 @@ struct BackwardShared {
   __device__ std::byte* dscores(int slot) const {
     return query(2 * S::kStages) + slot * S::kScoreBytes;
   }
+  /// Gradients of queries as the lanes hold them, [consumers][8][kWarpgroup][4].
+  __device__ float* dqueries() const { return reinterpret_cast<float*>(dscores(2)); }
   __device__ BackwardControl<S>& control() const {
-    return *reinterpret_cast<BackwardControl<S>*>(dscores(2));
+    return *reinterpret_cast<BackwardControl<S>*>(dscores(2) + S::kDqueryBytes);
   }
   static constexpr int kAlignment = 1024;
   static constexpr int kBytes = 2 * S::kKeyBytes + 2 * S::kStages * S::kQueryBytes +
-                                2 * S::kScoreBytes + static_cast<int>(sizeof(BackwardControl<S>)) +
-                                kAlignment;
+                                2 * S::kScoreBytes + S::kDqueryBytes +
+                                static_cast<int>(sizeof(BackwardControl<S>)) + kAlignment;
 };
 
 template <class S>
 __device__ void init(BackwardControl<S>& control) {
   constexpr int kWarps = 4 * S::kConsumers;
   control.keys_full.init(1);
+  control.dqueries_empty.init(1);
   for (int i = 0; i < S::kStages; ++i) {
     control.query_full[i].init(1);
     control.query_empty[i].init(kWarps);

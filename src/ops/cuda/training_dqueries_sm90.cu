@@ -15,8 +15,8 @@ __global__ void __launch_bounds__(kWarpgroup)
   const int head = blockIdx.y;
   const int thread = threadIdx.x;
   const std::size_t place = std::size_t(head) * arguments.query_blocks + block;
-  const float4* from =
-      arguments.dqueries + (place * S::kConsumers + warpgroup) * 8 * kWarpgroup + thread;
+  const float4* from = reinterpret_cast<const float4*>(arguments.dqueries) +
+                       (place * S::kConsumers + warpgroup) * 8 * kWarpgroup + thread;
   float x[32];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
