@@ -32,7 +32,7 @@ tests=$build/tests/ops_test
 few='*CudaLinearRows.Silu/int4_N1022_K576:*CudaLinearRows.Residual/bf16_N3070_K576:*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3:*CudaPrefillAttention.ShortLead/*_D64_G4:*CudaPrefillAttention.NoWindow/*_D80_G3'
 
 step device nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
-for room in ops kvcache engine; do
+for room in ops kvcache engine train; do
   step "parity of $room" "$build/tests/${room}_test" --gtest_filter='*Cuda*' --gtest_brief=1
 done
 if command -v compute-sanitizer >/dev/null; then
