@@ -109,8 +109,8 @@ Event::Event() {
   event_.reset(event);
 }
 
-void Event::record(const Stream& stream) {
-  check(cudaEventRecord(event_.get(), stream.get()), "record an event");
+void Event::record(cudaStream_t stream) {
+  check(cudaEventRecord(event_.get(), stream), "record an event");
 }
 
 double Event::milliseconds_since(const Event& earlier) const {

@@ -128,7 +128,8 @@ class Stream {
 class Event {
  public:
   Event();
-  void record(const Stream& stream);
+  void record(const Stream& stream) { record(stream.get()); }
+  void record(cudaStream_t stream);
   /// Waits for this event; the time since `earlier`.
   [[nodiscard]] double milliseconds_since(const Event& earlier) const;
 

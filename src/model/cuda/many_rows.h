@@ -14,8 +14,9 @@ namespace winnow::model::cuda {
 class ManyRows {
  public:
   /// Both must outlive this.
-  ManyRows(const DeviceModel& model, const MatrixWeights& matrices)
-      : model_(model), matrices_(matrices) {}
+  ManyRows(const DeviceModel& model, const MatrixWeights& matrices,
+           ops::cuda::AlgorithmChoice choice = ops::cuda::AlgorithmChoice::guessed)
+      : model_(model), matrices_(matrices), linear_(choice) {}
 
   /// Makes room for so many rows; what was stored may be lost.
   void reserve(std::size_t rows);
