@@ -90,11 +90,11 @@ void Engine::cancel(RequestId request) {
   std::ranges::for_each(running_, end);
 }
 
-void Engine::cancel(RequestId request, int sample) {
+void Engine::stop(RequestId request, int sample) {
   const auto end = [&](const SequencePtr& sequence) {
     if (sequence->request == request && sequence->sample == sample && !sequence->forks_at_prompt &&
         sequence->finish == FinishReason::none) {
-      finish(*sequence, FinishReason::cancelled);
+      finish(*sequence, FinishReason::stop);
     }
   };
   std::ranges::for_each(waiting_, end);

@@ -75,8 +75,8 @@ class Engine {
   RequestId submit(Request request);
   /// Ends all samples of a request; their last events come with the next step.
   void cancel(RequestId request);
-  /// Ends one sample, as cancel() does. Not before it has told a token.
-  void cancel(RequestId request, int sample);
+  /// Ends one sample that has told a token, as a stop token would.
+  void stop(RequestId request, int sample);
   [[nodiscard]] bool idle() const { return waiting_.empty() && running_.empty(); }
 
   /// Runs one batch and returns what it produced.

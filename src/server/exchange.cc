@@ -38,8 +38,6 @@ std::string_view reason_phrase(int status) {
       return "Not Found";
     case 405:
       return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
     case 413:
       return "Payload Too Large";
     case 415:
@@ -65,8 +63,7 @@ void Exchange::send(HttpResponse response) {
   run([this, response = std::move(response)] {
     append_head(response, /*whole=*/true);
     unsent_ += head_only_ ? "" : response.body;
-    ended_ = true;
-    ring();
+    close();
   });
 }
 
@@ -81,7 +78,7 @@ void Exchange::begin(HttpResponse head) {
 void Exchange::write(std::string piece) {
   run([this, piece = std::move(piece)] {
     append_piece(piece);
-    if (unsent_.size() > max_unsent_) {
+    if (unsent_.size() > config_.max_unsent_bytes) {
       lose();
     }
     ring();
@@ -93,9 +90,15 @@ void Exchange::end() {
     if (chunked_ && !head_only_) {
       unsent_ += kLastChunk;
     }
-    ended_ = true;
-    ring();
+    close();
   });
+}
+
+// What waits to hear of the client's leaving may well hold this exchange.
+void Exchange::close() {
+  ended_ = true;
+  on_gone_ = {};
+  ring();
 }
 
 void Exchange::on_gone(std::function<void()> gone) {
@@ -114,7 +117,7 @@ void Exchange::lose() {
   }
   gone_ = true;
   keep_alive_ = false;
-  if (const auto gone = std::exchange(on_gone_, {}); gone && !ended_) {
+  if (const auto gone = std::exchange(on_gone_, {})) {
     gone();
   }
   ring();
@@ -130,8 +133,10 @@ void Exchange::append_head(const HttpResponse& head, bool whole) {
   if (!head.content_type.empty()) {
     text += fmt::format("Content-Type: {}\r\n", head.content_type);
   }
-  for (const auto& [name, value] : head.headers) {
-    text += fmt::format("{}: {}\r\n", name, value);
+  for (const auto* headers : {&head.headers, &config_.headers}) {
+    for (const auto& [name, value] : *headers) {
+      text += fmt::format("{}: {}\r\n", name, value);
+    }
   }
   if (whole) {
     text += fmt::format("Content-Length: {}\r\n", head.body.size());

@@ -9,19 +9,21 @@
 #include <utility>
 
 #include "server/http.h"
+#include "server/http_server.h"
 
 namespace winnow::server {
 
 /// Everything but the Reply's functions runs on the connection's strand.
 class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
  public:
-  /// `head_only`: the request was HEAD. `chunked`: the client speaks HTTP/1.1.
-  Exchange(const boost::asio::any_io_executor& strand, std::string id, bool head_only, bool chunked,
-           std::size_t max_unsent)
+  /// `head_only`: the request was HEAD. `chunked`: the client speaks HTTP/1.1. `config` must
+  /// outlive the exchange.
+  Exchange(const boost::asio::any_io_executor& strand, const HttpConfig& config, std::string id,
+           bool head_only, bool chunked)
       : strand_(strand),
         wake_(strand),
+        config_(config),
         id_(std::move(id)),
-        max_unsent_(max_unsent),
         head_only_(head_only),
         chunked_(chunked) {}
 
@@ -49,14 +51,15 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
  private:
   void append_head(const HttpResponse& head, bool whole);
   void append_piece(const std::string& piece);
+  void close();
   void ring();
 
   boost::asio::any_io_executor strand_;
   boost::asio::steady_timer wake_;
+  const HttpConfig& config_;
   std::string id_;
   std::string unsent_;
   std::function<void()> on_gone_;
-  std::size_t max_unsent_;
   int status_ = 0;
   bool head_only_;
   bool chunked_;

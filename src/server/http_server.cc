@@ -38,8 +38,8 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
-using asio::ip::tcp;
 using asio::use_awaitable;
+using asio::ip::tcp;
 using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 using Done = std::function<void(const HttpRecord&)>;
@@ -80,16 +80,14 @@ HttpRequest to_request(const Parser::value_type& message, const std::string& cli
   return request;
 }
 
-// What the client is told when its request cannot be read; nullopt: nothing, it is not there.
+// What the client is told when its request cannot be read; nullopt: nothing, it has left or was too
+// slow (Beast closes what times out).
 std::optional<ApiError> read_error(const error_code& error) {
   if (error == http::error::body_limit) {
     return ApiError(413, "the body is larger than this server accepts", {}, "body_too_large");
   }
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     return ApiError(431, "the head is larger than this server accepts", {}, "header_too_large");
-  }
-  if (error == beast::error::timeout) {
-    return ApiError(408, "the request did not arrive in time", {}, "request_timeout");
   }
   if (error.category() == http::make_error_code(http::error::bad_method).category() &&
       error != http::error::end_of_stream && error != http::error::partial_message) {
@@ -112,13 +110,16 @@ class AnyConnection {
 class HttpServer::Impl {
  public:
   Impl(const HttpConfig& config, HttpHandler handler, Done done);
-  ~Impl();
+  ~Impl() { stop(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   [[nodiscard]] const HttpConfig& config() const { return config_; }
   [[nodiscard]] int port() const { return acceptor_.local_endpoint().port(); }
   [[nodiscard]] bool draining() const { return draining_; }
   [[nodiscard]] int connections() const { return connections_; }
   void drain();
+  void stop();
   void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) {
     handler_(std::move(request), exchange);
   }
@@ -216,25 +217,19 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
                                   asio::redirect_error(use_awaitable, error));
       }
     }
-    const bool unfinished = error == beast::error::timeout && !parser.got_some();
-    if (unfinished) {
-      co_return false;  // it never asked for anything
+    const auto refusal = error ? read_error(error) : std::nullopt;
+    if (error && !refusal) {
+      co_return false;
     }
     HttpRequest request = to_request(parser.get(), client_);
-    const auto exchange = std::make_shared<Exchange>(
-        lowest().get_executor(), request.id, request.method == "HEAD",
-        parser.get().version() >= 11, config.max_unsent_bytes);
-    HttpRecord record{.id = request.id,
-                      .client = client_,
-                      .method = request.method,
-                      .path = request.path};
-    if (error) {
-      const auto answer = read_error(error);
-      if (!answer) {
-        co_return false;
-      }
+    const auto exchange =
+        std::make_shared<Exchange>(lowest().get_executor(), config, request.id,
+                                   request.method == "HEAD", parser.get().version() >= 11);
+    HttpRecord record{
+        .id = request.id, .client = client_, .method = request.method, .path = request.path};
+    if (refusal) {
       exchange->close_after();
-      exchange->send(to_response(*answer));
+      exchange->send(to_response(*refusal));
     } else {
       if (!parser.keep_alive()) {
         exchange->close_after();
@@ -247,7 +242,7 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     record.gone = exchange->gone();
     record.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     server_.record(record);
-    lingering_ = static_cast<bool>(error);
+    lingering_ = refusal.has_value();
     co_return exchange->keep_alive();
   }
 
@@ -357,9 +352,9 @@ HttpServer::Impl::Impl(const HttpConfig& config, HttpHandler handler, Done done)
   }
 }
 
-HttpServer::Impl::~Impl() {
+void HttpServer::Impl::stop() {
   context_.stop();
-  for (std::thread& thread : threads_) {
+  for (std::thread& thread : std::exchange(threads_, {})) {
     thread.join();
   }
 }
@@ -383,8 +378,8 @@ void HttpServer::Impl::load_tls() {
 void HttpServer::Impl::listen() {
   error_code error;
   tcp::resolver resolver(context_);
-  const auto found = resolver.resolve(config_.host, std::to_string(config_.port),
-                                      tcp::resolver::passive, error);
+  const auto found =
+      resolver.resolve(config_.host, std::to_string(config_.port), tcp::resolver::passive, error);
   require(!error && !found.empty(), "--host {}: {}", config_.host, error.message());
   const tcp::endpoint endpoint = found.begin()->endpoint();
   const auto check = [&] {
@@ -480,6 +475,9 @@ int HttpServer::connections() const {
 }
 void HttpServer::drain() {
   impl_->drain();
+}
+void HttpServer::stop() {
+  impl_->stop();
 }
 
 }  // namespace winnow::server

@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "server/http.h"
 
@@ -17,6 +19,7 @@ struct HttpConfig {
   int port = 8080;       // 0: any free one
   std::string tls_cert;  // PEM files; both or neither
   std::string tls_key;
+  std::vector<std::pair<std::string, std::string>> headers;  // of every answer
   int threads = 2;
   int max_connections = 1024;
   std::size_t max_header_bytes = std::size_t{16} << 10;
@@ -47,7 +50,7 @@ class HttpServer {
   /// `done` hears of every exchange, on the server's threads.
   HttpServer(const HttpConfig& config, HttpHandler handler,
              std::function<void(const HttpRecord&)> done);
-  /// Closes all connections.
+  /// Stops, and closes all connections. Nobody may use a Reply any more.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -58,6 +61,8 @@ class HttpServer {
   [[nodiscard]] int connections() const;
   /// Takes no more connections and closes those that wait for a request; answers go on.
   void drain();
+  /// Stops the server's threads: nothing is handled, sent or heard of any more.
+  void stop();
 
   class Impl;
 

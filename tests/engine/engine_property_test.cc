@@ -360,6 +360,89 @@ TEST_P(AnyRule, SamplesThatPreemptEachOther) {
   EXPECT_NE(whole.at({0, 0}).tokens, whole.at({0, 1}).tokens);
 }
 
+// What a second and a third sequence with the same beginning find, and that their answers are as if
+// computed.
+TEST(Engine, SequencesBeginWhereOthersHaveBeen) {
+  for (const RuleKind rule : {RuleKind::dense, RuleKind::dms, RuleKind::dmc}) {
+    const model::Model& model = model_for(rule, DType::f32);
+    EngineConfig config = roomy(rule);
+    config.step_tokens = 100;
+    config.reuse_prefixes = true;
+    const CpuBackend backend(model);
+    Engine engine(backend, config);
+    const auto ask = [&](std::vector<std::int32_t> prompt) {
+      Client client;
+      client.request.prompt = std::move(prompt);
+      client.request.max_tokens = 8;
+      client.request.sampling.logprobs = 0;
+      const Answers alone = serve_alone(model, config, client, kMuchMemory);
+      Answer answer;
+      const RequestId id = engine.submit(client.request);
+      while (!engine.idle()) {
+        for (const TokenEvent& event : engine.step()) {
+          note(event, answer);
+        }
+      }
+      EXPECT_EQ(answer.tokens, alone.at({0, 0}).tokens);
+      EXPECT_EQ(answer.logprobs, alone.at({0, 0}).logprobs);
+      return engine.take_usage(id, 0).reused_tokens;
+    };
+    std::vector<std::int32_t> prompt(400);
+    for (std::size_t i = 0; i < prompt.size(); ++i) {
+      prompt[i] = static_cast<std::int32_t>(i * 7 % 61);
+    }
+    EXPECT_EQ(ask(prompt), 0);
+    prompt[390] = 62;
+    EXPECT_EQ(ask(prompt), 300);  // the last state that the first left on its way
+    prompt[390] = 63;
+    EXPECT_EQ(ask(prompt), 390);  // where the first two part
+    EXPECT_EQ(ask(prompt), 390);
+    EXPECT_EQ(ask(prompt), 399);  // all but the token whose logits are wanted
+    EXPECT_EQ(engine.stats().prefix_hits, 4);
+    EXPECT_GT(engine.page_bytes(), 0U);
+    engine.drop_prefixes();
+    EXPECT_EQ(engine.page_bytes(), 0U);
+  }
+}
+
+// Prompts of all lengths at once: short ones do not wait for long ones, decoding goes on beside
+// them, and no step is longer than it may be.
+TEST(Engine, NobodyWaitsForALongPrompt) {
+  const model::Model& model = model_for(RuleKind::dms, DType::f32);
+  EngineConfig config = roomy(RuleKind::dms);
+  config.step_tokens = 32;
+  const CpuBackend backend(model);
+  Engine engine(backend, config);
+  const auto submit = [&](std::size_t prompt, int answer) {
+    Request request;
+    request.prompt.assign(prompt, 5);
+    request.max_tokens = answer;
+    return engine.submit(std::move(request));
+  };
+  const RequestId talker = submit(3, 60);
+  std::map<RequestId, int> first;
+  std::vector<int> talked;
+  RequestId longest = 0;
+  RequestId shortest = 0;
+  for (int step = 0; !engine.idle(); ++step) {
+    if (step == 2) {
+      longest = submit(450, 2);
+      shortest = submit(10, 2);
+    }
+    for (const TokenEvent& event : engine.step()) {
+      first.try_emplace(event.request, step);
+      if (event.request == talker) {
+        talked.push_back(step);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < talked.size(); ++i) {
+    EXPECT_EQ(talked[i], static_cast<int>(i));  // a token in every step
+  }
+  EXPECT_EQ(first.at(shortest), 2);  // 31 tokens for prompts: all ten are among them
+  EXPECT_EQ(first.at(longest), 2 + 15 - 1);
+}
+
 std::vector<std::pair<int, FinishReason>> ends(const std::vector<TokenEvent>& events) {
   std::vector<std::pair<int, FinishReason>> result;
   for (const TokenEvent& event : events) {

@@ -1,5 +1,8 @@
 #include "base/cuda/device.h"
 
+#include <array>
+#include <utility>
+
 #include "base/error.h"
 
 namespace winnow::cuda {
@@ -41,11 +44,40 @@ int multiprocessor_count() {
   return attribute(cudaDevAttrMultiProcessorCount);
 }
 
+double nominal_bf16_flops() {
+  // Data sheets, without sparsity, sums in float.
+  constexpr std::array<std::pair<std::string_view, double>, 9> kKnown{{
+      {"H100 PCIe", 756e12},
+      {"H100", 989e12},
+      {"H200", 989e12},
+      {"B200", 2250e12},
+      {"A100", 312e12},
+      {"A10", 125e12},
+      {"L40S", 362e12},
+      {"RTX 4090", 165e12},
+      {"RTX 5090", 209e12},
+  }};
+  int device = 0;
+  check(cudaGetDevice(&device), "current device");
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device), "device properties");
+  const std::string_view name(properties.name);
+  for (const auto& [part, flops] : kKnown) {
+    if (name.find(part) != std::string_view::npos) {
+      return flops;
+    }
+  }
+  return 0.0;
+}
+
 bool has_programmatic_launch() {
   return attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
 }
 
 DeviceMemory allocate(std::size_t bytes) {
+  if (bytes == 0) {
+    return nullptr;
+  }
   void* memory = nullptr;
   const cudaError_t code = cudaMalloc(&memory, bytes);
   if (code != cudaSuccess) {

@@ -25,6 +25,10 @@ int device_count();
 
 int multiprocessor_count();
 
+/// Floating-point operations per second of dense products in bf16 that the current device is sold
+/// with; 0 when it is not known.
+double nominal_bf16_flops();
+
 /// Makes device `index` the current one of this thread. Throws Error when there is none of this
 /// number, naming how many there are.
 void use_device(int index);

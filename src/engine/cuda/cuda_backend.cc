@@ -161,7 +161,7 @@ class CudaRunner : public Runner {
   [[nodiscard]] std::size_t capacity_bytes() const override {
     return device_.cache.bytes(device_.cache.capacity());
   }
-  [[nodiscard]] bool forks_share_pages() const override { return false; }
+  [[nodiscard]] bool forks_share_pages() const override { return !device_.cache.drops(); }
 
  private:
   static bool is_decode(const SequenceShare& share) {

@@ -7,11 +7,14 @@ namespace winnow::kvcache::cuda {
 
 inline constexpr int kFeedbackWarps = 16;
 
-/// A number that reduce_block() takes.
-struct BlockFloat {
-  float x;
-  __device__ BlockFloat shuffled(int step) const { return {__shfl_xor_sync(0xFFFFFFFFU, x, step)}; }
-};
+/// combine() over the x of `lanes` neighbouring lanes, in each of them.
+template <class F>
+__device__ float reduce_warp(float x, int lanes, const F& combine) {
+  for (int step = lanes / 2; step > 0; step /= 2) {
+    x = combine(x, __shfl_xor_sync(0xFFFFFFFFU, x, step));
+  }
+  return x;
+}
 
 /// An entry that may leave the cache.
 struct Candidate {
@@ -29,20 +32,19 @@ struct Candidate {
   }
 };
 
-/// combine() over all threads' x, in each of them.
-template <class T, class F>
-__device__ T reduce_block(T x, T (&places)[kFeedbackWarps], const F& combine) {
+/// The candidate that is before() all others of a block's threads, in each of them.
+inline __device__ Candidate first_of_block(Candidate x, Candidate (&places)[kFeedbackWarps]) {
   for (int step = 16; step > 0; step /= 2) {
-    x = combine(x, x.shuffled(step));
+    const Candidate other = x.shuffled(step);
+    x = other.before(x) ? other : x;
   }
   __syncthreads();  // what an earlier call left has been read
   if (threadIdx.x % 32 == 0) {
     places[threadIdx.x / 32] = x;
   }
   __syncthreads();
-  x = places[0];
-  for (int warp = 1; warp < kFeedbackWarps; ++warp) {
-    x = combine(x, places[warp]);
+  for (const Candidate& other : places) {
+    x = other.before(x) ? other : x;
   }
   return x;
 }

@@ -9,7 +9,8 @@ template <class Codes, int D, class Query>
 __global__ void __launch_bounds__(kFeedbackThreads)
     feedback_kernel(const __grid_constant__ FeedbackArguments arguments) {
   extern __shared__ __align__(16) float shared[];
-  FeedbackBlock<Codes, D, Query>(arguments, shared).run();
+  __shared__ typename FeedbackBlock<Codes, D, Query>::WarpSums sums;
+  FeedbackBlock<Codes, D, Query>(arguments, shared, sums).run();
 }
 
 using Kernel = void (*)(FeedbackArguments);
@@ -46,6 +47,9 @@ int resident_feedback_blocks(DType format, int head_dim, int group) {
   int blocks = 0;
   for (const Kernel kernel :
        {kernel_for<float>(format, head_dim), kernel_for<bf16>(format, head_dim)}) {
+    winnow::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             feedback_shared_bytes(head_dim, group)),
+                        "shared memory of attention with feedback");
     int own = 0;
     winnow::cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
                             &own, kernel, kFeedbackThreads, feedback_shared_bytes(head_dim, group)),

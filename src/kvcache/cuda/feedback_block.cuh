@@ -9,12 +9,12 @@
 #include "kvcache/cuda/block_reduce.cuh"
 #include "kvcache/cuda/entry_place.cuh"
 #include "kvcache/cuda/feedback_kernels.h"
-#include "ops/cuda/kv_codes.cuh"
+#include "ops/cuda/warp_attention.cuh"
 
 namespace winnow::kvcache::cuda {
 
 inline constexpr int kFeedbackThreads = kFeedbackWarps * 32;
-inline constexpr int kHeadsAtOnce = 4;  // of the group, while values are read
+inline constexpr int kMostGroup = 8;
 
 // Queries in shared memory: the quarters of a head's channels lie in different banks.
 __host__ __device__ constexpr int padded_quarter(int head_dim) {
@@ -23,16 +23,18 @@ __host__ __device__ constexpr int padded_quarter(int head_dim) {
 __host__ __device__ constexpr int query_floats(int head_dim, int group) {
   return group * 4 * padded_quarter(head_dim);
 }
-// And the sums of half of the warps.
+// And each warp's part of the output.
 constexpr int feedback_shared_bytes(int head_dim, int group) {
-  return (query_floats(head_dim, group) + kFeedbackWarps / 2 * kHeadsAtOnce * head_dim) *
-         int{sizeof(float)};
+  return (query_floats(head_dim, group) + kFeedbackWarps * group * head_dim) * int{sizeof(float)};
 }
 
 template <class Codes, int D, class Query>
 class FeedbackBlock {
  public:
-  __device__ FeedbackBlock(const FeedbackArguments& arguments, float* shared)
+  using WarpSums = float2[kFeedbackWarps][kMostGroup];
+
+  /// `shared`: feedback_shared_bytes() of shared memory, as is `sums`.
+  __device__ FeedbackBlock(const FeedbackArguments& arguments, float* shared, WarpSums& sums)
       : a_(arguments),
         cache_(arguments.cache),
         lane_(static_cast<int>(threadIdx.x) % 32),
@@ -40,7 +42,8 @@ class FeedbackBlock {
         head_(static_cast<int>(blockIdx.x)),
         slot_(a_.slots != nullptr ? a_.slots[blockIdx.y] : a_.slot),
         query_(shared),
-        partial_(shared + query_floats(D, a_.group)) {
+        parts_(shared + query_floats(D, a_.group)),
+        sums_(sums) {
     const std::size_t row = cache_.row(a_.layer, slot_, head_);
     const std::size_t own = blockIdx.y * gridDim.x + head_;
     pages_ = cache_.archive_pages + row * cache_.archive_stride;
@@ -66,9 +69,9 @@ class FeedbackBlock {
       }
       load_queries(token);
       __syncthreads();
-      score();
-      normalise(token);
+      attend();
       write_output(token);
+      note_weights(token);
       if (a_.by_layer) {
         meet(a_.arrived + blockIdx.y, gridDim.x * static_cast<std::uint32_t>(token + 1));
       }
@@ -86,7 +89,6 @@ class FeedbackBlock {
   static __device__ constexpr ops::cuda::PageAddress address() { return {D, Codes::kBytes}; }
   static constexpr int kQuarter = padded_quarter(D);
   static constexpr int kWords = D / 4 * Codes::kBytes / 4;  // that a lane reads at once
-  static constexpr int kChannels = D / 8;                   // of values, per lane
   using Code = std::conditional_t<Codes::kBytes == 1, std::uint8_t, std::uint16_t>;
   using Place = EntryPlace<Code, D>;
 
@@ -153,69 +155,106 @@ class FeedbackBlock {
                           : 1.0F;
   }
 
-  // Scores of all entries. Lane 4 r + c takes a quarter (c) of the channels of entries r and r + 8.
-  __device__ void score() {
-    for (int index = warp_; index * ops::kPageEntries < count_; index += kFeedbackWarps) {
-      const std::byte* from = page(index);
-      std::uint32_t keys[2][kWords];
-      load(from, 0, keys[0]);
-      load(from, 1, keys[1]);
-      const int first = index * ops::kPageEntries + lane_ / 4;
+  // Scores of a page's entries, in float: which entry leaves may hang on any bit. Lane 4 r + c
+  // takes a quarter (c) of the channels of entries r and r + 8.
+  __device__ void score(const std::byte* from, int index) const {
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      std::uint32_t words[kWords];
+      load(from, half, words);
+      float2 key[D / 8];
+#pragma unroll
+      for (int i = 0; i < D / 8; ++i) {
+        key[i] = numbers(words, i);
+      }
+      const int in_page = 8 * half + lane_ / 4;
+      const int entry = index * ops::kPageEntries + in_page;
+      const float scale = scale_at(from, address().key_scale(in_page));
       for (int g = 0; g < a_.group; ++g) {
-        const float* query = query_ + (g * 4 + lane_ % 4) * kQuarter;
-        float products[2] = {};
+        const auto* query =
+            reinterpret_cast<const float4*>(query_ + (g * 4 + lane_ % 4) * kQuarter);
+        float product = 0.0F;
 #pragma unroll
-        for (int i = 0; i < D / 8; ++i) {
-          const float2 q = *reinterpret_cast<const float2*>(query + 2 * i);
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const float2 k = numbers(keys[half], i);
-            products[half] += q.x * k.x + q.y * k.y;
-          }
+        for (int i = 0; i < D / 16; ++i) {
+          const float4 q = query[i];
+          product += q.x * key[2 * i].x + q.y * key[2 * i].y;
+          product += q.z * key[2 * i + 1].x + q.w * key[2 * i + 1].y;
         }
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          products[half] += __shfl_xor_sync(0xFFFFFFFFU, products[half], 1);
-          products[half] += __shfl_xor_sync(0xFFFFFFFFU, products[half], 2);
-          const int entry = first + 8 * half;
-          if (lane_ % 4 == 0 && entry < count_) {
-            weights_[g * a_.stride + entry] =
-                products[half] * scale_at(from, address().key_scale(entry % ops::kPageEntries));
-          }
+        product += __shfl_xor_sync(0xFFFFFFFFU, product, 1);
+        product += __shfl_xor_sync(0xFFFFFFFFU, product, 2);
+        if (lane_ % 4 == 0 && entry < count_) {
+          weights_[g * a_.stride + entry] = product * scale;
         }
       }
     }
+  }
+
+  // Each warp's part of the attention: scores, and the sums of what they weigh.
+  __device__ void attend() {
+    attention_.begin();
+    for (int index = warp_; index * ops::kPageEntries < count_; index += kFeedbackWarps) {
+      const std::byte* from = page(index);
+      score(from, index);
+      __syncwarp();
+      const int head = lane_ / 4;
+      const float* own = weights_ + head * a_.stride + index * ops::kPageEntries + 2 * (lane_ % 4);
+      float scores[1][4] = {};
+      if (head < a_.group) {
+        scores[0][0] = own[0];
+        scores[0][1] = own[1];
+        scores[0][2] = own[8];
+        scores[0][3] = own[9];
+      }
+      const int entries[1] = {min(ops::kPageEntries, count_ - index * ops::kPageEntries)};
+      attention_.attend(from, entries, scores);
+    }
+    attention_.write(reinterpret_cast<float4*>(parts_ + warp_ * a_.group * D), sums_[warp_],
+                     a_.group);
     __syncthreads();
   }
 
-  // Turns scores into weights, and notes what each entry received of them.
-  __device__ void normalise(int token) {
-    __shared__ BlockFloat places[kFeedbackWarps];
-    for (int g = 0; g < a_.group; ++g) {
-      float* weights = weights_ + g * a_.stride;
-      BlockFloat most{-INFINITY};
-      for (int i = threadIdx.x; i < count_; i += kFeedbackThreads) {
-        most.x = fmaxf(most.x, weights[i]);
-      }
-      most = reduce_block(most, places,
-                          [](BlockFloat a, BlockFloat b) { return BlockFloat{fmaxf(a.x, b.x)}; });
-      BlockFloat sum{0.0F};
-      for (int i = threadIdx.x; i < count_; i += kFeedbackThreads) {
-        weights[i] = exp2f(weights[i] - most.x);
-        sum.x += weights[i];
-      }
-      sum = reduce_block(sum, places,
-                         [](BlockFloat a, BlockFloat b) { return BlockFloat{a.x + b.x}; });
-      const float factor = 1.0F / sum.x;
-      for (int i = threadIdx.x; i < count_; i += kFeedbackThreads) {
-        weights[i] *= factor;
-      }
+  // What all warps' scores of a head are relative to, and the inverse of the sum of exponentials.
+  [[nodiscard]] __device__ float2 total(int head) const {
+    float2 all{-INFINITY, 0.0F};
+    for (const auto& sums : sums_) {
+      all.x = fmaxf(all.x, sums[head].x);
     }
+    for (const auto& sums : sums_) {
+      all.y += sums[head].y * ops::cuda::exp2_fast(sums[head].x - all.x);
+    }
+    return {all.x, 1.0F / all.y};
+  }
+
+  __device__ void write_output(int token) const {
+    auto* out = reinterpret_cast<__nv_bfloat16*>(a_.out) + first_channel(token);
+    for (int i = threadIdx.x; i < a_.group * D; i += kFeedbackThreads) {
+      const int head = i / D;
+      const int quarter = i % D / (D / 4);
+      const int quad = i % (D / 4) / 4;
+      const int place = ops::cuda::part_place(a_.group, head, quarter, quad) * 4 + i % 4;
+      const float2 all = total(head);
+      float sum = 0.0F;
+      for (int warp = 0; warp < kFeedbackWarps; ++warp) {
+        sum +=
+            parts_[warp * a_.group * D + place] * ops::cuda::exp2_fast(sums_[warp][head].x - all.x);
+      }
+      out[i] = __float2bfloat16_rn(sum * all.y);
+    }
+  }
+
+  // What each entry received.
+  __device__ void note_weights(int token) {
+    __shared__ float2 totals[kMostGroup];
+    if (threadIdx.x < a_.group) {
+      totals[threadIdx.x] = total(threadIdx.x);
+    }
+    __syncthreads();
     float* sums = sums_of(token, head_);
-    for (int i = threadIdx.x; i < count_; i += kFeedbackThreads) {  // each its own: no barrier
+    for (int i = threadIdx.x; i < count_; i += kFeedbackThreads) {
       float sum = 0.0F;
       for (int g = 0; g < a_.group; ++g) {
-        sum += weights_[g * a_.stride + i];
+        const float score = weights_[g * a_.stride + i];
+        sum += exp2f(score - totals[g].x + Codes::kWeightBits) * totals[g].y;
       }
       if (a_.by_layer) {
         __stcg(sums + i, sum);
@@ -232,96 +271,6 @@ class FeedbackBlock {
     return a_.sums + ((token % 2) * rows + blockIdx.y * gridDim.x + head) * a_.stride;
   }
 
-  // out = weights x values. Lane 4 r + c takes an eighth (r) of the channels of entries 2c, 2c + 1,
-  // 2c + 8 and 2c + 9.
-  __device__ void write_output(int token) {
-    for (int g = 0; g < a_.group; g += kHeadsAtOnce) {
-      float sums[kHeadsAtOnce][kChannels] = {};
-      for (int index = warp_; index * ops::kPageEntries < count_; index += kFeedbackWarps) {
-        add_page(index, g, sums);
-      }
-      add_warps(sums);
-      if (warp_ == 0 && lane_ % 4 == 0) {
-        auto* out = reinterpret_cast<__nv_bfloat16*>(a_.out) + first_channel(token);
-#pragma unroll
-        for (int h = 0; h < kHeadsAtOnce; ++h) {
-#pragma unroll
-          for (int i = 0; i < kChannels; ++i) {
-            if (g + h < a_.group) {
-              out[(g + h) * D + lane_ / 4 * kChannels + i] = __float2bfloat16_rn(sums[h][i]);
-            }
-          }
-        }
-      }
-    }
-  }
-
-  __device__ void add_page(int index, int g, float (&sums)[kHeadsAtOnce][kChannels]) const {
-    const std::byte* from = page(index);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      std::uint32_t values[kWords];
-      load(from + address().values(), half, values);
-      const int in_page = 8 * half + 2 * (lane_ % 4);
-      const int entry = index * ops::kPageEntries + in_page;
-      const bool first = entry < count_;
-      const bool second = entry + 1 < count_;
-      const float scales[2] = {first ? scale_at(from, address().value_scale(in_page)) : 0.0F,
-                               second ? scale_at(from, address().value_scale(in_page + 1)) : 0.0F};
-#pragma unroll
-      for (int h = 0; h < kHeadsAtOnce; ++h) {
-        if (g + h >= a_.group) {
-          break;
-        }
-        const float* weights = weights_ + (g + h) * a_.stride + entry;
-        const float x = first ? weights[0] * scales[0] : 0.0F;
-        const float y = second ? weights[1] * scales[1] : 0.0F;
-#pragma unroll
-        for (int i = 0; i < kChannels; ++i) {
-          const float2 v = numbers(values, i);  // free slots may hold anything
-          sums[h][i] += (first ? x * v.x : 0.0F) + (second ? y * v.y : 0.0F);
-        }
-      }
-    }
-  }
-
-  // Into the first warp's lanes 4 r.
-  __device__ void add_warps(float (&sums)[kHeadsAtOnce][kChannels]) const {
-#pragma unroll
-    for (int h = 0; h < kHeadsAtOnce; ++h) {
-#pragma unroll
-      for (int i = 0; i < kChannels; ++i) {
-        sums[h][i] += __shfl_xor_sync(0xFFFFFFFFU, sums[h][i], 1);
-        sums[h][i] += __shfl_xor_sync(0xFFFFFFFFU, sums[h][i], 2);
-      }
-    }
-    for (int half = kFeedbackWarps / 2; half > 0; half /= 2) {
-      const auto place = [&](int warp, int h, int i) -> float& {
-        return partial_[((warp * kHeadsAtOnce + h) * 8 + lane_ / 4) * kChannels + i];
-      };
-      __syncthreads();
-#pragma unroll
-      for (int h = 0; h < kHeadsAtOnce; ++h) {
-#pragma unroll
-        for (int i = 0; i < kChannels; ++i) {
-          if (warp_ >= half && warp_ < 2 * half && lane_ % 4 == 0) {
-            place(warp_ - half, h, i) = sums[h][i];
-          }
-        }
-      }
-      __syncthreads();
-#pragma unroll
-      for (int h = 0; h < kHeadsAtOnce; ++h) {
-#pragma unroll
-        for (int i = 0; i < kChannels; ++i) {
-          if (warp_ < half && lane_ % 4 == 0) {
-            sums[h][i] += place(warp_, h, i);
-          }
-        }
-      }
-    }
-  }
-
   // The slot with the least score among positions before `end`.
   __device__ int choose(int token, int end) {
     __shared__ Candidate places[kFeedbackWarps];
@@ -332,8 +281,7 @@ class FeedbackBlock {
         best = own;
       }
     }
-    best = reduce_block(best, places,
-                        [](const Candidate& a, const Candidate& b) { return b.before(a) ? b : a; });
+    best = first_of_block(best, places);
     return max(best.slot, 0);  // where scores are no numbers, any will do
   }
 
@@ -374,7 +322,9 @@ class FeedbackBlock {
   const int head_;
   const int slot_;
   float* query_;    // [group][4][kQuarter], times the scale of scores
-  float* partial_;  // [kFeedbackWarps / 2][kHeadsAtOnce][8][kChannels]
+  float* parts_;    // [kFeedbackWarps][group * D] in the order of part_place()
+  WarpSums& sums_;  // of each: reference, sum of exponentials
+  ops::cuda::WarpAttention<Codes, D, 1> attention_;
   std::uint32_t* pages_;
   std::int32_t* positions_;
   float* received_;

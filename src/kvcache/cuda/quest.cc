@@ -65,6 +65,9 @@ void QuestAttention::plan(const std::int32_t* slots, int batch, cudaStream_t str
 // has chosen: as many entries in all layers.
 void QuestAttention::plan(const QuestTokens& tokens, cudaStream_t stream) {
   tokens_ = tokens;
+  if (tokens.batch == 0) {
+    return;
+  }
   launch_count_chosen(cache_.view(), heads_, tokens, choice(), stream);
   plan_.make({.archive_counts = planned_.data(),
               .lengths = in_order_.data(),  // without a window nobody asks for more than some
@@ -89,6 +92,9 @@ void QuestAttention::attend_to_chosen(int layer, float scale, const float* queri
 
 void QuestAttention::attend(const DecodeAppend& step, float scale, bf16* out,
                             cudaStream_t stream) const {
+  if (tokens_.batch == 0) {
+    return;
+  }
   const int head_dim = cache_.layout().head_dim();
   launch_renew_bounds(cache_.layout().format(), head_dim, cache_.view(), step.layer, tokens_, 1,
                       stream);

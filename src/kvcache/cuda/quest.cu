@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "base/cuda/device.h"
+#include "base/cuda/launch.cuh"
 #include "kvcache/cuda/block_scan.cuh"
 #include "kvcache/cuda/entry_place.cuh"
 #include "kvcache/cuda/quest_kernels.h"
@@ -14,6 +14,14 @@ namespace {
 constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 constexpr int kBoundWarps = 8;
 constexpr int kDigits = 256;
+constexpr int kBoundLanes = 8;  // that work on a page's bound
+
+__device__ float4 least_of(float4 a, float4 b) {
+  return {fminf(a.x, b.x), fminf(a.y, b.y), fminf(a.z, b.z), fminf(a.w, b.w)};
+}
+__device__ float4 most_of(float4 a, float4 b) {
+  return {fmaxf(a.x, b.x), fmaxf(a.y, b.y), fmaxf(a.z, b.z), fmaxf(a.w, b.w)};
+}
 
 // Where a token lies.
 struct TokenPlace {
@@ -29,6 +37,8 @@ struct TokenPlace {
 template <class Format, int D>
 __global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens first, int tokens) {
   using Code = typename Format::Code;
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
   const TokenPlace place(cache, first, blockIdx.z);
   const int entries = place.position + tokens;
   const int index =
@@ -43,6 +53,7 @@ __global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens firs
   for (int d = threadIdx.x % 32; d < D; d += 32) {
     float low = INFINITY;
     float high = -INFINITY;
+#pragma unroll 8
     for (int entry = 0; entry < count; ++entry) {
       const EntryPlace<Code, D> from(cache, pages, index * ops::kPageEntries + entry);
       const float code = static_cast<float>(from.key(d));
@@ -94,6 +105,33 @@ struct Threshold {
   int equals = 0;
 };
 
+// The digit of the `wanted`-th largest number, given how many have each digit, and the how-manieth
+// of that digit it is. A warp's work.
+__device__ void choose_digit(const int (&counts)[kDigits], int wanted, int& digit, int& left) {
+  constexpr int kEach = kDigits / 32;
+  const int lane = static_cast<int>(threadIdx.x);
+  const int top = kDigits - 1 - lane * kEach;  // lanes take digits from the highest down
+  int own = 0;
+  for (int i = 0; i < kEach; ++i) {
+    own += counts[top - i];
+  }
+  int through = own;
+  for (int step = 1; step < 32; step *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, through, step);
+    through += lane >= step ? before : 0;
+  }
+  int rest = wanted - (through - own);
+  if (rest < 1 || rest > own) {
+    return;  // another lane's
+  }
+  int i = 0;
+  while (counts[top - i] < rest) {
+    rest -= counts[top - i++];
+  }
+  digit = top - i;
+  left = rest;
+}
+
 // Digit by digit, from the highest on. All threads of a block; 1 <= wanted <= pages.
 __device__ Threshold find_threshold(const float* bounds, int pages, int wanted) {
   __shared__ int counts[kDigits];
@@ -113,14 +151,8 @@ __device__ Threshold find_threshold(const float* bounds, int pages, int wanted) 
       }
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-      int digit = kDigits - 1;
-      int left = wanted;
-      while (counts[digit] < left) {
-        left -= counts[digit--];
-      }
-      chosen_digit = digit;
-      wanted_of_it = left;
+    if (threadIdx.x < 32) {
+      choose_digit(counts, wanted, chosen_digit, wanted_of_it);
     }
     __syncthreads();
     key |= static_cast<std::uint32_t>(chosen_digit) << shift;
@@ -129,22 +161,37 @@ __device__ Threshold find_threshold(const float* bounds, int pages, int wanted) 
   return {key, wanted};
 }
 
-// An upper bound of query . key over pages [first, first + parts) of ours: a warp's work.
+// An upper bound of query . key over the pages [0, parts) of ours, in all of the kBoundLanes lanes
+// that work on it.
 template <int D>
 __device__ float upper_bound(const CacheView& cache, const std::uint32_t* pages, int parts,
                              const float* query) {
-  float sum = 0.0F;
-  for (int d = threadIdx.x % 32; d < D; d += 32) {
-    float low = INFINITY;
-    float high = -INFINITY;
-    for (int part = 0; part < parts; ++part) {
-      const float* own = cache.bounds + static_cast<std::size_t>(pages[part]) * 2 * D;
-      low = fminf(low, own[d]);
-      high = fmaxf(high, own[D + d]);
+  constexpr int kEach = (D / 4 + kBoundLanes - 1) / kBoundLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kBoundLanes;
+  float4 low[kEach];
+  float4 high[kEach];
+  for (int part = 0; part < parts; ++part) {
+    const auto* own = reinterpret_cast<const float4*>(cache.bounds) +
+                      static_cast<std::size_t>(pages[part]) * (D / 2);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int quad = min(lane + i * kBoundLanes, D / 4 - 1);
+      const float4 least = own[quad];
+      const float4 most = own[D / 4 + quad];
+      low[i] = part == 0 ? least : least_of(low[i], least);
+      high[i] = part == 0 ? most : most_of(high[i], most);
     }
-    sum += fmaxf(query[d] * low, query[d] * high);
   }
-  for (int step = 16; step > 0; step /= 2) {
+  float sum = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    if (const int quad = lane + i * kBoundLanes; quad < D / 4) {
+      const float4 q = reinterpret_cast<const float4*>(query)[quad];
+      sum += fmaxf(q.x * low[i].x, q.x * high[i].x) + fmaxf(q.y * low[i].y, q.y * high[i].y) +
+             fmaxf(q.z * low[i].z, q.z * high[i].z) + fmaxf(q.w * low[i].w, q.w * high[i].w);
+    }
+  }
+  for (int step = kBoundLanes / 2; step > 0; step /= 2) {
     sum += __shfl_xor_sync(kAllLanes, sum, step);
   }
   return sum;
@@ -155,7 +202,9 @@ template <class Query, int D>
 __global__ void __launch_bounds__(kScanThreads)
     choose_pages_kernel(CacheView cache, int layer, int group, QuestTokens tokens,
                         const Query* queries, QuestChoice choice) {
-  __shared__ float query[D];
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  __shared__ __align__(16) float query[D];
   const int thread = static_cast<int>(threadIdx.x);
   const std::size_t row = blockIdx.y * gridDim.x + blockIdx.x;
   for (int d = thread; d < D; d += kScanThreads) {
@@ -180,9 +229,11 @@ __global__ void __launch_bounds__(kScanThreads)
   const int parts = choice.page_entries / ops::kPageEntries;  // pages of ours per page
   const int last = selection.pages - 1;
   float* bounds = choice.bounds + row * choice.stride;
-  for (int page = thread / 32; page < last; page += kScanThreads / 32) {
-    const float bound = upper_bound<D>(cache, all + page * parts, parts, query);
-    if (thread % 32 == 0) {
+  constexpr int kTogether = kScanThreads / kBoundLanes;
+  for (int first = 0; first < last; first += kTogether) {
+    const int page = first + thread / kBoundLanes;
+    const float bound = upper_bound<D>(cache, all + min(page, last - 1) * parts, parts, query);
+    if (page < last && thread % kBoundLanes == 0) {
       bounds[page] = bound;
     }
   }
@@ -213,9 +264,8 @@ void launch_choose(int head_dim, const CacheView& cache, int layer, int group,
                    const QuestTokens& tokens, const Query* queries, const QuestChoice& choice,
                    cudaStream_t stream) {
   const auto run = [&](auto* kernel) {
-    kernel<<<dim3(cache.kv_heads * group, tokens.batch), kScanThreads, 0, stream>>>(
-        cache, layer, group, tokens, queries, choice);
-    winnow::cuda::check_launch("choose pages");
+    winnow::cuda::launch(kernel, dim3(cache.kv_heads * group, tokens.batch), kScanThreads, 0,
+                         stream, true, cache, layer, group, tokens, queries, choice);
   };
   switch (head_dim) {
     case 64:
@@ -235,8 +285,8 @@ void launch_renew(int head_dim, const CacheView& cache, int layer, const QuestTo
   const int pages = tokens / ops::kPageEntries + 2;  // that may be touched
   const dim3 grid((pages + kBoundWarps - 1) / kBoundWarps, cache.kv_heads, first.batch);
   const auto run = [&](auto* kernel) {
-    kernel<<<grid, kBoundWarps * 32, 0, stream>>>(cache, layer, first, tokens);
-    winnow::cuda::check_launch("bounds of pages");
+    winnow::cuda::launch(kernel, grid, kBoundWarps * 32, 0, stream, true, cache, layer, first,
+                         tokens);
   };
   switch (head_dim) {
     case 64:

@@ -19,7 +19,7 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
       cache_(cache),
       most_(padded(most_sequences)),
       attention_(cache, most_),
-      rows_(model, matrices, ops::cuda::AlgorithmChoice::tried),
+      rows_(model, matrices, /*search=*/true),
       inputs_(size_of(2, most_)),
       rules_(size_of(1, most_)),
       results_(size_of(1, most_)),

@@ -92,8 +92,8 @@ void ManyRows::logits(float* logits, int rows, cudaStream_t stream) {
   const int most = matrices_.most_rows(head);
   for (int first = 0; first < head.rows; first += most) {
     const int count = std::min(most, head.rows - first);
-    linear_.multiply(logits + first, head.rows, normed_.data(),
-                     matrices_.rows(head, first, count, stream), rows, count, head.cols, stream);
+    linear_.multiply(logits + first, normed_.data(), matrices_.rows(head, first, count, stream),
+                     rows, count, head.cols, stream, head.rows);
   }
 }
 
