@@ -25,12 +25,17 @@ int device_count();
 
 int multiprocessor_count();
 
+/// Floating-point operations per second of dense products in bf16 that the current device is sold
+/// with; 0 when it is not known.
+double nominal_bf16_flops();
+
 /// Makes device `index` the current one of this thread. Throws Error when there is none of this
 /// number, naming how many there are.
 void use_device(int index);
 
-/// Bytes of device memory that are free now.
+/// Bytes of device memory that are free now, and of all there is.
 std::size_t free_memory();
+std::size_t total_memory();
 
 /// Whether kernels may begin before their predecessor is complete (Hopper and later).
 bool has_programmatic_launch();
@@ -127,7 +132,8 @@ class Stream {
 class Event {
  public:
   Event();
-  void record(const Stream& stream);
+  void record(const Stream& stream) { record(stream.get()); }
+  void record(cudaStream_t stream);
   /// Waits for this event; the time since `earlier`.
   [[nodiscard]] double milliseconds_since(const Event& earlier) const;
 
