@@ -19,15 +19,15 @@ struct Open {
 };
 
 // Of `width` answers together, averaged over groups of them.
-Json cost_together(std::span<const engine::CacheTrace> traces, int width, double heads) {
+Json cost_together(std::span<const engine::CacheReads> traces, int width, double heads) {
   const auto each = static_cast<std::size_t>(width);
   Mean reads;
   Mean peak;
   for (std::size_t first = 0; first + each <= traces.size(); first += each) {
     const auto group = traces.subspan(first, each);
     double sum = 0.0;
-    for (const engine::CacheTrace& trace : group) {
-      sum += static_cast<double>(trace.reads);
+    for (const engine::CacheReads& trace : group) {
+      sum += static_cast<double>(trace.generated);
     }
     reads.add(sum / heads);
     peak.add(static_cast<double>(peak_entries(group)) / heads);
@@ -88,7 +88,7 @@ class Answering {
     request.samples = options_.samples;
     request.sampling = options_.sampling;
     request.stop_tokens = model_.model.config().eos_tokens;
-    request.trace = true;
+    request.count_reads = true;
     const engine::RequestId id = engine_.submit(std::move(request));
     GenerateOptions generate;
     generate.samples = options_.samples;
@@ -107,7 +107,7 @@ class Answering {
       if (event.finish != engine::FinishReason::none) {
         open.ended[static_cast<std::size_t>(event.sample)] = true;
       } else if (open.collector->ended(event.sample)) {
-        engine_.cancel(event.request, event.sample);  // at a stop string
+        engine_.stop(event.request, event.sample);  // at a stop string
       }
     }
     return std::erase_if(open_, [this](const auto& entry) {
@@ -125,7 +125,7 @@ class Answering {
     const auto heads = static_cast<double>(model_.model.config().layers) *
                        static_cast<double>(model_.model.config().kv_heads);
     Json answers = Json::array();
-    std::vector<engine::CacheTrace> traces;
+    std::vector<engine::CacheReads> traces;
     Mean ratio;
     Mean bytes;
     double prompt_reads = 0.0;
@@ -142,9 +142,9 @@ class Answering {
       const engine::CacheUsage usage = engine_.take_usage(id, index);
       ratio.add(usage.compression_ratio());
       bytes.add(static_cast<double>(usage.bytes));
-      prompt_reads += static_cast<double>(usage.trace.prompt_reads);
-      reads += static_cast<double>(usage.trace.reads);
-      traces.push_back(usage.trace);
+      prompt_reads += static_cast<double>(usage.reads.prompt);
+      reads += static_cast<double>(usage.reads.generated);
+      traces.push_back(usage.reads);
     }
     Json record = question.facts;
     record["prompt_tokens"] = question.prompt.size();
@@ -179,15 +179,15 @@ void answer_questions(const engine::LoadedModel& model, const Tokenizer& tokeniz
   Answering(model, tokenizer, grade, options, journal).run(questions);
 }
 
-std::int64_t peak_entries(std::span<const engine::CacheTrace> traces) {
+std::int64_t peak_entries(std::span<const engine::CacheReads> traces) {
   std::size_t steps = 0;
-  for (const engine::CacheTrace& trace : traces) {
+  for (const engine::CacheReads& trace : traces) {
     steps = std::max(steps, trace.live.size());
   }
   std::int64_t peak = 0;
   for (std::size_t step = 0; step < steps; ++step) {
     std::int64_t together = 0;
-    for (const engine::CacheTrace& trace : traces) {
+    for (const engine::CacheReads& trace : traces) {
       together += step < trace.live.size() ? trace.live[step] : 0;
     }
     peak = std::max(peak, together);
