@@ -34,7 +34,7 @@ class Group {
 void add_data_flags(CLI::App& command, TrainingFlags& flags) {
   Group data(command, "Data");
   data.open_option("--data", flags.data, "FILE",
-                   "Training data: JSONL, plain or .zst, with \"text\", \"prompt\" and "
+                   "Training data: JSONL, plain or .zst, with \"text\", \"parts\", \"prompt\" and "
                    "\"completion\", or \"messages\"; or one folder that tokenize-data made "
                    "(no default)");
   data.open_option("--valid", flags.valid, "FILE",

@@ -39,7 +39,7 @@ void Trainer::save_state(const std::filesystem::path& file, const ordered_json& 
   const PackingPosition& position = reader_.position();
   const ordered_json progress{
       {"step", steps_done_},
-      {"data", {position.epoch, position.piece, position.offset}},
+      {"data", {position.epoch, position.sequence}},
       {"eviction", eviction_ ? eviction_->state() : std::vector<double>()},
   };
   write_safetensors(
@@ -75,8 +75,8 @@ void Trainer::load_state(const std::filesystem::path& file, const ordered_json& 
     eviction_->restore(progress.at("eviction").get<std::vector<double>>());
   }
   const auto data = progress.at("data").get<std::vector<std::int64_t>>();
-  require(data.size() == 3, "{}: its position in the data is not one", file.string());
-  reader_.seek({data[0], data[1], data[2]});
+  require(data.size() == 2, "{}: its position in the data is not one", file.string());
+  reader_.seek({data[0], data[1]});
 }
 
 }  // namespace winnow::train

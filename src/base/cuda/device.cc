@@ -93,6 +93,13 @@ DeviceMemory allocate(std::size_t bytes) {
 void use_device(int index) {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    cudaDriverGetVersion(&driver);  // stays 0 without one
+    require(driver > 0, "no CUDA device can be used: this machine has no NVIDIA driver");
+    fail("no CUDA device can be used: the driver knows CUDA {}.{}, this program needs {}.{}",
+         driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  }
   require(code == cudaSuccess, "no CUDA device can be used: {}", cudaGetErrorString(code));
   require(index < count, "there is no CUDA device {}: this machine has {}", index, count);
   check(cudaSetDevice(index), "choose a device");
@@ -103,6 +110,13 @@ std::size_t free_memory() {
   std::size_t total = 0;
   check(cudaMemGetInfo(&free, &total), "ask for free memory");
   return free;
+}
+
+std::size_t total_memory() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "ask for memory");
+  return total;
 }
 
 void wait_for_default_stream() {

@@ -33,8 +33,9 @@ double nominal_bf16_flops();
 /// number, naming how many there are.
 void use_device(int index);
 
-/// Bytes of device memory that are free now.
+/// Bytes of device memory that are free now, and of all there is.
 std::size_t free_memory();
+std::size_t total_memory();
 
 /// Whether kernels may begin before their predecessor is complete (Hopper and later).
 bool has_programmatic_launch();

@@ -1,6 +1,6 @@
 #include <cuda_bf16.h>
 
-#include "base/cuda/device.h"
+#include "base/cuda/launch.cuh"
 #include "ops/cuda/activation.h"
 
 namespace winnow::ops::cuda {
@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(kThreads)
   if (col >= cols) {
     return;
   }
+  winnow::cuda::wait_for_predecessor();
   const std::size_t row = blockIdx.x;
   const auto gates = *reinterpret_cast<const Eight*>(gate_up + row * 2 * cols + col);
   const auto ups = *reinterpret_cast<const Eight*>(gate_up + (row * 2 + 1) * cols + col);
@@ -93,8 +94,8 @@ void silu_multiply(bf16* out, const bf16* gate_up, int rows, int cols, const flo
                    cudaStream_t stream) {
   if (rows > 0) {
     const dim3 grid(rows, (cols + kThreads * kWide - 1) / (kThreads * kWide));
-    silu_multiply_kernel<<<grid, kThreads, 0, stream>>>(out, gate_up, cols, bias);
-    winnow::cuda::check_launch("SwiGLU");
+    winnow::cuda::launch(silu_multiply_kernel, grid, kThreads, 0, stream, true, out, gate_up, cols,
+                         bias);
   }
 }
 

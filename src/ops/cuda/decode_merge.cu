@@ -54,6 +54,17 @@ __device__ void write_output(const DecodeArguments& arguments, std::size_t quad,
   }
 }
 
+// The entry outside all pages, as a part: four channels of it.
+__device__ Part open_part(const DecodeArguments& arguments, int row, int head, int head_quads,
+                          int quad) {
+  const DecodeEntries& entries = arguments.entries;
+  const std::size_t state_row = arguments.plan.rows[row].state_row;
+  const float score = __ldcg(entries.open_scores + row * arguments.group + head);
+  const auto* value =
+      reinterpret_cast<const float4*>(entries.open_values) + state_row * head_quads + quad;
+  return {score * arguments.scale + arguments.part_bits, 1.0F, __ldcg(value)};
+}
+
 // Block (r, h): heads [h, h + 1) * `heads` of row r. Threads take four channels and every so
 // manieth part.
 __global__ void __launch_bounds__(kMergeThreads)
@@ -79,6 +90,9 @@ __global__ void __launch_bounds__(kMergeThreads)
   const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
   winnow::cuda::wait_for_predecessor();
   Part read[kAtOnce + 1];  // the last one: those before
+  if (slice == 0 && arguments.entries.open_scores != nullptr && plan.rows[row].state_row >= 0) {
+    read[kAtOnce] = open_part(arguments, row, head, head_quads, quarter * (head_quads / 4) + quad);
+  }
   for (int first = slice; first < parts && slice < step; first += kAtOnce * step) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
