@@ -32,7 +32,7 @@ few_ops='*CudaLinearRows.Silu/int4_N1022_K576:*CudaLinearRows.Residual/bf16_N307
 few_kvcache='*CudaAppend.HoldsWhatTheHostHolds/dms_*_D64_G4_w37_shift1*:*CudaAppend.HoldsWhatTheHostHolds/dmc_*_D64*:*CudaAppend.HoldsWhatTheHostHolds/streaming_*_D80*:*CudaFork.CopiesOnly*:*CudaTokenAttention.SeesWhatTheHostSees/tova_*_D64*:*CudaTokenAttention.SeesWhatTheHostSees/h2o_*_D96*:*CudaTokenAttention.SeesWhatTheHostSees/quest_*_D80*'
 
 step device nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
-for room in ops kvcache engine; do
+for room in ops kvcache engine train; do
   step "parity of $room" "$build/tests/${room}_test" --gtest_filter='*Cuda*' --gtest_brief=1
 done
 if command -v compute-sanitizer >/dev/null; then

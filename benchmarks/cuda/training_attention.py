@@ -83,7 +83,7 @@ def run_flex(dim: int, length: int) -> list:
         compiled = torch.compile(flex_attention, dynamic=False)
         forward, both = time_both(
             lambda: compiled(query, key, value, score_mod=score, block_mask=mask, enable_gqa=True),
-            (query, key, value, bias), gradient, 7)
+            (query, key, value, bias), gradient, 5)
         results.append(("flex, causal blocks" if blocks else "flex", forward, both))
     return results
 

@@ -73,6 +73,9 @@ RequestId Engine::submit(Request request) {
   sequence->spec = spec;
   sequence->tokens = spec->prompt;
   sequence->forks_at_prompt = spec->samples > 1;
+  if (spec->constraint) {
+    sequence->constraint = spec->constraint->fork();
+  }
   if (spec->count_reads) {
     sequence->reads.emplace(config_.cache.rule);
   }

@@ -179,6 +179,9 @@ std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
     if (first.reads) {
       fork->reads = first.reads->fork();
     }
+    if (first.constraint) {
+      fork->constraint = first.constraint->fork();
+    }
     fork->reused = first.reused;
     fork->left = first.left;
     fork->scored = first.scored;
@@ -199,8 +202,15 @@ void Engine::accept(Sequence& sequence, std::size_t row, bool from_logits,
   const auto vocab = static_cast<std::size_t>(model_.vocab);
   Sampled chosen{.token = next_[row], .logprob = 0.0F, .alternatives = {}};
   if (from_logits) {
-    chosen = sample(logits_.span().subspan(row * vocab, vocab), sequence.tokens, spec.sampling,
-                    sequence.sample, sequence.length(), sequence.prompt_length());
+    const auto logits = logits_.span().subspan(row * vocab, vocab);
+    if (sequence.constraint) {
+      sequence.constraint->mask(logits);
+    }
+    chosen = sample(logits, sequence.tokens, spec.sampling, sequence.sample, sequence.length(),
+                    sequence.prompt_length());
+  }
+  if (sequence.constraint) {
+    sequence.constraint->accept(chosen.token);
   }
   sequence.tokens.push_back(chosen.token);
   if (std::ranges::find(spec.stop_tokens, chosen.token) != spec.stop_tokens.end()) {

@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "checkpoint/config.h"
+#include "engine/token_constraint.h"
 
 namespace winnow::engine {
 
@@ -40,6 +42,7 @@ struct Request {
   bool prompt_logprobs = false;  // sampling.logprobs also of the prompt; max_tokens may be 0 then
   bool trace = false;            // tell what every token's query sees (CacheTrace)
   bool count_reads = false;      // CacheUsage::reads is wanted
+  std::shared_ptr<const TokenConstraint> constraint = {};  // what each sample begins with, if any
 };
 
 /// Throws Error when a model of this kind can never serve the request (empty prompt, unknown token,

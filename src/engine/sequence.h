@@ -18,7 +18,8 @@ struct Engine::Sequence {
   std::shared_ptr<const Request> spec;
   std::vector<std::int32_t> tokens;  // prompt and answer so far
   std::unique_ptr<SequenceState> cache;
-  std::optional<ReadCounter> reads;  // when the request asks for them
+  std::optional<ReadCounter> reads;             // when the request asks for them
+  std::unique_ptr<TokenConstraint> constraint;  // of its answer, as far as that has come
   FinishReason finish = FinishReason::none;
   bool announced = false;        // its end has been told in an event
   bool forks_at_prompt = false;  // the other samples branch off when its prompt is in the cache
@@ -31,10 +32,10 @@ struct Engine::Sequence {
   /// are, too.
   [[nodiscard]] int end_sample() const { return forks_at_prompt ? spec->samples : sample + 1; }
   /// Whether more is asked of its logits than a token by token_rule(): probabilities, other
-  /// penalties, or a token for each of the samples that branch off.
+  /// penalties, a constraint, or a token for each of the samples that branch off.
   [[nodiscard]] bool needs_logits() const {
-    return spec->sampling.logprobs >= 0 || spec->prompt_logprobs || counts_tokens(spec->sampling) ||
-           (forks_at_prompt && spec->sampling.temperature > 0.0);
+    return constraint || spec->sampling.logprobs >= 0 || spec->prompt_logprobs ||
+           counts_tokens(spec->sampling) || (forks_at_prompt && spec->sampling.temperature > 0.0);
   }
   [[nodiscard]] int length() const { return static_cast<int>(tokens.size()); }
   [[nodiscard]] int prompt_length() const { return static_cast<int>(spec->prompt.size()); }

@@ -161,7 +161,10 @@ engine::Request CompletionJob::engine_request(std::vector<std::int32_t> prompt) 
   result.sampling.seed = request_.seed.value_or(any_seed());
   result.prompt_logprobs = request_.echo && request_.sampling.logprobs >= 0;
   result.trace = request_.trace;
-  if (!request_.ignore_eos) {
+  if (request_.json_object) {
+    result.constraint = service_.json_constraint();
+  }
+  if (!request_.ignore_eos || request_.json_object) {
     result.stop_tokens = service_.model().eos_tokens;
   }
   return result;

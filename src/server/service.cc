@@ -255,6 +255,18 @@ std::vector<std::int32_t> Service::chat_prompt(const Json& messages, const Json&
   }
 }
 
+std::shared_ptr<const engine::TokenConstraint> Service::json_constraint() {
+  if (model().eos_tokens.empty()) {
+    throw ApiError(400, "the model has no end-of-text token, so no answer could end with its JSON",
+                   "response_format", "unsupported_parameter");
+  }
+  std::call_once(token_texts_made_, [&] {
+    token_texts_ =
+        std::make_shared<const TokenTexts>(tokenizer_, model().vocab, model().eos_tokens);
+  });
+  return std::make_shared<const JsonConstraint>(token_texts_);
+}
+
 HttpResponse Service::health() const {
   HttpResponse response = json_response({{"status", refusing_ ? "shutting down" : "ok"}});
   response.status = refusing_ ? 503 : 200;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "server/engine_thread.h"
 #include "server/http.h"
 #include "server/http_server.h"
+#include "server/json_constraint.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "tokenizer/chat_template.h"
@@ -49,6 +51,8 @@ class Service {
   [[nodiscard]] EngineThread& engine() { return engine_; }
   [[nodiscard]] Metrics& metrics() { return metrics_; }
   [[nodiscard]] Log& log() { return log_; }
+  /// A constraint to JSON objects; ApiError when nothing could end such an answer.
+  [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> json_constraint();
   /// Most tokens of prompt and answer.
   [[nodiscard]] int context() const { return context_; }
 
@@ -73,6 +77,8 @@ class Service {
   EngineThread& engine_;
   Log& log_;
   Metrics metrics_;
+  std::once_flag token_texts_made_;
+  std::shared_ptr<const TokenTexts> token_texts_;  // made when the first answer is to be JSON
   int context_;
   std::int64_t started_;  // seconds since 1970
   std::atomic<const HttpServer*> http_ = nullptr;

@@ -267,3 +267,21 @@ def test_malformed_bodies(server, body):
         assert answer.status_code == 400, (path, answer.text)
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
         json.dumps(answer.json())
+
+
+@pytest.mark.parametrize("temperature", [0, 1, 2])
+def test_json_object(client, temperature):
+    """A model that knows no JSON says nothing else."""
+    cut = 0
+    for seed in range(6):
+        answer = chat(client, "Answer with a JSON object.", max_tokens=300, seed=seed, n=2,
+                      temperature=temperature, response_format={"type": "json_object"})
+        for choice in answer.choices:
+            if choice.finish_reason == "length":
+                cut += 1
+                assert choice.message.content.lstrip().startswith("{")
+            else:
+                assert isinstance(json.loads(choice.message.content), dict)
+    assert cut < 12 or temperature == 0
+    with pytest.raises(openai.BadRequestError):
+        chat(client, response_format={"type": "json_schema", "json_schema": {}})
