@@ -22,19 +22,18 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 TOKENS, HEADS, KV_HEADS, WINDOW = 16384, 32, 8, 256
 
 
-def median_ms(function, samples: int, calls: int = 4) -> float:
-    """Of a call among several that follow each other: what the host does is hidden."""
-    function()
+def median_ms(function, samples: int) -> float:
+    for _ in range(3):
+        function()
     times = []
-    for _ in range(samples + 1):
+    for _ in range(samples):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        for _ in range(calls):
-            function()
+        function()
         end.record()
         end.synchronize()
-        times.append(begin.elapsed_time(end) / calls)
-    return statistics.median(times[1:])
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times)
 
 
 def operands(dim: int, length: int) -> tuple:
