@@ -60,6 +60,10 @@ std::string run_name(const ResultFile& result) {
   if (const auto ratio = number(cache, "target_cr")) {
     name += fmt::format(" {:g}x", *ratio);
   }
+  if (result.json.contains("width")) {  // a point of a hyper-scaling grid
+    name += fmt::format(", {}-{}", result.json.at("length").get<int>(),
+                        result.json.at("width").get<int>());
+  }
   return name;
 }
 
@@ -71,20 +75,24 @@ std::string table_key(const ResultFile& result) {
 
 using Group = std::vector<const ResultFile*>;
 
+// Values that look the same are equally good.
 void mark_best(std::vector<std::vector<Cell>>& rows, std::size_t column,
-               const std::vector<std::optional<double>>& values, Better better) {
+               const std::vector<std::optional<double>>& values, const Column& what) {
+  const auto shown = [&what](double value) {
+    return std::round(value * what.scale * std::pow(10.0, what.digits));
+  };
   std::optional<double> best;
   bool differ = false;
   for (const auto& value : values) {
     if (value) {
-      differ = differ || (best && *value != *best);
-      best = !best                    ? *value
-             : better == Better::high ? std::max(*best, *value)
-                                      : std::min(*best, *value);
+      differ = differ || (best && shown(*value) != *best);
+      best = !best                         ? shown(*value)
+             : what.better == Better::high ? std::max(*best, shown(*value))
+                                           : std::min(*best, shown(*value));
     }
   }
   for (std::size_t row = 0; row < rows.size() && differ; ++row) {
-    rows[row][column].best = values[row] == best;
+    rows[row][column].best = values[row] && shown(*values[row]) == *best;
   }
 }
 
@@ -111,7 +119,7 @@ void add_column(ResultTable& table, const Group& group, const Column& column) {
     table.rows[row].push_back({text, false});
   }
   table.columns.emplace_back(column.title);
-  mark_best(table.rows, table.columns.size() - 1, values, column.better);
+  mark_best(table.rows, table.columns.size() - 1, values, column);
 }
 
 // What was bought against what it took, every run a series of its own.
@@ -156,6 +164,27 @@ void add_scaling_plot(ResultTable& table, const Group& group, const char* budget
   table.plots.push_back(std::move(plot));
 }
 
+// Every point of hyper-scaling grids as a result of its own.
+std::vector<ResultFile> points_of(const Group& group) {
+  std::vector<ResultFile> points;
+  for (const ResultFile* result : group) {
+    for (Json point : result->json.at("points")) {
+      point["run"] = result->json.at("run");
+      points.push_back({result->name, std::move(point)});
+    }
+  }
+  return points;
+}
+
+void fill(ResultTable& table, const Group& group) {
+  for (const ResultFile* result : group) {
+    table.rows.push_back({{run_name(*result), false}});
+  }
+  for (const Column& column : kColumns) {
+    add_column(table, group, column);
+  }
+}
+
 ResultTable make_table(const Group& group) {
   const Json& run = group.front()->json.at("run");
   ResultTable table{.title = run.at("measure").get<std::string>(),
@@ -163,16 +192,18 @@ ResultTable make_table(const Group& group) {
                     .columns = {"run"},
                     .rows = {},
                     .plots = {}};
-  for (const ResultFile* result : group) {
-    table.rows.push_back({{run_name(*result), false}});
-  }
-  for (const Column& column : kColumns) {
-    add_column(table, group, column);
-  }
   if (group.front()->json.contains("points")) {
+    const std::vector<ResultFile> points = points_of(group);
+    Group all;
+    for (const ResultFile& point : points) {
+      all.push_back(&point);
+    }
+    fill(table, all);
     add_scaling_plot(table, group, "kv_reads", "KV reads");
     add_scaling_plot(table, group, "peak_tokens", "peak tokens");
+    return table;
   }
+  fill(table, group);
   add_plot(table, group, "compression_ratio", "compression ratio", "kld", "KLD");
   add_plot(table, group, "kv_reads", "KV reads", "accuracy", "accuracy");
   add_plot(table, group, "peak_tokens", "peak tokens", "accuracy", "accuracy");

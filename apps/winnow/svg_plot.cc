@@ -10,10 +10,10 @@
 namespace winnow::cli {
 namespace {
 
-constexpr double kWidth = 640;
+constexpr double kWidth = 680;
 constexpr double kHeight = 360;
 constexpr double kLeft = 60;
-constexpr double kRight = 160;  // the legend
+constexpr double kRight = 190;  // the legend
 constexpr double kTop = 30;
 constexpr double kBottom = 45;
 constexpr std::array<std::string_view, 8> kColours{"#2563a8", "#d1622b", "#3a8f4d", "#a83a56",
@@ -49,9 +49,21 @@ class Axis {
   [[nodiscard]] std::vector<double> ticks() const {
     std::vector<double> values;
     constexpr int kTicks = 5;
+    if (log_) {
+      for (double power = std::floor(low_); power <= high_; power += 1.0) {
+        for (const double nice : {1.0, 2.0, 5.0}) {
+          const double tick = nice * std::pow(10.0, power);
+          if (scaled(tick) >= low_ && scaled(tick) <= high_) {
+            values.push_back(tick);
+          }
+        }
+      }
+      return values;
+    }
     const double step = round_step((high_ - low_) / kTicks);
-    for (double tick = std::ceil(low_ / step) * step; tick <= high_; tick += step) {
-      values.push_back(log_ ? std::pow(10.0, tick) : tick);
+    const auto first = static_cast<int>(std::ceil(low_ / step));
+    for (int i = first; i * step <= high_; ++i) {
+      values.push_back(i * step);
     }
     return values;
   }
@@ -78,7 +90,7 @@ class Axis {
 std::string short_number(double value) {
   const double size = std::abs(value);
   return size >= 1e6   ? fmt::format("{:.3g}M", value / 1e6)
-         : size >= 1e4 ? fmt::format("{:.3g}k", value / 1e3)
+         : size >= 1e3 ? fmt::format("{:.3g}k", value / 1e3)
                        : fmt::format("{:.3g}", std::abs(value) < 1e-12 ? 0.0 : value);
 }
 
