@@ -104,23 +104,50 @@ bool JsonText::push_number(unsigned char byte, bool& ended) {
 
 bool JsonText::push_string(unsigned char byte) {
   if (place_ == Place::hex) {
-    return is_hex(byte) && (--left_ > 0 || go(Place::string));
+    return push_hex(byte);
   }
   if (place_ == Place::escape) {
     if (byte == 'u') {
       left_ = 4;
       return go(Place::hex);
     }
-    return std::string_view("\"\\/bfnrt").find(static_cast<char>(byte)) != std::string_view::npos &&
+    return !after_high_ &&
+           std::string_view("\"\\/bfnrt").find(static_cast<char>(byte)) != std::string_view::npos &&
            go(Place::string);
-  }
-  if (left_ == 0 && byte == '"') {
-    return go(in_key_ ? Place::colon : Place::after_value);
   }
   if (left_ == 0 && byte == '\\') {
     return go(Place::escape);
   }
+  if (after_high_) {
+    return false;
+  }
+  if (left_ == 0 && byte == '"') {
+    return go(in_key_ ? Place::colon : Place::after_value);
+  }
   return push_text(byte);
+}
+
+// A digit of \uXXXX. D800 to DBFF are the first half of a character, DC00 to DFFF, which must
+// follow and stands nowhere else, the second: the first two digits tell.
+bool JsonText::push_hex(unsigned char byte) {
+  if (!is_hex(byte)) {
+    return false;
+  }
+  const bool d = byte == 'd' || byte == 'D';
+  const bool upper = byte > '9' && (byte | 0x20) >= 'c';  // c, d, e or f
+  if (left_ == 4) {
+    if (after_high_ && !d) {
+      return false;
+    }
+    surrogate_ = d;
+  } else if (left_ == 3 && surrogate_) {
+    const bool half = byte >= '8';  // of either kind
+    if (upper != after_high_) {
+      return false;
+    }
+    after_high_ = half && !upper;
+  }
+  return --left_ > 0 || go(Place::string);
 }
 
 // A byte of a character within a string: UTF-8 as Unicode's table 3-7 has it.

@@ -46,6 +46,7 @@ class JsonText {
   };
 
   bool push_string(unsigned char byte);
+  bool push_hex(unsigned char byte);
   bool push_text(unsigned char byte);
   bool push_number(unsigned char byte, bool& ended);
   bool push_structure(unsigned char byte);
@@ -58,7 +59,9 @@ class JsonText {
   }
 
   Place place_ = Place::start;
-  bool in_key_ = false;  // the string is a key
+  bool in_key_ = false;      // the string is a key
+  bool surrogate_ = false;   // the digits of \uXXXX begin with D
+  bool after_high_ = false;  // the second half of a character must follow as \uXXXX
   std::uint8_t depth_ = 0;
   std::uint8_t spaces_ = 0;      // of white space in a row
   std::uint8_t left_ = 0;        // bytes of a character, or digits of \uXXXX, that are to come

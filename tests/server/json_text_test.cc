@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "kvcache/property.h"
 #include "server/json_constraint.h"
@@ -24,7 +25,8 @@ bool is_object(std::string_view text) {
 TEST(JsonText, TakesObjects) {
   for (const char* text :
        {"{}", " { } ", "{\"a\":1}", "{\"a\": [1, -0.5e+10, true, false, null, \"\\u00e9\\n\"]}",
-        "{\"\": {\"b\": [[], {}]}}", "{\"a\": \"\xF0\x9F\x98\x80\"}", "\n{\"a\":0}"}) {
+        "{\"\": {\"b\": [[], {}]}}", "{\"a\": \"\xF0\x9F\x98\x80\"}",
+        "{\"a\": \"\\ud83d\\uDe00\\ud7ff\\uE000\"}", "\n{\"a\":0}"}) {
     const std::string_view trimmed =
         std::string_view(text).substr(0, std::string_view(text).find_last_of('}') + 1);
     EXPECT_TRUE(is_object(trimmed)) << text;
@@ -62,6 +64,11 @@ TEST(JsonText, TakesNothingElse) {
                            "{\"a\":\"\xC0\xAF\"}",
                            "{\"a\":\"\xED\xA0\x80\"}",
                            "{\"a\":\"\xF4\x90\x80\x80\"}",
+                           "{\"a\":\"\\ud83d\"}",
+                           "{\"a\":\"\\ud83dx\"}",
+                           "{\"a\":\"\\ud83d\\n\"}",
+                           "{\"a\":\"\\ude00\"}",
+                           "{\"a\":\"\\ud83d\\u0041\"}",
                            "{\"a\":\"\xC3\"}",
                            "{a:1}",
                            "{'a':1}",
@@ -104,16 +111,26 @@ json any_value(int depth) {
   }
 }
 
+// nullopt: a number beyond a double, which is JSON, stopped the parser before the end.
+std::optional<bool> is_json(const std::string& text) {
+  try {
+    return !json::parse(text).is_discarded();
+  } catch (const json::out_of_range&) {
+    return std::nullopt;
+  } catch (const json::parse_error&) {
+    return false;
+  }
+}
+
 TEST(JsonText, AgreesWithAParser) {
   EXPECT_TRUE(testing::holds("objects, whole and damaged", 400, [] {
     const json value{{"a", any_value(3)}};
     std::string text = value.dump(*rc::gen::element(-1, 2), ' ', *rc::gen::arbitrary<bool>());
     RC_ASSERT(is_object(text));
     const auto at = static_cast<std::size_t>(*rc::gen::inRange(0, static_cast<int>(text.size())));
-    text[at] = static_cast<char>(*rc::gen::inRange(0, 256));
-    // What follows the object is not the object's; no other white space is longer than it may be.
-    const bool trailing = text.back() != '}';
-    RC_ASSERT(is_object(text) == (json::accept(text) && !trailing));
+    text[at] = static_cast<char>(*rc::gen::inRange(1, 256));
+    const auto expected = is_json(text);
+    RC_ASSERT(is_object(text) == expected.value_or(is_object(text)));
   }));
 }
 
