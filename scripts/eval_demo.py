@@ -67,10 +67,10 @@ def measures(out: Path) -> list:
 
 
 def run(binary: Path, arguments: list, result: Path) -> dict:
-    if not result.exists():
+    if not (ROOT / result).exists():
         subprocess.run([str(binary), "eval", *arguments, "--out", str(result)], check=True, cwd=ROOT,
                        stdout=subprocess.DEVNULL)
-    return json.loads(result.read_text())
+    return json.loads((ROOT / result).read_text())
 
 
 def cell(measure: str, result: dict) -> str:
@@ -102,7 +102,7 @@ def main() -> None:
         results = {}
         for measure, arguments in columns:
             print(f"[{done + 1}/{total}] {name}: {measure}", file=sys.stderr, flush=True)
-            result = ROOT / out / f"{measure}-{name.replace(' ', '-')}.json"
+            result = out / f"{measure}-{name.replace(' ', '-')}.json"
             results[measure] = run(args.binary, [*arguments, "--model", f"assets/{model}", *flags, "--threads",
                                                  str(args.threads)], result)
             cells.append(cell(measure, results[measure]))

@@ -13,6 +13,7 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("Agg")
+matplotlib.rcParams["svg.fonttype"] = "none"  # text as text: a small file
 import matplotlib.pyplot as plt
 
 GIB = 1 << 30
@@ -39,7 +40,8 @@ def draw(axis, runs: list[dict]) -> None:
         )
     axis.set_xlabel("tokens in the cache")
     axis.set_ylabel("KV GiB handed out, tables included")
-    axis.legend()
+    axis.margins(y=0.12)
+    axis.legend(loc="upper left")
 
 
 def main() -> None:
@@ -56,7 +58,7 @@ def main() -> None:
     logarithmic.set_yscale("log")
     figure.suptitle(f"{runs[0]['model']}, one sequence")
     figure.tight_layout()
-    figure.savefig(arguments.output)
+    figure.savefig(arguments.output, metadata={"Date": None} if arguments.output.suffix == ".svg" else None)
 
 
 if __name__ == "__main__":

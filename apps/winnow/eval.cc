@@ -12,6 +12,8 @@ void add_eval(CLI::App& app, Run& run) {
   add_eval_tasks(*eval, run);
   add_eval_hyperscale(*eval, run);
   add_eval_frontier(*eval, run);
+  add_eval_profile(*eval, run);
+  add_eval_latency(*eval, run);
 }
 
 }  // namespace winnow::cli

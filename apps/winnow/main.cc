@@ -35,6 +35,7 @@ int parse_and_run(int argc, char** argv) {
   add_logits(app, run);
   add_inspect(app, run);
   add_eval(app, run);
+  add_report(app, run);
   add_demo(app, run);
   add_bench(app, run);
   add_train(app, run);

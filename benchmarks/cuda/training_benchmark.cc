@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -23,8 +24,9 @@ using namespace winnow::train;
 
 struct Flags {
   std::map<std::string, std::string> values{
-      {"shape", "llama-3.2-1b"}, {"length", "4096"}, {"sequences", "4"}, {"micro-batch", "4"},
-      {"decisions", "borrowed"}, {"window", "256"},  {"updates", "3"},   {"activations", "keep"}};
+      {"shape", "llama-3.2-1b"}, {"length", "4096"},        {"sequences", "4"},
+      {"micro-batch", "4"},      {"decisions", "borrowed"}, {"window", "256"},
+      {"updates", "3"},          {"activations", "keep"},   {"json", ""}};
   Flags(int argc, char** argv) {
     for (int i = 1; i + 1 < argc; i += 2) {
       const std::string name = std::string(argv[i]).substr(2);
@@ -175,6 +177,9 @@ void run(const Flags& flags) {
   json["tflops"] = flops / typical * 1e-12;
   json["bytes"] = before - cuda::free_memory();
   std::puts(json.dump().c_str());
+  if (const std::string file = flags.values.at("json"); !file.empty()) {
+    std::ofstream(file) << json.dump(1) << "\n";
+  }
 }
 
 }  // namespace

@@ -236,7 +236,7 @@ TEST(Engine, EndsOneSampleOfARequest) {
   std::map<int, FinishReason> ends;
   for (int step = 0; !engine.idle(); ++step) {
     if (step == 3) {
-      engine.cancel(id, 1);
+      engine.stop(id, 1);
     }
     for (const TokenEvent& event : engine.step()) {
       tokens[event.sample] += event.token >= 0 ? 1 : 0;
@@ -245,7 +245,7 @@ TEST(Engine, EndsOneSampleOfARequest) {
   }
   EXPECT_EQ(tokens, (std::map<int, int>{{0, 8}, {1, 3}, {2, 8}}));
   EXPECT_EQ(ends.at(0), FinishReason::length);
-  EXPECT_EQ(ends.at(1), FinishReason::cancelled);
+  EXPECT_EQ(ends.at(1), FinishReason::stop);
   EXPECT_EQ(ends.at(2), FinishReason::length);
   EXPECT_EQ(engine.take_usage(id, 1).reads.live.size(), 3U);
 }

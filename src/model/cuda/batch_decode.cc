@@ -19,7 +19,7 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
       cache_(cache),
       most_(padded(most_sequences)),
       attention_(cache, most_),
-      rows_(model, matrices),
+      rows_(model, matrices, /*search=*/true),
       inputs_(size_of(2, most_)),
       rules_(size_of(1, most_)),
       results_(size_of(1, most_)),
@@ -78,7 +78,8 @@ const winnow::cuda::Graph& BatchDecode::graph(int size, const winnow::cuda::Stre
   }
   auto found = graphs_.find(size);
   if (found == graphs_.end()) {
-    // Nothing but padding, once: libraries load their kernels, which a capture may not do.
+    // Nothing but padding, once: linear layers try their algorithms, and libraries load their
+    // kernels, which a capture may not do.
     fill_inputs({}, {}, {}, size);
     step(size, stream.get());
     stream.synchronize();

@@ -13,9 +13,12 @@ namespace winnow::model::cuda {
 /// of one object belong to one stream.
 class ManyRows {
  public:
-  /// Both must outlive this.
-  ManyRows(const DeviceModel& model, const MatrixWeights& matrices)
-      : model_(model), matrices_(matrices) {}
+  /// Both must outlive this. `search`: the linear layers of a new number of rows try algorithms on
+  /// the first step's rows, which are then worthless.
+  ManyRows(const DeviceModel& model, const MatrixWeights& matrices, bool search = false)
+      : model_(model), matrices_(matrices) {
+    linear_.search(search);
+  }
 
   /// Makes room for so many rows; what was stored may be lost.
   void reserve(std::size_t rows);

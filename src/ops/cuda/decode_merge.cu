@@ -1,6 +1,8 @@
 // Merges the parts of each row's attention.
 #include <cuda_bf16.h>
 
+#include <algorithm>
+
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/decode_attention_kernels.h"
 #include "ops/cuda/warp_attention.cuh"
@@ -8,7 +10,7 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kMergeThreads = 256;
+constexpr int kMostThreads = 256;
 constexpr int kAtOnce = 6;  // parts that a thread reads at a time
 
 // Four channels of a part: sum of 2^(score - reference) values, and sum of 2^(score - reference).
@@ -67,9 +69,9 @@ __device__ Part open_part(const DecodeArguments& arguments, int row, int head, i
 
 // Block (r, h): heads [h, h + 1) * `heads` of row r. Threads take four channels and every so
 // manieth part.
-__global__ void __launch_bounds__(kMergeThreads)
+__global__ void __launch_bounds__(kMostThreads)
     merge_kernel(const __grid_constant__ DecodeArguments arguments, int head_quads, int heads) {
-  __shared__ Part slices[kMergeThreads];
+  __shared__ Part slices[kMostThreads];
   winnow::cuda::release_successor();
   const DecodePlan::View& plan = arguments.plan;
   const int row = static_cast<int>(blockIdx.x);
@@ -77,7 +79,7 @@ __global__ void __launch_bounds__(kMergeThreads)
   const int parts = plan.rows[row].runs;
   const std::size_t first_part = part_of(plan.rows[row].first_run, row);
   const int quads = heads * head_quads;
-  const int step = kMergeThreads / quads;
+  const int step = static_cast<int>(blockDim.x) / quads;
   const int slice = thread / quads;
   // In the order in which the parts hold them.
   const int within = thread % quads;
@@ -129,8 +131,13 @@ void launch_merge(int head_dim, const DecodeArguments& arguments, cudaStream_t s
   // Few rows have many parts each: a block per head.
   const bool few = rows * arguments.group <= 2 * winnow::cuda::multiprocessor_count();
   const int heads = few ? 1 : arguments.group;
-  winnow::cuda::launch(merge_kernel, dim3(rows, arguments.group / heads), kMergeThreads, 0, stream,
-                       true, arguments, head_dim / 4, heads);
+  const int quads = heads * head_dim / 4;
+  // As many threads as have parts to read: many rows have few parts each.
+  const int parts = arguments.plan.workers / rows + 2;
+  const int slices = (parts + kAtOnce - 1) / kAtOnce;
+  const int threads = std::min(kMostThreads, (slices * quads + 31) / 32 * 32);
+  winnow::cuda::launch(merge_kernel, dim3(rows, arguments.group / heads), threads, 0, stream, true,
+                       arguments, head_dim / 4, heads);
 }
 
 }  // namespace winnow::ops::cuda

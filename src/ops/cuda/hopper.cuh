@@ -75,6 +75,11 @@ inline __device__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/// The same for all memory, and what others wrote that this thread knows of.
+inline __device__ void fence_async_proxy_everywhere() {
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+
 /// Copies `bytes` (a multiple of 16) from shared to global memory, or adds floats to those there.
 inline __device__ void copy_bulk(void* to, const void* from, int bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
@@ -97,7 +102,8 @@ inline __device__ void wait_until_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 inline __device__ void wait_until_written() {
-  asm volatile("cp.async.bulk.wait_group 0;\nfence.proxy.async;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  fence_async_proxy_everywhere();
 }
 
 /// Barriers by number (0 is __syncthreads') for some of a block's threads.

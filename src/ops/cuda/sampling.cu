@@ -72,7 +72,8 @@ __device__ Mass shuffle_up(const Mass& mass, int step) {
           __shfl_up_sync(kAllLanes, mass.count, step)};
 }
 
-/// Shared memory adds 32 bits at a time: weights are summed in parts.
+/// Shared memory adds 32 bits at a time: weights are summed in parts, which fit even if a bin takes
+/// the whole vocabulary.
 struct Histogram {
   static constexpr int kParts = 3;
   static constexpr int kPartBits = kWeightBits / kParts;
@@ -91,6 +92,13 @@ struct Histogram {
     atomicAdd(&parts[0][bin], low & kMask);
     atomicAdd(&parts[1][bin], low >> kPartBits & kMask);
     atomicAdd(&parts[2][bin], static_cast<unsigned>(weight >> (2 * kPartBits)));
+  }
+  __device__ void take(const Histogram& other, int bin) {
+    counts[bin] += other.counts[bin];
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      parts[i][bin] += other.parts[i][bin];
+    }
   }
   __device__ Mass mass(int bin) const {
     return {(Word{parts[2][bin]} << (2 * kPartBits)) + (Word{parts[1][bin]} << kPartBits) +
@@ -112,6 +120,7 @@ struct Shared {
   Word warp_best[kWarps];
   Word best;   // of the block
   Word found;  // by the block, 0: nothing
+  Mass total;  // of the block's slice of all bins
   Crossing crossing;
 };
 
@@ -255,9 +264,7 @@ class RowSampler {
     int above = 64;  // bits [above, 64) are known
     for (const Digit& digit : kDigits) {
       fill_histogram(crossing.digits, above, digit);
-      Mass all;
-      const bool found = cross(crossing, target, digit, all, target_of, exceeds, above == 64);
-      if (!found) {
+      if (!cross(crossing, target, digit, target_of, exceeds, above == 64)) {
         return last_;
       }
       above = digit.shift;
@@ -299,48 +306,83 @@ class RowSampler {
     team_.synchronize();
   }
 
-  // Of all blocks.
-  __device__ Mass mass_of(int bin) const {
-    Mass mass;
+  // Adds what the other blocks have to the block's slice of the bins; nobody else reads or writes
+  // that. Returns the sum of a thread's share of the slice.
+  __device__ Mass gather_slice(int slice) {
+    Histogram& own = shared_.histogram;
+    Mass sum;
+    for (int i = thread_; i < slice; i += kThreads) {
+      const int bin = team_.rank() * slice + i;
 #pragma unroll
-    for (int rank = 0; rank < kMostTeam; ++rank) {
-      if (rank < team_.size()) {
-        mass.add(team_.of(shared_.histogram, rank).mass(bin));
+      for (int other = 1; other < kMostTeam; ++other) {
+        if (other < team_.size()) {
+          own.take(team_.of(own, (team_.rank() + other) % team_.size()), bin);
+        }
       }
+      sum.add(own.mass(bin));
     }
-    return mass;
+    return sum;
   }
 
   // Goes on by a digit. Returns whether the sum exceeds the target anywhere; every thread of every
   // block then finds the outcome in its shared memory.
   template <class Target, class Exceeds>
-  __device__ bool cross(const Crossing& so_far, Mass& target, const Digit& digit, Mass& all,
+  __device__ bool cross(const Crossing& so_far, Mass& target, const Digit& digit,
                         const Target& target_of, const Exceeds& exceeds, bool first) {
-    constexpr int kEach = kBins / kThreads;
-    Mass own[kEach];
-    Mass sum;
-    for (int i = 0; i < kEach; ++i) {
-      own[i] = mass_of(thread_ * kEach + i);
-      sum.add(own[i]);
-    }
-    const Mass through = inclusive_scan(sum, all);
+    const int slice = kBins / team_.size();
+    Mass total;
+    inclusive_scan(gather_slice(slice), total);
+    shared_.total = total;  // all threads write the same
+    team_.synchronize();
     if (first) {
+      Mass all;
+      for (int rank = 0; rank < team_.size(); ++rank) {
+        all.add(team_.of(shared_.total, rank));
+      }
       target = target_of(all);
     }
     Mass before = so_far.before;
+    for (int rank = 0; rank < team_.size(); ++rank) {
+      Mass after = before;
+      after.add(team_.of(shared_.total, rank));
+      if (exceeds(after, target)) {
+        cross_slice(so_far, before, target, digit, exceeds, rank, slice);
+        return true;
+      }
+      before = after;
+    }
+    return false;
+  }
+
+  // The bin of block `rank`'s slice in which the sum, `before` the slice, exceeds the target.
+  template <class Exceeds>
+  __device__ void cross_slice(const Crossing& so_far, Mass before, const Mass& target,
+                              const Digit& digit, const Exceeds& exceeds, int rank, int slice) {
+    constexpr int kEach = kBins / kThreads;
+    const Histogram& histogram = team_.of(shared_.histogram, rank);
+    Mass own[kEach];
+    Mass sum;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (const int bin = thread_ * kEach + i; bin < slice) {
+        own[i] = histogram.mass(rank * slice + bin);
+        sum.add(own[i]);
+      }
+    }
+    Mass total;
+    const Mass through = inclusive_scan(sum, total);
     before.add({through.weight - sum.weight, through.count - sum.count});
+#pragma unroll
     for (int i = 0; i < kEach; ++i) {
       Mass after = before;
       after.add(own[i]);
       if (exceeds(after, target) && !exceeds(before, target)) {
-        shared_.crossing = {so_far.digits << digit.bits | (thread_ * kEach + i), before, own[i]};
+        const int bin = rank * slice + thread_ * kEach + i;
+        shared_.crossing = {so_far.digits << digit.bits | static_cast<Word>(bin), before, own[i]};
       }
       before = after;
     }
     __syncthreads();
-    Mass end = so_far.before;
-    end.add(all);
-    return exceeds(end, target);
   }
 
   // Over a block's threads; `total` is the sum of all.

@@ -5,7 +5,7 @@
 //     gradients of values and of keys), and bias and its gradient are per row.
 //   The gradient of queries is a sum over keys, of both warpgroups: gradients of scores go through
 //     shared memory, and the product of this block of keys is added to an array in float.
-//   The last warpgroup feeds the others (a thread), and adds up gradients of queries (a warp).
+//   The last warpgroup feeds the others (a thread), and adds up gradients of queries (two warps).
 // Blocks of keys add to a query's gradient in order, so that the result repeats itself to the bit:
 // `turns` says for each block of queries whose turn it is. Nobody waits long: all blocks of a
 // document begin at its end, one step behind the one before. Nobody waits forever: blocks are taken
@@ -16,7 +16,11 @@
 namespace winnow::ops::cuda {
 namespace {
 
-enum NamedBarrier { kScoresBarrier = 1, kAddedBarrier };
+enum NamedBarrier { kScoresBarrier = 1, kFirstAdder };
+
+/// Warps that take turns at adding up gradients of queries: while one waits until what it has added
+/// is there, the next one begins.
+constexpr int kAdders = 2;
 
 __device__ int load_acquire(const int* from) {
   int x;
@@ -161,10 +165,9 @@ class Consumer {
     commit_products();
   }
 
-  // To the warp that adds them up.
+  // To the warp that adds them up. Its number is also the parity of how many were handed over.
   __device__ __forceinline__ void hand_over(const float (&dqueries)[32]) {
-    control().dqueries_empty.wait(handed_over_ ^ 1);
-    handed_over_ ^= 1;
+    control().dqueries_empty.wait(adder_ ^ 1);
     float4* to =
         reinterpret_cast<float4*>(shared_.dqueries()) + warpgroup_ * 8 * kWarpgroup + thread_;
 #pragma unroll
@@ -173,7 +176,8 @@ class Consumer {
                             dqueries[4 * i + 3]};
     }
     fence_async_proxy();
-    arrive_named(kAddedBarrier, S::kConsumers * kWarpgroup + 32);
+    arrive_named(kFirstAdder + adder_, S::kConsumers * kWarpgroup + 32);
+    adder_ ^= 1;
   }
 
   __device__ __forceinline__ void store(const float (&dkeys)[S::D / 2],
@@ -205,38 +209,40 @@ class Consumer {
   int thread_;
   KeyRows<S> rows_;
   int slot_ = 0;  // of gradients of scores
-  int handed_over_ = 0;
+  int adder_ = 0;
   Turn<S::kStages> turn_;
 };
 
-/// A thread of a warp: adds gradients of queries to those of other blocks of keys, in turn.
+/// A warp: adds every other block's gradients of queries to those of other blocks of keys, in turn.
 template <class S>
 __device__ void add_dqueries(const TrainingBackwardSm90& arguments, const BackwardItem& item,
-                             const BackwardShared<S>& shared) {
+                             const BackwardShared<S>& shared, int adder) {
   const int group = arguments.backward.attention.group;
-  for (int block = item.end_block - 1; block >= item.first_block; --block) {
-    for (int g = 0; g < group; ++g) {
-      const int place = (item.kv_head * group + g) * arguments.query_blocks + block;
-      sync_named(kAddedBarrier, S::kConsumers * kWarpgroup + 32);
-      if (threadIdx.x % 32 == 0) {
-        float* to = arguments.dqueries + std::size_t(place) * (S::kQueries * S::D);
-        if (block * S::kQueries >= item.own_from) {
-          copy_bulk(to, shared.dqueries(), S::kDqueryBytes);
-        } else {
-          while (load_acquire(arguments.turns + place) != item.first_key) {
-          }
-          asm volatile("fence.proxy.async;" ::: "memory");  // the turn, before what comes
-          add_bulk(to, shared.dqueries(), S::kDqueryBytes);
-        }
-        commit_copies();
-        wait_until_read();
-        shared.control().dqueries_empty.arrive();
-        wait_until_written();
-        __threadfence();
-        store_release(arguments.turns + place, item.first_key + S::kKeys);
-      }
-      __syncwarp();
+  const int steps = (item.end_block - item.first_block) * group;
+  for (int step = adder; step < steps; step += kAdders) {
+    const int block = item.end_block - 1 - step / group;
+    const int head = item.kv_head * group + step % group;
+    const std::size_t place = std::size_t(head) * arguments.query_blocks + block;
+    const bool first = block * S::kQueries >= item.own_from;
+    while (!first && load_acquire(arguments.turns + place) != item.first_key) {
     }
+    sync_named(kFirstAdder + adder, S::kConsumers * kWarpgroup + 32);
+    if (threadIdx.x % 32 == 0) {
+      fence_async_proxy_everywhere();  // whose turn it is, before what comes
+      float* to = arguments.dqueries + place * (S::kQueries * S::D);
+      if (first) {
+        copy_bulk(to, shared.dqueries(), S::kDqueryBytes);
+      } else {
+        add_bulk(to, shared.dqueries(), S::kDqueryBytes);
+      }
+      commit_copies();
+      wait_until_read();
+      shared.control().dqueries_empty.arrive();
+      wait_until_written();
+      __threadfence();
+      store_release(arguments.turns + place, item.first_key + S::kKeys);
+    }
+    __syncwarp();
   }
 }
 
@@ -258,8 +264,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
     if (thread == 0) {
       load_backward<S>(arguments, item, shared);
-    } else if (thread / 32 == 1) {
-      add_dqueries<S>(arguments, item, shared);
+    } else if (thread / 32 >= 1 && thread / 32 <= kAdders) {
+      add_dqueries<S>(arguments, item, shared, thread / 32 - 1);
     }
   } else {
     take_registers<S::kConsumerRegisters>();
