@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 
+import httpx
 import pytest
 
 from conftest import ROOT, serving
@@ -113,13 +114,14 @@ def test_several_turns_and_markup_is_text(page):
 def test_stop_ends_the_request(page, server):
     page.locator("summary", has_text="Settings").click()
     page.fill("#max-tokens", "3000")
-    page.fill("#temperature", "2")
+    page.fill("#temperature", "5")
     page.fill("#input", "Tell me a long story.")
     page.click("#send")
     page.wait_for_function("document.querySelectorAll('li.assistant .t').length > 5")
-    page.click("#stop")
+    page.evaluate("document.getElementById('stop').click()")
     page.wait_for_function("!document.getElementById('send').disabled")
     assert page.is_hidden("#error")
+    assert 'winnow_requests_total{outcome="cancelled"}' in httpx.get(server.url + "/metrics").text
 
 
 def test_errors_are_shown(page):

@@ -186,7 +186,6 @@ async function stream(element, onText) {
       // The text of the token that comes after all those that the cache has taken.
       cache.texts[cache.tokens] = piece;
       addToken(element, cache.tokens, piece);
-      $("messages").scrollTop = $("messages").scrollHeight;
       began ||= performance.now();
       ++count;
       showSpeed(count - 1, performance.now() - began);
@@ -216,12 +215,19 @@ function showError(message) {
 
 let chosen = -1;
 let drawing = false;
+let pause = 120;  // milliseconds before the next drawing
 
-// A few times a second: thousands of tokens are tinted each time.
+// A few times a second, and less often where it takes long: the page must go on listening.
 function drawSoon() {
   if (drawing) return;
   drawing = true;
-  setTimeout(() => requestAnimationFrame(() => { drawing = false; draw(); }), 120);
+  setTimeout(() => {
+    const start = performance.now();
+    $("messages").scrollTop = $("messages").scrollHeight;
+    draw();
+    pause = Math.max(120, 6 * (performance.now() - start));
+    drawing = false;
+  }, pause);
 }
 
 function prepare(canvas) {
@@ -342,7 +348,9 @@ function drawTable() {
 function tintTokens() {
   cache.spans.forEach((span, position) => {
     const mask = cache.holders(position);
-    if (mask !== null) span.style.setProperty("--held", (countBits(mask) / cache.heads).toFixed(2));
+    if (mask === null || span.mask === mask) return;
+    span.mask = mask;
+    span.style.setProperty("--held", (countBits(mask) / cache.heads).toFixed(2));
   });
 }
 
