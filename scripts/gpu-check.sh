@@ -28,7 +28,7 @@ step() {
 }
 
 # A few shapes are enough under the sanitizer, which slows a kernel down a hundred times.
-few_ops='*CudaLinearRows.Silu/int4_N1022_K576:*CudaLinearRows.Residual/bf16_N3070_K576:*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3:*CudaPrefillAttention.ShortLead/*_D64_G4:*CudaPrefillAttention.NoWindow/*_D80_G3'
+few_ops='*CudaLinearRows.Silu/int4_N1022_K576:*CudaLinearRows.Residual/bf16_N3070_K576:*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3:*CudaPrefillAttention.ShortLead/*_D64_G4:*CudaPrefillAttention.NoWindow/*_D80_G3:*CudaTrainingAttention.PackedDocuments/D24_G1'
 few_kvcache='*CudaAppend.HoldsWhatTheHostHolds/dms_*_D64_G4_w37_shift1*:*CudaAppend.HoldsWhatTheHostHolds/dmc_*_D64*:*CudaAppend.HoldsWhatTheHostHolds/streaming_*_D80*:*CudaFork.CopiesOnly*:*CudaTokenAttention.SeesWhatTheHostSees/tova_*_D64*:*CudaTokenAttention.SeesWhatTheHostSees/h2o_*_D96*:*CudaTokenAttention.SeesWhatTheHostSees/quest_*_D80*'
 
 step device nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv

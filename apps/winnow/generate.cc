@@ -158,7 +158,12 @@ int write_data(const GenerateCommand& command) {
   options.documents = command.documents;
   options.prompts = read_prompts(command.prompts);
   options.max_tokens = command.generate.max_tokens;
-  options.sampling = {s.temperature, s.top_k, s.top_p, s.min_p, s.repetition_penalty, s.seed, -1};
+  options.sampling = {.temperature = s.temperature,
+                      .top_k = s.top_k,
+                      .top_p = s.top_p,
+                      .min_p = s.min_p,
+                      .repetition_penalty = s.repetition_penalty,
+                      .seed = s.seed};
   const auto model = engine::load_model(command.load);
   const auto tokenizer = load_tokenizer(command.load.model);
   ProgressBar bar("writing", command.documents, "documents");

@@ -1,12 +1,14 @@
 """Times PyTorch's training attention at the shapes of training_attention_cuda_benchmark.
 
-    python3 training_attention.py [--flex] [--output FILE]
+    training_attention_cuda_benchmark --json WINNOW
+    python3 training_attention.py [--flex] [--winnow WINNOW] [--output FILE]
 
 Dense causal scaled_dot_product_attention with each of its fused backends, which know no DMS; with
 --flex also FlexAttention with DMS's bias, as in NVIDIA's recipe and with a causal block mask as well.
-Medians of milliseconds forward, and forward with backward.
+Medians of milliseconds forward, and forward with backward. FILE holds both programs' figures.
 """
 import argparse
+import datetime
 import json
 import math
 import statistics
@@ -20,18 +22,19 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 TOKENS, HEADS, KV_HEADS, WINDOW = 16384, 32, 8, 256
 
 
-def median_ms(function, samples: int) -> float:
-    for _ in range(3):
-        function()
+def median_ms(function, samples: int, calls: int = 4) -> float:
+    """Of a call among several that follow each other: what the host does is hidden."""
+    function()
     times = []
-    for _ in range(samples):
+    for _ in range(samples + 1):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        function()
+        for _ in range(calls):
+            function()
         end.record()
         end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
+        times.append(begin.elapsed_time(end) / calls)
+    return statistics.median(times[1:])
 
 
 def operands(dim: int, length: int) -> tuple:
@@ -91,6 +94,7 @@ def run_flex(dim: int, length: int) -> list:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--flex", action="store_true")
+    parser.add_argument("--winnow", type=Path)
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
     results = []
@@ -102,9 +106,11 @@ def main() -> None:
                 results.append({"head_dim": dim, "document": length, "system": name,
                                 "forward_ms": forward, "forward_backward_ms": both})
     if args.output:
-        args.output.write_text(json.dumps({"torch": torch.__version__,
-                                           "device": torch.cuda.get_device_name(),
-                                           "results": results}, indent=1) + "\n")
+        report = {"date": datetime.date.today().isoformat(), "torch": torch.__version__,
+                  "device": torch.cuda.get_device_name(), "peers": results}
+        if args.winnow:
+            report["winnow"] = json.loads(args.winnow.read_text())["results"]
+        args.output.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -88,10 +88,11 @@ bool has_hopper_kernel(int head_dim) {
 /// What backward keeps in scratch.
 struct BackwardScratch {
   QuerySums* sums;
-  float* dqueries;
-  std::int32_t* turns;
-  std::int32_t* document_end;
-  std::int32_t* next_item;
+  // Hopper's alone:
+  float* dqueries = nullptr;
+  std::int32_t* turns = nullptr;
+  std::int32_t* document_end = nullptr;
+  std::int32_t* next_item = nullptr;
 
   BackwardScratch(Scratch& scratch, int tokens, int query_heads, int head_dim) {
     const auto rows = static_cast<std::size_t>(padded(tokens));
