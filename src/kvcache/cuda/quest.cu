@@ -1,4 +1,5 @@
 // Quest (kvcache/quest.h): bounds of the keys of a page, and the pages that a query reads.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -15,6 +16,8 @@ constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 constexpr int kBoundWarps = 8;
 constexpr int kDigits = 256;
 constexpr int kBoundLanes = 8;  // that work on a page's bound
+constexpr int kBoundThreads = 256;
+constexpr int kMostGroup = 8;
 
 __device__ float4 least_of(float4 a, float4 b) {
   return {fminf(a.x, b.x), fminf(a.y, b.y), fminf(a.z, b.z), fminf(a.w, b.w)};
@@ -161,58 +164,97 @@ __device__ Threshold find_threshold(const float* bounds, int pages, int wanted) 
   return {key, wanted};
 }
 
-// An upper bound of query . key over the pages [0, parts) of ours, in all of the kBoundLanes lanes
-// that work on it.
+// Bounds of the keys on the pages [0, parts) of ours: this lane's quads of channels.
 template <int D>
-__device__ float upper_bound(const CacheView& cache, const std::uint32_t* pages, int parts,
-                             const float* query) {
-  constexpr int kEach = (D / 4 + kBoundLanes - 1) / kBoundLanes;
-  const int lane = static_cast<int>(threadIdx.x) % kBoundLanes;
+struct KeyBounds {
+  static constexpr int kEach = (D / 4 + kBoundLanes - 1) / kBoundLanes;
   float4 low[kEach];
   float4 high[kEach];
-  for (int part = 0; part < parts; ++part) {
-    const auto* own = reinterpret_cast<const float4*>(cache.bounds) +
-                      static_cast<std::size_t>(pages[part]) * (D / 2);
+
+  // The lane's i-th quad; past the last one for lanes that have fewer.
+  static __device__ int quad(int i) {
+    return static_cast<int>(threadIdx.x) % kBoundLanes + i * kBoundLanes;
+  }
+
+  __device__ KeyBounds(const CacheView& cache, const std::uint32_t* pages, int parts) {
+    for (int part = 0; part < parts; ++part) {
+      const auto* own = reinterpret_cast<const float4*>(cache.bounds) +
+                        static_cast<std::size_t>(pages[part]) * (D / 2);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const int at = min(quad(i), D / 4 - 1);
+        low[i] = part == 0 ? own[at] : least_of(low[i], own[at]);
+        high[i] = part == 0 ? own[D / 4 + at] : most_of(high[i], own[D / 4 + at]);
+      }
+    }
+  }
+
+  // The most that query . key can be, in all lanes.
+  __device__ float product(const float* query) const {
+    float sum = 0.0F;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const int quad = min(lane + i * kBoundLanes, D / 4 - 1);
-      const float4 least = own[quad];
-      const float4 most = own[D / 4 + quad];
-      low[i] = part == 0 ? least : least_of(low[i], least);
-      high[i] = part == 0 ? most : most_of(high[i], most);
+      if (quad(i) < D / 4) {
+        const float4 q = reinterpret_cast<const float4*>(query)[quad(i)];
+        sum += fmaxf(q.x * low[i].x, q.x * high[i].x) + fmaxf(q.y * low[i].y, q.y * high[i].y) +
+               fmaxf(q.z * low[i].z, q.z * high[i].z) + fmaxf(q.w * low[i].w, q.w * high[i].w);
+      }
+    }
+    for (int step = kBoundLanes / 2; step > 0; step /= 2) {
+      sum += __shfl_xor_sync(kAllLanes, sum, step);
+    }
+    return sum;
+  }
+};
+
+// Upper bounds of the pages before the last one, for all query heads of a group: block (x, KV head,
+// token).
+template <class Query, int D>
+__global__ void __launch_bounds__(kBoundThreads)
+    bound_pages_kernel(CacheView cache, int layer, int group, QuestTokens tokens,
+                       const Query* queries, QuestChoice choice) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  __shared__ __align__(16) float query[kMostGroup * D];
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::size_t row = (blockIdx.z * gridDim.y + blockIdx.y) * group;
+  for (int i = thread; i < group * D; i += kBoundThreads) {
+    query[i] = to_float(queries[row * D + i]);
+    if (choice.queries != nullptr && blockIdx.x == 0) {
+      choice.queries[row * D + i] = query[i];
     }
   }
-  float sum = 0.0F;
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    if (const int quad = lane + i * kBoundLanes; quad < D / 4) {
-      const float4 q = reinterpret_cast<const float4*>(query)[quad];
-      sum += fmaxf(q.x * low[i].x, q.x * high[i].x) + fmaxf(q.y * low[i].y, q.y * high[i].y) +
-             fmaxf(q.z * low[i].z, q.z * high[i].z) + fmaxf(q.w * low[i].w, q.w * high[i].w);
+  const TokenPlace token(cache, tokens, blockIdx.z);
+  const Selection selection(cache, token, choice.page_entries);
+  if (selection.wanted == selection.pages) {
+    return;  // all of them are read
+  }
+  __syncthreads();
+  const std::size_t state_row = cache.row(layer, token.slot, blockIdx.y);
+  const std::uint32_t* all = cache.archive_pages + state_row * cache.archive_stride;
+  const int parts = choice.page_entries / ops::kPageEntries;  // pages of ours per page
+  const int last = selection.pages - 1;
+  constexpr int kTogether = kBoundThreads / kBoundLanes;
+  for (int first = blockIdx.x * kTogether; first < last; first += gridDim.x * kTogether) {
+    const int page = first + thread / kBoundLanes;
+    const KeyBounds<D> keys(cache, all + min(page, last - 1) * parts, parts);
+    for (int g = 0; g < group; ++g) {
+      const float bound = keys.product(query + g * D);
+      if (page < last && thread % kBoundLanes == 0) {
+        choice.bounds[(row + g) * choice.stride + page] = bound;
+      }
     }
   }
-  for (int step = kBoundLanes / 2; step > 0; step /= 2) {
-    sum += __shfl_xor_sync(kAllLanes, sum, step);
-  }
-  return sum;
 }
 
 // Block (query head, token).
-template <class Query, int D>
 __global__ void __launch_bounds__(kScanThreads)
     choose_pages_kernel(CacheView cache, int layer, int group, QuestTokens tokens,
-                        const Query* queries, QuestChoice choice) {
+                        QuestChoice choice) {
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
-  __shared__ __align__(16) float query[D];
   const int thread = static_cast<int>(threadIdx.x);
   const std::size_t row = blockIdx.y * gridDim.x + blockIdx.x;
-  for (int d = thread; d < D; d += kScanThreads) {
-    query[d] = to_float(queries[row * D + d]);
-    if (choice.queries != nullptr) {
-      choice.queries[row * D + d] = query[d];
-    }
-  }
   const TokenPlace token(cache, tokens, blockIdx.y);
   const Selection selection(cache, token, choice.page_entries);
   const std::size_t state_row = cache.row(layer, token.slot, blockIdx.x / group);
@@ -225,19 +267,9 @@ __global__ void __launch_bounds__(kScanThreads)
     }
     return;
   }
-  __syncthreads();
-  const int parts = choice.page_entries / ops::kPageEntries;  // pages of ours per page
+  const int parts = choice.page_entries / ops::kPageEntries;
   const int last = selection.pages - 1;
-  float* bounds = choice.bounds + row * choice.stride;
-  constexpr int kTogether = kScanThreads / kBoundLanes;
-  for (int first = 0; first < last; first += kTogether) {
-    const int page = first + thread / kBoundLanes;
-    const float bound = upper_bound<D>(cache, all + min(page, last - 1) * parts, parts, query);
-    if (page < last && thread % kBoundLanes == 0) {
-      bounds[page] = bound;
-    }
-  }
-  __syncthreads();
+  const float* bounds = choice.bounds + row * choice.stride;
   const Threshold threshold =
       selection.wanted > 1 ? find_threshold(bounds, last, selection.wanted - 1) : Threshold{};
   int equals = 0;
@@ -263,19 +295,23 @@ template <class Query>
 void launch_choose(int head_dim, const CacheView& cache, int layer, int group,
                    const QuestTokens& tokens, const Query* queries, const QuestChoice& choice,
                    cudaStream_t stream) {
+  const int rows = cache.kv_heads * tokens.batch;
+  const int blocks = std::max(1, 2 * winnow::cuda::multiprocessor_count() / rows);
   const auto run = [&](auto* kernel) {
-    winnow::cuda::launch(kernel, dim3(cache.kv_heads * group, tokens.batch), kScanThreads, 0,
+    winnow::cuda::launch(kernel, dim3(blocks, cache.kv_heads, tokens.batch), kBoundThreads, 0,
                          stream, true, cache, layer, group, tokens, queries, choice);
+    winnow::cuda::launch(choose_pages_kernel, dim3(cache.kv_heads * group, tokens.batch),
+                         kScanThreads, 0, stream, true, cache, layer, group, tokens, choice);
   };
   switch (head_dim) {
     case 64:
-      return run(choose_pages_kernel<Query, 64>);
+      return run(bound_pages_kernel<Query, 64>);
     case 80:
-      return run(choose_pages_kernel<Query, 80>);
+      return run(bound_pages_kernel<Query, 80>);
     case 96:
-      return run(choose_pages_kernel<Query, 96>);
+      return run(bound_pages_kernel<Query, 96>);
     default:
-      return run(choose_pages_kernel<Query, 128>);
+      return run(bound_pages_kernel<Query, 128>);
   }
 }
 
