@@ -32,6 +32,9 @@ void use_device(int index);
 /// Bytes of device memory that are free now.
 std::size_t free_memory();
 
+/// Lets a kernel have all of a block's shared memory; returns how much of it is dynamic.
+int allow_most_shared_memory(const void* kernel);
+
 /// Whether kernels may begin before their predecessor is complete (Hopper and later).
 bool has_programmatic_launch();
 

@@ -62,10 +62,11 @@ __global__ void project_kernel(Projection projection, PrefillAppend chunk, BandV
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
   const std::size_t heads = projection.kv_heads * group;
+  const bf16* qkv = chunk.qkv + token * (heads + 2 * projection.kv_heads) * D;
   ops::cuda::HeadVector<D> vector;
+  project(projection, qkv, token, head, warp, vector);
   const bool decision =
-      project<D>(projection, chunk.qkv + token * (heads + 2 * projection.kv_heads) * D, token,
-                 chunk.length + token, chunk.layer, head, vector);
+      decide<D, WholeBlock>(projection, qkv, token, chunk.length + token, chunk.layer, head);
   if (threadIdx.x == 0) {
     band.decisions[static_cast<std::size_t>(head) * chunk.tokens + token] = decision ? 1 : 0;
   }

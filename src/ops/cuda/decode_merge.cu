@@ -1,122 +1,58 @@
 // Merges the parts of each row's attention.
-#include <cuda_bf16.h>
-
 #include "base/cuda/launch.cuh"
-#include "ops/cuda/decode_attention_kernels.h"
-#include "ops/cuda/warp_attention.cuh"
+#include "ops/cuda/decode_merge.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kMergeThreads = 256;
-constexpr int kAtOnce = 6;  // parts that a thread reads at a time
+constexpr int kWarps = 4;
+constexpr int kAtOnce = 4;  // parts that a lane reads at a time
 
-// Four channels of a part: sum of 2^(score - reference) values, and sum of 2^(score - reference).
-struct Part {
-  float reference = -INFINITY;
-  float sum = 0.0F;
-  float4 out{};
-};
-
-// The sum of parts, without a chain of exponentials. A part without entries has no weight, also
-// beside others of its kind.
-template <int kCount>
-__device__ Part merge(const Part (&parts)[kCount]) {
-  Part merged;
-#pragma unroll
-  for (const Part& part : parts) {
-    merged.reference = fmaxf(merged.reference, part.reference);
-  }
-#pragma unroll
-  for (const Part& part : parts) {
-    const float factor =
-        part.reference == -INFINITY ? 0.0F : exp2_fast(part.reference - merged.reference);
-    merged.sum += part.sum * factor;
-    merged.out.x += part.out.x * factor;
-    merged.out.y += part.out.y * factor;
-    merged.out.z += part.out.z * factor;
-    merged.out.w += part.out.w * factor;
-  }
-  return merged;
-}
-
-// Four channels of the output. Without entries: zeros.
-__device__ void write_output(const DecodeArguments& arguments, std::size_t quad, const Part& part) {
-  const float factor = part.sum == 0.0F ? 0.0F : 1.0F / part.sum;
-  const float4 x{part.out.x * factor, part.out.y * factor, part.out.z * factor,
-                 part.out.w * factor};
-  if (arguments.bf16_out) {
-    auto* out = static_cast<__nv_bfloat162*>(arguments.out) + 2 * quad;
-    out[0] = __floats2bfloat162_rn(x.x, x.y);
-    out[1] = __floats2bfloat162_rn(x.z, x.w);
-  } else {
-    static_cast<float4*>(arguments.out)[quad] = x;
-  }
-}
-
-// Block (r, h): heads [h, h + 1) * `heads` of row r. Threads take four channels and every so
-// manieth part.
-__global__ void __launch_bounds__(kMergeThreads)
-    merge_kernel(const __grid_constant__ DecodeArguments arguments, int head_quads, int heads) {
-  __shared__ Part slices[kMergeThreads];
+// kShare warps work on an item.
+template <int kShare>
+__global__ void __launch_bounds__(kWarps* kWarpSize)
+    merge_kernel(const __grid_constant__ DecodeArguments arguments, int head_dim, int items) {
   winnow::cuda::release_successor();
-  const DecodePlan::View& plan = arguments.plan;
-  const int row = static_cast<int>(blockIdx.x);
-  const int thread = static_cast<int>(threadIdx.x);
-  const int parts = plan.rows[row].runs;
-  const std::size_t first_part = part_of(plan.rows[row].first_run, row);
-  const int quads = heads * head_quads;
-  const int step = kMergeThreads / quads;
-  const int slice = thread / quads;
-  // In the order in which the parts hold them.
-  const int within = thread % quads;
-  const int head = static_cast<int>(blockIdx.y) * heads + within % (4 * heads) / 4;
-  const int quarter = within % 4;
-  const int quad = within / (4 * heads);  // of the quarter
-  const float2* sums = plan.partial_sums + head;
-  const auto* outs = reinterpret_cast<const float4*>(plan.partial_out) +
-                     part_place(arguments.group, head, quarter, quad);
-  const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int item = (static_cast<int>(blockIdx.x) * kWarps + warp) / kShare;
+  const MergedItem own(arguments, head_dim, min(item, items - 1));
   winnow::cuda::wait_for_predecessor();
-  Part read[kAtOnce + 1];  // the last one: those before
-  for (int first = slice; first < parts && slice < step; first += kAtOnce * step) {
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      read[i] = {};
-      if (const int p = first + i * step; p < parts) {
-        const std::size_t place = first_part + p;
-        const float2 own = __ldcg(sums + place * arguments.group);
-        read[i] = {own.x, own.y, __ldcg(outs + place * row_quads)};
-      }
+  Part merged = own.merge<kAtOnce>(warp % kShare, kShare);
+  if constexpr (kShare > 1) {
+    __shared__ Part shared[kWarps][4];
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    if (lane < 4) {
+      shared[warp][lane] = merged;
     }
-    read[kAtOnce] = merge(read);
-  }
-  slices[thread] = read[kAtOnce];
-  for (int others = step; others > 1;) {  // halve the slices
-    const int half = (others + 1) / 2;
     __syncthreads();
-    if (slice + half < others) {
-      const Part pair[2] = {slices[thread], slices[thread + half * quads]};
-      slices[thread] = merge(pair);
+    if (warp % kShare != 0) {
+      return;
     }
-    others = half;
+    for (int other = 1; other < kShare; ++other) {
+      merged.add(shared[warp + other][lane % 4]);
+    }
   }
-  if (slice == 0) {
-    write_output(arguments,
-                 (row * row_quads + head * head_quads + quarter * (head_quads / 4) + quad),
-                 slices[thread]);
+  if (item < items) {
+    own.write(merged);
   }
+}
+
+template <int kShare>
+void launch(int head_dim, int items, const DecodeArguments& arguments, cudaStream_t stream) {
+  winnow::cuda::launch(merge_kernel<kShare>, (items * kShare + kWarps - 1) / kWarps,
+                       kWarps * kWarpSize, 0, stream, true, arguments, head_dim, items);
 }
 
 }  // namespace
 
 void launch_merge(int head_dim, const DecodeArguments& arguments, cudaStream_t stream) {
-  const int rows = arguments.plan.batch_rows;
-  // Few rows have many parts each: a block per head.
-  const bool few = rows * arguments.group <= 2 * winnow::cuda::multiprocessor_count();
-  const int heads = few ? 1 : arguments.group;
-  winnow::cuda::launch(merge_kernel, dim3(rows, arguments.group / heads), kMergeThreads, 0, stream,
-                       true, arguments, head_dim / 4, heads);
+  const int items = arguments.plan.batch_rows * merge_items(arguments.group, head_dim);
+  // Few rows have many parts each.
+  if (items <= 2 * winnow::cuda::multiprocessor_count()) {
+    launch<kWarps>(head_dim, items, arguments, stream);
+  } else {
+    launch<1>(head_dim, items, arguments, stream);
+  }
 }
 
 }  // namespace winnow::ops::cuda

@@ -1,6 +1,6 @@
-// The kernel of linear layers of few rows. A block's warps have four trades: one fetches weights,
-// as far ahead as there is room, into the next layer too; one fetches inputs, once they are there;
-// some multiply; some finish tiles. Barriers in shared memory tell each what the others have done.
+// The kernel of linear layers of few rows. A block's warps have four trades: some multiply; some
+// finish tiles; some fetch inputs, once they are there; one fetches weights, as far ahead as there
+// is room, into the next layers too. Barriers in shared memory tell each what the others have done.
 #pragma once
 
 #include <algorithm>
@@ -18,96 +18,96 @@ __device__ void initialize(RowsShared<kBatches>& shared) {
 #else
   constexpr int kFetchArrivals = 32;
 #endif
-  static_assert(kMostInputSlots <= kRowsThreads / 32 && kMostStages <= kMostInputSlots);
-  if (const int i = threadIdx.x / 32; threadIdx.x % 32 == 0) {
-    if (i < kMostStages) {
-      shared.full[i].initialize(kFetchArrivals);
-      shared.empty[i].initialize(kTeamWarps);
+  constexpr int kWarps = kRowsThreads / 32;
+  static_assert(kMostStages <= kWarps && kMostInputSlots <= 2 * kWarps);
+  const int warp = threadIdx.x / 32;
+  if (threadIdx.x % 32 == 0) {
+    if (warp < kMostStages) {
+      shared.full[warp].init(kFetchArrivals);
+      shared.empty[warp].init(kProductWarps);
     }
-    if (i < kMostInputSlots) {
-      shared.inputs_full[i].initialize(32);
-      shared.inputs_empty[i].initialize(kTeamWarps);
+    for (int i = warp; i < kMostInputSlots; i += kWarps) {
+      shared.inputs_full[i].init(32);
+      shared.inputs_empty[i].init(kProductWarps);
     }
-    if (i < 2) {
-      shared.sums_full[i].initialize(kProductWarps);
-      shared.sums_empty[i].initialize(kOutputWarps);
+    if (warp < 2) {
+      shared.sums_full[warp].init(kProductWarps);
+      shared.sums_empty[warp].init(kOutputWarps);
     }
-    if (i < kMostChainedLayers) {
-      shared.layers_before[i].initialize(1);
+    if (warp == 2) {
+      shared.inputs_ready.init(kInputWarps);
     }
-#if __CUDA_ARCH__ >= 900
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");  // for the bulk copies
-#endif
+    fence_barriers();
   }
   __syncthreads();
 }
 
-template <class Format, int kBatches>
-__global__ __launch_bounds__(kRowsThreads,
-                             1) void linear_rows_kernel(const __grid_constant__ RowsProgram program,
-                                                        int stages, int input_slots) {
-  using Shared = RowsShared<kBatches>;
-  extern __shared__ __align__(128) std::byte memory[];
-  auto& shared = *reinterpret_cast<Shared*>(memory);
-  std::byte* weights = memory + (sizeof(Shared) + 127) / 128 * 128;
-  const RowsRings rings{stages, input_slots, weights,
-                        weights + stages * RowsChunk<Format>::kStageBytes};
-  initialize(shared);
-  const int warp = threadIdx.x / 32;
-  if (warp < kProductWarps) {
-    Product<Format, kBatches>(program, shared, rings).run();
-  } else if (warp < kProductWarps + kOutputWarps) {
-    wait_for_previous_kernel();
-    Output<Format, kBatches>(program, shared, input_slots).run();
-  } else if (warp < kProductWarps + kOutputWarps + kInputWarps) {
-    wait_for_previous_kernel();
-    InputFetch<Format>::run(program, shared, rings, warp - kProductWarps - kOutputWarps);
+/// What the warps behind the product warps do, after initialize(). between_outputs(n) runs after
+/// layer n, by the output warps; no inputs are fetched until all arrivals of what is done between
+/// have come.
+template <class Format, int kBatches, class BetweenOutputs>
+__device__ void run_other_warps(const RowsProgram& program, RowsShared<kBatches>& shared,
+                                const RowsRings& rings, BetweenOutputs&& between_outputs) {
+  const int warp = static_cast<int>(threadIdx.x) / 32 - kProductWarps;
+  if (warp < kOutputWarps) {
+    winnow::cuda::wait_for_predecessor();
+    Output<Format, kBatches>(program, shared, rings.input_slots).run(between_outputs);
+  } else if (warp < kOutputWarps + kInputWarps) {
+    winnow::cuda::wait_for_predecessor();
+    InputFetch<Format>::run(program, shared, rings, warp - kOutputWarps);
   } else {
     WeightFetch<Format>::run(program, shared, rings);
   }
 }
 
+/// A block's shared memory: what has a fixed size, stages of weights, slots of inputs. The slots
+/// are last, and may be larger than they need be.
+struct RowsMemory {
+  int fixed = 0;
+  int stages = 0;
+  int stage_bytes = 0;
+  int input_slots = 0;
+  int input_bytes = 0;
+
+  [[nodiscard]] __host__ __device__ int inputs_at() const { return fixed + stages * stage_bytes; }
+  [[nodiscard]] __host__ __device__ int bytes() const { return inputs_at() + input_bytes; }
+  __device__ RowsRings rings(std::byte* memory) const {
+    return {stages, input_slots, memory + fixed, memory + inputs_at()};
+  }
+};
+
 /// Slots for inputs. Those of a layer of several tiles per block should stay, if they leave the
 /// weights enough room; others pass by in less.
 template <class Format>
-int input_slots(const RowsProgram& program, int bytes) {
+int input_slots(const RowsProgram& program, std::span<const RowsLayer> layers, int bytes) {
   using Chunk = RowsChunk<Format>;
-  const int fit = std::min(bytes * 3 / 5 / (program.rows * Chunk::kInputPitch), kMostInputSlots);
-  const int passing =
-      std::clamp(bytes / 3 / (program.rows * Chunk::kInputPitch), kTeams, kMostInputSlots);
-  int slots = kTeams;
-  for (int i = 0; i < program.count; ++i) {
-    const DeviceWeightView& weight = program.layers[i].linear.weight;
+  const int slot_bytes = program.rows * Chunk::kInputPitch;
+  const int fit = std::min(bytes * 3 / 5 / slot_bytes, kMostInputSlots);
+  const int passing = std::clamp(bytes / 3 / slot_bytes, 2, kMostInputSlots);
+  int slots = 2;
+  for (const RowsLayer& layer : layers) {
+    const DeviceWeightView& weight = layer.linear.weight;
     const int chunks = Chunk::count(weight.steps);
     const bool stays = weight.tiles > program.blocks && chunks <= fit;
     slots = std::max(slots, stays ? chunks : std::min(chunks, passing));
   }
-  return slots / kTeams * kTeams;
+  return slots;
 }
 
-template <class Format, int kBatches>
-void launch_batches(const RowsProgram& program, int shared_bytes, const RowsLaunch& launch) {
+/// Divides the shared memory that `kernel` may have; the slots get at least `input_bytes`.
+template <class Format, int kBatches, class Kernel>
+RowsMemory divide_memory(Kernel* kernel, const RowsProgram& program,
+                         std::span<const RowsLayer> layers, int input_bytes) {
   using Chunk = RowsChunk<Format>;
-  auto* kernel = linear_rows_kernel<Format, kBatches>;
-  static const bool allowed = (allow_shared_memory(kernel, shared_bytes), true);
-  static_cast<void>(allowed);
-  const int fixed = (sizeof(RowsShared<kBatches>) + 127) / 128 * 128;
-  const int slots = input_slots<Format>(program, shared_bytes - fixed);
-  const int inputs = slots * program.rows * Chunk::kInputPitch;
-  const int fit = (shared_bytes - fixed - inputs) / Chunk::kStageBytes;
-  const int stages = std::min(fit / kTeams * kTeams, kMostStages);
-  const int bytes = fixed + inputs + stages * Chunk::kStageBytes;
-  launch_dependent(kernel, program.blocks, kRowsThreads, bytes, launch.stream, launch.overlap,
-                   program, stages, slots);
-}
-
-template <class Format>
-void launch_linear_rows(const RowsProgram& program, int shared_bytes, const RowsLaunch& launch) {
-  if (program.rows > 8) {
-    launch_batches<Format, 2>(program, shared_bytes, launch);
-  } else {
-    launch_batches<Format, 1>(program, shared_bytes, launch);
-  }
+  const int most = winnow::cuda::allow_most_shared_memory(reinterpret_cast<const void*>(kernel));
+  RowsMemory memory{.fixed = (int{sizeof(RowsShared<kBatches>)} + 127) / 128 * 128,
+                    .stage_bytes = Chunk::kStageBytes};
+  const int left = most - memory.fixed;
+  memory.input_slots = input_slots<Format>(program, layers, left);
+  memory.input_bytes =
+      std::max(input_bytes, memory.input_slots * program.rows * Chunk::kInputPitch);
+  memory.stages = std::min((left - memory.input_bytes) / Chunk::kStageBytes, kMostStages);
+  return memory;
 }
 
 }  // namespace winnow::ops::cuda

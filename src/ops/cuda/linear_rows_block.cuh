@@ -1,40 +1,44 @@
 // How a block of linear_rows is laid out: its warps, its shared memory, its share of the work.
 #pragma once
 
-#include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/linear_rows_kernels.h"
+#include "ops/cuda/mbarrier.cuh"
 #include "ops/cuda/weight_codes.cuh"
 
 namespace winnow::ops::cuda {
 
-// Warps by what they do, in this order.
-inline constexpr int kTeams = 2;  // which take chunks in turn
-inline constexpr int kTeamWarps = 8;
-inline constexpr int kProductWarps = kTeams * kTeamWarps;
+// Warps by what they do, in this order. Registers are shared by 16 warps: 128 for each thread.
+inline constexpr int kProductWarps = 8;
 inline constexpr int kOutputWarps = 4;
-inline constexpr int kInputWarps = 4;
+inline constexpr int kInputWarps = 3;
 inline constexpr int kRowsThreads = 32 * (kProductWarps + kOutputWarps + kInputWarps + 1);
 
-inline constexpr int kMostStages = 16;
+// Named barriers.
+inline constexpr int kOutputBarrier = 1;
+inline constexpr int kProductBarrier = 2;
+inline constexpr int kFirstFreeBarrier = 3;
+
+inline constexpr int kMostStages = 14;
 inline constexpr int kMostInputSlots = 24;
 
 /// Weights on their way at a time: enough to keep the memory busy, no more, because everything else
 /// waits behind them.
 inline constexpr int kBytesOnTheWay = 64 * 1024;
 
-/// What is fetched at a time: some steps of a tile, and the same columns of the inputs. Rows of
-/// inputs lie such that eight lanes that read four times 16 bytes of two rows meet all banks.
+/// What is fetched at a time: 16 steps of a tile, two for each product warp, and the same columns
+/// of the inputs. Rows of inputs lie such that eight lanes that read four times 16 bytes of two
+/// rows meet all banks.
 template <class Format>
 struct RowsChunk {
-  static constexpr int kColumns = Format::kFormat == DeviceWeightFormat::bf16 ? 512 : 1024;
-  static constexpr int kSteps = kColumns / (Format::kBlocks * kBlockColumns);
+  static constexpr int kSteps = 16;
+  static constexpr int kColumns = kSteps * Format::kBlocks * kBlockColumns;
   static constexpr int kStageBytes = kSteps * kTileStepBytes<Format>;
   static constexpr int kInputPitch = 2 * kColumns + 64;
   static constexpr int kOnTheWay = kBytesOnTheWay / kStageBytes;
 
   /// Chunks of a row of so many steps.
   static __host__ __device__ constexpr int count(int steps) {
-    return (steps + kTeams * kSteps - 1) / (kTeams * kSteps) * kTeams;
+    return (steps + kSteps - 1) / kSteps;
   }
 };
 
@@ -52,12 +56,11 @@ struct RowsShared {
   Barrier inputs_empty[kMostInputSlots];
   Barrier sums_full[2];
   Barrier sums_empty[2];
-  Barrier layers_before[kMostChainedLayers];  // of each layer are done
+  Barrier inputs_ready;  // its phase n ends once all that comes before layer n is done
 };
 
-/// The rings of a block: how many places each has, and where. A place must have one fetching warp
-/// and one team that uses it (a barrier tells phases apart by parity only), so both numbers are
-/// multiples of kTeams.
+/// The rings of a block: how many places each has, and where. A place must be used by one fetching
+/// warp and always by the same ones of the others: a barrier tells phases apart by parity only.
 struct RowsRings {
   int stages;
   int input_slots;
@@ -65,29 +68,37 @@ struct RowsRings {
   std::byte* inputs;
 };
 
-/// A layer as a block sees it.
+/// A layer as a block sees it. It is read at once, before anything of it is waited for.
 template <class Format>
-struct LayerShare {
+class LayerShare {
+ public:
   using Chunk = RowsChunk<Format>;
 
-  const RowsLayer& layer;
+  RowsLayer layer;
+  int number = 0;
   int first;      // tile of this block
   int tiles;      // in all
   int step;       // from tile to tile
-  int chunks;     // of a weight row, rounded up to the same for each team
+  int chunks;     // of a weight row
   bool resident;  // inputs stay for all tiles
 
-  __device__ LayerShare(const RowsProgram& program, int number, int input_slots)
-      : layer(program.layers[number]), tiles(layer.linear.weight.tiles), step(program.blocks) {
-    first = static_cast<int>(blockIdx.x) - program.first_block[number];
-    first += first < 0 ? step : 0;
-    chunks = Chunk::count(layer.linear.weight.steps);
-    resident = chunks <= input_slots;
+  __device__ LayerShare(const RowsProgram& program, int input_slots)
+      : step(program.blocks), program_(program), input_slots_(input_slots) {
+    see();
   }
-  /// Steps of a chunk; none if negative: in what is rounded up. (Clamped at 0, ptxas 13.0 takes the
-  /// chunks that are not whole for whole ones where that is asked next.)
+  /// Goes on to the layer after it, if there is one.
+  __device__ bool next() {
+    if (number + 1 == program_.count) {
+      return false;
+    }
+    first_block_ = (first_block_ + tiles) % step;
+    ++number;
+    see();
+    return true;
+  }
+  /// Steps of a chunk: all, or what is left.
   __device__ int steps(int chunk) const {
-    return min(layer.linear.weight.steps - chunk * Chunk::kSteps, Chunk::kSteps);
+    return min(steps_ - chunk * Chunk::kSteps, Chunk::kSteps);
   }
   /// Number of row r of a tile among the rows (pairs of rows): there is one if it is below limit().
   __device__ int index(int tile, int r) const {
@@ -100,6 +111,22 @@ struct LayerShare {
   __device__ int row(int tile, int r) const {
     return index(tile, r) + (layer.linear.weight.paired && r >= 8 ? limit() : 0);
   }
+
+ private:
+  __device__ void see() {
+    layer = (program_.layers == nullptr ? program_.own : program_.layers)[number];
+    tiles = layer.linear.weight.tiles;
+    steps_ = layer.linear.weight.steps;
+    chunks = Chunk::count(steps_);
+    resident = chunks <= input_slots_;
+    first = static_cast<int>(blockIdx.x) - first_block_;
+    first += first < 0 ? step : 0;
+  }
+
+  const RowsProgram& program_;
+  int input_slots_;
+  int first_block_ = 0;
+  int steps_;
 };
 
 }  // namespace winnow::ops::cuda

@@ -1,8 +1,8 @@
 // The warps of linear_rows that multiply. Lane 4 g + c, g < 8 and c < 4, of the products
 // [16, 16] x [16, 8]: weight rows g and g + 8 on the left, batch row g on the right, and of each
 // block of 32 columns, which two products take, columns 8 c to 8 c + 7 of both: the columns of a
-// product may come in any order, so what lies together in memory is the operand. Columns are split
-// between the warps: chunks between two teams, their steps within a team.
+// product may come in any order, so what lies together in memory is the operand. The steps of each
+// chunk are split between the warps.
 #pragma once
 
 #include "ops/cuda/linear_rows_block.cuh"
@@ -29,54 +29,57 @@ class Product {
     }
   }
 
-  __device__ void run() {
-    RingPlace place;
-    RingPlace inputs;
-    RingPlace sums_place;
-    for (int number = 0; number < program_.count; ++number) {
-      const LayerShare<Format> share(program_, number, rings_.input_slots);
+  /// between(n) runs after layer n, by all product warps.
+  template <class Between>
+  __device__ void run(Between&& between) {
+    LayerShare<Format> share(program_, rings_.input_slots);
+    do {
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
-        const bool last = tile + share.step >= share.tiles;
-        float sums[kBatches][4] = {};
-        RingPlace input = inputs;
-        for (int chunk = 0; chunk < share.chunks; ++chunk) {
-          if (chunk % kTeams == warp_ / kTeamWarps) {
-            shared_.full[place.slot].wait(place.parity);
-            shared_.inputs_full[input.slot].wait(input.parity);
-            multiply_chunk(rings_.weights + place.slot * Chunk::kStageBytes,
-                           rings_.inputs + input.slot * program_.rows * Chunk::kInputPitch,
-                           share.steps(chunk), sums);
-            __syncwarp();
-            if (lane_ == 0) {
-              shared_.empty[place.slot].arrive();
-              if (last || !share.resident) {
-                shared_.inputs_empty[input.slot].arrive();
-              }
-            }
-          }
-          place.advance(rings_.stages);
-          input.advance(rings_.input_slots);
-        }
-        if (last || !share.resident) {
-          inputs = input;
-        }
-        put(sums, sums_place);
-        sums_place.advance(2);
+        multiply_tile(share, tile);
       }
-    }
+      between(share.number);
+    } while (share.next());
   }
 
  private:
+  __device__ void multiply_tile(const LayerShare<Format>& share, int tile) {
+    const bool fresh = tile == share.first || !share.resident;  // inputs come for this tile
+    const bool last = tile + share.step >= share.tiles || !share.resident;
+    float sums[kBatches][4] = {};
+    RingPlace input = inputs_;
+    for (int chunk = 0; chunk < share.chunks; ++chunk) {
+      shared_.full[weights_.slot].wait(weights_.parity);
+      if (fresh) {
+        shared_.inputs_full[input.slot].wait(input.parity);
+      }
+      multiply_chunk(rings_.weights + weights_.slot * Chunk::kStageBytes,
+                     rings_.inputs + input.slot * program_.rows * Chunk::kInputPitch,
+                     share.steps(chunk), sums);
+      __syncwarp();
+      if (lane_ == 0) {
+        shared_.empty[weights_.slot].arrive();
+        if (last) {
+          shared_.inputs_empty[input.slot].arrive();
+        }
+      }
+      weights_.advance(rings_.stages);
+      input.advance(rings_.input_slots);
+    }
+    if (last) {
+      inputs_ = input;
+    }
+    put(sums);
+  }
+
   __device__ void multiply_chunk(const std::byte* stage, const std::byte* inputs, int steps,
                                  float (&sums)[kBatches][4]) const {
-    const int first = warp_ % kTeamWarps;
     if (steps == Chunk::kSteps) {
 #pragma unroll
-      for (int i = 0; i < Chunk::kSteps / kTeamWarps; ++i) {
-        multiply_step(stage, inputs, first + i * kTeamWarps, sums);
+      for (int i = 0; i < Chunk::kSteps / kProductWarps; ++i) {
+        multiply_step(stage, inputs, warp_ + i * kProductWarps, sums);
       }
     } else {
-      for (int step = first; step < steps; step += kTeamWarps) {
+      for (int step = warp_; step < steps; step += kProductWarps) {
         multiply_step(stage, inputs, step, sums);
       }
     }
@@ -122,9 +125,9 @@ class Product {
   }
 
   // The tile's sums to the warps that finish it.
-  __device__ void put(const float (&sums)[kBatches][4], const RingPlace& place) const {
-    shared_.sums_empty[place.slot].wait(place.parity ^ 1U);
-    auto* to = reinterpret_cast<float4*>(shared_.sums[place.slot][warp_]) + lane_;
+  __device__ void put(const float (&sums)[kBatches][4]) {
+    shared_.sums_empty[sums_.slot].wait(sums_.parity ^ 1U);
+    auto* to = reinterpret_cast<float4*>(shared_.sums[sums_.slot][warp_]) + lane_;
 #pragma unroll
     for (int batch = 0; batch < kBatches; ++batch) {
       const float(&x)[4] = sums[batch];
@@ -132,8 +135,9 @@ class Product {
     }
     __syncwarp();
     if (lane_ == 0) {
-      shared_.sums_full[place.slot].arrive();
+      shared_.sums_full[sums_.slot].arrive();
     }
+    sums_.advance(2);
   }
 
   static __device__ void load(std::uint32_t (&words)[4], const std::byte* from) {
@@ -163,6 +167,9 @@ class Product {
   int warp_;
   int lane_;
   int inputs_at_[kBatches];
+  RingPlace weights_;
+  RingPlace inputs_;
+  RingPlace sums_;
 };
 
 }  // namespace winnow::ops::cuda

@@ -1,0 +1,10 @@
+#include "model/cuda/decode_step.cuh"
+
+namespace winnow::model::cuda {
+
+void launch_step_int4(const StepProgram& program, const StepKind& kind,
+                      std::span<const ops::cuda::RowsLayer> layers, cudaStream_t stream) {
+  launch_step_for<ops::cuda::Int4Weight>(program, kind, layers, stream);
+}
+
+}  // namespace winnow::model::cuda
