@@ -9,7 +9,7 @@ namespace {
 // A block takes a sequence and a KV head, a warp one vector.
 template <class Format, int D>
 __global__ void append_kernel(CacheView cache, Projection projection, DecodeAppend step) {
-  TokenAppend<Format, D, WholeBlock, 1> append(cache, step, blockIdx.x, blockIdx.y);
+  TokenAppend<Format, D, WholeBlock, 1> append(cache, projection, step, blockIdx.x, blockIdx.y);
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
   append.take(projection, step);

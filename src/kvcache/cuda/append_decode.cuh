@@ -9,8 +9,8 @@ namespace winnow::kvcache::cuda {
 
 inline constexpr int kLeastAppendThreads = 96;  // of a team
 
-/// What a thread knows of its row before the token is known: nothing of it was written by the
-// kernels just before, so it is read while they finish.
+/// What a thread knows of its row before the token is known: nothing of it was written just before,
+/// so it is read meanwhile.
 struct RowState {
   int count;                     // archive entries
   std::uint32_t mark_of_slot;    // the words that hold the marks of the ring slot that turns over
@@ -119,13 +119,17 @@ template <class Format, int D, class Team, int kEach>
 class TokenAppend {
  public:
   /// Reads what nothing just before has written.
-  __device__ TokenAppend(const CacheView& cache, const DecodeAppend& step, int head, int token)
+  __device__ TokenAppend(const CacheView& cache, const Projection& projection,
+                         const DecodeAppend& step, int head, int token)
       : cache_(cache),
         head_(head),
         token_(token),
         length_(cache.lengths[step.slots[token]]),
         row_(cache.row(step.layer, step.slots[token], head)),
-        state_(cache, row_, length_) {
+        state_(cache, row_, length_),
+        angles_(projection.angles + static_cast<std::size_t>(token) * (D / 2)),
+        drawn_(projection.decision.drawn && Team::thread() == 0 &&
+               draw(projection.decision, length_, step.layer, head)) {
     if (cache.ring > 0 && length_ >= cache.ring) {
       leaving_.load(Place(cache, window(), length_ % cache.ring), kScaled);
     }
@@ -142,16 +146,22 @@ class TokenAppend {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       if (const int v = warp + i * warps; v < group + 2) {
-        project(projection, qkv, token_, head_, v, vectors[i]);
+        load_vector(projection, qkv, head_, v, vectors[i]);
+      }
+    }
+    const bool decision = decide<D, Team>(projection, qkv, token_, head_, drawn_);
+    __shared__ Places places;
+    if (Team::thread() == 0) {
+      places = advance_row(cache_, row_, length_, decision, state_);
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (const int v = warp + i * warps; v < group + 2) {
+        project<D>(projection, angles_, v, vectors[i]);
         if (v < group) {
           vectors[i].store(step.queries + (token_ * heads + head_ * group + v) * D);
         }
       }
-    }
-    const bool decision = decide<D, Team>(projection, qkv, token_, length_, step.layer, head_);
-    __shared__ Places places;
-    if (Team::thread() == 0) {
-      places = advance_row(cache_, row_, length_, decision, state_);
     }
     Team::sync();
     if (places.archived >= 0) {
@@ -194,6 +204,8 @@ class TokenAppend {
   int length_;
   std::size_t row_;
   RowState state_;
+  typename ops::cuda::HeadVector<D>::Angles angles_;
+  bool drawn_;  // in the first thread
   LeavingEntry<Code, D, Team> leaving_;
 };
 

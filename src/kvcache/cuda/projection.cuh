@@ -75,9 +75,10 @@ __device__ void load_vector(const Projection& projection, const T* qkv, int head
 }
 
 /// The decision on KV head `head` of token `token`, whose products are `qkv`, in all threads.
+/// `drawn`: what draw() says, if that counts; needed by the team's first thread.
 template <int D, class Team, class T>
-__device__ bool decide(const Projection& projection, const T* qkv, int token, int position,
-                       int layer, int head) {
+__device__ bool decide(const Projection& projection, const T* qkv, int token, int head,
+                       bool drawn) {
   using Kind = DecisionSource::Kind;
   const DecisionSource& source = projection.decision;
   __shared__ bool decision;
@@ -85,7 +86,7 @@ __device__ bool decide(const Projection& projection, const T* qkv, int token, in
   const auto evicts = [&](float x) { return source.scale * x - source.offset > 0.0F; };
   if (source.drawn || source.kind == Kind::none) {
     if (Team::thread() == 0) {
-      decision = source.drawn && draw(source, position, layer, head);
+      decision = source.drawn && drawn;
     }
   } else if (source.kind == Kind::probe) {
     const float x = probe<Team>(source, token, deciding);
@@ -107,13 +108,14 @@ __device__ bool decide(const Projection& projection, const T* qkv, int token, in
   return decision;
 }
 
-/// Takes a vector of KV head `head` of token `token` by a warp: what attention and cache get.
-template <int D, class T>
-__device__ void project(const Projection& projection, const T* qkv, int token, int head, int v,
+/// Turns a vector that was loaded into what attention and cache get, by a warp. `angles`: those of
+/// its token that the lane needs.
+template <int D>
+__device__ void project(const Projection& projection,
+                        const typename ops::cuda::HeadVector<D>::Angles& angles, int v,
                         ops::cuda::HeadVector<D>& vector) {
   const DecisionSource& source = projection.decision;
   const int group = projection.group;
-  load_vector(projection, qkv, head, v, vector);
   if (v > group) {
     return;
   }
@@ -125,7 +127,7 @@ __device__ void project(const Projection& projection, const T* qkv, int token, i
   if (borrowed) {
     vector.clear(source.channel);
   }
-  vector.turn(projection.angles + static_cast<std::size_t>(token) * (D / 2));
+  vector.turn(angles);
   if (borrowed && source.clear_after_rope) {
     vector.clear(source.channel);
   }

@@ -50,10 +50,18 @@ __device__ void append_tokens(const StepProgram& program, int layer, std::uint32
   }
   kvcache::cuda::DecodeAppend step = program.append;
   step.layer = layer;
-  const kvcache::cuda::Projection projection = program.projections[layer];
+  // In shared memory, where it takes no registers and is soon at hand.
+  __shared__ kvcache::cuda::Projection projection;
+  constexpr int kWords = sizeof(projection) / sizeof(std::uint32_t);
+  static_assert(kWords <= 32 * AppendTeam::kWarps);
+  if (AppendTeam::thread() < kWords) {
+    reinterpret_cast<std::uint32_t*>(&projection)[AppendTeam::thread()] =
+        reinterpret_cast<const std::uint32_t*>(program.projections + layer)[AppendTeam::thread()];
+  }
+  AppendTeam::sync();
   for (int unit = block; unit < step.batch * projection.kv_heads; unit += program.append_blocks) {
     kvcache::cuda::TokenAppend<typename Entries::Format, D, AppendTeam, kEach> append(
-        program.cache, step, unit % projection.kv_heads, unit / projection.kv_heads);
+        program.cache, projection, step, unit % projection.kv_heads, unit / projection.kv_heads);
     if (unit == block) {
       if (AppendTeam::thread() == 0) {
         ops::cuda::wait_for_arrivals(program.rows.arrived, arrivals);
@@ -74,7 +82,8 @@ template <class Entries, int D>
 class StepAttention {
  public:
   using Codes = typename Entries::Codes;
-  using Tiles = ops::cuda::RunTiles<Codes, D, 2>;
+  // Two tiles, and queries in shared memory where registers are short: there are 128 for a thread.
+  using Tiles = ops::cuda::RunTiles<Codes, D, 2, (D > 80)>;
 
   /// memory [kStepWorkers, Tiles::warp_bytes()]: that of the inputs, which nobody needs meanwhile.
   __device__ StepAttention(const StepProgram& program, std::byte* memory,
@@ -95,12 +104,10 @@ class StepAttention {
     const ops::cuda::DecodeArguments arguments = arguments_of(layer);
     const int worker = warp_ * program_.rows.blocks + static_cast<int>(blockIdx.x);
     arrivals += program_.append_blocks;
-    ops::cuda::RunAttention<Codes, D, Tiles>(arguments, worker, reinterpret_cast<float*>(memory_),
-                                             stream_)
-        .run([&] {
-          wait(arrivals);
-          ops::cuda::fence_bulk_copies();  // which read what append has written
-        });
+    ops::cuda::RunAttention<Codes, D, Tiles>(arguments, worker, memory_, stream_).run([&] {
+      wait(arrivals);
+      ops::cuda::fence_bulk_copies();  // which read what append has written
+    });
     arrive();
     if (static_cast<int>(blockIdx.x) < program_.merge_blocks) {
       merge(arguments, worker, arrivals + program_.rows.blocks);

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads)
                                 states[warp]);
   RunAttention<Codes, D, Tiles> attention(arguments,
                                           static_cast<int>(blockIdx.x) * kDecodeWarps + warp,
-                                          reinterpret_cast<float*>(own), stream);
+                                          own, stream);
   attention.run([] {
     winnow::cuda::wait_for_predecessor();
     winnow::cuda::release_successor();

@@ -10,7 +10,7 @@ namespace winnow::ops::cuda {
 
 /// The tiles of head_dim D that a warp has in shared memory: one being read, the others on their
 /// way. More of them would only make everybody else's loads wait longer.
-template <class Codes, int D, int kTiles = tile_pages(D) == 1 ? 3 : 2>
+template <class Codes, int D, int kTiles = tile_pages(D) == 1 ? 3 : 2, bool kSharedQuery = false>
 struct RunTiles {
   static constexpr int kPages = tile_pages(D);  // of a tile
   static constexpr int kStages = kTiles;
@@ -18,9 +18,11 @@ struct RunTiles {
   using States = StageState<kPages>[kStages];
   using Stream = PageStream<kPageBytes, kPages, kStages>;
 
-  /// Shared memory of a warp: queries, then pages.
+  using Attention = WarpAttention<Codes, D, kPages, kSharedQuery>;
+
+  /// Shared memory of a warp: queries, as operands and as they come, then pages.
   static __host__ __device__ constexpr int query_bytes(int group) {
-    return group * D * int{sizeof(float)};
+    return Attention::kOperandBytes + group * D * int{sizeof(float)};
   }
   static __host__ __device__ constexpr int warp_bytes(int group) {
     return query_bytes(group) + kStages * kPages * kPageBytes;
@@ -79,15 +81,17 @@ __device__ TilePage find_page(const DecodeArguments& arguments, int row, int til
 template <class Codes, int D, class Tiles>
 class RunAttention {
  public:
-  /// query [group, D] in shared memory, and a stream that no tiles are left in: the warp's own.
-  __device__ RunAttention(const DecodeArguments& arguments, int worker, float* query,
+  /// queries [Tiles::query_bytes()] in shared memory, and a stream that no tiles are left in: the
+  /// warp's own.
+  __device__ RunAttention(const DecodeArguments& arguments, int worker, std::byte* queries,
                           typename Tiles::Stream& stream)
       : arguments_(arguments),
         worker_(worker),
         lane_(static_cast<int>(threadIdx.x) % kWarpSize),
         run_(arguments.plan.runs[worker]),
-        query_(query),
+        query_(reinterpret_cast<float*>(queries + Tiles::Attention::kOperandBytes)),
         stream_(stream),
+        attention_(queries),
         row_(run_.row) {}
 
   /// `wait_for_token` returns once the step's token is in the cache and the query is there.
@@ -219,7 +223,7 @@ class RunAttention {
   const DecodePlan::Run run_;
   float* query_;  // [group, D]
   typename Tiles::Stream& stream_;
-  WarpAttention<Codes, D, kTilePages> attention_;
+  typename Tiles::Attention attention_;
   int row_;
   std::uint32_t number_ = kNoPage;  // of the lane's page of the kFound tiles that are put next
   int tag_ = 0;

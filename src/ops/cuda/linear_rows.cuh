@@ -24,11 +24,11 @@ __device__ void initialize(RowsShared<kBatches>& shared) {
   if (threadIdx.x % 32 == 0) {
     if (warp < kMostStages) {
       shared.full[warp].init(kFetchArrivals);
-      shared.empty[warp].init(kProductWarps);
+      shared.empty[warp].init(kTeamWarps);
     }
     for (int i = warp; i < kMostInputSlots; i += kWarps) {
       shared.inputs_full[i].init(32);
-      shared.inputs_empty[i].init(kProductWarps);
+      shared.inputs_empty[i].init(kTeamWarps);
     }
     if (warp < 2) {
       shared.sums_full[warp].init(kProductWarps);
@@ -83,15 +83,15 @@ int input_slots(const RowsProgram& program, std::span<const RowsLayer> layers, i
   using Chunk = RowsChunk<Format>;
   const int slot_bytes = program.rows * Chunk::kInputPitch;
   const int fit = std::min(bytes * 3 / 5 / slot_bytes, kMostInputSlots);
-  const int passing = std::clamp(bytes / 3 / slot_bytes, 2, kMostInputSlots);
-  int slots = 2;
+  const int passing = std::clamp(bytes / 3 / slot_bytes, kTeams, kMostInputSlots);
+  int slots = kTeams;
   for (const RowsLayer& layer : layers) {
     const DeviceWeightView& weight = layer.linear.weight;
     const int chunks = Chunk::count(weight.steps);
     const bool stays = weight.tiles > program.blocks && chunks <= fit;
     slots = std::max(slots, stays ? chunks : std::min(chunks, passing));
   }
-  return slots;
+  return slots / kTeams * kTeams;
 }
 
 /// Divides the shared memory that `kernel` may have; the slots get at least `input_bytes`.
@@ -106,7 +106,8 @@ RowsMemory divide_memory(Kernel* kernel, const RowsProgram& program,
   memory.input_slots = input_slots<Format>(program, layers, left);
   memory.input_bytes =
       std::max(input_bytes, memory.input_slots * program.rows * Chunk::kInputPitch);
-  memory.stages = std::min((left - memory.input_bytes) / Chunk::kStageBytes, kMostStages);
+  const int fit = (left - memory.input_bytes) / Chunk::kStageBytes;
+  memory.stages = std::min(fit / kTeams * kTeams, kMostStages);
   return memory;
 }
 

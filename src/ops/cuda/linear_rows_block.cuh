@@ -8,7 +8,9 @@
 namespace winnow::ops::cuda {
 
 // Warps by what they do, in this order. Registers are shared by 16 warps: 128 for each thread.
-inline constexpr int kProductWarps = 8;
+inline constexpr int kTeams = 2;  // which take chunks in turn
+inline constexpr int kTeamWarps = 4;
+inline constexpr int kProductWarps = kTeams * kTeamWarps;
 inline constexpr int kOutputWarps = 4;
 inline constexpr int kInputWarps = 3;
 inline constexpr int kRowsThreads = 32 * (kProductWarps + kOutputWarps + kInputWarps + 1);
@@ -18,27 +20,26 @@ inline constexpr int kOutputBarrier = 1;
 inline constexpr int kProductBarrier = 2;
 inline constexpr int kFirstFreeBarrier = 3;
 
-inline constexpr int kMostStages = 14;
+inline constexpr int kMostStages = 16;
 inline constexpr int kMostInputSlots = 24;
 
 /// Weights on their way at a time: enough to keep the memory busy, no more, because everything else
 /// waits behind them.
 inline constexpr int kBytesOnTheWay = 64 * 1024;
 
-/// What is fetched at a time: 16 steps of a tile, two for each product warp, and the same columns
-/// of the inputs. Rows of inputs lie such that eight lanes that read four times 16 bytes of two
-/// rows meet all banks.
+/// What is fetched at a time: some steps of a tile, and the same columns of the inputs. Rows of
+/// inputs lie such that eight lanes that read four times 16 bytes of two rows meet all banks.
 template <class Format>
 struct RowsChunk {
-  static constexpr int kSteps = 16;
+  static constexpr int kSteps = Format::kFormat == DeviceWeightFormat::int4 ? 8 : 16;
   static constexpr int kColumns = kSteps * Format::kBlocks * kBlockColumns;
   static constexpr int kStageBytes = kSteps * kTileStepBytes<Format>;
   static constexpr int kInputPitch = 2 * kColumns + 64;
   static constexpr int kOnTheWay = kBytesOnTheWay / kStageBytes;
 
-  /// Chunks of a row of so many steps.
+  /// Chunks of a row of so many steps, the same for each team.
   static __host__ __device__ constexpr int count(int steps) {
-    return (steps + kSteps - 1) / kSteps;
+    return (steps + kTeams * kSteps - 1) / (kTeams * kSteps) * kTeams;
   }
 };
 
@@ -56,11 +57,13 @@ struct RowsShared {
   Barrier inputs_empty[kMostInputSlots];
   Barrier sums_full[2];
   Barrier sums_empty[2];
-  Barrier inputs_ready;  // its phase n ends once all that comes before layer n is done
+  int resume[kProductWarps][8];  // where product warps were, while they do something else
+  Barrier inputs_ready;          // its phase n ends once all that comes before layer n is done
 };
 
-/// The rings of a block: how many places each has, and where. A place must be used by one fetching
-/// warp and always by the same ones of the others: a barrier tells phases apart by parity only.
+/// The rings of a block: how many places each has, and where. A place must have one fetching warp
+/// and one team that uses it (a barrier tells phases apart by parity only), so both numbers are
+/// multiples of kTeams.
 struct RowsRings {
   int stages;
   int input_slots;
@@ -75,30 +78,40 @@ class LayerShare {
   using Chunk = RowsChunk<Format>;
 
   RowsLayer layer;
-  int number = 0;
-  int first;      // tile of this block
+  int number;
   int tiles;      // in all
+  int first;      // tile of this block
   int step;       // from tile to tile
   int chunks;     // of a weight row
   bool resident;  // inputs stay for all tiles
 
-  __device__ LayerShare(const RowsProgram& program, int input_slots)
-      : step(program.blocks), program_(program), input_slots_(input_slots) {
-    see();
-  }
+  /// `first_block` has the first tile.
+  __device__ LayerShare(const RowsProgram& program, int input_slots, int number = 0,
+                        int first_block = 0)
+      : layer((program.layers == nullptr ? program.own : program.layers)[number]),
+        number(number),
+        tiles(layer.linear.weight.tiles),
+        first(static_cast<int>(blockIdx.x) - first_block +
+              (static_cast<int>(blockIdx.x) < first_block ? program.blocks : 0)),
+        step(program.blocks),
+        chunks(Chunk::count(layer.linear.weight.steps)),
+        resident(chunks <= input_slots),
+        first_block_(first_block) {}
+
+  /// The block that has the first tile of the layer after it.
+  __device__ int next_first_block() const { return (first_block_ + tiles) % step; }
   /// Goes on to the layer after it, if there is one.
-  __device__ bool next() {
-    if (number + 1 == program_.count) {
+  __device__ bool next(const RowsProgram& program, int input_slots) {
+    if (number + 1 == program.count) {
       return false;
     }
-    first_block_ = (first_block_ + tiles) % step;
-    ++number;
-    see();
+    *this = LayerShare(program, input_slots, number + 1, next_first_block());
     return true;
   }
-  /// Steps of a chunk: all, or what is left.
+  /// Steps of a chunk; none if negative: in what is rounded up. (Clamped at 0, ptxas 13.0 takes the
+  /// chunks that are not whole for whole ones where that is asked next.)
   __device__ int steps(int chunk) const {
-    return min(steps_ - chunk * Chunk::kSteps, Chunk::kSteps);
+    return min(layer.linear.weight.steps - chunk * Chunk::kSteps, Chunk::kSteps);
   }
   /// Number of row r of a tile among the rows (pairs of rows): there is one if it is below limit().
   __device__ int index(int tile, int r) const {
@@ -113,20 +126,7 @@ class LayerShare {
   }
 
  private:
-  __device__ void see() {
-    layer = (program_.layers == nullptr ? program_.own : program_.layers)[number];
-    tiles = layer.linear.weight.tiles;
-    steps_ = layer.linear.weight.steps;
-    chunks = Chunk::count(steps_);
-    resident = chunks <= input_slots_;
-    first = static_cast<int>(blockIdx.x) - first_block_;
-    first += first < 0 ? step : 0;
-  }
-
-  const RowsProgram& program_;
-  int input_slots_;
-  int first_block_ = 0;
-  int steps_;
+  int first_block_;
 };
 
 }  // namespace winnow::ops::cuda

@@ -48,11 +48,12 @@ class WeightFetch {
           }
           shared.empty[place.slot].wait(place.parity ^ 1U);
           fetch(shared.full[place.slot], rings.weights + place.slot * Chunk::kStageBytes,
-                from + chunk * Chunk::kStageBytes, share.steps(chunk) * kTileStepBytes<Format>);
+                from + chunk * Chunk::kStageBytes,
+                max(share.steps(chunk) * kTileStepBytes<Format>, 0));
           place.advance(rings.stages);
         }
       }
-    } while (share.next());
+    } while (share.next(program, rings.input_slots));
     // From here on the memory has less and less to do.
     winnow::cuda::release_successor();
   }
@@ -63,7 +64,9 @@ class WeightFetch {
 #if __CUDA_ARCH__ >= 900
     if (lane == 0) {
       full.arrive_expecting(bytes);
-      full.copy(to, from, bytes);
+      if (bytes > 0) {
+        full.copy(to, from, bytes);
+      }
     }
 #else
     for (int i = 16 * lane; i < bytes; i += 16 * 32) {
@@ -111,7 +114,7 @@ class InputFetch {
           break;
         }
       }
-    } while (share.next());
+    } while (share.next(program, rings.input_slots));
   }
 
  private:

@@ -56,7 +56,7 @@ class Output {
       }
       arrive(share);
       between(share.number);
-    } while (share.next());
+    } while (share.next(program_, input_slots_));
   }
 
  private:

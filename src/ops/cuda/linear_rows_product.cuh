@@ -1,8 +1,8 @@
 // The warps of linear_rows that multiply. Lane 4 g + c, g < 8 and c < 4, of the products
 // [16, 16] x [16, 8]: weight rows g and g + 8 on the left, batch row g on the right, and of each
 // block of 32 columns, which two products take, columns 8 c to 8 c + 7 of both: the columns of a
-// product may come in any order, so what lies together in memory is the operand. The steps of each
-// chunk are split between the warps.
+// product may come in any order, so what lies together in memory is the operand. Columns are split
+// between the warps: chunks between two teams, their steps within a team.
 #pragma once
 
 #include "ops/cuda/linear_rows_block.cuh"
@@ -32,34 +32,43 @@ class Product {
   /// between(n) runs after layer n, by all product warps.
   template <class Between>
   __device__ void run(Between&& between) {
-    LayerShare<Format> share(program_, rings_.input_slots);
+    int number = 0;
+    int first_block = 0;
     do {
+      const LayerShare<Format> share(program_, rings_.input_slots, number, first_block);
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         multiply_tile(share, tile);
       }
-      between(share.number);
-    } while (share.next());
+      keep(number + 1, share.next_first_block());
+      between(number);
+      resume(number, first_block);
+    } while (number < program_.count);
   }
 
  private:
+  // Of the products of even and of odd half blocks.
+  using Sums = float[2][kBatches][4];
+
   __device__ void multiply_tile(const LayerShare<Format>& share, int tile) {
     const bool fresh = tile == share.first || !share.resident;  // inputs come for this tile
     const bool last = tile + share.step >= share.tiles || !share.resident;
-    float sums[kBatches][4] = {};
+    Sums sums = {};
     RingPlace input = inputs_;
     for (int chunk = 0; chunk < share.chunks; ++chunk) {
-      shared_.full[weights_.slot].wait(weights_.parity);
-      if (fresh) {
-        shared_.inputs_full[input.slot].wait(input.parity);
-      }
-      multiply_chunk(rings_.weights + weights_.slot * Chunk::kStageBytes,
-                     rings_.inputs + input.slot * program_.rows * Chunk::kInputPitch,
-                     share.steps(chunk), sums);
-      __syncwarp();
-      if (lane_ == 0) {
-        shared_.empty[weights_.slot].arrive();
-        if (last) {
-          shared_.inputs_empty[input.slot].arrive();
+      if (chunk % kTeams == warp_ / kTeamWarps) {
+        shared_.full[weights_.slot].wait(weights_.parity);
+        if (fresh) {
+          shared_.inputs_full[input.slot].wait(input.parity);
+        }
+        multiply_chunk(rings_.weights + weights_.slot * Chunk::kStageBytes,
+                       rings_.inputs + input.slot * program_.rows * Chunk::kInputPitch,
+                       share.steps(chunk), sums);
+        __syncwarp();
+        if (lane_ == 0) {
+          shared_.empty[weights_.slot].arrive();
+          if (last) {
+            shared_.inputs_empty[input.slot].arrive();
+          }
         }
       }
       weights_.advance(rings_.stages);
@@ -72,21 +81,23 @@ class Product {
   }
 
   __device__ void multiply_chunk(const std::byte* stage, const std::byte* inputs, int steps,
-                                 float (&sums)[kBatches][4]) const {
+                                 Sums& sums) const {
+    const int first = warp_ % kTeamWarps;
     if (steps == Chunk::kSteps) {
 #pragma unroll
-      for (int i = 0; i < Chunk::kSteps / kProductWarps; ++i) {
-        multiply_step(stage, inputs, warp_ + i * kProductWarps, sums);
+      for (int i = 0; i < Chunk::kSteps / kTeamWarps; ++i) {
+        multiply_step(stage, inputs, first + i * kTeamWarps, sums);
       }
     } else {
-      for (int step = warp_; step < steps; step += kProductWarps) {
+#pragma unroll 1
+      for (int step = first; step < steps; step += kTeamWarps) {
         multiply_step(stage, inputs, step, sums);
       }
     }
   }
 
   __device__ void multiply_step(const std::byte* stage, const std::byte* inputs, int step,
-                                float (&sums)[kBatches][4]) const {
+                                Sums& sums) const {
     std::uint32_t words[2][4];
     const std::byte* codes = stage + step * kTileStepBytes<Format>;
     load(words[0], codes + 16 * lane_);
@@ -107,9 +118,9 @@ class Product {
         std::uint32_t x[4];
         load(x, inputs + inputs_at_[batch] + (step * Format::kBlocks + j) * 64);
         float products[4] = {};
-        float(&target)[4] = Format::kGroupScales ? products : sums[batch];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
+          float(&target)[4] = Format::kGroupScales ? products : sums[half][batch];
           const std::uint32_t left[4] = {weights[0][2 * half], weights[1][2 * half],
                                          weights[0][2 * half + 1], weights[1][2 * half + 1]};
           multiply<__nv_bfloat162>(target, left, in_unit(x[2 * half]), in_unit(x[2 * half + 1]));
@@ -117,21 +128,48 @@ class Product {
         if constexpr (Format::kGroupScales) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            sums[batch][i] += scales[i / 2][j] * products[i];
+            sums[j % 2][batch][i] += scales[i / 2][j] * products[i];
           }
         }
       }
     }
   }
 
+  // All registers to what is done between layers: left to itself the compiler keeps what is needed
+  // here in local memory, which is far when other warps wait for other blocks.
+  __device__ void keep(int number, int first_block) const {
+    if (lane_ == 0) {
+      volatile int* to = shared_.resume[warp_];
+      to[0] = number;
+      to[1] = first_block;
+      to[2] = weights_.slot;
+      to[3] = static_cast<int>(weights_.parity);
+      to[4] = inputs_.slot;
+      to[5] = static_cast<int>(inputs_.parity);
+      to[6] = sums_.slot;
+      to[7] = static_cast<int>(sums_.parity);
+    }
+    __syncwarp();
+  }
+  __device__ void resume(int& number, int& first_block) {
+    const volatile int* from = shared_.resume[warp_];
+    number = from[0];
+    first_block = from[1];
+    weights_ = {from[2], static_cast<std::uint32_t>(from[3])};
+    inputs_ = {from[4], static_cast<std::uint32_t>(from[5])};
+    sums_ = {from[6], static_cast<std::uint32_t>(from[7])};
+    __syncwarp();
+  }
+
   // The tile's sums to the warps that finish it.
-  __device__ void put(const float (&sums)[kBatches][4]) {
+  __device__ void put(const Sums& sums) {
     shared_.sums_empty[sums_.slot].wait(sums_.parity ^ 1U);
     auto* to = reinterpret_cast<float4*>(shared_.sums[sums_.slot][warp_]) + lane_;
 #pragma unroll
     for (int batch = 0; batch < kBatches; ++batch) {
-      const float(&x)[4] = sums[batch];
-      to[batch * 32] = {x[0], x[1], x[2], x[3]};
+      const float(&x)[4] = sums[0][batch];
+      const float(&y)[4] = sums[1][batch];
+      to[batch * 32] = {x[0] + y[0], x[1] + y[1], x[2] + y[2], x[3] + y[3]};
     }
     __syncwarp();
     if (lane_ == 0) {
