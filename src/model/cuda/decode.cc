@@ -1,6 +1,7 @@
 #include "model/cuda/decode.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "model/cuda/step_kernels.h"
@@ -25,7 +26,7 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
       cache_(cache),
       head_(head),
       plan_(cache.layout(), model.config().group(), model.config().kv_heads, kMostSequences,
-            model.config().layers, step_workers()),
+            model.config().layers),
       inputs_(2 * kMost),
       results_(kMost),
       device_inputs_(2 * kMost),
@@ -36,8 +37,7 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
       qkv_(width(model.qkv_width())),
       queries_(width(model.query_width())),
       attended_(width(model.query_width())),
-      activated_(width(model.config().intermediate)),
-      steps_{make_step(false), make_step(true)} {}
+      activated_(width(model.config().intermediate)) {}
 
 void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
                  ops::Matrix<float> logits, std::span<std::int32_t> best,
@@ -83,16 +83,31 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
               .half = config.head_dim / 2},
              batch, stream);
   const std::int32_t* slots = device_inputs_.data();
-  plan_.make(entries(), view.row(1, 0, 0), batch, stream);
+  plan_.make(entries(0), view.row(1, 0, 0), batch, stream);
   ops::cuda::embed_rows(model_.weights().embedding.view(), slots + batch, batch,
                         residual(model_.layer(0).attention_norm), {stream, true});
-  steps_[with_logits ? 1 : 0].run({.cache = cache_,
-                                   .append = {0, batch, slots, qkv_.data(), queries_.data()},
-                                   .plan = plan_,
-                                   .entries = entries(),
-                                   .scale = model_.scale(),
-                                   .attended = attended_.data()},
-                                  scratch_, stream);
+  // Between two attentions all linear layers are one kernel: those of a layer, then the q, k and v
+  // of the next one or the logits.
+  const int parts = ops::cuda::residual_parts(config.hidden);
+  const ops::cuda::RowsLaunch launch{stream, true};
+  const ops::cuda::RowsLayer first = projection(0);
+  ops::cuda::linear_rows(std::span(&first, 1), batch, scratch_, launch);
+  for (int l = 0; l < config.layers; ++l) {
+    attention(l, batch, stream);
+    const DeviceLayerWeights& w = model_.layer(l);
+    const bool last = l + 1 == config.layers;
+    const FloatBuffer& next_norm =
+        last ? model_.weights().norm : model_.layer(l + 1).attention_norm;
+    const std::array<ops::cuda::RowsLayer, 4> chain{
+        ops::cuda::added({w.output.view(), data_or_null(w.output_bias)}, {.x = attended_.data()},
+                         residual(w.mlp_norm)),
+        ops::cuda::gated({w.gate_up.view(), data_or_null(w.gate_up_bias)}, normed(parts),
+                         activated_.data()),
+        ops::cuda::added({w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
+                         residual(next_norm)),
+        last ? head_.layer(normed(parts), with_logits) : projection(l + 1)};
+    ops::cuda::linear_rows(chain, batch, scratch_, launch);
+  }
   end_step({.slots = slots,
             .lengths = view.lengths,
             .tokens = head_.tokens(),
@@ -100,28 +115,6 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
             .host_tokens = results_.data(),
             .host_free_pages = cache_.reported_free_pages()},
            batch, stream);
-}
-
-DecodeStep Decode::make_step(bool with_logits) const {
-  const ModelConfig& config = model_.config();
-  const int parts = ops::cuda::residual_parts(config.hidden);
-  std::vector<ops::cuda::RowsLayer> linears;
-  std::vector<kvcache::cuda::Projection> projections;
-  for (int l = 0; l < config.layers; ++l) {
-    const DeviceLayerWeights& w = model_.layer(l);
-    const FloatBuffer& next_norm =
-        l + 1 == config.layers ? model_.weights().norm : model_.layer(l + 1).attention_norm;
-    projections.push_back(model_.projection(l, hidden_.data(), angles_.data()));
-    linears.push_back(projection(l));
-    linears.push_back(ops::cuda::added({w.output.view(), data_or_null(w.output_bias)},
-                                       {.x = attended_.data()}, residual(w.mlp_norm)));
-    linears.push_back(ops::cuda::gated({w.gate_up.view(), data_or_null(w.gate_up_bias)},
-                                       normed(parts), activated_.data()));
-    linears.push_back(ops::cuda::added({w.down.view(), data_or_null(w.down_bias)},
-                                       {.x = activated_.data()}, residual(next_norm)));
-  }
-  linears.push_back(head_.layer(normed(parts), with_logits));
-  return {std::move(linears), projections};
 }
 
 ops::cuda::RowsInput Decode::normed(int parts) const {
@@ -137,14 +130,22 @@ ops::cuda::RowsLayer Decode::projection(int layer) const {
   return ops::cuda::stored({model_.layer(layer).qkv.view(), nullptr}, normed(parts), qkv_.data());
 }
 
-// Of the first layer.
-ops::cuda::DecodeEntries Decode::entries() const {
+void Decode::attention(int layer, int batch, cudaStream_t stream) {
+  kvcache::cuda::append(cache_, model_.projection(layer, hidden_.data(), angles_.data()),
+                        kvcache::cuda::DecodeAppend{layer, batch, device_inputs_.data(),
+                                                    qkv_.data(), queries_.data()},
+                        stream);
+  plan_.attend(layer, entries(layer), model_.scale(), queries_.data(), attended_.data(), stream);
+}
+
+ops::cuda::DecodeEntries Decode::entries(int layer) const {
   const auto& view = cache_.view();
+  const std::size_t row = view.row(layer, 0, 0);
   return {.pool = view.pool,
-          .archive_pages = view.archive_pages,
+          .archive_pages = view.archive_pages + row * view.archive_stride,
           .archive_stride = view.archive_stride,
-          .archive_counts = view.archive_counts,
-          .window_pages = view.window_pages,
+          .archive_counts = view.archive_counts + row,
+          .window_pages = view.window_pages + row * view.window_stride,
           .window_stride = view.window_stride,
           .lengths = view.lengths,
           .window = view.ring - 1,

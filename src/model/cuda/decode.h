@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 
 #include "base/cuda/graph.h"
 #include "kvcache/cuda/append.h"
-#include "model/cuda/decode_step.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/output_head.h"
 #include "ops/cuda/decode_attention.h"
@@ -30,10 +30,10 @@ class Decode {
 
  private:
   void capture(int batch, bool with_logits, cudaStream_t stream);
-  [[nodiscard]] DecodeStep make_step(bool with_logits) const;
+  void attention(int layer, int batch, cudaStream_t stream);
   [[nodiscard]] ops::cuda::RowsLayer projection(int layer) const;
   [[nodiscard]] ops::cuda::RowsInput normed(int parts) const;
-  [[nodiscard]] ops::cuda::DecodeEntries entries() const;
+  [[nodiscard]] ops::cuda::DecodeEntries entries(int layer) const;
   [[nodiscard]] ops::cuda::ResidualRows residual(const FloatBuffer& next_norm) const;
 
   const DeviceModel& model_;
@@ -55,7 +55,6 @@ class Decode {
   winnow::cuda::DeviceBuffer<float> queries_;               // [batch, query_width]
   winnow::cuda::DeviceBuffer<bf16> attended_;               // [batch, query_width]
   winnow::cuda::DeviceBuffer<bf16> activated_;              // [batch, intermediate]
-  DecodeStep steps_[2];                                     // without logits, with them
 };
 
 }  // namespace winnow::model::cuda

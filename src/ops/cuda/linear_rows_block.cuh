@@ -27,10 +27,6 @@ inline constexpr int kMostInputSlots = 24;
 /// waits behind them.
 inline constexpr int kBytesOnTheWay = 64 * 1024;
 
-/// Weights that lie in the second-level cache for each block beyond those. So the memory goes on
-/// while a block's ring is full, and the ring is filled again sooner than from memory.
-inline constexpr int kBytesAhead = 192 * 1024;
-
 /// What is fetched at a time: some steps of a tile, and the same columns of the inputs. Rows of
 /// inputs lie such that eight lanes that read four times 16 bytes of two rows meet all banks.
 template <class Format>
@@ -40,7 +36,6 @@ struct RowsChunk {
   static constexpr int kStageBytes = kSteps * kTileStepBytes<Format>;
   static constexpr int kInputPitch = 2 * kColumns + 64;
   static constexpr int kOnTheWay = kBytesOnTheWay / kStageBytes;
-  static constexpr int kAhead = kBytesAhead / kStageBytes;
 
   /// Chunks of a row of so many steps, the same for each team.
   static __host__ __device__ constexpr int count(int steps) {

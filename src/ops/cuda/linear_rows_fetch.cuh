@@ -21,53 +21,7 @@ inline __device__ void arrive_at(std::uint32_t* arrived) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
 }
 
-/// The chunks of weights that a block reads, one after another. A chunk is one run of memory.
-template <class Format>
-class ChunkWalk {
- public:
-  using Chunk = RowsChunk<Format>;
-
-  __device__ ChunkWalk(const RowsProgram& program, int input_slots)
-      : program_(program),
-        input_slots_(input_slots),
-        share_(program, input_slots),
-        tile_(share_.first) {
-    find_tile();
-  }
-  /// Whether there is no chunk here.
-  __device__ bool done() const { return done_; }
-  __device__ const std::byte* begin() const {
-    const DeviceWeightView& weight = share_.layer.linear.weight;
-    return weight.memory +
-           static_cast<std::size_t>(tile_) * weight.steps * kTileStepBytes<Format> +
-           chunk_ * Chunk::kStageBytes;
-  }
-  __device__ int bytes() const { return max(share_.steps(chunk_) * kTileStepBytes<Format>, 0); }
-  __device__ void next() {
-    if (++chunk_ == share_.chunks) {
-      chunk_ = 0;
-      tile_ += share_.step;
-      find_tile();
-    }
-  }
-
- private:
-  // Goes on to the first layer that has a tile here.
-  __device__ void find_tile() {
-    while (tile_ >= share_.tiles && !done_) {
-      done_ = !share_.next(program_, input_slots_);
-      tile_ = share_.first;
-    }
-  }
-
-  const RowsProgram& program_;
-  int input_slots_;
-  LayerShare<Format> share_;
-  int tile_;
-  int chunk_ = 0;
-  bool done_ = false;
-};
-
+/// A chunk of a tile is one run of memory.
 template <class Format>
 class WeightFetch {
  public:
@@ -79,27 +33,27 @@ class WeightFetch {
     RingPlace place;
     RingPlace landed;
     int on_the_way = 0;
-    int lead = 0;
-    ChunkWalk<Format> ahead(program, rings.input_slots);
-    for (ChunkWalk<Format> here(program, rings.input_slots); !here.done(); here.next()) {
-      for (; lead < Chunk::kAhead && !ahead.done(); ++lead) {
-        if (threadIdx.x % 32 == 0 && ahead.bytes() > 0) {
-          prefetch_bulk(ahead.begin(), ahead.bytes());
+    LayerShare<Format> share(program, rings.input_slots);
+    do {
+      const DeviceWeightView& weight = share.layer.linear.weight;
+      for (int tile = share.first; tile < share.tiles; tile += share.step) {
+        const std::byte* from =
+            weight.memory + static_cast<std::size_t>(tile) * weight.steps * kTileStepBytes<Format>;
+        for (int chunk = 0; chunk < share.chunks; ++chunk) {
+          if (on_the_way == most) {
+            shared.full[landed.slot].wait(landed.parity);
+            landed.advance(rings.stages);
+          } else {
+            ++on_the_way;
+          }
+          shared.empty[place.slot].wait(place.parity ^ 1U);
+          fetch(shared.full[place.slot], rings.weights + place.slot * Chunk::kStageBytes,
+                from + chunk * Chunk::kStageBytes,
+                max(share.steps(chunk) * kTileStepBytes<Format>, 0));
+          place.advance(rings.stages);
         }
-        ahead.next();
       }
-      --lead;
-      if (on_the_way == most) {
-        shared.full[landed.slot].wait(landed.parity);
-        landed.advance(rings.stages);
-      } else {
-        ++on_the_way;
-      }
-      shared.empty[place.slot].wait(place.parity ^ 1U);
-      fetch(shared.full[place.slot], rings.weights + place.slot * Chunk::kStageBytes, here.begin(),
-            here.bytes());
-      place.advance(rings.stages);
-    }
+    } while (share.next(program, rings.input_slots));
     // From here on the memory has less and less to do.
     winnow::cuda::release_successor();
   }
