@@ -15,6 +15,12 @@ std::size_t width(int cols) {
   return kMost * static_cast<std::size_t>(cols);
 }
 
+std::array<std::span<const std::byte>, 2> next_weights(const DeviceLayerWeights& layer) {
+  const std::size_t k = getenv("TUNE") != nullptr ? std::size_t(atoi(getenv("TUNE"))) << 20 : 0;
+  const auto first = layer.output.head(k);
+  return {first, layer.gate_up.head(k - first.size())};
+}
+
 const float* data_or_null(const FloatBuffer& buffer) {
   return buffer.size() > 0 ? buffer.data() : nullptr;
 }
@@ -89,7 +95,7 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
   // Between two attentions all linear layers are one kernel: those of a layer, then the q, k and v
   // of the next one or the logits.
   const int parts = ops::cuda::residual_parts(config.hidden);
-  const ops::cuda::RowsLaunch launch{stream, true};
+  ops::cuda::RowsLaunch launch{stream, true};
   const ops::cuda::RowsLayer first = projection(0);
   ops::cuda::linear_rows(std::span(&first, 1), batch, scratch_, launch);
   for (int l = 0; l < config.layers; ++l) {
@@ -106,6 +112,11 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
         ops::cuda::added({w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
                          residual(next_norm)),
         last ? head_.layer(normed(parts), with_logits) : projection(l + 1)};
+    if (l + 1 < config.layers) {
+      launch.next = next_weights(model_.layer(l + 1));
+    } else {
+      launch.next = {};
+    }
     ops::cuda::linear_rows(chain, batch, scratch_, launch);
   }
   end_step({.slots = slots,

@@ -19,6 +19,8 @@ struct RowsProgram {
   int blocks = 0;
   std::uint32_t* arrived = nullptr;  // [1] blocks that have finished a layer, zero between kernels
   std::uint64_t* best = nullptr;     // [blocks, rows]
+  const std::byte* next[2] = {};     // RowsLaunch::next
+  std::size_t next_bytes[2] = {};
   int interval = 1;
   int interval_arrivals = 0;
 

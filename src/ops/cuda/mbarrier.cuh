@@ -111,6 +111,13 @@ inline __device__ void copy_16(void* to, const void* from, int inside) {
                : "memory");
 }
 
+/// Asks the second-level cache to fetch `bytes`, a multiple of 16.
+inline __device__ void prefetch_bulk(const std::byte* from, std::uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+
 /// Barriers by number (0 is __syncthreads') for some of a block's threads.
 inline __device__ void sync_named(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
