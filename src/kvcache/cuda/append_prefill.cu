@@ -62,15 +62,10 @@ __global__ void project_kernel(Projection projection, PrefillAppend chunk, BandV
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
   const std::size_t heads = projection.kv_heads * group;
-  const bf16* qkv = chunk.qkv + token * (heads + 2 * projection.kv_heads) * D;
   ops::cuda::HeadVector<D> vector;
-  load_vector(projection, qkv, head, warp, vector);
-  const typename ops::cuda::HeadVector<D>::Angles angles(projection.angles +
-                                                         static_cast<std::size_t>(token) * (D / 2));
-  project<D>(projection, angles, warp, vector);
-  const bool drawn = projection.decision.drawn && threadIdx.x == 0 &&
-                     draw(projection.decision, chunk.length + token, chunk.layer, head);
-  const bool decision = decide<D, WholeBlock>(projection, qkv, token, head, drawn);
+  const bool decision =
+      project<D>(projection, chunk.qkv + token * (heads + 2 * projection.kv_heads) * D, token,
+                 chunk.length + token, chunk.layer, head, vector);
   if (threadIdx.x == 0) {
     band.decisions[static_cast<std::size_t>(head) * chunk.tokens + token] = decision ? 1 : 0;
   }

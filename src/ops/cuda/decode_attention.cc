@@ -24,13 +24,13 @@ int checked_group(int group) {
 }  // namespace
 
 DecodePlan::DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, int most_batch,
-                       int layers, int workers)
+                       int layers)
     : layout_(layout),
       group_(checked_group(group)),
       kv_heads_(kv_heads),
       most_batch_(most_batch),
       layers_(layers),
-      workers_(workers > 0 ? workers : resident_workers(layout.format(), layout.head_dim(), group)),
+      workers_(resident_workers(layout.format(), layout.head_dim(), group)),
       rows_(size(layers) * most_rows()),
       runs_(size(layers * workers_)),
       partial_out_((size(workers_) + most_rows()) * size(group * layout.head_dim())),
@@ -64,38 +64,31 @@ void DecodePlan::make(const DecodeEntries& first_layer, std::size_t layer_counts
 }
 
 template <class Out>
-DecodeArguments DecodePlan::arguments_to(int layer, const DecodeEntries& entries, float scale,
-                                         const float* query, Out* out) const {
+void DecodePlan::attend_to(int layer, const DecodeEntries& entries, float scale, const float* query,
+                           Out* out, cudaStream_t stream) const {
   require(layer >= 0 && layer < layers_, "decode attention: layer {} of {}", layer, layers_);
-  return {entries,
-          view(layer),
-          query,
-          out,
-          std::is_same_v<Out, bf16>,
-          scale * std::numbers::log2e_v<float>,
-          group_};
-}
-
-DecodeArguments DecodePlan::arguments(int layer, const DecodeEntries& entries, float scale,
-                                      const float* query, bf16* out) const {
-  return arguments_to(layer, entries, scale, query, out);
-}
-
-void DecodePlan::attend(const DecodeArguments& arguments, cudaStream_t stream) const {
-  if (batch_ > 0) {
-    launch_attention(layout_.format(), layout_.head_dim(), arguments, stream);
-    launch_merge(layout_.head_dim(), arguments, stream);
+  if (batch_ == 0) {
+    return;
   }
+  const DecodeArguments arguments{entries,
+                                  view(layer),
+                                  query,
+                                  out,
+                                  std::is_same_v<Out, bf16>,
+                                  scale * std::numbers::log2e_v<float>,
+                                  group_};
+  launch_attention(layout_.format(), layout_.head_dim(), arguments, stream);
+  launch_merge(layout_.head_dim(), arguments, stream);
 }
 
 void DecodePlan::attend(int layer, const DecodeEntries& entries, float scale, const float* query,
                         bf16* out, cudaStream_t stream) const {
-  attend(arguments_to(layer, entries, scale, query, out), stream);
+  attend_to(layer, entries, scale, query, out, stream);
 }
 
 void DecodePlan::attend(int layer, const DecodeEntries& entries, float scale, const float* query,
                         float* out, cudaStream_t stream) const {
-  attend(arguments_to(layer, entries, scale, query, out), stream);
+  attend_to(layer, entries, scale, query, out, stream);
 }
 
 }  // namespace winnow::ops::cuda

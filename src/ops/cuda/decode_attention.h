@@ -28,8 +28,6 @@ struct DecodeEntries {
   int kv_heads = 0;
 };
 
-struct DecodeArguments;
-
 /// Decode attention of a step, all layers. The rows' pages (of the window, then of the archive),
 /// one row after another, are cut into equal runs, one per warp, so that heads of very different
 /// lengths cost what their entries cost. The cut is made on the device, once per step.
@@ -48,9 +46,7 @@ struct DecodeArguments;
 class DecodePlan {
  public:
   /// For up to `most_batch` sequences of kv_heads heads with `group` query heads each, 1 to 8.
-  /// `workers`: warps that attend; 0: as many as attend() can have on this device.
-  DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, int most_batch, int layers,
-             int workers = 0);
+  DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, int most_batch, int layers);
 
   /// Plans a step of `batch` sequences, each row for one entry more than it has: pages for
   /// min(length + 1, window + 1) entries of the window, and for archive_count + 1 entries of the
@@ -68,10 +64,6 @@ class DecodePlan {
               cudaStream_t stream) const;
   void attend(int layer, const DecodeEntries& entries, float scale, const float* query, float* out,
               cudaStream_t stream) const;
-
-  /// The same for a kernel of somebody else (model/cuda/decode_step.cuh).
-  [[nodiscard]] DecodeArguments arguments(int layer, const DecodeEntries& entries, float scale,
-                                          const float* query, bf16* out) const;
 
   /// A row's pages: window pages, then archive pages. A tile is one or two of them (the last one of
   /// a row may lack its second page); `begin` counts the tiles of the rows before it.
@@ -101,14 +93,12 @@ class DecodePlan {
     float2* partial_sums;  // [workers + batch_rows, group]: reference, sum of exponentials
   };
   [[nodiscard]] View view(int layer) const;
-  /// Rows that a layer's plan has room for.
-  [[nodiscard]] std::size_t most_rows() const;
 
  private:
   template <class Out>
-  [[nodiscard]] DecodeArguments arguments_to(int layer, const DecodeEntries& entries, float scale,
-                                             const float* query, Out* out) const;
-  void attend(const DecodeArguments& arguments, cudaStream_t stream) const;
+  void attend_to(int layer, const DecodeEntries& entries, float scale, const float* query, Out* out,
+                 cudaStream_t stream) const;
+  [[nodiscard]] std::size_t most_rows() const;
 
   DevicePageLayout layout_;
   int group_;

@@ -32,12 +32,6 @@ __host__ __device__ constexpr std::size_t part_of(int run, int row) {
   return static_cast<std::size_t>(run) + row;
 }
 
-/// What is merged together, of a row: four quads of the output, one of each quarter of a head's
-/// channels, which lie side by side in its parts (part_place).
-__host__ __device__ constexpr int merge_items(int group, int head_dim) {
-  return group * head_dim / 16;
-}
-
 __host__ __device__ constexpr int pages_for(int entries) {
   return (entries + kPageEntries - 1) / kPageEntries;
 }

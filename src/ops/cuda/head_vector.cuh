@@ -48,22 +48,16 @@ class HeadVector {
 
   __device__ void clear(int channel) {
     each([&](int i, int plane) {
-      low_[i] = plane == channel ? 0.0F : low_[i];
-      high_[i] = plane + kHalf == channel ? 0.0F : high_[i];
+      if (plane == channel % kHalf) {
+        (channel < kHalf ? low_ : high_)[i] = 0.0F;
+      }
     });
   }
 
-  /// The lane's of the planes' angles, cosine and sine [D / 2].
-  struct Angles {
-    __device__ explicit Angles(const float2* from) {
-      each([&](int i, int plane) { of[i] = from[plane]; });
-    }
-    float2 of[kPlanes];
-  };
-  /// Turns every plane by its angle.
-  __device__ void turn(const Angles& angles) {
-    each([&](int i, int) {
-      const float2 angle = angles.of[i];
+  /// Turns every plane by its angle: cosine and sine [D / 2].
+  __device__ void turn(const float2* angles) {
+    each([&](int i, int plane) {
+      const float2 angle = angles[plane];
       const float low = low_[i];
       low_[i] = low * angle.x - high_[i] * angle.y;
       high_[i] = high_[i] * angle.x + low * angle.y;
@@ -103,7 +97,7 @@ class HeadVector {
 
  private:
   template <class F>
-  static __device__ void each(const F& f) {
+  __device__ void each(const F& f) const {
 #pragma unroll
     for (int i = 0; i < kPlanes; ++i) {
       if (const int plane = threadIdx.x % 32 + 32 * i; kHalf % 32 == 0 || plane < kHalf) {

@@ -71,7 +71,7 @@ void linear_rows(std::span<const RowsLayer> layers, int rows, const RowsScratch&
                       .best = scratch.best()};
   for (std::size_t i = 0; i < layers.size(); ++i) {
     check_layer(layers[i], format, i + 1 == layers.size());
-    program.own[i] = layers[i];
+    program.layers[i] = layers[i];
   }
   for (std::size_t i = 0; i < launch.next.size(); ++i) {
     program.next[i] = launch.next[i].data();

@@ -42,26 +42,7 @@ __device__ void initialize(RowsShared<kBatches>& shared) {
   __syncthreads();
 }
 
-/// What the warps behind the product warps do, after initialize(). between_outputs(n) runs after
-/// layer n, by the output warps; no inputs are fetched until all arrivals of what is done between
-/// have come.
-template <class Format, int kBatches, class BetweenOutputs>
-__device__ void run_other_warps(const RowsProgram& program, RowsShared<kBatches>& shared,
-                                const RowsRings& rings, BetweenOutputs&& between_outputs) {
-  const int warp = static_cast<int>(threadIdx.x) / 32 - kProductWarps;
-  if (warp < kOutputWarps) {
-    winnow::cuda::wait_for_predecessor();
-    Output<Format, kBatches>(program, shared, rings.input_slots).run(between_outputs);
-  } else if (warp < kOutputWarps + kInputWarps) {
-    winnow::cuda::wait_for_predecessor();
-    InputFetch<Format>::run(program, shared, rings, warp - kOutputWarps);
-  } else {
-    WeightFetch<Format>::run(program, shared, rings);
-  }
-}
-
-/// A block's shared memory: what has a fixed size, stages of weights, slots of inputs. The slots
-/// are last, and may be larger than they need be.
+/// A block's shared memory: what has a fixed size, stages of weights, slots of inputs.
 struct RowsMemory {
   int fixed = 0;
   int stages = 0;
@@ -76,17 +57,39 @@ struct RowsMemory {
   }
 };
 
+template <class Format, int kBatches>
+__global__ __launch_bounds__(kRowsThreads,
+                             1) void linear_rows_kernel(const __grid_constant__ RowsProgram program,
+                                                        const __grid_constant__ RowsMemory sizes) {
+  extern __shared__ __align__(128) std::byte memory[];
+  auto& shared = *reinterpret_cast<RowsShared<kBatches>*>(memory);
+  const RowsRings rings = sizes.rings(memory);
+  initialize(shared);
+  const int warp = threadIdx.x / 32;
+  if (warp < kProductWarps) {
+    Product<Format, kBatches>(program, shared, rings).run();
+  } else if (warp < kProductWarps + kOutputWarps) {
+    winnow::cuda::wait_for_predecessor();
+    Output<Format, kBatches>(program, shared, rings.input_slots).run();
+  } else if (warp < kProductWarps + kOutputWarps + kInputWarps) {
+    winnow::cuda::wait_for_predecessor();
+    InputFetch<Format>::run(program, shared, rings, warp - kProductWarps - kOutputWarps);
+  } else {
+    WeightFetch<Format>::run(program, shared, rings);
+  }
+}
+
 /// Slots for inputs. Those of a layer of several tiles per block should stay, if they leave the
 /// weights enough room; others pass by in less.
 template <class Format>
-int input_slots(const RowsProgram& program, std::span<const RowsLayer> layers, int bytes) {
+int input_slots(const RowsProgram& program, int bytes) {
   using Chunk = RowsChunk<Format>;
   const int slot_bytes = program.rows * Chunk::kInputPitch;
   const int fit = std::min(bytes * 3 / 5 / slot_bytes, kMostInputSlots);
   const int passing = std::clamp(bytes / 3 / slot_bytes, kTeams, kMostInputSlots);
   int slots = kTeams;
-  for (const RowsLayer& layer : layers) {
-    const DeviceWeightView& weight = layer.linear.weight;
+  for (int i = 0; i < program.count; ++i) {
+    const DeviceWeightView& weight = program.layers[i].linear.weight;
     const int chunks = Chunk::count(weight.steps);
     const bool stays = weight.tiles > program.blocks && chunks <= fit;
     slots = std::max(slots, stays ? chunks : std::min(chunks, passing));
@@ -94,21 +97,28 @@ int input_slots(const RowsProgram& program, std::span<const RowsLayer> layers, i
   return slots / kTeams * kTeams;
 }
 
-/// Divides the shared memory that `kernel` may have; the slots get at least `input_bytes`.
-template <class Format, int kBatches, class Kernel>
-RowsMemory divide_memory(Kernel* kernel, const RowsProgram& program,
-                         std::span<const RowsLayer> layers, int input_bytes) {
+template <class Format, int kBatches>
+void launch_batches(const RowsProgram& program, const RowsLaunch& launch) {
   using Chunk = RowsChunk<Format>;
+  auto* kernel = linear_rows_kernel<Format, kBatches>;
   const int most = winnow::cuda::allow_most_shared_memory(reinterpret_cast<const void*>(kernel));
   RowsMemory memory{.fixed = (int{sizeof(RowsShared<kBatches>)} + 127) / 128 * 128,
                     .stage_bytes = Chunk::kStageBytes};
-  const int left = most - memory.fixed;
-  memory.input_slots = input_slots<Format>(program, layers, left);
-  memory.input_bytes =
-      std::max(input_bytes, memory.input_slots * program.rows * Chunk::kInputPitch);
-  const int fit = (left - memory.input_bytes) / Chunk::kStageBytes;
+  memory.input_slots = input_slots<Format>(program, most - memory.fixed);
+  memory.input_bytes = memory.input_slots * program.rows * Chunk::kInputPitch;
+  const int fit = (most - memory.fixed - memory.input_bytes) / Chunk::kStageBytes;
   memory.stages = std::min(fit / kTeams * kTeams, kMostStages);
-  return memory;
+  winnow::cuda::launch(kernel, program.blocks, kRowsThreads, memory.bytes(), launch.stream,
+                       launch.overlap, program, memory);
+}
+
+template <class Format>
+void launch_linear_rows(const RowsProgram& program, const RowsLaunch& launch) {
+  if (program.rows > 8) {
+    launch_batches<Format, 2>(program, launch);
+  } else {
+    launch_batches<Format, 1>(program, launch);
+  }
 }
 
 }  // namespace winnow::ops::cuda

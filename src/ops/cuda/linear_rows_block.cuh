@@ -15,10 +15,7 @@ inline constexpr int kOutputWarps = 4;
 inline constexpr int kInputWarps = 3;
 inline constexpr int kRowsThreads = 32 * (kProductWarps + kOutputWarps + kInputWarps + 1);
 
-// Named barriers.
-inline constexpr int kOutputBarrier = 1;
-inline constexpr int kProductBarrier = 2;
-inline constexpr int kFirstFreeBarrier = 3;
+inline constexpr int kOutputBarrier = 1;  // by number
 
 inline constexpr int kMostStages = 16;
 inline constexpr int kMostInputSlots = 24;
@@ -57,8 +54,7 @@ struct RowsShared {
   Barrier inputs_empty[kMostInputSlots];
   Barrier sums_full[2];
   Barrier sums_empty[2];
-  int resume[kProductWarps][8];  // where product warps were, while they do something else
-  Barrier inputs_ready;          // its phase n ends once all that comes before layer n is done
+  Barrier inputs_ready;  // its phase n ends once all that comes before layer n is done
 };
 
 /// The rings of a block: how many places each has, and where. A place must have one fetching warp
@@ -71,7 +67,7 @@ struct RowsRings {
   std::byte* inputs;
 };
 
-/// A layer as a block sees it. It is read at once, before anything of it is waited for.
+/// A layer as a block sees it.
 template <class Format>
 class LayerShare {
  public:
@@ -88,7 +84,7 @@ class LayerShare {
   /// `first_block` has the first tile.
   __device__ LayerShare(const RowsProgram& program, int input_slots, int number = 0,
                         int first_block = 0)
-      : layer((program.layers == nullptr ? program.own : program.layers)[number]),
+      : layer(program.layers[number]),
         number(number),
         tiles(layer.linear.weight.tiles),
         first(static_cast<int>(blockIdx.x) - first_block +

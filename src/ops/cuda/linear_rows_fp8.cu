@@ -1,4 +1,4 @@
-#include "ops/cuda/linear_rows_launch.cuh"
+#include "ops/cuda/linear_rows.cuh"
 
 namespace winnow::ops::cuda {
 

@@ -39,9 +39,7 @@ class Output {
     batch_ = thread_ / 4 % 4 * 2 + thread_ % 2;
   }
 
-  /// between(n) runs after layer n, by all output warps.
-  template <class Between>
-  __device__ void run(Between&& between) {
+  __device__ void run() {
     Share share(program_, input_slots_);
     do {
       shared_.inputs_ready.wait(share.number % 2);
@@ -55,7 +53,6 @@ class Output {
         put_best(best);
       }
       arrive(share);
-      between(share.number);
     } while (share.next(program_, input_slots_));
   }
 

@@ -29,20 +29,13 @@ class Product {
     }
   }
 
-  /// between(n) runs after layer n, by all product warps.
-  template <class Between>
-  __device__ void run(Between&& between) {
-    int number = 0;
-    int first_block = 0;
+  __device__ void run() {
+    LayerShare<Format> share(program_, rings_.input_slots);
     do {
-      const LayerShare<Format> share(program_, rings_.input_slots, number, first_block);
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         multiply_tile(share, tile);
       }
-      keep(number + 1, share.next_first_block());
-      between(number);
-      resume(number, first_block);
-    } while (number < program_.count);
+    } while (share.next(program_, rings_.input_slots));
   }
 
  private:
@@ -133,32 +126,6 @@ class Product {
         }
       }
     }
-  }
-
-  // All registers to what is done between layers: left to itself the compiler keeps what is needed
-  // here in local memory, which is far when other warps wait for other blocks.
-  __device__ void keep(int number, int first_block) const {
-    if (lane_ == 0) {
-      volatile int* to = shared_.resume[warp_];
-      to[0] = number;
-      to[1] = first_block;
-      to[2] = weights_.slot;
-      to[3] = static_cast<int>(weights_.parity);
-      to[4] = inputs_.slot;
-      to[5] = static_cast<int>(inputs_.parity);
-      to[6] = sums_.slot;
-      to[7] = static_cast<int>(sums_.parity);
-    }
-    __syncwarp();
-  }
-  __device__ void resume(int& number, int& first_block) {
-    const volatile int* from = shared_.resume[warp_];
-    number = from[0];
-    first_block = from[1];
-    weights_ = {from[2], static_cast<std::uint32_t>(from[3])};
-    inputs_ = {from[4], static_cast<std::uint32_t>(from[5])};
-    sums_ = {from[6], static_cast<std::uint32_t>(from[7])};
-    __syncwarp();
   }
 
   // The tile's sums to the warps that finish it.

@@ -42,19 +42,12 @@ inline __device__ int part_place(int group, int head, int quarter, int quad) {
   return (quad * group + head) * 4 + quarter;
 }
 
-/// kSharedQuery: the query's operands lie in shared memory, not in registers.
-template <class Codes, int D, int kTilePages, bool kSharedQuery>
+template <class Codes, int D, int kTilePages>
 class WarpAttention {
  public:
   static constexpr PageAddress kPage{D, Codes::kBytes};
 
-  /// Bytes of shared memory of a warp that the operands take.
-  static constexpr int kOperandBytes = kSharedQuery ? D / 16 * kWarpSize * int{sizeof(uint4)} : 0;
-
-  /// `operands`: kOperandBytes of shared memory, aligned to 16 bytes.
-  explicit __device__ WarpAttention(std::byte* operands)
-      : lane_(static_cast<int>(threadIdx.x) % kWarpSize),
-        operands_(reinterpret_cast<uint4*>(operands) + lane_) {}
+  __device__ WarpAttention() : lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
 
   /// Starts a row. query [group, D] in shared memory; `scale` holds a factor log2(e).
   __device__ void begin(const float* query, int group, float scale) {
@@ -66,14 +59,8 @@ class WarpAttention {
       if (head < group) {
         q = reinterpret_cast<const float4*>(from)[step];
       }
-      std::uint32_t parts[4];
-      split<Codes>(q.x * scale, q.y * scale, parts[0], parts[1]);
-      split<Codes>(q.z * scale, q.w * scale, parts[2], parts[3]);
-      if constexpr (kSharedQuery) {
-        operands_[step * kWarpSize] = {parts[0], parts[1], parts[2], parts[3]};
-      } else {
-        memcpy(query_[step], parts, sizeof(parts));
-      }
+      split<Codes>(q.x * scale, q.y * scale, query_[step][0], query_[step][1]);
+      split<Codes>(q.z * scale, q.w * scale, query_[step][2], query_[step][3]);
     }
 #pragma unroll
     for (auto& tile : out_) {
@@ -176,16 +163,10 @@ class WarpAttention {
     load(page, 1, keys[1]);
 #pragma unroll
     for (int step = 0; step < D / 16; ++step) {
-      std::uint32_t query[4];
-      if constexpr (kSharedQuery) {
-        const uint4 own = operands_[step * kWarpSize];
-        memcpy(query, &own, sizeof(query));
-      } else {
-        memcpy(query, query_[step], sizeof(query));
-      }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        multiply<typename Codes::Pair>(products[half], query, Codes::pair(keys[half], 2 * step),
+        multiply<typename Codes::Pair>(products[half], query_[step],
+                                       Codes::pair(keys[half], 2 * step),
                                        Codes::pair(keys[half], 2 * step + 1));
       }
     }
@@ -295,8 +276,7 @@ class WarpAttention {
   }
 
   int lane_;
-  uint4* operands_;  // [D / 16], kWarpSize apart: this lane's own
-  std::uint32_t query_[kSharedQuery ? 1 : D / 16][4];
+  std::uint32_t query_[D / 16][4];
   float out_[kChannels][4];
   float reference_;
   float sum_;
