@@ -37,6 +37,11 @@ retrofit-demo: packages $(build_dir)/build.ninja ## Teach the model in assets/ t
 test: build ## Build and run all tests
 	@ctest --preset release -j "$$(nproc)"
 
+.PHONY: eval-demo
+eval-demo: packages $(build_dir)/build.ninja ## What every cache costs the models in assets/ (20 minutes)
+	@cmake --build $(build_dir) --target winnow_cli
+	@python3 scripts/eval_demo.py --binary $(build_dir)/bin/winnow
+
 .PHONY: bench
 bench: packages $(build_dir)/build.ninja ## Build and run the benchmarks
 	@cmake $(build_dir) -DWINNOW_BUILD_BENCHMARKS=ON

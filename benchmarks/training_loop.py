@@ -48,7 +48,7 @@ def winnow_seconds(binary: Path, kind: str, steps: int, args: argparse.Namespace
     """CPU time of a whole run."""
     with tempfile.TemporaryDirectory() as scratch:
         command = [str(binary), kind, "--model", str(ROOT / "assets/base"), "--data", str(data)]
-        command += ["--out", str(Path(scratch) / "out"), "--threads", "1", "--keep-activations"]
+        command += ["--out", str(Path(scratch) / "out"), "--threads", "1", "--activations", "keep"]
         command += ["--length", str(args.length), "--batch", str(args.batch), "--micro-batch", str(args.batch)]
         command += ["--steps", str(steps)]
         if kind == "retrofit":

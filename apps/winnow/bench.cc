@@ -28,7 +28,9 @@ struct BenchOptions {
   std::optional<int> prefill;
   int generate = 128;
   int batch = 1;
+  bool fit = false;
   int repeat = 3;
+  bool growth = false;
   std::optional<double> evict_rate;
   bool json = false;
 };
@@ -50,7 +52,8 @@ BenchPlan plan_of(const BenchOptions& options) {
                  .prefill = options.context.value_or(options.prefill.value_or(512)),
                  .generate = options.generate,
                  .batch = options.batch,
-                 .repeat = options.repeat};
+                 .repeat = options.repeat,
+                 .growth = options.growth};
   const auto check = [](const char* flag, int value, int least) {
     require(value >= least && value <= kMost, "{} {}: expected {} to {}", flag, value, least,
             kMost);
@@ -58,8 +61,13 @@ BenchPlan plan_of(const BenchOptions& options) {
   check("--depth", plan.prefill_depth(), 0);
   check(options.context ? "--context" : "--prefill", plan.prefill, 1);
   check("--generate", plan.generate, 1);
-  check("--batch", plan.batch, 1);
+  check("--batch", options.batch, 1);
   check("--repeat", plan.repeat, 1);
+  if (options.fit) {
+    require(options.load.kv_gib > 0.0 && !options.depth && options.batch == 1,
+            "--fit: needs --kv-gib and --context, and excludes --batch and --depth");
+    plan.batch.reset();
+  }
   return plan;
 }
 
@@ -91,11 +99,11 @@ void prepare_for_drawn_decisions(const LoadOptions& load, ModelConfig& config) {
 }
 
 Setup set_up(const BenchOptions& options, ModelConfig config, std::string name) {
-  Setup setup{.name = std::move(name),
-              .config = std::move(config),
-              .engine = {},
-              .plan = plan_of(options),
-              .evict_rate = options.evict_rate};
+  Setup setup;
+  setup.name = std::move(name);
+  setup.config = std::move(config);
+  setup.plan = plan_of(options);
+  setup.evict_rate = options.evict_rate;
   const bool retrofitted = setup.config.dms || setup.config.dmc;
   prepare_for_drawn_decisions(options.load, setup.config);
   LoadOptions load = options.load;
@@ -105,6 +113,7 @@ Setup set_up(const BenchOptions& options, ModelConfig config, std::string name) 
     load.cr.reset();  // means a rate here
   }
   setup.engine = engine::resolve_options(load, setup.config);
+  setup.engine.max_sequences = setup.plan.batch.value_or(BenchPlan::kMostFitted);
   if (!learned) {
     require(!options.evict_rate, "--evict-rate goes with --cache dms and dmc, this run is {}",
             kvcache::rule_name(rule));
@@ -157,11 +166,11 @@ struct Report {
     return weight_bytes_per_step + result.entry_bytes_per_step;
   }
   /// The fastest decoding that memory allows: what a step reads, at the measured bandwidth.
-  [[nodiscard]] double floor_tokens_per_s(int batch) const {
-    return bandwidth * batch / static_cast<double>(step_bytes());
+  [[nodiscard]] double floor_tokens_per_s() const {
+    return bandwidth * result.batch / static_cast<double>(step_bytes());
   }
-  [[nodiscard]] double share_of_floor(int batch) const {
-    return median(result.decode_tokens_per_s) / floor_tokens_per_s(batch);
+  [[nodiscard]] double share_of_floor() const {
+    return median(result.decode_tokens_per_s) / floor_tokens_per_s();
   }
 };
 
@@ -171,6 +180,11 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
   const BenchResult& r = report.result;
   const kvcache::CacheConfig& cache = setup.engine.cache;
   const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  Json growth = Json::array();
+  for (const GrowthPoint& point : r.growth) {
+    growth.push_back(
+        {{"tokens", point.tokens}, {"bytes", point.bytes}, {"dense_bytes", point.dense_bytes}});
+  }
   return {
       {"model", setup.name},
       {"cache", kvcache::rule_name(cache.rule)},
@@ -181,7 +195,7 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
       {"weights", options.load.weights},
       {"kv_dtype", engine::kv_dtype_name(cache.format)},
       {"threads", thread_count()},
-      {"batch", setup.plan.batch},
+      {"batch", r.batch},
       {"depth", setup.plan.prefill_depth()},
       {"prefill", setup.plan.prefill},
       {"decode_depth", setup.plan.decode_depth()},
@@ -199,12 +213,14 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
       {"weight_bytes_per_step", report.weight_bytes_per_step},
       {"entry_bytes_per_step", r.entry_bytes_per_step},
       {"read_bytes_per_s", report.bandwidth},
-      {"floor_tokens_per_s", report.floor_tokens_per_s(setup.plan.batch)},
-      {"share_of_floor", report.share_of_floor(setup.plan.batch)},
-      {"peak_rss_bytes", report.peak_rss}};
+      {"floor_tokens_per_s", report.floor_tokens_per_s()},
+      {"share_of_floor", report.share_of_floor()},
+      {"memory_in_use_bytes", r.memory_in_use},
+      {"peak_rss_bytes", report.peak_rss},
+      {"growth", growth}};
 }
 
-std::string title(const BenchOptions& options, const Setup& setup) {
+std::string title(const BenchOptions& options, const Setup& setup, const Report& report) {
   const kvcache::CacheConfig& cache = setup.engine.cache;
   std::string text =
       fmt::format("{}, weights {}, {} cache in {}", setup.name, options.load.weights,
@@ -215,7 +231,7 @@ std::string title(const BenchOptions& options, const Setup& setup) {
   if (setup.evict_rate) {
     text += fmt::format(", {:.1f}% drawn", 100.0 * *setup.evict_rate);
   }
-  return text + fmt::format(", {} threads, batch {}", thread_count(), setup.plan.batch);
+  return text + fmt::format(", {} threads, batch {}", thread_count(), report.result.batch);
 }
 
 std::string table(const BenchOptions& options, const Setup& setup, const Report& report) {
@@ -226,7 +242,7 @@ std::string table(const BenchOptions& options, const Setup& setup, const Report&
                        runs.size(), *std::ranges::min_element(runs),
                        *std::ranges::max_element(runs));
   };
-  std::string text = title(options, setup) + "\n\n";
+  std::string text = title(options, setup, report) + "\n\n";
   const auto row = [&](const std::string& name, const std::string& value) {
     text += fmt::format("  {:<24}{}\n", name, value);
   };
@@ -235,14 +251,14 @@ std::string table(const BenchOptions& options, const Setup& setup, const Report&
   row(fmt::format("decode {} @ {}", setup.plan.generate, setup.plan.decode_depth()),
       speed(r.decode_tokens_per_s));
   row("decode floor", fmt::format("{:>10.2f} tokens/s  {:.1f}% of it reached",
-                                  report.floor_tokens_per_s(setup.plan.batch),
-                                  100.0 * report.share_of_floor(setup.plan.batch)));
+                                  report.floor_tokens_per_s(), 100.0 * report.share_of_floor()));
   row("read per step",
       fmt::format("{:>10} weights + {} entries at {}/s", bytes(report.weight_bytes_per_step),
                   bytes(r.entry_bytes_per_step), readable_bytes(report.bandwidth)));
   row("KV cache", fmt::format("{:>10} for {} when dense, {:.2f}x fewer entries", bytes(r.kv_bytes),
                               bytes(r.dense_bytes), r.compression_ratio));
-  row("peak memory", fmt::format("{:>10}", bytes(report.peak_rss)));
+  row("memory in use", fmt::format("{:>10} of the device", bytes(r.memory_in_use)));
+  row("peak memory", fmt::format("{:>10} of the host", bytes(report.peak_rss)));
   return text;
 }
 
@@ -289,6 +305,11 @@ void add_plan_flags(CLI::App& command, BenchOptions& options) {
   command.add_option("--batch", options.batch, "Sequences at a time")
       ->capture_default_str()
       ->type_name("C");
+  command.add_flag(
+      "--fit", options.fit,
+      "As many sequences as --kv-gib holds when decoding ends, up to 512 (default: off)");
+  command.add_flag("--growth", options.growth,
+                   "Note the cache's bytes after each chunk of the first prompt (default: off)");
   command.add_option("--repeat", options.repeat, "Repetitions; the median is reported")
       ->capture_default_str()
       ->type_name("R");

@@ -12,7 +12,8 @@
 namespace winnow::cli {
 namespace {
 
-using Sequences = std::vector<std::unique_ptr<engine::SequenceState>>;
+using Sequence = std::unique_ptr<engine::SequenceState>;
+using Sequences = std::vector<Sequence>;
 
 class Bench {
  public:
@@ -20,45 +21,83 @@ class Bench {
       : model_(backend.config()),
         config_(config),
         plan_(plan),
-        runner_(backend.make_runner(config)),
-        best_(static_cast<std::size_t>(plan.batch)) {
+        backend_(backend),
+        runner_(backend.make_runner(config)) {
     Random random(1);
-    // Beside the measured steps there are two that count what is seen.
+    // Beside the measured steps there are two that count what is seen, and one that warms up.
     longest_ =
-        std::max(plan.decode_depth() + plan.generate, plan.prefill_depth() + plan.prefill) + 2;
+        std::max(plan.decode_depth() + plan.generate, plan.prefill_depth() + plan.prefill) + 3;
     for (int i = 0; i < longest_; ++i) {
       tokens_.push_back(static_cast<std::int32_t>(random.uniform() * model_.vocab));
     }
   }
 
   BenchResult run() {
-    Sequences base = open(plan_.decode_depth());
-    result_.fill_tokens_per_s = prefill(base, plan_.prefill_depth(), "fill");
-    warm_up(base);
-    Sequences prefilled = measure_prefill(base);
-    if (!plan_.depth) {
-      base = std::move(prefilled);
-    }
-    prefilled.clear();
-    note_cache(base);
-    measure_decode(base);
+    result_.batch = plan_.batch ? *plan_.batch : fitting_batch();
+    next_.resize(static_cast<std::size_t>(result_.batch));
+    plan_.depth ? run_at_depth() : run_from_start();
+    result_.memory_in_use = backend_.memory_in_use();
+    const std::size_t entry = ops::PageLayout(config_.cache.format, model_.head_dim).entry_bytes();
+    result_.entry_bytes_per_step =
+        static_cast<std::size_t>(seen_) / (2 * static_cast<std::size_t>(plan_.repeat)) * entry;
     return std::move(result_);
   }
 
  private:
-  [[nodiscard]] Sequences open(int prompt) {
+  void run_at_depth() {
+    Sequences base = open(result_.batch, plan_.decode_depth());
+    result_.fill_tokens_per_s = prefill(base, plan_.prefill_depth(), "fill");
+    warm_up(fork(base.front()));
+    measure_prefill(base);
+    note_cache(base);
+    for (int i = 0; i < plan_.repeat; ++i) {
+      measure_decode(fork(base));
+    }
+  }
+
+  void run_from_start() {
+    warm_up(std::move(open(1, plan_.prefill).front()));
+    for (int i = 0; i < plan_.repeat; ++i) {
+      Sequences sequences = open(result_.batch, plan_.prefill);
+      result_.prefill_tokens_per_s.push_back(prefill(sequences, plan_.prefill, "prefill"));
+      note_cache(sequences);
+      measure_decode(std::move(sequences));
+    }
+  }
+
+  // How many sequences the cache holds at their full length, with a page more for each head: that
+  // many may be wanted before it is known how few are.
+  [[nodiscard]] int fitting_batch() {
+    Sequences probe = open(1, plan_.decode_depth());
+    next_.resize(1);
+    prefill(probe, longest_ - 1, "fit");
+    const ops::PageLayout page(config_.cache.format, model_.head_dim);
+    const std::size_t heads = static_cast<std::size_t>(model_.layers * model_.kv_heads);
+    const std::size_t bytes = probe[0]->usage().bytes + heads * page.page_bytes();
+    const auto batch = static_cast<int>(
+        std::min<std::size_t>(config_.cache.max_bytes / bytes, BenchPlan::kMostFitted));
+    require(batch >= 1, "the cache is full: allow it more memory with --kv-gib");
+    return batch;
+  }
+
+  [[nodiscard]] Sequences open(int count, int prompt) {
     Sequences sequences;
-    for (int i = 0; i < plan_.batch; ++i) {
+    for (int i = 0; i < count; ++i) {
       sequences.push_back(runner_->open({prompt, longest_}));
     }
     return sequences;
   }
 
+  static Sequence fork(const Sequence& sequence) {
+    Sequence copy = sequence->fork();
+    require(copy != nullptr, "the cache is full: allow it more memory with --kv-gib");
+    return copy;
+  }
+
   static Sequences fork(const Sequences& sequences) {
     Sequences forks;
-    for (const auto& sequence : sequences) {
-      forks.push_back(sequence->fork());
-      require(forks.back() != nullptr, "the cache is full: allow it more memory with --kv-gib");
+    for (const Sequence& sequence : sequences) {
+      forks.push_back(fork(sequence));
     }
     return forks;
   }
@@ -69,32 +108,53 @@ class Bench {
                                       static_cast<std::size_t>(count));
   }
 
-  void forward(std::span<const engine::SequenceShare> shares, std::size_t rows) {
-    stop_if_interrupted();
+  [[nodiscard]] bool has_room(std::span<const engine::SequenceShare> shares) const {
     std::vector<engine::Growth> growths;
     for (const auto& share : shares) {
       growths.push_back({share.sequence, static_cast<int>(share.tokens.size())});
     }
-    require(runner_->has_room(growths), "the cache is full: allow it more memory with --kv-gib");
-    runner_->forward(shares, {}, std::span(best_).first(rows));
+    return runner_->has_room(growths);
+  }
+
+  void forward(std::span<const engine::SequenceShare> shares, std::size_t rows) {
+    stop_if_interrupted();
+    require(has_room(shares), "the cache is full: allow it more memory with --kv-gib");
+    runner_->forward(shares, {}, std::span(next_).first(rows));
+  }
+
+  // Reads the next `left` tokens, or as many of them as a step takes and there surely is room for,
+  // into a sequence. Returns how many.
+  int read_chunk(engine::SequenceState& sequence, int left) {
+    engine::SequenceShare share;
+    share.sequence = &sequence;
+    int chunk = std::min(left, config_.step_tokens);
+    share.tokens = next(sequence, chunk);
+    while (chunk > 1 && !has_room(std::span(&share, 1))) {
+      chunk /= 2;
+      share.tokens = next(sequence, chunk);
+    }
+    share.logit_rows = chunk == left ? 1 : 0;
+    forward(std::span(&share, 1), share.logit_rows);
+    return chunk;
   }
 
   // Reads `count` tokens into every sequence, one sequence after another; returns tokens per
   // second.
   double prefill(Sequences& sequences, int count, const char* label) {
-    const std::int64_t total = std::int64_t{count} * plan_.batch;
+    const std::int64_t total = std::int64_t{count} * static_cast<int>(sequences.size());
     std::int64_t done = 0;
     ProgressBar progress(label, total, "tokens");
     const auto start = std::chrono::steady_clock::now();
     for (auto& sequence : sequences) {
       for (int left = count; left > 0;) {
-        const int chunk = std::min(left, config_.step_tokens);
+        const int chunk = read_chunk(*sequence, left);
         left -= chunk;
-        const std::size_t rows = left == 0 ? 1 : 0;
-        const engine::SequenceShare share{sequence.get(), next(*sequence, chunk), rows, {}};
-        forward(std::span(&share, 1), rows);
         done += chunk;
         progress.update(done);
+        if (plan_.growth && sequence == sequences.front()) {
+          const engine::CacheUsage usage = sequence->usage();
+          result_.growth.push_back({usage.tokens, usage.bytes, usage.dense_bytes});
+        }
       }
     }
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
@@ -122,33 +182,32 @@ class Bench {
   }
 
   // Touches weights, scratch memory and kernels once.
-  void warm_up(const Sequences& base) {
-    Sequences scratch = fork(base);
-    scratch.erase(scratch.begin() + 1, scratch.end());
-    const auto chunk = std::min(plan_.prefill, config_.step_tokens);
-    const engine::SequenceShare share{scratch[0].get(), next(*scratch[0], chunk), 1, {}};
-    forward(std::span(&share, 1), 1);
-    decode_step(scratch, false);
+  void warm_up(Sequence sequence) {
+    next_.resize(std::max<std::size_t>(next_.size(), 1));
+    read_chunk(*sequence, plan_.prefill);
+    Sequences one;
+    one.push_back(std::move(sequence));
+    decode_step(one, false);
   }
 
   // Quest tells its prompt from what follows, so there the measured prompt needs a state in which
   // it still belongs to the prompt.
-  Sequences measure_prefill(const Sequences& base) {
+  void measure_prefill(const Sequences& base) {
     Sequences own;
     if (config_.cache.rule == kvcache::RuleKind::quest && plan_.prefill_depth() > 0) {
-      own = open(plan_.prefill_depth() + plan_.prefill);
+      own = open(result_.batch, plan_.prefill_depth() + plan_.prefill);
       prefill(own, plan_.prefill_depth(), "fill");
     }
-    Sequences prefilled;
     for (int i = 0; i < plan_.repeat; ++i) {
-      prefilled = fork(own.empty() ? base : own);
+      Sequences prefilled = fork(own.empty() ? base : own);
       result_.prefill_tokens_per_s.push_back(prefill(prefilled, plan_.prefill, "prefill"));
     }
-    return prefilled;
   }
 
   void note_cache(const Sequences& base) {
     std::int64_t dense_entries = 0;
+    result_.kv_bytes = result_.dense_bytes = 0;
+    result_.live_entries = 0;
     for (const auto& sequence : base) {
       const engine::CacheUsage usage = sequence->usage();
       result_.kv_bytes += usage.bytes;
@@ -162,33 +221,29 @@ class Bench {
             : static_cast<double>(dense_entries) / static_cast<double>(result_.live_entries);
   }
 
-  void measure_decode(const Sequences& base) {
-    std::int64_t seen = 0;
-    ProgressBar progress("decode", std::int64_t{plan_.repeat} * plan_.generate, "steps");
-    for (int i = 0; i < plan_.repeat; ++i) {
-      Sequences sequences = fork(base);
-      seen += decode_step(sequences, true);  // copies the shared end of the window
-      const auto start = std::chrono::steady_clock::now();
-      for (int step = 1; step <= plan_.generate; ++step) {
-        decode_step(sequences, false);
-        progress.update(std::int64_t{i} * plan_.generate + step);
-      }
-      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-      result_.decode_tokens_per_s.push_back(static_cast<double>(plan_.generate) * plan_.batch /
-                                            elapsed.count());
-      seen += decode_step(sequences, true);
+  void measure_decode(Sequences sequences) {
+    ProgressBar progress("decode", plan_.generate, "steps");
+    seen_ += decode_step(sequences, true);  // copies the shared end of the window
+    decode_step(sequences, false);          // records the graph of a step
+    const auto start = std::chrono::steady_clock::now();
+    for (int step = 1; step <= plan_.generate; ++step) {
+      decode_step(sequences, false);
+      progress.update(step);
     }
-    const std::size_t entry = ops::PageLayout(config_.cache.format, model_.head_dim).entry_bytes();
-    result_.entry_bytes_per_step =
-        static_cast<std::size_t>(seen) / (2 * static_cast<std::size_t>(plan_.repeat)) * entry;
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    result_.decode_tokens_per_s.push_back(static_cast<double>(plan_.generate) * result_.batch /
+                                          elapsed.count());
+    seen_ += decode_step(sequences, true);
   }
 
   const ModelConfig& model_;
   const engine::EngineConfig& config_;
   BenchPlan plan_;
   int longest_ = 0;
+  const engine::Backend& backend_;
   std::unique_ptr<engine::Runner> runner_;
-  std::vector<std::int32_t> best_;
+  std::int64_t seen_ = 0;  // entries, by two steps of each repetition
+  std::vector<std::int32_t> next_;
   std::vector<std::int32_t> tokens_;
   BenchResult result_;
 };

@@ -11,13 +11,17 @@
 namespace winnow::cli {
 
 /// With a depth, reading a prompt and decoding are both measured with that many tokens in the
-/// cache, each from the same state. Without one, prompts are read from the start and continued.
+/// cache, each from the same state. Without one, prompts are read from the start and continued, in
+/// each repetition anew: only one set of sequences has to fit.
 struct BenchPlan {
+  static constexpr int kMostFitted = 512;  // sequences, when as many as fit are wanted
+
   std::optional<int> depth;
   int prefill = 512;
   int generate = 128;
-  int batch = 1;
+  std::optional<int> batch = 1;  // nullopt: as many as the cache holds when decoding ends
   int repeat = 3;
+  bool growth = false;  // note what the first sequence's cache holds as its prompt is read
 
   /// Tokens in each sequence's cache when the measured prompt begins.
   [[nodiscard]] int prefill_depth() const { return depth.value_or(0); }
@@ -25,7 +29,15 @@ struct BenchPlan {
   [[nodiscard]] int decode_depth() const { return depth.value_or(prefill); }
 };
 
+/// A sequence's cache when it has taken so many tokens.
+struct GrowthPoint {
+  int tokens = 0;
+  std::size_t bytes = 0;
+  std::size_t dense_bytes = 0;  // of a dense cache in the same format
+};
+
 struct BenchResult {
+  int batch = 1;
   double fill_tokens_per_s = 0.0;            // reading the first `depth` tokens; 0 without depth
   std::vector<double> prefill_tokens_per_s;  // one for each repetition
   std::vector<double> decode_tokens_per_s;
@@ -36,6 +48,8 @@ struct BenchResult {
   double compression_ratio = 1.0;
   // Bytes that a decode step has to read.
   std::size_t entry_bytes_per_step = 0;
+  std::vector<GrowthPoint> growth;  // if asked for, after each chunk
+  std::size_t memory_in_use = 0;    // of the device, at the end
 };
 
 /// Random tokens through a model. Shows progress; throws Interrupted after a Ctrl-C.

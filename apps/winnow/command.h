@@ -15,10 +15,12 @@ inline constexpr int kFailure = 1;
 inline constexpr int kInterrupted = 130;
 
 void add_generate(CLI::App& app, Run& run);
+void add_serve(CLI::App& app, Run& run);
 void add_tokenize(CLI::App& app, Run& run);
 void add_logits(CLI::App& app, Run& run);
 void add_inspect(CLI::App& app, Run& run);
 void add_eval(CLI::App& app, Run& run);
+void add_report(CLI::App& app, Run& run);
 void add_demo(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_train(CLI::App& app, Run& run);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
@@ -11,6 +12,9 @@
 #include "interrupt.h"
 #include "output.h"
 #include "progress.h"
+#include "tokenizer/tokenizer.h"
+#include "train/line_reader.h"
+#include "train/self_generated.h"
 
 namespace winnow::cli {
 namespace {
@@ -23,9 +27,23 @@ struct GenerateCommand {
   bool chat = false;
   std::string system;
   bool json = false;
+  std::string data_out;
+  std::string prompts;
+  std::int64_t documents = 1000;
 };
 
 void check(const GenerateCommand& command) {
+  if (!command.data_out.empty()) {
+    require(!command.prompt && command.prompt_file.empty() && !command.chat && !command.json,
+            "--data-out: takes its prompts from --prompts");
+    require(command.documents >= 1, "--documents {}: expected 1 or more", command.documents);
+    require(command.generate.sampling.temperature > 0.0,
+            "--data-out: --temperature 0 would write one document again and again");
+    require(command.generate.samples == 1 && command.generate.stop.empty(),
+            "--data-out: --n and --stop do not go with it");
+    return;
+  }
+  require(command.prompts.empty(), "--prompts goes with --data-out only");
   const int prompts = (command.prompt ? 1 : 0) + (command.prompt_file.empty() ? 0 : 1);
   require(prompts <= 1, "--prompt and --prompt-file exclude each other");
   require(prompts == 1 || command.chat, "one of --prompt, --prompt-file and --chat is needed");
@@ -118,8 +136,53 @@ int converse(Llm& llm, const GenerateCommand& command, const GenerateOptions& op
   return interrupted() ? kInterrupted : kSuccess;
 }
 
+std::vector<std::string> read_prompts(const std::string& file) {
+  std::vector<std::string> prompts;
+  if (file.empty()) {
+    return prompts;
+  }
+  train::LineReader reader(file);
+  for (std::string line; reader.next(line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    require(json.is_object() && json.contains("prompt") && json.at("prompt").is_string(),
+            "{}:{}: expected an object with a \"prompt\"", file, reader.number());
+    prompts.push_back(json.at("prompt").get<std::string>());
+  }
+  require(!prompts.empty(), "{}: no prompts", file);
+  return prompts;
+}
+
+int write_data(const GenerateCommand& command) {
+  const SamplingOptions& s = command.generate.sampling;
+  train::SelfGeneratedOptions options;
+  options.documents = command.documents;
+  options.prompts = read_prompts(command.prompts);
+  options.max_tokens = command.generate.max_tokens;
+  options.sampling = {.temperature = s.temperature,
+                      .top_k = s.top_k,
+                      .top_p = s.top_p,
+                      .min_p = s.min_p,
+                      .repetition_penalty = s.repetition_penalty,
+                      .seed = s.seed};
+  const auto model = engine::load_model(command.load);
+  const auto tokenizer = load_tokenizer(command.load.model);
+  ProgressBar bar("writing", command.documents, "documents");
+  options.on_progress = [&bar](std::int64_t done) {
+    bar.update(done);
+    return !interrupted();
+  };
+  const std::int64_t written =
+      train::write_self_generated(*model, *tokenizer, options, command.data_out);
+  bar.clear();
+  print_note(fmt::format("{}: {} documents\n", command.data_out, grouped(written)));
+  return interrupted() ? kInterrupted : kSuccess;
+}
+
 int run_generate(const GenerateCommand& command) {
   check(command);
+  if (!command.data_out.empty()) {
+    return write_data(command);
+  }
   GenerateOptions options = command.generate;
   const bool from_file = !command.prompt_file.empty();
   const bool repl = command.chat && !command.prompt && !from_file && !command.json &&
@@ -217,6 +280,23 @@ void add_generate(CLI::App& app, Run& run) {
   command->add_flag("--json", options->json,
                     "Print text, token ids, cache and speed as JSON (default: off)");
   add_sampling_flags(*command, options->generate);
+  const char* const group = "Training data";
+  command
+      ->add_option("--data-out", options->data_out,
+                   "Write JSON lines for winnow retrofit: documents that the model samples by "
+                   "itself, many at once (no default)")
+      ->type_name("FILE")
+      ->group(group);
+  command->add_option("--documents", options->documents, "--data-out: how many")
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(group);
+  command
+      ->add_option("--prompts", options->prompts,
+                   "--data-out: JSON lines with a \"prompt\" each, which documents continue in "
+                   "turn (default: they begin with the beginning-of-text token)")
+      ->type_name("FILE")
+      ->group(group);
   add_load_flags(*command, options->load);
 }
 

@@ -11,14 +11,22 @@ void note(int /*signal*/) {
   signalled = 1;
 }
 
-}  // namespace
-
-void catch_interrupts() {
+void catch_once(int signal) {
   struct sigaction action = {};
   action.sa_handler = note;
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   ::sigemptyset(&action.sa_mask);
-  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+void catch_termination() {
+  catch_once(SIGTERM);
+}
+
+void catch_interrupts() {
+  catch_once(SIGINT);
   // A limit on file sizes then shows as a failed write.
   std::signal(SIGXFSZ, SIG_IGN);
 }

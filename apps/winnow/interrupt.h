@@ -12,6 +12,8 @@ struct Interrupted : std::exception {
 
 /// From now on the first Ctrl-C only sets a flag; a second one ends the program at once.
 void catch_interrupts();
+/// The same for SIGTERM: what service managers send.
+void catch_termination();
 bool interrupted();
 /// Throws Interrupted after a Ctrl-C.
 void stop_if_interrupted();

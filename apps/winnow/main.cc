@@ -30,10 +30,12 @@ int parse_and_run(int argc, char** argv) {
   app.formatter(std::make_shared<HelpFormatter>());
   Run run;
   add_generate(app, run);
+  add_serve(app, run);
   add_tokenize(app, run);
   add_logits(app, run);
   add_inspect(app, run);
   add_eval(app, run);
+  add_report(app, run);
   add_demo(app, run);
   add_bench(app, run);
   add_train(app, run);

@@ -39,8 +39,8 @@ void add_tokenize_data(CLI::App& app, Run& run) {
       ->type_name("DIR");
   command
       ->add_option("--data", flags->data,
-                   "JSONL, plain or .zst, with \"text\", \"prompt\" and \"completion\", or "
-                   "\"messages\" (no default)")
+                   "JSONL, plain or .zst, with \"text\", \"parts\", \"prompt\" and \"completion\", "
+                   "or \"messages\" (no default)")
       ->required()
       ->type_name("FILE");
   command->add_option("--out", flags->out, "The folder (no default)")->required()->type_name("DIR");

@@ -19,9 +19,9 @@ namespace fs = std::filesystem;
 
 // What may differ when a run is taken up again.
 const std::vector<std::string> kNotTheRecipe{
-    "help",         "config",           "out",        "data",        "valid",
-    "valid-tokens", "save-every",       "eval-every", "dry-run",     "resume",
-    "threads",      "keep-activations", "save-dtype", "final-offset"};
+    "help",         "config",     "out",         "data",       "valid",
+    "valid-tokens", "save-every", "eval-every",  "dry-run",    "resume",
+    "threads",      "device",     "activations", "save-dtype", "final-offset"};
 
 void check_paths(const TrainingFlags& flags) {
   require(!flags.model.empty() || !flags.init.empty(), "{}: no model directory was given",
@@ -41,17 +41,17 @@ void check_paths(const TrainingFlags& flags) {
   }
 }
 
-int print_plan(const train::MemoryPlan& plan) {
-  print(fmt::format("parameters           {}\n", grouped(plan.parameters)));
-  print(fmt::format("trained              {}\n", grouped(plan.trained)));
+int print_plan(const train::MemoryPlan& plan, const train::TrainingOptions& options) {
+  print(fmt::format("{:<38} {:>10}\n", "parameters", grouped(plan.parameters)));
+  print(fmt::format("{:<38} {:>10}\n", "trained", grouped(plan.trained)));
   for (const auto& part : plan.parts) {
-    print(fmt::format("  {:<26} {:>10}\n", part.name,
+    print(fmt::format("  {:<36} {:>10}\n", part.name,
                       readable_bytes(static_cast<double>(part.bytes))));
   }
-  const std::size_t available = train::available_memory();
-  print(fmt::format("memory needed, about   {:>12}\n",
+  const std::size_t available = train::available_memory(options);
+  print(fmt::format("{:<38} {:>10}\n", "memory needed, about",
                     readable_bytes(static_cast<double>(plan.total()))));
-  print(fmt::format("memory available       {:>12}\n",
+  print(fmt::format("{:<38} {:>10}\n", "memory available",
                     readable_bytes(static_cast<double>(available))));
   train::require_fits(plan, available);
   return kSuccess;
@@ -94,6 +94,7 @@ std::optional<train::HeldOut> open_held_out(const TrainingFlags& flags, const Ch
       train::HeldOut::Options{.context = static_cast<int>(options.length),
                               .max_tokens = flags.valid_tokens,
                               .compute = options.compute,
+                              .device = flags.device,
                               .compare = flags.retrofit});
 }
 
@@ -105,9 +106,9 @@ int run(const TrainingFlags& flags) {
   train::validate(options, config);
   const train::MemoryPlan plan = train::plan_memory(options, config);
   if (flags.dry_run) {
-    return print_plan(plan);
+    return print_plan(plan, options);
   }
-  train::require_fits(plan, train::available_memory());
+  train::require_fits(plan, train::available_memory(options));
   train::check_state(flags.out, flags.resume);
   set_threads(flags.threads);
 

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "engine/options.h"
 
 namespace winnow::cli {
 namespace {
@@ -33,7 +34,7 @@ class Group {
 void add_data_flags(CLI::App& command, TrainingFlags& flags) {
   Group data(command, "Data");
   data.open_option("--data", flags.data, "FILE",
-                   "Training data: JSONL, plain or .zst, with \"text\", \"prompt\" and "
+                   "Training data: JSONL, plain or .zst, with \"text\", \"parts\", \"prompt\" and "
                    "\"completion\", or \"messages\"; or one folder that tokenize-data made "
                    "(no default)");
   data.open_option("--valid", flags.valid, "FILE",
@@ -84,11 +85,15 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
   run.option("--valid-tokens", flags.valid_tokens, "N", "Most held-out tokens; 0: all");
   run.option("--save-dtype", flags.save_dtype, "TYPE",
              "Of the model that is written: bf16, fp16 or fp32");
+  run.option("--device", flags.device, "DEVICE",
+             "What trains: cpu, cuda or cuda:N (bf16, activations kept where they fit)");
   run.option("--dtype", flags.dtype, "TYPE",
              "Forward products in bf16, where the CPU has it, or fp32; sums, gradients and the "
              "optimiser are in fp32");
-  run.flag("--keep-activations", flags.keep_activations,
-           "Keep all activations instead of computing them again (faster, more memory)");
+  run.option(
+      "--activations", flags.activations, "KIND",
+      "keep: until the backward pass (faster, more memory); recompute: layer by layer; auto: "
+      "keep on a CUDA device that has room, else recompute");
   run.option("--threads", flags.threads, "T", "Threads; 0: one per core");
 }
 
@@ -159,6 +164,14 @@ void add_retrofit_flags(CLI::App& command, TrainingFlags& flags) {
                   "distillation: from the model as it was; language-model: of the text");
   retrofit.option("--divergence", flags.divergence, "KIND",
                   "forward: KL(model before || after); reverse: the other way round");
+}
+
+train::Activations parse_activations(const std::string& name) {
+  require(name == "auto" || name == "keep" || name == "recompute",
+          "--activations {}: expected auto, keep or recompute", name);
+  return name == "auto"   ? train::Activations::automatic
+         : name == "keep" ? train::Activations::keep
+                          : train::Activations::recompute;
 }
 
 /// Whether the flag says `yes`; Error when it says neither that nor `no`.
@@ -283,8 +296,9 @@ train::TrainingOptions training_options(const TrainingFlags& flags) {
   options.clip = flags.clip;
   require(flags.dtype == "bf16" || flags.dtype == "fp32", "--dtype {}: expected bf16 or fp32",
           flags.dtype);
+  options.cuda_device = engine::parse_device(flags.device);
   options.compute = flags.dtype == "fp32" ? DType::f32 : DType::bf16;
-  options.recompute = !flags.keep_activations;
+  options.activations = parse_activations(flags.activations);
   if (flags.retrofit) {
     options.retrofit = retrofit_options(flags);
   }

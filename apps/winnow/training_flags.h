@@ -41,6 +41,8 @@ struct TrainingFlags {
   double decay_share = 1.0;
   double final_lr = 0.1;
 
+  std::string device = "cpu";
+  std::string activations = "auto";
   std::string dtype = "bf16";
   std::string save_dtype = "bf16";
   std::int64_t save_every = 100;
@@ -77,7 +79,6 @@ struct TrainingFlags {
 
   bool retrofit = false;  // of these two commands, which one it is
   bool mask_prompts = false;
-  bool keep_activations = false;
   bool resume = false;
   bool dry_run = false;
   bool keep_after_rope = false;

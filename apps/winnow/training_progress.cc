@@ -40,6 +40,10 @@ void TrainingProgress::step(const train::StepReport& report) {
   } else if (retrofit_) {
     line += "  phase 1";
   }
+  if (report.utilization > 0.0) {
+    line += fmt::format("  MFU {:.0f} %",
+                        100.0 * report.utilization * report.seconds / seconds_per_step_);
+  }
   line += fmt::format(
       "  {} tok/s  ETA {}",
       grouped(static_cast<long long>(static_cast<double>(report.tokens) / seconds_per_step_)),

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import export
-from data import Encoder
+from pieces import Encoder
 from evaluate import live_entries
 
 NEW_TOKENS = 64

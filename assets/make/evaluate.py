@@ -24,6 +24,7 @@ from torch import Tensor
 
 import data
 import export
+import pieces
 import tasks
 from corpus import gsm8k_problems
 from model import Llama
@@ -85,18 +86,18 @@ def summary(total: dict, length: int) -> dict:
 class Suite:
     """The task suite of one model."""
 
-    def __init__(self, model: Llama, encoder: data.Encoder, hay: np.ndarray):
+    def __init__(self, model: Llama, encoder: pieces.Encoder, hay: np.ndarray):
         self.model, self.encoder, self.hay = model, encoder, hay
         self.device = next(model.parameters()).device
 
     def recall_prompt(self, rng: Random, facts: list[tuple[list[float], tasks.Fact]], question: str, length: int, answer_size: int) -> list[int]:
         """Facts at the given depths of a slice of the hay, then the question: `length` with the answer."""
         encoder = self.encoder
-        pieces = [(d, data.sentence_piece(encoder, s)) for depths, fact in facts for d, s in zip(depths, fact.sentences)]
-        asked = encoder(data.question_prompt(question))
-        size = length - 1 - len(asked) - answer_size - sum(len(piece.ids) for _, piece in pieces)
+        hidden = [(d, pieces.sentence_piece(encoder, s)) for depths, fact in facts for d, s in zip(depths, fact.sentences)]
+        asked = encoder(pieces.question_prompt(question))
+        size = length - 1 - len(asked) - answer_size - sum(len(piece.ids) for _, piece in hidden)
         start = rng.randrange(len(self.hay) - size)
-        return [encoder.bos, *data.hide(encoder, self.hay[start : start + size], pieces).ids, *asked]
+        return [encoder.bos, *pieces.hide(encoder, self.hay[start : start + size], hidden).ids, *asked]
 
     @torch.no_grad()
     def answers_exactly(self, cases: list[tuple[list[int], list[int]]], batch: int = 4) -> list[bool]:
@@ -229,7 +230,7 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     load = lambda path: export.load(path).to(device).eval().requires_grad_(False)
     base, student = load(args.base), load(args.student) if args.student else None
-    encoder = data.Encoder(args.base / "tokenizer.json")
+    encoder = pieces.Encoder(args.base / "tokenizer.json")
     held_out = dict(np.load(args.data / "eval.npz"))
     streams = {**dict(np.load(args.data / "valid.npz")), "wikitext2": held_out["wikitext2"]}
 

@@ -21,6 +21,7 @@ import attention
 import data
 import export
 from model import Config, Llama
+from pieces import RECALL_WEIGHT
 
 FAR_HEADS = [(3, 0), (5, 0), (6, 1)]  # (layer, KV head) that always see everything
 MIX = (0.50, 0.36, 0.14)  # text, recall, problems
@@ -101,7 +102,7 @@ def validate(model: Llama, streams: dict, recall_batch, device, count: int = 12)
         report[source] = F.cross_entropy(logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten()).item()
     inputs, targets, weights = (t.to(device) for t in recall_batch)
     hits = model(inputs)[0].argmax(-1) == targets
-    report["recall"] = hits[weights == data.RECALL_WEIGHT].float().mean().item()
+    report["recall"] = hits[weights == RECALL_WEIGHT].float().mean().item()
     return report
 
 

@@ -1,6 +1,7 @@
 #include "engine/cpu_runner.h"
 
-#include <algorithm>
+#include <unistd.h>
+
 #include <vector>
 
 #include "base/read_bandwidth.h"
@@ -32,6 +33,7 @@ class CpuSequence : public SequenceState {
     return std::make_unique<CpuSequence>(cache_.fork());
   }
   [[nodiscard]] CacheUsage usage() const override { return usage_of(cache_); }
+  [[nodiscard]] std::int64_t live_entries() const override { return cache_.live_entries(); }
   [[nodiscard]] kvcache::SequenceCache& cache() { return cache_; }
   [[nodiscard]] const kvcache::SequenceCache& cache() const { return cache_; }
 
@@ -59,7 +61,7 @@ class CpuRunner : public Runner {
   }
 
   void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
-               std::span<std::int32_t> best) override {
+               std::span<std::int32_t> next) override {
     std::vector<model::SequenceStep> steps;
     std::size_t rows = 0;
     for (const SequenceShare& share : shares) {
@@ -73,15 +75,27 @@ class CpuRunner : public Runner {
       logits = {logits_.data(), rows, vocab};
     }
     model_.forward(context_, steps, logits);
-    for (std::size_t row = 0; row < best.size(); ++row) {
-      const auto scores = logits.row(row);
-      best[row] = static_cast<std::int32_t>(std::ranges::max_element(scores) - scores.begin());
+    if (!next.empty()) {
+      choose(shares, logits, next);
     }
   }
 
   [[nodiscard]] std::size_t page_bytes() const override { return cache_.page_bytes(); }
+  [[nodiscard]] std::size_t capacity_bytes() const override { return cache_.capacity_bytes(); }
+  [[nodiscard]] bool forks_share_pages() const override { return true; }
 
  private:
+  static void choose(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
+                     std::span<std::int32_t> next) {
+    std::size_t row = 0;
+    for (const SequenceShare& share : shares) {
+      for (std::size_t i = 1; i <= share.logit_rows; ++i, ++row) {
+        const ops::TokenRule rule = i == share.logit_rows ? share.rule : ops::TokenRule{};
+        next[row] = ops::sample_token(logits.row(row), share.history, rule);
+      }
+    }
+  }
+
   const model::Model& model_;
   kvcache::Cache cache_;
   ops::Workspace workspace_;
@@ -97,6 +111,11 @@ std::size_t CpuBackend::weight_bytes_per_step() const {
 
 double CpuBackend::read_bandwidth() const {
   return measure_read_bandwidth();
+}
+
+std::size_t CpuBackend::memory_in_use() const {
+  const long pages = ::sysconf(_SC_PHYS_PAGES) - ::sysconf(_SC_AVPHYS_PAGES);
+  return static_cast<std::size_t>(pages) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 std::unique_ptr<Runner> CpuBackend::make_runner(

@@ -3,12 +3,16 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "engine/keep_estimate.h"
+#include "engine/prefix_cache.h"
 #include "engine/request.h"
 #include "engine/runner.h"
 
@@ -23,6 +27,9 @@ struct EngineConfig {
   bool deterministic = false;   // results do not depend on batching or chunking, to the last bit
   int step_tokens = 512;        // most tokens per step: long prompts are cut into chunks
   int max_sequences = 256;      // that hold cache at a time
+  bool reuse_prefixes = false;  // sequences leave their cache for those that begin in the same way
+  std::size_t prefix_bytes = std::numeric_limits<std::size_t>::max();  // while all hold more than
+                                                                       // this, prefixes give way
   WeightStorage weights = WeightStorage::as_stored;
   std::optional<int> cuda_device;  // nullopt: the CPU
 };
@@ -35,33 +42,59 @@ struct Throughput {
   double decode_seconds = 0.0;
 };
 
-/// Continuous batching with chunked prefill over one compressed cache. When pages run out the
-/// youngest sequence gives its pages back and is computed again later; a request only fails when it
-/// does not fit alone. Not thread-safe: one caller drives it.
+/// How the engine is doing.
+struct EngineStats {
+  std::size_t running = 0;  // sequences that hold cache
+  std::size_t waiting = 0;
+  std::size_t prefixes = 0;  // states kept for others to begin with
+  std::size_t page_bytes = 0;
+  std::size_t capacity_bytes = 0;
+  std::int64_t preemptions = 0;
+  std::int64_t steps = 0;
+  std::int64_t prompt_tokens = 0;  // of sequences that began; computed or reused
+  std::int64_t reused_tokens = 0;  // of those, found in the cache
+  std::int64_t prefix_hits = 0;    // sequences that found something
+  std::int64_t prefix_misses = 0;
+};
+
+/// Continuous batching with chunked prefill over one compressed cache.
+///
+/// A step takes one token of every sequence that decodes, and deals the rest of its tokens out to
+/// prompts (token_budget.h), so nobody starves and no step is longer than config.step_tokens and
+/// the decoding sequences. New sequences are admitted in order while the cache is expected to hold
+/// what they will keep (keep_estimate.h). When pages run out all the same, prefixes that nobody
+/// uses go first, then the youngest sequence gives its pages back and is computed again later; a
+/// request only fails when it does not fit alone. Not thread-safe: one caller drives it.
 class Engine {
  public:
   /// `backend` must outlive the engine.
   Engine(const Backend& backend, const EngineConfig& config);
   ~Engine();
 
-  /// Queues a request. Throws Error when it can never be served (empty prompt, unknown token,
-  /// longer than the model's positions, bad sampling parameters).
+  /// Queues a request, or throws as validate() does.
   RequestId submit(Request request);
   /// Ends all samples of a request; their last events come with the next step.
   void cancel(RequestId request);
+  /// Ends one sample that has told a token, as a stop token would.
+  void stop(RequestId request, int sample);
   [[nodiscard]] bool idle() const { return waiting_.empty() && running_.empty(); }
 
   /// Runs one batch and returns what it produced.
   std::vector<TokenEvent> step();
+  /// Traces of the last step.
+  std::vector<CacheTrace> take_traces() { return std::exchange(traces_, {}); }
 
   /// What a finished sample's cache held; forgotten once read.
   CacheUsage take_usage(RequestId request, int sample);
+  /// Gives back what is kept for later sequences.
+  void drop_prefixes();
 
   [[nodiscard]] const Throughput& throughput() const { return throughput_; }
-  /// Bytes of all pages that sequences hold.
+  /// Bytes of all pages that sequences and prefixes hold.
   [[nodiscard]] std::size_t page_bytes() const { return runner_->page_bytes(); }
   [[nodiscard]] const EngineConfig& config() const { return config_; }
-  [[nodiscard]] std::int64_t preemptions() const { return preemptions_; }
+  [[nodiscard]] std::int64_t preemptions() const { return stats_.preemptions; }
+  [[nodiscard]] EngineStats stats() const;
 
  private:
   struct Sequence;
@@ -70,30 +103,51 @@ class Engine {
   struct Share {
     Sequence* sequence;
     int tokens;
+    int rows;  // of logits, for its last tokens
   };
 
+  // engine_plan.cc: who takes part in the next step.
   std::vector<Share> plan(std::vector<TokenEvent>& events);
+  bool claim(Sequence& sequence, int wanted, std::vector<Share>& shares);
   [[nodiscard]] int admissible_tokens(const Sequence& sequence, int wanted,
                                       const std::vector<Share>& shares) const;
   bool preempt_youngest(const Sequence& except, std::vector<Share>& shares);
-  void admit(std::vector<Share>& shares, int& budget);
+  void admit(const std::vector<Share>& shares);
+  [[nodiscard]] bool is_expected_to_fit(const Sequence& sequence);
+  [[nodiscard]] double expected_bytes(const Sequence& sequence) const;
+  [[nodiscard]] int most_tokens(const Sequence& sequence) const;
+  void open_cache(Sequence& sequence);
+
+  // engine_run.cc: the step itself.
   void run(std::span<const Share> shares);
+  std::vector<CacheTrace> watch(std::span<const Share> shares,
+                                std::span<SequenceShare> steps) const;
+  void count_reads(std::span<const Share> shares, std::span<const SequenceShare> steps);
   void sample_all(std::span<const Share> shares, std::vector<TokenEvent>& events);
+  void score_prompt(const Share& share, std::size_t row, std::vector<TokenEvent>& events);
+  void leave_prefix(Sequence& sequence);
+  void keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state);
   std::vector<SequencePtr> fork_samples(Sequence& first);
-  void accept(Sequence& sequence, std::size_t row, std::vector<TokenEvent>& events);
+  void accept(Sequence& sequence, std::size_t row, bool from_logits,
+              std::vector<TokenEvent>& events);
+
   void finish(Sequence& sequence, FinishReason reason);
   void remove_finished(std::vector<TokenEvent>& events);
 
   const ModelConfig& model_;
   EngineConfig config_;
   std::unique_ptr<Runner> runner_;
+  PrefixCache prefixes_;
+  KeepEstimate estimate_;
   std::deque<SequencePtr> waiting_;   // hold no cache
   std::vector<SequencePtr> running_;  // oldest first
   std::map<std::pair<RequestId, int>, CacheUsage> usage_;
-  Buffer<float> logits_;            // of a step, empty when nobody needs more than `best_`
-  std::vector<std::int32_t> best_;  // the most likely tokens of a step
+  Buffer<float> logits_;            // of a step, empty when nobody needs more than `next_`
+  std::vector<std::int32_t> next_;  // the tokens that a step has chosen
+  std::vector<CacheTrace> traces_;
   RequestId next_id_ = 1;
-  std::int64_t preemptions_ = 0;
+  bool crowded_ = false;  // one was preempted and nobody has finished since: no new ones
+  EngineStats stats_;
   Throughput throughput_;
 };
 

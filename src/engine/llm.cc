@@ -43,7 +43,12 @@ engine::Request make_request(std::span<const std::int32_t> prompt, const Generat
   request.prompt.assign(prompt.begin(), prompt.end());
   request.max_tokens = options.max_tokens;
   request.samples = options.samples;
-  request.sampling = {s.temperature, s.top_k, s.top_p, s.min_p, s.repetition_penalty, s.seed, -1};
+  request.sampling = {.temperature = s.temperature,
+                      .top_k = s.top_k,
+                      .top_p = s.top_p,
+                      .min_p = s.min_p,
+                      .repetition_penalty = s.repetition_penalty,
+                      .seed = s.seed};
   if (!options.ignore_eos) {
     request.stop_tokens = config.eos_tokens;
   }

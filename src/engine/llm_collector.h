@@ -22,6 +22,9 @@ class Collector {
   void accept(const TokenEvent& event);
   /// Every sample is at its end; the engine may still be unaware of a stop string.
   [[nodiscard]] bool complete() const { return open_ == 0; }
+  [[nodiscard]] bool ended(int sample) const {
+    return streams_[static_cast<std::size_t>(sample)].ended;
+  }
   [[nodiscard]] int generated() const { return generated_; }
   std::vector<Sample> take() { return std::move(samples_); }
 

@@ -105,20 +105,6 @@ WeightStorage parse_weights(std::string_view weights, bool on_cpu) {
   return found->second;
 }
 
-// nullopt is the CPU.
-std::optional<int> parse_device(std::string_view device) {
-  if (device == "cpu") {
-    return std::nullopt;
-  }
-  int index = 0;
-  const std::string_view number = device.substr(std::min<std::size_t>(device.size(), 5));
-  const auto [end, code] = std::from_chars(number.begin(), number.end(), index);
-  require(device == "cuda" || (device.starts_with("cuda:") && code == std::errc() &&
-                               end == number.end() && index >= 0 && index < 1024),
-          "--device {}: expected cpu, cuda or cuda:N", device);
-  return index;
-}
-
 DType parse_compute(std::string_view dtype) {
   require(dtype == "bf16" || dtype == "fp32", "--dtype {}: expected bf16 or fp32", dtype);
   return dtype == "fp32" ? DType::f32 : DType::bf16;
@@ -152,6 +138,19 @@ std::optional<ops::WeightFormat> host_format(const EngineConfig& config) {
     return std::nullopt;
   }
   return config.weights == WeightStorage::int8 ? ops::WeightFormat::int8 : ops::WeightFormat::int4;
+}
+
+std::optional<int> parse_device(std::string_view device) {
+  if (device == "cpu") {
+    return std::nullopt;
+  }
+  int index = 0;
+  const std::string_view number = device.substr(std::min<std::size_t>(device.size(), 5));
+  const auto [end, code] = std::from_chars(number.begin(), number.end(), index);
+  require(device == "cuda" || (device.starts_with("cuda:") && code == std::errc() &&
+                               end == number.end() && index >= 0 && index < 1024),
+          "--device {}: expected cpu, cuda or cuda:N", device);
+  return index;
 }
 
 DType parse_kv_dtype(std::string_view name) {

@@ -25,6 +25,9 @@ std::string_view family_name(Family family);
 /// CUDA device takes them as they are stored and converts them itself.
 std::optional<ops::WeightFormat> host_format(const EngineConfig& config);
 
+/// The number of the CUDA device that "cuda" or "cuda:N" names; nullopt for "cpu".
+std::optional<int> parse_device(std::string_view device);
+
 /// "bf16", "fp8", "int8" or "fp32".
 DType parse_kv_dtype(std::string_view name);
 /// The inverse of parse_kv_dtype.

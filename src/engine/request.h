@@ -3,8 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
+
+#include "checkpoint/config.h"
+#include "engine/token_constraint.h"
 
 namespace winnow::engine {
 
@@ -15,13 +19,15 @@ struct SamplingParams {
   double top_p = 1.0;        // only the smallest set with at least this probability
   double min_p = 0.0;        // only tokens at least this fraction as likely as the most likely
   double repetition_penalty = 1.0;  // Keskar et al. 2019: divides positive logits of seen tokens
+  double frequency_penalty = 0.0;   // taken off a logit for each time the answer has the token
+  double presence_penalty = 0.0;    // taken off a logit once if the answer has the token
   std::uint64_t seed = 0;
   int logprobs = -1;  // alternatives to report per token; -1: no log-probabilities at all
 };
 
-/// Whether the most likely token is all that is asked for.
-inline bool is_greedy(const SamplingParams& params) {
-  return params.temperature == 0.0 && params.repetition_penalty == 1.0 && params.logprobs < 0;
+/// Whether it matters how often the answer has a token.
+inline bool counts_tokens(const SamplingParams& params) {
+  return params.frequency_penalty != 0.0 || params.presence_penalty != 0.0;
 }
 
 /// Throws Error naming the parameter that is out of range.
@@ -33,7 +39,15 @@ struct Request {
   int samples = 1;  // continuations of the one prompt, sharing its pages
   SamplingParams sampling;
   std::vector<std::int32_t> stop_tokens;  // end a sample; reported, not continued
+  bool prompt_logprobs = false;  // sampling.logprobs also of the prompt; max_tokens may be 0 then
+  bool trace = false;            // tell what every token's query sees (CacheTrace)
+  bool count_reads = false;      // CacheUsage::reads is wanted
+  std::shared_ptr<const TokenConstraint> constraint = {};  // what each sample begins with, if any
 };
+
+/// Throws Error when a model of this kind can never serve the request (empty prompt, unknown token,
+/// longer than the model's positions, bad sampling parameters).
+void validate(const Request& request, const ModelConfig& model);
 
 using RequestId = std::uint64_t;
 
@@ -45,7 +59,7 @@ struct TokenLogprob {
   float logprob = 0.0F;  // natural, of the model's own distribution (temperature 1)
 };
 
-/// One new token of one sample.
+/// One new token of one sample, or one of the prompt whose log-probability was asked for.
 struct TokenEvent {
   RequestId request = 0;
   int sample = 0;
@@ -53,6 +67,27 @@ struct TokenEvent {
   float logprob = 0.0F;                    // if asked for
   std::vector<TokenLogprob> alternatives;  // most likely first
   FinishReason finish = FinishReason::none;
+  bool of_prompt = false;
+};
+
+/// How many entries the queries of some tokens saw. A sample's traces come in the order of its
+/// tokens, without gaps.
+struct CacheTrace {
+  RequestId request = 0;
+  int sample = 0;
+  int position = 0;                   // of the first token
+  std::vector<std::int32_t> visible;  // [tokens, layers * kv_heads]
+};
+
+/// What a sample's queries read and its cache held, summed over layers and KV heads. It follows
+/// from the sample alone, not from what ran beside it.
+struct CacheReads {
+  /// Entries that the prompt's queries saw; 0 for all samples of a request but the first.
+  std::int64_t prompt = 0;
+  /// Entries that the queries of generated tokens saw, one step per token.
+  std::int64_t generated = 0;
+  /// Entries held after the prompt, and after each step since.
+  std::vector<std::int64_t> live;
 };
 
 /// What a sample's cache held when it finished.
@@ -62,6 +97,8 @@ struct CacheUsage {
   std::size_t bytes = 0;               // of pages and tables
   std::size_t dense_bytes = 0;         // what a dense cache of this storage format would hold
   std::vector<std::int32_t> per_head;  // live entries [layers, kv_heads]
+  int reused_tokens = 0;               // of a prefix that was in the cache already
+  CacheReads reads;                    // when Request::count_reads
 
   /// Dense length over stored length.
   [[nodiscard]] double compression_ratio() const {

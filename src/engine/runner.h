@@ -10,6 +10,7 @@
 #include "kvcache/rule.h"
 #include "model/model.h"
 #include "ops/matrix.h"
+#include "ops/sampling.h"
 
 namespace winnow::engine {
 
@@ -25,6 +26,8 @@ class SequenceState {
   [[nodiscard]] virtual std::unique_ptr<SequenceState> fork() const = 0;
   /// What the cache holds now.
   [[nodiscard]] virtual CacheUsage usage() const = 0;
+  /// Entries held now, over layers and heads.
+  [[nodiscard]] virtual std::int64_t live_entries() const { return usage().live_entries; }
 };
 
 /// The next tokens of one sequence in a step.
@@ -35,6 +38,10 @@ struct SequenceShare {
   std::size_t logit_rows = 1;
   /// Optional [T, layers * kv_heads]: receives how many entries each token's query saw.
   ops::Matrix<std::int32_t> visible;
+  /// How the token after the last one is chosen; with a penalty, `history` are the tokens that
+  /// count as seen, these ones included.
+  ops::TokenRule rule = {};
+  std::span<const std::int32_t> history = {};
 };
 
 /// `tokens` more tokens of one sequence.
@@ -50,13 +57,17 @@ class Runner {
   virtual std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) = 0;
   /// Whether the cache surely has room for all of these.
   [[nodiscard]] virtual bool has_room(std::span<const Growth> growths) const = 0;
-  /// Appends every share's tokens, which has_room(). `best` [sum of logit_rows] receives the most
-  /// likely next tokens (of equals the first), `logits` [sum of logit_rows, vocab] all logits; each
-  /// may be empty.
+  /// Appends every share's tokens, which has_room(). `next` [sum of logit_rows] receives the next
+  /// tokens, a share's last one as its rule says, others the most likely (of equals the first);
+  /// `logits` [sum of logit_rows, vocab] all logits. Each may be empty.
   virtual void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
-                       std::span<std::int32_t> best) = 0;
+                       std::span<std::int32_t> next) = 0;
   /// Bytes of all pages that sequences hold.
   [[nodiscard]] virtual std::size_t page_bytes() const = 0;
+  /// Most that page_bytes() can become.
+  [[nodiscard]] virtual std::size_t capacity_bytes() const = 0;
+  /// Whether a fork shares the pages of its origin; else it is a copy.
+  [[nodiscard]] virtual bool forks_share_pages() const = 0;
 };
 
 /// A model on a device.
@@ -68,6 +79,8 @@ class Backend {
   [[nodiscard]] virtual std::size_t weight_bytes_per_step() const = 0;
   /// Bytes per second that the device reads at most; measured anew.
   [[nodiscard]] virtual double read_bandwidth() const = 0;
+  /// Bytes of the device's memory that are taken now, by this process or others.
+  [[nodiscard]] virtual std::size_t memory_in_use() const = 0;
   /// A cache of its own. `tokens` > 0: all that its sequences will ever hold together.
   [[nodiscard]] virtual std::unique_ptr<Runner> make_runner(const EngineConfig& config,
                                                             int tokens = 0) const = 0;

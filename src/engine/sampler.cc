@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <limits>
+#include <numbers>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -21,75 +22,29 @@ bool more_likely(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
-std::vector<Candidate> candidates_of(std::span<const float> logits,
-                                     std::span<const std::int32_t> history, double penalty) {
+std::vector<Candidate> candidates_of(std::span<const float> logits) {
   std::vector<Candidate> candidates(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) {
     candidates[i] = {static_cast<std::int32_t>(i), logits[i]};
   }
-  if (penalty != 1.0) {
-    const auto factor = static_cast<float>(penalty);
-    for (const std::int32_t token : std::unordered_set(history.begin(), history.end())) {
-      float& logit = candidates[static_cast<std::size_t>(token)].logit;
-      logit = logit > 0.0F ? logit / factor : logit * factor;
-    }
-  }
   return candidates;
 }
 
-void keep_top_k(std::vector<Candidate>& candidates, int k) {
-  const auto count = std::min(candidates.size(), static_cast<std::size_t>(k));
-  const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(count);
+void penalize_counts(std::span<float> logits, std::span<const std::int32_t> answer,
+                     const SamplingParams& params) {
+  for (const std::int32_t token : answer) {
+    logits[static_cast<std::size_t>(token)] -= static_cast<float>(params.frequency_penalty);
+  }
+  for (const std::int32_t token : std::unordered_set(answer.begin(), answer.end())) {
+    logits[static_cast<std::size_t>(token)] -= static_cast<float>(params.presence_penalty);
+  }
+}
+
+void keep_most_likely(std::vector<Candidate>& candidates, int count) {
+  const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                            candidates.size(), static_cast<std::size_t>(count)));
   std::partial_sort(candidates.begin(), end, candidates.end(), more_likely);
   candidates.erase(end, candidates.end());
-}
-
-// Probabilities relative to the most likely candidate, which comes first.
-std::vector<double> relative_probabilities(std::span<const Candidate> candidates,
-                                           double temperature) {
-  std::vector<double> p(candidates.size());
-  std::ranges::transform(candidates, p.begin(), [&](const Candidate& c) {
-    return std::exp((double{c.logit} - double{candidates.front().logit}) / temperature);
-  });
-  return p;
-}
-
-// How many of the sorted candidates top-p and then min-p leave.
-std::size_t nucleus(std::span<const double> p, double top_p, double min_p) {
-  const double wanted = top_p * std::accumulate(p.begin(), p.end(), 0.0);
-  std::size_t count = 0;
-  double sum = 0.0;
-  while (count < p.size() && (count == 0 || (sum < wanted && p[count] >= min_p))) {
-    sum += p[count++];
-  }
-  return count;
-}
-
-std::int32_t draw(std::span<const Candidate> candidates, std::span<const double> p,
-                  double uniform) {
-  double rest = uniform * std::accumulate(p.begin(), p.end(), 0.0);
-  for (std::size_t i = 0; i < p.size(); ++i) {
-    rest -= p[i];
-    if (rest < 0.0) {
-      return candidates[i].token;
-    }
-  }
-  return candidates.back().token;
-}
-
-std::int32_t choose(std::vector<Candidate> candidates, const SamplingParams& params, int sample,
-                    int position) {
-  if (params.temperature == 0.0) {
-    return std::ranges::min_element(candidates, more_likely)->token;
-  }
-  const int all = static_cast<int>(candidates.size());
-  keep_top_k(candidates, params.top_k > 0 ? params.top_k : all);
-  const auto p = relative_probabilities(candidates, params.temperature);
-  const std::size_t count = nucleus(p, params.top_p, params.min_p);
-  const auto stream =
-      (static_cast<std::uint64_t>(sample) << 32) | static_cast<std::uint32_t>(position);
-  return draw(std::span(candidates).first(count), std::span(p).first(count),
-              Random(params.seed, stream).uniform());
 }
 
 void report_logprobs(std::span<const float> logits, int count, Sampled& result) {
@@ -101,8 +56,8 @@ void report_logprobs(std::span<const float> logits, int count, Sampled& result) 
   const double normalizer = double{largest} + std::log(sum);
   const auto logprob = [&](float logit) { return static_cast<float>(double{logit} - normalizer); };
   result.logprob = logprob(logits[static_cast<std::size_t>(result.token)]);
-  auto candidates = candidates_of(logits, {}, 1.0);
-  keep_top_k(candidates, count);
+  auto candidates = candidates_of(logits);
+  keep_most_likely(candidates, count);
   for (const Candidate& c : candidates) {
     result.alternatives.push_back({c.token, logprob(c.logit)});
   }
@@ -118,16 +73,56 @@ void validate(const SamplingParams& params) {
   require(params.min_p >= 0.0 && params.min_p <= 1.0, "min-p {} is not in [0, 1]", params.min_p);
   require(params.repetition_penalty > 0.0 && std::isfinite(params.repetition_penalty),
           "repetition penalty {} is not positive", params.repetition_penalty);
+  for (const double penalty : {params.frequency_penalty, params.presence_penalty}) {
+    require(penalty >= -2.0 && penalty <= 2.0, "frequency or presence penalty {} is not in [-2, 2]",
+            penalty);
+  }
+}
+
+ops::TokenRule token_rule(const SamplingParams& params, int sample, int position) {
+  ops::TokenRule rule;
+  rule.penalty = static_cast<float>(params.repetition_penalty);
+  if (params.temperature == 0.0) {
+    return rule;
+  }
+  rule.octaves = std::max(static_cast<float>(std::numbers::log2e / params.temperature),
+                          std::numeric_limits<float>::min());  // 0 means greedy
+  rule.most = params.top_k;
+  if (params.min_p > 0.0) {
+    const double octaves = std::min(-std::log2(params.min_p), double{ops::kWeightBits});
+    rule.farthest = static_cast<std::uint32_t>(octaves * (1U << ops::kOctaveBits));
+  }
+  if (params.top_p < 1.0) {
+    rule.share = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(params.top_p * 0x1p64));
+  }
+  const auto stream =
+      (static_cast<std::uint64_t>(sample) << 32) | static_cast<std::uint32_t>(position);
+  rule.random = Random(params.seed, stream).bits();
+  return rule;
 }
 
 Sampled sample(std::span<const float> logits, std::span<const std::int32_t> history,
-               const SamplingParams& params, int sample, int position) {
+               const SamplingParams& params, int sample, int position, int prompt_tokens) {
   Sampled result;
-  result.token =
-      choose(candidates_of(logits, history, params.repetition_penalty), params, sample, position);
+  ops::TokenRule rule = token_rule(params, sample, position);
+  if (counts_tokens(params)) {
+    std::vector<float> penalized = ops::penalize_seen(logits, history, rule.penalty);
+    penalize_counts(penalized, history.subspan(static_cast<std::size_t>(prompt_tokens)), params);
+    rule.penalty = 1.0F;
+    result.token = ops::sample_token(penalized, {}, rule);
+  } else {
+    result.token = ops::sample_token(logits, history, rule);
+  }
   if (params.logprobs >= 0) {
     report_logprobs(logits, params.logprobs, result);
   }
+  return result;
+}
+
+Sampled score(std::span<const float> logits, std::int32_t token, const SamplingParams& params) {
+  Sampled result;
+  result.token = token;
+  report_logprobs(logits, params.logprobs, result);
   return result;
 }
 

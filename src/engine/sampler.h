@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "ops/sampling.h"
 
 namespace winnow::engine {
 
@@ -15,10 +16,19 @@ struct Sampled {
   std::vector<TokenLogprob> alternatives;  // params.logprobs of them, most likely first
 };
 
-/// Chooses the token at `position` of sample `sample`. The choice depends on the arguments alone,
-/// so a request gives the same text whatever else runs beside it. `history` (prompt and answer so
-/// far) is what the repetition penalty looks at. Order: penalty, temperature, top-k, top-p, min-p.
+/// How the token at `position` of sample `sample` is chosen, but for the frequency and presence
+/// penalties. Depends on the arguments alone, so a request gives the same text whatever else runs
+/// beside it.
+ops::TokenRule token_rule(const SamplingParams& params, int sample, int position);
+
+/// Chooses the token at `position` of sample `sample` by token_rule(), and reports
+/// log-probabilities if asked to. `history` (prompt and answer so far) is what the repetition
+/// penalty looks at, what follows its first `prompt_tokens` what the frequency and presence
+/// penalties do.
 Sampled sample(std::span<const float> logits, std::span<const std::int32_t> history,
-               const SamplingParams& params, int sample, int position);
+               const SamplingParams& params, int sample, int position, int prompt_tokens = 0);
+
+/// The log-probability of `token`, and params.logprobs alternatives to it.
+Sampled score(std::span<const float> logits, std::int32_t token, const SamplingParams& params);
 
 }  // namespace winnow::engine

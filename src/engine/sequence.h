@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/read_counter.h"
 
 namespace winnow::engine {
 
@@ -16,18 +18,34 @@ struct Engine::Sequence {
   std::shared_ptr<const Request> spec;
   std::vector<std::int32_t> tokens;  // prompt and answer so far
   std::unique_ptr<SequenceState> cache;
+  std::optional<ReadCounter> reads;             // when the request asks for them
+  std::unique_ptr<TokenConstraint> constraint;  // of its answer, as far as that has come
   FinishReason finish = FinishReason::none;
   bool announced = false;        // its end has been told in an event
   bool forks_at_prompt = false;  // the other samples branch off when its prompt is in the cache
+  int reused = 0;                // tokens of a known prefix that its cache began with
+  int branch = 0;                // where its tokens part from earlier ones: a state is to be left
+  int left = 0;                  // where a state was left last
+  int scored = 1;  // prompt tokens whose log-probabilities are told; the first has none
 
   /// Samples [sample, end_sample()) are this sequence's: until it forks, those that will branch off
   /// are, too.
   [[nodiscard]] int end_sample() const { return forks_at_prompt ? spec->samples : sample + 1; }
+  /// Whether more is asked of its logits than a token by token_rule(): probabilities, other
+  /// penalties, a constraint, or a token for each of the samples that branch off.
+  [[nodiscard]] bool needs_logits() const {
+    return constraint || spec->sampling.logprobs >= 0 || spec->prompt_logprobs ||
+           counts_tokens(spec->sampling) || (forks_at_prompt && spec->sampling.temperature > 0.0);
+  }
   [[nodiscard]] int length() const { return static_cast<int>(tokens.size()); }
   [[nodiscard]] int prompt_length() const { return static_cast<int>(spec->prompt.size()); }
   [[nodiscard]] int cached() const { return cache ? cache->length() : 0; }
   /// Tokens that the cache has not taken yet; the last one's logits give the next token.
   [[nodiscard]] int pending() const { return length() - cached(); }
+  /// Whether log-probabilities of its prompt are still to be told.
+  [[nodiscard]] bool is_scored() const { return spec->prompt_logprobs && scored < prompt_length(); }
+  /// Whether all of its tokens must be computed, none found in the cache.
+  [[nodiscard]] bool is_watched() const { return spec->trace || spec->count_reads; }
   [[nodiscard]] std::span<const std::int32_t> next(int count) const {
     return std::span(tokens).subspan(static_cast<std::size_t>(cached()),
                                      static_cast<std::size_t>(count));

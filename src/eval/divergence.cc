@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/llm_session.h"
+#include "eval/forcing.h"
 #include "eval/log_softmax.h"
 
 namespace winnow::eval {
@@ -95,6 +96,54 @@ GreedyDivergence compare_greedy(const GreedyRun& run, const GreedyRun& reference
   }
   result.kld = result.tokens_scored > 0 ? sum / result.tokens_scored : 0.0;
   return result;
+}
+
+ForcedDivergence compare_forced(const GreedyRun& run, const GreedyRun& reference) {
+  ForcedDivergence result;
+  const std::size_t count = std::min(run.tokens.size(), reference.tokens.size());
+  const std::size_t vocab = count == 0 ? 0 : run.logits.size() / run.tokens.size();
+  require(count == 0 || reference.logits.size() / reference.tokens.size() == vocab,
+          "runs of models with different vocabularies cannot be compared");
+  for (std::size_t i = 0; i < count; ++i) {
+    result.kld_sum += kl_divergence(std::span(reference.logits).subspan(i * vocab, vocab),
+                                    std::span(run.logits).subspan(i * vocab, vocab));
+    result.agreements += run.tokens[i] == reference.tokens[i] ? 1 : 0;
+    ++result.tokens;
+  }
+  return result;
+}
+
+std::vector<GreedyRun> run_greedy_together(const engine::LoadedModel& model,
+                                           std::span<const std::vector<std::int32_t>> prompts,
+                                           int steps, std::span<const GreedyRun> references) {
+  const ModelConfig& config = model.model.config();
+  const auto longest = std::ranges::max(prompts, {}, &std::vector<std::int32_t>::size).size();
+  const int length = static_cast<int>(longest) + steps;
+  require(length <= config.max_positions,
+          "{} prompt tokens and {} new ones are more than the model's {} positions", longest, steps,
+          config.max_positions);
+  Forcing forcing(model, static_cast<int>(prompts.size()), length);
+  for (const auto& prompt : prompts) {
+    const int size = static_cast<int>(prompt.size());
+    forcing.open(prompt, {size, size + steps}, prompt.size() - 1);
+  }
+  std::vector<GreedyRun> runs(prompts.size());
+  for (auto shares = forcing.plan(); !shares.empty(); shares = forcing.plan()) {
+    for (const ForcedRow& row : forcing.step(shares)) {
+      GreedyRun& run = runs[row.sequence];
+      const std::size_t place = run.tokens.size();
+      run.tokens.push_back(most_likely(row.logits));
+      run.logits.insert(run.logits.end(), row.logits.begin(), row.logits.end());
+      if (static_cast<int>(run.tokens.size()) < steps) {
+        forcing.append(row.sequence, references.empty() ? run.tokens.back()
+                                                        : references[row.sequence].tokens[place]);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    runs[i].cache = forcing.usage(i);
+  }
+  return runs;
 }
 
 }  // namespace winnow::eval

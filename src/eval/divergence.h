@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <vector>
@@ -39,6 +40,31 @@ struct GreedyDivergence {
 };
 
 GreedyDivergence compare_greedy(const GreedyRun& run, const GreedyRun& reference);
+
+/// Over the whole continuation, where the run read the reference's tokens instead of its own.
+struct ForcedDivergence {
+  int tokens = 0;
+  int agreements = 0;    // the same most likely token
+  double kld_sum = 0.0;  // of KL(reference || run), nats
+};
+
+ForcedDivergence compare_forced(const GreedyRun& run, const GreedyRun& reference);
+
+/// Greedy continuations of many prompts, `steps` tokens each, fed together. With `references` (one
+/// per prompt) each run reads its reference's tokens; its own choices are in GreedyRun::tokens
+/// nevertheless. Throughputs are left at 0.
+std::vector<GreedyRun> run_greedy_together(const engine::LoadedModel& model,
+                                           std::span<const std::vector<std::int32_t>> prompts,
+                                           int steps, std::span<const GreedyRun> references = {});
+
+/// Writes prompts and runs (of equal lengths each) as safetensors: `prompts` int32 [P, context],
+/// `tokens` int32 [P, steps], `logits` fp32 [P, steps, V].
+void save_runs(const std::filesystem::path& file,
+               std::span<const std::vector<std::int32_t>> prompts, std::span<const GreedyRun> runs);
+/// The runs of a file; Error when they are not of these prompts, `steps` and `vocab`.
+std::vector<GreedyRun> load_runs(const std::filesystem::path& file,
+                                 std::span<const std::vector<std::int32_t>> prompts, int steps,
+                                 int vocab);
 
 /// KL(softmax(p) || softmax(q)) in nats.
 double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits);

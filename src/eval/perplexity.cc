@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "engine/llm_session.h"
 #include "eval/divergence.h"
+#include "eval/forcing.h"
 #include "eval/log_softmax.h"
+#include "eval/statistics.h"
 
 namespace winnow::eval {
 namespace {
@@ -31,153 +33,170 @@ Score score_row(std::span<const float> logits, std::span<const float> reference,
   return score;
 }
 
-// Mean and standard error of a per-token quantity, from the sums of whole windows.
-class WindowMean {
- public:
-  void add(double sum, std::int64_t count) {
-    if (count > 0) {
-      sums_.push_back(sum);
-      counts_.push_back(static_cast<double>(count));
-    }
-  }
-  [[nodiscard]] double mean() const { return total(sums_) / std::max(1.0, total(counts_)); }
-  // Of a ratio of sums over independent windows.
-  [[nodiscard]] double error() const {
-    const auto windows = static_cast<double>(sums_.size());
-    if (windows < 2) {
-      return 0.0;
-    }
-    double squares = 0.0;
-    for (std::size_t i = 0; i < sums_.size(); ++i) {
-      const double deviation = sums_[i] - mean() * counts_[i];
-      squares += deviation * deviation;
-    }
-    return std::sqrt(squares * windows / (windows - 1.0)) / total(counts_);
-  }
-
- private:
-  static double total(const std::vector<double>& x) {
-    double sum = 0.0;
-    for (const double value : x) {
-      sum += value;
-    }
-    return sum;
-  }
-  std::vector<double> sums_;
-  std::vector<double> counts_;
+// A window of the text on its way through the models.
+struct Window {
+  std::size_t index = 0;
+  std::size_t sequence = 0;  // of `model`
+  std::size_t rival = 0;     // of `reference`
+  double nll = 0.0;
+  double kld = 0.0;
+  std::int64_t agreements = 0;
+  std::int64_t scored = 0;
 };
 
-// Runs windows of a text through a model and its reference.
+// Runs the windows that have no record yet, a batch of them at a time.
 class Evaluation {
  public:
   Evaluation(const engine::LoadedModel& model, const engine::LoadedModel* reference,
-             const PerplexityOptions& options)
-      : model_(model),
-        reference_(reference),
+             std::span<const std::int32_t> tokens, const PerplexityOptions& options,
+             Journal& journal)
+      : tokens_(tokens),
         options_(options),
-        vocab_(static_cast<std::size_t>(model.model.config().vocab)) {}
-
-  // Returns false when the caller wants no more.
-  bool run_window(std::span<const std::int32_t> text) {
-    std::vector<std::int32_t> tokens = options_.prefix;
-    tokens.insert(tokens.end(), text.begin(), text.end());
-    // All but the first token count as generated: Quest would read a whole prompt densely.
-    const kvcache::SequenceLimits limits{1, static_cast<int>(tokens.size())};
-    engine::Session session(*model_.backend, model_.engine, limits);
-    std::optional<engine::Session> reference;
-    if (reference_ != nullptr) {
-      reference.emplace(*reference_->backend, reference_->engine, limits);
+        journal_(journal),
+        step_(static_cast<std::size_t>(options.context) - options.prefix.size()),
+        model_(model, options.batch, options.context) {
+    if (reference != nullptr) {
+      reference_.emplace(*reference, options.batch, options.context);
     }
-    sums_ = {};
-    bool go_on = true;
-    for (std::size_t first = 0; first < tokens.size() && go_on; first += kChunk) {
-      run_chunk(session, reference ? &*reference : nullptr, tokens, first);
-      done_ += static_cast<std::int64_t>(std::min(kChunk, tokens.size() - first));
-      go_on = !options_.on_progress || options_.on_progress(done_);
-    }
-    nll_.add(sums_.nll, sums_.count);
-    kld_.add(sums_.kld, sums_.count);
-    agreement_.add(static_cast<double>(sums_.agreements), sums_.count);
-    scored_ += sums_.count;
-    if (go_on && (static_cast<int>(tokens.size()) == options_.context || ratio_.mean() == 0.0)) {
-      const engine::CacheUsage usage = session.usage();
-      ratio_.add(usage.compression_ratio(), 1);
-      bytes_.add(static_cast<double>(usage.bytes), 1);
-    }
-    return go_on;
   }
 
-  [[nodiscard]] PerplexityResult result() const {
-    PerplexityResult result;
-    result.tokens = scored_;
-    result.nll_per_token = nll_.mean();
-    result.nll_error = nll_.error();
-    result.compression_ratio = ratio_.mean();
-    result.kv_bytes = bytes_.mean();
-    if (reference_ != nullptr) {
-      result.divergence = {kld_.mean(), kld_.error(), agreement_.mean()};
+  [[nodiscard]] std::size_t windows() const { return (tokens_.size() - 1 + step_ - 1) / step_; }
+
+  void run() {
+    std::size_t next = 0;
+    while (true) {
+      for (; next < windows() && open_.size() < static_cast<std::size_t>(options_.batch); ++next) {
+        if (journal_.find(name(next)) != nullptr) {
+          done_ += static_cast<std::int64_t>(text(next).size());
+        } else {
+          open(next);
+        }
+      }
+      const auto shares = model_.plan();
+      if (shares.empty()) {
+        return;
+      }
+      step(shares);
+      if (options_.on_progress && !options_.on_progress(done_)) {
+        return;
+      }
     }
-    return result;
   }
+
+  static std::string name(std::size_t window) { return fmt::format("window {}", window); }
 
  private:
-  static constexpr std::size_t kChunk = 256;  // bounds the memory of logits
+  [[nodiscard]] std::span<const std::int32_t> text(std::size_t window) const {
+    const std::size_t first = window * step_;
+    return tokens_.subspan(first, std::min(step_, tokens_.size() - first));
+  }
 
-  struct Sums {
-    double nll = 0.0;
-    double kld = 0.0;
-    std::int64_t agreements = 0;
-    std::int64_t count = 0;
-  };
-
-  void run_chunk(engine::Session& session, engine::Session* reference,
-                 std::span<const std::int32_t> tokens, std::size_t first) {
-    const std::size_t count = std::min(kChunk, tokens.size() - first);
-    const auto chunk = tokens.subspan(first, count);
-    logits_.ensure(count * vocab_);
-    session.feed(chunk, logits_.span().first(count * vocab_), {});
-    if (reference != nullptr) {
-      reference_logits_.ensure(count * vocab_);
-      reference->feed(chunk, reference_logits_.span().first(count * vocab_), {});
+  void open(std::size_t index) {
+    std::vector<std::int32_t> tokens = options_.prefix;
+    tokens.insert(tokens.end(), text(index).begin(), text(index).end());
+    // All but the first token count as generated: Quest would read a whole prompt densely.
+    const kvcache::SequenceLimits limits{1, static_cast<int>(tokens.size())};
+    const std::size_t first_row = std::max<std::size_t>(1, options_.prefix.size()) - 1;
+    Window window{.index = index};
+    if (reference_) {
+      window.rival = reference_->open(tokens, limits, first_row);
     }
-    // Row t predicts token first + t + 1; tokens of the prefix and the window's first are given.
-    const std::size_t given = std::max<std::size_t>(1, options_.prefix.size());
-    std::vector<Score> scores(count);
-    parallel_each(count, [&](std::size_t t, int) {
-      const std::size_t target = first + t + 1;
-      if (target >= given && target < tokens.size()) {
-        const auto rival = reference == nullptr
-                               ? std::span<const float>()
-                               : reference_logits_.span().subspan(t * vocab_, vocab_);
-        scores[t] = score_row(logits_.span().subspan(t * vocab_, vocab_), rival, tokens[target]);
+    window.sequence = model_.open(std::move(tokens), limits, first_row);
+    open_.push_back(window);
+  }
+
+  void step(std::span<const ForcedShare> shares) {
+    const auto rows = model_.step(shares);
+    // Windows are opened in both in the same order: a share means the same to both.
+    const auto rivals = reference_ ? reference_->step(shares) : std::vector<ForcedRow>();
+    std::vector<Score> scores(rows.size());
+    parallel_each(rows.size(), [&](std::size_t i, int) {
+      const auto tokens = model_.tokens(rows[i].sequence);
+      if (rows[i].position + 1 < tokens.size()) {
+        scores[i] =
+            score_row(rows[i].logits, rivals.empty() ? std::span<const float>() : rivals[i].logits,
+                      tokens[rows[i].position + 1]);
       }
     });
-    for (std::size_t t = 0; t < count; ++t) {
-      const std::size_t target = first + t + 1;
-      if (target >= given && target < tokens.size()) {
-        sums_.nll += scores[t].nll;
-        sums_.kld += scores[t].kld;
-        sums_.agreements += scores[t].agrees ? 1 : 0;
-        ++sums_.count;
+    for (const ForcedShare& share : shares) {
+      done_ += static_cast<std::int64_t>(share.tokens);
+    }
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const bool is_last = rows[i].position + 1 == model_.tokens(rows[i].sequence).size();
+      const auto window = std::ranges::find(open_, rows[i].sequence, &Window::sequence);
+      if (!is_last) {
+        window->nll += scores[i].nll;
+        window->kld += scores[i].kld;
+        window->agreements += scores[i].agrees ? 1 : 0;
+        ++window->scored;
+      } else {
+        finish(*window);
+        open_.erase(window);
       }
     }
   }
 
-  const engine::LoadedModel& model_;
-  const engine::LoadedModel* reference_;
+  void finish(const Window& window) {
+    const engine::CacheUsage usage = model_.usage(window.sequence);
+    Json record{{"tokens", window.scored},
+                {"length", usage.tokens},
+                {"nll", window.nll},
+                {"compression_ratio", usage.compression_ratio()},
+                {"kv_bytes", usage.bytes}};
+    if (reference_) {
+      record["kld"] = window.kld;
+      record["agreements"] = window.agreements;
+      reference_->close(window.rival);
+    }
+    journal_.add(name(window.index), record);
+    model_.close(window.sequence);
+  }
+
+  std::span<const std::int32_t> tokens_;
   const PerplexityOptions& options_;
-  std::size_t vocab_;
-  Buffer<float> logits_;
-  Buffer<float> reference_logits_;
-  Sums sums_;
-  WindowMean nll_;
-  WindowMean kld_;
-  WindowMean agreement_;
-  WindowMean ratio_;
-  WindowMean bytes_;
-  std::int64_t scored_ = 0;
+  Journal& journal_;
+  std::size_t step_;  // tokens of text per window
+  Forcing model_;
+  std::optional<Forcing> reference_;
+  std::vector<Window> open_;
   std::int64_t done_ = 0;
 };
+
+// From the records of all windows that are through.
+PerplexityResult summarize(const Journal& journal, std::size_t windows, int context) {
+  RatioMean nll;
+  RatioMean kld;
+  RatioMean agreement;
+  Mean ratio;
+  Mean bytes;
+  PerplexityResult result;
+  for (std::size_t i = 0; i < windows; ++i) {
+    const Json* record = journal.find(Evaluation::name(i));
+    if (record == nullptr) {
+      continue;
+    }
+    const auto tokens = record->at("tokens").get<std::int64_t>();
+    result.tokens += tokens;
+    nll.add(record->at("nll").get<double>(), tokens);
+    if (record->contains("kld")) {
+      kld.add(record->at("kld").get<double>(), tokens);
+      agreement.add(record->at("agreements").get<double>(), tokens);
+      result.divergence.emplace();
+    }
+    if (record->at("length").get<int>() == context || ratio.count() == 0) {
+      ratio.add(record->at("compression_ratio").get<double>());
+      bytes.add(record->at("kv_bytes").get<double>());
+    }
+  }
+  result.nll_per_token = nll.estimate().mean;
+  result.nll_error = nll.estimate().error;
+  result.compression_ratio = ratio.count() > 0 ? ratio.mean() : 1.0;
+  result.kv_bytes = bytes.mean();
+  if (result.divergence) {
+    result.divergence = {kld.estimate().mean, kld.estimate().error, agreement.estimate().mean};
+  }
+  return result;
+}
 
 }  // namespace
 
@@ -194,6 +213,7 @@ PerplexityResult measure_perplexity(const engine::LoadedModel& model,
   require(options.context > prefix + 1 && options.context <= config.max_positions,
           "context {} is not between {} and the model's {} positions", options.context, prefix + 2,
           config.max_positions);
+  require(options.batch >= 1, "--batch {}: at least 1 is needed", options.batch);
   require(reference == nullptr || reference->model.config().vocab == config.vocab,
           "the reference has a vocabulary of {} tokens, the model one of {}",
           reference == nullptr ? 0 : reference->model.config().vocab, config.vocab);
@@ -201,14 +221,11 @@ PerplexityResult measure_perplexity(const engine::LoadedModel& model,
     tokens = tokens.first(static_cast<std::size_t>(options.max_tokens));
   }
   require(tokens.size() >= 2, "the text has {} tokens: at least 2 are needed", tokens.size());
-  Evaluation evaluation(model, reference, options);
-  const auto step = static_cast<std::size_t>(options.context - prefix);
-  for (std::size_t first = 0; first + 1 < tokens.size(); first += step) {
-    if (!evaluation.run_window(tokens.subspan(first, std::min(step, tokens.size() - first)))) {
-      break;
-    }
-  }
-  return evaluation.result();
+  Journal in_memory;
+  Journal& journal = options.journal != nullptr ? *options.journal : in_memory;
+  Evaluation evaluation(model, reference, tokens, options, journal);
+  evaluation.run();
+  return summarize(journal, evaluation.windows(), options.context);
 }
 
 }  // namespace winnow::eval

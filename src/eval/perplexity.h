@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/llm_load.h"
+#include "eval/journal.h"
 
 namespace winnow::eval {
 
@@ -15,6 +16,8 @@ struct PerplexityOptions {
   int context = 4096;                     // tokens per window; windows do not overlap
   std::int64_t max_tokens = 0;            // most tokens to take from the text; 0: all
   std::vector<std::int32_t> prefix = {};  // put before every window (BOS); not scored
+  int batch = 1;                          // windows at once
+  Journal* journal = nullptr;             // windows that it has are not run again
   /// Called after every chunk with the tokens done; false ends the evaluation with what there is.
   std::function<bool(std::int64_t)> on_progress = {};
 };

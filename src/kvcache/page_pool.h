@@ -43,11 +43,13 @@ class PagePool {
   [[nodiscard]] std::size_t peak_pages() const { return peak_pages_; }
   [[nodiscard]] std::size_t free_pages() const { return capacity_ - live_pages_; }
   /// Bytes of the pages handed out, their reference counts included.
-  [[nodiscard]] std::size_t bytes() const {
-    return live_pages_ * (layout_.page_bytes() + sizeof(owners_[0]));
-  }
+  [[nodiscard]] std::size_t bytes() const { return bytes_of(live_pages_); }
+  [[nodiscard]] std::size_t capacity_bytes() const { return bytes_of(capacity_); }
 
  private:
+  [[nodiscard]] std::size_t bytes_of(std::size_t pages) const {
+    return pages * (layout_.page_bytes() + sizeof(owners_[0]));
+  }
   [[nodiscard]] std::atomic_ref<std::uint32_t> owners(PageId page) const {
     return std::atomic_ref(const_cast<std::uint32_t&>(owners_[page]));
   }

@@ -43,6 +43,10 @@ class Cache {
   [[nodiscard]] std::size_t page_bytes() const {
     return archive_pool_.bytes() + (open_pool_ ? open_pool_->bytes() : 0);
   }
+  /// What page_bytes() is when no page is left.
+  [[nodiscard]] std::size_t capacity_bytes() const {
+    return archive_pool_.capacity_bytes() + (open_pool_ ? open_pool_->capacity_bytes() : 0);
+  }
 
  private:
   CacheConfig config_;

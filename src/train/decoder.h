@@ -6,6 +6,7 @@
 
 #include "train/batch.h"
 #include "train/layer.h"
+#include "train/options.h"
 
 namespace winnow::train {
 
@@ -15,6 +16,11 @@ enum class Keep : std::uint8_t {
   inputs,   // every layer's input: backward computes the layer again (activation recomputation)
   all,
 };
+
+/// What training on the CPU keeps: all only if it is told to.
+inline Keep host_keep(const TrainingOptions& options) {
+  return options.activations == Activations::keep ? Keep::all : Keep::inputs;
+}
 
 /// Embedding and layers; the head is in head.h. One Decoder serves passes of up to `tokens` tokens.
 class Decoder {

@@ -29,7 +29,9 @@ ordered_json parse_line(std::string_view line) {
 
 DocumentEncoder::DocumentEncoder(const std::filesystem::path& model, const ModelConfig& config,
                                  bool mask_prompts)
-    : tokenizer_(load_tokenizer(model)), begin_(config.bos_token), mask_prompts_(mask_prompts) {
+    : tokenizer_(load_tokenizer(model)),
+      begin_(config.bos_token),
+      prompt_weight_(mask_prompts ? 0.0F : 1.0F) {
   require(tokenizer_->vocab_size() <= config.vocab,
           "{}: the tokenizer has {} tokens, the model a vocabulary of {}", model.string(),
           tokenizer_->vocab_size(), config.vocab);
@@ -46,16 +48,33 @@ Document DocumentEncoder::encode(std::string_view line) const {
   require(object.is_object(), "not a JSON object");
   Document document;
   if (object.contains("text")) {
-    append_text(document, text_of(object, "text"), true);
+    append_text(document, text_of(object, "text"), 1.0F);
+  } else if (object.contains("parts")) {
+    return parts(object.at("parts"));
   } else if (object.contains("prompt") && object.contains("completion")) {
-    append_text(document, text_of(object, "prompt"), !mask_prompts_);
-    append_text(document, text_of(object, "completion"), true);
+    append_text(document, text_of(object, "prompt"), prompt_weight_);
+    append_text(document, text_of(object, "completion"), 1.0F);
   } else {
     require(object.contains("messages"),
-            "neither \"text\" nor \"prompt\" and \"completion\" nor \"messages\" is there");
+            "neither \"text\" nor \"parts\" nor \"prompt\" and \"completion\" nor \"messages\" is "
+            "there");
     return chat(object.at("messages"));
   }
   append_end(document);
+  return document;
+}
+
+// Special tokens of the model are parsed: whoever weighs parts also says where turns begin and end.
+Document DocumentEncoder::parts(const ordered_json& parts) const {
+  require(parts.is_array() && !parts.empty(), "\"parts\" is not a list of texts");
+  Document document;
+  for (const ordered_json& part : parts) {
+    require(part.is_object() && part.contains("text"), "a part has no text");
+    const ordered_json weight = part.value("weight", ordered_json(1.0));
+    require(weight.is_number() && weight.get<double>() >= 0.0 && weight.get<double>() <= 1e6,
+            "a part's weight is not a number from 0 to 1e6");
+    append_text(document, text_of(part, "text"), weight.get<float>(), Special::parsed);
+  }
   return document;
 }
 
@@ -67,11 +86,11 @@ Document DocumentEncoder::chat(const ordered_json& messages) const {
   Document document;
   ordered_json so_far = ordered_json::array();
   std::string rendered;
-  const auto extend = [&](const ordered_json& turns, bool invite, bool trained) {
+  const auto extend = [&](const ordered_json& turns, bool invite, float weight) {
     const std::string whole = template_->render(turns, invite);
     require(whole.starts_with(rendered),
             "the chat template renders a chat's beginning in another way when it goes on");
-    append_text(document, std::string_view(whole).substr(rendered.size()), trained, true);
+    append_text(document, std::string_view(whole).substr(rendered.size()), weight, Special::parsed);
     rendered = whole;
   };
   for (const ordered_json& message : messages) {
@@ -79,41 +98,44 @@ Document DocumentEncoder::chat(const ordered_json& messages) const {
             "a message has no role or no content");
     const bool answer = message.at("role") == "assistant";
     if (answer && !so_far.empty()) {
-      extend(so_far, true, !mask_prompts_);
+      extend(so_far, true, prompt_weight_);
     }
     so_far.push_back(message);
     if (answer) {
-      extend(so_far, false, true);
+      extend(so_far, false, 1.0F);
     }
   }
   if (messages.back().at("role") != "assistant") {
-    extend(so_far, false, !mask_prompts_);
+    extend(so_far, false, prompt_weight_);
   }
   // The template writes the beginning-of-text token itself.
   if (begin_ && !document.tokens.empty() && document.tokens.front() == *begin_) {
     document.tokens.erase(document.tokens.begin());
-    if (!document.trained.empty()) {
-      document.trained.erase(document.trained.begin());
+    if (!document.weights.empty()) {
+      document.weights.erase(document.weights.begin());
     }
   }
   return document;
 }
 
-void DocumentEncoder::append_text(Document& document, std::string_view text, bool trained,
-                                  bool parse_special) const {
+void DocumentEncoder::append_text(Document& document, std::string_view text, float weight,
+                                  Special special) const {
   const auto tokens =
-      tokenizer_->encode(text, {.add_special = false, .parse_special = parse_special});
-  if (mask_prompts_) {
-    document.trained.insert(document.trained.end(), tokens.size(), trained ? 1 : 0);
+      tokenizer_->encode(text, {.add_special = false, .parse_special = special == Special::parsed});
+  if (weight != 1.0F) {
+    document.weights.resize(document.tokens.size(), 1.0F);
   }
   document.tokens.insert(document.tokens.end(), tokens.begin(), tokens.end());
+  if (weight != 1.0F || !document.weights.empty()) {
+    document.weights.resize(document.tokens.size(), weight);
+  }
 }
 
 void DocumentEncoder::append_end(Document& document) const {
   if (end_) {
     document.tokens.push_back(*end_);
-    if (mask_prompts_) {
-      document.trained.push_back(1);
+    if (!document.weights.empty()) {
+      document.weights.push_back(1.0F);
     }
   }
 }

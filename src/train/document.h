@@ -13,17 +13,19 @@
 
 namespace winnow::train {
 
-/// `trained` says which tokens are to be predicted; empty: all of them.
+/// `weights`: what each token's prediction counts in the loss; empty: all of them 1.
 struct Document {
   std::vector<std::int32_t> tokens;
-  std::vector<std::uint8_t> trained;
+  std::vector<float> weights;
 };
 
 /// Makes documents of JSON objects with one of
 ///   "text"                     running text
+///   "parts"                    [{"text": ..., "weight": 8}, ...]: texts one after another, special
+///                              tokens where they are named, each with its weight in the loss
 ///   "prompt" and "completion"  texts
 ///   "messages"                 a chat, rendered by the model's template
-/// An end-of-text token is added if the model has one, but for chats, whose template says it. No
+/// An end-of-text token is added to texts and completions if the model has one. No
 /// beginning-of-text token is: packing adds it. Immutable, usable from many threads.
 class DocumentEncoder {
  public:
@@ -35,16 +37,18 @@ class DocumentEncoder {
   [[nodiscard]] Document encode(std::string_view line) const;
 
  private:
-  void append_text(Document& document, std::string_view text, bool trained,
-                   bool parse_special = false) const;
+  enum class Special : bool { spelled_out, parsed };
+  void append_text(Document& document, std::string_view text, float weight,
+                   Special special = Special::spelled_out) const;
   void append_end(Document& document) const;
+  [[nodiscard]] Document parts(const nlohmann::ordered_json& parts) const;
   [[nodiscard]] Document chat(const nlohmann::ordered_json& messages) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const ChatTemplate> template_;
   std::optional<std::int32_t> begin_;
   std::optional<std::int32_t> end_;
-  bool mask_prompts_;
+  float prompt_weight_;
 };
 
 }  // namespace winnow::train

@@ -33,9 +33,9 @@ double EvictionControl::price() const {
 // Losses are means over all decisions of the update: a layer's own count as its share of them.
 std::vector<DecisionLoss> EvictionControl::losses(std::span<const std::int64_t> marked,
                                                   std::size_t tokens, std::size_t parts) const {
-  assert(marked.size() == layers_ * per_layer_);
-  const double all = static_cast<double>(marked.size() * tokens * parts);
-  const std::size_t size = marked.size() / groups_.size();
+  assert(marked.size() == layers_ * per_layer_ || !counts_matter());
+  const double all = static_cast<double>(layers_ * per_layer_ * tokens * parts);
+  const std::size_t size = layers_ * per_layer_ / groups_.size();
   std::vector<DecisionLoss> losses(layers_);
   for (std::size_t layer = 0; layer < layers_; ++layer) {
     const std::size_t index = layer * groups_.size() / layers_;

@@ -21,8 +21,10 @@ class EvictionControl {
   void begin(double target);
   /// The price of a key in it, mean over layers; 0 for EvictionLoss::one_sided.
   [[nodiscard]] double price() const;
+  /// Whether losses() asks what was marked.
+  [[nodiscard]] bool counts_matter() const { return options_.eviction == EvictionLoss::one_sided; }
   /// The loss of each layer for one of the update's `parts`, in which `marked`
-  /// [layers * decisions] of `tokens` tokens were marked.
+  /// [layers * decisions] of `tokens` tokens were marked; empty unless counts_matter().
   [[nodiscard]] std::vector<DecisionLoss> losses(std::span<const std::int64_t> marked,
                                                  std::size_t tokens, std::size_t parts) const;
   /// The update is done: the shares [layers * decisions] that it evicted.

@@ -100,8 +100,9 @@ void save_model(const fs::path& directory, const ExportedModel& model) {
 }
 
 std::unique_ptr<const engine::LoadedModel> load_exported(std::shared_ptr<const ExportedModel> model,
-                                                         DType compute) {
+                                                         DType compute, const std::string& device) {
   LoadOptions options;
+  options.device = device;
   options.dtype = dtype_name(compute);
   const auto config = engine::resolve_options(options, model->config);
   ExportedTensors tensors(model->tensors);

@@ -29,8 +29,9 @@ ExportedModel export_model(const Trainer& trainer, DType type);
 /// Writes it with the base model's tokenizer files beside it.
 void save_model(const std::filesystem::path& directory, const ExportedModel& model);
 
-/// The engine on it, without a file between. `compute` is f32 or bf16.
+/// The engine on it, without a file between. `compute` is f32 or bf16, `device` cpu or cuda:N.
 std::unique_ptr<const engine::LoadedModel> load_exported(std::shared_ptr<const ExportedModel> model,
-                                                         DType compute);
+                                                         DType compute,
+                                                         const std::string& device = "cpu");
 
 }  // namespace winnow::train

@@ -8,6 +8,7 @@ HeldOut::HeldOut(const Checkpoint& base, const Shards& shards, const Options& op
     : options_(options) {
   LoadOptions load;
   load.dtype = dtype_name(options.compute);
+  load.device = options.device;
   base_ = engine::place_model({base.config(), model::load_weights(base)},
                               engine::resolve_options(load, base.config()), base.parameter_count());
   const auto most = options.max_tokens > 0 ? static_cast<std::size_t>(options.max_tokens)
@@ -23,7 +24,9 @@ HeldOut::HeldOut(const Checkpoint& base, const Shards& shards, const Options& op
 
 eval::PerplexityResult HeldOut::measure(std::shared_ptr<const ExportedModel> model,
                                         const std::function<bool()>& go_on) const {
-  const auto loaded = load_exported(std::move(model), options_.compute);
+  const bool merges = model->config.dmc.has_value();  // only the CPU's cache does
+  const auto loaded =
+      load_exported(std::move(model), options_.compute, merges ? "cpu" : options_.device);
   return measure(*loaded, options_.compare ? base_.get() : nullptr, go_on);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "eval/perplexity.h"
@@ -19,6 +20,7 @@ class HeldOut {
     int context = 0;              // tokens per window
     std::int64_t max_tokens = 0;  // of the text's beginning; 0: all
     DType compute = DType::bf16;
+    std::string device = "cpu";
     bool compare = false;  // with the base model: divergence
   };
   HeldOut(const Checkpoint& base, const Shards& shards, const Options& options);

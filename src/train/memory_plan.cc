@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "train/cuda/memory_plan.h"
 #include "train/decoder.h"
 #include "train/head.h"
 #include "train/parameters.h"
@@ -60,6 +61,10 @@ MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base) 
       plan.trained += element_count(shape);
     }
   }
+  if (options.cuda_device) {
+    plan.parts = cuda::device_parts(options, base);
+    return plan;
+  }
   const auto trained = static_cast<std::size_t>(plan.trained);
   const std::size_t tokens = options.micro_batch * options.length;
   const auto add = [&plan](std::string name, std::size_t bytes) {
@@ -70,7 +75,7 @@ MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base) 
   add("AdamW moments, fp32", 2 * trained * sizeof(float));
   add("base weights as stored", static_cast<std::size_t>(count_all(base)) * dtype_size(base.dtype));
   add("a copy while saving", trained * dtype_size(base.dtype));
-  add("activations", Decoder::bytes(config, tokens, options.recompute ? Keep::inputs : Keep::all) +
+  add("activations", Decoder::bytes(config, tokens, host_keep(options)) +
                          tokens * static_cast<std::size_t>(config.hidden) * sizeof(float));
   if (options.retrofit) {
     add("activations of the teacher", Decoder::bytes(base, tokens, Keep::nothing));
@@ -82,7 +87,10 @@ MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base) 
   return plan;
 }
 
-std::size_t available_memory() {
+std::size_t available_memory(const TrainingOptions& options) {
+  if (options.cuda_device) {
+    return cuda::available_device_memory(options);
+  }
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
     constexpr std::string_view kKey = "MemAvailable:";

@@ -22,11 +22,12 @@ struct MemoryPlan {
   [[nodiscard]] std::size_t total() const;
 };
 
-/// For training `base`: its configuration and the bytes of its weights, which stay mapped.
+/// For training `base`: its configuration and the bytes of its weights, which stay mapped. On a
+/// CUDA device: what is needed there.
 MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base);
 
-/// Bytes that a process may still take on this machine.
-std::size_t available_memory();
+/// Bytes that a process may still take on this machine, or on the device that trains.
+std::size_t available_memory(const TrainingOptions& options);
 
 /// Error with both numbers when the plan needs more than `available`.
 void require_fits(const MemoryPlan& plan, std::size_t available);

@@ -29,6 +29,9 @@ ordered_json to_json(const StepReport& report) {
   ordered_json json{{"step", report.step},     {"loss", report.loss},
                     {"lr", report.rate},       {"gradient_norm", report.norm},
                     {"tokens", report.tokens}, {"seconds", report.seconds}};
+  if (report.utilization > 0.0) {
+    json["mfu"] = report.utilization;
+  }
   if (report.eviction) {
     json["decision_gradient_norm"] = report.decision_norm;
     json["evicted_target"] = report.eviction->target;

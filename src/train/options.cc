@@ -67,6 +67,8 @@ void validate(const TrainingOptions& options, const ModelConfig& base) {
           "--final-lr {}: expected 0 to 1, a factor of --lr", options.schedule.final_factor);
   require(base.head_dim % 8 == 0,
           "the model's heads have {} channels: training needs a multiple of 8", base.head_dim);
+  require(!options.cuda_device || options.compute == DType::bf16,
+          "--dtype fp32: runs on the CPU only; a CUDA device computes in bf16");
   if (options.retrofit) {
     check_retrofit(options, base);
   } else {

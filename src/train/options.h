@@ -51,6 +51,13 @@ struct RetrofitOptions {
   float final_offset = 5.0F;  // of the model that is written: a dial between quality and CR
 };
 
+/// What becomes of activations until the backward pass needs them.
+enum class Activations : std::uint8_t {
+  automatic,  // kept on a CUDA device that has room for them, else recomputed
+  keep,
+  recompute,  // every layer anew from its input
+};
+
 struct TrainingOptions {
   std::int64_t steps = 0;
   std::size_t length = 0;       // tokens per sequence
@@ -65,8 +72,9 @@ struct TrainingOptions {
   double weight_decay = 0.0;   // of matrices
   double clip = 1.0;           // most norm of gradients; of decisions' apart. 0: no limit
 
+  std::optional<int> cuda_device;  // nullopt: the CPU
   DType compute = DType::bf16;
-  bool recompute = true;  // activations, instead of keeping them
+  Activations activations = Activations::automatic;
 
   std::optional<RetrofitOptions> retrofit;  // nullopt: the language-model loss
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -9,6 +10,13 @@
 #include "base/random.h"
 
 namespace winnow::train {
+namespace {
+
+/// Sequences that may wait for pieces that fill them. More leave less empty, but hold pieces back
+/// from their random place.
+constexpr std::size_t kOpenSequences = 64;
+
+}  // namespace
 
 PackedReader::PackedReader(const Shards& shards, std::size_t length,
                            std::optional<std::int32_t> begin_token, std::uint64_t seed)
@@ -29,68 +37,107 @@ PackedReader::PackedReader(const Shards& shards, std::size_t length,
   require(pieces_.size() < std::numeric_limits<std::uint32_t>::max(),
           "the training data has {} pieces of {} tokens, which are too many", pieces_.size(),
           piece_tokens_);
-  shuffle();
+  pack();
 }
 
-// Fisher-Yates, from the order of the documents, so that an epoch's order needs no history.
-void PackedReader::shuffle() {
-  order_.resize(pieces_.size());
-  std::iota(order_.begin(), order_.end(), 0U);
+std::size_t PackedReader::size(const Piece& piece) const {
+  const std::size_t left =
+      shards_.document(piece.document).tokens.size() - piece.index * piece_tokens_;
+  return std::min(left, piece_tokens_) + (begin_token_ ? 1 : 0);
+}
+
+// Everything follows from the order of the documents, so that an epoch's plan needs no history.
+void PackedReader::pack() {
+  std::vector<std::uint32_t> shuffled(pieces_.size());
+  std::iota(shuffled.begin(), shuffled.end(), 0U);
   Random random(seed_, static_cast<std::uint64_t>(position_.epoch));
-  for (std::size_t i = order_.size(); i > 1; --i) {
-    std::swap(order_[i - 1], order_[random.bits() % i]);
+  for (std::size_t i = shuffled.size(); i > 1; --i) {  // Fisher-Yates
+    std::swap(shuffled[i - 1], shuffled[random.bits() % i]);
+  }
+  order_.clear();
+  ends_.clear();
+  std::multimap<std::size_t, std::vector<std::uint32_t>> open;  // by the room that is left
+  const auto close = [&](auto sequence) {
+    order_.insert(order_.end(), sequence->second.begin(), sequence->second.end());
+    ends_.push_back(order_.size());
+    open.erase(sequence);
+  };
+  for (const std::uint32_t piece : shuffled) {
+    const std::size_t tokens = size(pieces_[piece]);
+    const auto found = open.lower_bound(tokens);
+    std::size_t room = length_;
+    std::vector<std::uint32_t> sequence;
+    if (found != open.end()) {
+      room = found->first;
+      sequence = std::move(found->second);
+      open.erase(found);
+    }
+    sequence.push_back(piece);
+    const auto placed = open.emplace(room - tokens, std::move(sequence));
+    if (placed->first == 0) {
+      close(placed);
+    } else if (open.size() > kOpenSequences) {
+      close(open.begin());
+    }
+  }
+  while (!open.empty()) {
+    close(open.begin());
   }
 }
 
 void PackedReader::seek(const PackingPosition& position) {
-  require(position.epoch >= 0 && position.piece >= 0 && position.offset >= 0 &&
-              position.piece < static_cast<std::int64_t>(pieces_.size()),
-          "the training data has no piece {} in an epoch: it is not what it was", position.piece);
+  require(position.epoch >= 0, "the training data has no epoch {}", position.epoch);
   position_ = position;
-  shuffle();
+  pack();
+  require(position.sequence >= 0 && position.sequence < static_cast<std::int64_t>(ends_.size()),
+          "the training data has no sequence {} in an epoch: it is not what it was",
+          position.sequence);
 }
 
 Batch PackedReader::next(std::size_t sequences) {
   Batch batch;
   for (std::size_t end = length_; end <= sequences * length_; end += length_) {
-    while (batch.size() < end) {
-      append_part(batch, end - batch.size());
+    const auto index = static_cast<std::size_t>(position_.sequence);
+    for (std::size_t i = index == 0 ? 0 : ends_[index - 1]; i < ends_[index]; ++i) {
+      append(batch, pieces_[order_[i]]);
+    }
+    append_padding(batch, end - batch.size());
+    if (++position_.sequence == static_cast<std::int64_t>(ends_.size())) {
+      position_ = {position_.epoch + 1, 0};
+      pack();
     }
   }
   return batch;
 }
 
-void PackedReader::append_part(Batch& batch, std::size_t room) {
-  const Piece& piece = pieces_[order_[static_cast<std::size_t>(position_.piece)]];
+void PackedReader::append(Batch& batch, const Piece& piece) const {
   const Shards::View& document = shards_.document(piece.document);
-  const std::size_t piece_begin = piece.index * piece_tokens_;
-  const std::size_t piece_end = std::min(piece_begin + piece_tokens_, document.tokens.size());
-  std::size_t at = piece_begin + static_cast<std::size_t>(position_.offset);
+  const std::size_t begin = piece.index * piece_tokens_;
+  const std::size_t end = std::min(begin + piece_tokens_, document.tokens.size());
   const auto first_key = static_cast<std::int32_t>(batch.size());
-  const auto append = [&](std::int32_t token, std::size_t next) {
+  const auto push = [&](std::int32_t token, std::size_t next) {
     const bool has_next = next < document.tokens.size();
-    const bool counts = has_next && (document.trained.empty() || document.trained[next] != 0);
     batch.tokens.push_back(token);
     batch.targets.push_back(has_next ? document.tokens[next] : 0);
-    batch.weights.push_back(counts ? 1.0F : 0.0F);
+    batch.weights.push_back(!has_next                  ? 0.0F
+                            : document.weights.empty() ? 1.0F
+                                                       : document.weights[next]);
     batch.first_key.push_back(first_key);
   };
   if (begin_token_) {
-    append(*begin_token_, at);
-    --room;
+    push(*begin_token_, begin);
   }
-  for (; room > 0 && at < piece_end; --room, ++at) {
-    append(document.tokens[at], at + 1);
+  for (std::size_t at = begin; at < end; ++at) {
+    push(document.tokens[at], at + 1);
   }
-  position_.offset = static_cast<std::int64_t>(at - piece_begin);
-  if (at == piece_end) {
-    position_.offset = 0;
-    if (++position_.piece == static_cast<std::int64_t>(pieces_.size())) {
-      position_.piece = 0;
-      ++position_.epoch;
-      shuffle();
-    }
-  }
+}
+
+void PackedReader::append_padding(Batch& batch, std::size_t count) const {
+  const auto first_key = static_cast<std::int32_t>(batch.size());
+  batch.tokens.insert(batch.tokens.end(), count, begin_token_.value_or(0));
+  batch.targets.insert(batch.targets.end(), count, 0);
+  batch.weights.insert(batch.weights.end(), count, 0.0F);
+  batch.first_key.insert(batch.first_key.end(), count, first_key);
 }
 
 }  // namespace winnow::train

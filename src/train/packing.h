@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "train/batch.h"
@@ -13,17 +14,17 @@ namespace winnow::train {
 /// Where a PackedReader stands.
 struct PackingPosition {
   std::int64_t epoch = 0;
-  std::int64_t piece = 0;   // next in the epoch's order
-  std::int64_t offset = 0;  // tokens of it that were given out
+  std::int64_t sequence = 0;  // next in the epoch's order
 
   bool operator==(const PackingPosition&) const = default;
 };
 
-/// Endless sequences of `length` tokens. Documents are cut into pieces of at most a sequence, all
-/// pieces are shuffled anew for each epoch, and fill the sequences one after another; what does not
-/// fit continues in the next. Every part of a piece begins with the beginning-of-text token, if the
-/// model has one, and sees only itself. Order and position depend on nothing but the seed, the
-/// length and the documents.
+/// Endless sequences of `length` tokens. Documents are cut into pieces of at most a sequence; all
+/// pieces are shuffled anew for each epoch and packed whole, each into the fullest open sequence
+/// that has room (best fit: Ding et al. 2024, "Fewer Truncations Improve Language Modeling"), so
+/// that a question is never cut from the text that answers it. What stays empty counts nothing.
+/// Every piece begins with the beginning-of-text token, if the model has one, and sees only itself.
+/// Order and position depend on nothing but the seed, the length and the documents.
 class PackedReader {
  public:
   /// `shards` must outlive this.
@@ -36,8 +37,8 @@ class PackedReader {
   [[nodiscard]] const PackingPosition& position() const { return position_; }
   /// Error when there is no such place.
   void seek(const PackingPosition& position);
-  /// Pieces per epoch.
-  [[nodiscard]] std::size_t pieces() const { return pieces_.size(); }
+  /// Sequences of the present epoch.
+  [[nodiscard]] std::size_t sequences() const { return ends_.size(); }
 
  private:
   struct Piece {
@@ -45,9 +46,12 @@ class PackedReader {
     std::uint32_t index;  // within the document
   };
 
-  void shuffle();
-  /// Appends part of the current piece, at most `room` tokens, and moves on.
-  void append_part(Batch& batch, std::size_t room);
+  /// Tokens of a piece in a sequence, the beginning-of-text token included.
+  [[nodiscard]] std::size_t size(const Piece& piece) const;
+  /// Plans the epoch of position_.
+  void pack();
+  void append(Batch& batch, const Piece& piece) const;
+  void append_padding(Batch& batch, std::size_t count) const;
 
   const Shards& shards_;
   std::size_t length_;
@@ -55,7 +59,8 @@ class PackedReader {
   std::uint64_t seed_;
   std::size_t piece_tokens_;  // most tokens of a document in a sequence
   std::vector<Piece> pieces_;
-  std::vector<std::uint32_t> order_;
+  std::vector<std::uint32_t> order_;  // of pieces: the epoch's sequences one after another
+  std::vector<std::size_t> ends_;     // of the sequences in order_
   PackingPosition position_;
 };
 

@@ -12,9 +12,9 @@ namespace {
 
 constexpr std::array kRoles{Role::matrix, Role::vector, Role::decision};
 
-// So that every tensor begins at a cache line.
+// So that every tensor begins where 16 bytes of bf16 do.
 std::size_t padded(std::size_t floats) {
-  return (floats + 15) / 16 * 16;
+  return (floats + 7) / 8 * 8;
 }
 
 Buffer<float> zeros(std::size_t count) {
@@ -33,47 +33,28 @@ Role role_of(std::string_view name, const Shape& shape) {
   return shape.size() == 1 ? Role::vector : Role::matrix;
 }
 
-Parameters::Parameters(const ModelConfig& config, Trained trained) {
-  std::size_t total = 0;
+ParameterList::ParameterList(const ModelConfig& config, Trained trained) {
   for (const Role role : kRoles) {
     for (const auto& [name, shape] : tensor_shapes(config)) {
       const bool wanted = trained == Trained::everything || role == Role::decision;
       if (role_of(name, shape) == role && wanted) {
         const auto count = static_cast<std::size_t>(element_count(shape));
         by_name_.emplace(name, list_.size());
-        list_.push_back({name, shape, role, total, count});
-        total += padded(count);
+        list_.push_back({name, shape, role, size_, count});
+        size_ += padded(count);
       }
     }
   }
-  values_ = zeros(total);
-  gradients_ = zeros(total);
 }
 
-const Parameter& Parameters::find(std::string_view name) const {
+const Parameter& ParameterList::find(std::string_view name) const {
   const auto found = by_name_.find(name);
   assert(found != by_name_.end());
   return list_[found->second];
 }
 
-std::span<float> Parameters::values(std::string_view name) {
-  const Parameter& parameter = find(name);
-  return values_.span().subspan(parameter.offset, parameter.count);
-}
-
-std::span<float> Parameters::gradients(std::string_view name) {
-  const Parameter& parameter = find(name);
-  return gradients_.span().subspan(parameter.offset, parameter.count);
-}
-
-TensorView Parameters::view(std::string_view name) const {
-  const Parameter& parameter = find(name);
-  return {DType::f32, parameter.shape,
-          reinterpret_cast<const std::byte*>(values_.data() + parameter.offset)};
-}
-
-std::pair<std::size_t, std::size_t> Parameters::range(Role role) const {
-  std::size_t begin = values_.size();
+std::pair<std::size_t, std::size_t> ParameterList::range(Role role) const {
+  std::size_t begin = size_;
   std::size_t end = 0;
   for (const Parameter& parameter : list_) {
     if (parameter.role == role) {
@@ -84,12 +65,38 @@ std::pair<std::size_t, std::size_t> Parameters::range(Role role) const {
   return {std::min(begin, end), end};
 }
 
-std::int64_t Parameters::count() const {
+std::int64_t ParameterList::count() const {
   std::int64_t total = 0;
   for (const Parameter& parameter : list_) {
     total += static_cast<std::int64_t>(parameter.count);
   }
   return total;
+}
+
+Parameters::Parameters(const ModelConfig& config, Trained trained)
+    : ParameterList(config, trained), values_(zeros(size())) {}
+
+std::span<float> Parameters::values(std::string_view name) {
+  const Parameter& parameter = find(name);
+  return values_.span().subspan(parameter.offset, parameter.count);
+}
+
+TensorView Parameters::view(std::string_view name) const {
+  const Parameter& parameter = find(name);
+  return {DType::f32, parameter.shape,
+          reinterpret_cast<const std::byte*>(values_.data() + parameter.offset)};
+}
+
+std::span<float> Parameters::gradients() {
+  if (gradients_.empty()) {
+    gradients_ = zeros(size());
+  }
+  return gradients_.span();
+}
+
+std::span<float> Parameters::gradients(std::string_view name) {
+  const Parameter& parameter = find(name);
+  return gradients().subspan(parameter.offset, parameter.count);
 }
 
 Gradients Parameters::gradient_views(const ModelConfig& config) {

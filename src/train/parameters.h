@@ -35,35 +35,46 @@ enum class Trained : std::uint8_t {
   decisions,  // the rest of the model is frozen
 };
 
-/// All trained tensors one after another, role after role, so that whoever treats them alike sees
-/// one array.
-class Parameters {
+/// Where the trained tensors lie: one after another, role after role, so that whoever treats them
+/// alike sees one array.
+class ParameterList {
+ public:
+  ParameterList(const ModelConfig& config, Trained trained);
+
+  [[nodiscard]] std::span<const Parameter> list() const { return list_; }
+  [[nodiscard]] bool contains(std::string_view name) const { return by_name_.contains(name); }
+  [[nodiscard]] const Parameter& find(std::string_view name) const;
+  /// The part of the flat arrays that holds a role's tensors: [first, second).
+  [[nodiscard]] std::pair<std::size_t, std::size_t> range(Role role) const;
+  /// Elements of a flat array; tensors begin at multiples of 8.
+  [[nodiscard]] std::size_t size() const { return size_; }
+  /// Elements of all tensors.
+  [[nodiscard]] std::int64_t count() const;
+
+ private:
+  std::vector<Parameter> list_;
+  std::map<std::string, std::size_t, std::less<>> by_name_;
+  std::size_t size_ = 0;
+};
+
+/// The trained tensors themselves, in host memory.
+class Parameters : public ParameterList {
  public:
   /// Zero everywhere.
   Parameters(const ModelConfig& config, Trained trained);
 
-  [[nodiscard]] std::span<const Parameter> list() const { return list_; }
-  [[nodiscard]] bool contains(std::string_view name) const { return by_name_.contains(name); }
-
   [[nodiscard]] std::span<float> values() { return values_.span(); }
   [[nodiscard]] std::span<const float> values() const { return values_.span(); }
-  [[nodiscard]] std::span<float> gradients() { return gradients_.span(); }
   [[nodiscard]] std::span<float> values(std::string_view name);
-  [[nodiscard]] std::span<float> gradients(std::string_view name);
   [[nodiscard]] TensorView view(std::string_view name) const;
-  /// The part of the flat arrays that holds a role's tensors: [first, second).
-  [[nodiscard]] std::pair<std::size_t, std::size_t> range(Role role) const;
-  /// Elements of all tensors.
-  [[nodiscard]] std::int64_t count() const;
 
+  /// Allocated, as 0, when they are first asked for: a device has its own.
+  [[nodiscard]] std::span<float> gradients();
+  [[nodiscard]] std::span<float> gradients(std::string_view name);
   /// Where the gradients of the trained tensors go.
   [[nodiscard]] Gradients gradient_views(const ModelConfig& config);
 
  private:
-  [[nodiscard]] const Parameter& find(std::string_view name) const;
-
-  std::vector<Parameter> list_;
-  std::map<std::string, std::size_t, std::less<>> by_name_;
   Buffer<float> values_;
   Buffer<float> gradients_;
 };

@@ -50,8 +50,11 @@ void ShardWriter::add(const Document& document) {
   if (document.tokens.empty()) {
     return;
   }
+  if (!document.weights.empty()) {
+    weights_.resize(buffer_.size(), 1.0F);
+    weights_.insert(weights_.end(), document.weights.begin(), document.weights.end());
+  }
   buffer_.insert(buffer_.end(), document.tokens.begin(), document.tokens.end());
-  trained_.insert(trained_.end(), document.trained.begin(), document.trained.end());
   offsets_.push_back(static_cast<std::int64_t>(buffer_.size()));
   ++documents_;
   tokens_ += static_cast<std::int64_t>(document.tokens.size());
@@ -64,12 +67,13 @@ void ShardWriter::flush() {
   TensorMap tensors;
   tensors["tokens"] = view_of(DType::i32, buffer_);
   tensors["offsets"] = view_of(DType::i64, offsets_);
-  if (!trained_.empty()) {
-    tensors["trained"] = view_of(DType::i8, trained_);
+  if (!weights_.empty()) {
+    weights_.resize(buffer_.size(), 1.0F);
+    tensors["weights"] = view_of(DType::f32, weights_);
   }
   write_safetensors(shard_path(directory_, shards_++), tensors);
   buffer_.clear();
-  trained_.clear();
+  weights_.clear();
   offsets_.assign(1, 0);
 }
 
@@ -108,12 +112,12 @@ void Shards::add_file(const std::filesystem::path& path) {
   const TensorView& offsets = file.tensor("offsets");
   require(tokens.dtype == DType::i32 && offsets.dtype == DType::i64 && offsets.count() >= 1,
           "{}: not a shard of tokenised data", path.string());
-  std::span<const std::uint8_t> trained;
-  if (file.holds("trained")) {
-    const TensorView& tensor = file.tensor("trained");
-    require(tensor.dtype == DType::i8 && tensor.count() == tokens.count(),
+  std::span<const float> weights;
+  if (file.holds("weights")) {
+    const TensorView& tensor = file.tensor("weights");
+    require(tensor.dtype == DType::f32 && tensor.count() == tokens.count(),
             "{}: not a shard of tokenised data", path.string());
-    trained = tensor.as<std::uint8_t>();
+    weights = tensor.as<float>();
   }
   const auto bounds = offsets.as<std::int64_t>();
   require(bounds.front() == 0 && bounds.back() == tokens.count() && std::ranges::is_sorted(bounds),
@@ -122,7 +126,7 @@ void Shards::add_file(const std::filesystem::path& path) {
     const auto begin = static_cast<std::size_t>(bounds[i]);
     const auto count = static_cast<std::size_t>(bounds[i + 1]) - begin;
     documents_.push_back({tokens.as<std::int32_t>().subspan(begin, count),
-                          trained.empty() ? trained : trained.subspan(begin, count)});
+                          weights.empty() ? weights : weights.subspan(begin, count)});
   }
   tokens_ += tokens.count();
 }

@@ -13,8 +13,8 @@
 namespace winnow::train {
 
 /// A folder of safetensors files, each with tokens [N] i32, offsets [documents + 1] i64 and, where
-/// prompts are masked, trained [N] i8; and manifest.json, written last, which says what they were
-/// made from.
+/// tokens weigh differently in the loss, weights [N] f32; and manifest.json, written last, which
+/// says what they were made from.
 class ShardWriter {
  public:
   /// Shards of an earlier, unfinished or different run in `directory` are replaced.
@@ -33,7 +33,7 @@ class ShardWriter {
 
   std::filesystem::path directory_;
   std::vector<std::int32_t> buffer_;
-  std::vector<std::uint8_t> trained_;
+  std::vector<float> weights_;  // empty: all 1
   std::vector<std::int64_t> offsets_{0};
   int shards_ = 0;
   std::int64_t documents_ = 0;
@@ -51,7 +51,7 @@ class Shards {
 
   struct View {
     std::span<const std::int32_t> tokens;
-    std::span<const std::uint8_t> trained;  // empty: all
+    std::span<const float> weights;  // empty: all 1
   };
   [[nodiscard]] std::size_t documents() const { return documents_.size(); }
   [[nodiscard]] const View& document(std::size_t index) const { return documents_[index]; }

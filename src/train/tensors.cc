@@ -7,53 +7,10 @@
 
 #include "checkpoint/checkpoint.h"
 #include "train/channels.h"
+#include "train/visit_tensors.h"
 
 namespace winnow::train {
 namespace {
-
-/// visit(name, tensor) for every tensor of the tree, matrices and vectors alike.
-template <class Tree, class Visit>
-void visit_tensors(const ModelConfig& config, Tree& tree, const Visit& visit) {
-  visit("model.embed_tokens.weight", tree.embedding);
-  if (!config.tied_embeddings) {
-    visit("lm_head.weight", tree.head);
-  }
-  visit("model.norm.weight", tree.norm);
-  tree.layers.resize(static_cast<std::size_t>(config.layers));
-  for (int i = 0; i < config.layers; ++i) {
-    auto& layer = tree.layers[static_cast<std::size_t>(i)];
-    const std::string prefix = fmt::format("model.layers.{}.", i);
-    const std::string attention = prefix + "self_attn.";
-    const std::string mlp = prefix + "mlp.";
-    visit(prefix + "input_layernorm.weight", layer.attention_norm);
-    visit(prefix + "post_attention_layernorm.weight", layer.mlp_norm);
-    visit(attention + "q_norm.weight", layer.query_norm);
-    visit(attention + "k_norm.weight", layer.key_norm);
-    visit(attention + "q_proj.bias", layer.query_bias);
-    visit(attention + "k_proj.bias", layer.key_bias);
-    visit(attention + "v_proj.bias", layer.value_bias);
-    visit(attention + "o_proj.bias", layer.output_bias);
-    visit(mlp + "gate_proj.bias", layer.gate_bias);
-    visit(mlp + "up_proj.bias", layer.up_bias);
-    visit(mlp + "down_proj.bias", layer.down_bias);
-    visit(attention + "q_proj.weight", layer.query);
-    visit(attention + "k_proj.weight", layer.key);
-    visit(attention + "v_proj.weight", layer.value);
-    visit(attention + "o_proj.weight", layer.output);
-    visit(mlp + "gate_proj.weight", layer.gate);
-    visit(mlp + "up_proj.weight", layer.up);
-    visit(mlp + "down_proj.weight", layer.down);
-    if (config.dms || config.dmc) {
-      visit(decision_name(config, i, "weight"), layer.decision);
-      visit(decision_name(config, i, "bias"), layer.decision_bias);
-      visit(decision_name(config, i, "norm.weight"), layer.decision_norm);
-    }
-    if (config.dmc) {
-      visit(omega_name(i, "weight"), layer.omega);
-      visit(omega_name(i, "bias"), layer.omega_bias);
-    }
-  }
-}
 
 void set_view(const std::optional<TensorView>& tensor, ops::Weight& weight) {
   if (tensor) {
@@ -84,11 +41,11 @@ std::string omega_name(int layer, const std::string& part) {
 
 std::vector<std::pair<std::string, Shape>> tensor_shapes(const ModelConfig& config) {
   const auto expected = expected_tensors(config);
-  std::vector<std::pair<std::string, Shape>> shapes(expected.begin(), expected.end());
+  std::map<std::string, Shape> shapes(expected.begin(), expected.end());
   const auto add_rows = [&](const auto& name) {
-    shapes.emplace_back(name("weight"), Shape{config.kv_heads, config.hidden});
+    shapes.emplace(name("weight"), Shape{config.kv_heads, config.hidden});
     if (config.qkv_bias) {
-      shapes.emplace_back(name("bias"), Shape{config.kv_heads});
+      shapes.emplace(name("bias"), Shape{config.kv_heads});
     }
   };
   for (int i = 0; borrows_channels(config) && i < config.layers; ++i) {
@@ -97,7 +54,16 @@ std::vector<std::pair<std::string, Shape>> tensor_shapes(const ModelConfig& conf
       add_rows([&](const char* part) { return omega_name(i, part); });
     }
   }
-  return shapes;
+  struct Nothing {};
+  Tensors<Nothing, Nothing> tree;
+  std::vector<std::pair<std::string, Shape>> ordered;
+  visit_tensors(config, tree, [&](const std::string& name, Nothing&) {
+    if (const auto found = shapes.find(name); found != shapes.end()) {
+      ordered.emplace_back(*found);
+    }
+  });
+  assert(ordered.size() == shapes.size());
+  return ordered;
 }
 
 Weights bind_weights(const ModelConfig& config, const FindTensor& find) {

@@ -65,7 +65,8 @@ std::string decision_name(const ModelConfig& config, int layer, const std::strin
 std::string omega_name(int layer, const std::string& part);
 
 /// Names and shapes of a model's tensors while it is trained: those of its checkpoint, and for a
-/// borrowed channel its rows.
+/// borrowed channel its rows. In the order of the tree, so that what one product computes (q, k and
+/// v; gate and up) lies together.
 std::vector<std::pair<std::string, Shape>> tensor_shapes(const ModelConfig& config);
 
 /// Looks tensors up by name; nullopt for one that is not there.

@@ -6,14 +6,10 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "train/flops.h"
 
 namespace winnow::train {
 namespace {
-
-Trained trained_part(const ModelConfig& config) {
-  return config.dms && config.dms->source == DmsConfig::Source::adapter ? Trained::decisions
-                                                                        : Trained::everything;
-}
 
 // The base model's values; an adapter's norm starts as none, and decisions as no decisions.
 void initialize(Parameters& parameters, const Checkpoint& base) {
@@ -46,32 +42,23 @@ Trainer::Trainer(const TrainingOptions& options, const Checkpoint& base, const S
       config_(student_config(options, base.config())),
       frozen_(base),
       parameters_(config_, trained_part(config_)),
-      optimizer_(options.adamw, parameters_.values().size()),
-      gradients_(parameters_.gradient_views(config_)),
-      decoder_(config_, options.micro_batch * options.length,
-               options.recompute ? Keep::inputs : Keep::all),
-      hidden_gradient_(options.micro_batch * options.length *
-                       static_cast<std::size_t>(config_.hidden)),
       reader_(shards, options.length, config_.bos_token, options.seed) {
   initialize(parameters_, base);
-  student_ = bind_weights(config_, [this](const std::string& name) {
-    return parameters_.contains(name) ? std::optional(parameters_.view(name)) : frozen_.find(name);
-  });
+  backend_ = make_backend(
+      options, base.config(), [this](const std::string& name) { return frozen_.find(name); },
+      parameters_);
   if (options_.retrofit) {
-    teacher_ =
-        bind_weights(base.config(), [this](const std::string& name) { return frozen_.find(name); });
-    teacher_decoder_.emplace(base.config(), options.micro_batch * options.length, Keep::nothing);
     eviction_.emplace(*options_.retrofit, config_.layers, decision_count(config_));
-    decoder_.excess_limit = static_cast<float>(options_.retrofit->excess_limit);
   }
-  if (options_.retrofit && options_.retrofit->uniform_weights) {
-    for (LayerGradients& layer : gradients_.layers) {  // they stay 0, and omega one half
-      layer.omega = {};
-      layer.omega_bias = {};
-    }
-  }
-  context_.compute = options.compute;
-  context_.workspace = &workspace_;
+}
+
+const Parameters& Trainer::parameters() const {
+  backend_->fetch_values();
+  return parameters_;
+}
+
+MainLoss Trainer::main_loss() const {
+  return options_.retrofit ? options_.retrofit->main_loss : MainLoss::language_model;
 }
 
 bool Trainer::fading() const {
@@ -105,34 +92,9 @@ double Trainer::check_student_is_teacher() {
   if (trained_part(config_) == Trained::decisions) {
     pass.mode = DecisionPass::Mode::hard;
   }
-  const double loss = forward(batch, pass, false);
-  std::ranges::fill(parameters_.gradients(), 0.0F);  // the loss added its own
-  return loss / total;
-}
-
-double Trainer::forward(const Batch& batch, const DecisionPass& pass, bool language_model) {
-  decoder_.forward(context_, student_, batch, pass);
-  const ops::Matrix<float> gradient(hidden_gradient_.data(), batch.size(),
-                                    static_cast<std::size_t>(config_.hidden));
-  const HeadInput student{&student_, decoder_.hidden()};
-  if (!teacher_ || language_model) {
-    return language_model_loss(context_, config_, batch, student, gradients_, gradient);
-  }
-  teacher_decoder_->forward(context_, *teacher_, batch, {});
-  const HeadInput teacher{&*teacher_, teacher_decoder_->hidden()};
-  return distillation_loss(context_, config_, batch, options_.retrofit->divergence, student,
-                           teacher, gradients_, gradient);
-}
-
-void Trainer::backward(const Batch& batch, const DecisionPass& pass, const StepReport& report) {
-  const ops::Matrix<float> gradient(hidden_gradient_.data(), batch.size(),
-                                    static_cast<std::size_t>(config_.hidden));
-  std::vector<DecisionLoss> losses;
-  if (report.eviction) {
-    losses = eviction_->losses(decoder_.decided().marked, batch.size(),
-                               options_.batch / options_.micro_batch);
-  }
-  decoder_.backward(context_, student_, batch, pass, losses, gradients_, gradient);
+  backend_->begin_update();
+  backend_->forward(batch, pass, MainLoss::distillation);
+  return backend_->finish().loss / total;
 }
 
 StepReport Trainer::step() {
@@ -147,11 +109,20 @@ StepReport Trainer::step() {
     eviction_->begin(eviction.target);
     eviction.price = eviction_->price();
   }
-  std::ranges::fill(parameters_.gradients(), 0.0F);
   try {
     const std::vector<Batch> parts = read_parts();
+    backend_->begin_update();
     for (std::size_t i = 0; i < parts.size(); ++i) {
       run_part(parts[i], i, report);
+      report.tokens += static_cast<std::int64_t>(parts[i].size());
+    }
+    const PassSums sums = backend_->finish();
+    require_finite(sums, report);
+    report.loss = sums.loss;
+    report.norm = sums.norm;
+    report.decision_norm = sums.decision_norm;
+    if (report.eviction) {
+      count_marked(sums, *report.eviction);
     }
     update(report);
   } catch (...) {
@@ -163,6 +134,11 @@ StepReport Trainer::step() {
   }
   ++steps_done_;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (const double peak = backend_->peak_flops(); peak > 0.0) {
+    const double flops =
+        flops_per_token(options_, base_.config()) * static_cast<double>(report.tokens);
+    report.utilization = flops / report.seconds / peak;
+  }
   return report;
 }
 
@@ -191,64 +167,43 @@ std::vector<Batch> Trainer::read_parts() {
   return parts;
 }
 
-void Trainer::run_part(const Batch& part, std::size_t index, StepReport& report) {
-  const bool language_model =
-      !options_.retrofit || options_.retrofit->main_loss == MainLoss::language_model;
-  const DecisionPass pass = pass_of(index);
-  const double loss = forward(part, pass, language_model);
-  require_finite(loss, report);
-  report.loss += loss;
-  report.tokens += static_cast<std::int64_t>(part.size());
+void Trainer::run_part(const Batch& part, std::size_t index, const StepReport& report) {
+  backend_->forward(part, pass_of(index), main_loss());
+  std::vector<DecisionLoss> losses;
   if (report.eviction) {
-    count_marked(*report.eviction);
+    const auto marked =
+        eviction_->counts_matter() ? backend_->marked() : std::vector<std::int64_t>();
+    losses = eviction_->losses(marked, part.size(), options_.batch / options_.micro_batch);
   }
-  backward(part, pass, report);
+  backend_->backward(losses);
 }
 
-void Trainer::count_marked(EvictionReport& eviction) const {
-  const auto& marked = decoder_.decided().marked;
-  eviction.shares.resize(marked.size());
-  for (std::size_t d = 0; d < marked.size(); ++d) {
+void Trainer::count_marked(const PassSums& sums, EvictionReport& eviction) const {
+  for (const std::int64_t marked : sums.marked) {
     const double share =
-        static_cast<double>(marked[d]) / static_cast<double>(options_.batch * options_.length);
-    eviction.shares[d] += share;
-    eviction.share += share / static_cast<double>(marked.size());
+        static_cast<double>(marked) / static_cast<double>(options_.batch * options_.length);
+    eviction.shares.push_back(share);
+    eviction.share += share / static_cast<double>(sums.marked.size());
   }
 }
 
-void Trainer::require_finite(double loss, const StepReport& report) const {
-  if (std::isfinite(loss)) {
-    return;
-  }
-  // input(layers) is the last layer's output.
-  int layer = 0;
-  const auto finite = [](ops::Matrix<const float> x) {
-    return std::all_of(x.data, x.data + x.rows * x.cols, [](float v) { return std::isfinite(v); });
-  };
-  while (layer <= config_.layers && finite(decoder_.input(layer))) {
-    ++layer;
-  }
-  const std::string where = layer == 0                ? "the embedding"
-                            : layer <= config_.layers ? fmt::format("layer {}", layer - 1)
+void Trainer::require_finite(const PassSums& sums, const StepReport& report) const {
+  const int place = sums.not_finite;
+  const std::string where = place == 0                ? "the embedding"
+                            : place <= config_.layers ? fmt::format("layer {}", place - 1)
                                                       : "the head";
-  fail("step {}: the loss is not finite; the first values that are not come from {}", report.step,
-       where);
+  require(std::isfinite(sums.loss),
+          "step {}: the loss is not finite; the first values that are not come from {}",
+          report.step, where);
+  require(std::isfinite(sums.norm) && std::isfinite(sums.decision_norm),
+          "step {}: the loss is finite, its gradient is not", report.step);
 }
 
 // Decisions are clipped apart from the rest: the decision scale makes their gradients large.
-void Trainer::update(StepReport& report) {
-  const auto norm_of = [this](Role role) {
-    const auto [begin, end] = parameters_.range(role);
-    return sum_of_squares(parameters_.gradients().subspan(begin, end - begin));
-  };
-  report.norm = std::sqrt(norm_of(Role::matrix) + norm_of(Role::vector));
-  report.decision_norm = std::sqrt(norm_of(Role::decision));
-  require(std::isfinite(report.norm) && std::isfinite(report.decision_norm),
-          "step {}: the loss is finite, its gradient is not", report.step);
+void Trainer::update(const StepReport& report) {
   const auto apply = [&](Role role, std::int64_t step, double rate, double decay, double norm) {
     const auto [begin, end] = parameters_.range(role);
-    optimizer_.apply({begin, end, step, rate, decay, clip_factor(norm, options_.clip)},
-                     parameters_.values(), parameters_.gradients());
+    backend_->apply({begin, end, step, rate, decay, clip_factor(norm, options_.clip)});
   };
   apply(Role::matrix, report.step, report.rate, options_.weight_decay, report.norm);
   apply(Role::vector, report.step, report.rate, 0.0, report.norm);

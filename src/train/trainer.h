@@ -9,13 +9,9 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "train/decoder.h"
+#include "train/backend.h"
 #include "train/eviction_control.h"
-#include "train/head.h"
-#include "train/optimizer.h"
-#include "train/options.h"
 #include "train/packing.h"
-#include "train/parameters.h"
 
 namespace winnow::train {
 
@@ -36,12 +32,13 @@ struct StepReport {
   double decision_norm = 0.0;
   double seconds = 0.0;
   std::int64_t tokens = 0;                 // that the update saw
+  double utilization = 0.0;                // of the device's peak (MFU); 0: it is not known
   std::optional<EvictionReport> eviction;  // retrofitting, from phase 2 on
 };
 
 /// A model in training: parameters, optimiser, data and where all of them stand. Everything
-/// follows from the options, the data and the base model, to the last bit, on any number of
-/// threads.
+/// follows from the options, the data and the base model: on the CPU to the last bit, on any number
+/// of threads.
 class Trainer {
  public:
   /// `base` is what training starts from, and the teacher; `shards` must outlive this.
@@ -66,36 +63,27 @@ class Trainer {
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const TrainingOptions& options() const { return options_; }
-  [[nodiscard]] const Parameters& parameters() const { return parameters_; }
+  /// Their values, up to date.
+  [[nodiscard]] const Parameters& parameters() const;
   [[nodiscard]] const Checkpoint& base() const { return base_; }
 
  private:
   [[nodiscard]] bool fading() const;
   [[nodiscard]] DecisionPass pass_of(std::uint64_t part) const;
-  /// The sum of the losses; not from the teacher but of the text when `language_model`.
-  double forward(const Batch& batch, const DecisionPass& pass, bool language_model);
-  void backward(const Batch& batch, const DecisionPass& pass, const StepReport& report);
+  [[nodiscard]] MainLoss main_loss() const;
   Batch read_part();
   std::vector<Batch> read_parts();
-  void run_part(const Batch& part, std::size_t index, StepReport& report);
-  void count_marked(EvictionReport& eviction) const;
-  void update(StepReport& report);
-  void require_finite(double loss, const StepReport& report) const;
+  void run_part(const Batch& part, std::size_t index, const StepReport& report);
+  void count_marked(const PassSums& sums, EvictionReport& eviction) const;
+  void update(const StepReport& report);
+  void require_finite(const PassSums& sums, const StepReport& report) const;
 
   TrainingOptions options_;
   Checkpoint base_;
   ModelConfig config_;
   FrozenTensors frozen_;
   Parameters parameters_;
-  AdamW optimizer_;
-  Weights student_;
-  std::optional<Weights> teacher_;
-  Gradients gradients_;
-  Decoder decoder_;
-  std::optional<Decoder> teacher_decoder_;
-  Buffer<float> hidden_gradient_;
-  ops::Workspace workspace_;
-  ops::Context context_;
+  std::unique_ptr<Backend> backend_;
   PackedReader reader_;
 
   std::int64_t steps_done_ = 0;

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* kVersion = "1";
+constexpr const char* kVersion = "2";
 
 TensorView flat_view(std::span<const float> x) {
   return {DType::f32,
@@ -32,13 +32,14 @@ void require_same_recipe(const ordered_json& saved, const ordered_json& now,
 
 void Trainer::save_state(const std::filesystem::path& file, const ordered_json& recipe) const {
   TensorMap tensors;
-  tensors["values"] = flat_view(parameters_.values());
-  tensors["first_moments"] = flat_view(optimizer_.first_moments());
-  tensors["second_moments"] = flat_view(optimizer_.second_moments());
+  const Moments moments = backend_->fetch_moments();
+  tensors["values"] = flat_view(parameters().values());
+  tensors["first_moments"] = flat_view(moments.first);
+  tensors["second_moments"] = flat_view(moments.second);
   const PackingPosition& position = reader_.position();
   const ordered_json progress{
       {"step", steps_done_},
-      {"data", {position.epoch, position.piece, position.offset}},
+      {"data", {position.epoch, position.sequence}},
       {"eviction", eviction_ ? eviction_->state() : std::vector<double>()},
   };
   write_safetensors(
@@ -63,17 +64,19 @@ void Trainer::load_state(const std::filesystem::path& file, const ordered_json& 
             "{}: {} has {} elements, expected {}", file.string(), name, tensor.count(), out.size());
     std::ranges::copy(tensor.as<float>(), out.begin());
   };
+  const Moments moments = backend_->fetch_moments();
   restore("values", parameters_.values());
-  restore("first_moments", optimizer_.first_moments());
-  restore("second_moments", optimizer_.second_moments());
+  restore("first_moments", moments.first);
+  restore("second_moments", moments.second);
+  backend_->store();
   const ordered_json progress = ordered_json::parse(text("progress"));
   steps_done_ = progress.at("step").get<std::int64_t>();
   if (eviction_) {
     eviction_->restore(progress.at("eviction").get<std::vector<double>>());
   }
   const auto data = progress.at("data").get<std::vector<std::int64_t>>();
-  require(data.size() == 3, "{}: its position in the data is not one", file.string());
-  reader_.seek({data[0], data[1], data[2]});
+  require(data.size() == 2, "{}: its position in the data is not one", file.string());
+  reader_.seek({data[0], data[1]});
 }
 
 }  // namespace winnow::train

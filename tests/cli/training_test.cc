@@ -167,7 +167,7 @@ TEST_F(Training, TokenisedDataGivesTheSame) {
 
 TEST_F(Training, AConfigFileIsFlags) {
   write("run.json",
-        json{{"steps", 3}, {"lr", 0.01}, {"keep-activations", true}, {"data", {file("data.jsonl")}}}
+        json{{"steps", 3}, {"lr", 0.01}, {"activations", "keep"}, {"data", {file("data.jsonl")}}}
             .dump());
   const Words words{"train",    "--init",         file("shape"), "--out", file("out"),
                     "--config", file("run.json"), "--length",    "32",    "--batch",

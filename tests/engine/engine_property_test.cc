@@ -26,6 +26,7 @@ namespace {
 using kvcache::RuleKind;
 
 constexpr std::size_t kMuchMemory = std::size_t{1} << 26;
+constexpr std::size_t kHeads = 4;  // of all layers of tiny_model()
 
 ModelConfig tiny_model(RuleKind rule) {
   ModelConfig config;
@@ -67,8 +68,9 @@ struct Client {
 };
 
 struct Answer {
-  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> tokens;  // those of the prompt, too, where they are scored
   std::vector<float> logprobs;
+  std::vector<std::int32_t> visible;
   FinishReason finish = FinishReason::none;
   CacheUsage usage;
 };
@@ -83,6 +85,14 @@ void note(const TokenEvent& event, Answer& answer) {
     answer.logprobs.push_back(event.logprob);
   }
   answer.finish = event.finish;
+}
+
+// A sequence that was preempted tells again what it told before.
+void note(const CacheTrace& trace, Answer& answer) {
+  const auto at = static_cast<std::size_t>(trace.position) * kHeads;
+  RC_ASSERT(trace.visible.size() % kHeads == 0U);
+  answer.visible.resize(std::max(answer.visible.size(), at + trace.visible.size()));
+  std::ranges::copy(trace.visible, answer.visible.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
 /// Serves all clients to the end.
@@ -110,6 +120,9 @@ Answers serve(const model::Model& model, const EngineConfig& config,
     for (const TokenEvent& event : engine.step()) {
       note(event, answers[{client_of.at(event.request), event.sample}]);
     }
+    for (const CacheTrace& trace : engine.take_traces()) {
+      note(trace, answers[{client_of.at(trace.request), trace.sample}]);
+    }
   }
   for (std::size_t i = 0; i < clients.size(); ++i) {
     for (int sample = 0; sample < clients[i].request.samples; ++sample) {
@@ -122,6 +135,7 @@ Answers serve(const model::Model& model, const EngineConfig& config,
   if (preemptions != nullptr) {
     *preemptions = engine.preemptions();
   }
+  engine.drop_prefixes();
   RC_ASSERT(engine.page_bytes() == 0U);
   return answers;
 }
@@ -132,6 +146,7 @@ Answers serve_alone(const model::Model& model, EngineConfig config, Client clien
   config.cache.max_bytes = bytes;
   config.step_tokens = 512;
   config.max_sequences = 100;
+  config.reuse_prefixes = false;
   client.arrives = 0;
   client.cancels.reset();
   return serve(model, config, {client});
@@ -144,12 +159,18 @@ Client any_client() {
   request.prompt.resize(static_cast<std::size_t>(*rc::gen::inRange(1, 70)));
   std::ranges::generate(request.prompt,
                         [&] { return static_cast<std::int32_t>(random.uniform() * 64.0); });
+  // Many begin alike, some are the same throughout.
+  const auto shared = static_cast<std::size_t>(*rc::gen::element(0, 0, 33, 48, 70));
+  std::ranges::fill(std::span(request.prompt).first(std::min(shared, request.prompt.size())), 7);
   request.max_tokens = *rc::gen::inRange(1, 40);
   request.samples = *rc::gen::element(1, 1, 1, 2, 4);
   request.sampling.temperature = *rc::gen::element(0.0, 0.0, 1.0);
   request.sampling.seed = *rc::gen::inRange<std::uint64_t>(0, 1000);
   request.sampling.top_p = *rc::gen::element(1.0, 0.9);
   request.sampling.repetition_penalty = *rc::gen::element(1.0, 1.3);
+  request.sampling.frequency_penalty = *rc::gen::element(0.0, 0.0, 0.5);
+  request.prompt_logprobs = *rc::gen::element(false, false, false, true);
+  request.trace = *rc::gen::element(false, false, false, true);
   request.sampling.logprobs = 0;
   request.stop_tokens =
       *rc::gen::element(std::vector<std::int32_t>{}, std::vector<std::int32_t>{3, 30});
@@ -182,6 +203,7 @@ EngineConfig any_engine(RuleKind rule) {
   config.max_sequences = *rc::gen::inRange(1, 9);
   config.compute = DType::f32;
   config.deterministic = true;
+  config.reuse_prefixes = *rc::gen::element(false, true, true);
   // From a single page to enough for a few sequences; DMC's open entries have a pool of their own.
   const std::size_t page =
       rule == RuleKind::dmc ? 1024 : ops::PageLayout(config.cache.format, 8).page_bytes();
@@ -207,6 +229,11 @@ bool is_prefix(const Answer& part, const Answer& whole) {
          std::equal(part.logprobs.begin(), part.logprobs.end(), whole.logprobs.begin());
 }
 
+// A sample that branched off has traced the prompt (else zeros) only if it had to read it again.
+bool is_same_trace(const std::vector<std::int32_t>& busy, const std::vector<std::int32_t>& whole) {
+  return std::ranges::equal(busy, whole, [](int a, int b) { return a == b || b == 0; });
+}
+
 // `answer` came from a busy engine with little memory; `same_memory` and `whole` from one that
 // served this request alone, with as little and with plenty.
 void expect_same(const Answer& answer, const Answer& same_memory, const Answer& whole) {
@@ -222,6 +249,7 @@ void expect_same(const Answer& answer, const Answer& same_memory, const Answer& 
     RC_ASSERT(answer.tokens.size() == whole.tokens.size());
     RC_ASSERT(answer.usage.tokens == whole.usage.tokens);
     RC_ASSERT(answer.usage.per_head == whole.usage.per_head);
+    RC_ASSERT(is_same_trace(answer.visible, whole.visible));
     RC_ASSERT(answer.usage.dense_bytes == whole.usage.dense_bytes);
   }
 }
@@ -330,6 +358,89 @@ TEST_P(AnyRule, SamplesThatPreemptEachOther) {
     EXPECT_EQ(squeezed.at({0, sample}).finish, FinishReason::length) << sample;
   }
   EXPECT_NE(whole.at({0, 0}).tokens, whole.at({0, 1}).tokens);
+}
+
+// What a second and a third sequence with the same beginning find, and that their answers are as if
+// computed.
+TEST(Engine, SequencesBeginWhereOthersHaveBeen) {
+  for (const RuleKind rule : {RuleKind::dense, RuleKind::dms, RuleKind::dmc}) {
+    const model::Model& model = model_for(rule, DType::f32);
+    EngineConfig config = roomy(rule);
+    config.step_tokens = 100;
+    config.reuse_prefixes = true;
+    const CpuBackend backend(model);
+    Engine engine(backend, config);
+    const auto ask = [&](std::vector<std::int32_t> prompt) {
+      Client client;
+      client.request.prompt = std::move(prompt);
+      client.request.max_tokens = 8;
+      client.request.sampling.logprobs = 0;
+      const Answers alone = serve_alone(model, config, client, kMuchMemory);
+      Answer answer;
+      const RequestId id = engine.submit(client.request);
+      while (!engine.idle()) {
+        for (const TokenEvent& event : engine.step()) {
+          note(event, answer);
+        }
+      }
+      EXPECT_EQ(answer.tokens, alone.at({0, 0}).tokens);
+      EXPECT_EQ(answer.logprobs, alone.at({0, 0}).logprobs);
+      return engine.take_usage(id, 0).reused_tokens;
+    };
+    std::vector<std::int32_t> prompt(400);
+    for (std::size_t i = 0; i < prompt.size(); ++i) {
+      prompt[i] = static_cast<std::int32_t>(i * 7 % 61);
+    }
+    EXPECT_EQ(ask(prompt), 0);
+    prompt[390] = 62;
+    EXPECT_EQ(ask(prompt), 300);  // the last state that the first left on its way
+    prompt[390] = 63;
+    EXPECT_EQ(ask(prompt), 390);  // where the first two part
+    EXPECT_EQ(ask(prompt), 390);
+    EXPECT_EQ(ask(prompt), 399);  // all but the token whose logits are wanted
+    EXPECT_EQ(engine.stats().prefix_hits, 4);
+    EXPECT_GT(engine.page_bytes(), 0U);
+    engine.drop_prefixes();
+    EXPECT_EQ(engine.page_bytes(), 0U);
+  }
+}
+
+// Prompts of all lengths at once: short ones do not wait for long ones, decoding goes on beside
+// them, and no step is longer than it may be.
+TEST(Engine, NobodyWaitsForALongPrompt) {
+  const model::Model& model = model_for(RuleKind::dms, DType::f32);
+  EngineConfig config = roomy(RuleKind::dms);
+  config.step_tokens = 32;
+  const CpuBackend backend(model);
+  Engine engine(backend, config);
+  const auto submit = [&](std::size_t prompt, int answer) {
+    Request request;
+    request.prompt.assign(prompt, 5);
+    request.max_tokens = answer;
+    return engine.submit(std::move(request));
+  };
+  const RequestId talker = submit(3, 60);
+  std::map<RequestId, int> first;
+  std::vector<int> talked;
+  RequestId longest = 0;
+  RequestId shortest = 0;
+  for (int step = 0; !engine.idle(); ++step) {
+    if (step == 2) {
+      longest = submit(450, 2);
+      shortest = submit(10, 2);
+    }
+    for (const TokenEvent& event : engine.step()) {
+      first.try_emplace(event.request, step);
+      if (event.request == talker) {
+        talked.push_back(step);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < talked.size(); ++i) {
+    EXPECT_EQ(talked[i], static_cast<int>(i));  // a token in every step
+  }
+  EXPECT_EQ(first.at(shortest), 2);  // 31 tokens for prompts: all ten are among them
+  EXPECT_EQ(first.at(longest), 2 + 15 - 1);
 }
 
 std::vector<std::pair<int, FinishReason>> ends(const std::vector<TokenEvent>& events) {

@@ -74,7 +74,7 @@ class Encoding : public ::testing::Test {
   [[nodiscard]] std::string trained_text(const Document& document) const {
     std::vector<std::int32_t> tokens;
     for (std::size_t i = 0; i < document.tokens.size(); ++i) {
-      if (document.trained.empty() || document.trained[i] != 0) {
+      if (document.weights.empty() || document.weights[i] != 0.0F) {
         tokens.push_back(document.tokens[i]);
       }
     }
@@ -99,7 +99,24 @@ TEST_F(Encoding, OfPrompts) {
   const json line{{"prompt", "2 + 2 ="}, {"completion", " 4"}};
   EXPECT_EQ(text(encode(line, true)), "2 + 2 = 4<|end_of_text|>");
   EXPECT_EQ(trained_text(encode(line, true)), " 4<|end_of_text|>");
-  EXPECT_TRUE(encode(line, false).trained.empty());
+  EXPECT_TRUE(encode(line, false).weights.empty());
+}
+
+TEST_F(Encoding, OfWeighedParts) {
+  const json line{{"parts",
+                   {{{"text", "Some text. "}},
+                    {{"text", "<|user|>What?"}, {"weight", 0.25}},
+                    {{"text", "<|assistant|>That."}, {"weight", 8}}}}};
+  const Document document = encode(line, false);
+  EXPECT_EQ(text(document), "Some text. <|user|>What?<|assistant|>That.");
+  ASSERT_EQ(document.weights.size(), document.tokens.size());
+  std::map<float, std::string> by_weight;
+  for (std::size_t i = 0; i < document.tokens.size(); ++i) {
+    by_weight[document.weights[i]] += text({{document.tokens[i]}, {}});
+  }
+  EXPECT_EQ(by_weight[1.0F], "Some text. ");
+  EXPECT_EQ(by_weight[0.25F], "<|user|>What?");
+  EXPECT_EQ(by_weight[8.0F], "<|assistant|>That.");
 }
 
 TEST_F(Encoding, OfChats) {
@@ -126,6 +143,10 @@ TEST_F(Encoding, SaysWhatIsWrong) {
   EXPECT_EQ(complaint("{\"text\": 3}"), "text is not a text");
   EXPECT_TRUE(complaint("{\"prompt\": \"a\"}").starts_with("neither \"text\""));
   EXPECT_EQ(complaint("{\"messages\": []}"), "\"messages\" is not a list of messages");
+  EXPECT_EQ(complaint("{\"parts\": {}}"), "\"parts\" is not a list of texts");
+  EXPECT_EQ(complaint("{\"parts\": [{\"weight\": 1}]}"), "a part has no text");
+  EXPECT_EQ(complaint("{\"parts\": [{\"text\": \"a\", \"weight\": -1}]}"),
+            "a part's weight is not a number from 0 to 1e6");
 }
 
 TokenizeOptions options_for(const TempDir& dir, const std::vector<std::string>& files) {
@@ -191,14 +212,14 @@ TEST(Tokenize, CountsMalformedLinesAndStopsWhenTheyAreMany) {
 // Documents of known tokens: document i is i * 100, i * 100 + 1, ...
 class Packing : public ::testing::Test {
  protected:
-  Shards write(const std::vector<std::size_t>& lengths, bool masked = false) const {
+  Shards write(const std::vector<std::size_t>& lengths, bool weighed = false) const {
     ShardWriter writer(dir_.path() / "shards");
     for (std::size_t i = 0; i < lengths.size(); ++i) {
       Document document;
       for (std::size_t t = 0; t < lengths[i]; ++t) {
         document.tokens.push_back(static_cast<std::int32_t>(i * 100 + t));
-        if (masked) {
-          document.trained.push_back(t % 2);
+        if (weighed && i % 2 == 1) {
+          document.weights.push_back(static_cast<float>(t % 4));
         }
       }
       writer.add(document);
@@ -215,19 +236,41 @@ TEST_F(Packing, GivesEveryTokenOncePerEpoch) {
   const Shards shards = write({3, 50, 7, 1, 20, 100});
   PackedReader reader(shards, 16, std::nullopt, 5);
   std::map<std::int32_t, int> seen;
-  std::int64_t tokens = 0;
-  while (reader.position().epoch < 3) {
-    const Batch batch = reader.next(1);
-    EXPECT_EQ(batch.size(), 16U);
-    for (const std::int32_t token : batch.tokens) {
-      ++seen[token];
+  for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+    while (reader.position().epoch == epoch) {
+      const Batch batch = reader.next(1);
+      EXPECT_EQ(batch.size(), 16U);
+      for (std::size_t t = 0; t < batch.size(); ++t) {
+        // A document's last token predicts nothing either, so padding is told apart by its weight
+        // and by what follows it.
+        const bool padding = batch.tokens[t] == 0 && batch.weights[t] == 0.0F;
+        seen[batch.tokens[t]] += padding ? 0 : 1;
+      }
     }
-    tokens += 16;
+    EXPECT_EQ(seen.size(), 181U);
+    for (const auto& [token, count] : seen) {
+      EXPECT_EQ(count, epoch + 1) << token;
+    }
   }
-  EXPECT_EQ(seen.size(), 181U);
-  for (const auto& [token, count] : seen) {
-    EXPECT_GE(count, 3) << token;
-    EXPECT_LE(count, 4) << token;  // the last sequence reaches into the next epoch
+}
+
+TEST_F(Packing, PiecesStayWholeAndFillTheirSequences) {
+  // Cut at 16 tokens: 3, 16 + 16 + 16 + 2, 7, 1, 4, 9: 74 tokens, which five sequences can hold.
+  const Shards shards = write({3, 50, 7, 1, 4, 9});
+  PackedReader reader(shards, 16, std::nullopt, 5);
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    EXPECT_EQ(reader.sequences(), 5U);
+    const Batch batch = reader.next(5);
+    std::map<std::int32_t, int> pieces;  // tokens of each document's pieces
+    for (std::size_t t = 0; t < batch.size(); ++t) {
+      pieces[batch.first_key[t]]++;
+    }
+    std::multiset<int> sizes;
+    for (const auto& [first, count] : pieces) {
+      EXPECT_EQ(first / 16, (first + count - 1) / 16);
+      sizes.insert(count);
+    }
+    EXPECT_TRUE(std::ranges::includes(sizes, std::multiset{1, 2, 3, 4, 7, 9, 16, 16, 16}));
   }
 }
 
@@ -242,28 +285,33 @@ TEST_F(Packing, TargetsAreWhatFollowsInTheDocument) {
       for (std::size_t t = 0; t < batch.size(); ++t) {
         const bool first = batch.first_key[t] == static_cast<std::int32_t>(t);
         EXPECT_TRUE(t % 16 != 0 || first);  // no document reaches over the end of a sequence
-        EXPECT_EQ(batch.tokens[t] == kBegin, begins && first);
-        if (batch.weights[t] > 0.0F && batch.tokens[t] != kBegin) {
-          EXPECT_EQ(batch.targets[t], batch.tokens[t] + 1);
+        if (batch.weights[t] > 0.0F) {
+          EXPECT_EQ(batch.tokens[t] == kBegin, begins && first);
+          if (batch.tokens[t] != kBegin) {
+            EXPECT_EQ(batch.targets[t], batch.tokens[t] + 1);
+          }
+          if (!first && batch.tokens[t - 1] != kBegin) {
+            EXPECT_EQ(batch.tokens[t], batch.tokens[t - 1] + 1);
+          }
+        } else {  // a document's last token, or what stays empty
+          const std::array<std::int32_t, 6> ends{2, 149, 206, 319, 0, kBegin};
+          EXPECT_EQ(std::ranges::count(ends, batch.tokens[t]), 1);
         }
-        if (!first && batch.tokens[t - 1] != kBegin) {
-          EXPECT_EQ(batch.tokens[t], batch.tokens[t - 1] + 1);
-        }
-        // Only a document's last token predicts nothing.
-        const std::array<std::int32_t, 4> ends{2, 149, 206, 319};
-        EXPECT_EQ(batch.weights[t] == 0.0F, std::ranges::count(ends, batch.tokens[t]) == 1);
       }
     }
   }
 }
 
-TEST_F(Packing, MaskedTokensAreNotPredicted) {
-  const Shards shards = write({10, 10}, true);
+TEST_F(Packing, TokensWeighWhatTheirDocumentSays) {
+  const Shards shards = write({8, 8, 8}, true);
   PackedReader reader(shards, 8, std::nullopt, 5);
-  const Batch batch = reader.next(4);
+  const Batch batch = reader.next(3);
   for (std::size_t t = 0; t < batch.size(); ++t) {
-    const bool last = batch.tokens[t] % 100 == 9;
-    EXPECT_EQ(batch.weights[t], !last && batch.targets[t] % 2 == 1 ? 1.0F : 0.0F);
+    const bool last = batch.tokens[t] % 100 == 7;
+    const bool weighed = batch.tokens[t] / 100 == 1;
+    EXPECT_EQ(batch.weights[t], last      ? 0.0F
+                                : weighed ? static_cast<float>(batch.targets[t] % 4)
+                                          : 1.0F);
   }
 }
 
@@ -281,13 +329,14 @@ TEST_F(Packing, GoesOnFromAnyPosition) {
     EXPECT_EQ(other.position(), reader.position());
   }
   EXPECT_GT(reader.position().epoch, 1);
+  EXPECT_NE(error_of([&] { reader.seek({0, 100}); }).find("no sequence 100"), std::string::npos);
 }
 
 TEST_F(Packing, TheSeedAndTheEpochDecideTheOrder) {
   const Shards shards = write({10, 10, 10, 10, 10, 10, 10, 10});
   const auto epoch = [&](std::uint64_t seed, std::int64_t number) {
     PackedReader reader(shards, 10, std::nullopt, seed);
-    reader.seek({number, 0, 0});
+    reader.seek({number, 0});
     return reader.next(8).tokens;
   };
   EXPECT_EQ(epoch(1, 0), epoch(1, 0));

@@ -1,5 +1,8 @@
 #include "base/cuda/device.h"
 
+#include <array>
+#include <utility>
+
 #include "base/error.h"
 
 namespace winnow::cuda {
@@ -51,11 +54,40 @@ int allow_most_shared_memory(const void* kernel) {
   return bytes;
 }
 
+double nominal_bf16_flops() {
+  // Data sheets, without sparsity, sums in float.
+  constexpr std::array<std::pair<std::string_view, double>, 9> kKnown{{
+      {"H100 PCIe", 756e12},
+      {"H100", 989e12},
+      {"H200", 989e12},
+      {"B200", 2250e12},
+      {"A100", 312e12},
+      {"A10", 125e12},
+      {"L40S", 362e12},
+      {"RTX 4090", 165e12},
+      {"RTX 5090", 209e12},
+  }};
+  int device = 0;
+  check(cudaGetDevice(&device), "current device");
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device), "device properties");
+  const std::string_view name(properties.name);
+  for (const auto& [part, flops] : kKnown) {
+    if (name.find(part) != std::string_view::npos) {
+      return flops;
+    }
+  }
+  return 0.0;
+}
+
 bool has_programmatic_launch() {
   return attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
 }
 
 DeviceMemory allocate(std::size_t bytes) {
+  if (bytes == 0) {
+    return nullptr;
+  }
   void* memory = nullptr;
   const cudaError_t code = cudaMalloc(&memory, bytes);
   if (code != cudaSuccess) {
@@ -71,6 +103,13 @@ DeviceMemory allocate(std::size_t bytes) {
 void use_device(int index) {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    cudaDriverGetVersion(&driver);  // stays 0 without one
+    require(driver > 0, "no CUDA device can be used: this machine has no NVIDIA driver");
+    fail("no CUDA device can be used: the driver knows CUDA {}.{}, this program needs {}.{}",
+         driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  }
   require(code == cudaSuccess, "no CUDA device can be used: {}", cudaGetErrorString(code));
   require(index < count, "there is no CUDA device {}: this machine has {}", index, count);
   check(cudaSetDevice(index), "choose a device");
@@ -81,6 +120,13 @@ std::size_t free_memory() {
   std::size_t total = 0;
   check(cudaMemGetInfo(&free, &total), "ask for free memory");
   return free;
+}
+
+std::size_t total_memory() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "ask for memory");
+  return total;
 }
 
 void wait_for_default_stream() {
@@ -105,8 +151,8 @@ Event::Event() {
   event_.reset(event);
 }
 
-void Event::record(const Stream& stream) {
-  check(cudaEventRecord(event_.get(), stream.get()), "record an event");
+void Event::record(cudaStream_t stream) {
+  check(cudaEventRecord(event_.get(), stream), "record an event");
 }
 
 double Event::milliseconds_since(const Event& earlier) const {

@@ -25,12 +25,17 @@ int device_count();
 
 int multiprocessor_count();
 
+/// Floating-point operations per second of dense products in bf16 that the current device is sold
+/// with; 0 when it is not known.
+double nominal_bf16_flops();
+
 /// Makes device `index` the current one of this thread. Throws Error when there is none of this
 /// number, naming how many there are.
 void use_device(int index);
 
-/// Bytes of device memory that are free now.
+/// Bytes of device memory that are free now, and of all there is.
 std::size_t free_memory();
+std::size_t total_memory();
 
 /// Lets a kernel have all of a block's shared memory; returns how much of it is dynamic.
 int allow_most_shared_memory(const void* kernel);
@@ -130,7 +135,8 @@ class Stream {
 class Event {
  public:
   Event();
-  void record(const Stream& stream);
+  void record(const Stream& stream) { record(stream.get()); }
+  void record(cudaStream_t stream);
   /// Waits for this event; the time since `earlier`.
   [[nodiscard]] double milliseconds_since(const Event& earlier) const;
 

@@ -49,4 +49,26 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
   check_launch(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), function);
 }
 
+/// Launches kernel<<<blocks, threads, 0, stream>>>(arguments...) as programmatic, its blocks in
+/// clusters of `cluster` (1 on devices before Hopper). Throws Error.
+template <class... Parameters, class... Arguments>
+void launch_clusters(void (*kernel)(Parameters...), int blocks, int cluster, int threads,
+                     cudaStream_t stream, const Arguments&... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
+  attributes[1].val.clusterDim.y = 1;
+  attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = has_programmatic_launch() ? 2 : 0;
+  check_launch(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...),
+               reinterpret_cast<const void*>(kernel));
+}
+
 }  // namespace winnow::cuda

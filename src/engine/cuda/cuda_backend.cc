@@ -1,41 +1,62 @@
 #include "engine/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "base/cuda/read_bandwidth.h"
 #include "base/error.h"
 #include "engine/engine.h"
+#include "model/cuda/batch_decode.h"
 #include "model/cuda/decode.h"
 #include "model/cuda/prefill.h"
+#include "model/cuda/seen_tokens.h"
 
 namespace winnow::engine {
 namespace {
 
 using kvcache::cuda::DeviceCache;
+using model::cuda::Decode;
 using model::cuda::DeviceModel;
+
+// What steps of many sequences take.
+struct BatchPlan {
+  int most_sequences = 1;
+  bool with_copies = false;  // of the weights, see MatrixWeights
+};
 
 // What runs of a model share. Sequences outlive neither.
 struct Device {
-  explicit Device(const DeviceModel& model, const kvcache::CacheConfig& config)
+  Device(const DeviceModel& model, const kvcache::CacheConfig& config, const BatchPlan& batches)
       : model(model),
+        matrices(model, batches.with_copies),
         cache(config, model.cache_shape()),
+        seen(model.config().vocab),
         head(model),
-        prefill(model, cache, head),
-        decode(model, cache, head) {}
+        prefill(model, matrices, cache, head),
+        decode(model, cache, head) {
+    if (batches.most_sequences > Decode::kMostSequences) {
+      batch_decode.emplace(model, matrices, cache, batches.most_sequences);
+    }
+  }
 
   const DeviceModel& model;
   winnow::cuda::Stream stream;
+  model::cuda::MatrixWeights matrices;
   DeviceCache cache;
+  model::cuda::SeenTokens seen;
   model::cuda::OutputHead head;
   model::cuda::Prefill prefill;
-  model::cuda::Decode decode;
+  Decode decode;
+  std::optional<model::cuda::BatchDecode> batch_decode;
 };
 
 class CudaSequence : public SequenceState {
  public:
   CudaSequence(Device& device, int slot) : device_(device), slot_(slot) {}
   ~CudaSequence() override {
+    device_.seen.forget(slot_);
     try {
       device_.cache.close(slot_, device_.stream.get());
     } catch (const Error&) {
@@ -50,7 +71,7 @@ class CudaSequence : public SequenceState {
 
   [[nodiscard]] std::unique_ptr<SequenceState> fork() const override {
     DeviceCache& cache = device_.cache;
-    if (!cache.has_pages(cache.pages_of(slot_, counts()), device_.stream.get())) {
+    if (!cache.has_pages(cache.fork_need(slot_), device_.stream.get())) {
       return nullptr;
     }
     return std::make_unique<CudaSequence>(device_, cache.fork(slot_, device_.stream.get()));
@@ -87,27 +108,28 @@ int slot_of(const SequenceState* sequence) {
 
 class CudaRunner : public Runner {
  public:
-  CudaRunner(const DeviceModel& model, const kvcache::CacheConfig& config)
-      : device_(model, config) {}
+  CudaRunner(const DeviceModel& model, const kvcache::CacheConfig& config, const BatchPlan& batches)
+      : device_(model, config, batches) {}
 
   std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) override {
-    return std::make_unique<CudaSequence>(
-        device_, device_.cache.open(limits.total_tokens, device_.stream.get()));
+    return std::make_unique<CudaSequence>(device_,
+                                          device_.cache.open(limits, device_.stream.get()));
   }
 
   [[nodiscard]] bool has_room(std::span<const Growth> growths) const override {
     std::size_t pages = 0;
     for (const Growth& growth : growths) {
-      pages += device_.cache.page_need(growth.sequence->length(), growth.tokens);
+      pages += device_.cache.page_need(slot_of(growth.sequence), growth.tokens);
     }
     return device_.cache.has_pages(pages, device_.stream.get());
   }
 
   void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
-               std::span<std::int32_t> best) override {
+               std::span<std::int32_t> next) override {
     for (const SequenceShare& share : shares) {
       check_tokens(share.tokens);
-      device_.cache.reserve(share.sequence->length() + static_cast<int>(share.tokens.size()),
+      device_.cache.reserve(slot_of(share.sequence),
+                            share.sequence->length() + static_cast<int>(share.tokens.size()),
                             device_.stream.get());
     }
     // Runs of shares of one kind go together; results lie in the order of the shares.
@@ -116,18 +138,19 @@ class CudaRunner : public Runner {
       std::size_t last = first + 1;
       const bool decodes = is_decode(shares[first]);
       while (last < shares.size() && is_decode(shares[last]) == decodes &&
-             (!decodes || last - first < model::cuda::Decode::kMostSequences)) {
+             (!decodes || last - first < most_decoded())) {
         ++last;
       }
       const auto run = shares.subspan(first, last - first);
-      std::size_t rows = 0;
+      const std::vector<ops::cuda::SampledRow> rows = sampled_rows(run);
+      std::size_t count = 0;
       for (const SequenceShare& share : run) {
-        rows += share.logit_rows;
+        count += share.logit_rows;
       }
-      const auto run_logits = logits.rows > 0 ? logits.slice(row, row + rows) : logits;
-      const auto run_best = best.empty() ? best : best.subspan(row, rows);
-      decodes ? decode(run, run_logits, run_best) : prefill(run, run_logits, run_best);
-      row += rows;
+      const auto run_logits = logits.rows > 0 ? logits.slice(row, row + count) : logits;
+      const auto run_next = next.empty() ? next : next.subspan(row, count);
+      decodes ? decode(run, rows, run_logits, run_next) : prefill(run, rows, run_logits, run_next);
+      row += count;
       first = last;
     }
   }
@@ -135,11 +158,21 @@ class CudaRunner : public Runner {
   [[nodiscard]] std::size_t page_bytes() const override {
     return device_.cache.used_page_bytes(device_.stream.get());
   }
+  [[nodiscard]] std::size_t capacity_bytes() const override {
+    return device_.cache.bytes(device_.cache.capacity());
+  }
+  [[nodiscard]] bool forks_share_pages() const override { return !device_.cache.drops(); }
 
  private:
   static bool is_decode(const SequenceShare& share) {
     return share.tokens.size() == 1 && share.logit_rows == 1 && share.visible.data == nullptr &&
            share.sequence->length() > 0;
+  }
+
+  // Sequences of one step.
+  [[nodiscard]] std::size_t most_decoded() const {
+    return static_cast<std::size_t>(device_.batch_decode ? device_.batch_decode->most_sequences()
+                                                         : Decode::kMostSequences);
   }
 
   void check_tokens(std::span<const std::int32_t> tokens) const {
@@ -150,24 +183,49 @@ class CudaRunner : public Runner {
     }
   }
 
-  void decode(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
-              std::span<std::int32_t> best) {
+  // How each row's token is chosen; empty when all are the most likely ones.
+  std::vector<ops::cuda::SampledRow> sampled_rows(std::span<const SequenceShare> shares) {
+    std::vector<ops::cuda::SampledRow> rows;
+    if (std::ranges::all_of(shares, &ops::TokenRule::is_greedy, &SequenceShare::rule)) {
+      return rows;
+    }
+    for (const SequenceShare& share : shares) {
+      rows.resize(rows.size() + share.logit_rows);
+      if (share.logit_rows == 0) {
+        continue;
+      }
+      rows.back().rule = share.rule;
+      if (share.rule.penalty != 1.0F && !share.history.empty()) {
+        rows.back().seen =
+            device_.seen.mark(slot_of(share.sequence), share.history, device_.stream);
+        rows.back().newest = share.history.back();
+      }
+    }
+    return rows;
+  }
+
+  void decode(std::span<const SequenceShare> shares, std::span<const ops::cuda::SampledRow> rows,
+              ops::Matrix<float> logits, std::span<std::int32_t> next) {
     std::vector<std::int32_t> slots;
     std::vector<std::int32_t> tokens;
     for (const SequenceShare& share : shares) {
       slots.push_back(slot_of(share.sequence));
       tokens.push_back(share.tokens.front());
     }
-    device_.decode.run(slots, tokens, logits, best, device_.stream);
+    if (shares.size() > Decode::kMostSequences) {
+      device_.batch_decode->run(slots, tokens, rows, logits, next, device_.stream);
+    } else {
+      device_.decode.run(slots, tokens, rows, logits, next, device_.stream);
+    }
   }
 
-  void prefill(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
-               std::span<std::int32_t> best) {
+  void prefill(std::span<const SequenceShare> shares, std::span<const ops::cuda::SampledRow> rows,
+               ops::Matrix<float> logits, std::span<std::int32_t> next) {
     std::vector<model::cuda::PromptChunk> chunks;
     for (const SequenceShare& share : shares) {
       chunks.push_back({slot_of(share.sequence), share.tokens, share.logit_rows, share.visible});
     }
-    device_.prefill.run(chunks, logits, best, device_.stream);
+    device_.prefill.run(chunks, rows, logits, next, device_.stream);
   }
 
   mutable Device device_;
@@ -193,6 +251,9 @@ int use(int device) {
   return device;
 }
 
+// Sequences of one step, whatever is asked for: beyond, a step is only longer, not more efficient.
+constexpr int kMostBatch = 1024;
+
 class CudaBackend : public Backend {
  public:
   CudaBackend(const model::Model& model, const EngineConfig& config)
@@ -205,28 +266,63 @@ class CudaBackend : public Backend {
   [[nodiscard]] double read_bandwidth() const override {
     return winnow::cuda::measure_read_bandwidth();
   }
+  [[nodiscard]] std::size_t memory_in_use() const override {
+    return winnow::cuda::total_memory() - winnow::cuda::free_memory();
+  }
 
   [[nodiscard]] std::unique_ptr<Runner> make_runner(const EngineConfig& config,
                                                     int tokens) const override {
     use(device_);
     kvcache::CacheConfig cache = config.cache;
-    // Activations and tables need room as well.
-    cache.max_bytes = std::min(cache.max_bytes, winnow::cuda::free_memory() / 10 * 9);
+    const BatchPlan batches = plan_batches(config, tokens);
     if (tokens > 0) {
       cache.max_bytes = std::min(cache.max_bytes, most_bytes(cache, tokens));
     }
-    return std::make_unique<CudaRunner>(model_, cache);
+    cache.max_bytes = fitted(cache.max_bytes, batches);
+    return std::make_unique<CudaRunner>(model_, cache, batches);
   }
 
  private:
+  // `tokens` > 0: a single sequence. Where queries choose what they read or make it leave, steps
+  // are of few sequences. Copies of the weights may take a fourth of the memory: a step of many
+  // sequences without them moves the weights twice more, and the cache that fits into their place
+  // makes less of a difference (docs/results/gpu.md).
+  [[nodiscard]] BatchPlan plan_batches(const EngineConfig& config, int tokens) const {
+    using kvcache::RuleKind;
+    const bool sees_all = config.cache.rule != RuleKind::tova &&
+                          config.cache.rule != RuleKind::h2o &&
+                          config.cache.rule != RuleKind::quest;
+    if (tokens > 0 || !sees_all || config.max_sequences <= Decode::kMostSequences) {
+      return {};
+    }
+    const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_);
+    return {std::min(config.max_sequences, kMostBatch), copies <= winnow::cuda::free_memory() / 4};
+  }
+
+  // What the cache may take: `wanted` bytes, or what there is when that is everything.
+  [[nodiscard]] std::size_t fitted(std::size_t wanted, const BatchPlan& batches) const {
+    constexpr double kGib = 0x1p30;
+    const std::size_t free = winnow::cuda::free_memory();
+    const std::size_t copies =
+        batches.with_copies ? model::cuda::MatrixWeights::copy_bytes(model_) : 0;
+    const std::size_t most = (free - copies) / 10 * 9;  // activations and tables need room as well
+    require(
+        wanted <= most || wanted == std::numeric_limits<std::size_t>::max(),
+        "the cache wants {:.2f} GiB, but of the device's {:.2f} GiB only {:.2f} are free beside "
+        "the weights, and {:.2f} of them can be cache: --kv-gib asks for less",
+        static_cast<double>(wanted) / kGib,
+        static_cast<double>(winnow::cuda::total_memory()) / kGib,
+        static_cast<double>(free - copies) / kGib, static_cast<double>(most) / kGib);
+    return std::min(wanted, most);
+  }
+
   // Of one sequence, however little it evicts.
   [[nodiscard]] std::size_t most_bytes(const kvcache::CacheConfig& cache, int tokens) const {
     const auto shape = model_.cache_shape();
-    const ops::cuda::DevicePageLayout layout(cache.format, shape.head_dim);
     const int entries = tokens + std::min(tokens, cache.window) + 3 * ops::kPageEntries;
     return static_cast<std::size_t>(shape.layers) * static_cast<std::size_t>(shape.kv_heads) *
            static_cast<std::size_t>(entries / ops::kPageEntries + 1) *
-           (layout.page_bytes() + sizeof(std::uint32_t));
+           DeviceCache::page_cost(cache, shape);
   }
 
   int device_;

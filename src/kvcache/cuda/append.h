@@ -20,11 +20,14 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
 void advance(DeviceCache& cache, int slot, int tokens, cudaStream_t stream);
 
 /// The band of a chunk as prefill attention reads it: the `lead` entries before the chunk, then the
-/// chunk's own, as codes of the cache's format; and how many archive entries each query sees.
+/// chunk's own, as codes of the cache's format; and how many archive entries each query sees. DMC:
+/// what was open at each token, in 16 bits.
 struct Band {
   Band(const DeviceCache& cache, int most_tokens);
+  [[nodiscard]] BandView view() const;
 
   int stride = 0;                                      // entries per head that there is room for
+  bool in_16_bits = false;                             // keys and values: DMC's
   winnow::cuda::DeviceBuffer<std::byte> keys;          // [kv_heads, stride, head_dim]
   winnow::cuda::DeviceBuffer<std::byte> values;        // [kv_heads, stride, head_dim]
   winnow::cuda::DeviceBuffer<bf16> scales;             // [kv_heads, 2, stride] of keys, of values
@@ -32,10 +35,15 @@ struct Band {
   winnow::cuda::DeviceBuffer<std::int32_t> seen;       // [kv_heads, tokens] archive entries
   winnow::cuda::DeviceBuffer<std::int32_t> kept;       // [kv_heads, stride] band entries to archive
   winnow::cuda::DeviceBuffer<std::int32_t> counts;     // [kv_heads, 2] archived before, kept now
+  // DMC only:
+  winnow::cuda::DeviceBuffer<float> merge_keys;    // [kv_heads, tokens, head_dim]
+  winnow::cuda::DeviceBuffer<float> merge_values;  // [kv_heads, tokens, head_dim]
+  winnow::cuda::DeviceBuffer<float> omegas;        // [kv_heads, tokens]
+  winnow::cuda::DeviceBuffer<float> open_before;   // [kv_heads, 2 head_dim + 1]
 };
 
 /// Entries of the band before the chunk.
-int lead_of(const DeviceCache& cache, int length);
+int lead_of(const DeviceCache& cache, int slot, int length);
 void append(const DeviceCache& cache, const Projection& projection, const PrefillAppend& chunk,
             const Band& band, cudaStream_t stream);
 

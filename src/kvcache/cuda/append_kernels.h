@@ -9,8 +9,19 @@
 
 namespace winnow::kvcache::cuda {
 
+/// `cache.ring` of a chunk is that of its sequence.
 void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
                    const DecodeAppend& step, cudaStream_t stream);
+
+/// Of a chunk, queries and the band's entries alone: nothing is archived.
+void launch_project(DType format, int head_dim, const Projection& projection,
+                    const PrefillAppend& chunk, const BandView& band, cudaStream_t stream);
+
+/// The same for DMC.
+void launch_merge(DType format, int head_dim, const CacheView& cache, const Projection& projection,
+                  const DecodeAppend& step, cudaStream_t stream);
+void launch_merge(DType format, int head_dim, const CacheView& cache, const Projection& projection,
+                  const PrefillAppend& chunk, const BandView& band, cudaStream_t stream);
 
 void launch_set_length(const CacheView& cache, int slot, int length, cudaStream_t stream);
 

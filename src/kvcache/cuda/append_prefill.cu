@@ -3,14 +3,15 @@
 // their pages.
 #include "base/cuda/device.h"
 #include "kvcache/cuda/append_kernels.h"
+#include "kvcache/cuda/block_scan.cuh"
 #include "kvcache/cuda/entry_place.cuh"
+#include "kvcache/cuda/page_table.cuh"
 #include "kvcache/cuda/projection.cuh"
 
 namespace winnow::kvcache::cuda {
 namespace {
 
 constexpr int kWarpsPerBlock = 8;
-constexpr int kScanThreads = 1024;
 
 // The entries of a head in the band.
 template <class Code, int D>
@@ -86,28 +87,6 @@ __global__ void project_kernel(Projection projection, PrefillAppend chunk, BandV
   }
 }
 
-// Inclusive sums over a block's threads; `total` is that of all.
-__device__ int block_scan(int x, int& total) {
-  __shared__ int sums[kScanThreads / 32];
-  const int lane = threadIdx.x % 32;
-  const int warp = threadIdx.x / 32;
-  for (int step = 1; step < 32; step *= 2) {
-    const int before = __shfl_up_sync(0xFFFFFFFFU, x, step);
-    x += lane >= step ? before : 0;
-  }
-  __syncthreads();  // the sums of an earlier call have been read
-  if (lane == 31) {
-    sums[warp] = x;
-  }
-  __syncthreads();
-  total = 0;
-  for (int w = 0; w < kScanThreads / 32; ++w) {
-    x += w < warp ? sums[w] : 0;
-    total += sums[w];
-  }
-  return x;
-}
-
 // The fate of the positions around a chunk in one row.
 struct Fate {
   const CacheView& cache;
@@ -115,6 +94,7 @@ struct Fate {
   const std::uint8_t* decisions;  // of the chunk's tokens
   int length;
   int tokens;
+  int sinks;  // streaming: what is kept; else -1
 
   /// Whether the entry at `position` < length + tokens is marked, as far as is known.
   __device__ bool is_marked(int position) const {
@@ -125,23 +105,10 @@ struct Fate {
     }
     return decider < length + tokens && decisions[decider - length] != 0;
   }
-  __device__ bool is_kept(int position) const { return cache.ring == 0 || !is_marked(position); }
+  __device__ bool is_kept(int position) const {
+    return cache.ring == 0 || (sinks >= 0 ? position < sinks : !is_marked(position));
+  }
 };
-
-// Appends pages to a list that holds `entries` entries, so that it has room for `added` more.
-__device__ void extend(const CacheView& cache, std::uint32_t* pages, int entries, int added) {
-  __shared__ int top;
-  const int first = pages_for(entries);
-  const int count = pages_for(entries + added) - first;
-  __syncthreads();  // the last call's top has been read
-  if (threadIdx.x == 0 && count > 0) {
-    top = atomicSub(cache.free_count, count);
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < count; i += kScanThreads) {
-    pages[first + i] = cache.free_pages[top - 1 - i];
-  }
-}
 
 // The ring's marks after the chunk. Every thread writes whole words.
 __device__ void renew_marks(const CacheView& cache, const Fate& fate, std::uint32_t* marks) {
@@ -163,8 +130,9 @@ __global__ void __launch_bounds__(kScanThreads)
   const int head = blockIdx.x;
   const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
   std::uint32_t* marks = cache.marks + row * cache.mark_words;
-  const Fate fate{cache, marks, band.decisions + static_cast<std::size_t>(head) * chunk.tokens,
-                  chunk.length, chunk.tokens};
+  const Fate fate{
+      cache,        marks,        band.decisions + static_cast<std::size_t>(head) * chunk.tokens,
+      chunk.length, chunk.tokens, cache.sinks != nullptr ? cache.sinks[chunk.slot] : -1};
   std::int32_t* seen = band.seen + static_cast<std::size_t>(head) * chunk.tokens;
   std::int32_t* kept = band.kept + static_cast<std::size_t>(head) * band.stride;
   const int archived = cache.archive_counts[row];
@@ -180,6 +148,10 @@ __global__ void __launch_bounds__(kScanThreads)
     const int through = block_scan(keep ? 1 : 0, total);
     if (keep) {
       kept[count + through - 1] = leaver;
+      if (cache.positions != nullptr) {
+        cache.positions[row * cache.entry_stride + archived + count + through - 1] =
+            chunk.length - lead + leaver;
+      }
     }
     if (token < chunk.tokens) {
       // Without a window the whole chunk is in the band.
@@ -246,6 +218,15 @@ __global__ void store_kernel(CacheView cache, PrefillAppend chunk, BandView band
 }
 
 template <class Format, int D>
+void launch_project(const Projection& projection, const PrefillAppend& chunk, const BandView& band,
+                    int lead, cudaStream_t stream) {
+  project_kernel<Format, D>
+      <<<dim3(chunk.tokens, projection.kv_heads), (projection.group + 2) * 32, 0, stream>>>(
+          projection, chunk, band, lead);
+  winnow::cuda::check_launch("project a chunk");
+}
+
+template <class Format, int D>
 void launch(const CacheView& cache, const Projection& projection, const PrefillAppend& chunk,
             const BandView& band, cudaStream_t stream) {
   const int lead = min(chunk.length, cache.ring);
@@ -258,9 +239,7 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
         <<<dim3(blocks(lead), heads), kWarpsPerBlock * 32, 0, stream>>>(cache, chunk, band, lead);
     winnow::cuda::check_launch("gather the window");
   }
-  project_kernel<Format, D><<<dim3(chunk.tokens, heads), (projection.group + 2) * 32, 0, stream>>>(
-      projection, chunk, band, lead);
-  winnow::cuda::check_launch("project a chunk");
+  launch_project<Format, D>(projection, chunk, band, lead, stream);
   archive_kernel<<<heads, kScanThreads, 0, stream>>>(cache, chunk, band, lead);
   winnow::cuda::check_launch("choose what is archived");
   const int in_ring = min(chunk.tokens, cache.ring);
@@ -271,18 +250,28 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
   winnow::cuda::check_launch("store a chunk");
 }
 
-template <class Format>
-void launch(int head_dim, const CacheView& cache, const Projection& projection,
-            const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
-  switch (head_dim) {
-    case 64:
-      return launch<Format, 64>(cache, projection, chunk, band, stream);
-    case 80:
-      return launch<Format, 80>(cache, projection, chunk, band, stream);
-    case 96:
-      return launch<Format, 96>(cache, projection, chunk, band, stream);
+// Calls f with the format and the head_dim as template arguments.
+template <class F>
+void with_shape(DType format, int head_dim, const F& f) {
+  const auto with_dim = [&]<class Format>() {
+    switch (head_dim) {
+      case 64:
+        return f.template operator()<Format, 64>();
+      case 80:
+        return f.template operator()<Format, 80>();
+      case 96:
+        return f.template operator()<Format, 96>();
+      default:
+        return f.template operator()<Format, 128>();
+    }
+  };
+  switch (format) {
+    case DType::bf16:
+      return with_dim.template operator()<ops::cuda::Bf16Format>();
+    case DType::f8e4m3:
+      return with_dim.template operator()<ops::cuda::F8Format>();
     default:
-      return launch<Format, 128>(cache, projection, chunk, band, stream);
+      return with_dim.template operator()<ops::cuda::I8Format>();
   }
 }
 
@@ -290,14 +279,16 @@ void launch(int head_dim, const CacheView& cache, const Projection& projection,
 
 void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
                    const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
-  switch (format) {
-    case DType::bf16:
-      return launch<ops::cuda::Bf16Format>(head_dim, cache, projection, chunk, band, stream);
-    case DType::f8e4m3:
-      return launch<ops::cuda::F8Format>(head_dim, cache, projection, chunk, band, stream);
-    default:
-      return launch<ops::cuda::I8Format>(head_dim, cache, projection, chunk, band, stream);
-  }
+  with_shape(format, head_dim, [&]<class Format, int D>() {
+    launch<Format, D>(cache, projection, chunk, band, stream);
+  });
+}
+
+void launch_project(DType format, int head_dim, const Projection& projection,
+                    const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
+  with_shape(format, head_dim, [&]<class Format, int D>() {
+    launch_project<Format, D>(projection, chunk, band, 0, stream);
+  });
 }
 
 }  // namespace winnow::kvcache::cuda

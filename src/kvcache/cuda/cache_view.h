@@ -14,14 +14,23 @@ struct CacheView {
   int kv_heads = 0;
 
   // The rule (docs/architecture.md): the last `ring` entries are kept whatever they are; one that
-  // leaves them is archived unless it was marked (DMS). 0: entries are archived at once (dense).
+  // leaves them is archived unless it was marked (DMS), or if it is one of the first `sinks`
+  // (streaming). 0: entries are archived at once.
   int ring = 0;
   int shift = 1;  // the decision at token t concerns key t - shift
+  /// Rules with a budget: what their limits make of it, by sequence. Null for all others.
+  const std::int32_t* rings = nullptr;    // [slots] streaming's instead of `ring`
+  const std::int32_t* sinks = nullptr;    // [slots] streaming
+  const std::int32_t* budgets = nullptr;  // [slots] TOVA, H2O: entries per head
+  const std::int32_t* prompts = nullptr;  // [slots] Quest: tokens whose queries see everything
 
   std::byte* pool = nullptr;
   std::size_t page_bytes = 0;
   std::uint32_t* free_pages = nullptr;  // a stack of page numbers
   std::int32_t* free_count = nullptr;   // [1] its height
+  /// [pages] sequences that hold a page beside the first one. Only full pages of archives that
+  /// nothing leaves are shared: they never change, so nobody copies a page in order to write it.
+  std::uint32_t* sharers = nullptr;
 
   std::uint32_t* archive_pages = nullptr;  // [rows, archive_stride]
   std::int32_t* archive_counts = nullptr;  // [rows] entries
@@ -31,6 +40,21 @@ struct CacheView {
   std::size_t archive_stride = 0;
   std::size_t window_stride = 0;
   std::size_t mark_words = 0;
+
+  // TOVA and H2O (null for other rules), by archive slot. A row that has been over its budget keeps
+  // the pages of budget + 1 entries: each token needs them.
+  std::int32_t* positions = nullptr;  // [rows, entry_stride]
+  float* received = nullptr;          // [rows, entry_stride] H2O: attention so far
+  std::size_t entry_stride = 0;
+
+  // Quest (null for other rules): the least and the largest of each channel of a page's keys. The
+  // pages of the method are one or more of these.
+  float* bounds = nullptr;  // [pages, 2, head_dim]
+
+  // DMC (null for other rules): the open entry, a running average in float.
+  float* open_keys = nullptr;     // [rows, head_dim]
+  float* open_values = nullptr;   // [rows, head_dim]
+  float* open_weights = nullptr;  // [rows] z
 
   [[nodiscard]] constexpr std::size_t row(int layer, int slot, int head) const {
     return (static_cast<std::size_t>(layer) * slots + slot) * kv_heads + head;

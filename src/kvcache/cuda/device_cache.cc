@@ -18,30 +18,33 @@ std::size_t table_columns(int tokens) {
   return (pages_for(tokens) + 63) / 64 * 64;
 }
 
-// Rules that keep the newest entries and choose among those that leave them.
+// What all sequences share of the rule.
 CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
   CacheView view;
   view.layers = shape.layers;
   view.kv_heads = shape.kv_heads;
   switch (config.rule) {
     case RuleKind::dense:
+    case RuleKind::dmc:
+    case RuleKind::streaming:
+    case RuleKind::tova:
+    case RuleKind::h2o:
+    case RuleKind::quest:
       break;
     case RuleKind::dms:
-      require(config.shift <= 1,
-              "--device cuda: decisions about the key {} tokens back run on the CPU only; a CUDA "
-              "device knows 0 and 1",
-              config.shift);
       view.ring = config.window + 1;
-
       view.shift = config.shift;
       view.mark_words = static_cast<std::size_t>(view.ring + 31) / 32;
       break;
-    default:
-      fail("--cache {}: runs on the CPU only; a CUDA device knows dense and dms",
-           rule_name(config.rule));
   }
   view.window_stride = pages_for(view.ring);
   return view;
+}
+
+// Whether a sequence's limits make the rule (SequenceLimits).
+bool has_budget(RuleKind rule) {
+  return rule == RuleKind::streaming || rule == RuleKind::tova || rule == RuleKind::h2o ||
+         rule == RuleKind::quest;
 }
 
 // Moves a table of [layers, slots, heads, stride] into one with more slots or a longer stride.
@@ -73,90 +76,196 @@ DeviceCache::DeviceCache(const CacheConfig& config, const CacheShape& shape)
   validate(config);
   view_ = rule_view(config, shape);
   view_.page_bytes = layout_.page_bytes();
-  capacity_ = std::min(config.max_bytes / (layout_.page_bytes() + sizeof(std::uint32_t)),
-                       std::size_t{1} << 30);
+  capacity_ = std::min(config.max_bytes / page_cost(config_, shape_), std::size_t{1} << 30);
   require(capacity_ > 0, "--kv-gib: {} bytes hold not even one page of {} bytes", config.max_bytes,
           layout_.page_bytes());
   pool_ = winnow::cuda::DeviceBuffer<std::byte>(capacity_ * layout_.page_bytes());
   free_list_ = winnow::cuda::DeviceBuffer<std::uint32_t>(capacity_);
+  sharers_ = winnow::cuda::DeviceBuffer<std::uint32_t>(capacity_);
   free_count_ = winnow::cuda::DeviceBuffer<std::int32_t>(1);
   reported_ = winnow::cuda::PinnedBuffer<std::int32_t>(1);
   *reported_.data() = static_cast<std::int32_t>(capacity_);
+  if (selects()) {
+    bounds_ =
+        winnow::cuda::DeviceBuffer<float>(capacity_ * 2 * static_cast<std::size_t>(shape.head_dim));
+    view_.bounds = bounds_.data();
+  }
   view_.pool = pool_.data();
   view_.free_pages = free_list_.data();
+  view_.sharers = sharers_.data();
   view_.free_count = free_count_.data();
   launch_fill_free_list(view_, static_cast<int>(capacity_), nullptr);
   winnow::cuda::check(cudaDeviceSynchronize(), "prepare the cache");
 }
 
-void DeviceCache::ensure_tables(int slots, std::size_t archive_stride, cudaStream_t stream) {
-  if (slots <= view_.slots && archive_stride <= view_.archive_stride) {
+DeviceCache::Columns DeviceCache::columns_for(const Rule& rule, int tokens) const {
+  if (rule.kind == RuleKind::streaming) {
+    return {table_columns(std::min(tokens, rule.sinks)), table_columns(rule.window + 1)};
+  }
+  const int entries = rule.needs_attention() ? std::min(tokens, rule.budget + 1) : tokens;
+  return {table_columns(entries), view_.window_stride};
+}
+
+void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream) {
+  slots = std::max(slots, view_.slots);
+  columns.archive = std::max(columns.archive, view_.archive_stride);
+  columns.window = std::max(columns.window, view_.window_stride);
+  if (slots == view_.slots && columns.archive == view_.archive_stride &&
+      columns.window == view_.window_stride) {
     return;
   }
-  slots = std::max(slots, view_.slots);
-  archive_stride = std::max(archive_stride, view_.archive_stride);
-  auto pages = grown(archive_pages_, view_, view_.archive_stride, slots, archive_stride, stream);
-  auto counts = grown(archive_counts_, view_, 1, slots, 1, stream);
-  auto windows =
-      grown(window_pages_, view_, view_.window_stride, slots, view_.window_stride, stream);
-  auto marks = grown(marks_, view_, view_.mark_words, slots, view_.mark_words, stream);
-  winnow::cuda::DeviceBuffer<std::int32_t> lengths(static_cast<std::size_t>(slots));
-  std::vector<std::int32_t> known(lengths_.begin(), lengths_.end());
-  known.resize(static_cast<std::size_t>(slots));
-  winnow::cuda::check(cudaStreamSynchronize(stream), "grow the cache's tables");
-  lengths = winnow::cuda::DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(known));
-  archive_pages_ = std::move(pages);
-  archive_counts_ = std::move(counts);
-  window_pages_ = std::move(windows);
-  marks_ = std::move(marks);
-  device_lengths_ = std::move(lengths);
+  const auto grow = [&](auto& table, std::size_t old_stride, std::size_t stride) {
+    auto larger = grown(table, view_, old_stride, slots, stride, stream);
+    winnow::cuda::check(cudaStreamSynchronize(stream), "grow the cache's tables");
+    table = std::move(larger);
+  };
+  grow(archive_pages_, view_.archive_stride, columns.archive);
+  grow(archive_counts_, 1, 1);
+  grow(window_pages_, view_.window_stride, columns.window);
+  grow(marks_, view_.mark_words, view_.mark_words);
+  if (drops()) {
+    grow(positions_, view_.entry_stride, columns.archive * ops::kPageEntries);
+    grow(received_, view_.entry_stride, columns.archive * ops::kPageEntries);
+  }
+  if (merges()) {
+    const auto dim = static_cast<std::size_t>(shape_.head_dim);
+    grow(open_keys_, dim, dim);
+    grow(open_values_, dim, dim);
+    grow(open_weights_, 1, 1);
+  }
   for (int slot = slots - 1; slot >= view_.slots; --slot) {
     free_slots_.push_back(slot);
   }
   lengths_.resize(static_cast<std::size_t>(slots));
+  rules_.resize(static_cast<std::size_t>(slots), Rule(config_, {}));
+  device_lengths_ =
+      winnow::cuda::DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(lengths_));
   view_.slots = slots;
-  view_.archive_stride = archive_stride;
+  view_.archive_stride = columns.archive;
+  view_.window_stride = columns.window;
   view_.archive_pages = archive_pages_.data();
   view_.archive_counts = archive_counts_.data();
   view_.window_pages = window_pages_.data();
   view_.marks = marks_.data();
   view_.lengths = device_lengths_.data();
+  view_.positions = positions_.data();
+  view_.received = received_.data();
+  view_.entry_stride = drops() ? columns.archive * ops::kPageEntries : 0;
+  view_.open_keys = open_keys_.data();
+  view_.open_values = open_values_.data();
+  view_.open_weights = open_weights_.data();
+  if (has_budget(config_.rule)) {
+    upload_rules();
+  }
   ++generation_;
 }
 
-void DeviceCache::reserve(int tokens, cudaStream_t stream) {
-  ensure_tables(view_.slots, table_columns(tokens), stream);
+void DeviceCache::upload_rules() {
+  std::vector<std::int32_t> rules;
+  for (const auto& member : {&Rule::window, &Rule::sinks, &Rule::budget, &Rule::prompt_tokens}) {
+    for (const Rule& rule : rules_) {
+      rules.push_back(rule.*member + (member == &Rule::window ? 1 : 0));
+    }
+  }
+  device_rules_ = winnow::cuda::DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(rules));
+  const std::size_t slots = rules_.size();
+  view_.rings = device_rules_.data();
+  view_.sinks = config_.rule == RuleKind::streaming ? view_.rings + slots : nullptr;
+  view_.budgets = view_.rings + 2 * slots;
+  view_.prompts = view_.rings + 3 * slots;
 }
 
-int DeviceCache::open(int tokens, cudaStream_t stream) {
+void DeviceCache::reserve(int slot, int tokens, cudaStream_t stream) {
+  ensure_tables(view_.slots, columns_for(rule(slot), tokens), stream);
+}
+
+int DeviceCache::open(const SequenceLimits& limits, cudaStream_t stream) {
+  return open(Rule(config_, limits), limits.total_tokens, stream);
+}
+
+int DeviceCache::open(const Rule& rule, int tokens, cudaStream_t stream) {
   const int slots = free_slots_.empty() ? view_.slots + std::max(1, view_.slots / 2) : view_.slots;
-  ensure_tables(slots, table_columns(tokens), stream);
+  ensure_tables(slots, columns_for(rule, tokens), stream);
   const int slot = free_slots_.back();
   free_slots_.pop_back();
   lengths_[static_cast<std::size_t>(slot)] = 0;
+  rules_[static_cast<std::size_t>(slot)] = rule;
+  if (has_budget(config_.rule)) {
+    launch_set_rule(device_rules_.data(), view_.slots, slot,
+                    {rule.window + 1, rule.sinks, rule.budget, rule.prompt_tokens}, stream);
+  }
   return slot;
 }
 
+CacheView DeviceCache::view_of(int slot) const {
+  CacheView view = view_;
+  view.ring = ring(slot);
+  return view;
+}
+
 void DeviceCache::close(int slot, cudaStream_t stream) {
-  launch_release(view_, slot, stream);
+  launch_release(view_of(slot), slot, stream);
   stale_ = true;
   lengths_[static_cast<std::size_t>(slot)] = 0;
   free_slots_.push_back(slot);
 }
 
 int DeviceCache::fork(int slot, cudaStream_t stream) {
-  const int copy = open(static_cast<int>(view_.archive_stride) * ops::kPageEntries, stream);
-  launch_fork(view_, slot, copy, stream);
+  const Rule same = rule(slot);
+  const std::size_t need = fork_need(slot);
+  const int copy = open(same, length(slot), stream);
+  launch_fork(view_of(slot), shape_.head_dim, slot, copy, stream);
   stale_ = true;
-  lengths_[static_cast<std::size_t>(copy)] = lengths_[static_cast<std::size_t>(slot)];
+  claimed_ += need;
+  lengths_[static_cast<std::size_t>(copy)] = length(slot);
   return copy;
 }
 
-std::size_t DeviceCache::page_need(int length, int tokens) const {
-  const int leaving = std::max(0, length + tokens - view_.ring) - std::max(0, length - view_.ring);
-  const std::size_t window =
-      pages_for(std::min(length + tokens, view_.ring)) - pages_for(std::min(length, view_.ring));
-  return static_cast<std::size_t>(rows_per_sequence()) * (pages_for(leaving) + window);
+int DeviceCache::ring(int slot) const {
+  return config_.rule == RuleKind::streaming ? rule(slot).window + 1 : view_.ring;
+}
+
+int DeviceCache::most_ring() const {
+  int most = view_.ring;
+  for (const Rule& rule : rules_) {
+    most = config_.rule == RuleKind::streaming ? std::max(most, rule.window + 1) : most;
+  }
+  return most;
+}
+
+std::size_t DeviceCache::page_need(int slot, int tokens) const {
+  const int before = length(slot);
+  const int after = before + tokens;
+  const int ring = this->ring(slot);
+  const auto growth = [](int from, int to) { return pages_for(to) - pages_for(from); };
+  const auto left = [ring](int length) { return std::max(0, length - ring); };
+  std::size_t pages = growth(std::min(before, ring), std::min(after, ring));
+  switch (config_.rule) {
+    case RuleKind::dms:
+    case RuleKind::dmc:  // how much is archived is not known: every page may be full
+      pages += pages_for(left(after) - left(before));
+      break;
+    case RuleKind::streaming:
+      pages +=
+          growth(std::min(left(before), rule(slot).sinks), std::min(left(after), rule(slot).sinks));
+      break;
+    case RuleKind::tova:
+    case RuleKind::h2o:
+      pages += archive_pages(slot, after, 0) - archive_pages(slot, before, 0);
+      break;
+    default:
+      pages += growth(before, after);
+  }
+  return static_cast<std::size_t>(rows_per_sequence()) * pages;
+}
+
+std::size_t DeviceCache::fork_need(int slot) const {
+  const std::size_t copied = drops() ? archive_pages(slot, length(slot), 0) : 1;
+  return static_cast<std::size_t>(rows_per_sequence()) * (copied + window_pages(slot));
+}
+
+std::size_t DeviceCache::archive_pages(int slot, int length, int entries) const {
+  return pages_for(drops() ? std::min(length, rule(slot).budget + 1) : entries);
 }
 
 void DeviceCache::report_free_pages(cudaStream_t stream) {
@@ -166,19 +275,26 @@ void DeviceCache::report_free_pages(cudaStream_t stream) {
 }
 
 bool DeviceCache::has_pages(std::size_t pages, cudaStream_t stream) {
+  // What came back since the last report only makes it more.
+  if (pages + claimed_ <= static_cast<std::size_t>(*reported_.data())) {
+    return true;
+  }
   if (stale_) {
-    report_free_pages(stream);
-    winnow::cuda::check(cudaStreamSynchronize(stream), "wait for the number of free pages");
-    stale_ = false;
+    refresh(stream);
   }
   return pages <= static_cast<std::size_t>(*reported_.data());
 }
 
+void DeviceCache::refresh(cudaStream_t stream) {
+  report_free_pages(stream);
+  winnow::cuda::check(cudaStreamSynchronize(stream), "wait for the number of free pages");
+  stale_ = false;
+  claimed_ = 0;
+}
+
 std::size_t DeviceCache::used_page_bytes(cudaStream_t stream) {
-  stale_ = true;
-  static_cast<void>(has_pages(0, stream));
-  return (capacity_ - static_cast<std::size_t>(*reported_.data())) *
-         (layout_.page_bytes() + sizeof(std::uint32_t));
+  refresh(stream);
+  return (capacity_ - static_cast<std::size_t>(*reported_.data())) * page_cost(config_, shape_);
 }
 
 std::vector<std::int32_t> DeviceCache::archive_counts(int slot, cudaStream_t stream) const {
@@ -194,25 +310,38 @@ std::vector<std::int32_t> DeviceCache::archive_counts(int slot, cudaStream_t str
 }
 
 int DeviceCache::window_count(int slot) const {
-  return std::min(length(slot), view_.ring);
+  return std::min(length(slot), merges() ? 1 : ring(slot));
+}
+
+std::size_t DeviceCache::window_pages(int slot) const {
+  return pages_for(std::min(length(slot), ring(slot)));
 }
 
 std::size_t DeviceCache::pages_of(int slot, std::span<const std::int32_t> archive_counts) const {
-  std::size_t pages = pages_for(window_count(slot)) * static_cast<std::size_t>(rows_per_sequence());
+  std::size_t pages = window_pages(slot) * static_cast<std::size_t>(rows_per_sequence());
   for (const std::int32_t count : archive_counts) {
-    pages += pages_for(count);
+    pages += archive_pages(slot, length(slot), count);
   }
   return pages;
 }
 
+std::size_t DeviceCache::page_cost(const CacheConfig& config, const CacheShape& shape) {
+  const ops::cuda::DevicePageLayout layout(config.format, shape.head_dim);
+  const std::size_t bounds =
+      config.rule == RuleKind::quest ? 2 * static_cast<std::size_t>(shape.head_dim) : 0;
+  return layout.page_bytes() + 2 * sizeof(std::uint32_t) + bounds * sizeof(float);
+}
+
 std::size_t DeviceCache::table_bytes() const {
-  const std::size_t per_row = view_.archive_stride + view_.window_stride + view_.mark_words + 1;
+  const std::size_t open = merges() ? static_cast<std::size_t>(2 * shape_.head_dim + 1) : 0;
+  const std::size_t per_row = view_.archive_stride + view_.window_stride + view_.mark_words + 1 +
+                              2 * view_.entry_stride + open;
   return static_cast<std::size_t>(rows_per_sequence()) * per_row * sizeof(std::uint32_t) +
          sizeof(std::int32_t);
 }
 
 std::size_t DeviceCache::bytes(std::size_t pages) const {
-  return pages * (layout_.page_bytes() + sizeof(std::uint32_t)) + table_bytes();
+  return pages * page_cost(config_, shape_) + table_bytes();
 }
 
 }  // namespace winnow::kvcache::cuda

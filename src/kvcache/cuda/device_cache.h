@@ -23,16 +23,24 @@ class DeviceCache {
   /// format has no kernels, or when the device has not that much.
   DeviceCache(const CacheConfig& config, const CacheShape& shape);
 
-  /// A slot for a sequence of, as far as is known, up to `tokens` tokens.
-  int open(int tokens, cudaStream_t stream);
-  /// Makes room in the tables for sequences of `tokens` tokens. When they must grow, pointers of
+  /// Bytes that a page costs: itself, its place on the free list, its number of sharers, Quest's
+  /// bounds.
+  static std::size_t page_cost(const CacheConfig& config, const CacheShape& shape);
+
+  /// A slot for a sequence of, as far as is known, up to limits.total_tokens tokens.
+  int open(const SequenceLimits& limits, cudaStream_t stream);
+  /// Makes room in the tables for `tokens` tokens of a sequence. When they must grow, pointers of
   /// view() change: generation() tells.
-  void reserve(int tokens, cudaStream_t stream);
-  /// Gives a sequence's pages back.
+  void reserve(int slot, int tokens, cudaStream_t stream);
+  /// Gives a sequence's pages back, but for those that others share.
   void close(int slot, cudaStream_t stream);
-  /// A slot with a copy of a sequence's entries, with room for as many tokens. The caller has asked
-  /// has_pages(pages_of(slot)).
+  /// A slot with a sequence's entries and limits. Full pages of the archive are shared, what may
+  /// still change is copied: the archive's last page, the window, DMC's open entries, and all of
+  /// it where entries leave the archive (TOVA, H2O). The caller has asked
+  /// has_pages(fork_need(slot)).
   int fork(int slot, cudaStream_t stream);
+  /// Most pages that a fork can need.
+  [[nodiscard]] std::size_t fork_need(int slot) const;
 
   [[nodiscard]] const CacheView& view() const { return view_; }
   [[nodiscard]] int generation() const { return generation_; }
@@ -45,8 +53,24 @@ class DeviceCache {
   /// Notes that a step which is in the stream appends `tokens` to a sequence.
   void advance(int slot, int tokens) { lengths_[static_cast<std::size_t>(slot)] += tokens; }
 
-  /// Most pages that `tokens` more tokens of a sequence of `length` tokens can need.
-  [[nodiscard]] std::size_t page_need(int length, int tokens) const;
+  [[nodiscard]] const Rule& rule(int slot) const { return rules_[static_cast<std::size_t>(slot)]; }
+  /// Entries of a sequence's window; 0: it has none.
+  [[nodiscard]] int ring(int slot) const;
+  /// The largest of them.
+  [[nodiscard]] int most_ring() const;
+  /// DMC: entries outside the archive are running averages, not in pages.
+  [[nodiscard]] bool merges() const { return config_.rule == RuleKind::dmc; }
+
+  /// TOVA, H2O: entries leave the archive.
+  [[nodiscard]] bool drops() const {
+    return config_.rule == RuleKind::tova || config_.rule == RuleKind::h2o;
+  }
+
+  /// Quest: queries read the most promising pages.
+  [[nodiscard]] bool selects() const { return config_.rule == RuleKind::quest; }
+
+  /// Most pages that `tokens` more tokens of a sequence can need.
+  [[nodiscard]] std::size_t page_need(int slot, int tokens) const;
   /// Whether so many pages are free. Waits for `stream` if sequences have come or gone meanwhile.
   [[nodiscard]] bool has_pages(std::size_t pages, cudaStream_t stream);
   /// Puts a report of the free pages into `stream`, to be captured with a step; it counts once the
@@ -57,7 +81,7 @@ class DeviceCache {
 
   /// Entries in a sequence's archives, [layers, kv_heads]. Waits for `stream`.
   [[nodiscard]] std::vector<std::int32_t> archive_counts(int slot, cudaStream_t stream) const;
-  /// Entries that each window of a sequence holds.
+  /// Entries that each window of a sequence holds, DMC's open entry included.
   [[nodiscard]] int window_count(int slot) const;
   /// Pages that a sequence holds, given its archive_counts().
   [[nodiscard]] std::size_t pages_of(int slot, std::span<const std::int32_t> archive_counts) const;
@@ -71,26 +95,50 @@ class DeviceCache {
   [[nodiscard]] std::size_t used_page_bytes(cudaStream_t stream);
 
  private:
-  void ensure_tables(int slots, std::size_t archive_stride, cudaStream_t stream);
+  // Columns of the tables of pages.
+  struct Columns {
+    std::size_t archive;
+    std::size_t window;
+  };
+  [[nodiscard]] Columns columns_for(const Rule& rule, int tokens) const;
+  void ensure_tables(int slots, Columns columns, cudaStream_t stream);
+  int open(const Rule& rule, int tokens, cudaStream_t stream);
+  void upload_rules();
+  void refresh(cudaStream_t stream);
+  // What kernels that take one sequence see: its own ring.
+  [[nodiscard]] CacheView view_of(int slot) const;
+  [[nodiscard]] std::size_t window_pages(int slot) const;
+  // Of a row with so many entries, when the sequence is as long.
+  [[nodiscard]] std::size_t archive_pages(int slot, int length, int entries) const;
 
   CacheConfig config_;
   CacheShape shape_;
   ops::cuda::DevicePageLayout layout_;
   std::size_t capacity_ = 0;
-  bool stale_ = false;  // the last report is older than the last change
+  bool stale_ = false;       // the last report is older than the last change
+  std::size_t claimed_ = 0;  // most pages that forks have taken since
   int generation_ = 0;
   std::vector<int> lengths_;     // by slot
+  std::vector<Rule> rules_;      // by slot
   std::vector<int> free_slots_;  // the lowest last
   CacheView view_;
   winnow::cuda::DeviceBuffer<std::byte> pool_;
   winnow::cuda::DeviceBuffer<std::uint32_t> free_list_;
   winnow::cuda::DeviceBuffer<std::int32_t> free_count_;
+  winnow::cuda::DeviceBuffer<std::uint32_t> sharers_;
   winnow::cuda::PinnedBuffer<std::int32_t> reported_;  // [1] free pages
   winnow::cuda::DeviceBuffer<std::uint32_t> archive_pages_;
   winnow::cuda::DeviceBuffer<std::int32_t> archive_counts_;
   winnow::cuda::DeviceBuffer<std::uint32_t> window_pages_;
   winnow::cuda::DeviceBuffer<std::uint32_t> marks_;
   winnow::cuda::DeviceBuffer<std::int32_t> device_lengths_;
+  winnow::cuda::DeviceBuffer<std::int32_t> device_rules_;  // [4, slots] as CacheView has them
+  winnow::cuda::DeviceBuffer<float> bounds_;
+  winnow::cuda::DeviceBuffer<std::int32_t> positions_;
+  winnow::cuda::DeviceBuffer<float> received_;
+  winnow::cuda::DeviceBuffer<float> open_keys_;
+  winnow::cuda::DeviceBuffer<float> open_values_;
+  winnow::cuda::DeviceBuffer<float> open_weights_;
 };
 
 }  // namespace winnow::kvcache::cuda

@@ -12,6 +12,11 @@ inline __device__ int pages_for(int entries) {
   return (entries + ops::kPageEntries - 1) / ops::kPageEntries;
 }
 
+/// Entries of a sequence's window; 0: it has none.
+inline __device__ int ring_of(const CacheView& cache, int slot) {
+  return cache.rings != nullptr ? cache.rings[slot] : cache.ring;
+}
+
 /// An entry's place; a warp reads or writes its channels.
 template <class Code, int D>
 struct EntryPlace {

@@ -53,10 +53,12 @@ inline __device__ bool draw(const DecisionSource& source, int position, int laye
 }
 
 /// Takes KV head `head` of token `token`, whose products are `qkv`. The warps of the group end with
-/// their query in `vector`, the last two with key and value. Returns the decision to all threads.
+/// their query in `vector`, the last two with key and value. Returns the decision to all threads;
+/// `omega`, if given, is set to DMC's weight of the token (in shared memory, for all of them).
 template <int D, class T>
 __device__ bool project(const Projection& projection, const T* qkv, int token, int position,
-                        int layer, int head, ops::cuda::HeadVector<D>& vector) {
+                        int layer, int head, ops::cuda::HeadVector<D>& vector,
+                        float* omega = nullptr) {
   using Kind = DecisionSource::Kind;
   const DecisionSource& source = projection.decision;
   const int warp = threadIdx.x / 32;
@@ -73,10 +75,16 @@ __device__ bool project(const Projection& projection, const T* qkv, int token, i
       decision = source.scale * x - source.offset > 0.0F;
     }
   };
+  const bool merges = source.kind == Kind::merge;
   if (source.drawn || source.kind == Kind::none) {
     if (threadIdx.x == 0) {
       decision = source.drawn && draw(source, position, layer, head);
+      if (omega != nullptr) {
+        *omega = 1.0F;
+      }
     }
+  } else if (merges) {
+    // Key and first query are read below, when they are there.
   } else if (source.kind == Kind::probe) {
     decide(probe(source, token, deciding));
   } else if (warp == 0) {
@@ -94,7 +102,16 @@ __device__ bool project(const Projection& projection, const T* qkv, int token, i
     if (weight != nullptr) {
       vector.norm(weight, projection.eps);
     }
-    const bool borrowed = source.kind == Kind::channel && warp == 0;
+    const bool borrowed =
+        (source.kind == Kind::channel && warp == 0) || (merges && (warp == 0 || warp == group));
+    if (merges && borrowed && !source.drawn) {
+      const float x = vector.channel(source.channel);
+      if (threadIdx.x % 32 == 0 && warp == group) {
+        decision = x - source.offset > 0.0F;
+      } else if (threadIdx.x == 0 && omega != nullptr) {
+        *omega = 1.0F / (1.0F + expf(-x));
+      }
+    }
     if (borrowed) {
       vector.clear(source.channel);
     }

@@ -7,9 +7,9 @@
 
 namespace winnow::kvcache::cuda {
 
-/// Where a layer's decisions come from (docs/method.md, DMS).
+/// Where a layer's decisions come from (docs/method.md, DMS and DMC).
 struct DecisionSource {
-  enum class Kind : std::uint8_t { none, channel, probe };
+  enum class Kind : std::uint8_t { none, channel, probe, merge };
   Kind kind = Kind::none;
   bool per_layer = false;  // KV head 0 decides for all
   float scale = 0.0F;      // evict iff scale * x - offset > 0
@@ -17,6 +17,8 @@ struct DecisionSource {
   // channel: x is this channel of the group's first query head, which is then cleared.
   int channel = 0;
   bool clear_after_rope = false;
+  // merge: the key is merged iff its `channel` - offset > 0; its weight is the sigmoid of that
+  // channel of the group's first query head. Both are then cleared.
   // probe: x = projection [outputs, width] . rms_norm(hidden [tokens, width]) + bias [outputs]
   const float* hidden = nullptr;
   const float* norm = nullptr;

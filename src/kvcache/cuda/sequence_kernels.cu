@@ -15,26 +15,47 @@ __global__ void fill_free_list_kernel(CacheView cache, int capacity) {
   const int i = blockIdx.x * kThreads + threadIdx.x;
   if (i < capacity) {
     cache.free_pages[i] = capacity - 1 - i;  // page 0 is taken first
+    cache.sharers[i] = 0;
   }
   if (i == 0) {
     *cache.free_count = capacity;
   }
 }
 
-// One block per row: layer blockIdx.y, head blockIdx.x.
+// A row's pages, those of the archive first.
+struct RowPages {
+  std::uint32_t* archive;
+  std::uint32_t* window;
+  int archived;  // pages
+  int all;
+
+  // Of the sequence in `slot`, or of another one with as many entries.
+  __device__ RowPages(const CacheView& cache, std::size_t row, int slot, int entries)
+      : archive(cache.archive_pages + row * cache.archive_stride),
+        window(cache.window_pages + row * cache.window_stride) {
+    const int length = cache.lengths[slot];
+    archived =
+        pages_for(cache.positions != nullptr ? min(length, cache.budgets[slot] + 1) : entries);
+    all = archived + pages_for(min(length, cache.ring));
+  }
+
+  __device__ std::uint32_t& operator[](int i) const {
+    return i < archived ? archive[i] : window[i - archived];
+  }
+};
+
+// One block per row: layer blockIdx.y, head blockIdx.x. No other kernel knows of shared pages, and
+// no two rows of a sequence share one.
 __global__ void __launch_bounds__(kThreads) release_kernel(CacheView cache, int slot) {
   const std::size_t row = cache.row(blockIdx.y, slot, blockIdx.x);
-  const int archive = pages_for(cache.archive_counts[row]);
-  const int window = pages_for(min(cache.lengths[slot], cache.ring));
-  __shared__ int first;
-  if (threadIdx.x == 0) {
-    first = atomicAdd(cache.free_count, archive + window);
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < archive + window; i += kThreads) {
-    cache.free_pages[first + i] = i < archive
-                                      ? cache.archive_pages[row * cache.archive_stride + i]
-                                      : cache.window_pages[row * cache.window_stride + i - archive];
+  const RowPages pages(cache, row, slot, cache.archive_counts[row]);
+  for (int i = threadIdx.x; i < pages.all; i += kThreads) {
+    const std::uint32_t page = pages[i];
+    if (cache.sharers[page] > 0) {
+      --cache.sharers[page];
+    } else {
+      cache.free_pages[atomicAdd(cache.free_count, 1)] = page;
+    }
   }
   for (int i = threadIdx.x; i < cache.mark_words; i += kThreads) {
     cache.marks[row * cache.mark_words + i] = 0;
@@ -45,41 +66,62 @@ __global__ void __launch_bounds__(kThreads) release_kernel(CacheView cache, int 
   }
 }
 
+__global__ void set_rule_kernel(std::int32_t* rules, int slots, int slot, SlotRule rule) {
+  rules[threadIdx.x * slots + slot] = rule.values[threadIdx.x];
+}
+
 __global__ void clear_length_kernel(CacheView cache, int slot) {
   cache.lengths[slot] = 0;
 }
 
-__global__ void __launch_bounds__(kThreads) fork_kernel(CacheView cache, int from, int to) {
+template <class T>
+__device__ void copy_columns(T* table, std::size_t from, std::size_t to, std::size_t columns) {
+  for (std::size_t i = threadIdx.x; table != nullptr && i < columns; i += kThreads) {
+    table[to * columns + i] = table[from * columns + i];
+  }
+}
+
+__device__ void copy_page(const CacheView& cache, std::uint32_t from, std::uint32_t to) {
+  const auto* read = reinterpret_cast<const uint4*>(cache.pool + from * cache.page_bytes);
+  auto* write = reinterpret_cast<uint4*>(cache.pool + to * cache.page_bytes);
+  for (int i = threadIdx.x; i < cache.page_bytes / sizeof(uint4); i += kThreads) {
+    write[i] = read[i];
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    fork_kernel(CacheView cache, int head_dim, int from, int to) {
   const std::size_t source = cache.row(blockIdx.y, from, blockIdx.x);
   const std::size_t target = cache.row(blockIdx.y, to, blockIdx.x);
-  const int archive = pages_for(cache.archive_counts[source]);
-  const int window = pages_for(min(cache.lengths[from], cache.ring));
+  const int entries = cache.archive_counts[source];
+  const int length = cache.lengths[from];
+  const RowPages pages(cache, source, from, entries);
+  const RowPages copies(cache, target, from, entries);
+  const int shared = cache.positions != nullptr ? 0 : entries / ops::kPageEntries;
   __shared__ int top;
   if (threadIdx.x == 0) {
-    top = atomicSub(cache.free_count, archive + window);
-    cache.archive_counts[target] = cache.archive_counts[source];
-    cache.lengths[to] = cache.lengths[from];  // all rows write the same
+    top = atomicSub(cache.free_count, pages.all - shared);
+    cache.archive_counts[target] = entries;
+    cache.lengths[to] = length;  // all rows write the same
   }
   __syncthreads();
-  for (int i = 0; i < archive + window; ++i) {
-    const bool archived = i < archive;
-    std::uint32_t* pages = archived ? cache.archive_pages : cache.window_pages;
-    const std::size_t stride = archived ? cache.archive_stride : cache.window_stride;
-    const int index = archived ? i : i - archive;
-    const std::uint32_t page = cache.free_pages[top - 1 - i];
-    const auto* read = reinterpret_cast<const uint4*>(cache.pool + pages[source * stride + index] *
-                                                                       cache.page_bytes);
-    auto* write = reinterpret_cast<uint4*>(cache.pool + page * cache.page_bytes);
-    for (int j = threadIdx.x; j < cache.page_bytes / sizeof(uint4); j += kThreads) {
-      write[j] = read[j];
-    }
+  for (int i = threadIdx.x; i < shared; i += kThreads) {
+    copies[i] = pages[i];
+    ++cache.sharers[pages[i]];
+  }
+  for (int i = shared; i < pages.all; ++i) {
+    const std::uint32_t page = cache.free_pages[top - 1 - (i - shared)];
+    copy_page(cache, pages[i], page);
     if (threadIdx.x == 0) {
-      pages[target * stride + index] = page;
+      copies[i] = page;
     }
   }
-  for (int i = threadIdx.x; i < cache.mark_words; i += kThreads) {
-    cache.marks[target * cache.mark_words + i] = cache.marks[source * cache.mark_words + i];
-  }
+  copy_columns(cache.marks, source, target, cache.mark_words);
+  copy_columns(cache.positions, source, target, cache.entry_stride);
+  copy_columns(cache.received, source, target, cache.entry_stride);
+  copy_columns(cache.open_keys, source, target, head_dim);
+  copy_columns(cache.open_values, source, target, head_dim);
+  copy_columns(cache.open_weights, source, target, 1);
 }
 
 }  // namespace
@@ -90,6 +132,11 @@ void launch_fill_free_list(const CacheView& cache, int capacity, cudaStream_t st
   winnow::cuda::check_launch("free list");
 }
 
+void launch_set_rule(std::int32_t* rules, int slots, int slot, SlotRule rule, cudaStream_t stream) {
+  set_rule_kernel<<<1, 4, 0, stream>>>(rules, slots, slot, rule);
+  winnow::cuda::check_launch("set a sequence's limits");
+}
+
 void launch_release(const CacheView& cache, int slot, cudaStream_t stream) {
   release_kernel<<<dim3(cache.kv_heads, cache.layers), kThreads, 0, stream>>>(cache, slot);
   winnow::cuda::check_launch("release a sequence");
@@ -97,8 +144,9 @@ void launch_release(const CacheView& cache, int slot, cudaStream_t stream) {
   winnow::cuda::check_launch("release a sequence");
 }
 
-void launch_fork(const CacheView& cache, int from, int to, cudaStream_t stream) {
-  fork_kernel<<<dim3(cache.kv_heads, cache.layers), kThreads, 0, stream>>>(cache, from, to);
+void launch_fork(const CacheView& cache, int head_dim, int from, int to, cudaStream_t stream) {
+  fork_kernel<<<dim3(cache.kv_heads, cache.layers), kThreads, 0, stream>>>(cache, head_dim, from,
+                                                                           to);
   winnow::cuda::check_launch("fork a sequence");
 }
 

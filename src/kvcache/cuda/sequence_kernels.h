@@ -10,10 +10,17 @@ namespace winnow::kvcache::cuda {
 /// Puts all pages [0, capacity) on the free list.
 void launch_fill_free_list(const CacheView& cache, int capacity, cudaStream_t stream);
 
-/// Gives a sequence's pages back; its slot is as new afterwards.
+/// What a sequence's limits make of the rule, into the tables of CacheView: rules [4, slots].
+struct SlotRule {
+  std::int32_t values[4];  // ring, sinks, budget, prompt tokens
+};
+void launch_set_rule(std::int32_t* rules, int slots, int slot, SlotRule rule, cudaStream_t stream);
+
+/// Gives a sequence's pages back; its slot is as new afterwards. `cache.ring` is the sequence's.
 void launch_release(const CacheView& cache, int slot, cudaStream_t stream);
 
-/// Makes slot `to`, which is new, a copy of slot `from`.
-void launch_fork(const CacheView& cache, int from, int to, cudaStream_t stream);
+/// Makes slot `to`, which is new, a fork of slot `from` (DeviceCache::fork). `cache.ring` is the
+/// sequence's.
+void launch_fork(const CacheView& cache, int head_dim, int from, int to, cudaStream_t stream);
 
 }  // namespace winnow::kvcache::cuda

@@ -10,13 +10,15 @@
 namespace winnow::kvcache::cuda {
 
 /// One token of each of `batch` sequences, in slots[batch] (device memory). lengths are those
-/// before this token and stay so until all layers are done.
+/// before this token and stay so until all layers are done. A negative slot is none: nothing
+/// happens.
 struct DecodeAppend {
   int layer = 0;
   int batch = 0;
   const std::int32_t* slots = nullptr;  // [batch]
   const float* qkv = nullptr;           // [batch, (heads + 2 kv_heads) * head_dim]
   float* queries = nullptr;             // [batch, heads * head_dim]
+  float* open_scores = nullptr;         // [batch, heads] DMC: query . open key
 };
 
 /// `tokens` tokens of the sequence in `slot`, which has `length` so far.
@@ -28,6 +30,7 @@ struct PrefillAppend {
   const bf16* qkv = nullptr;  // [tokens, (heads + 2 kv_heads) * head_dim]
   bf16* queries = nullptr;    // [tokens, heads * head_dim]
 };
+
 /// The memory of a Band (append.h).
 struct BandView {
   int stride;
@@ -38,6 +41,11 @@ struct BandView {
   std::int32_t* seen;
   std::int32_t* kept;
   std::int32_t* counts;
+  // DMC
+  float* merge_keys;
+  float* merge_values;
+  float* omegas;
+  float* open_before;
 };
 
 }  // namespace winnow::kvcache::cuda

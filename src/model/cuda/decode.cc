@@ -10,15 +10,10 @@ namespace winnow::model::cuda {
 namespace {
 
 constexpr std::size_t kMost = Decode::kMostSequences;
+constexpr std::array<ops::cuda::SampledRow, kMost> kGreedy{};
 
 std::size_t width(int cols) {
   return kMost * static_cast<std::size_t>(cols);
-}
-
-std::array<std::span<const std::byte>, 2> next_weights(const DeviceLayerWeights& layer) {
-  const std::size_t k = getenv("TUNE") != nullptr ? std::size_t(atoi(getenv("TUNE"))) << 20 : 0;
-  const auto first = layer.output.head(k);
-  return {first, layer.gate_up.head(k - first.size())};
 }
 
 const float* data_or_null(const FloatBuffer& buffer) {
@@ -31,8 +26,7 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
     : model_(model),
       cache_(cache),
       head_(head),
-      plan_(cache.layout(), model.config().group(), model.config().kv_heads, kMostSequences,
-            model.config().layers),
+      attention_(cache, kMostSequences),
       inputs_(2 * kMost),
       results_(kMost),
       device_inputs_(2 * kMost),
@@ -46,14 +40,15 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
       activated_(width(model.config().intermediate)) {}
 
 void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
-                 ops::Matrix<float> logits, std::span<std::int32_t> best,
-                 const winnow::cuda::Stream& stream) {
-  const bool with_logits = logits.rows > 0;
+                 std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
+                 std::span<std::int32_t> next, const winnow::cuda::Stream& stream) {
+  const bool with_logits = logits.rows > 0 || !rows.empty();
   const std::size_t batch = slots.size();
   std::ranges::copy(slots, inputs_.data());
   std::ranges::copy(tokens, inputs_.data() + batch);
   if (generation_ != cache_.generation()) {
     graphs_.clear();
+    attention_.reserve();
     generation_ = cache_.generation();
   }
   const auto key = std::pair(static_cast<int>(batch), with_logits);
@@ -62,18 +57,21 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
     graph = graphs_.try_emplace(key, stream, [&] { capture(key.first, with_logits, stream.get()); })
                 .first;
   }
+  if (with_logits) {
+    rows.empty() ? head_.choose_by(kGreedy) : head_.choose_by(rows);
+  }
   graph->second.launch(stream);
   for (const std::int32_t slot : slots) {
     cache_.advance(slot, 1);
   }
-  if (with_logits) {
+  if (logits.rows > 0) {
     winnow::cuda::check(
         cudaMemcpyAsync(logits.data, head_.logits(), batch * logits.cols * sizeof(float),
                         cudaMemcpyDeviceToHost, stream.get()),
         "read logits");
   }
   stream.synchronize();
-  std::copy_n(results_.data(), best.size(), best.data());
+  std::copy_n(results_.data(), next.size(), next.data());
 }
 
 // Everything that one step puts into the stream.
@@ -89,13 +87,13 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
               .half = config.head_dim / 2},
              batch, stream);
   const std::int32_t* slots = device_inputs_.data();
-  plan_.make(entries(0), view.row(1, 0, 0), batch, stream);
+  attention_.plan(slots, batch, stream);
   ops::cuda::embed_rows(model_.weights().embedding.view(), slots + batch, batch,
                         residual(model_.layer(0).attention_norm), {stream, true});
   // Between two attentions all linear layers are one kernel: those of a layer, then the q, k and v
   // of the next one or the logits.
   const int parts = ops::cuda::residual_parts(config.hidden);
-  ops::cuda::RowsLaunch launch{stream, true};
+  const ops::cuda::RowsLaunch launch{stream, true};
   const ops::cuda::RowsLayer first = projection(0);
   ops::cuda::linear_rows(std::span(&first, 1), batch, scratch_, launch);
   for (int l = 0; l < config.layers; ++l) {
@@ -112,12 +110,10 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
         ops::cuda::added({w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
                          residual(next_norm)),
         last ? head_.layer(normed(parts), with_logits) : projection(l + 1)};
-    if (l + 1 < config.layers) {
-      launch.next = next_weights(model_.layer(l + 1));
-    } else {
-      launch.next = {};
-    }
     ops::cuda::linear_rows(chain, batch, scratch_, launch);
+  }
+  if (with_logits) {
+    head_.sample(batch, stream);
   }
   end_step({.slots = slots,
             .lengths = view.lengths,
@@ -142,26 +138,13 @@ ops::cuda::RowsLayer Decode::projection(int layer) const {
 }
 
 void Decode::attention(int layer, int batch, cudaStream_t stream) {
-  kvcache::cuda::append(cache_, model_.projection(layer, hidden_.data(), angles_.data()),
-                        kvcache::cuda::DecodeAppend{layer, batch, device_inputs_.data(),
-                                                    qkv_.data(), queries_.data()},
-                        stream);
-  plan_.attend(layer, entries(layer), model_.scale(), queries_.data(), attended_.data(), stream);
-}
-
-ops::cuda::DecodeEntries Decode::entries(int layer) const {
-  const auto& view = cache_.view();
-  const std::size_t row = view.row(layer, 0, 0);
-  return {.pool = view.pool,
-          .archive_pages = view.archive_pages + row * view.archive_stride,
-          .archive_stride = view.archive_stride,
-          .archive_counts = view.archive_counts + row,
-          .window_pages = view.window_pages + row * view.window_stride,
-          .window_stride = view.window_stride,
-          .lengths = view.lengths,
-          .window = view.ring - 1,
-          .slots = device_inputs_.data(),
-          .kv_heads = view.kv_heads};
+  attention_.append_and_attend(model_.projection(layer, hidden_.data(), angles_.data()),
+                               {.layer = layer,
+                                .batch = batch,
+                                .slots = device_inputs_.data(),
+                                .qkv = qkv_.data(),
+                                .queries = queries_.data()},
+                               model_.scale(), attended_.data(), stream);
 }
 
 ops::cuda::ResidualRows Decode::residual(const FloatBuffer& next_norm) const {

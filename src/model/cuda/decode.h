@@ -7,10 +7,10 @@
 #include <span>
 
 #include "base/cuda/graph.h"
-#include "kvcache/cuda/append.h"
+#include "kvcache/cuda/token_attention.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/output_head.h"
-#include "ops/cuda/decode_attention.h"
+#include "ops/cuda/linear_rows.h"
 #include "ops/matrix.h"
 
 namespace winnow::model::cuda {
@@ -22,24 +22,24 @@ class Decode {
 
   Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, OutputHead& head);
 
-  /// Appends tokens[i] to the sequence in slots[i]. `logits` [batch, vocab] and `best` [batch] may
-  /// be empty. Waits for the results.
+  /// Appends tokens[i] to the sequence in slots[i], and chooses next[i] as rows[i] says, without
+  /// `rows` the most likely token. `logits` [batch, vocab] and `next` [batch] may be empty. Waits
+  /// for the results.
   void run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
-           ops::Matrix<float> logits, std::span<std::int32_t> best,
-           const winnow::cuda::Stream& stream);
+           std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
+           std::span<std::int32_t> next, const winnow::cuda::Stream& stream);
 
  private:
   void capture(int batch, bool with_logits, cudaStream_t stream);
   void attention(int layer, int batch, cudaStream_t stream);
   [[nodiscard]] ops::cuda::RowsLayer projection(int layer) const;
   [[nodiscard]] ops::cuda::RowsInput normed(int parts) const;
-  [[nodiscard]] ops::cuda::DecodeEntries entries(int layer) const;
   [[nodiscard]] ops::cuda::ResidualRows residual(const FloatBuffer& next_norm) const;
 
   const DeviceModel& model_;
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
-  ops::cuda::DecodePlan plan_;
+  kvcache::cuda::TokenAttention attention_;
   ops::cuda::RowsScratch scratch_;
   int generation_ = -1;  // of the cache's tables that the graphs point to
   std::map<std::pair<int, bool>, winnow::cuda::Graph> graphs_;  // by batch, and whether with logits

@@ -9,12 +9,25 @@ namespace winnow::model::cuda {
 namespace {
 
 const ModelConfig& checked(const ModelConfig& config) {
-  require(!config.dmc, "--device cuda: DMC models run on the CPU only so far");
   for (const int width : {config.hidden, config.intermediate}) {
     require(width % 8 == 0, "--device cuda: layers of {} channels; a multiple of 8 is needed",
             width);
   }
   return config;
+}
+
+// Before any of it is copied.
+const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat format) {
+  constexpr double kGib = 0x1p30;
+  const std::size_t needed = DeviceWeights::bytes_of(weights, format);
+  const std::size_t free = winnow::cuda::free_memory();
+  require(needed <= free,
+          "--device cuda: the weights take {:.2f} GiB in {}, but of the device's {:.2f} GiB only "
+          "{:.2f} are free",
+          static_cast<double>(needed) / kGib, format_name(format),
+          static_cast<double>(winnow::cuda::total_memory()) / kGib,
+          static_cast<double>(free) / kGib);
+  return weights;
 }
 
 const float* data_or_null(const FloatBuffer& buffer) {
@@ -25,7 +38,7 @@ const float* data_or_null(const FloatBuffer& buffer) {
 
 DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format)
     : model_((checked(model.config()), model)),
-      weights_(model.weights(), format),
+      weights_(with_room(model.weights(), format), format),
       frequencies_(
           std::span<const float>(rope_frequencies(model.config().rope, model.config().head_dim))) {}
 
@@ -45,11 +58,21 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
                                        .eps = config().norm_eps,
                                        .angles = angles,
                                        .decision = {}};
+  auto& decision = projection.decision;
+  if (const auto rate = model_.drawn_rate()) {
+    decision.drawn = true;
+    decision.rate = *rate;
+  }
+  if (config().dmc) {
+    decision.kind = Kind::merge;
+    decision.offset = config().dmc->offset;
+    decision.channel = 0;
+    decision.clear_after_rope = true;
+  }
   if (!config().dms) {
     return projection;
   }
   const DmsConfig& dms = *config().dms;
-  auto& decision = projection.decision;
   decision.per_layer = dms.per_layer;
   decision.scale = dms.scale;
   // Evict iff scale * x - offset > 0; a model that only reads its decisions never does.
@@ -66,10 +89,6 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
     decision.bias = data_or_null(w.adapter_bias);
     decision.width = config().hidden;
     decision.eps = config().norm_eps;
-  }
-  if (const auto rate = model_.drawn_rate()) {
-    decision.drawn = true;
-    decision.rate = *rate;
   }
   return projection;
 }

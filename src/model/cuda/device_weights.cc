@@ -71,6 +71,23 @@ DeviceWeights::DeviceWeights(const Weights& weights, DeviceWeightFormat format)
   }
 }
 
+std::size_t DeviceWeights::bytes_of(const Weights& weights, DeviceWeightFormat format) {
+  const auto bytes = [format](const ops::Weight& weight) {
+    return ops::cuda::DeviceWeightLayout{format, static_cast<int>(weight.rows),
+                                         static_cast<int>(weight.cols)}
+        .bytes();
+  };
+  std::size_t total = bytes(weights.embedding);
+  total += weights.head.data == weights.embedding.data ? 0 : bytes(weights.head);
+  for (const LayerWeights& layer : weights.layers) {
+    for (const auto* weight : {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate,
+                               &layer.up, &layer.down}) {
+      total += bytes(*weight);
+    }
+  }
+  return total;
+}
+
 std::size_t DeviceWeights::bytes_per_step() const {
   std::size_t total = tied ? embedding.bytes() : own_head.bytes();
   for (const DeviceLayerWeights& layer : layers) {

@@ -43,6 +43,9 @@ struct DeviceWeights {
   [[nodiscard]] ops::cuda::DeviceWeightView head() const {
     return tied ? embedding.view() : own_head.view();
   }
+  /// Bytes of device memory that `weights` take when they are converted.
+  static std::size_t bytes_of(const Weights& weights, ops::cuda::DeviceWeightFormat format);
+
   /// Bytes of all matrices that a decode step reads once: everything but the embedding rows.
   [[nodiscard]] std::size_t bytes_per_step() const;
 };

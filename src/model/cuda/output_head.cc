@@ -14,29 +14,44 @@ OutputHead::OutputHead(const DeviceModel& model)
       vocab_(static_cast<std::size_t>(model.config().vocab)),
       hidden_(static_cast<std::size_t>(model.config().hidden)),
       tokens_(kMostRows),
-      logits_(kMostRows * vocab_) {}
+      logits_(kMostRows * vocab_),
+      rows_(kMostRows) {}
 
 ops::cuda::RowsLayer OutputHead::layer(const ops::cuda::RowsInput& input, bool with_logits) const {
   return ops::cuda::chosen(linear_, input, tokens_.data(), with_logits ? logits_.data() : nullptr);
 }
 
-void OutputHead::read(const bf16* normed, std::size_t rows, ops::Matrix<float> logits,
-                      std::span<std::int32_t> best, const winnow::cuda::Stream& stream) {
-  for (std::size_t first = 0; first < rows; first += kMostRows) {
-    const std::size_t count = std::min(kMostRows, rows - first);
-    const ops::cuda::RowsLayer head = layer({.x = normed + first * hidden_}, logits.rows > 0);
-    ops::cuda::linear_rows(std::span(&head, 1), static_cast<int>(count), scratch_, {stream.get()});
-    if (logits.rows > 0) {
-      winnow::cuda::check(
-          cudaMemcpyAsync(logits.row(first).data(), logits_.data(), count * vocab_ * sizeof(float),
-                          cudaMemcpyDeviceToHost, stream.get()),
-          "read logits");
+void OutputHead::choose_by(std::span<const ops::cuda::SampledRow> rows) {
+  std::ranges::copy(rows, rows_.data());
+}
+
+void OutputHead::sample(int rows, cudaStream_t stream) {
+  ops::cuda::sample_tokens(logits_.data(), rows, static_cast<int>(vocab_), rows_.data(),
+                           tokens_.data(), stream);
+}
+
+void OutputHead::read(const bf16* normed, std::size_t count,
+                      std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
+                      std::span<std::int32_t> tokens, const winnow::cuda::Stream& stream) {
+  const auto read_back = [&](void* to, const void* from, std::size_t bytes) {
+    winnow::cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream.get()),
+                        "read a step's results");
+  };
+  for (std::size_t first = 0; first < count; first += kMostRows) {
+    const std::size_t group = std::min(kMostRows, count - first);
+    const ops::cuda::RowsLayer head =
+        layer({.x = normed + first * hidden_}, logits.rows > 0 || !rows.empty());
+    ops::cuda::linear_rows(std::span(&head, 1), static_cast<int>(group), scratch_, {stream.get()});
+    if (!rows.empty()) {
+      stream.synchronize();  // the group before has read its rules
+      choose_by(rows.subspan(first, group));
+      sample(static_cast<int>(group), stream.get());
     }
-    if (!best.empty()) {
-      winnow::cuda::check(
-          cudaMemcpyAsync(best.data() + first, tokens_.data(), count * sizeof(std::int32_t),
-                          cudaMemcpyDeviceToHost, stream.get()),
-          "read tokens");
+    if (logits.rows > 0) {
+      read_back(logits.row(first).data(), logits_.data(), group * vocab_ * sizeof(float));
+    }
+    if (!tokens.empty()) {
+      read_back(tokens.data() + first, tokens_.data(), group * sizeof(std::int32_t));
     }
   }
   stream.synchronize();

@@ -6,6 +6,7 @@
 
 #include "model/cuda/device_model.h"
 #include "ops/cuda/linear_rows.h"
+#include "ops/cuda/sampling.h"
 #include "ops/matrix.h"
 
 namespace winnow::model::cuda {
@@ -21,10 +22,17 @@ class OutputHead {
   [[nodiscard]] const std::int32_t* tokens() const { return tokens_.data(); }
   [[nodiscard]] const float* logits() const { return logits_.data(); }
 
-  /// Any number of normed rows [rows, hidden]: the most likely tokens and logits to the host.
-  /// Either may be empty. Waits for the stream.
-  void read(const bf16* normed, std::size_t rows, ops::Matrix<float> logits,
-            std::span<std::int32_t> best, const winnow::cuda::Stream& stream);
+  /// How the next launch of sample() chooses: up to kMostLinearRows rows.
+  void choose_by(std::span<const ops::cuda::SampledRow> rows);
+  /// tokens() of the first `rows` of logits(), as choose_by() says when this runs.
+  void sample(int rows, cudaStream_t stream);
+
+  /// Any number of normed rows [count, hidden]: their tokens, which `rows` [count] choose, and
+  /// logits to the host. Each may be empty; without `rows` tokens are the most likely ones. Waits
+  /// for the stream.
+  void read(const bf16* normed, std::size_t count, std::span<const ops::cuda::SampledRow> rows,
+            ops::Matrix<float> logits, std::span<std::int32_t> tokens,
+            const winnow::cuda::Stream& stream);
 
  private:
   ops::cuda::RowsLinear linear_;
@@ -32,6 +40,7 @@ class OutputHead {
   std::size_t hidden_;
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;
   winnow::cuda::DeviceBuffer<float> logits_;  // [kMostLinearRows, vocab]
+  winnow::cuda::PinnedBuffer<ops::cuda::SampledRow> rows_;
   ops::cuda::RowsScratch scratch_;
 };
 

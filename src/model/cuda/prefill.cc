@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/cuda/activation.h"
-#include "ops/cuda/gather.h"
-#include "ops/cuda/norm.h"
 #include "ops/cuda/prefill_attention.h"
 #include "ops/cuda/rope.h"
 
@@ -14,6 +11,9 @@ namespace {
 
 // Of a cache without a window: the chunk itself is seen whole.
 constexpr int kEndless = std::numeric_limits<int>::max() / 2;
+
+// That choose pages.
+constexpr int kTokensAtOnce = 16;
 
 template <class T>
 void copy_to(const winnow::cuda::DeviceBuffer<T>& target, const std::vector<T>& source,
@@ -29,60 +29,68 @@ int size_of(const PromptChunk& chunk) {
 
 }  // namespace
 
-Prefill::Prefill(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, OutputHead& head)
-    : model_(model), cache_(cache), head_(head) {}
+Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
+                 kvcache::cuda::DeviceCache& cache, OutputHead& head)
+    : model_(model), cache_(cache), head_(head), rows_(model, matrices) {
+  if (cache.drops()) {
+    feedback_.emplace(cache, 1);
+  } else if (cache.selects()) {
+    quest_.emplace(cache, kTokensAtOnce, 1);
+  }
+}
 
 void Prefill::reserve(std::size_t tokens, int longest_chunk) {
   const ModelConfig& config = model_.config();
   const auto width = [tokens](int cols) { return tokens * static_cast<std::size_t>(cols); };
-  if (!band_ || band_->stride < cache_.view().ring + longest_chunk) {
+  if (!band_ || band_->stride < cache_.most_ring() + longest_chunk) {
     band_.reset();  // give the old memory back before asking for more
     band_ = std::make_unique<kvcache::cuda::Band>(cache_, longest_chunk);
+  }
+  if (feedback_) {
+    feedback_->reserve();
+  } else if (quest_) {
+    quest_->reserve();
   }
   tokens_.ensure(tokens);
   positions_.ensure(tokens);
   wanted_.ensure(tokens);
   angles_.ensure(width(config.head_dim / 2));
-  hidden_.ensure(width(config.hidden));
-  square_sums_.ensure(tokens);
-  normed_.ensure(width(config.hidden));
+  rows_.reserve(tokens);
   qkv_.ensure(width(model_.qkv_width()));
   queries_.ensure(width(model_.query_width()));
   attended_.ensure(width(model_.query_width()));
-  gate_up_.ensure(width(std::max(
-      {2 * config.intermediate, 2 * config.hidden, model_.query_width()})));  // also scratch
-  activated_.ensure(width(config.intermediate));
   attention_scratch_.ensure(ops::cuda::prefill_scratch_bytes(
       cache_.layout(), config.kv_heads, band_->stride, cache_.view().archive_stride));
 }
 
-void Prefill::run(std::span<const PromptChunk> chunks, ops::Matrix<float> logits,
-                  std::span<std::int32_t> best, const winnow::cuda::Stream& stream) {
-  std::size_t tokens = 0;
+void Prefill::run(std::span<const PromptChunk> chunks, std::span<const ops::cuda::SampledRow> rows,
+                  ops::Matrix<float> logits, std::span<std::int32_t> tokens,
+                  const winnow::cuda::Stream& stream) {
+  std::size_t count = 0;
   int longest = 0;
   for (const PromptChunk& chunk : chunks) {
-    tokens += chunk.tokens.size();
+    count += chunk.tokens.size();
     longest = std::max(longest, size_of(chunk));
   }
-  reserve(tokens, longest);
+  reserve(count, longest);
   const std::size_t wanted = upload(chunks, stream.get());
-  embed(tokens, stream.get());
+  embed(count, stream.get());
   const int last = model_.config().layers - 1;
   for (int layer = 0; layer <= last; ++layer) {
-    attention(layer, chunks, tokens, stream);
+    attention(layer, chunks, count, stream);
     if (layer == last) {
-      keep_logit_rows(wanted, stream.get());
+      // Nobody asks for the other rows once the last layer's cache has them.
+      count = wanted;
+      rows_.keep_rows(wanted_.data(), static_cast<int>(count), attended_.data(), stream.get());
     }
-    finish_layer(layer, layer == last ? wanted : tokens, stream.get());
+    rows_.finish_layer(layer, attended_.data(), static_cast<int>(count), stream.get());
   }
   for (const PromptChunk& chunk : chunks) {
     kvcache::cuda::advance(cache_, chunk.slot, size_of(chunk), stream.get());
   }
   cache_.report_free_pages(stream.get());
-  ops::cuda::rms_norm(normed_.data(), hidden_.data(), static_cast<int>(wanted),
-                      model_.config().hidden, model_.weights().norm.data(),
-                      model_.config().norm_eps, stream.get());
-  head_.read(normed_.data(), wanted, logits, best, stream);
+  head_.read(rows_.finish(static_cast<int>(wanted), stream.get()), wanted, rows, logits, tokens,
+             stream);
 }
 
 // Returns how many rows' logits are wanted.
@@ -110,112 +118,137 @@ void Prefill::embed(std::size_t tokens, cudaStream_t stream) {
   const int rows = static_cast<int>(tokens);
   ops::cuda::rope_angles(angles_.data(), model_.frequencies().data(), model_.config().head_dim / 2,
                          positions_.data(), rows, stream);
-  ops::cuda::embed_rows(
-      model_.weights().embedding.view(), tokens_.data(), rows,
-      {hidden_.data(), model_.layer(0).attention_norm.data(), normed_.data(), square_sums_.data()},
-      {stream});
+  rows_.embed(tokens_.data(), rows, stream);
 }
 
 void Prefill::attention(int layer, std::span<const PromptChunk> chunks, std::size_t tokens,
                         const winnow::cuda::Stream& stream) {
-  const ModelConfig& config = model_.config();
-  const DeviceLayerWeights& w = model_.layer(layer);
-  const auto& view = cache_.view();
-  ops::cuda::rms_norm(normed_.data(), hidden_.data(), static_cast<int>(tokens), config.hidden,
-                      w.attention_norm.data(), config.norm_eps, stream.get());
-  linear_.multiply(qkv_.data(), normed_.data(), matrices_.get(w.qkv.view(), stream.get()),
-                   static_cast<int>(tokens), model_.qkv_width(), config.hidden, stream.get());
+  rows_.project(layer, qkv_.data(), static_cast<int>(tokens), stream.get());
   std::size_t first = 0;
   for (const PromptChunk& chunk : chunks) {
-    const auto at = [first](auto* matrix, int width) {
-      return matrix + first * static_cast<std::size_t>(width);
-    };
-    const int length = cache_.length(chunk.slot);
-    const auto projection = model_.projection(layer, at(hidden_.data(), config.hidden),
-                                              at(angles_.data(), config.head_dim / 2));
-    bf16* queries = at(queries_.data(), model_.query_width());
-    kvcache::cuda::append(
-        cache_, projection,
-        kvcache::cuda::PrefillAppend{layer, chunk.slot, length, size_of(chunk),
-                                     at(qkv_.data(), model_.qkv_width()), queries},
-        *band_, stream.get());
-    const std::size_t row = view.row(layer, chunk.slot, 0);
-    ops::cuda::prefill_attention(cache_.layout(), config.kv_heads, config.group(), model_.scale(),
-                                 {.query = queries,
-                                  .out = at(attended_.data(), model_.query_width()),
-                                  .tokens = size_of(chunk),
-                                  .lead = kvcache::cuda::lead_of(cache_, length),
-                                  .window = view.ring > 0 ? view.ring - 1 : kEndless,
-                                  .band_keys = band_->keys.data(),
-                                  .band_values = band_->values.data(),
-                                  .band_scales = band_->scales.data(),
-                                  .band_stride = band_->stride,
-                                  .pool = view.pool,
-                                  .archive_pages = view.archive_pages + row * view.archive_stride,
-                                  .archive_stride = view.archive_stride,
-                                  .archive_counts = band_->seen.data(),
-                                  .scratch = attention_scratch_.data()},
-                                 stream.get());
-    if (chunk.visible.data != nullptr) {
-      read_visible(layer, chunk, stream);
-    }
+    attend(layer, chunk, first, stream);
     first += chunk.tokens.size();
   }
 }
 
-// Nobody asks for the other rows once the last layer's cache has them.
-void Prefill::keep_logit_rows(std::size_t rows, cudaStream_t stream) {
-  const auto gather = [&](void* scratch, void* matrix, std::size_t row_bytes) {
-    ops::cuda::gather_rows(scratch, matrix, wanted_.data(), static_cast<int>(rows), row_bytes,
-                           stream);
-    winnow::cuda::check(
-        cudaMemcpyAsync(matrix, scratch, rows * row_bytes, cudaMemcpyDeviceToDevice, stream),
-        "keep the rows whose logits are wanted");
-  };
-  gather(gate_up_.data(), attended_.data(),
-         static_cast<std::size_t>(model_.query_width()) * sizeof(bf16));
-  gather(gate_up_.data(), hidden_.data(),
-         static_cast<std::size_t>(model_.config().hidden) * sizeof(float));
-}
-
-// The layer behind its attention.
-void Prefill::finish_layer(int layer, std::size_t rows, cudaStream_t stream) {
-  const ModelConfig& config = model_.config();
-  const DeviceLayerWeights& w = model_.layer(layer);
-  const int count = static_cast<int>(rows);
-  const auto add_to_hidden = [&](const bf16* x, const ops::cuda::DeviceWeight& weight,
-                                 const FloatBuffer& bias, int inputs) {
-    linear_.multiply_add(hidden_.data(), x, matrices_.get(weight.view(), stream), count,
-                         config.hidden, inputs, stream);
-    if (bias.size() > 0) {
-      ops::cuda::add_bias(hidden_.data(), count, config.hidden, bias.data(), stream);
-    }
-  };
-  add_to_hidden(attended_.data(), w.output, w.output_bias, model_.query_width());
-  ops::cuda::rms_norm(normed_.data(), hidden_.data(), count, config.hidden, w.mlp_norm.data(),
-                      config.norm_eps, stream);
-  linear_.multiply(gate_up_.data(), normed_.data(), matrices_.get(w.gate_up.view(), stream), count,
-                   2 * config.intermediate, config.hidden, stream);
-  ops::cuda::silu_multiply(activated_.data(), gate_up_.data(), count, config.intermediate,
-                           w.gate_up_bias.size() > 0 ? w.gate_up_bias.data() : nullptr, stream);
-  add_to_hidden(activated_.data(), w.down, w.down_bias, config.intermediate);
-}
-
-void Prefill::read_visible(int layer, const PromptChunk& chunk,
-                           const winnow::cuda::Stream& stream) const {
-  const int heads = model_.config().kv_heads;
-  const int lead = kvcache::cuda::lead_of(cache_, cache_.length(chunk.slot));
-  const int window = cache_.view().ring > 0 ? cache_.view().ring - 1 : kEndless;
-  std::vector<std::int32_t> seen(chunk.tokens.size() * static_cast<std::size_t>(heads));
-  stream.synchronize();
-  band_->seen.read(seen);
-  for (std::size_t t = 0; t < chunk.tokens.size(); ++t) {
-    for (int head = 0; head < heads; ++head) {
-      chunk.visible.row(t)[static_cast<std::size_t>(layer * heads + head)] =
-          seen[static_cast<std::size_t>(head) * chunk.tokens.size() + t] +
-          std::min(lead + static_cast<int>(t), window) + 1;
+// The chunk's tokens, whose activations are the rows from `first` on.
+void Prefill::attend(int layer, const PromptChunk& chunk, std::size_t first,
+                     const winnow::cuda::Stream& stream) {
+  const kvcache::Rule& rule = cache_.rule(chunk.slot);
+  const int length = cache_.length(chunk.slot);
+  const Rows all{layer, chunk.slot, length, size_of(chunk), first};
+  int at_once = all.tokens;
+  if (feedback_) {
+    at_once = kvcache::cuda::FeedbackAttention::free_tokens(rule, length, all.tokens);
+  } else if (quest_) {
+    at_once = kvcache::cuda::QuestAttention::prompt_tokens(rule, length, all.tokens);
+  }
+  if (at_once > 0) {
+    attend_at_once(all.slice(0, at_once), chunk.visible, stream);
+  }
+  const Rows others = all.slice(at_once, all.tokens);
+  if (others.tokens > 0 && feedback_) {
+    feedback_->append_and_attend(projection_of(others), append_of(others), *band_, model_.scale(),
+                                 out_of(others), stream.get());
+  } else if (others.tokens > 0) {
+    choose_and_attend(others, at_once, chunk.visible, stream);
+  }
+  for (int t = 0; chunk.visible.data != nullptr && feedback_ && t < all.tokens; ++t) {
+    for (int head = 0; head < model_.config().kv_heads; ++head) {
+      note_visible(chunk.visible, layer, t, head, std::min(length + t, rule.budget) + 1);
     }
   }
+}
+
+// Tokens that choose what they read, after the `first` ones of their chunk.
+void Prefill::choose_and_attend(const Rows& rows, int first, ops::Matrix<std::int32_t> visible,
+                                const winnow::cuda::Stream& stream) {
+  const int heads = model_.config().kv_heads;
+  const auto chunk = append_of(rows);
+  kvcache::cuda::append(cache_, projection_of(rows), chunk, *band_, stream.get());
+  quest_->renew_bounds(chunk, stream.get());
+  std::vector<std::int32_t> read(
+      visible.data != nullptr ? static_cast<std::size_t>(rows.tokens * heads) : 0);
+  quest_->attend(chunk, model_.scale(), out_of(rows), read, stream.get());
+  for (int i = 0; i < static_cast<int>(read.size()); ++i) {
+    note_visible(visible, rows.layer, first + i / heads, i % heads,
+                 read[static_cast<std::size_t>(i)]);
+  }
+}
+
+kvcache::cuda::Projection Prefill::projection_of(const Rows& rows) const {
+  return model_.projection(rows.layer, rows.of(rows_.hidden(), model_.config().hidden),
+                           rows.of(angles_.data(), model_.config().head_dim / 2));
+}
+
+kvcache::cuda::PrefillAppend Prefill::append_of(const Rows& rows) const {
+  return {rows.layer,
+          rows.slot,
+          rows.length,
+          rows.tokens,
+          rows.of(qkv_.data(), model_.qkv_width()),
+          rows.of(queries_.data(), model_.query_width())};
+}
+
+bf16* Prefill::out_of(const Rows& rows) const {
+  return rows.of(attended_.data(), model_.query_width());
+}
+
+// Tokens of which it is known beforehand what they see.
+void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
+                             const winnow::cuda::Stream& stream) {
+  const ModelConfig& config = model_.config();
+  const auto& view = cache_.view();
+  const auto chunk = append_of(rows);
+  kvcache::cuda::append(cache_, projection_of(rows), chunk, *band_, stream.get());
+  if (quest_) {
+    quest_->renew_bounds(chunk, stream.get());
+  }
+  const std::size_t row = view.row(rows.layer, rows.slot, 0);
+  const int lead = kvcache::cuda::lead_of(cache_, rows.slot, rows.length);
+  const int window = window_of(rows.slot);
+  ops::cuda::prefill_attention(cache_.layout(), config.kv_heads, config.group(), model_.scale(),
+                               {.query = chunk.queries,
+                                .out = out_of(rows),
+                                .tokens = rows.tokens,
+                                .lead = lead,
+                                .window = window,
+                                .band_keys = band_->keys.data(),
+                                .band_values = band_->values.data(),
+                                .band_scales = band_->scales.data(),
+                                .band_stride = band_->stride,
+                                .band_in_16_bits = band_->in_16_bits,
+                                .pool = view.pool,
+                                .archive_pages = view.archive_pages + row * view.archive_stride,
+                                .archive_stride = view.archive_stride,
+                                .archive_counts = band_->seen.data(),
+                                .scratch = attention_scratch_.data()},
+                               stream.get());
+  if (visible.data != nullptr) {
+    std::vector<std::int32_t> seen(static_cast<std::size_t>(rows.tokens * config.kv_heads));
+    stream.synchronize();
+    band_->seen.read(seen);
+    for (int t = 0; t < rows.tokens; ++t) {
+      for (int head = 0; head < config.kv_heads; ++head) {
+        note_visible(visible, rows.layer, t, head,
+                     seen[static_cast<std::size_t>(head * rows.tokens + t)] +
+                         std::min(lead + t, window) + 1);
+      }
+    }
+  }
+}
+
+// Of the band: what the cache's window is. Without one a query sees all of the chunk before it, but
+// for DMC only the entry that is open at its own token.
+int Prefill::window_of(int slot) const {
+  const int ring = cache_.ring(slot);
+  return cache_.merges() ? 0 : ring > 0 ? ring - 1 : kEndless;
+}
+
+void Prefill::note_visible(ops::Matrix<std::int32_t> visible, int layer, int token, int head,
+                           int entries) const {
+  visible.row(static_cast<std::size_t>(
+      token))[static_cast<std::size_t>(layer * model_.config().kv_heads + head)] = entries;
 }
 
 }  // namespace winnow::model::cuda

@@ -3,14 +3,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "kvcache/cuda/append.h"
+#include "kvcache/cuda/feedback.h"
+#include "kvcache/cuda/quest.h"
 #include "model/cuda/device_model.h"
-#include "model/cuda/matrix_weights.h"
+#include "model/cuda/many_rows.h"
 #include "model/cuda/output_head.h"
-#include "ops/cuda/linear.h"
 #include "ops/matrix.h"
 
 namespace winnow::model::cuda {
@@ -26,41 +28,66 @@ struct PromptChunk {
 
 class Prefill {
  public:
-  Prefill(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, OutputHead& head);
+  Prefill(const DeviceModel& model, const MatrixWeights& matrices,
+          kvcache::cuda::DeviceCache& cache, OutputHead& head);
 
-  /// Appends all chunks. `logits` [sum of logit_rows, vocab] and `best` [sum of logit_rows] may be
-  /// empty. Waits for the results.
-  void run(std::span<const PromptChunk> chunks, ops::Matrix<float> logits,
-           std::span<std::int32_t> best, const winnow::cuda::Stream& stream);
+  /// Appends all chunks. `logits` [sum of logit_rows, vocab] and `tokens` [sum of logit_rows],
+  /// which `rows` [as many] choose, may be empty; without `rows` they are the most likely ones.
+  /// Waits for the results.
+  void run(std::span<const PromptChunk> chunks, std::span<const ops::cuda::SampledRow> rows,
+           ops::Matrix<float> logits, std::span<std::int32_t> tokens,
+           const winnow::cuda::Stream& stream);
 
  private:
+  // Tokens of one sequence in one layer, and where their activations begin.
+  struct Rows {
+    int layer;
+    int slot;
+    int length;  // of the sequence before them
+    int tokens;
+    std::size_t first;
+
+    [[nodiscard]] Rows slice(int begin, int end) const {
+      return {layer, slot, length + begin, end - begin, first + static_cast<std::size_t>(begin)};
+    }
+    template <class T>
+    [[nodiscard]] T* of(T* matrix, int width) const {
+      return matrix + first * static_cast<std::size_t>(width);
+    }
+  };
+
   void reserve(std::size_t tokens, int longest_chunk);
   std::size_t upload(std::span<const PromptChunk> chunks, cudaStream_t stream);
   void embed(std::size_t tokens, cudaStream_t stream);
   void attention(int layer, std::span<const PromptChunk> chunks, std::size_t tokens,
                  const winnow::cuda::Stream& stream);
-  void finish_layer(int layer, std::size_t rows, cudaStream_t stream);
-  void keep_logit_rows(std::size_t rows, cudaStream_t stream);
-  void read_visible(int layer, const PromptChunk& chunk, const winnow::cuda::Stream& stream) const;
+  [[nodiscard]] int window_of(int slot) const;
+  void attend(int layer, const PromptChunk& chunk, std::size_t first,
+              const winnow::cuda::Stream& stream);
+  void attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
+                      const winnow::cuda::Stream& stream);
+  void choose_and_attend(const Rows& rows, int first, ops::Matrix<std::int32_t> visible,
+                         const winnow::cuda::Stream& stream);
+  [[nodiscard]] kvcache::cuda::Projection projection_of(const Rows& rows) const;
+  [[nodiscard]] kvcache::cuda::PrefillAppend append_of(const Rows& rows) const;
+  [[nodiscard]] bf16* out_of(const Rows& rows) const;
+  void note_visible(ops::Matrix<std::int32_t> visible, int layer, int token, int head,
+                    int entries) const;
 
   const DeviceModel& model_;
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
-  ops::cuda::Linear linear_;
-  MatrixWeights matrices_;
+  ManyRows rows_;
   std::unique_ptr<kvcache::cuda::Band> band_;
-  winnow::cuda::DeviceBuffer<std::int32_t> tokens_;     // [T]
-  winnow::cuda::DeviceBuffer<std::int32_t> positions_;  // [T]
-  winnow::cuda::DeviceBuffer<std::int32_t> wanted_;     // [rows] whose logits are wanted
-  winnow::cuda::DeviceBuffer<float2> angles_;           // [T, head_dim / 2]
-  winnow::cuda::DeviceBuffer<float> hidden_;            // [T, hidden] the residual stream
-  winnow::cuda::DeviceBuffer<float> square_sums_;       // [T] of the embeddings; not used
-  winnow::cuda::DeviceBuffer<bf16> normed_;             // [T, hidden]
-  winnow::cuda::DeviceBuffer<bf16> qkv_;                // [T, qkv_width]
-  winnow::cuda::DeviceBuffer<bf16> queries_;            // [T, query_width]
-  winnow::cuda::DeviceBuffer<bf16> attended_;           // [T, query_width]
-  winnow::cuda::DeviceBuffer<bf16> gate_up_;            // [T, 2 * intermediate]
-  winnow::cuda::DeviceBuffer<bf16> activated_;          // [T, intermediate]
+  std::optional<kvcache::cuda::FeedbackAttention> feedback_;  // TOVA, H2O
+  std::optional<kvcache::cuda::QuestAttention> quest_;        // Quest
+  winnow::cuda::DeviceBuffer<std::int32_t> tokens_;           // [T]
+  winnow::cuda::DeviceBuffer<std::int32_t> positions_;        // [T]
+  winnow::cuda::DeviceBuffer<std::int32_t> wanted_;           // [rows] whose logits are wanted
+  winnow::cuda::DeviceBuffer<float2> angles_;                 // [T, head_dim / 2]
+  winnow::cuda::DeviceBuffer<bf16> qkv_;                      // [T, qkv_width]
+  winnow::cuda::DeviceBuffer<bf16> queries_;                  // [T, query_width]
+  winnow::cuda::DeviceBuffer<bf16> attended_;                 // [T, query_width]
   winnow::cuda::DeviceBuffer<std::byte> attention_scratch_;
 };
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/cuda/launch.cuh"
 #include "model/cuda/step_kernels.h"
 
@@ -15,6 +17,9 @@ __global__ void begin_kernel(StepInputs inputs) {
     inputs.device[row] = slot;
     inputs.device[batch + row] = inputs.host[batch + row];
   }
+  if (slot == kNoSlot) {
+    return;
+  }
   for (int i = threadIdx.x; i < inputs.half; i += blockDim.x) {
     // The product is rounded to float, as on the CPU.
     const float angle = static_cast<float>(inputs.lengths[slot]) * inputs.frequencies[i];
@@ -26,7 +31,9 @@ __global__ void begin_kernel(StepInputs inputs) {
 __global__ void end_kernel(StepResults results, int batch) {
   winnow::cuda::wait_for_predecessor();
   for (int i = threadIdx.x; i < batch; i += blockDim.x) {
-    ++results.lengths[results.slots[i]];
+    if (results.slots[i] != kNoSlot) {
+      ++results.lengths[results.slots[i]];
+    }
     results.host_tokens[i] = results.tokens[i];
   }
   if (threadIdx.x == 0) {
@@ -41,7 +48,8 @@ void begin_step(const StepInputs& inputs, int batch, cudaStream_t stream) {
 }
 
 void end_step(const StepResults& results, int batch, cudaStream_t stream) {
-  winnow::cuda::launch(end_kernel, 1, 32, 0, stream, true, results, batch);
+  winnow::cuda::launch(end_kernel, 1, std::min(256, (batch + 31) / 32 * 32), 0, stream, true,
+                       results, batch);
 }
 
 }  // namespace winnow::model::cuda

@@ -7,6 +7,9 @@
 
 namespace winnow::model::cuda {
 
+/// In place of a slot: a row that only pads the batch. It belongs to no sequence.
+inline constexpr std::int32_t kNoSlot = -1;
+
 /// What a step takes from the host and gives back. `host` lies in page-locked host memory, which
 /// kernels read and write themselves: a copy of few bytes would take longer.
 struct StepInputs {

@@ -14,4 +14,9 @@ namespace winnow::ops::cuda {
 void silu_multiply(bf16* out, const bf16* gate_up, int rows, int cols, const float* bias,
                    cudaStream_t stream);
 
+/// Backward of silu_multiply, in place: gate_up becomes its gradient and `product`, which holds that
+/// of the result [rows, cols], the result itself, which the layer behind it needs.
+void silu_multiply_backward(bf16* gate_up, bf16* product, int rows, int cols, const float* bias,
+                            cudaStream_t stream);
+
 }  // namespace winnow::ops::cuda

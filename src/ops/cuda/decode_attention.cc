@@ -76,7 +76,8 @@ void DecodePlan::attend_to(int layer, const DecodeEntries& entries, float scale,
                                   out,
                                   std::is_same_v<Out, bf16>,
                                   scale * std::numbers::log2e_v<float>,
-                                  group_};
+                                  group_,
+                                  part_bits(layout_.format())};
   launch_attention(layout_.format(), layout_.head_dim(), arguments, stream);
   launch_merge(layout_.head_dim(), arguments, stream);
 }

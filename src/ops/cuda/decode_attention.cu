@@ -253,6 +253,10 @@ Kernel kernel_for(int head_dim) {
   }
 }
 
+static_assert(Bf16Codes::kWeightBits == part_bits(DType::bf16));
+static_assert(F8Codes::kWeightBits == part_bits(DType::f8e4m3));
+static_assert(I8Codes::kWeightBits == part_bits(DType::i8));
+
 Kernel kernel_for(DType format, int head_dim) {
   switch (format) {
     case DType::bf16:
@@ -286,8 +290,8 @@ int resident_workers(DType format, int head_dim, int group) {
 void launch_attention(DType format, int head_dim, const DecodeArguments& arguments,
                       cudaStream_t stream) {
   winnow::cuda::launch(kernel_for(format, head_dim), arguments.plan.workers / kDecodeWarps,
-                       kThreads, shared_bytes(format, head_dim, arguments.group), stream, true,
-                       arguments);
+                       kThreads, shared_bytes(format, head_dim, arguments.group), stream,
+                       arguments.entries.settled, arguments);
 }
 
 }  // namespace winnow::ops::cuda

@@ -24,8 +24,17 @@ struct DecodeEntries {
   std::size_t window_stride = 0;
   const std::int32_t* lengths = nullptr;  // [slots] tokens of each sequence before this step
   int window = -1;                        // -1: no window, tokens go to the archive at once
-  const std::int32_t* slots = nullptr;    // [batch]
+  const std::int32_t* rings = nullptr;    // [slots] each sequence's window + 1, or null: the same
+  const std::int32_t* slots = nullptr;    // [batch]; a negative one has no entries
   int kv_heads = 0;
+  /// Whether the kernels between make() and attend() leave alone what attend() reads early. If not,
+  /// it begins when they are complete.
+  bool settled = true;
+  /// One more entry per row, outside all pages and in float (DMC's open one), or null: its value
+  /// [state rows, head_dim], and the queries' products with its key [batch, kv_heads * group]. Both
+  /// are read when attend()'s predecessors are complete.
+  const float* open_values = nullptr;
+  const float* open_scores = nullptr;
 };
 
 /// Decode attention of a step, all layers. The rows' pages (of the window, then of the archive),
@@ -72,7 +81,7 @@ class DecodePlan {
     std::int32_t tiles;
     std::int32_t window_entries;
     std::int32_t archive_pages;
-    std::int32_t state_row;
+    std::int32_t state_row;  // -1: there is none
     std::int32_t written;    // the window page that holds the new token's slot, -1 without a window
     std::int32_t first_run;  // that holds tiles of the row
     std::int32_t runs;

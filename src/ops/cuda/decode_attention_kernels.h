@@ -16,6 +16,11 @@ __host__ __device__ constexpr int tile_pages(int head_dim) {
   return head_dim <= 64 ? 2 : 1;
 }
 
+/// Power of two that a part's sum and output are multiplied by (kv_codes.cuh: kWeightBits).
+constexpr float part_bits(DType format) {
+  return format == DType::bf16 ? 0.0F : 8.0F;
+}
+
 struct DecodeArguments {
   DecodeEntries entries;
   DecodePlan::View plan;
@@ -24,6 +29,7 @@ struct DecodeArguments {
   bool bf16_out;
   float scale;  // of the scores, times log2(e)
   int group;
+  float part_bits;
 };
 
 /// Where run `run` leaves its part of row `row` among all parts: runs and rows both ascend, so no

@@ -8,37 +8,36 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kSlices = kWarpSize / 4;  // parts that a warp reads side by side
-constexpr int kAtOnce = 4;              // parts that a lane reads at a time
+constexpr int kMergeThreads = 256;
+constexpr int kAtOnce = 6;  // parts that a thread reads at a time
 
 // Four channels of a part: sum of 2^(score - reference) values, and sum of 2^(score - reference).
 struct Part {
   float reference = -INFINITY;
   float sum = 0.0F;
   float4 out{};
-
-  __device__ void scale_to(float highest) {
-    // A part without entries has no weight, also beside others of its kind.
-    const float factor = reference == -INFINITY ? 0.0F : exp2_fast(reference - highest);
-    reference = highest;
-    sum *= factor;
-    out = {out.x * factor, out.y * factor, out.z * factor, out.w * factor};
-  }
-  __device__ void add(Part other) {
-    const float highest = fmaxf(reference, other.reference);
-    scale_to(highest);
-    other.scale_to(highest);
-    sum += other.sum;
-    out = {out.x + other.out.x, out.y + other.out.y, out.z + other.out.z, out.w + other.out.w};
-  }
 };
 
-__device__ Part from_lane(const Part& part, int lane_mask) {
-  const auto get = [lane_mask](float x) { return __shfl_xor_sync(kAllLanes, x, lane_mask); };
-  return {get(part.reference),
-          get(part.sum),
-          {get(part.out.x), get(part.out.y), get(part.out.z), get(part.out.w)}};
+// The sum of parts, without a chain of exponentials. A part without entries has no weight, also
+// beside others of its kind.
+template <int kCount>
+__device__ Part merge(const Part (&parts)[kCount]) {
+  Part merged;
+#pragma unroll
+  for (const Part& part : parts) {
+    merged.reference = fmaxf(merged.reference, part.reference);
+  }
+#pragma unroll
+  for (const Part& part : parts) {
+    const float factor =
+        part.reference == -INFINITY ? 0.0F : exp2_fast(part.reference - merged.reference);
+    merged.sum += part.sum * factor;
+    merged.out.x += part.out.x * factor;
+    merged.out.y += part.out.y * factor;
+    merged.out.z += part.out.z * factor;
+    merged.out.w += part.out.w * factor;
+  }
+  return merged;
 }
 
 // Four channels of the output. Without entries: zeros.
@@ -55,93 +54,83 @@ __device__ void write_output(const DecodeArguments& arguments, std::size_t quad,
   }
 }
 
-// Item i: of row i / row_items the four quads, one of each quarter of a head's channels, that lie
-// side by side in its parts (part_place). kShare warps work on an item. Lane 4 s + q: quarter q of
-// every so manieth part.
-template <int kShare>
-__global__ void __launch_bounds__(kWarps* kWarpSize)
-    merge_kernel(const __grid_constant__ DecodeArguments arguments, int row_items) {
-  winnow::cuda::release_successor();
-  const DecodePlan::View& plan = arguments.plan;
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int item = (static_cast<int>(blockIdx.x) * kWarps + warp) / kShare;
-  const int row = min(item / row_items, plan.batch_rows - 1);
-  const int place = item % row_items;
-  const int head = place % arguments.group;
-  const DecodePlan::Row& planned = plan.rows[row];
-  const int parts = planned.runs;
-  const std::size_t first = part_of(planned.first_run, row);
-  const float2* sums = plan.partial_sums + first * arguments.group + head;
-  const auto* outs = reinterpret_cast<const float4*>(plan.partial_out) +
-                     (first * row_items + place) * 4 + lane % 4;
-  winnow::cuda::wait_for_predecessor();
-  Part merged;
-  for (int p = warp % kShare * kSlices + lane / 4; p < parts; p += kAtOnce * kShare * kSlices) {
-    Part read[kAtOnce];
-    float highest = merged.reference;
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (const int at = p + i * kShare * kSlices; at < parts) {
-        const float2 own = __ldcg(sums + at * arguments.group);
-        read[i] = {own.x, own.y, __ldcg(outs + std::size_t(at) * row_items * 4)};
-      }
-    }
-#pragma unroll
-    for (const Part& part : read) {
-      highest = fmaxf(highest, part.reference);
-    }
-    merged.scale_to(highest);
-#pragma unroll
-    for (Part& part : read) {
-      part.scale_to(highest);
-      merged.sum += part.sum;
-      merged.out = {merged.out.x + part.out.x, merged.out.y + part.out.y, merged.out.z + part.out.z,
-                    merged.out.w + part.out.w};
-    }
-  }
-#pragma unroll
-  for (int mask = 4; mask < kWarpSize; mask *= 2) {
-    merged.add(from_lane(merged, mask));
-  }
-  if constexpr (kShare > 1) {
-    __shared__ Part shared[kWarps][4];
-    if (lane < 4) {
-      shared[warp][lane] = merged;
-    }
-    __syncthreads();
-    if (warp % kShare != 0) {
-      return;
-    }
-    for (int other = 1; other < kShare; ++other) {
-      merged.add(shared[warp + other][lane % 4]);
-    }
-  }
-  if (lane < 4 && item < plan.batch_rows * row_items) {
-    const int head_quads = row_items / arguments.group * 4;
-    const int quad = lane * (head_quads / 4) + place / arguments.group;
-    write_output(arguments, (std::size_t(row) * arguments.group + head) * head_quads + quad,
-                 merged);
-  }
+// The entry outside all pages, as a part: four channels of it.
+__device__ Part open_part(const DecodeArguments& arguments, int row, int head, int head_quads,
+                          int quad) {
+  const DecodeEntries& entries = arguments.entries;
+  const std::size_t state_row = arguments.plan.rows[row].state_row;
+  const float score = __ldcg(entries.open_scores + row * arguments.group + head);
+  const auto* value =
+      reinterpret_cast<const float4*>(entries.open_values) + state_row * head_quads + quad;
+  return {score * arguments.scale + arguments.part_bits, 1.0F, __ldcg(value)};
 }
 
-template <int kShare>
-void launch(int row_items, const DecodeArguments& arguments, cudaStream_t stream) {
-  const int items = arguments.plan.batch_rows * row_items;
-  winnow::cuda::launch(merge_kernel<kShare>, (items * kShare + kWarps - 1) / kWarps,
-                       kWarps * kWarpSize, 0, stream, true, arguments, row_items);
+// Block (r, h): heads [h, h + 1) * `heads` of row r. Threads take four channels and every so
+// manieth part.
+__global__ void __launch_bounds__(kMergeThreads)
+    merge_kernel(const __grid_constant__ DecodeArguments arguments, int head_quads, int heads) {
+  __shared__ Part slices[kMergeThreads];
+  winnow::cuda::release_successor();
+  const DecodePlan::View& plan = arguments.plan;
+  const int row = static_cast<int>(blockIdx.x);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int parts = plan.rows[row].runs;
+  const std::size_t first_part = part_of(plan.rows[row].first_run, row);
+  const int quads = heads * head_quads;
+  const int step = kMergeThreads / quads;
+  const int slice = thread / quads;
+  // In the order in which the parts hold them.
+  const int within = thread % quads;
+  const int head = static_cast<int>(blockIdx.y) * heads + within % (4 * heads) / 4;
+  const int quarter = within % 4;
+  const int quad = within / (4 * heads);  // of the quarter
+  const float2* sums = plan.partial_sums + head;
+  const auto* outs = reinterpret_cast<const float4*>(plan.partial_out) +
+                     part_place(arguments.group, head, quarter, quad);
+  const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
+  winnow::cuda::wait_for_predecessor();
+  Part read[kAtOnce + 1];  // the last one: those before
+  if (slice == 0 && arguments.entries.open_scores != nullptr && plan.rows[row].state_row >= 0) {
+    read[kAtOnce] = open_part(arguments, row, head, head_quads, quarter * (head_quads / 4) + quad);
+  }
+  for (int first = slice; first < parts && slice < step; first += kAtOnce * step) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      read[i] = {};
+      if (const int p = first + i * step; p < parts) {
+        const std::size_t place = first_part + p;
+        const float2 own = __ldcg(sums + place * arguments.group);
+        read[i] = {own.x, own.y, __ldcg(outs + place * row_quads)};
+      }
+    }
+    read[kAtOnce] = merge(read);
+  }
+  slices[thread] = read[kAtOnce];
+  for (int others = step; others > 1;) {  // halve the slices
+    const int half = (others + 1) / 2;
+    __syncthreads();
+    if (slice + half < others) {
+      const Part pair[2] = {slices[thread], slices[thread + half * quads]};
+      slices[thread] = merge(pair);
+    }
+    others = half;
+  }
+  if (slice == 0) {
+    write_output(arguments,
+                 (row * row_quads + head * head_quads + quarter * (head_quads / 4) + quad),
+                 slices[thread]);
+  }
 }
 
 }  // namespace
 
 void launch_merge(int head_dim, const DecodeArguments& arguments, cudaStream_t stream) {
-  const int row_items = arguments.group * head_dim / 16;
-  // Few rows have many parts each.
-  if (arguments.plan.batch_rows * row_items <= 2 * winnow::cuda::multiprocessor_count()) {
-    launch<kWarps>(row_items, arguments, stream);
-  } else {
-    launch<1>(row_items, arguments, stream);
-  }
+  const int rows = arguments.plan.batch_rows;
+  // Few rows have many parts each: a block per head.
+  const bool few = rows * arguments.group <= 2 * winnow::cuda::multiprocessor_count();
+  const int heads = few ? 1 : arguments.group;
+  winnow::cuda::launch(merge_kernel, dim3(rows, arguments.group / heads), kMergeThreads, 0, stream,
+                       true, arguments, head_dim / 4, heads);
 }
 
 }  // namespace winnow::ops::cuda

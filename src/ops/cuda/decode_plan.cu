@@ -36,8 +36,11 @@ __device__ int block_scan(int x, int& total) {
 __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int32_t* counts,
                                     int row, int tile_pages) {
   const int slot = entries.slots[row / entries.kv_heads];
+  if (slot < 0) {
+    return {.tiles = 1, .state_row = -1, .written = -1};
+  }
   const int length = entries.lengths[slot];
-  const int ring = entries.window + 1;
+  const int ring = entries.rings != nullptr ? entries.rings[slot] : entries.window + 1;
   DecodePlan::Row planned{};
   planned.state_row = slot * entries.kv_heads + row % entries.kv_heads;
   planned.window_entries = min(length + 1, ring);

@@ -86,10 +86,6 @@ class DeviceWeight {
   [[nodiscard]] DeviceWeightView view() const { return {layout_, memory_.data()}; }
   /// What reading it once moves.
   [[nodiscard]] std::size_t bytes() const { return layout_.bytes(); }
-  /// The first `most` bytes, or all.
-  [[nodiscard]] std::span<const std::byte> head(std::size_t most) const {
-    return {memory_.data(), most < bytes() ? most : bytes()};
-  }
 
  private:
   DeviceWeightLayout layout_;

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstddef>
 
 #include "base/dtype.h"
 #include "ops/cuda/entry_codes.cuh"
@@ -54,6 +57,27 @@ class HeadVector {
     });
   }
 
+  /// Moves every channel of `before` by `share` of what it lacks to be this one, operation by
+  /// operation: DMC's running average, to the bit.
+  __device__ void mix(const HeadVector& before, float share) {
+    const auto moved = [share](float from, float to) {
+      return __fadd_rn(from, __fmul_rn(__fsub_rn(to, from), share));
+    };
+    each([&](int i, int) {
+      low_[i] = moved(before.low_[i], low_[i]);
+      high_[i] = moved(before.high_[i], high_[i]);
+    });
+  }
+
+  /// The product with `other` [D], in all lanes.
+  __device__ float dot(const float* other) const {
+    float product = 0.0F;
+    each([&](int i, int plane) {
+      product += low_[i] * other[plane] + high_[i] * other[plane + kHalf];
+    });
+    return sum(product);
+  }
+
   /// Turns every plane by its angle: cosine and sine [D / 2].
   __device__ void turn(const float2* angles) {
     each([&](int i, int plane) {
@@ -75,6 +99,22 @@ class HeadVector {
     each([&](int i, int plane) {
       rounded[plane] = __float2bfloat16_rn(low_[i]);
       rounded[plane + kHalf] = __float2bfloat16_rn(high_[i]);
+    });
+  }
+
+  /// In the 16-bit type that products with entries of this format are taken in (kv_codes.cuh).
+  template <class Format>
+  __device__ void store_16_bits(std::byte* to) const {
+    each([&](int i, int plane) {
+      if constexpr (Format::kLargest > 0.0F) {
+        auto* rounded = reinterpret_cast<__half*>(to);
+        rounded[plane] = __float2half_rn(low_[i]);
+        rounded[plane + kHalf] = __float2half_rn(high_[i]);
+      } else {
+        auto* rounded = reinterpret_cast<__nv_bfloat16*>(to);
+        rounded[plane] = __float2bfloat16_rn(low_[i]);
+        rounded[plane + kHalf] = __float2bfloat16_rn(high_[i]);
+      }
     });
   }
 

@@ -1,4 +1,5 @@
-// Hopper's own instructions: products by a warpgroup (128 threads).
+// Hopper's own instructions: bulk copies from shared memory, and products by a warpgroup (128
+// threads).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,6 +11,37 @@
 #include "ops/cuda/mbarrier.cuh"
 
 namespace winnow::ops::cuda {
+
+/// fence_async_proxy() for all memory, and what others wrote that this thread knows of.
+inline __device__ void fence_async_proxy_everywhere() {
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+/// Copies `bytes` (a multiple of 16) from shared to global memory, or adds floats to those there.
+inline __device__ void copy_bulk(void* to, const void* from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+inline __device__ void add_bulk(float* to, const float* from, int bytes) {
+  asm volatile(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+      "r"(shared_address(from)), "r"(bytes)
+      : "memory");
+}
+/// Ends a group of those.
+inline __device__ void commit_copies() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/// Waits for this thread's groups: until shared memory may be overwritten, or until all is done and
+/// later writes of this thread come behind it.
+inline __device__ void wait_until_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+inline __device__ void wait_until_written() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  fence_async_proxy_everywhere();
+}
 
 /// Arrives at a barrier of sync_named() without waiting.
 inline __device__ void arrive_named(int number, int threads) {
@@ -44,17 +76,25 @@ inline __device__ void commit_products() {
 /// What computes x stays before, what uses it behind: the compiler would do arithmetic after a wait
 /// that could pass the time of the wait.
 template <int Size>
-__device__ void pin(float (&x)[Size]) {
+__device__ __forceinline__ void pin(float (&x)[Size]) {
+  static_assert(Size % 8 == 0);
 #pragma unroll
-  for (float& y : x) {
-    asm volatile("" : "+f"(y)::"memory");
+  for (int i = 0; i < Size; i += 8) {  // more iterations than these are not always unrolled
+    asm volatile(""
+                 : "+f"(x[i]), "+f"(x[i + 1]), "+f"(x[i + 2]), "+f"(x[i + 3]), "+f"(x[i + 4]),
+                   "+f"(x[i + 5]), "+f"(x[i + 6]), "+f"(x[i + 7])::"memory");
   }
 }
 
-/// Waits until at most `Pending` committed groups are under way; `result` is then complete.
-template <int Pending, int Size>
-__device__ void wait_for_products(float (&result)[Size]) {
+/// Waits until at most `Pending` committed groups are under way.
+template <int Pending>
+__device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+}
+/// The same; `result` is then complete.
+template <int Pending, int Size>
+__device__ __forceinline__ void wait_for_products(float (&result)[Size]) {
+  wait_for_products<Pending>();
   pin(result);
 }
 
@@ -93,16 +133,26 @@ __device__ void wait_for_products(float (&result)[Size]) {
   "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
 
 /// multiply_shared: d (+)= a b for a [64, 16] and b [N, 16], both in shared memory.
+/// multiply_shared_along: d (+)= a^T b for a [16, 64] (its rows are summed over) and b [16, N], both in
+/// shared memory.
 /// multiply_registers: d += a b for a [64, 16] in registers and b [16, N] in shared memory.
 #define WINNOW_PRODUCTS(N, COUNT, PAIR, TYPE, I0, I1, I2, I3, I4)                                  \
   template <bool Accumulate>                                                                       \
-  __device__ void multiply_shared(float (&d)[COUNT], std::uint64_t a, std::uint64_t b, PAIR) {     \
+  __device__ __forceinline__ void multiply_shared(float (&d)[COUNT], std::uint64_t a, std::uint64_t b, PAIR) {     \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {"              \
                  WINNOW_REGISTERS_##COUNT "}, %" #I0 ", %" #I1 ", %" #I2 ", 1, 1, 0, 0;"           \
                  : WINNOW_RESULTS_##COUNT                                                          \
                  : "l"(a), "l"(b), "n"(Accumulate));                                               \
   }                                                                                                \
-  inline __device__ void multiply_registers(float (&d)[COUNT], const std::uint32_t* a,             \
+  template <bool Accumulate>                                                                       \
+  __device__ __forceinline__ void multiply_shared_along(float (&d)[COUNT], std::uint64_t a, std::uint64_t b,       \
+                                        PAIR) {                                                    \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {"              \
+                 WINNOW_REGISTERS_##COUNT "}, %" #I0 ", %" #I1 ", %" #I2 ", 1, 1, 1, 1;"           \
+                 : WINNOW_RESULTS_##COUNT                                                          \
+                 : "l"(a), "l"(b), "n"(Accumulate));                                               \
+  }                                                                                                \
+  __device__ __forceinline__ void multiply_registers(float (&d)[COUNT], const std::uint32_t* a,             \
                                             std::uint64_t b, PAIR) {                               \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {"              \
                  WINNOW_REGISTERS_##COUNT "}, {%" #I0 ", %" #I1 ", %" #I2 ", %" #I3 "}, %" #I4     \

@@ -1,43 +1,87 @@
-// Linear layers for many rows on the device: cuBLASLt.
+// Linear layers for many rows on the device, forward and backward: cuBLASLt.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <compare>
+#include <cstdint>
 #include <map>
 #include <memory>
-#include <tuple>
 
 #include "base/cuda/device.h"
 #include "base/dtype.h"
 
 namespace winnow::ops::cuda {
 
-/// Products with weights [outputs, inputs] in bf16, sums in float. Remembers how each shape is best
-/// computed. One object serves one stream at a time: its scratch memory is shared by all calls.
+/// Products with weights [outputs, inputs] in bf16, sums in float; and their backward. Remembers
+/// how each shape is best computed. Rows begin at multiples of 16 bytes, `stride` elements apart in
+/// what has `outputs` columns (0: outputs). One object serves one stream at a time: its scratch
+/// memory is shared by all calls.
 class Linear {
  public:
   Linear();
   ~Linear();
 
+  /// Products of shapes that are new while `on` are timed with several algorithms, which spoils
+  /// what they add to. Otherwise cuBLASLt's first choice is taken.
+  void search(bool on) { searching_ = on; }
+
   /// y [rows, outputs] = x [rows, inputs] weight^T.
   void multiply(bf16* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
                 cudaStream_t stream);
   void multiply(float* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
-                cudaStream_t stream);
+                cudaStream_t stream, int stride = 0);
   /// y += x weight^T.
   void multiply_add(float* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
-                    cudaStream_t stream);
+                    cudaStream_t stream) {
+    multiply_add(y, y, x, weight, rows, outputs, inputs, stream);
+  }
+  /// y = c + x weight^T.
+  void multiply_add(float* y, const float* c, const bf16* x, const bf16* weight, int rows,
+                    int outputs, int inputs, cudaStream_t stream);
+
+  /// dx [rows, inputs] = dy [rows, outputs] weight, or with `add` that much more.
+  void input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int rows, int outputs,
+                      int inputs, bool add, cudaStream_t stream, int stride = 0);
+  /// dweight [outputs, inputs] += dy^T x.
+  void weight_gradient(float* dweight, const bf16* dy, const bf16* x, int rows, int outputs,
+                       int inputs, cudaStream_t stream, int stride = 0);
 
  private:
   struct Plan;
-  enum class Kind : std::uint8_t { bf16, f32, add };
-  void run(Kind kind, void* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
-           cudaStream_t stream);
+  enum class Kind : std::uint8_t {
+    bf16,
+    f32,
+    add,
+    input_gradient,
+    input_gradient_add,
+    weight_gradient,
+  };
+  struct Shape {
+    Kind kind;
+    int rows;
+    int outputs;
+    int inputs;
+    int stride;
+    auto operator<=>(const Shape&) const = default;
+  };
+  /// out = beta * c + the product of the operands that the kind says.
+  struct Operands {
+    void* out;
+    const void* c;
+    const bf16* first;
+    const bf16* second;
+  };
+  void run(Shape shape, const Operands& operands, cudaStream_t stream);
+  void multiply(const Plan& plan, const Operands& operands, cudaStream_t stream) const;
+  /// Leaves the plan with the fastest of its algorithms.
+  void time_algorithms(Plan& plan, const Operands& operands, cudaStream_t stream) const;
 
   struct Handle;
   std::unique_ptr<Handle> handle_;
-  std::map<std::tuple<Kind, int, int, int>, std::unique_ptr<Plan>> plans_;
+  std::map<Shape, std::unique_ptr<Plan>> plans_;
   winnow::cuda::DeviceBuffer<std::byte> scratch_;
+  bool searching_ = false;
 };
 
 }  // namespace winnow::ops::cuda

@@ -73,10 +73,6 @@ void linear_rows(std::span<const RowsLayer> layers, int rows, const RowsScratch&
     check_layer(layers[i], format, i + 1 == layers.size());
     program.layers[i] = layers[i];
   }
-  for (std::size_t i = 0; i < launch.next.size(); ++i) {
-    program.next[i] = launch.next[i].data();
-    program.next_bytes[i] = launch.next[i].size();
-  }
   switch (format) {
     case DeviceWeightFormat::bf16:
       return launch_linear_rows_bf16(program, launch);

@@ -3,7 +3,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <cstdint>
 #include <span>
 
@@ -86,13 +85,10 @@ class RowsScratch {
 
 /// How a kernel is put into a stream. With `overlap` (compute capability 9.0 and later) it begins
 /// to fetch weights while the kernel before it in the stream finishes, and touches everything else
-/// only when that one is done (programmatic dependent launch). `next`: what a kernel after it will
-/// read first is brought into the second-level cache at the end, for when kernels between the two
-/// leave the memory idle.
+/// only when that one is done (programmatic dependent launch).
 struct RowsLaunch {
   cudaStream_t stream = nullptr;
   bool overlap = false;
-  std::array<std::span<const std::byte>, 2> next = {};
 };
 
 /// Computes up to kMostChainedLayers layers of the same weight format, one after another, each of

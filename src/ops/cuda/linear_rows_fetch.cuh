@@ -56,23 +56,9 @@ class WeightFetch {
     } while (share.next(program, rings.input_slots));
     // From here on the memory has less and less to do.
     winnow::cuda::release_successor();
-    prefetch_next(program);
   }
 
  private:
-  static __device__ void prefetch_next(const RowsProgram& program) {
-    constexpr std::size_t kPiece = 16384;
-    if (threadIdx.x % 32 != 0) {
-      return;
-    }
-    for (int i = 0; i < 2; ++i) {
-      const std::size_t end = program.next_bytes[i];
-      for (std::size_t at = blockIdx.x * kPiece; at < end; at += program.blocks * kPiece) {
-        prefetch_bulk(program.next[i] + at, end - at < kPiece ? (end - at) / 16 * 16 : kPiece);
-      }
-    }
-  }
-
   static __device__ void fetch(Barrier& full, std::byte* to, const std::byte* from, int bytes) {
     const int lane = threadIdx.x % 32;
 #if __CUDA_ARCH__ >= 900

@@ -15,8 +15,6 @@ struct RowsProgram {
   int blocks = 0;
   std::uint32_t* arrived = nullptr;  // [1] blocks that have finished a layer, zero between kernels
   std::uint64_t* best = nullptr;     // [blocks, rows]
-  const std::byte* next[2] = {};     // RowsLaunch::next
-  std::size_t next_bytes[2] = {};
 
   /// Arrivals before layer `number` may begin; of `count`: all.
   [[nodiscard]] __host__ __device__ constexpr std::uint32_t arrivals_before(int number) const {

@@ -1,6 +1,8 @@
 // Barriers in shared memory, and the copies that arrive at them.
 #pragma once
 
+#include <cuda.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -76,6 +78,14 @@ class Barrier {
         "l"(from), "r"(bytes), "r"(shared_address(&state_))
         : "memory");
   }
+  /// Copies the box of a matrix (slab_map, in a kernel's parameters) that begins at [row, column].
+  __device__ void copy_box(std::byte* to, const CUtensorMap& map, int row, int column) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+        "{%2, %3}], [%4];" ::"r"(shared_address(to)),
+        "l"(&map), "r"(column), "r"(row), "r"(shared_address(&state_))
+        : "memory");
+  }
 #endif
 
  private:
@@ -96,26 +106,11 @@ inline __device__ void fence_async_proxy() {
 #endif
 }
 
-/// The same of all memory: what this thread has written, or has seen of others' writes, comes
-/// before the bulk copies that follow.
-inline __device__ void fence_bulk_copies() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async;" ::: "memory");
-#endif
-}
-
 /// Copies `inside` bytes (0 or 16) past the first-level cache, and zeros up to 16.
 inline __device__ void copy_16(void* to, const void* from, int inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                "r"(inside)
                : "memory");
-}
-
-/// Asks the second-level cache to fetch `bytes`, a multiple of 16.
-inline __device__ void prefetch_bulk(const std::byte* from, std::uint32_t bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#endif
 }
 
 /// Barriers by number (0 is __syncthreads') for some of a block's threads.

@@ -1,6 +1,6 @@
 #include <cuda_bf16.h>
 
-#include "base/cuda/device.h"
+#include "base/cuda/launch.cuh"
 #include "ops/cuda/norm.h"
 
 namespace winnow::ops::cuda {
@@ -29,6 +29,7 @@ __device__ float block_sum(float x) {
 // One block per row, which stays in the first-level cache between the two passes.
 __global__ void __launch_bounds__(kThreads)
     rms_norm_kernel(bf16* out, const float* x, int cols, const float* weight, float eps) {
+  winnow::cuda::wait_for_predecessor();
   const std::size_t row = blockIdx.x;
   const auto* from = reinterpret_cast<const float4*>(x + row * cols);
   float squares = 0.0F;
@@ -47,6 +48,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads) add_bias_kernel(float* x, int cols, const float* bias) {
+  winnow::cuda::wait_for_predecessor();
   for (int i = threadIdx.x; i < cols; i += kThreads) {
     x[std::size_t{blockIdx.x} * cols + i] += bias[i];
   }
@@ -57,15 +59,14 @@ __global__ void __launch_bounds__(kThreads) add_bias_kernel(float* x, int cols, 
 void rms_norm(bf16* out, const float* x, int rows, int cols, const float* weight, float eps,
               cudaStream_t stream) {
   if (rows > 0) {
-    rms_norm_kernel<<<rows, kThreads, 0, stream>>>(out, x, cols, weight, eps);
-    winnow::cuda::check_launch("RMSNorm");
+    winnow::cuda::launch(rms_norm_kernel, rows, kThreads, 0, stream, true, out, x, cols, weight,
+                         eps);
   }
 }
 
 void add_bias(float* x, int rows, int cols, const float* bias, cudaStream_t stream) {
   if (rows > 0) {
-    add_bias_kernel<<<rows, kThreads, 0, stream>>>(x, cols, bias);
-    winnow::cuda::check_launch("bias");
+    winnow::cuda::launch(add_bias_kernel, rows, kThreads, 0, stream, true, x, cols, bias);
   }
 }
 

@@ -2,8 +2,8 @@
 
 #include <numbers>
 
-#include "base/cuda/device.h"
 #include "base/error.h"
+#include "ops/cuda/hopper.h"
 #include "ops/cuda/prefill_attention_kernels.h"
 
 namespace winnow::ops::cuda {
@@ -27,15 +27,6 @@ std::size_t order_bytes(int band_entries, int kv_heads) {
   constexpr int kLeastTokens = kLeastTileRows / kMostGroup;
   const int tiles = (band_entries / kLeastTokens + 1) * kv_heads;
   return kAlignment + round_up(static_cast<std::size_t>(tiles) * sizeof(std::int32_t), kAlignment);
-}
-
-bool has_wgmma() {
-  int device = 0;
-  int major = 0;
-  winnow::cuda::check(cudaGetDevice(&device), "current device");
-  winnow::cuda::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-                      "compute capability");
-  return major == 9;
 }
 
 void require_valid(int kv_heads, int group, const PrefillChunk& chunk) {

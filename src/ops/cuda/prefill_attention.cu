@@ -18,21 +18,6 @@ constexpr int kPartBytes = kSlabs<D>* kBlock* kSlabBytes;  // keys of a block, o
 template <int D>
 constexpr int kSharedBytes = 4 * kPartBytes<D>;
 
-/// Four [8, 8] matrices of 16-bit numbers from shared memory, one row of one of them per lane.
-template <bool Transposed>
-__device__ void load_matrices(std::uint32_t (&x)[4], const std::byte* row) {
-  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
-  if constexpr (Transposed) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                 : "r"(address));
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                 : "r"(address));
-  }
-}
-
 /// Where chunk c of a row of a block lies.
 __device__ int chunk_offset(int row, int c) {
   return c / 8 * (kBlock * kSlabBytes) + row * kSlabBytes + (c % 8 ^ row % 8) * 16;
@@ -158,7 +143,8 @@ __global__ void __launch_bounds__(kWarps * 32, D == 64 ? 2 : 1)
   }
   float factor[2];
   softmax.reciprocals(factor);
-  store_rows<D>(out, factor, rows, arguments.chunk.out);
+  bf16* const target = arguments.chunk.out;
+  store_rows<D>(out, factor, {target + rows[0].offset, target + rows[1].offset});
 }
 
 template <class Pair, int D>

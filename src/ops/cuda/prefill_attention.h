@@ -27,6 +27,8 @@ struct PrefillChunk {
   /// 8-bit formats: [kv_heads, 2, band_stride], of keys, then of values. entry = code * scale.
   const bf16* band_scales = nullptr;
   int band_stride = 0;  // >= lead + tokens
+  /// The band's numbers are 16-bit ones instead of codes: bf16 beside bf16 entries, else half.
+  bool band_in_16_bits = false;
   /// Archive pages, page p at pool + p * page_bytes: [kv_heads, archive_stride]. Slots past a count
   /// may hold anything.
   const std::byte* pool = nullptr;

@@ -15,55 +15,6 @@
 namespace winnow::ops::cuda {
 namespace {
 
-/// Zeros, and not before what was written above.
-template <int Size>
-__device__ void clear(float (&x)[Size]) {
-#pragma unroll
-  for (float& y : x) {
-    asm volatile("mov.f32 %0, 0f00000000;" : "=f"(y)::"memory");
-  }
-}
-
-/// A warp has read what `barrier` guards.
-__device__ void release(Barrier& barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) {
-    barrier.arrive();
-  }
-}
-
-/// scores = queries x keys, begun.
-template <class S>
-__device__ void begin_scores(float (&scores)[S::kBlock / 2], const std::byte* query,
-                             const std::byte* keys) {
-  begin_products();
-#pragma unroll
-  for (int step = 0; step < S::D / 16; ++step) {
-    const int slab = step / 4;
-    const auto a = matrix_descriptor(query + slab * S::kRows * kSlabBytes + step % 4 * 32, 0);
-    const auto b = matrix_descriptor(keys + slab * S::kBlock * kSlabBytes + step % 4 * 32, 0);
-    if (step == 0) {
-      multiply_shared<false>(scores, a, b, typename S::Pair{});
-    } else {
-      multiply_shared<true>(scores, a, b, typename S::Pair{});
-    }
-  }
-  commit_products();
-}
-
-/// out += weights x values, begun.
-template <class S>
-__device__ void begin_outputs(float (&out)[S::D / 2], const std::uint32_t (&weights)[S::kBlock / 4],
-                              const std::byte* values) {
-  begin_products();
-#pragma unroll
-  for (int step = 0; step < S::kBlock / 16; ++step) {
-    const auto b = matrix_descriptor(values + step * 16 * kSlabBytes, S::kBlock * kSlabBytes);
-    multiply_registers(out, &weights[4 * step], b, typename S::Pair{});
-  }
-  commit_products();
-}
-
 /// A warpgroup's attention of its 64 rows of a tile. `turn` is that of the next block.
 template <class S>
 class Consumer {
@@ -102,14 +53,15 @@ class Consumer {
       }
       control().value_full[before.stage].wait(before.parity);
       await_turn();
-      begin_outputs<S>(out, weights, shared_.values(before.stage));
+      begin_weighted_sum<typename S::Pair>(out, weights, shared_.values(before.stage));
       begin_block_scores(scores);  // of anything when there is no next tile: a branch costs more
       pass_turn();
       wait_for_products<1>(out);
       release(control().value_empty[before.stage]);
       float factor[2];
       softmax.reciprocals(factor);
-      store_rows<S::D>(out, factor, view.rows, arguments_.chunk.out);
+      bf16* const target = arguments_.chunk.out;
+      store_rows<S::D>(out, factor, {target + view.rows[0].offset, target + view.rows[1].offset});
     }
     wait_for_products<0>(scores);
   }
@@ -148,8 +100,9 @@ class Consumer {
 
   // The scores of the next block in turn.
   __device__ __forceinline__ void begin_block_scores(float (&scores)[S::kBlock / 2]) const {
-    begin_scores<S>(scores, shared_.query(query_.stage) + warpgroup_ * 64 * kSlabBytes,
-                    shared_.keys(turn_.stage));
+    begin_product<typename S::Pair, S::D, false>(
+        scores, shared_.query(query_.stage) + warpgroup_ * 64 * kSlabBytes, S::kRows,
+        shared_.keys(turn_.stage));
   }
 
   // A tile from its first block's scores to its last block's weights.
@@ -180,7 +133,7 @@ class Consumer {
     control().key_full[turn_.stage].wait(turn_.parity);
     await_turn();
     begin_block_scores(scores);
-    begin_outputs<S>(out, weights, shared_.values(before.stage));
+    begin_weighted_sum<typename S::Pair>(out, weights, shared_.values(before.stage));
     pass_turn();
     wait_for_products<1>(scores);
     release(control().key_empty[turn_.stage]);

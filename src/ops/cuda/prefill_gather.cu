@@ -92,6 +92,15 @@ __device__ EntryPair<Codes> from_band(const PrefillChunk& chunk, int head, int f
   return x;
 }
 
+// The same of a band in 16 bits.
+template <int D>
+__device__ uint4 from_wide_band(const PrefillChunk& chunk, int head, int entry,
+                                const Piece& piece) {
+  const std::byte* band = piece.part == 0 ? chunk.band_keys : chunk.band_values;
+  const std::size_t row = static_cast<std::size_t>(head) * chunk.band_stride + entry;
+  return __ldg(reinterpret_cast<const uint4*>(band + (row * D + 8 * piece.c) * 2));
+}
+
 // A page's worth of entries from `first` on: those of `page`, or of the band where it is null.
 // `entries` of them exist, counted from entry 0; the others' rows become zero.
 template <class Codes, int D>
@@ -106,10 +115,11 @@ __device__ void gather(const PrefillArguments& arguments, int head, const std::b
     const int at = static_cast<int>(threadIdx.x) + i * kThreads;
     return Piece{at / kChunks / kPairs, at / kChunks % kPairs, at % kChunks};
   };
+  const bool wide = page == nullptr && arguments.chunk.band_in_16_bits;
   EntryPair<Codes> x[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    if (const Piece piece = piece_of(i); piece.part < 2) {
+    if (const Piece piece = piece_of(i); piece.part < 2 && !wide) {
       x[i] = page != nullptr ? from_page<Codes, D>(page, piece)
                              : from_band<Codes, D>(arguments.chunk, head, first, piece);
     }
@@ -124,9 +134,13 @@ __device__ void gather(const PrefillArguments& arguments, int head, const std::b
       for (int k = 0; k < 2; ++k) {
         const int entry = first + 2 * piece.pair + k;
         const int row = page != nullptr ? entry : rows.archive_rows + entry;
+        uint4 numbers{};
+        if (entry < entries) {
+          numbers =
+              wide ? from_wide_band<D>(arguments.chunk, head, entry, piece) : x[i].to_16_bits(k);
+        }
         *reinterpret_cast<uint4*>(slab + std::size_t(row) * kSlabBytes +
-                                  (piece.c % 8 ^ row % 8) * 16) =
-            entry < entries ? x[i].to_16_bits(k) : uint4{};
+                                  (piece.c % 8 ^ row % 8) * 16) = numbers;
       }
     }
   }

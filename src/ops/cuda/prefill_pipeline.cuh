@@ -3,12 +3,11 @@
 
 #include <cuda_pipeline.h>
 
-#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/hopper_tile.cuh"
 #include "ops/cuda/prefill_tile.cuh"
 
 namespace winnow::ops::cuda {
 
-inline constexpr int kWarpgroup = 128;
 inline constexpr int kLoaders = 96;  // threads that bring queries
 
 enum NamedBarrier { kLoaderBarrier = 1, kFirstTurn };
@@ -23,9 +22,11 @@ struct Shape {
   static constexpr int kRows = 64 * kConsumers;
   static_assert(kRows == prefill_tile_rows(D, PrefillKernel::best));
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  // Registers per thread, together at most 512 for a thread of each warpgroup.
+  // Registers per thread.
   static constexpr int kConsumerRegisters = kConsumers == 2 ? 224 : 160;
   static constexpr int kProducerRegisters = kConsumers == 2 ? 56 : 32;
+  static_assert(registers_suffice(kConsumers + 1,
+                                  kConsumers* kConsumerRegisters + kProducerRegisters));
   static constexpr int kQueryBytes = kSlabs<D> * kRows * kSlabBytes;
   static constexpr int kPartBytes = kSlabs<D> * kBlock * kSlabBytes;
 };
@@ -54,19 +55,6 @@ struct Shared {
   static constexpr int kAlignment = 1024;
   static constexpr int kBytes = 2 * S::kQueryBytes + 2 * S::kStages * S::kPartBytes +
                                 static_cast<int>(sizeof(Control<S>)) + kAlignment;
-};
-
-/// A place in a ring of `Size` stages, as the one who waits for full ones sees it.
-template <int Size>
-struct Turn {
-  int stage = 0;
-  int parity = 0;
-  __device__ void next() {
-    if (++stage == Size) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
 };
 
 template <class S>

@@ -62,6 +62,10 @@ class WarpAttention {
       split<Codes>(q.x * scale, q.y * scale, query_[step][0], query_[step][1]);
       split<Codes>(q.z * scale, q.w * scale, query_[step][2], query_[step][3]);
     }
+    begin();
+  }
+  /// The same of a row whose scores come from elsewhere.
+  __device__ void begin() {
 #pragma unroll
     for (auto& tile : out_) {
 #pragma unroll
@@ -75,11 +79,19 @@ class WarpAttention {
 
   /// Takes the first entries[p] of each page p of a tile, at least one in all.
   __device__ void attend(const std::byte* tile, const int (&entries)[kTilePages]) {
-    float scores[kTilePages][4];  // of entries 2c, 2c + 1, 2c + 8, 2c + 9 of each page
-    float scales[kTilePages][4];  // of their values
+    float scores[kTilePages][4];
 #pragma unroll
     for (int p = 0; p < kTilePages; ++p) {
       score(tile + p * kPage.page_bytes(), scores[p]);
+    }
+    attend(tile, entries, scores);
+  }
+  /// The same with scores of query head r on entries 2c, 2c + 1, 2c + 8, 2c + 9 of each page.
+  __device__ void attend(const std::byte* tile, const int (&entries)[kTilePages],
+                         float (&scores)[kTilePages][4]) {
+    float scales[kTilePages][4];  // of the values
+#pragma unroll
+    for (int p = 0; p < kTilePages; ++p) {
       load_scales(tile + p * kPage.page_bytes() + kPage.value_scale(0), scales[p]);
     }
     bool full = true;

@@ -31,7 +31,11 @@ struct Case {
   // round an entry to different fp8 codes, the difference is a sixteenth of it. And the CPU has no
   // fp8 weights: there it has the original ones.
   double tolerance;
+  int shift = 1;
 };
+
+// Of a rule with a budget.
+constexpr double kRatio = 4.0;
 
 ModelConfig config_of(const Case& c) {
   ModelConfig config;
@@ -47,8 +51,13 @@ ModelConfig config_of(const Case& c) {
   config.qk_norm = c.family == Family::qwen3;
   config.qkv_bias = config.output_bias = config.mlp_bias = c.bias;
   config.tied_embeddings = !c.bias;
+  if (c.rule == kvcache::RuleKind::dmc) {
+    config.dmc.emplace();
+    return config;
+  }
   config.dms.emplace();
   config.dms->window = 40;
+  config.dms->shift = c.shift;
   config.dms->source = c.bias ? DmsConfig::Source::adapter : DmsConfig::Source::borrowed;
   return config;
 }
@@ -86,6 +95,8 @@ EngineConfig engine_config(const Case& c, bool on_device) {
   config.cache.rule = c.rule;
   config.cache.format = c.format;
   config.cache.window = c.rule == kvcache::RuleKind::dms ? 40 : 0;
+  config.cache.shift = c.shift;
+  config.cache.cr = kRatio;
   config.cache.max_bytes = std::size_t{1} << 28;
   config.compute = on_device ? DType::bf16 : DType::f32;
   config.weights = c.weights;
@@ -137,6 +148,26 @@ INSTANTIATE_TEST_SUITE_P(
                            DType::bf16, WeightStorage::as_stored, 2e-2},
                       Case{"biases_int8", Family::qwen2, 80, 1, true, kvcache::RuleKind::dms,
                            DType::i8, WeightStorage::as_stored, 2e-2},
+                      Case{"llama_shift", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+                           DType::bf16, WeightStorage::as_stored, 2e-2, 41},
+                      Case{"llama_streaming", Family::llama, 64, 4, false,
+                           kvcache::RuleKind::streaming, DType::bf16, WeightStorage::as_stored,
+                           2e-2},
+                      Case{"qwen3_streaming_int8", Family::qwen3, 128, 2, false,
+                           kvcache::RuleKind::streaming, DType::i8, WeightStorage::as_stored, 2e-2},
+                      // What leaves or is read may hang on the last bit: then the logits differ.
+                      Case{"llama_tova", Family::llama, 64, 4, false, kvcache::RuleKind::tova,
+                           DType::bf16, WeightStorage::as_stored, 7e-1},
+                      Case{"qwen3_h2o", Family::qwen3, 128, 2, false, kvcache::RuleKind::h2o,
+                           DType::f8e4m3, WeightStorage::as_stored, 3e-1},
+                      Case{"llama_quest", Family::llama, 64, 1, false, kvcache::RuleKind::quest,
+                           DType::bf16, WeightStorage::as_stored, 3e-1},
+                      Case{"llama_dmc", Family::llama, 64, 4, false, kvcache::RuleKind::dmc,
+                           DType::bf16, WeightStorage::as_stored, 2e-2},
+                      Case{"llama_dmc_fp8", Family::llama, 128, 2, false, kvcache::RuleKind::dmc,
+                           DType::f8e4m3, WeightStorage::as_stored, 1e-1},
+                      Case{"qwen3_dmc_int8", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
+                           DType::i8, WeightStorage::as_stored, 3e-2},
                       Case{"qwen3_fp8", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
                            DType::f8e4m3, WeightStorage::as_stored, 1e-1},
                       Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false,
@@ -159,9 +190,73 @@ TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
   model.draw_decisions(0.7);
   const CpuBackend cpu(reference);
   const auto cuda = make_backend(model, engine_config(c, true));
-  Session cpu_session(cpu, on_cpu, {400, 400});
-  Session cuda_session(*cuda, engine_config(c, true), {400, 400});
+  Session cpu_session(cpu, on_cpu, {200, 400});
+  Session cuda_session(*cuda, engine_config(c, true), {200, 400});
   feed_both(cpu_session, cuda_session, config, c.tolerance);
+}
+
+// Batches that are padded to the sizes there are graphs for, with copies of the weights or without.
+TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
+  const Case& c = GetParam();
+  const ModelConfig config = config_of(c);
+  model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  model.draw_decisions(0.7);
+  EngineConfig options = engine_config(c, true);
+  const auto backend = make_backend(model, options);
+  options.max_sequences = 16;
+  const auto few = backend->make_runner(options);
+  options.max_sequences = 100;
+  const auto many = backend->make_runner(options);
+
+  constexpr std::size_t kSequences = 41;
+  const auto tokens = random_tokens(400, config.vocab);
+  const auto vocab = static_cast<std::size_t>(config.vocab);
+  std::vector<std::unique_ptr<SequenceState>> expected_sequences;
+  std::vector<std::unique_ptr<SequenceState>> sequences;
+  const auto feed = [&](Runner& runner, SequenceState& sequence, std::size_t count) {
+    SequenceShare share;
+    share.sequence = &sequence;
+    share.tokens = std::span(tokens).subspan(static_cast<std::size_t>(sequence.length()), count);
+    runner.forward(std::span(&share, 1), {}, {});
+  };
+  for (std::size_t i = 0; i < kSequences; ++i) {
+    expected_sequences.push_back(few->open({200, 400}));
+    sequences.push_back(many->open({200, 400}));
+    feed(*few, *expected_sequences.back(), 1 + 4 * i);
+    feed(*many, *sequences.back(), 1 + 4 * i);
+  }
+  // Batches of different sizes, padded and not.
+  for (const std::size_t batch : {41U, 17U, 32U, 40U}) {
+    std::vector<SequenceShare> shares(batch);
+    const auto step = [&](Runner& runner, auto& all, std::vector<float>& logits,
+                          std::vector<std::int32_t>& next) {
+      logits.assign(batch * vocab, NAN);
+      next.assign(batch, -1);
+      for (std::size_t i = 0; i < batch; ++i) {
+        shares[i].sequence = all[i].get();
+        shares[i].tokens = std::span(tokens).subspan(static_cast<std::size_t>(all[i]->length()), 1);
+        shares[i].history = std::span(tokens).first(static_cast<std::size_t>(all[i]->length()) + 1);
+        shares[i].rule.octaves = i % 2 == 0 ? 1.0F : 0.0F;
+        shares[i].rule.penalty = i % 3 == 0 ? 2.0F : 1.0F;
+        shares[i].rule.random = mix64(i);
+      }
+      runner.forward(shares, {logits.data(), batch, vocab}, next);
+      for (std::size_t i = 0; i < batch; ++i) {
+        const auto row = std::span<const float>(logits).subspan(i * vocab, vocab);
+        EXPECT_EQ(next[i], ops::sample_token(row, shares[i].history, shares[i].rule)) << i;
+      }
+    };
+    std::vector<float> expected;
+    std::vector<float> got;
+    std::vector<std::int32_t> next;
+    step(*few, expected_sequences, expected, next);
+    step(*many, sequences, got, next);
+    EXPECT_LE(relative_error(got, expected), c.tolerance) << "batch of " << batch;
+  }
+  for (std::size_t i = 0; i < kSequences; ++i) {
+    EXPECT_EQ(sequences[i]->usage().per_head, expected_sequences[i]->usage().per_head);
+  }
+  EXPECT_EQ(many->page_bytes(), few->page_bytes());
 }
 
 // A trained model decides by itself. Rounding may turn a decision that is close, and with it what
@@ -193,27 +288,63 @@ TEST(CudaBackend, DecidesAsTheCpuDoes) {
               0.01 * static_cast<double>(on_cpu.usage().live_entries));
 }
 
-// More requests than one step takes, samples of one prompt, and a pool that is too small for all.
-TEST(CudaBackend, ServesManyInATightPool) {
+// DMC by its own channels, weights included; with an offset at which half of the tokens merge.
+TEST(CudaBackend, MergesAsTheCpuDoes) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  const Case c{"many",
-               Family::llama,
-               64,
-               4,
-               false,
-               kvcache::RuleKind::dms,
-               DType::f8e4m3,
-               WeightStorage::as_stored,
+  const Case c{"dmc", Family::llama,          64,          2,
+               false, kvcache::RuleKind::dmc, DType::bf16, WeightStorage::as_stored,
                0.0};
+  ModelConfig config = config_of(c);
+  config.dmc->offset = 0.0F;
+  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  const CpuBackend cpu(model);
+  const auto cuda = make_backend(model, engine_config(c, true));
+  Session on_cpu(cpu, engine_config(c, false), {400, 400});
+  Session on_cuda(*cuda, engine_config(c, true), {400, 400});
+  const auto tokens = random_tokens(400, config.vocab);
+  std::vector<float> expected(static_cast<std::size_t>(config.vocab));
+  std::vector<float> got(expected.size());
+  std::size_t first = 0;
+  for (const std::size_t count : {300U, 1U, 1U, 1U, 97U}) {
+    on_cpu.feed(std::span(tokens).subspan(first, count), expected);
+    on_cuda.feed(std::span(tokens).subspan(first, count), got);
+    first += count;
+  }
+  EXPECT_LE(relative_error(got, expected), 5e-2);
+  const auto live = static_cast<double>(on_cpu.usage().live_entries);
+  EXPECT_LT(live, 0.8 * 400 * config.layers * config.kv_heads);
+  EXPECT_NEAR(static_cast<double>(on_cuda.usage().live_entries), live, 0.02 * live);
+}
+
+// More requests than one step takes, samples of one prompt, and a pool that is too small for all.
+class CudaRules : public ::testing::TestWithParam<kvcache::RuleKind> {};
+
+INSTANTIATE_TEST_SUITE_P(All, CudaRules,
+                         ::testing::Values(kvcache::RuleKind::dense, kvcache::RuleKind::dms,
+                                           kvcache::RuleKind::dmc, kvcache::RuleKind::streaming,
+                                           kvcache::RuleKind::tova, kvcache::RuleKind::h2o,
+                                           kvcache::RuleKind::quest),
+                         [](const auto& info) {
+                           return std::string(kvcache::rule_name(info.param));
+                         });
+
+TEST_P(CudaRules, ServeManyInATightPool) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const Case c{
+      "many", Family::llama, 64, 4, false, GetParam(), DType::f8e4m3, WeightStorage::as_stored,
+      0.0};
   const ModelConfig config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
   model.draw_decisions(0.7);
   EngineConfig options = engine_config(c, true);
   options.step_tokens = 256;
   const auto backend = make_backend(model, options);
-  const auto serve = [&](std::size_t bytes, std::int64_t& preemptions) {
+  // Returns how many sequences held cache at once, at most.
+  const auto serve = [&](std::size_t bytes) {
     options.cache.max_bytes = bytes;
     Engine engine(*backend, options);
     std::map<RequestId, int> expected;
@@ -229,7 +360,9 @@ TEST(CudaBackend, ServesManyInATightPool) {
       expected[engine.submit(request)] = tokens;
     }
     std::map<RequestId, int> got;
+    std::size_t most = 0;
     while (!engine.idle()) {
+      most = std::max(most, engine.stats().running);
       for (const TokenEvent& event : engine.step()) {
         got[event.request] += event.token >= 0 ? 1 : 0;
         EXPECT_NE(event.finish, FinishReason::out_of_memory);
@@ -237,13 +370,120 @@ TEST(CudaBackend, ServesManyInATightPool) {
     }
     EXPECT_EQ(got, expected);
     EXPECT_EQ(engine.page_bytes(), 0U);
-    preemptions = engine.preemptions();
+    return most;
   };
-  std::int64_t preemptions = 0;
-  serve(std::size_t{64} << 20, preemptions);
-  EXPECT_EQ(preemptions, 0);
-  serve(std::size_t{2} << 20, preemptions);
-  EXPECT_GT(preemptions, 0);
+  const bool keeps_much = GetParam() == kvcache::RuleKind::dense ||
+                          GetParam() == kvcache::RuleKind::dms ||
+                          GetParam() == kvcache::RuleKind::quest;
+  const std::size_t all = serve(std::size_t{64} << 20);
+  EXPECT_LT(serve(std::size_t{keeps_much ? 1024U : 384U} << 10), all);
+}
+
+// A state left at a prompt's end is forked for a longer one, and both for samples.
+TEST(CudaBackend, PrefixesAreForked) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  for (const auto rule :
+       {kvcache::RuleKind::dense, kvcache::RuleKind::dms, kvcache::RuleKind::dmc}) {
+    const Case c{"prefix", Family::llama, 64, 4, false, rule, DType::bf16, WeightStorage::as_stored,
+                 0.0};
+    const ModelConfig config = config_of(c);
+    model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    model.draw_decisions(0.7);
+    EngineConfig options = engine_config(c, true);
+    options.reuse_prefixes = true;
+    const auto backend = make_backend(model, options);
+    const auto tokens = random_tokens(900, config.vocab);
+    Engine engine(*backend, options);
+    const auto answer = [&](Engine& by, std::size_t prompt) {
+      Request request;
+      request.prompt.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(prompt));
+      request.max_tokens = 1;
+      request.samples = 3;
+      by.submit(request);
+      std::vector<TokenEvent> events;
+      while (!by.idle()) {
+        for (TokenEvent& event : by.step()) {
+          events.push_back(std::move(event));
+        }
+      }
+      return events;
+    };
+    static_cast<void>(answer(engine, 500));
+    const auto reused = answer(engine, 900);
+    EXPECT_GT(engine.stats().reused_tokens, 0) << kvcache::rule_name(rule);
+    EXPECT_GT(engine.page_bytes(), 0U);
+    options.reuse_prefixes = false;
+    Engine anew(*backend, options);
+    const auto expected = answer(anew, 900);
+    EXPECT_EQ(anew.page_bytes(), 0U);
+    ASSERT_EQ(reused.size(), expected.size());
+    for (std::size_t i = 0; i < reused.size(); ++i) {
+      EXPECT_NEAR(reused[i].logprob, expected[i].logprob, 0.05);
+    }
+  }
+}
+
+// A pool that is too small for one of the requests: that one fails, the others go on.
+TEST(CudaBackend, FailsARequestThatDoesNotFitAlone) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const Case c{"tight",     Family::llama,
+               64,          4,
+               false,       kvcache::RuleKind::dense,
+               DType::bf16, WeightStorage::as_stored,
+               0.0};
+  const ModelConfig config = config_of(c);
+  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  EngineConfig options = engine_config(c, true);
+  options.step_tokens = 64;
+  options.cache.max_bytes = std::size_t{1}
+                            << 20;  // of 6 heads with 256 bytes per token: 680 tokens
+  const auto backend = make_backend(model, options);
+  Engine engine(*backend, options);
+  std::map<RequestId, FinishReason> expected;
+  for (const int prompt : {200, 2000, 300, 100}) {
+    Request request;
+    request.prompt = random_tokens(prompt, config.vocab);
+    request.max_tokens = 10;
+    expected[engine.submit(request)] =
+        prompt == 2000 ? FinishReason::out_of_memory : FinishReason::length;
+  }
+  std::map<RequestId, FinishReason> got;
+  while (!engine.idle()) {
+    for (const TokenEvent& event : engine.step()) {
+      if (event.finish != FinishReason::none) {
+        got[event.request] = event.finish;
+      }
+    }
+  }
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(engine.page_bytes(), 0U);
+}
+
+// What does not fit is said before anything is taken, with what there is.
+TEST(CudaBackend, SaysHowMuchMemoryIsMissing) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const Case c{"huge",      Family::llama,
+               64,          4,
+               false,       kvcache::RuleKind::dense,
+               DType::bf16, WeightStorage::as_stored,
+               0.0};
+  const ModelConfig config = config_of(c);
+  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  EngineConfig options = engine_config(c, true);
+  const auto backend = make_backend(model, options);
+  options.cache.max_bytes = std::size_t{1} << 50;
+  try {
+    static_cast<void>(backend->make_runner(options));
+    FAIL() << "a cache of a million GiB";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("1048576.00 GiB"), std::string::npos) << error.what();
+  }
 }
 
 TEST(CudaBackend, SaysWhatItCannotDo) {

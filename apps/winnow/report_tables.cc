@@ -1,0 +1,201 @@
+#include "report_tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "eval/hyperscale.h"
+
+namespace winnow::cli {
+namespace {
+
+using eval::Json;
+
+enum class Better { high, low };
+
+struct Column {
+  std::string_view key;
+  std::string_view title;
+  Better better;
+  double scale;
+  int digits;
+  std::string_view error;  // the key of its standard error, or ""
+};
+
+constexpr std::array<Column, 13> kColumns{{
+    {"perplexity", "perplexity", Better::low, 1, 3, ""},
+    {"kld", "KLD, nats/token", Better::low, 1, 5, "kld_error"},
+    {"top1_agreement", "same top token, %", Better::high, 100, 1, ""},
+    {"token_match", "token match, %", Better::high, 100, 1, "token_match_error"},
+    {"tokens_scored", "tokens scored", Better::high, 1, 0, ""},
+    {"accuracy", "accuracy, %", Better::high, 100, 1, "accuracy_error"},
+    {"accuracy_norm", "accuracy per byte, %", Better::high, 100, 1, "accuracy_norm_error"},
+    {"found", "variables found, %", Better::high, 100, 1, "found_error"},
+    {"compression_ratio", "CR", Better::high, 1, 2, ""},
+    {"kv_bytes", "cache, KiB", Better::low, 1.0 / 1024, 0, ""},
+    {"kv_reads", "KV reads", Better::low, 1, 0, ""},
+    {"peak_tokens", "peak tokens", Better::low, 1, 0, ""},
+    {"skipped", "skipped", Better::low, 1, 0, ""},
+}};
+
+std::optional<double> number(const Json& json, std::string_view key) {
+  const auto found = json.find(std::string(key));
+  return found != json.end() && found->is_number() ? std::optional(found->get<double>())
+                                                   : std::nullopt;
+}
+
+// "dms-cr8, dms bf16", "base, tova bf16 4x"
+std::string run_name(const ResultFile& result) {
+  const Json& run = result.json.at("run");
+  const Json& cache = run.at("cache");
+  const std::filesystem::path model(run.at("model").at("path").get<std::string>());
+  std::string name =
+      fmt::format("{}, {} {}", model.filename().string(), cache.at("rule").get<std::string>(),
+                  cache.at("kv_dtype").get<std::string>());
+  if (const auto ratio = number(cache, "target_cr")) {
+    name += fmt::format(" {:g}x", *ratio);
+  }
+  return name;
+}
+
+// Results with the same key belong into one table.
+std::string table_key(const ResultFile& result) {
+  const Json& run = result.json.at("run");
+  return fmt::format("{} {}", run.at("measure").get<std::string>(), run.at("settings").dump());
+}
+
+using Group = std::vector<const ResultFile*>;
+
+void mark_best(std::vector<std::vector<Cell>>& rows, std::size_t column,
+               const std::vector<std::optional<double>>& values, Better better) {
+  std::optional<double> best;
+  bool differ = false;
+  for (const auto& value : values) {
+    if (value) {
+      differ = differ || (best && *value != *best);
+      best = !best                    ? *value
+             : better == Better::high ? std::max(*best, *value)
+                                      : std::min(*best, *value);
+    }
+  }
+  for (std::size_t row = 0; row < rows.size() && differ; ++row) {
+    rows[row][column].best = values[row] == best;
+  }
+}
+
+void add_column(ResultTable& table, const Group& group, const Column& column) {
+  std::vector<std::optional<double>> values;
+  for (const ResultFile* result : group) {
+    values.push_back(number(result->json, column.key));
+  }
+  const bool empty = std::ranges::none_of(values, [](const auto& v) { return v.has_value(); });
+  const bool no_news = column.key == "skipped" && std::ranges::all_of(values, [](const auto& v) {
+                         return v.value_or(0) == 0;
+                       });
+  if (empty || no_news) {
+    return;
+  }
+  for (std::size_t row = 0; row < group.size(); ++row) {
+    std::string text = "-";
+    if (values[row]) {
+      text = fmt::format("{:.{}f}", column.scale * *values[row], column.digits);
+      if (const auto error = number(group[row]->json, column.error)) {
+        text += fmt::format(" ± {:.{}f}", column.scale * *error, column.digits);
+      }
+    }
+    table.rows[row].push_back({text, false});
+  }
+  table.columns.emplace_back(column.title);
+  mark_best(table.rows, table.columns.size() - 1, values, column.better);
+}
+
+// What was bought against what it took, every run a series of its own.
+void add_plot(ResultTable& table, const Group& group, std::string_view x, std::string_view x_label,
+              std::string_view y, std::string_view y_label) {
+  Plot plot{.title = fmt::format("{} against {}", y_label, x_label),
+            .x_label = std::string(x_label),
+            .y_label = std::string(y_label),
+            .log_x = true,
+            .series = {}};
+  for (const ResultFile* result : group) {
+    const auto a = number(result->json, x);
+    const auto b = number(result->json, y);
+    if (a && b) {
+      plot.series.push_back({run_name(*result), {{*a, *b}}, {}});
+    }
+  }
+  if (plot.series.size() > 1) {
+    table.plots.push_back(std::move(plot));
+  }
+}
+
+void add_scaling_plot(ResultTable& table, const Group& group, const char* budget,
+                      std::string_view label) {
+  Plot plot{.title = fmt::format("accuracy against {}", label),
+            .x_label = std::string(label),
+            .y_label = "accuracy",
+            .log_x = true,
+            .series = {}};
+  for (const ResultFile* result : group) {
+    PlotSeries series{run_name(*result), {}, {}};
+    std::vector<eval::BudgetPoint> points;
+    for (const Json& point : result->json.at("points")) {
+      points.push_back({point.at(budget).get<double>(), point.at("accuracy").get<double>()});
+      series.points.emplace_back(points.back().budget, points.back().accuracy);
+    }
+    for (const eval::BudgetPoint& point : eval::pareto_frontier(points)) {
+      series.line.emplace_back(point.budget, point.accuracy);
+    }
+    plot.series.push_back(std::move(series));
+  }
+  table.plots.push_back(std::move(plot));
+}
+
+ResultTable make_table(const Group& group) {
+  const Json& run = group.front()->json.at("run");
+  ResultTable table{.title = run.at("measure").get<std::string>(),
+                    .settings = run.at("settings").dump(),
+                    .columns = {"run"},
+                    .rows = {},
+                    .plots = {}};
+  for (const ResultFile* result : group) {
+    table.rows.push_back({{run_name(*result), false}});
+  }
+  for (const Column& column : kColumns) {
+    add_column(table, group, column);
+  }
+  if (group.front()->json.contains("points")) {
+    add_scaling_plot(table, group, "kv_reads", "KV reads");
+    add_scaling_plot(table, group, "peak_tokens", "peak tokens");
+  }
+  add_plot(table, group, "compression_ratio", "compression ratio", "kld", "KLD");
+  add_plot(table, group, "kv_reads", "KV reads", "accuracy", "accuracy");
+  add_plot(table, group, "peak_tokens", "peak tokens", "accuracy", "accuracy");
+  return table;
+}
+
+}  // namespace
+
+std::vector<ResultTable> make_tables(const std::vector<ResultFile>& results) {
+  std::vector<std::pair<std::string, Group>> groups;
+  for (const ResultFile& result : results) {
+    const std::string key = table_key(result);
+    auto found = std::ranges::find(groups, key, &std::pair<std::string, Group>::first);
+    if (found == groups.end()) {
+      found = groups.insert(groups.end(), {key, {}});
+    }
+    found->second.push_back(&result);
+  }
+  std::vector<ResultTable> tables;
+  for (const auto& [key, group] : groups) {
+    tables.push_back(make_table(group));
+  }
+  return tables;
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,181 @@
+// winnow serve: an OpenAI-compatible server.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "base/error.h"
+#include "command.h"
+#include "flags.h"
+#include "interrupt.h"
+#include "output.h"
+#include "server/server.h"
+
+namespace winnow::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct ServeCommand {
+  LoadOptions load;
+  server::ServerConfig server;
+  std::string api_key_file;
+  std::string log_level = "info";
+  bool no_prefix_cache = false;
+  double header_timeout = 10.0;
+  double body_timeout = 60.0;
+  double write_timeout = 60.0;
+  double shutdown_timeout = 30.0;
+  double max_body_mib = 8.0;
+};
+
+milliseconds to_milliseconds(double seconds, std::string_view flag) {
+  require(std::isfinite(seconds) && seconds > 0.0 && seconds <= 86400.0,
+          "{} {}: expected more than 0 and at most 86400 seconds", flag, seconds);
+  return milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1e3)));
+}
+
+// One key per line; empty lines do not count.
+void read_keys(const std::string& path, std::vector<std::string>& keys) {
+  std::string text = read_file(path);
+  text += '\n';
+  for (std::size_t end = 0, start = 0; (end = text.find('\n', start)) != std::string::npos;
+       start = end + 1) {
+    std::string line = text.substr(start, end - start);
+    line.erase(line.find_last_not_of(" \t\r") + 1);
+    if (!line.empty()) {
+      keys.push_back(std::move(line));
+    }
+  }
+  require(!keys.empty(), "--api-key-file {}: holds no key", path);
+}
+
+server::ServerConfig resolve(const ServeCommand& command) {
+  server::ServerConfig config = command.server;
+  config.log_level = server::parse_log_level(command.log_level);
+  config.prefix_cache = !command.no_prefix_cache;
+  config.http.header_timeout = to_milliseconds(command.header_timeout, "--header-timeout");
+  config.http.body_timeout = to_milliseconds(command.body_timeout, "--body-timeout");
+  config.http.write_timeout = to_milliseconds(command.write_timeout, "--write-timeout");
+  require(command.max_body_mib > 0.0 && command.max_body_mib <= 1024.0,
+          "--max-body-mib {}: expected more than 0 and at most 1024", command.max_body_mib);
+  config.http.max_body_bytes = static_cast<std::size_t>(command.max_body_mib * 0x1p20);
+  require(config.http.port >= 0 && config.http.port <= 65535, "--port {}: expected 0 to 65535",
+          config.http.port);
+  const auto positive = [](int value, std::string_view flag) {
+    require(value >= 1 && value <= 1 << 20, "{} {}: expected 1 to {}", flag, value, 1 << 20);
+  };
+  positive(config.max_requests, "--max-requests");
+  positive(config.max_sequences, "--max-sequences");
+  positive(config.http.max_connections, "--max-connections");
+  require(config.http.threads >= 1 && config.http.threads <= 256,
+          "--http-threads {}: expected 1 to 256", config.http.threads);
+  require(config.service.max_context >= 0, "--max-context {}: is negative",
+          config.service.max_context);
+  require(std::isfinite(config.prefix_gib) && config.prefix_gib >= 0.0,
+          "--prefix-cache-gib {}: expected a number from 0 up", config.prefix_gib);
+  if (!command.api_key_file.empty()) {
+    read_keys(command.api_key_file, config.service.api_keys);
+  }
+  return config;
+}
+
+int run_serve(const ServeCommand& command) {
+  const auto shutdown = to_milliseconds(command.shutdown_timeout, "--shutdown-timeout");
+  const server::ServerConfig config = resolve(command);
+  catch_termination();
+  server::Server server(command.load, config);
+  print_now(fmt::format("winnow serves on {}://{}:{}\n",
+                        config.http.tls_cert.empty() ? "http" : "https", config.http.host,
+                        server.port()));
+  while (!interrupted()) {
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  server.drain(shutdown);
+  return kSuccess;
+}
+
+void add_network_flags(CLI::App& command, ServeCommand& options) {
+  const char* const group = "Network";
+  server::HttpConfig& http = options.server.http;
+  const auto add = [&](const char* flag, auto& value, const char* help, const char* type) {
+    command.add_option(flag, value, help)->capture_default_str()->type_name(type)->group(group);
+  };
+  add("--host", http.host, "Address to listen on; 0.0.0.0: all", "HOST");
+  add("--port", http.port, "Port; 0: any free one", "N");
+  command.add_option("--tls-cert", http.tls_cert, "Certificate chain, PEM (default: no TLS)")
+      ->type_name("FILE")
+      ->group(group);
+  command.add_option("--tls-key", http.tls_key, "Private key, PEM (default: no TLS)")
+      ->type_name("FILE")
+      ->group(group);
+  command
+      .add_option("--api-key", options.server.service.api_keys,
+                  "Clients must send this key; may be given several times (default: none needed)")
+      ->type_name("KEY")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
+      ->group(group);
+  command
+      .add_option("--api-key-file", options.api_key_file,
+                  "A file with keys, one per line: others cannot read it in the list of processes "
+                  "(default: none)")
+      ->type_name("FILE")
+      ->group(group);
+  command
+      .add_option("--cors-origin", options.server.service.cors_origin,
+                  "Another site whose scripts may ask; *: any (default: none)")
+      ->type_name("ORIGIN")
+      ->group(group);
+  add("--http-threads", http.threads, "Threads for connections", "N");
+  add("--max-connections", http.max_connections, "Connections that are open at a time", "N");
+  add("--max-body-mib", options.max_body_mib, "Largest body of a request in MiB", "MIB");
+  add("--header-timeout", options.header_timeout, "Seconds for a request's head to arrive", "S");
+  add("--body-timeout", options.body_timeout, "Seconds for a request's body to arrive", "S");
+  add("--write-timeout", options.write_timeout, "Seconds for a client to take what is sent", "S");
+  add("--shutdown-timeout", options.shutdown_timeout,
+      "Seconds to finish answers after SIGTERM or Ctrl-C; a second one ends at once", "S");
+  add("--log-level", options.log_level, "error, warn, info or debug; to standard error", "LEVEL");
+}
+
+void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
+  const char* const group = "Requests";
+  server::ServerConfig& config = options.server;
+  const auto add = [&](const char* flag, auto& value, const char* help, const char* type) {
+    command.add_option(flag, value, help)->capture_default_str()->type_name(type)->group(group);
+  };
+  command
+      .add_option("--model-name", config.service.model_name,
+                  "The model's name to clients (default: its directory's)")
+      ->type_name("NAME")
+      ->group(group);
+  add("--max-requests", config.max_requests, "Taken at a time; more are answered with 429", "N");
+  add("--max-sequences", config.max_sequences, "That hold cache at a time; others wait", "N");
+  add("--max-context", config.service.max_context,
+      "Most tokens of prompt and answer; 0: the model's positions", "N");
+  command
+      .add_flag("--no-prefix-cache", options.no_prefix_cache,
+                "Compute prompts anew that begin like earlier ones (default: off)")
+      ->group(group);
+  add("--prefix-cache-gib", config.prefix_gib,
+      "Prefixes give way while all sequences hold more than this; 0: a quarter of the cache",
+      "GIB");
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, Run& run) {
+  std::shared_ptr<ServeCommand> options;
+  CLI::App* command =
+      add_command(app, run, "serve",
+                  "Serves a model to OpenAI clients (/v1/chat/completions, /v1/completions) and to "
+                  "browsers (a chat at /)",
+                  options, run_serve);
+  add_network_flags(*command, *options);
+  add_scheduling_flags(*command, *options);
+  add_load_flags(*command, options->load);
+}
+
+}  // namespace winnow::cli

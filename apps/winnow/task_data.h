@@ -1,0 +1,38 @@
+// A task's data files, as the flags name them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+#include "eval/questions.h"
+#include "eval/tasks/data_file.h"
+
+namespace winnow::cli {
+
+struct TaskDataFlags {
+  std::string task;
+  std::string data;
+  std::string shots_data;
+  int shots = 0;
+  int limit = 0;
+  std::string python = "python3";
+  double seconds = 10.0;
+};
+
+/// --task, --data, --shots, --shots-data, --limit, --python and --seconds.
+void add_task_data_flags(CLI::App& command, TaskDataFlags& flags);
+/// What of them determines results, digests of the files included.
+eval::Json describe_task_data(const TaskDataFlags& flags);
+
+struct TaskData {
+  std::vector<eval::DataLine> lines;
+  std::vector<eval::DataLine> shots;
+};
+TaskData read_task_data(const TaskDataFlags& flags);
+
+/// Grades the answers of a text task; humaneval's programs in a sandboxed --python.
+eval::Grade make_grade(const TaskDataFlags& flags);
+
+}  // namespace winnow::cli

@@ -1,0 +1,95 @@
+// Microseconds that it takes to choose a step's tokens from its logits.
+//
+//     sampling_benchmark [--json FILE]
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "base/error.h"
+#include "base/random.h"
+#include "cuda/time_graph.h"
+#include "ops/cuda/sampling.h"
+
+namespace winnow {
+namespace {
+
+using ops::TokenRule;
+using ops::cuda::SampledRow;
+
+struct NamedRule {
+  const char* name;
+  TokenRule rule;
+};
+const NamedRule kRules[] = {
+    {"greedy", {}},
+    {"temperature 1", {.octaves = 1.4427F}},
+    {"top-p 0.9", {.octaves = 1.4427F, .share = ~std::uint64_t{0} / 10 * 9}},
+    {"top-k 50, top-p 0.9", {.octaves = 1.4427F, .most = 50, .share = ~std::uint64_t{0} / 10 * 9}},
+};
+
+// Of a model with random weights: more even than a trained one's, so more candidates.
+cuda::DeviceBuffer<float> random_logits(std::size_t count) {
+  Random random(1);
+  std::vector<float> logits(count);
+  for (float& logit : logits) {
+    logit = static_cast<float>(random.uniform() + random.uniform() + random.uniform()) * 3.0F;
+  }
+  return cuda::DeviceBuffer<float>(std::span<const float>(logits));
+}
+
+int run(std::span<char*> arguments) {
+  require(arguments.size() == 1 ||
+              (arguments.size() == 3 && std::string_view(arguments[1]) == "--json"),
+          "usage: sampling_benchmark [--json FILE]");
+  require(cuda::device_count() > 0, "no CUDA device");
+  constexpr int kMostRows = 256;
+  constexpr int kVocab = 128256;
+  const cuda::Stream stream;
+  const auto logits = random_logits(std::size_t{kMostRows} * kVocab);
+  const cuda::DeviceBuffer<std::int32_t> tokens(kMostRows);
+  nlohmann::json results;
+  fmt::print("{:<22}{:>8}{:>14}   ({} tokens)\n", "rule", "rows", "microseconds", kVocab);
+  for (const NamedRule& named : kRules) {
+    for (const int rows : {1, 8, 32, 256}) {
+      std::vector<SampledRow> sampled(static_cast<std::size_t>(rows), SampledRow{named.rule});
+      Random random(2);
+      for (SampledRow& row : sampled) {
+        row.rule.random = random.bits();
+      }
+      const cuda::DeviceBuffer<SampledRow> device_rows{std::span<const SampledRow>(sampled)};
+      const double milliseconds = time_graph(
+          stream,
+          [&] {
+            ops::cuda::sample_tokens(logits.data(), rows, kVocab, device_rows.data(), tokens.data(),
+                                     stream.get());
+          },
+          20);
+      fmt::print("{:<22}{:>8}{:>14.1f}\n", named.name, rows, milliseconds * 1e3);
+      results.push_back({{"rule", named.name},
+                         {"rows", rows},
+                         {"vocabulary", kVocab},
+                         {"microseconds", milliseconds * 1e3}});
+    }
+  }
+  if (arguments.size() == 3) {
+    std::ofstream(arguments[2]) << results.dump(1) << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace winnow
+
+int main(int argc, char** argv) {
+  try {
+    return winnow::run(std::span(argv, static_cast<std::size_t>(argc)));
+  } catch (const winnow::Error& error) {
+    fmt::print(stderr, "sampling_benchmark: error: {}\n", error.what());
+    return 1;
+  }
+}

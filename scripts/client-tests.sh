@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Asks a running server with real clients (tests/server/*.py). Their packages come from PyPI into a
+# virtual environment in BUILD; where that is not to be had, exits with 77 (skipped).
+# Usage: scripts/client-tests.sh BUILD [PYTEST_ARGUMENT ...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=$(realpath "$1")
+shift
+venv=$build/client-tests
+if ! cmp -s tests/server/requirements.txt "$venv/requirements.txt"; then
+  rm -rf "$venv"
+  python3 -m venv "$venv" &&
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --timeout 20 --retries 1 \
+      -r tests/server/requirements.txt || { echo "no Python packages here: skipped"; exit 77; }
+  cp tests/server/requirements.txt "$venv/"
+fi
+WINNOW_BINARY=$build/bin/winnow exec "$venv/bin/pytest" -q -p no:cacheprovider tests/server "$@"

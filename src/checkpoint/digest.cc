@@ -1,0 +1,52 @@
+#include "checkpoint/digest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "base/sha256.h"
+
+namespace winnow {
+namespace {
+
+bool is_part_of_model(const std::filesystem::path& file) {
+  constexpr std::array<std::string_view, 4> kNames{"config.json", "dms_metadata.json",
+                                                   "tokenizer.json", "tokenizer.model"};
+  return file.extension() == ".safetensors" ||
+         std::ranges::find(kNames, file.filename().string()) != kNames.end();
+}
+
+std::string file_digest(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  Sha256 hash;
+  hash.update(file.bytes());
+  return hash.finish();
+}
+
+}  // namespace
+
+std::string checkpoint_digest(const std::filesystem::path& directory) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.is_regular_file() && is_part_of_model(entry.path())) {
+      files.push_back(entry.path());
+    }
+  }
+  std::ranges::sort(files);
+  std::vector<std::future<std::string>> digests;
+  digests.reserve(files.size());
+  for (const auto& file : files) {
+    digests.push_back(std::async(std::launch::async, file_digest, file));
+  }
+  Sha256 all;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    all.update(fmt::format("{}  {}\n", digests[i].get(), files[i].filename().string()));
+  }
+  return all.finish();
+}
+
+}  // namespace winnow

@@ -1,0 +1,183 @@
+// Who takes part in the next step, and with how many tokens.
+#include <algorithm>
+
+#include "engine/engine.h"
+#include "engine/sequence.h"
+#include "engine/token_budget.h"
+
+namespace winnow::engine {
+namespace {
+
+constexpr int kMostPrompts = 8;  // that are read at a time: more would only all end later
+constexpr std::size_t kMostScores = 1 << 24;  // logits of prompt tokens held at a time
+
+}  // namespace
+
+std::vector<Engine::Share> Engine::plan(std::vector<TokenEvent>& events) {
+  std::vector<Share> shares;
+  for (std::size_t i = 0; i < running_.size(); ++i) {  // preemption shortens the list
+    if (running_[i]->pending() == 1) {
+      claim(*running_[i], 1, shares);
+    }
+  }
+  const int decodes = static_cast<int>(shares.size());
+  admit(shares);
+  std::vector<Sequence*> prompts;
+  std::vector<int> pending;
+  for (const SequencePtr& sequence : running_) {
+    const bool claimed =
+        std::ranges::find(shares, sequence.get(), &Share::sequence) != shares.end();
+    if (!claimed && sequence->finish == FinishReason::none && prompts.size() < kMostPrompts) {
+      prompts.push_back(sequence.get());
+      pending.push_back(most_tokens(*sequence));
+    }
+  }
+  const auto dealt = deal_tokens(pending, prompt_budget(config_.step_tokens, decodes));
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    // Nobody who holds no cache is running: one that was preempted meanwhile takes no part.
+    if (dealt[i] > 0 && prompts[i]->cache) {
+      claim(*prompts[i], dealt[i], shares);
+    }
+  }
+  remove_finished(events);
+  return shares;
+}
+
+// Gives `sequence` as many of `wanted` tokens as there is room for, at the cost of prefixes and of
+// younger sequences; one that has no room with nobody beside it ends.
+bool Engine::claim(Sequence& sequence, int wanted, std::vector<Share>& shares) {
+  int tokens = admissible_tokens(sequence, wanted, shares);
+  while (tokens == 0 && (prefixes_.drop_oldest() || preempt_youngest(sequence, shares))) {
+    tokens = admissible_tokens(sequence, wanted, shares);
+  }
+  if (tokens == 0) {
+    if (running_.size() == 1) {
+      finish(sequence, FinishReason::out_of_memory);
+    }
+    return false;
+  }
+  const bool complete = tokens == sequence.pending();
+  shares.push_back({&sequence, tokens, sequence.is_scored() ? tokens : complete ? 1 : 0});
+  return true;
+}
+
+// As many of `wanted` tokens as the free pages can surely hold beside what is planned already.
+int Engine::admissible_tokens(const Sequence& sequence, int wanted,
+                              const std::vector<Share>& shares) const {
+  std::vector<Growth> growths;
+  for (const Share& share : shares) {
+    growths.push_back({share.sequence->cache.get(), share.tokens});
+  }
+  growths.push_back({sequence.cache.get(), wanted});
+  for (int& tokens = growths.back().tokens; tokens > 0; tokens /= 2) {
+    if (runner_->has_room(growths)) {
+      return tokens;
+    }
+  }
+  return 0;
+}
+
+// Frees the pages of the youngest running sequence that is not `except`; it waits, first in line.
+bool Engine::preempt_youngest(const Sequence& except, std::vector<Share>& shares) {
+  if (running_.back().get() == &except) {
+    return false;
+  }
+  SequencePtr victim = std::move(running_.back());
+  running_.pop_back();
+  std::erase_if(shares, [&](const Share& share) { return share.sequence == victim.get(); });
+  victim->cache.reset();
+  waiting_.push_front(std::move(victim));
+  ++stats_.preemptions;
+  crowded_ = true;
+  return true;
+}
+
+// New sequences, first come first served, as long as there is room for them.
+void Engine::admit(const std::vector<Share>& shares) {
+  crowded_ = crowded_ && !running_.empty();
+  int prompts = static_cast<int>(running_.size() - shares.size());
+  while (!crowded_ && !waiting_.empty() && prompts < kMostPrompts &&
+         running_.size() < static_cast<std::size_t>(config_.max_sequences)) {
+    Sequence& sequence = *waiting_.front();
+    if (!is_expected_to_fit(sequence)) {
+      return;
+    }
+    open_cache(sequence);
+    if (!running_.empty() && admissible_tokens(sequence, 1, shares) == 0) {
+      sequence.cache.reset();
+      return;
+    }
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+    ++prompts;
+  }
+}
+
+// Whether the cache will hold what this sequence and the running ones become, as far as is known.
+bool Engine::is_expected_to_fit(const Sequence& sequence) {
+  if (running_.empty()) {
+    return true;
+  }
+  const auto& witness = running_[static_cast<std::size_t>(stats_.steps) % running_.size()];
+  if (witness->cache && witness->cached() > 0) {
+    estimate_.observe(witness->cache->usage());
+  }
+  double bytes = expected_bytes(sequence) * (sequence.end_sample() - sequence.sample);
+  for (const SequencePtr& other : running_) {
+    bytes += expected_bytes(*other) * (other->end_sample() - other->sample);
+  }
+  return bytes <= static_cast<double>(stats_.capacity_bytes);
+}
+
+double Engine::expected_bytes(const Sequence& sequence) const {
+  const int answer = sequence.length() - sequence.prompt_length();
+  const int expected = std::max(answer, estimate_.answer_tokens(sequence.spec->max_tokens));
+  return estimate_.bytes_at(sequence.prompt_length() + expected);
+}
+
+// Tokens that the sequence may take in one step.
+int Engine::most_tokens(const Sequence& sequence) const {
+  int most = sequence.pending();
+  if (sequence.cached() < sequence.branch) {
+    most = std::min(most, sequence.branch - sequence.cached());  // a state is to be left there
+  }
+  if (sequence.is_scored()) {
+    const auto rows =
+        std::max<std::size_t>(1, kMostScores / static_cast<std::size_t>(model_.vocab));
+    most = std::min(most, static_cast<int>(std::min<std::size_t>(rows, kMostScores)));
+  }
+  return most;
+}
+
+// A cache for the sequence: one that knows the beginning of its tokens, else an empty one.
+void Engine::open_cache(Sequence& sequence) {
+  sequence.reused = 0;
+  sequence.branch = 0;
+  sequence.left = 0;
+  // Scores and traces are of tokens that are computed.
+  if (config_.reuse_prefixes && !sequence.is_scored() && !sequence.is_watched()) {
+    // The last token is computed in any case: its logits are wanted.
+    const int most = sequence.length() - 1;
+    const auto tokens = std::span(sequence.tokens).first(static_cast<std::size_t>(most));
+    const PrefixCache::Match match = prefixes_.find(tokens);
+    if (match.state != nullptr) {
+      sequence.cache = match.state->fork();
+    }
+    if (sequence.cache) {
+      sequence.reused = match.length;
+      sequence.left = match.length;
+    }
+    if (match.common > sequence.reused) {
+      sequence.branch = match.common;
+    }
+    (sequence.reused > 0 ? stats_.prefix_hits : stats_.prefix_misses) += 1;
+  }
+  if (!sequence.cache) {
+    const int prompt = sequence.prompt_length();
+    sequence.cache = runner_->open({prompt, prompt + sequence.spec->max_tokens});
+  }
+  stats_.prompt_tokens += sequence.length();
+  stats_.reused_tokens += sequence.reused;
+}
+
+}  // namespace winnow::engine

@@ -1,0 +1,230 @@
+// A step: the forward pass, and what follows from it.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "engine/engine.h"
+#include "engine/sampler.h"
+#include "engine/sequence.h"
+
+namespace winnow::engine {
+namespace {
+
+constexpr int kLeastPrefix = 32;      // tokens: shorter ones are computed as fast as found
+constexpr int kPrefixDistance = 256;  // tokens between states that a prompt leaves
+
+}  // namespace
+
+void Engine::run(std::span<const Share> shares) {
+  std::vector<SequenceShare> steps;
+  std::size_t rows = 0;
+  std::int64_t tokens = 0;
+  bool any_prefill = false;
+  bool needs_logits = false;
+  for (const Share& share : shares) {
+    const Sequence& sequence = *share.sequence;
+    any_prefill = any_prefill || sequence.pending() > 1;
+    SequenceShare step;
+    step.sequence = sequence.cache.get();
+    step.tokens = sequence.next(share.tokens);
+    step.logit_rows = static_cast<std::size_t>(share.rows);
+    if (share.rows > 0 && sequence.needs_logits()) {
+      needs_logits = true;
+    } else if (share.rows > 0) {
+      step.rule = token_rule(sequence.spec->sampling, sequence.sample, sequence.length());
+      step.history = sequence.tokens;
+    }
+    steps.push_back(step);
+    rows += static_cast<std::size_t>(share.rows);
+    tokens += share.tokens;
+  }
+  std::vector<CacheTrace> seen = watch(shares, steps);
+  const auto vocab = static_cast<std::size_t>(model_.vocab);
+  next_.resize(rows);
+  logits_.ensure(needs_logits ? rows * vocab : 0);
+  const auto start = std::chrono::steady_clock::now();
+  runner_->forward(steps, {logits_.data(), needs_logits ? rows : 0, vocab}, next_);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  (any_prefill ? throughput_.prefill_tokens : throughput_.decode_tokens) += tokens;
+  (any_prefill ? throughput_.prefill_seconds : throughput_.decode_seconds) += elapsed.count();
+  count_reads(shares, steps);
+  traces_.clear();
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    if (shares[i].sequence->spec->trace) {
+      traces_.push_back(std::move(seen[i]));
+    }
+  }
+}
+
+// Where the queries of sequences that are watched leave how much they see.
+std::vector<CacheTrace> Engine::watch(std::span<const Share> shares,
+                                      std::span<SequenceShare> steps) const {
+  std::vector<CacheTrace> seen(shares.size());
+  const auto heads = static_cast<std::size_t>(model_.layers * model_.kv_heads);
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const Sequence& sequence = *shares[i].sequence;
+    if (sequence.spec->trace ||
+        (sequence.reads && sequence.reads->needs_visible(shares[i].tokens))) {
+      const auto tokens = static_cast<std::size_t>(shares[i].tokens);
+      seen[i] = {.request = sequence.request,
+                 .sample = sequence.sample,
+                 .position = sequence.cached(),
+                 .visible = std::vector<std::int32_t>(tokens * heads)};
+      steps[i].visible = {seen[i].visible.data(), tokens, heads};
+    }
+  }
+  return seen;
+}
+
+void Engine::count_reads(std::span<const Share> shares, std::span<const SequenceShare> steps) {
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    Sequence& sequence = *shares[i].sequence;
+    if (sequence.reads) {
+      sequence.reads->record(sequence.cached() - shares[i].tokens, shares[i].tokens,
+                             sequence.prompt_length(), sequence.cache->live_entries(),
+                             steps[i].visible);
+    }
+  }
+}
+
+void Engine::sample_all(std::span<const Share> shares, std::vector<TokenEvent>& events) {
+  std::size_t row = 0;
+  for (const Share& share : shares) {
+    Sequence& sequence = *share.sequence;
+    if (sequence.is_scored()) {
+      score_prompt(share, row, events);
+    }
+    row += static_cast<std::size_t>(share.rows);
+    leave_prefix(sequence);
+    if (sequence.pending() > 0) {
+      continue;  // its prompt goes on in the next step
+    }
+    const bool from_logits = sequence.needs_logits();
+    std::vector<SequencePtr> forks = fork_samples(sequence);
+    accept(sequence, row - 1, from_logits, events);
+    for (SequencePtr& fork : forks) {
+      accept(*fork, row - 1, from_logits, events);
+      // One that found no room for its entries waits, and its prompt is read again.
+      if (fork->cache || fork->finish != FinishReason::none) {
+        running_.push_back(std::move(fork));
+      } else {
+        waiting_.push_back(std::move(fork));
+      }
+    }
+  }
+}
+
+// Tells the log-probabilities of the prompt's tokens, from the step's rows from `row` on.
+void Engine::score_prompt(const Share& share, std::size_t row, std::vector<TokenEvent>& events) {
+  Sequence& sequence = *share.sequence;
+  const auto vocab = static_cast<std::size_t>(model_.vocab);
+  const int first = sequence.cached() - share.tokens;
+  for (int i = 0; i < share.tokens; ++i) {
+    const int position = first + i + 1;  // of the token that this row's logits are about
+    if (position < sequence.scored || position >= sequence.prompt_length()) {
+      continue;
+    }
+    const auto logits = logits_.span().subspan((row + static_cast<std::size_t>(i)) * vocab, vocab);
+    Sampled scored =
+        score(logits, sequence.tokens[static_cast<std::size_t>(position)], sequence.spec->sampling);
+    events.push_back({.request = sequence.request,
+                      .sample = sequence.sample,
+                      .token = scored.token,
+                      .logprob = scored.logprob,
+                      .alternatives = std::move(scored.alternatives),
+                      .of_prompt = true});
+    sequence.scored = position + 1;
+  }
+}
+
+// Leaves the state of a prompt's cache for others to begin with: where they part from it, and now
+// and then on the way.
+void Engine::leave_prefix(Sequence& sequence) {
+  if (!config_.reuse_prefixes || sequence.is_watched()) {
+    return;
+  }
+  const int cached = sequence.cached();
+  const bool at_branch = cached == sequence.branch && cached > sequence.left;
+  const bool on_the_way = sequence.pending() > 0 && cached >= sequence.left + kPrefixDistance;
+  if (at_branch || on_the_way) {
+    sequence.left = cached;
+    keep_prefix(sequence, sequence.cache->fork());
+  }
+}
+
+void Engine::keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state) {
+  if (!config_.reuse_prefixes || !state || state->length() < kLeastPrefix) {
+    return;
+  }
+  const auto length = static_cast<std::size_t>(state->length());
+  prefixes_.insert(std::span(sequence.tokens).first(length), std::move(state));
+  while (runner_->page_bytes() > config_.prefix_bytes && prefixes_.drop_oldest()) {
+  }
+}
+
+// The other samples of a prompt that has just been read.
+std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
+  std::vector<SequencePtr> forks;
+  if (!first.forks_at_prompt) {
+    return forks;
+  }
+  first.forks_at_prompt = false;
+  for (int sample = 1; sample < first.spec->samples; ++sample) {
+    auto fork = std::make_unique<Sequence>();
+    fork->request = first.request;
+    fork->sample = sample;
+    fork->spec = first.spec;
+    fork->tokens = first.tokens;
+    fork->cache = first.cache->fork();
+    if (first.reads) {
+      fork->reads = first.reads->fork();
+    }
+    if (first.constraint) {
+      fork->constraint = first.constraint->fork();
+    }
+    fork->reused = first.reused;
+    fork->left = first.left;
+    fork->scored = first.scored;
+    forks.push_back(std::move(fork));
+  }
+  return forks;
+}
+
+// Gives a sequence its next token: the one that the runner has chosen in row `row` of the step, or
+// one that is sampled here from the row's logits.
+void Engine::accept(Sequence& sequence, std::size_t row, bool from_logits,
+                    std::vector<TokenEvent>& events) {
+  const Request& spec = *sequence.spec;
+  if (spec.max_tokens == 0) {
+    finish(sequence, FinishReason::length);
+    return;
+  }
+  const auto vocab = static_cast<std::size_t>(model_.vocab);
+  Sampled chosen{.token = next_[row], .logprob = 0.0F, .alternatives = {}};
+  if (from_logits) {
+    const auto logits = logits_.span().subspan(row * vocab, vocab);
+    if (sequence.constraint) {
+      sequence.constraint->mask(logits);
+    }
+    chosen = sample(logits, sequence.tokens, spec.sampling, sequence.sample, sequence.length(),
+                    sequence.prompt_length());
+  }
+  if (sequence.constraint) {
+    sequence.constraint->accept(chosen.token);
+  }
+  sequence.tokens.push_back(chosen.token);
+  if (std::ranges::find(spec.stop_tokens, chosen.token) != spec.stop_tokens.end()) {
+    finish(sequence, FinishReason::stop);
+  } else if (sequence.length() - sequence.prompt_length() >= spec.max_tokens) {
+    finish(sequence, FinishReason::length);
+  }
+  sequence.announced = sequence.finish != FinishReason::none;
+  events.push_back({.request = sequence.request,
+                    .sample = sequence.sample,
+                    .token = chosen.token,
+                    .logprob = chosen.logprob,
+                    .alternatives = std::move(chosen.alternatives),
+                    .finish = sequence.finish});
+}
+
+}  // namespace winnow::engine

@@ -1,0 +1,154 @@
+#include "engine/prefix_cache.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace winnow::engine {
+
+using Tokens = std::span<const std::int32_t>;
+
+struct PrefixCache::Node {
+  Node* parent = nullptr;
+  std::vector<std::int32_t> edge;  // from the parent to here; empty at the root only
+  std::map<std::int32_t, std::unique_ptr<Node>> children;  // by the first token of their edges
+  std::unique_ptr<SequenceState> state;
+  std::uint64_t used = 0;
+};
+
+// How far tokens lead into the tree: to `node`, and `beyond` tokens into the edge of its child.
+struct PrefixCache::Place {
+  Node* node = nullptr;
+  std::size_t depth = 0;  // of the node
+  std::size_t beyond = 0;
+};
+
+namespace {
+
+std::size_t common_length(Tokens a, Tokens b) {
+  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+}  // namespace
+
+PrefixCache::PrefixCache() : root_(std::make_unique<Node>()) {}
+PrefixCache::~PrefixCache() = default;
+
+PrefixCache::Place PrefixCache::walk(Tokens tokens) const {
+  Place place{root_.get(), 0, 0};
+  while (place.depth < tokens.size()) {
+    const Tokens rest = tokens.subspan(place.depth);
+    const auto child = place.node->children.find(rest.front());
+    if (child == place.node->children.end()) {
+      break;
+    }
+    const std::size_t common = common_length(child->second->edge, rest);
+    if (common < child->second->edge.size()) {
+      place.beyond = common;
+      break;
+    }
+    place.node = child->second.get();
+    place.depth += common;
+  }
+  return place;
+}
+
+PrefixCache::Match PrefixCache::find(Tokens tokens) {
+  const Place place = walk(tokens);
+  Match match{.common = static_cast<int>(place.depth + place.beyond)};
+  std::size_t depth = place.depth;
+  for (Node* node = place.node; node != root_.get(); node = node->parent) {
+    if (node->state) {
+      touch(*node);
+      match.state = node->state.get();
+      match.length = static_cast<int>(depth);
+      break;
+    }
+    depth -= node->edge.size();
+  }
+  return match;
+}
+
+void PrefixCache::insert(Tokens tokens, std::unique_ptr<SequenceState> state) {
+  assert(!tokens.empty() && state->length() == static_cast<int>(tokens.size()));
+  Node& node = node_at(tokens);
+  node.state = std::move(state);
+  touch(node);
+}
+
+// The node that `tokens` lead to, made if need be.
+PrefixCache::Node& PrefixCache::node_at(Tokens tokens) {
+  Place place = walk(tokens);
+  if (place.beyond > 0) {  // a new node parts the edge
+    auto& slot = place.node->children[tokens[place.depth]];
+    auto upper = std::make_unique<Node>();
+    const auto cut = slot->edge.begin() + static_cast<std::ptrdiff_t>(place.beyond);
+    upper->parent = place.node;
+    upper->edge.assign(slot->edge.begin(), cut);
+    slot->edge.erase(slot->edge.begin(), cut);
+    slot->parent = upper.get();
+    const std::int32_t first = slot->edge.front();
+    upper->children[first] = std::move(slot);
+    slot = std::move(upper);
+    place = {slot.get(), place.depth + place.beyond, 0};
+  }
+  if (place.depth < tokens.size()) {
+    auto leaf = std::make_unique<Node>();
+    leaf->parent = place.node;
+    leaf->edge.assign(tokens.begin() + static_cast<std::ptrdiff_t>(place.depth), tokens.end());
+    auto& slot = place.node->children[leaf->edge.front()];
+    slot = std::move(leaf);
+    return *slot;
+  }
+  return *place.node;
+}
+
+void PrefixCache::touch(Node& node) {
+  by_use_.erase(node.used);
+  node.used = ++clock_;
+  by_use_[node.used] = &node;
+}
+
+bool PrefixCache::drop_oldest() {
+  if (by_use_.empty()) {
+    return false;
+  }
+  Node* node = by_use_.begin()->second;
+  by_use_.erase(by_use_.begin());
+  node->state.reset();
+  node->used = 0;
+  tidy(node);
+  return true;
+}
+
+// Removes what leads to no state, and joins edges that no longer part.
+void PrefixCache::tidy(Node* node) {
+  while (node != root_.get() && !node->state && node->children.empty()) {
+    Node* parent = node->parent;
+    parent->children.erase(node->edge.front());
+    node = parent;
+  }
+  if (node != root_.get() && !node->state && node->children.size() == 1) {
+    std::unique_ptr<Node> child = std::move(node->children.begin()->second);
+    child->edge.insert(child->edge.begin(), node->edge.begin(), node->edge.end());
+    child->parent = node->parent;
+    auto& slot = node->parent->children[child->edge.front()];
+    slot = std::move(child);  // destroys `node`
+  }
+}
+
+std::size_t PrefixCache::tokens() const {
+  std::size_t total = 0;
+  std::vector<const Node*> todo{root_.get()};
+  while (!todo.empty()) {
+    const Node* node = todo.back();
+    todo.pop_back();
+    total += node->edge.size();
+    for (const auto& [token, child] : node->children) {
+      todo.push_back(child.get());
+    }
+  }
+  return total;
+}
+
+}  // namespace winnow::engine

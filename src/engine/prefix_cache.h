@@ -1,0 +1,56 @@
+// What sequences of tokens left in the cache, for those that begin in the same way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/runner.h"
+
+namespace winnow::engine {
+
+/// A radix tree of token sequences. Some of its nodes hold the state of a cache that has taken
+/// exactly the tokens on the way there: under eviction no other state can be made from it by
+/// cutting, so a prefix is known where a state was left and nowhere else. Where sequences part
+/// follows from the tree, and the engine leaves a state there. States share pages with each other
+/// and with running sequences.
+class PrefixCache {
+ public:
+  struct Match {
+    const SequenceState* state = nullptr;  // of the longest known prefix; null: there is none
+    int length = 0;                        // of that prefix
+    int common = 0;                        // tokens that some earlier sequence began with as well
+  };
+
+  PrefixCache();
+  ~PrefixCache();
+
+  /// The longest prefix of `tokens` that a state is known for; it counts as used now.
+  Match find(std::span<const std::int32_t> tokens);
+  /// Keeps `state`, which has taken `tokens`. One that is known already is replaced.
+  void insert(std::span<const std::int32_t> tokens, std::unique_ptr<SequenceState> state);
+  /// Forgets the state that was used least recently; false when there is none.
+  bool drop_oldest();
+  /// States held.
+  [[nodiscard]] std::size_t size() const { return by_use_.size(); }
+  /// Tokens on the edges of the tree: what it remembers beside states.
+  [[nodiscard]] std::size_t tokens() const;
+
+ private:
+  struct Node;
+  struct Place;
+
+  Place walk(std::span<const std::int32_t> tokens) const;
+  Node& node_at(std::span<const std::int32_t> tokens);
+  void touch(Node& node);
+  void tidy(Node* node);
+
+  std::unique_ptr<Node> root_;
+  std::map<std::uint64_t, Node*> by_use_;  // nodes with a state, least recently used first
+  std::uint64_t clock_ = 0;
+};
+
+}  // namespace winnow::engine

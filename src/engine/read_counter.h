@@ -1,0 +1,39 @@
+// How many entries a sequence's queries read, and how many its cache holds, step by step.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/request.h"
+#include "kvcache/rule.h"
+#include "ops/matrix.h"
+
+namespace winnow::engine {
+
+/// Fills in CacheReads while a sequence is computed. What is computed again after a preemption is
+/// counted once.
+class ReadCounter {
+ public:
+  explicit ReadCounter(kvcache::RuleKind rule) : rule_(rule) {}
+
+  /// Whether record() must be told what each query of a step of `tokens` tokens sees; else it
+  /// follows from what the cache holds.
+  [[nodiscard]] bool needs_visible(int tokens) const;
+
+  /// The tokens at positions [first, first + tokens) of a sequence whose prompt has `prompt` tokens
+  /// are in the cache, which holds `live` entries now. `visible` [tokens, heads]: how many entries
+  /// each query saw; may be empty unless needed.
+  void record(int first, int tokens, int prompt, std::int64_t live,
+              ops::Matrix<const std::int32_t> visible);
+
+  /// For a continuation of its own: what it shares has been counted here.
+  [[nodiscard]] ReadCounter fork() const;
+
+  [[nodiscard]] const CacheReads& reads() const { return reads_; }
+
+ private:
+  kvcache::RuleKind rule_;
+  int counted_ = 0;  // positions that have been counted
+  CacheReads reads_;
+};
+
+}  // namespace winnow::engine

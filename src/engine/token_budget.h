@@ -1,0 +1,18 @@
+// How the tokens of a step are dealt out to prompts.
+#pragma once
+
+#include <span>
+#include <vector>
+
+namespace winnow::engine {
+
+/// Tokens that prompts may have in a step of `step_tokens` in which `decodes` sequences take one
+/// each. A quarter of the step is always theirs, however many decode.
+int prompt_budget(int step_tokens, int decodes);
+
+/// Deals `budget` tokens to prompts with `pending` left, so that nobody gets more than another who
+/// wants more (max-min fairness). Never more than pending;
+/// in all min(budget, sum of pending).
+std::vector<int> deal_tokens(std::span<const int> pending, int budget);
+
+}  // namespace winnow::engine

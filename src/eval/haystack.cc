@@ -1,0 +1,93 @@
+#include "eval/haystack.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/error.h"
+
+namespace winnow::eval {
+namespace {
+
+// The first place from `at` on where a sentence ends, looked for within 300 bytes; else a word's.
+std::size_t sentence_end(std::string_view text, std::size_t at) {
+  constexpr std::size_t kFar = 300;
+  if (at == 0) {
+    return 0;
+  }
+  for (std::size_t i = at; i < std::min(text.size(), at + kFar); ++i) {
+    const bool ends = text[i - 1] == '.' || text[i - 1] == '!' || text[i - 1] == '?';
+    if (ends && text[i] == ' ') {
+      return i;
+    }
+  }
+  return std::min(text.find(' ', at), text.size());
+}
+
+}  // namespace
+
+std::string hide(const std::string& hay, std::span<const Hidden> hidden) {
+  std::vector<std::pair<std::size_t, const std::string*>> places;
+  for (const Hidden& one : hidden) {
+    const auto at = static_cast<std::size_t>(one.depth * static_cast<double>(hay.size()));
+    places.emplace_back(sentence_end(hay, std::min(at, hay.size())), &one.sentence);
+  }
+  std::ranges::stable_sort(places, {}, &std::pair<std::size_t, const std::string*>::first);
+  std::string text;
+  std::size_t done = 0;
+  for (const auto& [at, sentence] : places) {
+    text += hay.substr(done, at - done);
+    text += (text.empty() ? "" : " ") + *sentence + (at == 0 ? " " : "");
+    done = at;
+  }
+  return text + hay.substr(done);
+}
+
+Haystack::Haystack(const Tokenizer& tokenizer, std::string_view text) : tokenizer_(tokenizer) {
+  std::istringstream words{std::string(text)};
+  std::string joined;
+  for (std::string word; words >> word;) {
+    joined += (joined.empty() ? "" : " ") + word;
+  }
+  require(!joined.empty(), "the hay is empty: some text is needed");
+  tokens_ = tokenizer.encode(joined + " ", {.add_special = false, .parse_special = false});
+}
+
+std::string Haystack::cut(std::size_t first, std::size_t tokens) const {
+  std::vector<std::int32_t> piece(tokens);
+  for (std::size_t i = 0; i < tokens; ++i) {
+    piece[i] = tokens_[(first + i) % tokens_.size()];
+  }
+  std::string text = tokenizer_.decode(piece, /*skip_special=*/true);
+  // The first and the last word may be halves.
+  const std::size_t begin = text.find(' ');
+  const std::size_t end = text.rfind(' ');
+  return begin < end && end != std::string::npos ? text.substr(begin + 1, end - begin - 1) : "";
+}
+
+std::vector<std::int32_t> Haystack::prompt(int length, std::span<const Hidden> hidden,
+                                           const std::string& question, const EncodePrompt& encode,
+                                           Random& random) const {
+  constexpr int kTries = 12;
+  constexpr std::int64_t kSlack = 4;
+  const auto first =
+      static_cast<std::size_t>(random.uniform() * static_cast<double>(tokens_.size()));
+  std::int64_t size =
+      length - static_cast<std::int64_t>(encode(hide("", hidden) + question).size());
+  require(size > 0, "{} tokens have no room for hay beside what is hidden and asked", length);
+  std::vector<std::int32_t> best;
+  for (int i = 0; i < kTries && size > 0; ++i) {
+    auto tokens = encode(hide(cut(first, static_cast<std::size_t>(size)), hidden) + question);
+    const std::int64_t room = length - static_cast<std::int64_t>(tokens.size());
+    if (room >= 0 && tokens.size() > best.size()) {
+      best = std::move(tokens);
+    }
+    if (room >= 0 && room <= kSlack) {
+      break;
+    }
+    size += room >= 0 ? room - kSlack / 2 : room - 1;
+  }
+  require(!best.empty(), "{} tokens have no room for hay beside what is hidden and asked", length);
+  return best;
+}
+
+}  // namespace winnow::eval

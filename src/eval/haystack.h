@@ -1,0 +1,48 @@
+// Running text of a wanted length with sentences hidden in it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/random.h"
+#include "tokenizer/tokenizer.h"
+
+namespace winnow::eval {
+
+/// A prompt's text to the tokens that the model reads.
+using EncodePrompt = std::function<std::vector<std::int32_t>(const std::string& text)>;
+
+/// A sentence and where it goes: 0 is the beginning of the hay, 1 its end.
+struct Hidden {
+  std::string sentence;
+  double depth = 0.0;
+};
+
+class Haystack {
+ public:
+  /// White space in `text` becomes single spaces. Error when nothing is left. `tokenizer` must
+  /// outlive it.
+  Haystack(const Tokenizer& tokenizer, std::string_view text);
+
+  /// A prompt of at most `length` tokens, and hardly fewer, that begins with hay from a random
+  /// place (which starts again when it is used up), holds `hidden` at their depths behind the ends
+  /// of sentences, and ends in `question`. Error when there is no room for hay.
+  [[nodiscard]] std::vector<std::int32_t> prompt(int length, std::span<const Hidden> hidden,
+                                                 const std::string& question,
+                                                 const EncodePrompt& encode, Random& random) const;
+
+ private:
+  [[nodiscard]] std::string cut(std::size_t first, std::size_t tokens) const;
+
+  const Tokenizer& tokenizer_;
+  std::vector<std::int32_t> tokens_;
+};
+
+/// `hay` with every sentence at its depth, moved on to where a sentence (or at least a word) ends.
+std::string hide(const std::string& hay, std::span<const Hidden> hidden);
+
+}  // namespace winnow::eval

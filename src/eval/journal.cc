@@ -1,0 +1,88 @@
+#include "eval/journal.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "base/error.h"
+#include "checkpoint/json.h"
+
+namespace winnow::eval {
+namespace {
+
+Json parse_line(const std::string& line, const std::string& where) {
+  try {
+    return Json::parse(line);
+  } catch (const nlohmann::json::exception& error) {
+    fail("{}: not a record: {}", where, plain_message(error));
+  }
+}
+
+void require_same_run(const Json& found, const Json& run, const std::string& file) {
+  require(found.is_object(), "{}:1: expected the object that says what run this is", file);
+  for (const auto& [key, value] : run.items()) {
+    require(found.contains(key) && found.at(key) == value,
+            "{}: holds another run, whose {} is {} and not {}: remove it or name another file",
+            file, key, found.contains(key) ? found.at(key).dump() : "not said", value.dump());
+  }
+}
+
+std::string read_if_there(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+Journal::Journal(const std::filesystem::path& file, const Json& run) : path_(file) {
+  const std::string text = read_if_there(file);
+  const std::string name = file.string();
+  std::size_t begin = 0;
+  for (std::size_t number = 1; begin < text.size(); ++number) {
+    const std::size_t end = text.find('\n', begin);
+    if (end == std::string::npos) {
+      break;  // was being written
+    }
+    const std::string where = fmt::format("{}:{}", name, number);
+    Json line = parse_line(text.substr(begin, end - begin), where);
+    begin = end + 1;
+    if (number == 1) {
+      require_same_run(line, run, name);
+      continue;
+    }
+    require(line.is_object() && line.contains("id") && line.at("id").is_string(),
+            "{}: expected a record with an \"id\"", where);
+    const auto id = line.at("id").get<std::string>();
+    records_[id] = std::move(line);
+  }
+  if (begin < text.size()) {
+    std::filesystem::resize_file(file, begin);
+  }
+  file_.reset(std::fopen(name.c_str(), "ab"));
+  require_system(file_ != nullptr, "{}: cannot write", name);
+  if (begin == 0) {
+    write(run);
+  }
+}
+
+const Json* Journal::find(const std::string& id) const {
+  const auto found = records_.find(id);
+  return found == records_.end() ? nullptr : &found->second;
+}
+
+void Journal::add(const std::string& id, const Json& record) {
+  Json line{{"id", id}};
+  line.update(record);
+  if (file_) {
+    write(line);
+  }
+  records_[id] = std::move(line);
+}
+
+void Journal::write(const Json& line) {
+  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() &&
+                       std::fflush(file_.get()) == 0;
+  require_system(written, "{}: cannot write", path_.string());
+}
+
+}  // namespace winnow::eval

@@ -1,0 +1,45 @@
+// What a measure found, case by case, kept on disk as it comes.
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace winnow::eval {
+
+using Json = nlohmann::ordered_json;
+
+/// Records by the ids of their cases. With a file, a run that was interrupted goes on where it
+/// stopped: a summary is made of the records alone, so that it cannot tell.
+class Journal {
+ public:
+  /// In memory only.
+  Journal() = default;
+  /// In a file of JSON lines: first `run`, which says all that determines the records, then one
+  /// record per case. Records of an earlier process are read, a last line that it did not finish is
+  /// dropped. Throws Error naming file and key when the file's run is another, and file:line when a
+  /// line is no record.
+  Journal(const std::filesystem::path& file, const Json& run);
+
+  /// The record of a case; nullptr when there is none yet.
+  [[nodiscard]] const Json* find(const std::string& id) const;
+  /// `record` is an object; "id" is put in front.
+  void add(const std::string& id, const Json& record);
+  [[nodiscard]] std::size_t size() const { return records_.size(); }
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
+  void write(const Json& line);
+
+  std::filesystem::path path_;
+  std::unique_ptr<std::FILE, Close> file_;
+  std::map<std::string, Json> records_;
+};
+
+}  // namespace winnow::eval

@@ -1,0 +1,52 @@
+// Divergence over a text: how far greedy continuations under a compressed cache stray from a
+// reference's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/llm_load.h"
+#include "eval/divergence.h"
+#include "eval/journal.h"
+#include "eval/statistics.h"
+
+namespace winnow::eval {
+
+struct DivergenceOptions {
+  int steps = 16;              // tokens that every prompt is continued by
+  int batch = 4;               // prompts at once
+  Journal* journal = nullptr;  // prompts that it has are not run again
+  /// Called with the prompts done; false ends the evaluation with what there is.
+  std::function<bool(std::int64_t)> on_progress = {};
+};
+
+struct DivergenceResult {
+  // While the run's own greedy tokens are the reference's, the first other one included.
+  std::int64_t tokens_scored = 0;
+  std::int64_t tokens_matched = 0;
+  Estimate kld;  // nats per scored token
+  // Over all steps, the run reading the reference's tokens.
+  std::int64_t tokens = 0;
+  Estimate forced_kld;
+  Estimate forced_match;  // share of steps with the same most likely token
+  double compression_ratio = 1.0;
+  double kv_bytes = 0.0;
+};
+
+/// `prompts` prompts of `context` tokens each, `prefix` (BOS) included, spread evenly over the
+/// text.
+std::vector<std::vector<std::int32_t>> cut_prompts(std::span<const std::int32_t> text,
+                                                   std::span<const std::int32_t> prefix,
+                                                   int prompts, int context);
+
+/// The reference's runs of prompts [first, first + count).
+using ReferenceRuns = std::function<std::vector<GreedyRun>(std::size_t first, std::size_t count)>;
+
+DivergenceResult measure_divergence(const engine::LoadedModel& model,
+                                    const ReferenceRuns& reference,
+                                    std::span<const std::vector<std::int32_t>> prompts,
+                                    const DivergenceOptions& options);
+
+}  // namespace winnow::eval

@@ -1,0 +1,39 @@
+// Means with standard errors.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace winnow::eval {
+
+struct Estimate {
+  double mean = 0.0;
+  double error = 0.0;  // standard error of the mean; 0 for fewer than two values
+};
+
+/// Of independent values.
+class Mean {
+ public:
+  void add(double value) { values_.push_back(value); }
+  [[nodiscard]] std::size_t count() const { return values_.size(); }
+  [[nodiscard]] Estimate estimate() const;
+  [[nodiscard]] double mean() const { return estimate().mean; }
+
+ private:
+  std::vector<double> values_;
+};
+
+/// Of a quantity per token, from the sums of independent pieces of text.
+class RatioMean {
+ public:
+  /// Pieces of no tokens count for nothing.
+  void add(double sum, std::int64_t tokens);
+  /// Total over total; the error takes pieces, not tokens, as independent.
+  [[nodiscard]] Estimate estimate() const;
+
+ private:
+  std::vector<double> sums_;
+  std::vector<double> counts_;
+};
+
+}  // namespace winnow::eval

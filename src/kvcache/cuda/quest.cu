@@ -1,0 +1,335 @@
+// Quest (kvcache/quest.h): bounds of the keys of a page, and the pages that a query reads.
+#include <cmath>
+#include <cstdint>
+
+#include "base/cuda/launch.cuh"
+#include "kvcache/cuda/block_scan.cuh"
+#include "kvcache/cuda/entry_place.cuh"
+#include "kvcache/cuda/quest_kernels.h"
+#include "ops/cuda/entry_codes.cuh"
+
+namespace winnow::kvcache::cuda {
+namespace {
+
+constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+constexpr int kBoundWarps = 8;
+constexpr int kDigits = 256;
+constexpr int kBoundLanes = 8;  // that work on a page's bound
+
+__device__ float4 least_of(float4 a, float4 b) {
+  return {fminf(a.x, b.x), fminf(a.y, b.y), fminf(a.z, b.z), fminf(a.w, b.w)};
+}
+__device__ float4 most_of(float4 a, float4 b) {
+  return {fmaxf(a.x, b.x), fmaxf(a.y, b.y), fmaxf(a.z, b.z), fmaxf(a.w, b.w)};
+}
+
+// Where a token lies.
+struct TokenPlace {
+  int slot;
+  int position;
+
+  __device__ TokenPlace(const CacheView& cache, const QuestTokens& tokens, int token)
+      : slot(tokens.slots != nullptr ? tokens.slots[token] : tokens.slot),
+        position(tokens.slots != nullptr ? cache.lengths[slot] : tokens.position + token) {}
+};
+
+// A warp per page: block (x, head, sequence).
+template <class Format, int D>
+__global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens first, int tokens) {
+  using Code = typename Format::Code;
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  const TokenPlace place(cache, first, blockIdx.z);
+  const int entries = place.position + tokens;
+  const int index =
+      place.position / ops::kPageEntries + blockIdx.x * kBoundWarps + threadIdx.x / 32;
+  if (index >= pages_for(entries)) {
+    return;
+  }
+  const std::size_t row = cache.row(layer, place.slot, blockIdx.y);
+  const std::uint32_t* pages = cache.archive_pages + row * cache.archive_stride;
+  float* bounds = cache.bounds + static_cast<std::size_t>(pages[index]) * 2 * D;
+  const int count = min(ops::kPageEntries, entries - index * ops::kPageEntries);
+  for (int d = threadIdx.x % 32; d < D; d += 32) {
+    float low = INFINITY;
+    float high = -INFINITY;
+#pragma unroll 8
+    for (int entry = 0; entry < count; ++entry) {
+      const EntryPlace<Code, D> from(cache, pages, index * ops::kPageEntries + entry);
+      const float code = static_cast<float>(from.key(d));
+      const float key = Format::kLargest > 0.0F ? code * __bfloat162float(from.key_scale()) : code;
+      low = fminf(low, key);
+      high = fmaxf(high, key);
+    }
+    bounds[d] = low;
+    bounds[D + d] = high;
+  }
+}
+
+// How a token's queries choose.
+struct Selection {
+  int entries;  // that there are, the token's own included
+  int pages;    // of the method
+  int wanted;   // of them
+
+  __device__ Selection(const CacheView& cache, const TokenPlace& token, int page_entries)
+      : entries(token.position + 1),
+        pages((entries + page_entries - 1) / page_entries),
+        wanted(token.position < cache.prompts[token.slot]
+                   ? pages
+                   : min(pages, (cache.budgets[token.slot] + page_entries - 1) / page_entries)) {}
+
+  // The last page, which holds the newest token, is always among them.
+  __device__ int chosen_entries(int page_entries) const {
+    return (wanted - 1) * page_entries + entries - (pages - 1) * page_entries;
+  }
+};
+
+__global__ void count_chosen_kernel(CacheView cache, QuestTokens tokens, QuestChoice choice) {
+  const TokenPlace token(cache, tokens, blockIdx.x);
+  const Selection selection(cache, token, choice.page_entries);
+  const int row = blockIdx.x * blockDim.x + threadIdx.x;
+  choice.entries[row] = selection.chosen_entries(choice.page_entries);
+  choice.planned[row] = choice.entries[row] - 1;
+}
+
+// Ascends with x.
+__device__ std::uint32_t ordered(float x) {
+  const std::uint32_t bits = __float_as_uint(x);
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+
+// The `wanted`-th largest of ordered(bounds), and how many of its equals are among those.
+struct Threshold {
+  std::uint32_t key = 0xFFFFFFFFU;
+  int equals = 0;
+};
+
+// The digit of the `wanted`-th largest number, given how many have each digit, and the how-manieth
+// of that digit it is. A warp's work.
+__device__ void choose_digit(const int (&counts)[kDigits], int wanted, int& digit, int& left) {
+  constexpr int kEach = kDigits / 32;
+  const int lane = static_cast<int>(threadIdx.x);
+  const int top = kDigits - 1 - lane * kEach;  // lanes take digits from the highest down
+  int own = 0;
+  for (int i = 0; i < kEach; ++i) {
+    own += counts[top - i];
+  }
+  int through = own;
+  for (int step = 1; step < 32; step *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, through, step);
+    through += lane >= step ? before : 0;
+  }
+  int rest = wanted - (through - own);
+  if (rest < 1 || rest > own) {
+    return;  // another lane's
+  }
+  int i = 0;
+  while (counts[top - i] < rest) {
+    rest -= counts[top - i++];
+  }
+  digit = top - i;
+  left = rest;
+}
+
+// Digit by digit, from the highest on. All threads of a block; 1 <= wanted <= pages.
+__device__ Threshold find_threshold(const float* bounds, int pages, int wanted) {
+  __shared__ int counts[kDigits];
+  __shared__ int chosen_digit;
+  __shared__ int wanted_of_it;
+  std::uint32_t key = 0;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    for (int i = threadIdx.x; i < kDigits; i += blockDim.x) {
+      counts[i] = 0;
+    }
+    __syncthreads();
+    const std::uint32_t known = shift == 24 ? 0U : 0xFFFFFFFFU << (shift + 8);
+    for (int page = threadIdx.x; page < pages; page += blockDim.x) {
+      const std::uint32_t own = ordered(bounds[page]);
+      if ((own & known) == key) {
+        atomicAdd(&counts[own >> shift & (kDigits - 1)], 1);
+      }
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      choose_digit(counts, wanted, chosen_digit, wanted_of_it);
+    }
+    __syncthreads();
+    key |= static_cast<std::uint32_t>(chosen_digit) << shift;
+    wanted = wanted_of_it;
+  }
+  return {key, wanted};
+}
+
+// An upper bound of query . key over the pages [0, parts) of ours, in all of the kBoundLanes lanes
+// that work on it.
+template <int D>
+__device__ float upper_bound(const CacheView& cache, const std::uint32_t* pages, int parts,
+                             const float* query) {
+  constexpr int kEach = (D / 4 + kBoundLanes - 1) / kBoundLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kBoundLanes;
+  float4 low[kEach];
+  float4 high[kEach];
+  for (int part = 0; part < parts; ++part) {
+    const auto* own = reinterpret_cast<const float4*>(cache.bounds) +
+                      static_cast<std::size_t>(pages[part]) * (D / 2);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int quad = min(lane + i * kBoundLanes, D / 4 - 1);
+      const float4 least = own[quad];
+      const float4 most = own[D / 4 + quad];
+      low[i] = part == 0 ? least : least_of(low[i], least);
+      high[i] = part == 0 ? most : most_of(high[i], most);
+    }
+  }
+  float sum = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    if (const int quad = lane + i * kBoundLanes; quad < D / 4) {
+      const float4 q = reinterpret_cast<const float4*>(query)[quad];
+      sum += fmaxf(q.x * low[i].x, q.x * high[i].x) + fmaxf(q.y * low[i].y, q.y * high[i].y) +
+             fmaxf(q.z * low[i].z, q.z * high[i].z) + fmaxf(q.w * low[i].w, q.w * high[i].w);
+    }
+  }
+  for (int step = kBoundLanes / 2; step > 0; step /= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, step);
+  }
+  return sum;
+}
+
+// Block (query head, token).
+template <class Query, int D>
+__global__ void __launch_bounds__(kScanThreads)
+    choose_pages_kernel(CacheView cache, int layer, int group, QuestTokens tokens,
+                        const Query* queries, QuestChoice choice) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  __shared__ __align__(16) float query[D];
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::size_t row = blockIdx.y * gridDim.x + blockIdx.x;
+  for (int d = thread; d < D; d += kScanThreads) {
+    query[d] = to_float(queries[row * D + d]);
+    if (choice.queries != nullptr) {
+      choice.queries[row * D + d] = query[d];
+    }
+  }
+  const TokenPlace token(cache, tokens, blockIdx.y);
+  const Selection selection(cache, token, choice.page_entries);
+  const std::size_t state_row = cache.row(layer, token.slot, blockIdx.x / group);
+  const std::uint32_t* all = cache.archive_pages + state_row * cache.archive_stride;
+  std::uint32_t* chosen = choice.pages + row * choice.stride;
+  const int pages = pages_for(selection.entries);
+  if (selection.wanted == selection.pages) {
+    for (int i = thread; i < pages; i += kScanThreads) {
+      chosen[i] = all[i];
+    }
+    return;
+  }
+  __syncthreads();
+  const int parts = choice.page_entries / ops::kPageEntries;  // pages of ours per page
+  const int last = selection.pages - 1;
+  float* bounds = choice.bounds + row * choice.stride;
+  constexpr int kTogether = kScanThreads / kBoundLanes;
+  for (int first = 0; first < last; first += kTogether) {
+    const int page = first + thread / kBoundLanes;
+    const float bound = upper_bound<D>(cache, all + min(page, last - 1) * parts, parts, query);
+    if (page < last && thread % kBoundLanes == 0) {
+      bounds[page] = bound;
+    }
+  }
+  __syncthreads();
+  const Threshold threshold =
+      selection.wanted > 1 ? find_threshold(bounds, last, selection.wanted - 1) : Threshold{};
+  int equals = 0;
+  int count = 0;
+  for (int first = 0; first < selection.pages; first += kScanThreads) {
+    const int page = first + thread;
+    const std::uint32_t key = page < last ? ordered(bounds[page]) : 0U;
+    const bool equal = page < last && key == threshold.key;
+    int more = 0;
+    const int rank = equals + block_scan(equal ? 1 : 0, more);
+    equals += more;
+    const bool keep = page == last || (page < last && key > threshold.key) ||
+                      (equal && rank <= threshold.equals);  // of equals, the oldest
+    const int place = count + block_scan(keep ? 1 : 0, more) - 1;
+    count += more;
+    for (int part = 0; keep && part < parts && page * parts + part < pages; ++part) {
+      chosen[place * parts + part] = all[page * parts + part];
+    }
+  }
+}
+
+template <class Query>
+void launch_choose(int head_dim, const CacheView& cache, int layer, int group,
+                   const QuestTokens& tokens, const Query* queries, const QuestChoice& choice,
+                   cudaStream_t stream) {
+  const auto run = [&](auto* kernel) {
+    winnow::cuda::launch(kernel, dim3(cache.kv_heads * group, tokens.batch), kScanThreads, 0,
+                         stream, true, cache, layer, group, tokens, queries, choice);
+  };
+  switch (head_dim) {
+    case 64:
+      return run(choose_pages_kernel<Query, 64>);
+    case 80:
+      return run(choose_pages_kernel<Query, 80>);
+    case 96:
+      return run(choose_pages_kernel<Query, 96>);
+    default:
+      return run(choose_pages_kernel<Query, 128>);
+  }
+}
+
+template <class Format>
+void launch_renew(int head_dim, const CacheView& cache, int layer, const QuestTokens& first,
+                  int tokens, cudaStream_t stream) {
+  const int pages = tokens / ops::kPageEntries + 2;  // that may be touched
+  const dim3 grid((pages + kBoundWarps - 1) / kBoundWarps, cache.kv_heads, first.batch);
+  const auto run = [&](auto* kernel) {
+    winnow::cuda::launch(kernel, grid, kBoundWarps * 32, 0, stream, true, cache, layer, first,
+                         tokens);
+  };
+  switch (head_dim) {
+    case 64:
+      return run(renew_bounds_kernel<Format, 64>);
+    case 80:
+      return run(renew_bounds_kernel<Format, 80>);
+    case 96:
+      return run(renew_bounds_kernel<Format, 96>);
+    default:
+      return run(renew_bounds_kernel<Format, 128>);
+  }
+}
+
+}  // namespace
+
+void launch_renew_bounds(DType format, int head_dim, const CacheView& cache, int layer,
+                         const QuestTokens& first, int tokens, cudaStream_t stream) {
+  switch (format) {
+    case DType::bf16:
+      return launch_renew<ops::cuda::Bf16Format>(head_dim, cache, layer, first, tokens, stream);
+    case DType::f8e4m3:
+      return launch_renew<ops::cuda::F8Format>(head_dim, cache, layer, first, tokens, stream);
+    default:
+      return launch_renew<ops::cuda::I8Format>(head_dim, cache, layer, first, tokens, stream);
+  }
+}
+
+void launch_count_chosen(const CacheView& cache, int heads, const QuestTokens& tokens,
+                         const QuestChoice& choice, cudaStream_t stream) {
+  count_chosen_kernel<<<tokens.batch, heads, 0, stream>>>(cache, tokens, choice);
+  winnow::cuda::check_launch("count what is chosen");
+}
+
+void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int group,
+                         const QuestTokens& tokens, const float* queries, const QuestChoice& choice,
+                         cudaStream_t stream) {
+  launch_choose(head_dim, cache, layer, group, tokens, queries, choice, stream);
+}
+
+void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int group,
+                         const QuestTokens& tokens, const bf16* queries, const QuestChoice& choice,
+                         cudaStream_t stream) {
+  launch_choose(head_dim, cache, layer, group, tokens, queries, choice, stream);
+}
+
+}  // namespace winnow::kvcache::cuda

@@ -1,0 +1,49 @@
+// Between the host's side of Quest and its kernels.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "base/dtype.h"
+#include "kvcache/cuda/cache_view.h"
+
+namespace winnow::kvcache::cuda {
+
+/// Tokens whose queries choose pages: one of each of `batch` sequences in slots[batch] (device
+/// memory), whose lengths do not count it yet; or, where that is null, `batch` consecutive ones of
+/// the sequence in `slot`, the first at `position`.
+struct QuestTokens {
+  int batch = 0;
+  const std::int32_t* slots = nullptr;
+  int slot = 0;
+  int position = 0;
+};
+
+/// By row: one per token and query head.
+struct QuestChoice {
+  std::uint32_t* pages = nullptr;  // [rows, stride]
+  float* bounds = nullptr;         // [rows, stride] scratch
+  std::size_t stride = 0;
+  std::int32_t* entries = nullptr;  // [rows] entries on the chosen pages
+  std::int32_t* planned = nullptr;  // [rows] one less
+  float* queries = nullptr;         // [rows, head_dim]: bf16 queries in float
+  int page_entries = 0;             // of a page of the method
+};
+
+/// Bounds of the pages that hold the entries of `tokens` tokens of each sequence, from the place of
+/// `first` on, which are in the cache.
+void launch_renew_bounds(DType format, int head_dim, const CacheView& cache, int layer,
+                         const QuestTokens& first, int tokens, cudaStream_t stream);
+
+/// How many entries each row's query will read.
+void launch_count_chosen(const CacheView& cache, int heads, const QuestTokens& tokens,
+                         const QuestChoice& choice, cudaStream_t stream);
+
+/// Which pages: the last one and those with the highest bounds. queries [batch, heads * head_dim].
+void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int group,
+                         const QuestTokens& tokens, const float* queries, const QuestChoice& choice,
+                         cudaStream_t stream);
+void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int group,
+                         const QuestTokens& tokens, const bf16* queries, const QuestChoice& choice,
+                         cudaStream_t stream);
+
+}  // namespace winnow::kvcache::cuda

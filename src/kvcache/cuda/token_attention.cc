@@ -1,0 +1,75 @@
+#include "kvcache/cuda/token_attention.h"
+
+namespace winnow::kvcache::cuda {
+
+TokenAttention::TokenAttention(const DeviceCache& cache, int most_batch) : cache_(cache) {
+  const CacheShape& shape = cache.shape();
+  if (cache.drops()) {
+    feedback_.emplace(cache, most_batch);
+  } else if (cache.selects()) {
+    quest_.emplace(cache, most_batch, shape.layers);
+  } else {
+    plan_.emplace(cache.layout(), shape.group, shape.kv_heads, most_batch, shape.layers);
+  }
+  if (cache.merges()) {
+    open_scores_ = winnow::cuda::DeviceBuffer<float>(
+        static_cast<std::size_t>(most_batch * shape.kv_heads * shape.group));
+  }
+}
+
+void TokenAttention::reserve() {
+  if (feedback_) {
+    feedback_->reserve();
+  }
+  if (quest_) {
+    quest_->reserve();
+  }
+}
+
+void TokenAttention::plan(const std::int32_t* slots, int batch, cudaStream_t stream) {
+  slots_ = slots;
+  if (plan_) {
+    plan_->make(entries(0), cache_.view().row(1, 0, 0), batch, stream);
+  }
+  if (quest_) {
+    quest_->plan(slots, batch, stream);
+  }
+}
+
+void TokenAttention::append_and_attend(const Projection& projection, const DecodeAppend& step,
+                                       float scale, bf16* out, cudaStream_t stream) const {
+  DecodeAppend own = step;
+  own.open_scores = open_scores_.data();
+  append(cache_, projection, own, stream);
+  if (feedback_) {
+    feedback_->attend(own, scale, out, stream);
+  } else if (quest_) {
+    quest_->attend(own, scale, out, stream);
+  } else {
+    plan_->attend(step.layer, entries(step.layer), scale, step.queries, out, stream);
+  }
+}
+
+ops::cuda::DecodeEntries TokenAttention::entries(int layer) const {
+  const CacheView& view = cache_.view();
+  const std::size_t row = view.row(layer, 0, 0);
+  ops::cuda::DecodeEntries entries{.pool = view.pool,
+                                   .archive_pages = view.archive_pages + row * view.archive_stride,
+                                   .archive_stride = view.archive_stride,
+                                   .archive_counts = view.archive_counts + row,
+                                   .window_pages = view.window_pages + row * view.window_stride,
+                                   .window_stride = view.window_stride,
+                                   .lengths = view.lengths,
+                                   .window = view.ring - 1,
+                                   .rings = view.rings,
+                                   .slots = slots_,
+                                   .kv_heads = view.kv_heads};
+  if (cache_.merges()) {
+    entries.open_values =
+        view.open_values + row * static_cast<std::size_t>(cache_.layout().head_dim());
+    entries.open_scores = open_scores_.data();
+  }
+  return entries;
+}
+
+}  // namespace winnow::kvcache::cuda

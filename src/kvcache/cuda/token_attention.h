@@ -1,0 +1,46 @@
+// Appending and attending for one token of each of several sequences, under any rule.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <optional>
+
+#include "kvcache/cuda/append.h"
+#include "kvcache/cuda/feedback.h"
+#include "kvcache/cuda/quest.h"
+#include "ops/cuda/decode_attention.h"
+
+namespace winnow::kvcache::cuda {
+
+/// Order of a step: plan(); for each layer, append_and_attend(); last, lengths advance. All of it
+/// can be captured in a graph, which holds as long as the cache's generation().
+class TokenAttention {
+ public:
+  /// For steps of up to `most_batch` sequences.
+  TokenAttention(const DeviceCache& cache, int most_batch);
+
+  /// Makes room for what the cache's tables have room for. To be called before a step is put into a
+  /// stream, when they have grown.
+  void reserve();
+
+  /// Plans a step of the sequences in slots[batch] (device memory).
+  void plan(const std::int32_t* slots, int batch, cudaStream_t stream);
+
+  /// Appends the tokens of `step`, attends, and drops what they make leave. `scale`: of the scores.
+  /// out [batch, heads * head_dim].
+  void append_and_attend(const Projection& projection, const DecodeAppend& step, float scale,
+                         bf16* out, cudaStream_t stream) const;
+
+ private:
+  [[nodiscard]] ops::cuda::DecodeEntries entries(int layer) const;
+
+  const DeviceCache& cache_;
+  const std::int32_t* slots_ = nullptr;  // of the planned step
+  // The one that the rule needs:
+  std::optional<ops::cuda::DecodePlan> plan_;      // queries see everything
+  std::optional<FeedbackAttention> feedback_;      // TOVA, H2O
+  std::optional<QuestAttention> quest_;            // Quest
+  winnow::cuda::DeviceBuffer<float> open_scores_;  // [most_batch, heads] DMC
+};
+
+}  // namespace winnow::kvcache::cuda

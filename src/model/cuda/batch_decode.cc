@@ -1,0 +1,129 @@
+#include "model/cuda/batch_decode.h"
+
+#include <algorithm>
+
+#include "model/cuda/step_kernels.h"
+
+namespace winnow::model::cuda {
+namespace {
+
+std::size_t size_of(int rows, int cols) {
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
+}
+
+}  // namespace
+
+BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices,
+                         kvcache::cuda::DeviceCache& cache, int most_sequences)
+    : model_(model),
+      cache_(cache),
+      most_(padded(most_sequences)),
+      attention_(cache, most_),
+      rows_(model, matrices, /*search=*/true),
+      inputs_(size_of(2, most_)),
+      rules_(size_of(1, most_)),
+      results_(size_of(1, most_)),
+      device_inputs_(size_of(2, most_)),
+      angles_(size_of(most_, model.config().head_dim / 2)),
+      qkv_(size_of(most_, model.qkv_width())),
+      queries_(size_of(most_, model.query_width())),
+      attended_(size_of(most_, model.query_width())),
+      logits_(size_of(most_, model.config().vocab)),
+      tokens_(size_of(1, most_)) {
+  rows_.reserve(size_of(1, most_));
+}
+
+// Finer than cuBLASLt's tiles would only mean more graphs; at most a third of the rows is padding.
+int BatchDecode::padded(int batch) {
+  const int step = batch <= 128 ? 32 : batch <= 512 ? 64 : 128;
+  return (batch + step - 1) / step * step;
+}
+
+void BatchDecode::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
+                      std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
+                      std::span<std::int32_t> next, const winnow::cuda::Stream& stream) {
+  const int size = padded(static_cast<int>(slots.size()));
+  const winnow::cuda::Graph& step = graph(size, stream);
+  fill_inputs(slots, tokens, rows, size);
+  step.launch(stream);
+  for (const std::int32_t slot : slots) {
+    cache_.advance(slot, 1);
+  }
+  if (logits.rows > 0) {
+    winnow::cuda::check(
+        cudaMemcpyAsync(logits.data, logits_.data(), slots.size() * logits.cols * sizeof(float),
+                        cudaMemcpyDeviceToHost, stream.get()),
+        "read logits");
+  }
+  stream.synchronize();
+  std::copy_n(results_.data(), next.size(), next.data());
+}
+
+void BatchDecode::fill_inputs(std::span<const std::int32_t> slots,
+                              std::span<const std::int32_t> tokens,
+                              std::span<const ops::cuda::SampledRow> rows, int size) {
+  std::fill_n(inputs_.data(), size, kNoSlot);
+  std::fill_n(inputs_.data() + size, size, 0);
+  std::ranges::copy(slots, inputs_.data());
+  std::ranges::copy(tokens, inputs_.data() + size);
+  std::fill_n(rules_.data(), size, ops::cuda::SampledRow{});
+  std::ranges::copy(rows, rules_.data());
+}
+
+const winnow::cuda::Graph& BatchDecode::graph(int size, const winnow::cuda::Stream& stream) {
+  if (generation_ != cache_.generation()) {
+    graphs_.clear();
+    attention_.reserve();
+    generation_ = cache_.generation();
+  }
+  auto found = graphs_.find(size);
+  if (found == graphs_.end()) {
+    // Nothing but padding, once: linear layers try their algorithms, and libraries load their
+    // kernels, which a capture may not do.
+    fill_inputs({}, {}, {}, size);
+    step(size, stream.get());
+    stream.synchronize();
+    found = graphs_.try_emplace(size, stream, [&] { step(size, stream.get()); }).first;
+  }
+  return found->second;
+}
+
+// Everything that one step puts into the stream.
+void BatchDecode::step(int size, cudaStream_t stream) {
+  const ModelConfig& config = model_.config();
+  const auto& view = cache_.view();
+  const std::int32_t* slots = device_inputs_.data();
+  begin_step({.host = inputs_.data(),
+              .device = device_inputs_.data(),
+              .lengths = view.lengths,
+              .frequencies = model_.frequencies().data(),
+              .angles = angles_.data(),
+              .half = config.head_dim / 2},
+             size, stream);
+  attention_.plan(slots, size, stream);
+  rows_.embed(slots + size, size, stream);
+  for (int layer = 0; layer < config.layers; ++layer) {
+    rows_.project(layer, qkv_.data(), size, stream);
+    attention_.append_and_attend(model_.projection(layer, rows_.hidden(), angles_.data()),
+                                 {.layer = layer,
+                                  .batch = size,
+                                  .slots = slots,
+                                  .qkv = qkv_.data(),
+                                  .queries = queries_.data()},
+                                 model_.scale(), attended_.data(), stream);
+    rows_.finish_layer(layer, attended_.data(), size, stream);
+  }
+  rows_.finish(size, stream);
+  rows_.logits(logits_.data(), size, stream);
+  ops::cuda::sample_tokens(logits_.data(), size, config.vocab, rules_.data(), tokens_.data(),
+                           stream);
+  end_step({.slots = slots,
+            .lengths = view.lengths,
+            .tokens = tokens_.data(),
+            .free_pages = view.free_count,
+            .host_tokens = results_.data(),
+            .host_free_pages = cache_.reported_free_pages()},
+           size, stream);
+}
+
+}  // namespace winnow::model::cuda

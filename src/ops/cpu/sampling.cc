@@ -1,0 +1,97 @@
+#include "ops/sampling.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <vector>
+
+#include "base/error.h"
+
+namespace winnow::ops {
+namespace {
+
+struct Candidate {
+  std::uint32_t distance;
+  std::int32_t token;
+  auto operator<=>(const Candidate&) const = default;
+};
+
+// The upper half of a product: `fraction` of `whole`, where all of it is 2^64.
+std::uint64_t part_of(std::uint64_t whole, std::uint64_t fraction) {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint64_t>(Wide{whole} * fraction >> 64);
+}
+
+std::vector<Candidate> ordered_candidates(std::span<const float> logits, float largest,
+                                          const TokenRule& rule) {
+  std::vector<Candidate> candidates;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const std::uint32_t far = distance(logits[i], largest, rule.octaves);
+    if (far < kNoWeight) {
+      candidates.push_back({far, static_cast<std::int32_t>(i)});
+    }
+  }
+  const std::size_t most = rule.most > 0 ? static_cast<std::size_t>(rule.most) : candidates.size();
+  const auto end =
+      candidates.begin() + static_cast<std::ptrdiff_t>(std::min(most, candidates.size()));
+  std::partial_sort(candidates.begin(), end, candidates.end());
+  candidates.erase(end, candidates.end());
+  return candidates;
+}
+
+std::uint64_t total_weight(std::span<const Candidate> candidates) {
+  std::uint64_t total = 0;
+  for (const Candidate& candidate : candidates) {
+    total += weight(candidate.distance);
+  }
+  return total;
+}
+
+// How many of the candidates it takes for their weights to exceed `target`, which all together do.
+std::size_t count_beyond(std::span<const Candidate> candidates, std::uint64_t target) {
+  std::size_t count = 0;
+  std::uint64_t sum = 0;
+  while (sum <= target) {
+    sum += weight(candidates[count++].distance);
+  }
+  return count;
+}
+
+}  // namespace
+
+std::vector<float> penalize_seen(std::span<const float> logits,
+                                 std::span<const std::int32_t> history, float penalty) {
+  std::vector<float> result(logits.begin(), logits.end());
+  if (penalty != 1.0F) {
+    for (const std::int32_t token : std::unordered_set(history.begin(), history.end())) {
+      float& logit = result[static_cast<std::size_t>(token)];
+      logit = logit > 0.0F ? logit / penalty : logit * penalty;
+    }
+  }
+  return result;
+}
+
+std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> history,
+                          const TokenRule& rule) {
+  if (rule.is_greedy()) {
+    return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
+  }
+  const std::vector<float> scores = penalize_seen(logits, history, rule.penalty);
+  const auto largest = std::ranges::max_element(scores);
+  if (rule.octaves == 0.0F || rule.most == 1) {
+    return static_cast<std::int32_t>(largest - scores.begin());
+  }
+  require(logits.size() <= kMostTokens, "a vocabulary of {} tokens, at most {} can be sampled from",
+          logits.size(), kMostTokens);
+  const auto ordered = ordered_candidates(scores, *largest, rule);
+  std::span<const Candidate> candidates = ordered;
+  if (rule.share > 0) {
+    candidates =
+        candidates.first(count_beyond(candidates, part_of(total_weight(candidates), rule.share)));
+  }
+  const auto far = std::ranges::upper_bound(candidates, rule.farthest, {}, &Candidate::distance);
+  candidates = candidates.first(static_cast<std::size_t>(far - candidates.begin()));
+  const std::uint64_t target = part_of(total_weight(candidates), rule.random);
+  return candidates[count_beyond(candidates, target) - 1].token;
+}
+
+}  // namespace winnow::ops

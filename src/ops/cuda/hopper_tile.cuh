@@ -1,0 +1,94 @@
+// Products of tiles in shared memory by warpgroups, and what their pipelines share. A tile [rows,
+// D] lies in slabs (kSlabBytes, swizzled) of all its rows.
+#pragma once
+
+#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/prefill_attention_kernels.h"
+
+namespace winnow::ops::cuda {
+
+inline constexpr int kWarpgroup = 128;
+
+/// Whether warpgroups may have so many registers per thread (take_registers), in all: no more than
+/// the block was launched with, which is what there is for each thread in multiples of 8.
+constexpr bool registers_suffice(int warpgroups, int sum) {
+  constexpr int kRegisters = 65536;
+  return sum <= warpgroups * (kRegisters / (warpgroups * kWarpgroup) / 8 * 8);
+}
+
+/// A place in a ring of `Size` stages, as the one who waits for full ones sees it.
+template <int Size>
+struct Turn {
+  int stage = 0;
+  int parity = 0;
+  __device__ void next() {
+    if (++stage == Size) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// A warp has read what `barrier` guards.
+inline __device__ void release(Barrier& barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) {
+    barrier.arrive();
+  }
+}
+
+/// Zeros, and not before what was written above.
+template <int Size>
+__device__ __forceinline__ void clear(float (&x)[Size]) {
+#pragma unroll
+  for (float& y : x) {
+    asm volatile("mov.f32 %0, 0f00000000;" : "=f"(y)::"memory");
+  }
+}
+
+/// Brings a tile: all slabs of rows from `row` on, channels of head `head` of heads side by
+/// side.
+template <int D>
+__device__ void copy_tile(Barrier& barrier, std::byte* to, int rows, const CUtensorMap& map,
+                          int row, int head) {
+#pragma unroll
+  for (int slab = 0; slab < kSlabs<D>; ++slab) {
+    barrier.copy_box(to + slab * rows * kSlabBytes, map, row, head * D + slab * kSlabChannels);
+  }
+}
+
+/// d (+)= a b^T, begun: rows [0, 64) of a tile of `a_rows` rows and all rows of b.
+template <class Pair, int D, bool Accumulate, int Size>
+__device__ __forceinline__ void begin_product(float (&d)[Size], const std::byte* a, int a_rows,
+                                              const std::byte* b) {
+  begin_products();
+#pragma unroll
+  for (int step = 0; step < D / 16; ++step) {
+    const int slab = step / 4;
+    const auto left = matrix_descriptor(a + slab * a_rows * kSlabBytes + step % 4 * 32, 0);
+    const auto right = matrix_descriptor(b + slab * 2 * Size * kSlabBytes + step % 4 * 32, 0);
+    if (step == 0) {
+      multiply_shared<Accumulate>(d, left, right, Pair{});
+    } else {
+      multiply_shared<true>(d, left, right, Pair{});
+    }
+  }
+  commit_products();
+}
+
+/// d += a b, begun: a [64, Rows] in registers as operands, b [Rows, 2 * Size].
+template <class Pair, int Size, int Operands>
+__device__ __forceinline__ void begin_weighted_sum(float (&d)[Size],
+                                                   const std::uint32_t (&a)[Operands],
+                                                   const std::byte* b) {
+  constexpr int kRows = 4 * Operands;
+  begin_products();
+#pragma unroll
+  for (int step = 0; step < kRows / 16; ++step) {
+    const auto right = matrix_descriptor(b + step * 16 * kSlabBytes, kRows * kSlabBytes);
+    multiply_registers(d, &a[4 * step], right, Pair{});
+  }
+  commit_products();
+}
+
+}  // namespace winnow::ops::cuda

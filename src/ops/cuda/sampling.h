@@ -1,0 +1,30 @@
+// Tokens from logits on the device.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "ops/sampling.h"
+
+namespace winnow::ops::cuda {
+
+/// How the token of a row of logits is chosen.
+struct SampledRow {
+  TokenRule rule;
+  /// With a penalty: a bit per token of the vocabulary, set when it counts as seen, in device
+  /// memory; and one more token that does, which is added to them.
+  std::uint32_t* seen = nullptr;
+  std::int32_t newest = 0;
+};
+
+/// tokens[i] = what rows[i] chooses from logits [count, vocab]: the token of ops::sample_token() on
+/// the same logits. rows [count] lies in device or page-locked host memory and is read when the
+/// kernel runs. Launched as programmatic (base/cuda/launch.cuh). vocab is at most kMostTokens.
+void sample_tokens(const float* logits, int count, int vocab, const SampledRow* rows,
+                   std::int32_t* tokens, cudaStream_t stream);
+
+/// Sets the bits of tokens [count] in `seen`.
+void mark_tokens(std::uint32_t* seen, const std::int32_t* tokens, int count, cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,61 @@
+// Attention for training on the device: packed documents at once, with DMS's bias beyond the
+// window.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "ops/matrix.h"
+
+namespace winnow::ops::cuda {
+
+/// What forward and backward share: ops/training_attention.h's, in device memory. Query i sees key
+/// j iff first_key[i] <= j <= i, with score
+///   scale * q_i . k_j + (i - j > window ? bias_j : 0)
+/// (docs/method.md). Rows of bf16 matrices begin at multiples of 16 bytes.
+struct TrainingAttention {
+  int head_dim = 0;    // D, a multiple of 8, at most 128
+  int group = 0;       // query heads per KV head (G)
+  int window = 0;      // >= 0
+  float scale = 0.0F;  // > 0
+  /// [T], non-decreasing, first_key[i] <= i: where the document of each token begins.
+  const std::int32_t* first_key = nullptr;
+  Matrix<const bf16> queries;     // [T, kv_heads * G * D], after RoPE
+  Matrix<const bf16> keys;        // [T, kv_heads * D], after RoPE
+  Matrix<const bf16> values;      // [T, kv_heads * D]
+  Matrix<const float> bias = {};  // [T, kv_heads], at most 0, -infinity too; empty: plain causal
+};
+
+/// Gradients that training_attention_backward writes (it does not add). `bias` is empty when the
+/// attention has none.
+struct TrainingAttentionGradients {
+  Matrix<bf16> queries;
+  Matrix<bf16> keys;
+  Matrix<bf16> values;
+  Matrix<float> bias;
+};
+
+/// `best` is what the device can do; `portable` runs anywhere.
+enum class TrainingKernel { best, portable };
+
+/// Scratch that forward and backward of so many tokens need, aligned to 256. Nothing lies in it
+/// between calls.
+std::size_t training_attention_scratch_bytes(int tokens, int query_heads, int head_dim);
+
+/// out [T, kv_heads * G * D]; normalizers [T, kv_heads * G]: log-sum-exp of each query's scores,
+/// for the backward pass. Operands of products are bf16, sums and exponentials float. Nothing waits
+/// for the host. Throws Error on shapes that do not fit together.
+void training_attention(const TrainingAttention& attention, Matrix<bf16> out,
+                        Matrix<float> normalizers, std::byte* scratch, cudaStream_t stream,
+                        TrainingKernel kernel = TrainingKernel::best);
+
+/// Writes the gradients of queries, keys, values and bias, given that of `out`. The same operands
+/// give the same bits on the same kind of device.
+void training_attention_backward(const TrainingAttention& attention, Matrix<const bf16> out,
+                                 Matrix<const float> normalizers, Matrix<const bf16> dout,
+                                 const TrainingAttentionGradients& gradients, std::byte* scratch,
+                                 cudaStream_t stream, TrainingKernel kernel = TrainingKernel::best);
+
+}  // namespace winnow::ops::cuda

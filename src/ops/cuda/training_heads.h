@@ -1,0 +1,67 @@
+// From the product of q, k and v to what attention takes, and back: bias, borrowed channels, q- and
+// k-norm, RoPE, all in one pass.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace winnow::ops::cuda {
+
+/// The borrowed channel of one kind of heads (docs/method.md); none when `channel` is negative.
+struct BorrowedChannel {
+  int channel = -1;
+  /// Heads from one that has such a channel to the next: the group of queries, 1 for keys.
+  int every = 1;
+  /// What takes the channel's place in front of q- or k-norm [rows, probes], `stride` elements
+  /// apart, 0 for heads beyond `probes`; null: the model's own value times *factor.
+  const float* probe = nullptr;
+  int probes = 0;
+  int stride = 0;
+};
+
+/// What forward and backward share. Widths count head_dim columns.
+struct TrainingHeads {
+  int rows = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;                   // a multiple of 8, at most 256
+  const bf16* projected = nullptr;    // [rows, heads + 2 kv_heads]: q, k and v without bias
+  const float* bias = nullptr;        // the same width, or null
+  const float* query_norm = nullptr;  // [head_dim], or null
+  const float* key_norm = nullptr;
+  float eps = 0.0F;
+  const float2* angles = nullptr;  // [rows, head_dim / 2] cosine and sine
+  BorrowedChannel query;
+  BorrowedChannel key;
+  /// What attention sees of a borrowed channel, before RoPE and, if `clear_after_rope`, behind it:
+  /// its value times this. One float in device memory.
+  const float* factor = nullptr;
+  bool clear_after_rope = false;
+};
+
+/// queries [rows, heads], keys and values [rows, kv_heads]. query_read and key_read [rows,
+/// kv_heads] receive the borrowed channels as they are behind the norm; null: not wanted.
+void split_heads(const TrainingHeads& heads, bf16* queries, bf16* keys, bf16* values,
+                 float* query_read, float* key_read, cudaStream_t stream);
+
+struct TrainingHeadsGradients {
+  const bf16* queries = nullptr;  // of the results
+  const bf16* keys = nullptr;
+  const bf16* values = nullptr;
+  const float* query_read = nullptr;  // null where probe is
+  const float* key_read = nullptr;
+  bf16* projected = nullptr;    // of the operands; replaced
+  bf16* query_probe = nullptr;  // [rows, stride]: replaced, 0 beyond `probes`
+  bf16* key_probe = nullptr;
+  float* query_norm = nullptr;  // [head_dim], added to; null: not computed
+  float* key_norm = nullptr;
+};
+
+/// Backward of split_heads. Those of norm weights add up in any order.
+void split_heads_backward(const TrainingHeads& heads, const TrainingHeadsGradients& gradients,
+                          cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,73 @@
+// From logits to a token, in integers: every device draws the same one from the same logits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace winnow::ops {
+
+/// How a row's token is chosen. Logits of seen tokens are penalised (Keskar et al. 2019: positive
+/// ones divided, others multiplied), the candidates ordered by their distance() from the largest
+/// and, of equals, by their number; of these come the first `most`, of those the smallest set with
+/// the wanted share of their weight, of those the ones not too far away; one of them is drawn in
+/// proportion to weight().
+struct TokenRule {
+  float octaves = 0.0F;   // log2(e) / temperature; 0: the most likely token, of equals the first
+  float penalty = 1.0F;   // repetition penalty
+  std::int32_t most = 0;  // top-k; 0: any number
+  std::uint32_t farthest = ~0U;  // min-p, as a distance
+  std::uint64_t share = 0;       // top-p, in units of 2^-64; 0: everything
+  std::uint64_t random = 0;      // 64 random bits
+
+  [[nodiscard]] constexpr bool is_greedy() const { return octaves == 0.0F && penalty == 1.0F; }
+};
+
+/// Steps of distance in which probability halves, as a power of two.
+inline constexpr int kOctaveBits = 26;
+/// weight(0) as a power of two.
+inline constexpr int kWeightBits = 39;
+/// From here on weights are zero: the token is never drawn.
+inline constexpr std::uint32_t kNoWeight = std::uint32_t{kWeightBits} << kOctaveBits;
+/// Of a vocabulary that is sampled from.
+inline constexpr int kMostTokens = (1 << 19) - 1;
+
+/// How far `logit` is below the largest one.
+constexpr std::uint32_t distance(float logit, float largest, float octaves) {
+  if (logit == largest) {
+    return 0;
+  }
+  const float far = (largest - logit) * octaves;  // NaN and infinity are beyond
+  return far < static_cast<float>(kWeightBits)
+             ? static_cast<std::uint32_t>(far * static_cast<float>(1U << kOctaveBits))
+             : kNoWeight;
+}
+
+/// 2^(kWeightBits - distance / 2^kOctaveBits), rounded down, from the power series of 2^-x.
+constexpr std::uint64_t weight(std::uint32_t distance) {
+  constexpr int kTerms = 11;
+  // ln(2)^k / k! in units of 2^-32
+  constexpr std::uint32_t kSeries[kTerms] = {
+      0, 2977044472U, 1031764991U, 238388332U, 41309550, 5726720, 661577, 65510, 5676, 437, 30};
+  if (distance >= kNoWeight) {
+    return 0;
+  }
+  const std::uint32_t x = distance << (32 - kOctaveBits);  // the fraction, in units of 2^-32
+  std::uint32_t sum = kSeries[kTerms - 1];
+  for (int k = kTerms - 2; k > 0; --k) {
+    sum = kSeries[k] - static_cast<std::uint32_t>(std::uint64_t{sum} * x >> 32);
+  }
+  const std::uint64_t power = (std::uint64_t{1} << 32) - (std::uint64_t{sum} * x >> 32);
+  return power << (kWeightBits - 32) >> (distance >> kOctaveBits);
+}
+
+/// `logits` with those of the tokens in `history` penalised.
+std::vector<float> penalize_seen(std::span<const float> logits,
+                                 std::span<const std::int32_t> history, float penalty);
+
+/// The token that `rule` chooses from `logits` [vocabulary]. `history`: the tokens that count as
+/// seen.
+std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> history,
+                          const TokenRule& rule);
+
+}  // namespace winnow::ops

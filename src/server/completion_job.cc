@@ -1,0 +1,400 @@
+#include "server/completion_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <iterator>
+#include <optional>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "server/api_error.h"
+#include "server/choice.h"
+#include "server/completion_json.h"
+#include "server/held_tokens.h"
+#include "server/service.h"
+
+namespace winnow::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+using engine::FinishReason;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::uint64_t any_seed() {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  return random();
+}
+
+std::string event_text(const Json& value) {
+  return "data: " + dump(value) + "\n\n";
+}
+
+// A prompt of a request, as the engine takes it.
+struct EncodedPrompt {
+  std::string text;  // what echo shows
+  std::vector<std::int32_t> tokens;
+};
+
+EncodedPrompt encode(const Service& service, const Prompt& prompt) {
+  const Tokenizer& tokenizer = service.tokenizer();
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    return {*text, tokenizer.encode(*text)};
+  }
+  const auto& tokens = std::get<std::vector<std::int32_t>>(prompt);
+  try {
+    return {tokenizer.decode(tokens, /*skip_special=*/true), tokens};
+  } catch (const Error& error) {
+    throw ApiError(400, error.what(), "prompt", "invalid_value");
+  }
+}
+
+std::vector<EncodedPrompt> encode_all(const Service& service, const CompletionRequest& request) {
+  if (request.chat) {
+    return {{"", service.chat_prompt(request.messages, request.template_variables)}};
+  }
+  std::vector<EncodedPrompt> prompts;
+  for (const Prompt& prompt : request.prompts) {
+    prompts.push_back(encode(service, prompt));
+  }
+  return prompts;
+}
+
+// Everything but start() runs as the reply's work, one piece at a time.
+class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
+ public:
+  CompletionJob(Service& service, CompletionRequest request, const std::string& id,
+                std::shared_ptr<Reply> reply);
+  void start();
+
+ private:
+  // What one prompt's steps are delivered to.
+  class Sink : public StepSink {
+   public:
+    Sink(std::shared_ptr<CompletionJob> job, int prompt) : job_(std::move(job)), prompt_(prompt) {}
+    void deliver(StepResult result) override {
+      job_->reply_->run([job = job_, prompt = prompt_, result = std::move(result)] {
+        job->consume_or_fail(prompt, result);
+      });
+    }
+
+   private:
+    std::shared_ptr<CompletionJob> job_;
+    int prompt_;
+  };
+
+  // An answer and what is told of it at its end.
+  struct Slot {
+    Choice choice;
+    std::string text = {};
+    std::vector<ScoredToken> tokens = {};
+    std::optional<Clock::time_point> last_token = {};
+    bool begun = false;  // its first piece was streamed
+  };
+
+  [[nodiscard]] engine::Request engine_request(std::vector<std::int32_t> prompt) const;
+  void consume_or_fail(int prompt, const StepResult& result);
+  void consume(int prompt, const StepResult& result);
+  void take_prompt_token(int prompt, const engine::TokenEvent& event);
+  void take_token(int index, const engine::TokenEvent& event);
+  void observe_token(Slot& slot);
+  void take_usage(int sample, const engine::CacheUsage& usage);
+  void put(int index, Piece piece);
+  void put_trace(const engine::CacheTrace& trace);
+  void flush();
+  void finish();
+  void fail(const ApiError& error);
+  void close(std::string_view outcome);
+  void cancel();
+  [[nodiscard]] Json scores(std::span<const ScoredToken> tokens) const;
+
+  Service& service_;
+  CompletionRequest request_;
+  std::shared_ptr<Reply> reply_;
+  AnswerHead head_;
+  Clock::time_point start_ = Clock::now();
+  std::vector<EncodedPrompt> prompts_;
+  std::vector<EngineThread::Ticket> tickets_;  // by prompt
+  std::vector<Slot> slots_;                    // by prompt, then by sample
+  HeldTokens held_;
+  AnswerUsage usage_;
+  std::string events_;  // of a stream, not yet written
+  int open_ = 0;        // samples that the engine works on
+  bool closed_ = false;
+};
+
+CompletionJob::CompletionJob(Service& service, CompletionRequest request, const std::string& id,
+                             std::shared_ptr<Reply> reply)
+    : service_(service),
+      request_(std::move(request)),
+      reply_(std::move(reply)),
+      head_{.id = fmt::format("{}-{}", request_.chat ? "chatcmpl" : "cmpl", id),
+            .created = unix_time(),
+            .model = service.config().model_name,
+            .chat = request_.chat},
+      held_(service.cache(), service.model().layers * service.model().kv_heads) {}
+
+engine::Request CompletionJob::engine_request(std::vector<std::int32_t> prompt) const {
+  const auto length = static_cast<int>(prompt.size());
+  const int context = service_.context();
+  const int wanted = request_.max_tokens.value_or(request_.chat ? context - length : 16);
+  if (length + std::max(wanted, request_.echo ? 0 : 1) > context) {
+    throw ApiError(400,
+                   fmt::format("the context is {} tokens; the prompt has {} and {} are to follow",
+                               context, length, std::max(wanted, 1)),
+                   request_.chat ? "messages" : "prompt", "context_length_exceeded");
+  }
+  engine::Request result;
+  result.prompt = std::move(prompt);
+  result.max_tokens = wanted;
+  result.samples = request_.n;
+  result.sampling = request_.sampling;
+  result.sampling.seed = request_.seed.value_or(any_seed());
+  result.prompt_logprobs = request_.echo && request_.sampling.logprobs >= 0;
+  result.trace = request_.trace;
+  if (request_.json_object) {
+    result.constraint = service_.json_constraint();
+  }
+  if (!request_.ignore_eos || request_.json_object) {
+    result.stop_tokens = service_.model().eos_tokens;
+  }
+  return result;
+}
+
+void CompletionJob::start() {
+  prompts_ = encode_all(service_, request_);
+  std::vector<engine::Request> requests;
+  for (const EncodedPrompt& prompt : prompts_) {
+    requests.push_back(engine_request(prompt.tokens));
+    try {
+      engine::validate(requests.back(), service_.model());
+    } catch (const Error& error) {
+      throw ApiError(400, error.what(), request_.chat ? "messages" : "prompt", "invalid_value");
+    }
+    usage_.prompt_tokens += static_cast<int>(prompt.tokens.size());
+    for (int sample = 0; sample < request_.n; ++sample) {
+      slots_.push_back(
+          {Choice(service_.tokenizer(), request_.stop, request_.sampling.logprobs >= 0)});
+    }
+  }
+  open_ = static_cast<int>(slots_.size());
+  try {
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      tickets_.push_back(service_.engine().submit(
+          std::move(requests[i]), std::make_shared<Sink>(shared_from_this(), static_cast<int>(i))));
+    }
+  } catch (...) {
+    closed_ = true;
+    cancel();
+    throw;
+  }
+  reply_->on_gone([job = shared_from_this()] {
+    job->cancel();
+    job->close("cancelled");
+  });
+  if (request_.stream) {
+    reply_->begin({.content_type = "text/event-stream; charset=utf-8",
+                   .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
+                   .body = {}});
+  }
+  if (request_.echo) {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      const std::size_t prompt = i / static_cast<std::size_t>(request_.n);
+      put(static_cast<int>(i), slots_[i].choice.echo(prompts_[prompt].text));
+      slots_[i].choice.echo_token(prompts_[prompt].tokens.front(), std::nullopt, {});
+    }
+    flush();
+  }
+}
+
+void CompletionJob::consume_or_fail(int prompt, const StepResult& result) {
+  if (closed_) {
+    return;
+  }
+  try {
+    consume(prompt, result);
+  } catch (const ApiError& error) {
+    fail(error);
+  } catch (const std::exception& error) {
+    service_.log().write(LogLevel::error, "failure", {{"id", head_.id}, {"message", error.what()}});
+    fail(ApiError(500, "the server failed; its log says how", {}, "internal"));
+  }
+}
+
+void CompletionJob::consume(int prompt, const StepResult& result) {
+  if (!result.failure.empty()) {
+    throw Error(result.failure);
+  }
+  for (const engine::CacheTrace& trace : result.traces) {
+    put_trace(trace);
+  }
+  for (const engine::TokenEvent& event : result.events) {
+    if (event.finish == FinishReason::out_of_memory) {
+      throw ApiError(400, "the cache has no room for so long a sequence (--kv-gib)",
+                     request_.chat ? "messages" : "prompt", "context_length_exceeded");
+    }
+    if (event.of_prompt) {
+      take_prompt_token(prompt, event);
+    } else {
+      take_token(prompt * request_.n + event.sample, event);
+    }
+  }
+  for (const auto& [sample, usage] : result.ended) {
+    take_usage(sample, usage);
+  }
+  flush();
+  if (open_ == 0) {
+    finish();
+  }
+}
+
+void CompletionJob::take_prompt_token(int prompt, const engine::TokenEvent& event) {
+  for (int sample = 0; sample < request_.n; ++sample) {
+    slots_[static_cast<std::size_t>(prompt * request_.n + sample)].choice.echo_token(
+        event.token, event.logprob, event.alternatives);
+  }
+}
+
+void CompletionJob::take_token(int index, const engine::TokenEvent& event) {
+  Slot& slot = slots_[static_cast<std::size_t>(index)];
+  if (slot.choice.ended()) {
+    return;
+  }
+  if (event.token >= 0) {
+    observe_token(slot);
+  }
+  put(index, slot.choice.accept(event));
+  if (slot.choice.stopped() && event.finish == FinishReason::none) {
+    service_.engine().stop(tickets_[static_cast<std::size_t>(index / request_.n)], event.sample);
+  }
+}
+
+void CompletionJob::observe_token(Slot& slot) {
+  if (slot.last_token) {
+    service_.metrics().between_tokens.observe(seconds_since(*slot.last_token));
+  } else {
+    service_.metrics().first_token.observe(seconds_since(start_));
+  }
+  slot.last_token = Clock::now();
+}
+
+void CompletionJob::take_usage(int sample, const engine::CacheUsage& usage) {
+  usage_.add(usage);
+  if (sample == 0) {
+    usage_.reused_tokens += usage.reused_tokens;
+  }
+  --open_;
+}
+
+// Adds to an answer: to its text, or to the events that are written next.
+void CompletionJob::put(int index, Piece piece) {
+  Slot& slot = slots_[static_cast<std::size_t>(index)];
+  if (!request_.stream) {
+    slot.text += piece.text;
+    std::ranges::move(piece.tokens, std::back_inserter(slot.tokens));
+    return;
+  }
+  if (piece.empty() && !slot.choice.ended() && (slot.begun || !request_.chat)) {
+    return;
+  }
+  Json choices = Json::array({delta_json(index, piece.text, scores(piece.tokens),
+                                         slot.choice.finish(), request_.chat, !slot.begun)});
+  slot.begun = true;
+  events_ += event_text(answer_json(head_, std::move(choices), /*stream=*/true));
+}
+
+void CompletionJob::put_trace(const engine::CacheTrace& trace) {
+  Json event = answer_json(head_, Json::array(), /*stream=*/true);
+  event["winnow_trace"] = held_.next(trace);
+  events_ += event_text(event);
+}
+
+void CompletionJob::flush() {
+  if (!events_.empty()) {
+    reply_->write(std::exchange(events_, {}));
+  }
+}
+
+void CompletionJob::finish() {
+  for (const Slot& slot : slots_) {
+    usage_.completion_tokens += slot.choice.generated();
+  }
+  if (request_.stream) {
+    if (request_.include_usage) {
+      Json last = answer_json(head_, Json::array(), /*stream=*/true);
+      add_usage(usage_, last);
+      events_ += event_text(last);
+    }
+    events_ += "data: [DONE]\n\n";
+    flush();
+    reply_->end();
+  } else {
+    Json choices = Json::array();
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      choices.push_back(choice_json(static_cast<int>(i), slots_[i].text, scores(slots_[i].tokens),
+                                    slots_[i].choice.finish(), request_.chat));
+    }
+    Json answer = answer_json(head_, std::move(choices), /*stream=*/false);
+    add_usage(usage_, answer);
+    reply_->send({.headers = {}, .body = dump(answer)});
+  }
+  close("completed");
+}
+
+void CompletionJob::fail(const ApiError& error) {
+  cancel();
+  if (request_.stream) {  // its head says 200 already
+    reply_->write(event_text(to_json(error)));
+    reply_->end();
+  } else {
+    reply_->send(to_response(error));
+  }
+  close("failed");
+}
+
+void CompletionJob::close(std::string_view outcome) {
+  if (std::exchange(closed_, true)) {
+    return;
+  }
+  service_.metrics().count_request(outcome, usage_);
+  service_.metrics().whole_request.observe(seconds_since(start_));
+  service_.log().write(LogLevel::debug, "completion",
+                       {{"id", head_.id},
+                        {"outcome", outcome},
+                        {"prompt_tokens", usage_.prompt_tokens},
+                        {"completion_tokens", usage_.completion_tokens},
+                        {"reused_tokens", usage_.reused_tokens},
+                        {"kv_bytes", usage_.kv_bytes},
+                        {"seconds", seconds_since(start_)}});
+}
+
+void CompletionJob::cancel() {
+  for (const EngineThread::Ticket ticket : tickets_) {
+    service_.engine().cancel(ticket);
+  }
+}
+
+Json CompletionJob::scores(std::span<const ScoredToken> tokens) const {
+  if (request_.sampling.logprobs < 0) {
+    return {};
+  }
+  return logprobs_json(tokens, service_.tokenizer(), request_.chat);
+}
+
+}  // namespace
+
+void start_completion(Service& service, CompletionRequest request, const std::string& id,
+                      const std::shared_ptr<Reply>& reply) {
+  std::make_shared<CompletionJob>(service, std::move(request), id, reply)->start();
+}
+
+}  // namespace winnow::server

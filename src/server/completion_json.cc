@@ -1,0 +1,159 @@
+#include "server/completion_json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tokenizer/utf8.h"
+
+namespace winnow::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no infinity; nobody tells this from it.
+double finite(float logprob) {
+  return std::max(double{logprob}, -9999.0);
+}
+
+// A token's text. One that is not whole characters is spelled as OpenAI spells it.
+std::string token_text(const std::string& bytes) {
+  if (is_valid_utf8(bytes)) {
+    return bytes;
+  }
+  std::string text = "bytes:";
+  for (const char byte : bytes) {
+    text += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+  }
+  return text;
+}
+
+Json bytes_json(const std::string& bytes) {
+  Json list = Json::array();
+  for (const char byte : bytes) {
+    list.push_back(static_cast<unsigned char>(byte));
+  }
+  return list;
+}
+
+Json chat_token(const std::string& bytes, double logprob) {
+  return {{"token", token_text(bytes)}, {"logprob", logprob}, {"bytes", bytes_json(bytes)}};
+}
+
+Json chat_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& tokenizer) {
+  Json content = Json::array();
+  for (const ScoredToken& token : tokens) {
+    Json item =
+        chat_token(tokenizer.token_bytes(token.token, false), finite(token.logprob.value_or(0.0F)));
+    item["top_logprobs"] = Json::array();
+    for (const engine::TokenLogprob& other : token.alternatives) {
+      item["top_logprobs"].push_back(
+          chat_token(tokenizer.token_bytes(other.token, false), finite(other.logprob)));
+    }
+    content.push_back(std::move(item));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+// Two tokens may spell the same text; the likelier one comes first and stays.
+Json top_logprobs(const ScoredToken& token, const Tokenizer& tokenizer) {
+  Json top = Json::object();
+  for (const engine::TokenLogprob& other : token.alternatives) {
+    const std::string text = token_text(tokenizer.token_bytes(other.token, false));
+    if (!top.contains(text)) {
+      top[text] = finite(other.logprob);
+    }
+  }
+  return top;
+}
+
+Json completion_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& tokenizer) {
+  Json result{{"tokens", Json::array()},
+              {"token_logprobs", Json::array()},
+              {"top_logprobs", Json::array()},
+              {"text_offset", Json::array()}};
+  for (const ScoredToken& token : tokens) {
+    result["tokens"].push_back(token_text(tokenizer.token_bytes(token.token, false)));
+    result["token_logprobs"].push_back(token.logprob ? Json(finite(*token.logprob)) : Json());
+    result["top_logprobs"].push_back(token.logprob ? top_logprobs(token, tokenizer) : Json());
+    result["text_offset"].push_back(token.offset);
+  }
+  return result;
+}
+
+Json finish_json(engine::FinishReason finish) {
+  return finish == engine::FinishReason::none ? Json() : Json(engine::finish_name(finish));
+}
+
+}  // namespace
+
+void AnswerUsage::add(const engine::CacheUsage& usage) {
+  live_entries += usage.live_entries;
+  dense_entries +=
+      static_cast<std::int64_t>(usage.tokens) * static_cast<std::int64_t>(usage.per_head.size());
+  kv_bytes += usage.bytes;
+  dense_bytes += usage.dense_bytes;
+}
+
+Json logprobs_json(std::span<const ScoredToken> tokens, const Tokenizer& tokenizer, bool chat) {
+  return chat ? chat_logprobs(tokens, tokenizer) : completion_logprobs(tokens, tokenizer);
+}
+
+Json choice_json(int index, const std::string& text, Json logprobs, engine::FinishReason finish,
+                 bool chat) {
+  Json choice{{"index", index}};
+  if (chat) {
+    choice["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+  } else {
+    choice["text"] = text;
+  }
+  choice["logprobs"] = std::move(logprobs);
+  choice["finish_reason"] = finish_json(finish);
+  return choice;
+}
+
+Json delta_json(int index, const std::string& text, Json logprobs, engine::FinishReason finish,
+                bool chat, bool first) {
+  Json choice{{"index", index}};
+  if (chat) {
+    Json delta = Json::object();
+    if (first) {
+      delta["role"] = "assistant";
+    }
+    if (first || !text.empty()) {
+      delta["content"] = text;
+    }
+    choice["delta"] = std::move(delta);
+  } else {
+    choice["text"] = text;
+  }
+  choice["logprobs"] = std::move(logprobs);
+  choice["finish_reason"] = finish_json(finish);
+  return choice;
+}
+
+Json answer_json(const AnswerHead& head, Json choices, bool stream) {
+  const std::string_view object =
+      head.chat ? (stream ? "chat.completion.chunk" : "chat.completion") : "text_completion";
+  return {{"id", head.id},
+          {"object", object},
+          {"created", head.created},
+          {"model", head.model},
+          {"choices", std::move(choices)}};
+}
+
+void add_usage(const AnswerUsage& usage, Json& answer) {
+  answer["usage"] = {{"prompt_tokens", usage.prompt_tokens},
+                     {"completion_tokens", usage.completion_tokens},
+                     {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+                     {"prompt_tokens_details", {{"cached_tokens", usage.reused_tokens}}}};
+  const double ratio = usage.live_entries > 0 ? static_cast<double>(usage.dense_entries) /
+                                                    static_cast<double>(usage.live_entries)
+                                              : 1.0;
+  answer["winnow"] = {{"kv_bytes", usage.kv_bytes},
+                      {"dense_bytes", usage.dense_bytes},
+                      {"live_entries", usage.live_entries},
+                      {"compression_ratio", ratio}};
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,56 @@
+// OpenAI's answers as JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/request.h"
+#include "server/choice.h"
+#include "server/completion_request.h"
+
+namespace winnow::server {
+
+/// What all objects of one answer have in common.
+struct AnswerHead {
+  std::string id;
+  std::int64_t created = 0;  // seconds since 1970
+  std::string model;
+  bool chat = false;
+};
+
+/// Sums over the samples of a request.
+struct AnswerUsage {
+  int prompt_tokens = 0;
+  int completion_tokens = 0;
+  int reused_tokens = 0;  // of the prompts, found in the cache
+  std::int64_t live_entries = 0;
+  std::int64_t dense_entries = 0;
+  std::size_t kv_bytes = 0;
+  std::size_t dense_bytes = 0;
+
+  void add(const engine::CacheUsage& usage);
+};
+
+/// "logprobs" of a choice; null when there are none.
+nlohmann::ordered_json logprobs_json(std::span<const ScoredToken> tokens,
+                                     const Tokenizer& tokenizer, bool chat);
+
+/// A choice of a whole answer.
+nlohmann::ordered_json choice_json(int index, const std::string& text,
+                                   nlohmann::ordered_json logprobs, engine::FinishReason finish,
+                                   bool chat);
+/// A choice of a piece of a stream; `finish` none: it goes on.
+nlohmann::ordered_json delta_json(int index, const std::string& text,
+                                  nlohmann::ordered_json logprobs, engine::FinishReason finish,
+                                  bool chat, bool first);
+
+/// {"id", "object", "created", "model", "choices"}; `stream`: a piece of one.
+nlohmann::ordered_json answer_json(const AnswerHead& head, nlohmann::ordered_json choices,
+                                   bool stream);
+/// Adds "usage" and "winnow".
+void add_usage(const AnswerUsage& usage, nlohmann::ordered_json& answer);
+
+}  // namespace winnow::server

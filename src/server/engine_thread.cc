@@ -1,0 +1,159 @@
+#include "server/engine_thread.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "base/error.h"
+#include "server/api_error.h"
+
+namespace winnow::server {
+
+EngineThread::EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
+                           int most_requests)
+    : backend_(backend), most_requests_(most_requests), engine_(backend, config) {
+  stats_ = engine_.stats();
+  thread_ = std::thread([this] { work(); });
+}
+
+EngineThread::~EngineThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+EngineThread::Ticket EngineThread::submit(engine::Request request, std::shared_ptr<StepSink> sink) {
+  engine::validate(request, backend_.config());
+  const std::lock_guard lock(mutex_);
+  if (open_ >= most_requests_) {
+    throw ApiError(429, "the server has as many requests as it takes; try again later", {},
+                   "too_many_requests");
+  }
+  ++open_;
+  const Ticket ticket = next_ticket_++;
+  submissions_.push_back({ticket, std::move(request), std::move(sink)});
+  wake_.notify_one();
+  return ticket;
+}
+
+void EngineThread::cancel(Ticket ticket) {
+  stop(ticket, -1);
+}
+
+void EngineThread::stop(Ticket ticket, int sample) {
+  const std::lock_guard lock(mutex_);
+  endings_.push_back({ticket, sample});
+  wake_.notify_one();
+}
+
+engine::EngineStats EngineThread::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+engine::Throughput EngineThread::throughput() const {
+  const std::lock_guard lock(mutex_);
+  return throughput_;
+}
+
+int EngineThread::open_requests() const {
+  const std::lock_guard lock(mutex_);
+  return open_;
+}
+
+void EngineThread::work() {
+  while (take_commands()) {
+    try {
+      step();
+    } catch (const std::exception& error) {
+      fail_all(error.what());
+    }
+  }
+}
+
+// Waits for something to do; false at the end.
+bool EngineThread::take_commands() {
+  std::vector<Submission> submissions;
+  std::vector<Ending> endings;
+  {
+    std::unique_lock lock(mutex_);
+    stats_ = engine_.stats();
+    throughput_ = engine_.throughput();
+    wake_.wait(lock, [&] {
+      return closing_ || !submissions_.empty() || !endings_.empty() || !engine_.idle();
+    });
+    if (closing_) {
+      return false;
+    }
+    submissions.swap(submissions_);
+    endings.swap(endings_);
+  }
+  for (Submission& submission : submissions) {
+    const int samples = submission.request.samples;
+    const engine::RequestId id = engine_.submit(std::move(submission.request));
+    entries_[id] = {std::move(submission.sink), samples};
+    ids_[submission.ticket] = id;
+  }
+  for (const Ending& ending : endings) {
+    const auto found = ids_.find(ending.ticket);
+    if (found != ids_.end()) {
+      ending.sample < 0 ? engine_.cancel(found->second)
+                        : engine_.stop(found->second, ending.sample);
+    }
+  }
+  return true;
+}
+
+void EngineThread::step() {
+  std::map<engine::RequestId, StepResult> results;
+  for (engine::TokenEvent& event : engine_.step()) {
+    StepResult& result = results[event.request];
+    if (event.finish != engine::FinishReason::none) {
+      result.ended.emplace_back(event.sample, engine_.take_usage(event.request, event.sample));
+    }
+    result.events.push_back(std::move(event));
+  }
+  for (engine::CacheTrace& trace : engine_.take_traces()) {
+    results[trace.request].traces.push_back(std::move(trace));
+  }
+  deliver(std::move(results));
+}
+
+void EngineThread::deliver(std::map<engine::RequestId, StepResult> results) {
+  for (auto& [id, result] : results) {
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) {
+      continue;
+    }
+    found->second.open_samples -= static_cast<int>(result.ended.size());
+    found->second.sink->deliver(std::move(result));
+    if (found->second.open_samples == 0) {
+      close(id);
+    }
+  }
+}
+
+void EngineThread::fail_all(const std::string& message) {
+  std::vector<engine::RequestId> open;
+  for (auto& [id, entry] : entries_) {
+    StepResult result;
+    result.failure = message;
+    entry.sink->deliver(std::move(result));
+    open.push_back(id);
+  }
+  for (const engine::RequestId id : open) {
+    engine_.cancel(id);
+    close(id);
+  }
+}
+
+void EngineThread::close(engine::RequestId id) {
+  entries_.erase(id);
+  std::erase_if(ids_, [id](const auto& pair) { return pair.second == id; });
+  const std::lock_guard lock(mutex_);
+  --open_;
+}
+
+}  // namespace winnow::server

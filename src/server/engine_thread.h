@@ -1,0 +1,102 @@
+// The engine on a thread of its own, for many who ask at once.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace winnow::server {
+
+/// What one step brought for one request.
+struct StepResult {
+  std::vector<engine::TokenEvent> events;
+  std::vector<std::pair<int, engine::CacheUsage>> ended;  // samples that are over
+  std::vector<engine::CacheTrace> traces;
+  std::string failure;  // not empty: the engine has failed, and nothing more comes
+};
+
+/// Who waits for a request's results. Called on the engine's thread: must be quick, and not throw.
+class StepSink {
+ public:
+  virtual ~StepSink() = default;
+  virtual void deliver(StepResult result) = 0;
+};
+
+class EngineThread {
+ public:
+  using Ticket = std::uint64_t;
+
+  /// `backend` must outlive this. At most `most_requests` are taken at a time.
+  EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
+               int most_requests);
+  /// Drops whatever is still asked for.
+  ~EngineThread();
+  EngineThread(const EngineThread&) = delete;
+  EngineThread& operator=(const EngineThread&) = delete;
+
+  /// Throws Error as engine::validate() does, and ApiError when all places are taken.
+  Ticket submit(engine::Request request, std::shared_ptr<StepSink> sink);
+  /// Ends the request's samples; their ends are still delivered. Unknown tickets are ignored.
+  void cancel(Ticket ticket);
+  /// Ends one sample that has told a token, as a stop token would.
+  void stop(Ticket ticket, int sample);
+
+  /// As of the last step.
+  [[nodiscard]] engine::EngineStats stats() const;
+  [[nodiscard]] engine::Throughput throughput() const;
+  /// Requests that were taken and are not over.
+  [[nodiscard]] int open_requests() const;
+  [[nodiscard]] int most_requests() const { return most_requests_; }
+
+ private:
+  struct Entry {
+    std::shared_ptr<StepSink> sink;
+    int open_samples = 0;
+  };
+  struct Submission {
+    Ticket ticket;
+    engine::Request request;
+    std::shared_ptr<StepSink> sink;
+  };
+  struct Ending {
+    Ticket ticket;
+    int sample;  // -1: the request is cancelled
+  };
+
+  void work();
+  bool take_commands();
+  void step();
+  void deliver(std::map<engine::RequestId, StepResult> results);
+  void fail_all(const std::string& message);
+  void close(engine::RequestId id);
+
+  const engine::Backend& backend_;
+  int most_requests_;
+
+  // The engine's thread alone.
+  engine::Engine engine_;
+  std::map<engine::RequestId, Entry> entries_;
+  std::map<Ticket, engine::RequestId> ids_;
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable wake_;
+  std::vector<Submission> submissions_;
+  std::vector<Ending> endings_;
+  engine::EngineStats stats_;
+  engine::Throughput throughput_;
+  Ticket next_ticket_ = 1;
+  int open_ = 0;
+  bool closing_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace winnow::server

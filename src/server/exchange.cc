@@ -1,0 +1,160 @@
+#include "server/exchange.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+
+namespace winnow::server {
+namespace {
+
+constexpr std::string_view kLastChunk = "0\r\n\r\n";
+
+std::string in_chunk(const std::string& piece) {
+  return fmt::format("{:x}\r\n{}\r\n", piece.size(), piece);
+}
+
+}  // namespace
+
+std::string_view HttpRequest::header(std::string_view name) const {
+  for (const auto& [key, value] : headers) {
+    if (key == name) {
+      return value;
+    }
+  }
+  return {};
+}
+
+std::string_view reason_phrase(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 204:
+      return "No Content";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 413:
+      return "Payload Too Large";
+    case 415:
+      return "Unsupported Media Type";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Unknown";
+  }
+}
+
+void Exchange::run(std::function<void()> work) {
+  boost::asio::post(strand_, [self = shared_from_this(), work = std::move(work)] { work(); });
+}
+
+void Exchange::send(HttpResponse response) {
+  run([this, response = std::move(response)] {
+    append_head(response, /*whole=*/true);
+    unsent_ += head_only_ ? "" : response.body;
+    close();
+  });
+}
+
+void Exchange::begin(HttpResponse head) {
+  run([this, head = std::move(head)] {
+    append_head(head, /*whole=*/false);
+    append_piece(head.body);
+    ring();
+  });
+}
+
+void Exchange::write(std::string piece) {
+  run([this, piece = std::move(piece)] {
+    append_piece(piece);
+    if (unsent_.size() > config_.max_unsent_bytes) {
+      lose();
+    }
+    ring();
+  });
+}
+
+void Exchange::end() {
+  run([this] {
+    if (chunked_ && !head_only_) {
+      unsent_ += kLastChunk;
+    }
+    close();
+  });
+}
+
+// What waits to hear of the client's leaving may well hold this exchange.
+void Exchange::close() {
+  ended_ = true;
+  on_gone_ = {};
+  ring();
+}
+
+void Exchange::on_gone(std::function<void()> gone) {
+  run([this, gone = std::move(gone)]() mutable {
+    if (gone_) {
+      gone();
+    } else if (!ended_) {
+      on_gone_ = std::move(gone);
+    }
+  });
+}
+
+void Exchange::lose() {
+  if (gone_ || (ended_ && unsent_.empty())) {
+    return;
+  }
+  gone_ = true;
+  keep_alive_ = false;
+  if (const auto gone = std::exchange(on_gone_, {})) {
+    gone();
+  }
+  ring();
+}
+
+void Exchange::append_head(const HttpResponse& head, bool whole) {
+  status_ = head.status;
+  if (!whole && !chunked_) {
+    keep_alive_ = false;  // the end of the connection is the end of the body
+  }
+  std::string text = fmt::format("HTTP/1.1 {} {}\r\nServer: winnow\r\nX-Request-Id: {}\r\n",
+                                 head.status, reason_phrase(head.status), id_);
+  if (!head.content_type.empty()) {
+    text += fmt::format("Content-Type: {}\r\n", head.content_type);
+  }
+  for (const auto* headers : {&head.headers, &config_.headers}) {
+    for (const auto& [name, value] : *headers) {
+      text += fmt::format("{}: {}\r\n", name, value);
+    }
+  }
+  if (whole) {
+    text += fmt::format("Content-Length: {}\r\n", head.body.size());
+  } else if (chunked_) {
+    text += "Transfer-Encoding: chunked\r\n";
+  }
+  text += keep_alive_ ? "\r\n" : "Connection: close\r\n\r\n";
+  unsent_ += text;
+}
+
+void Exchange::append_piece(const std::string& piece) {
+  if (!piece.empty() && !head_only_ && !gone_) {
+    unsent_ += chunked_ ? in_chunk(piece) : piece;
+  }
+}
+
+void Exchange::ring() {
+  wake_.cancel();
+}
+
+}  // namespace winnow::server

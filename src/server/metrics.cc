@@ -1,0 +1,113 @@
+#include "server/metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "winnow/version.h"
+
+namespace winnow::server {
+namespace {
+
+void describe(std::string_view name, std::string_view type, std::string_view help,
+              std::string& page) {
+  page += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
+}
+
+template <class Number>
+void add(std::string_view name, std::string_view type, std::string_view help, Number value,
+         std::string& page) {
+  describe(name, type, help, page);
+  page += fmt::format("{} {}\n", name, value);
+}
+
+void add_engine(const engine::EngineStats& engine, std::string& page) {
+  add("winnow_sequences_running", "gauge", "Sequences that hold cache.", engine.running, page);
+  add("winnow_sequences_waiting", "gauge", "Sequences that wait for cache.", engine.waiting, page);
+  add("winnow_kv_bytes", "gauge", "Bytes of cache pages handed out.", engine.page_bytes, page);
+  add("winnow_kv_capacity_bytes", "gauge", "Bytes of all cache pages.", engine.capacity_bytes,
+      page);
+  add("winnow_preemptions_total", "counter", "Sequences that gave their pages back to others.",
+      engine.preemptions, page);
+  add("winnow_engine_steps_total", "counter", "Batches run.", engine.steps, page);
+  add("winnow_prompt_tokens_total", "counter",
+      "Tokens of sequences that began, computed or found in the cache.", engine.prompt_tokens,
+      page);
+  add("winnow_prefix_tokens_total", "counter", "Of those, found in the cache.",
+      engine.reused_tokens, page);
+  add("winnow_prefix_hits_total", "counter", "Sequences whose beginning was in the cache.",
+      engine.prefix_hits, page);
+  add("winnow_prefix_misses_total", "counter", "Sequences whose beginning was not.",
+      engine.prefix_misses, page);
+  add("winnow_prefixes", "gauge", "States kept for sequences that begin alike.", engine.prefixes,
+      page);
+}
+
+}  // namespace
+
+void SecondsHistogram::observe(double seconds) {
+  const auto bucket = std::ranges::lower_bound(kBounds, seconds) - kBounds.begin();
+  ++counts_[static_cast<std::size_t>(bucket)];
+  microseconds_ += static_cast<std::int64_t>(seconds * 1e6);
+}
+
+void SecondsHistogram::render(std::string_view name, std::string_view help,
+                              std::string& page) const {
+  describe(name, "histogram", help, page);
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < kBounds.size(); ++i) {
+    total += counts_[i];
+    page += fmt::format("{}_bucket{{le=\"{}\"}} {}\n", name, kBounds[i], total);
+  }
+  total += counts_.back();
+  page += fmt::format("{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name, total,
+                      static_cast<double>(microseconds_) / 1e6);
+}
+
+void Metrics::count_http(std::string_view route, int status) {
+  const std::lock_guard lock(mutex_);
+  ++http_[{std::string(route), status}];
+}
+
+void Metrics::count_request(std::string_view outcome, const AnswerUsage& usage) {
+  generated_tokens_ += usage.completion_tokens;
+  live_entries_ += usage.live_entries;
+  dense_entries_ += usage.dense_entries;
+  const std::lock_guard lock(mutex_);
+  ++requests_[std::string(outcome)];
+}
+
+std::string Metrics::render(const engine::EngineStats& engine, const engine::Throughput& throughput,
+                            int connections, int open_requests) const {
+  std::string page;
+  describe("winnow_build_info", "gauge", "The version, as a label.", page);
+  page += "winnow_build_info{version=\"" WINNOW_VERSION "\"} 1\n";
+  add("winnow_http_connections", "gauge", "Open connections.", connections, page);
+  add("winnow_requests_open", "gauge", "Completion requests that are not over.", open_requests,
+      page);
+  add_engine(engine, page);
+  add("winnow_forward_seconds_total", "counter", "Time in the model's forward pass.",
+      throughput.prefill_seconds + throughput.decode_seconds, page);
+  add("winnow_generated_tokens_total", "counter", "Tokens of answers that are over.",
+      generated_tokens_.load(), page);
+  add("winnow_kv_live_entries_total", "counter", "Entries that samples held at their end.",
+      live_entries_.load(), page);
+  add("winnow_kv_dense_entries_total", "counter", "Entries that they would have held if dense.",
+      dense_entries_.load(), page);
+  first_token.render("winnow_first_token_seconds", "From a request to its first token.", page);
+  between_tokens.render("winnow_between_tokens_seconds", "Between tokens of one sample.", page);
+  whole_request.render("winnow_request_seconds", "From a request to the end of its answer.", page);
+  const std::lock_guard lock(mutex_);
+  describe("winnow_http_requests_total", "counter", "HTTP exchanges by route and status.", page);
+  for (const auto& [key, count] : http_) {
+    page += fmt::format("winnow_http_requests_total{{route=\"{}\",status=\"{}\"}} {}\n", key.first,
+                        key.second, count);
+  }
+  describe("winnow_requests_total", "counter", "Completion requests by how they ended.", page);
+  for (const auto& [outcome, count] : requests_) {
+    page += fmt::format("winnow_requests_total{{outcome=\"{}\"}} {}\n", outcome, count);
+  }
+  return page;
+}
+
+}  // namespace winnow::server

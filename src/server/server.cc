@@ -1,0 +1,117 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/llm_load.h"
+#include "server/engine_thread.h"
+#include "tokenizer/chat_template.h"
+#include "tokenizer/tokenizer.h"
+
+namespace winnow::server {
+namespace {
+
+std::string name_of(const std::filesystem::path& directory) {
+  const auto path = std::filesystem::weakly_canonical(directory);
+  return path.filename().string();
+}
+
+ServiceConfig complete(ServiceConfig config, const LoadOptions& options) {
+  if (config.model_name.empty()) {
+    config.model_name = name_of(options.model);
+  }
+  return config;
+}
+
+HttpConfig complete(HttpConfig http, const ServiceConfig& service) {
+  http.headers.emplace_back("X-Content-Type-Options", "nosniff");
+  if (!service.cors_origin.empty()) {
+    http.headers.emplace_back("Access-Control-Allow-Origin", service.cors_origin);
+    http.headers.emplace_back("Vary", "Origin");
+  }
+  return http;
+}
+
+engine::EngineConfig complete(engine::EngineConfig engine, const ServerConfig& config) {
+  engine.max_sequences = config.max_sequences;
+  engine.reuse_prefixes = config.prefix_cache;
+  engine.prefix_bytes = config.prefix_gib > 0.0
+                            ? static_cast<std::size_t>(config.prefix_gib * 0x1p30)
+                            : engine.cache.max_bytes / 4;
+  return engine;
+}
+
+}  // namespace
+
+// In the order in which they need each other.
+struct Server::Parts {
+  Parts(const LoadOptions& options, const ServerConfig& config)
+      : log(config.log_level),
+        model(engine::load_model(options)),
+        tokenizer(load_tokenizer(options.model)),
+        chat_template(ChatTemplate::load(options.model)),
+        engine(std::in_place, *model->backend, complete(model->engine, config),
+               config.max_requests),
+        service(complete(config.service, options), *model, *tokenizer, chat_template, *engine, log),
+        http(
+            complete(config.http, config.service),
+            [this](HttpRequest request, std::shared_ptr<Reply> reply) {
+              service.handle(std::move(request), reply);
+            },
+            [this](const HttpRecord& record) { service.note(record); }) {
+    service.count_connections(http);
+  }
+  // First nobody asks any more, then nobody answers, then what carried the answers may go.
+  ~Parts() {
+    http.stop();
+    engine.reset();
+  }
+  Parts(const Parts&) = delete;
+  Parts& operator=(const Parts&) = delete;
+
+  Log log;
+  std::unique_ptr<const engine::LoadedModel> model;
+  std::unique_ptr<const Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  std::optional<EngineThread> engine;
+  Service service;
+  HttpServer http;
+};
+
+Server::Server(const LoadOptions& options, ServerConfig config)
+    : parts_(std::make_unique<Parts>(options, config)) {
+  parts_->log.write(LogLevel::info, "serving",
+                    {{"model", parts_->service.config().model_name},
+                     {"host", config.http.host},
+                     {"port", port()},
+                     {"tls", !config.http.tls_cert.empty()},
+                     {"cache", kvcache::rule_name(parts_->model->engine.cache.rule)}});
+}
+
+Server::~Server() = default;
+
+int Server::port() const {
+  return parts_->http.port();
+}
+
+bool Server::drain(std::chrono::milliseconds most) {
+  parts_->service.refuse_completions();
+  parts_->log.write(LogLevel::info, "draining", {{"requests", parts_->engine->open_requests()}});
+  const auto deadline = std::chrono::steady_clock::now() + most;
+  const auto busy = [&] { return parts_->engine->open_requests() > 0; };
+  parts_->http.drain();
+  // Their last bytes need connections after the engine is done with them.
+  while ((busy() || parts_->http.connections() > 0) &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const bool finished = !busy();
+  parts_->log.write(LogLevel::info, "stopped", {{"finished", finished}});
+  return finished;
+}
+
+}  // namespace winnow::server

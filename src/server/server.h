@@ -1,0 +1,43 @@
+// winnow serve: a model behind an HTTP server.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "server/http_server.h"
+#include "server/log.h"
+#include "server/service.h"
+#include "winnow/llm.h"
+
+namespace winnow::server {
+
+struct ServerConfig {
+  HttpConfig http;
+  ServiceConfig service;
+  int max_requests = 256;   // that are taken at a time
+  int max_sequences = 256;  // that hold cache at a time
+  bool prefix_cache = true;
+  double prefix_gib = 0.0;  // 0: a quarter of the cache
+  LogLevel log_level = LogLevel::info;
+};
+
+class Server {
+ public:
+  /// Loads the model and begins to serve. Throws Error when a file or a setting is not usable.
+  Server(const LoadOptions& options, ServerConfig config);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  [[nodiscard]] int port() const;
+  /// Refuses what is new, and finishes what was begun if that takes no longer than `most`. True
+  /// when everything was finished.
+  bool drain(std::chrono::milliseconds most);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace winnow::server

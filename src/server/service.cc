@@ -1,0 +1,362 @@
+#include "server/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/options.h"
+#include "ops/kv_page.h"
+#include "server/api_error.h"
+#include "server/completion_job.h"
+#include "server/json_fields.h"
+#include "server/page.h"
+#include "tokenizer/stream_decoder.h"
+
+namespace winnow::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+enum class Route : std::uint8_t {
+  health,
+  metrics,
+  models,
+  completions,
+  chat_completions,
+  tokenize,
+  detokenize,
+  page,
+  unknown,
+};
+
+struct RouteEntry {
+  std::string_view path;
+  Route route;
+  bool post;  // else GET
+  bool open;  // needs no key
+};
+
+constexpr std::array kRoutes{
+    RouteEntry{"/health", Route::health, false, true},
+    RouteEntry{"/metrics", Route::metrics, false, false},
+    RouteEntry{"/v1/models", Route::models, false, false},
+    RouteEntry{"/v1/completions", Route::completions, true, false},
+    RouteEntry{"/v1/chat/completions", Route::chat_completions, true, false},
+    RouteEntry{"/tokenize", Route::tokenize, true, false},
+    RouteEntry{"/detokenize", Route::detokenize, true, false},
+};
+constexpr std::string_view kModelPrefix = "/v1/models/";
+
+RouteEntry find_route(std::string_view path) {
+  const auto* found = std::ranges::find(kRoutes, path, &RouteEntry::path);
+  if (found != kRoutes.end()) {
+    return *found;
+  }
+  if (path.starts_with(kModelPrefix)) {
+    return {kModelPrefix, Route::models, false, false};
+  }
+  if (find_page_file(path) != nullptr) {
+    return {"/", Route::page, false, true};
+  }
+  return {"unknown", Route::unknown, false, false};
+}
+
+HttpResponse json_response(const Json& value) {
+  return {.headers = {}, .body = dump(value)};
+}
+
+// Also what keeps other sites' forms from posting here: a browser asks before it sends JSON.
+void require_json(const HttpRequest& request) {
+  std::string type(request.header("content-type").substr(0, 16));
+  std::ranges::transform(type, type.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (type != "application/json") {
+    throw ApiError(415, "the body's Content-Type is not application/json", {},
+                   "unsupported_media_type");
+  }
+}
+
+// What each token adds to the text: together they are all of it. A character that several tokens
+// make up comes with the last of them.
+std::vector<std::string> texts_of(std::span<const std::int32_t> tokens,
+                                  const Tokenizer& tokenizer) {
+  StreamDecoder decoder(tokenizer, /*skip_special=*/false);
+  std::vector<std::string> texts;
+  for (const std::int32_t token : tokens) {
+    texts.push_back(decoder.push(token));
+  }
+  if (!texts.empty()) {
+    texts.back() += decoder.finish();
+  }
+  return texts;
+}
+
+HttpResponse preflight() {
+  return {.status = 204,
+          .content_type = {},
+          .headers = {{"Access-Control-Allow-Methods", "GET, POST"},
+                      {"Access-Control-Allow-Headers", "Authorization, Content-Type"},
+                      {"Access-Control-Max-Age", "600"}},
+          .body = {}};
+}
+
+HttpResponse page_file(std::string_view path) {
+  const PageFile& file = *find_page_file(path);
+  return {.content_type = std::string(file.content_type),
+          .headers = {{"Cache-Control", "no-cache"},
+                      {"Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'"}},
+          .body = std::string(file.content)};
+}
+
+}  // namespace
+
+bool is_same_key(std::string_view given, std::string_view key) {
+  if (key.empty()) {
+    return false;
+  }
+  std::size_t difference = given.size() ^ key.size();
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    difference |= static_cast<unsigned char>(given[i] ^ key[i % key.size()]);
+  }
+  return difference == 0;
+}
+
+std::int64_t unix_time() {
+  using std::chrono::system_clock;
+  return std::chrono::duration_cast<std::chrono::seconds>(system_clock::now().time_since_epoch())
+      .count();
+}
+
+Service::Service(ServiceConfig config, const engine::LoadedModel& model, const Tokenizer& tokenizer,
+                 const std::optional<ChatTemplate>& chat_template, EngineThread& engine, Log& log)
+    : config_(std::move(config)),
+      model_(model),
+      tokenizer_(tokenizer),
+      chat_template_(chat_template),
+      engine_(engine),
+      log_(log),
+      context_(model.model.config().max_positions),
+      started_(unix_time()) {
+  if (config_.max_context > 0) {
+    context_ = std::min(context_, config_.max_context);
+  }
+}
+
+void Service::handle(HttpRequest request, const std::shared_ptr<Reply>& reply) {
+  try {
+    route(request, reply);
+  } catch (const ApiError& error) {
+    reply->send(to_response(error));
+  } catch (const std::exception& error) {
+    log_.write(LogLevel::error, "failure", {{"id", request.id}, {"message", error.what()}});
+    reply->send(to_response(ApiError(500, "the server failed; its log says how", {}, "internal")));
+  }
+}
+
+void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
+  const RouteEntry entry = find_route(request.path);
+  if (request.method == "OPTIONS" && !config_.cors_origin.empty()) {
+    reply->send(preflight());
+    return;
+  }
+  if (!entry.open) {
+    check_key(request);
+  }
+  if (entry.route == Route::unknown) {
+    throw ApiError(404, fmt::format("there is no {} here", request.path), {}, "unknown_url");
+  }
+  const bool get = request.method == "GET" || request.method == "HEAD";
+  if (entry.post ? request.method != "POST" : !get) {
+    HttpResponse response = to_response(
+        ApiError(405, fmt::format("{} does not answer {}", request.path, request.method), {},
+                 "method_not_allowed"));
+    response.headers.emplace_back("Allow", entry.post ? "POST" : "GET, HEAD");
+    reply->send(std::move(response));
+    return;
+  }
+  if (entry.post) {
+    require_json(request);
+  }
+  switch (entry.route) {
+    case Route::health:
+      reply->send(health());
+      break;
+    case Route::metrics:
+      reply->send(show_metrics());
+      break;
+    case Route::models:
+      reply->send(models(request.path.size() > kModelPrefix.size()
+                             ? std::string_view(request.path).substr(kModelPrefix.size())
+                             : std::string_view()));
+      break;
+    case Route::completions:
+    case Route::chat_completions:
+      complete(request, reply, entry.route == Route::chat_completions);
+      break;
+    case Route::tokenize:
+      reply->send(tokenize(request));
+      break;
+    case Route::detokenize:
+      reply->send(detokenize(request));
+      break;
+    case Route::page:
+      reply->send(page_file(request.path));
+      break;
+    case Route::unknown:
+      break;
+  }
+}
+
+void Service::check_key(const HttpRequest& request) const {
+  if (config_.api_keys.empty()) {
+    return;
+  }
+  constexpr std::string_view kBearer = "Bearer ";
+  std::string_view given = request.header("authorization");
+  given.remove_prefix(given.starts_with(kBearer) ? kBearer.size() : given.size());
+  bool known = false;
+  for (const std::string& key : config_.api_keys) {
+    known |= is_same_key(given, key);
+  }
+  if (!known) {
+    throw ApiError(401, "the API key is missing or wrong", {}, "invalid_api_key");
+  }
+}
+
+void Service::complete(const HttpRequest& request, const std::shared_ptr<Reply>& reply, bool chat) {
+  if (refusing_) {
+    throw ApiError(503, "the server is shutting down", {}, "shutting_down");
+  }
+  CompletionRequest completion = parse_completion(request.body, chat, config_.limits);
+  if (!completion.model.empty() && completion.model != config_.model_name) {
+    throw ApiError(
+        404,
+        fmt::format("the model {} is not served here, {} is", completion.model, config_.model_name),
+        "model", "model_not_found");
+  }
+  start_completion(*this, std::move(completion), request.id, reply);
+}
+
+std::vector<std::int32_t> Service::chat_prompt(const Json& messages, const Json& variables) const {
+  if (!chat_template_) {
+    throw ApiError(400, "this model has no chat template; use /v1/completions", "messages",
+                   "no_chat_template");
+  }
+  try {
+    const std::string text =
+        chat_template_->render(messages, /*add_generation_prompt=*/true, variables);
+    return tokenizer_.encode(text, {.add_special = false, .parse_special = true});
+  } catch (const Error& error) {  // what a template says with raise_exception, too
+    throw ApiError(400, error.what(), "messages", "chat_template_error");
+  }
+}
+
+std::shared_ptr<const engine::TokenConstraint> Service::json_constraint() {
+  if (model().eos_tokens.empty()) {
+    throw ApiError(400, "the model has no end-of-text token, so no answer could end with its JSON",
+                   "response_format", "unsupported_parameter");
+  }
+  std::call_once(token_texts_made_, [&] {
+    token_texts_ =
+        std::make_shared<const TokenTexts>(tokenizer_, model().vocab, model().eos_tokens);
+  });
+  return std::make_shared<const JsonConstraint>(token_texts_);
+}
+
+HttpResponse Service::health() const {
+  HttpResponse response = json_response({{"status", refusing_ ? "shutting down" : "ok"}});
+  response.status = refusing_ ? 503 : 200;
+  return response;
+}
+
+HttpResponse Service::show_metrics() const {
+  const HttpServer* http = http_;
+  return {
+      .content_type = "text/plain; version=0.0.4; charset=utf-8",
+      .headers = {},
+      .body = metrics_.render(engine_.stats(), engine_.throughput(),
+                              http == nullptr ? 0 : http->connections(), engine_.open_requests())};
+}
+
+HttpResponse Service::models(std::string_view id) const {
+  const kvcache::CacheConfig& cache = model_.engine.cache;
+  const auto page = ops::PageLayout(cache.format, model().head_dim).page_bytes();
+  const double entry_bytes = static_cast<double>(page) / ops::kPageEntries;
+  const Json entry{{"id", config_.model_name},
+                   {"object", "model"},
+                   {"created", started_},
+                   {"owned_by", "winnow"},
+                   {"max_model_len", context_},
+                   {"winnow",
+                    {{"cache", kvcache::rule_name(cache.rule)},
+                     {"kv_dtype", engine::kv_dtype_name(cache.format)},
+                     {"window", cache.rule == kvcache::RuleKind::dms ? cache.window : -1},
+                     {"layers", model().layers},
+                     {"kv_heads", model().kv_heads},
+                     {"entry_bytes", entry_bytes},
+                     {"parameters", model_.parameters},
+                     {"chat", chat_template_.has_value()}}}};
+  if (id.empty()) {
+    return json_response({{"object", "list"}, {"data", Json::array({entry})}});
+  }
+  if (id != config_.model_name) {
+    throw ApiError(404, fmt::format("the model {} is not served here", id), "model",
+                   "model_not_found");
+  }
+  return json_response(entry);
+}
+
+HttpResponse Service::tokenize(const HttpRequest& request) const {
+  const nlohmann::json body = parse_body(request.body);
+  const Fields fields(body);
+  std::vector<std::int32_t> tokens;
+  if (fields.find("messages") != nullptr) {
+    tokens = chat_prompt(parse_messages(fields), Json::object());
+  } else {
+    const auto text = fields.text("prompt");
+    if (!text) {
+      fields.reject("prompt", "a string");
+    }
+    const bool add_special = fields.boolean("add_special_tokens").value_or(true);
+    tokens = tokenizer_.encode(*text, {.add_special = add_special, .parse_special = true});
+  }
+  Json answer{{"count", tokens.size()}, {"max_model_len", context_}, {"tokens", tokens}};
+  if (fields.boolean("return_token_strs").value_or(false)) {
+    answer["token_strs"] = texts_of(tokens, tokenizer_);
+  }
+  return json_response(answer);
+}
+
+HttpResponse Service::detokenize(const HttpRequest& request) const {
+  const nlohmann::json body = parse_body(request.body);
+  const Fields fields(body);
+  const nlohmann::json* tokens = fields.find("tokens");
+  if (tokens == nullptr) {
+    fields.reject("tokens", "an array of token ids");
+  }
+  try {
+    return json_response({{"prompt", tokenizer_.decode(token_ids(*tokens, "tokens"), false)}});
+  } catch (const Error& error) {
+    throw ApiError(400, error.what(), "tokens", "invalid_value");
+  }
+}
+
+void Service::note(const HttpRecord& record) {
+  const std::string_view route = record.path.empty() ? "none" : find_route(record.path).path;
+  metrics_.count_http(route, record.status);
+  log_.write(LogLevel::info, "request",
+             {{"id", record.id},
+              {"client", record.client},
+              {"method", record.method},
+              {"path", record.path},
+              {"status", record.status},
+              {"gone", record.gone},
+              {"bytes", record.bytes},
+              {"seconds", record.seconds}});
+}
+
+}  // namespace winnow::server

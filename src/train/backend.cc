@@ -1,0 +1,22 @@
+#include "train/backend.h"
+
+#include "train/cpu_backend.h"
+#include "train/cuda/cuda_backend.h"
+
+namespace winnow::train {
+
+Trained trained_part(const ModelConfig& config) {
+  return config.dms && config.dms->source == DmsConfig::Source::adapter ? Trained::decisions
+                                                                        : Trained::everything;
+}
+
+std::unique_ptr<Backend> make_backend(const TrainingOptions& options,
+                                      const ModelConfig& base_config, const FindTensor& base,
+                                      Parameters& parameters) {
+  if (options.cuda_device) {
+    return make_cuda_backend(options, base_config, base, parameters);
+  }
+  return std::make_unique<CpuBackend>(options, base_config, base, parameters);
+}
+
+}  // namespace winnow::train

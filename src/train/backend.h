@@ -1,0 +1,75 @@
+// What computes the passes and updates of training: the CPU, or a CUDA device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "train/batch.h"
+#include "train/decisions.h"
+#include "train/optimizer.h"
+#include "train/options.h"
+#include "train/parameters.h"
+
+namespace winnow::train {
+
+/// What the passes of an update add up to.
+struct PassSums {
+  double loss = 0.0;                 // sum of weights times nats
+  std::vector<std::int64_t> marked;  // [layers * decisions per layer]; empty: nothing was decided
+  double norm = 0.0;                 // of the gradients, decisions' left out
+  double decision_norm = 0.0;
+  /// Where the first values come from that are not finite, if the loss is not: 0 is the embedding,
+  /// n > 0 layer n - 1, and what follows the last layer the head.
+  int not_finite = 0;
+};
+
+/// Moments of AdamW in host memory, in the order of Parameters.
+struct Moments {
+  std::span<float> first;
+  std::span<float> second;
+};
+
+/// Student, teacher, gradients and the optimiser's moments in one memory. Errors of the device are
+/// Error.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  /// Gradients and sums become 0.
+  virtual void begin_update() = 0;
+  /// The loss of a batch of micro_batch * length tokens, and its gradient down to the last layer.
+  virtual void forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) = 0;
+  /// Keys that the latest forward() marked [layers * decisions per layer].
+  virtual std::vector<std::int64_t> marked() = 0;
+  /// The rest of the gradient of the latest forward(). `losses`: of each layer; none while nothing
+  /// is decided.
+  virtual void backward(std::span<const DecisionLoss> losses) = 0;
+  /// Waits for everything since begin_update().
+  virtual PassSums finish() = 0;
+  /// Of the parameters' flat array.
+  virtual void apply(const AdamW::Update& update) = 0;
+
+  /// Floating-point operations per second that the device could do at best; 0: nobody knows.
+  [[nodiscard]] virtual double peak_flops() const { return 0.0; }
+
+  /// Brings the values of the parameters in host memory up to date.
+  virtual void fetch_values() = 0;
+  /// The moments, up to date; the memory is the backend's.
+  virtual Moments fetch_moments() = 0;
+  /// Takes over values and moments from where the two above leave them.
+  virtual void store() = 0;
+};
+
+/// The whole of a model, or only its decisions.
+Trained trained_part(const ModelConfig& config);
+
+/// On the device that `options` names. `parameters` hold the initial values and must outlive the
+/// backend, as must what `base` finds: the tensors of the model that training starts from.
+std::unique_ptr<Backend> make_backend(const TrainingOptions& options,
+                                      const ModelConfig& base_config, const FindTensor& base,
+                                      Parameters& parameters);
+
+}  // namespace winnow::train

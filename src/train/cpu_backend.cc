@@ -1,0 +1,100 @@
+#include "train/cpu_backend.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace winnow::train {
+
+CpuBackend::CpuBackend(const TrainingOptions& options, const ModelConfig& base_config,
+                       const FindTensor& base, Parameters& parameters)
+    : config_(student_config(options, base_config)),
+      parameters_(parameters),
+      optimizer_(options.adamw, parameters.size()),
+      gradients_(parameters.gradient_views(config_)),
+      decoder_(config_, options.micro_batch * options.length, host_keep(options)),
+      hidden_gradient_(options.micro_batch * options.length *
+                       static_cast<std::size_t>(config_.hidden)) {
+  student_ = bind_weights(config_, [&](const std::string& name) {
+    return parameters.contains(name) ? std::optional(parameters.view(name)) : base(name);
+  });
+  if (options.retrofit) {
+    divergence_ = options.retrofit->divergence;
+    teacher_ = bind_weights(base_config, base);
+    teacher_decoder_.emplace(base_config, options.micro_batch * options.length, Keep::nothing);
+    decoder_.excess_limit = static_cast<float>(options.retrofit->excess_limit);
+  }
+  if (options.retrofit && options.retrofit->uniform_weights) {
+    for (LayerGradients& layer : gradients_.layers) {  // they stay 0, and omega one half
+      layer.omega = {};
+      layer.omega_bias = {};
+    }
+  }
+  context_.compute = options.compute;
+  context_.workspace = &workspace_;
+}
+
+void CpuBackend::begin_update() {
+  std::ranges::fill(parameters_.gradients(), 0.0F);
+  sums_ = {};
+}
+
+ops::Matrix<float> CpuBackend::gradient() {
+  return {hidden_gradient_.data(), batch_.size(), static_cast<std::size_t>(config_.hidden)};
+}
+
+double CpuBackend::loss_of_head(MainLoss loss) {
+  const HeadInput student{&student_, decoder_.hidden()};
+  if (loss == MainLoss::language_model) {
+    return language_model_loss(context_, config_, batch_, student, gradients_, gradient());
+  }
+  teacher_decoder_->forward(context_, teacher_, batch_, {});
+  const HeadInput teacher{&teacher_, teacher_decoder_->hidden()};
+  return distillation_loss(context_, config_, batch_, *divergence_, student, teacher, gradients_,
+                           gradient());
+}
+
+void CpuBackend::forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) {
+  batch_ = batch;
+  pass_ = pass;
+  decoder_.forward(context_, student_, batch_, pass_);
+  const double value = loss_of_head(loss);
+  if (!std::isfinite(value) && std::isfinite(sums_.loss)) {
+    sums_.not_finite = first_not_finite();
+  }
+  sums_.loss += value;
+  const auto& marked = decoder_.decided().marked;
+  sums_.marked.resize(marked.size());
+  std::ranges::transform(sums_.marked, marked, sums_.marked.begin(), std::plus<>());
+}
+
+// input(layers) is the last layer's output.
+int CpuBackend::first_not_finite() const {
+  const auto finite = [](ops::Matrix<const float> x) {
+    return std::all_of(x.data, x.data + x.rows * x.cols, [](float v) { return std::isfinite(v); });
+  };
+  int place = 0;
+  while (place <= config_.layers && finite(decoder_.input(place))) {
+    ++place;
+  }
+  return place;
+}
+
+void CpuBackend::backward(std::span<const DecisionLoss> losses) {
+  decoder_.backward(context_, student_, batch_, pass_, losses, gradients_, gradient());
+}
+
+PassSums CpuBackend::finish() {
+  const auto squares_of = [this](Role role) {
+    const auto [begin, end] = parameters_.range(role);
+    return sum_of_squares(parameters_.gradients().subspan(begin, end - begin));
+  };
+  sums_.norm = std::sqrt(squares_of(Role::matrix) + squares_of(Role::vector));
+  sums_.decision_norm = std::sqrt(squares_of(Role::decision));
+  return sums_;
+}
+
+void CpuBackend::apply(const AdamW::Update& update) {
+  optimizer_.apply(update, parameters_.values(), parameters_.gradients());
+}
+
+}  // namespace winnow::train

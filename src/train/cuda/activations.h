@@ -1,0 +1,84 @@
+// What passes through a layer on a device.
+#pragma once
+
+#include <cstddef>
+
+#include "base/cuda/device.h"
+#include "base/dtype.h"
+#include "checkpoint/config.h"
+
+namespace winnow::train::cuda {
+
+/// What backward needs of a layer's forward, besides its input: train::LayerActivations.
+class DeviceActivations {
+ public:
+  DeviceActivations(const ModelConfig& config, std::size_t tokens);
+  static std::size_t bytes(const ModelConfig& config, std::size_t tokens);
+
+  bf16* normed = nullptr;     // [T, hidden]: input of q, k and v
+  bf16* projected = nullptr;  // [T, (heads + 2 kv_heads) * head_dim]: q, k and v as the product
+                              // gives them; null where nobody needs them again
+  bf16* queries = nullptr;    // [T, heads * head_dim]: after RoPE
+  bf16* keys = nullptr;       // [T, kv_heads * head_dim]
+  bf16* values = nullptr;
+  bf16* attended = nullptr;      // [T, heads * head_dim]
+  float* normalizers = nullptr;  // [T, heads]
+  float* middle = nullptr;       // [T, hidden]: the residual stream after attention
+  bf16* mlp_normed = nullptr;    // [T, hidden]
+  bf16* gate_up = nullptr;  // [T, 2 * intermediate]: before SiLU; backward makes it its gradient
+  // Of a model that compresses:
+  bf16* decision_normed = nullptr;  // [T, hidden]: input of an adapter
+  float* probe = nullptr;           // [T, padded_decisions]: what decision rows compute
+  float* read = nullptr;            // [T, kv_heads]: borrowed channels behind the norm
+  float* logits = nullptr;          // [T, decisions]
+  float* noisy = nullptr;           // [T, decisions]
+  float* key_bias = nullptr;        // [T, kv_heads]
+  // Of DMC:
+  float* omega_probe = nullptr;  // [T, padded_decisions]
+  float* omega_read = nullptr;   // [T, kv_heads]: before the sigmoid
+  float* alphas = nullptr;       // [T, kv_heads]
+  bf16* merged_keys = nullptr;   // [T, kv_heads * head_dim]: what attention sees
+  bf16* merged_values = nullptr;
+
+ private:
+  DeviceActivations() = default;
+  /// Calls take(pointer, elements of a token) for everything that `config` needs.
+  template <class Take>
+  void lay_out(const ModelConfig& config, const Take& take);
+
+  winnow::cuda::DeviceBuffer<std::byte> memory_;
+};
+
+/// What a layer needs while it is computed, forward or backward. Nothing lies in it between layers.
+class LayerScratch {
+ public:
+  LayerScratch(const ModelConfig& config, std::size_t tokens);
+  static std::size_t bytes(const ModelConfig& config, std::size_t tokens);
+
+  bf16* projected = nullptr;  // [T, (heads + 2 kv_heads) * head_dim], and its gradient
+  bf16* product = nullptr;    // [T, intermediate]: input of the last product, and its gradient
+  bf16* dnormed = nullptr;    // [T, hidden]
+  bf16* dattended = nullptr;  // [T, heads * head_dim]
+  bf16* dqueries = nullptr;
+  bf16* dkeys = nullptr;  // [T, kv_heads * head_dim]
+  bf16* dvalues = nullptr;
+  bf16* dsingle_keys = nullptr;  // DMC: of keys before they are merged
+  bf16* dsingle_values = nullptr;
+  float* dkey_bias = nullptr;  // [T, kv_heads]
+  float* dread = nullptr;      // [T, kv_heads]
+  float* domega_read = nullptr;
+  float* dalphas = nullptr;
+  bf16* dprobe = nullptr;  // [T, padded_decisions]
+  bf16* domega_probe = nullptr;
+  float* merging = nullptr;  // DMC
+  std::byte* attention = nullptr;
+
+ private:
+  LayerScratch() = default;
+  template <class Take>
+  void lay_out(const ModelConfig& config, std::size_t tokens, const Take& take);
+
+  winnow::cuda::DeviceBuffer<std::byte> memory_;
+};
+
+}  // namespace winnow::train::cuda

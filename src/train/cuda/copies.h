@@ -1,0 +1,30 @@
+// Copies and fills of whole buffers, in a stream.
+#pragma once
+
+#include "base/cuda/device.h"
+
+namespace winnow::train::cuda {
+
+template <class T>
+void copy_async(const winnow::cuda::DeviceBuffer<T>& to, const winnow::cuda::PinnedBuffer<T>& from,
+                cudaStream_t stream) {
+  winnow::cuda::check(cudaMemcpyAsync(to.data(), from.data(), to.size() * sizeof(T),
+                                      cudaMemcpyHostToDevice, stream),
+                      "copy to the device");
+}
+
+template <class T>
+void copy_async(const winnow::cuda::PinnedBuffer<T>& to, const winnow::cuda::DeviceBuffer<T>& from,
+                cudaStream_t stream) {
+  winnow::cuda::check(cudaMemcpyAsync(to.data(), from.data(), from.size() * sizeof(T),
+                                      cudaMemcpyDeviceToHost, stream),
+                      "copy from the device");
+}
+
+/// Every byte becomes 0.
+template <class T>
+void clear_async(const winnow::cuda::DeviceBuffer<T>& buffer, cudaStream_t stream) {
+  winnow::cuda::check(cudaMemsetAsync(buffer.data(), 0, buffer.size() * sizeof(T), stream), "fill");
+}
+
+}  // namespace winnow::train::cuda

@@ -1,0 +1,318 @@
+#include "train/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "base/cuda/graph.h"
+#include "base/error.h"
+#include "model/rope_frequencies.h"
+#include "ops/cuda/rope.h"
+#include "ops/cuda/segment_average.h"
+#include "train/cuda/copies.h"
+#include "train/cuda/decoder.h"
+#include "train/cuda/head.h"
+#include "train/cuda/memory_plan.h"
+#include "train/cuda/optimizer.h"
+#include "train/cuda/pass_inputs.h"
+
+namespace winnow::train {
+namespace {
+
+using cuda::DevicePass;
+using winnow::cuda::check;
+using winnow::cuda::DeviceBuffer;
+using winnow::cuda::PinnedBuffer;
+
+// What kernels add up over an update.
+struct Sums {
+  double loss = 0.0;
+  double squares = 0.0;  // of the gradient, decisions' left out
+  double decision_squares = 0.0;
+  int first_bad = 0;
+};
+
+std::size_t decisions_of_model(const ModelConfig& config) {
+  return config.dms || config.dmc ? static_cast<std::size_t>(config.layers) * decision_count(config)
+                                  : 0;
+}
+
+class CudaBackend : public Backend {
+ public:
+  CudaBackend(const TrainingOptions& options, const ModelConfig& base, const FindTensor& find,
+              Parameters& parameters);
+
+  void begin_update() override;
+  void forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) override;
+  std::vector<std::int64_t> marked() override;
+  void backward(std::span<const DecisionLoss> losses) override;
+  PassSums finish() override;
+  void apply(const AdamW::Update& update) override;
+  [[nodiscard]] double peak_flops() const override { return winnow::cuda::nominal_bf16_flops(); }
+  void fetch_values() override;
+  Moments fetch_moments() override;
+  void store() override;
+
+ private:
+  // A pass on an empty batch: kernels are loaded, the products' algorithms chosen.
+  void warm_up();
+  // Passes of one kind are recorded once.
+  using Kind = std::tuple<bool, DecisionPass::Mode, MainLoss>;  // first: backward
+  void run(const Kind& kind, const std::function<void()>& work);
+
+  [[nodiscard]] DevicePass pass_of(const ModelConfig& config) const;
+  void run_forward(MainLoss loss);
+  void run_backward();
+  [[nodiscard]] cuda::StreamGradient gradient() const {
+    return {gradient_.data(), rounded_gradient_.data()};
+  }
+
+  TrainingOptions options_;
+  ModelConfig base_config_;
+  ModelConfig config_;
+  std::size_t tokens_;
+  Keep keep_;
+  Parameters& parameters_;
+  winnow::cuda::Stream stream_;
+
+  std::optional<cuda::FrozenWeights> frozen_;  // the teacher's, and what is not trained
+  cuda::TrainedWeights trained_;
+  cuda::DeviceWeights student_;
+  cuda::DeviceWeights teacher_;
+  cuda::DeviceGradients gradients_;
+
+  cuda::LayerScratch scratch_;
+  std::optional<cuda::DeviceDecoder> teacher_decoder_;
+  cuda::DeviceDecoder decoder_;
+  cuda::DeviceHead head_;
+  mutable ops::cuda::Linear linear_;
+
+  DeviceBuffer<float> frequencies_;  // [head_dim / 2]
+  DeviceBuffer<float2> angles_;      // [T, head_dim / 2]
+  cuda::PassInputs inputs_;
+  DeviceBuffer<float> gradient_;  // [T, hidden]: of the residual stream
+  DeviceBuffer<bf16> rounded_gradient_;
+  DeviceBuffer<Sums> sums_;                  // one
+  DeviceBuffer<unsigned long long> marked_;  // [layers, decisions]
+  PinnedBuffer<Sums> initial_sums_;
+  PinnedBuffer<Sums> host_sums_;
+  PinnedBuffer<unsigned long long> host_marked_;
+
+  DecisionPass pass_;  // the latest forward()'s
+  MainLoss loss_ = MainLoss::distillation;
+  bool decided_ = false;  // in this update
+  std::vector<std::int64_t> marked_before_;
+  std::map<Kind, winnow::cuda::Graph> graphs_;
+};
+
+void require_supported(const TrainingOptions& options, const ModelConfig& config) {
+  require(config.hidden % 8 == 0 && config.intermediate % 8 == 0,
+          "the model has {} hidden and {} MLP channels: training on a CUDA device needs multiples "
+          "of 8",
+          config.hidden, config.intermediate);
+  require(!config.dmc || options.retrofit->merge_span <= ops::cuda::kMostMergeSpan,
+          "--merge-span {}: expected at most {} on a CUDA device", options.retrofit->merge_span,
+          ops::cuda::kMostMergeSpan);
+}
+
+CudaBackend::CudaBackend(const TrainingOptions& options, const ModelConfig& base,
+                         const FindTensor& find, Parameters& parameters)
+    : options_(options),
+      base_config_(base),
+      config_(student_config(options, base)),
+      tokens_(options.micro_batch * options.length),
+      keep_(cuda::choose_keep(options, base)),
+      parameters_(parameters),
+      frozen_(options.retrofit ? std::make_optional<cuda::FrozenWeights>(base, find)
+                               : std::nullopt),
+      trained_(config_, parameters, stream_.get()),
+      student_(trained_.view(frozen_ ? &*frozen_ : nullptr)),
+      gradients_(trained_.gradients(!options.retrofit || !options.retrofit->uniform_weights)),
+      scratch_(config_, tokens_),
+      decoder_(config_, tokens_, keep_),
+      head_(config_, tokens_, options.retrofit.has_value()),
+      frequencies_(std::span<const float>(model::rope_frequencies(config_.rope, config_.head_dim))),
+      angles_(tokens_ * static_cast<std::size_t>(config_.head_dim / 2)),
+      inputs_(tokens_, config_.layers),
+      gradient_(tokens_ * static_cast<std::size_t>(config_.hidden)),
+      rounded_gradient_(gradient_.size()),
+      sums_(1),
+      marked_(decisions_of_model(config_)),
+      initial_sums_(1),
+      host_sums_(1),
+      host_marked_(std::max<std::size_t>(1, marked_.size())) {
+  if (frozen_) {
+    teacher_ = frozen_->view(base);
+    teacher_decoder_.emplace(base, tokens_, Keep::nothing);
+  }
+  *initial_sums_.data() = {.first_bad = config_.layers + 1};
+  warm_up();
+  stream_.synchronize();
+}
+
+void CudaBackend::warm_up() {
+  inputs_.clear(stream_.get());
+  cuda::clear_async(sums_, stream_.get());
+  if (options_.retrofit) {
+    pass_.mode = DecisionPass::Mode::sampled;
+    pass_.tau = options_.retrofit->tau;
+    pass_.merge_span = options_.retrofit->merge_span;
+  }
+  linear_.search(true);
+  if (options_.retrofit) {  // the student is compared with its teacher at least once
+    run_forward(MainLoss::distillation);
+  }
+  if (!options_.retrofit || options_.retrofit->main_loss == MainLoss::language_model) {
+    run_forward(MainLoss::language_model);
+  }
+  run_backward();
+  linear_.search(false);
+}
+
+void CudaBackend::begin_update() {
+  inputs_.begin_update();
+  decided_ = false;
+  marked_before_.assign(marked_.size(), 0);
+  cuda::clear_async(trained_.gradient, stream_.get());
+  cuda::clear_async(marked_, stream_.get());
+  cuda::copy_async(sums_, initial_sums_, stream_.get());
+}
+
+DevicePass CudaBackend::pass_of(const ModelConfig& config) const {
+  DevicePass pass;
+  pass.config = &config;
+  pass.tokens = static_cast<int>(tokens_);
+  pass.first_key = inputs_.first_key();
+  pass.angles = angles_.data();
+  pass.mode = pass_.mode;
+  pass.tau = pass_.tau;
+  pass.merge_span = pass_.merge_span;
+  pass.channel_factor = inputs_.channel_factor();
+  pass.noise = inputs_.noise();
+  pass.losses = inputs_.losses();
+  pass.marked = marked_.data();
+  pass.first_bad = &sums_.data()->first_bad;
+  pass.linear = &linear_;
+  pass.scratch = &scratch_;
+  pass.stream = stream_.get();
+  return pass;
+}
+
+void CudaBackend::run(const Kind& kind, const std::function<void()>& work) {
+  auto found = graphs_.find(kind);
+  if (found == graphs_.end()) {
+    found = graphs_.try_emplace(kind, stream_, work).first;
+  }
+  found->second.launch(stream_);
+}
+
+void CudaBackend::forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) {
+  pass_ = pass;
+  loss_ = loss;
+  decided_ = decided_ || (marked_.size() > 0 && pass.mode != DecisionPass::Mode::off);
+  inputs_.take(batch, pass, stream_.get());
+  run({false, pass.mode, loss}, [&] { run_forward(loss); });
+}
+
+void CudaBackend::run_forward(MainLoss loss) {
+  ops::cuda::rope_angles(angles_.data(), frequencies_.data(), config_.head_dim / 2,
+                         inputs_.positions(), static_cast<int>(tokens_), stream_.get());
+  const cuda::DeviceTargets targets{inputs_.targets(), inputs_.weights()};
+  const DevicePass pass = pass_of(config_);
+  double* const sum = &sums_.data()->loss;
+  if (loss == MainLoss::language_model) {
+    decoder_.forward(pass, student_, inputs_.tokens());
+    head_.language_model_loss(pass, student_, decoder_.hidden(), targets, gradients_, gradient(),
+                              sum);
+    return;
+  }
+  DevicePass teacher = pass_of(base_config_);
+  teacher.first_bad = nullptr;
+  teacher_decoder_->forward(teacher, teacher_, inputs_.tokens());
+  head_.take_teacher(teacher, teacher_, teacher_decoder_->hidden());
+  decoder_.forward(pass, student_, inputs_.tokens());
+  head_.distillation_loss(pass, student_, decoder_.hidden(), targets, teacher_,
+                          options_.retrofit->divergence, gradients_, gradient(), sum);
+}
+
+std::vector<std::int64_t> CudaBackend::marked() {
+  cuda::copy_async(host_marked_, marked_, stream_.get());
+  stream_.synchronize();
+  std::vector<std::int64_t> counts(marked_.size());
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const auto all = static_cast<std::int64_t>(host_marked_.data()[i]);
+    counts[i] = all - marked_before_[i];
+    marked_before_[i] = all;
+  }
+  return counts;
+}
+
+void CudaBackend::backward(std::span<const DecisionLoss> losses) {
+  if (!losses.empty()) {
+    inputs_.take(losses, stream_.get());
+  }
+  run({true, pass_.mode, loss_}, [this] { run_backward(); });
+}
+
+void CudaBackend::run_backward() {
+  decoder_.backward(pass_of(config_), student_, inputs_.tokens(), gradients_, gradient());
+}
+
+PassSums CudaBackend::finish() {
+  const auto add_squares = [this](Role role, double* sum) {
+    const auto [begin, end] = parameters_.range(role);
+    cuda::add_squares(sum, trained_.gradient.data() + begin, end - begin, stream_.get());
+  };
+  Sums* const sums = sums_.data();
+  add_squares(Role::matrix, &sums->squares);
+  add_squares(Role::vector, &sums->squares);
+  add_squares(Role::decision, &sums->decision_squares);
+  cuda::copy_async(host_sums_, sums_, stream_.get());
+  if (marked_.size() > 0) {
+    cuda::copy_async(host_marked_, marked_, stream_.get());
+  }
+  stream_.synchronize();
+  const Sums& host = *host_sums_.data();
+  PassSums result{.loss = host.loss,
+                  .marked = {},
+                  .norm = std::sqrt(host.squares),
+                  .decision_norm = std::sqrt(host.decision_squares),
+                  .not_finite = host.first_bad};
+  if (decided_) {
+    result.marked.assign(host_marked_.data(), host_marked_.data() + marked_.size());
+  }
+  return result;
+}
+
+void CudaBackend::apply(const AdamW::Update& update) {
+  trained_.apply(options_.adamw, update, stream_.get());
+}
+
+void CudaBackend::fetch_values() {
+  stream_.synchronize();
+  trained_.values.read(parameters_.values());
+}
+
+Moments CudaBackend::fetch_moments() {
+  stream_.synchronize();
+  return trained_.fetch_moments();
+}
+
+void CudaBackend::store() {
+  stream_.synchronize();
+  trained_.store(parameters_.values(), stream_.get());
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& options,
+                                           const ModelConfig& base_config, const FindTensor& base,
+                                           Parameters& parameters) {
+  require_supported(options, student_config(options, base_config));
+  winnow::cuda::use_device(*options.cuda_device);
+  return std::make_unique<CudaBackend>(options, base_config, base, parameters);
+}
+
+}  // namespace winnow::train

@@ -1,0 +1,66 @@
+#include "train/cuda/decoder.h"
+
+#include "ops/cuda/embedding.h"
+
+namespace winnow::train::cuda {
+namespace {
+
+std::size_t streams(const ModelConfig& config, Keep keep) {
+  return keep == Keep::nothing ? 1 : static_cast<std::size_t>(config.layers) + 1;
+}
+
+std::size_t kept_layers(const ModelConfig& config, Keep keep) {
+  return keep == Keep::all ? static_cast<std::size_t>(config.layers) : 1;
+}
+
+}  // namespace
+
+DeviceDecoder::DeviceDecoder(const ModelConfig& config, std::size_t tokens, Keep keep)
+    : config_(config),
+      stream_size_(tokens * static_cast<std::size_t>(config.hidden)),
+      keep_(keep),
+      streams_(streams(config, keep) * stream_size_) {
+  for (std::size_t i = 0; i < kept_layers(config, keep); ++i) {
+    activations_.emplace_back(config, tokens);
+  }
+}
+
+std::size_t DeviceDecoder::bytes(const ModelConfig& config, std::size_t tokens, Keep keep) {
+  return streams(config, keep) * tokens * static_cast<std::size_t>(config.hidden) * sizeof(float) +
+         kept_layers(config, keep) * DeviceActivations::bytes(config, tokens);
+}
+
+float* DeviceDecoder::input(int layer) const {
+  const std::size_t stream = keep_ == Keep::nothing ? 0 : static_cast<std::size_t>(layer);
+  return streams_.data() + stream * stream_size_;
+}
+
+void DeviceDecoder::forward(const DevicePass& pass, const DeviceWeights& weights,
+                            const std::int32_t* tokens) {
+  ops::cuda::embed(input(0), weights.embedding, tokens, pass.tokens, config_.hidden, pass.stream);
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    layer_forward(pass, layer, weights.layers[static_cast<std::size_t>(layer)], input(layer),
+                  activations(layer), input(layer + 1));
+  }
+}
+
+void DeviceDecoder::backward(const DevicePass& pass, const DeviceWeights& weights,
+                             const std::int32_t* tokens, const DeviceGradients& gradients,
+                             const StreamGradient& gradient) {
+  DevicePass again = pass;  // counts nothing a second time
+  again.marked = nullptr;
+  for (int layer = config_.layers - 1; layer >= 0; --layer) {
+    const auto index = static_cast<std::size_t>(layer);
+    if (keep_ == Keep::inputs) {
+      layer_forward(again, layer, weights.layers[index], input(layer), activations(layer), nullptr);
+    }
+    layer_backward(pass, layer, weights.layers[index], input(layer), activations(layer),
+                   gradients.layers[index], gradient);
+  }
+  if (gradients.embedding != nullptr) {
+    ops::cuda::embed_backward(gradients.embedding, gradient.exact, tokens, pass.tokens,
+                              config_.hidden, pass.stream);
+  }
+}
+
+}  // namespace winnow::train::cuda

@@ -1,0 +1,39 @@
+// The whole stack of layers on a device, forward and backward: train::Decoder in bf16.
+#pragma once
+
+#include <vector>
+
+#include "train/cuda/layer.h"
+#include "train/decoder.h"
+
+namespace winnow::train::cuda {
+
+class DeviceDecoder {
+ public:
+  DeviceDecoder(const ModelConfig& config, std::size_t tokens, Keep keep);
+  static std::size_t bytes(const ModelConfig& config, std::size_t tokens, Keep keep);
+
+  /// Fills hidden() from `tokens`, in device memory. pass.config is this decoder's.
+  void forward(const DevicePass& pass, const DeviceWeights& weights, const std::int32_t* tokens);
+  /// The residual stream after the last layer [T, hidden], in fp32.
+  [[nodiscard]] const float* hidden() const { return input(config_.layers); }
+
+  /// Backward of the latest forward(): `gradient` of hidden() becomes that of the embedded tokens.
+  /// What was kept is used up.
+  void backward(const DevicePass& pass, const DeviceWeights& weights, const std::int32_t* tokens,
+                const DeviceGradients& gradients, const StreamGradient& gradient);
+
+ private:
+  [[nodiscard]] float* input(int layer) const;
+  [[nodiscard]] const DeviceActivations& activations(int layer) const {
+    return activations_[keep_ == Keep::all ? static_cast<std::size_t>(layer) : 0];
+  }
+
+  ModelConfig config_;
+  std::size_t stream_size_;
+  Keep keep_;
+  winnow::cuda::DeviceBuffer<float> streams_;   // every layer's input, and the last one's output
+  std::vector<DeviceActivations> activations_;  // one, or one per layer
+};
+
+}  // namespace winnow::train::cuda

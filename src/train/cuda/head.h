@@ -1,0 +1,56 @@
+// The final norm, the head and the loss on a device, forward and backward in one: train/head.h in
+// bf16, logits in fp32.
+#pragma once
+
+#include "ops/loss.h"
+#include "train/cuda/layer.h"
+
+namespace winnow::train::cuda {
+
+/// What the predictions are compared with, in device memory.
+struct DeviceTargets {
+  const std::int32_t* tokens = nullptr;  // [T]: the language-model loss
+  const float* weights = nullptr;        // [T]
+};
+
+class DeviceHead {
+ public:
+  /// `distilled`: there is a teacher.
+  DeviceHead(const ModelConfig& config, std::size_t tokens, bool distilled);
+  static std::size_t bytes(const ModelConfig& config, std::size_t tokens, bool distilled);
+
+  /// The teacher's predictions are made from `hidden` [T, hidden], which may change afterwards.
+  void take_teacher(const DevicePass& pass, const DeviceWeights& teacher, const float* hidden);
+
+  /// *loss += the sum over tokens; `gradient` becomes that of `hidden`, final norm and head add
+  /// theirs. Logits exist for a chunk of tokens at a time.
+  void language_model_loss(const DevicePass& pass, const DeviceWeights& weights,
+                           const float* hidden, const DeviceTargets& targets,
+                           const DeviceGradients& gradients, const StreamGradient& gradient,
+                           double* loss);
+  /// The same of the divergence from the teacher that was taken.
+  void distillation_loss(const DevicePass& pass, const DeviceWeights& weights, const float* hidden,
+                         const DeviceTargets& targets, const DeviceWeights& teacher,
+                         ops::Divergence divergence, const DeviceGradients& gradients,
+                         const StreamGradient& gradient, double* loss);
+
+ private:
+  template <class LossOf>
+  void chunked_loss(const DevicePass& pass, const DeviceWeights& weights, const float* hidden,
+                    const DeviceGradients& gradients, const StreamGradient& gradient,
+                    const LossOf& loss_of);
+  void multiply(const DevicePass& pass, float* logits, const bf16* normed, const bf16* head,
+                int rows) const;
+
+  ModelConfig config_;
+  int stride_;                               // from one row of logits to the next
+  int chunk_;                                // tokens
+  winnow::cuda::DeviceBuffer<bf16> normed_;  // [T, hidden]
+  winnow::cuda::DeviceBuffer<bf16> dnormed_;
+  winnow::cuda::DeviceBuffer<bf16> teacher_normed_;
+  winnow::cuda::DeviceBuffer<float> logits_;  // [chunk, stride]
+  winnow::cuda::DeviceBuffer<float> teacher_logits_;
+  winnow::cuda::DeviceBuffer<bf16> dlogits_;
+};
+
+}  // namespace winnow::train::cuda

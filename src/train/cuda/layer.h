@@ -1,0 +1,55 @@
+// One decoder layer on a device, forward and backward: train/layer.h in bf16.
+#pragma once
+
+#include <cstdint>
+
+#include "base/cuda/device.h"
+#include "ops/cuda/linear.h"
+#include "ops/cuda/training_decisions.h"
+#include "train/cuda/activations.h"
+#include "train/cuda/weights.h"
+#include "train/decisions.h"
+
+namespace winnow::train::cuda {
+
+/// What all layers of one pass share. Pointers are to device memory.
+struct DevicePass {
+  const ModelConfig* config = nullptr;
+  int tokens = 0;                           // T
+  const std::int32_t* first_key = nullptr;  // [T]
+  const float2* angles = nullptr;           // [T, head_dim / 2]
+  DecisionPass::Mode mode = DecisionPass::Mode::off;
+  float tau = 0.1F;
+  int merge_span = 12;
+  const float* channel_factor = nullptr;               // what attention sees of a borrowed channel
+  const std::uint64_t* noise = nullptr;                // the pass's seed
+  const ops::cuda::DecisionFactors* losses = nullptr;  // [layers]
+  unsigned long long* marked = nullptr;  // [layers, decisions], added to; null: not counted
+  int* first_bad = nullptr;              // PassSums::not_finite
+  ops::cuda::Linear* linear = nullptr;
+  const LayerScratch* scratch = nullptr;
+  cudaStream_t stream = nullptr;
+
+  [[nodiscard]] bool decides() const {
+    return (config->dms || config->dmc) && mode != DecisionPass::Mode::off;
+  }
+  [[nodiscard]] bool merges() const { return config->dmc && decides(); }
+};
+
+/// output [T, hidden] from input [T, hidden], the residual stream before and after layer `layer`;
+/// output may be input. Null, only `activations` are computed.
+void layer_forward(const DevicePass& pass, int layer, const DeviceLayerWeights& weights,
+                   const float* input, const DeviceActivations& activations, float* output);
+
+/// The gradient of the residual stream [T, hidden], and rounded as products take it.
+struct StreamGradient {
+  float* exact = nullptr;
+  bf16* rounded = nullptr;
+};
+
+/// Turns `gradient`, of the layer's output, into that of its input, and adds to `gradients`.
+void layer_backward(const DevicePass& pass, int layer, const DeviceLayerWeights& weights,
+                    const float* input, const DeviceActivations& activations,
+                    const DeviceLayerGradients& gradients, const StreamGradient& gradient);
+
+}  // namespace winnow::train::cuda

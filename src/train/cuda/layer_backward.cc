@@ -1,0 +1,202 @@
+#include "ops/cuda/activation.h"
+#include "ops/cuda/bias.h"
+#include "ops/cuda/training_norm.h"
+#include "train/cuda/layer.h"
+#include "train/cuda/layer_parts.h"
+
+namespace winnow::train::cuda {
+namespace {
+
+// One layer's backward pass, from the output towards the input.
+class LayerBackward {
+ public:
+  LayerBackward(const DevicePass& pass, int layer, const DeviceLayerWeights& weights,
+                const float* input, const DeviceActivations& activations,
+                const DeviceLayerGradients& gradients, const StreamGradient& gradient)
+      : pass_(pass),
+        config_(*pass.config),
+        scratch_(*pass.scratch),
+        layer_(layer),
+        w_(weights),
+        input_(input),
+        a_(activations),
+        g_(gradients),
+        gradient_(gradient) {}
+
+  // Turns the gradient of the layer's output into that of a_.middle.
+  void mlp() {
+    input_gradient(scratch_.product, gradient_.rounded, w_.down, config_.hidden,
+                   config_.intermediate);
+    ops::cuda::silu_multiply_backward(a_.gate_up, scratch_.product, pass_.tokens,
+                                      config_.intermediate, w_.gate_bias, pass_.stream);
+    weight_gradient({g_.down, g_.down_bias}, gradient_.rounded, scratch_.product, config_.hidden,
+                    config_.intermediate);
+    const int width = 2 * config_.intermediate;
+    input_gradient(scratch_.dnormed, a_.gate_up, w_.gate, width, config_.hidden);
+    weight_gradient({g_.gate, g_.gate_bias}, a_.gate_up, a_.mlp_normed, width, config_.hidden);
+    through_norm(gradient_.rounded, g_.mlp_norm, a_.middle, w_.mlp_norm);
+  }
+
+  // Turns the gradient of a_.middle into that of the layer's input.
+  void attention() {
+    const int query_width = detail::query_width(config_);
+    input_gradient(scratch_.dattended, gradient_.rounded, w_.output, config_.hidden, query_width);
+    weight_gradient({g_.output, g_.output_bias}, gradient_.rounded, a_.attended, config_.hidden,
+                    query_width);
+    ops::cuda::training_attention_backward(
+        detail::attention_of(pass_, a_),
+        detail::head_matrix<const bf16>(pass_, a_.attended, config_.heads),
+        detail::column_matrix<const float>(pass_, a_.normalizers, config_.heads),
+        detail::head_matrix<const bf16>(pass_, scratch_.dattended, config_.heads),
+        attention_gradients(), scratch_.attention, pass_.stream);
+    if (pass_.merges()) {
+      ops::cuda::segment_average_backward(detail::average_of(pass_, a_), scratch_.dkeys,
+                                          scratch_.dvalues,
+                                          {.alphas = scratch_.dalphas,
+                                           .omega_logits = scratch_.domega_read,
+                                           .keys = scratch_.dsingle_keys,
+                                           .values = scratch_.dsingle_values},
+                                          scratch_.merging, pass_.stream);
+    }
+    if (pass_.decides()) {
+      decisions();
+    }
+    projections();
+  }
+
+ private:
+  // Where a linear layer's gradients go; null: not computed.
+  struct LinearGradients {
+    float* weight = nullptr;
+    float* bias = nullptr;
+  };
+
+  void input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int outputs, int inputs,
+                      bool add = false) {
+    pass_.linear->input_gradient(dx, dy, weight, pass_.tokens, outputs, inputs, add, pass_.stream);
+  }
+
+  void weight_gradient(const LinearGradients& gradients, const bf16* dy, const bf16* x, int outputs,
+                       int inputs, int stride = 0) {
+    if (gradients.weight != nullptr) {
+      pass_.linear->weight_gradient(gradients.weight, dy, x, pass_.tokens, outputs, inputs,
+                                    pass_.stream, stride);
+    }
+    if (gradients.bias != nullptr) {
+      ops::cuda::add_column_sums(gradients.bias, dy, pass_.tokens, outputs,
+                                 stride == 0 ? outputs : stride, pass_.stream);
+    }
+  }
+
+  // Adds what comes through a norm of x to the residual stream's gradient.
+  void through_norm(bf16* rounded, float* dweight, const float* x, const float* weight) {
+    ops::cuda::rms_norm_backward(
+        {.x = gradient_.exact, .add = true, .rounded = rounded, .weight = dweight},
+        scratch_.dnormed, x, pass_.tokens, config_.hidden, weight, config_.norm_eps, pass_.stream);
+  }
+
+  [[nodiscard]] ops::cuda::TrainingAttentionGradients attention_gradients() const {
+    ops::cuda::TrainingAttentionGradients gradients{
+        .queries = detail::head_matrix(pass_, scratch_.dqueries, config_.heads),
+        .keys = detail::head_matrix(pass_, scratch_.dkeys, config_.kv_heads),
+        .values = detail::head_matrix(pass_, scratch_.dvalues, config_.kv_heads),
+        .bias = {}};
+    if (pass_.decides()) {
+      gradients.bias = detail::column_matrix(pass_, scratch_.dkey_bias, config_.kv_heads);
+    }
+    return gradients;
+  }
+
+  // From the bias of keys to what the decisions were read from: to borrowed channels, or through an
+  // adapter to the layer's input.
+  void decisions() {
+    const bool borrows = borrows_channels(config_);
+    ops::cuda::take_decisions_backward(detail::decisions_of(pass_, layer_, a_),
+                                       detail::results_of(pass_, layer_, a_),
+                                       {.key_bias = scratch_.dkey_bias,
+                                        .alphas = pass_.merges() ? scratch_.dalphas : nullptr,
+                                        .loss = pass_.losses + layer_,
+                                        .read = scratch_.dread,
+                                        .rounded = borrows ? nullptr : scratch_.dprobe,
+                                        .rounded_stride = padded_decisions(config_)},
+                                       pass_.stream);
+    if (!borrows) {
+      probe_weights({g_.decision, g_.decision_bias}, scratch_.dprobe, a_.decision_normed);
+      input_gradient(scratch_.dnormed, scratch_.dprobe, w_.decision, padded_decisions(config_),
+                     config_.hidden);
+      through_norm(nullptr, g_.decision_norm, input_, w_.decision_norm);
+    }
+  }
+
+  // Through rows that computed borrowed channels.
+  void rows(const LinearGradients& gradients, const bf16* dprobe, const bf16* weight) {
+    probe_weights(gradients, dprobe, a_.normed);
+    input_gradient(scratch_.dnormed, dprobe, weight, padded_decisions(config_), config_.hidden,
+                   true);
+  }
+
+  void probe_weights(const LinearGradients& gradients, const bf16* dprobe, const bf16* normed) {
+    weight_gradient(gradients, dprobe, normed, static_cast<int>(decision_count(config_)),
+                    config_.hidden, padded_decisions(config_));
+  }
+
+  // From what attention took to the input of q, k and v. Borrowed channels: of DMS in queries; of
+  // DMC decisions in keys and weights in queries.
+  [[nodiscard]] ops::cuda::TrainingHeadsGradients heads_gradients() const {
+    const bool merges = pass_.merges();
+    ops::cuda::TrainingHeadsGradients gradients{
+        .queries = scratch_.dqueries,
+        .keys = merges ? scratch_.dsingle_keys : scratch_.dkeys,
+        .values = merges ? scratch_.dsingle_values : scratch_.dvalues,
+        .query_read = merges ? scratch_.domega_read : scratch_.dread,
+        .key_read = scratch_.dread,
+        .projected = scratch_.projected,
+        .query_probe = nullptr,
+        .key_probe = nullptr,
+        .query_norm = g_.query_norm,
+        .key_norm = g_.key_norm};
+    if (detail::reads_channels(pass_)) {
+      gradients.query_probe = merges ? scratch_.domega_probe : scratch_.dprobe;
+      gradients.key_probe = merges ? scratch_.dprobe : nullptr;
+    }
+    return gradients;
+  }
+
+  void projections() {
+    ops::cuda::split_heads_backward(detail::heads_of(pass_, w_, a_, a_.projected),
+                                    heads_gradients(), pass_.stream);
+    const int width = detail::qkv_width(config_);
+    input_gradient(scratch_.dnormed, scratch_.projected, w_.query, width, config_.hidden);
+    weight_gradient({g_.query, g_.query_bias}, scratch_.projected, a_.normed, width,
+                    config_.hidden);
+    if (detail::reads_channels(pass_)) {
+      rows({g_.decision, g_.decision_bias}, scratch_.dprobe, w_.decision);
+      if (config_.dmc) {
+        rows({g_.omega, g_.omega_bias}, scratch_.domega_probe, w_.omega);
+      }
+    }
+    through_norm(gradient_.rounded, g_.attention_norm, input_, w_.attention_norm);
+  }
+
+  const DevicePass& pass_;
+  const ModelConfig& config_;
+  const LayerScratch& scratch_;
+  int layer_;
+  const DeviceLayerWeights& w_;
+  const float* input_;
+  const DeviceActivations& a_;
+  const DeviceLayerGradients& g_;
+  StreamGradient gradient_;
+};
+
+}  // namespace
+
+void layer_backward(const DevicePass& pass, int layer, const DeviceLayerWeights& weights,
+                    const float* input, const DeviceActivations& activations,
+                    const DeviceLayerGradients& gradients, const StreamGradient& gradient) {
+  LayerBackward backward(pass, layer, weights, input, activations, gradients, gradient);
+  backward.mlp();
+  backward.attention();
+}
+
+}  // namespace winnow::train::cuda

@@ -1,0 +1,147 @@
+// What a layer's forward and backward share; nobody else needs it.
+#pragma once
+
+#include <cmath>
+
+#include "ops/cuda/segment_average.h"
+#include "ops/cuda/training_attention.h"
+#include "ops/cuda/training_heads.h"
+#include "train/channels.h"
+#include "train/cuda/layer.h"
+
+namespace winnow::train::cuda::detail {
+
+inline int query_width(const ModelConfig& config) {
+  return config.heads * config.head_dim;
+}
+
+inline int qkv_width(const ModelConfig& config) {
+  return (config.heads + 2 * config.kv_heads) * config.head_dim;
+}
+
+/// Whether decisions are read from channels of queries or keys in this pass.
+inline bool reads_channels(const DevicePass& pass) {
+  return pass.decides() && borrows_channels(*pass.config);
+}
+
+/// `column` of borrowed heads, as a channel of its head.
+inline ops::cuda::BorrowedChannel borrowed(const DevicePass& pass, std::size_t column, int every,
+                                           const float* probe) {
+  const ModelConfig& config = *pass.config;
+  ops::cuda::BorrowedChannel channel;
+  channel.channel = static_cast<int>(column) % config.head_dim;
+  channel.every = every;
+  if (reads_channels(pass)) {
+    channel.probe = probe;
+    channel.probes = static_cast<int>(decision_count(config));
+    channel.stride = padded_decisions(config);
+  }
+  return channel;
+}
+
+inline ops::cuda::TrainingHeads heads_of(const DevicePass& pass, const DeviceLayerWeights& w,
+                                         const DeviceActivations& a, const bf16* projected) {
+  const ModelConfig& config = *pass.config;
+  ops::cuda::TrainingHeads heads{.rows = pass.tokens,
+                                 .heads = config.heads,
+                                 .kv_heads = config.kv_heads,
+                                 .head_dim = config.head_dim,
+                                 .projected = projected,
+                                 .bias = w.query_bias,
+                                 .query_norm = w.query_norm,
+                                 .key_norm = w.key_norm,
+                                 .eps = config.norm_eps,
+                                 .angles = pass.angles,
+                                 .query = {},
+                                 .key = {},
+                                 .factor = pass.channel_factor,
+                                 .clear_after_rope = clears_after_rope(config)};
+  if (borrows_channels(config)) {
+    heads.query = borrowed(pass, query_column(config, 0), config.group(),
+                           config.dmc ? a.omega_probe : a.probe);
+  }
+  if (config.dmc) {
+    heads.key = borrowed(pass, key_column(config, 0), 1, a.probe);
+  }
+  return heads;
+}
+
+inline ops::cuda::TrainingDecisions decisions_of(const DevicePass& pass, int layer,
+                                                 const DeviceActivations& a) {
+  const ModelConfig& config = *pass.config;
+  const bool borrows = borrows_channels(config);
+  return {.rows = pass.tokens,
+          .kv_heads = config.kv_heads,
+          .decisions = static_cast<int>(decision_count(config)),
+          .shift = decision_shift(config),
+          .first_key = pass.first_key,
+          .scale = logit_scale(config),
+          .offset = config.dms ? config.dms->offset : config.dmc->offset,
+          .read = borrows ? a.read : a.probe,
+          .stride = borrows ? config.kv_heads : padded_decisions(config),
+          .sampled = pass.mode == DecisionPass::Mode::sampled,
+          .tau = pass.tau,
+          .noise = pass.noise,
+          .layer = layer};
+}
+
+inline ops::cuda::DecisionResults results_of(const DevicePass& pass, int layer,
+                                             const DeviceActivations& a) {
+  const std::size_t first = static_cast<std::size_t>(layer) * decision_count(*pass.config);
+  return {.logits = a.logits,
+          .noisy = a.noisy,
+          .key_bias = a.key_bias,
+          .alphas = a.alphas,
+          .marked = pass.marked == nullptr ? nullptr : pass.marked + first};
+}
+
+/// A matrix of one row per token, as wide as `heads` heads.
+template <class T>
+ops::Matrix<T> head_matrix(const DevicePass& pass, T* data, int heads) {
+  return {data, static_cast<std::size_t>(pass.tokens),
+          static_cast<std::size_t>(heads * pass.config->head_dim)};
+}
+
+/// One column per head.
+template <class T>
+ops::Matrix<T> column_matrix(const DevicePass& pass, T* data, int heads) {
+  return {data, static_cast<std::size_t>(pass.tokens), static_cast<std::size_t>(heads)};
+}
+
+inline ops::cuda::SegmentAverage average_of(const DevicePass& pass, const DeviceActivations& a) {
+  const ModelConfig& config = *pass.config;
+  return {.rows = pass.tokens,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .span = pass.merge_span,
+          .first_key = pass.first_key,
+          .alphas = a.alphas,
+          .omega_logits = a.omega_read,
+          .keys = a.keys,
+          .values = a.values};
+}
+
+/// DMC's states are seen by the token that made them, and by later ones if nothing was merged into
+/// them: that is DMS's bias with a window of 0.
+inline ops::cuda::TrainingAttention attention_of(const DevicePass& pass,
+                                                 const DeviceActivations& a) {
+  const ModelConfig& config = *pass.config;
+  const bf16* keys = pass.merges() ? a.merged_keys : a.keys;
+  const bf16* values = pass.merges() ? a.merged_values : a.values;
+  ops::cuda::TrainingAttention attention{
+      .head_dim = config.head_dim,
+      .group = config.group(),
+      .window = config.dms ? config.dms->window : 0,
+      .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
+      .first_key = pass.first_key,
+      .queries = head_matrix<const bf16>(pass, a.queries, config.heads),
+      .keys = head_matrix<const bf16>(pass, keys, config.kv_heads),
+      .values = head_matrix<const bf16>(pass, values, config.kv_heads),
+      .bias = {}};
+  if (pass.decides()) {
+    attention.bias = column_matrix<const float>(pass, a.key_bias, config.kv_heads);
+  }
+  return attention;
+}
+
+}  // namespace winnow::train::cuda::detail

@@ -1,0 +1,63 @@
+#include "train/cuda/memory_plan.h"
+
+#include <algorithm>
+
+#include "train/backend.h"
+#include "train/cuda/decoder.h"
+#include "train/cuda/head.h"
+#include "train/cuda/weights.h"
+
+namespace winnow::train::cuda {
+namespace {
+
+// cuBLASLt's scratch, kernels and graphs (measured).
+constexpr std::size_t kContext = std::size_t{640} << 20;
+
+std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& options,
+                                            const ModelConfig& base) {
+  const ModelConfig config = student_config(options, base);
+  const ParameterList list(config, trained_part(config));
+  const std::size_t tokens = options.micro_batch * options.length;
+  const bool distilled = options.retrofit.has_value();
+  std::vector<MemoryPlan::Part> parts;
+  parts.push_back({"trained weights, gradients, moments", TrainedWeights::bytes(config, list)});
+  if (distilled) {
+    parts.push_back({"teacher's weights, bf16", FrozenWeights::bytes(base)});
+    parts.push_back(
+        {"activations of the teacher", DeviceDecoder::bytes(base, tokens, Keep::nothing)});
+  }
+  parts.push_back({keep == Keep::all ? "activations, kept" : "activations, recomputed",
+                   DeviceDecoder::bytes(config, tokens, keep)});
+  const std::size_t stream = tokens * static_cast<std::size_t>(config.hidden);
+  parts.push_back({"gradients of activations",
+                   LayerScratch::bytes(config, tokens) + stream * (sizeof(float) + sizeof(bf16))});
+  parts.push_back({"logits", DeviceHead::bytes(config, tokens, distilled)});
+  parts.push_back({"cuBLAS, kernels, graphs", kContext});
+  return parts;
+}
+
+// The share that stays free: the engine looks at held-out text on the same device.
+constexpr std::size_t kHeadroom = 8;
+
+}  // namespace
+
+Keep choose_keep(const TrainingOptions& options, const ModelConfig& base) {
+  MemoryPlan plan;
+  plan.parts = parts_keeping(Keep::all, options, base);
+  const bool keep = options.activations == Activations::keep ||
+                    (options.activations == Activations::automatic &&
+                     plan.total() + plan.total() / kHeadroom <= available_device_memory(options));
+  return keep ? Keep::all : Keep::inputs;
+}
+
+std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options,
+                                           const ModelConfig& base) {
+  return parts_keeping(choose_keep(options, base), options, base);
+}
+
+std::size_t available_device_memory(const TrainingOptions& options) {
+  winnow::cuda::use_device(*options.cuda_device);
+  return winnow::cuda::free_memory();
+}
+
+}  // namespace winnow::train::cuda

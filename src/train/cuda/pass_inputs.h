@@ -1,0 +1,72 @@
+// What a recorded pass reads anew each time: its batch, the seed of its noise, the losses of
+// decisions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "ops/cuda/training_decisions.h"
+#include "train/batch.h"
+#include "train/decisions.h"
+
+namespace winnow::train::cuda {
+
+/// Lies at the same place in device memory for every pass. Host memory behind it stays as it is
+/// until the update is over, so nobody has to wait for a copy.
+class PassInputs {
+ public:
+  PassInputs(std::size_t tokens, int layers);
+
+  /// The device has taken all that came before.
+  void begin_update() { used_ = 0; }
+  /// The next pass's. `batch` has exactly `tokens` tokens.
+  void take(const Batch& batch, const DecisionPass& pass, cudaStream_t stream);
+  /// The losses of its layers.
+  void take(std::span<const DecisionLoss> losses, cudaStream_t stream);
+  /// A batch of nothing.
+  void clear(cudaStream_t stream);
+
+  // In device memory, [T] each:
+  [[nodiscard]] const std::int32_t* tokens() const { return column<std::int32_t>(kTokens); }
+  [[nodiscard]] const std::int32_t* targets() const { return column<std::int32_t>(kTargets); }
+  [[nodiscard]] const float* weights() const { return column<float>(kWeights); }
+  [[nodiscard]] const std::int32_t* first_key() const { return column<std::int32_t>(kFirstKeys); }
+  [[nodiscard]] const std::int32_t* positions() const { return column<std::int32_t>(kPositions); }
+  /// What attention sees of a borrowed channel.
+  [[nodiscard]] const float* channel_factor() const { return &values_.data()->channel_factor; }
+  [[nodiscard]] const std::uint64_t* noise() const { return &values_.data()->noise; }
+  /// [layers]
+  [[nodiscard]] const ops::cuda::DecisionFactors* losses() const { return losses_.data(); }
+
+ private:
+  // Of a word per token, one after another.
+  enum Column : std::size_t { kTokens, kTargets, kWeights, kFirstKeys, kPositions, kColumns };
+
+  struct Values {
+    std::uint64_t noise = 0;
+    float channel_factor = 0.0F;
+  };
+  struct HostInputs {
+    HostInputs(std::size_t tokens, std::size_t layers)
+        : batch(kColumns * tokens), values(1), losses(layers) {}
+    winnow::cuda::PinnedBuffer<std::int32_t> batch;
+    winnow::cuda::PinnedBuffer<Values> values;
+    winnow::cuda::PinnedBuffer<ops::cuda::DecisionFactors> losses;
+  };
+
+  template <class T>
+  [[nodiscard]] const T* column(Column which) const {
+    return reinterpret_cast<const T*>(batch_.data() + which * tokens_);
+  }
+
+  std::size_t tokens_;
+  winnow::cuda::DeviceBuffer<std::int32_t> batch_;  // [kColumns, T]
+  winnow::cuda::DeviceBuffer<Values> values_;       // one
+  winnow::cuda::DeviceBuffer<ops::cuda::DecisionFactors> losses_;
+  std::vector<HostInputs> host_;  // of the update's passes
+  std::size_t used_ = 0;
+};
+
+}  // namespace winnow::train::cuda

@@ -1,0 +1,234 @@
+#include "train/cuda/weights.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "train/cuda/optimizer.h"
+#include "train/decisions.h"
+#include "train/rounded.h"
+#include "train/visit_tensors.h"
+
+namespace winnow::train::cuda {
+namespace {
+
+using winnow::cuda::check;
+using winnow::cuda::DeviceBuffer;
+
+std::size_t matrix_elements(const ParameterList& list) {
+  return list.range(Role::matrix).second;
+}
+
+void copy_to_device(void* to, const void* from, std::size_t bytes) {
+  check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copy to the device");
+}
+
+template <class T>
+DeviceBuffer<T> zeros(std::size_t count) {
+  DeviceBuffer<T> buffer(count);
+  buffer.fill(0);
+  return buffer;
+}
+
+// Calls one function for matrices and another for vectors.
+template <class OnMatrix, class OnVector>
+struct Visit {
+  OnMatrix on_matrix;
+  OnVector on_vector;
+  void operator()(const std::string& name, const bf16*& matrix) const { matrix = on_matrix(name); }
+  void operator()(const std::string& name, const float*& vector) const { vector = on_vector(name); }
+};
+
+template <class OnMatrix, class OnVector>
+DeviceWeights bind(const ModelConfig& config, const OnMatrix& on_matrix,
+                   const OnVector& on_vector) {
+  DeviceWeights weights;
+  visit_tensors(config, weights, Visit<OnMatrix, OnVector>{on_matrix, on_vector});
+  if (config.tied_embeddings) {
+    weights.head = weights.embedding;
+  }
+  return weights;
+}
+
+}  // namespace
+
+int padded_decisions(const ModelConfig& config) {
+  return (static_cast<int>(decision_count(config)) + 7) / 8 * 8;
+}
+
+FrozenWeights::FrozenWeights(const ModelConfig& config, const FindTensor& find)
+    : list_(config, Trained::everything),
+      matrices_(matrix_elements(list_)),
+      vectors_(list_.size() - matrix_elements(list_)) {
+  std::vector<float> values;
+  for (const Parameter& parameter : list_.list()) {
+    const TensorView tensor = *find(parameter.name);
+    const bool matrix = parameter.role == Role::matrix;
+    if (matrix && tensor.dtype == DType::bf16) {
+      copy_to_device(matrices_.data() + parameter.offset, tensor.data, tensor.bytes());
+      continue;
+    }
+    values.resize(parameter.count);
+    widen(tensor, values);
+    if (matrix) {
+      const auto rounded = train::rounded(values, DType::bf16);
+      copy_to_device(matrices_.data() + parameter.offset, rounded.data(), rounded.bytes());
+    } else {
+      copy_to_device(vectors_.data() + parameter.offset - matrix_elements(list_), values.data(),
+                     parameter.count * sizeof(float));
+    }
+  }
+  winnow::cuda::wait_for_default_stream();
+}
+
+std::size_t FrozenWeights::bytes(const ModelConfig& config) {
+  const ParameterList list(config, Trained::everything);
+  const std::size_t matrices = matrix_elements(list);
+  return matrices * sizeof(bf16) + (list.size() - matrices) * sizeof(float);
+}
+
+const bf16* FrozenWeights::matrix(const std::string& name) const {
+  return list_.contains(name) ? matrices_.data() + list_.find(name).offset : nullptr;
+}
+
+const float* FrozenWeights::vector(const std::string& name) const {
+  return list_.contains(name) ? vectors_.data() + list_.find(name).offset - matrix_elements(list_)
+                              : nullptr;
+}
+
+DeviceWeights FrozenWeights::view(const ModelConfig& config) const {
+  return bind(
+      config, [this](const std::string& name) { return matrix(name); },
+      [this](const std::string& name) { return vector(name); });
+}
+
+TrainedWeights::TrainedWeights(const ModelConfig& config, const Parameters& parameters,
+                               cudaStream_t stream)
+    : values(parameters.values()),
+      gradient(parameters.size()),
+      first_moments(zeros<float>(parameters.size())),
+      second_moments(zeros<float>(parameters.size())),
+      config_(config),
+      list_(parameters),
+      matrices_(matrix_elements(parameters)) {
+  std::size_t rows = 0;
+  for (const Parameter& parameter : list_.list()) {
+    if (parameter.role == Role::decision && parameter.shape.size() == 2) {
+      row_offsets_[parameter.name] = rows;
+      rows += static_cast<std::size_t>(padded_decisions(config)) *
+              static_cast<std::size_t>(config.hidden);
+    }
+  }
+  rows_ = zeros<bf16>(rows);
+  round(0, list_.size(), stream);
+}
+
+std::size_t TrainedWeights::bytes(const ModelConfig& config, const ParameterList& list) {
+  const auto rows = static_cast<std::size_t>(2 * config.layers * config.hidden);
+  return 4 * list.size() * sizeof(float) + matrix_elements(list) * sizeof(bf16) +
+         rows * static_cast<std::size_t>(padded_decisions(config)) * sizeof(bf16);
+}
+
+bf16* TrainedWeights::rounded(std::size_t offset) const {
+  return offset < matrices_.size() ? matrices_.data() + offset : nullptr;
+}
+
+void TrainedWeights::round(std::size_t begin, std::size_t end, cudaStream_t stream) {
+  const std::size_t last = std::min(end, matrices_.size());
+  if (begin < last) {
+    round_values(matrices_.data() + begin, values.data() + begin, last - begin, stream);
+  }
+  const std::size_t used = decision_count(config_) * static_cast<std::size_t>(config_.hidden);
+  for (const auto& [name, offset] : row_offsets_) {
+    const std::size_t from = list_.find(name).offset;
+    if (from >= begin && from < end) {
+      round_values(rows_.data() + offset, values.data() + from, used, stream);
+    }
+  }
+}
+
+void TrainedWeights::apply(const AdamWOptions& options, const AdamW::Update& update,
+                           cudaStream_t stream) {
+  const auto steps = static_cast<double>(update.step);
+  const AdamWStep step{
+      .beta1 = static_cast<float>(options.beta1),
+      .beta2 = static_cast<float>(options.beta2),
+      .epsilon = static_cast<float>(options.epsilon),
+      .rate = static_cast<float>(update.rate / (1.0 - std::pow(options.beta1, steps))),
+      .correction = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(options.beta2, steps))),
+      .kept = static_cast<float>(1.0 - update.rate * update.decay),
+      .gradient_factor = static_cast<float>(update.gradient_factor)};
+  // Matrices come first, and are rounded on the way.
+  const std::size_t middle = std::clamp(matrices_.size(), update.begin, update.end);
+  const auto apply_to = [&](std::size_t begin, std::size_t end, bf16* rounded_values) {
+    apply_adamw(step,
+                {.values = values.data() + begin,
+                 .rounded = rounded_values,
+                 .gradients = gradient.data() + begin,
+                 .first = first_moments.data() + begin,
+                 .second = second_moments.data() + begin,
+                 .count = end - begin},
+                stream);
+  };
+  apply_to(update.begin, middle, rounded(update.begin));
+  apply_to(middle, update.end, nullptr);
+  round(middle, update.end, stream);
+}
+
+Moments TrainedWeights::fetch_moments() {
+  host_first_moments_.ensure(list_.size());
+  host_second_moments_.ensure(list_.size());
+  first_moments.read(host_first_moments_.span());
+  second_moments.read(host_second_moments_.span());
+  return {host_first_moments_.span(), host_second_moments_.span()};
+}
+
+void TrainedWeights::store(std::span<const float> host_values, cudaStream_t stream) {
+  copy_to_device(values.data(), host_values.data(), host_values.size_bytes());
+  copy_to_device(first_moments.data(), host_first_moments_.data(), host_first_moments_.bytes());
+  copy_to_device(second_moments.data(), host_second_moments_.data(), host_second_moments_.bytes());
+  winnow::cuda::wait_for_default_stream();
+  round(0, list_.size(), stream);
+}
+
+const bf16* TrainedWeights::rows_of(const std::string& name) const {
+  const auto found = row_offsets_.find(name);
+  return found == row_offsets_.end() ? nullptr : rows_.data() + found->second;
+}
+
+DeviceWeights TrainedWeights::view(const FrozenWeights* frozen) const {
+  return bind(
+      config_,
+      [&](const std::string& name) {
+        if (!list_.contains(name)) {
+          return frozen != nullptr ? frozen->matrix(name) : nullptr;
+        }
+        const Parameter& parameter = list_.find(name);
+        return parameter.role == Role::matrix ? rounded(parameter.offset) : rows_of(name);
+      },
+      [&](const std::string& name) {
+        if (!list_.contains(name)) {
+          return frozen != nullptr ? frozen->vector(name) : nullptr;
+        }
+        return static_cast<const float*>(values.data() + list_.find(name).offset);
+      });
+}
+
+DeviceGradients TrainedWeights::gradients(bool with_omegas) const {
+  DeviceGradients gradients;
+  visit_tensors(config_, gradients, [&](const std::string& name, float*& tensor) {
+    tensor = list_.contains(name) ? gradient.data() + list_.find(name).offset : nullptr;
+  });
+  if (config_.tied_embeddings) {
+    gradients.head = gradients.embedding;
+  }
+  for (DeviceLayerGradients& layer : gradients.layers) {
+    if (!with_omegas) {
+      layer.omega = nullptr;
+      layer.omega_bias = nullptr;
+    }
+  }
+  return gradients;
+}
+
+}  // namespace winnow::train::cuda

@@ -1,0 +1,131 @@
+#include "train/self_generated.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "engine/engine.h"
+
+namespace winnow::train {
+namespace {
+
+// Documents that wait or are being written: enough to keep the engine busy.
+constexpr std::size_t kInFlight = 512;
+
+class SelfGeneration {
+ public:
+  SelfGeneration(const engine::LoadedModel& model, const Tokenizer& tokenizer,
+                 const SelfGeneratedOptions& options, const std::filesystem::path& file)
+      : config_(model.model.config()),
+        tokenizer_(tokenizer),
+        options_(options),
+        engine_(*model.backend, model.engine),
+        path_(file),
+        file_(std::fopen(file.c_str(), "wb"), std::fclose) {
+    require_system(file_ != nullptr, "{}: cannot open", path_.string());
+    require(!options.prompts.empty() || config_.bos_token,
+            "the model has no beginning-of-text token: documents need prompts");
+  }
+
+  std::int64_t run() {
+    bool go_on = true;
+    while (go_on && (submitted_ < options_.documents || !engine_.idle())) {
+      while (submitted_ < options_.documents && texts_.size() < kInFlight) {
+        submit(submitted_++);
+      }
+      for (const engine::TokenEvent& event : engine_.step()) {
+        take(event);
+      }
+      write_finished();
+      go_on = !options_.on_progress || options_.on_progress(written_);
+    }
+    require_system(std::fflush(file_.get()) == 0, "{}: cannot write", path_.string());
+    return written_;
+  }
+
+ private:
+  struct Text {
+    engine::RequestId request = 0;
+    std::vector<std::int32_t> tokens;
+    bool finished = false;
+  };
+
+  [[nodiscard]] const std::string* prompt_of(std::int64_t document) const {
+    const auto& prompts = options_.prompts;
+    return prompts.empty() ? nullptr
+                           : &prompts[static_cast<std::size_t>(document) % prompts.size()];
+  }
+
+  void submit(std::int64_t document) {
+    const std::string* prompt = prompt_of(document);
+    engine::Request request;
+    request.prompt = prompt == nullptr ? std::vector<std::int32_t>{*config_.bos_token}
+                                       : tokenizer_.encode(*prompt);
+    request.max_tokens = options_.max_tokens;
+    request.sampling = options_.sampling;
+    request.sampling.seed =
+        mix64(options_.sampling.seed ^ mix64(static_cast<std::uint64_t>(document)));
+    request.stop_tokens = config_.eos_tokens;
+    const engine::RequestId id = engine_.submit(std::move(request));
+    texts_[document].request = id;
+    documents_[id] = document;
+  }
+
+  void take(const engine::TokenEvent& event) {
+    Text& text = texts_.at(documents_.at(event.request));
+    if (event.token >= 0 && event.finish != engine::FinishReason::stop) {
+      text.tokens.push_back(event.token);
+    }
+    if (event.finish == engine::FinishReason::none) {
+      return;
+    }
+    require(event.finish != engine::FinishReason::out_of_memory,
+            "the cache has no room for a document of {} tokens: allow it more memory with --kv-gib",
+            text.tokens.size());
+    text.finished = true;
+    engine_.take_usage(event.request, event.sample);
+    documents_.erase(event.request);
+  }
+
+  void write_finished() {
+    for (auto first = texts_.begin(); first != texts_.end() && first->second.finished;
+         first = texts_.erase(first)) {
+      const std::string written = tokenizer_.decode(first->second.tokens, /*skip_special=*/true);
+      const std::string* prompt = prompt_of(first->first);
+      const nlohmann::ordered_json line =
+          prompt == nullptr ? nlohmann::ordered_json{{"text", written}}
+                            : nlohmann::ordered_json{{"prompt", *prompt}, {"completion", written}};
+      const std::string text = line.dump() + "\n";
+      require_system(std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size(),
+                     "{}: cannot write", path_.string());
+      ++written_;
+    }
+  }
+
+  const ModelConfig& config_;
+  const Tokenizer& tokenizer_;
+  const SelfGeneratedOptions& options_;
+  engine::Engine engine_;
+  std::filesystem::path path_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+
+  std::int64_t submitted_ = 0;
+  std::int64_t written_ = 0;
+  std::map<std::int64_t, Text> texts_;  // by document
+  std::map<engine::RequestId, std::int64_t> documents_;
+};
+
+}  // namespace
+
+std::int64_t write_self_generated(const engine::LoadedModel& model, const Tokenizer& tokenizer,
+                                  const SelfGeneratedOptions& options,
+                                  const std::filesystem::path& file) {
+  return SelfGeneration(model, tokenizer, options, file).run();
+}
+
+}  // namespace winnow::train

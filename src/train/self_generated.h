@@ -1,0 +1,34 @@
+// Texts that a model writes by itself: data to retrofit it with that it surely has learned (the DMS
+// paper's, for Llama 3.2 1B).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/llm_load.h"
+#include "engine/request.h"
+#include "tokenizer/tokenizer.h"
+
+namespace winnow::train {
+
+struct SelfGeneratedOptions {
+  std::int64_t documents = 0;
+  /// Taken in turn: document i continues the (i mod n)-th. Empty: documents begin with nothing but
+  /// the beginning-of-text token.
+  std::vector<std::string> prompts;
+  int max_tokens = 0;               // most new tokens of a document
+  engine::SamplingParams sampling;  // every document's seed follows from this one
+  std::function<bool(std::int64_t done)> on_progress;  // false ends the work with what there is
+};
+
+/// Writes JSON lines, {"text": ...} or {"prompt": ..., "completion": ...}, in the order of the
+/// documents; many are written at once. Returns their number. Throws Error when a document does not
+/// fit the model, or the file cannot be written.
+std::int64_t write_self_generated(const engine::LoadedModel& model, const Tokenizer& tokenizer,
+                                  const SelfGeneratedOptions& options,
+                                  const std::filesystem::path& file);
+
+}  // namespace winnow::train

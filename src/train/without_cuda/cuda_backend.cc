@@ -1,0 +1,34 @@
+// Stands in for cuda/ in builds without it.
+#include "train/cuda/cuda_backend.h"
+
+#include "base/error.h"
+#include "train/cuda/memory_plan.h"
+
+namespace winnow::train {
+namespace {
+
+[[noreturn]] void refuse() {
+  fail("--device cuda: this build of winnow knows no CUDA (build with -DWINNOW_CUDA=ON)");
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& /*options*/,
+                                           const ModelConfig& /*base_config*/,
+                                           const FindTensor& /*base*/, Parameters& /*parameters*/) {
+  refuse();
+}
+
+namespace cuda {
+
+std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& /*options*/,
+                                           const ModelConfig& /*base*/) {
+  refuse();
+}
+
+std::size_t available_device_memory(const TrainingOptions& /*options*/) {
+  refuse();
+}
+
+}  // namespace cuda
+}  // namespace winnow::train

@@ -1,0 +1,156 @@
+// What `winnow eval` prints, keeps and refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/run_command.h"
+
+namespace winnow::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+constexpr const char* kModel = "assets/dms-cr8";
+constexpr const char* kText = "assets/demo_prompt.txt";
+
+std::string content(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+Words words(const std::string& measure, const Words& more) {
+  Words all{"eval", measure, "--model", kModel, "--threads", "1"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+json run_json(const std::string& measure, Words more) {
+  more.emplace_back("--json");
+  const CommandResult result = run_winnow(words(measure, more));
+  EXPECT_EQ(result.code, 0) << result.err;
+  return json::parse(result.out);
+}
+
+const Words kNeedle{"--text", kText, "--lengths", "300,500", "--depths", "50", "--repeats", "2"};
+
+TEST(Eval, SaysAllThatIsNeededToDoItAgain) {
+  const json result = run_json("needle", kNeedle);
+  EXPECT_EQ(result.at("questions"), 4);
+  EXPECT_GT(result.at("compression_ratio"), 1.0);
+  EXPECT_GT(result.at("kv_reads"), 0.0);
+  EXPECT_GT(result.at("peak_tokens"), 0.0);
+  EXPECT_EQ(result.at("map").at("accuracy").size(), 1U);
+  EXPECT_EQ(result.at("map").at("accuracy")[0].size(), 2U);
+  const json& run = result.at("run");
+  EXPECT_EQ(run.at("measure"), "needle");
+  EXPECT_EQ(run.at("command")[0], "winnow");
+  EXPECT_EQ(run.at("model").at("sha256").get<std::string>().size(), 64U);
+  EXPECT_EQ(run.at("cache").at("rule"), "dms");
+  EXPECT_EQ(run.at("settings").at("text_sha256").get<std::string>().size(), 64U);
+  EXPECT_EQ(run.at("complete"), true);
+}
+
+TEST(Eval, AFinishedRunIsNotRunAgain) {
+  const TempDirectory directory;
+  Words more = kNeedle;
+  more.insert(more.end(), {"--out", directory.file("needle.json")});
+  const json first = run_json("needle", more);
+  const std::string journal = content(directory.file("needle.jsonl"));
+  EXPECT_EQ(std::ranges::count(journal, '\n'), 1 + 4);
+  // Half of it is gone, as if interrupted.
+  std::size_t cut = 0;
+  for (int line = 0; line < 3; ++line) {
+    cut = journal.find('\n', cut) + 1;
+  }
+  const std::string cut_off = directory.write("needle.jsonl", journal.substr(0, cut + 10));
+  const json second = run_json("needle", more);
+  EXPECT_GT(content(cut_off).size(), cut + 10);
+  EXPECT_EQ(content(directory.file("needle.jsonl")).substr(0, cut), journal.substr(0, cut));
+  for (const char* key : {"accuracy", "kv_reads", "peak_tokens", "compression_ratio", "map"}) {
+    EXPECT_EQ(second.at(key), first.at(key)) << key;
+  }
+  EXPECT_EQ(json::parse(content(directory.file("needle.json"))).at("accuracy"),
+            first.at("accuracy"));
+
+  more.insert(more.end(), {"--seed", "2"});
+  const CommandResult other = run_winnow(words("needle", more));
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("seed is 1 and not 2"));
+}
+
+TEST(Eval, DivergenceFromSavedLogits) {
+  const TempDirectory directory;
+  const Words prompts{"--text", kText, "--prompts", "2", "--context", "200", "--steps", "4"};
+  Words save = prompts;
+  save.insert(save.end(),
+              {"--cache", "dense", "--save-logits", directory.file("dense.safetensors")});
+  EXPECT_EQ(run_json("divergence", save).at("prompts"), 2);
+  Words saved = prompts;
+  saved.insert(saved.end(), {"--reference", directory.file("dense.safetensors")});
+  const json from_file = run_json("divergence", saved);
+  const json from_model = run_json("divergence", prompts);
+  for (const char* key : {"kld", "forced_kld", "tokens_scored", "token_match"}) {
+    EXPECT_EQ(from_file.at(key), from_model.at(key)) << key;
+  }
+  EXPECT_EQ(from_model.at("tokens"), 8);
+}
+
+TEST(Eval, TasksByLikelihoodAndByAnswers) {
+  const TempDirectory directory;
+  const std::string piqa = directory.write(
+      "piqa.jsonl",
+      "{\"goal\": \"To open a door\", \"sol1\": \"turn the handle.\", \"sol2\": \"eat it.\", "
+      "\"label\": 0}\n");
+  EXPECT_EQ(run_json("tasks", {"--task", "piqa", "--data", piqa}).at("questions"), 1);
+  const std::string sums =
+      directory.write("sums.jsonl",
+                      "{\"question\": \"What is 85 - 45?\", \"answer\": \"#### 40\"}\n"
+                      "{\"question\": \"What is 2 x 4?\", \"answer\": \"#### 8\"}\n");
+  const json result = run_json("tasks", {"--task", "gsm8k", "--data", sums, "--chat"});
+  EXPECT_EQ(result.at("accuracy"), 1.0);
+  const json grid =
+      run_json("hyperscale", {"--task", "gsm8k", "--data", sums, "--chat", "--lengths", "20,60",
+                              "--widths", "1,2", "--out", directory.file("grid.json")});
+  ASSERT_EQ(grid.at("points").size(), 4U);
+  EXPECT_GT(grid.at("points")[3].at("kv_reads"), grid.at("points")[2].at("kv_reads"));
+  const CommandResult frontier =
+      run_winnow({"eval", "frontier", directory.file("grid.json"), "--json"});
+  EXPECT_EQ(frontier.code, 0) << frontier.err;
+  EXPECT_TRUE(json::parse(frontier.out).at("kv_reads").at("frontiers").contains("dms bf16"));
+}
+
+TEST(Eval, NamesWhatIsWrong) {
+  const TempDirectory directory;
+  const auto error = [](const std::string& measure, const Words& more) {
+    const CommandResult result = run_winnow(words(measure, more));
+    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(result.out, "");
+    return result.err;
+  };
+  EXPECT_THAT(error("tasks", {"--task", "chess", "--data", "x"}), HasSubstr("--task chess"));
+  EXPECT_THAT(error("tasks", {"--task", "gsm8k", "--data", directory.file("absent")}),
+              HasSubstr("no such file"));
+  EXPECT_THAT(error("tasks", {"--task", "gsm8k", "--data",
+                              directory.write("bad.jsonl", "{\"question\": \"q\"}\n")}),
+              HasSubstr("bad.jsonl:1: expected a text under \"answer\", found nothing"));
+  EXPECT_THAT(error("tasks", {"--task", "gsm8k", "--data", "x", "--shots", "2"}),
+              HasSubstr("--shots-data"));
+  EXPECT_THAT(error("needle", {"--text", kText, "--depths", "120"}),
+              HasSubstr("between 0 and 100"));
+  EXPECT_THAT(error("needle", {"--text", kText, "--lengths", "40"}), HasSubstr("no room"));
+  EXPECT_THAT(error("variables", {"--style", "odd"}), HasSubstr("--style odd"));
+  EXPECT_THAT(error("needle", {"--text", kText, "--out", "results.txt"}), HasSubstr(".json"));
+  EXPECT_THAT(run_winnow({"eval", "frontier", directory.write("x.json", "[]")}).err,
+              HasSubstr("expected what `winnow eval hyperscale --out` wrote"));
+}
+
+}  // namespace
+}  // namespace winnow::testing

@@ -1,0 +1,109 @@
+// winnow report, and what profile and latency print.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/run_command.h"
+
+namespace winnow::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string content(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+json result(const char* model, const char* rule, double accuracy, double reads) {
+  return {{"accuracy", accuracy},
+          {"accuracy_error", 0.01},
+          {"kv_reads", reads},
+          {"compression_ratio", 2.0},
+          {"run",
+           {{"measure", "needle"},
+            {"model", {{"path", model}}},
+            {"cache", {{"rule", rule}, {"kv_dtype", "bf16"}}},
+            {"settings", {{"text", "<hay>"}}},
+            {"command", {"winnow", "eval", "needle"}},
+            {"winnow", "0.1.0"},
+            {"date", "2026-11-21T20:00:00Z"}}}};
+}
+
+TEST(Report, MarksTheBestAndKeepsTheCommands) {
+  const TempDirectory directory;
+  const auto write = [&directory](const std::string& name, const json& value) {
+    return directory.write(name, value.dump());
+  };
+  const std::string first = write("a.json", result("models/base", "dense", 0.75, 100.0));
+  const std::string second = write("b.json", result("models/student", "dms", 0.5, 50.0));
+  const std::string other = write("other.json", {{"x", 1}});
+  const std::string folder = std::filesystem::path(first).parent_path().string();
+  const CommandResult made = run_winnow({"report", folder});
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("2 results, 1 tables"));
+  const std::string markdown = content(directory.file("report.md"));
+  EXPECT_THAT(markdown, HasSubstr("| base, dense bf16 | **75.0 ± 1.0** | 2.00 | 100 |"));
+  EXPECT_THAT(markdown, HasSubstr("| student, dms bf16 | 50.0 ± 1.0 | 2.00 | **50** |"));
+  EXPECT_THAT(markdown, HasSubstr("    winnow eval needle\n"));
+  const std::string html = content(directory.file("report.html"));
+  EXPECT_THAT(html, HasSubstr("<td class=\"best\">75.0 ± 1.0</td>"));
+  EXPECT_THAT(html, HasSubstr("<svg "));
+  EXPECT_THAT(html, HasSubstr("&lt;hay&gt;"));
+  EXPECT_THAT(html, Not(HasSubstr("http://localhost")));
+  EXPECT_THAT(html, Not(HasSubstr("<script")));  // and nothing from elsewhere
+}
+
+TEST(Report, SaysWhenThereIsNothing) {
+  const TempDirectory directory;
+  const std::string file = directory.write("x.json", "{}");
+  const CommandResult empty =
+      run_winnow({"report", std::filesystem::path(file).parent_path().string()});
+  EXPECT_EQ(empty.code, 1);
+  EXPECT_THAT(empty.err, HasSubstr("no results"));
+  EXPECT_EQ(run_winnow({"report", directory.file("absent")}).code, 1);
+}
+
+TEST(Profile, TellsHeadsLengthsAndTokens) {
+  const TempDirectory directory;
+  const std::string page = directory.file("kept.html");
+  const CommandResult made = run_winnow({"eval", "profile", "--model", "assets/dms-cr8", "--text",
+                                         "assets/demo_prompt.txt", "--context", "600", "--threads",
+                                         "1", "--html", page, "--json"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const json profile = json::parse(made.out);
+  EXPECT_EQ(profile.at("tokens"), 600);
+  EXPECT_GT(profile.at("compression_ratio"), 2.0);
+  EXPECT_EQ(profile.at("per_layer_head").size(), 8U);
+  EXPECT_EQ(profile.at("by_length").back().at("length"), 600);
+  EXPECT_EQ(profile.at("by_length").back().at("compression_ratio"),
+            profile.at("compression_ratio"));
+  const std::string html = content(page);
+  std::size_t spans = 0;
+  for (std::size_t at = html.find("<span>"); at != std::string::npos;
+       at = html.find("<span>", at + 1)) {
+    ++spans;
+  }
+  EXPECT_EQ(spans, 600U);
+}
+
+TEST(Latency, IsTheModelOfThePaper) {
+  const CommandResult made = run_winnow({"eval", "latency", "--shape", "qwen3-8b", "--batches", "1",
+                                         "--lengths", "0", "--crs", "1", "--json"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const json step = json::parse(made.out).at("steps").at(0);
+  EXPECT_EQ(step.at("kv_share"), 0.0);
+  // 8.2 G parameters less the embedding, at 3.35 TB/s.
+  EXPECT_NEAR(step.at("seconds").get<double>(), 7.57e9 * 2 / 3.35e12, 2e-4);
+  EXPECT_EQ(run_winnow({"eval", "latency", "--shape", "odd"}).code, 1);
+}
+
+}  // namespace
+}  // namespace winnow::testing

@@ -1,0 +1,118 @@
+// The radix tree against a plain list of what was inserted.
+#include "engine/prefix_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "kvcache/property.h"
+
+namespace winnow::engine {
+namespace {
+
+class State : public SequenceState {
+ public:
+  State(int length, int* alive) : length_(length), alive_(alive) { ++*alive_; }
+  ~State() override { --*alive_; }
+  [[nodiscard]] int length() const override { return length_; }
+  [[nodiscard]] std::unique_ptr<SequenceState> fork() const override {
+    return std::make_unique<State>(length_, alive_);
+  }
+  [[nodiscard]] CacheUsage usage() const override { return {}; }
+
+ private:
+  int length_;
+  int* alive_;
+};
+
+using Tokens = std::vector<std::int32_t>;
+
+void insert(PrefixCache& cache, const Tokens& tokens, int* alive) {
+  cache.insert(tokens, std::make_unique<State>(static_cast<int>(tokens.size()), alive));
+}
+
+TEST(PrefixCache, FindsTheLongestPrefixAndWhereTokensPart) {
+  int alive = 0;
+  PrefixCache cache;
+  insert(cache, {1, 2, 3, 4}, &alive);
+  insert(cache, {1, 2}, &alive);
+  EXPECT_EQ(cache.find(Tokens{1, 2, 3}).length, 2);
+  EXPECT_EQ(cache.find(Tokens{1, 2, 3}).common, 3);
+  EXPECT_EQ(cache.find(Tokens{1, 2, 3, 4, 5}).length, 4);
+  EXPECT_EQ(cache.find(Tokens{1, 9}).length, 0);
+  EXPECT_EQ(cache.find(Tokens{1, 9}).state, nullptr);
+  EXPECT_EQ(cache.find(Tokens{1, 9}).common, 1);
+  EXPECT_EQ(cache.find(Tokens{}).common, 0);
+  EXPECT_EQ(cache.tokens(), 4U);
+}
+
+TEST(PrefixCache, WhatWasUsedLeastRecentlyGoesFirst) {
+  int alive = 0;
+  PrefixCache cache;
+  insert(cache, {1, 1}, &alive);
+  insert(cache, {2, 2}, &alive);
+  EXPECT_EQ(cache.find(Tokens{1, 1, 1}).length, 2);
+  EXPECT_TRUE(cache.drop_oldest());
+  EXPECT_EQ(cache.find(Tokens{2, 2}).state, nullptr);
+  EXPECT_EQ(cache.find(Tokens{1, 1}).length, 2);
+  EXPECT_TRUE(cache.drop_oldest());
+  EXPECT_FALSE(cache.drop_oldest());
+  EXPECT_EQ(alive, 0);
+  EXPECT_EQ(cache.tokens(), 0U);
+}
+
+int common_length(const Tokens& a, const Tokens& b) {
+  return static_cast<int>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+TEST(PrefixCache, AgreesWithAListOfWhatItHolds) {
+  EXPECT_TRUE(testing::holds("find, insert and drop_oldest", 200, [] {
+    int alive = 0;
+    PrefixCache cache;
+    std::vector<Tokens> held;  // least recently used first
+    const int steps = *rc::gen::inRange(1, 60);
+    for (int step = 0; step < steps; ++step) {
+      const auto tokens =
+          *rc::gen::nonEmpty(rc::gen::container<Tokens>(rc::gen::inRange<std::int32_t>(0, 3)));
+      switch (*rc::gen::inRange(0, 4)) {
+        case 0:
+        case 1:
+          insert(cache, tokens, &alive);
+          std::erase(held, tokens);
+          held.push_back(tokens);
+          break;
+        case 2:
+          RC_ASSERT(cache.drop_oldest() == !held.empty());
+          if (!held.empty()) {
+            held.erase(held.begin());
+          }
+          break;
+        default: {
+          const auto match = cache.find(tokens);
+          int common = 0;
+          const Tokens* best = nullptr;
+          for (const Tokens& candidate : held) {
+            common = std::max(common, common_length(candidate, tokens));
+            if (common_length(candidate, tokens) == static_cast<int>(candidate.size()) &&
+                (best == nullptr || candidate.size() > best->size())) {
+              best = &candidate;
+            }
+          }
+          RC_ASSERT(match.common == common);
+          RC_ASSERT(match.length == (best == nullptr ? 0 : static_cast<int>(best->size())));
+          RC_ASSERT((match.state != nullptr) == (best != nullptr));
+          if (best != nullptr) {
+            const Tokens used = *best;
+            std::erase(held, used);
+            held.push_back(used);
+          }
+        }
+      }
+      RC_ASSERT(cache.size() == held.size());
+      RC_ASSERT(alive == static_cast<int>(held.size()));
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace winnow::engine

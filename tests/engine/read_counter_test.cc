@@ -1,0 +1,254 @@
+// KV reads and live entries as the engine counts them, against a cache that never forgets and
+// looks up for every query what the rule's definition lets it see.
+#include "engine/read_counter.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "base/random.h"
+#include "base/threads.h"
+#include "engine/cpu_runner.h"
+#include "engine/engine.h"
+#include "model/model.h"
+
+namespace winnow::engine {
+namespace {
+
+using kvcache::RuleKind;
+
+constexpr double kRate = 0.6;
+constexpr int kWindow = 5;
+constexpr double kRatio = 2.0;
+
+ModelConfig tiny_model(RuleKind rule) {
+  ModelConfig config;
+  config.hidden = 32;
+  config.layers = 2;
+  config.heads = 2;  // one query head per KV head: Quest's pages are then one head's choice
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  config.intermediate = 48;
+  config.vocab = 64;
+  config.max_positions = 512;
+  if (rule == RuleKind::dms) {
+    config.dms = DmsConfig{.window = kWindow, .source = DmsConfig::Source::borrowed};
+  } else if (rule == RuleKind::dmc) {
+    config.dmc = DmcConfig{.offset = 0.0F};
+  }
+  return config;
+}
+
+/// What the definition says of one query.
+struct Counted {
+  int seen = 0;
+  int held = 0;  // when its step is over
+};
+
+/// The whole history of one head.
+class History {
+ public:
+  History(const EngineConfig& config, const kvcache::SequenceLimits& limits, int layer, int head)
+      : config_(config), limits_(limits), layer_(layer), head_(head) {}
+
+  [[nodiscard]] Counted query(int i) const {
+    const int budget = static_cast<int>(limits_.total_tokens / kRatio);
+    const int all = i + 1;
+    switch (config_.cache.rule) {
+      case RuleKind::dense:
+        return {all, all};
+      case RuleKind::dms: {
+        int seen = 0;
+        for (int j = 0; j <= i; ++j) {
+          const bool marked = j + config_.cache.shift <= i && decides(j + config_.cache.shift);
+          seen += i - j <= kWindow || !marked ? 1 : 0;
+        }
+        return {seen, seen};
+      }
+      case RuleKind::dmc: {
+        int segments = 1;
+        for (int j = 1; j <= i; ++j) {
+          segments += decides(j) ? 0 : 1;
+        }
+        return {segments, segments};
+      }
+      case RuleKind::streaming: {
+        std::set<int> seen;
+        for (int j = 0; j <= i; ++j) {
+          if (j < 4 || i - j < budget - 4) {
+            seen.insert(j);
+          }
+        }
+        return {static_cast<int>(seen.size()), static_cast<int>(seen.size())};
+      }
+      case RuleKind::tova:
+      case RuleKind::h2o:
+        return {std::min(all, budget + 1), std::min(all, budget)};
+      case RuleKind::quest: {
+        const int pages = (budget + 15) / 16;
+        const int newest = all - i / 16 * 16;  // entries of the page of the newest token
+        const bool reads_all = i < limits_.prompt_tokens || i / 16 < pages;
+        return {reads_all ? all : (pages - 1) * 16 + newest, all};
+      }
+    }
+    return {};
+  }
+
+ private:
+  // Model::draw_decisions.
+  [[nodiscard]] bool decides(int position) const {
+    Random random(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(layer_));
+    for (int h = 0; h < head_; ++h) {
+      random.uniform();
+    }
+    return random.uniform() < kRate;
+  }
+
+  const EngineConfig& config_;
+  kvcache::SequenceLimits limits_;
+  int layer_;
+  int head_;
+};
+
+CacheReads expected_reads(const EngineConfig& config, int prompt, int new_tokens, int sample) {
+  CacheReads reads;
+  const kvcache::SequenceLimits limits{prompt, prompt + new_tokens};
+  for (int i = 0; i < prompt + new_tokens - 1; ++i) {  // the last token is chosen, never fed
+    std::int64_t held = 0;
+    for (int layer = 0; layer < 2; ++layer) {
+      for (int head = 0; head < 2; ++head) {
+        const Counted counted = History(config, limits, layer, head).query(i);
+        held += counted.held;
+        (i < prompt ? reads.prompt : reads.generated) += counted.seen;
+      }
+    }
+    if (i + 1 >= prompt) {
+      reads.live.push_back(held);
+    }
+  }
+  reads.prompt = sample == 0 ? reads.prompt : 0;
+  return reads;
+}
+
+struct Asked {
+  int prompt;
+  int new_tokens;
+  int samples;
+};
+
+class ReadsOfRule : public ::testing::TestWithParam<RuleKind> {
+ protected:
+  void SetUp() override {
+    set_threads(1);
+    const ModelConfig config = tiny_model(GetParam());
+    model_.emplace(config, model::random_weights(config, DType::f32, 11));
+    if (config.dms || config.dmc) {
+      model_->draw_decisions(kRate);
+    }
+    config_.cache.rule = GetParam();
+    config_.cache.window = GetParam() == RuleKind::dms ? kWindow : 0;
+    config_.cache.format = DType::f32;
+    config_.cache.cr = kRatio;
+    config_.compute = DType::f32;
+  }
+
+  /// Serves all requests together and compares every sample's reads.
+  std::int64_t expect_reads(const std::vector<Asked>& asked) {
+    const CpuBackend backend(*model_);
+    Engine engine(backend, config_);
+    std::vector<RequestId> ids;
+    for (const Asked& one : asked) {
+      Request request;
+      for (int i = 0; i < one.prompt; ++i) {
+        request.prompt.push_back((i * 7 + one.new_tokens) % 64);
+      }
+      request.max_tokens = one.new_tokens;
+      request.samples = one.samples;
+      request.sampling = {.temperature = 1.0, .seed = 3};
+      request.count_reads = true;
+      ids.push_back(engine.submit(std::move(request)));
+    }
+    while (!engine.idle()) {
+      engine.step();
+    }
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      for (int sample = 0; sample < asked[i].samples; ++sample) {
+        SCOPED_TRACE(fmt::format("request {} sample {}", i, sample));
+        const CacheReads reads = engine.take_usage(ids[i], sample).reads;
+        const CacheReads expected =
+            expected_reads(config_, asked[i].prompt, asked[i].new_tokens, sample);
+        EXPECT_EQ(reads.prompt, expected.prompt);
+        EXPECT_EQ(reads.generated, expected.generated);
+        EXPECT_EQ(reads.live, expected.live);
+      }
+    }
+    return engine.preemptions();
+  }
+
+  std::optional<model::Model> model_;
+  EngineConfig config_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Rules, ReadsOfRule,
+                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc,
+                                           RuleKind::streaming, RuleKind::tova, RuleKind::h2o,
+                                           RuleKind::quest),
+                         [](const auto& info) {
+                           return std::string(kvcache::rule_name(info.param));
+                         });
+
+TEST_P(ReadsOfRule, OneAfterAnother) {
+  expect_reads({{1, 1, 1}});
+  expect_reads({{1, 90, 1}});
+  expect_reads({{75, 60, 1}});
+}
+
+TEST_P(ReadsOfRule, ManyTogetherInChunks) {
+  config_.step_tokens = 11;
+  expect_reads({{33, 20, 1}, {5, 50, 3}, {64, 40, 2}, {1, 9, 1}});
+}
+
+TEST_P(ReadsOfRule, WhatIsComputedAgainIsCountedOnce) {
+  config_.deterministic = true;
+  config_.step_tokens = 7;
+  // Room for one sequence and a little: the samples preempt each other.
+  config_.cache.max_bytes = std::size_t{1024} * 26;
+  EXPECT_GT(expect_reads({{20, 60, 5}}), 0);
+}
+
+TEST(Engine, EndsOneSampleOfARequest) {
+  const ModelConfig config = tiny_model(RuleKind::dense);
+  const model::Model model(config, model::random_weights(config, DType::f32, 11));
+  const CpuBackend backend(model);
+  Engine engine(backend, {});
+  const RequestId id = engine.submit({.prompt = {1, 2, 3},
+                                      .max_tokens = 8,
+                                      .samples = 3,
+                                      .sampling = {.temperature = 1.0},
+                                      .stop_tokens = {},
+                                      .count_reads = true});
+  std::map<int, int> tokens;
+  std::map<int, FinishReason> ends;
+  for (int step = 0; !engine.idle(); ++step) {
+    if (step == 3) {
+      engine.cancel(id, 1);
+    }
+    for (const TokenEvent& event : engine.step()) {
+      tokens[event.sample] += event.token >= 0 ? 1 : 0;
+      ends[event.sample] = event.finish;
+    }
+  }
+  EXPECT_EQ(tokens, (std::map<int, int>{{0, 8}, {1, 3}, {2, 8}}));
+  EXPECT_EQ(ends.at(0), FinishReason::length);
+  EXPECT_EQ(ends.at(1), FinishReason::cancelled);
+  EXPECT_EQ(ends.at(2), FinishReason::length);
+  EXPECT_EQ(engine.take_usage(id, 1).reads.live.size(), 3U);
+}
+
+}  // namespace
+}  // namespace winnow::engine

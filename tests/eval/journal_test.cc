@@ -1,0 +1,82 @@
+#include "eval/journal.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "eval/temp_file.h"
+
+namespace winnow::eval {
+namespace {
+
+using ::testing::HasSubstr;
+using winnow::testing::message_of;
+using winnow::testing::TempFile;
+
+const Json kRun{{"measure", "test"}, {"seed", 1}};
+
+TEST(Journal, KeepsRecordsInMemory) {
+  Journal journal;
+  EXPECT_EQ(journal.find("a"), nullptr);
+  journal.add("a", {{"x", 1}});
+  ASSERT_NE(journal.find("a"), nullptr);
+  EXPECT_EQ(journal.find("a")->at("x"), 1);
+  EXPECT_EQ(journal.find("a")->at("id"), "a");
+}
+
+TEST(Journal, AnotherProcessGoesOn) {
+  const TempFile file(".jsonl");
+  {
+    Journal journal(file.path(), kRun);
+    journal.add("a", {{"x", 1}});
+  }
+  {
+    Journal journal(file.path(), kRun);
+    EXPECT_EQ(journal.size(), 1U);
+    journal.add("b", {{"x", 2}});
+  }
+  const Journal journal(file.path(), kRun);
+  EXPECT_EQ(journal.size(), 2U);
+  EXPECT_EQ(journal.find("b")->at("x"), 2);
+}
+
+TEST(Journal, DropsALineThatWasNotFinished) {
+  const TempFile file(".jsonl");
+  { Journal(file.path(), kRun).add("a", {{"x", 1}}); }
+  const std::string whole = file.read();
+  for (std::size_t cut = 1; cut < whole.size(); ++cut) {
+    file.write(whole.substr(0, cut));
+    {
+      Journal journal(file.path(), kRun);
+      EXPECT_EQ(journal.size(), 0U) << cut;
+      journal.add("a", {{"x", 1}});
+    }
+    ASSERT_EQ(file.read(), whole) << cut;
+  }
+}
+
+TEST(Journal, RefusesTheRecordsOfAnotherRun) {
+  const TempFile file(".jsonl");
+  { const Journal journal(file.path(), kRun); }
+  const std::string message = message_of([&] {
+    Journal(file.path(), {{"measure", "test"}, {"seed", 2}});
+  });
+  EXPECT_THAT(message, HasSubstr(file.path().string()));
+  EXPECT_THAT(message, HasSubstr("seed is 1 and not 2"));
+}
+
+TEST(Journal, NamesTheLineThatIsNoRecord) {
+  const TempFile file(".jsonl");
+  for (const char* line : {"nonsense\n", "[1]\n", "{\"x\": 1}\n", "{\"id\": 3}\n"}) {
+    file.write(kRun.dump() + "\n" + line);
+    EXPECT_THAT(message_of([&] { Journal(file.path(), kRun); }), HasSubstr(".jsonl:2: ")) << line;
+  }
+}
+
+TEST(Journal, SaysWhenItCannotWrite) {
+  EXPECT_THAT(message_of([] { Journal("/absent/directory/file.jsonl", kRun); }),
+              HasSubstr("cannot write"));
+}
+
+}  // namespace
+}  // namespace winnow::eval

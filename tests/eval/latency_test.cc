@@ -1,0 +1,63 @@
+#include "eval/latency.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace winnow::eval {
+namespace {
+
+ModelConfig llama_3_1_8b() {
+  ModelConfig model;
+  model.layers = 32;
+  model.hidden = 4096;
+  model.intermediate = 14336;
+  model.heads = 32;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  model.vocab = 128256;
+  return model;
+}
+
+constexpr double kPeak = 989.5e12;  // H100 SXM, as the paper takes it
+constexpr double kBandwidth = 3.35e12;
+
+StepCost cost(double batch, double length, double ratio = 1.0) {
+  return step_cost(llama_3_1_8b(), batch, length,
+                   {.flops_per_s = kPeak, .bytes_per_s = kBandwidth, .compression_ratio = ratio});
+}
+
+// Equations 4 and 5 of the paper, but for the first term of 4, where it prints 1.45e9 and equation
+// 2 gives 1.50e10.
+TEST(StepCost, IsThePapersForLlama8b) {
+  EXPECT_NEAR(cost(1, 0).reads(), 1.50e10, 0.01e10);
+  EXPECT_NEAR(cost(1, 0).reads() / 2.0, 7.5e9, 0.01e9);  // its parameters without the embedding
+  EXPECT_NEAR(cost(1, 1000).kv_reads, 1.31e5 * 1000, 0.01e5 * 1000);
+  EXPECT_NEAR(cost(4, 1000).kv_reads, 4 * cost(1, 1000).kv_reads, 1.0);
+  EXPECT_NEAR(cost(1, 1000).flops - cost(1, 0).flops, 5.24e5 * 1000, 0.01e5 * 1000);
+  EXPECT_NEAR(cost(1, 0).flops, cost(1, 0).reads(), 1.0);  // two of each per weight
+}
+
+TEST(StepCost, TakesTheSlowerOfBoth) {
+  const StepCost one = cost(1, 8192);
+  EXPECT_NEAR(one.seconds, one.reads() / kBandwidth, 1e-12);
+  EXPECT_NEAR(one.kv_share, one.kv_reads / one.reads(), 1e-12);
+  const StepCost many = cost(4096, 1);
+  EXPECT_NEAR(many.seconds, many.flops / kPeak, 1e-12);
+  EXPECT_LT(many.kv_share, 0.01);
+}
+
+TEST(StepCost, CompressionDividesTheCache) {
+  EXPECT_NEAR(cost(8, 8192, 8.0).kv_reads, cost(8, 1024).kv_reads, 1e-3);
+  EXPECT_NEAR(cost(8, 8192, 8.0).seconds, cost(8, 1024).seconds, 1e-12);
+  // The paper: with a batch of 256, 8K to 32K tokens, the cache is most of a step.
+  EXPECT_GT(cost(256, 8192).kv_share, 0.9);
+  EXPECT_LT(cost(256, 8192, 8.0).kv_share, cost(256, 8192).kv_share);
+}
+
+TEST(StepCost, NeedsADevice) {
+  EXPECT_THROW(step_cost(llama_3_1_8b(), 1, 1, {}), Error);
+}
+
+}  // namespace
+}  // namespace winnow::eval

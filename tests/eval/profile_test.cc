@@ -1,0 +1,112 @@
+// The fates of tokens, against the decisions that made them.
+#include "eval/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "model/model.h"
+
+namespace winnow::eval {
+namespace {
+
+constexpr double kRate = 0.6;
+constexpr int kWindow = 5;
+
+std::unique_ptr<const engine::LoadedModel> drawn_model(kvcache::RuleKind rule) {
+  ModelConfig config;
+  config.hidden = 32;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  config.intermediate = 48;
+  config.vocab = 64;
+  config.max_positions = 512;
+  engine::EngineConfig engine;
+  engine.cache.rule = rule;
+  engine.cache.format = DType::f32;
+  engine.compute = DType::f32;
+  engine.step_tokens = 17;
+  if (rule == kvcache::RuleKind::dms) {
+    config.dms = DmsConfig{.window = kWindow, .source = DmsConfig::Source::borrowed};
+    engine.cache.window = kWindow;
+  } else if (rule == kvcache::RuleKind::dmc) {
+    config.dmc = DmcConfig{.offset = 0.0F};
+  } else {
+    engine.cache.cr = 2.0;
+  }
+  model::Model model(config, model::random_weights(config, DType::f32, 11));
+  model.draw_decisions(kRate);
+  return engine::place_model(std::move(model), engine, 0);
+}
+
+// Model::draw_decisions.
+bool decides(int position, int layer, int head) {
+  Random random(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(layer));
+  for (int h = 0; h < head; ++h) {
+    random.uniform();
+  }
+  return random.uniform() < kRate;
+}
+
+std::vector<std::int32_t> some_tokens(int count) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), 0);
+  for (auto& token : tokens) {
+    token %= 64;
+  }
+  return tokens;
+}
+
+TEST(Profile, TellsWhatDmsEvicted) {
+  const auto model = drawn_model(kvcache::RuleKind::dms);
+  const Profile profile = measure_profile(*model, some_tokens(60));
+  ASSERT_EQ(profile.fates.size(), 240U);
+  int kept = 0;
+  for (int t = 0; t < 60; ++t) {
+    for (int head = 0; head < 4; ++head) {
+      const Fate fate = profile.fates[static_cast<std::size_t>(t * 4 + head)];
+      if (t >= 60 - kWindow - 1) {
+        EXPECT_EQ(fate, Fate::pending) << t;
+      } else {
+        const bool evicted = decides(t + 1, head / 2, head % 2);  // shift 1
+        EXPECT_EQ(fate, evicted ? Fate::gone : Fate::kept) << t << " " << head;
+        kept += evicted ? 0 : 1;
+      }
+    }
+  }
+  EXPECT_NEAR(profile.kept_share(0, 60), kept / (54.0 * 4.0), 1e-12);
+  EXPECT_TRUE(std::isnan(profile.kept_share(54, 60)));
+  EXPECT_EQ(profile.share_of_heads(59), 1.0);
+  EXPECT_EQ(std::accumulate(profile.live.begin(), profile.live.end(), 0), kept + 6 * 4);
+  EXPECT_NEAR(profile.ratio_at(60), 240.0 / (kept + 24.0), 1e-12);
+  EXPECT_EQ(profile.ratio_at(6), 1.0);
+}
+
+TEST(Profile, TellsWhatDmcMerged) {
+  const auto model = drawn_model(kvcache::RuleKind::dmc);
+  const Profile profile = measure_profile(*model, some_tokens(40));
+  for (int t = 0; t < 40; ++t) {
+    for (int head = 0; head < 4; ++head) {
+      const bool merged = t > 0 && decides(t, head / 2, head % 2);
+      EXPECT_EQ(profile.fates[static_cast<std::size_t>(t * 4 + head)],
+                merged ? Fate::gone : Fate::kept)
+          << t << " " << head;
+    }
+  }
+}
+
+TEST(Profile, DoesNotGuessTheOthers) {
+  const auto model = drawn_model(kvcache::RuleKind::tova);
+  const Profile profile = measure_profile(*model, some_tokens(40));
+  EXPECT_TRUE(profile.fates.empty());
+  EXPECT_EQ(profile.live, std::vector<std::int32_t>(4, 20));
+  EXPECT_THROW(measure_profile(*model, {}), Error);
+}
+
+}  // namespace
+}  // namespace winnow::eval

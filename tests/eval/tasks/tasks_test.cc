@@ -1,0 +1,313 @@
+// The formats of data sets, what is asked of a model, and what a line that is wrong is told.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.h"
+#include "engine/llm_session.h"
+#include "eval/tasks/choice_formats.h"
+#include "eval/tasks/text_tasks.h"
+#include "eval/temp_file.h"
+
+namespace winnow::eval {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using winnow::testing::message_of;
+using winnow::testing::TempFile;
+
+DataLine line(const char* json) {
+  return {nlohmann::json::parse(json), "data.jsonl:7"};
+}
+
+ChoiceQuestion parse(const char* task, const char* json) {
+  return find_choice_task(task)->parse(line(json));
+}
+
+std::vector<std::string> continuations(const ChoiceQuestion& question) {
+  std::vector<std::string> result;
+  for (const Choice& choice : question.choices) {
+    result.push_back(choice.continuation);
+  }
+  return result;
+}
+
+TEST(ChoiceFormats, Mmlu) {
+  const auto question = parse(
+      "mmlu",
+      R"({"question": "2+2?", "choices": ["3", "4", "5", "6"], "answer": 1, "subject": "maths"})");
+  EXPECT_EQ(question.choices[0].context, "2+2?\nA. 3\nB. 4\nC. 5\nD. 6\nAnswer:");
+  EXPECT_THAT(continuations(question), ElementsAre(" A", " B", " C", " D"));
+  EXPECT_EQ(question.answer, 1U);
+  EXPECT_EQ(
+      parse("mmlu", R"({"question": "q", "choices": ["a","b","c","d"], "answer": "D"})").answer,
+      3U);
+}
+
+TEST(ChoiceFormats, HellaSwag) {
+  const auto question = parse("hellaswag", R"({"activity_label": "Roof shingle removal",
+      "ctx_a": "[header] How to do it [title] Start.", "ctx_b": "he IS",
+      "endings": ["a [substeps] b.", "c.", "d.", "e."], "label": "2"})");
+  EXPECT_EQ(question.choices[0].context, "Roof shingle removal: How to do it. Start. He is");
+  EXPECT_THAT(continuations(question), ElementsAre(" a b.", " c.", " d.", " e."));
+  EXPECT_EQ(question.answer, 2U);
+}
+
+TEST(ChoiceFormats, ArcOfBothKinds) {
+  const auto published = parse("arc", R"({"question": {"stem": "Why?", "choices":
+      [{"text": "x", "label": "A"}, {"text": "y", "label": "B"}]}, "answerKey": "B"})");
+  const auto hub = parse("arc", R"({"question": "Why?", "choices":
+      {"text": ["x", "y"], "label": ["1", "2"]}, "answerKey": "2"})");
+  for (const auto& question : {published, hub}) {
+    EXPECT_EQ(question.choices[0].context, "Question: Why?\nAnswer:");
+    EXPECT_THAT(continuations(question), ElementsAre(" x", " y"));
+    EXPECT_EQ(question.answer, 1U);
+  }
+}
+
+TEST(ChoiceFormats, PiqaBoolqWinogrande) {
+  const auto piqa = parse("piqa", R"({"goal": "Open it", "sol1": "x", "sol2": "y", "label": 1})");
+  EXPECT_EQ(piqa.choices[1].context + piqa.choices[1].continuation, "Question: Open it\nAnswer: y");
+  EXPECT_EQ(piqa.answer, 1U);
+  const auto boolq = parse("boolq", R"({"passage": "P.", "question": "is it", "answer": true})");
+  EXPECT_EQ(boolq.choices[0].context, "P.\nQuestion: is it?\nAnswer:");
+  EXPECT_THAT(continuations(boolq), ElementsAre(" no", " yes"));
+  EXPECT_EQ(boolq.answer, 1U);
+  const auto winogrande = parse(
+      "winogrande",
+      R"({"sentence": "Ann met Bea, so _ ran.", "option1": "Ann", "option2": "Bea", "answer": "2"})");
+  EXPECT_EQ(winogrande.choices[0].context, "Ann met Bea, so Ann");
+  EXPECT_EQ(winogrande.choices[1].context, "Ann met Bea, so Bea");
+  EXPECT_THAT(continuations(winogrande), ElementsAre(" ran.", " ran."));
+  EXPECT_EQ(winogrande.answer, 1U);
+}
+
+TEST(ChoiceFormats, SayWhatIsWrongAndWhere) {
+  const std::vector<std::tuple<const char*, const char*, const char*>> wrong{
+      {"mmlu", R"({"question": "q", "choices": ["a"], "answer": 0})", "a list of 4 texts"},
+      {"mmlu", R"({"question": "q", "choices": ["a","b","c","d"], "answer": 4})", "from 0 to 3"},
+      {"mmlu", R"({"choices": ["a","b","c","d"], "answer": 0})",
+       "a text under \"question\", found nothing"},
+      {"hellaswag", R"({"activity_label": "a", "ctx_a": "b", "endings": ["c", 3], "label": 0})",
+       "endings"},
+      {"hellaswag", R"({"activity_label": "a", "ctx_a": "b", "endings": ["c"], "label": 1})",
+       "label"},
+      {"arc", R"({"question": "q", "choices": {"text": ["a"], "label": ["A"]}, "answerKey": "E"})",
+       "answerKey"},
+      {"arc", R"({"question": {"stem": "q"}, "answerKey": "E"})", "choices"},
+      {"piqa", R"({"goal": "g", "sol1": "x", "label": 0})", "sol2"},
+      {"boolq", R"({"passage": "p", "question": "q", "answer": "yes"})", "true or false"},
+      {"winogrande", R"({"sentence": "no gap", "option1": "a", "option2": "b", "answer": "1"})",
+       "gap"},
+      {"winogrande", R"({"sentence": "_", "option1": "a", "option2": "b", "answer": ""})",
+       "from 1 to 2"},
+  };
+  for (const auto& [task, json, expected] : wrong) {
+    const std::string message = message_of([&] { parse(task, json); });
+    EXPECT_THAT(message, HasSubstr("data.jsonl:7: expected ")) << json;
+    EXPECT_THAT(message, HasSubstr(expected)) << json;
+  }
+}
+
+TEST(ReadData, NamesTheLine) {
+  const TempFile file(".jsonl");
+  file.write("{\"a\": 1}\n\n{broken\n");
+  EXPECT_THAT(message_of([&] { read_data(file.path()); }), HasSubstr(".jsonl:3"));
+  file.write("{\"a\": 1}\n[1]\n");
+  EXPECT_THAT(message_of([&] { read_data(file.path()); }),
+              HasSubstr(".jsonl:2: expected an object"));
+  file.write("\n \n");
+  EXPECT_THAT(message_of([&] { read_data(file.path()); }), HasSubstr("found none"));
+  EXPECT_THAT(message_of([] { read_data("/absent.jsonl"); }), HasSubstr("no such file"));
+  file.write("{\"a\": 1}\n{\"a\": 2}");
+  EXPECT_EQ(read_data(file.path()).size(), 2U);
+}
+
+TEST(LoadChoices, ShowsOthersFirst) {
+  const char* const one =
+      R"({"question": "one?", "choices": ["a","b","c","d"], "answer": 0, "subject": "s_t"})";
+  const char* const two =
+      R"({"question": "two?", "choices": ["a","b","c","d"], "answer": 2, "subject": "s_t"})";
+  const char* const other =
+      R"({"question": "other?", "choices": ["a","b","c","d"], "answer": 2, "subject": "u"})";
+  const ChoiceTask& task = *find_choice_task("mmlu");
+  const auto questions = load_choices(task, {line(one)}, {line(other), line(one), line(two)}, 1);
+  ASSERT_EQ(questions.size(), 1U);
+  EXPECT_EQ(questions[0].choices[3].context,
+            "The following are multiple choice questions (with answers) about s t.\n\n"
+            "two?\nA. a\nB. b\nC. c\nD. d\nAnswer: C\n\none?\nA. a\nB. b\nC. c\nD. d\nAnswer:");
+  EXPECT_THAT(message_of([&] { load_choices(task, {line(one)}, {line(two)}, 2); }),
+              HasSubstr("data.jsonl:7: expected 2 demonstrations"));
+}
+
+class DemoModel : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto path = std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/dms-cr8";
+    LoadOptions options;
+    options.model = path.string();
+    options.dtype = "fp32";
+    options.threads = 1;
+    options.deterministic = true;
+    model_ = engine::load_model(options);
+    tokenizer_ = load_tokenizer(path);
+  }
+  // log p(tokens[first..] | tokens before), from a session of its own.
+  [[nodiscard]] double logprob(const std::vector<std::int32_t>& tokens, std::size_t first) const {
+    const auto vocab = static_cast<std::size_t>(model_->model.config().vocab);
+    const int length = static_cast<int>(tokens.size());
+    engine::Session session(*model_->backend, model_->engine, {length, length});
+    std::vector<float> logits(tokens.size() * vocab);
+    session.feed(tokens, logits);
+    double sum = 0.0;
+    for (std::size_t t = first; t < tokens.size(); ++t) {
+      const auto row = std::span(logits).subspan((t - 1) * vocab, vocab);
+      double total = 0.0;
+      for (const float logit : row) {
+        total += std::exp(double{logit});
+      }
+      sum += double{row[static_cast<std::size_t>(tokens[t])]} - std::log(total);
+    }
+    return sum;
+  }
+
+  std::unique_ptr<const engine::LoadedModel> model_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+};
+
+TEST_F(DemoModel, ScoresEachChoiceAsIfAlone) {
+  std::vector<ChoiceQuestion> questions(3);
+  questions[0] = {"a",
+                  {{"The capital of France is", " Paris."},
+                   {"The capital of France is", " a long way from here."},
+                   {"The capital of France is", " P"}},
+                  0,
+                  ""};
+  questions[1] = {"b", {{"Ann met Bea, so Ann", " ran."}, {"Ann met Bea, so Bea", " ran."}}, 1, ""};
+  questions[2] = {"c", {{"", "No context at all."}, {"Spaces go over ", "there."}}, 0, ""};
+  Journal journal;
+  score_choices(*model_, *tokenizer_, questions, {.batch = 2}, journal);
+  for (const ChoiceQuestion& question : questions) {
+    const Json& record = *journal.find(question.id);
+    for (std::size_t i = 0; i < question.choices.size(); ++i) {
+      std::string context = question.choices[i].context;
+      std::string continuation = question.choices[i].continuation;
+      while (context.ends_with(" ")) {
+        context.pop_back();
+        continuation = fmt::format(" {}", continuation);
+      }
+      const auto all = tokenizer_->encode(context + continuation);
+      const std::size_t first = tokenizer_->encode(context).size();
+      EXPECT_NEAR(record.at("logprobs").at(i).get<double>(),
+                  logprob(all, std::max<std::size_t>(1, first)), 1e-4)
+          << question.id << " " << i;
+    }
+  }
+  const ChoiceSummary summary = summarize_choices(journal, questions);
+  EXPECT_EQ(summary.questions, 3);
+}
+
+TEST_F(DemoModel, SkipsChoicesThatAreTooLong) {
+  std::string text;
+  for (int i = 0; i < 5000; ++i) {
+    text += "word ";
+  }
+  const std::vector<ChoiceQuestion> questions{{"a", {{text, "x"}, {text, "y"}}, 0, ""},
+                                              {"b", {{"A", " b"}, {"A", " c"}}, 0, ""}};
+  Journal journal;
+  score_choices(*model_, *tokenizer_, questions, {}, journal);
+  EXPECT_EQ(summarize_choices(journal, questions).skipped, 1);
+  EXPECT_EQ(summarize_choices(journal, questions).questions, 1);
+}
+
+TEST(TextTasks, ReadTheirFormats) {
+  const auto gsm8k = find_text_task("gsm8k")->parse(
+      line(R"({"question": "How many?", "answer": "2+3=<<2+3=5>>5\n#### 1,005"})"));
+  EXPECT_EQ(gsm8k.prompt, "Question: How many?\nAnswer:");
+  EXPECT_EQ(gsm8k.demonstration, "Question: How many?\nAnswer: 2+3=<<2+3=5>>5\n#### 1,005\n\n");
+  EXPECT_EQ(gsm8k.facts.at("expected"), "1005");
+  const auto math = find_text_task("math")->parse(
+      line(R"({"problem": "P", "solution": "S \\boxed{1}", "answer": "1", "level": 3})"));
+  EXPECT_EQ(math.demonstration, "Problem:\nP\n\nSolution: S \\boxed{1}\n\n");
+  EXPECT_EQ(math.facts.at("level"), 3);
+  EXPECT_EQ(
+      find_text_task("aime")->parse(line(R"({"Problem": "P", "Answer": 70})")).facts.at("expected"),
+      "70");
+  EXPECT_THAT(message_of([] {
+                find_text_task("gsm8k")->parse(line(R"({"question": "q", "answer": "5"})"));
+              }),
+              HasSubstr("data.jsonl:7: expected a solution that ends in \"#### <number>\""));
+  EXPECT_THAT(message_of([] { find_text_task("humaneval")->parse(line(R"({"prompt": "p"})")); }),
+              HasSubstr("task_id"));
+  EXPECT_EQ(find_text_task("nonsense"), nullptr);
+}
+
+TEST(TextTasks, ShowOthersFirst) {
+  const auto encode = [](const std::string& text) {
+    return std::vector<std::int32_t>(text.begin(), text.end());
+  };
+  const DataLine one = line(R"({"question": "one", "answer": "#### 1"})");
+  const DataLine two = line(R"({"question": "two", "answer": "#### 2"})");
+  const auto questions =
+      load_questions(*find_text_task("gsm8k"), {one}, {one, two}, {.shots = 1}, encode);
+  EXPECT_EQ(std::string(questions[0].prompt.begin(), questions[0].prompt.end()),
+            "Question: two\nAnswer: #### 2\n\nQuestion: one\nAnswer:");
+  EXPECT_THROW(load_questions(*find_text_task("gsm8k"), {one}, {one}, {.shots = 1}, encode), Error);
+  const auto chat = load_questions(*find_text_task("gsm8k"), {one}, {}, {.chat = true}, encode);
+  EXPECT_EQ(std::string(chat[0].prompt.begin(), chat[0].prompt.end()), "one");
+  EXPECT_TRUE(chat[0].stop.empty());
+}
+
+TEST(GradeText, OfGsm8kAndMath) {
+  Question gsm8k;
+  gsm8k.facts = {{"task", "gsm8k"}, {"expected", "18"}};
+  const auto graded = [](const Question& question, const std::string& text) {
+    return grade_text(question, text).at("correct").get<bool>();
+  };
+  EXPECT_TRUE(graded(gsm8k, " 9 x 2 = 18.\n#### 18"));
+  EXPECT_TRUE(graded(gsm8k, " The answer is $18.00."));
+  EXPECT_FALSE(graded(gsm8k, " 18 and then 19"));
+  EXPECT_FALSE(graded(gsm8k, ""));
+  EXPECT_EQ(grade_text(gsm8k, "18").at("strict"), false);
+  Question math;
+  math.facts = {{"task", "math"}, {"expected", "\\frac{1}{2}"}};
+  EXPECT_TRUE(graded(math, "so $\\boxed{0.5}$"));
+  EXPECT_TRUE(graded(math, "The final answer is $1/2$."));
+  EXPECT_FALSE(graded(math, "\\boxed{\\frac{1}{3}} is 1/2"));
+}
+
+TEST(GradeProgram, RunsTheTests) {
+  std::unique_ptr<SandboxedPython> python;
+  try {
+    python = std::make_unique<SandboxedPython>("python3");
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  Question question;
+  question.facts = {{"task", "humaneval"},
+                    {"prompt", "import math\n\ndef add(a, b):\n    \"\"\"The sum.\"\"\"\n"},
+                    {"entry_point", "add"},
+                    {"test", "def check(candidate):\n    assert candidate(1, 2) == 3\n"}};
+  const auto graded = [&](const std::string& text) {
+    return grade_program(*python, question, text).at("correct").get<bool>();
+  };
+  EXPECT_TRUE(graded("    return a + b\n"));
+  EXPECT_FALSE(graded("    return a - b\n"));
+  EXPECT_TRUE(
+      graded("Here:\n```python\ndef add(a, b):\n    return int(math.fsum([a, b]))\n```\nDone."));
+  EXPECT_FALSE(graded("    import sys; sys.exit(0)\n"));
+  EXPECT_FALSE(graded(""));
+}
+
+TEST(PassAtK, IsTheUnbiasedEstimate) {
+  EXPECT_DOUBLE_EQ(pass_at_k(10, 3, 1), 0.3);
+  EXPECT_DOUBLE_EQ(pass_at_k(5, 1, 2), 1.0 - 6.0 / 10.0);  // C(4, 2) of C(5, 2) miss it
+  EXPECT_DOUBLE_EQ(pass_at_k(4, 0, 2), 0.0);
+  EXPECT_DOUBLE_EQ(pass_at_k(4, 3, 2), 1.0);
+}
+
+}  // namespace
+}  // namespace winnow::eval

@@ -1,0 +1,257 @@
+// Every rule's attention on the device beside the host's append_and_attend(): what queries see, and
+// what stays in the cache.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kvcache/attend.h"
+#include "kvcache/cuda/cache_pair.h"
+#include "kvcache/cuda/token_attention.h"
+#include "ops/context.h"
+
+namespace winnow::kvcache::cuda {
+namespace {
+
+using testing::CachePair;
+using testing::Case;
+using testing::kChannel;
+using testing::kKvHeads;
+using testing::kLayers;
+using winnow::cuda::DeviceBuffer;
+
+constexpr int kMostBatch = 3;
+
+class AttentionPair : public CachePair {
+ public:
+  explicit AttentionPair(const Case& c)
+      : CachePair(c), attention_(device(), kMostBatch), quest_(make_quest()) {
+    if (device().drops()) {
+      feedback_.emplace(device(), 1);
+    }
+  }
+
+  // One token of each sequence through a step, the other way round on the device.
+  void step(std::span<Sequence*> sequences) {
+    std::vector<std::int32_t> slots;
+    for (const Sequence* sequence : sequences) {
+      slots.push_back(sequence->slot);
+    }
+    const DeviceBuffer<std::int32_t> device_slots{std::span<const std::int32_t>(slots)};
+    const int batch = static_cast<int>(sequences.size());
+    const Projection how = projection(batch);
+    attention_.reserve();
+    attention_.plan(device_slots.data(), batch, stream());
+    for (int layer = 0; layer < kLayers; ++layer) {
+      std::vector<float> all;
+      std::vector<float> expected;
+      for (Sequence* sequence : sequences) {
+        const auto x = products(*sequence, layer, device().length(sequence->slot));
+        all.insert(all.end(), x.begin(), x.end());
+        const auto out = on_host(*sequence, layer, {x}, nullptr);
+        expected.insert(expected.end(), out.begin(), out.end());
+      }
+      const DeviceBuffer<float> qkv{std::span<const float>(all)};
+      DeviceBuffer<float> queries(expected.size());
+      DeviceBuffer<bf16> out(expected.size());
+      out.fill(0xFF);
+      attention_.append_and_attend(how,
+                                   {.layer = layer,
+                                    .batch = batch,
+                                    .slots = device_slots.data(),
+                                    .qkv = qkv.data(),
+                                    .queries = queries.data()},
+                                   scale(), out.data(), stream());
+      expect_close(out, expected);
+    }
+    for (const std::int32_t slot : slots) {
+      advance(device(), slot, 1, stream());
+    }
+  }
+
+  // Tokens of one sequence whose queries the rule does not let see everything at once.
+  void chunk(Sequence& sequence, int tokens) {
+    const Band band(device(), tokens);
+    const Projection how = projection(tokens);
+    const int length = device().length(sequence.slot);
+    for (int layer = 0; layer < kLayers; ++layer) {
+      std::vector<std::vector<float>> rows;
+      std::vector<bf16> all;
+      for (int t = 0; t < tokens; ++t) {
+        rows.push_back(products(sequence, layer, length + t));
+        std::ranges::transform(rows.back(), std::back_inserter(all), to_bf16);
+      }
+      std::vector<std::int32_t> seen;
+      const auto expected = on_host(sequence, layer, rows, &seen);
+      const DeviceBuffer<bf16> qkv{std::span<const bf16>(all)};
+      DeviceBuffer<bf16> queries(expected.size());
+      DeviceBuffer<bf16> out(expected.size());
+      out.fill(0xFF);
+      const PrefillAppend append{layer, sequence.slot, length, tokens, qkv.data(), queries.data()};
+      if (feedback_) {
+        feedback_->reserve();
+        feedback_->append_and_attend(how, append, band, scale(), out.data(), stream());
+      } else {
+        std::vector<std::int32_t> visible(seen.size());
+        quest_->reserve();
+        cuda::append(device(), how, append, band, stream());
+        quest_->renew_bounds(append, stream());
+        quest_->attend(append, scale(), out.data(), visible, stream());
+        EXPECT_EQ(visible, seen);
+      }
+      expect_close(out, expected);
+    }
+    advance(device(), sequence.slot, tokens, stream());
+  }
+
+ private:
+  [[nodiscard]] std::optional<QuestAttention> make_quest() {
+    return device().selects() ? std::optional<QuestAttention>(std::in_place, device(), 5, 1)
+                              : std::nullopt;
+  }
+  [[nodiscard]] float scale() const {
+    return 1.0F / std::sqrt(static_cast<float>(shape_.head_dim));
+  }
+
+  // Takes the tokens on the host; their outputs.
+  std::vector<float> on_host(Sequence& sequence, int layer, std::vector<std::vector<float>> rows,
+                             std::vector<std::int32_t>* seen) {
+    const auto dim = static_cast<std::size_t>(shape_.head_dim);
+    const auto group = static_cast<std::size_t>(shape_.group);
+    const std::size_t heads = kKvHeads * group;
+    std::vector<float> parts[3];
+    std::vector<std::uint8_t> decisions;
+    std::vector<float> omegas;
+    for (std::vector<float>& x : rows) {
+      for (std::size_t h = 0; h < kKvHeads; ++h) {
+        float& query = x[h * group * dim + kChannel];
+        float& key = x[(heads + h) * dim + kChannel];
+        const bool merges = config_.rule == RuleKind::dmc;
+        decisions.push_back((merges ? key : query) > 0.3F ? 1 : 0);
+        omegas.push_back(merges && query <= 0.0F ? 0.5F : 1.0F);
+        query = 0.0F;
+        key = merges ? 0.0F : key;
+      }
+      const std::size_t ends[] = {0, heads * dim, (heads + kKvHeads) * dim, x.size()};
+      for (int part = 0; part < 3; ++part) {
+        parts[part].insert(parts[part].end(), x.begin() + static_cast<std::ptrdiff_t>(ends[part]),
+                           x.begin() + static_cast<std::ptrdiff_t>(ends[part + 1]));
+      }
+    }
+    std::vector<float> out(rows.size() * heads * dim);
+    std::vector<std::int32_t> visible(rows.size() * kKvHeads);
+    const LayerChunk chunk{.sequence = &sequence.host,
+                           .queries = {parts[0].data(), rows.size(), heads * dim},
+                           .keys = {parts[1].data(), rows.size(), kKvHeads * dim},
+                           .values = {parts[2].data(), rows.size(), kKvHeads * dim},
+                           .out = {out.data(), rows.size(), heads * dim},
+                           .decisions = {decisions.data(), rows.size(), kKvHeads},
+                           .omegas = {omegas.data(), rows.size(), kKvHeads},
+                           .visible = {visible.data(), rows.size(), kKvHeads}};
+    ops::Workspace workspace;
+    ops::Context context{DType::f32, true, &workspace};
+    append_and_attend(context, layer, std::span(&chunk, 1));
+    if (seen != nullptr) {
+      *seen = visible;
+    }
+    return out;
+  }
+
+  void expect_close(const DeviceBuffer<bf16>& out, const std::vector<float>& expected) {
+    winnow::cuda::check(cudaStreamSynchronize(stream()), "attention");
+    std::vector<bf16> got(expected.size());
+    out.read(got);
+    double error = 0.0;
+    double norm = 0.0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      error += std::pow(to_float(got[i]) - expected[i], 2.0);
+      norm += std::pow(expected[i], 2.0);
+    }
+    EXPECT_LE(std::sqrt(error / norm), 3e-3);  // that of rounding the output
+  }
+
+  TokenAttention attention_;
+  std::optional<QuestAttention> quest_;
+  std::optional<FeedbackAttention> feedback_;
+};
+
+class CudaTokenAttention : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (winnow::cuda::device_count() == 0) {
+      GTEST_SKIP() << "no CUDA device";
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Cases, CudaTokenAttention,
+                         ::testing::Values(Case{RuleKind::dense, DType::bf16, 64, 4},
+                                           Case{RuleKind::dms, DType::f8e4m3, 64, 4, 37, 3},
+                                           Case{RuleKind::streaming, DType::i8, 80, 3, 0, 1, 5.0},
+                                           Case{RuleKind::dmc, DType::f8e4m3, 128, 2},
+                                           Case{RuleKind::dmc, DType::bf16, 64, 8},
+                                           Case{RuleKind::dmc, DType::i8, 96, 1},
+                                           Case{RuleKind::tova, DType::bf16, 64, 4, 0, 1, 8.0},
+                                           Case{RuleKind::tova, DType::f8e4m3, 128, 8, 0, 1, 5.0},
+                                           Case{RuleKind::tova, DType::i8, 80, 1, 0, 1, 700.0},
+                                           Case{RuleKind::h2o, DType::f8e4m3, 64, 4, 0, 1, 8.0},
+                                           Case{RuleKind::h2o, DType::bf16, 96, 3, 0, 1, 20.0},
+                                           Case{RuleKind::h2o, DType::i8, 128, 2, 0, 1, 4.0},
+                                           Case{RuleKind::quest, DType::bf16, 64, 4, 0, 1, 4.0},
+                                           Case{RuleKind::quest, DType::f8e4m3, 128, 2, 0, 1, 12.0},
+                                           Case{RuleKind::quest, DType::i8, 80, 3, 0, 1, 100.0}),
+                         testing::name_of);
+
+TEST_P(CudaTokenAttention, SeesWhatTheHostSees) {
+  AttentionPair caches(GetParam());
+  std::vector<CachePair::Sequence> sequences;
+  for (std::uint64_t seed = 1; seed <= kMostBatch; ++seed) {
+    const int tokens = 200 + 50 * static_cast<int>(seed);
+    sequences.push_back(caches.open(seed, {20 * static_cast<int>(seed), tokens}));
+  }
+  std::vector<CachePair::Sequence*> batch{&sequences[2], &sequences[0], &sequences[1]};
+  for (int t = 0; t < 130; ++t) {
+    ASSERT_NO_FATAL_FAILURE(caches.step(batch)) << t;
+    if (t % 60 == 20) {
+      batch.pop_back();  // sequences of unlike length
+    }
+  }
+  const RuleKind rule = GetParam().rule;
+  if (rule == RuleKind::tova || rule == RuleKind::h2o || rule == RuleKind::quest) {
+    caches.chunk(sequences[1], 37);
+    caches.chunk(sequences[2], 1);
+    caches.chunk(sequences[2], 64);
+  }
+  std::vector<CachePair::Sequence*> all{&sequences[0], &sequences[1], &sequences[2]};
+  for (int t = 0; t < 10; ++t) {
+    caches.step(all);
+  }
+  for (const CachePair::Sequence& sequence : sequences) {
+    caches.expect_same(sequence);
+  }
+}
+
+// A fork goes on as if it were alone, also where entries leave the archive.
+TEST_P(CudaTokenAttention, ForksGoOnByThemselves) {
+  AttentionPair caches(GetParam());
+  std::vector<CachePair::Sequence> sequences;
+  sequences.reserve(2);
+  sequences.push_back(caches.open(1, {30, 250}));
+  std::vector<CachePair::Sequence*> one{sequences.data()};
+  for (int t = 0; t < 75; ++t) {
+    caches.step(one);
+  }
+  sequences.push_back(caches.fork(sequences[0], 2));
+  std::vector<CachePair::Sequence*> both{&sequences[1], &sequences[0]};
+  for (int t = 0; t < 40; ++t) {
+    caches.step(both);
+  }
+  caches.expect_pages_accounted(sequences);
+  for (const CachePair::Sequence& sequence : sequences) {
+    caches.expect_same(sequence);
+    caches.close(sequence);
+  }
+  EXPECT_EQ(caches.pages_in_use(), 0U);
+}
+
+}  // namespace
+}  // namespace winnow::kvcache::cuda

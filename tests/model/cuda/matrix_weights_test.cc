@@ -1,0 +1,63 @@
+#include "model/cuda/matrix_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "model/model.h"
+
+namespace winnow::model::cuda {
+namespace {
+
+std::vector<std::uint16_t> read(const bf16* from, std::size_t count) {
+  std::vector<std::uint16_t> values(count);
+  winnow::cuda::check(cudaMemcpy(values.data(), from, count * sizeof(bf16), cudaMemcpyDeviceToHost),
+                      "read");
+  return values;
+}
+
+// Copies and what is written out when it is asked for are the same matrices.
+TEST(CudaMatrixWeights, AreTheSameWithCopiesAndWithout) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  ModelConfig config;
+  config.hidden = 128;
+  config.layers = 2;
+  config.kv_heads = 1;
+  config.heads = 2;
+  config.head_dim = 64;
+  config.intermediate = 224;
+  config.vocab = 1003;  // more than the largest weight of a layer
+  const Model host(config, random_weights(config, DType::bf16, 3));
+  for (const auto format : {ops::cuda::DeviceWeightFormat::bf16, ops::cuda::DeviceWeightFormat::fp8,
+                            ops::cuda::DeviceWeightFormat::int4}) {
+    const DeviceModel model(host, format);
+    const MatrixWeights copies(model, true);
+    const MatrixWeights written(model, false);
+    const winnow::cuda::Stream stream;
+    const auto expect_equal = [&](const ops::cuda::DeviceWeightView& weight, int first, int count) {
+      const auto size = static_cast<std::size_t>(count) * static_cast<std::size_t>(weight.cols);
+      const bf16* copy = copies.rows(weight, first, count, stream.get());
+      const bf16* fresh = written.rows(weight, first, count, stream.get());
+      stream.synchronize();
+      EXPECT_EQ(read(copy, size), read(fresh, size));
+    };
+    for (const auto& layer : model.weights().layers) {
+      for (const auto* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+        expect_equal(weight->view(), 0, weight->view().rows);
+      }
+    }
+    const auto head = model.weights().head();
+    EXPECT_EQ(copies.most_rows(head), head.rows);
+    const int most = written.most_rows(head);
+    EXPECT_GT(most, 0);
+    EXPECT_LT(most, head.rows);
+    expect_equal(head, 0, most);
+    expect_equal(head, head.rows - 3, 3);
+  }
+}
+
+}  // namespace
+}  // namespace winnow::model::cuda

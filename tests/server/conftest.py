@@ -1,0 +1,80 @@
+"""A winnow server on the demo model, and what tests ask it with."""
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+
+import openai
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = os.environ.get("WINNOW_BINARY", str(ROOT / "build/release/bin/winnow"))
+MODEL = "dms-cr8"
+
+
+class Server:
+    """A running `winnow serve`."""
+
+    def __init__(self, *flags, model="assets/dms-cr8"):
+        self.log = tempfile.TemporaryFile(mode="w+")
+        self.process = subprocess.Popen(
+            [BINARY, "serve", "--model", model, "--port", "0", "--threads", "2",
+             "--log-level", "debug", *flags],
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        line = self.process.stdout.readline()
+        assert "serves on" in line, self.read_log()
+        self.url = re.search(r"https?://\S+", line).group()
+        self.port = int(self.url.rsplit(":", 1)[1])
+
+    def read_log(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def connect(self, timeout=20):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
+
+    def ask_raw(self, data, timeout=20):
+        """Sends bytes, returns what comes back until the server closes."""
+        with self.connect(timeout) as s:
+            s.sendall(data)
+            s.shutdown(socket.SHUT_WR) if not data else None
+            return read_all(s)
+
+    def stop(self, sig=signal.SIGTERM, timeout=40):
+        if self.process.poll() is None:
+            self.process.send_signal(sig)
+        return self.process.wait(timeout)
+
+
+def read_all(s):
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while data := s.recv(65536):
+            parts.append(data)
+    return b"".join(parts)
+
+
+@contextlib.contextmanager
+def serving(*flags, **kwargs):
+    server = Server(*flags, **kwargs)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.stop()
+
+
+@pytest.fixture(scope="session")
+def server():
+    with serving("--shutdown-timeout", "5", "--header-timeout", "3") as s:
+        yield s
+        assert s.stop() == 0, s.read_log()
+
+
+@pytest.fixture(scope="session")
+def client(server):
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)

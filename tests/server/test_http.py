@@ -1,0 +1,313 @@
+"""HTTP itself: limits, time-outs, keys, methods, clients that leave, shutting down."""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from conftest import MODEL, read_all, serving
+
+LONG = {"model": MODEL, "prompt": "The sea was", "max_tokens": 3000, "temperature": 1,
+        "ignore_eos": True}
+
+
+def metrics(server, **kwargs):
+    text = httpx.get(server.url + "/metrics", **kwargs).text
+    values = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            values[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+    return values
+
+
+def value(server, name):
+    return metrics(server)[name, ()]
+
+
+def wait_until(what, seconds=15):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def post(server, body, path="/v1/completions", **kwargs):
+    return httpx.post(server.url + path, json=body, timeout=60, **kwargs)
+
+
+def head_of(answer):
+    return answer.split(b"\r\n", 1)[0].decode()
+
+
+def request_bytes(body, path="/v1/completions", extra=""):
+    data = json.dumps(body).encode()
+    return (f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{extra}"
+            f"Content-Length: {len(data)}\r\n\r\n").encode() + data
+
+
+def test_routes_and_methods(server):
+    assert httpx.get(server.url + "/health").json() == {"status": "ok"}
+    assert httpx.head(server.url + "/health").status_code == 200
+    assert httpx.get(server.url + "/v1/nothing").status_code == 404
+    assert httpx.get(server.url + "/v1/completions").status_code == 405
+    assert httpx.get(server.url + "/v1/completions").headers["allow"] == "POST"
+    assert httpx.delete(server.url + "/health").status_code == 405
+    assert httpx.options(server.url + "/v1/models").status_code == 405
+    assert "access-control-allow-origin" not in httpx.get(server.url + "/health").headers
+    answer = httpx.post(server.url + "/v1/completions", content=b"{}",
+                        headers={"content-type": "text/plain"})
+    assert answer.status_code == 415
+
+
+@pytest.mark.parametrize("path", ["/../../etc/passwd", "/..%2f..%2fetc%2fpasswd", "//etc/passwd",
+                                  "/page.js/../../x", "/%00", "/page.css%00.html"])
+def test_no_file_but_the_pages(server, path):
+    answer = server.ask_raw(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    assert head_of(answer) == "HTTP/1.1 404 Not Found"
+
+
+def test_request_ids(server):
+    assert httpx.get(server.url + "/health", headers={"x-request-id": "a-b.7"}).headers[
+        "x-request-id"] == "a-b.7"
+    mine = httpx.get(server.url + "/health", headers={"x-request-id": "a b\t<c>"}).headers
+    assert mine["x-request-id"].startswith("req-")
+    assert '"id":"a-b.7"' in server.read_log()
+
+
+def test_curl(server):
+    if not shutil.which("curl"):
+        pytest.skip("no curl here")
+    out = subprocess.run(
+        ["curl", "-sN", server.url + "/v1/completions", "-H", "Content-Type: application/json",
+         "-d", json.dumps({"prompt": "The sea", "max_tokens": 4, "stream": True})],
+        capture_output=True, check=True, text=True).stdout
+    assert out.endswith("data: [DONE]\n\n")
+    assert all(line.startswith("data: ") for line in out.split("\n\n") if line)
+
+
+def test_metrics_are_prometheus(server):
+    before = metrics(server)
+    post(server, {"prompt": "The sea", "max_tokens": 5})
+    after = metrics(server)
+    def grew(name, **labels):
+        key = name, tuple(sorted(labels.items()))
+        return after[key] - before.get(key, 0)
+    assert grew("winnow_generated_tokens_total") == 5
+    assert grew("winnow_requests_total", outcome="completed") == 1
+    assert grew("winnow_http_requests_total", route="/v1/completions", status="200") == 1
+    assert grew("winnow_first_token_seconds_count") == 1
+    assert grew("winnow_between_tokens_seconds_count") == 4
+
+
+def test_keep_alive_and_pipelining(server):
+    with server.connect() as s:
+        one = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+        s.sendall(one * 3 + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert read_all(s).count(b'{"status":"ok"}') == 4
+    answer = server.ask_raw(b"GET /health HTTP/1.0\r\n\r\n")
+    assert answer.endswith(b'{"status":"ok"}')
+
+
+def test_http_1_0_streams_end_with_the_connection(server):
+    body = json.dumps({"prompt": "The sea", "max_tokens": 3, "stream": True}).encode()
+    answer = server.ask_raw(b"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
+                            b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    assert b"chunked" not in answer and answer.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("data, status", [
+    (b"nonsense\r\n\r\n", 400),
+    (b"GET / HTTP/9.9\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: abc\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    (b"GET / HTTP/1.1\r\nX: " + b"a" * 50000 + b"\r\n\r\n", 431),
+    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 20000000\r\n\r\n", 413),
+    (b"\x00\x01\x02\x03\r\n\r\n", 400),
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+])
+def test_what_is_not_a_request(server, data, status):
+    answer = server.ask_raw(data)
+    assert head_of(answer).split()[1] == str(status), answer
+    assert b'"error":{"message":' in answer
+
+
+def test_large_bodies_are_refused_while_they_come(server):
+    body = b"x" * 10_000_000
+    answer = httpx.post(server.url + "/v1/completions", content=body,
+                        headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+    def chunks():
+        for _ in range(200):
+            yield b"x" * 100_000
+    answer = httpx.post(server.url + "/v1/completions", content=chunks(),
+                        headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+
+
+def test_slow_heads_are_cut_off_and_others_are_served(server):
+    slow = [server.connect() for _ in range(200)]
+    for s in slow:
+        s.sendall(b"GET /health HTTP/1.1\r\nX: ")
+    start = time.monotonic()
+    assert post(server, {"prompt": "The sea", "max_tokens": 5}).status_code == 200
+    assert time.monotonic() - start < 5
+    for s in slow:
+        s.settimeout(20)
+        assert read_all(s) == b""
+        s.close()
+    assert time.monotonic() - start < 15
+
+
+def test_a_thousand_connections(server):
+    idle = []
+    try:
+        for _ in range(1000):
+            idle.append(server.connect())
+        assert post(server, {"prompt": "The sea", "max_tokens": 5}).status_code == 200
+    finally:
+        for s in idle:
+            s.close()
+    wait_until(lambda: value(server, "winnow_http_connections") < 5)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_leaving_cancels_and_frees(server, stream):
+    cancelled = ("winnow_requests_total", (("outcome", "cancelled"),))
+    before = metrics(server).get(cancelled, 0)
+    clients = []
+    for _ in range(5):
+        s = server.connect()
+        s.sendall(request_bytes(LONG | {"stream": stream, "n": 2}))
+        clients.append(s)
+    wait_until(lambda: value(server, "winnow_sequences_running") >= 10)
+    for s in clients:
+        s.close()
+    start = time.monotonic()
+    wait_until(lambda: value(server, "winnow_requests_open") == 0)
+    assert time.monotonic() - start < 2
+    assert metrics(server)[cancelled] - before == 5
+
+
+def test_half_closed_counts_as_gone(server):
+    with server.connect() as s:
+        s.sendall(request_bytes(LONG | {"stream": True}))
+        s.recv(100)
+        s.shutdown(socket.SHUT_WR)
+        wait_until(lambda: value(server, "winnow_requests_open") == 0)
+
+
+def test_pages_come_back(server):
+    """With nobody asking, pages are held by prefixes; without prefixes by nobody."""
+    with serving("--no-prefix-cache") as s:
+        for _ in range(3):
+            post(s, {"prompt": "The sea " * 200, "max_tokens": 5, "n": 3})
+        wait_until(lambda: value(s, "winnow_requests_open") == 0)
+        assert value(s, "winnow_kv_bytes") == 0
+        assert value(s, "winnow_prefixes") == 0
+
+
+def test_keys():
+    with serving("--api-key", "first", "--api-key", "second", "--cors-origin", "https://a.b") as s:
+        def status(path, key=None):
+            headers = {"authorization": f"Bearer {key}"} if key else {}
+            return httpx.get(s.url + path, headers=headers).status_code
+        for wrong in (None, "firs", "first2", "firstfirst", "FIRST", " first"):
+            assert status("/v1/models", wrong) == 401, wrong
+            assert status("/metrics", wrong) == 401
+            assert status("/v1/nothing", wrong) == 401
+        for right in ("first", "second"):
+            assert status("/v1/models", right) == 200
+        assert status("/health") == 200 and status("/") == 200
+        answer = httpx.get(s.url + "/v1/models")
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert answer.json()["error"]["type"] == "authentication_error"
+        assert answer.headers["access-control-allow-origin"] == "https://a.b"
+        asked = httpx.options(s.url + "/v1/completions")
+        assert asked.status_code == 204
+        assert "Authorization" in asked.headers["access-control-allow-headers"]
+
+
+def test_a_full_queue_is_429():
+    with serving("--max-requests", "2") as s:
+        clients = [s.connect() for _ in range(2)]
+        for c in clients:
+            c.sendall(request_bytes(LONG))
+        wait_until(lambda: value(s, "winnow_requests_open") == 2)
+        answer = post(s, {"prompt": "The sea", "max_tokens": 1})
+        assert answer.status_code == 429 and answer.headers["retry-after"] == "1"
+        assert answer.json()["error"]["type"] == "rate_limit_error"
+        for c in clients:
+            c.close()
+        wait_until(lambda: value(s, "winnow_requests_open") == 0)
+        assert post(s, {"prompt": "The sea", "max_tokens": 1}).status_code == 200
+
+
+def test_tls(tmp_path):
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl here")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+                    "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
+                    "-keyout", key, "-out", cert], check=True, capture_output=True)
+    with serving("--tls-cert", str(cert), "--tls-key", str(key)) as s:
+        assert s.url.startswith("https://")
+        with httpx.Client(verify=str(cert), base_url=s.url) as client:
+            for _ in range(2):
+                answer = client.post("/v1/completions",
+                                     json={"prompt": "The sea", "max_tokens": 3, "stream": True})
+                assert answer.text.endswith("data: [DONE]\n\n")
+        with s.connect() as plain:
+            plain.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+            assert b"200" not in read_all(plain)
+        assert s.process.poll() is None
+
+
+def test_sigterm_finishes_answers():
+    with serving("--shutdown-timeout", "30") as s:
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(
+            post(s, LONG | {"max_tokens": 600})))
+        thread.start()
+        wait_until(lambda: value(s, "winnow_sequences_running") == 1)
+        s.process.send_signal(signal.SIGTERM)
+        thread.join(60)
+        assert answers[0].status_code == 200
+        assert answers[0].json()["usage"]["completion_tokens"] == 600
+        assert s.process.wait(20) == 0
+        with pytest.raises(ConnectionRefusedError):
+            s.connect()
+
+
+def test_sigterm_has_a_deadline_and_a_second_signal_is_final():
+    with serving("--shutdown-timeout", "0.5") as s, s.connect() as c:
+        c.sendall(request_bytes(LONG))
+        wait_until(lambda: value(s, "winnow_sequences_running") == 1)
+        start = time.monotonic()
+        assert s.stop() == 0
+        assert time.monotonic() - start < 5
+        assert b'"finished":false' in s.read_log().encode()
+    with serving("--shutdown-timeout", "60") as s, s.connect() as c:
+        c.sendall(request_bytes(LONG | {"stream": True, "n": 20}))
+        wait_until(lambda: value(s, "winnow_sequences_running") >= 1)
+        s.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert s.stop(signal.SIGTERM) == -signal.SIGTERM
+
+
+def test_flags_are_checked():
+    from conftest import BINARY, ROOT
+    for flags in (["--port", "70000"], ["--log-level", "loud"], ["--max-requests", "0"],
+                  ["--tls-cert", "x"], ["--host", "no.such.host.invalid"],
+                  ["--header-timeout", "-1"], ["--api-key-file", os.devnull]):
+        done = subprocess.run([BINARY, "serve", "--model", "assets/dms-cr8", "--port", "0", *flags],
+                              cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and done.stderr.count("winnow: error: --") == 1, done.stderr

@@ -1,0 +1,167 @@
+"""The page at "/" in a real browser: a chat whose cache is watched. With WINNOW_SCREENSHOTS=DIR it
+leaves pictures there, which whoever changes the page looks at."""
+import os
+import pathlib
+import re
+import shutil
+
+import pytest
+
+from conftest import ROOT, serving
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+                None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+SHOTS = os.environ.get("WINNOW_SCREENSHOTS")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser, server):
+    # The page forbids eval(), which wait_for_function() needs.
+    page = browser.new_page(viewport={"width": 1280, "height": 860}, bypass_csp=True)
+    problems = []
+    page.on("console", lambda m: problems.append(m.text)
+            if m.type == "error" and "Failed to load resource" not in m.text else None)
+    page.on("pageerror", lambda e: problems.append(str(e)))
+    page.on("request", lambda r: r.url.startswith((server.url, "blob:", "data:"))
+            or problems.append(f"asks elsewhere: {r.url}"))
+    page.goto(server.url)
+    yield page
+    page.close()
+    assert problems == []
+
+
+def shoot(page, name):
+    if SHOTS:
+        page.screenshot(path=pathlib.Path(SHOTS) / f"{name}.png")
+
+
+def say(page, text, tokens=40):
+    page.locator("summary", has_text="Settings").click()
+    page.fill("#max-tokens", str(tokens))
+    page.fill("#temperature", "0")
+    page.locator("summary", has_text="Settings").click()
+    page.fill("#input", text)
+    page.press("#input", "Enter")
+    page.wait_for_function("document.querySelectorAll('li.assistant .t').length > 0")
+    page.wait_for_function("!document.getElementById('send').disabled")
+
+
+def pixels(page, canvas):
+    return page.evaluate("id => document.getElementById(id).toDataURL()", canvas)
+
+
+def test_chat_and_live_cache(page):
+    page.wait_for_function("document.getElementById('model').textContent.includes('dms-cr8')")
+    assert "window 64" in page.inner_text("#model")
+    empty = pixels(page, "map")
+    say(page, (ROOT / "assets/demo_prompt.txt").read_text())
+    assert "48213" in page.inner_text("li.assistant")
+    assert pixels(page, "map") != empty
+    ratio = float(page.inner_text("#ratio").rstrip("×"))
+    assert 5 < ratio < 20
+    assert page.inner_text("#held") != page.inner_text("#dense")
+    # Every token of the conversation can be pointed at; few heads hold an old one.
+    tokens = page.locator("li.user .t")
+    assert tokens.count() > 3000
+    tokens.nth(700).scroll_into_view_if_needed()
+    tokens.nth(700).hover()
+    told = page.inner_text("#token")
+    held, heads = map(int, re.search(r"held by (\d+) of (\d+)", told).groups())
+    assert heads == 16 and held < 16
+    shares = page.eval_on_selector_all(
+        ".t", "spans => spans.map(s => Number(s.style.getPropertyValue('--held')))")
+    assert min(shares) < 0.2 and max(shares) == 1.0
+    page.locator("li.assistant .t").last.scroll_into_view_if_needed()
+    shoot(page, "page-light")
+    page.click("#theme")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    shoot(page, "page-dark")
+
+
+def test_keys_walk_through_tokens(page):
+    say(page, "Tell me of the sea and of the ship.", tokens=8)
+    page.focus("#messages")
+    seen = set()
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+        seen.add(page.inner_text("#token"))
+    assert len(seen) == 5
+    page.locator("summary", has_text="Entries of each head").click()
+    page.wait_for_function("document.querySelectorAll('#table tr').length === 9")
+
+
+def test_several_turns_and_markup_is_text(page):
+    say(page, "<img src=x onerror=alert(1)> <b>bold</b>", tokens=4)
+    assert page.locator("li.user img, li.user b b").count() == 0
+    assert "<b>bold</b>" in page.inner_text("li.user")
+    say(page, "And then?", tokens=4)
+    assert page.locator("#messages li").count() == 4
+    page.click("#clear")
+    assert page.locator("#messages li").count() == 0
+
+
+def test_stop_ends_the_request(page, server):
+    page.locator("summary", has_text="Settings").click()
+    page.fill("#max-tokens", "3000")
+    page.fill("#temperature", "2")
+    page.fill("#input", "Tell me a long story.")
+    page.click("#send")
+    page.wait_for_function("document.querySelectorAll('li.assistant .t').length > 5")
+    page.click("#stop")
+    page.wait_for_function("!document.getElementById('send').disabled")
+    assert page.is_hidden("#error")
+
+
+def test_errors_are_shown(page):
+    page.fill("#input", "word " * 6000)
+    page.click("#send")
+    page.wait_for_selector("#error:not([hidden])")
+    assert "context" in page.inner_text("#error")
+
+
+def test_a_key_is_asked_for(browser):
+    with serving("--api-key", "secret") as s:
+        page = browser.new_page(bypass_csp=True)
+        page.goto(s.url)
+        page.wait_for_selector("#error:not([hidden])")
+        assert "key" in page.inner_text("#error")
+        page.locator("summary", has_text="Settings").click()
+        page.fill("#key", "secret")
+        page.press("#key", "Tab")
+        page.wait_for_function("document.getElementById('model').textContent.includes('dms-cr8')")
+        page.locator("summary", has_text="Settings").click()
+        say(page, "Hello", tokens=4)
+        page.close()
+
+
+def test_its_own_policy_lets_it_work(browser, server):
+    page = browser.new_page()
+    problems = []
+    page.on("console", lambda m: problems.append(m.text) if m.type == "error"
+            and "Failed to load resource" not in m.text else None)
+    page.goto(server.url)
+    page.fill("#input", "Hello")
+    page.press("#input", "Enter")
+    page.wait_for_selector("li.assistant .t")
+    assert problems == []
+    page.close()
+
+
+def test_on_a_phone(browser, server):
+    page = browser.new_page(viewport={"width": 390, "height": 844}, device_scale_factor=2,
+                            bypass_csp=True)
+    page.goto(server.url)
+    say(page, "Tell me of the sea.", tokens=20)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    shoot(page, "page-phone")
+    page.close()

@@ -1,0 +1,282 @@
+// Training on a device beside training on the CPU in fp32: losses, gradients, what is decided.
+#include "train/backend.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "train/tiny_model.h"
+
+namespace winnow::train {
+namespace {
+
+using testing::random_batch;
+using testing::tiny_config;
+
+// Of gradients, by the norm of a tensor's. The student is near its teacher: what moves it is a
+// small difference of two predictions, each of which is rounded to bf16 in every layer.
+constexpr double kTolerance = 0.08;
+
+ModelConfig wide_config(Family family) {
+  ModelConfig config = tiny_config(family);
+  config.hidden = 256;
+  config.heads = 8;
+  config.kv_heads = 2;
+  config.head_dim = 64;
+  config.intermediate = 416;
+  config.vocab = 1003;
+  config.max_positions = 1024;
+  return config;
+}
+
+/// One update's passes on one device, from parameters that are the same on all.
+class Pass {
+ public:
+  Pass(const TrainingOptions& options, const ModelConfig& base)
+      : base_(base, Trained::everything),
+        config_(student_config(options, base)),
+        parameters_(config_, trained_part(config_)),
+        options_(options) {
+    testing::fill_random(base_, 1);
+    Parameters all(config_, Trained::everything);
+    testing::fill_random(all, 2);
+    for (const Parameter& parameter : parameters_.list()) {
+      // The student has moved a little from its teacher.
+      const auto values = parameters_.values(parameter.name);
+      const auto own = all.values(parameter.name);
+      std::ranges::copy(own, values.begin());
+      if (base_.contains(parameter.name)) {
+        const auto before = base_.values(parameter.name);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          values[i] = before[i] + 0.1F * (own[i] - before[i]);
+        }
+      }
+    }
+    backend_ = make_backend(
+        options, base,
+        [this](const std::string& name) {
+          return base_.contains(name) ? std::optional(base_.view(name)) : std::nullopt;
+        },
+        parameters_);
+  }
+
+  PassSums run(const Batch& batch, const DecisionPass& pass, MainLoss loss, int times = 1) {
+    const std::vector<DecisionLoss> losses(static_cast<std::size_t>(config_.layers),
+                                           {-0.02F, 0.001F, 2.0F});
+    const bool decides = options_.retrofit && pass.mode == DecisionPass::Mode::sampled;
+    backend_->begin_update();
+    for (int i = 0; i < times; ++i) {
+      backend_->forward(batch, pass, loss);
+      backend_->backward(decides ? std::span<const DecisionLoss>(losses)
+                                 : std::span<const DecisionLoss>());
+    }
+    return backend_->finish();
+  }
+
+  /// The gradient, read from the first moment after a first update that changes nothing.
+  std::vector<float> gradient() {
+    backend_->apply({0, parameters_.size(), 1, 0.0, 0.0, 1.0});
+    const Moments moments = backend_->fetch_moments();
+    std::vector<float> gradient(moments.first.begin(), moments.first.end());
+    for (float& g : gradient) {
+      g /= 1.0F - static_cast<float>(options_.adamw.beta1);
+    }
+    return gradient;
+  }
+
+  [[nodiscard]] const Parameters& parameters() const { return parameters_; }
+  Backend& backend() { return *backend_; }
+
+ private:
+  Parameters base_;
+  ModelConfig config_;
+  Parameters parameters_;
+  TrainingOptions options_;
+  std::unique_ptr<Backend> backend_;
+};
+
+struct Case {
+  std::string name;
+  ModelConfig base;
+  std::function<void(RetrofitOptions&)> retrofit = nullptr;  // null: the language-model loss
+  DecisionPass::Mode mode = DecisionPass::Mode::sampled;
+  MainLoss loss = MainLoss::distillation;
+  Activations activations = Activations::keep;
+};
+
+std::vector<Case> cases() {
+  const auto borrowed = [](RetrofitOptions& r) {
+    r.dms = testing::tiny_dms(DmsConfig::Source::borrowed);
+  };
+  const auto adapter = [](RetrofitOptions& r) {
+    r.dms = testing::tiny_dms(DmsConfig::Source::adapter);
+  };
+  const auto with = [](auto make, auto change) {
+    return [make, change](RetrofitOptions& r) {
+      make(r);
+      change(r);
+    };
+  };
+  using Mode = DecisionPass::Mode;
+  const auto reverse = [](RetrofitOptions& r) { r.divergence = ops::Divergence::reverse; };
+  const auto immediate = [](RetrofitOptions& r) {
+    r.dms.shift = 8;
+    r.dms.window = 7;
+    r.dms.channel = 3;
+  };
+  const auto per_layer = [](RetrofitOptions& r) {
+    r.dms.per_layer = true;
+    r.dms.shift = 0;
+    r.dms.rezero_after_rope = false;
+  };
+  ModelConfig biased = wide_config(Family::llama);
+  biased.qkv_bias = biased.output_bias = biased.mlp_bias = true;
+  biased.tied_embeddings = false;
+  std::vector<Case> all;
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    for (const bool wide : {false, true}) {
+      const ModelConfig base = wide ? wide_config(family) : tiny_config(family);
+      const std::string name =
+          "family " + std::to_string(static_cast<int>(family)) + (wide ? ", wide: " : ", tiny: ");
+      all.push_back({name + "language", base, nullptr, Mode::off, MainLoss::language_model});
+      all.push_back({name + "borrowed", base, borrowed});
+      all.push_back({name + "fading", base, borrowed, Mode::off});
+      all.push_back({name + "adapter", base, adapter});
+    }
+  }
+  const ModelConfig base = wide_config(Family::qwen3);
+  all.push_back({"reverse", base, with(borrowed, reverse)});
+  all.push_back({"immediate", base, with(borrowed, immediate)});
+  all.push_back({"per layer", base, with(borrowed, per_layer)});
+  all.push_back({"per layer, adapter", base, with(adapter, per_layer)});
+  all.push_back({"recomputed", base, borrowed, Mode::sampled, MainLoss::distillation,
+                 Activations::recompute});
+  all.push_back({"text", base, borrowed, Mode::sampled, MainLoss::language_model});
+  all.push_back({"biases", biased, borrowed});
+  const auto dmc = [](RetrofitOptions& r) { r.dmc.emplace().offset = 0.5F; };
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    const std::string name = "dmc, family " + std::to_string(static_cast<int>(family));
+    all.push_back({name, wide_config(family), dmc});
+    all.push_back({name + ", fading", wide_config(family), dmc, Mode::off});
+  }
+  all.push_back({"dmc, biases", biased, dmc});
+  all.push_back({"biases, adapter", biased, adapter});
+  return all;
+}
+
+TrainingOptions options_of(const Case& c, std::optional<int> device) {
+  TrainingOptions options;
+  options.length = 160;
+  options.activations = c.activations;
+  options.compute = device ? DType::bf16 : DType::f32;
+  options.cuda_device = device;
+  if (c.retrofit) {
+    c.retrofit(options.retrofit.emplace());
+  }
+  return options;
+}
+
+void expect_equal(const Parameters& layout, std::span<const float> device,
+                  std::span<const float> host) {
+  double largest = 0.0;
+  for (const Parameter& parameter : layout.list()) {
+    double difference = 0.0;
+    double norm = 0.0;
+    for (std::size_t i = parameter.offset; i < parameter.offset + parameter.count; ++i) {
+      difference += std::pow(double{device[i]} - double{host[i]}, 2.0);
+      norm += std::pow(double{host[i]}, 2.0);
+    }
+    EXPECT_LE(std::sqrt(difference), kTolerance * std::sqrt(norm) + 1e-7) << parameter.name;
+    largest = std::max(largest, norm);
+  }
+  EXPECT_GT(largest, 0.0);
+}
+
+class CudaTraining : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (winnow::cuda::device_count() == 0) {
+      GTEST_SKIP() << "no CUDA device";
+    }
+  }
+};
+
+TEST_F(CudaTraining, GivesTheLossesAndGradientsOfTheCpu) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.name);
+    const Batch batch = random_batch(160, c.base.vocab, {0, 3, 50, 51, 120}, 5);
+    DecisionPass pass;
+    pass.mode = c.mode;
+    pass.tau = 1.0F;
+    pass.fade = 0.4F;
+    pass.noise = 77;
+    Pass host(options_of(c, std::nullopt), c.base);
+    Pass device(options_of(c, 0), c.base);
+    // The second and third pass run as a recorded graph.
+    const PassSums expected = host.run(batch, pass, c.loss, 3);
+    const PassSums sums = device.run(batch, pass, c.loss, 3);
+    EXPECT_NEAR(sums.loss, expected.loss, 0.01 * std::abs(expected.loss));
+    EXPECT_NEAR(sums.norm, expected.norm, kTolerance * expected.norm);
+    ASSERT_EQ(sums.marked.size(), expected.marked.size());
+    for (std::size_t i = 0; i < sums.marked.size(); ++i) {
+      EXPECT_NEAR(static_cast<double>(sums.marked[i]), static_cast<double>(expected.marked[i]),
+                  12.0);
+    }
+    expect_equal(host.parameters(), device.gradient(), host.gradient());
+  }
+}
+
+TEST_F(CudaTraining, CountsWhatTheLatestPassMarked) {
+  const Case c = cases()[1];
+  const Batch batch = random_batch(160, c.base.vocab, {0}, 5);
+  DecisionPass pass;
+  pass.mode = c.mode;
+  pass.noise = 3;
+  Pass device(options_of(c, 0), c.base);
+  Backend& backend = device.backend();
+  backend.begin_update();
+  backend.forward(batch, pass, c.loss);
+  const auto first = backend.marked();
+  pass.noise = 4;
+  backend.forward(batch, pass, c.loss);
+  const auto second = backend.marked();
+  const auto all = backend.finish().marked;
+  ASSERT_EQ(all.size(), 4U);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_GT(first[i], 0);
+    EXPECT_EQ(first[i] + second[i], all[i]);
+  }
+}
+
+TEST_F(CudaTraining, UpdatesLikeTheCpu) {
+  const Case c = cases()[0];
+  const Batch batch = random_batch(160, c.base.vocab, {0, 80}, 5);
+  Pass host(options_of(c, std::nullopt), c.base);
+  Pass device(options_of(c, 0), c.base);
+  for (int step = 1; step <= 3; ++step) {
+    for (Pass* pass : {&host, &device}) {
+      const PassSums sums = pass->run(batch, {}, c.loss);
+      pass->backend().apply(
+          {0, pass->parameters().size(), step, 1e-3, 0.1, clip_factor(sums.norm, 1.0)});
+    }
+  }
+  device.backend().fetch_values();
+  const auto a = device.parameters().values();
+  const auto b = host.parameters().values();
+  double difference = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference = std::max(difference, std::abs(double{a[i]} - double{b[i]}));
+  }
+  // Three updates move no element by more than 3e-3; where a gradient is 0 to rounding, its sign
+  // may differ.
+  EXPECT_LT(difference, 6e-3);
+  EXPECT_GT(difference, 0.0);
+}
+
+}  // namespace
+}  // namespace winnow::train

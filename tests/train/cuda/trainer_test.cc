@@ -1,0 +1,153 @@
+// Whole trainings on a device: beside the CPU's, taken up again, from the CPU's state.
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/cuda/device.h"
+#include "train/export.h"
+#include "train/training_world.h"
+
+namespace winnow::train {
+namespace {
+
+using testing::World;
+
+class CudaTrainer : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (winnow::cuda::device_count() == 0) {
+      GTEST_SKIP() << "no CUDA device";
+    }
+  }
+};
+
+TrainingOptions on_device(TrainingOptions options) {
+  options.compute = DType::bf16;
+  options.cuda_device = 0;
+  return options;
+}
+
+std::vector<TrainingOptions> every_training() {
+  auto all = testing::every_retrofit();
+  all.push_back(testing::language_options());
+  return all;
+}
+
+// Of losses that a few updates in bf16 have led to.
+void expect_near(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_NEAR(a[i], b[i], tolerance * std::abs(b[i]) + 2e-4) << i;
+  }
+}
+
+std::vector<double> losses_of(Trainer& trainer, int steps) {
+  std::vector<double> losses(static_cast<std::size_t>(steps));
+  std::ranges::generate(losses, [&trainer] { return trainer.step().loss; });
+  return losses;
+}
+
+TEST_F(CudaTrainer, HasTheLossesOfTheCpu) {
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    const World world(testing::tiny_config(family));
+    for (TrainingOptions options : every_training()) {
+      if (options.retrofit) {
+        options.retrofit->dms.scale = 4.0F;  // at 100 a decision near its edge falls either way
+      }
+      Trainer host(options, world.base(), world.shards());
+      Trainer device(on_device(options), world.base(), world.shards());
+      expect_near(losses_of(device, 8), losses_of(host, 8), 0.05);
+    }
+  }
+}
+
+TEST_F(CudaTrainer, TheStudentStartsAsItsTeacher) {
+  const World world;
+  for (const TrainingOptions& options : testing::every_retrofit()) {
+    Trainer trainer(on_device(options), world.base(), world.shards());
+    EXPECT_LT(trainer.check_student_is_teacher(), 1e-6);
+  }
+}
+
+TEST_F(CudaTrainer, EvictsWhatItIsToldTo) {
+  const World world;
+  for (const EvictionLoss eviction : {EvictionLoss::price, EvictionLoss::one_sided}) {
+    for (TrainingOptions options : testing::every_retrofit()) {
+      options = on_device(options);
+      options.steps = 120;
+      options.decision_rate = options.retrofit->dmc ? 0.1 : 5e-3;
+      options.retrofit->eviction = eviction;
+      Trainer trainer(options, world.base(), world.shards());
+      StepReport report;
+      for (int i = 0; i < 120; ++i) {
+        report = trainer.step();
+      }
+      EXPECT_NEAR(report.eviction->share, 2.0 / 3.0, 0.15);
+    }
+  }
+}
+
+TEST_F(CudaTrainer, GoesOnFromAState) {
+  const World world;
+  for (const TrainingOptions& options : every_training()) {
+    Trainer whole(on_device(options), world.base(), world.shards());
+    const auto expected = losses_of(whole, 6);
+    for (const bool begins_on_device : {true, false}) {
+      Trainer first(begins_on_device ? on_device(options) : options, world.base(), world.shards());
+      std::vector<double> losses = losses_of(first, 3);
+      first.save_state(world.path("state"), {});
+      Trainer second(on_device(options), world.base(), world.shards());
+      second.load_state(world.path("state"), {});
+      const auto rest = losses_of(second, 3);
+      losses.insert(losses.end(), rest.begin(), rest.end());
+      expect_near(losses, expected, begins_on_device ? 1e-3 : 0.02);
+    }
+  }
+}
+
+TEST_F(CudaTrainer, WritesWhatItHasLearned) {
+  const World world;
+  TrainingOptions options = on_device(testing::language_options());
+  Trainer trainer(options, world.base(), world.shards());
+  const std::string name = "model.layers.0.mlp.down_proj.weight";
+  const auto values = [&] {
+    const auto now = trainer.parameters().view(name).as<float>();
+    return std::vector<float>(now.begin(), now.end());
+  };
+  const std::vector<float> before = values();
+  trainer.step();
+  EXPECT_NE(values(), before);
+  const ExportedModel model = export_model(trainer, DType::f32);
+  const auto written = model.tensors.at(name).as<float>();
+  EXPECT_TRUE(std::ranges::equal(written, values()));
+}
+
+TEST_F(CudaTrainer, NamesTheLayerThatIsNotFinite) {
+  const ModelConfig config = testing::tiny_config(Family::llama);
+  const World world(config);
+  TensorMap tensors = world.base().tensors();
+  const std::string name = "model.layers.1.mlp.down_proj.weight";
+  const auto original = tensors.at(name).as<float>();
+  std::vector<float> broken(original.begin(), original.end());
+  broken[3] = std::numeric_limits<float>::infinity();
+  tensors[name].data = reinterpret_cast<const std::byte*>(broken.data());
+  save_checkpoint(world.path("broken"), config, tensors);
+  const Checkpoint base = Checkpoint::open(world.path("broken"));
+  Trainer trainer(on_device(testing::language_options()), base, world.shards());
+  const std::string error = error_of([&] { trainer.step(); });
+  EXPECT_NE(error.find("step 1"), std::string::npos) << error;
+  EXPECT_NE(error.find("layer 1"), std::string::npos) << error;
+  EXPECT_EQ(trainer.steps_done(), 0);
+}
+
+TEST_F(CudaTrainer, ComputesInBf16Alone) {
+  const World world;
+  TrainingOptions options = on_device(testing::language_options());
+  options.compute = DType::f32;
+  EXPECT_TRUE(error_of([&] { validate(options, world.base().config()); }).starts_with("--dtype"));
+}
+
+}  // namespace
+}  // namespace winnow::train

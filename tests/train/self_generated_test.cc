@@ -1,0 +1,91 @@
+#include "train/self_generated.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/checkpoint_testing.h"
+#include "train/document.h"
+#include "train/line_reader.h"
+
+namespace winnow::train {
+namespace {
+
+const std::string kModel = WINNOW_SOURCE_DIR "/assets/base";
+
+class SelfGenerated : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    LoadOptions options;
+    options.model = kModel;
+    model_ = engine::load_model(options);
+    tokenizer_ = load_tokenizer(kModel);
+  }
+  static void TearDownTestSuite() {
+    model_.reset();
+    tokenizer_.reset();
+  }
+
+  std::vector<std::string> write(const SelfGeneratedOptions& options) {
+    const auto file = directory_.path() / "data.jsonl";
+    EXPECT_EQ(write_self_generated(*model_, *tokenizer_, options, file), options.documents);
+    std::vector<std::string> lines;
+    LineReader reader(file);
+    for (std::string line; reader.next(line);) {
+      lines.push_back(line);
+    }
+    return lines;
+  }
+
+  static SelfGeneratedOptions options() {
+    SelfGeneratedOptions options;
+    options.documents = 7;
+    options.max_tokens = 12;
+    options.sampling.temperature = 1.0;
+    options.sampling.seed = 3;
+    return options;
+  }
+
+  static inline std::unique_ptr<const engine::LoadedModel> model_;
+  static inline std::unique_ptr<const Tokenizer> tokenizer_;
+  TempDir directory_;
+};
+
+TEST_F(SelfGenerated, IsTrainingData) {
+  const auto lines = write(options());
+  ASSERT_EQ(lines.size(), 7U);
+  const DocumentEncoder encoder(kModel, model_->model.config(), false);
+  for (const std::string& line : lines) {
+    EXPECT_FALSE(encoder.encode(line).tokens.empty()) << line;
+    EXPECT_TRUE(nlohmann::json::parse(line).contains("text"));
+  }
+  EXPECT_NE(lines[0], lines[1]);
+}
+
+TEST_F(SelfGenerated, FollowsFromTheSeed) {
+  auto other = options();
+  other.sampling.seed = 4;
+  const auto lines = write(options());
+  EXPECT_EQ(write(options()), lines);
+  EXPECT_NE(write(other), lines);
+}
+
+TEST_F(SelfGenerated, ContinuesPromptsInTurn) {
+  auto prompted = options();
+  prompted.prompts = {"Once upon a time", "The capital of France"};
+  const auto lines = write(prompted);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto json = nlohmann::json::parse(lines[i]);
+    EXPECT_EQ(json.at("prompt"), prompted.prompts[i % 2]);
+    EXPECT_FALSE(json.at("completion").get<std::string>().empty());
+  }
+}
+
+TEST_F(SelfGenerated, EndsWhenItIsTold) {
+  auto stopped = options();
+  stopped.documents = 100000;
+  stopped.on_progress = [](std::int64_t) { return false; };
+  EXPECT_LT(write_self_generated(*model_, *tokenizer_, stopped, directory_.path() / "data.jsonl"),
+            100000);
+}
+
+}  // namespace
+}  // namespace winnow::train
