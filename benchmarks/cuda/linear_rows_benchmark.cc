@@ -33,7 +33,6 @@ using ops::cuda::RowsLaunch;
 constexpr DeviceWeightFormat kFormats[] = {DeviceWeightFormat::bf16, DeviceWeightFormat::fp8,
                                            DeviceWeightFormat::int8, DeviceWeightFormat::int4};
 constexpr int kMostParts = 1024;
-constexpr std::size_t kPrefetchBytes = std::size_t{16} << 20;
 
 /// Random codes and scales, all of them numbers of moderate size.
 class RandomWeights {
@@ -217,11 +216,6 @@ class ModelWeights {
     return {weights_[i].first, memory_.data() + weights_[i].second};
   }
   [[nodiscard]] std::size_t size() const { return weights_.size(); }
-  /// The first weights after the i-th.
-  [[nodiscard]] std::span<const std::byte> after(std::size_t i) const {
-    const std::size_t at = weights_[i + 1].second;
-    return {memory_.data() + at, std::min(kPrefetchBytes, bytes_ - at)};
-  }
 
  private:
   void add(const DeviceWeightLayout& layout) {
@@ -234,18 +228,16 @@ class ModelWeights {
   DeviceBuffer<std::byte> memory_;
 };
 
-enum class Way { single, overlapped, chained, prefetched };
-constexpr std::pair<Way, const char*> kWays[] = {{Way::single, "single"},
-                                                 {Way::overlapped, "overlapped"},
-                                                 {Way::chained, "chained"},
-                                                 {Way::prefetched, "prefetched"}};
+enum class Way { single, overlapped, chained };
+constexpr std::pair<Way, const char*> kWays[] = {
+    {Way::single, "single"}, {Way::overlapped, "overlapped"}, {Way::chained, "chained"}};
 
 /// The linear layers of a decode step. Attention would stand before each `o`.
 void step(const ModelShape& model, const ModelWeights& weights, int rows, const Activations& a,
           Way way, cudaStream_t stream) {
   constexpr Use kUses[] = {Use::qkv, Use::o, Use::gate_up, Use::down};
   const std::size_t head = weights.size() - 1;
-  RowsLaunch launch{stream, way != Way::single};
+  const RowsLaunch launch{stream, way != Way::single};
   const int parts = ops::cuda::residual_parts(model.width);
   embed_rows(weights.view(head), a.tokens.data(), rows, a.residual(), launch);
   std::vector<ops::cuda::RowsLayer> layers;
@@ -253,9 +245,6 @@ void step(const ModelShape& model, const ModelWeights& weights, int rows, const 
     layers.push_back(
         layer_of(i == head ? Use::head : kUses[i % 4], weights.view(i), i == 0 ? 1 : parts, a));
     if (way < Way::chained || i % 4 == 0) {
-      if (way == Way::prefetched && i < head) {
-        launch.next = weights.after(i);
-      }
       linear_rows(layers, rows, a.scratch, launch);
       layers.clear();
     }
@@ -302,7 +291,7 @@ int run(std::span<char*> arguments) {
   const Activations activations;
   const double bandwidth = cuda::measure_read_bandwidth();
   nlohmann::json results{{"device", properties.name}, {"read_bytes_per_second", bandwidth}};
-  fmt::print("{}, reading {:.0f} GB/s\n\nsteps: floor, single, overlapped, chained, prefetched\n",
+  fmt::print("{}, reading {:.0f} GB/s\n\nsteps: floor, single, overlapped, chained\n",
              properties.name, bandwidth * 1e-9);
   for (const ModelShape& model : kModels) {
     for (const DeviceWeightFormat format : kFormats) {

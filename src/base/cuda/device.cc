@@ -44,6 +44,16 @@ int multiprocessor_count() {
   return attribute(cudaDevAttrMultiProcessorCount);
 }
 
+int allow_most_shared_memory(const void* kernel) {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, kernel), "attributes of a kernel");
+  const int bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
+                    static_cast<int>(attributes.sharedSizeBytes);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "shared memory of a kernel");
+  return bytes;
+}
+
 double nominal_bf16_flops() {
   // Data sheets, without sparsity, sums in float.
   constexpr std::array<std::pair<std::string_view, double>, 9> kKnown{{

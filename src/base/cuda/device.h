@@ -37,6 +37,9 @@ void use_device(int index);
 std::size_t free_memory();
 std::size_t total_memory();
 
+/// Lets a kernel have all of a block's shared memory; returns how much of it is dynamic.
+int allow_most_shared_memory(const void* kernel);
+
 /// Whether kernels may begin before their predecessor is complete (Hopper and later).
 bool has_programmatic_launch();
 

@@ -1,6 +1,8 @@
 // A warp takes a run of tiles and works alone: it copies their pages to shared memory, several
 // tiles ahead, past the end of a row as well, and writes its part of each row. A second kernel
 // merges the parts; that costs less than waiting in this one for the last part to arrive.
+#include <cuda_pipeline.h>
+
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/decode_attention_kernels.h"
 #include "ops/cuda/page_stream.cuh"

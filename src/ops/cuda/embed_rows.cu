@@ -1,4 +1,4 @@
-#include "ops/cuda/dependent_launch.cuh"
+#include "base/cuda/launch.cuh"
 #include "ops/cuda/linear_rows_kernels.h"
 #include "ops/cuda/weight_codes.cuh"
 
@@ -29,8 +29,8 @@ __device__ float sum_of_block(float x) {
 template <class Format>
 __global__ void embed(const __grid_constant__ DeviceWeightView table, const std::int32_t* tokens,
                       const __grid_constant__ ResidualRows residual) {
-  let_next_kernel_begin();
-  wait_for_previous_kernel();
+  winnow::cuda::release_successor();
+  winnow::cuda::wait_for_predecessor();
   const int token = tokens[blockIdx.x];
   const std::size_t first = std::size_t{blockIdx.x} * table.cols;
   float squares = 0.0F;
@@ -57,11 +57,8 @@ __global__ void embed(const __grid_constant__ DeviceWeightView table, const std:
 void launch_embed_rows(const DeviceWeightView& table, const std::int32_t* tokens, int rows,
                        const ResidualRows& residual, const RowsLaunch& launch) {
   with_format(table.format, [&](auto format) {
-    auto* kernel = embed<decltype(format)>;
-    static const bool allowed = (allow_shared_memory(kernel, 0), true);
-    static_cast<void>(allowed);
-    launch_dependent(kernel, rows, kThreads, 0, launch.stream, launch.overlap, table, tokens,
-                     residual);
+    winnow::cuda::launch(embed<decltype(format)>, rows, kThreads, 0, launch.stream, launch.overlap,
+                         table, tokens, residual);
   });
 }
 

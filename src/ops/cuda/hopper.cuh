@@ -1,81 +1,18 @@
-// Hopper's own instructions: asynchronous copies that arrive at barriers in shared memory, and
-// products by a warpgroup (128 threads).
+// Hopper's own instructions: bulk copies from shared memory, and products by a warpgroup (128
+// threads).
 #pragma once
 
-#include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
 #include <type_traits>
 
+#include "ops/cuda/mbarrier.cuh"
+
 namespace winnow::ops::cuda {
 
-inline __device__ std::uint32_t shared_address(const void* x) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(x));
-}
-
-/// A barrier in shared memory (mbarrier). Its phases alternate between 0 and 1; a phase ends when
-/// `arrivals` have come, and all bytes that were announced.
-class Barrier {
- public:
-  __device__ void init(int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&state_)),
-                 "r"(arrivals)
-                 : "memory");
-  }
-  __device__ void arrive() {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&state_))
-                 : "memory");
-  }
-  /// Arrives, and announces bytes that bulk copies will bring.
-  __device__ void arrive_expecting(int bytes) {
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&state_)),
-        "r"(bytes)
-        : "memory");
-  }
-  /// Waits for the end of a phase of this parity; returns at once when the other one is running.
-  __device__ void wait(int parity) const {
-    std::uint32_t done = 0;
-    while (done == 0) {
-      asm volatile(
-          "{\n.reg .pred p;\n"
-          "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-          "selp.u32 %0, 1, 0, p;\n}"
-          : "=r"(done)
-          : "r"(shared_address(&state_)), "r"(parity)
-          : "memory");
-    }
-  }
-  /// Copies `bytes` (a multiple of 16) from global to shared memory, on behalf of this barrier.
-  __device__ void copy(std::byte* to, const std::byte* from, int bytes) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-            "r"(shared_address(to)),
-        "l"(from), "r"(bytes), "r"(shared_address(&state_))
-        : "memory");
-  }
-
-  /// Copies the box of a matrix (slab_map, in a kernel's parameters) that begins at [row, column].
-  __device__ void copy_box(std::byte* to, const CUtensorMap& map, int row, int column) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
-        "{%2, %3}], [%4];" ::"r"(shared_address(to)),
-        "l"(&map), "r"(column), "r"(row), "r"(shared_address(&state_))
-        : "memory");
-  }
-
- private:
-  std::uint64_t state_;
-};
-
-/// Makes this thread's writes to shared memory visible to wgmma and the copy engine.
-inline __device__ void fence_async_proxy() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-/// The same for all memory, and what others wrote that this thread knows of.
+/// fence_async_proxy() for all memory, and what others wrote that this thread knows of.
 inline __device__ void fence_async_proxy_everywhere() {
   asm volatile("fence.proxy.async;" ::: "memory");
 }
@@ -106,10 +43,7 @@ inline __device__ void wait_until_written() {
   fence_async_proxy_everywhere();
 }
 
-/// Barriers by number (0 is __syncthreads') for some of a block's threads.
-inline __device__ void sync_named(int number, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
+/// Arrives at a barrier of sync_named() without waiting.
 inline __device__ void arrive_named(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }

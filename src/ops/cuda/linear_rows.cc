@@ -6,14 +6,6 @@
 namespace winnow::ops::cuda {
 namespace {
 
-int device_attribute(cudaDeviceAttr attribute) {
-  int device = 0;
-  int value = 0;
-  winnow::cuda::check(cudaGetDevice(&device), "current device");
-  winnow::cuda::check(cudaDeviceGetAttribute(&value, attribute, device), "device attribute");
-  return value;
-}
-
 void check_layer(const RowsLayer& layer, DeviceWeightFormat format, bool last) {
   const DeviceWeightView& weight = layer.linear.weight;
   require(weight.format == format, "chained linear layers must agree in format: {} and {}",
@@ -74,28 +66,22 @@ void linear_rows(std::span<const RowsLayer> layers, int rows, const RowsScratch&
   const DeviceWeightFormat format = layers[0].linear.weight.format;
   RowsProgram program{.rows = rows,
                       .count = static_cast<int>(layers.size()),
-                      .blocks = device_attribute(cudaDevAttrMultiProcessorCount),
+                      .blocks = winnow::cuda::multiprocessor_count(),
                       .arrived = scratch.arrived(),
-                      .best = scratch.best(),
-                      .next = launch.next.data(),
-                      .next_bytes = launch.next.size()};
-  int tiles = 0;
+                      .best = scratch.best()};
   for (std::size_t i = 0; i < layers.size(); ++i) {
     check_layer(layers[i], format, i + 1 == layers.size());
     program.layers[i] = layers[i];
-    program.first_block[i] = tiles % program.blocks;
-    tiles += layers[i].linear.weight.tiles;
   }
-  const int shared_bytes = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   switch (format) {
     case DeviceWeightFormat::bf16:
-      return launch_linear_rows_bf16(program, shared_bytes, launch);
+      return launch_linear_rows_bf16(program, launch);
     case DeviceWeightFormat::fp8:
-      return launch_linear_rows_fp8(program, shared_bytes, launch);
+      return launch_linear_rows_fp8(program, launch);
     case DeviceWeightFormat::int8:
-      return launch_linear_rows_int8(program, shared_bytes, launch);
+      return launch_linear_rows_int8(program, launch);
     case DeviceWeightFormat::int4:
-      return launch_linear_rows_int4(program, shared_bytes, launch);
+      return launch_linear_rows_int4(program, launch);
   }
 }
 

@@ -1,6 +1,6 @@
-// The kernel of linear layers of few rows. A block's warps have four trades: one fetches weights,
-// as far ahead as there is room, into the next layer too; one fetches inputs, once they are there;
-// some multiply; some finish tiles. Barriers in shared memory tell each what the others have done.
+// The kernel of linear layers of few rows. A block's warps have four trades: some multiply; some
+// finish tiles; some fetch inputs, once they are there; one fetches weights, as far ahead as there
+// is room, into the next layers too. Barriers in shared memory tell each what the others have done.
 #pragma once
 
 #include <algorithm>
@@ -18,49 +18,61 @@ __device__ void initialize(RowsShared<kBatches>& shared) {
 #else
   constexpr int kFetchArrivals = 32;
 #endif
-  static_assert(kMostInputSlots <= kRowsThreads / 32 && kMostStages <= kMostInputSlots);
-  if (const int i = threadIdx.x / 32; threadIdx.x % 32 == 0) {
-    if (i < kMostStages) {
-      shared.full[i].initialize(kFetchArrivals);
-      shared.empty[i].initialize(kTeamWarps);
+  constexpr int kWarps = kRowsThreads / 32;
+  static_assert(kMostStages <= kWarps && kMostInputSlots <= 2 * kWarps);
+  const int warp = threadIdx.x / 32;
+  if (threadIdx.x % 32 == 0) {
+    if (warp < kMostStages) {
+      shared.full[warp].init(kFetchArrivals);
+      shared.empty[warp].init(kTeamWarps);
     }
-    if (i < kMostInputSlots) {
-      shared.inputs_full[i].initialize(32);
-      shared.inputs_empty[i].initialize(kTeamWarps);
+    for (int i = warp; i < kMostInputSlots; i += kWarps) {
+      shared.inputs_full[i].init(32);
+      shared.inputs_empty[i].init(kTeamWarps);
     }
-    if (i < 2) {
-      shared.sums_full[i].initialize(kProductWarps);
-      shared.sums_empty[i].initialize(kOutputWarps);
+    if (warp < 2) {
+      shared.sums_full[warp].init(kProductWarps);
+      shared.sums_empty[warp].init(kOutputWarps);
     }
-    if (i < kMostChainedLayers) {
-      shared.layers_before[i].initialize(1);
+    if (warp == 2) {
+      shared.inputs_ready.init(kInputWarps);
     }
-#if __CUDA_ARCH__ >= 900
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");  // for the bulk copies
-#endif
+    fence_barriers();
   }
   __syncthreads();
 }
 
+/// A block's shared memory: what has a fixed size, stages of weights, slots of inputs.
+struct RowsMemory {
+  int fixed = 0;
+  int stages = 0;
+  int stage_bytes = 0;
+  int input_slots = 0;
+  int input_bytes = 0;
+
+  [[nodiscard]] __host__ __device__ int inputs_at() const { return fixed + stages * stage_bytes; }
+  [[nodiscard]] __host__ __device__ int bytes() const { return inputs_at() + input_bytes; }
+  __device__ RowsRings rings(std::byte* memory) const {
+    return {stages, input_slots, memory + fixed, memory + inputs_at()};
+  }
+};
+
 template <class Format, int kBatches>
 __global__ __launch_bounds__(kRowsThreads,
                              1) void linear_rows_kernel(const __grid_constant__ RowsProgram program,
-                                                        int stages, int input_slots) {
-  using Shared = RowsShared<kBatches>;
+                                                        const __grid_constant__ RowsMemory sizes) {
   extern __shared__ __align__(128) std::byte memory[];
-  auto& shared = *reinterpret_cast<Shared*>(memory);
-  std::byte* weights = memory + (sizeof(Shared) + 127) / 128 * 128;
-  const RowsRings rings{stages, input_slots, weights,
-                        weights + stages * RowsChunk<Format>::kStageBytes};
+  auto& shared = *reinterpret_cast<RowsShared<kBatches>*>(memory);
+  const RowsRings rings = sizes.rings(memory);
   initialize(shared);
   const int warp = threadIdx.x / 32;
   if (warp < kProductWarps) {
     Product<Format, kBatches>(program, shared, rings).run();
   } else if (warp < kProductWarps + kOutputWarps) {
-    wait_for_previous_kernel();
-    Output<Format, kBatches>(program, shared, input_slots).run();
+    winnow::cuda::wait_for_predecessor();
+    Output<Format, kBatches>(program, shared, rings.input_slots).run();
   } else if (warp < kProductWarps + kOutputWarps + kInputWarps) {
-    wait_for_previous_kernel();
+    winnow::cuda::wait_for_predecessor();
     InputFetch<Format>::run(program, shared, rings, warp - kProductWarps - kOutputWarps);
   } else {
     WeightFetch<Format>::run(program, shared, rings);
@@ -72,9 +84,9 @@ __global__ __launch_bounds__(kRowsThreads,
 template <class Format>
 int input_slots(const RowsProgram& program, int bytes) {
   using Chunk = RowsChunk<Format>;
-  const int fit = std::min(bytes * 3 / 5 / (program.rows * Chunk::kInputPitch), kMostInputSlots);
-  const int passing =
-      std::clamp(bytes / 3 / (program.rows * Chunk::kInputPitch), kTeams, kMostInputSlots);
+  const int slot_bytes = program.rows * Chunk::kInputPitch;
+  const int fit = std::min(bytes * 3 / 5 / slot_bytes, kMostInputSlots);
+  const int passing = std::clamp(bytes / 3 / slot_bytes, kTeams, kMostInputSlots);
   int slots = kTeams;
   for (int i = 0; i < program.count; ++i) {
     const DeviceWeightView& weight = program.layers[i].linear.weight;
@@ -86,27 +98,26 @@ int input_slots(const RowsProgram& program, int bytes) {
 }
 
 template <class Format, int kBatches>
-void launch_batches(const RowsProgram& program, int shared_bytes, const RowsLaunch& launch) {
+void launch_batches(const RowsProgram& program, const RowsLaunch& launch) {
   using Chunk = RowsChunk<Format>;
   auto* kernel = linear_rows_kernel<Format, kBatches>;
-  static const bool allowed = (allow_shared_memory(kernel, shared_bytes), true);
-  static_cast<void>(allowed);
-  const int fixed = (sizeof(RowsShared<kBatches>) + 127) / 128 * 128;
-  const int slots = input_slots<Format>(program, shared_bytes - fixed);
-  const int inputs = slots * program.rows * Chunk::kInputPitch;
-  const int fit = (shared_bytes - fixed - inputs) / Chunk::kStageBytes;
-  const int stages = std::min(fit / kTeams * kTeams, kMostStages);
-  const int bytes = fixed + inputs + stages * Chunk::kStageBytes;
-  launch_dependent(kernel, program.blocks, kRowsThreads, bytes, launch.stream, launch.overlap,
-                   program, stages, slots);
+  const int most = winnow::cuda::allow_most_shared_memory(reinterpret_cast<const void*>(kernel));
+  RowsMemory memory{.fixed = (int{sizeof(RowsShared<kBatches>)} + 127) / 128 * 128,
+                    .stage_bytes = Chunk::kStageBytes};
+  memory.input_slots = input_slots<Format>(program, most - memory.fixed);
+  memory.input_bytes = memory.input_slots * program.rows * Chunk::kInputPitch;
+  const int fit = (most - memory.fixed - memory.input_bytes) / Chunk::kStageBytes;
+  memory.stages = std::min(fit / kTeams * kTeams, kMostStages);
+  winnow::cuda::launch(kernel, program.blocks, kRowsThreads, memory.bytes(), launch.stream,
+                       launch.overlap, program, memory);
 }
 
 template <class Format>
-void launch_linear_rows(const RowsProgram& program, int shared_bytes, const RowsLaunch& launch) {
+void launch_linear_rows(const RowsProgram& program, const RowsLaunch& launch) {
   if (program.rows > 8) {
-    launch_batches<Format, 2>(program, shared_bytes, launch);
+    launch_batches<Format, 2>(program, launch);
   } else {
-    launch_batches<Format, 1>(program, shared_bytes, launch);
+    launch_batches<Format, 1>(program, launch);
   }
 }
 

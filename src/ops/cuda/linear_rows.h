@@ -85,13 +85,10 @@ class RowsScratch {
 
 /// How a kernel is put into a stream. With `overlap` (compute capability 9.0 and later) it begins
 /// to fetch weights while the kernel before it in the stream finishes, and touches everything else
-/// only when that one is done (programmatic dependent launch). `next` is brought into the cache at
-/// the end: what the kernel after the next will read, for while the next one leaves the memory
-/// idle.
+/// only when that one is done (programmatic dependent launch).
 struct RowsLaunch {
   cudaStream_t stream = nullptr;
   bool overlap = false;
-  std::span<const std::byte> next = {};
 };
 
 /// Computes up to kMostChainedLayers layers of the same weight format, one after another, each of

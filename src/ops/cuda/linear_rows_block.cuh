@@ -1,19 +1,21 @@
 // How a block of linear_rows is laid out: its warps, its shared memory, its share of the work.
 #pragma once
 
-#include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/linear_rows_kernels.h"
+#include "ops/cuda/mbarrier.cuh"
 #include "ops/cuda/weight_codes.cuh"
 
 namespace winnow::ops::cuda {
 
-// Warps by what they do, in this order.
+// Warps by what they do, in this order. Registers are shared by 16 warps: 128 for each thread.
 inline constexpr int kTeams = 2;  // which take chunks in turn
-inline constexpr int kTeamWarps = 8;
+inline constexpr int kTeamWarps = 4;
 inline constexpr int kProductWarps = kTeams * kTeamWarps;
 inline constexpr int kOutputWarps = 4;
-inline constexpr int kInputWarps = 4;
+inline constexpr int kInputWarps = 3;
 inline constexpr int kRowsThreads = 32 * (kProductWarps + kOutputWarps + kInputWarps + 1);
+
+inline constexpr int kOutputBarrier = 1;  // by number
 
 inline constexpr int kMostStages = 16;
 inline constexpr int kMostInputSlots = 24;
@@ -26,13 +28,13 @@ inline constexpr int kBytesOnTheWay = 64 * 1024;
 /// inputs lie such that eight lanes that read four times 16 bytes of two rows meet all banks.
 template <class Format>
 struct RowsChunk {
-  static constexpr int kColumns = Format::kFormat == DeviceWeightFormat::bf16 ? 512 : 1024;
-  static constexpr int kSteps = kColumns / (Format::kBlocks * kBlockColumns);
+  static constexpr int kSteps = Format::kFormat == DeviceWeightFormat::int4 ? 8 : 16;
+  static constexpr int kColumns = kSteps * Format::kBlocks * kBlockColumns;
   static constexpr int kStageBytes = kSteps * kTileStepBytes<Format>;
   static constexpr int kInputPitch = 2 * kColumns + 64;
   static constexpr int kOnTheWay = kBytesOnTheWay / kStageBytes;
 
-  /// Chunks of a row of so many steps.
+  /// Chunks of a row of so many steps, the same for each team.
   static __host__ __device__ constexpr int count(int steps) {
     return (steps + kTeams * kSteps - 1) / (kTeams * kSteps) * kTeams;
   }
@@ -52,7 +54,7 @@ struct RowsShared {
   Barrier inputs_empty[kMostInputSlots];
   Barrier sums_full[2];
   Barrier sums_empty[2];
-  Barrier layers_before[kMostChainedLayers];  // of each layer are done
+  Barrier inputs_ready;  // its phase n ends once all that comes before layer n is done
 };
 
 /// The rings of a block: how many places each has, and where. A place must have one fetching warp
@@ -67,22 +69,40 @@ struct RowsRings {
 
 /// A layer as a block sees it.
 template <class Format>
-struct LayerShare {
+class LayerShare {
+ public:
   using Chunk = RowsChunk<Format>;
 
-  const RowsLayer& layer;
-  int first;      // tile of this block
+  RowsLayer layer;
+  int number;
   int tiles;      // in all
+  int first;      // tile of this block
   int step;       // from tile to tile
-  int chunks;     // of a weight row, rounded up to the same for each team
+  int chunks;     // of a weight row
   bool resident;  // inputs stay for all tiles
 
-  __device__ LayerShare(const RowsProgram& program, int number, int input_slots)
-      : layer(program.layers[number]), tiles(layer.linear.weight.tiles), step(program.blocks) {
-    first = static_cast<int>(blockIdx.x) - program.first_block[number];
-    first += first < 0 ? step : 0;
-    chunks = Chunk::count(layer.linear.weight.steps);
-    resident = chunks <= input_slots;
+  /// `first_block` has the first tile.
+  __device__ LayerShare(const RowsProgram& program, int input_slots, int number = 0,
+                        int first_block = 0)
+      : layer(program.layers[number]),
+        number(number),
+        tiles(layer.linear.weight.tiles),
+        first(static_cast<int>(blockIdx.x) - first_block +
+              (static_cast<int>(blockIdx.x) < first_block ? program.blocks : 0)),
+        step(program.blocks),
+        chunks(Chunk::count(layer.linear.weight.steps)),
+        resident(chunks <= input_slots),
+        first_block_(first_block) {}
+
+  /// The block that has the first tile of the layer after it.
+  __device__ int next_first_block() const { return (first_block_ + tiles) % step; }
+  /// Goes on to the layer after it, if there is one.
+  __device__ bool next(const RowsProgram& program, int input_slots) {
+    if (number + 1 == program.count) {
+      return false;
+    }
+    *this = LayerShare(program, input_slots, number + 1, next_first_block());
+    return true;
   }
   /// Steps of a chunk; none if negative: in what is rounded up. (Clamped at 0, ptxas 13.0 takes the
   /// chunks that are not whole for whole ones where that is asked next.)
@@ -100,6 +120,9 @@ struct LayerShare {
   __device__ int row(int tile, int r) const {
     return index(tile, r) + (layer.linear.weight.paired && r >= 8 ? limit() : 0);
   }
+
+ private:
+  int first_block_;
 };
 
 }  // namespace winnow::ops::cuda

@@ -1,22 +1,24 @@
-// The warps of linear_rows that fetch: one the weights, which depend on nothing, one the inputs,
-// which depend on the layer before.
+// The warps of linear_rows that fetch: one the weights, which depend on nothing, the others the
+// inputs, which depend on the layer before.
 #pragma once
 
-#include "ops/cuda/dependent_launch.cuh"
+#include "base/cuda/launch.cuh"
 #include "ops/cuda/linear_rows_block.cuh"
 
 namespace winnow::ops::cuda {
 
-/// Waits until all blocks have finished `layers` layers. By one thread.
-inline __device__ void wait_for_layers(const RowsProgram& program, int layers) {
-  const auto target = static_cast<std::uint32_t>(layers * program.blocks);
-  std::uint32_t arrived = 0;
+/// Waits until so many blocks in all have arrived, and sees what they have written. By one thread.
+inline __device__ void wait_for_arrivals(const std::uint32_t* arrived, std::uint32_t target) {
+  std::uint32_t seen = 0;
   do {
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-                 : "=r"(arrived)
-                 : "l"(program.arrived)
-                 : "memory");
-  } while (arrived < target);
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
+  } while (seen < target);
+}
+
+/// Tells the other blocks of what this one has written. By one thread, after a barrier with the
+/// others.
+inline __device__ void arrive_at(std::uint32_t* arrived) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
 }
 
 /// A chunk of a tile is one run of memory.
@@ -27,17 +29,18 @@ class WeightFetch {
 
   template <class Shared>
   static __device__ void run(const RowsProgram& program, Shared& shared, const RowsRings& rings) {
+    const int most = min(Chunk::kOnTheWay, rings.stages);
     RingPlace place;
     RingPlace landed;
     int on_the_way = 0;
-    for (int number = 0; number < program.count; ++number) {
-      const LayerShare<Format> share(program, number, rings.input_slots);
+    LayerShare<Format> share(program, rings.input_slots);
+    do {
       const DeviceWeightView& weight = share.layer.linear.weight;
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         const std::byte* from =
             weight.memory + static_cast<std::size_t>(tile) * weight.steps * kTileStepBytes<Format>;
         for (int chunk = 0; chunk < share.chunks; ++chunk) {
-          if (on_the_way == min(Chunk::kOnTheWay, rings.stages)) {
+          if (on_the_way == most) {
             shared.full[landed.slot].wait(landed.parity);
             landed.advance(rings.stages);
           } else {
@@ -50,10 +53,9 @@ class WeightFetch {
           place.advance(rings.stages);
         }
       }
-    }
+    } while (share.next(program, rings.input_slots));
     // From here on the memory has less and less to do.
-    let_next_kernel_begin();
-    prefetch(program);
+    winnow::cuda::release_successor();
   }
 
  private:
@@ -61,9 +63,9 @@ class WeightFetch {
     const int lane = threadIdx.x % 32;
 #if __CUDA_ARCH__ >= 900
     if (lane == 0) {
-      full.arrive_and_expect(bytes);
+      full.arrive_expecting(bytes);
       if (bytes > 0) {
-        full.copy_bulk(to, from, bytes);
+        full.copy(to, from, bytes);
       }
     }
 #else
@@ -72,17 +74,6 @@ class WeightFetch {
     }
     full.arrive_after_copies();
 #endif
-  }
-
-  static __device__ void prefetch(const RowsProgram& program) {
-    constexpr std::size_t kPiece = 16384;
-    if (threadIdx.x % 32 == 0) {
-      for (std::size_t at = blockIdx.x * kPiece; at < program.next_bytes;
-           at += program.blocks * kPiece) {
-        const std::size_t left = program.next_bytes - at;
-        prefetch_bulk(program.next + at, left < kPiece ? left / 16 * 16 : kPiece);
-      }
-    }
   }
 };
 
@@ -100,16 +91,16 @@ class InputFetch {
     const int slot_bytes = program.rows * Chunk::kInputPitch;
     const int lane = threadIdx.x % 32;
     RingPlace place;
-    for (int number = 0; number < program.count; ++number) {
-      const LayerShare<Format> share(program, number, rings.input_slots);
-      if (warp == 0 && lane == 0) {
-        if (number > 0) {
-          wait_for_layers(program, number);
+    LayerShare<Format> share(program, rings.input_slots);
+    do {
+      if (lane == 0) {
+        if (warp == 0 && share.number > 0) {
+          wait_for_arrivals(program.arrived, program.arrivals_before(share.number));
         }
-        shared.layers_before[number].arrive();
+        shared.inputs_ready.arrive();
       }
       __syncwarp();
-      shared.layers_before[number].wait(0);
+      shared.inputs_ready.wait(share.number % 2);
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         for (int chunk = 0; chunk < share.chunks; ++chunk) {
           if (place.slot % kInputWarps == warp) {
@@ -123,7 +114,7 @@ class InputFetch {
           break;
         }
       }
-    }
+    } while (share.next(program, rings.input_slots));
   }
 
  private:
@@ -133,16 +124,11 @@ class InputFetch {
     const int cols = share.layer.linear.weight.cols;
     const int first = chunk * Chunk::kColumns + threadIdx.x % 32 * 8;
     const bf16* x = share.layer.input.x + first;
-    int inside[kTurns];
-#pragma unroll
-    for (int i = 0; i < kTurns; ++i) {
-      inside[i] = first + 256 * i < cols ? 16 : 0;
-    }
-#pragma unroll 4
+#pragma unroll 2
     for (int row = 0; row < rows; ++row) {
 #pragma unroll
       for (int i = 0; i < kTurns; ++i) {
-        copy_16(to + 512 * i, x + 256 * i, inside[i]);
+        copy_16(to + 512 * i, x + 256 * i, first + 256 * i < cols ? 16 : 0);
       }
       to += Chunk::kInputPitch;
       x += cols;

@@ -2,9 +2,8 @@
 
 namespace winnow::ops::cuda {
 
-void launch_linear_rows_fp8(const RowsProgram& program, int shared_bytes,
-                            const RowsLaunch& launch) {
-  launch_linear_rows<Fp8Weight>(program, shared_bytes, launch);
+void launch_linear_rows_fp8(const RowsProgram& program, const RowsLaunch& launch) {
+  launch_linear_rows<Fp8Weight>(program, launch);
 }
 
 }  // namespace winnow::ops::cuda

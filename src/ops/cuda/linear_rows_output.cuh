@@ -40,22 +40,20 @@ class Output {
   }
 
   __device__ void run() {
-    RingPlace place;
-    for (int number = 0; number < program_.count; ++number) {
-      const Share share(program_, number, input_slots_);
-      shared_.layers_before[number].wait(0);
+    Share share(program_, input_slots_);
+    do {
+      shared_.inputs_ready.wait(share.number % 2);
       prepare(share, share.first);
       load_norms(share.layer);
       std::uint64_t best[kBatches] = {};
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
-        finish_tile(share, tile, place, best);
-        place.advance(2);
+        finish_tile(share, tile, best);
       }
       if (share.layer.output == RowsLayer::Output::argmax) {
         put_best(best);
       }
-      arrive(number + 1 == program_.count ? &share.layer : nullptr);
-    }
+      arrive(share);
+    } while (share.next(program_, input_slots_));
   }
 
  private:
@@ -70,9 +68,7 @@ class Output {
   };
 
   // Of the warps of this class.
-  static __device__ void synchronize() {
-    asm volatile("bar.sync 1, %0;" ::"n"(32 * kOutputWarps) : "memory");
-  }
+  static __device__ void synchronize() { sync_named(kOutputBarrier, 32 * kOutputWarps); }
 
   // 1 / RMS of each row of the input.
   __device__ void load_norms(const RowsLayer& layer) const {
@@ -95,22 +91,22 @@ class Output {
     synchronize();
   }
 
-  __device__ void finish_tile(const Share& share, int tile, const RingPlace& place,
-                              std::uint64_t (&best)[kBatches]) {
-    shared_.sums_full[place.slot].wait(place.parity);
+  __device__ void finish_tile(const Share& share, int tile, std::uint64_t (&best)[kBatches]) {
+    shared_.sums_full[sums_.slot].wait(sums_.parity);
     float sums[kBatches];
 #pragma unroll
     for (int i = 0; i < kBatches; ++i) {
       sums[i] = 0.0F;
 #pragma unroll
       for (int warp = 0; warp < kProductWarps; ++warp) {
-        sums[i] += shared_.sums[place.slot][warp][thread_ + 128 * i];
+        sums[i] += shared_.sums[sums_.slot][warp][thread_ + 128 * i];
       }
     }
     __syncwarp();
     if (lane_ == 0) {
-      shared_.sums_empty[place.slot].arrive();
+      shared_.sums_empty[sums_.slot].arrive();
     }
+    sums_.advance(2);
     float squares[kBatches] = {};
 #pragma unroll
     for (int i = 0; i < kBatches; ++i) {
@@ -242,12 +238,12 @@ class Output {
     }
   }
 
-  // This block has finished a layer. `last`: of the program, whose last block clears up.
-  __device__ void arrive(const RowsLayer* last) const {
+  // This block has finished a layer; the last block that finishes the last one clears up.
+  __device__ void arrive(const Share& share) const {
     synchronize();
-    if (last == nullptr) {
+    if (share.number + 1 < program_.count) {
       if (thread_ == 0) {
-        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(program_.arrived) : "memory");
+        arrive_at(program_.arrived);
       }
     } else if (thread_ < 32) {
       std::uint32_t before = 0;
@@ -258,8 +254,8 @@ class Output {
                      : "memory");
       }
       before = __shfl_sync(0xFFFFFFFFU, before, 0);
-      if (before + 1 == static_cast<std::uint32_t>(program_.count * program_.blocks)) {
-        clear_up(*last);
+      if (before + 1 == program_.arrivals_before(program_.count)) {
+        clear_up(share.layer);
       }
     }
   }
@@ -298,6 +294,7 @@ class Output {
   int lane_;
   int row_;
   int batch_;
+  RingPlace sums_;
   Place places_[kBatches];  // of the tile to come
 };
 

@@ -30,45 +30,51 @@ class Product {
   }
 
   __device__ void run() {
-    RingPlace place;
-    RingPlace inputs;
-    RingPlace sums_place;
-    for (int number = 0; number < program_.count; ++number) {
-      const LayerShare<Format> share(program_, number, rings_.input_slots);
+    LayerShare<Format> share(program_, rings_.input_slots);
+    do {
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
-        const bool last = tile + share.step >= share.tiles;
-        float sums[kBatches][4] = {};
-        RingPlace input = inputs;
-        for (int chunk = 0; chunk < share.chunks; ++chunk) {
-          if (chunk % kTeams == warp_ / kTeamWarps) {
-            shared_.full[place.slot].wait(place.parity);
-            shared_.inputs_full[input.slot].wait(input.parity);
-            multiply_chunk(rings_.weights + place.slot * Chunk::kStageBytes,
-                           rings_.inputs + input.slot * program_.rows * Chunk::kInputPitch,
-                           share.steps(chunk), sums);
-            __syncwarp();
-            if (lane_ == 0) {
-              shared_.empty[place.slot].arrive();
-              if (last || !share.resident) {
-                shared_.inputs_empty[input.slot].arrive();
-              }
-            }
-          }
-          place.advance(rings_.stages);
-          input.advance(rings_.input_slots);
-        }
-        if (last || !share.resident) {
-          inputs = input;
-        }
-        put(sums, sums_place);
-        sums_place.advance(2);
+        multiply_tile(share, tile);
       }
-    }
+    } while (share.next(program_, rings_.input_slots));
   }
 
  private:
+  // Of the products of even and of odd half blocks.
+  using Sums = float[2][kBatches][4];
+
+  __device__ void multiply_tile(const LayerShare<Format>& share, int tile) {
+    const bool fresh = tile == share.first || !share.resident;  // inputs come for this tile
+    const bool last = tile + share.step >= share.tiles || !share.resident;
+    Sums sums = {};
+    RingPlace input = inputs_;
+    for (int chunk = 0; chunk < share.chunks; ++chunk) {
+      if (chunk % kTeams == warp_ / kTeamWarps) {
+        shared_.full[weights_.slot].wait(weights_.parity);
+        if (fresh) {
+          shared_.inputs_full[input.slot].wait(input.parity);
+        }
+        multiply_chunk(rings_.weights + weights_.slot * Chunk::kStageBytes,
+                       rings_.inputs + input.slot * program_.rows * Chunk::kInputPitch,
+                       share.steps(chunk), sums);
+        __syncwarp();
+        if (lane_ == 0) {
+          shared_.empty[weights_.slot].arrive();
+          if (last) {
+            shared_.inputs_empty[input.slot].arrive();
+          }
+        }
+      }
+      weights_.advance(rings_.stages);
+      input.advance(rings_.input_slots);
+    }
+    if (last) {
+      inputs_ = input;
+    }
+    put(sums);
+  }
+
   __device__ void multiply_chunk(const std::byte* stage, const std::byte* inputs, int steps,
-                                 float (&sums)[kBatches][4]) const {
+                                 Sums& sums) const {
     const int first = warp_ % kTeamWarps;
     if (steps == Chunk::kSteps) {
 #pragma unroll
@@ -76,6 +82,7 @@ class Product {
         multiply_step(stage, inputs, first + i * kTeamWarps, sums);
       }
     } else {
+#pragma unroll 1
       for (int step = first; step < steps; step += kTeamWarps) {
         multiply_step(stage, inputs, step, sums);
       }
@@ -83,7 +90,7 @@ class Product {
   }
 
   __device__ void multiply_step(const std::byte* stage, const std::byte* inputs, int step,
-                                float (&sums)[kBatches][4]) const {
+                                Sums& sums) const {
     std::uint32_t words[2][4];
     const std::byte* codes = stage + step * kTileStepBytes<Format>;
     load(words[0], codes + 16 * lane_);
@@ -104,9 +111,9 @@ class Product {
         std::uint32_t x[4];
         load(x, inputs + inputs_at_[batch] + (step * Format::kBlocks + j) * 64);
         float products[4] = {};
-        float(&target)[4] = Format::kGroupScales ? products : sums[batch];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
+          float(&target)[4] = Format::kGroupScales ? products : sums[half][batch];
           const std::uint32_t left[4] = {weights[0][2 * half], weights[1][2 * half],
                                          weights[0][2 * half + 1], weights[1][2 * half + 1]};
           multiply<__nv_bfloat162>(target, left, in_unit(x[2 * half]), in_unit(x[2 * half + 1]));
@@ -114,7 +121,7 @@ class Product {
         if constexpr (Format::kGroupScales) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            sums[batch][i] += scales[i / 2][j] * products[i];
+            sums[j % 2][batch][i] += scales[i / 2][j] * products[i];
           }
         }
       }
@@ -122,18 +129,20 @@ class Product {
   }
 
   // The tile's sums to the warps that finish it.
-  __device__ void put(const float (&sums)[kBatches][4], const RingPlace& place) const {
-    shared_.sums_empty[place.slot].wait(place.parity ^ 1U);
-    auto* to = reinterpret_cast<float4*>(shared_.sums[place.slot][warp_]) + lane_;
+  __device__ void put(const Sums& sums) {
+    shared_.sums_empty[sums_.slot].wait(sums_.parity ^ 1U);
+    auto* to = reinterpret_cast<float4*>(shared_.sums[sums_.slot][warp_]) + lane_;
 #pragma unroll
     for (int batch = 0; batch < kBatches; ++batch) {
-      const float(&x)[4] = sums[batch];
-      to[batch * 32] = {x[0], x[1], x[2], x[3]};
+      const float(&x)[4] = sums[0][batch];
+      const float(&y)[4] = sums[1][batch];
+      to[batch * 32] = {x[0] + y[0], x[1] + y[1], x[2] + y[2], x[3] + y[3]};
     }
     __syncwarp();
     if (lane_ == 0) {
-      shared_.sums_full[place.slot].arrive();
+      shared_.sums_full[sums_.slot].arrive();
     }
+    sums_.advance(2);
   }
 
   static __device__ void load(std::uint32_t (&words)[4], const std::byte* from) {
@@ -163,6 +172,9 @@ class Product {
   int warp_;
   int lane_;
   int inputs_at_[kBatches];
+  RingPlace weights_;
+  RingPlace inputs_;
+  RingPlace sums_;
 };
 
 }  // namespace winnow::ops::cuda

@@ -1,9 +1,9 @@
 // A warp's tiles of pages on their way from the pool to shared memory, in order, several at a time.
 #pragma once
 
-#include <cuda_pipeline.h>
-
 #include <cstdint>
+
+#include "ops/cuda/mbarrier.cuh"
 
 namespace winnow::ops::cuda {
 
@@ -13,7 +13,7 @@ inline constexpr std::uint32_t kNoPage = 0xFFFFFFFFU;
 /// Shared memory of a stage besides its pages.
 template <int kTilePages>
 struct StageState {
-  std::uint64_t barrier;
+  Barrier barrier;
   int tags[kTilePages];
 };
 
@@ -31,12 +31,9 @@ class PageStream {
       : pool_(pool), memory_(memory), states_(states), lane_(static_cast<int>(threadIdx.x) % 32) {
     if (lane_ == 0) {
       for (int stage = 0; stage < kStages; ++stage) {
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier(stage)), "r"(kArrivals)
-                     : "memory");
+        states_[stage].barrier.init(kArrivals);
       }
-#if __CUDA_ARCH__ >= 900
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
+      fence_barriers();
     }
     __syncwarp();
   }
@@ -48,55 +45,31 @@ class PageStream {
     if (lane_ == 0) {
       states_[stage].tags[p] = tag;
     }
+    Barrier& barrier = states_[stage].barrier;
 #if __CUDA_ARCH__ >= 900
     if (lane_ == 0) {
       if (page == kNoPage) {
-        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier(stage)) : "memory");
+        barrier.arrive();
       } else {
         // Entries are read once a step: what is read again shall stay in the cache in their place.
-        asm volatile(
-            "{\n"
-            ".reg .b64 policy;\n"
-            "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
-            "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %2;\n"
-            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-            "[%1], [%3], %2, [%0], policy;\n"
-            "}" ::"r"(barrier(stage)),
-            "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))), "r"(kPageBytes),
-            "l"(pool_ + std::size_t{page} * kPageBytes)
-            : "memory");
+        barrier.arrive_expecting(kPageBytes);
+        barrier.copy_once(to, pool_ + std::size_t{page} * kPageBytes, kPageBytes);
       }
     }
 #else
     if (page != kNoPage) {
       const std::byte* from = pool_ + std::size_t{page} * kPageBytes;
       for (int at = lane_ * 16; at < kPageBytes; at += 32 * 16) {
-        __pipeline_memcpy_async(to + at, from + at, 16);
+        copy_16(to + at, from + at, 16);
       }
     }
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier(stage))
-                 : "memory");
+    barrier.arrive_after_copies();
 #endif
   }
 
   /// The next tile; waits until it is complete.
   __device__ const std::byte* front() const {
-    std::uint32_t done = 0;
-    do {
-      asm volatile(
-          "{\n"
-          ".reg .pred p;\n"
-#if __CUDA_ARCH__ >= 900
-          "mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n"
-#else
-          "mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n"
-#endif
-          "selp.u32 %0, 1, 0, p;\n"
-          "}"
-          : "=r"(done)
-          : "r"(barrier(stage_)), "r"(phase_)
-          : "memory");
-    } while (done == 0);
+    states_[stage_].barrier.wait(phase_);
     return memory_ + stage_ * kTilePages * kPageBytes;
   }
   /// The tag of the front tile's page `p`.
@@ -121,10 +94,6 @@ class PageStream {
 #else
   static constexpr int kArrivals = 32 * kTilePages;
 #endif
-
-  [[nodiscard]] __device__ std::uint32_t barrier(int stage) const {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(&states_[stage].barrier));
-  }
 
   const std::byte* pool_;
   std::byte* memory_;

@@ -1,0 +1,133 @@
+// Barriers in shared memory, and the copies that arrive at them.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace winnow::ops::cuda {
+
+inline __device__ std::uint32_t shared_address(const void* x) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(x));
+}
+
+/// A barrier in shared memory (mbarrier). Its phases alternate between 0 and 1; a phase ends when
+/// `arrivals` have come, and all bytes that were announced. Who arrives releases what he wrote to
+/// those who wait.
+class Barrier {
+ public:
+  /// By one thread, before the others are let through; fence_barriers() after the last one.
+  __device__ void init(int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&state_)),
+                 "r"(arrivals)
+                 : "memory");
+  }
+  __device__ void arrive() {
+    asm volatile("{ .reg .b64 token; mbarrier.arrive.shared::cta.b64 token, [%0]; }" ::"r"(
+                     shared_address(&state_))
+                 : "memory");
+  }
+  /// Arrives once this thread's copies so far (copy_16) are done.
+  __device__ void arrive_after_copies() {
+    asm volatile(
+        "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(&state_))
+        : "memory");
+  }
+  /// Waits for the end of a phase of this parity; returns at once when the other one is running.
+  __device__ void wait(std::uint32_t parity) const {
+    std::uint32_t done = 0;
+    while (done == 0) {
+      asm volatile(
+          "{\n.reg .pred p;\n"
+#if __CUDA_ARCH__ >= 900
+          "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+#else
+          "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+#endif
+          "selp.u32 %0, 1, 0, p;\n}"
+          : "=r"(done)
+          : "r"(shared_address(&state_)), "r"(parity)
+          : "memory");
+    }
+  }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  /// Arrives, and announces bytes that bulk copies will bring.
+  __device__ void arrive_expecting(int bytes) {
+    asm volatile(
+        "{ .reg .b64 token; mbarrier.arrive.expect_tx.shared::cta.b64 token, [%0], %1; }" ::"r"(
+            shared_address(&state_)),
+        "r"(bytes)
+        : "memory");
+  }
+  /// Copies `bytes` (a multiple of 16) from global to shared memory, on behalf of this barrier.
+  __device__ void copy(std::byte* to, const std::byte* from, int bytes) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+        "[%3];" ::"r"(shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(&state_))
+        : "memory");
+  }
+  /// The same of what is read once: the second-level cache gives it up first.
+  __device__ void copy_once(std::byte* to, const std::byte* from, int bytes) {
+    asm volatile(
+        "{\n.reg .b64 policy;\n"
+        "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1], %2, [%3], policy;\n}" ::"r"(shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(&state_))
+        : "memory");
+  }
+  /// Copies the box of a matrix (slab_map, in a kernel's parameters) that begins at [row, column].
+  __device__ void copy_box(std::byte* to, const CUtensorMap& map, int row, int column) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+        "{%2, %3}], [%4];" ::"r"(shared_address(to)),
+        "l"(&map), "r"(column), "r"(row), "r"(shared_address(&state_))
+        : "memory");
+  }
+#endif
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Makes barriers that this thread has initialised known to bulk copies.
+inline __device__ void fence_barriers() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+/// Makes this thread's writes to shared memory visible to wgmma and to bulk copies.
+inline __device__ void fence_async_proxy() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+/// Copies `inside` bytes (0 or 16) past the first-level cache, and zeros up to 16.
+inline __device__ void copy_16(void* to, const void* from, int inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(inside)
+               : "memory");
+}
+
+/// Barriers by number (0 is __syncthreads') for some of a block's threads.
+inline __device__ void sync_named(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+/// The place in a ring of barriers, and the parity of their phase: 0 in the first round.
+struct RingPlace {
+  int slot = 0;
+  std::uint32_t parity = 0;
+  __device__ void advance(int size) {
+    if (++slot == size) {
+      slot = 0;
+      parity ^= 1U;
+    }
+  }
+};
+
+}  // namespace winnow::ops::cuda
