@@ -30,17 +30,18 @@ def recipes(steps: int) -> dict[str, list[str]]:
         return ["retrofit", "--target-cr", str(cr), *phases, *flags]
 
     runs = {}
-    for window in (64, 16):
-        for cr in (2, 3, 4, 8):
-            runs[f"dms-w{window}-cr{cr}"] = retrofit(cr, "--window", str(window))
-        runs[f"immediate-w{window}-cr4"] = retrofit(4, "--window", str(window), "--eviction", "immediate")
+    for cr in (2, 3, 4, 8):
+        runs[f"dms-w64-cr{cr}"] = retrofit(cr, "--window", "64")
     for cr in (2, 4):
         runs[f"dmc-cr{cr}"] = retrofit(cr, "--method", "dmc")
     runs["gqa-cr2"] = ["train", "--kv-heads", "1", "--steps", str(steps)]
+    for cr in (2, 3, 4, 8):
+        runs[f"dms-w16-cr{cr}"] = retrofit(cr, "--window", "16")
+    for window in (64, 16):
+        runs[f"immediate-w{window}-cr4"] = retrofit(4, "--window", str(window), "--eviction", "immediate")
     runs["dms-w64-cr4-paper-loss"] = retrofit(4, "--window", "64", "--loss", "one-sided")
     runs["tokens-dms-half"] = retrofit(4, "--window", "16", of=steps // 2)
     runs["tokens-dmc-half"] = retrofit(4, "--method", "dmc", of=steps // 2)
-    runs["tokens-dmc-twice"] = retrofit(4, "--method", "dmc", of=2 * steps)
     return runs
 
 
@@ -70,8 +71,9 @@ class Runner:
         result = {name: self.perplexity(model, text, LENGTH) for name, text in self.texts.items()}
         first = next(iter(self.texts.values()))
         result["by_context"] = {n: self.perplexity(model, first, n)["compression_ratio"] for n in (512, 1536)}
-        for name in ("needle", "variables"):
-            found = self.evaluate(name, model, "--text", self.args.hay, "--lengths", "2048,4096")
+        plain = ["--style", "plain", "--chains", "3", "--hops", "2", "--repeats", "10", "--max-tokens", "80"]
+        for name, flags in {"needle": [], "variables": plain}.items():
+            found = self.evaluate(name, model, "--text", self.args.hay, "--lengths", "2048,4096", *flags)
             keys = ["accuracy", "accuracy_error", "questions", "compression_ratio", "kv_reads", "peak_tokens"]
             result[name] = {key: found[key] for key in keys}
         return result
@@ -125,8 +127,10 @@ def main() -> None:
         base.write_text(json.dumps({"name": "base", "held_out": runner.measure(args.base)}, indent=1) + "\n")
     chosen = [(name, recipe) for name, recipe in recipes(args.steps).items() if re.search(args.only, name)]
     with ThreadPoolExecutor(args.jobs) as pool:
-        for done in [pool.submit(runner.run, *run) for run in chosen]:
-            done.result()
+        failed = [error for done in [pool.submit(runner.run, *run) for run in chosen] if (error := done.exception())]
+    for error in failed:
+        print(error)
+    raise SystemExit(1 if failed else 0)
 
 
 if __name__ == "__main__":
