@@ -108,10 +108,12 @@ class Engine {
 
   // engine_plan.cc: who takes part in the next step.
   std::vector<Share> plan(std::vector<TokenEvent>& events);
+  std::vector<Share> deal_step();
   bool claim(Sequence& sequence, int wanted, std::vector<Share>& shares);
   [[nodiscard]] int admissible_tokens(const Sequence& sequence, int wanted,
                                       const std::vector<Share>& shares) const;
-  bool preempt_youngest(const Sequence& except, std::vector<Share>& shares);
+  bool make_room(const Sequence& sequence, std::vector<Share>& shares);
+  void preempt_youngest(std::vector<Share>& shares);
   void admit(const std::vector<Share>& shares);
   [[nodiscard]] bool is_expected_to_fit(const Sequence& sequence);
   [[nodiscard]] double expected_bytes(const Sequence& sequence) const;

@@ -14,6 +14,18 @@ constexpr std::size_t kMostScores = 1 << 24;  // logits of prompt tokens held at
 }  // namespace
 
 std::vector<Engine::Share> Engine::plan(std::vector<TokenEvent>& events) {
+  std::vector<Share> shares = deal_step();
+  // All tokens were dealt to the youngest, who had no room for them: it gives way to the others.
+  while (shares.empty() && running_.size() > 1) {
+    preempt_youngest(shares);
+    shares = deal_step();
+  }
+  remove_finished(events);
+  return shares;
+}
+
+// The step's tokens: first one for everybody who decodes, then those of prompts.
+std::vector<Engine::Share> Engine::deal_step() {
   std::vector<Share> shares;
   for (std::size_t i = 0; i < running_.size(); ++i) {  // preemption shortens the list
     if (running_[i]->pending() == 1) {
@@ -39,7 +51,6 @@ std::vector<Engine::Share> Engine::plan(std::vector<TokenEvent>& events) {
       claim(*prompts[i], dealt[i], shares);
     }
   }
-  remove_finished(events);
   return shares;
 }
 
@@ -47,7 +58,7 @@ std::vector<Engine::Share> Engine::plan(std::vector<TokenEvent>& events) {
 // younger sequences; one that has no room with nobody beside it ends.
 bool Engine::claim(Sequence& sequence, int wanted, std::vector<Share>& shares) {
   int tokens = admissible_tokens(sequence, wanted, shares);
-  while (tokens == 0 && (prefixes_.drop_oldest() || preempt_youngest(sequence, shares))) {
+  while (tokens == 0 && make_room(sequence, shares)) {
     tokens = admissible_tokens(sequence, wanted, shares);
   }
   if (tokens == 0) {
@@ -77,11 +88,21 @@ int Engine::admissible_tokens(const Sequence& sequence, int wanted,
   return 0;
 }
 
-// Frees the pages of the youngest running sequence that is not `except`; it waits, first in line.
-bool Engine::preempt_youngest(const Sequence& except, std::vector<Share>& shares) {
-  if (running_.back().get() == &except) {
+// Frees pages for `sequence`: a prefix's, else those of a younger sequence. False when nobody has
+// any.
+bool Engine::make_room(const Sequence& sequence, std::vector<Share>& shares) {
+  if (prefixes_.drop_oldest()) {
+    return true;
+  }
+  if (running_.back().get() == &sequence) {
     return false;
   }
+  preempt_youngest(shares);
+  return true;
+}
+
+// Frees the pages of the youngest running sequence, which then waits, first in line.
+void Engine::preempt_youngest(std::vector<Share>& shares) {
   SequencePtr victim = std::move(running_.back());
   running_.pop_back();
   std::erase_if(shares, [&](const Share& share) { return share.sequence == victim.get(); });
@@ -89,7 +110,6 @@ bool Engine::preempt_youngest(const Sequence& except, std::vector<Share>& shares
   waiting_.push_front(std::move(victim));
   ++stats_.preemptions;
   crowded_ = true;
-  return true;
 }
 
 // New sequences, first come first served, as long as there is room for them.

@@ -360,6 +360,25 @@ TEST_P(AnyRule, SamplesThatPreemptEachOther) {
   EXPECT_NE(whole.at({0, 0}).tokens, whole.at({0, 1}).tokens);
 }
 
+// Two prompts that fit alone but not together, and one token per step: it goes to the prompt with
+// more left, the younger one, which in the end has no room for it and must give way.
+TEST(Engine, WhoeverHasNoRoomGivesWay) {
+  const model::Model& model = model_for(RuleKind::dense, DType::f32);
+  EngineConfig config = roomy(RuleKind::dense);
+  config.cache.max_bytes = std::size_t{1024} * 11;
+  config.step_tokens = 1;
+  config.max_sequences = 2;
+  Client older;
+  older.request.prompt.assign(29, 3);
+  older.request.max_tokens = 1;
+  Client younger = older;
+  younger.request.prompt.assign(30, 4);
+  Answers answers;
+  ASSERT_NO_THROW(answers = serve(model, config, {older, younger}));
+  EXPECT_EQ(answers.at({0, 0}).finish, FinishReason::length);
+  EXPECT_EQ(answers.at({1, 0}).finish, FinishReason::length);
+}
+
 // What a second and a third sequence with the same beginning find, and that their answers are as if
 // computed.
 TEST(Engine, SequencesBeginWhereOthersHaveBeen) {
