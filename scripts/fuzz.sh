@@ -26,13 +26,20 @@ if [[ ${#targets[@]} -eq 0 ]]; then
   done
 fi
 
-for target in "${targets[@]}"; do
-  echo "== $target for $seconds s"
+run_target() {
+  local target=$1 status=0
   mkdir -p "$build/corpus/$target"
-  options=(-max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -seed="$seed" -print_final_stats=1
-           -artifact_prefix="$build/findings/$target-")
+  local options=(-max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -seed="$seed" -print_final_stats=1
+                 -artifact_prefix="$build/findings/$target-")
   if [[ -f fuzz/$target.dict ]]; then
     options+=(-dict="fuzz/$target.dict")
   fi
-  "$build/fuzz/${target}_fuzz" "${options[@]}" "$build/corpus/$target" "fuzz/corpus/$target"
-done
+  local log
+  log=$("$build/fuzz/${target}_fuzz" "${options[@]}" "$build/corpus/$target" "fuzz/corpus/$target" 2>&1) || status=$?
+  printf '== %s for %s s\n%s\n' "$target" "$seconds" "$log"
+  return "$status"
+}
+export -f run_target
+export build seconds seed
+# One per core at a time.
+printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'run_target "$@"' _ {}

@@ -186,7 +186,7 @@ TEST_F(Training, AConfigFileIsFlags) {
 
 TEST_F(Training, ADryRunCountsAndRefuses) {
   const CommandResult result = succeed(train("out", {"--dry-run"}));
-  EXPECT_THAT(result.out, AllOf(HasSubstr("trained              277,664"),
+  EXPECT_THAT(result.out, AllOf(HasSubstr("trained                                   277,664"),
                                 HasSubstr("AdamW moments"), HasSubstr("memory available")));
   EXPECT_FALSE(fs::exists(file("out")));
   const CommandResult large =
