@@ -77,7 +77,7 @@ RequestId Engine::submit(Request request) {
     sequence->constraint = spec->constraint->fork();
   }
   if (spec->count_reads) {
-    sequence->reads.emplace(config_.cache.rule);
+    sequence->reads.emplace(config_.cache.rule, model_.layers * model_.kv_heads);
   }
   waiting_.push_back(std::move(sequence));
   return id;
