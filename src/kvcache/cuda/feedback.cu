@@ -1,6 +1,7 @@
 // TOVA and H2O: the kernel.
 #include "base/cuda/device.h"
 #include "kvcache/cuda/feedback_block.cuh"
+#include "ops/cuda/kernel_shape.cuh"
 
 namespace winnow::kvcache::cuda {
 namespace {
@@ -15,30 +16,11 @@ __global__ void __launch_bounds__(kFeedbackThreads)
 
 using Kernel = void (*)(FeedbackArguments);
 
-template <class Codes, class Query>
-Kernel kernel_for(int head_dim) {
-  switch (head_dim) {
-    case 64:
-      return feedback_kernel<Codes, 64, Query>;
-    case 80:
-      return feedback_kernel<Codes, 80, Query>;
-    case 96:
-      return feedback_kernel<Codes, 96, Query>;
-    default:
-      return feedback_kernel<Codes, 128, Query>;
-  }
-}
-
 template <class Query>
 Kernel kernel_for(DType format, int head_dim) {
-  switch (format) {
-    case DType::bf16:
-      return kernel_for<ops::cuda::Bf16Codes, Query>(head_dim);
-    case DType::f8e4m3:
-      return kernel_for<ops::cuda::F8Codes, Query>(head_dim);
-    default:
-      return kernel_for<ops::cuda::I8Codes, Query>(head_dim);
-  }
+  return ops::cuda::with_shape(format, head_dim, []<DType kType, int D>() -> Kernel {
+    return feedback_kernel<ops::cuda::CodesOf<kType>, D, Query>;
+  });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/decode_attention_kernels.h"
+#include "ops/cuda/kernel_shape.cuh"
 #include "ops/cuda/page_stream.cuh"
 #include "ops/cuda/warp_attention.cuh"
 
@@ -239,33 +240,14 @@ __global__ void __launch_bounds__(kThreads)
 
 using Kernel = void (*)(DecodeArguments);
 
-template <class Codes>
-Kernel kernel_for(int head_dim) {
-  switch (head_dim) {
-    case 64:
-      return attention_kernel<Codes, 64>;
-    case 80:
-      return attention_kernel<Codes, 80>;
-    case 96:
-      return attention_kernel<Codes, 96>;
-    default:
-      return attention_kernel<Codes, 128>;
-  }
-}
-
 static_assert(Bf16Codes::kWeightBits == part_bits(DType::bf16));
 static_assert(F8Codes::kWeightBits == part_bits(DType::f8e4m3));
 static_assert(I8Codes::kWeightBits == part_bits(DType::i8));
 
 Kernel kernel_for(DType format, int head_dim) {
-  switch (format) {
-    case DType::bf16:
-      return kernel_for<Bf16Codes>(head_dim);
-    case DType::f8e4m3:
-      return kernel_for<F8Codes>(head_dim);
-    default:
-      return kernel_for<I8Codes>(head_dim);
-  }
+  return with_shape(format, head_dim, []<DType kType, int D>() -> Kernel {
+    return attention_kernel<CodesOf<kType>, D>;
+  });
 }
 
 int shared_bytes(DType format, int head_dim, int group) {
