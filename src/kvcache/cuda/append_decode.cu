@@ -73,11 +73,11 @@ __global__ void set_length_kernel(CacheView cache, int slot, int length) {
 
 }  // namespace
 
-void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
-                   const DecodeAppend& step, cudaStream_t stream) {
+void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                   const Projection& projection, const DecodeAppend& step, cudaStream_t stream) {
   const dim3 grid(projection.kv_heads, step.batch);
   const int threads = (projection.group + 2) * 32;
-  ops::cuda::with_shape(format, head_dim, [&]<DType kType, int D>() {
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
     winnow::cuda::launch(append_kernel<ops::cuda::FormatOf<kType>, D>, grid, threads, 0, stream,
                          true, cache, projection, step);
   });

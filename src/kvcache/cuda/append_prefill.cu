@@ -253,16 +253,17 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
 
 }  // namespace
 
-void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
-                   const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
-  ops::cuda::with_shape(format, head_dim, [&]<DType kType, int D>() {
+void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                   const Projection& projection, const PrefillAppend& chunk, const BandView& band,
+                   cudaStream_t stream) {
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
     launch<ops::cuda::FormatOf<kType>, D>(cache, projection, chunk, band, stream);
   });
 }
 
-void launch_project(DType format, int head_dim, const Projection& projection,
+void launch_project(ops::EntryFormat format, int head_dim, const Projection& projection,
                     const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
-  ops::cuda::with_shape(format, head_dim, [&]<DType kType, int D>() {
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
     launch_project<ops::cuda::FormatOf<kType>, D>(projection, chunk, band, 0, stream);
   });
 }

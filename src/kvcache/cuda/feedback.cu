@@ -17,15 +17,15 @@ __global__ void __launch_bounds__(kFeedbackThreads)
 using Kernel = void (*)(FeedbackArguments);
 
 template <class Query>
-Kernel kernel_for(DType format, int head_dim) {
-  return ops::cuda::with_shape(format, head_dim, []<DType kType, int D>() -> Kernel {
+Kernel kernel_for(ops::EntryFormat format, int head_dim) {
+  return ops::cuda::with_shape(format, head_dim, []<ops::EntryFormat kType, int D>() -> Kernel {
     return feedback_kernel<ops::cuda::CodesOf<kType>, D, Query>;
   });
 }
 
 }  // namespace
 
-int resident_feedback_blocks(DType format, int head_dim, int group) {
+int resident_feedback_blocks(ops::EntryFormat format, int head_dim, int group) {
   int blocks = 0;
   for (const Kernel kernel :
        {kernel_for<float>(format, head_dim), kernel_for<bf16>(format, head_dim)}) {
@@ -41,7 +41,7 @@ int resident_feedback_blocks(DType format, int head_dim, int group) {
   return blocks * winnow::cuda::multiprocessor_count();
 }
 
-void launch_feedback(DType format, int head_dim, const FeedbackArguments& arguments,
+void launch_feedback(ops::EntryFormat format, int head_dim, const FeedbackArguments& arguments,
                      cudaStream_t stream) {
   const Kernel kernel = arguments.slots != nullptr ? kernel_for<float>(format, head_dim)
                                                    : kernel_for<bf16>(format, head_dim);

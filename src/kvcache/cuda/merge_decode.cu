@@ -74,11 +74,11 @@ __global__ void merge_kernel(CacheView cache, Projection projection, DecodeAppen
 
 }  // namespace
 
-void launch_merge(DType format, int head_dim, const CacheView& cache, const Projection& projection,
-                  const DecodeAppend& step, cudaStream_t stream) {
+void launch_merge(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                  const Projection& projection, const DecodeAppend& step, cudaStream_t stream) {
   const dim3 grid(projection.kv_heads, step.batch);
   const int threads = (projection.group + 2) * 32;
-  ops::cuda::with_shape(format, head_dim, [&]<DType kType, int D>() {
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
     winnow::cuda::launch(merge_kernel<ops::cuda::FormatOf<kType>, D>, grid, threads, 0, stream,
                          true, cache, projection, step);
   });

@@ -186,9 +186,10 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
 
 }  // namespace
 
-void launch_merge(DType format, int head_dim, const CacheView& cache, const Projection& projection,
-                  const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
-  ops::cuda::with_shape(format, head_dim, [&]<DType kType, int D>() {
+void launch_merge(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                  const Projection& projection, const PrefillAppend& chunk, const BandView& band,
+                  cudaStream_t stream) {
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
     launch<ops::cuda::FormatOf<kType>, D>(cache, projection, chunk, band, stream);
   });
 }

@@ -309,11 +309,11 @@ void launch_choose(int head_dim, const CacheView& cache, int layer, int group,
 
 }  // namespace
 
-void launch_renew_bounds(DType format, int head_dim, const CacheView& cache, int layer,
+void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView& cache, int layer,
                          const QuestTokens& first, int tokens, cudaStream_t stream) {
   const int pages = tokens / ops::kPageEntries + 2;  // that may be touched
   const dim3 grid((pages + kBoundWarps - 1) / kBoundWarps, cache.kv_heads, first.batch);
-  ops::cuda::with_shape(format, head_dim, [&]<DType kType, int D>() {
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
     winnow::cuda::launch(renew_bounds_kernel<ops::cuda::FormatOf<kType>, D>, grid, kBoundWarps * 32,
                          0, stream, true, cache, layer, first, tokens);
   });

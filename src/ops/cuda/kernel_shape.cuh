@@ -3,20 +3,22 @@
 
 #include <type_traits>
 
-#include "base/dtype.h"
 #include "ops/cuda/entry_codes.cuh"
 #include "ops/cuda/kv_codes.cuh"
+#include "ops/kv_page.h"
 
 namespace winnow::ops::cuda {
 
 /// How entries of a format are rounded (entry_codes.cuh), and their codes as operands
 /// (kv_codes.cuh).
-template <DType kType>
-using FormatOf = std::conditional_t<kType == DType::bf16, Bf16Format,
-                                    std::conditional_t<kType == DType::f8e4m3, F8Format, I8Format>>;
-template <DType kType>
-using CodesOf = std::conditional_t<kType == DType::bf16, Bf16Codes,
-                                   std::conditional_t<kType == DType::f8e4m3, F8Codes, I8Codes>>;
+template <EntryFormat kType>
+using FormatOf =
+    std::conditional_t<kType == EntryFormat::bf16, Bf16Format,
+                       std::conditional_t<kType == EntryFormat::f8e4m3, F8Format, I8Format>>;
+template <EntryFormat kType>
+using CodesOf =
+    std::conditional_t<kType == EntryFormat::bf16, Bf16Codes,
+                       std::conditional_t<kType == EntryFormat::f8e4m3, F8Codes, I8Codes>>;
 
 /// f.operator()<D>() for the head dimension, one of those that DevicePageLayout accepts.
 template <class F>
@@ -35,15 +37,15 @@ auto with_head_dim(int head_dim, const F& f) {
 
 /// f.operator()<kType, D>() for the format of entries and the head dimension.
 template <class F>
-auto with_shape(DType format, int head_dim, const F& f) {
+auto with_shape(EntryFormat format, int head_dim, const F& f) {
   return with_head_dim(head_dim, [&]<int D>() {
     switch (format) {
-      case DType::bf16:
-        return f.template operator()<DType::bf16, D>();
-      case DType::f8e4m3:
-        return f.template operator()<DType::f8e4m3, D>();
+      case EntryFormat::bf16:
+        return f.template operator()<EntryFormat::bf16, D>();
+      case EntryFormat::f8e4m3:
+        return f.template operator()<EntryFormat::f8e4m3, D>();
       default:
-        return f.template operator()<DType::i8, D>();
+        return f.template operator()<EntryFormat::i8, D>();
     }
   });
 }

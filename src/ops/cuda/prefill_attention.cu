@@ -160,10 +160,10 @@ void launch(const PrefillArguments& arguments, cudaStream_t stream) {
 
 }  // namespace
 
-void launch_prefill(DType format, int head_dim, const PrefillArguments& arguments,
+void launch_prefill(EntryFormat format, int head_dim, const PrefillArguments& arguments,
                     cudaStream_t stream) {
   with_head_dim(head_dim, [&]<int D>() {
-    if (format == DType::bf16) {
+    if (format == EntryFormat::bf16) {
       launch<__nv_bfloat162, D>(arguments, stream);
     } else {
       launch<__half2, D>(arguments, stream);

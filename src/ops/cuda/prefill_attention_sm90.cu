@@ -207,10 +207,10 @@ void launch(const PrefillArguments& arguments, cudaStream_t stream) {
 
 }  // namespace
 
-void launch_prefill_sm90(DType format, int head_dim, const PrefillArguments& arguments,
+void launch_prefill_sm90(EntryFormat format, int head_dim, const PrefillArguments& arguments,
                          cudaStream_t stream) {
   with_head_dim(head_dim, [&]<int D>() {
-    if (format == DType::bf16) {
+    if (format == EntryFormat::bf16) {
       launch<Shape<__nv_bfloat162, D>>(arguments, stream);
     } else {
       launch<Shape<__half2, D>>(arguments, stream);

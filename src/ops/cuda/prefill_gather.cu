@@ -249,7 +249,7 @@ void launch(const PrefillArguments& arguments, cudaStream_t stream) {
 void launch_gather(const DevicePageLayout& layout, const PrefillArguments& arguments,
                    cudaStream_t stream) {
   with_shape(layout.format(), layout.head_dim(),
-             [&]<DType kType, int D>() { launch<CodesOf<kType>, D>(arguments, stream); });
+             [&]<EntryFormat kType, int D>() { launch<CodesOf<kType>, D>(arguments, stream); });
 }
 
 }  // namespace winnow::ops::cuda
