@@ -30,6 +30,8 @@ struct TrainingFlags {
   int micro_batch = 1;
   int threads = 0;
 
+  std::string optimizer = "adamw";
+  double momentum = 0.95;
   double lr = 3e-4;
   double weight_decay = 0.1;
   double beta1 = 0.9;
@@ -40,6 +42,11 @@ struct TrainingFlags {
   std::int64_t warmup = 100;
   double decay_share = 1.0;
   double final_lr = 0.1;
+
+  double far_dropout = 0.0;
+  double far_mixed = 0.0;
+  int far_window = 64;
+  std::vector<std::string> far_heads;
 
   std::string device = "cpu";
   std::string activations = "auto";

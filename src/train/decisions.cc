@@ -10,9 +10,6 @@
 namespace winnow::train {
 namespace {
 
-// Finite, so that no infinity meets another in attention; exp of it is 0.
-constexpr float kNever = -1e30F;
-
 // The decision of `token - shift`'s fate lies in row `token` if both are of one document.
 bool concerns(std::span<const std::int32_t> first_key, std::size_t token, std::size_t shift) {
   return token >= shift && static_cast<std::size_t>(first_key[token]) + shift <= token;
@@ -74,7 +71,7 @@ void take_decisions(const DecisionPass& pass, int layer, ops::Matrix<float> nois
     for (std::size_t d = 0; d < logits.cols; ++d) {
       const float logit = logits.row(t)[d];
       noisy.row(t)[d] = logit;
-      bias.row(t)[d] = logit > 0.0F ? kNever : 0.0F;
+      bias.row(t)[d] = logit > 0.0F ? kHiddenBias : 0.0F;
     }
   }
 }

@@ -6,11 +6,12 @@
 
 #include "checkpoint/config.h"
 #include "ops/matrix.h"
+#include "train/far_dropout.h"
 
 namespace winnow::train {
 
-/// How one pass decides. Rows [T, D] below have one column per decision: kv_heads of them, or one
-/// when the model decides per layer.
+/// How one pass decides, and what it hides. Rows [T, D] below have one column per decision:
+/// kv_heads of them, or one when the model decides per layer.
 struct DecisionPass {
   enum class Mode : std::uint8_t {
     off,      // nothing is evicted and a borrowed channel computes what it always did, faded
@@ -18,10 +19,11 @@ struct DecisionPass {
     hard,     // as at inference
   };
   Mode mode = Mode::off;
-  float fade = 1.0F;        // mode off: the borrowed channel's factor
-  float tau = 0.1F;         // sampled: temperature
-  std::uint64_t noise = 0;  // sampled: the seed of this pass
-  int merge_span = 12;      // DMC: entries that a running average looks back over
+  float fade = 1.0F;                        // mode off: the borrowed channel's factor
+  float tau = 0.1F;                         // sampled: temperature
+  std::uint64_t noise = 0;                  // the seed of all that is drawn in this pass
+  int merge_span = 12;                      // DMC: entries that a running average looks back over
+  const FarDropout* far_dropout = nullptr;  // of a model that does not compress; null: none
 };
 
 /// What the loss adds for decisions, as factors of gradients.

@@ -53,8 +53,10 @@ class LayerBackward {
     auto dkeys = zeros_like(a_.keys);
     auto dvalues = zeros_like(a_.values);
     const auto dbias = decides(pass_) ? zeros_like(a_.key_bias) : Matrix<float>();
-    ops::training_attention_backward(workspace_, detail::attention_of(pass_, a_), a_.attended,
-                                     a_.normalizers, dattended, {dqueries, dkeys, dvalues, dbias});
+    const auto far_bias = detail::far_bias_of(pass_, workspace_);
+    ops::training_attention_backward(workspace_, detail::attention_of(pass_, a_, far_bias),
+                                     a_.attended, a_.normalizers, dattended,
+                                     {dqueries, dkeys, dvalues, dbias});
     Merging merging;
     if (detail::merges(pass_)) {
       merging = through_merging(dkeys, dvalues);

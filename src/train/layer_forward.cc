@@ -76,6 +76,14 @@ void decide(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
   }
 }
 
+void attend(ops::Context& context, const LayerPass& pass, LayerActivations& a) {
+  ops::Workspace& workspace = *context.workspace;
+  const ops::Workspace::Scope scope(workspace);
+  const auto far_bias = detail::far_bias_of(pass, workspace);
+  ops::training_attention(workspace, detail::attention_of(pass, a, far_bias), a.attended,
+                          a.normalizers);
+}
+
 void attention(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
                Matrix<const float> input, LayerActivations& a) {
   const ModelConfig& config = *pass.config;
@@ -110,8 +118,7 @@ void attention(ops::Context& context, const LayerPass& pass, const LayerWeights&
   if (detail::merges(pass)) {
     ops::segment_average(detail::average_of(pass, a), a.merged_keys, a.merged_values);
   }
-  ops::training_attention(*context.workspace, detail::attention_of(pass, a), a.attended,
-                          a.normalizers);
+  attend(context, pass, a);
   ops::linear(context, a.middle, a.attended, w.output, data_or_null(w.output_bias));
   ops::add(a.middle, input);
 }

@@ -39,6 +39,24 @@ void check_retrofit(const TrainingOptions& options, const ModelConfig& base) {
           "the model is retrofitted already: retrofitting starts from the model that it came from");
 }
 
+void check_far_dropout(const FarDropout& far, const TrainingOptions& options,
+                       const ModelConfig& base) {
+  const auto length = static_cast<std::int64_t>(options.length);
+  require(far.share >= 0.0 && far.share <= 1.0, "--far-dropout {}: expected 0 to 1", far.share);
+  require(far.mixed >= 0.0 && far.mixed <= far.share,
+          "--far-mixed {}: expected 0 to {}, a part of --far-dropout", far.mixed, far.share);
+  require(far.window >= 0 && far.window < length,
+          "--far-window {}: expected 0 to {}, less than --length", far.window, length - 1);
+  require(base.kv_heads <= LocalHeads::kMostHeads,
+          "--far-dropout: the model has {} KV heads, expected at most {}", base.kv_heads,
+          LocalHeads::kMostHeads);
+  for (const auto& [layer, head] : far.far_heads) {
+    require(layer >= 0 && layer < base.layers && head >= 0 && head < base.kv_heads,
+            "--far-heads {}:{}: the model has {} layers with {} KV heads, counted from 0", layer,
+            head, base.layers, base.kv_heads);
+  }
+}
+
 }  // namespace
 
 void validate(const TrainingOptions& options, const ModelConfig& base) {
@@ -69,6 +87,12 @@ void validate(const TrainingOptions& options, const ModelConfig& base) {
           "the model's heads have {} channels: training needs a multiple of 8", base.head_dim);
   require(!options.cuda_device || options.compute == DType::bf16,
           "--dtype fp32: runs on the CPU only; a CUDA device computes in bf16");
+  require(!options.muon || in_unit(options.muon->momentum),
+          "--momentum {}: expected 0 or more, less than 1", options.muon->momentum);
+  if (options.far_dropout) {
+    require(!options.retrofit, "--far-dropout: a model is retrofitted without it");
+    check_far_dropout(*options.far_dropout, options, base);
+  }
   if (options.retrofit) {
     check_retrofit(options, base);
   } else {

@@ -105,6 +105,16 @@ TEST(Gradients, OfPlainModels) {
   }
 }
 
+TEST(Gradients, UnderFarDropout) {
+  const FarDropout dropout{.window = 4, .share = 1.0, .mixed = 0.5, .far_heads = {{1, 0}}};
+  for (const std::uint64_t seed : {1U, 2U, 3U}) {
+    Case c = plain(Family::qwen3);
+    c.name = "far dropout";
+    c.pass = {.noise = seed, .far_dropout = &dropout};
+    expect_gradients(c, false, seed == 3 ? Keep::inputs : Keep::all);
+  }
+}
+
 TEST(Gradients, OfEveryBias) {
   Case c = plain(Family::llama);
   c.config.qkv_bias = true;

@@ -74,6 +74,14 @@ inline TrainingOptions language_options() {
   return options;
 }
 
+/// Pre-training with all that it has.
+inline TrainingOptions pretraining_options() {
+  TrainingOptions options = language_options();
+  options.muon.emplace();
+  options.far_dropout = {.window = 6, .share = 0.9, .mixed = 0.3, .far_heads = {{1, 0}}};
+  return options;
+}
+
 inline TrainingOptions retrofit_options(DmsConfig::Source source) {
   TrainingOptions options = language_options();
   options.learning_rate = 1e-3;

@@ -21,6 +21,7 @@ struct DevicePass {
   DecisionPass::Mode mode = DecisionPass::Mode::off;
   float tau = 0.1F;
   int merge_span = 12;
+  const FarDropout* far_dropout = nullptr;
   const float* channel_factor = nullptr;               // what attention sees of a borrowed channel
   const std::uint64_t* noise = nullptr;                // the pass's seed
   const ops::cuda::DecisionFactors* losses = nullptr;  // [layers]

@@ -43,6 +43,7 @@ class LayerBackward {
     input_gradient(scratch_.dattended, gradient_.rounded, w_.output, config_.hidden, query_width);
     weight_gradient({g_.output, g_.output_bias}, gradient_.rounded, a_.attended, config_.hidden,
                     query_width);
+    detail::prepare_attention(pass_, layer_);
     ops::cuda::training_attention_backward(
         detail::attention_of(pass_, a_),
         detail::head_matrix<const bf16>(pass_, a_.attended, config_.heads),
@@ -101,7 +102,7 @@ class LayerBackward {
         .keys = detail::head_matrix(pass_, scratch_.dkeys, config_.kv_heads),
         .values = detail::head_matrix(pass_, scratch_.dvalues, config_.kv_heads),
         .bias = {}};
-    if (pass_.decides()) {
+    if (detail::biases_keys(pass_)) {
       gradients.bias = detail::column_matrix(pass_, scratch_.dkey_bias, config_.kv_heads);
     }
     return gradients;

@@ -59,6 +59,7 @@ void attention(const DevicePass& pass, int layer, const DeviceLayerWeights& w, c
     ops::cuda::segment_average(detail::average_of(pass, a), a.merged_keys, a.merged_values,
                                pass.stream);
   }
+  detail::prepare_attention(pass, layer);
   ops::cuda::training_attention(detail::attention_of(pass, a),
                                 detail::head_matrix(pass, a.attended, config.heads),
                                 detail::column_matrix(pass, a.normalizers, config.heads),

@@ -80,7 +80,7 @@ class Pass {
 
   /// The gradient, read from the first moment after a first update that changes nothing.
   std::vector<float> gradient() {
-    backend_->apply({0, parameters_.size(), 1, 0.0, 0.0, 1.0});
+    backend_->apply(AdamW::Update{0, parameters_.size(), 1, 0.0, 0.0, 1.0});
     const Moments moments = backend_->fetch_moments();
     std::vector<float> gradient(moments.first.begin(), moments.first.end());
     for (float& g : gradient) {
@@ -107,6 +107,7 @@ struct Case {
   DecisionPass::Mode mode = DecisionPass::Mode::sampled;
   MainLoss loss = MainLoss::distillation;
   Activations activations = Activations::keep;
+  std::optional<FarDropout> far_dropout = std::nullopt;
 };
 
 std::vector<Case> cases() {
@@ -166,6 +167,12 @@ std::vector<Case> cases() {
   }
   all.push_back({"dmc, biases", biased, dmc});
   all.push_back({"biases, adapter", biased, adapter});
+  for (const bool wide : {false, true}) {
+    all.push_back({wide ? "far dropout, wide" : "far dropout, tiny",
+                   wide ? wide_config(Family::llama) : tiny_config(Family::llama), nullptr,
+                   Mode::off, MainLoss::language_model, Activations::recompute,
+                   FarDropout{.window = 9, .share = 1.0, .mixed = 0.6, .far_heads = {{1, 0}}}});
+  }
   return all;
 }
 
@@ -175,6 +182,7 @@ TrainingOptions options_of(const Case& c, std::optional<int> device) {
   options.activations = c.activations;
   options.compute = device ? DType::bf16 : DType::f32;
   options.cuda_device = device;
+  options.far_dropout = c.far_dropout;
   if (c.retrofit) {
     c.retrofit(options.retrofit.emplace());
   }
@@ -215,6 +223,7 @@ TEST_F(CudaTraining, GivesTheLossesAndGradientsOfTheCpu) {
     pass.tau = 1.0F;
     pass.fade = 0.4F;
     pass.noise = 77;
+    pass.far_dropout = c.far_dropout ? &*c.far_dropout : nullptr;
     Pass host(options_of(c, std::nullopt), c.base);
     Pass device(options_of(c, 0), c.base);
     // The second and third pass run as a recorded graph.
@@ -261,8 +270,8 @@ TEST_F(CudaTraining, UpdatesLikeTheCpu) {
   for (int step = 1; step <= 3; ++step) {
     for (Pass* pass : {&host, &device}) {
       const PassSums sums = pass->run(batch, {}, c.loss);
-      pass->backend().apply(
-          {0, pass->parameters().size(), step, 1e-3, 0.1, clip_factor(sums.norm, 1.0)});
+      pass->backend().apply(AdamW::Update{0, pass->parameters().size(), step, 1e-3, 0.1,
+                                          clip_factor(sums.norm, 1.0)});
     }
   }
   device.backend().fetch_values();

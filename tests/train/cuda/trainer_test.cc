@@ -32,6 +32,7 @@ TrainingOptions on_device(TrainingOptions options) {
 std::vector<TrainingOptions> every_training() {
   auto all = testing::every_retrofit();
   all.push_back(testing::language_options());
+  all.push_back(testing::pretraining_options());
   return all;
 }
 
