@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
 
 #include "base/error.h"
 #include "engine/options.h"
@@ -114,14 +115,14 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
 }
 
 // Flags of DMS that DMC has no use for.
-constexpr std::array kDmsFlags{"--decisions", "--window",  "--shift", "--eviction",
-                               "--per",       "--channel", "--scale", "--keep-after-rope"};
+constexpr std::array kDmsFlags{"--decisions", "--window", "--shift",          "--eviction",
+                               "--channel",   "--scale",  "--keep-after-rope"};
 
 void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
   Group decisions(command, "Decisions");
   decisions.option("--method", flags.method, "KIND",
                    "dms: evict marked keys, but late; dmc: merge keys and values into running "
-                   "averages (--decisions to --scale are DMS's)");
+                   "averages (--decisions to --scale are DMS's, but for --per)");
   decisions.option("--decisions", flags.decisions, "KIND",
                    "borrowed: one channel of a query head, all weights are trained; adapter: a "
                    "probe of its own, the model stays as it is");
@@ -145,6 +146,9 @@ void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
                    "dmc: entries that a running average looks back over while training");
   decisions.flag("--uniform-weights", flags.uniform_weights,
                  "dmc: all entries of an average weigh the same (to compare; default: learned)");
+  decisions.flag("--fixed-pooling", flags.fixed_pooling,
+                 "dmc: every --target-cr tokens are one entry, a whole number; nothing decides (to "
+                 "compare; default: learned)");
   decisions.option("--tau", flags.tau, "X", "Temperature of the sampled decisions");
 }
 
@@ -169,6 +173,9 @@ void add_retrofit_flags(CLI::App& command, TrainingFlags& flags) {
   retrofit.option("--prior", flags.prior, "KIND",
                   "global: all layers and heads reach --target-cr together; layer: each layer by "
                   "itself (to compare)");
+  retrofit.option("--spread-weight", flags.spread_weight, "X",
+                  "On the variance of what the heads of a layer evict, so that they evict alike "
+                  "(DMC-C, to compare)");
   retrofit.option("--price-gain", flags.price_gain, "X", "price: nats per share missing");
   retrofit.option("--price-rate", flags.price_rate, "X",
                   "price: what it rises by each step, per share missing");
@@ -237,6 +244,21 @@ DmsConfig dms_config(const TrainingFlags& flags) {
   return dms;
 }
 
+DmcConfig dmc_config(const TrainingFlags& flags) {
+  constexpr double kMostPooled = 1024;
+  DmcConfig dmc;
+  dmc.offset = flags.offset;
+  dmc.per_layer = choose(flags.per, "--per", "layer", "head");
+  if (flags.fixed_pooling) {
+    require(flags.target_cr >= 2.0 && flags.target_cr <= kMostPooled &&
+                flags.target_cr == std::floor(flags.target_cr),
+            "--target-cr {}: with --fixed-pooling a whole number from 2 to {} is expected",
+            flags.target_cr, kMostPooled);
+    dmc.pooled = static_cast<std::uint16_t>(flags.target_cr);
+  }
+  return dmc;
+}
+
 train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
   train::RetrofitOptions retrofit;
   if (choose(flags.method, "--method", "dmc", "dms")) {
@@ -244,10 +266,11 @@ train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
       require(flags.command->get_option(name)->count() == 0, "{}: --method dmc has no such thing",
               name);
     }
-    retrofit.dmc.emplace().offset = flags.offset;
+    retrofit.dmc = dmc_config(flags);
     retrofit.merge_span = flags.merge_span;
     retrofit.uniform_weights = flags.uniform_weights;
   } else {
+    require(!flags.fixed_pooling, "--fixed-pooling: --method dms has no such thing");
     retrofit.dms = dms_config(flags);
   }
   const bool adapter = !retrofit.dmc && is_adapter(flags);
@@ -269,7 +292,8 @@ train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
                                                                      : train::EvictionPrior::global;
   retrofit.price = {flags.price_gain, flags.price_rate, 0.0};
   retrofit.one_sided_weight = flags.shortfall_weight;
-  retrofit.excess = flags.excess_weight;
+  retrofit.spread_weight = flags.spread_weight;
+  retrofit.excess = flags.fixed_pooling ? 0.0 : flags.excess_weight;
   retrofit.excess_limit = flags.excess_limit;
   retrofit.divergence = choose(flags.divergence, "--divergence", "forward", "reverse")
                             ? ops::Divergence::forward

@@ -78,6 +78,7 @@ struct TrainingFlags {
   std::string divergence = "forward";
   std::string loss = "price";
   std::string prior = "global";
+  double spread_weight = 0.0;
   double price_gain = 4.0;
   double price_rate = 0.04;
   double shortfall_weight = 2.0;
@@ -90,6 +91,7 @@ struct TrainingFlags {
   bool dry_run = false;
   bool keep_after_rope = false;
   bool uniform_weights = false;
+  bool fixed_pooling = false;
 };
 
 /// Adds what train and retrofit share, or all that retrofit has.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "checkpoint/config.h"
 #include "ops/matrix.h"
@@ -31,8 +32,11 @@ struct DecisionLoss {
   float count = 0.0F;   // d loss / d (number of keys marked), straight through
   float excess = 0.0F;  // loss per decision: excess * max(|logit| - limit, 0)^2
   float excess_limit = 6.0F;
+  std::vector<float> spread = {};  // [decisions]: added to each one's `count`; empty: nothing
 };
 
+/// Whether KV head 0 decides for all heads of a layer.
+bool decides_per_layer(const ModelConfig& config);
 /// Decisions of a layer: 1, or one per KV head.
 std::size_t decision_count(const ModelConfig& config);
 /// The decision that a token of one concerns: DMS's shift, and 1 for DMC, where a token that opens
@@ -54,7 +58,12 @@ void take_decisions_backward(const DecisionPass& pass, const DecisionLoss& loss,
                              ops::Matrix<float> dlogits, ops::Matrix<const float> dbias,
                              ops::Matrix<const float> noisy, ops::Matrix<const float> logits);
 
-/// alpha from `noisy`: soft, or with mode `hard` 0 or 1.
+/// Fixed pooling (DmcConfig::pooled) instead of take_decisions: documents are cut every `pooled`
+/// tokens, and no gradient comes back.
+void take_pooled(int pooled, std::span<const std::int32_t> first_key, ops::Matrix<float> noisy,
+                 ops::Matrix<float> bias);
+
+/// alphas [T, kv_heads] from `noisy` [T, D]: soft, or with mode `hard` 0 or 1.
 void to_alphas(const DecisionPass& pass, ops::Matrix<float> alphas, ops::Matrix<const float> noisy);
 /// Backward of to_alphas and sampling, mode `sampled`: dlogits += ...
 void to_alphas_backward(const DecisionPass& pass, ops::Matrix<float> dlogits,

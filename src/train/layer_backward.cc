@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "ops/activation.h"
 #include "ops/linear.h"
@@ -138,6 +139,11 @@ class LayerBackward {
       for (std::size_t h = 0; h < domegas.cols; ++h) {
         const float omega = a_.omegas.row(t)[h];
         domegas.row(t)[h] *= omega * (1.0F - omega);
+      }
+      if (decides_per_layer(config_)) {  // head 0's is everybody's
+        const auto row = domegas.row(t);
+        row[0] = std::accumulate(row.begin(), row.end(), 0.0F);
+        std::ranges::fill(row.subspan(1), 0.0F);
       }
     }
     scatter_channels(config_, query_column, dqueries, domegas);

@@ -57,6 +57,9 @@ void read_logits(ops::Context& context, const LayerPass& pass, const LayerWeight
 void read_omegas(const LayerPass& pass, LayerActivations& a) {
   gather_channels(*pass.config, query_column, a.queries, a.omegas);
   for (std::size_t t = 0; t < a.omegas.rows; ++t) {
+    if (decides_per_layer(*pass.config)) {
+      std::ranges::fill(a.omegas.row(t), a.omegas.row(t)[0]);
+    }
     for (float& omega : a.omegas.row(t)) {
       omega = 1.0F / (1.0F + std::exp(-omega));
     }
@@ -68,7 +71,11 @@ void decide(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
   const ops::Workspace::Scope scope(*context.workspace);
   read_logits(context, pass, w, input, a);
   const auto bias = detail::take_matrix(*context.workspace, a.logits.rows, a.logits.cols);
-  take_decisions(pass.decisions, pass.layer, a.noisy, bias, a.logits);
+  if (pass.config->dmc && pass.config->dmc->pooled > 0) {
+    take_pooled(pass.config->dmc->pooled, pass.first_key, a.noisy, bias);
+  } else {
+    take_decisions(pass.decisions, pass.layer, a.noisy, bias, a.logits);
+  }
   align_to_keys(decision_shift(*pass.config), pass.first_key, a.key_bias, bias);
   if (detail::merges(pass)) {
     to_alphas(pass.decisions, a.alphas, a.noisy);

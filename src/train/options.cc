@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "train/backend.h"
 
 namespace winnow::train {
 namespace {
@@ -23,11 +24,17 @@ void check_retrofit(const TrainingOptions& options, const ModelConfig& base) {
   const RetrofitOptions& retrofit = *options.retrofit;
   if (retrofit.dmc) {
     require(retrofit.merge_span >= 2, "--merge-span {}: expected 2 or more", retrofit.merge_span);
+    const int pooled = retrofit.dmc->pooled;
+    require(pooled == 0 || (pooled >= 2 && pooled <= retrofit.merge_span),
+            "--fixed-pooling: entries of {} tokens, expected 2 to {}, the --merge-span", pooled,
+            retrofit.merge_span);
   } else {
     check_dms(retrofit.dms, options, base);
   }
   require(std::isfinite(retrofit.ramp.target_cr) && retrofit.ramp.target_cr >= 1.0,
           "--target-cr {}: a compression ratio is at least 1", retrofit.ramp.target_cr);
+  require(retrofit.spread_weight >= 0.0, "--spread-weight {}: expected 0 or more",
+          retrofit.spread_weight);
   require(retrofit.tau > 0.0F, "--tau {}: expected more than 0", retrofit.tau);
   require(retrofit.fade_steps >= 0 && retrofit.fade_steps < options.steps,
           "--fade-steps {}: expected 0 to {}, less than --steps", retrofit.fade_steps,
@@ -89,6 +96,8 @@ void validate(const TrainingOptions& options, const ModelConfig& base) {
           "--dtype fp32: runs on the CPU only; a CUDA device computes in bf16");
   require(!options.muon || in_unit(options.muon->momentum),
           "--momentum {}: expected 0 or more, less than 1", options.muon->momentum);
+  require(!options.muon || trained_part(student_config(options, base)) == Trained::everything,
+          "--optimizer muon: an adapter has no matrices that it could move");
   if (options.far_dropout) {
     require(!options.retrofit, "--far-dropout: a model is retrofitted without it");
     check_far_dropout(*options.far_dropout, options, base);

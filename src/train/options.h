@@ -44,6 +44,8 @@ struct RetrofitOptions {
   CompressionRamp ramp;         // phase 2
   EvictionLoss eviction = EvictionLoss::price;
   EvictionPrior prior = EvictionPrior::global;
+  /// On the variance of what the decisions of a layer evict (DMC-C, an ablation of the DMC paper).
+  double spread_weight = 0.0;
   PriceControl price;
   double one_sided_weight = 2.0;
   /// Beyond +-limit neither loss could call a decision back: excess * (|logit| - limit)^2 each.

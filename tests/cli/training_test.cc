@@ -251,6 +251,21 @@ TEST_F(Training, PreTrainsWithMuonAndFarDropout) {
   expect_error(train("x", {"--optimizer", "sgd"}), "--optimizer sgd: expected muon or adamw");
 }
 
+TEST_F(Training, DmcAblationsAreFlags) {
+  succeed(train("base"));
+  const auto dmc = [this](const std::string& out, const Words& more) {
+    return with({"retrofit", "--model", file("base"), "--out", file(out), "--method", "dmc"}, more);
+  };
+  succeed(dmc("pooled", {"--target-cr", "3", "--fixed-pooling", "--uniform-weights"}));
+  EXPECT_EQ(json::parse(read_text(file("pooled/config.json"))).at("dmc_fixed_pooling"), 3);
+  succeed({"generate", "--model", file("pooled"), "--prompt", "Number", "--max-tokens", "9"});
+  succeed(dmc("hard", {"--per", "layer", "--spread-weight", "1"}));
+  EXPECT_EQ(json::parse(read_text(file("hard/config.json"))).at("dmc_alpha_per"), "layer");
+  expect_error(dmc("x", {"--target-cr", "2.5", "--fixed-pooling"}),
+               "--target-cr 2.5: with --fixed");
+  expect_error(retrofit("base", "x", {"--fixed-pooling"}), "--fixed-pooling: --method dms");
+}
+
 TEST_F(Training, SaysWhatIsWrong) {
   expect_error({"train"}, "--model or --init");
   expect_error({"retrofit"}, "--model");

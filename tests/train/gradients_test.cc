@@ -156,6 +156,20 @@ TEST(Gradients, OfDmc) {
   expect_gradients(fading, true);
 }
 
+TEST(Gradients, OfDmcThatDecidesPerLayerOrNotAtAll) {
+  for (const Family family : {Family::qwen2, Family::qwen3}) {
+    Case c = dmc(family);
+    c.name = "DMC per layer";
+    c.config.dmc->per_layer = true;
+    expect_gradients(c, false);
+    c.name = "DMC, fixed pooling";
+    c.config.dmc->per_layer = false;
+    c.config.dmc->pooled = 3;
+    c.loss = {};
+    expect_gradients(c, false);
+  }
+}
+
 TEST(Gradients, OfEveryConvention) {
   for (const DmsConfig::Source source : {DmsConfig::Source::adapter, DmsConfig::Source::borrowed}) {
     Case c = dms(Family::qwen3, source);

@@ -134,6 +134,34 @@ TEST(Trainer, UniformWeightsStayThat) {
   }
 }
 
+// How far apart the heads of a layer are in what they evict.
+double spread(const EvictionReport& report, std::size_t heads) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < report.shares.size(); i += heads) {
+    const auto [least, most] = std::ranges::minmax(std::span(report.shares).subspan(i, heads));
+    sum += most - least;
+  }
+  return sum;
+}
+
+TEST(Trainer, HeadsOfALayerEvictAlikeIfTheyAreTold) {
+  const World world;
+  const auto spread_of = [&](TrainingOptions options) {
+    options.steps = 100;
+    options.decision_rate = 0.1;
+    Trainer trainer(options, world.base(), world.shards());
+    double sum = 0.0;
+    for (int i = 0; i < 100; ++i) {
+      const StepReport report = trainer.step();
+      sum += i >= 80 ? spread(*report.eviction, report.eviction->shares.size() / 2) : 0.0;
+    }
+    return sum / 20;
+  };
+  const double free = spread_of(testing::dmc_options());
+  EXPECT_GT(free, 0.1);
+  EXPECT_LT(spread_of(testing::dmc_ablations()[1]), 0.6 * free);
+}
+
 // Steps, from a state if there is one; the losses.
 std::vector<double> continued(const World& world, const TrainingOptions& options, int before,
                               int after) {
@@ -159,6 +187,10 @@ TEST(Trainer, ResumesToTheBit) {
   cases[2].retrofit->prior = EvictionPrior::layer;
   cases.push_back(testing::language_options());
   cases.push_back(testing::pretraining_options());
+  for (TrainingOptions& options : testing::dmc_ablations()) {
+    options.retrofit->fade_steps = 2;
+    cases.push_back(options);
+  }
   for (const TrainingOptions& options : cases) {
     set_threads(1);
     Trainer whole(options, world.base(), world.shards());
@@ -263,7 +295,16 @@ TEST(Trainer, RefusesWhatMakesNoSense) {
       refusal([](auto& o) { o.retrofit->ramp.target_cr = 0.5; }).starts_with("--target-cr 0.5"));
   EXPECT_TRUE(refusal([](auto& o) { o.retrofit->fade_steps = 60; }).starts_with("--fade-steps 60"));
   EXPECT_TRUE(refusal([](auto& o) { o.adamw.beta1 = 1.0; }).starts_with("--beta1 1"));
+  EXPECT_TRUE(
+      refusal([](auto& o) { o.retrofit->spread_weight = -1.0; }).starts_with("--spread-weight -1"));
+  EXPECT_TRUE(refusal([](auto& o) {
+                o.retrofit->dmc.emplace().pooled = 13;
+              }).starts_with("--fixed-pooling: entries of 13 tokens"));
   EXPECT_TRUE(refusal([](auto& o) { o.muon = {1.0}; }).starts_with("--momentum 1"));
+  EXPECT_TRUE(refusal([](auto& o) {
+                o.retrofit->dms.source = Source::adapter;
+                o.muon.emplace();
+              }).starts_with("--optimizer muon"));
   EXPECT_TRUE(refusal([](auto& o) { o.far_dropout.emplace(); }).starts_with("--far-dropout"));
   const auto far = [&](const auto& change) {
     TrainingOptions options = testing::pretraining_options();

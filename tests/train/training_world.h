@@ -104,6 +104,18 @@ inline TrainingOptions dmc_options() {
   return options;
 }
 
+/// DMC whose layers decide as one (DMC-HardC), or of their own accord alike (DMC-C), or not at all.
+inline std::vector<TrainingOptions> dmc_ablations() {
+  TrainingOptions hard = dmc_options();
+  hard.retrofit->dmc->per_layer = true;
+  TrainingOptions alike = dmc_options();
+  alike.retrofit->spread_weight = 5.0;
+  TrainingOptions pooled = dmc_options();
+  pooled.retrofit->dmc->pooled = 3;
+  pooled.retrofit->excess = 0.0;
+  return {hard, alike, pooled};
+}
+
 /// One of each way to retrofit.
 inline std::vector<TrainingOptions> every_retrofit() {
   return {retrofit_options(DmsConfig::Source::borrowed),

@@ -137,7 +137,7 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const ModelConfig& base
       head_(config_, tokens_, options.retrofit.has_value()),
       frequencies_(std::span<const float>(model::rope_frequencies(config_.rope, config_.head_dim))),
       angles_(tokens_ * static_cast<std::size_t>(config_.head_dim / 2)),
-      inputs_(tokens_, config_.layers),
+      inputs_(tokens_, std::max<std::size_t>(1, decisions_of_model(config_))),
       gradient_(tokens_ * static_cast<std::size_t>(config_.hidden)),
       rounded_gradient_(gradient_.size()),
       sums_(1),

@@ -32,6 +32,9 @@ void project(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceAc
   ops::cuda::split_heads(detail::heads_of(pass, w, a, projected), a.queries, a.keys, a.values,
                          config.dmc ? a.omega_read : a.read, config.dmc ? a.read : nullptr,
                          pass.stream);
+  if (pass.merges() && decides_per_layer(config)) {
+    ops::cuda::share_first_head(a.omega_read, pass.tokens, config.kv_heads, pass.stream);
+  }
 }
 
 void decide(const DevicePass& pass, int layer, const DeviceLayerWeights& w, const float* input,

@@ -80,6 +80,7 @@ inline ops::cuda::TrainingDecisions decisions_of(const DevicePass& pass, int lay
           .offset = config.dms ? config.dms->offset : config.dmc->offset,
           .read = borrows ? a.read : a.probe,
           .stride = borrows ? config.kv_heads : padded_decisions(config),
+          .pooled = config.dmc ? config.dmc->pooled : 0,
           .sampled = pass.mode == DecisionPass::Mode::sampled,
           .tau = pass.tau,
           .noise = pass.noise,

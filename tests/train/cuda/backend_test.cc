@@ -66,8 +66,10 @@ class Pass {
   }
 
   PassSums run(const Batch& batch, const DecisionPass& pass, MainLoss loss, int times = 1) {
-    const std::vector<DecisionLoss> losses(static_cast<std::size_t>(config_.layers),
-                                           {-0.02F, 0.001F, 2.0F});
+    std::vector<DecisionLoss> losses(static_cast<std::size_t>(config_.layers),
+                                     {-0.02F, 0.001F, 2.0F, {}});
+    losses.back().spread.assign(decision_count(config_), 0.01F);
+    losses.back().spread.back() = -0.01F;
     const bool decides = options_.retrofit && pass.mode == DecisionPass::Mode::sampled;
     backend_->begin_update();
     for (int i = 0; i < times; ++i) {
@@ -166,6 +168,12 @@ std::vector<Case> cases() {
     all.push_back({name + ", fading", wide_config(family), dmc, Mode::off});
   }
   all.push_back({"dmc, biases", biased, dmc});
+  const auto hard = [](RetrofitOptions& r) { r.dmc->per_layer = true; };
+  const auto pooled = [](RetrofitOptions& r) { r.dmc->pooled = 3; };
+  for (const Family family : {Family::qwen2, Family::qwen3}) {
+    all.push_back({"dmc, per layer", wide_config(family), with(dmc, hard)});
+    all.push_back({"dmc, fixed pooling", wide_config(family), with(dmc, pooled)});
+  }
   all.push_back({"biases, adapter", biased, adapter});
   for (const bool wide : {false, true}) {
     all.push_back({wide ? "far dropout, wide" : "far dropout, tiny",
