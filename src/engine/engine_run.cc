@@ -96,6 +96,7 @@ void Engine::sample_all(std::span<const Share> shares, std::vector<TokenEvent>& 
     }
     row += static_cast<std::size_t>(share.rows);
     leave_prefix(sequence);
+    save_prompt(sequence);
     if (sequence.pending() > 0) {
       continue;  // its prompt goes on in the next step
     }
@@ -148,17 +149,26 @@ void Engine::leave_prefix(Sequence& sequence) {
   const bool on_the_way = sequence.pending() > 0 && cached >= sequence.left + kPrefixDistance;
   if (at_branch || on_the_way) {
     sequence.left = cached;
-    keep_prefix(sequence, sequence.cache->fork());
+    keep_prefix(sequence, sequence.cache->fork(),
+                at_branch ? PrefixCache::Purpose::to_go_on : PrefixCache::Purpose::on_the_way);
   }
 }
 
-void Engine::keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state) {
+void Engine::keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state,
+                         PrefixCache::Purpose purpose) {
   if (!config_.reuse_prefixes || !state || state->length() < kLeastPrefix) {
     return;
   }
   const auto length = static_cast<std::size_t>(state->length());
-  prefixes_.insert(std::span(sequence.tokens).first(length), std::move(state));
-  while (runner_->page_bytes() > config_.prefix_bytes && prefixes_.drop_oldest()) {
+  prefixes_.insert(std::span(sequence.tokens).first(length), std::move(state), purpose);
+  while (runner_->page_bytes() > config_.prefix_bytes && drop_prefix()) {
+  }
+}
+
+void Engine::save_prompt(const Sequence& sequence) {
+  if (sequence.spec->save_prompt && sequence.cached() == sequence.saved_length() &&
+      sequence.reused < sequence.saved_length()) {
+    prompts_.try_emplace(sequence.request, sequence.cache->save());
   }
 }
 

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/digest.h"
 #include "engine/engine.h"
 #include "engine/llm_chat.h"
 #include "engine/llm_collector.h"
 #include "engine/llm_load.h"
+#include "engine/prompt_cache.h"
 #include "tokenizer/tokenizer.h"
 
 namespace winnow {
@@ -116,10 +119,20 @@ struct Llm::Impl {
     return *tokenizer;
   }
 
+  // What a prompt's cache must be like for this request to begin with it.
+  [[nodiscard]] engine::StateKind kind_for(const engine::Request& request) {
+    if (digest.empty()) {
+      digest = checkpoint_digest(directory);
+    }
+    const int prompt = static_cast<int>(request.prompt.size());
+    return {
+        digest, loaded->model.cache_shape(), loaded->engine, {prompt, prompt + request.max_tokens}};
+  }
+
   // A request that was cancelled before it was given any cache has used none.
-  CacheStats take_stats(engine::RequestId id, int sample) {
+  engine::CacheUsage take_usage(engine::RequestId id, int sample) {
     try {
-      return to_stats(engine.take_usage(id, sample), loaded->model.config());
+      return engine.take_usage(id, sample);
     } catch (const Error&) {
       return {};
     }
@@ -130,6 +143,7 @@ struct Llm::Impl {
   engine::Engine engine;
   std::unique_ptr<const Tokenizer> tokenizer;
   ModelInfo info;
+  std::string digest;  // of the checkpoint; empty until it is wanted
 };
 
 Llm::Llm(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -171,8 +185,17 @@ Generation Llm::generate(std::span<const std::int32_t> prompt, const GenerateOpt
   require(options.samples >= 1 && options.samples <= 4096, "--n {}: expected 1 to 4096",
           options.samples);
   engine::Collector collector(impl_->tokenizer.get(), options, on_text);
+  engine::Request request = make_request(prompt, options, config);
+  std::optional<engine::PromptCache> cache;
+  if (!options.prompt_cache.empty()) {
+    engine::validate(request, config);
+    cache.emplace(options.prompt_cache, impl_->kind_for(request));
+    cache->load(request);
+    request.save_prompt = !options.prompt_cache_read_only;
+  }
   const engine::Throughput before = engine.throughput();
-  const engine::RequestId id = engine.submit(make_request(prompt, options, config));
+  const int begun = request.beginning ? request.beginning->length : 0;
+  const engine::RequestId id = engine.submit(std::move(request));
   const int prompt_tokens = static_cast<int>(prompt.size());
   {
     const RequestGuard guard(engine, id);
@@ -181,7 +204,8 @@ Generation Llm::generate(std::span<const std::int32_t> prompt, const GenerateOpt
         collector.accept(event);
       }
       const auto prefilled = engine.throughput().prefill_tokens - before.prefill_tokens;
-      const Progress progress{prompt_tokens, std::min(prompt_tokens, static_cast<int>(prefilled)),
+      const Progress progress{prompt_tokens,
+                              std::min(prompt_tokens, begun + static_cast<int>(prefilled)),
                               collector.generated()};
       if (options.on_step && !options.on_step(progress)) {
         engine.cancel(id);
@@ -189,10 +213,16 @@ Generation Llm::generate(std::span<const std::int32_t> prompt, const GenerateOpt
     }
   }
   Generation result;
+  if (cache) {
+    cache->save(prompt, engine.take_prompt(id));
+    result.prompt_cache_warning = cache->warning();
+  }
   result.samples = collector.take();
   result.prompt_tokens = prompt_tokens;
   for (int sample = 0; sample < options.samples; ++sample) {
-    result.samples[static_cast<std::size_t>(sample)].kv = impl_->take_stats(id, sample);
+    const engine::CacheUsage usage = impl_->take_usage(id, sample);
+    result.samples[static_cast<std::size_t>(sample)].kv = to_stats(usage, config);
+    result.reused_tokens = std::max(result.reused_tokens, usage.reused_tokens);
   }
   set_rates(before, engine.throughput(), result);
   return result;

@@ -8,6 +8,7 @@
 #include "checkpoint/config.h"
 #include "engine/request.h"
 #include "kvcache/rule.h"
+#include "kvcache/saved_sequence.h"
 #include "model/model.h"
 #include "ops/matrix.h"
 #include "ops/sampling.h"
@@ -28,6 +29,8 @@ class SequenceState {
   [[nodiscard]] virtual CacheUsage usage() const = 0;
   /// Entries held now, over layers and heads.
   [[nodiscard]] virtual std::int64_t live_entries() const { return usage().live_entries; }
+  /// All that the cache holds, for a file.
+  [[nodiscard]] virtual kvcache::SavedSequence save() const = 0;
 };
 
 /// The next tokens of one sequence in a step.
@@ -55,6 +58,10 @@ class Runner {
  public:
   virtual ~Runner() = default;
   virtual std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) = 0;
+  /// A sequence that is where another one was when it was saved; null when there is no room for it.
+  /// `saved` is valid for this cache and the rule that follows from `limits` (kvcache::validate).
+  virtual std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
+                                                 const kvcache::SavedSequence& saved) = 0;
   /// Whether the cache surely has room for all of these.
   [[nodiscard]] virtual bool has_room(std::span<const Growth> growths) const = 0;
   /// Appends every share's tokens, which has_room(). `next` [sum of logit_rows] receives the next

@@ -9,8 +9,11 @@
 namespace winnow::server {
 
 EngineThread::EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
-                           int most_requests)
-    : backend_(backend), most_requests_(most_requests), engine_(backend, config) {
+                           int most_requests, engine::PrefixStore* store)
+    : backend_(backend),
+      most_requests_(most_requests),
+      store_(store),
+      engine_(backend, config, store) {
   stats_ = engine_.stats();
   thread_ = std::thread([this] { work(); });
 }
@@ -58,6 +61,10 @@ engine::Throughput EngineThread::throughput() const {
   return throughput_;
 }
 
+std::optional<engine::PrefixStoreStats> EngineThread::store_stats() const {
+  return store_ == nullptr ? std::nullopt : std::optional(store_->stats());
+}
+
 int EngineThread::open_requests() const {
   const std::lock_guard lock(mutex_);
   return open_;
@@ -71,6 +78,24 @@ void EngineThread::work() {
       fail_all(error.what());
     }
   }
+  while (store_prefix()) {
+    store_->flush();  // one copy at a time
+  }
+}
+
+// Of the mutex's holder: whether there is anything but waiting.
+bool EngineThread::has_work() const {
+  return closing_ || !submissions_.empty() || !endings_.empty() || !engine_.idle();
+}
+
+// Copies a prefix for the disk; false when there is none. Who waits for answers has heard of a
+// device that fails, and prefixes are no more than a help.
+bool EngineThread::store_prefix() {
+  try {
+    return engine_.store_prefix();
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 // Waits for something to do; false at the end.
@@ -81,9 +106,12 @@ bool EngineThread::take_commands() {
     std::unique_lock lock(mutex_);
     stats_ = engine_.stats();
     throughput_ = engine_.throughput();
-    wake_.wait(lock, [&] {
-      return closing_ || !submissions_.empty() || !endings_.empty() || !engine_.idle();
-    });
+    for (bool more = true; more && !has_work();) {
+      lock.unlock();
+      more = store_prefix();
+      lock.lock();
+    }
+    wake_.wait(lock, [this] { return has_work(); });
     if (closing_) {
       return false;
     }

@@ -6,12 +6,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/prefix_store.h"
 
 namespace winnow::server {
 
@@ -34,10 +36,11 @@ class EngineThread {
  public:
   using Ticket = std::uint64_t;
 
-  /// `backend` must outlive this. At most `most_requests` are taken at a time.
+  /// `backend` and `store` (may be null) must outlive this. At most `most_requests` are taken at a
+  /// time.
   EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
-               int most_requests);
-  /// Drops whatever is still asked for.
+               int most_requests, engine::PrefixStore* store = nullptr);
+  /// Drops whatever is still asked for; prefixes are in the store afterwards.
   ~EngineThread();
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
@@ -52,6 +55,8 @@ class EngineThread {
   /// As of the last step.
   [[nodiscard]] engine::EngineStats stats() const;
   [[nodiscard]] engine::Throughput throughput() const;
+  /// Of the prefixes on disk, if there is a place for them.
+  [[nodiscard]] std::optional<engine::PrefixStoreStats> store_stats() const;
   /// Requests that were taken and are not over.
   [[nodiscard]] int open_requests() const;
   [[nodiscard]] int most_requests() const { return most_requests_; }
@@ -73,6 +78,8 @@ class EngineThread {
 
   void work();
   bool take_commands();
+  [[nodiscard]] bool has_work() const;
+  bool store_prefix();
   void step();
   void deliver(std::map<engine::RequestId, StepResult> results);
   void fail_all(const std::string& message);
@@ -80,6 +87,7 @@ class EngineThread {
 
   const engine::Backend& backend_;
   int most_requests_;
+  engine::PrefixStore* store_;
 
   // The engine's thread alone.
   engine::Engine engine_;

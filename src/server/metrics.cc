@@ -43,6 +43,22 @@ void add_engine(const engine::EngineStats& engine, std::string& page) {
       page);
 }
 
+void add_store(const engine::PrefixStoreStats& store, std::string& page) {
+  add("winnow_stored_prefix_hits_total", "counter", "States of prefixes read from disk.",
+      store.hits, page);
+  add("winnow_stored_prefix_misses_total", "counter",
+      "Prompts with nothing on disk beyond what memory has.", store.misses, page);
+  add("winnow_stored_prefix_refused_total", "counter", "State files that were damaged.",
+      store.refused, page);
+  add("winnow_stored_prefix_written_total", "counter", "States written to disk.", store.written,
+      page);
+  add("winnow_stored_prefix_dropped_total", "counter",
+      "States that could not be written, or not fast enough.", store.dropped, page);
+  add("winnow_stored_prefix_files", "gauge", "State files in the directory.", store.files, page);
+  add("winnow_stored_prefix_bytes", "gauge", "Bytes of state files in the directory.", store.bytes,
+      page);
+}
+
 }  // namespace
 
 void SecondsHistogram::observe(double seconds) {
@@ -78,7 +94,8 @@ void Metrics::count_request(std::string_view outcome, const AnswerUsage& usage) 
 }
 
 std::string Metrics::render(const engine::EngineStats& engine, const engine::Throughput& throughput,
-                            int connections, int open_requests) const {
+                            const std::optional<engine::PrefixStoreStats>& store, int connections,
+                            int open_requests) const {
   std::string page;
   describe("winnow_build_info", "gauge", "The version, as a label.", page);
   page += "winnow_build_info{version=\"" WINNOW_VERSION "\"} 1\n";
@@ -86,6 +103,9 @@ std::string Metrics::render(const engine::EngineStats& engine, const engine::Thr
   add("winnow_requests_open", "gauge", "Completion requests that are not over.", open_requests,
       page);
   add_engine(engine, page);
+  if (store) {
+    add_store(*store, page);
+  }
   add("winnow_forward_seconds_total", "counter", "Time in the model's forward pass.",
       throughput.prefill_seconds + throughput.decode_seconds, page);
   add("winnow_generated_tokens_total", "counter", "Tokens of answers that are over.",

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "engine/engine.h"
+#include "engine/prefix_store.h"
 #include "server/completion_json.h"
 
 namespace winnow::server {
@@ -43,8 +45,9 @@ class Metrics {
 
   /// The page; what the engine and the server say of themselves goes in as well.
   [[nodiscard]] std::string render(const engine::EngineStats& engine,
-                                   const engine::Throughput& throughput, int connections,
-                                   int open_requests) const;
+                                   const engine::Throughput& throughput,
+                                   const std::optional<engine::PrefixStoreStats>& store,
+                                   int connections, int open_requests) const;
 
  private:
   mutable std::mutex mutex_;  // of the maps

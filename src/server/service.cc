@@ -278,7 +278,7 @@ HttpResponse Service::show_metrics() const {
   return {
       .content_type = "text/plain; version=0.0.4; charset=utf-8",
       .headers = {},
-      .body = metrics_.render(engine_.stats(), engine_.throughput(),
+      .body = metrics_.render(engine_.stats(), engine_.throughput(), engine_.store_stats(),
                               http == nullptr ? 0 : http->connections(), engine_.open_requests())};
 }
 
