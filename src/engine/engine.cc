@@ -117,6 +117,7 @@ void Engine::stop(RequestId request, int sample) {
 
 std::vector<TokenEvent> Engine::step() {
   std::vector<TokenEvent> events;
+  step_clock_.lap();
   remove_finished(events);
   const std::vector<Share> shares = plan(events);
   if (!shares.empty()) {
@@ -125,6 +126,7 @@ std::vector<TokenEvent> Engine::step() {
     ++stats_.steps;
   }
   remove_finished(events);
+  stats_.sample_seconds += step_clock_.lap();
   return events;
 }
 

@@ -1,6 +1,5 @@
 // A step: the forward pass, and what follows from it.
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "engine/engine.h"
@@ -42,11 +41,12 @@ void Engine::run(std::span<const Share> shares) {
   const auto vocab = static_cast<std::size_t>(model_.vocab);
   next_.resize(rows);
   logits_.ensure(needs_logits ? rows * vocab : 0);
-  const auto start = std::chrono::steady_clock::now();
+  stats_.plan_seconds += step_clock_.lap();
   runner_->forward(steps, {logits_.data(), needs_logits ? rows : 0, vocab}, next_);
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  const double elapsed = step_clock_.lap();
+  stats_.forward_seconds += elapsed;
   (any_prefill ? throughput_.prefill_tokens : throughput_.decode_tokens) += tokens;
-  (any_prefill ? throughput_.prefill_seconds : throughput_.decode_seconds) += elapsed.count();
+  (any_prefill ? throughput_.prefill_seconds : throughput_.decode_seconds) += elapsed;
   count_reads(shares, steps);
   traces_.clear();
   for (std::size_t i = 0; i < shares.size(); ++i) {
