@@ -34,7 +34,7 @@ struct Engine::Sequence {
   /// Whether more is asked of its logits than a token by token_rule(): probabilities, other
   /// penalties, a constraint, or a token for each of the samples that branch off.
   [[nodiscard]] bool needs_logits() const {
-    return constraint || spec->sampling.logprobs >= 0 || spec->prompt_logprobs ||
+    return constraint || spec->sampling.logprobs >= 0 || spec->prompt_logprobs || spec->on_logits ||
            counts_tokens(spec->sampling) || (forks_at_prompt && spec->sampling.temperature > 0.0);
   }
   [[nodiscard]] int length() const { return static_cast<int>(tokens.size()); }
@@ -42,8 +42,10 @@ struct Engine::Sequence {
   [[nodiscard]] int cached() const { return cache ? cache->length() : 0; }
   /// Tokens that the cache has not taken yet; the last one's logits give the next token.
   [[nodiscard]] int pending() const { return length() - cached(); }
-  /// Whether log-probabilities of its prompt are still to be told.
-  [[nodiscard]] bool is_scored() const { return spec->prompt_logprobs && scored < prompt_length(); }
+  /// Whether logits or log-probabilities of its prompt are still to be told.
+  [[nodiscard]] bool is_scored() const {
+    return (spec->prompt_logprobs || spec->on_logits) && scored < prompt_length();
+  }
   /// Whether all of its tokens must be computed, none found in the cache.
   [[nodiscard]] bool is_watched() const { return spec->trace || spec->count_reads; }
   [[nodiscard]] std::span<const std::int32_t> next(int count) const {
