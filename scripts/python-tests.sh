@@ -24,7 +24,7 @@ if [[ "$(cat "$venv/packages" 2>/dev/null)" != "$wanted" ]]; then
 fi
 
 launcher=$(command -v ccache || true)
-cmake --install "$build" --prefix "$venv/winnow" >/dev/null
+cmake --install "$build" --component devel --prefix "$venv/winnow" >/dev/null
 "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
   --wheel-dir "$venv/wheels" --config-settings=cmake.source-dir=. \
   --config-settings=cmake.define.WINNOW_BUILD_PYTHON= \

@@ -24,7 +24,7 @@ from lm_eval.tasks import TaskManager
 
 import winnow.lm_eval
 
-CASES = 60
+CASES = 48
 CACHES = {"dense": (BASE, "dense"), "dms": (DMS, "dms")}
 
 ARC = """
@@ -49,7 +49,7 @@ test_split: test
 output_type: generate_until
 doc_to_text: "Question: {{{{question}}}}\\nAnswer:"
 doc_to_target: "{{{{answer}}}}"
-generation_kwargs: {{until: ["Question:"], do_sample: false, max_gen_toks: 128}}
+generation_kwargs: {{until: ["Question:"], do_sample: false, max_gen_toks: 64}}
 metric_list:
   - metric: exact_match
     aggregation: mean
@@ -63,31 +63,34 @@ filter_list:
 """
 
 
-def facts(rng: random.Random) -> dict:
-    """Where something is, told in a few sentences and asked for."""
-    names = rng.sample(["Alice", "Ben", "Clara", "David", "Emma", "Frank", "Grace", "Henry"], 4)
-    things = rng.sample(["key", "letter", "book", "map", "lamp", "coin", "ring", "hat"], 4)
-    places = rng.sample(["kitchen", "garden", "library", "cellar", "attic", "stable", "office"], 4)
-    told = [f"{n} keeps the red {t} in the {p}." for n, t, p in zip(names, things, places)]
-    asked = rng.randrange(4)
-    text = f"{' '.join(told)} Where does {names[asked]} keep the red {things[asked]}?"
-    choices = [f"{names[asked]} keeps the red {things[asked]} in the {p}." for p in places]
-    return {
-        "question": text,
-        "choices": {"text": choices, "label": list("ABCD")},
-        "answerKey": "ABCD"[asked],
-    }
+def variables(rng: random.Random, chains: int) -> tuple[str, list[int], int]:
+    """A question about one of several variables that copy others, all values, and which is asked."""
+    letters = rng.sample("ABCDEFGHIJKLMNOPQRSTUVWXYZ", 2 * chains)
+    values = rng.sample(range(100, 1000), chains)
+    told = [
+        f"Variable {first} is set to {value}. Variable {copy} is a copy of variable {first}."
+        for first, copy, value in zip(letters[::2], letters[1::2], values)
+    ]
+    asked = rng.randrange(chains)
+    question = f"What is the value of variable {letters[2 * asked + 1]}?"
+    return f"{' '.join(told)} {question}", values, asked
 
 
-def sums(rng: random.Random) -> dict:
-    a, b = (rng.randrange(1, 10 ** rng.randrange(1, 4)) for _ in range(2))
-    return {"question": f"What is {a} + {b}?", "answer": f"{a} + {b} = {a + b}\n#### {a + b}"}
+def choose(rng: random.Random) -> dict:
+    question, values, asked = variables(rng, 4)
+    choices = {"text": [f"The answer is {value}." for value in values], "label": list("ABCD")}
+    return {"question": question, "choices": choices, "answerKey": "ABCD"[asked]}
+
+
+def answer(rng: random.Random) -> dict:
+    question, values, asked = variables(rng, 2)
+    return {"question": question, "answer": f"#### {values[asked]}"}
 
 
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tasks")
-    for name, make, template in (("arc", facts, ARC), ("gsm8k", sums, GSM8K)):
+    for name, make, template in (("arc", choose, ARC), ("gsm8k", answer, GSM8K)):
         rng = random.Random(name)
         data = folder / f"{name}.jsonl"
         data.write_text("".join(json.dumps(make(rng)) + "\n" for _ in range(CASES)))
@@ -103,9 +106,9 @@ def figures():
         Path(out).write_text(json.dumps(collected, indent=2) + "\n")
 
 
-def harness(tasks: Path, model: str, **arguments) -> dict:
+def harness(tasks: Path, kind: str, **arguments) -> dict:
     results = lm_eval.simple_evaluate(
-        model=model,
+        model=kind,
         model_args=arguments,
         tasks=["local_arc", "local_gsm8k"],
         task_manager=TaskManager(include_path=str(tasks), include_defaults=False),
@@ -125,32 +128,26 @@ def eval_tasks(tasks: Path, binary: Path, model: Path, cache: str) -> dict:
     for name in ("arc", "gsm8k"):
         command = [binary, "eval", "tasks", "--task", name, "--data", tasks / f"{name}.jsonl",
                    "--model", model, "--cache", cache, "--threads", "2", "--json"]
-        command += ["--max-tokens", "128"] if name == "gsm8k" else []
+        command += ["--max-tokens", "64"] if name == "gsm8k" else []
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        results = json.loads(done.stdout)
-        measured[name] = results.get("results", results)
+        measured[name] = json.loads(done.stdout)
     return measured
-
-
-def mean_and_error(value) -> tuple[float, float]:
-    if isinstance(value, dict):
-        return value["mean"], value["error"]
-    return value
 
 
 def check(measured: dict, ours: dict) -> None:
     for task, metrics in measured.items():
         for metric, value in metrics.items():
-            mean, error = mean_and_error(ours[task][metric])
-            assert abs(value - mean) <= max(error, 1e-9), (task, metric, value, mean, error)
+            mean, error = ours[task][metric], ours[task][metric + "_error"]
+            assert abs(value - mean) <= error, (task, metric, value, mean, error)
 
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_adapter_and_server_agree_with_eval_tasks(cache, tasks, binary, figures):
     model, rule = CACHES[cache]
     ours = eval_tasks(tasks, binary, model, rule)
-    assert 0.1 < mean_and_error(ours["arc"]["accuracy"])[0] < 1.0 or cache == "dms"
+    for task in ("arc", "gsm8k"):  # a model that is always right or wrong would show nothing
+        assert ours[task]["questions"] == CASES and ours[task]["accuracy_error"] > 0.0
     adapter = harness(tasks, "winnow", model=str(model), cache=rule, threads=2)
     with serving(binary, model, rule) as url:
         served = harness(
