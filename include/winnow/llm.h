@@ -69,6 +69,10 @@ struct GenerateOptions {
   bool prompt_logprobs = false;        // also of the prompt; max_tokens may be 0 then
   std::vector<std::string> stop = {};  // text ends before the first of these
   bool ignore_eos = false;             // go on after the checkpoint's end-of-text tokens
+  /// A file that keeps the cache of a prompt: what it holds of this one's beginning is not computed
+  /// again, and it then holds this one (without the last token). Empty: none.
+  std::string prompt_cache = {};
+  bool prompt_cache_read_only = false;  // the file stays as it is
   bool add_special = true;  // of a text prompt: BOS and the like; false for rendered chats
   /// Called after every step; false ends the generation with what there is.
   std::function<bool(const Progress&)> on_step = {};
@@ -110,6 +114,9 @@ struct Generation {
   std::vector<Sample> samples;
   int prompt_tokens = 0;
   std::vector<ScoredToken> prompt_logprobs;  // of the prompt's tokens but the first, if asked for
+  int reused_tokens = 0;  // of the prompt, from GenerateOptions::prompt_cache
+  /// Why the file was of no use, or could not be written; empty: nothing is wrong.
+  std::string prompt_cache_warning = {};
   double prefill_tokens_per_s = 0.0;
   double decode_tokens_per_s = 0.0;  // over all samples, and all that ran beside them
 };

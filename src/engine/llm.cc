@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/digest.h"
 #include "engine/llm_batch.h"
 #include "engine/llm_chat.h"
 #include "engine/llm_load.h"
 #include "engine/llm_stream.h"
+#include "engine/prompt_cache.h"
 #include "tokenizer/tokenizer.h"
 
 namespace winnow {
@@ -27,7 +31,7 @@ ModelInfo describe(const engine::LoadedModel& loaded) {
           .max_positions = config.max_positions,
           .parameters = loaded.parameters,
           .cache = std::string(kvcache::rule_name(cache.rule)),
-          .kv_dtype = std::string(engine::kv_dtype_name(cache.format)),
+          .kv_dtype = std::string(ops::format_name(cache.format)),
           .window = cache.rule == kvcache::RuleKind::dms ? cache.window : -1};
 }
 
@@ -92,11 +96,24 @@ struct Llm::Impl {
     return *tokenizer;
   }
 
+  // What a prompt's cache must be like for this request to begin with it.
+  [[nodiscard]] engine::StateKind kind_for(const engine::Request& request) {
+    const std::lock_guard lock(digest_mutex);
+    if (digest.empty()) {
+      digest = checkpoint_digest(directory);
+    }
+    const int prompt = static_cast<int>(request.prompt.size());
+    return {
+        digest, loaded->model.cache_shape(), loaded->engine, {prompt, prompt + request.max_tokens}};
+  }
+
   std::filesystem::path directory;
   std::unique_ptr<const engine::LoadedModel> loaded;
   engine::Batch batch;
   std::unique_ptr<const Tokenizer> tokenizer;
   ModelInfo info;
+  std::mutex digest_mutex;
+  std::string digest;  // of the checkpoint; empty until it is wanted
 };
 
 Llm::Llm(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -150,11 +167,19 @@ Stream Llm::start(std::span<const std::int32_t> prompt, const GenerateOptions& o
           "--stop: a model without tokenizer has no text to stop at");
   require(options.samples >= 1 && options.samples <= 4096, "--n {}: expected 1 to 4096",
           options.samples);
-  const auto answer = std::make_shared<engine::Answer>(
-      impl_->tokenizer.get(), options,
-      make_request(prompt, options, impl_->loaded->model.config()));
+  const ModelConfig& config = impl_->loaded->model.config();
+  engine::Request request = make_request(prompt, options, config);
+  std::optional<engine::PromptCache> cache;
+  if (!options.prompt_cache.empty()) {
+    engine::validate(request, config);
+    cache.emplace(options.prompt_cache, impl_->kind_for(request));
+    cache->load(request);
+    request.save_prompt = !options.prompt_cache_read_only;
+  }
+  const auto answer =
+      std::make_shared<engine::Answer>(impl_->tokenizer.get(), options, std::move(request));
   impl_->batch.submit(answer);
-  return Stream(std::make_unique<Stream::State>(impl_, impl_->batch, answer));
+  return Stream(std::make_unique<Stream::State>(impl_, impl_->batch, answer, std::move(cache)));
 }
 
 void Llm::logits(std::span<const std::int32_t> tokens, std::span<float> logits,

@@ -29,6 +29,7 @@ Answer::Answer(const Tokenizer* tokenizer, const GenerateOptions& options, Reque
                std::span<std::int32_t> live_entries)
     : request_(std::move(request)),
       prompt_tokens_(static_cast<int>(request_->prompt.size())),
+      begun_(request_->beginning ? request_->beginning->length : 0),
       live_entries_(live_entries),
       on_text_([this](int /*sample*/, std::string_view text) { text_ += text; }),
       collector_(tokenizer, options, on_text_),
@@ -160,8 +161,7 @@ void Batch::dispatch(const TokenEvent& event) {
   }
   answer->end(event.sample, engine_.take_usage(event.request, event.sample));
   if (answer->over()) {
-    answer->after_ = throughput_;
-    open_.erase(event.request);
+    conclude(*answer);
   }
 }
 
@@ -191,6 +191,11 @@ void Batch::close(Answer& answer) {
       answer.end(sample, engine_.take_usage(answer.id_, sample));
     }
   }
+  conclude(answer);
+}
+
+void Batch::conclude(Answer& answer) {
+  answer.prompt_ = engine_.take_prompt(answer.id_);
   answer.after_ = throughput_;
   open_.erase(answer.id_);
 }
@@ -207,7 +212,8 @@ std::vector<Piece> Batch::take(Answer& answer) {
 
 Progress Batch::progress(const Answer& answer) const {
   const std::lock_guard lock(mutex_);
-  const auto prefilled = throughput_.prefill_tokens - answer.before_.prefill_tokens;
+  const auto prefilled =
+      answer.begun_ + throughput_.prefill_tokens - answer.before_.prefill_tokens;
   const auto most = static_cast<std::int64_t>(answer.prompt_tokens_);
   return {.prompt_tokens = answer.prompt_tokens_,
           .prompt_done = static_cast<int>(std::min(most, prefilled)),
@@ -220,7 +226,9 @@ Generation Batch::finish(Answer& answer) {
   Generation result;
   result.samples = answer.collector_.take();
   for (std::size_t i = 0; i < result.samples.size(); ++i) {
-    result.samples[i].kv = to_stats(*answer.usage_[i], model_.kv_heads);
+    const CacheUsage& usage = *answer.usage_[i];
+    result.samples[i].kv = to_stats(usage, model_.kv_heads);
+    result.reused_tokens = std::max(result.reused_tokens, usage.reused_tokens);
   }
   result.prompt_tokens = answer.prompt_tokens_;
   result.prompt_logprobs = std::move(answer.prompt_logprobs_);
@@ -231,6 +239,11 @@ Generation Batch::finish(Answer& answer) {
   result.decode_tokens_per_s = rate(after.decode_tokens - before.decode_tokens,
                                     after.decode_seconds - before.decode_seconds);
   return result;
+}
+
+std::optional<kvcache::SavedSequence> Batch::take_prompt(Answer& answer) {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(answer.prompt_, std::nullopt);
 }
 
 EngineStats Batch::stats() const {

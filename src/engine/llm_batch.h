@@ -38,12 +38,14 @@ class Answer {
   std::optional<Request> request_;  // until the engine has it
   RequestId id_ = 0;
   int prompt_tokens_;
+  int begun_;  // of those, with the request
   std::span<std::int32_t> live_entries_;
   std::string text_;  // that the event at hand made certain
   TextCallback on_text_;
   Collector collector_;
   std::vector<Piece> pieces_;
   std::vector<ScoredToken> prompt_logprobs_;
+  std::optional<kvcache::SavedSequence> prompt_;  // its cache, if it was to be saved
   std::vector<std::optional<CacheUsage>> usage_;  // by sample, of those that are over
   int open_;                                      // samples that are not
   std::exception_ptr failure_;
@@ -73,6 +75,9 @@ class Batch {
   /// Everything, once the answer is over; its samples may be taken once.
   Generation finish(Answer& answer);
 
+  /// The cache of the prompt, once the answer is over, as Engine::take_prompt() has it.
+  std::optional<kvcache::SavedSequence> take_prompt(Answer& answer);
+
   /// As of the last step.
   [[nodiscard]] EngineStats stats() const;
 
@@ -82,6 +87,7 @@ class Batch {
   void dispatch(const TokenEvent& event);
   void copy_traces();
   void close(Answer& answer);
+  void conclude(Answer& answer);
   void fail(Answer& answer, const std::exception_ptr& failure);
 
   const ModelConfig& model_;

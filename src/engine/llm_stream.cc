@@ -24,7 +24,12 @@ Progress Stream::progress() const {
 }
 
 Generation Stream::finish() {
-  return state_->batch.finish(*state_->answer);
+  Generation result = state_->batch.finish(*state_->answer);
+  if (state_->prompt_cache) {
+    state_->prompt_cache->save(state_->batch.take_prompt(*state_->answer));
+    result.prompt_cache_warning = state_->prompt_cache->warning();
+  }
+  return result;
 }
 
 }  // namespace winnow

@@ -11,6 +11,7 @@
 
 #include "checkpoint/config.h"
 #include "engine/token_constraint.h"
+#include "kvcache/saved_sequence.h"
 
 namespace winnow::engine {
 
@@ -50,6 +51,10 @@ struct Request {
   bool trace = false;            // tell what every token's query sees (CacheTrace)
   bool count_reads = false;      // CacheUsage::reads is wanted
   std::shared_ptr<const TokenConstraint> constraint = {};  // what each sample begins with, if any
+  /// The cache of a part of the prompt, which it begins with: shorter than the prompt, and valid
+  /// for the engine's cache and this request's limits.
+  std::shared_ptr<const kvcache::SavedSequence> beginning = {};
+  bool save_prompt = false;  // Engine::take_prompt() is wanted
 };
 
 /// Throws Error when a model of this kind can never serve the request (empty prompt, unknown token,
