@@ -114,7 +114,7 @@ struct Generation {
   std::vector<Sample> samples;
   int prompt_tokens = 0;
   std::vector<ScoredToken> prompt_logprobs;  // of the prompt's tokens but the first, if asked for
-  int reused_tokens = 0;  // of the prompt, from GenerateOptions::prompt_cache
+  int reused_tokens = 0;                     // of the prompt, from GenerateOptions::prompt_cache
   /// Why the file was of no use, or could not be written; empty: nothing is wrong.
   std::string prompt_cache_warning = {};
   double prefill_tokens_per_s = 0.0;
@@ -217,7 +217,7 @@ class Llm {
   [[nodiscard]] std::string render_chat(std::span<const ChatMessage> messages) const;
 
   [[nodiscard]] const ModelInfo& info() const;
-  /// As of the last step.
+  /// Between two steps: waits for the one that runs.
   [[nodiscard]] CacheMemory cache_memory() const;
 
  private:
