@@ -59,11 +59,11 @@ class CpuRunner : public Runner {
     return cache ? std::make_unique<CpuSequence>(std::move(*cache)) : nullptr;
   }
 
-  [[nodiscard]] bool has_room(std::span<const Growth> growths) const override {
-    kvcache::PageNeed need;
-    for (const Growth& growth : growths) {
-      need += static_cast<const CpuSequence&>(*growth.sequence).cache().page_need(growth.tokens);
-    }
+  [[nodiscard]] kvcache::PageNeed need(const SequenceState& sequence, int tokens) const override {
+    return static_cast<const CpuSequence&>(sequence).cache().page_need(tokens);
+  }
+
+  [[nodiscard]] bool has_room(const kvcache::PageNeed& need) const override {
     return cache_.has_pages(need);
   }
 

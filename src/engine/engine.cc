@@ -22,7 +22,8 @@ bool can_share_prefixes(kvcache::RuleKind rule) {
 
 void validate(const Request& request, const ModelConfig& model) {
   require(!request.prompt.empty(), "the prompt is empty: at least one token is needed");
-  const int least = request.prompt_logprobs ? 0 : 1;
+  const bool asks_of_prompt = request.prompt_logprobs || request.on_logits || request.trace;
+  const int least = asks_of_prompt ? 0 : 1;
   require(request.max_tokens >= least, "max tokens {} is not at least {}", request.max_tokens,
           least);
   require(request.samples >= 1, "{} samples: at least 1 is needed", request.samples);
@@ -117,6 +118,7 @@ void Engine::stop(RequestId request, int sample) {
 
 std::vector<TokenEvent> Engine::step() {
   std::vector<TokenEvent> events;
+  step_clock_.lap();
   remove_finished(events);
   const std::vector<Share> shares = plan(events);
   if (!shares.empty()) {
@@ -125,6 +127,7 @@ std::vector<TokenEvent> Engine::step() {
     ++stats_.steps;
   }
   remove_finished(events);
+  stats_.sample_seconds += step_clock_.lap();
   return events;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/stopwatch.h"
 #include "engine/keep_estimate.h"
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
@@ -61,6 +62,9 @@ struct EngineStats {
   std::int64_t reused_tokens = 0;  // of those, found in the cache
   std::int64_t prefix_hits = 0;    // sequences that found something
   std::int64_t prefix_misses = 0;
+  double plan_seconds = 0.0;     // of steps: who takes part
+  double forward_seconds = 0.0;  // the model, and tokens that it chooses
+  double sample_seconds = 0.0;   // tokens that are chosen outside of it, ends, prefixes
 };
 
 /// Continuous batching with chunked prefill over one compressed cache.
@@ -116,6 +120,7 @@ class Engine {
     Sequence* sequence;
     int tokens;
     int rows;  // of logits, for its last tokens
+    kvcache::PageNeed need;
   };
 
   // engine_plan.cc: who takes part in the next step.
@@ -141,6 +146,7 @@ class Engine {
                                 std::span<SequenceShare> steps) const;
   void count_reads(std::span<const Share> shares, std::span<const SequenceShare> steps);
   void sample_all(std::span<const Share> shares, std::vector<TokenEvent>& events);
+  void show_logits(const Share& share, std::size_t row) const;
   void score_prompt(const Share& share, std::size_t row, std::vector<TokenEvent>& events);
   void leave_prefix(Sequence& sequence);
   void keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state,
@@ -171,6 +177,7 @@ class Engine {
   bool crowded_ = false;  // one was preempted and nobody has finished since: no new ones
   EngineStats stats_;
   Throughput throughput_;
+  Stopwatch step_clock_;
 };
 
 }  // namespace winnow::engine

@@ -69,20 +69,25 @@ bool Engine::claim(Sequence& sequence, int wanted, std::vector<Share>& shares) {
     return false;
   }
   const bool complete = tokens == sequence.pending();
-  shares.push_back({&sequence, tokens, sequence.is_scored() ? tokens : complete ? 1 : 0});
+  shares.push_back({&sequence, tokens,
+                    sequence.is_scored() ? tokens
+                    : complete           ? 1
+                                         : 0,
+                    runner_->need(*sequence.cache, tokens)});
   return true;
 }
 
 // As many of `wanted` tokens as the free pages can surely hold beside what is planned already.
 int Engine::admissible_tokens(const Sequence& sequence, int wanted,
                               const std::vector<Share>& shares) const {
-  std::vector<Growth> growths;
+  kvcache::PageNeed planned;
   for (const Share& share : shares) {
-    growths.push_back({share.sequence->cache.get(), share.tokens});
+    planned += share.need;
   }
-  growths.push_back({sequence.cache.get(), wanted});
-  for (int& tokens = growths.back().tokens; tokens > 0; tokens /= 2) {
-    if (runner_->has_room(growths)) {
+  for (int tokens = wanted; tokens > 0; tokens /= 2) {
+    kvcache::PageNeed need = runner_->need(*sequence.cache, tokens);
+    need += planned;
+    if (runner_->has_room(need)) {
       return tokens;
     }
   }

@@ -20,6 +20,7 @@ PromptCache::PromptCache(std::filesystem::path path, StateKind kind)
     : path_(std::move(path)), kind_(std::move(kind)) {}
 
 void PromptCache::load(Request& request) {
+  prompt_ = request.prompt;
   std::error_code failed;
   if (!std::filesystem::exists(path_, failed) && !failed) {
     return;
@@ -49,14 +50,13 @@ void PromptCache::load(Request& request) {
   }
 }
 
-void PromptCache::save(std::span<const std::int32_t> prompt,
-                       std::optional<kvcache::SavedSequence> cache) {
+void PromptCache::save(std::optional<kvcache::SavedSequence> cache) {
   if (!cache) {
     return;
   }
   try {
-    const auto tokens = prompt.first(static_cast<std::size_t>(cache->length));
-    write_state(path_, kind_, {{tokens.begin(), tokens.end()}, std::move(*cache)});
+    prompt_.resize(static_cast<std::size_t>(cache->length));
+    write_state(path_, kind_, {std::move(prompt_), std::move(*cache)});
   } catch (const Error& error) {
     warning_ = error.what();
   }

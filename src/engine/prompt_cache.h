@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "engine/request.h"
 #include "engine/state_file.h"
@@ -20,8 +20,8 @@ class PromptCache {
 
   /// Sets request.beginning to what the file has of the prompt, if it is there.
   void load(Request& request);
-  /// Writes what the engine has saved of the prompt; nullopt: the file holds it already.
-  void save(std::span<const std::int32_t> prompt, std::optional<kvcache::SavedSequence> cache);
+  /// Writes what the engine has saved of that prompt; nullopt: the file holds it already.
+  void save(std::optional<kvcache::SavedSequence> cache);
 
   /// What went wrong, if anything.
   [[nodiscard]] const std::string& warning() const { return warning_; }
@@ -29,6 +29,7 @@ class PromptCache {
  private:
   std::filesystem::path path_;
   StateKind kind_;
+  std::vector<std::int32_t> prompt_;
   std::string warning_;
 };
 

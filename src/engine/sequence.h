@@ -37,7 +37,7 @@ struct Engine::Sequence {
   /// Whether more is asked of its logits than a token by token_rule(): probabilities, other
   /// penalties, a constraint, or a token for each of the samples that branch off.
   [[nodiscard]] bool needs_logits() const {
-    return constraint || spec->sampling.logprobs >= 0 || spec->prompt_logprobs ||
+    return constraint || spec->sampling.logprobs >= 0 || spec->prompt_logprobs || spec->on_logits ||
            counts_tokens(spec->sampling) || (forks_at_prompt && spec->sampling.temperature > 0.0);
   }
   [[nodiscard]] int length() const { return static_cast<int>(tokens.size()); }
@@ -45,8 +45,10 @@ struct Engine::Sequence {
   [[nodiscard]] int cached() const { return cache ? cache->length() : 0; }
   /// Tokens that the cache has not taken yet; the last one's logits give the next token.
   [[nodiscard]] int pending() const { return length() - cached(); }
-  /// Whether log-probabilities of its prompt are still to be told.
-  [[nodiscard]] bool is_scored() const { return spec->prompt_logprobs && scored < prompt_length(); }
+  /// Whether logits or log-probabilities of its prompt are still to be told.
+  [[nodiscard]] bool is_scored() const {
+    return (spec->prompt_logprobs || spec->on_logits) && scored < prompt_length();
+  }
   /// Where its cache is to be saved.
   [[nodiscard]] int saved_length() const { return spec->save_prompt ? prompt_length() - 1 : 0; }
   /// Whether all of its tokens must be computed, none found in the cache.

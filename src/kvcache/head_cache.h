@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kvcache/entry_list.h"
+#include "kvcache/page_need.h"
 #include "kvcache/quest.h"
 #include "kvcache/rule.h"
 #include "kvcache/slot_scores.h"
@@ -19,18 +20,6 @@ struct Token {
   /// DMS: evict the key at position - shift. DMC: merge this token into the open entry.
   bool decision = false;
   float omega = 1.0F;  // DMC: the token's weight in its segment
-};
-
-/// Pages wanted from the pools of archives and of windows.
-struct PageNeed {
-  std::size_t archive = 0;
-  std::size_t window = 0;
-
-  PageNeed& operator+=(const PageNeed& other) {
-    archive += other.archive;
-    window += other.window;
-    return *this;
-  }
 };
 
 /// A head's part of a SavedSequence.

@@ -1,5 +1,7 @@
 #include "server/engine_thread.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <exception>
 
@@ -7,6 +9,11 @@
 #include "server/api_error.h"
 
 namespace winnow::server {
+namespace {
+
+constexpr double kReportSeconds = 0.02;  // between reports: on some devices they cost a moment
+
+}  // namespace
 
 EngineThread::EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
                            int most_requests, engine::PrefixStore* store)
@@ -14,8 +21,9 @@ EngineThread::EngineThread(const engine::Backend& backend, const engine::EngineC
       most_requests_(most_requests),
       store_(store),
       engine_(backend, config, store) {
-  stats_ = engine_.stats();
+  publish();
   thread_ = std::thread([this] { work(); });
+  ::pthread_setname_np(thread_.native_handle(), "engine");
 }
 
 EngineThread::~EngineThread() {
@@ -51,18 +59,14 @@ void EngineThread::stop(Ticket ticket, int sample) {
   wake_.notify_one();
 }
 
-engine::EngineStats EngineThread::stats() const {
+EngineReport EngineThread::report() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
-}
-
-engine::Throughput EngineThread::throughput() const {
-  const std::lock_guard lock(mutex_);
-  return throughput_;
-}
-
-std::optional<engine::PrefixStoreStats> EngineThread::store_stats() const {
-  return store_ == nullptr ? std::nullopt : std::optional(store_->stats());
+  EngineReport report = report_;
+  report.open_requests = open_;
+  if (store_ != nullptr) {
+    report.store = store_->stats();
+  }
+  return report;
 }
 
 int EngineThread::open_requests() const {
@@ -104,8 +108,10 @@ bool EngineThread::take_commands() {
   std::vector<Ending> endings;
   {
     std::unique_lock lock(mutex_);
-    stats_ = engine_.stats();
-    throughput_ = engine_.throughput();
+    deliver_seconds_ += clock_.lap();
+    if (engine_.idle() || since_report_.seconds() > kReportSeconds) {
+      publish();
+    }
     for (bool more = true; more && !has_work();) {
       lock.unlock();
       more = store_prefix();
@@ -115,6 +121,7 @@ bool EngineThread::take_commands() {
     if (closing_) {
       return false;
     }
+    idle_seconds_ += clock_.lap();
     submissions.swap(submissions_);
     endings.swap(endings_);
   }
@@ -134,9 +141,19 @@ bool EngineThread::take_commands() {
   return true;
 }
 
+void EngineThread::publish() {
+  report_.engine = engine_.stats();
+  report_.deliver_seconds = deliver_seconds_;
+  report_.idle_seconds = idle_seconds_;
+  since_report_.lap();
+}
+
 void EngineThread::step() {
+  deliver_seconds_ += clock_.lap();
+  std::vector<engine::TokenEvent> events = engine_.step();
+  clock_.lap();  // the engine tells its own times
   std::map<engine::RequestId, StepResult> results;
-  for (engine::TokenEvent& event : engine_.step()) {
+  for (engine::TokenEvent& event : events) {
     StepResult& result = results[event.request];
     if (event.finish != engine::FinishReason::none) {
       result.ended.emplace_back(event.sample, engine_.take_usage(event.request, event.sample));

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/stopwatch.h"
 #include "engine/engine.h"
 #include "engine/prefix_store.h"
 
@@ -23,6 +24,15 @@ struct StepResult {
   std::vector<std::pair<int, engine::CacheUsage>> ended;  // samples that are over
   std::vector<engine::CacheTrace> traces;
   std::string failure;  // not empty: the engine has failed, and nothing more comes
+};
+
+/// How the engine and its thread are doing.
+struct EngineReport {
+  engine::EngineStats engine;
+  std::optional<engine::PrefixStoreStats> store;  // of the prefixes on disk, if there is a place
+  double deliver_seconds = 0.0;  // taking requests and handing out results
+  double idle_seconds = 0.0;     // without requests
+  int open_requests = 0;         // taken and not over
 };
 
 /// Who waits for a request's results. Called on the engine's thread: must be quick, and not throw.
@@ -52,11 +62,8 @@ class EngineThread {
   /// Ends one sample that has told a token, as a stop token would.
   void stop(Ticket ticket, int sample);
 
-  /// As of the last step.
-  [[nodiscard]] engine::EngineStats stats() const;
-  [[nodiscard]] engine::Throughput throughput() const;
-  /// Of the prefixes on disk, if there is a place for them.
-  [[nodiscard]] std::optional<engine::PrefixStoreStats> store_stats() const;
+  /// As of a moment ago.
+  [[nodiscard]] EngineReport report() const;
   /// Requests that were taken and are not over.
   [[nodiscard]] int open_requests() const;
   [[nodiscard]] int most_requests() const { return most_requests_; }
@@ -80,6 +87,7 @@ class EngineThread {
   bool take_commands();
   [[nodiscard]] bool has_work() const;
   bool store_prefix();
+  void publish();
   void step();
   void deliver(std::map<engine::RequestId, StepResult> results);
   void fail_all(const std::string& message);
@@ -93,13 +101,16 @@ class EngineThread {
   engine::Engine engine_;
   std::map<engine::RequestId, Entry> entries_;
   std::map<Ticket, engine::RequestId> ids_;
+  Stopwatch clock_;
+  Stopwatch since_report_;
+  double deliver_seconds_ = 0.0;
+  double idle_seconds_ = 0.0;
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable wake_;
   std::vector<Submission> submissions_;
   std::vector<Ending> endings_;
-  engine::EngineStats stats_;
-  engine::Throughput throughput_;
+  EngineReport report_;
   Ticket next_ticket_ = 1;
   int open_ = 0;
   bool closing_ = false;

@@ -59,6 +59,20 @@ void add_store(const engine::PrefixStoreStats& store, std::string& page) {
       page);
 }
 
+// What the engine's thread spends its time on.
+void add_engine_seconds(const EngineReport& report, std::string& page) {
+  constexpr std::string_view kName = "winnow_engine_seconds_total";
+  describe(kName, "counter", "Time of the engine's thread by what it does.", page);
+  const auto part = [&](std::string_view name, double seconds) {
+    page += fmt::format("{}{{part=\"{}\"}} {:.6f}\n", kName, name, seconds);
+  };
+  part("plan", report.engine.plan_seconds);
+  part("forward", report.engine.forward_seconds);
+  part("sample", report.engine.sample_seconds);
+  part("deliver", report.deliver_seconds);
+  part("idle", report.idle_seconds);
+}
+
 }  // namespace
 
 void SecondsHistogram::observe(double seconds) {
@@ -86,30 +100,26 @@ void Metrics::count_http(std::string_view route, int status) {
 }
 
 void Metrics::count_request(std::string_view outcome, const AnswerUsage& usage) {
-  generated_tokens_ += usage.completion_tokens;
   live_entries_ += usage.live_entries;
   dense_entries_ += usage.dense_entries;
   const std::lock_guard lock(mutex_);
   ++requests_[std::string(outcome)];
 }
 
-std::string Metrics::render(const engine::EngineStats& engine, const engine::Throughput& throughput,
-                            const std::optional<engine::PrefixStoreStats>& store, int connections,
-                            int open_requests) const {
+std::string Metrics::render(const EngineReport& report, int connections) const {
   std::string page;
   describe("winnow_build_info", "gauge", "The version, as a label.", page);
   page += "winnow_build_info{version=\"" WINNOW_VERSION "\"} 1\n";
   add("winnow_http_connections", "gauge", "Open connections.", connections, page);
-  add("winnow_requests_open", "gauge", "Completion requests that are not over.", open_requests,
+  add("winnow_requests_open", "gauge", "Completion requests that are not over.",
+      report.open_requests, page);
+  add_engine(report.engine, page);
+  add_engine_seconds(report, page);
+  add("winnow_generated_tokens_total", "counter", "Tokens of answers.", generated_tokens_.load(),
       page);
-  add_engine(engine, page);
-  if (store) {
-    add_store(*store, page);
+  if (report.store) {
+    add_store(*report.store, page);
   }
-  add("winnow_forward_seconds_total", "counter", "Time in the model's forward pass.",
-      throughput.prefill_seconds + throughput.decode_seconds, page);
-  add("winnow_generated_tokens_total", "counter", "Tokens of answers that are over.",
-      generated_tokens_.load(), page);
   add("winnow_kv_live_entries_total", "counter", "Entries that samples held at their end.",
       live_entries_.load(), page);
   add("winnow_kv_dense_entries_total", "counter", "Entries that they would have held if dense.",

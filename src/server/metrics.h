@@ -12,9 +12,8 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/engine.h"
-#include "engine/prefix_store.h"
 #include "server/completion_json.h"
+#include "server/engine_thread.h"
 
 namespace winnow::server {
 
@@ -36,6 +35,8 @@ class Metrics {
  public:
   /// An HTTP exchange is over. `route` is one of the server's own names, never the client's.
   void count_http(std::string_view route, int status);
+  /// A token of an answer has come.
+  void count_token() { ++generated_tokens_; }
   /// A completion request is over.
   void count_request(std::string_view outcome, const AnswerUsage& usage);
 
@@ -44,10 +45,7 @@ class Metrics {
   SecondsHistogram whole_request;
 
   /// The page; what the engine and the server say of themselves goes in as well.
-  [[nodiscard]] std::string render(const engine::EngineStats& engine,
-                                   const engine::Throughput& throughput,
-                                   const std::optional<engine::PrefixStoreStats>& store,
-                                   int connections, int open_requests) const;
+  [[nodiscard]] std::string render(const EngineReport& report, int connections) const;
 
  private:
   mutable std::mutex mutex_;  // of the maps

@@ -126,12 +126,12 @@ class CudaRunner : public Runner {
     return slot ? std::make_unique<CudaSequence>(device_, *slot) : nullptr;
   }
 
-  [[nodiscard]] bool has_room(std::span<const Growth> growths) const override {
-    std::size_t pages = 0;
-    for (const Growth& growth : growths) {
-      pages += device_.cache.page_need(slot_of(growth.sequence), growth.tokens);
-    }
-    return device_.cache.has_pages(pages, device_.stream.get());
+  [[nodiscard]] kvcache::PageNeed need(const SequenceState& sequence, int tokens) const override {
+    return {.archive = device_.cache.page_need(slot_of(&sequence), tokens)};
+  }
+
+  [[nodiscard]] bool has_room(const kvcache::PageNeed& need) const override {
+    return device_.cache.has_pages(need.archive + need.window, device_.stream.get());
   }
 
   void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
