@@ -11,37 +11,55 @@
 namespace winnow::ops::cuda {
 namespace {
 
-void arrange_codes(const PageLayout& host, const PageAddress& address, const std::byte* page,
-                   std::byte* device_page) {
-  const auto put = [device_page](CodePlace place, std::uint32_t code) {
-    std::uint32_t word;
-    std::memcpy(&word, device_page + place.offset, sizeof(word));
-    word |= place_code(code, place.index);
-    std::memcpy(device_page + place.offset, &word, sizeof(word));
-  };
-  std::fill_n(device_page, 2 * address.values(), std::byte{0});
-  for (int entry = 0; entry < kPageEntries; ++entry) {
-    const std::byte* values =
-        page + host.values_offset() + static_cast<std::size_t>(entry) * host.row_bytes();
+PageAddress address_of(const DevicePageLayout& layout) {
+  return {layout.head_dim(), layout.code_bits()};
+}
+
+// Calls f(part, index, place) for all 4-bit codes of a page: number `index` of the host's codes
+// from byte `part` on, and where the device has it.
+template <class F>
+void each_code(const DevicePageLayout& layout, const F& f) {
+  const PageLayout& host = layout.host();
+  const PageAddress address = address_of(layout);
+  for (std::size_t entry = 0; entry < kPageEntries; ++entry) {
+    const int slot = static_cast<int>(entry);
+    const std::size_t values = host.values_offset() + entry * host.row_bytes();
     for (int d = 0; d < host.head_dim(); ++d) {
       const auto channel = static_cast<std::size_t>(d);
-      put(address.key_code(entry, d),
-          packed_code(page, channel * kPageEntries + static_cast<std::size_t>(entry)));
-      put(address.value_code(entry, d), packed_code(values, channel));
+      f(std::size_t{0}, channel * kPageEntries + entry, address.key_code(slot, d));
+      f(values, channel, address.value_code(slot, d));
     }
   }
 }
 
-void arrange_elements(const PageLayout& host, const PageAddress& address, const std::byte* page,
-                      std::byte* device_page) {
+// Calls f(host, device, bytes) for the places of a page's numbers of whole bytes.
+template <class F>
+void each_number(const DevicePageLayout& layout, const F& f) {
+  const PageLayout& host = layout.host();
+  const PageAddress address = address_of(layout);
   const int bytes = address.code_bits / 8;
+  const auto number = [&](std::size_t from, int to) {
+    f(from, static_cast<std::size_t>(to), static_cast<std::size_t>(bytes));
+  };
   for (int entry = 0; entry < kPageEntries; ++entry) {
     for (int d = 0; d < host.head_dim(); ++d) {
-      const std::byte* key = page + (d * kPageEntries + entry) * bytes;
-      const std::byte* value = page + host.values_offset() + (entry * host.head_dim() + d) * bytes;
-      std::copy_n(key, bytes, device_page + address.key(entry, d));
-      std::copy_n(value, bytes, device_page + address.value(entry, d));
+      const auto key = static_cast<std::size_t>((d * kPageEntries + entry) * bytes);
+      const auto value = static_cast<std::size_t>((entry * host.head_dim() + d) * bytes);
+      number(key, address.key(entry, d));
+      number(host.values_offset() + value, address.value(entry, d));
     }
+  }
+}
+
+// The same for all parts of a page but 4-bit codes.
+template <class F>
+void each_part(const DevicePageLayout& layout, const F& f) {
+  if (layout.code_bits() >= 8) {
+    each_number(layout, f);
+  }
+  if (layout.host().scaled()) {
+    f(layout.host().scales_offset(), static_cast<std::size_t>(address_of(layout).key_scale(0)),
+      std::size_t{2} * kPageEntries * sizeof(bf16));
   }
 }
 
@@ -68,17 +86,35 @@ int DevicePageLayout::code_bits() const {
 }
 
 std::size_t DevicePageLayout::page_bytes() const {
-  return static_cast<std::size_t>(PageAddress{head_dim(), code_bits()}.page_bytes());
+  return static_cast<std::size_t>(address_of(*this).page_bytes());
 }
 
 void arrange_page(const DevicePageLayout& layout, const std::byte* page, std::byte* device_page) {
-  const PageLayout& host = layout.host();
-  const PageAddress address{host.head_dim(), layout.code_bits()};
-  (host.format() == EntryFormat::q4 ? arrange_codes : arrange_elements)(host, address, page,
-                                                                        device_page);
-  std::copy(page + host.scales_offset(),
-            page + host.scales_offset() + (address.scaled() ? 4 * kPageEntries : 0),
-            device_page + 2 * address.values());
+  if (layout.code_bits() == 4) {
+    std::fill_n(device_page, address_of(layout).key_scale(0), std::byte{0});
+    each_code(layout, [=](std::size_t part, std::size_t index, CodePlace place) {
+      std::uint32_t word;
+      std::memcpy(&word, device_page + place.offset, sizeof(word));
+      word |= place_code(packed_code(page + part, index), place.index);
+      std::memcpy(device_page + place.offset, &word, sizeof(word));
+    });
+  }
+  each_part(layout, [=](std::size_t host, std::size_t device, std::size_t bytes) {
+    std::copy_n(page + host, bytes, device_page + device);
+  });
+}
+
+void restore_page(const DevicePageLayout& layout, const std::byte* device_page, std::byte* page) {
+  if (layout.code_bits() == 4) {
+    each_code(layout, [=](std::size_t part, std::size_t index, CodePlace place) {
+      std::uint32_t word;
+      std::memcpy(&word, device_page + place.offset, sizeof(word));
+      set_packed_code(page + part, index, code_from(word, place.index));
+    });
+  }
+  each_part(layout, [=](std::size_t host, std::size_t device, std::size_t bytes) {
+    std::copy_n(device_page + device, bytes, page + host);
+  });
 }
 
 }  // namespace winnow::ops::cuda
