@@ -166,7 +166,7 @@ void add_inspect(CLI::App& app, Run& run) {
                   options, run_inspect);
   command->add_option("DIR", options->directory, "Hugging Face model directory (no default)")
       ->required();
-  command->add_option("--kv-dtype", options->kv_dtype, "Entries in bf16, fp8, int8 or fp32")
+  command->add_option("--kv-dtype", options->kv_dtype, "Entries in bf16, fp8, int8, q4 or fp32")
       ->capture_default_str()
       ->type_name("TYPE");
   command->add_flag("--json", options->json, "Print as JSON (default: off)");

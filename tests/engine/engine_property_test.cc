@@ -196,8 +196,8 @@ std::vector<Client> any_clients() {
 EngineConfig any_engine(RuleKind rule) {
   EngineConfig config;
   config.cache.rule = rule;
-  config.cache.format = *rc::gen::element(ops::EntryFormat::f32, ops::EntryFormat::bf16,
-                                          ops::EntryFormat::f8e4m3, ops::EntryFormat::i8);
+  config.cache.format = *rc::gen::elementOf(
+      std::vector(std::begin(ops::kEntryFormats), std::end(ops::kEntryFormats)));
   config.cache.window = rule == RuleKind::dms ? 5 : 0;
   config.cache.cr = *rc::gen::element(1.0, 2.0, 4.0);
   config.step_tokens = *rc::gen::inRange(1, 64);

@@ -201,8 +201,8 @@ class World {
 WorldConfig any_world(RuleKind rule) {
   WorldConfig config;
   config.cache.rule = rule;
-  config.cache.format = *rc::gen::element(ops::EntryFormat::f32, ops::EntryFormat::bf16,
-                                          ops::EntryFormat::f8e4m3, ops::EntryFormat::i8);
+  config.cache.format = *rc::gen::elementOf(
+      std::vector(std::begin(ops::kEntryFormats), std::end(ops::kEntryFormats)));
   config.cache.window = *rc::gen::inRange(0, 41);
   config.cache.shift =
       *rc::gen::oneOf(rc::gen::inRange(0, 2), rc::gen::inRange(0, config.cache.window + 2));

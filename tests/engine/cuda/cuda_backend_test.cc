@@ -169,6 +169,10 @@ INSTANTIATE_TEST_SUITE_P(
              ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
         Case{"qwen3_dmc_int8", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
              ops::EntryFormat::i8, WeightStorage::as_stored, 3e-2},
+        Case{"llama_q4", Family::llama, 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::q4,
+             WeightStorage::as_stored, 3e-1},
+        Case{"qwen3_q4", Family::qwen3, 128, 2, false, kvcache::RuleKind::dense,
+             ops::EntryFormat::q4, WeightStorage::as_stored, 3e-1},
         Case{"qwen3_fp8", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
              ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
         Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false, kvcache::RuleKind::dms,
@@ -202,9 +206,9 @@ class CudaMerging : public CudaBackendTest {};
 INSTANTIATE_TEST_SUITE_P(
     Models, CudaMerging,
     ::testing::Values(Case{"llama", Family::llama, 64, 4, false, kvcache::RuleKind::dmc,
-                           DType::bf16, WeightStorage::as_stored, 2e-2},
+                           ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
                       Case{"qwen3", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
-                           DType::bf16, WeightStorage::as_stored, 2e-2}),
+                           ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(CudaMerging, ComputesWhatTheCpuComputes) {
