@@ -34,6 +34,7 @@ class CpuSequence : public SequenceState {
   }
   [[nodiscard]] CacheUsage usage() const override { return usage_of(cache_); }
   [[nodiscard]] std::int64_t live_entries() const override { return cache_.live_entries(); }
+  [[nodiscard]] kvcache::SavedSequence save() const override { return kvcache::save(cache_); }
   [[nodiscard]] kvcache::SequenceCache& cache() { return cache_; }
   [[nodiscard]] const kvcache::SequenceCache& cache() const { return cache_; }
 
@@ -50,6 +51,12 @@ class CpuRunner : public Runner {
 
   std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) override {
     return std::make_unique<CpuSequence>(kvcache::SequenceCache(cache_, limits));
+  }
+
+  std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
+                                         const kvcache::SavedSequence& saved) override {
+    auto cache = kvcache::restore(cache_, limits, saved);
+    return cache ? std::make_unique<CpuSequence>(std::move(*cache)) : nullptr;
   }
 
   [[nodiscard]] kvcache::PageNeed need(const SequenceState& sequence, int tokens) const override {

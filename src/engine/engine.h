@@ -19,6 +19,8 @@
 
 namespace winnow::engine {
 
+class PrefixStore;
+
 /// How weights are held in memory.
 enum class WeightStorage : std::uint8_t { as_stored, fp8, int8, int4 };
 
@@ -34,6 +36,10 @@ struct EngineConfig {
   WeightStorage weights = WeightStorage::as_stored;
   std::optional<int> cuda_device;  // nullopt: the CPU
 };
+
+/// Whether a cache under this rule follows from its tokens alone, so that others can begin with it.
+/// One that follows a budget is another one when the same tokens are part of a longer request.
+bool can_share_prefixes(kvcache::RuleKind rule);
 
 /// Tokens that went through the model, and the time that took.
 struct Throughput {
@@ -71,8 +77,9 @@ struct EngineStats {
 /// request only fails when it does not fit alone. Not thread-safe: one caller drives it.
 class Engine {
  public:
-  /// `backend` must outlive the engine.
-  Engine(const Backend& backend, const EngineConfig& config);
+  /// `backend` must outlive the engine, `store` (may be null) too: prefixes that have no place in
+  /// memory go there, and are looked for there.
+  Engine(const Backend& backend, const EngineConfig& config, PrefixStore* store = nullptr);
   ~Engine();
 
   /// Queues a request, or throws as validate() does.
@@ -90,8 +97,13 @@ class Engine {
 
   /// What a finished sample's cache held; forgotten once read.
   CacheUsage take_usage(RequestId request, int sample);
+  /// The cache of a request's prompt without the last token, whose logits every answer needs: a
+  /// state for Request::beginning. nullopt: none was computed. Forgotten once read.
+  std::optional<kvcache::SavedSequence> take_prompt(RequestId request);
   /// Gives back what is kept for later sequences.
   void drop_prefixes();
+  /// Puts one of the prefixes that are worth it into the store; false when all are there.
+  bool store_prefix();
 
   [[nodiscard]] const Throughput& throughput() const { return throughput_; }
   /// Bytes of all pages that sequences and prefixes hold.
@@ -123,7 +135,10 @@ class Engine {
   [[nodiscard]] bool is_expected_to_fit(const Sequence& sequence);
   [[nodiscard]] double expected_bytes(const Sequence& sequence) const;
   [[nodiscard]] int most_tokens(const Sequence& sequence) const;
+  [[nodiscard]] bool has_arrived(const Sequence& sequence) const;
   void open_cache(Sequence& sequence);
+  void open_known(Sequence& sequence);
+  void open_stored(Sequence& sequence, int known);
 
   // engine_run.cc: the step itself.
   void run(std::span<const Share> shares);
@@ -131,9 +146,13 @@ class Engine {
                                 std::span<SequenceShare> steps) const;
   void count_reads(std::span<const Share> shares, std::span<const SequenceShare> steps);
   void sample_all(std::span<const Share> shares, std::vector<TokenEvent>& events);
+  void show_logits(const Share& share, std::size_t row) const;
   void score_prompt(const Share& share, std::size_t row, std::vector<TokenEvent>& events);
   void leave_prefix(Sequence& sequence);
-  void keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state);
+  void keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state,
+                   PrefixCache::Purpose purpose);
+  bool drop_prefix();
+  void save_prompt(const Sequence& sequence);
   std::vector<SequencePtr> fork_samples(Sequence& first);
   void accept(Sequence& sequence, std::size_t row, bool from_logits,
               std::vector<TokenEvent>& events);
@@ -144,11 +163,13 @@ class Engine {
   const ModelConfig& model_;
   EngineConfig config_;
   std::unique_ptr<Runner> runner_;
+  PrefixStore* store_;
   PrefixCache prefixes_;
   KeepEstimate estimate_;
   std::deque<SequencePtr> waiting_;   // hold no cache
   std::vector<SequencePtr> running_;  // oldest first
   std::map<std::pair<RequestId, int>, CacheUsage> usage_;
+  std::map<RequestId, kvcache::SavedSequence> prompts_;  // that were asked for
   Buffer<float> logits_;            // of a step, empty when nobody needs more than `next_`
   std::vector<std::int32_t> next_;  // the tokens that a step has chosen
   std::vector<CacheTrace> traces_;

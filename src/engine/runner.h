@@ -9,6 +9,7 @@
 #include "engine/request.h"
 #include "kvcache/page_need.h"
 #include "kvcache/rule.h"
+#include "kvcache/saved_sequence.h"
 #include "model/model.h"
 #include "ops/matrix.h"
 #include "ops/sampling.h"
@@ -29,6 +30,8 @@ class SequenceState {
   [[nodiscard]] virtual CacheUsage usage() const = 0;
   /// Entries held now, over layers and heads.
   [[nodiscard]] virtual std::int64_t live_entries() const { return usage().live_entries; }
+  /// All that the cache holds, for a file.
+  [[nodiscard]] virtual kvcache::SavedSequence save() const = 0;
 };
 
 /// The next tokens of one sequence in a step.
@@ -50,6 +53,10 @@ class Runner {
  public:
   virtual ~Runner() = default;
   virtual std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) = 0;
+  /// A sequence that is where another one was when it was saved; null when there is no room for it.
+  /// `saved` is valid for this cache and the rule that follows from `limits` (kvcache::validate).
+  virtual std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
+                                                 const kvcache::SavedSequence& saved) = 0;
   /// What `tokens` more tokens of a sequence take at most.
   [[nodiscard]] virtual kvcache::PageNeed need(const SequenceState& sequence, int tokens) const = 0;
   /// Whether the cache has room for this much more.

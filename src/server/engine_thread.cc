@@ -16,8 +16,11 @@ constexpr double kReportSeconds = 0.02;  // between reports: on some devices the
 }  // namespace
 
 EngineThread::EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
-                           int most_requests)
-    : backend_(backend), most_requests_(most_requests), engine_(backend, config) {
+                           int most_requests, engine::PrefixStore* store)
+    : backend_(backend),
+      most_requests_(most_requests),
+      store_(store),
+      engine_(backend, config, store) {
   publish();
   thread_ = std::thread([this] { work(); });
   ::pthread_setname_np(thread_.native_handle(), "engine");
@@ -60,6 +63,9 @@ EngineReport EngineThread::report() const {
   const std::lock_guard lock(mutex_);
   EngineReport report = report_;
   report.open_requests = open_;
+  if (store_ != nullptr) {
+    report.store = store_->stats();
+  }
   return report;
 }
 
@@ -76,6 +82,24 @@ void EngineThread::work() {
       fail_all(error.what());
     }
   }
+  while (store_prefix()) {
+    store_->flush();  // one copy at a time
+  }
+}
+
+// Of the mutex's holder: whether there is anything but waiting.
+bool EngineThread::has_work() const {
+  return closing_ || !submissions_.empty() || !endings_.empty() || !engine_.idle();
+}
+
+// Copies a prefix for the disk; false when there is none. Who waits for answers has heard of a
+// device that fails, and prefixes are no more than a help.
+bool EngineThread::store_prefix() {
+  try {
+    return engine_.store_prefix();
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 // Waits for something to do; false at the end.
@@ -88,9 +112,12 @@ bool EngineThread::take_commands() {
     if (engine_.idle() || since_report_.seconds() > kReportSeconds) {
       publish();
     }
-    wake_.wait(lock, [&] {
-      return closing_ || !submissions_.empty() || !endings_.empty() || !engine_.idle();
-    });
+    for (bool more = true; more && !has_work();) {
+      lock.unlock();
+      more = store_prefix();
+      lock.lock();
+    }
+    wake_.wait(lock, [this] { return has_work(); });
     if (closing_) {
       return false;
     }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "base/stopwatch.h"
 #include "engine/engine.h"
+#include "engine/prefix_store.h"
 
 namespace winnow::server {
 
@@ -27,6 +29,7 @@ struct StepResult {
 /// How the engine and its thread are doing.
 struct EngineReport {
   engine::EngineStats engine;
+  std::optional<engine::PrefixStoreStats> store;  // of the prefixes on disk, if there is a place
   double deliver_seconds = 0.0;  // taking requests and handing out results
   double idle_seconds = 0.0;     // without requests
   int open_requests = 0;         // taken and not over
@@ -43,10 +46,11 @@ class EngineThread {
  public:
   using Ticket = std::uint64_t;
 
-  /// `backend` must outlive this. At most `most_requests` are taken at a time.
+  /// `backend` and `store` (may be null) must outlive this. At most `most_requests` are taken at a
+  /// time.
   EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
-               int most_requests);
-  /// Drops whatever is still asked for.
+               int most_requests, engine::PrefixStore* store = nullptr);
+  /// Drops whatever is still asked for; prefixes are in the store afterwards.
   ~EngineThread();
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
@@ -81,6 +85,8 @@ class EngineThread {
 
   void work();
   bool take_commands();
+  [[nodiscard]] bool has_work() const;
+  bool store_prefix();
   void publish();
   void step();
   void deliver(std::map<engine::RequestId, StepResult> results);
@@ -89,6 +95,7 @@ class EngineThread {
 
   const engine::Backend& backend_;
   int most_requests_;
+  engine::PrefixStore* store_;
 
   // The engine's thread alone.
   engine::Engine engine_;

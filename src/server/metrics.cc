@@ -43,6 +43,22 @@ void add_engine(const engine::EngineStats& engine, std::string& page) {
       page);
 }
 
+void add_store(const engine::PrefixStoreStats& store, std::string& page) {
+  add("winnow_stored_prefix_hits_total", "counter", "States of prefixes read from disk.",
+      store.hits, page);
+  add("winnow_stored_prefix_misses_total", "counter",
+      "Prompts with nothing on disk beyond what memory has.", store.misses, page);
+  add("winnow_stored_prefix_refused_total", "counter", "State files that were damaged.",
+      store.refused, page);
+  add("winnow_stored_prefix_written_total", "counter", "States written to disk.", store.written,
+      page);
+  add("winnow_stored_prefix_dropped_total", "counter",
+      "States that could not be written, or not fast enough.", store.dropped, page);
+  add("winnow_stored_prefix_files", "gauge", "State files in the directory.", store.files, page);
+  add("winnow_stored_prefix_bytes", "gauge", "Bytes of state files in the directory.", store.bytes,
+      page);
+}
+
 // What the engine's thread spends its time on.
 void add_engine_seconds(const EngineReport& report, std::string& page) {
   constexpr std::string_view kName = "winnow_engine_seconds_total";
@@ -101,6 +117,9 @@ std::string Metrics::render(const EngineReport& report, int connections) const {
   add_engine_seconds(report, page);
   add("winnow_generated_tokens_total", "counter", "Tokens of answers.", generated_tokens_.load(),
       page);
+  if (report.store) {
+    add_store(*report.store, page);
+  }
   add("winnow_kv_live_entries_total", "counter", "Entries that samples held at their end.",
       live_entries_.load(), page);
   add("winnow_kv_dense_entries_total", "counter", "Entries that they would have held if dense.",

@@ -77,6 +77,10 @@ class CudaSequence : public SequenceState {
     return std::make_unique<CudaSequence>(device_, cache.fork(slot_, device_.stream.get()));
   }
 
+  [[nodiscard]] kvcache::SavedSequence save() const override {
+    return device_.cache.save(slot_, device_.stream.get());
+  }
+
   [[nodiscard]] CacheUsage usage() const override {
     const DeviceCache& cache = device_.cache;
     CacheUsage usage;
@@ -114,6 +118,12 @@ class CudaRunner : public Runner {
   std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) override {
     return std::make_unique<CudaSequence>(device_,
                                           device_.cache.open(limits, device_.stream.get()));
+  }
+
+  std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
+                                         const kvcache::SavedSequence& saved) override {
+    const auto slot = device_.cache.restore(limits, saved, device_.stream.get());
+    return slot ? std::make_unique<CudaSequence>(device_, *slot) : nullptr;
   }
 
   [[nodiscard]] kvcache::PageNeed need(const SequenceState& sequence, int tokens) const override {
