@@ -228,10 +228,10 @@ async def attack(port, rng, counts):
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         result = outcome(await kind(rng, reader, writer))
-    except (ConnectionError, asyncio.IncompleteReadError):
-        result = "closed"
-    except (TimeoutError, asyncio.TimeoutError):
+    except TimeoutError:
         result = "waits for more"  # half a request, or an answer that is still being written
+    except (OSError, asyncio.IncompleteReadError):
+        result = "closed"
     finally:
         if writer:
             writer.close()

@@ -13,9 +13,11 @@ constexpr std::size_t kMostHeader = 1000;
 constexpr std::size_t kMostBody = 2000;
 
 const std::string kPost =
-    "POST /v1/completions?a=b HTTP/1.1\r\nHost: x\r\nX-Request-Id: one\r\nContent-Length: 5\r\n\r\nhello";
+    "POST /v1/completions?a=b HTTP/1.1\r\nHost: x\r\nX-Request-Id: one\r\nContent-Length: "
+    "5\r\n\r\nhello";
 const std::string kChunked =
-    "POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n";
+    "POST /tokenize HTTP/1.1\r\nTransfer-Encoding: "
+    "chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n";
 
 // What a parser makes of bytes that come in pieces of these sizes, the last one again and again.
 struct Reading {
@@ -64,9 +66,10 @@ TEST(RequestParser, ReadsHeadAndBody) {
 TEST(RequestParser, TellsTheHeadBeforeTheBodyIsThere) {
   RequestParser parser(kMostHeader, kMostBody);
   const std::string head = "POST / HTTP/1.0\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
-  EXPECT_EQ(parser.put(head.substr(0, 20)), 0);  // half a line is kept by the caller
+  const std::size_t used = parser.put(head.substr(0, 20));  // half a line is kept by the caller
+  EXPECT_LT(used, 20);
   EXPECT_FALSE(parser.has_head());
-  EXPECT_EQ(parser.put(head), head.size());
+  EXPECT_EQ(parser.put(head.substr(used)), head.size() - used);
   EXPECT_TRUE(parser.has_head());
   EXPECT_TRUE(parser.expects_continue());
   EXPECT_FALSE(parser.speaks_http_1_1());
