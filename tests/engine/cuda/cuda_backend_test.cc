@@ -201,9 +201,9 @@ class CudaMerging : public CudaBackendTest {};
 INSTANTIATE_TEST_SUITE_P(
     Models, CudaMerging,
     ::testing::Values(Case{"llama", Family::llama, 64, 4, false, kvcache::RuleKind::dmc,
-                           DType::bf16, WeightStorage::as_stored, 2e-2},
+                           ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
                       Case{"qwen3", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
-                           DType::bf16, WeightStorage::as_stored, 2e-2}),
+                           ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(CudaMerging, ComputesWhatTheCpuComputes) {
