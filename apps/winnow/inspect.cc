@@ -84,7 +84,11 @@ std::string retrofit_text(const ModelConfig& config) {
         dms.shift, dms.evict ? "" : ", eviction disabled");
   }
   if (config.dmc) {
-    return fmt::format("DMC (learned merging), {}", target(config.dmc->target_cr));
+    const DmcConfig& dmc = *config.dmc;
+    const std::string how = dmc.pooled > 0  ? fmt::format("every {} tokens merged", dmc.pooled)
+                            : dmc.per_layer ? std::string("learned merging, per layer")
+                                            : std::string("learned merging");
+    return fmt::format("DMC ({}), {}", how, target(dmc.target_cr));
   }
   return "none: a dense cache";
 }

@@ -56,7 +56,8 @@ TEST_F(CudaTrainingOps, SampledDecisions) {
                             matrix(dbias, kHeads), -0.1F);
   for (std::size_t i = 0; i < dread.size(); ++i) {
     const float beyond = std::max(std::abs(logits[i]) - 1.0F, 0.0F);
-    dread[i] = 2.0F * (dread[i] + 2.0F * 0.25F * std::copysign(beyond, logits[i]));
+    const float excess = 0.25F * static_cast<float>(1 + i % kHeads);
+    dread[i] = 2.0F * (dread[i] + 2.0F * excess * std::copysign(beyond, logits[i]));
   }
 
   const DeviceBuffer<std::int32_t> first_device{std::span<const std::int32_t>(first_key)};
@@ -97,8 +98,11 @@ TEST_F(CudaTrainingOps, SampledDecisions) {
   counts.read(count);
   EXPECT_EQ(std::accumulate(count.begin(), count.end(), 0ULL), static_cast<unsigned>(marked));
 
-  const DeviceBuffer<DecisionFactors> loss{
-      std::span<const DecisionFactors>(std::vector<DecisionFactors>{{-0.1F, 0.25F, 1.0F}})};
+  std::vector<DecisionFactors> factors;
+  for (std::size_t head = 0; head < kHeads; ++head) {
+    factors.push_back({-0.1F, 0.25F * static_cast<float>(1 + head), 1.0F});
+  }
+  const DeviceBuffer<DecisionFactors> loss{std::span<const DecisionFactors>(factors)};
   const auto dread_device = poisoned<float>(read.size());
   const auto dread_rounded = poisoned<bf16>(kRows * 8);
   const auto dkey_device = upload(dkey_bias);
