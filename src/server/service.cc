@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
@@ -275,11 +276,9 @@ HttpResponse Service::health() const {
 
 HttpResponse Service::show_metrics() const {
   const HttpServer* http = http_;
-  return {
-      .content_type = "text/plain; version=0.0.4; charset=utf-8",
-      .headers = {},
-      .body = metrics_.render(engine_.stats(), engine_.throughput(),
-                              http == nullptr ? 0 : http->connections(), engine_.open_requests())};
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+          .headers = {},
+          .body = metrics_.render(engine_.report(), http == nullptr ? 0 : http->connections())};
 }
 
 HttpResponse Service::models(std::string_view id) const {
@@ -293,7 +292,7 @@ HttpResponse Service::models(std::string_view id) const {
                    {"max_model_len", context_},
                    {"winnow",
                     {{"cache", kvcache::rule_name(cache.rule)},
-                     {"kv_dtype", engine::kv_dtype_name(cache.format)},
+                     {"kv_dtype", ops::format_name(cache.format)},
                      {"window", cache.rule == kvcache::RuleKind::dms ? cache.window : -1},
                      {"layers", model().layers},
                      {"kv_heads", model().kv_heads},

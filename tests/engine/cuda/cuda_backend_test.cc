@@ -25,7 +25,7 @@ struct Case {
   int group;
   bool bias;
   kvcache::RuleKind rule;
-  DType format;
+  ops::EntryFormat format;
   WeightStorage weights;
   // Relative error of the logits. The CPU computes in float here, the device in bf16; where the two
   // round an entry to different fp8 codes, the difference is a sixteenth of it. And the CPU has no
@@ -136,46 +136,46 @@ void feed_both(Session& cpu, Session& cuda, const ModelConfig& config, double to
 
 INSTANTIATE_TEST_SUITE_P(
     Models, CudaBackendTest,
-    ::testing::Values(Case{"llama_fp8", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
-                           DType::f8e4m3, WeightStorage::as_stored, 1e-1},
-                      Case{"llama_bf16", Family::llama, 64, 3, false, kvcache::RuleKind::dms,
-                           DType::bf16, WeightStorage::as_stored, 2e-2},
-                      Case{"llama_dense", Family::llama, 128, 8, false, kvcache::RuleKind::dense,
-                           DType::f8e4m3, WeightStorage::as_stored, 1e-1},
-                      Case{"llama_dense_bf16", Family::llama, 64, 4, false,
-                           kvcache::RuleKind::dense, DType::bf16, WeightStorage::as_stored, 2e-2},
-                      Case{"llama_eight", Family::llama, 128, 8, false, kvcache::RuleKind::dms,
-                           DType::bf16, WeightStorage::as_stored, 2e-2},
-                      Case{"biases_int8", Family::qwen2, 80, 1, true, kvcache::RuleKind::dms,
-                           DType::i8, WeightStorage::as_stored, 2e-2},
-                      Case{"llama_shift", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
-                           DType::bf16, WeightStorage::as_stored, 2e-2, 41},
-                      Case{"llama_streaming", Family::llama, 64, 4, false,
-                           kvcache::RuleKind::streaming, DType::bf16, WeightStorage::as_stored,
-                           2e-2},
-                      Case{"qwen3_streaming_int8", Family::qwen3, 128, 2, false,
-                           kvcache::RuleKind::streaming, DType::i8, WeightStorage::as_stored, 2e-2},
-                      // What leaves or is read may hang on the last bit: then the logits differ.
-                      Case{"llama_tova", Family::llama, 64, 4, false, kvcache::RuleKind::tova,
-                           DType::bf16, WeightStorage::as_stored, 7e-1},
-                      Case{"qwen3_h2o", Family::qwen3, 128, 2, false, kvcache::RuleKind::h2o,
-                           DType::f8e4m3, WeightStorage::as_stored, 3e-1},
-                      Case{"llama_quest", Family::llama, 64, 1, false, kvcache::RuleKind::quest,
-                           DType::bf16, WeightStorage::as_stored, 3e-1},
-                      Case{"llama_dmc", Family::llama, 64, 4, false, kvcache::RuleKind::dmc,
-                           DType::bf16, WeightStorage::as_stored, 2e-2},
-                      Case{"llama_dmc_fp8", Family::llama, 128, 2, false, kvcache::RuleKind::dmc,
-                           DType::f8e4m3, WeightStorage::as_stored, 1e-1},
-                      Case{"qwen3_dmc_int8", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
-                           DType::i8, WeightStorage::as_stored, 3e-2},
-                      Case{"qwen3_fp8", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
-                           DType::f8e4m3, WeightStorage::as_stored, 1e-1},
-                      Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false,
-                           kvcache::RuleKind::dms, DType::bf16, WeightStorage::int8, 2e-2},
-                      Case{"llama_int4_weights", Family::llama, 64, 4, false,
-                           kvcache::RuleKind::dms, DType::bf16, WeightStorage::int4, 4e-2},
-                      Case{"llama_fp8_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
-                           DType::bf16, WeightStorage::fp8, 3e-1}),
+    ::testing::Values(
+        Case{"llama_fp8", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+        Case{"llama_bf16", Family::llama, 64, 3, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+        Case{"llama_dense", Family::llama, 128, 8, false, kvcache::RuleKind::dense,
+             ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+        Case{"llama_dense_bf16", Family::llama, 64, 4, false, kvcache::RuleKind::dense,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+        Case{"llama_eight", Family::llama, 128, 8, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+        Case{"biases_int8", Family::qwen2, 80, 1, true, kvcache::RuleKind::dms,
+             ops::EntryFormat::i8, WeightStorage::as_stored, 2e-2},
+        Case{"llama_shift", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2, 41},
+        Case{"llama_streaming", Family::llama, 64, 4, false, kvcache::RuleKind::streaming,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+        Case{"qwen3_streaming_int8", Family::qwen3, 128, 2, false, kvcache::RuleKind::streaming,
+             ops::EntryFormat::i8, WeightStorage::as_stored, 2e-2},
+        // What leaves or is read may hang on the last bit: then the logits differ.
+        Case{"llama_tova", Family::llama, 64, 4, false, kvcache::RuleKind::tova,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 7e-1},
+        Case{"qwen3_h2o", Family::qwen3, 128, 2, false, kvcache::RuleKind::h2o,
+             ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 3e-1},
+        Case{"llama_quest", Family::llama, 64, 1, false, kvcache::RuleKind::quest,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
+        Case{"llama_dmc", Family::llama, 64, 4, false, kvcache::RuleKind::dmc,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+        Case{"llama_dmc_fp8", Family::llama, 128, 2, false, kvcache::RuleKind::dmc,
+             ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+        Case{"qwen3_dmc_int8", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
+             ops::EntryFormat::i8, WeightStorage::as_stored, 3e-2},
+        Case{"qwen3_fp8", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+        Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::int8, 2e-2},
+        Case{"llama_int4_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::int4, 4e-2},
+        Case{"llama_fp8_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::fp8, 3e-1}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
@@ -193,6 +193,60 @@ TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
   Session cpu_session(cpu, on_cpu, {200, 400});
   Session cuda_session(*cuda, engine_config(c, true), {200, 400});
   feed_both(cpu_session, cuda_session, config, c.tolerance);
+}
+
+// DMC as its channels say: a layer that decides as one, and entries of a fixed number of tokens.
+class CudaMerging : public CudaBackendTest {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, CudaMerging,
+    ::testing::Values(Case{"llama", Family::llama, 64, 4, false, kvcache::RuleKind::dmc,
+                           DType::bf16, WeightStorage::as_stored, 2e-2},
+                      Case{"qwen3", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
+                           DType::bf16, WeightStorage::as_stored, 2e-2}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(CudaMerging, ComputesWhatTheCpuComputes) {
+  const Case& c = GetParam();
+  ModelConfig pooled = config_of(c);
+  pooled.dmc->pooled = 3;
+  ModelConfig hard = config_of(c);
+  hard.dmc->per_layer = true;
+  hard.dmc->offset = -100.0F;  // all is merged: no decision near its edge, but every weight counts
+  for (const ModelConfig& config : {pooled, hard}) {
+    const model::Model reference(
+        config,
+        model::random_weights(config, DType::bf16, 3, host_format(engine_config(c, false))));
+    const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    const CpuBackend cpu(reference);
+    const auto cuda = make_backend(model, engine_config(c, true));
+    Session cpu_session(cpu, engine_config(c, false), {200, 400});
+    Session cuda_session(*cuda, engine_config(c, true), {200, 400});
+    feed_both(cpu_session, cuda_session, config, c.tolerance);
+  }
+}
+
+TEST_P(CudaMerging, ALayerDecidesAsOne) {
+  const Case& c = GetParam();
+  const auto entries = [&](bool per_layer) {
+    ModelConfig config = config_of(c);
+    config.dmc->offset = 0.0F;
+    config.dmc->per_layer = per_layer;
+    const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    const auto cuda = make_backend(model, engine_config(c, true));
+    Session session(*cuda, engine_config(c, true), {200, 400});
+    const auto tokens = random_tokens(400, config.vocab);
+    std::vector<float> logits(400 * static_cast<std::size_t>(config.vocab));
+    session.feed(tokens, logits, {});
+    return session.usage().per_head;
+  };
+  const auto apart = entries(false);
+  const auto together = entries(true);
+  EXPECT_NE(apart[0], apart[1]);
+  EXPECT_EQ(together[0], apart[0]);  // the first layer's input is the same
+  for (std::size_t head = 0; head < together.size(); head += 2) {
+    EXPECT_EQ(together[head], together[head + 1]);
+  }
 }
 
 // Batches that are padded to the sizes there are graphs for, with copies of the weights or without.
@@ -293,8 +347,14 @@ TEST(CudaBackend, MergesAsTheCpuDoes) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  const Case c{"dmc", Family::llama,          64,          2,
-               false, kvcache::RuleKind::dmc, DType::bf16, WeightStorage::as_stored,
+  const Case c{"dmc",
+               Family::llama,
+               64,
+               2,
+               false,
+               kvcache::RuleKind::dmc,
+               ops::EntryFormat::bf16,
+               WeightStorage::as_stored,
                0.0};
   ModelConfig config = config_of(c);
   config.dmc->offset = 0.0F;
@@ -334,9 +394,15 @@ TEST_P(CudaRules, ServeManyInATightPool) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  const Case c{
-      "many", Family::llama, 64, 4, false, GetParam(), DType::f8e4m3, WeightStorage::as_stored,
-      0.0};
+  const Case c{"many",
+               Family::llama,
+               64,
+               4,
+               false,
+               GetParam(),
+               ops::EntryFormat::f8e4m3,
+               WeightStorage::as_stored,
+               0.0};
   const ModelConfig config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
   model.draw_decisions(0.7);
@@ -386,7 +452,14 @@ TEST(CudaBackend, PrefixesAreForked) {
   }
   for (const auto rule :
        {kvcache::RuleKind::dense, kvcache::RuleKind::dms, kvcache::RuleKind::dmc}) {
-    const Case c{"prefix", Family::llama, 64, 4, false, rule, DType::bf16, WeightStorage::as_stored,
+    const Case c{"prefix",
+                 Family::llama,
+                 64,
+                 4,
+                 false,
+                 rule,
+                 ops::EntryFormat::bf16,
+                 WeightStorage::as_stored,
                  0.0};
     const ModelConfig config = config_of(c);
     model::Model model(config, model::random_weights(config, DType::bf16, 3));
@@ -430,10 +503,14 @@ TEST(CudaBackend, FailsARequestThatDoesNotFitAlone) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  const Case c{"tight",     Family::llama,
-               64,          4,
-               false,       kvcache::RuleKind::dense,
-               DType::bf16, WeightStorage::as_stored,
+  const Case c{"tight",
+               Family::llama,
+               64,
+               4,
+               false,
+               kvcache::RuleKind::dense,
+               ops::EntryFormat::bf16,
+               WeightStorage::as_stored,
                0.0};
   const ModelConfig config = config_of(c);
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));
@@ -468,10 +545,14 @@ TEST(CudaBackend, SaysHowMuchMemoryIsMissing) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  const Case c{"huge",      Family::llama,
-               64,          4,
-               false,       kvcache::RuleKind::dense,
-               DType::bf16, WeightStorage::as_stored,
+  const Case c{"huge",
+               Family::llama,
+               64,
+               4,
+               false,
+               kvcache::RuleKind::dense,
+               ops::EntryFormat::bf16,
+               WeightStorage::as_stored,
                0.0};
   const ModelConfig config = config_of(c);
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));
@@ -487,10 +568,14 @@ TEST(CudaBackend, SaysHowMuchMemoryIsMissing) {
 }
 
 TEST(CudaBackend, SaysWhatItCannotDo) {
-  const Case c{"no",        Family::llama,
-               64,          4,
-               false,       kvcache::RuleKind::dense,
-               DType::bf16, WeightStorage::as_stored,
+  const Case c{"no",
+               Family::llama,
+               64,
+               4,
+               false,
+               kvcache::RuleKind::dense,
+               ops::EntryFormat::bf16,
+               WeightStorage::as_stored,
                0.0};
   ModelConfig config = config_of(c);
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));
