@@ -62,7 +62,8 @@ std::vector<float> append(const WorldConfig& world, SequenceCache& sequence, int
 WorldConfig any_world(RuleKind rule) {
   WorldConfig world;
   world.cache.rule = rule;
-  world.cache.format = *rc::gen::element(DType::f32, DType::bf16, DType::f8e4m3, DType::i8);
+  world.cache.format = *rc::gen::element(ops::EntryFormat::f32, ops::EntryFormat::bf16,
+                                         ops::EntryFormat::f8e4m3, ops::EntryFormat::i8);
   world.cache.window = *rc::gen::inRange(0, 41);
   world.cache.shift =
       *rc::gen::oneOf(rc::gen::inRange(0, 2), rc::gen::inRange(0, world.cache.window + 2));
@@ -159,7 +160,8 @@ TEST_P(SavedRule, NeedsRoom) {
 TEST(SavedSequence, WhatForgetsNothingCanBeCut) {
   for (const RuleKind rule : {RuleKind::dense, RuleKind::quest}) {
     WorldConfig world;
-    world.cache = {.rule = rule, .format = DType::f8e4m3, .max_bytes = 1 << 24, .cr = 2.0};
+    world.cache = {
+        .rule = rule, .format = ops::EntryFormat::f8e4m3, .max_bytes = 1 << 24, .cr = 2.0};
     world.shape = {.layers = 2, .kv_heads = 2, .head_dim = 16, .group = 1};
     const SequenceLimits limits{80, 100};
     Cache cache(world.cache, world.shape);
@@ -176,7 +178,8 @@ TEST(SavedSequence, WhatForgetsNothingCanBeCut) {
 /// What validate() says of a state of 60 tokens after `change`.
 std::string complaint(RuleKind rule, const std::function<void(SavedSequence&)>& change) {
   WorldConfig world;
-  world.cache = {.rule = rule, .format = DType::bf16, .max_bytes = 1 << 24, .window = 9, .cr = 4.0};
+  world.cache = {
+      .rule = rule, .format = ops::EntryFormat::bf16, .max_bytes = 1 << 24, .window = 9, .cr = 4.0};
   world.shape = {.layers = 2, .kv_heads = 2, .head_dim = 16, .group = 1};
   const SequenceLimits limits{60, 100};
   Cache cache(world.cache, world.shape);
