@@ -76,7 +76,7 @@ WorldConfig any_world(RuleKind rule) {
                  .group = *rc::gen::inRange(1, 4)};
   world.rate = *rc::gen::element(0.0, 0.3, 0.5, 0.9, 1.0);
   world.deterministic = *rc::gen::arbitrary<bool>();
-  RC_LOG() << kvcache::rule_name(rule) << ' ' << dtype_name(world.cache.format) << " window "
+  RC_LOG() << kvcache::rule_name(rule) << ' ' << ops::format_name(world.cache.format) << " window "
            << world.cache.window << " shift " << world.cache.shift << " cr " << world.cache.cr
            << " sinks " << world.cache.sinks << " layers " << world.shape.layers << " heads "
            << world.shape.kv_heads << " dim " << world.shape.head_dim << " rate " << world.rate
