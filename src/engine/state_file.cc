@@ -12,7 +12,6 @@
 #include "base/sha256.h"
 #include "base/tensor.h"
 #include "checkpoint/json.h"
-#include "engine/options.h"
 
 namespace winnow::engine {
 namespace {
@@ -130,7 +129,7 @@ std::map<std::string, std::string> StateKind::description() const {
                      {"kv heads", std::to_string(shape.kv_heads)},
                      {"head dim", std::to_string(shape.head_dim)},
                      {"cache", std::string(rule_name(rule.kind))},
-                     {"kv dtype", std::string(ops::format_name(layout.format()))},
+                     {"kv dtype", std::string(format_name(layout.format()))},
                      {"dtype", std::string(dtype_name(compute))},
                      {"weights", std::string(storage_name(weights))},
                      {"deterministic", deterministic ? "yes" : "no"}};
