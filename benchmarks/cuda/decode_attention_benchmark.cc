@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -20,6 +19,7 @@
 #include "base/cuda/device.h"
 #include "base/cuda/read_bandwidth.h"
 #include "base/error.h"
+#include "cuda/benchmark_main.h"
 #include "cuda/time_graph.h"
 #include "ops/cuda/decode_attention.h"
 
@@ -183,40 +183,22 @@ constexpr Case kCases[] = {
     {"Llama-3.2-1B at 128K, c = 8, fp8", ops::EntryFormat::f8e4m3, 64, 4, 8, 16000, 33000},
 };
 
-int run(std::span<char*> arguments) {
-  require(arguments.size() == 1 ||
-              (arguments.size() == 3 && std::string_view(arguments[1]) == "--json"),
-          "usage: decode_attention_benchmark [--json FILE]");
-  require(cuda::device_count() > 0, "no CUDA device");
-  cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, 0), "device properties");
+nlohmann::json run() {
   const cuda::Stream stream;
   const DeviceBuffer<std::byte> memory(draw_memory());
   const double bandwidth = read_bandwidth(stream, memory);
-  fmt::print("{}, reading {:.0f} GB/s\n\n{:34} {:>9} {:>9} {:>8} {:>8}\n", properties.name,
+  fmt::print("{}, reading {:.0f} GB/s\n\n{:34} {:>9} {:>9} {:>8} {:>8}\n", device_name(),
              bandwidth * 1e-9, "", "MB live", "us", "GB/s", "share");
   nlohmann::json results = nlohmann::json::array();
   for (const Case& c : kCases) {
     results.push_back(run_case(c, stream, memory, bandwidth));
   }
-  if (arguments.size() == 3) {
-    std::ofstream(arguments[2]) << nlohmann::json{{"device", properties.name},
-                                                  {"read_bytes_per_second", bandwidth},
-                                                  {"results", results}}
-                                       .dump(1)
-                                << "\n";
-  }
-  return 0;
+  return {{"device", device_name()}, {"read_bytes_per_second", bandwidth}, {"results", results}};
 }
 
 }  // namespace
 }  // namespace winnow
 
 int main(int argc, char** argv) {
-  try {
-    return winnow::run(std::span(argv, static_cast<std::size_t>(argc)));
-  } catch (const winnow::Error& error) {
-    fmt::print(stderr, "decode_attention_benchmark: error: {}\n", error.what());
-    return 1;
-  }
+  return winnow::benchmark_main(argc, argv, winnow::run);
 }

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -18,7 +17,7 @@
 #include <vector>
 
 #include "base/cuda/device.h"
-#include "base/error.h"
+#include "cuda/benchmark_main.h"
 #include "cuda/time_graph.h"
 #include "ops/cuda/prefill_attention.h"
 
@@ -157,15 +156,9 @@ constexpr Case kCases[] = {
     {"D 128, 8K, dense, fp8", ops::EntryFormat::f8e4m3, 128, 4, 8192, 0, kHuge, false},
 };
 
-int run(std::span<char*> arguments) {
-  require(arguments.size() == 1 ||
-              (arguments.size() == 3 && std::string_view(arguments[1]) == "--json"),
-          "usage: prefill_attention_benchmark [--json FILE]");
-  require(cuda::device_count() > 0, "no CUDA device");
-  cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, 0), "device properties");
+nlohmann::json run() {
   const cuda::Stream stream;
-  fmt::print("{}\n\n{:44} {:8} {:>9} {:>9} {:>7}\n", properties.name, "", "kernel", "GFLOP", "us",
+  fmt::print("{}\n\n{:44} {:8} {:>9} {:>9} {:>7}\n", device_name(), "", "kernel", "GFLOP", "us",
              "TFLOP/s");
   nlohmann::json results = nlohmann::json::array();
   for (const Case& c : kCases) {
@@ -173,21 +166,12 @@ int run(std::span<char*> arguments) {
       results.push_back(run_case(c, kernel, stream));
     }
   }
-  if (arguments.size() == 3) {
-    std::ofstream(arguments[2])
-        << nlohmann::json{{"device", properties.name}, {"results", results}}.dump(1) << "\n";
-  }
-  return 0;
+  return {{"device", device_name()}, {"results", results}};
 }
 
 }  // namespace
 }  // namespace winnow
 
 int main(int argc, char** argv) {
-  try {
-    return winnow::run(std::span(argv, static_cast<std::size_t>(argc)));
-  } catch (const winnow::Error& error) {
-    fmt::print(stderr, "prefill_attention_benchmark: error: {}\n", error.what());
-    return 1;
-  }
+  return winnow::benchmark_main(argc, argv, winnow::run);
 }

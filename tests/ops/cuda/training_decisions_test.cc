@@ -8,21 +8,8 @@
 #include "ops/sampled_decisions.h"
 #include "ops/segment_average.h"
 
-namespace winnow::ops::cuda {
+namespace winnow::ops::cuda::testing {
 namespace {
-
-using testing::CudaTrainingOps;
-using testing::DeviceBuffer;
-using testing::download;
-using testing::draw;
-using testing::draw_bf16;
-using testing::expect_close;
-using testing::kExact;
-using testing::kRounded;
-using testing::matrix;
-using testing::poisoned;
-using testing::upload;
-using testing::upload_bf16;
 
 TEST_F(CudaTrainingOps, SampledDecisions) {
   constexpr std::size_t kRows = 301;
@@ -199,4 +186,4 @@ TEST_F(CudaTrainingOps, SegmentAverages) {
 }
 
 }  // namespace
-}  // namespace winnow::ops::cuda
+}  // namespace winnow::ops::cuda::testing
