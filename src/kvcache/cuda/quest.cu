@@ -60,7 +60,7 @@ __global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens firs
 #pragma unroll 8
     for (int entry = 0; entry < count; ++entry) {
       const EntryPlace<Code, D> from(cache, pages, index * ops::kPageEntries + entry);
-      const float code = static_cast<float>(from.key(d));
+      const float code = Format::decode(from.key(d / Format::kChannels), d);
       const float key = Format::kLargest > 0.0F ? code * __bfloat162float(from.key_scale()) : code;
       low = fminf(low, key);
       high = fmaxf(high, key);
