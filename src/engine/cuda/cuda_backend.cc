@@ -77,21 +77,12 @@ class CudaSequence : public SequenceState {
     return std::make_unique<CudaSequence>(device_, cache.fork(slot_, device_.stream.get()));
   }
 
-<<<<<<< HEAD
-  [[nodiscard]] std::int64_t live_entries() const override {
-    return device_.cache.live_entries(slot_, device_.stream.get());
-  }
-
-  [[nodiscard]] kvcache::SavedSequence save() const override {
-    return device_.cache.save(slot_, device_.stream.get());
-=======
   [[nodiscard]] kvcache::SavedSequence save() const override {
     return device_.cache.save(slot_, device_.stream.get());
   }
 
   [[nodiscard]] std::int64_t live_entries() const override {
     return device_.cache.live_entries(slot_, device_.stream.get());
->>>>>>> main
   }
 
   [[nodiscard]] CacheUsage usage() const override {
