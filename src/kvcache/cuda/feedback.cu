@@ -11,6 +11,9 @@ __global__ void __launch_bounds__(kFeedbackThreads)
     feedback_kernel(const __grid_constant__ FeedbackArguments arguments) {
   extern __shared__ __align__(16) float shared[];
   __shared__ typename FeedbackBlock<Codes, D, Query>::WarpSums sums;
+  if (arguments.slots != nullptr && arguments.slots[blockIdx.y] < 0) {  // the row pads the batch
+    return;
+  }
   FeedbackBlock<Codes, D, Query>(arguments, shared, sums).run();
 }
 

@@ -27,14 +27,17 @@ __device__ float4 most_of(float4 a, float4 b) {
   return {fmaxf(a.x, b.x), fmaxf(a.y, b.y), fmaxf(a.z, b.z), fmaxf(a.w, b.w)};
 }
 
-// Where a token lies.
+// Where a token lies. One that pads the batch has no slot (-1): it reads an entry of any page,
+// which nobody asks for.
 struct TokenPlace {
   int slot;
   int position;
 
   __device__ TokenPlace(const CacheView& cache, const QuestTokens& tokens, int token)
       : slot(tokens.slots != nullptr ? tokens.slots[token] : tokens.slot),
-        position(tokens.slots != nullptr ? cache.lengths[slot] : tokens.position + token) {}
+        position(tokens.slots == nullptr ? tokens.position + token
+                 : slot < 0              ? 0
+                                         : cache.lengths[slot]) {}
 };
 
 // A warp per page: block (x, head, sequence).
@@ -47,7 +50,7 @@ __global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens firs
   const int entries = place.position + tokens;
   const int index =
       place.position / ops::kPageEntries + blockIdx.x * kBoundWarps + threadIdx.x / 32;
-  if (index >= pages_for(entries)) {
+  if (place.slot < 0 || index >= pages_for(entries)) {
     return;
   }
   const std::size_t row = cache.row(layer, place.slot, blockIdx.y);
@@ -79,7 +82,7 @@ struct Selection {
   __device__ Selection(const CacheView& cache, const TokenPlace& token, int page_entries)
       : entries(token.position + 1),
         pages((entries + page_entries - 1) / page_entries),
-        wanted(token.position < cache.prompts[token.slot]
+        wanted(token.slot < 0 || token.position < cache.prompts[token.slot]
                    ? pages
                    : min(pages, (cache.budgets[token.slot] + page_entries - 1) / page_entries)) {}
 
@@ -264,7 +267,7 @@ __global__ void __launch_bounds__(kScanThreads)
   const int pages = pages_for(selection.entries);
   if (selection.wanted == selection.pages) {
     for (int i = thread; i < pages; i += kScanThreads) {
-      chosen[i] = all[i];
+      chosen[i] = token.slot < 0 ? 0 : all[i];
     }
     return;
   }
