@@ -27,6 +27,7 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
       cache_(cache),
       head_(head),
       attention_(cache, kMostSequences),
+      scratch_(2 * model.config().hidden + model.config().intermediate),
       inputs_(2 * kMost),
       results_(kMost),
       device_inputs_(2 * kMost),

@@ -54,7 +54,6 @@ struct RowsShared {
   Barrier inputs_empty[kMostInputSlots];
   Barrier sums_full[2];
   Barrier sums_empty[2];
-  Barrier inputs_ready;  // its phase n ends once all that comes before layer n is done
 };
 
 /// The rings of a block: how many places each has, and where. A place must have one fetching warp
@@ -66,6 +65,42 @@ struct RowsRings {
   std::byte* weights;
   std::byte* inputs;
 };
+
+/// Makes a layer take and leave what is handed on in a memory.
+inline __device__ void hand_on(const RowsProgram& program, int number, std::uint32_t memory,
+                               RowsLayer& layer) {
+  std::byte* from = program.handed + std::size_t{memory} * program.handed_bytes;
+  if (number > 0) {
+    layer.input.x = reinterpret_cast<const bf16*>(from + program.rows_at[number]);
+    layer.input.square_sums = reinterpret_cast<const float*>(from + program.sums_at[number]);
+  }
+  if (number + 1 < program.count) {
+    auto* rows = reinterpret_cast<bf16*>(from + program.rows_at[number + 1]);
+    layer.activated = rows;
+    layer.residual.normed = rows;
+    layer.residual.square_sums = reinterpret_cast<float*>(from + program.sums_at[number + 1]);
+  }
+}
+
+/// What is written and read at any time. (Vector loads may see some of what was written together.)
+inline __device__ void publish(bf16* to, bf16 x) {
+  asm volatile("st.relaxed.gpu.global.b16 [%0], %1;" ::"l"(to), "h"(x.bits) : "memory");
+}
+inline __device__ void publish(float* to, float x) {
+  asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+inline __device__ bool is_there(const bf16* from) {
+  std::uint16_t bits;
+  asm volatile("ld.relaxed.gpu.global.b16 %0, [%1];" : "=h"(bits) : "l"(from) : "memory");
+  return bits != static_cast<std::uint16_t>(kNotYet);
+}
+inline __device__ float await(const float* from) {
+  std::uint32_t bits;
+  do {
+    asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(bits) : "l"(from) : "memory");
+  } while (bits == kNotYet);
+  return __uint_as_float(bits);
+}
 
 /// A layer as a block sees it.
 template <class Format>
@@ -81,27 +116,26 @@ class LayerShare {
   int chunks;     // of a weight row
   bool resident;  // inputs stay for all tiles
 
-  /// `first_block` has the first tile.
+  /// The layer before it ended with a tile of the block before `next_block`.
   __device__ LayerShare(const RowsProgram& program, int input_slots, int number = 0,
-                        int first_block = 0)
+                        int next_block = 0)
       : layer(program.layers[number]),
         number(number),
         tiles(layer.linear.weight.tiles),
-        first(static_cast<int>(blockIdx.x) - first_block +
-              (static_cast<int>(blockIdx.x) < first_block ? program.blocks : 0)),
         step(program.blocks),
         chunks(Chunk::count(layer.linear.weight.steps)),
         resident(chunks <= input_slots),
-        first_block_(first_block) {}
+        first_block_(layer.output == RowsLayer::Output::residual ? 0 : next_block) {
+    first = static_cast<int>(blockIdx.x) - first_block_;
+    first += first < 0 ? step : 0;
+  }
 
-  /// The block that has the first tile of the layer after it.
-  __device__ int next_first_block() const { return (first_block_ + tiles) % step; }
   /// Goes on to the layer after it, if there is one.
   __device__ bool next(const RowsProgram& program, int input_slots) {
     if (number + 1 == program.count) {
       return false;
     }
-    *this = LayerShare(program, input_slots, number + 1, next_first_block());
+    *this = LayerShare(program, input_slots, number + 1, (first_block_ + tiles) % step);
     return true;
   }
   /// Steps of a chunk; none if negative: in what is rounded up. (Clamped at 0, ptxas 13.0 takes the
