@@ -34,7 +34,7 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
 
 void advance(DeviceCache& cache, int slot, int tokens, cudaStream_t stream) {
   cache.advance(slot, tokens);
-  launch_set_length(cache.view(), slot, cache.length(slot), stream);
+  launch_move_on(cache.view(), slot, cache.length(slot), stream);
 }
 
 Band::Band(const DeviceCache& cache, int most_tokens)

@@ -3,6 +3,7 @@
 #include "base/cuda/launch.cuh"
 #include "kvcache/cuda/append_kernels.h"
 #include "kvcache/cuda/append_row.cuh"
+#include "kvcache/cuda/next_pages.cuh"
 #include "kvcache/cuda/projection.cuh"
 
 namespace winnow::kvcache::cuda {
@@ -66,8 +67,8 @@ __global__ void append_kernel(CacheView cache, Projection projection, DecodeAppe
   }
 }
 
-__global__ void set_length_kernel(CacheView cache, int slot, int length) {
-  cache.lengths[slot] = length;
+__global__ void move_on_kernel(CacheView cache, int slot, int length) {
+  move_on(cache, slot, length);
 }
 
 template <class Format>
@@ -104,8 +105,8 @@ void launch_append(DType format, int head_dim, const CacheView& cache, const Pro
   }
 }
 
-void launch_set_length(const CacheView& cache, int slot, int length, cudaStream_t stream) {
-  set_length_kernel<<<1, 1, 0, stream>>>(cache, slot, length);
+void launch_move_on(const CacheView& cache, int slot, int length, cudaStream_t stream) {
+  move_on_kernel<<<1, 256, 0, stream>>>(cache, slot, length);
   winnow::cuda::check_launch("advance the cache");
 }
 

@@ -23,7 +23,8 @@ void launch_merge(DType format, int head_dim, const CacheView& cache, const Proj
 void launch_merge(DType format, int head_dim, const CacheView& cache, const Projection& projection,
                   const PrefillAppend& chunk, const BandView& band, cudaStream_t stream);
 
-void launch_set_length(const CacheView& cache, int slot, int length, cudaStream_t stream);
+/// move_on() of next_pages.cuh.
+void launch_move_on(const CacheView& cache, int slot, int length, cudaStream_t stream);
 
 void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
                    const PrefillAppend& chunk, const BandView& band, cudaStream_t stream);

@@ -117,9 +117,8 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
     head_.sample(batch, stream);
   }
   end_step({.slots = slots,
-            .lengths = view.lengths,
+            .cache = view,
             .tokens = head_.tokens(),
-            .free_pages = view.free_count,
             .host_tokens = results_.data(),
             .host_free_pages = cache_.reported_free_pages()},
            batch, stream);

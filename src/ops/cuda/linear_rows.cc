@@ -25,9 +25,8 @@ bool follows(const RowsLayer& layer, const RowsLayer& before) {
   switch (before.output) {
     case RowsLayer::Output::residual:
       return layer.input.x == before.residual.normed && layer.linear.weight.cols == made_by.rows &&
-             (layer.input.parts == 0 ||
-              (layer.input.square_sums == before.residual.square_sums &&
-               layer.input.parts == residual_parts(made_by.rows)));
+             (layer.input.parts == 0 || (layer.input.square_sums == before.residual.square_sums &&
+                                         layer.input.parts == residual_parts(made_by.rows)));
     case RowsLayer::Output::silu:
       return layer.input.x == before.activated && layer.linear.weight.cols == made_by.rows / 2 &&
              layer.input.parts == 0;

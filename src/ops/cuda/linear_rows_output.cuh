@@ -95,9 +95,8 @@ class Output {
   __device__ void end_turn(const RowsTurn& turn) const {
     if (program_.count > 1 && thread_ == 0) {
       const std::uint32_t used = program_.handed_used;
-      program_.turns[blockIdx.x] = {1 - turn.memory,
-                                    {turn.memory == 0 ? used : 0, turn.memory == 0 ? 0 : used},
-                                    0};
+      program_.turns[blockIdx.x] = {
+          1 - turn.memory, {turn.memory == 0 ? used : 0, turn.memory == 0 ? 0 : used}, 0};
     }
   }
 
