@@ -66,42 +66,6 @@ struct RowsRings {
   std::byte* inputs;
 };
 
-/// Makes a layer take and leave what is handed on in a memory.
-inline __device__ void hand_on(const RowsProgram& program, int number, std::uint32_t memory,
-                               RowsLayer& layer) {
-  std::byte* from = program.handed + std::size_t{memory} * program.handed_bytes;
-  if (number > 0) {
-    layer.input.x = reinterpret_cast<const bf16*>(from + program.rows_at[number]);
-    layer.input.square_sums = reinterpret_cast<const float*>(from + program.sums_at[number]);
-  }
-  if (number + 1 < program.count) {
-    auto* rows = reinterpret_cast<bf16*>(from + program.rows_at[number + 1]);
-    layer.activated = rows;
-    layer.residual.normed = rows;
-    layer.residual.square_sums = reinterpret_cast<float*>(from + program.sums_at[number + 1]);
-  }
-}
-
-/// What is written and read at any time. (Vector loads may see some of what was written together.)
-inline __device__ void publish(bf16* to, bf16 x) {
-  asm volatile("st.relaxed.gpu.global.b16 [%0], %1;" ::"l"(to), "h"(x.bits) : "memory");
-}
-inline __device__ void publish(float* to, float x) {
-  asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
-}
-inline __device__ bool is_there(const bf16* from) {
-  std::uint16_t bits;
-  asm volatile("ld.relaxed.gpu.global.b16 %0, [%1];" : "=h"(bits) : "l"(from) : "memory");
-  return bits != static_cast<std::uint16_t>(kNotYet);
-}
-inline __device__ float await(const float* from) {
-  std::uint32_t bits;
-  do {
-    asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(bits) : "l"(from) : "memory");
-  } while (bits == kNotYet);
-  return __uint_as_float(bits);
-}
-
 /// A layer as a block sees it.
 template <class Format>
 class LayerShare {

@@ -4,6 +4,7 @@
 
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/linear_rows_block.cuh"
+#include "ops/cuda/linear_rows_handed.cuh"
 
 namespace winnow::ops::cuda {
 

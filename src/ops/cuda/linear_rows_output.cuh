@@ -40,7 +40,9 @@ class Output {
   }
 
   __device__ void run() {
-    const RowsTurn turn = take_turn();
+    const bool hands_on = program_.count > 1;
+    const RowsTurn turn =
+        hands_on ? take_turn(program_, thread_, 32 * kOutputWarps) : RowsTurn{};
     Share share(program_, input_slots_);
     do {
       hand_on(program_, share.number, turn.memory, share.layer);
@@ -56,7 +58,9 @@ class Output {
       }
       synchronize();  // norms may be those of the next layer
     } while (share.next(program_, input_slots_));
-    end_turn(turn);
+    if (hands_on) {
+      end_turn(program_, turn, thread_);
+    }
   }
 
  private:
@@ -72,33 +76,6 @@ class Output {
 
   // Of the warps of this class.
   static __device__ void synchronize() { sync_named(kOutputBarrier, 32 * kOutputWarps); }
-
-  // Which memory to hand on in; fills the other one.
-  [[nodiscard]] __device__ RowsTurn take_turn() const {
-    if (program_.count == 1) {
-      return {};
-    }
-    const uint4 words = __ldcg(reinterpret_cast<const uint4*>(&program_.turns[blockIdx.x]));
-    const RowsTurn turn{words.x, {words.y, words.z}, 0};
-    const std::uint32_t other = 1 - turn.memory;
-    auto* pieces =
-        reinterpret_cast<uint4*>(program_.handed + std::size_t{other} * program_.handed_bytes);
-    const int count = static_cast<int>((other == 0 ? turn.used[0] : turn.used[1]) / sizeof(uint4));
-    for (int i = static_cast<int>(blockIdx.x) * 32 * kOutputWarps + thread_; i < count;
-         i += program_.blocks * 32 * kOutputWarps) {
-      __stcg(&pieces[i], {kNotYet, kNotYet, kNotYet, kNotYet});
-    }
-    return turn;
-  }
-
-  // Leaves the turn to the next kernel. All threads have taken theirs.
-  __device__ void end_turn(const RowsTurn& turn) const {
-    if (program_.count > 1 && thread_ == 0) {
-      const std::uint32_t used = program_.handed_used;
-      program_.turns[blockIdx.x] = {
-          1 - turn.memory, {turn.memory == 0 ? used : 0, turn.memory == 0 ? 0 : used}, 0};
-    }
-  }
 
   // 1 / RMS of each row of the input.
   __device__ void load_norms(const Share& share) const {
