@@ -193,7 +193,7 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
       {"evict_rate", or_null(setup.evict_rate)},
       {"dtype", options.load.dtype},
       {"weights", options.load.weights},
-      {"kv_dtype", engine::kv_dtype_name(cache.format)},
+      {"kv_dtype", ops::format_name(cache.format)},
       {"threads", thread_count()},
       {"batch", r.batch},
       {"depth", setup.plan.prefill_depth()},
@@ -222,9 +222,8 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
 
 std::string title(const BenchOptions& options, const Setup& setup, const Report& report) {
   const kvcache::CacheConfig& cache = setup.engine.cache;
-  std::string text =
-      fmt::format("{}, weights {}, {} cache in {}", setup.name, options.load.weights,
-                  kvcache::rule_name(cache.rule), engine::kv_dtype_name(cache.format));
+  std::string text = fmt::format("{}, weights {}, {} cache in {}", setup.name, options.load.weights,
+                                 kvcache::rule_name(cache.rule), ops::format_name(cache.format));
   if (cache.rule == kvcache::RuleKind::dms) {
     text += fmt::format(", window {}", cache.window);
   }

@@ -56,8 +56,7 @@ std::string processor() {
 
 Json describe_cache(const engine::LoadedModel& model) {
   const kvcache::CacheConfig& cache = model.engine.cache;
-  Json json{{"rule", kvcache::rule_name(cache.rule)},
-            {"kv_dtype", engine::kv_dtype_name(cache.format)}};
+  Json json{{"rule", kvcache::rule_name(cache.rule)}, {"kv_dtype", ops::format_name(cache.format)}};
   if (cache.rule == kvcache::RuleKind::dms) {
     json["window"] = cache.window;
     json["decision_shift"] = cache.shift;

@@ -143,7 +143,7 @@ std::string table(const Checkpoint& checkpoint, const InspectOptions& options,
 }
 
 int run_inspect(const InspectOptions& options) {
-  const DType format = engine::parse_kv_dtype(options.kv_dtype);
+  const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
   const Checkpoint checkpoint = Checkpoint::open(options.directory);
   const CacheCost cost =
       cost_of(checkpoint.config(), ops::PageLayout(format, checkpoint.config().head_dim));

@@ -43,7 +43,7 @@ double read_bandwidth(const cuda::Stream& stream, const DeviceBuffer<std::byte>&
 
 struct Case {
   const char* name;
-  DType format;
+  EntryFormat format;
   int head_dim;
   int group;
   int batch;  // sequences, of 8 KV heads
@@ -152,7 +152,7 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
   fmt::print("{:34} {:>9.1f} {:>9.2f} {:>8.0f} {:>6.0f} %\n", c.name, bytes * 1e-6, seconds * 1e6,
              bytes / seconds * 1e-9, 100 * share);
   return {{"case", c.name},
-          {"format", dtype_name(c.format)},
+          {"format", format_name(c.format)},
           {"head_dim", c.head_dim},
           {"group", c.group},
           {"sequences", c.batch},
@@ -163,18 +163,18 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
 }
 
 constexpr Case kCases[] = {
-    {"64 sequences, D 64, fp8", DType::f8e4m3, 64, 4, 64, 1024, 4096},
-    {"64 sequences, D 128, fp8", DType::f8e4m3, 128, 4, 64, 1024, 4096},
-    {"64 sequences, D 64, int8", DType::i8, 64, 4, 64, 1024, 4096},
-    {"64 sequences, D 128, int8", DType::i8, 128, 4, 64, 1024, 4096},
-    {"64 sequences, D 64, bf16", DType::bf16, 64, 4, 64, 1024, 4096},
-    {"64 sequences, D 128, bf16", DType::bf16, 128, 4, 64, 1024, 4096},
-    {"Llama-3.2-1B at 8K, c = 1, fp8", DType::f8e4m3, 64, 4, 1, 1000, 2072},
-    {"Llama-3.2-1B at 8K, c = 8, fp8", DType::f8e4m3, 64, 4, 8, 1000, 2072},
-    {"Qwen3-8B at 8K, c = 1, fp8", DType::f8e4m3, 128, 4, 1, 1000, 2072},
-    {"Qwen3-8B at 8K, c = 8, fp8", DType::f8e4m3, 128, 4, 8, 1000, 2072},
-    {"Llama-3.2-1B at 128K, c = 1, fp8", DType::f8e4m3, 64, 4, 1, 16000, 33000},
-    {"Llama-3.2-1B at 128K, c = 8, fp8", DType::f8e4m3, 64, 4, 8, 16000, 33000},
+    {"64 sequences, D 64, fp8", EntryFormat::f8e4m3, 64, 4, 64, 1024, 4096},
+    {"64 sequences, D 128, fp8", EntryFormat::f8e4m3, 128, 4, 64, 1024, 4096},
+    {"64 sequences, D 64, int8", EntryFormat::i8, 64, 4, 64, 1024, 4096},
+    {"64 sequences, D 128, int8", EntryFormat::i8, 128, 4, 64, 1024, 4096},
+    {"64 sequences, D 64, bf16", EntryFormat::bf16, 64, 4, 64, 1024, 4096},
+    {"64 sequences, D 128, bf16", EntryFormat::bf16, 128, 4, 64, 1024, 4096},
+    {"Llama-3.2-1B at 8K, c = 1, fp8", EntryFormat::f8e4m3, 64, 4, 1, 1000, 2072},
+    {"Llama-3.2-1B at 8K, c = 8, fp8", EntryFormat::f8e4m3, 64, 4, 8, 1000, 2072},
+    {"Qwen3-8B at 8K, c = 1, fp8", EntryFormat::f8e4m3, 128, 4, 1, 1000, 2072},
+    {"Qwen3-8B at 8K, c = 8, fp8", EntryFormat::f8e4m3, 128, 4, 8, 1000, 2072},
+    {"Llama-3.2-1B at 128K, c = 1, fp8", EntryFormat::f8e4m3, 64, 4, 1, 16000, 33000},
+    {"Llama-3.2-1B at 128K, c = 8, fp8", EntryFormat::f8e4m3, 64, 4, 8, 16000, 33000},
 };
 
 int run(std::span<char*> arguments) {

@@ -33,7 +33,7 @@ constexpr int kHuge = std::numeric_limits<int>::max();
 
 struct Case {
   const char* name;
-  DType format;
+  EntryFormat format;
   int head_dim;
   int group;
   int tokens;
@@ -48,9 +48,9 @@ DeviceBuffer<T> upload(const std::vector<T>& x) {
 }
 
 /// Codes that are numbers near one in every format, with either sign.
-std::vector<std::byte> draw_codes(std::size_t bytes, DType format) {
+std::vector<std::byte> draw_codes(std::size_t bytes, EntryFormat format) {
   std::mt19937_64 random(2);
-  const bool wide = format == DType::bf16;
+  const bool wide = format == EntryFormat::bf16;
   const std::uint64_t keep = wide ? 0x807F807F807F807FU : 0x8F8F8F8F8F8F8F8FU;
   const std::uint64_t set = wide ? 0x3F003F003F003F00U : 0x3030303030303030U;
   std::vector<std::byte> codes((bytes + 7) / 8 * 8);
@@ -94,7 +94,7 @@ nlohmann::json run_case(const Case& c, ops::cuda::PrefillKernel kernel,
   const auto codes = upload(draw_codes(rows * dim * layout.host().element_bytes(), c.format));
   const auto pool = upload(draw_codes(order.size() * layout.page_bytes(), c.format));
   const auto scales = upload(std::vector<bf16>(2 * rows, to_bf16(1.0F)));
-  const auto query_codes = draw_codes(width * sizeof(bf16), DType::bf16);
+  const auto query_codes = draw_codes(width * sizeof(bf16), EntryFormat::bf16);
   const auto query = upload(query_codes);
   const DeviceBuffer<bf16> out(width);
   const auto table = upload(order);
@@ -131,7 +131,7 @@ nlohmann::json run_case(const Case& c, ops::cuda::PrefillKernel kernel,
              operations * 1e-9, seconds * 1e6, operations / seconds * 1e-12);
   return {{"case", c.name},
           {"kernel", portable ? "portable" : "best"},
-          {"format", dtype_name(c.format)},
+          {"format", format_name(c.format)},
           {"head_dim", c.head_dim},
           {"group", c.group},
           {"tokens", c.tokens},
@@ -142,18 +142,18 @@ nlohmann::json run_case(const Case& c, ops::cuda::PrefillKernel kernel,
 }
 
 constexpr Case kCases[] = {
-    {"Llama-3.2-1B, 8K, DMS, fp8", DType::f8e4m3, 64, 4, 8192, 0, 256, true},
-    {"Llama-3.2-1B, 8K, DMS, int8", DType::i8, 64, 4, 8192, 0, 256, true},
-    {"Llama-3.2-1B, 8K, DMS, bf16", DType::bf16, 64, 4, 8192, 0, 256, true},
-    {"Qwen3-8B, 8K, DMS, fp8", DType::f8e4m3, 128, 4, 8192, 0, 256, true},
-    {"Qwen3-8B, 8K, DMS, int8", DType::i8, 128, 4, 8192, 0, 256, true},
-    {"Qwen3-8B, 8K, DMS, bf16", DType::bf16, 128, 4, 8192, 0, 256, true},
-    {"Qwen3-8B, 2K after 30K, DMS, fp8", DType::f8e4m3, 128, 4, 2048, 30720, 256, true},
-    {"D 64, 8K, dense, bf16", DType::bf16, 64, 4, 8192, 0, kHuge, false},
-    {"D 80, 8K, dense, bf16", DType::bf16, 80, 4, 8192, 0, kHuge, false},
-    {"D 96, 8K, dense, bf16", DType::bf16, 96, 4, 8192, 0, kHuge, false},
-    {"D 128, 8K, dense, bf16", DType::bf16, 128, 4, 8192, 0, kHuge, false},
-    {"D 128, 8K, dense, fp8", DType::f8e4m3, 128, 4, 8192, 0, kHuge, false},
+    {"Llama-3.2-1B, 8K, DMS, fp8", EntryFormat::f8e4m3, 64, 4, 8192, 0, 256, true},
+    {"Llama-3.2-1B, 8K, DMS, int8", EntryFormat::i8, 64, 4, 8192, 0, 256, true},
+    {"Llama-3.2-1B, 8K, DMS, bf16", EntryFormat::bf16, 64, 4, 8192, 0, 256, true},
+    {"Qwen3-8B, 8K, DMS, fp8", EntryFormat::f8e4m3, 128, 4, 8192, 0, 256, true},
+    {"Qwen3-8B, 8K, DMS, int8", EntryFormat::i8, 128, 4, 8192, 0, 256, true},
+    {"Qwen3-8B, 8K, DMS, bf16", EntryFormat::bf16, 128, 4, 8192, 0, 256, true},
+    {"Qwen3-8B, 2K after 30K, DMS, fp8", EntryFormat::f8e4m3, 128, 4, 2048, 30720, 256, true},
+    {"D 64, 8K, dense, bf16", EntryFormat::bf16, 64, 4, 8192, 0, kHuge, false},
+    {"D 80, 8K, dense, bf16", EntryFormat::bf16, 80, 4, 8192, 0, kHuge, false},
+    {"D 96, 8K, dense, bf16", EntryFormat::bf16, 96, 4, 8192, 0, kHuge, false},
+    {"D 128, 8K, dense, bf16", EntryFormat::bf16, 128, 4, 8192, 0, kHuge, false},
+    {"D 128, 8K, dense, fp8", EntryFormat::f8e4m3, 128, 4, 8192, 0, kHuge, false},
 };
 
 int run(std::span<char*> arguments) {

@@ -27,7 +27,7 @@ ModelInfo describe(const engine::LoadedModel& loaded) {
           .max_positions = config.max_positions,
           .parameters = loaded.parameters,
           .cache = std::string(kvcache::rule_name(cache.rule)),
-          .kv_dtype = std::string(engine::kv_dtype_name(cache.format)),
+          .kv_dtype = std::string(ops::format_name(cache.format)),
           .window = cache.rule == kvcache::RuleKind::dms ? cache.window : -1};
 }
 

@@ -16,13 +16,6 @@ namespace {
 
 using kvcache::RuleKind;
 
-constexpr std::array<std::pair<DType, std::string_view>, 4> kKvTypes{{
-    {DType::bf16, "bf16"},
-    {DType::f8e4m3, "fp8"},
-    {DType::i8, "int8"},
-    {DType::f32, "fp32"},
-}};
-
 RuleKind parse_cache(const LoadOptions& options, const ModelConfig& model) {
   if (options.cache == "auto") {
     return trained_rule(model);
@@ -153,14 +146,11 @@ std::optional<int> parse_device(std::string_view device) {
   return index;
 }
 
-DType parse_kv_dtype(std::string_view name) {
-  const auto* found = std::ranges::find(kKvTypes, name, &decltype(kKvTypes)::value_type::second);
-  require(found != kKvTypes.end(), "--kv-dtype {}: expected bf16, fp8, int8 or fp32", name);
-  return found->first;
-}
-
-std::string_view kv_dtype_name(DType type) {
-  return std::ranges::find(kKvTypes, type, &decltype(kKvTypes)::value_type::first)->second;
+ops::EntryFormat parse_kv_dtype(std::string_view name) {
+  const auto* found = std::ranges::find(ops::kEntryFormats, name, ops::format_name);
+  require(found != std::end(ops::kEntryFormats), "--kv-dtype {}: expected bf16, fp8, int8 or fp32",
+          name);
+  return *found;
 }
 
 EngineConfig resolve_options(const LoadOptions& options, const ModelConfig& model) {
@@ -185,7 +175,7 @@ EngineConfig resolve_options(const LoadOptions& options, const ModelConfig& mode
   config.cache.cr = resolve_cr(options, config.cache.rule);
   resolve_window(options, model, config.cache);
   config.cache.format =
-      options.kv_dtype.empty() ? config.compute : parse_kv_dtype(options.kv_dtype);
+      parse_kv_dtype(options.kv_dtype.empty() ? dtype_name(config.compute) : options.kv_dtype);
   config.cache.max_bytes = cache_limit(options.kv_gib, !config.cuda_device);
   return config;
 }

@@ -6,6 +6,7 @@
 
 #include "checkpoint/config.h"
 #include "engine/engine.h"
+#include "ops/kv_page.h"
 #include "ops/weight.h"
 #include "winnow/llm.h"
 
@@ -29,8 +30,6 @@ std::optional<ops::WeightFormat> host_format(const EngineConfig& config);
 std::optional<int> parse_device(std::string_view device);
 
 /// "bf16", "fp8", "int8" or "fp32".
-DType parse_kv_dtype(std::string_view name);
-/// The inverse of parse_kv_dtype.
-std::string_view kv_dtype_name(DType type);
+ops::EntryFormat parse_kv_dtype(std::string_view name);
 
 }  // namespace winnow::engine

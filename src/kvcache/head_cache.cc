@@ -122,7 +122,7 @@ void HeadCache::append_to_archive(const Rule& rule, const Token& token, std::spa
 void HeadCache::merge_or_open(const Token& token, std::span<float> seen_key,
                               std::span<float> seen_value) {
   const auto& layout = window_.pool().layout();
-  assert(layout.format() == DType::f32);
+  assert(layout.format() == ops::EntryFormat::f32);
   const std::size_t dim = token.key.size();
   std::array<float, kMaxHeadDim> key_memory;
   std::array<float, kMaxHeadDim> value_memory;

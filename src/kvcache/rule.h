@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "base/dtype.h"
+#include "ops/kv_page.h"
 
 namespace winnow::kvcache {
 
@@ -27,7 +27,8 @@ std::optional<RuleKind> parse_rule(std::string_view name);
 /// What a cache is asked to do: one for all sequences.
 struct CacheConfig {
   RuleKind rule = RuleKind::dense;
-  DType format = DType::bf16;  // how entries are stored: f32, bf16, f8e4m3 or i8
+  ops::EntryFormat format =
+      ops::EntryFormat::bf16;  // how entries are stored: f32, bf16, f8e4m3 or i8
   std::size_t max_bytes = std::size_t{4} << 30;
 
   // DMS: the checkpoint's.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "base/dtype.h"
 
@@ -12,8 +13,17 @@ namespace winnow::ops {
 /// Entries per page: the number of scores that attention computes side by side.
 inline constexpr int kPageEntries = 16;
 
-/// Layout of a page of kPageEntries entries of one KV head, for one storage format (f32, bf16,
-/// f8e4m3 or i8). In this order, each part contiguous:
+/// How a key or a value is stored.
+enum class EntryFormat : std::uint8_t { f32, bf16, f8e4m3, i8 };
+
+inline constexpr EntryFormat kEntryFormats[] = {EntryFormat::f32, EntryFormat::bf16,
+                                                EntryFormat::f8e4m3, EntryFormat::i8};
+
+/// The name used in messages and on the command line: "fp32", "bf16", "fp8" or "int8".
+std::string_view format_name(EntryFormat format);
+
+/// Layout of a page of kPageEntries entries of one KV head, for one format. In this order, each
+/// part contiguous:
 ///   keys    [head_dim][kPageEntries]   channel-major: one channel of all entries is one vector
 ///   values  [kPageEntries][head_dim]
 ///   scales  [2][kPageEntries] bf16     of keys, then of values; 8-bit formats only
@@ -21,12 +31,14 @@ inline constexpr int kPageEntries = 16;
 class PageLayout {
  public:
   PageLayout() = default;
-  PageLayout(DType format, int head_dim);
+  PageLayout(EntryFormat format, int head_dim);
 
-  [[nodiscard]] DType format() const { return format_; }
+  [[nodiscard]] EntryFormat format() const { return format_; }
   [[nodiscard]] int head_dim() const { return head_dim_; }
-  [[nodiscard]] bool scaled() const { return dtype_size(format_) == 1; }
-  [[nodiscard]] std::size_t element_bytes() const { return dtype_size(format_); }
+  [[nodiscard]] bool scaled() const {
+    return format_ == EntryFormat::f8e4m3 || format_ == EntryFormat::i8;
+  }
+  [[nodiscard]] std::size_t element_bytes() const;
   [[nodiscard]] std::size_t values_offset() const { return values_offset_; }
   [[nodiscard]] std::size_t scales_offset() const { return 2 * values_offset_; }
   /// A multiple of 64.
@@ -37,7 +49,7 @@ class PageLayout {
   friend bool operator==(const PageLayout&, const PageLayout&) = default;
 
  private:
-  DType format_ = DType::f32;
+  EntryFormat format_ = EntryFormat::f32;
   int head_dim_ = 0;
   std::size_t values_offset_ = 0;
   std::size_t page_bytes_ = 0;

@@ -293,7 +293,7 @@ HttpResponse Service::models(std::string_view id) const {
                    {"max_model_len", context_},
                    {"winnow",
                     {{"cache", kvcache::rule_name(cache.rule)},
-                     {"kv_dtype", engine::kv_dtype_name(cache.format)},
+                     {"kv_dtype", ops::format_name(cache.format)},
                      {"window", cache.rule == kvcache::RuleKind::dms ? cache.window : -1},
                      {"layers", model().layers},
                      {"kv_heads", model().kv_heads},

@@ -196,7 +196,8 @@ std::vector<Client> any_clients() {
 EngineConfig any_engine(RuleKind rule) {
   EngineConfig config;
   config.cache.rule = rule;
-  config.cache.format = *rc::gen::element(DType::f32, DType::bf16, DType::f8e4m3, DType::i8);
+  config.cache.format = *rc::gen::element(ops::EntryFormat::f32, ops::EntryFormat::bf16,
+                                          ops::EntryFormat::f8e4m3, ops::EntryFormat::i8);
   config.cache.window = rule == RuleKind::dms ? 5 : 0;
   config.cache.cr = *rc::gen::element(1.0, 2.0, 4.0);
   config.step_tokens = *rc::gen::inRange(1, 64);
@@ -212,7 +213,7 @@ EngineConfig any_engine(RuleKind rule) {
 }
 
 void show(const EngineConfig& config, const std::vector<Client>& clients) {
-  RC_LOG() << kvcache::rule_name(config.cache.rule) << ' ' << dtype_name(config.cache.format)
+  RC_LOG() << kvcache::rule_name(config.cache.rule) << ' ' << ops::format_name(config.cache.format)
            << " cr " << config.cache.cr << " bytes " << config.cache.max_bytes << " step "
            << config.step_tokens << " sequences " << config.max_sequences << '\n';
   for (const Client& client : clients) {
@@ -305,7 +306,7 @@ TEST_P(AnyRule, DefaultAnswersDifferByRoundingOnly) {
     const model::Model& model = model_for(GetParam(), DType::f32);
     EngineConfig config =
         *rc::gen::resize(kFullSize, rc::gen::exec([] { return any_engine(GetParam()); }));
-    config.cache.format = DType::f32;  // no code that rounding could tip over
+    config.cache.format = ops::EntryFormat::f32;  // no code that rounding could tip over
     config.cache.max_bytes = std::size_t{1024} * 120;
     config.deterministic = false;
     auto clients = any_clients();
@@ -328,7 +329,7 @@ EngineConfig roomy(RuleKind rule) {
   EngineConfig config;
   config.cache.rule = rule;
   config.cache.window = rule == RuleKind::dms ? 5 : 0;
-  config.cache.format = DType::f32;
+  config.cache.format = ops::EntryFormat::f32;
   config.cache.max_bytes = kMuchMemory;
   config.compute = DType::f32;
   config.deterministic = true;

@@ -91,7 +91,7 @@ TEST(Options, ValuesReachTheEngine) {
                                               }),
                                               dms_model());
   EXPECT_EQ(config.cache.window, 9);
-  EXPECT_EQ(config.cache.format, DType::i8);
+  EXPECT_EQ(config.cache.format, ops::EntryFormat::i8);
   EXPECT_EQ(config.cache.max_bytes, std::size_t{1} << 29);
   EXPECT_EQ(config.compute, DType::f32);
   EXPECT_EQ(config.step_tokens, 77);
@@ -99,9 +99,9 @@ TEST(Options, ValuesReachTheEngine) {
 }
 
 TEST(Options, EntriesAreStoredAsComputedUnlessSaid) {
-  EXPECT_EQ(resolve_options({}, dense_model()).cache.format, DType::bf16);
+  EXPECT_EQ(resolve_options({}, dense_model()).cache.format, ops::EntryFormat::bf16);
   const auto fp32 = with([](LoadOptions& o) { o.dtype = "fp32"; });
-  EXPECT_EQ(resolve_options(fp32, dense_model()).cache.format, DType::f32);
+  EXPECT_EQ(resolve_options(fp32, dense_model()).cache.format, ops::EntryFormat::f32);
   EXPECT_GT(resolve_options({}, dense_model()).cache.max_bytes, std::size_t{1} << 20);
 }
 
@@ -166,7 +166,7 @@ TEST(Options, Weights) {
 
 TEST(Options, EntryTypesHaveNames) {
   for (const std::string_view name : {"bf16", "fp8", "int8", "fp32"}) {
-    EXPECT_EQ(kv_dtype_name(parse_kv_dtype(name)), name);
+    EXPECT_EQ(ops::format_name(parse_kv_dtype(name)), name);
   }
   EXPECT_THROW(parse_kv_dtype(""), Error);
 }

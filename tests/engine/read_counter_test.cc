@@ -152,7 +152,7 @@ class ReadsOfRule : public ::testing::TestWithParam<RuleKind> {
     }
     config_.cache.rule = GetParam();
     config_.cache.window = GetParam() == RuleKind::dms ? kWindow : 0;
-    config_.cache.format = DType::f32;
+    config_.cache.format = ops::EntryFormat::f32;
     config_.cache.cr = kRatio;
     config_.compute = DType::f32;
   }

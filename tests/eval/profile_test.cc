@@ -28,7 +28,7 @@ std::unique_ptr<const engine::LoadedModel> drawn_model(kvcache::RuleKind rule) {
   config.max_positions = 512;
   engine::EngineConfig engine;
   engine.cache.rule = rule;
-  engine.cache.format = DType::f32;
+  engine.cache.format = ops::EntryFormat::f32;
   engine.compute = DType::f32;
   engine.step_tokens = 17;
   if (rule == kvcache::RuleKind::dms) {

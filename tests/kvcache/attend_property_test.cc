@@ -38,7 +38,7 @@ class World {
       : config_(config),
         cache_(config.cache, config.shape),
         source_(config.shape, config.rate),
-        context_{DType::f32, config.deterministic, &workspace_} {}
+        context_{ops::EntryFormat::f32, config.deterministic, &workspace_} {}
 
   void apply(const Operation& operation) {
     Random random(operation.choice);
@@ -201,7 +201,8 @@ class World {
 WorldConfig any_world(RuleKind rule) {
   WorldConfig config;
   config.cache.rule = rule;
-  config.cache.format = *rc::gen::element(DType::f32, DType::bf16, DType::f8e4m3, DType::i8);
+  config.cache.format = *rc::gen::element(ops::EntryFormat::f32, ops::EntryFormat::bf16,
+                                          ops::EntryFormat::f8e4m3, ops::EntryFormat::i8);
   config.cache.window = *rc::gen::inRange(0, 41);
   config.cache.shift =
       *rc::gen::oneOf(rc::gen::inRange(0, 2), rc::gen::inRange(0, config.cache.window + 2));
@@ -226,7 +227,7 @@ rc::Gen<std::vector<Operation>> any_operations() {
 }
 
 void show(const WorldConfig& config) {
-  RC_LOG() << kvcache::rule_name(config.cache.rule) << ' ' << dtype_name(config.cache.format)
+  RC_LOG() << kvcache::rule_name(config.cache.rule) << ' ' << ops::format_name(config.cache.format)
            << " window " << config.cache.window << " shift " << config.cache.shift << " cr "
            << config.cache.cr << " sinks " << config.cache.sinks << " layers "
            << config.shape.layers << " heads " << config.shape.kv_heads << " x "
@@ -263,7 +264,7 @@ TEST_P(EveryRule, AnswersAsDefinedHoweverSequencesAreRun) {
 // All answers of one sequence, cut by `random` (nullptr: not at all) and run beside `company`.
 std::vector<float> run_cut(const WorldConfig& config, int length, Random* random, int company) {
   ops::Workspace workspace;
-  ops::Context context{DType::f32, true, &workspace};
+  ops::Context context{ops::EntryFormat::f32, true, &workspace};
   kvcache::Cache cache(config.cache, config.shape);
   const TokenSource source(config.shape, config.rate);
   const SequenceLimits limits{length / 2, length};

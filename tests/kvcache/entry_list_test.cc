@@ -9,7 +9,7 @@
 namespace winnow::kvcache {
 namespace {
 
-const ops::PageLayout kLayout(DType::f32, 8);
+const ops::PageLayout kLayout(ops::EntryFormat::f32, 8);
 
 void write(EntryList::Place place, float value) {
   std::vector<float> row(8, value);

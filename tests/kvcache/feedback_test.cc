@@ -18,7 +18,7 @@ class Feedback : public ::testing::Test {
   void start(RuleKind rule, int budget) {
     CacheConfig config;
     config.rule = rule;
-    config.format = DType::f32;
+    config.format = ops::EntryFormat::f32;
     config.max_bytes = std::size_t{1} << 20;
     sequence_.reset();  // before its cache
     cache_ = std::make_unique<Cache>(config, CacheShape{1, 2, kDim, 2});

@@ -26,7 +26,7 @@ Rule dms(int window, int shift) {
 
 class Head : public ::testing::Test {
  protected:
-  void start(const Rule& rule, DType archive_format = DType::f32) {
+  void start(const Rule& rule, ops::EntryFormat archive_format = ops::EntryFormat::f32) {
     rule_ = std::make_unique<Rule>(rule);
     archive_pool_ = std::make_unique<PagePool>(ops::PageLayout(archive_format, kDim), 1U << 20);
     head_ = std::make_unique<HeadCache>(rule, *archive_pool_, window_pool_);
@@ -55,7 +55,7 @@ class Head : public ::testing::Test {
     return key;
   }
 
-  PagePool window_pool_{ops::PageLayout(DType::f32, kDim), 1U << 20};
+  PagePool window_pool_{ops::PageLayout(ops::EntryFormat::f32, kDim), 1U << 20};
   std::unique_ptr<PagePool> archive_pool_;
   std::unique_ptr<Rule> rule_;
   std::unique_ptr<HeadCache> head_;
@@ -170,7 +170,7 @@ TEST_F(Head, DroppedSlotsLeaveNoHole) {
 TEST_F(Head, MergedEntriesAreTheAverageOfTheirSegment) {
   CacheConfig config;
   config.rule = RuleKind::dmc;
-  start(Rule(config, {}), DType::f32);
+  start(Rule(config, {}), ops::EntryFormat::f32);
   Random random(3);
   std::vector<double> sum(kDim, 0.0);
   double weight = 0.0;
@@ -211,7 +211,7 @@ TEST_F(Head, MergedEntriesAreTheAverageOfTheirSegment) {
 TEST_F(Head, TheOpenEntryIsRoundedOnlyWhenItCloses) {
   CacheConfig config;
   config.rule = RuleKind::dmc;
-  start(Rule(config, {}), DType::bf16);
+  start(Rule(config, {}), ops::EntryFormat::bf16);
   const std::vector<float> key(kDim, 1.0F + 0x1p-20F);
   head_->append(*rule_, Token{key, key, false, 1.0F});
   EXPECT_EQ(entry(head_->window(), 0), key);

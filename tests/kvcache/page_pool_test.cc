@@ -13,7 +13,7 @@
 namespace winnow::kvcache {
 namespace {
 
-const ops::PageLayout kLayout(DType::bf16, 8);
+const ops::PageLayout kLayout(ops::EntryFormat::bf16, 8);
 
 TEST(PagePool, CountsWhatItHandsOut) {
   PagePool pool(kLayout, 10 * kLayout.page_bytes() + 1);

@@ -132,7 +132,7 @@ TEST_P(BaselineRule, FollowsTheReference) {
   const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
 
   kvcache::CacheConfig config;
-  config.format = DType::f32;
+  config.format = ops::EntryFormat::f32;
   config.max_bytes = std::size_t{1} << 28;
   config.rule = *kvcache::parse_rule(GetParam());
   config.cr = 1.0;  // the fixture states its budget: total_tokens / cr

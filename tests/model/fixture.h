@@ -44,7 +44,7 @@ struct Outcome {
 inline kvcache::CacheConfig trained_cache(const ModelConfig& config) {
   kvcache::CacheConfig cache;
   cache.max_bytes = std::size_t{1} << 28;
-  cache.format = DType::f32;
+  cache.format = ops::EntryFormat::f32;
   if (config.dms) {
     cache.rule = kvcache::RuleKind::dms;
     cache.window = config.dms->window;

@@ -26,7 +26,8 @@ using testing::normal;
 using testing::Seen;
 using testing::shape_of;
 
-constexpr DType kFormats[] = {DType::f32, DType::bf16, DType::f8e4m3, DType::i8};
+constexpr EntryFormat kFormats[] = {EntryFormat::f32, EntryFormat::bf16, EntryFormat::f8e4m3,
+                                    EntryFormat::i8};
 constexpr double kTolerance = 3e-5;  // relative to the largest value
 
 /// One row of a decode call with its memory.
@@ -68,7 +69,7 @@ void expect_exact(const AttentionShape& shape, const Row& row, bool with_weights
   }
 }
 
-class Decode : public ::testing::TestWithParam<DType> {
+class Decode : public ::testing::TestWithParam<EntryFormat> {
  protected:
   void SetUp() override { set_threads(2); }
 
@@ -84,7 +85,7 @@ class Decode : public ::testing::TestWithParam<DType> {
   Context context_{DType::f32, false, &workspace_};
 };
 INSTANTIATE_TEST_SUITE_P(Formats, Decode, ::testing::ValuesIn(kFormats),
-                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+                         [](const auto& info) { return std::string(format_name(info.param)); });
 
 TEST_P(Decode, AnyCount) {
   const AttentionShape shape = shape_of(GetParam(), 24, 2);
@@ -118,7 +119,7 @@ TEST_P(Decode, AnyShape) {
 // DMC: closed segments in the storage format, the open one in float.
 TEST_P(Decode, WindowInAnotherFormat) {
   AttentionShape shape = shape_of(GetParam(), 40, 3);
-  shape.window = PageLayout(DType::f32, 40);
+  shape.window = PageLayout(EntryFormat::f32, 40);
   const Entries archive(shape.archive, 50, 1);
   const Entries window(shape.window, 1, 2);
   std::vector<Row> rows{{shape, archive, window, 3}};
@@ -251,7 +252,7 @@ void expect_exact(const AttentionShape& shape, const Chunk& chunk) {
 
 class Prefill : public Decode {};
 INSTANTIATE_TEST_SUITE_P(Formats, Prefill, ::testing::ValuesIn(kFormats),
-                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+                         [](const auto& info) { return std::string(format_name(info.param)); });
 
 TEST_P(Prefill, AnyCutOfBandAndArchive) {
   const AttentionShape shape = shape_of(GetParam(), 24, 3);

@@ -135,7 +135,7 @@ double largest_difference(std::span<const float> a, const Numbers& b) {
   return largest;
 }
 
-inline AttentionShape shape_of(DType format, int dim, int group) {
+inline AttentionShape shape_of(EntryFormat format, int dim, int group) {
   return {dim, group, 1.0F / std::sqrt(static_cast<float>(dim)), PageLayout(format, dim),
           PageLayout(format, dim)};
 }

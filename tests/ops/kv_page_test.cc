@@ -16,7 +16,8 @@
 namespace winnow::ops {
 namespace {
 
-constexpr DType kFormats[] = {DType::f32, DType::bf16, DType::f8e4m3, DType::i8};
+constexpr EntryFormat kFormats[] = {EntryFormat::f32, EntryFormat::bf16, EntryFormat::f8e4m3,
+                                    EntryFormat::i8};
 constexpr int kDims[] = {8, 24, 40, 64, 80, 128, 512};
 
 std::vector<float> normal(int count, std::uint64_t seed, double spread = 1.0) {
@@ -52,27 +53,27 @@ struct Encoded {
 };
 
 // The most that rounding may change x, in a row whose largest size is `largest`.
-double error_bound(DType format, double x, double largest) {
+double error_bound(EntryFormat format, double x, double largest) {
   // The scale exceeds largest / (largest code) by at most one bf16 step, and is never subnormal.
   const double least_scale = std::numeric_limits<float>::min();
   const auto scale = [&](double most) {
     return std::max(largest / most * (1.0 + 1.0 / 128), least_scale);
   };
   switch (format) {
-    case DType::f32:
+    case EntryFormat::f32:
       return 0.0;
-    case DType::bf16:
+    case EntryFormat::bf16:
       return std::abs(x) / 256 + std::numeric_limits<float>::denorm_min() * 0x1p16;
-    case DType::f8e4m3:  // 3 mantissa bits down to 2^-6, then steps of 2^-9
+    case EntryFormat::f8e4m3:  // 3 mantissa bits down to 2^-6, then steps of 2^-9
       return std::max(std::abs(x) / 16, scale(kF8E4M3Max) * 0x1p-10) * 1.0001;
     default:
       return scale(127.0) * 0.5001;
   }
 }
 
-class Page : public ::testing::TestWithParam<DType> {};
+class Page : public ::testing::TestWithParam<EntryFormat> {};
 INSTANTIATE_TEST_SUITE_P(Formats, Page, ::testing::ValuesIn(kFormats),
-                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+                         [](const auto& info) { return std::string(format_name(info.param)); });
 
 TEST_P(Page, RoundsToNearest) {
   for (const int dim : kDims) {
@@ -100,7 +101,7 @@ TEST_P(Page, TheScaleIsTheLeastThatKeepsCodesInRange) {
   if (!layout.scaled()) {
     return;
   }
-  const float most = GetParam() == DType::i8 ? 127.0F : kF8E4M3Max;
+  const float most = GetParam() == EntryFormat::i8 ? 127.0F : kF8E4M3Max;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const auto x = normal(64, seed);
     const Encoded encoded(layout, x);
@@ -168,17 +169,16 @@ TEST_P(Page, SizeIsWhatIsStored) {
     const PageLayout layout(GetParam(), dim);
     const auto numbers = static_cast<std::size_t>(2 * kPageEntries * dim);
     const std::size_t scales = layout.scaled() ? 2 * kPageEntries * 2 : 0;
-    EXPECT_GE(layout.page_bytes(), numbers * dtype_size(GetParam()) + scales);
-    EXPECT_LT(layout.page_bytes(), numbers * dtype_size(GetParam()) + scales + 64);
+    EXPECT_GE(layout.page_bytes(), numbers * layout.element_bytes() + scales);
+    EXPECT_LT(layout.page_bytes(), numbers * layout.element_bytes() + scales + 64);
     EXPECT_EQ(layout.page_bytes() % 64, 0U);
   }
 }
 
 TEST(PageLayout, RefusesWhatItCannotStore) {
-  EXPECT_THROW(PageLayout(DType::f16, 64), Error);
-  EXPECT_THROW(PageLayout(DType::bf16, 12), Error);
-  EXPECT_THROW(PageLayout(DType::bf16, 0), Error);
-  EXPECT_THROW(PageLayout(DType::bf16, 520), Error);
+  EXPECT_THROW(PageLayout(EntryFormat::bf16, 12), Error);
+  EXPECT_THROW(PageLayout(EntryFormat::bf16, 0), Error);
+  EXPECT_THROW(PageLayout(EntryFormat::bf16, 520), Error);
 }
 
 }  // namespace

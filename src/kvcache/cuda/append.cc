@@ -22,7 +22,7 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
             cudaStream_t stream) {
   check_group(projection);
   if (step.batch > 0) {
-    const DType format = cache.layout().format();
+    const ops::EntryFormat format = cache.layout().format();
     const int head_dim = cache.layout().head_dim();
     if (cache.merges()) {
       launch_merge(format, head_dim, cache.view(), projection, step, stream);
@@ -87,7 +87,7 @@ void append(const DeviceCache& cache, const Projection& projection, const Prefil
   if (chunk.tokens > 0) {
     CacheView view = cache.view();
     view.ring = cache.ring(chunk.slot);
-    const DType format = cache.layout().format();
+    const ops::EntryFormat format = cache.layout().format();
     const int head_dim = cache.layout().head_dim();
     if (cache.merges()) {
       launch_merge(format, head_dim, view, projection, chunk, band.view(), stream);

@@ -5,6 +5,7 @@
 #include "kvcache/cuda/append_row.cuh"
 #include "kvcache/cuda/next_pages.cuh"
 #include "kvcache/cuda/projection.cuh"
+#include "ops/cuda/kernel_shape.cuh"
 
 namespace winnow::kvcache::cuda {
 namespace {
@@ -71,38 +72,16 @@ __global__ void move_on_kernel(CacheView cache, int slot, int length) {
   move_on(cache, slot, length);
 }
 
-template <class Format>
-void launch(int head_dim, const CacheView& cache, const Projection& projection,
-            const DecodeAppend& step, cudaStream_t stream) {
-  const dim3 grid(projection.kv_heads, step.batch);
-  const int threads = (projection.group + 2) * 32;
-  const auto run = [&](auto* kernel) {
-    winnow::cuda::launch(kernel, grid, threads, 0, stream, true, cache, projection, step);
-  };
-  switch (head_dim) {
-    case 64:
-      return run(append_kernel<Format, 64>);
-    case 80:
-      return run(append_kernel<Format, 80>);
-    case 96:
-      return run(append_kernel<Format, 96>);
-    default:
-      return run(append_kernel<Format, 128>);
-  }
-}
-
 }  // namespace
 
-void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
-                   const DecodeAppend& step, cudaStream_t stream) {
-  switch (format) {
-    case DType::bf16:
-      return launch<ops::cuda::Bf16Format>(head_dim, cache, projection, step, stream);
-    case DType::f8e4m3:
-      return launch<ops::cuda::F8Format>(head_dim, cache, projection, step, stream);
-    default:
-      return launch<ops::cuda::I8Format>(head_dim, cache, projection, step, stream);
-  }
+void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                   const Projection& projection, const DecodeAppend& step, cudaStream_t stream) {
+  const dim3 grid(projection.kv_heads, step.batch);
+  const int threads = (projection.group + 2) * 32;
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
+    winnow::cuda::launch(append_kernel<ops::cuda::FormatOf<kType>, D>, grid, threads, 0, stream,
+                         true, cache, projection, step);
+  });
 }
 
 void launch_move_on(const CacheView& cache, int slot, int length, cudaStream_t stream) {

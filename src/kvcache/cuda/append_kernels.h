@@ -3,30 +3,32 @@
 
 #include <cuda_runtime_api.h>
 
-#include "base/dtype.h"
 #include "kvcache/cuda/cache_view.h"
 #include "kvcache/cuda/step.h"
+#include "ops/kv_page.h"
 
 namespace winnow::kvcache::cuda {
 
 /// `cache.ring` of a chunk is that of its sequence.
-void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
-                   const DecodeAppend& step, cudaStream_t stream);
+void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                   const Projection& projection, const DecodeAppend& step, cudaStream_t stream);
 
 /// Of a chunk, queries and the band's entries alone: nothing is archived.
-void launch_project(DType format, int head_dim, const Projection& projection,
+void launch_project(ops::EntryFormat format, int head_dim, const Projection& projection,
                     const PrefillAppend& chunk, const BandView& band, cudaStream_t stream);
 
 /// The same for DMC.
-void launch_merge(DType format, int head_dim, const CacheView& cache, const Projection& projection,
-                  const DecodeAppend& step, cudaStream_t stream);
-void launch_merge(DType format, int head_dim, const CacheView& cache, const Projection& projection,
-                  const PrefillAppend& chunk, const BandView& band, cudaStream_t stream);
+void launch_merge(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                  const Projection& projection, const DecodeAppend& step, cudaStream_t stream);
+void launch_merge(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                  const Projection& projection, const PrefillAppend& chunk, const BandView& band,
+                  cudaStream_t stream);
 
 /// move_on() of next_pages.cuh.
 void launch_move_on(const CacheView& cache, int slot, int length, cudaStream_t stream);
 
-void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
-                   const PrefillAppend& chunk, const BandView& band, cudaStream_t stream);
+void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                   const Projection& projection, const PrefillAppend& chunk, const BandView& band,
+                   cudaStream_t stream);
 
 }  // namespace winnow::kvcache::cuda

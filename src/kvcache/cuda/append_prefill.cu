@@ -7,6 +7,7 @@
 #include "kvcache/cuda/entry_place.cuh"
 #include "kvcache/cuda/page_table.cuh"
 #include "kvcache/cuda/projection.cuh"
+#include "ops/cuda/kernel_shape.cuh"
 
 namespace winnow::kvcache::cuda {
 namespace {
@@ -250,44 +251,20 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
   winnow::cuda::check_launch("store a chunk");
 }
 
-// Calls f with the format and the head_dim as template arguments.
-template <class F>
-void with_shape(DType format, int head_dim, const F& f) {
-  const auto with_dim = [&]<class Format>() {
-    switch (head_dim) {
-      case 64:
-        return f.template operator()<Format, 64>();
-      case 80:
-        return f.template operator()<Format, 80>();
-      case 96:
-        return f.template operator()<Format, 96>();
-      default:
-        return f.template operator()<Format, 128>();
-    }
-  };
-  switch (format) {
-    case DType::bf16:
-      return with_dim.template operator()<ops::cuda::Bf16Format>();
-    case DType::f8e4m3:
-      return with_dim.template operator()<ops::cuda::F8Format>();
-    default:
-      return with_dim.template operator()<ops::cuda::I8Format>();
-  }
-}
-
 }  // namespace
 
-void launch_append(DType format, int head_dim, const CacheView& cache, const Projection& projection,
-                   const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
-  with_shape(format, head_dim, [&]<class Format, int D>() {
-    launch<Format, D>(cache, projection, chunk, band, stream);
+void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                   const Projection& projection, const PrefillAppend& chunk, const BandView& band,
+                   cudaStream_t stream) {
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
+    launch<ops::cuda::FormatOf<kType>, D>(cache, projection, chunk, band, stream);
   });
 }
 
-void launch_project(DType format, int head_dim, const Projection& projection,
+void launch_project(ops::EntryFormat format, int head_dim, const Projection& projection,
                     const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
-  with_shape(format, head_dim, [&]<class Format, int D>() {
-    launch_project<Format, D>(projection, chunk, band, 0, stream);
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
+    launch_project<ops::cuda::FormatOf<kType>, D>(projection, chunk, band, 0, stream);
   });
 }
 

@@ -50,7 +50,7 @@ FeedbackArguments FeedbackAttention::arguments(int layer, float scale) const {
 }
 
 void FeedbackAttention::launch(const FeedbackArguments& arguments, cudaStream_t stream) const {
-  const DType format = cache_.layout().format();
+  const ops::EntryFormat format = cache_.layout().format();
   const int head_dim = cache_.layout().head_dim();
   if (arguments.by_layer) {
     winnow::cuda::check(

@@ -1,6 +1,7 @@
 // TOVA and H2O: the kernel.
 #include "base/cuda/device.h"
 #include "kvcache/cuda/feedback_block.cuh"
+#include "ops/cuda/kernel_shape.cuh"
 
 namespace winnow::kvcache::cuda {
 namespace {
@@ -15,35 +16,16 @@ __global__ void __launch_bounds__(kFeedbackThreads)
 
 using Kernel = void (*)(FeedbackArguments);
 
-template <class Codes, class Query>
-Kernel kernel_for(int head_dim) {
-  switch (head_dim) {
-    case 64:
-      return feedback_kernel<Codes, 64, Query>;
-    case 80:
-      return feedback_kernel<Codes, 80, Query>;
-    case 96:
-      return feedback_kernel<Codes, 96, Query>;
-    default:
-      return feedback_kernel<Codes, 128, Query>;
-  }
-}
-
 template <class Query>
-Kernel kernel_for(DType format, int head_dim) {
-  switch (format) {
-    case DType::bf16:
-      return kernel_for<ops::cuda::Bf16Codes, Query>(head_dim);
-    case DType::f8e4m3:
-      return kernel_for<ops::cuda::F8Codes, Query>(head_dim);
-    default:
-      return kernel_for<ops::cuda::I8Codes, Query>(head_dim);
-  }
+Kernel kernel_for(ops::EntryFormat format, int head_dim) {
+  return ops::cuda::with_shape(format, head_dim, []<ops::EntryFormat kType, int D>() -> Kernel {
+    return feedback_kernel<ops::cuda::CodesOf<kType>, D, Query>;
+  });
 }
 
 }  // namespace
 
-int resident_feedback_blocks(DType format, int head_dim, int group) {
+int resident_feedback_blocks(ops::EntryFormat format, int head_dim, int group) {
   int blocks = 0;
   for (const Kernel kernel :
        {kernel_for<float>(format, head_dim), kernel_for<bf16>(format, head_dim)}) {
@@ -59,7 +41,7 @@ int resident_feedback_blocks(DType format, int head_dim, int group) {
   return blocks * winnow::cuda::multiprocessor_count();
 }
 
-void launch_feedback(DType format, int head_dim, const FeedbackArguments& arguments,
+void launch_feedback(ops::EntryFormat format, int head_dim, const FeedbackArguments& arguments,
                      cudaStream_t stream) {
   const Kernel kernel = arguments.slots != nullptr ? kernel_for<float>(format, head_dim)
                                                    : kernel_for<bf16>(format, head_dim);

@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "kvcache/cuda/cache_view.h"
 #include "kvcache/cuda/step.h"
+#include "ops/kv_page.h"
 
 namespace winnow::kvcache::cuda {
 
@@ -32,8 +33,8 @@ struct FeedbackArguments {
 };
 
 /// Blocks of the kernel that the device holds at once: TOVA's wait for each other.
-int resident_feedback_blocks(DType format, int head_dim, int group);
-void launch_feedback(DType format, int head_dim, const FeedbackArguments& arguments,
+int resident_feedback_blocks(ops::EntryFormat format, int head_dim, int group);
+void launch_feedback(ops::EntryFormat format, int head_dim, const FeedbackArguments& arguments,
                      cudaStream_t stream);
 
 }  // namespace winnow::kvcache::cuda

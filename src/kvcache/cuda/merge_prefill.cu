@@ -6,6 +6,7 @@
 #include "kvcache/cuda/open_entry.cuh"
 #include "kvcache/cuda/page_table.cuh"
 #include "kvcache/cuda/projection.cuh"
+#include "ops/cuda/kernel_shape.cuh"
 
 namespace winnow::kvcache::cuda {
 namespace {
@@ -183,33 +184,14 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
   winnow::cuda::check_launch("average segments");
 }
 
-template <class Format>
-void launch(int head_dim, const CacheView& cache, const Projection& projection,
-            const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
-  switch (head_dim) {
-    case 64:
-      return launch<Format, 64>(cache, projection, chunk, band, stream);
-    case 80:
-      return launch<Format, 80>(cache, projection, chunk, band, stream);
-    case 96:
-      return launch<Format, 96>(cache, projection, chunk, band, stream);
-    default:
-      return launch<Format, 128>(cache, projection, chunk, band, stream);
-  }
-}
-
 }  // namespace
 
-void launch_merge(DType format, int head_dim, const CacheView& cache, const Projection& projection,
-                  const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
-  switch (format) {
-    case DType::bf16:
-      return launch<ops::cuda::Bf16Format>(head_dim, cache, projection, chunk, band, stream);
-    case DType::f8e4m3:
-      return launch<ops::cuda::F8Format>(head_dim, cache, projection, chunk, band, stream);
-    default:
-      return launch<ops::cuda::I8Format>(head_dim, cache, projection, chunk, band, stream);
-  }
+void launch_merge(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                  const Projection& projection, const PrefillAppend& chunk, const BandView& band,
+                  cudaStream_t stream) {
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
+    launch<ops::cuda::FormatOf<kType>, D>(cache, projection, chunk, band, stream);
+  });
 }
 
 }  // namespace winnow::kvcache::cuda

@@ -8,6 +8,7 @@
 #include "kvcache/cuda/entry_place.cuh"
 #include "kvcache/cuda/quest_kernels.h"
 #include "ops/cuda/entry_codes.cuh"
+#include "ops/cuda/kernel_shape.cuh"
 
 namespace winnow::kvcache::cuda {
 namespace {
@@ -297,57 +298,25 @@ void launch_choose(int head_dim, const CacheView& cache, int layer, int group,
                    cudaStream_t stream) {
   const int rows = cache.kv_heads * tokens.batch;
   const int blocks = std::max(1, 2 * winnow::cuda::multiprocessor_count() / rows);
-  const auto run = [&](auto* kernel) {
-    winnow::cuda::launch(kernel, dim3(blocks, cache.kv_heads, tokens.batch), kBoundThreads, 0,
-                         stream, true, cache, layer, group, tokens, queries, choice);
-    winnow::cuda::launch(choose_pages_kernel, dim3(cache.kv_heads * group, tokens.batch),
-                         kScanThreads, 0, stream, true, cache, layer, group, tokens, choice);
-  };
-  switch (head_dim) {
-    case 64:
-      return run(bound_pages_kernel<Query, 64>);
-    case 80:
-      return run(bound_pages_kernel<Query, 80>);
-    case 96:
-      return run(bound_pages_kernel<Query, 96>);
-    default:
-      return run(bound_pages_kernel<Query, 128>);
-  }
-}
-
-template <class Format>
-void launch_renew(int head_dim, const CacheView& cache, int layer, const QuestTokens& first,
-                  int tokens, cudaStream_t stream) {
-  const int pages = tokens / ops::kPageEntries + 2;  // that may be touched
-  const dim3 grid((pages + kBoundWarps - 1) / kBoundWarps, cache.kv_heads, first.batch);
-  const auto run = [&](auto* kernel) {
-    winnow::cuda::launch(kernel, grid, kBoundWarps * 32, 0, stream, true, cache, layer, first,
-                         tokens);
-  };
-  switch (head_dim) {
-    case 64:
-      return run(renew_bounds_kernel<Format, 64>);
-    case 80:
-      return run(renew_bounds_kernel<Format, 80>);
-    case 96:
-      return run(renew_bounds_kernel<Format, 96>);
-    default:
-      return run(renew_bounds_kernel<Format, 128>);
-  }
+  ops::cuda::with_head_dim(head_dim, [&]<int D>() {
+    winnow::cuda::launch(bound_pages_kernel<Query, D>, dim3(blocks, cache.kv_heads, tokens.batch),
+                         kBoundThreads, 0, stream, true, cache, layer, group, tokens, queries,
+                         choice);
+  });
+  winnow::cuda::launch(choose_pages_kernel, dim3(cache.kv_heads * group, tokens.batch),
+                       kScanThreads, 0, stream, true, cache, layer, group, tokens, choice);
 }
 
 }  // namespace
 
-void launch_renew_bounds(DType format, int head_dim, const CacheView& cache, int layer,
+void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView& cache, int layer,
                          const QuestTokens& first, int tokens, cudaStream_t stream) {
-  switch (format) {
-    case DType::bf16:
-      return launch_renew<ops::cuda::Bf16Format>(head_dim, cache, layer, first, tokens, stream);
-    case DType::f8e4m3:
-      return launch_renew<ops::cuda::F8Format>(head_dim, cache, layer, first, tokens, stream);
-    default:
-      return launch_renew<ops::cuda::I8Format>(head_dim, cache, layer, first, tokens, stream);
-  }
+  const int pages = tokens / ops::kPageEntries + 2;  // that may be touched
+  const dim3 grid((pages + kBoundWarps - 1) / kBoundWarps, cache.kv_heads, first.batch);
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
+    winnow::cuda::launch(renew_bounds_kernel<ops::cuda::FormatOf<kType>, D>, grid, kBoundWarps * 32,
+                         0, stream, true, cache, layer, first, tokens);
+  });
 }
 
 void launch_count_chosen(const CacheView& cache, int heads, const QuestTokens& tokens,

@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "kvcache/cuda/cache_view.h"
+#include "ops/kv_page.h"
 
 namespace winnow::kvcache::cuda {
 
@@ -31,7 +32,7 @@ struct QuestChoice {
 
 /// Bounds of the pages that hold the entries of `tokens` tokens of each sequence, from the place of
 /// `first` on, which are in the cache.
-void launch_renew_bounds(DType format, int head_dim, const CacheView& cache, int layer,
+void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView& cache, int layer,
                          const QuestTokens& first, int tokens, cudaStream_t stream);
 
 /// How many entries each row's query will read.

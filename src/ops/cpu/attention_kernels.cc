@@ -66,13 +66,13 @@ constexpr std::size_t kPanelVectors = kPageEntries / hn::MaxLanes(PanelTag());
 
 // Calls f with a tag type for `format`.
 template <class F>
-HWY_INLINE void with_codes(DType format, const F& f) {
+HWY_INLINE void with_codes(EntryFormat format, const F& f) {
   switch (format) {
-    case DType::f32:
+    case EntryFormat::f32:
       return f(F32Codes());
-    case DType::bf16:
+    case EntryFormat::bf16:
       return f(Bf16Codes());
-    case DType::f8e4m3:
+    case EntryFormat::f8e4m3:
       return f(F8Codes());
     default:
       return f(I8Codes());
@@ -375,7 +375,7 @@ void accumulate_page(const PageLayout& layout, const std::byte* page, int entrie
 }
 
 float code_unit(const PageLayout& layout) {
-  return layout.format() == DType::f8e4m3 ? 256.0F : 1.0F;
+  return layout.format() == EntryFormat::f8e4m3 ? 256.0F : 1.0F;
 }
 
 void decode_page(const PageLayout& layout, const std::byte* page, float* keys, float* values) {

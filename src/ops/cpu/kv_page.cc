@@ -66,13 +66,13 @@ void with_element_type(const PageLayout& layout, const F& f) {
   }
 }
 
-float decode_element(DType format, const std::byte* codes, std::size_t index) {
+float decode_element(EntryFormat format, const std::byte* codes, std::size_t index) {
   switch (format) {
-    case DType::f32:
+    case EntryFormat::f32:
       return reinterpret_cast<const float*>(codes)[index];
-    case DType::bf16:
+    case EntryFormat::bf16:
       return to_float(reinterpret_cast<const bf16*>(codes)[index]);
-    case DType::f8e4m3:
+    case EntryFormat::f8e4m3:
       return to_float(reinterpret_cast<const f8e4m3*>(codes)[index]);
     default:
       return static_cast<float>(reinterpret_cast<const std::int8_t*>(codes)[index]);
@@ -89,11 +89,32 @@ const bf16* scales(const PageLayout& layout, const std::byte* page) {
 
 }  // namespace
 
-PageLayout::PageLayout(DType format, int head_dim) : format_(format), head_dim_(head_dim) {
-  require(format == DType::f32 || format == DType::bf16 || format == DType::f8e4m3 ||
-              format == DType::i8,
-          "cache entries cannot be stored as {} (fp32, bf16, fp8 and int8 can)",
-          dtype_name(format));
+std::string_view format_name(EntryFormat format) {
+  switch (format) {
+    case EntryFormat::f32:
+      return "fp32";
+    case EntryFormat::bf16:
+      return "bf16";
+    case EntryFormat::f8e4m3:
+      return "fp8";
+    case EntryFormat::i8:
+      return "int8";
+  }
+  return "?";
+}
+
+std::size_t PageLayout::element_bytes() const {
+  switch (format_) {
+    case EntryFormat::f32:
+      return 4;
+    case EntryFormat::bf16:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+PageLayout::PageLayout(EntryFormat format, int head_dim) : format_(format), head_dim_(head_dim) {
   require(head_dim > 0 && head_dim % 8 == 0 && head_dim <= 512,
           "head_dim {} is not supported, expected a multiple of 8 up to 512", head_dim);
   values_offset_ =
@@ -105,13 +126,13 @@ PageLayout::PageLayout(DType format, int head_dim) : format_(format), head_dim_(
 void encode_row(const PageLayout& layout, std::span<const float> x, EncodedRow& row) {
   row.scale = to_bf16(1.0F);
   switch (layout.format()) {
-    case DType::f32:
+    case EntryFormat::f32:
       std::memcpy(row.codes.data(), x.data(), x.size_bytes());
       return;
-    case DType::bf16:
+    case EntryFormat::bf16:
       cpu::round_to_bf16(x, elements<bf16>(row.codes).data());
       return;
-    case DType::f8e4m3: {
+    case EntryFormat::f8e4m3: {
       row.scale = scale_for(x, kF8E4M3Max);
       const float inverse = 1.0F / to_float(row.scale);
       std::ranges::transform(x, elements<f8e4m3>(row.codes).begin(),

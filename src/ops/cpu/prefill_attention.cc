@@ -32,7 +32,7 @@ class TileRunner {
  public:
   TileRunner(const AttentionShape& shape, std::size_t tile_tokens, std::span<float> memory)
       : shape_(shape),
-        float_layout_(DType::f32, shape.head_dim),
+        float_layout_(EntryFormat::f32, shape.head_dim),
         group_(static_cast<std::size_t>(shape.group)),
         dim_(static_cast<std::size_t>(shape.head_dim)) {
     const std::size_t rows = tile_tokens * group_;

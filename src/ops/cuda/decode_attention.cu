@@ -5,6 +5,7 @@
 
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/decode_attention_kernels.h"
+#include "ops/cuda/kernel_shape.cuh"
 #include "ops/cuda/page_stream.cuh"
 #include "ops/cuda/warp_attention.cuh"
 
@@ -239,42 +240,23 @@ __global__ void __launch_bounds__(kThreads)
 
 using Kernel = void (*)(DecodeArguments);
 
-template <class Codes>
-Kernel kernel_for(int head_dim) {
-  switch (head_dim) {
-    case 64:
-      return attention_kernel<Codes, 64>;
-    case 80:
-      return attention_kernel<Codes, 80>;
-    case 96:
-      return attention_kernel<Codes, 96>;
-    default:
-      return attention_kernel<Codes, 128>;
-  }
+static_assert(Bf16Codes::kWeightBits == part_bits(EntryFormat::bf16));
+static_assert(F8Codes::kWeightBits == part_bits(EntryFormat::f8e4m3));
+static_assert(I8Codes::kWeightBits == part_bits(EntryFormat::i8));
+
+Kernel kernel_for(EntryFormat format, int head_dim) {
+  return with_shape(format, head_dim, []<EntryFormat kType, int D>() -> Kernel {
+    return attention_kernel<CodesOf<kType>, D>;
+  });
 }
 
-static_assert(Bf16Codes::kWeightBits == part_bits(DType::bf16));
-static_assert(F8Codes::kWeightBits == part_bits(DType::f8e4m3));
-static_assert(I8Codes::kWeightBits == part_bits(DType::i8));
-
-Kernel kernel_for(DType format, int head_dim) {
-  switch (format) {
-    case DType::bf16:
-      return kernel_for<Bf16Codes>(head_dim);
-    case DType::f8e4m3:
-      return kernel_for<F8Codes>(head_dim);
-    default:
-      return kernel_for<I8Codes>(head_dim);
-  }
-}
-
-int shared_bytes(DType format, int head_dim, int group) {
-  return kDecodeWarps * warp_bytes(head_dim, static_cast<int>(dtype_size(format)), group);
+int shared_bytes(EntryFormat format, int head_dim, int group) {
+  return kDecodeWarps * warp_bytes(head_dim, format == EntryFormat::bf16 ? 2 : 1, group);
 }
 
 }  // namespace
 
-int resident_workers(DType format, int head_dim, int group) {
+int resident_workers(EntryFormat format, int head_dim, int group) {
   const Kernel kernel = kernel_for(format, head_dim);
   const int shared = shared_bytes(format, head_dim, group);
   int blocks = 0;
@@ -287,7 +269,7 @@ int resident_workers(DType format, int head_dim, int group) {
   return blocks * winnow::cuda::multiprocessor_count() * kDecodeWarps;
 }
 
-void launch_attention(DType format, int head_dim, const DecodeArguments& arguments,
+void launch_attention(EntryFormat format, int head_dim, const DecodeArguments& arguments,
                       cudaStream_t stream) {
   winnow::cuda::launch(kernel_for(format, head_dim), arguments.plan.workers / kDecodeWarps,
                        kThreads, shared_bytes(format, head_dim, arguments.group), stream,

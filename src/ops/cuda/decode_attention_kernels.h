@@ -17,8 +17,8 @@ __host__ __device__ constexpr int tile_pages(int head_dim) {
 }
 
 /// Power of two that a part's sum and output are multiplied by (kv_codes.cuh: kWeightBits).
-constexpr float part_bits(DType format) {
-  return format == DType::bf16 ? 0.0F : 8.0F;
+constexpr float part_bits(EntryFormat format) {
+  return format == EntryFormat::bf16 ? 0.0F : 8.0F;
 }
 
 struct DecodeArguments {
@@ -55,10 +55,10 @@ struct PlanArguments {
 void launch_plan(const PlanArguments& arguments, cudaStream_t stream);
 
 /// Warps of the attention that the device can hold at once; a multiple of kDecodeWarps.
-int resident_workers(DType format, int head_dim, int group);
+int resident_workers(EntryFormat format, int head_dim, int group);
 
 /// Each run's parts of its rows.
-void launch_attention(DType format, int head_dim, const DecodeArguments& arguments,
+void launch_attention(EntryFormat format, int head_dim, const DecodeArguments& arguments,
                       cudaStream_t stream);
 
 /// The rows' output, from their parts.

@@ -8,10 +8,10 @@
 
 namespace winnow::ops::cuda {
 
-DevicePageLayout::DevicePageLayout(DType format, int head_dim) : host_(format, head_dim) {
-  require(format != DType::f32,
+DevicePageLayout::DevicePageLayout(EntryFormat format, int head_dim) : host_(format, head_dim) {
+  require(format != EntryFormat::f32,
           "cache entries cannot be stored as {} on the device (bf16, fp8 and int8 can)",
-          dtype_name(format));
+          format_name(format));
   constexpr std::array kDims{64, 80, 96, 128};
   require(std::ranges::find(kDims, head_dim) != kDims.end(),
           "head_dim {} is not supported on the device, expected 64, 80, 96 or 128", head_dim);

@@ -20,9 +20,9 @@ class DevicePageLayout {
  public:
   DevicePageLayout() = default;
   /// head_dim must be 64, 80, 96 or 128.
-  DevicePageLayout(DType format, int head_dim);
+  DevicePageLayout(EntryFormat format, int head_dim);
 
-  [[nodiscard]] DType format() const { return host_.format(); }
+  [[nodiscard]] EntryFormat format() const { return host_.format(); }
   [[nodiscard]] int head_dim() const { return host_.head_dim(); }
   [[nodiscard]] std::size_t page_bytes() const { return host_.page_bytes(); }
   [[nodiscard]] std::size_t entry_bytes() const { return host_.entry_bytes(); }

@@ -4,6 +4,7 @@
 #include <cuda_pipeline.h>
 
 #include "base/cuda/device.h"
+#include "ops/cuda/kernel_shape.cuh"
 #include "ops/cuda/prefill_tile.cuh"
 
 namespace winnow::ops::cuda {
@@ -157,29 +158,17 @@ void launch(const PrefillArguments& arguments, cudaStream_t stream) {
   winnow::cuda::check_launch("prefill attention");
 }
 
-template <class Pair>
-void launch(int head_dim, const PrefillArguments& arguments, cudaStream_t stream) {
-  switch (head_dim) {
-    case 64:
-      return launch<Pair, 64>(arguments, stream);
-    case 80:
-      return launch<Pair, 80>(arguments, stream);
-    case 96:
-      return launch<Pair, 96>(arguments, stream);
-    default:
-      return launch<Pair, 128>(arguments, stream);
-  }
-}
-
 }  // namespace
 
-void launch_prefill(DType format, int head_dim, const PrefillArguments& arguments,
+void launch_prefill(EntryFormat format, int head_dim, const PrefillArguments& arguments,
                     cudaStream_t stream) {
-  if (format == DType::bf16) {
-    launch<__nv_bfloat162>(head_dim, arguments, stream);
-  } else {
-    launch<__half2>(head_dim, arguments, stream);
-  }
+  with_head_dim(head_dim, [&]<int D>() {
+    if (format == EntryFormat::bf16) {
+      launch<__nv_bfloat162, D>(arguments, stream);
+    } else {
+      launch<__half2, D>(arguments, stream);
+    }
+  });
 }
 
 }  // namespace winnow::ops::cuda

@@ -52,9 +52,9 @@ void launch_gather(const DevicePageLayout& layout, const PrefillArguments& argum
                    cudaStream_t stream);
 
 /// Attention over the gathered rows, for any device and for Hopper.
-void launch_prefill(DType format, int head_dim, const PrefillArguments& arguments,
+void launch_prefill(EntryFormat format, int head_dim, const PrefillArguments& arguments,
                     cudaStream_t stream);
-void launch_prefill_sm90(DType format, int head_dim, const PrefillArguments& arguments,
+void launch_prefill_sm90(EntryFormat format, int head_dim, const PrefillArguments& arguments,
                          cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/cuda/launch.cuh"
+#include "ops/cuda/kernel_shape.cuh"
 #include "ops/cuda/prefill_pipeline.cuh"
 
 namespace winnow::ops::cuda {
@@ -204,29 +205,17 @@ void launch(const PrefillArguments& arguments, cudaStream_t stream) {
   winnow::cuda::launch(prefill_kernel<S>, blocks, S::kThreads, kBytes, stream, true, arguments);
 }
 
-template <class Pair>
-void launch(int head_dim, const PrefillArguments& arguments, cudaStream_t stream) {
-  switch (head_dim) {
-    case 64:
-      return launch<Shape<Pair, 64>>(arguments, stream);
-    case 80:
-      return launch<Shape<Pair, 80>>(arguments, stream);
-    case 96:
-      return launch<Shape<Pair, 96>>(arguments, stream);
-    default:
-      return launch<Shape<Pair, 128>>(arguments, stream);
-  }
-}
-
 }  // namespace
 
-void launch_prefill_sm90(DType format, int head_dim, const PrefillArguments& arguments,
+void launch_prefill_sm90(EntryFormat format, int head_dim, const PrefillArguments& arguments,
                          cudaStream_t stream) {
-  if (format == DType::bf16) {
-    launch<__nv_bfloat162>(head_dim, arguments, stream);
-  } else {
-    launch<__half2>(head_dim, arguments, stream);
-  }
+  with_head_dim(head_dim, [&]<int D>() {
+    if (format == EntryFormat::bf16) {
+      launch<Shape<__nv_bfloat162, D>>(arguments, stream);
+    } else {
+      launch<Shape<__half2, D>>(arguments, stream);
+    }
+  });
 }
 
 }  // namespace winnow::ops::cuda

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/cuda/launch.cuh"
+#include "ops/cuda/kernel_shape.cuh"
 #include "ops/cuda/kv_codes.cuh"
 #include "ops/cuda/page_codes.cuh"
 #include "ops/cuda/prefill_tile.cuh"
@@ -243,32 +244,12 @@ void launch(const PrefillArguments& arguments, cudaStream_t stream) {
   winnow::cuda::check_launch("gather of prefill attention");
 }
 
-template <class Codes>
-void launch(int head_dim, const PrefillArguments& arguments, cudaStream_t stream) {
-  switch (head_dim) {
-    case 64:
-      return launch<Codes, 64>(arguments, stream);
-    case 80:
-      return launch<Codes, 80>(arguments, stream);
-    case 96:
-      return launch<Codes, 96>(arguments, stream);
-    default:
-      return launch<Codes, 128>(arguments, stream);
-  }
-}
-
 }  // namespace
 
 void launch_gather(const DevicePageLayout& layout, const PrefillArguments& arguments,
                    cudaStream_t stream) {
-  switch (layout.format()) {
-    case DType::bf16:
-      return launch<Bf16Codes>(layout.head_dim(), arguments, stream);
-    case DType::f8e4m3:
-      return launch<F8Codes>(layout.head_dim(), arguments, stream);
-    default:
-      return launch<I8Codes>(layout.head_dim(), arguments, stream);
-  }
+  with_shape(layout.format(), layout.head_dim(),
+             [&]<EntryFormat kType, int D>() { launch<CodesOf<kType>, D>(arguments, stream); });
 }
 
 }  // namespace winnow::ops::cuda

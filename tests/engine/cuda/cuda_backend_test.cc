@@ -25,7 +25,7 @@ struct Case {
   int group;
   bool bias;
   kvcache::RuleKind rule;
-  DType format;
+  ops::EntryFormat format;
   WeightStorage weights;
   // Relative error of the logits. The CPU computes in float here, the device in bf16; where the two
   // round an entry to different fp8 codes, the difference is a sixteenth of it. And the CPU has no
@@ -136,46 +136,46 @@ void feed_both(Session& cpu, Session& cuda, const ModelConfig& config, double to
 
 INSTANTIATE_TEST_SUITE_P(
     Models, CudaBackendTest,
-    ::testing::Values(Case{"llama_fp8", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
-                           DType::f8e4m3, WeightStorage::as_stored, 1e-1},
-                      Case{"llama_bf16", Family::llama, 64, 3, false, kvcache::RuleKind::dms,
-                           DType::bf16, WeightStorage::as_stored, 2e-2},
-                      Case{"llama_dense", Family::llama, 128, 8, false, kvcache::RuleKind::dense,
-                           DType::f8e4m3, WeightStorage::as_stored, 1e-1},
-                      Case{"llama_dense_bf16", Family::llama, 64, 4, false,
-                           kvcache::RuleKind::dense, DType::bf16, WeightStorage::as_stored, 2e-2},
-                      Case{"llama_eight", Family::llama, 128, 8, false, kvcache::RuleKind::dms,
-                           DType::bf16, WeightStorage::as_stored, 2e-2},
-                      Case{"biases_int8", Family::qwen2, 80, 1, true, kvcache::RuleKind::dms,
-                           DType::i8, WeightStorage::as_stored, 2e-2},
-                      Case{"llama_shift", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
-                           DType::bf16, WeightStorage::as_stored, 2e-2, 41},
-                      Case{"llama_streaming", Family::llama, 64, 4, false,
-                           kvcache::RuleKind::streaming, DType::bf16, WeightStorage::as_stored,
-                           2e-2},
-                      Case{"qwen3_streaming_int8", Family::qwen3, 128, 2, false,
-                           kvcache::RuleKind::streaming, DType::i8, WeightStorage::as_stored, 2e-2},
-                      // What leaves or is read may hang on the last bit: then the logits differ.
-                      Case{"llama_tova", Family::llama, 64, 4, false, kvcache::RuleKind::tova,
-                           DType::bf16, WeightStorage::as_stored, 7e-1},
-                      Case{"qwen3_h2o", Family::qwen3, 128, 2, false, kvcache::RuleKind::h2o,
-                           DType::f8e4m3, WeightStorage::as_stored, 3e-1},
-                      Case{"llama_quest", Family::llama, 64, 1, false, kvcache::RuleKind::quest,
-                           DType::bf16, WeightStorage::as_stored, 3e-1},
-                      Case{"llama_dmc", Family::llama, 64, 4, false, kvcache::RuleKind::dmc,
-                           DType::bf16, WeightStorage::as_stored, 2e-2},
-                      Case{"llama_dmc_fp8", Family::llama, 128, 2, false, kvcache::RuleKind::dmc,
-                           DType::f8e4m3, WeightStorage::as_stored, 1e-1},
-                      Case{"qwen3_dmc_int8", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
-                           DType::i8, WeightStorage::as_stored, 3e-2},
-                      Case{"qwen3_fp8", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
-                           DType::f8e4m3, WeightStorage::as_stored, 1e-1},
-                      Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false,
-                           kvcache::RuleKind::dms, DType::bf16, WeightStorage::int8, 2e-2},
-                      Case{"llama_int4_weights", Family::llama, 64, 4, false,
-                           kvcache::RuleKind::dms, DType::bf16, WeightStorage::int4, 4e-2},
-                      Case{"llama_fp8_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
-                           DType::bf16, WeightStorage::fp8, 3e-1}),
+    ::testing::Values(
+        Case{"llama_fp8", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+        Case{"llama_bf16", Family::llama, 64, 3, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+        Case{"llama_dense", Family::llama, 128, 8, false, kvcache::RuleKind::dense,
+             ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+        Case{"llama_dense_bf16", Family::llama, 64, 4, false, kvcache::RuleKind::dense,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+        Case{"llama_eight", Family::llama, 128, 8, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+        Case{"biases_int8", Family::qwen2, 80, 1, true, kvcache::RuleKind::dms,
+             ops::EntryFormat::i8, WeightStorage::as_stored, 2e-2},
+        Case{"llama_shift", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2, 41},
+        Case{"llama_streaming", Family::llama, 64, 4, false, kvcache::RuleKind::streaming,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+        Case{"qwen3_streaming_int8", Family::qwen3, 128, 2, false, kvcache::RuleKind::streaming,
+             ops::EntryFormat::i8, WeightStorage::as_stored, 2e-2},
+        // What leaves or is read may hang on the last bit: then the logits differ.
+        Case{"llama_tova", Family::llama, 64, 4, false, kvcache::RuleKind::tova,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 7e-1},
+        Case{"qwen3_h2o", Family::qwen3, 128, 2, false, kvcache::RuleKind::h2o,
+             ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 3e-1},
+        Case{"llama_quest", Family::llama, 64, 1, false, kvcache::RuleKind::quest,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
+        Case{"llama_dmc", Family::llama, 64, 4, false, kvcache::RuleKind::dmc,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+        Case{"llama_dmc_fp8", Family::llama, 128, 2, false, kvcache::RuleKind::dmc,
+             ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+        Case{"qwen3_dmc_int8", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
+             ops::EntryFormat::i8, WeightStorage::as_stored, 3e-2},
+        Case{"qwen3_fp8", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+        Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::int8, 2e-2},
+        Case{"llama_int4_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::int4, 4e-2},
+        Case{"llama_fp8_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::fp8, 3e-1}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
@@ -293,8 +293,14 @@ TEST(CudaBackend, MergesAsTheCpuDoes) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  const Case c{"dmc", Family::llama,          64,          2,
-               false, kvcache::RuleKind::dmc, DType::bf16, WeightStorage::as_stored,
+  const Case c{"dmc",
+               Family::llama,
+               64,
+               2,
+               false,
+               kvcache::RuleKind::dmc,
+               ops::EntryFormat::bf16,
+               WeightStorage::as_stored,
                0.0};
   ModelConfig config = config_of(c);
   config.dmc->offset = 0.0F;
@@ -334,9 +340,15 @@ TEST_P(CudaRules, ServeManyInATightPool) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  const Case c{
-      "many", Family::llama, 64, 4, false, GetParam(), DType::f8e4m3, WeightStorage::as_stored,
-      0.0};
+  const Case c{"many",
+               Family::llama,
+               64,
+               4,
+               false,
+               GetParam(),
+               ops::EntryFormat::f8e4m3,
+               WeightStorage::as_stored,
+               0.0};
   const ModelConfig config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
   model.draw_decisions(0.7);
@@ -386,7 +398,14 @@ TEST(CudaBackend, PrefixesAreForked) {
   }
   for (const auto rule :
        {kvcache::RuleKind::dense, kvcache::RuleKind::dms, kvcache::RuleKind::dmc}) {
-    const Case c{"prefix", Family::llama, 64, 4, false, rule, DType::bf16, WeightStorage::as_stored,
+    const Case c{"prefix",
+                 Family::llama,
+                 64,
+                 4,
+                 false,
+                 rule,
+                 ops::EntryFormat::bf16,
+                 WeightStorage::as_stored,
                  0.0};
     const ModelConfig config = config_of(c);
     model::Model model(config, model::random_weights(config, DType::bf16, 3));
@@ -430,10 +449,14 @@ TEST(CudaBackend, FailsARequestThatDoesNotFitAlone) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  const Case c{"tight",     Family::llama,
-               64,          4,
-               false,       kvcache::RuleKind::dense,
-               DType::bf16, WeightStorage::as_stored,
+  const Case c{"tight",
+               Family::llama,
+               64,
+               4,
+               false,
+               kvcache::RuleKind::dense,
+               ops::EntryFormat::bf16,
+               WeightStorage::as_stored,
                0.0};
   const ModelConfig config = config_of(c);
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));
@@ -468,10 +491,14 @@ TEST(CudaBackend, SaysHowMuchMemoryIsMissing) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  const Case c{"huge",      Family::llama,
-               64,          4,
-               false,       kvcache::RuleKind::dense,
-               DType::bf16, WeightStorage::as_stored,
+  const Case c{"huge",
+               Family::llama,
+               64,
+               4,
+               false,
+               kvcache::RuleKind::dense,
+               ops::EntryFormat::bf16,
+               WeightStorage::as_stored,
                0.0};
   const ModelConfig config = config_of(c);
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));
@@ -487,10 +514,14 @@ TEST(CudaBackend, SaysHowMuchMemoryIsMissing) {
 }
 
 TEST(CudaBackend, SaysWhatItCannotDo) {
-  const Case c{"no",        Family::llama,
-               64,          4,
-               false,       kvcache::RuleKind::dense,
-               DType::bf16, WeightStorage::as_stored,
+  const Case c{"no",
+               Family::llama,
+               64,
+               4,
+               false,
+               kvcache::RuleKind::dense,
+               ops::EntryFormat::bf16,
+               WeightStorage::as_stored,
                0.0};
   ModelConfig config = config_of(c);
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));

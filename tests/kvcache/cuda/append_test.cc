@@ -23,20 +23,22 @@ class CudaAppend : public ::testing::TestWithParam<Case> {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, CudaAppend,
-    ::testing::Values(
-        Case{RuleKind::dms, DType::f8e4m3, 64, 4, 37, 1},
-        Case{RuleKind::dms, DType::f8e4m3, 128, 4, 256, 1},
-        Case{RuleKind::dms, DType::i8, 80, 3, 16, 0}, Case{RuleKind::dms, DType::bf16, 96, 8, 0, 1},
-        Case{RuleKind::dms, DType::bf16, 64, 1, 1, 0},
-        Case{RuleKind::dms, DType::f8e4m3, 64, 4, 37, 5},
-        Case{RuleKind::dms, DType::bf16, 128, 2, 40, 41},
-        Case{RuleKind::dms, DType::i8, 64, 2, 1, 2},
-        Case{RuleKind::streaming, DType::f8e4m3, 64, 4, 0, 1, 5.0},
-        Case{RuleKind::streaming, DType::bf16, 80, 3, 0, 1, 100.0},
-        Case{RuleKind::streaming, DType::i8, 128, 1, 0, 1, 700.0},
-        Case{RuleKind::dmc, DType::f8e4m3, 64, 4}, Case{RuleKind::dmc, DType::i8, 80, 3},
-        Case{RuleKind::dmc, DType::bf16, 128, 2}, Case{RuleKind::dense, DType::f8e4m3, 64, 4},
-        Case{RuleKind::dense, DType::bf16, 128, 2}),
+    ::testing::Values(Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 4, 37, 1},
+                      Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 128, 4, 256, 1},
+                      Case{RuleKind::dms, ops::EntryFormat::i8, 80, 3, 16, 0},
+                      Case{RuleKind::dms, ops::EntryFormat::bf16, 96, 8, 0, 1},
+                      Case{RuleKind::dms, ops::EntryFormat::bf16, 64, 1, 1, 0},
+                      Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 4, 37, 5},
+                      Case{RuleKind::dms, ops::EntryFormat::bf16, 128, 2, 40, 41},
+                      Case{RuleKind::dms, ops::EntryFormat::i8, 64, 2, 1, 2},
+                      Case{RuleKind::streaming, ops::EntryFormat::f8e4m3, 64, 4, 0, 1, 5.0},
+                      Case{RuleKind::streaming, ops::EntryFormat::bf16, 80, 3, 0, 1, 100.0},
+                      Case{RuleKind::streaming, ops::EntryFormat::i8, 128, 1, 0, 1, 700.0},
+                      Case{RuleKind::dmc, ops::EntryFormat::f8e4m3, 64, 4},
+                      Case{RuleKind::dmc, ops::EntryFormat::i8, 80, 3},
+                      Case{RuleKind::dmc, ops::EntryFormat::bf16, 128, 2},
+                      Case{RuleKind::dense, ops::EntryFormat::f8e4m3, 64, 4},
+                      Case{RuleKind::dense, ops::EntryFormat::bf16, 128, 2}),
     testing::name_of);
 
 TEST_P(CudaAppend, HoldsWhatTheHostHolds) {
@@ -124,7 +126,7 @@ TEST(CudaCache, RefusesWhatHasNoKernels) {
   config.shift = 18;  // the window is left before the decision
   EXPECT_THROW(DeviceCache(config, {1, 1, 64, 1}), Error);
   config.shift = 17;
-  config.format = DType::f32;
+  config.format = ops::EntryFormat::f32;
   EXPECT_THROW(DeviceCache(config, {1, 1, 64, 1}), Error);
 }
 

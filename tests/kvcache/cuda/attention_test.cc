@@ -148,7 +148,7 @@ class AttentionPair : public CachePair {
                            .omegas = {omegas.data(), rows.size(), kKvHeads},
                            .visible = {visible.data(), rows.size(), kKvHeads}};
     ops::Workspace workspace;
-    ops::Context context{DType::f32, true, &workspace};
+    ops::Context context{ops::EntryFormat::f32, true, &workspace};
     append_and_attend(context, layer, std::span(&chunk, 1));
     if (seen != nullptr) {
       *seen = visible;
@@ -183,23 +183,24 @@ class CudaTokenAttention : public ::testing::TestWithParam<Case> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Cases, CudaTokenAttention,
-                         ::testing::Values(Case{RuleKind::dense, DType::bf16, 64, 4},
-                                           Case{RuleKind::dms, DType::f8e4m3, 64, 4, 37, 3},
-                                           Case{RuleKind::streaming, DType::i8, 80, 3, 0, 1, 5.0},
-                                           Case{RuleKind::dmc, DType::f8e4m3, 128, 2},
-                                           Case{RuleKind::dmc, DType::bf16, 64, 8},
-                                           Case{RuleKind::dmc, DType::i8, 96, 1},
-                                           Case{RuleKind::tova, DType::bf16, 64, 4, 0, 1, 8.0},
-                                           Case{RuleKind::tova, DType::f8e4m3, 128, 8, 0, 1, 5.0},
-                                           Case{RuleKind::tova, DType::i8, 80, 1, 0, 1, 700.0},
-                                           Case{RuleKind::h2o, DType::f8e4m3, 64, 4, 0, 1, 8.0},
-                                           Case{RuleKind::h2o, DType::bf16, 96, 3, 0, 1, 20.0},
-                                           Case{RuleKind::h2o, DType::i8, 128, 2, 0, 1, 4.0},
-                                           Case{RuleKind::quest, DType::bf16, 64, 4, 0, 1, 4.0},
-                                           Case{RuleKind::quest, DType::f8e4m3, 128, 2, 0, 1, 12.0},
-                                           Case{RuleKind::quest, DType::i8, 80, 3, 0, 1, 100.0}),
-                         testing::name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Cases, CudaTokenAttention,
+    ::testing::Values(Case{RuleKind::dense, ops::EntryFormat::bf16, 64, 4},
+                      Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 4, 37, 3},
+                      Case{RuleKind::streaming, ops::EntryFormat::i8, 80, 3, 0, 1, 5.0},
+                      Case{RuleKind::dmc, ops::EntryFormat::f8e4m3, 128, 2},
+                      Case{RuleKind::dmc, ops::EntryFormat::bf16, 64, 8},
+                      Case{RuleKind::dmc, ops::EntryFormat::i8, 96, 1},
+                      Case{RuleKind::tova, ops::EntryFormat::bf16, 64, 4, 0, 1, 8.0},
+                      Case{RuleKind::tova, ops::EntryFormat::f8e4m3, 128, 8, 0, 1, 5.0},
+                      Case{RuleKind::tova, ops::EntryFormat::i8, 80, 1, 0, 1, 700.0},
+                      Case{RuleKind::h2o, ops::EntryFormat::f8e4m3, 64, 4, 0, 1, 8.0},
+                      Case{RuleKind::h2o, ops::EntryFormat::bf16, 96, 3, 0, 1, 20.0},
+                      Case{RuleKind::h2o, ops::EntryFormat::i8, 128, 2, 0, 1, 4.0},
+                      Case{RuleKind::quest, ops::EntryFormat::bf16, 64, 4, 0, 1, 4.0},
+                      Case{RuleKind::quest, ops::EntryFormat::f8e4m3, 128, 2, 0, 1, 12.0},
+                      Case{RuleKind::quest, ops::EntryFormat::i8, 80, 3, 0, 1, 100.0}),
+    testing::name_of);
 
 TEST_P(CudaTokenAttention, SeesWhatTheHostSees) {
   AttentionPair caches(GetParam());

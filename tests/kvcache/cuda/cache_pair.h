@@ -25,7 +25,7 @@ inline constexpr int kChannel = 5;  // decisions are read from
 
 struct Case {
   RuleKind rule;
-  DType format;
+  ops::EntryFormat format;
   int head_dim;
   int group;
   int window = 0;
@@ -35,7 +35,7 @@ struct Case {
 
 inline std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
-  return std::string(rule_name(c.rule)) + "_" + std::string(dtype_name(c.format)) + "_D" +
+  return std::string(rule_name(c.rule)) + "_" + std::string(ops::format_name(c.format)) + "_D" +
          std::to_string(c.head_dim) + "_G" + std::to_string(c.group) + "_w" +
          std::to_string(c.window) + "_shift" + std::to_string(c.shift) + "_cr" +
          std::to_string(static_cast<int>(c.cr));
@@ -126,8 +126,8 @@ class CachePair {
                                static_cast<std::size_t>(head * shape.stride + entry) * seen.size(),
                            seen.size());
     for (std::size_t d = 0; d < seen.size(); ++d) {
-      ASSERT_EQ(bits[d],
-                config_.format == DType::bf16 ? to_bf16(seen[d]).bits : to_f16(seen[d]).bits)
+      ASSERT_EQ(bits[d], config_.format == ops::EntryFormat::bf16 ? to_bf16(seen[d]).bits
+                                                                  : to_f16(seen[d]).bits)
           << "band entry " << entry << " channel " << d;
     }
   }

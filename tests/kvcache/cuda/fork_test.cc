@@ -21,14 +21,15 @@ class CudaFork : public ::testing::TestWithParam<Case> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Cases, CudaFork,
-                         ::testing::Values(Case{RuleKind::dms, DType::f8e4m3, 64, 2, 37, 1},
-                                           Case{RuleKind::dms, DType::bf16, 64, 1, 0, 0},
-                                           Case{RuleKind::dms, DType::i8, 80, 1, 15, 9},
-                                           Case{RuleKind::streaming, DType::i8, 64, 2, 0, 1, 20.0},
-                                           Case{RuleKind::dmc, DType::f8e4m3, 64, 2},
-                                           Case{RuleKind::dense, DType::bf16, 64, 1}),
-                         testing::name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Cases, CudaFork,
+    ::testing::Values(Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 2, 37, 1},
+                      Case{RuleKind::dms, ops::EntryFormat::bf16, 64, 1, 0, 0},
+                      Case{RuleKind::dms, ops::EntryFormat::i8, 80, 1, 15, 9},
+                      Case{RuleKind::streaming, ops::EntryFormat::i8, 64, 2, 0, 1, 20.0},
+                      Case{RuleKind::dmc, ops::EntryFormat::f8e4m3, 64, 2},
+                      Case{RuleKind::dense, ops::EntryFormat::bf16, 64, 1}),
+    testing::name_of);
 
 TEST_P(CudaFork, AnyOrderOfForkAppendAndClose) {
   for (std::uint64_t world = 1; world <= 3; ++world) {

@@ -86,7 +86,7 @@ void expect_exact(const Step& step, int group) {
   }
 }
 
-class CudaDecodeAttention : public ::testing::TestWithParam<std::tuple<DType, int, int>> {
+class CudaDecodeAttention : public ::testing::TestWithParam<std::tuple<EntryFormat, int, int>> {
  protected:
   void SetUp() override {
     if (winnow::cuda::device_count() == 0) {
@@ -101,10 +101,10 @@ class CudaDecodeAttention : public ::testing::TestWithParam<std::tuple<DType, in
 };
 INSTANTIATE_TEST_SUITE_P(
     Shapes, CudaDecodeAttention,
-    ::testing::Combine(::testing::Values(DType::bf16, DType::f8e4m3, DType::i8),
+    ::testing::Combine(::testing::Values(EntryFormat::bf16, EntryFormat::f8e4m3, EntryFormat::i8),
                        ::testing::Values(64, 80, 96, 128), ::testing::Values(1, 3, 4, 8)),
     [](const auto& info) {
-      return std::string(dtype_name(std::get<0>(info.param))) + "_D" +
+      return std::string(format_name(std::get<0>(info.param))) + "_D" +
              std::to_string(std::get<1>(info.param)) + "_G" +
              std::to_string(std::get<2>(info.param));
     });
@@ -200,8 +200,8 @@ TEST_P(CudaDecodeAttention, LongRuns) {
 }
 
 TEST(CudaPageLayout, RefusesWhatTheKernelsCannotRead) {
-  EXPECT_THROW(DevicePageLayout(DType::f32, 64), Error);
-  EXPECT_THROW(DevicePageLayout(DType::bf16, 72), Error);
+  EXPECT_THROW(DevicePageLayout(EntryFormat::f32, 64), Error);
+  EXPECT_THROW(DevicePageLayout(EntryFormat::bf16, 72), Error);
 }
 
 }  // namespace

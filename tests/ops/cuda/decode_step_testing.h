@@ -18,7 +18,7 @@ struct Sequence {
 };
 
 struct StepShape {
-  DType format;
+  EntryFormat format;
   int head_dim;
   int window;
   int layers;

@@ -238,7 +238,7 @@ struct Distance {
   [[nodiscard]] double relative() const { return std::sqrt(difference / norm); }
 };
 
-void expect_exact(DType format, int dim, int group, const Scenario& scenario) {
+void expect_exact(EntryFormat format, int dim, int group, const Scenario& scenario) {
   Chunk chunk(DevicePageLayout(format, dim), group, scenario);
   const std::vector<float> results[] = {chunk.attend(PrefillKernel::best),
                                         chunk.attend(PrefillKernel::portable)};
@@ -260,12 +260,13 @@ void expect_exact(DType format, int dim, int group, const Scenario& scenario) {
   for (std::size_t kernel = 0; kernel < 2; ++kernel) {
     // Rounding to bf16 moves a number by 2^-8 at most: results, and weights of bf16 entries. What
     // half precision adds elsewhere is 2^-11 each for keys, values and weights.
-    EXPECT_LE(worst[kernel], format == DType::bf16 ? 8e-3 : 5.4e-3) << "kernel " << kernel;
-    EXPECT_LE(all[kernel].relative(), format == DType::bf16 ? 3e-3 : 2e-3) << "kernel " << kernel;
+    EXPECT_LE(worst[kernel], format == EntryFormat::bf16 ? 8e-3 : 5.4e-3) << "kernel " << kernel;
+    EXPECT_LE(all[kernel].relative(), format == EntryFormat::bf16 ? 3e-3 : 2e-3)
+        << "kernel " << kernel;
   }
 }
 
-class CudaPrefillAttention : public ::testing::TestWithParam<std::tuple<DType, int, int>> {
+class CudaPrefillAttention : public ::testing::TestWithParam<std::tuple<EntryFormat, int, int>> {
  protected:
   void SetUp() override {
     if (winnow::cuda::device_count() == 0) {
@@ -279,10 +280,10 @@ class CudaPrefillAttention : public ::testing::TestWithParam<std::tuple<DType, i
 };
 INSTANTIATE_TEST_SUITE_P(
     Shapes, CudaPrefillAttention,
-    ::testing::Combine(::testing::Values(DType::bf16, DType::f8e4m3, DType::i8),
+    ::testing::Combine(::testing::Values(EntryFormat::bf16, EntryFormat::f8e4m3, EntryFormat::i8),
                        ::testing::Values(64, 80, 96, 128), ::testing::Values(1, 3, 4, 8)),
     [](const auto& info) {
-      return std::string(dtype_name(std::get<0>(info.param))) + "_D" +
+      return std::string(format_name(std::get<0>(info.param))) + "_D" +
              std::to_string(std::get<1>(info.param)) + "_G" +
              std::to_string(std::get<2>(info.param));
     });
@@ -307,7 +308,7 @@ TEST_P(CudaPrefillAttention, OneToken) {
 }
 
 TEST(CudaPrefillArguments, RefusesWhatTheKernelsCannotDo) {
-  const DevicePageLayout layout(DType::bf16, 64);
+  const DevicePageLayout layout(EntryFormat::bf16, 64);
   PrefillChunk chunk{.tokens = 2, .lead = 3, .band_stride = 5};
   EXPECT_THROW(prefill_attention(layout, 1, 9, 1.0F, chunk, nullptr), Error);
   chunk.band_stride = 4;
