@@ -65,8 +65,8 @@ class WeightFetch {
 };
 
 /// Inputs [rows][columns of the chunk], zeros past the last column; the warps take slots in turn.
-/// What another block hands on is copied once its last column is there, and again where something
-/// else is not: a lane looks at what it has copied itself.
+/// What other blocks hand on is copied once one of its last values is there, and again where
+/// something else is not: a lane looks at what it has copied itself.
 template <class Format, class Shared>
 class InputFetch {
  public:
@@ -86,7 +86,7 @@ class InputFetch {
       if (share.number > 0) {
         // The block's outputs do not turn it before they have what is fetched here.
         hand_on(program_, share.number, __ldcg(&program_.turns[blockIdx.x].memory), share.layer);
-        wait_for_last_column(share);
+        wait_for_one(share);
       }
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         fetch_all(share);
@@ -100,10 +100,13 @@ class InputFetch {
  private:
   static constexpr int kTurns = Chunk::kColumns / 8 / 32;
 
-  __device__ void wait_for_last_column(const Share& share) const {
-    const bf16* last = share.layer.input.x + program_.rows * share.layer.linear.weight.cols - 1;
+  // One of those that are made last, not the same for all: all ask again and again.
+  __device__ void wait_for_one(const Share& share) const {
     if (threadIdx.x % 32 == 0) {
-      while (!is_there(last)) {
+      const int cols = share.layer.linear.weight.cols;
+      const int asker = static_cast<int>(blockIdx.x) * kInputWarps + warp_;
+      const bf16* last = share.layer.input.x + program_.rows * cols - 1;
+      while (!is_there(last - 8 * (asker % min(cols / 8, 128)))) {
       }
     }
     __syncwarp();
@@ -162,7 +165,7 @@ class InputFetch {
     std::byte* to =
         rings_.inputs + slot * program_.rows * Chunk::kInputPitch + threadIdx.x % 32 * 16;
     bool copied = false;
-#pragma unroll 2
+#pragma unroll 4
     for (int row = 0; row < program_.rows; ++row) {
 #pragma unroll
       for (int i = 0; i < kTurns; ++i) {
