@@ -245,7 +245,7 @@ static_assert(F8Codes::kWeightBits == part_bits(EntryFormat::f8e4m3));
 static_assert(I8Codes::kWeightBits == part_bits(EntryFormat::i8));
 
 Kernel kernel_for(EntryFormat format, int head_dim) {
-  return with_shape(format, head_dim, []<EntryFormat kType, int D>() -> Kernel {
+  return with_shape(format, head_dim, [&]<EntryFormat kType, int D>() -> Kernel {
     return attention_kernel<CodesOf<kType>, D>;
   });
 }
