@@ -37,6 +37,11 @@ retrofit-demo: packages $(build_dir)/build.ninja ## Teach the model in assets/ t
 test: build ## Build and run all tests
 	@ctest --preset release -j "$$(nproc)"
 
+.PHONY: python
+python: build ## Build the Python package's wheel and run its tests
+	@scripts/bootstrap.sh --python
+	@scripts/python-tests.sh $(build_dir)
+
 .PHONY: eval-demo
 eval-demo: packages $(build_dir)/build.ninja ## What every cache costs the models in assets/ (20 minutes)
 	@cmake --build $(build_dir) --target winnow_cli

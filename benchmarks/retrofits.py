@@ -29,19 +29,22 @@ def recipes(steps: int) -> dict[str, list[str]]:
         phases = ["--steps", str(of), "--fade-steps", scaled(0.1, of), "--ramp-steps", scaled(0.5, of)]
         return ["retrofit", "--target-cr", str(cr), *phases, *flags]
 
+    # A decision of DMC is one channel of a key without DMS's scale of 100, so it takes larger steps.
+    dmc = ["--method", "dmc", "--decision-lr", "1e-2"]
     runs = {}
     for cr in (2, 3, 4, 8):
         runs[f"dms-w64-cr{cr}"] = retrofit(cr, "--window", "64")
     for cr in (2, 4):
-        runs[f"dmc-cr{cr}"] = retrofit(cr, "--method", "dmc")
+        runs[f"dmc-cr{cr}"] = retrofit(cr, *dmc)
     runs["gqa-cr2"] = ["train", "--kv-heads", "1", "--steps", str(steps)]
+    runs["gqa-cr2-lr1e-3"] = [*runs["gqa-cr2"], "--lr", "1e-3"]
     for cr in (2, 3, 4, 8):
         runs[f"dms-w16-cr{cr}"] = retrofit(cr, "--window", "16")
     for window in (64, 16):
         runs[f"immediate-w{window}-cr4"] = retrofit(4, "--window", str(window), "--eviction", "immediate")
     runs["dms-w64-cr4-paper-loss"] = retrofit(4, "--window", "64", "--loss", "one-sided")
     runs["tokens-dms-half"] = retrofit(4, "--window", "16", of=steps // 2)
-    runs["tokens-dmc-half"] = retrofit(4, "--method", "dmc", of=steps // 2)
+    runs["tokens-dmc-half"] = retrofit(4, *dmc, of=steps // 2)
     return runs
 
 
@@ -84,8 +87,10 @@ class Runner:
             return
         model = self.args.work / name
         command = [*recipe, "--model", str(self.args.base), "--data", *self.args.data, "--out", str(model),
-                   "--length", str(LENGTH), "--batch", "16", "--micro-batch", "16", "--lr", "1e-4", "--save-every", "0",
+                   "--length", str(LENGTH), "--batch", "16", "--micro-batch", "16", "--save-every", "0",
                    "--device", self.args.device]  # fmt: skip
+        if "--lr" not in recipe:
+            command += ["--lr", "1e-4"]
         began = time.time()
         self.winnow(*command)
         seconds = time.time() - began

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""Loads a winnow server with C streams at a time and reports throughput, time to first token and time
-between tokens; starts the server itself.
+"""Loads a winnow server with C streams at a time and reports throughput, time to first token, time between
+tokens, and where the server's time went; starts the server itself.
 
   benchmarks/serving_load.py --concurrency 1 8 32 64 --seconds 20 --out FILE.json -- [serve flags]
 
-Every stream is a POST /v1/completions with "stream": true over a plain socket, so that the client costs
-little of the machine that both share. Prompts are cut from the demo prompt at random lengths."""
+Every stream is a POST /v1/completions with "stream": true over a plain socket, from --clients processes, so
+that the clients cost little of the machine that both share. Prompts are cut from the demo prompt at random
+lengths."""
 import argparse
 import asyncio
+import collections
+import concurrent.futures
 import datetime
 import json
+import os
 import pathlib
 import random
 import re
@@ -19,13 +23,19 @@ import subprocess
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+EVENT = b'data: {"id"'
+DONE = b"data: [DONE]"
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", default=str(ROOT / "build/release/bin/winnow"))
+    parser.add_argument("--model", default="assets/dms-cr8")
+    parser.add_argument("--cpus", help="cores that the server may use, as taskset takes them")
+    parser.add_argument("--clients", type=int, default=1, help="processes that ask")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--warmup", type=float, default=2, help="seconds before what is measured")
     parser.add_argument("--prompt-chars", type=int, nargs=2, default=[200, 8000])
     parser.add_argument("--max-tokens", type=int, nargs=2, default=[16, 128])
     parser.add_argument("--shared-prompt", action="store_true", help="all begin with the same text")
@@ -37,15 +47,23 @@ def arguments():
 
 
 class Server:
-    def __init__(self, binary, flags):
+    def __init__(self, binary, flags, model="assets/dms-cr8", cpus=None):
         self.process = subprocess.Popen(
-            [binary, "serve", "--model", "assets/dms-cr8", "--port", "0", "--log-level", "warn", *flags],
-            cwd=ROOT, stdout=subprocess.PIPE, text=True)
+            [*(["taskset", "-c", cpus] if cpus else []), binary, "serve", "--model", model, "--port", "0",
+             "--log-level", "warn", *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         self.port = int(re.search(r":(\d+)$", self.process.stdout.readline()).group(1))
 
     def rss_mib(self):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
+
+    def cpu_seconds(self):
+        """Processor time by thread name: "engine", "http", and "winnow" for the engine's helpers."""
+        seconds = collections.Counter()
+        for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+            name = (task / "comm").read_text().strip()
+            seconds[name] += int((task / "schedstat").read_text().split()[0]) / 1e9
+        return seconds
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -64,36 +82,64 @@ async def request(port, method, path, body=None):
 
 
 async def metrics(port):
+    """Values by name; those with a label as name{value}."""
     _, reader, writer = await request(port, "GET", "/metrics")
     text = (await reader.read()).decode()
     writer.close()
-    return {m[1]: float(m[2]) for m in re.finditer(r"^(\w+) ([-+.e\d]+)$", text, re.M)}
+    return {m[1] + (f"{{{m[2]}}}" if m[2] else ""): float(m[3])
+            for m in re.finditer(r'^(\w+)(?:\{\w+="([^"]*)"\})? ([-+.e\d]+)$', text, re.M)}
 
 
-async def stream(port, body, result):
-    start = time.perf_counter()
+async def stream(port, body, begin, end, result):
+    """One answer; what comes from `begin` to `end` is counted."""
+    last = time.perf_counter()
     status, reader, writer = await request(port, "POST", "/v1/completions", body)
-    if status != 200:
-        result["errors"] += 1
-        return
-    last = None
+    first = True
     done = False
-    async for line in reader:
-        if line.startswith(b'data: {"id"') and b'"choices":[{' in line:
+    text = b""
+    try:
+        while status == 200 and (data := await reader.read(1 << 16)):
             now = time.perf_counter()
-            if last is None:
-                result["first"].append(now - start)
-            else:
-                result["between"].append(now - last)
-            last = now
-            result["tokens"] += 1
-        elif line.startswith(b"data: {"):
-            result["errors"] += b'"error"' in line
-        elif line.startswith(b"data: [DONE]"):
-            done = True
-    writer.close()
-    result["errors"] += not done
-    result["requests"] += 1
+            text += data
+            whole, _, text = text.rpartition(b"\n\n")
+            for event in whole.split(b"\n\n"):
+                if event.startswith(EVENT):
+                    if begin <= now < end:
+                        result["first" if first else "between"].append(now - last)
+                    first, last = False, now
+                done = done or event == DONE
+    finally:
+        writer.close()
+    result["requests" if done else "errors"] += 1
+
+
+async def ask_until(port, args, streams, seed, begin, end):
+    text = (ROOT / "assets/demo_prompt.txt").read_text()
+    rng = random.Random(seed)
+    result = {"requests": 0, "errors": 0, "first": [], "between": []}
+
+    async def client():
+        while True:
+            length = rng.randint(*args.prompt_chars)
+            begin = 0 if args.shared_prompt else rng.randrange(max(1, len(text) - length))
+            prompt = text[begin:begin + length]
+            await stream(port, {
+                "prompt": prompt + (f"\nQuestion {rng.random()}: Where?" if args.shared_prompt else ""),
+                "max_tokens": rng.randint(*args.max_tokens), "temperature": args.temperature, "stream": True,
+                "ignore_eos": True, "seed": rng.randrange(1 << 30)}, begin, end, result)
+
+    clients = [asyncio.create_task(client()) for _ in range(streams)]
+    _, running = await asyncio.wait(clients, timeout=end + 0.5 - time.perf_counter())
+    for task in running:
+        task.cancel()
+    for failed in await asyncio.gather(*clients, return_exceptions=True):
+        if not isinstance(failed, asyncio.CancelledError):
+            raise failed
+    return result
+
+
+def ask_in_process(*args):
+    return asyncio.run(ask_until(*args))
 
 
 def quantile(values, q):
@@ -101,68 +147,87 @@ def quantile(values, q):
     return values[min(len(values) - 1, int(q * len(values)))] if values else None
 
 
-async def load(server, args, concurrency, text):
-    rng = random.Random(args.seed)
-    result = {"requests": 0, "errors": 0, "tokens": 0, "first": [], "between": []}
-    end = time.perf_counter() + args.seconds
+def milliseconds(values):
+    return {f"p{round(q * 100)}": round(1e3 * quantile(values, q), 2) if values else None for q in (.5, .99)}
 
-    async def client():
-        while time.perf_counter() < end:
-            length = rng.randint(*args.prompt_chars)
-            begin = 0 if args.shared_prompt else rng.randrange(max(1, len(text) - length))
-            prompt = text[begin:begin + length]
-            await stream(server.port, {
-                "prompt": prompt + (f"\nQuestion {rng.random()}: Where?" if args.shared_prompt else ""),
-                "max_tokens": rng.randint(*args.max_tokens), "temperature": args.temperature, "stream": True,
-                "ignore_eos": True, "seed": rng.randrange(1 << 30)}, result)
 
-    peak = {"running": 0, "bytes": 0}
+def shares(parts):
+    total = sum(parts.values())
+    return {name: round(seconds / total, 4) for name, seconds in parts.items()} if total else {}
+
+
+async def load(server, args, concurrency):
+    running, kv_bytes = [], []
 
     async def watch():
         while True:
             now = await metrics(server.port)
-            peak["running"] = max(peak["running"], int(now["winnow_sequences_running"]))
-            peak["bytes"] = max(peak["bytes"], int(now["winnow_kv_bytes"]))
+            running.append(int(now["winnow_sequences_running"]))
+            kv_bytes.append(int(now["winnow_kv_bytes"]))
             await asyncio.sleep(0.25)
 
-    before = await metrics(server.port)
-    start = time.perf_counter()
-    watcher = asyncio.create_task(watch())
-    await asyncio.gather(*(client() for _ in range(concurrency)))
-    seconds = time.perf_counter() - start
-    watcher.cancel()
-    after = await metrics(server.port)
+    async def snapshot(at):
+        await asyncio.sleep(at - time.perf_counter())
+        return await metrics(server.port), server.cpu_seconds()
+
+    clients = min(args.clients, concurrency)
+    streams = [concurrency // clients + (i < concurrency % clients) for i in range(clients)]
+    begin = time.perf_counter() + args.warmup
+    end = begin + args.seconds
+    with concurrent.futures.ProcessPoolExecutor(clients) as pool:
+        loop = asyncio.get_running_loop()
+        asking = [loop.run_in_executor(pool, ask_in_process, server.port, args, count, 1000 * args.seed + i, begin,
+                                       end) for i, count in enumerate(streams)]
+        before, cpu_before = await snapshot(begin)
+        watcher = asyncio.create_task(watch())
+        after, cpu_after = await snapshot(end)
+        watcher.cancel()
+        results = await asyncio.gather(*asking)
+    seconds = args.seconds
+    cpu = cpu_after - cpu_before
+    first, between = ([t for r in results for t in r[name]] for name in ("first", "between"))
     grew = lambda name: after[name] - before[name]
-    first, between = result.pop("first"), result.pop("between")
-    return result | {
-        "concurrency": concurrency, "seconds": round(seconds, 2),
-        "tokens_per_s": round(result["tokens"] / seconds, 1),
+    # Tokens as the server counts them: some add no text, and make no event.
+    count = {name: sum(r[name] for r in results) for name in ("requests", "errors")}
+    parts = {m[1]: grew(m[0]) for m in (re.fullmatch(r"winnow_engine_seconds_total\{(\w+)\}", name)
+                                        for name in after) if m}
+    idle = parts.pop("idle")
+    steps = grew("winnow_engine_steps_total")
+    return count | {
+        "concurrency": concurrency, "tokens_per_s": round(grew("winnow_generated_tokens_total") / seconds, 1),
+        "events_per_s": round((len(first) + len(between)) / seconds, 1),
         "prompt_tokens_per_s": round(grew("winnow_prompt_tokens_total") / seconds, 1),
-        "first_token_ms": {f"p{round(q * 100)}": round(1e3 * quantile(first, q), 1) for q in (.5, .99)},
-        "between_tokens_ms": {f"p{round(q * 100)}": round(1e3 * quantile(between, q), 2) for q in (.5, .99)},
-        "forward_share": round(grew("winnow_forward_seconds_total") / seconds, 4),
+        "first_token_ms": milliseconds(first), "between_tokens_ms": milliseconds(between),
+        "steps": int(steps), "ms_per_step": round(1e3 * sum(parts.values()) / steps, 3) if steps else None,
+        "engine_idle": round(idle / seconds, 4), "engine_busy_shares": shares(parts),
+        "cpu_seconds": {name: round(value, 3) for name, value in cpu.items()}, "cpu_shares": shares(cpu),
         "prefix_hits": grew("winnow_prefix_hits_total"), "preemptions": grew("winnow_preemptions_total"),
-        "most_running": peak["running"], "most_kv_bytes": peak["bytes"],
-        "rss_mib": round(server.rss_mib(), 1)}
+        "most_running": max(running), "mean_running": round(sum(running) / len(running), 1),
+        "most_kv_bytes": max(kv_bytes), "rss_mib": round(server.rss_mib(), 1)}
+
+
+def machine():
+    names = re.findall(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    return {"cpu": names[0] if names else "", "cores": os.cpu_count(), "load_average": os.getloadavg()}
 
 
 def main():
     args = arguments()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    text = (ROOT / "assets/demo_prompt.txt").read_text()
-    server = Server(args.binary, args.serve)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1 << 16), hard))
+    server = Server(args.binary, args.serve, args.model, args.cpus)
     rows = []
     try:
         for concurrency in args.concurrency:
-            rows.append(asyncio.run(load(server, args, concurrency, text)))
+            rows.append(asyncio.run(load(server, args, concurrency)))
             print(json.dumps(rows[-1]), flush=True)
     finally:
         code = server.stop()
     if args.out:
-        args.out.write_text(json.dumps({
-            "date": datetime.date.today().isoformat(), "serve": args.serve, "seconds": args.seconds,
-            "prompt_chars": args.prompt_chars, "max_tokens": args.max_tokens, "temperature": args.temperature,
-            "shared_prompt": args.shared_prompt, "exit_code": code, "rows": rows}, indent=1) + "\n")
+        settings = {name: str(value) if isinstance(value, pathlib.Path) else value
+                    for name, value in vars(args).items() if name not in ("binary", "out", "concurrency")}
+        args.out.write_text(json.dumps({"date": datetime.date.today().isoformat(), "machine": machine(),
+                                        **settings, "exit_code": code, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 # make install, and find_package(winnow) for what is installed:
 #   find_package(winnow REQUIRED)
 #   target_link_libraries(app PRIVATE winnow::winnow)
+# The component devel is what that needs, without the command line.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/winnow)
 
@@ -9,11 +10,12 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/version.h.in
 target_include_directories(winnow PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/winnow DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        OPTIONAL)
+        COMPONENT devel OPTIONAL)
 install(FILES ${PROJECT_BINARY_DIR}/include/winnow/version.h
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/winnow)
-install(TARGETS winnow EXPORT winnow ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(EXPORT winnow NAMESPACE winnow:: FILE winnow-targets.cmake DESTINATION ${package_dir})
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/winnow COMPONENT devel)
+install(TARGETS winnow EXPORT winnow ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT devel)
+install(EXPORT winnow NAMESPACE winnow:: FILE winnow-targets.cmake DESTINATION ${package_dir}
+        COMPONENT devel)
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/winnow-config.cmake.in
                               ${PROJECT_BINARY_DIR}/winnow-config.cmake
@@ -22,7 +24,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/winnow-config-version.cma
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/winnow-config.cmake
               ${PROJECT_BINARY_DIR}/winnow-config-version.cmake
-        DESTINATION ${package_dir})
+        DESTINATION ${package_dir} COMPONENT devel)
 
 # The consumer is compiled without our flags, so a sanitized library would not link there.
 if(WINNOW_BUILD_TESTS AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")

@@ -40,14 +40,20 @@ function(winnow_add_room name)
   target_sources(winnow PRIVATE $<TARGET_OBJECTS:winnow_${name}>)
 endfunction()
 
-# winnow_embed_page(ROOM): compiles the files of src/ROOM/page/ into the room, through page.cc.in.
+# winnow_embed_page(ROOM): compiles the files of src/ROOM/page/ into the room, through page.cc.in; the
+# scripts become one.
 function(winnow_embed_page room)
-  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${room})
-  foreach(file index.html page.css page.js)
-    string(REPLACE "." "_" name ${file})
-    file(READ ${folder}/page/${file} page_${name})
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/page/${file})
+  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${room}/page)
+  set(scripts dom.js cache.js server.js conversation.js drawing.js events.js)
+  file(READ ${folder}/index.html page_html)
+  file(READ ${folder}/page.css page_css)
+  foreach(script ${scripts})
+    file(READ ${folder}/${script} part)
+    string(APPEND page_js "${part}\n")
   endforeach()
-  configure_file(${folder}/page.cc.in ${CMAKE_CURRENT_BINARY_DIR}/${room}/page.cc @ONLY)
+  list(TRANSFORM scripts PREPEND ${folder}/)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/index.html
+               ${folder}/page.css ${scripts})
+  configure_file(${room}/page.cc.in ${CMAKE_CURRENT_BINARY_DIR}/${room}/page.cc @ONLY)
   target_sources(winnow_${room} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${room}/page.cc)
 endfunction()

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs the system packages that winnow is built with; says nothing when they are all there.
-#   scripts/bootstrap.sh        what building, testing and benchmarking need
-#   scripts/bootstrap.sh --ci   also the checkers: clang-format, clang-tidy, clang for the fuzzers
+#   scripts/bootstrap.sh           what building, testing and benchmarking need
+#   scripts/bootstrap.sh --python  also what the Python package is built with
+#   scripts/bootstrap.sh --ci      also that and the checkers: clang-format, clang-tidy, clang for
+#                                  the fuzzers
 # The names are those of Debian 12 and Ubuntu 24.04. What each one is for: docs/dependencies.md.
 set -euo pipefail
 
@@ -12,6 +14,7 @@ packages=(
   libcli11-dev libfmt-dev
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )
+python=(python3-dev python3-venv)
 checkers=(clang clang-format clang-tidy)
 
 # libFuzzer and the sanitizers of clang come in a package that carries clang's version.
@@ -52,7 +55,8 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   exit 0
 fi
 
-[[ "${1:-}" != --ci ]] || packages+=("${checkers[@]}")
+[[ "${1:-}" != --python ]] || packages+=("${python[@]}")
+[[ "${1:-}" != --ci ]] || packages+=("${python[@]}" "${checkers[@]}")
 mapfile -t missing < <(missing_of "${packages[@]}")
 if [[ ${#missing[@]} -gt 0 ]]; then
   # A third-party source that is down must not stop us; a missing package still will, below.

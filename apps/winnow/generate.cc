@@ -41,9 +41,12 @@ void check(const GenerateCommand& command) {
             "--data-out: --temperature 0 would write one document again and again");
     require(command.generate.samples == 1 && command.generate.stop.empty(),
             "--data-out: --n and --stop do not go with it");
+    require(command.generate.prompt_cache.empty(), "--data-out: has no --prompt-cache");
     return;
   }
   require(command.prompts.empty(), "--prompts goes with --data-out only");
+  require(!command.generate.prompt_cache.empty() || !command.generate.prompt_cache_read_only,
+          "--prompt-cache-ro goes with --prompt-cache only");
   const int prompts = (command.prompt ? 1 : 0) + (command.prompt_file.empty() ? 0 : 1);
   require(prompts <= 1, "--prompt and --prompt-file exclude each other");
   require(prompts == 1 || command.chat, "one of --prompt, --prompt-file and --chat is needed");
@@ -72,7 +75,11 @@ Generation generate_streaming(Llm& llm, const std::string& prompt, GenerateOptio
       print_now(text);
     };
   }
-  return llm.generate(prompt, options, on_text);
+  const Generation result = llm.generate(prompt, options, on_text);
+  if (!result.prompt_cache_warning.empty()) {
+    print_note("winnow: warning: --prompt-cache " + result.prompt_cache_warning + "\n");
+  }
+  return result;
 }
 
 void print_samples(const Generation& result) {
@@ -277,6 +284,13 @@ void add_generate(CLI::App& app, Run& run) {
   command->add_option("--max-tokens", options->generate.max_tokens, "Most new tokens")
       ->capture_default_str()
       ->type_name("N");
+  command
+      ->add_option("--prompt-cache", options->generate.prompt_cache,
+                   "A file that keeps the prompt's cache: what it holds of this prompt's beginning "
+                   "is not computed again (default: none)")
+      ->type_name("FILE");
+  command->add_flag("--prompt-cache-ro", options->generate.prompt_cache_read_only,
+                    "--prompt-cache: read the file, do not write it (default: off)");
   command->add_flag("--json", options->json,
                     "Print text, token ids, cache and speed as JSON (default: off)");
   add_sampling_flags(*command, options->generate);

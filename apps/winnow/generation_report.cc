@@ -26,6 +26,7 @@ Json sample_json(const Sample& sample) {
 Json to_json(const Generation& generation) {
   Json result = sample_json(generation.samples.front());
   result["prompt_tokens"] = generation.prompt_tokens;
+  result["reused_tokens"] = generation.reused_tokens;
   result["prefill_tokens_per_s"] = generation.prefill_tokens_per_s;
   result["decode_tokens_per_s"] = generation.decode_tokens_per_s;
   if (generation.samples.size() > 1) {
@@ -40,10 +41,16 @@ Json to_json(const Generation& generation) {
 
 std::string summary(const Generation& generation, const ModelInfo& info) {
   const CacheStats& kv = generation.samples.front().kv;
+  const std::string reused =
+      generation.reused_tokens > 0
+          ? fmt::format("{} of {} prompt tokens from --prompt-cache; ",
+                        grouped(generation.reused_tokens), grouped(generation.prompt_tokens))
+          : "";
   return fmt::format(
-      "[{} cache, {}: {} for {} when dense ({:.2f}x fewer entries); prefill {:.1f}, decode {:.1f} "
+      "[{}{} cache, {}: {} for {} when dense ({:.2f}x fewer entries); prefill {:.1f}, decode "
+      "{:.1f} "
       "tokens/s]",
-      info.cache, info.kv_dtype, readable_bytes(static_cast<double>(kv.bytes)),
+      reused, info.cache, info.kv_dtype, readable_bytes(static_cast<double>(kv.bytes)),
       readable_bytes(static_cast<double>(kv.dense_bytes)), kv.compression_ratio,
       generation.prefill_tokens_per_s, generation.decode_tokens_per_s);
 }

@@ -75,6 +75,10 @@ server::ServerConfig resolve(const ServeCommand& command) {
           config.service.max_context);
   require(std::isfinite(config.prefix_gib) && config.prefix_gib >= 0.0,
           "--prefix-cache-gib {}: expected a number from 0 up", config.prefix_gib);
+  require(std::isfinite(config.cache_dir_gib) && config.cache_dir_gib > 0.0 &&
+              config.cache_dir_gib <= 1e6,
+          "--cache-dir-size {}: expected more than 0 and at most 1000000 GiB",
+          config.cache_dir_gib);
   if (!command.api_key_file.empty()) {
     read_keys(command.api_key_file, config.service.api_keys);
   }
@@ -162,6 +166,14 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
   add("--prefix-cache-gib", config.prefix_gib,
       "Prefixes give way while all sequences hold more than this; 0: a quarter of the cache",
       "GIB");
+  command
+      .add_option("--cache-dir", config.cache_dir,
+                  "A directory for prefixes that have no place in memory, or outlive the server "
+                  "(default: none)")
+      ->type_name("DIR")
+      ->group(group);
+  add("--cache-dir-size", config.cache_dir_gib,
+      "Most that --cache-dir may hold; what was used least recently goes first", "GIB");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "training_flags.h"
 
 #include <array>
+#include <charconv>
+#include <cmath>
 
 #include "base/error.h"
 #include "engine/options.h"
@@ -48,11 +50,14 @@ void add_data_flags(CLI::App& command, TrainingFlags& flags) {
 }
 
 void add_optimizer_flags(CLI::App& command, TrainingFlags& flags) {
-  Group optimizer(command, "Optimiser (AdamW)");
+  Group optimizer(command, "Optimiser");
   optimizer.option("--steps", flags.steps, "N", "Updates");
   optimizer.option("--batch", flags.batch, "N", "Sequences per update");
   optimizer.option("--micro-batch", flags.micro_batch, "N",
                    "Sequences computed at once; gradients add up to --batch");
+  optimizer.option("--optimizer", flags.optimizer, "KIND",
+                   "adamw; or muon: the matrices of the layers by Muon, all else by AdamW");
+  optimizer.option("--momentum", flags.momentum, "X", "muon: memory of the gradient");
   optimizer.option("--lr", flags.lr, "X", "Learning rate at its highest");
   optimizer.option("--schedule", flags.schedule, "KIND",
                    "How the learning rate falls: constant, cosine or linear");
@@ -63,11 +68,23 @@ void add_optimizer_flags(CLI::App& command, TrainingFlags& flags) {
                    "What the learning rate falls to, as a factor of --lr");
   optimizer.option("--weight-decay", flags.weight_decay, "X",
                    "Of weight matrices; norms, biases and decisions have none");
-  optimizer.option("--beta1", flags.beta1, "X", "Memory of the gradient");
-  optimizer.option("--beta2", flags.beta2, "X", "Memory of its square");
-  optimizer.option("--epsilon", flags.epsilon, "X", "Added to the root of the square");
+  optimizer.option("--beta1", flags.beta1, "X", "AdamW: memory of the gradient");
+  optimizer.option("--beta2", flags.beta2, "X", "AdamW: memory of its square");
+  optimizer.option("--epsilon", flags.epsilon, "X", "AdamW: added to the root of the square");
   optimizer.option("--clip", flags.clip, "X",
                    "Most norm of the gradient, of decisions' apart; 0: no limit");
+}
+
+void add_far_dropout_flags(CLI::App& command, TrainingFlags& flags) {
+  Group far(command, "Far dropout (while training: heads that see only a window, by chance)");
+  far.option("--far-dropout", flags.far_dropout, "SHARE",
+             "Of documents in which all heads but --far-heads see only --far-window; 0: none");
+  far.option("--far-mixed", flags.far_mixed, "SHARE",
+             "Of documents, part of --far-dropout: there each head does so by a coin of its own");
+  far.option("--far-window", flags.far_window, "W", "Steps back that such heads see");
+  far.open_option("--far-heads", flags.far_heads, "L:H,...",
+                  "Layer and KV head, from 0, of those that always see everything (default: none)");
+  command.get_option("--far-heads")->delimiter(',');
 }
 
 void add_run_flags(CLI::App& command, TrainingFlags& flags) {
@@ -98,14 +115,14 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
 }
 
 // Flags of DMS that DMC has no use for.
-constexpr std::array kDmsFlags{"--decisions", "--window",  "--shift", "--eviction",
-                               "--per",       "--channel", "--scale", "--keep-after-rope"};
+constexpr std::array kDmsFlags{"--decisions", "--window", "--shift",          "--eviction",
+                               "--channel",   "--scale",  "--keep-after-rope"};
 
 void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
   Group decisions(command, "Decisions");
   decisions.option("--method", flags.method, "KIND",
                    "dms: evict marked keys, but late; dmc: merge keys and values into running "
-                   "averages (--decisions to --scale are DMS's)");
+                   "averages (--decisions to --scale are DMS's, but for --per)");
   decisions.option("--decisions", flags.decisions, "KIND",
                    "borrowed: one channel of a query head, all weights are trained; adapter: a "
                    "probe of its own, the model stays as it is");
@@ -129,6 +146,9 @@ void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
                    "dmc: entries that a running average looks back over while training");
   decisions.flag("--uniform-weights", flags.uniform_weights,
                  "dmc: all entries of an average weigh the same (to compare; default: learned)");
+  decisions.flag("--fixed-pooling", flags.fixed_pooling,
+                 "dmc: every --target-cr tokens are one entry, a whole number; nothing decides (to "
+                 "compare; default: learned)");
   decisions.option("--tau", flags.tau, "X", "Temperature of the sampled decisions");
 }
 
@@ -153,6 +173,9 @@ void add_retrofit_flags(CLI::App& command, TrainingFlags& flags) {
   retrofit.option("--prior", flags.prior, "KIND",
                   "global: all layers and heads reach --target-cr together; layer: each layer by "
                   "itself (to compare)");
+  retrofit.option("--spread-weight", flags.spread_weight, "X",
+                  "On the variance of what the heads of a layer evict, so that they evict alike "
+                  "(DMC-C, to compare)");
   retrofit.option("--price-gain", flags.price_gain, "X", "price: nats per share missing");
   retrofit.option("--price-rate", flags.price_rate, "X",
                   "price: what it rises by each step, per share missing");
@@ -164,6 +187,24 @@ void add_retrofit_flags(CLI::App& command, TrainingFlags& flags) {
                   "distillation: from the model as it was; language-model: of the text");
   retrofit.option("--divergence", flags.divergence, "KIND",
                   "forward: KL(model before || after); reverse: the other way round");
+}
+
+train::FarDropout far_dropout(const TrainingFlags& flags) {
+  train::FarDropout far{.window = flags.far_window,
+                        .share = flags.far_dropout,
+                        .mixed = flags.far_mixed,
+                        .far_heads = {}};
+  for (const std::string& name : flags.far_heads) {
+    train::FarDropout::Head head;
+    const char* const end = name.data() + name.size();
+    const auto layer = std::from_chars(name.data(), end, head.layer);
+    const bool colon = layer.ec == std::errc() && layer.ptr != end && *layer.ptr == ':';
+    const auto kv_head = colon ? std::from_chars(layer.ptr + 1, end, head.kv_head) : layer;
+    require(colon && kv_head.ec == std::errc() && kv_head.ptr == end,
+            "--far-heads {}: expected LAYER:KV_HEAD, as in 3:0", name);
+    far.far_heads.push_back(head);
+  }
+  return far;
 }
 
 train::Activations parse_activations(const std::string& name) {
@@ -203,6 +244,21 @@ DmsConfig dms_config(const TrainingFlags& flags) {
   return dms;
 }
 
+DmcConfig dmc_config(const TrainingFlags& flags) {
+  constexpr double kMostPooled = 1024;
+  DmcConfig dmc;
+  dmc.offset = flags.offset;
+  dmc.per_layer = choose(flags.per, "--per", "layer", "head");
+  if (flags.fixed_pooling) {
+    require(flags.target_cr >= 2.0 && flags.target_cr <= kMostPooled &&
+                flags.target_cr == std::floor(flags.target_cr),
+            "--target-cr {}: with --fixed-pooling a whole number from 2 to {} is expected",
+            flags.target_cr, kMostPooled);
+    dmc.pooled = static_cast<std::uint16_t>(flags.target_cr);
+  }
+  return dmc;
+}
+
 train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
   train::RetrofitOptions retrofit;
   if (choose(flags.method, "--method", "dmc", "dms")) {
@@ -210,10 +266,11 @@ train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
       require(flags.command->get_option(name)->count() == 0, "{}: --method dmc has no such thing",
               name);
     }
-    retrofit.dmc.emplace().offset = flags.offset;
+    retrofit.dmc = dmc_config(flags);
     retrofit.merge_span = flags.merge_span;
     retrofit.uniform_weights = flags.uniform_weights;
   } else {
+    require(!flags.fixed_pooling, "--fixed-pooling: --method dms has no such thing");
     retrofit.dms = dms_config(flags);
   }
   const bool adapter = !retrofit.dmc && is_adapter(flags);
@@ -235,7 +292,8 @@ train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
                                                                      : train::EvictionPrior::global;
   retrofit.price = {flags.price_gain, flags.price_rate, 0.0};
   retrofit.one_sided_weight = flags.shortfall_weight;
-  retrofit.excess = flags.excess_weight;
+  retrofit.spread_weight = flags.spread_weight;
+  retrofit.excess = flags.fixed_pooling ? 0.0 : flags.excess_weight;
   retrofit.excess_limit = flags.excess_limit;
   retrofit.divergence = choose(flags.divergence, "--divergence", "forward", "reverse")
                             ? ops::Divergence::forward
@@ -270,6 +328,8 @@ void add_training_flags(CLI::App& command, TrainingFlags& flags) {
   add_optimizer_flags(command, flags);
   if (flags.retrofit) {
     add_retrofit_flags(command, flags);
+  } else {
+    add_far_dropout_flags(command, flags);
   }
   add_run_flags(command, flags);
 }
@@ -286,6 +346,9 @@ train::TrainingOptions training_options(const TrainingFlags& flags) {
   options.micro_batch = positive(flags.micro_batch, "--micro-batch");
   options.seed = flags.seed;
   options.adamw = {flags.beta1, flags.beta2, flags.epsilon};
+  if (choose(flags.optimizer, "--optimizer", "muon", "adamw")) {
+    options.muon.emplace().momentum = flags.momentum;
+  }
   options.schedule = {train::parse_schedule(flags.schedule, "--schedule"), flags.steps,
                       flags.warmup, flags.decay_share, flags.final_lr};
   options.learning_rate = flags.lr;
@@ -301,6 +364,8 @@ train::TrainingOptions training_options(const TrainingFlags& flags) {
   options.activations = parse_activations(flags.activations);
   if (flags.retrofit) {
     options.retrofit = retrofit_options(flags);
+  } else if (flags.far_dropout != 0.0 || flags.far_mixed != 0.0) {
+    options.far_dropout = far_dropout(flags);
   }
   return options;
 }

@@ -30,6 +30,8 @@ struct TrainingFlags {
   int micro_batch = 1;
   int threads = 0;
 
+  std::string optimizer = "adamw";
+  double momentum = 0.95;
   double lr = 3e-4;
   double weight_decay = 0.1;
   double beta1 = 0.9;
@@ -40,6 +42,11 @@ struct TrainingFlags {
   std::int64_t warmup = 100;
   double decay_share = 1.0;
   double final_lr = 0.1;
+
+  double far_dropout = 0.0;
+  double far_mixed = 0.0;
+  int far_window = 64;
+  std::vector<std::string> far_heads;
 
   std::string device = "cpu";
   std::string activations = "auto";
@@ -71,6 +78,7 @@ struct TrainingFlags {
   std::string divergence = "forward";
   std::string loss = "price";
   std::string prior = "global";
+  double spread_weight = 0.0;
   double price_gain = 4.0;
   double price_rate = 0.04;
   double shortfall_weight = 2.0;
@@ -83,6 +91,7 @@ struct TrainingFlags {
   bool dry_run = false;
   bool keep_after_rope = false;
   bool uniform_weights = false;
+  bool fixed_pooling = false;
 };
 
 /// Adds what train and retrofit share, or all that retrofit has.

@@ -49,22 +49,30 @@ struct SamplingOptions {
   double top_p = 1.0;        // only the smallest set with at least this probability
   double min_p = 0.0;        // only tokens at least this fraction as likely as the most likely
   double repetition_penalty = 1.0;
+  double frequency_penalty = 0.0;  // taken off a logit for each time the answer has the token
+  double presence_penalty = 0.0;   // taken off a logit once if the answer has the token
   std::uint64_t seed = 0;
 };
 
 /// How far a generation has come.
 struct Progress {
   int prompt_tokens = 0;
-  int prompt_done = 0;
-  int generated = 0;  // over all samples
+  int prompt_done = 0;  // with others beside it: at most this many
+  int generated = 0;    // over all samples
 };
 
 struct GenerateOptions {
   int max_tokens = 128;
   SamplingOptions sampling = {};
   int samples = 1;                     // continuations of the one prompt
+  int logprobs = -1;                   // alternatives to tell per token; -1: no log-probabilities
+  bool prompt_logprobs = false;        // also of the prompt; max_tokens may be 0 then
   std::vector<std::string> stop = {};  // text ends before the first of these
   bool ignore_eos = false;             // go on after the checkpoint's end-of-text tokens
+  /// A file that keeps the cache of a prompt: what it holds of this one's beginning is not computed
+  /// again, and it then holds this one (without the last token). Empty: none.
+  std::string prompt_cache = {};
+  bool prompt_cache_read_only = false;  // the file stays as it is
   bool add_special = true;  // of a text prompt: BOS and the like; false for rendered chats
   /// Called after every step; false ends the generation with what there is.
   std::function<bool(const Progress&)> on_step = {};
@@ -82,9 +90,22 @@ struct CacheStats {
   std::vector<std::vector<int>> per_layer_head;  // live entries [layers][kv_heads]
 };
 
+struct TokenLogprob {
+  std::int32_t token = 0;
+  float logprob = 0.0F;  // natural, of the model's own distribution (temperature 1)
+};
+
+/// A token that was generated or given, and those that were most likely in its place.
+struct ScoredToken {
+  std::int32_t token = 0;
+  float logprob = 0.0F;
+  std::vector<TokenLogprob> alternatives;  // most likely first
+};
+
 struct Sample {
   std::string text;
   std::vector<std::int32_t> token_ids;  // all that were generated, an end-of-text token included
+  std::vector<ScoredToken> logprobs;    // of token_ids, if asked for
   std::string finish_reason;            // stop, length, cancelled or out_of_memory
   CacheStats kv;
 };
@@ -92,8 +113,12 @@ struct Sample {
 struct Generation {
   std::vector<Sample> samples;
   int prompt_tokens = 0;
+  std::vector<ScoredToken> prompt_logprobs;  // of the prompt's tokens but the first, if asked for
+  int reused_tokens = 0;  // of the prompt, from GenerateOptions::prompt_cache
+  /// Why the file was of no use, or could not be written; empty: nothing is wrong.
+  std::string prompt_cache_warning = {};
   double prefill_tokens_per_s = 0.0;
-  double decode_tokens_per_s = 0.0;  // over all samples
+  double decode_tokens_per_s = 0.0;  // over all samples, and all that ran beside them
 };
 
 struct ChatMessage {
@@ -116,7 +141,51 @@ struct ModelInfo {
   int window = -1;            // dms only
 };
 
-/// A loaded model. Calls must not overlap; different Llm objects are independent.
+/// What all caches of a model hold at the moment.
+struct CacheMemory {
+  std::size_t bytes = 0;     // of all pages that sequences hold
+  std::size_t capacity = 0;  // what `bytes` can become
+  std::size_t running = 0;   // sequences that hold cache
+  std::size_t waiting = 0;   // sequences that do not yet
+};
+
+/// What one token of a stream brought.
+struct Piece {
+  int sample = 0;
+  std::int32_t token = -1;  // -1: none, only the text that was held back until the end
+  std::string text;         // that has become certain: whole UTF-8 characters
+};
+
+/// A request under way, from Llm::start(). There is no thread behind it: whoever waits for a stream
+/// runs a step of the model, which moves all streams of the model on together, in one batch. Each
+/// stream may be waited for from a thread of its own.
+class Stream {
+ public:
+  struct State;
+
+  ~Stream();  // cancels what is not over, its cache is free at once
+  Stream(Stream&&) noexcept;
+  Stream& operator=(Stream&&) noexcept;
+
+  /// Runs a step, or waits for the one that runs, unless there are pieces to take. False: the
+  /// request is over.
+  bool advance();
+  /// The pieces that came since the last call.
+  std::vector<Piece> take();
+  /// Ends all samples with what they have.
+  void cancel();
+  [[nodiscard]] Progress progress() const;
+  /// Everything, once the request is over; may be taken once.
+  Generation finish();
+
+ private:
+  friend class Llm;
+  explicit Stream(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// A loaded model. Any number of threads may call it: requests that overlap run as one batch. A
+/// stream keeps the model alive.
 class Llm {
  public:
   static Llm load(const LoadOptions& options);
@@ -129,6 +198,16 @@ class Llm {
   /// Models without tokenizer files can be given token ids; samples then have no text.
   Generation generate(std::span<const std::int32_t> prompt, const GenerateOptions& options = {},
                       const TextCallback& on_text = {});
+  /// Queues a request; options.on_step is not used. Start several, then wait for each: they run as
+  /// one batch.
+  Stream start(std::span<const std::int32_t> prompt, const GenerateOptions& options = {});
+
+  /// Reads `tokens` through the cache. `logits` [tokens, vocab] receives what the model predicts
+  /// after each of them, `live_entries` [tokens, layers * kv_heads] how many entries each one's
+  /// query saw; either may be empty. `on_step` is called after every step; false ends it.
+  void logits(std::span<const std::int32_t> tokens, std::span<float> logits,
+              std::span<std::int32_t> live_entries = {},
+              const std::function<bool(const Progress&)>& on_step = {});
 
   [[nodiscard]] std::vector<std::int32_t> tokenize(std::string_view text,
                                                    bool add_special = true) const;
@@ -138,11 +217,13 @@ class Llm {
   [[nodiscard]] std::string render_chat(std::span<const ChatMessage> messages) const;
 
   [[nodiscard]] const ModelInfo& info() const;
+  /// As of the last step.
+  [[nodiscard]] CacheMemory cache_memory() const;
 
  private:
   struct Impl;
-  explicit Llm(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Llm(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace winnow

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <random>
 #include <utility>
 
 #include "base/error.h"
@@ -37,8 +38,9 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
     fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
   } else {
     temporary_ = path_;
-    temporary_ += fmt::format(".tmp{}", ::getpid());
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    // Its own: processes of two containers may share a directory and have one number.
+    temporary_ += fmt::format(".tmp{:08x}{:08x}", std::random_device{}(), std::random_device{}());
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   }
   require_system(fd_ >= 0, "{}: cannot create", path_.string());
 }

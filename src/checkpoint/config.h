@@ -52,7 +52,9 @@ struct DmsConfig {
 /// A DMC model: alpha = 1 (merge) iff k[0] - offset > 0, omega = sigmoid(q[0]).
 struct DmcConfig {
   float offset = 5.0F;
-  double target_cr = 0.0;  // what it was trained for; 0 = not said
+  bool per_layer = false;    // KV head 0 decides and weighs for all heads of its layer
+  std::uint16_t pooled = 0;  // > 0: nothing decides, every so many tokens make an entry
+  double target_cr = 0.0;    // what it was trained for; 0 = not said
 
   bool operator==(const DmcConfig&) const = default;
 };

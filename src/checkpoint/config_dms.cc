@@ -24,6 +24,7 @@ namespace {
 constexpr int kMaxWindow = 1 << 30;
 constexpr double kMaxLogit = 1e6;
 constexpr double kMaxRatio = 1e6;
+constexpr int kMaxPooled = 1 << 15;
 
 DmsConfig nvidia_convention() {
   DmsConfig dms;
@@ -61,10 +62,10 @@ bool configures_dms(const JsonObject& config) {
       [&config](const char* key) { return config.has(key); });
 }
 
-bool read_per_layer(const JsonObject& config) {
-  const std::string per = config.text("dms_alpha_per", "head");
+bool read_per_layer(const JsonObject& config, const char* key) {
+  const std::string per = config.text(key, "head");
   if (per != "head" && per != "layer") {
-    config.reject("dms_alpha_per", "\"head\" or \"layer\"");
+    config.reject(key, "\"head\" or \"layer\"");
   }
   return per == "layer";
 }
@@ -77,7 +78,7 @@ void apply_config(const JsonObject& config, int head_dim, DmsConfig& dms) {
       config.number("dms_initial_alpha_offset", -kMaxLogit, kMaxLogit, dms.offset));
   dms.source = config.boolean("dms_separate_alpha", false) ? DmsConfig::Source::adapter
                                                            : DmsConfig::Source::borrowed;
-  dms.per_layer = read_per_layer(config);
+  dms.per_layer = read_per_layer(config, "dms_alpha_per");
   dms.evict = !config.boolean("dms_disable_eviction", false);
   dms.target_cr = config.number("dms_cr", 0.0, kMaxRatio, dms.target_cr);
   dms.shift = config.integer("dms_decision_shift", 0, kMaxWindow, dms.shift);
@@ -148,6 +149,9 @@ std::optional<DmcConfig> read_dmc(const JsonObject& config, const Architecture& 
   dmc.offset =
       static_cast<float>(config.number("dmc_alpha_offset", -kMaxLogit, kMaxLogit, dmc.offset));
   dmc.target_cr = config.number("dmc_cr", 0.0, kMaxRatio, dmc.target_cr);
+  dmc.per_layer = read_per_layer(config, "dmc_alpha_per");
+  dmc.pooled =
+      static_cast<std::uint16_t>(config.integer("dmc_fixed_pooling", 0, kMaxPooled, dmc.pooled));
   return dmc;
 }
 

@@ -148,6 +148,12 @@ json config_document(const ModelConfig& config) {
     if (config.dmc->target_cr != 0.0) {
       out["dmc_cr"] = ratio(config.dmc->target_cr);
     }
+    if (config.dmc->per_layer) {
+      out["dmc_alpha_per"] = "layer";
+    }
+    if (config.dmc->pooled > 0) {
+      out["dmc_fixed_pooling"] = config.dmc->pooled;
+    }
   }
   return out;
 }

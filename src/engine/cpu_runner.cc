@@ -34,6 +34,7 @@ class CpuSequence : public SequenceState {
   }
   [[nodiscard]] CacheUsage usage() const override { return usage_of(cache_); }
   [[nodiscard]] std::int64_t live_entries() const override { return cache_.live_entries(); }
+  [[nodiscard]] kvcache::SavedSequence save() const override { return kvcache::save(cache_); }
   [[nodiscard]] kvcache::SequenceCache& cache() { return cache_; }
   [[nodiscard]] const kvcache::SequenceCache& cache() const { return cache_; }
 
@@ -52,11 +53,17 @@ class CpuRunner : public Runner {
     return std::make_unique<CpuSequence>(kvcache::SequenceCache(cache_, limits));
   }
 
-  [[nodiscard]] bool has_room(std::span<const Growth> growths) const override {
-    kvcache::PageNeed need;
-    for (const Growth& growth : growths) {
-      need += static_cast<const CpuSequence&>(*growth.sequence).cache().page_need(growth.tokens);
-    }
+  std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
+                                         const kvcache::SavedSequence& saved) override {
+    auto cache = kvcache::restore(cache_, limits, saved);
+    return cache ? std::make_unique<CpuSequence>(std::move(*cache)) : nullptr;
+  }
+
+  [[nodiscard]] kvcache::PageNeed need(const SequenceState& sequence, int tokens) const override {
+    return static_cast<const CpuSequence&>(sequence).cache().page_need(tokens);
+  }
+
+  [[nodiscard]] bool has_room(const kvcache::PageNeed& need) const override {
     return cache_.has_pages(need);
   }
 

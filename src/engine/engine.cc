@@ -4,23 +4,26 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/prefix_store.h"
 #include "engine/sampler.h"
 #include "engine/sequence.h"
 
 namespace winnow::engine {
 namespace {
 
-// A cache that follows budgets is another one when the same tokens are part of a longer request.
-bool depends_on_tokens_alone(kvcache::RuleKind rule) {
+constexpr std::size_t kLeastGain = 32;  // tokens: fewer are computed as fast as read from disk
+
+}  // namespace
+
+bool can_share_prefixes(kvcache::RuleKind rule) {
   using kvcache::RuleKind;
   return rule == RuleKind::dense || rule == RuleKind::dms || rule == RuleKind::dmc;
 }
 
-}  // namespace
-
 void validate(const Request& request, const ModelConfig& model) {
   require(!request.prompt.empty(), "the prompt is empty: at least one token is needed");
-  const int least = request.prompt_logprobs ? 0 : 1;
+  const bool asks_of_prompt = request.prompt_logprobs || request.on_logits || request.trace;
+  const int least = asks_of_prompt ? 0 : 1;
   require(request.max_tokens >= least, "max tokens {} is not at least {}", request.max_tokens,
           least);
   require(request.samples >= 1, "{} samples: at least 1 is needed", request.samples);
@@ -53,11 +56,14 @@ std::string_view finish_name(FinishReason reason) {
   return "";
 }
 
-Engine::Engine(const Backend& backend, const EngineConfig& config)
-    : model_(backend.config()), config_(config), runner_(backend.make_runner(config)) {
+Engine::Engine(const Backend& backend, const EngineConfig& config, PrefixStore* store)
+    : model_(backend.config()),
+      config_(config),
+      runner_(backend.make_runner(config)),
+      store_(store) {
   require(config.step_tokens >= 1, "{} tokens per step: at least 1 is needed", config.step_tokens);
   require(config.max_sequences >= 1, "{} sequences: at least 1 is needed", config.max_sequences);
-  config_.reuse_prefixes = config.reuse_prefixes && depends_on_tokens_alone(config.cache.rule) &&
+  config_.reuse_prefixes = config.reuse_prefixes && can_share_prefixes(config.cache.rule) &&
                            runner_->forks_share_pages();
   stats_.capacity_bytes = runner_->capacity_bytes();
 }
@@ -78,6 +84,12 @@ RequestId Engine::submit(Request request) {
   }
   if (spec->count_reads) {
     sequence->reads.emplace(config_.cache.rule);
+  }
+  if (store_ != nullptr && config_.reuse_prefixes && !sequence->is_scored() &&
+      !sequence->is_watched()) {
+    const auto tokens = std::span(sequence->tokens).first(sequence->tokens.size() - 1);
+    const auto known = static_cast<std::size_t>(prefixes_.find(tokens).length);
+    sequence->stored = store_->find(tokens, known + kLeastGain);
   }
   waiting_.push_back(std::move(sequence));
   return id;
@@ -106,6 +118,7 @@ void Engine::stop(RequestId request, int sample) {
 
 std::vector<TokenEvent> Engine::step() {
   std::vector<TokenEvent> events;
+  step_clock_.lap();
   remove_finished(events);
   const std::vector<Share> shares = plan(events);
   if (!shares.empty()) {
@@ -114,6 +127,7 @@ std::vector<TokenEvent> Engine::step() {
     ++stats_.steps;
   }
   remove_finished(events);
+  stats_.sample_seconds += step_clock_.lap();
   return events;
 }
 
@@ -134,7 +148,7 @@ void Engine::finish(Sequence& sequence, FinishReason reason) {
   if (reason == FinishReason::stop || reason == FinishReason::length) {
     estimate_.observe(usage);
     estimate_.observe_answer(sequence.length() - sequence.prompt_length());
-    keep_prefix(sequence, std::move(sequence.cache));
+    keep_prefix(sequence, std::move(sequence.cache), PrefixCache::Purpose::to_go_on);
   }
   sequence.cache.reset();
 }
@@ -167,9 +181,34 @@ CacheUsage Engine::take_usage(RequestId request, int sample) {
   return usage;
 }
 
+std::optional<kvcache::SavedSequence> Engine::take_prompt(RequestId request) {
+  const auto found = prompts_.extract(request);
+  return found.empty() ? std::nullopt : std::optional(std::move(found.mapped()));
+}
+
 void Engine::drop_prefixes() {
-  while (prefixes_.drop_oldest()) {
+  while (drop_prefix()) {
   }
+}
+
+// Forgets the prefix that was used least recently; false when there is none.
+bool Engine::drop_prefix() {
+  std::optional<PrefixCache::Prefix> prefix = prefixes_.take_oldest();
+  if (prefix && prefix->unstored && store_ != nullptr) {
+    store_->put({std::move(prefix->tokens), prefix->state->save()});
+  }
+  return prefix.has_value();
+}
+
+bool Engine::store_prefix() {
+  if (store_ == nullptr) {
+    return false;
+  }
+  std::optional<PrefixCache::Unstored> prefix = prefixes_.take_unstored();
+  if (prefix) {
+    store_->put({std::move(prefix->tokens), prefix->state->save()});
+  }
+  return prefix.has_value();
 }
 
 EngineStats Engine::stats() const {

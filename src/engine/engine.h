@@ -11,12 +11,15 @@
 #include <utility>
 #include <vector>
 
+#include "base/stopwatch.h"
 #include "engine/keep_estimate.h"
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
 #include "engine/runner.h"
 
 namespace winnow::engine {
+
+class PrefixStore;
 
 /// How weights are held in memory.
 enum class WeightStorage : std::uint8_t { as_stored, fp8, int8, int4 };
@@ -33,6 +36,10 @@ struct EngineConfig {
   WeightStorage weights = WeightStorage::as_stored;
   std::optional<int> cuda_device;  // nullopt: the CPU
 };
+
+/// Whether a cache under this rule follows from its tokens alone, so that others can begin with it.
+/// One that follows a budget is another one when the same tokens are part of a longer request.
+bool can_share_prefixes(kvcache::RuleKind rule);
 
 /// Tokens that went through the model, and the time that took.
 struct Throughput {
@@ -55,6 +62,9 @@ struct EngineStats {
   std::int64_t reused_tokens = 0;  // of those, found in the cache
   std::int64_t prefix_hits = 0;    // sequences that found something
   std::int64_t prefix_misses = 0;
+  double plan_seconds = 0.0;     // of steps: who takes part
+  double forward_seconds = 0.0;  // the model, and tokens that it chooses
+  double sample_seconds = 0.0;   // tokens that are chosen outside of it, ends, prefixes
 };
 
 /// Continuous batching with chunked prefill over one compressed cache.
@@ -67,8 +77,9 @@ struct EngineStats {
 /// request only fails when it does not fit alone. Not thread-safe: one caller drives it.
 class Engine {
  public:
-  /// `backend` must outlive the engine.
-  Engine(const Backend& backend, const EngineConfig& config);
+  /// `backend` must outlive the engine, `store` (may be null) too: prefixes that have no place in
+  /// memory go there, and are looked for there.
+  Engine(const Backend& backend, const EngineConfig& config, PrefixStore* store = nullptr);
   ~Engine();
 
   /// Queues a request, or throws as validate() does.
@@ -86,8 +97,13 @@ class Engine {
 
   /// What a finished sample's cache held; forgotten once read.
   CacheUsage take_usage(RequestId request, int sample);
+  /// The cache of a request's prompt without the last token, whose logits every answer needs: a
+  /// state for Request::beginning. nullopt: none was computed. Forgotten once read.
+  std::optional<kvcache::SavedSequence> take_prompt(RequestId request);
   /// Gives back what is kept for later sequences.
   void drop_prefixes();
+  /// Puts one of the prefixes that are worth it into the store; false when all are there.
+  bool store_prefix();
 
   [[nodiscard]] const Throughput& throughput() const { return throughput_; }
   /// Bytes of all pages that sequences and prefixes hold.
@@ -104,6 +120,7 @@ class Engine {
     Sequence* sequence;
     int tokens;
     int rows;  // of logits, for its last tokens
+    kvcache::PageNeed need;
   };
 
   // engine_plan.cc: who takes part in the next step.
@@ -118,7 +135,10 @@ class Engine {
   [[nodiscard]] bool is_expected_to_fit(const Sequence& sequence);
   [[nodiscard]] double expected_bytes(const Sequence& sequence) const;
   [[nodiscard]] int most_tokens(const Sequence& sequence) const;
+  [[nodiscard]] bool has_arrived(const Sequence& sequence) const;
   void open_cache(Sequence& sequence);
+  void open_known(Sequence& sequence);
+  void open_stored(Sequence& sequence, int known);
 
   // engine_run.cc: the step itself.
   void run(std::span<const Share> shares);
@@ -126,9 +146,13 @@ class Engine {
                                 std::span<SequenceShare> steps) const;
   void count_reads(std::span<const Share> shares, std::span<const SequenceShare> steps);
   void sample_all(std::span<const Share> shares, std::vector<TokenEvent>& events);
+  void show_logits(const Share& share, std::size_t row) const;
   void score_prompt(const Share& share, std::size_t row, std::vector<TokenEvent>& events);
   void leave_prefix(Sequence& sequence);
-  void keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state);
+  void keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state,
+                   PrefixCache::Purpose purpose);
+  bool drop_prefix();
+  void save_prompt(const Sequence& sequence);
   std::vector<SequencePtr> fork_samples(Sequence& first);
   void accept(Sequence& sequence, std::size_t row, bool from_logits,
               std::vector<TokenEvent>& events);
@@ -139,11 +163,13 @@ class Engine {
   const ModelConfig& model_;
   EngineConfig config_;
   std::unique_ptr<Runner> runner_;
+  PrefixStore* store_;
   PrefixCache prefixes_;
   KeepEstimate estimate_;
   std::deque<SequencePtr> waiting_;   // hold no cache
   std::vector<SequencePtr> running_;  // oldest first
   std::map<std::pair<RequestId, int>, CacheUsage> usage_;
+  std::map<RequestId, kvcache::SavedSequence> prompts_;  // that were asked for
   Buffer<float> logits_;            // of a step, empty when nobody needs more than `next_`
   std::vector<std::int32_t> next_;  // the tokens that a step has chosen
   std::vector<CacheTrace> traces_;
@@ -151,6 +177,7 @@ class Engine {
   bool crowded_ = false;  // one was preempted and nobody has finished since: no new ones
   EngineStats stats_;
   Throughput throughput_;
+  Stopwatch step_clock_;
 };
 
 }  // namespace winnow::engine

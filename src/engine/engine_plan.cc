@@ -1,5 +1,6 @@
 // Who takes part in the next step, and with how many tokens.
 #include <algorithm>
+#include <chrono>
 
 #include "engine/engine.h"
 #include "engine/sequence.h"
@@ -68,20 +69,25 @@ bool Engine::claim(Sequence& sequence, int wanted, std::vector<Share>& shares) {
     return false;
   }
   const bool complete = tokens == sequence.pending();
-  shares.push_back({&sequence, tokens, sequence.is_scored() ? tokens : complete ? 1 : 0});
+  shares.push_back({&sequence, tokens,
+                    sequence.is_scored() ? tokens
+                    : complete           ? 1
+                                         : 0,
+                    runner_->need(*sequence.cache, tokens)});
   return true;
 }
 
 // As many of `wanted` tokens as the free pages can surely hold beside what is planned already.
 int Engine::admissible_tokens(const Sequence& sequence, int wanted,
                               const std::vector<Share>& shares) const {
-  std::vector<Growth> growths;
+  kvcache::PageNeed planned;
   for (const Share& share : shares) {
-    growths.push_back({share.sequence->cache.get(), share.tokens});
+    planned += share.need;
   }
-  growths.push_back({sequence.cache.get(), wanted});
-  for (int& tokens = growths.back().tokens; tokens > 0; tokens /= 2) {
-    if (runner_->has_room(growths)) {
+  for (int tokens = wanted; tokens > 0; tokens /= 2) {
+    kvcache::PageNeed need = runner_->need(*sequence.cache, tokens);
+    need += planned;
+    if (runner_->has_room(need)) {
       return tokens;
     }
   }
@@ -91,7 +97,7 @@ int Engine::admissible_tokens(const Sequence& sequence, int wanted,
 // Frees pages for `sequence`: a prefix's, else those of a younger sequence. False when nobody has
 // any.
 bool Engine::make_room(const Sequence& sequence, std::vector<Share>& shares) {
-  if (prefixes_.drop_oldest()) {
+  if (drop_prefix()) {
     return true;
   }
   if (running_.back().get() == &sequence) {
@@ -119,7 +125,7 @@ void Engine::admit(const std::vector<Share>& shares) {
   while (!crowded_ && !waiting_.empty() && prompts < kMostPrompts &&
          running_.size() < static_cast<std::size_t>(config_.max_sequences)) {
     Sequence& sequence = *waiting_.front();
-    if (!is_expected_to_fit(sequence)) {
+    if (!has_arrived(sequence) || !is_expected_to_fit(sequence)) {
       return;
     }
     open_cache(sequence);
@@ -131,6 +137,19 @@ void Engine::admit(const std::vector<Share>& shares) {
     waiting_.pop_front();
     ++prompts;
   }
+}
+
+// Whether nothing of the sequence is on its way from disk. Others' steps go on meanwhile; with no
+// others, it is waited for.
+bool Engine::has_arrived(const Sequence& sequence) const {
+  using namespace std::chrono_literals;
+  if (!sequence.stored.valid()) {
+    return true;
+  }
+  if (running_.empty()) {
+    sequence.stored.wait();
+  }
+  return sequence.stored.wait_for(0s) == std::future_status::ready;
 }
 
 // Whether the cache will hold what this sequence and the running ones become, as far as is known.
@@ -161,6 +180,9 @@ int Engine::most_tokens(const Sequence& sequence) const {
   if (sequence.cached() < sequence.branch) {
     most = std::min(most, sequence.branch - sequence.cached());  // a state is to be left there
   }
+  if (sequence.cached() < sequence.saved_length()) {
+    most = std::min(most, sequence.saved_length() - sequence.cached());
+  }
   if (sequence.is_scored()) {
     const auto rows =
         std::max<std::size_t>(1, kMostScores / static_cast<std::size_t>(model_.vocab));
@@ -174,30 +196,58 @@ void Engine::open_cache(Sequence& sequence) {
   sequence.reused = 0;
   sequence.branch = 0;
   sequence.left = 0;
+  const int prompt = sequence.prompt_length();
+  const kvcache::SequenceLimits limits{prompt, prompt + sequence.spec->max_tokens};
   // Scores and traces are of tokens that are computed.
-  if (config_.reuse_prefixes && !sequence.is_scored() && !sequence.is_watched()) {
-    // The last token is computed in any case: its logits are wanted.
-    const int most = sequence.length() - 1;
-    const auto tokens = std::span(sequence.tokens).first(static_cast<std::size_t>(most));
-    const PrefixCache::Match match = prefixes_.find(tokens);
-    if (match.state != nullptr) {
-      sequence.cache = match.state->fork();
+  if (!sequence.is_scored() && !sequence.is_watched()) {
+    if (sequence.spec->beginning) {
+      sequence.cache = runner_->restore(limits, *sequence.spec->beginning);
+      sequence.reused = sequence.cached();
+    } else if (config_.reuse_prefixes) {
+      open_known(sequence);
     }
-    if (sequence.cache) {
-      sequence.reused = match.length;
-      sequence.left = match.length;
-    }
-    if (match.common > sequence.reused) {
-      sequence.branch = match.common;
-    }
-    (sequence.reused > 0 ? stats_.prefix_hits : stats_.prefix_misses) += 1;
   }
   if (!sequence.cache) {
-    const int prompt = sequence.prompt_length();
-    sequence.cache = runner_->open({prompt, prompt + sequence.spec->max_tokens});
+    sequence.cache = runner_->open(limits);
   }
   stats_.prompt_tokens += sequence.length();
   stats_.reused_tokens += sequence.reused;
+}
+
+// Finds the beginning of the sequence's tokens among the prefixes, if it is there.
+void Engine::open_known(Sequence& sequence) {
+  // The last token is computed in any case: its logits are wanted.
+  const int most = sequence.length() - 1;
+  const auto tokens = std::span(sequence.tokens).first(static_cast<std::size_t>(most));
+  open_stored(sequence, prefixes_.find(tokens).length);
+  const PrefixCache::Match match = prefixes_.find(tokens);
+  if (!sequence.cache && match.state != nullptr) {
+    sequence.cache = match.state->fork();
+  }
+  sequence.reused = sequence.cached();
+  sequence.left = sequence.reused;
+  if (match.common > sequence.reused) {
+    sequence.branch = match.common;
+  }
+  (sequence.reused > 0 ? stats_.prefix_hits : stats_.prefix_misses) += 1;
+}
+
+// Goes on from what has come from disk, if that is longer than what is `known` and there is room
+// for it. Others will find it in memory.
+void Engine::open_stored(Sequence& sequence, int known) {
+  if (!sequence.stored.valid()) {
+    return;
+  }
+  const std::optional<SavedState> stored = sequence.stored.get();
+  if (!stored || stored->cache.length <= known) {
+    return;
+  }
+  do {
+    sequence.cache = runner_->restore({}, stored->cache);
+  } while (!sequence.cache && drop_prefix());
+  if (sequence.cache) {
+    keep_prefix(sequence, sequence.cache->fork(), PrefixCache::Purpose::stored);
+  }
 }
 
 }  // namespace winnow::engine

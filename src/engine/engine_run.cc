@@ -1,6 +1,5 @@
 // A step: the forward pass, and what follows from it.
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "engine/engine.h"
@@ -42,11 +41,12 @@ void Engine::run(std::span<const Share> shares) {
   const auto vocab = static_cast<std::size_t>(model_.vocab);
   next_.resize(rows);
   logits_.ensure(needs_logits ? rows * vocab : 0);
-  const auto start = std::chrono::steady_clock::now();
+  stats_.plan_seconds += step_clock_.lap();
   runner_->forward(steps, {logits_.data(), needs_logits ? rows : 0, vocab}, next_);
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  const double elapsed = step_clock_.lap();
+  stats_.forward_seconds += elapsed;
   (any_prefill ? throughput_.prefill_tokens : throughput_.decode_tokens) += tokens;
-  (any_prefill ? throughput_.prefill_seconds : throughput_.decode_seconds) += elapsed.count();
+  (any_prefill ? throughput_.prefill_seconds : throughput_.decode_seconds) += elapsed;
   count_reads(shares, steps);
   traces_.clear();
   for (std::size_t i = 0; i < shares.size(); ++i) {
@@ -91,11 +91,15 @@ void Engine::sample_all(std::span<const Share> shares, std::vector<TokenEvent>& 
   std::size_t row = 0;
   for (const Share& share : shares) {
     Sequence& sequence = *share.sequence;
+    if (sequence.spec->on_logits) {
+      show_logits(share, row);
+    }
     if (sequence.is_scored()) {
       score_prompt(share, row, events);
     }
     row += static_cast<std::size_t>(share.rows);
     leave_prefix(sequence);
+    save_prompt(sequence);
     if (sequence.pending() > 0) {
       continue;  // its prompt goes on in the next step
     }
@@ -114,6 +118,19 @@ void Engine::sample_all(std::span<const Share> shares, std::vector<TokenEvent>& 
   }
 }
 
+// Shows those of the step's rows from `row` on that are of the prompt's tokens.
+void Engine::show_logits(const Share& share, std::size_t row) const {
+  const Sequence& sequence = *share.sequence;
+  const auto vocab = static_cast<std::size_t>(model_.vocab);
+  for (int i = 0; i < share.rows; ++i) {
+    const int position = sequence.cached() - share.rows + i;
+    if (position < sequence.prompt_length()) {
+      const std::size_t begin = (row + static_cast<std::size_t>(i)) * vocab;
+      sequence.spec->on_logits(position, logits_.span().subspan(begin, vocab));
+    }
+  }
+}
+
 // Tells the log-probabilities of the prompt's tokens, from the step's rows from `row` on.
 void Engine::score_prompt(const Share& share, std::size_t row, std::vector<TokenEvent>& events) {
   Sequence& sequence = *share.sequence;
@@ -125,6 +142,10 @@ void Engine::score_prompt(const Share& share, std::size_t row, std::vector<Token
       continue;
     }
     const auto logits = logits_.span().subspan((row + static_cast<std::size_t>(i)) * vocab, vocab);
+    sequence.scored = position + 1;
+    if (!sequence.spec->prompt_logprobs) {
+      continue;
+    }
     Sampled scored =
         score(logits, sequence.tokens[static_cast<std::size_t>(position)], sequence.spec->sampling);
     events.push_back({.request = sequence.request,
@@ -133,7 +154,6 @@ void Engine::score_prompt(const Share& share, std::size_t row, std::vector<Token
                       .logprob = scored.logprob,
                       .alternatives = std::move(scored.alternatives),
                       .of_prompt = true});
-    sequence.scored = position + 1;
   }
 }
 
@@ -148,17 +168,26 @@ void Engine::leave_prefix(Sequence& sequence) {
   const bool on_the_way = sequence.pending() > 0 && cached >= sequence.left + kPrefixDistance;
   if (at_branch || on_the_way) {
     sequence.left = cached;
-    keep_prefix(sequence, sequence.cache->fork());
+    keep_prefix(sequence, sequence.cache->fork(),
+                at_branch ? PrefixCache::Purpose::to_go_on : PrefixCache::Purpose::on_the_way);
   }
 }
 
-void Engine::keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state) {
+void Engine::keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state,
+                         PrefixCache::Purpose purpose) {
   if (!config_.reuse_prefixes || !state || state->length() < kLeastPrefix) {
     return;
   }
   const auto length = static_cast<std::size_t>(state->length());
-  prefixes_.insert(std::span(sequence.tokens).first(length), std::move(state));
-  while (runner_->page_bytes() > config_.prefix_bytes && prefixes_.drop_oldest()) {
+  prefixes_.insert(std::span(sequence.tokens).first(length), std::move(state), purpose);
+  while (runner_->page_bytes() > config_.prefix_bytes && drop_prefix()) {
+  }
+}
+
+void Engine::save_prompt(const Sequence& sequence) {
+  if (sequence.spec->save_prompt && sequence.cached() == sequence.saved_length() &&
+      sequence.reused < sequence.saved_length()) {
+    prompts_.try_emplace(sequence.request, sequence.cache->save());
   }
 }
 

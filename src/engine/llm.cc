@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
-#include "engine/engine.h"
+#include "checkpoint/digest.h"
+#include "engine/llm_batch.h"
 #include "engine/llm_chat.h"
-#include "engine/llm_collector.h"
 #include "engine/llm_load.h"
+#include "engine/llm_stream.h"
+#include "engine/prompt_cache.h"
 #include "tokenizer/tokenizer.h"
 
 namespace winnow {
@@ -48,53 +52,29 @@ engine::Request make_request(std::span<const std::int32_t> prompt, const Generat
                       .top_p = s.top_p,
                       .min_p = s.min_p,
                       .repetition_penalty = s.repetition_penalty,
-                      .seed = s.seed};
+                      .frequency_penalty = s.frequency_penalty,
+                      .presence_penalty = s.presence_penalty,
+                      .seed = s.seed,
+                      .logprobs = options.logprobs};
+  request.prompt_logprobs = options.prompt_logprobs;
   if (!options.ignore_eos) {
     request.stop_tokens = config.eos_tokens;
   }
   return request;
 }
 
-CacheStats to_stats(const engine::CacheUsage& usage, const ModelConfig& config) {
-  CacheStats stats{.bytes = usage.bytes,
-                   .dense_bytes = usage.dense_bytes,
-                   .compression_ratio = usage.compression_ratio(),
-                   .live_entries = usage.live_entries,
-                   .per_layer_head = {}};
-  for (auto head = usage.per_head.begin(); head != usage.per_head.end(); head += config.kv_heads) {
-    stats.per_layer_head.emplace_back(head, head + config.kv_heads);
-  }
-  return stats;
-}
-
-double rate(std::int64_t tokens, double seconds) {
-  return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
-}
-
-void set_rates(const engine::Throughput& before, const engine::Throughput& after,
-               Generation& result) {
-  result.prefill_tokens_per_s = rate(after.prefill_tokens - before.prefill_tokens,
-                                     after.prefill_seconds - before.prefill_seconds);
-  result.decode_tokens_per_s = rate(after.decode_tokens - before.decode_tokens,
-                                    after.decode_seconds - before.decode_seconds);
-}
-
-// Leaves the engine idle whatever happens: a callback may throw.
-class RequestGuard {
+// An answer that ends with its caller, who may leave by an exception.
+class Withdrawal {
  public:
-  RequestGuard(engine::Engine& engine, engine::RequestId id) : engine_(engine), id_(id) {}
-  ~RequestGuard() {
-    engine_.cancel(id_);
-    while (!engine_.idle()) {
-      engine_.step();
-    }
-  }
-  RequestGuard(const RequestGuard&) = delete;
-  RequestGuard& operator=(const RequestGuard&) = delete;
+  Withdrawal(engine::Batch& batch, const std::shared_ptr<engine::Answer>& answer)
+      : batch_(batch), answer_(answer) {}
+  ~Withdrawal() { batch_.withdraw(answer_); }
+  Withdrawal(const Withdrawal&) = delete;
+  Withdrawal& operator=(const Withdrawal&) = delete;
 
  private:
-  engine::Engine& engine_;
-  engine::RequestId id_;
+  engine::Batch& batch_;
+  const std::shared_ptr<engine::Answer>& answer_;
 };
 
 }  // namespace
@@ -103,7 +83,7 @@ struct Llm::Impl {
   explicit Impl(const LoadOptions& options)
       : directory(options.model),
         loaded(engine::load_model(options)),
-        engine(*loaded->backend, loaded->engine),
+        batch(*loaded->backend, loaded->engine),
         info(describe(*loaded)) {
     if (has_tokenizer(directory)) {
       tokenizer = load_tokenizer(directory);
@@ -116,29 +96,33 @@ struct Llm::Impl {
     return *tokenizer;
   }
 
-  // A request that was cancelled before it was given any cache has used none.
-  CacheStats take_stats(engine::RequestId id, int sample) {
-    try {
-      return to_stats(engine.take_usage(id, sample), loaded->model.config());
-    } catch (const Error&) {
-      return {};
+  // What a prompt's cache must be like for this request to begin with it.
+  [[nodiscard]] engine::StateKind kind_for(const engine::Request& request) {
+    const std::lock_guard lock(digest_mutex);
+    if (digest.empty()) {
+      digest = checkpoint_digest(directory);
     }
+    const int prompt = static_cast<int>(request.prompt.size());
+    return {
+        digest, loaded->model.cache_shape(), loaded->engine, {prompt, prompt + request.max_tokens}};
   }
 
   std::filesystem::path directory;
   std::unique_ptr<const engine::LoadedModel> loaded;
-  engine::Engine engine;
+  engine::Batch batch;
   std::unique_ptr<const Tokenizer> tokenizer;
   ModelInfo info;
+  std::mutex digest_mutex;
+  std::string digest;  // of the checkpoint; empty until it is wanted
 };
 
-Llm::Llm(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Llm::Llm(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Llm::~Llm() = default;
 Llm::Llm(Llm&&) noexcept = default;
 Llm& Llm::operator=(Llm&&) noexcept = default;
 
 Llm Llm::load(const LoadOptions& options) {
-  return Llm(std::make_unique<Impl>(options));
+  return Llm(std::make_shared<Impl>(options));
 }
 
 const ModelInfo& Llm::info() const {
@@ -164,38 +148,81 @@ Generation Llm::generate(std::string_view prompt, const GenerateOptions& options
 
 Generation Llm::generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
                          const TextCallback& on_text) {
-  require(options.stop.empty() || impl_->tokenizer != nullptr,
-          "--stop: a model without tokenizer has no text to stop at");
-  engine::Engine& engine = impl_->engine;
-  const ModelConfig& config = impl_->loaded->model.config();
-  require(options.samples >= 1 && options.samples <= 4096, "--n {}: expected 1 to 4096",
-          options.samples);
-  engine::Collector collector(impl_->tokenizer.get(), options, on_text);
-  const engine::Throughput before = engine.throughput();
-  const engine::RequestId id = engine.submit(make_request(prompt, options, config));
-  const int prompt_tokens = static_cast<int>(prompt.size());
-  {
-    const RequestGuard guard(engine, id);
-    while (!engine.idle() && !collector.complete()) {
-      for (const engine::TokenEvent& event : engine.step()) {
-        collector.accept(event);
-      }
-      const auto prefilled = engine.throughput().prefill_tokens - before.prefill_tokens;
-      const Progress progress{prompt_tokens, std::min(prompt_tokens, static_cast<int>(prefilled)),
-                              collector.generated()};
-      if (options.on_step && !options.on_step(progress)) {
-        engine.cancel(id);
+  Stream stream = start(prompt, options);
+  while (stream.advance()) {
+    for (const Piece& piece : stream.take()) {
+      if (on_text && !piece.text.empty()) {
+        on_text(piece.sample, piece.text);
       }
     }
+    if (options.on_step && !options.on_step(stream.progress())) {
+      stream.cancel();
+    }
   }
-  Generation result;
-  result.samples = collector.take();
-  result.prompt_tokens = prompt_tokens;
-  for (int sample = 0; sample < options.samples; ++sample) {
-    result.samples[static_cast<std::size_t>(sample)].kv = impl_->take_stats(id, sample);
+  return stream.finish();
+}
+
+Stream Llm::start(std::span<const std::int32_t> prompt, const GenerateOptions& options) {
+  require(options.stop.empty() || impl_->tokenizer != nullptr,
+          "--stop: a model without tokenizer has no text to stop at");
+  require(options.samples >= 1 && options.samples <= 4096, "--n {}: expected 1 to 4096",
+          options.samples);
+  const ModelConfig& config = impl_->loaded->model.config();
+  engine::Request request = make_request(prompt, options, config);
+  std::optional<engine::PromptCache> cache;
+  if (!options.prompt_cache.empty()) {
+    engine::validate(request, config);
+    cache.emplace(options.prompt_cache, impl_->kind_for(request));
+    cache->load(request);
+    request.save_prompt = !options.prompt_cache_read_only;
   }
-  set_rates(before, engine.throughput(), result);
-  return result;
+  const auto answer =
+      std::make_shared<engine::Answer>(impl_->tokenizer.get(), options, std::move(request));
+  impl_->batch.submit(answer);
+  return Stream(std::make_unique<Stream::State>(impl_, impl_->batch, answer, std::move(cache)));
+}
+
+void Llm::logits(std::span<const std::int32_t> tokens, std::span<float> logits,
+                 std::span<std::int32_t> live_entries,
+                 const std::function<bool(const Progress&)>& on_step) {
+  const ModelConfig& config = impl_->loaded->model.config();
+  const auto vocab = static_cast<std::size_t>(config.vocab);
+  const auto heads =
+      static_cast<std::size_t>(config.layers) * static_cast<std::size_t>(config.kv_heads);
+  require(logits.empty() || logits.size() == tokens.size() * vocab,
+          "logits: room for {} numbers was given, {} tokens have {} each", logits.size(),
+          tokens.size(), vocab);
+  require(live_entries.empty() || live_entries.size() == tokens.size() * heads,
+          "live entries: room for {} numbers was given, {} tokens have {} each",
+          live_entries.size(), tokens.size(), heads);
+  engine::Request request;
+  request.prompt.assign(tokens.begin(), tokens.end());
+  request.max_tokens = 0;
+  request.trace = true;
+  if (!logits.empty()) {
+    request.on_logits = [&](int position, std::span<const float> row) {
+      std::ranges::copy(row, logits.subspan(static_cast<std::size_t>(position) * vocab).begin());
+    };
+  }
+  const auto answer = std::make_shared<engine::Answer>(nullptr, GenerateOptions{},
+                                                       std::move(request), live_entries);
+  impl_->batch.submit(answer);
+  const Withdrawal guard(impl_->batch, answer);
+  while (impl_->batch.advance(*answer)) {
+    if (on_step && !on_step(impl_->batch.progress(*answer))) {
+      return;
+    }
+  }
+  require(impl_->batch.finish(*answer).samples.front().finish_reason != "out_of_memory",
+          "the cache has no room for {} tokens: allow it more memory with --kv-gib", tokens.size());
+}
+
+CacheMemory Llm::cache_memory() const {
+  const engine::EngineStats stats = impl_->batch.stats();
+  return {.bytes = stats.page_bytes,
+          .capacity = stats.capacity_bytes,
+          .running = stats.running,
+          .waiting = stats.waiting};
 }
 
 }  // namespace winnow

@@ -4,9 +4,18 @@
 
 namespace winnow::engine {
 
+ScoredToken scored_token(const TokenEvent& event) {
+  ScoredToken scored{.token = event.token, .logprob = event.logprob, .alternatives = {}};
+  for (const auto& [token, logprob] : event.alternatives) {
+    scored.alternatives.push_back({.token = token, .logprob = logprob});
+  }
+  return scored;
+}
+
 Collector::Collector(const Tokenizer* tokenizer, const GenerateOptions& options,
                      const TextCallback& on_text)
     : on_text_(&on_text),
+      scored_(options.logprobs >= 0),
       samples_(static_cast<std::size_t>(options.samples)),
       open_(options.samples) {
   const StopMatcher matcher(options.stop);
@@ -27,6 +36,9 @@ void Collector::accept(const TokenEvent& event) {
   if (event.token >= 0) {
     ++generated_;
     samples_[index].token_ids.push_back(event.token);
+    if (scored_) {
+      samples_[index].logprobs.push_back(scored_token(event));
+    }
     if (stream.decoder && event.finish != FinishReason::stop) {
       emit(event.sample, stream.matcher.push(stream.decoder->push(event.token)));
     }

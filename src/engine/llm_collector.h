@@ -13,6 +13,9 @@
 
 namespace winnow::engine {
 
+/// The token that an event with log-probabilities tells.
+ScoredToken scored_token(const TokenEvent& event);
+
 class Collector {
  public:
   /// `tokenizer` may be null: samples then have no text. It and `on_text` must outlive this.
@@ -39,6 +42,7 @@ class Collector {
   void end(int sample, FinishReason reason);
 
   const TextCallback* on_text_;
+  bool scored_;
   std::vector<Stream> streams_;
   std::vector<Sample> samples_;
   int open_;

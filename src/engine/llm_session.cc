@@ -15,8 +15,7 @@ void Session::feed(std::span<const std::int32_t> tokens, std::span<float> logits
   const auto vocab = static_cast<std::size_t>(config_.vocab);
   const auto heads = static_cast<std::size_t>(config_.layers * config_.kv_heads);
   const std::size_t rows = logits.size() / vocab;
-  const Growth growth{sequence_.get(), static_cast<int>(tokens.size())};
-  require(runner_->has_room(std::span(&growth, 1)),
+  require(runner_->has_room(runner_->need(*sequence_, static_cast<int>(tokens.size()))),
           "the cache is full after {} tokens: allow it more memory with --kv-gib",
           sequence_->length());
   SequenceShare share{sequence_.get(), tokens, rows, {}};

@@ -14,6 +14,7 @@ struct PrefixCache::Node {
   std::map<std::int32_t, std::unique_ptr<Node>> children;  // by the first token of their edges
   std::unique_ptr<SequenceState> state;
   std::uint64_t used = 0;
+  Purpose purpose = Purpose::on_the_way;
 };
 
 // How far tokens lead into the tree: to `node`, and `beyond` tokens into the edge of its child.
@@ -60,6 +61,9 @@ PrefixCache::Match PrefixCache::find(Tokens tokens) {
   for (Node* node = place.node; node != root_.get(); node = node->parent) {
     if (node->state) {
       touch(*node);
+      if (node->purpose == Purpose::on_the_way) {
+        node->purpose = Purpose::to_go_on;
+      }
       match.state = node->state.get();
       match.length = static_cast<int>(depth);
       break;
@@ -69,9 +73,10 @@ PrefixCache::Match PrefixCache::find(Tokens tokens) {
   return match;
 }
 
-void PrefixCache::insert(Tokens tokens, std::unique_ptr<SequenceState> state) {
+void PrefixCache::insert(Tokens tokens, std::unique_ptr<SequenceState> state, Purpose purpose) {
   assert(!tokens.empty() && state->length() == static_cast<int>(tokens.size()));
   Node& node = node_at(tokens);
+  node.purpose = node.state ? std::max(node.purpose, purpose) : purpose;
   node.state = std::move(state);
   touch(node);
 }
@@ -109,16 +114,34 @@ void PrefixCache::touch(Node& node) {
   by_use_[node.used] = &node;
 }
 
-bool PrefixCache::drop_oldest() {
+std::optional<PrefixCache::Prefix> PrefixCache::take_oldest() {
   if (by_use_.empty()) {
-    return false;
+    return std::nullopt;
   }
   Node* node = by_use_.begin()->second;
   by_use_.erase(by_use_.begin());
-  node->state.reset();
+  Prefix prefix{tokens_to(*node), std::move(node->state), node->purpose == Purpose::to_go_on};
   node->used = 0;
   tidy(node);
-  return true;
+  return prefix;
+}
+
+std::optional<PrefixCache::Unstored> PrefixCache::take_unstored() {
+  for (const auto& [used, node] : by_use_) {
+    if (node->purpose == Purpose::to_go_on) {
+      node->purpose = Purpose::stored;
+      return Unstored{tokens_to(*node), node->state.get()};
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<std::int32_t> PrefixCache::tokens_to(const Node& node) {
+  std::vector<std::int32_t> tokens;
+  for (const Node* at = &node; at != nullptr; at = at->parent) {
+    tokens.insert(tokens.begin(), at->edge.begin(), at->edge.end());
+  }
+  return tokens;
 }
 
 // Removes what leads to no state, and joins edges that no longer part.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,15 +26,36 @@ class PrefixCache {
     int common = 0;                        // tokens that some earlier sequence began with as well
   };
 
+  /// What a state was left for.
+  enum class Purpose : std::uint8_t {
+    on_the_way,  // in case that others part from here
+    to_go_on,    // others have parted here, or will go on from here
+    stored,      // as to_go_on, and it is on disk already
+  };
+
+  struct Prefix {
+    std::vector<std::int32_t> tokens;
+    std::unique_ptr<SequenceState> state;
+    bool unstored = false;  // worth a place on disk, and not there
+  };
+
   PrefixCache();
   ~PrefixCache();
 
   /// The longest prefix of `tokens` that a state is known for; it counts as used now.
   Match find(std::span<const std::int32_t> tokens);
   /// Keeps `state`, which has taken `tokens`. One that is known already is replaced.
-  void insert(std::span<const std::int32_t> tokens, std::unique_ptr<SequenceState> state);
-  /// Forgets the state that was used least recently; false when there is none.
-  bool drop_oldest();
+  void insert(std::span<const std::int32_t> tokens, std::unique_ptr<SequenceState> state,
+              Purpose purpose = Purpose::to_go_on);
+  /// Takes out the state that was used least recently; nullopt when there is none.
+  std::optional<Prefix> take_oldest();
+
+  struct Unstored {
+    std::vector<std::int32_t> tokens;
+    const SequenceState* state = nullptr;
+  };
+  /// A state that is worth a place on disk and not there: it counts as stored from now on.
+  std::optional<Unstored> take_unstored();
   /// States held.
   [[nodiscard]] std::size_t size() const { return by_use_.size(); }
   /// Tokens on the edges of the tree: what it remembers beside states.
@@ -45,6 +67,7 @@ class PrefixCache {
 
   Place walk(std::span<const std::int32_t> tokens) const;
   Node& node_at(std::span<const std::int32_t> tokens);
+  static std::vector<std::int32_t> tokens_to(const Node& node);
   void touch(Node& node);
   void tidy(Node* node);
 

@@ -3,12 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "checkpoint/config.h"
 #include "engine/token_constraint.h"
+#include "kvcache/saved_sequence.h"
 
 namespace winnow::engine {
 
@@ -33,16 +36,25 @@ inline bool counts_tokens(const SamplingParams& params) {
 /// Throws Error naming the parameter that is out of range.
 void validate(const SamplingParams& params);
 
+/// Receives a row of logits [vocab]: what the model predicts after the token at `position`.
+using OnLogits = std::function<void(int position, std::span<const float> logits)>;
+
 struct Request {
   std::vector<std::int32_t> prompt;
   int max_tokens = 16;
   int samples = 1;  // continuations of the one prompt, sharing its pages
   SamplingParams sampling;
   std::vector<std::int32_t> stop_tokens;  // end a sample; reported, not continued
-  bool prompt_logprobs = false;  // sampling.logprobs also of the prompt; max_tokens may be 0 then
+  // What is asked of the prompt itself; with any of these, max_tokens may be 0.
+  bool prompt_logprobs = false;  // sampling.logprobs also of the prompt
+  OnLogits on_logits = {};       // called within step()
   bool trace = false;            // tell what every token's query sees (CacheTrace)
   bool count_reads = false;      // CacheUsage::reads is wanted
   std::shared_ptr<const TokenConstraint> constraint = {};  // what each sample begins with, if any
+  /// The cache of a part of the prompt, which it begins with: shorter than the prompt, and valid
+  /// for the engine's cache and this request's limits.
+  std::shared_ptr<const kvcache::SavedSequence> beginning = {};
+  bool save_prompt = false;  // Engine::take_prompt() is wanted
 };
 
 /// Throws Error when a model of this kind can never serve the request (empty prompt, unknown token,

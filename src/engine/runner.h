@@ -7,7 +7,9 @@
 
 #include "checkpoint/config.h"
 #include "engine/request.h"
+#include "kvcache/page_need.h"
 #include "kvcache/rule.h"
+#include "kvcache/saved_sequence.h"
 #include "model/model.h"
 #include "ops/matrix.h"
 #include "ops/sampling.h"
@@ -28,6 +30,8 @@ class SequenceState {
   [[nodiscard]] virtual CacheUsage usage() const = 0;
   /// Entries held now, over layers and heads.
   [[nodiscard]] virtual std::int64_t live_entries() const { return usage().live_entries; }
+  /// All that the cache holds, for a file.
+  [[nodiscard]] virtual kvcache::SavedSequence save() const = 0;
 };
 
 /// The next tokens of one sequence in a step.
@@ -44,22 +48,22 @@ struct SequenceShare {
   std::span<const std::int32_t> history = {};
 };
 
-/// `tokens` more tokens of one sequence.
-struct Growth {
-  const SequenceState* sequence = nullptr;
-  int tokens = 0;
-};
-
 /// One cache, and all it takes to run steps on it. One caller at a time.
 class Runner {
  public:
   virtual ~Runner() = default;
   virtual std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) = 0;
-  /// Whether the cache surely has room for all of these.
-  [[nodiscard]] virtual bool has_room(std::span<const Growth> growths) const = 0;
-  /// Appends every share's tokens, which has_room(). `next` [sum of logit_rows] receives the next
-  /// tokens, a share's last one as its rule says, others the most likely (of equals the first);
-  /// `logits` [sum of logit_rows, vocab] all logits. Each may be empty.
+  /// A sequence that is where another one was when it was saved; null when there is no room for it.
+  /// `saved` is valid for this cache and the rule that follows from `limits` (kvcache::validate).
+  virtual std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
+                                                 const kvcache::SavedSequence& saved) = 0;
+  /// What `tokens` more tokens of a sequence take at most.
+  [[nodiscard]] virtual kvcache::PageNeed need(const SequenceState& sequence, int tokens) const = 0;
+  /// Whether the cache has room for this much more.
+  [[nodiscard]] virtual bool has_room(const kvcache::PageNeed& need) const = 0;
+  /// Appends every share's tokens, for which the cache has_room(). `next` [sum of logit_rows]
+  /// receives the next tokens, a share's last one as its rule says, others the most likely (of
+  /// equals the first); `logits` [sum of logit_rows, vocab] all logits. Each may be empty.
   virtual void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
                        std::span<std::int32_t> next) = 0;
   /// Bytes of all pages that sequences hold.

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/prefix_store.h"
 #include "engine/read_counter.h"
 
 namespace winnow::engine {
@@ -18,8 +20,9 @@ struct Engine::Sequence {
   std::shared_ptr<const Request> spec;
   std::vector<std::int32_t> tokens;  // prompt and answer so far
   std::unique_ptr<SequenceState> cache;
-  std::optional<ReadCounter> reads;             // when the request asks for them
-  std::unique_ptr<TokenConstraint> constraint;  // of its answer, as far as that has come
+  std::future<std::optional<SavedState>> stored;  // a prefix on its way from disk, if valid()
+  std::optional<ReadCounter> reads;               // when the request asks for them
+  std::unique_ptr<TokenConstraint> constraint;    // of its answer, as far as that has come
   FinishReason finish = FinishReason::none;
   bool announced = false;        // its end has been told in an event
   bool forks_at_prompt = false;  // the other samples branch off when its prompt is in the cache
@@ -34,7 +37,7 @@ struct Engine::Sequence {
   /// Whether more is asked of its logits than a token by token_rule(): probabilities, other
   /// penalties, a constraint, or a token for each of the samples that branch off.
   [[nodiscard]] bool needs_logits() const {
-    return constraint || spec->sampling.logprobs >= 0 || spec->prompt_logprobs ||
+    return constraint || spec->sampling.logprobs >= 0 || spec->prompt_logprobs || spec->on_logits ||
            counts_tokens(spec->sampling) || (forks_at_prompt && spec->sampling.temperature > 0.0);
   }
   [[nodiscard]] int length() const { return static_cast<int>(tokens.size()); }
@@ -42,8 +45,12 @@ struct Engine::Sequence {
   [[nodiscard]] int cached() const { return cache ? cache->length() : 0; }
   /// Tokens that the cache has not taken yet; the last one's logits give the next token.
   [[nodiscard]] int pending() const { return length() - cached(); }
-  /// Whether log-probabilities of its prompt are still to be told.
-  [[nodiscard]] bool is_scored() const { return spec->prompt_logprobs && scored < prompt_length(); }
+  /// Whether logits or log-probabilities of its prompt are still to be told.
+  [[nodiscard]] bool is_scored() const {
+    return (spec->prompt_logprobs || spec->on_logits) && scored < prompt_length();
+  }
+  /// Where its cache is to be saved.
+  [[nodiscard]] int saved_length() const { return spec->save_prompt ? prompt_length() - 1 : 0; }
   /// Whether all of its tokens must be computed, none found in the cache.
   [[nodiscard]] bool is_watched() const { return spec->trace || spec->count_reads; }
   [[nodiscard]] std::span<const std::int32_t> next(int count) const {

@@ -63,7 +63,7 @@ std::vector<ForcedShare> Forcing::plan() const {
   const std::size_t each = std::max<std::size_t>(1, budget / std::max<std::size_t>(1, active));
   const std::size_t most_rows = std::max<std::size_t>(1, kMostLogits / vocab_);
   std::vector<ForcedShare> shares;
-  std::vector<engine::Growth> growths;
+  kvcache::PageNeed planned;
   std::size_t tokens = 0;
   std::size_t rows = 0;
   for (std::size_t i = 0; i < lanes_.size() && tokens < budget && rows < most_rows; ++i) {
@@ -75,11 +75,12 @@ std::vector<ForcedShare> Forcing::plan() const {
     const std::size_t excess =
         std::max(rows + rows_of(lane, count), most_rows) - most_rows;  // rows are the last tokens
     count -= std::min(count, excess);
-    growths.push_back({lane.state.get(), static_cast<int>(count)});
-    if (count == 0 || !runner_->has_room(growths)) {
-      growths.pop_back();
+    kvcache::PageNeed need = runner_->need(*lane.state, static_cast<int>(count));
+    need += planned;
+    if (count == 0 || !runner_->has_room(need)) {
       continue;
     }
+    planned = need;
     shares.push_back({i, count});
     tokens += count;
     rows += rows_of(lane, count);
@@ -90,19 +91,19 @@ std::vector<ForcedShare> Forcing::plan() const {
 
 std::vector<ForcedRow> Forcing::step(std::span<const ForcedShare> shares) {
   std::vector<engine::SequenceShare> steps;
-  std::vector<engine::Growth> growths;
+  kvcache::PageNeed need;
   std::vector<ForcedRow> rows;
   for (const ForcedShare& share : shares) {
     const Lane& lane = lanes_[share.sequence];
     const std::size_t count = rows_of(lane, share.tokens);
-    growths.push_back({lane.state.get(), static_cast<int>(share.tokens)});
+    need += runner_->need(*lane.state, static_cast<int>(share.tokens));
     steps.push_back(
         {lane.state.get(), std::span(lane.tokens).subspan(lane.fed(), share.tokens), count, {}});
     for (std::size_t t = share.tokens - count; t < share.tokens; ++t) {
       rows.push_back({share.sequence, lane.fed() + t, {}});
     }
   }
-  require(runner_->has_room(growths), kFull);
+  require(runner_->has_room(need), kFull);
   logits_.ensure(rows.size() * vocab_);
   runner_->forward(steps, {logits_.data(), rows.size(), vocab_}, {});
   for (std::size_t i = 0; i < rows.size(); ++i) {

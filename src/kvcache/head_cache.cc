@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "kvcache/packed_entries.h"
+
 namespace winnow::kvcache {
 namespace {
 
@@ -110,12 +112,20 @@ void HeadCache::append_to_archive(const Rule& rule, const Token& token, std::spa
     slots_.push(length_);
   }
   if (rule.kind == RuleKind::quest) {
-    std::array<float, kMaxHeadDim> key;
-    std::array<float, kMaxHeadDim> value;
-    entry.read(layout, std::span(key).first(token.key.size()),
-               std::span(value).first(token.key.size()));
-    bounds_.add(length_, rule.page_entries, std::span(key).first(token.key.size()));
+    add_bounds(rule, length_);
   }
+}
+
+// Quest: of the archive's entry `index`, as queries see it.
+void HeadCache::add_bounds(const Rule& rule, int index) {
+  const auto& layout = archive_.pool().layout();
+  const auto dim = static_cast<std::size_t>(layout.head_dim());
+  std::array<float, kMaxHeadDim> key;
+  std::array<float, kMaxHeadDim> value;
+  const auto place = archive_.at(index);
+  ops::load_entry(layout, place.page, place.slot, std::span(key).first(dim),
+                  std::span(value).first(dim));
+  bounds_.add(index, rule.page_entries, std::span(key).first(dim));
 }
 
 // Section 2 of the method: merge into the open running average, or close it and open a new one.
@@ -180,6 +190,36 @@ void HeadCache::drop_slot(int slot) {
   }
   archive_.pop();
   slots_.drop(static_cast<std::size_t>(slot));
+}
+
+void HeadCache::restore(const Rule& rule, const SavedHead& saved) {
+  assert(length_ == 0);
+  length_ = saved.length;
+  std::size_t next = saved.first;
+  const auto take = [&](EntryList& list, int count) {
+    for (int i = 0; i < count; ++i) {
+      const auto place = list.push();
+      unpack_entry(list.pool().layout(), saved.entries, next++, place.page, place.slot);
+    }
+  };
+  take(archive_, saved.archived);
+  take(window_, saved.windowed);
+  for (std::size_t slot = 0; slot < saved.marks.size(); ++slot) {
+    marked_[slot] = saved.marks[slot] != 0;
+  }
+  if (!saved.open.empty()) {
+    const std::size_t dim = saved.open.size() / 2;
+    const auto& layout = window_.pool().layout();
+    EncodedEntry(layout, saved.open.first(dim), saved.open.subspan(dim, dim))
+        .store(layout, window_.push());
+    segment_weight_ = saved.open.back();
+  }
+  for (std::size_t slot = 0; slot < saved.positions.size(); ++slot) {
+    slots_.push(saved.positions[slot], saved.attention[slot]);
+  }
+  for (int i = 0; i < saved.archived && rule.kind == RuleKind::quest; ++i) {
+    add_bounds(rule, i);
+  }
 }
 
 PageNeed HeadCache::page_need(const Rule& rule, int tokens) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kvcache/entry_list.h"
+#include "kvcache/page_need.h"
 #include "kvcache/quest.h"
 #include "kvcache/rule.h"
 #include "kvcache/slot_scores.h"
@@ -21,16 +22,17 @@ struct Token {
   float omega = 1.0F;  // DMC: the token's weight in its segment
 };
 
-/// Pages wanted from the pools of archives and of windows.
-struct PageNeed {
-  std::size_t archive = 0;
-  std::size_t window = 0;
-
-  PageNeed& operator+=(const PageNeed& other) {
-    archive += other.archive;
-    window += other.window;
-    return *this;
-  }
+/// A head's part of a SavedSequence.
+struct SavedHead {
+  int length = 0;
+  int archived = 0;                    // entries of the archive
+  int windowed = 0;                    // and of the window, DMC's open one aside
+  std::span<const std::byte> entries;  // packed: both, from place `first` on
+  std::size_t first = 0;
+  std::span<const std::int8_t> marks;       // DMS: [windowed]
+  std::span<const float> open;              // DMC: key, value and weight of the open entry
+  std::span<const std::int32_t> positions;  // TOVA, H2O: [archived]
+  std::span<const float> attention;         // TOVA, H2O: [archived]
 };
 
 /// Applies the rule to one token after another. Entries are rounded to the storage format once,
@@ -56,8 +58,17 @@ class HeadCache {
 
   // TOVA and H2O: slots of the archive that may be dropped, and what is known of them.
   [[nodiscard]] SlotScores& slots() { return slots_; }
+  [[nodiscard]] const SlotScores& slots() const { return slots_; }
   /// Drops archive slot `slot`; the last entry takes its place.
   void drop_slot(int slot);
+
+  /// DMS: whether the window's entry in `slot` is to be forgotten when it leaves.
+  [[nodiscard]] bool is_marked(int slot) const { return marked_[static_cast<std::size_t>(slot)]; }
+  /// DMC: the weight of all tokens in the open entry.
+  [[nodiscard]] float segment_weight() const { return segment_weight_; }
+
+  /// A new head becomes what another one was when it was saved. The pages must be there.
+  void restore(const Rule& rule, const SavedHead& saved);
 
   // Quest: per-page bounds of the keys.
   [[nodiscard]] const PageBounds& bounds() const { return bounds_; }
@@ -75,6 +86,7 @@ class HeadCache {
                          std::span<float> seen_value);
   void merge_or_open(const Token& token, std::span<float> seen_key, std::span<float> seen_value);
   void close_segment();
+  void add_bounds(const Rule& rule, int index);
   [[nodiscard]] bool is_kept(const Rule& rule, int position) const;
 
   EntryList archive_;

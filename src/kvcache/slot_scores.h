@@ -10,9 +10,9 @@ namespace winnow::kvcache {
 /// Position and accumulated attention of each archive slot; empty for all other rules.
 class SlotScores {
  public:
-  void push(int position) {
+  void push(int position, float attention = 0.0F) {
     positions_.push_back(position);
-    attention_.push_back(0.0F);
+    attention_.push_back(attention);
   }
   /// Mirrors HeadCache::drop_slot: the last slot takes the place of `slot`.
   void drop(std::size_t slot) {

@@ -66,8 +66,9 @@ void decide_by_channel(const ModelConfig& config, ops::Matrix<const float> queri
   const auto dim = static_cast<std::size_t>(config.head_dim);
   for (std::size_t t = 0; t < decisions.flags.rows; ++t) {
     for (std::size_t h = 0; h < decisions.flags.cols; ++h) {
-      const float alpha_logit = keys.row(t)[h * dim] - config.dmc->offset;
-      const float omega_logit = queries.row(t)[first_query_head(config, h)];
+      const std::size_t deciding = config.dmc->per_layer ? 0 : h;
+      const float alpha_logit = keys.row(t)[deciding * dim] - config.dmc->offset;
+      const float omega_logit = queries.row(t)[first_query_head(config, deciding)];
       decisions.flags.row(t)[h] = alpha_logit > 0.0F ? 1 : 0;
       decisions.omegas.row(t)[h] = 1.0F / (1.0F + std::exp(-omega_logit));
     }

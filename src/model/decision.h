@@ -27,6 +27,11 @@ void decide_by_adapter(ops::Context& context, const ModelConfig& config,
 void decide_by_channel(const ModelConfig& config, ops::Matrix<const float> queries,
                        ops::Matrix<const float> keys, const Decisions& decisions);
 
+/// DMC with fixed pooling: the token at `position` opens an entry or goes on with the last.
+inline bool merges_at(const DmcConfig& dmc, std::size_t position) {
+  return position % dmc.pooled != 0;
+}
+
 /// Sets the channels that decisions are read from to 0: DMS's in the first query head of each
 /// group; DMC's k[0] of each KV head and q[0] of the first query head of each group. A model
 /// without such channels is left as it is.

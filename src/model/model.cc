@@ -191,6 +191,22 @@ void Model::decide(ops::Context& context, int layer, std::span<const SequenceSte
                       a.hidden, a.decisions);
   } else if (config_.dms || config_.dmc) {
     decide_by_channel(config_, a.queries, a.keys, a.decisions);
+    if (config_.dmc && config_.dmc->pooled > 0) {
+      pool(*config_.dmc, layer, steps, a.decisions);
+    }
+  }
+}
+
+// Fixed pooling, whatever channels say.
+void Model::pool(const DmcConfig& dmc, int layer, std::span<const SequenceStep> steps,
+                 const Decisions& decisions) {
+  std::size_t row = 0;
+  for (const SequenceStep& step : steps) {
+    const auto length = static_cast<std::size_t>(step.cache->head(layer, 0).length());
+    for (std::size_t t = 0; t < step.tokens.size(); ++t, ++row) {
+      const std::uint8_t flag = merges_at(dmc, length + t) ? 1 : 0;
+      std::ranges::fill(decisions.flags.row(row), flag);
+    }
   }
 }
 

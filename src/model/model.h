@@ -55,6 +55,8 @@ class Model {
   void decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,
               const Activations& a) const;
   void draw(int layer, std::span<const SequenceStep> steps, const Decisions& decisions) const;
+  static void pool(const DmcConfig& dmc, int layer, std::span<const SequenceStep> steps,
+                   const Decisions& decisions);
 
   ModelConfig config_;
   Weights weights_;

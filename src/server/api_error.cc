@@ -1,5 +1,7 @@
 #include "server/api_error.h"
 
+#include <nlohmann/json.hpp>
+
 namespace winnow::server {
 namespace {
 

@@ -1,7 +1,7 @@
 // What a client is told when it cannot have what it asked for.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <stdexcept>
 #include <string>
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <span>
@@ -285,6 +286,7 @@ void CompletionJob::observe_token(Slot& slot) {
     service_.metrics().first_token.observe(seconds_since(start_));
   }
   slot.last_token = Clock::now();
+  service_.metrics().count_token();
 }
 
 void CompletionJob::take_usage(int sample, const engine::CacheUsage& usage) {

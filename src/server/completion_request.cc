@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "server/api_error.h"
 #include "server/json_fields.h"

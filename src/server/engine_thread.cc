@@ -1,5 +1,7 @@
 #include "server/engine_thread.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <exception>
 
@@ -7,12 +9,21 @@
 #include "server/api_error.h"
 
 namespace winnow::server {
+namespace {
+
+constexpr double kReportSeconds = 0.02;  // between reports: on some devices they cost a moment
+
+}  // namespace
 
 EngineThread::EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
-                           int most_requests)
-    : backend_(backend), most_requests_(most_requests), engine_(backend, config) {
-  stats_ = engine_.stats();
+                           int most_requests, engine::PrefixStore* store)
+    : backend_(backend),
+      most_requests_(most_requests),
+      store_(store),
+      engine_(backend, config, store) {
+  publish();
   thread_ = std::thread([this] { work(); });
+  ::pthread_setname_np(thread_.native_handle(), "engine");
 }
 
 EngineThread::~EngineThread() {
@@ -48,14 +59,14 @@ void EngineThread::stop(Ticket ticket, int sample) {
   wake_.notify_one();
 }
 
-engine::EngineStats EngineThread::stats() const {
+EngineReport EngineThread::report() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
-}
-
-engine::Throughput EngineThread::throughput() const {
-  const std::lock_guard lock(mutex_);
-  return throughput_;
+  EngineReport report = report_;
+  report.open_requests = open_;
+  if (store_ != nullptr) {
+    report.store = store_->stats();
+  }
+  return report;
 }
 
 int EngineThread::open_requests() const {
@@ -71,6 +82,24 @@ void EngineThread::work() {
       fail_all(error.what());
     }
   }
+  while (store_prefix()) {
+    store_->flush();  // one copy at a time
+  }
+}
+
+// Of the mutex's holder: whether there is anything but waiting.
+bool EngineThread::has_work() const {
+  return closing_ || !submissions_.empty() || !endings_.empty() || !engine_.idle();
+}
+
+// Copies a prefix for the disk; false when there is none. Who waits for answers has heard of a
+// device that fails, and prefixes are no more than a help.
+bool EngineThread::store_prefix() {
+  try {
+    return engine_.store_prefix();
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 // Waits for something to do; false at the end.
@@ -79,14 +108,20 @@ bool EngineThread::take_commands() {
   std::vector<Ending> endings;
   {
     std::unique_lock lock(mutex_);
-    stats_ = engine_.stats();
-    throughput_ = engine_.throughput();
-    wake_.wait(lock, [&] {
-      return closing_ || !submissions_.empty() || !endings_.empty() || !engine_.idle();
-    });
+    deliver_seconds_ += clock_.lap();
+    if (engine_.idle() || since_report_.seconds() > kReportSeconds) {
+      publish();
+    }
+    for (bool more = true; more && !has_work();) {
+      lock.unlock();
+      more = store_prefix();
+      lock.lock();
+    }
+    wake_.wait(lock, [this] { return has_work(); });
     if (closing_) {
       return false;
     }
+    idle_seconds_ += clock_.lap();
     submissions.swap(submissions_);
     endings.swap(endings_);
   }
@@ -106,9 +141,19 @@ bool EngineThread::take_commands() {
   return true;
 }
 
+void EngineThread::publish() {
+  report_.engine = engine_.stats();
+  report_.deliver_seconds = deliver_seconds_;
+  report_.idle_seconds = idle_seconds_;
+  since_report_.lap();
+}
+
 void EngineThread::step() {
+  deliver_seconds_ += clock_.lap();
+  std::vector<engine::TokenEvent> events = engine_.step();
+  clock_.lap();  // the engine tells its own times
   std::map<engine::RequestId, StepResult> results;
-  for (engine::TokenEvent& event : engine_.step()) {
+  for (engine::TokenEvent& event : events) {
     StepResult& result = results[event.request];
     if (event.finish != engine::FinishReason::none) {
       result.ended.emplace_back(event.sample, engine_.take_usage(event.request, event.sample));

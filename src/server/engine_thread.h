@@ -6,12 +6,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/stopwatch.h"
 #include "engine/engine.h"
+#include "engine/prefix_store.h"
 
 namespace winnow::server {
 
@@ -21,6 +24,15 @@ struct StepResult {
   std::vector<std::pair<int, engine::CacheUsage>> ended;  // samples that are over
   std::vector<engine::CacheTrace> traces;
   std::string failure;  // not empty: the engine has failed, and nothing more comes
+};
+
+/// How the engine and its thread are doing.
+struct EngineReport {
+  engine::EngineStats engine;
+  std::optional<engine::PrefixStoreStats> store;  // of the prefixes on disk, if there is a place
+  double deliver_seconds = 0.0;  // taking requests and handing out results
+  double idle_seconds = 0.0;     // without requests
+  int open_requests = 0;         // taken and not over
 };
 
 /// Who waits for a request's results. Called on the engine's thread: must be quick, and not throw.
@@ -34,10 +46,11 @@ class EngineThread {
  public:
   using Ticket = std::uint64_t;
 
-  /// `backend` must outlive this. At most `most_requests` are taken at a time.
+  /// `backend` and `store` (may be null) must outlive this. At most `most_requests` are taken at a
+  /// time.
   EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
-               int most_requests);
-  /// Drops whatever is still asked for.
+               int most_requests, engine::PrefixStore* store = nullptr);
+  /// Drops whatever is still asked for; prefixes are in the store afterwards.
   ~EngineThread();
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
@@ -49,9 +62,8 @@ class EngineThread {
   /// Ends one sample that has told a token, as a stop token would.
   void stop(Ticket ticket, int sample);
 
-  /// As of the last step.
-  [[nodiscard]] engine::EngineStats stats() const;
-  [[nodiscard]] engine::Throughput throughput() const;
+  /// As of a moment ago.
+  [[nodiscard]] EngineReport report() const;
   /// Requests that were taken and are not over.
   [[nodiscard]] int open_requests() const;
   [[nodiscard]] int most_requests() const { return most_requests_; }
@@ -73,6 +85,9 @@ class EngineThread {
 
   void work();
   bool take_commands();
+  [[nodiscard]] bool has_work() const;
+  bool store_prefix();
+  void publish();
   void step();
   void deliver(std::map<engine::RequestId, StepResult> results);
   void fail_all(const std::string& message);
@@ -80,18 +95,22 @@ class EngineThread {
 
   const engine::Backend& backend_;
   int most_requests_;
+  engine::PrefixStore* store_;
 
   // The engine's thread alone.
   engine::Engine engine_;
   std::map<engine::RequestId, Entry> entries_;
   std::map<Ticket, engine::RequestId> ids_;
+  Stopwatch clock_;
+  Stopwatch since_report_;
+  double deliver_seconds_ = 0.0;
+  double idle_seconds_ = 0.0;
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable wake_;
   std::vector<Submission> submissions_;
   std::vector<Ending> endings_;
-  engine::EngineStats stats_;
-  engine::Throughput throughput_;
+  EngineReport report_;
   Ticket next_ticket_ = 1;
   int open_ = 0;
   bool closing_ = false;

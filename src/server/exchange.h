@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "server/http.h"
@@ -45,6 +46,11 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   [[nodiscard]] bool has_unsent() const { return !unsent_.empty(); }
   /// Rings when there is more to write, at the end, and when the client is gone.
   [[nodiscard]] boost::asio::steady_timer& wake() { return wake_; }
+  /// While nothing is being written: `write` takes what goes out at once, and says how much that
+  /// is.
+  void write_directly(std::function<std::size_t(std::string_view)> write) {
+    write_ = std::move(write);
+  }
   /// The client has left.
   void lose();
 
@@ -52,7 +58,9 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   void append_head(const HttpResponse& head, bool whole);
   void append_piece(const std::string& piece);
   void close();
+  void send_or_ring();
   void ring();
+  void on_strand(std::function<void()> work);
 
   boost::asio::any_io_executor strand_;
   boost::asio::steady_timer wake_;
@@ -60,6 +68,7 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   std::string id_;
   std::string unsent_;
   std::function<void()> on_gone_;
+  std::function<std::size_t(std::string_view)> write_;
   int status_ = 0;
   bool head_only_;
   bool chunked_;

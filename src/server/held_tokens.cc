@@ -1,6 +1,7 @@
 #include "server/held_tokens.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 

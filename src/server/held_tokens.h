@@ -1,7 +1,7 @@
 // Which heads of the cache still hold which tokens, told from what queries saw.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "engine/request.h"

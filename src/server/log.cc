@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/error.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <mutex>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 namespace winnow::server {

@@ -43,6 +43,36 @@ void add_engine(const engine::EngineStats& engine, std::string& page) {
       page);
 }
 
+void add_store(const engine::PrefixStoreStats& store, std::string& page) {
+  add("winnow_stored_prefix_hits_total", "counter", "States of prefixes read from disk.",
+      store.hits, page);
+  add("winnow_stored_prefix_misses_total", "counter",
+      "Prompts with nothing on disk beyond what memory has.", store.misses, page);
+  add("winnow_stored_prefix_refused_total", "counter", "State files that were damaged.",
+      store.refused, page);
+  add("winnow_stored_prefix_written_total", "counter", "States written to disk.", store.written,
+      page);
+  add("winnow_stored_prefix_dropped_total", "counter",
+      "States that could not be written, or not fast enough.", store.dropped, page);
+  add("winnow_stored_prefix_files", "gauge", "State files in the directory.", store.files, page);
+  add("winnow_stored_prefix_bytes", "gauge", "Bytes of state files in the directory.", store.bytes,
+      page);
+}
+
+// What the engine's thread spends its time on.
+void add_engine_seconds(const EngineReport& report, std::string& page) {
+  constexpr std::string_view kName = "winnow_engine_seconds_total";
+  describe(kName, "counter", "Time of the engine's thread by what it does.", page);
+  const auto part = [&](std::string_view name, double seconds) {
+    page += fmt::format("{}{{part=\"{}\"}} {:.6f}\n", kName, name, seconds);
+  };
+  part("plan", report.engine.plan_seconds);
+  part("forward", report.engine.forward_seconds);
+  part("sample", report.engine.sample_seconds);
+  part("deliver", report.deliver_seconds);
+  part("idle", report.idle_seconds);
+}
+
 }  // namespace
 
 void SecondsHistogram::observe(double seconds) {
@@ -70,26 +100,26 @@ void Metrics::count_http(std::string_view route, int status) {
 }
 
 void Metrics::count_request(std::string_view outcome, const AnswerUsage& usage) {
-  generated_tokens_ += usage.completion_tokens;
   live_entries_ += usage.live_entries;
   dense_entries_ += usage.dense_entries;
   const std::lock_guard lock(mutex_);
   ++requests_[std::string(outcome)];
 }
 
-std::string Metrics::render(const engine::EngineStats& engine, const engine::Throughput& throughput,
-                            int connections, int open_requests) const {
+std::string Metrics::render(const EngineReport& report, int connections) const {
   std::string page;
   describe("winnow_build_info", "gauge", "The version, as a label.", page);
   page += "winnow_build_info{version=\"" WINNOW_VERSION "\"} 1\n";
   add("winnow_http_connections", "gauge", "Open connections.", connections, page);
-  add("winnow_requests_open", "gauge", "Completion requests that are not over.", open_requests,
+  add("winnow_requests_open", "gauge", "Completion requests that are not over.",
+      report.open_requests, page);
+  add_engine(report.engine, page);
+  add_engine_seconds(report, page);
+  add("winnow_generated_tokens_total", "counter", "Tokens of answers.", generated_tokens_.load(),
       page);
-  add_engine(engine, page);
-  add("winnow_forward_seconds_total", "counter", "Time in the model's forward pass.",
-      throughput.prefill_seconds + throughput.decode_seconds, page);
-  add("winnow_generated_tokens_total", "counter", "Tokens of answers that are over.",
-      generated_tokens_.load(), page);
+  if (report.store) {
+    add_store(*report.store, page);
+  }
   add("winnow_kv_live_entries_total", "counter", "Entries that samples held at their end.",
       live_entries_.load(), page);
   add("winnow_kv_dense_entries_total", "counter", "Entries that they would have held if dense.",

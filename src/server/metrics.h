@@ -6,13 +6,14 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "engine/engine.h"
 #include "server/completion_json.h"
+#include "server/engine_thread.h"
 
 namespace winnow::server {
 
@@ -34,6 +35,8 @@ class Metrics {
  public:
   /// An HTTP exchange is over. `route` is one of the server's own names, never the client's.
   void count_http(std::string_view route, int status);
+  /// A token of an answer has come.
+  void count_token() { ++generated_tokens_; }
   /// A completion request is over.
   void count_request(std::string_view outcome, const AnswerUsage& usage);
 
@@ -42,9 +45,7 @@ class Metrics {
   SecondsHistogram whole_request;
 
   /// The page; what the engine and the server say of themselves goes in as well.
-  [[nodiscard]] std::string render(const engine::EngineStats& engine,
-                                   const engine::Throughput& throughput, int connections,
-                                   int open_requests) const;
+  [[nodiscard]] std::string render(const EngineReport& report, int connections) const;
 
  private:
   mutable std::mutex mutex_;  // of the maps

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/digest.h"
 #include "engine/llm_load.h"
+#include "engine/prefix_store.h"
 #include "server/engine_thread.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
@@ -45,6 +48,25 @@ engine::EngineConfig complete(engine::EngineConfig engine, const ServerConfig& c
   return engine;
 }
 
+// Where prefixes go that have no place in memory; null: nowhere.
+std::unique_ptr<engine::PrefixStore> open_store(const LoadOptions& options,
+                                                const ServerConfig& config,
+                                                const engine::LoadedModel& model, Log& log) {
+  if (config.cache_dir.empty()) {
+    return nullptr;
+  }
+  require(config.prefix_cache, "--cache-dir: holds prefixes, but --no-prefix-cache keeps none");
+  require(engine::can_share_prefixes(model.engine.cache.rule),
+          "--cache-dir: under {} prefixes cannot be shared",
+          kvcache::rule_name(model.engine.cache.rule));
+  return std::make_unique<engine::PrefixStore>(
+      config.cache_dir, static_cast<std::size_t>(config.cache_dir_gib * 0x1p30),
+      engine::StateKind(checkpoint_digest(options.model), model.model.cache_shape(), model.engine),
+      [&log](const std::string& message) {
+        log.write(LogLevel::warn, "cache_dir", {{"message", message}});
+      });
+}
+
 }  // namespace
 
 // In the order in which they need each other.
@@ -54,8 +76,9 @@ struct Server::Parts {
         model(engine::load_model(options)),
         tokenizer(load_tokenizer(options.model)),
         chat_template(ChatTemplate::load(options.model)),
-        engine(std::in_place, *model->backend, complete(model->engine, config),
-               config.max_requests),
+        store(open_store(options, config, *model, log)),
+        engine(std::in_place, *model->backend, complete(model->engine, config), config.max_requests,
+               store.get()),
         service(complete(config.service, options), *model, *tokenizer, chat_template, *engine, log),
         http(
             complete(config.http, config.service),
@@ -77,6 +100,7 @@ struct Server::Parts {
   std::unique_ptr<const engine::LoadedModel> model;
   std::unique_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
+  std::unique_ptr<engine::PrefixStore> store;
   std::optional<EngineThread> engine;
   Service service;
   HttpServer http;

@@ -18,7 +18,9 @@ struct ServerConfig {
   int max_requests = 256;   // that are taken at a time
   int max_sequences = 256;  // that hold cache at a time
   bool prefix_cache = true;
-  double prefix_gib = 0.0;  // 0: a quarter of the cache
+  double prefix_gib = 0.0;     // 0: a quarter of the cache
+  std::string cache_dir = {};  // for prefixes on disk; empty: none
+  double cache_dir_gib = 10.0;
   LogLevel log_level = LogLevel::info;
 };
 

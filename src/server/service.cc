@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
@@ -275,11 +276,9 @@ HttpResponse Service::health() const {
 
 HttpResponse Service::show_metrics() const {
   const HttpServer* http = http_;
-  return {
-      .content_type = "text/plain; version=0.0.4; charset=utf-8",
-      .headers = {},
-      .body = metrics_.render(engine_.stats(), engine_.throughput(),
-                              http == nullptr ? 0 : http->connections(), engine_.open_requests())};
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+          .headers = {},
+          .body = metrics_.render(engine_.report(), http == nullptr ? 0 : http->connections())};
 }
 
 HttpResponse Service::models(std::string_view id) const {

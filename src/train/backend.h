@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "train/batch.h"
 #include "train/decisions.h"
+#include "train/muon.h"
 #include "train/optimizer.h"
 #include "train/options.h"
 #include "train/parameters.h"
@@ -26,7 +27,8 @@ struct PassSums {
   int not_finite = 0;
 };
 
-/// Moments of AdamW in host memory, in the order of Parameters.
+/// Moments of AdamW in host memory, in the order of Parameters. Muon's momentum is a first moment;
+/// the second of its matrices are 0.
 struct Moments {
   std::span<float> first;
   std::span<float> second;
@@ -49,8 +51,10 @@ class Backend {
   virtual void backward(std::span<const DecisionLoss> losses) = 0;
   /// Waits for everything since begin_update().
   virtual PassSums finish() = 0;
-  /// Of the parameters' flat array.
+  /// Of part of the parameters' flat array.
   virtual void apply(const AdamW::Update& update) = 0;
+  /// Of the layers' matrices; TrainingOptions::muon is set.
+  virtual void apply(const MuonUpdate& update) = 0;
 
   /// Floating-point operations per second that the device could do at best; 0: nobody knows.
   [[nodiscard]] virtual double peak_flops() const { return 0.0; }

@@ -10,6 +10,7 @@ CpuBackend::CpuBackend(const TrainingOptions& options, const ModelConfig& base_c
     : config_(student_config(options, base_config)),
       parameters_(parameters),
       optimizer_(options.adamw, parameters.size()),
+      muon_(options.muon),
       gradients_(parameters.gradient_views(config_)),
       decoder_(config_, options.micro_batch * options.length, host_keep(options)),
       hidden_gradient_(options.micro_batch * options.length *
@@ -88,13 +89,19 @@ PassSums CpuBackend::finish() {
     const auto [begin, end] = parameters_.range(role);
     return sum_of_squares(parameters_.gradients().subspan(begin, end - begin));
   };
-  sums_.norm = std::sqrt(squares_of(Role::matrix) + squares_of(Role::vector));
+  sums_.norm =
+      std::sqrt(squares_of(Role::embedding) + squares_of(Role::matrix) + squares_of(Role::vector));
   sums_.decision_norm = std::sqrt(squares_of(Role::decision));
   return sums_;
 }
 
 void CpuBackend::apply(const AdamW::Update& update) {
   optimizer_.apply(update, parameters_.values(), parameters_.gradients());
+}
+
+void CpuBackend::apply(const MuonUpdate& update) {
+  apply_muon(context_, *muon_, update, parameters_, parameters_.values(), parameters_.gradients(),
+             optimizer_.first_moments());
 }
 
 }  // namespace winnow::train

@@ -21,6 +21,7 @@ class CpuBackend : public Backend {
   void backward(std::span<const DecisionLoss> losses) override;
   PassSums finish() override;
   void apply(const AdamW::Update& update) override;
+  void apply(const MuonUpdate& update) override;
 
   void fetch_values() override {}
   Moments fetch_moments() override {
@@ -37,6 +38,7 @@ class CpuBackend : public Backend {
   std::optional<ops::Divergence> divergence_;  // nullopt: no teacher
   Parameters& parameters_;
   AdamW optimizer_;
+  std::optional<MuonOptions> muon_;
   Weights student_;
   Weights teacher_;
   Gradients gradients_;

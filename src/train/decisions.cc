@@ -10,8 +10,8 @@
 namespace winnow::train {
 namespace {
 
-// Finite, so that no infinity meets another in attention; exp of it is 0.
-constexpr float kNever = -1e30F;
+// A noisy logit whose sigmoid is 0 or 1 to the bit.
+constexpr float kCertain = 1e4F;
 
 // The decision of `token - shift`'s fate lies in row `token` if both are of one document.
 bool concerns(std::span<const std::int32_t> first_key, std::size_t token, std::size_t shift) {
@@ -20,8 +20,12 @@ bool concerns(std::span<const std::int32_t> first_key, std::size_t token, std::s
 
 }  // namespace
 
+bool decides_per_layer(const ModelConfig& config) {
+  return (config.dms && config.dms->per_layer) || (config.dmc && config.dmc->per_layer);
+}
+
 std::size_t decision_count(const ModelConfig& config) {
-  return config.dms && config.dms->per_layer ? 1 : static_cast<std::size_t>(config.kv_heads);
+  return decides_per_layer(config) ? 1 : static_cast<std::size_t>(config.kv_heads);
 }
 
 int decision_shift(const ModelConfig& config) {
@@ -46,18 +50,20 @@ void to_alphas(const DecisionPass& pass, ops::Matrix<float> alphas,
                ops::Matrix<const float> noisy) {
   const bool hard = pass.mode == DecisionPass::Mode::hard;
   for (std::size_t t = 0; t < noisy.rows; ++t) {
-    std::ranges::transform(noisy.row(t), alphas.row(t).begin(), [hard](float z) {
-      return hard ? (z > 0.0F ? 1.0F : 0.0F) : 1.0F / (1.0F + std::exp(-z));
-    });
+    for (std::size_t head = 0; head < alphas.cols; ++head) {
+      const float z = noisy.row(t)[std::min(head, noisy.cols - 1)];
+      alphas.row(t)[head] = hard ? (z > 0.0F ? 1.0F : 0.0F) : 1.0F / (1.0F + std::exp(-z));
+    }
   }
 }
 
 void to_alphas_backward(const DecisionPass& pass, ops::Matrix<float> dlogits,
                         ops::Matrix<const float> dalphas, ops::Matrix<const float> alphas) {
   for (std::size_t t = 0; t < alphas.rows; ++t) {
-    for (std::size_t d = 0; d < alphas.cols; ++d) {
-      const float alpha = alphas.row(t)[d];
-      dlogits.row(t)[d] += dalphas.row(t)[d] * alpha * (1.0F - alpha) / pass.tau;
+    for (std::size_t head = 0; head < alphas.cols; ++head) {
+      const float alpha = alphas.row(t)[head];
+      dlogits.row(t)[std::min(head, dlogits.cols - 1)] +=
+          dalphas.row(t)[head] * alpha * (1.0F - alpha) / pass.tau;
     }
   }
 }
@@ -74,8 +80,17 @@ void take_decisions(const DecisionPass& pass, int layer, ops::Matrix<float> nois
     for (std::size_t d = 0; d < logits.cols; ++d) {
       const float logit = logits.row(t)[d];
       noisy.row(t)[d] = logit;
-      bias.row(t)[d] = logit > 0.0F ? kNever : 0.0F;
+      bias.row(t)[d] = logit > 0.0F ? kHiddenBias : 0.0F;
     }
+  }
+}
+
+void take_pooled(int pooled, std::span<const std::int32_t> first_key, ops::Matrix<float> noisy,
+                 ops::Matrix<float> bias) {
+  for (std::size_t t = 0; t < noisy.rows; ++t) {
+    const bool merges = (static_cast<std::int32_t>(t) - first_key[t]) % pooled != 0;
+    std::ranges::fill(noisy.row(t), merges ? kCertain : -kCertain);
+    std::ranges::fill(bias.row(t), merges ? kHiddenBias : 0.0F);
   }
 }
 
@@ -89,6 +104,10 @@ void take_decisions_backward(const DecisionPass& pass, const DecisionLoss& loss,
       const float logit = logits.row(t)[d];
       const float excess = std::max(std::abs(logit) - loss.excess_limit, 0.0F);
       dlogits.row(t)[d] += 2.0F * loss.excess * std::copysign(excess, logit);
+      if (!loss.spread.empty()) {
+        const float soft = 1.0F / (1.0F + std::exp(-noisy.row(t)[d]));
+        dlogits.row(t)[d] += loss.spread[d] * soft * (1.0F - soft) / pass.tau;
+      }
     }
   }
 }

@@ -3,14 +3,16 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "checkpoint/config.h"
 #include "ops/matrix.h"
+#include "train/far_dropout.h"
 
 namespace winnow::train {
 
-/// How one pass decides. Rows [T, D] below have one column per decision: kv_heads of them, or one
-/// when the model decides per layer.
+/// How one pass decides, and what it hides. Rows [T, D] below have one column per decision:
+/// kv_heads of them, or one when the model decides per layer.
 struct DecisionPass {
   enum class Mode : std::uint8_t {
     off,      // nothing is evicted and a borrowed channel computes what it always did, faded
@@ -18,10 +20,11 @@ struct DecisionPass {
     hard,     // as at inference
   };
   Mode mode = Mode::off;
-  float fade = 1.0F;        // mode off: the borrowed channel's factor
-  float tau = 0.1F;         // sampled: temperature
-  std::uint64_t noise = 0;  // sampled: the seed of this pass
-  int merge_span = 12;      // DMC: entries that a running average looks back over
+  float fade = 1.0F;                        // mode off: the borrowed channel's factor
+  float tau = 0.1F;                         // sampled: temperature
+  std::uint64_t noise = 0;                  // the seed of all that is drawn in this pass
+  int merge_span = 12;                      // DMC: entries that a running average looks back over
+  const FarDropout* far_dropout = nullptr;  // of a model that does not compress; null: none
 };
 
 /// What the loss adds for decisions, as factors of gradients.
@@ -29,8 +32,11 @@ struct DecisionLoss {
   float count = 0.0F;   // d loss / d (number of keys marked), straight through
   float excess = 0.0F;  // loss per decision: excess * max(|logit| - limit, 0)^2
   float excess_limit = 6.0F;
+  std::vector<float> spread = {};  // [decisions]: added to each one's `count`; empty: nothing
 };
 
+/// Whether KV head 0 decides for all heads of a layer.
+bool decides_per_layer(const ModelConfig& config);
 /// Decisions of a layer: 1, or one per KV head.
 std::size_t decision_count(const ModelConfig& config);
 /// The decision that a token of one concerns: DMS's shift, and 1 for DMC, where a token that opens
@@ -52,7 +58,12 @@ void take_decisions_backward(const DecisionPass& pass, const DecisionLoss& loss,
                              ops::Matrix<float> dlogits, ops::Matrix<const float> dbias,
                              ops::Matrix<const float> noisy, ops::Matrix<const float> logits);
 
-/// alpha from `noisy`: soft, or with mode `hard` 0 or 1.
+/// Fixed pooling (DmcConfig::pooled) instead of take_decisions: documents are cut every `pooled`
+/// tokens, and no gradient comes back.
+void take_pooled(int pooled, std::span<const std::int32_t> first_key, ops::Matrix<float> noisy,
+                 ops::Matrix<float> bias);
+
+/// alphas [T, kv_heads] from `noisy` [T, D]: soft, or with mode `hard` 0 or 1.
 void to_alphas(const DecisionPass& pass, ops::Matrix<float> alphas, ops::Matrix<const float> noisy);
 /// Backward of to_alphas and sampling, mode `sampled`: dlogits += ...
 void to_alphas_backward(const DecisionPass& pass, ops::Matrix<float> dlogits,

@@ -1,5 +1,6 @@
 #include "train/eviction_control.h"
 
+#include <algorithm>
 #include <cassert>
 #include <numeric>
 
@@ -50,12 +51,30 @@ std::vector<DecisionLoss> EvictionControl::losses(std::span<const std::int64_t> 
     }
     loss.excess = static_cast<float>(options_.excess / all);
     loss.excess_limit = static_cast<float>(options_.excess_limit);
+    loss.spread = spread(layer, all);
   }
   return losses;
 }
 
+// Of the loss weight * mean over layers of the variance of their decisions' shares, the gradient by
+// a decision's count; the shares are the latest update's.
+std::vector<float> EvictionControl::spread(std::size_t layer, double all) const {
+  if (options_.spread_weight == 0.0 || shares_.empty()) {
+    return {};
+  }
+  const auto own = std::span(shares_).subspan(layer * per_layer_, per_layer_);
+  const double mean =
+      std::accumulate(own.begin(), own.end(), 0.0) / static_cast<double>(per_layer_);
+  std::vector<float> gradient(per_layer_);
+  std::ranges::transform(own, gradient.begin(), [&](double share) {
+    return static_cast<float>(2.0 * options_.spread_weight * (share - mean) / all);
+  });
+  return gradient;
+}
+
 void EvictionControl::finish(std::span<const double> shares) {
   assert(shares.size() == layers_ * per_layer_ && next_.size() == groups_.size());
+  shares_.assign(shares.begin(), shares.end());
   const std::size_t size = shares.size() / groups_.size();
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     const auto own = shares.subspan(i * size, size);
@@ -70,12 +89,18 @@ std::vector<double> EvictionControl::state() const {
     state.push_back(group.control.settled);
     state.push_back(group.evicted);
   }
+  if (options_.spread_weight != 0.0) {
+    state.insert(state.end(), shares_.begin(), shares_.end());
+  }
   return state;
 }
 
 void EvictionControl::restore(std::span<const double> state) {
-  require(state.size() == 2 * groups_.size(), "{} numbers about evictions were saved, expected {}",
-          state.size(), 2 * groups_.size());
+  const std::size_t expected = 2 * groups_.size();
+  const bool spreads = options_.spread_weight != 0.0 && state.size() > expected;
+  require(state.size() == expected + (spreads ? layers_ * per_layer_ : 0),
+          "{} numbers about evictions were saved, expected {}", state.size(), expected);
+  shares_.assign(state.begin() + static_cast<std::ptrdiff_t>(expected), state.end());
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     groups_[i].control.settled = state[2 * i];
     groups_[i].evicted = state[2 * i + 1];

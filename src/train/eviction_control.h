@@ -36,6 +36,8 @@ class EvictionControl {
   void restore(std::span<const double> state);
 
  private:
+  [[nodiscard]] std::vector<float> spread(std::size_t layer, double all) const;
+
   /// Decisions that are pushed together: a layer's, or all.
   struct Group {
     PriceControl control;
@@ -49,6 +51,8 @@ class EvictionControl {
   std::vector<Group> groups_;
   std::vector<PriceControl> next_;  // the groups' controls once this update is done
   double target_ = 0.0;
+  std::vector<double>
+      shares_;  // [layers * decisions], in the latest update; spread alone needs them
 };
 
 }  // namespace winnow::train

@@ -24,9 +24,7 @@ HeldOut::HeldOut(const Checkpoint& base, const Shards& shards, const Options& op
 
 eval::PerplexityResult HeldOut::measure(std::shared_ptr<const ExportedModel> model,
                                         const std::function<bool()>& go_on) const {
-  const bool merges = model->config.dmc.has_value();  // only the CPU's cache does
-  const auto loaded =
-      load_exported(std::move(model), options_.compute, merges ? "cpu" : options_.device);
+  const auto loaded = load_exported(std::move(model), options_.compute, options_.device);
   return measure(*loaded, options_.compare ? base_.get() : nullptr, go_on);
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "ops/activation.h"
 #include "ops/linear.h"
@@ -53,8 +54,10 @@ class LayerBackward {
     auto dkeys = zeros_like(a_.keys);
     auto dvalues = zeros_like(a_.values);
     const auto dbias = decides(pass_) ? zeros_like(a_.key_bias) : Matrix<float>();
-    ops::training_attention_backward(workspace_, detail::attention_of(pass_, a_), a_.attended,
-                                     a_.normalizers, dattended, {dqueries, dkeys, dvalues, dbias});
+    const auto far_bias = detail::far_bias_of(pass_, workspace_);
+    ops::training_attention_backward(workspace_, detail::attention_of(pass_, a_, far_bias),
+                                     a_.attended, a_.normalizers, dattended,
+                                     {dqueries, dkeys, dvalues, dbias});
     Merging merging;
     if (detail::merges(pass_)) {
       merging = through_merging(dkeys, dvalues);
@@ -136,6 +139,11 @@ class LayerBackward {
       for (std::size_t h = 0; h < domegas.cols; ++h) {
         const float omega = a_.omegas.row(t)[h];
         domegas.row(t)[h] *= omega * (1.0F - omega);
+      }
+      if (decides_per_layer(config_)) {  // head 0's is everybody's
+        const auto row = domegas.row(t);
+        row[0] = std::accumulate(row.begin(), row.end(), 0.0F);
+        std::ranges::fill(row.subspan(1), 0.0F);
       }
     }
     scatter_channels(config_, query_column, dqueries, domegas);

@@ -57,6 +57,9 @@ void read_logits(ops::Context& context, const LayerPass& pass, const LayerWeight
 void read_omegas(const LayerPass& pass, LayerActivations& a) {
   gather_channels(*pass.config, query_column, a.queries, a.omegas);
   for (std::size_t t = 0; t < a.omegas.rows; ++t) {
+    if (decides_per_layer(*pass.config)) {
+      std::ranges::fill(a.omegas.row(t), a.omegas.row(t)[0]);
+    }
     for (float& omega : a.omegas.row(t)) {
       omega = 1.0F / (1.0F + std::exp(-omega));
     }
@@ -68,12 +71,24 @@ void decide(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
   const ops::Workspace::Scope scope(*context.workspace);
   read_logits(context, pass, w, input, a);
   const auto bias = detail::take_matrix(*context.workspace, a.logits.rows, a.logits.cols);
-  take_decisions(pass.decisions, pass.layer, a.noisy, bias, a.logits);
+  if (pass.config->dmc && pass.config->dmc->pooled > 0) {
+    take_pooled(pass.config->dmc->pooled, pass.first_key, a.noisy, bias);
+  } else {
+    take_decisions(pass.decisions, pass.layer, a.noisy, bias, a.logits);
+  }
   align_to_keys(decision_shift(*pass.config), pass.first_key, a.key_bias, bias);
   if (detail::merges(pass)) {
     to_alphas(pass.decisions, a.alphas, a.noisy);
     read_omegas(pass, a);
   }
+}
+
+void attend(ops::Context& context, const LayerPass& pass, LayerActivations& a) {
+  ops::Workspace& workspace = *context.workspace;
+  const ops::Workspace::Scope scope(workspace);
+  const auto far_bias = detail::far_bias_of(pass, workspace);
+  ops::training_attention(workspace, detail::attention_of(pass, a, far_bias), a.attended,
+                          a.normalizers);
 }
 
 void attention(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
@@ -110,8 +125,7 @@ void attention(ops::Context& context, const LayerPass& pass, const LayerWeights&
   if (detail::merges(pass)) {
     ops::segment_average(detail::average_of(pass, a), a.merged_keys, a.merged_values);
   }
-  ops::training_attention(*context.workspace, detail::attention_of(pass, a), a.attended,
-                          a.normalizers);
+  attend(context, pass, a);
   ops::linear(context, a.middle, a.attended, w.output, data_or_null(w.output_bias));
   ops::add(a.middle, input);
 }

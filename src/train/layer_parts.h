@@ -40,26 +40,42 @@ inline ops::SegmentAverage average_of(const LayerPass& pass, const LayerActivati
           .values = a.values};
 }
 
-/// DMC's states are seen by the token that made them, and by later ones if nothing was merged into
-/// them: that is DMS's bias with a window of 0.
-inline ops::TrainingAttention attention_of(const LayerPass& pass, const LayerActivations& a) {
-  const ModelConfig& config = *pass.config;
-  return {
-      .head_dim = config.head_dim,
-      .group = config.group(),
-      .window = config.dms ? config.dms->window : 0,
-      .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
-      .first_key = pass.first_key,
-      .queries = a.queries,
-      .keys = merges(pass) ? a.merged_keys : a.keys,
-      .values = merges(pass) ? a.merged_values : a.values,
-      .bias = decides(pass) ? ops::Matrix<const float>(a.key_bias) : ops::Matrix<const float>()};
-}
-
 /// A matrix of the workspace, uninitialised.
 inline ops::Matrix<float> take_matrix(ops::Workspace& workspace, std::size_t rows,
                                       std::size_t cols) {
   return {workspace.take<float>(rows * cols).data(), rows, cols};
+}
+
+/// Far dropout's bias of keys [T, kv_heads] in the workspace; empty where there is none.
+inline ops::Matrix<const float> far_bias_of(const LayerPass& pass, ops::Workspace& workspace) {
+  if (pass.decisions.far_dropout == nullptr) {
+    return {};
+  }
+  const auto bias = take_matrix(workspace, pass.first_key.size(),
+                                static_cast<std::size_t>(pass.config->kv_heads));
+  far_bias(local_heads(*pass.decisions.far_dropout, pass.layer), pass.decisions.noise,
+           pass.first_key, bias);
+  return bias;
+}
+
+/// DMC's states are seen by the token that made them, and by later ones if nothing was merged into
+/// them: that is DMS's bias with a window of 0.
+/// `far_bias`: far_bias_of().
+inline ops::TrainingAttention attention_of(const LayerPass& pass, const LayerActivations& a,
+                                           ops::Matrix<const float> far_bias) {
+  const ModelConfig& config = *pass.config;
+  const FarDropout* far = pass.decisions.far_dropout;
+  return {.head_dim = config.head_dim,
+          .group = config.group(),
+          .window = far != nullptr ? far->window
+                    : config.dms   ? config.dms->window
+                                   : 0,
+          .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
+          .first_key = pass.first_key,
+          .queries = a.queries,
+          .keys = merges(pass) ? a.merged_keys : a.keys,
+          .values = merges(pass) ? a.merged_values : a.values,
+          .bias = decides(pass) ? ops::Matrix<const float>(a.key_bias) : far_bias};
 }
 
 /// Rows of heads side by side [T, heads * D] as one row per head.

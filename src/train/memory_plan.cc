@@ -72,7 +72,7 @@ MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base) 
   };
   add("trained weights, fp32", trained * sizeof(float));
   add("their gradients, fp32", trained * sizeof(float));
-  add("AdamW moments, fp32", 2 * trained * sizeof(float));
+  add("moments, fp32", 2 * trained * sizeof(float));
   add("base weights as stored", static_cast<std::size_t>(count_all(base)) * dtype_size(base.dtype));
   add("a copy while saving", trained * dtype_size(base.dtype));
   add("activations", Decoder::bytes(config, tokens, host_keep(options)) +

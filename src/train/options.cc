@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "train/backend.h"
 
 namespace winnow::train {
 namespace {
@@ -23,11 +24,17 @@ void check_retrofit(const TrainingOptions& options, const ModelConfig& base) {
   const RetrofitOptions& retrofit = *options.retrofit;
   if (retrofit.dmc) {
     require(retrofit.merge_span >= 2, "--merge-span {}: expected 2 or more", retrofit.merge_span);
+    const int pooled = retrofit.dmc->pooled;
+    require(pooled == 0 || (pooled >= 2 && pooled <= retrofit.merge_span),
+            "--fixed-pooling: entries of {} tokens, expected 2 to {}, the --merge-span", pooled,
+            retrofit.merge_span);
   } else {
     check_dms(retrofit.dms, options, base);
   }
   require(std::isfinite(retrofit.ramp.target_cr) && retrofit.ramp.target_cr >= 1.0,
           "--target-cr {}: a compression ratio is at least 1", retrofit.ramp.target_cr);
+  require(retrofit.spread_weight >= 0.0, "--spread-weight {}: expected 0 or more",
+          retrofit.spread_weight);
   require(retrofit.tau > 0.0F, "--tau {}: expected more than 0", retrofit.tau);
   require(retrofit.fade_steps >= 0 && retrofit.fade_steps < options.steps,
           "--fade-steps {}: expected 0 to {}, less than --steps", retrofit.fade_steps,
@@ -37,6 +44,24 @@ void check_retrofit(const TrainingOptions& options, const ModelConfig& base) {
           options.decision_rate);
   require(!base.dms && !base.dmc,
           "the model is retrofitted already: retrofitting starts from the model that it came from");
+}
+
+void check_far_dropout(const FarDropout& far, const TrainingOptions& options,
+                       const ModelConfig& base) {
+  const auto length = static_cast<std::int64_t>(options.length);
+  require(far.share >= 0.0 && far.share <= 1.0, "--far-dropout {}: expected 0 to 1", far.share);
+  require(far.mixed >= 0.0 && far.mixed <= far.share,
+          "--far-mixed {}: expected 0 to {}, a part of --far-dropout", far.mixed, far.share);
+  require(far.window >= 0 && far.window < length,
+          "--far-window {}: expected 0 to {}, less than --length", far.window, length - 1);
+  require(base.kv_heads <= LocalHeads::kMostHeads,
+          "--far-dropout: the model has {} KV heads, expected at most {}", base.kv_heads,
+          LocalHeads::kMostHeads);
+  for (const auto& [layer, head] : far.far_heads) {
+    require(layer >= 0 && layer < base.layers && head >= 0 && head < base.kv_heads,
+            "--far-heads {}:{}: the model has {} layers with {} KV heads, counted from 0", layer,
+            head, base.layers, base.kv_heads);
+  }
 }
 
 }  // namespace
@@ -69,6 +94,14 @@ void validate(const TrainingOptions& options, const ModelConfig& base) {
           "the model's heads have {} channels: training needs a multiple of 8", base.head_dim);
   require(!options.cuda_device || options.compute == DType::bf16,
           "--dtype fp32: runs on the CPU only; a CUDA device computes in bf16");
+  require(!options.muon || in_unit(options.muon->momentum),
+          "--momentum {}: expected 0 or more, less than 1", options.muon->momentum);
+  require(!options.muon || trained_part(student_config(options, base)) == Trained::everything,
+          "--optimizer muon: an adapter has no matrices that it could move");
+  if (options.far_dropout) {
+    require(!options.retrofit, "--far-dropout: a model is retrofitted without it");
+    check_far_dropout(*options.far_dropout, options, base);
+  }
   if (options.retrofit) {
     check_retrofit(options, base);
   } else {

@@ -9,6 +9,8 @@
 #include "base/dtype.h"
 #include "checkpoint/config.h"
 #include "ops/loss.h"
+#include "train/far_dropout.h"
+#include "train/muon.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
 
@@ -42,6 +44,8 @@ struct RetrofitOptions {
   CompressionRamp ramp;         // phase 2
   EvictionLoss eviction = EvictionLoss::price;
   EvictionPrior prior = EvictionPrior::global;
+  /// On the variance of what the decisions of a layer evict (DMC-C, an ablation of the DMC paper).
+  double spread_weight = 0.0;
   PriceControl price;
   double one_sided_weight = 2.0;
   /// Beyond +-limit neither loss could call a decision back: excess * (|logit| - limit)^2 each.
@@ -66,17 +70,19 @@ struct TrainingOptions {
   std::uint64_t seed = 0;
 
   AdamWOptions adamw;
-  Schedule schedule;           // of both learning rates
-  double learning_rate = 0.0;  // of what is not decisions
-  double decision_rate = 0.0;  // of decision tensors
-  double weight_decay = 0.0;   // of matrices
-  double clip = 1.0;           // most norm of gradients; of decisions' apart. 0: no limit
+  std::optional<MuonOptions> muon;  // of the layers' matrices, instead of AdamW
+  Schedule schedule;                // of both learning rates
+  double learning_rate = 0.0;       // of what is not decisions
+  double decision_rate = 0.0;       // of decision tensors
+  double weight_decay = 0.0;        // of matrices, the embedding and the head
+  double clip = 1.0;                // most norm of gradients; of decisions' apart. 0: no limit
 
   std::optional<int> cuda_device;  // nullopt: the CPU
   DType compute = DType::bf16;
   Activations activations = Activations::automatic;
 
   std::optional<RetrofitOptions> retrofit;  // nullopt: the language-model loss
+  std::optional<FarDropout> far_dropout;    // of a model that is not retrofitted
 };
 
 /// Throws Error naming the flag when values make no sense, alone or for this model.

@@ -10,7 +10,7 @@
 namespace winnow::train {
 namespace {
 
-constexpr std::array kRoles{Role::matrix, Role::vector, Role::decision};
+constexpr std::array kRoles{Role::embedding, Role::matrix, Role::vector, Role::decision};
 
 // So that every tensor begins where 16 bytes of bf16 do.
 std::size_t padded(std::size_t floats) {
@@ -30,7 +30,10 @@ Role role_of(std::string_view name, const Shape& shape) {
       name.find(".dmc_") != std::string_view::npos) {
     return Role::decision;
   }
-  return shape.size() == 1 ? Role::vector : Role::matrix;
+  if (shape.size() == 1) {
+    return Role::vector;
+  }
+  return name.starts_with("model.layers.") ? Role::matrix : Role::embedding;
 }
 
 ParameterList::ParameterList(const ModelConfig& config, Trained trained) {

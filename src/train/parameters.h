@@ -16,9 +16,10 @@ namespace winnow::train {
 
 /// What kind of tensor it is: learning rates, weight decay and clipping go by it.
 enum class Role : std::uint8_t {
-  matrix,    // weight matrices, the embedding and the head
-  vector,    // norms and biases
-  decision,  // all that decisions are computed with
+  embedding,  // the embedding and the head
+  matrix,     // of the layers
+  vector,     // norms and biases
+  decision,   // all that decisions are computed with
 };
 
 struct Parameter {
@@ -79,7 +80,7 @@ class Parameters : public ParameterList {
   Buffer<float> gradients_;
 };
 
-/// "decision", "vector" or "matrix" by a tensor's name and shape.
+/// By a tensor's name and shape.
 Role role_of(std::string_view name, const Shape& shape);
 
 /// A checkpoint's weights as training reads them without changing them: matrices where they are

@@ -24,6 +24,10 @@ class Run {
     if (trainer_.steps_done() == 0 && held_out_ != nullptr) {
       note(held_out_->measure_base([this] { return !stopped(); }));
     }
+    if (trainer_.steps_done() == steps) {  // taken up behind its end: to be written otherwise
+      evaluate();
+      checkpoint();
+    }
     while (trainer_.steps_done() < steps) {
       if (stopped()) {
         checkpoint();

@@ -34,6 +34,8 @@ std::filesystem::path state_file(const std::filesystem::path& out);
 /// Error when there is a state or a model already and `resume` is not set, or no state and it is.
 void check_state(const std::filesystem::path& out, bool resume);
 
+/// A run that is taken up behind its last step only measures and writes the model again, as the
+/// options now say: with another RetrofitOptions::final_offset, say.
 /// True when all steps were done, false when it was stopped. `held_out` may be null. Throws what
 /// check_state() does.
 bool run_training(Trainer& trainer, const HeldOut* held_out, const RunOptions& options);

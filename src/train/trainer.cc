@@ -67,7 +67,10 @@ bool Trainer::fading() const {
 
 DecisionPass Trainer::pass_of(std::uint64_t part) const {
   DecisionPass pass;
+  const auto step = static_cast<std::uint64_t>(steps_done_);
+  pass.noise = mix64(options_.seed ^ mix64(mix64(step) + part));
   if (!options_.retrofit) {
+    pass.far_dropout = options_.far_dropout ? &*options_.far_dropout : nullptr;
     return pass;
   }
   if (fading()) {
@@ -78,8 +81,6 @@ DecisionPass Trainer::pass_of(std::uint64_t part) const {
   pass.mode = DecisionPass::Mode::sampled;
   pass.tau = options_.retrofit->tau;
   pass.merge_span = options_.retrofit->merge_span;
-  const auto step = static_cast<std::uint64_t>(steps_done_);
-  pass.noise = mix64(options_.seed ^ mix64(mix64(step) + part));
   return pass;
 }
 
@@ -203,9 +204,16 @@ void Trainer::require_finite(const PassSums& sums, const StepReport& report) con
 void Trainer::update(const StepReport& report) {
   const auto apply = [&](Role role, std::int64_t step, double rate, double decay, double norm) {
     const auto [begin, end] = parameters_.range(role);
-    backend_->apply({begin, end, step, rate, decay, clip_factor(norm, options_.clip)});
+    backend_->apply(AdamW::Update{begin, end, step, rate, decay, clip_factor(norm, options_.clip)});
   };
-  apply(Role::matrix, report.step, report.rate, options_.weight_decay, report.norm);
+  apply(Role::embedding, report.step, report.rate, options_.weight_decay, report.norm);
+  if (options_.muon) {
+    backend_->apply(MuonUpdate{.rate = report.rate,
+                               .decay = options_.weight_decay,
+                               .gradient_factor = clip_factor(report.norm, options_.clip)});
+  } else {
+    apply(Role::matrix, report.step, report.rate, options_.weight_decay, report.norm);
+  }
   apply(Role::vector, report.step, report.rate, 0.0, report.norm);
   if (report.eviction) {  // before, decisions wait
     const double rate = options_.decision_rate * options_.schedule.factor(steps_done_);

@@ -148,7 +148,8 @@ TEST(DmsConfig, Errors) {
 }
 
 TEST(DmcConfig, MarkedByItsOffset) {
-  EXPECT_EQ(parse_with({{"dmc_alpha_offset", 4.0}, {"dmc_cr", 2}}).dmc, (DmcConfig{4.0F, 2.0}));
+  EXPECT_EQ(parse_with({{"dmc_alpha_offset", 4.0}, {"dmc_cr", 2}}).dmc,
+            (DmcConfig{.offset = 4.0F, .target_cr = 2.0}));
   EXPECT_EQ(parse_with({}, "LlamaForCausalLMDMC").dmc, DmcConfig{});
   EXPECT_FALSE(parse_with({{"dmc_cr", 2}}).dmc.has_value());
   EXPECT_FALSE(parse_with({{"dms_note", "not one of the keys"}}).dms.has_value());
@@ -160,6 +161,14 @@ TEST(DmcConfig, MarkedByItsOffset) {
                 parse_with({{"dmc_alpha_offset", "x"}});
               }),
               HasSubstr("dmc_alpha_offset: expected a number"));
+  EXPECT_THAT(error_of([] {
+                parse_with({{"dmc_alpha_offset", 5}, {"dmc_alpha_per", "token"}});
+              }),
+              HasSubstr("dmc_alpha_per: expected \"head\" or \"layer\""));
+  EXPECT_THAT(error_of([] {
+                parse_with({{"dmc_alpha_offset", 5}, {"dmc_fixed_pooling", -1}});
+              }),
+              HasSubstr("dmc_fixed_pooling"));
 }
 
 std::string model_type(const ConfigTexts& texts) {
@@ -190,6 +199,9 @@ TEST(DmsConfig, SavesShisasConventionAsShisaDoes) {
 
 TEST(DmsConfig, DmcRoundTrips) {
   ModelConfig config = parse_with({{"dmc_alpha_offset", 0.1}, {"dmc_cr", 2.5}});
+  EXPECT_EQ(parse_config(format_config(config)), config);
+  config.dmc->per_layer = true;
+  config.dmc->pooled = 3;
   EXPECT_EQ(parse_config(format_config(config)), config);
   config.dms = DmsConfig{};
   EXPECT_THAT(error_of([&] { format_config(config); }), HasSubstr("both DMS and DMC"));

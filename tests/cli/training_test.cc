@@ -187,7 +187,7 @@ TEST_F(Training, AConfigFileIsFlags) {
 TEST_F(Training, ADryRunCountsAndRefuses) {
   const CommandResult result = succeed(train("out", {"--dry-run"}));
   EXPECT_THAT(result.out, AllOf(HasSubstr("trained                                   277,664"),
-                                HasSubstr("AdamW moments"), HasSubstr("memory available")));
+                                HasSubstr("moments, fp32"), HasSubstr("memory available")));
   EXPECT_FALSE(fs::exists(file("out")));
   const CommandResult large =
       run_winnow(train("out", {"--dry-run", "--batch", "100000000", "--micro-batch", "100000000"}));
@@ -240,6 +240,30 @@ TEST_F(Training, KilledGoesOnFromTheLastCheckpoint) {
   EXPECT_THAT(resumed.err, ::testing::Not(HasSubstr("step 1/60")));
   EXPECT_EQ(read_text(file("parts/model.safetensors")), read_text(file("whole/model.safetensors")));
   EXPECT_EQ(metrics("parts").size(), 60U);
+}
+
+TEST_F(Training, PreTrainsWithMuonAndFarDropout) {
+  succeed(train("base", {"--optimizer", "muon", "--far-dropout", "0.9", "--far-mixed", "0.1",
+                         "--far-window", "8", "--far-heads", "0:1,1:0"}));
+  expect_error(train("x", {"--far-dropout", "0.9", "--far-heads", "0-1"}), "--far-heads 0-1");
+  expect_error(train("x", {"--far-dropout", "0.9", "--far-heads", "0:9"}), "--far-heads 0:9");
+  expect_error(train("x", {"--far-mixed", "0.1"}), "--far-mixed 0.1");
+  expect_error(train("x", {"--optimizer", "sgd"}), "--optimizer sgd: expected muon or adamw");
+}
+
+TEST_F(Training, DmcAblationsAreFlags) {
+  succeed(train("base"));
+  const auto dmc = [this](const std::string& out, const Words& more) {
+    return with({"retrofit", "--model", file("base"), "--out", file(out), "--method", "dmc"}, more);
+  };
+  succeed(dmc("pooled", {"--target-cr", "3", "--fixed-pooling", "--uniform-weights"}));
+  EXPECT_EQ(json::parse(read_text(file("pooled/config.json"))).at("dmc_fixed_pooling"), 3);
+  succeed({"generate", "--model", file("pooled"), "--prompt", "Number", "--max-tokens", "9"});
+  succeed(dmc("hard", {"--per", "layer", "--spread-weight", "1"}));
+  EXPECT_EQ(json::parse(read_text(file("hard/config.json"))).at("dmc_alpha_per"), "layer");
+  expect_error(dmc("x", {"--target-cr", "2.5", "--fixed-pooling"}),
+               "--target-cr 2.5: with --fixed");
+  expect_error(retrofit("base", "x", {"--fixed-pooling"}), "--fixed-pooling: --method dms");
 }
 
 TEST_F(Training, SaysWhatIsWrong) {

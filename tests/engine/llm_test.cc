@@ -4,9 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tokenizer/utf8.h"
 
@@ -156,6 +162,167 @@ TEST(Llm, LoadErrorsNameTheFlag) {
   EXPECT_THAT(message_of([] { Llm::load({}); }), HasSubstr("--model"));
   EXPECT_THAT(message_of([] { load("assets/base", {.cache = "dms"}); }), HasSubstr("--cache dms"));
   EXPECT_THAT(message_of([] { load("assets/dms-cr8", {.cr = 4.0}); }), HasSubstr("--cr"));
+}
+
+// The natural logarithm of softmax(row)[token], plainly.
+double log_softmax(std::span<const float> row, std::int32_t token) {
+  double sum = 0.0;
+  for (const float logit : row) {
+    sum += std::exp(static_cast<double>(logit));
+  }
+  return row[static_cast<std::size_t>(token)] - std::log(sum);
+}
+
+TEST(Llm, LogitsAndLogprobsTellTheSameStory) {
+  Llm llm = load("assets/dms-cr8", {.dtype = "fp32", .chunk = 32, .deterministic = true});
+  const auto tokens = llm.tokenize(kPrompt);
+  const auto vocab = static_cast<std::size_t>(llm.info().vocab);
+  const std::size_t heads = 16;
+  std::vector<float> logits(tokens.size() * vocab);
+  std::vector<std::int32_t> live(tokens.size() * heads);
+  llm.logits(tokens, logits, live);
+  const Generation scored =
+      llm.generate(std::span(tokens), {.max_tokens = 1, .logprobs = 2, .prompt_logprobs = true});
+  ASSERT_EQ(scored.prompt_logprobs.size(), tokens.size() - 1);
+  for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+    const ScoredToken& token = scored.prompt_logprobs[i];
+    const auto row = std::span(logits).subspan(i * vocab, vocab);
+    EXPECT_EQ(token.token, tokens[i + 1]);
+    EXPECT_NEAR(token.logprob, log_softmax(row, token.token), 1e-4);
+    ASSERT_EQ(token.alternatives.size(), 2U);
+    EXPECT_EQ(token.alternatives[0].token, std::ranges::max_element(row) - row.begin());
+  }
+  const ScoredToken& answer = scored.samples.at(0).logprobs.at(0);
+  EXPECT_EQ(answer.token, scored.samples[0].token_ids.at(0));
+  EXPECT_NEAR(answer.logprob, log_softmax(std::span(logits).last(vocab), answer.token), 1e-4);
+  // The first query sees itself; none sees more than all before it.
+  for (std::size_t i = 0; i < live.size(); ++i) {
+    EXPECT_LE(live[i], static_cast<int>(i / heads) + 1);
+    EXPECT_GE(live[i], 1);
+  }
+  const auto& held = scored.samples[0].kv.per_layer_head;
+  for (std::size_t i = 0; i < heads; ++i) {
+    EXPECT_EQ(live[(tokens.size() - 1) * heads + i], held[i / 2][i % 2]);
+  }
+}
+
+TEST(Llm, LogitsOfOneTokenAndOfNone) {
+  Llm llm = load("assets/dms-cr8");
+  const auto vocab = static_cast<std::size_t>(llm.info().vocab);
+  std::vector<float> logits(vocab);
+  llm.logits(std::vector<std::int32_t>{7}, logits);
+  EXPECT_NE(*std::ranges::max_element(logits), 0.0F);
+  EXPECT_THAT(message_of([&] { llm.logits(std::vector<std::int32_t>{}, {}); }),
+              HasSubstr("prompt is empty"));
+  EXPECT_THAT(message_of([&] {
+                llm.logits(std::vector<std::int32_t>{1, 2}, logits);
+              }),
+              HasSubstr("2 tokens"));
+}
+
+std::vector<std::int32_t> finish(Stream& stream) {
+  while (stream.advance()) {
+    stream.take();
+  }
+  return stream.finish().samples.at(0).token_ids;
+}
+
+TEST(LlmStream, StreamsMoveOnTogetherAndEachSaysWhatItSaysAlone) {
+  Llm llm = load("assets/dms-cr8", {.deterministic = true});
+  std::vector<std::vector<std::int32_t>> prompts;
+  std::vector<std::vector<std::int32_t>> alone;
+  for (const std::size_t length : {5, 20, 40}) {
+    const auto tokens = llm.tokenize(kPrompt);
+    prompts.emplace_back(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(length));
+    alone.push_back(llm.generate(std::span(prompts.back()), {.max_tokens = 12, .ignore_eos = true})
+                        .samples.at(0)
+                        .token_ids);
+  }
+  std::vector<Stream> streams;
+  for (const auto& prompt : prompts) {
+    streams.push_back(llm.start(prompt, {.max_tokens = 12, .ignore_eos = true}));
+  }
+  EXPECT_EQ(llm.cache_memory().waiting + llm.cache_memory().running, 3U);
+  EXPECT_EQ(finish(streams[2]), alone[2]);
+  EXPECT_GT(streams[0].progress().generated, 0);  // though nobody has waited for it yet
+  EXPECT_EQ(finish(streams[0]), alone[0]);
+  EXPECT_EQ(finish(streams[1]), alone[1]);
+  EXPECT_EQ(llm.cache_memory().bytes, 0U);
+}
+
+TEST(LlmStream, OneThatIsDroppedGivesItsCacheBack) {
+  Llm llm = load("assets/dms-cr8");
+  {
+    Stream stream = llm.start(llm.tokenize(kPrompt), {.max_tokens = 1000, .ignore_eos = true});
+    ASSERT_TRUE(stream.advance());
+    EXPECT_GT(llm.cache_memory().bytes, 0U);
+  }
+  EXPECT_EQ(llm.cache_memory().bytes, 0U);
+  Stream stream = llm.start(llm.tokenize(kPrompt), {.max_tokens = 1000, .ignore_eos = true});
+  while (stream.progress().generated < 3) {
+    stream.advance();
+    stream.take();
+  }
+  EXPECT_THAT(message_of([&] { stream.finish(); }), HasSubstr("not over"));
+  stream.cancel();
+  EXPECT_EQ(finish(stream).size(), 3U);
+}
+
+TEST(LlmStream, KeepsItsModel) {
+  auto llm = std::make_unique<Llm>(load("assets/dms-cr8"));
+  Stream stream = llm->start(llm->tokenize(kPrompt), {.max_tokens = 4, .ignore_eos = true});
+  llm.reset();
+  EXPECT_EQ(finish(stream).size(), 4U);
+}
+
+TEST(LlmStream, ThreadsShareTheEngine) {
+  Llm llm = load("assets/dms-cr8", {.deterministic = true});
+  const GenerateOptions options{.max_tokens = 10, .samples = 2, .ignore_eos = true};
+  const auto expected = llm.generate(kPrompt, options).samples.at(1).token_ids;
+  const auto tokens = llm.tokenize(kPrompt);
+  const auto vocab = static_cast<std::size_t>(llm.info().vocab);
+  std::vector<float> logits(tokens.size() * vocab);
+  llm.logits(tokens, logits);
+  std::atomic<int> wrong = 0;
+  const auto work = [&](int thread) {
+    for (int round = 0; round < 4; ++round) {
+      if (thread == 0) {
+        std::vector<float> again(tokens.size() * vocab);
+        llm.logits(tokens, again);
+        wrong += again == logits ? 0 : 1;
+      } else if (thread == 1) {
+        Stream dropped = llm.start(tokens, options);
+        dropped.advance();
+      } else {
+        wrong += llm.generate(kPrompt, options).samples.at(1).token_ids == expected ? 0 : 1;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 5; ++i) {
+      threads.emplace_back(work, i);
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(llm.cache_memory().bytes, 0U);
+}
+
+TEST(LlmStream, AStopStringEndsAStreamThatNobodyWaitsFor) {
+  Llm llm = load("assets/dms-cr8");
+  const GenerateOptions options{.max_tokens = 60, .ignore_eos = true};
+  const auto whole = llm.generate(kPrompt, options).samples.at(0);
+  GenerateOptions stopping = options;
+  stopping.stop = {whole.text.substr(whole.text.size() / 3, 4)};
+  Stream stopped = llm.start(llm.tokenize(kPrompt), stopping);
+  Stream other = llm.start(llm.tokenize(kPrompt), options);
+  finish(other);
+  finish(stopped);
+  const Generation result = llm.generate(kPrompt, stopping);
+  EXPECT_EQ(result.samples.at(0).finish_reason, "stop");
+  EXPECT_LT(stopped.progress().generated, 60);
+  EXPECT_EQ(static_cast<std::size_t>(stopped.progress().generated),
+            result.samples[0].token_ids.size());
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ class State : public SequenceState {
     return std::make_unique<State>(length_, alive_);
   }
   [[nodiscard]] CacheUsage usage() const override { return {}; }
+  [[nodiscard]] kvcache::SavedSequence save() const override { return {}; }
 
  private:
   int length_;
@@ -52,12 +53,38 @@ TEST(PrefixCache, WhatWasUsedLeastRecentlyGoesFirst) {
   insert(cache, {1, 1}, &alive);
   insert(cache, {2, 2}, &alive);
   EXPECT_EQ(cache.find(Tokens{1, 1, 1}).length, 2);
-  EXPECT_TRUE(cache.drop_oldest());
+  EXPECT_TRUE(cache.take_oldest());
   EXPECT_EQ(cache.find(Tokens{2, 2}).state, nullptr);
   EXPECT_EQ(cache.find(Tokens{1, 1}).length, 2);
-  EXPECT_TRUE(cache.drop_oldest());
-  EXPECT_FALSE(cache.drop_oldest());
+  EXPECT_TRUE(cache.take_oldest());
+  EXPECT_FALSE(cache.take_oldest());
   EXPECT_EQ(alive, 0);
+  EXPECT_EQ(cache.tokens(), 0U);
+}
+
+TEST(PrefixCache, TellsWhatIsWorthAPlaceOnDisk) {
+  using Purpose = PrefixCache::Purpose;
+  int alive = 0;
+  PrefixCache cache;
+  const auto put = [&](const Tokens& tokens, Purpose purpose) {
+    cache.insert(tokens, std::make_unique<State>(static_cast<int>(tokens.size()), &alive), purpose);
+  };
+  put({1}, Purpose::on_the_way);
+  put({1, 2}, Purpose::on_the_way);
+  put({1, 2, 3}, Purpose::to_go_on);
+  put({1, 2, 3, 4}, Purpose::stored);
+  EXPECT_EQ(cache.take_unstored()->tokens, (Tokens{1, 2, 3}));
+  EXPECT_FALSE(cache.take_unstored());
+  cache.find(Tokens{1, 2, 9});  // somebody went on from there
+  EXPECT_EQ(cache.take_unstored()->tokens, (Tokens{1, 2}));
+  EXPECT_FALSE(cache.take_unstored());
+  put({1, 2, 3, 4}, Purpose::to_go_on);  // again: it is on disk all the same
+  EXPECT_FALSE(cache.take_unstored());
+  put({5}, Purpose::to_go_on);
+  for (std::optional<PrefixCache::Prefix> prefix; (prefix = cache.take_oldest());) {
+    EXPECT_EQ(prefix->unstored, prefix->tokens == Tokens{5});
+    EXPECT_EQ(prefix->state->length(), static_cast<int>(prefix->tokens.size()));
+  }
   EXPECT_EQ(cache.tokens(), 0U);
 }
 
@@ -66,7 +93,7 @@ int common_length(const Tokens& a, const Tokens& b) {
 }
 
 TEST(PrefixCache, AgreesWithAListOfWhatItHolds) {
-  EXPECT_TRUE(testing::holds("find, insert and drop_oldest", 200, [] {
+  EXPECT_TRUE(testing::holds("find, insert and take_oldest", 200, [] {
     int alive = 0;
     PrefixCache cache;
     std::vector<Tokens> held;  // least recently used first
@@ -81,12 +108,15 @@ TEST(PrefixCache, AgreesWithAListOfWhatItHolds) {
           std::erase(held, tokens);
           held.push_back(tokens);
           break;
-        case 2:
-          RC_ASSERT(cache.drop_oldest() == !held.empty());
-          if (!held.empty()) {
+        case 2: {
+          const auto oldest = cache.take_oldest();
+          RC_ASSERT(oldest.has_value() == !held.empty());
+          if (oldest) {
+            RC_ASSERT(oldest->tokens == held.front());
             held.erase(held.begin());
           }
           break;
+        }
         default: {
           const auto match = cache.find(tokens);
           int common = 0;

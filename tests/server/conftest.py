@@ -19,12 +19,12 @@ MODEL = "dms-cr8"
 class Server:
     """A running `winnow serve`."""
 
-    def __init__(self, *flags, model="assets/dms-cr8"):
+    def __init__(self, *flags, model="assets/dms-cr8", preexec_fn=None):
         self.log = tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen(
             [BINARY, "serve", "--model", model, "--port", "0", "--threads", "2",
              "--log-level", "debug", *flags],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=self.log, text=True)
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=self.log, text=True, preexec_fn=preexec_fn)
         line = self.process.stdout.readline()
         assert "serves on" in line, self.read_log()
         self.url = re.search(r"https?://\S+", line).group()

@@ -76,6 +76,41 @@ TEST(Excess, PullsLogitsBackToTheLimit) {
   EXPECT_EQ(dlogits, (Rows{0.0F, -1.0F, 2.0F, 0.0F}));
 }
 
+TEST(SpreadOfDecisions, CountsEachByItsOwnFactor) {
+  const Rows logits{0.2F, -0.3F, 0.4F, 0.1F};
+  const Rows noisy{0.5F, -0.6F, 1.0F, -0.2F};
+  const Rows dbias{0.1F, 0.2F, 0.3F, 0.4F};
+  const auto gradient = [&](const DecisionLoss& loss) {
+    Rows dlogits(4);
+    take_decisions_backward({.mode = DecisionPass::Mode::sampled, .tau = 0.5F}, loss,
+                            {dlogits.data(), 2, 2}, {dbias.data(), 2, 2}, {noisy.data(), 2, 2},
+                            {logits.data(), 2, 2});
+    return dlogits;
+  };
+  const Rows one = gradient({.count = 0.7F, .excess_limit = 9.0F});
+  const Rows other = gradient({.count = -0.2F, .excess_limit = 9.0F});
+  const Rows both = gradient({.count = 0.1F, .excess_limit = 9.0F, .spread = {0.6F, -0.3F}});
+  for (const std::size_t i : {0U, 2U}) {
+    EXPECT_NEAR(both[i], one[i], 1e-6F);
+    EXPECT_NEAR(both[i + 1], other[i + 1], 1e-6F);
+  }
+}
+
+TEST(FixedPooling, CutsEveryDocumentAlike) {
+  const std::vector<std::int32_t> first_key{0, 0, 0, 0, 0, 5, 5, 5};
+  Rows noisy(8);
+  Rows bias(8);
+  take_pooled(3, first_key, {noisy.data(), 8, 1}, {bias.data(), 8, 1});
+  Rows alphas(16);
+  to_alphas({.mode = DecisionPass::Mode::sampled}, {alphas.data(), 8, 2}, {noisy.data(), 8, 1});
+  const std::vector<bool> merges{false, true, true, false, true, false, true, true};
+  for (std::size_t t = 0; t < merges.size(); ++t) {
+    EXPECT_EQ(alphas[2 * t], merges[t] ? 1.0F : 0.0F);
+    EXPECT_EQ(alphas[2 * t + 1], alphas[2 * t]);
+    EXPECT_EQ(bias[t], merges[t] ? kHiddenBias : 0.0F);
+  }
+}
+
 TEST(HardDecisions, HideWhatTheyMark) {
   const Rows logits{-0.1F, 0.0F, 0.1F};
   Rows noisy(3);

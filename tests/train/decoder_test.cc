@@ -119,7 +119,9 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, OnFixtures,
 TEST(ExportedModel, IsRunAsItWasTrained) {
   for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
     const testing::World world(testing::tiny_config(family));
-    for (TrainingOptions options : testing::every_retrofit()) {
+    auto all = testing::every_retrofit();
+    std::ranges::copy(testing::dmc_ablations(), std::back_inserter(all));
+    for (TrainingOptions options : all) {
       for (const int shift : {0, 1, 5}) {
         const bool merges = options.retrofit->dmc.has_value();
         if (merges && shift > 0) {

@@ -82,6 +82,27 @@ TEST(EvictionControl, GoesOnFromItsState) {
   }
 }
 
+TEST(EvictionControl, PushesDecisionsOfALayerTogether) {
+  RetrofitOptions options;
+  options.spread_weight = 3.0;
+  EvictionControl control(options, kLayers, kPerLayer);
+  control.begin(0.5);
+  EXPECT_TRUE(control.losses(kMarked, kTokens, 1)[1].spread.empty());  // nothing is known yet
+  control.finish(kShares);
+  EvictionControl other(options, kLayers, kPerLayer);
+  other.restore(control.state());
+  for (EvictionControl* one : {&control, &other}) {
+    one->begin(0.5);
+    const auto losses = one->losses(kMarked, kTokens, 2);
+    EXPECT_EQ(losses[0].spread, (std::vector<float>{0.0F, 0.0F}));
+    // The second layer's share 0.4 is a tenth below its mean.
+    ASSERT_EQ(losses[1].spread.size(), 2U);
+    EXPECT_FLOAT_EQ(losses[1].spread[0], -2.0F * 3.0F * 0.1F / (600 * 2));
+    EXPECT_FLOAT_EQ(losses[1].spread[1], 2.0F * 3.0F * 0.1F / (600 * 2));
+  }
+  EXPECT_THROW(other.restore(std::vector<double>(3)), Error);
+}
+
 TEST(EvictionControl, AFailedUpdateLeavesNoTrace) {
   EvictionControl control = make(EvictionLoss::price, EvictionPrior::global);
   control.begin(0.5);

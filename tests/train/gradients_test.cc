@@ -105,6 +105,16 @@ TEST(Gradients, OfPlainModels) {
   }
 }
 
+TEST(Gradients, UnderFarDropout) {
+  const FarDropout dropout{.window = 4, .share = 1.0, .mixed = 0.5, .far_heads = {{1, 0}}};
+  for (const std::uint64_t seed : {1U, 2U, 3U}) {
+    Case c = plain(Family::qwen3);
+    c.name = "far dropout";
+    c.pass = {.noise = seed, .far_dropout = &dropout};
+    expect_gradients(c, false, seed == 3 ? Keep::inputs : Keep::all);
+  }
+}
+
 TEST(Gradients, OfEveryBias) {
   Case c = plain(Family::llama);
   c.config.qkv_bias = true;
@@ -144,6 +154,20 @@ TEST(Gradients, OfDmc) {
   fading.pass = {.mode = DecisionPass::Mode::off, .fade = 0.4F};
   fading.loss = {};
   expect_gradients(fading, true);
+}
+
+TEST(Gradients, OfDmcThatDecidesPerLayerOrNotAtAll) {
+  for (const Family family : {Family::qwen2, Family::qwen3}) {
+    Case c = dmc(family);
+    c.name = "DMC per layer";
+    c.config.dmc->per_layer = true;
+    expect_gradients(c, false);
+    c.name = "DMC, fixed pooling";
+    c.config.dmc->per_layer = false;
+    c.config.dmc->pooled = 3;
+    c.loss = {};
+    expect_gradients(c, false);
+  }
 }
 
 TEST(Gradients, OfEveryConvention) {

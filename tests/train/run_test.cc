@@ -109,6 +109,23 @@ TEST(Run, KilledLosesWhatCameAfterTheCheckpoint) {
   EXPECT_EQ(losses_in(metrics_of(world, "out")), losses_in(metrics_of(world, "whole")));
 }
 
+TEST(Run, WritesAFinishedModelAgainWithAnotherOffset) {
+  const World world;
+  RunOptions options = run_options(world, "out");
+  Trainer trainer(short_run(), world.base(), world.shards());
+  run_training(trainer, nullptr, options);
+  const Checkpoint before = Checkpoint::open(world.path("out"));
+  TrainingOptions other = short_run();
+  other.retrofit->final_offset = 7.5F;
+  options.resume = true;
+  Trainer again(other, world.base(), world.shards());
+  EXPECT_TRUE(run_training(again, nullptr, options));
+  const Checkpoint after = Checkpoint::open(world.path("out"));
+  EXPECT_EQ(after.config().dms->offset, 7.5F);
+  expect_same_tensors(after.tensors(), before.tensors());
+  EXPECT_EQ(losses_in(metrics_of(world, "out")).size(), 10U);
+}
+
 TEST(Run, DoesNotOverwriteAnother) {
   const World world;
   Trainer trainer(short_run(), world.base(), world.shards());

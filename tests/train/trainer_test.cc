@@ -30,6 +30,28 @@ TEST(Trainer, LearnsALanguage) {
   EXPECT_LT(losses.back(), 1.7);
 }
 
+TEST(Trainer, LearnsWithMuonAndFarDropout) {
+  const World world;
+  Trainer trainer(testing::pretraining_options(), world.base(), world.shards());
+  const auto losses = losses_of(trainer, 60);
+  EXPECT_LT(losses.back(), 1.7);
+}
+
+TEST(Trainer, DropsOnlyWhatItIsToldTo) {
+  const World world;
+  const auto first_loss = [&](double share, std::uint64_t seed) {
+    TrainingOptions options = testing::pretraining_options();
+    options.seed = seed;
+    options.far_dropout->share = share;
+    options.far_dropout->mixed = 0.0;
+    return Trainer(options, world.base(), world.shards()).step().loss;
+  };
+  TrainingOptions plain = testing::language_options();
+  const double expected = Trainer(plain, world.base(), world.shards()).step().loss;
+  EXPECT_EQ(first_loss(0.0, plain.seed), expected);
+  EXPECT_NE(first_loss(1.0, plain.seed), expected);
+}
+
 TEST(Trainer, AccumulatesWhatOneLargeBatchGives) {
   const World world;
   TrainingOptions options = testing::language_options();
@@ -112,6 +134,34 @@ TEST(Trainer, UniformWeightsStayThat) {
   }
 }
 
+// How far apart the heads of a layer are in what they evict.
+double spread(const EvictionReport& report, std::size_t heads) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < report.shares.size(); i += heads) {
+    const auto [least, most] = std::ranges::minmax(std::span(report.shares).subspan(i, heads));
+    sum += most - least;
+  }
+  return sum;
+}
+
+TEST(Trainer, HeadsOfALayerEvictAlikeIfTheyAreTold) {
+  const World world;
+  const auto spread_of = [&](TrainingOptions options) {
+    options.steps = 100;
+    options.decision_rate = 0.1;
+    Trainer trainer(options, world.base(), world.shards());
+    double sum = 0.0;
+    for (int i = 0; i < 100; ++i) {
+      const StepReport report = trainer.step();
+      sum += i >= 80 ? spread(*report.eviction, report.eviction->shares.size() / 2) : 0.0;
+    }
+    return sum / 20;
+  };
+  const double free = spread_of(testing::dmc_options());
+  EXPECT_GT(free, 0.1);
+  EXPECT_LT(spread_of(testing::dmc_ablations()[1]), 0.6 * free);
+}
+
 // Steps, from a state if there is one; the losses.
 std::vector<double> continued(const World& world, const TrainingOptions& options, int before,
                               int after) {
@@ -136,6 +186,11 @@ TEST(Trainer, ResumesToTheBit) {
   cases[2].retrofit->fade_steps = 2;
   cases[2].retrofit->prior = EvictionPrior::layer;
   cases.push_back(testing::language_options());
+  cases.push_back(testing::pretraining_options());
+  for (TrainingOptions& options : testing::dmc_ablations()) {
+    options.retrofit->fade_steps = 2;
+    cases.push_back(options);
+  }
   for (const TrainingOptions& options : cases) {
     set_threads(1);
     Trainer whole(options, world.base(), world.shards());
@@ -240,6 +295,27 @@ TEST(Trainer, RefusesWhatMakesNoSense) {
       refusal([](auto& o) { o.retrofit->ramp.target_cr = 0.5; }).starts_with("--target-cr 0.5"));
   EXPECT_TRUE(refusal([](auto& o) { o.retrofit->fade_steps = 60; }).starts_with("--fade-steps 60"));
   EXPECT_TRUE(refusal([](auto& o) { o.adamw.beta1 = 1.0; }).starts_with("--beta1 1"));
+  EXPECT_TRUE(
+      refusal([](auto& o) { o.retrofit->spread_weight = -1.0; }).starts_with("--spread-weight -1"));
+  EXPECT_TRUE(refusal([](auto& o) {
+                o.retrofit->dmc.emplace().pooled = 13;
+              }).starts_with("--fixed-pooling: entries of 13 tokens"));
+  EXPECT_TRUE(refusal([](auto& o) { o.muon = {1.0}; }).starts_with("--momentum 1"));
+  EXPECT_TRUE(refusal([](auto& o) {
+                o.retrofit->dms.source = Source::adapter;
+                o.muon.emplace();
+              }).starts_with("--optimizer muon"));
+  EXPECT_TRUE(refusal([](auto& o) { o.far_dropout.emplace(); }).starts_with("--far-dropout"));
+  const auto far = [&](const auto& change) {
+    TrainingOptions options = testing::pretraining_options();
+    change(*options.far_dropout);
+    return error_of([&] { validate(options, world.base().config()); });
+  };
+  EXPECT_EQ(far([](auto&) {}), "no error");
+  EXPECT_TRUE(far([](auto& f) { f.share = 1.5; }).starts_with("--far-dropout 1.5"));
+  EXPECT_TRUE(far([](auto& f) { f.mixed = 0.95; }).starts_with("--far-mixed 0.95"));
+  EXPECT_TRUE(far([](auto& f) { f.window = 32; }).starts_with("--far-window 32"));
+  EXPECT_TRUE(far([](auto& f) { f.far_heads = {{0, 2}}; }).starts_with("--far-heads 0:2"));
 }
 
 }  // namespace

@@ -74,6 +74,14 @@ inline TrainingOptions language_options() {
   return options;
 }
 
+/// Pre-training with all that it has.
+inline TrainingOptions pretraining_options() {
+  TrainingOptions options = language_options();
+  options.muon.emplace();
+  options.far_dropout = {.window = 6, .share = 0.9, .mixed = 0.3, .far_heads = {{1, 0}}};
+  return options;
+}
+
 inline TrainingOptions retrofit_options(DmsConfig::Source source) {
   TrainingOptions options = language_options();
   options.learning_rate = 1e-3;
@@ -94,6 +102,18 @@ inline TrainingOptions dmc_options() {
   options.retrofit->final_offset = 1.0F;
   options.retrofit->merge_span = 32;
   return options;
+}
+
+/// DMC whose layers decide as one (DMC-HardC), or of their own accord alike (DMC-C), or not at all.
+inline std::vector<TrainingOptions> dmc_ablations() {
+  TrainingOptions hard = dmc_options();
+  hard.retrofit->dmc->per_layer = true;
+  TrainingOptions alike = dmc_options();
+  alike.retrofit->spread_weight = 5.0;
+  TrainingOptions pooled = dmc_options();
+  pooled.retrofit->dmc->pooled = 3;
+  pooled.retrofit->excess = 0.0;
+  return {hard, alike, pooled};
 }
 
 /// One of each way to retrofit.

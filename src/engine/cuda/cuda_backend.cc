@@ -77,6 +77,10 @@ class CudaSequence : public SequenceState {
     return std::make_unique<CudaSequence>(device_, cache.fork(slot_, device_.stream.get()));
   }
 
+  [[nodiscard]] kvcache::SavedSequence save() const override {
+    return device_.cache.save(slot_, device_.stream.get());
+  }
+
   [[nodiscard]] CacheUsage usage() const override {
     const DeviceCache& cache = device_.cache;
     CacheUsage usage;
@@ -116,12 +120,18 @@ class CudaRunner : public Runner {
                                           device_.cache.open(limits, device_.stream.get()));
   }
 
-  [[nodiscard]] bool has_room(std::span<const Growth> growths) const override {
-    std::size_t pages = 0;
-    for (const Growth& growth : growths) {
-      pages += device_.cache.page_need(slot_of(growth.sequence), growth.tokens);
-    }
-    return device_.cache.has_pages(pages, device_.stream.get());
+  std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
+                                         const kvcache::SavedSequence& saved) override {
+    const auto slot = device_.cache.restore(limits, saved, device_.stream.get());
+    return slot ? std::make_unique<CudaSequence>(device_, *slot) : nullptr;
+  }
+
+  [[nodiscard]] kvcache::PageNeed need(const SequenceState& sequence, int tokens) const override {
+    return {.archive = device_.cache.page_need(slot_of(&sequence), tokens)};
+  }
+
+  [[nodiscard]] bool has_room(const kvcache::PageNeed& need) const override {
+    return device_.cache.has_pages(need.archive + need.window, device_.stream.get());
   }
 
   void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,

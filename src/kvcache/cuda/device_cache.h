@@ -4,12 +4,14 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/cuda/device.h"
 #include "kvcache/cuda/cache_view.h"
 #include "kvcache/rule.h"
+#include "kvcache/saved_sequence.h"
 #include "kvcache/sequence_cache.h"
 #include "ops/cuda/kv_page.h"
 
@@ -41,6 +43,14 @@ class DeviceCache {
   int fork(int slot, cudaStream_t stream);
   /// Most pages that a fork can need.
   [[nodiscard]] std::size_t fork_need(int slot) const;
+
+  /// All that a sequence holds, as the host's cache has it. Waits for `stream`.
+  [[nodiscard]] SavedSequence save(int slot, cudaStream_t stream) const;
+  /// A slot with a sequence as it was when it was saved here or by the host's cache; nullopt when
+  /// there is no room for it. `saved` must be valid for this cache and the rule that follows from
+  /// `limits`. Waits for `stream`.
+  std::optional<int> restore(const SequenceLimits& limits, const SavedSequence& saved,
+                             cudaStream_t stream);
 
   [[nodiscard]] const CacheView& view() const { return view_; }
   [[nodiscard]] int generation() const { return generation_; }
@@ -112,6 +122,13 @@ class DeviceCache {
   [[nodiscard]] std::size_t window_pages(int slot) const;
   // Of a row with so many entries, when the sequence is as long.
   [[nodiscard]] std::size_t archive_pages(int slot, int length, int entries) const;
+
+  // device_cache_state.cc
+  struct RowRange;
+  [[nodiscard]] std::vector<RowRange> transfer_ranges(int slot,
+                                                      std::span<const std::int32_t> archived) const;
+  void save_tables(int slot, SavedSequence& saved, cudaStream_t stream) const;
+  void restore_tables(int slot, const SavedSequence& saved, cudaStream_t stream);
 
   CacheConfig config_;
   CacheShape shape_;

@@ -64,9 +64,9 @@ __device__ bool project(const Projection& projection, const T* qkv, int token, i
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
   const int heads = projection.kv_heads * group;
-  const auto load = [&](int column) {
-    vector.load(qkv + column * D,
-                projection.bias != nullptr ? projection.bias + column * D : nullptr);
+  const auto load = [&](ops::cuda::HeadVector<D>& into, int column) {
+    into.load(qkv + column * D,
+              projection.bias != nullptr ? projection.bias + column * D : nullptr);
   };
   __shared__ bool decision;
   const int deciding = source.per_layer ? 0 : head;
@@ -88,7 +88,7 @@ __device__ bool project(const Projection& projection, const T* qkv, int token, i
   } else if (source.kind == Kind::probe) {
     decide(probe(source, token, deciding));
   } else if (warp == 0) {
-    load(deciding * group);
+    load(vector, deciding * group);
     if (projection.query_norm != nullptr) {
       vector.norm(projection.query_norm, projection.eps);
     }
@@ -96,7 +96,7 @@ __device__ bool project(const Projection& projection, const T* qkv, int token, i
   }
   const int column =
       warp < group ? head * group + warp : heads + (warp - group) * projection.kv_heads + head;
-  load(column);
+  load(vector, column);
   if (warp <= group) {  // a query or the key
     const float* weight = warp < group ? projection.query_norm : projection.key_norm;
     if (weight != nullptr) {
@@ -105,9 +105,16 @@ __device__ bool project(const Projection& projection, const T* qkv, int token, i
     const bool borrowed =
         (source.kind == Kind::channel && warp == 0) || (merges && (warp == 0 || warp == group));
     if (merges && borrowed && !source.drawn) {
-      const float x = vector.channel(source.channel);
+      ops::cuda::HeadVector<D> read = vector;
+      if (deciding != head) {
+        load(read, warp < group ? deciding * group : heads + deciding);
+        if (weight != nullptr) {
+          read.norm(weight, projection.eps);
+        }
+      }
+      const float x = read.channel(source.channel);
       if (threadIdx.x % 32 == 0 && warp == group) {
-        decision = x - source.offset > 0.0F;
+        decision = source.pooled > 0 ? position % source.pooled != 0 : x - source.offset > 0.0F;
       } else if (threadIdx.x == 0 && omega != nullptr) {
         *omega = 1.0F / (1.0F + expf(-x));
       }

@@ -19,6 +19,7 @@ struct DecisionSource {
   bool clear_after_rope = false;
   // merge: the key is merged iff its `channel` - offset > 0; its weight is the sigmoid of that
   // channel of the group's first query head. Both are then cleared.
+  int pooled = 0;  // merge: if not 0, merged iff it does not divide the position
   // probe: x = projection [outputs, width] . rms_norm(hidden [tokens, width]) + bias [outputs]
   const float* hidden = nullptr;
   const float* norm = nullptr;

@@ -81,12 +81,16 @@ __device__ void copy_columns(T* table, std::size_t from, std::size_t to, std::si
   }
 }
 
-__device__ void copy_page(const CacheView& cache, std::uint32_t from, std::uint32_t to) {
-  const auto* read = reinterpret_cast<const uint4*>(cache.pool + from * cache.page_bytes);
-  auto* write = reinterpret_cast<uint4*>(cache.pool + to * cache.page_bytes);
+__device__ void copy_page(const CacheView& cache, const std::byte* from, std::byte* to) {
+  const auto* read = reinterpret_cast<const uint4*>(from);
+  auto* write = reinterpret_cast<uint4*>(to);
   for (int i = threadIdx.x; i < cache.page_bytes / sizeof(uint4); i += kThreads) {
     write[i] = read[i];
   }
+}
+
+__device__ std::byte* page_at(const CacheView& cache, std::uint32_t page) {
+  return cache.pool + page * cache.page_bytes;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -111,7 +115,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   for (int i = shared; i < pages.all; ++i) {
     const std::uint32_t page = cache.free_pages[top - 1 - (i - shared)];
-    copy_page(cache, pages[i], page);
+    copy_page(cache, page_at(cache, pages[i]), page_at(cache, page));
     if (threadIdx.x == 0) {
       copies[i] = page;
     }
@@ -122,6 +126,32 @@ __global__ void __launch_bounds__(kThreads)
   copy_columns(cache.open_keys, source, target, head_dim);
   copy_columns(cache.open_values, source, target, head_dim);
   copy_columns(cache.open_weights, source, target, 1);
+}
+
+// One block per row.
+template <bool kToHost>
+__global__ void __launch_bounds__(kThreads)
+    transfer_kernel(CacheView cache, PageTransfer transfer) {
+  const int index = transfer.first + blockIdx.x;
+  const std::size_t row = cache.row(index / cache.kv_heads, transfer.slot, index % cache.kv_heads);
+  const RowPages pages(cache, row, transfer.slot, cache.archive_counts[row]);
+  std::byte* host = transfer.pages + transfer.offsets[blockIdx.x] * cache.page_bytes;
+  __shared__ int top;
+  if (!kToHost) {
+    if (threadIdx.x == 0) {
+      top = atomicSub(cache.free_count, pages.all);
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < pages.all; i += kThreads) {
+      pages[i] = cache.free_pages[top - 1 - i];
+    }
+    __syncthreads();
+  }
+  for (int i = 0; i < pages.all; ++i) {
+    std::byte* device = page_at(cache, pages[i]);
+    std::byte* at = host + i * cache.page_bytes;
+    kToHost ? copy_page(cache, device, at) : copy_page(cache, at, device);
+  }
 }
 
 }  // namespace
@@ -148,6 +178,16 @@ void launch_fork(const CacheView& cache, int head_dim, int from, int to, cudaStr
   fork_kernel<<<dim3(cache.kv_heads, cache.layers), kThreads, 0, stream>>>(cache, head_dim, from,
                                                                            to);
   winnow::cuda::check_launch("fork a sequence");
+}
+
+void launch_read_pages(const CacheView& cache, const PageTransfer& transfer, cudaStream_t stream) {
+  transfer_kernel<true><<<transfer.rows, kThreads, 0, stream>>>(cache, transfer);
+  winnow::cuda::check_launch("read a sequence");
+}
+
+void launch_write_pages(const CacheView& cache, const PageTransfer& transfer, cudaStream_t stream) {
+  transfer_kernel<false><<<transfer.rows, kThreads, 0, stream>>>(cache, transfer);
+  winnow::cuda::check_launch("write a sequence");
 }
 
 }  // namespace winnow::kvcache::cuda

@@ -66,6 +66,8 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
   if (config().dmc) {
     decision.kind = Kind::merge;
     decision.offset = config().dmc->offset;
+    decision.per_layer = config().dmc->per_layer;
+    decision.pooled = config().dmc->pooled;
     decision.channel = 0;
     decision.clear_after_rope = true;
   }

@@ -36,4 +36,7 @@ class DevicePageLayout {
 /// `page` of the host, re-arranged for the device into `device_page` (host memory).
 void arrange_page(const DevicePageLayout& layout, const std::byte* page, std::byte* device_page);
 
+/// The inverse of arrange_page.
+void restore_page(const DevicePageLayout& layout, const std::byte* device_page, std::byte* page);
+
 }  // namespace winnow::ops::cuda

@@ -34,12 +34,22 @@ using Preference =
                     Destroy<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
 
 // Column-major, as cuBLAS counts: a row-major matrix [rows, cols] is [cols, rows] to it.
-MatrixLayout layout_of(cudaDataType_t type, int rows, int cols, int stride) {
+MatrixLayout layout_of(cudaDataType_t type, int rows, int cols, int stride, int batch) {
   cublasLtMatrixLayout_t layout = nullptr;
   check_blas(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(cols),
                                         static_cast<std::uint64_t>(rows), stride),
              "describe a matrix");
-  return MatrixLayout(layout);
+  MatrixLayout result(layout);
+  if (batch > 1) {
+    const std::int64_t distance = std::int64_t{rows} * stride;
+    check_blas(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
+                                                sizeof(batch)),
+               "describe a batch");
+    check_blas(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                &distance, sizeof(distance)),
+               "describe a batch");
+  }
+  return result;
 }
 
 }  // namespace
@@ -61,14 +71,14 @@ struct Linear::Plan {
                  ? 1.0F
                  : 0.0F),
         algorithms(static_cast<std::size_t>(choices)) {
-    const auto [kind, rows, outputs, inputs, stride] = shape;
+    const auto [kind, rows, outputs, inputs, stride, batch] = shape;
     const bool forward = kind == Kind::bf16 || kind == Kind::f32 || kind == Kind::add;
-    const auto matrix_x = [&] { return layout_of(CUDA_R_16BF, rows, inputs, inputs); };
+    const auto matrix_x = [&] { return layout_of(CUDA_R_16BF, rows, inputs, inputs, batch); };
     const auto matrix_y = [&](cudaDataType_t type) {
-      return layout_of(type, rows, outputs, stride);
+      return layout_of(type, rows, outputs, stride, batch);
     };
     const auto weight = [&](cudaDataType_t type) {
-      return layout_of(type, outputs, inputs, inputs);
+      return layout_of(type, outputs, inputs, inputs, batch);
     };
     if (forward) {
       first = weight(CUDA_R_16BF);
@@ -189,8 +199,8 @@ void Linear::time_algorithms(Plan& plan, const Operands& operands, cudaStream_t 
 }
 
 void Linear::multiply(bf16* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
-                      cudaStream_t stream) {
-  run({Kind::bf16, rows, outputs, inputs, 0}, {y, y, weight, x}, stream);
+                      cudaStream_t stream, int batch) {
+  run({Kind::bf16, rows, outputs, inputs, 0, batch}, {y, y, weight, x}, stream);
 }
 
 void Linear::multiply(float* y, const bf16* x, const bf16* weight, int rows, int outputs,
@@ -204,8 +214,8 @@ void Linear::multiply_add(float* y, const float* c, const bf16* x, const bf16* w
 }
 
 void Linear::input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int rows, int outputs,
-                            int inputs, bool add, cudaStream_t stream, int stride) {
-  run({add ? Kind::input_gradient_add : Kind::input_gradient, rows, outputs, inputs, stride},
+                            int inputs, bool add, cudaStream_t stream, int stride, int batch) {
+  run({add ? Kind::input_gradient_add : Kind::input_gradient, rows, outputs, inputs, stride, batch},
       {dx, dx, weight, dy}, stream);
 }
 

@@ -26,9 +26,10 @@ class Linear {
   /// what they add to. Otherwise cuBLASLt's first choice is taken.
   void search(bool on) { searching_ = on; }
 
-  /// y [rows, outputs] = x [rows, inputs] weight^T.
+  /// y [rows, outputs] = x [rows, inputs] weight^T; so many times as `batch` says, with operands
+  /// that lie one after another.
   void multiply(bf16* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
-                cudaStream_t stream);
+                cudaStream_t stream, int batch = 1);
   void multiply(float* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
                 cudaStream_t stream, int stride = 0);
   /// y += x weight^T.
@@ -40,9 +41,9 @@ class Linear {
   void multiply_add(float* y, const float* c, const bf16* x, const bf16* weight, int rows,
                     int outputs, int inputs, cudaStream_t stream);
 
-  /// dx [rows, inputs] = dy [rows, outputs] weight, or with `add` that much more.
+  /// dx [rows, inputs] = dy [rows, outputs] weight, or with `add` that much more; `batch` as above.
   void input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int rows, int outputs,
-                      int inputs, bool add, cudaStream_t stream, int stride = 0);
+                      int inputs, bool add, cudaStream_t stream, int stride = 0, int batch = 1);
   /// dweight [outputs, inputs] += dy^T x.
   void weight_gradient(float* dweight, const bf16* dy, const bf16* x, int rows, int outputs,
                        int inputs, cudaStream_t stream, int stride = 0);
@@ -63,6 +64,7 @@ class Linear {
     int outputs;
     int inputs;
     int stride;
+    int batch = 1;
     auto operator<=>(const Shape&) const = default;
   };
   /// out = beta * c + the product of the operands that the kind says.

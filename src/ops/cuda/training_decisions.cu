@@ -9,6 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kMostDecisions = 1024;  // of a token
+constexpr float kCertain = 1e4F;      // its sigmoid is 1, and 0 of its negative
 constexpr float kNever = -1e30F;      // finite, so that no infinity meets another in attention
 
 /// The difference of two Gumbel samples: what ops::sample_decisions draws for element `index`.
@@ -45,7 +46,10 @@ __global__ void __launch_bounds__(kThreads)
     const int token = static_cast<int>(index / d.decisions);
     const int decision = static_cast<int>(index % d.decisions);
     const float logit = d.scale * d.read[std::size_t(token) * d.stride + decision] - d.offset;
-    const float z = d.sampled ? (logit + logistic_noise(*d.noise, d.layer, index)) / d.tau : logit;
+    const int position = token - d.first_key[token];
+    const float z = d.pooled > 0 ? (position % d.pooled != 0 ? kCertain : -kCertain)
+                    : d.sampled  ? (logit + logistic_noise(*d.noise, d.layer, index)) / d.tau
+                                 : logit;
     const float bias = d.sampled ? log_one_minus_sigmoid(z) : (z > 0.0F ? kNever : 0.0F);
     out.logits[index] = logit;
     out.noisy[index] = z;
@@ -95,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
       dalpha += g.alphas[std::size_t(token) * d.kv_heads + head];
     }
   }
-  const DecisionFactors loss = *g.loss;
+  const DecisionFactors loss = g.loss[decision];
   const float soft = sigmoid(out.noisy[index]);
   const float logit = out.logits[index];
   const float beyond = fmaxf(fabsf(logit) - loss.excess_limit, 0.0F);
@@ -105,6 +109,21 @@ __global__ void __launch_bounds__(kThreads)
   if (g.rounded != nullptr) {
     reinterpret_cast<__nv_bfloat16*>(g.rounded)[std::size_t(token) * g.rounded_stride + decision] =
         __float2bfloat16_rn(d.scale * dlogit);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) share_kernel(float* x, int rows, int heads) {
+  const int row = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  for (int head = 1; row < rows && head < heads; ++head) {
+    x[std::size_t(row) * heads + head] = x[std::size_t(row) * heads];
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) share_backward_kernel(float* dx, int rows, int heads) {
+  const int row = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  for (int head = 1; row < rows && head < heads; ++head) {
+    dx[std::size_t(row) * heads] += dx[std::size_t(row) * heads + head];
+    dx[std::size_t(row) * heads + head] = 0.0F;
   }
 }
 
@@ -132,6 +151,16 @@ void take_decisions_backward(const TrainingDecisions& decisions, const DecisionR
   take_backward_kernel<<<blocks_of(decisions), kThreads, 0, stream>>>(decisions, results,
                                                                       gradients);
   winnow::cuda::check_launch("decisions, backward");
+}
+
+void share_first_head(float* x, int rows, int heads, cudaStream_t stream) {
+  share_kernel<<<(rows + kThreads - 1) / kThreads, kThreads, 0, stream>>>(x, rows, heads);
+  winnow::cuda::check_launch("one head for all");
+}
+
+void share_first_head_backward(float* dx, int rows, int heads, cudaStream_t stream) {
+  share_backward_kernel<<<(rows + kThreads - 1) / kThreads, kThreads, 0, stream>>>(dx, rows, heads);
+  winnow::cuda::check_launch("one head for all, backward");
 }
 
 }  // namespace winnow::ops::cuda

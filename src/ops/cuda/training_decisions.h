@@ -22,6 +22,7 @@ struct TrainingDecisions {
   float offset = 0.0F;
   const float* read = nullptr;  // [T, stride]
   int stride = 0;
+  int pooled = 0;       // > 0: nothing is read, documents are cut every so many tokens
   bool sampled = true;  // with logistic noise, divided by tau; else hard
   float tau = 0.1F;
   /// Seed of this pass, in device memory. Noise is that of ops/sampled_decisions.h: element i of
@@ -41,7 +42,7 @@ struct DecisionResults {
 void take_decisions(const TrainingDecisions& decisions, const DecisionResults& results,
                     cudaStream_t stream);
 
-/// What the loss adds for the decisions of a layer: train::DecisionLoss.
+/// What the loss adds for a decision of a layer: train::DecisionLoss.
 struct DecisionFactors {
   float count = 0.0F;   // per key marked, straight through
   float excess = 0.0F;  // times max(|logit| - excess_limit, 0)^2
@@ -51,7 +52,7 @@ struct DecisionFactors {
 struct DecisionGradients {
   const float* key_bias = nullptr;        // [T, kv_heads]
   const float* alphas = nullptr;          // [T, kv_heads], or null
-  const DecisionFactors* loss = nullptr;  // in device memory
+  const DecisionFactors* loss = nullptr;  // [decisions], in device memory
   float* read = nullptr;                  // [T, kv_heads], replaced
   /// The same [T, rounded_stride], replaced, 0 beyond `decisions`; null: not wanted.
   bf16* rounded = nullptr;
@@ -61,5 +62,10 @@ struct DecisionGradients {
 /// Backward of take_decisions with `sampled`, given its results.
 void take_decisions_backward(const TrainingDecisions& decisions, const DecisionResults& results,
                              const DecisionGradients& gradients, cudaStream_t stream);
+
+/// x [rows, heads]: the first head's becomes everybody's.
+void share_first_head(float* x, int rows, int heads, cudaStream_t stream);
+/// Backward of it: the first head's becomes the sum, the others' 0.
+void share_first_head_backward(float* dx, int rows, int heads, cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

@@ -95,8 +95,9 @@ void LayerScratch::lay_out(const ModelConfig& config, std::size_t tokens, const 
   take(dqueries, queries_width);
   take(dkeys, keys_width);
   take(dvalues, keys_width);
+  take(far_bias, tokens * size(config.kv_heads));
+  take(dkey_bias, tokens * size(config.kv_heads));
   if (config.dms || config.dmc) {
-    take(dkey_bias, tokens * size(config.kv_heads));
     take(dread, tokens * size(config.kv_heads));
     take(dprobe, tokens * size(padded_decisions(config)));
   }

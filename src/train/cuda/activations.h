@@ -64,6 +64,7 @@ class LayerScratch {
   bf16* dvalues = nullptr;
   bf16* dsingle_keys = nullptr;  // DMC: of keys before they are merged
   bf16* dsingle_values = nullptr;
+  float* far_bias = nullptr;   // [T, kv_heads]
   float* dkey_bias = nullptr;  // [T, kv_heads]
   float* dread = nullptr;      // [T, kv_heads]
   float* domega_read = nullptr;

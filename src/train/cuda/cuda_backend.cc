@@ -50,6 +50,7 @@ class CudaBackend : public Backend {
   void backward(std::span<const DecisionLoss> losses) override;
   PassSums finish() override;
   void apply(const AdamW::Update& update) override;
+  void apply(const MuonUpdate& update) override;
   [[nodiscard]] double peak_flops() const override { return winnow::cuda::nominal_bf16_flops(); }
   void fetch_values() override;
   Moments fetch_moments() override;
@@ -88,6 +89,7 @@ class CudaBackend : public Backend {
   cuda::DeviceDecoder decoder_;
   cuda::DeviceHead head_;
   mutable ops::cuda::Linear linear_;
+  std::optional<cuda::Muon> muon_;
 
   DeviceBuffer<float> frequencies_;  // [head_dim / 2]
   DeviceBuffer<float2> angles_;      // [T, head_dim / 2]
@@ -135,7 +137,7 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const ModelConfig& base
       head_(config_, tokens_, options.retrofit.has_value()),
       frequencies_(std::span<const float>(model::rope_frequencies(config_.rope, config_.head_dim))),
       angles_(tokens_ * static_cast<std::size_t>(config_.head_dim / 2)),
-      inputs_(tokens_, config_.layers),
+      inputs_(tokens_, std::max<std::size_t>(1, decisions_of_model(config_))),
       gradient_(tokens_ * static_cast<std::size_t>(config_.hidden)),
       rounded_gradient_(gradient_.size()),
       sums_(1),
@@ -146,6 +148,9 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const ModelConfig& base
   if (frozen_) {
     teacher_ = frozen_->view(base);
     teacher_decoder_.emplace(base, tokens_, Keep::nothing);
+  }
+  if (options.muon) {
+    muon_.emplace(*options.muon, parameters);
   }
   *initial_sums_.data() = {.first_bad = config_.layers + 1};
   warm_up();
@@ -160,6 +165,7 @@ void CudaBackend::warm_up() {
     pass_.tau = options_.retrofit->tau;
     pass_.merge_span = options_.retrofit->merge_span;
   }
+  pass_.far_dropout = options_.far_dropout ? &*options_.far_dropout : nullptr;
   linear_.search(true);
   if (options_.retrofit) {  // the student is compared with its teacher at least once
     run_forward(MainLoss::distillation);
@@ -168,6 +174,9 @@ void CudaBackend::warm_up() {
     run_forward(MainLoss::language_model);
   }
   run_backward();
+  if (muon_) {
+    muon_->warm_up(linear_, stream_.get());
+  }
   linear_.search(false);
 }
 
@@ -189,6 +198,7 @@ DevicePass CudaBackend::pass_of(const ModelConfig& config) const {
   pass.mode = pass_.mode;
   pass.tau = pass_.tau;
   pass.merge_span = pass_.merge_span;
+  pass.far_dropout = pass_.far_dropout;
   pass.channel_factor = inputs_.channel_factor();
   pass.noise = inputs_.noise();
   pass.losses = inputs_.losses();
@@ -266,6 +276,7 @@ PassSums CudaBackend::finish() {
     cuda::add_squares(sum, trained_.gradient.data() + begin, end - begin, stream_.get());
   };
   Sums* const sums = sums_.data();
+  add_squares(Role::embedding, &sums->squares);
   add_squares(Role::matrix, &sums->squares);
   add_squares(Role::vector, &sums->squares);
   add_squares(Role::decision, &sums->decision_squares);
@@ -288,6 +299,10 @@ PassSums CudaBackend::finish() {
 
 void CudaBackend::apply(const AdamW::Update& update) {
   trained_.apply(options_.adamw, update, stream_.get());
+}
+
+void CudaBackend::apply(const MuonUpdate& update) {
+  muon_->apply(update, trained_.muon_arrays(), linear_, stream_.get());
 }
 
 void CudaBackend::fetch_values() {

@@ -21,9 +21,10 @@ struct DevicePass {
   DecisionPass::Mode mode = DecisionPass::Mode::off;
   float tau = 0.1F;
   int merge_span = 12;
+  const FarDropout* far_dropout = nullptr;
   const float* channel_factor = nullptr;               // what attention sees of a borrowed channel
   const std::uint64_t* noise = nullptr;                // the pass's seed
-  const ops::cuda::DecisionFactors* losses = nullptr;  // [layers]
+  const ops::cuda::DecisionFactors* losses = nullptr;  // [layers, decisions]
   unsigned long long* marked = nullptr;  // [layers, decisions], added to; null: not counted
   int* first_bad = nullptr;              // PassSums::not_finite
   ops::cuda::Linear* linear = nullptr;

@@ -43,6 +43,7 @@ class LayerBackward {
     input_gradient(scratch_.dattended, gradient_.rounded, w_.output, config_.hidden, query_width);
     weight_gradient({g_.output, g_.output_bias}, gradient_.rounded, a_.attended, config_.hidden,
                     query_width);
+    detail::prepare_attention(pass_, layer_);
     ops::cuda::training_attention_backward(
         detail::attention_of(pass_, a_),
         detail::head_matrix<const bf16>(pass_, a_.attended, config_.heads),
@@ -57,6 +58,10 @@ class LayerBackward {
                                            .keys = scratch_.dsingle_keys,
                                            .values = scratch_.dsingle_values},
                                           scratch_.merging, pass_.stream);
+      if (decides_per_layer(config_)) {
+        ops::cuda::share_first_head_backward(scratch_.domega_read, pass_.tokens, config_.kv_heads,
+                                             pass_.stream);
+      }
     }
     if (pass_.decides()) {
       decisions();
@@ -101,7 +106,7 @@ class LayerBackward {
         .keys = detail::head_matrix(pass_, scratch_.dkeys, config_.kv_heads),
         .values = detail::head_matrix(pass_, scratch_.dvalues, config_.kv_heads),
         .bias = {}};
-    if (pass_.decides()) {
+    if (detail::biases_keys(pass_)) {
       gradients.bias = detail::column_matrix(pass_, scratch_.dkey_bias, config_.kv_heads);
     }
     return gradients;
@@ -111,11 +116,12 @@ class LayerBackward {
   // adapter to the layer's input.
   void decisions() {
     const bool borrows = borrows_channels(config_);
+    const std::size_t first_loss = static_cast<std::size_t>(layer_) * decision_count(config_);
     ops::cuda::take_decisions_backward(detail::decisions_of(pass_, layer_, a_),
                                        detail::results_of(pass_, layer_, a_),
                                        {.key_bias = scratch_.dkey_bias,
                                         .alphas = pass_.merges() ? scratch_.dalphas : nullptr,
-                                        .loss = pass_.losses + layer_,
+                                        .loss = pass_.losses + first_loss,
                                         .read = scratch_.dread,
                                         .rounded = borrows ? nullptr : scratch_.dprobe,
                                         .rounded_stride = padded_decisions(config_)},

@@ -32,6 +32,9 @@ void project(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceAc
   ops::cuda::split_heads(detail::heads_of(pass, w, a, projected), a.queries, a.keys, a.values,
                          config.dmc ? a.omega_read : a.read, config.dmc ? a.read : nullptr,
                          pass.stream);
+  if (pass.merges() && decides_per_layer(config)) {
+    ops::cuda::share_first_head(a.omega_read, pass.tokens, config.kv_heads, pass.stream);
+  }
 }
 
 void decide(const DevicePass& pass, int layer, const DeviceLayerWeights& w, const float* input,
@@ -59,6 +62,7 @@ void attention(const DevicePass& pass, int layer, const DeviceLayerWeights& w, c
     ops::cuda::segment_average(detail::average_of(pass, a), a.merged_keys, a.merged_values,
                                pass.stream);
   }
+  detail::prepare_attention(pass, layer);
   ops::cuda::training_attention(detail::attention_of(pass, a),
                                 detail::head_matrix(pass, a.attended, config.heads),
                                 detail::column_matrix(pass, a.normalizers, config.heads),

@@ -7,6 +7,7 @@
 #include "ops/cuda/training_attention.h"
 #include "ops/cuda/training_heads.h"
 #include "train/channels.h"
+#include "train/cuda/far_dropout.h"
 #include "train/cuda/layer.h"
 
 namespace winnow::train::cuda::detail {
@@ -79,6 +80,7 @@ inline ops::cuda::TrainingDecisions decisions_of(const DevicePass& pass, int lay
           .offset = config.dms ? config.dms->offset : config.dmc->offset,
           .read = borrows ? a.read : a.probe,
           .stride = borrows ? config.kv_heads : padded_decisions(config),
+          .pooled = config.dmc ? config.dmc->pooled : 0,
           .sampled = pass.mode == DecisionPass::Mode::sampled,
           .tau = pass.tau,
           .noise = pass.noise,
@@ -121,25 +123,42 @@ inline ops::cuda::SegmentAverage average_of(const DevicePass& pass, const Device
           .values = a.values};
 }
 
+/// Whether keys beyond the window have a bias: of decisions, or of far dropout.
+inline bool biases_keys(const DevicePass& pass) {
+  return pass.decides() || pass.far_dropout != nullptr;
+}
+
+/// Far dropout's biases, if there are, as attention_of() expects them.
+inline void prepare_attention(const DevicePass& pass, int layer) {
+  if (pass.far_dropout != nullptr) {
+    far_bias(pass.scratch->far_bias, local_heads(*pass.far_dropout, layer), pass.noise,
+             pass.first_key, pass.tokens, pass.config->kv_heads, pass.stream);
+  }
+}
+
 /// DMC's states are seen by the token that made them, and by later ones if nothing was merged into
 /// them: that is DMS's bias with a window of 0.
 inline ops::cuda::TrainingAttention attention_of(const DevicePass& pass,
                                                  const DeviceActivations& a) {
   const ModelConfig& config = *pass.config;
+  const FarDropout* far = pass.far_dropout;
   const bf16* keys = pass.merges() ? a.merged_keys : a.keys;
   const bf16* values = pass.merges() ? a.merged_values : a.values;
   ops::cuda::TrainingAttention attention{
       .head_dim = config.head_dim,
       .group = config.group(),
-      .window = config.dms ? config.dms->window : 0,
+      .window = far != nullptr ? far->window
+                : config.dms   ? config.dms->window
+                               : 0,
       .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
       .first_key = pass.first_key,
       .queries = head_matrix<const bf16>(pass, a.queries, config.heads),
       .keys = head_matrix<const bf16>(pass, keys, config.kv_heads),
       .values = head_matrix<const bf16>(pass, values, config.kv_heads),
       .bias = {}};
-  if (pass.decides()) {
-    attention.bias = column_matrix<const float>(pass, a.key_bias, config.kv_heads);
+  if (biases_keys(pass)) {
+    const float* bias = far != nullptr ? pass.scratch->far_bias : a.key_bias;
+    attention.bias = column_matrix<const float>(pass, bias, config.kv_heads);
   }
   return attention;
 }

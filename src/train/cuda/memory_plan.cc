@@ -5,6 +5,7 @@
 #include "train/backend.h"
 #include "train/cuda/decoder.h"
 #include "train/cuda/head.h"
+#include "train/cuda/muon.h"
 #include "train/cuda/weights.h"
 
 namespace winnow::train::cuda {
@@ -21,6 +22,9 @@ std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& op
   const bool distilled = options.retrofit.has_value();
   std::vector<MemoryPlan::Part> parts;
   parts.push_back({"trained weights, gradients, moments", TrainedWeights::bytes(config, list)});
+  if (options.muon) {
+    parts.push_back({"Muon's products", Muon::bytes(list)});
+  }
   if (distilled) {
     parts.push_back({"teacher's weights, bf16", FrozenWeights::bytes(base)});
     parts.push_back(

@@ -8,11 +8,8 @@
 
 namespace winnow::train::cuda {
 
-PassInputs::PassInputs(std::size_t tokens, int layers)
-    : tokens_(tokens),
-      batch_(kColumns * tokens),
-      values_(1),
-      losses_(static_cast<std::size_t>(layers)) {}
+PassInputs::PassInputs(std::size_t tokens, std::size_t decisions)
+    : tokens_(tokens), batch_(kColumns * tokens), values_(1), losses_(decisions) {}
 
 void PassInputs::take(const Batch& batch, const DecisionPass& pass, cudaStream_t stream) {
   assert(batch.size() == tokens_);
@@ -38,9 +35,12 @@ void PassInputs::take(const Batch& batch, const DecisionPass& pass, cudaStream_t
 
 void PassInputs::take(std::span<const DecisionLoss> losses, cudaStream_t stream) {
   HostInputs& host = host_[used_ - 1];
-  std::ranges::transform(losses, host.losses.data(), [](const DecisionLoss& loss) {
-    return ops::cuda::DecisionFactors{loss.count, loss.excess, loss.excess_limit};
-  });
+  const std::size_t decisions = losses_.size() / losses.size();  // of a layer
+  for (std::size_t i = 0; i < losses_.size(); ++i) {
+    const DecisionLoss& loss = losses[i / decisions];
+    const float spread = loss.spread.empty() ? 0.0F : loss.spread[i % decisions];
+    host.losses.data()[i] = {loss.count + spread, loss.excess, loss.excess_limit};
+  }
   copy_async(losses_, host.losses, stream);
 }
 

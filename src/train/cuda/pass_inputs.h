@@ -17,7 +17,8 @@ namespace winnow::train::cuda {
 /// until the update is over, so nobody has to wait for a copy.
 class PassInputs {
  public:
-  PassInputs(std::size_t tokens, int layers);
+  /// `decisions`: of all layers.
+  PassInputs(std::size_t tokens, std::size_t decisions);
 
   /// The device has taken all that came before.
   void begin_update() { used_ = 0; }
@@ -37,7 +38,7 @@ class PassInputs {
   /// What attention sees of a borrowed channel.
   [[nodiscard]] const float* channel_factor() const { return &values_.data()->channel_factor; }
   [[nodiscard]] const std::uint64_t* noise() const { return &values_.data()->noise; }
-  /// [layers]
+  /// [layers, decisions]
   [[nodiscard]] const ops::cuda::DecisionFactors* losses() const { return losses_.data(); }
 
  private:
@@ -49,8 +50,8 @@ class PassInputs {
     float channel_factor = 0.0F;
   };
   struct HostInputs {
-    HostInputs(std::size_t tokens, std::size_t layers)
-        : batch(kColumns * tokens), values(1), losses(layers) {}
+    HostInputs(std::size_t tokens, std::size_t decisions)
+        : batch(kColumns * tokens), values(1), losses(decisions) {}
     winnow::cuda::PinnedBuffer<std::int32_t> batch;
     winnow::cuda::PinnedBuffer<Values> values;
     winnow::cuda::PinnedBuffer<ops::cuda::DecisionFactors> losses;

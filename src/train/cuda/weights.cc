@@ -15,8 +15,13 @@ namespace {
 using winnow::cuda::check;
 using winnow::cuda::DeviceBuffer;
 
+// Those of the embedding and of matrices, which come first.
 std::size_t matrix_elements(const ParameterList& list) {
-  return list.range(Role::matrix).second;
+  return std::max(list.range(Role::embedding).second, list.range(Role::matrix).second);
+}
+
+bool is_matrix(const Parameter& parameter) {
+  return parameter.role == Role::embedding || parameter.role == Role::matrix;
 }
 
 void copy_to_device(void* to, const void* from, std::size_t bytes) {
@@ -63,7 +68,7 @@ FrozenWeights::FrozenWeights(const ModelConfig& config, const FindTensor& find)
   std::vector<float> values;
   for (const Parameter& parameter : list_.list()) {
     const TensorView tensor = *find(parameter.name);
-    const bool matrix = parameter.role == Role::matrix;
+    const bool matrix = is_matrix(parameter);
     if (matrix && tensor.dtype == DType::bf16) {
       copy_to_device(matrices_.data() + parameter.offset, tensor.data, tensor.bytes());
       continue;
@@ -175,6 +180,10 @@ void TrainedWeights::apply(const AdamWOptions& options, const AdamW::Update& upd
   round(middle, update.end, stream);
 }
 
+MuonArrays TrainedWeights::muon_arrays() const {
+  return {values.data(), matrices_.data(), gradient.data(), first_moments.data()};
+}
+
 Moments TrainedWeights::fetch_moments() {
   host_first_moments_.ensure(list_.size());
   host_second_moments_.ensure(list_.size());
@@ -204,7 +213,7 @@ DeviceWeights TrainedWeights::view(const FrozenWeights* frozen) const {
           return frozen != nullptr ? frozen->matrix(name) : nullptr;
         }
         const Parameter& parameter = list_.find(name);
-        return parameter.role == Role::matrix ? rounded(parameter.offset) : rows_of(name);
+        return is_matrix(parameter) ? rounded(parameter.offset) : rows_of(name);
       },
       [&](const std::string& name) {
         if (!list_.contains(name)) {

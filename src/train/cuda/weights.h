@@ -3,6 +3,7 @@
 
 #include "base/cuda/device.h"
 #include "train/backend.h"
+#include "train/cuda/muon.h"
 #include "train/parameters.h"
 #include "train/tensors.h"
 
@@ -52,6 +53,9 @@ class TrainedWeights {
 
   /// One update of part of the flat array.
   void apply(const AdamWOptions& options, const AdamW::Update& update, cudaStream_t stream);
+
+  /// Where Muon finds what it changes.
+  [[nodiscard]] MuonArrays muon_arrays() const;
 
   /// The moments, in host memory of this object. Nothing may be under way on the device.
   Moments fetch_moments();

@@ -195,6 +195,60 @@ TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
   feed_both(cpu_session, cuda_session, config, c.tolerance);
 }
 
+// DMC as its channels say: a layer that decides as one, and entries of a fixed number of tokens.
+class CudaMerging : public CudaBackendTest {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, CudaMerging,
+    ::testing::Values(Case{"llama", Family::llama, 64, 4, false, kvcache::RuleKind::dmc,
+                           DType::bf16, WeightStorage::as_stored, 2e-2},
+                      Case{"qwen3", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
+                           DType::bf16, WeightStorage::as_stored, 2e-2}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(CudaMerging, ComputesWhatTheCpuComputes) {
+  const Case& c = GetParam();
+  ModelConfig pooled = config_of(c);
+  pooled.dmc->pooled = 3;
+  ModelConfig hard = config_of(c);
+  hard.dmc->per_layer = true;
+  hard.dmc->offset = -100.0F;  // all is merged: no decision near its edge, but every weight counts
+  for (const ModelConfig& config : {pooled, hard}) {
+    const model::Model reference(
+        config,
+        model::random_weights(config, DType::bf16, 3, host_format(engine_config(c, false))));
+    const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    const CpuBackend cpu(reference);
+    const auto cuda = make_backend(model, engine_config(c, true));
+    Session cpu_session(cpu, engine_config(c, false), {200, 400});
+    Session cuda_session(*cuda, engine_config(c, true), {200, 400});
+    feed_both(cpu_session, cuda_session, config, c.tolerance);
+  }
+}
+
+TEST_P(CudaMerging, ALayerDecidesAsOne) {
+  const Case& c = GetParam();
+  const auto entries = [&](bool per_layer) {
+    ModelConfig config = config_of(c);
+    config.dmc->offset = 0.0F;
+    config.dmc->per_layer = per_layer;
+    const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    const auto cuda = make_backend(model, engine_config(c, true));
+    Session session(*cuda, engine_config(c, true), {200, 400});
+    const auto tokens = random_tokens(400, config.vocab);
+    std::vector<float> logits(400 * static_cast<std::size_t>(config.vocab));
+    session.feed(tokens, logits, {});
+    return session.usage().per_head;
+  };
+  const auto apart = entries(false);
+  const auto together = entries(true);
+  EXPECT_NE(apart[0], apart[1]);
+  EXPECT_EQ(together[0], apart[0]);  // the first layer's input is the same
+  for (std::size_t head = 0; head < together.size(); head += 2) {
+    EXPECT_EQ(together[head], together[head + 1]);
+  }
+}
+
 // Batches that are padded to the sizes there are graphs for, with copies of the weights or without.
 TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
   const Case& c = GetParam();

@@ -66,8 +66,10 @@ class Pass {
   }
 
   PassSums run(const Batch& batch, const DecisionPass& pass, MainLoss loss, int times = 1) {
-    const std::vector<DecisionLoss> losses(static_cast<std::size_t>(config_.layers),
-                                           {-0.02F, 0.001F, 2.0F});
+    std::vector<DecisionLoss> losses(static_cast<std::size_t>(config_.layers),
+                                     {-0.02F, 0.001F, 2.0F, {}});
+    losses.back().spread.assign(decision_count(config_), 0.01F);
+    losses.back().spread.back() = -0.01F;
     const bool decides = options_.retrofit && pass.mode == DecisionPass::Mode::sampled;
     backend_->begin_update();
     for (int i = 0; i < times; ++i) {
@@ -80,7 +82,7 @@ class Pass {
 
   /// The gradient, read from the first moment after a first update that changes nothing.
   std::vector<float> gradient() {
-    backend_->apply({0, parameters_.size(), 1, 0.0, 0.0, 1.0});
+    backend_->apply(AdamW::Update{0, parameters_.size(), 1, 0.0, 0.0, 1.0});
     const Moments moments = backend_->fetch_moments();
     std::vector<float> gradient(moments.first.begin(), moments.first.end());
     for (float& g : gradient) {
@@ -107,6 +109,7 @@ struct Case {
   DecisionPass::Mode mode = DecisionPass::Mode::sampled;
   MainLoss loss = MainLoss::distillation;
   Activations activations = Activations::keep;
+  std::optional<FarDropout> far_dropout = std::nullopt;
 };
 
 std::vector<Case> cases() {
@@ -165,7 +168,19 @@ std::vector<Case> cases() {
     all.push_back({name + ", fading", wide_config(family), dmc, Mode::off});
   }
   all.push_back({"dmc, biases", biased, dmc});
+  const auto hard = [](RetrofitOptions& r) { r.dmc->per_layer = true; };
+  const auto pooled = [](RetrofitOptions& r) { r.dmc->pooled = 3; };
+  for (const Family family : {Family::qwen2, Family::qwen3}) {
+    all.push_back({"dmc, per layer", wide_config(family), with(dmc, hard)});
+    all.push_back({"dmc, fixed pooling", wide_config(family), with(dmc, pooled)});
+  }
   all.push_back({"biases, adapter", biased, adapter});
+  for (const bool wide : {false, true}) {
+    all.push_back({wide ? "far dropout, wide" : "far dropout, tiny",
+                   wide ? wide_config(Family::llama) : tiny_config(Family::llama), nullptr,
+                   Mode::off, MainLoss::language_model, Activations::recompute,
+                   FarDropout{.window = 9, .share = 1.0, .mixed = 0.6, .far_heads = {{1, 0}}}});
+  }
   return all;
 }
 
@@ -175,6 +190,7 @@ TrainingOptions options_of(const Case& c, std::optional<int> device) {
   options.activations = c.activations;
   options.compute = device ? DType::bf16 : DType::f32;
   options.cuda_device = device;
+  options.far_dropout = c.far_dropout;
   if (c.retrofit) {
     c.retrofit(options.retrofit.emplace());
   }
@@ -215,6 +231,7 @@ TEST_F(CudaTraining, GivesTheLossesAndGradientsOfTheCpu) {
     pass.tau = 1.0F;
     pass.fade = 0.4F;
     pass.noise = 77;
+    pass.far_dropout = c.far_dropout ? &*c.far_dropout : nullptr;
     Pass host(options_of(c, std::nullopt), c.base);
     Pass device(options_of(c, 0), c.base);
     // The second and third pass run as a recorded graph.
@@ -261,8 +278,8 @@ TEST_F(CudaTraining, UpdatesLikeTheCpu) {
   for (int step = 1; step <= 3; ++step) {
     for (Pass* pass : {&host, &device}) {
       const PassSums sums = pass->run(batch, {}, c.loss);
-      pass->backend().apply(
-          {0, pass->parameters().size(), step, 1e-3, 0.1, clip_factor(sums.norm, 1.0)});
+      pass->backend().apply(AdamW::Update{0, pass->parameters().size(), step, 1e-3, 0.1,
+                                          clip_factor(sums.norm, 1.0)});
     }
   }
   device.backend().fetch_values();

@@ -32,6 +32,8 @@ TrainingOptions on_device(TrainingOptions options) {
 std::vector<TrainingOptions> every_training() {
   auto all = testing::every_retrofit();
   all.push_back(testing::language_options());
+  all.push_back(testing::pretraining_options());
+  std::ranges::copy(testing::dmc_ablations(), std::back_inserter(all));
   return all;
 }
 
@@ -49,6 +51,9 @@ std::vector<double> losses_of(Trainer& trainer, int steps) {
   return losses;
 }
 
+// Every update from the state that the CPU is in: over many updates the rounding of the first would
+// decide, since AdamW moves by the full rate where a gradient is small too. What is distilled is a
+// small difference of two predictions, each of which is rounded to bf16 in every layer.
 TEST_F(CudaTrainer, HasTheLossesOfTheCpu) {
   for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
     const World world(testing::tiny_config(family));
@@ -56,9 +61,20 @@ TEST_F(CudaTrainer, HasTheLossesOfTheCpu) {
       if (options.retrofit) {
         options.retrofit->dms.scale = 4.0F;  // at 100 a decision near its edge falls either way
       }
+      const double tolerance = options.retrofit ? 0.08 : 0.005;
       Trainer host(options, world.base(), world.shards());
       Trainer device(on_device(options), world.base(), world.shards());
-      expect_near(losses_of(device, 8), losses_of(host, 8), 0.05);
+      for (int i = 0; i < 8; ++i) {
+        host.save_state(world.path("state"), {});
+        device.load_state(world.path("state"), {});
+        const StepReport expected = host.step();
+        const StepReport report = device.step();
+        EXPECT_NEAR(report.loss, expected.loss, tolerance * expected.loss + 5e-5) << i;
+        EXPECT_NEAR(report.norm, expected.norm, 2.0 * tolerance * expected.norm + 1e-3) << i;
+        EXPECT_NEAR(report.decision_norm, expected.decision_norm,
+                    tolerance * expected.decision_norm + 1e-3)
+            << i;
+      }
     }
   }
 }

@@ -1,0 +1,98 @@
+"""What comes of a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _winnow
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    """What a sequence's cache held at its end."""
+
+    live_entries: NDArray[np.int32]
+    """Entries that are held, [layers, KV heads]."""
+    bytes: int
+    """What the allocator handed out, metadata included."""
+    dense_bytes: int
+    """What a dense cache of this length and storage format would hold."""
+    compression_ratio: float
+    """Length of a dense cache over the mean length of the stored one."""
+
+
+@dataclass(frozen=True)
+class Logprobs:
+    """Natural log-probabilities of T tokens by the model's own distribution (temperature 1)."""
+
+    token_ids: NDArray[np.int32]
+    """The tokens, [T]."""
+    logprobs: NDArray[np.float32]
+    """Theirs, [T]."""
+    top_token_ids: NDArray[np.int32]
+    """The most likely tokens in each one's place, [T, alternatives], best first."""
+    top_logprobs: NDArray[np.float32]
+    """Theirs, [T, alternatives]."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One continuation of one prompt."""
+
+    text: str
+    token_ids: list[int] = field(repr=False)
+    """All that were generated, an end-of-text token included."""
+    finish_reason: str
+    """stop, length, cancelled or out_of_memory."""
+    kv: CacheStats = field(repr=False)
+    prompt_index: int = 0
+    """Which of the prompts it continues."""
+    sample: int = 0
+    """Which of the prompt's n continuations it is."""
+    prompt_tokens: int = 0
+    logprobs: Logprobs | None = field(default=None, repr=False)
+    """Of token_ids, if asked for."""
+    prompt_logprobs: Logprobs | None = field(default=None, repr=False)
+    """Of the prompt's tokens but the first, if asked for."""
+
+
+class Chunk(NamedTuple):
+    """What one token of a stream brought."""
+
+    text: str
+    """Text that has become certain; may be empty."""
+    token_id: int | None
+    """None: no new token, only text that was held back until the end."""
+    sample: int
+
+
+def completions_of(
+    result: _winnow.Generation, prompt_index: int, *, logprobs: bool, prompt_logprobs: bool
+) -> list[Completion]:
+    of_prompt = Logprobs(*result.prompt_logprobs()) if prompt_logprobs else None
+    return [
+        Completion(
+            text=sample.text,
+            token_ids=sample.token_ids,
+            finish_reason=sample.finish_reason,
+            kv=CacheStats(
+                sample.kv.live_entries(),
+                sample.kv.bytes,
+                sample.kv.dense_bytes,
+                sample.kv.compression_ratio,
+            ),
+            prompt_index=prompt_index,
+            sample=index,
+            prompt_tokens=result.prompt_tokens,
+            logprobs=Logprobs(*sample.logprobs()) if logprobs else None,
+            prompt_logprobs=of_prompt,
+        )
+        for index, sample in enumerate(result.samples)
+    ]

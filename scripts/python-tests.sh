@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Builds the Python package's wheel on the winnow that BUILD holds, installs it into a virtual
+# environment in BUILD, and runs python/tests. Packages come from PyPI; where they are not to be had,
+# exits with 77 (skipped). With --lm-eval also lm-evaluation-harness (160 MB) and what it says.
+# Usage: scripts/python-tests.sh BUILD [--lm-eval] [PYTEST_ARGUMENT ...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=$(realpath "$1")
+shift
+packages=(-r python/tests/requirements.txt)
+if [[ "${1:-}" == --lm-eval ]]; then
+  packages+=(-r python/tests/requirements-lm-eval.txt)
+  shift
+fi
+venv=$build/python-tests
+wanted="${packages[*]} $(sha256sum python/tests/*.txt)"
+if [[ "$(cat "$venv/packages" 2>/dev/null)" != "$wanted" ]]; then
+  rm -rf "$venv"
+  python3 -m venv "$venv" &&
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --timeout 20 --retries 1 \
+      "${packages[@]}" || { echo "no Python packages here: skipped"; exit 77; }
+  echo "$wanted" >"$venv/packages"
+fi
+
+launcher=$(command -v ccache || true)
+cmake --install "$build" --component devel --prefix "$venv/winnow" >/dev/null
+"$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+  --wheel-dir "$venv/wheels" --config-settings=cmake.source-dir=. \
+  --config-settings=cmake.define.WINNOW_BUILD_PYTHON= \
+  --config-settings=cmake.define.CMAKE_PREFIX_PATH="$venv/winnow" \
+  --config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER="$launcher" \
+  --config-settings=build-dir="$build/python-wheel" ./python
+"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall \
+  "$venv"/wheels/winnow-*.whl
+WINNOW_BINARY=$build/bin/winnow exec "$venv/bin/pytest" -q -p no:cacheprovider python/tests "$@"

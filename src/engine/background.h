@@ -1,0 +1,35 @@
+// Work for which nobody waits.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace winnow::engine {
+
+/// Runs functions, which must not throw, on a thread of its own, one after another.
+class Background {
+ public:
+  Background() : thread_([this] { work(); }) {}
+  /// Finishes what it was given.
+  ~Background();
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  void run(std::function<void()> task);
+  /// Until all is done that was given so far.
+  void wait();
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;  // the first is being run
+  bool closing_ = false;
+  std::thread thread_;
+};
+
+}  // namespace winnow::engine

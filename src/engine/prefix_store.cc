@@ -1,0 +1,255 @@
+#include "engine/prefix_store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "base/sha256.h"
+
+namespace winnow::engine {
+namespace {
+
+namespace fs = std::filesystem;
+using Tokens = std::span<const std::int32_t>;
+
+constexpr std::string_view kSuffix = ".state";
+constexpr std::size_t kDigestLength = 64;
+constexpr std::size_t kMostWaitingBytes = std::size_t{256} << 20;
+constexpr std::chrono::seconds kPauseAfterFailure{30};
+constexpr std::chrono::hours kOldestTemporary{1};
+
+std::size_t bytes_of(const SavedState& state) {
+  const kvcache::SavedSequence& cache = state.cache;
+  return state.tokens.size() * sizeof(std::int32_t) + cache.entries.size() + cache.marks.size() +
+         (cache.archived.size() + cache.open.size() + cache.positions.size() +
+          cache.attention.size()) *
+             sizeof(float);
+}
+
+std::string file_name(Sha256 hash, std::size_t length) {
+  return fmt::format("{}-{}{}", hash.finish(), length, kSuffix);
+}
+
+// The length that a name of ours says; nullopt for any other name.
+std::optional<std::size_t> length_of(std::string_view name) {
+  if (!name.ends_with(kSuffix) || name.size() <= kDigestLength + 1 + kSuffix.size() ||
+      name[kDigestLength] != '-') {
+    return std::nullopt;
+  }
+  name.remove_suffix(kSuffix.size());
+  name.remove_prefix(kDigestLength + 1);
+  std::size_t length = 0;
+  const auto [end, code] = std::from_chars(name.begin(), name.end(), length);
+  return code == std::errc() && end == name.end() ? std::optional(length) : std::nullopt;
+}
+
+struct File {
+  fs::file_time_type used;
+  std::string name;
+  std::size_t bytes;
+};
+
+// What lies in the directory now. Files that others remove meanwhile are left out.
+std::vector<File> list(const fs::path& directory) {
+  std::vector<File> files;
+  std::error_code gone;
+  for (fs::directory_iterator at(directory, gone), end; !gone && at != end; at.increment(gone)) {
+    std::error_code failed;
+    const auto bytes = at->file_size(failed);
+    const auto used = failed ? fs::file_time_type{} : at->last_write_time(failed);
+    if (!failed) {
+      files.push_back({used, at->path().filename().string(), static_cast<std::size_t>(bytes)});
+    }
+  }
+  return files;
+}
+
+}  // namespace
+
+PrefixStore::PrefixStore(fs::path directory, std::size_t max_bytes, StateKind kind, Warn warn)
+    : directory_(std::move(directory)),
+      max_bytes_(max_bytes),
+      kind_(std::move(kind)),
+      warn_(std::move(warn)) {
+  for (const auto& [name, value] : kind_.description()) {
+    kind_text_ += fmt::format("{}={}\n", name, value);
+  }
+  std::error_code failed;
+  if (fs::create_directories(directory_, failed)) {
+    fs::permissions(directory_, fs::perms::owner_all, failed);  // states tell what was asked
+  }
+  require(fs::is_directory(directory_), "--cache-dir {}: is not a directory and cannot be made one",
+          directory_.string());
+  require(::access(directory_.c_str(), W_OK | X_OK) == 0, "--cache-dir {}: cannot be written to",
+          directory_.string());
+  tidy();
+}
+
+PrefixStore::~PrefixStore() {
+  flush();
+}
+
+void PrefixStore::put(SavedState state) {
+  const std::size_t bytes = bytes_of(state);
+  {
+    const std::lock_guard lock(mutex_);
+    const bool too_many = waiting_bytes_ > 0 && waiting_bytes_ + bytes > kMostWaitingBytes;
+    if (too_many || bytes > max_bytes_ || std::chrono::steady_clock::now() < writes_again_) {
+      ++stats_.dropped;
+      return;
+    }
+    waiting_bytes_ += bytes;
+  }
+  writer_.run([this, bytes, state = std::make_shared<const SavedState>(std::move(state))] {
+    write(*state);
+    const std::lock_guard lock(mutex_);
+    waiting_bytes_ -= bytes;
+  });
+}
+
+void PrefixStore::write(const SavedState& state) {
+  const std::string name = name_of(state.tokens);
+  try {
+    std::error_code failed;
+    fs::last_write_time(directory_ / name, fs::file_time_type::clock::now(), failed);
+    if (failed) {  // it is not there yet
+      write_state(directory_ / name, kind_, state);
+      const std::lock_guard lock(mutex_);
+      ++stats_.written;
+    }
+    tidy();
+  } catch (const std::exception& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      ++stats_.dropped;
+      writes_again_ = std::chrono::steady_clock::now() + kPauseAfterFailure;
+    }
+    warn_(fmt::format("{}; no states are written for {} s", error.what(),
+                      kPauseAfterFailure.count()));
+  }
+}
+
+std::future<std::optional<SavedState>> PrefixStore::find(Tokens tokens, std::size_t known) {
+  std::string name = longest_stored(tokens, known);
+  const std::lock_guard lock(mutex_);
+  if (name.empty()) {
+    ++stats_.misses;
+    return {};
+  }
+  auto promise = std::make_shared<std::promise<std::optional<SavedState>>>();
+  auto result = promise->get_future();
+  reader_.run([this, promise, name = std::move(name),
+               tokens = std::vector<std::int32_t>(tokens.begin(), tokens.end())] {
+    promise->set_value(read(name, tokens));
+  });
+  return result;
+}
+
+std::optional<SavedState> PrefixStore::read(const std::string& name, Tokens tokens) {
+  const fs::path path = directory_ / name;
+  std::error_code failed;
+  fs::last_write_time(path, fs::file_time_type::clock::now(), failed);
+  if (failed) {  // another process has removed it
+    forget(name);
+    const std::lock_guard lock(mutex_);
+    ++stats_.misses;
+    return std::nullopt;
+  }
+  try {
+    SavedState state = read_state(path, kind_);
+    require(state.tokens.size() <= tokens.size() &&
+                std::ranges::equal(state.tokens, tokens.first(state.tokens.size())),
+            "{}: holds other tokens than its name says", path.string());
+    const std::lock_guard lock(mutex_);
+    ++stats_.hits;
+    return state;
+  } catch (const std::exception& error) {
+    warn_(fmt::format("{}; the file is removed, its tokens are computed again", error.what()));
+    fs::remove(path, failed);
+    forget(name);
+    const std::lock_guard lock(mutex_);
+    ++stats_.refused;
+    return std::nullopt;
+  }
+}
+
+PrefixStoreStats PrefixStore::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+std::string PrefixStore::name_of(Tokens tokens) const {
+  Sha256 hash;
+  hash.update(kind_text_);
+  hash.update(std::as_bytes(tokens));
+  return file_name(hash, tokens.size());
+}
+
+// The name of the longest stored prefix that is longer than `known`; empty when there is none.
+std::string PrefixStore::longest_stored(Tokens tokens, std::size_t known) const {
+  const std::lock_guard lock(mutex_);
+  std::string longest;
+  Sha256 hash;
+  hash.update(kind_text_);
+  std::size_t hashed = 0;
+  for (auto at = names_.upper_bound(known); at != names_.end() && at->first <= tokens.size();
+       ++at) {
+    hash.update(std::as_bytes(tokens.subspan(hashed, at->first - hashed)));
+    hashed = at->first;
+    std::string name = file_name(hash, hashed);
+    if (at->second.contains(name)) {
+      longest = std::move(name);
+    }
+  }
+  return longest;
+}
+
+void PrefixStore::forget(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto at = names_.find(length_of(name).value_or(0));
+  if (at != names_.end() && at->second.erase(name) > 0 && at->second.empty()) {
+    names_.erase(at);
+  }
+}
+
+// Looks what is there, files of other processes too, and removes what is too much.
+void PrefixStore::tidy() {
+  std::vector<File> files = list(directory_);
+  const auto now = fs::file_time_type::clock::now();
+  std::error_code ignored;
+  std::erase_if(files, [&](const File& file) {
+    const bool ours = length_of(file.name).has_value();
+    // What a process that was killed has left half-written.
+    if (!ours && file.name.find(std::string(kSuffix) + ".tmp") != std::string::npos &&
+        now - file.used > kOldestTemporary) {
+      fs::remove(directory_ / file.name, ignored);
+    }
+    return !ours;
+  });
+  std::ranges::sort(files, std::greater(), &File::used);
+  std::size_t bytes = 0;
+  std::map<std::size_t, std::set<std::string>> names;
+  std::size_t kept = 0;
+  for (const File& file : files) {
+    if (bytes + file.bytes > max_bytes_) {
+      fs::remove(directory_ / file.name, ignored);
+      continue;
+    }
+    bytes += file.bytes;
+    ++kept;
+    names[*length_of(file.name)].insert(file.name);
+  }
+  const std::lock_guard lock(mutex_);
+  names_ = std::move(names);
+  stats_.files = kept;
+  stats_.bytes = bytes;
+}
+
+}  // namespace winnow::engine

@@ -1,0 +1,65 @@
+#include "engine/prompt_cache.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+
+namespace winnow::engine {
+namespace {
+
+// Whether what came after a token can be taken back.
+bool forgets_nothing(kvcache::RuleKind rule) {
+  return rule == kvcache::RuleKind::dense || rule == kvcache::RuleKind::quest;
+}
+
+}  // namespace
+
+PromptCache::PromptCache(std::filesystem::path path, StateKind kind)
+    : path_(std::move(path)), kind_(std::move(kind)) {}
+
+void PromptCache::load(Request& request) {
+  prompt_ = request.prompt;
+  std::error_code failed;
+  if (!std::filesystem::exists(path_, failed) && !failed) {
+    return;
+  }
+  try {
+    SavedState state = read_state(path_, kind_);
+    // The last token is computed in any case: its logits are wanted.
+    const auto prompt = std::span(request.prompt).first(request.prompt.size() - 1);
+    const auto common = std::ranges::mismatch(state.tokens, prompt).in1 - state.tokens.begin();
+    const int length = static_cast<int>(common);
+    if (length < state.cache.length) {
+      if (!forgets_nothing(kind_.rule.kind)) {
+        warning_ = fmt::format(
+            "{}: holds {} tokens of which the prompt begins with {} only: under {} they cannot be "
+            "parted",
+            path_.string(), state.cache.length, length, kvcache::rule_name(kind_.rule.kind));
+        return;
+      }
+      if (length == 0) {
+        return;
+      }
+      kvcache::cut(state.cache, kind_.layout, length);
+    }
+    request.beginning = std::make_shared<const kvcache::SavedSequence>(std::move(state.cache));
+  } catch (const Error& error) {
+    warning_ = error.what();
+  }
+}
+
+void PromptCache::save(std::optional<kvcache::SavedSequence> cache) {
+  if (!cache) {
+    return;
+  }
+  try {
+    prompt_.resize(static_cast<std::size_t>(cache->length));
+    write_state(path_, kind_, {std::move(prompt_), std::move(*cache)});
+  } catch (const Error& error) {
+    warning_ = error.what();
+  }
+}
+
+}  // namespace winnow::engine

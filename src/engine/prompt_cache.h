@@ -1,0 +1,36 @@
+// The file of GenerateOptions::prompt_cache.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/state_file.h"
+
+namespace winnow::engine {
+
+/// Reads and writes the cache of one prompt. That the file cannot be used costs time and makes a
+/// warning, but no failure.
+class PromptCache {
+ public:
+  PromptCache(std::filesystem::path path, StateKind kind);
+
+  /// Sets request.beginning to what the file has of the prompt, if it is there.
+  void load(Request& request);
+  /// Writes what the engine has saved of that prompt; nullopt: the file holds it already.
+  void save(std::optional<kvcache::SavedSequence> cache);
+
+  /// What went wrong, if anything.
+  [[nodiscard]] const std::string& warning() const { return warning_; }
+
+ private:
+  std::filesystem::path path_;
+  StateKind kind_;
+  std::vector<std::int32_t> prompt_;
+  std::string warning_;
+};
+
+}  // namespace winnow::engine

@@ -1,0 +1,57 @@
+// Files that hold the cache of a prefix.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "engine/engine.h"
+#include "kvcache/saved_sequence.h"
+
+namespace winnow::engine {
+
+/// Tokens, and what a cache holds after them.
+struct SavedState {
+  std::vector<std::int32_t> tokens;
+  kvcache::SavedSequence cache;
+};
+
+/// All that a state depends on beside its tokens. One that was saved under another kind is of no
+/// use: its entries are those of another model, another rule, or were rounded in another way.
+struct StateKind {
+  std::string model;  // checkpoint_digest()
+  kvcache::CacheShape shape;
+  kvcache::Rule rule;
+  ops::PageLayout layout;       // of entries: their format
+  DType compute = DType::bf16;  // EngineConfig's, as the next two
+  WeightStorage weights = WeightStorage::as_stored;
+  bool deterministic = false;
+
+  StateKind(std::string model_digest, const kvcache::CacheShape& cache_shape,
+            const EngineConfig& config, const kvcache::SequenceLimits& limits = {});
+
+  /// Names and values, as files have them in their metadata.
+  [[nodiscard]] std::map<std::string, std::string> description() const;
+};
+
+/// Writes a safetensors file (docs/serving.md, "State files"), whole or not at all. Throws Error
+/// when it cannot be written.
+void write_state(const std::filesystem::path& path, const StateKind& kind, const SavedState& state);
+
+/// Throws Error, which says why, unless the file is whole, undamaged and of this kind.
+SavedState read_state(const std::filesystem::path& path, const StateKind& kind);
+
+/// The same of a file in memory; `name` stands for it in messages.
+SavedState parse_state(std::span<const std::byte> image, const std::string& name,
+                       const StateKind& kind);
+
+/// What a file's metadata says under "sha256": of the rest of its metadata and of its tensors.
+std::string state_checksum(const std::map<std::string, std::string>& description,
+                           const TensorMap& tensors);
+
+}  // namespace winnow::engine

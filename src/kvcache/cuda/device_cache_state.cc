@@ -1,0 +1,272 @@
+// Sequences of the device's cache to the host and back.
+#include <algorithm>
+#include <cstring>
+
+#include "kvcache/cuda/device_cache.h"
+#include "kvcache/cuda/quest_kernels.h"
+#include "kvcache/cuda/sequence_kernels.h"
+#include "kvcache/packed_entries.h"
+
+namespace winnow::kvcache::cuda {
+namespace {
+
+using winnow::cuda::check;
+using winnow::cuda::PinnedBuffer;
+
+constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
+
+std::size_t size_of(int count) {
+  return static_cast<std::size_t>(count);
+}
+
+std::size_t pages_for(int entries) {
+  return size_of((entries + ops::kPageEntries - 1) / ops::kPageEntries);
+}
+
+// A sequence's part of a table [layers, slots, kv_heads, stride].
+template <class T>
+struct TablePart {
+  T* first;
+  std::size_t width;  // bytes of a layer
+  std::size_t pitch;  // bytes between layers
+
+  TablePart(const CacheView& view, T* table, int slot, std::size_t stride)
+      : first(table + view.row(0, slot, 0) * stride),
+        width(size_of(view.kv_heads) * stride * sizeof(T)),
+        pitch(width * size_of(view.slots)) {}
+};
+
+// The first `wanted` of every row's `stride` values, rows [layers, kv_heads].
+template <class T>
+std::vector<T> read_table(const CacheView& view, T* table, int slot, std::size_t stride,
+                          std::size_t wanted, cudaStream_t stream) {
+  const TablePart<T> part(view, table, slot, stride);
+  const std::size_t rows = size_of(view.layers) * size_of(view.kv_heads);
+  std::vector<T> all(rows * stride);
+  check(cudaMemcpy2DAsync(all.data(), part.width, part.first, part.pitch, part.width,
+                          size_of(view.layers), cudaMemcpyDeviceToHost, stream),
+        "read a sequence's tables");
+  check(cudaStreamSynchronize(stream), "read a sequence's tables");
+  std::vector<T> values;
+  for (std::size_t row = 0; row < rows; ++row) {
+    values.insert(values.end(), all.data() + row * stride, all.data() + row * stride + wanted);
+  }
+  return values;
+}
+
+// The inverse; the rest of each row becomes zero.
+template <class T>
+void write_table(const CacheView& view, T* table, int slot, std::size_t stride, std::size_t given,
+                 std::span<const T> values, cudaStream_t stream) {
+  const TablePart<T> part(view, table, slot, stride);
+  const std::size_t rows = size_of(view.layers) * size_of(view.kv_heads);
+  std::vector<T> all(rows * stride);
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::copy_n(values.data() + row * given, given, all.data() + row * stride);
+  }
+  check(cudaMemcpy2DAsync(part.first, part.pitch, all.data(), part.width, part.width,
+                          size_of(view.layers), cudaMemcpyHostToDevice, stream),
+        "write a sequence's tables");
+  check(cudaStreamSynchronize(stream), "write a sequence's tables");
+}
+
+}  // namespace
+
+// Rows whose pages are moved at a time.
+struct DeviceCache::RowRange {
+  int first;
+  std::vector<std::int32_t> offsets;  // of pages, by row
+  std::size_t pages = 0;
+
+  // Copies for kernels, in page-locked memory.
+  void stage(PinnedBuffer<std::int32_t>& target) const {
+    target = PinnedBuffer<std::int32_t>(offsets.size());
+    std::ranges::copy(offsets, target.data());
+  }
+};
+
+std::vector<DeviceCache::RowRange> DeviceCache::transfer_ranges(
+    int slot, std::span<const std::int32_t> archived) const {
+  std::vector<RowRange> ranges;
+  for (int row = 0; row < rows_per_sequence(); ++row) {
+    const std::size_t pages =
+        archive_pages(slot, length(slot), archived[size_of(row)]) + window_pages(slot);
+    if (ranges.empty() || (ranges.back().pages + pages) * layout_.page_bytes() > kStagingBytes) {
+      ranges.push_back({row, {}, 0});
+    }
+    ranges.back().offsets.push_back(static_cast<std::int32_t>(ranges.back().pages));
+    ranges.back().pages += pages;
+  }
+  return ranges;
+}
+
+SavedSequence DeviceCache::save(int slot, cudaStream_t stream) const {
+  SavedSequence saved;
+  saved.length = length(slot);
+  saved.archived = archive_counts(slot, stream);
+  save_tables(slot, saved, stream);
+  const int window = window_entries(rule(slot), saved.length);
+  std::size_t count = 0;
+  for (const std::int32_t archived : saved.archived) {
+    count += size_of(archived + window);
+  }
+  saved.entries.resize(packed_bytes(layout_.host(), count));
+  const std::size_t page_bytes = layout_.page_bytes();
+  std::vector<std::byte> page(page_bytes);
+  std::size_t next = 0;
+  const auto pack = [&](const std::byte* pages, int entries) {
+    for (int i = 0; i < entries; ++i) {
+      if (i % ops::kPageEntries == 0) {
+        ops::cuda::restore_page(layout_, pages + pages_for(i) * page_bytes, page.data());
+      }
+      pack_entry(layout_.host(), page.data(), i % ops::kPageEntries, saved.entries, next++);
+    }
+  };
+  for (const RowRange& range : transfer_ranges(slot, saved.archived)) {
+    const int rows = static_cast<int>(range.offsets.size());
+    PinnedBuffer<std::byte> pages(range.pages * page_bytes);
+    PinnedBuffer<std::int32_t> offsets;
+    range.stage(offsets);
+    launch_read_pages(view_of(slot), {slot, range.first, rows, offsets.data(), pages.data()},
+                      stream);
+    check(cudaStreamSynchronize(stream), "read a sequence");
+    for (int i = 0; i < rows; ++i) {
+      const std::int32_t archived = saved.archived[size_of(range.first + i)];
+      const std::byte* row = pages.data() + size_of(range.offsets[size_of(i)]) * page_bytes;
+      pack(row, archived);
+      pack(row + archive_pages(slot, saved.length, archived) * page_bytes, window);
+    }
+  }
+  return saved;
+}
+
+void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t stream) const {
+  if (config_.rule == RuleKind::dms) {
+    const auto window = size_of(window_entries(rule(slot), saved.length));
+    const auto words =
+        read_table(view_, view_.marks, slot, view_.mark_words, view_.mark_words, stream);
+    for (std::size_t row = 0; row < saved.archived.size(); ++row) {
+      for (std::size_t i = 0; i < window; ++i) {
+        const std::uint32_t word = words[row * view_.mark_words + i / 32];
+        saved.marks.push_back(static_cast<std::int8_t>(word >> (i % 32) & 1U));
+      }
+    }
+  }
+  if (merges()) {
+    const auto dim = size_of(shape_.head_dim);
+    const auto keys = read_table(view_, view_.open_keys, slot, dim, dim, stream);
+    const auto values = read_table(view_, view_.open_values, slot, dim, dim, stream);
+    const auto weights = read_table(view_, view_.open_weights, slot, 1, 1, stream);
+    for (std::size_t row = 0; row < saved.archived.size(); ++row) {
+      const auto add = [&](const std::vector<float>& from) {
+        saved.open.insert(saved.open.end(), from.data() + row * dim, from.data() + (row + 1) * dim);
+      };
+      add(keys);
+      add(values);
+      saved.open.push_back(weights[row]);
+    }
+  }
+  if (drops()) {  // all rows hold as many
+    const auto count = size_of(saved.archived.front());
+    saved.positions = read_table(view_, view_.positions, slot, view_.entry_stride, count, stream);
+    saved.attention = read_table(view_, view_.received, slot, view_.entry_stride, count, stream);
+  }
+}
+
+std::optional<int> DeviceCache::restore(const SequenceLimits& limits, const SavedSequence& saved,
+                                        cudaStream_t stream) {
+  const int slot = open(Rule(config_, limits), std::max(limits.total_tokens, saved.length), stream);
+  advance(slot, saved.length);
+  const std::vector<RowRange> ranges = transfer_ranges(slot, saved.archived);
+  std::size_t need = 0;
+  for (const RowRange& range : ranges) {
+    need += range.pages;
+  }
+  if (!has_pages(need, stream)) {
+    lengths_[size_of(slot)] = 0;
+    close(slot, stream);
+    return std::nullopt;
+  }
+  restore_tables(slot, saved, stream);
+  const int window = window_entries(rule(slot), saved.length);
+  const std::size_t page_bytes = layout_.page_bytes();
+  std::vector<std::byte> page(page_bytes);
+  std::size_t next = 0;
+  const auto unpack = [&](std::byte* pages, int entries) {
+    for (int i = 0; i < entries; ++i) {
+      const int place = i % ops::kPageEntries;
+      unpack_entry(layout_.host(), saved.entries, next++, page.data(), place);
+      if (place == ops::kPageEntries - 1 || i == entries - 1) {
+        ops::cuda::arrange_page(layout_, page.data(),
+                                pages + size_of(i / ops::kPageEntries) * page_bytes);
+      }
+    }
+  };
+  for (const RowRange& range : ranges) {
+    const int rows = static_cast<int>(range.offsets.size());
+    PinnedBuffer<std::byte> pages(range.pages * page_bytes);
+    PinnedBuffer<std::int32_t> offsets;
+    range.stage(offsets);
+    for (int i = 0; i < rows; ++i) {
+      const std::int32_t archived = saved.archived[size_of(range.first + i)];
+      std::byte* row = pages.data() + size_of(range.offsets[size_of(i)]) * page_bytes;
+      unpack(row, archived);
+      unpack(row + archive_pages(slot, saved.length, archived) * page_bytes, window);
+    }
+    launch_write_pages(view_of(slot), {slot, range.first, rows, offsets.data(), pages.data()},
+                       stream);
+    check(cudaStreamSynchronize(stream), "write a sequence");
+  }
+  for (int layer = 0; layer < shape_.layers && selects(); ++layer) {
+    launch_renew_bounds(layout_.format(), shape_.head_dim, view_, layer,
+                        {.batch = 1, .slots = nullptr, .slot = slot, .position = 0}, saved.length,
+                        stream);
+  }
+  stale_ = true;
+  claimed_ += need;
+  return slot;
+}
+
+// All but the pages; first what the kernel that takes them wants to know.
+void DeviceCache::restore_tables(int slot, const SavedSequence& saved, cudaStream_t stream) {
+  check(cudaMemcpyAsync(view_.lengths + slot, &saved.length, sizeof(std::int32_t),
+                        cudaMemcpyHostToDevice, stream),
+        "write a sequence's length");
+  write_table(view_, view_.archive_counts, slot, 1, 1,
+              std::span<const std::int32_t>(saved.archived), stream);
+  if (config_.rule == RuleKind::dms) {
+    const auto window = size_of(window_entries(rule(slot), saved.length));
+    std::vector<std::uint32_t> words(saved.archived.size() * view_.mark_words);
+    for (std::size_t i = 0; i < saved.marks.size(); ++i) {
+      const std::size_t place = i % window;
+      words[i / window * view_.mark_words + place / 32] |= (saved.marks[i] != 0 ? 1U : 0U)
+                                                           << (place % 32);
+    }
+    write_table(view_, view_.marks, slot, view_.mark_words, view_.mark_words,
+                std::span<const std::uint32_t>(words), stream);
+  }
+  if (merges()) {
+    const auto dim = size_of(shape_.head_dim);
+    std::vector<float> keys;
+    std::vector<float> values;
+    std::vector<float> weights;
+    for (const float* open = saved.open.data(); open != saved.open.data() + saved.open.size();
+         open += 2 * dim + 1) {
+      keys.insert(keys.end(), open, open + dim);
+      values.insert(values.end(), open + dim, open + 2 * dim);
+      weights.push_back(open[2 * dim]);
+    }
+    write_table(view_, view_.open_keys, slot, dim, dim, std::span<const float>(keys), stream);
+    write_table(view_, view_.open_values, slot, dim, dim, std::span<const float>(values), stream);
+    write_table(view_, view_.open_weights, slot, 1, 1, std::span<const float>(weights), stream);
+  }
+  if (drops()) {
+    const auto count = size_of(saved.archived.front());
+    write_table(view_, view_.positions, slot, view_.entry_stride, count,
+                std::span<const std::int32_t>(saved.positions), stream);
+    write_table(view_, view_.received, slot, view_.entry_stride, count,
+                std::span<const float>(saved.attention), stream);
+  }
+}
+
+}  // namespace winnow::kvcache::cuda

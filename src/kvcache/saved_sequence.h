@@ -1,0 +1,50 @@
+// A sequence's cache outside of any cache: to be written to a file, and to go on in another cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kvcache/rule.h"
+#include "ops/kv_page.h"
+
+namespace winnow::kvcache {
+
+class Cache;
+class SequenceCache;
+struct CacheShape;
+
+/// All that the heads of a sequence hold, and nothing of where they hold it: the same for the CPU's
+/// cache and a device's. Rows are heads, [layers, kv_heads].
+struct SavedSequence {
+  int length = 0;                      // tokens taken
+  std::vector<std::int32_t> archived;  // [rows] entries of the archive
+  /// Of each row the archive's entries by slot, then the window's by slot (packed_entries.h).
+  std::vector<std::byte> entries;
+  std::vector<std::int8_t> marks;       // DMS: [rows, window_entries()] 1: goes when it leaves
+  std::vector<float> open;              // DMC: [rows, 2 * head_dim + 1] key, value and weight
+  std::vector<std::int32_t> positions;  // TOVA, H2O: of every archive entry
+  std::vector<float> attention;         // H2O: that it has received
+};
+
+/// Entries that a window of `rule` holds in pages after `length` tokens. (DMC's is an average.)
+int window_entries(const Rule& rule, int length);
+
+/// Throws Error, naming what does not fit, unless a sequence of this shape, format and rule can be
+/// in the state `saved`. No values of entries are looked at.
+void validate(const SavedSequence& saved, const CacheShape& shape, const ops::PageLayout& layout,
+              const Rule& rule);
+
+/// Keeps the first `length` tokens of a sequence that forgets nothing (dense, Quest).
+void cut(SavedSequence& saved, const ops::PageLayout& layout, int length);
+
+SavedSequence save(const SequenceCache& sequence);
+
+/// The sequence as it was, bit for bit; nullopt when the cache has no room for it. `saved` must be
+/// valid for the cache and the rule that follows from `limits`.
+std::optional<SequenceCache> restore(Cache& cache, const SequenceLimits& limits,
+                                     const SavedSequence& saved);
+
+}  // namespace winnow::kvcache

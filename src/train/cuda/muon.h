@@ -1,0 +1,46 @@
+// Muon on a device: train/muon.h with products in bf16.
+#pragma once
+
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "ops/cuda/linear.h"
+#include "train/cuda/muon_kernels.h"
+#include "train/muon.h"
+
+namespace winnow::train::cuda {
+
+/// Arrays in the order of Parameters; `rounded` of matrices alone.
+struct MuonArrays {
+  float* values = nullptr;
+  bf16* rounded = nullptr;
+  const float* gradients = nullptr;
+  float* momentum = nullptr;
+};
+
+/// Matrices of one shape, or of one shape and its transpose, are orthogonalised together.
+class Muon {
+ public:
+  Muon(const MuonOptions& options, const ParameterList& list);
+  static std::size_t bytes(const ParameterList& list);
+
+  /// All products once, on nothing: `linear` may time them.
+  void warm_up(ops::cuda::Linear& linear, cudaStream_t stream);
+  void apply(const MuonUpdate& update, const MuonArrays& arrays, ops::cuda::Linear& linear,
+             cudaStream_t stream);
+
+ private:
+  /// x_[0] becomes orthogonal.
+  void orthogonalize(const MuonBatch& batch, ops::cuda::Linear& linear, cudaStream_t stream);
+
+  MuonOptions options_;
+  winnow::cuda::DeviceBuffer<MuonMatrix> matrices_;
+  std::vector<MuonBatch> batches_;
+  winnow::cuda::DeviceBuffer<bf16> x_;     // [count, small, large]
+  winnow::cuda::DeviceBuffer<bf16> next_;  // the same
+  winnow::cuda::DeviceBuffer<bf16> gram_;  // [count, small, small]
+  winnow::cuda::DeviceBuffer<bf16> squared_;
+  winnow::cuda::DeviceBuffer<double> norms_;  // [count]
+};
+
+}  // namespace winnow::train::cuda

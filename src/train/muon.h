@@ -1,0 +1,45 @@
+// Muon (Jordan et al. 2024; Liu et al. 2025, "Muon is Scalable for LLM Training"): momentum whose
+// singular values are all made about 1.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "ops/context.h"
+#include "ops/matrix.h"
+#include "train/newton_schulz.h"
+#include "train/parameters.h"
+
+namespace winnow::train {
+
+struct MuonOptions {
+  double momentum = 0.95;
+};
+
+/// One update of every Role::matrix tensor, each by itself, as its checkpoint has it:
+///   m = momentum m + (1 - momentum) g,  u = momentum m + (1 - momentum) g  (Nesterov),
+///   x -= rate * (0.2 sqrt(max(rows, columns)) orthogonalized(u) + decay * x)
+/// with g = gradient * gradient_factor. The factor 0.2 sqrt(...) gives the update the root mean
+/// square that AdamW's usually has, so that both take the same learning rate.
+struct MuonUpdate {
+  double rate = 0.0;
+  double decay = 0.0;
+  double gradient_factor = 1.0;
+};
+
+/// 0.2 sqrt(max(rows, columns)).
+inline double muon_scale(const Shape& shape) {
+  return 0.2 * std::sqrt(static_cast<double>(std::max(shape[0], shape[1])));
+}
+
+/// x [rows, cols], rows <= cols, becomes about the nearest matrix with orthonormal rows, by
+/// NewtonSchulz with products as `context` says. The same bits on any number of threads.
+void orthogonalize(ops::Context& context, ops::Matrix<float> x);
+
+/// Changes values and momentum, flat arrays in the order of `list`.
+void apply_muon(ops::Context& context, const MuonOptions& options, const MuonUpdate& update,
+                const ParameterList& list, std::span<float> values,
+                std::span<const float> gradients, std::span<float> momentum);
+
+}  // namespace winnow::train

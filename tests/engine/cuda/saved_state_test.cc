@@ -1,0 +1,155 @@
+// States that were saved on one device and go on there or on another.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "base/random.h"
+#include "engine/cpu_runner.h"
+#include "engine/cuda/cuda_backend.h"
+#include "engine/engine.h"
+
+namespace winnow::engine {
+namespace {
+
+using kvcache::RuleKind;
+
+constexpr kvcache::SequenceLimits kLimits{200, 400};
+constexpr int kPrompt = 150;
+
+ModelConfig model_config(RuleKind rule) {
+  ModelConfig config;
+  config.hidden = 256;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 64;
+  config.intermediate = 416;
+  config.vocab = 1003;
+  config.max_positions = 4096;
+  if (rule == RuleKind::dmc) {
+    config.dmc = DmcConfig{.offset = 0.0F};
+  } else {
+    config.dms = DmsConfig{.window = 40, .source = DmsConfig::Source::borrowed};
+  }
+  return config;
+}
+
+EngineConfig engine_config(RuleKind rule) {
+  EngineConfig config;
+  config.cache.rule = rule;
+  config.cache.format = DType::bf16;
+  config.cache.window = rule == RuleKind::dms ? 40 : 0;
+  config.cache.cr = 4.0;
+  config.cache.max_bytes = std::size_t{1} << 27;
+  return config;
+}
+
+class CudaSavedState : public ::testing::TestWithParam<RuleKind> {
+ protected:
+  void SetUp() override {
+    if (winnow::cuda::device_count() == 0) {
+      GTEST_SKIP() << "no CUDA device";
+    }
+    EngineConfig on_device = config_;
+    on_device.cuda_device = 0;
+    model_.draw_decisions(0.7);
+    cuda_ = make_backend(model_, on_device);
+    Random random(7);
+    for (int i = 0; i < 300; ++i) {
+      tokens_.push_back(static_cast<std::int32_t>(random.uniform() * 1003.0));
+    }
+  }
+
+  /// Logits of the last of `count` more tokens.
+  std::vector<float> feed(Runner& runner, SequenceState& sequence, int count) {
+    SequenceShare share;
+    share.sequence = &sequence;
+    share.tokens = std::span(tokens_).subspan(static_cast<std::size_t>(sequence.length()),
+                                              static_cast<std::size_t>(count));
+    std::vector<float> logits(1003, NAN);
+    runner.forward(std::span(&share, 1), {logits.data(), 1, logits.size()}, {});
+    return logits;
+  }
+
+  /// A chunk, single tokens, a chunk.
+  std::vector<float> feed_rest(Runner& runner, SequenceState& sequence) {
+    std::vector<float> all;
+    for (const int count : {1, 1, 1, 30, 1, 60, 1}) {
+      const auto logits = feed(runner, sequence, count);
+      all.insert(all.end(), logits.begin(), logits.end());
+    }
+    return all;
+  }
+
+  static double relative_error(std::span<const float> a, std::span<const float> b) {
+    double difference = 0.0;
+    double norm = 0.0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      difference += (a[i] - b[i]) * (a[i] - b[i]);
+      norm += b[i] * b[i];
+    }
+    return std::sqrt(difference / norm);
+  }
+
+  static void expect_same(const kvcache::SavedSequence& a, const kvcache::SavedSequence& b) {
+    EXPECT_EQ(a.archived, b.archived);
+    EXPECT_EQ(a.entries, b.entries);
+    EXPECT_EQ(a.marks, b.marks);
+    EXPECT_EQ(a.open, b.open);
+    EXPECT_EQ(a.positions, b.positions);
+    EXPECT_EQ(a.attention, b.attention);
+  }
+
+  EngineConfig config_ = engine_config(GetParam());
+  model::Model model_{model_config(GetParam()),
+                      model::random_weights(model_config(GetParam()), DType::bf16, 3)};
+  CpuBackend cpu_{model_};
+  std::unique_ptr<Backend> cuda_;
+  std::vector<std::int32_t> tokens_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Rules, CudaSavedState,
+                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc,
+                                           RuleKind::streaming, RuleKind::tova, RuleKind::h2o,
+                                           RuleKind::quest),
+                         [](const auto& info) {
+                           return std::string(kvcache::rule_name(info.param));
+                         });
+
+TEST_P(CudaSavedState, GoesOnWithTheSameLogits) {
+  const auto runner = cuda_->make_runner(config_);
+  const auto whole = runner->open(kLimits);
+  feed(*runner, *whole, kPrompt);
+  const kvcache::SavedSequence saved = whole->save();
+  const auto other = cuda_->make_runner(config_);
+  const auto restored = other->restore(kLimits, saved);
+  ASSERT_NE(restored, nullptr);
+  expect_same(restored->save(), saved);
+  EXPECT_EQ(restored->usage().per_head, whole->usage().per_head);
+  EXPECT_EQ(feed_rest(*other, *restored), feed_rest(*runner, *whole));
+  expect_same(restored->save(), whole->save());
+}
+
+TEST_P(CudaSavedState, GoesOnOnTheOtherDevice) {
+  const auto host = cpu_.make_runner(config_);
+  const auto device = cuda_->make_runner(config_);
+  for (const bool from_host : {true, false}) {
+    Runner& first = from_host ? *host : *device;
+    Runner& second = from_host ? *device : *host;
+    const auto whole = first.open(kLimits);
+    feed(first, *whole, kPrompt);
+    const kvcache::SavedSequence saved = whole->save();
+    const auto moved = second.restore(kLimits, saved);
+    ASSERT_NE(moved, nullptr);
+    expect_same(moved->save(), saved);
+    // One token: later ones may see other entries, where rounding decides what leaves.
+    EXPECT_LE(relative_error(feed(second, *moved, 1), feed(first, *whole, 1)), 3e-2);
+  }
+}
+
+}  // namespace
+}  // namespace winnow::engine

@@ -1,0 +1,262 @@
+// The engine with a store: answers are as if computed, whatever came from disk.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/threads.h"
+#include "checkpoint/checkpoint_testing.h"
+#include "engine/cpu_runner.h"
+#include "engine/engine.h"
+#include "engine/prefix_store.h"
+#include "kvcache/property.h"
+#include "model/model.h"
+
+namespace winnow::engine {
+namespace {
+
+using kvcache::RuleKind;
+
+ModelConfig tiny_model(RuleKind rule) {
+  ModelConfig config;
+  config.hidden = 32;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  config.intermediate = 48;
+  config.vocab = 64;
+  config.max_positions = 2048;
+  if (rule == RuleKind::dms) {
+    config.dms = DmsConfig{.window = 5, .source = DmsConfig::Source::borrowed};
+  } else if (rule == RuleKind::dmc) {
+    config.dmc = DmcConfig{.offset = 0.0F};  // merges about every other token
+  }
+  return config;
+}
+
+EngineConfig exact_config(RuleKind rule) {
+  EngineConfig config;
+  config.cache.rule = rule;
+  config.cache.window = rule == RuleKind::dms ? 5 : 0;
+  config.cache.cr = 3.0;
+  config.cache.format = DType::f8e4m3;
+  config.cache.max_bytes = std::size_t{1} << 26;
+  config.compute = DType::f32;
+  config.deterministic = true;
+  config.step_tokens = 100;
+  config.reuse_prefixes = true;
+  return config;
+}
+
+struct Answer {
+  std::vector<std::int32_t> tokens;
+  std::vector<float> logprobs;
+  CacheUsage usage;
+};
+
+Answer ask(Engine& engine, Request request) {
+  request.sampling.logprobs = 0;
+  Answer answer;
+  const RequestId id = engine.submit(std::move(request));
+  while (!engine.idle()) {
+    for (const TokenEvent& event : engine.step()) {
+      answer.tokens.push_back(event.token);
+      answer.logprobs.push_back(event.logprob);
+    }
+  }
+  answer.usage = engine.take_usage(id, 0);
+  return answer;
+}
+
+void expect_same(const Answer& a, const Answer& b) {
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.logprobs, b.logprobs);  // the last bit included
+  EXPECT_EQ(a.usage.per_head, b.usage.per_head);
+}
+
+Request request_of(int length, int turn) {
+  Request request;
+  for (int i = 0; i < length; ++i) {
+    request.prompt.push_back(i * 7 % 61);
+  }
+  for (std::size_t i = request.prompt.size() - 10; i < request.prompt.size(); ++i) {
+    request.prompt[i] = turn;
+  }
+  request.max_tokens = 12;
+  return request;
+}
+
+class StoredRule : public ::testing::TestWithParam<RuleKind> {
+ protected:
+  void SetUp() override { set_threads(1); }
+
+  std::unique_ptr<PrefixStore> open_store() {
+    return std::make_unique<PrefixStore>(
+        directory_.path(), std::size_t{1} << 30, StateKind("tiny", model_.cache_shape(), config_),
+        [](const std::string& warning) { ADD_FAILURE() << warning; });
+  }
+  Answer alone(const Request& request) {
+    EngineConfig config = config_;
+    config.reuse_prefixes = false;
+    Engine engine(backend_, config);
+    return ask(engine, request);
+  }
+
+  TempDir directory_;
+  EngineConfig config_ = exact_config(GetParam());
+  model::Model model_{tiny_model(GetParam()),
+                      model::random_weights(tiny_model(GetParam()), DType::f32, 11)};
+  CpuBackend backend_{model_};
+};
+using StoredPrefix = StoredRule;
+
+INSTANTIATE_TEST_SUITE_P(Rules, StoredPrefix,
+                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc),
+                         [](const auto& info) {
+                           return std::string(kvcache::rule_name(info.param));
+                         });
+
+TEST_P(StoredPrefix, OutlivesTheEngine) {
+  {
+    const auto store = open_store();
+    Engine engine(backend_, config_, store.get());
+    for (int turn = 0; turn < 3; ++turn) {
+      expect_same(ask(engine, request_of(400, turn)), alone(request_of(400, turn)));
+    }
+    while (engine.store_prefix()) {
+    }
+    EXPECT_FALSE(engine.store_prefix());  // each once
+    engine.drop_prefixes();
+    store->flush();
+    // Three ends, where they part, and where the second one began.
+    EXPECT_EQ(store->stats().written, 5);
+  }
+  const auto store = open_store();
+  Engine engine(backend_, config_, store.get());
+  const Answer other = ask(engine, request_of(400, 9));
+  expect_same(other, alone(request_of(400, 9)));
+  EXPECT_EQ(other.usage.reused_tokens, 390);
+  const Answer same = ask(engine, request_of(400, 1));
+  expect_same(same, alone(request_of(400, 1)));
+  EXPECT_EQ(same.usage.reused_tokens, 390);  // its end is beyond the token whose logits are wanted
+  EXPECT_EQ(store->stats().hits, 1);         // the second found it in memory
+  // A conversation goes on where it was.
+  Request next = request_of(400, 1);
+  const Answer first = alone(next);
+  next.prompt.insert(next.prompt.end(), first.tokens.begin(), first.tokens.end());
+  next.prompt.insert(next.prompt.end(), {1, 2, 3});
+  const Answer went_on = ask(engine, next);
+  expect_same(went_on, alone(next));
+  EXPECT_EQ(went_on.usage.reused_tokens, 411);
+}
+
+// With memory for one sequence at a time, prefixes go to disk and come back.
+TEST_P(StoredPrefix, MakesUpForMemory) {
+  config_.cache.max_bytes = std::size_t{1} << 17;
+  config_.prefix_bytes = 0;
+  const auto store = open_store();
+  Engine engine(backend_, config_, store.get());
+  for (int round = 0; round < 3; ++round) {
+    for (int turn = 0; turn < 3; ++turn) {
+      Request request = request_of(200, 0);
+      request.prompt.front() = turn;
+      expect_same(ask(engine, request), alone(request));
+      store->flush();
+    }
+  }
+  EXPECT_EQ(engine.stats().prefixes, 0U);
+  EXPECT_EQ(store->stats().written, 3);
+  Request request = request_of(200, 0);
+  const Answer first = alone(request);
+  request.prompt.insert(request.prompt.end(), first.tokens.begin(), first.tokens.end());
+  const Answer answer = ask(engine, request);
+  expect_same(answer, alone(request));
+  EXPECT_EQ(answer.usage.reused_tokens, 211);
+  EXPECT_EQ(store->stats().hits, 1);
+}
+
+// Others decode while a prefix is read; all answers are as if alone.
+TEST_P(StoredPrefix, ManyAtOnceAfterARestart) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 6; ++i) {
+    requests.push_back(request_of(300, i));
+    requests.back().prompt.front() = i % 2;
+  }
+  for (int life = 0; life < 3; ++life) {
+    const auto store = open_store();
+    Engine engine(backend_, config_, store.get());
+    std::map<RequestId, std::size_t> index;
+    std::vector<Answer> answers(requests.size());
+    const auto step = [&] {
+      for (const TokenEvent& event : engine.step()) {
+        answers[index.at(event.request)].tokens.push_back(event.token);
+        answers[index.at(event.request)].logprobs.push_back(event.logprob);
+      }
+    };
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      Request request = requests[i];
+      request.sampling.logprobs = 0;
+      index[engine.submit(std::move(request))] = i;
+      step();
+    }
+    while (!engine.idle()) {
+      step();
+    }
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const Answer whole = alone(requests[i]);
+      EXPECT_EQ(answers[i].tokens, whole.tokens);
+      EXPECT_EQ(answers[i].logprobs, whole.logprobs);
+      auto& prompt = requests[i].prompt;  // the conversation goes on in the next life
+      prompt.insert(prompt.end(), whole.tokens.begin(), whole.tokens.end());
+      prompt.push_back(life);
+    }
+    EXPECT_EQ(store->stats().hits, life == 0 ? 0 : 6);
+    while (engine.store_prefix()) {
+    }
+  }
+}
+
+class BeginningRule : public StoredRule {};
+INSTANTIATE_TEST_SUITE_P(Rules, BeginningRule,
+                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc,
+                                           RuleKind::streaming, RuleKind::tova, RuleKind::h2o,
+                                           RuleKind::quest),
+                         [](const auto& info) {
+                           return std::string(kvcache::rule_name(info.param));
+                         });
+
+// What Engine::take_prompt() gives is a Request::beginning, under every rule.
+TEST_P(BeginningRule, OfTheSamePromptNeedsOneTokenOnly) {
+  Request request = request_of(150, 3);
+  const Answer whole = alone(request);
+  request.save_prompt = true;
+  std::optional<kvcache::SavedSequence> prompt;
+  {
+    Engine engine(backend_, config_);
+    const RequestId id = engine.submit(request);
+    while (!engine.idle()) {
+      engine.step();
+    }
+    prompt = engine.take_prompt(id);
+    EXPECT_FALSE(engine.take_prompt(id));
+  }
+  ASSERT_TRUE(prompt);
+  EXPECT_EQ(prompt->length, 149);
+  request.beginning = std::make_shared<const kvcache::SavedSequence>(*prompt);
+  Engine engine(backend_, config_);
+  const std::int64_t before = engine.throughput().prefill_tokens;
+  const Answer again = ask(engine, request);
+  expect_same(again, whole);
+  EXPECT_EQ(again.usage.reused_tokens, 149);
+  EXPECT_EQ(engine.throughput().prefill_tokens - before, 0);
+  // Samples branch off as from a prompt that was computed.
+  request.samples = 3;
+  request.sampling = {.temperature = 1.0, .seed = 4};
+  Request computed = request;
+  computed.beginning.reset();
+  Engine other(backend_, config_);
+  expect_same(ask(engine, request), ask(other, computed));
+}
+
+}  // namespace
+}  // namespace winnow::engine
