@@ -18,7 +18,7 @@ using Kernel = void (*)(FeedbackArguments);
 
 template <class Query>
 Kernel kernel_for(ops::EntryFormat format, int head_dim) {
-  return ops::cuda::with_shape(format, head_dim, []<ops::EntryFormat kType, int D>() -> Kernel {
+  return ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() -> Kernel {
     return feedback_kernel<ops::cuda::CodesOf<kType>, D, Query>;
   });
 }
