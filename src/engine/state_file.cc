@@ -130,7 +130,7 @@ std::map<std::string, std::string> StateKind::description() const {
                      {"kv heads", std::to_string(shape.kv_heads)},
                      {"head dim", std::to_string(shape.head_dim)},
                      {"cache", std::string(rule_name(rule.kind))},
-                     {"kv dtype", std::string(kv_dtype_name(layout.format()))},
+                     {"kv dtype", std::string(ops::format_name(layout.format()))},
                      {"dtype", std::string(dtype_name(compute))},
                      {"weights", std::string(storage_name(weights))},
                      {"deterministic", deterministic ? "yes" : "no"}};
