@@ -114,7 +114,7 @@ struct Generation {
   std::vector<Sample> samples;
   int prompt_tokens = 0;
   std::vector<ScoredToken> prompt_logprobs;  // of the prompt's tokens but the first, if asked for
-  int reused_tokens = 0;  // of the prompt, from GenerateOptions::prompt_cache
+  int reused_tokens = 0;                     // of the prompt, from GenerateOptions::prompt_cache
   /// Why the file was of no use, or could not be written; empty: nothing is wrong.
   std::string prompt_cache_warning = {};
   double prefill_tokens_per_s = 0.0;

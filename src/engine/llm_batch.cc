@@ -212,8 +212,7 @@ std::vector<Piece> Batch::take(Answer& answer) {
 
 Progress Batch::progress(const Answer& answer) const {
   const std::lock_guard lock(mutex_);
-  const auto prefilled =
-      answer.begun_ + throughput_.prefill_tokens - answer.before_.prefill_tokens;
+  const auto prefilled = answer.begun_ + throughput_.prefill_tokens - answer.before_.prefill_tokens;
   const auto most = static_cast<std::int64_t>(answer.prompt_tokens_);
   return {.prompt_tokens = answer.prompt_tokens_,
           .prompt_done = static_cast<int>(std::min(most, prefilled)),

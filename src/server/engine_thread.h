@@ -30,9 +30,9 @@ struct StepResult {
 struct EngineReport {
   engine::EngineStats engine;
   std::optional<engine::PrefixStoreStats> store;  // of the prefixes on disk, if there is a place
-  double deliver_seconds = 0.0;  // taking requests and handing out results
-  double idle_seconds = 0.0;     // without requests
-  int open_requests = 0;         // taken and not over
+  double deliver_seconds = 0.0;                   // taking requests and handing out results
+  double idle_seconds = 0.0;                      // without requests
+  int open_requests = 0;                          // taken and not over
 };
 
 /// Who waits for a request's results. Called on the engine's thread: must be quick, and not throw.

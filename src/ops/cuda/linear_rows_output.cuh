@@ -41,8 +41,7 @@ class Output {
 
   __device__ void run() {
     const bool hands_on = program_.count > 1;
-    const RowsTurn turn =
-        hands_on ? take_turn(program_, thread_, 32 * kOutputWarps) : RowsTurn{};
+    const RowsTurn turn = hands_on ? take_turn(program_, thread_, 32 * kOutputWarps) : RowsTurn{};
     Share share(program_, input_slots_);
     do {
       hand_on(program_, share.number, turn.memory, share.layer);
