@@ -111,11 +111,11 @@ class Bench {
   }
 
   [[nodiscard]] bool has_room(std::span<const engine::SequenceShare> shares) const {
-    std::vector<engine::Growth> growths;
+    kvcache::PageNeed need;
     for (const auto& share : shares) {
-      growths.push_back({share.sequence, static_cast<int>(share.tokens.size())});
+      need += runner_->need(*share.sequence, static_cast<int>(share.tokens.size()));
     }
-    return runner_->has_room(growths);
+    return runner_->has_room(need);
   }
 
   void forward(std::span<const engine::SequenceShare> shares, std::size_t rows) {

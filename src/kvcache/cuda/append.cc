@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "kvcache/cuda/append_kernels.h"
+#include "kvcache/cuda/sequence_kernels.h"
 
 namespace winnow::kvcache::cuda {
 namespace {

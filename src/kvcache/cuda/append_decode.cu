@@ -3,7 +3,6 @@
 #include "base/cuda/launch.cuh"
 #include "kvcache/cuda/append_kernels.h"
 #include "kvcache/cuda/append_row.cuh"
-#include "kvcache/cuda/next_pages.cuh"
 #include "kvcache/cuda/projection.cuh"
 #include "ops/cuda/kernel_shape.cuh"
 
@@ -68,10 +67,6 @@ __global__ void append_kernel(CacheView cache, Projection projection, DecodeAppe
   }
 }
 
-__global__ void move_on_kernel(CacheView cache, int slot, int length) {
-  move_on(cache, slot, length);
-}
-
 }  // namespace
 
 void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
@@ -82,11 +77,6 @@ void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache
     winnow::cuda::launch(append_kernel<ops::cuda::FormatOf<kType>, D>, grid, threads, 0, stream,
                          true, cache, projection, step);
   });
-}
-
-void launch_move_on(const CacheView& cache, int slot, int length, cudaStream_t stream) {
-  move_on_kernel<<<1, 256, 0, stream>>>(cache, slot, length);
-  winnow::cuda::check_launch("advance the cache");
 }
 
 }  // namespace winnow::kvcache::cuda

@@ -24,9 +24,6 @@ void launch_merge(ops::EntryFormat format, int head_dim, const CacheView& cache,
                   const Projection& projection, const PrefillAppend& chunk, const BandView& band,
                   cudaStream_t stream);
 
-/// move_on() of next_pages.cuh.
-void launch_move_on(const CacheView& cache, int slot, int length, cudaStream_t stream);
-
 void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
                    const Projection& projection, const PrefillAppend& chunk, const BandView& band,
                    cudaStream_t stream);

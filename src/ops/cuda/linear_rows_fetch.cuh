@@ -65,8 +65,9 @@ class WeightFetch {
 };
 
 /// Inputs [rows][columns of the chunk], zeros past the last column; the warps take slots in turn.
-/// What other blocks hand on is copied once one of its last values is there, and again where
-/// something else is not: a lane looks at what it has copied itself.
+/// What other blocks hand on is copied once a value of each block's last tile is there, and again
+/// where something else is not: a lane looks at what it has copied itself. (Copying again and again
+/// until all is there keeps it from coming.)
 template <class Format, class Shared>
 class InputFetch {
  public:
@@ -86,7 +87,7 @@ class InputFetch {
       if (share.number > 0) {
         // The block's outputs do not turn it before they have what is fetched here.
         hand_on(program_, share.number, __ldcg(&program_.turns[blockIdx.x].memory), share.layer);
-        wait_for_one(share);
+        wait_for_last_tiles(share);
       }
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         fetch_all(share);
@@ -100,13 +101,25 @@ class InputFetch {
  private:
   static constexpr int kTurns = Chunk::kColumns / 8 / 32;
 
-  // One of those that are made last, not the same for all: all ask again and again.
-  __device__ void wait_for_one(const Share& share) const {
-    if (threadIdx.x % 32 == 0) {
-      const int cols = share.layer.linear.weight.cols;
-      const int asker = static_cast<int>(blockIdx.x) * kInputWarps + warp_;
-      const bf16* last = share.layer.input.x + program_.rows * cols - 1;
-      while (!is_there(last - 8 * (asker % min(cols / 8, 128)))) {
+  __device__ void wait_for_last_tiles(const Share& share) const {
+    const bool paired = program_.layers[share.number - 1].output == RowsLayer::Output::silu;
+    const int width = paired ? kTileRows / 2 : kTileRows;  // of a tile of the layer before
+    const int cols = share.layer.linear.weight.cols;
+    const int tiles = (cols + width - 1) / width;
+    const int first = max(tiles - program_.blocks, 0);
+    const bf16* row = share.layer.input.x + (program_.rows - 1) * cols;
+    const auto last_of = [&](int tile) { return row + min((tile + 1) * width, cols) - 1; };
+    const int lane = threadIdx.x % 32;
+    if (lane == 0) {
+      while (!is_there(last_of(tiles - 1))) {
+      }
+    }
+    __syncwarp();
+    for (bool all = false; !all;) {
+      all = true;
+#pragma unroll 5
+      for (int tile = first + lane; tile < tiles; tile += 32) {
+        all = is_there(last_of(tile)) && all;
       }
     }
     __syncwarp();
@@ -165,7 +178,7 @@ class InputFetch {
     std::byte* to =
         rings_.inputs + slot * program_.rows * Chunk::kInputPitch + threadIdx.x % 32 * 16;
     bool copied = false;
-#pragma unroll 4
+#pragma unroll 2
     for (int row = 0; row < program_.rows; ++row) {
 #pragma unroll
       for (int i = 0; i < kTurns; ++i) {

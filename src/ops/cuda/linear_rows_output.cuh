@@ -84,8 +84,7 @@ class Output {
     for (int b = thread_ / 32; b < program_.rows && share.first < share.tiles; b += kOutputWarps) {
       const float* sums = input.square_sums + b;
       if (handed && input.parts > 0) {
-        const int asked = input.parts - 1 - static_cast<int>(blockIdx.x) % min(input.parts, 32);
-        await(&sums[asked * program_.rows]);  // the others are there as well, as a rule
+        await(&sums[(input.parts - 1) * program_.rows]);  // the others as well, as a rule
       }
       float sum = 0.0F;
 #pragma unroll 4
