@@ -27,7 +27,7 @@ install(FILES ${PROJECT_BINARY_DIR}/winnow-config.cmake
         DESTINATION ${package_dir} COMPONENT devel)
 
 # The consumer is compiled without our flags, so a sanitized library would not link there.
-if(WINNOW_BUILD_TESTS AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+if(WINNOW_BUILD_TESTS AND NOT winnow_sanitized)
   add_test(NAME install.consumer
            COMMAND ${CMAKE_COMMAND} -DWINNOW_BUILD=${PROJECT_BINARY_DIR}
                    -DCONSUMER=${PROJECT_SOURCE_DIR}/tests/install

@@ -1,9 +1,21 @@
+if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+  set(winnow_sanitized TRUE)
+endif()
+
 # What our own code is compiled with. Interface targets, so third-party headers stay untouched.
+# Sanitizers make g++ warn of what cannot happen, so there a warning is no error.
 add_library(winnow_options INTERFACE)
 target_compile_options(winnow_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<NOT:$<BOOL:${winnow_sanitized}>>:-Werror>>
   $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 target_include_directories(winnow_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
+
+# The command line and the tests have no hot loops but many templates: there a short compilation is
+# worth more than fast code. (At -O1 g++ takes an empty std::optional's value for a variable that may
+# be used.)
+add_library(winnow_cold INTERFACE)
+target_compile_options(winnow_cold INTERFACE
+  "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1;-Wno-maybe-uninitialized>")
 
 # winnow_add_room(NAME): one folder of src/ as an object library winnow_NAME. What lies in a cuda/
 # folder of it is built only where there is CUDA, what lies in a without_cuda/ folder only elsewhere.

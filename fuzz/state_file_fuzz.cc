@@ -21,7 +21,7 @@ constexpr winnow::kvcache::SequenceLimits kLimits{20, 40};
 winnow::engine::EngineConfig config_of(std::uint8_t choice) {
   winnow::engine::EngineConfig config;
   config.cache.rule = static_cast<RuleKind>(choice % 7);
-  config.cache.format = winnow::DType::bf16;
+  config.cache.format = winnow::ops::EntryFormat::bf16;
   config.cache.window = 5;
   config.cache.cr = 3.0;
   config.cache.max_bytes = std::size_t{1} << 20;

@@ -16,7 +16,12 @@ json_line() {
   printf '"}\n'
 }
 
-rm -rf "$out"
+if [[ $out == build/retrofit-demo ]]; then
+  rm -rf "$out"
+elif [[ -e $out ]]; then
+  echo "retrofit-demo: $out is already there" >&2
+  exit 1
+fi
 mkdir -p "$out.data"
 git ls-files '*.md' 'src/*.h' 'src/*.cc' 'apps/*.cc' | while read -r file; do json_line "$file"; done \
   >"$out.data/train.jsonl"

@@ -7,6 +7,16 @@
 
 namespace winnow::cli {
 
+void add_answer_sampling_flags(CLI::App& command, engine::SamplingParams& sampling) {
+  command
+      .add_option("--temperature", sampling.temperature, "Of answers; 0: the most likely tokens")
+      ->capture_default_str()
+      ->type_name("T");
+  command.add_option("--top-p", sampling.top_p, "Sample from this share of the probability")
+      ->capture_default_str()
+      ->type_name("P");
+}
+
 void print_answers(const eval::AnswerSummary& summary) {
   print(fmt::format("accuracy           {} %  ({} questions{})\n",
                     with_error(100.0 * summary.accuracy.mean, 100.0 * summary.accuracy.error, 1),

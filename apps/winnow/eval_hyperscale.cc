@@ -7,6 +7,7 @@
 #include "eval.h"
 #include "eval/hyperscale.h"
 #include "eval/tasks/text_tasks.h"
+#include "eval_answers.h"
 #include "eval_run.h"
 #include "output.h"
 #include "task_data.h"
@@ -18,8 +19,7 @@ struct HyperscaleFlags : EvalFlags {
   TaskDataFlags data;
   std::vector<int> lengths{1024, 2048, 4096};
   std::vector<int> widths{1, 2, 4, 8};
-  double temperature = 0.6;
-  double top_p = 0.95;
+  engine::SamplingParams sampling{.temperature = 0.6, .top_p = 0.95};
 };
 
 Json to_json(const std::vector<eval::ScalingPoint>& points) {
@@ -60,14 +60,14 @@ int run_hyperscale(const HyperscaleFlags& flags) {
   require(!flags.widths.empty() && std::ranges::min(flags.widths) >= 1,
           "--widths: expected numbers of chains");
   const int widest = std::ranges::max(flags.widths);
-  require(widest == 1 || flags.temperature > 0.0,
+  require(widest == 1 || flags.sampling.temperature > 0.0,
           "--temperature 0: {} chains would all be the same", widest);
   const TaskData data = read_task_data(flags.data);
   Json settings = describe_task_data(flags.data);
   settings["lengths"] = flags.lengths;
   settings["widths"] = flags.widths;
-  settings["temperature"] = flags.temperature;
-  settings["top_p"] = flags.top_p;
+  settings["temperature"] = flags.sampling.temperature;
+  settings["top_p"] = flags.sampling.top_p;
   EvalRun run("hyperscale", flags, settings);
   const auto questions = eval::load_questions(
       *task, data.lines, data.shots,
@@ -82,8 +82,7 @@ int run_hyperscale(const HyperscaleFlags& flags) {
   options.batch = flags.batch;
   options.samples = widest;
   options.widths = flags.widths;
-  options.sampling.temperature = flags.temperature;
-  options.sampling.top_p = flags.top_p;
+  options.sampling = flags.sampling;
   options.sampling.seed = flags.seed;
   options.on_progress = run.progress(static_cast<std::int64_t>(all.size()), "questions");
   eval::answer_questions(run.model(), run.tokenizer(), all, make_grade(flags.data), options,
@@ -115,12 +114,7 @@ void add_eval_hyperscale(CLI::App& eval, Run& run) {
       ->delimiter(',')
       ->capture_default_str()
       ->type_name("N");
-  command->add_option("--temperature", flags->temperature, "Of answers")
-      ->capture_default_str()
-      ->type_name("T");
-  command->add_option("--top-p", flags->top_p, "Sample from this share of the probability")
-      ->capture_default_str()
-      ->type_name("P");
+  add_answer_sampling_flags(*command, flags->sampling);
   add_chat_flag(*command, *flags);
   add_eval_flags(*command, *flags);
 }

@@ -17,16 +17,15 @@ struct TasksFlags : EvalFlags {
   TaskDataFlags data;
   int max_tokens = 0;
   int samples = 1;
-  double temperature = 0.0;
-  double top_p = 1.0;
+  engine::SamplingParams sampling;
 };
 
 Json settings_of(const TasksFlags& flags) {
   Json settings = describe_task_data(flags.data);
   settings["max_tokens"] = flags.max_tokens;
   settings["samples"] = flags.samples;
-  settings["temperature"] = flags.temperature;
-  settings["top_p"] = flags.top_p;
+  settings["temperature"] = flags.sampling.temperature;
+  settings["top_p"] = flags.sampling.top_p;
   return settings;
 }
 
@@ -88,8 +87,7 @@ int run_answers(const TasksFlags& flags, const eval::TextTask& task) {
   eval::AnswerOptions options;
   options.batch = flags.batch;
   options.samples = flags.samples;
-  options.sampling.temperature = flags.temperature;
-  options.sampling.top_p = flags.top_p;
+  options.sampling = flags.sampling;
   options.sampling.seed = flags.seed;
   options.on_progress = run.progress(static_cast<std::int64_t>(questions.size()), "questions");
   eval::answer_questions(run.model(), run.tokenizer(), questions, make_grade(flags.data), options,
@@ -142,12 +140,7 @@ void add_eval_tasks(CLI::App& eval, Run& run) {
   command->add_option("--samples", flags->samples, "Answers per case; more give pass@k")
       ->capture_default_str()
       ->type_name("N");
-  command->add_option("--temperature", flags->temperature, "Of answers; 0: the most likely tokens")
-      ->capture_default_str()
-      ->type_name("T");
-  command->add_option("--top-p", flags->top_p, "Sample from this share of the probability")
-      ->capture_default_str()
-      ->type_name("P");
+  add_answer_sampling_flags(*command, flags->sampling);
   add_chat_flag(*command, *flags);
   add_eval_flags(*command, *flags);
 }

@@ -29,7 +29,7 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
       ->group(group);
   command
       .add_option("--kv-dtype", options.kv_dtype,
-                  "How entries are stored: bf16, fp8, int8 or fp32 (default: as --dtype)")
+                  "How entries are stored: bf16, fp8, int8, q4 or fp32 (default: as --dtype)")
       ->type_name("TYPE")
       ->group(group);
   command

@@ -84,7 +84,11 @@ std::string retrofit_text(const ModelConfig& config) {
         dms.shift, dms.evict ? "" : ", eviction disabled");
   }
   if (config.dmc) {
-    return fmt::format("DMC (learned merging), {}", target(config.dmc->target_cr));
+    const DmcConfig& dmc = *config.dmc;
+    const std::string how = dmc.pooled > 0  ? fmt::format("every {} tokens merged", dmc.pooled)
+                            : dmc.per_layer ? std::string("learned merging, per layer")
+                                            : std::string("learned merging");
+    return fmt::format("DMC ({}), {}", how, target(dmc.target_cr));
   }
   return "none: a dense cache";
 }
@@ -166,7 +170,7 @@ void add_inspect(CLI::App& app, Run& run) {
                   options, run_inspect);
   command->add_option("DIR", options->directory, "Hugging Face model directory (no default)")
       ->required();
-  command->add_option("--kv-dtype", options->kv_dtype, "Entries in bf16, fp8, int8 or fp32")
+  command->add_option("--kv-dtype", options->kv_dtype, "Entries in bf16, fp8, int8, q4 or fp32")
       ->capture_default_str()
       ->type_name("TYPE");
   command->add_flag("--json", options->json, "Print as JSON (default: off)");

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -20,6 +19,7 @@
 #include "base/cuda/device.h"
 #include "base/cuda/read_bandwidth.h"
 #include "base/error.h"
+#include "cuda/benchmark_main.h"
 #include "cuda/time_graph.h"
 #include "ops/cuda/decode_attention.h"
 
@@ -43,7 +43,7 @@ double read_bandwidth(const cuda::Stream& stream, const DeviceBuffer<std::byte>&
 
 struct Case {
   const char* name;
-  EntryFormat format;
+  ops::EntryFormat format;
   int head_dim;
   int group;
   int batch;  // sequences, of 8 KV heads
@@ -152,7 +152,7 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
   fmt::print("{:34} {:>9.1f} {:>9.2f} {:>8.0f} {:>6.0f} %\n", c.name, bytes * 1e-6, seconds * 1e6,
              bytes / seconds * 1e-9, 100 * share);
   return {{"case", c.name},
-          {"format", format_name(c.format)},
+          {"format", ops::format_name(c.format)},
           {"head_dim", c.head_dim},
           {"group", c.group},
           {"sequences", c.batch},
@@ -163,54 +163,42 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
 }
 
 constexpr Case kCases[] = {
-    {"64 sequences, D 64, fp8", EntryFormat::f8e4m3, 64, 4, 64, 1024, 4096},
-    {"64 sequences, D 128, fp8", EntryFormat::f8e4m3, 128, 4, 64, 1024, 4096},
-    {"64 sequences, D 64, int8", EntryFormat::i8, 64, 4, 64, 1024, 4096},
-    {"64 sequences, D 128, int8", EntryFormat::i8, 128, 4, 64, 1024, 4096},
-    {"64 sequences, D 64, bf16", EntryFormat::bf16, 64, 4, 64, 1024, 4096},
-    {"64 sequences, D 128, bf16", EntryFormat::bf16, 128, 4, 64, 1024, 4096},
-    {"Llama-3.2-1B at 8K, c = 1, fp8", EntryFormat::f8e4m3, 64, 4, 1, 1000, 2072},
-    {"Llama-3.2-1B at 8K, c = 8, fp8", EntryFormat::f8e4m3, 64, 4, 8, 1000, 2072},
-    {"Qwen3-8B at 8K, c = 1, fp8", EntryFormat::f8e4m3, 128, 4, 1, 1000, 2072},
-    {"Qwen3-8B at 8K, c = 8, fp8", EntryFormat::f8e4m3, 128, 4, 8, 1000, 2072},
-    {"Llama-3.2-1B at 128K, c = 1, fp8", EntryFormat::f8e4m3, 64, 4, 1, 16000, 33000},
-    {"Llama-3.2-1B at 128K, c = 8, fp8", EntryFormat::f8e4m3, 64, 4, 8, 16000, 33000},
+    {"64 sequences, D 64, fp8", ops::EntryFormat::f8e4m3, 64, 4, 64, 1024, 4096},
+    {"64 sequences, D 128, fp8", ops::EntryFormat::f8e4m3, 128, 4, 64, 1024, 4096},
+    {"64 sequences, D 64, int8", ops::EntryFormat::i8, 64, 4, 64, 1024, 4096},
+    {"64 sequences, D 128, int8", ops::EntryFormat::i8, 128, 4, 64, 1024, 4096},
+    {"64 sequences, D 64, q4", ops::EntryFormat::q4, 64, 4, 64, 1024, 4096},
+    {"64 sequences, D 128, q4", ops::EntryFormat::q4, 128, 4, 64, 1024, 4096},
+    {"64 sequences, D 64, bf16", ops::EntryFormat::bf16, 64, 4, 64, 1024, 4096},
+    {"64 sequences, D 128, bf16", ops::EntryFormat::bf16, 128, 4, 64, 1024, 4096},
+    {"Llama-3.2-1B at 8K, c = 1, fp8", ops::EntryFormat::f8e4m3, 64, 4, 1, 1000, 2072},
+    {"Llama-3.2-1B at 8K, c = 8, fp8", ops::EntryFormat::f8e4m3, 64, 4, 8, 1000, 2072},
+    {"Llama-3.2-1B at 8K, c = 1, q4", ops::EntryFormat::q4, 64, 4, 1, 1000, 2072},
+    {"Llama-3.2-1B at 8K, c = 8, q4", ops::EntryFormat::q4, 64, 4, 8, 1000, 2072},
+    {"Qwen3-8B at 8K, c = 1, fp8", ops::EntryFormat::f8e4m3, 128, 4, 1, 1000, 2072},
+    {"Qwen3-8B at 8K, c = 8, fp8", ops::EntryFormat::f8e4m3, 128, 4, 8, 1000, 2072},
+    {"Qwen3-8B at 8K, c = 1, q4", ops::EntryFormat::q4, 128, 4, 1, 1000, 2072},
+    {"Qwen3-8B at 8K, c = 8, q4", ops::EntryFormat::q4, 128, 4, 8, 1000, 2072},
+    {"Llama-3.2-1B at 128K, c = 1, fp8", ops::EntryFormat::f8e4m3, 64, 4, 1, 16000, 33000},
+    {"Llama-3.2-1B at 128K, c = 8, fp8", ops::EntryFormat::f8e4m3, 64, 4, 8, 16000, 33000},
 };
 
-int run(std::span<char*> arguments) {
-  require(arguments.size() == 1 ||
-              (arguments.size() == 3 && std::string_view(arguments[1]) == "--json"),
-          "usage: decode_attention_benchmark [--json FILE]");
-  require(cuda::device_count() > 0, "no CUDA device");
-  cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, 0), "device properties");
+nlohmann::json run() {
   const cuda::Stream stream;
   const DeviceBuffer<std::byte> memory(draw_memory());
   const double bandwidth = read_bandwidth(stream, memory);
-  fmt::print("{}, reading {:.0f} GB/s\n\n{:34} {:>9} {:>9} {:>8} {:>8}\n", properties.name,
+  fmt::print("{}, reading {:.0f} GB/s\n\n{:34} {:>9} {:>9} {:>8} {:>8}\n", device_name(),
              bandwidth * 1e-9, "", "MB live", "us", "GB/s", "share");
   nlohmann::json results = nlohmann::json::array();
   for (const Case& c : kCases) {
     results.push_back(run_case(c, stream, memory, bandwidth));
   }
-  if (arguments.size() == 3) {
-    std::ofstream(arguments[2]) << nlohmann::json{{"device", properties.name},
-                                                  {"read_bytes_per_second", bandwidth},
-                                                  {"results", results}}
-                                       .dump(1)
-                                << "\n";
-  }
-  return 0;
+  return {{"device", device_name()}, {"read_bytes_per_second", bandwidth}, {"results", results}};
 }
 
 }  // namespace
 }  // namespace winnow
 
 int main(int argc, char** argv) {
-  try {
-    return winnow::run(std::span(argv, static_cast<std::size_t>(argc)));
-  } catch (const winnow::Error& error) {
-    fmt::print(stderr, "decode_attention_benchmark: error: {}\n", error.what());
-    return 1;
-  }
+  return winnow::benchmark_main(argc, argv, winnow::run);
 }

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -17,7 +16,7 @@
 
 #include "base/cuda/device.h"
 #include "base/cuda/read_bandwidth.h"
-#include "base/error.h"
+#include "cuda/benchmark_main.h"
 #include "cuda/time_graph.h"
 #include "ops/cuda/linear_rows.h"
 
@@ -280,19 +279,13 @@ nlohmann::json time_steps(const ModelShape& model, DeviceWeightFormat format,
   return results;
 }
 
-int run(std::span<char*> arguments) {
-  require(arguments.size() == 1 ||
-              (arguments.size() == 3 && std::string_view(arguments[1]) == "--json"),
-          "usage: linear_rows_benchmark [--json FILE]");
-  require(cuda::device_count() > 0, "no CUDA device");
-  cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, 0), "device properties");
+nlohmann::json run() {
   const cuda::Stream stream;
   const Activations activations;
   const double bandwidth = cuda::measure_read_bandwidth();
-  nlohmann::json results{{"device", properties.name}, {"read_bytes_per_second", bandwidth}};
+  nlohmann::json results{{"device", device_name()}, {"read_bytes_per_second", bandwidth}};
   fmt::print("{}, reading {:.0f} GB/s\n\nsteps: floor, single, overlapped, chained\n",
-             properties.name, bandwidth * 1e-9);
+             device_name(), bandwidth * 1e-9);
   for (const ModelShape& model : kModels) {
     for (const DeviceWeightFormat format : kFormats) {
       for (const auto& result : time_steps(model, format, stream, activations, bandwidth)) {
@@ -306,20 +299,12 @@ int run(std::span<char*> arguments) {
       results["shapes"].push_back(result);
     }
   }
-  if (arguments.size() == 3) {
-    std::ofstream(arguments[2]) << results.dump(1) << "\n";
-  }
-  return 0;
+  return results;
 }
 
 }  // namespace
 }  // namespace winnow
 
 int main(int argc, char** argv) {
-  try {
-    return winnow::run(std::span(argv, static_cast<std::size_t>(argc)));
-  } catch (const winnow::Error& error) {
-    fmt::print(stderr, "linear_rows_benchmark: error: {}\n", error.what());
-    return 1;
-  }
+  return winnow::benchmark_main(argc, argv, winnow::run);
 }

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -18,7 +17,7 @@
 #include <vector>
 
 #include "base/cuda/device.h"
-#include "base/error.h"
+#include "cuda/benchmark_main.h"
 #include "cuda/time_graph.h"
 #include "ops/cuda/prefill_attention.h"
 
@@ -33,7 +32,7 @@ constexpr int kHuge = std::numeric_limits<int>::max();
 
 struct Case {
   const char* name;
-  EntryFormat format;
+  ops::EntryFormat format;
   int head_dim;
   int group;
   int tokens;
@@ -48,9 +47,9 @@ DeviceBuffer<T> upload(const std::vector<T>& x) {
 }
 
 /// Codes that are numbers near one in every format, with either sign.
-std::vector<std::byte> draw_codes(std::size_t bytes, EntryFormat format) {
+std::vector<std::byte> draw_codes(std::size_t bytes, ops::EntryFormat format) {
   std::mt19937_64 random(2);
-  const bool wide = format == EntryFormat::bf16;
+  const bool wide = format == ops::EntryFormat::bf16;
   const std::uint64_t keep = wide ? 0x807F807F807F807FU : 0x8F8F8F8F8F8F8F8FU;
   const std::uint64_t set = wide ? 0x3F003F003F003F00U : 0x3030303030303030U;
   std::vector<std::byte> codes((bytes + 7) / 8 * 8);
@@ -91,10 +90,10 @@ nlohmann::json run_case(const Case& c, ops::cuda::PrefillKernel kernel,
   const auto dim = static_cast<std::size_t>(c.head_dim);
   const std::size_t width =
       static_cast<std::size_t>(c.tokens) * kHeads * static_cast<std::size_t>(c.group) * dim;
-  const auto codes = upload(draw_codes(rows * dim * layout.host().element_bytes(), c.format));
+  const auto codes = upload(draw_codes(rows * layout.row_bytes(), c.format));
   const auto pool = upload(draw_codes(order.size() * layout.page_bytes(), c.format));
   const auto scales = upload(std::vector<bf16>(2 * rows, to_bf16(1.0F)));
-  const auto query_codes = draw_codes(width * sizeof(bf16), EntryFormat::bf16);
+  const auto query_codes = draw_codes(width * sizeof(bf16), ops::EntryFormat::bf16);
   const auto query = upload(query_codes);
   const DeviceBuffer<bf16> out(width);
   const auto table = upload(order);
@@ -131,7 +130,7 @@ nlohmann::json run_case(const Case& c, ops::cuda::PrefillKernel kernel,
              operations * 1e-9, seconds * 1e6, operations / seconds * 1e-12);
   return {{"case", c.name},
           {"kernel", portable ? "portable" : "best"},
-          {"format", format_name(c.format)},
+          {"format", ops::format_name(c.format)},
           {"head_dim", c.head_dim},
           {"group", c.group},
           {"tokens", c.tokens},
@@ -142,29 +141,24 @@ nlohmann::json run_case(const Case& c, ops::cuda::PrefillKernel kernel,
 }
 
 constexpr Case kCases[] = {
-    {"Llama-3.2-1B, 8K, DMS, fp8", EntryFormat::f8e4m3, 64, 4, 8192, 0, 256, true},
-    {"Llama-3.2-1B, 8K, DMS, int8", EntryFormat::i8, 64, 4, 8192, 0, 256, true},
-    {"Llama-3.2-1B, 8K, DMS, bf16", EntryFormat::bf16, 64, 4, 8192, 0, 256, true},
-    {"Qwen3-8B, 8K, DMS, fp8", EntryFormat::f8e4m3, 128, 4, 8192, 0, 256, true},
-    {"Qwen3-8B, 8K, DMS, int8", EntryFormat::i8, 128, 4, 8192, 0, 256, true},
-    {"Qwen3-8B, 8K, DMS, bf16", EntryFormat::bf16, 128, 4, 8192, 0, 256, true},
-    {"Qwen3-8B, 2K after 30K, DMS, fp8", EntryFormat::f8e4m3, 128, 4, 2048, 30720, 256, true},
-    {"D 64, 8K, dense, bf16", EntryFormat::bf16, 64, 4, 8192, 0, kHuge, false},
-    {"D 80, 8K, dense, bf16", EntryFormat::bf16, 80, 4, 8192, 0, kHuge, false},
-    {"D 96, 8K, dense, bf16", EntryFormat::bf16, 96, 4, 8192, 0, kHuge, false},
-    {"D 128, 8K, dense, bf16", EntryFormat::bf16, 128, 4, 8192, 0, kHuge, false},
-    {"D 128, 8K, dense, fp8", EntryFormat::f8e4m3, 128, 4, 8192, 0, kHuge, false},
+    {"Llama-3.2-1B, 8K, DMS, fp8", ops::EntryFormat::f8e4m3, 64, 4, 8192, 0, 256, true},
+    {"Llama-3.2-1B, 8K, DMS, int8", ops::EntryFormat::i8, 64, 4, 8192, 0, 256, true},
+    {"Llama-3.2-1B, 8K, DMS, q4", ops::EntryFormat::q4, 64, 4, 8192, 0, 256, true},
+    {"Llama-3.2-1B, 8K, DMS, bf16", ops::EntryFormat::bf16, 64, 4, 8192, 0, 256, true},
+    {"Qwen3-8B, 8K, DMS, fp8", ops::EntryFormat::f8e4m3, 128, 4, 8192, 0, 256, true},
+    {"Qwen3-8B, 8K, DMS, int8", ops::EntryFormat::i8, 128, 4, 8192, 0, 256, true},
+    {"Qwen3-8B, 8K, DMS, bf16", ops::EntryFormat::bf16, 128, 4, 8192, 0, 256, true},
+    {"Qwen3-8B, 2K after 30K, DMS, fp8", ops::EntryFormat::f8e4m3, 128, 4, 2048, 30720, 256, true},
+    {"D 64, 8K, dense, bf16", ops::EntryFormat::bf16, 64, 4, 8192, 0, kHuge, false},
+    {"D 80, 8K, dense, bf16", ops::EntryFormat::bf16, 80, 4, 8192, 0, kHuge, false},
+    {"D 96, 8K, dense, bf16", ops::EntryFormat::bf16, 96, 4, 8192, 0, kHuge, false},
+    {"D 128, 8K, dense, bf16", ops::EntryFormat::bf16, 128, 4, 8192, 0, kHuge, false},
+    {"D 128, 8K, dense, fp8", ops::EntryFormat::f8e4m3, 128, 4, 8192, 0, kHuge, false},
 };
 
-int run(std::span<char*> arguments) {
-  require(arguments.size() == 1 ||
-              (arguments.size() == 3 && std::string_view(arguments[1]) == "--json"),
-          "usage: prefill_attention_benchmark [--json FILE]");
-  require(cuda::device_count() > 0, "no CUDA device");
-  cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, 0), "device properties");
+nlohmann::json run() {
   const cuda::Stream stream;
-  fmt::print("{}\n\n{:44} {:8} {:>9} {:>9} {:>7}\n", properties.name, "", "kernel", "GFLOP", "us",
+  fmt::print("{}\n\n{:44} {:8} {:>9} {:>9} {:>7}\n", device_name(), "", "kernel", "GFLOP", "us",
              "TFLOP/s");
   nlohmann::json results = nlohmann::json::array();
   for (const Case& c : kCases) {
@@ -172,21 +166,12 @@ int run(std::span<char*> arguments) {
       results.push_back(run_case(c, kernel, stream));
     }
   }
-  if (arguments.size() == 3) {
-    std::ofstream(arguments[2])
-        << nlohmann::json{{"device", properties.name}, {"results", results}}.dump(1) << "\n";
-  }
-  return 0;
+  return {{"device", device_name()}, {"results", results}};
 }
 
 }  // namespace
 }  // namespace winnow
 
 int main(int argc, char** argv) {
-  try {
-    return winnow::run(std::span(argv, static_cast<std::size_t>(argc)));
-  } catch (const winnow::Error& error) {
-    fmt::print(stderr, "prefill_attention_benchmark: error: {}\n", error.what());
-    return 1;
-  }
+  return winnow::benchmark_main(argc, argv, winnow::run);
 }

@@ -3,15 +3,14 @@
 //     sampling_benchmark [--json FILE]
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/cuda/device.h"
-#include "base/error.h"
 #include "base/random.h"
+#include "cuda/benchmark_main.h"
 #include "cuda/time_graph.h"
 #include "ops/cuda/sampling.h"
 
@@ -42,11 +41,7 @@ cuda::DeviceBuffer<float> random_logits(std::size_t count) {
   return cuda::DeviceBuffer<float>(std::span<const float>(logits));
 }
 
-int run(std::span<char*> arguments) {
-  require(arguments.size() == 1 ||
-              (arguments.size() == 3 && std::string_view(arguments[1]) == "--json"),
-          "usage: sampling_benchmark [--json FILE]");
-  require(cuda::device_count() > 0, "no CUDA device");
+nlohmann::json run() {
   constexpr int kMostRows = 256;
   constexpr int kVocab = 128256;
   const cuda::Stream stream;
@@ -76,20 +71,12 @@ int run(std::span<char*> arguments) {
                          {"microseconds", milliseconds * 1e3}});
     }
   }
-  if (arguments.size() == 3) {
-    std::ofstream(arguments[2]) << results.dump(1) << "\n";
-  }
-  return 0;
+  return results;
 }
 
 }  // namespace
 }  // namespace winnow
 
 int main(int argc, char** argv) {
-  try {
-    return winnow::run(std::span(argv, static_cast<std::size_t>(argc)));
-  } catch (const winnow::Error& error) {
-    fmt::print(stderr, "sampling_benchmark: error: {}\n", error.what());
-    return 1;
-  }
+  return winnow::benchmark_main(argc, argv, winnow::run);
 }

@@ -10,14 +10,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <span>
 #include <vector>
 
 #include "base/cuda/device.h"
-#include "base/error.h"
+#include "cuda/benchmark_main.h"
 #include "cuda/time_graph.h"
 #include "ops/cuda/training_attention.h"
 
@@ -130,16 +129,10 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream) {
           {"operations", operations}};
 }
 
-int run(std::span<char*> arguments) {
-  require(arguments.size() == 1 ||
-              (arguments.size() == 3 && std::string_view(arguments[1]) == "--json"),
-          "usage: training_attention_cuda_benchmark [--json FILE]");
-  require(cuda::device_count() > 0, "no CUDA device");
-  cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, 0), "device properties");
+nlohmann::json run() {
   const cuda::Stream stream;
-  fmt::print("{}\n\n{:>4} {:>6} {:5} {:9} {:>9} {:>9} {:>9} {:>8} {:>8}\n", properties.name, "D",
-             "T", "", "kernel", "fwd ms", "bwd ms", "both ms", "TFLOP/s", "TFLOP/s");
+  fmt::print("{}\n\n{:>4} {:>6} {:5} {:9} {:>9} {:>9} {:>9} {:>8} {:>8}\n", device_name(), "D", "T",
+             "", "kernel", "fwd ms", "bwd ms", "both ms", "TFLOP/s", "TFLOP/s");
   nlohmann::json results = nlohmann::json::array();
   for (const int head_dim : {64, 128}) {
     for (const int document : {4096, 8192}) {
@@ -149,21 +142,12 @@ int run(std::span<char*> arguments) {
     }
     results.push_back(run_case({head_dim, 4096, true, TrainingKernel::portable}, stream));
   }
-  if (arguments.size() == 3) {
-    std::ofstream(arguments[2])
-        << nlohmann::json{{"device", properties.name}, {"results", results}}.dump(1) << "\n";
-  }
-  return 0;
+  return {{"device", device_name()}, {"results", results}};
 }
 
 }  // namespace
 }  // namespace winnow
 
 int main(int argc, char** argv) {
-  try {
-    return winnow::run(std::span(argv, static_cast<std::size_t>(argc)));
-  } catch (const winnow::Error& error) {
-    fmt::print(stderr, "training_attention_cuda_benchmark: error: {}\n", error.what());
-    return 1;
-  }
+  return winnow::benchmark_main(argc, argv, winnow::run);
 }

@@ -131,9 +131,10 @@ PassSums update(Backend& backend, const Parameters& parameters, const TrainingOp
     backend.backward(losses);
   }
   const PassSums sums = backend.finish();
-  for (const Role role : {Role::matrix, Role::vector, Role::decision}) {
+  for (const Role role : {Role::embedding, Role::matrix, Role::vector, Role::decision}) {
     const auto [begin, end] = parameters.range(role);
-    backend.apply({begin, end, step, options.learning_rate, 0.0, clip_factor(sums.norm, 1.0)});
+    backend.apply(
+        AdamW::Update{begin, end, step, options.learning_rate, 0.0, clip_factor(sums.norm, 1.0)});
   }
   return sums;
 }

@@ -31,7 +31,7 @@ struct LoadOptions {
   std::string cache = "auto";
   std::optional<double> cr = {};   // streaming, tova, h2o, quest: compression ratio; they need it
   std::optional<int> window = {};  // dms: instead of the checkpoint's
-  std::string kv_dtype = {};       // bf16, fp8, int8 or fp32; empty: the same as `dtype`
+  std::string kv_dtype = {};       // bf16, fp8, int8, q4 or fp32; empty: the same as `dtype`
   double kv_gib = 0.0;             // most memory for cached entries; 0: what the machine has
 
   std::string dtype = "bf16";    // of computation: bf16 or fp32
@@ -217,7 +217,7 @@ class Llm {
   [[nodiscard]] std::string render_chat(std::span<const ChatMessage> messages) const;
 
   [[nodiscard]] const ModelInfo& info() const;
-  /// As of the last step.
+  /// Between two steps: waits for the one that runs.
   [[nodiscard]] CacheMemory cache_memory() const;
 
  private:

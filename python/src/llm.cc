@@ -119,7 +119,7 @@ void bind_llm(nb::module_& module) {
           "token_ids"_a)
       .def("render_chat", &render_chat, "messages"_a)
       .def_prop_ro("info", &Llm::info)
-      .def("cache_memory", &Llm::cache_memory);
+      .def("cache_memory", &Llm::cache_memory, Unlocked());
 }
 
 }  // namespace winnow::python

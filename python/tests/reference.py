@@ -1,4 +1,4 @@
-"""A Llama with DMS in numpy and float64, straight from docs/method.md: what logits must be."""
+"""A Llama in numpy and float64, dense, with DMS or streaming, straight from docs/method.md."""
 
 import json
 from dataclasses import dataclass
@@ -33,8 +33,19 @@ class Result:
     live: np.ndarray  # [T, layers, KV heads]: entries that the query at t sees
 
 
+@dataclass
+class Streaming:
+    """Only the first `sinks` tokens and the last `budget - sinks` are seen."""
+
+    budget: int
+    sinks: int = 4
+
+
 class Reference:
-    def __init__(self, directory: Path):
+    """The rule is the checkpoint's own unless another is given."""
+
+    def __init__(self, directory: Path, rule: Streaming | None = None):
+        self.rule = rule
         self.config = json.loads((directory / "config.json").read_text())
         self.tensors = read_bf16(directory / "model.safetensors")
 
@@ -73,7 +84,11 @@ class Reference:
         group = heads // k.shape[1]
         gap = np.arange(length)[:, None] - np.arange(length)
         visible = np.broadcast_to(gap >= 0, (k.shape[1], length, length))
-        if "dms_window_size" in self.config:
+        if self.rule is not None:
+            recent = gap < self.rule.budget - self.rule.sinks
+            visible = visible & (recent | (np.arange(length) < self.rule.sinks))
+            q = rope(q)
+        elif "dms_window_size" in self.config:
             # Key j is marked by the decision at token j + 1, read from the borrowed channel.
             q = q.copy()
             decisions = self.config["dms_alpha_scale"] * q[:, ::group, -1]

@@ -63,27 +63,33 @@ filter_list:
 """
 
 
-def variables(rng: random.Random, chains: int) -> tuple[str, list[int], int]:
-    """A question about one of several variables that copy others, all values, and which is asked."""
+def variables(rng: random.Random, chains: int) -> tuple[str, list[str], list[int], int]:
+    """A question about one of several variables that copy others; how it would be answered for each
+    of them; the values; and which is asked."""
     letters = rng.sample("ABCDEFGHIJKLMNOPQRSTUVWXYZ", 2 * chains)
     values = rng.sample(range(100, 1000), chains)
-    told = [
-        f"Variable {first} is set to {value}. Variable {copy} is a copy of variable {first}."
-        for first, copy, value in zip(letters[::2], letters[1::2], values)
-    ]
+    told = list(zip(letters[::2], letters[1::2], values))
     asked = rng.randrange(chains)
-    question = f"What is the value of variable {letters[2 * asked + 1]}?"
-    return f"{' '.join(told)} {question}", values, asked
+    wanted = told[asked][1]
+    text = " ".join(
+        f"Variable {first} is set to {value}. Variable {copy} is a copy of variable {first}."
+        for first, copy, value in told
+    )
+    steps = [
+        f"Variable {wanted} is a copy of variable {first}. The answer is {value}."
+        for first, _, value in told
+    ]
+    return f"{text} What is the value of variable {wanted}?", steps, values, asked
 
 
 def choose(rng: random.Random) -> dict:
-    question, values, asked = variables(rng, 4)
-    choices = {"text": [f"The answer is {value}." for value in values], "label": list("ABCD")}
+    question, steps, _, asked = variables(rng, 4)
+    choices = {"text": steps, "label": list("ABCD")}
     return {"question": question, "choices": choices, "answerKey": "ABCD"[asked]}
 
 
 def answer(rng: random.Random) -> dict:
-    question, values, asked = variables(rng, 2)
+    question, _, values, asked = variables(rng, 2)
     return {"question": question, "answer": f"#### {values[asked]}"}
 
 

@@ -101,8 +101,10 @@ def test_python_runs_while_the_model_works(llm):
 
 LONG_BATCH = SamplingParams(max_tokens=100, ignore_eos=True)
 
+# A shell that runs the tests in the background has them ignore the signal.
 INTERRUPTED = """
-import sys, winnow
+import signal, sys, winnow
+signal.signal(signal.SIGINT, signal.default_int_handler)
 llm = winnow.LLM(sys.argv[1], threads=1)
 prompt = llm.tokenize("The captain of the ship looked at the sea. " * 300)[:3500]
 print("ready", flush=True)

@@ -134,7 +134,7 @@ class LLM:
         return self.tokenize(self.render_chat(messages), add_special=False)
 
     def cache_memory(self) -> CacheMemory:
-        """What all caches of this model hold, as of the last step: bytes, capacity, sequences."""
+        """What all caches of this model hold now: bytes, capacity, sequences."""
         return self._llm.cache_memory()
 
     def _run(

@@ -6,7 +6,7 @@
 namespace winnow {
 namespace {
 
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 /// The double whose decimal form is the float's shortest one: 1e-05, not 9.999999747378752e-06.
 double shortest(float value) {
@@ -14,9 +14,9 @@ double shortest(float value) {
 }
 
 /// 8.0 as 8: NVIDIA's and shisa-ai's readers expect an integer where it is one.
-json ratio(double value) {
+Json ratio(double value) {
   const auto whole = static_cast<std::int64_t>(value);
-  return static_cast<double>(whole) == value ? json(whole) : json(value);
+  return static_cast<double>(whole) == value ? Json(whole) : Json(value);
 }
 
 /// The names by which transformers chooses a class.
@@ -27,7 +27,7 @@ json ratio(double value) {
 /// any warning, and so does DMC: those get a model_type that transformers refuses. The exception is
 /// shisa-ai's convention, written exactly as shisa-ai publishes it because its engine goes by the
 /// plain name.
-void put_names(const ModelConfig& config, json& out) {
+void put_names(const ModelConfig& config, Json& out) {
   std::string architecture = detail::architecture_name(config.family);
   std::string type = detail::model_type_name(config.family);
   if (config.dms && !detail::is_shisa_convention(*config.dms)) {
@@ -41,7 +41,7 @@ void put_names(const ModelConfig& config, json& out) {
   out["model_type"] = type;
 }
 
-void put_sizes(const ModelConfig& config, json& out) {
+void put_sizes(const ModelConfig& config, Json& out) {
   out["hidden_size"] = config.hidden;
   out["num_hidden_layers"] = config.layers;
   out["num_attention_heads"] = config.heads;
@@ -55,7 +55,7 @@ void put_sizes(const ModelConfig& config, json& out) {
   out["tie_word_embeddings"] = config.tied_embeddings;
 }
 
-void put_rope(const RopeConfig& rope, json& out) {
+void put_rope(const RopeConfig& rope, Json& out) {
   out["rope_theta"] = rope.theta;
   switch (rope.scaling) {
     case RopeConfig::Scaling::none:
@@ -75,7 +75,7 @@ void put_rope(const RopeConfig& rope, json& out) {
 }
 
 /// What transformers would otherwise assume of a family.
-void put_family(const ModelConfig& config, json& out) {
+void put_family(const ModelConfig& config, Json& out) {
   switch (config.family) {
     case Family::llama:
       out["attention_bias"] = config.output_bias;
@@ -94,7 +94,7 @@ void put_family(const ModelConfig& config, json& out) {
   }
 }
 
-void put_tokens(const ModelConfig& config, json& out) {
+void put_tokens(const ModelConfig& config, Json& out) {
   if (config.bos_token) {
     out["bos_token_id"] = *config.bos_token;
   }
@@ -105,7 +105,7 @@ void put_tokens(const ModelConfig& config, json& out) {
   }
 }
 
-void put_dms(const DmsConfig& dms, json& out) {
+void put_dms(const DmsConfig& dms, Json& out) {
   out["dms_window_size"] = dms.window;
   out["dms_alpha_scale"] = shortest(dms.scale);
   out["dms_initial_alpha_offset"] = shortest(dms.offset);
@@ -120,8 +120,8 @@ void put_dms(const DmsConfig& dms, json& out) {
   out["dms_rezero_after_rope"] = dms.rezero_after_rope;
 }
 
-json shisa_metadata(const ModelConfig& config) {
-  json out;
+Json shisa_metadata(const ModelConfig& config) {
+  Json out;
   out["window_size"] = config.dms->window;
   out["alpha_scale"] = shortest(config.dms->scale);
   out["alpha_offset"] = shortest(config.dms->offset);
@@ -132,8 +132,8 @@ json shisa_metadata(const ModelConfig& config) {
   return out;
 }
 
-json config_document(const ModelConfig& config) {
-  json out;
+Json config_document(const ModelConfig& config) {
+  Json out;
   put_names(config, out);
   put_sizes(config, out);
   put_rope(config.rope, out);
@@ -163,7 +163,7 @@ json config_document(const ModelConfig& config) {
 ConfigTexts format_config(const ModelConfig& config) {
   ConfigTexts texts;
   texts.config = config_document(config).dump(2) + "\n";
-  json generation = json::object();
+  Json generation = Json::object();
   put_tokens(config, generation);
   texts.generation_config = generation.dump(2) + "\n";
   if (config.dms && detail::is_shisa_convention(*config.dms)) {

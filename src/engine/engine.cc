@@ -83,7 +83,7 @@ RequestId Engine::submit(Request request) {
     sequence->constraint = spec->constraint->fork();
   }
   if (spec->count_reads) {
-    sequence->reads.emplace(config_.cache.rule);
+    sequence->reads.emplace(config_.cache.rule, model_.layers * model_.kv_heads);
   }
   if (store_ != nullptr && config_.reuse_prefixes && !sequence->is_scored() &&
       !sequence->is_watched()) {

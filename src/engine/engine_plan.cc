@@ -28,9 +28,20 @@ std::vector<Engine::Share> Engine::plan(std::vector<TokenEvent>& events) {
 // The step's tokens: first one for everybody who decodes, then those of prompts.
 std::vector<Engine::Share> Engine::deal_step() {
   std::vector<Share> shares;
-  for (std::size_t i = 0; i < running_.size(); ++i) {  // preemption shortens the list
-    if (running_[i]->pending() == 1) {
-      claim(*running_[i], 1, shares);
+  std::vector<Growth> growths;
+  for (const SequencePtr& sequence : running_) {
+    if (sequence->pending() == 1) {
+      shares.push_back({sequence.get(), 1, 1});
+      growths.push_back({sequence->cache.get(), 1});
+    }
+  }
+  // Nearly always there is room for all of them, which one question tells; else one by one.
+  if (!runner_->has_room(growths)) {
+    shares.clear();
+    for (std::size_t i = 0; i < running_.size(); ++i) {  // preemption shortens the list
+      if (running_[i]->pending() == 1) {
+        claim(*running_[i], 1, shares);
+      }
     }
   }
   const int decodes = static_cast<int>(shares.size());

@@ -53,7 +53,7 @@ void Answer::end(int sample, CacheUsage usage) {
 }
 
 Batch::Batch(const Backend& backend, const EngineConfig& config)
-    : model_(backend.config()), engine_(backend, config), stats_(engine_.stats()) {}
+    : model_(backend.config()), engine_(backend, config) {}
 
 void Batch::submit(const std::shared_ptr<Answer>& answer) {
   validate(*answer->request_, model_);
@@ -134,7 +134,10 @@ void Batch::settle() {
       close(*answer);
     }
   }
-  stats_ = engine_.stats();
+  if (stats_wanted_) {
+    stats_ = engine_.stats();
+    stats_wanted_ = false;
+  }
 }
 
 void Batch::dispatch(const TokenEvent& event) {
@@ -245,8 +248,14 @@ std::optional<kvcache::SavedSequence> Batch::take_prompt(Answer& answer) {
   return std::exchange(answer.prompt_, std::nullopt);
 }
 
-EngineStats Batch::stats() const {
-  const std::lock_guard lock(mutex_);
+// A device is asked what its pages are: not at every step.
+EngineStats Batch::stats() {
+  std::unique_lock lock(mutex_);
+  if (!stepping_) {
+    return engine_.stats();
+  }
+  stats_wanted_ = true;
+  stepped_.wait(lock, [this, now = steps_] { return steps_ != now; });
   return stats_;
 }
 

@@ -78,8 +78,8 @@ class Batch {
   /// The cache of the prompt, once the answer is over, as Engine::take_prompt() has it.
   std::optional<kvcache::SavedSequence> take_prompt(Answer& answer);
 
-  /// As of the last step.
-  [[nodiscard]] EngineStats stats() const;
+  /// Between two steps.
+  [[nodiscard]] EngineStats stats();
 
  private:
   void step(std::unique_lock<std::mutex>& lock);
@@ -98,6 +98,7 @@ class Batch {
   Engine engine_;
   Throughput throughput_;
   EngineStats stats_;
+  bool stats_wanted_ = false;
   std::vector<std::shared_ptr<Answer>> queued_;     // what came while a step ran
   std::vector<std::shared_ptr<Answer>> cancelled_;  // and what is to end
   std::map<RequestId, std::shared_ptr<Answer>> open_;

@@ -148,8 +148,8 @@ std::optional<int> parse_device(std::string_view device) {
 
 ops::EntryFormat parse_kv_dtype(std::string_view name) {
   const auto* found = std::ranges::find(ops::kEntryFormats, name, ops::format_name);
-  require(found != std::end(ops::kEntryFormats), "--kv-dtype {}: expected bf16, fp8, int8 or fp32",
-          name);
+  require(found != std::end(ops::kEntryFormats),
+          "--kv-dtype {}: expected bf16, fp8, int8, q4 or fp32", name);
   return *found;
 }
 

@@ -29,7 +29,7 @@ std::optional<ops::WeightFormat> host_format(const EngineConfig& config);
 /// The number of the CUDA device that "cuda" or "cuda:N" names; nullopt for "cpu".
 std::optional<int> parse_device(std::string_view device);
 
-/// "bf16", "fp8", "int8" or "fp32".
+/// "bf16", "fp8", "int8", "q4" or "fp32".
 ops::EntryFormat parse_kv_dtype(std::string_view name);
 
 }  // namespace winnow::engine

@@ -6,15 +6,15 @@
 namespace winnow::engine {
 
 bool ReadCounter::needs_visible(int tokens) const {
-  using Kind = kvcache::RuleKind;
-  // TOVA and H2O drop an entry after the query has seen it, Quest's query sees a part.
-  return tokens > 1 || rule_ == Kind::tova || rule_ == Kind::h2o || rule_ == Kind::quest;
+  return tokens > 1 || rule_ == kvcache::RuleKind::quest;  // whose queries see a part
 }
 
 void ReadCounter::record(int first, int tokens, int prompt, std::int64_t live,
                          ops::Matrix<const std::int32_t> visible) {
+  // TOVA and H2O drop an entry after the query has seen it: what was there, and the token's own.
+  const bool drops = rule_ == kvcache::RuleKind::tova || rule_ == kvcache::RuleKind::h2o;
   for (int position = std::max(first, counted_); position < first + tokens; ++position) {
-    std::int64_t seen = live;
+    std::int64_t seen = drops ? held_ + heads_ : live;
     if (visible.rows > 0) {
       const auto row = visible.row(static_cast<std::size_t>(position - first));
       seen = std::accumulate(row.begin(), row.end(), std::int64_t{0});
@@ -26,6 +26,7 @@ void ReadCounter::record(int first, int tokens, int prompt, std::int64_t live,
     reads_.live.push_back(live);
   }
   counted_ = std::max(counted_, end);
+  held_ = live;
 }
 
 ReadCounter ReadCounter::fork() const {

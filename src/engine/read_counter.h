@@ -13,7 +13,8 @@ namespace winnow::engine {
 /// counted once.
 class ReadCounter {
  public:
-  explicit ReadCounter(kvcache::RuleKind rule) : rule_(rule) {}
+  /// `heads`: KV heads of all layers.
+  ReadCounter(kvcache::RuleKind rule, int heads) : rule_(rule), heads_(heads) {}
 
   /// Whether record() must be told what each query of a step of `tokens` tokens sees; else it
   /// follows from what the cache holds.
@@ -32,7 +33,9 @@ class ReadCounter {
 
  private:
   kvcache::RuleKind rule_;
-  int counted_ = 0;  // positions that have been counted
+  int heads_;
+  int counted_ = 0;        // positions that have been counted
+  std::int64_t held_ = 0;  // entries when the last step was over
   CacheReads reads_;
 };
 

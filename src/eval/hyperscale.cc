@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "engine/request.h"
 #include "eval/tasks/answer_check.h"
 
 namespace winnow::eval {
@@ -23,6 +24,18 @@ double interpolated(std::span<const BudgetPoint> frontier, double budget) {
   return low.accuracy + share * (above->accuracy - low.accuracy);
 }
 
+// Whether the chain has an answer. One that came to its end may just break off with a number.
+bool votes(const Json& answer) {
+  if (answer.at("stated").get<std::string>().empty()) {
+    return false;
+  }
+  if (answer.at("finish") != engine::finish_name(engine::FinishReason::length)) {
+    return true;
+  }
+  const auto text = answer.at("text").get<std::string>();
+  return !marked_answer(text).empty() || !stated_answer(text, /*number=*/false).empty();
+}
+
 }  // namespace
 
 std::vector<Question> at_length(std::span<const Question> questions, int length) {
@@ -39,10 +52,10 @@ std::vector<Question> at_length(std::span<const Question> questions, int length)
 std::vector<std::size_t> majority(const Json& answers) {
   std::vector<std::vector<std::size_t>> opinions;
   for (std::size_t i = 0; i < answers.size(); ++i) {
-    const auto stated = answers[i].at("stated").get<std::string>();
-    if (stated.empty()) {
+    if (!votes(answers[i])) {
       continue;
     }
+    const auto stated = answers[i].at("stated").get<std::string>();
     const auto same = std::ranges::find_if(opinions, [&](const std::vector<std::size_t>& opinion) {
       return answers_agree(stated, answers[opinion.front()].at("stated").get<std::string>());
     });

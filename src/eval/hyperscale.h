@@ -27,7 +27,8 @@ struct ScalingPoint {
 std::vector<Question> at_length(std::span<const Question> questions, int length);
 
 /// The answer most chains gave, of equals the one given first: indices of answers that agree with
-/// it, by `stated`. Empty when none stated any.
+/// it, by `stated`. Of a chain that was cut off only what it says is the answer counts, not its
+/// last number. Empty when none stated any.
 std::vector<std::size_t> majority(const Json& answers);
 
 /// Whether `width` chains of a record, from chain `first` on, solve the question together: most of

@@ -5,6 +5,7 @@
 #include "base/threads.h"
 #include "kvcache/attend_rows.h"
 #include "ops/attention.h"
+#include "ops/rotation.h"
 
 namespace winnow::kvcache {
 namespace {
@@ -135,15 +136,77 @@ void attend_at_once(ops::Context& context, int layer, std::span<const LayerChunk
   ops::prefill_attention(context, chunks.front().sequence->cache().attention_shape(), heads);
 }
 
-}  // namespace
+// Keys, values and queries of chunks, rotated for entries that are kept so (ops/rotation.h).
+class RotatedChunks {
+ public:
+  RotatedChunks(ops::Workspace& workspace, std::span<const LayerChunk> chunks)
+      : chunks_(chunks.begin(), chunks.end()),
+        head_dim_(static_cast<std::size_t>(chunks.front().sequence->cache().shape().head_dim)) {
+    for (LayerChunk& chunk : chunks_) {
+      for (auto* rows : {&chunk.queries, &chunk.keys, &chunk.values}) {
+        *rows = copy(workspace, *rows);
+      }
+    }
+    each_head([](std::span<float> x) { ops::rotate(x); });
+  }
 
-void append_and_attend(ops::Context& context, int layer, std::span<const LayerChunk> chunks) {
+  [[nodiscard]] std::span<const LayerChunk> chunks() const { return chunks_; }
+
+  void turn_outputs_back() {
+    rows_.clear();
+    for (const LayerChunk& chunk : chunks_) {
+      for (std::size_t t = chunk.first_out; t < chunk.out.rows; ++t) {
+        rows_.push_back(chunk.out.row(t));
+      }
+    }
+    each_head([](std::span<float> x) { ops::rotate_back(x); });
+  }
+
+ private:
+  ops::Matrix<const float> copy(ops::Workspace& workspace, ops::Matrix<const float> from) {
+    const auto memory = workspace.take<float>(from.rows * from.cols);
+    for (std::size_t t = 0; t < from.rows; ++t) {
+      rows_.push_back(memory.subspan(t * from.cols, from.cols));
+      std::ranges::copy(from.row(t), rows_.back().begin());
+    }
+    return {memory.data(), from.rows, from.cols, from.cols};
+  }
+
+  template <class F>
+  void each_head(const F& f) const {
+    parallel_each(rows_.size(), [&](std::size_t i, int) {
+      for (std::size_t first = 0; first < rows_[i].size(); first += head_dim_) {
+        f(rows_[i].subspan(first, head_dim_));
+      }
+    });
+  }
+
+  std::vector<LayerChunk> chunks_;
+  std::vector<std::span<float>> rows_;
+  std::size_t head_dim_;
+};
+
+// append_and_attend() of what the cache takes as it is.
+void take_chunks(ops::Context& context, int layer, std::span<const LayerChunk> chunks) {
   std::vector<std::size_t> first_rows;
   std::ranges::transform(chunks, std::back_inserter(first_rows), [&](const LayerChunk& chunk) {
     return rows_at_once(context, chunk, chunk.sequence->head(layer, 0).length());
   });
   attend_at_once(context, layer, chunks, first_rows);
   attend_row_by_row(context, layer, chunks, first_rows);
+}
+
+}  // namespace
+
+void append_and_attend(ops::Context& context, int layer, std::span<const LayerChunk> chunks) {
+  if (chunks.empty() || !chunks.front().sequence->cache().archive_pool().layout().rotated()) {
+    take_chunks(context, layer, chunks);
+    return;
+  }
+  const ops::Workspace::Scope scope(*context.workspace);
+  RotatedChunks rotated(*context.workspace, chunks);
+  take_chunks(context, layer, rotated.chunks());
+  rotated.turn_outputs_back();
 }
 
 }  // namespace winnow::kvcache

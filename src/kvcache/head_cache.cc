@@ -18,7 +18,7 @@ class EncodedEntry {
  public:
   EncodedEntry(const ops::PageLayout& layout, std::span<const float> key,
                std::span<const float> value) {
-    const std::size_t row_bytes = key.size() * layout.element_bytes();
+    const std::size_t row_bytes = layout.row_bytes();
     key_ = {std::span(key_codes_).first(row_bytes), {}};
     value_ = {std::span(value_codes_).first(row_bytes), {}};
     ops::encode_row(layout, key, key_);

@@ -14,20 +14,23 @@ namespace winnow::ops {
 inline constexpr int kPageEntries = 16;
 
 /// How a key or a value is stored.
-enum class EntryFormat : std::uint8_t { f32, bf16, f8e4m3, i8 };
+enum class EntryFormat : std::uint8_t { f32, bf16, f8e4m3, i8, q4 };
 
-inline constexpr EntryFormat kEntryFormats[] = {EntryFormat::f32, EntryFormat::bf16,
-                                                EntryFormat::f8e4m3, EntryFormat::i8};
+inline constexpr EntryFormat kEntryFormats[] = {
+    EntryFormat::f32, EntryFormat::bf16, EntryFormat::f8e4m3, EntryFormat::i8, EntryFormat::q4};
 
-/// The name used in messages and on the command line: "fp32", "bf16", "fp8" or "int8".
+/// The name used in messages and on the command line: "fp32", "bf16", "fp8", "int8" or "q4".
 std::string_view format_name(EntryFormat format);
 
 /// Layout of a page of kPageEntries entries of one KV head, for one format. In this order, each
 /// part contiguous:
 ///   keys    [head_dim][kPageEntries]   channel-major: one channel of all entries is one vector
-///   values  [kPageEntries][head_dim]
-///   scales  [2][kPageEntries] bf16     of keys, then of values; 8-bit formats only
-/// An 8-bit entry stands for code * scale, with the scale chosen per entry and per key or value.
+///   values  [kPageEntries][head_dim]   (q4: rows padded to a multiple of 16 codes)
+///   scales  [2][kPageEntries] bf16     of keys, then of values; all but f32 and bf16
+/// An entry of a scaled format stands for code * scale, with the scale chosen per entry and per key
+/// or value. Of q4, whose codes number the levels of a codebook (codebook.h), 16 codes are two
+/// 32-bit words: code i is nibble i / 2 of word i % 2, so that one shift per lane brings all of
+/// them down.
 class PageLayout {
  public:
   PageLayout() = default;
@@ -36,11 +39,17 @@ class PageLayout {
   [[nodiscard]] EntryFormat format() const { return format_; }
   [[nodiscard]] int head_dim() const { return head_dim_; }
   [[nodiscard]] bool scaled() const {
-    return format_ == EntryFormat::f8e4m3 || format_ == EntryFormat::i8;
+    return format_ != EntryFormat::f32 && format_ != EntryFormat::bf16;
   }
-  [[nodiscard]] std::size_t element_bytes() const;
+  /// Entries are rotated (rotation.h): whoever appends rotates keys and values, and queries for
+  /// them, and turns outputs back.
+  [[nodiscard]] bool rotated() const { return format_ == EntryFormat::q4; }
+  /// Bytes of the codes of one key or value.
+  [[nodiscard]] std::size_t row_bytes() const { return row_bytes_; }
   [[nodiscard]] std::size_t values_offset() const { return values_offset_; }
-  [[nodiscard]] std::size_t scales_offset() const { return 2 * values_offset_; }
+  [[nodiscard]] std::size_t scales_offset() const {
+    return values_offset_ + kPageEntries * row_bytes_;
+  }
   /// A multiple of 64.
   [[nodiscard]] std::size_t page_bytes() const { return page_bytes_; }
   /// Bytes one entry takes, its share of the scales included.
@@ -51,19 +60,20 @@ class PageLayout {
  private:
   EntryFormat format_ = EntryFormat::f32;
   int head_dim_ = 0;
+  std::size_t row_bytes_ = 0;
   std::size_t values_offset_ = 0;
   std::size_t page_bytes_ = 0;
 };
 
-/// One quantised key or value: `head_dim` codes in the layout's format and their scale (1 when the
-/// format has none).
+/// One quantised key or value: row_bytes() of codes in the layout's format and their scale (1 when
+/// the format has none).
 struct EncodedRow {
   std::span<std::byte> codes;
   bf16 scale;
 };
 
 /// Rounds x [head_dim] to the layout's format, to nearest even. The 8-bit scale is the least
-/// normal bf16 that keeps every code in range.
+/// normal bf16 that keeps every code in range, q4's is the root of the mean square, or zero.
 void encode_row(const PageLayout& layout, std::span<const float> x, EncodedRow& row);
 
 /// x = the value that `row` stands for.

@@ -1,6 +1,7 @@
 #include "server/http_server.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -31,6 +32,18 @@ using asio::use_awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
 using Done = std::function<void(const HttpRecord&)>;
+
+constexpr rlim_t kOtherFiles = 256;  // than connections
+
+// Every connection takes a file descriptor, and a process may raise its own limit.
+void allow_connections(int count) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    const rlim_t wanted = static_cast<rlim_t>(count) + kOtherFiles;
+    limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, wanted));
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+}
 
 }  // namespace
 
@@ -78,6 +91,7 @@ HttpServer::Impl::Impl(const HttpConfig& config, HttpHandler handler, Done done)
       done_(std::move(done)),
       context_(config.threads),
       acceptor_(asio::make_strand(context_)) {
+  allow_connections(config.max_connections);
   load_tls();
   listen();
   asio::co_spawn(

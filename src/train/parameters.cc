@@ -13,7 +13,7 @@ namespace {
 constexpr std::array kRoles{Role::embedding, Role::matrix, Role::vector, Role::decision};
 
 // So that every tensor begins where 16 bytes of bf16 do.
-std::size_t padded(std::size_t floats) {
+std::size_t padded_size(std::size_t floats) {
   return (floats + 7) / 8 * 8;
 }
 
@@ -44,7 +44,7 @@ ParameterList::ParameterList(const ModelConfig& config, Trained trained) {
         const auto count = static_cast<std::size_t>(element_count(shape));
         by_name_.emplace(name, list_.size());
         list_.push_back({name, shape, role, size_, count});
-        size_ += padded(count);
+        size_ += padded_size(count);
       }
     }
   }
@@ -62,7 +62,7 @@ std::pair<std::size_t, std::size_t> ParameterList::range(Role role) const {
   for (const Parameter& parameter : list_) {
     if (parameter.role == role) {
       begin = std::min(begin, parameter.offset);
-      end = std::max(end, parameter.offset + padded(parameter.count));
+      end = std::max(end, parameter.offset + padded_size(parameter.count));
     }
   }
   return {std::min(begin, end), end};

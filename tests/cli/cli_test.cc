@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -164,12 +165,13 @@ TEST_P(GenerateWithFormat, StoresEntries) {
   EXPECT_EQ(result.at("token_ids").size(), 8U);
   const double relative = result.at("kv").at("dense_bytes").get<double>() /
                           bf16.at("kv").at("dense_bytes").get<double>();
-  const double expected = GetParam() == "bf16" ? 1.0 : GetParam() == "fp32" ? 2.0 : 0.5;
-  EXPECT_NEAR(relative, expected, 0.05);
+  const std::map<std::string, double> expected = {
+      {"bf16", 1.0}, {"fp32", 2.0}, {"fp8", 0.5}, {"int8", 0.5}, {"q4", 0.27}};
+  EXPECT_NEAR(relative, expected.at(GetParam()), 0.05);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, GenerateWithFormat,
-                         ::testing::Values("bf16", "fp8", "int8", "fp32"),
+                         ::testing::Values("bf16", "fp8", "int8", "q4", "fp32"),
                          [](const auto& info) { return info.param; });
 
 TEST(Tokenize, PrintsIdsThatAnyTextHas) {

@@ -246,7 +246,8 @@ TEST_F(Training, PreTrainsWithMuonAndFarDropout) {
   succeed(train("base", {"--optimizer", "muon", "--far-dropout", "0.9", "--far-mixed", "0.1",
                          "--far-window", "8", "--far-heads", "0:1,1:0"}));
   expect_error(train("x", {"--far-dropout", "0.9", "--far-heads", "0-1"}), "--far-heads 0-1");
-  expect_error(train("x", {"--far-dropout", "0.9", "--far-heads", "0:9"}), "--far-heads 0:9");
+  expect_error(train("x", {"--far-dropout", "0.9", "--far-window", "8", "--far-heads", "0:9"}),
+               "--far-heads 0:9");
   expect_error(train("x", {"--far-mixed", "0.1"}), "--far-mixed 0.1");
   expect_error(train("x", {"--optimizer", "sgd"}), "--optimizer sgd: expected muon or adamw");
 }

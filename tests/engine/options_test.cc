@@ -112,7 +112,7 @@ TEST(Options, CacheErrorsNameTheFlag) {
   EXPECT_THAT(error_of([](auto& o) { o.window = 3; }), StartsWith("--window 3"));
   EXPECT_THAT(error_of([](auto& o) { o.window = 3; }, dmc_model()), StartsWith("--window 3"));
   EXPECT_THAT(error_of([](auto& o) { o.window = -1; }, dms_model()), StartsWith("--window -1"));
-  EXPECT_THAT(error_of([](auto& o) { o.kv_dtype = "q4"; }), StartsWith("--kv-dtype q4"));
+  EXPECT_THAT(error_of([](auto& o) { o.kv_dtype = "q3"; }), StartsWith("--kv-dtype q3"));
   for (const double bad : {-1.0, 1e9, std::numeric_limits<double>::quiet_NaN()}) {
     EXPECT_THAT(error_of([&](auto& o) { o.kv_gib = bad; }), StartsWith("--kv-gib"));
   }
@@ -165,7 +165,7 @@ TEST(Options, Weights) {
 }
 
 TEST(Options, EntryTypesHaveNames) {
-  for (const std::string_view name : {"bf16", "fp8", "int8", "fp32"}) {
+  for (const std::string_view name : {"bf16", "fp8", "int8", "q4", "fp32"}) {
     EXPECT_EQ(ops::format_name(parse_kv_dtype(name)), name);
   }
   EXPECT_THROW(parse_kv_dtype(""), Error);

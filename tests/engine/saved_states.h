@@ -15,7 +15,7 @@ inline kvcache::CacheShape small_shape() {
 inline EngineConfig dms_config() {
   EngineConfig config;
   config.cache = {.rule = kvcache::RuleKind::dms,
-                  .format = DType::bf16,
+                  .format = ops::EntryFormat::bf16,
                   .max_bytes = std::size_t{1} << 22,
                   .window = 9};
   return config;

@@ -49,7 +49,7 @@ TEST_F(StateFile, IsForItsOwnKindOnly) {
               HasSubstr("was saved for window \"9\", this run has \"10\""));
   EXPECT_THAT(refused([](StateKind& k) { k.rule.shift = 0; }), HasSubstr("shift"));
   EXPECT_THAT(refused([](StateKind& k) {
-                k.layout = {DType::i8, 16};
+                k.layout = {ops::EntryFormat::i8, 16};
               }),
               HasSubstr("was saved for kv dtype \"bf16\", this run has \"int8\""));
   EXPECT_THAT(refused([](StateKind& k) { k.compute = DType::f32; }), HasSubstr("dtype"));

@@ -39,7 +39,7 @@ EngineConfig exact_config(RuleKind rule) {
   config.cache.rule = rule;
   config.cache.window = rule == RuleKind::dms ? 5 : 0;
   config.cache.cr = 3.0;
-  config.cache.format = DType::f8e4m3;
+  config.cache.format = ops::EntryFormat::f8e4m3;
   config.cache.max_bytes = std::size_t{1} << 26;
   config.compute = DType::f32;
   config.deterministic = true;

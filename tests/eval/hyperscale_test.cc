@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 Json answers(const std::vector<const char*>& stated, const char* right) {
   Json list = Json::array();
   for (const char* one : stated) {
-    list.push_back({{"stated", one}, {"correct", std::string(one) == right}});
+    list.push_back({{"stated", one}, {"finish", "stop"}, {"correct", std::string(one) == right}});
   }
   return list;
 }
@@ -24,6 +24,19 @@ TEST(Majority, TakesEquivalentAnswersAsOne) {
   EXPECT_THAT(majority(answers({"", "7", ""}, "")), ElementsAre(1));
   EXPECT_THAT(majority(answers({"7", "8"}, "")), ElementsAre(0));  // of equals, the first
   EXPECT_TRUE(majority(answers({"", ""}, "")).empty());
+}
+
+TEST(Majority, HearsOfAChainThatWasCutOffOnlyWhatItSaysIsItsAnswer) {
+  const auto cut = [](const char* text, const char* stated) {
+    return Json{{"text", text}, {"finish", "length"}, {"stated", stated}, {"correct", false}};
+  };
+  Json list = answers({"7"}, "7");
+  list.push_back(cut("4+4+0=08, 5", "5"));
+  list.push_back(cut("so it is 5", "5"));
+  EXPECT_THAT(majority(list), ElementsAre(0));
+  list.push_back(cut("The answer is 5. And", "5"));
+  list.push_back(cut("#### 5\nQuestion 6", "5"));
+  EXPECT_THAT(majority(list), ElementsAre(3, 4));
 }
 
 TEST(SolvedTogether, ByVoteOrByAnyProgram) {

@@ -1,4 +1,4 @@
-// Perplexity and divergence of the demo model beside what PyTorch measured
+// Perplexity and divergence of the demo model beside what numpy measures in float64
 // (tests/fixtures/measures.py).
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST_F(Measures, DivergenceOfGreedyContinuations) {
   std::vector<std::int32_t> prompt{0};
   prompt.insert(prompt.end(), tokens_.begin(),
                 tokens_.begin() + expected.at("prompt").get<std::ptrdiff_t>() - 1);
-  const std::vector prompts{prompt};
+  const std::vector<std::vector<std::int32_t>> prompts{prompt};
   const auto references = run_greedy_together(*dense_, prompts, steps);
   EXPECT_EQ(references.at(0).tokens, expected.at("dense_tokens").get<std::vector<std::int32_t>>());
   EXPECT_EQ(run_greedy_together(*streaming_, prompts, steps).at(0).tokens,

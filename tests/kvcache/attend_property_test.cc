@@ -38,7 +38,7 @@ class World {
       : config_(config),
         cache_(config.cache, config.shape),
         source_(config.shape, config.rate),
-        context_{ops::EntryFormat::f32, config.deterministic, &workspace_} {}
+        context_{DType::f32, config.deterministic, &workspace_} {}
 
   void apply(const Operation& operation) {
     Random random(operation.choice);
@@ -201,8 +201,8 @@ class World {
 WorldConfig any_world(RuleKind rule) {
   WorldConfig config;
   config.cache.rule = rule;
-  config.cache.format = *rc::gen::element(ops::EntryFormat::f32, ops::EntryFormat::bf16,
-                                          ops::EntryFormat::f8e4m3, ops::EntryFormat::i8);
+  config.cache.format = *rc::gen::elementOf(
+      std::vector(std::begin(ops::kEntryFormats), std::end(ops::kEntryFormats)));
   config.cache.window = *rc::gen::inRange(0, 41);
   config.cache.shift =
       *rc::gen::oneOf(rc::gen::inRange(0, 2), rc::gen::inRange(0, config.cache.window + 2));
@@ -264,7 +264,7 @@ TEST_P(EveryRule, AnswersAsDefinedHoweverSequencesAreRun) {
 // All answers of one sequence, cut by `random` (nullptr: not at all) and run beside `company`.
 std::vector<float> run_cut(const WorldConfig& config, int length, Random* random, int company) {
   ops::Workspace workspace;
-  ops::Context context{ops::EntryFormat::f32, true, &workspace};
+  ops::Context context{DType::f32, true, &workspace};
   kvcache::Cache cache(config.cache, config.shape);
   const TokenSource source(config.shape, config.rate);
   const SequenceLimits limits{length / 2, length};

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kvcache/sequence_cache.h"
+#include "ops/rotation.h"
 
 namespace winnow::testing {
 
@@ -69,7 +70,7 @@ inline std::vector<double> attend_exactly(std::span<const float> query,
 /// The entry as storage format `layout` keeps it.
 inline ReferenceEntry rounded(const ops::PageLayout& layout, std::span<const float> key,
                               std::span<const float> value) {
-  std::vector<std::byte> codes(key.size() * layout.element_bytes());
+  std::vector<std::byte> codes(layout.row_bytes());
   std::vector<float> decoded(key.size());
   ops::EncodedRow row{codes, {}};
   ReferenceEntry entry;
@@ -94,16 +95,18 @@ class ReferenceLayer {
 
   /// Takes the next token and answers its query.
   LayerAnswer take(const LayerToken& token) {
-    LayerAnswer answer;
-    for (std::size_t h = 0; h < heads_.size(); ++h) {
-      add(heads_[h], token, h);
-      answer_head(heads_[h], token, h, answer);
+    if (!layout_.rotated()) {
+      return take_as_it_is(token);
     }
-    ++length_;
-    forget();
-    for (const Head& head : heads_) {
-      answer.live.push_back(live_after(head));
+    // Attention does not change when queries, keys and values are rotated and outputs turned back.
+    LayerToken rotated = token;
+    for (auto* rows : {&rotated.queries, &rotated.keys, &rotated.values}) {
+      each_head(*rows, [](std::span<float> x) { ops::rotate(x); });
     }
+    LayerAnswer answer = take_as_it_is(rotated);
+    std::vector<float> out(answer.out.begin(), answer.out.end());
+    each_head(out, [](std::span<float> x) { ops::rotate_back(x); });
+    answer.out.assign(out.begin(), out.end());
     return answer;
   }
 
@@ -118,6 +121,28 @@ class ReferenceLayer {
 
  private:
   using Kind = kvcache::RuleKind;
+
+  template <class F>
+  void each_head(std::vector<float>& rows, const F& f) const {
+    const auto dim = static_cast<std::size_t>(shape_.head_dim);
+    for (std::size_t first = 0; first < rows.size(); first += dim) {
+      f(std::span(rows).subspan(first, dim));
+    }
+  }
+
+  LayerAnswer take_as_it_is(const LayerToken& token) {
+    LayerAnswer answer;
+    for (std::size_t h = 0; h < heads_.size(); ++h) {
+      add(heads_[h], token, h);
+      answer_head(heads_[h], token, h, answer);
+    }
+    ++length_;
+    forget();
+    for (const Head& head : heads_) {
+      answer.live.push_back(live_after(head));
+    }
+    return answer;
+  }
 
   struct Head {
     std::vector<ReferenceEntry> entries;  // DMC: by segment, else by position

@@ -62,7 +62,8 @@ std::vector<float> append(const WorldConfig& world, SequenceCache& sequence, int
 WorldConfig any_world(RuleKind rule) {
   WorldConfig world;
   world.cache.rule = rule;
-  world.cache.format = *rc::gen::element(DType::f32, DType::bf16, DType::f8e4m3, DType::i8);
+  world.cache.format = *rc::gen::elementOf(
+      std::vector(std::begin(ops::kEntryFormats), std::end(ops::kEntryFormats)));
   world.cache.window = *rc::gen::inRange(0, 41);
   world.cache.shift =
       *rc::gen::oneOf(rc::gen::inRange(0, 2), rc::gen::inRange(0, world.cache.window + 2));
@@ -75,7 +76,7 @@ WorldConfig any_world(RuleKind rule) {
                  .group = *rc::gen::inRange(1, 4)};
   world.rate = *rc::gen::element(0.0, 0.3, 0.5, 0.9, 1.0);
   world.deterministic = *rc::gen::arbitrary<bool>();
-  RC_LOG() << kvcache::rule_name(rule) << ' ' << dtype_name(world.cache.format) << " window "
+  RC_LOG() << kvcache::rule_name(rule) << ' ' << ops::format_name(world.cache.format) << " window "
            << world.cache.window << " shift " << world.cache.shift << " cr " << world.cache.cr
            << " sinks " << world.cache.sinks << " layers " << world.shape.layers << " heads "
            << world.shape.kv_heads << " dim " << world.shape.head_dim << " rate " << world.rate
@@ -159,7 +160,8 @@ TEST_P(SavedRule, NeedsRoom) {
 TEST(SavedSequence, WhatForgetsNothingCanBeCut) {
   for (const RuleKind rule : {RuleKind::dense, RuleKind::quest}) {
     WorldConfig world;
-    world.cache = {.rule = rule, .format = DType::f8e4m3, .max_bytes = 1 << 24, .cr = 2.0};
+    world.cache = {
+        .rule = rule, .format = ops::EntryFormat::f8e4m3, .max_bytes = 1 << 24, .cr = 2.0};
     world.shape = {.layers = 2, .kv_heads = 2, .head_dim = 16, .group = 1};
     const SequenceLimits limits{80, 100};
     Cache cache(world.cache, world.shape);
@@ -176,7 +178,8 @@ TEST(SavedSequence, WhatForgetsNothingCanBeCut) {
 /// What validate() says of a state of 60 tokens after `change`.
 std::string complaint(RuleKind rule, const std::function<void(SavedSequence&)>& change) {
   WorldConfig world;
-  world.cache = {.rule = rule, .format = DType::bf16, .max_bytes = 1 << 24, .window = 9, .cr = 4.0};
+  world.cache = {
+      .rule = rule, .format = ops::EntryFormat::bf16, .max_bytes = 1 << 24, .window = 9, .cr = 4.0};
   world.shape = {.layers = 2, .kv_heads = 2, .head_dim = 16, .group = 1};
   const SequenceLimits limits{60, 100};
   Cache cache(world.cache, world.shape);

@@ -26,8 +26,6 @@ using testing::normal;
 using testing::Seen;
 using testing::shape_of;
 
-constexpr EntryFormat kFormats[] = {EntryFormat::f32, EntryFormat::bf16, EntryFormat::f8e4m3,
-                                    EntryFormat::i8};
 constexpr double kTolerance = 3e-5;  // relative to the largest value
 
 /// One row of a decode call with its memory.
@@ -84,7 +82,7 @@ class Decode : public ::testing::TestWithParam<EntryFormat> {
   Workspace workspace_;
   Context context_{DType::f32, false, &workspace_};
 };
-INSTANTIATE_TEST_SUITE_P(Formats, Decode, ::testing::ValuesIn(kFormats),
+INSTANTIATE_TEST_SUITE_P(Formats, Decode, ::testing::ValuesIn(kEntryFormats),
                          [](const auto& info) { return std::string(format_name(info.param)); });
 
 TEST_P(Decode, AnyCount) {
@@ -251,7 +249,7 @@ void expect_exact(const AttentionShape& shape, const Chunk& chunk) {
 }
 
 class Prefill : public Decode {};
-INSTANTIATE_TEST_SUITE_P(Formats, Prefill, ::testing::ValuesIn(kFormats),
+INSTANTIATE_TEST_SUITE_P(Formats, Prefill, ::testing::ValuesIn(kEntryFormats),
                          [](const auto& info) { return std::string(format_name(info.param)); });
 
 TEST_P(Prefill, AnyCutOfBandAndArchive) {

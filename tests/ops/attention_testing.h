@@ -12,6 +12,7 @@
 
 #include "base/random.h"
 #include "ops/attention.h"
+#include "ops/rotation.h"
 
 namespace winnow::ops::testing {
 
@@ -65,7 +66,7 @@ class Entries {
   void store(int i) {
     const auto dim = static_cast<std::size_t>(layout_.head_dim());
     const std::size_t begin = static_cast<std::size_t>(i) * dim;
-    std::vector<std::byte> key_codes(dim * layout_.element_bytes());
+    std::vector<std::byte> key_codes(layout_.row_bytes());
     std::vector<std::byte> value_codes(key_codes.size());
     EncodedRow key{key_codes, {}};
     EncodedRow value{value_codes, {}};
@@ -117,6 +118,15 @@ inline Exact attend(std::span<const float> query, const std::vector<Seen>& seen,
     }
   }
   return exact;
+}
+
+/// An output over rotated entries, turned back; any other as it is.
+inline void turn_back(const PageLayout& layout, std::vector<double>& out) {
+  if (layout.rotated()) {
+    std::vector<float> turned(out.begin(), out.end());
+    rotate_back(turned);
+    out.assign(turned.begin(), turned.end());
+  }
 }
 
 inline void add_all(const Entries& entries, int count, std::vector<Seen>& seen) {

@@ -1,6 +1,8 @@
 """HTTP itself: limits, time-outs, keys, methods, clients that leave, shutting down."""
 import json
 import os
+import re
+import resource
 import shutil
 import signal
 import socket
@@ -12,7 +14,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from conftest import MODEL, read_all, serving
+from conftest import MODEL, ROOT, read_all, serving
 
 LONG = {"model": MODEL, "prompt": "The sea was", "max_tokens": 3000, "temperature": 1,
         "ignore_eos": True}
@@ -106,6 +108,16 @@ def test_metrics_are_prometheus(server):
     assert grew("winnow_between_tokens_seconds_count") == 4
 
 
+def test_the_dashboard_asks_for_metrics_that_exist(server):
+    post(server, {"prompt": "The sea", "max_tokens": 5})
+    known = {name for name, _ in metrics(server)}
+    asked = set(re.findall(r"winnow_\w+", (ROOT / "packaging/grafana.json").read_text()))
+    assert asked and asked <= known
+    parts = {dict(labels)["part"] for name, labels in metrics(server)
+             if name == "winnow_engine_seconds_total"}
+    assert parts == {"plan", "forward", "sample", "deliver", "idle"}
+
+
 def test_keep_alive_and_pipelining(server):
     with server.connect() as s:
         one = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -177,6 +189,16 @@ def test_a_thousand_connections(server):
         for s in idle:
             s.close()
     wait_until(lambda: value(server, "winnow_http_connections") < 5)
+
+
+def test_connections_are_not_bound_by_the_soft_limit_of_files():
+    limits = 100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with serving("--header-timeout", "60",
+                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits)) as s:
+        idle = [s.connect() for _ in range(200)]
+        assert post(s, {"prompt": "The sea", "max_tokens": 5}).status_code == 200
+        for connection in idle:
+            connection.close()
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -81,6 +81,10 @@ class CudaSequence : public SequenceState {
     return device_.cache.save(slot_, device_.stream.get());
   }
 
+  [[nodiscard]] std::int64_t live_entries() const override {
+    return device_.cache.live_entries(slot_, device_.stream.get());
+  }
+
   [[nodiscard]] CacheUsage usage() const override {
     const DeviceCache& cache = device_.cache;
     CacheUsage usage;
@@ -174,8 +178,10 @@ class CudaRunner : public Runner {
   [[nodiscard]] bool forks_share_pages() const override { return !device_.cache.drops(); }
 
  private:
-  static bool is_decode(const SequenceShare& share) {
-    return share.tokens.size() == 1 && share.logit_rows == 1 && share.visible.data == nullptr &&
+  // A captured step tells what queries see where that does not follow from lengths and rule.
+  [[nodiscard]] bool is_decode(const SequenceShare& share) const {
+    return share.tokens.size() == 1 && share.logit_rows == 1 &&
+           (share.visible.data == nullptr || device_.cache.selects()) &&
            share.sequence->length() > 0;
   }
 
@@ -218,14 +224,16 @@ class CudaRunner : public Runner {
               ops::Matrix<float> logits, std::span<std::int32_t> next) {
     std::vector<std::int32_t> slots;
     std::vector<std::int32_t> tokens;
+    std::vector<ops::Matrix<std::int32_t>> visible;
     for (const SequenceShare& share : shares) {
       slots.push_back(slot_of(share.sequence));
       tokens.push_back(share.tokens.front());
+      visible.push_back(share.visible);
     }
     if (shares.size() > Decode::kMostSequences) {
       device_.batch_decode->run(slots, tokens, rows, logits, next, device_.stream);
     } else {
-      device_.decode.run(slots, tokens, rows, logits, next, device_.stream);
+      device_.decode.run(slots, tokens, rows, logits, next, visible, device_.stream);
     }
   }
 

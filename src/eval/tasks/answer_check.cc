@@ -6,13 +6,10 @@
 #include <vector>
 
 #include "eval/tasks/answer_spelling.h"
+#include "eval/tasks/text.h"
 
 namespace winnow::eval {
 namespace {
-
-bool is_digit(char c) {
-  return std::isdigit(static_cast<unsigned char>(c)) != 0;
-}
 
 // The content of the group that opens at `open`; nullopt when it never closes.
 std::optional<std::string> group_at(std::string_view text, std::size_t open) {

@@ -5,21 +5,13 @@
 #include <cctype>
 #include <utility>
 
+#include "eval/tasks/text.h"
+
 namespace winnow::eval {
 namespace {
 
-bool is_digit(char c) {
-  return std::isdigit(static_cast<unsigned char>(c)) != 0;
-}
 bool is_letter(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0;
-}
-
-void replace_all(std::string& text, std::string_view what, std::string_view by) {
-  for (std::size_t at = text.find(what); at != std::string::npos;
-       at = text.find(what, at + by.size())) {
-    text.replace(at, what.size(), by);
-  }
 }
 
 // The end of the group that opens at `open`: the place of its closing brace, or npos.

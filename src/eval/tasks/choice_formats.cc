@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "base/error.h"
+#include "eval/tasks/text.h"
 
 namespace winnow::eval {
 namespace {
@@ -41,16 +42,6 @@ ChoiceQuestion parse_mmlu(const DataLine& line) {
   auto question = with_one_context(context + "\nAnswer:", {" A", " B", " C", " D"}, index);
   question.group = line.text({"subject"}, "");
   return question;
-}
-
-void replace_all(std::string& text, std::string_view what, std::string_view by) {
-  std::string result;
-  std::size_t done = 0;
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, done)) {
-    result.append(text, done, at - done).append(by);
-    done = at + what.size();
-  }
-  text = result.append(text, done);
 }
 
 // HellaSwag's texts come from WikiHow with its markup.
@@ -119,7 +110,10 @@ ChoiceQuestion parse_arc(const DataLine& line) {
     labels = choices.texts({"label"});
   }
   const auto key = std::ranges::find(labels, line.text({"answerKey"}));
-  if (key == labels.end() || labels.size() != texts.size()) {
+  if (labels.size() != texts.size()) {
+    line.reject({"choices"}, "as many texts as labels");
+  }
+  if (key == labels.end()) {
     line.reject({"answerKey"}, fmt::format("one of {}", fmt::join(labels, ", ")));
   }
   for (std::string& text : texts) {

@@ -39,7 +39,7 @@ std::size_t common_prefix(const std::vector<Tokens>& choices) {
 }
 
 // A question on its way: its choices begin as one sequence and part where they differ.
-struct Open {
+struct OpenQuestion {
   const ChoiceQuestion* question = nullptr;
   std::vector<Tokens> choices;
   std::vector<std::size_t> sequences;  // by choice; one for all until they part
@@ -53,7 +53,7 @@ class Scoring {
 
   // All of these at once.
   void run(std::span<const ChoiceQuestion> questions) {
-    std::vector<Open> open;
+    std::vector<OpenQuestion> open;
     std::size_t longest = 1;
     std::size_t sequences = 0;
     for (const ChoiceQuestion& question : questions) {
@@ -71,17 +71,17 @@ class Scoring {
     feed_shared(forcing, open);
     part(forcing, open);
     score(forcing, open);
-    for (const Open& one : open) {
+    for (const OpenQuestion& one : open) {
       record(forcing, one);
     }
   }
 
  private:
-  bool prepare(const ChoiceQuestion& question, std::vector<Open>& open) {
-    Open one{.question = &question,
-             .choices = {},
-             .sequences = {},
-             .logprobs = std::vector<double>(question.choices.size())};
+  bool prepare(const ChoiceQuestion& question, std::vector<OpenQuestion>& open) {
+    OpenQuestion one{.question = &question,
+                     .choices = {},
+                     .sequences = {},
+                     .logprobs = std::vector<double>(question.choices.size())};
     for (const Choice& choice : question.choices) {
       one.choices.push_back(tokens_of(tokenizer_, choice));
       const int positions = model_.model.config().max_positions;
@@ -96,8 +96,8 @@ class Scoring {
     return true;
   }
 
-  static void feed_shared(Forcing& forcing, std::vector<Open>& open) {
-    for (Open& one : open) {
+  static void feed_shared(Forcing& forcing, std::vector<OpenQuestion>& open) {
+    for (OpenQuestion& one : open) {
       // The last shared token's logits predict where choices part: it is fed with each of them.
       const std::size_t shared = std::max<std::size_t>(1, common_prefix(one.choices)) - 1;
       const auto& tokens = one.choices.front().all;
@@ -114,8 +114,8 @@ class Scoring {
     }
   }
 
-  static void part(Forcing& forcing, std::vector<Open>& open) {
-    for (Open& one : open) {
+  static void part(Forcing& forcing, std::vector<OpenQuestion>& open) {
+    for (OpenQuestion& one : open) {
       const std::size_t trunk = one.sequences.front();
       const std::size_t shared = forcing.tokens(trunk).size();
       one.sequences.clear();
@@ -127,7 +127,7 @@ class Scoring {
     }
   }
 
-  static void score(Forcing& forcing, std::vector<Open>& open) {
+  static void score(Forcing& forcing, std::vector<OpenQuestion>& open) {
     for (auto shares = forcing.plan(); !shares.empty(); shares = forcing.plan()) {
       const auto rows = forcing.step(shares);
       std::vector<double> logprobs(rows.size());
@@ -139,7 +139,7 @@ class Scoring {
         }
       });
       for (std::size_t i = 0; i < rows.size(); ++i) {
-        for (Open& one : open) {
+        for (OpenQuestion& one : open) {
           const auto found = std::ranges::find(one.sequences, rows[i].sequence);
           if (found != one.sequences.end()) {
             one.logprobs[static_cast<std::size_t>(found - one.sequences.begin())] += logprobs[i];
@@ -149,7 +149,7 @@ class Scoring {
     }
   }
 
-  void record(const Forcing& forcing, const Open& one) {
+  void record(const Forcing& forcing, const OpenQuestion& one) {
     const ChoiceQuestion& question = *one.question;
     std::vector<std::size_t> bytes;
     std::vector<double> per_byte;

@@ -1,6 +1,7 @@
 #include "eval/tasks/data_file.h"
 
 #include <charconv>
+#include <cstdint>
 #include <fstream>
 
 #include "base/error.h"
@@ -71,10 +72,10 @@ bool DataLine::boolean(Names names) const {
 
 int DataLine::index(Names names, int low, int high) const {
   const nlohmann::json* found = find(names);
-  int number = 0;
+  std::int64_t number = 0;
   bool is_number = false;
   if (found != nullptr && found->is_number_integer()) {
-    number = found->get<int>();
+    number = found->get<std::int64_t>();
     is_number = true;
   } else if (found != nullptr && found->is_string()) {
     const auto& text = found->get_ref<const std::string&>();
@@ -84,7 +85,7 @@ int DataLine::index(Names names, int low, int high) const {
   if (!is_number || number < low || number > high) {
     reject(names, fmt::format("a number from {} to {}", low, high));
   }
-  return number;
+  return static_cast<int>(number);
 }
 
 DataLine DataLine::object(Names names) const {
@@ -99,6 +100,10 @@ std::vector<DataLine> read_data(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   require(stream.is_open() && !std::filesystem::is_directory(file), "{}: cannot read: {}",
           file.string(), stream.is_open() ? "is a directory" : "no such file or no permission");
+  return read_data(stream, file.string());
+}
+
+std::vector<DataLine> read_data(std::istream& stream, const std::string& name) {
   std::vector<DataLine> lines;
   int number = 0;
   for (std::string text; std::getline(stream, text);) {
@@ -106,13 +111,13 @@ std::vector<DataLine> read_data(const std::filesystem::path& file) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) {
       continue;
     }
-    const std::string where = fmt::format("{}:{}", file.string(), number);
+    const std::string where = fmt::format("{}:{}", name, number);
     nlohmann::json value = parse_json(text, where);
     require(value.is_object(), "{}: expected an object of fields, one per line, found {}", where,
             described(value));
     lines.emplace_back(std::move(value), where);
   }
-  require(!lines.empty(), "{}: expected a case per line, found none", file.string());
+  require(!lines.empty(), "{}: expected a case per line, found none", name);
   return lines;
 }
 

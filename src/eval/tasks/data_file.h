@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <initializer_list>
+#include <istream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -40,5 +41,7 @@ class DataLine {
 /// All lines of a file that are not blank. Error when it cannot be read, has none, or a line is no
 /// JSON object.
 std::vector<DataLine> read_data(const std::filesystem::path& file);
+/// The same from a stream, which messages call `name`.
+std::vector<DataLine> read_data(std::istream& stream, const std::string& name);
 
 }  // namespace winnow::eval

@@ -44,8 +44,7 @@ Band::Band(const DeviceCache& cache, int most_tokens)
   const auto dim = static_cast<std::size_t>(cache.layout().head_dim());
   const std::size_t tokens = heads * static_cast<std::size_t>(most_tokens);
   const std::size_t entries = heads * static_cast<std::size_t>(stride);
-  const std::size_t row_bytes =
-      dim * (in_16_bits ? sizeof(bf16) : cache.layout().host().element_bytes());
+  const std::size_t row_bytes = in_16_bits ? dim * sizeof(bf16) : cache.layout().row_bytes();
   keys = winnow::cuda::DeviceBuffer<std::byte>(entries * row_bytes);
   values = winnow::cuda::DeviceBuffer<std::byte>(entries * row_bytes);
   scales = winnow::cuda::DeviceBuffer<bf16>(2 * entries);

@@ -40,6 +40,9 @@ __global__ void append_kernel(CacheView cache, Projection projection, DecodeAppe
   ops::cuda::HeadVector<D> vector;
   const float* qkv = step.qkv + token * (heads + 2 * projection.kv_heads) * D;
   const bool decision = project<D>(projection, qkv, token, length, step.layer, head, vector);
+  if constexpr (Format::kRotated) {
+    vector.rotate();
+  }
   if (warp < group) {
     vector.store(step.queries + (token * heads + head * group + warp) * D);
   }

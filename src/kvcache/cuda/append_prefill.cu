@@ -17,6 +17,7 @@ constexpr int kWarpsPerBlock = 8;
 // The entries of a head in the band.
 template <class Code, int D>
 struct BandEntries {
+  static constexpr int kCodes = EntryPlace<Code, D>::kCodes;  // of a key or a value
   Code* keys;
   Code* values;
   __nv_bfloat16* key_scales;
@@ -24,8 +25,8 @@ struct BandEntries {
 
   __device__ BandEntries(const BandView& band, int head) {
     const auto first = static_cast<std::size_t>(head) * band.stride;
-    keys = reinterpret_cast<Code*>(band.keys) + first * D;
-    values = reinterpret_cast<Code*>(band.values) + first * D;
+    keys = reinterpret_cast<Code*>(band.keys) + first * kCodes;
+    values = reinterpret_cast<Code*>(band.values) + first * kCodes;
     key_scales = reinterpret_cast<__nv_bfloat16*>(band.scales) + 2 * first;
     value_scales = key_scales + band.stride;
   }
@@ -45,9 +46,10 @@ __global__ void lead_kernel(CacheView cache, PrefillAppend chunk, BandView band,
   const EntryPlace<Code, D> from(cache, cache.window_pages + row * cache.window_stride,
                                  (chunk.length - lead + i) % cache.ring);
   const BandEntries<Code, D> to(band, head);
-  for (int d = lane; d < D; d += 32) {
-    to.keys[i * D + d] = from.key(d);
-    to.values[i * D + d] = from.value(d);
+  constexpr int kCodes = EntryPlace<Code, D>::kCodes;
+  for (int d = lane; d < kCodes; d += 32) {
+    to.keys[i * kCodes + d] = from.key(d);
+    to.values[i * kCodes + d] = from.value(d);
   }
   if (Format::kLargest > 0.0F && lane == 0) {
     to.key_scales[i] = from.key_scale();
@@ -71,9 +73,12 @@ __global__ void project_kernel(Projection projection, PrefillAppend chunk, BandV
   if (threadIdx.x == 0) {
     band.decisions[static_cast<std::size_t>(head) * chunk.tokens + token] = decision ? 1 : 0;
   }
+  if constexpr (Format::kRotated) {
+    vector.rotate();
+  }
   const BandEntries<Code, D> to(band, head);
   const auto store = [&](Code* codes, __nv_bfloat16* scales) {
-    Code* own = codes + static_cast<std::size_t>(lead + token) * D;
+    Code* own = codes + static_cast<std::size_t>(lead + token) * BandEntries<Code, D>::kCodes;
     const float scale = vector.template encode<Format>([&](int d, Code code) { own[d] = code; });
     if (Format::kLargest > 0.0F && threadIdx.x % 32 == 0) {
       scales[lead + token] = __float2bfloat16_rn(scale);
@@ -206,9 +211,10 @@ __global__ void store_kernel(CacheView cache, PrefillAppend chunk, BandView band
   }
   const EntryPlace<Code, D> to(cache, pages, slot);
   const BandEntries<Code, D> from(band, head);
-  const Code* key = from.keys + static_cast<std::size_t>(source) * D;
-  const Code* value = from.values + static_cast<std::size_t>(source) * D;
-  for (int d = lane; d < D; d += 32) {
+  constexpr int kCodes = EntryPlace<Code, D>::kCodes;
+  const Code* key = from.keys + static_cast<std::size_t>(source) * kCodes;
+  const Code* value = from.values + static_cast<std::size_t>(source) * kCodes;
+  for (int d = lane; d < kCodes; d += 32) {
     to.key(d) = key[d];
     to.value(d) = value[d];
   }

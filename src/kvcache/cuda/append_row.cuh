@@ -112,13 +112,14 @@ class LeavingEntry {
   }
 
  private:
-  static constexpr int kEach = (D + kLeastThreads - 1) / kLeastThreads;
+  static constexpr int kCodes = EntryPlace<Code, D>::kCodes;
+  static constexpr int kEach = (kCodes + kLeastThreads - 1) / kLeastThreads;
 
   template <class F>
   __device__ static void each(const F& f) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (const int d = threadIdx.x + i * blockDim.x; d < D) {
+      if (const int d = threadIdx.x + i * blockDim.x; d < kCodes) {
         f(i, d);
       }
     }

@@ -163,6 +163,7 @@ void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream)
   if (has_budget(config_.rule)) {
     upload_rules();
   }
+  counts_.clear();
   ++generation_;
 }
 
@@ -212,6 +213,7 @@ CacheView DeviceCache::view_of(int slot) const {
 void DeviceCache::close(int slot, cudaStream_t stream) {
   launch_release(view_of(slot), slot, stream);
   stale_ = true;
+  counts_.clear();
   lengths_[static_cast<std::size_t>(slot)] = 0;
   free_slots_.push_back(slot);
 }
@@ -222,6 +224,7 @@ int DeviceCache::fork(int slot, cudaStream_t stream) {
   const int copy = open(same, length(slot), stream);
   launch_fork(view_of(slot), shape_.head_dim, slot, copy, stream);
   stale_ = true;
+  counts_.clear();
   claimed_ += need;
   lengths_[static_cast<std::size_t>(copy)] = length(slot);
   if (view_.next_pages != nullptr) {
@@ -321,6 +324,25 @@ std::vector<std::int32_t> DeviceCache::archive_counts(int slot, cudaStream_t str
       "read the archives' lengths");
   winnow::cuda::check(cudaStreamSynchronize(stream), "read the archives' lengths");
   return counts;
+}
+
+std::int64_t DeviceCache::live_entries(int slot, cudaStream_t stream) const {
+  if (counts_.empty()) {
+    counts_.resize(static_cast<std::size_t>(rows_per_sequence()) *
+                   static_cast<std::size_t>(view_.slots));
+    winnow::cuda::check(
+        cudaMemcpyAsync(counts_.data(), view_.archive_counts, counts_.size() * sizeof(std::int32_t),
+                        cudaMemcpyDeviceToHost, stream),
+        "read the archives' lengths");
+    winnow::cuda::check(cudaStreamSynchronize(stream), "read the archives' lengths");
+  }
+  std::int64_t entries = std::int64_t{rows_per_sequence()} * window_count(slot);
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    for (int head = 0; head < shape_.kv_heads; ++head) {
+      entries += counts_[view_.row(layer, slot, head)];
+    }
+  }
+  return entries;
 }
 
 int DeviceCache::window_count(int slot) const {

@@ -62,7 +62,10 @@ class DeviceCache {
   [[nodiscard]] int length(int slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
   /// Notes that a step which is in the stream appends `tokens` to a sequence, moves it on by
   /// move_on() (next_pages.cuh), and is waited for before page_need() is asked.
-  void advance(int slot, int tokens) { lengths_[static_cast<std::size_t>(slot)] += tokens; }
+  void advance(int slot, int tokens) {
+    lengths_[static_cast<std::size_t>(slot)] += tokens;
+    counts_.clear();
+  }
 
   [[nodiscard]] const Rule& rule(int slot) const { return rules_[static_cast<std::size_t>(slot)]; }
   /// Entries of a sequence's window; 0: it has none.
@@ -93,6 +96,9 @@ class DeviceCache {
 
   /// Entries in a sequence's archives, [layers, kv_heads]. Waits for `stream`.
   [[nodiscard]] std::vector<std::int32_t> archive_counts(int slot, cudaStream_t stream) const;
+  /// Entries of a sequence over layers and KV heads. Waits for `stream` and reads what all
+  /// sequences hold when something has changed since the last time.
+  [[nodiscard]] std::int64_t live_entries(int slot, cudaStream_t stream) const;
   /// Entries that each window of a sequence holds, DMC's open entry included.
   [[nodiscard]] int window_count(int slot) const;
   /// Pages that a sequence holds, given its archive_counts().
@@ -140,6 +146,8 @@ class DeviceCache {
   std::vector<int> lengths_;     // by slot
   std::vector<Rule> rules_;      // by slot
   std::vector<int> free_slots_;  // the lowest last
+  // [layers, slots, kv_heads] archive_counts_ as of the last change; empty when not read since.
+  mutable std::vector<std::int32_t> counts_;
   CacheView view_;
   winnow::cuda::DeviceBuffer<std::byte> pool_;
   winnow::cuda::DeviceBuffer<std::uint32_t> free_list_;

@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 
 #include "kvcache/cuda/cache_view.h"
+#include "ops/cuda/entry_codes.cuh"
 #include "ops/cuda/page_address.cuh"
 
 namespace winnow::kvcache::cuda {
@@ -17,9 +18,10 @@ inline __device__ int ring_of(const CacheView& cache, int slot) {
   return cache.rings != nullptr ? cache.rings[slot] : cache.ring;
 }
 
-/// An entry's place; a warp reads or writes its channels.
+/// An entry's place; a warp reads or writes its codes, of which there are kCodes.
 template <class Code, int D>
 struct EntryPlace {
+  static constexpr int kCodes = D;
   std::byte* page;
   int entry;
 
@@ -37,11 +39,66 @@ struct EntryPlace {
   }
 
  private:
-  static __device__ constexpr ops::cuda::PageAddress address() { return {D, sizeof(Code)}; }
+  static __device__ constexpr ops::cuda::PageAddress address() { return {D, 8 * sizeof(Code)}; }
 
   template <class T>
   __device__ T& at(int offset) const {
     return *reinterpret_cast<T*>(page + offset);
+  }
+};
+
+/// Two codes within words that others may be writing their own codes to at the same time.
+class CodePairReference {
+ public:
+  __device__ CodePairReference(std::byte* page, ops::cuda::CodePlace first, int step)
+      : word_(reinterpret_cast<std::uint32_t*>(page + first.offset)),
+        first_(first.index),
+        second_(first.index + step) {}
+
+  __device__ operator ops::cuda::CodePair() const {
+    const std::uint32_t word = __ldcg(word_);
+    return {static_cast<std::uint8_t>(ops::cuda::code_from(word, first_) |
+                                      ops::cuda::code_from(word, second_) << 4)};
+  }
+  __device__ void operator=(ops::cuda::CodePair pair) const {
+    const std::uint32_t changed = __ldcg(word_) ^ place(pair.bits & 15U, pair.bits >> 4);
+    atomicXor(word_, changed & place(15U, 15U));
+  }
+
+ private:
+  [[nodiscard]] __device__ std::uint32_t place(std::uint32_t first, std::uint32_t second) const {
+    return ops::cuda::place_code(first, first_) | ops::cuda::place_code(second, second_);
+  }
+
+  std::uint32_t* word_;
+  int first_;
+  int second_;
+};
+
+template <int D>
+struct EntryPlace<ops::cuda::CodePair, D> {
+  static constexpr int kCodes = D / 2;
+  std::byte* page;
+  int entry;
+
+  __device__ EntryPlace(const CacheView& cache, const std::uint32_t* pages, int slot)
+      : page(cache.pool + pages[slot / ops::kPageEntries] * cache.page_bytes),
+        entry(slot % ops::kPageEntries) {}
+
+  __device__ CodePairReference key(int pair) const {
+    return {page, address().key_code(entry, 2 * pair), 1};
+  }
+  __device__ CodePairReference value(int pair) const {
+    return {page, address().value_code(entry, 2 * pair), 2};
+  }
+  __device__ __nv_bfloat16& key_scale() const { return scale(address().key_scale(entry)); }
+  __device__ __nv_bfloat16& value_scale() const { return scale(address().value_scale(entry)); }
+
+ private:
+  static __device__ constexpr ops::cuda::PageAddress address() { return {D, 4}; }
+
+  __device__ __nv_bfloat16& scale(int offset) const {
+    return *reinterpret_cast<__nv_bfloat16*>(page + offset);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "kvcache/cuda/block_reduce.cuh"
 #include "kvcache/cuda/entry_place.cuh"
 #include "kvcache/cuda/feedback_kernels.h"
+#include "ops/cuda/head_vector.cuh"
 #include "ops/cuda/warp_attention.cuh"
 
 namespace winnow::kvcache::cuda {
@@ -86,10 +87,13 @@ class FeedbackBlock {
   }
 
  private:
-  static __device__ constexpr ops::cuda::PageAddress address() { return {D, Codes::kBytes}; }
+  static constexpr int kBits = ops::cuda::kCodeBits<Codes>;
+  static __device__ constexpr ops::cuda::PageAddress address() { return {D, kBits}; }
   static constexpr int kQuarter = padded_quarter(D);
-  static constexpr int kWords = D / 4 * Codes::kBytes / 4;  // that a lane reads at once
-  using Code = std::conditional_t<Codes::kBytes == 1, std::uint8_t, std::uint16_t>;
+  static constexpr bool kRotated = kBits == 4;
+  static constexpr int kWords = address().lane_words();  // that a lane reads at once
+  using Code = std::conditional_t<kBits == 4, ops::cuda::CodePair,
+                                  std::conditional_t<kBits == 8, std::uint8_t, std::uint16_t>>;
   using Place = EntryPlace<Code, D>;
 
   // An entry of the band to the end of the archive.
@@ -100,9 +104,9 @@ class FeedbackBlock {
     __syncthreads();
     const Place to(cache_, pages_, count_);
     const std::size_t entry = static_cast<std::size_t>(head_) * a_.band.stride + token;
-    const auto* key = reinterpret_cast<const Code*>(a_.band.keys) + entry * D;
-    const auto* value = reinterpret_cast<const Code*>(a_.band.values) + entry * D;
-    for (int d = threadIdx.x; d < D; d += kFeedbackThreads) {
+    const auto* key = reinterpret_cast<const Code*>(a_.band.keys) + entry * Place::kCodes;
+    const auto* value = reinterpret_cast<const Code*>(a_.band.values) + entry * Place::kCodes;
+    for (int d = threadIdx.x; d < Place::kCodes; d += kFeedbackThreads) {
       to.key(d) = key[d];
       to.value(d) = value[d];
     }
@@ -238,7 +242,25 @@ class FeedbackBlock {
         sum +=
             parts_[warp * a_.group * D + place] * ops::cuda::exp2_fast(sums_[warp][head].x - all.x);
       }
-      out[i] = __float2bfloat16_rn(sum * all.y);
+      if constexpr (kRotated) {
+        query_[i] = sum * all.y;  // nobody needs the queries any more
+      } else {
+        out[i] = __float2bfloat16_rn(sum * all.y);
+      }
+    }
+    if constexpr (kRotated) {
+      turn_back(reinterpret_cast<bf16*>(out));
+    }
+  }
+
+  // The outputs in `query_` [group, D], a warp per query head.
+  __device__ void turn_back(bf16* out) const {
+    __syncthreads();
+    for (int head = warp_; head < a_.group; head += kFeedbackWarps) {
+      ops::cuda::HeadVector<D> vector;
+      vector.load(query_ + head * D, nullptr);
+      vector.rotate_back();
+      vector.store(out + head * D);
     }
   }
 
@@ -299,9 +321,9 @@ class FeedbackBlock {
     if (slot != last) {
       const Place to(cache_, pages_, slot);
       const Place from(cache_, pages_, last);
-      for (int d = threadIdx.x; d < D; d += kFeedbackThreads) {
-        to.key(d) = from.key(d);
-        to.value(d) = from.value(d);
+      for (int d = threadIdx.x; d < Place::kCodes; d += kFeedbackThreads) {
+        to.key(d) = static_cast<Code>(from.key(d));
+        to.value(d) = static_cast<Code>(from.value(d));
       }
       if (threadIdx.x == 0) {
         if (Codes::kScaled) {

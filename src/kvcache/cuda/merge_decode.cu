@@ -41,6 +41,9 @@ __global__ void merge_kernel(CacheView cache, Projection projection, DecodeAppen
   const float* qkv = step.qkv + token * (heads + 2 * projection.kv_heads) * D;
   const bool decision =
       project<D>(projection, qkv, token, length, step.layer, head, vector, &omega);
+  if constexpr (Format::kRotated) {
+    vector.rotate();
+  }
   const bool merges = decision && length > 0;
   if (threadIdx.x == 0) {
     archived = length > 0 && !merges ? push_archive(cache, row, count) : -1;

@@ -35,7 +35,7 @@ struct HeadMerges {
   }
 };
 
-template <int D>
+template <class Format, int D>
 __global__ void project_kernel(Projection projection, PrefillAppend chunk, BandView band) {
   const int token = blockIdx.x;
   const int head = blockIdx.y;
@@ -52,6 +52,9 @@ __global__ void project_kernel(Projection projection, PrefillAppend chunk, BandV
   if (threadIdx.x == 0) {
     to.decisions[token] = decision && position > 0 ? 1 : 0;
     to.omegas[token] = omega;
+  }
+  if constexpr (Format::kRotated) {
+    vector.rotate();
   }
   if (warp < group) {
     vector.store(chunk.queries + (token * heads + head * group + warp) * D);
@@ -174,7 +177,7 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
             const BandView& band, cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(projection.kv_heads);
   const auto blocks = static_cast<unsigned>((chunk.tokens + kWarpsPerBlock - 1) / kWarpsPerBlock);
-  project_kernel<D><<<dim3(chunk.tokens, heads), (projection.group + 2) * 32, 0, stream>>>(
+  project_kernel<Format, D><<<dim3(chunk.tokens, heads), (projection.group + 2) * 32, 0, stream>>>(
       projection, chunk, band);
   winnow::cuda::check_launch("project a chunk");
   segments_kernel<D><<<heads, kScanThreads, 0, stream>>>(cache, chunk, band);

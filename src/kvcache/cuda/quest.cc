@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
-#include <vector>
 
 namespace winnow::kvcache::cuda {
 namespace {
@@ -12,13 +10,6 @@ winnow::cuda::DeviceBuffer<std::int32_t> ascending(int count) {
   std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
   std::iota(numbers.begin(), numbers.end(), 0);
   return winnow::cuda::DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(numbers));
-}
-
-template <class T>
-std::vector<T> read(const winnow::cuda::DeviceBuffer<T>& buffer, std::size_t count) {
-  std::vector<T> result(count);
-  buffer.read(result);
-  return result;
 }
 
 }  // namespace
@@ -31,7 +22,8 @@ QuestAttention::QuestAttention(const DeviceCache& cache, int most_tokens, int la
       in_order_(ascending(most_tokens)),
       entries_(static_cast<std::size_t>(most_tokens * heads_)),
       planned_(entries_.size()),
-      queries_(entries_.size() * static_cast<std::size_t>(cache.shape().head_dim)) {}
+      queries_(entries_.size() * static_cast<std::size_t>(cache.shape().head_dim)),
+      reads_(static_cast<std::size_t>(layers * most_tokens * cache.shape().kv_heads)) {}
 
 void QuestAttention::reserve() {
   pages_.ensure(entries_.size() * cache_.view().archive_stride);
@@ -57,7 +49,9 @@ QuestChoice QuestAttention::choice() const {
           .page_entries = Rule(cache_.config(), {}).page_entries};
 }
 
-void QuestAttention::plan(const std::int32_t* slots, int batch, cudaStream_t stream) {
+void QuestAttention::plan(const std::int32_t* slots, int batch, cudaStream_t stream,
+                          bool count_reads) {
+  counts_reads_ = count_reads;
   plan({.batch = batch, .slots = slots}, stream);
 }
 
@@ -100,6 +94,12 @@ void QuestAttention::attend(const DecodeAppend& step, float scale, bf16* out,
                       stream);
   launch_choose_pages(head_dim, cache_.view(), step.layer, cache_.shape().group, tokens_,
                       step.queries, choice(), stream);
+  if (counts_reads_) {
+    const auto layer = static_cast<std::size_t>(step.layer * most_tokens_);
+    launch_count_reads(cache_.view(), cache_.shape().group, tokens_, choice(),
+                       reads_.data() + layer * static_cast<std::size_t>(cache_.shape().kv_heads),
+                       stream);
+  }
   attend_to_chosen(step.layer, scale, step.queries, out, stream);
 }
 
@@ -116,30 +116,18 @@ void QuestAttention::attend(const PrefillAppend& chunk, float scale, bf16* out,
                         stream);
     attend_to_chosen(0, scale, queries_.data(), out + row * width, stream);
     if (!visible.empty()) {
-      count_visible(visible.subspan(row * kv_heads, static_cast<std::size_t>(count) * kv_heads),
-                    stream);
+      launch_count_reads(cache_.view(), cache_.shape().group, tokens_, choice(), reads_.data(),
+                         stream);
+      winnow::cuda::check(cudaStreamSynchronize(stream), "wait for the choice of pages");
+      reads_.read(visible.subspan(row * kv_heads, static_cast<std::size_t>(count) * kv_heads));
     }
   }
 }
 
-void QuestAttention::count_visible(std::span<std::int32_t> visible, cudaStream_t stream) const {
-  winnow::cuda::check(cudaStreamSynchronize(stream), "wait for the choice of pages");
-  const auto rows = static_cast<std::size_t>(tokens_.batch * heads_);
-  const std::size_t stride = cache_.view().archive_stride;
-  const auto entries = read(entries_, rows);
-  const auto pages = read(pages_, rows * stride);
-  const auto group = static_cast<std::size_t>(cache_.shape().group);
-  for (std::size_t i = 0; i < visible.size(); ++i) {
-    std::set<std::uint32_t> chosen;
-    for (std::size_t row = i * group; row < (i + 1) * group; ++row) {
-      const auto* first = &pages[row * stride];
-      chosen.insert(first, first + (entries[row] + ops::kPageEntries - 1) / ops::kPageEntries);
-    }
-    // All pages are full but the last one, which all queries read.
-    const int missing =
-        (ops::kPageEntries - entries[i * group] % ops::kPageEntries) % ops::kPageEntries;
-    visible[i] = static_cast<std::int32_t>(chosen.size()) * ops::kPageEntries - missing;
-  }
+std::vector<std::int32_t> QuestAttention::reads() const {
+  std::vector<std::int32_t> reads(reads_.size());
+  reads_.read(reads);
+  return reads;
 }
 
 }  // namespace winnow::kvcache::cuda

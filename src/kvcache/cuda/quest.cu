@@ -60,7 +60,7 @@ __global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens firs
 #pragma unroll 8
     for (int entry = 0; entry < count; ++entry) {
       const EntryPlace<Code, D> from(cache, pages, index * ops::kPageEntries + entry);
-      const float code = static_cast<float>(from.key(d));
+      const float code = Format::decode(from.key(d / Format::kChannels), d);
       const float key = Format::kLargest > 0.0F ? code * __bfloat162float(from.key_scale()) : code;
       low = fminf(low, key);
       high = fmaxf(high, key);
@@ -292,6 +292,47 @@ __global__ void __launch_bounds__(kScanThreads)
   }
 }
 
+// The union of what the queries of a group have chosen: block (KV head, token).
+__global__ void __launch_bounds__(kScanThreads)
+    count_reads_kernel(CacheView cache, int group, QuestTokens tokens, QuestChoice choice,
+                       std::int32_t* reads) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  __shared__ int pages;
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::size_t own = blockIdx.y * gridDim.x + blockIdx.x;
+  const TokenPlace token(cache, tokens, blockIdx.y);
+  const Selection selection(cache, token, choice.page_entries);
+  const int entries = selection.chosen_entries(choice.page_entries);
+  const int chosen = pages_for(entries);  // by each query
+  if (thread == 0) {
+    pages = chosen;
+  }
+  __syncthreads();
+  if (selection.wanted < selection.pages) {
+    const std::uint32_t* first = choice.pages + own * group * choice.stride;
+    for (int g = 1; g < group; ++g) {
+      for (int i = thread; i < chosen; i += kScanThreads) {
+        const std::uint32_t page = first[g * choice.stride + i];
+        bool seen = false;
+        for (int before = 0; !seen && before < g; ++before) {
+          for (int j = 0; !seen && j < chosen; ++j) {
+            seen = first[before * choice.stride + j] == page;
+          }
+        }
+        if (!seen) {
+          atomicAdd(&pages, 1);
+        }
+      }
+    }
+    __syncthreads();
+  }
+  if (thread == 0) {
+    // All pages are full but the last one, which all queries read.
+    reads[own] = pages * ops::kPageEntries - (chosen * ops::kPageEntries - entries);
+  }
+}
+
 template <class Query>
 void launch_choose(int head_dim, const CacheView& cache, int layer, int group,
                    const QuestTokens& tokens, const Query* queries, const QuestChoice& choice,
@@ -323,6 +364,12 @@ void launch_count_chosen(const CacheView& cache, int heads, const QuestTokens& t
                          const QuestChoice& choice, cudaStream_t stream) {
   count_chosen_kernel<<<tokens.batch, heads, 0, stream>>>(cache, tokens, choice);
   winnow::cuda::check_launch("count what is chosen");
+}
+
+void launch_count_reads(const CacheView& cache, int group, const QuestTokens& tokens,
+                        const QuestChoice& choice, std::int32_t* reads, cudaStream_t stream) {
+  winnow::cuda::launch(count_reads_kernel, dim3(cache.kv_heads, tokens.batch), kScanThreads, 0,
+                       stream, true, cache, group, tokens, choice, reads);
 }
 
 void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int group,

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <span>
+#include <vector>
 
 #include "kvcache/cuda/append.h"
 #include "kvcache/cuda/quest_kernels.h"
@@ -26,11 +27,15 @@ class QuestAttention {
   /// Bounds of the pages that append() has just put a chunk's entries on.
   void renew_bounds(const PrefillAppend& chunk, cudaStream_t stream) const;
 
-  /// Plans a step of one token of each of `batch` sequences, all layers.
-  void plan(const std::int32_t* slots, int batch, cudaStream_t stream);
+  /// Plans a step of one token of each of `batch` sequences, all layers; `count_reads`: for
+  /// reads().
+  void plan(const std::int32_t* slots, int batch, cudaStream_t stream, bool count_reads = false);
   /// Attends in a layer for those tokens, which append() has just taken. `scale`: of the scores.
   /// out [batch, heads * head_dim].
   void attend(const DecodeAppend& step, float scale, bf16* out, cudaStream_t stream) const;
+  /// [layers, most_tokens, kv_heads] entries that a KV head's queries read between them, of a step
+  /// that is over.
+  [[nodiscard]] std::vector<std::int32_t> reads() const;
 
   /// Attends for a chunk, which append() and renew_bounds() have just taken, a few tokens at a
   /// time. out [tokens, heads * head_dim]. `visible` [tokens, kv_heads], unless it is empty,
@@ -42,13 +47,13 @@ class QuestAttention {
   void plan(const QuestTokens& tokens, cudaStream_t stream);
   void attend_to_chosen(int layer, float scale, const float* queries, bf16* out,
                         cudaStream_t stream) const;
-  void count_visible(std::span<std::int32_t> visible, cudaStream_t stream) const;
   [[nodiscard]] QuestChoice choice() const;
 
   const DeviceCache& cache_;
   int heads_;
   int most_tokens_;
-  QuestTokens tokens_;  // that are planned
+  QuestTokens tokens_;         // that are planned
+  bool counts_reads_ = false;  // of those
   ops::cuda::DecodePlan plan_;
   winnow::cuda::DeviceBuffer<std::int32_t> in_order_;  // [most_tokens] 0, 1, 2 ...
   winnow::cuda::DeviceBuffer<std::int32_t> entries_;   // [most_tokens, heads]
@@ -56,6 +61,7 @@ class QuestAttention {
   winnow::cuda::DeviceBuffer<std::uint32_t> pages_;    // [most_tokens, heads, pages]
   winnow::cuda::DeviceBuffer<float> bounds_;           // [most_tokens, heads, pages]
   winnow::cuda::DeviceBuffer<float> queries_;          // [most_tokens, heads, head_dim]
+  winnow::cuda::DeviceBuffer<std::int32_t> reads_;     // [layers, most_tokens, kv_heads]
 };
 
 }  // namespace winnow::kvcache::cuda

@@ -47,4 +47,9 @@ void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int gr
                          const QuestTokens& tokens, const bf16* queries, const QuestChoice& choice,
                          cudaStream_t stream);
 
+/// How many entries the queries of each KV head read between them, once pages are chosen. reads
+/// [batch, kv_heads].
+void launch_count_reads(const CacheView& cache, int group, const QuestTokens& tokens,
+                        const QuestChoice& choice, std::int32_t* reads, cudaStream_t stream);
+
 }  // namespace winnow::kvcache::cuda

@@ -1,5 +1,7 @@
 #include "kvcache/cuda/token_attention.h"
 
+#include <algorithm>
+
 namespace winnow::kvcache::cuda {
 
 TokenAttention::TokenAttention(const DeviceCache& cache, int most_batch) : cache_(cache) {
@@ -26,13 +28,14 @@ void TokenAttention::reserve() {
   }
 }
 
-void TokenAttention::plan(const std::int32_t* slots, int batch, cudaStream_t stream) {
+void TokenAttention::plan(const std::int32_t* slots, int batch, cudaStream_t stream,
+                          bool count_reads) {
   slots_ = slots;
   if (plan_) {
     plan_->make(entries(0), cache_.view().row(1, 0, 0), batch, stream);
   }
   if (quest_) {
-    quest_->plan(slots, batch, stream);
+    quest_->plan(slots, batch, stream, count_reads);
   }
 }
 
@@ -47,6 +50,18 @@ void TokenAttention::append_and_attend(const Projection& projection, const Decod
     quest_->attend(own, scale, out, stream);
   } else {
     plan_->attend(step.layer, entries(step.layer), scale, step.queries, out, stream);
+  }
+}
+
+void TokenAttention::tell_reads(std::span<const ops::Matrix<std::int32_t>> visible) const {
+  const std::vector<std::int32_t> reads = quest_->reads();
+  const auto heads = static_cast<std::size_t>(cache_.shape().kv_heads);
+  const std::size_t layers = static_cast<std::size_t>(cache_.shape().layers);
+  const std::size_t stride = reads.size() / layers;
+  for (std::size_t i = 0; i < visible.size(); ++i) {
+    for (std::size_t layer = 0; visible[i].data != nullptr && layer < layers; ++layer) {
+      std::copy_n(&reads[layer * stride + i * heads], heads, visible[i].data + layer * heads);
+    }
   }
 }
 

@@ -4,11 +4,13 @@
 #include <cuda_runtime_api.h>
 
 #include <optional>
+#include <span>
 
 #include "kvcache/cuda/append.h"
 #include "kvcache/cuda/feedback.h"
 #include "kvcache/cuda/quest.h"
 #include "ops/cuda/decode_attention.h"
+#include "ops/matrix.h"
 
 namespace winnow::kvcache::cuda {
 
@@ -23,13 +25,18 @@ class TokenAttention {
   /// stream, when they have grown.
   void reserve();
 
-  /// Plans a step of the sequences in slots[batch] (device memory).
-  void plan(const std::int32_t* slots, int batch, cudaStream_t stream);
+  /// Plans a step of the sequences in slots[batch] (device memory); `count_reads`: for
+  /// tell_reads(), Quest only.
+  void plan(const std::int32_t* slots, int batch, cudaStream_t stream, bool count_reads = false);
 
   /// Appends the tokens of `step`, attends, and drops what they make leave. `scale`: of the scores.
   /// out [batch, heads * head_dim].
   void append_and_attend(const Projection& projection, const DecodeAppend& step, float scale,
                          bf16* out, cudaStream_t stream) const;
+
+  /// How many entries the tokens of a step read that is over, and was planned to count them:
+  /// visible[i] [1, layers * kv_heads] of the i-th, unless it is empty.
+  void tell_reads(std::span<const ops::Matrix<std::int32_t>> visible) const;
 
  private:
   [[nodiscard]] ops::cuda::DecodeEntries entries(int layer) const;

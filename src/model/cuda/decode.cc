@@ -46,8 +46,11 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
 
 void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
                  std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
-                 std::span<std::int32_t> next, const winnow::cuda::Stream& stream) {
+                 std::span<std::int32_t> next, std::span<const ops::Matrix<std::int32_t>> visible,
+                 const winnow::cuda::Stream& stream) {
   const bool with_logits = logits.rows > 0 || !rows.empty();
+  const bool with_reads =
+      std::ranges::any_of(visible, [](const auto& seen) { return seen.data != nullptr; });
   const std::size_t batch = slots.size();
   std::ranges::copy(slots, inputs_.data());
   std::ranges::copy(tokens, inputs_.data() + batch);
@@ -56,11 +59,10 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
     attention_.reserve();
     generation_ = cache_.generation();
   }
-  const auto key = std::pair(static_cast<int>(batch), with_logits);
+  const Shape key{static_cast<int>(batch), with_logits, with_reads};
   auto graph = graphs_.find(key);
   if (graph == graphs_.end()) {
-    graph = graphs_.try_emplace(key, stream, [&] { capture(key.first, with_logits, stream.get()); })
-                .first;
+    graph = graphs_.try_emplace(key, stream, [&] { capture(key, stream.get()); }).first;
   }
   if (with_logits) {
     rows.empty() ? head_.choose_by(kGreedy) : head_.choose_by(rows);
@@ -77,11 +79,15 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
   }
   stream.synchronize();
   std::copy_n(results_.data(), next.size(), next.data());
+  if (with_reads) {
+    attention_.tell_reads(visible);
+  }
 }
 
 // Everything that one step puts into the stream.
-void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
+void Decode::capture(const Shape& shape, cudaStream_t stream) {
   const ModelConfig& config = model_.config();
+  const auto [batch, with_logits, with_reads] = shape;
 
   const auto& view = cache_.view();
   begin_step({.host = inputs_.data(),
@@ -92,7 +98,7 @@ void Decode::capture(int batch, bool with_logits, cudaStream_t stream) {
               .half = config.head_dim / 2},
              batch, stream);
   const std::int32_t* slots = device_inputs_.data();
-  attention_.plan(slots, batch, stream);
+  attention_.plan(slots, batch, stream, with_reads);
   ops::cuda::embed_rows(model_.weights().embedding.view(), slots + batch, batch,
                         residual(model_.layer(0).attention_norm), {stream, true});
   // Between two attentions: the linear layers of a layer, then the q, k and v of the next one or

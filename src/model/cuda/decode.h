@@ -1,6 +1,7 @@
 // One token of each of several sequences through a model on a device: a captured graph.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,14 +24,24 @@ class Decode {
   Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, OutputHead& head);
 
   /// Appends tokens[i] to the sequence in slots[i], and chooses next[i] as rows[i] says, without
-  /// `rows` the most likely token. `logits` [batch, vocab] and `next` [batch] may be empty. Waits
-  /// for the results.
+  /// `rows` the most likely token. `logits` [batch, vocab] and `next` [batch] may be empty. Quest:
+  /// visible[i] [1, layers * kv_heads], unless it is empty, receives how many entries were read.
+  /// Waits for the results.
   void run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
            std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
-           std::span<std::int32_t> next, const winnow::cuda::Stream& stream);
+           std::span<std::int32_t> next, std::span<const ops::Matrix<std::int32_t>> visible,
+           const winnow::cuda::Stream& stream);
 
  private:
-  void capture(int batch, bool with_logits, cudaStream_t stream);
+  // What a step is captured for.
+  struct Shape {
+    int batch;
+    bool with_logits;
+    bool with_reads;
+    auto operator<=>(const Shape&) const = default;
+  };
+
+  void capture(const Shape& shape, cudaStream_t stream);
   void attention(int layer, int batch, cudaStream_t stream);
   [[nodiscard]] ops::cuda::RowsLayer projection(int layer) const;
   [[nodiscard]] ops::cuda::RowsInput normed(int parts) const;
@@ -42,7 +53,7 @@ class Decode {
   kvcache::cuda::TokenAttention attention_;
   ops::cuda::RowsScratch scratch_;
   int generation_ = -1;  // of the cache's tables that the graphs point to
-  std::map<std::pair<int, bool>, winnow::cuda::Graph> graphs_;  // by batch, and whether with logits
+  std::map<Shape, winnow::cuda::Graph> graphs_;
 
   winnow::cuda::PinnedBuffer<std::int32_t> inputs_;         // [2, batch] slots, tokens
   winnow::cuda::PinnedBuffer<std::int32_t> results_;        // [batch] the most likely tokens

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
+#include "ops/codebook.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/attention_kernels.cc"
@@ -18,46 +20,94 @@ HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Codes of each storage format as float vectors, without scales.
+// Codes of each storage format as float vectors, without scales: those from number `index` on of a
+// part of a page, where index is a multiple of the lanes.
 struct F32Codes {
-  using Element = float;
   template <class D>
-  static HWY_INLINE hn::Vec<D> load(D d, const float* p) {
-    return hn::LoadU(d, p);
+  static HWY_INLINE hn::Vec<D> load(D d, const std::byte* part, std::size_t index) {
+    return hn::LoadU(d, reinterpret_cast<const float*>(part) + index);
   }
 };
 
 struct Bf16Codes {
-  using Element = std::uint16_t;
   template <class D>
-  static HWY_INLINE hn::Vec<D> load(D d, const std::uint16_t* p) {
+  static HWY_INLINE hn::Vec<D> load(D d, const std::byte* part, std::size_t index) {
     const hn::RebindToUnsigned<D> du32;
     const hn::Rebind<std::uint16_t, D> du16;
-    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, hn::LoadU(du16, p))));
+    const auto* codes = reinterpret_cast<const std::uint16_t*>(part) + index;
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, hn::LoadU(du16, codes))));
   }
 };
 
 // Read as a binary16 with the same bits, an e4m3 is 2^-8 of its value: code_unit() makes up for it.
 struct F8Codes {
-  using Element = std::int8_t;
   template <class D>
-  static HWY_INLINE hn::Vec<D> load(D d, const std::int8_t* p) {
+  static HWY_INLINE hn::Vec<D> load(D d, const std::byte* part, std::size_t index) {
     const hn::Rebind<std::int8_t, D> di8;
     const hn::Rebind<std::int16_t, D> di16;
     const hn::Rebind<hwy::float16_t, D> df16;
-    const auto wide = hn::PromoteTo(di16, hn::LoadU(di8, p));
+    const auto* codes = reinterpret_cast<const std::int8_t*>(part) + index;
+    const auto wide = hn::PromoteTo(di16, hn::LoadU(di8, codes));
     const auto mask = hn::Set(di16, static_cast<std::int16_t>(0xBF80));
     return hn::PromoteTo(d, hn::BitCast(df16, hn::And(hn::ShiftLeft<7>(wide), mask)));
   }
 };
 
 struct I8Codes {
-  using Element = std::int8_t;
   template <class D>
-  static HWY_INLINE hn::Vec<D> load(D d, const std::int8_t* p) {
+  static HWY_INLINE hn::Vec<D> load(D d, const std::byte* part, std::size_t index) {
     const hn::Rebind<std::int8_t, D> di8;
     const hn::Rebind<std::int32_t, D> di32;
-    return hn::ConvertTo(d, hn::PromoteTo(di32, hn::LoadU(di8, p)));
+    const auto* codes = reinterpret_cast<const std::int8_t*>(part) + index;
+    return hn::ConvertTo(d, hn::PromoteTo(di32, hn::LoadU(di8, codes)));
+  }
+};
+
+// Every lane takes the word that holds its code and shifts it down; a permutation looks it up.
+struct Q4Codes {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const std::byte* part, std::size_t index) {
+    if constexpr (hn::MaxLanes(D()) == 1) {
+      return hn::Set(d, level_of(packed_code(part, index)));
+    } else {
+      const hn::RebindToUnsigned<D> du32;
+      const hn::Repartition<std::uint64_t, D> du64;
+      std::uint64_t codes;
+      std::memcpy(&codes, part + index / 16 * 8, sizeof(codes));
+      const auto words = hn::BitCast(du32, hn::Set(du64, codes));
+      alignas(64) static constexpr std::uint32_t kShifts[16] = {0,  0,  4,  4,  8,  8,  12, 12,
+                                                                16, 16, 20, 20, 24, 24, 28, 28};
+      return look_up(d, hn::Shr(words, hn::LoadU(du32, kShifts + index % 16)));
+    }
+  }
+
+ private:
+  // The level that the lowest four bits of each lane number.
+  template <class D>
+  static HWY_INLINE hn::Vec<D> look_up(D d, hn::Vec<hn::RebindToUnsigned<D>> words) {
+    const hn::RebindToUnsigned<D> du32;
+    const hn::RebindToSigned<D> di32;
+    if constexpr (hn::MaxLanes(D()) >= 16) {
+      alignas(64) static constexpr float kSigned[16] = {
+          kLevels[0],  kLevels[1],  kLevels[2],  kLevels[3],  kLevels[4],  kLevels[5],
+          kLevels[6],  kLevels[7],  -kLevels[0], -kLevels[1], -kLevels[2], -kLevels[3],
+          -kLevels[4], -kLevels[5], -kLevels[6], -kLevels[7]};
+      const auto code = hn::And(words, hn::Set(du32, 15U));
+      return hn::TableLookupLanes(hn::LoadU(d, kSigned),
+                                  hn::IndicesFromVec(d, hn::BitCast(di32, code)));
+    } else {
+      constexpr std::uint32_t kEntries = hn::MaxLanes(D()) >= 8 ? 8 : 4;  // of a table
+      const auto number =
+          hn::IndicesFromVec(d, hn::BitCast(di32, hn::And(words, hn::Set(du32, kEntries - 1))));
+      const auto sign = hn::ShiftLeft<28>(hn::And(words, hn::Set(du32, 8U)));
+      auto size = hn::TableLookupLanes(hn::LoadU(d, kLevels), number);
+      if constexpr (kEntries == 4) {
+        const auto upper = hn::TestBit(words, hn::Set(du32, 4U));
+        size = hn::IfThenElse(hn::RebindMask(d, upper),
+                              hn::TableLookupLanes(hn::LoadU(d, kLevels + 4), number), size);
+      }
+      return hn::Xor(size, hn::BitCast(d, sign));
+    }
   }
 };
 
@@ -74,6 +124,8 @@ HWY_INLINE void with_codes(EntryFormat format, const F& f) {
       return f(Bf16Codes());
     case EntryFormat::f8e4m3:
       return f(F8Codes());
+    case EntryFormat::q4:
+      return f(Q4Codes());
     default:
       return f(I8Codes());
   }
@@ -117,7 +169,7 @@ constexpr int kScoreWays = R* static_cast<int>(kPanelVectors) <= 3 ? 4
                                                                    : 1;
 
 template <class Codes, int R>
-HWY_INLINE void score_block(const typename Codes::Element* keys, std::size_t head_dim,
+HWY_INLINE void score_block(const std::byte* keys, std::size_t head_dim,
                             const float* HWY_RESTRICT query, std::size_t query_stride,
                             float* HWY_RESTRICT scores, std::size_t score_stride,
                             const std::byte* upcoming, std::size_t upcoming_step) {
@@ -138,7 +190,7 @@ HWY_INLINE void score_block(const typename Codes::Element* keys, std::size_t hea
       hwy::Prefetch(upcoming + channel * upcoming_step);
       hn::Vec<PanelTag> key[kPanelVectors];
       for (std::size_t v = 0; v < kPanelVectors; ++v) {
-        key[v] = Codes::load(d, keys + channel * kPageEntries + v * lanes);
+        key[v] = Codes::load(d, keys, channel * kPageEntries + v * lanes);
       }
       for (int r = 0; r < R; ++r) {
         const auto q = hn::Set(d, query[static_cast<std::size_t>(r) * query_stride + channel]);
@@ -164,9 +216,8 @@ void ScorePage(const PageLayout& layout, const std::byte* page, const float* que
                const std::byte* upcoming) {
   const auto head_dim = static_cast<std::size_t>(layout.head_dim());
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
-    const auto* keys = reinterpret_cast<const typename Codes::Element*>(page);
     for_row_blocks<kScoreRows>(rows, [&]<int R>(std::size_t row) HWY_ATTR {
-      score_block<Codes, R>(keys, head_dim, query + row * query_stride, query_stride,
+      score_block<Codes, R>(page, head_dim, query + row * query_stride, query_stride,
                             scores + row * score_stride, score_stride, upcoming,
                             layout.page_bytes() / head_dim);
     });
@@ -175,21 +226,22 @@ void ScorePage(const PageLayout& layout, const std::byte* page, const float* que
 
 // `V` vectors of the head dimension of R output rows, over all entries.
 template <class Codes, int R, std::size_t V, class D>
-HWY_INLINE void accumulate_block(D d, const typename Codes::Element* values, std::size_t head_dim,
-                                 std::size_t entries, const float* HWY_RESTRICT weights,
-                                 std::size_t weight_stride, float* HWY_RESTRICT out,
-                                 std::size_t out_stride) {
+HWY_INLINE void accumulate_block(D d, const std::byte* values, std::size_t row_codes,
+                                 std::size_t channel, std::size_t entries,
+                                 const float* HWY_RESTRICT weights, std::size_t weight_stride,
+                                 float* HWY_RESTRICT out, std::size_t out_stride) {
   const std::size_t lanes = hn::Lanes(d);
   hn::Vec<D> sums[R][V];
   for (int r = 0; r < R; ++r) {
     for (std::size_t v = 0; v < V; ++v) {
-      sums[r][v] = hn::LoadU(d, out + static_cast<std::size_t>(r) * out_stride + v * lanes);
+      sums[r][v] =
+          hn::LoadU(d, out + static_cast<std::size_t>(r) * out_stride + channel + v * lanes);
     }
   }
   for (std::size_t j = 0; j < entries; ++j) {
     hn::Vec<D> value[V];
     for (std::size_t v = 0; v < V; ++v) {
-      value[v] = Codes::load(d, values + j * head_dim + v * lanes);
+      value[v] = Codes::load(d, values, j * row_codes + channel + v * lanes);
     }
     for (int r = 0; r < R; ++r) {
       const auto w = hn::Set(d, weights[static_cast<std::size_t>(r) * weight_stride + j]);
@@ -200,31 +252,38 @@ HWY_INLINE void accumulate_block(D d, const typename Codes::Element* values, std
   }
   for (int r = 0; r < R; ++r) {
     for (std::size_t v = 0; v < V; ++v) {
-      hn::StoreU(sums[r][v], d, out + static_cast<std::size_t>(r) * out_stride + v * lanes);
+      hn::StoreU(sums[r][v], d,
+                 out + static_cast<std::size_t>(r) * out_stride + channel + v * lanes);
     }
   }
 }
 
 template <class Codes, int R, class D>
-HWY_INLINE void accumulate_rows(D d, const typename Codes::Element* values, std::size_t head_dim,
-                                std::size_t entries, const float* weights,
+HWY_INLINE void accumulate_rows(D d, const std::byte* values, std::size_t row_codes,
+                                std::size_t head_dim, std::size_t entries, const float* weights,
                                 std::size_t weight_stride, float* out, std::size_t out_stride) {
   const std::size_t lanes = hn::Lanes(d);
   std::size_t c = 0;
   if constexpr (R <= 3 && hn::MaxLanes(PanelTag()) > 8) {
     for (; c + 4 * lanes <= head_dim; c += 4 * lanes) {
-      accumulate_block<Codes, R, 4>(d, values + c, head_dim, entries, weights, weight_stride,
-                                    out + c, out_stride);
+      accumulate_block<Codes, R, 4>(d, values, row_codes, c, entries, weights, weight_stride, out,
+                                    out_stride);
     }
   }
   for (; c + 2 * lanes <= head_dim; c += 2 * lanes) {
-    accumulate_block<Codes, R, 2>(d, values + c, head_dim, entries, weights, weight_stride, out + c,
+    accumulate_block<Codes, R, 2>(d, values, row_codes, c, entries, weights, weight_stride, out,
                                   out_stride);
   }
   for (; c < head_dim; c += lanes) {
-    accumulate_block<Codes, R, 1>(d, values + c, head_dim, entries, weights, weight_stride, out + c,
+    accumulate_block<Codes, R, 1>(d, values, row_codes, c, entries, weights, weight_stride, out,
                                   out_stride);
   }
+}
+
+// Codes from one row of values to the next.
+std::size_t row_codes(const PageLayout& layout) {
+  return layout.format() == EntryFormat::q4 ? 2 * layout.row_bytes()
+                                            : static_cast<std::size_t>(layout.head_dim());
 }
 
 void AccumulatePage(const PageLayout& layout, const std::byte* page, int entries,
@@ -233,19 +292,18 @@ void AccumulatePage(const PageLayout& layout, const std::byte* page, int entries
   const auto head_dim = static_cast<std::size_t>(layout.head_dim());
   const auto count = static_cast<std::size_t>(entries);
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
-    const auto* values =
-        reinterpret_cast<const typename Codes::Element*>(page + layout.values_offset());
+    const std::byte* values = page + layout.values_offset();
     for_row_blocks<6>(rows, [&]<int R>(std::size_t row) HWY_ATTR {
       const float* w = weights + row * weight_stride;
       float* o = out + row * out_stride;
       if constexpr (hn::MaxLanes(PanelTag()) > 8) {
         if (head_dim % kPageEntries == 0) {
-          return accumulate_rows<Codes, R>(PanelTag(), values, head_dim, count, w, weight_stride, o,
-                                           out_stride);
+          return accumulate_rows<Codes, R>(PanelTag(), values, row_codes(layout), head_dim, count,
+                                           w, weight_stride, o, out_stride);
         }
       }
-      accumulate_rows<Codes, R>(hn::CappedTag<float, 8>(), values, head_dim, count, w,
-                                weight_stride, o, out_stride);
+      accumulate_rows<Codes, R>(hn::CappedTag<float, 8>(), values, row_codes(layout), head_dim,
+                                count, w, weight_stride, o, out_stride);
     });
   });
 }
@@ -262,18 +320,16 @@ void DecodePage(const PageLayout& layout, const std::byte* page, float* keys, fl
                    : 1.0F;
   }
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
-    const auto* key_codes = reinterpret_cast<const typename Codes::Element*>(page);
-    const auto* value_codes =
-        reinterpret_cast<const typename Codes::Element*>(page + layout.values_offset());
+    const std::byte* value_codes = page + layout.values_offset();
     for (std::size_t i = 0; i < head_dim * kPageEntries; i += lanes) {
       const auto factors = hn::LoadU(d, scale + i % kPageEntries);
-      hn::StoreU(hn::Mul(Codes::load(d, key_codes + i), factors), d, keys + i);
+      hn::StoreU(hn::Mul(Codes::load(d, page, i), factors), d, keys + i);
     }
     for (std::size_t j = 0; j < kPageEntries; ++j) {
       const auto factor = hn::Set(d, scale[kPageEntries + j]);
       for (std::size_t c = 0; c < head_dim; c += lanes) {
-        const std::size_t i = j * head_dim + c;
-        hn::StoreU(hn::Mul(Codes::load(d, value_codes + i), factor), d, values + i);
+        const auto codes = Codes::load(d, value_codes, j * row_codes(layout) + c);
+        hn::StoreU(hn::Mul(codes, factor), d, values + j * head_dim + c);
       }
     }
   });
@@ -283,10 +339,10 @@ void MultiplyScales(std::span<float> x, const bf16* factors, float unit) {
   const PanelTag d;
   const std::size_t lanes = hn::Lanes(d);
   const auto units = hn::Set(d, unit);
-  const auto* codes = reinterpret_cast<const std::uint16_t*>(factors);
+  const auto* codes = reinterpret_cast<const std::byte*>(factors);
   std::size_t i = 0;
   for (; i + lanes <= x.size(); i += lanes) {
-    const auto factor = hn::Mul(Bf16Codes::load(d, codes + i), units);
+    const auto factor = hn::Mul(Bf16Codes::load(d, codes, i), units);
     hn::StoreU(hn::Mul(hn::LoadU(d, x.data() + i), factor), d, x.data() + i);
   }
   for (; i < x.size(); ++i) {

@@ -1,12 +1,14 @@
 #include "ops/kv_page.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "base/error.h"
+#include "ops/codebook.h"
 #include "ops/cpu/rounding.h"
 
 namespace winnow::ops {
@@ -34,35 +36,62 @@ bf16 scale_for(std::span<const float> x, float largest_code) {
   return std::isfinite(to_float(scale)) ? scale : to_bf16(1.0F);
 }
 
+// The root of the mean square of x, by way of its largest size so that no square overflows; zero
+// where it is no normal number, because the inverse may overflow. Sums
+// are taken as a warp of the device takes them, whose lanes hold pairs of channels half a head
+// apart.
+bf16 mean_size(std::span<const float> x) {
+  constexpr std::size_t kLanes = 32;
+  float amax = 0.0F;
+  for (const float value : x) {
+    amax = std::max(amax, std::abs(value));
+  }
+  if (!(amax >= std::numeric_limits<float>::min())) {
+    return to_bf16(0.0F);
+  }
+  const float inverse = 1.0F / amax;
+  std::array<float, kLanes> sums{};
+  const std::size_t half = x.size() / 2;
+  for (std::size_t d = 0; d < half; ++d) {
+    for (const float value : {x[d] * inverse, x[d + half] * inverse}) {
+      sums[d % kLanes] += value * value;
+    }
+  }
+  for (std::size_t step = kLanes / 2; step > 0; step /= 2) {
+    for (std::size_t lane = 0; lane < step; ++lane) {
+      sums[lane] += sums[lane + step];
+    }
+  }
+  const float size = amax * std::sqrt(sums[0] / static_cast<float>(x.size()));
+  const bf16 scale = to_bf16(size < std::numeric_limits<float>::min() ? 0.0F : size);
+  return std::isfinite(to_float(scale)) ? scale : to_bf16(1.0F);
+}
+
 template <class T>
 std::span<T> elements(std::span<std::byte> codes) {
   return {reinterpret_cast<T*>(codes.data()), codes.size() / sizeof(T)};
 }
 
-template <class T>
-void scatter_key(T* keys, int slot, const T* codes, int head_dim) {
-  for (int d = 0; d < head_dim; ++d) {
-    keys[d * kPageEntries + slot] = codes[d];
-  }
-}
-
-template <class T>
-void copy_key(const T* from, int from_slot, T* to, int to_slot, int head_dim) {
-  for (int d = 0; d < head_dim; ++d) {
-    to[d * kPageEntries + to_slot] = from[d * kPageEntries + from_slot];
-  }
-}
-
-// Calls f with a null pointer of the unsigned integer as wide as the format's elements.
+// Calls f(read, write) for the format: read(codes, index) and write(codes, index, code) of elements
+// as they are.
 template <class F>
-void with_element_type(const PageLayout& layout, const F& f) {
-  switch (layout.element_bytes()) {
-    case 1:
-      return f(static_cast<std::uint8_t*>(nullptr));
-    case 2:
-      return f(static_cast<std::uint16_t*>(nullptr));
+void with_elements(EntryFormat format, const F& f) {
+  const auto plain = [&]<class T>(T*) {
+    f([](const std::byte* codes,
+         std::size_t index) { return reinterpret_cast<const T*>(codes)[index]; },
+      [](std::byte* codes, std::size_t index, T code) {
+        reinterpret_cast<T*>(codes)[index] = code;
+      });
+  };
+  switch (format) {
+    case EntryFormat::f32:
+      return plain(static_cast<std::uint32_t*>(nullptr));
+    case EntryFormat::bf16:
+      return plain(static_cast<std::uint16_t*>(nullptr));
+    case EntryFormat::q4:
+      return f(packed_code, set_packed_code);
     default:
-      return f(static_cast<std::uint32_t*>(nullptr));
+      return plain(static_cast<std::uint8_t*>(nullptr));
   }
 }
 
@@ -74,6 +103,8 @@ float decode_element(EntryFormat format, const std::byte* codes, std::size_t ind
       return to_float(reinterpret_cast<const bf16*>(codes)[index]);
     case EntryFormat::f8e4m3:
       return to_float(reinterpret_cast<const f8e4m3*>(codes)[index]);
+    case EntryFormat::q4:
+      return level_of(packed_code(codes, index));
     default:
       return static_cast<float>(reinterpret_cast<const std::int8_t*>(codes)[index]);
   }
@@ -85,6 +116,19 @@ bf16* scales(const PageLayout& layout, std::byte* page) {
 
 const bf16* scales(const PageLayout& layout, const std::byte* page) {
   return reinterpret_cast<const bf16*>(page + layout.scales_offset());
+}
+
+std::size_t row_bytes_of(EntryFormat format, std::size_t head_dim) {
+  switch (format) {
+    case EntryFormat::f32:
+      return head_dim * 4;
+    case EntryFormat::bf16:
+      return head_dim * 2;
+    case EntryFormat::q4:
+      return round_up(head_dim, 16) / 2;
+    default:
+      return head_dim;
+  }
 }
 
 }  // namespace
@@ -99,28 +143,20 @@ std::string_view format_name(EntryFormat format) {
       return "fp8";
     case EntryFormat::i8:
       return "int8";
+    case EntryFormat::q4:
+      return "q4";
   }
   return "?";
-}
-
-std::size_t PageLayout::element_bytes() const {
-  switch (format_) {
-    case EntryFormat::f32:
-      return 4;
-    case EntryFormat::bf16:
-      return 2;
-    default:
-      return 1;
-  }
 }
 
 PageLayout::PageLayout(EntryFormat format, int head_dim) : format_(format), head_dim_(head_dim) {
   require(head_dim > 0 && head_dim % 8 == 0 && head_dim <= 512,
           "head_dim {} is not supported, expected a multiple of 8 up to 512", head_dim);
-  values_offset_ =
-      static_cast<std::size_t>(kPageEntries) * static_cast<std::size_t>(head_dim) * element_bytes();
+  const auto dim = static_cast<std::size_t>(head_dim);
+  row_bytes_ = row_bytes_of(format, dim);
+  values_offset_ = dim * row_bytes_of(format, kPageEntries);
   const std::size_t scale_bytes = scaled() ? std::size_t{2} * kPageEntries * sizeof(bf16) : 0;
-  page_bytes_ = round_up(2 * values_offset_ + scale_bytes, 64);
+  page_bytes_ = round_up(scales_offset() + scale_bytes, 64);
 }
 
 void encode_row(const PageLayout& layout, std::span<const float> x, EncodedRow& row) {
@@ -137,6 +173,16 @@ void encode_row(const PageLayout& layout, std::span<const float> x, EncodedRow& 
       const float inverse = 1.0F / to_float(row.scale);
       std::ranges::transform(x, elements<f8e4m3>(row.codes).begin(),
                              [inverse](float value) { return to_f8e4m3(value * inverse); });
+      return;
+    }
+    case EntryFormat::q4: {
+      row.scale = mean_size(x);
+      const float scale = to_float(row.scale);
+      const float inverse = scale > 0.0F ? 1.0F / scale : 0.0F;
+      std::ranges::fill(row.codes, std::byte{0});
+      for (std::size_t d = 0; d < x.size(); ++d) {
+        set_packed_code(row.codes.data(), d, nearest_code(x[d] * inverse));
+      }
       return;
     }
     default: {
@@ -160,13 +206,14 @@ void decode_row(const PageLayout& layout, const EncodedRow& row, std::span<float
 void store_entry(const PageLayout& layout, std::byte* page, int slot, const EncodedRow& key,
                  const EncodedRow& value) {
   assert(slot >= 0 && slot < kPageEntries);
-  with_element_type(layout, [&]<class T>(T*) {
-    scatter_key(reinterpret_cast<T*>(page), slot, reinterpret_cast<const T*>(key.codes.data()),
-                layout.head_dim());
+  const auto column = static_cast<std::size_t>(slot);
+  with_elements(layout.format(), [&](const auto& read, const auto& write) {
+    for (std::size_t d = 0; d < static_cast<std::size_t>(layout.head_dim()); ++d) {
+      write(page, d * kPageEntries + column, read(key.codes.data(), d));
+    }
   });
-  const std::size_t row_bytes = value.codes.size();
-  std::memcpy(page + layout.values_offset() + static_cast<std::size_t>(slot) * row_bytes,
-              value.codes.data(), row_bytes);
+  std::memcpy(page + layout.values_offset() + column * layout.row_bytes(), value.codes.data(),
+              layout.row_bytes());
   if (layout.scaled()) {
     scales(layout, page)[slot] = key.scale;
     scales(layout, page)[kPageEntries + slot] = value.scale;
@@ -181,24 +228,24 @@ void load_entry(const PageLayout& layout, const std::byte* page, int slot, std::
       layout.scaled() ? to_float(scales(layout, page)[kPageEntries + slot]) : 1.0F;
   const auto dim = static_cast<std::size_t>(layout.head_dim());
   const auto column = static_cast<std::size_t>(slot);
+  const std::byte* values = page + layout.values_offset() + column * layout.row_bytes();
   for (std::size_t d = 0; d < dim; ++d) {
     key[d] = decode_element(layout.format(), page, d * kPageEntries + column) * key_scale;
-    value[d] = decode_element(layout.format(), page + layout.values_offset(), column * dim + d) *
-               value_scale;
+    value[d] = decode_element(layout.format(), values, d) * value_scale;
   }
 }
 
 void copy_entry(const PageLayout& layout, const std::byte* from, int from_slot, std::byte* to,
                 int to_slot) {
-  with_element_type(layout, [&]<class T>(T*) {
-    copy_key(reinterpret_cast<const T*>(from), from_slot, reinterpret_cast<T*>(to), to_slot,
-             layout.head_dim());
+  const auto from_column = static_cast<std::size_t>(from_slot);
+  const auto to_column = static_cast<std::size_t>(to_slot);
+  with_elements(layout.format(), [&](const auto& read, const auto& write) {
+    for (std::size_t d = 0; d < static_cast<std::size_t>(layout.head_dim()); ++d) {
+      write(to, d * kPageEntries + to_column, read(from, d * kPageEntries + from_column));
+    }
   });
-  const std::size_t row_bytes =
-      static_cast<std::size_t>(layout.head_dim()) * layout.element_bytes();
-  std::memcpy(to + layout.values_offset() + static_cast<std::size_t>(to_slot) * row_bytes,
-              from + layout.values_offset() + static_cast<std::size_t>(from_slot) * row_bytes,
-              row_bytes);
+  std::memcpy(to + layout.values_offset() + to_column * layout.row_bytes(),
+              from + layout.values_offset() + from_column * layout.row_bytes(), layout.row_bytes());
   if (layout.scaled()) {
     for (const int part : {0, kPageEntries}) {
       scales(layout, to)[part + to_slot] = scales(layout, from)[part + from_slot];

@@ -79,7 +79,7 @@ void DecodePlan::attend_to(int layer, const DecodeEntries& entries, float scale,
                                   group_,
                                   part_bits(layout_.format())};
   launch_attention(layout_.format(), layout_.head_dim(), arguments, stream);
-  launch_merge(layout_.head_dim(), arguments, stream);
+  launch_merge(layout_.format(), layout_.head_dim(), arguments, stream);
 }
 
 void DecodePlan::attend(int layer, const DecodeEntries& entries, float scale, const float* query,

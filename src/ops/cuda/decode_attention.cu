@@ -14,20 +14,21 @@ namespace {
 
 constexpr int kThreads = kDecodeWarps * kWarpSize;
 
-__host__ __device__ constexpr int page_bytes(int head_dim, int element_bytes) {
-  return PageAddress{head_dim, element_bytes}.page_bytes();
+__host__ __device__ constexpr int page_bytes(int head_dim, int code_bits) {
+  return PageAddress{head_dim, code_bits}.page_bytes();
 }
 
 // Tiles of a warp in shared memory: one being read, the others on their way. More of them would
 // only make everybody else's loads wait longer.
-__host__ __device__ constexpr int stages(int head_dim) {
-  return tile_pages(head_dim) == 1 ? 3 : 2;
+__host__ __device__ constexpr int stages(int head_dim, int code_bits) {
+  const int tiles = tile_pages(head_dim) == 1 ? 3 : 2;
+  return code_bits == 4 ? 2 * tiles : tiles;
 }
 
 // A warp's queries and pages.
-__host__ __device__ constexpr int warp_bytes(int head_dim, int element_bytes, int group) {
-  const int tile_bytes = tile_pages(head_dim) * page_bytes(head_dim, element_bytes);
-  return group * head_dim * int{sizeof(float)} + stages(head_dim) * tile_bytes;
+__host__ __device__ constexpr int warp_bytes(int head_dim, int code_bits, int group) {
+  const int tile_bytes = tile_pages(head_dim) * page_bytes(head_dim, code_bits);
+  return group * head_dim * int{sizeof(float)} + stages(head_dim, code_bits) * tile_bytes;
 }
 
 // A page of a tile. What it holds is worked out when it is asked for, long after it was looked up:
@@ -115,7 +116,7 @@ class RunAttention {
 
  private:
   static constexpr int kTilePages = tile_pages(D);
-  static constexpr int kStages = stages(D);
+  static constexpr int kStages = stages(D, kCodeBits<Codes>);
   static constexpr int kFound = kWarpSize / kTilePages;  // tiles that are found at once
 
   // The lane's page of the run's tiles [first, first + kFound).
@@ -218,7 +219,7 @@ class RunAttention {
   const int lane_;
   const DecodePlan::Run run_;
   float* query_;  // [group, D]
-  PageStream<page_bytes(D, Codes::kBytes), kTilePages, kStages> stream_;
+  PageStream<page_bytes(D, kCodeBits<Codes>), kTilePages, kStages> stream_;
   WarpAttention<Codes, D, kTilePages> attention_;
   int row_;
   std::uint32_t number_ = kNoPage;  // of the lane's page of the kFound tiles that are put next
@@ -230,10 +231,10 @@ template <class Codes, int D>
 __global__ void __launch_bounds__(kThreads)
     attention_kernel(const __grid_constant__ DecodeArguments arguments) {
   extern __shared__ __align__(128) std::byte memory[];
-  __shared__ StageState<tile_pages(D)> states[kDecodeWarps][stages(D)];
+  __shared__ StageState<tile_pages(D)> states[kDecodeWarps][stages(D, kCodeBits<Codes>)];
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   RunAttention<Codes, D>(arguments, static_cast<int>(blockIdx.x) * kDecodeWarps + warp,
-                         memory + warp * warp_bytes(D, Codes::kBytes, arguments.group),
+                         memory + warp * warp_bytes(D, kCodeBits<Codes>, arguments.group),
                          states[warp])
       .run();
 }
@@ -243,6 +244,7 @@ using Kernel = void (*)(DecodeArguments);
 static_assert(Bf16Codes::kWeightBits == part_bits(EntryFormat::bf16));
 static_assert(F8Codes::kWeightBits == part_bits(EntryFormat::f8e4m3));
 static_assert(I8Codes::kWeightBits == part_bits(EntryFormat::i8));
+static_assert(Q4Codes::kWeightBits == part_bits(EntryFormat::q4));
 
 Kernel kernel_for(EntryFormat format, int head_dim) {
   return with_shape(format, head_dim, [&]<EntryFormat kType, int D>() -> Kernel {
@@ -251,7 +253,9 @@ Kernel kernel_for(EntryFormat format, int head_dim) {
 }
 
 int shared_bytes(EntryFormat format, int head_dim, int group) {
-  return kDecodeWarps * warp_bytes(head_dim, format == EntryFormat::bf16 ? 2 : 1, group);
+  return with_shape(format, head_dim, [group]<EntryFormat kType, int D>() {
+    return kDecodeWarps * warp_bytes(D, kCodeBits<CodesOf<kType>>, group);
+  });
 }
 
 }  // namespace

@@ -64,7 +64,8 @@ class DecodePlan {
   void make(const DecodeEntries& first_layer, std::size_t layer_counts, int batch,
             cudaStream_t stream);
 
-  /// out = softmax(scale * query . keys) values. query and out [batch, kv_heads * group *
+  /// out = softmax(scale * query . keys) values; where entries are rotated (q4), queries come
+  /// rotated and outputs are turned back. query and out [batch, kv_heads * group *
   /// head_dim]. A page that is planned but holds no entry is not read, nor is its number. A row
   /// without entries gives zeros. Reads the live entries once; sums and exponentials are in float,
   /// and operands keep twice 16 bits (high and low part), so that only the rounding of the entries

@@ -18,7 +18,7 @@ __host__ __device__ constexpr int tile_pages(int head_dim) {
 
 /// Power of two that a part's sum and output are multiplied by (kv_codes.cuh: kWeightBits).
 constexpr float part_bits(EntryFormat format) {
-  return format == EntryFormat::bf16 ? 0.0F : 8.0F;
+  return format == EntryFormat::bf16 ? 0.0F : format == EntryFormat::q4 ? 2.0F : 8.0F;
 }
 
 struct DecodeArguments {
@@ -61,7 +61,8 @@ int resident_workers(EntryFormat format, int head_dim, int group);
 void launch_attention(EntryFormat format, int head_dim, const DecodeArguments& arguments,
                       cudaStream_t stream);
 
-/// The rows' output, from their parts.
-void launch_merge(int head_dim, const DecodeArguments& arguments, cudaStream_t stream);
+/// The rows' output, from their parts; turned back where entries are rotated.
+void launch_merge(EntryFormat format, int head_dim, const DecodeArguments& arguments,
+                  cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

@@ -5,6 +5,8 @@
 
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/decode_attention_kernels.h"
+#include "ops/cuda/head_vector.cuh"
+#include "ops/cuda/kernel_shape.cuh"
 #include "ops/cuda/warp_attention.cuh"
 
 namespace winnow::ops::cuda {
@@ -43,10 +45,12 @@ __device__ Part merge(const Part (&parts)[kCount]) {
 }
 
 // Four channels of the output. Without entries: zeros.
-__device__ void write_output(const DecodeArguments& arguments, std::size_t quad, const Part& part) {
+__device__ float4 output_of(const Part& part) {
   const float factor = part.sum == 0.0F ? 0.0F : 1.0F / part.sum;
-  const float4 x{part.out.x * factor, part.out.y * factor, part.out.z * factor,
-                 part.out.w * factor};
+  return {part.out.x * factor, part.out.y * factor, part.out.z * factor, part.out.w * factor};
+}
+
+__device__ void write_output(const DecodeArguments& arguments, std::size_t quad, const float4& x) {
   if (arguments.bf16_out) {
     auto* out = static_cast<__nv_bfloat162*>(arguments.out) + 2 * quad;
     out[0] = __floats2bfloat162_rn(x.x, x.y);
@@ -67,8 +71,27 @@ __device__ Part open_part(const DecodeArguments& arguments, int row, int head, i
   return {score * arguments.scale + arguments.part_bits, 1.0F, __ldcg(value)};
 }
 
+// The same for `heads` whole rows of D channels from row `first` on, turned back, a warp each.
+template <int D>
+__device__ void write_turned_back(const DecodeArguments& arguments, const float* rows, int heads,
+                                  std::size_t first) {
+  for (int head = static_cast<int>(threadIdx.x) / kWarpSize; head < heads;
+       head += static_cast<int>(blockDim.x) / kWarpSize) {
+    HeadVector<D> vector;
+    vector.load(rows + head * D, nullptr);
+    vector.rotate_back();
+    const std::size_t channel = (first + head) * D;
+    if (arguments.bf16_out) {
+      vector.store(static_cast<bf16*>(arguments.out) + channel);
+    } else {
+      vector.store(static_cast<float*>(arguments.out) + channel);
+    }
+  }
+}
+
 // Block (r, h): heads [h, h + 1) * `heads` of row r. Threads take four channels and every so
-// manieth part.
+// manieth part. `Rotated`: D where entries are rotated, else 0.
+template <int Rotated>
 __global__ void __launch_bounds__(kMostThreads)
     merge_kernel(const __grid_constant__ DecodeArguments arguments, int head_quads, int heads) {
   __shared__ Part slices[kMostThreads];
@@ -117,16 +140,27 @@ __global__ void __launch_bounds__(kMostThreads)
     }
     others = half;
   }
-  if (slice == 0) {
-    write_output(arguments,
-                 (row * row_quads + head * head_quads + quarter * (head_quads / 4) + quad),
-                 slices[thread]);
+  const int head_quad = quarter * (head_quads / 4) + quad;
+  if constexpr (Rotated > 0) {
+    __shared__ __align__(16) float rotated[4 * kMostThreads];
+    const int first = static_cast<int>(blockIdx.y) * heads;
+    if (slice == 0) {
+      reinterpret_cast<float4*>(rotated)[(head - first) * head_quads + head_quad] =
+          output_of(slices[thread]);
+    }
+    __syncthreads();
+    write_turned_back<Rotated>(arguments, rotated, heads,
+                               static_cast<std::size_t>(row) * arguments.group + first);
+  } else if (slice == 0) {
+    write_output(arguments, row * row_quads + head * head_quads + head_quad,
+                 output_of(slices[thread]));
   }
 }
 
 }  // namespace
 
-void launch_merge(int head_dim, const DecodeArguments& arguments, cudaStream_t stream) {
+void launch_merge(EntryFormat format, int head_dim, const DecodeArguments& arguments,
+                  cudaStream_t stream) {
   const int rows = arguments.plan.batch_rows;
   // Few rows have many parts each: a block per head.
   const bool few = rows * arguments.group <= 2 * winnow::cuda::multiprocessor_count();
@@ -136,8 +170,15 @@ void launch_merge(int head_dim, const DecodeArguments& arguments, cudaStream_t s
   const int parts = arguments.plan.workers / rows + 2;
   const int slices = (parts + kAtOnce - 1) / kAtOnce;
   const int threads = std::min(kMostThreads, (slices * quads + 31) / 32 * 32);
-  winnow::cuda::launch(merge_kernel, dim3(rows, arguments.group / heads), threads, 0, stream, true,
-                       arguments, head_dim / 4, heads);
+  const auto run = [&](auto* kernel) {
+    winnow::cuda::launch(kernel, dim3(rows, arguments.group / heads), threads, 0, stream, true,
+                         arguments, head_dim / 4, heads);
+  };
+  if (format == EntryFormat::q4) {
+    with_head_dim(head_dim, [&]<int D>() { run(merge_kernel<D>); });
+  } else {
+    run(merge_kernel<0>);
+  }
 }
 
 }  // namespace winnow::ops::cuda

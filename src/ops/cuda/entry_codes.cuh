@@ -7,30 +7,66 @@
 #include <cfloat>
 #include <cstdint>
 
+#include "ops/codebook.h"
+
 namespace winnow::ops::cuda {
 
 inline __device__ float round_up_to_bf16(float x) {
   return __bfloat162float(__float2bfloat16_ru(x));
 }
 
-/// A format gives: Code, its element; kLargest, its largest code (0: no scales); encode().
+/// A format gives: Code, what entries are moved as; kChannels, how many of them one holds;
+/// kLargest, its largest code (0: no scales); kRotated, whether entries are kept rotated; decode(),
+/// a channel's number but for the scale; and, if it holds one channel, encode().
 struct Bf16Format {
   using Code = __nv_bfloat16;
+  static constexpr int kChannels = 1;
+  static constexpr bool kRotated = false;
   static constexpr float kLargest = 0.0F;
   static __device__ Code encode(float x) { return __float2bfloat16_rn(x); }
+  static __device__ float decode(Code code, int) { return __bfloat162float(code); }
 };
 
 struct F8Format {
   using Code = __nv_fp8_e4m3;
+  static constexpr int kChannels = 1;
+  static constexpr bool kRotated = false;
   static constexpr float kLargest = 448.0F;
   static __device__ Code encode(float x) { return Code(x); }
+  static __device__ float decode(Code code, int) { return static_cast<float>(code); }
 };
 
 struct I8Format {
   using Code = signed char;
+  static constexpr int kChannels = 1;
+  static constexpr bool kRotated = false;
   static constexpr float kLargest = 127.0F;
   static __device__ Code encode(float x) {
     return static_cast<Code>(fminf(fmaxf(rintf(x), -127.0F), 127.0F));
+  }
+  static __device__ float decode(Code code, int) { return static_cast<float>(code); }
+};
+
+/// Two 4-bit codes: the even channel's in the lower half.
+struct CodePair {
+  std::uint8_t bits;
+};
+
+struct Q4Format {
+  using Code = CodePair;
+  static constexpr int kChannels = 2;
+  static constexpr float kLargest = 2.732421875F;
+  static constexpr bool kRotated = true;
+  static __device__ float decode(Code pair, int channel) {
+    const unsigned code = pair.bits >> (channel % 2 * 4) & 15U;
+    float level = 0.0F;
+#pragma unroll
+    for (unsigned i = 0; i < 8; ++i) {
+      constexpr float kSizes[8] = {kLevels[0], kLevels[1], kLevels[2], kLevels[3],
+                                   kLevels[4], kLevels[5], kLevels[6], kLevels[7]};
+      level = code % 8 == i ? kSizes[i] : level;
+    }
+    return code >= 8 ? -level : level;
   }
 };
 

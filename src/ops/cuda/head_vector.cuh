@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "ops/cuda/entry_codes.cuh"
+#include "ops/rotation.h"
 
 namespace winnow::ops::cuda {
 
@@ -118,24 +119,144 @@ class HeadVector {
     });
   }
 
-  /// Rounds to codes, which go to put(channel, code); returns the scale.
+  /// ops::rotate() and ops::rotate_back(), to the bit.
+  __device__ void rotate() {
+    flip_signs();
+    mix_channels();
+  }
+  __device__ void rotate_back() {
+    mix_channels();
+    flip_signs();
+  }
+
+  /// Rounds to codes, which go to put(channel / Format::kChannels, code); returns the scale.
   template <class Format, class Put>
   __device__ float encode(const Put& put) const {
     float largest = 0.0F;
     each([&](int i, int) { largest = fmaxf(largest, fmaxf(fabsf(low_[i]), fabsf(high_[i]))); });
     for (int step = 16; step > 0; step /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, step));
+      largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, step));
     }
-    const float scale = scale_for<Format>(largest);
-    const float inverse = 1.0F / scale;
-    each([&](int i, int plane) {
-      put(plane, Format::encode(low_[i] * inverse));
-      put(plane + kHalf, Format::encode(high_[i] * inverse));
-    });
-    return scale;
+    if constexpr (Format::kChannels == 2) {
+      return encode_pairs(largest, put);
+    } else {
+      const float scale = scale_for<Format>(largest);
+      const float inverse = 1.0F / scale;
+      each([&](int i, int plane) {
+        put(plane, Format::encode(low_[i] * inverse));
+        put(plane + kHalf, Format::encode(high_[i] * inverse));
+      });
+      return scale;
+    }
   }
 
  private:
+  static constexpr unsigned kAll = 0xFFFFFFFFU;
+  static constexpr int kBlock = kHalf & -kHalf;  // the largest power of two in it
+
+  __device__ void flip_signs() {
+    each([&](int i, int plane) {
+      low_[i] = flips_sign(plane) ? -low_[i] : low_[i];
+      high_[i] = flips_sign(plane + kHalf) ? -high_[i] : high_[i];
+    });
+  }
+
+  // Every addition as in ops/cpu/rotation.cc, in its order.
+  __device__ void mix_channels() {
+    for (int width = 1; width < kBlock && width < 32; width *= 2) {
+      const bool second = (threadIdx.x & width) != 0;
+#pragma unroll
+      for (int i = 0; i < kPlanes; ++i) {
+        const float low = __shfl_xor_sync(kAll, low_[i], width);
+        const float high = __shfl_xor_sync(kAll, high_[i], width);
+        low_[i] = second ? __fsub_rn(low, low_[i]) : __fadd_rn(low_[i], low);
+        high_[i] = second ? __fsub_rn(high, high_[i]) : __fadd_rn(high_[i], high);
+      }
+    }
+    if constexpr (kBlock == 64) {
+      mix(low_[0], low_[1]);
+      mix(high_[0], high_[1]);
+    }
+#pragma unroll
+    for (int i = 0; i < kPlanes; ++i) {
+      mix(low_[i], high_[i]);
+    }
+    if constexpr (kHalf > kBlock) {
+      reflect(low_);
+      reflect(high_);
+    }
+    const float factor = __fdiv_rn(1.0F, __fsqrt_rn(2.0F * kBlock));
+#pragma unroll
+    for (int i = 0; i < kPlanes; ++i) {
+      low_[i] = __fmul_rn(low_[i], factor);
+      high_[i] = __fmul_rn(high_[i], factor);
+    }
+  }
+
+  static __device__ void mix(float& a, float& b) {
+    const float sum = __fadd_rn(a, b);
+    b = __fsub_rn(a, b);
+    a = sum;
+  }
+
+  // Blocks of planes minus 2 / (their number) of their sum.
+  __device__ void reflect(float (&x)[kPlanes]) const {
+    float sum = 0.0F;
+    each([&](int i, int) { sum = __fadd_rn(sum, x[i]); });
+    for (int step = kBlock; step < 32; step *= 2) {
+      sum = __fadd_rn(sum, __shfl_xor_sync(kAll, sum, step));
+    }
+    const float part = __fmul_rn(sum, 2.0F / (kHalf / kBlock));
+#pragma unroll
+    for (float& value : x) {
+      value = __fsub_rn(value, part);
+    }
+  }
+
+  // The scale of 4-bit codes, as the host finds it (mean_size() in ops/cpu/kv_page.cc).
+  __device__ float mean_size(float largest) const {
+    if (!(largest >= FLT_MIN)) {
+      return 0.0F;
+    }
+    const float inverse = __fdiv_rn(1.0F, largest);
+    float squares = 0.0F;
+    const auto add = [&](float x) {
+      const float part = __fmul_rn(x, inverse);
+      squares = __fadd_rn(squares, __fmul_rn(part, part));
+    };
+    each([&](int i, int) {
+      add(low_[i]);
+      add(high_[i]);
+    });
+    for (int step = 16; step > 0; step /= 2) {
+      squares = __fadd_rn(squares, __shfl_xor_sync(kAll, squares, step));
+    }
+    const float size = __fmul_rn(largest, __fsqrt_rn(__fdiv_rn(squares, D)));
+    const float scale = size < FLT_MIN ? 0.0F : __bfloat162float(__float2bfloat16_rn(size));
+    return isfinite(scale) ? scale : 1.0F;
+  }
+
+  // Neighbouring channels are in neighbouring lanes.
+  template <class Put>
+  __device__ float encode_pairs(float largest, const Put& put) const {
+    const float scale = mean_size(largest);
+    const float inverse = scale > 0.0F ? __fdiv_rn(1.0F, scale) : 0.0F;
+#pragma unroll
+    for (int i = 0; i < kPlanes; ++i) {
+      const int plane = static_cast<int>(threadIdx.x) % 32 + 32 * i;
+      const auto store = [&](float x, int channel) {
+        const std::uint32_t code = nearest_code(__fmul_rn(x, inverse));
+        const std::uint32_t next = __shfl_xor_sync(kAll, code, 1);
+        if (plane % 2 == 0 && plane < kHalf) {
+          put(channel / 2, CodePair{static_cast<std::uint8_t>(code | next << 4)});
+        }
+      };
+      store(low_[i], plane);
+      store(high_[i], plane + kHalf);
+    }
+    return scale;
+  }
+
   template <class F>
   __device__ void each(const F& f) const {
 #pragma unroll

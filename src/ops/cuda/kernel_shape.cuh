@@ -1,10 +1,9 @@
 // Template arguments of a kernel from what is known at run time.
 #pragma once
 
-#include <type_traits>
-
 #include "ops/cuda/entry_codes.cuh"
 #include "ops/cuda/kv_codes.cuh"
+#include "ops/cuda/q4_codes.cuh"
 #include "ops/kv_page.h"
 
 namespace winnow::ops::cuda {
@@ -12,13 +11,31 @@ namespace winnow::ops::cuda {
 /// How entries of a format are rounded (entry_codes.cuh), and their codes as operands
 /// (kv_codes.cuh).
 template <EntryFormat kType>
-using FormatOf =
-    std::conditional_t<kType == EntryFormat::bf16, Bf16Format,
-                       std::conditional_t<kType == EntryFormat::f8e4m3, F8Format, I8Format>>;
+struct Kernels;
+template <>
+struct Kernels<EntryFormat::bf16> {
+  using Format = Bf16Format;
+  using Codes = Bf16Codes;
+};
+template <>
+struct Kernels<EntryFormat::f8e4m3> {
+  using Format = F8Format;
+  using Codes = F8Codes;
+};
+template <>
+struct Kernels<EntryFormat::i8> {
+  using Format = I8Format;
+  using Codes = I8Codes;
+};
+template <>
+struct Kernels<EntryFormat::q4> {
+  using Format = Q4Format;
+  using Codes = Q4Codes;
+};
 template <EntryFormat kType>
-using CodesOf =
-    std::conditional_t<kType == EntryFormat::bf16, Bf16Codes,
-                       std::conditional_t<kType == EntryFormat::f8e4m3, F8Codes, I8Codes>>;
+using FormatOf = typename Kernels<kType>::Format;
+template <EntryFormat kType>
+using CodesOf = typename Kernels<kType>::Codes;
 
 /// f.operator()<D>() for the head dimension, one of those that DevicePageLayout accepts.
 template <class F>
@@ -44,6 +61,8 @@ auto with_shape(EntryFormat format, int head_dim, const F& f) {
         return f.template operator()<EntryFormat::bf16, D>();
       case EntryFormat::f8e4m3:
         return f.template operator()<EntryFormat::f8e4m3, D>();
+      case EntryFormat::q4:
+        return f.template operator()<EntryFormat::q4, D>();
       default:
         return f.template operator()<EntryFormat::i8, D>();
     }

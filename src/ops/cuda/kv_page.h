@@ -7,15 +7,17 @@
 
 namespace winnow::ops::cuda {
 
-/// Layout of a page of kPageEntries entries of one KV head in device memory (bf16, f8e4m3 or i8).
-/// In this order, each part contiguous, E = bytes of an element:
+/// Layout of a page of kPageEntries entries of one KV head in device memory (bf16, f8e4m3, i8 or
+/// q4). In this order, each part contiguous, E = bytes of an element:
 ///   keys    [kPageEntries][head_dim]
 ///   values  [2][8][4][head_dim / 8][2]        half of the entries, eighth of the channels, pair of
 ///                                             neighbouring entries, channel, entry of the pair
-///   scales  [2][kPageEntries] bf16            of keys, then of values; 8-bit formats only
+///   scales  [2][kPageEntries] bf16            of keys, then of values; not with bf16
 /// So the lanes of a warp, one after another, read their operands of the matrix instructions
 /// (decode_attention.cu), 16 bytes at a time. Codes and scales are those of the host's PageLayout:
-/// the same rounding. PageAddress (page_address.cuh) says the same in code.
+/// the same rounding. In q4 the elements of a lane's chunk fill words of eight codes (code_word.h),
+/// the last of them in part where head_dim is 80: such pages are larger than the host's.
+/// PageAddress (page_address.cuh) says the same in code.
 class DevicePageLayout {
  public:
   DevicePageLayout() = default;
@@ -24,8 +26,14 @@ class DevicePageLayout {
 
   [[nodiscard]] EntryFormat format() const { return host_.format(); }
   [[nodiscard]] int head_dim() const { return host_.head_dim(); }
-  [[nodiscard]] std::size_t page_bytes() const { return host_.page_bytes(); }
-  [[nodiscard]] std::size_t entry_bytes() const { return host_.entry_bytes(); }
+  [[nodiscard]] std::size_t page_bytes() const;
+  [[nodiscard]] std::size_t entry_bytes() const { return page_bytes() / kPageEntries; }
+  /// Bytes of a key or a value outside of pages, code after code; of q4 two to a byte, the even
+  /// channel's in the lower half.
+  [[nodiscard]] std::size_t row_bytes() const {
+    return static_cast<std::size_t>(head_dim() * code_bits() / 8);
+  }
+  [[nodiscard]] int code_bits() const;
   /// The page of the same format on the host.
   [[nodiscard]] const PageLayout& host() const { return host_; }
 

@@ -73,6 +73,9 @@ void prefill_attention(const DevicePageLayout& layout, int kv_heads, int group, 
   launch_gather(layout, arguments, stream);
   (kernel == PrefillKernel::best ? launch_prefill_sm90 : launch_prefill)(
       layout.format(), layout.head_dim(), arguments, stream);
+  if (layout.host().rotated()) {
+    launch_turn_back(layout.head_dim(), chunk.out, chunk.tokens * kv_heads * group, stream);
+  }
 }
 
 }  // namespace winnow::ops::cuda

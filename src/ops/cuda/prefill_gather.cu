@@ -15,9 +15,13 @@ constexpr int kThreads = 128;
 constexpr int kBlocksPerMultiprocessor = 8;
 constexpr int kBuckets = 1024;
 
+// 32-bit words that eight codes take.
+template <class Codes>
+constexpr int kEightWords = kCodeBits<Codes> / 4;
+
 // Eight codes of an entry times its scale.
 template <class Codes>
-__device__ uint4 to_16_bits(const std::uint32_t (&codes)[2 * Codes::kBytes], float scale) {
+__device__ uint4 to_16_bits(const std::uint32_t (&codes)[kEightWords<Codes>], float scale) {
   std::uint32_t x[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -35,7 +39,7 @@ __device__ uint4 to_16_bits(const std::uint32_t (&codes)[2 * Codes::kBytes], flo
 // Two neighbouring entries' codes of eight channels, and the entries' scales.
 template <class Codes>
 struct EntryPair {
-  std::uint32_t codes[2][2 * Codes::kBytes];
+  std::uint32_t codes[2][kEightWords<Codes>];
   std::uint32_t scales[2] = {};  // bf16
 
   __device__ uint4 to_16_bits(int entry) const {
@@ -60,14 +64,14 @@ struct Piece {
 
 template <class Codes, int D>
 __device__ EntryPair<Codes> from_page(const std::byte* page, const Piece& piece) {
-  constexpr PageAddress kAddress{D, Codes::kBytes};
+  constexpr PageAddress kAddress{D, kCodeBits<Codes>};
   EntryPair<Codes> x;
   if (piece.part == 0) {
-    load_codes(page + kAddress.key(2 * piece.pair, 8 * piece.c), x.codes[0]);
-    load_codes(page + kAddress.key(2 * piece.pair + 1, 8 * piece.c), x.codes[1]);
+    load_page_keys<D, kCodeBits<Codes>>(page, 2 * piece.pair, 8 * piece.c, x.codes[0]);
+    load_page_keys<D, kCodeBits<Codes>>(page, 2 * piece.pair + 1, 8 * piece.c, x.codes[1]);
     x.load_scales(page + kAddress.key_scale(2 * piece.pair));
   } else {
-    load_page_values<D, Codes::kBytes>(page, piece.pair, 8 * piece.c, x.codes);
+    load_page_values<D, kCodeBits<Codes>>(page, piece.pair, 8 * piece.c, x.codes);
     x.load_scales(page + kAddress.value_scale(2 * piece.pair));
   }
   return x;
@@ -84,7 +88,8 @@ __device__ EntryPair<Codes> from_band(const PrefillChunk& chunk, int head, int f
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int entry = min(first + 2 * piece.pair + i, last);
-    load_codes(band + ((head * stride + entry) * D + 8 * piece.c) * Codes::kBytes, x.codes[i]);
+    load_row_codes(band + ((head * stride + entry) * D + 8 * piece.c) * kCodeBits<Codes> / 8,
+                   x.codes[i]);
     if constexpr (Codes::kScaled) {
       x.scales[i] = __ldg(reinterpret_cast<const std::uint16_t*>(chunk.band_scales) +
                           (head * 2 + piece.part) * stride + entry);

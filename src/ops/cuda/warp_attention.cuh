@@ -14,6 +14,7 @@
 
 #include "ops/cuda/kv_codes.cuh"
 #include "ops/cuda/page_address.cuh"
+#include "ops/cuda/q4_codes.cuh"
 
 namespace winnow::ops::cuda {
 
@@ -45,7 +46,7 @@ inline __device__ int part_place(int group, int head, int quarter, int quad) {
 template <class Codes, int D, int kTilePages>
 class WarpAttention {
  public:
-  static constexpr PageAddress kPage{D, Codes::kBytes};
+  static constexpr PageAddress kPage{D, kCodeBits<Codes>};
 
   __device__ WarpAttention() : lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
 
@@ -134,9 +135,9 @@ class WarpAttention {
   }
 
  private:
-  static constexpr int kChannels = D / 8;                   // of the values, per lane
-  static constexpr int kLaneQuads = D / 16;                 // of the output, per lane
-  static constexpr int kWords = D / 4 * Codes::kBytes / 4;  // 32-bit words a lane reads at once
+  static constexpr int kChannels = D / 8;            // of the values, per lane
+  static constexpr int kLaneQuads = D / 16;          // of the output, per lane
+  static constexpr int kWords = kPage.lane_words();  // that a lane reads at once
   // How far (in powers of two) a score may exceed what scores are relative to before that is
   // raised.
   static constexpr float kSlack = 2.0F;
@@ -256,7 +257,7 @@ class WarpAttention {
     std::uint32_t values[2][kWords];
     load(page + kPage.values(), 0, values[0]);
     load(page + kPage.values(), 1, values[1]);
-    if (entries < kPageEntries) {
+    if (kCodeBits < Codes >> 4 && entries < kPageEntries) {
       clear_from(entries, values);
     }
 #pragma unroll
@@ -266,9 +267,10 @@ class WarpAttention {
     }
   }
 
-  // Zeroes the values of slots [entries, kPageEntries): a weight of zero would not hide a NaN.
+  // Zeroes the values of slots [entries, kPageEntries): a weight of zero would not hide a NaN, of
+  // which 4-bit codes have none.
   __device__ void clear_from(int entries, std::uint32_t (&values)[2][kWords]) const {
-    constexpr std::uint32_t kFirst = Codes::kBytes == 1 ? 0x00FF00FFU : 0x0000FFFFU;
+    constexpr std::uint32_t kFirst = kCodeBits<Codes> == 8 ? 0x00FF00FFU : 0x0000FFFFU;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int entry = 8 * half + 2 * (lane_ % 4);

@@ -113,6 +113,11 @@ struct Expression {
       node;
 };
 
+template <class Node>
+ExpressionPtr make(int line, Node node) {
+  return std::make_unique<const Expression>(Expression{line, std::move(node)});
+}
+
 // Statements
 
 /// Where a value goes: a name, an attribute of a namespace, or a tuple of targets.

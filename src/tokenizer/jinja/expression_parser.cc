@@ -7,12 +7,7 @@ namespace {
 
 using Kind = Token::Kind;
 
-constexpr int kMaxDepth = 200;
-
-template <class Node>
-ExpressionPtr make(int line, Node node) {
-  return std::make_unique<const Expression>(Expression{line, std::move(node)});
-}
+constexpr int kDeepestExpression = 200;
 
 struct OperatorName {
   std::string_view text;
@@ -47,7 +42,7 @@ const OperatorName* skip_any(TokenStream& tokens, const std::array<OperatorName,
 void ExpressionParser::Nesting::deeper(int levels) {
   added_ += levels;
   parser_.depth_ += levels;
-  if (parser_.depth_ > kMaxDepth) {
+  if (parser_.depth_ > kDeepestExpression) {
     parser_.tokens_.error("the template nests too deeply");
   }
 }

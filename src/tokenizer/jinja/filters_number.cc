@@ -166,13 +166,13 @@ Value round(Runtime& /*runtime*/, const Value& input, const Arguments& arguments
   return (method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit;
 }
 
-constexpr std::array<NamedFilter, 4> kFilters{
+constexpr std::array<NamedFilter, 4> kNumberFilters{
     {{"int", to_int}, {"float", to_float}, {"abs", absolute}, {"round", round}}};
 
 }  // namespace
 
 std::span<const NamedFilter> number_filters() {
-  return kFilters;
+  return kNumberFilters;
 }
 
 }  // namespace winnow::jinja

@@ -97,17 +97,17 @@ Value attr(Runtime& /*runtime*/, const Value& input, const Arguments& arguments)
   return attribute_of(input, name);
 }
 
-constexpr std::array<NamedFilter, 6> kFilters{{{"map", map},
-                                               {"select", select<true, false>},
-                                               {"reject", select<false, false>},
-                                               {"selectattr", select<true, true>},
-                                               {"rejectattr", select<false, true>},
-                                               {"attr", attr}}};
+constexpr std::array<NamedFilter, 6> kSelectionFilters{{{"map", map},
+                                                        {"select", select<true, false>},
+                                                        {"reject", select<false, false>},
+                                                        {"selectattr", select<true, true>},
+                                                        {"rejectattr", select<false, true>},
+                                                        {"attr", attr}}};
 
 }  // namespace
 
 std::span<const NamedFilter> selection_filters() {
-  return kFilters;
+  return kSelectionFilters;
 }
 
 Value without_case(Runtime& runtime, const Value& value, bool case_sensitive) {

@@ -188,26 +188,26 @@ Value sum(Runtime& runtime, const Value& input, const Arguments& arguments) {
   return total;
 }
 
-constexpr std::array<NamedFilter, 15> kFilters{{{"length", length},
-                                                {"count", length},
-                                                {"list", list},
-                                                {"first", first},
-                                                {"last", last},
-                                                {"reverse", reverse},
-                                                {"default", default_},
-                                                {"d", default_},
-                                                {"items", items},
-                                                {"sort", sort},
-                                                {"dictsort", dictsort},
-                                                {"unique", unique},
-                                                {"min", extreme<false>},
-                                                {"max", extreme<true>},
-                                                {"sum", sum}}};
+constexpr std::array<NamedFilter, 15> kSequenceFilters{{{"length", length},
+                                                        {"count", length},
+                                                        {"list", list},
+                                                        {"first", first},
+                                                        {"last", last},
+                                                        {"reverse", reverse},
+                                                        {"default", default_},
+                                                        {"d", default_},
+                                                        {"items", items},
+                                                        {"sort", sort},
+                                                        {"dictsort", dictsort},
+                                                        {"unique", unique},
+                                                        {"min", extreme<false>},
+                                                        {"max", extreme<true>},
+                                                        {"sum", sum}}};
 
 }  // namespace
 
 std::span<const NamedFilter> sequence_filters() {
-  return kFilters;
+  return kSequenceFilters;
 }
 
 }  // namespace winnow::jinja

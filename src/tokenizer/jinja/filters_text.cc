@@ -149,24 +149,24 @@ Value tojson(Runtime& runtime, const Value& input, const Arguments& arguments) {
   return to_json(runtime, input, json_style(bound));
 }
 
-constexpr std::array<NamedFilter, 13> kFilters{{{"upper", mapped<to_upper>},
-                                                {"lower", mapped<to_lower>},
-                                                {"capitalize", mapped<capitalize>},
-                                                {"title", mapped<title_words>},
-                                                {"trim", trim},
-                                                {"string", as_string},
-                                                {"safe", safe},
-                                                {"escape", escape},
-                                                {"e", escape},
-                                                {"replace", replace_filter},
-                                                {"join", join},
-                                                {"indent", indent},
-                                                {"tojson", tojson}}};
+constexpr std::array<NamedFilter, 13> kTextFilters{{{"upper", mapped<to_upper>},
+                                                    {"lower", mapped<to_lower>},
+                                                    {"capitalize", mapped<capitalize>},
+                                                    {"title", mapped<title_words>},
+                                                    {"trim", trim},
+                                                    {"string", as_string},
+                                                    {"safe", safe},
+                                                    {"escape", escape},
+                                                    {"e", escape},
+                                                    {"replace", replace_filter},
+                                                    {"join", join},
+                                                    {"indent", indent},
+                                                    {"tojson", tojson}}};
 
 }  // namespace
 
 std::span<const NamedFilter> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace winnow::jinja

@@ -9,11 +9,6 @@ namespace {
 
 using Kind = Token::Kind;
 
-template <class Node>
-ExpressionPtr make(int line, Node node) {
-  return std::make_unique<const Expression>(Expression{line, std::move(node)});
-}
-
 bool is_constant(std::string_view name) {
   return name == "true" || name == "True" || name == "false" || name == "False" || name == "none" ||
          name == "None";

@@ -12,7 +12,7 @@
 namespace winnow::jinja {
 namespace {
 
-constexpr int kMaxDepth = 100;
+constexpr int kDeepestValue = 100;
 constexpr std::uint64_t kMaxWeight = 10'000'000;
 
 void add_part(Extent& whole, const Value& part) {
@@ -20,7 +20,7 @@ void add_part(Extent& whole, const Value& part) {
   whole.depth = std::max(whole.depth, extent.depth + 1);
   whole.weight += extent.weight;
   whole.has_space = whole.has_space || extent.has_space;
-  require(whole.depth <= kMaxDepth, "values nest deeper than {}", kMaxDepth);
+  require(whole.depth <= kDeepestValue, "values nest deeper than {}", kDeepestValue);
   require(whole.weight <= kMaxWeight, "a value has more than {} parts", kMaxWeight);
 }
 
@@ -55,7 +55,7 @@ Value object_from_json(const nlohmann::ordered_json& json, int depth) {
 }
 
 Value from_json_at(const nlohmann::ordered_json& json, int depth) {
-  require(depth <= kMaxDepth, "values nest deeper than {}", kMaxDepth);
+  require(depth <= kDeepestValue, "values nest deeper than {}", kDeepestValue);
   if (json.is_null() || json.is_discarded()) {
     return None{};
   }

@@ -1,85 +1,22 @@
-// The engine on a CUDA device beside the engine on the CPU.
+// What a CUDA device computes beside what the CPU computes.
 #include "engine/cuda/cuda_backend.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/cuda/device.h"
-#include "base/error.h"
-#include "base/random.h"
 #include "engine/cpu_runner.h"
+#include "engine/cuda/cuda_backend_testing.h"
 #include "engine/llm_load.h"
 #include "engine/llm_session.h"
 
-namespace winnow::engine {
+namespace winnow::engine::testing {
 namespace {
-
-struct Case {
-  const char* name;
-  Family family;
-  int head_dim;
-  int group;
-  bool bias;
-  kvcache::RuleKind rule;
-  ops::EntryFormat format;
-  WeightStorage weights;
-  // Relative error of the logits. The CPU computes in float here, the device in bf16; where the two
-  // round an entry to different fp8 codes, the difference is a sixteenth of it. And the CPU has no
-  // fp8 weights: there it has the original ones.
-  double tolerance;
-  int shift = 1;
-};
-
-// Of a rule with a budget.
-constexpr double kRatio = 4.0;
-
-ModelConfig config_of(const Case& c) {
-  ModelConfig config;
-  config.family = c.family;
-  config.hidden = 256;
-  config.layers = 3;
-  config.kv_heads = 2;
-  config.heads = 2 * c.group;
-  config.head_dim = c.head_dim;
-  config.intermediate = 416;
-  config.vocab = 1003;
-  config.max_positions = 4096;
-  config.qk_norm = c.family == Family::qwen3;
-  config.qkv_bias = config.output_bias = config.mlp_bias = c.bias;
-  config.tied_embeddings = !c.bias;
-  if (c.rule == kvcache::RuleKind::dmc) {
-    config.dmc.emplace();
-    return config;
-  }
-  config.dms.emplace();
-  config.dms->window = 40;
-  config.dms->shift = c.shift;
-  config.dms->source = c.bias ? DmsConfig::Source::adapter : DmsConfig::Source::borrowed;
-  return config;
-}
-
-double relative_error(std::span<const float> a, std::span<const float> b) {
-  double difference = 0.0;
-  double norm = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  return std::sqrt(difference / norm);
-}
-
-std::vector<std::int32_t> random_tokens(int count, int vocab) {
-  Random random(7);
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
-  for (auto& token : tokens) {
-    token = static_cast<std::int32_t>(random.uniform() * vocab);
-  }
-  return tokens;
-}
 
 class CudaBackendTest : public ::testing::TestWithParam<Case> {
  protected:
@@ -90,24 +27,8 @@ class CudaBackendTest : public ::testing::TestWithParam<Case> {
   }
 };
 
-EngineConfig engine_config(const Case& c, bool on_device) {
-  EngineConfig config;
-  config.cache.rule = c.rule;
-  config.cache.format = c.format;
-  config.cache.window = c.rule == kvcache::RuleKind::dms ? 40 : 0;
-  config.cache.shift = c.shift;
-  config.cache.cr = kRatio;
-  config.cache.max_bytes = std::size_t{1} << 28;
-  config.compute = on_device ? DType::bf16 : DType::f32;
-  config.weights = c.weights;
-  if (on_device) {
-    config.cuda_device = 0;
-  }
-  return config;
-}
-
 // The whole text in pieces: a chunk, single tokens, a chunk, single tokens.
-void feed_both(Session& cpu, Session& cuda, const ModelConfig& config, double tolerance) {
+void feed_both(Session& cpu, Session& cuda, const ModelConfig& config, const Case& c) {
   const auto tokens = random_tokens(400, config.vocab);
   const auto vocab = static_cast<std::size_t>(config.vocab);
   const auto heads = static_cast<std::size_t>(config.layers * config.kv_heads);
@@ -119,9 +40,10 @@ void feed_both(Session& cpu, Session& cuda, const ModelConfig& config, double to
     std::vector<std::int32_t> expected_seen(count * heads);
     std::vector<std::int32_t> seen(count * heads);
     cpu.feed(chunk, expected, expected_seen);
-    const bool with_seen = count > 1;  // single tokens go through the captured step
+    // Single tokens go through the captured step, which tells what Quest's queries see.
+    const bool with_seen = count > 1 || c.rule == kvcache::RuleKind::quest;
     cuda.feed(chunk, got, with_seen ? std::span(seen) : std::span<std::int32_t>());
-    EXPECT_LE(relative_error(got, expected), tolerance) << "tokens from " << first;
+    EXPECT_LE(relative_error(got, expected), c.tolerance) << "tokens from " << first;
     if (with_seen) {
       EXPECT_EQ(seen, expected_seen) << "tokens from " << first;
     }
@@ -168,6 +90,10 @@ INSTANTIATE_TEST_SUITE_P(
              ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
         Case{"qwen3_dmc_int8", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
              ops::EntryFormat::i8, WeightStorage::as_stored, 3e-2},
+        Case{"llama_q4", Family::llama, 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::q4,
+             WeightStorage::as_stored, 3e-1},
+        Case{"qwen3_q4", Family::qwen3, 128, 2, false, kvcache::RuleKind::dense,
+             ops::EntryFormat::q4, WeightStorage::as_stored, 3e-1},
         Case{"qwen3_fp8", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
              ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
         Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false, kvcache::RuleKind::dms,
@@ -192,7 +118,7 @@ TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
   const auto cuda = make_backend(model, engine_config(c, true));
   Session cpu_session(cpu, on_cpu, {200, 400});
   Session cuda_session(*cuda, engine_config(c, true), {200, 400});
-  feed_both(cpu_session, cuda_session, config, c.tolerance);
+  feed_both(cpu_session, cuda_session, config, c);
 }
 
 // DMC as its channels say: a layer that decides as one, and entries of a fixed number of tokens.
@@ -201,9 +127,9 @@ class CudaMerging : public CudaBackendTest {};
 INSTANTIATE_TEST_SUITE_P(
     Models, CudaMerging,
     ::testing::Values(Case{"llama", Family::llama, 64, 4, false, kvcache::RuleKind::dmc,
-                           DType::bf16, WeightStorage::as_stored, 2e-2},
+                           ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
                       Case{"qwen3", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
-                           DType::bf16, WeightStorage::as_stored, 2e-2}),
+                           ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(CudaMerging, ComputesWhatTheCpuComputes) {
@@ -378,211 +304,5 @@ TEST(CudaBackend, MergesAsTheCpuDoes) {
   EXPECT_NEAR(static_cast<double>(on_cuda.usage().live_entries), live, 0.02 * live);
 }
 
-// More requests than one step takes, samples of one prompt, and a pool that is too small for all.
-class CudaRules : public ::testing::TestWithParam<kvcache::RuleKind> {};
-
-INSTANTIATE_TEST_SUITE_P(All, CudaRules,
-                         ::testing::Values(kvcache::RuleKind::dense, kvcache::RuleKind::dms,
-                                           kvcache::RuleKind::dmc, kvcache::RuleKind::streaming,
-                                           kvcache::RuleKind::tova, kvcache::RuleKind::h2o,
-                                           kvcache::RuleKind::quest),
-                         [](const auto& info) {
-                           return std::string(kvcache::rule_name(info.param));
-                         });
-
-TEST_P(CudaRules, ServeManyInATightPool) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
-  const Case c{"many",
-               Family::llama,
-               64,
-               4,
-               false,
-               GetParam(),
-               ops::EntryFormat::f8e4m3,
-               WeightStorage::as_stored,
-               0.0};
-  const ModelConfig config = config_of(c);
-  model::Model model(config, model::random_weights(config, DType::bf16, 3));
-  model.draw_decisions(0.7);
-  EngineConfig options = engine_config(c, true);
-  options.step_tokens = 256;
-  const auto backend = make_backend(model, options);
-  // Returns how many sequences held cache at once, at most.
-  const auto serve = [&](std::size_t bytes) {
-    options.cache.max_bytes = bytes;
-    Engine engine(*backend, options);
-    std::map<RequestId, int> expected;
-    for (int i = 0; i < 24; ++i) {
-      Request request;
-      request.prompt = random_tokens(10 + 17 * i, config.vocab);
-      request.max_tokens = 20 + i;
-      request.samples = i % 5 == 0 ? 3 : 1;
-      if (i % 5 == 0) {
-        request.sampling.temperature = 1.0;
-      }
-      const int tokens = request.samples * request.max_tokens;
-      expected[engine.submit(request)] = tokens;
-    }
-    std::map<RequestId, int> got;
-    std::size_t most = 0;
-    while (!engine.idle()) {
-      most = std::max(most, engine.stats().running);
-      for (const TokenEvent& event : engine.step()) {
-        got[event.request] += event.token >= 0 ? 1 : 0;
-        EXPECT_NE(event.finish, FinishReason::out_of_memory);
-      }
-    }
-    EXPECT_EQ(got, expected);
-    EXPECT_EQ(engine.page_bytes(), 0U);
-    return most;
-  };
-  const bool keeps_much = GetParam() == kvcache::RuleKind::dense ||
-                          GetParam() == kvcache::RuleKind::dms ||
-                          GetParam() == kvcache::RuleKind::quest;
-  const std::size_t all = serve(std::size_t{64} << 20);
-  EXPECT_LT(serve(std::size_t{keeps_much ? 1024U : 384U} << 10), all);
-}
-
-// A state left at a prompt's end is forked for a longer one, and both for samples.
-TEST(CudaBackend, PrefixesAreForked) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
-  for (const auto rule :
-       {kvcache::RuleKind::dense, kvcache::RuleKind::dms, kvcache::RuleKind::dmc}) {
-    const Case c{"prefix",
-                 Family::llama,
-                 64,
-                 4,
-                 false,
-                 rule,
-                 ops::EntryFormat::bf16,
-                 WeightStorage::as_stored,
-                 0.0};
-    const ModelConfig config = config_of(c);
-    model::Model model(config, model::random_weights(config, DType::bf16, 3));
-    model.draw_decisions(0.7);
-    EngineConfig options = engine_config(c, true);
-    options.reuse_prefixes = true;
-    const auto backend = make_backend(model, options);
-    const auto tokens = random_tokens(900, config.vocab);
-    Engine engine(*backend, options);
-    const auto answer = [&](Engine& by, std::size_t prompt) {
-      Request request;
-      request.prompt.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(prompt));
-      request.max_tokens = 1;
-      request.samples = 3;
-      by.submit(request);
-      std::vector<TokenEvent> events;
-      while (!by.idle()) {
-        for (TokenEvent& event : by.step()) {
-          events.push_back(std::move(event));
-        }
-      }
-      return events;
-    };
-    static_cast<void>(answer(engine, 500));
-    const auto reused = answer(engine, 900);
-    EXPECT_GT(engine.stats().reused_tokens, 0) << kvcache::rule_name(rule);
-    EXPECT_GT(engine.page_bytes(), 0U);
-    options.reuse_prefixes = false;
-    Engine anew(*backend, options);
-    const auto expected = answer(anew, 900);
-    EXPECT_EQ(anew.page_bytes(), 0U);
-    ASSERT_EQ(reused.size(), expected.size());
-    for (std::size_t i = 0; i < reused.size(); ++i) {
-      EXPECT_NEAR(reused[i].logprob, expected[i].logprob, 0.05);
-    }
-  }
-}
-
-// A pool that is too small for one of the requests: that one fails, the others go on.
-TEST(CudaBackend, FailsARequestThatDoesNotFitAlone) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
-  const Case c{"tight",
-               Family::llama,
-               64,
-               4,
-               false,
-               kvcache::RuleKind::dense,
-               ops::EntryFormat::bf16,
-               WeightStorage::as_stored,
-               0.0};
-  const ModelConfig config = config_of(c);
-  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
-  EngineConfig options = engine_config(c, true);
-  options.step_tokens = 64;
-  options.cache.max_bytes = std::size_t{1}
-                            << 20;  // of 6 heads with 256 bytes per token: 680 tokens
-  const auto backend = make_backend(model, options);
-  Engine engine(*backend, options);
-  std::map<RequestId, FinishReason> expected;
-  for (const int prompt : {200, 2000, 300, 100}) {
-    Request request;
-    request.prompt = random_tokens(prompt, config.vocab);
-    request.max_tokens = 10;
-    expected[engine.submit(request)] =
-        prompt == 2000 ? FinishReason::out_of_memory : FinishReason::length;
-  }
-  std::map<RequestId, FinishReason> got;
-  while (!engine.idle()) {
-    for (const TokenEvent& event : engine.step()) {
-      if (event.finish != FinishReason::none) {
-        got[event.request] = event.finish;
-      }
-    }
-  }
-  EXPECT_EQ(got, expected);
-  EXPECT_EQ(engine.page_bytes(), 0U);
-}
-
-// What does not fit is said before anything is taken, with what there is.
-TEST(CudaBackend, SaysHowMuchMemoryIsMissing) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
-  const Case c{"huge",
-               Family::llama,
-               64,
-               4,
-               false,
-               kvcache::RuleKind::dense,
-               ops::EntryFormat::bf16,
-               WeightStorage::as_stored,
-               0.0};
-  const ModelConfig config = config_of(c);
-  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
-  EngineConfig options = engine_config(c, true);
-  const auto backend = make_backend(model, options);
-  options.cache.max_bytes = std::size_t{1} << 50;
-  try {
-    static_cast<void>(backend->make_runner(options));
-    FAIL() << "a cache of a million GiB";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("1048576.00 GiB"), std::string::npos) << error.what();
-  }
-}
-
-TEST(CudaBackend, SaysWhatItCannotDo) {
-  const Case c{"no",
-               Family::llama,
-               64,
-               4,
-               false,
-               kvcache::RuleKind::dense,
-               ops::EntryFormat::bf16,
-               WeightStorage::as_stored,
-               0.0};
-  ModelConfig config = config_of(c);
-  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
-  EngineConfig options = engine_config(c, true);
-  options.cuda_device = 999;
-  EXPECT_THROW(make_backend(model, options), Error);  // no such device, or no driver at all
-}
-
 }  // namespace
-}  // namespace winnow::engine
+}  // namespace winnow::engine::testing

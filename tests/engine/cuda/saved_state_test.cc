@@ -41,7 +41,7 @@ ModelConfig model_config(RuleKind rule) {
 EngineConfig engine_config(RuleKind rule) {
   EngineConfig config;
   config.cache.rule = rule;
-  config.cache.format = DType::bf16;
+  config.cache.format = ops::EntryFormat::bf16;
   config.cache.window = rule == RuleKind::dms ? 40 : 0;
   config.cache.cr = 4.0;
   config.cache.max_bytes = std::size_t{1} << 27;

@@ -89,6 +89,8 @@ TEST(ChoiceFormats, SayWhatIsWrongAndWhere) {
   const std::vector<std::tuple<const char*, const char*, const char*>> wrong{
       {"mmlu", R"({"question": "q", "choices": ["a"], "answer": 0})", "a list of 4 texts"},
       {"mmlu", R"({"question": "q", "choices": ["a","b","c","d"], "answer": 4})", "from 0 to 3"},
+      {"mmlu", R"({"question": "q", "choices": ["a","b","c","d"], "answer": 4294967297})",
+       "from 0 to 3"},
       {"mmlu", R"({"choices": ["a","b","c","d"], "answer": 0})",
        "a text under \"question\", found nothing"},
       {"hellaswag", R"({"activity_label": "a", "ctx_a": "b", "endings": ["c", 3], "label": 0})",
@@ -97,6 +99,9 @@ TEST(ChoiceFormats, SayWhatIsWrongAndWhere) {
        "label"},
       {"arc", R"({"question": "q", "choices": {"text": ["a"], "label": ["A"]}, "answerKey": "E"})",
        "answerKey"},
+      {"arc",
+       R"({"question": "q", "choices": {"text": ["a"], "label": ["A", "B"]}, "answerKey": "B"})",
+       "as many texts as labels"},
       {"arc", R"({"question": {"stem": "q"}, "answerKey": "E"})", "choices"},
       {"piqa", R"({"goal": "g", "sol1": "x", "label": 0})", "sol2"},
       {"boolq", R"({"passage": "p", "question": "q", "answer": "yes"})", "true or false"},

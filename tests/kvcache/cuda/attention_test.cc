@@ -137,6 +137,10 @@ class AttentionPair : public CachePair {
                            x.begin() + static_cast<std::ptrdiff_t>(ends[part + 1]));
       }
     }
+    for (std::size_t first = 0; first < parts[0].size() && seen != nullptr && rotated();
+         first += dim) {
+      round_rotated(std::span(parts[0]).subspan(first, dim));
+    }
     std::vector<float> out(rows.size() * heads * dim);
     std::vector<std::int32_t> visible(rows.size() * kKvHeads);
     const LayerChunk chunk{.sequence = &sequence.host,
@@ -148,12 +152,19 @@ class AttentionPair : public CachePair {
                            .omegas = {omegas.data(), rows.size(), kKvHeads},
                            .visible = {visible.data(), rows.size(), kKvHeads}};
     ops::Workspace workspace;
-    ops::Context context{ops::EntryFormat::f32, true, &workspace};
+    ops::Context context{DType::f32, true, &workspace};
     append_and_attend(context, layer, std::span(&chunk, 1));
     if (seen != nullptr) {
       *seen = visible;
     }
     return out;
+  }
+
+  // A chunk's queries are rotated, then rounded to bf16.
+  static void round_rotated(std::span<float> query) {
+    ops::rotate(query);
+    std::ranges::transform(query, query.begin(), [](float x) { return to_float(to_bf16(x)); });
+    ops::rotate_back(query);
   }
 
   void expect_close(const DeviceBuffer<bf16>& out, const std::vector<float>& expected) {
@@ -199,7 +210,14 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::h2o, ops::EntryFormat::i8, 128, 2, 0, 1, 4.0},
                       Case{RuleKind::quest, ops::EntryFormat::bf16, 64, 4, 0, 1, 4.0},
                       Case{RuleKind::quest, ops::EntryFormat::f8e4m3, 128, 2, 0, 1, 12.0},
-                      Case{RuleKind::quest, ops::EntryFormat::i8, 80, 3, 0, 1, 100.0}),
+                      Case{RuleKind::quest, ops::EntryFormat::i8, 80, 3, 0, 1, 100.0},
+                      Case{RuleKind::dense, ops::EntryFormat::q4, 64, 4},
+                      Case{RuleKind::dms, ops::EntryFormat::q4, 128, 4, 37, 3},
+                      Case{RuleKind::streaming, ops::EntryFormat::q4, 80, 3, 0, 1, 5.0},
+                      Case{RuleKind::dmc, ops::EntryFormat::q4, 96, 2},
+                      Case{RuleKind::tova, ops::EntryFormat::q4, 64, 4, 0, 1, 8.0},
+                      Case{RuleKind::h2o, ops::EntryFormat::q4, 128, 3, 0, 1, 4.0},
+                      Case{RuleKind::quest, ops::EntryFormat::q4, 64, 4, 0, 1, 12.0}),
     testing::name_of);
 
 TEST_P(CudaTokenAttention, SeesWhatTheHostSees) {

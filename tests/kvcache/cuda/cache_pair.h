@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "kvcache/head_cache.h"
 #include "kvcache/sequence_cache.h"
 #include "ops/cuda/page_address.cuh"
+#include "ops/rotation.h"
 
 namespace winnow::kvcache::cuda::testing {
 
@@ -108,6 +110,10 @@ class CachePair {
         token.decision = key[kChannel] > 0.3F;
         token.omega = column(h * group)[kChannel] > 0.0F ? 1.0F : 0.5F;
         key[kChannel] = 0.0F;
+      }
+      if (rotated()) {
+        ops::rotate(key);
+        ops::rotate(column(kKvHeads * (group + 1) + h));
       }
       std::vector<float> seen_key(dim);
       std::vector<float> seen_value(dim);
@@ -224,11 +230,19 @@ class CachePair {
   void expect_queries(std::span<const float> got, std::span<const float> products) const {
     const auto dim = static_cast<std::size_t>(shape_.head_dim);
     const auto group = static_cast<std::size_t>(shape_.group);
+    std::vector<float> expected(products.begin(), products.end());
     for (std::size_t i = 0; i < got.size(); ++i) {
-      const bool cleared = i / dim % group == 0 && i % dim == kChannel;
-      ASSERT_EQ(got[i], cleared ? 0.0F : products[i]) << i;
+      expected[i] = i / dim % group == 0 && i % dim == kChannel ? 0.0F : expected[i];
+    }
+    for (std::size_t first = 0; first < got.size() && rotated(); first += dim) {
+      ops::rotate(std::span(expected).subspan(first, dim));
+    }
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got[i], expected[i]) << i;
     }
   }
+
+  [[nodiscard]] bool rotated() const { return host_->archive_pool().layout().rotated(); }
 
   // All entries of a sequence in both caches.
   void expect_same(const Sequence& sequence) {
@@ -269,8 +283,8 @@ class CachePair {
 
   void expect_same(const EntryList& host, const std::uint32_t* pages) {
     const auto& layout = device_->layout();
-    const int bytes = static_cast<int>(layout.host().element_bytes());
-    const ops::cuda::PageAddress address{layout.head_dim(), bytes};
+    const int bytes = layout.code_bits() / 8;
+    const ops::cuda::PageAddress address{layout.head_dim(), layout.code_bits()};
     std::vector<std::byte> arranged(layout.page_bytes());
     for (int i = 0; i < host.size(); ++i) {
       const int entry = i % ops::kPageEntries;
@@ -287,14 +301,26 @@ class CachePair {
         }
       };
       for (int d = 0; d < layout.head_dim(); ++d) {
-        same(address.key(entry, d), bytes);
-        same(address.value(entry, d), bytes);
+        if (layout.code_bits() == 4) {
+          for (const auto place : {address.key_code(entry, d), address.value_code(entry, d)}) {
+            ASSERT_EQ(code_at(page_, place), code_at(arranged, place)) << "entry " << i << " " << d;
+          }
+        } else {
+          same(address.key(entry, d), bytes);
+          same(address.value(entry, d), bytes);
+        }
       }
       if (address.scaled()) {
         same(address.key_scale(entry), 2);
         same(address.value_scale(entry), 2);
       }
     }
+  }
+
+  static std::uint32_t code_at(const std::vector<std::byte>& page, ops::cuda::CodePlace place) {
+    std::uint32_t word;
+    std::memcpy(&word, page.data() + place.offset, sizeof(word));
+    return ops::cuda::code_from(word, place.index);
   }
 
   template <class T>

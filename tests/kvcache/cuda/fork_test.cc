@@ -27,6 +27,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::dms, ops::EntryFormat::bf16, 64, 1, 0, 0},
                       Case{RuleKind::dms, ops::EntryFormat::i8, 80, 1, 15, 9},
                       Case{RuleKind::streaming, ops::EntryFormat::i8, 64, 2, 0, 1, 20.0},
+                      Case{RuleKind::dms, ops::EntryFormat::q4, 64, 2, 37, 1},
                       Case{RuleKind::dmc, ops::EntryFormat::f8e4m3, 64, 2},
                       Case{RuleKind::dense, ops::EntryFormat::bf16, 64, 1}),
     testing::name_of);

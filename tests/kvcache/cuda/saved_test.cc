@@ -30,15 +30,18 @@ class CudaSaved : public ::testing::TestWithParam<Case> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Cases, CudaSaved,
-                         ::testing::Values(Case{RuleKind::dms, DType::f8e4m3, 64, 2, 37, 1},
-                                           Case{RuleKind::dms, DType::bf16, 128, 1, 0, 0},
-                                           Case{RuleKind::dms, DType::i8, 80, 1, 15, 9},
-                                           Case{RuleKind::dms, DType::bf16, 96, 1, 40, 41},
-                                           Case{RuleKind::streaming, DType::i8, 64, 2, 0, 1, 20.0},
-                                           Case{RuleKind::dmc, DType::f8e4m3, 64, 2},
-                                           Case{RuleKind::dense, DType::bf16, 64, 1}),
-                         testing::name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Cases, CudaSaved,
+    ::testing::Values(Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 2, 37, 1},
+                      Case{RuleKind::dms, ops::EntryFormat::bf16, 128, 1, 0, 0},
+                      Case{RuleKind::dms, ops::EntryFormat::i8, 80, 1, 15, 9},
+                      Case{RuleKind::dms, ops::EntryFormat::bf16, 96, 1, 40, 41},
+                      Case{RuleKind::streaming, ops::EntryFormat::i8, 64, 2, 0, 1, 20.0},
+                      Case{RuleKind::dmc, ops::EntryFormat::f8e4m3, 64, 2},
+                      Case{RuleKind::dms, ops::EntryFormat::q4, 64, 2, 37, 1},
+                      Case{RuleKind::dmc, ops::EntryFormat::q4, 80, 2},
+                      Case{RuleKind::dense, ops::EntryFormat::bf16, 64, 1}),
+    testing::name_of);
 
 // At random points the device's sequence is saved, thrown away and restored, now from what the
 // device saved, now from what the host saved: both are the same, and go on in the same way.
@@ -110,7 +113,7 @@ TEST(CudaSaved, EveryRuleThereAndBack) {
   for (const RuleKind rule : {RuleKind::dense, RuleKind::dms, RuleKind::dmc, RuleKind::streaming,
                               RuleKind::tova, RuleKind::h2o, RuleKind::quest}) {
     for (const int length : {1, 16, 130}) {
-      CacheConfig config{.rule = rule, .format = DType::f8e4m3, .max_bytes = 1 << 24};
+      CacheConfig config{.rule = rule, .format = ops::EntryFormat::f8e4m3, .max_bytes = 1 << 24};
       config.window = 20;
       config.cr = 4.0;
       const CacheShape shape{.layers = 2, .kv_heads = 3, .head_dim = 64, .group = 2};
@@ -149,7 +152,7 @@ TEST(CudaSaved, NeedsRoom) {
     GTEST_SKIP() << "no CUDA device";
   }
   const winnow::cuda::Stream stream;
-  CachePair caches(Case{RuleKind::dms, DType::bf16, 64, 1, 9, 1});
+  CachePair caches(Case{RuleKind::dms, ops::EntryFormat::bf16, 64, 1, 9, 1});
   CachePair::Sequence sequence = caches.open(1);
   caches.prefill(sequence, 200);
   const SavedSequence saved = caches.device().save(sequence.slot, caches.stream());

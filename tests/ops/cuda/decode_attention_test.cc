@@ -73,9 +73,10 @@ void expect_exact(const Step& step, int group) {
     const std::vector<float>& result = results[size(layer)];
     for (std::size_t first = 0; first < width; first += dim) {
       const int row = static_cast<int>(first / row_width);
-      const auto exact =
+      auto exact =
           ops::testing::attend(std::span(queries).subspan(size(layer) * width + first, dim),
                                step.seen(layer, row), 1.0 / std::sqrt(static_cast<double>(dim)));
+      ops::testing::turn_back(step.layout().host(), exact.out);
       // Operands are exact to 2^-16 (bf16) or better, sums are in float.
       EXPECT_LE(relative_error(std::span(result).subspan(first, dim), exact.out), 2e-5)
           << "layer " << layer << " row " << row << " head " << first % row_width / dim;
@@ -99,15 +100,17 @@ class CudaDecodeAttention : public ::testing::TestWithParam<std::tuple<EntryForm
     expect_exact(Step({format, dim, window, layers}, sequences), group);
   }
 };
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, CudaDecodeAttention,
-    ::testing::Combine(::testing::Values(EntryFormat::bf16, EntryFormat::f8e4m3, EntryFormat::i8),
-                       ::testing::Values(64, 80, 96, 128), ::testing::Values(1, 3, 4, 8)),
-    [](const auto& info) {
-      return std::string(format_name(std::get<0>(info.param))) + "_D" +
-             std::to_string(std::get<1>(info.param)) + "_G" +
-             std::to_string(std::get<2>(info.param));
-    });
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaDecodeAttention,
+                         ::testing::Combine(::testing::Values(EntryFormat::bf16,
+                                                              EntryFormat::f8e4m3, EntryFormat::i8,
+                                                              EntryFormat::q4),
+                                            ::testing::Values(64, 80, 96, 128),
+                                            ::testing::Values(1, 3, 4, 8)),
+                         [](const auto& info) {
+                           return std::string(format_name(std::get<0>(info.param))) + "_D" +
+                                  std::to_string(std::get<1>(info.param)) + "_G" +
+                                  std::to_string(std::get<2>(info.param));
+                         });
 
 // Slots in no order and with holes; windows not yet full, just full, wrapped around; archives whose
 // last page is planned and stays empty, or takes its first entry; one much longer row.
@@ -157,7 +160,7 @@ TEST_P(CudaDecodeAttention, LongRuns) {
   const ops::testing::Entries unique(layout.host(), kUnique * kPageEntries, 7, 1.5F);
   std::vector<std::byte> memory(kUnique * layout.page_bytes());
   for (std::size_t p = 0; p < kUnique; ++p) {
-    arrange_page(layout, unique.span().base + unique.span().pages[p] * layout.page_bytes(),
+    arrange_page(layout, unique.span().base + unique.span().pages[p] * layout.host().page_bytes(),
                  memory.data() + p * layout.page_bytes());
   }
   std::vector<std::uint32_t> table(kRows * kPages);

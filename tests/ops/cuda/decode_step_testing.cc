@@ -24,11 +24,22 @@ int pages_of(int entries) {
 
 // Overwrites an entry of a device page with NaNs.
 void poison(const DevicePageLayout& layout, std::byte* page, int slot) {
-  const auto bytes = static_cast<int>(layout.host().element_bytes());
-  const PageAddress address{layout.head_dim(), bytes};
+  const auto bytes = layout.code_bits() / 8;
+  const PageAddress address{layout.head_dim(), layout.code_bits()};
+  const auto fill = [page](CodePlace place) {
+    std::uint32_t word;
+    std::memcpy(&word, page + place.offset, sizeof(word));
+    word |= place_code(15U, place.index);
+    std::memcpy(page + place.offset, &word, sizeof(word));
+  };
   for (int d = 0; d < layout.head_dim(); ++d) {
-    std::memset(page + address.key(slot, d), 0xFF, size(bytes));
-    std::memset(page + address.value(slot, d), 0xFF, size(bytes));
+    if (bytes == 0) {
+      fill(address.key_code(slot, d));
+      fill(address.value_code(slot, d));
+    } else {
+      std::memset(page + address.key(slot, d), 0xFF, size(bytes));
+      std::memset(page + address.value(slot, d), 0xFF, size(bytes));
+    }
   }
   if (address.scaled()) {
     std::memset(page + address.key_scale(slot), 0xFF, 2);
@@ -98,7 +109,7 @@ void Step::add_pages(const Entries& entries, int written, std::uint32_t* before_
     const auto number = static_cast<std::uint32_t>(after.pool.size() / bytes);
     after.pool.resize(after.pool.size() + bytes);
     std::byte* page = after.pool.data() + after.pool.size() - bytes;
-    arrange_page(layout_, span.base + span.pages[p] * bytes, page);
+    arrange_page(layout_, span.base + span.pages[p] * layout_.host().page_bytes(), page);
     before.pool.insert(before.pool.end(), page, page + bytes);
     after_table[p] = number;
     before_table[p] = number;

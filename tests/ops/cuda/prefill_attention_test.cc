@@ -9,6 +9,7 @@
 #include "base/cuda/device.h"
 #include "base/error.h"
 #include "ops/attention_testing.h"
+#include "ops/codebook.h"
 
 namespace winnow::ops::cuda {
 namespace {
@@ -76,9 +77,10 @@ class Chunk {
       }
     }
     const auto dim = static_cast<std::size_t>(layout_.head_dim());
-    return ops::testing::attend(std::span(queries_).subspan(row(token, query_head), dim), seen,
-                                1.0 / std::sqrt(static_cast<double>(dim)))
-        .out;
+    auto exact = ops::testing::attend(std::span(queries_).subspan(row(token, query_head), dim),
+                                      seen, 1.0 / std::sqrt(static_cast<double>(dim)));
+    ops::testing::turn_back(layout_.host(), exact.out);
+    return exact.out;
   }
 
   /// Where a query head's channels of a token begin.
@@ -117,25 +119,37 @@ class Chunk {
     archives_.emplace_back(layout_.host(), entries, 2 * head + 1, 1.5F);
   }
 
+  static void put_half(std::byte& pair, std::size_t channel, std::uint32_t code) {
+    const auto bits = static_cast<std::byte>(code);
+    pair = channel % 2 == 0 ? bits : pair | bits << 4;
+  }
+
   // The band's entries as a list of codes, taken back from the pages of the same entries.
   void draw_band(std::size_t head) {
     bands_.emplace_back(layout_.host(), band_entries(), 2 * head + 2, 1.5F);
     const PageLayout& page = layout_.host();
-    const std::size_t bytes = page.element_bytes();
     const auto dim = static_cast<std::size_t>(page.head_dim());
+    const std::size_t row_bytes = layout_.row_bytes();
     const std::size_t rows = static_cast<std::size_t>(band_entries() + kSpare);
-    std::vector<std::byte> keys(rows * dim * bytes, std::byte{0xFF});
+    std::vector<std::byte> keys(rows * row_bytes, std::byte{0xFF});
     std::vector<std::byte> values(keys.size(), std::byte{0xFF});
     std::vector<bf16> scales(2 * rows, bf16{0xFFFF});
     const EntrySpan span = bands_[head].span();
     for (std::size_t j = 0; j < static_cast<std::size_t>(span.count); ++j) {
       const std::byte* at = span.base + span.pages[j / kPageEntries] * page.page_bytes();
       const std::size_t slot = j % kPageEntries;
+      const std::byte* value = at + page.values_offset() + slot * page.row_bytes();
       for (std::size_t d = 0; d < dim; ++d) {
-        std::copy_n(at + (d * kPageEntries + slot) * bytes, bytes, &keys[(j * dim + d) * bytes]);
+        if (page.format() == EntryFormat::q4) {
+          const std::size_t place = j * row_bytes + d / 2;
+          put_half(keys[place], d, packed_code(at, d * kPageEntries + slot));
+          put_half(values[place], d, packed_code(value, d));
+        } else {
+          const std::size_t bytes = row_bytes / dim;
+          std::copy_n(at + (d * kPageEntries + slot) * bytes, bytes, &keys[(j * dim + d) * bytes]);
+          std::copy_n(value + d * bytes, bytes, &values[(j * dim + d) * bytes]);
+        }
       }
-      std::copy_n(at + page.values_offset() + slot * dim * bytes, dim * bytes,
-                  &values[j * dim * bytes]);
       for (std::size_t part = 0; part < 2 && page.scaled(); ++part) {
         std::memcpy(&scales[part * rows + j],
                     at + page.scales_offset() + (part * kPageEntries + slot) * sizeof(bf16),
@@ -161,7 +175,7 @@ class Chunk {
       for (std::size_t p = pages_of(archives_[head]); p-- > 0;) {
         table[head * stride + p] = static_cast<std::uint32_t>(memory.size() / bytes);
         memory.resize(memory.size() + bytes);
-        arrange_page(layout_, span.base + span.pages[p] * bytes,
+        arrange_page(layout_, span.base + span.pages[p] * layout_.host().page_bytes(),
                      memory.data() + memory.size() - bytes);
       }
     }
@@ -258,11 +272,12 @@ void expect_exact(EntryFormat format, int dim, int group, const Scenario& scenar
     }
   }
   for (std::size_t kernel = 0; kernel < 2; ++kernel) {
-    // Rounding to bf16 moves a number by 2^-8 at most: results, and weights of bf16 entries. What
-    // half precision adds elsewhere is 2^-11 each for keys, values and weights.
-    EXPECT_LE(worst[kernel], format == EntryFormat::bf16 ? 8e-3 : 5.4e-3) << "kernel " << kernel;
-    EXPECT_LE(all[kernel].relative(), format == EntryFormat::bf16 ? 3e-3 : 2e-3)
-        << "kernel " << kernel;
+    // Rounding to bf16 moves a number by 2^-8 at most: results, which are rounded before and after
+    // they are turned back, and weights of bf16 entries. What half precision adds elsewhere is
+    // 2^-11 each for keys, values and weights.
+    const bool twice = format == EntryFormat::bf16 || format == EntryFormat::q4;
+    EXPECT_LE(worst[kernel], twice ? 8e-3 : 5.4e-3) << "kernel " << kernel;
+    EXPECT_LE(all[kernel].relative(), twice ? 3e-3 : 2e-3) << "kernel " << kernel;
   }
 }
 
@@ -278,15 +293,17 @@ class CudaPrefillAttention : public ::testing::TestWithParam<std::tuple<EntryFor
     cuda::expect_exact(format, dim, group, scenario);
   }
 };
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, CudaPrefillAttention,
-    ::testing::Combine(::testing::Values(EntryFormat::bf16, EntryFormat::f8e4m3, EntryFormat::i8),
-                       ::testing::Values(64, 80, 96, 128), ::testing::Values(1, 3, 4, 8)),
-    [](const auto& info) {
-      return std::string(format_name(std::get<0>(info.param))) + "_D" +
-             std::to_string(std::get<1>(info.param)) + "_G" +
-             std::to_string(std::get<2>(info.param));
-    });
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaPrefillAttention,
+                         ::testing::Combine(::testing::Values(EntryFormat::bf16,
+                                                              EntryFormat::f8e4m3, EntryFormat::i8,
+                                                              EntryFormat::q4),
+                                            ::testing::Values(64, 80, 96, 128),
+                                            ::testing::Values(1, 3, 4, 8)),
+                         [](const auto& info) {
+                           return std::string(format_name(std::get<0>(info.param))) + "_D" +
+                                  std::to_string(std::get<1>(info.param)) + "_G" +
+                                  std::to_string(std::get<2>(info.param));
+                         });
 
 TEST_P(CudaPrefillAttention, UnevenHeads) {
   expect_exact({149, 71, 70, {{0, 0.0}, {37, 0.4}, {430, 0.05}}});

@@ -8,21 +8,8 @@
 #include "ops/sampled_decisions.h"
 #include "ops/segment_average.h"
 
-namespace winnow::ops::cuda {
+namespace winnow::ops::cuda::testing {
 namespace {
-
-using testing::CudaTrainingOps;
-using testing::DeviceBuffer;
-using testing::download;
-using testing::draw;
-using testing::draw_bf16;
-using testing::expect_close;
-using testing::kExact;
-using testing::kRounded;
-using testing::matrix;
-using testing::poisoned;
-using testing::upload;
-using testing::upload_bf16;
 
 TEST_F(CudaTrainingOps, SampledDecisions) {
   constexpr std::size_t kRows = 301;
@@ -56,7 +43,8 @@ TEST_F(CudaTrainingOps, SampledDecisions) {
                             matrix(dbias, kHeads), -0.1F);
   for (std::size_t i = 0; i < dread.size(); ++i) {
     const float beyond = std::max(std::abs(logits[i]) - 1.0F, 0.0F);
-    dread[i] = 2.0F * (dread[i] + 2.0F * 0.25F * std::copysign(beyond, logits[i]));
+    const float excess = 0.25F * static_cast<float>(1 + i % kHeads);
+    dread[i] = 2.0F * (dread[i] + 2.0F * excess * std::copysign(beyond, logits[i]));
   }
 
   const DeviceBuffer<std::int32_t> first_device{std::span<const std::int32_t>(first_key)};
@@ -97,8 +85,11 @@ TEST_F(CudaTrainingOps, SampledDecisions) {
   counts.read(count);
   EXPECT_EQ(std::accumulate(count.begin(), count.end(), 0ULL), static_cast<unsigned>(marked));
 
-  const DeviceBuffer<DecisionFactors> loss{
-      std::span<const DecisionFactors>(std::vector<DecisionFactors>{{-0.1F, 0.25F, 1.0F}})};
+  std::vector<DecisionFactors> factors;
+  for (std::size_t head = 0; head < kHeads; ++head) {
+    factors.push_back({-0.1F, 0.25F * static_cast<float>(1 + head), 1.0F});
+  }
+  const DeviceBuffer<DecisionFactors> loss{std::span<const DecisionFactors>(factors)};
   const auto dread_device = poisoned<float>(read.size());
   const auto dread_rounded = poisoned<bf16>(kRows * 8);
   const auto dkey_device = upload(dkey_bias);
@@ -195,4 +186,4 @@ TEST_F(CudaTrainingOps, SegmentAverages) {
 }
 
 }  // namespace
-}  // namespace winnow::ops::cuda
+}  // namespace winnow::ops::cuda::testing

@@ -9,21 +9,8 @@
 #include "ops/norm.h"
 #include "ops/rope.h"
 
-namespace winnow::ops::cuda {
+namespace winnow::ops::cuda::testing {
 namespace {
-
-using testing::CudaTrainingOps;
-using testing::DeviceBuffer;
-using testing::download;
-using testing::draw;
-using testing::draw_bf16;
-using testing::expect_close;
-using testing::kExact;
-using testing::kRounded;
-using testing::matrix;
-using testing::poisoned;
-using testing::upload;
-using testing::upload_bf16;
 
 constexpr std::size_t kRows = 21;
 constexpr std::size_t kHeads = 4;
@@ -203,4 +190,4 @@ TEST_F(CudaHeads, AreNormedReadAndTurned) {
 }
 
 }  // namespace
-}  // namespace winnow::ops::cuda
+}  // namespace winnow::ops::cuda::testing

@@ -13,21 +13,8 @@
 #include "ops/loss.h"
 #include "ops/norm.h"
 
-namespace winnow::ops::cuda {
+namespace winnow::ops::cuda::testing {
 namespace {
-
-using testing::CudaTrainingOps;
-using testing::DeviceBuffer;
-using testing::download;
-using testing::draw;
-using testing::draw_bf16;
-using testing::expect_close;
-using testing::kExact;
-using testing::kRounded;
-using testing::matrix;
-using testing::poisoned;
-using testing::upload;
-using testing::upload_bf16;
 
 TEST_F(CudaTrainingOps, Norm) {
   for (const std::size_t cols : {24U, 2048U, 4104U}) {
@@ -241,4 +228,4 @@ TEST_F(CudaTrainingOps, Losses) {
 }
 
 }  // namespace
-}  // namespace winnow::ops::cuda
+}  // namespace winnow::ops::cuda::testing

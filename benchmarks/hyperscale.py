@@ -1,0 +1,127 @@
+"""Inference-time hyper-scaling on register programs (assets/make/reasoning.py): from the base model to the grids.
+
+    python3 benchmarks/hyperscale.py --base assets/base --text mix.jsonl.zst --work WORK --out docs/results/hyperscale
+    python3 scripts/plot_hyperscale.py docs/results/hyperscale --output docs/results/hyperscale.svg
+
+Fine-tunes the base model on the task and some of its old data (--text, what write_jsonl.py made), retrofits
+the result, and runs `winnow eval hyperscale` under every rule and ratio. What is in WORK or OUT is not made
+again. OUT/NAME.json: what eval says, and with it everything needed to run it again.
+"""
+
+import argparse
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+GENERATOR = Path(__file__).resolve().parent.parent / "assets/make/reasoning.py"
+TRAIN_FILES, PROBLEMS_PER_FILE = 16, 2500
+COMMON = "--length 4096 --batch 32 --micro-batch 32 --save-every 0".split()
+FINE_TUNE = "--steps 500 --lr 1e-3 --warmup 20 --schedule linear --decay-share 0.7 --final-lr 0.05".split()
+STUDENTS = {f"dms-{cr}": f"--target-cr {cr} --window 16 --steps {steps} --fade-steps 30 --ramp-steps {steps // 2} --lr 1e-4".split()
+            for cr, steps in ((4, 300), (8, 500))}  # fmt: skip
+
+
+def grids() -> dict[str, tuple[str, list[str]]]:
+    """Name -> (model, cache flags)"""
+    runs = {"dense": ("base", [])} | {name: (name, []) for name in STUDENTS}
+    for rule, ratios in {"quest": (2, 4, 8), "tova": (2, 4, 8), "h2o": (4,), "streaming": (4,)}.items():
+        runs |= {f"{rule}-{cr}": ("base", ["--cache", rule, "--cr", str(cr)]) for cr in ratios}
+    return runs
+
+
+class Runner:
+    def __init__(self, args: argparse.Namespace):
+        self.args = args
+        self.began = time.time()
+
+    def say(self, text: str) -> None:
+        print(f"[{time.time() - self.began:.0f} s] {text}", flush=True)
+
+    def winnow(self, log: str, *command: str) -> None:
+        with open(self.args.work / f"{log}.log", "w") as out:
+            done = subprocess.run([self.args.winnow, *command], stdout=out, stderr=subprocess.STDOUT)
+        if done.returncode != 0:
+            raise RuntimeError(f"{log}: {(self.args.work / f'{log}.log').read_text()[-600:]}")
+
+    def generate(self, name: str, *flags: str) -> Path:
+        path = self.args.work / f"{name}.jsonl"
+        if not path.exists():
+            subprocess.run([sys.executable, GENERATOR, *flags, "--out", path], check=True)
+        return path
+
+    def train(self, name: str, *command: str) -> None:
+        model = self.args.work / name
+        if (model / "model.safetensors").exists():
+            return
+        began = time.time()
+        self.winnow(name, *command, "--data", *map(str, self.data), "--out", str(model), "--device", self.args.device, *COMMON)
+        kept = [line for line in (model / "training/metrics.jsonl").read_text().splitlines()]
+        with gzip.open(self.args.out / f"{name}-training.jsonl.gz", "wt") as out:
+            out.write("\n".join(kept[:: max(1, len(kept) // 60)] + kept[-1:]) + "\n")
+        self.say(f"{name}: trained in {time.time() - began:.0f} s")
+
+    def models(self) -> None:
+        with ThreadPoolExecutor(TRAIN_FILES) as pool:
+            made = pool.map(lambda i: self.generate(f"train-{i}", "--train", str(PROBLEMS_PER_FILE), "--seed", str(1000 + i)),
+                            range(TRAIN_FILES))  # fmt: skip
+            self.data = [*made, self.args.text]
+        self.say("data")
+        self.train("base", "train", "--model", str(self.args.base), *FINE_TUNE)
+        with ThreadPoolExecutor(len(STUDENTS)) as pool:
+            retrofit = ("retrofit", "--model", str(self.args.work / "base"))
+            list(pool.map(lambda item: self.train(item[0], *retrofit, *item[1]), STUDENTS.items()))
+
+    def evaluate(self, name: str, model: str, flags: list[str]) -> None:
+        out = self.args.out / f"{name}.json"
+        if out.exists():
+            return
+        began = time.time()
+        args = self.args
+        work = args.work / f"grid-{name}.json"
+        self.winnow(f"grid-{name}", "eval", "hyperscale", "--task", "gsm8k", "--chat", "--data", str(self.test), "--lengths", args.lengths,
+                    "--widths", args.widths, "--temperature", str(args.temperature), "--top-p", "1", "--model", str(args.work / model),
+                    *flags, "--batch", str(args.batch), "--device", args.device, "--kv-gib", str(args.kv_gib), "--out", str(work))  # fmt: skip
+        shutil.copyfile(work, out)
+        best = max(json.loads(out.read_text())["points"], key=lambda point: point["accuracy"])
+        self.say(f"{name}: {time.time() - began:.0f} s, CR {best['compression_ratio']:.2f}, at most {100 * best['accuracy']:.1f} % "
+                 f"with L {best['length']}, W {best['width']}, {best['kv_reads']:.0f} reads, {best['peak_tokens']:.0f} entries")  # fmt: skip
+
+    def run_grids(self) -> None:
+        self.test = self.generate("test", "--test", str(self.args.problems), "--seed", "20261122")
+        with ThreadPoolExecutor(self.args.jobs) as pool:
+            started = [(name, pool.submit(self.evaluate, name, *what)) for name, what in grids().items()]
+        for name, run in started:
+            if error := run.exception():
+                self.say(f"{name}: {error}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--winnow", default="build/release/bin/winnow")
+    parser.add_argument("--base", type=Path, required=True)
+    parser.add_argument("--text", type=Path, required=True, help="training data that is mixed in")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--problems", type=int, default=200)
+    parser.add_argument("--lengths", default="512,1024,2048,4000")
+    parser.add_argument("--widths", default="1,2,4,8")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--batch", type=int, default=64, help="problems at once")
+    parser.add_argument("--kv-gib", type=float, default=10)
+    parser.add_argument("--jobs", type=int, default=6, help="grids at a time; a small model leaves a device idle")
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    args.out.mkdir(parents=True, exist_ok=True)
+    runner = Runner(args)
+    runner.models()
+    runner.run_grids()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+// The engine on a CUDA device: many requests, prefixes, and too little memory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "base/error.h"
+#include "engine/cuda/cuda_backend.h"
+#include "engine/cuda/cuda_backend_testing.h"
+#include "engine/engine.h"
+
+namespace winnow::engine::testing {
+namespace {
+
+// More requests than one step takes, samples of one prompt, and a pool that is too small for all.
+class CudaRules : public ::testing::TestWithParam<kvcache::RuleKind> {};
+
+INSTANTIATE_TEST_SUITE_P(All, CudaRules,
+                         ::testing::Values(kvcache::RuleKind::dense, kvcache::RuleKind::dms,
+                                           kvcache::RuleKind::dmc, kvcache::RuleKind::streaming,
+                                           kvcache::RuleKind::tova, kvcache::RuleKind::h2o,
+                                           kvcache::RuleKind::quest),
+                         [](const auto& info) {
+                           return std::string(kvcache::rule_name(info.param));
+                         });
+
+TEST_P(CudaRules, ServeManyInATightPool) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const Case c{"many",
+               Family::llama,
+               64,
+               4,
+               false,
+               GetParam(),
+               ops::EntryFormat::f8e4m3,
+               WeightStorage::as_stored,
+               0.0};
+  const ModelConfig config = config_of(c);
+  model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  model.draw_decisions(0.7);
+  EngineConfig options = engine_config(c, true);
+  options.step_tokens = 256;
+  const auto backend = make_backend(model, options);
+  // Returns how many sequences held cache at once, at most.
+  const auto serve = [&](std::size_t bytes) {
+    options.cache.max_bytes = bytes;
+    Engine engine(*backend, options);
+    std::map<RequestId, int> expected;
+    for (int i = 0; i < 24; ++i) {
+      Request request;
+      request.prompt = random_tokens(10 + 17 * i, config.vocab);
+      request.max_tokens = 20 + i;
+      request.samples = i % 5 == 0 ? 3 : 1;
+      if (i % 5 == 0) {
+        request.sampling.temperature = 1.0;
+      }
+      const int tokens = request.samples * request.max_tokens;
+      expected[engine.submit(request)] = tokens;
+    }
+    std::map<RequestId, int> got;
+    std::size_t most = 0;
+    while (!engine.idle()) {
+      most = std::max(most, engine.stats().running);
+      for (const TokenEvent& event : engine.step()) {
+        got[event.request] += event.token >= 0 ? 1 : 0;
+        EXPECT_NE(event.finish, FinishReason::out_of_memory);
+      }
+    }
+    EXPECT_EQ(got, expected);
+    EXPECT_EQ(engine.page_bytes(), 0U);
+    return most;
+  };
+  const bool keeps_much = GetParam() == kvcache::RuleKind::dense ||
+                          GetParam() == kvcache::RuleKind::dms ||
+                          GetParam() == kvcache::RuleKind::quest;
+  const std::size_t all = serve(std::size_t{64} << 20);
+  EXPECT_LT(serve(std::size_t{keeps_much ? 1024U : 384U} << 10), all);
+}
+
+// A state left at a prompt's end is forked for a longer one, and both for samples.
+TEST(CudaBackend, PrefixesAreForked) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  for (const auto rule :
+       {kvcache::RuleKind::dense, kvcache::RuleKind::dms, kvcache::RuleKind::dmc}) {
+    const Case c{"prefix",
+                 Family::llama,
+                 64,
+                 4,
+                 false,
+                 rule,
+                 ops::EntryFormat::bf16,
+                 WeightStorage::as_stored,
+                 0.0};
+    const ModelConfig config = config_of(c);
+    model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    model.draw_decisions(0.7);
+    EngineConfig options = engine_config(c, true);
+    options.reuse_prefixes = true;
+    const auto backend = make_backend(model, options);
+    const auto tokens = random_tokens(900, config.vocab);
+    Engine engine(*backend, options);
+    const auto answer = [&](Engine& by, std::size_t prompt) {
+      Request request;
+      request.prompt.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(prompt));
+      request.max_tokens = 1;
+      request.samples = 3;
+      by.submit(request);
+      std::vector<TokenEvent> events;
+      while (!by.idle()) {
+        for (TokenEvent& event : by.step()) {
+          events.push_back(std::move(event));
+        }
+      }
+      return events;
+    };
+    static_cast<void>(answer(engine, 500));
+    const auto reused = answer(engine, 900);
+    EXPECT_GT(engine.stats().reused_tokens, 0) << kvcache::rule_name(rule);
+    EXPECT_GT(engine.page_bytes(), 0U);
+    options.reuse_prefixes = false;
+    Engine anew(*backend, options);
+    const auto expected = answer(anew, 900);
+    EXPECT_EQ(anew.page_bytes(), 0U);
+    ASSERT_EQ(reused.size(), expected.size());
+    for (std::size_t i = 0; i < reused.size(); ++i) {
+      EXPECT_NEAR(reused[i].logprob, expected[i].logprob, 0.05);
+    }
+  }
+}
+
+// A pool that is too small for one of the requests: that one fails, the others go on.
+TEST(CudaBackend, FailsARequestThatDoesNotFitAlone) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const Case c{"tight",
+               Family::llama,
+               64,
+               4,
+               false,
+               kvcache::RuleKind::dense,
+               ops::EntryFormat::bf16,
+               WeightStorage::as_stored,
+               0.0};
+  const ModelConfig config = config_of(c);
+  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  EngineConfig options = engine_config(c, true);
+  options.step_tokens = 64;
+  options.cache.max_bytes = std::size_t{1}
+                            << 20;  // of 6 heads with 256 bytes per token: 680 tokens
+  const auto backend = make_backend(model, options);
+  Engine engine(*backend, options);
+  std::map<RequestId, FinishReason> expected;
+  for (const int prompt : {200, 2000, 300, 100}) {
+    Request request;
+    request.prompt = random_tokens(prompt, config.vocab);
+    request.max_tokens = 10;
+    expected[engine.submit(request)] =
+        prompt == 2000 ? FinishReason::out_of_memory : FinishReason::length;
+  }
+  std::map<RequestId, FinishReason> got;
+  while (!engine.idle()) {
+    for (const TokenEvent& event : engine.step()) {
+      if (event.finish != FinishReason::none) {
+        got[event.request] = event.finish;
+      }
+    }
+  }
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(engine.page_bytes(), 0U);
+}
+
+// What does not fit is said before anything is taken, with what there is.
+TEST(CudaBackend, SaysHowMuchMemoryIsMissing) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const Case c{"huge",
+               Family::llama,
+               64,
+               4,
+               false,
+               kvcache::RuleKind::dense,
+               ops::EntryFormat::bf16,
+               WeightStorage::as_stored,
+               0.0};
+  const ModelConfig config = config_of(c);
+  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  EngineConfig options = engine_config(c, true);
+  const auto backend = make_backend(model, options);
+  options.cache.max_bytes = std::size_t{1} << 50;
+  try {
+    static_cast<void>(backend->make_runner(options));
+    FAIL() << "a cache of a million GiB";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("1048576.00 GiB"), std::string::npos) << error.what();
+  }
+}
+
+TEST(CudaBackend, SaysWhatItCannotDo) {
+  const Case c{"no",
+               Family::llama,
+               64,
+               4,
+               false,
+               kvcache::RuleKind::dense,
+               ops::EntryFormat::bf16,
+               WeightStorage::as_stored,
+               0.0};
+  ModelConfig config = config_of(c);
+  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  EngineConfig options = engine_config(c, true);
+  options.cuda_device = 999;
+  EXPECT_THROW(make_backend(model, options), Error);  // no such device, or no driver at all
+}
+
+}  // namespace
+}  // namespace winnow::engine::testing

@@ -1,0 +1,185 @@
+// Who is served when, what of a prompt is computed, and how requests end.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/engine_world.h"
+
+namespace winnow::engine::testing {
+namespace {
+
+// Two prompts that fit alone but not together, and one token per step: it goes to the prompt with
+// more left, the younger one, which in the end has no room for it and must give way.
+TEST(Engine, WhoeverHasNoRoomGivesWay) {
+  const model::Model& model = model_for(RuleKind::dense, DType::f32);
+  EngineConfig config = roomy(RuleKind::dense);
+  config.cache.max_bytes = std::size_t{1024} * 11;
+  config.step_tokens = 1;
+  config.max_sequences = 2;
+  Client older;
+  older.request.prompt.assign(29, 3);
+  older.request.max_tokens = 1;
+  Client younger = older;
+  younger.request.prompt.assign(30, 4);
+  Answers answers;
+  ASSERT_NO_THROW(answers = serve(model, config, {older, younger}));
+  EXPECT_EQ(answers.at({0, 0}).finish, FinishReason::length);
+  EXPECT_EQ(answers.at({1, 0}).finish, FinishReason::length);
+}
+
+// What a second and a third sequence with the same beginning find, and that their answers are as if
+// computed.
+TEST(Engine, SequencesBeginWhereOthersHaveBeen) {
+  for (const RuleKind rule : {RuleKind::dense, RuleKind::dms, RuleKind::dmc}) {
+    const model::Model& model = model_for(rule, DType::f32);
+    EngineConfig config = roomy(rule);
+    config.step_tokens = 100;
+    config.reuse_prefixes = true;
+    const CpuBackend backend(model);
+    Engine engine(backend, config);
+    const auto ask = [&](std::vector<std::int32_t> prompt) {
+      Client client;
+      client.request.prompt = std::move(prompt);
+      client.request.max_tokens = 8;
+      client.request.sampling.logprobs = 0;
+      const Answers alone = serve_alone(model, config, client, kMuchMemory);
+      Answer answer;
+      const RequestId id = engine.submit(client.request);
+      while (!engine.idle()) {
+        for (const TokenEvent& event : engine.step()) {
+          note(event, answer);
+        }
+      }
+      EXPECT_EQ(answer.tokens, alone.at({0, 0}).tokens);
+      EXPECT_EQ(answer.logprobs, alone.at({0, 0}).logprobs);
+      return engine.take_usage(id, 0).reused_tokens;
+    };
+    std::vector<std::int32_t> prompt(400);
+    for (std::size_t i = 0; i < prompt.size(); ++i) {
+      prompt[i] = static_cast<std::int32_t>(i * 7 % 61);
+    }
+    EXPECT_EQ(ask(prompt), 0);
+    prompt[390] = 62;
+    EXPECT_EQ(ask(prompt), 300);  // the last state that the first left on its way
+    prompt[390] = 63;
+    EXPECT_EQ(ask(prompt), 390);  // where the first two part
+    EXPECT_EQ(ask(prompt), 390);
+    EXPECT_EQ(ask(prompt), 399);  // all but the token whose logits are wanted
+    EXPECT_EQ(engine.stats().prefix_hits, 4);
+    EXPECT_GT(engine.page_bytes(), 0U);
+    engine.drop_prefixes();
+    EXPECT_EQ(engine.page_bytes(), 0U);
+  }
+}
+
+// Prompts of all lengths at once: short ones do not wait for long ones, decoding goes on beside
+// them, and no step is longer than it may be.
+TEST(Engine, NobodyWaitsForALongPrompt) {
+  const model::Model& model = model_for(RuleKind::dms, DType::f32);
+  EngineConfig config = roomy(RuleKind::dms);
+  config.step_tokens = 32;
+  const CpuBackend backend(model);
+  Engine engine(backend, config);
+  const auto submit = [&](std::size_t prompt, int answer) {
+    Request request;
+    request.prompt.assign(prompt, 5);
+    request.max_tokens = answer;
+    return engine.submit(std::move(request));
+  };
+  const RequestId talker = submit(3, 60);
+  std::map<RequestId, int> first;
+  std::vector<int> talked;
+  RequestId longest = 0;
+  RequestId shortest = 0;
+  for (int step = 0; !engine.idle(); ++step) {
+    if (step == 2) {
+      longest = submit(450, 2);
+      shortest = submit(10, 2);
+    }
+    for (const TokenEvent& event : engine.step()) {
+      first.try_emplace(event.request, step);
+      if (event.request == talker) {
+        talked.push_back(step);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < talked.size(); ++i) {
+    EXPECT_EQ(talked[i], static_cast<int>(i));  // a token in every step
+  }
+  EXPECT_EQ(first.at(shortest), 2);  // 31 tokens for prompts: all ten are among them
+  EXPECT_EQ(first.at(longest), 2 + 15 - 1);
+}
+
+std::vector<std::pair<int, FinishReason>> ends(const std::vector<TokenEvent>& events) {
+  std::vector<std::pair<int, FinishReason>> result;
+  for (const TokenEvent& event : events) {
+    if (event.finish != FinishReason::none) {
+      result.emplace_back(event.sample, event.finish);
+    }
+  }
+  std::ranges::sort(result);
+  return result;
+}
+
+// Whoever waits for n samples hears of n ends, also before there are n samples.
+TEST(Engine, CancellingEndsAllSamplesAtAnyTime) {
+  const model::Model& model = model_for(RuleKind::dense, DType::f32);
+  for (const int steps_before : {0, 1, 2, 3, 4, 6}) {
+    EngineConfig config = roomy(RuleKind::dense);
+    config.step_tokens = 4;  // the prompt takes three steps
+    const CpuBackend backend(model);
+    Engine engine(backend, config);
+    const RequestId id = engine.submit({.prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
+                                        .max_tokens = 20,
+                                        .samples = 3,
+                                        .sampling = {},
+                                        .stop_tokens = {}});
+    for (int i = 0; i < steps_before; ++i) {
+      engine.step();
+    }
+    engine.cancel(id);
+    const auto cancelled = FinishReason::cancelled;
+    EXPECT_EQ(ends(engine.step()), (std::vector<std::pair<int, FinishReason>>{
+                                       {0, cancelled}, {1, cancelled}, {2, cancelled}}))
+        << "after " << steps_before << " steps";
+    EXPECT_TRUE(engine.idle());
+    EXPECT_EQ(engine.page_bytes(), 0U);
+    for (int sample = 0; sample < 3; ++sample) {
+      EXPECT_NO_THROW(engine.take_usage(id, sample));
+      EXPECT_THROW(engine.take_usage(id, sample), Error);
+    }
+  }
+}
+
+TEST(Engine, OutOfMemoryEndsAllSamples) {
+  const model::Model& model = model_for(RuleKind::dense, DType::f32);
+  for (const std::size_t pages : {1U, 4U}) {  // not one token; sixteen tokens
+    EngineConfig config = roomy(RuleKind::dense);
+    config.cache.max_bytes = 1024 * pages;
+    const CpuBackend backend(model);
+    Engine engine(backend, config);
+    engine.submit({.prompt = std::vector<std::int32_t>(30, 1),
+                   .max_tokens = 2,
+                   .samples = 2,
+                   .sampling = {},
+                   .stop_tokens = {}});
+    std::vector<TokenEvent> events;
+    for (int step = 0; step < 50 && !engine.idle(); ++step) {
+      std::ranges::copy(engine.step(), std::back_inserter(events));
+    }
+    EXPECT_EQ(ends(events),
+              (std::vector<std::pair<int, FinishReason>>{{0, FinishReason::out_of_memory},
+                                                         {1, FinishReason::out_of_memory}}));
+    EXPECT_TRUE(engine.idle());
+  }
+}
+
+}  // namespace
+}  // namespace winnow::engine::testing

@@ -1,0 +1,158 @@
+// An engine on small random models, and clients that come and go.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/cpu_runner.h"
+#include "engine/engine.h"
+#include "kvcache/property.h"
+#include "model/model.h"
+
+namespace winnow::engine::testing {
+
+using kvcache::RuleKind;
+
+inline constexpr std::size_t kMuchMemory = std::size_t{1} << 26;
+inline constexpr std::size_t kHeads = 4;  // of all layers of tiny_model()
+
+inline ModelConfig tiny_model(RuleKind rule) {
+  ModelConfig config;
+  config.hidden = 32;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  config.intermediate = 48;
+  config.vocab = 64;
+  config.max_positions = 512;
+  if (rule == RuleKind::dms) {
+    config.dms = DmsConfig{.window = 5, .source = DmsConfig::Source::borrowed};
+  } else if (rule == RuleKind::dmc) {
+    config.dmc = DmcConfig{.offset = 0.0F};  // merges about every other token
+  }
+  return config;
+}
+
+/// A random model, made once per rule and type of weights.
+inline const model::Model& model_for(RuleKind rule, DType type) {
+  static std::map<std::pair<RuleKind, DType>, std::unique_ptr<model::Model>> models;
+  auto& made = models[{rule, type}];
+  if (!made) {
+    const ModelConfig config = tiny_model(rule);
+    made = std::make_unique<model::Model>(config, model::random_weights(config, type, 11));
+    if (rule == RuleKind::dms) {
+      made->draw_decisions(0.6);
+    }
+  }
+  return *made;
+}
+
+/// A request, and when it comes and goes.
+struct Client {
+  Request request;
+  int arrives = 0;                  // before this step
+  std::optional<int> cancels = {};  // before this step
+};
+
+struct Answer {
+  std::vector<std::int32_t> tokens;  // those of the prompt, too, where they are scored
+  std::vector<float> logprobs;
+  std::vector<std::int32_t> visible;
+  FinishReason finish = FinishReason::none;
+  CacheUsage usage;
+};
+
+/// By client and sample.
+using Answers = std::map<std::pair<std::size_t, int>, Answer>;
+
+inline void note(const TokenEvent& event, Answer& answer) {
+  RC_ASSERT(answer.finish == FinishReason::none);  // nothing after the end
+  if (event.token >= 0) {
+    answer.tokens.push_back(event.token);
+    answer.logprobs.push_back(event.logprob);
+  }
+  answer.finish = event.finish;
+}
+
+// A sequence that was preempted tells again what it told before.
+inline void note(const CacheTrace& trace, Answer& answer) {
+  const auto at = static_cast<std::size_t>(trace.position) * kHeads;
+  RC_ASSERT(trace.visible.size() % kHeads == 0U);
+  answer.visible.resize(std::max(answer.visible.size(), at + trace.visible.size()));
+  std::ranges::copy(trace.visible, answer.visible.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+/// Serves all clients to the end.
+inline Answers serve(const model::Model& model, const EngineConfig& config,
+                     const std::vector<Client>& clients, std::int64_t* preemptions = nullptr) {
+  constexpr int kEndless = 20000;
+  const CpuBackend backend(model);
+  Engine engine(backend, config);
+  Answers answers;
+  std::map<RequestId, std::size_t> client_of;
+  std::vector<RequestId> ids(clients.size());
+  std::size_t arrived = 0;
+  for (int step = 0; arrived < clients.size() || !engine.idle(); ++step) {
+    RC_ASSERT(step < kEndless);
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      if (clients[i].arrives == step) {
+        ids[i] = engine.submit(clients[i].request);
+        client_of[ids[i]] = i;
+        ++arrived;
+      }
+      if (clients[i].cancels == step && ids[i] != 0) {
+        engine.cancel(ids[i]);
+      }
+    }
+    for (const TokenEvent& event : engine.step()) {
+      note(event, answers[{client_of.at(event.request), event.sample}]);
+    }
+    for (const CacheTrace& trace : engine.take_traces()) {
+      note(trace, answers[{client_of.at(trace.request), trace.sample}]);
+    }
+  }
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    for (int sample = 0; sample < clients[i].request.samples; ++sample) {
+      RC_ASSERT(answers.contains({i, sample}));
+      Answer& answer = answers[{i, sample}];
+      RC_ASSERT(answer.finish != FinishReason::none);
+      answer.usage = engine.take_usage(ids[i], sample);
+    }
+  }
+  if (preemptions != nullptr) {
+    *preemptions = engine.preemptions();
+  }
+  engine.drop_prefixes();
+  RC_ASSERT(engine.page_bytes() == 0U);
+  return answers;
+}
+
+/// The same client, alone and not in a hurry.
+inline Answers serve_alone(const model::Model& model, EngineConfig config, Client client,
+                           std::size_t bytes) {
+  config.cache.max_bytes = bytes;
+  config.step_tokens = 512;
+  config.max_sequences = 100;
+  config.reuse_prefixes = false;
+  client.arrives = 0;
+  client.cancels.reset();
+  return serve(model, config, {client});
+}
+
+inline EngineConfig roomy(RuleKind rule) {
+  EngineConfig config;
+  config.cache.rule = rule;
+  config.cache.window = rule == RuleKind::dms ? 5 : 0;
+  config.cache.format = ops::EntryFormat::f32;
+  config.cache.max_bytes = kMuchMemory;
+  config.compute = DType::f32;
+  config.deterministic = true;
+  return config;
+}
+
+}  // namespace winnow::engine::testing
