@@ -11,6 +11,7 @@ again. OUT/NAME.json: what eval says, and with it everything needed to run it ag
 import argparse
 import gzip
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -94,7 +95,8 @@ class Runner:
     def run_grids(self) -> None:
         self.test = self.generate("test", "--test", str(self.args.problems), "--seed", "20261122")
         with ThreadPoolExecutor(self.args.jobs) as pool:
-            started = [(name, pool.submit(self.evaluate, name, *what)) for name, what in grids().items()]
+            started = [(name, pool.submit(self.evaluate, name, *what)) for name, what in grids().items()
+                       if re.search(self.args.only, name)]  # fmt: skip
         for name, run in started:
             if error := run.exception():
                 self.say(f"{name}: {error}")
@@ -112,6 +114,7 @@ def main() -> None:
     parser.add_argument("--lengths", default="512,1024,2048,4000")
     parser.add_argument("--widths", default="1,2,4,8")
     parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--only", default="", help="regular expression of grids")
     parser.add_argument("--batch", type=int, default=64, help="problems at once")
     parser.add_argument("--kv-gib", type=float, default=10)
     parser.add_argument("--jobs", type=int, default=6, help="grids at a time; a small model leaves a device idle")

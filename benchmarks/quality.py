@@ -12,6 +12,7 @@ it, a table in Markdown.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -149,7 +150,7 @@ def markdown(table: dict) -> str:
     heads = []
     for measure in measures:
         heads += [measure.removeprefix("text "), "KLD", "CR"] if measure.startswith("text ") else [measure]
-    cost = next(measure for measure in measures if measure.startswith("needle"))
+    cost = next((measure for measure in measures if measure.startswith("needle")), measures[-1])
     heads += ["CR", "KiB", "KV reads", "peak"]
     lines = [f"| cache | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for row, results in table.items():
@@ -180,6 +181,7 @@ def main() -> None:
     parser.add_argument("--kv-gib", type=float, default=6)
     parser.add_argument("--jobs", type=int, default=8, help="runs at a time; a small model leaves a device idle")
     parser.add_argument("--only", default="", help="rows that begin so, comma-separated")
+    parser.add_argument("--measures", default="", help="regular expression of columns")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -187,6 +189,7 @@ def main() -> None:
     table = Table(args)
     if args.only:
         table.rows = {row: what for row, what in table.rows.items() if row.startswith(tuple(args.only.split(",")))}
+    table.measures = {name: what for name, what in table.measures.items() if re.search(args.measures, name)}
     results = table.fill()
     args.out.write_text(json.dumps(results, indent=1) + "\n")
     text = markdown(results)

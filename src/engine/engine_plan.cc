@@ -28,15 +28,15 @@ std::vector<Engine::Share> Engine::plan(std::vector<TokenEvent>& events) {
 // The step's tokens: first one for everybody who decodes, then those of prompts.
 std::vector<Engine::Share> Engine::deal_step() {
   std::vector<Share> shares;
-  std::vector<Growth> growths;
+  kvcache::PageNeed need;
   for (const SequencePtr& sequence : running_) {
     if (sequence->pending() == 1) {
-      shares.push_back({sequence.get(), 1, 1});
-      growths.push_back({sequence->cache.get(), 1});
+      shares.push_back({sequence.get(), 1, 1, runner_->need(*sequence->cache, 1)});
+      need += shares.back().need;
     }
   }
   // Nearly always there is room for all of them, which one question tells; else one by one.
-  if (!runner_->has_room(growths)) {
+  if (!runner_->has_room(need)) {
     shares.clear();
     for (std::size_t i = 0; i < running_.size(); ++i) {  // preemption shortens the list
       if (running_[i]->pending() == 1) {

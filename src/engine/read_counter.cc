@@ -6,15 +6,15 @@
 namespace winnow::engine {
 
 bool ReadCounter::needs_visible(int tokens) const {
-  return tokens > 1 || rule_ == kvcache::RuleKind::quest;  // whose queries see a part
+  // Quest's queries see a part; before the first step nobody knows what is held.
+  return tokens > 1 || rule_ == kvcache::RuleKind::quest || (drops() && !held_);
 }
 
 void ReadCounter::record(int first, int tokens, int prompt, std::int64_t live,
                          ops::Matrix<const std::int32_t> visible) {
-  // TOVA and H2O drop an entry after the query has seen it: what was there, and the token's own.
-  const bool drops = rule_ == kvcache::RuleKind::tova || rule_ == kvcache::RuleKind::h2o;
   for (int position = std::max(first, counted_); position < first + tokens; ++position) {
-    std::int64_t seen = drops ? held_ + heads_ : live;
+    // What was there, and the token's own: one entry leaves only when the query has seen it.
+    std::int64_t seen = drops() ? held_.value_or(0) + heads_ : live;
     if (visible.rows > 0) {
       const auto row = visible.row(static_cast<std::size_t>(position - first));
       seen = std::accumulate(row.begin(), row.end(), std::int64_t{0});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "engine/request.h"
 #include "kvcache/rule.h"
@@ -32,10 +33,15 @@ class ReadCounter {
   [[nodiscard]] const CacheReads& reads() const { return reads_; }
 
  private:
+  // TOVA, H2O.
+  [[nodiscard]] bool drops() const {
+    return rule_ == kvcache::RuleKind::tova || rule_ == kvcache::RuleKind::h2o;
+  }
+
   kvcache::RuleKind rule_;
   int heads_;
-  int counted_ = 0;        // positions that have been counted
-  std::int64_t held_ = 0;  // entries when the last step was over
+  int counted_ = 0;                   // positions that have been counted
+  std::optional<std::int64_t> held_;  // entries when the last step was over
   CacheReads reads_;
 };
 
