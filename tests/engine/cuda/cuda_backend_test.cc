@@ -148,7 +148,7 @@ TEST_P(CudaMerging, ComputesWhatTheCpuComputes) {
     const auto cuda = make_backend(model, engine_config(c, true));
     Session cpu_session(cpu, engine_config(c, false), {200, 400});
     Session cuda_session(*cuda, engine_config(c, true), {200, 400});
-    feed_both(cpu_session, cuda_session, config, c.tolerance);
+    feed_both(cpu_session, cuda_session, config, c);
   }
 }
 
