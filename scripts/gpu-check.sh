@@ -1,52 +1,116 @@
 #!/usr/bin/env bash
-# Everything that needs a CUDA device, on any machine that has one: the parity tests, the same under
-# compute-sanitizer (memcheck and racecheck), and the benchmarks. Writes REPORT_DIR/report.txt and
-# the benchmarks' JSON; fails when a step does.
-#   scripts/gpu-check.sh [--no-build] [REPORT_DIR]     default: build/gpu-report
-# --no-build takes the binaries that build/release holds.
+# Everything that needs a CUDA device, on any machine that has one: the parity tests, the kernels'
+# tests under compute-sanitizer (memcheck and racecheck), and the benchmarks. Writes
+# REPORT_DIR/report.txt, a log of each step and the benchmarks' JSON; fails when a step does.
+#   scripts/gpu-check.sh [--quick] [--binaries DIR] [REPORT_DIR]     default: build/gpu-report
+# --binaries: nothing is built; tests, benchmarks and winnow are taken from DIR (a build folder, or
+#   all of them side by side).
+# --quick: minutes instead of half an hour: every sixth parity test, a few shapes under the
+#   sanitizer, the two benchmarks of decoding.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-build=build/release
-if [[ "${1:-}" == --no-build ]]; then
+quick=false
+binaries=
+while [[ "${1:-}" == --* ]]; do
+  case $1 in
+    --quick) quick=true ;;
+    --binaries) binaries=${2:?--binaries needs a folder} && shift ;;
+    *) echo "gpu-check: unknown option $1: see the head of $0" >&2 && exit 2 ;;
+  esac
   shift
-else
+done
+if [[ -z $binaries ]]; then
+  binaries=build/release
   scripts/bootstrap.sh
   cmake --preset release -DWINNOW_CUDA=ON -DWINNOW_BUILD_BENCHMARKS=ON
-  cmake --build "$build"
+  cmake --build "$binaries"
 fi
 report=${1:-build/gpu-report}
 mkdir -p "$report"
 exec > >(tee "$report/report.txt") 2>&1
 
-failed=()
-step() {
-  local name=$1
-  shift
-  echo "== $name"
-  "$@" || failed+=("$name")
+binary() {
+  local folder
+  for folder in "$binaries" "$binaries"/{tests,benchmarks/cuda,bin}; do
+    [[ ! -x $folder/$1 || -d $folder/$1 ]] || { echo "$folder/$1" && return; }
+  done
+  echo "gpu-check: no $1 in $binaries" >&2
+  return 1
 }
 
-# A few shapes are enough under the sanitizer, which slows a kernel down a hundred times.
-few_ops='*CudaLinearRows.Silu/int4_N1022_K576:*CudaLinearRows.Residual/bf16_N3070_K576:*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3:*CudaPrefillAttention.ShortLead/*_D64_G4:*CudaPrefillAttention.NoWindow/*_D80_G3:*CudaTrainingAttention.PackedDocuments/D24_G1'
-few_kvcache='*CudaAppend.HoldsWhatTheHostHolds/dms_*_D64_G4_w37_shift1*:*CudaAppend.HoldsWhatTheHostHolds/dmc_*_D64*:*CudaAppend.HoldsWhatTheHostHolds/streaming_*_D80*:*CudaFork.CopiesOnly*:*CudaTokenAttention.SeesWhatTheHostSees/tova_*_D64*:*CudaTokenAttention.SeesWhatTheHostSees/h2o_*_D96*:*CudaTokenAttention.SeesWhatTheHostSees/quest_*_D80*'
+# step NAME COMMAND...: its output goes to a log; a line says how it ended.
+failed=()
+pids=()
+names=()
+begin() {
+  local name=$1 log
+  log="$report/${name// /-}.log"
+  shift
+  ( start=$SECONDS; rc=0; "$@" > "$log" 2>&1 || rc=$?
+    echo "$name: $([[ $rc == 0 ]] && echo passed || echo "failed ($rc), see $log"), $((SECONDS - start)) s"
+    grep -E '^\[  (PASSED|FAILED)|ERROR SUMMARY|RACECHECK SUMMARY' "$log" | sed 's/^/    /'
+    exit "$rc" ) &
+  pids+=($!)
+  names+=("$name")
+}
+wait_for_all() {
+  local i
+  for i in "${!pids[@]}"; do
+    wait "${pids[$i]}" || failed+=("${names[$i]}")
+  done
+  pids=() names=()
+}
+step() { begin "$@" && wait_for_all; }
 
 step device nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
-for room in ops kvcache engine train; do
-  step "parity of $room" "$build/tests/${room}_test" --gtest_filter='*Cuda*' --gtest_brief=1
+cat "$report/device.log"
+
+# Correctness: no step minds another one beside it.
+rooms=(ops kvcache engine train)
+parity='*Cuda*'
+shards=1
+if $quick; then
+  parity='*Cuda*:-*LongCuda*'
+  shards=6
+fi
+for room in "${rooms[@]}"; do
+  test=$(binary "${room}_test")
+  begin "parity of $room" env GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=0 "$test" --gtest_filter="$parity" --gtest_brief=1
 done
+# The sanitizer slows a kernel down a hundred times: a few shapes of each.
+sanitized_ops=(
+  '*CudaLinearRows.Silu/int4_N1022_K576:*CudaLinearRows.Residual/bf16_N3070_K576:*CudaRows.ChainsAndOverlapChangeNothing/fp8'
+  '*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3'
+  '*CudaPrefillAttention.ShortLead/*_D64_G4:*CudaPrefillAttention.NoWindow/*_D80_G3'
+  '*CudaTrainingAttention.PackedDocuments/D24_G1')
+sanitized_kvcache=(
+  '*CudaAppend.HoldsWhatTheHostHolds/dms_*_D64_G4_w37_shift1*:*CudaAppend.HoldsWhatTheHostHolds/dmc_*_D64*:*CudaAppend.HoldsWhatTheHostHolds/streaming_*_D80*:*CudaFork.CopiesOnly*'
+  '*CudaTokenAttention.SeesWhatTheHostSees/tova_*_D64*'
+  '*CudaTokenAttention.SeesWhatTheHostSees/h2o_*_D96*'
+  '*CudaTokenAttention.SeesWhatTheHostSees/quest_*_D80*')
+sanitize() {
+  local tool=$1 room=$2 filter=$3 name=${3%%/*}
+  begin "$tool of ${name//[*]/}" compute-sanitizer --tool "$tool" --error-exitcode 1 \
+    "$(binary "${room}_test")" --gtest_filter="$filter" --gtest_brief=1
+}
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
-    step "$tool of ops" compute-sanitizer --tool "$tool" --error-exitcode 1 "$build/tests/ops_test" --gtest_filter="$few_ops" --gtest_brief=1
-    step "$tool of kvcache" compute-sanitizer --tool "$tool" --error-exitcode 1 "$build/tests/kvcache_test" --gtest_filter="$few_kvcache" --gtest_brief=1
+    for filter in "${sanitized_ops[@]}"; do sanitize "$tool" ops "$filter"; done
+    for filter in "${sanitized_kvcache[@]}"; do sanitize "$tool" kvcache "$filter"; done
   done
 else
-  echo "== compute-sanitizer is not there: memcheck and racecheck left out"
+  echo "compute-sanitizer is not there: memcheck and racecheck left out"
 fi
-for benchmark in "$build"/benchmarks/cuda/*_benchmark; do
-  name=$(basename "$benchmark")
-  step "$name" "$benchmark" --json "$report/$name.json"
+wait_for_all
+
+# Speed: one after another.
+benchmarks=(linear_rows decode_attention prefill_attention sampling training_attention_cuda)
+$quick && benchmarks=(linear_rows decode_attention)
+for name in "${benchmarks[@]}"; do
+  step "$name" "$(binary "${name}_benchmark")" --json "$report/$name.json"
+  cat "$report/$name.log"
 done
 
-echo "== ${#failed[@]} steps failed: ${failed[*]:-none}"
+echo "${#failed[@]} steps failed: ${failed[*]:-none}"
 [[ ${#failed[@]} -eq 0 ]]

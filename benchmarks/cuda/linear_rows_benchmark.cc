@@ -63,7 +63,7 @@ class RandomWeights {
 
 /// What the kernels read and write, large enough for every shape.
 struct Activations {
-  static constexpr std::size_t kWidest = 32768;
+  static constexpr int kWidest = 32768;
   static constexpr std::size_t kRows = ops::cuda::kMostLinearRows;
 
   Activations() {
@@ -92,7 +92,7 @@ struct Activations {
   DeviceBuffer<float> sums{kRows * kMostParts};
   DeviceBuffer<float> out{kRows * 160000};
   DeviceBuffer<std::int32_t> tokens{kRows};
-  ops::cuda::RowsScratch scratch;
+  ops::cuda::RowsScratch scratch{2 * kWidest};
 };
 
 enum class Use { qkv, o, gate_up, down, head };

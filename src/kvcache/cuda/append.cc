@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "kvcache/cuda/append_kernels.h"
+#include "kvcache/cuda/sequence_kernels.h"
 
 namespace winnow::kvcache::cuda {
 namespace {
@@ -34,7 +35,7 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
 
 void advance(DeviceCache& cache, int slot, int tokens, cudaStream_t stream) {
   cache.advance(slot, tokens);
-  launch_set_length(cache.view(), slot, cache.length(slot), stream);
+  launch_move_on(cache.view(), slot, cache.length(slot), stream);
 }
 
 Band::Band(const DeviceCache& cache, int most_tokens)

@@ -70,10 +70,6 @@ __global__ void append_kernel(CacheView cache, Projection projection, DecodeAppe
   }
 }
 
-__global__ void set_length_kernel(CacheView cache, int slot, int length) {
-  cache.lengths[slot] = length;
-}
-
 }  // namespace
 
 void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
@@ -84,11 +80,6 @@ void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache
     winnow::cuda::launch(append_kernel<ops::cuda::FormatOf<kType>, D>, grid, threads, 0, stream,
                          true, cache, projection, step);
   });
-}
-
-void launch_set_length(const CacheView& cache, int slot, int length, cudaStream_t stream) {
-  set_length_kernel<<<1, 1, 0, stream>>>(cache, slot, length);
-  winnow::cuda::check_launch("advance the cache");
 }
 
 }  // namespace winnow::kvcache::cuda

@@ -24,8 +24,6 @@ void launch_merge(ops::EntryFormat format, int head_dim, const CacheView& cache,
                   const Projection& projection, const PrefillAppend& chunk, const BandView& band,
                   cudaStream_t stream);
 
-void launch_set_length(const CacheView& cache, int slot, int length, cudaStream_t stream);
-
 void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
                    const Projection& projection, const PrefillAppend& chunk, const BandView& band,
                    cudaStream_t stream);

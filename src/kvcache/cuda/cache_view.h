@@ -37,6 +37,9 @@ struct CacheView {
   std::uint32_t* window_pages = nullptr;   // [rows, window_stride]; position p in slot p % ring
   std::uint32_t* marks = nullptr;          // [rows, mark_words] a bit per slot of the ring
   std::int32_t* lengths = nullptr;         // [slots] tokens that all layers have taken
+  /// [slots] DMS, DMC: most pages that the archives of a sequence take for its next token, in
+  /// page-locked host memory. By who moves `lengths` on.
+  std::int32_t* next_pages = nullptr;
   std::size_t archive_stride = 0;
   std::size_t window_stride = 0;
   std::size_t mark_words = 0;

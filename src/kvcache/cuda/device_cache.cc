@@ -136,6 +136,12 @@ void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream)
   for (int slot = slots - 1; slot >= view_.slots; --slot) {
     free_slots_.push_back(slot);
   }
+  if (config_.rule == RuleKind::dms || merges()) {
+    winnow::cuda::PinnedBuffer<std::int32_t> larger(static_cast<std::size_t>(slots));
+    std::copy_n(next_pages_.data(), view_.slots, larger.data());
+    next_pages_ = std::move(larger);
+    view_.next_pages = next_pages_.data();
+  }
   lengths_.resize(static_cast<std::size_t>(slots));
   rules_.resize(static_cast<std::size_t>(slots), Rule(config_, {}));
   device_lengths_ =
@@ -221,6 +227,9 @@ int DeviceCache::fork(int slot, cudaStream_t stream) {
   counts_.clear();
   claimed_ += need;
   lengths_[static_cast<std::size_t>(copy)] = length(slot);
+  if (view_.next_pages != nullptr) {
+    view_.next_pages[copy] = view_.next_pages[slot];
+  }
   return copy;
 }
 
@@ -245,7 +254,12 @@ std::size_t DeviceCache::page_need(int slot, int tokens) const {
   std::size_t pages = growth(std::min(before, ring), std::min(after, ring));
   switch (config_.rule) {
     case RuleKind::dms:
-    case RuleKind::dmc:  // how much is archived is not known: every page may be full
+    case RuleKind::dmc:
+      if (tokens == 1 && before > 0) {
+        return static_cast<std::size_t>(rows_per_sequence()) * pages +
+               static_cast<std::size_t>(next_pages_.data()[slot]);
+      }
+      // How much is archived is not known: every page may be full.
       pages += pages_for(left(after) - left(before));
       break;
     case RuleKind::streaming:

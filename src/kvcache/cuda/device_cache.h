@@ -60,7 +60,8 @@ class DeviceCache {
   [[nodiscard]] int rows_per_sequence() const { return shape_.layers * shape_.kv_heads; }
 
   [[nodiscard]] int length(int slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
-  /// Notes that a step which is in the stream appends `tokens` to a sequence.
+  /// Notes that a step which is in the stream appends `tokens` to a sequence, moves it on by
+  /// move_on() (next_pages.cuh), and is waited for before page_need() is asked.
   void advance(int slot, int tokens) {
     lengths_[static_cast<std::size_t>(slot)] += tokens;
     counts_.clear();
@@ -82,7 +83,8 @@ class DeviceCache {
   /// Quest: queries read the most promising pages.
   [[nodiscard]] bool selects() const { return config_.rule == RuleKind::quest; }
 
-  /// Most pages that `tokens` more tokens of a sequence can need.
+  /// Most pages that `tokens` more tokens of a sequence can need. Of one token of DMS they are
+  /// exactly those that it takes, unless it decides itself about the entry that leaves.
   [[nodiscard]] std::size_t page_need(int slot, int tokens) const;
   /// Whether so many pages are free. Waits for `stream` if sequences have come or gone meanwhile.
   [[nodiscard]] bool has_pages(std::size_t pages, cudaStream_t stream);
@@ -151,7 +153,8 @@ class DeviceCache {
   winnow::cuda::DeviceBuffer<std::uint32_t> free_list_;
   winnow::cuda::DeviceBuffer<std::int32_t> free_count_;
   winnow::cuda::DeviceBuffer<std::uint32_t> sharers_;
-  winnow::cuda::PinnedBuffer<std::int32_t> reported_;  // [1] free pages
+  winnow::cuda::PinnedBuffer<std::int32_t> reported_;    // [1] free pages
+  winnow::cuda::PinnedBuffer<std::int32_t> next_pages_;  // [slots]
   winnow::cuda::DeviceBuffer<std::uint32_t> archive_pages_;
   winnow::cuda::DeviceBuffer<std::int32_t> archive_counts_;
   winnow::cuda::DeviceBuffer<std::uint32_t> window_pages_;

@@ -222,6 +222,8 @@ std::optional<int> DeviceCache::restore(const SequenceLimits& limits, const Save
                         {.batch = 1, .slots = nullptr, .slot = slot, .position = 0}, saved.length,
                         stream);
   }
+  launch_move_on(view_, slot, saved.length, stream);
+  check(cudaStreamSynchronize(stream), "write a sequence");
   stale_ = true;
   claimed_ += need;
   return slot;

@@ -1,4 +1,5 @@
 #include "base/cuda/device.h"
+#include "kvcache/cuda/next_pages.cuh"
 #include "kvcache/cuda/sequence_kernels.h"
 #include "ops/kv_page.h"
 
@@ -6,10 +7,6 @@ namespace winnow::kvcache::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-__device__ int pages_for(int entries) {
-  return (entries + ops::kPageEntries - 1) / ops::kPageEntries;
-}
 
 __global__ void fill_free_list_kernel(CacheView cache, int capacity) {
   const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -68,6 +65,10 @@ __global__ void __launch_bounds__(kThreads) release_kernel(CacheView cache, int 
 
 __global__ void set_rule_kernel(std::int32_t* rules, int slots, int slot, SlotRule rule) {
   rules[threadIdx.x * slots + slot] = rule.values[threadIdx.x];
+}
+
+__global__ void __launch_bounds__(kThreads) move_on_kernel(CacheView cache, int slot, int length) {
+  move_on(cache, slot, length);
 }
 
 __global__ void clear_length_kernel(CacheView cache, int slot) {
@@ -165,6 +166,11 @@ void launch_fill_free_list(const CacheView& cache, int capacity, cudaStream_t st
 void launch_set_rule(std::int32_t* rules, int slots, int slot, SlotRule rule, cudaStream_t stream) {
   set_rule_kernel<<<1, 4, 0, stream>>>(rules, slots, slot, rule);
   winnow::cuda::check_launch("set a sequence's limits");
+}
+
+void launch_move_on(const CacheView& cache, int slot, int length, cudaStream_t stream) {
+  move_on_kernel<<<1, kThreads, 0, stream>>>(cache, slot, length);
+  winnow::cuda::check_launch("advance the cache");
 }
 
 void launch_release(const CacheView& cache, int slot, cudaStream_t stream) {

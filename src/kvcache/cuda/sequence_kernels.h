@@ -16,6 +16,9 @@ struct SlotRule {
 };
 void launch_set_rule(std::int32_t* rules, int slots, int slot, SlotRule rule, cudaStream_t stream);
 
+/// A sequence has `length` tokens from now on: move_on() of next_pages.cuh.
+void launch_move_on(const CacheView& cache, int slot, int length, cudaStream_t stream);
+
 /// Gives a sequence's pages back; its slot is as new afterwards. `cache.ring` is the sequence's.
 void launch_release(const CacheView& cache, int slot, cudaStream_t stream);
 

@@ -118,9 +118,8 @@ void BatchDecode::step(int size, cudaStream_t stream) {
   ops::cuda::sample_tokens(logits_.data(), size, config.vocab, rules_.data(), tokens_.data(),
                            stream);
   end_step({.slots = slots,
-            .lengths = view.lengths,
+            .cache = view,
             .tokens = tokens_.data(),
-            .free_pages = view.free_count,
             .host_tokens = results_.data(),
             .host_free_pages = cache_.reported_free_pages()},
            size, stream);

@@ -12,6 +12,10 @@ namespace {
 constexpr std::size_t kMost = Decode::kMostSequences;
 constexpr std::array<ops::cuda::SampledRow, kMost> kGreedy{};
 
+// Within a kernel few rows are handed on sooner than the next kernel begins; to see whether all of
+// many rows are there takes longer (docs/kernels/linear_rows.md).
+constexpr int kMostChainedRows = 2;
+
 std::size_t width(int cols) {
   return kMost * static_cast<std::size_t>(cols);
 }
@@ -27,6 +31,7 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
       cache_(cache),
       head_(head),
       attention_(cache, kMostSequences),
+      scratch_(2 * model.config().hidden + model.config().intermediate),
       inputs_(2 * kMost),
       results_(kMost),
       device_inputs_(2 * kMost),
@@ -96,8 +101,8 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
   attention_.plan(slots, batch, stream, with_reads);
   ops::cuda::embed_rows(model_.weights().embedding.view(), slots + batch, batch,
                         residual(model_.layer(0).attention_norm), {stream, true});
-  // Between two attentions all linear layers are one kernel: those of a layer, then the q, k and v
-  // of the next one or the logits.
+  // Between two attentions: the linear layers of a layer, then the q, k and v of the next one or
+  // the logits.
   const int parts = ops::cuda::residual_parts(config.hidden);
   const ops::cuda::RowsLaunch launch{stream, true};
   const ops::cuda::RowsLayer first = projection(0);
@@ -116,15 +121,17 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
         ops::cuda::added({w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
                          residual(next_norm)),
         last ? head_.layer(normed(parts), with_logits) : projection(l + 1)};
-    ops::cuda::linear_rows(chain, batch, scratch_, launch);
+    const std::size_t together = batch <= kMostChainedRows ? chain.size() : 1;
+    for (std::size_t i = 0; i < chain.size(); i += together) {
+      ops::cuda::linear_rows(std::span(chain).subspan(i, together), batch, scratch_, launch);
+    }
   }
   if (with_logits) {
     head_.sample(batch, stream);
   }
   end_step({.slots = slots,
-            .lengths = view.lengths,
+            .cache = view,
             .tokens = head_.tokens(),
-            .free_pages = view.free_count,
             .host_tokens = results_.data(),
             .host_free_pages = cache_.reported_free_pages()},
            batch, stream);

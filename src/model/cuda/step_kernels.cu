@@ -1,6 +1,5 @@
-#include <algorithm>
-
 #include "base/cuda/launch.cuh"
+#include "kvcache/cuda/next_pages.cuh"
 #include "model/cuda/step_kernels.h"
 
 namespace winnow::model::cuda {
@@ -28,16 +27,18 @@ __global__ void begin_kernel(StepInputs inputs) {
   }
 }
 
-__global__ void end_kernel(StepResults results, int batch) {
+// A block per sequence.
+__global__ void end_kernel(StepResults results) {
   winnow::cuda::wait_for_predecessor();
-  for (int i = threadIdx.x; i < batch; i += blockDim.x) {
-    if (results.slots[i] != kNoSlot) {
-      ++results.lengths[results.slots[i]];
-    }
-    results.host_tokens[i] = results.tokens[i];
+  const int row = blockIdx.x;
+  if (const std::int32_t slot = results.slots[row]; slot != kNoSlot) {
+    kvcache::cuda::move_on(results.cache, slot, results.cache.lengths[slot] + 1);
   }
   if (threadIdx.x == 0) {
-    *results.host_free_pages = *results.free_pages;
+    results.host_tokens[row] = results.tokens[row];
+    if (row == 0) {
+      *results.host_free_pages = *results.cache.free_count;
+    }
   }
 }
 
@@ -48,8 +49,7 @@ void begin_step(const StepInputs& inputs, int batch, cudaStream_t stream) {
 }
 
 void end_step(const StepResults& results, int batch, cudaStream_t stream) {
-  winnow::cuda::launch(end_kernel, 1, std::min(256, (batch + 31) / 32 * 32), 0, stream, true,
-                       results, batch);
+  winnow::cuda::launch(end_kernel, batch, 256, 0, stream, true, results);
 }
 
 }  // namespace winnow::model::cuda

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kvcache/cuda/cache_view.h"
+
 namespace winnow::model::cuda {
 
 /// In place of a slot: a row that only pads the batch. It belongs to no sequence.
@@ -23,12 +25,11 @@ struct StepInputs {
 void begin_step(const StepInputs& inputs, int batch, cudaStream_t stream);
 
 struct StepResults {
-  const std::int32_t* slots = nullptr;       // [batch]
-  std::int32_t* lengths = nullptr;           // by slot: each grows by one
-  const std::int32_t* tokens = nullptr;      // [batch] the most likely ones
-  const std::int32_t* free_pages = nullptr;  // [1]
-  std::int32_t* host_tokens = nullptr;       // [batch] page-locked
-  std::int32_t* host_free_pages = nullptr;   // [1] page-locked
+  const std::int32_t* slots = nullptr;      // [batch]
+  kvcache::cuda::CacheView cache;           // each sequence moves on by one token
+  const std::int32_t* tokens = nullptr;     // [batch] the most likely ones
+  std::int32_t* host_tokens = nullptr;      // [batch] page-locked
+  std::int32_t* host_free_pages = nullptr;  // [1] page-locked
 };
 void end_step(const StepResults& results, int batch, cudaStream_t stream);
 

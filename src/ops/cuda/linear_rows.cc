@@ -19,12 +19,81 @@ void check_layer(const RowsLayer& layer, DeviceWeightFormat format, bool last) {
           "tokens are chosen by the last of chained layers");
 }
 
+// Whether a layer takes what the one before it makes.
+bool follows(const RowsLayer& layer, const RowsLayer& before) {
+  const DeviceWeightView& made_by = before.linear.weight;
+  switch (before.output) {
+    case RowsLayer::Output::residual:
+      return layer.input.x == before.residual.normed && layer.linear.weight.cols == made_by.rows &&
+             (layer.input.parts == 0 || (layer.input.square_sums == before.residual.square_sums &&
+                                         layer.input.parts == residual_parts(made_by.rows)));
+    case RowsLayer::Output::silu:
+      return layer.input.x == before.activated && layer.linear.weight.cols == made_by.rows / 2 &&
+             layer.input.parts == 0;
+    default:
+      return false;
+  }
+}
+
+std::size_t size_of(int n) {
+  return static_cast<std::size_t>(n);
+}
+
+std::size_t rounded_up(std::size_t bytes) {
+  return (bytes + 15) / 16 * 16;
+}
+
+std::size_t row_bytes(int rows, int cols) {
+  return rounded_up(size_of(rows) * size_of(cols) * sizeof(bf16));
+}
+
+std::size_t sum_bytes(int rows, int cols) {
+  return rounded_up(size_of(rows) * size_of(residual_parts(cols)) * sizeof(float));
+}
+
+// Of up to `columns` values a row, cut into what each layer takes.
+std::size_t most_handed_bytes(int columns) {
+  constexpr int kMostPadding = 16 * kMostChainedLayers;
+  const int padded = columns + kMostPadding;
+  return row_bytes(kMostLinearRows, padded) + sum_bytes(kMostLinearRows, padded);
+}
+
+void place_what_is_handed_on(std::span<const RowsLayer> layers, RowsProgram& program) {
+  std::size_t at = 0;
+  const RowsLayer* residual = nullptr;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].output == RowsLayer::Output::residual) {
+      require(residual == nullptr || residual->linear.weight.rows == layers[i].linear.weight.rows,
+              "chained linear layers have one residual stream: of {} and {} channels",
+              residual == nullptr ? 0 : residual->linear.weight.rows, layers[i].linear.weight.rows);
+      residual = &layers[i];
+    }
+    if (i == 0) {
+      continue;
+    }
+    require(follows(layers[i], layers[i - 1]),
+            "chained linear layer {} does not take what the one before it makes", i);
+    const int cols = layers[i].linear.weight.cols;
+    program.rows_at[i] = static_cast<std::uint32_t>(at);
+    at += row_bytes(program.rows, cols);
+    program.sums_at[i] = static_cast<std::uint32_t>(at);
+    at += sum_bytes(program.rows, cols);
+  }
+  require(at <= program.handed_bytes, "chained linear layers hand on {} bytes, room for {}", at,
+          program.handed_bytes);
+  program.handed_used = static_cast<std::uint32_t>(at);
+}
+
 }  // namespace
 
-RowsScratch::RowsScratch()
+RowsScratch::RowsScratch(int columns)
     : arrived_(1),
-      best_(static_cast<std::size_t>(winnow::cuda::multiprocessor_count()) * kMostLinearRows) {
+      best_(size_of(winnow::cuda::multiprocessor_count()) * kMostLinearRows),
+      turns_(size_of(winnow::cuda::multiprocessor_count())),
+      handed_(2 * most_handed_bytes(columns)) {
   arrived_.fill(0);
+  turns_.fill(0);
+  handed_.fill(kNotYet & 0xFF);
   winnow::cuda::check(cudaDeviceSynchronize(), "clear scratch");
 }
 
@@ -68,11 +137,15 @@ void linear_rows(std::span<const RowsLayer> layers, int rows, const RowsScratch&
                       .count = static_cast<int>(layers.size()),
                       .blocks = winnow::cuda::multiprocessor_count(),
                       .arrived = scratch.arrived(),
-                      .best = scratch.best()};
+                      .best = scratch.best(),
+                      .turns = scratch.turns(),
+                      .handed = scratch.handed(),
+                      .handed_bytes = static_cast<std::uint32_t>(scratch.handed_bytes())};
   for (std::size_t i = 0; i < layers.size(); ++i) {
     check_layer(layers[i], format, i + 1 == layers.size());
     program.layers[i] = layers[i];
   }
+  place_what_is_handed_on(layers, program);
   switch (format) {
     case DeviceWeightFormat::bf16:
       return launch_linear_rows_bf16(program, launch);

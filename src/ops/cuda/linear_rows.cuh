@@ -34,9 +34,6 @@ __device__ void initialize(RowsShared<kBatches>& shared) {
       shared.sums_full[warp].init(kProductWarps);
       shared.sums_empty[warp].init(kOutputWarps);
     }
-    if (warp == 2) {
-      shared.inputs_ready.init(kInputWarps);
-    }
     fence_barriers();
   }
   __syncthreads();
@@ -73,7 +70,9 @@ __global__ __launch_bounds__(kRowsThreads,
     Output<Format, kBatches>(program, shared, rings.input_slots).run();
   } else if (warp < kProductWarps + kOutputWarps + kInputWarps) {
     winnow::cuda::wait_for_predecessor();
-    InputFetch<Format>::run(program, shared, rings, warp - kProductWarps - kOutputWarps);
+    InputFetch<Format, RowsShared<kBatches>>(program, shared, rings,
+                                             warp - kProductWarps - kOutputWarps)
+        .run();
   } else {
     WeightFetch<Format>::run(program, shared, rings);
   }

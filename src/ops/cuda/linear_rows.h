@@ -45,7 +45,8 @@ constexpr int residual_parts(int width) {
 }
 
 /// A linear layer and what becomes of its result; made by one of the functions below. What a layer
-/// writes must not be an input of the same layer, but for `hidden`.
+/// writes must not be an input of the same layer, but for `hidden`. Results never have the bits of
+/// kNotYet (linear_rows_kernels.h).
 struct RowsLayer {
   enum class Output : std::uint8_t { store, residual, silu, argmax };
 
@@ -71,16 +72,31 @@ RowsLayer gated(const RowsLinear& linear, const RowsInput& x, bf16* y);
 /// unless null. The last layer of its call.
 RowsLayer chosen(const RowsLinear& linear, const RowsInput& x, std::int32_t* tokens, float* logits);
 
+/// How far a block is with the memories that hand on results: linear_rows_kernels.h.
+struct alignas(16) RowsTurn {
+  std::uint32_t memory;   // that the next kernel takes: 0 or 1
+  std::uint32_t used[2];  // bytes of each that do not hold kNotYet
+  std::uint32_t unused;
+};
+
 /// Device memory that calls on one stream need.
 class RowsScratch {
  public:
-  RowsScratch();
+  /// For calls whose layers hand on at most `columns` values a row in all; 0: calls of one layer.
+  explicit RowsScratch(int columns = 0);
+
   [[nodiscard]] std::uint32_t* arrived() const { return arrived_.data(); }
   [[nodiscard]] std::uint64_t* best() const { return best_.data(); }
+  [[nodiscard]] RowsTurn* turns() const { return turns_.data(); }
+  /// Two memories of handed_bytes() each.
+  [[nodiscard]] std::byte* handed() const { return handed_.data(); }
+  [[nodiscard]] std::size_t handed_bytes() const { return handed_.size() / 2; }
 
  private:
   winnow::cuda::DeviceBuffer<std::uint32_t> arrived_;
   winnow::cuda::DeviceBuffer<std::uint64_t> best_;
+  winnow::cuda::DeviceBuffer<RowsTurn> turns_;
+  winnow::cuda::DeviceBuffer<std::byte> handed_;
 };
 
 /// How a kernel is put into a stream. With `overlap` (compute capability 9.0 and later) it begins
@@ -91,11 +107,13 @@ struct RowsLaunch {
   bool overlap = false;
 };
 
-/// Computes up to kMostChainedLayers layers of the same weight format, one after another, each of
-/// which may read what those before it have written, for up to kMostLinearRows rows. One kernel of
-/// a block per multiprocessor: the weights of a layer are on their way while the one before it is
-/// still computed. Reads each weight once. Sums are in float, in an order that depends on the shape
-/// of the weight alone: not on the other rows, nor on the device.
+/// Computes up to kMostChainedLayers layers of the same weight format, one after another, for up to
+/// kMostLinearRows rows. The input of each but the first is what the layer before it has made;
+/// that stays within the call, and only the last layer writes its result (and all that have one
+/// `hidden`) where it says. One kernel of a block per multiprocessor: the weights of a layer are on
+/// their way while the one before it is still computed. Reads each weight once. Sums are in float,
+/// in an order that depends on the shape of the weight alone: not on the other rows, nor on the
+/// device.
 void linear_rows(std::span<const RowsLayer> layers, int rows, const RowsScratch& scratch,
                  const RowsLaunch& launch);
 

@@ -54,7 +54,6 @@ struct RowsShared {
   Barrier inputs_empty[kMostInputSlots];
   Barrier sums_full[2];
   Barrier sums_empty[2];
-  Barrier inputs_ready;  // its phase n ends once all that comes before layer n is done
 };
 
 /// The rings of a block: how many places each has, and where. A place must have one fetching warp
@@ -81,27 +80,26 @@ class LayerShare {
   int chunks;     // of a weight row
   bool resident;  // inputs stay for all tiles
 
-  /// `first_block` has the first tile.
+  /// The layer before it ended with a tile of the block before `next_block`.
   __device__ LayerShare(const RowsProgram& program, int input_slots, int number = 0,
-                        int first_block = 0)
+                        int next_block = 0)
       : layer(program.layers[number]),
         number(number),
         tiles(layer.linear.weight.tiles),
-        first(static_cast<int>(blockIdx.x) - first_block +
-              (static_cast<int>(blockIdx.x) < first_block ? program.blocks : 0)),
         step(program.blocks),
         chunks(Chunk::count(layer.linear.weight.steps)),
         resident(chunks <= input_slots),
-        first_block_(first_block) {}
+        first_block_(layer.output == RowsLayer::Output::residual ? 0 : next_block) {
+    first = static_cast<int>(blockIdx.x) - first_block_;
+    first += first < 0 ? step : 0;
+  }
 
-  /// The block that has the first tile of the layer after it.
-  __device__ int next_first_block() const { return (first_block_ + tiles) % step; }
   /// Goes on to the layer after it, if there is one.
   __device__ bool next(const RowsProgram& program, int input_slots) {
     if (number + 1 == program.count) {
       return false;
     }
-    *this = LayerShare(program, input_slots, number + 1, next_first_block());
+    *this = LayerShare(program, input_slots, number + 1, (first_block_ + tiles) % step);
     return true;
   }
   /// Steps of a chunk; none if negative: in what is rounded up. (Clamped at 0, ptxas 13.0 takes the

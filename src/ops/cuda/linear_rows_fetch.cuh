@@ -4,22 +4,9 @@
 
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/linear_rows_block.cuh"
+#include "ops/cuda/linear_rows_handed.cuh"
 
 namespace winnow::ops::cuda {
-
-/// Waits until so many blocks in all have arrived, and sees what they have written. By one thread.
-inline __device__ void wait_for_arrivals(const std::uint32_t* arrived, std::uint32_t target) {
-  std::uint32_t seen = 0;
-  do {
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
-  } while (seen < target);
-}
-
-/// Tells the other blocks of what this one has written. By one thread, after a barrier with the
-/// others.
-inline __device__ void arrive_at(std::uint32_t* arrived) {
-  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
-}
 
 /// A chunk of a tile is one run of memory.
 template <class Format>
@@ -78,62 +65,130 @@ class WeightFetch {
 };
 
 /// Inputs [rows][columns of the chunk], zeros past the last column; the warps take slots in turn.
-/// By plain copies: what another block has just written is there sooner than by bulk copies, which
-/// need a fence of their own.
-template <class Format>
+/// What another block hands on is copied once its last column is there, and again where something
+/// else is not: a lane looks at what it has copied itself.
+template <class Format, class Shared>
 class InputFetch {
  public:
   using Chunk = RowsChunk<Format>;
+  using Share = LayerShare<Format>;
 
-  template <class Shared>
-  static __device__ void run(const RowsProgram& program, Shared& shared, const RowsRings& rings,
-                             int warp) {
-    const int slot_bytes = program.rows * Chunk::kInputPitch;
-    const int lane = threadIdx.x % 32;
-    RingPlace place;
-    LayerShare<Format> share(program, rings.input_slots);
+  __device__ InputFetch(const RowsProgram& program, Shared& shared, const RowsRings& rings,
+                        int warp)
+      : program_(program), shared_(shared), rings_(rings), warp_(warp) {}
+
+  __device__ void run() {
+    Share share(program_, rings_.input_slots);
     do {
-      if (lane == 0) {
-        if (warp == 0 && share.number > 0) {
-          wait_for_arrivals(program.arrived, program.arrivals_before(share.number));
-        }
-        shared.inputs_ready.arrive();
+      if (share.first >= share.tiles) {
+        continue;
       }
-      __syncwarp();
-      shared.inputs_ready.wait(share.number % 2);
+      if (share.number > 0) {
+        // The block's outputs do not turn it before they have what is fetched here.
+        hand_on(program_, share.number, __ldcg(&program_.turns[blockIdx.x].memory), share.layer);
+        wait_for_last_column(share);
+      }
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
-        for (int chunk = 0; chunk < share.chunks; ++chunk) {
-          if (place.slot % kInputWarps == warp) {
-            shared.inputs_empty[place.slot].wait(place.parity ^ 1U);
-            fetch(program.rows, share, chunk, rings.inputs + place.slot * slot_bytes + 16 * lane);
-            shared.inputs_full[place.slot].arrive_after_copies();
-          }
-          place.advance(rings.input_slots);
-        }
+        fetch_all(share);
         if (share.resident) {
           break;
         }
       }
-    } while (share.next(program, rings.input_slots));
+    } while (share.next(program_, rings_.input_slots));
   }
 
  private:
-  static __device__ void fetch(int rows, const LayerShare<Format>& share, int chunk,
-                               std::byte* to) {
-    constexpr int kTurns = Chunk::kColumns / 8 / 32;
+  static constexpr int kTurns = Chunk::kColumns / 8 / 32;
+
+  __device__ void wait_for_last_column(const Share& share) const {
+    const bf16* last = share.layer.input.x + program_.rows * share.layer.linear.weight.cols - 1;
+    if (threadIdx.x % 32 == 0) {
+      while (!is_there(last)) {
+      }
+    }
+    __syncwarp();
+  }
+
+  [[nodiscard]] __device__ bool takes(const RingPlace& place) const {
+    return place.slot % kInputWarps == warp_;
+  }
+
+  // All chunks of a row.
+  __device__ void fetch_all(const Share& share) {
+    RingPlace open = place_;  // from here on, what is copied has not been looked at
+    int first_open = 0;
+    for (int chunk = 0; chunk < share.chunks; ++chunk) {
+      if (takes(place_)) {
+        // A slot is free when a chunk has been used, which must not be an open one.
+        if (chunk - first_open >= rings_.input_slots) {
+          first_open = finish(share, open, first_open, chunk);
+        }
+        shared_.inputs_empty[place_.slot].wait(place_.parity ^ 1U);
+        copy<false>(share, chunk, place_.slot);
+        if (share.number == 0) {
+          shared_.inputs_full[place_.slot].arrive_after_copies();
+        }
+      }
+      place_.advance(rings_.input_slots);
+    }
+    finish(share, open, first_open, share.chunks);
+  }
+
+  // Sees to it that chunks [first, last), which have been copied, are complete. Returns `last`.
+  __device__ int finish(const Share& share, RingPlace& open, int first, int last) {
+    if (share.number > 0) {
+      wait_for_copies();
+    }
+    for (int chunk = first; chunk < last; ++chunk) {
+      if (share.number > 0 && takes(open)) {
+        while (copy<true>(share, chunk, open.slot)) {
+          wait_for_copies();
+        }
+        shared_.inputs_full[open.slot].arrive();
+      }
+      open.advance(rings_.input_slots);
+    }
+    return last;
+  }
+
+  static __device__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+  // Copies a chunk, or what of it has not been there. Returns whether there was such.
+  template <bool kAgain>
+  __device__ bool copy(const Share& share, int chunk, int slot) const {
     const int cols = share.layer.linear.weight.cols;
     const int first = chunk * Chunk::kColumns + threadIdx.x % 32 * 8;
     const bf16* x = share.layer.input.x + first;
+    std::byte* to =
+        rings_.inputs + slot * program_.rows * Chunk::kInputPitch + threadIdx.x % 32 * 16;
+    bool copied = false;
 #pragma unroll 2
-    for (int row = 0; row < rows; ++row) {
+    for (int row = 0; row < program_.rows; ++row) {
 #pragma unroll
       for (int i = 0; i < kTurns; ++i) {
-        copy_16(to + 512 * i, x + 256 * i, first + 256 * i < cols ? 16 : 0);
+        if (!kAgain || lacks(to + 512 * i)) {
+          copy_16(to + 512 * i, x + 256 * i, first + 256 * i < cols ? 16 : 0);
+          copied = true;
+        }
       }
       to += Chunk::kInputPitch;
       x += cols;
     }
+    return copied;
   }
+
+  // Whether one of these eight values is kNotYet.
+  static __device__ bool lacks(const std::byte* values) {
+    const uint4 x = *reinterpret_cast<const uint4*>(values);
+    const std::uint32_t largest = __vmaxu2(__vmaxu2(x.x, x.y), __vmaxu2(x.z, x.w));
+    return (largest & 0xFFFFU) == (kNotYet & 0xFFFFU) || largest >> 16 == kNotYet >> 16;
+  }
+
+  const RowsProgram& program_;
+  Shared& shared_;
+  const RowsRings& rings_;
+  int warp_;
+  RingPlace place_;
 };
 
 }  // namespace winnow::ops::cuda

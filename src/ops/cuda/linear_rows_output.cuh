@@ -40,20 +40,26 @@ class Output {
   }
 
   __device__ void run() {
+    const bool hands_on = program_.count > 1;
+    const RowsTurn turn = hands_on ? take_turn(program_, thread_, 32 * kOutputWarps) : RowsTurn{};
     Share share(program_, input_slots_);
     do {
-      shared_.inputs_ready.wait(share.number % 2);
+      hand_on(program_, share.number, turn.memory, share.layer);
       prepare(share, share.first);
-      load_norms(share.layer);
+      load_norms(share);
       std::uint64_t best[kBatches] = {};
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         finish_tile(share, tile, best);
       }
       if (share.layer.output == RowsLayer::Output::argmax) {
         put_best(best);
+        choose_last(share.layer);
       }
-      arrive(share);
+      synchronize();  // norms may be those of the next layer
     } while (share.next(program_, input_slots_));
+    if (hands_on) {
+      end_turn(program_, turn, thread_);
+    }
   }
 
  private:
@@ -71,13 +77,23 @@ class Output {
   static __device__ void synchronize() { sync_named(kOutputBarrier, 32 * kOutputWarps); }
 
   // 1 / RMS of each row of the input.
-  __device__ void load_norms(const RowsLayer& layer) const {
+  __device__ void load_norms(const Share& share) const {
+    const RowsLayer& layer = share.layer;
     const RowsInput& input = layer.input;
-    for (int b = thread_ / 32; b < program_.rows; b += kOutputWarps) {
+    const bool handed = share.number > 0;
+    for (int b = thread_ / 32; b < program_.rows && share.first < share.tiles; b += kOutputWarps) {
+      const float* sums = input.square_sums + b;
+      if (handed && input.parts > 0) {
+        await(&sums[(input.parts - 1) * program_.rows]);  // the others as well, as a rule
+      }
       float sum = 0.0F;
 #pragma unroll 4
       for (int part = lane_; part < input.parts; part += 32) {
-        sum += __ldcg(&input.square_sums[part * program_.rows + b]);
+        float x = __ldcg(&sums[part * program_.rows]);
+        if (handed && __float_as_uint(x) == kNotYet) {
+          x = await(&sums[part * program_.rows]);
+        }
+        sum += x;
       }
 #pragma unroll
       for (int step = 16; step > 0; step /= 2) {
@@ -165,13 +181,13 @@ class Output {
         break;
       case RowsLayer::Output::silu:
         if (row_ < 8) {
-          layer.activated[place.at] = round(value / (1.0F + __expf(-value)) * partner);
+          publish(&layer.activated[place.at], round(value / (1.0F + __expf(-value)) * partner));
         }
         break;
       case RowsLayer::Output::residual: {
         const float hidden = place.hidden + value;
         layer.residual.hidden[place.at] = hidden;
-        layer.residual.normed[place.at] = round(hidden * place.norm_weight);
+        publish(&layer.residual.normed[place.at], round(hidden * place.norm_weight));
         return hidden * hidden;
       }
       case RowsLayer::Output::argmax:
@@ -212,7 +228,7 @@ class Output {
       for (const auto& part : parts) {
         sum += part[thread_];
       }
-      layer.residual.square_sums[tile * program_.rows + thread_] = sum;
+      publish(&layer.residual.square_sums[tile * program_.rows + thread_], sum);
     }
     synchronize();
   }
@@ -238,34 +254,25 @@ class Output {
     }
   }
 
-  // This block has finished a layer; the last block that finishes the last one clears up.
-  __device__ void arrive(const Share& share) const {
+  // The last block that has its best chooses.
+  __device__ void choose_last(const RowsLayer& layer) const {
     synchronize();
-    if (share.number + 1 < program_.count) {
-      if (thread_ == 0) {
-        arrive_at(program_.arrived);
-      }
-    } else if (thread_ < 32) {
-      std::uint32_t before = 0;
-      if (lane_ == 0) {
-        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
-                     : "=r"(before)
-                     : "l"(program_.arrived)
-                     : "memory");
-      }
-      before = __shfl_sync(0xFFFFFFFFU, before, 0);
-      if (before + 1 == program_.arrivals_before(program_.count)) {
-        clear_up(share.layer);
-      }
+    if (thread_ >= 32) {
+      return;
     }
-  }
-
-  __device__ void clear_up(const RowsLayer& last) const {
-    if (last.output == RowsLayer::Output::argmax) {
-      choose(last);
-    }
+    std::uint32_t before = 0;
     if (lane_ == 0) {
-      *program_.arrived = 0;
+      asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                   : "=r"(before)
+                   : "l"(program_.arrived)
+                   : "memory");
+    }
+    before = __shfl_sync(0xFFFFFFFFU, before, 0);
+    if (before + 1 == static_cast<std::uint32_t>(program_.blocks)) {
+      choose(layer);
+      if (lane_ == 0) {
+        *program_.arrived = 0;
+      }
     }
   }
 

@@ -117,8 +117,10 @@ TEST(ValueOf, ReadsExpressions) {
 }
 
 TEST(ValueOf, DeepNestingIsNotANumber) {
-  EXPECT_FALSE(value_of(std::string(100000, '(') + "1" + std::string(100000, ')')).has_value());
-  EXPECT_FALSE(value_of(std::string(100000, '-') + "x").has_value());
+  std::string nested(100000, '(');
+  nested.append("1").append(100000, ')');
+  EXPECT_FALSE(value_of(nested).has_value());
+  EXPECT_FALSE(value_of(std::string(100000, '-').append("x")).has_value());
 }
 
 TEST(StatedAnswer, IsWhatASolutionEndsIn) {

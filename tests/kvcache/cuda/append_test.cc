@@ -90,6 +90,38 @@ TEST_P(CudaAppend, AsksForEnoughPages) {
   EXPECT_EQ(device.used_page_bytes(caches.stream()) / page, device.pages_of(sequence.slot, counts));
 }
 
+// DMS knows beforehand which heads take a page for one more token, unless it decides itself about
+// the entry that leaves.
+TEST_P(CudaAppend, AsksForWhatOneTokenTakes) {
+  CachePair caches(GetParam());
+  DeviceCache& device = caches.device();
+  const bool known = GetParam().rule == RuleKind::dms && GetParam().shift != GetParam().window + 1;
+  CachePair::Sequence sequence = caches.open(1);
+  std::vector<CachePair::Sequence*> batch{&sequence};
+  caches.prefill(sequence, 45);
+  CachePair::Sequence copy = caches.fork(sequence, 2);
+  std::size_t asked = 0;
+  for (int t = 0; t < 120; ++t) {
+    if (t == 40) {
+      batch.push_back(&copy);
+    }
+    const std::size_t before = caches.pages_in_use();
+    std::size_t need = 0;
+    for (const CachePair::Sequence* one : batch) {
+      need += device.page_need(one->slot, 1);
+    }
+    caches.decode(batch);
+    const std::size_t taken = caches.pages_in_use() - before;
+    EXPECT_LE(taken, need) << t;
+    if (known) {
+      EXPECT_EQ(taken, need) << t;
+    }
+    asked += need;
+  }
+  // A page for each row at each token would be far more than that.
+  EXPECT_LT(asked, 200U * testing::kLayers * testing::kKvHeads / 4);
+}
+
 TEST(CudaCache, RefusesWhatHasNoKernels) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";

@@ -85,6 +85,25 @@ TEST_P(CudaSaved, GoesOnAsIfNothingHadHappened) {
   }
 }
 
+// In another slot, whose last sequence wanted other pages.
+TEST_P(CudaSaved, WantsAsManyPagesForItsNextToken) {
+  constexpr SequenceLimits kLimits{300, 700};
+  CachePair caches(GetParam());
+  DeviceCache& device = caches.device();
+  CachePair::Sequence sequence = caches.open(1, kLimits);
+  caches.prefill(sequence, 70);
+  CachePair::Sequence* batch[] = {&sequence};
+  for (int t = 0; t < 20; ++t) {
+    caches.decode(batch);
+    const SavedSequence saved = device.save(sequence.slot, caches.stream());
+    const auto slot = device.restore(kLimits, saved, caches.stream());
+    ASSERT_TRUE(slot.has_value());
+    ASSERT_NE(*slot, sequence.slot);
+    EXPECT_EQ(device.page_need(*slot, 1), device.page_need(sequence.slot, 1)) << t;
+    device.close(*slot, caches.stream());
+  }
+}
+
 // A sequence that the host's cache computed under every rule: through the device and back.
 TEST(CudaSaved, EveryRuleThereAndBack) {
   if (winnow::cuda::device_count() == 0) {

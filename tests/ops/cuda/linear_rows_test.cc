@@ -226,7 +226,7 @@ TEST_P(CudaRows, ChainsAndOverlapChangeNothing) {
     layers.push_back(added({down.device.view()}, {inner.data()}, residual(1)));
     layers.push_back(added({square.device.view()}, input(1, residual_parts(kWidth)), residual(0)));
   }
-  const RowsScratch scratch;
+  const RowsScratch scratch(2 * kWidth + kInner);
   const auto replays = [&](std::size_t together, bool overlap) {
     const winnow::cuda::Stream stream;
     const RowsLaunch launch{stream.get(), overlap};
@@ -306,6 +306,20 @@ TEST(CudaLinearRowsLimits, RefusesWhatItCannotTake) {
                   nullptr),
            layer(DeviceWeightFormat::bf16, 32)},
           1);
+  // What is handed on: nothing; to somebody else; more than there is room for.
+  bf16 inner[2];
+  const auto gate_up = [&](int rows, int cols) {
+    return gated({DeviceWeightView({DeviceWeightFormat::bf16, rows, cols, true}, nullptr)}, {},
+                 &inner[0]);
+  };
+  const auto down = [&](const bf16* x, int cols) {
+    return stored({DeviceWeightView({DeviceWeightFormat::bf16, 16, cols}, nullptr)}, {.x = x},
+                  nullptr);
+  };
+  refused({layer(DeviceWeightFormat::bf16, 32), layer(DeviceWeightFormat::bf16, 16)}, 1);
+  refused({gate_up(32, 16), down(&inner[1], 16)}, 1);
+  refused({gate_up(32, 16), down(&inner[0], 32)}, 1);
+  refused({gate_up(32768, 16), down(&inner[0], 16384)}, 1);
 }
 
 }  // namespace

@@ -1,0 +1,40 @@
+// What the next token of a sequence takes from the free list.
+#pragma once
+
+#include "kvcache/cuda/entry_place.cuh"
+
+namespace winnow::kvcache::cuda {
+
+/// Whether a row of the archive may take a page for the token at position `length`, the next one.
+/// Known for DMS, but when the token itself decides about the entry that leaves; DMC's open entry
+/// is archived or not.
+inline __device__ bool may_take_page(const CacheView& cache, std::size_t row, int length) {
+  if (cache.archive_counts[row] % ops::kPageEntries != 0 || length < cache.ring) {
+    return false;
+  }
+  if (cache.mark_words == 0 || cache.shift == cache.ring) {
+    return true;
+  }
+  const int leaving = length % cache.ring;
+  return (cache.marks[row * cache.mark_words + leaving / 32] >> (leaving % 32) & 1U) == 0;
+}
+
+/// Moves a sequence on to `length` tokens and leaves its next_pages. By all threads of a block.
+inline __device__ void move_on(const CacheView& cache, int slot, int length) {
+  const int rows = cache.layers * cache.kv_heads;
+  int pages = 0;
+  for (int first = 0; first < rows && cache.next_pages != nullptr; first += blockDim.x) {
+    const int i = first + static_cast<int>(threadIdx.x);
+    pages += __syncthreads_count(
+        i < rows &&
+        may_take_page(cache, cache.row(i / cache.kv_heads, slot, i % cache.kv_heads), length));
+  }
+  if (threadIdx.x == 0) {
+    cache.lengths[slot] = length;
+    if (cache.next_pages != nullptr) {
+      cache.next_pages[slot] = pages;
+    }
+  }
+}
+
+}  // namespace winnow::kvcache::cuda
