@@ -20,7 +20,7 @@ using kvcache::RuleKind;
 inline constexpr std::size_t kMuchMemory = std::size_t{1} << 26;
 inline constexpr std::size_t kHeads = 4;  // of all layers of tiny_model()
 
-inline ModelConfig tiny_model(RuleKind rule) {
+inline ModelConfig tiny_model(RuleKind rule, int max_positions = 512) {
   ModelConfig config;
   config.hidden = 32;
   config.layers = 2;
@@ -29,7 +29,7 @@ inline ModelConfig tiny_model(RuleKind rule) {
   config.head_dim = 8;
   config.intermediate = 48;
   config.vocab = 64;
-  config.max_positions = 512;
+  config.max_positions = max_positions;
   if (rule == RuleKind::dms) {
     config.dms = DmsConfig{.window = 5, .source = DmsConfig::Source::borrowed};
   } else if (rule == RuleKind::dmc) {

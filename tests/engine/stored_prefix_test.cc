@@ -7,6 +7,7 @@
 #include "checkpoint/checkpoint_testing.h"
 #include "engine/cpu_runner.h"
 #include "engine/engine.h"
+#include "engine/engine_world.h"
 #include "engine/prefix_store.h"
 #include "kvcache/property.h"
 #include "model/model.h"
@@ -16,23 +17,7 @@ namespace {
 
 using kvcache::RuleKind;
 
-ModelConfig tiny_model(RuleKind rule) {
-  ModelConfig config;
-  config.hidden = 32;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 8;
-  config.intermediate = 48;
-  config.vocab = 64;
-  config.max_positions = 2048;
-  if (rule == RuleKind::dms) {
-    config.dms = DmsConfig{.window = 5, .source = DmsConfig::Source::borrowed};
-  } else if (rule == RuleKind::dmc) {
-    config.dmc = DmcConfig{.offset = 0.0F};  // merges about every other token
-  }
-  return config;
-}
+constexpr int kPositions = 2048;
 
 EngineConfig exact_config(RuleKind rule) {
   EngineConfig config;
@@ -104,8 +89,8 @@ class StoredRule : public ::testing::TestWithParam<RuleKind> {
 
   TempDir directory_;
   EngineConfig config_ = exact_config(GetParam());
-  model::Model model_{tiny_model(GetParam()),
-                      model::random_weights(tiny_model(GetParam()), DType::f32, 11)};
+  ModelConfig shape_ = testing::tiny_model(GetParam(), kPositions);
+  model::Model model_{shape_, model::random_weights(shape_, DType::f32, 11)};
   CpuBackend backend_{model_};
 };
 using StoredPrefix = StoredRule;

@@ -10,12 +10,14 @@
 #include "base/random.h"
 #include "engine/cpu_runner.h"
 #include "engine/cuda/cuda_backend.h"
+#include "engine/cuda/cuda_backend_testing.h"
 #include "engine/engine.h"
 
 namespace winnow::engine {
 namespace {
 
 using kvcache::RuleKind;
+using testing::relative_error;
 
 constexpr kvcache::SequenceLimits kLimits{200, 400};
 constexpr int kPrompt = 150;
@@ -83,16 +85,6 @@ class CudaSavedState : public ::testing::TestWithParam<RuleKind> {
       all.insert(all.end(), logits.begin(), logits.end());
     }
     return all;
-  }
-
-  static double relative_error(std::span<const float> a, std::span<const float> b) {
-    double difference = 0.0;
-    double norm = 0.0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      difference += (a[i] - b[i]) * (a[i] - b[i]);
-      norm += b[i] * b[i];
-    }
-    return std::sqrt(difference / norm);
   }
 
   static void expect_same(const kvcache::SavedSequence& a, const kvcache::SavedSequence& b) {
