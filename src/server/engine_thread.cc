@@ -16,9 +16,10 @@ constexpr double kReportSeconds = 0.02;  // between reports: on some devices the
 }  // namespace
 
 EngineThread::EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
-                           int most_requests, engine::PrefixStore* store)
+                           int most_requests, Executor executor, engine::PrefixStore* store)
     : backend_(backend),
       most_requests_(most_requests),
+      executor_(std::move(executor)),
       store_(store),
       engine_(backend, config, store) {
   publish();
@@ -108,10 +109,10 @@ bool EngineThread::take_commands() {
   std::vector<Ending> endings;
   {
     std::unique_lock lock(mutex_);
-    deliver_seconds_ += clock_.lap();
     if (engine_.idle() || since_report_.seconds() > kReportSeconds) {
       publish();
     }
+    deliver_seconds_ += clock_.lap();
     for (bool more = true; more && !has_work();) {
       lock.unlock();
       more = store_prefix();
@@ -163,31 +164,48 @@ void EngineThread::step() {
   for (engine::CacheTrace& trace : engine_.take_traces()) {
     results[trace.request].traces.push_back(std::move(trace));
   }
-  deliver(std::move(results));
+  deliver(address(std::move(results)));
 }
 
-void EngineThread::deliver(std::map<engine::RequestId, StepResult> results) {
+// Requests that are over are forgotten.
+EngineThread::Deliveries EngineThread::address(std::map<engine::RequestId, StepResult> results) {
+  Deliveries deliveries;
+  deliveries.reserve(results.size());
   for (auto& [id, result] : results) {
     const auto found = entries_.find(id);
     if (found == entries_.end()) {
       continue;
     }
     found->second.open_samples -= static_cast<int>(result.ended.size());
-    found->second.sink->deliver(std::move(result));
+    deliveries.emplace_back(found->second.sink, std::move(result));
     if (found->second.open_samples == 0) {
       close(id);
     }
   }
+  return deliveries;
+}
+
+void EngineThread::deliver(Deliveries deliveries) {
+  if (deliveries.empty()) {
+    return;
+  }
+  executor_([work = std::make_shared<Deliveries>(std::move(deliveries))] {
+    for (auto& [sink, result] : *work) {
+      sink->deliver(std::move(result));
+    }
+  });
 }
 
 void EngineThread::fail_all(const std::string& message) {
+  Deliveries deliveries;
   std::vector<engine::RequestId> open;
-  for (auto& [id, entry] : entries_) {
+  for (const auto& [id, entry] : entries_) {
     StepResult result;
     result.failure = message;
-    entry.sink->deliver(std::move(result));
+    deliveries.emplace_back(entry.sink, std::move(result));
     open.push_back(id);
   }
+  deliver(std::move(deliveries));
   for (const engine::RequestId id : open) {
     engine_.cancel(id);
     close(id);
