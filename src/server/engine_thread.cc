@@ -13,6 +13,12 @@ namespace {
 
 constexpr double kReportSeconds = 0.02;  // between reports: on some devices they cost a moment
 
+StepResult failed(const std::string& message) {
+  StepResult result;
+  result.failure = message;
+  return result;
+}
+
 }  // namespace
 
 EngineThread::EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
@@ -39,6 +45,9 @@ EngineThread::~EngineThread() {
 EngineThread::Ticket EngineThread::submit(engine::Request request, std::shared_ptr<StepSink> sink) {
   engine::validate(request, backend_.config());
   const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) {
+    throw ApiError(503, "the engine has failed; the server's log says how", {}, "engine_failed");
+  }
   if (open_ >= most_requests_) {
     throw ApiError(429, "the server has as many requests as it takes; try again later", {},
                    "too_many_requests");
@@ -75,13 +84,22 @@ int EngineThread::open_requests() const {
   return open_;
 }
 
+std::string EngineThread::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 void EngineThread::work() {
-  while (take_commands()) {
-    try {
-      step();
-    } catch (const std::exception& error) {
-      fail_all(error.what());
+  try {
+    while (take_commands()) {
+      try {
+        step();
+      } catch (const std::exception& error) {
+        fail_all(error.what());
+      }
     }
+  } catch (const std::exception& error) {
+    break_down(error.what());
   }
   while (store_prefix()) {
     store_->flush();  // one copy at a time
@@ -200,16 +218,27 @@ void EngineThread::fail_all(const std::string& message) {
   Deliveries deliveries;
   std::vector<engine::RequestId> open;
   for (const auto& [id, entry] : entries_) {
-    StepResult result;
-    result.failure = message;
-    deliveries.emplace_back(entry.sink, std::move(result));
+    deliveries.emplace_back(entry.sink, failed(message));
     open.push_back(id);
   }
+  std::ranges::for_each(open, [this](engine::RequestId id) { close(id); });
   deliver(std::move(deliveries));
-  for (const engine::RequestId id : open) {
-    engine_.cancel(id);
-    close(id);
+  std::ranges::for_each(open, [this](engine::RequestId id) { engine_.cancel(id); });
+}
+
+// A device that has failed does not take its memory back either: this thread is over.
+void EngineThread::break_down(const std::string& message) {
+  Deliveries deliveries;
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = message;
+    for (Submission& submission : submissions_) {
+      deliveries.emplace_back(std::move(submission.sink), failed(message));
+    }
+    submissions_.clear();
+    open_ = 0;
   }
+  deliver(std::move(deliveries));
 }
 
 void EngineThread::close(engine::RequestId id) {

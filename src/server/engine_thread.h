@@ -60,7 +60,8 @@ class EngineThread {
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
-  /// Throws Error as engine::validate() does, and ApiError when all places are taken.
+  /// Throws Error as engine::validate() does, and ApiError when all places are taken (429) or the
+  /// engine has failed (503).
   Ticket submit(engine::Request request, std::shared_ptr<StepSink> sink);
   /// Ends the request's samples; their ends are still delivered. Unknown tickets are ignored.
   void cancel(Ticket ticket);
@@ -72,6 +73,8 @@ class EngineThread {
   /// Requests that were taken and are not over.
   [[nodiscard]] int open_requests() const;
   [[nodiscard]] int most_requests() const { return most_requests_; }
+  /// Why nothing will run any more; empty while all is well.
+  [[nodiscard]] std::string failure() const;
 
  private:
   struct Entry {
@@ -100,6 +103,7 @@ class EngineThread {
   [[nodiscard]] Deliveries address(std::map<engine::RequestId, StepResult> results);
   void deliver(Deliveries deliveries);
   void fail_all(const std::string& message);
+  void break_down(const std::string& message);
   void close(engine::RequestId id);
 
   const engine::Backend& backend_;
@@ -124,6 +128,7 @@ class EngineThread {
   Ticket next_ticket_ = 1;
   int open_ = 0;
   bool closing_ = false;
+  std::string failure_;
 
   std::thread thread_;
 };

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/dispatch.hpp>
 #include <boost/asio/defer.hpp>
+#include <boost/asio/dispatch.hpp>
 
 namespace winnow::server {
 namespace {

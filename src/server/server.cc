@@ -123,6 +123,10 @@ int Server::port() const {
   return parts_->http.port();
 }
 
+std::string Server::failure() const {
+  return parts_->engine->failure();
+}
+
 bool Server::drain(std::chrono::milliseconds most) {
   parts_->service.refuse_completions();
   parts_->log.write(LogLevel::info, "draining", {{"requests", parts_->engine->open_requests()}});
