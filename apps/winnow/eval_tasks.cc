@@ -82,7 +82,7 @@ int run_answers(const TasksFlags& flags, const eval::TextTask& task) {
   EvalRun run(flags.data.task, flags, settings_of(flags));
   const auto questions = eval::load_questions(
       task, data.lines, data.shots,
-      {.shots = flags.data.shots, .max_tokens = flags.max_tokens, .chat = flags.chat},
+      {.shots = flags.data.shots, .max_tokens = flags.max_tokens, .chat = run.chat_encoder()},
       run.encoder());
   eval::AnswerOptions options;
   options.batch = flags.batch;

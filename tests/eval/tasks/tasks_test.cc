@@ -232,11 +232,11 @@ TEST(TextTasks, ReadTheirFormats) {
   const auto gsm8k = find_text_task("gsm8k")->parse(
       line(R"({"question": "How many?", "answer": "2+3=<<2+3=5>>5\n#### 1,005"})"));
   EXPECT_EQ(gsm8k.prompt, "Question: How many?\nAnswer:");
-  EXPECT_EQ(gsm8k.demonstration, "Question: How many?\nAnswer: 2+3=<<2+3=5>>5\n#### 1,005\n\n");
+  EXPECT_EQ(gsm8k.solution, "2+3=<<2+3=5>>5\n#### 1,005");
   EXPECT_EQ(gsm8k.facts.at("expected"), "1005");
   const auto math = find_text_task("math")->parse(
       line(R"({"problem": "P", "solution": "S \\boxed{1}", "answer": "1", "level": 3})"));
-  EXPECT_EQ(math.demonstration, "Problem:\nP\n\nSolution: S \\boxed{1}\n\n");
+  EXPECT_EQ(math.solution, "S \\boxed{1}");
   EXPECT_EQ(math.facts.at("level"), 3);
   EXPECT_EQ(
       find_text_task("aime")->parse(line(R"({"Problem": "P", "Answer": 70})")).facts.at("expected"),
@@ -261,8 +261,17 @@ TEST(TextTasks, ShowOthersFirst) {
   EXPECT_EQ(std::string(questions[0].prompt.begin(), questions[0].prompt.end()),
             "Question: two\nAnswer: #### 2\n\nQuestion: one\nAnswer:");
   EXPECT_THROW(load_questions(*find_text_task("gsm8k"), {one}, {one}, {.shots = 1}, encode), Error);
-  const auto chat = load_questions(*find_text_task("gsm8k"), {one}, {}, {.chat = true}, encode);
-  EXPECT_EQ(std::string(chat[0].prompt.begin(), chat[0].prompt.end()), "one");
+  const auto encode_chat = [](std::span<const ChatMessage> messages) {
+    std::vector<std::int32_t> tokens;
+    for (const ChatMessage& message : messages) {
+      std::ranges::copy(message.role + ": " + message.content + "\n", std::back_inserter(tokens));
+    }
+    return tokens;
+  };
+  const auto chat = load_questions(*find_text_task("gsm8k"), {one}, {one, two},
+                                   {.shots = 1, .chat = encode_chat}, encode);
+  EXPECT_EQ(std::string(chat[0].prompt.begin(), chat[0].prompt.end()),
+            "user: two\nassistant: #### 2\nuser: one\n");
   EXPECT_TRUE(chat[0].stop.empty());
 }
 
