@@ -1,12 +1,13 @@
 """The DMS paper's tables 1 and 2 in our terms: every rule and ratio on one base model, and its students.
 
     python3 benchmarks/quality.py --base assets/base --students dms-4=DIR dmc-2=DIR ... --text docs=docs.txt \\
-        --hay essays.txt --places cuda:0=6 cuda:1=6 cpu=24 --work WORK --out docs/results/quality
+        --hay essays.txt --formats 'dense=fp8,q4' --places cuda:0=6 cuda:1=6 cpu=24 --work WORK --out quality
 
 A student's name is what the tables show; its rule is its checkpoint's. Problems are asked after eight others, as
 turns of one chat. Lengths beyond the base's positions are measured on copies whose config.json allows them, as
-they are and with RoPE scaled as in Llama 3.1. Results that are in WORK are not made again. Writes OUT.json (a
-line per result, as `winnow eval` gave it) and the tables, OUT.md.
+they are and with RoPE scaled as in Llama 3.1. Results that are in WORK are not made again: a run that was
+interrupted goes on. Writes OUT.json (a line per result, as `winnow eval` gave it) and the tables, OUT.md; without
+--places of what is there.
 """
 
 import argparse
@@ -26,12 +27,10 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "assets/make"))
 import tasks  # noqa: E402
 
-RULES, RATIOS = ("h2o", "tova", "streaming", "quest"), (2, 3, 4, 8)
-FORMATS = ("fp8", "int8", "q4")
-STORED = ("dense", "quest 4", "dms 4", "dms 8")  # rows that are shown with every format
+RULES = ("h2o", "tova", "streaming", "quest")
+ONE_BY_ONE = ("h2o", "tova")  # take tokens one at a time: a device is not faster than a few cores
 PROBLEMS = {"arithmetic": tasks.arithmetic, "equations": tasks.linear_equation, "stories": tasks.word_problem}
 SHOTS = 8
-ONE_BY_ONE = ("h2o", "tova")  # rules that take tokens one at a time: a device is not faster than a few cores
 
 
 @dataclass
@@ -50,15 +49,15 @@ class Cell:
         return self.row.startswith(ONE_BY_ONE)
 
 
-def configurations(students: list[str]) -> dict[str, tuple[str, list[str]]]:
-    """Name -> (model, flags)"""
-    rows: dict[str, tuple[str, list[str]]] = {"dense": ("base", [])}
-    rows |= {f"{rule} {ratio}": ("base", ["--cache", rule, "--cr", str(ratio)]) for rule in RULES for ratio in RATIOS}
-    rows |= {name.replace("-", " "): (name, []) for name in students}
-    for name in STORED:
-        if name in rows:
-            model, flags = rows[name]
-            rows |= {f"{name} {kind}": (model, [*flags, "--kv-dtype", kind]) for kind in FORMATS}
+def configurations(students: list[str], ratios: list[str], formats: dict[str, list[str]]) -> dict[str, tuple[str, list[str]]]:
+    """Name -> (model, flags); a row of `formats` is followed by the same with other formats of entries."""
+    plain: dict[str, tuple[str, list[str]]] = {"dense": ("base", [])}
+    plain |= {f"{rule} {ratio}": ("base", ["--cache", rule, "--cr", ratio]) for rule in RULES for ratio in ratios}
+    plain |= {name.replace("-", " "): (name, []) for name in students}
+    rows = {}
+    for name, (model, flags) in plain.items():
+        rows[name] = (model, flags)
+        rows |= {f"{name} {kind}": (model, [*flags, "--kv-dtype", kind]) for kind in formats.get(name, [])}
     return rows
 
 
@@ -76,7 +75,8 @@ class Table:
         self.args = args
         self.models = {"base": args.base} | {n: Path(d) for n, d in (s.split("=", 1) for s in args.students)}
         self.positions = json.loads((args.base / "config.json").read_text())["max_position_embeddings"]
-        rows = configurations([name for name in self.models if name != "base"])
+        formats = {row: kinds.split(",") for row, kinds in (f.split("=", 1) for f in args.formats)}
+        rows = configurations([name for name in self.models if name != "base"], args.ratios.split(","), formats)
         self.rows = {row: what for row, what in rows.items() if re.search(args.rows, row)}
         self.measures = {name: what for name, what in self.list_measures().items() if re.search(args.measures, name)}
         self.lock = threading.Lock()
@@ -110,17 +110,18 @@ class Table:
             found[f"text {name}"] = Measure(["perplexity", "--text", file, *windows])
         for name, draw in PROBLEMS.items():
             file, shots = args.work / f"{name}.jsonl", args.work / f"{name}-shots.jsonl"
-            file.write_text(problems(args.problems, draw, 20261122))
-            shots.write_text(problems(SHOTS + 1, draw, 7))
+            for path, count, seed in ((file, args.problems, 20261122), (shots, SHOTS + 1, 7)):
+                if not path.exists():
+                    path.write_text(problems(count, draw, seed))
             found[name] = Measure(["tasks", "--task", "gsm8k", "--chat", "--data", str(file), "--shots", str(SHOTS),
                                    "--shots-data", str(shots), "--max-tokens", "120"])  # fmt: skip
         plain = ["--style", "plain", "--chains", "3", "--hops", "2", "--max-tokens", "80"]
-        for length in args.lengths:
+        for length in map(int, args.lengths.split(",")):
             beyond = length > self.positions
             repeats = args.repeats // 2 if beyond else args.repeats
             for scaled in (False, True)[: 1 + beyond]:
                 tag = f"{length}{' scaled' if scaled else ''}"
-                common = ["--text", args.hay, "--lengths", str(length)]
+                common = ["--text", str(args.hay), "--lengths", str(length)]
                 found[f"needle {tag}"] = Measure(["needle", *common, "--repeats", str(repeats)], length, scaled)
                 found[f"variables {tag}"] = Measure(["variables", *common, *plain, "--repeats", str(5 * repeats)], length, scaled)
         return found
@@ -128,34 +129,50 @@ class Table:
     def file(self, cell: Cell) -> Path:
         return self.args.work / f"{cell.measure}-{cell.row}.json".replace(" ", "-")
 
-    def run(self, cell: Cell, place: str) -> None:
+    def left_out(self, cell: Cell) -> bool:
+        """What takes long and tells little: a base that is lost beyond its positions, under rules that go one by one."""
+        measure = self.measures[cell.measure]
+        return cell.one_by_one() and measure.length > self.positions and not measure.scaled
+
+    def run(self, cell: Cell, place: str) -> str:
+        """Returns how long it took, or what went wrong."""
         (model, flags), measure = self.rows[cell.row], self.measures[cell.measure]
         size = ["--batch", "8", "--kv-gib", "2"] if place == "cpu" else ["--batch", "64", "--kv-gib", "6"]
         command = [self.args.winnow, "eval", *measure.arguments, "--model", str(self.stretched(model, measure.length, measure.scaled)),
                    *flags, "--device", place, "--threads", "1", *size, "--out", str(self.file(cell))]  # fmt: skip
         began = time.time()
         done = subprocess.run(command, capture_output=True, text=True)
-        failed = f": {done.stderr.strip()[-300:]}" if done.returncode != 0 else ""
-        print(f"{cell.row}: {cell.measure}: {time.time() - began:.1f} s on {place}{failed}", flush=True)
+        return f"{time.time() - began:.1f} s on {place}" if done.returncode == 0 else done.stderr.strip()[-300:]
 
     def fill(self) -> None:
         """Devices take the batched rules first, processors those that go token by token, cheap ones first."""
-        cells = [Cell(row, measure) for row in self.rows for measure in self.measures]
-        cells = [cell for cell in cells if not self.file(cell).exists()]
+        wanted = [cell for row in self.rows for measure in self.measures if not self.left_out(cell := Cell(row, measure))]
+        cells = [cell for cell in wanted if not self.file(cell).exists()]
         cells.sort(key=lambda cell: (cell.one_by_one(), -self.measures[cell.measure].length))
         queue = deque(cells)
+        workers = [place for name, jobs in (p.split("=") for p in self.args.places) for place in [name] * int(jobs)]
+        has_device = any(place != "cpu" for place in workers)
+        began, done = time.time(), len(wanted) - len(cells)
 
         def work(place: str) -> None:
+            nonlocal done
             while True:
                 with self.lock:
-                    if not queue or (place == "cpu" and len(self.args.places) > 1 and not queue[-1].one_by_one()):
+                    if not queue or (place == "cpu" and has_device and not queue[-1].one_by_one()):
                         return
                     cell = queue.pop() if place == "cpu" else queue.popleft()
-                self.run(cell, place)
+                told = self.run(cell, place)
+                with self.lock:
+                    done += 1
+                    minutes = (time.time() - began) / 60
+                    print(f"[{done}/{len(wanted)}, {minutes:.1f} min] {cell.row}: {cell.measure}: {told}", file=sys.stderr, flush=True)
 
-        workers = [place for name, jobs in (p.split("=") for p in self.args.places) for place in [name] * int(jobs)]
-        with ThreadPoolExecutor(len(workers)) as pool:
-            list(pool.map(work, workers))
+        with ThreadPoolExecutor(max(1, len(workers))) as pool:
+            try:
+                list(pool.map(work, workers))
+            except KeyboardInterrupt:
+                queue.clear()
+                raise SystemExit("interrupted: the same command goes on where this one was") from None
 
     def results(self) -> dict[str, dict[str, dict]]:
         """Row -> measure -> what `winnow eval` said; what is missing is left out."""
@@ -166,66 +183,66 @@ class Table:
         return found
 
 
-def quality(result: dict | None) -> str:
-    if result is None:
-        return "-"
-    if "perplexity" in result:
-        return f"{result['perplexity']:.2f} | {result.get('kld', 0.0):.4f}"
-    return f"{100 * result['accuracy']:.0f} ± {100 * result['accuracy_error']:.0f}"
+def quality(measure: str, result: dict | None) -> str:
+    if measure.startswith("text "):
+        return f"{result['perplexity']:.2f} | {result['kld']:.4f}" if result else "- | -"
+    return f"{100 * result['accuracy']:.0f} ± {100 * result['accuracy_error']:.0f}" if result else "-"
 
 
-def line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |\n"
+def markdown_table(head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, *rows)]
+    lines.insert(1, "|---" * (lines[0].count("|") - 1) + "|")
+    return "\n".join(lines) + "\n"
 
 
-def markdown(table: dict, measures: list[str]) -> str:
-    """Two tables: how well, and for what of the cache."""
-    heads = [f"{m.removeprefix('text ')} | KLD" if m.startswith("text ") else m for m in measures]
-    text = line("cache", *heads) + "|---" * (line(*heads).count("|")) + "|\n"
-    for row, results in table.items():
-        text += line(row, *(quality(results.get(m)) if m in results or not m.startswith("text") else "- | -" for m in measures))
-    cost = next((m for m in measures if m.startswith("needle")), measures[-1])
-    heads = [f"{m.removeprefix('text ')}: CR" for m in measures]
-    text += "\n" + line("cache", *heads, f"{cost}: KiB", "KV reads", "peak") + "|---" * (len(heads) + 4) + "|\n"
-    for row, results in table.items():
-        ratios = [f"{results[m]['compression_ratio']:.2f}" if m in results else "-" for m in measures]
+def tables(results: dict, measures: list[str]) -> str:
+    """How well, and for what of the cache."""
+    head = [f"{m.removeprefix('text ')} | KLD" if m.startswith("text ") else m for m in measures]
+    text = markdown_table(["cache", *head], [[row, *(quality(m, found.get(m)) for m in measures)] for row, found in results.items()])
+    needle = next((m for m in measures if m.startswith("needle")), None)
+    rows = []
+    for row, found in results.items():
         costs = ["-"] * 3
-        if cost in results:
-            found = results[cost]
-            costs = [f"{found['kv_bytes'] / 1024:.0f}", f"{found['kv_reads']:.0f}", f"{found['peak_tokens']:.0f}"]
-        text += line(row, *ratios, *costs)
-    return text
+        if cost := found.get(needle):
+            costs = [f"{cost['kv_bytes'] / 1024:.0f}", f"{cost['kv_reads']:.0f}", f"{cost['peak_tokens']:.0f}"]
+        rows.append([row, *(f"{found[m]['compression_ratio']:.2f}" if m in found else "-" for m in measures), *costs])
+    return text + "\n" + markdown_table(["CR", *(m.removeprefix("text ") for m in measures), f"KiB ({needle})", "KV reads", "peak"], rows)
 
 
-def main() -> None:
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--winnow", default="build/release/bin/winnow")
     parser.add_argument("--base", type=Path, required=True)
     parser.add_argument("--students", nargs="*", default=[], metavar="NAME=DIR")
+    parser.add_argument("--ratios", default="2,3,4,8", help="of the rules that need no training")
+    parser.add_argument("--formats", nargs="*", default=[], metavar="ROW=KIND,...", help="rows to show with other formats of entries too")
     parser.add_argument("--text", nargs="+", required=True, metavar="NAME=FILE", help="held-out texts")
     parser.add_argument("--hay", required=True, help="text for needle and variables")
-    parser.add_argument("--lengths", type=lambda s: [int(n) for n in s.split(",")], default=[4096, 8192])
-    parser.add_argument("--eval-tokens", type=int, default=32768, help="of each text")
-    parser.add_argument("--problems", type=int, default=200)
+    parser.add_argument("--lengths", default="4096,8192")
+    parser.add_argument("--eval-tokens", type=int, default=32768, help="of each text; 0: all")
+    parser.add_argument("--problems", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=10,
                         help="needles per depth, half beyond the positions; variables: five times as many texts")  # fmt: skip
-    parser.add_argument("--places", nargs="+", default=["cpu=2"], metavar="DEVICE=JOBS",
+    parser.add_argument("--places", nargs="*", default=[], metavar="DEVICE=JOBS",
                         help="where to compute, and how many runs at a time; a small model leaves a device idle")  # fmt: skip
     parser.add_argument("--rows", default="", help="regular expression")
     parser.add_argument("--measures", default="", help="regular expression")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def make(args: argparse.Namespace) -> str:
     args.work.mkdir(parents=True, exist_ok=True)
     table = Table(args)
     table.fill()
     results = table.results()
     lines = [json.dumps({"row": row, "measure": m, "result": r}) for row, found in results.items() for m, r in found.items()]
     args.out.with_suffix(".json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
-    text = markdown(results, list(table.measures))
+    text = tables(results, list(table.measures))
     args.out.with_suffix(".md").write_text(text)
-    print(text)
+    return text
 
 
 if __name__ == "__main__":
-    main()
+    print(make(parse()))

@@ -38,7 +38,7 @@ std::vector<std::string> continuations(const ChoiceQuestion& question) {
 TEST(ChoiceFormats, Mmlu) {
   const auto question = parse(
       "mmlu",
-      R"({"question": "2+2?", "choices": ["3", "4", "5", "6"], "answer": 1, "subject": "maths"})");
+      R"({"question": " 2+2?\n", "choices": ["3", "4", "5", "6"], "answer": 1, "subject": "maths"})");
   EXPECT_EQ(question.choices[0].context, "2+2?\nA. 3\nB. 4\nC. 5\nD. 6\nAnswer:");
   EXPECT_THAT(continuations(question), ElementsAre(" A", " B", " C", " D"));
   EXPECT_EQ(question.answer, 1U);
@@ -78,7 +78,7 @@ TEST(ChoiceFormats, PiqaBoolqWinogrande) {
   EXPECT_EQ(boolq.answer, 1U);
   const auto winogrande = parse(
       "winogrande",
-      R"({"sentence": "Ann met Bea, so _ ran.", "option1": "Ann", "option2": "Bea", "answer": "2"})");
+      R"({"sentence": "Ann met Bea, so _ ran. ", "option1": "Ann", "option2": "Bea", "answer": "2"})");
   EXPECT_EQ(winogrande.choices[0].context, "Ann met Bea, so Ann");
   EXPECT_EQ(winogrande.choices[1].context, "Ann met Bea, so Bea");
   EXPECT_THAT(continuations(winogrande), ElementsAre(" ran.", " ran."));
@@ -213,6 +213,14 @@ TEST_F(DemoModel, ScoresEachChoiceAsIfAlone) {
   }
   const ChoiceSummary summary = summarize_choices(journal, questions);
   EXPECT_EQ(summary.questions, 3);
+}
+
+// lm-evaluation-harness: len(choice) in Python, of the choice without its delimiter.
+TEST(ChoiceCharacters, AreThoseOfTheChoiceAlone) {
+  EXPECT_EQ(choice_characters(" Paris."), 6U);
+  EXPECT_EQ(choice_characters(" Zürich"), 6U);
+  EXPECT_EQ(choice_characters("no space"), 8U);
+  EXPECT_EQ(choice_characters(" "), 1U);
 }
 
 TEST_F(DemoModel, SkipsChoicesThatAreTooLong) {
