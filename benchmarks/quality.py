@@ -186,7 +186,7 @@ class Table:
 def quality(measure: str, result: dict | None) -> str:
     if measure.startswith("text "):
         return f"{result['perplexity']:.2f} | {result['kld']:.4f}" if result else "- | -"
-    return f"{100 * result['accuracy']:.0f} ± {100 * result['accuracy_error']:.0f}" if result else "-"
+    return f"{100 * result['accuracy']:.0f} ± {100 * result['accuracy_error']:.0f}" if result and result["questions"] else "-"
 
 
 def markdown_table(head: list[str], rows: list[list[str]]) -> str:
