@@ -137,9 +137,9 @@ class Table:
     def run(self, cell: Cell, place: str) -> tuple[bool, str]:
         """Whether it went well; how long it took, or what went wrong."""
         (model, flags), measure = self.rows[cell.row], self.measures[cell.measure]
-        size = ["--batch", "8", "--kv-gib", "2"] if place == "cpu" else ["--batch", "64", "--kv-gib", "6"]
+        size = ["1", "--batch", "8", "--kv-gib", "2"] if place == "cpu" else ["2", "--batch", "64", "--kv-gib", "6"]
         command = [self.args.winnow, "eval", *measure.arguments, "--model", str(self.stretched(model, measure.length, measure.scaled)),
-                   *flags, "--device", place, "--threads", "1", *size, "--out", str(self.file(cell))]  # fmt: skip
+                   *flags, "--device", place, "--threads", *size, "--out", str(self.file(cell))]  # fmt: skip
         began = time.time()
         done = subprocess.run(command, capture_output=True, text=True)
         said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
