@@ -71,7 +71,7 @@ int run_hyperscale(const HyperscaleFlags& flags) {
   EvalRun run("hyperscale", flags, settings);
   const auto questions = eval::load_questions(
       *task, data.lines, data.shots,
-      {.shots = flags.data.shots, .max_tokens = 1, .chat = flags.chat}, run.encoder());
+      {.shots = flags.data.shots, .max_tokens = 1, .chat = run.chat_encoder()}, run.encoder());
   std::vector<std::vector<eval::Question>> by_length;
   std::vector<eval::Question> all;
   for (const int length : flags.lengths) {

@@ -42,17 +42,17 @@ int run_choices(const TasksFlags& flags, const eval::ChoiceTask& task) {
   results["headline"] = task.normalised ? "accuracy_norm" : "accuracy";
   return run.finish(results, [&] {
     const auto line = [](const char* name, const eval::Estimate& value) {
-      print(fmt::format("{:<19}{} %\n", name,
+      print(fmt::format("{:<23}{} %\n", name,
                         with_error(100.0 * value.mean, 100.0 * value.error, 2)));
     };
     line("accuracy", summary.accuracy);
-    line("accuracy per byte", summary.accuracy_norm);
-    print(fmt::format("questions          {}{}\n", grouped(summary.questions),
+    line("accuracy per character", summary.accuracy_norm);
+    print(fmt::format("questions              {}{}\n", grouped(summary.questions),
                       summary.skipped > 0
                           ? fmt::format(", {} too long and skipped", grouped(summary.skipped))
                           : ""));
-    print(fmt::format("compression ratio  {:.2f}\n", summary.compression_ratio));
-    print(fmt::format("cache              {}\n", readable_bytes(summary.kv_bytes)));
+    print(fmt::format("compression ratio      {:.2f}\n", summary.compression_ratio));
+    print(fmt::format("cache                  {}\n", readable_bytes(summary.kv_bytes)));
   });
 }
 
@@ -82,7 +82,7 @@ int run_answers(const TasksFlags& flags, const eval::TextTask& task) {
   EvalRun run(flags.data.task, flags, settings_of(flags));
   const auto questions = eval::load_questions(
       task, data.lines, data.shots,
-      {.shots = flags.data.shots, .max_tokens = flags.max_tokens, .chat = flags.chat},
+      {.shots = flags.data.shots, .max_tokens = flags.max_tokens, .chat = run.chat_encoder()},
       run.encoder());
   eval::AnswerOptions options;
   options.batch = flags.batch;

@@ -34,7 +34,7 @@ constexpr std::array<Column, 13> kColumns{{
     {"token_match", "token match, %", Better::high, 100, 1, "token_match_error"},
     {"tokens_scored", "tokens scored", Better::high, 1, 0, ""},
     {"accuracy", "accuracy, %", Better::high, 100, 1, "accuracy_error"},
-    {"accuracy_norm", "accuracy per byte, %", Better::high, 100, 1, "accuracy_norm_error"},
+    {"accuracy_norm", "accuracy per character, %", Better::high, 100, 1, "accuracy_norm_error"},
     {"found", "variables found, %", Better::high, 100, 1, "found_error"},
     {"compression_ratio", "CR", Better::high, 1, 2, ""},
     {"kv_bytes", "cache, KiB", Better::low, 1.0 / 1024, 0, ""},

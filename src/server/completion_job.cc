@@ -122,6 +122,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   CompletionRequest request_;
   std::shared_ptr<Reply> reply_;
   AnswerHead head_;
+  std::string piece_begin_;  // of a stream
   Clock::time_point start_ = Clock::now();
   std::vector<EncodedPrompt> prompts_;
   std::vector<EngineThread::Ticket> tickets_;  // by prompt
@@ -142,6 +143,7 @@ CompletionJob::CompletionJob(Service& service, CompletionRequest request, const 
             .created = unix_time(),
             .model = service.config().model_name,
             .chat = request_.chat},
+      piece_begin_(piece_begin(head_)),
       held_(service.cache(), service.model().layers * service.model().kv_heads) {}
 
 engine::Request CompletionJob::engine_request(std::vector<std::int32_t> prompt) const {
@@ -308,10 +310,10 @@ void CompletionJob::put(int index, Piece piece) {
   if (piece.empty() && !slot.choice.ended() && (slot.begun || !request_.chat)) {
     return;
   }
-  Json choices = Json::array({delta_json(index, piece.text, scores(piece.tokens),
-                                         slot.choice.finish(), request_.chat, !slot.begun)});
+  const Json delta = delta_json(index, piece.text, scores(piece.tokens), slot.choice.finish(),
+                                request_.chat, !slot.begun);
   slot.begun = true;
-  events_ += event_text(answer_json(head_, std::move(choices), /*stream=*/true));
+  events_ += fmt::format("data: {}{}{}\n\n", piece_begin_, dump(delta), kPieceEnd);
 }
 
 void CompletionJob::put_trace(const engine::CacheTrace& trace) {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <boost/asio/defer.hpp>
 #include <boost/asio/dispatch.hpp>
-#include <boost/asio/post.hpp>
 
 namespace winnow::server {
 namespace {
@@ -57,7 +57,7 @@ std::string_view reason_phrase(int status) {
 }
 
 void Exchange::run(std::function<void()> work) {
-  boost::asio::post(strand_, [self = shared_from_this(), work = std::move(work)] { work(); });
+  boost::asio::defer(strand_, [self = shared_from_this(), work = std::move(work)] { work(); });
 }
 
 // As run(), but at once for who is on the strand already.
