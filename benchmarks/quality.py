@@ -134,36 +134,39 @@ class Table:
         measure = self.measures[cell.measure]
         return cell.one_by_one() and measure.length > self.positions and not measure.scaled
 
-    def run(self, cell: Cell, place: str) -> str:
-        """Returns how long it took, or what went wrong."""
+    def run(self, cell: Cell, place: str) -> tuple[bool, str]:
+        """Whether it went well; how long it took, or what went wrong."""
         (model, flags), measure = self.rows[cell.row], self.measures[cell.measure]
-        size = ["--batch", "8", "--kv-gib", "2"] if place == "cpu" else ["--batch", "64", "--kv-gib", "6"]
+        size = ["1", "--batch", "8", "--kv-gib", "2"] if place == "cpu" else ["2", "--batch", "64", "--kv-gib", "6"]
         command = [self.args.winnow, "eval", *measure.arguments, "--model", str(self.stretched(model, measure.length, measure.scaled)),
-                   *flags, "--device", place, "--threads", "1", *size, "--out", str(self.file(cell))]  # fmt: skip
+                   *flags, "--device", place, "--threads", *size, "--out", str(self.file(cell))]  # fmt: skip
         began = time.time()
         done = subprocess.run(command, capture_output=True, text=True)
-        return f"{time.time() - began:.1f} s on {place}" if done.returncode == 0 else done.stderr.strip()[-300:]
+        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        return done.returncode == 0, f"{time.time() - began:.1f} s on {place}" if done.returncode == 0 else said[-1]
 
-    def fill(self) -> None:
-        """Devices take the batched rules first, processors those that go token by token, cheap ones first."""
+    def fill(self) -> int:
+        """Devices take the batched rules first, processors those that go token by token, cheap ones first. Returns how
+        many runs failed."""
         wanted = [cell for row in self.rows for measure in self.measures if not self.left_out(cell := Cell(row, measure))]
         cells = [cell for cell in wanted if not self.file(cell).exists()]
         cells.sort(key=lambda cell: (cell.one_by_one(), -self.measures[cell.measure].length))
         queue = deque(cells)
         workers = [place for name, jobs in (p.split("=") for p in self.args.places) for place in [name] * int(jobs)]
         has_device = any(place != "cpu" for place in workers)
-        began, done = time.time(), len(wanted) - len(cells)
+        began, done, failed = time.time(), len(wanted) - len(cells), 0
 
         def work(place: str) -> None:
-            nonlocal done
+            nonlocal done, failed
             while True:
                 with self.lock:
                     if not queue or (place == "cpu" and has_device and not queue[-1].one_by_one()):
                         return
                     cell = queue.pop() if place == "cpu" else queue.popleft()
-                told = self.run(cell, place)
+                well, told = self.run(cell, place)
                 with self.lock:
                     done += 1
+                    failed += not well
                     minutes = (time.time() - began) / 60
                     print(f"[{done}/{len(wanted)}, {minutes:.1f} min] {cell.row}: {cell.measure}: {told}", file=sys.stderr, flush=True)
 
@@ -173,6 +176,7 @@ class Table:
             except KeyboardInterrupt:
                 queue.clear()
                 raise SystemExit("interrupted: the same command goes on where this one was") from None
+        return failed
 
     def results(self) -> dict[str, dict[str, dict]]:
         """Row -> measure -> what `winnow eval` said; what is missing is left out."""
@@ -186,7 +190,7 @@ class Table:
 def quality(measure: str, result: dict | None) -> str:
     if measure.startswith("text "):
         return f"{result['perplexity']:.2f} | {result['kld']:.4f}" if result else "- | -"
-    return f"{100 * result['accuracy']:.0f} ± {100 * result['accuracy_error']:.0f}" if result else "-"
+    return f"{100 * result['accuracy']:.0f} ± {100 * result['accuracy_error']:.0f}" if result and result["questions"] else "-"
 
 
 def markdown_table(head: list[str], rows: list[list[str]]) -> str:
@@ -232,17 +236,20 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def make(args: argparse.Namespace) -> str:
+def main(arguments: list[str] | None = None) -> None:
+    args = parse(arguments)
     args.work.mkdir(parents=True, exist_ok=True)
     table = Table(args)
-    table.fill()
+    failed = table.fill()
     results = table.results()
     lines = [json.dumps({"row": row, "measure": m, "result": r}) for row, found in results.items() for m, r in found.items()]
     args.out.with_suffix(".json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
     text = tables(results, list(table.measures))
     args.out.with_suffix(".md").write_text(text)
-    return text
+    print(text)
+    if failed:
+        raise SystemExit(f"{failed} runs failed: see above")
 
 
 if __name__ == "__main__":
-    print(make(parse()))
+    main()

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 #include "eval.h"
@@ -91,7 +92,8 @@ int run_hyperscale(const HyperscaleFlags& flags) {
   for (std::size_t i = 0; i < by_length.size(); ++i) {
     const auto some =
         eval::summarize_scaling(run.journal(), by_length[i], flags.lengths[i], flags.widths);
-    points.insert(points.end(), some.begin(), some.end());
+    std::ranges::copy_if(some, std::back_inserter(points),
+                         [](const eval::ScalingPoint& point) { return point.questions > 0; });
   }
   return run.finish({{"points", to_json(points)}}, [&points] { print_points(points); });
 }

@@ -78,6 +78,9 @@ Json pass_at(const eval::Journal& journal, std::span<const eval::Question> quest
 }
 
 int run_answers(const TasksFlags& flags, const eval::TextTask& task) {
+  require(flags.max_tokens >= 0, "--max-tokens {}: expected 0 or more", flags.max_tokens);
+  require(flags.samples == 1 || flags.sampling.temperature > 0.0,
+          "--temperature 0: {} answers would all be the same", flags.samples);
   const TaskData data = read_task_data(flags.data);
   EvalRun run(flags.data.task, flags, settings_of(flags));
   const auto questions = eval::load_questions(
