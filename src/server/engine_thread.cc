@@ -171,32 +171,56 @@ void EngineThread::step() {
   deliver_seconds_ += clock_.lap();
   std::vector<engine::TokenEvent> events = engine_.step();
   clock_.lap();  // the engine tells its own times
-  std::map<engine::RequestId, StepResult> results;
   for (engine::TokenEvent& event : events) {
-    StepResult& result = results[event.request];
-    if (event.finish != engine::FinishReason::none) {
-      result.ended.emplace_back(event.sample, engine_.take_usage(event.request, event.sample));
-    }
-    result.events.push_back(std::move(event));
+    note(std::move(event));
   }
   for (engine::CacheTrace& trace : engine_.take_traces()) {
-    results[trace.request].traces.push_back(std::move(trace));
+    note(std::move(trace));
   }
-  deliver(address(std::move(results)));
+  deliver(take_results());
 }
 
-// Requests that are over are forgotten.
-EngineThread::Deliveries EngineThread::address(std::map<engine::RequestId, StepResult> results) {
-  Deliveries deliveries;
-  deliveries.reserve(results.size());
-  for (auto& [id, result] : results) {
-    const auto found = entries_.find(id);
-    if (found == entries_.end()) {
-      continue;
+void EngineThread::note(engine::TokenEvent event) {
+  std::optional<engine::CacheUsage> usage;
+  if (event.finish != engine::FinishReason::none) {
+    usage = engine_.take_usage(event.request, event.sample);
+  }
+  if (Entry* entry = entry_of(event.request)) {
+    if (usage) {
+      entry->result.ended.emplace_back(event.sample, std::move(*usage));
+      --entry->open_samples;
     }
-    found->second.open_samples -= static_cast<int>(result.ended.size());
-    deliveries.emplace_back(found->second.sink, std::move(result));
-    if (found->second.open_samples == 0) {
+    entry->result.events.push_back(std::move(event));
+  }
+}
+
+void EngineThread::note(engine::CacheTrace trace) {
+  if (Entry* entry = entry_of(trace.request)) {
+    entry->result.traces.push_back(std::move(trace));
+  }
+}
+
+// Who hears of this step's results; null when the request was given up.
+EngineThread::Entry* EngineThread::entry_of(engine::RequestId id) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) {
+    return nullptr;
+  }
+  if (!std::exchange(found->second.has_result, true)) {
+    told_.push_back(id);
+  }
+  return &found->second;
+}
+
+// The results of a step. Requests that are over are forgotten.
+EngineThread::Deliveries EngineThread::take_results() {
+  Deliveries deliveries;
+  deliveries.reserve(told_.size());
+  for (const engine::RequestId id : std::exchange(told_, {})) {
+    Entry& entry = entries_.at(id);
+    entry.has_result = false;
+    deliveries.emplace_back(entry.sink, std::exchange(entry.result, {}));
+    if (entry.open_samples == 0) {
       close(id);
     }
   }
@@ -215,6 +239,7 @@ void EngineThread::deliver(Deliveries deliveries) {
 }
 
 void EngineThread::fail_all(const std::string& message) {
+  told_.clear();
   Deliveries deliveries;
   std::vector<engine::RequestId> open;
   for (const auto& [id, entry] : entries_) {

@@ -80,6 +80,8 @@ class EngineThread {
   struct Entry {
     std::shared_ptr<StepSink> sink;
     int open_samples = 0;
+    StepResult result = {};  // of the step that is being told
+    bool has_result = false;
   };
   struct Submission {
     Ticket ticket;
@@ -100,7 +102,10 @@ class EngineThread {
   bool store_prefix();
   void publish();
   void step();
-  [[nodiscard]] Deliveries address(std::map<engine::RequestId, StepResult> results);
+  void note(engine::TokenEvent event);
+  void note(engine::CacheTrace trace);
+  Entry* entry_of(engine::RequestId id);
+  Deliveries take_results();
   void deliver(Deliveries deliveries);
   void fail_all(const std::string& message);
   void break_down(const std::string& message);
@@ -114,6 +119,7 @@ class EngineThread {
   // The engine's thread alone.
   engine::Engine engine_;
   std::map<engine::RequestId, Entry> entries_;
+  std::vector<engine::RequestId> told_;  // that have a result of this step
   std::map<Ticket, engine::RequestId> ids_;
   Stopwatch clock_;
   Stopwatch since_report_;

@@ -1,6 +1,7 @@
 #include "ops/cpu/attention_kernels.h"
 
 #include <algorithm>
+#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/attention_kernels.cc"
