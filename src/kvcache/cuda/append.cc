@@ -25,11 +25,7 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
   if (step.batch > 0) {
     const ops::EntryFormat format = cache.layout().format();
     const int head_dim = cache.layout().head_dim();
-    if (cache.merges()) {
-      launch_merge(format, head_dim, cache.view(), projection, step, stream);
-    } else {
-      launch_append(format, head_dim, cache.view(), projection, step, stream);
-    }
+    launch_append(format, head_dim, cache.view(), projection, step, stream);
   }
 }
 

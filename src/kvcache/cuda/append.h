@@ -12,7 +12,8 @@
 
 namespace winnow::kvcache::cuda {
 
-/// Appends a token of each sequence and leaves its queries.
+/// Appends a token of each sequence and leaves its queries, under a rule that attends by itself
+/// (TOVA, H2O, Quest). All others' tokens are taken where they attend (token_attention.h).
 void append(const DeviceCache& cache, const Projection& projection, const DecodeAppend& step,
             cudaStream_t stream);
 
