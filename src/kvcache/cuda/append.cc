@@ -25,7 +25,11 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
   if (step.batch > 0) {
     const ops::EntryFormat format = cache.layout().format();
     const int head_dim = cache.layout().head_dim();
-    launch_append(format, head_dim, cache.view(), projection, step, stream);
+    if (cache.merges()) {
+      launch_merge(format, head_dim, cache.view(), projection, step, stream);
+    } else {
+      launch_append(format, head_dim, cache.view(), projection, step, stream);
+    }
   }
 }
 

@@ -12,8 +12,7 @@
 
 namespace winnow::kvcache::cuda {
 
-/// Appends a token of each sequence and leaves its queries, under a rule that attends by itself
-/// (TOVA, H2O, Quest). All others' tokens are taken where they attend (token_attention.h).
+/// Appends a token of each sequence and leaves its queries.
 void append(const DeviceCache& cache, const Projection& projection, const DecodeAppend& step,
             cudaStream_t stream);
 

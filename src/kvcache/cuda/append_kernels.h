@@ -19,6 +19,8 @@ void launch_project(ops::EntryFormat format, int head_dim, const Projection& pro
 
 /// The same for DMC.
 void launch_merge(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                  const Projection& projection, const DecodeAppend& step, cudaStream_t stream);
+void launch_merge(ops::EntryFormat format, int head_dim, const CacheView& cache,
                   const Projection& projection, const PrefillAppend& chunk, const BandView& band,
                   cudaStream_t stream);
 

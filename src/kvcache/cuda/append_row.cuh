@@ -5,6 +5,8 @@
 
 namespace winnow::kvcache::cuda {
 
+inline constexpr int kLeastThreads = 96;  // of a block: one query head, key and value
+
 /// What a thread knows of its row before the token is known: nothing of it was written by the
 /// kernels just before, so it is read while they finish.
 struct RowState {
@@ -14,9 +16,9 @@ struct RowState {
   std::uint32_t mark_of_slot;     // the words that hold the marks of the ring slot that turns over
   std::uint32_t mark_of_decided;  // and of that key
 
-  __device__ RowState(const CacheView& cache, std::size_t row, int slot, int length, int entries)
+  __device__ RowState(const CacheView& cache, std::size_t row, int slot, int length)
       : ring(ring_of(cache, slot)),
-        count(entries),
+        count(cache.archive_counts[row]),
         decided(0),
         mark_of_slot(0),
         mark_of_decided(0) {
@@ -54,7 +56,7 @@ inline __device__ bool renew_marks(const CacheView& cache, std::size_t row, int 
 }
 
 /// A slot at the end of a row's archive. `opens`: its page is not there yet if it is the first on
-/// it. One thread's work, as is advance_row().
+/// it. One thread's work, as is what follows.
 inline __device__ int push_archive(const CacheView& cache, std::size_t row, int count,
                                    bool opens = true) {
   if (opens && count % ops::kPageEntries == 0) {
@@ -68,7 +70,8 @@ inline __device__ int push_archive(const CacheView& cache, std::size_t row, int 
 inline __device__ Places advance_row(const CacheView& cache, std::size_t row, int sequence,
                                      int length, bool decision, const RowState& state) {
   if (state.ring == 0) {
-    return {push_archive(cache, row, state.count), -1};
+    // After a token has been dropped (TOVA, H2O) the page is there.
+    return {push_archive(cache, row, state.count, state.count == length), -1};
   }
   const int slot = length % state.ring;
   const bool marked = cache.mark_words > 0 && renew_marks(cache, row, length, decision, state);
@@ -83,8 +86,8 @@ inline __device__ Places advance_row(const CacheView& cache, std::size_t row, in
   return places;
 }
 
-/// The entry that the ring's slot holds now, spread over a block's kThreads threads.
-template <class Code, int D, int kThreads>
+/// The entry that the ring's slot holds now, spread over a block's threads.
+template <class Code, int D>
 class LeavingEntry {
  public:
   __device__ void load(const EntryPlace<Code, D>& from, bool scaled) {
@@ -96,20 +99,6 @@ class LeavingEntry {
       key_scale_ = from.key_scale();
       value_scale_ = from.value_scale();
     }
-  }
-  /// Key and value [D] as attention sees them.
-  template <class Format>
-  __device__ void decode(float* key, float* value) const {
-    constexpr bool kScaled = Format::kLargest > 0.0F;
-    const float key_scale = kScaled ? __bfloat162float(key_scale_) : 1.0F;
-    const float value_scale = kScaled ? __bfloat162float(value_scale_) : 1.0F;
-    each([&](int i, int d) {
-#pragma unroll
-      for (int channel = d * Format::kChannels; channel < (d + 1) * Format::kChannels; ++channel) {
-        key[channel] = Format::decode(key_[i], channel) * key_scale;
-        value[channel] = Format::decode(value_[i], channel) * value_scale;
-      }
-    });
   }
   __device__ void store(const EntryPlace<Code, D>& to, bool scaled) const {
     each([&](int i, int d) {
@@ -124,13 +113,13 @@ class LeavingEntry {
 
  private:
   static constexpr int kCodes = EntryPlace<Code, D>::kCodes;
-  static constexpr int kEach = (kCodes + kThreads - 1) / kThreads;
+  static constexpr int kEach = (kCodes + kLeastThreads - 1) / kLeastThreads;
 
   template <class F>
   __device__ static void each(const F& f) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (const int d = threadIdx.x + i * kThreads; d < kCodes) {
+      if (const int d = threadIdx.x + i * blockDim.x; d < kCodes) {
         f(i, d);
       }
     }

@@ -25,10 +25,9 @@ struct EntryPlace {
   std::byte* page;
   int entry;
 
-  __device__ EntryPlace(const CacheView& cache, std::uint32_t number, int index)
-      : page(cache.pool + number * cache.page_bytes), entry(index) {}
   __device__ EntryPlace(const CacheView& cache, const std::uint32_t* pages, int slot)
-      : EntryPlace(cache, pages[slot / ops::kPageEntries], slot % ops::kPageEntries) {}
+      : page(cache.pool + pages[slot / ops::kPageEntries] * cache.page_bytes),
+        entry(slot % ops::kPageEntries) {}
 
   __device__ Code& key(int d) const { return at<Code>(address().key(entry, d)); }
   __device__ Code& value(int d) const { return at<Code>(address().value(entry, d)); }
@@ -82,10 +81,9 @@ struct EntryPlace<ops::cuda::CodePair, D> {
   std::byte* page;
   int entry;
 
-  __device__ EntryPlace(const CacheView& cache, std::uint32_t number, int index)
-      : page(cache.pool + number * cache.page_bytes), entry(index) {}
   __device__ EntryPlace(const CacheView& cache, const std::uint32_t* pages, int slot)
-      : EntryPlace(cache, pages[slot / ops::kPageEntries], slot % ops::kPageEntries) {}
+      : page(cache.pool + pages[slot / ops::kPageEntries] * cache.page_bytes),
+        entry(slot % ops::kPageEntries) {}
 
   __device__ CodePairReference key(int pair) const {
     return {page, address().key_code(entry, 2 * pair), 1};

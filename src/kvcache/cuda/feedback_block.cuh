@@ -209,9 +209,8 @@ class FeedbackBlock {
         scores[0][2] = own[8];
         scores[0][3] = own[9];
       }
-      const std::uint32_t visible[1] = {
-          ops::cuda::first_entries(count_ - index * ops::kPageEntries)};
-      attention_.attend(from, visible, scores);
+      const int entries[1] = {min(ops::kPageEntries, count_ - index * ops::kPageEntries)};
+      attention_.attend(from, entries, scores);
     }
     attention_.write(reinterpret_cast<float4*>(parts_ + warp_ * a_.group * D), sums_[warp_],
                      a_.group);

@@ -21,6 +21,7 @@ QuestAttention::QuestAttention(const DeviceCache& cache, int most_tokens, int la
       plan_(cache.layout(), 1, heads_, most_tokens, layers),
       in_order_(ascending(most_tokens)),
       entries_(static_cast<std::size_t>(most_tokens * heads_)),
+      planned_(entries_.size()),
       queries_(entries_.size() * static_cast<std::size_t>(cache.shape().head_dim)),
       reads_(static_cast<std::size_t>(layers * most_tokens * cache.shape().kv_heads)) {}
 
@@ -43,6 +44,7 @@ QuestChoice QuestAttention::choice() const {
           .bounds = bounds_.data(),
           .stride = cache_.view().archive_stride,
           .entries = entries_.data(),
+          .planned = planned_.data(),
           .queries = tokens_.slots == nullptr ? queries_.data() : nullptr,
           .page_entries = Rule(cache_.config(), {}).page_entries};
 }
@@ -61,8 +63,8 @@ void QuestAttention::plan(const QuestTokens& tokens, cudaStream_t stream) {
     return;
   }
   launch_count_chosen(cache_.view(), heads_, tokens, choice(), stream);
-  plan_.make({.archive_counts = entries_.data(),
-              .lengths = in_order_.data(),  // without a window nobody asks what they are
+  plan_.make({.archive_counts = planned_.data(),
+              .lengths = in_order_.data(),  // without a window nobody asks for more than some
               .slots = in_order_.data(),
               .kv_heads = heads_},
              0, tokens.batch, stream);

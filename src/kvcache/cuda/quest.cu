@@ -97,6 +97,7 @@ __global__ void count_chosen_kernel(CacheView cache, QuestTokens tokens, QuestCh
   const Selection selection(cache, token, choice.page_entries);
   const int row = blockIdx.x * blockDim.x + threadIdx.x;
   choice.entries[row] = selection.chosen_entries(choice.page_entries);
+  choice.planned[row] = choice.entries[row] - 1;
 }
 
 // Ascends with x.

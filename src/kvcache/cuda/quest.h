@@ -57,6 +57,7 @@ class QuestAttention {
   ops::cuda::DecodePlan plan_;
   winnow::cuda::DeviceBuffer<std::int32_t> in_order_;  // [most_tokens] 0, 1, 2 ...
   winnow::cuda::DeviceBuffer<std::int32_t> entries_;   // [most_tokens, heads]
+  winnow::cuda::DeviceBuffer<std::int32_t> planned_;   // [most_tokens, heads]
   winnow::cuda::DeviceBuffer<std::uint32_t> pages_;    // [most_tokens, heads, pages]
   winnow::cuda::DeviceBuffer<float> bounds_;           // [most_tokens, heads, pages]
   winnow::cuda::DeviceBuffer<float> queries_;          // [most_tokens, heads, head_dim]

@@ -25,6 +25,7 @@ struct QuestChoice {
   float* bounds = nullptr;         // [rows, stride] scratch
   std::size_t stride = 0;
   std::int32_t* entries = nullptr;  // [rows] entries on the chosen pages
+  std::int32_t* planned = nullptr;  // [rows] one less
   float* queries = nullptr;         // [rows, head_dim]: bf16 queries in float
   int page_entries = 0;             // of a page of the method
 };

@@ -18,6 +18,7 @@ struct DecodeAppend {
   const std::int32_t* slots = nullptr;  // [batch]
   const float* qkv = nullptr;           // [batch, (heads + 2 kv_heads) * head_dim]
   float* queries = nullptr;             // [batch, heads * head_dim]
+  float* open_scores = nullptr;         // [batch, heads] DMC: query . open key
 };
 
 /// `tokens` tokens of the sequence in `slot`, which has `length` so far.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "kvcache/cuda/token_attention_kernels.h"
-
 namespace winnow::kvcache::cuda {
 
 TokenAttention::TokenAttention(const DeviceCache& cache, int most_batch) : cache_(cache) {
@@ -13,9 +11,11 @@ TokenAttention::TokenAttention(const DeviceCache& cache, int most_batch) : cache
   } else if (cache.selects()) {
     quest_.emplace(cache, most_batch, shape.layers);
   } else {
-    plan_.emplace(
-        cache.layout(), shape.group, shape.kv_heads, most_batch, shape.layers,
-        resident_token_workers(cache.layout().format(), cache.layout().head_dim(), shape.group));
+    plan_.emplace(cache.layout(), shape.group, shape.kv_heads, most_batch, shape.layers);
+  }
+  if (cache.merges()) {
+    open_scores_ = winnow::cuda::DeviceBuffer<float>(
+        static_cast<std::size_t>(most_batch * shape.kv_heads * shape.group));
   }
 }
 
@@ -41,28 +41,16 @@ void TokenAttention::plan(const std::int32_t* slots, int batch, cudaStream_t str
 
 void TokenAttention::append_and_attend(const Projection& projection, const DecodeAppend& step,
                                        float scale, bf16* out, cudaStream_t stream) const {
-  if (plan_) {
-    take_and_attend(projection, step, scale, out, stream);
-    return;
-  }
-  append(cache_, projection, step, stream);
+  DecodeAppend own = step;
+  own.open_scores = open_scores_.data();
+  append(cache_, projection, own, stream);
   if (feedback_) {
-    feedback_->attend(step, scale, out, stream);
+    feedback_->attend(own, scale, out, stream);
+  } else if (quest_) {
+    quest_->attend(own, scale, out, stream);
   } else {
-    quest_->attend(step, scale, out, stream);
+    plan_->attend(step.layer, entries(step.layer), scale, step.queries, out, stream);
   }
-}
-
-// The tokens are taken where the rest is attended to.
-void TokenAttention::take_and_attend(const Projection& projection, const DecodeAppend& step,
-                                     float scale, bf16* out, cudaStream_t stream) const {
-  if (step.batch == 0) {
-    return;
-  }
-  const auto attention = plan_->arguments(step.layer, entries(step.layer), scale, out);
-  launch_token_attention(cache_.layout().format(), cache_.layout().head_dim(),
-                         {attention, cache_.view(), projection, step}, stream);
-  plan_->merge(attention, stream);
 }
 
 void TokenAttention::tell_reads(std::span<const ops::Matrix<std::int32_t>> visible) const {
@@ -80,17 +68,23 @@ void TokenAttention::tell_reads(std::span<const ops::Matrix<std::int32_t>> visib
 ops::cuda::DecodeEntries TokenAttention::entries(int layer) const {
   const CacheView& view = cache_.view();
   const std::size_t row = view.row(layer, 0, 0);
-  return {.pool = view.pool,
-          .archive_pages = view.archive_pages + row * view.archive_stride,
-          .archive_stride = view.archive_stride,
-          .archive_counts = view.archive_counts + row,
-          .window_pages = view.window_pages + row * view.window_stride,
-          .window_stride = view.window_stride,
-          .lengths = view.lengths,
-          .window = view.ring - 1,
-          .rings = view.rings,
-          .slots = slots_,
-          .kv_heads = view.kv_heads};
+  ops::cuda::DecodeEntries entries{.pool = view.pool,
+                                   .archive_pages = view.archive_pages + row * view.archive_stride,
+                                   .archive_stride = view.archive_stride,
+                                   .archive_counts = view.archive_counts + row,
+                                   .window_pages = view.window_pages + row * view.window_stride,
+                                   .window_stride = view.window_stride,
+                                   .lengths = view.lengths,
+                                   .window = view.ring - 1,
+                                   .rings = view.rings,
+                                   .slots = slots_,
+                                   .kv_heads = view.kv_heads};
+  if (cache_.merges()) {
+    entries.open_values =
+        view.open_values + row * static_cast<std::size_t>(cache_.layout().head_dim());
+    entries.open_scores = open_scores_.data();
+  }
+  return entries;
 }
 
 }  // namespace winnow::kvcache::cuda

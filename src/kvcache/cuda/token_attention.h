@@ -39,16 +39,15 @@ class TokenAttention {
   void tell_reads(std::span<const ops::Matrix<std::int32_t>> visible) const;
 
  private:
-  void take_and_attend(const Projection& projection, const DecodeAppend& step, float scale,
-                       bf16* out, cudaStream_t stream) const;
   [[nodiscard]] ops::cuda::DecodeEntries entries(int layer) const;
 
   const DeviceCache& cache_;
   const std::int32_t* slots_ = nullptr;  // of the planned step
   // The one that the rule needs:
-  std::optional<ops::cuda::DecodePlan> plan_;  // queries see everything
-  std::optional<FeedbackAttention> feedback_;  // TOVA, H2O
-  std::optional<QuestAttention> quest_;        // Quest
+  std::optional<ops::cuda::DecodePlan> plan_;      // queries see everything
+  std::optional<FeedbackAttention> feedback_;      // TOVA, H2O
+  std::optional<QuestAttention> quest_;            // Quest
+  winnow::cuda::DeviceBuffer<float> open_scores_;  // [most_batch, heads] DMC
 };
 
 }  // namespace winnow::kvcache::cuda

@@ -24,22 +24,18 @@ constexpr float part_bits(EntryFormat format) {
 struct DecodeArguments {
   DecodeEntries entries;
   DecodePlan::View plan;
-  const float* query;  // as attention multiplies them; unused by a kernel that makes its own
-  void* out;           // float or bf16
+  const float* query;
+  void* out;  // float or bf16
   bool bf16_out;
   float scale;  // of the scores, times log2(e)
   int group;
   float part_bits;
 };
 
-/// Where run `run` leaves its part of row `row` among all parts, and where that of the step's own
-/// token lies, if it is attended to beside the runs. Runs and rows both ascend, so no two share a
-/// place, and the parts of a row follow one another.
+/// Where run `run` leaves its part of row `row` among all parts: runs and rows both ascend, so no
+/// two share a place, and the parts of a row follow one another.
 __host__ __device__ constexpr std::size_t part_of(int run, int row) {
-  return static_cast<std::size_t>(run) + 2 * static_cast<std::size_t>(row) + 1;
-}
-__host__ __device__ constexpr std::size_t token_part_of(int first_run, int row) {
-  return part_of(first_run, row) - 1;
+  return static_cast<std::size_t>(run) + row;
 }
 
 __host__ __device__ constexpr int pages_for(int entries) {
@@ -58,14 +54,7 @@ struct PlanArguments {
 };
 void launch_plan(const PlanArguments& arguments, cudaStream_t stream);
 
-/// Dynamic shared memory of a kernel of blocks of kDecodeWarps that attends to runs
-/// (decode_run.cuh).
-int decode_shared_bytes(EntryFormat format, int head_dim, int group);
-
-/// Warps of such a kernel that the device can hold at once; a multiple of kDecodeWarps. Makes the
-/// kernel fit for as much shared memory as it may need.
-int resident_workers(const void* kernel, EntryFormat format, int head_dim, int group);
-/// The same of attend()'s.
+/// Warps of the attention that the device can hold at once; a multiple of kDecodeWarps.
 int resident_workers(EntryFormat format, int head_dim, int group);
 
 /// Each run's parts of its rows.

@@ -60,6 +60,17 @@ __device__ void write_output(const DecodeArguments& arguments, std::size_t quad,
   }
 }
 
+// The entry outside all pages, as a part: four channels of it.
+__device__ Part open_part(const DecodeArguments& arguments, int row, int head, int head_quads,
+                          int quad) {
+  const DecodeEntries& entries = arguments.entries;
+  const std::size_t state_row = arguments.plan.rows[row].state_row;
+  const float score = __ldcg(entries.open_scores + row * arguments.group + head);
+  const auto* value =
+      reinterpret_cast<const float4*>(entries.open_values) + state_row * head_quads + quad;
+  return {score * arguments.scale + arguments.part_bits, 1.0F, __ldcg(value)};
+}
+
 // The same for `heads` whole rows of D channels from row `first` on, turned back, a warp each.
 template <int D>
 __device__ void write_turned_back(const DecodeArguments& arguments, const float* rows, int heads,
@@ -88,9 +99,8 @@ __global__ void __launch_bounds__(kMostThreads)
   const DecodePlan::View& plan = arguments.plan;
   const int row = static_cast<int>(blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x);
-  const int own = plan.takes_tokens ? 1 : 0;
-  const int parts = plan.rows[row].runs + own;
-  const std::size_t first_part = part_of(plan.rows[row].first_run, row) - own;
+  const int parts = plan.rows[row].runs;
+  const std::size_t first_part = part_of(plan.rows[row].first_run, row);
   const int quads = heads * head_quads;
   const int step = static_cast<int>(blockDim.x) / quads;
   const int slice = thread / quads;
@@ -105,6 +115,9 @@ __global__ void __launch_bounds__(kMostThreads)
   const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
   winnow::cuda::wait_for_predecessor();
   Part read[kAtOnce + 1];  // the last one: those before
+  if (slice == 0 && arguments.entries.open_scores != nullptr && plan.rows[row].state_row >= 0) {
+    read[kAtOnce] = open_part(arguments, row, head, head_quads, quarter * (head_quads / 4) + quad);
+  }
   for (int first = slice; first < parts && slice < step; first += kAtOnce * step) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
@@ -154,7 +167,7 @@ void launch_merge(EntryFormat format, int head_dim, const DecodeArguments& argum
   const int heads = few ? 1 : arguments.group;
   const int quads = heads * head_dim / 4;
   // As many threads as have parts to read: many rows have few parts each.
-  const int parts = arguments.plan.workers / rows + 3;
+  const int parts = arguments.plan.workers / rows + 2;
   const int slices = (parts + kAtOnce - 1) / kAtOnce;
   const int threads = std::min(kMostThreads, (slices * quads + 31) / 32 * 32);
   const auto run = [&](auto* kernel) {

@@ -1,6 +1,6 @@
 // The plan of a decode step: one block per layer.
 #include "base/cuda/launch.cuh"
-#include "ops/cuda/decode_page.cuh"
+#include "ops/cuda/decode_attention_kernels.h"
 
 namespace winnow::ops::cuda {
 namespace {
@@ -32,29 +32,23 @@ __device__ int block_scan(int x, int& total) {
   return x;
 }
 
-// A row's entries and tiles; where its tiles and runs are is left open. `named`: with the page that
-// the token writes to.
-__device__ DecodePlan::Row plan_row(const DecodeEntries& entries, int row, int tile_pages,
-                                    bool named) {
+// The pages of a row that is about to take a token; where its tiles and runs are is left open.
+__device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int32_t* counts,
+                                    int row, int tile_pages) {
   const int slot = entries.slots[row / entries.kv_heads];
   if (slot < 0) {
-    return {.tiles = 1, .state_row = -1, .leaving = -1};
+    return {.tiles = 1, .state_row = -1, .written = -1};
   }
   const int length = entries.lengths[slot];
   const int ring = entries.rings != nullptr ? entries.rings[slot] : entries.window + 1;
   DecodePlan::Row planned{};
   planned.state_row = slot * entries.kv_heads + row % entries.kv_heads;
-  planned.window_entries = min(length, ring);
-  planned.leaving = ring > 0 && length >= ring ? length % ring : -1;
-  planned.archive_entries = entries.archive_counts[planned.state_row];
-  planned.length = length;
-  if (named && planned.leaving >= 0) {
-    planned.leaving_page = entries.window_pages[planned.state_row * entries.window_stride +
-                                                planned.leaving / kPageEntries];
-  }
-  const int pages = pages_for(planned.window_entries) + pages_for(planned.archive_entries);
-  // A row without pages takes a place as well: so runs go from row to row without a look at them.
+  planned.window_entries = min(length + 1, ring);
+  planned.archive_pages = pages_for(counts[planned.state_row] + (length + 1 > ring ? 1 : 0));
+  const int pages = pages_for(planned.window_entries) + planned.archive_pages;
+  // A row without pages takes a place as well: somebody must write its zeros.
   planned.tiles = max(1, (pages + tile_pages - 1) / tile_pages);
+  planned.written = ring > 0 ? length % ring / kPageEntries : -1;
   return planned;
 }
 
@@ -70,20 +64,12 @@ struct Cut {
   }
 };
 
-__device__ DecodeEntries layer_entries(const PlanArguments& arguments, int layer) {
-  const std::size_t rows = layer * arguments.layer_counts;
-  DecodeEntries entries = arguments.entries;
-  entries.archive_counts += rows;
-  entries.archive_pages += rows * entries.archive_stride;
-  entries.window_pages += rows * entries.window_stride;
-  return entries;
-}
-
 __global__ void __launch_bounds__(kPlanThreads)
     plan_kernel(const __grid_constant__ PlanArguments arguments) {
   winnow::cuda::wait_for_predecessor();
   const DecodePlan::View& plan = arguments.plan;
-  const DecodeEntries entries = layer_entries(arguments, static_cast<int>(blockIdx.x));
+  const std::int32_t* counts =
+      arguments.entries.archive_counts + blockIdx.x * arguments.layer_counts;
   DecodePlan::Row* rows = plan.rows + blockIdx.x * arguments.most_rows;
   DecodePlan::Run* runs = plan.runs + std::size_t{blockIdx.x} * plan.workers;
   const int thread = static_cast<int>(threadIdx.x);
@@ -93,7 +79,7 @@ __global__ void __launch_bounds__(kPlanThreads)
     const int row = first + thread;
     DecodePlan::Row planned{};
     if (row < plan.batch_rows) {
-      planned = plan_row(entries, row, arguments.tile_pages, plan.takes_tokens);
+      planned = plan_row(arguments.entries, counts, row, arguments.tile_pages);
     }
     int total = 0;
     planned.begin = tiles + block_scan(planned.tiles, total) - planned.tiles;
@@ -123,19 +109,6 @@ __global__ void __launch_bounds__(kPlanThreads)
       (rows[middle].begin <= begin ? low : high) = middle;
     }
     runs[worker] = {low, begin, cut.begin(worker + 1) - begin};
-  }
-  if (plan.takes_tokens) {
-    __syncthreads();
-    DecodePlan::Page* first =
-        plan.first_pages + std::size_t{blockIdx.x} * plan.workers * DecodePlan::kFirstPages;
-    for (int i = thread; i < cut.runs * DecodePlan::kFirstPages; i += kPlanThreads) {
-      const DecodePlan::Run run = runs[i / DecodePlan::kFirstPages];
-      const int page = i % DecodePlan::kFirstPages;
-      if (const int tile = page / arguments.tile_pages; tile < run.count) {
-        first[i] = find_page(entries, rows, run.row, run.begin + tile, page % arguments.tile_pages,
-                             arguments.tile_pages);
-      }
-    }
   }
   __threadfence();  // attend() reads this before its own predecessor is complete
 }

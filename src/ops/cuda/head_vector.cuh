@@ -28,13 +28,13 @@ class HeadVector {
   }
 
   /// RMSNorm over the head's channels.
-  __device__ void norm(const HeadVector& weight, float eps) {
+  __device__ void norm(const float* weight, float eps) {
     float squares = 0.0F;
     each([&](int i, int) { squares += low_[i] * low_[i] + high_[i] * high_[i]; });
     const float factor = rsqrtf(sum(squares) / D + eps);
-    each([&](int i, int) {
-      low_[i] *= factor * weight.low_[i];
-      high_[i] *= factor * weight.high_[i];
+    each([&](int i, int plane) {
+      low_[i] *= factor * weight[plane];
+      high_[i] *= factor * weight[plane + kHalf];
     });
   }
 
@@ -52,8 +52,9 @@ class HeadVector {
 
   __device__ void clear(int channel) {
     each([&](int i, int plane) {
-      low_[i] = plane == channel ? 0.0F : low_[i];
-      high_[i] = plane + kHalf == channel ? 0.0F : high_[i];
+      if (plane == channel % kHalf) {
+        (channel < kHalf ? low_ : high_)[i] = 0.0F;
+      }
     });
   }
 
@@ -78,23 +79,10 @@ class HeadVector {
     return sum(product);
   }
 
-  /// Cosine and sine of each plane.
-  class Angles {
-   public:
-    /// from [D / 2].
-    __device__ explicit Angles(const float2* from) {
-      each([&](int i, int plane) { of_[i] = from[plane]; });
-    }
-
-   private:
-    friend class HeadVector;
-    float2 of_[kPlanes];
-  };
-
-  /// Turns every plane by its angle.
-  __device__ void turn(const Angles& angles) {
-    each([&](int i, int) {
-      const float2 angle = angles.of_[i];
+  /// Turns every plane by its angle: cosine and sine [D / 2].
+  __device__ void turn(const float2* angles) {
+    each([&](int i, int plane) {
+      const float2 angle = angles[plane];
       const float low = low_[i];
       low_[i] = low * angle.x - high_[i] * angle.y;
       high_[i] = high_[i] * angle.x + low * angle.y;
@@ -270,7 +258,7 @@ class HeadVector {
   }
 
   template <class F>
-  static __device__ void each(const F& f) {
+  __device__ void each(const F& f) const {
 #pragma unroll
     for (int i = 0; i < kPlanes; ++i) {
       if (const int plane = threadIdx.x % 32 + 32 * i; kHalf % 32 == 0 || plane < kHalf) {

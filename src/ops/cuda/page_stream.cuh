@@ -3,10 +3,12 @@
 
 #include <cstdint>
 
-#include "ops/cuda/decode_page.cuh"
 #include "ops/cuda/mbarrier.cuh"
 
 namespace winnow::ops::cuda {
+
+/// The number of no page: nothing is copied.
+inline constexpr std::uint32_t kNoPage = 0xFFFFFFFFU;
 
 /// Shared memory of a stage besides its pages.
 template <int kTilePages>

@@ -12,7 +12,6 @@
 
 #include <cmath>
 
-#include "ops/cuda/decode_page.cuh"
 #include "ops/cuda/kv_codes.cuh"
 #include "ops/cuda/page_address.cuh"
 #include "ops/cuda/q4_codes.cuh"
@@ -75,36 +74,36 @@ class WarpAttention {
         x = 0.0F;
       }
     }
-    reference_ = kLowest;
+    reference_ = -INFINITY;
     sum_ = 0.0F;
   }
 
-  /// Takes the entries of each page p of a tile whose bits of visible[p] are set.
-  __device__ void attend(const std::byte* tile, const std::uint32_t (&visible)[kTilePages]) {
+  /// Takes the first entries[p] of each page p of a tile, at least one in all.
+  __device__ void attend(const std::byte* tile, const int (&entries)[kTilePages]) {
     float scores[kTilePages][4];
 #pragma unroll
     for (int p = 0; p < kTilePages; ++p) {
       score(tile + p * kPage.page_bytes(), scores[p]);
     }
-    attend(tile, visible, scores);
+    attend(tile, entries, scores);
   }
   /// The same with scores of query head r on entries 2c, 2c + 1, 2c + 8, 2c + 9 of each page.
-  __device__ void attend(const std::byte* tile, const std::uint32_t (&visible)[kTilePages],
+  __device__ void attend(const std::byte* tile, const int (&entries)[kTilePages],
                          float (&scores)[kTilePages][4]) {
     float scales[kTilePages][4];  // of the values
 #pragma unroll
     for (int p = 0; p < kTilePages; ++p) {
       load_scales(tile + p * kPage.page_bytes() + kPage.value_scale(0), scales[p]);
     }
-    std::uint32_t in_all = kWholePage;
+    bool full = true;
 #pragma unroll
-    for (const std::uint32_t seen : visible) {
-      in_all &= seen;
+    for (const int count : entries) {
+      full &= count >= kPageEntries;
     }
-    if (in_all != kWholePage) {
+    if (!full) {
 #pragma unroll
       for (int p = 0; p < kTilePages; ++p) {
-        hide(visible[p], scores[p], scales[p]);
+        hide_from(entries[p], scores[p], scales[p]);
       }
     }
     raise_reference(scores);
@@ -112,7 +111,7 @@ class WarpAttention {
     for (int p = 0; p < kTilePages; ++p) {
       std::uint32_t weights[4];
       weigh(scores[p], scales[p], weights);
-      accumulate(tile + p * kPage.page_bytes(), weights, visible[p]);
+      accumulate(tile + p * kPage.page_bytes(), weights, entries[p]);
     }
   }
 
@@ -142,8 +141,6 @@ class WarpAttention {
   // How far (in powers of two) a score may exceed what scores are relative to before that is
   // raised.
   static constexpr float kSlack = 2.0F;
-  // Below every score, and finite: what is hidden lies infinitely far below it.
-  static constexpr float kLowest = -1e30F;
 
   // This lane's words of half a page's keys or values, which begin at `part`.
   __device__ void load(const std::byte* part, int half, std::uint32_t (&words)[kWords]) const {
@@ -199,14 +196,13 @@ class WarpAttention {
     }
   }
 
-  // What is not visible has no weight, whatever it is.
-  __device__ void hide(std::uint32_t visible, float (&scores)[4], float (&scales)[4]) const {
+  // Free slots have no weight, whatever they hold.
+  __device__ void hide_from(int entries, float (&scores)[4], float (&scales)[4]) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int entry = i / 2 * 8 + lane_ % 4 * 2 + i % 2;
-      const bool seen = (visible >> entry & 1U) != 0;
-      scores[i] = seen ? scores[i] : -INFINITY;
-      scales[i] = seen ? scales[i] : 0.0F;
+      scores[i] = entry < entries ? scores[i] : -INFINITY;
+      scales[i] = entry < entries ? scales[i] : 0.0F;
     }
   }
 
@@ -257,12 +253,12 @@ class WarpAttention {
   }
 
   __device__ void accumulate(const std::byte* page, const std::uint32_t (&weights)[4],
-                             std::uint32_t visible) {
+                             int entries) {
     std::uint32_t values[2][kWords];
     load(page + kPage.values(), 0, values[0]);
     load(page + kPage.values(), 1, values[1]);
-    if (kCodeBits<Codes> != 4 && visible != kWholePage) {
-      clear_hidden(visible, values);
+    if (kCodeBits < Codes >> 4 && entries < kPageEntries) {
+      clear_from(entries, values);
     }
 #pragma unroll
     for (int t = 0; t < kChannels; ++t) {
@@ -271,15 +267,15 @@ class WarpAttention {
     }
   }
 
-  // Zeroes the values of hidden entries: a weight of zero would not hide a NaN, of which 4-bit
-  // codes have none.
-  __device__ void clear_hidden(std::uint32_t visible, std::uint32_t (&values)[2][kWords]) const {
+  // Zeroes the values of slots [entries, kPageEntries): a weight of zero would not hide a NaN, of
+  // which 4-bit codes have none.
+  __device__ void clear_from(int entries, std::uint32_t (&values)[2][kWords]) const {
     constexpr std::uint32_t kFirst = kCodeBits<Codes> == 8 ? 0x00FF00FFU : 0x0000FFFFU;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::uint32_t pair = visible >> (8 * half + 2 * (lane_ % 4));
+      const int entry = 8 * half + 2 * (lane_ % 4);
       const std::uint32_t seen =
-          ((pair & 1U) != 0 ? kFirst : 0U) | ((pair & 2U) != 0 ? ~kFirst : 0U);
+          entry + 1 < entries ? 0xFFFFFFFFU : (entry < entries ? kFirst : 0U);
 #pragma unroll
       for (std::uint32_t& word : values[half]) {
         word &= seen;

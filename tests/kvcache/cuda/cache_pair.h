@@ -11,7 +11,6 @@
 
 #include "base/random.h"
 #include "kvcache/cuda/append.h"
-#include "kvcache/cuda/token_attention.h"
 #include "kvcache/head_cache.h"
 #include "kvcache/sequence_cache.h"
 #include "ops/cuda/page_address.cuh"
@@ -25,7 +24,6 @@ using winnow::cuda::Stream;
 inline constexpr int kLayers = 2;
 inline constexpr int kKvHeads = 3;
 inline constexpr int kChannel = 5;  // decisions are read from
-inline constexpr int kMostSequences = 8;
 
 struct Case {
   RuleKind rule;
@@ -156,11 +154,8 @@ class CachePair {
     return projection;
   }
 
-  // One token of each sequence, under a rule whose queries see everything.
+  // One token of each sequence.
   void decode(std::span<Sequence*> sequences) {
-    if (!decoding_) {
-      decoding_.emplace(*device_, kMostSequences);
-    }
     std::vector<std::int32_t> slots;
     for (const Sequence* sequence : sequences) {
       slots.push_back(sequence->slot);
@@ -168,8 +163,6 @@ class CachePair {
     const DeviceBuffer<std::int32_t> device_slots{std::span<const std::int32_t>(slots)};
     const int batch = static_cast<int>(sequences.size());
     const Projection how = projection(batch);
-    const DeviceBuffer<bf16> out(slots.size() * query_width());
-    decoding_->plan(device_slots.data(), batch, stream_->get());
     for (int layer = 0; layer < kLayers; ++layer) {
       std::vector<float> all;
       for (Sequence* sequence : sequences) {
@@ -178,10 +171,19 @@ class CachePair {
         all.insert(all.end(), x.begin(), x.end());
       }
       const DeviceBuffer<float> qkv{std::span<const float>(all)};
-      decoding_->append_and_attend(
-          how, {.layer = layer, .batch = batch, .slots = device_slots.data(), .qkv = qkv.data()},
-          1.0F, out.data(), stream_->get());
+      DeviceBuffer<float> queries(slots.size() * query_width());
+      const DeviceBuffer<float> open_scores(slots.size() * query_width());
+      append(*device_, how,
+             DecodeAppend{layer, batch, device_slots.data(), qkv.data(), queries.data(),
+                          open_scores.data()},
+             stream_->get());
+      std::vector<float> read(queries.size());
       stream_->synchronize();
+      queries.read(read);
+      for (std::size_t b = 0; b < slots.size(); ++b) {
+        expect_queries(std::span(read).subspan(b * query_width(), query_width()),
+                       std::span(all).subspan(b * width_, query_width()));
+      }
     }
     for (const std::int32_t slot : slots) {
       advance(*device_, slot, 1, stream_->get());
@@ -223,6 +225,21 @@ class CachePair {
 
   [[nodiscard]] std::size_t query_width() const {
     return static_cast<std::size_t>(shape_.group * kKvHeads * shape_.head_dim);
+  }
+
+  void expect_queries(std::span<const float> got, std::span<const float> products) const {
+    const auto dim = static_cast<std::size_t>(shape_.head_dim);
+    const auto group = static_cast<std::size_t>(shape_.group);
+    std::vector<float> expected(products.begin(), products.end());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      expected[i] = i / dim % group == 0 && i % dim == kChannel ? 0.0F : expected[i];
+    }
+    for (std::size_t first = 0; first < got.size() && rotated(); first += dim) {
+      ops::rotate(std::span(expected).subspan(first, dim));
+    }
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got[i], expected[i]) << i;
+    }
   }
 
   [[nodiscard]] bool rotated() const { return host_->archive_pool().layout().rotated(); }
@@ -367,7 +384,6 @@ class CachePair {
   std::size_t width_ = 0;
   DeviceBuffer<float2> angles_;
   std::vector<std::byte> page_;
-  std::optional<TokenAttention> decoding_;
 };
 
 }  // namespace winnow::kvcache::cuda::testing

@@ -101,10 +101,6 @@ bool Step::fills_archive(const Sequence& sequence, int head, int layer) const {
                          sequence.archived[0] + sequence.archived.back() > 0);
 }
 
-int Step::archived(const Sequence& sequence, int head, int layer) const {
-  return sequence.archived[size((head + layer) % kv_heads_)];
-}
-
 void Step::add_pages(const Entries& entries, int written, std::uint32_t* before_table,
                      std::uint32_t* after_table, Tables& before, Tables& after) const {
   const std::size_t bytes = layout_.page_bytes();
@@ -138,7 +134,7 @@ void Step::add_layer(int layer) {
   for (const Sequence& sequence : sequences_) {
     for (int head = 0; head < kv_heads_; ++head) {
       const std::size_t row = size(sequence.slot * kv_heads_ + head);
-      const int archived = this->archived(sequence, head, layer);
+      const int archived = sequence.archived[size((head + layer) % kv_heads_)];
       const int added = fills_archive(sequence, head, layer) ? 1 : 0;
       const Entries& window = result.windows.emplace_back(
           layout_.host(), std::min(sequence.length + 1, ring), ++seed, 1.5F);
@@ -175,14 +171,9 @@ DecodeEntries Step::entries(int layer) const {
 std::vector<ops::testing::Seen> Step::seen(int layer, int row) const {
   std::vector<ops::testing::Seen> result;
   const Layer& from = layers_[size(layer)];
-  const Sequence& sequence = sequences_[size(row / kv_heads_)];
-  const Entries& window = from.windows[size(row)];
-  ops::testing::add_all(window, window.count(), result);
-  if (window_ >= 0) {
-    result.erase(result.begin() + sequence.length % (window_ + 1));  // the token's
+  for (const Entries* entries : {&from.windows[size(row)], &from.archives[size(row)]}) {
+    ops::testing::add_all(*entries, entries->count(), result);
   }
-  ops::testing::add_all(from.archives[size(row)], archived(sequence, row % kv_heads_, layer),
-                        result);
   return result;
 }
 

@@ -37,7 +37,7 @@ class Step {
   [[nodiscard]] int kv_heads() const { return kv_heads_; }
   [[nodiscard]] std::size_t layer_counts() const { return state_rows_; }
   [[nodiscard]] DecodeEntries entries(int layer) const;
-  /// What a batch row sees: what it has and keeps, whatever the token does.
+  /// What a batch row sees.
   [[nodiscard]] std::vector<ops::testing::Seen> seen(int layer, int row) const;
 
   /// As it is when the step begins.
@@ -77,8 +77,6 @@ class Step {
   // token's.
   void add_pages(const ops::testing::Entries& entries, int written, std::uint32_t* before_table,
                  std::uint32_t* after_table, Tables& before, Tables& after) const;
-  // Entries in the archive before the step.
-  [[nodiscard]] int archived(const Sequence& sequence, int head, int layer) const;
   [[nodiscard]] bool fills_archive(const Sequence& sequence, int head, int layer) const;
 
   DevicePageLayout layout_;
