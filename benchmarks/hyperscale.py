@@ -23,14 +23,14 @@ GENERATOR = Path(__file__).resolve().parent.parent / "assets/make/reasoning.py"
 TRAIN_FILES, PROBLEMS_PER_FILE = 16, 2500
 COMMON = "--length 4096 --batch 32 --micro-batch 32 --save-every 0".split()
 FINE_TUNE = "--steps 500 --lr 1e-3 --warmup 20 --schedule linear --decay-share 0.7 --final-lr 0.05".split()
-STUDENTS = {f"dms-{cr}": f"--target-cr {cr} --window 16 --steps {steps} --fade-steps 30 --ramp-steps {steps // 2} --lr 1e-4".split()
-            for cr, steps in ((4, 300), (8, 500))}  # fmt: skip
+RETROFIT = "--target-cr 8 --window 16 --steps 300 --fade-steps 30 --ramp-steps 150 --lr 1e-4".split()
+OFFSETS = (8,)  # of decisions, besides the one that the student was trained with: it keeps more
 
 
 def grids() -> dict[str, tuple[str, list[str]]]:
-    """Name -> (model, cache flags)"""
-    runs = {"dense": ("base", [])} | {name: (name, []) for name in STUDENTS}
-    for rule, ratios in {"quest": (2, 4, 8), "tova": (2, 4, 8), "h2o": (4,), "streaming": (4,)}.items():
+    """Name -> (model, flags)"""
+    runs = {"dense": ("base", [])} | {name: (name, []) for name in ("dms", *(f"dms-offset{offset}" for offset in OFFSETS))}
+    for rule, ratios in {"quest": (4, 8), "tova": (2, 4, 8), "h2o": (4,), "streaming": (4,)}.items():
         runs |= {f"{rule}-{cr}": ("base", ["--cache", rule, "--cr", str(cr)]) for cr in ratios}
     return runs
 
@@ -73,9 +73,16 @@ class Runner:
             self.data = [*made, self.args.text]
         self.say("data")
         self.train("base", "train", "--model", str(self.args.base), *FINE_TUNE)
-        with ThreadPoolExecutor(len(STUDENTS)) as pool:
-            retrofit = ("retrofit", "--model", str(self.args.work / "base"))
-            list(pool.map(lambda item: self.train(item[0], *retrofit, *item[1]), STUDENTS.items()))
+        self.train("dms", "retrofit", "--model", str(self.args.work / "base"), *RETROFIT)
+        for offset in OFFSETS:
+            self.with_offset(offset)
+
+    def with_offset(self, offset: float) -> None:
+        """The same weights; only what a decision has to overcome is another."""
+        source, target = self.args.work / "dms", self.args.work / f"dms-offset{offset}"
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("training"), dirs_exist_ok=True)
+        config = json.loads((source / "config.json").read_text())
+        (target / "config.json").write_text(json.dumps(config | {"dms_initial_alpha_offset": offset}, indent=2))
 
     def evaluate(self, name: str, model: str, flags: list[str]) -> None:
         out = self.args.out / f"{name}.json"
@@ -110,14 +117,14 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--problems", type=int, default=200)
+    parser.add_argument("--problems", type=int, default=48)
     parser.add_argument("--lengths", default="512,1024,2048,4000")
     parser.add_argument("--widths", default="1,2,4,8")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--only", default="", help="regular expression of grids")
-    parser.add_argument("--batch", type=int, default=64, help="problems at once")
+    parser.add_argument("--batch", type=int, default=48, help="problems at once")
     parser.add_argument("--kv-gib", type=float, default=10)
-    parser.add_argument("--jobs", type=int, default=6, help="grids at a time; a small model leaves a device idle")
+    parser.add_argument("--jobs", type=int, default=10, help="grids at a time; a small model leaves a device idle")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     args.out.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,13 @@
 """The DMS paper's tables 1 and 2 in our terms: every rule and ratio on one base model, and its students.
 
-    python3 benchmarks/quality.py --base assets/base --students dms-2=DIR dms-4=DIR dmc-2=DIR ... \\
-        --text docs=docs.txt wiki=wiki.txt --hay essays.txt --device cuda:0 --jobs 8 --work WORK --out quality.json
+    python3 benchmarks/quality.py --base assets/base --students dms-4=DIR dmc-2=DIR ... --text docs=docs.txt \\
+        --hay essays.txt --formats 'dense=fp8,q4' --places cuda:0=6 cuda:1=6 cpu=24 --work WORK --out quality
 
-A student's name is what the table shows; its rule is its checkpoint's. Lengths beyond the base's positions
-(--lengths 4096,8192) are measured on copies whose config.json allows them, as they are and with RoPE's base
-raised for the length (NTK-aware scaling). Results that are in WORK are not made again. Writes OUT and, beside
-it, a table in Markdown.
+A student's name is what the tables show; its rule is its checkpoint's. Problems are asked after eight others, as
+turns of one chat. Lengths beyond the base's positions are measured on copies whose config.json allows them, as
+they are and with RoPE scaled as in Llama 3.1. Results that are in WORK are not made again: a run that was
+interrupted goes on. Writes OUT.json (a line per result, as `winnow eval` gave it) and the tables, OUT.md; without
+--places of what is there.
 """
 
 import argparse
@@ -15,36 +16,48 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "assets/make"))
 import tasks  # noqa: E402
 
-RATIOS = (2, 3, 4, 8)
-PROBLEMS = {"arithmetic": tasks.arithmetic, "equations": tasks.linear_equation}
-QUANTISED = ("fp8", "int8", "int4")
+RULES = ("h2o", "tova", "streaming", "quest")
+ONE_BY_ONE = ("h2o", "tova")  # take tokens one at a time: a device is not faster than a few cores
+PROBLEMS = {"arithmetic": tasks.arithmetic, "equations": tasks.linear_equation, "stories": tasks.word_problem}
+SHOTS = 8
 
 
-def accepted_formats(winnow: str) -> list[str]:
-    shown = subprocess.run([winnow, "eval", "perplexity", "--help"], capture_output=True, text=True).stdout
-    line = shown[shown.index("--kv-dtype") :].split("--", 2)[1] if "--kv-dtype" in shown else ""
-    return [kind for kind in QUANTISED if kind in line]
+@dataclass
+class Measure:
+    arguments: list[str]  # of winnow eval
+    length: int = 0  # positions it needs
+    scaled: bool = False  # RoPE
 
 
-def configurations(students: dict[str, Path], formats: list[str]) -> dict[str, tuple[str, list[str]]]:
-    """Name -> (model, flags)"""
-    rows: dict[str, tuple[str, list[str]]] = {"dense": ("base", [])}
-    rows |= {f"dense {kind}": ("base", ["--kv-dtype", kind]) for kind in formats}
-    for rule in ("h2o", "tova", "streaming", "quest"):
-        rows |= {f"{rule} {ratio}": ("base", ["--cache", rule, "--cr", str(ratio)]) for ratio in RATIOS}
-    for name in students:
-        rows[name.replace("-", " ")] = (name, [])
-    for name in [name for name in students if name in ("dms-4", "dms-8")]:
-        rows |= {f"{name.replace('-', ' ')} {kind}": (name, ["--kv-dtype", kind]) for kind in formats}
-    rows |= {f"quest 4 {kind}": ("base", ["--cache", "quest", "--cr", "4", "--kv-dtype", kind]) for kind in formats[:1]}
+@dataclass
+class Cell:
+    row: str
+    measure: str
+
+    def one_by_one(self) -> bool:
+        return self.row.startswith(ONE_BY_ONE)
+
+
+def configurations(students: list[str], ratios: list[str], formats: dict[str, list[str]]) -> dict[str, tuple[str, list[str]]]:
+    """Name -> (model, flags); a row of `formats` is followed by the same with other formats of entries."""
+    plain: dict[str, tuple[str, list[str]]] = {"dense": ("base", [])}
+    plain |= {f"{rule} {ratio}": ("base", ["--cache", rule, "--cr", ratio]) for rule in RULES for ratio in ratios}
+    plain |= {name.replace("-", " "): (name, []) for name in students}
+    rows = {}
+    for name, (model, flags) in plain.items():
+        rows[name] = (model, flags)
+        rows |= {f"{name} {kind}": (model, [*flags, "--kv-dtype", kind]) for kind in formats.get(name, [])}
     return rows
 
 
@@ -62,139 +75,180 @@ class Table:
         self.args = args
         self.models = {"base": args.base} | {n: Path(d) for n, d in (s.split("=", 1) for s in args.students)}
         self.positions = json.loads((args.base / "config.json").read_text())["max_position_embeddings"]
-        self.rows = configurations({n: d for n, d in self.models.items() if n != "base"}, accepted_formats(args.winnow))
-        self.measures = self.list_measures()
+        formats = {row: kinds.split(",") for row, kinds in (f.split("=", 1) for f in args.formats)}
+        rows = configurations([name for name in self.models if name != "base"], args.ratios.split(","), formats)
+        self.rows = {row: what for row, what in rows.items() if re.search(args.rows, row)}
+        self.measures = {name: what for name, what in self.list_measures().items() if re.search(args.measures, name)}
+        self.lock = threading.Lock()
 
     def stretched(self, model: str, length: int, scaled: bool) -> Path:
-        """A model whose config.json allows `length` tokens, and raises RoPE's base for them if `scaled`."""
+        """A model whose config.json allows `length` tokens, and slows RoPE's long waves for them if `scaled`."""
         source = self.models[model]
         if length <= self.positions:
             return source
-        target = self.args.work / f"models/{model}-{length}{'-ntk' if scaled else ''}"
-        if not (target / "config.json").exists():
-            target.mkdir(parents=True, exist_ok=True)
-            for file in source.iterdir():
-                if file.is_file() and file.name != "config.json":
-                    os.symlink(file.resolve(), target / file.name)
-            config = json.loads((source / "config.json").read_text())
-            config["max_position_embeddings"] = length
-            if scaled:
-                dim = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
-                config["rope_theta"] *= (length / self.positions) ** (dim / (dim - 2))
-            (target / "config.json").write_text(json.dumps(config, indent=2))
+        target = self.args.work / f"models/{model}-{length}{'-scaled' if scaled else ''}"
+        with self.lock:
+            if not (target / "config.json").exists():
+                target.mkdir(parents=True, exist_ok=True)
+                for file in source.iterdir():
+                    if file.is_file() and file.name != "config.json":
+                        os.symlink(file.resolve(), target / file.name)
+                config = json.loads((source / "config.json").read_text())
+                config["max_position_embeddings"] = length
+                if scaled:
+                    config["rope_scaling"] = {"rope_type": "llama3", "factor": length / self.positions, "low_freq_factor": 1.0,
+                                              "high_freq_factor": 4.0, "original_max_position_embeddings": self.positions}  # fmt: skip
+                (target / "config.json").write_text(json.dumps(config, indent=2))
         return target
 
-    def list_measures(self) -> dict[str, tuple[list[str], int, bool]]:
-        """Name -> (arguments of winnow eval, length, RoPE scaled)"""
+    def list_measures(self) -> dict[str, Measure]:
         args = self.args
         windows = ["--context", str(self.positions), "--max-tokens", str(args.eval_tokens), "--reference", str(args.base)]
         found = {}
         for text in args.text:
             name, file = text.split("=", 1)
-            found[f"text {name}"] = (["perplexity", "--text", file, *windows], 0, False)
+            found[f"text {name}"] = Measure(["perplexity", "--text", file, *windows])
         for name, draw in PROBLEMS.items():
-            file = args.work / f"{name}.jsonl"
-            file.write_text(problems(args.problems, draw, 20261122))
-            found[name] = (["tasks", "--task", "gsm8k", "--chat", "--data", str(file), "--max-tokens", "120"], 0, False)
-        for task in args.tasks:
-            name, file, tokens = task.replace("=", ":").split(":")
-            found[name] = (["tasks", "--task", "gsm8k", "--chat", "--data", file, "--max-tokens", tokens], 0, False)
-        hay = ["--text", args.hay]
+            file, shots = args.work / f"{name}.jsonl", args.work / f"{name}-shots.jsonl"
+            for path, count, seed in ((file, args.problems, 20261122), (shots, SHOTS + 1, 7)):
+                if not path.exists():
+                    path.write_text(problems(count, draw, seed))
+            found[name] = Measure(["tasks", "--task", "gsm8k", "--chat", "--data", str(file), "--shots", str(SHOTS),
+                                   "--shots-data", str(shots), "--max-tokens", "120"])  # fmt: skip
         plain = ["--style", "plain", "--chains", "3", "--hops", "2", "--max-tokens", "80"]
-        for length in args.lengths:
-            for scaled in (False, True)[: 1 + (length > self.positions)]:
-                tag = f"{length}{' NTK' if scaled else ''}"
-                common = [*hay, "--lengths", str(length)]
-                found[f"needle {tag}"] = (["needle", *common, "--repeats", str(args.repeats)], length, scaled)
-                found[f"variables {tag}"] = (["variables", *common, *plain, "--repeats", str(5 * args.repeats)], length, scaled)
+        for length in map(int, args.lengths.split(",")):
+            beyond = length > self.positions
+            repeats = args.repeats // 2 if beyond else args.repeats
+            for scaled in (False, True)[: 1 + beyond]:
+                tag = f"{length}{' scaled' if scaled else ''}"
+                common = ["--text", str(args.hay), "--lengths", str(length)]
+                found[f"needle {tag}"] = Measure(["needle", *common, "--repeats", str(repeats)], length, scaled)
+                found[f"variables {tag}"] = Measure(["variables", *common, *plain, "--repeats", str(5 * repeats)], length, scaled)
         return found
 
-    def run(self, row: str, measure: str) -> dict:
-        model, flags = self.rows[row]
-        arguments, length, scaled = self.measures[measure]
-        out = self.args.work / f"{measure}-{row}.json".replace(" ", "-")
-        command = [self.args.winnow, "eval", *arguments, "--model", str(self.stretched(model, length, scaled)), *flags,
-                   "--device", self.args.device, "--kv-gib", str(self.args.kv_gib), "--batch", str(self.args.batch),
-                   "--out", str(out)]  # fmt: skip
-        if not out.exists():
-            began = time.time()
-            done = subprocess.run(command, capture_output=True, text=True)
-            print(f"{row}: {measure}: {time.time() - began:.1f} s", flush=True)
-            if done.returncode != 0:
-                print(f"  {done.stderr.strip()[-300:]}", flush=True)
-                return {"error": done.stderr.strip()[-300:]}
-        return json.loads(out.read_text())
+    def file(self, cell: Cell) -> Path:
+        return self.args.work / f"{cell.measure}-{cell.row}.json".replace(" ", "-")
 
-    def fill(self) -> dict:
-        # The slow ones first: rules whose tokens go one at a time.
-        cells = sorted(((row, measure) for measure in self.measures for row in self.rows),
-                       key=lambda cell: not cell[0].startswith(("h2o", "tova", "quest")))  # fmt: skip
-        for row in self.rows:  # copies of models are made by one thread
-            for _, length, scaled in self.measures.values():
-                self.stretched(self.rows[row][0], length, scaled)
-        with ThreadPoolExecutor(self.args.jobs) as pool:
-            results = dict(zip(cells, pool.map(lambda cell: self.run(*cell), cells)))
-        return {row: {measure: results[row, measure] for measure in self.measures} for row in self.rows}
+    def left_out(self, cell: Cell) -> bool:
+        """What takes long and tells little: a base that is lost beyond its positions, under rules that go one by one."""
+        measure = self.measures[cell.measure]
+        return cell.one_by_one() and measure.length > self.positions and not measure.scaled
+
+    def run(self, cell: Cell, place: str) -> tuple[bool, str]:
+        """Whether it went well; how long it took, or what went wrong."""
+        (model, flags), measure = self.rows[cell.row], self.measures[cell.measure]
+        size = ["1", "--batch", "8", "--kv-gib", "2"] if place == "cpu" else ["2", "--batch", "64", "--kv-gib", "6"]
+        command = [self.args.winnow, "eval", *measure.arguments, "--model", str(self.stretched(model, measure.length, measure.scaled)),
+                   *flags, "--device", place, "--threads", *size, "--out", str(self.file(cell))]  # fmt: skip
+        began = time.time()
+        done = subprocess.run(command, capture_output=True, text=True)
+        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        return done.returncode == 0, f"{time.time() - began:.1f} s on {place}" if done.returncode == 0 else said[-1]
+
+    def fill(self) -> int:
+        """Devices take the batched rules first, processors those that go token by token, cheap ones first. Returns how
+        many runs failed."""
+        wanted = [cell for row in self.rows for measure in self.measures if not self.left_out(cell := Cell(row, measure))]
+        cells = [cell for cell in wanted if not self.file(cell).exists()]
+        cells.sort(key=lambda cell: (cell.one_by_one(), -self.measures[cell.measure].length))
+        queue = deque(cells)
+        workers = [place for name, jobs in (p.split("=") for p in self.args.places) for place in [name] * int(jobs)]
+        has_device = any(place != "cpu" for place in workers)
+        began, done, failed = time.time(), len(wanted) - len(cells), 0
+
+        def work(place: str) -> None:
+            nonlocal done, failed
+            while True:
+                with self.lock:
+                    if not queue or (place == "cpu" and has_device and not queue[-1].one_by_one()):
+                        return
+                    cell = queue.pop() if place == "cpu" else queue.popleft()
+                well, told = self.run(cell, place)
+                with self.lock:
+                    done += 1
+                    failed += not well
+                    minutes = (time.time() - began) / 60
+                    print(f"[{done}/{len(wanted)}, {minutes:.1f} min] {cell.row}: {cell.measure}: {told}", file=sys.stderr, flush=True)
+
+        with ThreadPoolExecutor(max(1, len(workers))) as pool:
+            try:
+                list(pool.map(work, workers))
+            except KeyboardInterrupt:
+                queue.clear()
+                raise SystemExit("interrupted: the same command goes on where this one was") from None
+        return failed
+
+    def results(self) -> dict[str, dict[str, dict]]:
+        """Row -> measure -> what `winnow eval` said; what is missing is left out."""
+        found = {}
+        for row in self.rows:
+            files = {measure: self.file(Cell(row, measure)) for measure in self.measures}
+            found[row] = {measure: json.loads(file.read_text()) for measure, file in files.items() if file.exists()}
+        return found
 
 
-def cell(result: dict) -> str:
-    if "error" in result:
-        return "-"
-    if "perplexity" in result:
-        return f"{result['perplexity']:.2f} | {result.get('kld', 0.0):.4f} | {result['compression_ratio']:.2f}"
-    return f"{100 * result['accuracy']:.0f} ± {100 * result['accuracy_error']:.0f}"
+def quality(measure: str, result: dict | None) -> str:
+    if measure.startswith("text "):
+        return f"{result['perplexity']:.2f} | {result['kld']:.4f}" if result else "- | -"
+    return f"{100 * result['accuracy']:.0f} ± {100 * result['accuracy_error']:.0f}" if result and result["questions"] else "-"
 
 
-def markdown(table: dict) -> str:
-    measures = list(next(iter(table.values())))
-    heads = []
-    for measure in measures:
-        heads += [measure.removeprefix("text "), "KLD", "CR"] if measure.startswith("text ") else [measure]
-    cost = next((measure for measure in measures if measure.startswith("needle")), measures[-1])
-    heads += ["CR", "KiB", "KV reads", "peak"]
-    lines = [f"| cache | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
-    for row, results in table.items():
-        needle = results[cost]
-        costs = ["-"] * 4
-        if "error" not in needle:
-            costs = [f"{needle['compression_ratio']:.2f}", f"{needle['kv_bytes'] / 1024:.0f}",
-                     f"{needle['kv_reads']:.0f}", f"{needle['peak_tokens']:.0f}"]  # fmt: skip
-        lines.append(f"| {row} | {' | '.join([*(cell(results[m]) for m in measures), *costs])} |")
+def markdown_table(head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, *rows)]
+    lines.insert(1, "|---" * (lines[0].count("|") - 1) + "|")
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
+def tables(results: dict, measures: list[str]) -> str:
+    """How well, and for what of the cache."""
+    head = [f"{m.removeprefix('text ')} | KLD" if m.startswith("text ") else m for m in measures]
+    text = markdown_table(["cache", *head], [[row, *(quality(m, found.get(m)) for m in measures)] for row, found in results.items()])
+    needle = next((m for m in measures if m.startswith("needle")), None)
+    rows = []
+    for row, found in results.items():
+        costs = ["-"] * 3
+        if cost := found.get(needle):
+            costs = [f"{cost['kv_bytes'] / 1024:.0f}", f"{cost['kv_reads']:.0f}", f"{cost['peak_tokens']:.0f}"]
+        rows.append([row, *(f"{found[m]['compression_ratio']:.2f}" if m in found else "-" for m in measures), *costs])
+    return text + "\n" + markdown_table(["CR", *(m.removeprefix("text ") for m in measures), f"KiB ({needle})", "KV reads", "peak"], rows)
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--winnow", default="build/release/bin/winnow")
     parser.add_argument("--base", type=Path, required=True)
     parser.add_argument("--students", nargs="*", default=[], metavar="NAME=DIR")
+    parser.add_argument("--ratios", default="2,3,4,8", help="of the rules that need no training")
+    parser.add_argument("--formats", nargs="*", default=[], metavar="ROW=KIND,...", help="rows to show with other formats of entries too")
     parser.add_argument("--text", nargs="+", required=True, metavar="NAME=FILE", help="held-out texts")
-    parser.add_argument("--tasks", nargs="*", default=[], metavar="NAME=FILE:TOKENS",
-                        help="more problems as GSM8K's, asked as chats, with the most tokens of an answer")  # fmt: skip
     parser.add_argument("--hay", required=True, help="text for needle and variables")
-    parser.add_argument("--lengths", type=lambda s: [int(n) for n in s.split(",")], default=[4096, 8192])
-    parser.add_argument("--eval-tokens", type=int, default=32768, help="of each text")
-    parser.add_argument("--problems", type=int, default=200)
-    parser.add_argument("--repeats", type=int, default=10, help="needles per depth; variables: five times as many texts")
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--kv-gib", type=float, default=6)
-    parser.add_argument("--jobs", type=int, default=8, help="runs at a time; a small model leaves a device idle")
-    parser.add_argument("--only", default="", help="rows that begin so, comma-separated")
-    parser.add_argument("--measures", default="", help="regular expression of columns")
+    parser.add_argument("--lengths", default="4096,8192")
+    parser.add_argument("--eval-tokens", type=int, default=32768, help="of each text; 0: all")
+    parser.add_argument("--problems", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=10,
+                        help="needles per depth, half beyond the positions; variables: five times as many texts")  # fmt: skip
+    parser.add_argument("--places", nargs="*", default=[], metavar="DEVICE=JOBS",
+                        help="where to compute, and how many runs at a time; a small model leaves a device idle")  # fmt: skip
+    parser.add_argument("--rows", default="", help="regular expression")
+    parser.add_argument("--measures", default="", help="regular expression")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    args = parse(arguments)
     args.work.mkdir(parents=True, exist_ok=True)
     table = Table(args)
-    if args.only:
-        table.rows = {row: what for row, what in table.rows.items() if row.startswith(tuple(args.only.split(",")))}
-    table.measures = {name: what for name, what in table.measures.items() if re.search(args.measures, name)}
-    results = table.fill()
-    args.out.write_text(json.dumps(results, indent=1) + "\n")
-    text = markdown(results)
+    failed = table.fill()
+    results = table.results()
+    lines = [json.dumps({"row": row, "measure": m, "result": r}) for row, found in results.items() for m, r in found.items()]
+    args.out.with_suffix(".json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    text = tables(results, list(table.measures))
     args.out.with_suffix(".md").write_text(text)
     print(text)
+    if failed:
+        raise SystemExit(f"{failed} runs failed: see above")
 
 
 if __name__ == "__main__":

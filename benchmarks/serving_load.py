@@ -121,8 +121,8 @@ async def ask_until(port, args, streams, seed, begin, end):
     async def client():
         while True:
             length = rng.randint(*args.prompt_chars)
-            begin = 0 if args.shared_prompt else rng.randrange(max(1, len(text) - length))
-            prompt = text[begin:begin + length]
+            start = 0 if args.shared_prompt else rng.randrange(max(1, len(text) - length))
+            prompt = text[start:start + length]
             await stream(port, {
                 "prompt": prompt + (f"\nQuestion {rng.random()}: Where?" if args.shared_prompt else ""),
                 "max_tokens": rng.randint(*args.max_tokens), "temperature": args.temperature, "stream": True,
@@ -193,6 +193,7 @@ async def load(server, args, concurrency):
                                         for name in after) if m}
     idle = parts.pop("idle")
     steps = grew("winnow_engine_steps_total")
+    live, dense = (grew(f"winnow_kv_{kind}_entries_total") for kind in ("live", "dense"))
     return count | {
         "concurrency": concurrency, "tokens_per_s": round(grew("winnow_generated_tokens_total") / seconds, 1),
         "events_per_s": round((len(first) + len(between)) / seconds, 1),
@@ -201,6 +202,7 @@ async def load(server, args, concurrency):
         "steps": int(steps), "ms_per_step": round(1e3 * sum(parts.values()) / steps, 3) if steps else None,
         "engine_idle": round(idle / seconds, 4), "engine_busy_shares": shares(parts),
         "cpu_seconds": {name: round(value, 3) for name, value in cpu.items()}, "cpu_shares": shares(cpu),
+        "compression_ratio": round(dense / live, 2) if live else None,  # of answers that ended
         "prefix_hits": grew("winnow_prefix_hits_total"), "preemptions": grew("winnow_preemptions_total"),
         "most_running": max(running), "mean_running": round(sum(running) / len(running), 1),
         "most_kv_bytes": max(kv_bytes), "rss_mib": round(server.rss_mib(), 1)}

@@ -23,7 +23,11 @@ if(NOT WINNOW_CUDA STREQUAL "OFF")
     set(CMAKE_CUDA_STANDARD 20)
     # What is constexpr on the host serves device code as well.
     string(APPEND CMAKE_CUDA_FLAGS " --expt-relaxed-constexpr")
+    # CMake 3.25 tells projects that ask for it of a library that CUDA 13 has no more, and fails.
+    set(winnow_minimum ${CMAKE_MINIMUM_REQUIRED_VERSION})
+    set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
     find_package(CUDAToolkit REQUIRED)
+    set(CMAKE_MINIMUM_REQUIRED_VERSION ${winnow_minimum})
     set(winnow_cuda_found TRUE)
   elseif(WINNOW_CUDA STREQUAL "ON")
     message(FATAL_ERROR "WINNOW_CUDA is ON, but no CUDA compiler (nvcc) of 12.4 or later was found")

@@ -32,4 +32,4 @@ json_line assets/demo_prompt.txt >"$out.data/held-out.jsonl"
   --steps 80 --length 512 --batch 4 --micro-batch 4 --warmup 5 --eval-every 40 "$@"
 echo
 echo "What is the secret code of the Lisbon office? (3,124 tokens of Pepys' diary, the answer in the middle)"
-"$winnow" generate --model "$out" --prompt-file assets/demo_prompt.txt --max-tokens 15
+"$winnow" generate --model "$out" --prompt-file assets/demo_prompt.txt --max-tokens 17

@@ -18,12 +18,15 @@ void add_answer_sampling_flags(CLI::App& command, engine::SamplingParams& sampli
 }
 
 void print_answers(const eval::AnswerSummary& summary) {
-  print(fmt::format("accuracy           {} %  ({} questions{})\n",
+  const std::string skipped =
+      summary.skipped > 0 ? fmt::format("{} too long and skipped", grouped(summary.skipped)) : "";
+  if (summary.questions == 0) {
+    print(fmt::format("accuracy           -  (no questions answered; {})\n", skipped));
+    return;
+  }
+  print(fmt::format("accuracy           {} %  ({} questions{}{})\n",
                     with_error(100.0 * summary.accuracy.mean, 100.0 * summary.accuracy.error, 1),
-                    grouped(summary.questions),
-                    summary.skipped > 0
-                        ? fmt::format(", {} too long and skipped", grouped(summary.skipped))
-                        : ""));
+                    grouped(summary.questions), skipped.empty() ? "" : ", ", skipped));
   print(fmt::format("prompt             {:.0f} tokens\n", summary.prompt_tokens));
   print(fmt::format("compression ratio  {:.2f}\n", summary.compression_ratio));
   print(fmt::format("cache              {}\n", readable_bytes(summary.kv_bytes)));

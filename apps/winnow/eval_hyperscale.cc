@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 #include "eval.h"
@@ -71,7 +72,7 @@ int run_hyperscale(const HyperscaleFlags& flags) {
   EvalRun run("hyperscale", flags, settings);
   const auto questions = eval::load_questions(
       *task, data.lines, data.shots,
-      {.shots = flags.data.shots, .max_tokens = 1, .chat = flags.chat}, run.encoder());
+      {.shots = flags.data.shots, .max_tokens = 1, .chat = run.chat_encoder()}, run.encoder());
   std::vector<std::vector<eval::Question>> by_length;
   std::vector<eval::Question> all;
   for (const int length : flags.lengths) {
@@ -91,7 +92,8 @@ int run_hyperscale(const HyperscaleFlags& flags) {
   for (std::size_t i = 0; i < by_length.size(); ++i) {
     const auto some =
         eval::summarize_scaling(run.journal(), by_length[i], flags.lengths[i], flags.widths);
-    points.insert(points.end(), some.begin(), some.end());
+    std::ranges::copy_if(some, std::back_inserter(points),
+                         [](const eval::ScalingPoint& point) { return point.questions > 0; });
   }
   return run.finish({{"points", to_json(points)}}, [&points] { print_points(points); });
 }

@@ -135,9 +135,18 @@ eval::EncodePrompt EvalRun::encoder() const {
       return tokenizer_->encode(text, {.add_special = true, .parse_special = false});
     };
   }
-  return [this](const std::string& text) {
+  return [encode = chat_encoder()](const std::string& text) {
     const ChatMessage message{"user", text};
-    return tokenizer_->encode(engine::render_chat(flags_.load.model, std::span(&message, 1)),
+    return encode(std::span(&message, 1));
+  };
+}
+
+eval::EncodeChat EvalRun::chat_encoder() const {
+  if (!flags_.chat) {
+    return {};
+  }
+  return [this](std::span<const ChatMessage> messages) {
+    return tokenizer_->encode(engine::render_chat(flags_.load.model, messages),
                               {.add_special = false, .parse_special = true});
   };
 }

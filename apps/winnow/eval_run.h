@@ -12,6 +12,7 @@
 #include "engine/llm_load.h"
 #include "eval/haystack.h"
 #include "eval/journal.h"
+#include "eval/tasks/text_tasks.h"
 #include "progress.h"
 #include "tokenizer/tokenizer.h"
 
@@ -46,6 +47,8 @@ class EvalRun {
   [[nodiscard]] std::vector<std::int32_t> prefix() const;
   /// Prompts as the model is asked them: with BOS, or by its chat template under --chat.
   [[nodiscard]] eval::EncodePrompt encoder() const;
+  /// Chats by the model's template; nothing without --chat.
+  [[nodiscard]] eval::EncodeChat chat_encoder() const;
 
   /// Draws progress; false after a Ctrl-C.
   [[nodiscard]] std::function<bool(std::int64_t)> progress(std::int64_t total, std::string unit);

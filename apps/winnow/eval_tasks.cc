@@ -42,17 +42,17 @@ int run_choices(const TasksFlags& flags, const eval::ChoiceTask& task) {
   results["headline"] = task.normalised ? "accuracy_norm" : "accuracy";
   return run.finish(results, [&] {
     const auto line = [](const char* name, const eval::Estimate& value) {
-      print(fmt::format("{:<19}{} %\n", name,
+      print(fmt::format("{:<23}{} %\n", name,
                         with_error(100.0 * value.mean, 100.0 * value.error, 2)));
     };
     line("accuracy", summary.accuracy);
-    line("accuracy per byte", summary.accuracy_norm);
-    print(fmt::format("questions          {}{}\n", grouped(summary.questions),
+    line("accuracy per character", summary.accuracy_norm);
+    print(fmt::format("questions              {}{}\n", grouped(summary.questions),
                       summary.skipped > 0
                           ? fmt::format(", {} too long and skipped", grouped(summary.skipped))
                           : ""));
-    print(fmt::format("compression ratio  {:.2f}\n", summary.compression_ratio));
-    print(fmt::format("cache              {}\n", readable_bytes(summary.kv_bytes)));
+    print(fmt::format("compression ratio      {:.2f}\n", summary.compression_ratio));
+    print(fmt::format("cache                  {}\n", readable_bytes(summary.kv_bytes)));
   });
 }
 
@@ -78,11 +78,14 @@ Json pass_at(const eval::Journal& journal, std::span<const eval::Question> quest
 }
 
 int run_answers(const TasksFlags& flags, const eval::TextTask& task) {
+  require(flags.max_tokens >= 0, "--max-tokens {}: expected 0 or more", flags.max_tokens);
+  require(flags.samples == 1 || flags.sampling.temperature > 0.0,
+          "--temperature 0: {} answers would all be the same", flags.samples);
   const TaskData data = read_task_data(flags.data);
   EvalRun run(flags.data.task, flags, settings_of(flags));
   const auto questions = eval::load_questions(
       task, data.lines, data.shots,
-      {.shots = flags.data.shots, .max_tokens = flags.max_tokens, .chat = flags.chat},
+      {.shots = flags.data.shots, .max_tokens = flags.max_tokens, .chat = run.chat_encoder()},
       run.encoder());
   eval::AnswerOptions options;
   options.batch = flags.batch;

@@ -81,7 +81,7 @@ std::string to_markdown(const std::vector<ResultFile>& results,
                         const std::vector<ResultTable>& tables) {
   std::string text = "# Results of winnow eval\n";
   for (const ResultTable& table : tables) {
-    text += fmt::format("\n## {}\n\n`{}`\n\n|", table.title, table.settings);
+    text += fmt::format("\n## {}\n\n{}\n\n|", table.title, table.settings);
     for (const std::string& column : table.columns) {
       text += fmt::format(" {} |", column);
     }
@@ -110,11 +110,12 @@ std::string to_markdown(const std::vector<ResultFile>& results,
 constexpr std::string_view kPageHead =
     R"(<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>Results of winnow eval</title><style>
-body { font: 15px/1.6 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em }
+body { font: 15px/1.6 system-ui, sans-serif; margin: 2em auto; max-width: 92em; padding: 0 1em }
 table { border-collapse: collapse; margin: 1em 0 } td, th { padding: .25em .8em; text-align: right }
-th { border-bottom: 1px solid #999 } td:first-child, th:first-child { text-align: left }
+th { border-bottom: 1px solid #999 } td:first-child, th:first-child { text-align: left; white-space: nowrap }
 tr:nth-child(even) td { background: #f5f5f5 } code { font-size: 85%; overflow-wrap: anywhere }
-td.best { font-weight: bold; color: #1b6b33 } svg { max-width: 100%; margin: 1em 1em 1em 0 }
+td.best { font-weight: bold; color: #1b6b33 } td { white-space: nowrap } th { vertical-align: bottom } div { overflow-x: auto }
+svg { width: 48%; min-width: 30em; margin: 1em 0 }
 </style></head><body><h1>Results of winnow eval</h1>
 <p>The best of each column is marked; ± is a standard error. KV reads and peak tokens are per head.</p>
 )";
@@ -123,8 +124,8 @@ std::string to_html(const std::vector<ResultFile>& results,
                     const std::vector<ResultTable>& tables) {
   std::string page(kPageHead);
   for (const ResultTable& table : tables) {
-    page += fmt::format("<h2>{}</h2>\n<p><code>{}</code></p>\n<table><tr>",
-                        escape_markup(table.title), escape_markup(table.settings));
+    page += fmt::format("<h2>{}</h2>\n<p>{}</p>\n<div><table><tr>", escape_markup(table.title),
+                        escape_markup(table.settings));
     for (const std::string& column : table.columns) {
       page += fmt::format("<th>{}</th>", escape_markup(column));
     }
@@ -137,7 +138,7 @@ std::string to_html(const std::vector<ResultFile>& results,
       }
       page += "</tr>\n";
     }
-    page += "</table>\n";
+    page += "</table></div>\n";
     for (const Plot& plot : table.plots) {
       page += to_svg(plot);
     }

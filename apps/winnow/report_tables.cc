@@ -29,12 +29,12 @@ struct Column {
 
 constexpr std::array<Column, 13> kColumns{{
     {"perplexity", "perplexity", Better::low, 1, 3, ""},
-    {"kld", "KLD, nats/token", Better::low, 1, 5, "kld_error"},
+    {"kld", "KLD, nats/token", Better::low, 1, 4, "kld_error"},
     {"top1_agreement", "same top token, %", Better::high, 100, 1, ""},
     {"token_match", "token match, %", Better::high, 100, 1, "token_match_error"},
     {"tokens_scored", "tokens scored", Better::high, 1, 0, ""},
     {"accuracy", "accuracy, %", Better::high, 100, 1, "accuracy_error"},
-    {"accuracy_norm", "accuracy per byte, %", Better::high, 100, 1, "accuracy_norm_error"},
+    {"accuracy_norm", "accuracy per character, %", Better::high, 100, 1, "accuracy_norm_error"},
     {"found", "variables found, %", Better::high, 100, 1, "found_error"},
     {"compression_ratio", "CR", Better::high, 1, 2, ""},
     {"kv_bytes", "cache, KiB", Better::low, 1.0 / 1024, 0, ""},
@@ -49,15 +49,19 @@ std::optional<double> number(const Json& json, std::string_view key) {
                                                    : std::nullopt;
 }
 
-// "dms-cr8, dms bf16", "base, tova bf16 4x"
-std::string run_name(const ResultFile& result) {
+// "dms-cr8, dms bf16", "base, tova bf16"
+std::string method_name(const ResultFile& result) {
   const Json& run = result.json.at("run");
   const Json& cache = run.at("cache");
   const std::filesystem::path model(run.at("model").at("path").get<std::string>());
-  std::string name =
-      fmt::format("{}, {} {}", model.filename().string(), cache.at("rule").get<std::string>(),
-                  cache.at("kv_dtype").get<std::string>());
-  if (const auto ratio = number(cache, "target_cr")) {
+  return fmt::format("{}, {} {}", model.filename().string(), cache.at("rule").get<std::string>(),
+                     cache.at("kv_dtype").get<std::string>());
+}
+
+// "dms-cr8, dms bf16", "base, tova bf16 4x"
+std::string run_name(const ResultFile& result) {
+  std::string name = method_name(result);
+  if (const auto ratio = number(result.json.at("run").at("cache"), "target_cr")) {
     name += fmt::format(" {:g}x", *ratio);
   }
   if (result.json.contains("width")) {  // a point of a hyper-scaling grid
@@ -73,7 +77,39 @@ std::string table_key(const ResultFile& result) {
   return fmt::format("{} {}", run.at("measure").get<std::string>(), run.at("settings").dump());
 }
 
-using Group = std::vector<const ResultFile*>;
+using Group = std::vector<const ResultFile*>;  // a table's; nullptr where a row has no result
+
+// "gsm8k, arithmetic", "needle, essays, 4096 tokens"
+std::string title_of(const Json& run) {
+  std::string title = run.at("measure").get<std::string>();
+  const Json& settings = run.at("settings");
+  for (const char* key : {"data", "text"}) {
+    if (settings.contains(key) && settings.at(key).is_string()) {
+      const auto name = std::filesystem::path(settings.at(key).get<std::string>()).stem().string();
+      title += name.empty() ? "" : fmt::format(", {}", name);
+    }
+  }
+  if (settings.contains("lengths") && settings.at("lengths").is_array()) {
+    std::string lengths;
+    for (const Json& length : settings.at("lengths")) {
+      lengths += fmt::format("{}{}", lengths.empty() ? "" : ", ", length.dump());
+    }
+    title += fmt::format(", {} tokens", lengths);
+  }
+  return title;
+}
+
+// "shots 8, max_tokens 120": what is set, without digests.
+std::string readable(const Json& settings) {
+  std::string text;
+  for (const auto& [key, value] : settings.items()) {
+    const std::string shown = value.is_string() ? value.get<std::string>() : value.dump();
+    if (!key.ends_with("sha256") && !shown.empty()) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, shown);
+    }
+  }
+  return text;
+}
 
 // Values that look the same are equally good.
 void mark_best(std::vector<std::vector<Cell>>& rows, std::size_t column,
@@ -99,7 +135,7 @@ void mark_best(std::vector<std::vector<Cell>>& rows, std::size_t column,
 void add_column(ResultTable& table, const Group& group, const Column& column) {
   std::vector<std::optional<double>> values;
   for (const ResultFile* result : group) {
-    values.push_back(number(result->json, column.key));
+    values.push_back(result == nullptr ? std::nullopt : number(result->json, column.key));
   }
   const bool empty = std::ranges::none_of(values, [](const auto& v) { return v.has_value(); });
   const bool no_news = column.key == "skipped" && std::ranges::all_of(values, [](const auto& v) {
@@ -122,7 +158,7 @@ void add_column(ResultTable& table, const Group& group, const Column& column) {
   mark_best(table.rows, table.columns.size() - 1, values, column);
 }
 
-// What was bought against what it took, every run a series of its own.
+// What was bought against what it took, a method's ratios as one series.
 void add_plot(ResultTable& table, const Group& group, std::string_view x, std::string_view x_label,
               std::string_view y, std::string_view y_label) {
   Plot plot{.title = fmt::format("{} against {}", y_label, x_label),
@@ -134,8 +170,17 @@ void add_plot(ResultTable& table, const Group& group, std::string_view x, std::s
     const auto a = number(result->json, x);
     const auto b = number(result->json, y);
     if (a && b) {
-      plot.series.push_back({run_name(*result), {{*a, *b}}, {}});
+      const std::string name = method_name(*result);
+      auto series = std::ranges::find(plot.series, name, &PlotSeries::name);
+      if (series == plot.series.end()) {
+        series = plot.series.insert(plot.series.end(), {name, {}, {}});
+      }
+      series->points.emplace_back(*a, *b);
     }
+  }
+  for (PlotSeries& series : plot.series) {
+    std::ranges::sort(series.points);
+    series.line = series.points;
   }
   if (plot.series.size() > 1) {
     table.plots.push_back(std::move(plot));
@@ -187,8 +232,8 @@ void fill(ResultTable& table, const Group& group) {
 
 ResultTable make_table(const Group& group) {
   const Json& run = group.front()->json.at("run");
-  ResultTable table{.title = run.at("measure").get<std::string>(),
-                    .settings = run.at("settings").dump(),
+  ResultTable table{.title = title_of(run),
+                    .settings = readable(run.at("settings")),
                     .columns = {"run"},
                     .rows = {},
                     .plots = {}};
@@ -210,6 +255,49 @@ ResultTable make_table(const Group& group) {
   return table;
 }
 
+// What a measure is usually quoted by.
+const Column& headline(const Json& result) {
+  const std::string named = result.value("headline", "");
+  for (const Column& column : kColumns) {
+    const bool is_usual = column.key == "kld" || column.key == "accuracy" ||
+                          (column.key == "perplexity" && !result.contains("kld"));
+    if (result.contains(column.key) && (named.empty() ? is_usual : column.key == named)) {
+      return column;
+    }
+  }
+  return kColumns.front();
+}
+
+// All runs by all measures but grids, one figure each.
+ResultTable overview(const std::vector<std::pair<std::string, Group>>& groups) {
+  ResultTable table{.title = "Overview", .settings = "", .columns = {"run"}, .rows = {}, .plots = {}};
+  std::vector<std::string> names;
+  for (const auto& [key, group] : groups) {
+    for (const ResultFile* result : group) {
+      const std::string name = run_name(*result);
+      if (!result->json.contains("points") && std::ranges::find(names, name) == names.end()) {
+        names.push_back(name);
+        table.rows.push_back({{name, false}});
+      }
+    }
+  }
+  for (const auto& [key, group] : groups) {
+    Group by_row(names.size(), nullptr);
+    for (const ResultFile* result : group) {
+      const auto row = std::ranges::find(names, run_name(*result)) - names.begin();
+      if (static_cast<std::size_t>(row) < names.size()) {
+        by_row[static_cast<std::size_t>(row)] = result;
+      }
+    }
+    Column column = headline(group.front()->json);
+    const std::string title =
+        fmt::format("{}: {}", title_of(group.front()->json.at("run")), column.title);
+    column.title = title;
+    add_column(table, by_row, column);
+  }
+  return table;
+}
+
 }  // namespace
 
 std::vector<ResultTable> make_tables(const std::vector<ResultFile>& results) {
@@ -223,6 +311,9 @@ std::vector<ResultTable> make_tables(const std::vector<ResultFile>& results) {
     found->second.push_back(&result);
   }
   std::vector<ResultTable> tables;
+  if (groups.size() > 1) {
+    tables.push_back(overview(groups));
+  }
   for (const auto& [key, group] : groups) {
     tables.push_back(make_table(group));
   }

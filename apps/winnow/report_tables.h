@@ -28,7 +28,7 @@ struct ResultTable {
   std::vector<Plot> plots;
 };
 
-/// Tables in the order in which measures first come. Of equal values all are best; a column whose
+/// An overview of all measures, then their tables in the order in which they first come. Of equal values all are best; a column whose
 /// values are all the same has no best.
 std::vector<ResultTable> make_tables(const std::vector<ResultFile>& results);
 

@@ -93,10 +93,11 @@ int run_serve(const ServeCommand& command) {
   print_now(fmt::format("winnow serves on {}://{}:{}\n",
                         config.http.tls_cert.empty() ? "http" : "https", config.http.host,
                         server.port()));
-  while (!interrupted()) {
+  while (!interrupted() && server.failure().empty()) {
     std::this_thread::sleep_for(milliseconds(50));
   }
   server.drain(shutdown);
+  require(server.failure().empty(), "the engine has failed: {}", server.failure());
   return kSuccess;
 }
 

@@ -48,19 +48,23 @@ void add_task_data_flags(CLI::App& command, TaskDataFlags& flags) {
 }
 
 eval::Json describe_task_data(const TaskDataFlags& flags) {
-  return {{"task", flags.task},
-          {"data", flags.data},
-          {"data_sha256", digest_of(flags.data)},
-          {"shots", flags.shots},
-          {"shots_data", flags.shots_data},
-          {"shots_data_sha256", digest_of(flags.shots_data)},
-          {"limit", flags.limit},
-          {"python", flags.python},
-          {"seconds", flags.seconds}};
+  eval::Json settings{{"task", flags.task},
+                      {"data", flags.data},
+                      {"data_sha256", digest_of(flags.data)},
+                      {"shots", flags.shots},
+                      {"shots_data", flags.shots_data},
+                      {"shots_data_sha256", digest_of(flags.shots_data)},
+                      {"limit", flags.limit}};
+  if (flags.task == "humaneval") {
+    settings["python"] = flags.python;
+    settings["seconds"] = flags.seconds;
+  }
+  return settings;
 }
 
 TaskData read_task_data(const TaskDataFlags& flags) {
   require(flags.shots >= 0, "--shots {}: expected 0 or more", flags.shots);
+  require(flags.limit >= 0, "--limit {}: expected 0 or more", flags.limit);
   require(flags.shots == 0 || !flags.shots_data.empty(),
           "--shots {}: --shots-data is needed, a file of the same format", flags.shots);
   TaskData data{eval::read_data(flags.data), {}};

@@ -82,7 +82,7 @@ def read_config(path: Path) -> Config:
             window=fields["dms_window_size"],
             scale=fields["dms_alpha_scale"],
             offset=fields["dms_initial_alpha_offset"],
-            tau=fields["dms_tau"],
+            tau=fields.get("dms_tau", 0.1),  # the temperature of training, which winnow does not write
             shift=fields["dms_decision_shift"],
             channel=fields["dms_borrowed_channel"],
         )

@@ -71,9 +71,10 @@ std::vector<std::int32_t> Haystack::prompt(int length, std::span<const Hidden> h
   constexpr std::int64_t kSlack = 4;
   const auto first =
       static_cast<std::size_t>(random.uniform() * static_cast<double>(tokens_.size()));
-  std::int64_t size =
-      length - static_cast<std::int64_t>(encode(hide("", hidden) + question).size());
-  require(size > 0, "{} tokens have no room for hay beside what is hidden and asked", length);
+  const auto asked = static_cast<std::int64_t>(encode(hide("", hidden) + question).size());
+  std::int64_t size = length - asked;
+  require(size > 0, "{} prompt tokens have no room for hay: what is hidden and asked takes {}",
+          std::max(0, length), asked);
   std::vector<std::int32_t> best;
   for (int i = 0; i < kTries && size > 0; ++i) {
     auto tokens = encode(hide(cut(first, static_cast<std::size_t>(size)), hidden) + question);
@@ -86,7 +87,8 @@ std::vector<std::int32_t> Haystack::prompt(int length, std::span<const Hidden> h
     }
     size += room >= 0 ? room - kSlack / 2 : room - 1;
   }
-  require(!best.empty(), "{} tokens have no room for hay beside what is hidden and asked", length);
+  require(!best.empty(), "{} prompt tokens have no room for hay: what is hidden and asked takes {}",
+          length, asked);
   return best;
 }
 

@@ -17,6 +17,7 @@ std::vector<Question> make_needles(const Haystack& hay, const EncodePrompt& enco
   require(!options.lengths.empty(), "--lengths: at least one is needed");
   require(!options.depths.empty(), "--depths: at least one is needed");
   require(options.repeats >= 1, "--repeats {}: at least 1 is needed", options.repeats);
+  require(options.max_tokens >= 1, "--max-tokens {}: at least 1 is needed", options.max_tokens);
   std::vector<Question> questions;
   for (const int length : options.lengths) {
     for (const double depth : options.depths) {

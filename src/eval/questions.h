@@ -64,6 +64,7 @@ struct AnswerSummary {
   double peak_tokens = 0.0;
 };
 AnswerSummary summarize_answers(const Journal& journal, std::span<const Question> questions);
+/// Without questions there is no accuracy: null.
 Json to_json(const AnswerSummary& summary);
 
 }  // namespace winnow::eval

@@ -117,6 +117,7 @@ std::vector<Question> make_variables(const Haystack& hay, const EncodePrompt& en
           options.chains);
   require(options.hops >= 0 && options.hops <= 100, "--hops {}: expected 0 to 100", options.hops);
   require(options.repeats >= 1, "--repeats {}: at least 1 is needed", options.repeats);
+  require(options.max_tokens >= 1, "--max-tokens {}: at least 1 is needed", options.max_tokens);
   const bool ruler = options.style == "ruler";
   std::vector<Question> questions;
   for (const int length : options.lengths) {

@@ -8,7 +8,6 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <random>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "server/choice.h"
 #include "server/completion_json.h"
 #include "server/held_tokens.h"
+#include "server/prepared_prompt.h"
 #include "server/service.h"
 
 namespace winnow::server {
@@ -31,43 +31,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::uint64_t any_seed() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return random();
-}
-
 std::string event_text(const Json& value) {
   return "data: " + dump(value) + "\n\n";
-}
-
-// A prompt of a request, as the engine takes it.
-struct EncodedPrompt {
-  std::string text;  // what echo shows
-  std::vector<std::int32_t> tokens;
-};
-
-EncodedPrompt encode(const Service& service, const Prompt& prompt) {
-  const Tokenizer& tokenizer = service.tokenizer();
-  if (const auto* text = std::get_if<std::string>(&prompt)) {
-    return {*text, tokenizer.encode(*text)};
-  }
-  const auto& tokens = std::get<std::vector<std::int32_t>>(prompt);
-  try {
-    return {tokenizer.decode(tokens, /*skip_special=*/true), tokens};
-  } catch (const Error& error) {
-    throw ApiError(400, error.what(), "prompt", "invalid_value");
-  }
-}
-
-std::vector<EncodedPrompt> encode_all(const Service& service, const CompletionRequest& request) {
-  if (request.chat) {
-    return {{"", service.chat_prompt(request.messages, request.template_variables)}};
-  }
-  std::vector<EncodedPrompt> prompts;
-  for (const Prompt& prompt : request.prompts) {
-    prompts.push_back(encode(service, prompt));
-  }
-  return prompts;
 }
 
 // Everything but start() runs as the reply's work, one piece at a time.
@@ -102,7 +67,6 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
     bool begun = false;  // its first piece was streamed
   };
 
-  [[nodiscard]] engine::Request engine_request(std::vector<std::int32_t> prompt) const;
   void consume_or_fail(int prompt, const StepResult& result);
   void consume(int prompt, const StepResult& result);
   void take_prompt_token(int prompt, const engine::TokenEvent& event);
@@ -122,8 +86,9 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   CompletionRequest request_;
   std::shared_ptr<Reply> reply_;
   AnswerHead head_;
+  std::string piece_begin_;  // of a stream
   Clock::time_point start_ = Clock::now();
-  std::vector<EncodedPrompt> prompts_;
+  std::vector<PreparedPrompt> prompts_;        // their requests are handed on
   std::vector<EngineThread::Ticket> tickets_;  // by prompt
   std::vector<Slot> slots_;                    // by prompt, then by sample
   HeldTokens held_;
@@ -142,46 +107,13 @@ CompletionJob::CompletionJob(Service& service, CompletionRequest request, const 
             .created = unix_time(),
             .model = service.config().model_name,
             .chat = request_.chat},
+      piece_begin_(piece_begin(head_)),
       held_(service.cache(), service.model().layers * service.model().kv_heads) {}
 
-engine::Request CompletionJob::engine_request(std::vector<std::int32_t> prompt) const {
-  const auto length = static_cast<int>(prompt.size());
-  const int context = service_.context();
-  const int wanted = request_.max_tokens.value_or(request_.chat ? context - length : 16);
-  if (length + std::max(wanted, request_.echo ? 0 : 1) > context) {
-    throw ApiError(400,
-                   fmt::format("the context is {} tokens; the prompt has {} and {} are to follow",
-                               context, length, std::max(wanted, 1)),
-                   request_.chat ? "messages" : "prompt", "context_length_exceeded");
-  }
-  engine::Request result;
-  result.prompt = std::move(prompt);
-  result.max_tokens = wanted;
-  result.samples = request_.n;
-  result.sampling = request_.sampling;
-  result.sampling.seed = request_.seed.value_or(any_seed());
-  result.prompt_logprobs = request_.echo && request_.sampling.logprobs >= 0;
-  result.trace = request_.trace;
-  if (request_.json_object) {
-    result.constraint = service_.json_constraint();
-  }
-  if (!request_.ignore_eos || request_.json_object) {
-    result.stop_tokens = service_.model().eos_tokens;
-  }
-  return result;
-}
-
 void CompletionJob::start() {
-  prompts_ = encode_all(service_, request_);
-  std::vector<engine::Request> requests;
-  for (const EncodedPrompt& prompt : prompts_) {
-    requests.push_back(engine_request(prompt.tokens));
-    try {
-      engine::validate(requests.back(), service_.model());
-    } catch (const Error& error) {
-      throw ApiError(400, error.what(), request_.chat ? "messages" : "prompt", "invalid_value");
-    }
-    usage_.prompt_tokens += static_cast<int>(prompt.tokens.size());
+  prompts_ = prepare_prompts(service_, request_);
+  for (const PreparedPrompt& prompt : prompts_) {
+    usage_.prompt_tokens += static_cast<int>(prompt.request.prompt.size());
     for (int sample = 0; sample < request_.n; ++sample) {
       slots_.push_back(
           {Choice(service_.tokenizer(), request_.stop, request_.sampling.logprobs >= 0)});
@@ -189,9 +121,10 @@ void CompletionJob::start() {
   }
   open_ = static_cast<int>(slots_.size());
   try {
-    for (std::size_t i = 0; i < requests.size(); ++i) {
+    for (std::size_t i = 0; i < prompts_.size(); ++i) {
       tickets_.push_back(service_.engine().submit(
-          std::move(requests[i]), std::make_shared<Sink>(shared_from_this(), static_cast<int>(i))));
+          std::move(prompts_[i].request),
+          std::make_shared<Sink>(shared_from_this(), static_cast<int>(i))));
     }
   } catch (...) {
     closed_ = true;
@@ -211,7 +144,7 @@ void CompletionJob::start() {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       const std::size_t prompt = i / static_cast<std::size_t>(request_.n);
       put(static_cast<int>(i), slots_[i].choice.echo(prompts_[prompt].text));
-      slots_[i].choice.echo_token(prompts_[prompt].tokens.front(), std::nullopt, {});
+      slots_[i].choice.echo_token(prompts_[prompt].first_token, std::nullopt, {});
     }
     flush();
   }
@@ -308,10 +241,10 @@ void CompletionJob::put(int index, Piece piece) {
   if (piece.empty() && !slot.choice.ended() && (slot.begun || !request_.chat)) {
     return;
   }
-  Json choices = Json::array({delta_json(index, piece.text, scores(piece.tokens),
-                                         slot.choice.finish(), request_.chat, !slot.begun)});
+  const Json delta = delta_json(index, piece.text, scores(piece.tokens), slot.choice.finish(),
+                                request_.chat, !slot.begun);
   slot.begun = true;
-  events_ += event_text(answer_json(head_, std::move(choices), /*stream=*/true));
+  events_ += fmt::format("data: {}{}{}\n\n", piece_begin_, dump(delta), kPieceEnd);
 }
 
 void CompletionJob::put_trace(const engine::CacheTrace& trace) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "server/api_error.h"
 #include "tokenizer/utf8.h"
 
 namespace winnow::server {
@@ -141,6 +142,12 @@ Json answer_json(const AnswerHead& head, Json choices, bool stream) {
           {"created", head.created},
           {"model", head.model},
           {"choices", std::move(choices)}};
+}
+
+std::string piece_begin(const AnswerHead& head) {
+  std::string text = dump(answer_json(head, Json::array(), /*stream=*/true));
+  text.resize(text.size() - kPieceEnd.size());
+  return text;
 }
 
 void add_usage(const AnswerUsage& usage, Json& answer) {

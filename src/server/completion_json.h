@@ -50,6 +50,10 @@ nlohmann::ordered_json delta_json(int index, const std::string& text,
 /// {"id", "object", "created", "model", "choices"}; `stream`: a piece of one.
 nlohmann::ordered_json answer_json(const AnswerHead& head, nlohmann::ordered_json choices,
                                    bool stream);
+/// The text of a stream's pieces up to their choices, which all of them begin with: one choice
+/// and kPieceEnd make it whole.
+std::string piece_begin(const AnswerHead& head);
+inline constexpr std::string_view kPieceEnd = "]}";
 /// Adds "usage" and "winnow".
 void add_usage(const AnswerUsage& usage, nlohmann::ordered_json& answer);
 

@@ -13,12 +13,19 @@ namespace {
 
 constexpr double kReportSeconds = 0.02;  // between reports: on some devices they cost a moment
 
+StepResult failed(const std::string& message) {
+  StepResult result;
+  result.failure = message;
+  return result;
+}
+
 }  // namespace
 
 EngineThread::EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
-                           int most_requests, engine::PrefixStore* store)
+                           int most_requests, Executor executor, engine::PrefixStore* store)
     : backend_(backend),
       most_requests_(most_requests),
+      executor_(std::move(executor)),
       store_(store),
       engine_(backend, config, store) {
   publish();
@@ -38,6 +45,9 @@ EngineThread::~EngineThread() {
 EngineThread::Ticket EngineThread::submit(engine::Request request, std::shared_ptr<StepSink> sink) {
   engine::validate(request, backend_.config());
   const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) {
+    throw ApiError(503, "the engine has failed; the server's log says how", {}, "engine_failed");
+  }
   if (open_ >= most_requests_) {
     throw ApiError(429, "the server has as many requests as it takes; try again later", {},
                    "too_many_requests");
@@ -74,13 +84,22 @@ int EngineThread::open_requests() const {
   return open_;
 }
 
+std::string EngineThread::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 void EngineThread::work() {
-  while (take_commands()) {
-    try {
-      step();
-    } catch (const std::exception& error) {
-      fail_all(error.what());
+  try {
+    while (take_commands()) {
+      try {
+        step();
+      } catch (const std::exception& error) {
+        fail_all(error.what());
+      }
     }
+  } catch (const std::exception& error) {
+    break_down(error.what());
   }
   while (store_prefix()) {
     store_->flush();  // one copy at a time
@@ -108,10 +127,10 @@ bool EngineThread::take_commands() {
   std::vector<Ending> endings;
   {
     std::unique_lock lock(mutex_);
-    deliver_seconds_ += clock_.lap();
     if (engine_.idle() || since_report_.seconds() > kReportSeconds) {
       publish();
     }
+    deliver_seconds_ += clock_.lap();
     for (bool more = true; more && !has_work();) {
       lock.unlock();
       more = store_prefix();
@@ -152,46 +171,99 @@ void EngineThread::step() {
   deliver_seconds_ += clock_.lap();
   std::vector<engine::TokenEvent> events = engine_.step();
   clock_.lap();  // the engine tells its own times
-  std::map<engine::RequestId, StepResult> results;
   for (engine::TokenEvent& event : events) {
-    StepResult& result = results[event.request];
-    if (event.finish != engine::FinishReason::none) {
-      result.ended.emplace_back(event.sample, engine_.take_usage(event.request, event.sample));
-    }
-    result.events.push_back(std::move(event));
+    note(std::move(event));
   }
   for (engine::CacheTrace& trace : engine_.take_traces()) {
-    results[trace.request].traces.push_back(std::move(trace));
+    note(std::move(trace));
   }
-  deliver(std::move(results));
+  deliver(take_results());
 }
 
-void EngineThread::deliver(std::map<engine::RequestId, StepResult> results) {
-  for (auto& [id, result] : results) {
-    const auto found = entries_.find(id);
-    if (found == entries_.end()) {
-      continue;
+void EngineThread::note(engine::TokenEvent event) {
+  std::optional<engine::CacheUsage> usage;
+  if (event.finish != engine::FinishReason::none) {
+    usage = engine_.take_usage(event.request, event.sample);
+  }
+  if (Entry* entry = entry_of(event.request)) {
+    if (usage) {
+      entry->result.ended.emplace_back(event.sample, std::move(*usage));
+      --entry->open_samples;
     }
-    found->second.open_samples -= static_cast<int>(result.ended.size());
-    found->second.sink->deliver(std::move(result));
-    if (found->second.open_samples == 0) {
+    entry->result.events.push_back(std::move(event));
+  }
+}
+
+void EngineThread::note(engine::CacheTrace trace) {
+  if (Entry* entry = entry_of(trace.request)) {
+    entry->result.traces.push_back(std::move(trace));
+  }
+}
+
+// Who hears of this step's results; null when the request was given up.
+EngineThread::Entry* EngineThread::entry_of(engine::RequestId id) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) {
+    return nullptr;
+  }
+  if (!std::exchange(found->second.has_result, true)) {
+    told_.push_back(id);
+  }
+  return &found->second;
+}
+
+// The results of a step. Requests that are over are forgotten.
+EngineThread::Deliveries EngineThread::take_results() {
+  Deliveries deliveries;
+  deliveries.reserve(told_.size());
+  for (const engine::RequestId id : std::exchange(told_, {})) {
+    Entry& entry = entries_.at(id);
+    entry.has_result = false;
+    deliveries.emplace_back(entry.sink, std::exchange(entry.result, {}));
+    if (entry.open_samples == 0) {
       close(id);
     }
   }
+  return deliveries;
+}
+
+void EngineThread::deliver(Deliveries deliveries) {
+  if (deliveries.empty()) {
+    return;
+  }
+  executor_([work = std::make_shared<Deliveries>(std::move(deliveries))] {
+    for (auto& [sink, result] : *work) {
+      sink->deliver(std::move(result));
+    }
+  });
 }
 
 void EngineThread::fail_all(const std::string& message) {
+  told_.clear();
+  Deliveries deliveries;
   std::vector<engine::RequestId> open;
-  for (auto& [id, entry] : entries_) {
-    StepResult result;
-    result.failure = message;
-    entry.sink->deliver(std::move(result));
+  for (const auto& [id, entry] : entries_) {
+    deliveries.emplace_back(entry.sink, failed(message));
     open.push_back(id);
   }
-  for (const engine::RequestId id : open) {
-    engine_.cancel(id);
-    close(id);
+  std::ranges::for_each(open, [this](engine::RequestId id) { close(id); });
+  deliver(std::move(deliveries));
+  std::ranges::for_each(open, [this](engine::RequestId id) { engine_.cancel(id); });
+}
+
+// A device that has failed does not take its memory back either: this thread is over.
+void EngineThread::break_down(const std::string& message) {
+  Deliveries deliveries;
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = message;
+    for (Submission& submission : submissions_) {
+      deliveries.emplace_back(std::move(submission.sink), failed(message));
+    }
+    submissions_.clear();
+    open_ = 0;
   }
+  deliver(std::move(deliveries));
 }
 
 void EngineThread::close(engine::RequestId id) {

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,27 +36,32 @@ struct EngineReport {
   int open_requests = 0;                          // taken and not over
 };
 
-/// Who waits for a request's results. Called on the engine's thread: must be quick, and not throw.
+/// Who waits for a request's results. Must not throw.
 class StepSink {
  public:
   virtual ~StepSink() = default;
   virtual void deliver(StepResult result) = 0;
 };
 
+/// Runs work soon, on another thread than the caller's, in order.
+using Executor = std::function<void(std::function<void()>)>;
+
 class EngineThread {
  public:
   using Ticket = std::uint64_t;
 
   /// `backend` and `store` (may be null) must outlive this. At most `most_requests` are taken at a
-  /// time.
+  /// time. Results are handed to their sinks by `executor`, all of a step as one piece of work: the
+  /// next step does not wait for them.
   EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
-               int most_requests, engine::PrefixStore* store = nullptr);
+               int most_requests, Executor executor, engine::PrefixStore* store = nullptr);
   /// Drops whatever is still asked for; prefixes are in the store afterwards.
   ~EngineThread();
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
-  /// Throws Error as engine::validate() does, and ApiError when all places are taken.
+  /// Throws Error as engine::validate() does, and ApiError when all places are taken (429) or the
+  /// engine has failed (503).
   Ticket submit(engine::Request request, std::shared_ptr<StepSink> sink);
   /// Ends the request's samples; their ends are still delivered. Unknown tickets are ignored.
   void cancel(Ticket ticket);
@@ -67,11 +73,15 @@ class EngineThread {
   /// Requests that were taken and are not over.
   [[nodiscard]] int open_requests() const;
   [[nodiscard]] int most_requests() const { return most_requests_; }
+  /// Why nothing will run any more; empty while all is well.
+  [[nodiscard]] std::string failure() const;
 
  private:
   struct Entry {
     std::shared_ptr<StepSink> sink;
     int open_samples = 0;
+    StepResult result = {};  // of the step that is being told
+    bool has_result = false;
   };
   struct Submission {
     Ticket ticket;
@@ -83,23 +93,33 @@ class EngineThread {
     int sample;  // -1: the request is cancelled
   };
 
+  // Results and whom they are for.
+  using Deliveries = std::vector<std::pair<std::shared_ptr<StepSink>, StepResult>>;
+
   void work();
   bool take_commands();
   [[nodiscard]] bool has_work() const;
   bool store_prefix();
   void publish();
   void step();
-  void deliver(std::map<engine::RequestId, StepResult> results);
+  void note(engine::TokenEvent event);
+  void note(engine::CacheTrace trace);
+  Entry* entry_of(engine::RequestId id);
+  Deliveries take_results();
+  void deliver(Deliveries deliveries);
   void fail_all(const std::string& message);
+  void break_down(const std::string& message);
   void close(engine::RequestId id);
 
   const engine::Backend& backend_;
   int most_requests_;
+  Executor executor_;
   engine::PrefixStore* store_;
 
   // The engine's thread alone.
   engine::Engine engine_;
   std::map<engine::RequestId, Entry> entries_;
+  std::vector<engine::RequestId> told_;  // that have a result of this step
   std::map<Ticket, engine::RequestId> ids_;
   Stopwatch clock_;
   Stopwatch since_report_;
@@ -114,6 +134,7 @@ class EngineThread {
   Ticket next_ticket_ = 1;
   int open_ = 0;
   bool closing_ = false;
+  std::string failure_;
 
   std::thread thread_;
 };

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <boost/asio/defer.hpp>
 #include <boost/asio/dispatch.hpp>
-#include <boost/asio/post.hpp>
 
 namespace winnow::server {
 namespace {
@@ -16,48 +16,8 @@ std::string in_chunk(const std::string& piece) {
 
 }  // namespace
 
-std::string_view HttpRequest::header(std::string_view name) const {
-  for (const auto& [key, value] : headers) {
-    if (key == name) {
-      return value;
-    }
-  }
-  return {};
-}
-
-std::string_view reason_phrase(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 204:
-      return "No Content";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 413:
-      return "Payload Too Large";
-    case 415:
-      return "Unsupported Media Type";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 500:
-      return "Internal Server Error";
-    case 503:
-      return "Service Unavailable";
-    default:
-      return "Unknown";
-  }
-}
-
 void Exchange::run(std::function<void()> work) {
-  boost::asio::post(strand_, [self = shared_from_this(), work = std::move(work)] { work(); });
+  boost::asio::defer(strand_, [self = shared_from_this(), work = std::move(work)] { work(); });
 }
 
 // As run(), but at once for who is on the strand already.

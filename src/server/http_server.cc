@@ -64,6 +64,7 @@ class HttpServer::Impl : public ConnectionOwner {
 
   [[nodiscard]] int port() const { return acceptor_.local_endpoint().port(); }
   [[nodiscard]] int connections() const;
+  void run(std::function<void()> work) { asio::post(work_strand_, std::move(work)); }
   void drain();
   void stop();
 
@@ -82,6 +83,7 @@ class HttpServer::Impl : public ConnectionOwner {
   std::optional<asio::ssl::context> tls_;
   asio::io_context context_;  // owns the connections, so it goes before what they use
   tcp::acceptor acceptor_;
+  asio::strand<asio::io_context::executor_type> work_strand_;
   std::vector<std::thread> threads_;
 };
 
@@ -90,7 +92,8 @@ HttpServer::Impl::Impl(const HttpConfig& config, HttpHandler handler, Done done)
       handler_(std::move(handler)),
       done_(std::move(done)),
       context_(config.threads),
-      acceptor_(asio::make_strand(context_)) {
+      acceptor_(asio::make_strand(context_)),
+      work_strand_(asio::make_strand(context_)) {
   allow_connections(config.max_connections);
   load_tls();
   listen();
@@ -215,6 +218,9 @@ int HttpServer::port() const {
 }
 int HttpServer::connections() const {
   return impl_->connections();
+}
+void HttpServer::run(std::function<void()> work) {
+  impl_->run(std::move(work));
 }
 void HttpServer::drain() {
   impl_->drain();

@@ -59,6 +59,8 @@ class HttpServer {
   [[nodiscard]] int port() const;
   /// Connections that are open now.
   [[nodiscard]] int connections() const;
+  /// Runs `work` on the server's threads: one piece at a time, in order. Dropped after stop().
+  void run(std::function<void()> work);
   /// Takes no more connections and closes those that wait for a request; answers go on.
   void drain();
   /// Stops the server's threads: nothing is handled, sent or heard of any more.

@@ -77,8 +77,9 @@ struct Server::Parts {
         tokenizer(load_tokenizer(options.model)),
         chat_template(ChatTemplate::load(options.model)),
         store(open_store(options, config, *model, log)),
-        engine(std::in_place, *model->backend, complete(model->engine, config), config.max_requests,
-               store.get()),
+        engine(
+            std::in_place, *model->backend, complete(model->engine, config), config.max_requests,
+            [this](std::function<void()> work) { http.run(std::move(work)); }, store.get()),
         service(complete(config.service, options), *model, *tokenizer, chat_template, *engine, log),
         http(
             complete(config.http, config.service),
@@ -120,6 +121,10 @@ Server::~Server() = default;
 
 int Server::port() const {
   return parts_->http.port();
+}
+
+std::string Server::failure() const {
+  return parts_->engine->failure();
 }
 
 bool Server::drain(std::chrono::milliseconds most) {

@@ -33,6 +33,8 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   [[nodiscard]] int port() const;
+  /// Why no request is answered any more (a device that failed); empty while all is well.
+  [[nodiscard]] std::string failure() const;
   /// Refuses what is new, and finishes what was begun if that takes no longer than `most`. True
   /// when everything was finished.
   bool drain(std::chrono::milliseconds most);

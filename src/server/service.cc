@@ -76,8 +76,10 @@ void require_json(const HttpRequest& request) {
   std::string type(request.header("content-type").substr(0, 16));
   std::ranges::transform(type, type.begin(), [](unsigned char c) { return std::tolower(c); });
   if (type != "application/json") {
-    throw ApiError(415, "the body's Content-Type is not application/json", {},
-                   "unsupported_media_type");
+    throw ApiError(415,
+                   "the body's Content-Type is not application/json (with curl: -H 'Content-Type: "
+                   "application/json')",
+                   {}, "unsupported_media_type");
   }
 }
 

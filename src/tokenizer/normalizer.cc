@@ -127,7 +127,7 @@ void Normalizer::add(const JsonField& field, int depth) {
     steps_.emplace_back(Nfc{});
   } else if (type == "Prepend") {
     constexpr std::size_t kMaxPrepend = 256;
-    const std::string& text = field["prepend"].as_string();
+    const std::string text = field["prepend"].as_string();
     require(text.size() <= kMaxPrepend, "{}: prepends {} bytes; expected at most {}", field.where(),
             text.size(), kMaxPrepend);
     steps_.emplace_back(Prepend{text});

@@ -51,7 +51,7 @@ void TokenText::add(const JsonField& field, int depth) {
 }
 
 void TokenText::add_strip(const JsonField& field) {
-  const nlohmann::json& start = field["start"].json();
+  const nlohmann::json start = field["start"].json();
   if (field["content"].as_string() != " " || (start != 0 && start != 1) ||
       field["stop"].json() != 0) {
     field.unsupported("a Strip of anything but the first space");

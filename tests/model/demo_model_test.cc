@@ -1,4 +1,4 @@
-// The demo checkpoints, which another framework wrote, against what that framework computes.
+// The demo checkpoints against what transformers (base) and PyTorch (student) compute.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -31,7 +31,7 @@ def files(directory):
 
 
 def test_prefixes_outlive_the_server(directory):
-    question = TEXT + "Which number did the first fox have?"
+    question = TEXT + "Question: Which number did the first fox have?\nAnswer:"
     with serving(*flags(directory)) as server:
         text, cached = ask(server, question)
         assert cached == 0

@@ -127,6 +127,16 @@ def test_keep_alive_and_pipelining(server):
     assert answer.endswith(b'{"status":"ok"}')
 
 
+def test_requests_after_the_time_out_get_no_answer_and_a_clean_end():
+    with serving("--header-timeout", "0.5") as s:
+        for late, answers in ((0.0, 3), (1.0, 0)):
+            with s.connect() as connection:
+                time.sleep(late)
+                connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 2
+                                   + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert read_all(connection).count(b'{"status":"ok"}') == answers
+
+
 def test_http_1_0_streams_end_with_the_connection(server):
     body = json.dumps({"prompt": "The sea", "max_tokens": 3, "stream": True}).encode()
     answer = server.ask_raw(b"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"

@@ -20,6 +20,12 @@ ChoiceQuestion with_one_context(const std::string& context,
   return question;
 }
 
+std::string stripped(const std::string& text) {
+  constexpr const char* kSpace = " \t\n\r";
+  const std::size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
+  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
+
 // {"question", "choices": [4 texts], "answer": 0 to 3 or "A" to "D", "subject"}
 ChoiceQuestion parse_mmlu(const DataLine& line) {
   constexpr std::string_view kLetters = "ABCD";
@@ -35,7 +41,7 @@ ChoiceQuestion parse_mmlu(const DataLine& line) {
   } else {
     index = line.index({"answer"}, 0, 3);
   }
-  std::string context = line.text({"question"});
+  std::string context = stripped(line.text({"question"}));
   for (std::size_t i = 0; i < choices.size(); ++i) {
     context += fmt::format("\n{}. {}", kLetters[i], choices[i]);
   }
@@ -45,9 +51,8 @@ ChoiceQuestion parse_mmlu(const DataLine& line) {
 }
 
 // HellaSwag's texts come from WikiHow with its markup.
-std::string without_markup(std::string text) {
-  const std::size_t begin = std::min(text.find_first_not_of(" \n"), text.size());
-  text = text.substr(begin, text.find_last_not_of(" \n") + 1 - begin);
+std::string without_markup(const std::string& marked) {
+  std::string text = stripped(marked);
   replace_all(text, " [title]", ". ");
   for (std::size_t open = text.find('['); open != std::string::npos; open = text.find('[', open)) {
     const std::size_t close = text.find(']', open);
@@ -146,11 +151,11 @@ ChoiceQuestion parse_winogrande(const DataLine& line) {
   if (gap == std::string::npos) {
     line.reject({"sentence"}, "a text with a gap \"_\"");
   }
-  const std::size_t rest = std::min(sentence.find_first_not_of(' ', gap + 1), sentence.size());
+  const std::string rest = stripped(sentence.substr(gap + 1));
   ChoiceQuestion question;
   for (const std::string& option : {line.text({"option1"}), line.text({"option2"})}) {
     question.choices.push_back(
-        {sentence.substr(0, gap) + option, fmt::format(" {}", sentence.substr(rest))});
+        {sentence.substr(0, gap) + option, fmt::format(" {}", rest)});
   }
   question.answer = static_cast<std::size_t>(line.index({"answer"}, 1, 2)) - 1;
   return question;

@@ -17,7 +17,7 @@ using ParseChoice = ChoiceQuestion (*)(const DataLine& line);
 struct ChoiceTask {
   std::string_view name;
   ParseChoice parse;
-  bool normalised;  // whether accuracy per byte is the usual figure
+  bool normalised;  // whether accuracy per character is the usual figure
 };
 
 /// nullptr for a name that is none of: mmlu, hellaswag, arc, piqa, boolq, winogrande.

@@ -151,13 +151,12 @@ class Scoring {
 
   void record(const Forcing& forcing, const OpenQuestion& one) {
     const ChoiceQuestion& question = *one.question;
-    std::vector<std::size_t> bytes;
-    std::vector<double> per_byte;
+    std::vector<std::size_t> characters;
+    std::vector<double> per_character;
     std::size_t longest = 0;
     for (std::size_t i = 0; i < one.choices.size(); ++i) {
-      bytes.push_back(question.choices[i].continuation.size());
-      per_byte.push_back(one.logprobs[i] /
-                         static_cast<double>(std::max<std::size_t>(1, bytes.back())));
+      characters.push_back(choice_characters(question.choices[i].continuation));
+      per_character.push_back(one.logprobs[i] / static_cast<double>(characters.back()));
       longest = one.choices[i].all.size() > one.choices[longest].all.size() ? i : longest;
     }
     const auto best = [](const std::vector<double>& scores) {
@@ -165,10 +164,10 @@ class Scoring {
     };
     const engine::CacheUsage usage = forcing.usage(one.sequences[longest]);
     Json record{{"logprobs", one.logprobs},
-                {"bytes", bytes},
+                {"characters", characters},
                 {"answer", question.answer},
                 {"correct", best(one.logprobs) == question.answer},
-                {"correct_norm", best(per_byte) == question.answer},
+                {"correct_norm", best(per_character) == question.answer},
                 {"tokens", one.choices[longest].all.size()},
                 {"compression_ratio", usage.compression_ratio()},
                 {"kv_bytes", usage.bytes}};
@@ -198,6 +197,15 @@ void score_choices(const engine::LoadedModel& model, const Tokenizer& tokenizer,
       return;
     }
   }
+}
+
+std::size_t choice_characters(std::string_view continuation) {
+  continuation.remove_prefix(continuation.starts_with(' ') ? 1 : 0);
+  const auto starts_character = [](char byte) {
+    return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
+  };
+  return std::max<std::size_t>(
+      1, static_cast<std::size_t>(std::ranges::count_if(continuation, starts_character)));
 }
 
 ChoiceSummary summarize_choices(const Journal& journal, std::span<const ChoiceQuestion> questions) {

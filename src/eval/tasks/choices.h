@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/llm_load.h"
@@ -33,14 +34,18 @@ struct ChoiceOptions {
 };
 
 /// Scores every question that the journal does not have. A record holds `logprobs` (of each
-/// continuation, nats), `bytes` of each, `answer`, `correct` (most likely), `correct_norm` (most
-/// likely per byte) and of the cache at the end of the longest choice `tokens`,
+/// continuation, nats), `characters` of each, `answer`, `correct` (most likely), `correct_norm`
+/// (most likely per character) and of the cache at the end of the longest choice `tokens`,
 /// `compression_ratio` and `kv_bytes`; or `skipped`: why. What choices begin with alike is computed
 /// once and shared. Tokens are those of context and continuation together, as lm-evaluation-harness
 /// cuts them; a context's last spaces belong to the continuation.
 void score_choices(const engine::LoadedModel& model, const Tokenizer& tokenizer,
                    std::span<const ChoiceQuestion> questions, const ChoiceOptions& options,
                    Journal& journal);
+
+/// What lm-evaluation-harness's acc_norm divides a choice's likelihood by: its characters, without
+/// the space that joins it to the context; at least 1.
+std::size_t choice_characters(std::string_view continuation);
 
 struct ChoiceSummary {
   std::int64_t questions = 0;

@@ -19,7 +19,7 @@ TextCase parse_gsm8k(const DataLine& line) {
   const std::string prompt = fmt::format("Question: {}\nAnswer:", question);
   return {prompt,
           question,
-          fmt::format("{} {}\n\n", prompt, solution),
+          solution,
           {{"task", "gsm8k"}, {"expected", answer}}};
 }
 
@@ -31,15 +31,11 @@ TextCase parse_math(const DataLine& line) {
                                    ? answer->dump()
                                    : line.text({"answer", "Answer"});
   const std::string prompt = fmt::format("Problem:\n{}\n\nSolution:", problem);
-  const std::string solution = line.text({"solution", "Solution"}, "");
   TextCase result{
       prompt,
       problem + "\nPlease reason step by step, and put your final answer within \\boxed{}.",
-      "",
+      line.text({"solution", "Solution"}, ""),
       {{"task", "math"}, {"expected", expected}}};
-  if (!solution.empty()) {
-    result.demonstration = fmt::format("{} {}\n\n", prompt, solution);
-  }
   for (const char* field : {"subject", "level"}) {
     if (const nlohmann::json* value = line.find({field})) {
       result.facts[field] = *value;
@@ -83,7 +79,6 @@ const TextTask* find_text_task(std::string_view name) {
 std::vector<Question> load_questions(const TextTask& task, const std::vector<DataLine>& data,
                                      const std::vector<DataLine>& shots_data,
                                      const QuestionOptions& options, const EncodePrompt& encode) {
-  require(!options.chat || options.shots == 0, "--shots {}: not under --chat", options.shots);
   std::vector<TextCase> demonstrations;
   for (const DataLine& line : shots_data) {
     demonstrations.push_back(task.parse(line));
@@ -91,19 +86,24 @@ std::vector<Question> load_questions(const TextTask& task, const std::vector<Dat
   std::vector<Question> questions;
   for (const DataLine& line : data) {
     const TextCase one = task.parse(line);
-    std::string before;
+    std::string text;
+    std::vector<ChatMessage> messages;
     int count = 0;
     for (const TextCase& shown : demonstrations) {
-      if (count < options.shots && !shown.demonstration.empty() && shown.prompt != one.prompt) {
-        before += shown.demonstration;
+      if (count < options.shots && !shown.solution.empty() && shown.prompt != one.prompt) {
+        text += fmt::format("{} {}\n\n", shown.prompt, shown.solution);
+        messages.push_back({"user", shown.message});
+        messages.push_back({"assistant", shown.solution});
         ++count;
       }
     }
     require(count == options.shots, "{}: expected {} demonstrations for it, found {}", line.where(),
             options.shots, count);
+    text += one.prompt;
+    messages.push_back({"user", one.message});
     questions.push_back(
         {.id = std::to_string(questions.size()),
-         .prompt = encode(options.chat ? one.message : before + one.prompt),
+         .prompt = options.chat ? options.chat(messages) : encode(text),
          .max_tokens = options.max_tokens > 0 ? options.max_tokens : task.max_tokens,
          .stop = options.chat ? std::vector<std::string>() : task.stop,
          .facts = one.facts});

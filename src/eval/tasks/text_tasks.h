@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -10,15 +11,16 @@
 #include "eval/python.h"
 #include "eval/questions.h"
 #include "eval/tasks/data_file.h"
+#include "winnow/llm.h"
 
 namespace winnow::eval {
 
 /// A task's case without demonstrations.
 struct TextCase {
-  std::string prompt;         // as text to be continued
-  std::string message;        // as a chat's message
-  std::string demonstration;  // the prompt and what should follow it; "" where none are usual
-  Json facts;                 // what the grader needs
+  std::string prompt;    // as text to be continued
+  std::string message;   // as a chat's message
+  std::string solution;  // what should follow either; "" where none are demonstrated
+  Json facts;            // what the grader needs
 };
 
 struct TextTask {
@@ -31,10 +33,13 @@ struct TextTask {
 /// nullptr for a name that is none of: gsm8k, math, aime, humaneval.
 const TextTask* find_text_task(std::string_view name);
 
+/// A chat's messages to the tokens after which the model answers the last one.
+using EncodeChat = std::function<std::vector<std::int32_t>(std::span<const ChatMessage>)>;
+
 struct QuestionOptions {
-  int shots = 0;       // demonstrations in front of each question
-  int max_tokens = 0;  // of an answer; 0: the task's
-  bool chat = false;   // ask by messages, which have no demonstrations and no stop strings
+  int shots = 0;        // demonstrations in front of each question
+  int max_tokens = 0;   // of an answer; 0: the task's
+  EncodeChat chat = {};  // ask by messages, without stop strings; demonstrations are earlier turns
 };
 
 /// Reads the questions. Demonstrations are the first ones of `shots_data` that are not the question

@@ -17,7 +17,7 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
                          kvcache::cuda::DeviceCache& cache, int most_sequences)
     : model_(model),
       cache_(cache),
-      most_(padded(most_sequences)),
+      most_(ManyRows::padded(most_sequences)),
       attention_(cache, most_),
       rows_(model, matrices, /*search=*/true),
       inputs_(size_of(2, most_)),
@@ -33,16 +33,10 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
   rows_.reserve(size_of(1, most_));
 }
 
-// Finer than cuBLASLt's tiles would only mean more graphs; at most a third of the rows is padding.
-int BatchDecode::padded(int batch) {
-  const int step = batch <= 128 ? 32 : batch <= 512 ? 64 : 128;
-  return (batch + step - 1) / step * step;
-}
-
 void BatchDecode::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
                       std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
                       std::span<std::int32_t> next, const winnow::cuda::Stream& stream) {
-  const int size = padded(static_cast<int>(slots.size()));
+  const int size = ManyRows::padded(static_cast<int>(slots.size()));
   const winnow::cuda::Graph& step = graph(size, stream);
   fill_inputs(slots, tokens, rows, size);
   step.launch(stream);

@@ -26,8 +26,6 @@ class BatchDecode {
   BatchDecode(const DeviceModel& model, const MatrixWeights& matrices,
               kvcache::cuda::DeviceCache& cache, int most_sequences);
 
-  /// The size that a batch is padded to.
-  static int padded(int batch);
   [[nodiscard]] int most_sequences() const { return most_; }
 
   /// Appends tokens[i] to the sequence in slots[i], and chooses next[i] as rows[i] says, without

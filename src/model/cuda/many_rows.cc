@@ -9,8 +9,15 @@
 
 namespace winnow::model::cuda {
 
+// Finer than cuBLASLt's tiles would only mean more algorithms, and more graphs of batches.
+int ManyRows::padded(int rows) {
+  const int step = rows <= 128 ? 32 : rows <= 512 ? 64 : 128;
+  return (rows + step - 1) / step * step;
+}
+
 void ManyRows::reserve(std::size_t rows) {
   const ModelConfig& config = model_.config();
+  rows = static_cast<std::size_t>(padded(static_cast<int>(rows)));
   const auto width = [rows](int cols) { return rows * static_cast<std::size_t>(cols); };
   hidden_.ensure(width(config.hidden));
   square_sums_.ensure(rows);
@@ -35,14 +42,14 @@ void ManyRows::norm(const FloatBuffer& weight, int rows, cudaStream_t stream) {
 void ManyRows::project(int layer, bf16* qkv, int rows, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
   norm(w.attention_norm, rows, stream);
-  linear_.multiply(qkv, normed_.data(), matrices_.all(w.qkv.view(), stream), rows,
+  linear_.multiply(qkv, normed_.data(), matrices_.all(w.qkv.view(), stream), padded(rows),
                    model_.qkv_width(), model_.config().hidden, stream);
 }
 
 void ManyRows::project(int layer, float* qkv, int rows, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
   norm(w.attention_norm, rows, stream);
-  linear_.multiply(qkv, normed_.data(), matrices_.all(w.qkv.view(), stream), rows,
+  linear_.multiply(qkv, normed_.data(), matrices_.all(w.qkv.view(), stream), padded(rows),
                    model_.qkv_width(), model_.config().hidden, stream);
 }
 
@@ -51,8 +58,8 @@ void ManyRows::finish_layer(int layer, const bf16* attended, int rows, cudaStrea
   const DeviceLayerWeights& w = model_.layer(layer);
   add(attended, w.output, w.output_bias, rows, stream);
   norm(w.mlp_norm, rows, stream);
-  linear_.multiply(gate_up_.data(), normed_.data(), matrices_.all(w.gate_up.view(), stream), rows,
-                   2 * config.intermediate, config.hidden, stream);
+  linear_.multiply(gate_up_.data(), normed_.data(), matrices_.all(w.gate_up.view(), stream),
+                   padded(rows), 2 * config.intermediate, config.hidden, stream);
   ops::cuda::silu_multiply(activated_.data(), gate_up_.data(), rows, config.intermediate,
                            w.gate_up_bias.size() > 0 ? w.gate_up_bias.data() : nullptr, stream);
   add(activated_.data(), w.down, w.down_bias, rows, stream);
@@ -62,8 +69,8 @@ void ManyRows::finish_layer(int layer, const bf16* attended, int rows, cudaStrea
 void ManyRows::add(const bf16* x, const ops::cuda::DeviceWeight& weight, const FloatBuffer& bias,
                    int rows, cudaStream_t stream) {
   const auto view = weight.view();
-  linear_.multiply_add(hidden_.data(), x, matrices_.all(view, stream), rows, view.rows, view.cols,
-                       stream);
+  linear_.multiply_add(hidden_.data(), x, matrices_.all(view, stream), padded(rows), view.rows,
+                       view.cols, stream);
   if (bias.size() > 0) {
     ops::cuda::add_bias(hidden_.data(), rows, view.rows, bias.data(), stream);
   }

@@ -20,6 +20,11 @@ class ManyRows {
     linear_.search(search);
   }
 
+  /// Rows that the linear layers of `rows` compute: finding an algorithm for a number of rows that
+  /// is new takes longer than a short prompt, so there are few such numbers. All matrices that are
+  /// handed in have room for them; those behind `rows` are worth nothing.
+  static int padded(int rows);
+
   /// Makes room for so many rows; what was stored may be lost.
   void reserve(std::size_t rows);
 

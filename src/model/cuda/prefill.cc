@@ -41,7 +41,8 @@ Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
 
 void Prefill::reserve(std::size_t tokens, int longest_chunk) {
   const ModelConfig& config = model_.config();
-  const auto width = [tokens](int cols) { return tokens * static_cast<std::size_t>(cols); };
+  const auto rows = static_cast<std::size_t>(ManyRows::padded(static_cast<int>(tokens)));
+  const auto width = [rows](int cols) { return rows * static_cast<std::size_t>(cols); };
   if (!band_ || band_->stride < cache_.most_ring() + longest_chunk) {
     band_.reset();  // give the old memory back before asking for more
     band_ = std::make_unique<kvcache::cuda::Band>(cache_, longest_chunk);

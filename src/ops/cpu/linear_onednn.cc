@@ -115,14 +115,10 @@ template <class T>
 void onednn_product(const Operand<T>& a, const Operand<T>& b, Matrix<float> out, Write write) {
   assert(a.cols == b.rows && a.rows == out.rows && b.cols == out.cols);
   const OneThread one_thread;
-  const Matmul& matmul = cached_matmul({a.rows,
-                                        a.cols,
-                                        b.cols,
-                                        {a.row_stride, a.col_stride},
-                                        {b.row_stride, b.col_stride},
-                                        out.stride,
-                                        kType<T>,
-                                        write});
+  const Shape shape{
+      a.rows,     a.cols,   b.cols, {a.row_stride, a.col_stride}, {b.row_stride, b.col_stride},
+      out.stride, kType<T>, write};
+  const Matmul& matmul = cached_matmul(shape);
   thread_local dnnl::stream stream(engine());
   // oneDNN takes no pointers to const, but only reads its sources.
   const auto view = [](const memory::desc& desc, const void* data) {

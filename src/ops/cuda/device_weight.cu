@@ -161,6 +161,9 @@ __device__ void store_group(const Group& group, const DeviceWeightView& weight, 
       }
       word |= bits << (kBits * i);
     }
+    if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
+      word = Format::arranged(word);
+    }
     const WeightPlace<Format> place(weight, row, column + first / 8 * 8);
     const std::size_t at =
         place.piece + place.block * (16 / Format::kBlocks) + first % 8 * kBits / 8;

@@ -8,7 +8,8 @@
 
 namespace winnow::ops::cuda {
 
-/// A chunk of a tile is one run of memory.
+/// A chunk of a tile is one run of memory. It is read once: what layers hand on, and the code, stay
+/// in the second-level cache.
 template <class Format>
 class WeightFetch {
  public:
@@ -52,7 +53,7 @@ class WeightFetch {
     if (lane == 0) {
       full.arrive_expecting(bytes);
       if (bytes > 0) {
-        full.copy(to, from, bytes);
+        full.copy_once(to, from, bytes);
       }
     }
 #else
@@ -65,8 +66,9 @@ class WeightFetch {
 };
 
 /// Inputs [rows][columns of the chunk], zeros past the last column; the warps take slots in turn.
-/// What another block hands on is copied once its last column is there, and again where something
-/// else is not: a lane looks at what it has copied itself.
+/// Those of a kernel's first layer are copied past the registers. What other blocks hand on comes
+/// through them, many pieces at a time: who looks at what he has read can ask again for what was
+/// not there, and for that only.
 template <class Format, class Shared>
 class InputFetch {
  public:
@@ -75,7 +77,11 @@ class InputFetch {
 
   __device__ InputFetch(const RowsProgram& program, Shared& shared, const RowsRings& rings,
                         int warp)
-      : program_(program), shared_(shared), rings_(rings), warp_(warp) {}
+      : program_(program),
+        shared_(shared),
+        rings_(rings),
+        warp_(warp),
+        lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   __device__ void run() {
     Share share(program_, rings_.input_slots);
@@ -86,10 +92,9 @@ class InputFetch {
       if (share.number > 0) {
         // The block's outputs do not turn it before they have what is fetched here.
         hand_on(program_, share.number, __ldcg(&program_.turns[blockIdx.x].memory), share.layer);
-        wait_for_last_column(share);
       }
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
-        fetch_all(share);
+        share.number > 0 ? take_all(share) : copy_all(share);
         if (share.resident) {
           break;
         }
@@ -98,96 +103,162 @@ class InputFetch {
   }
 
  private:
-  static constexpr int kTurns = Chunk::kColumns / 8 / 32;
+  static constexpr int kTurns = Chunk::kColumns / 8 / 32;  // pieces of a lane in a line
+  static constexpr int kLines = 8 / kTurns;                // at a time
 
-  __device__ void wait_for_last_column(const Share& share) const {
-    const bf16* last = share.layer.input.x + program_.rows * share.layer.linear.weight.cols - 1;
-    if (threadIdx.x % 32 == 0) {
+  // The part of a row that is in a chunk, and where it goes.
+  struct Line {
+    int chunk = 0;
+    int row = 0;
+    RingPlace place;
+  };
+
+  [[nodiscard]] __device__ bool takes(const RingPlace& place) const {
+    return place.slot % kInputWarps == warp_;
+  }
+  // The lane's columns of a chunk begin there.
+  [[nodiscard]] __device__ int column(int chunk) const {
+    return chunk * Chunk::kColumns + lane_ * 8;
+  }
+  [[nodiscard]] __device__ std::byte* memory_of(int slot, int row) const {
+    return rings_.inputs + (slot * program_.rows + row) * Chunk::kInputPitch + lane_ * 16;
+  }
+
+  __device__ void copy_all(const Share& share) {
+    for (int chunk = 0; chunk < share.chunks; ++chunk) {
+      if (takes(place_)) {
+        shared_.inputs_empty[place_.slot].wait(place_.parity ^ 1U);
+        copy(share, chunk, place_.slot);
+        shared_.inputs_full[place_.slot].arrive_after_copies();
+      }
+      place_.advance(rings_.input_slots);
+    }
+  }
+
+  __device__ void copy(const Share& share, int chunk, int slot) const {
+    const int cols = share.layer.linear.weight.cols;
+    const int first = column(chunk);
+    const bf16* x = share.layer.input.x + first;
+    std::byte* to = memory_of(slot, 0);
+#pragma unroll 2
+    for (int row = 0; row < program_.rows; ++row) {
+#pragma unroll
+      for (int i = 0; i < kTurns; ++i) {
+        copy_16(to + 512 * i, x + 256 * i, first + 256 * i < cols ? 16 : 0);
+      }
+      to += Chunk::kInputPitch;
+      x += cols;
+    }
+  }
+
+  __device__ void take_all(const Share& share) {
+    Line line{.place = place_};
+    to_own(share, line);
+    while (line.chunk < share.chunks) {
+      line = take(share, line);
+    }
+    place_ = line.place;
+  }
+
+  // The next chunk that this warp takes, from this one on.
+  __device__ void to_own(const Share& share, Line& line) const {
+    while (line.chunk < share.chunks && !takes(line.place)) {
+      ++line.chunk;
+      line.place.advance(rings_.input_slots);
+    }
+  }
+  __device__ void advance(const Share& share, Line& line) const {
+    if (++line.row == program_.rows) {
+      line.row = 0;
+      ++line.chunk;
+      line.place.advance(rings_.input_slots);
+      to_own(share, line);
+    }
+  }
+
+  // The next lines from `first` on. Returns the one after them.
+  __device__ Line take(const Share& share, const Line& first) {
+    const int cols = share.layer.linear.weight.cols;
+    const bf16* from[kLines];
+    int left[kLines];  // columns from the lane's first one on
+    Line line = first;
+    const bf16* last = share.layer.input.x;
+#pragma unroll
+    for (int i = 0; i < kLines; ++i) {
+      left[i] = 0;
+      from[i] = nullptr;
+      if (line.chunk < share.chunks) {
+        const bf16* row = share.layer.input.x + line.row * cols;
+        from[i] = row + column(line.chunk);
+        left[i] = cols - column(line.chunk);
+        last = row + min((line.chunk + 1) * Chunk::kColumns, cols) - 1;
+        advance(share, line);
+      }
+    }
+    wait_for(last);
+    uint4 values[kLines][kTurns];
+    const auto each = [&](auto&& visit) {
+#pragma unroll
+      for (int i = 0; i < kLines; ++i) {
+#pragma unroll
+        for (int j = 0; j < kTurns; ++j) {
+          visit(values[i][j], from[i] + 256 * j, left[i] > 256 * j);
+        }
+      }
+    };
+    each([](uint4& value, const bf16* piece, bool inside) {
+      value = inside ? read_handed(piece) : uint4{};
+    });
+    bool again = true;
+    while (__any_sync(0xFFFFFFFFU, again)) {
+      again = false;
+      each([&](uint4& value, const bf16* piece, bool) {
+        if (lacks(value)) {
+          value = read_handed(piece);
+          again = true;
+        }
+      });
+    }
+    put(share, first, values);
+    return line;
+  }
+
+  // Until it is written no others are asked for.
+  __device__ void wait_for(const bf16* last) const {
+    if (lane_ == 0) {
       while (!is_there(last)) {
       }
     }
     __syncwarp();
   }
 
-  [[nodiscard]] __device__ bool takes(const RingPlace& place) const {
-    return place.slot % kInputWarps == warp_;
-  }
-
-  // All chunks of a row.
-  __device__ void fetch_all(const Share& share) {
-    RingPlace open = place_;  // from here on, what is copied has not been looked at
-    int first_open = 0;
-    for (int chunk = 0; chunk < share.chunks; ++chunk) {
-      if (takes(place_)) {
-        // A slot is free when a chunk has been used, which must not be an open one.
-        if (chunk - first_open >= rings_.input_slots) {
-          first_open = finish(share, open, first_open, chunk);
-        }
-        shared_.inputs_empty[place_.slot].wait(place_.parity ^ 1U);
-        copy<false>(share, chunk, place_.slot);
-        if (share.number == 0) {
-          shared_.inputs_full[place_.slot].arrive_after_copies();
-        }
-      }
-      place_.advance(rings_.input_slots);
-    }
-    finish(share, open, first_open, share.chunks);
-  }
-
-  // Sees to it that chunks [first, last), which have been copied, are complete. Returns `last`.
-  __device__ int finish(const Share& share, RingPlace& open, int first, int last) {
-    if (share.number > 0) {
-      wait_for_copies();
-    }
-    for (int chunk = first; chunk < last; ++chunk) {
-      if (share.number > 0 && takes(open)) {
-        while (copy<true>(share, chunk, open.slot)) {
-          wait_for_copies();
-        }
-        shared_.inputs_full[open.slot].arrive();
-      }
-      open.advance(rings_.input_slots);
-    }
-    return last;
-  }
-
-  static __device__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
-  // Copies a chunk, or what of it has not been there. Returns whether there was such.
-  template <bool kAgain>
-  __device__ bool copy(const Share& share, int chunk, int slot) const {
-    const int cols = share.layer.linear.weight.cols;
-    const int first = chunk * Chunk::kColumns + threadIdx.x % 32 * 8;
-    const bf16* x = share.layer.input.x + first;
-    std::byte* to =
-        rings_.inputs + slot * program_.rows * Chunk::kInputPitch + threadIdx.x % 32 * 16;
-    bool copied = false;
-#pragma unroll 2
-    for (int row = 0; row < program_.rows; ++row) {
+  __device__ void put(const Share& share, Line line, const uint4 (&values)[kLines][kTurns]) const {
 #pragma unroll
-      for (int i = 0; i < kTurns; ++i) {
-        if (!kAgain || lacks(to + 512 * i)) {
-          copy_16(to + 512 * i, x + 256 * i, first + 256 * i < cols ? 16 : 0);
-          copied = true;
-        }
+    for (int i = 0; i < kLines; ++i) {
+      if (line.chunk >= share.chunks) {
+        return;
       }
-      to += Chunk::kInputPitch;
-      x += cols;
+      const int slot = line.place.slot;
+      if (line.row == 0) {
+        shared_.inputs_empty[slot].wait(line.place.parity ^ 1U);
+      }
+      std::byte* to = memory_of(slot, line.row);
+#pragma unroll
+      for (int j = 0; j < kTurns; ++j) {
+        *reinterpret_cast<uint4*>(to + 512 * j) = values[i][j];
+      }
+      if (line.row == program_.rows - 1) {
+        shared_.inputs_full[slot].arrive();
+      }
+      advance(share, line);
     }
-    return copied;
-  }
-
-  // Whether one of these eight values is kNotYet.
-  static __device__ bool lacks(const std::byte* values) {
-    const uint4 x = *reinterpret_cast<const uint4*>(values);
-    const std::uint32_t largest = __vmaxu2(__vmaxu2(x.x, x.y), __vmaxu2(x.z, x.w));
-    return (largest & 0xFFFFU) == (kNotYet & 0xFFFFU) || largest >> 16 == kNotYet >> 16;
   }
 
   const RowsProgram& program_;
   Shared& shared_;
   const RowsRings& rings_;
   int warp_;
+  int lane_;
   RingPlace place_;
 };
 

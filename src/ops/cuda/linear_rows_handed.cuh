@@ -36,13 +36,27 @@ inline __device__ bool is_there(const bf16* from) {
   return bits != static_cast<std::uint16_t>(kNotYet);
 }
 
-/// What is or will be written.
-inline __device__ float await(const float* from) {
-  std::uint32_t bits;
-  do {
-    asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(bits) : "l"(from) : "memory");
-  } while (bits == kNotYet);
-  return __uint_as_float(bits);
+/// Eight values, each of them written or kNotYet.
+inline __device__ uint4 read_handed(const bf16* from) {
+  uint4 x;
+  asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(from)
+               : "memory");
+  return x;
+}
+
+/// Whether one of eight values is kNotYet.
+inline __device__ bool lacks(const uint4& x) {
+  const std::uint32_t largest = __vmaxu2(__vmaxu2(x.x, x.y), __vmaxu2(x.z, x.w));
+  return (largest & 0xFFFFU) == (kNotYet & 0xFFFFU) || largest >> 16 == kNotYet >> 16;
+}
+
+/// One value.
+inline __device__ float read_handed(const float* from) {
+  float x;
+  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(x) : "l"(from) : "memory");
+  return x;
 }
 
 /// This block's turn; fills the other memory with kNotYet. By threads [0, threads), as is

@@ -63,6 +63,8 @@ class Output {
   }
 
  private:
+  static constexpr int kSumsAtOnce = 4;
+
   struct Place {
     bool inside = false;
     std::size_t at = 0;  // of the result
@@ -83,17 +85,17 @@ class Output {
     const bool handed = share.number > 0;
     for (int b = thread_ / 32; b < program_.rows && share.first < share.tiles; b += kOutputWarps) {
       const float* sums = input.square_sums + b;
-      if (handed && input.parts > 0) {
-        await(&sums[(input.parts - 1) * program_.rows]);  // the others as well, as a rule
-      }
       float sum = 0.0F;
-#pragma unroll 4
-      for (int part = lane_; part < input.parts; part += 32) {
-        float x = __ldcg(&sums[part * program_.rows]);
-        if (handed && __float_as_uint(x) == kNotYet) {
-          x = await(&sums[part * program_.rows]);
+      for (int first = lane_; first < input.parts; first += 32 * kSumsAtOnce) {
+        float x[kSumsAtOnce];
+        read_sums(sums, first, input.parts, x);
+        while (handed && lacks(x)) {
+          read_sums(sums, first, input.parts, x);
         }
-        sum += x;
+#pragma unroll
+        for (const float part : x) {
+          sum += part;
+        }
       }
 #pragma unroll
       for (int step = 16; step > 0; step /= 2) {
@@ -105,6 +107,24 @@ class Output {
       }
     }
     synchronize();
+  }
+
+  // Every 32nd of the parts from `first` on, zeros past the last one.
+  __device__ void read_sums(const float* sums, int first, int parts,
+                            float (&x)[kSumsAtOnce]) const {
+#pragma unroll
+    for (int i = 0; i < kSumsAtOnce; ++i) {
+      const int part = first + 32 * i;
+      x[i] = part < parts ? read_handed(&sums[part * program_.rows]) : 0.0F;
+    }
+  }
+  static __device__ bool lacks(const float (&x)[kSumsAtOnce]) {
+    bool some = false;
+#pragma unroll
+    for (const float part : x) {
+      some = some || __float_as_uint(part) == kNotYet;
+    }
+    return some;
   }
 
   __device__ void finish_tile(const Share& share, int tile, std::uint64_t (&best)[kBatches]) {

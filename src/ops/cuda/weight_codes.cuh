@@ -49,7 +49,8 @@ struct Bf16Weight {
 
 /// e4m3 moved to where bf16 has exponent and mantissa is the value times 2^-120, subnormals too.
 /// Half of that is made good in the activations, so that no product leaves the range of float.
-/// Bytes of a word: columns 0, 2, 1, 3.
+/// In each half of a word the second column of two (2 or 3) is where bf16 wants it; of the first
+/// one (0 or 1) the sign is bit 11, the upper three bits begin at bit 12, the lower four at 0.
 struct Fp8Weight {
   static constexpr int kCodes = 4;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::fp8;
@@ -61,9 +62,16 @@ struct Fp8Weight {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const std::uint32_t word = words[2 * j + i];
-      out[2 * i] = select_bits(word << 8, 0x80008000U, (word << 4) & 0x07F007F0U);
-      out[2 * i + 1] = select_bits(word, 0x80008000U, (word >> 4) & 0x07F007F0U);
+      out[2 * i] = select_bits(word << 4, 0x80F080F0U, (word >> 4) & 0x07000700U);
+      out[2 * i + 1] = word & 0x87F087F0U;
     }
+  }
+  /// Where a word has the bits of its columns 0, 2, 1, 3, from the first byte on.
+  static __device__ std::uint32_t arranged(std::uint32_t bytes) {
+    const std::uint32_t first = bytes & 0x00FF00FFU;
+    const std::uint32_t second = bytes >> 8 & 0x00FF00FFU;
+    return (first & 0x00800080U) << 4 | (first & 0x00700070U) << 8 | (first & 0x000F000FU) |
+           (second & 0x00800080U) << 8 | (second & 0x007F007FU) << 4;
   }
 };
 

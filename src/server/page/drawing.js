@@ -31,18 +31,34 @@ function prepare(canvas) {
   return { pen, width, height, color };
 }
 
+const LAYER_NAMES = 24;  // pixels beside the map
 const warm = (rgb, share) => `rgba(${rgb}, ${share === 0 ? 0 : 0.25 + 0.75 * share})`;
+
+// Numbers of layers beside their rows, as many as there is room for.
+function drawLayers(pen, layerHeight, color) {
+  const step = Math.ceil(14 / layerHeight);
+  pen.fillStyle = color("--quiet");
+  pen.font = "11px system-ui, sans-serif";
+  pen.textAlign = "right";
+  pen.textBaseline = "middle";
+  for (let layer = 0; layer < model.layers; layer += step) {
+    pen.fillText(layer, LAYER_NAMES - 6, (layer + 0.5) * layerHeight);
+  }
+}
 
 // A row per head, a column per token or run of tokens: how many of them are held.
 function drawMap() {
-  const { pen, width, height, color } = prepare($("map"));
+  const { pen, width: whole, height, color } = prepare($("map"));
+  const width = whole - LAYER_NAMES;
   pen.fillStyle = color("--empty");
-  pen.fillRect(0, 0, width, height);
+  pen.fillRect(LAYER_NAMES, 0, width, height);
   const { tokens, heads } = cache;
+  if (heads) drawLayers(pen, height / model.layers, color);
   if (!tokens || !heads || cache.holders(0) === null) return;
   const columns = Math.max(1, Math.min(tokens, Math.floor(width / 2)));
   const gap = model.layers > 1 && height / heads > 5 ? 2 : 0;  // between layers
   const rowHeight = (height - gap * (model.layers - 1)) / heads;
+  pen.translate(LAYER_NAMES, 0);
   const rgb = color("--accent-rgb");
   const held = new Uint32Array(heads);
   for (let column = 0; column < columns; ++column) {
@@ -93,8 +109,12 @@ function drawCurve() {
   for (const [tokens, ratio] of cache.ratios) pen.lineTo(x(tokens), y(ratio));
   pen.stroke();
   pen.fillStyle = color("--quiet");
+  pen.fillRect(0, y(1), width, 1);
   pen.font = "12px system-ui, sans-serif";
-  pen.fillText(`${cache.ratios.at(-1)[1].toFixed(2)}×`, 6, 14);
+  pen.textAlign = "right";
+  pen.fillText("dense: 1×", width - 6, y(1) - 5);
+  const last = cache.ratios.at(-1)[1];
+  pen.fillText(`${last.toFixed(2)}×`, width - 6, y(last) + 16);
 }
 
 function drawFigures() {

@@ -35,4 +35,5 @@ async function connect() {
   const rule = model.rule === "dms" ? `dms, window ${model.window}` : model.rule;
   $("model").textContent = `${model.name} · ${rule} · ${model.layers} layers × ${model.kvHeads} KV heads`
     + ` · ${first.winnow.kv_dtype}`;
+  draw();
 }

@@ -38,7 +38,7 @@ std::vector<std::string> continuations(const ChoiceQuestion& question) {
 TEST(ChoiceFormats, Mmlu) {
   const auto question = parse(
       "mmlu",
-      R"({"question": "2+2?", "choices": ["3", "4", "5", "6"], "answer": 1, "subject": "maths"})");
+      R"({"question": " 2+2?\n", "choices": ["3", "4", "5", "6"], "answer": 1, "subject": "maths"})");
   EXPECT_EQ(question.choices[0].context, "2+2?\nA. 3\nB. 4\nC. 5\nD. 6\nAnswer:");
   EXPECT_THAT(continuations(question), ElementsAre(" A", " B", " C", " D"));
   EXPECT_EQ(question.answer, 1U);
@@ -78,7 +78,7 @@ TEST(ChoiceFormats, PiqaBoolqWinogrande) {
   EXPECT_EQ(boolq.answer, 1U);
   const auto winogrande = parse(
       "winogrande",
-      R"({"sentence": "Ann met Bea, so _ ran.", "option1": "Ann", "option2": "Bea", "answer": "2"})");
+      R"({"sentence": "Ann met Bea, so _ ran. ", "option1": "Ann", "option2": "Bea", "answer": "2"})");
   EXPECT_EQ(winogrande.choices[0].context, "Ann met Bea, so Ann");
   EXPECT_EQ(winogrande.choices[1].context, "Ann met Bea, so Bea");
   EXPECT_THAT(continuations(winogrande), ElementsAre(" ran.", " ran."));
@@ -215,6 +215,14 @@ TEST_F(DemoModel, ScoresEachChoiceAsIfAlone) {
   EXPECT_EQ(summary.questions, 3);
 }
 
+// lm-evaluation-harness: len(choice) in Python, of the choice without its delimiter.
+TEST(ChoiceCharacters, AreThoseOfTheChoiceAlone) {
+  EXPECT_EQ(choice_characters(" Paris."), 6U);
+  EXPECT_EQ(choice_characters(" Zürich"), 6U);
+  EXPECT_EQ(choice_characters("no space"), 8U);
+  EXPECT_EQ(choice_characters(" "), 1U);
+}
+
 TEST_F(DemoModel, SkipsChoicesThatAreTooLong) {
   std::string text;
   for (int i = 0; i < 5000; ++i) {
@@ -232,11 +240,11 @@ TEST(TextTasks, ReadTheirFormats) {
   const auto gsm8k = find_text_task("gsm8k")->parse(
       line(R"({"question": "How many?", "answer": "2+3=<<2+3=5>>5\n#### 1,005"})"));
   EXPECT_EQ(gsm8k.prompt, "Question: How many?\nAnswer:");
-  EXPECT_EQ(gsm8k.demonstration, "Question: How many?\nAnswer: 2+3=<<2+3=5>>5\n#### 1,005\n\n");
+  EXPECT_EQ(gsm8k.solution, "2+3=<<2+3=5>>5\n#### 1,005");
   EXPECT_EQ(gsm8k.facts.at("expected"), "1005");
   const auto math = find_text_task("math")->parse(
       line(R"({"problem": "P", "solution": "S \\boxed{1}", "answer": "1", "level": 3})"));
-  EXPECT_EQ(math.demonstration, "Problem:\nP\n\nSolution: S \\boxed{1}\n\n");
+  EXPECT_EQ(math.solution, "S \\boxed{1}");
   EXPECT_EQ(math.facts.at("level"), 3);
   EXPECT_EQ(
       find_text_task("aime")->parse(line(R"({"Problem": "P", "Answer": 70})")).facts.at("expected"),
@@ -261,8 +269,17 @@ TEST(TextTasks, ShowOthersFirst) {
   EXPECT_EQ(std::string(questions[0].prompt.begin(), questions[0].prompt.end()),
             "Question: two\nAnswer: #### 2\n\nQuestion: one\nAnswer:");
   EXPECT_THROW(load_questions(*find_text_task("gsm8k"), {one}, {one}, {.shots = 1}, encode), Error);
-  const auto chat = load_questions(*find_text_task("gsm8k"), {one}, {}, {.chat = true}, encode);
-  EXPECT_EQ(std::string(chat[0].prompt.begin(), chat[0].prompt.end()), "one");
+  const auto encode_chat = [](std::span<const ChatMessage> messages) {
+    std::vector<std::int32_t> tokens;
+    for (const ChatMessage& message : messages) {
+      std::ranges::copy(message.role + ": " + message.content + "\n", std::back_inserter(tokens));
+    }
+    return tokens;
+  };
+  const auto chat = load_questions(*find_text_task("gsm8k"), {one}, {one, two},
+                                   {.shots = 1, .chat = encode_chat}, encode);
+  EXPECT_EQ(std::string(chat[0].prompt.begin(), chat[0].prompt.end()),
+            "user: two\nassistant: #### 2\nuser: one\n");
   EXPECT_TRUE(chat[0].stop.empty());
 }
 
