@@ -43,7 +43,7 @@ python: build ## Build the Python package's wheel and run its tests
 	@scripts/python-tests.sh $(build_dir)
 
 .PHONY: eval-demo
-eval-demo: packages $(build_dir)/build.ninja ## What every cache costs the models in assets/ (20 minutes)
+eval-demo: packages $(build_dir)/build.ninja ## What every cache costs the models in assets/ (some 12 minutes on two cores)
 	@cmake --build $(build_dir) --target winnow_cli
 	@python3 scripts/eval_demo.py --binary $(build_dir)/bin/winnow
 

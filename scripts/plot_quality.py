@@ -13,15 +13,15 @@ from pathlib import Path
 
 from plot_hyperscale import STYLES, plt
 
-PANELS = ("text prose", "stories", "needle 4096", "variables 4096", "needle 8192 scaled", "variables 8192 scaled")
-NAMES = {"text prose": "KLD to the base on prose, nats/token", "stories": "word problems solved, %",
+PANELS = ("text docs", "text prose", "arithmetic", "needle 4096", "variables 4096", "variables 8192 scaled")
+NAMES = {"text docs": "KLD to the base on documentation, nats/token", "text prose": "KLD to the base on prose, nats/token",
+         "arithmetic": "arithmetic, after eight examples, %",
          "needle 4096": "needles found, 4,096 tokens, %", "variables 4096": "variables followed, 4,096 tokens, %",
-         "needle 8192 scaled": "needles, 8,192 tokens, RoPE scaled, %",
          "variables 8192 scaled": "variables, 8,192 tokens, RoPE scaled, %"}  # fmt: skip
 SERIES = {rule: (rf"{rule} (\d+)", *STYLES[rule]) for rule in ("h2o", "tova", "streaming", "quest")} | {
     "dmc": (r"dmc (\d+)", "DMC", "#805ad5", "X"),
     "dms w16": (r"dms (\d+) w16", "DMS, window 16", "#68c48f", "o"),
-    "dms": (r"dms (\d+)", "DMS, window 64", STYLES["dms"][1], "o"),
+    "dms": (r"dms (\d+)(?: long)?", "DMS, window 64", STYLES["dms"][1], "o"),
 }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ git ls-files '*.md' 'src/*.h' 'src/*.cc' 'apps/*.cc' | while read -r file; do js
 json_line assets/demo_prompt.txt >"$out.data/held-out.jsonl"
 
 "$winnow" retrofit --model assets/base --out "$out" --data "$out.data/train.jsonl" \
-  --valid "$out.data/held-out.jsonl" --decisions adapter --decision-lr 1e-3 --window 32 --target-cr 4 \
+  --valid "$out.data/held-out.jsonl" --decisions adapter --decision-lr 1e-3 --window 64 --target-cr 4 \
   --steps 80 --length 512 --batch 4 --micro-batch 4 --warmup 5 --eval-every 40 "$@"
 echo
 echo "What is the secret code of the Lisbon office? (3,124 tokens of Pepys' diary, the answer in the middle)"

@@ -270,7 +270,8 @@ const Column& headline(const Json& result) {
 
 // All runs by all measures but grids, one figure each.
 ResultTable overview(const std::vector<std::pair<std::string, Group>>& groups) {
-  ResultTable table{.title = "Overview", .settings = "", .columns = {"run"}, .rows = {}, .plots = {}};
+  ResultTable table{
+      .title = "Overview", .settings = "", .columns = {"run"}, .rows = {}, .plots = {}};
   std::vector<std::string> names;
   for (const auto& [key, group] : groups) {
     for (const ResultFile* result : group) {

@@ -28,8 +28,8 @@ struct ResultTable {
   std::vector<Plot> plots;
 };
 
-/// An overview of all measures, then their tables in the order in which they first come. Of equal values all are best; a column whose
-/// values are all the same has no best.
+/// An overview of all measures, then their tables in the order in which they first come. Of equal
+/// values all are best; a column whose values are all the same has no best.
 std::vector<ResultTable> make_tables(const std::vector<ResultFile>& results);
 
 }  // namespace winnow::cli

@@ -238,13 +238,16 @@ AnswerSummary summarize_answers(const Journal& journal, std::span<const Question
 
 Json to_json(const AnswerSummary& summary) {
   const bool is_measured = summary.questions > 0;
-  return {
-      {"accuracy", is_measured ? Json(summary.accuracy.mean) : Json()},
-      {"accuracy_error", is_measured ? Json(summary.accuracy.error) : Json()},
-      {"questions", summary.questions},         {"skipped", summary.skipped},
-      {"prompt_tokens", summary.prompt_tokens}, {"compression_ratio", summary.compression_ratio},
-      {"kv_bytes", summary.kv_bytes},           {"kv_reads", summary.kv_reads},
-      {"prompt_reads", summary.prompt_reads},   {"peak_tokens", summary.peak_tokens}};
+  return {{"accuracy", is_measured ? Json(summary.accuracy.mean) : Json()},
+          {"accuracy_error", is_measured ? Json(summary.accuracy.error) : Json()},
+          {"questions", summary.questions},
+          {"skipped", summary.skipped},
+          {"prompt_tokens", summary.prompt_tokens},
+          {"compression_ratio", summary.compression_ratio},
+          {"kv_bytes", summary.kv_bytes},
+          {"kv_reads", summary.kv_reads},
+          {"prompt_reads", summary.prompt_reads},
+          {"peak_tokens", summary.peak_tokens}};
 }
 
 }  // namespace winnow::eval

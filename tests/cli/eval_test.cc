@@ -128,8 +128,8 @@ TEST(Eval, TasksByLikelihoodAndByAnswers) {
 }
 
 TEST(Eval, MeasuresNothingOnWhatIsTooLong) {
-  const json result = run_json(
-      "needle", {"--text", kText, "--lengths", "5000", "--depths", "0", "--repeats", "2"});
+  const json result =
+      run_json("needle", {"--text", kText, "--lengths", "5000", "--depths", "0", "--repeats", "2"});
   EXPECT_EQ(result.at("skipped"), 2);
   EXPECT_EQ(result.at("questions"), 0);
   EXPECT_TRUE(result.at("accuracy").is_null());
@@ -151,8 +151,8 @@ TEST(Eval, NamesWhatIsWrong) {
               HasSubstr("bad.jsonl:1: expected a text under \"answer\", found nothing"));
   EXPECT_THAT(error("tasks", {"--task", "gsm8k", "--data", "x", "--shots", "2"}),
               HasSubstr("--shots-data"));
-  const std::string one = directory.write(
-      "one.jsonl", "{\"question\": \"q\", \"answer\": \"#### 1\"}\n");
+  const std::string one =
+      directory.write("one.jsonl", "{\"question\": \"q\", \"answer\": \"#### 1\"}\n");
   for (const auto& [flag, value] : {std::pair{"--max-tokens", "-5"}, {"--limit", "-1"}}) {
     EXPECT_THAT(error("tasks", {"--task", "gsm8k", "--data", one, flag, value}), HasSubstr(flag));
   }
@@ -160,7 +160,8 @@ TEST(Eval, NamesWhatIsWrong) {
               HasSubstr("--temperature 0: 2 answers would all be the same"));
   EXPECT_THAT(error("needle", {"--text", kText, "--depths", "120"}),
               HasSubstr("between 0 and 100"));
-  EXPECT_THAT(error("needle", {"--text", kText, "--lengths", "40"}), HasSubstr("0 prompt tokens have no room for hay: what is hidden and asked takes"));
+  EXPECT_THAT(error("needle", {"--text", kText, "--lengths", "40"}),
+              HasSubstr("0 prompt tokens have no room for hay: what is hidden and asked takes"));
   EXPECT_THAT(error("variables", {"--style", "odd"}), HasSubstr("--style odd"));
   EXPECT_THAT(error("needle", {"--text", kText, "--out", "results.txt"}), HasSubstr(".json"));
   EXPECT_THAT(run_winnow({"eval", "frontier", directory.write("x.json", "[]")}).err,

@@ -154,8 +154,7 @@ ChoiceQuestion parse_winogrande(const DataLine& line) {
   const std::string rest = stripped(sentence.substr(gap + 1));
   ChoiceQuestion question;
   for (const std::string& option : {line.text({"option1"}), line.text({"option2"})}) {
-    question.choices.push_back(
-        {sentence.substr(0, gap) + option, fmt::format(" {}", rest)});
+    question.choices.push_back({sentence.substr(0, gap) + option, fmt::format(" {}", rest)});
   }
   question.answer = static_cast<std::size_t>(line.index({"answer"}, 1, 2)) - 1;
   return question;

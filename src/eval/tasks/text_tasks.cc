@@ -17,10 +17,7 @@ TextCase parse_gsm8k(const DataLine& line) {
     line.reject({"answer"}, "a solution that ends in \"#### <number>\"");
   }
   const std::string prompt = fmt::format("Question: {}\nAnswer:", question);
-  return {prompt,
-          question,
-          solution,
-          {{"task", "gsm8k"}, {"expected", answer}}};
+  return {prompt, question, solution, {{"task", "gsm8k"}, {"expected", answer}}};
 }
 
 // {"problem", "answer", "solution"}; AIME spells them as it likes, and has no solutions.

@@ -37,8 +37,8 @@ const TextTask* find_text_task(std::string_view name);
 using EncodeChat = std::function<std::vector<std::int32_t>(std::span<const ChatMessage>)>;
 
 struct QuestionOptions {
-  int shots = 0;        // demonstrations in front of each question
-  int max_tokens = 0;   // of an answer; 0: the task's
+  int shots = 0;         // demonstrations in front of each question
+  int max_tokens = 0;    // of an answer; 0: the task's
   EncodeChat chat = {};  // ask by messages, without stop strings; demonstrations are earlier turns
 };
 

@@ -24,19 +24,14 @@ inline constexpr int kMostInputSlots = 24;
 /// waits behind them.
 inline constexpr int kBytesOnTheWay = 64 * 1024;
 
-/// What is fetched at a time: some steps of a tile, and the same columns of the inputs. A row of
-/// them is followed by what the offset of the codes adds to the products of each block, negated.
-/// Rows lie such that eight lanes that read four times 16 bytes of two meet all banks.
+/// What is fetched at a time: some steps of a tile, and the same columns of the inputs. Rows of
+/// inputs lie such that eight lanes that read four times 16 bytes of two rows meet all banks.
 template <class Format>
 struct RowsChunk {
   static constexpr int kSteps = Format::kFormat == DeviceWeightFormat::int4 ? 8 : 16;
   static constexpr int kColumns = kSteps * Format::kBlocks * kBlockColumns;
   static constexpr int kStageBytes = kSteps * kTileStepBytes<Format>;
-  static constexpr int kOffsetsAt = 2 * kColumns;
-  static constexpr int kOffsetBytes =
-      Format::kGroupScales ? kColumns / kBlockColumns * int{sizeof(float)} : 0;
-  static constexpr int kInputPitch = kOffsetsAt + kOffsetBytes + 64;
-  static_assert(kInputPitch % 128 == 64);
+  static constexpr int kInputPitch = 2 * kColumns + 64;
   static constexpr int kOnTheWay = kBytesOnTheWay / kStageBytes;
 
   /// Chunks of a row of so many steps, the same for each team.

@@ -68,7 +68,7 @@ class WeightFetch {
 /// Inputs [rows][columns of the chunk], zeros past the last column; the warps take slots in turn.
 /// Those of a kernel's first layer are copied past the registers. What other blocks hand on comes
 /// through them, many pieces at a time: who looks at what he has read can ask again for what was
-/// not there, and for that only. Chunks are multiplied in order, so they are waited for in order.
+/// not there, and for that only.
 template <class Format, class Shared>
 class InputFetch {
  public:
@@ -105,7 +105,6 @@ class InputFetch {
  private:
   static constexpr int kTurns = Chunk::kColumns / 8 / 32;  // pieces of a lane in a line
   static constexpr int kLines = 8 / kTurns;                // at a time
-  static constexpr bool kPrepared = Format::activation_unit(0) != 1.0F;
 
   // The part of a row that is in a chunk, and where it goes.
   struct Line {
@@ -121,86 +120,26 @@ class InputFetch {
   [[nodiscard]] __device__ int column(int chunk) const {
     return chunk * Chunk::kColumns + lane_ * 8;
   }
-  [[nodiscard]] __device__ std::byte* row_of(int slot, int row) const {
-    return rings_.inputs + (slot * program_.rows + row) * Chunk::kInputPitch;
+  [[nodiscard]] __device__ std::byte* memory_of(int slot, int row) const {
+    return rings_.inputs + (slot * program_.rows + row) * Chunk::kInputPitch + lane_ * 16;
   }
-  [[nodiscard]] __device__ uint4& piece(int slot, int row, int turn) const {
-    return reinterpret_cast<uint4*>(row_of(slot, row))[32 * turn + lane_];
-  }
-  static __device__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-  // Chunks that are copied as they lie arrive by themselves, others once they have been prepared.
   __device__ void copy_all(const Share& share) {
-    RingPlace open = place_;  // from here on, what is copied has not been prepared
-    int first_open = 0;
     for (int chunk = 0; chunk < share.chunks; ++chunk) {
       if (takes(place_)) {
-        // A slot is free when a chunk has been used, which must not be an open one.
-        if (kPrepared && chunk - first_open >= rings_.input_slots) {
-          first_open = prepare(open, first_open, chunk);
-        }
         shared_.inputs_empty[place_.slot].wait(place_.parity ^ 1U);
         copy(share, chunk, place_.slot);
-        if (!kPrepared) {
-          shared_.inputs_full[place_.slot].arrive_after_copies();
-        }
+        shared_.inputs_full[place_.slot].arrive_after_copies();
       }
       place_.advance(rings_.input_slots);
     }
-    if (kPrepared) {
-      prepare(open, first_open, share.chunks);
-    }
-  }
-
-  // Chunks [first, last), which have been copied. Returns `last`.
-  __device__ int prepare(RingPlace& open, int first, int last) const {
-    wait_for_copies();
-    for (int chunk = first; chunk < last; ++chunk) {
-      if (takes(open)) {
-#pragma unroll 2
-        for (int row = 0; row < program_.rows; ++row) {
-#pragma unroll
-          for (int i = 0; i < kTurns; ++i) {
-            put(open.slot, row, i, piece(open.slot, row, i));
-          }
-        }
-        shared_.inputs_full[open.slot].arrive();
-      }
-      open.advance(rings_.input_slots);
-    }
-    return last;
-  }
-
-  // A lane's piece, by all lanes: in the units that the format's codes want, and the offset's part
-  // of the products.
-  __device__ void put(int slot, int row, int turn, uint4 x) const {
-    if constexpr (kPrepared) {
-      std::uint32_t* words[4] = {&x.x, &x.y, &x.z, &x.w};
-      float sum = 0.0F;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const __nv_bfloat162 pair = pair_of(*words[i]);
-        const float2 values = __bfloat1622float2(pair);
-        sum += values.x + values.y;
-        *words[i] = bits_of(__hmul2(pair, __float2bfloat162_rn(Format::activation_unit(i))));
-      }
-      if constexpr (Format::kGroupScales) {  // four lanes have a block
-        sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 1);
-        sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 2);
-        if (lane_ % 4 == 0) {
-          auto* offsets = reinterpret_cast<float*>(row_of(slot, row) + Chunk::kOffsetsAt);
-          offsets[turn * 8 + lane_ / 4] = sum * (-Format::kOffset / Format::kUnit);
-        }
-      }
-    }
-    piece(slot, row, turn) = x;
   }
 
   __device__ void copy(const Share& share, int chunk, int slot) const {
     const int cols = share.layer.linear.weight.cols;
     const int first = column(chunk);
     const bf16* x = share.layer.input.x + first;
-    std::byte* to = reinterpret_cast<std::byte*>(&piece(slot, 0, 0));
+    std::byte* to = memory_of(slot, 0);
 #pragma unroll 2
     for (int row = 0; row < program_.rows; ++row) {
 #pragma unroll
@@ -237,68 +176,54 @@ class InputFetch {
     }
   }
 
-  // The next lines from `first` on, in order. Returns the one after them.
-  __device__ Line take(const Share& share, const Line& first) const {
+  // The next lines from `first` on. Returns the one after them.
+  __device__ Line take(const Share& share, const Line& first) {
     const int cols = share.layer.linear.weight.cols;
     const bf16* from[kLines];
     int left[kLines];  // columns from the lane's first one on
     Line line = first;
+    const bf16* last = share.layer.input.x;
 #pragma unroll
     for (int i = 0; i < kLines; ++i) {
-      from[i] = nullptr;
       left[i] = 0;
+      from[i] = nullptr;
       if (line.chunk < share.chunks) {
-        from[i] = share.layer.input.x + line.row * cols + column(line.chunk);
+        const bf16* row = share.layer.input.x + line.row * cols;
+        from[i] = row + column(line.chunk);
         left[i] = cols - column(line.chunk);
+        last = row + min((line.chunk + 1) * Chunk::kColumns, cols) - 1;
         advance(share, line);
       }
     }
+    wait_for(last);
     uint4 values[kLines][kTurns];
+    const auto each = [&](auto&& visit) {
 #pragma unroll
-    for (int i = 0; i < kLines; ++i) {
+      for (int i = 0; i < kLines; ++i) {
 #pragma unroll
-      for (int j = 0; j < kTurns; ++j) {
-        values[i][j] = left[i] > 256 * j ? read_handed(from[i] + 256 * j) : uint4{};
-      }
-    }
-    line = first;
-#pragma unroll
-    for (int i = 0; i < kLines; ++i) {
-      if (line.chunk < share.chunks) {
-        while (__any_sync(0xFFFFFFFFU, lacks(values[i]))) {
-          wait_for(from[i] + min(Chunk::kColumns, left[i]) - 1);
-          // Those after it may have come as well.
-#pragma unroll
-          for (int k = i; k < kLines; ++k) {
-            read_lacking(from[k], values[k]);
-          }
+        for (int j = 0; j < kTurns; ++j) {
+          visit(values[i][j], from[i] + 256 * j, left[i] > 256 * j);
         }
-        put(line, values[i]);
-        advance(share, line);
       }
+    };
+    each([](uint4& value, const bf16* piece, bool inside) {
+      value = inside ? read_handed(piece) : uint4{};
+    });
+    bool again = true;
+    while (__any_sync(0xFFFFFFFFU, again)) {
+      again = false;
+      each([&](uint4& value, const bf16* piece, bool) {
+        if (lacks(value)) {
+          value = read_handed(piece);
+          again = true;
+        }
+      });
     }
+    put(share, first, values);
     return line;
   }
 
-  static __device__ bool lacks(const uint4 (&values)[kTurns]) {
-    bool some = false;
-#pragma unroll
-    for (const uint4& value : values) {
-      some = some || cuda::lacks(value);
-    }
-    return some;
-  }
-
-  static __device__ void read_lacking(const bf16* from, uint4 (&values)[kTurns]) {
-#pragma unroll
-    for (int j = 0; j < kTurns; ++j) {
-      if (cuda::lacks(values[j])) {
-        values[j] = read_handed(from + 256 * j);
-      }
-    }
-  }
-
-  // Until lane 0's value is written no others are asked for.
+  // Until it is written no others are asked for.
   __device__ void wait_for(const bf16* last) const {
     if (lane_ == 0) {
       while (!is_there(last)) {
@@ -307,17 +232,25 @@ class InputFetch {
     __syncwarp();
   }
 
-  __device__ void put(const Line& line, const uint4 (&values)[kTurns]) const {
-    const int slot = line.place.slot;
-    if (line.row == 0) {
-      shared_.inputs_empty[slot].wait(line.place.parity ^ 1U);
-    }
+  __device__ void put(const Share& share, Line line, const uint4 (&values)[kLines][kTurns]) const {
 #pragma unroll
-    for (int j = 0; j < kTurns; ++j) {
-      put(slot, line.row, j, values[j]);
-    }
-    if (line.row == program_.rows - 1) {
-      shared_.inputs_full[slot].arrive();
+    for (int i = 0; i < kLines; ++i) {
+      if (line.chunk >= share.chunks) {
+        return;
+      }
+      const int slot = line.place.slot;
+      if (line.row == 0) {
+        shared_.inputs_empty[slot].wait(line.place.parity ^ 1U);
+      }
+      std::byte* to = memory_of(slot, line.row);
+#pragma unroll
+      for (int j = 0; j < kTurns; ++j) {
+        *reinterpret_cast<uint4*>(to + 512 * j) = values[i][j];
+      }
+      if (line.row == program_.rows - 1) {
+        shared_.inputs_full[slot].arrive();
+      }
+      advance(share, line);
     }
   }
 

@@ -26,11 +26,6 @@ class Product {
       // Rows that there are none of repeat the last one; nobody reads what becomes of them.
       const int row = min(batch * 8 + lane_ / 4, program.rows - 1);
       inputs_at_[batch] = row * Chunk::kInputPitch + lane_ % 4 * 16;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int column = min(batch * 8 + lane_ % 4 * 2 + i, program.rows - 1);
-        offsets_at_[batch][i] = column * Chunk::kInputPitch + Chunk::kOffsetsAt;
-      }
     }
   }
 
@@ -115,20 +110,13 @@ class Product {
       for (int batch = 0; batch < kBatches; ++batch) {
         std::uint32_t x[4];
         load(x, inputs + inputs_at_[batch] + (step * Format::kBlocks + j) * 64);
-        float products[4];
-        if constexpr (Format::kGroupScales) {
-          const std::byte* offsets = inputs + (step * Format::kBlocks + j) * sizeof(float);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            products[i] = *reinterpret_cast<const float*>(offsets + offsets_at_[batch][i % 2]);
-          }
-        }
+        float products[4] = {};
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           float(&target)[4] = Format::kGroupScales ? products : sums[half][batch];
           const std::uint32_t left[4] = {weights[0][2 * half], weights[1][2 * half],
                                          weights[0][2 * half + 1], weights[1][2 * half + 1]};
-          multiply<__nv_bfloat162>(target, left, x[2 * half], x[2 * half + 1]);
+          multiply<__nv_bfloat162>(target, left, in_unit(x[2 * half]), in_unit(x[2 * half + 1]));
         }
         if constexpr (Format::kGroupScales) {
 #pragma unroll
@@ -157,17 +145,24 @@ class Product {
     sums_.advance(2);
   }
 
-  template <class Word, int kCount>
-  static __device__ void load(Word (&words)[kCount], const std::byte* from) {
-    memcpy(words, __builtin_assume_aligned(from, sizeof(words)), sizeof(words));
+  static __device__ void load(std::uint32_t (&words)[4], const std::byte* from) {
+    memcpy(words, __builtin_assume_aligned(from, 16), 16);
   }
 
   static __device__ void load_scales(float (&scales)[Format::kBlocks], const std::byte* from) {
     std::uint32_t words[Format::kBlocks / 2];
-    load(words, from);
+    memcpy(words, __builtin_assume_aligned(from, sizeof(words)), sizeof(words));
 #pragma unroll
     for (int i = 0; i < Format::kBlocks; ++i) {
       scales[i] = __uint_as_float(i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xFFFF0000U);
+    }
+  }
+
+  static __device__ std::uint32_t in_unit(std::uint32_t x) {
+    if constexpr (Format::kActivationUnit == 1.0F) {
+      return x;
+    } else {
+      return bits_of(__hmul2(pair_of(x), __float2bfloat162_rn(Format::kActivationUnit)));
     }
   }
 
@@ -177,7 +172,6 @@ class Product {
   int warp_;
   int lane_;
   int inputs_at_[kBatches];
-  int offsets_at_[kBatches][2];  // of the batch rows of a lane's sums
   RingPlace weights_;
   RingPlace inputs_;
   RingPlace sums_;

@@ -31,16 +31,14 @@ inline __device__ __nv_bfloat162 pair_of(std::uint32_t bits) {
 /// Each format gives: kCodes, the columns of a 32-bit word; kBlocks, the blocks of a step;
 /// kGroupScales, whether blocks have scales of their own; pairs(words, j, out): of the 16 bytes
 /// that a lane holds of a step, the 8 columns of block j as pairs of bf16, in order;
-/// activation_unit(i), what the activations of pair i must be multiplied by, and kUnit, what sums
-/// must be; kOffset, by how much codes are larger than what they stand for.
+/// kActivationUnit, what activations must be multiplied by, and kUnit, what sums must be.
 struct Bf16Weight {
   static constexpr int kCodes = 2;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::bf16;
   static constexpr int kBlocks = 1;
   static constexpr bool kGroupScales = false;
+  static constexpr float kActivationUnit = 1.0F;
   static constexpr float kUnit = 1.0F;
-  static constexpr float kOffset = 0.0F;
-  static __host__ __device__ constexpr float activation_unit(int) { return 1.0F; }
   static __device__ void pairs(const std::uint32_t (&words)[4], int, std::uint32_t (&out)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -58,9 +56,8 @@ struct Fp8Weight {
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::fp8;
   static constexpr int kBlocks = 2;
   static constexpr bool kGroupScales = false;
+  static constexpr float kActivationUnit = 0x1p60F;
   static constexpr float kUnit = 0x1p60F;
-  static constexpr float kOffset = 0.0F;
-  static __host__ __device__ constexpr float activation_unit(int) { return 0x1p60F; }
   static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -78,42 +75,44 @@ struct Fp8Weight {
   }
 };
 
-/// Up to 8 bits as a bf16 are their number times 2^-133, a subnormal or one of the smallest normal
-/// numbers. Half of that is made good in the activations. Stored + 128; bytes of a word: columns 0,
-/// 2, 1, 3.
+/// Stored + 128: the lower 7 bits behind bf16's 128, less 128 or 256 by the upper one. Bytes of a
+/// word: columns 0, 2, 1, 3.
 struct Int8Weight {
   static constexpr int kCodes = 4;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int8;
   static constexpr int kBlocks = 2;
   static constexpr bool kGroupScales = true;
-  static constexpr float kUnit = 0x1p67F;
-  static constexpr float kOffset = 128.0F;
-  static __host__ __device__ constexpr float activation_unit(int) { return 0x1p66F; }
+  static constexpr float kActivationUnit = 1.0F;
+  static constexpr float kUnit = 1.0F;
   static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      out[2 * i] = words[2 * j + i] & 0x00FF00FFU;
-      out[2 * i + 1] = words[2 * j + i] >> 8 & 0x00FF00FFU;
+      out[2 * i] = pair(words[2 * j + i]);
+      out[2 * i + 1] = pair(words[2 * j + i] >> 8);
     }
+  }
+
+ private:
+  static __device__ std::uint32_t pair(std::uint32_t word) {
+    const std::uint32_t raised = select_bits(word, 0x007F007FU, 0x43004300U);
+    const std::uint32_t offset = select_bits(~word, 0x00800080U, 0xC300C300U);
+    return bits_of(__hadd2(pair_of(raised), pair_of(offset)));
   }
 };
 
-/// As int8. Stored + 8; nibbles of a word: columns 0, 2, 4, 6, 1, 3, 5, 7. Every other one stays
-/// where it is worth 16 times as much, for which its activations are the smaller.
+/// Stored + 8, behind bf16's 128, less 136. Nibbles of a word: columns 0, 2, 4, 6, 1, 3, 5, 7.
 struct Int4Weight {
   static constexpr int kCodes = 8;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int4;
   static constexpr int kBlocks = 4;
   static constexpr bool kGroupScales = true;
-  static constexpr float kUnit = 0x1p67F;
-  static constexpr float kOffset = 8.0F;
-  static __host__ __device__ constexpr float activation_unit(int i) {
-    return i % 2 == 0 ? 0x1p66F : 0x1p62F;
-  }
+  static constexpr float kActivationUnit = 1.0F;
+  static constexpr float kUnit = 1.0F;
   static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      out[i] = words[j] >> (i / 2 * 8) & (i % 2 == 0 ? 0x000F000FU : 0x00F000F0U);
+      const std::uint32_t raised = select_bits(words[j] >> (4 * i), 0x000F000FU, 0x43004300U);
+      out[i] = bits_of(__hadd2(pair_of(raised), __float2bfloat162_rn(-136.0F)));
     }
   }
 };
@@ -163,9 +162,8 @@ __device__ void load_columns(const DeviceWeightView& weight, int row, int column
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float2 x = __bfloat1622float2(pair_of(pairs[i]));
-    const float unit = Format::activation_unit(i);
-    values[2 * i] = (x.x * unit * Format::kUnit - Format::kOffset) * scale;
-    values[2 * i + 1] = (x.y * unit * Format::kUnit - Format::kOffset) * scale;
+    values[2 * i] = x.x * Format::kActivationUnit * Format::kUnit * scale;
+    values[2 * i + 1] = x.y * Format::kActivationUnit * Format::kUnit * scale;
   }
 }
 
