@@ -9,11 +9,6 @@
 #include "engine/sequence.h"
 
 namespace winnow::engine {
-namespace {
-
-constexpr std::size_t kLeastGain = 32;  // tokens: fewer are computed as fast as read from disk
-
-}  // namespace
 
 bool can_share_prefixes(kvcache::RuleKind rule) {
   using kvcache::RuleKind;
@@ -88,8 +83,8 @@ RequestId Engine::submit(Request request) {
   if (store_ != nullptr && config_.reuse_prefixes && !sequence->is_scored() &&
       !sequence->is_watched()) {
     const auto tokens = std::span(sequence->tokens).first(sequence->tokens.size() - 1);
-    const auto known = static_cast<std::size_t>(prefixes_.find(tokens).length);
-    sequence->stored = store_->find(tokens, known + kLeastGain);
+    const int known = prefixes_.find(tokens).length;
+    sequence->stored = store_->find(tokens, static_cast<std::size_t>(known + kLeastPrefix));
   }
   waiting_.push_back(std::move(sequence));
   return id;

@@ -237,7 +237,7 @@ void Engine::open_known(Sequence& sequence) {
   }
   sequence.reused = sequence.cached();
   sequence.left = sequence.reused;
-  if (match.common > sequence.reused) {
+  if (match.common >= sequence.reused + kLeastPrefix) {
     sequence.branch = match.common;
   }
   (sequence.reused > 0 ? stats_.prefix_hits : stats_.prefix_misses) += 1;

@@ -9,7 +9,6 @@
 namespace winnow::engine {
 namespace {
 
-constexpr int kLeastPrefix = 32;      // tokens: shorter ones are computed as fast as found
 constexpr int kPrefixDistance = 256;  // tokens between states that a prompt leaves
 
 }  // namespace

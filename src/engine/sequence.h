@@ -14,6 +14,9 @@
 
 namespace winnow::engine {
 
+/// Tokens that a state in the prefix cache must spare: fewer are computed as fast as found.
+inline constexpr int kLeastPrefix = 32;
+
 struct Engine::Sequence {
   RequestId request = 0;
   int sample = 0;
