@@ -63,6 +63,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
     Choice choice;
     std::string text = {};
     std::vector<ScoredToken> tokens = {};
+    std::vector<std::int32_t> token_ids = {};  // if they are asked for; of a stream, not yet told
     std::optional<Clock::time_point> last_token = {};
     bool begun = false;  // its first piece was streamed
   };
@@ -206,6 +207,9 @@ void CompletionJob::take_token(int index, const engine::TokenEvent& event) {
   if (event.token >= 0) {
     observe_token(slot);
   }
+  if (request_.return_token_ids && event.token >= 0 && event.finish != FinishReason::stop) {
+    slot.token_ids.push_back(event.token);
+  }
   put(index, slot.choice.accept(event));
   if (slot.choice.stopped() && event.finish == FinishReason::none) {
     service_.engine().stop(tickets_[static_cast<std::size_t>(index / request_.n)], event.sample);
@@ -241,7 +245,12 @@ void CompletionJob::put(int index, Piece piece) {
   if (piece.empty() && !slot.choice.ended() && (slot.begun || !request_.chat)) {
     return;
   }
-  const Json delta = delta_json(index, piece.text, scores(piece.tokens), slot.choice.finish(),
+  const std::vector<std::int32_t> token_ids = std::exchange(slot.token_ids, {});
+  const Json delta = delta_json({.index = index,
+                                 .text = piece.text,
+                                 .logprobs = scores(piece.tokens),
+                                 .token_ids = token_ids,
+                                 .finish = slot.choice.finish()},
                                 request_.chat, !slot.begun);
   slot.begun = true;
   events_ += fmt::format("data: {}{}{}\n\n", piece_begin_, dump(delta), kPieceEnd);
@@ -275,8 +284,12 @@ void CompletionJob::finish() {
   } else {
     Json choices = Json::array();
     for (std::size_t i = 0; i < slots_.size(); ++i) {
-      choices.push_back(choice_json(static_cast<int>(i), slots_[i].text, scores(slots_[i].tokens),
-                                    slots_[i].choice.finish(), request_.chat));
+      choices.push_back(choice_json({.index = static_cast<int>(i),
+                                     .text = slots_[i].text,
+                                     .logprobs = scores(slots_[i].tokens),
+                                     .token_ids = slots_[i].token_ids,
+                                     .finish = slots_[i].choice.finish()},
+                                    request_.chat));
     }
     Json answer = answer_json(head_, std::move(choices), /*stream=*/false);
     add_usage(usage_, answer);

@@ -87,6 +87,22 @@ Json finish_json(engine::FinishReason finish) {
   return finish == engine::FinishReason::none ? Json() : Json(engine::finish_name(finish));
 }
 
+// `text` is what is said: a chat's message, or the answer itself.
+Json choice_of(const ToldText& told, const char* name, Json text) {
+  return {{"index", told.index},
+          {name, std::move(text)},
+          {"logprobs", told.logprobs},
+          {"finish_reason", finish_json(told.finish)}};
+}
+
+Json text_choice(const ToldText& told) {
+  Json choice = choice_of(told, "text", told.text);
+  if (!told.token_ids.empty()) {
+    choice["token_ids"] = told.token_ids;
+  }
+  return choice;
+}
+
 }  // namespace
 
 void AnswerUsage::add(const engine::CacheUsage& usage) {
@@ -101,37 +117,32 @@ Json logprobs_json(std::span<const ScoredToken> tokens, const Tokenizer& tokeniz
   return chat ? chat_logprobs(tokens, tokenizer) : completion_logprobs(tokens, tokenizer);
 }
 
-Json choice_json(int index, const std::string& text, Json logprobs, engine::FinishReason finish,
-                 bool chat) {
-  Json choice{{"index", index}};
-  if (chat) {
-    choice["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
-  } else {
-    choice["text"] = text;
+Json choice_json(const ToldText& told, bool chat) {
+  if (!chat) {
+    return text_choice(told);
   }
-  choice["logprobs"] = std::move(logprobs);
-  choice["finish_reason"] = finish_json(finish);
-  return choice;
+  Json message{{"role", "assistant"}, {"content", told.text}, {"refusal", nullptr}};
+  if (!told.token_ids.empty()) {
+    message["token_ids"] = told.token_ids;
+  }
+  return choice_of(told, "message", std::move(message));
 }
 
-Json delta_json(int index, const std::string& text, Json logprobs, engine::FinishReason finish,
-                bool chat, bool first) {
-  Json choice{{"index", index}};
-  if (chat) {
-    Json delta = Json::object();
-    if (first) {
-      delta["role"] = "assistant";
-    }
-    if (first || !text.empty()) {
-      delta["content"] = text;
-    }
-    choice["delta"] = std::move(delta);
-  } else {
-    choice["text"] = text;
+Json delta_json(const ToldText& told, bool chat, bool first) {
+  if (!chat) {
+    return text_choice(told);
   }
-  choice["logprobs"] = std::move(logprobs);
-  choice["finish_reason"] = finish_json(finish);
-  return choice;
+  Json delta = Json::object();
+  if (first) {
+    delta["role"] = "assistant";
+  }
+  if (first || !told.text.empty()) {
+    delta["content"] = told.text;
+  }
+  if (!told.token_ids.empty()) {
+    delta["token_ids"] = told.token_ids;
+  }
+  return choice_of(told, "delta", std::move(delta));
 }
 
 Json answer_json(const AnswerHead& head, Json choices, bool stream) {

@@ -38,14 +38,19 @@ struct AnswerUsage {
 nlohmann::ordered_json logprobs_json(std::span<const ScoredToken> tokens,
                                      const Tokenizer& tokenizer, bool chat);
 
+/// What is told of an answer: of all of it, or of a piece of it.
+struct ToldText {
+  int index = 0;
+  std::string_view text;
+  nlohmann::ordered_json logprobs;                           // logprobs_json()
+  std::span<const std::int32_t> token_ids;                   // empty: not asked for, or none
+  engine::FinishReason finish = engine::FinishReason::none;  // none: it goes on
+};
+
 /// A choice of a whole answer.
-nlohmann::ordered_json choice_json(int index, const std::string& text,
-                                   nlohmann::ordered_json logprobs, engine::FinishReason finish,
-                                   bool chat);
-/// A choice of a piece of a stream; `finish` none: it goes on.
-nlohmann::ordered_json delta_json(int index, const std::string& text,
-                                  nlohmann::ordered_json logprobs, engine::FinishReason finish,
-                                  bool chat, bool first);
+nlohmann::ordered_json choice_json(const ToldText& told, bool chat);
+/// A choice of a piece of a stream.
+nlohmann::ordered_json delta_json(const ToldText& told, bool chat, bool first);
 
 /// {"id", "object", "created", "model", "choices"}; `stream`: a piece of one.
 nlohmann::ordered_json answer_json(const AnswerHead& head, nlohmann::ordered_json choices,

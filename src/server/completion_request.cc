@@ -158,12 +158,12 @@ void refuse_unsupported(const Fields& fields, int n) {
 
 }  // namespace
 
-nlohmann::ordered_json parse_messages(const Fields& fields) {
+Conversation parse_messages(const Fields& fields) {
   const json* value = fields.find("messages");
   if (value == nullptr || !value->is_array() || value->empty()) {
     fields.reject("messages", "an array of at least one message");
   }
-  auto messages = nlohmann::ordered_json::array();
+  Conversation conversation;
   for (std::size_t i = 0; i < value->size(); ++i) {
     const std::string path = fmt::format("messages[{}].", i);
     if (!(*value)[i].is_object()) {
@@ -175,10 +175,14 @@ nlohmann::ordered_json parse_messages(const Fields& fields) {
       message.reject("role", "a string");
     }
     // OpenAI's newer name for what templates call system.
-    messages.push_back({{"role", *role == "developer" ? "system" : *role},
-                        {"content", content_text(message, path)}});
+    conversation.messages.push_back({{"role", *role == "developer" ? "system" : *role},
+                                     {"content", content_text(message, path)}});
+    if (const json* tokens = message.find("token_ids")) {
+      conversation.token_ids.resize(i);
+      conversation.token_ids.push_back(token_ids(*tokens, path + "token_ids"));
+    }
   }
-  return messages;
+  return conversation;
 }
 
 CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits) {
@@ -188,7 +192,7 @@ CompletionRequest parse_completion(std::string_view body, bool chat, const Reque
   request.chat = chat;
   request.model = fields.text("model").value_or("");
   if (chat) {
-    request.messages = parse_messages(fields);
+    request.conversation = parse_messages(fields);
     if (const json* variables = fields.object("chat_template_kwargs")) {
       request.template_variables = *variables;
     }
@@ -221,6 +225,7 @@ CompletionRequest parse_completion(std::string_view body, bool chat, const Reque
   }
   request.json_object = parse_response_format(fields);
   request.ignore_eos = fields.boolean("ignore_eos").value_or(false);
+  request.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   request.trace = fields.boolean("winnow_trace").value_or(false);
   if (request.trace && (!request.stream || request.n != 1 || request.prompts.size() > 1)) {
     fields.reject("winnow_trace", "a stream of one choice");

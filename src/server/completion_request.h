@@ -11,6 +11,7 @@
 
 #include "engine/request.h"
 #include "server/json_fields.h"
+#include "tokenizer/chat_prompt.h"
 
 namespace winnow::server {
 
@@ -19,9 +20,9 @@ using Prompt = std::variant<std::string, std::vector<std::int32_t>>;
 
 struct CompletionRequest {
   bool chat = false;
-  std::string model;                                                  // "": whatever is served
-  std::vector<Prompt> prompts;                                        // completions only
-  nlohmann::ordered_json messages = nlohmann::ordered_json::array();  // chat only
+  std::string model;            // "": whatever is served
+  std::vector<Prompt> prompts;  // completions only
+  Conversation conversation;    // chat only
   nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();  // chat only
   std::optional<int> max_tokens;
   int n = 1;
@@ -33,6 +34,7 @@ struct CompletionRequest {
   bool include_usage = false;  // in a last piece of the stream
   bool json_object = false;    // the answer is to be a JSON object
   bool ignore_eos = false;
+  bool return_token_ids = false;
   bool trace = false;  // winnow: stream what the heads of the cache hold
 };
 
@@ -44,8 +46,8 @@ struct RequestLimits {
   int most_stops = 16;     // stop strings
 };
 
-/// The "messages" of a chat as templates take them: [{"role", "content"}, ...], contents as text.
-nlohmann::ordered_json parse_messages(const Fields& fields);
+/// The "messages" of a chat, each with "role", "content" and perhaps "token_ids".
+Conversation parse_messages(const Fields& fields);
 
 /// Reads a request's body. Throws ApiError with status 400 that names the field at fault.
 CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits);

@@ -44,7 +44,7 @@ EncodedPrompt encode(const Tokenizer& tokenizer, const Prompt& prompt) {
 
 std::vector<EncodedPrompt> encode_all(const Service& service, const CompletionRequest& completion) {
   if (completion.chat) {
-    return {{"", service.chat_prompt(completion.messages, completion.template_variables)}};
+    return {{"", service.chat_prompt(completion.conversation, completion.template_variables)}};
   }
   std::vector<EncodedPrompt> prompts;
   for (const Prompt& prompt : completion.prompts) {

@@ -244,15 +244,15 @@ void Service::complete(const HttpRequest& request, const std::shared_ptr<Reply>&
   start_completion(*this, std::move(completion), request.id, reply);
 }
 
-std::vector<std::int32_t> Service::chat_prompt(const Json& messages, const Json& variables) const {
+std::vector<std::int32_t> Service::chat_prompt(const Conversation& conversation,
+                                               const Json& variables) const {
   if (!chat_template_) {
     throw ApiError(400, "this model has no chat template; use /v1/completions", "messages",
                    "no_chat_template");
   }
   try {
-    const std::string text =
-        chat_template_->render(messages, /*add_generation_prompt=*/true, variables);
-    return tokenizer_.encode(text, {.add_special = false, .parse_special = true});
+    return encode_chat(conversation, /*add_generation_prompt=*/true, *chat_template_, tokenizer_,
+                       variables);
   } catch (const Error& error) {  // what a template says with raise_exception, too
     throw ApiError(400, error.what(), "messages", "chat_template_error");
   }

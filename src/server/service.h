@@ -56,9 +56,9 @@ class Service {
   /// Most tokens of prompt and answer.
   [[nodiscard]] int context() const { return context_; }
 
-  /// The tokens that ask for an answer to `messages`. Throws ApiError.
+  /// The tokens that ask for an answer to the conversation. Throws ApiError.
   [[nodiscard]] std::vector<std::int32_t> chat_prompt(
-      const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables) const;
+      const Conversation& conversation, const nlohmann::ordered_json& variables) const;
 
  private:
   void route(HttpRequest& request, const std::shared_ptr<Reply>& reply);

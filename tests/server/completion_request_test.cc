@@ -90,7 +90,7 @@ TEST(CompletionRequest, ChatMessages) {
   const auto request = chat(R"({"messages": [{"role": "developer", "content": "Be brief."},
       {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
       {"role": "assistant", "content": null}], "max_tokens": 3, "max_completion_tokens": 7})");
-  EXPECT_EQ(request.messages.dump(),
+  EXPECT_EQ(request.conversation.messages.dump(),
             R"([{"role":"system","content":"Be brief."},{"role":"user","content":"ab"},)"
             R"({"role":"assistant","content":""}])");
   EXPECT_EQ(request.max_tokens, 7);

@@ -3,6 +3,7 @@ import asyncio
 import json
 import math
 
+import httpx
 import openai
 import pytest
 
@@ -21,6 +22,11 @@ def chat(client, content="Tell me of the sea.", **kwargs):
     kwargs = {"model": MODEL, "max_tokens": 12, "temperature": 0} | kwargs
     return client.chat.completions.create(
         messages=[{"role": "user", "content": content}], **kwargs)
+
+
+def prompt_tokens(client, messages):
+    return client.chat.completions.create(model=MODEL, messages=messages,
+                                          max_tokens=1).usage.prompt_tokens
 
 
 def test_models(client):
@@ -186,6 +192,62 @@ def test_an_answer_can_be_continued(client):
                                             temperature=0)
     assert (second.usage.prompt_tokens_details.cached_tokens
             >= first.usage.prompt_tokens)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_answer_is_taken_as_it_was_generated(client, streamed):
+    """Token ids that come with an answer and are handed back with it are the next prompt's."""
+    options = {"model": MODEL, "temperature": 1.0, "max_tokens": 60,
+               "extra_body": {"return_token_ids": True}}
+    messages = [{"role": "user", "content": PROMPT}]
+    other_spellings = 0
+    for turn in range(5):
+        if streamed:
+            message = {"role": "assistant", "content": "", "token_ids": []}
+            for piece in client.chat.completions.create(
+                    messages=messages, seed=turn, stream=True,
+                    stream_options={"include_usage": True}, **options):
+                for choice in piece.choices:
+                    message["content"] += choice.delta.content or ""
+                    message["token_ids"] += (choice.delta.model_extra or {}).get("token_ids", [])
+            usage, ids = piece.usage, message["token_ids"]
+        else:
+            answer = client.chat.completions.create(messages=messages, seed=turn, **options)
+            message = answer.choices[0].message  # as a conversation is usually carried on
+            usage, ids = answer.usage, message.model_extra["token_ids"]
+        if turn > 0:
+            assert usage.prompt_tokens_details.cached_tokens >= known
+        known = usage.prompt_tokens + len(ids) - 1  # nobody had to compute the last one
+        messages += [message, {"role": "user", "content": "Go on."}]
+        other_spellings += prompt_tokens(client, messages) != prompt_tokens(
+            client, [{"role": m["role"], "content": m["content"]} for m in map(dict, messages)])
+    assert other_spellings > 0
+
+
+def test_token_ids_that_spell_something_else_are_not_taken(client):
+    messages = [{"role": "user", "content": PROMPT},
+                {"role": "assistant", "content": "The sea."},
+                {"role": "user", "content": "Go on."}]
+    ask = lambda: client.chat.completions.create(model=MODEL, messages=messages, max_tokens=20,
+                                                 temperature=0)
+    plain = ask()
+    messages[1]["token_ids"] = [5, 6, 7]
+    other = ask()
+    assert other.choices[0].message.content == plain.choices[0].message.content
+    assert other.usage.prompt_tokens == plain.usage.prompt_tokens
+    messages[1]["token_ids"] = [-1]
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask()
+    assert caught.value.body["param"] == "messages[1].token_ids"
+
+
+def test_completions_tell_token_ids(client, server):
+    answer = complete(client, max_tokens=20, extra_body={"return_token_ids": True}).choices[0]
+    ids = answer.model_extra["token_ids"]
+    assert len(ids) == 20
+    text = httpx.post(server.url + "/detokenize", json={"tokens": ids}).json()["prompt"]
+    assert text == answer.text
+    assert "token_ids" not in complete(client).choices[0].model_extra
 
 
 def test_trace_tells_what_is_held(client):
