@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -236,8 +237,17 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def what_is_missing(args: argparse.Namespace) -> list[str]:
+    files = [Path(named.split("=", 1)[-1]) for named in [*args.text, args.hay]]
+    models = [args.base, *(Path(named.split("=", 1)[-1]) for named in args.students)]
+    missing = [str(file) for file in [*files, *(model / "config.json" for model in models)] if not file.is_file()]
+    return missing if shutil.which(args.winnow) else [f"{args.winnow} (make build makes build/release/bin/winnow)", *missing]
+
+
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
+    if args.places and (missing := what_is_missing(args)):
+        raise SystemExit(f"{Path(sys.argv[0]).name}: error: there is no {', no '.join(missing)}")
     args.work.mkdir(parents=True, exist_ok=True)
     table = Table(args)
     failed = table.fill()
