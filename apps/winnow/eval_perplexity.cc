@@ -42,14 +42,14 @@ Json to_json(const PerplexityFlags& flags, const eval::PerplexityResult& result)
 }
 
 void print_table(const eval::PerplexityResult& result) {
-  print(fmt::format("perplexity         {:.4f}  ({:.5f} +- {:.5f} nats/token)\n",
-                    result.perplexity(), result.nll_per_token, result.nll_error));
+  print(fmt::format("perplexity         {:.4f}  ({} nats/token)\n", result.perplexity(),
+                    with_error(result.nll_per_token, result.nll_error, 5)));
   print(fmt::format("tokens scored      {}\n", grouped(result.tokens)));
   print(fmt::format("compression ratio  {:.2f}\n", result.compression_ratio));
   print(fmt::format("cache per window   {}\n", readable_bytes(result.kv_bytes)));
   if (result.divergence) {
-    print(fmt::format("KLD                {:.5f} +- {:.5f} nats/token\n", result.divergence->kld,
-                      result.divergence->kld_error));
+    print(fmt::format("KLD                {} nats/token\n",
+                      with_error(result.divergence->kld, result.divergence->kld_error, 5)));
     print(fmt::format("top-1 agreement    {:.2f} %\n", 100.0 * result.divergence->top1_agreement));
   }
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 
+#include <cmath>
 #include <ctime>
 #include <fstream>
 #include <iterator>
@@ -97,7 +98,8 @@ Json describe_model(const std::string& directory, const engine::LoadedModel& mod
 }
 
 std::string with_error(double mean, double error, int digits) {
-  return fmt::format("{:.{}f} +- {:.{}f}", mean, digits, error, digits);
+  const std::string text = fmt::format("{:.{}f}", mean, digits);
+  return std::isnan(error) ? text : fmt::format("{} +- {:.{}f}", text, error, digits);
 }
 
 EvalRun::EvalRun(std::string measure, const EvalFlags& flags, const Json& settings)

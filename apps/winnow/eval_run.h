@@ -73,7 +73,7 @@ class EvalRun {
 /// A model directory's identity: path, digest, family, parameters.
 Json describe_model(const std::string& directory, const engine::LoadedModel& model);
 
-/// "1.23 +- 0.04"
+/// "1.23 +- 0.04", or without an error that is NaN
 std::string with_error(double mean, double error, int digits);
 
 }  // namespace winnow::cli

@@ -77,9 +77,13 @@ std::set<std::string> environments(const std::vector<ResultFile>& results) {
   return lines;
 }
 
+constexpr std::string_view kLegend =
+    "The best of each column is marked; ± is a standard error. CR is the compression ratio that was "
+    "measured; KV reads and peak tokens are entries per head.";
+
 std::string to_markdown(const std::vector<ResultFile>& results,
                         const std::vector<ResultTable>& tables) {
-  std::string text = "# Results of winnow eval\n";
+  std::string text = fmt::format("# Results of winnow eval\n\n{}\n", kLegend);
   for (const ResultTable& table : tables) {
     text += fmt::format("\n## {}\n\n{}\n\n|", table.title, table.settings);
     for (const std::string& column : table.columns) {
@@ -117,12 +121,11 @@ tr:nth-child(even) td { background: #f5f5f5 } code { font-size: 85%; overflow-wr
 td.best { font-weight: bold; color: #1b6b33 } td { white-space: nowrap } th { vertical-align: bottom } div { overflow-x: auto }
 svg { width: 48%; min-width: 30em; margin: 1em 0 }
 </style></head><body><h1>Results of winnow eval</h1>
-<p>The best of each column is marked; ± is a standard error. KV reads and peak tokens are per head.</p>
 )";
 
 std::string to_html(const std::vector<ResultFile>& results,
                     const std::vector<ResultTable>& tables) {
-  std::string page(kPageHead);
+  std::string page = fmt::format("{}<p>{}</p>\n", kPageHead, kLegend);
   for (const ResultTable& table : tables) {
     page += fmt::format("<h2>{}</h2>\n<p>{}</p>\n<div><table><tr>", escape_markup(table.title),
                         escape_markup(table.settings));

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <optional>
 #include <string_view>
+#include <tuple>
 
 #include "eval/hyperscale.h"
 
@@ -27,8 +28,9 @@ struct Column {
   std::string_view error;  // the key of its standard error, or ""
 };
 
-constexpr std::array<Column, 13> kColumns{{
+constexpr std::array<Column, 14> kColumns{{
     {"perplexity", "perplexity", Better::low, 1, 3, ""},
+    {"nll_per_token", "log loss, nats/token", Better::low, 1, 4, "nll_error"},
     {"kld", "KLD, nats/token", Better::low, 1, 4, "kld_error"},
     {"top1_agreement", "same top token, %", Better::high, 100, 1, ""},
     {"token_match", "token match, %", Better::high, 100, 1, "token_match_error"},
@@ -77,6 +79,16 @@ std::string table_key(const ResultFile& result) {
   return fmt::format("{} {}", run.at("measure").get<std::string>(), run.at("settings").dump());
 }
 
+// A model's runs stand together: by rule, target and format, that of computation first.
+auto order(const ResultFile& result) {
+  const Json& run = result.json.at("run");
+  const Json& cache = run.at("cache");
+  const auto format = cache.at("kv_dtype").get<std::string>();
+  return std::tuple(run.at("model").at("path").get<std::string>(),
+                    cache.at("rule").get<std::string>(), number(cache, "target_cr").value_or(0),
+                    format != "bf16" && format != "fp32", format);
+}
+
 using Group = std::vector<const ResultFile*>;  // a table's; nullptr where a row has no result
 
 // "gsm8k, arithmetic", "needle, essays, 4096 tokens"
@@ -103,7 +115,8 @@ std::string title_of(const Json& run) {
 std::string readable(const Json& settings) {
   std::string text;
   for (const auto& [key, value] : settings.items()) {
-    const std::string shown = value.is_string() ? value.get<std::string>() : value.dump();
+    const Json& what = value.is_object() && value.contains("path") ? value.at("path") : value;
+    const std::string shown = what.is_string() ? what.get<std::string>() : what.dump();
     if (!key.ends_with("sha256") && !shown.empty()) {
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, shown);
     }
@@ -268,10 +281,40 @@ const Column& headline(const Json& result) {
   return kColumns.front();
 }
 
+// "3.98", or "3.25 to 3.98": what was measured by one run or more.
+std::string range(const std::vector<double>& values) {
+  const auto [low, high] = std::ranges::minmax(values);
+  const std::string text = fmt::format("{:.2f}", low);
+  const std::string end = fmt::format("{:.2f}", high);
+  return text == end ? text : fmt::format("{} to {}", text, end);
+}
+
+// The ratios of each row in all tables.
+void add_ratios(ResultTable& table, const std::vector<std::pair<std::string, Group>>& groups) {
+  for (std::vector<Cell>& row : table.rows) {
+    std::vector<double> ratios;
+    for (const auto& [key, group] : groups) {
+      for (const ResultFile* result : group) {
+        const auto ratio = number(result->json, "compression_ratio");
+        if (ratio && run_name(*result) == row.front().text) {
+          ratios.push_back(*ratio);
+        }
+      }
+    }
+    row.push_back({ratios.empty() ? "-" : range(ratios), false});
+  }
+  table.columns.emplace_back("CR");
+}
+
 // All runs by all measures but grids, one figure each.
 ResultTable overview(const std::vector<std::pair<std::string, Group>>& groups) {
   ResultTable table{
-      .title = "Overview", .settings = "", .columns = {"run"}, .rows = {}, .plots = {}};
+      .title = "Overview",
+      .settings =
+          "One figure of each measure, and the compression ratios that were measured there.",
+      .columns = {"run"},
+      .rows = {},
+      .plots = {}};
   std::vector<std::string> names;
   for (const auto& [key, group] : groups) {
     for (const ResultFile* result : group) {
@@ -282,6 +325,7 @@ ResultTable overview(const std::vector<std::pair<std::string, Group>>& groups) {
       }
     }
   }
+  add_ratios(table, groups);
   for (const auto& [key, group] : groups) {
     Group by_row(names.size(), nullptr);
     for (const ResultFile* result : group) {
@@ -302,14 +346,19 @@ ResultTable overview(const std::vector<std::pair<std::string, Group>>& groups) {
 }  // namespace
 
 std::vector<ResultTable> make_tables(const std::vector<ResultFile>& results) {
-  std::vector<std::pair<std::string, Group>> groups;
+  std::vector<const ResultFile*> sorted;
   for (const ResultFile& result : results) {
-    const std::string key = table_key(result);
+    sorted.push_back(&result);
+  }
+  std::ranges::stable_sort(sorted, {}, [](const ResultFile* result) { return order(*result); });
+  std::vector<std::pair<std::string, Group>> groups;
+  for (const ResultFile* result : sorted) {
+    const std::string key = table_key(*result);
     auto found = std::ranges::find(groups, key, &std::pair<std::string, Group>::first);
     if (found == groups.end()) {
       found = groups.insert(groups.end(), {key, {}});
     }
-    found->second.push_back(&result);
+    found->second.push_back(result);
   }
   std::vector<ResultTable> tables;
   if (groups.size() > 1) {

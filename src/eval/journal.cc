@@ -9,6 +9,8 @@
 namespace winnow::eval {
 namespace {
 
+constexpr const char* kNoJournal = "{}: is no journal of `winnow eval`: name another file";
+
 Json parse_line(const std::string& line, const std::string& where) {
   try {
     return Json::parse(line);
@@ -18,12 +20,16 @@ Json parse_line(const std::string& line, const std::string& where) {
 }
 
 void require_same_run(const Json& found, const Json& run, const std::string& file) {
-  require(found.is_object(), "{}:1: expected the object that says what run this is", file);
+  require(found.is_object() && found.contains("measure"), kNoJournal, file);
   for (const auto& [key, value] : run.items()) {
     require(found.contains(key) && found.at(key) == value,
             "{}: holds another run, whose {} is {} and not {}: remove it or name another file",
             file, key, found.contains(key) ? found.at(key).dump() : "not said", value.dump());
   }
+}
+
+std::string to_line(const Json& record) {
+  return record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string read_if_there(const std::filesystem::path& path) {
@@ -36,6 +42,8 @@ std::string read_if_there(const std::filesystem::path& path) {
 Journal::Journal(const std::filesystem::path& file, const Json& run) : path_(file) {
   const std::string text = read_if_there(file);
   const std::string name = file.string();
+  const bool is_begun = text.find('\n') != std::string::npos;
+  require(is_begun || to_line(run).starts_with(text), kNoJournal, name);
   std::size_t begin = 0;
   for (std::size_t number = 1; begin < text.size(); ++number) {
     const std::size_t end = text.find('\n', begin);
@@ -79,7 +87,7 @@ void Journal::add(const std::string& id, const Json& record) {
 }
 
 void Journal::write(const Json& line) {
-  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string text = to_line(line);
   const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() &&
                        std::fflush(file_.get()) == 0;
   require_system(written, "{}: cannot write", path_.string());

@@ -15,15 +15,15 @@ double total(const std::vector<double>& values) {
 
 Estimate Mean::estimate() const {
   const auto count = static_cast<double>(values_.size());
-  if (values_.empty()) {
-    return {};
+  const double mean = total(values_) / std::max(1.0, count);
+  if (values_.size() < 2) {
+    return {mean};
   }
-  const double mean = total(values_) / count;
   double squares = 0.0;
   for (const double value : values_) {
     squares += (value - mean) * (value - mean);
   }
-  return {mean, values_.size() < 2 ? 0.0 : std::sqrt(squares / (count - 1.0) / count)};
+  return {mean, std::sqrt(squares / (count - 1.0) / count)};
 }
 
 void RatioMean::add(double sum, std::int64_t tokens) {
@@ -37,7 +37,7 @@ Estimate RatioMean::estimate() const {
   const double mean = total(sums_) / std::max(1.0, total(counts_));
   const auto pieces = static_cast<double>(sums_.size());
   if (pieces < 2) {
-    return {mean, 0.0};
+    return {mean};
   }
   double squares = 0.0;
   for (std::size_t i = 0; i < sums_.size(); ++i) {

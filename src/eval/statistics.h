@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace winnow::eval {
 
 struct Estimate {
   double mean = 0.0;
-  double error = 0.0;  // standard error of the mean; 0 for fewer than two values
+  // Standard error of the mean; NaN (null in JSON) for fewer than two values, which do not tell it.
+  double error = std::numeric_limits<double>::quiet_NaN();
 };
 
 /// Of independent values.

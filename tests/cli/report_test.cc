@@ -61,6 +61,33 @@ TEST(Report, MarksTheBestAndKeepsTheCommands) {
   EXPECT_THAT(html, Not(HasSubstr("<script")));  // and nothing from elsewhere
 }
 
+TEST(Report, PlainFormatsAndSmallRatiosComeFirst) {
+  const TempDirectory directory;
+  const auto write = [&directory](const char* name, const char* measure, const char* format,
+                                  double target, double measured) {
+    json one = result("base", "h2o", 0.5, 100.0);
+    one["run"]["measure"] = measure;
+    one["run"]["cache"]["kv_dtype"] = format;
+    one["run"]["cache"]["target_cr"] = target;
+    one["run"]["settings"]["reference"] = {{"path", "models/reference"}, {"parameters", 3}};
+    one["compression_ratio"] = measured;
+    return directory.write(name, one.dump());
+  };
+  write("a.json", "needle", "bf16", 16.0, 15.5);
+  write("b.json", "needle", "fp8", 4.0, 3.75);
+  write("c.json", "needle", "bf16", 4.0, 3.5);
+  const std::string last = write("d.json", "variables", "bf16", 4.0, 3.25);
+  ASSERT_EQ(run_winnow({"report", std::filesystem::path(last).parent_path().string()}).code, 0);
+  const std::string markdown = content(directory.file("report.md"));
+  const std::size_t plain = markdown.find("| base, h2o bf16 4x | 3.25 to 3.50 |");
+  const std::size_t fp8 = markdown.find("| base, h2o fp8 4x | 3.75 |");
+  const std::size_t larger = markdown.find("| base, h2o bf16 16x | 15.50 |");
+  ASSERT_NE(larger, std::string::npos) << markdown;
+  EXPECT_LT(plain, fp8);
+  EXPECT_LT(fp8, larger);
+  EXPECT_THAT(markdown, HasSubstr("reference models/reference, text"));
+}
+
 TEST(Report, SaysWhenThereIsNothing) {
   const TempDirectory directory;
   const std::string file = directory.write("x.json", "{}");

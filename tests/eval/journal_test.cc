@@ -65,6 +65,17 @@ TEST(Journal, RefusesTheRecordsOfAnotherRun) {
   EXPECT_THAT(message, HasSubstr("seed is 1 and not 2"));
 }
 
+TEST(Journal, LeavesAFileThatIsNoJournalAsItIs) {
+  const TempFile file(".jsonl");
+  const std::string data = "{\"question\": \"2 + 2\", \"answer\": \"#### 4\"}";
+  for (const std::string& text : {data, data + "\n", data + "\n" + data}) {
+    file.write(text);
+    EXPECT_THAT(message_of([&] { Journal(file.path(), kRun); }),
+                HasSubstr("is no journal of `winnow eval`: name another file"));
+    EXPECT_EQ(file.read(), text);
+  }
+}
+
 TEST(Journal, NamesTheLineThatIsNoRecord) {
   const TempFile file(".jsonl");
   for (const char* line : {"nonsense\n", "[1]\n", "{\"x\": 1}\n", "{\"id\": 3}\n"}) {
