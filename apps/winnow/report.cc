@@ -78,8 +78,8 @@ std::set<std::string> environments(const std::vector<ResultFile>& results) {
 }
 
 constexpr std::string_view kLegend =
-    "The best of each column is marked; ± is a standard error. CR is the compression ratio that was "
-    "measured; KV reads and peak tokens are entries per head.";
+    "The best of each column is marked; ± is a standard error. CR is the ratio that was measured, "
+    "KV reads and peak tokens are entries per head.";
 
 std::string to_markdown(const std::vector<ResultFile>& results,
                         const std::vector<ResultTable>& tables) {
