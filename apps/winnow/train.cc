@@ -1,10 +1,14 @@
 // winnow train and winnow retrofit: training runs, from flags to a model directory.
+#include <initializer_list>
+#include <utility>
+
 #include "base/error.h"
 #include "base/threads.h"
 #include "command.h"
 #include "interrupt.h"
 #include "json_config.h"
 #include "output.h"
+#include "train/document.h"
 #include "train/initial_model.h"
 #include "train/memory_plan.h"
 #include "train/run.h"
@@ -38,6 +42,16 @@ void check_paths(const TrainingFlags& flags) {
   for (const std::string& source : {flags.model, flags.init}) {
     require(source.empty() || !fs::equivalent(source, flags.out, ignored),
             "--out {}: that is the model to start from", flags.out);
+  }
+}
+
+void check_numbers(const TrainingFlags& flags) {
+  for (const auto& [flag, value] : std::initializer_list<std::pair<const char*, std::int64_t>>{
+           {"--save-every", flags.save_every},
+           {"--eval-every", flags.eval_every},
+           {"--valid-tokens", flags.valid_tokens},
+           {"--threads", flags.threads}}) {
+    require(value >= 0, "{} {}: expected 0 or more", flag, value);
   }
 }
 
@@ -101,6 +115,7 @@ std::optional<train::HeldOut> open_held_out(const TrainingFlags& flags, const Ch
 int run(const TrainingFlags& flags) {
   const train::TrainingOptions options = training_options(flags);
   check_paths(flags);
+  check_numbers(flags);
   const fs::path source = flags.init.empty() ? flags.model : flags.init;
   ModelConfig config = read_config(source);
   train::validate(options, config);
@@ -109,6 +124,8 @@ int run(const TrainingFlags& flags) {
     return print_plan(plan, options);
   }
   train::require_fits(plan, train::available_memory(options));
+  // Here, and not with the data: that may have been tokenised before.
+  static_cast<void>(train::load_fitting_tokenizer(source, config));
   train::check_state(flags.out, flags.resume);
   set_threads(flags.threads);
 

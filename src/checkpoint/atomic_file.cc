@@ -5,12 +5,24 @@
 
 #include <cerrno>
 #include <random>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
 
 namespace winnow {
 namespace {
+
+constexpr std::string_view kTemporary = ".tmp";
+constexpr std::size_t kRandomDigits = 16;
+
+/// Whether AtomicFile may have given it this name.
+bool is_temporary(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  const std::size_t mark = name.rfind(kTemporary);
+  return mark != std::string::npos && name.size() == mark + kTemporary.size() + kRandomDigits &&
+         name.find_first_not_of("0123456789abcdef", mark + kTemporary.size()) == std::string::npos;
+}
 
 /// Makes the rename itself survive a crash. Not every file system can; nothing is lost if not.
 void sync_directory(const std::filesystem::path& directory) {
@@ -39,7 +51,8 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   } else {
     temporary_ = path_;
     // Its own: processes of two containers may share a directory and have one number.
-    temporary_ += fmt::format(".tmp{:08x}{:08x}", std::random_device{}(), std::random_device{}());
+    temporary_ +=
+        fmt::format("{}{:08x}{:08x}", kTemporary, std::random_device{}(), std::random_device{}());
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   }
   require_system(fd_ >= 0, "{}: cannot create", path_.string());
@@ -74,6 +87,15 @@ void AtomicFile::commit() {
   ::close(std::exchange(fd_, -1));
   if (!in_place_) {
     sync_directory(path_.parent_path());
+  }
+}
+
+void remove_half_written(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  for (const auto& file : std::filesystem::directory_iterator(directory, ignored)) {
+    if (is_temporary(file.path())) {
+      std::filesystem::remove(file.path(), ignored);
+    }
   }
 }
 

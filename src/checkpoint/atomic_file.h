@@ -29,6 +29,10 @@ class AtomicFile {
   int fd_ = -1;
 };
 
+/// Removes from `directory` the temporary files of processes that were killed. Nobody may be
+/// writing there.
+void remove_half_written(const std::filesystem::path& directory);
+
 /// Replaces the whole of `path` by `text`.
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 

@@ -27,14 +27,20 @@ ordered_json parse_line(std::string_view line) {
 
 }  // namespace
 
+std::shared_ptr<const Tokenizer> load_fitting_tokenizer(const std::filesystem::path& model,
+                                                        const ModelConfig& config) {
+  std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(model);
+  require(tokenizer->vocab_size() <= config.vocab,
+          "{}: the tokenizer has {} tokens, the model a vocabulary of {}", model.string(),
+          tokenizer->vocab_size(), config.vocab);
+  return tokenizer;
+}
+
 DocumentEncoder::DocumentEncoder(const std::filesystem::path& model, const ModelConfig& config,
                                  bool mask_prompts)
-    : tokenizer_(load_tokenizer(model)),
+    : tokenizer_(load_fitting_tokenizer(model, config)),
       begin_(config.bos_token),
       prompt_weight_(mask_prompts ? 0.0F : 1.0F) {
-  require(tokenizer_->vocab_size() <= config.vocab,
-          "{}: the tokenizer has {} tokens, the model a vocabulary of {}", model.string(),
-          tokenizer_->vocab_size(), config.vocab);
   if (auto found = ChatTemplate::load(model)) {
     template_ = std::make_shared<const ChatTemplate>(std::move(*found));
   }

@@ -19,6 +19,10 @@ struct Document {
   std::vector<float> weights;
 };
 
+/// The tokenizer in `model`. Throws Error when it has tokens that the model's vocabulary lacks.
+std::shared_ptr<const Tokenizer> load_fitting_tokenizer(const std::filesystem::path& model,
+                                                        const ModelConfig& config);
+
 /// Makes documents of JSON objects with one of
 ///   "text"                     running text
 ///   "parts"                    [{"text": ..., "weight": 8}, ...]: texts one after another, special

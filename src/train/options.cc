@@ -1,12 +1,18 @@
 #include "train/options.h"
 
 #include <cmath>
+#include <initializer_list>
+#include <utility>
 
 #include "base/error.h"
 #include "train/backend.h"
 
 namespace winnow::train {
 namespace {
+
+bool is_positive(double x) {
+  return std::isfinite(x) && x > 0.0;
+}
 
 void check_dms(const DmsConfig& dms, const TrainingOptions& options, const ModelConfig& base) {
   const auto length = static_cast<std::int64_t>(options.length);
@@ -18,6 +24,21 @@ void check_dms(const DmsConfig& dms, const TrainingOptions& options, const Model
   require(dms.channel >= -1 && dms.channel < base.head_dim,
           "--channel {}: expected -1 to {}, the model's heads have {} channels", dms.channel,
           base.head_dim - 1, base.head_dim);
+}
+
+// What config.json cannot say is better found out before the training than after it.
+void check_saved_config(const TrainingOptions& options, const ModelConfig& base) {
+  const RetrofitOptions& retrofit = *options.retrofit;
+  const float offset = retrofit.dmc ? retrofit.dmc->offset : retrofit.dms.offset;
+  require(retrofit.dmc || std::isfinite(retrofit.dms.scale), "--scale {}: expected a number",
+          retrofit.dms.scale);
+  require(std::isfinite(offset), "--offset {}: expected a number", offset);
+  require(std::isfinite(retrofit.final_offset), "--final-offset {}: expected a number",
+          retrofit.final_offset);
+  ModelConfig student = student_config(options, base);
+  static_cast<void>(format_config(student));
+  (student.dms ? student.dms->offset : student.dmc->offset) = retrofit.final_offset;
+  static_cast<void>(format_config(student));
 }
 
 void check_retrofit(const TrainingOptions& options, const ModelConfig& base) {
@@ -33,17 +54,25 @@ void check_retrofit(const TrainingOptions& options, const ModelConfig& base) {
   }
   require(std::isfinite(retrofit.ramp.target_cr) && retrofit.ramp.target_cr >= 1.0,
           "--target-cr {}: a compression ratio is at least 1", retrofit.ramp.target_cr);
-  require(retrofit.spread_weight >= 0.0, "--spread-weight {}: expected 0 or more",
-          retrofit.spread_weight);
-  require(retrofit.tau > 0.0F, "--tau {}: expected more than 0", retrofit.tau);
+  for (const auto& [flag, value] : std::initializer_list<std::pair<const char*, double>>{
+           {"--spread-weight", retrofit.spread_weight},
+           {"--price-gain", retrofit.price.gain},
+           {"--price-rate", retrofit.price.rate},
+           {"--shortfall-weight", retrofit.one_sided_weight},
+           {"--excess-weight", retrofit.excess},
+           {"--excess-limit", retrofit.excess_limit}}) {
+    require(std::isfinite(value) && value >= 0.0, "{} {}: expected 0 or more", flag, value);
+  }
+  require(is_positive(retrofit.tau), "--tau {}: expected more than 0", retrofit.tau);
   require(retrofit.fade_steps >= 0 && retrofit.fade_steps < options.steps,
           "--fade-steps {}: expected 0 to {}, less than --steps", retrofit.fade_steps,
           options.steps - 1);
   require(retrofit.ramp.steps >= 0, "--ramp-steps {}: expected 0 or more", retrofit.ramp.steps);
-  require(options.decision_rate > 0.0, "--decision-lr {}: expected more than 0",
+  require(is_positive(options.decision_rate), "--decision-lr {}: expected more than 0",
           options.decision_rate);
   require(!base.dms && !base.dmc,
           "the model is retrofitted already: retrofitting starts from the model that it came from");
+  check_saved_config(options, base);
 }
 
 void check_far_dropout(const FarDropout& far, const TrainingOptions& options,
@@ -80,10 +109,10 @@ void validate(const TrainingOptions& options, const ModelConfig& base) {
   require(in_unit(options.adamw.beta2), "--beta2 {}: expected 0 or more, less than 1",
           options.adamw.beta2);
   require(options.adamw.epsilon > 0.0, "--epsilon {}: expected more than 0", options.adamw.epsilon);
-  require(options.learning_rate > 0.0 && std::isfinite(options.learning_rate),
-          "--lr {}: expected more than 0", options.learning_rate);
-  require(options.weight_decay >= 0.0, "--weight-decay {}: expected 0 or more",
-          options.weight_decay);
+  require(is_positive(options.learning_rate), "--lr {}: expected more than 0",
+          options.learning_rate);
+  require(std::isfinite(options.weight_decay) && options.weight_decay >= 0.0,
+          "--weight-decay {}: expected 0 or more", options.weight_decay);
   require(options.clip >= 0.0, "--clip {}: expected 0 or more", options.clip);
   require(options.schedule.warmup >= 0, "--warmup {}: expected 0 or more", options.schedule.warmup);
   require(options.schedule.decay_share >= 0.0 && options.schedule.decay_share <= 1.0,

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "checkpoint/atomic_file.h"
 #include "train/metrics.h"
 
 namespace winnow::train {
@@ -112,6 +113,8 @@ bool run_training(Trainer& trainer, const HeldOut* held_out, const RunOptions& o
   std::error_code error;
   std::filesystem::create_directories(state.parent_path(), error);
   require(!error, "{}: cannot create: {}", state.parent_path().string(), error.message());
+  remove_half_written(options.out);
+  remove_half_written(state.parent_path());
   if (options.resume) {
     trainer.load_state(state, options.recipe);
   } else if (trainer.options().retrofit) {

@@ -94,6 +94,8 @@ ordered_json data_origin(const TokenizeOptions& options) {
 
 TokenizeResult tokenize_files(const TokenizeOptions& options, const ModelConfig& config,
                               const fs::path& directory) {
+  require(options.max_malformed >= 0.0 && options.max_malformed <= 1.0,
+          "--max-malformed {}: expected 0 to 1", options.max_malformed);
   const ordered_json origin = data_origin(options);
   const DocumentEncoder encoder(options.model, config, options.mask_prompts);
   ShardWriter writer(directory);

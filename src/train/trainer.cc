@@ -95,7 +95,9 @@ double Trainer::check_student_is_teacher() {
   }
   backend_->begin_update();
   backend_->forward(batch, pass, MainLoss::distillation);
-  return backend_->finish().loss / total;
+  const PassSums sums = backend_->finish();
+  require_finite_loss(sums, "before the first step");
+  return sums.loss / total;
 }
 
 StepReport Trainer::step() {
@@ -118,7 +120,10 @@ StepReport Trainer::step() {
       report.tokens += static_cast<std::int64_t>(parts[i].size());
     }
     const PassSums sums = backend_->finish();
-    require_finite(sums, report);
+    const std::string step = fmt::format("step {}", report.step);
+    require_finite_loss(sums, step);
+    require(std::isfinite(sums.norm) && std::isfinite(sums.decision_norm),
+            "{}: the loss is finite, its gradient is not", step);
     report.loss = sums.loss;
     report.norm = sums.norm;
     report.decision_norm = sums.decision_norm;
@@ -188,16 +193,13 @@ void Trainer::count_marked(const PassSums& sums, EvictionReport& eviction) const
   }
 }
 
-void Trainer::require_finite(const PassSums& sums, const StepReport& report) const {
+void Trainer::require_finite_loss(const PassSums& sums, const std::string& what) const {
   const int place = sums.not_finite;
   const std::string where = place == 0                ? "the embedding"
                             : place <= config_.layers ? fmt::format("layer {}", place - 1)
                                                       : "the head";
   require(std::isfinite(sums.loss),
-          "step {}: the loss is not finite; the first values that are not come from {}",
-          report.step, where);
-  require(std::isfinite(sums.norm) && std::isfinite(sums.decision_norm),
-          "step {}: the loss is finite, its gradient is not", report.step);
+          "{}: the loss is not finite; the first values that are not come from {}", what, where);
 }
 
 // Decisions are clipped apart from the rest: the decision scale makes their gradients large.

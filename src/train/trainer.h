@@ -47,7 +47,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   /// The divergence of the student from its teacher before anything has changed, in nats per token,
-  /// over one sequence: anything but 0 (to rounding) is a bug. Retrofitting only.
+  /// over one sequence: anything but 0 (to rounding) is a bug. Retrofitting only. Throws Error
+  /// naming the layer when it is not finite.
   double check_student_is_teacher();
 
   /// One update. Throws Error naming step and layer when the loss is not finite; nothing has been
@@ -76,7 +77,7 @@ class Trainer {
   void run_part(const Batch& part, std::size_t index, const StepReport& report);
   void count_marked(const PassSums& sums, EvictionReport& eviction) const;
   void update(const StepReport& report);
-  void require_finite(const PassSums& sums, const StepReport& report) const;
+  void require_finite_loss(const PassSums& sums, const std::string& what) const;
 
   TrainingOptions options_;
   Checkpoint base_;

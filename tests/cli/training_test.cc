@@ -278,7 +278,24 @@ TEST_F(Training, SaysWhatIsWrong) {
   expect_error(train("x", {"--length", "100000"}), "--length 100000");
   expect_error(train("x", {"--schedule", "zigzag"}), "--schedule zigzag");
   expect_error(train("x", {"--resume"}), "--resume");
+  expect_error(train("x", {"--save-every", "-1"}), "--save-every -1");
+  expect_error(train("x", {"--eval-every", "-1"}), "--eval-every -1");
+  expect_error(train("x", {"--valid-tokens", "-1"}), "--valid-tokens -1");
+  expect_error(train("x", {"--threads", "-1"}), "--threads -1");
+  expect_error(train("x", {"--max-malformed", "2"}), "--max-malformed 2");
   expect_error(train("x", {"--model", file("shape")}), "exclude");
+  json config = json::parse(read_text(file("shape/config.json")));
+  succeed({"tokenize-data", "--model", file("shape"), "--data", file("data.jsonl"), "--out",
+           file("tokens")});
+  config["vocab_size"] = 4000;
+  write("shape/config.json", config.dump());
+  for (const std::string data : {"data.jsonl", "tokens"}) {
+    expect_error(train("small", {"--data", file(data)}),
+                 "the tokenizer has 8192 tokens, the model a vocabulary of 4000");
+  }
+  config["vocab_size"] = 8192;
+  write("shape/config.json", config.dump());
+  EXPECT_FALSE(fs::exists(file("small")));
   const auto refused = [&](const Words& more, const std::string& names) {
     expect_error(retrofit("shape", "x", more), names);
   };

@@ -109,6 +109,27 @@ TEST(Run, KilledLosesWhatCameAfterTheCheckpoint) {
   EXPECT_EQ(losses_in(metrics_of(world, "out")), losses_in(metrics_of(world, "whole")));
 }
 
+// Killed while it wrote a file: what was written of it is in nobody's way.
+TEST(Run, RemovesWhatAKilledOneLeftHalfWritten) {
+  const World world;
+  const auto out = world.path("out");
+  std::filesystem::create_directories(out / "training");
+  const std::vector<std::filesystem::path> half_written{
+      out / "training/state.safetensors.tmp0123456789abcdef",
+      out / "model.safetensors.tmpfedcba9876543210"};
+  const auto notes = out / "notes.tmp";
+  for (const auto& file : half_written) {
+    std::ofstream(file) << "half";
+  }
+  std::ofstream(notes) << "mine";
+  Trainer trainer(short_run(), world.base(), world.shards());
+  run_training(trainer, nullptr, run_options(world, "out"));
+  for (const auto& file : half_written) {
+    EXPECT_FALSE(std::filesystem::exists(file)) << file;
+  }
+  EXPECT_TRUE(std::filesystem::exists(notes));
+}
+
 TEST(Run, WritesAFinishedModelAgainWithAnotherOffset) {
   const World world;
   RunOptions options = run_options(world, "out");

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <limits>
+#include <map>
 
 #include "base/threads.h"
 #include "train/export.h"
@@ -278,6 +280,31 @@ TEST(Trainer, RefusesTokensThatTheModelLacks) {
   EXPECT_EQ(error, "the training data has a token 33, the model a vocabulary of 33");
 }
 
+// A base model with one weight that is not a number.
+TEST(Trainer, SaysWhereValuesThatAreNotFiniteComeFrom) {
+  const World world;
+  for (const auto& [tensor, place] :
+       std::map<std::string, std::string>{{"model.embed_tokens.weight", "the embedding"},
+                                          {"model.layers.1.mlp.down_proj.weight", "layer 1"},
+                                          {"model.norm.weight", "the head"}}) {
+    TensorMap tensors = world.base().tensors();
+    const auto values = tensors.at(tensor).as<float>();
+    std::vector<float> broken(values.begin(), values.end());
+    std::ranges::fill(broken, std::numeric_limits<float>::quiet_NaN());
+    tensors.at(tensor).data = reinterpret_cast<const std::byte*>(broken.data());
+    save_checkpoint(world.path("broken"), world.base().config(), tensors);
+    const Checkpoint base = Checkpoint::open(world.path("broken"));
+    Trainer trained(testing::language_options(), base, world.shards());
+    EXPECT_EQ(error_of([&] { trained.step(); }),
+              "step 1: the loss is not finite; the first values that are not come from " + place);
+    Trainer student(testing::retrofit_options(Source::borrowed), base, world.shards());
+    EXPECT_EQ(error_of([&] { student.check_student_is_teacher(); }),
+              "before the first step: the loss is not finite; the first values that are not come "
+              "from " +
+                  place);
+  }
+}
+
 TEST(Trainer, RefusesWhatMakesNoSense) {
   const World world;
   const auto refusal = [&](const auto& change) {
@@ -297,6 +324,27 @@ TEST(Trainer, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(refusal([](auto& o) { o.adamw.beta1 = 1.0; }).starts_with("--beta1 1"));
   EXPECT_TRUE(
       refusal([](auto& o) { o.retrofit->spread_weight = -1.0; }).starts_with("--spread-weight -1"));
+  const double not_a_number = std::numeric_limits<double>::quiet_NaN();
+  const double infinite = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(
+      refusal([&](auto& o) { o.weight_decay = infinite; }).starts_with("--weight-decay inf"));
+  EXPECT_TRUE(
+      refusal([&](auto& o) { o.decision_rate = infinite; }).starts_with("--decision-lr inf"));
+  EXPECT_TRUE(
+      refusal([&](auto& o) { o.retrofit->price.gain = not_a_number; }).starts_with("--price-gain"));
+  EXPECT_TRUE(refusal([&](auto& o) {
+                o.retrofit->one_sided_weight = -1.0;
+              }).starts_with("--shortfall-weight -1"));
+  // What config.json could not say would be found out when all is trained.
+  EXPECT_TRUE(refusal([&](auto& o) {
+                o.retrofit->final_offset = static_cast<float>(not_a_number);
+              }).starts_with("--final-offset nan"));
+  EXPECT_TRUE(refusal([](auto& o) {
+                o.retrofit->final_offset = 1e30F;
+              }).starts_with("config.json: dms_initial_alpha_offset"));
+  EXPECT_TRUE(refusal([](auto& o) {
+                o.retrofit->ramp.target_cr = 1e9;
+              }).starts_with("config.json: dms_cr"));
   EXPECT_TRUE(refusal([](auto& o) {
                 o.retrofit->dmc.emplace().pooled = 13;
               }).starts_with("--fixed-pooling: entries of 13 tokens"));
