@@ -11,8 +11,8 @@
 namespace winnow::ops::cuda {
 
 /// One barrier after another takes its time: each warp makes a few.
-template <int kBatches>
-__device__ void initialize(RowsShared<kBatches>& shared) {
+template <int kMostRows>
+__device__ void initialize(RowsShared<kMostRows>& shared) {
 #if __CUDA_ARCH__ >= 900
   constexpr int kFetchArrivals = 1;
 #else
@@ -30,7 +30,7 @@ __device__ void initialize(RowsShared<kBatches>& shared) {
       shared.inputs_full[i].init(32);
       shared.inputs_empty[i].init(kTeamWarps);
     }
-    if (warp < 2) {
+    if (warp < kSumSlots) {
       shared.sums_full[warp].init(kProductWarps);
       shared.sums_empty[warp].init(kOutputWarps);
     }
@@ -54,24 +54,23 @@ struct RowsMemory {
   }
 };
 
-template <class Format, int kBatches>
+template <class Format, int kMostRows>
 __global__ __launch_bounds__(kRowsThreads,
                              1) void linear_rows_kernel(const __grid_constant__ RowsProgram program,
                                                         const __grid_constant__ RowsMemory sizes) {
   extern __shared__ __align__(128) std::byte memory[];
-  auto& shared = *reinterpret_cast<RowsShared<kBatches>*>(memory);
+  auto& shared = *reinterpret_cast<RowsShared<kMostRows>*>(memory);
   const RowsRings rings = sizes.rings(memory);
   initialize(shared);
   const int warp = threadIdx.x / 32;
   if (warp < kProductWarps) {
-    Product<Format, kBatches>(program, shared, rings).run();
+    Product<Format, kMostRows>(program, shared, rings).run();
   } else if (warp < kProductWarps + kOutputWarps) {
     winnow::cuda::wait_for_predecessor();
-    Output<Format, kBatches>(program, shared, rings.input_slots).run();
+    Output<Format, kMostRows>(program, shared, rings.input_slots).run();
   } else if (warp < kProductWarps + kOutputWarps + kInputWarps) {
     winnow::cuda::wait_for_predecessor();
-    InputFetch<Format, RowsShared<kBatches>>(program, shared, rings,
-                                             warp - kProductWarps - kOutputWarps)
+    InputFetch<Format, kMostRows>(program, shared, rings, warp - kProductWarps - kOutputWarps)
         .run();
   } else {
     WeightFetch<Format>::run(program, shared, rings);
@@ -96,12 +95,12 @@ int input_slots(const RowsProgram& program, int bytes) {
   return slots / kTeams * kTeams;
 }
 
-template <class Format, int kBatches>
-void launch_batches(const RowsProgram& program, const RowsLaunch& launch) {
+template <class Format, int kMostRows>
+void launch_rows(const RowsProgram& program, const RowsLaunch& launch) {
   using Chunk = RowsChunk<Format>;
-  auto* kernel = linear_rows_kernel<Format, kBatches>;
+  auto* kernel = linear_rows_kernel<Format, kMostRows>;
   const int most = winnow::cuda::allow_most_shared_memory(reinterpret_cast<const void*>(kernel));
-  RowsMemory memory{.fixed = (int{sizeof(RowsShared<kBatches>)} + 127) / 128 * 128,
+  RowsMemory memory{.fixed = (int{sizeof(RowsShared<kMostRows>)} + 127) / 128 * 128,
                     .stage_bytes = Chunk::kStageBytes};
   memory.input_slots = input_slots<Format>(program, most - memory.fixed);
   memory.input_bytes = memory.input_slots * program.rows * Chunk::kInputPitch;
@@ -114,9 +113,11 @@ void launch_batches(const RowsProgram& program, const RowsLaunch& launch) {
 template <class Format>
 void launch_linear_rows(const RowsProgram& program, const RowsLaunch& launch) {
   if (program.rows > 8) {
-    launch_batches<Format, 2>(program, launch);
+    launch_rows<Format, kMostLinearRows>(program, launch);
+  } else if (program.rows > 1) {
+    launch_rows<Format, 8>(program, launch);
   } else {
-    launch_batches<Format, 1>(program, launch);
+    launch_rows<Format, 1>(program, launch);
   }
 }
 

@@ -19,6 +19,7 @@ inline constexpr int kOutputBarrier = 1;  // by number
 
 inline constexpr int kMostStages = 16;
 inline constexpr int kMostInputSlots = 24;
+inline constexpr int kSumSlots = 3;  // tiles that wait to be finished
 
 /// Weights on their way at a time: enough to keep the memory busy, no more, because everything else
 /// waits behind them.
@@ -40,20 +41,29 @@ struct RowsChunk {
   }
 };
 
-/// Shared memory of fixed size; the stages of weights and the slots of inputs follow.
-template <int kBatches>
-struct RowsShared {
-  static constexpr int kSums = 128 * kBatches;  // of a tile: [8 batch rows][lane][4] accumulators
+/// Of how many rows kernels are made: all that there are at most. One row has its inputs prepared
+/// by the warps that fetch them.
+template <int kMostRows>
+struct RowsCount {
+  static constexpr int kBatches = (kMostRows + 7) / 8;
+  static constexpr bool kPrepared = kMostRows == 1;
+};
 
-  float sums[2][kProductWarps][kSums];
+/// Shared memory of fixed size; the stages of weights and the slots of inputs follow.
+template <int kMostRows>
+struct RowsShared {
+  // Of a tile: [8 batch rows][lane][4] accumulators.
+  static constexpr int kSums = 128 * RowsCount<kMostRows>::kBatches;
+
+  float sums[kSumSlots][kProductWarps][kSums];
   float norms[kMostLinearRows];
   std::uint64_t parts[kOutputWarps][kMostLinearRows];
   Barrier full[kMostStages];
   Barrier empty[kMostStages];
   Barrier inputs_full[kMostInputSlots];
   Barrier inputs_empty[kMostInputSlots];
-  Barrier sums_full[2];
-  Barrier sums_empty[2];
+  Barrier sums_full[kSumSlots];
+  Barrier sums_empty[kSumSlots];
 };
 
 /// The rings of a block: how many places each has, and where. A place must have one fetching warp

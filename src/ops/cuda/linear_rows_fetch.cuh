@@ -66,13 +66,14 @@ class WeightFetch {
 };
 
 /// Inputs [rows][columns of the chunk], zeros past the last column; the warps take slots in turn.
-/// Those of a kernel's first layer are copied past the registers. What other blocks hand on comes
-/// through them, many pieces at a time: who looks at what he has read can ask again for what was
-/// not there, and for that only.
-template <class Format, class Shared>
+/// Those of a kernel's first layer are copied past the registers, unless they are prepared. What
+/// other blocks hand on comes through them, many pieces at a time: who looks at what he has read
+/// can ask again for what was not there, and for that only.
+template <class Format, int kMostRows>
 class InputFetch {
  public:
   using Chunk = RowsChunk<Format>;
+  using Shared = RowsShared<kMostRows>;
   using Share = LayerShare<Format>;
 
   __device__ InputFetch(const RowsProgram& program, Shared& shared, const RowsRings& rings,
@@ -94,7 +95,7 @@ class InputFetch {
         hand_on(program_, share.number, __ldcg(&program_.turns[blockIdx.x].memory), share.layer);
       }
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
-        share.number > 0 ? take_all(share) : copy_all(share);
+        share.number > 0 || kPrepared ? take_all(share) : copy_all(share);
         if (share.resident) {
           break;
         }
@@ -103,6 +104,7 @@ class InputFetch {
   }
 
  private:
+  static constexpr bool kPrepared = RowsCount<kMostRows>::kPrepared;
   static constexpr int kTurns = Chunk::kColumns / 8 / 32;  // pieces of a lane in a line
   static constexpr int kLines = 8 / kTurns;                // at a time
 
@@ -195,7 +197,10 @@ class InputFetch {
         advance(share, line);
       }
     }
-    wait_for(last);
+    const bool handed = share.number > 0;
+    if (handed) {
+      wait_for(last);
+    }
     uint4 values[kLines][kTurns];
     const auto each = [&](auto&& visit) {
 #pragma unroll
@@ -209,7 +214,7 @@ class InputFetch {
     each([](uint4& value, const bf16* piece, bool inside) {
       value = inside ? read_handed(piece) : uint4{};
     });
-    bool again = true;
+    bool again = handed;
     while (__any_sync(0xFFFFFFFFU, again)) {
       again = false;
       each([&](uint4& value, const bf16* piece, bool) {
@@ -245,13 +250,17 @@ class InputFetch {
       std::byte* to = memory_of(slot, line.row);
 #pragma unroll
       for (int j = 0; j < kTurns; ++j) {
-        *reinterpret_cast<uint4*>(to + 512 * j) = values[i][j];
+        *reinterpret_cast<uint4*>(to + 512 * j) = kPrepared ? prepared(values[i][j]) : values[i][j];
       }
       if (line.row == program_.rows - 1) {
         shared_.inputs_full[slot].arrive();
       }
       advance(share, line);
     }
+  }
+
+  static __device__ uint4 prepared(const uint4& x) {
+    return {in_unit<Format>(x.x), in_unit<Format>(x.y), in_unit<Format>(x.z), in_unit<Format>(x.w)};
   }
 
   const RowsProgram& program_;

@@ -22,10 +22,10 @@ inline __device__ std::uint64_t argmax_key(float logit, int index) {
 }
 
 /// Thread t finishes sums t and, of more than 8 batch rows, t + 128 of each tile.
-template <class Format, int kBatches>
+template <class Format, int kMostRows>
 class Output {
  public:
-  using Shared = RowsShared<kBatches>;
+  using Shared = RowsShared<kMostRows>;
   using Share = LayerShare<Format>;
 
   __device__ Output(const RowsProgram& program, Shared& shared, int input_slots)
@@ -63,6 +63,7 @@ class Output {
   }
 
  private:
+  static constexpr int kBatches = RowsCount<kMostRows>::kBatches;
   static constexpr int kSumsAtOnce = 4;
 
   struct Place {
@@ -142,7 +143,7 @@ class Output {
     if (lane_ == 0) {
       shared_.sums_empty[sums_.slot].arrive();
     }
-    sums_.advance(2);
+    sums_.advance(kSumSlots);
     float squares[kBatches] = {};
 #pragma unroll
     for (int i = 0; i < kBatches; ++i) {

@@ -12,6 +12,54 @@ inline __device__ std::uint32_t shared_address(const void* x) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(x));
 }
 
+/// Keeps a value where it is, instead of its being computed again wherever it is used.
+inline __device__ std::uint32_t in_register(std::uint32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+/// 4, 8 or 16 bytes of shared memory, aligned alike, after what has been waited for before.
+template <int kWords>
+__device__ void load_shared(std::uint32_t (&words)[kWords], std::uint32_t from) {
+  static_assert(kWords == 1 || kWords == 2 || kWords == 4);
+  if constexpr (kWords == 1) {
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(words[0]) : "r"(from));
+  } else if constexpr (kWords == 2) {
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(from));
+  } else {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(from));
+  }
+}
+inline __device__ void store_shared(std::uint32_t to, const float4& x) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x.x), "f"(x.y), "f"(x.z),
+               "f"(x.w)
+               : "memory");
+}
+
+/// Barrier::arrive() and Barrier::wait() of the barrier at an address in shared memory.
+inline __device__ void arrive_at(std::uint32_t barrier) {
+  asm volatile("{ .reg .b64 token; mbarrier.arrive.shared::cta.b64 token, [%0]; }" ::"r"(barrier)
+               : "memory");
+}
+inline __device__ void wait_at(std::uint32_t barrier, std::uint32_t parity) {
+  std::uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n.reg .pred p;\n"
+#if __CUDA_ARCH__ >= 900
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+#else
+        "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+#endif
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
+}
+
 /// A barrier in shared memory (mbarrier). Its phases alternate between 0 and 1; a phase ends when
 /// `arrivals` have come, and all bytes that were announced. Who arrives releases what he wrote to
 /// those who wait.
@@ -23,11 +71,7 @@ class Barrier {
                  "r"(arrivals)
                  : "memory");
   }
-  __device__ void arrive() {
-    asm volatile("{ .reg .b64 token; mbarrier.arrive.shared::cta.b64 token, [%0]; }" ::"r"(
-                     shared_address(&state_))
-                 : "memory");
-  }
+  __device__ void arrive() { arrive_at(shared_address(&state_)); }
   /// Arrives once this thread's copies so far (copy_16) are done.
   __device__ void arrive_after_copies() {
     asm volatile(
@@ -35,22 +79,7 @@ class Barrier {
         : "memory");
   }
   /// Waits for the end of a phase of this parity; returns at once when the other one is running.
-  __device__ void wait(std::uint32_t parity) const {
-    std::uint32_t done = 0;
-    while (done == 0) {
-      asm volatile(
-          "{\n.reg .pred p;\n"
-#if __CUDA_ARCH__ >= 900
-          "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-#else
-          "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-#endif
-          "selp.u32 %0, 1, 0, p;\n}"
-          : "=r"(done)
-          : "r"(shared_address(&state_)), "r"(parity)
-          : "memory");
-    }
-  }
+  __device__ void wait(std::uint32_t parity) const { wait_at(shared_address(&state_), parity); }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   /// Arrives, and announces bytes that bulk copies will bring.
   __device__ void arrive_expecting(int bytes) {
@@ -122,9 +151,11 @@ inline __device__ void sync_named(int number, int threads) {
 struct RingPlace {
   int slot = 0;
   std::uint32_t parity = 0;
-  __device__ void advance(int size) {
-    if (++slot == size) {
-      slot = 0;
+  /// By places that divide the ring's size.
+  __device__ void advance(int size, int places = 1) {
+    slot += places;
+    if (slot >= size) {
+      slot -= size;
       parity ^= 1U;
     }
   }

@@ -30,13 +30,15 @@ inline __device__ __nv_bfloat162 pair_of(std::uint32_t bits) {
 
 /// Each format gives: kCodes, the columns of a 32-bit word; kBlocks, the blocks of a step;
 /// kGroupScales, whether blocks have scales of their own; pairs(words, j, out): of the 16 bytes
-/// that a lane holds of a step, the 8 columns of block j as pairs of bf16, in order;
-/// kActivationUnit, what activations must be multiplied by, and kUnit, what sums must be.
+/// that a lane holds of a step, the 8 columns of block j as pairs of bf16, in order, kRaised more
+/// than they are; kActivationUnit, what activations must be multiplied by, and kUnit, what sums
+/// must be.
 struct Bf16Weight {
   static constexpr int kCodes = 2;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::bf16;
   static constexpr int kBlocks = 1;
   static constexpr bool kGroupScales = false;
+  static constexpr float kRaised = 0.0F;
   static constexpr float kActivationUnit = 1.0F;
   static constexpr float kUnit = 1.0F;
   static __device__ void pairs(const std::uint32_t (&words)[4], int, std::uint32_t (&out)[4]) {
@@ -56,6 +58,7 @@ struct Fp8Weight {
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::fp8;
   static constexpr int kBlocks = 2;
   static constexpr bool kGroupScales = false;
+  static constexpr float kRaised = 0.0F;
   static constexpr float kActivationUnit = 0x1p60F;
   static constexpr float kUnit = 0x1p60F;
   static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
@@ -82,6 +85,7 @@ struct Int8Weight {
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int8;
   static constexpr int kBlocks = 2;
   static constexpr bool kGroupScales = true;
+  static constexpr float kRaised = 0.0F;
   static constexpr float kActivationUnit = 1.0F;
   static constexpr float kUnit = 1.0F;
   static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
@@ -100,22 +104,32 @@ struct Int8Weight {
   }
 };
 
-/// Stored + 8, behind bf16's 128, less 136. Nibbles of a word: columns 0, 2, 4, 6, 1, 3, 5, 7.
+/// Stored + 8, behind bf16's 128. Nibbles of a word: columns 0, 2, 4, 6, 1, 3, 5, 7.
 struct Int4Weight {
   static constexpr int kCodes = 8;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int4;
   static constexpr int kBlocks = 4;
   static constexpr bool kGroupScales = true;
+  static constexpr float kRaised = 136.0F;
   static constexpr float kActivationUnit = 1.0F;
   static constexpr float kUnit = 1.0F;
   static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const std::uint32_t raised = select_bits(words[j] >> (4 * i), 0x000F000FU, 0x43004300U);
-      out[i] = bits_of(__hadd2(pair_of(raised), __float2bfloat162_rn(-136.0F)));
+      out[i] = select_bits(words[j] >> (4 * i), 0x000F000FU, 0x43004300U);
     }
   }
 };
+
+/// Two activations in the units that the products of a format want.
+template <class Format>
+__device__ std::uint32_t in_unit(std::uint32_t pair) {
+  if constexpr (Format::kActivationUnit == 1.0F) {
+    return pair;
+  } else {
+    return bits_of(__hmul2(pair_of(pair), __float2bfloat162_rn(Format::kActivationUnit)));
+  }
+}
 
 /// Bytes of a tile's step: codes, then scales.
 template <class Format>
@@ -162,8 +176,8 @@ __device__ void load_columns(const DeviceWeightView& weight, int row, int column
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float2 x = __bfloat1622float2(pair_of(pairs[i]));
-    values[2 * i] = x.x * Format::kActivationUnit * Format::kUnit * scale;
-    values[2 * i + 1] = x.y * Format::kActivationUnit * Format::kUnit * scale;
+    values[2 * i] = (x.x - Format::kRaised) * Format::kActivationUnit * Format::kUnit * scale;
+    values[2 * i + 1] = (x.y - Format::kRaised) * Format::kActivationUnit * Format::kUnit * scale;
   }
 }
 
