@@ -21,7 +21,8 @@ NAMES = {"text docs": "KLD to the base on documentation, nats/token", "text pros
 SERIES = {rule: (rf"{rule} (\d+)", *STYLES[rule]) for rule in ("h2o", "tova", "streaming", "quest")} | {
     "dmc": (r"dmc (\d+)", "DMC", "#805ad5", "X"),
     "dms w16": (r"dms (\d+) w16", "DMS, window 16", "#68c48f", "o"),
-    "dms": (r"dms (\d+)(?: long)?", "DMS, window 64", STYLES["dms"][1], "o"),
+    "dms": (r"dms (\d+)", "DMS, window 64", STYLES["dms"][1], "o"),
+    "dms long": (r"dms (\d+) long", "DMS, trained longer", STYLES["dms"][1], "*"),
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@
 #include "base/sha256.h"
 #include "checkpoint/atomic_file.h"
 #include "eval.h"
+#include "eval/attention_distance.h"
 #include "eval/profile.h"
 #include "eval_run.h"
 #include "heat_map.h"
@@ -22,6 +23,7 @@ struct ProfileFlags : EvalFlags {
   std::string html;
   int context = 4096;
   int show = 200;
+  bool attention = false;
 };
 
 constexpr int kBins = 8;  // of positions
@@ -64,6 +66,33 @@ Json to_json(const eval::Profile& profile, int kv_heads) {
           {"by_position", by_position}};
 }
 
+Json to_json(const eval::AttentionDistance& attention, int kv_heads) {
+  Json per_head = Json::array();
+  for (int head = 0; head < attention.heads; ++head) {
+    if (head % kv_heads == 0) {
+      per_head.push_back(Json::array());
+    }
+    per_head.back().push_back(attention.of_head(head));
+  }
+  return {{"distances", attention.first},
+          {"shares", attention.mean()},
+          {"per_layer_head", std::move(per_head)}};
+}
+
+void print_attention(const eval::AttentionDistance& attention) {
+  const std::vector<double> shares = attention.mean();
+  print("\n        distance  attention\n");
+  for (std::size_t bin = 0; bin < attention.first.size(); ++bin) {
+    const int first = attention.first[bin];
+    const int last = std::max(first, 2 * first - 1);
+    print(
+        fmt::format("{:>16} {:>9.1f}%\n",
+                    first == last ? fmt::format("{}", first) : fmt::format("{} to {}", first, last),
+                    100.0 * shares[bin]));
+  }
+  print(fmt::format("     first token {:>9.1f}%\n", 100.0 * shares.back()));
+}
+
 // The last tokens, darker the more heads keep them.
 std::string coloured_text(const std::vector<std::string>& texts, const eval::Profile& profile,
                           int count) {
@@ -104,7 +133,10 @@ int run_profile(const ProfileFlags& flags) {
   Sha256 digest;
   digest.update(text);
   EvalRun run("profile", flags,
-              {{"text", flags.text}, {"text_sha256", digest.finish()}, {"context", flags.context}});
+              {{"text", flags.text},
+               {"text_sha256", digest.finish()},
+               {"context", flags.context},
+               {"attention", flags.attention}});
   require(flags.context >= 1, "--context {}: at least 1 is needed", flags.context);
   std::vector<std::int32_t> tokens = run.prefix();
   const auto all = run.tokenizer().encode(text, {.add_special = false, .parse_special = false});
@@ -122,9 +154,18 @@ int run_profile(const ProfileFlags& flags) {
     write_text_file(flags.html, token_page(fmt::format("What {} keeps", flags.load.model), texts,
                                            profile, kv_heads));
   }
-  const Json json = to_json(profile, kv_heads);
+  Json json = to_json(profile, kv_heads);
+  eval::AttentionDistance attention;
+  if (flags.attention) {
+    attention = eval::measure_attention_distance(
+        run.model(), tokens, run.progress(static_cast<std::int64_t>(tokens.size()), "tokens"));
+    json["attention"] = to_json(attention, kv_heads);
+  }
   return run.finish(json, [&] {
     print_profile(profile, json, kv_heads);
+    if (!attention.shares.empty()) {
+      print_attention(attention);
+    }
     if (output_is_terminal() && !profile.fates.empty()) {
       print("\n" + coloured_text(texts, profile, flags.show));
     }
@@ -148,6 +189,9 @@ void add_eval_profile(CLI::App& eval, Run& run) {
   command->add_option("--show", flags->show, "Tokens shown on a terminal, the last ones")
       ->capture_default_str()
       ->type_name("N");
+  command->add_flag("--attention", flags->attention,
+                    "Also measure how far queries look, with a dense cache, token by token on the "
+                    "CPU (default: off)");
   command
       ->add_option(
           "--html", flags->html,

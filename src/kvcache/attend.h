@@ -21,6 +21,9 @@ struct LayerChunk {
   ops::Matrix<const float> omegas;            // [T, kv_heads]; DMC
   /// Optional [T, kv_heads]: receives how many entries each query saw.
   ops::Matrix<std::int32_t> visible;
+  /// Optional, of chunks of one token: receives its weights, [kv_heads][group, entries seen]. Not
+  /// Quest's, whose queries see different entries.
+  float* weights = nullptr;
   /// Rows of `out` before this one are not wanted and may be left as they are.
   std::size_t first_out = 0;
 };

@@ -22,7 +22,7 @@ using PageLists = std::vector<std::vector<PageId>>;
 // Whether anybody asks what the step's query finds.
 bool is_wanted(const Step& step) {
   const LayerChunk& chunk = *step.chunk;
-  return step.row >= chunk.first_out || chunk.visible.data != nullptr ||
+  return step.row >= chunk.first_out || chunk.visible.data != nullptr || chunk.weights != nullptr ||
          chunk.sequence->rule().needs_attention();
 }
 
@@ -47,14 +47,18 @@ void plan_full_rows(const Step& step, int layer, ops::Workspace& workspace,
   const SequenceCache& sequence = *chunk.sequence;
   const CacheShape& shape = sequence.cache().shape();
   const auto width = static_cast<std::size_t>(shape.group * shape.head_dim);
+  float* given = chunk.weights;
   for (int h = 0; h < shape.kv_heads; ++h) {
     const HeadCache& head = sequence.head(layer, h);
     const std::size_t column = static_cast<std::size_t>(h) * width;
     ops::DecodeRow row{chunk.queries.row(step.row).data() + column,
                        chunk.out.row(step.row).data() + column, head.archive().span(),
                        head.window().span(), nullptr};
-    if (sequence.rule().needs_attention()) {
-      const auto weights = static_cast<std::size_t>(shape.group * head.live_entries());
+    const auto weights = static_cast<std::size_t>(shape.group * head.live_entries());
+    if (given != nullptr) {
+      row.weights = given;
+      given += weights;
+    } else if (sequence.rule().needs_attention()) {
       row.weights = workspace.take<float>(weights).data();
     }
     rows.push_back(row);

@@ -161,6 +161,7 @@ void Model::attention(ops::Context& context, int layer, std::span<const Sequence
                               .decisions = {},
                               .omegas = {},
                               .visible = {},
+                              .weights = nullptr,
                               .first_out = is_last ? step.tokens.size() - step.logit_rows : 0};
     if (a.decisions.flags.data != nullptr) {
       chunk.decisions = a.decisions.flags.slice(first, last);
@@ -170,6 +171,9 @@ void Model::attention(ops::Context& context, int layer, std::span<const Sequence
       const auto heads = static_cast<std::size_t>(config_.kv_heads);
       chunk.visible = {step.visible.data + static_cast<std::size_t>(layer) * heads,
                        step.visible.rows, heads, step.visible.stride};
+    }
+    if (step.weights.data != nullptr) {
+      chunk.weights = step.weights.row(static_cast<std::size_t>(layer)).data();
     }
     chunks.push_back(chunk);
     first = last;

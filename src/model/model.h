@@ -24,6 +24,8 @@ struct SequenceStep {
   std::size_t logit_rows = 1;
   /// Optional [T, layers * kv_heads]: receives how many entries each token's query saw.
   ops::Matrix<std::int32_t> visible;
+  /// Optional, of one token: row l receives its weights in layer l (kvcache::LayerChunk::weights).
+  ops::Matrix<float> weights = {};
 };
 
 /// Llama, Qwen2, Qwen3 and Mistral, dense or retrofitted with DMS or DMC.

@@ -103,7 +103,7 @@ TEST(Profile, TellsHeadsLengthsAndTokens) {
   const std::string page = directory.file("kept.html");
   const CommandResult made = run_winnow({"eval", "profile", "--model", "assets/dms-cr8", "--text",
                                          "assets/demo_prompt.txt", "--context", "600", "--threads",
-                                         "1", "--html", page, "--json"});
+                                         "1", "--attention", "--html", page, "--json"});
   ASSERT_EQ(made.code, 0) << made.err;
   const json profile = json::parse(made.out);
   EXPECT_EQ(profile.at("tokens"), 600);
@@ -112,6 +112,14 @@ TEST(Profile, TellsHeadsLengthsAndTokens) {
   EXPECT_EQ(profile.at("by_length").back().at("length"), 600);
   EXPECT_EQ(profile.at("by_length").back().at("compression_ratio"),
             profile.at("compression_ratio"));
+  const json& attention = profile.at("attention");
+  EXPECT_EQ(attention.at("distances").back(), 512);
+  EXPECT_EQ(attention.at("per_layer_head").size(), 8U);
+  double sum = 0.0;
+  for (const json& share : attention.at("shares")) {
+    sum += share.get<double>();
+  }
+  EXPECT_NEAR(sum, 1.0, 1e-3);
   const std::string html = content(page);
   std::size_t spans = 0;
   for (std::size_t at = html.find("<span>"); at != std::string::npos;
@@ -130,6 +138,37 @@ TEST(Latency, IsTheModelOfThePaper) {
   // 8.2 G parameters less the embedding, at 3.35 TB/s.
   EXPECT_NEAR(step.at("seconds").get<double>(), 7.57e9 * 2 / 3.35e12, 2e-4);
   EXPECT_EQ(run_winnow({"eval", "latency", "--shape", "odd"}).code, 1);
+}
+
+TEST(Latency, StandsBesideWhatWasMeasured) {
+  const TempDirectory directory;
+  const json bench{{"model", "qwen3-8b"},
+                   {"batch", 4},
+                   {"decode_depth", 1000},
+                   {"generate", 48},
+                   {"kv", {{"compression_ratio", 2.0}}},
+                   {"decode_tokens_per_s", 1000.0},
+                   {"weight_bytes_per_step", 9e9},
+                   {"entry_bytes_per_step", 1e9}};
+  const std::string file = directory.write("bench.json", bench.dump());
+  const std::string page = directory.file("latency.html");
+  const std::vector<std::string> command{"eval",     "latency", "--shape", "qwen3-8b",
+                                         "--gbps",   "4000",    "--html",  page,
+                                         "--beside", file,      "--json"};
+  const CommandResult made = run_winnow(command);
+  ASSERT_EQ(made.code, 0) << made.err;
+  const json step = json::parse(made.out).at("measured").at(0);
+  EXPECT_EQ(step.at("length"), 1024);
+  EXPECT_DOUBLE_EQ(step.at("seconds").get<double>(), 4e-3);
+  EXPECT_DOUBLE_EQ(step.at("modelled_seconds").get<double>(), 2.5e-3);  // 10 GB at 4,000 GB/s
+  EXPECT_DOUBLE_EQ(step.at("kv_share").get<double>(), 0.1);
+  EXPECT_THAT(content(page), HasSubstr("measured: bench"));
+  EXPECT_THAT(run_winnow({"eval", "latency", "--shape", "llama-3.2-1b", "--beside", file}).err,
+              HasSubstr("is of \"qwen3-8b\", not of \"llama-3.2-1b\""));
+  EXPECT_THAT(run_winnow({"eval", "latency", "--shape", "llama-3.2-1b", "--beside",
+                          directory.write("odd.json", "{}")})
+                  .err,
+              HasSubstr("expected what `winnow bench --json` printed"));
 }
 
 }  // namespace

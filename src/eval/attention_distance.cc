@@ -1,0 +1,97 @@
+#include "eval/attention_distance.h"
+
+#include <bit>
+
+#include "base/error.h"
+#include "kvcache/sequence_cache.h"
+
+namespace winnow::eval {
+namespace {
+
+// Distances 0, 1, 2-3, 4-7 ... are bins 0, 1, 2, 3 ...
+std::size_t bin_of(int distance) {
+  return std::bit_width(static_cast<unsigned>(distance));
+}
+
+// Adds the weights [query heads, t + 1] of the query at t.
+void add_query(std::span<const float> weights, int t, int query_heads, std::span<double> shares) {
+  const auto seen = static_cast<std::size_t>(t) + 1;
+  for (int query = 0; query < query_heads; ++query) {
+    const auto row = weights.subspan(static_cast<std::size_t>(query) * seen, seen);
+    shares.back() += row[0];
+    for (int position = 1; position <= t; ++position) {
+      shares[bin_of(t - position)] += row[static_cast<std::size_t>(position)];
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<double> AttentionDistance::mean() const {
+  std::vector<double> sums(first.size() + 1, 0.0);
+  for (int head = 0; head < heads; ++head) {
+    const auto row = of_head(head);
+    for (std::size_t bin = 0; bin < row.size(); ++bin) {
+      sums[bin] += row[bin] / heads;
+    }
+  }
+  return sums;
+}
+
+AttentionDistance measure_attention_distance(const engine::LoadedModel& model,
+                                             std::span<const std::int32_t> tokens,
+                                             const std::function<bool(std::int64_t)>& on_progress) {
+  const kvcache::CacheShape shape = model.model.cache_shape();
+  const auto length = static_cast<int>(tokens.size());
+  require(length >= 2, "the text has {} tokens: at least 2 are needed", length);
+  require(length <= model.model.config().max_positions,
+          "{} tokens are more than the model's {} positions", length,
+          model.model.config().max_positions);
+  kvcache::CacheConfig dense;
+  dense.format = model.engine.cache.format;
+  dense.max_bytes = model.engine.cache.max_bytes;
+  kvcache::Cache cache(dense, shape);
+  kvcache::SequenceCache sequence(cache, {1, length});
+  ops::Workspace workspace;
+  ops::Context context{model.engine.compute, model.engine.deterministic, &workspace};
+
+  AttentionDistance result;
+  result.heads = shape.layers * shape.kv_heads;
+  const std::size_t bins = bin_of(length - 1) + 1;
+  for (std::size_t bin = 0; bin < bins; ++bin) {
+    result.first.push_back(bin == 0 ? 0 : 1 << (bin - 1));
+  }
+  result.shares.assign(static_cast<std::size_t>(result.heads) * (bins + 1), 0.0);
+  const auto row = static_cast<std::size_t>(shape.kv_heads * shape.group * length);
+  std::vector<float> memory(static_cast<std::size_t>(shape.layers) * row);
+  const ops::Matrix<float> weights{memory.data(), static_cast<std::size_t>(shape.layers), row, row};
+  int queries = 0;
+  for (int t = 0; t < length; ++t) {
+    require(cache.has_pages(sequence.page_need(1)),
+            "the cache is full after {} tokens: allow it more memory with --kv-gib", t);
+    const model::SequenceStep step{
+        &sequence, tokens.subspan(static_cast<std::size_t>(t), 1), 0, {}, weights};
+    model.model.forward(context, std::span(&step, 1), {});
+    const auto per_head = static_cast<std::size_t>(shape.group * (t + 1));
+    for (int head = 0; head < result.heads && t >= length / 2; ++head) {
+      const auto layer = static_cast<std::size_t>(head / shape.kv_heads);
+      const auto within = static_cast<std::size_t>(head % shape.kv_heads);
+      add_query(
+          weights.row(layer).subspan(within * per_head, per_head), t, shape.group,
+          std::span(result.shares).subspan(static_cast<std::size_t>(head) * (bins + 1), bins + 1));
+    }
+    queries += t >= length / 2 ? 1 : 0;
+    if (on_progress && !on_progress(t + 1)) {
+      break;
+    }
+  }
+  if (queries == 0) {
+    return {};
+  }
+  for (double& share : result.shares) {
+    share /= static_cast<double>(queries) * shape.group;
+  }
+  return result;
+}
+
+}  // namespace winnow::eval
