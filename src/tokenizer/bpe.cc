@@ -159,6 +159,7 @@ Bpe::Bpe(const JsonField& field)
   }
   read_merges(field["merges"]);
   read_bytes();
+  find_whole();
 }
 
 void Bpe::read_merges(const JsonField& field) {
@@ -190,6 +191,20 @@ void Bpe::read_bytes() {
     std::string character;
     append_utf8(code, character);
     characters_.push_back(vocabulary_.find(character));
+  }
+}
+
+void Bpe::find_whole() {
+  whole_.resize(static_cast<std::size_t>(vocabulary_.size()), ignore_merges_);
+  Word word(merges_);
+  std::vector<std::int32_t> ids;
+  for (std::int32_t id = 0; !ignore_merges_ && id < vocabulary_.size(); ++id) {
+    if (const std::string* token = vocabulary_.token(id)) {
+      ids.clear();
+      merge(*token, word);
+      word.take(ids);
+      whole_[static_cast<std::size_t>(id)] = ids.size() == 1 && ids.front() == id;
+    }
   }
 }
 
@@ -231,17 +246,19 @@ void Bpe::encode(const Pieces& pieces, std::vector<std::int32_t>& out) const {
     const std::string_view piece = pieces[i];
     require(piece.size() <= std::numeric_limits<std::int32_t>::max(),
             "a text of {} bytes is too long to tokenize; expected less than 2 GiB", piece.size());
-    if (ignore_merges_) {
-      if (const auto id = vocabulary_.find(piece)) {
-        out.push_back(*id);
-        continue;
-      }
+    if (const auto id = vocabulary_.find(piece); id && whole_[static_cast<std::size_t>(*id)]) {
+      out.push_back(*id);
+    } else {
+      merge(piece, word);
+      word.take(out);
     }
-    word.clear();
-    append_characters(piece, word);
-    word.merge();
-    word.take(out);
   }
+}
+
+void Bpe::merge(std::string_view piece, Word& word) const {
+  word.clear();
+  append_characters(piece, word);
+  word.merge();
 }
 
 }  // namespace winnow

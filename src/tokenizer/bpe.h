@@ -31,14 +31,18 @@ class Bpe {
 
   void read_merges(const JsonField& field);
   void read_bytes();
+  void find_whole();
+  void merge(std::string_view piece, Word& word) const;
   void append_characters(std::string_view piece, Word& word) const;
   bool append_bytes(std::string_view character, Word& word) const;
 
   Vocabulary vocabulary_;
   MergeTable merges_;
-  bool ignore_merges_;  // a piece that is a token is that token, however it would merge
-  bool byte_fallback_;  // a character that is no token becomes its bytes' tokens, "<0xE2>" ...
-  bool fuse_unknown_;   // neighbouring unknown characters make one unknown token
+  bool ignore_merges_;       // a piece that is a token is that token, however it would merge
+  bool byte_fallback_;       // a character that is no token becomes its bytes' tokens, "<0xE2>" ...
+  bool fuse_unknown_;        // neighbouring unknown characters make one unknown token
+  std::vector<bool> whole_;  // by id: a piece that is this token's text becomes it, without a look
+                             // at its merges
   std::optional<std::int32_t> unknown_;
   std::vector<std::optional<std::int32_t>> bytes_;       // tokens of byte_fallback
   std::vector<std::optional<std::int32_t>> characters_;  // tokens of the first code points
