@@ -1,8 +1,6 @@
 #include "interrupt.h"
 
-#include <array>
 #include <csignal>
-#include <cstddef>
 
 namespace winnow::cli {
 namespace {
@@ -13,21 +11,10 @@ void note(int /*signal*/) {
   signalled = 1;
 }
 
-// A matrix product of oneDNN keeps values below its stack pointer, farther than the ABI allows. A
-// handler on the same stack overwrites them, and the product writes where it should not.
-void handle_on_another_stack() {
-  static std::array<std::byte, 64UL * 1024> memory;
-  stack_t stack = {};
-  stack.ss_sp = memory.data();
-  stack.ss_size = memory.size();
-  ::sigaltstack(&stack, nullptr);
-}
-
 void catch_once(int signal) {
-  handle_on_another_stack();
   struct sigaction action = {};
   action.sa_handler = note;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_ONSTACK);
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
   ::sigemptyset(&action.sa_mask);
   ::sigaction(signal, &action, nullptr);
 }

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/no_signals.h"
+
 namespace winnow {
 namespace {
 
@@ -95,6 +97,7 @@ class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
   static bool is_open(std::uint32_t state) { return state % 2 == 1; }
 
   void serve(int thread) {
+    const NoSignals no_signals;  // they are for the program's own threads
     std::uint32_t served = 0;
     while (!stopping_) {
       served = await_loop(served);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/no_signals.h"
 #include "base/threads.h"
 #include "ops/cpu/gemv.h"
 #include "ops/cpu/linear_onednn.h"
@@ -98,6 +99,7 @@ void linear_onednn(Workspace& workspace, std::span<const LinearTarget> targets, 
   const std::vector<Panel> panels = cut_into_panels(targets);
   const std::size_t scratch_size = widest(panels) * x.cols;
   const auto scratch = workspace.take<T>(scratch_size * static_cast<std::size_t>(thread_count()));
+  const NoSignals no_signals;
   parallel_each(panels.size(), [&](std::size_t i, int thread) {
     const Panel& panel = panels[i];
     const Matrix<float>& whole = panel.target->out;

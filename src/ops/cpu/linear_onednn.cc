@@ -8,6 +8,8 @@
 #include <map>
 #include <type_traits>
 
+#include "base/no_signals.h"
+
 namespace winnow::ops::cpu {
 namespace {
 
@@ -115,6 +117,9 @@ template <class T>
 void onednn_product(const Operand<T>& a, const Operand<T>& b, Matrix<float> out, Write write) {
   assert(a.cols == b.rows && a.rows == out.rows && b.cols == out.cols);
   const OneThread one_thread;
+  // A kernel may keep values below its stack pointer, farther than the ABI allows; the handler of a
+  // program that we are part of would overwrite them, and the kernel write where it should not.
+  const NoSignals no_signals;
   const Shape shape{
       a.rows,     a.cols,   b.cols, {a.row_stride, a.col_stride}, {b.row_stride, b.col_stride},
       out.stride, kType<T>, write};
