@@ -63,12 +63,12 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("hyperscale.svg"))
     args = parser.parse_args()
     methods = read_methods(args.folder)
-    figure, (reads, peak) = plt.subplots(1, 2, figsize=(10.5, 4.2), sharey=True)
+    figure, (reads, peak) = plt.subplots(1, 2, figsize=(10.5, 4.5), sharey=True)
     draw(reads, methods, "kv_reads", "KV reads per head (runtime)")
     draw(peak, methods, "peak_tokens", "peak tokens per head (memory)")
     reads.set_ylabel("problems solved, %")
-    reads.legend(frameon=False, loc="upper left")
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.legend(*reads.get_legend_handles_labels(), frameon=False, loc="lower center", ncols=len(methods))
     figure.savefig(args.output, metadata={"Date": None} if args.output.suffix == ".svg" else None)
 
 

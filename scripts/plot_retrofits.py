@@ -55,8 +55,8 @@ def draw_tokens(axis, folder: Path) -> None:
         axis.plot([p[0] for p in points], [p[1] for p in points], "o-", label=label, linewidth=1)
         for tokens, kld, ratio in points:
             axis.annotate(f"CR {ratio:.1f}", (tokens, kld), textcoords="offset points", xytext=(0, 6), fontsize=7, ha="center")
+    axis.margins(x=0.2, y=0.12)
     axis.set_ylim(bottom=0)
-    axis.margins(x=0.2, y=0.2)
     axis.set_xlabel("million tokens")
     axis.set_ylabel("KL from the base, nats/token")
     axis.set_title("target CR 4")
@@ -88,6 +88,8 @@ def draw_length(axis, profile: dict) -> None:
     for bin in profile["by_position"]:
         share.bar(bin["first"], 100 * (bin["kept"] or 0), width=bin["last"] - bin["first"], align="edge", alpha=0.25, color="tab:gray")
     share.set_ylim(0, 20)
+    axis.set_zorder(share.get_zorder() + 1)  # the line in front of the bars
+    axis.patch.set_visible(False)
     share.set_ylabel("kept, % of the entries at a position")
 
 
