@@ -5,20 +5,13 @@
 #include <cmath>
 #include <vector>
 
-#include "base/random.h"
 #include "ops/gradient_testing.h"
+#include "ops/random_values.h"
 
 namespace winnow::ops {
 namespace {
 
-std::vector<float> normal(std::size_t count, std::uint64_t seed, double spread) {
-  Random random(seed);
-  std::vector<float> values(count);
-  for (float& value : values) {
-    value = static_cast<float>(spread * random.normal());
-  }
-  return values;
-}
+using testing::normal;
 
 TEST(SiluMultiply, IsItsDefinition) {
   for (const std::size_t cols : {1U, 7U, 16U, 33U, 100U, 5000U}) {

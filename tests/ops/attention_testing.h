@@ -12,18 +12,10 @@
 
 #include "base/random.h"
 #include "ops/attention.h"
+#include "ops/random_values.h"
 #include "ops/rotation.h"
 
 namespace winnow::ops::testing {
-
-inline std::vector<float> normal(std::size_t count, std::uint64_t seed, float spread = 1.0F) {
-  Random random(seed);
-  std::vector<float> values(count);
-  for (float& value : values) {
-    value = spread * static_cast<float>(random.normal());
-  }
-  return values;
-}
 
 /// Entries on pages in a random order, and what they stand for. Free slots hold NaNs: nobody may
 /// look at them.

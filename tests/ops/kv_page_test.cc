@@ -15,20 +15,14 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "ops/codebook.h"
+#include "ops/random_values.h"
 
 namespace winnow::ops {
 namespace {
 
-constexpr int kDims[] = {8, 24, 40, 64, 80, 128, 512};
+using testing::normal;
 
-std::vector<float> normal(int count, std::uint64_t seed, double spread = 1.0) {
-  Random random(seed);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) {
-    value = static_cast<float>(spread * random.normal());
-  }
-  return values;
-}
+constexpr int kDims[] = {8, 24, 40, 64, 80, 128, 512};
 
 float largest_size(std::span<const float> x) {
   float largest = 0.0F;

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/random.h"
 #include "base/threads.h"
+#include "ops/random_values.h"
 
 namespace winnow::ops {
 namespace {
@@ -18,20 +18,11 @@ namespace {
 constexpr WeightFormat kFormats[] = {WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16,
                                      WeightFormat::int8, WeightFormat::int4};
 
-std::vector<float> random_floats(std::size_t count, std::uint64_t seed) {
-  Random random(seed);
-  std::vector<float> values(count);
-  for (float& value : values) {
-    value = static_cast<float>(random.normal());
-  }
-  return values;
-}
-
 /// A random weight in any format that owns its memory.
 class OwnedWeight {
  public:
   OwnedWeight(WeightFormat format, std::size_t rows, std::size_t cols, std::uint64_t seed)
-      : f32_(random_floats(rows * cols, seed)) {
+      : f32_(testing::normal(rows * cols, seed)) {
     view_ = {.format = WeightFormat::f32,
              .rows = static_cast<std::int64_t>(rows),
              .cols = static_cast<std::int64_t>(cols),
@@ -98,7 +89,7 @@ TEST(Linear, EveryFormatAndNumberOfRows) {
     for (const Shape shape : grouped ? std::vector<Shape>{{7, 32}, {66, 160}}
                                      : std::vector<Shape>{{1, 1}, {5, 31}, {66, 163}, {13, 64}}) {
       const OwnedWeight weight(format, shape.rows, shape.cols, 1);
-      const auto x = random_floats(50 * shape.cols, 2);
+      const auto x = testing::normal(50 * shape.cols, 2);
       for (std::size_t m = 1; m <= 50; m += m < 40 ? 1 : 5) {
         for (const bool deterministic : {false, true}) {
           std::vector<float> out(m * shape.rows, NAN);
@@ -120,8 +111,8 @@ TEST(Linear, SeveralTargetsWithStridesAndBias) {
   const OwnedWeight q(WeightFormat::bf16, 37, kCols, 1);
   const OwnedWeight k(WeightFormat::int8, 6, kCols, 2);
   const OwnedWeight v(WeightFormat::f32, 530, kCols, 3);
-  const auto bias = random_floats(530, 4);
-  const auto x = random_floats(64 * 100, 5);
+  const auto bias = testing::normal(530, 4);
+  const auto x = testing::normal(64 * 100, 5);
   for (const bool deterministic : {false, true}) {
     for (const std::size_t m : {1, 2, 5, 17, 64}) {
       constexpr std::size_t kStride = 37 + 6 + 530 + 3;
@@ -150,8 +141,8 @@ TEST(Linear, Bf16ComputeStaysNearTheFloatResult) {
   const OwnedWeight weight(WeightFormat::bf16, 130, 192, 1);
   const OwnedWeight other(WeightFormat::f16, 130, 192, 1);
   const OwnedWeight int4(WeightFormat::int4, 130, 192, 1);
-  const auto bias = random_floats(130, 4);
-  const auto x = random_floats(64 * 192, 2);
+  const auto bias = testing::normal(130, 4);
+  const auto x = testing::normal(64 * 192, 2);
   for (const std::size_t m : {1, 9, 40, 64}) {
     for (const Weight& view : {weight.view(), other.view(), int4.view()}) {
       std::vector<float> out(m * 130);
@@ -200,7 +191,7 @@ TEST(Linear, DeterministicRowsDependOnNothingElse) {
     const bool grouped = format == WeightFormat::int8 || format == WeightFormat::int4;
     const std::size_t cols = grouped ? 5504 : 5507;
     const OwnedWeight weight(format, 71, cols, 1);
-    const auto x = random_floats(64 * cols, 2);
+    const auto x = testing::normal(64 * cols, 2);
     set_threads(1);
     const auto alone = row_among(weight.view(), x, 20, 20, 1);
     for (const int team : {1, 2}) {
@@ -219,7 +210,7 @@ TEST(Linear, DeterministicRowsDependOnNothingElse) {
 TEST(Linear, EveryInstructionSetAgrees) {
   Workspace workspace;
   constexpr std::size_t kCols = 96 + 5;
-  const auto x = random_floats(6 * kCols, 2);
+  const auto x = testing::normal(6 * kCols, 2);
   const auto available = hwy::SupportedTargets();
   for (auto rest = available; rest != 0; rest &= rest - 1) {
     hwy::SetSupportedTargetsForTest(rest & ~(rest - 1));
@@ -268,8 +259,8 @@ TEST(LinearBackward, IsItsDefinition) {
       const std::size_t outputs = 200;
       const std::size_t cols = 96;
       const OwnedWeight weight(format, outputs, cols, 1);
-      const auto x = random_floats(rows * cols, 2);
-      const auto dout = random_floats(rows * outputs, 3);
+      const auto x = testing::normal(rows * cols, 2);
+      const auto dout = testing::normal(rows * outputs, 3);
       const Gradients g =
           backward({dout.data(), rows, outputs}, {x.data(), rows, cols}, weight.view());
       std::vector<double> dx(rows * cols);
@@ -305,8 +296,8 @@ TEST(LinearBackward, RoundsFactorsAlone) {
   const std::size_t cols = 96;
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8}) {
     const OwnedWeight weight(format, outputs, cols, 1);
-    const auto x = random_floats(rows * cols, 2);
-    const auto dout = random_floats(rows * outputs, 3);
+    const auto x = testing::normal(rows * cols, 2);
+    const auto dout = testing::normal(rows * outputs, 3);
     const auto run = [&](DType compute) {
       return backward({dout.data(), rows, outputs}, {x.data(), rows, cols}, weight.view(), compute);
     };
@@ -329,8 +320,8 @@ TEST(LinearBackward, RoundsFactorsAlone) {
 
 TEST(LinearBackward, AddsAndLeavesOutWhatIsNotAskedFor) {
   const OwnedWeight weight(WeightFormat::f32, 4, 2, 1);
-  const auto x = random_floats(6, 2);
-  const auto dout = random_floats(12, 3);
+  const auto x = testing::normal(6, 2);
+  const auto dout = testing::normal(12, 3);
   const Gradients g = backward({dout.data(), 3, 4}, {x.data(), 3, 2}, weight.view());
   std::vector<float> twice(6);
   Workspace workspace;
@@ -346,8 +337,8 @@ TEST(LinearBackward, AddsAndLeavesOutWhatIsNotAskedFor) {
 
 TEST(LinearBackward, TheSameBitsOnAnyNumberOfThreads) {
   const OwnedWeight weight(WeightFormat::bf16, 300, 160, 1);
-  const auto x = random_floats(400 * 160, 2);
-  const auto dout = random_floats(400 * 300, 3);
+  const auto x = testing::normal(400 * 160, 2);
+  const auto dout = testing::normal(400 * 300, 3);
   for (const DType compute : {DType::f32, DType::bf16}) {
     const auto run = [&](int threads) {
       set_threads(threads);

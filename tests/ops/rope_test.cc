@@ -6,19 +6,12 @@
 #include <numeric>
 #include <vector>
 
-#include "base/random.h"
+#include "ops/random_values.h"
 
 namespace winnow::ops {
 namespace {
 
-std::vector<float> normal(std::size_t count, std::uint64_t seed) {
-  Random random(seed);
-  std::vector<float> values(count);
-  for (float& value : values) {
-    value = static_cast<float>(random.normal());
-  }
-  return values;
-}
+using testing::normal;
 
 std::vector<float> frequencies(std::size_t head_dim) {
   std::vector<float> result;

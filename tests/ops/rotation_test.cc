@@ -8,21 +8,14 @@
 #include <numeric>
 #include <vector>
 
-#include "base/random.h"
+#include "ops/random_values.h"
 
 namespace winnow::ops {
 namespace {
 
-constexpr int kDims[] = {8, 16, 24, 40, 64, 80, 96, 112, 128, 256, 512};
+using testing::normal;
 
-std::vector<float> normal(int count, std::uint64_t seed) {
-  Random random(seed);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) {
-    value = static_cast<float>(random.normal());
-  }
-  return values;
-}
+constexpr int kDims[] = {8, 16, 24, 40, 64, 80, 96, 112, 128, 256, 512};
 
 // Entry (i, j) of the Hadamard matrix whose index is the place within a block of a half, and the
 // half; times that of the reflection, whose index is the block.

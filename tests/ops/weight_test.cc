@@ -7,22 +7,13 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/random.h"
+#include "ops/random_values.h"
 
 namespace winnow::ops {
 namespace {
 
 constexpr std::int64_t kRows = 9;
 constexpr std::int64_t kCols = 96;
-
-std::vector<float> random_floats(std::size_t count) {
-  Random random(1);
-  std::vector<float> values(count);
-  for (float& value : values) {
-    value = static_cast<float>(random.normal());
-  }
-  return values;
-}
 
 Weight f32_weight(const std::vector<float>& values, std::int64_t cols = kCols) {
   return {.format = WeightFormat::f32,
@@ -88,12 +79,12 @@ TEST(DequantizeRow, ReadsEveryBitPatternOfHalfFormats) {
 }
 
 TEST(DequantizeRow, ReadsColumnsBeyondTheLastGroup) {
-  const auto values = random_floats(37 * 3);
+  const auto values = testing::normal(37 * 3, 1);
   EXPECT_EQ(dequantized(f32_weight(values, 37)), values);
 }
 
 TEST(QuantizedWeight, Int8IsWithinHalfAStep) {
-  const auto values = random_floats(kRows * kCols);
+  const auto values = testing::normal(kRows * kCols, 1);
   const QuantizedWeight quantized(f32_weight(values), WeightFormat::int8);
   const Weight view = quantized.view();
   EXPECT_EQ(view.bytes(), static_cast<std::size_t>(kRows * kCols + kRows * kCols / 32 * 2));
@@ -113,7 +104,7 @@ TEST(QuantizedWeight, Int8ScaleIsTheLargestMagnitudeOver127) {
 }
 
 TEST(QuantizedWeight, Int4BeatsThePlainScale) {
-  const auto values = random_floats(kRows * kCols);
+  const auto values = testing::normal(kRows * kCols, 1);
   const QuantizedWeight quantized(f32_weight(values), WeightFormat::int4);
   EXPECT_EQ(quantized.view().bytes(),
             static_cast<std::size_t>(kRows * kCols / 2 + kRows * kCols / 32 * 2));
@@ -163,7 +154,7 @@ TEST(QuantizedWeight, ZerosStayZero) {
 }
 
 TEST(QuantizedWeight, ReadsOtherFormats) {
-  const auto values = random_floats(64);
+  const auto values = testing::normal(64, 1);
   std::vector<bf16> brains;
   std::vector<float> rounded;
   for (const float value : values) {
@@ -177,7 +168,7 @@ TEST(QuantizedWeight, ReadsOtherFormats) {
 }
 
 TEST(QuantizedWeight, RejectsPartialGroups) {
-  const auto values = random_floats(33);
+  const auto values = testing::normal(33, 1);
   EXPECT_THROW(QuantizedWeight(f32_weight(values, 33), WeightFormat::int8), Error);
 }
 
