@@ -62,7 +62,7 @@ def main() -> None:
     for axis in axes[1]:
         axis.set_xlabel("compression ratio, measured")
     handles = {label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels())}
-    figure.legend(handles.values(), handles.keys(), ncol=len(handles), loc="lower center", frameon=False)
+    figure.legend(handles.values(), handles.keys(), ncol=len(handles), loc="lower center", frameon=False, columnspacing=1.2, handlelength=1.6)
     figure.tight_layout(rect=(0, 0.05, 1, 1))
     figure.savefig(args.output, metadata={"Date": None} if args.output.suffix == ".svg" else None)
 
