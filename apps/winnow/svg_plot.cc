@@ -19,6 +19,18 @@ constexpr double kBottom = 45;
 constexpr std::array<std::string_view, 8> kColours{"#2563a8", "#d1622b", "#3a8f4d", "#a83a56",
                                                    "#7a5cb8", "#8a6d1d", "#2b8f96", "#666666"};
 
+// Series that share a colour have other marks and dashes.
+struct Mark {
+  double dx;  // from its middle to where its path begins
+  double dy;
+  std::string_view path;
+  std::string_view dashes;
+};
+constexpr std::array<Mark, 4> kMarks{{{-4, 0, "a4 4 0 1 0 8 0a4 4 0 1 0-8 0z", "none"},
+                                      {-3.5, -3.5, "h7v7h-7z", "6 3"},
+                                      {0, -5, "l5 8.5h-10z", "2 3"},
+                                      {0, -5, "l5 5-5 5-5-5z", "8 3 2 3"}}};
+
 // One axis: from values to places.
 class Axis {
  public:
@@ -119,8 +131,15 @@ std::string draw_axes(const Plot& plot, const Axis& x, const Axis& y) {
   return svg;
 }
 
+std::string draw_mark(const Mark& mark, double x, double y, std::string_view colour,
+                      std::string_view title) {
+  return fmt::format("<path d=\"M{:.1f} {:.1f}{}\" fill=\"{}\"><title>{}</title></path>\n",
+                     x + mark.dx, y + mark.dy, mark.path, colour, escape_markup(title));
+}
+
 std::string draw_series(const PlotSeries& series, std::size_t index, const Axis& x, const Axis& y) {
   const std::string_view colour = kColours[index % kColours.size()];
+  const Mark& mark = kMarks[index / kColours.size() % kMarks.size()];
   std::string svg;
   std::string line;
   for (const auto& [a, b] : series.line) {
@@ -129,23 +148,21 @@ std::string draw_series(const PlotSeries& series, std::size_t index, const Axis&
     }
   }
   if (!line.empty()) {
-    svg += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n",
-                       line, colour);
+    svg += fmt::format(
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\" "
+        "stroke-dasharray=\"{}\"/>\n",
+        line, colour, mark.dashes);
   }
   for (const auto& [a, b] : series.points) {
     if (x.holds(a) && y.holds(b)) {
-      svg += fmt::format(
-          "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"><title>{}: {:.6g}, "
-          "{:.6g}</title></circle>\n",
-          x.place(a), y.place(b), colour, escape_markup(series.name), a, b);
+      svg += draw_mark(mark, x.place(a), y.place(b), colour,
+                       fmt::format("{}: {:.6g}, {:.6g}", series.name, a, b));
     }
   }
   const double at = kTop + 16.0 * static_cast<double>(index) + 8.0;
-  return svg + fmt::format(
-                   "<circle cx=\"{}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"/>"
-                   "<text x=\"{}\" y=\"{:.1f}\">{}</text>\n",
-                   kWidth - kRight + 14, at, colour, kWidth - kRight + 24, at + 4,
-                   escape_markup(series.name));
+  svg += draw_mark(mark, kWidth - kRight + 14, at, colour, series.name);
+  return svg + fmt::format("<text x=\"{}\" y=\"{:.1f}\">{}</text>\n", kWidth - kRight + 24, at + 4,
+                           escape_markup(series.name));
 }
 
 }  // namespace

@@ -88,6 +88,20 @@ TEST(Report, PlainFormatsAndSmallRatiosComeFirst) {
   EXPECT_THAT(markdown, HasSubstr("reference models/reference, text"));
 }
 
+TEST(Report, SeriesOfOneColourHaveOtherMarks) {
+  const TempDirectory directory;
+  std::string file;
+  for (int i = 0; i < 9; ++i) {
+    const std::string name = "model" + std::to_string(i);
+    file =
+        directory.write(name + ".json", result(name.c_str(), "dense", 0.1 * i, 100.0 + i).dump());
+  }
+  ASSERT_EQ(run_winnow({"report", std::filesystem::path(file).parent_path().string()}).code, 0);
+  const std::string html = content(directory.file("report.html"));
+  EXPECT_THAT(html, HasSubstr("h7v7h-7z\" fill=\"#2563a8\"><title>model8, dense bf16: 108, 0.8<"));
+  EXPECT_THAT(html, HasSubstr("0-8 0z\" fill=\"#2563a8\"><title>model0, dense bf16: 100, 0<"));
+}
+
 TEST(Report, SaysWhenThereIsNothing) {
   const TempDirectory directory;
   const std::string file = directory.write("x.json", "{}");
