@@ -146,6 +146,7 @@ int run_profile(const ProfileFlags& flags) {
       run.model(), tokens, run.progress(static_cast<std::int64_t>(tokens.size()), "tokens"));
   const int kv_heads = run.model().model.config().kv_heads;
   std::vector<std::string> texts;
+  texts.reserve(static_cast<std::size_t>(profile.tokens));
   for (int t = 0; t < profile.tokens; ++t) {
     texts.push_back(run.tokenizer().token_bytes(tokens[static_cast<std::size_t>(t)], true));
   }

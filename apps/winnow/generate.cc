@@ -75,7 +75,7 @@ Generation generate_streaming(Llm& llm, const std::string& prompt, GenerateOptio
       print_now(text);
     };
   }
-  const Generation result = llm.generate(prompt, options, on_text);
+  Generation result = llm.generate(prompt, options, on_text);
   if (!result.prompt_cache_warning.empty()) {
     print_note("winnow: warning: --prompt-cache " + result.prompt_cache_warning + "\n");
   }

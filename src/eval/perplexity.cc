@@ -181,7 +181,7 @@ PerplexityResult summarize(const Journal& journal, std::size_t windows, int cont
     if (record->contains("kld")) {
       kld.add(record->at("kld").get<double>(), tokens);
       agreement.add(record->at("agreements").get<double>(), tokens);
-      result.divergence.emplace();
+      result.divergence = PerplexityResult::Divergence();
     }
     if (record->at("length").get<int>() == context || ratio.count() == 0) {
       ratio.add(record->at("compression_ratio").get<double>());

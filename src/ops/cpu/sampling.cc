@@ -12,7 +12,8 @@ namespace {
 struct Candidate {
   std::uint32_t distance;
   std::int32_t token;
-  auto operator<=>(const Candidate&) const = default;
+  // clang-tidy 14 takes the zero that results are compared with for a pointer.
+  auto operator<=>(const Candidate&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // The upper half of a product: `fraction` of `whole`, where all of it is 2^64.
