@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <tuple>
@@ -346,10 +347,9 @@ ResultTable overview(const std::vector<std::pair<std::string, Group>>& groups) {
 }  // namespace
 
 std::vector<ResultTable> make_tables(const std::vector<ResultFile>& results) {
-  std::vector<const ResultFile*> sorted;
-  for (const ResultFile& result : results) {
-    sorted.push_back(&result);
-  }
+  Group sorted;
+  std::ranges::transform(results, std::back_inserter(sorted),
+                         [](const ResultFile& result) { return &result; });
   std::ranges::stable_sort(sorted, {}, [](const ResultFile* result) { return order(*result); });
   std::vector<std::pair<std::string, Group>> groups;
   for (const ResultFile* result : sorted) {

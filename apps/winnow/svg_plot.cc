@@ -62,7 +62,7 @@ class Axis {
     std::vector<double> values;
     constexpr int kTicks = 5;
     if (log_) {
-      for (double power = std::floor(low_); power <= high_; power += 1.0) {
+      for (int power = static_cast<int>(std::floor(low_)); power <= high_; ++power) {
         for (const double nice : {1.0, 2.0, 5.0}) {
           const double tick = nice * std::pow(10.0, power);
           if (scaled(tick) >= low_ && scaled(tick) <= high_) {
