@@ -260,7 +260,8 @@ class InputFetch {
   }
 
   static __device__ uint4 prepared(const uint4& x) {
-    return {in_unit<Format>(x.x), in_unit<Format>(x.y), in_unit<Format>(x.z), in_unit<Format>(x.w)};
+    return {in_unit<Format>(x.x, 0), in_unit<Format>(x.y, 1), in_unit<Format>(x.z, 2),
+            in_unit<Format>(x.w, 3)};
   }
 
   const RowsProgram& program_;

@@ -121,7 +121,7 @@ class Product {
           float(&target)[4] = Format::kGroupScales ? products : sums[half][batch];
           const std::uint32_t left[4] = {weights[0][2 * half], weights[1][2 * half],
                                          weights[0][2 * half + 1], weights[1][2 * half + 1]};
-          multiply_half(target, left, x[2 * half], x[2 * half + 1]);
+          multiply_half(half, target, left, x[2 * half], x[2 * half + 1]);
         }
         if constexpr (Format::kGroupScales) {
 #pragma unroll
@@ -136,16 +136,19 @@ class Product {
     }
   }
 
-  // 16 columns, and what they are raised by taken off again.
-  static __device__ void multiply_half(float (&target)[4], const std::uint32_t (&left)[4],
+  // 16 columns, pairs 2 half and 2 half + 1 of each lane.
+  static __device__ void multiply_half(int half, float (&target)[4], const std::uint32_t (&left)[4],
                                        std::uint32_t x0, std::uint32_t x1) {
+    const int i = 2 * half;
     if constexpr (!RowsCount<kMostRows>::kPrepared) {
-      x0 = in_unit<Format>(x0);
-      x1 = in_unit<Format>(x1);
+      x0 = in_unit<Format>(x0, i);
+      x1 = in_unit<Format>(x1, i + 1);
     }
-    if constexpr (Format::kRaised != 0.0F) {
-      const std::uint32_t off = bits_of(__float2bfloat162_rn(-Format::kRaised));
-      multiply<__nv_bfloat162>(target, {off, off, off, off}, x0, x1);
+    if constexpr (Format::lowered(0) != 0) {
+      multiply<__nv_bfloat162>(
+          target,
+          {Format::lowered(i), Format::lowered(i), Format::lowered(i + 1), Format::lowered(i + 1)},
+          x0, x1);
     }
     multiply<__nv_bfloat162>(target, left, x0, x1);
   }

@@ -30,16 +30,16 @@ inline __device__ __nv_bfloat162 pair_of(std::uint32_t bits) {
 
 /// Each format gives: kCodes, the columns of a 32-bit word; kBlocks, the blocks of a step;
 /// kGroupScales, whether blocks have scales of their own; pairs(words, j, out): of the 16 bytes
-/// that a lane holds of a step, the 8 columns of block j as pairs of bf16, in order, kRaised more
-/// than they are; kActivationUnit, what activations must be multiplied by, and kUnit, what sums
-/// must be.
+/// that a lane holds of a step, the 8 columns of block j as pairs of bf16, in order, to which the
+/// pairs lowered(i) must be added, 0 for nothing; activation_unit(i), what the activations of pair
+/// i must be multiplied by, and kUnit, what sums must be.
 struct Bf16Weight {
   static constexpr int kCodes = 2;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::bf16;
   static constexpr int kBlocks = 1;
   static constexpr bool kGroupScales = false;
-  static constexpr float kRaised = 0.0F;
-  static constexpr float kActivationUnit = 1.0F;
+  static constexpr std::uint32_t lowered(int) { return 0; }
+  static constexpr float activation_unit(int) { return 1.0F; }
   static constexpr float kUnit = 1.0F;
   static __device__ void pairs(const std::uint32_t (&words)[4], int, std::uint32_t (&out)[4]) {
 #pragma unroll
@@ -58,8 +58,8 @@ struct Fp8Weight {
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::fp8;
   static constexpr int kBlocks = 2;
   static constexpr bool kGroupScales = false;
-  static constexpr float kRaised = 0.0F;
-  static constexpr float kActivationUnit = 0x1p60F;
+  static constexpr std::uint32_t lowered(int) { return 0; }
+  static constexpr float activation_unit(int) { return 0x1p60F; }
   static constexpr float kUnit = 0x1p60F;
   static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
 #pragma unroll
@@ -85,8 +85,8 @@ struct Int8Weight {
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int8;
   static constexpr int kBlocks = 2;
   static constexpr bool kGroupScales = true;
-  static constexpr float kRaised = 0.0F;
-  static constexpr float kActivationUnit = 1.0F;
+  static constexpr std::uint32_t lowered(int) { return 0; }
+  static constexpr float activation_unit(int) { return 1.0F; }
   static constexpr float kUnit = 1.0F;
   static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
 #pragma unroll
@@ -104,30 +104,33 @@ struct Int8Weight {
   }
 };
 
-/// Stored + 8, behind bf16's 128. Nibbles of a word: columns 0, 2, 4, 6, 1, 3, 5, 7.
+/// Stored + 8. Taken for the lower bits of a bf16, they are their number times 2^-133, or 16 times
+/// as much: each is an operand when the others are masked out. Nibbles of a word: columns 0, 2, 4,
+/// 6, 1, 3, 5, 7.
 struct Int4Weight {
   static constexpr int kCodes = 8;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int4;
   static constexpr int kBlocks = 4;
   static constexpr bool kGroupScales = true;
-  static constexpr float kRaised = 136.0F;
-  static constexpr float kActivationUnit = 1.0F;
-  static constexpr float kUnit = 1.0F;
+  static constexpr std::uint32_t lowered(int i) { return i % 2 == 0 ? 0x80088008U : 0x80808080U; }
+  static constexpr float activation_unit(int i) { return i % 2 == 0 ? 0x1p60F : 0x1p56F; }
+  static constexpr float kUnit = 0x1p73F;
   static __device__ void pairs(const std::uint32_t (&words)[4], int j, std::uint32_t (&out)[4]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      out[i] = select_bits(words[j] >> (4 * i), 0x000F000FU, 0x43004300U);
-    }
+    const std::uint32_t upper = words[j] >> 8;
+    out[0] = words[j] & 0x000F000FU;
+    out[1] = words[j] & 0x00F000F0U;
+    out[2] = upper & 0x000F000FU;
+    out[3] = upper & 0x00F000F0U;
   }
 };
 
-/// Two activations in the units that the products of a format want.
+/// The activations of pair i in the unit that the products of a format want.
 template <class Format>
-__device__ std::uint32_t in_unit(std::uint32_t pair) {
-  if constexpr (Format::kActivationUnit == 1.0F) {
+__device__ std::uint32_t in_unit(std::uint32_t pair, int i) {
+  if constexpr (Format::activation_unit(0) == 1.0F) {
     return pair;
   } else {
-    return bits_of(__hmul2(pair_of(pair), __float2bfloat162_rn(Format::kActivationUnit)));
+    return bits_of(__hmul2(pair_of(pair), __float2bfloat162_rn(Format::activation_unit(i))));
   }
 }
 
@@ -176,8 +179,10 @@ __device__ void load_columns(const DeviceWeightView& weight, int row, int column
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float2 x = __bfloat1622float2(pair_of(pairs[i]));
-    values[2 * i] = (x.x - Format::kRaised) * Format::kActivationUnit * Format::kUnit * scale;
-    values[2 * i + 1] = (x.y - Format::kRaised) * Format::kActivationUnit * Format::kUnit * scale;
+    const float2 off = __bfloat1622float2(pair_of(Format::lowered(i)));
+    // Both units in one would be infinite.
+    values[2 * i] = (x.x + off.x) * Format::activation_unit(i) * Format::kUnit * scale;
+    values[2 * i + 1] = (x.y + off.y) * Format::activation_unit(i) * Format::kUnit * scale;
   }
 }
 
