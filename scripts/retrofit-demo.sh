@@ -33,10 +33,4 @@ json_line assets/demo_prompt.txt >"$out.data/held-out.jsonl"
 echo
 echo "What is the secret code of the Lisbon office? (3,124 tokens of Pepys' diary, the answer in the middle)"
 "$winnow" generate --model "$out" --prompt-file assets/demo_prompt.txt --max-tokens 17
-plot=(python3 scripts/plot_training.py "$out" --output "$out/training/curves.png")
-if python3 -c 'import matplotlib' 2>/dev/null; then
-  "${plot[@]}"
-  echo "Loss, ratio, and what each layer and head evicts: $out/training/curves.png"
-else
-  echo "With matplotlib, a picture of the run: ${plot[*]}"
-fi
+echo "Loss, ratio, and what each layer and head evicts: $out/training/curves.html"

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "checkpoint/atomic_file.h"
+#include "checkpoint/json.h"
 #include "command.h"
 #include "interrupt.h"
 #include "json_config.h"
@@ -14,6 +16,7 @@
 #include "train/run.h"
 #include "training_data.h"
 #include "training_flags.h"
+#include "training_page.h"
 #include "training_progress.h"
 
 namespace winnow::cli {
@@ -112,6 +115,13 @@ std::optional<train::HeldOut> open_held_out(const TrainingFlags& flags, const Ch
                               .compare = flags.retrofit});
 }
 
+fs::path write_curves(const fs::path& out, int layers) {
+  const fs::path curves = out / "training" / "curves.html";
+  const std::string metrics = read_text_file(out / "training" / "metrics.jsonl");
+  write_text_file(curves, training_page(out.string(), metrics, layers));
+  return curves;
+}
+
 int run(const TrainingFlags& flags) {
   const train::TrainingOptions options = training_options(flags);
   check_paths(flags);
@@ -151,12 +161,14 @@ int run(const TrainingFlags& flags) {
   run.should_stop = interrupted;
   const bool finished = train::run_training(trainer, held_out ? &*held_out : nullptr, run);
   progress.clear();
+  const fs::path curves = write_curves(flags.out, config.layers);
   if (!finished) {
     print_note(
         fmt::format("stopped after step {}: --resume goes on from there\n", trainer.steps_done()));
     return kInterrupted;
   }
-  print(fmt::format("{}: the model after {} steps\n", flags.out, trainer.steps_done()));
+  print(fmt::format("{}: the model after {} steps\n{}: its curves\n", flags.out,
+                    trainer.steps_done(), curves.string()));
   return kSuccess;
 }
 

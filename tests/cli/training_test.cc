@@ -117,6 +117,8 @@ TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
     words.insert(words.end(), with_kind.begin(), with_kind.end());
     const CommandResult result = succeed(words);
     EXPECT_THAT(result.err, AllOf(HasSubstr("step 4/4"), HasSubstr("KLD")));
+    EXPECT_THAT(read_text(file(out + "/training/curves.html")),
+                AllOf(HasSubstr("<polyline"), HasSubstr("layer 1"), HasSubstr("held out")));
     const auto lines = metrics(out);
     ASSERT_EQ(lines.size(), 6U);  // four steps between two looks at the held-out data
     EXPECT_EQ(lines[0].at("held_out").at("compression_ratio"), 1.0);

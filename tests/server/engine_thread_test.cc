@@ -13,8 +13,6 @@
 namespace winnow::server {
 namespace {
 
-using engine::FinishReason;
-using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
 enum class Fault : std::uint8_t {

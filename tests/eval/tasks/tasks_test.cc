@@ -111,7 +111,7 @@ TEST(ChoiceFormats, SayWhatIsWrongAndWhere) {
        "from 1 to 2"},
   };
   for (const auto& [task, json, expected] : wrong) {
-    const std::string message = message_of([&] { parse(task, json); });
+    const std::string message = message_of([&task = task, &json = json] { parse(task, json); });
     EXPECT_THAT(message, HasSubstr("data.jsonl:7: expected ")) << json;
     EXPECT_THAT(message, HasSubstr(expected)) << json;
   }

@@ -15,7 +15,6 @@ namespace {
 
 using testing::Sequence;
 using testing::Step;
-using testing::StepShape;
 using winnow::cuda::DeviceBuffer;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
