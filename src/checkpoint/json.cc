@@ -11,48 +11,57 @@
 namespace winnow {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxTextBytes = 100'000'000;
 constexpr std::size_t kMaxInQuotes = 200;
 
 using nlohmann::json;
 
-/// What the parser reports while it builds the document: enforces depth and unique keys.
-class Watch {
+/// Reads a document without building it, for its depth and its keys. (The library's parser takes a
+/// callback for that, and then goes through all values before each object that ends: an array of
+/// empty objects would keep it for hours.)
+class Watch : public nlohmann::json_sax<json> {
  public:
   explicit Watch(const std::string& where) : where_(where) {}
 
-  bool operator()(int depth, json::parse_event_t event, const json& parsed) {
-    switch (event) {
-      case json::parse_event_t::object_start:
-        check_depth(depth);
-        keys_.emplace_back();
-        break;
-      case json::parse_event_t::array_start:
-        check_depth(depth);
-        break;
-      case json::parse_event_t::key: {
-        const auto& key = parsed.get_ref<const std::string&>();
-        require(keys_.back().insert(key).second, "{}: key {} appears twice in one object", where_,
-                in_quotes(key));
-        break;
-      }
-      case json::parse_event_t::object_end:
-        keys_.pop_back();
-        break;
-      default:
-        break;
-    }
+  bool start_object(std::size_t /*size*/) override { return enter(); }
+  bool key(std::string& key) override {
+    require(keys_.back().insert(key).second, "{}: key {} appears twice in one object", where_,
+            in_quotes(key));
     return true;
+  }
+  bool end_object() override { return leave(); }
+  bool start_array(std::size_t /*size*/) override { return enter(); }
+  bool end_array() override { return leave(); }
+
+  bool null() override { return true; }
+  bool boolean(bool /*value*/) override { return true; }
+  bool number_integer(json::number_integer_t /*value*/) override { return true; }
+  bool number_unsigned(json::number_unsigned_t /*value*/) override { return true; }
+  bool number_float(json::number_float_t /*value*/, const std::string& /*text*/) override {
+    return true;
+  }
+  bool string(std::string& /*value*/) override { return true; }
+  bool binary(json::binary_t& /*value*/) override { return true; }
+  bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
+                   const json::exception& /*error*/) override {
+    return false;  // who builds the document says what is wrong
   }
 
  private:
-  void check_depth(int depth) const {
-    require(depth < kMaxDepth, "{}: JSON is nested deeper than {} levels", where_, kMaxDepth);
+  bool enter() {
+    require(keys_.size() < kMaxDepth, "{}: JSON is nested deeper than {} levels", where_,
+            kMaxDepth);
+    keys_.emplace_back();
+    return true;
+  }
+  bool leave() {
+    keys_.pop_back();
+    return true;
   }
 
   const std::string& where_;
-  std::vector<std::set<std::string>> keys_;
+  std::vector<std::set<std::string>> keys_;  // of each level; arrays have none
 };
 
 bool is_integral(const json& value) {
@@ -81,10 +90,8 @@ std::string plain_message(const json::exception& error) {
 json parse_json(std::string_view text, const std::string& where) {
   Watch watch(where);
   try {
-    return json::parse(text.begin(), text.end(),
-                       [&watch](int depth, json::parse_event_t event, const json& parsed) {
-                         return watch(depth, event, parsed);
-                       });
+    json::sax_parse(text.begin(), text.end(), &watch);
+    return json::parse(text.begin(), text.end());
   } catch (const json::exception& error) {
     fail("{}: not valid JSON: {}", where, plain_message(error));
   }

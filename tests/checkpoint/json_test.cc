@@ -1,0 +1,52 @@
+#include "checkpoint/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "base/error.h"
+
+namespace winnow {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string error_of(const std::string& text) {
+  try {
+    (void)parse_json(text, "it");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string nested(std::size_t levels) {
+  return std::string(levels, '[') + std::string(levels, ']');
+}
+
+TEST(Json, ErrorsSayWhat) {
+  EXPECT_THAT(error_of("{"), HasSubstr("it: not valid JSON: "));
+  EXPECT_THAT(error_of("\"\xFF\""), HasSubstr("it: not valid JSON: "));
+  EXPECT_EQ(error_of(R"({"a": [{"b": 1, "b": 2}]})"), "it: key \"b\" appears twice in one object");
+  EXPECT_EQ(error_of(R"([{"b": 1}, {"b": {"b": 2}}])"), "no error");
+  EXPECT_EQ(error_of(nested(64)), "no error");
+  EXPECT_EQ(error_of(nested(65)), "it: JSON is nested deeper than 64 levels");
+  EXPECT_EQ(error_of(nested(100000)), "it: JSON is nested deeper than 64 levels");
+}
+
+// What a client may send: its time must not grow with the square of their number.
+TEST(Json, ManySmallObjectsTakeNoLongerThanTheirBytes) {
+  std::string text = "[";
+  for (int i = 0; i < 300000; ++i) {
+    text += "{},";
+  }
+  text += "{}]";
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(parse_json(text, "it").size(), 300001U);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+}  // namespace
+}  // namespace winnow
