@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "ops/cpu/linear_in_tiles.h"
+#include "ops/cpu/linear_onednn.h"
 #include "ops/random_values.h"
 
 namespace winnow::ops {
@@ -151,6 +153,37 @@ TEST(Linear, Bf16ComputeStaysNearTheFloatResult) {
       const Matrix<float> output(out.data(), m, 130);
       linear(context, output, input, view, bias.data());
       expect_product(input, view, bias.data(), output, 4e-3, "bf16");
+    }
+  }
+}
+
+// What linear() takes only where the CPU has tiles computes everywhere.
+TEST(Linear, InTilesStaysNearTheFloatResult) {
+  if (!cpu::has_fast_bf16()) {
+    GTEST_SKIP() << "this CPU multiplies no bf16";
+  }
+  Workspace workspace;
+  constexpr std::size_t kCols = 96;
+  constexpr std::size_t kStride = 37 + 530 + 3;
+  const OwnedWeight q(WeightFormat::bf16, 37, kCols, 1);
+  const OwnedWeight v(WeightFormat::int8, 530, kCols, 3);
+  const auto bias = random_floats(530, 4);
+  const auto x = random_floats(64 * 99 + 1, 5);
+  for (const std::size_t m : {1, 16, 25, 64}) {
+    std::vector<float> out(m * kStride, -7.0F);
+    const Matrix<const float> input(x.data() + 1, m, kCols, 99);
+    const LinearTarget targets[] = {
+        {Matrix<float>(out.data(), m, 37, kStride), &q.view()},
+        {Matrix<float>(out.data() + 37, m, 530, kStride), &v.view(), bias.data()}};
+    const Workspace::Scope scope(workspace);
+    cpu::linear_in_tiles(workspace, targets, input);
+    for (const auto& target : targets) {
+      expect_product(input, *target.weight, target.bias, target.out, 4e-3, "target");
+    }
+    for (std::size_t i = 0; i < m; ++i) {
+      for (std::size_t pad = kStride - 3; pad < kStride; ++pad) {
+        ASSERT_EQ(out[i * kStride + pad], -7.0F) << "wrote past the columns";
+      }
     }
   }
 }

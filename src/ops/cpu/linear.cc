@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <cassert>
-#include <functional>
 #include <vector>
 
 #include "base/no_signals.h"
 #include "base/threads.h"
 #include "ops/cpu/gemv.h"
+#include "ops/cpu/linear_in_tiles.h"
 #include "ops/cpu/linear_onednn.h"
 #include "ops/cpu/operands.h"
+#include "ops/cpu/panels.h"
 
 namespace winnow::ops {
 namespace {
@@ -17,6 +18,8 @@ namespace {
 // From these numbers of rows on oneDNN is the faster (measured; benchmarks/linear_benchmark.cc).
 constexpr std::size_t kManyRowsF32 = 48;
 constexpr std::size_t kManyRowsBf16 = 16;
+// Up to this many linear_in_tiles() is the faster (measured on a Xeon with AMX, 16 to 128 rows).
+constexpr std::size_t kFewRowsInTiles = 64;
 
 std::size_t row_blocks(const LinearTarget& target) {
   return (static_cast<std::size_t>(target.weight->rows) + cpu::kRowBlock - 1) / cpu::kRowBlock;
@@ -48,67 +51,20 @@ void linear_own(Workspace& workspace, std::span<const LinearTarget> targets,
   });
 }
 
-/// Some columns of a target's output: what one call of oneDNN computes.
-struct Panel {
-  const LinearTarget* target;
-  std::size_t begin;
-  std::size_t end;
-};
-
-/// Wide enough for oneDNN to work well and for threads to share evenly, narrow enough for the
-/// weights of a panel to stay in the second-level cache.
-std::vector<Panel> cut_into_panels(std::span<const LinearTarget> targets) {
-  constexpr std::size_t kStep = 64;
-  constexpr std::size_t kWidest = 512;
-  std::size_t cols = 0;
-  for (const auto& target : targets) {
-    cols += target.out.cols;
-  }
-  const std::size_t shares = 2 * static_cast<std::size_t>(thread_count());
-  const std::size_t width = std::clamp(cols / shares / kStep * kStep, kStep, kWidest);
-  std::vector<Panel> panels;
-  for (const auto& target : targets) {
-    for (std::size_t begin = 0; begin < target.out.cols; begin += width) {
-      panels.push_back({&target, begin, std::min(begin + width, target.out.cols)});
-    }
-  }
-  return panels;
-}
-
-std::size_t widest(std::span<const Panel> panels) {
-  std::size_t result = 0;
-  for (const Panel& panel : panels) {
-    result = std::max(result, panel.end - panel.begin);
-  }
-  return result;
-}
-
-void add_bias(const Panel& panel, Matrix<float> out) {
-  if (panel.target->bias == nullptr) {
-    return;
-  }
-  for (std::size_t m = 0; m < out.rows; ++m) {
-    std::ranges::transform(out.row(m), std::span(panel.target->bias + panel.begin, out.cols),
-                           out.row(m).begin(), std::plus());
-  }
-}
-
 /// oneDNN's products in the element type T of x, panel by panel.
 template <class T>
 void linear_onednn(Workspace& workspace, std::span<const LinearTarget> targets, Matrix<const T> x) {
-  const std::vector<Panel> panels = cut_into_panels(targets);
-  const std::size_t scratch_size = widest(panels) * x.cols;
+  const std::vector<cpu::Panel> panels = cpu::cut_into_panels(targets);
+  const std::size_t scratch_size = cpu::widest(panels) * x.cols;
   const auto scratch = workspace.take<T>(scratch_size * static_cast<std::size_t>(thread_count()));
   const NoSignals no_signals;
   parallel_each(panels.size(), [&](std::size_t i, int thread) {
-    const Panel& panel = panels[i];
-    const Matrix<float>& whole = panel.target->out;
-    const Matrix<float> out(whole.data + panel.begin, whole.rows, panel.end - panel.begin,
-                            whole.stride);
+    const cpu::Panel& panel = panels[i];
+    const Matrix<float> out = cpu::out_of(panel);
     const auto own = scratch.subspan(static_cast<std::size_t>(thread) * scratch_size, scratch_size);
     const auto weight = cpu::weight_rows<T>(*panel.target->weight, panel.begin, panel.end, own);
     cpu::onednn_product(cpu::plain(x), cpu::transposed(weight), out, cpu::Write::replace);
-    add_bias(panel, out);
+    cpu::add_bias(panel, out);
   });
 }
 
@@ -136,6 +92,9 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
   const std::size_t many = bf16_compute ? kManyRowsBf16 : kManyRowsF32;
   if (context.deterministic || x.rows < many) {
     return linear_own(*context.workspace, targets, x);
+  }
+  if (bf16_compute && cpu::has_bf16_tiles() && x.rows <= kFewRowsInTiles) {
+    return cpu::linear_in_tiles(*context.workspace, targets, x);
   }
   if (bf16_compute) {
     return linear_onednn(*context.workspace, targets, cpu::as_operand<bf16>(*context.workspace, x));

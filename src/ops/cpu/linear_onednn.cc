@@ -103,14 +103,20 @@ class OneThread {
 template <class T>
 constexpr auto kType = std::is_same_v<T, float> ? memory::data_type::f32 : memory::data_type::bf16;
 
+bool has_isa(unsigned needed) {  // ISA values are sets of bits
+  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & needed) == needed;
+}
+
 }  // namespace
 
 bool has_fast_bf16() {
-  static const bool fast = [] {
-    constexpr unsigned kNeeded = dnnl_cpu_isa_avx512_core_bf16;  // ISA values are sets of bits
-    return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & kNeeded) == kNeeded;
-  }();
-  return fast;
+  static const bool has = has_isa(dnnl_cpu_isa_avx512_core_bf16);
+  return has;
+}
+
+bool has_bf16_tiles() {
+  static const bool has = has_isa(dnnl_cpu_isa_avx512_core_amx);
+  return has;
 }
 
 template <class T>
