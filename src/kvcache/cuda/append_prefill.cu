@@ -116,17 +116,23 @@ struct Fate {
   }
 };
 
-// The ring's marks after the chunk. Every thread writes whole words.
+// The ring's marks after the chunk: a warp per word, a thread per slot. Of the old ones a slot's
+// own word is all that is read.
 __device__ void renew_marks(const CacheView& cache, const Fate& fate, std::uint32_t* marks) {
   const int last = fate.length + fate.tokens - 1;
-  for (int word = threadIdx.x; word < cache.mark_words; word += kScanThreads) {
-    std::uint32_t bits = 0;
-    for (int bit = 0; bit < 32 && word * 32 + bit < cache.ring; ++bit) {
-      const int back = (last - (word * 32 + bit)) % cache.ring;
+  const int lane = threadIdx.x % 32;
+  for (int word = threadIdx.x / 32; word < cache.mark_words; word += kScanThreads / 32) {
+    const int slot = word * 32 + lane;
+    bool marked = false;
+    if (slot < cache.ring) {
+      const int back = (last - slot) % cache.ring;
       const int position = last - (back < 0 ? back + cache.ring : back);
-      bits |= position >= 0 && fate.is_marked(position) ? 1U << bit : 0U;
+      marked = position >= 0 && fate.is_marked(position);
     }
-    marks[word] = bits;
+    const std::uint32_t bits = __ballot_sync(0xFFFFFFFFU, marked);
+    if (lane == 0) {
+      marks[word] = bits;
+    }
   }
 }
 
