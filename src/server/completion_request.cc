@@ -194,6 +194,10 @@ CompletionRequest parse_completion(std::string_view body, bool chat, const Reque
   if (chat) {
     request.conversation = parse_messages(fields);
     if (const json* variables = fields.object("chat_template_kwargs")) {
+      if (variables->size() > static_cast<std::size_t>(limits.most_variables)) {
+        fields.reject("chat_template_kwargs",
+                      fmt::format("at most {} variables", limits.most_variables));
+      }
       request.template_variables = *variables;
     }
   } else {

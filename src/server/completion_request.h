@@ -40,10 +40,11 @@ struct CompletionRequest {
 
 /// How much a request may ask for.
 struct RequestLimits {
-  int most_samples = 128;  // n
-  int most_prompts = 256;  // in one request
-  int most_logprobs = 20;  // alternatives per token
-  int most_stops = 16;     // stop strings
+  int most_samples = 128;   // n
+  int most_prompts = 256;   // in one request
+  int most_logprobs = 20;   // alternatives per token
+  int most_stops = 16;      // stop strings
+  int most_variables = 64;  // for the template
 };
 
 /// The "messages" of a chat, each with "role", "content" and perhaps "token_ids".

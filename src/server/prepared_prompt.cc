@@ -30,8 +30,10 @@ std::uint64_t any_seed() {
   return random();
 }
 
-EncodedPrompt encode(const Tokenizer& tokenizer, const Prompt& prompt) {
+EncodedPrompt encode(const Service& service, const Prompt& prompt) {
+  const Tokenizer& tokenizer = service.tokenizer();
   if (const auto* text = std::get_if<std::string>(&prompt)) {
+    service.check_length(text->size(), "prompt");
     return {*text, tokenizer.encode(*text)};
   }
   const auto& tokens = std::get<std::vector<std::int32_t>>(prompt);
@@ -48,7 +50,7 @@ std::vector<EncodedPrompt> encode_all(const Service& service, const CompletionRe
   }
   std::vector<EncodedPrompt> prompts;
   for (const Prompt& prompt : completion.prompts) {
-    prompts.push_back(encode(service.tokenizer(), prompt));
+    prompts.push_back(encode(service, prompt));
   }
   return prompts;
 }

@@ -52,6 +52,7 @@ constexpr std::array kRoutes{
     RouteEntry{"/detokenize", Route::detokenize, true, false},
 };
 constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::size_t kBytesPerToken = 64;  // of a text, at most; words have about 5
 
 RouteEntry find_route(std::string_view path) {
   const auto* found = std::ranges::find(kRoutes, path, &RouteEntry::path);
@@ -244,12 +245,28 @@ void Service::complete(const HttpRequest& request, const std::shared_ptr<Reply>&
   start_completion(*this, std::move(completion), request.id, reply);
 }
 
+void Service::check_length(std::size_t bytes, const std::string& param) const {
+  const std::size_t most = kBytesPerToken * static_cast<std::size_t>(context_);
+  if (bytes > most) {
+    throw ApiError(400,
+                   fmt::format("the text has {} bytes; for a context of {} tokens at most {} are "
+                               "taken",
+                               bytes, context_, most),
+                   param, "context_length_exceeded");
+  }
+}
+
 std::vector<std::int32_t> Service::chat_prompt(const Conversation& conversation,
                                                const Json& variables) const {
   if (!chat_template_) {
     throw ApiError(400, "this model has no chat template; use /v1/completions", "messages",
                    "no_chat_template");
   }
+  std::size_t bytes = kBytesPerToken * conversation.messages.size();
+  for (const Json& message : conversation.messages) {
+    bytes += message.at("content").get_ref<const std::string&>().size();
+  }
+  check_length(bytes, "messages");
   try {
     return encode_chat(conversation, /*add_generation_prompt=*/true, *chat_template_, tokenizer_,
                        variables);
@@ -322,6 +339,7 @@ HttpResponse Service::tokenize(const HttpRequest& request) const {
     if (!text) {
       fields.reject("prompt", "a string");
     }
+    check_length(text->size(), "prompt");
     const bool add_special = fields.boolean("add_special_tokens").value_or(true);
     tokens = tokenizer_.encode(*text, {.add_special = add_special, .parse_special = true});
   }

@@ -56,6 +56,9 @@ class Service {
   /// Most tokens of prompt and answer.
   [[nodiscard]] int context() const { return context_; }
 
+  /// Throws ApiError for a text, in the field `param`, that is far too long for the context: to
+  /// make tokens of it would keep a thread of the server for long.
+  void check_length(std::size_t bytes, const std::string& param) const;
   /// The tokens that ask for an answer to the conversation. Throws ApiError.
   [[nodiscard]] std::vector<std::int32_t> chat_prompt(
       const Conversation& conversation, const nlohmann::ordered_json& variables) const;

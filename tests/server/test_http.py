@@ -175,6 +175,22 @@ def test_large_bodies_are_refused_while_they_come(server):
     assert answer.status_code == 413
 
 
+@pytest.mark.parametrize("path, body", [
+    ("/v1/completions", {"prompt": " " * 8_000_000}),
+    ("/tokenize", {"prompt": "'" * 8_000_000}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}] * 130_000}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": " " * 8_000_000}]}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}],
+                              "chat_template_kwargs": {f"k{i}": i for i in range(300_000)}}),
+    ("/v1/completions", {"prompt": [[]] * 2_000_000}),
+    ("/v1/completions", {"prompt": "a", "ignored": [{}] * 2_000_000}),
+])
+def test_what_would_take_long_is_answered_at_once(server, path, body):
+    start = time.monotonic()
+    assert post(server, body, path).status_code in (200, 400)
+    assert time.monotonic() - start < 10
+
+
 def test_slow_heads_are_cut_off_and_others_are_served(server):
     slow = [server.connect() for _ in range(200)]
     for s in slow:
