@@ -5,11 +5,12 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <thread>
 #include <vector>
 
-#include "base/random.h"
+#include "ops/random_values.h"
 
 namespace winnow::ops::cpu {
 namespace {
@@ -57,14 +58,8 @@ TEST(LinearOneDnn, SignalHandlersDoNotDisturbProducts) {
   constexpr std::size_t kRows = 384;
   constexpr std::size_t kDepth = 512;
   constexpr std::size_t kCols = 96;
-  Random random(1);
-  std::vector<float> a(kRows * kDepth);
-  std::vector<float> b(kDepth * kCols);
-  for (auto* matrix : {&a, &b}) {
-    for (float& value : *matrix) {
-      value = static_cast<float>(random.normal());
-    }
-  }
+  const std::vector<float> a = testing::normal(kRows * kDepth, 1);
+  const std::vector<float> b = testing::normal(kDepth * kCols, 2);
   const auto product = [&] {
     std::vector<float> out(kRows * kCols);
     onednn_product<float>(plain(Matrix<const float>(a.data(), kRows, kDepth)),
