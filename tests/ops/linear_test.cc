@@ -167,8 +167,8 @@ TEST(Linear, InTilesStaysNearTheFloatResult) {
   constexpr std::size_t kStride = 37 + 530 + 3;
   const OwnedWeight q(WeightFormat::bf16, 37, kCols, 1);
   const OwnedWeight v(WeightFormat::int8, 530, kCols, 3);
-  const auto bias = normal(530, 4);
-  const auto x = normal(64 * 99 + 1, 5);
+  const auto bias = testing::normal(530, 4);
+  const auto x = testing::normal(64 * 99 + 1, 5);
   for (const std::size_t m : {1, 16, 25, 64}) {
     std::vector<float> out(m * kStride, -7.0F);
     const Matrix<const float> input(x.data() + 1, m, kCols, 99);
