@@ -18,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::dms_kind;
 using testing::dms_state;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 

@@ -2,6 +2,7 @@
 // looks up for every query what the rule's definition lets it see.
 #include "engine/read_counter.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

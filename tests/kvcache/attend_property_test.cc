@@ -11,7 +11,6 @@
 namespace winnow::testing {
 namespace {
 
-using kvcache::CacheConfig;
 using kvcache::LayerChunk;
 using kvcache::PageNeed;
 using kvcache::RuleKind;

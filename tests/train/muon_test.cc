@@ -148,7 +148,8 @@ TEST(Muon, MakesRowsNearlyOrthonormal) {
     Bench bench(compute);
     auto x = draw(kRows * kCols, 1);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      x[i] *= 1.0F / static_cast<float>(1 + i / kCols);  // singular values of many sizes
+      const std::size_t row = i / kCols;
+      x[i] *= 1.0F / static_cast<float>(1 + row);  // singular values of many sizes
     }
     orthogonalize(bench.context, {x.data(), kRows, kCols});
     for (std::uint64_t seed = 2; seed < 22; ++seed) {

@@ -38,7 +38,7 @@ class Decode {
     int batch;
     bool with_logits;
     bool with_reads;
-    auto operator<=>(const Shape&) const = default;
+    auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
 
   void capture(const Shape& shape, cudaStream_t stream);

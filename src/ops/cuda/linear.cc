@@ -71,14 +71,16 @@ struct Linear::Plan {
                  ? 1.0F
                  : 0.0F),
         algorithms(static_cast<std::size_t>(choices)) {
-    const auto [kind, rows, outputs, inputs, stride, batch] = shape;
+    const Kind kind = shape.kind;
     const bool forward = kind == Kind::bf16 || kind == Kind::f32 || kind == Kind::add;
-    const auto matrix_x = [&] { return layout_of(CUDA_R_16BF, rows, inputs, inputs, batch); };
+    const auto matrix_x = [&] {
+      return layout_of(CUDA_R_16BF, shape.rows, shape.inputs, shape.inputs, shape.batch);
+    };
     const auto matrix_y = [&](cudaDataType_t type) {
-      return layout_of(type, rows, outputs, stride, batch);
+      return layout_of(type, shape.rows, shape.outputs, shape.stride, shape.batch);
     };
     const auto weight = [&](cudaDataType_t type) {
-      return layout_of(type, outputs, inputs, inputs, batch);
+      return layout_of(type, shape.outputs, shape.inputs, shape.inputs, shape.batch);
     };
     if (forward) {
       first = weight(CUDA_R_16BF);

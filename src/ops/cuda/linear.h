@@ -65,7 +65,7 @@ class Linear {
     int inputs;
     int stride;
     int batch = 1;
-    auto operator<=>(const Shape&) const = default;
+    auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
   /// out = beta * c + the product of the operands that the kind says.
   struct Operands {

@@ -22,7 +22,6 @@ namespace winnow::train {
 namespace {
 
 using cuda::DevicePass;
-using winnow::cuda::check;
 using winnow::cuda::DeviceBuffer;
 using winnow::cuda::PinnedBuffer;
 

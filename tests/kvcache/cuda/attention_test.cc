@@ -2,6 +2,7 @@
 // what stays in the cache.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kvcache/attend.h"
