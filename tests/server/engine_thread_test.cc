@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <numeric>
+#include <thread>
 
 #include "base/error.h"
 #include "server/api_error.h"
@@ -179,7 +180,11 @@ TEST(EngineThread, HandsOutAStepAsOnePieceOfWork) {
     EXPECT_EQ(listener->results().size(), 50U);
   }
   const std::lock_guard lock(mutex);
-  EXPECT_EQ(pieces, thread.report().engine.steps);
+  const auto reported = [&] { return thread.report().engine.steps; };
+  for (int i = 0; i < 5000 && reported() < pieces; ++i) {  // it comes after the last results
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(pieces, reported());
 }
 
 TEST(EngineThread, GoesOnAfterAStepThatFailed) {
