@@ -116,7 +116,7 @@ std::optional<train::HeldOut> open_held_out(const TrainingFlags& flags, const Ch
 }
 
 fs::path write_curves(const fs::path& out, int layers) {
-  const fs::path curves = out / "training" / "curves.html";
+  fs::path curves = out / "training" / "curves.html";
   const std::string metrics = read_text_file(out / "training" / "metrics.jsonl");
   write_text_file(curves, training_page(out.string(), metrics, layers));
   return curves;

@@ -143,7 +143,9 @@ bool parse_response_format(const Fields& fields) {
 
 // What would change the answer and is not done is refused, not ignored.
 void refuse_unsupported(const Fields& fields, int n) {
-  const auto is_empty = [](const json& value) { return value.empty() || value == ""; };
+  const auto is_empty = [](const json& value) {
+    return value.empty() || value == "";  // NOLINT(readability-container-size-empty): a text is not
+  };
   const auto is_false = [](const json& value) { return value == false; };
   fields.refuse_unless("logit_bias", is_empty, "is not supported");
   fields.refuse_unless("suffix", is_empty, "is not supported");
