@@ -106,7 +106,7 @@ struct Sample {
   std::string text;
   std::vector<std::int32_t> token_ids;  // all that were generated, an end-of-text token included
   std::vector<ScoredToken> logprobs;    // of token_ids, if asked for
-  std::string finish_reason;            // stop, length, cancelled or out_of_memory
+  std::string finish_reason;            // stop, length, cancelled, out_of_memory or not_numbers
   CacheStats kv;
 };
 

@@ -50,7 +50,7 @@ class Completion:
     token_ids: list[int] = field(repr=False)
     """All that were generated, an end-of-text token included."""
     finish_reason: str
-    """stop, length, cancelled or out_of_memory."""
+    """stop, length, cancelled, out_of_memory or not_numbers (the logits are not)."""
     kv: CacheStats = field(repr=False)
     prompt_index: int = 0
     """Which of the prompts it continues."""

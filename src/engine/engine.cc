@@ -47,6 +47,8 @@ std::string_view finish_name(FinishReason reason) {
       return "cancelled";
     case FinishReason::out_of_memory:
       return "out_of_memory";
+    case FinishReason::not_numbers:
+      return "not_numbers";
   }
   return "";
 }

@@ -237,6 +237,10 @@ void Engine::accept(Sequence& sequence, std::size_t row, bool from_logits,
     chosen = sample(logits, sequence.tokens, spec.sampling, sequence.sample, sequence.length(),
                     sequence.prompt_length());
   }
+  if (chosen.token == ops::kNoToken) {
+    finish(sequence, FinishReason::not_numbers);
+    return;
+  }
   if (sequence.constraint) {
     sequence.constraint->accept(chosen.token);
   }

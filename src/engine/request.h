@@ -63,8 +63,18 @@ void validate(const Request& request, const ModelConfig& model);
 
 using RequestId = std::uint64_t;
 
-enum class FinishReason : std::uint8_t { none, stop, length, cancelled, out_of_memory };
+enum class FinishReason : std::uint8_t {
+  none,
+  stop,
+  length,
+  cancelled,
+  out_of_memory,
+  not_numbers
+};
 std::string_view finish_name(FinishReason reason);
+/// What to say of a request that ended as not_numbers.
+inline constexpr std::string_view kNotNumbers =
+    "the model's logits are not numbers: its weights are damaged, or too large for --dtype";
 
 struct TokenLogprob {
   std::int32_t token = 0;
@@ -75,7 +85,7 @@ struct TokenLogprob {
 struct TokenEvent {
   RequestId request = 0;
   int sample = 0;
-  std::int32_t token = -1;                 // -1: no token, only the end (cancelled, out of memory)
+  std::int32_t token = -1;                 // -1: no token, only the end (cancelled, failed)
   float logprob = 0.0F;                    // if asked for
   std::vector<TokenLogprob> alternatives;  // most likely first
   FinishReason finish = FinishReason::none;

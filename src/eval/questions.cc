@@ -134,6 +134,8 @@ class Answering {
       const auto index = static_cast<int>(answers.size());
       require(sample.finish_reason != engine::finish_name(engine::FinishReason::out_of_memory),
               "{}: the cache has no room for it: allow it more memory with --kv-gib", question.id);
+      require(sample.finish_reason != engine::finish_name(engine::FinishReason::not_numbers),
+              "{}: {}", question.id, engine::kNotNumbers);
       Json answer{{"text", sample.text},
                   {"tokens", sample.token_ids.size()},
                   {"finish", sample.finish_reason}};

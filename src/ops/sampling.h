@@ -61,12 +61,15 @@ constexpr std::uint64_t weight(std::uint32_t distance) {
   return power << (kWeightBits - 32) >> (distance >> kOctaveBits);
 }
 
+/// What is chosen where no logit is a number.
+inline constexpr std::int32_t kNoToken = -1;
+
 /// `logits` with those of the tokens in `history` penalised.
 std::vector<float> penalize_seen(std::span<const float> logits,
                                  std::span<const std::int32_t> history, float penalty);
 
-/// The token that `rule` chooses from `logits` [vocabulary]. `history`: the tokens that count as
-/// seen.
+/// The token that `rule` chooses from `logits` [vocabulary], those that are not numbers last, or
+/// kNoToken. `history`: the tokens that count as seen.
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> history,
                           const TokenRule& rule);
 

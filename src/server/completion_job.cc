@@ -177,6 +177,9 @@ void CompletionJob::consume(int prompt, const StepResult& result) {
       throw ApiError(400, "the cache has no room for so long a sequence (--kv-gib)",
                      request_.chat ? "messages" : "prompt", "context_length_exceeded");
     }
+    if (event.finish == FinishReason::not_numbers) {
+      throw Error(std::string(engine::kNotNumbers));
+    }
     if (event.of_prompt) {
       take_prompt_token(prompt, event);
     } else {

@@ -87,6 +87,7 @@ class SelfGeneration {
     require(event.finish != engine::FinishReason::out_of_memory,
             "the cache has no room for a document of {} tokens: allow it more memory with --kv-gib",
             text.tokens.size());
+    require(event.finish != engine::FinishReason::not_numbers, "{}", engine::kNotNumbers);
     text.finished = true;
     engine_.take_usage(event.request, event.sample);
     documents_.erase(event.request);

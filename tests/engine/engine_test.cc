@@ -183,5 +183,30 @@ TEST(Engine, OutOfMemoryEndsAllSamples) {
   }
 }
 
+TEST(Engine, LogitsThatAreNoNumbersEndTheRequest) {
+  const ModelConfig config = tiny_model(RuleKind::dense);
+  model::Weights weights = model::random_weights(config, DType::f32, 11);
+  weights.norm[3] = std::numeric_limits<float>::quiet_NaN();
+  const model::Model model(config, std::move(weights));
+  const CpuBackend backend(model);
+  Engine engine(backend, roomy(RuleKind::dense));
+  for (const float temperature : {0.0F, 1.0F}) {
+    engine.submit({.prompt = std::vector<std::int32_t>(30, 1),
+                   .max_tokens = 5,
+                   .samples = 2,
+                   .sampling = {.temperature = temperature},
+                   .stop_tokens = {}});
+    std::vector<TokenEvent> events;
+    for (int step = 0; step < 50 && !engine.idle(); ++step) {
+      std::ranges::copy(engine.step(), std::back_inserter(events));
+    }
+    EXPECT_EQ(events.size(), 2U);
+    EXPECT_EQ(ends(events), (std::vector<std::pair<int, FinishReason>>{
+                                {0, FinishReason::not_numbers}, {1, FinishReason::not_numbers}}));
+    EXPECT_TRUE(engine.idle());
+    EXPECT_EQ(engine.page_bytes(), 0U);
+  }
+}
+
 }  // namespace
 }  // namespace winnow::engine::testing

@@ -67,5 +67,15 @@ TEST(SampleToken, PenalisesWhatWasSeen) {
   EXPECT_EQ(sample_token(logits, seen, {.penalty = 2.0F}), 1);
 }
 
+TEST(SampleToken, TakesNumbersBeforeWhatIsNone) {
+  constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+  for (const TokenRule& rule :
+       {TokenRule{}, TokenRule{.penalty = 2.0F}, TokenRule{.octaves = 1.0F, .most = 1}}) {
+    EXPECT_EQ(sample_token(std::vector<float>{kNone, 1.0F, 3.0F, kNone}, {}, rule), 2);
+    EXPECT_EQ(sample_token(std::vector<float>{kNone, kNone}, {}, rule), kNoToken);
+  }
+  EXPECT_EQ(sample_token(std::vector<float>{kNone}, {}, {.octaves = 1.0F}), kNoToken);
+}
+
 }  // namespace
 }  // namespace winnow::ops

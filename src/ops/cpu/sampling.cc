@@ -1,6 +1,7 @@
 #include "ops/sampling.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 #include <vector>
 
@@ -57,6 +58,15 @@ std::size_t count_beyond(std::span<const Candidate> candidates, std::uint64_t ta
   return count;
 }
 
+// The first of the largest.
+std::int32_t most_likely(std::span<const float> logits) {
+  // One that is not a number is larger than none that comes before it.
+  const auto number = std::ranges::find_if(logits, [](float x) { return !std::isnan(x); });
+  return number == logits.end()
+             ? kNoToken
+             : static_cast<std::int32_t>(std::max_element(number, logits.end()) - logits.begin());
+}
+
 }  // namespace
 
 std::vector<float> penalize_seen(std::span<const float> logits,
@@ -74,16 +84,16 @@ std::vector<float> penalize_seen(std::span<const float> logits,
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> history,
                           const TokenRule& rule) {
   if (rule.is_greedy()) {
-    return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
+    return most_likely(logits);
   }
   const std::vector<float> scores = penalize_seen(logits, history, rule.penalty);
-  const auto largest = std::ranges::max_element(scores);
-  if (rule.octaves == 0.0F || rule.most == 1) {
-    return static_cast<std::int32_t>(largest - scores.begin());
+  const std::int32_t first = most_likely(scores);
+  if (first == kNoToken || rule.octaves == 0.0F || rule.most == 1) {
+    return first;
   }
   require(logits.size() <= kMostTokens, "a vocabulary of {} tokens, at most {} can be sampled from",
           logits.size(), kMostTokens);
-  const auto ordered = ordered_candidates(scores, *largest, rule);
+  const auto ordered = ordered_candidates(scores, scores[static_cast<std::size_t>(first)], rule);
   std::span<const Candidate> candidates = ordered;
   if (rule.share > 0) {
     candidates =

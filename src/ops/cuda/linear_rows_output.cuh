@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 
 #include "ops/cuda/linear_rows_fetch.cuh"
+#include "ops/sampling.h"
 
 namespace winnow::ops::cuda {
 
@@ -12,7 +13,8 @@ inline __device__ std::uint64_t larger(std::uint64_t a, std::uint64_t b) {
   return a > b ? a : b;
 }
 
-/// Larger for larger logits and, of equals, for the lower index; 0 is less than any.
+/// Larger for larger logits and, of equals, for the lower index; less than kNumbers for what is not
+/// a number, more than 0.
 inline __device__ std::uint64_t argmax_key(float logit, int index) {
   const std::uint32_t bits = __float_as_uint(logit);
   const std::uint32_t ordered = isnan(logit)                ? 0U
@@ -20,6 +22,7 @@ inline __device__ std::uint64_t argmax_key(float logit, int index) {
                                                             : bits | 0x80000000U;
   return std::uint64_t{ordered} << 32 | ~static_cast<std::uint32_t>(index);
 }
+inline constexpr std::uint64_t kNumbers = std::uint64_t{1} << 32;
 
 /// Thread t finishes sums t and, of more than 8 batch rows, t + 128 of each tile.
 template <class Format, int kMostRows>
@@ -310,7 +313,9 @@ class Output {
         best = larger(best, __shfl_xor_sync(0xFFFFFFFFU, best, step));
       }
       if (lane_ == 0) {
-        layer.tokens[b] = static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
+        layer.tokens[b] = best < kNumbers
+                              ? kNoToken
+                              : static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
       }
     }
   }

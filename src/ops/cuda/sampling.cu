@@ -48,7 +48,9 @@ class RowSampler {
   __device__ void run(std::int32_t* token) {
     const Word best = find_largest();
     Word place = ~static_cast<std::uint32_t>(best);
-    if (row_.rule.octaves > 0.0F && row_.rule.most != 1) {
+    if (best < kNumbers) {
+      place = static_cast<std::uint32_t>(kNoToken);
+    } else if (row_.rule.octaves > 0.0F && row_.rule.most != 1) {
       largest_ = logit(static_cast<int>(place));
       place = draw();
     }
@@ -97,7 +99,9 @@ class RowSampler {
     }
   }
 
-  // Larger for larger logits and, of equals, for the lower token.
+  // Larger for larger logits and, of equals, for the lower token; less than kNumbers for what is
+  // not a number.
+  static constexpr Word kNumbers = Word{1} << 32;
   static __device__ Word key(float logit, int token) {
     const std::uint32_t bits = __float_as_uint(logit);
     const std::uint32_t ordered = isnan(logit)                ? 0U

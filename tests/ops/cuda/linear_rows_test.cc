@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "ops/cuda/linear_rows_testing.h"
+#include "ops/sampling.h"
 
 namespace winnow::ops::cuda {
 namespace {
@@ -157,6 +158,15 @@ TEST_P(CudaLinearRows, ArgmaxIsThatOfTheLogits) {
       }
     }
     EXPECT_LE(relative_error(read(logits), expected, weight().rows), kTolerance) << rows;
+  }
+}
+
+TEST_P(CudaLinearRows, ChoosesNothingWhereThereAreNoNumbers) {
+  const DeviceBuffer<bf16> x(std::vector<bf16>(2 * weight().cols, bf16{0x7FC0}));
+  const auto tokens = poisoned<std::int32_t>(2);
+  for (const std::size_t rows : {1U, 2U}) {
+    run(chosen({weight().device.view()}, {x.data()}, tokens.data(), nullptr), rows);
+    EXPECT_EQ(read(tokens)[rows - 1], kNoToken);
   }
 }
 

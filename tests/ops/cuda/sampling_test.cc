@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::int32_t kUnwritten = -7;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
 using LogitMaker = float (*)(Random&);
 struct Case {
@@ -41,6 +42,13 @@ float rounded(Random& random) {
 }
 float masked(Random& random) {
   return random.uniform() < 0.9 ? -kInfinity : static_cast<float>(random.normal());
+}
+
+float some_numbers(Random& random) {
+  return random.uniform() < 0.5 ? kNone : static_cast<float>(random.normal());
+}
+float no_numbers(Random& /*random*/) {
+  return kNone;
 }
 
 // Rules of all kinds, many of each with other random bits.
@@ -138,7 +146,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"normal", 32000, normal}, Case{"normal_odd", 1003, normal},
                       Case{"large_vocabulary", 151936, normal}, Case{"peaked", 50257, peaked},
                       Case{"one", 1, normal}, Case{"few", 5, normal}, Case{"equal", 4099, equal},
-                      Case{"rounded", 32000, rounded}, Case{"masked", 32000, masked}),
+                      Case{"rounded", 32000, rounded}, Case{"masked", 32000, masked},
+                      Case{"some_numbers", 4099, some_numbers},
+                      Case{"no_numbers", 1003, no_numbers}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // So that clusters of every size take part.
