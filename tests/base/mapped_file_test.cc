@@ -41,7 +41,7 @@ TEST(MappedFile, ShowsTheFileAlsoAfterPartsWereReleased) {
 
 TEST(MappedFile, RefusesWhatIsNoFile) {
   EXPECT_THROW(MappedFile("/nowhere/at/all"), Error);
-  EXPECT_THROW(MappedFile(::testing::TempDir()), Error);
+  EXPECT_THROW(MappedFile{::testing::TempDir()}, Error);
 }
 
 }  // namespace

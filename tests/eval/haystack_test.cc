@@ -64,7 +64,9 @@ TEST_F(Hay, NeedsRoom) {
   const Haystack hay(*tokenizer_, text_);
   Random random(5);
   const Hidden hidden{"The secret code of the Oslo office is 12345.", 0.4};
-  EXPECT_THROW(hay.prompt(10, std::span(&hidden, 1), "\n\nQuestion: ?", encode_, random), Error);
+  EXPECT_THROW(
+      static_cast<void>(hay.prompt(10, std::span(&hidden, 1), "\n\nQuestion: ?", encode_, random)),
+      Error);
   EXPECT_THROW(Haystack(*tokenizer_, " \n "), Error);
 }
 

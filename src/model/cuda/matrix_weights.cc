@@ -1,7 +1,6 @@
 #include "model/cuda/matrix_weights.h"
 
 #include <algorithm>
-#include <ranges>
 #include <vector>
 
 namespace winnow::model::cuda {
@@ -37,8 +36,7 @@ std::size_t elements(const DeviceWeightView& weight) {
 MatrixWeights::MatrixWeights(const DeviceModel& model, bool with_copies) {
   if (!with_copies) {
     const auto matrices = layer_matrices(model);
-    memory_ = winnow::cuda::DeviceBuffer<bf16>(
-        std::ranges::max(matrices | std::views::transform(elements)));
+    memory_ = winnow::cuda::DeviceBuffer<bf16>(elements(std::ranges::max(matrices, {}, elements)));
     return;
   }
   memory_ = winnow::cuda::DeviceBuffer<bf16>(copy_bytes(model) / sizeof(bf16));
