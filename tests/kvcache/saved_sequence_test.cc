@@ -16,9 +16,6 @@ namespace winnow::testing {
 namespace {
 
 using kvcache::Cache;
-using kvcache::CacheConfig;
-using kvcache::CacheShape;
-using kvcache::Rule;
 using kvcache::RuleKind;
 using kvcache::SavedSequence;
 using kvcache::SequenceCache;
