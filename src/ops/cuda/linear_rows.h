@@ -68,8 +68,8 @@ RowsLayer added(const RowsLinear& linear, const RowsInput& x, const ResidualRows
 /// y [rows, N / 2] = silu(gate) * up, where linear(x) = [gate, up] and the weight is paired.
 RowsLayer gated(const RowsLinear& linear, const RowsInput& x, bf16* y);
 
-/// tokens [rows] = the largest of linear(x), the lowest index of equals, or kNoToken; the logits [rows, N] too
-/// unless null. The last layer of its call.
+/// tokens [rows] = the largest of linear(x), the lowest index of equals, or kNoToken; the logits
+/// [rows, N] too unless null. The last layer of its call.
 RowsLayer chosen(const RowsLinear& linear, const RowsInput& x, std::int32_t* tokens, float* logits);
 
 /// How far a block is with the memories that hand on results: linear_rows_kernels.h.
