@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "command.h"
+#include "engine/request.h"
 #include "flags.h"
 #include "generation_report.h"
 #include "interrupt.h"
@@ -94,11 +95,8 @@ void require_complete(const Generation& result) {
             "the cache is full after {} prompt and {} generated tokens: allow it more memory with "
             "--kv-gib",
             result.prompt_tokens, sample.token_ids.size());
-    require(
-        sample.finish_reason != "not_numbers",
-        "the model's logits are not numbers after {} prompt and {} generated tokens: its weights "
-        "are damaged, or too large for --dtype",
-        result.prompt_tokens, sample.token_ids.size());
+    require(sample.finish_reason != "not_numbers", "after {} prompt and {} generated tokens {}",
+            result.prompt_tokens, sample.token_ids.size(), engine::kNotNumbers);
   }
 }
 

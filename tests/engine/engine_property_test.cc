@@ -61,7 +61,7 @@ EngineConfig any_engine(RuleKind rule) {
   config.cache.rule = rule;
   config.cache.format = *rc::gen::elementOf(
       std::vector(std::begin(ops::kEntryFormats), std::end(ops::kEntryFormats)));
-  config.cache.window = rule == RuleKind::dms ? 5 : 0;
+  config.cache.window = rule == RuleKind::dms ? kTinyWindow : 0;
   config.cache.cr = *rc::gen::element(1.0, 2.0, 4.0);
   config.step_tokens = *rc::gen::inRange(1, 64);
   config.max_sequences = *rc::gen::inRange(1, 9);

@@ -12,31 +12,16 @@
 #include "engine/engine.h"
 #include "kvcache/property.h"
 #include "model/model.h"
+#include "model/tiny_model.h"
 
 namespace winnow::engine::testing {
 
 using kvcache::RuleKind;
+using winnow::testing::kTinyWindow;
+using winnow::testing::tiny_model;
 
 inline constexpr std::size_t kMuchMemory = std::size_t{1} << 26;
 inline constexpr std::size_t kHeads = 4;  // of all layers of tiny_model()
-
-inline ModelConfig tiny_model(RuleKind rule, int max_positions = 512) {
-  ModelConfig config;
-  config.hidden = 32;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 8;
-  config.intermediate = 48;
-  config.vocab = 64;
-  config.max_positions = max_positions;
-  if (rule == RuleKind::dms) {
-    config.dms = DmsConfig{.window = 5, .source = DmsConfig::Source::borrowed};
-  } else if (rule == RuleKind::dmc) {
-    config.dmc = DmcConfig{.offset = 0.0F};  // merges about every other token
-  }
-  return config;
-}
 
 /// A random model, made once per rule and type of weights.
 inline const model::Model& model_for(RuleKind rule, DType type) {
@@ -147,7 +132,7 @@ inline Answers serve_alone(const model::Model& model, EngineConfig config, Clien
 inline EngineConfig roomy(RuleKind rule) {
   EngineConfig config;
   config.cache.rule = rule;
-  config.cache.window = rule == RuleKind::dms ? 5 : 0;
+  config.cache.window = rule == RuleKind::dms ? kTinyWindow : 0;
   config.cache.format = ops::EntryFormat::f32;
   config.cache.max_bytes = kMuchMemory;
   config.compute = DType::f32;

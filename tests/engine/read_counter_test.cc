@@ -17,6 +17,7 @@
 #include "engine/cpu_runner.h"
 #include "engine/engine.h"
 #include "model/model.h"
+#include "model/tiny_model.h"
 
 namespace winnow::engine {
 namespace {
@@ -24,24 +25,12 @@ namespace {
 using kvcache::RuleKind;
 
 constexpr double kRate = 0.6;
-constexpr int kWindow = 5;
 constexpr double kRatio = 2.0;
 
-ModelConfig tiny_model(RuleKind rule) {
-  ModelConfig config;
-  config.hidden = 32;
-  config.layers = 2;
-  config.heads = 2;  // one query head per KV head: Quest's pages are then one head's choice
-  config.kv_heads = 2;
-  config.head_dim = 8;
-  config.intermediate = 48;
-  config.vocab = 64;
-  config.max_positions = 512;
-  if (rule == RuleKind::dms) {
-    config.dms = DmsConfig{.window = kWindow, .source = DmsConfig::Source::borrowed};
-  } else if (rule == RuleKind::dmc) {
-    config.dmc = DmcConfig{.offset = 0.0F};
-  }
+// One query head per KV head: Quest's pages are then one head's choice.
+ModelConfig ungrouped_model(RuleKind rule) {
+  ModelConfig config = testing::tiny_model(rule);
+  config.heads = config.kv_heads;
   return config;
 }
 
@@ -67,7 +56,7 @@ class History {
         int seen = 0;
         for (int j = 0; j <= i; ++j) {
           const bool marked = j + config_.cache.shift <= i && decides(j + config_.cache.shift);
-          seen += i - j <= kWindow || !marked ? 1 : 0;
+          seen += i - j <= testing::kTinyWindow || !marked ? 1 : 0;
         }
         return {seen, seen};
       }
@@ -146,13 +135,13 @@ class ReadsOfRule : public ::testing::TestWithParam<RuleKind> {
  protected:
   void SetUp() override {
     set_threads(1);
-    const ModelConfig config = tiny_model(GetParam());
+    const ModelConfig config = ungrouped_model(GetParam());
     model_.emplace(config, model::random_weights(config, DType::f32, 11));
     if (config.dms || config.dmc) {
       model_->draw_decisions(kRate);
     }
     config_.cache.rule = GetParam();
-    config_.cache.window = GetParam() == RuleKind::dms ? kWindow : 0;
+    config_.cache.window = GetParam() == RuleKind::dms ? testing::kTinyWindow : 0;
     config_.cache.format = ops::EntryFormat::f32;
     config_.cache.cr = kRatio;
     config_.compute = DType::f32;
@@ -223,7 +212,7 @@ TEST_P(ReadsOfRule, WhatIsComputedAgainIsCountedOnce) {
 }
 
 TEST(Engine, EndsOneSampleOfARequest) {
-  const ModelConfig config = tiny_model(RuleKind::dense);
+  const ModelConfig config = ungrouped_model(RuleKind::dense);
   const model::Model model(config, model::random_weights(config, DType::f32, 11));
   const CpuBackend backend(model);
   Engine engine(backend, {});

@@ -22,7 +22,7 @@ constexpr int kPositions = 2048;
 EngineConfig exact_config(RuleKind rule) {
   EngineConfig config;
   config.cache.rule = rule;
-  config.cache.window = rule == RuleKind::dms ? 5 : 0;
+  config.cache.window = rule == RuleKind::dms ? testing::kTinyWindow : 0;
   config.cache.cr = 3.0;
   config.cache.format = ops::EntryFormat::f8e4m3;
   config.cache.max_bytes = std::size_t{1} << 26;

@@ -7,21 +7,14 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "model/tiny_model.h"
 
 namespace winnow::eval {
 namespace {
 
 // Queries of zero, so that all that is seen weighs the same.
 std::unique_ptr<const engine::LoadedModel> even_model(kvcache::RuleKind rule) {
-  ModelConfig config;
-  config.hidden = 32;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 8;
-  config.intermediate = 48;
-  config.vocab = 64;
-  config.max_positions = 64;
+  ModelConfig config = testing::tiny_model(rule, /*max_positions=*/64);
   config.qk_norm = true;
   engine::EngineConfig engine;
   engine.cache.rule = rule;

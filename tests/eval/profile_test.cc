@@ -9,34 +9,23 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "model/model.h"
+#include "model/tiny_model.h"
 
 namespace winnow::eval {
 namespace {
 
 constexpr double kRate = 0.6;
-constexpr int kWindow = 5;
 
 std::unique_ptr<const engine::LoadedModel> drawn_model(kvcache::RuleKind rule) {
-  ModelConfig config;
-  config.hidden = 32;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 8;
-  config.intermediate = 48;
-  config.vocab = 64;
-  config.max_positions = 512;
+  const ModelConfig config = testing::tiny_model(rule);
   engine::EngineConfig engine;
   engine.cache.rule = rule;
   engine.cache.format = ops::EntryFormat::f32;
   engine.compute = DType::f32;
   engine.step_tokens = 17;
-  if (rule == kvcache::RuleKind::dms) {
-    config.dms = DmsConfig{.window = kWindow, .source = DmsConfig::Source::borrowed};
-    engine.cache.window = kWindow;
-  } else if (rule == kvcache::RuleKind::dmc) {
-    config.dmc = DmcConfig{.offset = 0.0F};
-  } else {
+  if (config.dms) {
+    engine.cache.window = config.dms->window;
+  } else if (!config.dmc) {
     engine.cache.cr = 2.0;
   }
   model::Model model(config, model::random_weights(config, DType::f32, 11));
@@ -70,7 +59,7 @@ TEST(Profile, TellsWhatDmsEvicted) {
   for (int t = 0; t < 60; ++t) {
     for (int head = 0; head < 4; ++head) {
       const Fate fate = profile.fates[static_cast<std::size_t>(t * 4 + head)];
-      if (t >= 60 - kWindow - 1) {
+      if (t >= 60 - testing::kTinyWindow - 1) {
         EXPECT_EQ(fate, Fate::pending) << t;
       } else {
         const bool evicted = decides(t + 1, head / 2, head % 2);  // shift 1

@@ -7,19 +7,16 @@
 
 #include "base/threads.h"
 #include "model/fixture.h"
+#include "model/tiny_model.h"
 
 namespace winnow::model {
 namespace {
 
 ModelConfig small_config() {
-  ModelConfig config;
+  ModelConfig config = testing::tiny_model(kvcache::RuleKind::dense);
   config.hidden = 64;
-  config.intermediate = 96;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 16;
-  config.vocab = 3000;
+  config.intermediate = 96;  // whole groups of a quantised matrix
+  config.vocab = 3000;       // enough for several threads to draw the embedding
   config.tied_embeddings = true;
   return config;
 }
