@@ -25,23 +25,29 @@ inline __device__ void release_successor() {
 #endif
 }
 
-/// Launches kernel<<<grid, block, shared, stream>>>(arguments...); `programmatic`: it may begin
-/// before its predecessor is complete, where the device can do that. All kernels take the same
-/// share of a multiprocessor's memory as shared (all of it): it must run dry to change that, and
-/// kernels with different wishes would not overlap. Throws Error.
-template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared,
-            cudaStream_t stream, bool programmatic, const Arguments&... arguments) {
+/// Of a launch: it may begin before its predecessor is complete.
+inline cudaLaunchAttribute programmatic_launch() {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = programmatic && has_programmatic_launch() ? 1 : 0;
+  return attribute;
+}
+/// Its blocks come in clusters of so many.
+inline cudaLaunchAttribute clusters_of(int blocks) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
+  attribute.val.clusterDim.y = 1;
+  attribute.val.clusterDim.z = 1;
+  return attribute;
+}
+
+/// Launches kernel(arguments...). All kernels take the same share of a multiprocessor's memory as
+/// shared (all of it): it must run dry to change that, and kernels with different wishes would not
+/// overlap. Throws Error.
+template <class... Parameters, class... Arguments>
+void launch_as(const cudaLaunchConfig_t& config, void (*kernel)(Parameters...),
+               const Arguments&... arguments) {
   const auto* function = reinterpret_cast<const void*>(kernel);
   check_launch(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
                                     cudaSharedmemCarveoutMaxShared),
@@ -49,26 +55,51 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
   check_launch(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), function);
 }
 
-/// Launches kernel<<<blocks, threads, 0, stream>>>(arguments...) as programmatic, its blocks in
-/// clusters of `cluster` (1 on devices before Hopper). Throws Error.
+/// Launches kernel<<<grid, block, shared, stream>>>(arguments...); `programmatic`: it may begin
+/// before its predecessor is complete, where the device can do that. Throws Error.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared,
+            cudaStream_t stream, bool programmatic, const Arguments&... arguments) {
+  cudaLaunchAttribute attribute = programmatic_launch();
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = programmatic && has_programmatic_launch() ? 1 : 0;
+  launch_as(config, kernel, arguments...);
+}
+
+/// The same with blocks in clusters of `cluster` (1 on devices before Hopper).
 template <class... Parameters, class... Arguments>
 void launch_clusters(void (*kernel)(Parameters...), int blocks, int cluster, int threads,
-                     cudaStream_t stream, const Arguments&... arguments) {
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
-  attributes[1].val.clusterDim.y = 1;
-  attributes[1].val.clusterDim.z = 1;
+                     std::size_t shared, cudaStream_t stream, bool programmatic,
+                     const Arguments&... arguments) {
+  cudaLaunchAttribute attributes[] = {clusters_of(cluster), programmatic_launch()};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = has_programmatic_launch() ? 2 : 0;
-  check_launch(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...),
-               reinterpret_cast<const void*>(kernel));
+  config.numAttrs = !has_programmatic_launch() ? 0 : programmatic ? 2 : 1;
+  launch_as(config, kernel, arguments...);
+}
+
+/// Clusters of `blocks` blocks that the device can hold at once.
+template <class... Parameters>
+int resident_clusters(void (*kernel)(Parameters...), int blocks, int threads, std::size_t shared) {
+  cudaLaunchAttribute attribute = clusters_of(blocks);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config), "resident clusters");
+  return clusters;
 }
 
 }  // namespace winnow::cuda

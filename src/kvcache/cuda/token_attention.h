@@ -25,9 +25,15 @@ class TokenAttention {
   /// stream, when they have grown.
   void reserve();
 
-  /// Plans a step of the sequences in slots[batch] (device memory); `count_reads`: for
-  /// tell_reads(), Quest only.
-  void plan(const std::int32_t* slots, int batch, cudaStream_t stream, bool count_reads = false);
+  using Way = ops::cuda::DecodePlan::Way;
+  /// Those of the DecodePlan, where queries see everything.
+  [[nodiscard]] bool has_clusters(int batch) const;
+  [[nodiscard]] Way faster_way(int batch) const;
+
+  /// Plans a step of the sequences in slots[batch] (device memory); `way`: if queries see
+  /// everything; `count_reads`: for tell_reads(), Quest only.
+  void plan(const std::int32_t* slots, int batch, Way way, cudaStream_t stream,
+            bool count_reads = false);
 
   /// Appends the tokens of `step`, attends, and drops what they make leave. `scale`: of the scores.
   /// out [batch, heads * head_dim].

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/cuda/step_kernels.h"
+#include "model/cuda/step_results.h"
 
 namespace winnow::model::cuda {
 namespace {
@@ -39,6 +40,8 @@ void BatchDecode::run(std::span<const std::int32_t> slots, std::span<const std::
   const int size = ManyRows::padded(static_cast<int>(slots.size()));
   const winnow::cuda::Graph& step = graph(size, stream);
   fill_inputs(slots, tokens, rows, size);
+  const std::span chosen = results_.span().first(size_of(1, size));
+  std::ranges::fill(chosen, kPending);
   step.launch(stream);
   for (const std::int32_t slot : slots) {
     cache_.advance(slot, 1);
@@ -48,8 +51,10 @@ void BatchDecode::run(std::span<const std::int32_t> slots, std::span<const std::
         cudaMemcpyAsync(logits.data, logits_.data(), slots.size() * logits.cols * sizeof(float),
                         cudaMemcpyDeviceToHost, stream.get()),
         "read logits");
+    stream.synchronize();
+  } else {
+    wait_for_tokens(chosen, stream);
   }
-  stream.synchronize();
   std::copy_n(results_.data(), next.size(), next.data());
 }
 
@@ -94,7 +99,7 @@ void BatchDecode::step(int size, cudaStream_t stream) {
               .angles = angles_.data(),
               .half = config.head_dim / 2},
              size, stream);
-  attention_.plan(slots, size, stream);
+  attention_.plan(slots, size, kvcache::cuda::TokenAttention::Way::runs, stream);
   rows_.embed(slots + size, size, stream);
   for (int layer = 0; layer < config.layers; ++layer) {
     rows_.project(layer, qkv_.data(), size, stream);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model/cuda/step_kernels.h"
+#include "model/cuda/step_results.h"
 
 namespace winnow::model::cuda {
 namespace {
@@ -59,7 +60,8 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
     attention_.reserve();
     generation_ = cache_.generation();
   }
-  const Shape key{static_cast<int>(batch), with_logits, with_reads};
+  const Shape key{static_cast<int>(batch), with_logits, with_reads,
+                  attention_.faster_way(static_cast<int>(batch))};
   auto graph = graphs_.find(key);
   if (graph == graphs_.end()) {
     graph = graphs_.try_emplace(key, stream, [&] { capture(key, stream.get()); }).first;
@@ -67,6 +69,8 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
   if (with_logits) {
     rows.empty() ? head_.choose_by(kGreedy) : head_.choose_by(rows);
   }
+  const std::span tokens_chosen = results_.span().first(batch);
+  std::ranges::fill(tokens_chosen, kPending);
   graph->second.launch(stream);
   for (const std::int32_t slot : slots) {
     cache_.advance(slot, 1);
@@ -77,7 +81,11 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
                         cudaMemcpyDeviceToHost, stream.get()),
         "read logits");
   }
-  stream.synchronize();
+  if (logits.rows > 0 || with_reads) {
+    stream.synchronize();
+  } else {
+    wait_for_tokens(tokens_chosen, stream);
+  }
   std::copy_n(results_.data(), next.size(), next.data());
   if (with_reads) {
     attention_.tell_reads(visible);
@@ -87,7 +95,7 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
 // Everything that one step puts into the stream.
 void Decode::capture(const Shape& shape, cudaStream_t stream) {
   const ModelConfig& config = model_.config();
-  const auto [batch, with_logits, with_reads] = shape;
+  const auto [batch, with_logits, with_reads, way] = shape;
 
   const auto& view = cache_.view();
   begin_step({.host = inputs_.data(),
@@ -98,7 +106,7 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
               .half = config.head_dim / 2},
              batch, stream);
   const std::int32_t* slots = device_inputs_.data();
-  attention_.plan(slots, batch, stream, with_reads);
+  attention_.plan(slots, batch, way, stream, with_reads);
   ops::cuda::embed_rows(model_.weights().embedding.view(), slots + batch, batch,
                         residual(model_.layer(0).attention_norm), {stream, true});
   // Between two attentions: the linear layers of a layer, then the q, k and v of the next one or

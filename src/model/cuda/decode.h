@@ -38,6 +38,7 @@ class Decode {
     int batch;
     bool with_logits;
     bool with_reads;
+    kvcache::cuda::TokenAttention::Way way;
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
 

@@ -34,11 +34,13 @@ __global__ void end_kernel(StepResults results) {
   if (const std::int32_t slot = results.slots[row]; slot != kNoSlot) {
     kvcache::cuda::move_on(results.cache, slot, results.cache.lengths[slot] + 1);
   }
+  __syncthreads();
   if (threadIdx.x == 0) {
-    results.host_tokens[row] = results.tokens[row];
     if (row == 0) {
       *results.host_free_pages = *results.cache.free_count;
     }
+    __threadfence_system();  // who has seen all tokens may rely on the rest
+    results.host_tokens[row] = results.tokens[row];
   }
 }
 

@@ -1,5 +1,6 @@
 #include "ops/cuda/decode_attention.h"
 
+#include <algorithm>
 #include <numbers>
 #include <type_traits>
 
@@ -8,6 +9,13 @@
 
 namespace winnow::ops::cuda {
 namespace {
+
+// With more blocks in all, some begin late (docs/kernels/decode_attention.md).
+constexpr int kClusterBlocks = 256;
+constexpr int kLeastClusterBlocks = 2;
+
+// Pages that a warp takes in the time that a second kernel costs.
+constexpr double kPagesOfMerge = 6.0;
 
 std::size_t size(int n) {
   return static_cast<std::size_t>(n);
@@ -31,18 +39,52 @@ DecodePlan::DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, 
       most_batch_(most_batch),
       layers_(layers),
       workers_(resident_workers(layout.format(), layout.head_dim(), group)),
+      resident_clusters_(kMostClusterBlocks + 1),
+      reports_(size(layers)),
       rows_(size(layers) * most_rows()),
       runs_(size(layers * workers_)),
       partial_out_((size(workers_) + most_rows()) * size(group * layout.head_dim())),
-      partial_sums_((size(workers_) + most_rows()) * size(group)) {}
+      partial_sums_((size(workers_) + most_rows()) * size(group)) {
+  for (int blocks = kLeastClusterBlocks; blocks <= kMostClusterBlocks; ++blocks) {
+    resident_clusters_[size(blocks)] =
+        resident_clusters(layout.format(), layout.head_dim(), group, blocks);
+  }
+  std::ranges::fill(reports_.span(), Report{});
+}
 
 std::size_t DecodePlan::most_rows() const {
   return size(most_batch_ * kv_heads_);
 }
 
+// Of a row's cluster, such that the blocks of all rows are no more than what begins at once.
+int DecodePlan::cluster_blocks(int batch) const {
+  const int rows = batch * kv_heads_;
+  const int blocks = std::min(kMostClusterBlocks, kClusterBlocks / std::max(rows, 1));
+  return blocks >= kLeastClusterBlocks && rows <= resident_clusters_[size(blocks)] ? blocks : 0;
+}
+
+bool DecodePlan::has_clusters(int batch) const {
+  return cluster_blocks(batch) > 0;
+}
+
+DecodePlan::Way DecodePlan::faster_way(int batch) const {
+  if (!has_clusters(batch)) {
+    return Way::runs;
+  }
+  const double tile = static_cast<double>(tile_pages(layout_.head_dim())) / layers_;
+  double run = 0.0;      // pages of a warp, on average over the layers
+  double longest = 0.0;  // of a warp that has its share of the longest row
+  for (const Report& report : reports_.span()) {
+    run += tile * report.tiles / workers_;
+    longest += tile * report.longest / (cluster_blocks(batch) * kDecodeWarps);
+  }
+  return longest <= kPagesOfMerge + 2.0 * run ? Way::clusters : Way::runs;
+}
+
 DecodePlan::View DecodePlan::view(int layer) const {
   return {.batch_rows = batch_ * kv_heads_,
           .workers = workers_,
+          .cluster_blocks = way_ == Way::clusters ? cluster_blocks(batch_) : 0,
           .rows = rows_.data() + size(layer) * most_rows(),
           .runs = runs_.data() + size(layer * workers_),
           .partial_out = partial_out_.data(),
@@ -50,16 +92,19 @@ DecodePlan::View DecodePlan::view(int layer) const {
 }
 
 void DecodePlan::make(const DecodeEntries& first_layer, std::size_t layer_counts, int batch,
-                      cudaStream_t stream) {
+                      Way way, cudaStream_t stream) {
   require(batch >= 0 && batch <= most_batch_, "decode plan: {} sequences, room for {}", batch,
           most_batch_);
   require(first_layer.kv_heads == kv_heads_, "decode plan: {} KV heads, made for {}",
           first_layer.kv_heads, kv_heads_);
+  require(way == Way::runs || batch == 0 || has_clusters(batch),
+          "decode plan: the device cannot hold clusters for {} sequences at once", batch);
   batch_ = batch;
+  way_ = way;
   if (batch > 0) {
-    launch_plan(
-        {first_layer, layer_counts, view(0), most_rows(), layers_, tile_pages(layout_.head_dim())},
-        stream);
+    launch_plan({first_layer, layer_counts, view(0), most_rows(), layers_,
+                 tile_pages(layout_.head_dim()), reports_.data()},
+                stream);
   }
 }
 
@@ -78,6 +123,10 @@ void DecodePlan::attend_to(int layer, const DecodeEntries& entries, float scale,
                                   scale * std::numbers::log2e_v<float>,
                                   group_,
                                   part_bits(layout_.format())};
+  if (arguments.plan.cluster_blocks > 0) {
+    launch_clusters(layout_.format(), layout_.head_dim(), arguments, stream);
+    return;
+  }
   launch_attention(layout_.format(), layout_.head_dim(), arguments, stream);
   launch_merge(layout_.format(), layout_.head_dim(), arguments, stream);
 }

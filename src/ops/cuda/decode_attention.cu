@@ -1,231 +1,13 @@
-// A warp takes a run of tiles and works alone: it copies their pages to shared memory, several
-// tiles ahead, past the end of a row as well, and writes its part of each row. A second kernel
-// merges the parts; that costs less than waiting in this one for the last part to arrive.
-#include <cuda_pipeline.h>
-
+// Decode attention by runs: a second kernel merges the parts that warps leave. That costs less than
+// waiting in this one for the last part to arrive.
 #include "base/cuda/launch.cuh"
-#include "ops/cuda/decode_attention_kernels.h"
+#include "ops/cuda/decode_run.cuh"
 #include "ops/cuda/kernel_shape.cuh"
-#include "ops/cuda/page_stream.cuh"
-#include "ops/cuda/warp_attention.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kThreads = kDecodeWarps * kWarpSize;
-
-__host__ __device__ constexpr int page_bytes(int head_dim, int code_bits) {
-  return PageAddress{head_dim, code_bits}.page_bytes();
-}
-
-// Tiles of a warp in shared memory: one being read, the others on their way. More of them would
-// only make everybody else's loads wait longer.
-__host__ __device__ constexpr int stages(int head_dim, int code_bits) {
-  const int tiles = tile_pages(head_dim) == 1 ? 3 : 2;
-  return code_bits == 4 ? 2 * tiles : tiles;
-}
-
-// A warp's queries and pages.
-__host__ __device__ constexpr int warp_bytes(int head_dim, int code_bits, int group) {
-  const int tile_bytes = tile_pages(head_dim) * page_bytes(head_dim, code_bits);
-  return group * head_dim * int{sizeof(float)} + stages(head_dim, code_bits) * tile_bytes;
-}
-
-// A page of a tile. What it holds is worked out when it is asked for, long after it was looked up:
-// so nobody waits for the tables.
-struct TilePage {
-  std::uint32_t listed = kNoPage;  // its number, if it holds entries
-  int before = 0;                  // entries of its list on earlier pages
-  int count = 0;                   // entries of its list
-  bool row_ends = false;           // with its tile
-
-  __device__ int entries() const { return max(0, min(kPageEntries, count - before)); }
-  __device__ std::uint32_t number() const { return count > before ? listed : kNoPage; }
-  __device__ int tag() const { return entries() | (row_ends ? kRowEnds : 0); }
-  static constexpr int kRowEnds = 256;
-};
-
-// Page `p` of tile `tile` of all rows', which is one of row `row` or of a later one; without
-// entries when there is none. While the token is not taken, neither do the pages hold any that
-// taking it may change.
-template <int kTilePages>
-__device__ TilePage find_page(const DecodeArguments& arguments, int row, int tile, int p,
-                              bool token_taken) {
-  const DecodeEntries& entries = arguments.entries;
-  const DecodePlan::Row* rows = arguments.plan.rows;
-  while (tile >= rows[row].begin + rows[row].tiles) {
-    ++row;
-  }
-  const DecodePlan::Row& planned = rows[row];
-  const std::size_t state_row = planned.state_row;
-  const int j = (tile - planned.begin) * kTilePages + p;
-  const int archived = j - pages_for(planned.window_entries);
-  TilePage page;
-  page.row_ends = tile + 1 == planned.begin + planned.tiles;
-  if (archived < 0) {
-    if (token_taken || j != planned.written) {
-      page.listed = __ldcg(entries.window_pages + state_row * entries.window_stride + j);
-      page.before = j * kPageEntries;
-      page.count = planned.window_entries;
-    }
-  } else if (archived + 1 < planned.archive_pages ||
-             (archived < planned.archive_pages && token_taken)) {
-    page.listed = __ldcg(entries.archive_pages + state_row * entries.archive_stride + archived);
-    page.before = archived * kPageEntries;
-    page.count = page.before + kPageEntries;
-    if (archived + 1 == planned.archive_pages) {
-      page.count = __ldcg(entries.archive_counts + state_row);
-    }
-  }
-  return page;
-}
-
-template <class Codes, int D>
-class RunAttention {
- public:
-  __device__ RunAttention(const DecodeArguments& arguments, int worker, std::byte* memory,
-                          StageState<tile_pages(D)>* states)
-      : arguments_(arguments),
-        worker_(worker),
-        lane_(static_cast<int>(threadIdx.x) % kWarpSize),
-        run_(arguments.plan.runs[worker]),
-        query_(reinterpret_cast<float*>(memory)),
-        stream_(arguments.entries.pool, memory + arguments.group * D * sizeof(float), states),
-        row_(run_.row) {}
-
-  __device__ void run() {
-    if (run_.count == 0) {
-      return;
-    }
-    take(find(0, false));
-    put_first_tiles(number_ != kNoPage);
-    winnow::cuda::wait_for_predecessor();
-    winnow::cuda::release_successor();
-    copy_query(row_);
-    const bool missing = number_ == kNoPage && lane_ < run_.count * kTilePages;
-    if (__any_sync(kAllLanes, missing)) {
-      take(find(0, true));
-      put_first_tiles(missing);
-    }
-    if (run_.count > kFound) {
-      ahead_ = find(kFound, true);
-    }
-    __syncwarp();
-    attend();
-  }
-
- private:
-  static constexpr int kTilePages = tile_pages(D);
-  static constexpr int kStages = stages(D, kCodeBits<Codes>);
-  static constexpr int kFound = kWarpSize / kTilePages;  // tiles that are found at once
-
-  // The lane's page of the run's tiles [first, first + kFound).
-  __device__ TilePage find(int first, bool token_taken) const {
-    const int tile = first + lane_ / kTilePages;
-    return tile < run_.count ? find_page<kTilePages>(arguments_, row_, run_.begin + tile,
-                                                     lane_ % kTilePages, token_taken)
-                             : TilePage{};
-  }
-
-  // Makes it the lane's of the pages that are put next.
-  __device__ void take(const TilePage& page) {
-    number_ = page.number();
-    tag_ = page.tag();
-  }
-
-  __device__ void put(int stage, int p, int lane) const {
-    stream_.put(stage, p, __shfl_sync(kAllLanes, number_, lane),
-                __shfl_sync(kAllLanes, tag_, lane));
-  }
-
-  // Puts those of the first kStages tiles' pages into the stages whose lanes want it.
-  __device__ void put_first_tiles(bool wanted) const {
-    const unsigned lanes = __ballot_sync(kAllLanes, wanted);
-#pragma unroll 1
-    for (int i = 0; i < min(kStages, run_.count) * kTilePages; ++i) {
-      if ((lanes >> i & 1U) != 0) {
-        put(i / kTilePages, i % kTilePages, i);
-      }
-    }
-  }
-
-  // Puts the run's tile `tile`, which comes next in order, in the place of the front one.
-  __device__ void replace_front(int tile) {
-    if (tile < run_.count) {
-      if (tile % kFound == 0) {
-        take(ahead_);
-        ahead_ = find(tile + kFound, true);
-      }
-      __syncwarp();  // every lane has read the front
-#pragma unroll
-      for (int p = 0; p < kTilePages; ++p) {
-        put(stream_.stage(), p, tile % kFound * kTilePages + p);
-      }
-    }
-    stream_.drop_front();
-  }
-
-  // Starts to copy the queries of a row.
-  __device__ void copy_query(int row) const {
-    const int width = arguments_.group * D;
-    const float* from = arguments_.query + std::size_t(row) * width;
-#pragma unroll 1
-    for (int i = 4 * lane_; i < width; i += 4 * kWarpSize) {
-      __pipeline_memcpy_async(query_ + i, from + i, 16);
-    }
-    __pipeline_commit();
-  }
-
-  // All tiles of the run.
-  __device__ void attend() {
-    for (int tile = 0; tile < run_.count;) {
-      __pipeline_wait_prior(0);
-      __syncwarp();
-      attention_.begin(query_, arguments_.group, arguments_.scale);
-      __syncwarp();  // every lane has read the queries
-      if (tile + 1 < run_.count && row_ + 1 < arguments_.plan.batch_rows) {
-        copy_query(row_ + 1);  // in case that the run goes on with it
-      }
-      while (attend_tile(tile++)) {
-      }
-      const int group = arguments_.group;
-      const std::size_t part = part_of(worker_, row_++);
-      attention_.write(
-          reinterpret_cast<float4*>(arguments_.plan.partial_out) + part * group * (D / 4),
-          arguments_.plan.partial_sums + part * group, group);
-    }
-  }
-
-  // The next tile. Returns whether there are more of its row in the run.
-  __device__ bool attend_tile(int tile) {
-    const std::byte* front = stream_.front();
-    int entries[kTilePages];
-    int most = 0;
-#pragma unroll
-    for (int p = 0; p < kTilePages; ++p) {
-      entries[p] = stream_.tag(p) % TilePage::kRowEnds;
-      most = max(most, entries[p]);
-    }
-    const bool more = stream_.tag(0) < TilePage::kRowEnds && tile + 1 < run_.count;
-    if (most > 0) {
-      attention_.attend(front, entries);
-    }
-    replace_front(tile + kStages);
-    return more;
-  }
-
-  const DecodeArguments& arguments_;
-  const int worker_;
-  const int lane_;
-  const DecodePlan::Run run_;
-  float* query_;  // [group, D]
-  PageStream<page_bytes(D, kCodeBits<Codes>), kTilePages, kStages> stream_;
-  WarpAttention<Codes, D, kTilePages> attention_;
-  int row_;
-  std::uint32_t number_ = kNoPage;  // of the lane's page of the kFound tiles that are put next
-  int tag_ = 0;
-  TilePage ahead_;  // of the kFound tiles after them
-};
 
 template <class Codes, int D>
 __global__ void __launch_bounds__(kThreads)
@@ -233,10 +15,16 @@ __global__ void __launch_bounds__(kThreads)
   extern __shared__ __align__(128) std::byte memory[];
   __shared__ StageState<tile_pages(D)> states[kDecodeWarps][stages(D, kCodeBits<Codes>)];
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  RunAttention<Codes, D>(arguments, static_cast<int>(blockIdx.x) * kDecodeWarps + warp,
-                         memory + warp * warp_bytes(D, kCodeBits<Codes>, arguments.group),
-                         states[warp])
-      .run();
+  const int worker = static_cast<int>(blockIdx.x) * kDecodeWarps + warp;
+  const int group = arguments.group;
+  const DecodePlan::View& plan = arguments.plan;
+  RunAttention<Codes, D>(arguments, plan.runs[worker],
+                         memory + warp * warp_bytes(D, kCodeBits<Codes>, group), states[warp])
+      .run([&](int row, const auto& attention) {
+        const std::size_t part = part_of(worker, row);
+        attention.write(reinterpret_cast<float4*>(plan.partial_out) + part * group * (D / 4),
+                        plan.partial_sums + part * group, group);
+      });
 }
 
 using Kernel = void (*)(DecodeArguments);

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "base/cuda/device.h"
 #include "base/dtype.h"
@@ -37,9 +38,13 @@ struct DecodeEntries {
   const float* open_scores = nullptr;
 };
 
-/// Decode attention of a step, all layers. The rows' pages (of the window, then of the archive),
-/// one row after another, are cut into equal runs, one per warp, so that heads of very different
-/// lengths cost what their entries cost. The cut is made on the device, once per step.
+/// Decode attention of a step, all layers, in one of two ways.
+///   runs      The rows' pages (of the window, then of the archive), one row after another, are cut
+///             into equal runs, one per warp, so that heads of very different lengths cost what
+///             their entries cost. A second kernel merges what the warps have of each row.
+///   clusters  A cluster of blocks takes a row. There is no second kernel, but all wait for the
+///             longest row: for few rows of some hundred entries.
+/// The cut is made on the device, once per step.
 ///
 /// Order of a step: make(); for each layer, the kernel that takes the token (appends its entry,
 /// writes the query), then attend(); last, lengths advance. So `lengths` are those before the step
@@ -57,11 +62,18 @@ class DecodePlan {
   /// For up to `most_batch` sequences of kv_heads heads with `group` query heads each, 1 to 8.
   DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, int most_batch, int layers);
 
+  enum class Way : std::uint8_t { runs, clusters };
+  /// Whether the device can hold a cluster for each row of so many sequences.
+  [[nodiscard]] bool has_clusters(int batch) const;
+  /// The faster way for a step of `batch` sequences whose rows are as long as those of the last
+  /// step that was planned and is over.
+  [[nodiscard]] Way faster_way(int batch) const;
+
   /// Plans a step of `batch` sequences, each row for one entry more than it has: pages for
   /// min(length + 1, window + 1) entries of the window, and for archive_count + 1 entries of the
   /// archive when the window is full (else for archive_count). Layer l's counts lie at
   /// first_layer.archive_counts + l * layer_counts; pages are not looked at.
-  void make(const DecodeEntries& first_layer, std::size_t layer_counts, int batch,
+  void make(const DecodeEntries& first_layer, std::size_t layer_counts, int batch, Way way,
             cudaStream_t stream);
 
   /// out = softmax(scale * query . keys) values; where entries are rotated (q4), queries come
@@ -97,18 +109,25 @@ class DecodePlan {
   struct View {
     int batch_rows;
     int workers;           // warps, of full blocks: one run each
+    int cluster_blocks;    // 0: runs
     Row* rows;             // [batch_rows]
     Run* runs;             // [workers]
     float* partial_out;    // [workers + batch_rows, group, head_dim]
     float2* partial_sums;  // [workers + batch_rows, group]: reference, sum of exponentials
   };
   [[nodiscard]] View view(int layer) const;
+  /// What the host learns of a planned layer.
+  struct Report {
+    std::int32_t tiles;
+    std::int32_t longest;  // tiles of one row
+  };
 
  private:
   template <class Out>
   void attend_to(int layer, const DecodeEntries& entries, float scale, const float* query, Out* out,
                  cudaStream_t stream) const;
   [[nodiscard]] std::size_t most_rows() const;
+  [[nodiscard]] int cluster_blocks(int batch) const;
 
   DevicePageLayout layout_;
   int group_;
@@ -117,8 +136,11 @@ class DecodePlan {
   int layers_;
   int batch_ = 0;
   int workers_;
-  winnow::cuda::DeviceBuffer<Row> rows_;  // [layers, most rows]
-  winnow::cuda::DeviceBuffer<Run> runs_;  // [layers, workers]
+  std::vector<int> resident_clusters_;  // of so many blocks
+  Way way_ = Way::runs;
+  winnow::cuda::PinnedBuffer<Report> reports_;  // [layers]
+  winnow::cuda::DeviceBuffer<Row> rows_;        // [layers, most rows]
+  winnow::cuda::DeviceBuffer<Run> runs_;        // [layers, workers]
   winnow::cuda::DeviceBuffer<float> partial_out_;
   winnow::cuda::DeviceBuffer<float2> partial_sums_;
 };

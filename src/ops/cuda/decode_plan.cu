@@ -74,6 +74,11 @@ __global__ void __launch_bounds__(kPlanThreads)
   DecodePlan::Run* runs = plan.runs + std::size_t{blockIdx.x} * plan.workers;
   const int thread = static_cast<int>(threadIdx.x);
 
+  __shared__ int longest;
+  if (thread == 0) {
+    longest = 0;
+  }
+  __syncthreads();
   int tiles = 0;
   for (int first = 0; first < plan.batch_rows; first += kPlanThreads) {
     const int row = first + thread;
@@ -85,10 +90,18 @@ __global__ void __launch_bounds__(kPlanThreads)
     planned.begin = tiles + block_scan(planned.tiles, total) - planned.tiles;
     if (row < plan.batch_rows) {
       rows[row] = planned;
+      atomicMax(&longest, planned.tiles);
     }
     tiles += total;
   }
   __syncthreads();
+  if (thread == 0) {
+    arguments.reports[blockIdx.x] = {tiles, longest};
+  }
+  if (plan.cluster_blocks > 0) {
+    __threadfence();  // as below
+    return;
+  }
   const int least = max(1, kLeastPages / arguments.tile_pages);
   const Cut cut{tiles, min(plan.workers, max(1, tiles / least))};
   for (int row = thread; row < plan.batch_rows; row += kPlanThreads) {

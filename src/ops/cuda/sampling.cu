@@ -380,8 +380,8 @@ void sample_tokens(const float* logits, int count, int vocab, const SampledRow* 
                    std::int32_t* tokens, cudaStream_t stream) {
   if (count > 0) {
     const int team = team_size(count);
-    winnow::cuda::launch_clusters(sample_kernel, team * count, team, kThreads, stream, logits,
-                                  vocab, rows, team, tokens);
+    winnow::cuda::launch_clusters(sample_kernel, team * count, team, kThreads, 0, stream, true,
+                                  logits, vocab, rows, team, tokens);
   }
 }
 
