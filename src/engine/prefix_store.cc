@@ -156,20 +156,21 @@ std::optional<SavedState> PrefixStore::read(const std::string& name, Tokens toke
   const fs::path path = directory_ / name;
   std::error_code failed;
   fs::last_write_time(path, fs::file_time_type::clock::now(), failed);
-  if (failed) {  // another process has removed it
-    forget(name);
-    const std::lock_guard lock(mutex_);
-    ++stats_.misses;
-    return std::nullopt;
-  }
   try {
-    SavedState state = read_state(path, kind_);
+    std::optional<SavedState> found = find_state(path, kind_);
+    if (!found) {  // another process has removed it
+      forget(name);
+      const std::lock_guard lock(mutex_);
+      ++stats_.misses;
+      return std::nullopt;
+    }
+    SavedState& state = *found;
     require(state.tokens.size() <= tokens.size() &&
                 std::ranges::equal(state.tokens, tokens.first(state.tokens.size())),
             "{}: holds other tokens than its name says", path.string());
     const std::lock_guard lock(mutex_);
     ++stats_.hits;
-    return state;
+    return found;
   } catch (const std::exception& error) {
     warn_(fmt::format("{}; the file is removed, its tokens are computed again", error.what()));
     fs::remove(path, failed);

@@ -88,8 +88,12 @@ void require_undamaged(const SafetensorsContent& content, const std::string& fil
 }
 
 // Read and not mapped: what is checked is what is used, whatever becomes of the file meanwhile.
-Buffer<std::byte> read_all(const std::filesystem::path& path) {
+// Nothing if there is no such file.
+std::optional<Buffer<std::byte>> read_all(const std::filesystem::path& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0 && errno == ENOENT) {
+    return std::nullopt;
+  }
   require_system(file >= 0, "{}: cannot open", path.string());
   struct Closer {
     int file;
@@ -181,8 +185,15 @@ std::string state_checksum(const Description& description, const TensorMap& tens
   return hash.finish();
 }
 
+std::optional<SavedState> find_state(const std::filesystem::path& path, const StateKind& kind) {
+  const auto image = read_all(path);
+  return image ? std::optional(parse_state(image->span(), path.string(), kind)) : std::nullopt;
+}
+
 SavedState read_state(const std::filesystem::path& path, const StateKind& kind) {
-  return parse_state(read_all(path).span(), path.string(), kind);
+  auto state = find_state(path, kind);
+  require(state.has_value(), "{}: there is no such file", path.string());
+  return *std::move(state);
 }
 
 SavedState parse_state(std::span<const std::byte> image, const std::string& name,

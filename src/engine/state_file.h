@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,6 +46,8 @@ void write_state(const std::filesystem::path& path, const StateKind& kind, const
 
 /// Throws Error, which says why, unless the file is whole, undamaged and of this kind.
 SavedState read_state(const std::filesystem::path& path, const StateKind& kind);
+/// The same; nothing if there is no file of this name, also when it has just been removed.
+std::optional<SavedState> find_state(const std::filesystem::path& path, const StateKind& kind);
 
 /// The same of a file in memory; `name` stands for it in messages.
 SavedState parse_state(std::span<const std::byte> image, const std::string& name,

@@ -100,6 +100,7 @@ TEST_F(StateFile, OtherFilesAndVersionsAreRefused) {
               HasSubstr("is no file of winnow's states"));
   EXPECT_NE(complaint("hello", kind_), "no error");
   EXPECT_THROW(read_state(directory_.path() / "absent", kind_), Error);
+  EXPECT_EQ(find_state(directory_.path() / "absent", kind_), std::nullopt);
   EXPECT_THROW(read_state(directory_.path(), kind_), Error);
 }
 
