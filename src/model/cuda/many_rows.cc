@@ -9,9 +9,9 @@
 
 namespace winnow::model::cuda {
 
-// Finer than cuBLASLt's tiles would only mean more algorithms, and more graphs of batches.
+// Each size has algorithms and a graph of its own, which cost something when it first occurs.
 int ManyRows::padded(int rows) {
-  const int step = rows <= 128 ? 32 : rows <= 512 ? 64 : 128;
+  const int step = rows <= 128 ? 16 : rows <= 512 ? 64 : 128;
   return (rows + step - 1) / step * step;
 }
 
