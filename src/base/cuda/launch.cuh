@@ -32,6 +32,7 @@ inline cudaLaunchAttribute programmatic_launch() {
   attribute.val.programmaticStreamSerializationAllowed = 1;
   return attribute;
 }
+
 /// Its blocks come in clusters of so many.
 inline cudaLaunchAttribute clusters_of(int blocks) {
   cudaLaunchAttribute attribute{};
@@ -83,7 +84,7 @@ void launch_clusters(void (*kernel)(Parameters...), int blocks, int cluster, int
   config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = !has_programmatic_launch() ? 0 : programmatic ? 2 : 1;
+  config.numAttrs = !has_programmatic_launch() ? 0 : programmatic ? 2 : 1;  // the first so many
   launch_as(config, kernel, arguments...);
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "model/cuda/step_kernels.h"
-#include "model/cuda/step_results.h"
 
 namespace winnow::model::cuda {
 namespace {
@@ -40,8 +39,7 @@ void BatchDecode::run(std::span<const std::int32_t> slots, std::span<const std::
   const int size = ManyRows::padded(static_cast<int>(slots.size()));
   const winnow::cuda::Graph& step = graph(size, stream);
   fill_inputs(slots, tokens, rows, size);
-  const std::span chosen = results_.span().first(size_of(1, size));
-  std::ranges::fill(chosen, kPending);
+  results_.expect(size_of(1, size));
   step.launch(stream);
   for (const std::int32_t slot : slots) {
     cache_.advance(slot, 1);
@@ -52,10 +50,8 @@ void BatchDecode::run(std::span<const std::int32_t> slots, std::span<const std::
                         cudaMemcpyDeviceToHost, stream.get()),
         "read logits");
     stream.synchronize();
-  } else {
-    wait_for_tokens(chosen, stream);
   }
-  std::copy_n(results_.data(), next.size(), next.data());
+  std::ranges::copy(results_.wait(stream).first(next.size()), next.begin());
 }
 
 void BatchDecode::fill_inputs(std::span<const std::int32_t> slots,
@@ -99,6 +95,7 @@ void BatchDecode::step(int size, cudaStream_t stream) {
               .angles = angles_.data(),
               .half = config.head_dim / 2},
              size, stream);
+  // More rows than clusters are good for.
   attention_.plan(slots, size, kvcache::cuda::TokenAttention::Way::runs, stream);
   rows_.embed(slots + size, size, stream);
   for (int layer = 0; layer < config.layers; ++layer) {

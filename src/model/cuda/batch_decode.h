@@ -10,6 +10,7 @@
 #include "kvcache/cuda/token_attention.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/many_rows.h"
+#include "model/cuda/step_tokens.h"
 #include "ops/cuda/sampling.h"
 #include "ops/matrix.h"
 
@@ -51,7 +52,7 @@ class BatchDecode {
 
   winnow::cuda::PinnedBuffer<std::int32_t> inputs_;          // [2, size] slots, tokens
   winnow::cuda::PinnedBuffer<ops::cuda::SampledRow> rules_;  // [size]
-  winnow::cuda::PinnedBuffer<std::int32_t> results_;         // [size]
+  StepTokens results_;                                       // [batch]
   winnow::cuda::DeviceBuffer<std::int32_t> device_inputs_;   // [2, size]
   winnow::cuda::DeviceBuffer<float2> angles_;                // [size, head_dim / 2]
   winnow::cuda::DeviceBuffer<float> qkv_;                    // [size, qkv_width]

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "model/cuda/step_kernels.h"
-#include "model/cuda/step_results.h"
 
 namespace winnow::model::cuda {
 namespace {
@@ -69,8 +68,7 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
   if (with_logits) {
     rows.empty() ? head_.choose_by(kGreedy) : head_.choose_by(rows);
   }
-  const std::span tokens_chosen = results_.span().first(batch);
-  std::ranges::fill(tokens_chosen, kPending);
+  results_.expect(batch);
   graph->second.launch(stream);
   for (const std::int32_t slot : slots) {
     cache_.advance(slot, 1);
@@ -83,10 +81,8 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
   }
   if (logits.rows > 0 || with_reads) {
     stream.synchronize();
-  } else {
-    wait_for_tokens(tokens_chosen, stream);
   }
-  std::copy_n(results_.data(), next.size(), next.data());
+  std::ranges::copy(results_.wait(stream).first(next.size()), next.begin());
   if (with_reads) {
     attention_.tell_reads(visible);
   }

@@ -11,6 +11,7 @@
 #include "kvcache/cuda/token_attention.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/output_head.h"
+#include "model/cuda/step_tokens.h"
 #include "ops/cuda/linear_rows.h"
 #include "ops/matrix.h"
 
@@ -57,7 +58,7 @@ class Decode {
   std::map<Shape, winnow::cuda::Graph> graphs_;
 
   winnow::cuda::PinnedBuffer<std::int32_t> inputs_;         // [2, batch] slots, tokens
-  winnow::cuda::PinnedBuffer<std::int32_t> results_;        // [batch] the most likely tokens
+  StepTokens results_;                                      // [batch]
   winnow::cuda::DeviceBuffer<std::int32_t> device_inputs_;  // [2, batch]
   winnow::cuda::DeviceBuffer<float2> angles_;               // [batch, head_dim / 2]
   winnow::cuda::DeviceBuffer<float> hidden_;                // [batch, hidden]

@@ -21,7 +21,7 @@ class ManyRows {
   }
 
   /// Rows that the linear layers of `rows` compute: finding an algorithm for a number of rows that
-  /// is new takes longer than a short prompt, so there are few such numbers. All matrices that are
+  /// is new takes longer than a short prompt, so there are some numbers only. All matrices that are
   /// handed in have room for them; those behind `rows` are worth nothing.
   static int padded(int rows);
 

@@ -28,7 +28,7 @@ struct StepResults {
   const std::int32_t* slots = nullptr;      // [batch]
   kvcache::cuda::CacheView cache;           // each sequence moves on by one token
   const std::int32_t* tokens = nullptr;     // [batch] the most likely ones
-  std::int32_t* host_tokens = nullptr;      // [batch] page-locked; written last
+  std::int32_t* host_tokens = nullptr;      // [batch] StepTokens; written last
   std::int32_t* host_free_pages = nullptr;  // [1] page-locked
 };
 void end_step(const StepResults& results, int batch, cudaStream_t stream);

@@ -12,10 +12,12 @@ namespace {
 
 // With more blocks in all, some begin late (docs/kernels/decode_attention.md).
 constexpr int kClusterBlocks = 256;
-constexpr int kLeastClusterBlocks = 2;
 
-// Pages that a warp takes in the time that a second kernel costs.
+// By clusters all wait for the longest row. That may take a warp as many pages more as it takes in
+// the time that a second kernel costs, and twice what it takes when rows are spread evenly: many
+// pages at a time are bound by memory, whoever reads them.
 constexpr double kPagesOfMerge = 6.0;
+constexpr double kOfEvenlySpread = 2.0;
 
 std::size_t size(int n) {
   return static_cast<std::size_t>(n);
@@ -59,8 +61,11 @@ std::size_t DecodePlan::most_rows() const {
 // Of a row's cluster, such that the blocks of all rows are no more than what begins at once.
 int DecodePlan::cluster_blocks(int batch) const {
   const int rows = batch * kv_heads_;
-  const int blocks = std::min(kMostClusterBlocks, kClusterBlocks / std::max(rows, 1));
-  return blocks >= kLeastClusterBlocks && rows <= resident_clusters_[size(blocks)] ? blocks : 0;
+  int blocks = std::min(kMostClusterBlocks, kClusterBlocks / std::max(rows, 1));
+  while (blocks >= kLeastClusterBlocks && rows > resident_clusters_[size(blocks)]) {
+    --blocks;
+  }
+  return blocks >= kLeastClusterBlocks ? blocks : 0;
 }
 
 bool DecodePlan::has_clusters(int batch) const {
@@ -78,7 +83,7 @@ DecodePlan::Way DecodePlan::faster_way(int batch) const {
     run += tile * report.tiles / workers_;
     longest += tile * report.longest / (cluster_blocks(batch) * kDecodeWarps);
   }
-  return longest <= kPagesOfMerge + 2.0 * run ? Way::clusters : Way::runs;
+  return longest <= kPagesOfMerge + kOfEvenlySpread * run ? Way::clusters : Way::runs;
 }
 
 DecodePlan::View DecodePlan::view(int layer) const {

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kThreads)
   const int worker = static_cast<int>(blockIdx.x) * kDecodeWarps + warp;
   const int group = arguments.group;
   const DecodePlan::View& plan = arguments.plan;
-  RunAttention<Codes, D>(arguments, plan.runs[worker],
+  RunAttention<Codes, D>(arguments, plan.runs[worker], plan.batch_rows,
                          memory + warp * warp_bytes(D, kCodeBits<Codes>, group), states[warp])
       .run([&](int row, const auto& attention) {
         const std::size_t part = part_of(worker, row);

@@ -12,6 +12,7 @@ inline constexpr int kMostGroup = 8;
 inline constexpr int kDecodeWarps = 4;
 
 /// Blocks of a row's cluster. More begin later than they save.
+inline constexpr int kLeastClusterBlocks = 2;
 inline constexpr int kMostClusterBlocks = 7;
 
 /// Pages that a warp takes at once: more where there are registers for it.

@@ -19,10 +19,7 @@ struct Received {
   float2 sums[kMostClusterBlocks + kMostGroup];
 };
 
-// A part without entries may hold anything.
-__device__ Part read_part(const float2& sums, const float4& out) {
-  return sums.x == -INFINITY ? Part{} : Part{sums.x, sums.y, out};
-}
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 template <EntryFormat kType, int D>
 class ClusterAttention {
@@ -53,6 +50,8 @@ class ClusterAttention {
 
  private:
   static constexpr int kQuads = D / 4;
+  // finish() has a thread for each quad of the heads that a block has.
+  static_assert((kMostGroup + kLeastClusterBlocks - 1) / kLeastClusterBlocks * kQuads <= kThreads);
 
   // A warp's part lies where its pages were.
   [[nodiscard]] __device__ std::byte* part_memory(int warp) const {
@@ -75,12 +74,18 @@ class ClusterAttention {
     if (count == 0 && lane < group_) {
       sums_of(warp_)[lane] = {-INFINITY, 0.0F};
     }
-    RunAttention<Codes, D>(arguments_, {row_, planned.begin + first, count},
+    RunAttention<Codes, D>(arguments_, {row_, planned.begin + first, count}, row_ + 1,
                            memory_ + warp_ * warp_bytes(D, kCodeBits<Codes>, group_), states)
         .run([&](int, const auto& attention) {
           __syncwarp();  // all lanes have read the last page
           attention.write(outs_of(warp_), sums_of(warp_), group_);
         });
+  }
+
+  // A warp without tiles has left no more than a sum of zero.
+  [[nodiscard]] __device__ Part part_of_warp(int warp, int head, int place) const {
+    const float2 sums = sums_of(warp)[head];
+    return sums.y == 0.0F ? Part{} : Part{sums.x, sums.y, outs_of(warp)[place]};
   }
 
   // The block's part of each query head to the block that finishes the head.
@@ -90,7 +95,7 @@ class ClusterAttention {
       Part parts[kDecodeWarps];
 #pragma unroll
       for (int w = 0; w < kDecodeWarps; ++w) {
-        parts[w] = read_part(sums_of(w)[head], outs_of(w)[i]);
+        parts[w] = part_of_warp(w, head, i);
       }
       const Part own = merge(parts);
       Received<D>* to = cluster_.map_shared_rank(&received_, head % blocks_);
@@ -138,7 +143,8 @@ class ClusterAttention {
     for (int i = 0; i < kMostClusterBlocks; ++i) {
       if (i < blocks_) {
         const int place = index * blocks_ + i;
-        parts[i] = read_part(received_.sums[place], received_.outs[place][quad]);
+        const float2 sums = received_.sums[place];
+        parts[i] = {sums.x, sums.y, received_.outs[place][quad]};
       }
     }
     return merge(parts);
@@ -154,6 +160,8 @@ class ClusterAttention {
   std::byte* memory_;
   Received<D>& received_;
 };
+
+#endif
 
 template <EntryFormat kType, int D>
 __global__ void __launch_bounds__(kThreads)

@@ -11,6 +11,22 @@ namespace {
 constexpr int kMostThreads = 256;
 constexpr int kAtOnce = 6;  // parts that a thread reads at a time
 
+// Of the parts of `step` slices, a thread's own being number `slice` of its quad, the sum of all
+// in those of slice 0. By all threads of the block; `memory` has room for a part of each.
+__device__ void merge_slices(Part* memory, const Part& own, int slice, int step, int quads) {
+  const int thread = static_cast<int>(threadIdx.x);
+  memory[thread] = own;
+  for (int others = step; others > 1;) {  // halve the slices
+    const int half = (others + 1) / 2;
+    __syncthreads();
+    if (slice + half < others) {
+      const Part pair[2] = {memory[thread], memory[thread + half * quads]};
+      memory[thread] = merge(pair);
+    }
+    others = half;
+  }
+}
+
 // Block (r, h): heads [h, h + 1) * `heads` of row r. Threads take four channels and every so
 // manieth part. `Rotated`: D where entries are rotated, else 0.
 template <int Rotated>

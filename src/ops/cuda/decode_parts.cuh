@@ -80,20 +80,4 @@ __device__ void write_turned_back(const DecodeArguments& arguments, const float*
   }
 }
 
-/// Of the parts of `step` slices, a thread's own being number `slice` of its quad, the sum of all
-/// in those of slice 0. By all threads of the block; `memory` has room for a part of each.
-inline __device__ void merge_slices(Part* memory, const Part& own, int slice, int step, int quads) {
-  const int thread = static_cast<int>(threadIdx.x);
-  memory[thread] = own;
-  for (int others = step; others > 1;) {  // halve the slices
-    const int half = (others + 1) / 2;
-    __syncthreads();
-    if (slice + half < others) {
-      const Part pair[2] = {memory[thread], memory[thread + half * quads]};
-      memory[thread] = merge(pair);
-    }
-    others = half;
-  }
-}
-
 }  // namespace winnow::ops::cuda

@@ -81,11 +81,13 @@ __device__ TilePage find_page(const DecodeArguments& arguments, int row, int til
 template <class Codes, int D>
 class RunAttention {
  public:
-  __device__ RunAttention(const DecodeArguments& arguments, const DecodePlan::Run& run,
+  /// The run ends before row `end_row`.
+  __device__ RunAttention(const DecodeArguments& arguments, const DecodePlan::Run& run, int end_row,
                           std::byte* memory, StageState<tile_pages(D)>* states)
       : arguments_(arguments),
         lane_(static_cast<int>(threadIdx.x) % kWarpSize),
         run_(run),
+        end_row_(end_row),
         query_(reinterpret_cast<float*>(memory)),
         stream_(arguments.entries.pool, memory + arguments.group * D * sizeof(float), states),
         row_(run_.row) {}
@@ -183,7 +185,7 @@ class RunAttention {
       __syncwarp();
       attention_.begin(query_, arguments_.group, arguments_.scale);
       __syncwarp();  // every lane has read the queries
-      if (tile + 1 < run_.count && row_ + 1 < arguments_.plan.batch_rows) {
+      if (tile + 1 < run_.count && row_ + 1 < end_row_) {
         copy_query(row_ + 1);  // in case that the run goes on with it
       }
       while (attend_tile(tile++)) {
@@ -213,6 +215,7 @@ class RunAttention {
   const DecodeArguments& arguments_;
   const int lane_;
   const DecodePlan::Run run_;
+  const int end_row_;
   float* query_;  // [group, D]
   PageStream<decode_page_bytes(D, kCodeBits<Codes>), kTilePages, kStages> stream_;
   WarpAttention<Codes, D, kTilePages> attention_;

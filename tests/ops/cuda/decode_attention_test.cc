@@ -151,6 +151,40 @@ TEST_P(CudaDecodeAttention, Layers) {
                     3);
 }
 
+// As many blocks a row as there is room for: 6, 5, 4, 3 and 2.
+TEST_P(CudaDecodeAttention, ManyShortRows) {
+  for (const int batch : {5, 6, 8, 10, 16}) {
+    std::vector<Sequence> sequences;
+    for (int b = 0; b < batch; ++b) {
+      sequences.push_back({.slot = (b + 3) % (batch + 2),
+                           .length = 40 + 7 * b,
+                           .archived = {0, 1, 15, 16, 17, b, 30, 10 * b % 40}});
+    }
+    expect_exact_step(31, sequences);
+  }
+}
+
+// What is not a number in a query head's scores is none in its output, and in no other's.
+TEST_P(CudaDecodeAttention, AHeadWithoutNumbersSaysSo) {
+  const auto [format, dim, group] = GetParam();
+  const Step step({format, dim, 31, 1}, {{.slot = 0, .length = 900, .archived = {200, 640}},
+                                         {.slot = 1, .length = 20, .archived = {0, 0}}});
+  const std::size_t heads = size(4 * group);
+  std::vector<float> queries = ops::testing::normal(heads * size(dim), 99);
+  const std::size_t damaged = size(group);  // the first of the second row
+  std::ranges::fill(std::span(queries).subspan(damaged * size(dim), size(dim)), kNaN);
+  const DecodePlan plan(step.layout(), group, step.kv_heads(), step.batch(), 1);
+  for (const auto way : {DecodePlan::Way::runs, DecodePlan::Way::clusters}) {
+    if (way == DecodePlan::Way::clusters && !plan.has_clusters(step.batch())) {
+      continue;
+    }
+    const std::vector<float> out = attend_all<float>(step, group, queries, way)[0];
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      ASSERT_EQ(std::isnan(out[i]), i / size(dim) == damaged) << i;
+    }
+  }
+}
+
 // More pages than a block looks up at a time: a few pages, over and over.
 TEST_P(CudaDecodeAttention, LongRuns) {
   const auto [format, dim, group] = GetParam();

@@ -1,0 +1,33 @@
+// The tokens of a step on their way to the host.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "base/cuda/device.h"
+
+namespace winnow::model::cuda {
+
+/// Page-locked memory that end_step() writes tokens to, and from which the host sees that they have
+/// come: some microseconds before the stream is known to be idle.
+class StepTokens {
+ public:
+  explicit StepTokens(std::size_t most) : tokens_(most) {}
+
+  [[nodiscard]] std::int32_t* data() const { return tokens_.data(); }
+
+  /// To be called before the step is put into a stream.
+  void expect(std::size_t count);
+  /// Waits until all that are expected are there: end_step() has then done all that it does. Throws
+  /// Error if the stream has failed.
+  [[nodiscard]] std::span<const std::int32_t> wait(const winnow::cuda::Stream& stream) const;
+
+ private:
+  static constexpr std::int32_t kPending = std::numeric_limits<std::int32_t>::min();
+
+  winnow::cuda::PinnedBuffer<std::int32_t> tokens_;
+  std::size_t expected_ = 0;
+};
+
+}  // namespace winnow::model::cuda
