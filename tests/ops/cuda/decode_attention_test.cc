@@ -157,7 +157,7 @@ TEST_P(CudaDecodeAttention, ManyShortRows) {
     std::vector<Sequence> sequences;
     for (int b = 0; b < batch; ++b) {
       sequences.push_back({.slot = (b + 3) % (batch + 2),
-                           .length = 40 + 7 * b,
+                           .length = 100 + 7 * b,
                            .archived = {0, 1, 15, 16, 17, b, 30, 10 * b % 40}});
     }
     expect_exact_step(31, sequences);
