@@ -130,8 +130,10 @@ std::string heat_map(const Lines& evicting, int layers) {
   const std::size_t last = std::min(kLastUpdates, evicting.size());
   const auto heads =
       static_cast<int>(evicting.back().at("evicted_per_head").size()) / std::max(1, layers);
-  std::string table =
-      fmt::format("<h2>Share evicted, last {} updates</h2>\n<table><tr><th>layer</th>", last);
+  std::string table = fmt::format(
+      "<h2>Share evicted, last {} updates</h2>\n<p>The darker, the more a head keeps.</p>\n"
+      "<table><tr><th>layer</th>",
+      last);
   for (int head = 0; head < heads; ++head) {
     table += fmt::format("<th>head {}</th>", head);
   }
