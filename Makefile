@@ -66,6 +66,7 @@ format: packages-ci ## Lay out the sources as .clang-format says
 .PHONY: lint
 lint: packages-ci build ## Check the layout and run clang-tidy
 	@scripts/check.sh format
+	@scripts/check.sh devices
 	@scripts/check.sh tidy
 
 .PHONY: install

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The checks that need no running: formatting and clang-tidy, over the files git knows.
+# The checks that need no running: formatting, old devices and clang-tidy, over the files git knows.
 #   scripts/check.sh format        fails when a file is not formatted as .clang-format says
 #   scripts/check.sh format --fix  formats them
+#   scripts/check.sh devices       device code compiles for the oldest devices that it is for
 #   scripts/check.sh tidy          clang-tidy on every source file, newest change first; stops after
 #                                  WINNOW_TIDY_SECONDS (default: no limit) and says what it left out
 # clang-tidy reads build/release/compile_commands.json: `make build` first.
@@ -33,6 +34,18 @@ check_format() {
     fi
     echo "format: ${#files[@]} files, all fine"
   fi
+}
+
+# The build compiles for one kind of device; what others lack shows here. No machine code is made.
+check_devices() {
+  local nvcc files
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  [[ -x $nvcc ]] || { echo "devices: skipped: there is no nvcc"; return; }
+  mapfile -t files < <(sources '*.cu' | grep -v '_sm90\.cu$')
+  printf '%s\n' "${files[@]}" |
+    xargs -P "$(nproc)" -I{} "$nvcc" -std=c++20 --expt-relaxed-constexpr -Werror=all-warnings \
+      -arch=sm_80 -I src -I include -I tests -ptx -o /dev/null {}
+  echo "devices: ${#files[@]} files compile for sm_80"
 }
 
 # Source files of our own in the compilation database; device code is nvcc's alone.
@@ -97,9 +110,10 @@ check_tidy() {
 
 case "${1:-}" in
   format) check_format "${2:-}" ;;
+  devices) check_devices ;;
   tidy) check_tidy ;;
   *)
-    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
