@@ -50,7 +50,7 @@ nlohmann::json run() {
   nlohmann::json results;
   fmt::print("{:<22}{:>8}{:>14}   ({} tokens)\n", "rule", "rows", "microseconds", kVocab);
   for (const NamedRule& named : kRules) {
-    for (const int rows : {1, 8, 32, 256}) {
+    for (const int rows : {1, 4, 8, 16, 32, 48, 64, 80, 96, 128, 256}) {
       std::vector<SampledRow> sampled(static_cast<std::size_t>(rows), SampledRow{named.rule});
       Random random(2);
       for (SampledRow& row : sampled) {

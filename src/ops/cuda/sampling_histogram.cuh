@@ -26,7 +26,7 @@ struct Team {
   }
   /// The same variable of block `rank`.
   template <class T>
-  __device__ const T& of(const T& own, int rank) const {
+  __device__ T& of(T& own, int rank) const {
     return *cooperative_groups::this_cluster().map_shared_rank(&own, rank);
   }
 #else
@@ -40,7 +40,7 @@ struct Team {
     __syncthreads();
   }
   template <class T>
-  __device__ const T& of(const T& own, int /*rank*/) const {
+  __device__ T& of(T& own, int /*rank*/) const {
     return own;
   }
 #endif
@@ -62,46 +62,69 @@ inline __device__ Mass shuffle_up(const Mass& mass, int step) {
           __shfl_up_sync(kAllLanes, mass.count, step)};
 }
 
-/// Shared memory adds 32 bits at a time: weights are summed in parts, which fit even if a bin takes
-/// the whole vocabulary.
-struct Histogram {
-  static constexpr int kParts = 3;
-  static constexpr int kPartBits = kWeightBits / kParts;
-  static_assert(kPartBits * kParts == kWeightBits && kMostTokens < 1 << (32 - kPartBits));
+/// Up to where places are summed: until the sum of their weights, or their number, is larger.
+struct Goal {
+  bool counts;
+  Word sum;
 
-  unsigned parts[kParts][kBins];
-  unsigned counts[kBins];
-
-  __device__ void clear(int bin) {
-    counts[bin] = parts[0][bin] = parts[1][bin] = parts[2][bin] = 0;
-  }
-  __device__ void add(int bin, Word weight) {
-    constexpr unsigned kMask = (1U << kPartBits) - 1;
-    const auto low = static_cast<unsigned>(weight);
-    atomicAdd(&counts[bin], 1U);
-    atomicAdd(&parts[0][bin], low & kMask);
-    atomicAdd(&parts[1][bin], low >> kPartBits & kMask);
-    atomicAdd(&parts[2][bin], static_cast<unsigned>(weight >> (2 * kPartBits)));
-  }
-  __device__ void take(const Histogram& other, int bin) {
-    counts[bin] += other.counts[bin];
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      parts[i][bin] += other.parts[i][bin];
-    }
-  }
-  __device__ Mass mass(int bin) const {
-    return {(Word{parts[2][bin]} << (2 * kPartBits)) + (Word{parts[1][bin]} << kPartBits) +
-                parts[0][bin],
-            counts[bin]};
+  __device__ bool passed_by(const Mass& mass) const {
+    return (counts ? mass.count : mass.weight) > sum;
   }
 };
 
-/// Where a sum exceeds its target: the digits so far, and what comes before them.
+/// The steps in which places are told apart: by bits [shift, shift + bits), of which at most the
+/// lower kBinBits are not zero.
+struct Digit {
+  int shift;
+  int bits;
+
+  __device__ int bin_of(Word place) const {
+    return static_cast<int>(place >> shift) & ((1 << bits) - 1);
+  }
+};
+__constant__ const Digit kDigits[] = {{53, 11}, {42, 11}, {32, 10}, {11, 21}, {0, 11}};
+static_assert(kMostTokens < 1 << (2 * kBinBits));
+
+/// Where a sum passes its goal: the first `known` digits of the place, what comes before them, and
+/// what begins with them.
 struct Crossing {
-  Word digits;
+  int known = 0;
+  Word digits = 0;
   Mass before;
   Mass inside;
+
+  __device__ const Digit& next() const { return kDigits[known]; }
+  __device__ bool holds(Word place) const {
+    return known == 0 || place >> kDigits[known - 1].shift == digits;
+  }
+  __device__ Crossing into(int bin, const Mass& before_bin, const Mass& inside_bin) const {
+    return {known + 1, digits << next().bits | static_cast<Word>(bin), before_bin, inside_bin};
+  }
+};
+
+/// What each bin holds. Shared memory adds 32 bits at a time, so a sum of weights is two words.
+struct Histogram {
+  unsigned low[kBins];
+  unsigned high[kBins];
+  unsigned counts[kBins];
+  Mass slice;  // once gathered: the sum of the block's slice of the bins, over the team
+
+  __device__ void clear(int bin) { counts[bin] = high[bin] = low[bin] = 0; }
+  __device__ void add(int bin, Word weight) {
+    const auto low_word = static_cast<unsigned>(weight);
+    const unsigned before = atomicAdd(&low[bin], low_word);
+    const unsigned carry = before + low_word < before ? 1 : 0;
+    if (const unsigned high_word = static_cast<unsigned>(weight >> 32) + carry; high_word != 0) {
+      atomicAdd(&high[bin], high_word);
+    }
+    atomicAdd(&counts[bin], 1U);
+  }
+  __device__ Mass mass(int bin) const { return {Word{high[bin]} << 32 | low[bin], counts[bin]}; }
+  __device__ void put(int bin, const Mass& mass) {
+    low[bin] = static_cast<unsigned>(mass.weight);
+    high[bin] = static_cast<unsigned>(mass.weight >> 32);
+    counts[bin] = mass.count;
+  }
 };
 
 }  // namespace winnow::ops::cuda

@@ -153,9 +153,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 // So that clusters of every size take part.
 TEST_P(CudaSampling, ChoosesWhatTheHostChooses) {
-  compare(GetParam(), 68, 1);
-  compare(GetParam(), 40, 2);
-  compare(GetParam(), 20, 3);
+  compare(GetParam(), 150, 1);
+  compare(GetParam(), 68, 2);
+  compare(GetParam(), 40, 3);
   for (std::uint64_t seed = 4; seed < 12; ++seed) {
     compare(GetParam(), 9, seed);
   }
