@@ -17,7 +17,7 @@ namespace {
 
 // From these numbers of rows on oneDNN is the faster (measured; benchmarks/linear_benchmark.cc).
 constexpr std::size_t kManyRowsF32 = 48;
-constexpr std::size_t kManyRowsBf16 = 16;
+constexpr std::size_t kManyRowsBf16 = 9;
 // Up to this many linear_in_tiles() is the faster (measured on a Xeon with AMX, 16 to 128 rows).
 constexpr std::size_t kFewRowsInTiles = 64;
 

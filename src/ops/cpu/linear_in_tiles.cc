@@ -1,6 +1,7 @@
 #include "ops/cpu/linear_in_tiles.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "base/no_signals.h"
@@ -28,14 +29,45 @@ Matrix<const bf16> in_tiles(Workspace& workspace, Matrix<const float> x) {
   return result;
 }
 
-// out = turned^T, without what is behind out's rows.
+constexpr std::size_t kBlock = 4;
+
+// kBlock rows become as many columns, of which the first `count` rows are written. Four floats are
+// a vector on every CPU that there is.
+void turn_block(const float* from, std::size_t from_stride, float* to, std::size_t to_stride,
+                std::size_t count) {
+  using Vector = float __attribute__((vector_size(16)));
+  Vector row[kBlock];
+  for (std::size_t i = 0; i < kBlock; ++i) {
+    std::memcpy(&row[i], from + i * from_stride, sizeof(Vector));
+  }
+  const Vector low_even = __builtin_shufflevector(row[0], row[2], 0, 4, 1, 5);
+  const Vector low_odd = __builtin_shufflevector(row[1], row[3], 0, 4, 1, 5);
+  const Vector high_even = __builtin_shufflevector(row[0], row[2], 2, 6, 3, 7);
+  const Vector high_odd = __builtin_shufflevector(row[1], row[3], 2, 6, 3, 7);
+  const Vector column[kBlock] = {__builtin_shufflevector(low_even, low_odd, 0, 4, 1, 5),
+                                 __builtin_shufflevector(low_even, low_odd, 2, 6, 3, 7),
+                                 __builtin_shufflevector(high_even, high_odd, 0, 4, 1, 5),
+                                 __builtin_shufflevector(high_even, high_odd, 2, 6, 3, 7)};
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memcpy(to + i * to_stride, &column[i], sizeof(Vector));
+  }
+}
+
+// out = turned^T, without what is behind out's rows; turned has whole blocks of columns.
 void turn(Matrix<const float> turned, Matrix<float> out) {
-  constexpr std::size_t kTogether = 16;
+  constexpr std::size_t kTogether = 16;  // a cache line of each row of out
   for (std::size_t begin = 0; begin < out.cols; begin += kTogether) {
     const std::size_t end = std::min(begin + kTogether, out.cols);
-    for (std::size_t m = 0; m < out.rows; ++m) {
-      for (std::size_t n = begin; n < end; ++n) {
-        out.row(m)[n] = turned.row(n)[m];
+    for (std::size_t m = 0; m < out.rows; m += kBlock) {
+      const std::size_t rows = std::min(kBlock, out.rows - m);
+      std::size_t n = begin;
+      for (; n + kBlock <= end; n += kBlock) {
+        turn_block(&turned.row(n)[m], turned.stride, &out.row(m)[n], out.stride, rows);
+      }
+      for (; n < end; ++n) {
+        for (std::size_t i = 0; i < rows; ++i) {
+          out.row(m + i)[n] = turned.row(n)[m + i];
+        }
       }
     }
   }

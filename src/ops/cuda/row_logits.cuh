@@ -18,16 +18,9 @@ class RowLogits {
         end_(lead_ + vocab),
         vectors_(reinterpret_cast<const float4*>(logits - lead_)) {}
 
-  /// With the penalty.
-  __device__ float operator[](int token) const {
-    const float x = __ldg(reinterpret_cast<const float*>(vectors_) + lead_ + token);
-    const auto& [rule, seen, newest] = row_;
-    return rule.penalty == 1.0F ? x : penalized(token, x, rule.penalty, seen, newest);
-  }
-
-  /// Calls f(token, the logits of this token and the three after it) for the share of thread
-  /// `first` of `threads`, token after token. Beside the row's tokens there may be some that it
-  /// does not have, whose logits are no numbers.
+  /// Calls f(token, the logits of this token and the three after it, with the penalty) for the
+  /// share of thread `first` of `threads`, token after token. Beside the row's tokens there may be
+  /// some that it does not have, whose logits are no numbers.
   template <class F>
   __device__ void each(int first, int threads, const F& f) const {
     constexpr int kAtOnce = 2;
@@ -78,6 +71,7 @@ class RowLogits {
   // where it is called. By value: what is pointed to is not in registers.
   static __device__ __noinline__ float penalized(int token, float x, float penalty,
                                                  const std::uint32_t* seen, int newest) {
+    // Tokens that the row does not have are no numbers: `seen` has no bits for them.
     if (isnan(x) || (token != newest && (seen[token / 32] >> (token % 32) & 1U) == 0)) {
       return x;
     }

@@ -1,9 +1,10 @@
 // A row is sampled without sorting it. Its candidates are ordered by a place: their distance from
 // the largest logit, then their number. What is wanted is always the first place at which a running
 // sum of weights (or of candidates) passes a goal. A histogram of all candidates over the leading
-// digit of their places, made once, says in which digit that is; the few candidates with that digit
-// are listed, and one block looks at them digit by digit. Sums of integers do not depend on the
-// order in which threads add to them.
+// digit of their places, made once, says in which digit that is. When few candidates begin with the
+// digits found so far, they are listed, and one block looks at them alone; until then another
+// histogram, of those candidates over the next digit, takes another pass over the vocabulary. Sums
+// of integers do not depend on the order in which threads add to them.
 //
 // A row belongs to a cluster of blocks, so that few rows fill the device as well; each block has a
 // histogram of its own part of the vocabulary.
@@ -20,10 +21,10 @@ constexpr int kMostTeam = 8;  // blocks of a row; every device with clusters has
 class RowSampler {
  public:
   __device__ RowSampler(const float* logits, int vocab, const SampledRow& row)
-      : logits_(logits, vocab, row), row_(row), thread_(static_cast<int>(threadIdx.x)) {}
+      : logits_(logits, vocab, row), row_(row) {}
 
   __device__ void run(std::int32_t* token) {
-    if (thread_ == 0) {
+    if (this_thread() == 0) {
       shared().listed_count = 0;
     }
     const Word best = find_largest();
@@ -31,10 +32,10 @@ class RowSampler {
     if (best < kNumbers) {
       chosen = kNoToken;
     } else if (row_.rule.octaves > 0.0F && row_.rule.most != 1) {
-      largest_ = logits_[chosen];
+      largest_ = logit_of(static_cast<std::uint32_t>(best >> 32));
       chosen = draw();
     }
-    if (team_.rank() == 0 && thread_ == 0) {
+    if (team_.rank() == 0 && this_thread() == 0) {
       *token = chosen;
       if (row_.seen != nullptr) {
         atomicOr(row_.seen + row_.newest / 32, 1U << (row_.newest % 32));
@@ -47,7 +48,7 @@ class RowSampler {
   // Calls f(token, its logit and the next three) for the block's share of the vocabulary.
   template <class F>
   __device__ void each_vector(const F& f) const {
-    logits_.each(team_.rank() * kThreads + thread_, team_.size() * kThreads, f);
+    logits_.each(team_.rank() * kThreads + this_thread(), team_.size() * kThreads, f);
   }
   // Calls f(place, weight) for the candidates in it.
   template <class F>
@@ -76,6 +77,10 @@ class RowSampler {
     return isnan(logit) ? 0U : (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
   }
 
+  static __device__ float logit_of(std::uint32_t order) {
+    return __uint_as_float((order & 0x80000000U) != 0 ? order ^ 0x80000000U : ~order);
+  }
+
   // The order of the largest logit, then, for the lowest of equal tokens, ~token; less than
   // kNumbers if there is no number.
   static constexpr Word kNumbers = Word{1} << 32;
@@ -94,11 +99,11 @@ class RowSampler {
     for (int step = 16; step > 0; step /= 2) {
       best = max(best, __shfl_xor_sync(kAllLanes, best, step));
     }
-    if (thread_ % 32 == 0) {
-      shared().warp_best[thread_ / 32] = best;
+    if (this_thread() % 32 == 0) {
+      shared().warp_best[this_thread() / 32] = best;
     }
     __syncthreads();
-    if (thread_ == 0) {
+    if (this_thread() == 0) {
       for (const Word other : shared().warp_best) {
         best = max(best, other);
       }
@@ -117,9 +122,13 @@ class RowSampler {
     for (int rank = 0; rank < team_.size(); ++rank) {
       through_.add(team_.of(shared().histograms[kAll].slice, rank));
     }
+    // Each of these leaves a part of the candidates.
     const TokenRule& rule = row_.rule;
 #pragma unroll 1  // a search is large
     for (const Step step : {Step::most, Step::share, Step::random}) {
+      if (step == Step::random) {
+        drop_far();
+      }
       if ((step != Step::most || rule.most > 0) && (step != Step::share || rule.share > 0)) {
         search(goal_of(step));
       }
@@ -127,18 +136,20 @@ class RowSampler {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(last_));
   }
 
-  // Each leaves a part of the candidates, the last one drops the far ones and draws.
   enum class Step : std::uint8_t { most, share, random };
-  __device__ Goal goal_of(Step step) {
+  __device__ Goal goal_of(Step step) const {
     const TokenRule& rule = row_.rule;
     if (step == Step::most) {
       return {true, static_cast<Word>(rule.most) - 1};
     }
-    if (step == Step::random && rule.farthest < last_ >> 32) {
-      last_ = Word{rule.farthest} << 32 | ~0U;
+    return {false, __umul64hi(through_.weight, step == Step::share ? rule.share : rule.random)};
+  }
+
+  __device__ void drop_far() {
+    if (row_.rule.farthest < last_ >> 32) {
+      last_ = Word{row_.rule.farthest} << 32 | ~0U;
       through_ = sum_to_last();
     }
-    return {false, __umul64hi(through_.weight, step == Step::share ? rule.share : rule.random)};
   }
 
   // Makes the first place at which the sum passes the goal the last one, if there is one.
@@ -174,7 +185,7 @@ class RowSampler {
     });
     team_.synchronize();
     Mass sum;
-    for (int bin = slice_begin(team_.rank()) + thread_; bin < slice_begin(team_.rank() + 1);
+    for (int bin = slice_begin(team_.rank()) + this_thread(); bin < slice_begin(team_.rank() + 1);
          bin += kThreads) {
       Mass mass = histogram.mass(bin);
       // Nobody else reads or writes this slice.
@@ -189,7 +200,9 @@ class RowSampler {
     }
     Mass total;
     inclusive_scan(sum, total);
-    histogram.slice = total;  // all threads write the same
+    if (this_thread() == 0) {
+      histogram.slice = total;
+    }
     team_.synchronize();
   }
 
@@ -235,7 +248,9 @@ class RowSampler {
     });
     Mass total;
     inclusive_scan(sum, total);
-    shared().own = total;  // all threads write the same
+    if (this_thread() == 0) {
+      shared().own = total;
+    }
     team_.synchronize();
     Mass all;
     for (int rank = 0; rank < team_.size(); ++rank) {
@@ -246,7 +261,6 @@ class RowSampler {
 
   RowLogits logits_;
   const SampledRow& row_;
-  const int thread_;
   Team team_;
   float largest_ = 0.0F;
   Word last_ = ~Word{0};  // no candidate lies behind this place

@@ -11,6 +11,7 @@ namespace winnow::ops::cuda {
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 constexpr int kMostListed = 2048;
+constexpr int kFew = 32;  // candidates that a warp looks at, one a lane
 
 /// Histograms: of all candidates, by the first digit; of those that a search still looks at, by the
 /// next one.
@@ -27,7 +28,7 @@ struct SamplingMemory {
   // In the team's first block:
   Word listed[kMostListed];  // places that begin with the crossing's digits
   unsigned listed_count;
-  Word few[32];
+  Word few[kFew];
   unsigned few_count;
   Word found;    // where the search ended
   Mass through;  // the sum up to there
@@ -146,7 +147,7 @@ inline __device__ void search_few(const Mass& before, const Goal& goal) {
 /// Where the sum passes the goal among the listed candidates in the crossing; then the list is
 /// empty. By the team's first block.
 inline __device__ void search_list(Crossing crossing, const Goal& goal) {
-  while (crossing.inside.count > 32) {
+  while (crossing.inside.count > kFew) {
     const Digit digit = crossing.next();
     clear_histogram(kSome);
     each_listed(crossing, [&](Word place) {
@@ -163,9 +164,9 @@ inline __device__ void search_list(Crossing crossing, const Goal& goal) {
   each_listed(crossing,
               [&](Word place) { shared().few[atomicAdd(&shared().few_count, 1U)] = place; });
   __syncthreads();
-  if (this_thread() < 32) {
+  if (this_thread() < kFew) {
     search_few(crossing.before, goal);
-  } else if (this_thread() == 32) {
+  } else if (this_thread() == kFew) {
     shared().listed_count = 0;
   }
 }

@@ -50,6 +50,15 @@ float some_numbers(Random& random) {
 float no_numbers(Random& /*random*/) {
   return kNone;
 }
+float some_infinite(Random& random) {
+  return random.uniform() < 0.01 ? kInfinity : static_cast<float>(random.normal());
+}
+float none_possible(Random& /*random*/) {
+  return -kInfinity;
+}
+float at_most_zero(Random& random) {
+  return random.uniform() < 0.5 ? -0.0F : random.uniform() < 0.5 ? 0.0F : -1.0F;
+}
 
 // Rules of all kinds, many of each with other random bits.
 std::vector<TokenRule> rules(Random& random) {
@@ -63,9 +72,13 @@ std::vector<TokenRule> rules(Random& random) {
   };
   for (int i = 0; i < 4; ++i) {
     for (const TokenRule& rule :
-         {TokenRule{}, TokenRule{.octaves = octaves(1.0)}, TokenRule{.octaves = octaves(0.3)},
-          TokenRule{.octaves = octaves(5.0)}, TokenRule{.octaves = octaves(1e30)},
-          TokenRule{.octaves = octaves(1e-30)}, TokenRule{.octaves = octaves(1.0), .most = 1},
+         {TokenRule{},
+          TokenRule{.octaves = octaves(1.0)},
+          TokenRule{.octaves = octaves(0.3)},
+          TokenRule{.octaves = octaves(5.0)},
+          TokenRule{.octaves = octaves(1e30)},
+          TokenRule{.octaves = octaves(1e-30)},
+          TokenRule{.octaves = octaves(1.0), .most = 1},
           TokenRule{.octaves = octaves(1.0), .most = 40},
           TokenRule{.octaves = octaves(2.0), .most = 1 << 20},
           TokenRule{.octaves = octaves(1.0), .share = share(0.9)},
@@ -74,6 +87,11 @@ std::vector<TokenRule> rules(Random& random) {
           TokenRule{.octaves = octaves(0.8), .farthest = 0},
           TokenRule{
               .octaves = octaves(0.7), .most = 50, .farthest = far(0.01), .share = share(0.95)},
+          TokenRule{.octaves = octaves(1e6)},
+          TokenRule{.octaves = octaves(5.0), .share = share(0.9)},
+          TokenRule{.octaves = octaves(1.0), .farthest = far(0.5), .share = share(0.9)},
+          TokenRule{
+              .octaves = octaves(1.0), .most = 3000, .farthest = far(0.2), .share = share(0.9)},
           TokenRule{.octaves = octaves(3.0), .penalty = 1.3F, .most = 7},
           TokenRule{.octaves = octaves(1.0), .penalty = 0.8F, .share = share(0.5)},
           TokenRule{.penalty = 3.0F}}) {
@@ -84,7 +102,7 @@ std::vector<TokenRule> rules(Random& random) {
   return result;
 }
 
-class CudaSampling : public ::testing::TestWithParam<Case> {
+class CudaSamplingTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (winnow::cuda::device_count() == 0) {
@@ -93,10 +111,16 @@ class CudaSampling : public ::testing::TestWithParam<Case> {
   }
 };
 
-// A launch of `rows` rows, each with logits of its own and every so manieth rule.
+class CudaSampling : public CudaSamplingTest, public ::testing::WithParamInterface<Case> {};
+
+// Launches of nine rows that take all rules.
+constexpr std::uint64_t kSeeds = 10;
+
+// A launch of `rows` rows, each with logits of its own and a rule from number 9 `seed` on.
 void compare(const Case& c, int rows, std::uint64_t seed) {
   Random random(seed);
   const std::vector<TokenRule> all = rules(random);
+  ASSERT_LE(all.size(), 9 * kSeeds);
   const auto vocab = static_cast<std::size_t>(c.vocab);
   const auto count = static_cast<std::size_t>(rows);
   std::vector<float> logits(count * vocab);
@@ -113,7 +137,12 @@ void compare(const Case& c, int rows, std::uint64_t seed) {
     for (int k = 0; k < 100; ++k) {
       histories[i].push_back(static_cast<std::int32_t>(random.uniform() * c.vocab));
     }
-    sampled[i] = {all[(i + seed) % all.size()], seen.data() + i * words, histories[i].back()};
+    const TokenRule& rule = all[(i + 9 * seed) % all.size()];
+    const bool marks = rule.penalty != 1.0F || i % 2 == 0;
+    sampled[i] = {rule, marks ? seen.data() + i * words : nullptr, histories[i].back()};
+    if (!marks) {
+      continue;
+    }
     const winnow::cuda::DeviceBuffer<std::int32_t> earlier{
         std::span<const std::int32_t>(histories[i].data(), histories[i].size() - 1)};
     mark_tokens(sampled[i].seen, earlier.data(), 99, stream.get());
@@ -131,13 +160,13 @@ void compare(const Case& c, int rows, std::uint64_t seed) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto row = std::span<const float>(logits).subspan(i * vocab, vocab);
     EXPECT_EQ(got[i], sample_token(row, histories[i], sampled[i].rule))
-        << "row " << i << ", rule " << (i + seed) % all.size();
+        << "row " << i << ", rule " << (i + 9 * seed) % all.size();
   }
   std::vector<std::uint32_t> bits(count * words);
   seen.read(bits);
   for (std::size_t i = 0; i < count; ++i) {  // the newest is marked as well
     const auto newest = static_cast<std::size_t>(histories[i].back());
-    EXPECT_TRUE(bits[i * words + newest / 32] >> (newest % 32) & 1U);
+    EXPECT_EQ(bits[i * words + newest / 32] >> (newest % 32) & 1U, sampled[i].seen != nullptr);
   }
 }
 
@@ -148,17 +177,25 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"one", 1, normal}, Case{"few", 5, normal}, Case{"equal", 4099, equal},
                       Case{"rounded", 32000, rounded}, Case{"masked", 32000, masked},
                       Case{"some_numbers", 4099, some_numbers},
-                      Case{"no_numbers", 1003, no_numbers}),
+                      Case{"no_numbers", 1003, no_numbers},
+                      Case{"some_infinite", 1003, some_infinite},
+                      Case{"none_possible", 1003, none_possible},
+                      Case{"at_most_zero", 4099, at_most_zero}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// So that clusters of every size take part.
+// One block a row, then clusters of 2 and more; how many rows leave room for which depends on the
+// device. (On an H200: 1, 2, 3, 4, 5, 6, 8.)
 TEST_P(CudaSampling, ChoosesWhatTheHostChooses) {
-  compare(GetParam(), 150, 1);
-  compare(GetParam(), 68, 2);
-  compare(GetParam(), 40, 3);
-  for (std::uint64_t seed = 4; seed < 12; ++seed) {
+  for (const int rows : {150, 60, 40, 30, 22, 17}) {
+    compare(GetParam(), rows, static_cast<std::uint64_t>(rows));
+  }
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     compare(GetParam(), 9, seed);
   }
+}
+
+TEST_F(CudaSamplingTest, TakesTheLargestVocabulary) {
+  compare({"largest", kMostTokens, rounded}, 9, 1);
 }
 
 }  // namespace
