@@ -194,6 +194,12 @@ TEST_P(CudaSampling, ChoosesWhatTheHostChooses) {
   }
 }
 
+// One launch, for compute-sanitizer (scripts/gpu-check.sh): all kinds of searches one after
+// another, in several passes, of rows that begin within a vector.
+TEST_F(CudaSamplingTest, SearchesInSeveralPasses) {
+  compare({"equal", 4099, equal}, 9, 3);
+}
+
 TEST_F(CudaSamplingTest, TakesTheLargestVocabulary) {
   compare({"largest", kMostTokens, rounded}, 9, 1);
 }
