@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/read_bandwidth.h"
+#include "base/threads.h"
 #include "kvcache/sequence_cache.h"
 
 namespace winnow::engine {
@@ -94,13 +96,24 @@ class CpuRunner : public Runner {
  private:
   static void choose(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
                      std::span<std::int32_t> next) {
-    std::size_t row = 0;
+    struct Row {
+      const SequenceShare* share;
+      bool last;  // of its share: chosen as the share says, the others are the most likely
+    };
+    std::vector<Row> rows;
     for (const SequenceShare& share : shares) {
-      for (std::size_t i = 1; i <= share.logit_rows; ++i, ++row) {
-        const ops::TokenRule rule = i == share.logit_rows ? share.rule : ops::TokenRule{};
-        next[row] = ops::sample_token(logits.row(row), share.history, rule);
+      for (std::size_t i = 1; i <= share.logit_rows; ++i) {
+        rows.push_back({&share, i == share.logit_rows});
       }
     }
+    if (!std::ranges::all_of(shares, &ops::TokenRule::is_greedy, &SequenceShare::rule)) {
+      ops::check_vocabulary(logits.cols);  // what follows must not throw
+    }
+    parallel_each(rows.size(), [&](std::size_t i, int) {
+      const auto& [share, last] = rows[i];
+      const ops::TokenRule rule = last ? share->rule : ops::TokenRule{};
+      next[i] = ops::sample_token(logits.row(i), share->history, rule);
+    });
   }
 
   const model::Model& model_;

@@ -1,6 +1,7 @@
 // From logits to a token, in integers: every device draws the same one from the same logits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -68,8 +69,12 @@ inline constexpr std::int32_t kNoToken = -1;
 std::vector<float> penalize_seen(std::span<const float> logits,
                                  std::span<const std::int32_t> history, float penalty);
 
+/// Throws Error where so many tokens cannot be sampled from.
+void check_vocabulary(std::size_t tokens);
+
 /// The token that `rule` chooses from `logits` [vocabulary], those that are not numbers last, or
-/// kNoToken. `history`: the tokens that count as seen.
+/// kNoToken. `history`: the tokens that count as seen. Throws Error as check_vocabulary() does
+/// unless the most likely token is asked for.
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> history,
                           const TokenRule& rule);
 

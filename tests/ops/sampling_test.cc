@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/random.h"
 
 namespace winnow::ops {
@@ -58,6 +61,79 @@ TEST(SampleToken, DrawsTheEndsOfTheOrder) {
   EXPECT_EQ(draw({.octaves = 1.0F, .share = std::uint64_t{1} << 63}, kLastBits), 3);
   EXPECT_EQ(draw({.octaves = 1.0F, .share = 1}, kLastBits), 1);
   EXPECT_EQ(draw({}, kLastBits), 1);
+}
+
+// The rule as it is defined: all candidates in their order, cut, and gone through one by one.
+std::int32_t draw_from_sorted(const std::vector<float>& logits, const TokenRule& rule) {
+  const float largest = *std::ranges::max_element(logits);
+  std::vector<std::pair<std::uint32_t, std::int32_t>> candidates;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    candidates.emplace_back(distance(logits[i], largest, rule.octaves),
+                            static_cast<std::int32_t>(i));
+  }
+  std::ranges::sort(candidates);
+  if (rule.most > 0 && static_cast<std::size_t>(rule.most) < candidates.size()) {
+    candidates.resize(static_cast<std::size_t>(rule.most));
+  }
+  __extension__ using Wide = unsigned __int128;
+  // How many it takes for more than this part of the weight of all.
+  const auto reach = [&](std::uint64_t part) {
+    Wide total = 0;
+    for (const auto& [far, token] : candidates) {
+      total += weight(far);
+    }
+    const Wide target = total * part >> 64;
+    std::size_t count = 0;
+    for (Wide sum = 0; sum <= target; ++count) {
+      sum += weight(candidates[count].first);
+    }
+    return count;
+  };
+  if (rule.share > 0) {
+    candidates.resize(reach(rule.share));
+  }
+  std::erase_if(candidates, [&](const auto& candidate) { return candidate.first > rule.farthest; });
+  return candidates[reach(rule.random) - 1].second;
+}
+
+TEST(SampleToken, DrawsWhatSortingDraws) {
+  Random random(1);
+  const auto logit = [&](int kind) {
+    const double x = random.normal();
+    return static_cast<float>(kind == 0   ? x
+                              : kind == 1 ? 12.0 * x
+                              : kind == 2 ? 1.5
+                              : kind == 3 ? std::round(2.0 * x)
+                                          : (x > 0.0 ? x : -std::numeric_limits<double>::max()));
+  };
+  const auto share = [](double p) { return static_cast<std::uint64_t>(p * 0x1p64); };
+  constexpr std::uint32_t kOctave = 1U << kOctaveBits;
+  for (const TokenRule& rule :
+       {TokenRule{.octaves = 1.4F}, TokenRule{.octaves = 0.01F}, TokenRule{.octaves = 1e-30F},
+        TokenRule{.octaves = 1.4F, .most = 40}, TokenRule{.octaves = 1.4F, .most = 1 << 20},
+        TokenRule{.octaves = 1.4F, .share = share(0.9)}, TokenRule{.octaves = 1.4F, .share = 1},
+        TokenRule{.octaves = 1.4F, .farthest = 4 * kOctave + 12345},
+        TokenRule{.octaves = 1.4F, .farthest = 0},
+        TokenRule{.octaves = 1.4F, .most = 300, .farthest = kOctave, .share = share(0.95)},
+        TokenRule{.octaves = 0.1F, .farthest = kOctave / 40, .share = share(0.5)}}) {
+    for (int i = 0; i < 200; ++i) {
+      std::vector<float> logits(static_cast<std::size_t>(i % 5 == 0 ? 1 + i : 700));
+      for (float& x : logits) {
+        x = logit(i % 5);
+      }
+      TokenRule drawn = rule;
+      drawn.random = i < 5 ? 0 : i < 10 ? kLastBits : random.bits();
+      ASSERT_EQ(sample_token(logits, {}, drawn), draw_from_sorted(logits, drawn))
+          << rule.octaves << " octaves, " << i;
+    }
+  }
+}
+
+TEST(SampleToken, RefusesAVocabularyThatItsSumsCannotHold) {
+  std::vector<float> logits(kMostTokens + 1, 0.0F);
+  logits[5] = 1.0F;
+  EXPECT_EQ(sample_token(logits, {}, {}), 5);
+  EXPECT_THROW(sample_token(logits, {}, {.octaves = 1.0F}), Error);
 }
 
 TEST(SampleToken, PenalisesWhatWasSeen) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_set>
+#include <iterator>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -10,12 +12,18 @@
 namespace winnow::ops {
 namespace {
 
-struct Candidate {
-  std::uint32_t distance;
-  std::int32_t token;
-  // clang-tidy 14 takes the zero that results are compared with for a pointer.
-  auto operator<=>(const Candidate&) const = default;  // NOLINT(modernize-use-nullptr)
-};
+// A candidate by its place in their order: its distance, then its number.
+using Place = std::uint64_t;
+
+Place place_of(std::uint32_t distance, std::uint32_t token) {
+  return Place{distance} << 32 | token;
+}
+std::uint32_t distance_of(Place place) {
+  return static_cast<std::uint32_t>(place >> 32);
+}
+std::uint64_t weight_of(Place place) {
+  return weight(distance_of(place));
+}
 
 // The upper half of a product: `fraction` of `whole`, where all of it is 2^64.
 std::uint64_t part_of(std::uint64_t whole, std::uint64_t fraction) {
@@ -23,40 +31,89 @@ std::uint64_t part_of(std::uint64_t whole, std::uint64_t fraction) {
   return static_cast<std::uint64_t>(Wide{whole} * fraction >> 64);
 }
 
-std::vector<Candidate> ordered_candidates(std::span<const float> logits, float largest,
-                                          const TokenRule& rule) {
-  std::vector<Candidate> candidates;
+// Those of the tokens that `rule` may draw, the first rule.most of them, in any order.
+std::vector<Place> candidates_of(std::span<const float> logits, float largest,
+                                 const TokenRule& rule) {
+  std::vector<Place> places(logits.size());
+  std::size_t count = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     const std::uint32_t far = distance(logits[i], largest, rule.octaves);
-    if (far < kNoWeight) {
-      candidates.push_back({far, static_cast<std::int32_t>(i)});
+    places[count] = place_of(far, static_cast<std::uint32_t>(i));
+    count += far < kNoWeight ? 1 : 0;
+  }
+  places.resize(count);
+  if (const auto most = static_cast<std::size_t>(rule.most); most > 0 && most < count) {
+    std::ranges::nth_element(places, places.begin() + static_cast<std::ptrdiff_t>(most - 1));
+    places.resize(most);
+  }
+  return places;
+}
+
+// The candidates up to a place, which is found without sorting them: sums over bins of their
+// distance say in which bin a sum passes what is asked for, and only that bin is sorted.
+class Candidates {
+ public:
+  explicit Candidates(std::vector<Place> places)
+      : places_(std::move(places)), bins_((kNoWeight >> kBinBits) + 1) {
+    for (const Place place : places_) {
+      bins_[bin_of(place)] += weight_of(place);
+    }
+    weight_ = std::accumulate(bins_.begin(), bins_.end(), std::uint64_t{0});
+  }
+
+  // The weight of all that are kept.
+  [[nodiscard]] std::uint64_t weight() const { return weight_; }
+
+  // Drops those behind the first up to which the sum of weights exceeds `target` < weight().
+  // Returns its token.
+  std::int32_t keep_beyond(std::uint64_t target) {
+    std::size_t bin = 0;
+    std::uint64_t before = 0;
+    while (before + bins_[bin] <= target) {
+      before += bins_[bin++];
+    }
+    std::vector<Place> members = members_of(bin);
+    std::ranges::sort(members);
+    std::size_t count = 0;
+    for (weight_ = before; weight_ <= target; ++count) {
+      weight_ += weight_of(members[count]);
+    }
+    last_ = members[count - 1];
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(last_));
+  }
+
+  // Drops those that are farther away.
+  void drop_beyond(std::uint32_t distance) {
+    if (distance >= distance_of(last_)) {
+      return;
+    }
+    last_ = place_of(distance, ~0U);
+    const std::size_t bin = bin_of(last_);
+    weight_ = std::accumulate(bins_.begin(), bins_.begin() + static_cast<std::ptrdiff_t>(bin),
+                              std::uint64_t{0});
+    for (const Place place : members_of(bin)) {
+      weight_ += place <= last_ ? weight_of(place) : 0;
     }
   }
-  const std::size_t most = rule.most > 0 ? static_cast<std::size_t>(rule.most) : candidates.size();
-  const auto end =
-      candidates.begin() + static_cast<std::ptrdiff_t>(std::min(most, candidates.size()));
-  std::partial_sort(candidates.begin(), end, candidates.end());
-  candidates.erase(end, candidates.end());
-  return candidates;
-}
 
-std::uint64_t total_weight(std::span<const Candidate> candidates) {
-  std::uint64_t total = 0;
-  for (const Candidate& candidate : candidates) {
-    total += weight(candidate.distance);
-  }
-  return total;
-}
+ private:
+  static constexpr int kBinBits = kOctaveBits - 5;
 
-// How many of the candidates it takes for their weights to exceed `target`, which all together do.
-std::size_t count_beyond(std::span<const Candidate> candidates, std::uint64_t target) {
-  std::size_t count = 0;
-  std::uint64_t sum = 0;
-  while (sum <= target) {
-    sum += weight(candidates[count++].distance);
+  static std::size_t bin_of(Place place) {
+    return std::min(distance_of(place), kNoWeight) >> kBinBits;
   }
-  return count;
-}
+  [[nodiscard]] std::vector<Place> members_of(std::size_t bin) const {
+    std::vector<Place> members;
+    std::ranges::copy_if(places_, std::back_inserter(members),
+                         [bin](Place place) { return bin_of(place) == bin; });
+    return members;
+  }
+
+  std::vector<Place> places_;
+  std::vector<std::uint64_t> bins_;  // sums of weights
+  Place last_ = ~Place{0};           // nothing behind it is kept
+  std::uint64_t weight_ = 0;
+};
 
 // The first of the largest.
 std::int32_t most_likely(std::span<const float> logits) {
@@ -72,13 +129,20 @@ std::int32_t most_likely(std::span<const float> logits) {
 std::vector<float> penalize_seen(std::span<const float> logits,
                                  std::span<const std::int32_t> history, float penalty) {
   std::vector<float> result(logits.begin(), logits.end());
-  if (penalty != 1.0F) {
-    for (const std::int32_t token : std::unordered_set(history.begin(), history.end())) {
-      float& logit = result[static_cast<std::size_t>(token)];
-      logit = logit > 0.0F ? logit / penalty : logit * penalty;
+  std::vector<bool> seen(logits.size());
+  for (const std::int32_t token : history) {
+    const auto i = static_cast<std::size_t>(token);
+    if (!seen[i]) {
+      seen[i] = true;
+      result[i] = result[i] > 0.0F ? result[i] / penalty : result[i] * penalty;
     }
   }
   return result;
+}
+
+void check_vocabulary(std::size_t tokens) {
+  require(tokens <= kMostTokens, "a vocabulary of {} tokens, at most {} can be sampled from",
+          tokens, kMostTokens);
 }
 
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> history,
@@ -86,23 +150,22 @@ std::int32_t sample_token(std::span<const float> logits, std::span<const std::in
   if (rule.is_greedy()) {
     return most_likely(logits);
   }
-  const std::vector<float> scores = penalize_seen(logits, history, rule.penalty);
-  const std::int32_t first = most_likely(scores);
+  std::vector<float> penalized;
+  if (rule.penalty != 1.0F) {
+    penalized = penalize_seen(logits, history, rule.penalty);
+    logits = penalized;
+  }
+  const std::int32_t first = most_likely(logits);
   if (first == kNoToken || rule.octaves == 0.0F || rule.most == 1) {
     return first;
   }
-  require(logits.size() <= kMostTokens, "a vocabulary of {} tokens, at most {} can be sampled from",
-          logits.size(), kMostTokens);
-  const auto ordered = ordered_candidates(scores, scores[static_cast<std::size_t>(first)], rule);
-  std::span<const Candidate> candidates = ordered;
+  check_vocabulary(logits.size());
+  Candidates candidates(candidates_of(logits, logits[static_cast<std::size_t>(first)], rule));
   if (rule.share > 0) {
-    candidates =
-        candidates.first(count_beyond(candidates, part_of(total_weight(candidates), rule.share)));
+    candidates.keep_beyond(part_of(candidates.weight(), rule.share));
   }
-  const auto far = std::ranges::upper_bound(candidates, rule.farthest, {}, &Candidate::distance);
-  candidates = candidates.first(static_cast<std::size_t>(far - candidates.begin()));
-  const std::uint64_t target = part_of(total_weight(candidates), rule.random);
-  return candidates[count_beyond(candidates, target) - 1].token;
+  candidates.drop_beyond(rule.farthest);
+  return candidates.keep_beyond(part_of(candidates.weight(), rule.random));
 }
 
 }  // namespace winnow::ops
