@@ -106,8 +106,8 @@ class CpuRunner : public Runner {
         rows.push_back({&share, i == share.logit_rows});
       }
     }
-    if (!std::ranges::all_of(shares, &ops::TokenRule::is_greedy, &SequenceShare::rule)) {
-      ops::check_vocabulary(logits.cols);  // what follows must not throw
+    if (!std::ranges::all_of(shares, &ops::TokenRule::is_certain, &SequenceShare::rule)) {
+      ops::check_vocabulary(logits.cols);  // the loop must not throw
     }
     parallel_each(rows.size(), [&](std::size_t i, int) {
       const auto& [share, last] = rows[i];

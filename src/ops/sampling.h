@@ -10,9 +10,9 @@ namespace winnow::ops {
 
 /// How a row's token is chosen. Logits of seen tokens are penalised (Keskar et al. 2019: positive
 /// ones divided, others multiplied), the candidates ordered by their distance() from the largest
-/// and, of equals, by their number; of these come the first `most`, of those the smallest set with
-/// the wanted share of their weight, of those the ones not too far away; one of them is drawn in
-/// proportion to weight().
+/// and, of equals, by their number; of these come the first `most`, of those as many as it
+/// takes for more than the wanted share of their weight, of those the ones not too far away; one of
+/// them is drawn in proportion to weight().
 struct TokenRule {
   float octaves = 0.0F;   // log2(e) / temperature; 0: the most likely token, of equals the first
   float penalty = 1.0F;   // repetition penalty
@@ -22,6 +22,8 @@ struct TokenRule {
   std::uint64_t random = 0;      // 64 random bits
 
   [[nodiscard]] constexpr bool is_greedy() const { return octaves == 0.0F && penalty == 1.0F; }
+  /// Nothing is drawn: the most likely token, of equals the first.
+  [[nodiscard]] constexpr bool is_certain() const { return octaves == 0.0F || most == 1; }
 };
 
 /// Steps of distance in which probability halves, as a power of two.
@@ -74,7 +76,7 @@ void check_vocabulary(std::size_t tokens);
 
 /// The token that `rule` chooses from `logits` [vocabulary], those that are not numbers last, or
 /// kNoToken. `history`: the tokens that count as seen. Throws Error as check_vocabulary() does
-/// unless the most likely token is asked for.
+/// unless the rule is certain.
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> history,
                           const TokenRule& rule);
 

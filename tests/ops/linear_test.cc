@@ -169,7 +169,7 @@ TEST(Linear, InTilesStaysNearTheFloatResult) {
   const OwnedWeight v(WeightFormat::int8, 530, kCols, 3);
   const auto bias = testing::normal(530, 4);
   const auto x = testing::normal(64 * 99 + 1, 5);
-  for (const std::size_t m : {1, 16, 25, 64}) {
+  for (const std::size_t m : {1, 3, 15, 16, 25, 64}) {
     std::vector<float> out(m * kStride, -7.0F);
     const Matrix<const float> input(x.data() + 1, m, kCols, 99);
     const LinearTarget targets[] = {

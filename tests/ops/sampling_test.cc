@@ -104,7 +104,7 @@ TEST(SampleToken, DrawsWhatSortingDraws) {
                               : kind == 1 ? 12.0 * x
                               : kind == 2 ? 1.5
                               : kind == 3 ? std::round(2.0 * x)
-                                          : (x > 0.0 ? x : -std::numeric_limits<double>::max()));
+                                          : (x > 0.0 ? x : -kInfinity));
   };
   const auto share = [](double p) { return static_cast<std::uint64_t>(p * 0x1p64); };
   constexpr std::uint32_t kOctave = 1U << kOctaveBits;
@@ -114,6 +114,8 @@ TEST(SampleToken, DrawsWhatSortingDraws) {
         TokenRule{.octaves = 1.4F, .share = share(0.9)}, TokenRule{.octaves = 1.4F, .share = 1},
         TokenRule{.octaves = 1.4F, .farthest = 4 * kOctave + 12345},
         TokenRule{.octaves = 1.4F, .farthest = 0},
+        TokenRule{.octaves = 1.4F, .farthest = kNoWeight + 5},
+        TokenRule{.octaves = 1.4F, .share = kLastBits}, TokenRule{.octaves = 1.4F, .most = 700},
         TokenRule{.octaves = 1.4F, .most = 300, .farthest = kOctave, .share = share(0.95)},
         TokenRule{.octaves = 0.1F, .farthest = kOctave / 40, .share = share(0.5)}}) {
     for (int i = 0; i < 200; ++i) {

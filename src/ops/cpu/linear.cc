@@ -15,10 +15,11 @@
 namespace winnow::ops {
 namespace {
 
-// From these numbers of rows on oneDNN is the faster (measured; benchmarks/linear_benchmark.cc).
+// From these numbers of rows on oneDNN is the faster (measured; benchmarks/linear_benchmark.cc). In
+// bf16 without AMX up to 12 rows take as long either way.
 constexpr std::size_t kManyRowsF32 = 48;
 constexpr std::size_t kManyRowsBf16 = 9;
-// Up to this many linear_in_tiles() is the faster (measured on a Xeon with AMX, 16 to 128 rows).
+// Up to this many linear_in_tiles() is the faster (measured on a Xeon with AMX, 9 to 128 rows).
 constexpr std::size_t kFewRowsInTiles = 64;
 
 std::size_t row_blocks(const LinearTarget& target) {

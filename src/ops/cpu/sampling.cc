@@ -54,7 +54,7 @@ std::vector<Place> candidates_of(std::span<const float> logits, float largest,
 class Candidates {
  public:
   explicit Candidates(std::vector<Place> places)
-      : places_(std::move(places)), bins_((kNoWeight >> kBinBits) + 1) {
+      : places_(std::move(places)), bins_(kNoWeight >> kBinBits) {
     for (const Place place : places_) {
       bins_[bin_of(place)] += weight_of(place);
     }
@@ -99,9 +99,7 @@ class Candidates {
  private:
   static constexpr int kBinBits = kOctaveBits - 5;
 
-  static std::size_t bin_of(Place place) {
-    return std::min(distance_of(place), kNoWeight) >> kBinBits;
-  }
+  static std::size_t bin_of(Place place) { return distance_of(place) >> kBinBits; }
   [[nodiscard]] std::vector<Place> members_of(std::size_t bin) const {
     std::vector<Place> members;
     std::ranges::copy_if(places_, std::back_inserter(members),
@@ -110,8 +108,8 @@ class Candidates {
   }
 
   std::vector<Place> places_;
-  std::vector<std::uint64_t> bins_;  // sums of weights
-  Place last_ = ~Place{0};           // nothing behind it is kept
+  std::vector<std::uint64_t> bins_;      // sums of weights
+  Place last_ = place_of(kNoWeight, 0);  // nothing behind it is kept
   std::uint64_t weight_ = 0;
 };
 
@@ -129,6 +127,9 @@ std::int32_t most_likely(std::span<const float> logits) {
 std::vector<float> penalize_seen(std::span<const float> logits,
                                  std::span<const std::int32_t> history, float penalty) {
   std::vector<float> result(logits.begin(), logits.end());
+  if (penalty == 1.0F) {
+    return result;
+  }
   std::vector<bool> seen(logits.size());
   for (const std::int32_t token : history) {
     const auto i = static_cast<std::size_t>(token);
@@ -156,7 +157,7 @@ std::int32_t sample_token(std::span<const float> logits, std::span<const std::in
     logits = penalized;
   }
   const std::int32_t first = most_likely(logits);
-  if (first == kNoToken || rule.octaves == 0.0F || rule.most == 1) {
+  if (first == kNoToken || rule.is_certain()) {
     return first;
   }
   check_vocabulary(logits.size());
