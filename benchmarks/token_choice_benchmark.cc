@@ -35,7 +35,7 @@ void choose(benchmark::State& state, TokenRule rule, std::size_t vocabulary) {
   for (float& logit : logits) {
     logit = static_cast<float>(random.normal());
   }
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     rule.random = random.bits();
     benchmark::DoNotOptimize(sample_token(logits, {}, rule));
   }
