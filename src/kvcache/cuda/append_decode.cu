@@ -30,7 +30,7 @@ __global__ void append_kernel(CacheView cache, Projection projection, DecodeAppe
   const std::uint32_t* window = cache.window_pages + row * cache.window_stride;
   const RowState state(cache, row, slot, length);
   const bool leaves = state.ring > 0 && length >= state.ring;
-  LeavingEntry<Code, D> leaving;
+  LeavingEntry<Code, D> leaving(threadIdx.x, blockDim.x);
   if (leaves) {
     leaving.load(Place(cache, window, length % state.ring), kScaled);
   }

@@ -86,10 +86,12 @@ inline __device__ Places advance_row(const CacheView& cache, std::size_t row, in
   return places;
 }
 
-/// The entry that the ring's slot holds now, spread over a block's threads.
+/// The entry that the ring's slot holds now, spread over threads, of which this is one.
 template <class Code, int D>
 class LeavingEntry {
  public:
+  __device__ LeavingEntry(int thread, int threads) : thread_(thread), threads_(threads) {}
+
   __device__ void load(const EntryPlace<Code, D>& from, bool scaled) {
     each([&](int i, int d) {
       key_[i] = from.key(d);
@@ -105,7 +107,7 @@ class LeavingEntry {
       to.key(d) = key_[i];
       to.value(d) = value_[i];
     });
-    if (scaled && threadIdx.x == 0) {
+    if (scaled && thread_ == 0) {
       to.key_scale() = key_scale_;
       to.value_scale() = value_scale_;
     }
@@ -116,15 +118,17 @@ class LeavingEntry {
   static constexpr int kEach = (kCodes + kLeastThreads - 1) / kLeastThreads;
 
   template <class F>
-  __device__ static void each(const F& f) {
+  __device__ void each(const F& f) const {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (const int d = threadIdx.x + i * blockDim.x; d < kCodes) {
+      if (const int d = thread_ + i * threads_; d < kCodes) {
         f(i, d);
       }
     }
   }
 
+  int thread_;
+  int threads_;
   Code key_[kEach];
   Code value_[kEach];
   __nv_bfloat16 key_scale_;

@@ -28,6 +28,7 @@ struct EntryPlace {
   __device__ EntryPlace(const CacheView& cache, const std::uint32_t* pages, int slot)
       : page(cache.pool + pages[slot / ops::kPageEntries] * cache.page_bytes),
         entry(slot % ops::kPageEntries) {}
+  __device__ EntryPlace(std::byte* page, int entry) : page(page), entry(entry) {}
 
   __device__ Code& key(int d) const { return at<Code>(address().key(entry, d)); }
   __device__ Code& value(int d) const { return at<Code>(address().value(entry, d)); }

@@ -209,8 +209,8 @@ class FeedbackBlock {
         scores[0][2] = own[8];
         scores[0][3] = own[9];
       }
-      const int entries[1] = {min(ops::kPageEntries, count_ - index * ops::kPageEntries)};
-      attention_.attend(from, entries, scores);
+      const int entries = min(ops::kPageEntries, count_ - index * ops::kPageEntries);
+      attention_.attend({from}, {ops::cuda::first_entries(entries)}, scores);
     }
     attention_.write(reinterpret_cast<float4*>(parts_ + warp_ * a_.group * D), sums_[warp_],
                      a_.group);

@@ -16,6 +16,8 @@ constexpr std::array<ops::cuda::SampledRow, kMost> kGreedy{};
 // many rows are there takes longer (docs/kernels/linear_rows.md).
 constexpr int kMostChainedRows = 2;
 
+constexpr int kStepsOfPlan = 64;
+
 std::size_t width(int cols) {
   return kMost * static_cast<std::size_t>(cols);
 }
@@ -42,7 +44,12 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
       qkv_(width(model.qkv_width())),
       queries_(width(model.query_width())),
       attended_(width(model.query_width())),
-      activated_(width(model.config().intermediate)) {}
+      activated_(width(model.config().intermediate)) {
+  const ChainedLayers layers = chained_layers(false);
+  if (kvcache::cuda::TokenChain::supports(cache_, layers.view())) {
+    chain_.emplace(cache_, layers.view());
+  }
+}
 
 void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
                  std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
@@ -59,8 +66,15 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
     attention_.reserve();
     generation_ = cache_.generation();
   }
-  const Shape key{static_cast<int>(batch), with_logits, with_reads,
-                  attention_.faster_way(static_cast<int>(batch))};
+  const bool in_one_kernel =
+      chain_ && batch == 1 && attention_.longest_row() <= chain_->most_pages();
+  planned_slot_ = in_one_kernel ? planned_slot_ : -1;
+  const Shape key{.batch = static_cast<int>(batch),
+                  .with_logits = with_logits,
+                  .with_reads = with_reads,
+                  .way = attention_.faster_way(static_cast<int>(batch)),
+                  .in_one_kernel = in_one_kernel,
+                  .planned = !in_one_kernel || is_time_to_plan(slots[0])};
   auto graph = graphs_.find(key);
   if (graph == graphs_.end()) {
     graph = graphs_.try_emplace(key, stream, [&] { capture(key, stream.get()); }).first;
@@ -88,10 +102,20 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
   }
 }
 
+// A step in one kernel needs no plan, but what it tells of the rows' lengths, which change slowly.
+bool Decode::is_time_to_plan(std::int32_t slot) {
+  if (slot == planned_slot_ && ++steps_since_plan_ < kStepsOfPlan) {
+    return false;
+  }
+  planned_slot_ = slot;
+  steps_since_plan_ = 0;
+  return true;
+}
+
 // Everything that one step puts into the stream.
 void Decode::capture(const Shape& shape, cudaStream_t stream) {
   const ModelConfig& config = model_.config();
-  const auto [batch, with_logits, with_reads, way] = shape;
+  const auto [batch, with_logits, with_reads, way, in_one_kernel, planned] = shape;
 
   const auto& view = cache_.view();
   begin_step({.host = inputs_.data(),
@@ -102,33 +126,16 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
               .half = config.head_dim / 2},
              batch, stream);
   const std::int32_t* slots = device_inputs_.data();
-  attention_.plan(slots, batch, way, stream, with_reads);
+  if (planned) {
+    attention_.plan(slots, batch, way, stream, with_reads);
+  }
   ops::cuda::embed_rows(model_.weights().embedding.view(), slots + batch, batch,
                         residual(model_.layer(0).attention_norm), {stream, true});
-  // Between two attentions: the linear layers of a layer, then the q, k and v of the next one or
-  // the logits.
-  const int parts = ops::cuda::residual_parts(config.hidden);
-  const ops::cuda::RowsLaunch launch{stream, true};
-  const ops::cuda::RowsLayer first = projection(0);
-  ops::cuda::linear_rows(std::span(&first, 1), batch, scratch_, launch);
-  for (int l = 0; l < config.layers; ++l) {
-    attention(l, batch, stream);
-    const DeviceLayerWeights& w = model_.layer(l);
-    const bool last = l + 1 == config.layers;
-    const FloatBuffer& next_norm =
-        last ? model_.weights().norm : model_.layer(l + 1).attention_norm;
-    const std::array<ops::cuda::RowsLayer, 4> chain{
-        ops::cuda::added({w.output.view(), data_or_null(w.output_bias)}, {.x = attended_.data()},
-                         residual(w.mlp_norm)),
-        ops::cuda::gated({w.gate_up.view(), data_or_null(w.gate_up_bias)}, normed(parts),
-                         activated_.data()),
-        ops::cuda::added({w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
-                         residual(next_norm)),
-        last ? head_.layer(normed(parts), with_logits) : projection(l + 1)};
-    const std::size_t together = batch <= kMostChainedRows ? chain.size() : 1;
-    for (std::size_t i = 0; i < chain.size(); i += together) {
-      ops::cuda::linear_rows(std::span(chain).subspan(i, together), batch, scratch_, launch);
-    }
+  if (in_one_kernel) {
+    const ChainedLayers layers = chained_layers(with_logits);
+    chain_->run(layers.view(), slots, model_.scale(), stream);
+  } else {
+    run_layers(batch, with_logits, stream);
   }
   if (with_logits) {
     head_.sample(batch, stream);
@@ -139,6 +146,49 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
             .host_tokens = results_.data(),
             .host_free_pages = cache_.reported_free_pages()},
            batch, stream);
+}
+
+// Between two attentions: the linear layers of a layer, then the q, k and v of the next one or the
+// logits.
+void Decode::run_layers(int batch, bool with_logits, cudaStream_t stream) {
+  const ops::cuda::RowsLaunch launch{stream, true};
+  const ops::cuda::RowsLayer first = projection(0);
+  ops::cuda::linear_rows(std::span(&first, 1), batch, scratch_, launch);
+  for (int l = 0; l < model_.config().layers; ++l) {
+    attention(l, batch, stream);
+    const auto chain = layers_behind(l, with_logits);
+    const std::size_t together = batch <= kMostChainedRows ? chain.size() : 1;
+    for (std::size_t i = 0; i < chain.size(); i += together) {
+      ops::cuda::linear_rows(std::span(chain).subspan(i, together), batch, scratch_, launch);
+    }
+  }
+}
+
+Decode::ChainedLayers Decode::chained_layers(bool with_logits) const {
+  ChainedLayers all{.linear = {projection(0)}, .projections = {}};
+  for (int l = 0; l < model_.config().layers; ++l) {
+    all.projections.push_back(model_.projection(l, hidden_.data(), angles_.data()));
+    auto layers = layers_behind(l, with_logits);
+    layers[0].input.x = nullptr;  // made by the chain's attention
+    all.linear.insert(all.linear.end(), layers.begin(), layers.end());
+  }
+  return all;
+}
+
+// What follows the attention of a layer, up to that of the next one.
+std::array<ops::cuda::RowsLayer, 4> Decode::layers_behind(int attention, bool with_logits) const {
+  const int parts = ops::cuda::residual_parts(model_.config().hidden);
+  const DeviceLayerWeights& w = model_.layer(attention);
+  const bool last = attention + 1 == model_.config().layers;
+  const FloatBuffer& next_norm =
+      last ? model_.weights().norm : model_.layer(attention + 1).attention_norm;
+  return {ops::cuda::added({w.output.view(), data_or_null(w.output_bias)}, {.x = attended_.data()},
+                           residual(w.mlp_norm)),
+          ops::cuda::gated({w.gate_up.view(), data_or_null(w.gate_up_bias)}, normed(parts),
+                           activated_.data()),
+          ops::cuda::added({w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
+                           residual(next_norm)),
+          last ? head_.layer(normed(parts), with_logits) : projection(attention + 1)};
 }
 
 ops::cuda::RowsInput Decode::normed(int parts) const {

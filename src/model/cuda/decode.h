@@ -1,14 +1,18 @@
 // One token of each of several sequences through a model on a device: a captured graph.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "base/cuda/graph.h"
 #include "kvcache/cuda/token_attention.h"
+#include "kvcache/cuda/token_chain.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/output_head.h"
 #include "model/cuda/step_tokens.h"
@@ -40,11 +44,25 @@ class Decode {
     bool with_logits;
     bool with_reads;
     kvcache::cuda::TokenAttention::Way way;
+    bool in_one_kernel;  // TokenChain
+    bool planned;
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
 
+  // All layers of a step, as TokenChain takes them.
+  struct ChainedLayers {
+    std::vector<ops::cuda::RowsLayer> linear;
+    std::vector<kvcache::cuda::Projection> projections;
+    [[nodiscard]] kvcache::cuda::TokenChain::Layers view() const { return {linear, projections}; }
+  };
+
+  bool is_time_to_plan(std::int32_t slot);
   void capture(const Shape& shape, cudaStream_t stream);
+  void run_layers(int batch, bool with_logits, cudaStream_t stream);
   void attention(int layer, int batch, cudaStream_t stream);
+  [[nodiscard]] std::array<ops::cuda::RowsLayer, 4> layers_behind(int attention,
+                                                                  bool with_logits) const;
+  [[nodiscard]] ChainedLayers chained_layers(bool with_logits) const;
   [[nodiscard]] ops::cuda::RowsLayer projection(int layer) const;
   [[nodiscard]] ops::cuda::RowsInput normed(int parts) const;
   [[nodiscard]] ops::cuda::ResidualRows residual(const FloatBuffer& next_norm) const;
@@ -53,7 +71,10 @@ class Decode {
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
   kvcache::cuda::TokenAttention attention_;
+  std::optional<kvcache::cuda::TokenChain> chain_;  // where there is a kernel for it
   ops::cuda::RowsScratch scratch_;
+  std::int32_t planned_slot_ = -1;  // of the step in one kernel that was planned last
+  int steps_since_plan_ = 0;
   int generation_ = -1;  // of the cache's tables that the graphs point to
   std::map<Shape, winnow::cuda::Graph> graphs_;
 

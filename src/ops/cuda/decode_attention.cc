@@ -86,6 +86,14 @@ DecodePlan::Way DecodePlan::faster_way(int batch) const {
   return longest <= kPagesOfMerge + kOfEvenlySpread * run ? Way::clusters : Way::runs;
 }
 
+double DecodePlan::longest_row() const {
+  double pages = 0.0;
+  for (const Report& report : reports_.span()) {
+    pages += static_cast<double>(tile_pages(layout_.head_dim())) * report.longest;
+  }
+  return pages / layers_;
+}
+
 DecodePlan::View DecodePlan::view(int layer) const {
   return {.batch_rows = batch_ * kv_heads_,
           .workers = workers_,

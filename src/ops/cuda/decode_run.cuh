@@ -197,16 +197,18 @@ class RunAttention {
   // The next tile. Returns whether there are more of its row in the run.
   __device__ bool attend_tile(int tile) {
     const std::byte* front = stream_.front();
-    int entries[kTilePages];
-    int most = 0;
+    const std::byte* pages[kTilePages];
+    std::uint32_t seen[kTilePages];
+    std::uint32_t some = 0;
 #pragma unroll
     for (int p = 0; p < kTilePages; ++p) {
-      entries[p] = stream_.tag(p) % TilePage::kRowEnds;
-      most = max(most, entries[p]);
+      pages[p] = front + p * decode_page_bytes(D, kCodeBits<Codes>);
+      seen[p] = first_entries(stream_.tag(p) % TilePage::kRowEnds);
+      some |= seen[p];
     }
     const bool more = stream_.tag(0) < TilePage::kRowEnds && tile + 1 < run_.count;
-    if (most > 0) {
-      attention_.attend(front, entries);
+    if (some != 0) {
+      attention_.attend(pages, seen);
     }
     replace_front(tile + kStages);
     return more;

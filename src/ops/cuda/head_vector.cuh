@@ -19,8 +19,9 @@ class HeadVector {
   static constexpr int kHalf = D / 2;
   static constexpr int kPlanes = (kHalf + 31) / 32;
 
-  template <class T>
-  __device__ void load(const T* from, const float* bias) {
+  /// `from`: D values, by index.
+  template <class From>
+  __device__ void load(const From& from, const float* bias) {
     each([&](int i, int plane) {
       low_[i] = to_float(from[plane]) + (bias != nullptr ? bias[plane] : 0.0F);
       high_[i] = to_float(from[plane + kHalf]) + (bias != nullptr ? bias[plane + kHalf] : 0.0F);

@@ -1,5 +1,7 @@
 #include "ops/cuda/linear_rows.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "ops/cuda/linear_rows_kernels.h"
 
@@ -47,8 +49,12 @@ std::size_t row_bytes(int rows, int cols) {
   return rounded_up(size_of(rows) * size_of(cols) * sizeof(bf16));
 }
 
+std::size_t value_bytes(int rows, int cols) {
+  return rounded_up(size_of(rows) * size_of(cols) * sizeof(float));
+}
+
 std::size_t sum_bytes(int rows, int cols) {
-  return rounded_up(size_of(rows) * size_of(residual_parts(cols)) * sizeof(float));
+  return value_bytes(rows, residual_parts(cols));
 }
 
 // Of up to `columns` values a row, cut into what each layer takes.
@@ -58,39 +64,58 @@ std::size_t most_handed_bytes(int columns) {
   return row_bytes(kMostLinearRows, padded) + sum_bytes(kMostLinearRows, padded);
 }
 
-void place_what_is_handed_on(std::span<const RowsLayer> layers, RowsProgram& program) {
+}  // namespace
+
+HandedPlaces place_what_is_handed_on(std::span<const RowsLayer> layers, int rows,
+                                     std::size_t part_bytes) {
+  HandedPlaces places;
   std::size_t at = 0;
   const RowsLayer* residual = nullptr;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    if (layers[i].output == RowsLayer::Output::residual) {
-      require(residual == nullptr || residual->linear.weight.rows == layers[i].linear.weight.rows,
+    const RowsLayer& layer = layers[i];
+    if (layer.output == RowsLayer::Output::residual) {
+      require(residual == nullptr || residual->linear.weight.rows == layer.linear.weight.rows,
               "chained linear layers have one residual stream: of {} and {} channels",
-              residual == nullptr ? 0 : residual->linear.weight.rows, layers[i].linear.weight.rows);
-      residual = &layers[i];
+              residual == nullptr ? 0 : residual->linear.weight.rows, layer.linear.weight.rows);
+      residual = &layer;
     }
-    if (i == 0) {
-      continue;
+    places.rows.push_back(static_cast<std::uint32_t>(at));
+    at += i > 0 ? row_bytes(rows, layer.linear.weight.cols) : 0;
+    places.sums.push_back(static_cast<std::uint32_t>(at));
+    if (i > 0 && takes_attention(layer)) {
+      const RowsLayer& before = layers[i - 1];
+      require(before.output == RowsLayer::Output::store,
+              "attention before chained linear layer {} needs what the one before it stores", i);
+      at += value_bytes(rows, before.linear.weight.rows) + rounded_up(part_bytes);
+    } else if (i > 0) {
+      require(follows(layer, layers[i - 1]),
+              "chained linear layer {} does not take what the one before it makes", i);
+      at += sum_bytes(rows, layer.linear.weight.cols);
     }
-    require(follows(layers[i], layers[i - 1]),
-            "chained linear layer {} does not take what the one before it makes", i);
-    const int cols = layers[i].linear.weight.cols;
-    program.rows_at[i] = static_cast<std::uint32_t>(at);
-    at += row_bytes(program.rows, cols);
-    program.sums_at[i] = static_cast<std::uint32_t>(at);
-    at += sum_bytes(program.rows, cols);
   }
-  require(at <= program.handed_bytes, "chained linear layers hand on {} bytes, room for {}", at,
-          program.handed_bytes);
-  program.handed_used = static_cast<std::uint32_t>(at);
+  places.bytes = at;
+  return places;
 }
 
-}  // namespace
+void check_layers(std::span<const RowsLayer> layers) {
+  for (const RowsLayer& layer : layers) {
+    check_layer(layer, layers[0].linear.weight.format, &layer == &layers.back());
+  }
+}
 
-RowsScratch::RowsScratch(int columns)
+void check_room(const HandedPlaces& places, const RowsScratch& scratch) {
+  require(places.bytes <= scratch.handed_bytes(),
+          "chained linear layers hand on {} bytes, room for {}", places.bytes,
+          scratch.handed_bytes());
+}
+
+RowsScratch::RowsScratch(int columns) : RowsScratch(most_handed_bytes(columns)) {}
+
+RowsScratch::RowsScratch(std::size_t handed_bytes)
     : arrived_(1),
       best_(size_of(winnow::cuda::multiprocessor_count()) * kMostLinearRows),
       turns_(size_of(winnow::cuda::multiprocessor_count())),
-      handed_(2 * most_handed_bytes(columns)) {
+      handed_(2 * rounded_up(handed_bytes)) {
   arrived_.fill(0);
   turns_.fill(0);
   handed_.fill(kNotYet & 0xFF);
@@ -132,21 +157,11 @@ void linear_rows(std::span<const RowsLayer> layers, int rows, const RowsScratch&
   if (rows == 0) {
     return;
   }
-  const DeviceWeightFormat format = layers[0].linear.weight.format;
-  RowsProgram program{.rows = rows,
-                      .count = static_cast<int>(layers.size()),
-                      .blocks = winnow::cuda::multiprocessor_count(),
-                      .arrived = scratch.arrived(),
-                      .best = scratch.best(),
-                      .turns = scratch.turns(),
-                      .handed = scratch.handed(),
-                      .handed_bytes = static_cast<std::uint32_t>(scratch.handed_bytes())};
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    check_layer(layers[i], format, i + 1 == layers.size());
-    program.layers[i] = layers[i];
-  }
-  place_what_is_handed_on(layers, program);
-  switch (format) {
+  require(std::ranges::none_of(layers, takes_attention),
+          "a linear layer of few rows needs an input");
+  RowsProgram program;
+  fill(program, layers, rows, scratch, 0);
+  switch (layers[0].linear.weight.format) {
     case DeviceWeightFormat::bf16:
       return launch_linear_rows_bf16(program, launch);
     case DeviceWeightFormat::fp8:

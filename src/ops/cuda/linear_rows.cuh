@@ -39,24 +39,29 @@ __device__ void initialize(RowsShared<kMostRows>& shared) {
   __syncthreads();
 }
 
-/// A block's shared memory: what has a fixed size, stages of weights, slots of inputs.
+/// A block's shared memory: what has a fixed size, stages of weights, slots of inputs, and what
+/// attention needs in a kernel that has it.
 struct RowsMemory {
   int fixed = 0;
   int stages = 0;
   int stage_bytes = 0;
   int input_slots = 0;
   int input_bytes = 0;
+  int attention_bytes = 0;
 
   [[nodiscard]] __host__ __device__ int inputs_at() const { return fixed + stages * stage_bytes; }
-  [[nodiscard]] __host__ __device__ int bytes() const { return inputs_at() + input_bytes; }
+  [[nodiscard]] __host__ __device__ int attention_at() const {
+    return (inputs_at() + input_bytes + 127) / 128 * 128;
+  }
+  [[nodiscard]] __host__ __device__ int bytes() const { return attention_at() + attention_bytes; }
   __device__ RowsRings rings(std::byte* memory) const {
     return {stages, input_slots, memory + fixed, memory + inputs_at()};
   }
 };
 
-template <class Format, int kMostRows>
+template <class Format, int kMostRows, class Attention, class Program>
 __global__ __launch_bounds__(kRowsThreads,
-                             1) void linear_rows_kernel(const __grid_constant__ RowsProgram program,
+                             1) void linear_rows_kernel(const __grid_constant__ Program program,
                                                         const __grid_constant__ RowsMemory sizes) {
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<RowsShared<kMostRows>*>(memory);
@@ -64,14 +69,27 @@ __global__ __launch_bounds__(kRowsThreads,
   initialize(shared);
   const int warp = threadIdx.x / 32;
   if (warp < kProductWarps) {
-    Product<Format, kMostRows>(program, shared, rings).run();
+    Product<Format, kMostRows, Program> product(program, shared, rings);
+    if constexpr (Program::kAttends) {
+      product.run(Attention(program, memory + sizes.attention_at()));
+    } else {
+      product.run(NoAttention{});
+    }
   } else if (warp < kProductWarps + kOutputWarps) {
     winnow::cuda::wait_for_predecessor();
-    Output<Format, kMostRows>(program, shared, rings.input_slots).run();
+    Output<Format, kMostRows, Program>(program, shared, rings.input_slots).run();
   } else if (warp < kProductWarps + kOutputWarps + kInputWarps) {
     winnow::cuda::wait_for_predecessor();
-    InputFetch<Format, kMostRows>(program, shared, rings, warp - kProductWarps - kOutputWarps)
-        .run();
+    InputFetch<Format, kMostRows, Program> fetch(program, shared, rings,
+                                                 warp - kProductWarps - kOutputWarps);
+    if constexpr (Program::kAttends) {
+      // The block's outputs turn it when they are done.
+      const std::byte* handed = handed_memory(program);
+      fetch.run();
+      Attention::append(program, handed, memory + sizes.attention_at());
+    } else {
+      fetch.run();
+    }
   } else {
     WeightFetch<Format>::run(program, shared, rings);
   }
@@ -79,8 +97,8 @@ __global__ __launch_bounds__(kRowsThreads,
 
 /// Slots for inputs. Those of a layer of several tiles per block should stay, if they leave the
 /// weights enough room; others pass by in less.
-template <class Format>
-int input_slots(const RowsProgram& program, int bytes) {
+template <class Format, class Program>
+int input_slots(const Program& program, int bytes) {
   using Chunk = RowsChunk<Format>;
   const int slot_bytes = program.rows * Chunk::kInputPitch;
   const int fit = std::min(bytes * 3 / 5 / slot_bytes, kMostInputSlots);
@@ -95,16 +113,19 @@ int input_slots(const RowsProgram& program, int bytes) {
   return slots / kTeams * kTeams;
 }
 
-template <class Format, int kMostRows>
-void launch_rows(const RowsProgram& program, const RowsLaunch& launch) {
+template <class Format, int kMostRows, class Attention = NoAttention, class Program>
+void launch_rows(const Program& program, const RowsLaunch& launch) {
   using Chunk = RowsChunk<Format>;
-  auto* kernel = linear_rows_kernel<Format, kMostRows>;
+  auto* kernel = linear_rows_kernel<Format, kMostRows, Attention, Program>;
   const int most = winnow::cuda::allow_most_shared_memory(reinterpret_cast<const void*>(kernel));
   RowsMemory memory{.fixed = (int{sizeof(RowsShared<kMostRows>)} + 127) / 128 * 128,
-                    .stage_bytes = Chunk::kStageBytes};
-  memory.input_slots = input_slots<Format>(program, most - memory.fixed);
+                    .stage_bytes = Chunk::kStageBytes,
+                    .attention_bytes = Attention::shared_bytes(program.attention)};
+  // Without stages and inputs, aligned.
+  const int left = (most - memory.bytes()) / 128 * 128;
+  memory.input_slots = input_slots<Format>(program, left);
   memory.input_bytes = memory.input_slots * program.rows * Chunk::kInputPitch;
-  const int fit = (most - memory.fixed - memory.input_bytes) / Chunk::kStageBytes;
+  const int fit = (left - memory.input_bytes) / Chunk::kStageBytes;
   memory.stages = std::min(fit / kTeams * kTeams, kMostStages);
   winnow::cuda::launch(kernel, program.blocks, kRowsThreads, memory.bytes(), launch.stream,
                        launch.overlap, program, memory);

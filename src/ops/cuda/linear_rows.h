@@ -84,6 +84,8 @@ class RowsScratch {
  public:
   /// For calls whose layers hand on at most `columns` values a row in all; 0: calls of one layer.
   explicit RowsScratch(int columns = 0);
+  /// For calls whose layers hand on at most so many bytes.
+  explicit RowsScratch(std::size_t handed_bytes);
 
   [[nodiscard]] std::uint32_t* arrived() const { return arrived_.data(); }
   [[nodiscard]] std::uint64_t* best() const { return best_.data(); }

@@ -91,8 +91,8 @@ class LayerShare {
   bool resident;  // inputs stay for all tiles
 
   /// The layer before it ended with a tile of the block before `next_block`.
-  __device__ LayerShare(const RowsProgram& program, int input_slots, int number = 0,
-                        int next_block = 0)
+  template <class Program>
+  __device__ LayerShare(const Program& program, int input_slots, int number = 0, int next_block = 0)
       : layer(program.layers[number]),
         number(number),
         tiles(layer.linear.weight.tiles),
@@ -105,7 +105,8 @@ class LayerShare {
   }
 
   /// Goes on to the layer after it, if there is one.
-  __device__ bool next(const RowsProgram& program, int input_slots) {
+  template <class Program>
+  __device__ bool next(const Program& program, int input_slots) {
     if (number + 1 == program.count) {
       return false;
     }

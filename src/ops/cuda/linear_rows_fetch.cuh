@@ -15,8 +15,8 @@ class WeightFetch {
  public:
   using Chunk = RowsChunk<Format>;
 
-  template <class Shared>
-  static __device__ void run(const RowsProgram& program, Shared& shared, const RowsRings& rings) {
+  template <class Shared, class Program>
+  static __device__ void run(const Program& program, Shared& shared, const RowsRings& rings) {
     const int most = min(Chunk::kOnTheWay, rings.stages);
     RingPlace place;
     RingPlace landed;
@@ -65,19 +65,25 @@ class WeightFetch {
   }
 };
 
+/// Eight values of a row in the units in which products take them.
+template <class Format>
+__device__ uint4 prepared(const uint4& x) {
+  return {in_unit<Format>(x.x, 0), in_unit<Format>(x.y, 1), in_unit<Format>(x.z, 2),
+          in_unit<Format>(x.w, 3)};
+}
+
 /// Inputs [rows][columns of the chunk], zeros past the last column; the warps take slots in turn.
 /// Those of a kernel's first layer are copied past the registers, unless they are prepared. What
 /// other blocks hand on comes through them, many pieces at a time: who looks at what he has read
 /// can ask again for what was not there, and for that only.
-template <class Format, int kMostRows>
+template <class Format, int kMostRows, class Program>
 class InputFetch {
  public:
   using Chunk = RowsChunk<Format>;
   using Shared = RowsShared<kMostRows>;
   using Share = LayerShare<Format>;
 
-  __device__ InputFetch(const RowsProgram& program, Shared& shared, const RowsRings& rings,
-                        int warp)
+  __device__ InputFetch(const Program& program, Shared& shared, const RowsRings& rings, int warp)
       : program_(program),
         shared_(shared),
         rings_(rings),
@@ -250,7 +256,8 @@ class InputFetch {
       std::byte* to = memory_of(slot, line.row);
 #pragma unroll
       for (int j = 0; j < kTurns; ++j) {
-        *reinterpret_cast<uint4*>(to + 512 * j) = kPrepared ? prepared(values[i][j]) : values[i][j];
+        *reinterpret_cast<uint4*>(to + 512 * j) =
+            kPrepared ? prepared<Format>(values[i][j]) : values[i][j];
       }
       if (line.row == program_.rows - 1) {
         shared_.inputs_full[slot].arrive();
@@ -259,12 +266,7 @@ class InputFetch {
     }
   }
 
-  static __device__ uint4 prepared(const uint4& x) {
-    return {in_unit<Format>(x.x, 0), in_unit<Format>(x.y, 1), in_unit<Format>(x.z, 2),
-            in_unit<Format>(x.w, 3)};
-  }
-
-  const RowsProgram& program_;
+  const Program& program_;
   Shared& shared_;
   const RowsRings& rings_;
   int warp_;

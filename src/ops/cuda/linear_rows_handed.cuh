@@ -5,9 +5,17 @@
 
 namespace winnow::ops::cuda {
 
+/// The memory in which this kernel hands on, before the block's outputs end their turn.
+template <class Program>
+__device__ std::byte* handed_memory(const Program& program) {
+  const std::uint32_t memory = __ldcg(&program.turns[blockIdx.x].memory);
+  return program.handed + std::size_t{memory} * program.handed_bytes;
+}
+
 /// Makes a layer take and leave in a memory what is handed on.
-inline __device__ void hand_on(const RowsProgram& program, int number, std::uint32_t memory,
-                               RowsLayer& layer) {
+template <class Program>
+__device__ void hand_on(const Program& program, int number, std::uint32_t memory,
+                        RowsLayer& layer) {
   std::byte* from = program.handed + std::size_t{memory} * program.handed_bytes;
   if (number > 0) {
     layer.input.x = reinterpret_cast<const bf16*>(from + program.rows_at[number]);
@@ -18,6 +26,9 @@ inline __device__ void hand_on(const RowsProgram& program, int number, std::uint
     layer.activated = rows;
     layer.residual.normed = rows;
     layer.residual.square_sums = reinterpret_cast<float*>(from + program.sums_at[number + 1]);
+    if (layer.output == RowsLayer::Output::store) {
+      layer.values = reinterpret_cast<float*>(from + program.sums_at[number + 1]);
+    }
   }
 }
 
@@ -27,6 +38,17 @@ inline __device__ void publish(bf16* to, bf16 x) {
 }
 inline __device__ void publish(float* to, float x) {
   asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+
+inline __device__ void publish(float2* to, float2 x) {
+  asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x.x), "f"(x.y)
+               : "memory");
+}
+/// Eight values.
+inline __device__ void publish(bf16* to, const uint4& x) {
+  asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y),
+               "r"(x.z), "r"(x.w)
+               : "memory");
 }
 
 /// Whether it has been written.
@@ -59,9 +81,38 @@ inline __device__ float read_handed(const float* from) {
   return x;
 }
 
+/// Four and two values, each of them written or kNotYet.
+inline __device__ float4 read_handed(const float4* from) {
+  float4 x;
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+               : "l"(from)
+               : "memory");
+  return x;
+}
+inline __device__ float2 read_handed(const float2* from) {
+  float2 x;
+  asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];"
+               : "=f"(x.x), "=f"(x.y)
+               : "l"(from)
+               : "memory");
+  return x;
+}
+
+inline __device__ bool lacks(float x) {
+  return __float_as_uint(x) == kNotYet;
+}
+inline __device__ bool lacks(const float2& x) {
+  return lacks(x.x) || lacks(x.y);
+}
+inline __device__ bool lacks(const float4& x) {
+  return lacks(x.x) || lacks(x.y) || lacks(x.z) || lacks(x.w);
+}
+
 /// This block's turn; fills the other memory with kNotYet. By threads [0, threads), as is
 /// end_turn(), between which they meet at a barrier.
-inline __device__ RowsTurn take_turn(const RowsProgram& program, int thread, int threads) {
+template <class Program>
+__device__ RowsTurn take_turn(const Program& program, int thread, int threads) {
   const uint4 words = __ldcg(reinterpret_cast<const uint4*>(&program.turns[blockIdx.x]));
   const RowsTurn turn{words.x, {words.y, words.z}, 0};
   const std::uint32_t other = 1 - turn.memory;
@@ -76,7 +127,8 @@ inline __device__ RowsTurn take_turn(const RowsProgram& program, int thread, int
 }
 
 /// Leaves the turn to the next kernel.
-inline __device__ void end_turn(const RowsProgram& program, const RowsTurn& turn, int thread) {
+template <class Program>
+__device__ void end_turn(const Program& program, const RowsTurn& turn, int thread) {
   if (thread == 0) {
     const std::uint32_t used = program.handed_used;
     program.turns[blockIdx.x] = {

@@ -1,6 +1,11 @@
 // Between the host's side of linear layers of few rows and their kernels.
 #pragma once
 
+#include <algorithm>
+#include <span>
+#include <type_traits>
+#include <vector>
+
 #include "ops/cuda/linear_rows.h"
 
 namespace winnow::ops::cuda {
@@ -12,25 +17,79 @@ namespace winnow::ops::cuda {
 /// will write it are in other kernels.
 inline constexpr std::uint32_t kNotYet = 0xFFFFFFFFU;
 
-/// What a kernel computes: layers one after another, each after the one before it. Their tiles,
-/// counted on from layer to layer, belong to the blocks in turn, so that all get the same share;
-/// but those of residual layers begin with the first block, so that a value of the residual stream
-/// belongs to one thread.
-struct RowsProgram {
+/// In place of attention, and of what it is told, in kernels that have none.
+struct NoAttention {
+  static constexpr int shared_bytes(const NoAttention&) { return 0; }
+};
+
+/// What a kernel computes: up to kLayers layers one after another, each after the one before it.
+/// Their tiles, counted on from layer to layer, belong to the blocks in turn, so that all get the
+/// same share; but those of residual layers begin with the first block, so that a value of the
+/// residual stream belongs to one thread. Layers without an input take what the kernel's attention
+/// makes of what the layer before them stores.
+template <int kLayers, class AttentionArguments = NoAttention>
+struct RowsProgramOf {
+  static constexpr bool kAttends = !std::is_same_v<AttentionArguments, NoAttention>;
+
   int rows = 0;
   int count = 0;
-  RowsLayer layers[kMostChainedLayers] = {};
+  RowsLayer layers[kLayers] = {};
   int blocks = 0;
   std::uint32_t* arrived = nullptr;  // [1] blocks that have chosen tokens, zero between kernels
   std::uint64_t* best = nullptr;     // [blocks, rows]
 
-  RowsTurn* turns = nullptr;                    // [blocks]
-  std::byte* handed = nullptr;                  // [2, handed_bytes]
-  std::uint32_t handed_bytes = 0;               // multiples of 16, as all of these
-  std::uint32_t handed_used = 0;                // by this kernel
-  std::uint32_t rows_at[kMostChainedLayers]{};  // in a memory: rows and sums of squares that the
-  std::uint32_t sums_at[kMostChainedLayers]{};  // layer takes; those of the first lie elsewhere
+  RowsTurn* turns = nullptr;         // [blocks]
+  std::byte* handed = nullptr;       // [2, handed_bytes]
+  std::uint32_t handed_bytes = 0;    // multiples of 16, as all of these
+  std::uint32_t handed_used = 0;     // by this kernel
+  std::uint32_t rows_at[kLayers]{};  // in a memory: rows and sums of squares that the
+  std::uint32_t sums_at[kLayers]{};  // layer takes; those of the first lie elsewhere
+
+  AttentionArguments attention = {};
 };
+using RowsProgram = RowsProgramOf<kMostChainedLayers>;
+
+/// Whether a layer takes what the kernel's attention makes.
+constexpr bool takes_attention(const RowsLayer& layer) {
+  return layer.input.x == nullptr;
+}
+
+/// Where layers find what is handed on to them, [layers] offsets in a memory, and the bytes of all:
+/// RowsProgramOf. One that takes attention has instead of sums what attention takes, the values of
+/// the layer before it (float), and behind them `part_bytes` for its parts. Throws Error when a
+/// layer does not take what the one before it makes.
+struct HandedPlaces {
+  std::vector<std::uint32_t> rows;
+  std::vector<std::uint32_t> sums;
+  std::size_t bytes = 0;
+};
+HandedPlaces place_what_is_handed_on(std::span<const RowsLayer> layers, int rows,
+                                     std::size_t part_bytes);
+
+/// Throw Error: for layers that no kernel takes, for more than there is room for.
+void check_layers(std::span<const RowsLayer> layers);
+void check_room(const HandedPlaces& places, const RowsScratch& scratch);
+
+/// Everything of a program but its attention. Throws Error.
+template <class Program>
+void fill(Program& program, std::span<const RowsLayer> layers, int rows, const RowsScratch& scratch,
+          std::size_t part_bytes) {
+  check_layers(layers);
+  const HandedPlaces places = place_what_is_handed_on(layers, rows, part_bytes);
+  check_room(places, scratch);
+  program.rows = rows;
+  program.count = static_cast<int>(layers.size());
+  std::ranges::copy(layers, program.layers);
+  program.blocks = winnow::cuda::multiprocessor_count();
+  program.arrived = scratch.arrived();
+  program.best = scratch.best();
+  program.turns = scratch.turns();
+  program.handed = scratch.handed();
+  program.handed_bytes = static_cast<std::uint32_t>(scratch.handed_bytes());
+  program.handed_used = static_cast<std::uint32_t>(places.bytes);
+  std::ranges::copy(places.rows, program.rows_at);
+  std::ranges::copy(places.sums, program.sums_at);
+}
 
 /// One per format, each compiled by itself.
 void launch_linear_rows_bf16(const RowsProgram& program, const RowsLaunch& launch);

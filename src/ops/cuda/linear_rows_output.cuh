@@ -25,13 +25,13 @@ inline __device__ std::uint64_t argmax_key(float logit, int index) {
 inline constexpr std::uint64_t kNumbers = std::uint64_t{1} << 32;
 
 /// Thread t finishes sums t and, of more than 8 batch rows, t + 128 of each tile.
-template <class Format, int kMostRows>
+template <class Format, int kMostRows, class Program>
 class Output {
  public:
   using Shared = RowsShared<kMostRows>;
   using Share = LayerShare<Format>;
 
-  __device__ Output(const RowsProgram& program, Shared& shared, int input_slots)
+  __device__ Output(const Program& program, Shared& shared, int input_slots)
       : program_(program),
         shared_(shared),
         input_slots_(input_slots),
@@ -90,6 +90,9 @@ class Output {
     for (int b = thread_ / 32; b < program_.rows && share.first < share.tiles; b += kOutputWarps) {
       const float* sums = input.square_sums + b;
       float sum = 0.0F;
+      if (handed && input.parts > 0) {
+        wait_for(sums + (input.parts - 1) * program_.rows);
+      }
       for (int first = lane_; first < input.parts; first += 32 * kSumsAtOnce) {
         float x[kSumsAtOnce];
         read_sums(sums, first, input.parts, x);
@@ -111,6 +114,15 @@ class Output {
       }
     }
     synchronize();
+  }
+
+  // Until it is written no others are asked for.
+  __device__ void wait_for(const float* last) const {
+    if (lane_ == 0) {
+      while (ops::cuda::lacks(read_handed(last))) {
+      }
+    }
+    __syncwarp();
   }
 
   // Every 32nd of the parts from `first` on, zeros past the last one.
@@ -201,7 +213,7 @@ class Output {
     }
     switch (layer.output) {
       case RowsLayer::Output::store:
-        layer.values[place.at] = value;
+        publish(&layer.values[place.at], value);
         break;
       case RowsLayer::Output::silu:
         if (row_ < 8) {
@@ -320,7 +332,7 @@ class Output {
     }
   }
 
-  const RowsProgram& program_;
+  const Program& program_;
   Shared& shared_;
   int input_slots_;
   int thread_;

@@ -9,13 +9,13 @@
 
 namespace winnow::ops::cuda {
 
-template <class Format, int kMostRows>
+template <class Format, int kMostRows, class Program>
 class Product {
  public:
   using Chunk = RowsChunk<Format>;
   using Shared = RowsShared<kMostRows>;
 
-  __device__ Product(const RowsProgram& program, const Shared& shared, const RowsRings& rings)
+  __device__ Product(const Program& program, const Shared& shared, const RowsRings& rings)
       : program_(program),
         warp_(static_cast<int>(threadIdx.x) / 32),
         lane_(static_cast<int>(threadIdx.x) % 32),
@@ -35,16 +35,25 @@ class Product {
     weights_place_.slot = inputs_place_.slot = warp_ / kTeamWarps;
   }
 
-  __device__ void run() {
+  /// `attention`: what the kernel has of it, if any.
+  template <class Attention>
+  __device__ void run(Attention&& attention) {
     LayerShare<Format> share(program_, input_slots_);
     do {
+      if constexpr (kAttends) {
+        attention.before(share.number);
+      }
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         multiply_tile(share, tile);
+      }
+      if constexpr (kAttends) {
+        attention.after(share.number);
       }
     } while (share.next(program_, input_slots_));
   }
 
  private:
+  static constexpr bool kAttends = Program::kAttends;
   static constexpr int kBatches = RowsCount<kMostRows>::kBatches;
   static constexpr int kSums = kMostRows == 1 ? 1 : 2;  // of a weight row that a lane needs
 
@@ -188,7 +197,7 @@ class Product {
     arrive_at(shared_ + ring + place.slot * sizeof(Barrier));
   }
 
-  const RowsProgram& program_;
+  const Program& program_;
   int warp_;
   int lane_;
   int stages_;

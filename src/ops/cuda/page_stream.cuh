@@ -23,7 +23,7 @@ struct StageState {
 template <int kPageBytes, int kTilePages, int kStages>
 class PageStream {
  public:
-  static_assert(kStages >= 2);
+  static_assert(kStages >= 1);
 
   /// memory [kStages, kTilePages, kPageBytes], aligned to 16 bytes, and states [kStages]: the
   /// warp's own shared memory.

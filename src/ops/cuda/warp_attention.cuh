@@ -21,6 +21,12 @@ namespace winnow::ops::cuda {
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
+/// The bits of all entries of a page, and of its first `count`.
+inline constexpr std::uint32_t kWholePage = (1U << kPageEntries) - 1;
+inline __device__ std::uint32_t first_entries(int count) {
+  return (1U << count) - 1;
+}
+
 /// 2^x; zero below 2^-126.
 inline __device__ float exp2_fast(float x) {
   float y;
@@ -43,26 +49,66 @@ inline __device__ int part_place(int group, int head, int quarter, int quad) {
   return (quad * group + head) * 4 + quarter;
 }
 
-template <class Codes, int D, int kTilePages>
+/// What a lane multiplies in step `step` of the scores: of query [group, D] in shared memory;
+/// `scale` holds a factor log2(e).
+template <class Codes, int D>
+__device__ uint4 query_operand(const float* query, int group, float scale, int step) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int head = lane / 4;
+  float4 q{};
+  if (head < group) {
+    q = reinterpret_cast<const float4*>(query + head * D + lane % 4 * (D / 4))[step];
+  }
+  uint4 operand;
+  split<Codes>(q.x * scale, q.y * scale, operand.x, operand.y);
+  split<Codes>(q.z * scale, q.w * scale, operand.z, operand.w);
+  return operand;
+}
+
+/// Steps of the scores of D channels.
+template <int D>
+inline constexpr int kQuerySteps = D / 16;
+
+/// Where a warp has its row's queries: in registers, or where somebody has put all lanes' operands
+/// into shared memory, [steps, lanes].
+template <class Codes, int D>
+class KeptQuery {
+ public:
+  __device__ void take(const float* query, int group, float scale) {
+#pragma unroll
+    for (int step = 0; step < kQuerySteps<D>; ++step) {
+      operands_[step] = query_operand<Codes, D>(query, group, scale, step);
+    }
+  }
+  [[nodiscard]] __device__ const uint4& operand(int step) const {
+    return operands_[step];
+  }
+
+ private:
+  uint4 operands_[kQuerySteps<D>];
+};
+class SharedQuery {
+ public:
+  __device__ void take(const uint4* operands) {
+    operands_ = operands + static_cast<int>(threadIdx.x) % kWarpSize;
+  }
+  [[nodiscard]] __device__ uint4 operand(int step) const { return operands_[step * kWarpSize]; }
+
+ private:
+  const uint4* operands_ = nullptr;
+};
+
+template <class Codes, int D, int kTilePages, class Query = KeptQuery<Codes, D>>
 class WarpAttention {
  public:
   static constexpr PageAddress kPage{D, kCodeBits<Codes>};
 
   __device__ WarpAttention() : lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
 
-  /// Starts a row. query [group, D] in shared memory; `scale` holds a factor log2(e).
-  __device__ void begin(const float* query, int group, float scale) {
-    const int head = lane_ / 4;
-    const float* from = query + head * D + lane_ % 4 * (D / 4);
-#pragma unroll
-    for (int step = 0; step < D / 16; ++step) {
-      float4 q{};
-      if (head < group) {
-        q = reinterpret_cast<const float4*>(from)[step];
-      }
-      split<Codes>(q.x * scale, q.y * scale, query_[step][0], query_[step][1]);
-      split<Codes>(q.z * scale, q.w * scale, query_[step][2], query_[step][3]);
-    }
+  /// Starts a row, of whose queries Query::take() is told.
+  template <class... Arguments>
+  __device__ void begin(const Arguments&... query) {
+    query_.take(query...);
     begin();
   }
   /// The same of a row whose scores come from elsewhere.
@@ -78,32 +124,34 @@ class WarpAttention {
     sum_ = 0.0F;
   }
 
-  /// Takes the first entries[p] of each page p of a tile, at least one in all.
-  __device__ void attend(const std::byte* tile, const int (&entries)[kTilePages]) {
+  using Tile = const std::byte* [kTilePages];
+
+  /// Takes the entries of each page p of a tile whose bits are set in seen[p], at least one in all.
+  __device__ void attend(const Tile& tile, const std::uint32_t (&seen)[kTilePages]) {
     float scores[kTilePages][4];
 #pragma unroll
     for (int p = 0; p < kTilePages; ++p) {
-      score(tile + p * kPage.page_bytes(), scores[p]);
+      score(tile[p], scores[p]);
     }
-    attend(tile, entries, scores);
+    attend(tile, seen, scores);
   }
   /// The same with scores of query head r on entries 2c, 2c + 1, 2c + 8, 2c + 9 of each page.
-  __device__ void attend(const std::byte* tile, const int (&entries)[kTilePages],
+  __device__ void attend(const Tile& tile, const std::uint32_t (&seen)[kTilePages],
                          float (&scores)[kTilePages][4]) {
     float scales[kTilePages][4];  // of the values
 #pragma unroll
     for (int p = 0; p < kTilePages; ++p) {
-      load_scales(tile + p * kPage.page_bytes() + kPage.value_scale(0), scales[p]);
+      load_scales(tile[p] + kPage.value_scale(0), scales[p]);
     }
     bool full = true;
 #pragma unroll
-    for (const int count : entries) {
-      full &= count >= kPageEntries;
+    for (const std::uint32_t bits : seen) {
+      full &= bits == kWholePage;
     }
     if (!full) {
 #pragma unroll
       for (int p = 0; p < kTilePages; ++p) {
-        hide_from(entries[p], scores[p], scales[p]);
+        hide(seen[p], scores[p], scales[p]);
       }
     }
     raise_reference(scores);
@@ -111,7 +159,7 @@ class WarpAttention {
     for (int p = 0; p < kTilePages; ++p) {
       std::uint32_t weights[4];
       weigh(scores[p], scales[p], weights);
-      accumulate(tile + p * kPage.page_bytes(), weights, entries[p]);
+      accumulate(tile[p], weights, seen[p]);
     }
   }
 
@@ -175,11 +223,12 @@ class WarpAttention {
     load(page, 0, keys[0]);
     load(page, 1, keys[1]);
 #pragma unroll
-    for (int step = 0; step < D / 16; ++step) {
+    for (int step = 0; step < kQuerySteps<D>; ++step) {
+      const uint4 q = query_.operand(step);
+      const std::uint32_t left[4] = {q.x, q.y, q.z, q.w};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        multiply<typename Codes::Pair>(products[half], query_[step],
-                                       Codes::pair(keys[half], 2 * step),
+        multiply<typename Codes::Pair>(products[half], left, Codes::pair(keys[half], 2 * step),
                                        Codes::pair(keys[half], 2 * step + 1));
       }
     }
@@ -196,13 +245,14 @@ class WarpAttention {
     }
   }
 
-  // Free slots have no weight, whatever they hold.
-  __device__ void hide_from(int entries, float (&scores)[4], float (&scales)[4]) const {
+  // What is not seen has no weight, whatever its slots hold.
+  __device__ void hide(std::uint32_t seen, float (&scores)[4], float (&scales)[4]) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int entry = i / 2 * 8 + lane_ % 4 * 2 + i % 2;
-      scores[i] = entry < entries ? scores[i] : -INFINITY;
-      scales[i] = entry < entries ? scales[i] : 0.0F;
+      const bool visible = (seen >> entry & 1U) != 0;
+      scores[i] = visible ? scores[i] : -INFINITY;
+      scales[i] = visible ? scales[i] : 0.0F;
     }
   }
 
@@ -253,12 +303,12 @@ class WarpAttention {
   }
 
   __device__ void accumulate(const std::byte* page, const std::uint32_t (&weights)[4],
-                             int entries) {
+                             std::uint32_t seen) {
     std::uint32_t values[2][kWords];
     load(page + kPage.values(), 0, values[0]);
     load(page + kPage.values(), 1, values[1]);
-    if (kCodeBits < Codes >> 4 && entries < kPageEntries) {
-      clear_from(entries, values);
+    if (kCodeBits < Codes >> 4 && seen != kWholePage) {
+      clear(seen, values);
     }
 #pragma unroll
     for (int t = 0; t < kChannels; ++t) {
@@ -267,18 +317,18 @@ class WarpAttention {
     }
   }
 
-  // Zeroes the values of slots [entries, kPageEntries): a weight of zero would not hide a NaN, of
-  // which 4-bit codes have none.
-  __device__ void clear_from(int entries, std::uint32_t (&values)[2][kWords]) const {
+  // Zeroes the values that are not seen: a weight of zero would not hide a NaN, of which 4-bit
+  // codes have none.
+  __device__ void clear(std::uint32_t seen, std::uint32_t (&values)[2][kWords]) const {
     constexpr std::uint32_t kFirst = kCodeBits<Codes> == 8 ? 0x00FF00FFU : 0x0000FFFFU;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int entry = 8 * half + 2 * (lane_ % 4);
-      const std::uint32_t seen =
-          entry + 1 < entries ? 0xFFFFFFFFU : (entry < entries ? kFirst : 0U);
+      const std::uint32_t pair = seen >> (8 * half + 2 * (lane_ % 4));
+      const std::uint32_t kept =
+          ((pair & 1U) != 0 ? kFirst : 0U) | ((pair & 2U) != 0 ? ~kFirst : 0U);
 #pragma unroll
       for (std::uint32_t& word : values[half]) {
-        word &= seen;
+        word &= kept;
       }
     }
   }
@@ -290,7 +340,7 @@ class WarpAttention {
   }
 
   int lane_;
-  std::uint32_t query_[D / 16][4];
+  Query query_;
   float out_[kChannels][4];
   float reference_;
   float sum_;

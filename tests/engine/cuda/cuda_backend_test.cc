@@ -69,12 +69,16 @@ INSTANTIATE_TEST_SUITE_P(
              ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
         Case{"llama_eight", Family::llama, 128, 8, false, kvcache::RuleKind::dms,
              ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+        Case{"llama_three_fp8", Family::llama, 64, 3, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
         Case{"biases_int8", Family::qwen2, 80, 1, true, kvcache::RuleKind::dms,
              ops::EntryFormat::i8, WeightStorage::as_stored, 2e-2},
         Case{"llama_shift", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
              ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2, 41},
         Case{"llama_streaming", Family::llama, 64, 4, false, kvcache::RuleKind::streaming,
              ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+        Case{"qwen3_streaming_fp8", Family::qwen3, 128, 2, false, kvcache::RuleKind::streaming,
+             ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
         Case{"qwen3_streaming_int8", Family::qwen3, 128, 2, false, kvcache::RuleKind::streaming,
              ops::EntryFormat::i8, WeightStorage::as_stored, 2e-2},
         // What leaves or is read may hang on the last bit: then the logits differ.
@@ -98,6 +102,10 @@ INSTANTIATE_TEST_SUITE_P(
              ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
         Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false, kvcache::RuleKind::dms,
              ops::EntryFormat::bf16, WeightStorage::int8, 2e-2},
+        Case{"llama_int8_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::int8, 2e-2},
+        Case{"qwen3_fp8_int4_weights", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::f8e4m3, WeightStorage::int4, 1e-1},
         Case{"llama_int4_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
              ops::EntryFormat::bf16, WeightStorage::int4, 4e-2},
         Case{"llama_fp8_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
@@ -239,6 +247,57 @@ TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
   EXPECT_EQ(many->page_bytes(), few->page_bytes());
 }
 
+// A sequence alone is computed in one kernel, two are not; rows of so many pages that a warp has
+// one, some, and more than it finds at once.
+TEST(CudaBackend, ComputesOneSequenceAsItComputesTwo) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  for (const auto format : {ops::EntryFormat::bf16, ops::EntryFormat::f8e4m3}) {
+    const Case c{"long", Family::llama,
+                 64,     4,
+                 false,  kvcache::RuleKind::dense,
+                 format, WeightStorage::as_stored,
+                 0.0};
+    ModelConfig config = config_of(c);
+    config.max_positions = 80000;
+    const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    EngineConfig options = engine_config(c, true);
+    options.cache.max_bytes = std::size_t{1} << 30;
+    const auto backend = make_backend(model, options);
+    for (const std::size_t length : {2000U, 9000U, 70000U}) {
+      const auto runner = backend->make_runner(options);
+      const auto tokens = random_tokens(static_cast<int>(length) + 4, config.vocab);
+      const auto vocab = static_cast<std::size_t>(config.vocab);
+      std::vector<std::unique_ptr<SequenceState>> sequences;
+      const auto share_of = [&](std::size_t sequence, std::size_t count) {
+        SequenceShare share;
+        share.sequence = sequences[sequence].get();
+        const auto first = static_cast<std::size_t>(sequences[sequence]->length());
+        share.tokens = std::span(tokens).subspan(first, count);
+        return share;
+      };
+      for (const std::size_t prompt : {length, length, std::size_t{20}}) {
+        sequences.push_back(runner->open({static_cast<int>(prompt), static_cast<int>(length) + 4}));
+        const SequenceShare share = share_of(sequences.size() - 1, prompt);
+        runner->forward(std::span(&share, 1), {}, {});
+      }
+      for (int step = 0; step < 3; ++step) {
+        std::vector<float> alone(vocab);
+        std::vector<float> beside(2 * vocab);
+        std::vector<std::int32_t> next(2);
+        const SequenceShare one = share_of(0, 1);
+        const std::vector<SequenceShare> two{share_of(1, 1), share_of(2, 1)};
+        runner->forward(std::span(&one, 1), {alone.data(), 1, vocab}, std::span(next).first(1));
+        runner->forward(two, {beside.data(), 2, vocab}, next);
+        EXPECT_LE(relative_error(alone, std::span(beside).first(vocab)), 2e-2)
+            << length << " tokens, step " << step;
+      }
+      EXPECT_EQ(sequences[0]->usage().per_head, sequences[1]->usage().per_head);
+    }
+  }
+}
+
 // A trained model decides by itself. Rounding may turn a decision that is close, and with it what
 // later tokens see: counts agree to a percent.
 TEST(CudaBackend, DecidesAsTheCpuDoes) {
@@ -260,8 +319,13 @@ TEST(CudaBackend, DecidesAsTheCpuDoes) {
   Session on_cuda(*cuda->backend, cuda->engine, {900, 900});
   std::vector<float> expected(static_cast<std::size_t>(cpu->model.config().vocab));
   std::vector<float> got(expected.size());
-  on_cpu.feed(tokens, expected);
-  on_cuda.feed(tokens, got);
+  // A prompt, then token after token.
+  for (std::size_t first = 0; first < tokens.size();) {
+    const std::size_t count = first == 0 ? 600 : 1;
+    on_cpu.feed(std::span(tokens).subspan(first, count), expected);
+    on_cuda.feed(std::span(tokens).subspan(first, count), got);
+    first += count;
+  }
   EXPECT_LE(relative_error(got, expected), 5e-2);
   EXPECT_NEAR(static_cast<double>(on_cuda.usage().live_entries),
               static_cast<double>(on_cpu.usage().live_entries),

@@ -1,0 +1,138 @@
+// Appending the token of a chain of layers (token_chain.h) when all of them are done: by the warps
+// that fetch inputs, while the head is computed.
+#pragma once
+
+#include "kvcache/cuda/append_row.cuh"
+#include "kvcache/cuda/projection.cuh"
+#include "kvcache/cuda/token_chain_kernels.h"
+#include "ops/cuda/linear_rows_fetch.cuh"
+
+namespace winnow::kvcache::cuda {
+
+/// The blocks share the rows (layer and KV head). Of a block one warp decides, one has the key, one
+/// the value.
+template <class Format, int D>
+class ChainedAppend {
+ public:
+  __device__ ChainedAppend(const ChainedArguments& arguments, const std::byte* handed,
+                           Places* places)
+      : a_(arguments),
+        handed_(handed),
+        places_(*places),
+        thread_(static_cast<int>(threadIdx.x) % kThreads),
+        slot_(arguments.slots[0]),
+        length_(arguments.cache.lengths[slot_]) {}
+
+  template <class Program>
+  __device__ void run(const Program& program) {
+    wait_for_layers(program);
+    const int rows = a_.layers * a_.cache.kv_heads;
+    for (int row = blockIdx.x; row < rows; row += program.blocks) {
+      append(row / a_.cache.kv_heads, row % a_.cache.kv_heads);
+    }
+  }
+
+ private:
+  using Code = typename Format::Code;
+  using Place = EntryPlace<Code, D>;
+  static constexpr bool kScaled = Format::kLargest > 0.0F;
+  static constexpr int kThreads = 32 * ops::cuda::kInputWarps;
+  static_assert(ops::cuda::kInputWarps == 3 && kThreads >= kLeastThreads &&
+                32 * (ops::cuda::kProductWarps + ops::cuda::kOutputWarps) % kThreads == 0);
+  static constexpr int kBarrier = 3;  // by number
+
+  static __device__ void synchronize() { ops::cuda::sync_named(kBarrier, kThreads); }
+
+  // Until the last layer's input is there, for which all attention has been needed.
+  template <class Program>
+  __device__ void wait_for_layers(const Program& program) const {
+    const int last = program.count - 1;
+    const auto* input = reinterpret_cast<const bf16*>(handed_ + program.rows_at[last]);
+    for (int i = 8 * thread_; i < program.layers[last].linear.weight.cols; i += 8 * kThreads) {
+      while (ops::cuda::lacks(ops::cuda::read_handed(input + i))) {
+      }
+    }
+    synchronize();
+  }
+
+  // Products as other blocks have handed them on.
+  struct Products {
+    const float* from;
+    __device__ float operator[](int i) const { return ops::cuda::read_handed(from + i); }
+  };
+
+  __device__ void load(ops::cuda::HeadVector<D>& vector, int layer, int column) const {
+    const ChainedLayer& of_layer = a_.of_layer[layer];
+    vector.load(
+        Products{reinterpret_cast<const float*>(handed_ + of_layer.products_at) + column * D},
+        of_layer.bias != nullptr ? of_layer.bias + column * D : nullptr);
+  }
+
+  // As project() in projection.cuh does it.
+  __device__ bool decides(int layer, int head) const {
+    const DecisionSource& source = a_.decision;
+    if (source.drawn || source.kind == DecisionSource::Kind::none) {
+      return source.drawn && draw(source, length_, layer, head);
+    }
+    ops::cuda::HeadVector<D> vector;
+    load(vector, layer, (source.per_layer ? 0 : head) * a_.group);
+    if (const float* weight = a_.of_layer[layer].query_norm; weight != nullptr) {
+      vector.norm(weight, a_.eps);
+    }
+    return source.scale * vector.channel(source.channel) - source.offset > 0.0F;
+  }
+
+  __device__ void append(int layer, int head) {
+    const CacheView& cache = a_.cache;
+    const std::size_t row = cache.row(layer, slot_, head);
+    const std::uint32_t* archive = cache.archive_pages + row * cache.archive_stride;
+    const std::uint32_t* window = cache.window_pages + row * cache.window_stride;
+    const RowState state(cache, row, slot_, length_);
+    LeavingEntry<Code, D> leaving(thread_, kThreads);
+    if (state.ring > 0 && length_ >= state.ring) {
+      leaving.load(Place(cache, window, length_ % state.ring), kScaled);
+    }
+    if (thread_ < 32) {
+      const bool decision = decides(layer, head);
+      if (thread_ == 0) {
+        places_ = advance_row(cache, row, slot_, length_, decision, state);
+      }
+    }
+    synchronize();
+    if (places_.archived >= 0) {
+      leaving.store(Place(cache, archive, places_.archived), kScaled);
+    }
+    if (thread_ >= 32) {
+      put(layer, head, thread_ < 64,
+          Place(cache, state.ring > 0 ? window : archive, places_.newest));
+    }
+    synchronize();
+  }
+
+  // The token's key or value, as project() makes it.
+  __device__ void put(int layer, int head, bool key, const Place& place) const {
+    const int heads = a_.cache.kv_heads;
+    ops::cuda::HeadVector<D> vector;
+    load(vector, layer, heads * a_.group + (key ? 0 : heads) + head);
+    if (key) {
+      if (const float* weight = a_.of_layer[layer].key_norm; weight != nullptr) {
+        vector.norm(weight, a_.eps);
+      }
+      vector.turn(a_.angles);
+    }
+    const float scale = vector.template encode<Format>(
+        [&](int d, Code code) { (key ? place.key(d) : place.value(d)) = code; });
+    if (kScaled && thread_ % 32 == 0) {
+      (key ? place.key_scale() : place.value_scale()) = __float2bfloat16_rn(scale);
+    }
+  }
+
+  const ChainedArguments& a_;
+  const std::byte* handed_;
+  Places& places_;
+  int thread_;
+  int slot_;
+  int length_;
+};
+
+}  // namespace winnow::kvcache::cuda

@@ -1,0 +1,337 @@
+// Attention of one token of one sequence between linear layers of one kernel (token_chain.h): by
+// the warps that multiply, while they wait for what attention makes.
+#pragma once
+
+#include "kvcache/cuda/chained_append.cuh"
+#include "kvcache/cuda/chained_entries.cuh"
+#include "ops/cuda/linear_rows_fetch.cuh"
+
+namespace winnow::kvcache::cuda {
+
+/// The entries of a KV head are split between so many blocks as the program says, those of a block
+/// between its warps. Each block adds up what its warps have and hands on its part to the head's
+/// blocks, each of which adds up some channels of all parts and hands them on to everybody.
+///
+/// Entries are read as the step before has left them: nothing is appended before all layers are
+/// done. The token's own entry is attended to from shared memory, rounded as it will be stored.
+template <ops::EntryFormat kType, int D>
+class ChainedAttention {
+ public:
+  static int shared_bytes(const ChainedArguments& arguments) {
+    return 128 + ChainedMemory<kType, D>(arguments.group).bytes;
+  }
+
+  /// By all warps that multiply, and no others.
+  template <class Program>
+  __device__ ChainedAttention(const Program& program, std::byte* memory)
+      : memory_(memory),
+        places_(program.attention.group),
+        a_(*reinterpret_cast<const ChainedArguments*>(memory + places_.arguments)),
+        thread_(static_cast<int>(threadIdx.x)),
+        warp_(thread_ / 32),
+        lane_(thread_ % 32),
+        head_(static_cast<int>(blockIdx.x) / program.attention.parts),
+        part_(static_cast<int>(blockIdx.x) % program.attention.parts),
+        handed_(ops::cuda::handed_memory(program)),
+        entries_(a_, head_, part_ * kWarps + warp_, pages_of(warp_),
+                 reinterpret_cast<State*>(memory + places_.states) + warp_,
+                 program.attention.cache.pool) {
+    fill_memory(program.attention);
+    if (takes_part()) {
+      entries_.begin(ChainedSequence(program.attention));
+    }
+  }
+
+  /// Before and after the block's products of linear layer `number`, four of which make a layer of
+  /// the model: q k v, o, gate and up, down.
+  __device__ void before(int number) {
+    if (takes_part() && number % 4 == 1) {
+      attend();
+      ++layer_;
+    }
+  }
+  __device__ void after(int number) {
+    if (!takes_part() || layer_ == a_.layers) {
+      return;
+    }
+    // While the others' results are awaited.
+    if (number % 4 == 1 || number == 0) {
+      entries_.look_up(layer_);
+      bring_norms();
+    }
+    if (number % 4 == 3 || number == 0) {
+      entries_.fetch();
+    }
+  }
+
+  /// Appends the token in all layers, when these are done. By the warps that fetch inputs.
+  template <class Program>
+  static __device__ void append(const Program& program, const std::byte* handed,
+                                std::byte* memory) {
+    const ChainedMemory<kType, D> places(program.attention.group);
+    ChainedAppend<typename Shape::Format, D>(program.attention, handed,
+                                             reinterpret_cast<Places*>(memory + places.appended))
+        .run(program);
+  }
+
+ private:
+  using Shape = ChainedShape<kType, D>;
+  using Codes = typename Shape::Codes;
+  using Format = typename Shape::Format;
+  using Code = typename Format::Code;
+  using State = typename Shape::StreamState;
+  static constexpr unsigned kAll = 0xFFFFFFFFU;
+  static constexpr int kWarps = Shape::kWarps;
+  static constexpr int kThreads = Shape::kThreads;
+  static_assert(kWarps == ops::cuda::kProductWarps);
+  static constexpr int kQuads = D / 4;
+
+  static __device__ void synchronize() { ops::cuda::sync_named(kBarrier, kThreads); }
+  static constexpr int kBarrier = 2;  // by number; 1 is the outputs'
+
+  [[nodiscard]] __device__ bool takes_part() const { return head_ < a_.cache.kv_heads; }
+  // The block with the last part has the token's own entry.
+  [[nodiscard]] __device__ bool takes_newcomer() const { return part_ + 1 == a_.parts; }
+
+  template <class T>
+  [[nodiscard]] __device__ T* at(int place) const {
+    return reinterpret_cast<T*>(memory_ + place);
+  }
+  [[nodiscard]] __device__ std::byte* pages_of(int warp) const {
+    return memory_ + places_.pages + warp * Shape::kPageBytes;
+  }
+  [[nodiscard]] __device__ float4* outs_of(int warp) const {
+    return reinterpret_cast<float4*>(pages_of(warp));
+  }
+  [[nodiscard]] __device__ float2* sums_of(int warp) const {
+    return reinterpret_cast<float2*>(pages_of(warp) + a_.group * D * sizeof(float));
+  }
+
+  __device__ void fill_memory(const ChainedArguments& arguments) {
+    const auto* words = reinterpret_cast<const std::uint32_t*>(&arguments);
+    for (int i = thread_; i < int{sizeof(ChainedArguments) / 4}; i += kThreads) {
+      at<std::uint32_t>(places_.arguments)[i] = words[i];
+    }
+    if (thread_ < D / 2) {
+      at<float2>(places_.angles)[thread_] = __ldcg(arguments.angles + thread_);
+    }
+    synchronize();
+  }
+
+  // Of the layer's queries and keys, a row each.
+  __device__ void bring_norms() const {
+    const ChainedLayer& layer = a_.of_layer[layer_];
+    const float* from = warp_ == 0 ? layer.query_norm : layer.key_norm;
+    if (warp_ < 2 && from != nullptr && 4 * lane_ < D) {
+      ops::cuda::copy_16(at<float>(places_.norms) + warp_ * D + 4 * lane_, from + 4 * lane_, 16);
+    }
+  }
+
+  // The block's part of a layer: of its entries, then of its output.
+  __device__ void attend() {
+    take_token();
+    typename Shape::Attention attention;
+    attention.begin(at<const uint4>(places_.operands));
+    entries_.attend(attention, memory_ + places_.newcomer);
+    attention.write(outs_of(warp_), sums_of(warp_), a_.group);
+    synchronize();
+    hand_on_part();
+    synchronize();  // the warps' parts have been read
+    hand_on_output();
+  }
+
+  // The token's q, and for the newcomer k and v, as they come from the layer before: to where they
+  // are used.
+  __device__ void take_token() {
+    const auto* qkv = reinterpret_cast<const float*>(handed_ + a_.of_layer[layer_].products_at);
+    const int vectors = a_.group + (takes_newcomer() ? 2 : 0);
+    // Few requests at a time: those who ask keep what they ask for from coming.
+    for (int i = 4 * thread_; i < vectors * D; i += 4 * kThreads) {
+      const auto* from = reinterpret_cast<const float4*>(qkv + column(i / D) * D + i % D);
+      float4 x = ops::cuda::read_handed(from);
+      while (ops::cuda::lacks(x)) {
+        x = ops::cuda::read_handed(from);
+      }
+      *reinterpret_cast<float4*>(at<float>(places_.raw) + i) = x;
+    }
+    ops::cuda::wait_for_copies();  // bring_norms()
+    synchronize();
+#pragma unroll 1
+    for (int vector = warp_; vector < vectors; vector += kWarps) {
+      project(vector);
+    }
+    synchronize();
+#pragma unroll 1
+    for (int step = warp_; step < ops::cuda::kQuerySteps<D>; step += kWarps) {
+      at<uint4>(places_.operands)[step * 32 + lane_] =
+          ops::cuda::query_operand<Codes, D>(at<float>(places_.queries), a_.group, a_.scale, step);
+    }
+    synchronize();
+  }
+
+  // Where a vector of the head lies in the product, in units of D: queries, the key, the value.
+  [[nodiscard]] __device__ int column(int vector) const {
+    const int heads = a_.cache.kv_heads;
+    return vector < a_.group ? head_ * a_.group + vector
+                             : heads * a_.group + (vector - a_.group) * heads + head_;
+  }
+
+  // As project() in projection.cuh does it; the decision is taken when the token is appended.
+  __device__ void project(int number) const {
+    const ChainedLayer& layer = a_.of_layer[layer_];
+    ops::cuda::HeadVector<D> vector;
+    vector.load(at<float>(places_.raw) + number * D,
+                layer.bias != nullptr ? layer.bias + column(number) * D : nullptr);
+    const bool key = number == a_.group;
+    if (number <= a_.group) {
+      if ((key ? layer.key_norm : layer.query_norm) != nullptr) {
+        vector.norm(at<float>(places_.norms) + (key ? D : 0), a_.eps);
+      }
+      const bool borrowed = number == 0 && a_.decision.kind == DecisionSource::Kind::channel;
+      if (borrowed) {
+        vector.clear(a_.decision.channel);
+      }
+      vector.turn(at<const float2>(places_.angles));
+      if (borrowed && a_.decision.clear_after_rope) {
+        vector.clear(a_.decision.channel);
+      }
+    }
+    if (number < a_.group) {
+      vector.store(at<float>(places_.queries) + number * D);
+      return;
+    }
+    const EntryPlace<Code, D> place(memory_ + places_.newcomer, 0);
+    const float scale = vector.template encode<Format>(
+        [&](int d, Code code) { (key ? place.key(d) : place.value(d)) = code; });
+    if (Codes::kScaled && lane_ == 0) {
+      (key ? place.key_scale() : place.value_scale()) = __float2bfloat16_rn(scale);
+    }
+  }
+
+  // A part as it is handed on: references and sums of the group, then its output [group, D].
+  [[nodiscard]] __device__ float2* sums_of_part(int number) const {
+    return reinterpret_cast<float2*>(handed_ + a_.of_layer[layer_].parts_at) +
+           (head_ * a_.parts + number) * (part_sums(a_.group) + a_.group * D / 2);
+  }
+  [[nodiscard]] __device__ float2* out_of_part(int number) const {
+    return sums_of_part(number) + part_sums(a_.group);
+  }
+
+  // The sum of the warps' parts to the head's blocks. A thread has two channels at a time.
+  __device__ void hand_on_part() {
+    for (int i = thread_; i < a_.group * D / 2; i += kThreads) {
+      const int quad = i / 2;  // as part_place() counts them
+      const int head = quad / 4 % a_.group;
+      float2 of_warp[kWarps];
+      float reference = -INFINITY;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        of_warp[w] = sums_of(w)[head];
+        reference = fmaxf(reference, of_warp[w].x);
+      }
+      float sum = 0.0F;
+      float2 out{};
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        const float2 own = reinterpret_cast<const float2*>(outs_of(w))[i];
+        const float factor = weight(of_warp[w].x, reference);
+        sum += of_warp[w].y * factor;
+        out.x += own.x * factor;
+        out.y += own.y * factor;
+      }
+      const int channel = (quad % 4 * (kQuads / 4) + quad / (4 * a_.group)) * 4 + i % 2 * 2;
+      ops::cuda::publish(out_of_part(part_) + (head * D + channel) / 2, out);
+      if (channel == 0) {
+        ops::cuda::publish(sums_of_part(part_) + head, {reference, sum});
+      }
+    }
+  }
+
+  // What a lane has of a part.
+  struct Share {
+    float2 sums{-INFINITY, 0.0F};
+    float4 out[2]{};
+
+    __device__ bool lacks() const {
+      return ops::cuda::lacks(sums) || ops::cuda::lacks(out[0]) || ops::cuda::lacks(out[1]);
+    }
+  };
+
+  // The sum of the blocks' parts, of eight channels here and there of the head's: lane l has those
+  // of part l % parts.
+  __device__ void hand_on_output() const {
+    const int own = lane_ & (a_.parts - 1);
+    const int together = 32 / a_.parts;
+    for (int i = warp_ * together; part_ + i * a_.parts < a_.group * D / 8;
+         i += kWarps * together) {
+      const int first = 8 * (part_ + (i + lane_ / a_.parts) * a_.parts);  // channel of the group
+      const bool inside = first < a_.group * D;
+      const Share share = inside ? await_part(own, first) : Share{};
+      __syncwarp();
+      float reference = share.sums.x;
+      for (int step = a_.parts / 2; step > 0; step /= 2) {
+        reference = fmaxf(reference, __shfl_xor_sync(kAll, reference, step));
+      }
+      const float factor = weight(share.sums.x, reference);
+      const auto& [low, high] = share.out;
+      float x[9] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w, share.sums.y};
+#pragma unroll
+      for (float& value : x) {
+        value *= factor;
+      }
+      for (int step = a_.parts / 2; step > 0; step /= 2) {
+#pragma unroll
+        for (float& value : x) {
+          value += __shfl_xor_sync(kAll, value, step);
+        }
+      }
+      if (inside && own == 0) {
+        const float inverse = x[8] == 0.0F ? 0.0F : __fdividef(1.0F, x[8]);
+        auto* to = reinterpret_cast<bf16*>(handed_ + a_.of_layer[layer_].output_at);
+        ops::cuda::publish(
+            to + head_ * a_.group * D + first,
+            uint4{pair_of(x[0] * inverse, x[1] * inverse), pair_of(x[2] * inverse, x[3] * inverse),
+                  pair_of(x[4] * inverse, x[5] * inverse),
+                  pair_of(x[6] * inverse, x[7] * inverse)});
+      }
+    }
+  }
+
+  // Eight channels of a part, from `first` of the group's on, when they are there.
+  __device__ Share await_part(int number, int first) const {
+    const float2* sums = sums_of_part(number) + first / D;
+    const auto* out = reinterpret_cast<const float4*>(out_of_part(number) + first / 2);
+    // Where there are many no others are asked for until the sums are there.
+    while (D > 64 && ops::cuda::lacks(ops::cuda::read_handed(sums))) {
+    }
+    Share share;
+    do {
+      share = {ops::cuda::read_handed(sums),
+               {ops::cuda::read_handed(out), ops::cuda::read_handed(out + 1)}};
+    } while (share.lacks());
+    return share;
+  }
+
+  // Of what is relative to `own` in a sum relative to `reference`; without entries: none.
+  static __device__ float weight(float own, float reference) {
+    return own == -INFINITY ? 0.0F : ops::cuda::exp2_fast(own - reference);
+  }
+  static __device__ std::uint32_t pair_of(float a, float b) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+    return *reinterpret_cast<const std::uint32_t*>(&pair);
+  }
+
+  std::byte* memory_;
+  ChainedMemory<kType, D> places_;
+  const ChainedArguments& a_;
+  int thread_;
+  int warp_;
+  int lane_;
+  int head_;
+  int part_;
+  std::byte* handed_;
+  ChainedEntries<kType, D> entries_;
+  int layer_ = 0;  // that is attended to next
+};
+
+}  // namespace winnow::kvcache::cuda

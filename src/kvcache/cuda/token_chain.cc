@@ -1,0 +1,122 @@
+#include "kvcache/cuda/token_chain.h"
+
+#include <algorithm>
+#include <bit>
+#include <numbers>
+
+#include "base/error.h"
+#include "kvcache/cuda/token_chain_kernels.h"
+
+namespace winnow::kvcache::cuda {
+namespace {
+
+using ops::cuda::DeviceWeightFormat;
+using ops::cuda::RowsLayer;
+
+// More are sooner read by a kernel of their own, of whose pages more are on their way at a time.
+constexpr double kMostPagesOfWarp = 6.0;
+
+int layer_count(const TokenChain::Layers& layers) {
+  return static_cast<int>(layers.projections.size());
+}
+
+// Blocks of a KV head: such that a token's entries, some hundred, are a page or two for each warp.
+int parts_of(const Projection& projection) {
+  const int blocks = winnow::cuda::multiprocessor_count() / projection.kv_heads;
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(std::min(kMostParts, blocks))));
+}
+
+std::size_t part_bytes(const DeviceCache& cache, const Projection& projection) {
+  const auto parts = static_cast<std::size_t>(projection.kv_heads * parts_of(projection));
+  const int floats = 2 * part_sums(projection.group) + projection.group * cache.layout().head_dim();
+  return parts * static_cast<std::size_t>(floats) * sizeof(float);
+}
+
+std::size_t handed_bytes(const DeviceCache& cache, const TokenChain::Layers& layers) {
+  return ops::cuda::place_what_is_handed_on(layers.linear, 1,
+                                            part_bytes(cache, layers.projections[0]))
+      .bytes;
+}
+
+void set_layers(const DeviceCache& cache, const TokenChain::Layers& layers,
+                ChainedLayer (&to)[kMostChainedModelLayers]) {
+  const ops::cuda::HandedPlaces places = ops::cuda::place_what_is_handed_on(
+      layers.linear, 1, part_bytes(cache, layers.projections[0]));
+  for (std::size_t i = 0; i < layers.projections.size(); ++i) {
+    const Projection& projection = layers.projections[i];
+    const std::uint32_t products_at = places.sums[4 * i + 1];
+    const auto products =
+        static_cast<std::uint32_t>(layers.linear[4 * i].linear.weight.rows) * sizeof(float);
+    to[i] = {.bias = projection.bias,
+             .query_norm = projection.query_norm,
+             .key_norm = projection.key_norm,
+             .products_at = products_at,
+             .parts_at = products_at + static_cast<std::uint32_t>(products),
+             .output_at = places.rows[4 * i + 1]};
+  }
+}
+
+}  // namespace
+
+bool TokenChain::supports(const DeviceCache& cache, const Layers& layers) {
+  using Kind = DecisionSource::Kind;
+  const Projection& projection = layers.projections[0];
+  const DecisionSource& decision = projection.decision;
+  const bool decides = decision.kind == Kind::none || decision.kind == Kind::channel;
+  const bool one_format = std::ranges::all_of(layers.linear, [&](const RowsLayer& layer) {
+    return layer.linear.weight.format == layers.linear[0].linear.weight.format;
+  });
+  // A window of one entry hides what the token itself decides about.
+  const auto& view = cache.view();
+  const bool decided_before = view.mark_words == 0 || view.ring > view.shift;
+  return winnow::cuda::has_programmatic_launch() && decides && one_format && decided_before &&
+         !cache.merges() && !cache.drops() && !cache.selects() &&
+         layer_count(layers) <= kMostChainedModelLayers &&
+         projection.kv_heads <= winnow::cuda::multiprocessor_count() &&
+         projection.group <= kMostChainedGroup &&
+         projection.group * cache.layout().head_dim() <= kMostGroupChannels &&
+         with_chained_shape(cache.layout().format(), cache.layout().head_dim(),
+                            []<ops::EntryFormat, int>() {});
+}
+
+TokenChain::TokenChain(const DeviceCache& cache, const Layers& layers)
+    : cache_(cache),
+      warps_(parts_of(layers.projections[0]) * kChainedWarps),
+      scratch_(handed_bytes(cache, layers)) {}
+
+double TokenChain::most_pages() const {
+  return kMostPagesOfWarp * warps_;
+}
+
+void TokenChain::run(const Layers& layers, const std::int32_t* slots, float scale,
+                     cudaStream_t stream) const {
+  const Projection& projection = layers.projections[0];
+  TokenProgram program;
+  ops::cuda::fill(program, layers.linear, 1, scratch_, part_bytes(cache_, projection));
+  ChainedArguments& attention = program.attention;
+  attention.cache = cache_.view();
+  attention.slots = slots;
+  attention.layers = layer_count(layers);
+  attention.group = projection.group;
+  attention.parts = parts_of(projection);
+  attention.workers_log2 = std::countr_zero(static_cast<unsigned>(attention.parts * kChainedWarps));
+  attention.scale = scale * std::numbers::log2e_v<float>;
+  attention.eps = projection.eps;
+  attention.angles = projection.angles;
+  attention.decision = projection.decision;
+  set_layers(cache_, layers, attention.of_layer);
+  const ops::EntryFormat format = cache_.layout().format();
+  const int head_dim = cache_.layout().head_dim();
+  switch (layers.linear[0].linear.weight.format) {
+    case DeviceWeightFormat::bf16:
+      return launch_token_chain_bf16(format, head_dim, program, stream);
+    case DeviceWeightFormat::fp8:
+      return launch_token_chain_fp8(format, head_dim, program, stream);
+    case DeviceWeightFormat::int8:
+      return launch_token_chain_int8(format, head_dim, program, stream);
+    case DeviceWeightFormat::int4:
+      return launch_token_chain_int4(format, head_dim, program, stream);
+  }
+}
+
+}  // namespace winnow::kvcache::cuda

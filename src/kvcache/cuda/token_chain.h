@@ -1,0 +1,47 @@
+// A decode step of one sequence, all layers in one kernel: linear layers, and attention between
+// them, hand on their results (ops/cuda/linear_rows_kernels.h), so that nobody waits for a kernel
+// to end and another to begin.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <optional>
+#include <span>
+
+#include "kvcache/cuda/device_cache.h"
+#include "kvcache/cuda/projection.h"
+#include "ops/cuda/linear_rows.h"
+
+namespace winnow::kvcache::cuda {
+
+class TokenChain {
+ public:
+  /// A model's layers as its tokens pass through them: of each the product that makes q, k and v
+  /// (stored), what attention makes multiplied and added (its input null), gate and up, down; last
+  /// the head. All of one weight format.
+  struct Layers {
+    std::span<const ops::cuda::RowsLayer> linear;  // [4 layers + 1]
+    std::span<const Projection> projections;       // [layers]
+  };
+
+  /// Whether there is a kernel for this cache and these layers.
+  static bool supports(const DeviceCache& cache, const Layers& layers);
+
+  /// For layers that supports() has accepted.
+  TokenChain(const DeviceCache& cache, const Layers& layers);
+
+  /// The token of the sequence in slots[0] (device memory) through all layers, from the first one's
+  /// input on; last it is appended in all of them. `scale`: of the scores. Programmatic, as
+  /// linear_rows().
+  void run(const Layers& layers, const std::int32_t* slots, float scale, cudaStream_t stream) const;
+
+  /// Pages of a row (one KV head of one layer) up to which this is the faster way.
+  [[nodiscard]] double most_pages() const;
+
+ private:
+  const DeviceCache& cache_;
+  int warps_;  // of a KV head
+  ops::cuda::RowsScratch scratch_;
+};
+
+}  // namespace winnow::kvcache::cuda

@@ -1,0 +1,76 @@
+// Between the host's side of a token's chain of layers and its kernels.
+#pragma once
+
+#include "kvcache/cuda/cache_view.h"
+#include "kvcache/cuda/projection.h"
+#include "ops/cuda/linear_rows_kernels.h"
+#include "ops/kv_page.h"
+
+namespace winnow::kvcache::cuda {
+
+inline constexpr int kMostChainedModelLayers = 40;
+inline constexpr int kMostParts = 16;    // blocks of a KV head
+inline constexpr int kChainedWarps = 8;  // of a block that attend
+inline constexpr int kMostChainedGroup = 8;
+inline constexpr int kMostGroupChannels = 512;  // of a group's query heads
+/// Places for a part's sums, such that what follows is aligned.
+constexpr int part_sums(int group) {
+  return (group + 1) / 2 * 2;
+}
+
+/// What differs from layer to layer: of a Projection, and where in the handed memory the products
+/// q, k, v are (float), the parts of attention, and its output.
+struct ChainedLayer {
+  const float* bias = nullptr;
+  const float* query_norm = nullptr;
+  const float* key_norm = nullptr;
+  std::uint32_t products_at = 0;
+  std::uint32_t parts_at = 0;
+  std::uint32_t output_at = 0;
+};
+
+struct ChainedArguments {
+  CacheView cache;
+  const std::int32_t* slots = nullptr;  // [1]
+  int layers = 0;
+  int group = 0;
+  int parts = 0;         // blocks of a KV head, a power of two
+  int workers_log2 = 0;  // warps of a KV head
+  float scale = 0.0F;    // of the scores, times log2(e)
+  float eps = 0.0F;
+  const float2* angles = nullptr;
+  DecisionSource decision;  // none, channel or drawn
+  ChainedLayer of_layer[kMostChainedModelLayers] = {};
+};
+
+inline constexpr int kMostChainedRowsLayers = 4 * kMostChainedModelLayers + 1;
+using TokenProgram = ops::cuda::RowsProgramOf<kMostChainedRowsLayers, ChainedArguments>;
+
+/// f.operator()<kType, D>() for the formats and head dimensions that there are kernels for.
+/// Returns whether this is one.
+template <class F>
+bool with_chained_shape(ops::EntryFormat format, int head_dim, const F& f) {
+  using ops::EntryFormat;
+  if (format == EntryFormat::f8e4m3 && head_dim == 64) {
+    f.template operator()<EntryFormat::f8e4m3, 64>();
+  } else if (format == EntryFormat::f8e4m3 && head_dim == 128) {
+    f.template operator()<EntryFormat::f8e4m3, 128>();
+  } else if (format == EntryFormat::bf16 && head_dim == 64) {
+    f.template operator()<EntryFormat::bf16, 64>();
+  } else {
+    return false;
+  }
+  return true;
+}
+
+/// One per weight format, each compiled by itself.
+void launch_token_chain_bf16(ops::EntryFormat format, int head_dim, const TokenProgram& program,
+                             cudaStream_t stream);
+void launch_token_chain_fp8(ops::EntryFormat format, int head_dim, const TokenProgram& program,
+                            cudaStream_t stream);
+void launch_token_chain_int8(ops::EntryFormat format, int head_dim, const TokenProgram& program,
+                             cudaStream_t stream);
+void launch_token_chain_int4(ops::EntryFormat format, int head_dim, const TokenProgram& program,
+                             cudaStream_t stream);
+
+}  // namespace winnow::kvcache::cuda
