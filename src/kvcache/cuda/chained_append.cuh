@@ -39,9 +39,10 @@ class ChainedAppend {
   static constexpr int kThreads = 32 * ops::cuda::kInputWarps;
   static_assert(ops::cuda::kInputWarps == 3 && kThreads >= kLeastThreads &&
                 32 * (ops::cuda::kProductWarps + ops::cuda::kOutputWarps) % kThreads == 0);
-  static constexpr int kBarrier = 3;  // by number
 
-  static __device__ void synchronize() { ops::cuda::sync_named(kBarrier, kThreads); }
+  static __device__ void synchronize() {
+    ops::cuda::sync_named(ops::cuda::kAppendBarrier, kThreads);
+  }
 
   // Until the last layer's input is there, for which all attention has been needed.
   template <class Program>

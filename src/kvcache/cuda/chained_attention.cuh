@@ -2,6 +2,8 @@
 // the warps that multiply, while they wait for what attention makes.
 #pragma once
 
+#include <cuda_bf16.h>
+
 #include "kvcache/cuda/chained_append.cuh"
 #include "kvcache/cuda/chained_entries.cuh"
 #include "ops/cuda/linear_rows_fetch.cuh"
@@ -86,8 +88,9 @@ class ChainedAttention {
   static_assert(kWarps == ops::cuda::kProductWarps);
   static constexpr int kQuads = D / 4;
 
-  static __device__ void synchronize() { ops::cuda::sync_named(kBarrier, kThreads); }
-  static constexpr int kBarrier = 2;  // by number; 1 is the outputs'
+  static __device__ void synchronize() {
+    ops::cuda::sync_named(ops::cuda::kAttentionBarrier, kThreads);
+  }
 
   [[nodiscard]] __device__ bool takes_part() const { return head_ < a_.cache.kv_heads; }
   // The block with the last part has the token's own entry.

@@ -4,7 +4,7 @@
 #include <bit>
 #include <numbers>
 
-#include "base/error.h"
+#include "base/cuda/device.h"
 #include "kvcache/cuda/token_chain_kernels.h"
 
 namespace winnow::kvcache::cuda {
@@ -38,21 +38,20 @@ std::size_t handed_bytes(const DeviceCache& cache, const TokenChain::Layers& lay
       .bytes;
 }
 
-void set_layers(const DeviceCache& cache, const TokenChain::Layers& layers,
-                ChainedLayer (&to)[kMostChainedModelLayers]) {
-  const ops::cuda::HandedPlaces places = ops::cuda::place_what_is_handed_on(
-      layers.linear, 1, part_bytes(cache, layers.projections[0]));
+// What attention takes and makes lies where the layer behind it, o, has been given a place.
+void set_layers(const TokenChain::Layers& layers, TokenProgram& program) {
   for (std::size_t i = 0; i < layers.projections.size(); ++i) {
     const Projection& projection = layers.projections[i];
-    const std::uint32_t products_at = places.sums[4 * i + 1];
+    const std::size_t o = 4 * i + 1;
+    const std::uint32_t products_at = program.sums_at[o];
     const auto products =
-        static_cast<std::uint32_t>(layers.linear[4 * i].linear.weight.rows) * sizeof(float);
-    to[i] = {.bias = projection.bias,
-             .query_norm = projection.query_norm,
-             .key_norm = projection.key_norm,
-             .products_at = products_at,
-             .parts_at = products_at + static_cast<std::uint32_t>(products),
-             .output_at = places.rows[4 * i + 1]};
+        static_cast<std::uint32_t>(program.layers[o - 1].linear.weight.rows) * sizeof(float);
+    program.attention.of_layer[i] = {.bias = projection.bias,
+                                     .query_norm = projection.query_norm,
+                                     .key_norm = projection.key_norm,
+                                     .products_at = products_at,
+                                     .parts_at = products_at + static_cast<std::uint32_t>(products),
+                                     .output_at = program.rows_at[o]};
   }
 }
 
@@ -66,7 +65,7 @@ bool TokenChain::supports(const DeviceCache& cache, const Layers& layers) {
   const bool one_format = std::ranges::all_of(layers.linear, [&](const RowsLayer& layer) {
     return layer.linear.weight.format == layers.linear[0].linear.weight.format;
   });
-  // A window of one entry hides what the token itself decides about.
+  // Before the token is appended it must be known whether the entry that it replaces is archived.
   const auto& view = cache.view();
   const bool decided_before = view.mark_words == 0 || view.ring > view.shift;
   return winnow::cuda::has_programmatic_launch() && decides && one_format && decided_before &&
@@ -104,7 +103,7 @@ void TokenChain::run(const Layers& layers, const std::int32_t* slots, float scal
   attention.eps = projection.eps;
   attention.angles = projection.angles;
   attention.decision = projection.decision;
-  set_layers(cache_, layers, attention.of_layer);
+  set_layers(layers, program);
   const ops::EntryFormat format = cache_.layout().format();
   const int head_dim = cache_.layout().head_dim();
   switch (layers.linear[0].linear.weight.format) {

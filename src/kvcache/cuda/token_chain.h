@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <optional>
+#include <cstdint>
 #include <span>
 
 #include "kvcache/cuda/device_cache.h"
@@ -31,8 +31,9 @@ class TokenChain {
   TokenChain(const DeviceCache& cache, const Layers& layers);
 
   /// The token of the sequence in slots[0] (device memory) through all layers, from the first one's
-  /// input on; last it is appended in all of them. `scale`: of the scores. Programmatic, as
-  /// linear_rows().
+  /// input on; last it is appended in all of them. `scale`: of the scores. Programmatic: before its
+  /// predecessor is complete it reads weights, and `slots`, the projections' angles and the cache,
+  /// so these must be complete before the predecessor lets it begin.
   void run(const Layers& layers, const std::int32_t* slots, float scale, cudaStream_t stream) const;
 
   /// Pages of a row (one KV head of one layer) up to which this is the faster way.

@@ -1,6 +1,10 @@
 // Between the host's side of a token's chain of layers and its kernels.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
 #include "kvcache/cuda/cache_view.h"
 #include "kvcache/cuda/projection.h"
 #include "ops/cuda/linear_rows_kernels.h"

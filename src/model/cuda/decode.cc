@@ -4,8 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "model/cuda/step_kernels.h"
-
 namespace winnow::model::cuda {
 namespace {
 
@@ -68,13 +66,18 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
   }
   const bool in_one_kernel =
       chain_ && batch == 1 && attention_.longest_row() <= chain_->most_pages();
-  planned_slot_ = in_one_kernel ? planned_slot_ : -1;
   const Shape key{.batch = static_cast<int>(batch),
                   .with_logits = with_logits,
                   .with_reads = with_reads,
-                  .way = attention_.faster_way(static_cast<int>(batch)),
+                  .way = in_one_kernel ? kvcache::cuda::TokenAttention::Way::runs
+                                       : attention_.faster_way(static_cast<int>(batch)),
                   .in_one_kernel = in_one_kernel,
-                  .planned = !in_one_kernel || is_time_to_plan(slots[0])};
+                  .planned = !in_one_kernel || !is_planned(slots[0])};
+  if (key.planned) {
+    planned_slot_ = in_one_kernel ? slots[0] : kNoSlot;
+    planned_length_ = in_one_kernel ? cache_.length(slots[0]) : 0;
+  }
+
   auto graph = graphs_.find(key);
   if (graph == graphs_.end()) {
     graph = graphs_.try_emplace(key, stream, [&] { capture(key, stream.get()); }).first;
@@ -102,14 +105,11 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
   }
 }
 
-// A step in one kernel needs no plan, but what it tells of the rows' lengths, which change slowly.
-bool Decode::is_time_to_plan(std::int32_t slot) {
-  if (slot == planned_slot_ && ++steps_since_plan_ < kStepsOfPlan) {
-    return false;
-  }
-  planned_slot_ = slot;
-  steps_since_plan_ = 0;
-  return true;
+// A step in one kernel needs no plan, but what it tells of the rows' lengths. They change slowly,
+// as long as it is the same sequence that grows: another one in its slot has another length.
+bool Decode::is_planned(std::int32_t slot) const {
+  const int grown = cache_.length(slot) - planned_length_;
+  return slot == planned_slot_ && grown > 0 && grown < kStepsOfPlan;
 }
 
 // Everything that one step puts into the stream.

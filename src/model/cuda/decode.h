@@ -15,6 +15,7 @@
 #include "kvcache/cuda/token_chain.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/output_head.h"
+#include "model/cuda/step_kernels.h"
 #include "model/cuda/step_tokens.h"
 #include "ops/cuda/linear_rows.h"
 #include "ops/matrix.h"
@@ -56,7 +57,7 @@ class Decode {
     [[nodiscard]] kvcache::cuda::TokenChain::Layers view() const { return {linear, projections}; }
   };
 
-  bool is_time_to_plan(std::int32_t slot);
+  [[nodiscard]] bool is_planned(std::int32_t slot) const;
   void capture(const Shape& shape, cudaStream_t stream);
   void run_layers(int batch, bool with_logits, cudaStream_t stream);
   void attention(int layer, int batch, cudaStream_t stream);
@@ -73,8 +74,9 @@ class Decode {
   kvcache::cuda::TokenAttention attention_;
   std::optional<kvcache::cuda::TokenChain> chain_;  // where there is a kernel for it
   ops::cuda::RowsScratch scratch_;
-  std::int32_t planned_slot_ = -1;  // of the step in one kernel that was planned last
-  int steps_since_plan_ = 0;
+  // Of the last planned step, if it was one in one kernel.
+  std::int32_t planned_slot_ = kNoSlot;
+  int planned_length_ = 0;
   int generation_ = -1;  // of the cache's tables that the graphs point to
   std::map<Shape, winnow::cuda::Graph> graphs_;
 

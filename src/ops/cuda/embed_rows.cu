@@ -30,7 +30,8 @@ template <class Format>
 __global__ void embed(const __grid_constant__ DeviceWeightView table, const std::int32_t* tokens,
                       const __grid_constant__ ResidualRows residual) {
   winnow::cuda::wait_for_predecessor();
-  // Not before: append reads the step's slots before its own predecessor is complete.
+  // Not before: append and TokenChain read the step's slots before their own predecessor is
+  // complete.
   winnow::cuda::release_successor();
   const int token = tokens[blockIdx.x];
   const std::size_t first = std::size_t{blockIdx.x} * table.cols;

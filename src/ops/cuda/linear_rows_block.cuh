@@ -15,7 +15,10 @@ inline constexpr int kOutputWarps = 4;
 inline constexpr int kInputWarps = 3;
 inline constexpr int kRowsThreads = 32 * (kProductWarps + kOutputWarps + kInputWarps + 1);
 
-inline constexpr int kOutputBarrier = 1;  // by number
+// Barriers by number.
+inline constexpr int kOutputBarrier = 1;
+inline constexpr int kAttentionBarrier = 2;  // of the products' warps
+inline constexpr int kAppendBarrier = 3;     // of the inputs'
 
 inline constexpr int kMostStages = 16;
 inline constexpr int kMostInputSlots = 24;

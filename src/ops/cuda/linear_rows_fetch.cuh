@@ -65,13 +65,6 @@ class WeightFetch {
   }
 };
 
-/// Eight values of a row in the units in which products take them.
-template <class Format>
-__device__ uint4 prepared(const uint4& x) {
-  return {in_unit<Format>(x.x, 0), in_unit<Format>(x.y, 1), in_unit<Format>(x.z, 2),
-          in_unit<Format>(x.w, 3)};
-}
-
 /// Inputs [rows][columns of the chunk], zeros past the last column; the warps take slots in turn.
 /// Those of a kernel's first layer are copied past the registers, unless they are prepared. What
 /// other blocks hand on comes through them, many pieces at a time: who looks at what he has read
@@ -256,14 +249,18 @@ class InputFetch {
       std::byte* to = memory_of(slot, line.row);
 #pragma unroll
       for (int j = 0; j < kTurns; ++j) {
-        *reinterpret_cast<uint4*>(to + 512 * j) =
-            kPrepared ? prepared<Format>(values[i][j]) : values[i][j];
+        *reinterpret_cast<uint4*>(to + 512 * j) = kPrepared ? prepared(values[i][j]) : values[i][j];
       }
       if (line.row == program_.rows - 1) {
         shared_.inputs_full[slot].arrive();
       }
       advance(share, line);
     }
+  }
+
+  static __device__ uint4 prepared(const uint4& x) {
+    return {in_unit<Format>(x.x, 0), in_unit<Format>(x.y, 1), in_unit<Format>(x.z, 2),
+            in_unit<Format>(x.w, 3)};
   }
 
   const Program& program_;

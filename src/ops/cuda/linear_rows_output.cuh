@@ -138,7 +138,7 @@ class Output {
     bool some = false;
 #pragma unroll
     for (const float part : x) {
-      some = some || __float_as_uint(part) == kNotYet;
+      some = some || ops::cuda::lacks(part);
     }
     return some;
   }

@@ -72,7 +72,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"llama_three_fp8", Family::llama, 64, 3, false, kvcache::RuleKind::dms,
              ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
         Case{"biases_int8", Family::qwen2, 80, 1, true, kvcache::RuleKind::dms,
-             ops::EntryFormat::i8, WeightStorage::as_stored, 2e-2},
+             ops::EntryFormat::i8, WeightStorage::as_stored, 2e-2, 1, true},
+        Case{"biases_bf16", Family::qwen2, 64, 1, true, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+        Case{"llama_shift_within", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+             ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2, 7},
         Case{"llama_shift", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
              ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2, 41},
         Case{"llama_streaming", Family::llama, 64, 4, false, kvcache::RuleKind::streaming,
@@ -247,8 +251,9 @@ TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
   EXPECT_EQ(many->page_bytes(), few->page_bytes());
 }
 
-// A sequence alone is computed in one kernel, two are not; rows of so many pages that a warp has
-// one, some, and more than it finds at once.
+// A sequence alone is computed in one kernel, two are not. Rows of so many pages that a warp has
+// one, some, and more than it finds at once: then in the first step only, when nobody knows yet how
+// long rows are.
 TEST(CudaBackend, ComputesOneSequenceAsItComputesTwo) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";

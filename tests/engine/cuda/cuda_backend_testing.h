@@ -26,6 +26,7 @@ struct Case {
   // fp8 weights: there it has the original ones.
   double tolerance;
   int shift = 1;
+  bool adapter = false;  // decides, and not a borrowed channel
 };
 
 // Of a rule with a budget.
@@ -52,7 +53,7 @@ inline ModelConfig config_of(const Case& c) {
   config.dms.emplace();
   config.dms->window = 40;
   config.dms->shift = c.shift;
-  config.dms->source = c.bias ? DmsConfig::Source::adapter : DmsConfig::Source::borrowed;
+  config.dms->source = c.adapter ? DmsConfig::Source::adapter : DmsConfig::Source::borrowed;
   return config;
 }
 
