@@ -20,7 +20,7 @@ template <ops::EntryFormat kType, int D>
 class ChainedAttention {
  public:
   static int shared_bytes(const ChainedArguments& arguments) {
-    return 128 + ChainedMemory<kType, D>(arguments.group).bytes;
+    return ChainedMemory<kType, D>(arguments.group).bytes;
   }
 
   /// By all warps that multiply, and no others.

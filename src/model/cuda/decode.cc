@@ -64,6 +64,7 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
     attention_.reserve();
     generation_ = cache_.generation();
   }
+  // In one kernel there is but one way; the plan says only how long rows are.
   const bool in_one_kernel =
       chain_ && batch == 1 && attention_.longest_row() <= chain_->most_pages();
   const Shape key{.batch = static_cast<int>(batch),
