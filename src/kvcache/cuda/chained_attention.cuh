@@ -20,27 +20,22 @@ template <ops::EntryFormat kType, int D>
 class ChainedAttention {
  public:
   static int shared_bytes(const ChainedArguments& arguments) {
-    return ChainedMemory<kType, D>(arguments.group).bytes;
+    return Memory::bytes(arguments.group);
   }
 
   /// By all warps that multiply, and no others.
   template <class Program>
   __device__ ChainedAttention(const Program& program, std::byte* memory)
       : memory_(memory),
-        places_(program.attention.group),
-        a_(*reinterpret_cast<const ChainedArguments*>(memory + places_.arguments)),
-        thread_(static_cast<int>(threadIdx.x)),
-        warp_(thread_ / 32),
-        lane_(thread_ % 32),
+        a_(*reinterpret_cast<const ChainedArguments*>(memory + Memory::kArguments)),
         head_(static_cast<int>(blockIdx.x) / program.attention.parts),
-        part_(static_cast<int>(blockIdx.x) % program.attention.parts),
-        handed_(ops::cuda::handed_memory(program)),
-        entries_(a_, head_, part_ * kWarps + warp_, pages_of(warp_),
-                 reinterpret_cast<State*>(memory + places_.states) + warp_,
+        entries_(a_, *at<const ChainedSequence>(Memory::kSequence), head_,
+                 static_cast<int>(blockIdx.x) % program.attention.parts * kWarps + warp(),
+                 pages_of(warp()), reinterpret_cast<State*>(memory + Memory::kStates) + warp(),
                  program.attention.cache.pool) {
-    fill_memory(program.attention);
+    fill_memory(program);
     if (takes_part()) {
-      entries_.begin(ChainedSequence(program.attention));
+      entries_.begin();
     }
   }
 
@@ -70,14 +65,14 @@ class ChainedAttention {
   template <class Program>
   static __device__ void append(const Program& program, const std::byte* handed,
                                 std::byte* memory) {
-    const ChainedMemory<kType, D> places(program.attention.group);
     ChainedAppend<typename Shape::Format, D>(program.attention, handed,
-                                             reinterpret_cast<Places*>(memory + places.appended))
+                                             reinterpret_cast<Places*>(memory + Memory::kAppended))
         .run(program);
   }
 
  private:
   using Shape = ChainedShape<kType, D>;
+  using Memory = ChainedMemory<kType, D>;
   using Codes = typename Shape::Codes;
   using Format = typename Shape::Format;
   using Code = typename Format::Code;
@@ -93,15 +88,23 @@ class ChainedAttention {
   }
 
   [[nodiscard]] __device__ bool takes_part() const { return head_ < a_.cache.kv_heads; }
+  [[nodiscard]] __device__ std::byte* handed() const { return *at<std::byte*>(Memory::kHanded); }
   // The block with the last part has the token's own entry.
-  [[nodiscard]] __device__ bool takes_newcomer() const { return part_ + 1 == a_.parts; }
+  [[nodiscard]] __device__ bool takes_newcomer() const { return part() + 1 == a_.parts; }
+
+  static __device__ int thread() { return static_cast<int>(threadIdx.x); }
+  static __device__ int warp() { return thread() / 32; }
+  static __device__ int lane() { return thread() % 32; }
+  [[nodiscard]] __device__ int part() const {
+    return static_cast<int>(blockIdx.x) - head_ * a_.parts;
+  }
 
   template <class T>
   [[nodiscard]] __device__ T* at(int place) const {
     return reinterpret_cast<T*>(memory_ + place);
   }
   [[nodiscard]] __device__ std::byte* pages_of(int warp) const {
-    return memory_ + places_.pages + warp * Shape::kPageBytes;
+    return memory_ + Memory::kPages + warp * Shape::kPageBytes;
   }
   [[nodiscard]] __device__ float4* outs_of(int warp) const {
     return reinterpret_cast<float4*>(pages_of(warp));
@@ -110,13 +113,19 @@ class ChainedAttention {
     return reinterpret_cast<float2*>(pages_of(warp) + a_.group * D * sizeof(float));
   }
 
-  __device__ void fill_memory(const ChainedArguments& arguments) {
+  template <class Program>
+  __device__ void fill_memory(const Program& program) const {
+    const ChainedArguments& arguments = program.attention;
     const auto* words = reinterpret_cast<const std::uint32_t*>(&arguments);
-    for (int i = thread_; i < int{sizeof(ChainedArguments) / 4}; i += kThreads) {
-      at<std::uint32_t>(places_.arguments)[i] = words[i];
+    for (int i = thread(); i < int{sizeof(ChainedArguments) / 4}; i += kThreads) {
+      at<std::uint32_t>(Memory::kArguments)[i] = words[i];
     }
-    if (thread_ < D / 2) {
-      at<float2>(places_.angles)[thread_] = __ldcg(arguments.angles + thread_);
+    if (thread() < D / 2) {
+      at<float2>(Memory::kAngles)[thread()] = __ldcg(arguments.angles + thread());
+    }
+    if (thread() == 0) {
+      *at<ChainedSequence>(Memory::kSequence) = ChainedSequence(arguments);
+      *at<std::byte*>(Memory::kHanded) = ops::cuda::handed_memory(program);
     }
     synchronize();
   }
@@ -124,9 +133,10 @@ class ChainedAttention {
   // Of the layer's queries and keys, a row each.
   __device__ void bring_norms() const {
     const ChainedLayer& layer = a_.of_layer[layer_];
-    const float* from = warp_ == 0 ? layer.query_norm : layer.key_norm;
-    if (warp_ < 2 && from != nullptr && 4 * lane_ < D) {
-      ops::cuda::copy_16(at<float>(places_.norms) + warp_ * D + 4 * lane_, from + 4 * lane_, 16);
+    const float* from = warp() == 0 ? layer.query_norm : layer.key_norm;
+    if (warp() < 2 && from != nullptr && 4 * lane() < D) {
+      ops::cuda::copy_16(at<float>(Memory::kNorms) + warp() * D + 4 * lane(), from + 4 * lane(),
+                         16);
     }
   }
 
@@ -134,9 +144,9 @@ class ChainedAttention {
   __device__ void attend() {
     take_token();
     typename Shape::Attention attention;
-    attention.begin(at<const uint4>(places_.operands));
-    entries_.attend(attention, memory_ + places_.newcomer);
-    attention.write(outs_of(warp_), sums_of(warp_), a_.group);
+    attention.begin(at<const uint4>(Memory::kOperands));
+    entries_.attend(attention, memory_ + Memory::kNewcomer);
+    attention.write(outs_of(warp()), sums_of(warp()), a_.group);
     synchronize();
     hand_on_part();
     synchronize();  // the warps' parts have been read
@@ -146,28 +156,28 @@ class ChainedAttention {
   // The token's q, and for the newcomer k and v, as they come from the layer before: to where they
   // are used.
   __device__ void take_token() {
-    const auto* qkv = reinterpret_cast<const float*>(handed_ + a_.of_layer[layer_].products_at);
+    const auto* qkv = reinterpret_cast<const float*>(handed() + a_.of_layer[layer_].products_at);
     const int vectors = a_.group + (takes_newcomer() ? 2 : 0);
     // Few requests at a time: those who ask keep what they ask for from coming.
-    for (int i = 4 * thread_; i < vectors * D; i += 4 * kThreads) {
+    for (int i = 4 * thread(); i < vectors * D; i += 4 * kThreads) {
       const auto* from = reinterpret_cast<const float4*>(qkv + column(i / D) * D + i % D);
       float4 x = ops::cuda::read_handed(from);
       while (ops::cuda::lacks(x)) {
         x = ops::cuda::read_handed(from);
       }
-      *reinterpret_cast<float4*>(at<float>(places_.raw) + i) = x;
+      *reinterpret_cast<float4*>(at<float>(Memory::kRaw) + i) = x;
     }
     ops::cuda::wait_for_copies();  // bring_norms()
     synchronize();
 #pragma unroll 1
-    for (int vector = warp_; vector < vectors; vector += kWarps) {
+    for (int vector = warp(); vector < vectors; vector += kWarps) {
       project(vector);
     }
     synchronize();
 #pragma unroll 1
-    for (int step = warp_; step < ops::cuda::kQuerySteps<D>; step += kWarps) {
-      at<uint4>(places_.operands)[step * 32 + lane_] =
-          ops::cuda::query_operand<Codes, D>(at<float>(places_.queries), a_.group, a_.scale, step);
+    for (int step = warp(); step < ops::cuda::kQuerySteps<D>; step += kWarps) {
+      at<uint4>(Memory::kOperands)[step * 32 + lane()] = ops::cuda::query_operand<Codes, D>(
+          at<float>(Memory::queries(a_.group)), a_.group, a_.scale, step);
     }
     synchronize();
   }
@@ -183,37 +193,37 @@ class ChainedAttention {
   __device__ void project(int number) const {
     const ChainedLayer& layer = a_.of_layer[layer_];
     ops::cuda::HeadVector<D> vector;
-    vector.load(at<float>(places_.raw) + number * D,
+    vector.load(at<float>(Memory::kRaw) + number * D,
                 layer.bias != nullptr ? layer.bias + column(number) * D : nullptr);
     const bool key = number == a_.group;
     if (number <= a_.group) {
       if ((key ? layer.key_norm : layer.query_norm) != nullptr) {
-        vector.norm(at<float>(places_.norms) + (key ? D : 0), a_.eps);
+        vector.norm(at<float>(Memory::kNorms) + (key ? D : 0), a_.eps);
       }
       const bool borrowed = number == 0 && a_.decision.kind == DecisionSource::Kind::channel;
       if (borrowed) {
         vector.clear(a_.decision.channel);
       }
-      vector.turn(at<const float2>(places_.angles));
+      vector.turn(at<const float2>(Memory::kAngles));
       if (borrowed && a_.decision.clear_after_rope) {
         vector.clear(a_.decision.channel);
       }
     }
     if (number < a_.group) {
-      vector.store(at<float>(places_.queries) + number * D);
+      vector.store(at<float>(Memory::queries(a_.group)) + number * D);
       return;
     }
-    const EntryPlace<Code, D> place(memory_ + places_.newcomer, 0);
+    const EntryPlace<Code, D> place(memory_ + Memory::kNewcomer, 0);
     const float scale = vector.template encode<Format>(
         [&](int d, Code code) { (key ? place.key(d) : place.value(d)) = code; });
-    if (Codes::kScaled && lane_ == 0) {
+    if (Codes::kScaled && lane() == 0) {
       (key ? place.key_scale() : place.value_scale()) = __float2bfloat16_rn(scale);
     }
   }
 
   // A part as it is handed on: references and sums of the group, then its output [group, D].
   [[nodiscard]] __device__ float2* sums_of_part(int number) const {
-    return reinterpret_cast<float2*>(handed_ + a_.of_layer[layer_].parts_at) +
+    return reinterpret_cast<float2*>(handed() + a_.of_layer[layer_].parts_at) +
            (head_ * a_.parts + number) * (part_sums(a_.group) + a_.group * D / 2);
   }
   [[nodiscard]] __device__ float2* out_of_part(int number) const {
@@ -222,7 +232,7 @@ class ChainedAttention {
 
   // The sum of the warps' parts to the head's blocks. A thread has two channels at a time.
   __device__ void hand_on_part() {
-    for (int i = thread_; i < a_.group * D / 2; i += kThreads) {
+    for (int i = thread(); i < a_.group * D / 2; i += kThreads) {
       const int quad = i / 2;  // as part_place() counts them
       const int head = quad / 4 % a_.group;
       float2 of_warp[kWarps];
@@ -243,9 +253,9 @@ class ChainedAttention {
         out.y += own.y * factor;
       }
       const int channel = (quad % 4 * (kQuads / 4) + quad / (4 * a_.group)) * 4 + i % 2 * 2;
-      ops::cuda::publish(out_of_part(part_) + (head * D + channel) / 2, out);
+      ops::cuda::publish(out_of_part(part()) + (head * D + channel) / 2, out);
       if (channel == 0) {
-        ops::cuda::publish(sums_of_part(part_) + head, {reference, sum});
+        ops::cuda::publish(sums_of_part(part()) + head, {reference, sum});
       }
     }
   }
@@ -263,11 +273,11 @@ class ChainedAttention {
   // The sum of the blocks' parts, of eight channels here and there of the head's: lane l has those
   // of part l % parts.
   __device__ void hand_on_output() const {
-    const int own = lane_ & (a_.parts - 1);
+    const int own = lane() & (a_.parts - 1);
     const int together = 32 / a_.parts;
-    for (int i = warp_ * together; part_ + i * a_.parts < a_.group * D / 8;
+    for (int i = warp() * together; part() + i * a_.parts < a_.group * D / 8;
          i += kWarps * together) {
-      const int first = 8 * (part_ + (i + lane_ / a_.parts) * a_.parts);  // channel of the group
+      const int first = 8 * (part() + (i + lane() / a_.parts) * a_.parts);  // channel of the group
       const bool inside = first < a_.group * D;
       const Share share = inside ? await_part(own, first) : Share{};
       __syncwarp();
@@ -290,7 +300,7 @@ class ChainedAttention {
       }
       if (inside && own == 0) {
         const float inverse = x[8] == 0.0F ? 0.0F : __fdividef(1.0F, x[8]);
-        auto* to = reinterpret_cast<bf16*>(handed_ + a_.of_layer[layer_].output_at);
+        auto* to = reinterpret_cast<bf16*>(handed() + a_.of_layer[layer_].output_at);
         ops::cuda::publish(
             to + head_ * a_.group * D + first,
             uint4{pair_of(x[0] * inverse, x[1] * inverse), pair_of(x[2] * inverse, x[3] * inverse),
@@ -325,14 +335,8 @@ class ChainedAttention {
   }
 
   std::byte* memory_;
-  ChainedMemory<kType, D> places_;
   const ChainedArguments& a_;
-  int thread_;
-  int warp_;
-  int lane_;
   int head_;
-  int part_;
-  std::byte* handed_;
   ChainedEntries<kType, D> entries_;
   int layer_ = 0;  // that is attended to next
 };

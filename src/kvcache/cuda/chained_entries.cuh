@@ -14,21 +14,18 @@ class ChainedEntries {
  public:
   using Shape = ChainedShape<kType, D>;
 
-  /// Of warp `worker` of the head's. The arguments may be filled in later.
-  __device__ ChainedEntries(const ChainedArguments& arguments, int head, int worker,
-                            std::byte* page, typename Shape::StreamState* state,
-                            const std::byte* pool)
+  /// Of warp `worker` of the head's. Arguments and sequence may be filled in later.
+  __device__ ChainedEntries(const ChainedArguments& arguments, const ChainedSequence& sequence,
+                            int head, int worker, std::byte* page,
+                            typename Shape::StreamState* state, const std::byte* pool)
       : a_(arguments),
+        sequence_(sequence),
         head_(head),
         worker_(worker),
-        lane_(static_cast<int>(threadIdx.x) % 32),
         stream_(pool, page, state) {}
 
   /// Before the first layer.
-  __device__ void begin(const ChainedSequence& sequence) {
-    sequence_ = sequence;
-    count_ = __ldcg(a_.cache.archive_counts + row(0));
-  }
+  __device__ void begin() { count_ = __ldcg(a_.cache.archive_counts + row(0)); }
 
   /// Asks for the numbers of the warp's pages in a layer, and for the length of the archive in the
   /// layer after it: both are waited for when they are used.
@@ -57,7 +54,7 @@ class ChainedEntries {
       fetch_page();
     }
     // Those behind the first one come from the second-level cache, then.
-    if (lane_ > 0 && number_ != ops::cuda::kNoPage) {
+    if (lane() > 0 && number_ != ops::cuda::kNoPage) {
       ops::cuda::prefetch(a_.cache.pool + std::size_t{number_} * Shape::kPageBytes,
                           Shape::kPageBytes);
     }
@@ -84,6 +81,9 @@ class ChainedEntries {
   }
 
  private:
+  static __device__ int lane() {
+    return static_cast<int>(threadIdx.x) % 32;
+  }
   [[nodiscard]] __device__ std::size_t row(int layer) const {
     return a_.cache.row(layer, sequence_.slot, head_);
   }
@@ -96,9 +96,9 @@ class ChainedEntries {
 
   // The lane's of the warp's 32 pages from `from` on.
   __device__ void look_up_numbers(int from) {
-    const int j = first_ + from + lane_;
+    const int j = first_ + from + lane();
     number_ = ops::cuda::kNoPage;
-    if (from + lane_ < count_of_pages_ && j < newcomer_page()) {
+    if (from + lane() < count_of_pages_ && j < newcomer_page()) {
       const CacheView& cache = a_.cache;
       const int archived = j - window_pages();
       number_ = __ldcg(archived < 0
@@ -141,10 +141,9 @@ class ChainedEntries {
   }
 
   const ChainedArguments& a_;
-  ChainedSequence sequence_;
+  const ChainedSequence& sequence_;
   int head_;
   int worker_;
-  int lane_;
   typename Shape::Stream stream_;
   int layer_ = 0;     // that has been looked up
   int archived_ = 0;  // entries of its archive

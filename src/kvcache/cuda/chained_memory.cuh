@@ -9,6 +9,21 @@
 
 namespace winnow::kvcache::cuda {
 
+/// The sequence of the chain, as the step finds it.
+struct ChainedSequence {
+  int slot = 0;
+  int length = 0;
+  int ring = 0;            // entries of its window when that is full; 0: it has none
+  int window_entries = 0;  // that it has
+
+  ChainedSequence() = default;
+  __device__ explicit ChainedSequence(const ChainedArguments& arguments)
+      : slot(arguments.slots[0]),
+        length(arguments.cache.lengths[slot]),
+        ring(ring_of(arguments.cache, slot)),
+        window_entries(min(length, ring)) {}
+};
+
 /// What the classes of a chain's attention agree on.
 template <ops::EntryFormat kType, int D>
 struct ChainedShape {
@@ -28,51 +43,39 @@ struct ChainedShape {
 template <ops::EntryFormat kType, int D>
 struct ChainedMemory {
   using Shape = ChainedShape<kType, D>;
+  static constexpr int kFloat = sizeof(float);
 
-  int newcomer;   // a page for the token's own entry
-  int raw;        // the token's q, k, v of the head: [group + 2, D] float
-  int queries;    // [group, D] float
-  int operands;   // what products take of them: [steps, lanes] uint4
-  int norms;      // [2, D] float of queries, of keys
-  int angles;     // [D / 2] float2
-  int arguments;  // ChainedArguments: a kernel's parameters take longer to read
-  int appended;   // Places
-  int states;     // [warps]
-  int pages;      // [warps]; when they have been read, the warp's part: outputs, then sums
-  int bytes;
-
-  __host__ __device__ explicit ChainedMemory(int group) {
-    constexpr int kFloat = sizeof(float);
-    newcomer = 0;
-    raw = Shape::kPageBytes;
-    queries = raw + (group + 2) * D * kFloat;
-    operands = queries + group * D * kFloat;
-    norms = operands + ops::cuda::kQuerySteps<D> * 32 * int{sizeof(uint4)};
-    angles = norms + 2 * D * kFloat;
-    arguments = angles + D / 2 * int{sizeof(float2)};
-    appended = (arguments + int{sizeof(ChainedArguments)} + 15) / 16 * 16;
-    states = (appended + int{sizeof(Places)} + 15) / 16 * 16;
-    pages = (states + Shape::kWarps * int{sizeof(typename Shape::StreamState)} + 127) / 128 * 128;
-    bytes = pages + Shape::kWarps * Shape::kPageBytes;
+  /// [warps]; when they have been read, the warp's part: outputs, then sums.
+  static constexpr int kPages = 0;
+  /// A page for the token's own entry.
+  static constexpr int kNewcomer = kPages + Shape::kWarps * Shape::kPageBytes;
+  /// What products take of the queries: [steps, lanes] uint4.
+  static constexpr int kOperands = (kNewcomer + Shape::kPageBytes + 15) / 16 * 16;
+  /// [2, D] float of queries, of keys.
+  static constexpr int kNorms = kOperands + ops::cuda::kQuerySteps<D> * 32 * int{sizeof(uint4)};
+  /// [D / 2] float2.
+  static constexpr int kAngles = kNorms + 2 * D * kFloat;
+  /// ChainedArguments: a kernel's parameters take longer to read.
+  static constexpr int kArguments = kAngles + D / 2 * int{sizeof(float2)};
+  static constexpr int kSequence = (kArguments + int{sizeof(ChainedArguments)} + 15) / 16 * 16;
+  static constexpr int kHanded = kSequence + 16;  // where the kernel hands on
+  static constexpr int kAppended = kHanded + 16;
+  /// [warps]
+  static constexpr int kStates = (kAppended + int{sizeof(Places)} + 15) / 16 * 16;
+  /// The token's q, k, v of the head: [group + 2, D] float.
+  static constexpr int kRaw =
+      (kStates + Shape::kWarps * int{sizeof(typename Shape::StreamState)} + 15) / 16 * 16;
+  /// [group, D] float.
+  static __host__ __device__ constexpr int queries(int group) {
+    return kRaw + (group + 2) * D * kFloat;
   }
+  static __host__ __device__ constexpr int bytes(int group) {
+    return queries(group) + group * D * kFloat;
+  }
+  static_assert(sizeof(ChainedSequence) <= 16);
   // A part fits where a page was.
   static_assert(kMostGroupChannels * sizeof(float) + kMostChainedGroup * sizeof(float2) <=
                 Shape::kPageBytes);
-};
-
-/// The sequence of the chain, as the step finds it.
-struct ChainedSequence {
-  int slot = 0;
-  int length = 0;
-  int ring = 0;            // entries of its window when that is full; 0: it has none
-  int window_entries = 0;  // that it has
-
-  ChainedSequence() = default;
-  __device__ explicit ChainedSequence(const ChainedArguments& arguments)
-      : slot(arguments.slots[0]),
-        length(arguments.cache.lengths[slot]),
-        ring(ring_of(arguments.cache, slot)),
-        window_entries(min(length, ring)) {}
 };
 
 }  // namespace winnow::kvcache::cuda

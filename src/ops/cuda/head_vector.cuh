@@ -53,9 +53,8 @@ class HeadVector {
 
   __device__ void clear(int channel) {
     each([&](int i, int plane) {
-      if (plane == channel % kHalf) {
-        (channel < kHalf ? low_ : high_)[i] = 0.0F;
-      }
+      low_[i] = plane == channel ? 0.0F : low_[i];
+      high_[i] = plane + kHalf == channel ? 0.0F : high_[i];
     });
   }
 

@@ -91,7 +91,7 @@ __global__ __launch_bounds__(kRowsThreads,
       fetch.run();
     }
   } else {
-    WeightFetch<Format>::run(program, shared, rings);
+    WeightFetch<Format, kMostRows>::run(program, shared, rings);
   }
 }
 

@@ -36,7 +36,6 @@ struct RowsChunk {
   static constexpr int kColumns = kSteps * Format::kBlocks * kBlockColumns;
   static constexpr int kStageBytes = kSteps * kTileStepBytes<Format>;
   static constexpr int kInputPitch = 2 * kColumns + 64;
-  static constexpr int kOnTheWay = kBytesOnTheWay / kStageBytes;
 
   /// Chunks of a row of so many steps, the same for each team.
   static __host__ __device__ constexpr int count(int steps) {
@@ -44,13 +43,25 @@ struct RowsChunk {
   }
 };
 
-/// Of how many rows kernels are made: all that there are at most. One row has its inputs prepared
-/// by the warps that fetch them.
+/// Of how many rows kernels are made: all that there are at most.
 template <int kMostRows>
 struct RowsCount {
   static constexpr int kBatches = (kMostRows + 7) / 8;
-  static constexpr bool kPrepared = kMostRows == 1;
 };
+
+/// int4 and one row are multiplied in integers.
+template <class Format, int kMostRows>
+inline constexpr bool kInIntegers = kMostRows == 1 && Format::kFormat == DeviceWeightFormat::int4;
+/// Otherwise one row is brought into the format's units by the warps that fetch it.
+template <class Format, int kMostRows>
+inline constexpr bool kPrepared = kMostRows == 1 && !kInIntegers<Format, kMostRows>;
+/// Chunks that one copy brings to stages that lie together, on behalf of the first one's barrier.
+/// Where products are that fast, what a copy costs the warp that asks for it would hold them up.
+template <class Format, int kMostRows>
+inline constexpr int kChunksTogether = kInIntegers<Format, kMostRows> ? kTeams : 1;
+/// What sums of products must be multiplied by.
+template <class Format, int kMostRows>
+inline constexpr float kSumUnit = kInIntegers<Format, kMostRows> ? 1.0F : Format::kUnit;
 
 /// Shared memory of fixed size; the stages of weights and the slots of inputs follow.
 template <int kMostRows>
@@ -113,13 +124,15 @@ class LayerShare {
     if (number + 1 == program.count) {
       return false;
     }
-    *this = LayerShare(program, input_slots, number + 1, (first_block_ + tiles) % step);
+    *this = LayerShare(program, input_slots, number + 1, next_block());
     return true;
   }
-  /// Steps of a chunk; none if negative: in what is rounded up. (Clamped at 0, ptxas 13.0 takes the
-  /// chunks that are not whole for whole ones where that is asked next.)
-  __device__ int steps(int chunk) const {
-    return min(layer.linear.weight.steps - chunk * Chunk::kSteps, Chunk::kSteps);
+  /// The block with the tile behind the last one.
+  __device__ int next_block() const { return (first_block_ + tiles) % step; }
+  /// Steps of a chunk, or of so many from it on; none if negative: in what is rounded up. (Clamped
+  /// at 0, ptxas 13.0 takes the chunks that are not whole for whole ones where that is asked next.)
+  __device__ int steps(int chunk, int chunks = 1) const {
+    return min(layer.linear.weight.steps - chunk * Chunk::kSteps, chunks * Chunk::kSteps);
   }
   /// Number of row r of a tile among the rows (pairs of rows): there is one if it is below limit().
   __device__ int index(int tile, int r) const {

@@ -10,14 +10,16 @@ namespace winnow::ops::cuda {
 
 /// A chunk of a tile is one run of memory. It is read once: what layers hand on, and the code, stay
 /// in the second-level cache.
-template <class Format>
+template <class Format, int kMostRows>
 class WeightFetch {
  public:
   using Chunk = RowsChunk<Format>;
 
   template <class Shared, class Program>
   static __device__ void run(const Program& program, Shared& shared, const RowsRings& rings) {
-    const int most = min(Chunk::kOnTheWay, rings.stages);
+    constexpr int kTogether = kChunksTogether<Format, kMostRows>;
+    constexpr int kCopyBytes = kTogether * Chunk::kStageBytes;
+    const int most = min((kBytesOnTheWay + kCopyBytes / 2) / kCopyBytes, rings.stages / kTogether);
     RingPlace place;
     RingPlace landed;
     int on_the_way = 0;
@@ -27,18 +29,21 @@ class WeightFetch {
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
         const std::byte* from =
             weight.memory + static_cast<std::size_t>(tile) * weight.steps * kTileStepBytes<Format>;
-        for (int chunk = 0; chunk < share.chunks; ++chunk) {
+        for (int chunk = 0; chunk < share.chunks; chunk += kTogether) {
           if (on_the_way == most) {
             shared.full[landed.slot].wait(landed.parity);
-            landed.advance(rings.stages);
+            landed.advance(rings.stages, kTogether);
           } else {
             ++on_the_way;
           }
-          shared.empty[place.slot].wait(place.parity ^ 1U);
+#pragma unroll
+          for (int i = 0; i < kTogether; ++i) {
+            shared.empty[place.slot + i].wait(place.parity ^ 1U);
+          }
           fetch(shared.full[place.slot], rings.weights + place.slot * Chunk::kStageBytes,
                 from + chunk * Chunk::kStageBytes,
-                max(share.steps(chunk) * kTileStepBytes<Format>, 0));
-          place.advance(rings.stages);
+                max(share.steps(chunk, kTogether) * kTileStepBytes<Format>, 0));
+          place.advance(rings.stages, kTogether);
         }
       }
     } while (share.next(program, rings.input_slots));
@@ -94,7 +99,7 @@ class InputFetch {
         hand_on(program_, share.number, __ldcg(&program_.turns[blockIdx.x].memory), share.layer);
       }
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
-        share.number > 0 || kPrepared ? take_all(share) : copy_all(share);
+        share.number > 0 || kPrepares ? take_all(share) : copy_all(share);
         if (share.resident) {
           break;
         }
@@ -103,7 +108,7 @@ class InputFetch {
   }
 
  private:
-  static constexpr bool kPrepared = RowsCount<kMostRows>::kPrepared;
+  static constexpr bool kPrepares = kPrepared<Format, kMostRows>;
   static constexpr int kTurns = Chunk::kColumns / 8 / 32;  // pieces of a lane in a line
   static constexpr int kLines = 8 / kTurns;                // at a time
 
@@ -249,7 +254,7 @@ class InputFetch {
       std::byte* to = memory_of(slot, line.row);
 #pragma unroll
       for (int j = 0; j < kTurns; ++j) {
-        *reinterpret_cast<uint4*>(to + 512 * j) = kPrepared ? prepared(values[i][j]) : values[i][j];
+        *reinterpret_cast<uint4*>(to + 512 * j) = kPrepares ? prepared(values[i][j]) : values[i][j];
       }
       if (line.row == program_.rows - 1) {
         shared_.inputs_full[slot].arrive();

@@ -151,7 +151,7 @@ class Output {
       sums[i] = 0.0F;
 #pragma unroll
       for (int warp = 0; warp < kProductWarps; ++warp) {
-        sums[i] += shared_.sums[sums_.slot][warp][thread_ + 128 * i];
+        sums[i] += part(shared_.sums[sums_.slot][warp], i);
       }
     }
     __syncwarp();
@@ -168,6 +168,16 @@ class Output {
       put_squares(share.layer, tile, squares);
     }
     prepare(share, tile + share.step);
+  }
+
+  // What a warp has of this thread's sum.
+  [[nodiscard]] __device__ float part(const float (&of_warp)[Shared::kSums], int i) const {
+    if constexpr (kInIntegers<Format, kMostRows>) {
+      const float4 x = *reinterpret_cast<const float4*>(&of_warp[4 * row_]);
+      return (x.x + x.y) + (x.z + x.w);
+    } else {
+      return of_warp[thread_ + 128 * i];
+    }
   }
 
   __device__ void prepare(const Share& share, int tile) {
@@ -206,7 +216,7 @@ class Output {
                           std::uint64_t& best) const {
     const RowsLayer& layer = share.layer;
     const float norm = batch < program_.rows ? shared_.norms[batch] : 0.0F;
-    const float value = sum * (place.scale * Format::kUnit) * norm + place.bias;
+    const float value = sum * (place.scale * kSumUnit<Format, kMostRows>)*norm + place.bias;
     const float partner = __shfl_xor_sync(0xFFFFFFFFU, value, 2);  // of row_ + 8
     if (!place.inside) {
       return 0.0F;

@@ -38,6 +38,18 @@ inline __device__ void store_shared(std::uint32_t to, const float4& x) {
                : "memory");
 }
 
+inline __device__ void store_shared(std::uint32_t to, const uint4& x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
+               "r"(x.w)
+               : "memory");
+}
+inline __device__ void store_shared(std::uint32_t to, float x) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
+}
+inline __device__ void store_shared(std::uint32_t to, std::uint16_t x) {
+  asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
+}
+
 /// Barrier::arrive() and Barrier::wait() of the barrier at an address in shared memory.
 inline __device__ void arrive_at(std::uint32_t barrier) {
   asm volatile("{ .reg .b64 token; mbarrier.arrive.shared::cta.b64 token, [%0]; }" ::"r"(barrier)

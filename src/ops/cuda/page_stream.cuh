@@ -28,8 +28,8 @@ class PageStream {
   /// memory [kStages, kTilePages, kPageBytes], aligned to 16 bytes, and states [kStages]: the
   /// warp's own shared memory.
   __device__ PageStream(const std::byte* pool, std::byte* memory, StageState<kTilePages>* states)
-      : pool_(pool), memory_(memory), states_(states), lane_(static_cast<int>(threadIdx.x) % 32) {
-    if (lane_ == 0) {
+      : pool_(pool), memory_(memory), states_(states) {
+    if (lane() == 0) {
       for (int stage = 0; stage < kStages; ++stage) {
         states_[stage].barrier.init(kArrivals);
       }
@@ -42,12 +42,12 @@ class PageStream {
   /// are there.
   __device__ void put(int stage, int p, std::uint32_t page, int tag) const {
     std::byte* to = memory_ + (stage * kTilePages + p) * kPageBytes;
-    if (lane_ == 0) {
+    if (lane() == 0) {
       states_[stage].tags[p] = tag;
     }
     Barrier& barrier = states_[stage].barrier;
 #if __CUDA_ARCH__ >= 900
-    if (lane_ == 0) {
+    if (lane() == 0) {
       if (page == kNoPage) {
         barrier.arrive();
       } else {
@@ -59,7 +59,7 @@ class PageStream {
 #else
     if (page != kNoPage) {
       const std::byte* from = pool_ + std::size_t{page} * kPageBytes;
-      for (int at = lane_ * 16; at < kPageBytes; at += 32 * 16) {
+      for (int at = lane() * 16; at < kPageBytes; at += 32 * 16) {
         copy_16(to + at, from + at, 16);
       }
     }
@@ -89,6 +89,9 @@ class PageStream {
   }
 
  private:
+  static __device__ int lane() {
+    return static_cast<int>(threadIdx.x) % 32;
+  }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   static constexpr int kArrivals = kTilePages;
 #else
@@ -98,7 +101,6 @@ class PageStream {
   const std::byte* pool_;
   std::byte* memory_;
   StageState<kTilePages>* states_;
-  int lane_;
   int stage_ = 0;
   std::uint32_t phase_ = 0;
 };

@@ -185,12 +185,59 @@ TEST_P(CudaLinearRows, ARowIsTheSameInAnyCompany) {
         count);
     return std::pair(read(hidden), read(sums));
   };
+  // int4 has another way for one row.
+  const std::size_t fewest = std::get<0>(GetParam()) == DeviceWeightFormat::int4 ? 2 : 1;
   const auto [together, sums] = rows_from(0, kMostLinearRows);
-  for (const std::size_t row : {0U, 7U, 8U, 15U}) {
-    const auto [alone, own_sums] = rows_from(row, 1);
-    EXPECT_TRUE(std::ranges::equal(alone, std::span(together).subspan(row * width, width))) << row;
+  for (const std::size_t row : {0U, 7U, 8U, 14U}) {
+    const auto [few, own_sums] = rows_from(row, fewest);
+    EXPECT_TRUE(std::ranges::equal(few, std::span(together).subspan(row * width, fewest * width)))
+        << row;
     for (std::size_t part = 0; part < parts(); ++part) {
-      EXPECT_EQ(own_sums[part], sums[part * kMostLinearRows + row]) << part;
+      EXPECT_EQ(own_sums[part * fewest], sums[part * kMostLinearRows + row]) << part;
+    }
+  }
+}
+
+// One row is multiplied in integers: activations of all sizes side by side, mantissas of ones, and
+// blocks that are tiny or huge, each by itself. What is lost of a block's activations is at most
+// 2^-15 of its largest one.
+TEST(CudaOneRowOfInt4, LosesLittleOfAnyActivation) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  constexpr std::size_t kBlock = 32;
+  const TestWeight weight(DeviceWeightFormat::int4, 100, 2048, 40);
+  std::vector<float> values = noise(weight.cols, 41);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const int within = static_cast<int>(i * 7 % 23) - 11;
+    const int of_block = static_cast<int>(i / kBlock % 9) * 20 - 80;
+    values[i] = std::ldexp(values[i], of_block + within);
+    if (i % (3 * kBlock) == 5) {  // the largest by far, all bits of its mantissa set
+      values[i] = std::copysign(std::ldexp(0x1.FEp0F, of_block + 14), values[i]);
+    }
+  }
+  const std::vector<bf16> all = rounded(values);
+  auto y = poisoned<float>(weight.rows);
+  for (std::size_t first = 0; first < weight.cols; first += kBlock) {
+    std::vector<bf16> x(weight.cols);
+    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(first), kBlock,
+                x.begin() + static_cast<std::ptrdiff_t>(first));
+    const auto device_x = on_device(x);
+    run(stored({weight.device.view()}, {device_x.data()}, y.data()), 1);
+    const std::vector<float> results = read(y);
+    double largest = 0.0;
+    for (std::size_t i = first; i < first + kBlock; ++i) {
+      largest = std::max(largest, static_cast<double>(std::abs(to_float(x[i]))));
+    }
+    for (std::size_t row = 0; row < weight.rows; ++row) {
+      double expected = 0.0;
+      double bound = 0.0;
+      for (std::size_t i = first; i < first + kBlock; ++i) {
+        const double w = weight.values[row * weight.cols + i];
+        expected += w * to_float(x[i]);
+        bound += 0x1p-15 * largest * std::abs(w) + 0x1p-22 * std::abs(w * to_float(x[i]));
+      }
+      EXPECT_LE(std::abs(results[row] - expected), bound) << first << ", " << row;
     }
   }
 }
