@@ -20,6 +20,7 @@ inline constexpr int kOutputBarrier = 1;
 inline constexpr int kAttentionBarrier = 2;  // of the products' warps
 inline constexpr int kAppendBarrier = 3;     // of the inputs'
 
+inline constexpr int kMostStepsAtOnce = 4;  // of a chunk, by a warp
 inline constexpr int kMostStages = 16;
 inline constexpr int kMostInputSlots = 24;
 inline constexpr int kSumSlots = 3;  // tiles that wait to be finished

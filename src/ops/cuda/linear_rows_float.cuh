@@ -13,6 +13,9 @@ template <class Format, int kMostRows>
 class FloatProducts {
  public:
   static constexpr int kBatches = RowsCount<kMostRows>::kBatches;
+  /// That registers have room for.
+  static constexpr int kStepsAtOnce =
+      Format::kFormat == DeviceWeightFormat::int4 && kBatches > 1 ? 1 : kMostStepsAtOnce;
 
   /// `weights`: of the first stage; `inputs`: of the first slot.
   __device__ FloatProducts(std::uint32_t weights, std::uint32_t inputs, int rows)

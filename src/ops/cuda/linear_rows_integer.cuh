@@ -20,6 +20,7 @@ namespace winnow::ops::cuda {
 class IntegerProducts {
  public:
   static constexpr int kBatches = 1;
+  static constexpr int kStepsAtOnce = kMostStepsAtOnce;
 
   __device__ IntegerProducts(std::uint32_t weights, std::uint32_t inputs, int /*rows*/)
       : codes_(in_register(weights + 16 * lane())),

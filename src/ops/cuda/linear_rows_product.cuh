@@ -81,7 +81,7 @@ class Product {
 
   __device__ void multiply_chunk(int steps, Products& products) {
     if (steps == Chunk::kSteps) {
-#pragma unroll
+#pragma unroll(Products::kStepsAtOnce)
       for (int i = 0; i < Chunk::kSteps; i += kTeamWarps) {
         products.multiply(i);
       }
