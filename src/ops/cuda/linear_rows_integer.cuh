@@ -12,11 +12,11 @@ namespace winnow::ops::cuda {
 
 /// As FloatProducts, for int4 and one row.
 ///
-/// Activations: x = (256 first + second) 2^(e - 14), digits in [-128, 127], 2^e <= the largest
-/// magnitude of their 32 columns < 2^(e + 1), or twice that if all bits of its mantissa are set.
-/// So those above 1/128 of the largest one are exact, and the others' error is at most 2^-15 of
-/// it: 128 times less than what bf16 has already lost of that. What is not finite makes the sum
-/// not a number.
+/// Activations: x = (256 first + second) 2^(e - 14), digits in [-128, 127], where 2^e is the power
+/// of two below the largest magnitude of their 32 columns, or above it if all bits of its mantissa
+/// are set. So those of at least 1/128 of the largest one are exact, and the others' error is at
+/// most some 2^-15 of it, of which bf16 may have lost 2^-9 already. What is not finite, and the
+/// largest number of bf16, make the sum not a number.
 class IntegerProducts {
  public:
   static constexpr int kBatches = 1;
@@ -35,6 +35,7 @@ class IntegerProducts {
     }
   }
 
+  /// A chunk, as FloatProducts::begin().
   __device__ void begin(std::uint32_t stage, std::uint32_t slot, int first) {
     stage_ = in_register(stage + first * kTileStepBytes<Int4Weight>);
     slot_ = in_register(slot + first * kInputStep);
@@ -129,9 +130,10 @@ class IntegerProducts {
   static __device__ int group() {
     return lane() / 4;
   }
+  // That the lane scales.
   static __device__ int block() {
     return lane() % 4;
-  }  // that the lane scales
+  }
 
   // First and second digits of four numbers.
   static __device__ uint2 digits(std::uint32_t a, std::uint32_t b, std::uint32_t c,
