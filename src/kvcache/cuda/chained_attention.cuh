@@ -23,9 +23,9 @@ class ChainedAttention {
     return Memory::bytes(arguments.group);
   }
 
-  /// By all warps that multiply, and no others.
+  /// By all warps that multiply, and no others. `handed`: where the kernel hands on.
   template <class Program>
-  __device__ ChainedAttention(const Program& program, std::byte* memory)
+  __device__ ChainedAttention(const Program& program, std::byte* handed, std::byte* memory)
       : memory_(memory),
         a_(*reinterpret_cast<const ChainedArguments*>(memory + Memory::kArguments)),
         head_(static_cast<int>(blockIdx.x) / program.attention.parts),
@@ -33,7 +33,7 @@ class ChainedAttention {
                  static_cast<int>(blockIdx.x) % program.attention.parts * kWarps + warp(),
                  pages_of(warp()), reinterpret_cast<State*>(memory + Memory::kStates) + warp(),
                  program.attention.cache.pool) {
-    fill_memory(program);
+    fill_memory(program.attention, handed);
     if (takes_part()) {
       entries_.begin();
     }
@@ -113,9 +113,7 @@ class ChainedAttention {
     return reinterpret_cast<float2*>(pages_of(warp) + a_.group * D * sizeof(float));
   }
 
-  template <class Program>
-  __device__ void fill_memory(const Program& program) const {
-    const ChainedArguments& arguments = program.attention;
+  __device__ void fill_memory(const ChainedArguments& arguments, std::byte* handed) const {
     const auto* words = reinterpret_cast<const std::uint32_t*>(&arguments);
     for (int i = thread(); i < int{sizeof(ChainedArguments) / 4}; i += kThreads) {
       at<std::uint32_t>(Memory::kArguments)[i] = words[i];
@@ -125,7 +123,7 @@ class ChainedAttention {
     }
     if (thread() == 0) {
       *at<ChainedSequence>(Memory::kSequence) = ChainedSequence(arguments);
-      *at<std::byte*>(Memory::kHanded) = ops::cuda::handed_memory(program);
+      *at<std::byte*>(Memory::kHanded) = handed;
     }
     synchronize();
   }

@@ -57,8 +57,11 @@ struct ChainedMemory {
   static constexpr int kAngles = kNorms + 2 * D * kFloat;
   /// ChainedArguments: a kernel's parameters take longer to read.
   static constexpr int kArguments = kAngles + D / 2 * int{sizeof(float2)};
+  /// ChainedSequence.
   static constexpr int kSequence = (kArguments + int{sizeof(ChainedArguments)} + 15) / 16 * 16;
-  static constexpr int kHanded = kSequence + 16;  // where the kernel hands on
+  /// A pointer to where the kernel hands on.
+  static constexpr int kHanded = kSequence + (int{sizeof(ChainedSequence)} + 15) / 16 * 16;
+  /// Places.
   static constexpr int kAppended = kHanded + 16;
   /// [warps]
   static constexpr int kStates = (kAppended + int{sizeof(Places)} + 15) / 16 * 16;
@@ -72,7 +75,6 @@ struct ChainedMemory {
   static __host__ __device__ constexpr int bytes(int group) {
     return queries(group) + group * D * kFloat;
   }
-  static_assert(sizeof(ChainedSequence) <= 16);
   // A part fits where a page was.
   static_assert(kMostGroupChannels * sizeof(float) + kMostChainedGroup * sizeof(float2) <=
                 Shape::kPageBytes);

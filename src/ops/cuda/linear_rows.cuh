@@ -66,12 +66,17 @@ __global__ __launch_bounds__(kRowsThreads,
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<RowsShared<kMostRows>*>(memory);
   const RowsRings rings = sizes.rings(memory);
+  [[maybe_unused]] std::byte* handed = nullptr;
+  if constexpr (Program::kAttends) {
+    // Before the barrier: the block's outputs turn it when they are done.
+    handed = handed_memory(program);
+  }
   initialize(shared);
   const int warp = threadIdx.x / 32;
   if (warp < kProductWarps) {
     Product<Format, kMostRows, Program> product(program, shared, rings);
     if constexpr (Program::kAttends) {
-      product.run(Attention(program, memory + sizes.attention_at()));
+      product.run(Attention(program, handed, memory + sizes.attention_at()));
     } else {
       product.run(NoAttention{});
     }
@@ -82,13 +87,9 @@ __global__ __launch_bounds__(kRowsThreads,
     winnow::cuda::wait_for_predecessor();
     InputFetch<Format, kMostRows, Program> fetch(program, shared, rings,
                                                  warp - kProductWarps - kOutputWarps);
+    fetch.run();
     if constexpr (Program::kAttends) {
-      // The block's outputs turn it when they are done.
-      const std::byte* handed = handed_memory(program);
-      fetch.run();
       Attention::append(program, handed, memory + sizes.attention_at());
-    } else {
-      fetch.run();
     }
   } else {
     WeightFetch<Format, kMostRows>::run(program, shared, rings);

@@ -30,7 +30,8 @@ inline constexpr int kSumSlots = 3;  // tiles that wait to be finished
 inline constexpr int kBytesOnTheWay = 64 * 1024;
 
 /// What is fetched at a time: some steps of a tile, and the same columns of the inputs. Rows of
-/// inputs lie such that eight lanes that read four times 16 bytes of two rows meet all banks.
+/// inputs lie such that eight lanes that read four times 16 bytes of two rows meet all banks; what
+/// lies between two rows is IntegerProducts' scales.
 template <class Format>
 struct RowsChunk {
   static constexpr int kSteps = Format::kFormat == DeviceWeightFormat::int4 ? 8 : 16;
@@ -53,7 +54,7 @@ struct RowsCount {
 /// int4 and one row are multiplied in integers.
 template <class Format, int kMostRows>
 inline constexpr bool kInIntegers = kMostRows == 1 && Format::kFormat == DeviceWeightFormat::int4;
-/// Otherwise one row is brought into the format's units by the warps that fetch it.
+/// One row that is not is brought into the format's units by the warps that fetch it.
 template <class Format, int kMostRows>
 inline constexpr bool kPrepared = kMostRows == 1 && !kInIntegers<Format, kMostRows>;
 /// Chunks that one copy brings to stages that lie together, on behalf of the first one's barrier.
@@ -67,13 +68,13 @@ inline constexpr float kSumUnit = kInIntegers<Format, kMostRows> ? 1.0F : Format
 /// Shared memory of fixed size; the stages of weights and the slots of inputs follow.
 template <int kMostRows>
 struct RowsShared {
-  // Of a tile: [8 batch rows][lane][4] accumulators.
+  // Of a tile: [batches of 8 rows][lane][4] accumulators; in integers [16 rows][4], half of it.
   static constexpr int kSums = 128 * RowsCount<kMostRows>::kBatches;
 
   float sums[kSumSlots][kProductWarps][kSums];
   float norms[kMostLinearRows];
   std::uint64_t parts[kOutputWarps][kMostLinearRows];
-  Barrier full[kMostStages];
+  Barrier full[kMostStages];  // of the first stage of a copy (kChunksTogether)
   Barrier empty[kMostStages];
   Barrier inputs_full[kMostInputSlots];
   Barrier inputs_empty[kMostInputSlots];
@@ -130,8 +131,9 @@ class LayerShare {
   }
   /// The block with the tile behind the last one.
   __device__ int next_block() const { return (first_block_ + tiles) % step; }
-  /// Steps of a chunk, or of so many from it on; none if negative: in what is rounded up. (Clamped
-  /// at 0, ptxas 13.0 takes the chunks that are not whole for whole ones where that is asked next.)
+  /// Steps in so many chunks from `chunk` on; not positive where there is but what is rounded up.
+  /// (Clamped at 0, ptxas 13.0 takes the chunks that are not whole for whole ones where that is
+  /// asked next.)
   __device__ int steps(int chunk, int chunks = 1) const {
     return min(layer.linear.weight.steps - chunk * Chunk::kSteps, chunks * Chunk::kSteps);
   }

@@ -12,11 +12,11 @@ namespace winnow::ops::cuda {
 
 /// As FloatProducts, for int4 and one row.
 ///
-/// Activations: x = (256 first + second) 2^(e - 14), digits in [-128, 127], where 2^e is the power
-/// of two below the largest magnitude of their 32 columns, or above it if all bits of its mantissa
-/// are set. So those of at least 1/128 of the largest one are exact, and the others' error is at
-/// most some 2^-15 of it, of which bf16 may have lost 2^-9 already. What is not finite, and the
-/// largest number of bf16, make the sum not a number.
+/// Activations: x = (256 first + second) 2^(e - 14), digits in [-128, 127], where e is the exponent
+/// of the largest magnitude of their 32 columns, one more if all bits of its mantissa are set, and
+/// at least -108. So those of at least 1/128 of the largest one are exact, and the others' error is
+/// at most some 2^-15 of it (2^-123 below 2^-108), of which bf16 may have lost 2^-8 already. What
+/// is not finite, and the largest number of bf16, make the sum not a number.
 class IntegerProducts {
  public:
   static constexpr int kBatches = 1;

@@ -15,7 +15,8 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
 
-// Sums are in float and operands exact: what is left is the rounding of the sums.
+// Sums are in float and operands exact, or nearly so (one row of int4, which has a test of its
+// own): what is left is the rounding of the sums.
 constexpr double kTolerance = 1e-5;
 constexpr double kBf16Tolerance = 4e-3;  // of results that are rounded to bf16
 
@@ -68,6 +69,11 @@ INSTANTIATE_TEST_SUITE_P(Columns, CudaLinearRows,
 INSTANTIATE_TEST_SUITE_P(Both, CudaLinearRows,
                          ::testing::Combine(kAllFormats, ::testing::Values(4400),
                                             ::testing::Values(2048)),
+                         case_name);
+// More chunks a block than there are places in its rings: of weights; of inputs.
+INSTANTIATE_TEST_SUITE_P(Rings, CudaLinearRows,
+                         ::testing::Values(Case{DeviceWeightFormat::int4, 20000, 1024},
+                                           Case{DeviceWeightFormat::int4, 50, 28672}),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(OddColumns, CudaLinearRows,
                          ::testing::Combine(::testing::Values(DeviceWeightFormat::bf16),
@@ -242,6 +248,52 @@ TEST(CudaOneRowOfInt4, LosesLittleOfAnyActivation) {
   }
 }
 
+TEST(CudaOneRowOfInt4, IsNotANumberWhereAnActivationIsNone) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const TestWeight weight(DeviceWeightFormat::int4, 100, 2048, 40);
+  for (const std::uint16_t bits : {0x7F80, 0xFF80, 0x7FC0, 0x7FFF}) {
+    std::vector<bf16> x = rounded(noise(weight.cols, 42));
+    x[777].bits = bits;
+    const auto device_x = on_device(x);
+    auto y = poisoned<float>(weight.rows);
+    run(stored({weight.device.view()}, {device_x.data()}, y.data()), 1);
+    EXPECT_TRUE(std::ranges::all_of(read(y), [](float value) { return std::isnan(value); }))
+        << bits;
+  }
+}
+
+// Blocks whose units are the smallest there are.
+TEST(CudaOneRowOfInt4, TakesTheSmallestActivationsForLittleOrNothing) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const TestWeight weight(DeviceWeightFormat::int4, 100, 2048, 40);
+  for (const int exponent : {-100, -110, -125, -130}) {
+    std::vector<float> values = noise(weight.cols, 43);
+    for (float& x : values) {
+      x = std::ldexp(x, exponent);
+    }
+    const std::vector<bf16> x = rounded(values);
+    const auto device_x = on_device(x);
+    auto y = poisoned<float>(weight.rows);
+    run(stored({weight.device.view()}, {device_x.data()}, y.data()), 1);
+    const std::vector<float> results = read(y);
+    for (std::size_t row = 0; row < weight.rows; ++row) {
+      double expected = 0.0;
+      double weights = 0.0;
+      for (std::size_t i = 0; i < weight.cols; ++i) {
+        const double w = weight.values[row * weight.cols + i];
+        expected += w * to_float(x[i]);
+        weights += std::abs(w);
+      }
+      const double lost = std::max(0x1p-123, std::ldexp(0x1p-14, exponent));
+      EXPECT_LE(std::abs(results[row] - expected), lost * weights) << exponent << ", " << row;
+    }
+  }
+}
+
 class CudaRows : public ::testing::TestWithParam<DeviceWeightFormat> {
  protected:
   void SetUp() override {
@@ -258,7 +310,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, CudaRows, kAllFormats,
 TEST_P(CudaRows, ChainsAndOverlapChangeNothing) {
   constexpr int kWidth = 1024;
   constexpr int kInner = 2816;
-  constexpr std::size_t kRows = 5;
+  constexpr std::size_t kRows = 5;  // at most
   const TestWeight square(GetParam(), kWidth, kWidth, 20);
   const TestWeight gate_up(GetParam(), 2 * kInner, kWidth, 21);
   const TestWeight down(GetParam(), kWidth, kInner, 22);
@@ -284,17 +336,18 @@ TEST_P(CudaRows, ChainsAndOverlapChangeNothing) {
     layers.push_back(added({square.device.view()}, input(1, residual_parts(kWidth)), residual(0)));
   }
   const RowsScratch scratch(2 * kWidth + kInner);
-  const auto replays = [&](std::size_t together, bool overlap) {
+  const auto replays = [&](std::size_t rows, std::size_t together, bool overlap) {
     const winnow::cuda::Stream stream;
     const RowsLaunch launch{stream.get(), overlap};
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
     winnow::cuda::check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
                         "capture");
-    embed_rows(square.device.view(), device_tokens.data(), kRows, residual(0), launch);
+    embed_rows(square.device.view(), device_tokens.data(), static_cast<int>(rows), residual(0),
+               launch);
     for (std::size_t i = 0; i < layers.size(); i += together) {
-      linear_rows(std::span(layers).subspan(i, std::min(together, layers.size() - i)), kRows,
-                  scratch, launch);
+      linear_rows(std::span(layers).subspan(i, std::min(together, layers.size() - i)),
+                  static_cast<int>(rows), scratch, launch);
     }
     winnow::cuda::check(cudaStreamEndCapture(stream.get(), &graph), "capture");
     winnow::cuda::check(cudaGraphInstantiate(&executable, graph, 0), "make a graph");
@@ -304,12 +357,16 @@ TEST_P(CudaRows, ChainsAndOverlapChangeNothing) {
     stream.synchronize();
     cudaGraphExecDestroy(executable);
     cudaGraphDestroy(graph);
-    return read(hidden);
+    std::vector<float> values = read(hidden);
+    values.resize(rows * kWidth);
+    return values;
   };
-  const std::vector<float> plain = replays(1, false);
-  EXPECT_TRUE(std::ranges::all_of(plain, [](float x) { return std::isfinite(x); }));
-  for (const std::size_t together : {1U, 2U, 4U}) {
-    EXPECT_EQ(replays(together, true), plain) << together;
+  for (const std::size_t rows : {std::size_t{1}, kRows}) {
+    const std::vector<float> plain = replays(rows, 1, false);
+    EXPECT_TRUE(std::ranges::all_of(plain, [](float x) { return std::isfinite(x); }));
+    for (const std::size_t together : {1U, 2U, 4U}) {
+      EXPECT_EQ(replays(rows, together, true), plain) << rows << ", " << together;
+    }
   }
 }
 
