@@ -99,7 +99,7 @@ class InputFetch {
         hand_on(program_, share.number, __ldcg(&program_.turns[blockIdx.x].memory), share.layer);
       }
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
-        share.number > 0 || kPrepares ? take_all(share) : copy_all(share);
+        share.number > 0 || kPrepared<Format, kMostRows> ? take_all(share) : copy_all(share);
         if (share.resident) {
           break;
         }
@@ -108,7 +108,6 @@ class InputFetch {
   }
 
  private:
-  static constexpr bool kPrepares = kPrepared<Format, kMostRows>;
   static constexpr int kTurns = Chunk::kColumns / 8 / 32;  // pieces of a lane in a line
   static constexpr int kLines = 8 / kTurns;                // at a time
 
@@ -254,7 +253,8 @@ class InputFetch {
       std::byte* to = memory_of(slot, line.row);
 #pragma unroll
       for (int j = 0; j < kTurns; ++j) {
-        *reinterpret_cast<uint4*>(to + 512 * j) = kPrepares ? prepared(values[i][j]) : values[i][j];
+        *reinterpret_cast<uint4*>(to + 512 * j) =
+            kPrepared<Format, kMostRows> ? prepared(values[i][j]) : values[i][j];
       }
       if (line.row == program_.rows - 1) {
         shared_.inputs_full[slot].arrive();

@@ -31,13 +31,19 @@ void run(const RowsLayer& layer, std::size_t rows) {
 using Case = std::tuple<DeviceWeightFormat, int, int>;  // format, N, K
 constexpr std::size_t kRowCounts[] = {1, 3, 8, 9, 16};
 
-class CudaLinearRows : public ::testing::TestWithParam<Case> {
+/// A fixture whose tests are skipped where there is no device.
+template <class Test>
+class OnDevice : public Test {
  protected:
   void SetUp() override {
     if (winnow::cuda::device_count() == 0) {
       GTEST_SKIP() << "no CUDA device";
     }
   }
+};
+
+class CudaLinearRows : public OnDevice<::testing::TestWithParam<Case>> {
+ protected:
   [[nodiscard]] static const TestWeight& weight() {
     const auto [format, n, k] = GetParam();
     return shared_weight(format, n, k);
@@ -204,16 +210,25 @@ TEST_P(CudaLinearRows, ARowIsTheSameInAnyCompany) {
   }
 }
 
+class CudaOneRowOfInt4 : public OnDevice<::testing::Test> {
+ protected:
+  [[nodiscard]] static const TestWeight& weight() {
+    return shared_weight(DeviceWeightFormat::int4, 100, 2048);
+  }
+  [[nodiscard]] static std::vector<float> product(const std::vector<bf16>& x) {
+    const auto device_x = on_device(x);
+    auto y = poisoned<float>(weight().rows);
+    run(stored({weight().device.view()}, {device_x.data()}, y.data()), 1);
+    return read(y);
+  }
+};
+
 // One row is multiplied in integers: activations of all sizes side by side, mantissas of ones, and
 // blocks that are tiny or huge, each by itself. What is lost of a block's activations is at most
 // 2^-15 of its largest one.
-TEST(CudaOneRowOfInt4, LosesLittleOfAnyActivation) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
+TEST_F(CudaOneRowOfInt4, LosesLittleOfAnyActivation) {
   constexpr std::size_t kBlock = 32;
-  const TestWeight weight(DeviceWeightFormat::int4, 100, 2048, 40);
-  std::vector<float> values = noise(weight.cols, 41);
+  std::vector<float> values = noise(weight().cols, 41);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const int within = static_cast<int>(i * 7 % 23) - 11;
     const int of_block = static_cast<int>(i / kBlock % 9) * 20 - 80;
@@ -223,23 +238,20 @@ TEST(CudaOneRowOfInt4, LosesLittleOfAnyActivation) {
     }
   }
   const std::vector<bf16> all = rounded(values);
-  auto y = poisoned<float>(weight.rows);
-  for (std::size_t first = 0; first < weight.cols; first += kBlock) {
-    std::vector<bf16> x(weight.cols);
+  for (std::size_t first = 0; first < weight().cols; first += kBlock) {
+    std::vector<bf16> x(weight().cols);
     std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(first), kBlock,
                 x.begin() + static_cast<std::ptrdiff_t>(first));
-    const auto device_x = on_device(x);
-    run(stored({weight.device.view()}, {device_x.data()}, y.data()), 1);
-    const std::vector<float> results = read(y);
+    const std::vector<float> results = product(x);
     double largest = 0.0;
     for (std::size_t i = first; i < first + kBlock; ++i) {
       largest = std::max(largest, static_cast<double>(std::abs(to_float(x[i]))));
     }
-    for (std::size_t row = 0; row < weight.rows; ++row) {
+    for (std::size_t row = 0; row < weight().rows; ++row) {
       double expected = 0.0;
       double bound = 0.0;
       for (std::size_t i = first; i < first + kBlock; ++i) {
-        const double w = weight.values[row * weight.cols + i];
+        const double w = weight().values[row * weight().cols + i];
         expected += w * to_float(x[i]);
         bound += 0x1p-15 * largest * std::abs(w) + 0x1p-22 * std::abs(w * to_float(x[i]));
       }
@@ -248,43 +260,29 @@ TEST(CudaOneRowOfInt4, LosesLittleOfAnyActivation) {
   }
 }
 
-TEST(CudaOneRowOfInt4, IsNotANumberWhereAnActivationIsNone) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
-  const TestWeight weight(DeviceWeightFormat::int4, 100, 2048, 40);
+TEST_F(CudaOneRowOfInt4, IsNotANumberWhereAnActivationIsNone) {
   for (const std::uint16_t bits : {0x7F80, 0xFF80, 0x7FC0, 0x7FFF}) {
-    std::vector<bf16> x = rounded(noise(weight.cols, 42));
+    std::vector<bf16> x = rounded(noise(weight().cols, 42));
     x[777].bits = bits;
-    const auto device_x = on_device(x);
-    auto y = poisoned<float>(weight.rows);
-    run(stored({weight.device.view()}, {device_x.data()}, y.data()), 1);
-    EXPECT_TRUE(std::ranges::all_of(read(y), [](float value) { return std::isnan(value); }))
+    EXPECT_TRUE(std::ranges::all_of(product(x), [](float value) { return std::isnan(value); }))
         << bits;
   }
 }
 
 // Blocks whose units are the smallest there are.
-TEST(CudaOneRowOfInt4, TakesTheSmallestActivationsForLittleOrNothing) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
-  const TestWeight weight(DeviceWeightFormat::int4, 100, 2048, 40);
+TEST_F(CudaOneRowOfInt4, TakesTheSmallestActivationsForLittleOrNothing) {
   for (const int exponent : {-100, -110, -125, -130}) {
-    std::vector<float> values = noise(weight.cols, 43);
+    std::vector<float> values = noise(weight().cols, 43);
     for (float& x : values) {
       x = std::ldexp(x, exponent);
     }
     const std::vector<bf16> x = rounded(values);
-    const auto device_x = on_device(x);
-    auto y = poisoned<float>(weight.rows);
-    run(stored({weight.device.view()}, {device_x.data()}, y.data()), 1);
-    const std::vector<float> results = read(y);
-    for (std::size_t row = 0; row < weight.rows; ++row) {
+    const std::vector<float> results = product(x);
+    for (std::size_t row = 0; row < weight().rows; ++row) {
       double expected = 0.0;
       double weights = 0.0;
-      for (std::size_t i = 0; i < weight.cols; ++i) {
-        const double w = weight.values[row * weight.cols + i];
+      for (std::size_t i = 0; i < weight().cols; ++i) {
+        const double w = weight().values[row * weight().cols + i];
         expected += w * to_float(x[i]);
         weights += std::abs(w);
       }
@@ -294,14 +292,7 @@ TEST(CudaOneRowOfInt4, TakesTheSmallestActivationsForLittleOrNothing) {
   }
 }
 
-class CudaRows : public ::testing::TestWithParam<DeviceWeightFormat> {
- protected:
-  void SetUp() override {
-    if (winnow::cuda::device_count() == 0) {
-      GTEST_SKIP() << "no CUDA device";
-    }
-  }
-};
+class CudaRows : public OnDevice<::testing::TestWithParam<DeviceWeightFormat>> {};
 INSTANTIATE_TEST_SUITE_P(Formats, CudaRows, kAllFormats,
                          [](const auto& info) { return std::string(format_name(info.param)); });
 
@@ -400,10 +391,9 @@ TEST_P(CudaRows, Embedding) {
   EXPECT_LE(relative_error(read(sums), squares, 1), 1e-6);
 }
 
-TEST(CudaLinearRowsLimits, RefusesWhatItCannotTake) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
+class CudaLinearRowsLimits : public OnDevice<::testing::Test> {};
+
+TEST_F(CudaLinearRowsLimits, RefusesWhatItCannotTake) {
   const auto layer = [](DeviceWeightFormat format, int cols) {
     return stored({DeviceWeightView({format, 16, cols}, nullptr)}, {}, nullptr);
   };
