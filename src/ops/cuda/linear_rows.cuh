@@ -30,9 +30,9 @@ __device__ void initialize(RowsShared<kMostRows>& shared) {
       shared.inputs_full[i].init(32);
       shared.inputs_empty[i].init(kTeamWarps);
     }
-    if (warp < kSumSlots) {
+    if (warp < RowsCount<kMostRows>::kSumSlots) {
       shared.sums_full[warp].init(kProductWarps);
-      shared.sums_empty[warp].init(kOutputWarps);
+      shared.sums_empty[warp].init(RowsCount<kMostRows>::kTileWarps);
     }
     fence_barriers();
   }
@@ -47,6 +47,7 @@ struct RowsMemory {
   int stage_bytes = 0;
   int input_slots = 0;
   int input_bytes = 0;
+  bool apart = false;
   int attention_bytes = 0;
 
   [[nodiscard]] __host__ __device__ int inputs_at() const { return fixed + stages * stage_bytes; }
@@ -55,7 +56,7 @@ struct RowsMemory {
   }
   [[nodiscard]] __host__ __device__ int bytes() const { return attention_at() + attention_bytes; }
   __device__ RowsRings rings(std::byte* memory) const {
-    return {stages, input_slots, memory + fixed, memory + inputs_at()};
+    return {stages, input_slots, apart, memory + fixed, memory + inputs_at()};
   }
 };
 
@@ -82,7 +83,7 @@ __global__ __launch_bounds__(kRowsThreads,
     }
   } else if (warp < kProductWarps + kOutputWarps) {
     winnow::cuda::wait_for_predecessor();
-    Output<Format, kMostRows, Program>(program, shared, rings.input_slots).run();
+    Output<Format, kMostRows, Program>(program, shared, rings).run();
   } else if (warp < kProductWarps + kOutputWarps + kInputWarps) {
     winnow::cuda::wait_for_predecessor();
     InputFetch<Format, kMostRows, Program> fetch(program, shared, rings,
@@ -99,7 +100,7 @@ __global__ __launch_bounds__(kRowsThreads,
 /// Slots for inputs. Those of a layer of several tiles per block should stay, if they leave the
 /// weights enough room; others pass by in less.
 template <class Format, class Program>
-int input_slots(const Program& program, int bytes) {
+int input_slots(const Program& program, int bytes, bool apart) {
   using Chunk = RowsChunk<Format>;
   const int slot_bytes = program.rows * Chunk::kInputPitch;
   const int fit = std::min(bytes * 3 / 5 / slot_bytes, kMostInputSlots);
@@ -107,9 +108,10 @@ int input_slots(const Program& program, int bytes) {
   int slots = kTeams;
   for (int i = 0; i < program.count; ++i) {
     const DeviceWeightView& weight = program.layers[i].linear.weight;
-    const int chunks = Chunk::count(weight.steps);
-    const bool stays = weight.tiles > program.blocks && chunks <= fit;
-    slots = std::max(slots, stays ? chunks : std::min(chunks, passing));
+    const bool twice = apart && Chunk::apart(program.rows, weight);  // for each team
+    const int places = Chunk::count(weight.steps) * (twice ? kTeams : 1);
+    const bool stays = weight.tiles > program.blocks && places <= fit;
+    slots = std::max(slots, stays ? places : std::min(places, passing));
   }
   return slots / kTeams * kTeams;
 }
@@ -124,7 +126,8 @@ void launch_rows(const Program& program, const RowsLaunch& launch) {
                     .attention_bytes = Attention::shared_bytes(program.attention)};
   // Without stages and inputs, aligned.
   const int left = (most - memory.bytes()) / 128 * 128;
-  memory.input_slots = input_slots<Format>(program, left);
+  memory.apart = left / Chunk::kStageBytes >= kMostStages;  // of which inputs leave enough
+  memory.input_slots = input_slots<Format>(program, left, memory.apart);
   memory.input_bytes = memory.input_slots * program.rows * Chunk::kInputPitch;
   const int fit = (left - memory.input_bytes) / Chunk::kStageBytes;
   memory.stages = std::min(fit / kTeams * kTeams, kMostStages);

@@ -22,8 +22,8 @@ inline constexpr int kAppendBarrier = 3;     // of the inputs'
 
 inline constexpr int kMostStepsAtOnce = 4;  // of a chunk, by a warp
 inline constexpr int kMostStages = 16;
+inline constexpr int kMostChunksApart = 4;  // of a tile that one team has alone
 inline constexpr int kMostInputSlots = 24;
-inline constexpr int kSumSlots = 3;  // tiles that wait to be finished
 
 /// Weights on their way at a time: enough to keep the memory busy, no more, because everything else
 /// waits behind them.
@@ -43,12 +43,23 @@ struct RowsChunk {
   static __host__ __device__ constexpr int count(int steps) {
     return (steps + kTeams * kSteps - 1) / (kTeams * kSteps) * kTeams;
   }
+  /// Whether each team takes tiles of its own: where there are many, what is done once for a tile
+  /// is then done half as often; otherwise a tile is done sooner together. The other formats are
+  /// not held up by it, and their rows keep their bits in any company.
+  static __host__ __device__ bool apart(int rows, const DeviceWeightView& weight) {
+    return rows == 1 && Format::kFormat == DeviceWeightFormat::int4 && weight.tiles >= 512 &&
+           count(weight.steps) <= kMostChunksApart;
+  }
 };
 
 /// Of how many rows kernels are made: all that there are at most.
 template <int kMostRows>
 struct RowsCount {
   static constexpr int kBatches = (kMostRows + 7) / 8;
+  /// Warps that finish a tile: with one row each has tiles of its own.
+  static constexpr int kTileWarps = kMostRows == 1 ? 1 : kOutputWarps;
+  /// Tiles that may wait to be finished or are being.
+  static constexpr int kSumSlots = kMostRows == 1 ? 6 : 3;
 };
 
 /// int4 and one row are multiplied in integers.
@@ -68,8 +79,10 @@ inline constexpr float kSumUnit = kInIntegers<Format, kMostRows> ? 1.0F : Format
 /// Shared memory of fixed size; the stages of weights and the slots of inputs follow.
 template <int kMostRows>
 struct RowsShared {
-  // Of a tile: [batches of 8 rows][lane][4] accumulators; in integers [16 rows][4], half of it.
-  static constexpr int kSums = 128 * RowsCount<kMostRows>::kBatches;
+  // What a warp has of a tile: [batches of 8 rows][lane][4] accumulators; of one row [16], in
+  // integers [16][4].
+  static constexpr int kSums = kMostRows == 1 ? 64 : 128 * RowsCount<kMostRows>::kBatches;
+  static constexpr int kSumSlots = RowsCount<kMostRows>::kSumSlots;
 
   float sums[kSumSlots][kProductWarps][kSums];
   float norms[kMostLinearRows];
@@ -82,12 +95,15 @@ struct RowsShared {
   Barrier sums_empty[kSumSlots];
 };
 
-/// The rings of a block: how many places each has, and where. A place must have one fetching warp
-/// and one team that uses it (a barrier tells phases apart by parity only), so both numbers are
-/// multiples of kTeams.
+/// The rings of a block: how many places each has, and where. A barrier tells phases apart by
+/// parity only: nobody may wait for one before the one before it has ended. So a place of inputs
+/// has one fetching warp and one team that uses it, and both numbers are multiples of kTeams. A
+/// stage of weights may be the other team's a lap later, where teams are apart: then the copies
+/// that have not landed and a tile behind them must be less than a lap (WeightFetch).
 struct RowsRings {
   int stages;
   int input_slots;
+  bool apart;  // whether there are stages enough for that
   std::byte* weights;
   std::byte* inputs;
 };
@@ -104,17 +120,23 @@ class LayerShare {
   int first;      // tile of this block
   int step;       // from tile to tile
   int chunks;     // of a weight row
+  bool apart;     // each team has tiles of its own
+  int places;     // that the inputs take
   bool resident;  // inputs stay for all tiles
 
   /// The layer before it ended with a tile of the block before `next_block`.
   template <class Program>
-  __device__ LayerShare(const Program& program, int input_slots, int number = 0, int next_block = 0)
+  __device__ LayerShare(const Program& program, const RowsRings& rings, int number = 0,
+                        int next_block = 0)
       : layer(program.layers[number]),
         number(number),
         tiles(layer.linear.weight.tiles),
         step(program.blocks),
         chunks(Chunk::count(layer.linear.weight.steps)),
-        resident(chunks <= input_slots),
+        apart(rings.apart && Chunk::apart(program.rows, layer.linear.weight) &&
+              kTeams * chunks <= rings.input_slots),
+        places(apart ? kTeams * chunks : chunks),
+        resident(places <= rings.input_slots),
         first_block_(layer.output == RowsLayer::Output::residual ? 0 : next_block) {
     first = static_cast<int>(blockIdx.x) - first_block_;
     first += first < 0 ? step : 0;
@@ -122,13 +144,15 @@ class LayerShare {
 
   /// Goes on to the layer after it, if there is one.
   template <class Program>
-  __device__ bool next(const Program& program, int input_slots) {
+  __device__ bool next(const Program& program, const RowsRings& rings) {
     if (number + 1 == program.count) {
       return false;
     }
-    *this = LayerShare(program, input_slots, number + 1, next_block());
+    *this = LayerShare(program, rings, number + 1, next_block());
     return true;
   }
+  /// Of the chunks of a row, the one whose inputs are in a place.
+  __device__ int chunk_at(int place) const { return apart ? place / kTeams : place; }
   /// The block with the tile behind the last one.
   __device__ int next_block() const { return (first_block_ + tiles) % step; }
   /// Steps in so many chunks from `chunk` on; not positive where there is but what is rounded up.

@@ -19,11 +19,13 @@ class WeightFetch {
   static __device__ void run(const Program& program, Shared& shared, const RowsRings& rings) {
     constexpr int kTogether = kChunksTogether<Format, kMostRows>;
     constexpr int kCopyBytes = kTogether * Chunk::kStageBytes;
-    const int most = min((kBytesOnTheWay + kCopyBytes / 2) / kCopyBytes, rings.stages / kTogether);
+    // With a tile behind them less than a lap (RowsRings).
+    const int fit = rings.apart ? rings.stages - kMostChunksApart - kTogether : rings.stages;
+    const int most = min((kBytesOnTheWay + kCopyBytes / 2) / kCopyBytes, fit / kTogether);
     RingPlace place;
     RingPlace landed;
     int on_the_way = 0;
-    LayerShare<Format> share(program, rings.input_slots);
+    LayerShare<Format> share(program, rings);
     do {
       const DeviceWeightView& weight = share.layer.linear.weight;
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
@@ -46,7 +48,7 @@ class WeightFetch {
           place.advance(rings.stages, kTogether);
         }
       }
-    } while (share.next(program, rings.input_slots));
+    } while (share.next(program, rings));
     // From here on the memory has less and less to do.
     winnow::cuda::release_successor();
   }
@@ -89,7 +91,7 @@ class InputFetch {
         lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   __device__ void run() {
-    Share share(program_, rings_.input_slots);
+    Share share(program_, rings_);
     do {
       if (share.first >= share.tiles) {
         continue;
@@ -104,7 +106,7 @@ class InputFetch {
           break;
         }
       }
-    } while (share.next(program_, rings_.input_slots));
+    } while (share.next(program_, rings_));
   }
 
  private:
@@ -113,7 +115,7 @@ class InputFetch {
 
   // The part of a row that is in a chunk, and where it goes.
   struct Line {
-    int chunk = 0;
+    int at = 0;  // of the layer's places
     int row = 0;
     RingPlace place;
   };
@@ -130,10 +132,10 @@ class InputFetch {
   }
 
   __device__ void copy_all(const Share& share) {
-    for (int chunk = 0; chunk < share.chunks; ++chunk) {
+    for (int at = 0; at < share.places; ++at) {
       if (takes(place_)) {
         shared_.inputs_empty[place_.slot].wait(place_.parity ^ 1U);
-        copy(share, chunk, place_.slot);
+        copy(share, share.chunk_at(at), place_.slot);
         shared_.inputs_full[place_.slot].arrive_after_copies();
       }
       place_.advance(rings_.input_slots);
@@ -159,23 +161,23 @@ class InputFetch {
   __device__ void take_all(const Share& share) {
     Line line{.place = place_};
     to_own(share, line);
-    while (line.chunk < share.chunks) {
+    while (line.at < share.places) {
       line = take(share, line);
     }
     place_ = line.place;
   }
 
-  // The next chunk that this warp takes, from this one on.
+  // The next place that this warp fills, from this one on.
   __device__ void to_own(const Share& share, Line& line) const {
-    while (line.chunk < share.chunks && !takes(line.place)) {
-      ++line.chunk;
+    while (line.at < share.places && !takes(line.place)) {
+      ++line.at;
       line.place.advance(rings_.input_slots);
     }
   }
   __device__ void advance(const Share& share, Line& line) const {
     if (++line.row == program_.rows) {
       line.row = 0;
-      ++line.chunk;
+      ++line.at;
       line.place.advance(rings_.input_slots);
       to_own(share, line);
     }
@@ -192,11 +194,12 @@ class InputFetch {
     for (int i = 0; i < kLines; ++i) {
       left[i] = 0;
       from[i] = nullptr;
-      if (line.chunk < share.chunks) {
+      if (line.at < share.places) {
+        const int chunk = share.chunk_at(line.at);
         const bf16* row = share.layer.input.x + line.row * cols;
-        from[i] = row + column(line.chunk);
-        left[i] = cols - column(line.chunk);
-        last = row + min((line.chunk + 1) * Chunk::kColumns, cols) - 1;
+        from[i] = row + column(chunk);
+        left[i] = cols - column(chunk);
+        last = row + min((chunk + 1) * Chunk::kColumns, cols) - 1;
         advance(share, line);
       }
     }
@@ -243,7 +246,7 @@ class InputFetch {
   __device__ void put(const Share& share, Line line, const uint4 (&values)[kLines][kTurns]) const {
 #pragma unroll
     for (int i = 0; i < kLines; ++i) {
-      if (line.chunk >= share.chunks) {
+      if (line.at >= share.places) {
         return;
       }
       const int slot = line.place.slot;

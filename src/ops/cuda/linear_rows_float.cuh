@@ -90,14 +90,21 @@ class FloatProducts {
     }
   }
 
-  /// Stores the sums, [batches][lanes][4].
+  /// Stores the sums, [batches][lanes][4]; of one row [16].
   __device__ void put(std::uint32_t to) const {
+    if constexpr (kMostRows == 1) {
+      if (lane() % 4 == 0) {
+        store_shared(to + lane(), sums_[0][0][0] + sums_[1][0][0]);
+        store_shared(to + 32 + lane(), sums_[0][0][2] + sums_[1][0][2]);
+      }
+    } else {
 #pragma unroll
-    for (int batch = 0; batch < kBatches; ++batch) {
-      const float(&x)[4] = sums_[0][batch];
-      const float(&y)[4] = sums_[1][batch];
-      store_shared(to + (32 * batch + lane()) * sizeof(float4),
-                   float4{x[0] + y[0], x[1] + y[1], x[2] + y[2], x[3] + y[3]});
+      for (int batch = 0; batch < kBatches; ++batch) {
+        const float(&x)[4] = sums_[0][batch];
+        const float(&y)[4] = sums_[1][batch];
+        store_shared(to + (32 * batch + lane()) * sizeof(float4),
+                     float4{x[0] + y[0], x[1] + y[1], x[2] + y[2], x[3] + y[3]});
+      }
     }
   }
 

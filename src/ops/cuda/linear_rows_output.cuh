@@ -24,42 +24,52 @@ inline __device__ std::uint64_t argmax_key(float logit, int index) {
 }
 inline constexpr std::uint64_t kNumbers = std::uint64_t{1} << 32;
 
-/// Thread t finishes sums t and, of more than 8 batch rows, t + 128 of each tile.
+/// Thread t finishes sums t and, of more than 8 batch rows, t + 128 of each tile. With one row the
+/// warps take a block's tiles in turn, each by itself: it does not matter how long one tile takes.
 template <class Format, int kMostRows, class Program>
 class Output {
  public:
   using Shared = RowsShared<kMostRows>;
   using Share = LayerShare<Format>;
 
-  __device__ Output(const Program& program, Shared& shared, int input_slots)
+  __device__ Output(const Program& program, Shared& shared, const RowsRings& rings)
       : program_(program),
         shared_(shared),
-        input_slots_(input_slots),
+        rings_(rings),
         thread_(threadIdx.x - 32 * kProductWarps),
         lane_(threadIdx.x % 32) {
-    // Accumulator `thread_ % 4` of lane `thread_ / 4`.
-    row_ = thread_ / 16 + thread_ / 2 % 2 * 8;
-    batch_ = thread_ / 4 % 4 * 2 + thread_ % 2;
+    if constexpr (kAlone) {
+      row_ = lane_ % 16;
+      batch_ = lane_ / 16;
+    } else {
+      // Accumulator `thread_ % 4` of lane `thread_ / 4`.
+      row_ = thread_ / 16 + thread_ / 2 % 2 * 8;
+      batch_ = thread_ / 4 % 4 * 2 + thread_ % 2;
+    }
   }
 
   __device__ void run() {
     const bool hands_on = program_.count > 1;
     const RowsTurn turn = hands_on ? take_turn(program_, thread_, 32 * kOutputWarps) : RowsTurn{};
-    Share share(program_, input_slots_);
+    Share share(program_, rings_);
     do {
       hand_on(program_, share.number, turn.memory, share.layer);
-      prepare(share, share.first);
+      const int turn = kAlone ? thread_ / 32 : 0;  // when it is this thread's
+      prepare(share, share.first + turn * share.step);
       load_norms(share);
       std::uint64_t best[kBatches] = {};
-      for (int tile = share.first; tile < share.tiles; tile += share.step) {
-        finish_tile(share, tile, best);
+      for (int tile = share.first, i = 0; tile < share.tiles; tile += share.step, ++i) {
+        if (i % kTurns == turn) {
+          finish_tile(share, tile, best);
+        }
+        sums_.advance(Shared::kSumSlots);
       }
       if (share.layer.output == RowsLayer::Output::argmax) {
         put_best(best);
         choose_last(share.layer);
       }
       synchronize();  // norms may be those of the next layer
-    } while (share.next(program_, input_slots_));
+    } while (share.next(program_, rings_));
     if (hands_on) {
       end_turn(program_, turn, thread_);
     }
@@ -67,6 +77,8 @@ class Output {
 
  private:
   static constexpr int kBatches = RowsCount<kMostRows>::kBatches;
+  static constexpr bool kAlone = RowsCount<kMostRows>::kTileWarps == 1;
+  static constexpr int kTurns = kOutputWarps / RowsCount<kMostRows>::kTileWarps;
   static constexpr int kSumsAtOnce = 4;
 
   struct Place {
@@ -150,15 +162,20 @@ class Output {
     for (int i = 0; i < kBatches; ++i) {
       sums[i] = 0.0F;
 #pragma unroll
-      for (int warp = 0; warp < kProductWarps; ++warp) {
+      for (int warp = 0; warp < kTeamWarps; ++warp) {
         sums[i] += part(shared_.sums[sums_.slot][warp], i);
+      }
+      if (!share.apart) {
+#pragma unroll
+        for (int warp = kTeamWarps; warp < kProductWarps; ++warp) {
+          sums[i] += part(shared_.sums[sums_.slot][warp], i);
+        }
       }
     }
     __syncwarp();
     if (lane_ == 0) {
       shared_.sums_empty[sums_.slot].arrive();
     }
-    sums_.advance(kSumSlots);
     float squares[kBatches] = {};
 #pragma unroll
     for (int i = 0; i < kBatches; ++i) {
@@ -167,7 +184,7 @@ class Output {
     if (share.layer.output == RowsLayer::Output::residual) {
       put_squares(share.layer, tile, squares);
     }
-    prepare(share, tile + share.step);
+    prepare(share, tile + kTurns * share.step);
   }
 
   // What a warp has of this thread's sum.
@@ -175,6 +192,8 @@ class Output {
     if constexpr (kInIntegers<Format, kMostRows>) {
       const float4 x = *reinterpret_cast<const float4*>(&of_warp[4 * row_]);
       return (x.x + x.y) + (x.z + x.w);
+    } else if constexpr (kAlone) {
+      return of_warp[row_];
     } else {
       return of_warp[thread_ + 128 * i];
     }
@@ -217,7 +236,7 @@ class Output {
     const RowsLayer& layer = share.layer;
     const float norm = batch < program_.rows ? shared_.norms[batch] : 0.0F;
     const float value = sum * (place.scale * kSumUnit<Format, kMostRows>)*norm + place.bias;
-    const float partner = __shfl_xor_sync(0xFFFFFFFFU, value, 2);  // of row_ + 8
+    const float partner = __shfl_xor_sync(0xFFFFFFFFU, value, kAlone ? 8 : 2);  // of row_ + 8
     if (!place.inside) {
       return 0.0F;
     }
@@ -252,12 +271,16 @@ class Output {
 
   // The first of the lanes of one batch row.
   __device__ bool leads() const {
-    return (lane_ & 0b10010) == 0;
+    return kAlone ? lane_ == 0 : (lane_ & 0b10010) == 0;
   }
 
   // The tile's sum of squares of each batch row, its rows always in the same order.
   __device__ void put_squares(const RowsLayer& layer, int tile,
                               const float (&squares)[kBatches]) const {
+    if constexpr (kAlone) {
+      put_squares_alone(layer, tile, squares[0]);
+      return;
+    }
     auto& parts = reinterpret_cast<float(&)[kOutputWarps][kMostLinearRows]>(shared_.parts);
 #pragma unroll
     for (int i = 0; i < kBatches; ++i) {
@@ -279,13 +302,29 @@ class Output {
     synchronize();
   }
 
+  // The same by a warp.
+  __device__ void put_squares_alone(const RowsLayer& layer, int tile, float squares) const {
+    squares += __shfl_xor_sync(0xFFFFFFFFU, squares, 8);
+    squares += __shfl_xor_sync(0xFFFFFFFFU, squares, 1);
+    float sum = 0.0F;
+#pragma unroll
+    for (int row = 0; row < 8; row += 2) {
+      sum += __shfl_sync(0xFFFFFFFFU, squares, row);
+    }
+    if (lane_ == 0) {
+      publish(&layer.residual.square_sums[tile], sum);
+    }
+  }
+
   // The block's best of each batch row.
   __device__ void put_best(const std::uint64_t (&best)[kBatches]) const {
 #pragma unroll
     for (int i = 0; i < kBatches; ++i) {
       std::uint64_t own = best[i];
-      own = larger(own, __shfl_xor_sync(0xFFFFFFFFU, own, 2));
-      own = larger(own, __shfl_xor_sync(0xFFFFFFFFU, own, 16));
+#pragma unroll
+      for (int step = kAlone ? 8 : 16; step > 0; step /= kAlone ? 2 : 8) {
+        own = larger(own, __shfl_xor_sync(0xFFFFFFFFU, own, step));
+      }
       if (leads()) {
         shared_.parts[thread_ / 32][batch_ + 8 * i] = own;
       }
@@ -344,7 +383,7 @@ class Output {
 
   const Program& program_;
   Shared& shared_;
-  int input_slots_;
+  const RowsRings& rings_;
   int thread_;
   int lane_;
   int row_;

@@ -29,12 +29,10 @@ class Product {
         attention.before(number);
       }
       // Attention needs the registers.
-      const LayerShare<Format> share(program_, rings_.input_slots, number, block);
+      const LayerShare<Format> share(program_, rings_, number, block);
       Products products(shared_address(rings_.weights), shared_address(rings_.inputs),
                         program_.rows);
-      for (int tile = share.first; tile < share.tiles; tile += share.step) {
-        multiply_tile(share, tile, products);
-      }
+      multiply_tiles(share, products);
       block = share.next_block();
       if constexpr (kAttends) {
         attention.after(number);
@@ -47,6 +45,19 @@ class Product {
   using Products = std::conditional_t<kInIntegers<Format, kMostRows>, IntegerProducts,
                                       FloatProducts<Format, kMostRows>>;
 
+  __device__ void multiply_tiles(const LayerShare<Format>& share, Products& products) {
+    if constexpr (kInIntegers<Format, kMostRows>) {
+      if (share.apart) {
+        multiply_own_tiles(share, products);
+        return;
+      }
+    }
+    for (int tile = share.first; tile < share.tiles; tile += share.step) {
+      multiply_tile(share, tile, products);
+    }
+  }
+
+  // Together with the other team.
   __device__ void multiply_tile(const LayerShare<Format>& share, int tile, Products& products) {
     const bool fresh = tile == share.first || !share.resident;  // inputs come for this tile
     const bool last = tile + share.step >= share.tiles || !share.resident;
@@ -56,8 +67,7 @@ class Product {
       constexpr int kTogether = kChunksTogether<Format, kMostRows>;
       wait(offsetof(Shared, full),
            {weights_place_.slot / kTogether * kTogether, weights_place_.parity});
-      products.begin(weights_place_.slot * Chunk::kStageBytes, input.slot * slot_bytes(),
-                     warp() % kTeamWarps);
+      begin(weights_place_.slot, input, products);
       if (fresh) {
         wait(offsetof(Shared, inputs_full), input);
         products.prepare();
@@ -76,7 +86,83 @@ class Product {
     if (last) {
       inputs_place_ = input;
     }
-    put(products);
+    put(products, warp(), 1);
+    sums_place_.advance(Shared::kSumSlots);
+  }
+
+  // Every other tile, all of it.
+  __device__ void multiply_own_tiles(const LayerShare<Format>& share, Products& products) {
+    const int team = warp() / kTeamWarps;
+    RingPlace weights{weights_place_.slot - team, weights_place_.parity};
+    bool own = team == 0;
+    bool fresh = true;
+    for (int tile = share.first; tile < share.tiles; tile += share.step) {
+      if (own) {
+        multiply_own_tile(share, weights, fresh, products);
+        fresh = false;
+      }
+      own = !own;
+      weights.advance(rings_.stages, share.chunks);
+      sums_place_.advance(Shared::kSumSlots);
+    }
+    weights_place_ = {weights.slot + team, weights.parity};
+    leave_inputs(share.chunks);
+  }
+
+  __device__ void multiply_own_tile(const LayerShare<Format>& share, RingPlace weights, bool fresh,
+                                    Products& products) {
+    constexpr int kTogether = kChunksTogether<Format, kMostRows>;
+    products.clear();
+    RingPlace input = inputs_place_;
+    for (int chunk = 0; chunk < share.chunks; chunk += kTogether) {
+      wait(offsetof(Shared, full), weights);
+      RingPlace inputs[kTogether];
+#pragma unroll
+      for (RingPlace& place : inputs) {
+        place = input;
+        input.advance(rings_.input_slots, kTeams);
+        if (fresh) {
+          begin(weights.slot, place, products);
+          wait(offsetof(Shared, inputs_full), place);
+          products.prepare();
+        }
+      }
+      const bool whole = share.steps(chunk, kTogether) == kTogether * Chunk::kSteps;
+      if (whole) {
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          begin(weights.slot + i, inputs[i], products);
+#pragma unroll
+          for (int step = 0; step < Chunk::kSteps; step += kTeamWarps) {
+            products.multiply(step);
+          }
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          begin(weights.slot + i, inputs[i], products);
+          multiply_chunk(share.steps(chunk + i), products);
+        }
+      }
+      __syncwarp();
+      if (leads()) {
+        arrive(offsetof(Shared, empty), weights);
+        arrive(offsetof(Shared, empty), {weights.slot + 1, weights.parity});
+      }
+      weights.advance(rings_.stages, kTogether);
+    }
+    put(products, warp() % kTeamWarps, 2);
+  }
+
+  // Inputs that have stayed for all tiles, a chunk each.
+  __device__ void leave_inputs(int chunks) {
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      wait(offsetof(Shared, inputs_full), inputs_place_);
+      if (leads()) {
+        arrive(offsetof(Shared, inputs_empty), inputs_place_);
+      }
+      inputs_place_.advance(rings_.input_slots, kTeams);
+    }
   }
 
   __device__ void multiply_chunk(int steps, Products& products) {
@@ -93,16 +179,22 @@ class Product {
     }
   }
 
-  // The tile's sums to the warps that finish it.
-  __device__ void put(const Products& products) {
+  // A chunk in a stage, with its inputs.
+  __device__ void begin(int stage, const RingPlace& input, Products& products) const {
+    products.begin(stage * Chunk::kStageBytes, input.slot * slot_bytes(), warp() % kTeamWarps);
+  }
+
+  // The tile's sums, those of part `part`, to the warps that finish it, who await kProductWarps.
+  __device__ void put(const Products& products, int part, int arrivals) {
     wait(offsetof(Shared, sums_empty), {sums_place_.slot, sums_place_.parity ^ 1U});
     products.put(shared_ + offsetof(Shared, sums) +
-                 (sums_place_.slot * kProductWarps + warp()) * Shared::kSums * sizeof(float));
+                 (sums_place_.slot * kProductWarps + part) * Shared::kSums * sizeof(float));
     __syncwarp();
     if (leads()) {
-      arrive(offsetof(Shared, sums_full), sums_place_);
+      for (int i = 0; i < arrivals; ++i) {
+        arrive(offsetof(Shared, sums_full), sums_place_);
+      }
     }
-    sums_place_.advance(kSumSlots);
   }
 
   [[nodiscard]] __device__ std::uint32_t slot_bytes() const {
