@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kvcache/cuda/append_row.cuh"
+#include "kvcache/cuda/next_pages.cuh"
 #include "kvcache/cuda/projection.cuh"
 #include "kvcache/cuda/token_chain_kernels.h"
 #include "ops/cuda/linear_rows_fetch.cuh"
@@ -30,6 +31,23 @@ class ChainedAppend {
     for (int row = blockIdx.x; row < rows; row += program.blocks) {
       append(row / a_.cache.kv_heads, row % a_.cache.kv_heads);
     }
+    if (next_pages_ > 0) {
+      atomicAdd(a_.end.next_pages, next_pages_);
+    }
+  }
+
+  /// What is left when all blocks have appended and the token is chosen. By one thread.
+  static __device__ void end_step(const ChainedArguments& a, std::int32_t token) {
+    const CacheView& cache = a.cache;
+    const int slot = a.slots[0];
+    cache.lengths[slot] += 1;
+    if (cache.next_pages != nullptr) {
+      cache.next_pages[slot] = __ldcg(a.end.next_pages);
+      *a.end.next_pages = 0;
+    }
+    *a.end.free_pages = __ldcg(cache.free_count);
+    __threadfence_system();  // who has seen the token may rely on the rest
+    *a.end.token = token;
   }
 
  private:
@@ -97,6 +115,8 @@ class ChainedAppend {
       const bool decision = decides(layer, head);
       if (thread_ == 0) {
         places_ = advance_row(cache, row, slot_, length_, decision, state);
+        next_pages_ += a_.end.token != nullptr && cache.next_pages != nullptr &&
+                       may_take_page(cache, row, length_ + 1);
       }
     }
     synchronize();
@@ -134,6 +154,7 @@ class ChainedAppend {
   int thread_;
   int slot_;
   int length_;
+  int next_pages_ = 0;  // that the block's rows may take for the token after this one
 };
 
 }  // namespace winnow::kvcache::cuda

@@ -70,6 +70,14 @@ class ChainedAttention {
         .run(program);
   }
 
+  /// By one thread, when all blocks have appended.
+  template <class Program>
+  static __device__ void end_step(const Program& program, std::int32_t token) {
+    if (program.attention.end.token != nullptr) {
+      ChainedAppend<typename Shape::Format, D>::end_step(program.attention, token);
+    }
+  }
+
  private:
   using Shape = ChainedShape<kType, D>;
   using Memory = ChainedMemory<kType, D>;

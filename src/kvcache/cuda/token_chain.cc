@@ -81,14 +81,18 @@ bool TokenChain::supports(const DeviceCache& cache, const Layers& layers) {
 TokenChain::TokenChain(const DeviceCache& cache, const Layers& layers)
     : cache_(cache),
       warps_(parts_of(layers.projections[0]) * kChainedWarps),
-      scratch_(handed_bytes(cache, layers)) {}
+      scratch_(handed_bytes(cache, layers)),
+      next_pages_(1) {
+  next_pages_.fill(0);
+  winnow::cuda::check(cudaDeviceSynchronize(), "clear a step's pages");
+}
 
 double TokenChain::most_pages() const {
   return kMostPagesOfWarp * warps_;
 }
 
 void TokenChain::run(const Layers& layers, const std::int32_t* slots, float scale,
-                     cudaStream_t stream) const {
+                     const StepEnd* end, cudaStream_t stream) const {
   const Projection& projection = layers.projections[0];
   TokenProgram program;
   ops::cuda::fill(program, layers.linear, 1, scratch_, part_bytes(cache_, projection));
@@ -103,6 +107,9 @@ void TokenChain::run(const Layers& layers, const std::int32_t* slots, float scal
   attention.eps = projection.eps;
   attention.angles = projection.angles;
   attention.decision = projection.decision;
+  if (end != nullptr) {
+    attention.end = {end->token, end->free_pages, next_pages_.data()};
+  }
   set_layers(layers, program);
   const ops::EntryFormat format = cache_.layout().format();
   const int head_dim = cache_.layout().head_dim();

@@ -27,14 +27,22 @@ class TokenChain {
   /// Whether there is a kernel for this cache and these layers.
   static bool supports(const DeviceCache& cache, const Layers& layers);
 
+  /// Where the end of a step is told to the host, in page-locked memory: the token last, before the
+  /// kernel has ended.
+  struct StepEnd {
+    std::int32_t* token = nullptr;       // [1]
+    std::int32_t* free_pages = nullptr;  // [1]
+  };
+
   /// For layers that supports() has accepted.
   TokenChain(const DeviceCache& cache, const Layers& layers);
 
   /// The token of the sequence in slots[0] (device memory) through all layers, from the first one's
-  /// input on; last it is appended in all of them. `scale`: of the scores. Programmatic: before its
-  /// predecessor is complete it reads weights, and `slots`, the projections' angles and the cache,
-  /// so these must be complete before the predecessor lets it begin.
-  void run(const Layers& layers, const std::int32_t* slots, float scale, cudaStream_t stream) const;
+  /// input on; last it is appended in all of them. `scale`: of the scores. With `end` the sequence
+  /// then moves on (next_pages.cuh) and the host is told; without, that is left to who comes next.
+  /// Programmatic: weights are read before its predecessor is complete, nothing else.
+  void run(const Layers& layers, const std::int32_t* slots, float scale, const StepEnd* end,
+           cudaStream_t stream) const;
 
   /// Pages of a row (one KV head of one layer) up to which this is the faster way.
   [[nodiscard]] double most_pages() const;
@@ -43,6 +51,7 @@ class TokenChain {
   const DeviceCache& cache_;
   int warps_;  // of a KV head
   ops::cuda::RowsScratch scratch_;
+  winnow::cuda::DeviceBuffer<std::int32_t> next_pages_;  // ChainedEnd
 };
 
 }  // namespace winnow::kvcache::cuda

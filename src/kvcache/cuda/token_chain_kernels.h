@@ -33,6 +33,13 @@ struct ChainedLayer {
   std::uint32_t output_at = 0;
 };
 
+/// How a chain that ends its step tells the host: StepEnd in token_chain.h.
+struct ChainedEnd {
+  std::int32_t* token = nullptr;  // null: the step goes on behind the chain
+  std::int32_t* free_pages = nullptr;
+  std::int32_t* next_pages = nullptr;  // [1] device memory, zero between kernels
+};
+
 struct ChainedArguments {
   CacheView cache;
   const std::int32_t* slots = nullptr;  // [1]
@@ -44,6 +51,7 @@ struct ChainedArguments {
   float eps = 0.0F;
   const float2* angles = nullptr;
   DecisionSource decision;  // none, channel or drawn
+  ChainedEnd end;
   ChainedLayer of_layer[kMostChainedModelLayers] = {};
 };
 

@@ -23,7 +23,7 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
       inputs_(size_of(2, most_)),
       rules_(size_of(1, most_)),
       results_(size_of(1, most_)),
-      device_inputs_(size_of(2, most_)),
+      slots_(size_of(1, most_)),
       angles_(size_of(most_, model.config().head_dim / 2)),
       qkv_(size_of(most_, model.qkv_width())),
       queries_(size_of(most_, model.query_width())),
@@ -87,17 +87,18 @@ const winnow::cuda::Graph& BatchDecode::graph(int size, const winnow::cuda::Stre
 void BatchDecode::step(int size, cudaStream_t stream) {
   const ModelConfig& config = model_.config();
   const auto& view = cache_.view();
-  const std::int32_t* slots = device_inputs_.data();
+  const std::int32_t* slots = slots_.data();
   begin_step({.host = inputs_.data(),
-              .device = device_inputs_.data(),
+              .slots = slots_.data(),
               .lengths = view.lengths,
               .frequencies = model_.frequencies().data(),
               .angles = angles_.data(),
-              .half = config.head_dim / 2},
+              .half = config.head_dim / 2,
+              .embedding = model_.weights().embedding.view(),
+              .residual = rows_.residual()},
              size, stream);
   // More rows than clusters are good for.
   attention_.plan(slots, size, kvcache::cuda::TokenAttention::Way::runs, stream);
-  rows_.embed(slots + size, size, stream);
   for (int layer = 0; layer < config.layers; ++layer) {
     rows_.project(layer, qkv_.data(), size, stream);
     attention_.append_and_attend(model_.projection(layer, rows_.hidden(), angles_.data()),

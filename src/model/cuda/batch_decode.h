@@ -53,7 +53,7 @@ class BatchDecode {
   winnow::cuda::PinnedBuffer<std::int32_t> inputs_;          // [2, size] slots, tokens
   winnow::cuda::PinnedBuffer<ops::cuda::SampledRow> rules_;  // [size]
   StepTokens results_;                                       // [batch]
-  winnow::cuda::DeviceBuffer<std::int32_t> device_inputs_;   // [2, size]
+  winnow::cuda::DeviceBuffer<std::int32_t> slots_;           // [size]
   winnow::cuda::DeviceBuffer<float2> angles_;                // [size, head_dim / 2]
   winnow::cuda::DeviceBuffer<float> qkv_;                    // [size, qkv_width]
   winnow::cuda::DeviceBuffer<float> queries_;                // [size, query_width]

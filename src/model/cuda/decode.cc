@@ -34,7 +34,7 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
       scratch_(2 * model.config().hidden + model.config().intermediate),
       inputs_(2 * kMost),
       results_(kMost),
-      device_inputs_(2 * kMost),
+      slots_(kMost),
       angles_(width(model.config().head_dim / 2)),
       hidden_(width(model.config().hidden)),
       normed_(width(model.config().hidden)),
@@ -120,21 +120,25 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
 
   const auto& view = cache_.view();
   begin_step({.host = inputs_.data(),
-              .device = device_inputs_.data(),
+              .slots = slots_.data(),
               .lengths = view.lengths,
               .frequencies = model_.frequencies().data(),
               .angles = angles_.data(),
-              .half = config.head_dim / 2},
+              .half = config.head_dim / 2,
+              .embedding = model_.weights().embedding.view(),
+              .residual = residual(model_.layer(0).attention_norm)},
              batch, stream);
-  const std::int32_t* slots = device_inputs_.data();
+  const std::int32_t* slots = slots_.data();
   if (planned) {
     attention_.plan(slots, batch, way, stream, with_reads);
   }
-  ops::cuda::embed_rows(model_.weights().embedding.view(), slots + batch, batch,
-                        residual(model_.layer(0).attention_norm), {stream, true});
   if (in_one_kernel) {
     const ChainedLayers layers = chained_layers(with_logits);
-    chain_->run(layers.view(), slots, model_.scale(), stream);
+    const kvcache::cuda::TokenChain::StepEnd end{results_.data(), cache_.reported_free_pages()};
+    chain_->run(layers.view(), slots, model_.scale(), with_logits ? nullptr : &end, stream);
+    if (!with_logits) {
+      return;
+    }
   } else {
     run_layers(batch, with_logits, stream);
   }
@@ -209,7 +213,7 @@ void Decode::attention(int layer, int batch, cudaStream_t stream) {
   attention_.append_and_attend(model_.projection(layer, hidden_.data(), angles_.data()),
                                {.layer = layer,
                                 .batch = batch,
-                                .slots = device_inputs_.data(),
+                                .slots = slots_.data(),
                                 .qkv = qkv_.data(),
                                 .queries = queries_.data()},
                                model_.scale(), attended_.data(), stream);

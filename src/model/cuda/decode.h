@@ -80,17 +80,17 @@ class Decode {
   int generation_ = -1;  // of the cache's tables that the graphs point to
   std::map<Shape, winnow::cuda::Graph> graphs_;
 
-  winnow::cuda::PinnedBuffer<std::int32_t> inputs_;         // [2, batch] slots, tokens
-  StepTokens results_;                                      // [batch]
-  winnow::cuda::DeviceBuffer<std::int32_t> device_inputs_;  // [2, batch]
-  winnow::cuda::DeviceBuffer<float2> angles_;               // [batch, head_dim / 2]
-  winnow::cuda::DeviceBuffer<float> hidden_;                // [batch, hidden]
-  winnow::cuda::DeviceBuffer<bf16> normed_;                 // [batch, hidden], unscaled
-  winnow::cuda::DeviceBuffer<float> square_sums_;           // [parts, batch]
-  winnow::cuda::DeviceBuffer<float> qkv_;                   // [batch, qkv_width]
-  winnow::cuda::DeviceBuffer<float> queries_;               // [batch, query_width]
-  winnow::cuda::DeviceBuffer<bf16> attended_;               // [batch, query_width]
-  winnow::cuda::DeviceBuffer<bf16> activated_;              // [batch, intermediate]
+  winnow::cuda::PinnedBuffer<std::int32_t> inputs_;  // [2, batch] slots, tokens
+  StepTokens results_;                               // [batch]
+  winnow::cuda::DeviceBuffer<std::int32_t> slots_;   // [batch]
+  winnow::cuda::DeviceBuffer<float2> angles_;        // [batch, head_dim / 2]
+  winnow::cuda::DeviceBuffer<float> hidden_;         // [batch, hidden]
+  winnow::cuda::DeviceBuffer<bf16> normed_;          // [batch, hidden], unscaled
+  winnow::cuda::DeviceBuffer<float> square_sums_;    // [parts, batch]
+  winnow::cuda::DeviceBuffer<float> qkv_;            // [batch, qkv_width]
+  winnow::cuda::DeviceBuffer<float> queries_;        // [batch, query_width]
+  winnow::cuda::DeviceBuffer<bf16> attended_;        // [batch, query_width]
+  winnow::cuda::DeviceBuffer<bf16> activated_;       // [batch, intermediate]
 };
 
 }  // namespace winnow::model::cuda

@@ -28,10 +28,12 @@ void ManyRows::reserve(std::size_t rows) {
 }
 
 void ManyRows::embed(const std::int32_t* tokens, int rows, cudaStream_t stream) {
-  ops::cuda::embed_rows(
-      model_.weights().embedding.view(), tokens, rows,
-      {hidden_.data(), model_.layer(0).attention_norm.data(), normed_.data(), square_sums_.data()},
-      {stream});
+  ops::cuda::embed_rows(model_.weights().embedding.view(), tokens, rows, residual(), {stream});
+}
+
+ops::cuda::ResidualRows ManyRows::residual() const {
+  return {hidden_.data(), model_.layer(0).attention_norm.data(), normed_.data(),
+          square_sums_.data()};
 }
 
 void ManyRows::norm(const FloatBuffer& weight, int rows, cudaStream_t stream) {

@@ -6,6 +6,7 @@
 #include "model/cuda/device_model.h"
 #include "model/cuda/matrix_weights.h"
 #include "ops/cuda/linear.h"
+#include "ops/cuda/linear_rows.h"
 
 namespace winnow::model::cuda {
 
@@ -29,6 +30,8 @@ class ManyRows {
   void reserve(std::size_t rows);
 
   void embed(const std::int32_t* tokens, int rows, cudaStream_t stream);
+  /// What embed() writes.
+  [[nodiscard]] ops::cuda::ResidualRows residual() const;
   /// The layer's q, k and v [rows, qkv_width], their bias left out: who takes them adds it.
   void project(int layer, bf16* qkv, int rows, cudaStream_t stream);
   void project(int layer, float* qkv, int rows, cudaStream_t stream);

@@ -1,30 +1,35 @@
 #include "base/cuda/launch.cuh"
 #include "kvcache/cuda/next_pages.cuh"
 #include "model/cuda/step_kernels.h"
+#include "ops/cuda/embed_row.cuh"
 
 namespace winnow::model::cuda {
 namespace {
 
 // A block per sequence.
-__global__ void begin_kernel(StepInputs inputs) {
+template <class Format>
+__global__ void __launch_bounds__(ops::cuda::kEmbedThreads)
+    begin_kernel(const __grid_constant__ StepInputs inputs) {
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
   const int batch = gridDim.x;
   const int row = blockIdx.x;
-  const std::int32_t slot = inputs.host[row];
+  __shared__ std::int32_t of_host[2];  // slot, token: asked for over the bus once
+  if (threadIdx.x < 2) {
+    of_host[threadIdx.x] = inputs.host[static_cast<int>(threadIdx.x) * batch + row];
+  }
+  __syncthreads();
+  const auto [slot, token] = of_host;
   if (threadIdx.x == 0) {
-    inputs.device[row] = slot;
-    inputs.device[batch + row] = inputs.host[batch + row];
+    inputs.slots[row] = slot;
   }
-  if (slot == kNoSlot) {
-    return;
-  }
-  for (int i = threadIdx.x; i < inputs.half; i += blockDim.x) {
+  for (int i = threadIdx.x; i < inputs.half && slot != kNoSlot; i += blockDim.x) {
     // The product is rounded to float, as on the CPU.
     const float angle = static_cast<float>(inputs.lengths[slot]) * inputs.frequencies[i];
     float2& out = inputs.angles[row * inputs.half + i];
     sincosf(angle, &out.y, &out.x);
   }
+  ops::cuda::embed_row<Format>(inputs.embedding, token, row, inputs.residual);
 }
 
 // A block per sequence.
@@ -47,7 +52,10 @@ __global__ void end_kernel(StepResults results) {
 }  // namespace
 
 void begin_step(const StepInputs& inputs, int batch, cudaStream_t stream) {
-  winnow::cuda::launch(begin_kernel, batch, 64, 0, stream, true, inputs);
+  ops::cuda::with_format(inputs.embedding.format, [&](auto format) {
+    winnow::cuda::launch(begin_kernel<decltype(format)>, batch, ops::cuda::kEmbedThreads, 0, stream,
+                         true, inputs);
+  });
 }
 
 void end_step(const StepResults& results, int batch, cudaStream_t stream) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kvcache/cuda/cache_view.h"
+#include "ops/cuda/linear_rows.h"
 
 namespace winnow::model::cuda {
 
@@ -13,14 +14,17 @@ namespace winnow::model::cuda {
 inline constexpr std::int32_t kNoSlot = -1;
 
 /// What a step takes from the host and gives back. `host` lies in page-locked host memory, which
-/// kernels read and write themselves: a copy of few bytes would take longer.
+/// kernels read and write themselves: a copy of few bytes would take longer. The tokens' rows of
+/// `embedding` become the residual stream, as in ops::cuda::embed_rows().
 struct StepInputs {
   const std::int32_t* host = nullptr;     // [2, batch] slots, tokens
-  std::int32_t* device = nullptr;         // the same
+  std::int32_t* slots = nullptr;          // [batch] the same on the device
   const std::int32_t* lengths = nullptr;  // by slot: each token's position
   const float* frequencies = nullptr;     // [half]
   float2* angles = nullptr;               // [batch, half] cosine and sine
   int half = 0;
+  ops::cuda::DeviceWeightView embedding;
+  ops::cuda::ResidualRows residual;
 };
 void begin_step(const StepInputs& inputs, int batch, cudaStream_t stream);
 

@@ -9,8 +9,9 @@
 
 namespace winnow::model::cuda {
 
-/// Page-locked memory that end_step() writes tokens to, and from which the host sees that they have
-/// come: some microseconds before the stream is known to be idle.
+/// Page-locked memory that the end of a step (end_step(), or a TokenChain) writes tokens to, and
+/// from which the host sees that they have come: some microseconds before the stream is known to be
+/// idle.
 class StepTokens {
  public:
   explicit StepTokens(std::size_t most) : tokens_(most) {}
@@ -19,8 +20,8 @@ class StepTokens {
 
   /// To be called before the step is put into a stream.
   void expect(std::size_t count);
-  /// Waits until all that are expected are there: end_step() has then done all that it does. Throws
-  /// Error if the stream has failed.
+  /// Waits until all that are expected are there: the step has then told the host all that it does.
+  /// Throws Error if the stream has failed.
   [[nodiscard]] std::span<const std::int32_t> wait(const winnow::cuda::Stream& stream) const;
 
  private:

@@ -34,6 +34,9 @@ __device__ void initialize(RowsShared<kMostRows>& shared) {
       shared.sums_full[warp].init(kProductWarps);
       shared.sums_empty[warp].init(RowsCount<kMostRows>::kTileWarps);
     }
+    if (warp == 0) {
+      shared.appended.init(kInputWarps);
+    }
     fence_barriers();
   }
   __syncthreads();
@@ -77,13 +80,14 @@ __global__ __launch_bounds__(kRowsThreads,
   if (warp < kProductWarps) {
     Product<Format, kMostRows, Program> product(program, shared, rings);
     if constexpr (Program::kAttends) {
+      winnow::cuda::wait_for_predecessor();
       product.run(Attention(program, handed, memory + sizes.attention_at()));
     } else {
       product.run(NoAttention{});
     }
   } else if (warp < kProductWarps + kOutputWarps) {
     winnow::cuda::wait_for_predecessor();
-    Output<Format, kMostRows, Program>(program, shared, rings).run();
+    Output<Format, kMostRows, Attention, Program>(program, shared, rings).run();
   } else if (warp < kProductWarps + kOutputWarps + kInputWarps) {
     winnow::cuda::wait_for_predecessor();
     InputFetch<Format, kMostRows, Program> fetch(program, shared, rings,
@@ -91,6 +95,10 @@ __global__ __launch_bounds__(kRowsThreads,
     fetch.run();
     if constexpr (Program::kAttends) {
       Attention::append(program, handed, memory + sizes.attention_at());
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) {
+        shared.appended.arrive();
+      }
     }
   } else {
     WeightFetch<Format, kMostRows>::run(program, shared, rings);

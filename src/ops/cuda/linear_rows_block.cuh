@@ -93,6 +93,7 @@ struct RowsShared {
   Barrier inputs_empty[kMostInputSlots];
   Barrier sums_full[kSumSlots];
   Barrier sums_empty[kSumSlots];
+  Barrier appended;  // where there is attention
 };
 
 /// The rings of a block: how many places each has, and where. A barrier tells phases apart by

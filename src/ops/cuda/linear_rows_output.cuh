@@ -26,7 +26,7 @@ inline constexpr std::uint64_t kNumbers = std::uint64_t{1} << 32;
 
 /// Thread t finishes sums t and, of more than 8 batch rows, t + 128 of each tile. With one row the
 /// warps take a block's tiles in turn, each by itself: it does not matter how long one tile takes.
-template <class Format, int kMostRows, class Program>
+template <class Format, int kMostRows, class Attention, class Program>
 class Output {
  public:
   using Shared = RowsShared<kMostRows>;
@@ -347,6 +347,9 @@ class Output {
     }
     std::uint32_t before = 0;
     if (lane_ == 0) {
+      if constexpr (Program::kAttends) {
+        shared_.appended.wait(0);
+      }
       asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
                    : "=r"(before)
                    : "l"(program_.arrived)
@@ -374,9 +377,13 @@ class Output {
         best = larger(best, __shfl_xor_sync(0xFFFFFFFFU, best, step));
       }
       if (lane_ == 0) {
-        layer.tokens[b] = best < kNumbers
-                              ? kNoToken
-                              : static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
+        const auto token = best < kNumbers
+                               ? kNoToken
+                               : static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
+        layer.tokens[b] = token;
+        if constexpr (Program::kAttends) {
+          Attention::end_step(program_, token);
+        }
       }
     }
   }
