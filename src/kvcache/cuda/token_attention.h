@@ -35,6 +35,8 @@ class TokenAttention {
   /// everything; `count_reads`: for tell_reads(), Quest only.
   void plan(const std::int32_t* slots, int batch, Way way, cudaStream_t stream,
             bool count_reads = false);
+  /// Whether plan() puts something into the stream.
+  [[nodiscard]] bool has_plan() const { return !feedback_; }
 
   /// Appends the tokens of `step`, attends, and drops what they make leave. `scale`: of the scores.
   /// out [batch, heads * head_dim].

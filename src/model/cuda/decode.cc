@@ -158,7 +158,9 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
 void Decode::run_layers(int batch, bool with_logits, cudaStream_t stream) {
   const ops::cuda::RowsLaunch launch{stream, true};
   const ops::cuda::RowsLayer first = projection(0);
-  ops::cuda::linear_rows(std::span(&first, 1), batch, scratch_, launch);
+  // Appending asks for slots before its predecessor is complete: a kernel between that one and
+  // begin_step() must have waited for them.
+  ops::cuda::linear_rows(std::span(&first, 1), batch, scratch_, {stream, attention_.has_plan()});
   for (int l = 0; l < model_.config().layers; ++l) {
     attention(l, batch, stream);
     const auto chain = layers_behind(l, with_logits);
