@@ -43,12 +43,14 @@ struct RowsChunk {
   static __host__ __device__ constexpr int count(int steps) {
     return (steps + kTeams * kSteps - 1) / (kTeams * kSteps) * kTeams;
   }
-  /// Whether each team takes tiles of its own: where there are many, what is done once for a tile
-  /// is then done half as often; otherwise a tile is done sooner together. The other formats are
-  /// not held up by it, and their rows keep their bits in any company.
+  /// Whether each team takes tiles of its own: where there are many, all of whose chunks are whole,
+  /// what is done once for a tile is then done half as often; otherwise a tile is done sooner
+  /// together. The other formats are not held up by it, and their rows keep their bits in any
+  /// company.
   static __host__ __device__ bool apart(int rows, const DeviceWeightView& weight) {
+    const int chunks = count(weight.steps);
     return rows == 1 && Format::kFormat == DeviceWeightFormat::int4 && weight.tiles >= 512 &&
-           count(weight.steps) <= kMostChunksApart;
+           chunks <= kMostChunksApart && chunks * kSteps == weight.steps;
   }
 };
 

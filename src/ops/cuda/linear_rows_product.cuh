@@ -44,6 +44,7 @@ class Product {
   static constexpr bool kAttends = Program::kAttends;
   using Products = std::conditional_t<kInIntegers<Format, kMostRows>, IntegerProducts,
                                       FloatProducts<Format, kMostRows>>;
+  static constexpr int kTogether = kChunksTogether<Format, kMostRows>;
 
   __device__ void multiply_tiles(const LayerShare<Format>& share, Products& products) {
     if constexpr (kInIntegers<Format, kMostRows>) {
@@ -64,7 +65,6 @@ class Product {
     products.clear();
     RingPlace input = inputs_place_;
     for (int chunk = warp() / kTeamWarps; chunk < share.chunks; chunk += kTeams) {
-      constexpr int kTogether = kChunksTogether<Format, kMostRows>;
       wait(offsetof(Shared, full),
            {weights_place_.slot / kTogether * kTogether, weights_place_.parity});
       begin(weights_place_.slot, input, products);
@@ -93,29 +93,36 @@ class Product {
   // Every other tile, all of it.
   __device__ void multiply_own_tiles(const LayerShare<Format>& share, Products& products) {
     const int team = warp() / kTeamWarps;
-    RingPlace weights{weights_place_.slot - team, weights_place_.parity};
-    bool own = team == 0;
-    bool fresh = true;
-    for (int tile = share.first; tile < share.tiles; tile += share.step) {
-      if (own) {
-        multiply_own_tile(share, weights, fresh, products);
-        fresh = false;
-      }
-      own = !own;
-      weights.advance(rings_.stages, share.chunks);
-      sums_place_.advance(Shared::kSumSlots);
+    weights_place_.slot -= team;
+    weights_place_.advance(rings_.stages, team * share.chunks);
+    sums_place_.advance(Shared::kSumSlots, team);
+    const int step = kTeams * share.step;
+    int tile = share.first + team * share.step;
+    bool landed = false;
+    for (bool fresh = true; tile < share.tiles; tile += step, fresh = false) {
+      landed = multiply_own_tile(share, tile, fresh, landed, products);
+      weights_place_.advance(rings_.stages, kTeams * share.chunks);
+      sums_place_.advance(Shared::kSumSlots, kTeams);
     }
-    weights_place_ = {weights.slot + team, weights.parity};
+    if (tile - share.step >= share.tiles) {
+      // The last tile was not the other team's.
+      weights_place_.retreat(rings_.stages, share.chunks);
+      sums_place_.retreat(Shared::kSumSlots, 1);
+    }
+    weights_place_.slot += team;
     leave_inputs(share.chunks);
   }
 
-  __device__ void multiply_own_tile(const LayerShare<Format>& share, RingPlace weights, bool fresh,
-                                    Products& products) {
-    constexpr int kTogether = kChunksTogether<Format, kMostRows>;
+  // `landed`: whether its first copy is known to have. Returns that of the team's next tile.
+  __device__ bool multiply_own_tile(const LayerShare<Format>& share, int tile, bool fresh,
+                                    bool landed, Products& products) {
     products.clear();
     RingPlace input = inputs_place_;
+    RingPlace weights = weights_place_;
     for (int chunk = 0; chunk < share.chunks; chunk += kTogether) {
-      wait(offsetof(Shared, full), weights);
+      if (chunk > 0 || !landed) {
+        wait(offsetof(Shared, full), weights);
+      }
       RingPlace inputs[kTogether];
 #pragma unroll
       for (RingPlace& place : inputs) {
@@ -127,21 +134,12 @@ class Product {
           products.prepare();
         }
       }
-      const bool whole = share.steps(chunk, kTogether) == kTogether * Chunk::kSteps;
-      if (whole) {
 #pragma unroll
-        for (int i = 0; i < kTogether; ++i) {
-          begin(weights.slot + i, inputs[i], products);
+      for (int i = 0; i < kTogether; ++i) {
+        begin(weights.slot + i, inputs[i], products);
 #pragma unroll
-          for (int step = 0; step < Chunk::kSteps; step += kTeamWarps) {
-            products.multiply(step);
-          }
-        }
-      } else {
-#pragma unroll
-        for (int i = 0; i < kTogether; ++i) {
-          begin(weights.slot + i, inputs[i], products);
-          multiply_chunk(share.steps(chunk + i), products);
+        for (int j = 0; j < Chunk::kSteps; j += kTeamWarps) {
+          products.multiply(j);
         }
       }
       __syncwarp();
@@ -151,7 +149,13 @@ class Product {
       }
       weights.advance(rings_.stages, kTogether);
     }
-    put(products, warp() % kTeamWarps, 2);
+    weights.advance(rings_.stages, share.chunks);  // of the other team
+    const bool next_landed =
+        tile + kTeams * share.step < share.tiles &&
+        has_ended(shared_ + offsetof(Shared, full) + weights.slot * sizeof(Barrier),
+                  weights.parity);
+    put(products, warp() % kTeamWarps, kTeams);
+    return next_landed;
   }
 
   // Inputs that have stayed for all tiles, a chunk each.

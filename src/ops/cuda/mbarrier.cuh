@@ -72,6 +72,19 @@ inline __device__ void wait_at(std::uint32_t barrier, std::uint32_t parity) {
   }
 }
 
+/// Whether wait_at() would return at once.
+inline __device__ bool has_ended(std::uint32_t barrier, std::uint32_t parity) {
+  std::uint32_t done = 0;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
 /// A barrier in shared memory (mbarrier). Its phases alternate between 0 and 1; a phase ends when
 /// `arrivals` have come, and all bytes that were announced. Who arrives releases what he wrote to
 /// those who wait.
@@ -180,6 +193,13 @@ struct RingPlace {
     slot += places;
     if (slot >= size) {
       slot -= size;
+      parity ^= 1U;
+    }
+  }
+  __device__ void retreat(int size, int places) {
+    slot -= places;
+    if (slot < 0) {
+      slot += size;
       parity ^= 1U;
     }
   }

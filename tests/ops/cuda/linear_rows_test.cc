@@ -79,6 +79,8 @@ INSTANTIATE_TEST_SUITE_P(Both, CudaLinearRows,
 // More chunks a block than there are places in its rings: of weights; of inputs.
 INSTANTIATE_TEST_SUITE_P(Rings, CudaLinearRows,
                          ::testing::Values(Case{DeviceWeightFormat::int4, 20000, 1024},
+                                           Case{DeviceWeightFormat::int4, 20006, 2048},
+                                           Case{DeviceWeightFormat::int4, 9002, 4096},
                                            Case{DeviceWeightFormat::int4, 50, 28672}),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(OddColumns, CudaLinearRows,
