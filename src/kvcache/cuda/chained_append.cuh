@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kvcache/cuda/append_row.cuh"
+#include "kvcache/cuda/chained_memory.cuh"
 #include "kvcache/cuda/next_pages.cuh"
 #include "kvcache/cuda/projection.cuh"
 #include "kvcache/cuda/token_chain_kernels.h"
@@ -37,15 +38,16 @@ class ChainedAppend {
   }
 
   /// What is left when all blocks have appended and the token is chosen. By one thread.
-  static __device__ void end_step(const ChainedArguments& a, std::int32_t token) {
+  static __device__ void end_step(const ChainedArguments& a, const ChainedSequence& sequence,
+                                  std::int32_t token) {
     const CacheView& cache = a.cache;
-    const int slot = a.slots[0];
-    cache.lengths[slot] += 1;
-    if (cache.next_pages != nullptr) {
-      cache.next_pages[slot] = __ldcg(a.end.next_pages);
-      *a.end.next_pages = 0;
-    }
+    const std::int32_t next_pages = __ldcg(a.end.next_pages);
     *a.end.free_pages = __ldcg(cache.free_count);
+    if (cache.next_pages != nullptr) {
+      cache.next_pages[sequence.slot] = next_pages;
+    }
+    cache.lengths[sequence.slot] = sequence.length + 1;
+    *a.end.next_pages = 0;
     __threadfence_system();  // who has seen the token may rely on the rest
     *a.end.token = token;
   }

@@ -72,9 +72,12 @@ class ChainedAttention {
 
   /// By one thread, when all blocks have appended.
   template <class Program>
-  static __device__ void end_step(const Program& program, std::int32_t token) {
+  static __device__ void end_step(const Program& program, const std::byte* memory,
+                                  std::int32_t token) {
     if (program.attention.end.token != nullptr) {
-      ChainedAppend<typename Shape::Format, D>::end_step(program.attention, token);
+      ChainedAppend<typename Shape::Format, D>::end_step(
+          program.attention, *reinterpret_cast<const ChainedSequence*>(memory + Memory::kSequence),
+          token);
     }
   }
 
@@ -236,11 +239,13 @@ class ChainedAttention {
     return sums_of_part(number) + part_sums(a_.group);
   }
 
-  // The sum of the warps' parts to the head's blocks. A thread has two channels at a time.
+  // The sum of the warps' parts to the head's blocks. A thread has two channels.
   __device__ void hand_on_part() {
-    for (int i = thread(); i < a_.group * D / 2; i += kThreads) {
-      const int quad = i / 2;  // as part_place() counts them
-      const int head = quad / 4 % a_.group;
+    static_assert(kMostGroupChannels / 2 <= kThreads);
+    if (const int i = thread(); i < a_.group * D / 2) {
+      const int quad = i / 2;                                         // as part_place() counts them
+      const int outer = quad / 4 * a_.group_inverse >> kInverseBits;  // quad / (4 group)
+      const int head = quad / 4 - outer * a_.group;
       float2 of_warp[kWarps];
       float reference = -INFINITY;
 #pragma unroll
@@ -258,7 +263,7 @@ class ChainedAttention {
         out.x += own.x * factor;
         out.y += own.y * factor;
       }
-      const int channel = (quad % 4 * (kQuads / 4) + quad / (4 * a_.group)) * 4 + i % 2 * 2;
+      const int channel = (quad % 4 * (kQuads / 4) + outer) * 4 + i % 2 * 2;
       ops::cuda::publish(out_of_part(part()) + (head * D + channel) / 2, out);
       if (channel == 0) {
         ops::cuda::publish(sums_of_part(part()) + head, {reference, sum});
@@ -280,10 +285,11 @@ class ChainedAttention {
   // of part l % parts.
   __device__ void hand_on_output() const {
     const int own = lane() & (a_.parts - 1);
-    const int together = 32 / a_.parts;
+    const int together = 32 >> a_.parts_log2;
     for (int i = warp() * together; part() + i * a_.parts < a_.group * D / 8;
          i += kWarps * together) {
-      const int first = 8 * (part() + (i + lane() / a_.parts) * a_.parts);  // channel of the group
+      // A channel of the group.
+      const int first = 8 * (part() + (i + (lane() >> a_.parts_log2)) * a_.parts);
       const bool inside = first < a_.group * D;
       const Share share = inside ? await_part(own, first) : Share{};
       __syncwarp();

@@ -1,6 +1,8 @@
 // A warp's share of the entries of one KV head, layer after layer, in the attention of a chain.
 #pragma once
 
+#include <bit>
+
 #include "kvcache/cuda/chained_memory.cuh"
 
 namespace winnow::kvcache::cuda {
@@ -33,8 +35,9 @@ class ChainedEntries {
     layer_ = layer;
     archived_ = count_;
     const int pages = newcomer_page() + 1;
-    first_ = pages * worker_ >> a_.workers_log2;
-    count_of_pages_ = (pages * (worker_ + 1) >> a_.workers_log2) - first_;
+    const int workers_log2 = a_.parts_log2 + std::countr_zero(unsigned{Shape::kWarps});
+    first_ = pages * worker_ >> workers_log2;
+    count_of_pages_ = (pages * (worker_ + 1) >> workers_log2) - first_;
     look_up_numbers(0);
     if (sequence_.length >= sequence_.ring && a_.cache.mark_words > 0) {
       const int slot = sequence_.length % sequence_.ring;

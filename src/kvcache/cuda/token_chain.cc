@@ -13,8 +13,8 @@ namespace {
 using ops::cuda::DeviceWeightFormat;
 using ops::cuda::RowsLayer;
 
-// More are sooner read by a kernel of their own, of whose pages more are on their way at a time.
-constexpr double kMostPagesOfWarp = 6.0;
+// More is sooner read by a kernel of its own, of whose pages more are on their way at a time.
+constexpr double kMostBytesOfWarp = 24 * 1024;
 
 int layer_count(const TokenChain::Layers& layers) {
   return static_cast<int>(layers.projections.size());
@@ -88,7 +88,7 @@ TokenChain::TokenChain(const DeviceCache& cache, const Layers& layers)
 }
 
 double TokenChain::most_pages() const {
-  return kMostPagesOfWarp * warps_;
+  return kMostBytesOfWarp / static_cast<double>(cache_.layout().page_bytes()) * warps_;
 }
 
 void TokenChain::run(const Layers& layers, const std::int32_t* slots, float scale,
@@ -101,8 +101,9 @@ void TokenChain::run(const Layers& layers, const std::int32_t* slots, float scal
   attention.slots = slots;
   attention.layers = layer_count(layers);
   attention.group = projection.group;
+  attention.group_inverse = (1 << kInverseBits) / projection.group + 1;
   attention.parts = parts_of(projection);
-  attention.workers_log2 = std::countr_zero(static_cast<unsigned>(attention.parts * kChainedWarps));
+  attention.parts_log2 = std::countr_zero(static_cast<unsigned>(attention.parts));
   attention.scale = scale * std::numbers::log2e_v<float>;
   attention.eps = projection.eps;
   attention.angles = projection.angles;

@@ -17,6 +17,7 @@ inline constexpr int kMostParts = 16;    // blocks of a KV head
 inline constexpr int kChainedWarps = 8;  // of a block that attend
 inline constexpr int kMostChainedGroup = 8;
 inline constexpr int kMostGroupChannels = 512;  // of a group's query heads
+inline constexpr int kInverseBits = 12;
 /// Places for a part's sums, such that what follows is aligned.
 constexpr int part_sums(int group) {
   return (group + 1) / 2 * 2;
@@ -45,9 +46,10 @@ struct ChainedArguments {
   const std::int32_t* slots = nullptr;  // [1]
   int layers = 0;
   int group = 0;
-  int parts = 0;         // blocks of a KV head, a power of two
-  int workers_log2 = 0;  // warps of a KV head
-  float scale = 0.0F;    // of the scores, times log2(e)
+  int group_inverse = 0;  // n / group = n * group_inverse >> kInverseBits, for n < 128
+  int parts = 0;          // blocks of a KV head, a power of two
+  int parts_log2 = 0;
+  float scale = 0.0F;  // of the scores, times log2(e)
   float eps = 0.0F;
   const float2* angles = nullptr;
   DecisionSource decision;  // none, channel or drawn

@@ -87,7 +87,9 @@ __global__ __launch_bounds__(kRowsThreads,
     }
   } else if (warp < kProductWarps + kOutputWarps) {
     winnow::cuda::wait_for_predecessor();
-    Output<Format, kMostRows, Attention, Program>(program, shared, rings).run();
+    Output<Format, kMostRows, Attention, Program>(program, shared, rings,
+                                                  memory + sizes.attention_at())
+        .run();
   } else if (warp < kProductWarps + kOutputWarps + kInputWarps) {
     winnow::cuda::wait_for_predecessor();
     InputFetch<Format, kMostRows, Program> fetch(program, shared, rings,

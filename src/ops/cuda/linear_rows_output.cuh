@@ -4,25 +4,10 @@
 
 #include <cuda_bf16.h>
 
+#include "ops/cuda/linear_rows_choice.cuh"
 #include "ops/cuda/linear_rows_fetch.cuh"
-#include "ops/sampling.h"
 
 namespace winnow::ops::cuda {
-
-inline __device__ std::uint64_t larger(std::uint64_t a, std::uint64_t b) {
-  return a > b ? a : b;
-}
-
-/// Larger for larger logits and, of equals, for the lower index; less than kNumbers for what is not
-/// a number, more than 0.
-inline __device__ std::uint64_t argmax_key(float logit, int index) {
-  const std::uint32_t bits = __float_as_uint(logit);
-  const std::uint32_t ordered = isnan(logit)                ? 0U
-                                : (bits & 0x80000000U) != 0 ? ~bits
-                                                            : bits | 0x80000000U;
-  return std::uint64_t{ordered} << 32 | ~static_cast<std::uint32_t>(index);
-}
-inline constexpr std::uint64_t kNumbers = std::uint64_t{1} << 32;
 
 /// Thread t finishes sums t and, of more than 8 batch rows, t + 128 of each tile. With one row the
 /// warps take a block's tiles in turn, each by itself: it does not matter how long one tile takes.
@@ -32,10 +17,12 @@ class Output {
   using Shared = RowsShared<kMostRows>;
   using Share = LayerShare<Format>;
 
-  __device__ Output(const Program& program, Shared& shared, const RowsRings& rings)
+  __device__ Output(const Program& program, Shared& shared, const RowsRings& rings,
+                    const std::byte* attention_memory)
       : program_(program),
         shared_(shared),
         rings_(rings),
+        choice_(program, shared, attention_memory),
         thread_(threadIdx.x - 32 * kProductWarps),
         lane_(threadIdx.x % 32) {
     if constexpr (kAlone) {
@@ -66,7 +53,7 @@ class Output {
       }
       if (share.layer.output == RowsLayer::Output::argmax) {
         put_best(best);
-        choose_last(share.layer);
+        choice_.run(share.layer, thread_);
       }
       synchronize();  // norms may be those of the next layer
     } while (share.next(program_, rings_));
@@ -246,7 +233,8 @@ class Output {
         break;
       case RowsLayer::Output::silu:
         if (row_ < 8) {
-          publish(&layer.activated[place.at], round(value / (1.0F + __expf(-value)) * partner));
+          publish(&layer.activated[place.at],
+                  round(__fdividef(value, 1.0F + __expf(-value)) * partner));
         }
         break;
       case RowsLayer::Output::residual: {
@@ -316,7 +304,7 @@ class Output {
     }
   }
 
-  // The block's best of each batch row.
+  // Each warp's best of each batch row.
   __device__ void put_best(const std::uint64_t (&best)[kBatches]) const {
 #pragma unroll
     for (int i = 0; i < kBatches; ++i) {
@@ -330,67 +318,12 @@ class Output {
       }
     }
     synchronize();
-    if (thread_ < program_.rows) {
-      std::uint64_t own = 0;
-      for (const auto& part : shared_.parts) {
-        own = larger(own, part[thread_]);
-      }
-      program_.best[blockIdx.x * program_.rows + thread_] = own;
-    }
-  }
-
-  // The last block that has its best chooses.
-  __device__ void choose_last(const RowsLayer& layer) const {
-    synchronize();
-    if (thread_ >= 32) {
-      return;
-    }
-    std::uint32_t before = 0;
-    if (lane_ == 0) {
-      if constexpr (Program::kAttends) {
-        shared_.appended.wait(0);
-      }
-      asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
-                   : "=r"(before)
-                   : "l"(program_.arrived)
-                   : "memory");
-    }
-    before = __shfl_sync(0xFFFFFFFFU, before, 0);
-    if (before + 1 == static_cast<std::uint32_t>(program_.blocks)) {
-      choose(layer);
-      if (lane_ == 0) {
-        *program_.arrived = 0;
-      }
-    }
-  }
-
-  // The best of all blocks. By one warp.
-  __device__ void choose(const RowsLayer& layer) const {
-    for (int b = 0; b < program_.rows; ++b) {
-      std::uint64_t best = 0;
-#pragma unroll 4
-      for (int block = lane_; block < program_.blocks; block += 32) {
-        best = larger(best, __ldcg(&program_.best[block * program_.rows + b]));
-      }
-#pragma unroll
-      for (int step = 16; step > 0; step /= 2) {
-        best = larger(best, __shfl_xor_sync(0xFFFFFFFFU, best, step));
-      }
-      if (lane_ == 0) {
-        const auto token = best < kNumbers
-                               ? kNoToken
-                               : static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
-        layer.tokens[b] = token;
-        if constexpr (Program::kAttends) {
-          Attention::end_step(program_, token);
-        }
-      }
-    }
   }
 
   const Program& program_;
   Shared& shared_;
   const RowsRings& rings_;
+  TokenChoice<Attention, Shared, Program> choice_;
   int thread_;
   int lane_;
   int row_;

@@ -1,0 +1,95 @@
+// The choice of tokens by the last layer of linear_rows: the most likely ones of all blocks.
+#pragma once
+
+#include "ops/cuda/linear_rows_block.cuh"
+#include "ops/sampling.h"
+
+namespace winnow::ops::cuda {
+
+inline __device__ std::uint64_t larger(std::uint64_t a, std::uint64_t b) {
+  return a > b ? a : b;
+}
+
+/// Larger for larger logits and, of equals, for the lower index; less than kNumbers for what is not
+/// a number, more than 0.
+inline __device__ std::uint64_t argmax_key(float logit, int index) {
+  const std::uint32_t bits = __float_as_uint(logit);
+  const std::uint32_t ordered = isnan(logit)                ? 0U
+                                : (bits & 0x80000000U) != 0 ? ~bits
+                                                            : bits | 0x80000000U;
+  return std::uint64_t{ordered} << 32 | ~static_cast<std::uint32_t>(index);
+}
+inline constexpr std::uint64_t kNumbers = std::uint64_t{1} << 32;
+
+/// By the warps that finish tiles, one of which chooses when all blocks have come to it.
+template <class Attention, class Shared, class Program>
+class TokenChoice {
+ public:
+  __device__ TokenChoice(const Program& program, Shared& shared, const std::byte* attention_memory)
+      : program_(program), shared_(shared), attention_memory_(attention_memory) {}
+
+  /// When each warp's best of each batch row lie in shared.parts. `thread`: of these warps.
+  __device__ void run(const RowsLayer& layer, int thread) const {
+    if (thread < program_.rows) {
+      std::uint64_t own = 0;
+      for (const auto& part : shared_.parts) {
+        own = larger(own, part[thread]);
+      }
+      program_.best[blockIdx.x * program_.rows + thread] = own;
+    }
+    sync_named(kOutputBarrier, 32 * kOutputWarps);
+    if (thread < 32 && is_last()) {
+      choose(layer);
+      if (lane() == 0) {
+        *program_.arrived = 0;
+      }
+    }
+  }
+
+ private:
+  static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+  // Whether all other blocks have put their best.
+  __device__ bool is_last() const {
+    std::uint32_t before = 0;
+    if (lane() == 0) {
+      if constexpr (Program::kAttends) {
+        shared_.appended.wait(0);
+      }
+      asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                   : "=r"(before)
+                   : "l"(program_.arrived)
+                   : "memory");
+    }
+    return __shfl_sync(0xFFFFFFFFU, before, 0) + 1 == static_cast<std::uint32_t>(program_.blocks);
+  }
+
+  __device__ void choose(const RowsLayer& layer) const {
+    for (int b = 0; b < program_.rows; ++b) {
+      std::uint64_t best = 0;
+#pragma unroll 4
+      for (int block = lane(); block < program_.blocks; block += 32) {
+        best = larger(best, __ldcg(&program_.best[block * program_.rows + b]));
+      }
+#pragma unroll
+      for (int step = 16; step > 0; step /= 2) {
+        best = larger(best, __shfl_xor_sync(0xFFFFFFFFU, best, step));
+      }
+      if (lane() == 0) {
+        const auto token = best < kNumbers
+                               ? kNoToken
+                               : static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
+        layer.tokens[b] = token;
+        if constexpr (Program::kAttends) {
+          Attention::end_step(program_, attention_memory_, token);
+        }
+      }
+    }
+  }
+
+  const Program& program_;
+  Shared& shared_;
+  const std::byte* attention_memory_;
+};
+
+}  // namespace winnow::ops::cuda
