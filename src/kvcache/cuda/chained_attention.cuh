@@ -16,7 +16,7 @@ namespace winnow::kvcache::cuda {
 ///
 /// Entries are read as the step before has left them: nothing is appended before all layers are
 /// done. The token's own entry is attended to from shared memory, rounded as it will be stored.
-template <ops::EntryFormat kType, int D>
+template <ops::EntryFormat kType, int D, bool kLongRows>
 class ChainedAttention {
  public:
   static int shared_bytes(const ChainedArguments& arguments) {
@@ -31,7 +31,8 @@ class ChainedAttention {
         head_(static_cast<int>(blockIdx.x) / program.attention.parts),
         entries_(a_, *at<const ChainedSequence>(Memory::kSequence), head_,
                  static_cast<int>(blockIdx.x) % program.attention.parts * kWarps + warp(),
-                 pages_of(warp()), reinterpret_cast<State*>(memory + Memory::kStates) + warp(),
+                 pages_of(warp()),
+                 reinterpret_cast<State*>(memory + Memory::kStates) + warp() * Shape::kStages,
                  program.attention.cache.pool) {
     fill_memory(program.attention, handed);
     if (takes_part()) {
@@ -82,8 +83,8 @@ class ChainedAttention {
   }
 
  private:
-  using Shape = ChainedShape<kType, D>;
-  using Memory = ChainedMemory<kType, D>;
+  using Shape = ChainedShape<kType, D, kLongRows>;
+  using Memory = ChainedMemory<kType, D, kLongRows>;
   using Codes = typename Shape::Codes;
   using Format = typename Shape::Format;
   using Code = typename Format::Code;
@@ -115,7 +116,7 @@ class ChainedAttention {
     return reinterpret_cast<T*>(memory_ + place);
   }
   [[nodiscard]] __device__ std::byte* pages_of(int warp) const {
-    return memory_ + Memory::kPages + warp * Shape::kPageBytes;
+    return memory_ + Memory::kPages + warp * Memory::kWarpPages;
   }
   [[nodiscard]] __device__ float4* outs_of(int warp) const {
     return reinterpret_cast<float4*>(pages_of(warp));
@@ -349,7 +350,7 @@ class ChainedAttention {
   std::byte* memory_;
   const ChainedArguments& a_;
   int head_;
-  ChainedEntries<kType, D> entries_;
+  ChainedEntries<kType, D, kLongRows> entries_;
   int layer_ = 0;  // that is attended to next
 };
 

@@ -11,20 +11,20 @@ namespace winnow::kvcache::cuda {
 /// evenly among the head's warps. Nothing of them changes before all layers are done; so what a
 /// warp needs to know is asked for a layer ahead, and its first page is on its way while the layers
 /// before are computed.
-template <ops::EntryFormat kType, int D>
+template <ops::EntryFormat kType, int D, bool kLongRows>
 class ChainedEntries {
  public:
-  using Shape = ChainedShape<kType, D>;
+  using Shape = ChainedShape<kType, D, kLongRows>;
 
   /// Of warp `worker` of the head's. Arguments and sequence may be filled in later.
   __device__ ChainedEntries(const ChainedArguments& arguments, const ChainedSequence& sequence,
-                            int head, int worker, std::byte* page,
-                            typename Shape::StreamState* state, const std::byte* pool)
+                            int head, int worker, std::byte* pages,
+                            typename Shape::StreamState* states, const std::byte* pool)
       : a_(arguments),
         sequence_(sequence),
         head_(head),
         worker_(worker),
-        stream_(pool, page, state) {}
+        stream_(pool, pages, states) {}
 
   /// Before the first layer.
   __device__ void begin() { count_ = __ldcg(a_.cache.archive_counts + row(0)); }
@@ -53,11 +53,14 @@ class ChainedEntries {
     find_hidden();
     ops::cuda::fence_async_proxy();
     fetched_ = 0;
-    if (count_of_pages_ > 0) {
-      fetch_page();
+    for (int i = 0, stage = stream_.stage(); i < Shape::kStages; ++i) {
+      if (fetched_ < count_of_pages_) {
+        fetch_page(stage);
+      }
+      stage = stage + 1 < Shape::kStages ? stage + 1 : 0;
     }
-    // Those behind the first one come from the second-level cache, then.
-    if (lane() > 0 && number_ != ops::cuda::kNoPage) {
+    // Those behind them come from the second-level cache, then.
+    if (lane() >= Shape::kStages && number_ != ops::cuda::kNoPage) {
       ops::cuda::prefetch(a_.cache.pool + std::size_t{number_} * Shape::kPageBytes,
                           Shape::kPageBytes);
     }
@@ -77,7 +80,7 @@ class ChainedEntries {
           look_up_numbers(fetched_);
         }
         __syncwarp();  // every lane has read the page
-        fetch_page();
+        fetch_page(stream_.stage());
       }
       stream_.drop_front();
     }
@@ -137,9 +140,9 @@ class ChainedEntries {
     return hides ? bits & ~(1U << hidden_ % ops::kPageEntries) : bits;
   }
 
-  __device__ void fetch_page() {
+  __device__ void fetch_page(int stage) {
     const std::uint32_t number = __shfl_sync(0xFFFFFFFFU, number_, fetched_ % 32);
-    stream_.put(0, 0, number, static_cast<int>(seen(first_ + fetched_)));
+    stream_.put(stage, 0, number, static_cast<int>(seen(first_ + fetched_)));
     ++fetched_;
   }
 

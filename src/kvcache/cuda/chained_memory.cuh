@@ -24,8 +24,10 @@ struct ChainedSequence {
         window_entries(min(length, ring)) {}
 };
 
-/// What the classes of a chain's attention agree on.
-template <ops::EntryFormat kType, int D>
+/// What the classes of a chain's attention agree on. A warp has a page or two of a short row, one
+/// at a time: what more of them take would be taken from the weights. Of a long row the next one is
+/// on its way.
+template <ops::EntryFormat kType, int D, bool kLongRows>
 struct ChainedShape {
   using Codes = ops::cuda::CodesOf<kType>;
   using Format = ops::cuda::FormatOf<kType>;
@@ -33,22 +35,23 @@ struct ChainedShape {
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kPageBytes =
       ops::cuda::PageAddress{D, ops::cuda::kCodeBits<Codes>}.page_bytes();
-  // A page of a warp at a time: what more of them take would be taken from the weights.
-  using Stream = ops::cuda::PageStream<kPageBytes, 1, 1>;
+  static constexpr int kStages = kLongRows ? 2 : 1;
+  using Stream = ops::cuda::PageStream<kPageBytes, 1, kStages>;
   using StreamState = ops::cuda::StageState<1>;
   using Attention = ops::cuda::WarpAttention<Codes, D, 1, ops::cuda::SharedQuery>;
 };
 
 /// Where everything lies, in bytes.
-template <ops::EntryFormat kType, int D>
+template <ops::EntryFormat kType, int D, bool kLongRows>
 struct ChainedMemory {
-  using Shape = ChainedShape<kType, D>;
+  using Shape = ChainedShape<kType, D, kLongRows>;
   static constexpr int kFloat = sizeof(float);
 
-  /// [warps]; when they have been read, the warp's part: outputs, then sums.
+  /// [warps, stages]; when they have been read, the warp's part: outputs, then sums.
   static constexpr int kPages = 0;
+  static constexpr int kWarpPages = Shape::kStages * Shape::kPageBytes;
   /// A page for the token's own entry.
-  static constexpr int kNewcomer = kPages + Shape::kWarps * Shape::kPageBytes;
+  static constexpr int kNewcomer = kPages + Shape::kWarps * kWarpPages;
   /// What products take of the queries: [steps, lanes] uint4.
   static constexpr int kOperands = (kNewcomer + Shape::kPageBytes + 15) / 16 * 16;
   /// [2, D] float of queries, of keys.
@@ -63,11 +66,12 @@ struct ChainedMemory {
   static constexpr int kHanded = kSequence + (int{sizeof(ChainedSequence)} + 15) / 16 * 16;
   /// Places.
   static constexpr int kAppended = kHanded + 16;
-  /// [warps]
+  /// [warps, stages]
   static constexpr int kStates = (kAppended + int{sizeof(Places)} + 15) / 16 * 16;
   /// The token's q, k, v of the head: [group + 2, D] float.
   static constexpr int kRaw =
-      (kStates + Shape::kWarps * int{sizeof(typename Shape::StreamState)} + 15) / 16 * 16;
+      (kStates + Shape::kWarps * Shape::kStages * int{sizeof(typename Shape::StreamState)} + 15) /
+      16 * 16;
   /// [group, D] float.
   static __host__ __device__ constexpr int queries(int group) {
     return kRaw + (group + 2) * D * kFloat;

@@ -15,6 +15,7 @@ using ops::cuda::RowsLayer;
 
 // More is sooner read by a kernel of its own, of whose pages more are on their way at a time.
 constexpr double kMostBytesOfWarp = 24 * 1024;
+constexpr double kMostPagesOfShortRows = 2.0;
 
 int layer_count(const TokenChain::Layers& layers) {
   return static_cast<int>(layers.projections.size());
@@ -87,11 +88,15 @@ TokenChain::TokenChain(const DeviceCache& cache, const Layers& layers)
   winnow::cuda::check(cudaDeviceSynchronize(), "clear a step's pages");
 }
 
-double TokenChain::most_pages() const {
-  return kMostBytesOfWarp / static_cast<double>(cache_.layout().page_bytes()) * warps_;
+std::optional<TokenChain::Rows> TokenChain::rows_of(double pages) const {
+  const double of_warp = pages / warps_;
+  if (of_warp * static_cast<double>(cache_.layout().page_bytes()) > kMostBytesOfWarp) {
+    return std::nullopt;
+  }
+  return of_warp <= kMostPagesOfShortRows ? Rows::short_rows : Rows::long_rows;
 }
 
-void TokenChain::run(const Layers& layers, const std::int32_t* slots, float scale,
+void TokenChain::run(const Layers& layers, const std::int32_t* slots, float scale, Rows rows,
                      const StepEnd* end, cudaStream_t stream) const {
   const Projection& projection = layers.projections[0];
   TokenProgram program;
@@ -112,17 +117,17 @@ void TokenChain::run(const Layers& layers, const std::int32_t* slots, float scal
     attention.end = {end->token, end->free_pages, next_pages_.data()};
   }
   set_layers(layers, program);
-  const ops::EntryFormat format = cache_.layout().format();
-  const int head_dim = cache_.layout().head_dim();
+  const ChainedKind kind{cache_.layout().format(), cache_.layout().head_dim(),
+                         rows == Rows::long_rows};
   switch (layers.linear[0].linear.weight.format) {
     case DeviceWeightFormat::bf16:
-      return launch_token_chain_bf16(format, head_dim, program, stream);
+      return launch_token_chain_bf16(kind, program, stream);
     case DeviceWeightFormat::fp8:
-      return launch_token_chain_fp8(format, head_dim, program, stream);
+      return launch_token_chain_fp8(kind, program, stream);
     case DeviceWeightFormat::int8:
-      return launch_token_chain_int8(format, head_dim, program, stream);
+      return launch_token_chain_int8(kind, program, stream);
     case DeviceWeightFormat::int4:
-      return launch_token_chain_int4(format, head_dim, program, stream);
+      return launch_token_chain_int4(kind, program, stream);
   }
 }
 

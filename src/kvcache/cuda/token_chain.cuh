@@ -7,10 +7,14 @@
 namespace winnow::kvcache::cuda {
 
 template <class Format>
-void launch_token_chain(ops::EntryFormat format, int head_dim, const TokenProgram& program,
-                        cudaStream_t stream) {
-  with_chained_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
-    ops::cuda::launch_rows<Format, 1, ChainedAttention<kType, D>>(program, {stream, true});
+void launch_token_chain(const ChainedKind& kind, const TokenProgram& program, cudaStream_t stream) {
+  with_chained_shape(kind.format, kind.head_dim, [&]<ops::EntryFormat kType, int D>() {
+    const ops::cuda::RowsLaunch launch{stream, true};
+    if (kind.long_rows) {
+      ops::cuda::launch_rows<Format, 1, ChainedAttention<kType, D, true>>(program, launch);
+    } else {
+      ops::cuda::launch_rows<Format, 1, ChainedAttention<kType, D, false>>(program, launch);
+    }
   });
 }
 

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "kvcache/cuda/device_cache.h"
@@ -27,6 +28,9 @@ class TokenChain {
   /// Whether there is a kernel for this cache and these layers.
   static bool supports(const DeviceCache& cache, const Layers& layers);
 
+  /// Which rows a step is made for. It gives the same with any, sooner or later.
+  enum class Rows { short_rows, long_rows };
+
   /// Where the end of a step is told to the host, in page-locked memory: the token last, before the
   /// kernel has ended.
   struct StepEnd {
@@ -41,11 +45,12 @@ class TokenChain {
   /// input on; last it is appended in all of them. `scale`: of the scores. With `end` the sequence
   /// then moves on (next_pages.cuh) and the host is told; without, that is left to who comes next.
   /// Programmatic: weights are read before its predecessor is complete, nothing else.
-  void run(const Layers& layers, const std::int32_t* slots, float scale, const StepEnd* end,
-           cudaStream_t stream) const;
+  void run(const Layers& layers, const std::int32_t* slots, float scale, Rows rows,
+           const StepEnd* end, cudaStream_t stream) const;
 
-  /// Pages of a row (one KV head of one layer) up to which this is the faster way.
-  [[nodiscard]] double most_pages() const;
+  /// What to take rows (one KV head of one layer) of up to so many pages for; none where this is
+  /// not the faster way.
+  [[nodiscard]] std::optional<Rows> rows_of(double pages) const;
 
  private:
   const DeviceCache& cache_;

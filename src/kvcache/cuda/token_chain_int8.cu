@@ -2,9 +2,9 @@
 
 namespace winnow::kvcache::cuda {
 
-void launch_token_chain_int8(ops::EntryFormat format, int head_dim, const TokenProgram& program,
+void launch_token_chain_int8(const ChainedKind& kind, const TokenProgram& program,
                              cudaStream_t stream) {
-  launch_token_chain<ops::cuda::Int8Weight>(format, head_dim, program, stream);
+  launch_token_chain<ops::cuda::Int8Weight>(kind, program, stream);
 }
 
 }  // namespace winnow::kvcache::cuda

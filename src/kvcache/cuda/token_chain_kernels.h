@@ -77,14 +77,21 @@ bool with_chained_shape(ops::EntryFormat format, int head_dim, const F& f) {
   return true;
 }
 
+/// What a kernel is chosen by, beside the format of weights.
+struct ChainedKind {
+  ops::EntryFormat format;
+  int head_dim;
+  bool long_rows;
+};
+
 /// One per weight format, each compiled by itself.
-void launch_token_chain_bf16(ops::EntryFormat format, int head_dim, const TokenProgram& program,
+void launch_token_chain_bf16(const ChainedKind& kind, const TokenProgram& program,
                              cudaStream_t stream);
-void launch_token_chain_fp8(ops::EntryFormat format, int head_dim, const TokenProgram& program,
+void launch_token_chain_fp8(const ChainedKind& kind, const TokenProgram& program,
                             cudaStream_t stream);
-void launch_token_chain_int8(ops::EntryFormat format, int head_dim, const TokenProgram& program,
+void launch_token_chain_int8(const ChainedKind& kind, const TokenProgram& program,
                              cudaStream_t stream);
-void launch_token_chain_int4(ops::EntryFormat format, int head_dim, const TokenProgram& program,
+void launch_token_chain_int4(const ChainedKind& kind, const TokenProgram& program,
                              cudaStream_t stream);
 
 }  // namespace winnow::kvcache::cuda

@@ -65,18 +65,18 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
     generation_ = cache_.generation();
   }
   // In one kernel there is but one way; the plan says only how long rows are.
-  const bool in_one_kernel =
-      chain_ && batch == 1 && attention_.longest_row() <= chain_->most_pages();
+  const auto chained =
+      chain_ && batch == 1 ? chain_->rows_of(attention_.longest_row()) : std::nullopt;
   const Shape key{.batch = static_cast<int>(batch),
                   .with_logits = with_logits,
                   .with_reads = with_reads,
-                  .way = in_one_kernel ? kvcache::cuda::TokenAttention::Way::runs
-                                       : attention_.faster_way(static_cast<int>(batch)),
-                  .in_one_kernel = in_one_kernel,
-                  .planned = !in_one_kernel || !is_planned(slots[0])};
+                  .way = chained ? kvcache::cuda::TokenAttention::Way::runs
+                                 : attention_.faster_way(static_cast<int>(batch)),
+                  .chained = chained,
+                  .planned = !chained || !is_planned(slots[0])};
   if (key.planned) {
-    planned_slot_ = in_one_kernel ? slots[0] : kNoSlot;
-    planned_length_ = in_one_kernel ? cache_.length(slots[0]) : 0;
+    planned_slot_ = chained ? slots[0] : kNoSlot;
+    planned_length_ = chained ? cache_.length(slots[0]) : 0;
   }
 
   auto graph = graphs_.find(key);
@@ -116,7 +116,7 @@ bool Decode::is_planned(std::int32_t slot) const {
 // Everything that one step puts into the stream.
 void Decode::capture(const Shape& shape, cudaStream_t stream) {
   const ModelConfig& config = model_.config();
-  const auto [batch, with_logits, with_reads, way, in_one_kernel, planned] = shape;
+  const auto& [batch, with_logits, with_reads, way, chained, planned] = shape;
 
   const auto& view = cache_.view();
   begin_step({.host = inputs_.data(),
@@ -132,10 +132,11 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
   if (planned) {
     attention_.plan(slots, batch, way, stream, with_reads);
   }
-  if (in_one_kernel) {
+  if (chained) {
     const ChainedLayers layers = chained_layers(with_logits);
     const kvcache::cuda::TokenChain::StepEnd end{results_.data(), cache_.reported_free_pages()};
-    chain_->run(layers.view(), slots, model_.scale(), with_logits ? nullptr : &end, stream);
+    chain_->run(layers.view(), slots, model_.scale(), *chained, with_logits ? nullptr : &end,
+                stream);
     if (!with_logits) {
       return;
     }

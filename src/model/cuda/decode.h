@@ -45,7 +45,7 @@ class Decode {
     bool with_logits;
     bool with_reads;
     kvcache::cuda::TokenAttention::Way way;
-    bool in_one_kernel;  // TokenChain
+    std::optional<kvcache::cuda::TokenChain::Rows> chained;  // if it is one kernel
     bool planned;
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
