@@ -44,11 +44,14 @@ int multiprocessor_count() {
   return attribute(cudaDevAttrMultiProcessorCount);
 }
 
+int most_shared_memory() {
+  return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+}
+
 int allow_most_shared_memory(const void* kernel) {
   cudaFuncAttributes attributes{};
   check(cudaFuncGetAttributes(&attributes, kernel), "attributes of a kernel");
-  const int bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
-                    static_cast<int>(attributes.sharedSizeBytes);
+  const int bytes = most_shared_memory() - static_cast<int>(attributes.sharedSizeBytes);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
         "shared memory of a kernel");
   return bytes;

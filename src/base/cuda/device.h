@@ -40,6 +40,9 @@ std::size_t total_memory();
 /// Lets a kernel have all of a block's shared memory; returns how much of it is dynamic.
 int allow_most_shared_memory(const void* kernel);
 
+/// Bytes of shared memory that a block can have.
+int most_shared_memory();
+
 /// Whether kernels may begin before their predecessor is complete (Hopper and later).
 bool has_programmatic_launch();
 

@@ -60,8 +60,8 @@ class DeviceCache {
   [[nodiscard]] int rows_per_sequence() const { return shape_.layers * shape_.kv_heads; }
 
   [[nodiscard]] int length(int slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
-  /// Notes that a step which is in the stream appends `tokens` to a sequence, moves it on by
-  /// move_on() (next_pages.cuh), and is waited for before page_need() is asked.
+  /// Notes that a step which is in the stream appends `tokens` to a sequence, moves it on as
+  /// move_on() does (next_pages.cuh), and is waited for before page_need() is asked.
   void advance(int slot, int tokens) {
     lengths_[static_cast<std::size_t>(slot)] += tokens;
     counts_.clear();

@@ -17,6 +17,9 @@ using ops::cuda::RowsLayer;
 constexpr double kMostBytesOfWarp = 24 * 1024;
 constexpr double kMostPagesOfShortRows = 2.0;
 
+// Of a block: with less, attention leaves the weights too little, or nothing.
+constexpr int kLeastSharedMemory = 200 * 1024;
+
 int layer_count(const TokenChain::Layers& layers) {
   return static_cast<int>(layers.projections.size());
 }
@@ -69,8 +72,9 @@ bool TokenChain::supports(const DeviceCache& cache, const Layers& layers) {
   // Before the token is appended it must be known whether the entry that it replaces is archived.
   const auto& view = cache.view();
   const bool decided_before = view.mark_words == 0 || view.ring > view.shift;
-  return winnow::cuda::has_programmatic_launch() && decides && one_format && decided_before &&
-         !cache.merges() && !cache.drops() && !cache.selects() &&
+  return winnow::cuda::has_programmatic_launch() &&
+         winnow::cuda::most_shared_memory() >= kLeastSharedMemory && decides && one_format &&
+         decided_before && !cache.merges() && !cache.drops() && !cache.selects() &&
          layer_count(layers) <= kMostChainedModelLayers &&
          projection.kv_heads <= winnow::cuda::multiprocessor_count() &&
          projection.group <= kMostChainedGroup &&

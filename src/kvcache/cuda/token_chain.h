@@ -28,7 +28,7 @@ class TokenChain {
   /// Whether there is a kernel for this cache and these layers.
   static bool supports(const DeviceCache& cache, const Layers& layers);
 
-  /// Which rows a step is made for. It gives the same with any, sooner or later.
+  /// Which rows a step is made for. Any are right, but sums may be added up in another order.
   enum class Rows { short_rows, long_rows };
 
   /// Where the end of a step is told to the host, in page-locked memory: the token last, before the

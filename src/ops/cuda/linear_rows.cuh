@@ -126,6 +126,24 @@ int input_slots(const Program& program, int bytes, bool apart) {
   return slots / kTeams * kTeams;
 }
 
+/// Whether teams may be apart where layers are made for it (RowsChunk::apart): all blocks must have
+/// a tile of such a layer, and a team no more than a tile between two of its own, so no two such
+/// layers may follow each other (RowsRings).
+template <class Format, class Program>
+bool may_be_apart(const Program& program, int bytes) {
+  using Chunk = RowsChunk<Format>;
+  bool before = false;
+  for (int i = 0; i < program.count; ++i) {
+    const DeviceWeightView& weight = program.layers[i].linear.weight;
+    const bool apart = Chunk::apart(program.rows, weight);
+    if (apart && (before || weight.tiles < program.blocks)) {
+      return false;
+    }
+    before = apart;
+  }
+  return bytes / Chunk::kStageBytes >= kMostStages;  // of which inputs leave enough
+}
+
 template <class Format, int kMostRows, class Attention = NoAttention, class Program>
 void launch_rows(const Program& program, const RowsLaunch& launch) {
   using Chunk = RowsChunk<Format>;
@@ -136,7 +154,7 @@ void launch_rows(const Program& program, const RowsLaunch& launch) {
                     .attention_bytes = Attention::shared_bytes(program.attention)};
   // Without stages and inputs, aligned.
   const int left = (most - memory.bytes()) / 128 * 128;
-  memory.apart = left / Chunk::kStageBytes >= kMostStages;  // of which inputs leave enough
+  memory.apart = may_be_apart<Format>(program, left);
   memory.input_slots = input_slots<Format>(program, left, memory.apart);
   memory.input_bytes = memory.input_slots * program.rows * Chunk::kInputPitch;
   const int fit = (left - memory.input_bytes) / Chunk::kStageBytes;

@@ -115,7 +115,8 @@ struct RowsLaunch {
 /// `hidden`) where it says. One kernel of a block per multiprocessor: the weights of a layer are on
 /// their way while the one before it is still computed. Reads each weight once. Sums are in float,
 /// in an order that depends on the shape of the weight alone: not on the other rows, nor on the
-/// device.
+/// device. (One row of int4 is multiplied in another way than several, and in an order that depends
+/// on how much of a block's shared memory is left to the weights, too.)
 void linear_rows(std::span<const RowsLayer> layers, int rows, const RowsScratch& scratch,
                  const RowsLaunch& launch);
 

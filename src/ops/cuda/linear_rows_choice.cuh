@@ -38,7 +38,7 @@ class TokenChoice {
       program_.best[blockIdx.x * program_.rows + thread] = own;
     }
     sync_named(kOutputBarrier, 32 * kOutputWarps);
-    if (thread < 32 && is_last()) {
+    if (thread < 32 && arrive_last()) {
       choose(layer);
       if (lane() == 0) {
         *program_.arrived = 0;
@@ -49,8 +49,8 @@ class TokenChoice {
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  // Whether all other blocks have put their best.
-  __device__ bool is_last() const {
+  // Says that the block has put its best, and appended. Returns whether all others have.
+  __device__ bool arrive_last() const {
     std::uint32_t before = 0;
     if (lane() == 0) {
       if constexpr (Program::kAttends) {

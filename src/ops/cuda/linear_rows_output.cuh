@@ -41,12 +41,12 @@ class Output {
     Share share(program_, rings_);
     do {
       hand_on(program_, share.number, turn.memory, share.layer);
-      const int turn = kAlone ? thread_ / 32 : 0;  // when it is this thread's
-      prepare(share, share.first + turn * share.step);
+      const int own = kAlone ? thread_ / 32 : 0;  // of kTurns tiles, this thread's
+      prepare(share, share.first + own * share.step);
       load_norms(share);
       std::uint64_t best[kBatches] = {};
       for (int tile = share.first, i = 0; tile < share.tiles; tile += share.step, ++i) {
-        if (i % kTurns == turn) {
+        if (i % kTurns == own) {
           finish_tile(share, tile, best);
         }
         sums_.advance(Shared::kSumSlots);

@@ -116,6 +116,7 @@ class Product {
   // `landed`: whether its first copy is known to have. Returns that of the team's next tile.
   __device__ bool multiply_own_tile(const LayerShare<Format>& share, int tile, bool fresh,
                                     bool landed, Products& products) {
+    static_assert(kTogether == 2);  // stages are given back by twos
     products.clear();
     RingPlace input = inputs_place_;
     RingPlace weights = weights_place_;

@@ -188,7 +188,7 @@ inline __device__ void sync_named(int number, int threads) {
 struct RingPlace {
   int slot = 0;
   std::uint32_t parity = 0;
-  /// By places that divide the ring's size.
+  /// By at most the ring's size.
   __device__ void advance(int size, int places = 1) {
     slot += places;
     if (slot >= size) {
