@@ -18,7 +18,7 @@ inline constexpr std::int32_t kNoSlot = -1;
 /// `embedding` become the residual stream, as in ops::cuda::embed_rows().
 struct StepInputs {
   const std::int32_t* host = nullptr;     // [2, batch] slots, tokens
-  std::int32_t* slots = nullptr;          // [batch] the same on the device
+  std::int32_t* slots = nullptr;          // [batch] the slots, on the device
   const std::int32_t* lengths = nullptr;  // by slot: each token's position
   const float* frequencies = nullptr;     // [half]
   float2* angles = nullptr;               // [batch, half] cosine and sine

@@ -106,7 +106,7 @@ struct RowsShared {
 struct RowsRings {
   int stages;
   int input_slots;
-  bool apart;  // whether there are stages enough for that
+  bool apart;  // may_be_apart()
   std::byte* weights;
   std::byte* inputs;
 };
