@@ -37,21 +37,6 @@ class ChainedAppend {
     }
   }
 
-  /// What is left when all blocks have appended and the token is chosen. By one thread.
-  static __device__ void end_step(const ChainedArguments& a, const ChainedSequence& sequence,
-                                  std::int32_t token) {
-    const CacheView& cache = a.cache;
-    const std::int32_t next_pages = __ldcg(a.end.next_pages);
-    *a.end.free_pages = __ldcg(cache.free_count);
-    if (cache.next_pages != nullptr) {
-      cache.next_pages[sequence.slot] = next_pages;
-    }
-    cache.lengths[sequence.slot] = sequence.length + 1;
-    *a.end.next_pages = 0;
-    __threadfence_system();  // who has seen the token may rely on the rest
-    *a.end.token = token;
-  }
-
  private:
   using Code = typename Format::Code;
   using Place = EntryPlace<Code, D>;
@@ -158,5 +143,20 @@ class ChainedAppend {
   int length_;
   int next_pages_ = 0;  // that the block's rows may take for the token after this one
 };
+
+/// What is left of a step when all blocks have appended and the token is chosen. By one thread.
+inline __device__ void end_step(const ChainedArguments& a, std::int32_t token) {
+  const CacheView& cache = a.cache;
+  const int slot = a.slots[0];
+  const std::int32_t next_pages = __ldcg(a.end.next_pages);
+  *a.end.free_pages = __ldcg(cache.free_count);
+  if (cache.next_pages != nullptr) {
+    cache.next_pages[slot] = next_pages;
+  }
+  ++cache.lengths[slot];
+  *a.end.next_pages = 0;
+  __threadfence_system();  // who has seen the token may rely on the rest
+  *a.end.token = token;
+}
 
 }  // namespace winnow::kvcache::cuda

@@ -73,12 +73,9 @@ class ChainedAttention {
 
   /// By one thread, when all blocks have appended.
   template <class Program>
-  static __device__ void end_step(const Program& program, const std::byte* memory,
-                                  std::int32_t token) {
+  static __device__ void end_step(const Program& program, std::int32_t token) {
     if (program.attention.end.token != nullptr) {
-      ChainedAppend<typename Shape::Format, D>::end_step(
-          program.attention, *reinterpret_cast<const ChainedSequence*>(memory + Memory::kSequence),
-          token);
+      cuda::end_step(program.attention, token);
     }
   }
 

@@ -1,31 +1,13 @@
 // A token's row of an embedding, as linear layers of few rows take it.
 #pragma once
 
+#include "ops/cuda/block_sums.cuh"
 #include "ops/cuda/linear_rows.h"
 #include "ops/cuda/weight_codes.cuh"
 
 namespace winnow::ops::cuda {
 
-inline constexpr int kEmbedWarps = 8;
-inline constexpr int kEmbedThreads = 32 * kEmbedWarps;
-
-/// By a block of kEmbedThreads.
-inline __device__ float sum_of_embed_block(float x) {
-  __shared__ float parts[kEmbedWarps];
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    x += __shfl_xor_sync(0xFFFFFFFFU, x, step);
-  }
-  if (threadIdx.x % 32 == 0) {
-    parts[threadIdx.x / 32] = x;
-  }
-  __syncthreads();
-  float sum = 0.0F;
-  for (const float part : parts) {
-    sum += part;
-  }
-  return sum;
-}
+inline constexpr int kEmbedThreads = 256;
 
 /// Row `row` of embed_rows() in linear_rows.h. By a block of kEmbedThreads.
 template <class Format>
@@ -45,7 +27,7 @@ __device__ void embed_row(const DeviceWeightView& table, int token, int row,
       squares += values[i] * values[i];
     }
   }
-  squares = sum_of_embed_block(squares);
+  squares = block_sum<kEmbedThreads>(squares);
   if (threadIdx.x == 0) {
     residual.square_sums[row] = squares;
   }

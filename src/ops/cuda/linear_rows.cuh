@@ -87,9 +87,7 @@ __global__ __launch_bounds__(kRowsThreads,
     }
   } else if (warp < kProductWarps + kOutputWarps) {
     winnow::cuda::wait_for_predecessor();
-    Output<Format, kMostRows, Attention, Program>(program, shared, rings,
-                                                  memory + sizes.attention_at())
-        .run();
+    Output<Format, kMostRows, Attention, Program>(program, shared, rings).run();
   } else if (warp < kProductWarps + kOutputWarps + kInputWarps) {
     winnow::cuda::wait_for_predecessor();
     InputFetch<Format, kMostRows, Program> fetch(program, shared, rings,
@@ -127,19 +125,19 @@ int input_slots(const Program& program, int bytes, bool apart) {
 }
 
 /// Whether teams may be apart where layers are made for it (RowsChunk::apart): all blocks must have
-/// a tile of such a layer, and a team no more than a tile between two of its own, so no two such
-/// layers may follow each other (RowsRings).
+/// a tile of such a layer. A team has no more than a tile between two of its own (RowsRings), for
+/// no two such layers follow each other: what the first hands on is more columns than the second
+/// has.
 template <class Format, class Program>
 bool may_be_apart(const Program& program, int bytes) {
   using Chunk = RowsChunk<Format>;
-  bool before = false;
+  static_assert(Format::kFormat != DeviceWeightFormat::int4 ||
+                kMostTilesTogether * kTileRows / 2 >= kMostChunksApart * Chunk::kColumns);
   for (int i = 0; i < program.count; ++i) {
     const DeviceWeightView& weight = program.layers[i].linear.weight;
-    const bool apart = Chunk::apart(program.rows, weight);
-    if (apart && (before || weight.tiles < program.blocks)) {
+    if (Chunk::apart(program.rows, weight) && weight.tiles < program.blocks) {
       return false;
     }
-    before = apart;
   }
   return bytes / Chunk::kStageBytes >= kMostStages;  // of which inputs leave enough
 }

@@ -22,7 +22,8 @@ inline constexpr int kAppendBarrier = 3;     // of the inputs'
 
 inline constexpr int kMostStepsAtOnce = 4;  // of a chunk, by a warp
 inline constexpr int kMostStages = 16;
-inline constexpr int kMostChunksApart = 4;  // of a tile that one team has alone
+inline constexpr int kMostTilesTogether = 512;  // of a layer; teams have tiles of their own of more
+inline constexpr int kMostChunksApart = 4;      // of such a tile
 inline constexpr int kMostInputSlots = 24;
 
 /// Weights on their way at a time: enough to keep the memory busy, no more, because everything else
@@ -49,8 +50,9 @@ struct RowsChunk {
   /// company.
   static __host__ __device__ bool apart(int rows, const DeviceWeightView& weight) {
     const int chunks = count(weight.steps);
-    return rows == 1 && Format::kFormat == DeviceWeightFormat::int4 && weight.tiles >= 512 &&
-           chunks <= kMostChunksApart && chunks * kSteps == weight.steps;
+    return rows == 1 && Format::kFormat == DeviceWeightFormat::int4 &&
+           weight.tiles > kMostTilesTogether && chunks <= kMostChunksApart &&
+           chunks * kSteps == weight.steps;
   }
 };
 

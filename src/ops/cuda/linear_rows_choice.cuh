@@ -25,8 +25,8 @@ inline constexpr std::uint64_t kNumbers = std::uint64_t{1} << 32;
 template <class Attention, class Shared, class Program>
 class TokenChoice {
  public:
-  __device__ TokenChoice(const Program& program, Shared& shared, const std::byte* attention_memory)
-      : program_(program), shared_(shared), attention_memory_(attention_memory) {}
+  __device__ TokenChoice(const Program& program, Shared& shared)
+      : program_(program), shared_(shared) {}
 
   /// When each warp's best of each batch row lie in shared.parts. `thread`: of these warps.
   __device__ void run(const RowsLayer& layer, int thread) const {
@@ -61,7 +61,9 @@ class TokenChoice {
                    : "l"(program_.arrived)
                    : "memory");
     }
-    return __shfl_sync(0xFFFFFFFFU, before, 0) + 1 == static_cast<std::uint32_t>(program_.blocks);
+    before = __shfl_sync(0xFFFFFFFFU, before, 0);
+    __syncwarp();  // what the first lane has acquired is all lanes'
+    return before + 1 == static_cast<std::uint32_t>(program_.blocks);
   }
 
   __device__ void choose(const RowsLayer& layer) const {
@@ -81,7 +83,7 @@ class TokenChoice {
                                : static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
         layer.tokens[b] = token;
         if constexpr (Program::kAttends) {
-          Attention::end_step(program_, attention_memory_, token);
+          Attention::end_step(program_, token);
         }
       }
     }
@@ -89,7 +91,6 @@ class TokenChoice {
 
   const Program& program_;
   Shared& shared_;
-  const std::byte* attention_memory_;
 };
 
 }  // namespace winnow::ops::cuda

@@ -17,12 +17,11 @@ class Output {
   using Shared = RowsShared<kMostRows>;
   using Share = LayerShare<Format>;
 
-  __device__ Output(const Program& program, Shared& shared, const RowsRings& rings,
-                    const std::byte* attention_memory)
+  __device__ Output(const Program& program, Shared& shared, const RowsRings& rings)
       : program_(program),
         shared_(shared),
         rings_(rings),
-        choice_(program, shared, attention_memory),
+        choice_(program, shared),
         thread_(threadIdx.x - 32 * kProductWarps),
         lane_(threadIdx.x % 32) {
     if constexpr (kAlone) {

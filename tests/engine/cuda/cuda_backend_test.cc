@@ -303,6 +303,77 @@ TEST(CudaBackend, ComputesOneSequenceAsItComputesTwo) {
   }
 }
 
+// Without logits, a sequence's step ends in the kernel that computes it, otherwise in one of its
+// own: both tell the host the same.
+TEST(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  for (const auto rule : {kvcache::RuleKind::dms, kvcache::RuleKind::dense}) {
+    const Case c{"told",
+                 Family::llama,
+                 64,
+                 4,
+                 false,
+                 rule,
+                 ops::EntryFormat::f8e4m3,
+                 WeightStorage::as_stored,
+                 0.0};
+    const ModelConfig config = config_of(c);
+    model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    model.draw_decisions(0.7);
+    const EngineConfig options = engine_config(c, true);
+    const auto backend = make_backend(model, options);
+    const auto tokens = random_tokens(400, config.vocab);
+    const auto vocab = static_cast<std::size_t>(config.vocab);
+    struct Told {
+      std::unique_ptr<Runner> runner;
+      std::unique_ptr<SequenceState> sequence;
+
+      std::int32_t step(std::span<const std::int32_t> tokens, ops::Matrix<float> logits) const {
+        SequenceShare share;
+        share.sequence = sequence.get();
+        share.tokens = tokens;
+        std::int32_t next = -1;
+        runner->forward(std::span(&share, 1), logits, std::span(&next, 1));
+        return next;
+      }
+      // As the last step has reported them.
+      [[nodiscard]] std::size_t free_pages() const {
+        std::size_t low = 0;
+        std::size_t high = std::size_t{1} << 28;
+        while (low < high) {
+          const std::size_t middle = (low + high + 1) / 2;
+          runner->has_room({.archive = middle}) ? low = middle : high = middle - 1;
+        }
+        return low;
+      }
+    };
+    const auto opened = [&] {
+      Told told{backend->make_runner(options), nullptr};
+      told.sequence = told.runner->open({150, 400});
+      return told;
+    };
+    const Told greedy = opened();
+    const Told sampled = opened();
+    std::vector<float> logits(vocab);
+    std::size_t most_needed = 0;
+    for (std::size_t first = 0; first < tokens.size();) {
+      const auto fed = std::span(tokens).subspan(first, first == 0 ? 150 : 1);
+      const std::int32_t next = greedy.step(fed, {});
+      EXPECT_EQ(next, sampled.step(fed, {logits.data(), 1, vocab})) << first;
+      ASSERT_EQ(greedy.free_pages(), sampled.free_pages()) << first;
+      const std::size_t need = greedy.runner->need(*greedy.sequence, 1).archive;
+      ASSERT_EQ(need, sampled.runner->need(*sampled.sequence, 1).archive) << first;
+      most_needed = std::max(most_needed, need);
+      first += fed.size();
+    }
+    EXPECT_GT(most_needed, 0U);
+    EXPECT_EQ(greedy.sequence->usage().per_head, sampled.sequence->usage().per_head);
+    EXPECT_EQ(greedy.runner->page_bytes(), sampled.runner->page_bytes());
+  }
+}
+
 // A trained model decides by itself. Rounding may turn a decision that is close, and with it what
 // later tokens see: counts agree to a percent.
 TEST(CudaBackend, DecidesAsTheCpuDoes) {

@@ -300,21 +300,20 @@ INSTANTIATE_TEST_SUITE_P(Formats, CudaRows, kAllFormats,
 
 // Three layers of a transformer without attention: in one graph of kernels of one layer each, of
 // kernels that overlap, and of kernels of several layers, the same bits replay after replay.
-TEST_P(CudaRows, ChainsAndOverlapChangeNothing) {
-  constexpr int kWidth = 1024;
-  constexpr int kInner = 2816;
+void chain_and_overlap(DeviceWeightFormat format, int width, int inner_width) {
   constexpr std::size_t kRows = 5;  // at most
-  const TestWeight square(GetParam(), kWidth, kWidth, 20);
-  const TestWeight gate_up(GetParam(), 2 * kInner, kWidth, 21);
-  const TestWeight down(GetParam(), kWidth, kInner, 22);
-  const auto norm_weight = on_device(std::vector<float>(kWidth, 1.0F));
+  const std::size_t row = static_cast<std::size_t>(width);
+  const TestWeight square(format, width, width, 20);
+  const TestWeight gate_up(format, 2 * inner_width, width, 21);
+  const TestWeight down(format, width, inner_width, 22);
+  const auto norm_weight = on_device(std::vector<float>(row, 1.0F));
   const auto device_tokens = on_device(std::vector<std::int32_t>{3, 1, 4, 1, 5});
-  const DeviceBuffer<float> hidden(kRows * kWidth);
-  const DeviceBuffer<bf16> inner(kRows * kInner);
-  const DeviceBuffer<bf16> normed[2] = {DeviceBuffer<bf16>(kRows * kWidth),
-                                        DeviceBuffer<bf16>(kRows * kWidth)};
-  const DeviceBuffer<float> sums[2] = {DeviceBuffer<float>(kRows * kWidth),
-                                       DeviceBuffer<float>(kRows * kWidth)};
+  const DeviceBuffer<float> hidden(kRows * row);
+  const DeviceBuffer<bf16> inner(kRows * static_cast<std::size_t>(inner_width));
+  const DeviceBuffer<bf16> normed[2] = {DeviceBuffer<bf16>(kRows * row),
+                                        DeviceBuffer<bf16>(kRows * row)};
+  const DeviceBuffer<float> sums[2] = {DeviceBuffer<float>(kRows * row),
+                                       DeviceBuffer<float>(kRows * row)};
   const auto residual = [&](int i) {
     return ResidualRows{hidden.data(), norm_weight.data(), normed[i].data(), sums[i].data()};
   };
@@ -323,12 +322,12 @@ TEST_P(CudaRows, ChainsAndOverlapChangeNothing) {
   };
   std::vector<RowsLayer> layers;
   for (int layer = 0; layer < 3; ++layer) {
-    const int parts = layer == 0 ? 1 : residual_parts(kWidth);
+    const int parts = layer == 0 ? 1 : residual_parts(width);
     layers.push_back(gated({gate_up.paired.view()}, input(0, parts), inner.data()));
     layers.push_back(added({down.device.view()}, {inner.data()}, residual(1)));
-    layers.push_back(added({square.device.view()}, input(1, residual_parts(kWidth)), residual(0)));
+    layers.push_back(added({square.device.view()}, input(1, residual_parts(width)), residual(0)));
   }
-  const RowsScratch scratch(2 * kWidth + kInner);
+  const RowsScratch scratch(2 * width + inner_width);
   const auto replays = [&](std::size_t rows, std::size_t together, bool overlap) {
     const winnow::cuda::Stream stream;
     const RowsLaunch launch{stream.get(), overlap};
@@ -351,7 +350,7 @@ TEST_P(CudaRows, ChainsAndOverlapChangeNothing) {
     cudaGraphExecDestroy(executable);
     cudaGraphDestroy(graph);
     std::vector<float> values = read(hidden);
-    values.resize(rows * kWidth);
+    values.resize(rows * row);
     return values;
   };
   for (const std::size_t rows : {std::size_t{1}, kRows}) {
@@ -361,6 +360,15 @@ TEST_P(CudaRows, ChainsAndOverlapChangeNothing) {
       EXPECT_EQ(replays(rows, together, true), plain) << rows << ", " << together;
     }
   }
+}
+
+TEST_P(CudaRows, ChainsAndOverlapChangeNothing) {
+  chain_and_overlap(GetParam(), 1024, 2816);
+}
+
+// Wide enough that, in int4, teams have tiles of gate and up each of its own.
+TEST_P(CudaRows, ChainsOfWideLayersChangeNothing) {
+  chain_and_overlap(GetParam(), 2048, 4352);
 }
 
 TEST_P(CudaRows, Embedding) {
