@@ -14,8 +14,9 @@ void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache
                    const Projection& projection, const DecodeAppend& step, cudaStream_t stream);
 
 /// Of a chunk, queries and the band's entries alone: nothing is archived.
-void launch_project(ops::EntryFormat format, int head_dim, const Projection& projection,
-                    const PrefillAppend& chunk, const BandView& band, cudaStream_t stream);
+void launch_project(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                    const Projection& projection, const PrefillAppend& chunk, const BandView& band,
+                    cudaStream_t stream);
 
 /// The same for DMC.
 void launch_merge(ops::EntryFormat format, int head_dim, const CacheView& cache,

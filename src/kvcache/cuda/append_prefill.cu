@@ -1,6 +1,5 @@
-// A chunk of one sequence, in four kernels: the band's lead from the window; the chunk's queries,
-// and its entries into the band; what leaves the window, and what of it is archived; entries to
-// their pages.
+// A chunk of one sequence, in three kernels: the chunk's queries, and the band, of which the window
+// has the lead; what leaves the window, and what of it is archived; entries to their pages.
 #include "base/cuda/device.h"
 #include "kvcache/cuda/append_kernels.h"
 #include "kvcache/cuda/block_scan.cuh"
@@ -32,16 +31,12 @@ struct BandEntries {
   }
 };
 
-// Entry i < lead of the band is that of position length - lead + i.
+// By a warp: entry i < lead of the band, that of position length - lead + i.
 template <class Format, int D>
-__global__ void lead_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead) {
+__device__ void copy_lead(const CacheView& cache, const PrefillAppend& chunk, const BandView& band,
+                          int lead, int head, int i) {
   using Code = typename Format::Code;
-  const int head = blockIdx.y;
-  const int i = blockIdx.x * kWarpsPerBlock + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  if (i >= lead) {
-    return;
-  }
   const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
   const EntryPlace<Code, D> from(cache, cache.window_pages + row * cache.window_stride,
                                  (chunk.length - lead + i) % cache.ring);
@@ -57,19 +52,18 @@ __global__ void lead_kernel(CacheView cache, PrefillAppend chunk, BandView band,
   }
 }
 
+// By a block of group + 2 warps.
 template <class Format, int D>
-__global__ void project_kernel(Projection projection, PrefillAppend chunk, BandView band,
-                               int lead) {
+__device__ void project_token(const Projection& projection, const PrefillAppend& chunk,
+                              const BandView& band, int lead, int head, int token) {
   using Code = typename Format::Code;
-  const int token = blockIdx.x;
-  const int head = blockIdx.y;
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
   const std::size_t heads = projection.kv_heads * group;
   ops::cuda::HeadVector<D> vector;
   const bool decision =
-      project<D>(projection, chunk.qkv + token * (heads + 2 * projection.kv_heads) * D, token,
-                 chunk.length + token, chunk.layer, head, vector);
+      project<D>(projection, QkvRow(chunk.qkv, token * (heads + 2 * projection.kv_heads) * D),
+                 token, chunk.length + token, chunk.layer, head, vector);
   if (threadIdx.x == 0) {
     band.decisions[static_cast<std::size_t>(head) * chunk.tokens + token] = decision ? 1 : 0;
   }
@@ -90,6 +84,22 @@ __global__ void project_kernel(Projection projection, PrefillAppend chunk, BandV
     store(to.keys, to.key_scales);
   } else {
     store(to.values, to.value_scales);
+  }
+}
+
+// The first blocks of a head take a token each, the others an entry of the lead per warp.
+template <class Format, int D>
+__global__ void band_kernel(CacheView cache, Projection projection, PrefillAppend chunk,
+                            BandView band, int lead) {
+  const int head = blockIdx.y;
+  const int token = blockIdx.x;
+  if (token < chunk.tokens) {
+    project_token<Format, D>(projection, chunk, band, lead, head, token);
+    return;
+  }
+  const int i = static_cast<int>((token - chunk.tokens) * blockDim.x + threadIdx.x) / 32;
+  if (i < lead) {
+    copy_lead<Format, D>(cache, chunk, band, lead, head, i);
   }
 }
 
@@ -231,12 +241,13 @@ __global__ void store_kernel(CacheView cache, PrefillAppend chunk, BandView band
 }
 
 template <class Format, int D>
-void launch_project(const Projection& projection, const PrefillAppend& chunk, const BandView& band,
-                    int lead, cudaStream_t stream) {
-  project_kernel<Format, D>
-      <<<dim3(chunk.tokens, projection.kv_heads), (projection.group + 2) * 32, 0, stream>>>(
-          projection, chunk, band, lead);
-  winnow::cuda::check_launch("project a chunk");
+void launch_band(const CacheView& cache, const Projection& projection, const PrefillAppend& chunk,
+                 const BandView& band, int lead, cudaStream_t stream) {
+  const int warps = projection.group + 2;
+  const dim3 blocks(static_cast<unsigned>(chunk.tokens + (lead + warps - 1) / warps),
+                    static_cast<unsigned>(projection.kv_heads));
+  band_kernel<Format, D><<<blocks, warps * 32, 0, stream>>>(cache, projection, chunk, band, lead);
+  winnow::cuda::check_launch("make a chunk's band");
 }
 
 template <class Format, int D>
@@ -247,12 +258,7 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
   const auto blocks = [](int warps) {
     return static_cast<unsigned>((warps + kWarpsPerBlock - 1) / kWarpsPerBlock);
   };
-  if (lead > 0) {
-    lead_kernel<Format, D>
-        <<<dim3(blocks(lead), heads), kWarpsPerBlock * 32, 0, stream>>>(cache, chunk, band, lead);
-    winnow::cuda::check_launch("gather the window");
-  }
-  launch_project<Format, D>(projection, chunk, band, lead, stream);
+  launch_band<Format, D>(cache, projection, chunk, band, lead, stream);
   archive_kernel<<<heads, kScanThreads, 0, stream>>>(cache, chunk, band, lead);
   winnow::cuda::check_launch("choose what is archived");
   const int in_ring = min(chunk.tokens, cache.ring);
@@ -273,10 +279,11 @@ void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache
   });
 }
 
-void launch_project(ops::EntryFormat format, int head_dim, const Projection& projection,
-                    const PrefillAppend& chunk, const BandView& band, cudaStream_t stream) {
+void launch_project(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                    const Projection& projection, const PrefillAppend& chunk, const BandView& band,
+                    cudaStream_t stream) {
   ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
-    launch_project<ops::cuda::FormatOf<kType>, D>(projection, chunk, band, 0, stream);
+    launch_band<ops::cuda::FormatOf<kType>, D>(cache, projection, chunk, band, 0, stream);
   });
 }
 

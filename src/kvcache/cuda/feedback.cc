@@ -85,8 +85,8 @@ void FeedbackAttention::append_and_attend(const Projection& projection, const Pr
                                           cudaStream_t stream) const {
   require(chunk.tokens <= band.stride, "a chunk of {} tokens is too long for a band of {}",
           chunk.tokens, band.stride);
-  launch_project(cache_.layout().format(), cache_.layout().head_dim(), projection, chunk,
-                 band.view(), stream);
+  launch_project(cache_.layout().format(), cache_.layout().head_dim(), cache_.view(), projection,
+                 chunk, band.view(), stream);
   FeedbackArguments all = arguments(chunk.layer, scale);
   all.slot = chunk.slot;
   all.length = chunk.length;

@@ -47,8 +47,8 @@ __global__ void project_kernel(Projection projection, PrefillAppend chunk, BandV
   __shared__ float omega;
   ops::cuda::HeadVector<D> vector;
   const bool decision =
-      project<D>(projection, chunk.qkv + token * (heads + 2 * projection.kv_heads) * D, token,
-                 position, chunk.layer, head, vector, &omega);
+      project<D>(projection, QkvRow(chunk.qkv, token * (heads + 2 * projection.kv_heads) * D),
+                 token, position, chunk.layer, head, vector, &omega);
   if (threadIdx.x == 0) {
     to.decisions[token] = decision && position > 0 ? 1 : 0;
     to.omegas[token] = omega;

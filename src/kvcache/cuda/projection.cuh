@@ -4,6 +4,7 @@
 
 #include "base/random.h"
 #include "kvcache/cuda/projection.h"
+#include "kvcache/cuda/step.h"
 #include "ops/cuda/head_vector.cuh"
 
 namespace winnow::kvcache::cuda {
@@ -52,11 +53,27 @@ inline __device__ bool draw(const DecisionSource& source, int position, int laye
   return x < source.rate;
 }
 
-/// Takes KV head `head` of token `token`, whose products are `qkv`. The warps of the group end with
-/// their query in `vector`, the last two with key and value. Returns the decision to all threads;
-/// `omega`, if given, is set to DMC's weight of the token (in shared memory, for all of them).
-template <int D, class T>
-__device__ bool project(const Projection& projection, const T* qkv, int token, int position,
+/// A token's row of a chunk's products, by index.
+class QkvRow {
+ public:
+  __device__ QkvRow(const QkvRows& rows, std::size_t first) : rows_(rows), first_(first) {}
+
+  __device__ float operator[](int i) const {
+    return rows_.exact != nullptr ? rows_.exact[first_ + i] : to_float(rows_.rounded[first_ + i]);
+  }
+  __device__ QkvRow operator+(int i) const { return {rows_, first_ + i}; }
+
+ private:
+  QkvRows rows_;
+  std::size_t first_;
+};
+
+/// Takes KV head `head` of token `token`, whose products are `qkv`, by index. The warps of the
+/// group end with their query in `vector`, the last two with key and value. Returns the decision to
+/// all threads; `omega`, if given, is set to DMC's weight of the token (in shared memory, for all
+/// of them).
+template <int D, class Row>
+__device__ bool project(const Projection& projection, const Row& qkv, int token, int position,
                         int layer, int head, ops::cuda::HeadVector<D>& vector,
                         float* omega = nullptr) {
   using Kind = DecisionSource::Kind;

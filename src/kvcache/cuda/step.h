@@ -21,14 +21,21 @@ struct DecodeAppend {
   float* open_scores = nullptr;         // [batch, heads] DMC: query . open key
 };
 
+/// What the layer's product leaves, [tokens, (heads + 2 kv_heads) * head_dim]: that of many rows in
+/// 16 bits, that of few in float. The other one is null.
+struct QkvRows {
+  const bf16* rounded = nullptr;
+  const float* exact = nullptr;
+};
+
 /// `tokens` tokens of the sequence in `slot`, which has `length` so far.
 struct PrefillAppend {
   int layer = 0;
   int slot = 0;
   int length = 0;
   int tokens = 0;
-  const bf16* qkv = nullptr;  // [tokens, (heads + 2 kv_heads) * head_dim]
-  bf16* queries = nullptr;    // [tokens, heads * head_dim]
+  QkvRows qkv;
+  bf16* queries = nullptr;  // [tokens, heads * head_dim]
 };
 
 /// The memory of a Band (append.h).

@@ -20,10 +20,6 @@ std::size_t width(int cols) {
   return kMost * static_cast<std::size_t>(cols);
 }
 
-const float* data_or_null(const FloatBuffer& buffer) {
-  return buffer.size() > 0 ? buffer.data() : nullptr;
-}
-
 }  // namespace
 
 Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, OutputHead& head)
@@ -31,18 +27,14 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
       cache_(cache),
       head_(head),
       attention_(cache, kMostSequences),
-      scratch_(2 * model.config().hidden + model.config().intermediate),
+      rows_(model),
       inputs_(2 * kMost),
       results_(kMost),
       slots_(kMost),
       angles_(width(model.config().head_dim / 2)),
-      hidden_(width(model.config().hidden)),
-      normed_(width(model.config().hidden)),
-      square_sums_(width(ops::cuda::residual_parts(model.config().hidden))),
       qkv_(width(model.qkv_width())),
       queries_(width(model.query_width())),
-      attended_(width(model.query_width())),
-      activated_(width(model.config().intermediate)) {
+      attended_(width(model.query_width())) {
   const ChainedLayers layers = chained_layers(false);
   if (kvcache::cuda::TokenChain::supports(cache_, layers.view())) {
     chain_.emplace(cache_, layers.view());
@@ -126,7 +118,7 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
               .angles = angles_.data(),
               .half = config.head_dim / 2,
               .embedding = model_.weights().embedding.view(),
-              .residual = residual(model_.layer(0).attention_norm)},
+              .residual = rows_.residual()},
              batch, stream);
   const std::int32_t* slots = slots_.data();
   if (planned) {
@@ -158,24 +150,25 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
 // logits.
 void Decode::run_layers(int batch, bool with_logits, cudaStream_t stream) {
   const ops::cuda::RowsLaunch launch{stream, true};
-  const ops::cuda::RowsLayer first = projection(0);
+  const ops::cuda::RowsLayer first = rows_.projection(0, qkv_.data());
   // Appending asks for slots before its predecessor is complete: a kernel between that one and
   // begin_step() must have waited for them.
-  ops::cuda::linear_rows(std::span(&first, 1), batch, scratch_, {stream, attention_.has_plan()});
+  ops::cuda::linear_rows(std::span(&first, 1), batch, rows_.scratch(),
+                         {stream, attention_.has_plan()});
   for (int l = 0; l < model_.config().layers; ++l) {
     attention(l, batch, stream);
     const auto chain = layers_behind(l, with_logits);
     const std::size_t together = batch <= kMostChainedRows ? chain.size() : 1;
     for (std::size_t i = 0; i < chain.size(); i += together) {
-      ops::cuda::linear_rows(std::span(chain).subspan(i, together), batch, scratch_, launch);
+      ops::cuda::linear_rows(std::span(chain).subspan(i, together), batch, rows_.scratch(), launch);
     }
   }
 }
 
 Decode::ChainedLayers Decode::chained_layers(bool with_logits) const {
-  ChainedLayers all{.linear = {projection(0)}, .projections = {}};
+  ChainedLayers all{.linear = {rows_.projection(0, qkv_.data())}, .projections = {}};
   for (int l = 0; l < model_.config().layers; ++l) {
-    all.projections.push_back(model_.projection(l, hidden_.data(), angles_.data()));
+    all.projections.push_back(model_.projection(l, rows_.hidden(), angles_.data()));
     auto layers = layers_behind(l, with_logits);
     layers[0].input.x = nullptr;  // made by the chain's attention
     all.linear.insert(all.linear.end(), layers.begin(), layers.end());
@@ -185,45 +178,21 @@ Decode::ChainedLayers Decode::chained_layers(bool with_logits) const {
 
 // What follows the attention of a layer, up to that of the next one.
 std::array<ops::cuda::RowsLayer, 4> Decode::layers_behind(int attention, bool with_logits) const {
-  const int parts = ops::cuda::residual_parts(model_.config().hidden);
-  const DeviceLayerWeights& w = model_.layer(attention);
   const bool last = attention + 1 == model_.config().layers;
-  const FloatBuffer& next_norm =
-      last ? model_.weights().norm : model_.layer(attention + 1).attention_norm;
-  return {ops::cuda::added({w.output.view(), data_or_null(w.output_bias)}, {.x = attended_.data()},
-                           residual(w.mlp_norm)),
-          ops::cuda::gated({w.gate_up.view(), data_or_null(w.gate_up_bias)}, normed(parts),
-                           activated_.data()),
-          ops::cuda::added({w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
-                           residual(next_norm)),
-          last ? head_.layer(normed(parts), with_logits) : projection(attention + 1)};
-}
-
-ops::cuda::RowsInput Decode::normed(int parts) const {
-  return {.x = normed_.data(),
-          .square_sums = square_sums_.data(),
-          .parts = parts,
-          .eps = model_.config().norm_eps};
-}
-
-// q, k and v. Their bias is added where they are taken (kvcache/cuda/projection.cuh).
-ops::cuda::RowsLayer Decode::projection(int layer) const {
-  const int parts = layer == 0 ? 1 : ops::cuda::residual_parts(model_.config().hidden);
-  return ops::cuda::stored({model_.layer(layer).qkv.view(), nullptr}, normed(parts), qkv_.data());
+  const auto [output, gate_up, down] = rows_.behind_attention(attention, attended_.data());
+  return {output, gate_up, down,
+          last ? head_.layer(rows_.normed(), with_logits)
+               : rows_.projection(attention + 1, qkv_.data())};
 }
 
 void Decode::attention(int layer, int batch, cudaStream_t stream) {
-  attention_.append_and_attend(model_.projection(layer, hidden_.data(), angles_.data()),
+  attention_.append_and_attend(model_.projection(layer, rows_.hidden(), angles_.data()),
                                {.layer = layer,
                                 .batch = batch,
                                 .slots = slots_.data(),
                                 .qkv = qkv_.data(),
                                 .queries = queries_.data()},
                                model_.scale(), attended_.data(), stream);
-}
-
-ops::cuda::ResidualRows Decode::residual(const FloatBuffer& next_norm) const {
-  return {hidden_.data(), next_norm.data(), normed_.data(), square_sums_.data()};
 }
 
 }  // namespace winnow::model::cuda

@@ -14,6 +14,7 @@
 #include "kvcache/cuda/token_attention.h"
 #include "kvcache/cuda/token_chain.h"
 #include "model/cuda/device_model.h"
+#include "model/cuda/few_rows.h"
 #include "model/cuda/output_head.h"
 #include "model/cuda/step_kernels.h"
 #include "model/cuda/step_tokens.h"
@@ -25,7 +26,7 @@ namespace winnow::model::cuda {
 class Decode {
  public:
   /// Most sequences of one step.
-  static constexpr int kMostSequences = ops::cuda::kMostLinearRows;
+  static constexpr int kMostSequences = FewRows::kMost;
 
   Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, OutputHead& head);
 
@@ -64,16 +65,13 @@ class Decode {
   [[nodiscard]] std::array<ops::cuda::RowsLayer, 4> layers_behind(int attention,
                                                                   bool with_logits) const;
   [[nodiscard]] ChainedLayers chained_layers(bool with_logits) const;
-  [[nodiscard]] ops::cuda::RowsLayer projection(int layer) const;
-  [[nodiscard]] ops::cuda::RowsInput normed(int parts) const;
-  [[nodiscard]] ops::cuda::ResidualRows residual(const FloatBuffer& next_norm) const;
 
   const DeviceModel& model_;
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
   kvcache::cuda::TokenAttention attention_;
   std::optional<kvcache::cuda::TokenChain> chain_;  // where there is a kernel for it
-  ops::cuda::RowsScratch scratch_;
+  FewRows rows_;
   // Of the last planned step, if it was one in one kernel.
   std::int32_t planned_slot_ = kNoSlot;
   int planned_length_ = 0;
@@ -84,13 +82,9 @@ class Decode {
   StepTokens results_;                               // [batch]
   winnow::cuda::DeviceBuffer<std::int32_t> slots_;   // [batch]
   winnow::cuda::DeviceBuffer<float2> angles_;        // [batch, head_dim / 2]
-  winnow::cuda::DeviceBuffer<float> hidden_;         // [batch, hidden]
-  winnow::cuda::DeviceBuffer<bf16> normed_;          // [batch, hidden], unscaled
-  winnow::cuda::DeviceBuffer<float> square_sums_;    // [parts, batch]
   winnow::cuda::DeviceBuffer<float> qkv_;            // [batch, qkv_width]
   winnow::cuda::DeviceBuffer<float> queries_;        // [batch, query_width]
   winnow::cuda::DeviceBuffer<bf16> attended_;        // [batch, query_width]
-  winnow::cuda::DeviceBuffer<bf16> activated_;       // [batch, intermediate]
 };
 
 }  // namespace winnow::model::cuda

@@ -78,8 +78,8 @@ void ManyRows::add(const bf16* x, const ops::cuda::DeviceWeight& weight, const F
   }
 }
 
-void ManyRows::keep_rows(const std::int32_t* indices, int rows, bf16* attended,
-                         cudaStream_t stream) {
+const bf16* ManyRows::keep_rows(const std::int32_t* indices, int rows, bf16* attended,
+                                cudaStream_t stream) {
   const auto keep = [&](void* matrix, std::size_t row_bytes) {
     ops::cuda::gather_rows(gate_up_.data(), matrix, indices, rows, row_bytes, stream);
     winnow::cuda::check(
@@ -89,11 +89,12 @@ void ManyRows::keep_rows(const std::int32_t* indices, int rows, bf16* attended,
   };
   keep(attended, static_cast<std::size_t>(model_.query_width()) * sizeof(bf16));
   keep(hidden_.data(), static_cast<std::size_t>(model_.config().hidden) * sizeof(float));
+  return attended;
 }
 
-const bf16* ManyRows::finish(int rows, cudaStream_t stream) {
+ops::cuda::RowsInput ManyRows::finish(int rows, cudaStream_t stream) {
   norm(model_.weights().norm, rows, stream);
-  return normed_.data();
+  return {.x = normed_.data()};
 }
 
 void ManyRows::logits(float* logits, int rows, cudaStream_t stream) {

@@ -37,10 +37,10 @@ class ManyRows {
   void project(int layer, float* qkv, int rows, cudaStream_t stream);
   /// The layer behind its attention [rows, query_width].
   void finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream);
-  /// Row i becomes row indices[i], i < rows, here and in `attended`.
-  void keep_rows(const std::int32_t* indices, int rows, bf16* attended, cudaStream_t stream);
-  /// The normed rows [rows, hidden] that the head takes.
-  const bf16* finish(int rows, cudaStream_t stream);
+  /// Row i becomes row indices[i], i < rows, here and in `attended`, which is returned.
+  const bf16* keep_rows(const std::int32_t* indices, int rows, bf16* attended, cudaStream_t stream);
+  /// What the head takes behind the last layer: rows that are normed.
+  ops::cuda::RowsInput finish(int rows, cudaStream_t stream);
   /// logits [rows, vocab] of what finish() has left.
   void logits(float* logits, int rows, cudaStream_t stream);
 

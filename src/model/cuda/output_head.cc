@@ -30,7 +30,7 @@ void OutputHead::sample(int rows, cudaStream_t stream) {
                            tokens_.data(), stream);
 }
 
-void OutputHead::read(const bf16* normed, std::size_t count,
+void OutputHead::read(ops::cuda::RowsInput input, std::size_t count,
                       std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
                       std::span<std::int32_t> tokens, const winnow::cuda::Stream& stream) {
   const auto read_back = [&](void* to, const void* from, std::size_t bytes) {
@@ -39,9 +39,10 @@ void OutputHead::read(const bf16* normed, std::size_t count,
   };
   for (std::size_t first = 0; first < count; first += kMostRows) {
     const std::size_t group = std::min(kMostRows, count - first);
-    const ops::cuda::RowsLayer head =
-        layer({.x = normed + first * hidden_}, logits.rows > 0 || !rows.empty());
-    ops::cuda::linear_rows(std::span(&head, 1), static_cast<int>(group), scratch_, {stream.get()});
+    const ops::cuda::RowsLayer head = layer(input, logits.rows > 0 || !rows.empty());
+    ops::cuda::linear_rows(std::span(&head, 1), static_cast<int>(group), scratch_,
+                           {stream.get(), true});
+    input.x += group * hidden_;
     if (!rows.empty()) {
       stream.synchronize();  // the group before has read its rules
       choose_by(rows.subspan(first, group));

@@ -27,12 +27,12 @@ class OutputHead {
   /// tokens() of the first `rows` of logits(), as choose_by() says when this runs.
   void sample(int rows, cudaStream_t stream);
 
-  /// Any number of normed rows [count, hidden]: their tokens, which `rows` [count] choose, and
-  /// logits to the host. Each may be empty; without `rows` tokens are the most likely ones. Waits
-  /// for the stream.
-  void read(const bf16* normed, std::size_t count, std::span<const ops::cuda::SampledRow> rows,
-            ops::Matrix<float> logits, std::span<std::int32_t> tokens,
-            const winnow::cuda::Stream& stream);
+  /// Any number of rows (up to kMostLinearRows if their norms are still to be taken): their tokens,
+  /// which `rows` [count] choose, and logits to the host. Each may be empty; without `rows` tokens
+  /// are the most likely ones. Waits for the stream.
+  void read(ops::cuda::RowsInput input, std::size_t count,
+            std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
+            std::span<std::int32_t> tokens, const winnow::cuda::Stream& stream);
 
  private:
   ops::cuda::RowsLinear linear_;

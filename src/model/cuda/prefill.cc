@@ -31,7 +31,12 @@ int size_of(const PromptChunk& chunk) {
 
 Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
                  kvcache::cuda::DeviceCache& cache, OutputHead& head)
-    : model_(model), cache_(cache), head_(head), rows_(model, matrices) {
+    : model_(model),
+      cache_(cache),
+      head_(head),
+      many_(model, matrices),
+      few_(model),
+      exact_qkv_(FewRows::kMost * static_cast<std::size_t>(model.qkv_width())) {
   if (cache.drops()) {
     feedback_.emplace(cache, 1);
   } else if (cache.selects()) {
@@ -56,7 +61,7 @@ void Prefill::reserve(std::size_t tokens, int longest_chunk) {
   positions_.ensure(tokens);
   wanted_.ensure(tokens);
   angles_.ensure(width(config.head_dim / 2));
-  rows_.reserve(tokens);
+  many_.reserve(tokens);
   qkv_.ensure(width(model_.qkv_width()));
   queries_.ensure(width(model_.query_width()));
   attended_.ensure(width(model_.query_width()));
@@ -75,23 +80,15 @@ void Prefill::run(std::span<const PromptChunk> chunks, std::span<const ops::cuda
   }
   reserve(count, longest);
   const std::size_t wanted = upload(chunks, stream.get());
-  embed(count, stream.get());
-  const int last = model_.config().layers - 1;
-  for (int layer = 0; layer <= last; ++layer) {
-    attention(layer, chunks, count, stream);
-    if (layer == last) {
-      // Nobody asks for the other rows once the last layer's cache has them.
-      count = wanted;
-      rows_.keep_rows(wanted_.data(), static_cast<int>(count), attended_.data(), stream.get());
-    }
-    rows_.finish_layer(layer, attended_.data(), static_cast<int>(count), stream.get());
-  }
+  const auto layers = [&](auto& linear) {
+    return run_layers(linear, chunks, static_cast<int>(count), static_cast<int>(wanted), stream);
+  };
+  const ops::cuda::RowsInput last = count <= FewRows::kMost ? layers(few_) : layers(many_);
   for (const PromptChunk& chunk : chunks) {
     kvcache::cuda::advance(cache_, chunk.slot, size_of(chunk), stream.get());
   }
   cache_.report_free_pages(stream.get());
-  head_.read(rows_.finish(static_cast<int>(wanted), stream.get()), wanted, rows, logits, tokens,
-             stream);
+  head_.read(last, wanted, rows, logits, tokens, stream);
 }
 
 // Returns how many rows' logits are wanted.
@@ -115,29 +112,49 @@ std::size_t Prefill::upload(std::span<const PromptChunk> chunks, cudaStream_t st
   return wanted.size();
 }
 
-void Prefill::embed(std::size_t tokens, cudaStream_t stream) {
-  const int rows = static_cast<int>(tokens);
-  ops::cuda::rope_angles(angles_.data(), model_.frequencies().data(), model_.config().head_dim / 2,
-                         positions_.data(), rows, stream);
-  rows_.embed(tokens_.data(), rows, stream);
+// Returns what the head takes of the wanted rows.
+template <class LinearLayers>
+ops::cuda::RowsInput Prefill::run_layers(LinearLayers& linear, std::span<const PromptChunk> chunks,
+                                         int tokens, int wanted,
+                                         const winnow::cuda::Stream& stream) {
+  const ModelConfig& config = model_.config();
+  ops::cuda::rope_angles(angles_.data(), model_.frequencies().data(), config.head_dim / 2,
+                         positions_.data(), tokens, stream.get());
+  linear.embed(tokens_.data(), tokens, stream.get());
+  const int last = config.layers - 1;
+  for (int layer = 0; layer <= last; ++layer) {
+    const LayerInput input = project(linear, layer, tokens, stream.get());
+    std::size_t first = 0;
+    for (const PromptChunk& chunk : chunks) {
+      attend(layer, input, chunk, first, stream);
+      first += chunk.tokens.size();
+    }
+    if (layer < last) {
+      linear.finish_layer(layer, attended_.data(), tokens, stream.get());
+    }
+  }
+  // Nobody asks for the other rows once the last layer's cache has them.
+  const bf16* attended = linear.keep_rows(wanted_.data(), wanted, attended_.data(), stream.get());
+  linear.finish_layer(last, attended, wanted, stream.get());
+  return linear.finish(wanted, stream.get());
 }
 
-void Prefill::attention(int layer, std::span<const PromptChunk> chunks, std::size_t tokens,
-                        const winnow::cuda::Stream& stream) {
-  rows_.project(layer, qkv_.data(), static_cast<int>(tokens), stream.get());
-  std::size_t first = 0;
-  for (const PromptChunk& chunk : chunks) {
-    attend(layer, chunk, first, stream);
-    first += chunk.tokens.size();
-  }
+Prefill::LayerInput Prefill::project(ManyRows& linear, int layer, int tokens, cudaStream_t stream) {
+  linear.project(layer, qkv_.data(), tokens, stream);
+  return {linear.hidden(), {.rounded = qkv_.data()}};
+}
+
+Prefill::LayerInput Prefill::project(FewRows& linear, int layer, int tokens, cudaStream_t stream) {
+  linear.project(layer, exact_qkv_.data(), tokens, stream);
+  return {linear.hidden(), {.exact = exact_qkv_.data()}};
 }
 
 // The chunk's tokens, whose activations are the rows from `first` on.
-void Prefill::attend(int layer, const PromptChunk& chunk, std::size_t first,
-                     const winnow::cuda::Stream& stream) {
+void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chunk,
+                     std::size_t first, const winnow::cuda::Stream& stream) {
   const kvcache::Rule& rule = cache_.rule(chunk.slot);
   const int length = cache_.length(chunk.slot);
-  const Rows all{layer, chunk.slot, length, size_of(chunk), first};
+  const Rows all{input, layer, chunk.slot, length, size_of(chunk), first};
   int at_once = all.tokens;
   if (feedback_) {
     at_once = kvcache::cuda::FeedbackAttention::free_tokens(rule, length, all.tokens);
@@ -178,7 +195,7 @@ void Prefill::choose_and_attend(const Rows& rows, int first, ops::Matrix<std::in
 }
 
 kvcache::cuda::Projection Prefill::projection_of(const Rows& rows) const {
-  return model_.projection(rows.layer, rows.of(rows_.hidden(), model_.config().hidden),
+  return model_.projection(rows.layer, rows.of(rows.input.hidden, model_.config().hidden),
                            rows.of(angles_.data(), model_.config().head_dim / 2));
 }
 
@@ -187,7 +204,8 @@ kvcache::cuda::PrefillAppend Prefill::append_of(const Rows& rows) const {
           rows.slot,
           rows.length,
           rows.tokens,
-          rows.of(qkv_.data(), model_.qkv_width()),
+          {rows.of(rows.input.qkv.rounded, model_.qkv_width()),
+           rows.of(rows.input.qkv.exact, model_.qkv_width())},
           rows.of(queries_.data(), model_.query_width())};
 }
 

@@ -11,6 +11,7 @@
 #include "kvcache/cuda/feedback.h"
 #include "kvcache/cuda/quest.h"
 #include "model/cuda/device_model.h"
+#include "model/cuda/few_rows.h"
 #include "model/cuda/many_rows.h"
 #include "model/cuda/output_head.h"
 #include "ops/matrix.h"
@@ -39,8 +40,15 @@ class Prefill {
            const winnow::cuda::Stream& stream);
 
  private:
+  // What attention takes of a layer's tokens.
+  struct LayerInput {
+    const float* hidden;         // [T, hidden]
+    kvcache::cuda::QkvRows qkv;  // [T, qkv_width]
+  };
+
   // Tokens of one sequence in one layer, and where their activations begin.
   struct Rows {
+    LayerInput input;
     int layer;
     int slot;
     int length;  // of the sequence before them
@@ -48,21 +56,25 @@ class Prefill {
     std::size_t first;
 
     [[nodiscard]] Rows slice(int begin, int end) const {
-      return {layer, slot, length + begin, end - begin, first + static_cast<std::size_t>(begin)};
+      return {input,          layer,       slot,
+              length + begin, end - begin, first + static_cast<std::size_t>(begin)};
     }
+    // Theirs of a matrix that may be null.
     template <class T>
     [[nodiscard]] T* of(T* matrix, int width) const {
-      return matrix + first * static_cast<std::size_t>(width);
+      return matrix == nullptr ? nullptr : matrix + first * static_cast<std::size_t>(width);
     }
   };
 
   void reserve(std::size_t tokens, int longest_chunk);
   std::size_t upload(std::span<const PromptChunk> chunks, cudaStream_t stream);
-  void embed(std::size_t tokens, cudaStream_t stream);
-  void attention(int layer, std::span<const PromptChunk> chunks, std::size_t tokens,
-                 const winnow::cuda::Stream& stream);
+  template <class LinearLayers>
+  ops::cuda::RowsInput run_layers(LinearLayers& linear, std::span<const PromptChunk> chunks,
+                                  int tokens, int wanted, const winnow::cuda::Stream& stream);
+  LayerInput project(ManyRows& linear, int layer, int tokens, cudaStream_t stream);
+  LayerInput project(FewRows& linear, int layer, int tokens, cudaStream_t stream);
   [[nodiscard]] int window_of(int slot) const;
-  void attend(int layer, const PromptChunk& chunk, std::size_t first,
+  void attend(int layer, const LayerInput& input, const PromptChunk& chunk, std::size_t first,
               const winnow::cuda::Stream& stream);
   void attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
                       const winnow::cuda::Stream& stream);
@@ -77,7 +89,8 @@ class Prefill {
   const DeviceModel& model_;
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
-  ManyRows rows_;
+  ManyRows many_;
+  FewRows few_;
   std::unique_ptr<kvcache::cuda::Band> band_;
   std::optional<kvcache::cuda::FeedbackAttention> feedback_;  // TOVA, H2O
   std::optional<kvcache::cuda::QuestAttention> quest_;        // Quest
@@ -86,6 +99,7 @@ class Prefill {
   winnow::cuda::DeviceBuffer<std::int32_t> wanted_;           // [rows] whose logits are wanted
   winnow::cuda::DeviceBuffer<float2> angles_;                 // [T, head_dim / 2]
   winnow::cuda::DeviceBuffer<bf16> qkv_;                      // [T, qkv_width]
+  winnow::cuda::DeviceBuffer<float> exact_qkv_;               // of few tokens, the same
   winnow::cuda::DeviceBuffer<bf16> queries_;                  // [T, query_width]
   winnow::cuda::DeviceBuffer<bf16> attended_;                 // [T, query_width]
   winnow::cuda::DeviceBuffer<std::byte> attention_scratch_;

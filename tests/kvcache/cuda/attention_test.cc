@@ -90,7 +90,8 @@ class AttentionPair : public CachePair {
       DeviceBuffer<bf16> queries(expected.size());
       DeviceBuffer<bf16> out(expected.size());
       out.fill(0xFF);
-      const PrefillAppend append{layer, sequence.slot, length, tokens, qkv.data(), queries.data()};
+      const PrefillAppend append{layer,  sequence.slot, length,
+                                 tokens, {qkv.data()},  queries.data()};
       if (feedback_) {
         feedback_->reserve();
         feedback_->append_and_attend(how, append, band, scale(), out.data(), stream());

@@ -206,8 +206,8 @@ class CachePair {
       const DeviceBuffer<bf16> qkv{std::span<const bf16>(all)};
       DeviceBuffer<bf16> queries(static_cast<std::size_t>(tokens) * query_width());
       append(*device_, how,
-             PrefillAppend{layer, sequence.slot, length, tokens, qkv.data(), queries.data()}, band,
-             stream_->get());
+             PrefillAppend{layer, sequence.slot, length, tokens, {qkv.data()}, queries.data()},
+             band, stream_->get());
       stream_->synchronize();
       std::vector<std::int32_t> seen(static_cast<std::size_t>(kKvHeads * tokens));
       band.seen.read(seen);
