@@ -2,7 +2,7 @@
 
 #include <cmath>
 #include <limits>
-#include <set>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -17,51 +17,70 @@ constexpr std::size_t kMaxInQuotes = 200;
 
 using nlohmann::json;
 
-/// Reads a document without building it, for its depth and its keys. (The library's parser takes a
-/// callback for that, and then goes through all values before each object that ends: an array of
-/// empty objects would keep it for hours.)
-class Watch : public nlohmann::json_sax<json> {
+/// Builds a document, with an eye on its depth and its keys. (The library's parser takes a callback
+/// for that, and then goes through all values before each object that ends: an array of empty
+/// objects would keep it for hours.)
+class Builder : public nlohmann::json_sax<json> {
  public:
-  explicit Watch(const std::string& where) : where_(where) {}
+  explicit Builder(const std::string& where) : where_(where) {}
 
-  bool start_object(std::size_t /*size*/) override { return enter(); }
+  json take() { return std::move(root_); }
+
+  bool start_object(std::size_t /*size*/) override { return enter(json::object()); }
   bool key(std::string& key) override {
-    require(keys_.back().insert(key).second, "{}: key {} appears twice in one object", where_,
-            in_quotes(key));
+    const auto [place, added] = open_.back()->get_ref<json::object_t&>().try_emplace(key);
+    require(added, "{}: key {} appears twice in one object", where_, in_quotes(key));
+    member_ = &place->second;
     return true;
   }
   bool end_object() override { return leave(); }
-  bool start_array(std::size_t /*size*/) override { return enter(); }
+  bool start_array(std::size_t /*size*/) override { return enter(json::array()); }
   bool end_array() override { return leave(); }
 
-  bool null() override { return true; }
-  bool boolean(bool /*value*/) override { return true; }
-  bool number_integer(json::number_integer_t /*value*/) override { return true; }
-  bool number_unsigned(json::number_unsigned_t /*value*/) override { return true; }
-  bool number_float(json::number_float_t /*value*/, const std::string& /*text*/) override {
-    return true;
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(json::number_integer_t value) override { return put(value); }
+  bool number_unsigned(json::number_unsigned_t value) override { return put(value); }
+  bool number_float(json::number_float_t value, const std::string& /*text*/) override {
+    return put(value);
   }
-  bool string(std::string& /*value*/) override { return true; }
-  bool binary(json::binary_t& /*value*/) override { return true; }
+  bool string(std::string& value) override { return put(std::move(value)); }
+  bool binary(json::binary_t& /*value*/) override { return false; }  // JSON text has none
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
-                   const json::exception& /*error*/) override {
-    return false;  // who builds the document says what is wrong
+                   const json::exception& error) override {
+    fail("{}: not valid JSON: {}", where_, plain_message(error));
   }
 
  private:
-  bool enter() {
-    require(keys_.size() < kMaxDepth, "{}: JSON is nested deeper than {} levels", where_,
+  // Where the next value goes.
+  json& place(json&& value) {
+    if (open_.empty()) {
+      return root_ = std::move(value);
+    }
+    if (open_.back()->is_array()) {
+      return open_.back()->get_ref<json::array_t&>().emplace_back(std::move(value));
+    }
+    return *member_ = std::move(value);
+  }
+  bool put(json&& value) {
+    place(std::move(value));
+    return true;
+  }
+  bool enter(json&& value) {
+    require(open_.size() < kMaxDepth, "{}: JSON is nested deeper than {} levels", where_,
             kMaxDepth);
-    keys_.emplace_back();
+    open_.push_back(&place(std::move(value)));
     return true;
   }
   bool leave() {
-    keys_.pop_back();
+    open_.pop_back();
     return true;
   }
 
   const std::string& where_;
-  std::vector<std::set<std::string>> keys_;  // of each level; arrays have none
+  json root_;
+  std::vector<json*> open_;  // arrays and objects around what comes next; only the last one grows
+  json* member_ = nullptr;   // that the last key names
 };
 
 bool is_integral(const json& value) {
@@ -88,13 +107,9 @@ std::string plain_message(const json::exception& error) {
 }
 
 json parse_json(std::string_view text, const std::string& where) {
-  Watch watch(where);
-  try {
-    json::sax_parse(text.begin(), text.end(), &watch);
-    return json::parse(text.begin(), text.end());
-  } catch (const json::exception& error) {
-    fail("{}: not valid JSON: {}", where, plain_message(error));
-  }
+  Builder builder(where);
+  json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.take();
 }
 
 std::string read_text_file(const std::filesystem::path& path) {

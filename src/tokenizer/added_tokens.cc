@@ -64,9 +64,6 @@ void TokenTrie::insert(std::string_view key, std::int32_t value) {
 
 TokenTrie::Match TokenTrie::longest(std::string_view text) const {
   Match best;
-  if (text.empty() || !first_[static_cast<unsigned char>(text[0])]) {
-    return best;
-  }
   std::int32_t node = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto child = children_.find(edge(node, text[i]));
@@ -108,7 +105,8 @@ std::vector<AddedTokens::Part> AddedTokens::split_at(std::string_view text, cons
       parts.push_back({std::string(text.substr(done, end - done)), -1, done == 0});
     }
   };
-  for (std::size_t at = 0; at < text.size() && !trie.empty();) {
+  for (std::size_t at = trie.next_place(text, 0); at < text.size();
+       at = trie.next_place(text, at)) {
     const TokenTrie::Match match = trie.longest(text.substr(at));
     if (match.value < 0) {
       ++at;

@@ -40,6 +40,13 @@ class TokenTrie {
   /// Of equal keys the first stays. The empty key is ignored.
   void insert(std::string_view key, std::int32_t value);
   [[nodiscard]] Match longest(std::string_view text) const;
+  /// The first place from `at` on where some key may begin; the text's end if there is none.
+  [[nodiscard]] std::size_t next_place(std::string_view text, std::size_t at) const {
+    while (at < text.size() && !first_[static_cast<unsigned char>(text[at])]) {
+      ++at;
+    }
+    return at;
+  }
   [[nodiscard]] bool empty() const { return children_.empty(); }
 
  private:

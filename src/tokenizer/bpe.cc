@@ -48,7 +48,7 @@ class Bpe::Word {
   }
   void append(std::int32_t id) {
     const auto at = static_cast<std::int32_t>(symbols_.size());
-    symbols_.push_back({id, at - 1, at + 1});
+    symbols_.push_back({id, at - 1, at + 1, -1});
   }
 
   void merge() {
@@ -80,6 +80,7 @@ class Bpe::Word {
     std::int32_t id;  // -1: merged into the one before
     std::int32_t previous;
     std::int32_t next;
+    std::int32_t with_next;  // what the two become; -1: they do not merge
   };
   struct Candidate {
     std::uint32_t rank;
@@ -99,6 +100,7 @@ class Bpe::Word {
   // Adds the merge of the symbol at `i` with its successor to the heap, if there is one.
   void consider(std::int32_t i, bool keep_heap) {
     const Merge merge = merges_.find(at(i).id, at(at(i).next).id);
+    at(i).with_next = merge.result;
     if (merge.result < 0) {
       return;
     }
@@ -111,8 +113,7 @@ class Bpe::Word {
   // Whether the neighbours are still those (or others with the same result) the merge was for.
   [[nodiscard]] bool applies(const Candidate& candidate) const {
     const Symbol& symbol = at(candidate.position);
-    return symbol.id >= 0 && symbol.next >= 0 &&
-           merges_.find(symbol.id, at(symbol.next).id).result == candidate.result;
+    return symbol.id >= 0 && symbol.with_next == candidate.result;
   }
 
   void apply(const Candidate& candidate) {
@@ -121,6 +122,7 @@ class Bpe::Word {
     gone.id = -1;
     at(here).id = candidate.result;
     at(here).next = gone.next;
+    at(here).with_next = -1;
     if (gone.next >= 0) {
       at(gone.next).previous = here;
       consider(here, true);

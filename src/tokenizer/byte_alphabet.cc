@@ -1,5 +1,6 @@
 #include "tokenizer/byte_alphabet.h"
 
+#include <algorithm>
 #include <array>
 
 #include "tokenizer/utf8.h"
@@ -37,13 +38,18 @@ const Alphabet& alphabet() {
 
 }  // namespace
 
-std::string to_byte_alphabet(std::string_view bytes) {
-  std::string out;
-  out.reserve(bytes.size() + bytes.size() / 2);
-  for (const char c : bytes) {
-    out += alphabet().characters[static_cast<unsigned char>(c)];
+void append_in_byte_alphabet(std::string_view bytes, std::string& out) {
+  const auto& characters = alphabet().characters;
+  const auto stands_for_itself = [](char c) { return c >= '!' && c <= '~'; };
+  while (!bytes.empty()) {
+    const auto end = std::ranges::find_if_not(bytes, stands_for_itself);
+    out.append(bytes.begin(), end);
+    bytes.remove_prefix(static_cast<std::size_t>(end - bytes.begin()));
+    if (!bytes.empty()) {
+      out += characters[static_cast<unsigned char>(bytes.front())];
+      bytes.remove_prefix(1);
+    }
   }
-  return out;
 }
 
 std::optional<std::string> from_byte_alphabet(std::string_view text) {

@@ -7,9 +7,9 @@
 
 namespace winnow {
 
-/// Every byte of `bytes` as its character: printable Latin-1 as itself, the others, in order, from
-/// U+0100 on ("\n" is "Ċ", " " is "Ġ").
-std::string to_byte_alphabet(std::string_view bytes);
+/// Appends every byte of `bytes` as its character: printable Latin-1 as itself, the others, in
+/// order, from U+0100 on ("\n" is "Ċ", " " is "Ġ").
+void append_in_byte_alphabet(std::string_view bytes, std::string& out);
 
 /// The bytes that valid UTF-8 `text` stands for; nullopt when one of its characters is not of the
 /// alphabet.

@@ -22,6 +22,15 @@ class Pieces {
       ends_.push_back(text_.size());
     }
   }
+  /// Appends a piece that write(text) appends to `text`; an empty one is dropped.
+  template <class Write>
+  void add_written(const Write& write) {
+    const std::size_t before = text_.size();
+    write(text_);
+    if (text_.size() > before) {
+      ends_.push_back(text_.size());
+    }
+  }
   void reserve(std::size_t bytes, std::size_t count) {
     text_.reserve(bytes);
     ends_.reserve(count);

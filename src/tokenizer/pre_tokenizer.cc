@@ -46,6 +46,9 @@ class ByteLevel : public PreTokenizer::Step {
   }
 
   [[nodiscard]] Pieces apply(const Pieces& pieces, bool /*first*/) const override {
+    if (!add_prefix_space_ && !splitter_) {
+      return in_alphabet(pieces);
+    }
     Pieces cut;
     cut.reserve(pieces.bytes() + pieces.size(), pieces.size());
     for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -58,16 +61,20 @@ class ByteLevel : public PreTokenizer::Step {
         cut.add(piece);
       }
     }
-    Pieces out;
-    out.reserve(cut.bytes() + cut.bytes() / 2, cut.size());
-    for (std::size_t i = 0; i < cut.size(); ++i) {
-      out.add(to_byte_alphabet(cut[i]));
-    }
-    return out;
+    return in_alphabet(cut);
   }
   [[nodiscard]] bool rewrites() const override { return true; }
 
  private:
+  static Pieces in_alphabet(const Pieces& pieces) {
+    Pieces out;
+    out.reserve(pieces.bytes() + pieces.bytes() / 2, pieces.size());
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      out.add_written([&](std::string& text) { append_in_byte_alphabet(pieces[i], text); });
+    }
+    return out;
+  }
+
   bool add_prefix_space_;
   std::optional<Splitter> splitter_;
 };

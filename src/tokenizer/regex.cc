@@ -41,6 +41,7 @@ std::string message_of(int code) {
 
 struct Regex::Code {
   std::unique_ptr<pcre2_code, Free<pcre2_code_free>> code;
+  bool compiled;  // to machine code
   std::string where;
 };
 
@@ -49,8 +50,9 @@ namespace {
 // One text being searched.
 class Search {
  public:
-  Search(const pcre2_code* code, std::string_view text, const std::string& where)
+  Search(const pcre2_code* code, bool compiled, std::string_view text, const std::string& where)
       : code_(code),
+        compiled_(compiled),
         text_(text),
         where_(where),
         data_(pcre2_match_data_create_from_pattern(code, nullptr)),
@@ -64,16 +66,17 @@ class Search {
 
   // The first match at `from` or later.
   std::optional<TextRange> next(std::size_t from) {
-    int result = match(from, PCRE2_NO_UTF_CHECK);
+    int result = compiled_ ? match(pcre2_jit_match, from, 0) : PCRE2_ERROR_JIT_STACKLIMIT;
     if (result == PCRE2_ERROR_JIT_STACKLIMIT) {
       // Compiled code uses the machine stack, a little of it; the interpreter uses the heap.
-      result = match(from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
+      result = match(pcre2_match, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
     }
     if (result == PCRE2_ERROR_NOMATCH) {
       return std::nullopt;
     }
-    require(result >= 0, "{}: matching a text of {} bytes failed: {}", where_, text_.size(),
-            message_of(result));
+    if (result < 0) {
+      fail("{}: matching a text of {} bytes failed: {}", where_, text_.size(), message_of(result));
+    }
     const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data_.get());
     require(offsets[0] >= from && offsets[0] <= offsets[1],
             "{}: the expression moves a match's start (\\K); expected one that does not", where_);
@@ -81,12 +84,13 @@ class Search {
   }
 
  private:
-  int match(std::size_t from, std::uint32_t options) {
-    return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), from,
-                       options, data_.get(), context_.get());
+  int match(decltype(pcre2_match) function, std::size_t from, std::uint32_t options) {
+    return function(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), from, options,
+                    data_.get(), context_.get());
   }
 
   const pcre2_code* code_;
+  bool compiled_;
   std::string_view text_;
   const std::string& where_;
   MatchData data_;
@@ -106,14 +110,15 @@ Regex::Regex(std::string_view pattern, std::string_view where) {
   require(code != nullptr, "{}: not a regular expression: {} near byte {}", where,
           message_of(error), offset);
   // Fails where memory may not be made executable; the interpreter then does the work.
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
-  code_ = std::shared_ptr<const Code>(
-      new Code{std::unique_ptr<pcre2_code, Free<pcre2_code_free>>(code), std::string(where)});
+  const bool compiled = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;
+  code_ = std::shared_ptr<const Code>(new Code{
+      std::unique_ptr<pcre2_code, Free<pcre2_code_free>>(code), compiled, std::string(where)});
 }
 
 std::vector<TextRange> Regex::find_all(std::string_view text) const {
-  Search search(code_->code.get(), text, code_->where);
+  Search search(code_->code.get(), code_->compiled, text, code_->where);
   std::vector<TextRange> matches;
+  matches.reserve(text.size() / 4);
   std::size_t from = 0;
   while (from <= text.size()) {
     const std::optional<TextRange> match = search.next(from);

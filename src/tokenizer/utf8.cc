@@ -1,6 +1,6 @@
 #include "tokenizer/utf8.h"
 
-#include <algorithm>
+#include <cstring>
 
 namespace winnow {
 namespace {
@@ -25,6 +25,22 @@ Lead classify(unsigned lead) {
     return {3, lead == 0xE0 ? 0xA0U : 0x80U, lead == 0xED ? 0x9FU : 0xBFU};
   }
   return {4, lead == 0xF0 ? 0x90U : 0x80U, lead == 0xF4 ? 0x8FU : 0xBFU};
+}
+
+// Bytes of ASCII that `bytes` begins with.
+std::size_t ascii_length(std::string_view bytes) {
+  constexpr std::uint64_t kHighBits = 0x8080808080808080U;
+  std::size_t length = 0;
+  for (std::uint64_t word = 0; length + sizeof(word) <= bytes.size(); length += sizeof(word)) {
+    std::memcpy(&word, bytes.data() + length, sizeof(word));
+    if ((word & kHighBits) != 0) {
+      break;
+    }
+  }
+  while (length < bytes.size() && static_cast<unsigned char>(bytes[length]) < 0x80) {
+    ++length;
+  }
+  return length;
 }
 
 }  // namespace
@@ -55,12 +71,12 @@ Utf8Step utf8_step(std::string_view bytes) {
 }
 
 bool is_ascii(std::string_view bytes) {
-  return std::all_of(bytes.begin(), bytes.end(),
-                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  return ascii_length(bytes) == bytes.size();
 }
 
 bool is_valid_utf8(std::string_view bytes) {
-  while (!bytes.empty()) {
+  for (bytes.remove_prefix(ascii_length(bytes)); !bytes.empty();
+       bytes.remove_prefix(ascii_length(bytes))) {
     const Utf8Step step = utf8_step(bytes);
     if (step.kind != Utf8Step::Kind::character) {
       return false;
@@ -74,10 +90,15 @@ std::string to_valid_utf8(std::string_view bytes) {
   std::string out;
   out.reserve(bytes.size());
   while (!bytes.empty()) {
-    const Utf8Step step = utf8_step(bytes);
-    out += step.kind == Utf8Step::Kind::character ? bytes.substr(0, step.length)
-                                                  : kReplacementCharacter;
-    bytes.remove_prefix(step.length);
+    const std::size_t ascii = ascii_length(bytes);
+    out += bytes.substr(0, ascii);
+    bytes.remove_prefix(ascii);
+    if (!bytes.empty()) {
+      const Utf8Step step = utf8_step(bytes);
+      out += step.kind == Utf8Step::Kind::character ? bytes.substr(0, step.length)
+                                                    : kReplacementCharacter;
+      bytes.remove_prefix(step.length);
+    }
   }
   return out;
 }

@@ -16,7 +16,9 @@ namespace winnow::testing {
 inline nlohmann::json tiny_tokenizer() {
   nlohmann::json vocab;
   for (int byte = 0; byte < 256; ++byte) {
-    vocab[to_byte_alphabet(std::string(1, static_cast<char>(byte)))] = byte;
+    std::string character;
+    append_in_byte_alphabet(std::string(1, static_cast<char>(byte)), character);
+    vocab[character] = byte;
   }
   vocab["th"] = 256;
   vocab["the"] = 257;
