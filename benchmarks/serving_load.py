@@ -4,8 +4,8 @@ tokens, and where the server's time went; starts the server itself.
 
   benchmarks/serving_load.py --concurrency 1 8 32 64 --seconds 20 --out FILE.json -- [serve flags]
 
-Every stream is a POST /v1/completions with "stream": true over a plain socket, from --clients processes, so
-that the clients cost little of the machine that both share. Prompts are cut from the demo prompt at random
+Every stream is a POST /v1/completions with "stream": true over a plain socket that stays open, from --clients
+processes, so that the clients cost little of the machine that both share. Prompts are cut from the demo prompt at random
 lengths."""
 import argparse
 import asyncio
@@ -24,7 +24,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 EVENT = b'data: {"id"'
-DONE = b"data: [DONE]"
+DONE = b"data: [DONE"
+KEPT = len(EVENT) - 1  # of what has been read, and been searched: no whole one
+assert len(EVENT) == len(DONE)
 
 
 def arguments():
@@ -90,27 +92,43 @@ async def metrics(port):
             for m in re.finditer(r'^(\w+)(?:\{\w+="([^"]*)"\})? ([-+.e\d]+)$', text, re.M)}
 
 
-async def stream(port, body, begin, end, result):
-    """One answer; what comes from `begin` to `end` is counted."""
-    last = time.perf_counter()
-    status, reader, writer = await request(port, "POST", "/v1/completions", body)
-    first = True
-    done = False
-    text = b""
-    try:
-        while status == 200 and (data := await reader.read(1 << 16)):
+class Connection:
+    """One that stays, as those of the client libraries do."""
+
+    def __init__(self, port):
+        self.port = port
+        self.writer = None
+
+    async def stream(self, body, begin, end, result):
+        """One answer; what comes from `begin` to `end` is counted."""
+        last = time.perf_counter()
+        if self.writer is None:
+            self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+        data = json.dumps(body).encode()
+        self.writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                          f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        first = done = False
+        text = await self.reader.readuntil(b"\r\n\r\n")
+        ok = text.split()[1] == b"200"
+        while ok and not text.endswith(b"\r\n0\r\n\r\n"):  # the last chunk
+            data = await self.reader.read(1 << 16)
+            if not data:
+                break
             now = time.perf_counter()
-            text += data
-            whole, _, text = text.rpartition(b"\n\n")
-            for event in whole.split(b"\n\n"):
-                if event.startswith(EVENT):
-                    if begin <= now < end:
-                        result["first" if first else "between"].append(now - last)
-                    first, last = False, now
-                done = done or event == DONE
-    finally:
-        writer.close()
-    result["requests" if done else "errors"] += 1
+            text = text[-KEPT:] + data
+            for _ in range(text.count(EVENT)):
+                if begin <= now < end:
+                    result["between" if first else "first"].append(now - last)
+                first, last = True, now
+            done = done or DONE in text
+        if not done:
+            self.close()
+        result["requests" if done else "errors"] += 1
+
+    def close(self):
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
 
 
 async def ask_until(port, args, streams, seed, begin, end):
@@ -119,12 +137,13 @@ async def ask_until(port, args, streams, seed, begin, end):
     result = {"requests": 0, "errors": 0, "first": [], "between": []}
 
     async def client():
+        connection = Connection(port)
         while True:
             length = rng.randint(*args.prompt_chars)
             start = 0 if args.shared_prompt else rng.randrange(max(1, len(text) - length))
             prompt = text[start:start + length]
-            await stream(port, {
-                "prompt": prompt + (f"\nQuestion {rng.random()}: Where?" if args.shared_prompt else ""),
+            await connection.stream({
+                "prompt": prompt + (f"\nQuestion {rng.randrange(100000)}: Where?" if args.shared_prompt else ""),
                 "max_tokens": rng.randint(*args.max_tokens), "temperature": args.temperature, "stream": True,
                 "ignore_eos": True, "seed": rng.randrange(1 << 30)}, begin, end, result)
 

@@ -1,6 +1,6 @@
 // A chunk of one sequence, in three kernels: the chunk's queries, and the band, of which the window
 // has the lead; what leaves the window, and what of it is archived; entries to their pages.
-#include "base/cuda/device.h"
+#include "base/cuda/launch.cuh"
 #include "kvcache/cuda/append_kernels.h"
 #include "kvcache/cuda/block_scan.cuh"
 #include "kvcache/cuda/entry_place.cuh"
@@ -91,6 +91,8 @@ __device__ void project_token(const Projection& projection, const PrefillAppend&
 template <class Format, int D>
 __global__ void band_kernel(CacheView cache, Projection projection, PrefillAppend chunk,
                             BandView band, int lead) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
   const int head = blockIdx.y;
   const int token = blockIdx.x;
   if (token < chunk.tokens) {
@@ -149,6 +151,8 @@ __device__ void renew_marks(const CacheView& cache, const Fate& fate, std::uint3
 // A block per head: who of those that leave the window is kept, and pages for them.
 __global__ void __launch_bounds__(kScanThreads)
     archive_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
   const int head = blockIdx.x;
   const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
   std::uint32_t* marks = cache.marks + row * cache.mark_words;
@@ -202,6 +206,8 @@ __global__ void __launch_bounds__(kScanThreads)
 template <class Format, int D>
 __global__ void store_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead,
                              int in_ring) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
   using Code = typename Format::Code;
   const int head = blockIdx.y;
   const int lane = threadIdx.x % 32;
@@ -246,8 +252,8 @@ void launch_band(const CacheView& cache, const Projection& projection, const Pre
   const int warps = projection.group + 2;
   const dim3 blocks(static_cast<unsigned>(chunk.tokens + (lead + warps - 1) / warps),
                     static_cast<unsigned>(projection.kv_heads));
-  band_kernel<Format, D><<<blocks, warps * 32, 0, stream>>>(cache, projection, chunk, band, lead);
-  winnow::cuda::check_launch("make a chunk's band");
+  winnow::cuda::launch(band_kernel<Format, D>, blocks, warps * 32, 0, stream, true, cache,
+                       projection, chunk, band, lead);
 }
 
 template <class Format, int D>
@@ -259,14 +265,12 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
     return static_cast<unsigned>((warps + kWarpsPerBlock - 1) / kWarpsPerBlock);
   };
   launch_band<Format, D>(cache, projection, chunk, band, lead, stream);
-  archive_kernel<<<heads, kScanThreads, 0, stream>>>(cache, chunk, band, lead);
-  winnow::cuda::check_launch("choose what is archived");
+  winnow::cuda::launch(archive_kernel, heads, kScanThreads, 0, stream, true, cache, chunk, band,
+                       lead);
   const int in_ring = min(chunk.tokens, cache.ring);
   const int leaving = max(0, chunk.tokens - (cache.ring - lead));
-  store_kernel<Format, D>
-      <<<dim3(blocks(leaving + in_ring), heads), kWarpsPerBlock * 32, 0, stream>>>(
-          cache, chunk, band, lead, in_ring);
-  winnow::cuda::check_launch("store a chunk");
+  winnow::cuda::launch(store_kernel<Format, D>, dim3(blocks(leaving + in_ring), heads),
+                       kWarpsPerBlock * 32, 0, stream, true, cache, chunk, band, lead, in_ring);
 }
 
 }  // namespace

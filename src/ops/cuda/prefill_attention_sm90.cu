@@ -183,6 +183,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     give_registers<S::kProducerRegisters>();
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
     winnow::cuda::wait_for_predecessor();  // the gathered rows and the tiles' order are there
+    winnow::cuda::release_successor();
     if (thread >= kWarpgroup - kLoaders) {
       load_queries<S>(arguments, shared);
     } else if (thread == 0) {

@@ -212,6 +212,7 @@ __device__ void order_tiles(const PrefillArguments& arguments) {
 template <class Codes, int D>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     gather_kernel(const __grid_constant__ PrefillArguments arguments) {
+  winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
   const PrefillChunk& chunk = arguments.chunk;
   const GatheredRows& rows = arguments.rows;
@@ -245,8 +246,10 @@ void launch(const PrefillArguments& arguments, cudaStream_t stream) {
   const int units = (arguments.rows.archive_rows + arguments.rows.band_rows) / kPageEntries;
   const int most = winnow::cuda::multiprocessor_count() * kBlocksPerMultiprocessor;
   const int blocks = std::clamp(most / arguments.kv_heads - 1, 1, units);
-  gather_kernel<Codes, D><<<dim3(blocks + 1, arguments.kv_heads), kThreads, 0, stream>>>(arguments);
-  winnow::cuda::check_launch("gather of prefill attention");
+  winnow::cuda::launch(
+      gather_kernel<Codes, D>,
+      dim3(static_cast<unsigned>(blocks + 1), static_cast<unsigned>(arguments.kv_heads)), kThreads,
+      0, stream, true, arguments);
 }
 
 }  // namespace
