@@ -244,16 +244,29 @@ void Bpe::append_characters(std::string_view piece, Word& word) const {
 
 void Bpe::encode(const Pieces& pieces, std::vector<std::int32_t>& out) const {
   Word word(merges_);
+  std::unique_ptr<WordMemo> memo = memos_.take();
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const std::string_view piece = pieces[i];
-    require(piece.size() <= std::numeric_limits<std::int32_t>::max(),
-            "a text of {} bytes is too long to tokenize; expected less than 2 GiB", piece.size());
-    if (const auto id = vocabulary_.find(piece); id && whole_[static_cast<std::size_t>(*id)]) {
-      out.push_back(*id);
-    } else {
-      merge(piece, word);
-      word.take(out);
+    const std::span<const std::int32_t> known = memo->find(piece);
+    if (!known.empty()) {
+      out.insert(out.end(), known.begin(), known.end());
+      continue;
     }
+    const std::size_t before = out.size();
+    encode(piece, word, out);
+    memo->put(piece, std::span(out).subspan(before));
+  }
+  memos_.give_back(std::move(memo));
+}
+
+void Bpe::encode(std::string_view piece, Word& word, std::vector<std::int32_t>& out) const {
+  require(piece.size() <= std::numeric_limits<std::int32_t>::max(),
+          "a text of {} bytes is too long to tokenize; expected less than 2 GiB", piece.size());
+  if (const auto id = vocabulary_.find(piece); id && whole_[static_cast<std::size_t>(*id)]) {
+    out.push_back(*id);
+  } else {
+    merge(piece, word);
+    word.take(out);
   }
 }
 

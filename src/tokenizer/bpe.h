@@ -10,6 +10,7 @@
 #include "tokenizer/merge_table.h"
 #include "tokenizer/pieces.h"
 #include "tokenizer/vocabulary.h"
+#include "tokenizer/word_memo.h"
 
 namespace winnow {
 
@@ -32,6 +33,7 @@ class Bpe {
   void read_merges(const JsonField& field);
   void read_bytes();
   void find_whole();
+  void encode(std::string_view piece, Word& word, std::vector<std::int32_t>& out) const;
   void merge(std::string_view piece, Word& word) const;
   void append_characters(std::string_view piece, Word& word) const;
   bool append_bytes(std::string_view character, Word& word) const;
@@ -46,6 +48,7 @@ class Bpe {
   std::optional<std::int32_t> unknown_;
   std::vector<std::optional<std::int32_t>> bytes_;       // tokens of byte_fallback
   std::vector<std::optional<std::int32_t>> characters_;  // tokens of the first code points
+  mutable WordMemos memos_;                              // of encode()
 };
 
 }  // namespace winnow

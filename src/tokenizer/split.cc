@@ -42,9 +42,11 @@ std::vector<TextRange> Splitter::find_all(std::string_view piece) const {
 }
 
 std::vector<Splitter::Part> Splitter::parts_of(std::string_view piece) const {
+  const std::vector<TextRange> matches = find_all(piece);
   std::vector<Part> parts;
+  parts.reserve(matches.size() + 1);
   std::size_t done = 0;
-  for (const TextRange match : find_all(piece)) {
+  for (const TextRange match : matches) {
     if (match.begin != done) {
       parts.push_back({{done, match.begin}, invert_});
     }

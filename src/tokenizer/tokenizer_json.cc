@@ -31,8 +31,9 @@ class JsonTokenizer : public Tokenizer {
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text,
                                                  EncodeOptions options) const override {
     std::vector<std::int32_t> ids;
+    ids.reserve(text.size() / 3);  // as many as there may be, nearly always
     if (options.add_special) {
-      ids = post_processor_.prefix();
+      ids.insert(ids.end(), post_processor_.prefix().begin(), post_processor_.prefix().end());
     }
     for (const auto& part : added_.split(to_valid_utf8(text), normalizer_, options.parse_special)) {
       if (part.id >= 0) {
