@@ -1,5 +1,6 @@
 // A chunk of one sequence, in three kernels: the chunk's queries, and the band, of which the window
-// has the lead; what leaves the window, and what of it is archived; entries to their pages.
+// has the lead; what leaves the window, and what of it is archived; entries to their pages (few of
+// them in the kernel before).
 #include "base/cuda/launch.cuh"
 #include "kvcache/cuda/append_kernels.h"
 #include "kvcache/cuda/block_scan.cuh"
@@ -148,12 +149,9 @@ __device__ void renew_marks(const CacheView& cache, const Fate& fate, std::uint3
   }
 }
 
-// A block per head: who of those that leave the window is kept, and pages for them.
-__global__ void __launch_bounds__(kScanThreads)
-    archive_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead) {
-  winnow::cuda::wait_for_predecessor();
-  winnow::cuda::release_successor();
-  const int head = blockIdx.x;
+// Who of those that leave the window is kept, and pages for them. By a block of kScanThreads.
+__device__ void archive(const CacheView& cache, const PrefillAppend& chunk, const BandView& band,
+                        int lead, int head) {
   const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
   std::uint32_t* marks = cache.marks + row * cache.mark_words;
   const Fate fate{
@@ -202,16 +200,13 @@ __global__ void __launch_bounds__(kScanThreads)
   }
 }
 
-// A warp per entry: first those that are archived, then the newest, which the ring holds.
+// By a warp: entry `job` of those that are stored, first what is archived, then the newest, which
+// the ring holds.
 template <class Format, int D>
-__global__ void store_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead,
-                             int in_ring) {
-  winnow::cuda::wait_for_predecessor();
-  winnow::cuda::release_successor();
+__device__ void store(const CacheView& cache, const PrefillAppend& chunk, const BandView& band,
+                      int lead, int in_ring, int head, int job) {
   using Code = typename Format::Code;
-  const int head = blockIdx.y;
   const int lane = threadIdx.x % 32;
-  const int job = blockIdx.x * kWarpsPerBlock + threadIdx.x / 32;
   const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
   const int archived = band.counts[2 * head];
   const int kept = band.counts[2 * head + 1];
@@ -246,6 +241,37 @@ __global__ void store_kernel(CacheView cache, PrefillAppend chunk, BandView band
   }
 }
 
+// A block per head.
+__global__ void __launch_bounds__(kScanThreads)
+    archive_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  archive(cache, chunk, band, lead, static_cast<int>(blockIdx.x));
+}
+
+// A warp per entry.
+template <class Format, int D>
+__global__ void store_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead,
+                             int in_ring) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  store<Format, D>(cache, chunk, band, lead, in_ring, static_cast<int>(blockIdx.y),
+                   static_cast<int>(blockIdx.x * kWarpsPerBlock + threadIdx.x / 32));
+}
+
+// Both for few tokens: a block per head, of which a warp stores an entry.
+template <class Format, int D>
+__global__ void __launch_bounds__(kScanThreads)
+    archive_and_store_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead,
+                             int in_ring) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  const int head = blockIdx.x;
+  archive(cache, chunk, band, lead, head);
+  __syncthreads();
+  store<Format, D>(cache, chunk, band, lead, in_ring, head, static_cast<int>(threadIdx.x) / 32);
+}
+
 template <class Format, int D>
 void launch_band(const CacheView& cache, const Projection& projection, const PrefillAppend& chunk,
                  const BandView& band, int lead, cudaStream_t stream) {
@@ -265,12 +291,18 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
     return static_cast<unsigned>((warps + kWarpsPerBlock - 1) / kWarpsPerBlock);
   };
   launch_band<Format, D>(cache, projection, chunk, band, lead, stream);
-  winnow::cuda::launch(archive_kernel, heads, kScanThreads, 0, stream, true, cache, chunk, band,
-                       lead);
   const int in_ring = min(chunk.tokens, cache.ring);
   const int leaving = max(0, chunk.tokens - (cache.ring - lead));
-  winnow::cuda::launch(store_kernel<Format, D>, dim3(blocks(leaving + in_ring), heads),
-                       kWarpsPerBlock * 32, 0, stream, true, cache, chunk, band, lead, in_ring);
+  const int stored = leaving + in_ring;  // at most
+  if (stored <= kScanThreads / 32) {
+    winnow::cuda::launch(archive_and_store_kernel<Format, D>, heads, kScanThreads, 0, stream, true,
+                         cache, chunk, band, lead, in_ring);
+    return;
+  }
+  winnow::cuda::launch(archive_kernel, heads, kScanThreads, 0, stream, true, cache, chunk, band,
+                       lead);
+  winnow::cuda::launch(store_kernel<Format, D>, dim3(blocks(stored), heads), kWarpsPerBlock * 32, 0,
+                       stream, true, cache, chunk, band, lead, in_ring);
 }
 
 }  // namespace

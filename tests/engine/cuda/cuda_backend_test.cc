@@ -33,7 +33,7 @@ void feed_both(Session& cpu, Session& cuda, const ModelConfig& config, const Cas
   const auto vocab = static_cast<std::size_t>(config.vocab);
   const auto heads = static_cast<std::size_t>(config.layers * config.kv_heads);
   std::size_t first = 0;
-  for (const std::size_t count : {150U, 1U, 1U, 1U, 100U, 3U, 1U, 1U, 120U, 1U, 1U}) {
+  for (const std::size_t count : {150U, 1U, 1U, 1U, 100U, 3U, 1U, 1U, 16U, 17U, 87U, 1U, 1U}) {
     const auto chunk = std::span(tokens).subspan(first, count);
     std::vector<float> expected(count * vocab);
     std::vector<float> got(count * vocab, NAN);
@@ -372,6 +372,67 @@ TEST(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
     EXPECT_EQ(greedy.sequence->usage().per_head, sampled.sequence->usage().per_head);
     EXPECT_EQ(greedy.runner->page_bytes(), sampled.runner->page_bytes());
   }
+}
+
+// Few rows are computed in the same way whoever shares them: short chunks of several sequences, of
+// which some rows' logits are asked for, to the bit as each by itself.
+TEST(CudaBackend, ReadsShortChunksTogetherAsOneByOne) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const Case c{"short",
+               Family::qwen3,
+               64,
+               4,
+               false,
+               kvcache::RuleKind::dms,
+               ops::EntryFormat::f8e4m3,
+               WeightStorage::as_stored,
+               0.0};
+  const ModelConfig config = config_of(c);
+  model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  model.draw_decisions(0.7);
+  const EngineConfig options = engine_config(c, true);
+  const auto backend = make_backend(model, options);
+  const auto tokens = random_tokens(200, config.vocab);
+  const auto vocab = static_cast<std::size_t>(config.vocab);
+  const auto run = [&](bool together) {
+    const auto runner = backend->make_runner(options);
+    std::vector<std::unique_ptr<SequenceState>> sequences;
+    std::vector<float> logits;
+    const auto forward = [&](std::span<const SequenceShare> shares) {
+      std::size_t rows = 0;
+      for (const SequenceShare& share : shares) {
+        rows += share.logit_rows;
+      }
+      const std::size_t before = logits.size();
+      logits.resize(before + rows * vocab, NAN);
+      runner->forward(shares, {logits.data() + before, rows, vocab}, {});
+    };
+    const std::size_t prompts[] = {90, 7, 60};
+    const std::size_t chunks[] = {5, 2, 9};
+    const std::size_t rows[] = {1, 2, 4};
+    std::vector<SequenceShare> shares(3);
+    for (std::size_t i = 0; i < 3; ++i) {
+      sequences.push_back(runner->open({120, 200}));
+      shares[i].sequence = sequences[i].get();
+      shares[i].tokens = std::span(tokens).first(prompts[i]);
+      forward(std::span(shares).subspan(i, 1));
+      shares[i].tokens = std::span(tokens).subspan(prompts[i], chunks[i]);
+      shares[i].logit_rows = rows[i];
+    }
+    if (together) {
+      forward(shares);
+    } else {
+      for (const SequenceShare& share : shares) {
+        forward(std::span(&share, 1));
+      }
+    }
+    return logits;
+  };
+  const std::vector<float> together = run(true);
+  EXPECT_TRUE(std::ranges::all_of(together, [](float x) { return std::isfinite(x); }));
+  EXPECT_EQ(together, run(false));
 }
 
 // A trained model decides by itself. Rounding may turn a decision that is close, and with it what
