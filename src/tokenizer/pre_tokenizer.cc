@@ -30,6 +30,9 @@ class Split : public PreTokenizer::Step {
     }
     return out;
   }
+  [[nodiscard]] const Splitter* goes_on() const override {
+    return splitter_.goes_on() ? &splitter_ : nullptr;
+  }
 
  private:
   Splitter splitter_;
@@ -113,6 +116,9 @@ class Metaspace : public PreTokenizer::Step {
     return out;
   }
   [[nodiscard]] bool rewrites() const override { return true; }
+  [[nodiscard]] bool is_local() const override {
+    return false;
+  }  // something is put before the first
 
  private:
   std::string replacement_;
@@ -177,11 +183,26 @@ void PreTokenizer::add_rewriting(std::shared_ptr<const Step> step, const JsonFie
 }
 
 Pieces PreTokenizer::apply(std::string_view text, bool first) const {
-  Pieces pieces(text);
-  for (const auto& step : steps_) {
-    pieces = step->apply(pieces, first);
+  return apply_from(0, Pieces(text), first);
+}
+
+Pieces PreTokenizer::apply_from(std::size_t step, Pieces pieces, bool first) const {
+  for (; step < steps_.size(); ++step) {
+    pieces = steps_[step]->apply(pieces, first);
   }
   return pieces;
+}
+
+bool PreTokenizer::goes_on() const {
+  return !steps_.empty() && steps_.front()->goes_on() != nullptr &&
+         std::ranges::all_of(steps_, &Step::is_local);
+}
+
+PreTokenizer::Cut PreTokenizer::cut_from(std::string_view text, std::size_t from, bool open) const {
+  Pieces pieces;
+  pieces.reserve(text.size() - from, (text.size() - from) / 4);
+  const std::size_t end = steps_.front()->goes_on()->split_from(text, from, open, pieces);
+  return {apply_from(1, std::move(pieces), false), end};
 }
 
 }  // namespace winnow

@@ -7,6 +7,7 @@
 
 #include "tokenizer/json_field.h"
 #include "tokenizer/pieces.h"
+#include "tokenizer/split.h"
 
 namespace winnow {
 
@@ -20,6 +21,10 @@ class PreTokenizer {
     [[nodiscard]] virtual Pieces apply(const Pieces& pieces, bool first) const = 0;
     /// Whether it writes the text in other characters.
     [[nodiscard]] virtual bool rewrites() const { return false; }
+    /// Whether it treats each piece by itself.
+    [[nodiscard]] virtual bool is_local() const { return true; }
+    /// What cuts a text from left to right, if it does that.
+    [[nodiscard]] virtual const Splitter* goes_on() const { return nullptr; }
   };
 
   /// Keeps the text in one piece.
@@ -29,7 +34,18 @@ class PreTokenizer {
 
   [[nodiscard]] Pieces apply(std::string_view text, bool first) const;
 
+  struct Cut {
+    Pieces pieces;
+    std::size_t end;  // of them, in the text
+  };
+  /// Whether apply() makes pieces from left to right, so that cut_from() can be asked for.
+  [[nodiscard]] bool goes_on() const;
+  /// The pieces of `text` from `from` on, which is 0 or the end of an earlier cut. `open`: the text
+  /// may go on; then only those that stay what they are.
+  [[nodiscard]] Cut cut_from(std::string_view text, std::size_t from, bool open) const;
+
  private:
+  [[nodiscard]] Pieces apply_from(std::size_t step, Pieces pieces, bool first) const;
   void add(const JsonField& field, int depth);
   void add_rewriting(std::shared_ptr<const Step> step, const JsonField& field);
 

@@ -50,10 +50,12 @@ namespace {
 // One text being searched.
 class Search {
  public:
-  Search(const pcre2_code* code, bool compiled, std::string_view text, const std::string& where)
+  Search(const pcre2_code* code, bool compiled, std::string_view text, bool open,
+         const std::string& where)
       : code_(code),
         compiled_(compiled),
         text_(text),
+        options_(open ? PCRE2_PARTIAL_HARD : 0),
         where_(where),
         data_(pcre2_match_data_create_from_pattern(code, nullptr)),
         context_(pcre2_match_context_create(nullptr)) {
@@ -64,14 +66,14 @@ class Search {
     pcre2_set_heap_limit(context_.get(), kMaxHeapKib);
   }
 
-  // The first match at `from` or later.
+  // The first match at `from` or later; of an open text one that its end does not touch.
   std::optional<TextRange> next(std::size_t from) {
-    int result = compiled_ ? match(pcre2_jit_match, from, 0) : PCRE2_ERROR_JIT_STACKLIMIT;
+    int result = compiled_ ? match(pcre2_jit_match, from, options_) : PCRE2_ERROR_JIT_STACKLIMIT;
     if (result == PCRE2_ERROR_JIT_STACKLIMIT) {
       // Compiled code uses the machine stack, a little of it; the interpreter uses the heap.
-      result = match(pcre2_match, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
+      result = match(pcre2_match, from, options_ | PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
     }
-    if (result == PCRE2_ERROR_NOMATCH) {
+    if (result == PCRE2_ERROR_NOMATCH || result == PCRE2_ERROR_PARTIAL) {
       return std::nullopt;
     }
     if (result < 0) {
@@ -92,6 +94,7 @@ class Search {
   const pcre2_code* code_;
   bool compiled_;
   std::string_view text_;
+  std::uint32_t options_;
   const std::string& where_;
   MatchData data_;
   MatchContext context_;
@@ -110,29 +113,29 @@ Regex::Regex(std::string_view pattern, std::string_view where) {
   require(code != nullptr, "{}: not a regular expression: {} near byte {}", where,
           message_of(error), offset);
   // Fails where memory may not be made executable; the interpreter then does the work.
-  const bool compiled = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;
+  const bool compiled = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
   code_ = std::shared_ptr<const Code>(new Code{
       std::unique_ptr<pcre2_code, Free<pcre2_code_free>>(code), compiled, std::string(where)});
 }
 
-std::vector<TextRange> Regex::find_all(std::string_view text) const {
-  Search search(code_->code.get(), code_->compiled, text, code_->where);
+std::vector<TextRange> Regex::find_from(std::string_view text, std::size_t from, bool open) const {
+  Search search(code_->code.get(), code_->compiled, text, open, code_->where);
   std::vector<TextRange> matches;
-  matches.reserve(text.size() / 4);
-  std::size_t from = 0;
+  matches.reserve((text.size() - from) / 4);
+  std::size_t last_end = from > 0 ? from : std::string_view::npos;  // of the match before
   while (from <= text.size()) {
     const std::optional<TextRange> match = search.next(from);
     if (!match) {
       break;
     }
-    const bool empty = match->begin == match->end;
-    if (empty && !matches.empty() && matches.back().end == match->end) {
+    if (match->begin == match->end && last_end == match->end) {
       from =
           match->end == text.size() ? text.size() + 1 : match->end + utf8_length(text[match->end]);
       continue;
     }
     matches.push_back(*match);
     from = match->end;
+    last_end = from;
   }
   return matches;
 }

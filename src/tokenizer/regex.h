@@ -28,7 +28,14 @@ class Regex {
   /// All matches in `text` (valid UTF-8), left to right, none overlapping; an empty one directly
   /// after another match does not count. Throws Error when the matcher runs out of its (large)
   /// allowance of steps or memory.
-  [[nodiscard]] std::vector<TextRange> find_all(std::string_view text) const;
+  [[nodiscard]] std::vector<TextRange> find_all(std::string_view text) const {
+    return find_from(text, 0, /*open=*/false);
+  }
+  /// Those of find_all() from `from` on, which is 0 or the end of one of them. `open`: the text may
+  /// go on; then the first match that could be another one for that, and all after it, are left
+  /// out.
+  [[nodiscard]] std::vector<TextRange> find_from(std::string_view text, std::size_t from,
+                                                 bool open) const;
 
  private:
   struct Code;

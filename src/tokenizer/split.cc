@@ -96,4 +96,20 @@ void Splitter::split(std::string_view piece, Pieces& out) const {
   }
 }
 
+std::size_t Splitter::split_from(std::string_view text, std::size_t from, bool open,
+                                 Pieces& out) const {
+  const auto add = [&](std::size_t end) {
+    out.add(text.substr(from, end - from));
+    from = end;
+  };
+  for (const TextRange match : regex_->find_from(text, from, open)) {
+    add(match.begin);
+    add(match.end);
+  }
+  if (!open) {
+    add(text.size());
+  }
+  return from;
+}
+
 }  // namespace winnow

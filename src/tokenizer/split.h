@@ -35,6 +35,14 @@ class Splitter {
   /// Appends `piece`, cut, to `out`.
   void split(std::string_view piece, Pieces& out) const;
 
+  /// Whether pieces follow each other as they are found, so that split_from() can be asked for.
+  [[nodiscard]] bool goes_on() const {
+    return regex_.has_value() && behavior_ == SplitBehavior::isolated;
+  }
+  /// Appends the pieces of `text` from `from` on, which is 0 or the end of a piece. `open`: the
+  /// text may go on; then only those that stay what they are. Returns where they end.
+  std::size_t split_from(std::string_view text, std::size_t from, bool open, Pieces& out) const;
+
  private:
   // A stretch of the piece, and whether the pattern (or, inverted, its absence) made it.
   struct Part {

@@ -8,11 +8,22 @@
 #include "tokenizer/normalizer.h"
 #include "tokenizer/post_processor.h"
 #include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/text_memo.h"
 #include "tokenizer/token_text.h"
 #include "tokenizer/utf8.h"
 
 namespace winnow {
 namespace {
+
+constexpr std::size_t kStepBytes = 1024;  // between checkpoints
+
+// Of the one that byte `at` belongs to.
+std::size_t begin_of_character(std::string_view text, std::size_t at) {
+  while ((static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) {
+    --at;
+  }
+  return at;
+}
 
 class JsonTokenizer : public Tokenizer {
  public:
@@ -39,7 +50,7 @@ class JsonTokenizer : public Tokenizer {
       if (part.id >= 0) {
         ids.push_back(part.id);
       } else {
-        bpe_.encode(pre_tokenizer_.apply(part.text, part.first), ids);
+        encode_text(part.text, part.first, ids);
       }
     }
     if (options.add_special) {
@@ -81,6 +92,34 @@ class JsonTokenizer : public Tokenizer {
   }
 
  private:
+  // Appends the ids of a text without added tokens. Of a long one what an earlier one has begun
+  // with is known.
+  void encode_text(std::string_view text, bool first, std::vector<std::int32_t>& ids) const {
+    if (text.size() <= kStepBytes || !pre_tokenizer_.goes_on()) {
+      bpe_.encode(pre_tokenizer_.apply(text, first), ids);
+      return;
+    }
+    const TextMemo::Match known = memo_.find(text);
+    const auto begin = static_cast<std::ptrdiff_t>(ids.size());
+    ids.insert(ids.end(), known.ids().begin(), known.ids().end());
+    std::vector<TextMemo::Checkpoint> checkpoints(known.checkpoints().begin(),
+                                                  known.checkpoints().end());
+    TextMemo::Checkpoint last = checkpoints.empty() ? TextMemo::Checkpoint{} : checkpoints.back();
+    std::size_t step = kStepBytes;
+    for (std::size_t seen = last.seen + step; seen < text.size(); seen += step) {
+      seen = begin_of_character(text, seen);
+      const auto [pieces, end] = pre_tokenizer_.cut_from(text.substr(0, seen), last.end, true);
+      step = end > last.end ? kStepBytes : 2 * step;  // a piece may be as long as the text
+      bpe_.encode(pieces, ids);
+      last = {seen, end, ids.size() - static_cast<std::size_t>(begin)};
+      checkpoints.push_back(last);
+    }
+    if (checkpoints.size() > known.count) {
+      memo_.put({std::string(text), {ids.begin() + begin, ids.end()}, std::move(checkpoints)});
+    }
+    bpe_.encode(pre_tokenizer_.cut_from(text, last.end, false).pieces, ids);
+  }
+
   [[nodiscard]] const std::string& text_of(std::int32_t id) const {
     const AddedToken* added = added_.find(id);
     const std::string* token = added != nullptr ? &added->text : bpe_.vocabulary().token(id);
@@ -130,6 +169,7 @@ class JsonTokenizer : public Tokenizer {
   PostProcessor post_processor_;
   Bpe bpe_;
   AddedTokens added_;
+  mutable TextMemo memo_;  // of encode_text()
 };
 
 }  // namespace

@@ -1,0 +1,159 @@
+// What earlier texts leave behind must not be seen in what later ones become.
+#include "tokenizer/text_memo.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+#include "base/random.h"
+#include "tiny.h"
+#include "tokenizer/regex.h"
+#include "tokenizer/tokenizer_json.h"
+
+namespace winnow {
+namespace {
+
+using testing::Ids;
+
+// Llama 3's, Qwen's, and those that look far ahead, back, at the end of lines or go back.
+constexpr std::array kPatterns{
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+    R"(a+(?=.*z)|b*|\s+(?!\S)|.)",
+    R"((?<=b)a+|\b\w+\b|$|z?)",
+    R"(ab+9|a|(?s:l.*z)|\n\n\n)",
+    R"((?s)(?=a.{900}b)a|[^a]+|a)",
+};
+
+std::string random_text(Random& random, std::size_t characters) {
+  static constexpr std::array<const char*, 18> kAlphabet{"a",  "b",  "l",    "z", " ",   " ",
+                                                         "  ", "\n", "\r\n", "'", "'ll", "9",
+                                                         "12", ".",  "é",    "—", "中",  "😀"};
+  std::string text;
+  for (std::size_t i = 0; i < characters; ++i) {
+    const auto which = static_cast<std::size_t>(random.uniform() * double{kAlphabet.size()});
+    // Now and then a run of the same.
+    const std::size_t times =
+        random.uniform() < 0.02 ? 1 + static_cast<std::size_t>(random.uniform() * 300.0) : 1;
+    for (std::size_t n = 0; n < times; ++n) {
+      text += kAlphabet[which];
+    }
+  }
+  return text;
+}
+
+// Up to about `bytes` of it, whole characters.
+std::string beginning(const std::string& text, std::size_t bytes) {
+  bytes = std::min(bytes, text.size());
+  while (bytes < text.size() && (static_cast<unsigned char>(text[bytes]) & 0xC0U) == 0x80U) {
+    --bytes;
+  }
+  return text.substr(0, bytes);
+}
+
+TEST(Regex, FindsInAnOpenTextWhatStaysHoweverItGoesOn) {
+  Random random(3);
+  for (const char* pattern : kPatterns) {
+    const Regex regex(pattern, "pattern");
+    std::size_t certain = 0;
+    for (int i = 0; i < 60; ++i) {
+      const std::string text = random_text(random, 400);
+      const std::string begin = beginning(
+          text, static_cast<std::size_t>(random.uniform() * static_cast<double>(text.size())));
+      auto all = regex.find_all(text);
+      const auto first = regex.find_from(begin, 0, true);
+      ASSERT_LE(first.size(), all.size()) << pattern;
+      EXPECT_TRUE(std::equal(first.begin(), first.end(), all.begin())) << pattern;
+      certain += first.size();
+      if (!first.empty()) {
+        const auto rest = regex.find_from(text, first.back().end, false);
+        all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(first.size()));
+        EXPECT_EQ(rest, all) << pattern;
+      }
+    }
+    EXPECT_GT(certain, 0U) << pattern;
+  }
+}
+
+nlohmann::json tokenizer_that_splits(const char* pattern, bool digits) {
+  nlohmann::json document = testing::tiny_tokenizer();
+  nlohmann::json steps = {{{"type", "Split"},
+                           {"pattern", {{"Regex", pattern}}},
+                           {"behavior", "Isolated"},
+                           {"invert", false}}};
+  if (digits) {
+    steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  }
+  steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", digits}, {"use_regex", digits}});
+  document["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
+  return document;
+}
+
+TEST(TextMemo, LaterTextsBecomeWhatTheyWouldHaveBecome) {
+  Random random(4);
+  for (std::size_t p = 0; p < kPatterns.size(); ++p) {
+    const std::string document = tokenizer_that_splits(kPatterns[p], p % 2 == 1).dump();
+    const auto lasting = parse_tokenizer_json(document, "tokenizer.json");
+    std::vector<std::string> earlier{random_text(random, 3000)};
+    for (int i = 0; i < 40; ++i) {
+      const std::string& base =
+          earlier[static_cast<std::size_t>(random.uniform() * static_cast<double>(earlier.size()))];
+      const double share = random.uniform();
+      std::string text =
+          beginning(base, static_cast<std::size_t>(share * static_cast<double>(base.size())));
+      text += random_text(random, static_cast<std::size_t>(random.uniform() * 1500.0));
+      const Ids expected = parse_tokenizer_json(document, "tokenizer.json")->encode(text);
+      EXPECT_EQ(lasting->encode(text), expected) << kPatterns[p];
+      EXPECT_EQ(lasting->encode(text), expected) << kPatterns[p];
+      earlier.push_back(std::move(text));
+    }
+  }
+}
+
+TextMemo::Text text_of(std::string bytes) {
+  TextMemo::Text text;
+  for (std::size_t seen = 10; seen <= bytes.size(); seen += 10) {
+    text.checkpoints.push_back({seen, seen - 1, seen / 10});
+    text.ids.push_back(static_cast<std::int32_t>(seen));
+  }
+  text.bytes = std::move(bytes);
+  return text;
+}
+
+TEST(TextMemo, FindsWhatReachesFarthest) {
+  TextMemo memo;
+  const std::string common(1000, 'x');
+  memo.put(text_of(common + std::string(100, 'a')));
+  memo.put(text_of(common + std::string(500, 'b')));
+  EXPECT_EQ(memo.find(common + std::string(95, 'a')).checkpoints().back().seen, 1090U);
+  EXPECT_EQ(memo.find(common + std::string(95, 'a')).ids().back(), 1090);
+  EXPECT_EQ(memo.find(common + std::string(900, 'b')).checkpoints().back().seen, 1500U);
+  EXPECT_EQ(memo.find(common.substr(0, 42)).count, 4U);
+  EXPECT_EQ(memo.find("xxxxxxxxx").text, nullptr);
+  EXPECT_EQ(memo.find("nothing of the kind").text, nullptr);
+}
+
+TEST(TextMemo, KeepsSomeTextsAndOneOfAConversation) {
+  TextMemo memo;
+  for (int i = 0; i < 100; ++i) {
+    memo.put(text_of(std::string(50, static_cast<char>('!' + i % 90)) + std::to_string(i)));
+    EXPECT_GT(memo.find(std::string(50, '!') + "0").count, 0U) << i;  // of use again and again
+  }
+  int known = 0;
+  for (int i = 0; i < 100; ++i) {
+    known += memo.find(std::string(50, static_cast<char>('!' + i % 90))).count > 0 ? 1 : 0;
+  }
+  EXPECT_LE(known, 32 + 10);  // ten of them begin alike
+  TextMemo turns;
+  std::string conversation;
+  for (int i = 0; i < 100; ++i) {
+    conversation += "another turn of it ";
+    turns.put(text_of(conversation));
+    turns.put(text_of("something else" + std::to_string(i % 20) + " that is long enough"));
+  }
+  EXPECT_EQ(turns.find(conversation).checkpoints().back().seen, conversation.size() / 10 * 10);
+}
+
+}  // namespace
+}  // namespace winnow
