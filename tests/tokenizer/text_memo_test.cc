@@ -78,6 +78,16 @@ TEST(Regex, FindsInAnOpenTextWhatStaysHoweverItGoesOn) {
 
 nlohmann::json tokenizer_that_splits(const char* pattern, bool digits) {
   nlohmann::json document = testing::tiny_tokenizer();
+  // Where a text is cut shows in the ids.
+  nlohmann::json& model = document["model"];
+  std::int32_t id = 259;
+  for (const auto& [left, right] : std::vector<std::pair<std::string, std::string>>{
+           {"a", "a"}, {"l", "l"}, {"z", "a"}, {"b", "aa"}, {"9", "12"}, {"1", "2"}}) {
+    model["vocab"][left + right] = id++;
+  }
+  for (const char* merge : {"a a", "l l", "z a", "b aa", "1 2", "9 12"}) {
+    model["merges"].push_back(merge);
+  }
   nlohmann::json steps = {{{"type", "Split"},
                            {"pattern", {{"Regex", pattern}}},
                            {"behavior", "Isolated"},
