@@ -4,8 +4,8 @@ tokens, and where the server's time went; starts the server itself.
 
   benchmarks/serving_load.py --concurrency 1 8 32 64 --seconds 20 --out FILE.json -- [serve flags]
 
-Every stream is a POST /v1/completions with "stream": true over a plain socket that stays open, from --clients
-processes, so that the clients cost little of the machine that both share. Prompts are cut from the demo prompt at random
+Every stream is a POST /v1/completions with "stream": true over a plain socket that stays open, from
+--clients processes, so that the clients cost little of the machine that both share. Prompts are cut from the demo prompt at random
 lengths."""
 import argparse
 import asyncio
@@ -97,17 +97,28 @@ class Connection:
 
     def __init__(self, port):
         self.port = port
-        self.writer = None
+        self.reader = self.writer = None
 
     async def stream(self, body, begin, end, result):
         """One answer; what comes from `begin` to `end` is counted."""
+        done = False
+        try:
+            done = await self.ask(body, begin, end, result)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        if not done:
+            self.close()
+        result["requests" if done else "errors"] += 1
+
+    async def ask(self, body, begin, end, result):
+        """Whether the answer has come to its end."""
         last = time.perf_counter()
         if self.writer is None:
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         data = json.dumps(body).encode()
-        self.writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                          f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
-        first = done = False
+        self.writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                          f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+        begun = done = False
         text = await self.reader.readuntil(b"\r\n\r\n")
         ok = text.split()[1] == b"200"
         while ok and not text.endswith(b"\r\n0\r\n\r\n"):  # the last chunk
@@ -118,12 +129,10 @@ class Connection:
             text = text[-KEPT:] + data
             for _ in range(text.count(EVENT)):
                 if begin <= now < end:
-                    result["between" if first else "first"].append(now - last)
-                first, last = True, now
+                    result["between" if begun else "first"].append(now - last)
+                begun, last = True, now
             done = done or DONE in text
-        if not done:
-            self.close()
-        result["requests" if done else "errors"] += 1
+        return done
 
     def close(self):
         if self.writer is not None:

@@ -47,7 +47,6 @@ class TokenTrie {
     }
     return at;
   }
-  [[nodiscard]] bool empty() const { return children_.empty(); }
 
  private:
   std::unordered_map<std::uint64_t, std::int32_t> children_;  // node and byte -> node

@@ -30,7 +30,7 @@ class Split : public PreTokenizer::Step {
     }
     return out;
   }
-  [[nodiscard]] const Splitter* goes_on() const override {
+  [[nodiscard]] const Splitter* left_to_right() const override {
     return splitter_.goes_on() ? &splitter_ : nullptr;
   }
 
@@ -194,14 +194,14 @@ Pieces PreTokenizer::apply_from(std::size_t step, Pieces pieces, bool first) con
 }
 
 bool PreTokenizer::goes_on() const {
-  return !steps_.empty() && steps_.front()->goes_on() != nullptr &&
+  return !steps_.empty() && steps_.front()->left_to_right() != nullptr &&
          std::ranges::all_of(steps_, &Step::is_local);
 }
 
 PreTokenizer::Cut PreTokenizer::cut_from(std::string_view text, std::size_t from, bool open) const {
   Pieces pieces;
   pieces.reserve(text.size() - from, (text.size() - from) / 4);
-  const std::size_t end = steps_.front()->goes_on()->split_from(text, from, open, pieces);
+  const std::size_t end = steps_.front()->left_to_right()->split_from(text, from, open, pieces);
   return {apply_from(1, std::move(pieces), false), end};
 }
 

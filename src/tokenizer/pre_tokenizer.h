@@ -23,8 +23,8 @@ class PreTokenizer {
     [[nodiscard]] virtual bool rewrites() const { return false; }
     /// Whether it treats each piece by itself.
     [[nodiscard]] virtual bool is_local() const { return true; }
-    /// What cuts a text from left to right, if it does that.
-    [[nodiscard]] virtual const Splitter* goes_on() const { return nullptr; }
+    /// What it cuts a text with from left to right (Splitter::goes_on()), if it does that.
+    [[nodiscard]] virtual const Splitter* left_to_right() const { return nullptr; }
   };
 
   /// Keeps the text in one piece.

@@ -55,7 +55,7 @@ class Search {
       : code_(code),
         compiled_(compiled),
         text_(text),
-        options_(open ? PCRE2_PARTIAL_HARD : 0),
+        open_(open),
         where_(where),
         data_(pcre2_match_data_create_from_pattern(code, nullptr)),
         context_(pcre2_match_context_create(nullptr)) {
@@ -68,12 +68,15 @@ class Search {
 
   // The first match at `from` or later; of an open text one that its end does not touch.
   std::optional<TextRange> next(std::size_t from) {
-    int result = compiled_ ? match(pcre2_jit_match, from, options_) : PCRE2_ERROR_JIT_STACKLIMIT;
-    if (result == PCRE2_ERROR_JIT_STACKLIMIT) {
-      // Compiled code uses the machine stack, a little of it; the interpreter uses the heap.
-      result = match(pcre2_match, from, options_ | PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
+    const std::uint32_t options = open_ ? PCRE2_PARTIAL_HARD : 0;
+    int result = compiled_ ? match(pcre2_jit_match, from, options) : PCRE2_ERROR_JIT_STACKLIMIT;
+    if (result == PCRE2_ERROR_JIT_STACKLIMIT || result == PCRE2_ERROR_JIT_BADOPTION) {
+      // Compiled code uses the machine stack, a little of it; the interpreter uses the heap. And
+      // some expressions ask not to be compiled.
+      result = match(pcre2_match, from, options | PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
     }
-    if (result == PCRE2_ERROR_NOMATCH || result == PCRE2_ERROR_PARTIAL) {
+    const bool gave_up = result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_HEAPLIMIT;
+    if (result == PCRE2_ERROR_NOMATCH || result == PCRE2_ERROR_PARTIAL || (open_ && gave_up)) {
       return std::nullopt;
     }
     if (result < 0) {
@@ -94,7 +97,7 @@ class Search {
   const pcre2_code* code_;
   bool compiled_;
   std::string_view text_;
-  std::uint32_t options_;
+  bool open_;
   const std::string& where_;
   MatchData data_;
   MatchContext context_;

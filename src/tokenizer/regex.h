@@ -33,7 +33,8 @@ class Regex {
   }
   /// Those of find_all() from `from` on, which is 0 or the end of one of them. `open`: the text may
   /// go on; then the first match that could be another one for that, and all after it, are left
-  /// out.
+  /// out. An open text must not end with white space: PCRE2 does not say that it has looked behind
+  /// a line's end (^, and without machine code \R+).
   [[nodiscard]] std::vector<TextRange> find_from(std::string_view text, std::size_t from,
                                                  bool open) const;
 

@@ -7,7 +7,7 @@
 namespace winnow {
 namespace {
 
-constexpr std::size_t kMostTexts = 32;
+constexpr std::size_t kMostTexts = 256;
 constexpr std::size_t kMostBytes = std::size_t{32} << 20;  // of all
 
 std::size_t common_length(std::string_view a, std::string_view b) {
@@ -25,42 +25,35 @@ std::size_t common_length(std::string_view a, std::string_view b) {
 }
 
 std::size_t bytes_of(const TextMemo::Text& text) {
-  return text.bytes.size() + text.ids.size() * sizeof(std::int32_t);
+  return text.bytes.size() + text.ids.size() * sizeof(std::int32_t) +
+         text.checkpoints.size() * sizeof(TextMemo::Checkpoint);
 }
 
 }  // namespace
 
 TextMemo::Match TextMemo::find(std::string_view text) {
-  Texts texts;
-  {
-    const std::lock_guard lock(mutex_);
-    texts = texts_;
-  }
-  Match best;
+  const std::lock_guard lock(mutex_);
+  auto best = texts_.end();
+  Match match;
   std::size_t farthest = 0;
-  for (const auto& candidate : texts) {
-    const std::size_t common = common_length(text, candidate->bytes);
-    const auto& checkpoints = candidate->checkpoints;
+  for (auto candidate = texts_.begin(); candidate != texts_.end(); ++candidate) {
+    const auto& checkpoints = (*candidate)->checkpoints;
+    const std::size_t common = common_length(text, (*candidate)->bytes);
     const auto end = std::ranges::upper_bound(checkpoints, common, {}, &Checkpoint::seen);
     const auto count = static_cast<std::size_t>(end - checkpoints.begin());
     if (count > 0 && checkpoints[count - 1].seen > farthest) {
       farthest = checkpoints[count - 1].seen;
-      best = {candidate, count};
+      match = {*candidate, count};
+      best = candidate;
     }
   }
-  if (best.text) {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = std::ranges::find(texts_, best.text); found != texts_.end()) {
-      std::rotate(found, found + 1, texts_.end());
-    }
+  if (best != texts_.end()) {
+    std::rotate(best, best + 1, texts_.end());
   }
-  return best;
+  return match;
 }
 
 void TextMemo::put(Text text) {
-  if (bytes_of(text) > kMostBytes / 4) {
-    return;
-  }
   const std::lock_guard lock(mutex_);
   std::erase_if(texts_, [&](const auto& other) { return text.bytes.starts_with(other->bytes); });
   texts_.push_back(std::make_shared<const Text>(std::move(text)));

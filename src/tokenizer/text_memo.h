@@ -13,10 +13,12 @@
 
 namespace winnow {
 
-/// Some texts and their ids, from which those of other texts can be gone on with. Used by many
-/// threads.
+/// Some texts and their ids. Those of another text that begins like one of them need not be found
+/// again. A chat's messages are texts by themselves, cut at special tokens. Used by many threads.
 class TextMemo {
  public:
+  static constexpr std::size_t kMostTextBytes = std::size_t{4} << 20;
+
   /// Up to `end` a text's ids are known, `ids` of them, for every text that begins with the same
   /// `seen` bytes.
   struct Checkpoint {
@@ -48,15 +50,13 @@ class TextMemo {
 
   /// The match that reaches farthest into `text`.
   [[nodiscard]] Match find(std::string_view text);
-  /// Keeps `text` in the place of those that it begins with, or of those that were of use least
-  /// recently.
+  /// Keeps `text` (of up to kMostTextBytes) in the place of those that it begins with, or of those
+  /// that were of use least recently.
   void put(Text text);
 
  private:
-  using Texts = std::vector<std::shared_ptr<const Text>>;
-
   std::mutex mutex_;
-  Texts texts_;  // the most recently used last
+  std::vector<std::shared_ptr<const Text>> texts_;  // the most recently used last
 };
 
 }  // namespace winnow

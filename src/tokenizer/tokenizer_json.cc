@@ -5,6 +5,7 @@
 #include "checkpoint/json.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
+#include "tokenizer/char_class.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/post_processor.h"
 #include "tokenizer/pre_tokenizer.h"
@@ -17,10 +18,23 @@ namespace {
 
 constexpr std::size_t kStepBytes = 1024;  // between checkpoints
 
-// Of the one that byte `at` belongs to.
+// Where the character that byte `at` belongs to begins.
 std::size_t begin_of_character(std::string_view text, std::size_t at) {
   while ((static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) {
     --at;
+  }
+  return at;
+}
+
+// The end of the first character from `at` on, or around it, that is no white space; the text's if
+// there is none.
+std::size_t end_of_visible(std::string_view text, std::size_t at) {
+  for (at = begin_of_character(text, at); at < text.size();) {
+    const std::string_view character = text.substr(at, utf8_length(text[at]));
+    at += character.size();
+    if (leading_space(character) == 0) {
+      break;
+    }
   }
   return at;
 }
@@ -95,7 +109,8 @@ class JsonTokenizer : public Tokenizer {
   // Appends the ids of a text without added tokens. Of a long one what an earlier one has begun
   // with is known.
   void encode_text(std::string_view text, bool first, std::vector<std::int32_t>& ids) const {
-    if (text.size() <= kStepBytes || !pre_tokenizer_.goes_on()) {
+    if (text.size() <= kStepBytes || text.size() > TextMemo::kMostTextBytes ||
+        !pre_tokenizer_.goes_on()) {
       bpe_.encode(pre_tokenizer_.apply(text, first), ids);
       return;
     }
@@ -106,8 +121,11 @@ class JsonTokenizer : public Tokenizer {
                                                   known.checkpoints().end());
     TextMemo::Checkpoint last = checkpoints.empty() ? TextMemo::Checkpoint{} : checkpoints.back();
     std::size_t step = kStepBytes;
-    for (std::size_t seen = last.seen + step; seen < text.size(); seen += step) {
-      seen = begin_of_character(text, seen);
+    for (std::size_t at = last.seen + step; at < text.size(); at = last.seen + step) {
+      const std::size_t seen = end_of_visible(text, at);
+      if (seen == text.size()) {
+        break;
+      }
       const auto [pieces, end] = pre_tokenizer_.cut_from(text.substr(0, seen), last.end, true);
       step = end > last.end ? kStepBytes : 2 * step;  // a piece may be as long as the text
       bpe_.encode(pieces, ids);

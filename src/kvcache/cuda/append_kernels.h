@@ -13,7 +13,7 @@ namespace winnow::kvcache::cuda {
 void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
                    const Projection& projection, const DecodeAppend& step, cudaStream_t stream);
 
-/// Of a chunk, queries and the band's entries alone: nothing is archived.
+/// Of a chunk, queries and the band's entries alone: there is no window, and nothing is archived.
 void launch_project(ops::EntryFormat format, int head_dim, const CacheView& cache,
                     const Projection& projection, const PrefillAppend& chunk, const BandView& band,
                     cudaStream_t stream);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kvcache/cuda/append_row.cuh"
-#include "kvcache/cuda/chained_memory.cuh"
 #include "kvcache/cuda/next_pages.cuh"
 #include "kvcache/cuda/projection.cuh"
 #include "kvcache/cuda/token_chain_kernels.h"

@@ -26,10 +26,11 @@ class FewRows {
   void project(int layer, float* qkv, int rows, cudaStream_t stream);
   /// The layer behind its attention [rows, query_width].
   void finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream);
-  /// Row i becomes row indices[i], i < rows, here; those of `attended` are returned.
+  /// Row i becomes row indices[i], i < rows, here; those of `attended` are returned. hidden()
+  /// moves, and only finish_layer() may follow.
   const bf16* keep_rows(const std::int32_t* indices, int rows, const bf16* attended,
                         cudaStream_t stream);
-  /// What the head takes behind the last layer.
+  /// What the head takes behind the last layer; it is there (ManyRows has to make it).
   [[nodiscard]] ops::cuda::RowsInput finish(int rows, cudaStream_t stream) const;
 
   /// The same as layers, for those who run several in one kernel.

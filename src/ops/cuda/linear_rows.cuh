@@ -127,7 +127,7 @@ int input_slots(const Program& program, int bytes, bool apart) {
 /// Whether teams may be apart where layers are made for it (RowsChunk::apart): all blocks must have
 /// a tile of such a layer. A team has no more than a tile between two of its own (RowsRings), for
 /// no two such layers follow each other: what the first hands on is more columns than the second
-/// has.
+/// has, and of q, k, v and o, between which attention is, the rows of one are the other's columns.
 template <class Format, class Program>
 bool may_be_apart(const Program& program, int bytes) {
   using Chunk = RowsChunk<Format>;

@@ -207,6 +207,7 @@ __device__ void order_tiles(const PrefillArguments& arguments) {
   }
 }
 
+// What it reads is complete behind the wait, so it may be read as what nobody writes (__ldg).
 // Blocks (x, head) take a page's worth of that head at a time: first those of the archive, then
 // those of the band. One more block per head: the first of them orders the tiles.
 template <class Codes, int D>

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -374,8 +375,8 @@ TEST(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
   }
 }
 
-// Few rows are computed in the same way whoever shares them: short chunks of several sequences, of
-// which some rows' logits are asked for, to the bit as each by itself.
+// Few rows are computed in the same way whoever shares them (but one row of int4): short chunks of
+// several sequences, of which some rows' logits are asked for, to the bit as each by itself.
 TEST(CudaBackend, ReadsShortChunksTogetherAsOneByOne) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
