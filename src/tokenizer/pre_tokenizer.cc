@@ -116,9 +116,8 @@ class Metaspace : public PreTokenizer::Step {
     return out;
   }
   [[nodiscard]] bool rewrites() const override { return true; }
-  [[nodiscard]] bool is_local() const override {
-    return false;
-  }  // something is put before the first
+  // Something may be put before the first piece.
+  [[nodiscard]] bool is_local() const override { return false; }
 
  private:
   std::string replacement_;

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "base/cuda/device.h"
 #include "engine/cpu_runner.h"
 #include "engine/cuda/cuda_backend_testing.h"
 #include "engine/llm_load.h"
@@ -19,14 +18,7 @@
 namespace winnow::engine::testing {
 namespace {
 
-class CudaBackendTest : public ::testing::TestWithParam<Case> {
- protected:
-  void SetUp() override {
-    if (winnow::cuda::device_count() == 0) {
-      GTEST_SKIP() << "no CUDA device";
-    }
-  }
-};
+class CudaBackendTest : public OnDevice<::testing::TestWithParam<Case>> {};
 
 // The whole text in pieces: a chunk, single tokens, a chunk, single tokens.
 void feed_both(Session& cpu, Session& cuda, const ModelConfig& config, const Case& c) {
@@ -255,16 +247,9 @@ TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
 // A sequence alone is computed in one kernel, two are not. Rows of so many pages that a warp has
 // one, some, and more than it finds at once: then in the first step only, when nobody knows yet how
 // long rows are.
-TEST(CudaBackend, ComputesOneSequenceAsItComputesTwo) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
+TEST_F(CudaBackend, ComputesOneSequenceAsItComputesTwo) {
   for (const auto format : {ops::EntryFormat::bf16, ops::EntryFormat::f8e4m3}) {
-    const Case c{"long", Family::llama,
-                 64,     4,
-                 false,  kvcache::RuleKind::dense,
-                 format, WeightStorage::as_stored,
-                 0.0};
+    const Case c = plain_case("long", Family::llama, kvcache::RuleKind::dense, format);
     ModelConfig config = config_of(c);
     config.max_positions = 80000;
     const model::Model model(config, model::random_weights(config, DType::bf16, 3));
@@ -306,20 +291,9 @@ TEST(CudaBackend, ComputesOneSequenceAsItComputesTwo) {
 
 // Without logits, a sequence's step ends in the kernel that computes it, otherwise in one of its
 // own: both tell the host the same.
-TEST(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
+TEST_F(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
   for (const auto rule : {kvcache::RuleKind::dms, kvcache::RuleKind::dense}) {
-    const Case c{"told",
-                 Family::llama,
-                 64,
-                 4,
-                 false,
-                 rule,
-                 ops::EntryFormat::f8e4m3,
-                 WeightStorage::as_stored,
-                 0.0};
+    const Case c = plain_case("told", Family::llama, rule, ops::EntryFormat::f8e4m3);
     const ModelConfig config = config_of(c);
     model::Model model(config, model::random_weights(config, DType::bf16, 3));
     model.draw_decisions(0.7);
@@ -377,19 +351,9 @@ TEST(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
 
 // Few rows are computed in the same way whoever shares them (but one row of int4): short chunks of
 // several sequences, of which some rows' logits are asked for, to the bit as each by itself.
-TEST(CudaBackend, ReadsShortChunksTogetherAsOneByOne) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
-  const Case c{"short",
-               Family::qwen3,
-               64,
-               4,
-               false,
-               kvcache::RuleKind::dms,
-               ops::EntryFormat::f8e4m3,
-               WeightStorage::as_stored,
-               0.0};
+TEST_F(CudaBackend, ReadsShortChunksTogetherAsOneByOne) {
+  const Case c =
+      plain_case("short", Family::qwen3, kvcache::RuleKind::dms, ops::EntryFormat::f8e4m3);
   const ModelConfig config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
   model.draw_decisions(0.7);
@@ -438,10 +402,7 @@ TEST(CudaBackend, ReadsShortChunksTogetherAsOneByOne) {
 
 // A trained model decides by itself. Rounding may turn a decision that is close, and with it what
 // later tokens see: counts agree to a percent.
-TEST(CudaBackend, DecidesAsTheCpuDoes) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
+TEST_F(CudaBackend, DecidesAsTheCpuDoes) {
   const std::filesystem::path demo = std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/dms-cr8";
   if (!std::filesystem::exists(demo / "model.safetensors")) {
     GTEST_SKIP() << "the demo model is not here";
@@ -471,10 +432,7 @@ TEST(CudaBackend, DecidesAsTheCpuDoes) {
 }
 
 // DMC by its own channels, weights included; with an offset at which half of the tokens merge.
-TEST(CudaBackend, MergesAsTheCpuDoes) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
+TEST_F(CudaBackend, MergesAsTheCpuDoes) {
   const Case c{"dmc",
                Family::llama,
                64,

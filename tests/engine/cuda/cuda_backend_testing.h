@@ -1,16 +1,23 @@
 // Small models for a device and for the CPU, by what the two have to agree on.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/cuda/on_device.h"
 #include "base/random.h"
 #include "checkpoint/config.h"
 #include "engine/engine.h"
 
 namespace winnow::engine::testing {
+
+using winnow::testing::OnDevice;
+
+class CudaBackend : public OnDevice<::testing::Test> {};
 
 struct Case {
   const char* name;
@@ -28,6 +35,12 @@ struct Case {
   int shift = 1;
   bool adapter = false;  // decides, and not a borrowed channel
 };
+
+/// Without biases and an adapter, of weights in bf16, 64 channels and groups of four heads.
+inline Case plain_case(const char* name, Family family, kvcache::RuleKind rule,
+                       ops::EntryFormat format) {
+  return {name, family, 64, 4, false, rule, format, WeightStorage::as_stored, 0.0};
+}
 
 // Of a rule with a budget.
 inline constexpr double kRatio = 4.0;

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/cuda/device.h"
 #include "base/error.h"
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/cuda_backend_testing.h"
@@ -17,7 +16,7 @@ namespace winnow::engine::testing {
 namespace {
 
 // More requests than one step takes, samples of one prompt, and a pool that is too small for all.
-class CudaRules : public ::testing::TestWithParam<kvcache::RuleKind> {};
+class CudaRules : public OnDevice<::testing::TestWithParam<kvcache::RuleKind>> {};
 
 INSTANTIATE_TEST_SUITE_P(All, CudaRules,
                          ::testing::Values(kvcache::RuleKind::dense, kvcache::RuleKind::dms,
@@ -29,9 +28,6 @@ INSTANTIATE_TEST_SUITE_P(All, CudaRules,
                          });
 
 TEST_P(CudaRules, ServeManyInATightPool) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
   const Case c{"many",
                Family::llama,
                64,
@@ -84,21 +80,10 @@ TEST_P(CudaRules, ServeManyInATightPool) {
 }
 
 // A state left at a prompt's end is forked for a longer one, and both for samples.
-TEST(CudaBackend, PrefixesAreForked) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
+TEST_F(CudaBackend, PrefixesAreForked) {
   for (const auto rule :
        {kvcache::RuleKind::dense, kvcache::RuleKind::dms, kvcache::RuleKind::dmc}) {
-    const Case c{"prefix",
-                 Family::llama,
-                 64,
-                 4,
-                 false,
-                 rule,
-                 ops::EntryFormat::bf16,
-                 WeightStorage::as_stored,
-                 0.0};
+    const Case c = plain_case("prefix", Family::llama, rule, ops::EntryFormat::bf16);
     const ModelConfig config = config_of(c);
     model::Model model(config, model::random_weights(config, DType::bf16, 3));
     model.draw_decisions(0.7);
@@ -137,19 +122,9 @@ TEST(CudaBackend, PrefixesAreForked) {
 }
 
 // A pool that is too small for one of the requests: that one fails, the others go on.
-TEST(CudaBackend, FailsARequestThatDoesNotFitAlone) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
-  const Case c{"tight",
-               Family::llama,
-               64,
-               4,
-               false,
-               kvcache::RuleKind::dense,
-               ops::EntryFormat::bf16,
-               WeightStorage::as_stored,
-               0.0};
+TEST_F(CudaBackend, FailsARequestThatDoesNotFitAlone) {
+  const Case c =
+      plain_case("tight", Family::llama, kvcache::RuleKind::dense, ops::EntryFormat::bf16);
   const ModelConfig config = config_of(c);
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));
   EngineConfig options = engine_config(c, true);
@@ -179,19 +154,9 @@ TEST(CudaBackend, FailsARequestThatDoesNotFitAlone) {
 }
 
 // What does not fit is said before anything is taken, with what there is.
-TEST(CudaBackend, SaysHowMuchMemoryIsMissing) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
-  const Case c{"huge",
-               Family::llama,
-               64,
-               4,
-               false,
-               kvcache::RuleKind::dense,
-               ops::EntryFormat::bf16,
-               WeightStorage::as_stored,
-               0.0};
+TEST_F(CudaBackend, SaysHowMuchMemoryIsMissing) {
+  const Case c =
+      plain_case("huge", Family::llama, kvcache::RuleKind::dense, ops::EntryFormat::bf16);
   const ModelConfig config = config_of(c);
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));
   EngineConfig options = engine_config(c, true);
@@ -205,16 +170,8 @@ TEST(CudaBackend, SaysHowMuchMemoryIsMissing) {
   }
 }
 
-TEST(CudaBackend, SaysWhatItCannotDo) {
-  const Case c{"no",
-               Family::llama,
-               64,
-               4,
-               false,
-               kvcache::RuleKind::dense,
-               ops::EntryFormat::bf16,
-               WeightStorage::as_stored,
-               0.0};
+TEST(CudaWithoutADevice, IsAnError) {
+  const Case c = plain_case("no", Family::llama, kvcache::RuleKind::dense, ops::EntryFormat::bf16);
   ModelConfig config = config_of(c);
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));
   EngineConfig options = engine_config(c, true);

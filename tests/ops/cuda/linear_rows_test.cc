@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/cuda/on_device.h"
 #include "base/error.h"
 #include "ops/cuda/linear_rows_testing.h"
 #include "ops/sampling.h"
@@ -14,6 +15,7 @@ namespace winnow::ops::cuda {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
+using winnow::testing::OnDevice;
 
 // Sums are in float and operands exact, or nearly so (one row of int4, which has a test of its
 // own): what is left is the rounding of the sums.
@@ -30,17 +32,6 @@ void run(const RowsLayer& layer, std::size_t rows) {
 
 using Case = std::tuple<DeviceWeightFormat, int, int>;  // format, N, K
 constexpr std::size_t kRowCounts[] = {1, 3, 8, 9, 16};
-
-/// A fixture whose tests are skipped where there is no device.
-template <class Test>
-class OnDevice : public Test {
- protected:
-  void SetUp() override {
-    if (winnow::cuda::device_count() == 0) {
-      GTEST_SKIP() << "no CUDA device";
-    }
-  }
-};
 
 class CudaLinearRows : public OnDevice<::testing::TestWithParam<Case>> {
  protected:
