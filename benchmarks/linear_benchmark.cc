@@ -254,7 +254,7 @@ std::array<double, sizeof...(Functions)> compare(benchmark::State& state,
 void few_rows(benchmark::State& state, const Layer& layer, std::size_t copies, WeightFormat format,
               std::size_t rows) {
   const Model model(layer, copies, format);
-  Step step(model, rows, false, DType::f32);
+  Step step(model, rows, false, DType::bf16);
   const auto bytes = static_cast<double>(model.bytes());
   const auto [time, one_pass, by_product] = compare(
       state, step, [&] { read(model.data().data(), model.data().size()); },

@@ -17,8 +17,8 @@ struct LinearTarget {
 };
 
 /// Computes every target from the same input x [M, K] in one go (q, k and v; gate and up).
-/// Few rows stream the weights once at memory speed (our kernel), many rows go to oneDNN; with
-/// context.deterministic our kernel serves all.
+/// Few rows stream the weights once at memory speed (our kernels), many rows go to oneDNN; with
+/// context.deterministic our kernels serve all.
 void linear(Context& context, std::span<const LinearTarget> targets, Matrix<const float> x);
 
 inline void linear(Context& context, Matrix<float> out, Matrix<const float> x, const Weight& weight,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "ops/cpu/linear_in_dots.h"
 #include "ops/cpu/linear_in_tiles.h"
 #include "ops/cpu/linear_onednn.h"
 #include "ops/random_values.h"
@@ -157,34 +158,50 @@ TEST(Linear, Bf16ComputeStaysNearTheFloatResult) {
   }
 }
 
-// What linear() takes only where the CPU has tiles computes everywhere.
-TEST(Linear, InTilesStaysNearTheFloatResult) {
-  if (!cpu::has_fast_bf16()) {
-    GTEST_SKIP() << "this CPU multiplies no bf16";
-  }
+using Kernel = void (*)(Workspace&, std::span<const LinearTarget>, Matrix<const float>);
+
+/// Targets of two formats, beside each other and beside what must stay as it is.
+void expect_bf16_products(Kernel kernel, std::size_t cols) {
   Workspace workspace;
-  constexpr std::size_t kCols = 96;
   constexpr std::size_t kStride = 37 + 530 + 3;
-  const OwnedWeight q(WeightFormat::bf16, 37, kCols, 1);
-  const OwnedWeight v(WeightFormat::int8, 530, kCols, 3);
+  const OwnedWeight q(WeightFormat::bf16, 37, cols, 1);
+  const OwnedWeight v(cols % 32 == 0 ? WeightFormat::int8 : WeightFormat::f16, 530, cols, 3);
   const auto bias = testing::normal(530, 4);
-  const auto x = testing::normal(64 * 99 + 1, 5);
-  for (const std::size_t m : {1, 3, 15, 16, 25, 64}) {
+  const auto x = testing::normal(130 * (cols + 3) + 1, 5);
+  for (const std::size_t m : {1, 2, 3, 7, 15, 16, 25, 64, 130}) {
     std::vector<float> out(m * kStride, -7.0F);
-    const Matrix<const float> input(x.data() + 1, m, kCols, 99);
+    const Matrix<const float> input(x.data() + 1, m, cols, cols + 3);
     const LinearTarget targets[] = {
         {Matrix<float>(out.data(), m, 37, kStride), &q.view()},
         {Matrix<float>(out.data() + 37, m, 530, kStride), &v.view(), bias.data()}};
     const Workspace::Scope scope(workspace);
-    cpu::linear_in_tiles(workspace, targets, input);
+    kernel(workspace, std::span(targets), input);
     for (const auto& target : targets) {
-      expect_product(input, *target.weight, target.bias, target.out, 4e-3, "target");
+      // two factors, each rounded by 2^-8 of itself at most
+      expect_product(input, *target.weight, target.bias, target.out, 8e-3, "target");
     }
     for (std::size_t i = 0; i < m; ++i) {
       for (std::size_t pad = kStride - 3; pad < kStride; ++pad) {
         ASSERT_EQ(out[i * kStride + pad], -7.0F) << "wrote past the columns";
       }
     }
+  }
+}
+
+// What linear() takes only where the CPU has tiles computes everywhere.
+TEST(Linear, InTilesStaysNearTheFloatResult) {
+  if (!cpu::has_fast_bf16()) {
+    GTEST_SKIP() << "this CPU multiplies no bf16";
+  }
+  expect_bf16_products(cpu::linear_in_tiles, 96);
+}
+
+TEST(Linear, InDotsStaysNearTheFloatResult) {
+  if (!cpu::has_bf16_dots()) {
+    GTEST_SKIP() << "this CPU multiplies no bf16";
+  }
+  for (const std::size_t cols : {5, 32, 96, 101}) {
+    expect_bf16_products(cpu::linear_in_dots, cols);
   }
 }
 
@@ -197,11 +214,11 @@ TEST(Linear, NoRowsIsNoWork) {
 
 /// Row `row` of the product of x with the weight, computed among `m` rows from `first` on.
 std::vector<float> row_among(const Weight& weight, const std::vector<float>& x, std::size_t row,
-                             std::size_t first, std::size_t m) {
+                             std::size_t first, std::size_t m, DType compute) {
   const auto cols = static_cast<std::size_t>(weight.cols);
   const auto rows = static_cast<std::size_t>(weight.rows);
   Workspace workspace;
-  Context context = context_of(workspace, true);
+  Context context = context_of(workspace, true, compute);
   std::vector<float> out(m * rows);
   const OwnedWeight companion(WeightFormat::bf16, 10, cols, 9);
   std::vector<float> other(m * 10);
@@ -224,17 +241,23 @@ TEST(Linear, DeterministicRowsDependOnNothingElse) {
     const bool grouped = format == WeightFormat::int8 || format == WeightFormat::int4;
     const std::size_t cols = grouped ? 5504 : 5507;
     const OwnedWeight weight(format, 71, cols, 1);
-    const auto x = testing::normal(64 * cols, 2);
-    set_threads(1);
-    const auto alone = row_among(weight.view(), x, 20, 20, 1);
-    for (const int team : {1, 2}) {
-      set_threads(team);
-      EXPECT_TRUE(same_bits(row_among(weight.view(), x, 20, 20, 1), alone));
-      EXPECT_TRUE(same_bits(row_among(weight.view(), x, 20, 19, 2), alone));
-      EXPECT_TRUE(same_bits(row_among(weight.view(), x, 20, 20, 3), alone));
-      EXPECT_TRUE(same_bits(row_among(weight.view(), x, 20, 14, 7), alone));
-      EXPECT_TRUE(same_bits(row_among(weight.view(), x, 20, 16, 7), alone));
-      EXPECT_TRUE(same_bits(row_among(weight.view(), x, 20, 0, 64), alone));
+    const auto x = testing::normal(131 * cols, 2);
+    for (const DType compute : {DType::f32, DType::bf16}) {
+      const auto among = [&](std::size_t first, std::size_t m) {
+        return row_among(weight.view(), x, 20, first, m, compute);
+      };
+      set_threads(1);
+      const auto alone = among(20, 1);
+      for (const int team : {1, 2}) {
+        set_threads(team);
+        EXPECT_TRUE(same_bits(among(20, 1), alone));
+        EXPECT_TRUE(same_bits(among(19, 2), alone));
+        EXPECT_TRUE(same_bits(among(20, 3), alone));
+        EXPECT_TRUE(same_bits(among(14, 7), alone));
+        EXPECT_TRUE(same_bits(among(16, 7), alone));
+        EXPECT_TRUE(same_bits(among(0, 64), alone));
+        EXPECT_TRUE(same_bits(among(0, 131), alone));
+      }
     }
   }
   set_threads(threads);

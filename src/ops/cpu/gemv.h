@@ -10,9 +10,6 @@
 
 namespace winnow::ops::cpu {
 
-/// Weight rows are handled in blocks of this many; work is split between threads at its multiples.
-inline constexpr std::size_t kRowBlock = 4;
-
 /// Floats of scratch one thread needs for weights of `cols` columns.
 std::size_t gemv_scratch(std::size_t cols);
 

@@ -18,6 +18,7 @@
 
 #include "ops/cpu/gemv.h"
 #include "ops/cpu/gemv_decode-inl.h"
+#include "ops/cpu/row_blocks.h"
 #include "ops/matrix.h"
 
 HWY_BEFORE_NAMESPACE();

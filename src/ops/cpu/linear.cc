@@ -7,48 +7,39 @@
 #include "base/no_signals.h"
 #include "base/threads.h"
 #include "ops/cpu/gemv.h"
+#include "ops/cpu/linear_in_dots.h"
 #include "ops/cpu/linear_in_tiles.h"
 #include "ops/cpu/linear_onednn.h"
 #include "ops/cpu/operands.h"
 #include "ops/cpu/panels.h"
+#include "ops/cpu/row_blocks.h"
 
 namespace winnow::ops {
 namespace {
 
-// From these numbers of rows on oneDNN is the faster (measured; benchmarks/linear_benchmark.cc). In
-// bf16 without AMX up to 12 rows take as long either way.
+// From these numbers of rows on decoded weights and oneDNN are the faster (measured;
+// benchmarks/linear_benchmark.cc).
 constexpr std::size_t kManyRowsF32 = 48;
 constexpr std::size_t kManyRowsBf16 = 9;
-// Up to this many linear_in_tiles() is the faster (measured on a Xeon with AMX, 9 to 128 rows).
-constexpr std::size_t kFewRowsInTiles = 64;
+// Up to this many linear_in_tiles() and linear_in_dots() are the faster (measured on a Xeon with
+// AMX and on an EPYC without; dots lead by 1.4 times at 16 rows, and by nothing at 512).
+constexpr std::size_t kFewRowsBf16 = 64;
 
-std::size_t row_blocks(const LinearTarget& target) {
-  return (static_cast<std::size_t>(target.weight->rows) + cpu::kRowBlock - 1) / cpu::kRowBlock;
+bool all_bf16(std::span<const LinearTarget> targets) {
+  return std::ranges::all_of(
+      targets, [](const auto& target) { return target.weight->format == WeightFormat::bf16; });
 }
 
-/// Our kernel over all targets at once: their row blocks form one range, split between the threads.
+/// Our kernel over all targets at once.
 void linear_own(Workspace& workspace, std::span<const LinearTarget> targets,
                 Matrix<const float> x) {
-  std::size_t blocks = 0;
-  for (const auto& target : targets) {
-    blocks += row_blocks(target);
-  }
   const std::size_t scratch_size = cpu::gemv_scratch(x.cols);
   const auto scratch =
       workspace.take<float>(scratch_size * static_cast<std::size_t>(thread_count()));
-  parallel_ranges(blocks, [&](std::size_t begin, std::size_t end, int thread) {
+  cpu::for_weight_rows(targets, [&](const LinearTarget& target, std::size_t begin, std::size_t end,
+                                    int thread) {
     const auto own = scratch.subspan(static_cast<std::size_t>(thread) * scratch_size, scratch_size);
-    std::size_t first = 0;  // the first block of this target
-    for (const auto& target : targets) {
-      const std::size_t count = row_blocks(target);
-      const std::size_t from = std::clamp(begin, first, first + count) - first;
-      const std::size_t to = std::clamp(end, first, first + count) - first;
-      if (from < to) {
-        const auto rows = static_cast<std::size_t>(target.weight->rows);
-        cpu::gemv_rows(target, x, from * cpu::kRowBlock, std::min(to * cpu::kRowBlock, rows), own);
-      }
-      first += count;
-    }
+    cpu::gemv_rows(target, x, begin, end, own);
   });
 }
 
@@ -90,12 +81,18 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
   }
   const Workspace::Scope scope(*context.workspace);
   const bool bf16_compute = context.compute == DType::bf16 && cpu::has_fast_bf16();
+  const bool dots = bf16_compute && cpu::has_bf16_dots();
+  const bool as_stored = dots && all_bf16(targets);
   const std::size_t many = bf16_compute ? kManyRowsBf16 : kManyRowsF32;
   if (context.deterministic || x.rows < many) {
-    return linear_own(*context.workspace, targets, x);
+    return as_stored ? cpu::linear_in_dots(*context.workspace, targets, x)
+                     : linear_own(*context.workspace, targets, x);
   }
-  if (bf16_compute && cpu::has_bf16_tiles() && x.rows <= kFewRowsInTiles) {
+  if (bf16_compute && x.rows <= kFewRowsBf16 && cpu::has_bf16_tiles()) {
     return cpu::linear_in_tiles(*context.workspace, targets, x);
+  }
+  if (dots && x.rows <= kFewRowsBf16) {
+    return cpu::linear_in_dots(*context.workspace, targets, x);
   }
   if (bf16_compute) {
     return linear_onednn(*context.workspace, targets, cpu::as_operand<bf16>(*context.workspace, x));

@@ -1,0 +1,224 @@
+#include "ops/cpu/linear_in_dots.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "base/threads.h"
+#include "ops/cpu/operands.h"
+#include "ops/cpu/rounding.h"
+#include "ops/cpu/row_blocks.h"
+#include "ops/cpu/rows.h"
+
+#if defined(__x86_64__)
+#include <hwy/base.h>
+#include <immintrin.h>
+
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512bf16")
+namespace winnow::ops::cpu {
+namespace {
+
+// With kRowBlock weight rows, the sums and operands that 32 registers hold.
+constexpr std::size_t kTileInputs = 6;
+constexpr std::size_t kLanes = 32;
+
+/// Element i of the result is the sum of all elements of x[i].
+__m128 lane_sums(const __m512 (&x)[kRowBlock]) {
+  static_assert(kRowBlock == 4);
+  __m512 pairs[2];  // of each quarter, halves of x[0] and x[1] in turn; of x[2] and x[3]
+  for (std::size_t i = 0; i < 2; ++i) {
+    const __m512 a = x[2 * i];
+    const __m512 b = x[2 * i + 1];
+    pairs[i] =
+        __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29) +
+        __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+  }
+  const __m512 quarters = __builtin_shufflevector(pairs[0], pairs[1], 0, 1, 16, 17, 4, 5, 20, 21, 8,
+                                                  9, 24, 25, 12, 13, 28, 29) +
+                          __builtin_shufflevector(pairs[0], pairs[1], 2, 3, 18, 19, 6, 7, 22, 23,
+                                                  10, 11, 26, 27, 14, 15, 30, 31);
+  const __m256 halves = __builtin_shufflevector(quarters, quarters, 0, 1, 2, 3, 4, 5, 6, 7) +
+                        __builtin_shufflevector(quarters, quarters, 8, 9, 10, 11, 12, 13, 14, 15);
+  return __builtin_shufflevector(halves, halves, 0, 1, 2, 3) +
+         __builtin_shufflevector(halves, halves, 4, 5, 6, 7);
+}
+
+/// The bf16 that `seen` says, zeros for the others.
+__m512bh load(const bf16* from, __mmask32 seen) {
+  return __builtin_bit_cast(__m512bh, _mm512_maskz_loadu_epi16(seen, from));
+}
+
+/// Adds columns [k, k + kLanes), those that are seen, of M inputs and R rows.
+template <std::size_t M, std::size_t R>
+void add_columns(const bf16* const* rows, Matrix<const bf16> x, std::size_t k, __mmask32 seen,
+                 __m512 (&sums)[M][R]) {
+  __m512bh weights[R];
+#pragma GCC unroll 4
+  for (std::size_t r = 0; r < R; ++r) {
+    weights[r] = load(rows[r] + k, seen);
+  }
+#pragma GCC unroll 6
+  for (std::size_t m = 0; m < M; ++m) {
+    const __m512bh input = load(x.data + m * x.stride + k, seen);
+#pragma GCC unroll 4
+    for (std::size_t r = 0; r < R; ++r) {
+      sums[m][r] = _mm512_dpbf16_ps(sums[m][r], weights[r], input);
+    }
+  }
+}
+
+/// Some weight rows of a target, at most kRowBlock, as bf16.
+struct Block {
+  Matrix<const bf16> weight;
+  const float* bias;     // of the first of them, or null
+  const char* upcoming;  // memory to fetch meanwhile, as long as kRowBlock rows
+};
+
+/// Rows that are read side by side. One is the fastest to read, but the sums of many inputs with
+/// only one would read each input that often.
+template <std::size_t M>
+constexpr std::size_t kRowsTogether = M <= 2 ? 1 : kRowBlock;
+
+/// out[m, n] = x[m] . weight[n] (+ bias[n]) for M inputs and all rows of the block.
+template <std::size_t M>
+void tile(const Block& block, Matrix<const bf16> x, Matrix<float> out) {
+  constexpr std::size_t kCacheLine = 64;
+  constexpr std::size_t kRows = kRowsTogether<M>;
+  const bf16* rows[kRowBlock];
+  for (std::size_t r = 0; r < kRowBlock; ++r) {
+    rows[r] = block.weight.row(std::min(r, block.weight.rows - 1)).data();
+  }
+  __m512 sums[M][kRowBlock];
+  const char* upcoming = block.upcoming;
+#pragma GCC unroll 4
+  for (std::size_t first = 0; first < kRowBlock; first += kRows) {
+    __m512 own[M][kRows] = {};
+    std::size_t k = 0;
+    for (; k + kLanes <= x.cols; k += kLanes) {
+      for (std::size_t line = 0; line < kRows; ++line) {
+        _mm_prefetch(upcoming + line * kCacheLine, _MM_HINT_T0);
+      }
+      upcoming += kRows * kCacheLine;
+      add_columns(rows + first, x, k, ~__mmask32{0}, own);
+    }
+    if (k < x.cols) {
+      add_columns(rows + first, x, k, (__mmask32{1} << (x.cols - k)) - 1, own);
+    }
+#pragma GCC unroll 6
+    for (std::size_t m = 0; m < M; ++m) {
+#pragma GCC unroll 4
+      for (std::size_t r = 0; r < kRows; ++r) {
+        sums[m][first + r] = own[m][r];
+      }
+    }
+  }
+#pragma GCC unroll 6
+  for (std::size_t m = 0; m < M; ++m) {
+    float values[kRowBlock];
+    _mm_storeu_ps(values, lane_sums(sums[m]));
+    for (std::size_t r = 0; r < block.weight.rows; ++r) {
+      out.row(m)[r] = values[r] + (block.bias == nullptr ? 0.0F : block.bias[r]);
+    }
+  }
+}
+
+/// All inputs, in tiles of about one size; the first of them fetches what is upcoming.
+void all_inputs(Block block, Matrix<const bf16> x, Matrix<float> out) {
+  const std::size_t tiles = (x.rows + kTileInputs - 1) / kTileInputs;
+  for (std::size_t t = 0; t < tiles; ++t) {
+    const std::size_t begin = x.rows * t / tiles;
+    const std::size_t end = x.rows * (t + 1) / tiles;
+    const Matrix<const bf16> inputs = x.slice(begin, end);
+    const Matrix<float> outs = out.slice(begin, end);
+    switch (inputs.rows) {
+      case 1:
+        tile<1>(block, inputs, outs);
+        break;
+      case 2:
+        tile<2>(block, inputs, outs);
+        break;
+      case 3:
+        tile<3>(block, inputs, outs);
+        break;
+      case 4:
+        tile<4>(block, inputs, outs);
+        break;
+      case 5:
+        tile<5>(block, inputs, outs);
+        break;
+      default:
+        tile<kTileInputs>(block, inputs, outs);
+    }
+    block.upcoming = reinterpret_cast<const char*>(block.weight.data);
+  }
+}
+
+/// Rows [begin, end) of the target's weight, of which `memory` holds those that are not bf16.
+void some_rows(const LinearTarget& target, Matrix<const bf16> x, std::size_t begin, std::size_t end,
+               std::span<bf16> memory) {
+  constexpr std::size_t kBytesAhead = 4096;    // at least; measured
+  constexpr std::size_t kInputsTogether = 64;  // stay in the second-level cache, as the rows do
+  const Matrix<const bf16> weight = weight_rows<bf16>(*target.weight, begin, end, memory);
+  const std::size_t block = kRowBlock * x.cols * sizeof(bf16);
+  std::size_t ahead = weight.data == memory.data() ? 0 : (kBytesAhead + block - 1) / block * block;
+  for (std::size_t m = 0; m < x.rows; m += kInputsTogether) {
+    const Matrix<const bf16> inputs = x.slice(m, std::min(m + kInputsTogether, x.rows));
+    for (std::size_t n = 0; n < weight.rows; n += kRowBlock) {
+      const Matrix<const bf16> rows = weight.slice(n, std::min(n + kRowBlock, weight.rows));
+      const float* bias = target.bias == nullptr ? nullptr : target.bias + begin + n;
+      const auto* upcoming = reinterpret_cast<const char*>(rows.data) + ahead;
+      const Matrix<float> out(&target.out.row(m)[begin + n], inputs.rows, rows.rows,
+                              target.out.stride);
+      all_inputs({rows, bias, upcoming}, inputs, out);
+    }
+    ahead = 0;
+  }
+}
+
+}  // namespace
+}  // namespace winnow::ops::cpu
+HWY_POP_ATTRIBUTES
+
+namespace winnow::ops::cpu {
+
+bool has_bf16_dots() {
+  static const bool has = __builtin_cpu_supports("avx512bf16") &&
+                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+  return has;
+}
+
+void linear_in_dots(Workspace& workspace, std::span<const LinearTarget> targets,
+                    Matrix<const float> x) {
+  assert(has_bf16_dots());
+  // Not a power of two apart: inputs of one tile would share few lines of the first-level cache.
+  const std::size_t stride = x.cols + kLanes;
+  const Matrix<bf16> inputs(workspace.take<bf16>(x.rows * stride).data(), x.rows, x.cols, stride);
+  for_rows(x.rows, x.cols, [&](std::size_t m) { round_to_bf16(x.row(m), inputs.row(m).data()); });
+  constexpr std::size_t kDecodedRows = 16 * kRowBlock;
+  const std::size_t size = kDecodedRows * x.cols;
+  const auto memory = workspace.take<bf16>(size * static_cast<std::size_t>(thread_count()));
+  for_weight_rows(targets,
+                  [&](const LinearTarget& target, std::size_t begin, std::size_t end, int thread) {
+                    const auto own = memory.subspan(static_cast<std::size_t>(thread) * size, size);
+                    for (std::size_t n = begin; n < end; n += kDecodedRows) {
+                      some_rows(target, inputs, n, std::min(n + kDecodedRows, end), own);
+                    }
+                  });
+}
+
+}  // namespace winnow::ops::cpu
+
+#else  // a CPU that has no such instruction
+
+namespace winnow::ops::cpu {
+
+bool has_bf16_dots() {
+  return false;
+}
+
+void linear_in_dots(Workspace&, std::span<const LinearTarget>, Matrix<const float>) {
+  assert(has_bf16_dots());
+}
+
+}  // namespace winnow::ops::cpu
+
+#endif

@@ -1,0 +1,43 @@
+// Weight rows in small blocks, split between threads.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include "base/threads.h"
+#include "ops/linear.h"
+
+namespace winnow::ops::cpu {
+
+/// Our kernels handle weight rows in blocks of this many; work is split between threads at its
+/// multiples.
+inline constexpr std::size_t kRowBlock = 4;
+
+/// body(target, begin, end, thread) for ranges of weight rows that together are all rows of all
+/// targets. Their blocks form one range for the threads, so that small targets share one loop.
+template <class Body>
+void for_weight_rows(std::span<const LinearTarget> targets, const Body& body) {
+  const auto row_blocks = [](const LinearTarget& target) {
+    return (static_cast<std::size_t>(target.weight->rows) + kRowBlock - 1) / kRowBlock;
+  };
+  std::size_t blocks = 0;
+  for (const auto& target : targets) {
+    blocks += row_blocks(target);
+  }
+  parallel_ranges(blocks, [&](std::size_t begin, std::size_t end, int thread) {
+    std::size_t first = 0;  // the first block of this target
+    for (const auto& target : targets) {
+      const std::size_t count = row_blocks(target);
+      const std::size_t from = std::clamp(begin, first, first + count) - first;
+      const std::size_t to = std::clamp(end, first, first + count) - first;
+      if (from < to) {
+        const auto rows = static_cast<std::size_t>(target.weight->rows);
+        body(target, from * kRowBlock, std::min(to * kRowBlock, rows), thread);
+      }
+      first += count;
+    }
+  });
+}
+
+}  // namespace winnow::ops::cpu
