@@ -70,7 +70,8 @@ void add_columns(const bf16* const* rows, Matrix<const bf16> x, std::size_t k, _
 struct Block {
   Matrix<const bf16> weight;
   const float* bias;     // of the first of them, or null
-  const char* upcoming;  // memory to fetch meanwhile, as long as kRowBlock rows
+  const char* upcoming;  // memory to fetch meanwhile, of `fetched` rows
+  std::size_t fetched = kRowBlock;
 };
 
 /// Rows that are read side by side. One is the fastest to read, but the sums of many inputs with
@@ -89,15 +90,15 @@ void tile(const Block& block, Matrix<const bf16> x, Matrix<float> out) {
   }
   __m512 sums[M][kRowBlock];
   const char* upcoming = block.upcoming;
+  const std::size_t lines = block.fetched * kRows / kRowBlock;  // in each step
 #pragma GCC unroll 4
   for (std::size_t first = 0; first < kRowBlock; first += kRows) {
     __m512 own[M][kRows] = {};
     std::size_t k = 0;
     for (; k + kLanes <= x.cols; k += kLanes) {
-      for (std::size_t line = 0; line < kRows; ++line) {
-        _mm_prefetch(upcoming + line * kCacheLine, _MM_HINT_T0);
+      for (std::size_t line = 0; line < lines; ++line, upcoming += kCacheLine) {
+        _mm_prefetch(upcoming, _MM_HINT_T0);
       }
-      upcoming += kRows * kCacheLine;
       add_columns(rows + first, x, k, ~__mmask32{0}, own);
     }
     if (k < x.cols) {
@@ -121,34 +122,39 @@ void tile(const Block& block, Matrix<const bf16> x, Matrix<float> out) {
   }
 }
 
-/// All inputs, in tiles of about one size; the first of them fetches what is upcoming.
-void all_inputs(Block block, Matrix<const bf16> x, Matrix<float> out) {
+/// All inputs, in tiles of about one size. What is upcoming is fetched by all of them, as a core
+/// waits for only so many lines at a time.
+void all_inputs(const Block& block, Matrix<const bf16> x, Matrix<float> out) {
   const std::size_t tiles = (x.rows + kTileInputs - 1) / kTileInputs;
+  const std::size_t share = (kRowBlock + tiles - 1) / tiles;
   for (std::size_t t = 0; t < tiles; ++t) {
     const std::size_t begin = x.rows * t / tiles;
     const std::size_t end = x.rows * (t + 1) / tiles;
     const Matrix<const bf16> inputs = x.slice(begin, end);
     const Matrix<float> outs = out.slice(begin, end);
+    Block own = block;
+    const std::size_t fetched = std::min(t * share, kRowBlock);
+    own.upcoming += fetched * x.cols * sizeof(bf16);
+    own.fetched = std::min(share, kRowBlock - fetched);
     switch (inputs.rows) {
       case 1:
-        tile<1>(block, inputs, outs);
+        tile<1>(own, inputs, outs);
         break;
       case 2:
-        tile<2>(block, inputs, outs);
+        tile<2>(own, inputs, outs);
         break;
       case 3:
-        tile<3>(block, inputs, outs);
+        tile<3>(own, inputs, outs);
         break;
       case 4:
-        tile<4>(block, inputs, outs);
+        tile<4>(own, inputs, outs);
         break;
       case 5:
-        tile<5>(block, inputs, outs);
+        tile<5>(own, inputs, outs);
         break;
       default:
-        tile<kTileInputs>(block, inputs, outs);
+        tile<kTileInputs>(own, inputs, outs);
     }
-    block.upcoming = reinterpret_cast<const char*>(block.weight.data);
   }
 }
 
