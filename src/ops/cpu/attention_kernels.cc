@@ -5,7 +5,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/attention_kernels.cc"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
@@ -18,6 +17,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using PanelTag = hn::CappedTag<float, kPageEntries>;
 constexpr std::size_t kPanelVectors = kPageEntries / hn::MaxLanes(PanelTag());
+
+// Into the second-level cache: for the first one a core waits for fewer lines at a time.
+HWY_INLINE void prefetch(const std::byte* memory, std::size_t bytes) {
+  constexpr std::size_t kCacheLine = 64;
+  for (std::size_t byte = 0; byte < bytes; byte += kCacheLine) {
+    __builtin_prefetch(memory + byte, 0, 2);
+  }
+}
 
 // Splits `rows` into register blocks of Most, of 6 and a rest; f.template operator()<R>(first row).
 template <int Most, class F>
@@ -73,9 +80,9 @@ HWY_INLINE void score_block(const std::byte* keys, std::size_t head_dim,
     }
   }
   for (std::size_t c = 0; c < head_dim; c += kWays) {
+    prefetch(upcoming + c * upcoming_step, kWays * upcoming_step);
     for (int way = 0; way < kWays; ++way) {
       const std::size_t channel = c + static_cast<std::size_t>(way);
-      hwy::Prefetch(upcoming + channel * upcoming_step);
       hn::Vec<PanelTag> key[kPanelVectors];
       for (std::size_t v = 0; v < kPanelVectors; ++v) {
         key[v] = Codes::load(d, keys, channel * kPageEntries + v * lanes);
@@ -101,13 +108,13 @@ HWY_INLINE void score_block(const std::byte* keys, std::size_t head_dim,
 
 void ScorePage(const PageLayout& layout, const std::byte* page, const float* query,
                std::size_t query_stride, std::size_t rows, float* scores, std::size_t score_stride,
-               const std::byte* upcoming) {
+               std::span<const std::byte> upcoming) {
   const auto head_dim = static_cast<std::size_t>(layout.head_dim());
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
     for_row_blocks<kScoreRows>(rows, [&]<int R>(std::size_t row) HWY_ATTR {
       score_block<Codes, R>(page, head_dim, query + row * query_stride, query_stride,
-                            scores + row * score_stride, score_stride, upcoming,
-                            layout.page_bytes() / head_dim);
+                            scores + row * score_stride, score_stride, upcoming.data(),
+                            upcoming.size() / head_dim);
     });
   });
 }
@@ -117,8 +124,10 @@ template <class Codes, int R, std::size_t V, class D>
 HWY_INLINE void accumulate_block(D d, const std::byte* values, std::size_t row_codes,
                                  std::size_t channel, std::size_t entries,
                                  const float* HWY_RESTRICT weights, std::size_t weight_stride,
-                                 float* HWY_RESTRICT out, std::size_t out_stride) {
+                                 float* HWY_RESTRICT out, std::size_t out_stride,
+                                 std::span<const std::byte> upcoming) {
   const std::size_t lanes = hn::Lanes(d);
+  const std::size_t upcoming_step = upcoming.size() / kPageEntries;
   hn::Vec<D> sums[R][V];
   for (int r = 0; r < R; ++r) {
     for (std::size_t v = 0; v < V; ++v) {
@@ -127,6 +136,7 @@ HWY_INLINE void accumulate_block(D d, const std::byte* values, std::size_t row_c
     }
   }
   for (std::size_t j = 0; j < entries; ++j) {
+    prefetch(upcoming.data() + j * upcoming_step, upcoming_step);
     hn::Vec<D> value[V];
     for (std::size_t v = 0; v < V; ++v) {
       value[v] = Codes::load(d, values, j * row_codes + channel + v * lanes);
@@ -149,22 +159,23 @@ HWY_INLINE void accumulate_block(D d, const std::byte* values, std::size_t row_c
 template <class Codes, int R, class D>
 HWY_INLINE void accumulate_rows(D d, const std::byte* values, std::size_t row_codes,
                                 std::size_t head_dim, std::size_t entries, const float* weights,
-                                std::size_t weight_stride, float* out, std::size_t out_stride) {
+                                std::size_t weight_stride, float* out, std::size_t out_stride,
+                                std::span<const std::byte> upcoming) {
   const std::size_t lanes = hn::Lanes(d);
   std::size_t c = 0;
   if constexpr (R <= 3 && hn::MaxLanes(PanelTag()) > 8) {
     for (; c + 4 * lanes <= head_dim; c += 4 * lanes) {
       accumulate_block<Codes, R, 4>(d, values, row_codes, c, entries, weights, weight_stride, out,
-                                    out_stride);
+                                    out_stride, upcoming);
     }
   }
   for (; c + 2 * lanes <= head_dim; c += 2 * lanes) {
     accumulate_block<Codes, R, 2>(d, values, row_codes, c, entries, weights, weight_stride, out,
-                                  out_stride);
+                                  out_stride, upcoming);
   }
   for (; c < head_dim; c += lanes) {
     accumulate_block<Codes, R, 1>(d, values, row_codes, c, entries, weights, weight_stride, out,
-                                  out_stride);
+                                  out_stride, upcoming);
   }
 }
 
@@ -176,7 +187,7 @@ std::size_t row_codes(const PageLayout& layout) {
 
 void AccumulatePage(const PageLayout& layout, const std::byte* page, int entries,
                     const float* weights, std::size_t weight_stride, std::size_t rows, float* out,
-                    std::size_t out_stride) {
+                    std::size_t out_stride, std::span<const std::byte> upcoming) {
   const auto head_dim = static_cast<std::size_t>(layout.head_dim());
   const auto count = static_cast<std::size_t>(entries);
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
@@ -187,11 +198,11 @@ void AccumulatePage(const PageLayout& layout, const std::byte* page, int entries
       if constexpr (hn::MaxLanes(PanelTag()) > 8) {
         if (head_dim % kPageEntries == 0) {
           return accumulate_rows<Codes, R>(PanelTag(), values, row_codes(layout), head_dim, count,
-                                           w, weight_stride, o, out_stride);
+                                           w, weight_stride, o, out_stride, upcoming);
         }
       }
       accumulate_rows<Codes, R>(hn::CappedTag<float, 8>(), values, row_codes(layout), head_dim,
-                                count, w, weight_stride, o, out_stride);
+                                count, w, weight_stride, o, out_stride, upcoming);
     });
   });
 }
@@ -306,16 +317,16 @@ HWY_EXPORT(ScaleBy);
 
 void score_page(const PageLayout& layout, const std::byte* page, const float* query,
                 std::size_t query_stride, std::size_t rows, float* scores, std::size_t score_stride,
-                const std::byte* upcoming) {
+                std::span<const std::byte> upcoming) {
   HWY_DYNAMIC_DISPATCH(ScorePage)
   (layout, page, query, query_stride, rows, scores, score_stride, upcoming);
 }
 
 void accumulate_page(const PageLayout& layout, const std::byte* page, int entries,
                      const float* weights, std::size_t weight_stride, std::size_t rows, float* out,
-                     std::size_t out_stride) {
+                     std::size_t out_stride, std::span<const std::byte> upcoming) {
   HWY_DYNAMIC_DISPATCH(AccumulatePage)
-  (layout, page, entries, weights, weight_stride, rows, out, out_stride);
+  (layout, page, entries, weights, weight_stride, rows, out, out_stride, upcoming);
 }
 
 float code_unit(const PageLayout& layout) {

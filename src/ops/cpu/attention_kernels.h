@@ -10,15 +10,16 @@ namespace winnow::ops::cpu {
 
 /// scores[r * score_stride + j] = sum_d query[r * query_stride + d] * code(key j)[d] for the
 /// kPageEntries entries j of one page. Codes are taken as they are: scales are not applied.
-/// Meanwhile the page `upcoming` is fetched into the cache.
+/// Meanwhile `upcoming`, which is not empty, is fetched into the cache.
 void score_page(const PageLayout& layout, const std::byte* page, const float* query,
                 std::size_t query_stride, std::size_t rows, float* scores, std::size_t score_stride,
-                const std::byte* upcoming);
+                std::span<const std::byte> upcoming);
 
 /// out[r * out_stride + d] += sum_{j < entries} weights[r * weight_stride + j] * code(value j)[d].
+/// Meanwhile `upcoming` is fetched into the cache.
 void accumulate_page(const PageLayout& layout, const std::byte* page, int entries,
                      const float* weights, std::size_t weight_stride, std::size_t rows, float* out,
-                     std::size_t out_stride);
+                     std::size_t out_stride, std::span<const std::byte> upcoming);
 
 /// What code() of the two functions above has to be multiplied by, besides the scales: 256 for fp8.
 float code_unit(const PageLayout& layout);

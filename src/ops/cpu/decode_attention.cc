@@ -45,17 +45,33 @@ void append_splits(std::vector<Split>& splits, std::size_t row, const PageLayout
   }
 }
 
+int page_count(const Split& split) {
+  return (split.entries + kPageEntries - 1) / kPageEntries;
+}
+
 const std::byte* page_memory(const Split& split, int page) {
   return split.base + split.pages[page] * split.layout->page_bytes();
 }
 
-// Pages lie anywhere in memory, so only we know which one comes next.
-void prefetch_page(const Split& split, int page) {
+std::span<const std::byte> keys_of(const Split& split, int page) {
+  return {page_memory(split, page), split.layout->values_offset()};
+}
+
+/// With the scales.
+std::span<const std::byte> values_of(const Split& split, int page) {
+  const std::size_t offset = split.layout->values_offset();
+  return {page_memory(split, page) + offset, split.layout->page_bytes() - offset};
+}
+
+// Pages lie anywhere in memory, so only we know which one comes next. A core waits for only so many
+// lines at a time, so they are asked for evenly: values while a split's keys are read, keys of the
+// next split while values are.
+void prefetch_keys(const Split& split, int first_page) {
   constexpr std::size_t kCacheLine = 64;
-  if (page * kPageEntries < split.entries) {
-    const std::byte* memory = page_memory(split, page);
-    for (std::size_t byte = 0; byte < split.layout->page_bytes(); byte += kCacheLine) {
-      __builtin_prefetch(memory + byte);
+  for (int page = first_page; page < page_count(split); ++page) {
+    const auto keys = keys_of(split, page);
+    for (std::size_t byte = 0; byte < keys.size(); byte += kCacheLine) {
+      __builtin_prefetch(&keys[byte], 0, 2);
     }
   }
 }
@@ -67,36 +83,35 @@ void compute_scores(const Split& split, const AttentionShape& shape, const float
   const auto group = static_cast<std::size_t>(shape.group);
   const auto dim = static_cast<std::size_t>(shape.head_dim);
   const float unit = shape.scale * cpu::code_unit(layout);
-  constexpr int kPagesAhead = 4;
-  for (int page = 0; page < kPagesAhead; ++page) {
-    prefetch_page(split, page);
-  }
-  for (int page = 0; page * kPageEntries < split.entries; ++page) {
+  for (int page = 0; page < page_count(split); ++page) {
     const std::byte* memory = page_memory(split, page);
-    const int ahead = page + kPagesAhead;
-    const std::byte* upcoming =
-        ahead * kPageEntries < split.entries ? page_memory(split, ahead) : memory;
     const auto first = static_cast<std::size_t>(page) * kPageEntries;
-    cpu::score_page(layout, memory, query, dim, group, &scores[first], kMostEntries, upcoming);
-    for (std::size_t g = 0; g < group; ++g) {
-      const auto row = scores.subspan(g * kMostEntries + first, kPageEntries);
-      if (layout.scaled()) {
-        cpu::multiply_scales(row, reinterpret_cast<const bf16*>(memory + layout.scales_offset()),
+    cpu::score_page(layout, memory, query, dim, group, &scores[first], kMostEntries,
+                    values_of(split, page));
+    if (layout.scaled()) {
+      const auto* key_scales = reinterpret_cast<const bf16*>(memory + layout.scales_offset());
+      for (std::size_t g = 0; g < group; ++g) {
+        cpu::multiply_scales(scores.subspan(g * kMostEntries + first, kPageEntries), key_scales,
                              unit);
-      } else {
-        cpu::scale_by(row, unit);
       }
+    }
+  }
+  if (!layout.scaled()) {
+    for (std::size_t g = 0; g < group; ++g) {
+      cpu::scale_by(scores.subspan(g * kMostEntries, static_cast<std::size_t>(split.entries)),
+                    unit);
     }
   }
 }
 
 // out [G, head_dim] = sum of weights * values.
-void accumulate_values(const Split& split, const AttentionShape& shape, std::span<float> weights,
-                       std::span<float> out) {
+void accumulate_values(const Split& split, const Split* next, const AttentionShape& shape,
+                       std::span<float> weights, std::span<float> out) {
   const PageLayout& layout = *split.layout;
   const auto group = static_cast<std::size_t>(shape.group);
   std::ranges::fill(out, 0.0F);
-  for (int page = 0; page * kPageEntries < split.entries; ++page) {
+  const int next_pages = next == nullptr ? 0 : page_count(*next);
+  for (int page = 0; page < page_count(split); ++page) {
     const std::byte* memory = page_memory(split, page);
     const int count = std::min(kPageEntries, split.entries - page * kPageEntries);
     const auto first = static_cast<std::size_t>(page) * kPageEntries;
@@ -110,12 +125,18 @@ void accumulate_values(const Split& split, const AttentionShape& shape, std::spa
       }
     }
     cpu::accumulate_page(layout, memory, count, &weights[first], kMostEntries, group, out.data(),
-                         static_cast<std::size_t>(shape.head_dim));
+                         static_cast<std::size_t>(shape.head_dim),
+                         page < next_pages ? keys_of(*next, page) : std::span<const std::byte>());
+  }
+  if (next != nullptr) {
+    prefetch_keys(*next, page_count(split));
   }
 }
 
-void run_split(const Split& split, std::size_t index, const AttentionShape& shape,
-               const DecodeRow& row, std::span<float> scores, const Partials& partials) {
+// `next` is the split that this thread runs afterwards, or null.
+void run_split(const Split& split, const Split* next, std::size_t index,
+               const AttentionShape& shape, const DecodeRow& row, std::span<float> scores,
+               const Partials& partials) {
   const auto group = static_cast<std::size_t>(shape.group);
   const std::size_t out_size = group * static_cast<std::size_t>(shape.head_dim);
   compute_scores(split, shape, row.query, scores);
@@ -131,7 +152,7 @@ void run_split(const Split& split, std::size_t index, const AttentionShape& shap
                         row.weights + static_cast<int>(g) * row_entries + split.first_weight);
     }
   }
-  accumulate_values(split, shape, scores, partials.out.subspan(index * out_size, out_size));
+  accumulate_values(split, next, shape, scores, partials.out.subspan(index * out_size, out_size));
 }
 
 // Merges the splits [begin, end) of one row by log-sum-exp.
@@ -189,10 +210,13 @@ void decode_attention(Context& context, const AttentionShape& shape,
   const auto scores =
       context.workspace->take<float>(scores_size * static_cast<std::size_t>(thread_count()));
 
-  parallel_each(splits.size(), [&](std::size_t s, int thread) {
-    run_split(splits[s], s, shape, rows[splits[s].row],
-              scores.subspan(static_cast<std::size_t>(thread) * scores_size, scores_size),
-              partials);
+  parallel_ranges(splits.size(), [&](std::size_t begin, std::size_t end, int thread) {
+    const auto own = scores.subspan(static_cast<std::size_t>(thread) * scores_size, scores_size);
+    prefetch_keys(splits[begin], 0);
+    for (std::size_t s = begin; s < end; ++s) {
+      run_split(splits[s], s + 1 < end ? &splits[s + 1] : nullptr, s, shape, rows[splits[s].row],
+                own, partials);
+    }
   });
   for (std::size_t r = 0; r < rows.size(); ++r) {
     merge_row(splits, row_begin[r], row_begin[r + 1], shape, rows[r], partials);

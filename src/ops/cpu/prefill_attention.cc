@@ -138,7 +138,8 @@ class TileRunner {
     const auto entries = static_cast<std::size_t>(count);
     for (std::size_t p = 0; p * kPageEntries < entries; ++p) {
       cpu::score_page(float_layout_, block_page(p), query_.data(), dim_, rows(tile),
-                      &scores_[p * kPageEntries], kBlockEntries, block_page(p));
+                      &scores_[p * kPageEntries], kBlockEntries,
+                      {block_page(p), float_layout_.page_bytes()});
     }
     for (std::size_t t = tile.first; t < tile.last; ++t) {
       Visible range = visible(t);
@@ -151,8 +152,8 @@ class TileRunner {
     for (std::size_t p = 0; p * kPageEntries < entries; ++p) {
       const auto in_page = std::min<std::size_t>(kPageEntries, entries - p * kPageEntries);
       cpu::accumulate_page(float_layout_, block_page(p), static_cast<int>(in_page),
-                           &scores_[p * kPageEntries], kBlockEntries, rows(tile), out_.data(),
-                           dim_);
+                           &scores_[p * kPageEntries], kBlockEntries, rows(tile), out_.data(), dim_,
+                           {});
     }
   }
 

@@ -1,0 +1,147 @@
+// Decode attention beside a plain sum over the same bytes: rows of uneven length whose pages lie
+// anywhere in memory. Each iteration times both in turn, so that they see the same neighbours.
+//   decode_attention_cpu_benchmark
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "base/threads.h"
+#include "kvcache/page_pool.h"
+#include "ops/attention.h"
+
+namespace winnow::ops {
+namespace {
+
+constexpr int kDim = 64;
+constexpr int kGroup = 3;
+constexpr int kWindow = 65;
+
+/// Calls of decode_attention() over a memory of random pages, as the layers of a model make them.
+class Layers {
+ public:
+  Layers(EntryFormat format, std::size_t layers, std::size_t rows, int entries)
+      : layout_(format, kDim), rows_(layers) {
+    std::vector<std::vector<int>> counts(layers * rows);
+    std::size_t pages = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      // two of three rows hold a window alone, as in a model that was retrofitted
+      const int archived = i % 3 == 0 ? 3 * (entries - kWindow) : 0;
+      counts[i] = {archived, kWindow};
+      pages += pages_of(archived) + pages_of(kWindow);
+    }
+    pool_.emplace(layout_, pages * layout_.page_bytes());
+    for (std::size_t i = 0; i < pages; ++i) {
+      page_numbers_.push_back(pool_->allocate());
+      std::memset(pool_->page(page_numbers_.back()), 0x3C, layout_.page_bytes());
+    }
+    Random random(1);
+    for (std::size_t i = pages; i > 1; --i) {
+      std::swap(page_numbers_[i - 1], page_numbers_[random.bits() % i]);
+    }
+    values_.resize(kGroup * kDim, 0.01F);
+    out_.resize(rows * kGroup * kDim);
+    const std::uint32_t* next = page_numbers_.data();
+    const auto span = [&](int count) {
+      const EntrySpan result{pool_->base(), next, count};
+      next += pages_of(count);
+      return result;
+    };
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      float* out = &out_[i % rows * kGroup * kDim];
+      const EntrySpan archive = span(counts[i][0]);
+      rows_[i / rows].push_back({values_.data(), out, archive, span(counts[i][1])});
+    }
+  }
+
+  void operator()() {
+    const AttentionShape shape{kDim, kGroup, 0.125F, layout_, layout_};
+    for (const auto& rows : rows_) {
+      decode_attention(context_, shape, rows);
+    }
+  }
+
+  [[nodiscard]] std::span<const std::byte> memory() const {
+    return {pool_->base(), page_numbers_.size() * layout_.page_bytes()};
+  }
+
+ private:
+  static std::size_t pages_of(int count) {
+    return static_cast<std::size_t>(count + kPageEntries - 1) / kPageEntries;
+  }
+
+  PageLayout layout_;
+  std::optional<kvcache::PagePool> pool_;
+  std::vector<std::uint32_t> page_numbers_;
+  std::vector<float> values_;
+  std::vector<float> out_;
+  std::vector<std::vector<DecodeRow>> rows_;
+  Workspace workspace_;
+  Context context_{.workspace = &workspace_};
+};
+
+void read(std::span<const std::byte> bytes) {
+  const auto* words = reinterpret_cast<const std::uint64_t*>(bytes.data());
+  parallel_ranges(bytes.size() / sizeof(*words), [&](std::size_t begin, std::size_t end, int) {
+    benchmark::DoNotOptimize(std::accumulate(words + begin, words + end, std::uint64_t{0}));
+  });
+}
+
+template <class Function>
+double seconds(Function&& function) {
+  const auto start = std::chrono::steady_clock::now();
+  function();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double>& values) {
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
+  return values[values.size() / 2];
+}
+
+void attention(benchmark::State& state, EntryFormat format, std::size_t layers) {
+  constexpr std::size_t kRows = 50;
+  constexpr int kEntries = 224;  // of a row, on average
+  Layers model(format, layers, kRows, kEntries);
+  const auto bytes = static_cast<double>(model.memory().size());
+  std::vector<double> times;
+  std::vector<double> readings;
+  for (auto _ : state) {
+    times.push_back(seconds(model));
+    readings.push_back(seconds([&] { read(model.memory()); }));
+    state.SetIterationTime(times.back());
+  }
+  const double time = median(times);
+  state.counters["MB"] = bytes * 1e-6;
+  state.counters["GB/s"] = bytes / time * 1e-9;
+  state.counters["read GB/s"] = bytes / median(readings) * 1e-9;
+}
+
+void add_benchmarks() {
+  for (const EntryFormat format : kEntryFormats) {
+    for (const std::size_t layers : {1, 16}) {
+      const std::string name =
+          std::string(format_name(format)) + "/layers:" + std::to_string(layers);
+      benchmark::RegisterBenchmark(
+          name.c_str(), [=](benchmark::State& state) { attention(state, format, layers); })
+          ->UseManualTime()
+          ->Iterations(300)
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow::ops
+
+int main(int argc, char** argv) {
+  winnow::ops::add_benchmarks();
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+}
