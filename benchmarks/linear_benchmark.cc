@@ -11,6 +11,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -242,6 +243,8 @@ std::array<double, sizeof...(Functions)> compare(benchmark::State& state,
   best.fill(std::numeric_limits<double>::infinity());
   (functions(), ...);
   for (auto _ : state) {
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(20));  // OpenMP's threads spin on for long
     const std::array<double, sizeof...(Functions)> times = {seconds(functions)...};
     state.SetIterationTime(times.front());
     for (std::size_t i = 0; i < times.size(); ++i) {
