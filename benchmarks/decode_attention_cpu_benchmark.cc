@@ -5,16 +5,20 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
 #include "base/threads.h"
 #include "kvcache/page_pool.h"
 #include "ops/attention.h"
+#include "ops/kv_page.h"
 
 namespace winnow::ops {
 namespace {
@@ -86,10 +90,18 @@ class Layers {
   Context context_{.workspace = &workspace_};
 };
 
+#if defined(__x86_64__)
+[[gnu::target_clones("avx2", "default")]]
+#endif
+std::uint64_t
+sum(const std::uint64_t* begin, const std::uint64_t* end) {
+  return std::accumulate(begin, end, std::uint64_t{0});
+}
+
 void read(std::span<const std::byte> bytes) {
   const auto* words = reinterpret_cast<const std::uint64_t*>(bytes.data());
   parallel_ranges(bytes.size() / sizeof(*words), [&](std::size_t begin, std::size_t end, int) {
-    benchmark::DoNotOptimize(std::accumulate(words + begin, words + end, std::uint64_t{0}));
+    benchmark::DoNotOptimize(sum(words + begin, words + end));
   });
 }
 

@@ -319,7 +319,7 @@ void add_many_rows() {
       add("prefill_f32/" + name, 5,
           [=](benchmark::State& state) { many_rows(state, format, rows, false, DType::f32); });
       add("prefill_deterministic/" + name, 5,
-          [=](benchmark::State& state) { many_rows(state, format, rows, true, DType::f32); });
+          [=](benchmark::State& state) { many_rows(state, format, rows, true, DType::bf16); });
     }
   }
 }

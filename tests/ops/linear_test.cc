@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -205,6 +206,44 @@ TEST(Linear, InDotsStaysNearTheFloatResult) {
   }
 }
 
+// Few rows, and any number of deterministic ones.
+TEST(Linear, TakesDotsForStoredBf16) {
+  if (!cpu::has_fast_bf16() || !cpu::has_bf16_dots()) {
+    GTEST_SKIP() << "this CPU multiplies no bf16";
+  }
+  Workspace workspace;
+  const OwnedWeight weight(WeightFormat::bf16, 37, 96, 1);
+  const auto x = testing::normal(100 * 96, 2);
+  const auto expect_dots = [&](std::size_t m, bool deterministic) {
+    const Matrix<const float> input(x.data(), m, 96);
+    std::vector<float> out(m * 37);
+    std::vector<float> dots(m * 37);
+    Context context = context_of(workspace, deterministic, DType::bf16);
+    linear(context, Matrix<float>(out.data(), m, 37), input, weight.view());
+    const LinearTarget target{Matrix<float>(dots.data(), m, 37), &weight.view()};
+    cpu::linear_in_dots(workspace, std::span(&target, 1), input);
+    EXPECT_EQ(out, dots) << m << " rows";
+  };
+  for (const std::size_t m : {1, 8, 100}) {
+    expect_dots(m, true);
+  }
+  expect_dots(1, false);
+  expect_dots(8, false);
+}
+
+TEST(Linear, NoColumnsIsTheBias) {
+  Workspace workspace;
+  const Weight weight{.format = WeightFormat::bf16, .rows = 3, .cols = 0};
+  const std::vector<float> bias = {1.0F, 2.0F, 3.0F};
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    std::vector<float> out(6);
+    Context context = context_of(workspace, false, compute);
+    linear(context, Matrix<float>(out.data(), 2, 3), Matrix<const float>(nullptr, 2, 0), weight,
+           bias.data());
+    EXPECT_EQ(out, (std::vector<float>{1.0F, 2.0F, 3.0F, 1.0F, 2.0F, 3.0F}));
+  }
+}
+
 TEST(Linear, NoRowsIsNoWork) {
   Workspace workspace;
   Context context = context_of(workspace, false);
@@ -244,18 +283,18 @@ TEST(Linear, DeterministicRowsDependOnNothingElse) {
     const auto x = testing::normal(131 * cols, 2);
     for (const DType compute : {DType::f32, DType::bf16}) {
       const auto among = [&](std::size_t first, std::size_t m) {
-        return row_among(weight.view(), x, 20, first, m, compute);
+        return row_among(weight.view(), x, 100, first, m, compute);
       };
       set_threads(1);
-      const auto alone = among(20, 1);
+      const auto alone = among(100, 1);
       for (const int team : {1, 2}) {
         set_threads(team);
-        EXPECT_TRUE(same_bits(among(20, 1), alone));
-        EXPECT_TRUE(same_bits(among(19, 2), alone));
-        EXPECT_TRUE(same_bits(among(20, 3), alone));
-        EXPECT_TRUE(same_bits(among(14, 7), alone));
-        EXPECT_TRUE(same_bits(among(16, 7), alone));
-        EXPECT_TRUE(same_bits(among(0, 64), alone));
+        EXPECT_TRUE(same_bits(among(100, 1), alone));
+        EXPECT_TRUE(same_bits(among(99, 2), alone));
+        EXPECT_TRUE(same_bits(among(100, 3), alone));
+        EXPECT_TRUE(same_bits(among(94, 7), alone));
+        EXPECT_TRUE(same_bits(among(96, 7), alone));
+        EXPECT_TRUE(same_bits(among(60, 64), alone));
         EXPECT_TRUE(same_bits(among(0, 131), alone));
       }
     }

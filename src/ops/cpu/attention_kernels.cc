@@ -18,13 +18,25 @@ namespace hn = hwy::HWY_NAMESPACE;
 using PanelTag = hn::CappedTag<float, kPageEntries>;
 constexpr std::size_t kPanelVectors = kPageEntries / hn::MaxLanes(PanelTag());
 
-// Into the second-level cache: for the first one a core waits for fewer lines at a time.
-HWY_INLINE void prefetch(const std::byte* memory, std::size_t bytes) {
-  constexpr std::size_t kCacheLine = 64;
-  for (std::size_t byte = 0; byte < bytes; byte += kCacheLine) {
-    __builtin_prefetch(memory + byte, 0, 2);
+// Memory that the steps of a loop fetch, each an equal share of it, into the second-level cache:
+// for the first one a core waits for fewer lines at a time.
+class Upcoming {
+ public:
+  Upcoming(std::span<const std::byte> memory, std::size_t steps)
+      : memory_(memory), share_((memory.size() + steps - 1) / steps) {}
+
+  HWY_INLINE void fetch(std::size_t step, std::size_t count) const {
+    constexpr std::size_t kCacheLine = 64;
+    const std::size_t end = std::min((step + count) * share_, memory_.size());
+    for (std::size_t byte = step * share_; byte < end; byte += kCacheLine) {
+      __builtin_prefetch(&memory_[byte], 0, 2);
+    }
   }
-}
+
+ private:
+  std::span<const std::byte> memory_;
+  std::size_t share_;
+};
 
 // Splits `rows` into register blocks of Most, of 6 and a rest; f.template operator()<R>(first row).
 template <int Most, class F>
@@ -67,7 +79,7 @@ template <class Codes, int R>
 HWY_INLINE void score_block(const std::byte* keys, std::size_t head_dim,
                             const float* HWY_RESTRICT query, std::size_t query_stride,
                             float* HWY_RESTRICT scores, std::size_t score_stride,
-                            const std::byte* upcoming, std::size_t upcoming_step) {
+                            const Upcoming& upcoming) {
   constexpr int kWays = kScoreWays<R>;  // head_dim is a multiple of 8
   const PanelTag d;
   const std::size_t lanes = hn::Lanes(d);
@@ -80,7 +92,7 @@ HWY_INLINE void score_block(const std::byte* keys, std::size_t head_dim,
     }
   }
   for (std::size_t c = 0; c < head_dim; c += kWays) {
-    prefetch(upcoming + c * upcoming_step, kWays * upcoming_step);
+    upcoming.fetch(c, kWays);
     for (int way = 0; way < kWays; ++way) {
       const std::size_t channel = c + static_cast<std::size_t>(way);
       hn::Vec<PanelTag> key[kPanelVectors];
@@ -110,11 +122,12 @@ void ScorePage(const PageLayout& layout, const std::byte* page, const float* que
                std::size_t query_stride, std::size_t rows, float* scores, std::size_t score_stride,
                std::span<const std::byte> upcoming) {
   const auto head_dim = static_cast<std::size_t>(layout.head_dim());
+  const Upcoming once(upcoming, head_dim);
+  const Upcoming nothing({}, 1);
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
     for_row_blocks<kScoreRows>(rows, [&]<int R>(std::size_t row) HWY_ATTR {
       score_block<Codes, R>(page, head_dim, query + row * query_stride, query_stride,
-                            scores + row * score_stride, score_stride, upcoming.data(),
-                            upcoming.size() / head_dim);
+                            scores + row * score_stride, score_stride, row == 0 ? once : nothing);
     });
   });
 }
@@ -125,9 +138,8 @@ HWY_INLINE void accumulate_block(D d, const std::byte* values, std::size_t row_c
                                  std::size_t channel, std::size_t entries,
                                  const float* HWY_RESTRICT weights, std::size_t weight_stride,
                                  float* HWY_RESTRICT out, std::size_t out_stride,
-                                 std::span<const std::byte> upcoming) {
+                                 const Upcoming& upcoming) {
   const std::size_t lanes = hn::Lanes(d);
-  const std::size_t upcoming_step = upcoming.size() / kPageEntries;
   hn::Vec<D> sums[R][V];
   for (int r = 0; r < R; ++r) {
     for (std::size_t v = 0; v < V; ++v) {
@@ -136,7 +148,7 @@ HWY_INLINE void accumulate_block(D d, const std::byte* values, std::size_t row_c
     }
   }
   for (std::size_t j = 0; j < entries; ++j) {
-    prefetch(upcoming.data() + j * upcoming_step, upcoming_step);
+    upcoming.fetch(j, 1);
     hn::Vec<D> value[V];
     for (std::size_t v = 0; v < V; ++v) {
       value[v] = Codes::load(d, values, j * row_codes + channel + v * lanes);
@@ -160,22 +172,24 @@ template <class Codes, int R, class D>
 HWY_INLINE void accumulate_rows(D d, const std::byte* values, std::size_t row_codes,
                                 std::size_t head_dim, std::size_t entries, const float* weights,
                                 std::size_t weight_stride, float* out, std::size_t out_stride,
-                                std::span<const std::byte> upcoming) {
+                                const Upcoming& upcoming) {
   const std::size_t lanes = hn::Lanes(d);
+  const Upcoming nothing({}, 1);
+  const auto once = [&](std::size_t channel) { return channel == 0 ? upcoming : nothing; };
   std::size_t c = 0;
   if constexpr (R <= 3 && hn::MaxLanes(PanelTag()) > 8) {
     for (; c + 4 * lanes <= head_dim; c += 4 * lanes) {
       accumulate_block<Codes, R, 4>(d, values, row_codes, c, entries, weights, weight_stride, out,
-                                    out_stride, upcoming);
+                                    out_stride, once(c));
     }
   }
   for (; c + 2 * lanes <= head_dim; c += 2 * lanes) {
     accumulate_block<Codes, R, 2>(d, values, row_codes, c, entries, weights, weight_stride, out,
-                                  out_stride, upcoming);
+                                  out_stride, once(c));
   }
   for (; c < head_dim; c += lanes) {
     accumulate_block<Codes, R, 1>(d, values, row_codes, c, entries, weights, weight_stride, out,
-                                  out_stride, upcoming);
+                                  out_stride, once(c));
   }
 }
 
@@ -190,19 +204,22 @@ void AccumulatePage(const PageLayout& layout, const std::byte* page, int entries
                     std::size_t out_stride, std::span<const std::byte> upcoming) {
   const auto head_dim = static_cast<std::size_t>(layout.head_dim());
   const auto count = static_cast<std::size_t>(entries);
+  const Upcoming once(upcoming, kPageEntries);
+  const Upcoming nothing({}, 1);
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
     const std::byte* values = page + layout.values_offset();
     for_row_blocks<6>(rows, [&]<int R>(std::size_t row) HWY_ATTR {
       const float* w = weights + row * weight_stride;
       float* o = out + row * out_stride;
+      const Upcoming& fetched = row == 0 ? once : nothing;
       if constexpr (hn::MaxLanes(PanelTag()) > 8) {
         if (head_dim % kPageEntries == 0) {
           return accumulate_rows<Codes, R>(PanelTag(), values, row_codes(layout), head_dim, count,
-                                           w, weight_stride, o, out_stride, upcoming);
+                                           w, weight_stride, o, out_stride, fetched);
         }
       }
       accumulate_rows<Codes, R>(hn::CappedTag<float, 8>(), values, row_codes(layout), head_dim,
-                                count, w, weight_stride, o, out_stride, upcoming);
+                                count, w, weight_stride, o, out_stride, fetched);
     });
   });
 }

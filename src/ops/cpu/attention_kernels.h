@@ -10,13 +10,13 @@ namespace winnow::ops::cpu {
 
 /// scores[r * score_stride + j] = sum_d query[r * query_stride + d] * code(key j)[d] for the
 /// kPageEntries entries j of one page. Codes are taken as they are: scales are not applied.
-/// Meanwhile `upcoming`, which is not empty, is fetched into the cache.
+/// Meanwhile `upcoming` is fetched into the cache.
 void score_page(const PageLayout& layout, const std::byte* page, const float* query,
                 std::size_t query_stride, std::size_t rows, float* scores, std::size_t score_stride,
                 std::span<const std::byte> upcoming);
 
 /// out[r * out_stride + d] += sum_{j < entries} weights[r * weight_stride + j] * code(value j)[d].
-/// Meanwhile `upcoming` is fetched into the cache.
+/// Meanwhile `upcoming` is fetched into the cache, of it as large a part as of the page's entries.
 void accumulate_page(const PageLayout& layout, const std::byte* page, int entries,
                      const float* weights, std::size_t weight_stride, std::size_t rows, float* out,
                      std::size_t out_stride, std::span<const std::byte> upcoming);

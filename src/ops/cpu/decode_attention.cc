@@ -76,32 +76,36 @@ void prefetch_keys(const Split& split, int first_page) {
   }
 }
 
+// Multiplies the split's scores by `unit` and, if it has any, by its keys' scales.
+void apply_scales(const Split& split, std::size_t group, float unit, std::span<float> scores) {
+  const PageLayout& layout = *split.layout;
+  for (std::size_t g = 0; g < group; ++g) {
+    const auto row = scores.subspan(g * kMostEntries, kMostEntries);
+    if (!layout.scaled()) {
+      cpu::scale_by(row.first(static_cast<std::size_t>(split.entries)), unit);
+      continue;
+    }
+    for (int page = 0; page < page_count(split); ++page) {
+      const std::byte* scales = page_memory(split, page) + layout.scales_offset();
+      cpu::multiply_scales(row.subspan(static_cast<std::size_t>(page) * kPageEntries, kPageEntries),
+                           reinterpret_cast<const bf16*>(scales), unit);
+    }
+  }
+}
+
 // Scores of the split's entries, scale and 8-bit scales applied: [G, kMostEntries].
 void compute_scores(const Split& split, const AttentionShape& shape, const float* query,
                     std::span<float> scores) {
   const PageLayout& layout = *split.layout;
   const auto group = static_cast<std::size_t>(shape.group);
   const auto dim = static_cast<std::size_t>(shape.head_dim);
-  const float unit = shape.scale * cpu::code_unit(layout);
   for (int page = 0; page < page_count(split); ++page) {
     const std::byte* memory = page_memory(split, page);
     const auto first = static_cast<std::size_t>(page) * kPageEntries;
     cpu::score_page(layout, memory, query, dim, group, &scores[first], kMostEntries,
                     values_of(split, page));
-    if (layout.scaled()) {
-      const auto* key_scales = reinterpret_cast<const bf16*>(memory + layout.scales_offset());
-      for (std::size_t g = 0; g < group; ++g) {
-        cpu::multiply_scales(scores.subspan(g * kMostEntries + first, kPageEntries), key_scales,
-                             unit);
-      }
-    }
   }
-  if (!layout.scaled()) {
-    for (std::size_t g = 0; g < group; ++g) {
-      cpu::scale_by(scores.subspan(g * kMostEntries, static_cast<std::size_t>(split.entries)),
-                    unit);
-    }
-  }
+  apply_scales(split, group, shape.scale * cpu::code_unit(layout), scores);
 }
 
 // out [G, head_dim] = sum of weights * values.
@@ -129,7 +133,7 @@ void accumulate_values(const Split& split, const Split* next, const AttentionSha
                          page < next_pages ? keys_of(*next, page) : std::span<const std::byte>());
   }
   if (next != nullptr) {
-    prefetch_keys(*next, page_count(split));
+    prefetch_keys(*next, split.entries / kPageEntries);  // of a page that is not full, few were
   }
 }
 

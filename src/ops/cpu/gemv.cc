@@ -16,6 +16,7 @@
 #include <hwy/highway.h>
 
 #include "ops/cpu/gemv_tile-inl.h"
+#include "ops/cpu/row_blocks.h"
 
 #ifndef WINNOW_OPS_CPU_GEMV_CC_ONCE
 #define WINNOW_OPS_CPU_GEMV_CC_ONCE

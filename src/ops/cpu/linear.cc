@@ -25,11 +25,6 @@ constexpr std::size_t kManyRowsBf16 = 9;
 // AMX and on an EPYC without; dots lead by 1.4 times at 16 rows, and by nothing at 512).
 constexpr std::size_t kFewRowsBf16 = 64;
 
-bool all_bf16(std::span<const LinearTarget> targets) {
-  return std::ranges::all_of(
-      targets, [](const auto& target) { return target.weight->format == WeightFormat::bf16; });
-}
-
 /// Our kernel over all targets at once.
 void linear_own(Workspace& workspace, std::span<const LinearTarget> targets,
                 Matrix<const float> x) {
@@ -82,7 +77,7 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
   const Workspace::Scope scope(*context.workspace);
   const bool bf16_compute = context.compute == DType::bf16 && cpu::has_fast_bf16();
   const bool dots = bf16_compute && cpu::has_bf16_dots();
-  const bool as_stored = dots && all_bf16(targets);
+  const bool as_stored = dots && cpu::all_bf16(targets);
   const std::size_t many = bf16_compute ? kManyRowsBf16 : kManyRowsF32;
   if (context.deterministic || x.rows < many) {
     return as_stored ? cpu::linear_in_dots(*context.workspace, targets, x)

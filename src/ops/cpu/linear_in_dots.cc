@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstddef>
+#include <span>
 
+#include "base/dtype.h"
 #include "base/threads.h"
 #include "ops/cpu/operands.h"
 #include "ops/cpu/rounding.h"
@@ -161,11 +164,13 @@ void all_inputs(const Block& block, Matrix<const bf16> x, Matrix<float> out) {
 /// Rows [begin, end) of the target's weight, of which `memory` holds those that are not bf16.
 void some_rows(const LinearTarget& target, Matrix<const bf16> x, std::size_t begin, std::size_t end,
                std::span<bf16> memory) {
-  constexpr std::size_t kBytesAhead = 4096;    // at least; measured
-  constexpr std::size_t kInputsTogether = 64;  // stay in the second-level cache, as the rows do
+  constexpr std::size_t kBytesAhead = 4096;  // at least; measured
+  // Up to 4,096 columns these stay in the second-level cache, as the rows do.
+  constexpr std::size_t kInputsTogether = 64;
   const Matrix<const bf16> weight = weight_rows<bf16>(*target.weight, begin, end, memory);
-  const std::size_t block = kRowBlock * x.cols * sizeof(bf16);
-  std::size_t ahead = weight.data == memory.data() ? 0 : (kBytesAhead + block - 1) / block * block;
+  const std::size_t block = kRowBlock * std::max<std::size_t>(x.cols, 1) * sizeof(bf16);
+  const bool stored = target.weight->format == WeightFormat::bf16;
+  std::size_t ahead = stored ? (kBytesAhead + block - 1) / block * block : 0;
   for (std::size_t m = 0; m < x.rows; m += kInputsTogether) {
     const Matrix<const bf16> inputs = x.slice(m, std::min(m + kInputsTogether, x.rows));
     for (std::size_t n = 0; n < weight.rows; n += kRowBlock) {
@@ -200,7 +205,7 @@ void linear_in_dots(Workspace& workspace, std::span<const LinearTarget> targets,
   const Matrix<bf16> inputs(workspace.take<bf16>(x.rows * stride).data(), x.rows, x.cols, stride);
   for_rows(x.rows, x.cols, [&](std::size_t m) { round_to_bf16(x.row(m), inputs.row(m).data()); });
   constexpr std::size_t kDecodedRows = 16 * kRowBlock;
-  const std::size_t size = kDecodedRows * x.cols;
+  const std::size_t size = all_bf16(targets) ? 0 : kDecodedRows * x.cols;
   const auto memory = workspace.take<bf16>(size * static_cast<std::size_t>(thread_count()));
   for_weight_rows(targets,
                   [&](const LinearTarget& target, std::size_t begin, std::size_t end, int thread) {

@@ -1,4 +1,4 @@
-// Linear layers of a few dozen rows where the CPU adds up products of pairs of bf16.
+// Linear layers where the CPU adds up products of pairs of bf16.
 #pragma once
 
 #include <span>

@@ -138,8 +138,7 @@ class TileRunner {
     const auto entries = static_cast<std::size_t>(count);
     for (std::size_t p = 0; p * kPageEntries < entries; ++p) {
       cpu::score_page(float_layout_, block_page(p), query_.data(), dim_, rows(tile),
-                      &scores_[p * kPageEntries], kBlockEntries,
-                      {block_page(p), float_layout_.page_bytes()});
+                      &scores_[p * kPageEntries], kBlockEntries, {});
     }
     for (std::size_t t = tile.first; t < tile.last; ++t) {
       Visible range = visible(t);
