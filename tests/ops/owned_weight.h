@@ -1,0 +1,55 @@
+// Random weights in every format.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/dtype.h"
+#include "ops/random_values.h"
+#include "ops/weight.h"
+
+namespace winnow::ops::testing {
+
+inline constexpr WeightFormat kFormats[] = {WeightFormat::f32, WeightFormat::f16,
+                                            WeightFormat::bf16, WeightFormat::int8,
+                                            WeightFormat::int4};
+
+/// A random weight in any format that owns its memory.
+class OwnedWeight {
+ public:
+  OwnedWeight(WeightFormat format, std::size_t rows, std::size_t cols, std::uint64_t seed)
+      : f32_(testing::normal(rows * cols, seed)) {
+    view_ = {.format = WeightFormat::f32,
+             .rows = static_cast<std::int64_t>(rows),
+             .cols = static_cast<std::int64_t>(cols),
+             .data = f32_.data()};
+    if (format == WeightFormat::int8 || format == WeightFormat::int4) {
+      quantized_.emplace(view_, format);
+      view_ = quantized_->view();
+    } else if (format != WeightFormat::f32) {
+      for (const float value : f32_) {
+        u16_.push_back(format == WeightFormat::bf16 ? to_bf16(value).bits : to_f16(value).bits);
+      }
+      view_.format = format;
+      view_.data = u16_.data();
+    }
+  }
+
+  [[nodiscard]] const Weight& view() const { return view_; }
+
+ private:
+  std::vector<float> f32_;
+  std::vector<std::uint16_t> u16_;
+  std::optional<QuantizedWeight> quantized_;
+  Weight view_;
+};
+
+/// Row n in float.
+inline std::vector<float> row_of(const Weight& weight, std::size_t n) {
+  std::vector<float> row(static_cast<std::size_t>(weight.cols));
+  dequantize_row(weight, static_cast<std::int64_t>(n), row.data());
+  return row;
+}
+
+}  // namespace winnow::ops::testing
