@@ -19,6 +19,7 @@
 #include "kvcache/page_pool.h"
 #include "ops/attention.h"
 #include "ops/kv_page.h"
+#include "read_memory.h"
 
 namespace winnow::ops {
 namespace {
@@ -90,21 +91,6 @@ class Layers {
   Context context_{.workspace = &workspace_};
 };
 
-#if defined(__x86_64__)
-[[gnu::target_clones("avx2", "default")]]
-#endif
-std::uint64_t
-sum(const std::uint64_t* begin, const std::uint64_t* end) {
-  return std::accumulate(begin, end, std::uint64_t{0});
-}
-
-void read(std::span<const std::byte> bytes) {
-  const auto* words = reinterpret_cast<const std::uint64_t*>(bytes.data());
-  parallel_ranges(bytes.size() / sizeof(*words), [&](std::size_t begin, std::size_t end, int) {
-    benchmark::DoNotOptimize(sum(words + begin, words + end));
-  });
-}
-
 template <class Function>
 double seconds(Function&& function) {
   const auto start = std::chrono::steady_clock::now();
@@ -126,7 +112,7 @@ void attention(benchmark::State& state, EntryFormat format, std::size_t layers) 
   std::vector<double> readings;
   for (auto _ : state) {
     times.push_back(seconds(model));
-    readings.push_back(seconds([&] { read(model.memory()); }));
+    readings.push_back(seconds([&] { read_memory(model.memory()); }));
     state.SetIterationTime(times.back());
   }
   const double time = median(times);

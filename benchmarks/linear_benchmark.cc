@@ -9,7 +9,7 @@
 #include <array>
 #include <chrono>
 #include <limits>
-#include <numeric>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,6 +19,7 @@
 #include "base/tensor.h"
 #include "base/threads.h"
 #include "ops/linear.h"
+#include "read_memory.h"
 
 namespace winnow::ops {
 namespace {
@@ -185,30 +186,14 @@ class Step {
   Context context_;
 };
 
-#if defined(__x86_64__)
-[[gnu::target_clones("avx2", "default")]]
-#endif
-std::uint64_t
-sum(const std::uint64_t* begin, const std::uint64_t* end) {
-  return std::accumulate(begin, end, std::uint64_t{0});
-}
-
-/// The sum of bytes as 64-bit words, in one pass of every thread: the yardstick of memory.
-void read(const std::uint8_t* data, std::size_t bytes) {
-  const auto* words = reinterpret_cast<const std::uint64_t*>(data);
-  parallel_ranges(bytes / sizeof(*words), [&](std::size_t begin, std::size_t end, int) {
-    benchmark::DoNotOptimize(sum(words + begin, words + end));
-  });
-}
-
-/// The same, in one pass per product: what starting and joining the threads for each costs.
+/// read_memory() in one pass per product: what starting and joining the threads for each costs.
 void read_by_product(const Model& model) {
   for (const auto& group : model.groups()) {
     std::size_t bytes = 0;
     for (const Weight& weight : group) {
       bytes += weight.bytes();
     }
-    read(static_cast<const std::uint8_t*>(group.front().data), bytes);
+    read_memory({static_cast<const std::byte*>(group.front().data), bytes});
   }
 }
 
@@ -260,7 +245,8 @@ void few_rows(benchmark::State& state, const Layer& layer, std::size_t copies, W
   Step step(model, rows, false, DType::bf16);
   const auto bytes = static_cast<double>(model.bytes());
   const auto [time, one_pass, by_product] = compare(
-      state, step, [&] { read(model.data().data(), model.data().size()); },
+      state, step,
+      [&] { read_memory(std::as_bytes(std::span(model.data().data(), model.data().size()))); },
       [&] { read_by_product(model); });
   const double peak = static_cast<double>(model.data().size()) / one_pass;
   state.counters["GB/s"] = bytes / time * 1e-9;

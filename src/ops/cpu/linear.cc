@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kManyRowsF32 = 48;
 constexpr std::size_t kManyRowsBf16 = 9;
 // Up to this many linear_in_tiles() and linear_in_dots() are the faster (measured on a Xeon with
-// AMX and on an EPYC without; dots lead by 1.4 times at 16 rows, and by nothing at 512).
+// AMX and on an EPYC without; dots lead by 1.5 times at 16 rows, and by little at 512).
 constexpr std::size_t kFewRowsBf16 = 64;
 
 /// Our kernel over all targets at once.

@@ -128,6 +128,8 @@ void tile(const Block& block, Matrix<const bf16> x, Matrix<float> out) {
 /// All inputs, in tiles of about one size. What is upcoming is fetched by all of them, as a core
 /// waits for only so many lines at a time.
 void all_inputs(const Block& block, Matrix<const bf16> x, Matrix<float> out) {
+  constexpr decltype(&tile<1>) kTiles[kTileInputs] = {tile<1>, tile<2>, tile<3>,
+                                                      tile<4>, tile<5>, tile<6>};
   const std::size_t tiles = (x.rows + kTileInputs - 1) / kTileInputs;
   const std::size_t share = (kRowBlock + tiles - 1) / tiles;
   for (std::size_t t = 0; t < tiles; ++t) {
@@ -139,25 +141,7 @@ void all_inputs(const Block& block, Matrix<const bf16> x, Matrix<float> out) {
     const std::size_t fetched = std::min(t * share, kRowBlock);
     own.upcoming += fetched * x.cols * sizeof(bf16);
     own.fetched = std::min(share, kRowBlock - fetched);
-    switch (inputs.rows) {
-      case 1:
-        tile<1>(own, inputs, outs);
-        break;
-      case 2:
-        tile<2>(own, inputs, outs);
-        break;
-      case 3:
-        tile<3>(own, inputs, outs);
-        break;
-      case 4:
-        tile<4>(own, inputs, outs);
-        break;
-      case 5:
-        tile<5>(own, inputs, outs);
-        break;
-      default:
-        tile<kTileInputs>(own, inputs, outs);
-    }
+    kTiles[inputs.rows - 1](own, inputs, outs);
   }
 }
 
