@@ -62,7 +62,7 @@ class Model {
     count *= copies;
     flops_per_row_ = 2.0 * static_cast<double>(count);
     scales_ = Buffer<bf16>(count / QuantizedWeight::kGroup);
-    const bool scaled = format == WeightFormat::int8 || format == WeightFormat::int4;
+    const bool scaled = is_quantized(format);
     // As long as everything that is read, so that reading it is a fair yardstick.
     data_ = Buffer<std::uint8_t>(packed_bytes(format, count) + (scaled ? scales_.bytes() : 0));
     fill(format, count);

@@ -146,7 +146,7 @@ Weight weight_view(const TensorView& tensor) {
 
 QuantizedWeight::QuantizedWeight(const Weight& source, WeightFormat format)
     : format_(format), rows_(source.rows), cols_(source.cols) {
-  assert(format == WeightFormat::int8 || format == WeightFormat::int4);
+  assert(is_quantized(format));
   require(cols_ % kGroup == 0, "a weight of {} columns cannot be quantised in groups of {}", cols_,
           kGroup);
   const auto cols = static_cast<std::size_t>(cols_);

@@ -10,6 +10,11 @@ namespace winnow::ops {
 
 enum class WeightFormat : std::uint8_t { f32, f16, bf16, int8, int4 };
 
+/// Whether a weight of this format is integers with scales.
+constexpr bool is_quantized(WeightFormat format) {
+  return format == WeightFormat::int8 || format == WeightFormat::int4;
+}
+
 /// Row-major [rows, cols] = [out features, in features], as Hugging Face stores it. Quantised
 /// formats keep one bf16 scale per `group` consecutive columns of a row ([rows, cols / group]);
 /// value = scale * q with q in [-127, 127] (int8) or [-8, 7] (int4, two per byte, the even column

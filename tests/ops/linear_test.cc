@@ -11,6 +11,7 @@
 
 #include "base/threads.h"
 #include "ops/cpu/linear_in_dots.h"
+#include "ops/cpu/linear_in_quantized_dots.h"
 #include "ops/cpu/linear_in_tiles.h"
 #include "ops/cpu/linear_onednn.h"
 #include "ops/owned_weight.h"
@@ -54,7 +55,7 @@ struct Shape {
 TEST(Linear, EveryFormatAndNumberOfRows) {
   Workspace workspace;
   for (const WeightFormat format : kFormats) {
-    const bool grouped = format == WeightFormat::int8 || format == WeightFormat::int4;
+    const bool grouped = is_quantized(format);
     for (const Shape shape : grouped ? std::vector<Shape>{{7, 32}, {66, 160}}
                                      : std::vector<Shape>{{1, 1}, {5, 31}, {66, 163}, {13, 64}}) {
       const OwnedWeight weight(format, shape.rows, shape.cols, 1);
@@ -171,29 +172,64 @@ TEST(Linear, InDotsStaysNearTheFloatResult) {
   }
 }
 
+// Inputs that bf16 holds leave nothing to round but sums.
+TEST(Linear, QuantizedDotsRoundNothingButSums) {
+  if (!cpu::has_bf16_dots()) {
+    GTEST_SKIP() << "this CPU multiplies no bf16";
+  }
+  Workspace workspace;
+  const auto bias = testing::normal(37, 4);
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::int4}) {
+    for (const std::size_t cols : {32, 64, 96, 128, 160, 576}) {
+      const OwnedWeight weight(format, 37, cols, 1);
+      auto x = testing::normal(70 * (cols + 3), 5);
+      for (float& value : x) {
+        value = to_float(to_bf16(value));
+      }
+      for (const std::size_t m : {1, 2, 5, 8, 9, 20, 70}) {
+        constexpr std::size_t kStride = 40;
+        std::vector<float> out(m * kStride, -7.0F);
+        const Matrix<const float> input(x.data() + 1, m, cols, cols + 2);
+        const LinearTarget target{Matrix<float>(out.data(), m, 37, kStride), &weight.view(),
+                                  bias.data()};
+        const Workspace::Scope scope(workspace);
+        cpu::linear_in_quantized_dots(workspace, std::span(&target, 1), input);
+        expect_product(input, weight.view(), bias.data(), target.out, 1e-6, "quantized");
+        for (std::size_t i = 0; i < m; ++i) {
+          ASSERT_EQ(out[i * kStride + 37], -7.0F) << "wrote past the columns";
+        }
+      }
+    }
+  }
+}
+
 // Few rows, and any number of deterministic ones.
-TEST(Linear, TakesDotsForStoredBf16) {
+TEST(Linear, TakesDotsForWeightsAsTheyLie) {
   if (!cpu::has_fast_bf16() || !cpu::has_bf16_dots()) {
     GTEST_SKIP() << "this CPU multiplies no bf16";
   }
   Workspace workspace;
-  const OwnedWeight weight(WeightFormat::bf16, 37, 96, 1);
   const auto x = testing::normal(100 * 96, 2);
-  const auto expect_dots = [&](std::size_t m, bool deterministic) {
+  const auto expect_dots = [&](WeightFormat format, std::size_t m, bool deterministic) {
+    const OwnedWeight weight(format, 37, 96, 1);
     const Matrix<const float> input(x.data(), m, 96);
     std::vector<float> out(m * 37);
     std::vector<float> dots(m * 37);
     Context context = context_of(workspace, deterministic, DType::bf16);
     linear(context, Matrix<float>(out.data(), m, 37), input, weight.view());
     const LinearTarget target{Matrix<float>(dots.data(), m, 37), &weight.view()};
-    cpu::linear_in_dots(workspace, std::span(&target, 1), input);
+    const Kernel kernel =
+        is_quantized(format) ? cpu::linear_in_quantized_dots : cpu::linear_in_dots;
+    kernel(workspace, std::span(&target, 1), input);
     EXPECT_EQ(out, dots) << m << " rows";
   };
-  for (const std::size_t m : {1, 8, 100}) {
-    expect_dots(m, true);
+  for (const auto format : {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+    for (const std::size_t m : {1, 8, 100}) {
+      expect_dots(format, m, true);
+    }
+    expect_dots(format, 1, false);
+    expect_dots(format, 8, false);
   }
-  expect_dots(1, false);
-  expect_dots(8, false);
 }
 
 TEST(Linear, NoColumnsIsTheBias) {
@@ -242,7 +278,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 TEST(Linear, DeterministicRowsDependOnNothingElse) {
   const int threads = thread_count();
   for (const WeightFormat format : kFormats) {
-    const bool grouped = format == WeightFormat::int8 || format == WeightFormat::int4;
+    const bool grouped = is_quantized(format);
     const std::size_t cols = grouped ? 5504 : 5507;
     const OwnedWeight weight(format, 71, cols, 1);
     const auto x = testing::normal(131 * cols, 2);
@@ -276,7 +312,7 @@ TEST(Linear, EveryInstructionSetAgrees) {
     hwy::SetSupportedTargetsForTest(rest & ~(rest - 1));
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     for (const WeightFormat format : kFormats) {
-      const bool grouped = format == WeightFormat::int8 || format == WeightFormat::int4;
+      const bool grouped = is_quantized(format);
       const std::size_t cols = grouped ? 96 : kCols;
       const OwnedWeight weight(format, 9, cols, 1);
       for (const std::size_t m : {1, 6}) {

@@ -24,7 +24,7 @@ class OwnedWeight {
              .rows = static_cast<std::int64_t>(rows),
              .cols = static_cast<std::int64_t>(cols),
              .data = f32_.data()};
-    if (format == WeightFormat::int8 || format == WeightFormat::int4) {
+    if (is_quantized(format)) {
       quantized_.emplace(view_, format);
       view_ = quantized_->view();
     } else if (format != WeightFormat::f32) {

@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "ops/cpu/gemv.h"
 #include "ops/cpu/linear_in_dots.h"
+#include "ops/cpu/linear_in_quantized_dots.h"
 #include "ops/cpu/linear_in_tiles.h"
 #include "ops/cpu/linear_onednn.h"
 #include "ops/cpu/operands.h"
@@ -36,6 +37,32 @@ void linear_own(Workspace& workspace, std::span<const LinearTarget> targets,
     const auto own = scratch.subspan(static_cast<std::size_t>(thread) * scratch_size, scratch_size);
     cpu::gemv_rows(target, x, begin, end, own);
   });
+}
+
+/// As linear_as_stored(), of weights of one format.
+void linear_stored_as(WeightFormat format, Workspace& workspace,
+                      std::span<const LinearTarget> targets, Matrix<const float> x, bool dots) {
+  if (dots && format == WeightFormat::bf16) {
+    cpu::linear_in_dots(workspace, targets, x);
+  } else if (dots && is_quantized(format)) {
+    cpu::linear_in_quantized_dots(workspace, targets, x);
+  } else {
+    linear_own(workspace, targets, x);
+  }
+}
+
+/// Few rows, or any number of them that must not depend on each other: no weight is decoded to
+/// memory for them, but each as it lies multiplied in bf16, where there are dots, or in float.
+void linear_as_stored(Workspace& workspace, std::span<const LinearTarget> targets,
+                      Matrix<const float> x, bool dots) {
+  while (!targets.empty()) {
+    const WeightFormat format = targets.front().weight->format;
+    const auto last = std::ranges::find_if(
+        targets, [&](const LinearTarget& target) { return target.weight->format != format; });
+    const auto alike = targets.first(static_cast<std::size_t>(last - targets.begin()));
+    linear_stored_as(format, workspace, alike, x, dots);
+    targets = targets.subspan(alike.size());
+  }
 }
 
 /// oneDNN's products in the element type T of x, panel by panel.
@@ -77,11 +104,9 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
   const Workspace::Scope scope(*context.workspace);
   const bool bf16_compute = context.compute == DType::bf16 && cpu::has_fast_bf16();
   const bool dots = bf16_compute && cpu::has_bf16_dots();
-  const bool as_stored = dots && cpu::all_bf16(targets);
   const std::size_t many = bf16_compute ? kManyRowsBf16 : kManyRowsF32;
   if (context.deterministic || x.rows < many) {
-    return as_stored ? cpu::linear_in_dots(*context.workspace, targets, x)
-                     : linear_own(*context.workspace, targets, x);
+    return linear_as_stored(*context.workspace, targets, x, dots);
   }
   if (bf16_compute && x.rows <= kFewRowsBf16 && cpu::has_bf16_tiles()) {
     return cpu::linear_in_tiles(*context.workspace, targets, x);

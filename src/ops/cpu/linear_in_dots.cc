@@ -7,15 +7,13 @@
 
 #include "base/dtype.h"
 #include "base/threads.h"
+#include "ops/cpu/dots.h"
 #include "ops/cpu/operands.h"
 #include "ops/cpu/rounding.h"
 #include "ops/cpu/row_blocks.h"
 #include "ops/cpu/rows.h"
 
 #if defined(__x86_64__)
-#include <hwy/base.h>
-#include <immintrin.h>
-
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512bf16")
 namespace winnow::ops::cpu {
 namespace {
@@ -24,32 +22,6 @@ namespace {
 constexpr std::size_t kTileInputs = 6;
 constexpr std::size_t kLanes = 32;
 
-/// Element i of the result is the sum of all elements of x[i].
-__m128 lane_sums(const __m512 (&x)[kRowBlock]) {
-  static_assert(kRowBlock == 4);
-  __m512 pairs[2];  // of each quarter, halves of x[0] and x[1] in turn; of x[2] and x[3]
-  for (std::size_t i = 0; i < 2; ++i) {
-    const __m512 a = x[2 * i];
-    const __m512 b = x[2 * i + 1];
-    pairs[i] =
-        __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29) +
-        __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
-  }
-  const __m512 quarters = __builtin_shufflevector(pairs[0], pairs[1], 0, 1, 16, 17, 4, 5, 20, 21, 8,
-                                                  9, 24, 25, 12, 13, 28, 29) +
-                          __builtin_shufflevector(pairs[0], pairs[1], 2, 3, 18, 19, 6, 7, 22, 23,
-                                                  10, 11, 26, 27, 14, 15, 30, 31);
-  const __m256 halves = __builtin_shufflevector(quarters, quarters, 0, 1, 2, 3, 4, 5, 6, 7) +
-                        __builtin_shufflevector(quarters, quarters, 8, 9, 10, 11, 12, 13, 14, 15);
-  return __builtin_shufflevector(halves, halves, 0, 1, 2, 3) +
-         __builtin_shufflevector(halves, halves, 4, 5, 6, 7);
-}
-
-/// The bf16 that `seen` says, zeros for the others.
-__m512bh load(const bf16* from, __mmask32 seen) {
-  return __builtin_bit_cast(__m512bh, _mm512_maskz_loadu_epi16(seen, from));
-}
-
 /// Adds columns [k, k + kLanes), those that are seen, of M inputs and R rows.
 template <std::size_t M, std::size_t R>
 void add_columns(const bf16* const* rows, Matrix<const bf16> x, std::size_t k, __mmask32 seen,
@@ -57,11 +29,11 @@ void add_columns(const bf16* const* rows, Matrix<const bf16> x, std::size_t k, _
   __m512bh weights[R];
 #pragma GCC unroll 4
   for (std::size_t r = 0; r < R; ++r) {
-    weights[r] = load(rows[r] + k, seen);
+    weights[r] = load_bf16(rows[r] + k, seen);
   }
 #pragma GCC unroll 6
   for (std::size_t m = 0; m < M; ++m) {
-    const __m512bh input = load(x.data + m * x.stride + k, seen);
+    const __m512bh input = load_bf16(x.data + m * x.stride + k, seen);
 #pragma GCC unroll 4
     for (std::size_t r = 0; r < R; ++r) {
       sums[m][r] = _mm512_dpbf16_ps(sums[m][r], weights[r], input);
@@ -176,8 +148,10 @@ HWY_POP_ATTRIBUTES
 namespace winnow::ops::cpu {
 
 bool has_bf16_dots() {
-  static const bool has = __builtin_cpu_supports("avx512bf16") &&
-                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+  static const bool has =
+      __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512vbmi");
   return has;
 }
 
@@ -189,7 +163,10 @@ void linear_in_dots(Workspace& workspace, std::span<const LinearTarget> targets,
   const Matrix<bf16> inputs(workspace.take<bf16>(x.rows * stride).data(), x.rows, x.cols, stride);
   for_rows(x.rows, x.cols, [&](std::size_t m) { round_to_bf16(x.row(m), inputs.row(m).data()); });
   constexpr std::size_t kDecodedRows = 16 * kRowBlock;
-  const std::size_t size = all_bf16(targets) ? 0 : kDecodedRows * x.cols;
+  const bool decodes = std::ranges::any_of(targets, [](const LinearTarget& target) {
+    return target.weight->format != WeightFormat::bf16;
+  });
+  const std::size_t size = decodes ? kDecodedRows * x.cols : 0;
   const auto memory = workspace.take<bf16>(size * static_cast<std::size_t>(thread_count()));
   for_weight_rows(targets,
                   [&](const LinearTarget& target, std::size_t begin, std::size_t end, int thread) {

@@ -9,7 +9,7 @@
 
 namespace winnow::ops::cpu {
 
-/// Whether this CPU has the instruction (AVX512_BF16) that linear_in_dots() is made of.
+/// Whether this CPU has the instructions (AVX512_BF16, AVX512_VBMI) for it.
 bool has_bf16_dots();
 
 /// As linear() in bf16, where has_bf16_dots(). Weights and rows stay as they lie: each sum is the

@@ -3,7 +3,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "ops/cpu/decode_quantized.h"
 #include "ops/cpu/gemv.h"
+#include "ops/cpu/linear_in_dots.h"
 #include "ops/cpu/rounding.h"
 #include "ops/cpu/rows.h"
 
@@ -32,6 +34,8 @@ Matrix<const T> weight_rows(const Weight& weight, std::size_t begin, std::size_t
   const Matrix<T> decoded(memory.data(), end - begin, cols);
   if constexpr (std::is_same_v<T, float>) {
     decode_rows(weight, begin, decoded);
+  } else if (is_quantized(weight.format) && has_bf16_dots()) {
+    decode_quantized(weight, begin, decoded);
   } else if (weight.format == WeightFormat::f32) {
     const Matrix<const float> stored(static_cast<const float*>(weight.data) + begin * cols,
                                      end - begin, cols);

@@ -14,12 +14,6 @@ namespace winnow::ops::cpu {
 /// multiples.
 inline constexpr std::size_t kRowBlock = 4;
 
-/// Whether all weights are stored as bf16.
-inline bool all_bf16(std::span<const LinearTarget> targets) {
-  return std::ranges::all_of(
-      targets, [](const auto& target) { return target.weight->format == WeightFormat::bf16; });
-}
-
 /// body(target, begin, end, thread) for ranges of weight rows that together are all rows of all
 /// targets. Their blocks form one range for the threads, so that small targets share one loop.
 template <class Body>

@@ -47,7 +47,7 @@ __device__ float staged_code(const StagedRows& source, std::size_t index) {
 __device__ Group load_group(const StagedRows& source, int row, int column) {
   Group group;
   const std::size_t at = static_cast<std::size_t>(row) * source.cols + column;
-  if (source.format == WeightFormat::int8 || source.format == WeightFormat::int4) {
+  if (is_quantized(source.format)) {
     group.scale = column < source.cols ? bf16_value(source.scales[at / kBlockColumns]) : 0.0F;
   }
   for (int i = 0; i < kBlockColumns; ++i) {

@@ -1,0 +1,16 @@
+// Quantised weights to bf16.
+#pragma once
+
+#include <cstddef>
+
+#include "base/dtype.h"
+#include "ops/matrix.h"
+#include "ops/weight.h"
+
+namespace winnow::ops::cpu {
+
+/// Rows from `begin` on of an int8 or int4 weight, rounded to bf16, as many as out has; where
+/// has_bf16_dots().
+void decode_quantized(const Weight& weight, std::size_t begin, Matrix<bf16> out);
+
+}  // namespace winnow::ops::cpu

@@ -1,0 +1,46 @@
+// What dot products of bf16 (AVX512_BF16) have in common; for files that are built for it.
+#pragma once
+
+#include <cstddef>
+
+#include "base/dtype.h"
+#include "ops/cpu/row_blocks.h"
+
+#if defined(__x86_64__)
+#include <hwy/base.h>
+#include <immintrin.h>
+
+// The instructions that has_bf16_dots() asks for.
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512bf16")
+namespace winnow::ops::cpu {
+
+/// The bf16 that `seen` says, zeros for the others. (A cast of what a plain load gives, GCC 12
+/// writes to memory and reads again.)
+inline __m512bh load_bf16(const bf16* from, __mmask32 seen = ~__mmask32{0}) {
+  return __builtin_bit_cast(__m512bh, _mm512_maskz_loadu_epi16(seen, from));
+}
+
+/// Element i of the result is the sum of all elements of x[i].
+inline __m128 lane_sums(const __m512 (&x)[kRowBlock]) {
+  static_assert(kRowBlock == 4);
+  __m512 pairs[2];  // of each quarter, halves of x[0] and x[1] in turn; of x[2] and x[3]
+  for (std::size_t i = 0; i < 2; ++i) {
+    const __m512 a = x[2 * i];
+    const __m512 b = x[2 * i + 1];
+    pairs[i] =
+        __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29) +
+        __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+  }
+  const __m512 quarters = __builtin_shufflevector(pairs[0], pairs[1], 0, 1, 16, 17, 4, 5, 20, 21, 8,
+                                                  9, 24, 25, 12, 13, 28, 29) +
+                          __builtin_shufflevector(pairs[0], pairs[1], 2, 3, 18, 19, 6, 7, 22, 23,
+                                                  10, 11, 26, 27, 14, 15, 30, 31);
+  const __m256 halves = __builtin_shufflevector(quarters, quarters, 0, 1, 2, 3, 4, 5, 6, 7) +
+                        __builtin_shufflevector(quarters, quarters, 8, 9, 10, 11, 12, 13, 14, 15);
+  return __builtin_shufflevector(halves, halves, 0, 1, 2, 3) +
+         __builtin_shufflevector(halves, halves, 4, 5, 6, 7);
+}
+
+}  // namespace winnow::ops::cpu
+HWY_POP_ATTRIBUTES
+#endif
