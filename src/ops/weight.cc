@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
 #include <span>
 #include <vector>
 
 #include "base/error.h"
 #include "base/threads.h"
 #include "ops/cpu/gemv.h"
+#include "ops/cpu/quantize.h"
 
 namespace winnow::ops {
 namespace {
@@ -29,89 +29,6 @@ WeightFormat format_of(DType type) {
       return WeightFormat::bf16;
     default:
       fail("a weight must be fp32, fp16 or bf16, not {}", dtype_name(type));
-  }
-}
-
-float largest_magnitude(std::span<const float> values) {
-  float largest = 0;
-  for (const float value : values) {
-    largest = std::max(largest, std::abs(value));
-  }
-  return largest;
-}
-
-/// value / scale, rounded to the nearest integer in [low, high].
-int quantize(float value, float inverse_scale, int low, int high) {
-  const float q = std::nearbyint(value * inverse_scale);
-  return static_cast<int>(std::clamp(q, static_cast<float>(low), static_cast<float>(high)));
-}
-
-float inverse(bf16 scale) {
-  const float value = to_float(scale);
-  return value == 0 ? 0 : 1 / value;
-}
-
-void quantize_int8(std::span<const float> values, std::uint8_t* out, bf16& scale) {
-  scale = to_bf16(largest_magnitude(values) / 127);
-  const float factor = inverse(scale);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    out[i] = static_cast<std::uint8_t>(quantize(values[i], factor, -127, 127));
-  }
-}
-
-/// The scale that fits values = scale * q best, q being the values quantised with `scale`.
-bf16 refit_int4(std::span<const float> values, bf16 scale) {
-  const float factor = inverse(scale);
-  float products = 0;
-  float squares = 0;
-  for (const float value : values) {
-    const auto q = static_cast<float>(quantize(value, factor, -8, 7));
-    products += value * q;
-    squares += q * q;
-  }
-  return squares == 0 ? bf16{} : to_bf16(products / squares);
-}
-
-float int4_error(std::span<const float> values, bf16 scale) {
-  const float step = to_float(scale);
-  const float factor = inverse(scale);
-  float error = 0;
-  for (const float value : values) {
-    const float miss = value - step * static_cast<float>(quantize(value, factor, -8, 7));
-    error += miss * miss;
-  }
-  return error;
-}
-
-/// The scale of either sign with the least squared error: the range is not symmetric, so the sign
-/// chooses which side gets the extra step. Starts from scales that put the largest magnitude at 6
-/// to 10 steps (beyond 8 clips it).
-bf16 int4_scale(std::span<const float> values) {
-  constexpr int kCandidates = 17;
-  const float largest = largest_magnitude(values);
-  bf16 best{};
-  float best_error = int4_error(values, best);
-  for (int i = 0; i < kCandidates; ++i) {
-    const float steps = 6.0F + 0.25F * static_cast<float>(i);
-    for (const float sign : {1.0F, -1.0F}) {
-      const bf16 scale = refit_int4(values, to_bf16(sign * largest / steps));
-      const float error = int4_error(values, scale);
-      if (error < best_error) {
-        best = scale;
-        best_error = error;
-      }
-    }
-  }
-  return best;
-}
-
-void quantize_int4(std::span<const float> values, std::uint8_t* out, bf16& scale) {
-  scale = int4_scale(values);
-  const float factor = inverse(scale);
-  for (std::size_t i = 0; i < values.size(); i += 2) {
-    const auto even = static_cast<unsigned>(quantize(values[i], factor, -8, 7) + 8);
-    const auto odd = static_cast<unsigned>(quantize(values[i + 1], factor, -8, 7) + 8);
-    out[i / 2] = static_cast<std::uint8_t>(even | (odd << 4));
   }
 }
 
@@ -154,16 +71,20 @@ QuantizedWeight::QuantizedWeight(const Weight& source, WeightFormat format)
   const std::size_t group_bytes = format == WeightFormat::int8 ? kGroup : kGroup / 2;
   data_ = Buffer<std::uint8_t>(static_cast<std::size_t>(rows_) * groups * group_bytes);
   scales_ = Buffer<bf16>(static_cast<std::size_t>(rows_) * groups);
-  parallel_ranges(static_cast<std::size_t>(rows_), [&](std::size_t begin, std::size_t end, int) {
-    std::vector<float> values(cols);
-    for (std::size_t row = begin; row < end; ++row) {
-      dequantize_row(source, static_cast<std::int64_t>(row), values.data());
-      for (std::size_t g = 0; g < groups; ++g) {
-        const std::span<const float> group(values.data() + g * kGroup, kGroup);
-        const std::size_t index = row * groups + g;
-        const auto quantize_group = format == WeightFormat::int8 ? quantize_int8 : quantize_int4;
-        quantize_group(group, data_.data() + index * group_bytes, scales_[index]);
+  constexpr std::size_t kRowsTogether = 16;
+  const auto rows = static_cast<std::size_t>(rows_);
+  const std::size_t blocks = (rows + kRowsTogether - 1) / kRowsTogether;
+  parallel_ranges(blocks, [&](std::size_t first, std::size_t last, int) {
+    std::vector<float> values(kRowsTogether * cols);
+    for (std::size_t block = first; block < last; ++block) {
+      const std::size_t begin = block * kRowsTogether;
+      const std::size_t end = std::min(begin + kRowsTogether, rows);
+      for (std::size_t row = begin; row < end; ++row) {
+        dequantize_row(source, static_cast<std::int64_t>(row), &values[(row - begin) * cols]);
       }
+      cpu::quantize_groups(format, std::span(values).first((end - begin) * cols),
+                           data_.data() + begin * groups * group_bytes,
+                           scales_.data() + begin * groups);
     }
   });
 }
