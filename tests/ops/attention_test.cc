@@ -26,7 +26,11 @@ using testing::normal;
 using testing::Seen;
 using testing::shape_of;
 
-constexpr double kTolerance = 3e-5;  // relative to the largest value
+// Relative to the largest value. With bf16, queries and weights are rounded to it where the CPU
+// adds up products of pairs.
+double tolerance_of(DType compute) {
+  return compute == DType::f32 ? 3e-5 : 2e-2;
+}
 
 /// One row of a decode call with its memory.
 struct Row {
@@ -51,7 +55,8 @@ struct Row {
   std::vector<float> weights;
 };
 
-void expect_exact(const AttentionShape& shape, const Row& row, bool with_weights) {
+void expect_exact(const AttentionShape& shape, const Row& row, bool with_weights,
+                  double tolerance = tolerance_of(DType::f32)) {
   const auto dim = static_cast<std::size_t>(shape.head_dim);
   std::vector<Seen> seen;
   add_all(*row.archive, row.archive->count(), seen);
@@ -59,17 +64,40 @@ void expect_exact(const AttentionShape& shape, const Row& row, bool with_weights
   for (std::size_t g = 0; g < static_cast<std::size_t>(shape.group); ++g) {
     const auto exact =
         attend(std::span(row.query).subspan(g * dim, dim), seen, static_cast<double>(shape.scale));
-    EXPECT_LE(largest_difference(std::span(row.out).subspan(g * dim, dim), exact.out), kTolerance);
+    EXPECT_LE(largest_difference(std::span(row.out).subspan(g * dim, dim), exact.out), tolerance);
     if (with_weights) {
       const auto weights = std::span(row.weights).subspan(g * seen.size(), seen.size());
-      EXPECT_LE(largest_difference(weights, exact.weights), kTolerance);
+      EXPECT_LE(largest_difference(weights, exact.weights), tolerance);
     }
   }
 }
 
-class Decode : public ::testing::TestWithParam<EntryFormat> {
+struct HowToDecode {
+  EntryFormat format;
+  DType compute;
+};
+
+std::string name_of(const HowToDecode& how) {
+  return std::string(format_name(how.format)) + "_in_" + std::string(dtype_name(how.compute));
+}
+
+std::vector<HowToDecode> ways_in(DType compute) {
+  std::vector<HowToDecode> ways;
+  for (const EntryFormat format : kEntryFormats) {
+    ways.push_back({format, compute});
+  }
+  return ways;
+}
+
+class Decode : public ::testing::TestWithParam<HowToDecode> {
  protected:
   void SetUp() override { set_threads(2); }
+
+  static AttentionShape shape(int head_dim, int group) {
+    return shape_of(GetParam().format, head_dim, group);
+  }
+
+  static double tolerance() { return tolerance_of(GetParam().compute); }
 
   void run(const AttentionShape& shape, std::vector<Row>& rows, bool with_weights) {
     std::vector<DecodeRow> views;
@@ -80,13 +108,15 @@ class Decode : public ::testing::TestWithParam<EntryFormat> {
   }
 
   Workspace workspace_;
-  Context context_{DType::f32, false, &workspace_};
+  Context context_{GetParam().compute, false, &workspace_};
 };
-INSTANTIATE_TEST_SUITE_P(Formats, Decode, ::testing::ValuesIn(kEntryFormats),
-                         [](const auto& info) { return std::string(format_name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(InFloat, Decode, ::testing::ValuesIn(ways_in(DType::f32)),
+                         [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(InBf16, Decode, ::testing::ValuesIn(ways_in(DType::bf16)),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Decode, AnyCount) {
-  const AttentionShape shape = shape_of(GetParam(), 24, 2);
+  const AttentionShape shape = Decode::shape(32, 2);
   std::uint64_t seed = 0;
   for (const int archived : {0, 1, 15, 16, 17, 1023, 1024, 1025, 3000}) {
     for (const int recent : {0, 1, 16, 41}) {
@@ -95,7 +125,7 @@ TEST_P(Decode, AnyCount) {
       const Entries window(shape.window, recent, ++seed);
       std::vector<Row> rows{{shape, archive, window, ++seed}};
       run(shape, rows, true);
-      expect_exact(shape, rows.front(), true);
+      expect_exact(shape, rows.front(), true, tolerance());
     }
   }
 }
@@ -104,29 +134,29 @@ TEST_P(Decode, AnyShape) {
   for (const int dim : {8, 16, 24, 40, 64, 80, 128, 256}) {
     for (int group = 1; group <= 9; ++group) {
       SCOPED_TRACE(std::to_string(group) + " x " + std::to_string(dim));
-      const AttentionShape shape = shape_of(GetParam(), dim, group);
+      const AttentionShape shape = Decode::shape(dim, group);
       const Entries archive(shape.archive, 37, static_cast<std::uint64_t>(dim));
       const Entries window(shape.window, 18, static_cast<std::uint64_t>(group));
       std::vector<Row> rows{{shape, archive, window, 5}};
       run(shape, rows, false);
-      expect_exact(shape, rows.front(), false);
+      expect_exact(shape, rows.front(), false, tolerance());
     }
   }
 }
 
 // DMC: closed segments in the storage format, the open one in float.
 TEST_P(Decode, WindowInAnotherFormat) {
-  AttentionShape shape = shape_of(GetParam(), 40, 3);
-  shape.window = PageLayout(EntryFormat::f32, 40);
+  AttentionShape shape = Decode::shape(64, 3);
+  shape.window = PageLayout(EntryFormat::f32, 64);
   const Entries archive(shape.archive, 50, 1);
   const Entries window(shape.window, 1, 2);
   std::vector<Row> rows{{shape, archive, window, 3}};
   run(shape, rows, true);
-  expect_exact(shape, rows.front(), true);
+  expect_exact(shape, rows.front(), true, tolerance());
 }
 
 TEST_P(Decode, NothingVisibleGivesZeros) {
-  const AttentionShape shape = shape_of(GetParam(), 16, 3);
+  const AttentionShape shape = Decode::shape(16, 3);
   const Entries nothing(shape.archive, 0, 1);
   std::vector<Row> rows{{shape, nothing, nothing, 3}};
   run(shape, rows, true);
@@ -134,7 +164,7 @@ TEST_P(Decode, NothingVisibleGivesZeros) {
 }
 
 TEST_P(Decode, HugeScores) {
-  const AttentionShape shape = shape_of(GetParam(), 64, 2);
+  const AttentionShape shape = Decode::shape(64, 2);
   const Entries archive(shape.archive, 1100, 1, 300.0F);  // scores of about +-1e4
   const Entries window(shape.window, 20, 2, 300.0F);
   std::vector<Row> rows{{shape, archive, window, 3, 35.0F}};
@@ -149,7 +179,7 @@ TEST_P(Decode, HugeScores) {
 }
 
 TEST_P(Decode, ARowDoesNotDependOnTheOthers) {
-  const AttentionShape shape = shape_of(GetParam(), 72, 4);
+  const AttentionShape shape = Decode::shape(96, 4);
   std::vector<Entries> entries;
   for (const int count : {0, 5, 1500, 16, 2500, 1024}) {
     entries.emplace_back(shape.archive, count, static_cast<std::uint64_t>(count));
@@ -245,15 +275,15 @@ void expect_exact(const AttentionShape& shape, const Chunk& chunk) {
       largest = difference <= largest ? largest : difference;
     }
   }
-  EXPECT_LE(largest, kTolerance);
+  EXPECT_LE(largest, tolerance_of(DType::f32));
 }
 
 class Prefill : public Decode {};
-INSTANTIATE_TEST_SUITE_P(Formats, Prefill, ::testing::ValuesIn(kEntryFormats),
-                         [](const auto& info) { return std::string(format_name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Formats, Prefill, ::testing::ValuesIn(ways_in(DType::f32)),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Prefill, AnyCutOfBandAndArchive) {
-  const AttentionShape shape = shape_of(GetParam(), 24, 3);
+  const AttentionShape shape = Decode::shape(24, 3);
   std::uint64_t seed = 0;
   for (const int tokens : {1, 2, 15, 33, 150}) {
     for (const int archived : {0, 1, 17, 128, 300}) {
@@ -275,7 +305,7 @@ TEST_P(Prefill, AnyShape) {
   for (const int dim : {8, 16, 24, 40, 80, 128}) {
     for (int group = 1; group <= 9; ++group) {
       SCOPED_TRACE(std::to_string(group) + " x " + std::to_string(dim));
-      const AttentionShape shape = shape_of(GetParam(), dim, group);
+      const AttentionShape shape = Decode::shape(dim, group);
       const Entries archive(shape.archive, 35, static_cast<std::uint64_t>(dim));
       Chunk one(shape, archive, 30, 5, 20, 1);
       Chunk other(shape, archive, 3, 0, 0, 2);
@@ -288,7 +318,7 @@ TEST_P(Prefill, AnyShape) {
 }
 
 TEST_P(Prefill, HugeScoresAndNothingVisible) {
-  const AttentionShape shape = shape_of(GetParam(), 64, 2);
+  const AttentionShape shape = Decode::shape(64, 2);
   const Entries archive(shape.archive, 300, 1, 300.0F);
   Chunk chunk(shape, archive, 50, 0, -1, 3);
   std::ranges::transform(chunk.query, chunk.query.begin(), [](float q) { return 35.0F * q; });
@@ -306,7 +336,7 @@ TEST_P(Prefill, AnyInstructionSet) {
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     SCOPED_TRACE(hwy::TargetName(rest & ~(rest - 1)));
     for (const int dim : {8, 24, 64}) {
-      const AttentionShape shape = shape_of(GetParam(), dim, 7);
+      const AttentionShape shape = Decode::shape(dim, 7);
       const Entries archive(shape.archive, 35, 1);
       Chunk chunk(shape, archive, 30, 5, 20, 1);
       const PrefillHead head = chunk.view();

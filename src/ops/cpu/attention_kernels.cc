@@ -10,6 +10,7 @@
 
 #include "hwy/contrib/math/math-inl.h"
 #include "ops/cpu/entry_codes-inl.h"
+#include "ops/cpu/upcoming.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::cpu::HWY_NAMESPACE {
@@ -17,26 +18,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using PanelTag = hn::CappedTag<float, kPageEntries>;
 constexpr std::size_t kPanelVectors = kPageEntries / hn::MaxLanes(PanelTag());
-
-// Memory that the steps of a loop fetch, each an equal share of it, into the second-level cache:
-// for the first one a core waits for fewer lines at a time.
-class Upcoming {
- public:
-  Upcoming(std::span<const std::byte> memory, std::size_t steps)
-      : memory_(memory), share_((memory.size() + steps - 1) / steps) {}
-
-  HWY_INLINE void fetch(std::size_t step, std::size_t count) const {
-    constexpr std::size_t kCacheLine = 64;
-    const std::size_t end = std::min((step + count) * share_, memory_.size());
-    for (std::size_t byte = step * share_; byte < end; byte += kCacheLine) {
-      __builtin_prefetch(&memory_[byte], 0, 2);
-    }
-  }
-
- private:
-  std::span<const std::byte> memory_;
-  std::size_t share_;
-};
 
 // Splits `rows` into register blocks of Most, of 6 and a rest; f.template operator()<R>(first row).
 template <int Most, class F>
@@ -123,7 +104,7 @@ void ScorePage(const PageLayout& layout, const std::byte* page, const float* que
                std::span<const std::byte> upcoming) {
   const auto head_dim = static_cast<std::size_t>(layout.head_dim());
   const Upcoming once(upcoming, head_dim);
-  const Upcoming nothing({}, 1);
+  const Upcoming nothing;
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
     for_row_blocks<kScoreRows>(rows, [&]<int R>(std::size_t row) HWY_ATTR {
       score_block<Codes, R>(page, head_dim, query + row * query_stride, query_stride,
@@ -174,7 +155,7 @@ HWY_INLINE void accumulate_rows(D d, const std::byte* values, std::size_t row_co
                                 std::size_t weight_stride, float* out, std::size_t out_stride,
                                 const Upcoming& upcoming) {
   const std::size_t lanes = hn::Lanes(d);
-  const Upcoming nothing({}, 1);
+  const Upcoming nothing;
   const auto once = [&](std::size_t channel) { return channel == 0 ? upcoming : nothing; };
   std::size_t c = 0;
   if constexpr (R <= 3 && hn::MaxLanes(PanelTag()) > 8) {
@@ -205,7 +186,7 @@ void AccumulatePage(const PageLayout& layout, const std::byte* page, int entries
   const auto head_dim = static_cast<std::size_t>(layout.head_dim());
   const auto count = static_cast<std::size_t>(entries);
   const Upcoming once(upcoming, kPageEntries);
-  const Upcoming nothing({}, 1);
+  const Upcoming nothing;
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
     const std::byte* values = page + layout.values_offset();
     for_row_blocks<6>(rows, [&]<int R>(std::size_t row) HWY_ATTR {
@@ -251,18 +232,17 @@ void DecodePage(const PageLayout& layout, const std::byte* page, float* keys, fl
   });
 }
 
-void MultiplyScales(std::span<float> x, const bf16* factors, float unit) {
-  const PanelTag d;
+void Multiply(std::span<float> x, const float* factors, float unit) {
+  const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
   const auto units = hn::Set(d, unit);
-  const auto* codes = reinterpret_cast<const std::byte*>(factors);
   std::size_t i = 0;
   for (; i + lanes <= x.size(); i += lanes) {
-    const auto factor = hn::Mul(Bf16Codes::load(d, codes, i), units);
+    const auto factor = hn::Mul(hn::LoadU(d, factors + i), units);
     hn::StoreU(hn::Mul(hn::LoadU(d, x.data() + i), factor), d, x.data() + i);
   }
   for (; i < x.size(); ++i) {
-    x[i] *= to_float(factors[i]) * unit;
+    x[i] *= factors[i] * unit;
   }
 }
 
@@ -327,7 +307,7 @@ namespace winnow::ops::cpu {
 HWY_EXPORT(ScorePage);
 HWY_EXPORT(AccumulatePage);
 HWY_EXPORT(DecodePage);
-HWY_EXPORT(MultiplyScales);
+HWY_EXPORT(Multiply);
 HWY_EXPORT(MaxOf);
 HWY_EXPORT(ExpShifted);
 HWY_EXPORT(ScaleBy);
@@ -354,8 +334,8 @@ void decode_page(const PageLayout& layout, const std::byte* page, float* keys, f
   HWY_DYNAMIC_DISPATCH(DecodePage)(layout, page, keys, values);
 }
 
-void multiply_scales(std::span<float> x, const bf16* factors, float unit) {
-  HWY_DYNAMIC_DISPATCH(MultiplyScales)(x, factors, unit);
+void multiply(std::span<float> x, const float* factors, float unit) {
+  HWY_DYNAMIC_DISPATCH(Multiply)(x, factors, unit);
 }
 
 float max_of(std::span<const float> x) {

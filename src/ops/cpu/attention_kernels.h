@@ -28,8 +28,8 @@ float code_unit(const PageLayout& layout);
 /// [kPageEntries][head_dim].
 void decode_page(const PageLayout& layout, const std::byte* page, float* keys, float* values);
 
-/// x[i] *= factors[i], bf16 factors times `unit`.
-void multiply_scales(std::span<float> x, const bf16* factors, float unit);
+/// x[i] *= factors[i] * unit.
+void multiply(std::span<float> x, const float* factors, float unit);
 
 float max_of(std::span<const float> x);
 

@@ -37,27 +37,7 @@ struct ArrangedInputs {
   std::size_t rows;
 };
 
-using Bytes = std::uint8_t __attribute__((vector_size(64)));
 using Words = std::uint16_t __attribute__((vector_size(64)));
-
-/// The bf16 of 64 integers, whose lower and upper bytes these are: the first eight of each quarter,
-/// and the last.
-void interleave(__m512i lower, __m512i upper, __m512bh& first, __m512bh& last) {
-  const auto a = __builtin_bit_cast(Bytes, lower);
-  const auto b = __builtin_bit_cast(Bytes, upper);
-  first = __builtin_bit_cast(
-      __m512bh,
-      __builtin_shufflevector(a, b, 0, 64, 1, 65, 2, 66, 3, 67, 4, 68, 5, 69, 6, 70, 7, 71, 16, 80,
-                              17, 81, 18, 82, 19, 83, 20, 84, 21, 85, 22, 86, 23, 87, 32, 96, 33,
-                              97, 34, 98, 35, 99, 36, 100, 37, 101, 38, 102, 39, 103, 48, 112, 49,
-                              113, 50, 114, 51, 115, 52, 116, 53, 117, 54, 118, 55, 119));
-  last = __builtin_bit_cast(
-      __m512bh, __builtin_shufflevector(a, b, 8, 72, 9, 73, 10, 74, 11, 75, 12, 76, 13, 77, 14, 78,
-                                        15, 79, 24, 88, 25, 89, 26, 90, 27, 91, 28, 92, 29, 93, 30,
-                                        94, 31, 95, 40, 104, 41, 105, 42, 106, 43, 107, 44, 108, 45,
-                                        109, 46, 110, 47, 111, 56, 120, 57, 121, 58, 122, 59, 123,
-                                        60, 124, 61, 125, 62, 126, 63, 127));
-}
 
 /// A byte, the lower or the upper one, of the bf16 of the integers [first, first + count), again
 /// and again.
