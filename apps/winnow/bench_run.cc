@@ -65,16 +65,18 @@ class Bench {
     }
   }
 
-  // How many sequences the cache holds at their full length; of DMC's with a page more for each
-  // head: that many may be wanted before it is known how few are.
+  // How many sequences the cache holds at their full length; where what a token leaves is decided
+  // as it comes, with a page more for each head: that many may be wanted before it is known how few
+  // are.
   [[nodiscard]] int fitting_batch() {
     Sequences probe = open(1, plan_.decode_depth());
     next_.resize(1);
     prefill(probe, longest_, "fit");
     const ops::PageLayout page(config_.cache.format, model_.head_dim);
-    const std::size_t spare = config_.cache.rule == kvcache::RuleKind::dmc
-                                  ? static_cast<std::size_t>(model_.layers * model_.kv_heads)
-                                  : 0;
+    const bool decides = config_.cache.rule == kvcache::RuleKind::dms ||
+                         config_.cache.rule == kvcache::RuleKind::dmc;
+    const std::size_t spare =
+        decides ? static_cast<std::size_t>(model_.layers * model_.kv_heads) : 0;
     const std::size_t bytes = probe[0]->usage().bytes + spare * page.page_bytes();
     const auto batch = static_cast<int>(
         std::min<std::size_t>(config_.cache.max_bytes / bytes, BenchPlan::kMostFitted));

@@ -171,10 +171,19 @@ std::unique_ptr<Team>& team() {
   return instance;
 }
 
+// Held by those who count on the team, and alone by who replaces it.
+std::shared_mutex& team_mutex() {
+  static std::shared_mutex mutex;
+  return mutex;
+}
+
 }  // namespace
+
+FixedThreads::FixedThreads() : lock_(team_mutex()) {}
 
 void set_threads(int count) {
   const int threads = count > 0 ? count : available_cores();
+  const std::scoped_lock alone(team_mutex());
   if (threads != team()->size()) {
     team() = std::make_unique<Team>(threads);
   }

@@ -2,13 +2,24 @@
 #pragma once
 
 #include <cstddef>
+#include <shared_mutex>
 
 namespace winnow {
 
 /// Sets how many threads work on a loop, the calling one included (at least 1); 0 means one per
-/// core that this process may use. Not while a loop runs.
+/// core that this process may use. Waits for the last FixedThreads to go.
 void set_threads(int count);
 int thread_count();
+
+/// While one lives, the number of threads stays: what was sized by thread_count() fits the loops
+/// that follow. For work that others may set_threads() beside. Not two at a time in one thread.
+class FixedThreads {
+ public:
+  FixedThreads();
+
+ private:
+  std::shared_lock<std::shared_mutex> lock_;
+};
 
 namespace detail {
 using RangeFunction = void (*)(const void* context, std::size_t begin, std::size_t end, int thread);

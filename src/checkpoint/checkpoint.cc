@@ -32,7 +32,20 @@ std::map<std::string, std::string> read_weight_map(const std::filesystem::path& 
 
 using Files = std::vector<std::shared_ptr<const SafetensorsFile>>;
 
-void open_shards(const std::filesystem::path& directory, Files& files, TensorMap& tensors) {
+/// A tensor of a type that we cannot read is left out, unless the model needs it: then the Error
+/// says its type.
+void add_tensor(const std::string& name, const SafetensorsFile& file, bool needed,
+                TensorMap& tensors) {
+  if (const auto found = file.tensors().find(name); found != file.tensors().end()) {
+    tensors.insert(*found);
+  } else if (needed || !file.holds(name)) {
+    (void)file.tensor(name);
+  }
+}
+
+void open_shards(const std::filesystem::path& directory, const ModelConfig& config, Files& files,
+                 TensorMap& tensors) {
+  const auto expected = expected_tensors(config);
   const std::filesystem::path index = directory / kIndexFile;
   std::map<std::string, std::shared_ptr<const SafetensorsFile>> opened;
   for (const auto& [tensor, file] : read_weight_map(index)) {
@@ -45,7 +58,7 @@ void open_shards(const std::filesystem::path& directory, Files& files, TensorMap
       shard = std::make_shared<const SafetensorsFile>(directory / file);
       files.push_back(shard);
     }
-    tensors.emplace(tensor, shard->tensor(tensor));
+    add_tensor(tensor, *shard, expected.contains(tensor), tensors);
   }
 }
 
@@ -56,15 +69,15 @@ void open_files(const std::filesystem::path& directory, const ModelConfig& confi
     files.push_back(std::make_shared<const SafetensorsFile>(directory / kSingleFile));
     tensors = files.front()->tensors();
     for (const auto& [name, shape] : expected_tensors(config)) {
-      if (!tensors.contains(name) && files.front()->holds(name)) {
-        (void)files.front()->tensor(name);  // there, but unusable: the Error says its type
+      if (files.front()->holds(name)) {
+        add_tensor(name, *files.front(), true, tensors);
       }
     }
     return;
   }
   require(std::filesystem::exists(directory / kIndexFile, ignored),
           "{}: neither {} nor {} is there", directory.string(), kSingleFile, kIndexFile);
-  open_shards(directory, files, tensors);
+  open_shards(directory, config, files, tensors);
 }
 
 }  // namespace

@@ -71,6 +71,7 @@ class CpuRunner : public Runner {
 
   void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
                std::span<std::int32_t> next) override {
+    const FixedThreads fixed;
     std::vector<model::SequenceStep> steps;
     std::size_t rows = 0;
     for (const SequenceShare& share : shares) {

@@ -63,6 +63,7 @@ Engine::Engine(const Backend& backend, const EngineConfig& config, PrefixStore* 
   config_.reuse_prefixes = config.reuse_prefixes && can_share_prefixes(config.cache.rule) &&
                            runner_->forks_share_pages();
   stats_.capacity_bytes = runner_->capacity_bytes();
+  prefix_bytes_ = config.prefix_bytes.value_or(stats_.capacity_bytes / 4);
 }
 
 Engine::~Engine() = default;
@@ -82,8 +83,7 @@ RequestId Engine::submit(Request request) {
   if (spec->count_reads) {
     sequence->reads.emplace(config_.cache.rule, model_.layers * model_.kv_heads);
   }
-  if (store_ != nullptr && config_.reuse_prefixes && !sequence->is_scored() &&
-      !sequence->is_watched()) {
+  if (store_ != nullptr && may_begin_with_a_prefix(*sequence)) {
     const auto tokens = std::span(sequence->tokens).first(sequence->tokens.size() - 1);
     const int known = prefixes_.find(tokens).length;
     sequence->stored = store_->find(tokens, static_cast<std::size_t>(known + kLeastPrefix));

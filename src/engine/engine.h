@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,8 +30,8 @@ struct EngineConfig {
   int step_tokens = 512;        // most tokens per step: long prompts are cut into chunks
   int max_sequences = 256;      // that hold cache at a time
   bool reuse_prefixes = false;  // sequences leave their cache for those that begin in the same way
-  std::size_t prefix_bytes = std::numeric_limits<std::size_t>::max();  // while all hold more than
-                                                                       // this, prefixes give way
+  std::optional<std::size_t> prefix_bytes;  // while all hold more than this, prefixes give way;
+                                            // nullopt: a quarter of the cache
   WeightStorage weights = WeightStorage::as_stored;
   std::optional<int> cuda_device;  // nullopt: the CPU
 };
@@ -132,11 +131,14 @@ class Engine {
   bool make_room(const Sequence& sequence, std::vector<Share>& shares);
   void preempt_youngest(std::vector<Share>& shares);
   void admit(const std::vector<Share>& shares);
-  [[nodiscard]] bool is_expected_to_fit(const Sequence& sequence);
+  void observe_one();
+  [[nodiscard]] bool is_expected_to_fit(const Sequence& sequence) const;
   [[nodiscard]] double expected_bytes(const Sequence& sequence) const;
   [[nodiscard]] int most_tokens(const Sequence& sequence) const;
   [[nodiscard]] bool has_arrived(const Sequence& sequence) const;
+  [[nodiscard]] bool may_begin_with_a_prefix(const Sequence& sequence) const;
   void open_cache(Sequence& sequence);
+  void count_admitted(const Sequence& sequence);
   void open_known(Sequence& sequence);
   void open_stored(Sequence& sequence, int known);
 
@@ -165,6 +167,7 @@ class Engine {
   std::unique_ptr<Runner> runner_;
   PrefixStore* store_;
   PrefixCache prefixes_;
+  std::size_t prefix_bytes_ = 0;
   KeepEstimate estimate_;
   std::deque<SequencePtr> waiting_;   // hold no cache
   std::vector<SequencePtr> running_;  // oldest first

@@ -132,6 +132,7 @@ void Engine::preempt_youngest(std::vector<Share>& shares) {
 // New sequences, first come first served, as long as there is room for them.
 void Engine::admit(const std::vector<Share>& shares) {
   crowded_ = crowded_ && !running_.empty();
+  observe_one();
   int prompts = static_cast<int>(running_.size() - shares.size());
   while (!crowded_ && !waiting_.empty() && prompts < kMostPrompts &&
          running_.size() < static_cast<std::size_t>(config_.max_sequences)) {
@@ -140,10 +141,13 @@ void Engine::admit(const std::vector<Share>& shares) {
       return;
     }
     open_cache(sequence);
-    if (!running_.empty() && admissible_tokens(sequence, 1, shares) == 0) {
-      sequence.cache.reset();
-      return;
+    while (!running_.empty() && admissible_tokens(sequence, 1, shares) == 0) {
+      if (!drop_prefix()) {
+        sequence.cache.reset();
+        return;
+      }
     }
+    count_admitted(sequence);
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
     ++prompts;
@@ -163,14 +167,21 @@ bool Engine::has_arrived(const Sequence& sequence) const {
   return sequence.stored.wait_for(0s) == std::future_status::ready;
 }
 
-// Whether the cache will hold what this sequence and the running ones become, as far as is known.
-bool Engine::is_expected_to_fit(const Sequence& sequence) {
+// What one of the running sequences keeps now, for the estimate; another one in each step.
+void Engine::observe_one() {
   if (running_.empty()) {
-    return true;
+    return;
   }
   const auto& witness = running_[static_cast<std::size_t>(stats_.steps) % running_.size()];
   if (witness->cache && witness->cached() > 0) {
     estimate_.observe(witness->cache->usage());
+  }
+}
+
+// Whether the cache will hold what this sequence and the running ones become, as far as is known.
+bool Engine::is_expected_to_fit(const Sequence& sequence) const {
+  if (running_.empty()) {
+    return true;
   }
   double bytes = expected_bytes(sequence) * (sequence.end_sample() - sequence.sample);
   for (const SequencePtr& other : running_) {
@@ -202,6 +213,12 @@ int Engine::most_tokens(const Sequence& sequence) const {
   return most;
 }
 
+// Scores and traces are of tokens that are computed.
+bool Engine::may_begin_with_a_prefix(const Sequence& sequence) const {
+  return config_.reuse_prefixes && !sequence.spec->beginning && !sequence.is_scored() &&
+         !sequence.is_watched();
+}
+
 // A cache for the sequence: one that knows the beginning of its tokens, else an empty one.
 void Engine::open_cache(Sequence& sequence) {
   sequence.reused = 0;
@@ -209,20 +226,23 @@ void Engine::open_cache(Sequence& sequence) {
   sequence.left = 0;
   const int prompt = sequence.prompt_length();
   const kvcache::SequenceLimits limits{prompt, prompt + sequence.spec->max_tokens};
-  // Scores and traces are of tokens that are computed.
-  if (!sequence.is_scored() && !sequence.is_watched()) {
-    if (sequence.spec->beginning) {
-      sequence.cache = runner_->restore(limits, *sequence.spec->beginning);
-      sequence.reused = sequence.cached();
-    } else if (config_.reuse_prefixes) {
-      open_known(sequence);
-    }
+  if (may_begin_with_a_prefix(sequence)) {
+    open_known(sequence);
+  } else if (sequence.spec->beginning && !sequence.is_scored() && !sequence.is_watched()) {
+    sequence.cache = runner_->restore(limits, *sequence.spec->beginning);
+    sequence.reused = sequence.cached();
   }
   if (!sequence.cache) {
     sequence.cache = runner_->open(limits);
   }
+}
+
+void Engine::count_admitted(const Sequence& sequence) {
   stats_.prompt_tokens += sequence.length();
   stats_.reused_tokens += sequence.reused;
+  if (may_begin_with_a_prefix(sequence)) {
+    (sequence.reused > 0 ? stats_.prefix_hits : stats_.prefix_misses) += 1;
+  }
 }
 
 // Finds the beginning of the sequence's tokens among the prefixes, if it is there.
@@ -240,7 +260,6 @@ void Engine::open_known(Sequence& sequence) {
   if (match.common >= sequence.reused + kLeastPrefix) {
     sequence.branch = match.common;
   }
-  (sequence.reused > 0 ? stats_.prefix_hits : stats_.prefix_misses) += 1;
 }
 
 // Goes on from what has come from disk, if that is longer than what is `known` and there is room

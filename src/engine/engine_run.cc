@@ -179,7 +179,7 @@ void Engine::keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState
   }
   const auto length = static_cast<std::size_t>(state->length());
   prefixes_.insert(std::span(sequence.tokens).first(length), std::move(state), purpose);
-  while (runner_->page_bytes() > config_.prefix_bytes && drop_prefix()) {
+  while (runner_->page_bytes() > prefix_bytes_ && drop_prefix()) {
   }
 }
 
@@ -203,7 +203,9 @@ std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
     fork->sample = sample;
     fork->spec = first.spec;
     fork->tokens = first.tokens;
-    fork->cache = first.cache->fork();
+    do {
+      fork->cache = first.cache->fork();
+    } while (!fork->cache && drop_prefix());
     if (first.reads) {
       fork->reads = first.reads->fork();
     }

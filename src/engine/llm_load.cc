@@ -21,6 +21,7 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   const Checkpoint checkpoint = Checkpoint::open(options.model);
   const EngineConfig config = resolve_options(options, checkpoint.config());
   set_threads(options.threads);
+  const FixedThreads fixed;  // others may load meanwhile
   return place_model({checkpoint.config(), model::load_weights(checkpoint, host_format(config))},
                      config, checkpoint.parameter_count());
 }

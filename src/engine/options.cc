@@ -69,6 +69,7 @@ void resolve_window(const LoadOptions& options, const ModelConfig& model,
   cache.shift = model.dms->shift;
   require(cache.window >= 0 && cache.window <= kMaxWindow, "--window {}: expected 0 to {}",
           cache.window, kMaxWindow);
+  cache.window = std::min(cache.window, model.max_positions);  // behind them nothing leaves it
 }
 
 // Address space, not memory: pages cost memory when they are first written.

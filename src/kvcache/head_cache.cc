@@ -50,12 +50,8 @@ std::size_t pages_for(int entries) {
 
 }  // namespace
 
-HeadCache::HeadCache(const Rule& rule, PagePool& archive_pool, PagePool& window_pool)
-    : archive_(archive_pool), window_(window_pool) {
-  if (rule.kind == RuleKind::dms) {
-    marked_.resize(static_cast<std::size_t>(rule.window) + 1);
-  }
-}
+HeadCache::HeadCache(PagePool& archive_pool, PagePool& window_pool)
+    : archive_(archive_pool), window_(window_pool) {}
 
 void HeadCache::append(const Rule& rule, const Token& token, std::span<float> seen_key,
                        std::span<float> seen_value) {
@@ -92,6 +88,7 @@ void HeadCache::append_to_window(const Rule& rule, const Token& token, std::span
   entry.store(layout, place);
   entry.read(layout, seen_key, seen_value);
   if (rule.kind == RuleKind::dms) {
+    marked_.resize(static_cast<std::size_t>(window_.size()));
     marked_[static_cast<std::size_t>(slot)] = rule.shift == 0 && token.decision;
   }
 }
@@ -204,8 +201,8 @@ void HeadCache::restore(const Rule& rule, const SavedHead& saved) {
   };
   take(archive_, saved.archived);
   take(window_, saved.windowed);
-  for (std::size_t slot = 0; slot < saved.marks.size(); ++slot) {
-    marked_[slot] = saved.marks[slot] != 0;
+  for (const std::int8_t mark : saved.marks) {
+    marked_.push_back(mark != 0);
   }
   if (!saved.open.empty()) {
     const std::size_t dim = saved.open.size() / 2;

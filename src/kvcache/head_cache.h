@@ -40,7 +40,7 @@ struct SavedHead {
 /// Copies share pages (fork).
 class HeadCache {
  public:
-  HeadCache(const Rule& rule, PagePool& archive_pool, PagePool& window_pool);
+  HeadCache(PagePool& archive_pool, PagePool& window_pool);
 
   /// Takes the token at position length(). When given, `seen_key` and `seen_value` [head_dim]
   /// receive the newest entry as queries see it (for DMC the open running average).

@@ -25,8 +25,8 @@ class PagePool {
 
   [[nodiscard]] const ops::PageLayout& layout() const { return layout_; }
 
-  /// A page with one owner. Running out is a caller's mistake (it asks free_pages() before a step)
-  /// and ends in an Error.
+  /// A page with one owner. Running out is a caller's mistake (it asks whether there is room before
+  /// a step) and ends in an Error.
   PageId allocate();
   void share(PageId page);
   /// Gives one ownership back; the last one frees the page.
@@ -41,15 +41,14 @@ class PagePool {
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
   [[nodiscard]] std::size_t live_pages() const { return live_pages_; }
   [[nodiscard]] std::size_t peak_pages() const { return peak_pages_; }
-  [[nodiscard]] std::size_t free_pages() const { return capacity_ - live_pages_; }
-  /// Bytes of the pages handed out, their reference counts included.
+  /// Bytes of the pages handed out, of all, or of any number, their reference counts included.
   [[nodiscard]] std::size_t bytes() const { return bytes_of(live_pages_); }
   [[nodiscard]] std::size_t capacity_bytes() const { return bytes_of(capacity_); }
-
- private:
   [[nodiscard]] std::size_t bytes_of(std::size_t pages) const {
     return pages * (layout_.page_bytes() + sizeof(owners_[0]));
   }
+
+ private:
   [[nodiscard]] std::atomic_ref<std::uint32_t> owners(PageId page) const {
     return std::atomic_ref(const_cast<std::uint32_t&>(owners_[page]));
   }

@@ -26,10 +26,9 @@ ops::AttentionShape Cache::attention_shape() const {
 }
 
 bool Cache::has_pages(const PageNeed& need) const {
-  if (open_pool_) {
-    return need.archive <= archive_pool_.free_pages() && need.window <= open_pool_->free_pages();
-  }
-  return need.archive + need.window <= archive_pool_.free_pages();
+  const PagePool& windows = open_pool_ ? *open_pool_ : archive_pool_;
+  return page_bytes() + archive_pool_.bytes_of(need.archive) + windows.bytes_of(need.window) <=
+         capacity_bytes();
 }
 
 SequenceCache::SequenceCache(Cache& cache, const SequenceLimits& limits)
@@ -37,7 +36,7 @@ SequenceCache::SequenceCache(Cache& cache, const SequenceLimits& limits)
   const auto count = static_cast<std::size_t>(cache.shape().layers * cache.shape().kv_heads);
   heads_.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
-    heads_.emplace_back(rule_, cache.archive_pool(), cache.window_pool());
+    heads_.emplace_back(cache.archive_pool(), cache.window_pool());
   }
 }
 

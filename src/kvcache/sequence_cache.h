@@ -43,10 +43,8 @@ class Cache {
   [[nodiscard]] std::size_t page_bytes() const {
     return archive_pool_.bytes() + (open_pool_ ? open_pool_->bytes() : 0);
   }
-  /// What page_bytes() is when no page is left.
-  [[nodiscard]] std::size_t capacity_bytes() const {
-    return archive_pool_.capacity_bytes() + (open_pool_ ? open_pool_->capacity_bytes() : 0);
-  }
+  /// The most that page_bytes() may be, of both pools together.
+  [[nodiscard]] std::size_t capacity_bytes() const { return archive_pool_.capacity_bytes(); }
 
  private:
   CacheConfig config_;

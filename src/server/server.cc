@@ -42,9 +42,9 @@ HttpConfig complete(HttpConfig http, const ServiceConfig& service) {
 engine::EngineConfig complete(engine::EngineConfig engine, const ServerConfig& config) {
   engine.max_sequences = config.max_sequences;
   engine.reuse_prefixes = config.prefix_cache;
-  engine.prefix_bytes = config.prefix_gib > 0.0
-                            ? static_cast<std::size_t>(config.prefix_gib * 0x1p30)
-                            : engine.cache.max_bytes / 4;
+  if (config.prefix_gib > 0.0) {
+    engine.prefix_bytes = static_cast<std::size_t>(config.prefix_gib * 0x1p30);
+  }
   return engine;
 }
 

@@ -88,6 +88,33 @@ TEST_P(Threads, LoopsNestAndMeetFromSeveralCallers) {
   EXPECT_EQ(total, 2 * 50 * 8 * 10);
 }
 
+TEST(FixedThreads, HoldTheTeamWhileOthersSetIt) {
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    for (int count = 1; !done; count = count % 4 + 1) {
+      set_threads(count);
+      std::this_thread::yield();
+    }
+  });
+  for (int round = 0; round < 300; ++round) {
+    const FixedThreads fixed;
+    const auto threads = static_cast<std::size_t>(thread_count());
+    std::vector<std::atomic<int>> visits(threads);
+    for (int loop = 0; loop < 3; ++loop) {
+      parallel_each(
+          64, [&](std::size_t, int thread) { ++visits.at(static_cast<std::size_t>(thread)); });
+    }
+    int total = 0;
+    for (const auto& count : visits) {
+      total += count;
+    }
+    ASSERT_EQ(total, 3 * 64);
+  }
+  done = true;
+  other.join();
+  set_threads(0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Counts, Threads, ::testing::Values(1, 2, 3, 8));
 
 }  // namespace

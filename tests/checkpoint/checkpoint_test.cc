@@ -233,6 +233,22 @@ TEST_F(ShardTest, WrongTypeNamesTheShard) {
   EXPECT_THAT(open_error(), AllOf(HasSubstr("\"model.norm.weight\" has type int8")));
 }
 
+TEST_F(ShardTest, UnusableTypesMatterWhereTheModelNeedsThem) {
+  dir_.write("extra.safetensors",
+             image_of(R"({"mask":{"dtype":"BOOL","shape":[8],"data_offsets":[0,8]}})", "12345678"));
+  map_["mask"] = "extra.safetensors";
+  write_index();
+  EXPECT_EQ(open_error(), "no error");
+
+  dir_.write("extra.safetensors",
+             image_of(R"({"model.norm.weight":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})",
+                      "12345678"));
+  map_.erase("mask");
+  map_["model.norm.weight"] = "extra.safetensors";
+  write_index();
+  EXPECT_THAT(open_error(), HasSubstr("tensor \"model.norm.weight\" has type F64"));
+}
+
 TEST_F(ShardTest, ShardsMustBeFilesOfTheDirectory) {
   for (const char* bad : {"../w.safetensors", "a/b", "/etc/passwd", "..", ".", "", "a\\b"}) {
     map_["model.norm.weight"] = bad;

@@ -203,6 +203,16 @@ TEST(Inspect, TellsArchitectureRetrofitAndCache) {
             cache.at("dense_bytes_per_1k_tokens"));
 }
 
+// Of sequences whose heads decide as they go it is not known beforehand which step needs pages.
+TEST(Bench, WhatFitsRuns) {
+  for (const char* context : {"80", "200"}) {
+    const json result =
+        run_json({"bench", "--model", kRetrofitted, "--context", context, "--generate", "8",
+                  "--repeat", "1", "--threads", "1", "--fit", "--kv-gib", "0.002", "--json"});
+    EXPECT_GE(result.at("batch").get<int>(), 2);
+  }
+}
+
 TEST(Bench, MeasuresSpeedAndMemory) {
   const json result =
       run_json({"bench", "--model", kRetrofitted, "--depth", "64", "--prefill", "32", "--generate",

@@ -81,6 +81,59 @@ TEST(Engine, SequencesBeginWhereOthersHaveBeen) {
   }
 }
 
+// A prefix that nobody uses holds most of the cache, one who decodes the rest: a newcomer takes the
+// prefix's place at once, and is counted once.
+TEST(Engine, PrefixesGiveWayToNewcomers) {
+  const model::Model& model = model_for(RuleKind::dense, DType::f32);
+  EngineConfig config = roomy(RuleKind::dense);
+  config.cache.max_bytes = std::size_t{1024} * 60;
+  config.reuse_prefixes = true;
+  config.prefix_bytes = config.cache.max_bytes;
+  const CpuBackend backend(model);
+  Engine engine(backend, config);
+  const auto submit = [&](std::size_t prompt, int token, int answer) {
+    Request request;
+    request.prompt.assign(prompt, token);
+    request.max_tokens = answer;
+    engine.submit(request);
+  };
+  submit(160, 3, 1);
+  while (!engine.idle()) {
+    engine.step();
+  }
+  submit(50, 4, 10);  // with 16 of 60 pages, and the prefix has 40
+  engine.step();
+  engine.step();
+  submit(70, 5, 3);
+  engine.step();
+  EXPECT_EQ(engine.stats().running, 2U);
+  while (!engine.idle()) {
+    engine.step();
+  }
+  EXPECT_EQ(engine.stats().prompt_tokens, 160 + 50 + 70);
+  EXPECT_EQ(engine.stats().prefix_misses, 3);
+}
+
+TEST(Engine, PrefixesTakeAQuarterOfTheCache) {
+  const model::Model& model = model_for(RuleKind::dense, DType::f32);
+  EngineConfig config = roomy(RuleKind::dense);
+  config.cache.max_bytes = std::size_t{1024} * 100;
+  config.reuse_prefixes = true;
+  const CpuBackend backend(model);
+  Engine engine(backend, config);
+  for (int token = 0; token < 10; ++token) {
+    Request request;
+    request.prompt.assign(80, token);
+    request.max_tokens = 1;
+    engine.submit(request);
+    while (!engine.idle()) {
+      engine.step();
+    }
+  }
+  EXPECT_GT(engine.page_bytes(), 0U);
+  EXPECT_LE(engine.page_bytes(), config.cache.max_bytes / 4);
+}
+
 // Prompts of all lengths at once: short ones do not wait for long ones, decoding goes on beside
 // them, and no step is longer than it may be.
 TEST(Engine, NobodyWaitsForALongPrompt) {

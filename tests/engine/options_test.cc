@@ -20,6 +20,7 @@ ModelConfig dense_model() {
 
 ModelConfig dms_model() {
   ModelConfig config;
+  config.max_positions = 4096;
   config.dms = DmsConfig{.window = 37, .shift = 0};
   return config;
 }
@@ -78,6 +79,11 @@ TEST(Options, AnyModelCanRunDenseOrABaseline) {
       EXPECT_EQ(config.cache.cr, 2.5);
     }
   }
+}
+
+TEST(Options, AWindowEndsWhereTheModelDoes) {
+  const LoadOptions options = with([](LoadOptions& o) { o.window = 1 << 30; });
+  EXPECT_EQ(resolve_options(options, dms_model()).cache.window, 4096);
 }
 
 TEST(Options, ValuesReachTheEngine) {

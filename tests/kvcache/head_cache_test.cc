@@ -29,7 +29,7 @@ class Head : public ::testing::Test {
   void start(const Rule& rule, ops::EntryFormat archive_format = ops::EntryFormat::f32) {
     rule_ = std::make_unique<Rule>(rule);
     archive_pool_ = std::make_unique<PagePool>(ops::PageLayout(archive_format, kDim), 1U << 20);
-    head_ = std::make_unique<HeadCache>(rule, *archive_pool_, window_pool_);
+    head_ = std::make_unique<HeadCache>(*archive_pool_, window_pool_);
   }
 
   // A token whose key says its position.

@@ -115,6 +115,10 @@ void use_device(int index) {
   }
   require(code == cudaSuccess, "no CUDA device can be used: {}", cudaGetErrorString(code));
   require(index < count, "there is no CUDA device {}: this machine has {}", index, count);
+  select_device(index);
+}
+
+void select_device(int index) {
   check(cudaSetDevice(index), "choose a device");
 }
 

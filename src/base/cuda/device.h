@@ -33,6 +33,10 @@ double nominal_bf16_flops();
 /// number, naming how many there are.
 void use_device(int index);
 
+/// The same for a device that has been used before: what each thread that comes to it must do, as
+/// each has a current device of its own.
+void select_device(int index);
+
 /// Bytes of device memory that are free now, and of all there is.
 std::size_t free_memory();
 std::size_t total_memory();

@@ -28,8 +28,10 @@ struct BatchPlan {
 
 // What runs of a model share. Sequences outlive neither.
 struct Device {
-  Device(const DeviceModel& model, const kvcache::CacheConfig& config, const BatchPlan& batches)
-      : model(model),
+  Device(int index, const DeviceModel& model, const kvcache::CacheConfig& config,
+         const BatchPlan& batches)
+      : index(index),
+        model(model),
         matrices(model, batches.with_copies),
         cache(config, model.cache_shape()),
         seen(model.config().vocab),
@@ -41,6 +43,10 @@ struct Device {
     }
   }
 
+  // To be called by whoever comes from outside: it may be another thread each time.
+  void select() const { winnow::cuda::select_device(index); }
+
+  int index;
   const DeviceModel& model;
   winnow::cuda::Stream stream;
   model::cuda::MatrixWeights matrices;
@@ -58,6 +64,7 @@ class CudaSequence : public SequenceState {
   ~CudaSequence() override {
     device_.seen.forget(slot_);
     try {
+      device_.select();
       device_.cache.close(slot_, device_.stream.get());
     } catch (const Error&) {
       // The device has failed. Whoever uses it next is told.
@@ -70,6 +77,7 @@ class CudaSequence : public SequenceState {
   [[nodiscard]] int length() const override { return device_.cache.length(slot_); }
 
   [[nodiscard]] std::unique_ptr<SequenceState> fork() const override {
+    device_.select();
     DeviceCache& cache = device_.cache;
     if (!cache.has_pages(cache.fork_need(slot_), device_.stream.get())) {
       return nullptr;
@@ -78,14 +86,17 @@ class CudaSequence : public SequenceState {
   }
 
   [[nodiscard]] kvcache::SavedSequence save() const override {
+    device_.select();
     return device_.cache.save(slot_, device_.stream.get());
   }
 
   [[nodiscard]] std::int64_t live_entries() const override {
+    device_.select();
     return device_.cache.live_entries(slot_, device_.stream.get());
   }
 
   [[nodiscard]] CacheUsage usage() const override {
+    device_.select();
     const DeviceCache& cache = device_.cache;
     CacheUsage usage;
     usage.tokens = length();
@@ -116,16 +127,19 @@ int slot_of(const SequenceState* sequence) {
 
 class CudaRunner : public Runner {
  public:
-  CudaRunner(const DeviceModel& model, const kvcache::CacheConfig& config, const BatchPlan& batches)
-      : device_(model, config, batches) {}
+  CudaRunner(int device, const DeviceModel& model, const kvcache::CacheConfig& config,
+             const BatchPlan& batches)
+      : device_(device, model, config, batches) {}
 
   std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) override {
+    device_.select();
     return std::make_unique<CudaSequence>(device_,
                                           device_.cache.open(limits, device_.stream.get()));
   }
 
   std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
                                          const kvcache::SavedSequence& saved) override {
+    device_.select();
     const auto slot = device_.cache.restore(limits, saved, device_.stream.get());
     return slot ? std::make_unique<CudaSequence>(device_, *slot) : nullptr;
   }
@@ -135,11 +149,13 @@ class CudaRunner : public Runner {
   }
 
   [[nodiscard]] bool has_room(const kvcache::PageNeed& need) const override {
+    device_.select();
     return device_.cache.has_pages(need.archive + need.window, device_.stream.get());
   }
 
   void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
                std::span<std::int32_t> next) override {
+    device_.select();
     for (const SequenceShare& share : shares) {
       check_tokens(share.tokens);
       device_.cache.reserve(slot_of(share.sequence),
@@ -170,6 +186,7 @@ class CudaRunner : public Runner {
   }
 
   [[nodiscard]] std::size_t page_bytes() const override {
+    device_.select();
     return device_.cache.used_page_bytes(device_.stream.get());
   }
   [[nodiscard]] std::size_t capacity_bytes() const override {
@@ -263,7 +280,7 @@ ops::cuda::DeviceWeightFormat format_of(WeightStorage storage) {
   return ops::cuda::DeviceWeightFormat::bf16;
 }
 
-// Chooses the device before anything is put there.
+// Chooses the device, the first time before anything is put there.
 int use(int device) {
   winnow::cuda::use_device(device);
   return device;
@@ -282,9 +299,11 @@ class CudaBackend : public Backend {
     return model_.weights().bytes_per_step();
   }
   [[nodiscard]] double read_bandwidth() const override {
+    use(device_);
     return winnow::cuda::measure_read_bandwidth();
   }
   [[nodiscard]] std::size_t memory_in_use() const override {
+    use(device_);
     return winnow::cuda::total_memory() - winnow::cuda::free_memory();
   }
 
@@ -297,7 +316,7 @@ class CudaBackend : public Backend {
       cache.max_bytes = std::min(cache.max_bytes, most_bytes(cache, tokens));
     }
     cache.max_bytes = fitted(cache.max_bytes, batches);
-    return std::make_unique<CudaRunner>(model_, cache, batches);
+    return std::make_unique<CudaRunner>(device_, model_, cache, batches);
   }
 
  private:

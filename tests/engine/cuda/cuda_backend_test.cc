@@ -1,6 +1,7 @@
 // What a CUDA device computes beside what the CPU computes.
 #include "engine/cuda/cuda_backend.h"
 
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/cpu_runner.h"
@@ -287,6 +289,39 @@ TEST_F(CudaBackend, ComputesOneSequenceAsItComputesTwo) {
       EXPECT_EQ(sequences[0]->usage().per_head, sequences[1]->usage().per_head);
     }
   }
+}
+
+// Loaded here on the last device, run by a thread whose current device is the first.
+TEST_F(CudaBackend, TakesStepsOfAnyThread) {
+  int devices = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  if (devices < 2) {
+    GTEST_SKIP() << "of one device every thread is on the right one";
+  }
+  const Case c =
+      plain_case("anywhere", Family::llama, kvcache::RuleKind::dms, ops::EntryFormat::bf16);
+  const ModelConfig config = config_of(c);
+  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  const auto answer = [&](int device) {
+    EngineConfig options = engine_config(c, true);
+    options.cuda_device = device;
+    const auto backend = make_backend(model, options);
+    Engine engine(*backend, options);
+    std::vector<std::int32_t> answered;
+    std::thread([&] {
+      Request request;
+      request.prompt = random_tokens(100, config.vocab);
+      request.max_tokens = 20;
+      engine.submit(std::move(request));
+      while (!engine.idle()) {
+        for (const TokenEvent& event : engine.step()) {
+          answered.push_back(event.token);
+        }
+      }
+    }).join();
+    return answered;
+  };
+  EXPECT_EQ(answer(devices - 1), answer(0));
 }
 
 // Without logits, a sequence's step ends in the kernel that computes it, otherwise in one of its
