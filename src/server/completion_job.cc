@@ -68,6 +68,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
     bool begun = false;  // its first piece was streamed
   };
 
+  void submit();
   void consume_or_fail(int prompt, const StepResult& result);
   void consume(int prompt, const StepResult& result);
   void take_prompt_token(int prompt, const engine::TokenEvent& event);
@@ -121,17 +122,7 @@ void CompletionJob::start() {
     }
   }
   open_ = static_cast<int>(slots_.size());
-  try {
-    for (std::size_t i = 0; i < prompts_.size(); ++i) {
-      tickets_.push_back(service_.engine().submit(
-          std::move(prompts_[i].request),
-          std::make_shared<Sink>(shared_from_this(), static_cast<int>(i))));
-    }
-  } catch (...) {
-    closed_ = true;
-    cancel();
-    throw;
-  }
+  submit();
   reply_->on_gone([job = shared_from_this()] {
     job->cancel();
     job->close("cancelled");
@@ -149,6 +140,15 @@ void CompletionJob::start() {
     }
     flush();
   }
+}
+
+void CompletionJob::submit() {
+  std::vector<EngineThread::Submission> submissions;
+  for (std::size_t i = 0; i < prompts_.size(); ++i) {
+    submissions.push_back({std::move(prompts_[i].request),
+                           std::make_shared<Sink>(shared_from_this(), static_cast<int>(i))});
+  }
+  tickets_ = service_.engine().submit(std::move(submissions));
 }
 
 void CompletionJob::consume_or_fail(int prompt, const StepResult& result) {

@@ -1,5 +1,6 @@
 #include "server/engine_thread.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -42,21 +43,34 @@ EngineThread::~EngineThread() {
   thread_.join();
 }
 
-EngineThread::Ticket EngineThread::submit(engine::Request request, std::shared_ptr<StepSink> sink) {
-  engine::validate(request, backend_.config());
+std::vector<EngineThread::Ticket> EngineThread::submit(std::vector<Submission> submissions) {
+  for (const Submission& submission : submissions) {
+    engine::validate(submission.request, backend_.config());
+  }
+  const std::size_t most = static_cast<std::size_t>(most_requests_);
+  if (submissions.size() > most) {
+    throw ApiError(400,
+                   fmt::format("{} prompts are more than the server takes at a time: {} "
+                               "(--max-requests)",
+                               submissions.size(), most),
+                   "prompt", "too_many_prompts");
+  }
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) {
     throw ApiError(503, "the engine has failed; the server's log says how", {}, "engine_failed");
   }
-  if (open_ >= most_requests_) {
+  if (static_cast<std::size_t>(open_) + submissions.size() > most) {
     throw ApiError(429, "the server has as many requests as it takes; try again later", {},
                    "too_many_requests");
   }
-  ++open_;
-  const Ticket ticket = next_ticket_++;
-  submissions_.push_back({ticket, std::move(request), std::move(sink)});
+  open_ += static_cast<int>(submissions.size());
+  std::vector<Ticket> tickets;
+  for (Submission& submission : submissions) {
+    tickets.push_back(next_ticket_++);
+    submissions_.emplace_back(tickets.back(), std::move(submission));
+  }
   wake_.notify_one();
-  return ticket;
+  return tickets;
 }
 
 void EngineThread::cancel(Ticket ticket) {
@@ -123,7 +137,7 @@ bool EngineThread::store_prefix() {
 
 // Waits for something to do; false at the end.
 bool EngineThread::take_commands() {
-  std::vector<Submission> submissions;
+  std::vector<std::pair<Ticket, Submission>> submissions;
   std::vector<Ending> endings;
   {
     std::unique_lock lock(mutex_);
@@ -144,11 +158,11 @@ bool EngineThread::take_commands() {
     submissions.swap(submissions_);
     endings.swap(endings_);
   }
-  for (Submission& submission : submissions) {
+  for (auto& [ticket, submission] : submissions) {
     const int samples = submission.request.samples;
     const engine::RequestId id = engine_.submit(std::move(submission.request));
     entries_[id] = {std::move(submission.sink), samples};
-    ids_[submission.ticket] = id;
+    ids_[ticket] = id;
   }
   for (const Ending& ending : endings) {
     const auto found = ids_.find(ending.ticket);
@@ -257,7 +271,7 @@ void EngineThread::break_down(const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
     failure_ = message;
-    for (Submission& submission : submissions_) {
+    for (auto& [_, submission] : submissions_) {
       deliveries.emplace_back(std::move(submission.sink), failed(message));
     }
     submissions_.clear();

@@ -60,9 +60,15 @@ class EngineThread {
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
-  /// Throws Error as engine::validate() does, and ApiError when all places are taken (429) or the
-  /// engine has failed (503).
-  Ticket submit(engine::Request request, std::shared_ptr<StepSink> sink);
+  /// A request, and who waits for its results.
+  struct Submission {
+    engine::Request request;
+    std::shared_ptr<StepSink> sink;
+  };
+  /// Takes all of them or none; a ticket for each, in order. Throws Error as engine::validate()
+  /// does, and ApiError when there will never be so many places (400), when there are not now (429)
+  /// and when the engine has failed (503).
+  std::vector<Ticket> submit(std::vector<Submission> submissions);
   /// Ends the request's samples; their ends are still delivered. Unknown tickets are ignored.
   void cancel(Ticket ticket);
   /// Ends one sample that has told a token, as a stop token would.
@@ -82,11 +88,6 @@ class EngineThread {
     int open_samples = 0;
     StepResult result = {};  // of the step that is being told
     bool has_result = false;
-  };
-  struct Submission {
-    Ticket ticket;
-    engine::Request request;
-    std::shared_ptr<StepSink> sink;
   };
   struct Ending {
     Ticket ticket;
@@ -128,7 +129,7 @@ class EngineThread {
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable wake_;
-  std::vector<Submission> submissions_;
+  std::vector<std::pair<Ticket, Submission>> submissions_;
   std::vector<Ending> endings_;
   EngineReport report_;
   Ticket next_ticket_ = 1;

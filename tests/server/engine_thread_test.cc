@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
+#include <future>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -141,13 +143,31 @@ engine::Request request_of(int prompt, int max_tokens) {
   return request;
 }
 
+void submit(EngineThread& thread, engine::Request request, std::shared_ptr<Listener> listener) {
+  thread.submit({{std::move(request), std::move(listener)}});
+}
+
+/// The status that so many requests at once are answered with; 200 if they are taken.
+int status_of(EngineThread& thread, int requests, const std::shared_ptr<Listener>& listener) {
+  std::vector<EngineThread::Submission> submissions;
+  for (int i = 0; i < requests; ++i) {
+    submissions.push_back({request_of(3, 5), listener});
+  }
+  try {
+    EXPECT_EQ(thread.submit(std::move(submissions)).size(), static_cast<std::size_t>(requests));
+    return 200;
+  } catch (const ApiError& error) {
+    return error.status();
+  }
+}
+
 TEST(EngineThread, TellsEverybodyTheirTokensInOrder) {
   const CountingBackend backend(Fault::none);
   EngineThread thread(backend, small_config(), 8, run_here);
   std::vector<std::shared_ptr<Listener>> listeners;
   for (int prompt = 1; prompt <= 5; ++prompt) {
     listeners.push_back(std::make_shared<Listener>());
-    thread.submit(request_of(prompt, 10), listeners.back());
+    submit(thread, request_of(prompt, 10), listeners.back());
   }
   for (int prompt = 1; prompt <= 5; ++prompt) {
     std::vector<int> tokens;
@@ -174,7 +194,7 @@ TEST(EngineThread, HandsOutAStepAsOnePieceOfWork) {
   std::vector<std::shared_ptr<Listener>> listeners;
   for (int i = 0; i < 5; ++i) {
     listeners.push_back(std::make_shared<Listener>());
-    thread.submit(request_of(3, 50), listeners.back());
+    submit(thread, request_of(3, 50), listeners.back());
   }
   for (const auto& listener : listeners) {
     EXPECT_EQ(listener->results().size(), 50U);
@@ -187,12 +207,25 @@ TEST(EngineThread, HandsOutAStepAsOnePieceOfWork) {
   EXPECT_EQ(pieces, reported());
 }
 
+TEST(EngineThread, TakesAllThatComeTogetherOrNone) {
+  const CountingBackend backend(Fault::none);
+  std::promise<void> gate;
+  EngineThread thread(backend, small_config(), 3,
+                      [told = gate.get_future().share()](const auto&) { told.wait(); });
+  const auto listener = std::make_shared<Listener>();
+  submit(thread, request_of(1, 999), listener);
+  EXPECT_EQ(status_of(thread, 3, listener), 429);
+  EXPECT_EQ(status_of(thread, 4, listener), 400);
+  EXPECT_EQ(status_of(thread, 2, listener), 200);
+  gate.set_value();
+}
+
 TEST(EngineThread, GoesOnAfterAStepThatFailed) {
   const CountingBackend backend(Fault::steps);
   EngineThread thread(backend, small_config(), 1, run_here);
   for (int i = 0; i < 3; ++i) {
     const auto listener = std::make_shared<Listener>();
-    thread.submit(request_of(3, 5), listener);
+    submit(thread, request_of(3, 5), listener);
     const auto results = listener->results();
     ASSERT_EQ(results.size(), 1U);
     EXPECT_EQ(results[0].failure, "a kernel has failed");
@@ -204,7 +237,7 @@ TEST(EngineThread, RefusesRequestsOnceTheDeviceHasFailed) {
   const CountingBackend backend(Fault::device);
   EngineThread thread(backend, small_config(), 8, run_here);
   const auto listener = std::make_shared<Listener>();
-  thread.submit(request_of(3, 5), listener);
+  submit(thread, request_of(3, 5), listener);
   ASSERT_EQ(listener->results().size(), 1U);
   EXPECT_EQ(listener->results()[0].failure, "a kernel has failed");
   for (int i = 0; i < 1000 && thread.failure().empty(); ++i) {
@@ -212,12 +245,7 @@ TEST(EngineThread, RefusesRequestsOnceTheDeviceHasFailed) {
   }
   EXPECT_EQ(thread.failure(), "the device does not answer");
   EXPECT_EQ(thread.open_requests(), 0);
-  try {
-    thread.submit(request_of(3, 5), listener);
-    FAIL() << "no error";
-  } catch (const ApiError& error) {
-    EXPECT_EQ(error.status(), 503);
-  }
+  EXPECT_EQ(status_of(thread, 1, listener), 503);
 }
 
 }  // namespace
