@@ -102,6 +102,18 @@ void Engine::cancel(RequestId request) {
   std::ranges::for_each(running_, end);
 }
 
+void Engine::give_up(RequestId request) noexcept {
+  const auto is_of = [request](const SequencePtr& sequence) {
+    return sequence->request == request;
+  };
+  std::erase_if(waiting_, is_of);
+  if (std::erase_if(running_, is_of) > 0) {
+    crowded_ = false;
+  }
+  usage_.erase(usage_.lower_bound({request, 0}), usage_.lower_bound({request + 1, 0}));
+  prompts_.erase(request);
+}
+
 void Engine::stop(RequestId request, int sample) {
   const auto end = [&](const SequencePtr& sequence) {
     if (sequence->request == request && sequence->sample == sample && !sequence->forks_at_prompt &&

@@ -85,6 +85,9 @@ class Engine {
   RequestId submit(Request request);
   /// Ends all samples of a request; their last events come with the next step.
   void cancel(RequestId request);
+  /// Forgets a request, whatever state the device is in: nothing is asked of it, and nothing more
+  /// is told of the request. Between steps.
+  void give_up(RequestId request) noexcept;
   /// Ends one sample that has told a token, as a stop token would.
   void stop(RequestId request, int sample);
   [[nodiscard]] bool idle() const { return waiting_.empty() && running_.empty(); }

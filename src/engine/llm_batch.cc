@@ -112,6 +112,7 @@ void Batch::step(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   stepping_ = false;
   ++steps_;
+  stepped_.notify_all();  // they go on when the lock is free, and whatever happens until then
   throughput_ = engine_.throughput();
   copy_traces();
   std::ranges::for_each(events, [this](const TokenEvent& event) { dispatch(event); });
@@ -119,25 +120,35 @@ void Batch::step(std::unique_lock<std::mutex>& lock) {
     fail(*std::shared_ptr(open_.begin()->second), failure);
   }
   settle();
-  stepped_.notify_all();
 }
 
 // What was asked for while nobody could touch the engine.
 void Batch::settle() {
   for (const std::shared_ptr<Answer>& answer : std::exchange(queued_, {})) {
-    answer->id_ = engine_.submit(std::move(*answer->request_));
-    answer->request_.reset();
-    open_.emplace(answer->id_, answer);
+    begin(answer);
   }
   for (const std::shared_ptr<Answer>& answer : std::exchange(cancelled_, {})) {
     if (!answer->over()) {
       close(*answer);
     }
   }
-  if (stats_wanted_) {
-    stats_ = engine_.stats();
-    stats_wanted_ = false;
+  for (std::promise<EngineStats>& asked : std::exchange(asked_, {})) {
+    try {
+      asked.set_value(engine_.stats());
+    } catch (...) {
+      asked.set_exception(std::current_exception());
+    }
   }
+}
+
+void Batch::begin(const std::shared_ptr<Answer>& answer) {
+  try {
+    answer->id_ = engine_.submit(std::move(*answer->request_));
+    open_.emplace(answer->id_, answer);
+  } catch (...) {
+    fail(*answer, std::current_exception());
+  }
+  answer->request_.reset();
 }
 
 void Batch::dispatch(const TokenEvent& event) {
@@ -146,25 +157,27 @@ void Batch::dispatch(const TokenEvent& event) {
     return;  // the last word of one that was cancelled
   }
   const std::shared_ptr<Answer> answer = found->second;
-  const auto index = static_cast<std::size_t>(event.sample);
-  if (answer->usage_[index]) {
+  if (answer->usage_[static_cast<std::size_t>(event.sample)]) {
     return;  // the last word of a sample that a stop string ended
   }
   try {
-    answer->accept(event);
+    take_in(*answer, event);
   } catch (...) {
     fail(*answer, std::current_exception());
-    return;
   }
-  if (event.finish == FinishReason::none && !answer->collector_.ended(event.sample)) {
+}
+
+void Batch::take_in(Answer& answer, const TokenEvent& event) {
+  answer.accept(event);
+  if (event.finish == FinishReason::none && !answer.collector_.ended(event.sample)) {
     return;
   }
   if (event.finish == FinishReason::none) {
     engine_.stop(event.request, event.sample);
   }
-  answer->end(event.sample, engine_.take_usage(event.request, event.sample));
-  if (answer->over()) {
-    conclude(*answer);
+  answer.end(event.sample, engine_.take_usage(event.request, event.sample));
+  if (answer.over()) {
+    conclude(answer);
   }
 }
 
@@ -184,17 +197,21 @@ void Batch::copy_traces() {
 
 // Ends what is open of an answer, whose last words the engine has yet to say.
 void Batch::close(Answer& answer) {
-  engine_.cancel(answer.id_);
-  for (int sample = 0; sample < static_cast<int>(answer.usage_.size()); ++sample) {
-    if (!answer.usage_[static_cast<std::size_t>(sample)]) {
-      answer.accept({.request = answer.id_,
-                     .sample = sample,
-                     .alternatives = {},
-                     .finish = FinishReason::cancelled});
-      answer.end(sample, engine_.take_usage(answer.id_, sample));
+  try {
+    engine_.cancel(answer.id_);
+    for (int sample = 0; sample < static_cast<int>(answer.usage_.size()); ++sample) {
+      if (!answer.usage_[static_cast<std::size_t>(sample)]) {
+        answer.accept({.request = answer.id_,
+                       .sample = sample,
+                       .alternatives = {},
+                       .finish = FinishReason::cancelled});
+        answer.end(sample, engine_.take_usage(answer.id_, sample));
+      }
     }
+    conclude(answer);
+  } catch (...) {
+    fail(answer, std::current_exception());
   }
-  conclude(answer);
 }
 
 void Batch::conclude(Answer& answer) {
@@ -203,9 +220,12 @@ void Batch::conclude(Answer& answer) {
   open_.erase(answer.id_);
 }
 
+// Asks nothing of the engine, whose device may be what has failed.
 void Batch::fail(Answer& answer, const std::exception_ptr& failure) {
   answer.failure_ = failure;
-  close(answer);
+  answer.open_ = 0;
+  engine_.give_up(answer.id_);
+  open_.erase(answer.id_);
 }
 
 std::vector<Piece> Batch::take(Answer& answer) {
@@ -225,6 +245,9 @@ Progress Batch::progress(const Answer& answer) const {
 Generation Batch::finish(Answer& answer) {
   const std::lock_guard lock(mutex_);
   require(answer.over(), "the request is not over");
+  if (answer.failure_) {
+    std::rethrow_exception(answer.failure_);
+  }
   Generation result;
   result.samples = answer.collector_.take();
   for (std::size_t i = 0; i < result.samples.size(); ++i) {
@@ -254,9 +277,9 @@ EngineStats Batch::stats() {
   if (!stepping_) {
     return engine_.stats();
   }
-  stats_wanted_ = true;
-  stepped_.wait(lock, [this, now = steps_] { return steps_ != now; });
-  return stats_;
+  std::future<EngineStats> coming = asked_.emplace_back().get_future();
+  lock.unlock();
+  return coming.get();
 }
 
 }  // namespace winnow::engine

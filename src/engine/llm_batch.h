@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -65,14 +66,16 @@ class Batch {
   /// Runs or awaits a step unless there are pieces to take. False: it is over, with nothing left
   /// to take. Throws what the engine threw at a step of this answer's.
   bool advance(Answer& answer);
-  /// Ends all samples: at once, or with the step that runs.
+  /// Ends all samples: at once, or with the step that runs. A device that fails at that fails the
+  /// answer.
   void cancel(const std::shared_ptr<Answer>& answer);
   /// cancel(), and then the engine is through with it: what its request refers to may go.
   void withdraw(const std::shared_ptr<Answer>& answer);
 
   std::vector<Piece> take(Answer& answer);
   [[nodiscard]] Progress progress(const Answer& answer) const;
-  /// Everything, once the answer is over; its samples may be taken once.
+  /// Everything, once the answer is over; its samples may be taken once. Throws what advance()
+  /// does.
   Generation finish(Answer& answer);
 
   /// The cache of the prompt, once the answer is over, as Engine::take_prompt() has it.
@@ -84,7 +87,9 @@ class Batch {
  private:
   void step(std::unique_lock<std::mutex>& lock);
   void settle();
+  void begin(const std::shared_ptr<Answer>& answer);
   void dispatch(const TokenEvent& event);
+  void take_in(Answer& answer, const TokenEvent& event);
   void copy_traces();
   void close(Answer& answer);
   void conclude(Answer& answer);
@@ -97,8 +102,7 @@ class Batch {
   std::uint64_t steps_ = 0;
   Engine engine_;
   Throughput throughput_;
-  EngineStats stats_;
-  bool stats_wanted_ = false;
+  std::vector<std::promise<EngineStats>> asked_;    // while a step ran: how the engine is doing
   std::vector<std::shared_ptr<Answer>> queued_;     // what came while a step ran
   std::vector<std::shared_ptr<Answer>> cancelled_;  // and what is to end
   std::map<RequestId, std::shared_ptr<Answer>> open_;

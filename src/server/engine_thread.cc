@@ -159,10 +159,7 @@ bool EngineThread::take_commands() {
     endings.swap(endings_);
   }
   for (auto& [ticket, submission] : submissions) {
-    const int samples = submission.request.samples;
-    const engine::RequestId id = engine_.submit(std::move(submission.request));
-    entries_[id] = {std::move(submission.sink), samples};
-    ids_[ticket] = id;
+    begin(ticket, std::move(submission));
   }
   for (const Ending& ending : endings) {
     const auto found = ids_.find(ending.ticket);
@@ -172,6 +169,22 @@ bool EngineThread::take_commands() {
     }
   }
   return true;
+}
+
+// A request that the engine cannot take fails alone.
+void EngineThread::begin(Ticket ticket, Submission submission) {
+  const int samples = submission.request.samples;
+  try {
+    const engine::RequestId id = engine_.submit(std::move(submission.request));
+    entries_[id] = {std::move(submission.sink), samples};
+    ids_[ticket] = id;
+  } catch (const std::exception& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      --open_;
+    }
+    deliver({{std::move(submission.sink), failed(error.what())}});
+  }
 }
 
 void EngineThread::publish() {
@@ -262,11 +275,12 @@ void EngineThread::fail_all(const std::string& message) {
   }
   std::ranges::for_each(open, [this](engine::RequestId id) { close(id); });
   deliver(std::move(deliveries));
-  std::ranges::for_each(open, [this](engine::RequestId id) { engine_.cancel(id); });
+  std::ranges::for_each(open, [this](engine::RequestId id) { engine_.give_up(id); });
 }
 
-// A device that has failed does not take its memory back either: this thread is over.
+// A device that does not even say how it is doing has failed for good: this thread is over.
 void EngineThread::break_down(const std::string& message) {
+  fail_all(message);
   Deliveries deliveries;
   {
     const std::lock_guard lock(mutex_);

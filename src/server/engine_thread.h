@@ -99,6 +99,7 @@ class EngineThread {
 
   void work();
   bool take_commands();
+  void begin(Ticket ticket, Submission submission);
   [[nodiscard]] bool has_work() const;
   bool store_prefix();
   void publish();

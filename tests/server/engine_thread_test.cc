@@ -11,96 +11,15 @@
 #include <thread>
 
 #include "base/error.h"
+#include "engine/counting_backend.h"
 #include "server/api_error.h"
 
 namespace winnow::server {
 namespace {
 
 using namespace std::chrono_literals;
-
-enum class Fault : std::uint8_t {
-  none,
-  steps,   // steps fail
-  device,  // and so does all that follows
-};
-
-// Sequences that only count, on a device that may fail.
-class CountingBackend : public engine::Backend {
- public:
-  explicit CountingBackend(Fault fault) : fault_(fault) {
-    config_.vocab = 100;
-    config_.max_positions = 1000;
-    config_.layers = 1;
-    config_.kv_heads = 1;
-  }
-  [[nodiscard]] const ModelConfig& config() const override { return config_; }
-  [[nodiscard]] std::size_t weight_bytes_per_step() const override { return 0; }
-  [[nodiscard]] double read_bandwidth() const override { return 1.0; }
-  [[nodiscard]] std::size_t memory_in_use() const override { return 0; }
-  [[nodiscard]] std::unique_ptr<engine::Runner> make_runner(const engine::EngineConfig& /*config*/,
-                                                            int /*tokens*/) const override {
-    return std::make_unique<Runner>(fault_);
-  }
-
- private:
-  class Sequence : public engine::SequenceState {
-   public:
-    explicit Sequence(bool fails) : fails_(fails) {}
-    [[nodiscard]] int length() const override { return length_; }
-    [[nodiscard]] std::unique_ptr<SequenceState> fork() const override { return nullptr; }
-    [[nodiscard]] engine::CacheUsage usage() const override {
-      require(!fails_, "the device does not answer");
-      engine::CacheUsage usage;
-      usage.tokens = length_;
-      return usage;
-    }
-    [[nodiscard]] kvcache::SavedSequence save() const override { return {}; }
-    void grow(int tokens) { length_ += tokens; }
-
-   private:
-    bool fails_;
-    int length_ = 0;
-  };
-
-  // The next token of a sequence is its length.
-  class Runner : public engine::Runner {
-   public:
-    explicit Runner(Fault fault) : fault_(fault) {}
-    std::unique_ptr<engine::SequenceState> open(const kvcache::SequenceLimits&) override {
-      return std::make_unique<Sequence>(fault_ == Fault::device);
-    }
-    std::unique_ptr<engine::SequenceState> restore(const kvcache::SequenceLimits&,
-                                                   const kvcache::SavedSequence&) override {
-      return nullptr;
-    }
-    [[nodiscard]] kvcache::PageNeed need(const engine::SequenceState&, int) const override {
-      return {};
-    }
-    [[nodiscard]] bool has_room(const kvcache::PageNeed&) const override { return true; }
-    void forward(std::span<const engine::SequenceShare> shares, ops::Matrix<float>,
-                 std::span<std::int32_t> next) override {
-      require(fault_ == Fault::none, "a kernel has failed");
-      std::size_t row = 0;
-      for (const engine::SequenceShare& share : shares) {
-        auto& sequence = static_cast<Sequence&>(*share.sequence);
-        sequence.grow(static_cast<int>(share.tokens.size()));
-        row += share.logit_rows;
-        if (share.logit_rows > 0) {
-          next[row - 1] = sequence.length();
-        }
-      }
-    }
-    [[nodiscard]] std::size_t page_bytes() const override { return 0; }
-    [[nodiscard]] std::size_t capacity_bytes() const override { return 1U << 20; }
-    [[nodiscard]] bool forks_share_pages() const override { return false; }
-
-   private:
-    Fault fault_;
-  };
-
-  ModelConfig config_;
-  Fault fault_;
-};
+using engine::testing::CountingBackend;
+using engine::testing::Fault;
 
 // Keeps what it is told.
 class Listener : public StepSink {
@@ -246,6 +165,44 @@ TEST(EngineThread, RefusesRequestsOnceTheDeviceHasFailed) {
   EXPECT_EQ(thread.failure(), "the device does not answer");
   EXPECT_EQ(thread.open_requests(), 0);
   EXPECT_EQ(status_of(thread, 1, listener), 503);
+}
+
+TEST(EngineThread, EverybodyHearsOfADeviceThatFailsBetweenSteps) {
+  const CountingBackend backend(Fault::reads, 1ms);
+  EngineThread thread(backend, small_config(), 8, run_here);
+  std::vector<std::shared_ptr<Listener>> listeners;
+  for (int i = 0; i < 3; ++i) {
+    listeners.push_back(std::make_shared<Listener>());
+    submit(thread, request_of(3, 900), listeners.back());
+  }
+  for (const auto& listener : listeners) {
+    EXPECT_EQ(listener->results().back().failure, "the device does not answer");
+  }
+  for (int i = 0; i < 1000 && thread.failure().empty(); ++i) {
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_EQ(thread.failure(), "the device does not answer");
+  EXPECT_EQ(thread.open_requests(), 0);
+}
+
+class BrokenConstraint : public engine::TokenConstraint {
+ public:
+  [[nodiscard]] std::unique_ptr<TokenConstraint> fork() const override { fail("there is none"); }
+  void mask(std::span<float> /*logits*/) const override {}
+  void accept(std::int32_t /*token*/) override {}
+};
+
+TEST(EngineThread, ARequestThatCannotBeginFailsAlone) {
+  const CountingBackend backend(Fault::none);
+  EngineThread thread(backend, small_config(), 8, run_here);
+  const auto broken = std::make_shared<Listener>();
+  const auto whole = std::make_shared<Listener>();
+  engine::Request request = request_of(3, 5);
+  request.constraint = std::make_shared<const BrokenConstraint>();
+  thread.submit({{std::move(request), broken}, {request_of(3, 5), whole}});
+  EXPECT_EQ(broken->results().back().failure, "there is none");
+  EXPECT_EQ(whole->results().size(), 5U);
+  EXPECT_EQ(thread.failure(), "");
 }
 
 }  // namespace

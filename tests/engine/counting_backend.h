@@ -1,0 +1,113 @@
+// A device without a model: sequences that only count. It may fail.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <thread>
+
+#include "base/error.h"
+#include "engine/engine.h"
+#include "engine/runner.h"
+
+namespace winnow::engine::testing {
+
+/// What fails from the first step on.
+enum class Fault : std::uint8_t {
+  none,
+  steps,   // the steps
+  reads,   // what is asked of the cache
+  device,  // both
+};
+
+/// The next token of a sequence is its length.
+class CountingBackend : public Backend {
+ public:
+  explicit CountingBackend(Fault fault, std::chrono::milliseconds step = {})
+      : fault_(fault), step_(step) {
+    config_.vocab = 100;
+    config_.max_positions = 1000;
+    config_.layers = 1;
+    config_.kv_heads = 1;
+  }
+  [[nodiscard]] const ModelConfig& config() const override { return config_; }
+  [[nodiscard]] std::size_t weight_bytes_per_step() const override { return 0; }
+  [[nodiscard]] double read_bandwidth() const override { return 1.0; }
+  [[nodiscard]] std::size_t memory_in_use() const override { return 0; }
+  [[nodiscard]] std::unique_ptr<engine::Runner> make_runner(const EngineConfig& /*config*/,
+                                                            int /*tokens*/) const override {
+    return std::make_unique<Runner>(fault_, step_);
+  }
+
+ private:
+  class Runner : public engine::Runner {
+   public:
+    Runner(Fault fault, std::chrono::milliseconds step) : fault_(fault), step_(step) {}
+    std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits&) override {
+      return std::make_unique<Sequence>(*this);
+    }
+    std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits&,
+                                           const kvcache::SavedSequence&) override {
+      return nullptr;
+    }
+    [[nodiscard]] kvcache::PageNeed need(const SequenceState&, int) const override { return {}; }
+    [[nodiscard]] bool has_room(const kvcache::PageNeed&) const override { return true; }
+    void forward(std::span<const SequenceShare> shares, ops::Matrix<float>,
+                 std::span<std::int32_t> next) override {
+      std::this_thread::sleep_for(step_);
+      has_begun_ = true;
+      require(fault_ != Fault::steps && fault_ != Fault::device, "a kernel has failed");
+      std::size_t row = 0;
+      for (const SequenceShare& share : shares) {
+        auto& sequence = static_cast<Sequence&>(*share.sequence);
+        sequence.grow(static_cast<int>(share.tokens.size()));
+        row += share.logit_rows;
+        if (share.logit_rows > 0) {
+          next[row - 1] = sequence.length();
+        }
+      }
+    }
+    [[nodiscard]] std::size_t page_bytes() const override {
+      check_reads();
+      return 0;
+    }
+    [[nodiscard]] std::size_t capacity_bytes() const override { return 1U << 20; }
+    [[nodiscard]] bool forks_share_pages() const override { return false; }
+
+    void check_reads() const {
+      const bool fail = has_begun_ && (fault_ == Fault::reads || fault_ == Fault::device);
+      require(!fail, "the device does not answer");
+    }
+
+   private:
+    Fault fault_;
+    std::chrono::milliseconds step_;
+    bool has_begun_ = false;
+  };
+
+  class Sequence : public SequenceState {
+   public:
+    explicit Sequence(const Runner& runner) : runner_(runner) {}
+    [[nodiscard]] int length() const override { return length_; }
+    [[nodiscard]] std::unique_ptr<SequenceState> fork() const override { return nullptr; }
+    [[nodiscard]] CacheUsage usage() const override {
+      runner_.check_reads();
+      CacheUsage usage;
+      usage.tokens = length_;
+      return usage;
+    }
+    [[nodiscard]] kvcache::SavedSequence save() const override { return {}; }
+    void grow(int tokens) { length_ += tokens; }
+
+   private:
+    const Runner& runner_;
+    int length_ = 0;
+  };
+
+  ModelConfig config_;
+  Fault fault_;
+  std::chrono::milliseconds step_;
+};
+
+}  // namespace winnow::engine::testing
