@@ -40,7 +40,7 @@ void Collector::accept(const TokenEvent& event) {
       samples_[index].logprobs.push_back(scored_token(event));
     }
     if (stream.decoder && event.finish != FinishReason::stop) {
-      emit(event.sample, stream.matcher.push(stream.decoder->push(event.token)));
+      emit(event.sample, stream.matcher.push(stream.decoder->push_chosen(event.token)));
     }
   }
   if (stream.matcher.stopped()) {

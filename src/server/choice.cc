@@ -36,7 +36,7 @@ Piece Choice::accept(const engine::TokenEvent& event) {
       held_.push_back({event.token, event.logprob, event.alternatives, decoded_});
     }
     if (event.finish != FinishReason::stop) {
-      const std::string decoded = decoder_.push(event.token);
+      const std::string decoded = decoder_.push_chosen(event.token);
       decoded_ += characters(decoded);
       text = matcher_.push(decoded);
     }

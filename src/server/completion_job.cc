@@ -210,7 +210,8 @@ void CompletionJob::take_token(int index, const engine::TokenEvent& event) {
   if (event.token >= 0) {
     observe_token(slot);
   }
-  if (request_.return_token_ids && event.token >= 0 && event.finish != FinishReason::stop) {
+  if (request_.return_token_ids && event.finish != FinishReason::stop &&
+      service_.tokenizer().has_token(event.token)) {  // others would be refused in a prompt
     slot.token_ids.push_back(event.token);
   }
   put(index, slot.choice.accept(event));

@@ -38,6 +38,11 @@ Json bytes_json(const std::string& bytes) {
   return list;
 }
 
+// As it is spelled. A model may choose an id that is no token's.
+std::string spelling(std::int32_t token, const Tokenizer& tokenizer) {
+  return tokenizer.has_token(token) ? tokenizer.token_bytes(token, /*skip_special=*/false) : "";
+}
+
 Json chat_token(const std::string& bytes, double logprob) {
   return {{"token", token_text(bytes)}, {"logprob", logprob}, {"bytes", bytes_json(bytes)}};
 }
@@ -45,12 +50,11 @@ Json chat_token(const std::string& bytes, double logprob) {
 Json chat_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& tokenizer) {
   Json content = Json::array();
   for (const ScoredToken& token : tokens) {
-    Json item =
-        chat_token(tokenizer.token_bytes(token.token, false), finite(token.logprob.value_or(0.0F)));
+    Json item = chat_token(spelling(token.token, tokenizer), finite(token.logprob.value_or(0.0F)));
     item["top_logprobs"] = Json::array();
     for (const engine::TokenLogprob& other : token.alternatives) {
       item["top_logprobs"].push_back(
-          chat_token(tokenizer.token_bytes(other.token, false), finite(other.logprob)));
+          chat_token(spelling(other.token, tokenizer), finite(other.logprob)));
     }
     content.push_back(std::move(item));
   }
@@ -61,7 +65,7 @@ Json chat_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& tokeniz
 Json top_logprobs(const ScoredToken& token, const Tokenizer& tokenizer) {
   Json top = Json::object();
   for (const engine::TokenLogprob& other : token.alternatives) {
-    const std::string text = token_text(tokenizer.token_bytes(other.token, false));
+    const std::string text = token_text(spelling(other.token, tokenizer));
     if (!top.contains(text)) {
       top[text] = finite(other.logprob);
     }
@@ -75,7 +79,7 @@ Json completion_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& t
               {"top_logprobs", Json::array()},
               {"text_offset", Json::array()}};
   for (const ScoredToken& token : tokens) {
-    result["tokens"].push_back(token_text(tokenizer.token_bytes(token.token, false)));
+    result["tokens"].push_back(token_text(spelling(token.token, tokenizer)));
     result["token_logprobs"].push_back(token.logprob ? Json(finite(*token.logprob)) : Json());
     result["top_logprobs"].push_back(token.logprob ? top_logprobs(token, tokenizer) : Json());
     result["text_offset"].push_back(token.offset);

@@ -4,17 +4,13 @@
 #include <limits>
 #include <utility>
 
-#include "base/error.h"
-
 namespace winnow::server {
 
 TokenTexts::TokenTexts(const Tokenizer& tokenizer, int vocab, std::vector<std::int32_t> end_tokens)
     : bytes(static_cast<std::size_t>(vocab)), end_tokens(std::move(end_tokens)) {
   for (std::int32_t token = 0; token < vocab; ++token) {
-    try {
+    if (tokenizer.has_token(token)) {  // vocabularies are padded
       bytes[static_cast<std::size_t>(token)] = tokenizer.token_bytes(token, /*skip_special=*/true);
-    } catch (const Error&) {
-      // Vocabularies are padded: not every id is a token's.
     }
   }
 }

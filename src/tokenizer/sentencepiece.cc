@@ -112,8 +112,8 @@ class SentencePieceTokenizer : public Tokenizer {
     if (const AddedToken* added = added_.find(id)) {
       return added->special && skip_special ? std::string() : added->content;
     }
-    require(id >= 0 && id < piece_count(), "{}: no token has id {}; expected one from 0 to {}",
-            name_, id, vocab_size() - 1);
+    require(has_token(id), "{}: no token has id {}; expected one from 0 to {}", name_, id,
+            vocab_size() - 1);
     const SentencePieceModel::Piece& piece = model_.pieces[static_cast<std::size_t>(id)];
     switch (piece.kind) {
       case Kind::unknown:
@@ -141,6 +141,10 @@ class SentencePieceTokenizer : public Tokenizer {
     }
     const auto found = ids_.find(token);
     return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  [[nodiscard]] bool has_token(std::int32_t id) const override {
+    return added_.find(id) != nullptr || (id >= 0 && id < piece_count());
   }
 
   [[nodiscard]] bool is_special(std::int32_t id) const override {

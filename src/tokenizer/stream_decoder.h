@@ -19,6 +19,11 @@ class StreamDecoder {
 
   /// Throws Error, and changes nothing, when `id` is no token's.
   std::string push(std::int32_t id);
+  /// push() for what a model has chosen: vocabularies are padded, and an id that is no token's has
+  /// no text.
+  std::string push_chosen(std::int32_t id) {
+    return tokenizer_->has_token(id) ? push(id) : std::string();
+  }
   /// What is left: an incomplete character becomes U+FFFD. The decoder is then as new.
   std::string finish();
 

@@ -61,6 +61,9 @@ class Tokenizer {
 
   /// The id of a token by its name: for byte-level vocabularies, as tokenizer.json spells it.
   [[nodiscard]] virtual std::optional<std::int32_t> find(std::string_view token) const = 0;
+  /// Whether there is a token with this id: a model's vocabulary may be larger than the
+  /// tokenizer's, which may have holes.
+  [[nodiscard]] virtual bool has_token(std::int32_t id) const = 0;
   /// Whether `id` is a special token's; false for an id that is no token's.
   [[nodiscard]] virtual bool is_special(std::int32_t id) const = 0;
   /// One more than the largest id.

@@ -96,6 +96,8 @@ class JsonTokenizer : public Tokenizer {
     return added != nullptr ? std::optional(added->id) : bpe_.vocabulary().find(token);
   }
 
+  [[nodiscard]] bool has_token(std::int32_t id) const override { return find_text(id) != nullptr; }
+
   [[nodiscard]] bool is_special(std::int32_t id) const override {
     const AddedToken* added = added_.find(id);
     return added != nullptr && added->special;
@@ -138,9 +140,13 @@ class JsonTokenizer : public Tokenizer {
     bpe_.encode(pre_tokenizer_.cut_from(text, last.end, false).pieces, ids);
   }
 
-  [[nodiscard]] const std::string& text_of(std::int32_t id) const {
+  [[nodiscard]] const std::string* find_text(std::int32_t id) const {
     const AddedToken* added = added_.find(id);
-    const std::string* token = added != nullptr ? &added->text : bpe_.vocabulary().token(id);
+    return added != nullptr ? &added->text : bpe_.vocabulary().token(id);
+  }
+
+  [[nodiscard]] const std::string& text_of(std::int32_t id) const {
+    const std::string* token = find_text(id);
     require(token != nullptr, "{}: no token has id {}; expected one from 0 to {}", name_, id,
             vocab_size() - 1);
     return *token;
@@ -174,8 +180,8 @@ class JsonTokenizer : public Tokenizer {
   void check_template() const {
     for (const auto* ids : {&post_processor_.prefix(), &post_processor_.suffix()}) {
       for (const std::int32_t id : *ids) {
-        require(added_.find(id) != nullptr || bpe_.vocabulary().token(id) != nullptr,
-                "{}: post_processor: no token has id {}; expected a token's", name_, id);
+        require(has_token(id), "{}: post_processor: no token has id {}; expected a token's", name_,
+                id);
       }
     }
   }

@@ -45,6 +45,20 @@ Piece whole(Choice& choice, std::string_view text, FinishReason reason = FinishR
   return all;
 }
 
+TEST(Choice, WhatIsNoTokenHasNoText) {
+  Choice choice(tokenizer(), {}, /*scored=*/true);
+  engine::TokenEvent padding;
+  padding.token = tokenizer().vocab_size();
+  padding.alternatives = {{padding.token, -0.5F}};
+  EXPECT_EQ(choice.accept(padding).text, "");
+  const Piece all = whole(choice, "The sea");
+  EXPECT_EQ(all.text, "The sea");
+  EXPECT_EQ(choice.generated(), static_cast<int>(tokens_of("The sea").size()) + 1);
+  for (const bool chat : {false, true}) {
+    EXPECT_NO_THROW((void)logprobs_json(all.tokens, tokenizer(), chat));
+  }
+}
+
 TEST(Choice, TokensComeWithTheirText) {
   Choice choice(tokenizer(), {}, /*scored=*/true);
   const std::string text = "Ein Bär wiegt 300 kg – naïve ☃!";

@@ -92,6 +92,9 @@ TEST(SentencePiece, IdsThatAreNoTokens) {
   const auto tokenizer = parse();
   EXPECT_THROW((void)tokenizer->decode(Ids{-1}, true), Error);
   EXPECT_THROW((void)tokenizer->decode(Ids{266}, true), Error);
+  EXPECT_FALSE(tokenizer->has_token(-1));
+  EXPECT_FALSE(tokenizer->has_token(266));
+  EXPECT_TRUE(tokenizer->has_token(265));
 }
 
 TEST(SentencePiece, LongTextsAreCutWhereNothingChanges) {

@@ -70,7 +70,11 @@ TEST(TokenizerJson, IdsThatAreNoTokens) {
   for (const std::int32_t id : {-1, 259, 302, INT32_MAX, INT32_MIN}) {
     EXPECT_THROW((void)tokenizer->token_bytes(id, true), Error) << id;
     EXPECT_THROW((void)tokenizer->decode(Ids{257, id}, true), Error) << id;
+    EXPECT_FALSE(tokenizer->has_token(id)) << id;
+    EXPECT_EQ(StreamDecoder(*tokenizer).push_chosen(id), "") << id;
   }
+  EXPECT_TRUE(tokenizer->has_token(300));
+  EXPECT_EQ(StreamDecoder(*tokenizer).push_chosen(258), " the");
 }
 
 TEST(TokenizerJson, MalformedTextCountsAsReplacementCharacters) {
