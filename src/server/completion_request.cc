@@ -112,6 +112,16 @@ int parse_logprobs(const Fields& fields, bool chat, const RequestLimits& limits)
   return static_cast<int>(alternatives.value_or(0));
 }
 
+std::optional<int> parse_max_tokens(const Fields& fields, bool chat, int least) {
+  constexpr std::int64_t kMostTokens = 1 << 24;
+  auto max_tokens = fields.integer("max_tokens", least, kMostTokens);
+  if (chat) {
+    const auto newer = fields.integer("max_completion_tokens", least, kMostTokens);
+    max_tokens = newer ? newer : max_tokens;
+  }
+  return max_tokens ? std::optional(static_cast<int>(*max_tokens)) : std::nullopt;
+}
+
 void parse_sampling(const Fields& fields, engine::SamplingParams& sampling) {
   sampling.temperature = fields.number("temperature", 0.0, 100.0).value_or(1.0);
   sampling.top_p = fields.number("top_p", 0.0, 1.0).value_or(1.0);
@@ -205,24 +215,14 @@ CompletionRequest parse_completion(std::string_view body, bool chat, const Reque
   } else {
     request.prompts = parse_prompts(fields, limits);
   }
-  constexpr std::int64_t kMostTokens = 1 << 24;
   request.echo = !chat && fields.boolean("echo").value_or(false);
-  const int least_tokens = request.echo ? 0 : 1;
-  auto max_tokens = fields.integer("max_tokens", least_tokens, kMostTokens);
-  if (chat) {
-    const auto newer = fields.integer("max_completion_tokens", 1, kMostTokens);
-    max_tokens = newer ? newer : max_tokens;
-  }
-  if (max_tokens) {
-    request.max_tokens = static_cast<int>(*max_tokens);
-  }
+  request.sampling.logprobs = parse_logprobs(fields, chat, limits);
+  // Of a prompt alone only its log-probabilities are news.
+  request.max_tokens =
+      parse_max_tokens(fields, chat, request.echo && request.sampling.logprobs >= 0 ? 0 : 1);
   request.n = static_cast<int>(fields.integer("n", 1, limits.most_samples).value_or(1));
   parse_sampling(fields, request.sampling);
-  request.sampling.logprobs = parse_logprobs(fields, chat, limits);
-  constexpr auto kMostSeed = std::numeric_limits<std::int64_t>::max();
-  if (const auto seed = fields.integer("seed", -kMostSeed, kMostSeed)) {
-    request.seed = static_cast<std::uint64_t>(*seed);
-  }
+  request.seed = fields.bits("seed");
   request.stop = parse_stops(fields, limits);
   request.stream = fields.boolean("stream").value_or(false);
   if (const json* options = fields.object("stream_options")) {

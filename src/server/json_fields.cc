@@ -33,7 +33,10 @@ const json* Fields::find(const char* name) const {
 
 void Fields::reject(const std::string& name, std::string_view expected) const {
   const auto found = object_.find(name);
-  const std::string is = found == object_.end() ? "absent" : described(*found);
+  std::string is = found == object_.end() ? "absent" : described(*found);
+  if (found != object_.end() && found->is_array()) {
+    is += fmt::format(" of {}", found->size());
+  }
   throw ApiError(400, fmt::format("{}{} is {}; expected {}", path_, name, is, expected),
                  path_ + name, "invalid_value");
 }
@@ -57,6 +60,23 @@ std::optional<std::int64_t> Fields::integer(const char* name, std::int64_t lowes
   }
   return value->is_number_float() ? static_cast<std::int64_t>(value->get<double>())
                                   : value->get<std::int64_t>();
+}
+
+std::optional<std::uint64_t> Fields::bits(const char* name) const {
+  const json* value = find(name);
+  if (value == nullptr) {
+    return std::nullopt;
+  }
+  if (value->is_number_integer()) {
+    return value->is_number_unsigned() ? value->get<std::uint64_t>()
+                                       : static_cast<std::uint64_t>(value->get<std::int64_t>());
+  }
+  const double number = value->is_number() ? value->get<double>() : 0.5;
+  if (std::trunc(number) != number || std::abs(number) >= 0x1p63) {
+    reject(name, fmt::format("an integer from {} to {}", std::numeric_limits<std::int64_t>::min(),
+                             std::numeric_limits<std::uint64_t>::max()));
+  }
+  return static_cast<std::uint64_t>(static_cast<std::int64_t>(number));
 }
 
 std::optional<double> Fields::number(const char* name, double lowest, double highest) const {

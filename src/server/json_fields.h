@@ -24,6 +24,8 @@ class Fields {
   [[nodiscard]] const nlohmann::json* find(const char* name) const;
   [[nodiscard]] std::optional<std::int64_t> integer(const char* name, std::int64_t lowest,
                                                     std::int64_t highest) const;
+  /// Any integer of 64 bits, with or without a sign, as those bits.
+  [[nodiscard]] std::optional<std::uint64_t> bits(const char* name) const;
   [[nodiscard]] std::optional<double> number(const char* name, double lowest, double highest) const;
   [[nodiscard]] std::optional<bool> boolean(const char* name) const;
   [[nodiscard]] std::optional<std::string> text(const char* name) const;

@@ -60,6 +60,7 @@ TEST(CompletionRequest, PromptsOfAllKinds) {
         << prompt;
   }
   EXPECT_THAT(error_of("{}"), HasSubstr("prompt is absent"));
+  EXPECT_THAT(error_of(R"({"prompt": []})"), HasSubstr("prompt is an array of 0;"));
 }
 
 TEST(CompletionRequest, NumbersAreCheckedBeforeTheyAreConverted) {
@@ -71,18 +72,40 @@ TEST(CompletionRequest, NumbersAreCheckedBeforeTheyAreConverted) {
   EXPECT_EQ(completion(R"({"prompt": "a", "n": 2.0})").n, 2);
   EXPECT_EQ(completion(R"({"prompt": "a", "seed": -5})").seed, static_cast<std::uint64_t>(-5));
   EXPECT_EQ(completion(R"({"prompt": "a", "seed": 9007199254740993})").seed, 9007199254740993U);
-  EXPECT_THAT(error_of(R"({"prompt": "a", "seed": 9223372036854775808})"), HasSubstr("seed"));
   EXPECT_THAT(error_of(R"({"prompt": "a", "temperature": "hot"})"), HasSubstr("a number from"));
+}
+
+TEST(CompletionRequest, SeedsAreAnyOf64Bits) {
+  const auto seed = [](const std::string& text) {
+    return completion(R"({"prompt": "a", "seed": )" + text + "}").seed;
+  };
+  EXPECT_EQ(seed("9223372036854775808"), std::uint64_t{1} << 63);
+  EXPECT_EQ(seed("18446744073709551615"), ~std::uint64_t{0});
+  EXPECT_EQ(seed("-9223372036854775808"), std::uint64_t{1} << 63);
+  EXPECT_EQ(seed("7.0"), 7U);
+  EXPECT_EQ(seed("null"), std::nullopt);
+  for (const char* bad :
+       {"18446744073709551616", "-9223372036854775809", "1.5", "1e300", "\"1\""}) {
+    EXPECT_THAT(error_of(std::string(R"({"prompt": "a", "seed": )") + bad + "}"),
+                HasSubstr("seed: seed is "))
+        << bad;
+  }
 }
 
 TEST(CompletionRequest, StopsAreStringsAndEmptyOnesDoNotCount) {
   EXPECT_THAT(completion(R"({"prompt": "a", "stop": "x"})").stop, ElementsAre("x"));
   EXPECT_THAT(completion(R"({"prompt": "a", "stop": ["x", "", "y"]})").stop, ElementsAre("x", "y"));
   EXPECT_THAT(error_of(R"({"prompt": "a", "stop": [1]})"), HasSubstr("stop"));
+  EXPECT_THAT(error_of(R"({"prompt": "a", "stop": ["", "", "", "", "", "", "", "", "",
+                          "", "", "", "", "", "", "", ""]})"),
+              HasSubstr("an array of 17; expected a string or at most 16"));
 }
 
 TEST(CompletionRequest, NothingIsGeneratedOnlyWhereThePromptIsEchoed) {
-  EXPECT_EQ(completion(R"({"prompt": "a", "echo": true, "max_tokens": 0})").max_tokens, 0);
+  EXPECT_EQ(
+      completion(R"({"prompt": "a", "echo": true, "logprobs": 0, "max_tokens": 0})").max_tokens, 0);
+  EXPECT_THAT(error_of(R"({"prompt": "a", "echo": true, "max_tokens": 0})"),
+              HasSubstr("max_tokens: max_tokens is 0; expected an integer from 1"));
   EXPECT_THAT(error_of(R"({"prompt": "a", "max_tokens": 0})"), HasSubstr("max_tokens"));
 }
 
