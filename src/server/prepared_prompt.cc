@@ -37,11 +37,8 @@ EncodedPrompt encode(const Service& service, const Prompt& prompt) {
     return {*text, tokenizer.encode(*text)};
   }
   const auto& tokens = std::get<std::vector<std::int32_t>>(prompt);
-  try {
-    return {tokenizer.decode(tokens, /*skip_special=*/true), tokens};
-  } catch (const Error& error) {
-    throw ApiError(400, error.what(), "prompt", "invalid_value");
-  }
+  service.check_tokens(tokens, "prompt");
+  return {tokenizer.decode(tokens, /*skip_special=*/true), tokens};
 }
 
 std::vector<EncodedPrompt> encode_all(const Service& service, const CompletionRequest& completion) {

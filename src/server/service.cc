@@ -256,6 +256,17 @@ void Service::check_length(std::size_t bytes, const std::string& param) const {
   }
 }
 
+void Service::check_tokens(std::span<const std::int32_t> ids, const std::string& param) const {
+  for (const std::int32_t id : ids) {
+    if (!tokenizer_.has_token(id)) {
+      throw ApiError(400,
+                     fmt::format("{} holds {}, which is no token's id; the largest is {}", param,
+                                 id, tokenizer_.vocab_size() - 1),
+                     param, "invalid_value");
+    }
+  }
+}
+
 std::vector<std::int32_t> Service::chat_prompt(const Conversation& conversation,
                                                const Json& variables) const {
   if (!chat_template_) {
@@ -267,6 +278,9 @@ std::vector<std::int32_t> Service::chat_prompt(const Conversation& conversation,
     bytes += message.at("content").get_ref<const std::string&>().size();
   }
   check_length(bytes, "messages");
+  for (std::size_t i = 0; i < conversation.token_ids.size(); ++i) {
+    check_tokens(conversation.token_ids[i], fmt::format("messages[{}].token_ids", i));
+  }
   try {
     return encode_chat(conversation, /*add_generation_prompt=*/true, *chat_template_, tokenizer_,
                        variables);
@@ -357,11 +371,9 @@ HttpResponse Service::detokenize(const HttpRequest& request) const {
   if (tokens == nullptr) {
     fields.reject("tokens", "an array of token ids");
   }
-  try {
-    return json_response({{"prompt", tokenizer_.decode(token_ids(*tokens, "tokens"), false)}});
-  } catch (const Error& error) {
-    throw ApiError(400, error.what(), "tokens", "invalid_value");
-  }
+  const std::vector<std::int32_t> ids = token_ids(*tokens, "tokens");
+  check_tokens(ids, "tokens");
+  return json_response({{"prompt", tokenizer_.decode(ids, false)}});
 }
 
 void Service::note(const HttpRecord& record) {

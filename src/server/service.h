@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,8 @@ class Service {
   /// Throws ApiError for a text, in the field `param`, that is far too long for the context: to
   /// make tokens of it would keep a thread of the server for long.
   void check_length(std::size_t bytes, const std::string& param) const;
+  /// Throws ApiError for ids, in the field `param`, that are no tokens'.
+  void check_tokens(std::span<const std::int32_t> ids, const std::string& param) const;
   /// The tokens that ask for an answer to the conversation. Throws ApiError.
   [[nodiscard]] std::vector<std::int32_t> chat_prompt(
       const Conversation& conversation, const nlohmann::ordered_json& variables) const;
