@@ -1,5 +1,7 @@
 #include "server/http.h"
 
+#include <charconv>
+
 namespace winnow::server {
 
 std::string_view HttpRequest::header(std::string_view name) const {
@@ -9,6 +11,21 @@ std::string_view HttpRequest::header(std::string_view name) const {
     }
   }
   return {};
+}
+
+std::string percent_decoded(std::string_view text) {
+  std::string decoded;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    if (text[i] == '%' && text.size() - i > 2 &&
+        std::from_chars(&text[i + 1], &text[i + 1] + 2, byte, 16).ptr == &text[i + 1] + 2) {
+      decoded += static_cast<char>(byte);
+      i += 2;
+    } else {
+      decoded += text[i];
+    }
+  }
+  return decoded;
 }
 
 std::string_view reason_phrase(int status) {

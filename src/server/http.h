@@ -30,6 +30,9 @@ struct HttpResponse {
   std::string body = {};
 };
 
+/// What percent signs and two hexadecimal digits stand for; others stay.
+std::string percent_decoded(std::string_view text);
+
 /// The phrase that goes with a status code: 404 -> "Not Found".
 std::string_view reason_phrase(int status);
 

@@ -74,7 +74,9 @@ HttpResponse json_response(const Json& value) {
 
 // Also what keeps other sites' forms from posting here: a browser asks before it sends JSON.
 void require_json(const HttpRequest& request) {
-  std::string type(request.header("content-type").substr(0, 16));
+  const std::string_view header = request.header("content-type");
+  std::string type(header.substr(0, header.find(';')));
+  type.erase(type.find_last_not_of(" \t") + 1);
   std::ranges::transform(type, type.begin(), [](unsigned char c) { return std::tolower(c); });
   if (type != "application/json") {
     throw ApiError(415,
@@ -194,8 +196,8 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
       break;
     case Route::models:
       reply->send(models(request.path.size() > kModelPrefix.size()
-                             ? std::string_view(request.path).substr(kModelPrefix.size())
-                             : std::string_view()));
+                             ? percent_decoded(request.path.substr(kModelPrefix.size()))
+                             : std::string()));
       break;
     case Route::completions:
     case Route::chat_completions:
