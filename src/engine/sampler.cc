@@ -113,7 +113,7 @@ Sampled sample(std::span<const float> logits, std::span<const std::int32_t> hist
   } else {
     result.token = ops::sample_token(logits, history, rule);
   }
-  if (params.logprobs >= 0) {
+  if (params.logprobs >= 0 && result.token != ops::kNoToken) {
     report_logprobs(logits, params.logprobs, result);
   }
   return result;

@@ -22,9 +22,9 @@ struct Sampled {
 ops::TokenRule token_rule(const SamplingParams& params, int sample, int position);
 
 /// Chooses the token at `position` of sample `sample` by token_rule(), and reports
-/// log-probabilities if asked to. `history` (prompt and answer so far) is what the repetition
-/// penalty looks at, what follows its first `prompt_tokens` what the frequency and presence
-/// penalties do.
+/// log-probabilities if asked to and there is a token (none: ops::kNoToken). `history` (prompt and
+/// answer so far) is what the repetition penalty looks at, what follows its first `prompt_tokens`
+/// what the frequency and presence penalties do.
 Sampled sample(std::span<const float> logits, std::span<const std::int32_t> history,
                const SamplingParams& params, int sample, int position, int prompt_tokens = 0);
 

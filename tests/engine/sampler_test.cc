@@ -154,6 +154,16 @@ TEST(Sampler, ReportsTheModelsOwnLogprobs) {
   EXPECT_TRUE(sample(kLogits, {}, {.logprobs = 0}, 0, 0).alternatives.empty());
 }
 
+TEST(Sampler, WhereNoLogitIsANumberThereIsNoTokenToReport) {
+  const std::vector<float> logits(6, std::numeric_limits<float>::quiet_NaN());
+  for (const double penalty : {0.0, 1.0}) {
+    const SamplingParams params{.frequency_penalty = penalty, .logprobs = 3};
+    const Sampled result = winnow::engine::sample(logits, {}, params, 0, 0);
+    EXPECT_EQ(result.token, ops::kNoToken);
+    EXPECT_TRUE(result.alternatives.empty());
+  }
+}
+
 TEST(SamplingParams, ErrorsNameTheParameter) {
   const auto message = [](const SamplingParams& params) -> std::string {
     try {
