@@ -238,8 +238,10 @@ void PrefixStore::tidy() {
   std::size_t bytes = 0;
   std::map<std::size_t, std::set<std::string>> names;
   std::size_t kept = 0;
+  bool full = false;  // from the first one on that has no room; one that never has goes alone
   for (const File& file : files) {
-    if (bytes + file.bytes > max_bytes_) {
+    full = full || (file.bytes <= max_bytes_ && bytes + file.bytes > max_bytes_);
+    if (full || file.bytes > max_bytes_) {
       fs::remove(directory_ / file.name, ignored);
       continue;
     }

@@ -136,6 +136,21 @@ TEST_F(Store, WhatWasUsedLeastRecentlyGoes) {
   EXPECT_THAT(files(), IsEmpty());
 }
 
+TEST_F(Store, WhatIsOlderThanOneThatHasNoRoomGoesToo) {
+  fs::create_directories(directory_.path() / "states");
+  const auto now = fs::file_time_type::clock::now();
+  int age = 0;
+  for (const int bytes : {2000, 600, 500, 100}) {  // the newest first
+    const std::string name = fmt::format("states/{}-{}.state", std::string(64, 'a'), bytes);
+    directory_.write(name, std::string(static_cast<std::size_t>(bytes), 'x'));
+    fs::last_write_time(directory_.path() / name, now - std::chrono::hours(++age));
+  }
+  const auto store = open(1000);
+  ASSERT_EQ(files().size(), 1U);
+  EXPECT_EQ(fs::file_size(files().front()), 600U);
+  EXPECT_EQ(store->stats().bytes, 600U);
+}
+
 TEST_F(Store, DamagedFilesAreRefusedAndRemoved) {
   const auto store = open();
   put(*store, dms_state(40));
