@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,8 +14,11 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cerrno>
 #include <mutex>
 #include <optional>
+#include <string_view>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -43,6 +47,12 @@ void allow_connections(int count) {
     limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, wanted));
     ::setrlimit(RLIMIT_NOFILE, &limit);
   }
+}
+
+// OpenSSL does not say why a file cannot be opened.
+void check_readable(std::string_view flag, const std::string& path) {
+  const int failure = ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
+  require(failure == 0, "{} {}: {}", flag, path, std::generic_category().message(failure));
 }
 
 }  // namespace
@@ -122,10 +132,14 @@ void HttpServer::Impl::load_tls() {
   tls_->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
                     asio::ssl::context::no_tlsv1_1);
   error_code error;
+  check_readable("--tls-cert", config_.tls_cert);
   tls_->use_certificate_chain_file(config_.tls_cert, error);
-  require(!error, "--tls-cert {}: {}", config_.tls_cert, error.message());
+  require(!error, "--tls-cert {}: is no certificate in PEM ({})", config_.tls_cert,
+          error.message());
+  check_readable("--tls-key", config_.tls_key);
   tls_->use_private_key_file(config_.tls_key, asio::ssl::context::pem, error);
-  require(!error, "--tls-key {}: {}", config_.tls_key, error.message());
+  require(!error, "--tls-key {}: is no private key in PEM that goes with the certificate ({})",
+          config_.tls_key, error.message());
 }
 
 void HttpServer::Impl::listen() {
