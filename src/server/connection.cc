@@ -98,10 +98,16 @@ asio::awaitable<bool> Connection::read(RequestParser& parser) {
     if (!unread_.empty()) {
       unread_.erase(0, parser.put(unread_));
     }
+    const bool head_came = parser.has_head() && !std::exchange(in_body, true);
+    if (head_came && !parser.refusal()) {
+      if (const auto refusal = owner_.refuse(parser.head(client_))) {
+        parser.refuse(*refusal);  // no room for the body of somebody who may not ask
+      }
+    }
     if (parser.is_over()) {
       co_return true;
     }
-    if (parser.has_head() && !std::exchange(in_body, true)) {
+    if (head_came) {
       idle_ = false;
       begun_ = Clock::now();
       stream_->expires_after(owner_.config().body_timeout);

@@ -7,6 +7,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "server/exchange.h"
@@ -25,6 +26,8 @@ class ConnectionOwner {
   [[nodiscard]] virtual const HttpConfig& config() const = 0;
   /// No more requests are taken.
   [[nodiscard]] virtual bool draining() const = 0;
+  /// What a request without its body is refused with, if it is.
+  virtual std::optional<ApiError> refuse(const HttpRequest& head) = 0;
   virtual void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) = 0;
   virtual void record(const HttpRecord& record) = 0;
   /// The connection is no more.

@@ -59,13 +59,14 @@ void check_readable(std::string_view flag, const std::string& path) {
 
 class HttpServer::Impl : public ConnectionOwner {
  public:
-  Impl(const HttpConfig& config, HttpHandler handler, Done done);
+  Impl(const HttpConfig& config, Gate gate, HttpHandler handler, Done done);
   ~Impl() override { stop(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   [[nodiscard]] const HttpConfig& config() const override { return config_; }
   [[nodiscard]] bool draining() const override { return draining_; }
+  std::optional<ApiError> refuse(const HttpRequest& head) override { return gate_(head); }
   void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) override {
     handler_(std::move(request), exchange);
   }
@@ -85,6 +86,7 @@ class HttpServer::Impl : public ConnectionOwner {
   void serve(tcp::socket socket);
 
   HttpConfig config_;
+  Gate gate_;
   HttpHandler handler_;
   Done done_;
   mutable std::mutex mutex_;  // of open_
@@ -97,8 +99,9 @@ class HttpServer::Impl : public ConnectionOwner {
   std::vector<std::thread> threads_;
 };
 
-HttpServer::Impl::Impl(const HttpConfig& config, HttpHandler handler, Done done)
+HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, HttpHandler handler, Done done)
     : config_(config),
+      gate_(std::move(gate)),
       handler_(std::move(handler)),
       done_(std::move(done)),
       context_(config.threads),
@@ -224,8 +227,8 @@ void HttpServer::Impl::drain() {
   }
 }
 
-HttpServer::HttpServer(const HttpConfig& config, HttpHandler handler, Done done)
-    : impl_(std::make_unique<Impl>(config, std::move(handler), std::move(done))) {}
+HttpServer::HttpServer(const HttpConfig& config, Gate gate, HttpHandler handler, Done done)
+    : impl_(std::make_unique<Impl>(config, std::move(gate), std::move(handler), std::move(done))) {}
 HttpServer::~HttpServer() = default;
 int HttpServer::port() const {
   return impl_->port();

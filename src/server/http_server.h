@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "server/api_error.h"
 #include "server/http.h"
 
 namespace winnow::server {
@@ -46,9 +48,12 @@ struct HttpRecord {
 /// answered with an error in OpenAI's shape.
 class HttpServer {
  public:
+  /// What a request is refused with, if it is, before its body is read.
+  using Gate = std::function<std::optional<ApiError>(const HttpRequest& head)>;
+
   /// Listens and starts its threads. Throws Error when the address or a TLS file is not usable.
-  /// `done` hears of every exchange, on the server's threads.
-  HttpServer(const HttpConfig& config, HttpHandler handler,
+  /// `gate` is asked and `done` hears of every exchange, on the server's threads; neither throws.
+  HttpServer(const HttpConfig& config, Gate gate, HttpHandler handler,
              std::function<void(const HttpRecord&)> done);
   /// Stops, and closes all connections. Nobody may use a Reply any more.
   ~HttpServer();

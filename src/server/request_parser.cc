@@ -26,7 +26,27 @@ std::string new_id() {
   return fmt::format("req-{:016x}", random());
 }
 
-ApiError refuse(const boost::system::error_code& error) {
+// All but the body.
+template <class Message>
+HttpRequest head_of(const Message& message, std::string client) {
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  const std::string target(message.target());
+  const auto question = target.find('?');
+  request.path = target.substr(0, question);
+  request.query = question == std::string::npos ? "" : target.substr(question + 1);
+  request.client = std::move(client);
+  for (const auto& field : message) {
+    std::string name(field.name_string());
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+    request.headers.emplace_back(std::move(name), std::string(field.value()));
+  }
+  const std::string_view id = request.header("x-request-id");
+  request.id = is_plain_word(id) ? std::string(id) : new_id();
+  return request;
+}
+
+ApiError refusal_of(const boost::system::error_code& error) {
   if (error == http::error::body_limit) {
     return {413, "the body is larger than this server accepts", {}, "body_too_large"};
   }
@@ -55,7 +75,7 @@ std::size_t RequestParser::put(std::string_view bytes) {
   boost::system::error_code error;
   const std::size_t used = impl_->parser.put(boost::asio::buffer(bytes), error);
   if (error && error != http::error::need_more) {
-    refusal_ = refuse(error);
+    refusal_ = refusal_of(error);
   }
   return used;
 }
@@ -80,22 +100,13 @@ bool RequestParser::speaks_http_1_1() const {
   return impl_->parser.get().version() >= 11;
 }
 
+HttpRequest RequestParser::head(std::string client) const {
+  return head_of(impl_->parser.get(), std::move(client));
+}
+
 HttpRequest RequestParser::take(std::string client) {
   auto message = impl_->parser.release();
-  HttpRequest request;
-  request.method = std::string(message.method_string());
-  const std::string target(message.target());
-  const auto question = target.find('?');
-  request.path = target.substr(0, question);
-  request.query = question == std::string::npos ? "" : target.substr(question + 1);
-  request.client = std::move(client);
-  for (const auto& field : message) {
-    std::string name(field.name_string());
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-    request.headers.emplace_back(std::move(name), std::string(field.value()));
-  }
-  const std::string_view id = request.header("x-request-id");
-  request.id = is_plain_word(id) ? std::string(id) : new_id();
+  HttpRequest request = head_of(message, std::move(client));
   request.body = std::move(message.body());
   return request;
 }

@@ -28,7 +28,11 @@ class RequestParser {
   /// What the client is told if this is no request, or too large.
   [[nodiscard]] const std::optional<ApiError>& refusal() const { return refusal_; }
 
+  /// Whatever is to come, the client is told this.
+  void refuse(const ApiError& refusal) { refusal_ = refusal; }
+
   /// Of the head, once that is there.
+  [[nodiscard]] HttpRequest head(std::string client) const;
   [[nodiscard]] bool expects_continue() const;
   [[nodiscard]] bool keep_alive() const;
   [[nodiscard]] bool speaks_http_1_1() const;

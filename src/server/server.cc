@@ -83,6 +83,7 @@ struct Server::Parts {
         service(complete(config.service, options), *model, *tokenizer, chat_template, *engine, log),
         http(
             complete(config.http, config.service),
+            [this](const HttpRequest& head) { return service.refuse(head); },
             [this](HttpRequest request, std::shared_ptr<Reply> reply) {
               service.handle(std::move(request), reply);
             },

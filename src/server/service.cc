@@ -13,6 +13,7 @@
 #include "engine/options.h"
 #include "ops/kv_page.h"
 #include "server/api_error.h"
+#include "server/api_keys.h"
 #include "server/completion_job.h"
 #include "server/json_fields.h"
 #include "server/page.h"
@@ -120,17 +121,6 @@ HttpResponse page_file(std::string_view path) {
 
 }  // namespace
 
-bool is_same_key(std::string_view given, std::string_view key) {
-  if (key.empty()) {
-    return false;
-  }
-  std::size_t difference = given.size() ^ key.size();
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    difference |= static_cast<unsigned char>(given[i] ^ key[i % key.size()]);
-  }
-  return difference == 0;
-}
-
 std::int64_t unix_time() {
   using std::chrono::system_clock;
   return std::chrono::duration_cast<std::chrono::seconds>(system_clock::now().time_since_epoch())
@@ -165,12 +155,9 @@ void Service::handle(HttpRequest request, const std::shared_ptr<Reply>& reply) {
 
 void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
   const RouteEntry entry = find_route(request.path);
-  if (request.method == "OPTIONS" && !config_.cors_origin.empty()) {
+  if (is_preflight(request)) {
     reply->send(preflight());
     return;
-  }
-  if (!entry.open) {
-    check_key(request);
   }
   if (entry.route == Route::unknown) {
     throw ApiError(404, fmt::format("there is no {} here", request.path), {}, "unknown_url");
@@ -217,20 +204,17 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
   }
 }
 
-void Service::check_key(const HttpRequest& request) const {
-  if (config_.api_keys.empty()) {
-    return;
+std::optional<ApiError> Service::refuse(const HttpRequest& head) const {
+  // What is open takes no body either: there is no room for those of everybody.
+  const bool open = (find_route(head.path).open || is_preflight(head)) && !announces_body(head);
+  if (config_.api_keys.empty() || open || has_key(head, config_.api_keys)) {
+    return std::nullopt;
   }
-  constexpr std::string_view kBearer = "Bearer ";
-  std::string_view given = request.header("authorization");
-  given.remove_prefix(given.starts_with(kBearer) ? kBearer.size() : given.size());
-  bool known = false;
-  for (const std::string& key : config_.api_keys) {
-    known |= is_same_key(given, key);
-  }
-  if (!known) {
-    throw ApiError(401, "the API key is missing or wrong", {}, "invalid_api_key");
-  }
+  return ApiError(401, "the API key is missing or wrong", {}, "invalid_api_key");
+}
+
+bool Service::is_preflight(const HttpRequest& request) const {
+  return request.method == "OPTIONS" && !config_.cors_origin.empty();
 }
 
 void Service::complete(const HttpRequest& request, const std::shared_ptr<Reply>& reply, bool chat) {

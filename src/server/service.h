@@ -37,7 +37,10 @@ class Service {
   Service(ServiceConfig config, const engine::LoadedModel& model, const Tokenizer& tokenizer,
           const std::optional<ChatTemplate>& chat_template, EngineThread& engine, Log& log);
 
-  /// Answers a request; errors, too, are answers.
+  /// What a request, of which only the head is needed, is refused with: a key that is missing or
+  /// wrong.
+  [[nodiscard]] std::optional<ApiError> refuse(const HttpRequest& head) const;
+  /// Answers a request that was not refused; errors, too, are answers.
   void handle(HttpRequest request, const std::shared_ptr<Reply>& reply);
   /// Logs and counts what was answered.
   void note(const HttpRecord& record);
@@ -68,7 +71,7 @@ class Service {
 
  private:
   void route(HttpRequest& request, const std::shared_ptr<Reply>& reply);
-  void check_key(const HttpRequest& request) const;
+  [[nodiscard]] bool is_preflight(const HttpRequest& request) const;
   void complete(const HttpRequest& request, const std::shared_ptr<Reply>& reply, bool chat);
   [[nodiscard]] HttpResponse health() const;
   [[nodiscard]] HttpResponse show_metrics() const;
@@ -90,9 +93,6 @@ class Service {
   std::atomic<const HttpServer*> http_ = nullptr;
   std::atomic<bool> refusing_ = false;
 };
-
-/// Whether two keys are equal, in a time that tells nothing of where they differ.
-bool is_same_key(std::string_view given, std::string_view key);
 
 /// Seconds since 1970.
 std::int64_t unix_time();

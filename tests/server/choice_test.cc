@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "server/api_error.h"
+#include "server/api_keys.h"
 #include "server/completion_json.h"
 #include "server/held_tokens.h"
 #include "server/metrics.h"

@@ -63,9 +63,7 @@ def test_routes_and_methods(server):
     assert httpx.delete(server.url + "/health").status_code == 405
     assert httpx.options(server.url + "/v1/models").status_code == 405
     assert "access-control-allow-origin" not in httpx.get(server.url + "/health").headers
-    answer = httpx.post(server.url + "/v1/completions", content=b"{}",
-                        headers={"content-type": "text/plain"})
-    assert answer.status_code == 415
+    assert httpx.get(server.url + "/v1/models/dms%2Dcr%38").json()["id"] == "dms-cr8"
 
 
 @pytest.mark.parametrize("path", ["/../../etc/passwd", "/..%2f..%2fetc%2fpasswd", "//etc/passwd",
@@ -297,20 +295,6 @@ def test_a_full_queue_is_429():
             c.close()
         wait_until(lambda: value(s, "winnow_requests_open") == 0)
         assert post(s, {"prompt": "The sea", "max_tokens": 1}).status_code == 200
-
-
-def test_prompts_find_places_together_or_not_at_all():
-    with serving("--max-requests", "3") as s, s.connect() as c:
-        answer = post(s, {"prompt": ["a"] * 4, "max_tokens": 1})
-        assert answer.status_code == 400 and answer.json()["error"]["param"] == "prompt"
-        assert "4 prompts" in answer.json()["error"]["message"]
-        assert "--max-requests" in answer.json()["error"]["message"]
-        c.sendall(request_bytes(LONG))
-        wait_until(lambda: value(s, "winnow_requests_open") == 1)
-        assert post(s, {"prompt": ["a"] * 3, "max_tokens": 1}).status_code == 429
-        assert value(s, "winnow_requests_open") == 1
-        answer = post(s, {"prompt": ["a"] * 2, "max_tokens": 1})
-        assert answer.status_code == 200 and len(answer.json()["choices"]) == 2
 
 
 def test_tls(tmp_path):

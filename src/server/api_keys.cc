@@ -1,0 +1,32 @@
+#include "server/api_keys.h"
+
+namespace winnow::server {
+
+bool is_same_key(std::string_view given, std::string_view key) {
+  if (key.empty()) {
+    return false;
+  }
+  std::size_t difference = given.size() ^ key.size();
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    difference |= static_cast<unsigned char>(given[i] ^ key[i % key.size()]);
+  }
+  return difference == 0;
+}
+
+bool has_key(const HttpRequest& head, std::span<const std::string> keys) {
+  constexpr std::string_view kBearer = "Bearer ";
+  std::string_view given = head.header("authorization");
+  given.remove_prefix(given.starts_with(kBearer) ? kBearer.size() : given.size());
+  bool known = false;
+  for (const std::string& key : keys) {
+    known |= is_same_key(given, key);
+  }
+  return known;
+}
+
+bool announces_body(const HttpRequest& head) {
+  const std::string_view length = head.header("content-length");
+  return !head.header("transfer-encoding").empty() || (!length.empty() && length != "0");
+}
+
+}  // namespace winnow::server
