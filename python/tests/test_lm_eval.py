@@ -188,6 +188,16 @@ class serving:
         assert self.process.wait(40) == 0
 
 
+def test_a_chat_begins_once():
+    """Its template writes BOS, which tok_encode() would put before any other text."""
+    lm = winnow.lm_eval.WinnowLM(str(DMS), threads=2)
+    chat = lm.apply_chat_template([{"role": "user", "content": "Hi"}])
+    assert lm.tok_encode(chat) == lm.tok_encode(chat, add_special_tokens=False)
+    assert lm.tok_encode(chat).count(lm.eot_token_id) == 1
+    assert lm.tok_encode("Hi")[0] == lm.eot_token_id
+    assert lm.tok_encode("") == [lm.eot_token_id]
+
+
 def test_rolling_loglikelihood_is_the_sum_over_windows(text):
     """A text longer than the context, each token scored once."""
     lm = winnow.lm_eval.WinnowLM(str(BASE), threads=2)

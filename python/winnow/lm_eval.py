@@ -63,7 +63,11 @@ class WinnowLM(TemplateLM):  # type: ignore[misc]
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
     ) -> list[int]:
-        return self.llm.tokenize(string, add_special=add_special_tokens is not False)
+        """Where nobody says so, nothing is put before a text that a template has begun already."""
+        if add_special_tokens is None:
+            plain = self.llm.tokenize(string, add_special=False)
+            add_special_tokens = not plain or plain[:1] != self.llm.tokenize("")[:1]
+        return self.llm.tokenize(string, add_special=add_special_tokens)
 
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
