@@ -184,7 +184,8 @@ int write_data(const GenerateCommand& command) {
   const std::int64_t written =
       train::write_self_generated(*model, *tokenizer, options, command.data_out);
   bar.clear();
-  print_note(fmt::format("{}: {} documents\n", command.data_out, grouped(written)));
+  print_note(written > 0 ? fmt::format("{}: {} documents\n", command.data_out, grouped(written))
+                         : fmt::format("{}: no document was finished\n", command.data_out));
   return interrupted() ? kInterrupted : kSuccess;
 }
 

@@ -1,14 +1,13 @@
 #include "train/self_generated.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "checkpoint/atomic_file.h"
 #include "engine/engine.h"
 
 namespace winnow::train {
@@ -25,9 +24,7 @@ class SelfGeneration {
         tokenizer_(tokenizer),
         options_(options),
         engine_(*model.backend, model.engine),
-        path_(file),
-        file_(std::fopen(file.c_str(), "wb"), std::fclose) {
-    require_system(file_ != nullptr, "{}: cannot open", path_.string());
+        file_(file) {
     require(!options.prompts.empty() || config_.bos_token,
             "the model has no beginning-of-text token: documents need prompts");
   }
@@ -44,7 +41,9 @@ class SelfGeneration {
       write_finished();
       go_on = !options_.on_progress || options_.on_progress(written_);
     }
-    require_system(std::fflush(file_.get()) == 0, "{}: cannot write", path_.string());
+    if (written_ > 0) {  // stopped before the first one, it leaves what was there
+      file_.commit();
+    }
     return written_;
   }
 
@@ -101,9 +100,7 @@ class SelfGeneration {
       const nlohmann::ordered_json line =
           prompt == nullptr ? nlohmann::ordered_json{{"text", written}}
                             : nlohmann::ordered_json{{"prompt", *prompt}, {"completion", written}};
-      const std::string text = line.dump() + "\n";
-      require_system(std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size(),
-                     "{}: cannot write", path_.string());
+      file_.write(line.dump() + "\n");
       ++written_;
     }
   }
@@ -112,8 +109,7 @@ class SelfGeneration {
   const Tokenizer& tokenizer_;
   const SelfGeneratedOptions& options_;
   engine::Engine engine_;
-  std::filesystem::path path_;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  AtomicFile file_;
 
   std::int64_t submitted_ = 0;
   std::int64_t written_ = 0;

@@ -1,6 +1,10 @@
 #include "train/self_generated.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
 
 #include "checkpoint/checkpoint_testing.h"
 #include "train/document.h"
@@ -82,9 +86,39 @@ TEST_F(SelfGenerated, ContinuesPromptsInTurn) {
 TEST_F(SelfGenerated, EndsWhenItIsTold) {
   auto stopped = options();
   stopped.documents = 100000;
+  stopped.on_progress = [](std::int64_t done) { return done < 3; };
+  const auto written =
+      write_self_generated(*model_, *tokenizer_, stopped, directory_.path() / "data.jsonl");
+  EXPECT_GE(written, 3);
+  EXPECT_LT(written, 100000);
+  const std::string lines = directory_.read("data.jsonl");
+  EXPECT_EQ(std::ranges::count(lines, '\n'), written);
+}
+
+TEST_F(SelfGenerated, ReplacesAFileAtTheEndOnly) {
+  directory_.write("data.jsonl", "of an earlier run");
+  auto watched = options();
+  watched.on_progress = [&](std::int64_t) {
+    EXPECT_EQ(directory_.read("data.jsonl"), "of an earlier run");
+    return true;
+  };
+  write(watched);
+  EXPECT_NE(directory_.read("data.jsonl"), "of an earlier run");
+}
+
+TEST_F(SelfGenerated, RefusedOrStoppedAtOnceItTouchesNothing) {
+  directory_.write("data.jsonl", "of an earlier run");
+  const auto file = directory_.path() / "data.jsonl";
+  auto wrong = options();
+  wrong.sampling.top_p = 3.0;
+  EXPECT_THAT(error_of([&] { write_self_generated(*model_, *tokenizer_, wrong, file); }),
+              ::testing::HasSubstr("top-p"));
+  auto stopped = options();
   stopped.on_progress = [](std::int64_t) { return false; };
-  EXPECT_LT(write_self_generated(*model_, *tokenizer_, stopped, directory_.path() / "data.jsonl"),
-            100000);
+  EXPECT_EQ(write_self_generated(*model_, *tokenizer_, stopped, file), 0);
+  EXPECT_EQ(directory_.read("data.jsonl"), "of an earlier run");
+  const std::filesystem::directory_iterator left(directory_.path());
+  EXPECT_EQ(std::distance(begin(left), end(left)), 1) << "nothing lies beside it";
 }
 
 }  // namespace
