@@ -1,6 +1,7 @@
 #include "checkpoint/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::string_view kTemporary = ".tmp";
 constexpr std::size_t kRandomDigits = 16;
+constexpr std::filesystem::perms kReadWriteExecute = std::filesystem::perms::all;  // no set-id bits
 
 /// Whether AtomicFile may have given it this name.
 bool is_temporary(const std::filesystem::path& path) {
@@ -36,7 +38,7 @@ void sync_directory(const std::filesystem::path& directory) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::filesystem::path path, FileAccess access) : path_(std::move(path)) {
   namespace fs = std::filesystem;
   require(!path_.empty(), "the path of a file to write is empty");
   std::error_code ignored;
@@ -49,13 +51,24 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   if (in_place_) {
     fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
   } else {
-    temporary_ = path_;
-    // Its own: processes of two containers may share a directory and have one number.
-    temporary_ +=
-        fmt::format("{}{:08x}{:08x}", kTemporary, std::random_device{}(), std::random_device{}());
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    create(status, access);
   }
   require_system(fd_ >= 0, "{}: cannot create", path_.string());
+}
+
+void AtomicFile::create(const std::filesystem::file_status& replaced, FileAccess access) {
+  namespace fs = std::filesystem;
+  const bool exists = fs::exists(replaced);
+  const auto mode = exists ? static_cast<::mode_t>(replaced.permissions() & kReadWriteExecute)
+                           : static_cast<::mode_t>(access == FileAccess::owner_only ? 0600 : 0666);
+  temporary_ = path_;
+  // Its own: processes of two containers may share a directory and have one number.
+  temporary_ +=
+      fmt::format("{}{:08x}{:08x}", kTemporary, std::random_device{}(), std::random_device{}());
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (fd_ >= 0 && exists) {
+    static_cast<void>(::fchmod(fd_, mode));  // what the umask took: less than asked for is no harm
+  }
 }
 
 AtomicFile::~AtomicFile() {

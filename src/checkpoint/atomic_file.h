@@ -8,12 +8,16 @@
 
 namespace winnow {
 
+/// Who may read a file that was not there before.
+enum class FileAccess { by_umask, owner_only };
+
 /// Writes to a temporary file beside `path`; commit() makes it durable (fsync) and renames it onto
-/// `path`. Destroyed without commit(), it leaves nothing behind. What is there and no regular file
-/// (a device, a pipe) is written in place. Throws Error on any I/O failure.
+/// `path`. Destroyed without commit(), it leaves nothing behind. A file that is replaced keeps its
+/// permissions. What is there and no regular file (a device, a pipe) is written in place. Throws
+/// Error on any I/O failure.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::filesystem::path path);
+  explicit AtomicFile(std::filesystem::path path, FileAccess access = FileAccess::by_umask);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -23,6 +27,8 @@ class AtomicFile {
   void commit();
 
  private:
+  void create(const std::filesystem::file_status& replaced, FileAccess access);
+
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   bool in_place_ = false;

@@ -11,6 +11,7 @@
 
 #include "base/mapped_file.h"
 #include "base/tensor.h"
+#include "checkpoint/atomic_file.h"
 
 namespace winnow {
 
@@ -57,6 +58,7 @@ class SafetensorsFile {
 /// file beside it, fsync, rename. `metadata` goes to the header's __metadata__; transformers wants
 /// {"format", "pt"} there. Throws Error when the file cannot be written.
 void write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+                       const std::map<std::string, std::string>& metadata = {},
+                       FileAccess access = FileAccess::by_umask);
 
 }  // namespace winnow

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
 #include "checkpoint/safetensors.h"
 
@@ -76,9 +75,9 @@ std::string make_header(const std::vector<Item>& items,
 }  // namespace
 
 void write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
-                       const std::map<std::string, std::string>& metadata) {
+                       const std::map<std::string, std::string>& metadata, FileAccess access) {
   const std::vector<Item> items = file_order(tensors);
-  AtomicFile file(path);
+  AtomicFile file(path, access);
   file.write(make_header(items, metadata, path.string()));
   for (const Item item : items) {
     file.write({item->second.data, item->second.bytes()});

@@ -170,7 +170,7 @@ void write_state(const std::filesystem::path& path, const StateKind& kind,
   Description description = kind.description();
   description[kFormatKey] = kFormat;
   description[kChecksumKey] = state_checksum(description, tensors);
-  write_safetensors(path, tensors, description);
+  write_safetensors(path, tensors, description, FileAccess::owner_only);  // it tells the prompt
 }
 
 std::string state_checksum(const Description& description, const TensorMap& tensors) {

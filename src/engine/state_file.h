@@ -40,8 +40,8 @@ struct StateKind {
   [[nodiscard]] std::map<std::string, std::string> description() const;
 };
 
-/// Writes a safetensors file (docs/serving.md, "State files"), whole or not at all. Throws Error
-/// when it cannot be written.
+/// Writes a safetensors file (docs/serving.md, "State files"), whole or not at all; a new one is
+/// for its owner only, as it holds a prompt in clear. Throws Error when it cannot be written.
 void write_state(const std::filesystem::path& path, const StateKind& kind, const SavedState& state);
 
 /// Throws Error, which says why, unless the file is whole, undamaged and of this kind.
