@@ -70,7 +70,8 @@ struct GenerateOptions {
   std::vector<std::string> stop = {};  // text ends before the first of these
   bool ignore_eos = false;             // go on after the checkpoint's end-of-text tokens
   /// A file that keeps the cache of a prompt: what it holds of this one's beginning is not computed
-  /// again, and it then holds this one (without the last token). Empty: none.
+  /// again, and it then holds this one (without the last token). A file that holds anything but a
+  /// state is left as it is. Empty: none.
   std::string prompt_cache = {};
   bool prompt_cache_read_only = false;  // the file stays as it is
   bool add_special = true;  // of a text prompt: BOS and the like; false for rendered chats

@@ -172,7 +172,7 @@ Stream Llm::start(std::span<const std::int32_t> prompt, const GenerateOptions& o
   std::optional<engine::PromptCache> cache;
   if (!options.prompt_cache.empty()) {
     engine::validate(request, config);
-    cache.emplace(options.prompt_cache, impl_->kind_for(request));
+    cache.emplace(options.prompt_cache, impl_->kind_for(request), options.prompt_cache_read_only);
     cache->load(request);
     request.save_prompt = !options.prompt_cache_read_only;
   }

@@ -14,18 +14,32 @@ bool forgets_nothing(kvcache::RuleKind rule) {
   return rule == kvcache::RuleKind::dense || rule == kvcache::RuleKind::quest;
 }
 
+// Error unless the file is missing, empty or a state: anything else is not ours to read or replace.
+void require_ours(const std::filesystem::path& path) {
+  std::error_code failed;
+  require(!std::filesystem::exists(path, failed) || std::filesystem::is_empty(path, failed) ||
+              claims_to_be_state(path),
+          "{}: holds something other than a state of winnow: the prompt is computed, the file is "
+          "left as it is",
+          path.string());
+}
+
 }  // namespace
 
-PromptCache::PromptCache(std::filesystem::path path, StateKind kind)
-    : path_(std::move(path)), kind_(std::move(kind)) {}
+PromptCache::PromptCache(std::filesystem::path path, StateKind kind, bool read_only)
+    : path_(std::move(path)), kind_(std::move(kind)), read_only_(read_only) {}
 
 void PromptCache::load(Request& request) {
   prompt_ = request.prompt;
   std::error_code failed;
   if (!std::filesystem::exists(path_, failed) && !failed) {
+    if (read_only_) {
+      warning_ = fmt::format("{}: there is no such file: the prompt is computed", path_.string());
+    }
     return;
   }
   try {
+    require_ours(path_);
     SavedState state = read_state(path_, kind_);
     // The last token is computed in any case: its logits are wanted.
     const auto prompt = std::span(request.prompt).first(request.prompt.size() - 1);
@@ -55,6 +69,7 @@ void PromptCache::save(std::optional<kvcache::SavedSequence> cache) {
     return;
   }
   try {
+    require_ours(path_);  // again: it may have come while the prompt was computed
     prompt_.resize(static_cast<std::size_t>(cache->length));
     write_state(path_, kind_, {std::move(prompt_), std::move(*cache)});
   } catch (const Error& error) {

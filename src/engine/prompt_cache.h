@@ -13,10 +13,11 @@
 namespace winnow::engine {
 
 /// Reads and writes the cache of one prompt. That the file cannot be used costs time and makes a
-/// warning, but no failure.
+/// warning, but no failure. A file that holds anything but a state is never written over.
 class PromptCache {
  public:
-  PromptCache(std::filesystem::path path, StateKind kind);
+  /// `read_only`: save() will not be called.
+  PromptCache(std::filesystem::path path, StateKind kind, bool read_only);
 
   /// Sets request.beginning to what the file has of the prompt, if it is there.
   void load(Request& request);
@@ -29,6 +30,7 @@ class PromptCache {
  private:
   std::filesystem::path path_;
   StateKind kind_;
+  bool read_only_;
   std::vector<std::int32_t> prompt_;
   std::string warning_;
 };

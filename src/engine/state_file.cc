@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <utility>
 
 #include "base/error.h"
@@ -21,6 +22,7 @@ using Description = std::map<std::string, std::string>;
 
 constexpr const char* kFormatKey = "format";
 constexpr const char* kFormat = "winnow-state-1";  // another number: another way to write states
+constexpr std::string_view kAnyFormat = "winnow-state-";
 constexpr const char* kChecksumKey = "sha256";
 
 std::string_view storage_name(WeightStorage storage) {
@@ -194,6 +196,27 @@ SavedState read_state(const std::filesystem::path& path, const StateKind& kind) 
   auto state = find_state(path, kind);
   require(state.has_value(), "{}: there is no such file", path.string());
   return *std::move(state);
+}
+
+bool claims_to_be_state(const std::filesystem::path& path) {
+  constexpr std::uint64_t kLongestHeader = 1 << 16;  // a state's takes 2 KiB
+  std::error_code failed;
+  if (!std::filesystem::is_regular_file(path, failed)) {
+    return false;  // opening a pipe would wait for somebody to write to it
+  }
+  std::ifstream file(path, std::ios::binary);
+  require_system(file.is_open(), "{}: cannot open", path.string());
+  std::uint64_t length = 0;
+  file.read(reinterpret_cast<char*>(&length), sizeof length);
+  if (!file || length > kLongestHeader) {
+    return false;
+  }
+  std::string text(length, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(length));
+  const auto header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json::json_pointer format("/__metadata__/format");
+  return file && header.is_object() && header.contains(format) && header.at(format).is_string() &&
+         header.at(format).get<std::string>().starts_with(kAnyFormat);
 }
 
 SavedState parse_state(std::span<const std::byte> image, const std::string& name,

@@ -49,7 +49,11 @@ SavedState read_state(const std::filesystem::path& path, const StateKind& kind);
 /// The same; nothing if there is no file of this name, also when it has just been removed.
 std::optional<SavedState> find_state(const std::filesystem::path& path, const StateKind& kind);
 
-/// The same of a file in memory; `name` stands for it in messages.
+/// Whether the file says of itself that it is a state: of any kind and format, and also where what
+/// follows its header is damaged or missing. Throws Error when it cannot be opened.
+bool claims_to_be_state(const std::filesystem::path& path);
+
+/// The same as read_state() of a file in memory; `name` stands for it in messages.
 SavedState parse_state(std::span<const std::byte> image, const std::string& name,
                        const StateKind& kind);
 

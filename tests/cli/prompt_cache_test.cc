@@ -100,6 +100,12 @@ TEST_F(PromptCache, ReadOnlyItStaysAsItIs) {
     EXPECT_EQ(answer.at("token_ids"), generate(long_text() + question).at("token_ids"));
   }
   EXPECT_EQ(read_text(file_), before);
+  fs::remove(file_);
+  const CommandResult missing = run(long_text(), cached({"--prompt-cache-ro"}));
+  EXPECT_EQ(missing.code, 0);
+  EXPECT_THAT(missing.err, HasSubstr("winnow: warning: --prompt-cache " + file_ +
+                                     ": there is no such file: the prompt is computed"));
+  EXPECT_FALSE(fs::exists(file_));
   const CommandResult alone = run(long_text(), {"--prompt-cache-ro"});
   EXPECT_NE(alone.code, 0);
   EXPECT_THAT(alone.err, HasSubstr("--prompt-cache-ro goes with --prompt-cache only"));
@@ -186,10 +192,20 @@ TEST_F(PromptCache, DamagedFilesAreRefused) {
   EXPECT_EQ(read_text(file_), whole);  // written anew, the same as before
   put(whole.substr(0, whole.size() / 2));
   expect_refused("reach beyond");
+  EXPECT_EQ(read_text(file_), whole);
   put("");
   expect_refused("truncated");
-  put("This is no state at all, but a text.");
-  expect_refused("is this a safetensors file?");
+  EXPECT_EQ(read_text(file_), whole);
+}
+
+TEST_F(PromptCache, WhatIsNoStateIsLeftAsItIs) {
+  const std::string weights =
+      read_text(fs::path(WINNOW_SOURCE_DIR) / "tests/fixtures/models/llama/model.safetensors");
+  for (const std::string& foreign : {long_text(), weights, std::string("x")}) {
+    static_cast<void>(directory_.write("prompt.state", foreign));
+    expect_refused("is computed, the file is left as it is");
+    EXPECT_EQ(read_text(file_), foreign);
+  }
 }
 
 TEST_F(PromptCache, AFileThatCannotBeWrittenIsAWarning) {

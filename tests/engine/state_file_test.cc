@@ -37,6 +37,30 @@ TEST_F(StateFile, HoldsTheState) {
   EXPECT_EQ(read.cache.marks, state_.cache.marks);
 }
 
+TEST_F(StateFile, IsItsOwnersAndKnownAsAState) {
+  EXPECT_EQ(std::filesystem::status(path_).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  EXPECT_TRUE(claims_to_be_state(path_));
+  const std::string whole = directory_.read("s.state");
+  const auto claims = [&](const std::string& bytes) {
+    directory_.write("other", bytes);
+    return claims_to_be_state(directory_.path() / "other");
+  };
+  EXPECT_TRUE(claims(whole.substr(0, whole.size() - 1)));
+  std::string later = whole;
+  later.replace(later.find("winnow-state-1"), 14, "winnow-state-2");
+  EXPECT_TRUE(claims(later));
+  for (const std::string& foreign : {std::string(), whole.substr(0, 100), std::string(99, '\xff'),
+                                     std::string("A text, as one would ask about it.")}) {
+    EXPECT_FALSE(claims(foreign));
+  }
+  std::string weights = whole;
+  weights.replace(weights.find("winnow-state-1"), 14, "pt            ");
+  EXPECT_FALSE(claims(weights));
+  EXPECT_FALSE(claims_to_be_state(directory_.path()));
+  EXPECT_FALSE(claims_to_be_state(directory_.path() / "absent"));
+}
+
 TEST_F(StateFile, IsForItsOwnKindOnly) {
   const auto refused = [&](const std::function<void(StateKind&)>& change) {
     StateKind other = kind_;
