@@ -109,6 +109,7 @@ EvalRun::EvalRun(std::string measure, const EvalFlags& flags, const Json& settin
   tokenizer_ = load_tokenizer(flags.load.model);
   identity_ = identity(settings);
   if (!flags.out.empty()) {
+    eval::require_results_of(flags.out, identity_);
     journal_ = eval::Journal(journal_path(flags.out), identity_);
   }
 }
@@ -120,6 +121,9 @@ Json EvalRun::identity(const Json& settings) const {
             {"dtype", flags_.load.dtype},
             {"weights", flags_.load.weights},
             {"device", flags_.load.device},
+            // That nothing but rounding depends on chunk, batch and threads is the rule; that not
+            // even rounding does is what this flag promises of the records.
+            {"deterministic", flags_.load.deterministic},
             {"seed", flags_.seed},
             {"chat", flags_.chat}};
   json["settings"] = settings;
@@ -168,6 +172,7 @@ int EvalRun::finish(const Json& results, const std::function<void()>& print_tabl
   run["complete"] = !interrupted();
   run["command"] = command_line();
   run["batch"] = flags_.batch;
+  run["chunk"] = model_->engine.step_tokens;
   run["threads"] = thread_count();
   run["processor"] = processor();
   run["winnow"] = WINNOW_VERSION;

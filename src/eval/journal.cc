@@ -72,6 +72,18 @@ Journal::Journal(const std::filesystem::path& file, const Json& run) : path_(fil
   }
 }
 
+void require_results_of(const std::filesystem::path& file, const Json& run) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) {
+    return;
+  }
+  const Json found = Json::parse(read_if_there(file), nullptr, /*allow_exceptions=*/false);
+  require(found.is_object() && found.contains("run") && found.at("run").contains("measure"),
+          "{}: holds something other than results of `winnow eval`: name another file",
+          file.string());
+  require_same_run(found.at("run"), run, file.string());
+}
+
 const Json* Journal::find(const std::string& id) const {
   const auto found = records_.find(id);
   return found == records_.end() ? nullptr : &found->second;

@@ -42,4 +42,8 @@ class Journal {
   std::map<std::string, Json> records_;
 };
 
+/// Error unless `file` is missing or holds the results of this `run`, under "run": anything else is
+/// not to be written over.
+void require_results_of(const std::filesystem::path& file, const Json& run);
+
 }  // namespace winnow::eval

@@ -86,6 +86,34 @@ TEST(Eval, AFinishedRunIsNotRunAgain) {
   EXPECT_THAT(other.err, HasSubstr("seed is 1 and not 2"));
 }
 
+TEST(Eval, WritesOverNothingButItsOwnResults) {
+  const TempDirectory directory;
+  const std::string out = directory.file("needle.json");
+  Words more = kNeedle;
+  more.insert(more.end(), {"--out", out});
+  const auto refused = [&](const Words& flags, const std::string& why) {
+    Words all = more;
+    all.insert(all.end(), flags.begin(), flags.end());
+    const std::string before = content(out);
+    const CommandResult result = run_winnow(words("needle", all));
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, HasSubstr(why));
+    EXPECT_EQ(content(out), before);
+  };
+  for (const char* foreign : {"{\"mine\": 1}", "[]", "a text"}) {
+    static_cast<void>(directory.write("needle.json", foreign));
+    refused({}, "needle.json: holds something other than results of `winnow eval`");
+    EXPECT_FALSE(std::filesystem::exists(directory.file("needle.jsonl")));
+  }
+  std::filesystem::remove(out);
+  const json first = run_json("needle", more);
+  refused({"--deterministic"}, "deterministic is false and not true");
+  std::filesystem::remove(directory.file("needle.jsonl"));
+  refused({"--seed", "2"}, "seed is 1 and not 2");
+  refused({"--deterministic"}, "deterministic is false and not true");
+  EXPECT_EQ(run_json("needle", more).at("accuracy"), first.at("accuracy"));
+}
+
 TEST(Eval, DivergenceFromSavedLogits) {
   const TempDirectory directory;
   const Words prompts{"--text", kText, "--prompts", "2", "--context", "200", "--steps", "4"};

@@ -84,6 +84,23 @@ TEST(Journal, NamesTheLineThatIsNoRecord) {
   }
 }
 
+TEST(Results, AreReplacedByTheirOwnRunOnly) {
+  const TempFile file(".json");
+  const auto message = [&](const std::string& text) {
+    file.write(text);
+    return message_of([&] { require_results_of(file.path(), kRun); });
+  };
+  for (const char* foreign : {"", "a text", "[]", "{\"x\": 1}", "{\"run\": []}", "{\"run\": 3}"}) {
+    EXPECT_THAT(message(foreign), HasSubstr(file.path().string() + ": holds something other"));
+  }
+  EXPECT_THAT(message(R"({"run": {"measure": "test", "seed": 2}})"),
+              HasSubstr("seed is 2 and not 1"));
+  EXPECT_THAT(message(R"({"run": {"measure": "test"}})"), HasSubstr("seed is not said and not 1"));
+  file.write(R"({"accuracy": 1, "run": {"measure": "test", "seed": 1, "batch": 8}})");
+  EXPECT_NO_THROW(require_results_of(file.path(), kRun));
+  EXPECT_NO_THROW(require_results_of("/absent/directory/file.json", kRun));
+}
+
 TEST(Journal, SaysWhenItCannotWrite) {
   EXPECT_THAT(message_of([] { Journal("/absent/directory/file.jsonl", kRun); }),
               HasSubstr("cannot write"));
