@@ -39,11 +39,18 @@ ordered_json read_manifest(const std::filesystem::path& directory) {
 
 ShardWriter::ShardWriter(std::filesystem::path directory) : directory_(std::move(directory)) {
   std::error_code error;
-  std::filesystem::create_directories(directory_, error);
+  made_directory_ = std::filesystem::create_directories(directory_, error);
   require(!error, "{}: cannot create: {}", directory_.string(), error.message());
   // First, so that nobody takes what follows for finished.
   std::filesystem::remove(directory_ / kManifest, error);
   require(!error, "{}: cannot remove: {}", (directory_ / kManifest).string(), error.message());
+}
+
+ShardWriter::~ShardWriter() {
+  if (made_directory_ && shards_ == 0) {
+    std::error_code ignored;
+    std::filesystem::remove(directory_, ignored);
+  }
 }
 
 void ShardWriter::add(const Document& document) {

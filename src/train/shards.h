@@ -19,6 +19,10 @@ class ShardWriter {
  public:
   /// Shards of an earlier, unfinished or different run in `directory` are replaced.
   explicit ShardWriter(std::filesystem::path directory);
+  /// Leaves no empty folder of its own making.
+  ~ShardWriter();
+  ShardWriter(const ShardWriter&) = delete;
+  ShardWriter& operator=(const ShardWriter&) = delete;
 
   /// Empty documents are left out.
   void add(const Document& document);
@@ -32,6 +36,7 @@ class ShardWriter {
   void flush();
 
   std::filesystem::path directory_;
+  bool made_directory_ = false;
   std::vector<std::int32_t> buffer_;
   std::vector<float> weights_;  // empty: all 1
   std::vector<std::int64_t> offsets_{0};

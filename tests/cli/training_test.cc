@@ -269,6 +269,21 @@ TEST_F(Training, DmcAblationsAreFlags) {
   expect_error(retrofit("base", "x", {"--fixed-pooling"}), "--fixed-pooling: --method dms");
 }
 
+TEST_F(Training, MalformedDataLeavesNoFolder) {
+  write("bad.jsonl", "no JSON\n");
+  const auto tokenize = [&](const std::string& data) {
+    expect_error(
+        {"tokenize-data", "--model", file("shape"), "--data", file(data), "--out", file("tokens")},
+        data);
+  };
+  tokenize("bad.jsonl");
+  tokenize("absent.jsonl");
+  EXPECT_FALSE(fs::exists(file("tokens")));
+  fs::create_directory(file("tokens"));
+  tokenize("bad.jsonl");
+  EXPECT_TRUE(fs::exists(file("tokens"))) << "it was there before";
+}
+
 TEST_F(Training, SaysWhatIsWrong) {
   expect_error({"train"}, "--model or --init");
   expect_error({"retrofit"}, "--model");
