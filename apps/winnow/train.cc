@@ -48,6 +48,18 @@ void check_paths(const TrainingFlags& flags) {
   }
 }
 
+// Before hours of tokenising, not after them.
+void check_files(const char* flag, const std::vector<std::string>& files) {
+  std::error_code ignored;
+  for (const std::string& file : files) {
+    require(fs::exists(file, ignored), "{} {}: there is no such file", flag, file);
+    require(files.size() == 1 || !fs::is_directory(file, ignored),
+            "{} {}: a folder that tokenize-data made stands alone, other files beside it are not "
+            "taken",
+            flag, file);
+  }
+}
+
 void check_numbers(const TrainingFlags& flags) {
   for (const auto& [flag, value] : std::initializer_list<std::pair<const char*, std::int64_t>>{
            {"--save-every", flags.save_every},
@@ -126,6 +138,7 @@ int run(const TrainingFlags& flags) {
   const train::TrainingOptions options = training_options(flags);
   check_paths(flags);
   check_numbers(flags);
+  const DType save_type = parse_save_dtype(flags.save_dtype);
   const fs::path source = flags.init.empty() ? flags.model : flags.init;
   ModelConfig config = read_config(source);
   train::validate(options, config);
@@ -134,6 +147,8 @@ int run(const TrainingFlags& flags) {
     return print_plan(plan, options);
   }
   train::require_fits(plan, train::available_memory(options));
+  check_files("--data", flags.data);
+  check_files("--valid", flags.valid);
   // Here, and not with the data: that may have been tokenised before.
   static_cast<void>(train::load_fitting_tokenizer(source, config));
   train::check_state(flags.out, flags.resume);
@@ -153,7 +168,7 @@ int run(const TrainingFlags& flags) {
   run.resume = flags.resume;
   run.save_every = flags.save_every;
   run.eval_every = flags.eval_every;
-  run.save_type = parse_save_dtype(flags.save_dtype);
+  run.save_type = save_type;
   run.on_step = [&progress](const train::StepReport& report) { progress.step(report); };
   run.on_held_out = [&progress](std::int64_t step, const eval::PerplexityResult& result) {
     progress.held_out(step, result);

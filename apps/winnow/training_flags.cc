@@ -1,11 +1,11 @@
 #include "training_flags.h"
 
-#include <array>
 #include <charconv>
 #include <cmath>
 
 #include "base/error.h"
 #include "engine/options.h"
+#include "unused_flags.h"
 
 namespace winnow::cli {
 namespace {
@@ -113,10 +113,6 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
       "keep on a CUDA device that has room, else recompute");
   run.option("--threads", flags.threads, "T", "Threads; 0: one per core");
 }
-
-// Flags of DMS that DMC has no use for.
-constexpr std::array kDmsFlags{"--decisions", "--window", "--shift",          "--eviction",
-                               "--channel",   "--scale",  "--keep-after-rope"};
 
 void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
   Group decisions(command, "Decisions");
@@ -232,7 +228,9 @@ DmsConfig dms_config(const TrainingFlags& flags) {
   dms.shift = flags.shift;
   require(flags.shift == 0 || flags.shift == 1, "--shift {}: expected 0 or 1", flags.shift);
   if (choose(flags.eviction, "--eviction", "immediate", "delayed")) {
-    require(flags.window >= 1, "--window {}: immediate eviction needs at least 1", flags.window);
+    require(flags.window >= 1 && flags.window <= flags.length,
+            "--window {}: with --eviction immediate expected 1 to {}, the --length", flags.window,
+            flags.length);
     dms.shift = flags.window;
     dms.window = flags.window - 1;
   }
@@ -262,15 +260,10 @@ DmcConfig dmc_config(const TrainingFlags& flags) {
 train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
   train::RetrofitOptions retrofit;
   if (choose(flags.method, "--method", "dmc", "dms")) {
-    for (const char* name : kDmsFlags) {
-      require(flags.command->get_option(name)->count() == 0, "{}: --method dmc has no such thing",
-              name);
-    }
     retrofit.dmc = dmc_config(flags);
     retrofit.merge_span = flags.merge_span;
     retrofit.uniform_weights = flags.uniform_weights;
   } else {
-    require(!flags.fixed_pooling, "--fixed-pooling: --method dms has no such thing");
     retrofit.dms = dms_config(flags);
   }
   const bool adapter = !retrofit.dmc && is_adapter(flags);
@@ -339,6 +332,7 @@ train::TrainingOptions training_options(const TrainingFlags& flags) {
     require(value >= 1, "{} {}: expected 1 or more", flag, value);
     return static_cast<std::size_t>(value);
   };
+  refuse_unused(flags);
   train::TrainingOptions options;
   options.steps = flags.steps;
   options.length = positive(flags.length, "--length");

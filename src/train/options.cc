@@ -52,8 +52,10 @@ void check_retrofit(const TrainingOptions& options, const ModelConfig& base) {
   } else {
     check_dms(retrofit.dms, options, base);
   }
-  require(std::isfinite(retrofit.ramp.target_cr) && retrofit.ramp.target_cr >= 1.0,
-          "--target-cr {}: a compression ratio is at least 1", retrofit.ramp.target_cr);
+  constexpr double kMostCr = 1e6;  // that config.json can say
+  require(retrofit.ramp.target_cr >= 1.0 && retrofit.ramp.target_cr <= kMostCr,
+          "--target-cr {}: expected a compression ratio from 1 to {}", retrofit.ramp.target_cr,
+          kMostCr);
   for (const auto& [flag, value] : std::initializer_list<std::pair<const char*, double>>{
            {"--spread-weight", retrofit.spread_weight},
            {"--price-gain", retrofit.price.gain},

@@ -269,6 +269,36 @@ TEST_F(Training, DmcAblationsAreFlags) {
   expect_error(retrofit("base", "x", {"--fixed-pooling"}), "--fixed-pooling: --method dms");
 }
 
+// Each of them would have changed nothing.
+TEST_F(Training, RefusesFlagsWithoutEffect) {
+  const auto refused = [&](const Words& more, const std::string& names) {
+    expect_error(retrofit("shape", "x", more), names);
+  };
+  refused({"--decisions", "adapter", "--channel", "3"}, "--channel: an adapter borrows no channel");
+  refused({"--decisions", "adapter", "--keep-after-rope"}, "--keep-after-rope: an adapter");
+  refused({"--momentum", "0.9"}, "--momentum: goes with --optimizer muon only");
+  refused({"--merge-span", "8"}, "--merge-span: --method dms has no such thing");
+  refused({"--uniform-weights"}, "--uniform-weights: --method dms has no such thing");
+  refused({"--loss", "one-sided", "--price-gain", "1"}, "--price-gain: --loss one-sided");
+  refused({"--shortfall-weight", "1"}, "--shortfall-weight: goes with --loss one-sided only");
+  refused({"--eviction", "immediate", "--window", "4", "--shift", "0"}, "--shift: --eviction");
+  refused({"--ramp-steps", "5"}, "--ramp-steps 5: expected at most 4, the --steps");
+  refused({"--warmup", "10"}, "--warmup 10: expected at most 4, the --steps");
+  EXPECT_FALSE(fs::exists(file("x")));
+}
+
+TEST_F(Training, ChecksFlagsBeforeItReadsData) {
+  fs::create_directory(file("folder"));
+  const auto refused = [&](const Words& more, const std::string& names) {
+    expect_error(train("x", more), names);
+    EXPECT_FALSE(fs::exists(file("x"))) << names;
+  };
+  refused({"--save-dtype", "int8"}, "--save-dtype int8");
+  refused({"--valid", file("nope")}, "--valid " + file("nope") + ": there is no such file");
+  refused({"--data", file("folder"), file("data.jsonl")},
+          "--data " + file("folder") + ": a folder that tokenize-data made stands alone");
+}
+
 TEST_F(Training, MalformedDataLeavesNoFolder) {
   write("bad.jsonl", "no JSON\n");
   const auto tokenize = [&](const std::string& data) {
@@ -320,6 +350,10 @@ TEST_F(Training, SaysWhatIsWrong) {
   refused({"--eviction", "soon"}, "--eviction soon");
   refused({"--decisions", "adapter", "--fade-steps", "3"}, "--fade-steps 3");
   refused({"--method", "dmc", "--window", "8"}, "--window: --method dmc");
+  refused({"--eviction", "immediate"}, "--window 256: with --eviction immediate expected 1 to 32");
+  expect_error(with({"retrofit", "--model", file("shape"), "--out", file("x")},
+                    {"--target-cr", "1e9", "--window", "4"}),
+               "--target-cr 1000000000: expected a compression ratio from 1 to 1000000");
   refused({"--window", "4"}, "model.safetensors");  // a shape has no weights to retrofit
   const Words again{"retrofit", "--model", "assets/dms-cr8",  "--out",
                     file("x"),  "--data",  file("data.jsonl")};

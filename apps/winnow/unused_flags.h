@@ -1,0 +1,11 @@
+// Flags of train and retrofit that the others leave without effect.
+#pragma once
+
+#include "training_flags.h"
+
+namespace winnow::cli {
+
+/// Error naming the first flag that was given and would change nothing.
+void refuse_unused(const TrainingFlags& flags);
+
+}  // namespace winnow::cli
