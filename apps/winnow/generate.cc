@@ -37,6 +37,7 @@ void check(const GenerateCommand& command) {
   if (!command.data_out.empty()) {
     require(!command.prompt && command.prompt_file.empty() && !command.chat && !command.json,
             "--data-out: takes its prompts from --prompts");
+    require(command.system.empty(), "--data-out: --system does not go with it");
     require(command.documents >= 1, "--documents {}: expected 1 or more", command.documents);
     require(command.generate.sampling.temperature > 0.0,
             "--data-out: --temperature 0 would write one document again and again");
@@ -299,13 +300,15 @@ void add_generate(CLI::App& app, Run& run) {
                     "Print text, token ids, cache and speed as JSON (default: off)");
   add_sampling_flags(*command, options->generate);
   const char* const group = "Training data";
-  command
-      ->add_option("--data-out", options->data_out,
-                   "Write JSON lines for winnow retrofit: documents that the model samples by "
-                   "itself, many at once (no default)")
-      ->type_name("FILE")
-      ->group(group);
+  CLI::Option* const data_out =
+      command
+          ->add_option("--data-out", options->data_out,
+                       "Write JSON lines for winnow retrofit: documents that the model samples by "
+                       "itself, many at once (no default)")
+          ->type_name("FILE")
+          ->group(group);
   command->add_option("--documents", options->documents, "--data-out: how many")
+      ->needs(data_out)
       ->capture_default_str()
       ->type_name("N")
       ->group(group);

@@ -36,17 +36,35 @@ std::vector<std::int32_t> read_tokens(const LogitsOptions& options, int vocab) {
   return tokens;
 }
 
+// What a rule does not ask for would change nothing.
+void check_limits(const LogitsOptions& options, kvcache::RuleKind rule) {
+  using kvcache::RuleKind;
+  const auto name = kvcache::rule_name(rule);
+  const bool has_budget = rule == RuleKind::streaming || rule == RuleKind::tova ||
+                          rule == RuleKind::h2o || rule == RuleKind::quest;
+  require(!options.prompt_tokens || rule == RuleKind::quest,
+          "--prompt-tokens {}: goes with --cache quest only, this is {}",
+          options.prompt_tokens.value_or(0), name);
+  require(!options.total_tokens || has_budget,
+          "--total-tokens {}: goes with a cache that has a budget (streaming, tova, h2o, quest), "
+          "this is {}",
+          options.total_tokens.value_or(0), name);
+}
+
 kvcache::SequenceLimits limits_of(const LogitsOptions& options, int length) {
   const int prompt = options.prompt_tokens.value_or(options.decode ? 1 : length);
   const int total = options.total_tokens.value_or(length);
   require(prompt >= 0, "--prompt-tokens {} is negative", prompt);
   require(total >= 1, "--total-tokens {} is not at least 1", total);
+  require(!options.prompt_tokens || prompt <= total,
+          "--prompt-tokens {}: expected at most {}, the --total-tokens", prompt, total);
   return {prompt, total};
 }
 
 int run_logits(const LogitsOptions& options) {
   const auto loaded = engine::load_model(options.load);
   const ModelConfig& config = loaded->model.config();
+  check_limits(options, loaded->engine.cache.rule);
   const auto tokens = read_tokens(options, config.vocab);
   require(tokens.size() <= static_cast<std::size_t>(config.max_positions),
           "{} tokens are more than the model's {} positions", tokens.size(), config.max_positions);

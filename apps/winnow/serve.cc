@@ -149,7 +149,10 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
   const char* const group = "Requests";
   server::ServerConfig& config = options.server;
   const auto add = [&](const char* flag, auto& value, const char* help, const char* type) {
-    command.add_option(flag, value, help)->capture_default_str()->type_name(type)->group(group);
+    return command.add_option(flag, value, help)
+        ->capture_default_str()
+        ->type_name(type)
+        ->group(group);
   };
   command
       .add_option("--model-name", config.service.model_name,
@@ -160,21 +163,25 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
   add("--max-sequences", config.max_sequences, "That hold cache at a time; others wait", "N");
   add("--max-context", config.service.max_context,
       "Most tokens of prompt and answer; 0: the model's positions", "N");
-  command
-      .add_flag("--no-prefix-cache", options.no_prefix_cache,
-                "Compute prompts anew that begin like earlier ones (default: off)")
-      ->group(group);
+  CLI::Option* const no_prefixes =
+      command
+          .add_flag("--no-prefix-cache", options.no_prefix_cache,
+                    "Compute prompts anew that begin like earlier ones (default: off)")
+          ->group(group);
   add("--prefix-cache-gib", config.prefix_gib,
-      "Prefixes give way while all sequences hold more than this; 0: a quarter of the cache",
-      "GIB");
-  command
-      .add_option("--cache-dir", config.cache_dir,
-                  "A directory for prefixes that have no place in memory, or outlive the server "
-                  "(default: none)")
-      ->type_name("DIR")
-      ->group(group);
+      "Prefixes give way while all sequences hold more than this; 0: a quarter of the cache", "GIB")
+      ->excludes(no_prefixes);
+  CLI::Option* const directory =
+      command
+          .add_option(
+              "--cache-dir", config.cache_dir,
+              "A directory for prefixes that have no place in memory, or outlive the server "
+              "(default: none)")
+          ->type_name("DIR")
+          ->group(group);
   add("--cache-dir-size", config.cache_dir_gib,
-      "Most that --cache-dir may hold; what was used least recently goes first", "GIB");
+      "Most that --cache-dir may hold; what was used least recently goes first", "GIB")
+      ->needs(directory);
 }
 
 }  // namespace

@@ -68,6 +68,28 @@ TEST(Errors, CacheFlagsAgainstTheModel) {
   expect_generate_error(kRetrofitted, {"--kv-dtype", "q3"}, "--kv-dtype q3");
 }
 
+// Each of them would have changed nothing.
+TEST(Errors, FlagsWithoutEffect) {
+  const TempDirectory directory;
+  const std::string out = directory.file("out");
+  expect_generate_error(kBase, {"--documents", "5"}, "--documents requires --data-out");
+  expect_error({"generate", "--model", kBase, "--data-out", out, "--temperature", "1", "--system",
+                "be brief"},
+               "--system");
+  for (const char* flag : {"--prompt-tokens", "--total-tokens"}) {
+    expect_error({"logits", "--model", kTiny, "--tokens", "1,2", "--output", out, flag, "5"},
+                 std::string(flag) + " 5: goes with");
+  }
+  expect_error({"logits", "--model", kTiny, "--tokens", "1,2", "--output", out, "--cache", "quest",
+                "--cr", "2", "--prompt-tokens", "5"},
+               "--prompt-tokens 5: expected at most 2, the --total-tokens");
+  expect_error({"serve", "--model", kBase, "--cache-dir-size", "1"},
+               "--cache-dir-size requires --cache-dir");
+  expect_error({"serve", "--model", kBase, "--no-prefix-cache", "--prefix-cache-gib", "1"},
+               "--no-prefix-cache excludes --prefix-cache-gib");
+  EXPECT_FALSE(fs::exists(out));
+}
+
 TEST(Errors, MissingFiles) {
   const TempDirectory directory;
   expect_generate_error(directory.file("absent"), {}, "absent");
