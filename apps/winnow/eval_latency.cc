@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/read_bandwidth.h"
@@ -164,7 +167,18 @@ void print_steps(const Json& steps, const Json& measured) {
   }
 }
 
+void check_limits(const LatencyFlags& flags) {
+  for (const auto& [flag, value] :
+       std::initializer_list<std::pair<const char*, double>>{{"--tflops", flags.tflops},
+                                                             {"--gbps", flags.gbps},
+                                                             {"--weight-bytes", flags.weight_bytes},
+                                                             {"--kv-bytes", flags.kv_bytes}}) {
+    require(std::isfinite(value) && value > 0.0, "{} {}: expected more than 0", flag, value);
+  }
+}
+
 int run_latency(const LatencyFlags& flags) {
+  check_limits(flags);
   const ModelConfig config = config_of(flags);
   const eval::LatencyOptions options{
       .flops_per_s = flags.tflops * 1e12,

@@ -16,7 +16,10 @@ std::string render_chat(const std::filesystem::path& directory,
   for (const ChatMessage& message : messages) {
     list.push_back({{"role", message.role}, {"content", message.content}});
   }
-  return chat->render(list, /*add_generation_prompt=*/true);
+  std::string prompt = chat->render(list, /*add_generation_prompt=*/true);
+  require(!prompt.empty(), "{}: the chat template makes an empty prompt of the messages",
+          directory.string());
+  return prompt;
 }
 
 }  // namespace winnow::engine

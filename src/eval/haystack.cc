@@ -72,9 +72,11 @@ std::vector<std::int32_t> Haystack::prompt(int length, std::span<const Hidden> h
   const auto first =
       static_cast<std::size_t>(random.uniform() * static_cast<double>(tokens_.size()));
   const auto asked = static_cast<std::int64_t>(encode(hide("", hidden) + question).size());
+  constexpr const char* kNoRoom =
+      "--lengths: without --max-tokens for the answer, {} prompt tokens have no room for hay: what "
+      "is hidden and asked takes {}";
   std::int64_t size = length - asked;
-  require(size > 0, "{} prompt tokens have no room for hay: what is hidden and asked takes {}",
-          std::max(0, length), asked);
+  require(size > 0, kNoRoom, std::max(0, length), asked);
   std::vector<std::int32_t> best;
   for (int i = 0; i < kTries && size > 0; ++i) {
     auto tokens = encode(hide(cut(first, static_cast<std::size_t>(size)), hidden) + question);
@@ -87,8 +89,7 @@ std::vector<std::int32_t> Haystack::prompt(int length, std::span<const Hidden> h
     }
     size += room >= 0 ? room - kSlack / 2 : room - 1;
   }
-  require(!best.empty(), "{} prompt tokens have no room for hay: what is hidden and asked takes {}",
-          length, asked);
+  require(!best.empty(), kNoRoom, length, asked);
   return best;
 }
 

@@ -82,6 +82,7 @@ std::unique_ptr<const Tokenizer> load_model(const fs::path& directory) {
 }  // namespace
 
 std::unique_ptr<const Tokenizer> load_tokenizer(const fs::path& directory) {
+  require(fs::is_directory(directory), "{}: not a model directory", directory.string());
   const fs::path path = directory / "tokenizer.json";
   const bool has_model = fs::exists(directory / "tokenizer.model");
   if (!fs::exists(path)) {

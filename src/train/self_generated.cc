@@ -84,7 +84,8 @@ class SelfGeneration {
       return;
     }
     require(event.finish != engine::FinishReason::out_of_memory,
-            "the cache has no room for a document of {} tokens: allow it more memory with --kv-gib",
+            "the cache has no room for one document, its prompt and {} new tokens: allow it more "
+            "memory with --kv-gib",
             text.tokens.size());
     require(event.finish != engine::FinishReason::not_numbers, "{}", engine::kNotNumbers);
     text.finished = true;

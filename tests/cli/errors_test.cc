@@ -90,6 +90,33 @@ TEST(Errors, FlagsWithoutEffect) {
   EXPECT_FALSE(fs::exists(out));
 }
 
+TEST(Errors, SayWhichFlagIsToBeChanged) {
+  const TempDirectory directory;
+  expect_error({"tokenize", "--model", "nope"}, "nope: not a model directory");
+  expect_error({"eval", "needle", "--model", kBase, "--text", "assets/demo_prompt.txt", "--lengths",
+                "10", "--threads", "1"},
+               "--lengths: ");
+  for (const char* flag : {"--tflops", "--gbps", "--weight-bytes", "--kv-bytes"}) {
+    expect_error({"eval", "latency", "--shape", "qwen3-8b", flag, "0"},
+                 std::string(flag) + " 0: expected more than 0");
+  }
+  const std::string data = directory.write("data.jsonl", "of an earlier run");
+  expect_error({"generate", "--model", kBase, "--data-out", data, "--documents", "1",
+                "--temperature", "1", "--kv-gib", "0.00001"},
+               "no room for one document, its prompt and 0 new tokens");
+  EXPECT_EQ(read_text(data), "of an earlier run");
+}
+
+TEST(Errors, AChatTemplateThatSaysNothing) {
+  const TempDirectory directory;
+  fs::copy(fs::path(WINNOW_SOURCE_DIR) / kBase, directory.path() / "model");
+  fs::remove(directory.path() / "model/tokenizer_config.json");
+  static_cast<void>(
+      directory.write("model/tokenizer_config.json", "{\"chat_template\": \"{# nothing #}\"}"));
+  expect_generate_error(directory.file("model"), {"--chat"},
+                        "model: the chat template makes an empty prompt");
+}
+
 TEST(Errors, MissingFiles) {
   const TempDirectory directory;
   expect_generate_error(directory.file("absent"), {}, "absent");
