@@ -174,6 +174,11 @@ struct Report {
   }
 };
 
+// On the CPU, what is in use of the memory is everybody's: the peak is this process's.
+bool has_own_memory(const BenchOptions& options) {
+  return engine::parse_device(options.load.device).has_value();
+}
+
 nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
                                const Report& report) {
   using Json = nlohmann::ordered_json;
@@ -185,7 +190,7 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
     growth.push_back(
         {{"tokens", point.tokens}, {"bytes", point.bytes}, {"dense_bytes", point.dense_bytes}});
   }
-  return {
+  Json json{
       {"model", setup.name},
       {"cache", kvcache::rule_name(cache.rule)},
       {"window", cache.rule == kvcache::RuleKind::dms ? Json(cache.window) : Json()},
@@ -215,9 +220,12 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
       {"read_bytes_per_s", report.bandwidth},
       {"floor_tokens_per_s", report.floor_tokens_per_s()},
       {"share_of_floor", report.share_of_floor()},
-      {"memory_in_use_bytes", r.memory_in_use},
       {"peak_rss_bytes", report.peak_rss},
       {"growth", growth}};
+  if (has_own_memory(options)) {
+    json["memory_in_use_bytes"] = r.memory_in_use;
+  }
+  return json;
 }
 
 std::string title(const BenchOptions& options, const Setup& setup, const Report& report) {
@@ -256,7 +264,9 @@ std::string table(const BenchOptions& options, const Setup& setup, const Report&
                   bytes(r.entry_bytes_per_step), readable_bytes(report.bandwidth)));
   row("KV cache", fmt::format("{:>10} for {} when dense, {:.2f}x fewer entries", bytes(r.kv_bytes),
                               bytes(r.dense_bytes), r.compression_ratio));
-  row("memory in use", fmt::format("{:>10} of the device", bytes(r.memory_in_use)));
+  if (has_own_memory(options)) {
+    row("memory in use", fmt::format("{:>10} of the device", bytes(r.memory_in_use)));
+  }
   row("peak memory", fmt::format("{:>10} of the host", bytes(report.peak_rss)));
   return text;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "output.h"
 
 namespace winnow::cli {
@@ -19,6 +21,18 @@ Json sample_json(const Sample& sample) {
             {"compression_ratio", sample.kv.compression_ratio},
             {"live_entries", sample.kv.live_entries},
             {"per_layer_head", sample.kv.per_layer_head}}}};
+}
+
+// Of what was computed: a prompt of one token has no prefill, an answer of one token no decoding.
+std::string speeds(const Generation& generation) {
+  std::vector<std::string> parts;
+  if (generation.prefill_tokens_per_s > 0.0) {
+    parts.push_back(fmt::format("prefill {:.1f}", generation.prefill_tokens_per_s));
+  }
+  if (generation.decode_tokens_per_s > 0.0) {
+    parts.push_back(fmt::format("decode {:.1f}", generation.decode_tokens_per_s));
+  }
+  return parts.empty() ? "" : fmt::format("; {} tokens/s", fmt::join(parts, ", "));
 }
 
 }  // namespace
@@ -46,13 +60,10 @@ std::string summary(const Generation& generation, const ModelInfo& info) {
           ? fmt::format("{} of {} prompt tokens from --prompt-cache; ",
                         grouped(generation.reused_tokens), grouped(generation.prompt_tokens))
           : "";
-  return fmt::format(
-      "[{}{} cache, {}: {} for {} when dense ({:.2f}x fewer entries); prefill {:.1f}, decode "
-      "{:.1f} "
-      "tokens/s]",
-      reused, info.cache, info.kv_dtype, readable_bytes(static_cast<double>(kv.bytes)),
-      readable_bytes(static_cast<double>(kv.dense_bytes)), kv.compression_ratio,
-      generation.prefill_tokens_per_s, generation.decode_tokens_per_s);
+  return fmt::format("[{}{} cache, {}: {} for {} when dense ({:.2f}x fewer entries){}]", reused,
+                     info.cache, info.kv_dtype, readable_bytes(static_cast<double>(kv.bytes)),
+                     readable_bytes(static_cast<double>(kv.dense_bytes)), kv.compression_ratio,
+                     speeds(generation));
 }
 
 }  // namespace winnow::cli

@@ -16,7 +16,9 @@ namespace winnow::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Words = std::vector<std::string>;
 
 constexpr const char* kRetrofitted = "assets/dms-cr8";
@@ -71,6 +73,21 @@ TEST(Generate, ReportsTextCacheAndSpeed) {
   EXPECT_EQ(kv.at("per_layer_head").size(), 8U);
   EXPECT_EQ(kv.at("per_layer_head")[0].size(), 2U);
   EXPECT_EQ(kv.at("live_entries"), sum(kv.at("per_layer_head")));
+}
+
+TEST(Generate, TellsTheSpeedOfWhatWasComputed) {
+  const auto summary = [](const std::string& prompt, const std::string& tokens) {
+    const CommandResult result =
+        run_winnow({"generate", "--model", kBase, "--prompt", prompt, "--max-tokens", tokens,
+                    "--ignore-eos", "--threads", "1"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(summary(kPrompt, "4"), AllOf(HasSubstr("prefill "), HasSubstr(", decode ")));
+  for (const char* tokens : {"1", "4"}) {
+    EXPECT_THAT(summary("a", tokens), Not(HasSubstr(" 0.0")));
+    EXPECT_THAT(summary(kPrompt, tokens), Not(HasSubstr(" 0.0")));
+  }
 }
 
 TEST(Generate, CountsADenseCacheExactly) {
@@ -224,6 +241,7 @@ TEST(Bench, MeasuresSpeedAndMemory) {
                           "floor_tokens_per_s", "peak_rss_bytes"}) {
     EXPECT_GT(result.at(key), 0) << key;
   }
+  EXPECT_FALSE(result.contains("memory_in_use_bytes")) << "of the CPU's it is everybody's";
 }
 
 TEST(EvalPerplexity, ScoresATextAgainstDense) {
