@@ -28,7 +28,7 @@ std::optional<RuleKind> parse_rule(std::string_view name);
 struct CacheConfig {
   RuleKind rule = RuleKind::dense;
   ops::EntryFormat format =
-      ops::EntryFormat::bf16;  // how entries are stored: f32, bf16, f8e4m3 or i8
+      ops::EntryFormat::bf16;  // how entries are stored, except DMC's open ones
   std::size_t max_bytes = std::size_t{4} << 30;
 
   // DMS: the checkpoint's.

@@ -26,7 +26,7 @@ struct SavedSequence {
   std::vector<std::int8_t> marks;       // DMS: [rows, window_entries()] 1: goes when it leaves
   std::vector<float> open;              // DMC: [rows, 2 * head_dim + 1] key, value and weight
   std::vector<std::int32_t> positions;  // TOVA, H2O: of every archive entry
-  std::vector<float> attention;         // H2O: that it has received
+  std::vector<float> attention;         // TOVA, H2O: that it has received
 };
 
 /// Entries that a window of `rule` holds in pages after `length` tokens. (DMC's is an average.)
