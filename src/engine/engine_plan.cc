@@ -132,10 +132,15 @@ void Engine::preempt_youngest(std::vector<Share>& shares) {
 // New sequences, first come first served, as long as there is room for them.
 void Engine::admit(const std::vector<Share>& shares) {
   crowded_ = crowded_ && !running_.empty();
-  observe_one();
   int prompts = static_cast<int>(running_.size() - shares.size());
-  while (!crowded_ && !waiting_.empty() && prompts < kMostPrompts &&
-         running_.size() < static_cast<std::size_t>(config_.max_sequences)) {
+  const auto may_admit = [&] {
+    return !crowded_ && !waiting_.empty() && prompts < kMostPrompts &&
+           running_.size() < static_cast<std::size_t>(config_.max_sequences);
+  };
+  if (may_admit()) {
+    observe_one();
+  }
+  while (may_admit()) {
     Sequence& sequence = *waiting_.front();
     if (!has_arrived(sequence) || !is_expected_to_fit(sequence)) {
       return;
@@ -167,7 +172,8 @@ bool Engine::has_arrived(const Sequence& sequence) const {
   return sequence.stored.wait_for(0s) == std::future_status::ready;
 }
 
-// What one of the running sequences keeps now, for the estimate; another one in each step.
+// What one of the running sequences keeps now, for the estimate; another one in each step. Asks the
+// device.
 void Engine::observe_one() {
   if (running_.empty()) {
     return;

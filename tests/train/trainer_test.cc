@@ -344,7 +344,7 @@ TEST(Trainer, RefusesWhatMakesNoSense) {
               }).starts_with("config.json: dms_initial_alpha_offset"));
   EXPECT_TRUE(refusal([](auto& o) {
                 o.retrofit->ramp.target_cr = 1e9;
-              }).starts_with("config.json: dms_cr"));
+              }).starts_with("--target-cr 1000000000: "));
   EXPECT_TRUE(refusal([](auto& o) {
                 o.retrofit->dmc.emplace().pooled = 13;
               }).starts_with("--fixed-pooling: entries of 13 tokens"));
