@@ -142,7 +142,7 @@ void QuantizeTogether(WeightFormat format, const Groups<float>& all, Groups<std:
                            ? rounded_to_bf16(hn::Div(largest_magnitude(values), hn::Set(d, 127.0F)))
                            : int4_scale(values);
     const auto factor = inverse(scale);
-    hn::Store(scale, d, scales + lane);
+    hn::StoreU(scale, d, scales + lane);
     for (std::size_t i = 0; i < kGroup; ++i) {
       const auto q = quantize(values[i], factor, int8 ? kInt8 : kInt4);
       hn::Store(hn::ConvertTo(di, q), di, &codes.of[i][lane]);
