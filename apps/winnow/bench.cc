@@ -174,11 +174,6 @@ struct Report {
   }
 };
 
-// On the CPU, what is in use of the memory is everybody's: the peak is this process's.
-bool has_own_memory(const BenchOptions& options) {
-  return engine::parse_device(options.load.device).has_value();
-}
-
 nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
                                const Report& report) {
   using Json = nlohmann::ordered_json;
@@ -222,8 +217,8 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
       {"share_of_floor", report.share_of_floor()},
       {"peak_rss_bytes", report.peak_rss},
       {"growth", growth}};
-  if (has_own_memory(options)) {
-    json["memory_in_use_bytes"] = r.memory_in_use;
+  if (r.memory_in_use) {
+    json["memory_in_use_bytes"] = *r.memory_in_use;
   }
   return json;
 }
@@ -264,8 +259,8 @@ std::string table(const BenchOptions& options, const Setup& setup, const Report&
                   bytes(r.entry_bytes_per_step), readable_bytes(report.bandwidth)));
   row("KV cache", fmt::format("{:>10} for {} when dense, {:.2f}x fewer entries", bytes(r.kv_bytes),
                               bytes(r.dense_bytes), r.compression_ratio));
-  if (has_own_memory(options)) {
-    row("memory in use", fmt::format("{:>10} of the device", bytes(r.memory_in_use)));
+  if (r.memory_in_use) {
+    row("memory in use", fmt::format("{:>10} of the device", bytes(*r.memory_in_use)));
   }
   row("peak memory", fmt::format("{:>10} of the host", bytes(report.peak_rss)));
   return text;

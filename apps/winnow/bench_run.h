@@ -48,8 +48,8 @@ struct BenchResult {
   double compression_ratio = 1.0;
   // Bytes that a decode step has to read.
   std::size_t entry_bytes_per_step = 0;
-  std::vector<GrowthPoint> growth;  // if asked for, after each chunk
-  std::size_t memory_in_use = 0;    // of the device, at the end
+  std::vector<GrowthPoint> growth;           // if asked for, after each chunk
+  std::optional<std::size_t> memory_in_use;  // of the device, at the end
 };
 
 /// Random tokens through a model. Shows progress; throws Interrupted after a Ctrl-C.

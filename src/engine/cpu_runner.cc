@@ -1,7 +1,5 @@
 #include "engine/cpu_runner.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <vector>
 
@@ -132,11 +130,6 @@ std::size_t CpuBackend::weight_bytes_per_step() const {
 
 double CpuBackend::read_bandwidth() const {
   return measure_read_bandwidth();
-}
-
-std::size_t CpuBackend::memory_in_use() const {
-  const long pages = ::sysconf(_SC_PHYS_PAGES) - ::sysconf(_SC_AVPHYS_PAGES);
-  return static_cast<std::size_t>(pages) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 std::unique_ptr<Runner> CpuBackend::make_runner(

@@ -1,6 +1,8 @@
 // The engine's device when it is the CPU.
 #pragma once
 
+#include <optional>
+
 #include "engine/engine.h"
 #include "engine/runner.h"
 
@@ -13,7 +15,7 @@ class CpuBackend : public Backend {
   [[nodiscard]] const ModelConfig& config() const override { return model_.config(); }
   [[nodiscard]] std::size_t weight_bytes_per_step() const override;
   [[nodiscard]] double read_bandwidth() const override;
-  [[nodiscard]] std::size_t memory_in_use() const override;
+  [[nodiscard]] std::optional<std::size_t> memory_in_use() const override { return std::nullopt; }
   [[nodiscard]] std::unique_ptr<Runner> make_runner(const EngineConfig& config,
                                                     int tokens = 0) const override;
 

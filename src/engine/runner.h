@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "checkpoint/config.h"
@@ -83,8 +84,9 @@ class Backend {
   [[nodiscard]] virtual std::size_t weight_bytes_per_step() const = 0;
   /// Bytes per second that the device reads at most; measured anew.
   [[nodiscard]] virtual double read_bandwidth() const = 0;
-  /// Bytes of the device's memory that are taken now, by this process or others.
-  [[nodiscard]] virtual std::size_t memory_in_use() const = 0;
+  /// Bytes of the device's own memory that are taken now, by this process or others; nullopt: it
+  /// has none, but the host's.
+  [[nodiscard]] virtual std::optional<std::size_t> memory_in_use() const = 0;
   /// A cache of its own. `tokens` > 0: all that its sequences will ever hold together.
   [[nodiscard]] virtual std::unique_ptr<Runner> make_runner(const EngineConfig& config,
                                                             int tokens = 0) const = 0;

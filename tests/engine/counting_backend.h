@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 
@@ -34,7 +35,7 @@ class CountingBackend : public Backend {
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
   [[nodiscard]] std::size_t weight_bytes_per_step() const override { return 0; }
   [[nodiscard]] double read_bandwidth() const override { return 1.0; }
-  [[nodiscard]] std::size_t memory_in_use() const override { return 0; }
+  [[nodiscard]] std::optional<std::size_t> memory_in_use() const override { return std::nullopt; }
   [[nodiscard]] std::unique_ptr<engine::Runner> make_runner(const EngineConfig& /*config*/,
                                                             int /*tokens*/) const override {
     return std::make_unique<Runner>(fault_, step_);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "ops/cpu/dots.h"
 #include "ops/cpu/linear_in_dots.h"
 #include "ops/cpu/linear_in_quantized_dots.h"
 #include "ops/cpu/linear_in_tiles.h"

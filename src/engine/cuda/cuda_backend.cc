@@ -302,7 +302,7 @@ class CudaBackend : public Backend {
     use(device_);
     return winnow::cuda::measure_read_bandwidth();
   }
-  [[nodiscard]] std::size_t memory_in_use() const override {
+  [[nodiscard]] std::optional<std::size_t> memory_in_use() const override {
     use(device_);
     return winnow::cuda::total_memory() - winnow::cuda::free_memory();
   }

@@ -3,7 +3,7 @@
 #include <cassert>
 #include <cstdint>
 
-#include "ops/cpu/linear_in_dots.h"
+#include "ops/cpu/dots.h"
 
 #if defined(__x86_64__)
 #include <hwy/base.h>

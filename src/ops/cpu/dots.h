@@ -1,4 +1,4 @@
-// What dot products of bf16 (AVX512_BF16) have in common; for files that are built for it.
+// Dot products of bf16: whether the CPU has them, and what the files that are built of them share.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,14 @@
 
 #include "base/dtype.h"
 #include "ops/cpu/row_blocks.h"
+
+namespace winnow::ops::cpu {
+
+/// Whether this CPU adds up products of pairs of bf16 (AVX512_BF16) and looks bytes up in tables
+/// (AVX512_VBMI).
+bool has_bf16_dots();
+
+}  // namespace winnow::ops::cpu
 
 #if defined(__x86_64__)
 #include <hwy/base.h>

@@ -6,6 +6,7 @@
 
 #include "base/no_signals.h"
 #include "base/threads.h"
+#include "ops/cpu/dots.h"
 #include "ops/cpu/gemv.h"
 #include "ops/cpu/linear_in_dots.h"
 #include "ops/cpu/linear_in_quantized_dots.h"

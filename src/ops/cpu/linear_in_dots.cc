@@ -147,14 +147,6 @@ HWY_POP_ATTRIBUTES
 
 namespace winnow::ops::cpu {
 
-bool has_bf16_dots() {
-  static const bool has =
-      __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512vbmi");
-  return has;
-}
-
 void linear_in_dots(Workspace& workspace, std::span<const LinearTarget> targets,
                     Matrix<const float> x) {
   assert(has_bf16_dots());
@@ -182,10 +174,6 @@ void linear_in_dots(Workspace& workspace, std::span<const LinearTarget> targets,
 #else  // a CPU that has no such instruction
 
 namespace winnow::ops::cpu {
-
-bool has_bf16_dots() {
-  return false;
-}
 
 void linear_in_dots(Workspace&, std::span<const LinearTarget>, Matrix<const float>) {
   assert(has_bf16_dots());

@@ -9,9 +9,6 @@
 
 namespace winnow::ops::cpu {
 
-/// Whether this CPU has the instructions (AVX512_BF16, AVX512_VBMI) for it.
-bool has_bf16_dots();
-
 /// As linear() in bf16, where has_bf16_dots(). Weights and rows stay as they lie: each sum is the
 /// dot product of two of them, so nothing is brought into another order first, and no row is
 /// computed that was not asked for. A row's result does not depend on the other rows.

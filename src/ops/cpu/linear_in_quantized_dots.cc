@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "ops/cpu/dots.h"
-#include "ops/cpu/linear_in_dots.h"
 #include "ops/cpu/row_blocks.h"
 #include "ops/cpu/rows.h"
 #include "ops/weight.h"

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "ops/cpu/decode_quantized.h"
+#include "ops/cpu/dots.h"
 #include "ops/cpu/gemv.h"
-#include "ops/cpu/linear_in_dots.h"
 #include "ops/cpu/rounding.h"
 #include "ops/cpu/rows.h"
 
