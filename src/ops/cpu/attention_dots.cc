@@ -1,6 +1,5 @@
 #include "ops/cpu/attention_dots.h"
 
-#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstdint>
@@ -226,39 +225,52 @@ void accumulate_rows(const Codes& codes, const std::byte* values, std::size_t he
   }
 }
 
-/// Rows that share what is brought into pairs: as many as there are registers for sums.
-constexpr std::size_t kMostRows = 4;
-
-template <class Codes>
-void score(const Codes& codes, const PageLayout& layout, const std::byte* page, const bf16* query,
-           std::size_t query_stride, std::size_t rows, float* scores, std::size_t score_stride,
-           std::span<const std::byte> upcoming) {
-  constexpr decltype(&score_rows<Codes, 1>) kRows[kMostRows] = {
-      score_rows<Codes, 1>, score_rows<Codes, 2>, score_rows<Codes, 3>, score_rows<Codes, 4>};
-  const auto head_dim = static_cast<std::size_t>(layout.head_dim());
-  for (std::size_t row = 0; row < rows; row += kMostRows) {
-    const std::size_t count = std::min(kMostRows, rows - row);
-    const Upcoming fetched = row == 0 ? Upcoming(upcoming, head_dim) : Upcoming();
-    kRows[count - 1](codes, page, head_dim, query + row * query_stride, query_stride,
-                     scores + row * score_stride, score_stride, fetched);
+/// Splits `rows` into blocks of 4 and a rest; f.template operator()<R>(first row). As it must be
+/// compiled for these instructions, the one in attention_kernels.cc is not for here; called by
+/// pointer, blocks take a third longer.
+template <class F>
+void for_row_blocks(std::size_t rows, const F& f) {
+  std::size_t row = 0;
+  for (; row + 4 <= rows; row += 4) {
+    f.template operator()<4>(row);
+  }
+  switch (rows - row) {
+    case 1:
+      return f.template operator()<1>(row);
+    case 2:
+      return f.template operator()<2>(row);
+    case 3:
+      return f.template operator()<3>(row);
+    default:
+      return;
   }
 }
 
-template <class Codes>
-void accumulate(const Codes& codes, const PageLayout& layout, const std::byte* page, int entries,
-                const bf16* weights, std::size_t weight_stride, std::size_t rows, float* out,
-                std::size_t out_stride, std::span<const std::byte> upcoming) {
-  constexpr decltype(&accumulate_rows<Codes, 1>) kRows[kMostRows] = {
-      accumulate_rows<Codes, 1>, accumulate_rows<Codes, 2>, accumulate_rows<Codes, 3>,
-      accumulate_rows<Codes, 4>};
-  for (std::size_t row = 0; row < rows; row += kMostRows) {
-    const std::size_t count = std::min(kMostRows, rows - row);
-    const Upcoming fetched = row == 0 ? Upcoming(upcoming, kPageEntries) : Upcoming();
-    kRows[count - 1](codes, page + layout.values_offset(),
-                     static_cast<std::size_t>(layout.head_dim()), static_cast<std::size_t>(entries),
-                     weights + row * weight_stride, weight_stride, out + row * out_stride,
-                     out_stride, fetched);
-  }
+void score(const PageLayout& layout, const std::byte* page, const bf16* query,
+           std::size_t query_stride, std::size_t rows, float* scores, std::size_t score_stride,
+           std::span<const std::byte> upcoming) {
+  const auto head_dim = static_cast<std::size_t>(layout.head_dim());
+  with_pairs(layout, [&]<class Codes>(const Codes& codes) {
+    for_row_blocks(rows, [&]<std::size_t R>(std::size_t row) {
+      score_rows<Codes, R>(codes, page, head_dim, query + row * query_stride, query_stride,
+                           scores + row * score_stride, score_stride,
+                           row == 0 ? Upcoming(upcoming, head_dim) : Upcoming());
+    });
+  });
+}
+
+void accumulate(const PageLayout& layout, const std::byte* page, int entries, const bf16* weights,
+                std::size_t weight_stride, std::size_t rows, float* out, std::size_t out_stride,
+                std::span<const std::byte> upcoming) {
+  with_pairs(layout, [&]<class Codes>(const Codes& codes) {
+    for_row_blocks(rows, [&]<std::size_t R>(std::size_t row) {
+      accumulate_rows<Codes, R>(codes, page + layout.values_offset(),
+                                static_cast<std::size_t>(layout.head_dim()),
+                                static_cast<std::size_t>(entries), weights + row * weight_stride,
+                                weight_stride, out + row * out_stride, out_stride,
+                                row == 0 ? Upcoming(upcoming, kPageEntries) : Upcoming());
+    });
+  });
 }
 
 }  // namespace
@@ -276,9 +288,7 @@ void score_page_in_dots(const PageLayout& layout, const std::byte* page, const b
                         std::size_t query_stride, std::size_t rows, float* scores,
                         std::size_t score_stride, std::span<const std::byte> upcoming) {
   assert(attends_in_dots(layout));
-  with_pairs(layout, [&](const auto& codes) {
-    score(codes, layout, page, query, query_stride, rows, scores, score_stride, upcoming);
-  });
+  score(layout, page, query, query_stride, rows, scores, score_stride, upcoming);
 }
 
 void accumulate_page_in_dots(const PageLayout& layout, const std::byte* page, int entries,
@@ -286,10 +296,7 @@ void accumulate_page_in_dots(const PageLayout& layout, const std::byte* page, in
                              float* out, std::size_t out_stride,
                              std::span<const std::byte> upcoming) {
   assert(attends_in_dots(layout));
-  with_pairs(layout, [&](const auto& codes) {
-    accumulate(codes, layout, page, entries, weights, weight_stride, rows, out, out_stride,
-               upcoming);
-  });
+  accumulate(layout, page, entries, weights, weight_stride, rows, out, out_stride, upcoming);
 }
 
 }  // namespace winnow::ops::cpu
