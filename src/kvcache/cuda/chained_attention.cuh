@@ -34,6 +34,7 @@ class ChainedAttention {
                  static_cast<int>(blockIdx.x) % program.attention.parts * kWarps + warp(),
                  pages_of(warp()),
                  reinterpret_cast<State*>(memory + Memory::kStates) + warp() * Shape::kStages,
+                 *at<ChainedShare>(Memory::kShares + warp() * int{sizeof(ChainedShare)}),
                  program.attention.cache.pool) {
     fill_memory(program.attention, handed);
     if (takes_part()) {

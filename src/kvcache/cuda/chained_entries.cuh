@@ -16,14 +16,17 @@ class ChainedEntries {
  public:
   using Shape = ChainedShape<kType, D, kLongRows>;
 
-  /// Of warp `worker` of the head's. Arguments and sequence may be filled in later.
+  /// Of warp `worker` of the head's. Arguments and sequence may be filled in later; pages, states
+  /// and share are the warp's own shared memory.
   __device__ ChainedEntries(const ChainedArguments& arguments, const ChainedSequence& sequence,
                             int head, int worker, std::byte* pages,
-                            typename Shape::StreamState* states, const std::byte* pool)
+                            typename Shape::StreamState* states, ChainedShare& share,
+                            const std::byte* pool)
       : a_(arguments),
         sequence_(sequence),
         head_(head),
         worker_(worker),
+        share_(share),
         stream_(pool, pages, states) {}
 
   /// Before the first layer.
@@ -32,12 +35,14 @@ class ChainedEntries {
   /// Asks for the numbers of the warp's pages in a layer, and for the length of the archive in the
   /// layer after it: both are waited for when they are used.
   __device__ void look_up(int layer) {
-    layer_ = layer;
-    archived_ = count_;
-    const int pages = newcomer_page() + 1;
+    const int pages = newcomer_page(count_) + 1;
     const int workers_log2 = a_.parts_log2 + std::countr_zero(unsigned{Shape::kWarps});
-    first_ = pages * worker_ >> workers_log2;
-    count_of_pages_ = (pages * (worker_ + 1) >> workers_log2) - first_;
+    const int first = pages * worker_ >> workers_log2;
+    count_of_pages_ = (pages * (worker_ + 1) >> workers_log2) - first;
+    if (lane() == 0) {
+      share_ = {.layer = layer, .archived = count_, .first = first};
+    }
+    __syncwarp();
     look_up_numbers(0);
     if (sequence_.length >= sequence_.ring && a_.cache.mark_words > 0) {
       const int slot = sequence_.length % sequence_.ring;
@@ -51,18 +56,14 @@ class ChainedEntries {
   /// Starts to bring them. The warp has read what lay in their place.
   __device__ void fetch() {
     find_hidden();
+    find_tags(0);
     ops::cuda::fence_async_proxy();
     fetched_ = 0;
     for (int i = 0, stage = stream_.stage(); i < Shape::kStages; ++i) {
       if (fetched_ < count_of_pages_) {
-        fetch_page(stage);
+        fetch_next(stage);
       }
       stage = stage + 1 < Shape::kStages ? stage + 1 : 0;
-    }
-    // Those behind them come from the second-level cache, then.
-    if (lane() >= Shape::kStages && number_ != ops::cuda::kNoPage) {
-      ops::cuda::prefetch(a_.cache.pool + std::size_t{number_} * Shape::kPageBytes,
-                          Shape::kPageBytes);
     }
   }
 
@@ -71,22 +72,31 @@ class ChainedEntries {
 #pragma unroll 1
     for (int page = 0; page < count_of_pages_; ++page) {
       const std::byte* brought = stream_.front();
-      const std::uint32_t seen[1] = {static_cast<std::uint32_t>(stream_.tag(0))};
-      if (seen[0] != 0) {
-        attention.attend({first_ + page == newcomer_page() ? newcomer : brought}, seen);
-      }
-      if (fetched_ < count_of_pages_) {
-        if (fetched_ % 32 == 0) {
-          look_up_numbers(fetched_);
+      const auto tag = static_cast<std::uint32_t>(stream_.tag(0));
+      const std::uint32_t seen[1] = {tag & ops::cuda::kWholePage};
+      const Shared pages[1] = {Shared((tag & kNewcomer) != 0 ? newcomer : brought)};
+      if constexpr (Shape::kReadsAhead) {
+        Held held[1];
+        held[0].read(pages[0]);
+        replace_front();
+        if (seen[0] != 0) {
+          attention.attend(held, seen);
         }
-        __syncwarp();  // every lane has read the page
-        fetch_page(stream_.stage());
+      } else {
+        if (seen[0] != 0) {
+          attention.attend(pages, seen);
+        }
+        replace_front();
       }
-      stream_.drop_front();
     }
   }
 
  private:
+  using Shared = typename Shape::Attention::Shared;
+  using Held = typename Shape::Attention::Held;
+  // A page's tag has the bits of its entries that are seen, and whether it is the token's own.
+  static constexpr std::uint32_t kNewcomer = ops::cuda::kWholePage + 1;
+
   static __device__ int lane() {
     return static_cast<int>(threadIdx.x) % 32;
   }
@@ -96,70 +106,89 @@ class ChainedEntries {
   [[nodiscard]] __device__ int window_pages() const {
     return pages_for(sequence_.window_entries);
   }
-  [[nodiscard]] __device__ int newcomer_page() const {
-    return window_pages() + pages_for(archived_);
+  [[nodiscard]] __device__ int newcomer_page(int archived) const {
+    return window_pages() + pages_for(archived);
   }
 
   // The lane's of the warp's 32 pages from `from` on.
   __device__ void look_up_numbers(int from) {
-    const int j = first_ + from + lane();
+    const int j = share_.first + from + lane();
     number_ = ops::cuda::kNoPage;
-    if (from + lane() < count_of_pages_ && j < newcomer_page()) {
+    if (from + lane() < count_of_pages_ && j < newcomer_page(share_.archived)) {
       const CacheView& cache = a_.cache;
+      const std::size_t row = this->row(share_.layer);
       const int archived = j - window_pages();
-      number_ = __ldcg(archived < 0
-                           ? cache.window_pages + row(layer_) * cache.window_stride + j
-                           : cache.archive_pages + row(layer_) * cache.archive_stride + archived);
+      number_ = __ldcg(archived < 0 ? cache.window_pages + row * cache.window_stride + j
+                                    : cache.archive_pages + row * cache.archive_stride + archived);
     }
+  }
+  __device__ void find_tags(int from) {
+    tag_ = from + lane() < count_of_pages_ ? tag_of(share_.first + from + lane()) : 0;
   }
 
   // The entry that the token's takes the place of is gone, unless it will be archived.
   __device__ void find_hidden() {
     const int ring = sequence_.ring;
     const int length = sequence_.length;
-    hidden_ = -1;
     if (ring > 0 && length >= ring) {
       const int slot = length % ring;
       const bool kept = a_.cache.sinks != nullptr ? length - ring < a_.cache.sinks[sequence_.slot]
                         : a_.cache.mark_words > 0 ? (marks_ >> (slot % 32) & 1U) == 0
                                                   : true;
-      hidden_ = kept ? -1 : slot;
+      if (lane() == 0) {
+        share_.hidden = kept ? -1 : slot;
+      }
+      __syncwarp();
     }
   }
 
-  // The entries of the row's page j that are seen.
-  [[nodiscard]] __device__ std::uint32_t seen(int j) const {
-    if (j == newcomer_page()) {
-      return 1U;
+  // Of the row's page j.
+  [[nodiscard]] __device__ std::uint32_t tag_of(int j) const {
+    if (j == newcomer_page(share_.archived)) {
+      return kNewcomer | 1U;
     }
     const int archived = j - window_pages();
     const int left = archived < 0 ? sequence_.window_entries - j * ops::kPageEntries
-                                  : archived_ - archived * ops::kPageEntries;
+                                  : share_.archived - archived * ops::kPageEntries;
     const std::uint32_t bits = ops::cuda::first_entries(min(left, ops::kPageEntries));
-    const bool hides = archived < 0 && hidden_ >= 0 && hidden_ / ops::kPageEntries == j;
-    return hides ? bits & ~(1U << hidden_ % ops::kPageEntries) : bits;
+    const int hidden = share_.hidden;
+    const bool hides = archived < 0 && hidden >= 0 && hidden / ops::kPageEntries == j;
+    return hides ? bits & ~(1U << hidden % ops::kPageEntries) : bits;
   }
 
-  __device__ void fetch_page(int stage) {
-    const std::uint32_t number = __shfl_sync(0xFFFFFFFFU, number_, fetched_ % 32);
-    stream_.put(stage, 0, number, static_cast<int>(seen(first_ + fetched_)));
+  // The page behind the last one that has been asked for.
+  __device__ void fetch_next(int stage) {
+    const int from = fetched_ % 32;
+    stream_.put(stage, 0, __shfl_sync(ops::cuda::kAllLanes, number_, from),
+                static_cast<int>(__shfl_sync(ops::cuda::kAllLanes, tag_, from)));
     ++fetched_;
+  }
+
+  // The front page has been read.
+  __device__ void replace_front() {
+    if (fetched_ < count_of_pages_) {
+      if (fetched_ % 32 == 0) {
+        look_up_numbers(fetched_);
+        find_tags(fetched_);
+      }
+      __syncwarp();  // by every lane
+      fetch_next(stream_.stage());
+    }
+    stream_.drop_front();
   }
 
   const ChainedArguments& a_;
   const ChainedSequence& sequence_;
   int head_;
   int worker_;
+  ChainedShare& share_;  // of the layer that has been looked up
   typename Shape::Stream stream_;
-  int layer_ = 0;     // that has been looked up
-  int archived_ = 0;  // entries of its archive
-  int count_ = 0;     // of that of the layer after it
-  int first_ = 0;     // of the warp's pages
+  int count_ = 0;  // entries of the archive of the layer after it
   int count_of_pages_ = 0;
   int fetched_ = 0;
   std::uint32_t number_ = ops::cuda::kNoPage;  // the lane's page of 32
+  std::uint32_t tag_ = 0;                      // and its tag
   std::uint32_t marks_ = 0;                    // the word with the mark of the slot that turns over
-  int hidden_ = -1;                            // slot of the ring
 };
 
 }  // namespace winnow::kvcache::cuda

@@ -24,9 +24,18 @@ struct ChainedSequence {
         window_entries(min(length, ring)) {}
 };
 
+/// What a warp needs to know now and then of its share of a row (one KV head of one layer).
+struct ChainedShare {
+  int layer = 0;
+  int archived = 0;  // entries of the row's archive
+  int first = 0;     // of the warp's pages
+  int hidden = -1;   // slot of the window's ring
+};
+
 /// What the classes of a chain's attention agree on. A warp has a page or two of a short row, one
 /// at a time: what more of them take would be taken from the weights. Of a long row the next one is
-/// on its way.
+/// on its way, and a page makes room for the one after it as soon as it has been read, where there
+/// are registers for what that holds.
 template <ops::EntryFormat kType, int D, bool kLongRows>
 struct ChainedShape {
   using Codes = ops::cuda::CodesOf<kType>;
@@ -36,6 +45,7 @@ struct ChainedShape {
   static constexpr int kPageBytes =
       ops::cuda::PageAddress{D, ops::cuda::kCodeBits<Codes>}.page_bytes();
   static constexpr int kStages = kLongRows ? 2 : 1;
+  static constexpr bool kReadsAhead = kLongRows && D <= 64;
   using Stream = ops::cuda::PageStream<kPageBytes, 1, kStages>;
   using StreamState = ops::cuda::StageState<1>;
   using Attention = ops::cuda::WarpAttention<Codes, D, 1, ops::cuda::SharedQuery>;
@@ -66,8 +76,10 @@ struct ChainedMemory {
   static constexpr int kHanded = kSequence + (int{sizeof(ChainedSequence)} + 15) / 16 * 16;
   /// Places.
   static constexpr int kAppended = kHanded + 16;
+  /// [warps] ChainedShare.
+  static constexpr int kShares = (kAppended + int{sizeof(Places)} + 15) / 16 * 16;
   /// [warps, stages]
-  static constexpr int kStates = (kAppended + int{sizeof(Places)} + 15) / 16 * 16;
+  static constexpr int kStates = kShares + Shape::kWarps * int{sizeof(ChainedShare)};
   /// The token's q, k, v of the head: [group + 2, D] float.
   static constexpr int kRaw =
       (kStates + Shape::kWarps * Shape::kStages * int{sizeof(typename Shape::StreamState)} + 15) /

@@ -210,7 +210,8 @@ class FeedbackBlock {
         scores[0][3] = own[9];
       }
       const int entries = min(ops::kPageEntries, count_ - index * ops::kPageEntries);
-      attention_.attend({from}, {ops::cuda::first_entries(entries)}, scores);
+      const ops::cuda::SharedPage<Codes, D> pages[1] = {ops::cuda::SharedPage<Codes, D>(from)};
+      attention_.attend(pages, {ops::cuda::first_entries(entries)}, scores);
     }
     attention_.write(reinterpret_cast<float4*>(parts_ + warp_ * a_.group * D), sums_[warp_],
                      a_.group);

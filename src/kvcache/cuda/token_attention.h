@@ -29,7 +29,9 @@ class TokenAttention {
   /// Those of the DecodePlan, where queries see everything.
   [[nodiscard]] bool has_clusters(int batch) const;
   [[nodiscard]] Way faster_way(int batch) const;
-  [[nodiscard]] double longest_row() const { return plan_ ? plan_->longest_row() : 0.0; }
+  [[nodiscard]] ops::cuda::DecodePlan::RowPages row_pages() const {
+    return plan_ ? plan_->row_pages() : ops::cuda::DecodePlan::RowPages{};
+  }
 
   /// Plans a step of the sequences in slots[batch] (device memory); `way`: if queries see
   /// everything; `count_reads`: for tell_reads(), Quest only.

@@ -13,8 +13,9 @@ namespace {
 using ops::cuda::DeviceWeightFormat;
 using ops::cuda::RowsLayer;
 
-// More is sooner read by a kernel of its own, of whose pages more are on their way at a time.
-constexpr double kMostBytesOfWarp = 24 * 1024;
+// All wait for the longest row, where a kernel of attention alone would spread its pages. What its
+// warps read more than those of other rows takes as long, then, as the ends of kernels.
+constexpr double kMostBytesMore = 16 * 1024;
 constexpr double kMostPagesOfShortRows = 2.0;
 
 // Of a block: with less, attention leaves the weights too little, or nothing.
@@ -92,12 +93,13 @@ TokenChain::TokenChain(const DeviceCache& cache, const Layers& layers)
   winnow::cuda::check(cudaDeviceSynchronize(), "clear a step's pages");
 }
 
-std::optional<TokenChain::Rows> TokenChain::rows_of(double pages) const {
-  const double of_warp = pages / warps_;
-  if (of_warp * static_cast<double>(cache_.layout().page_bytes()) > kMostBytesOfWarp) {
+std::optional<TokenChain::Rows> TokenChain::rows_of(
+    const ops::cuda::DecodePlan::RowPages& pages) const {
+  const double more = (pages.longest - pages.all / cache_.shape().kv_heads) / warps_;
+  if (more * static_cast<double>(cache_.layout().page_bytes()) > kMostBytesMore) {
     return std::nullopt;
   }
-  return of_warp <= kMostPagesOfShortRows ? Rows::short_rows : Rows::long_rows;
+  return pages.longest <= kMostPagesOfShortRows * warps_ ? Rows::short_rows : Rows::long_rows;
 }
 
 void TokenChain::run(const Layers& layers, const std::int32_t* slots, float scale, Rows rows,

@@ -11,6 +11,7 @@
 
 #include "kvcache/cuda/device_cache.h"
 #include "kvcache/cuda/projection.h"
+#include "ops/cuda/decode_attention.h"
 #include "ops/cuda/linear_rows.h"
 
 namespace winnow::kvcache::cuda {
@@ -48,9 +49,9 @@ class TokenChain {
   void run(const Layers& layers, const std::int32_t* slots, float scale, Rows rows,
            const StepEnd* end, cudaStream_t stream) const;
 
-  /// What to take rows (one KV head of one layer) of up to so many pages for; none where this is
-  /// not the faster way.
-  [[nodiscard]] std::optional<Rows> rows_of(double pages) const;
+  /// What to take the rows of a sequence (one KV head of one layer) of so many pages for; none
+  /// where this is not the faster way.
+  [[nodiscard]] std::optional<Rows> rows_of(const ops::cuda::DecodePlan::RowPages& pages) const;
 
  private:
   const DeviceCache& cache_;

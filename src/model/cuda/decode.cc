@@ -58,7 +58,7 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
   }
   // In one kernel there is but one way; the plan says only how long rows are.
   const auto chained =
-      chain_ && batch == 1 ? chain_->rows_of(attention_.longest_row()) : std::nullopt;
+      chain_ && batch == 1 ? chain_->rows_of(attention_.row_pages()) : std::nullopt;
   const Shape key{.batch = static_cast<int>(batch),
                   .with_logits = with_logits,
                   .with_reads = with_reads,

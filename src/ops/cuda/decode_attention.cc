@@ -86,12 +86,14 @@ DecodePlan::Way DecodePlan::faster_way(int batch) const {
   return longest <= kPagesOfMerge + kOfEvenlySpread * run ? Way::clusters : Way::runs;
 }
 
-double DecodePlan::longest_row() const {
-  double pages = 0.0;
+DecodePlan::RowPages DecodePlan::row_pages() const {
+  const double tile = static_cast<double>(tile_pages(layout_.head_dim())) / layers_;
+  RowPages pages;
   for (const Report& report : reports_.span()) {
-    pages += static_cast<double>(tile_pages(layout_.head_dim())) * report.longest;
+    pages.longest += tile * report.longest;
+    pages.all += tile * report.tiles;
   }
-  return pages / layers_;
+  return pages;
 }
 
 DecodePlan::View DecodePlan::view(int layer) const {

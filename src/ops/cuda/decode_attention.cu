@@ -9,6 +9,10 @@ namespace {
 
 constexpr int kThreads = kDecodeWarps * kWarpSize;
 
+// More registers would be fewer blocks.
+template <class Codes>
+constexpr bool kReadsAhead = kCodeBits<Codes> <= 8;
+
 template <class Codes, int D>
 __global__ void __launch_bounds__(kThreads)
     attention_kernel(const __grid_constant__ DecodeArguments arguments) {
@@ -18,8 +22,9 @@ __global__ void __launch_bounds__(kThreads)
   const int worker = static_cast<int>(blockIdx.x) * kDecodeWarps + warp;
   const int group = arguments.group;
   const DecodePlan::View& plan = arguments.plan;
-  RunAttention<Codes, D>(arguments, plan.runs[worker], plan.batch_rows,
-                         memory + warp * warp_bytes(D, kCodeBits<Codes>, group), states[warp])
+  RunAttention<Codes, D, kReadsAhead<Codes>>(arguments, plan.runs[worker], plan.batch_rows,
+                                             memory + warp * warp_bytes(D, kCodeBits<Codes>, group),
+                                             states[warp])
       .run([&](int row, const auto& attention) {
         const std::size_t part = part_of(worker, row);
         attention.write(reinterpret_cast<float4*>(plan.partial_out) + part * group * (D / 4),

@@ -68,8 +68,12 @@ class DecodePlan {
   /// The faster way for a step of `batch` sequences whose rows are as long as those of the last
   /// step that was planned and is over.
   [[nodiscard]] Way faster_way(int batch) const;
-  /// Pages of the longest row of that step, on average over the layers.
-  [[nodiscard]] double longest_row() const;
+  /// Pages of that step's rows, on average over the layers.
+  struct RowPages {
+    double longest = 0.0;  // of one row
+    double all = 0.0;
+  };
+  [[nodiscard]] RowPages row_pages() const;
 
   /// Plans a step of `batch` sequences, each row for one entry more than it has: pages for
   /// min(length + 1, window + 1) entries of the window, and for archive_count + 1 entries of the

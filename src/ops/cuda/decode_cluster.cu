@@ -74,8 +74,8 @@ class ClusterAttention {
     if (count == 0 && lane < group_) {
       sums_of(warp_)[lane] = {-INFINITY, 0.0F};
     }
-    RunAttention<Codes, D>(arguments_, {row_, planned.begin + first, count}, row_ + 1,
-                           memory_ + warp_ * warp_bytes(D, kCodeBits<Codes>, group_), states)
+    RunAttention<Codes, D, false>(arguments_, {row_, planned.begin + first, count}, row_ + 1,
+                                  memory_ + warp_ * warp_bytes(D, kCodeBits<Codes>, group_), states)
         .run([&](int, const auto& attention) {
           __syncwarp();  // all lanes have read the last page
           attention.write(outs_of(warp_), sums_of(warp_), group_);

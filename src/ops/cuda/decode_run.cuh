@@ -77,8 +77,9 @@ __device__ TilePage find_page(const DecodeArguments& arguments, int row, int til
   return page;
 }
 
-/// A warp's run.
-template <class Codes, int D>
+/// A warp's run. `kReadsAhead`: a tile's pages are held in registers while they are attended to,
+/// and their places filled again before.
+template <class Codes, int D, bool kReadsAhead>
 class RunAttention {
  public:
   /// The run ends before row `end_row`.
@@ -197,20 +198,32 @@ class RunAttention {
   // The next tile. Returns whether there are more of its row in the run.
   __device__ bool attend_tile(int tile) {
     const std::byte* front = stream_.front();
-    const std::byte* pages[kTilePages];
+    SharedPage<Codes, D> pages[kTilePages];
     std::uint32_t seen[kTilePages];
     std::uint32_t some = 0;
 #pragma unroll
     for (int p = 0; p < kTilePages; ++p) {
-      pages[p] = front + p * decode_page_bytes(D, kCodeBits<Codes>);
+      pages[p] = SharedPage<Codes, D>(front + p * decode_page_bytes(D, kCodeBits<Codes>));
       seen[p] = first_entries(stream_.tag(p) % TilePage::kRowEnds);
       some |= seen[p];
     }
     const bool more = stream_.tag(0) < TilePage::kRowEnds && tile + 1 < run_.count;
-    if (some != 0) {
-      attention_.attend(pages, seen);
+    if constexpr (kReadsAhead) {
+      HeldPage<Codes, D> held[kTilePages];
+#pragma unroll
+      for (int p = 0; p < kTilePages; ++p) {
+        held[p].read(pages[p]);
+      }
+      replace_front(tile + kStages);
+      if (some != 0) {
+        attention_.attend(held, seen);
+      }
+    } else {
+      if (some != 0) {
+        attention_.attend(pages, seen);
+      }
+      replace_front(tile + kStages);
     }
-    replace_front(tile + kStages);
     return more;
   }
 

@@ -160,13 +160,6 @@ inline __device__ void fence_async_proxy() {
 #endif
 }
 
-/// Brings `bytes` (a multiple of 16) into the second-level cache, as soon as may be.
-inline __device__ void prefetch(const std::byte* from, int bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#endif
-}
-
 /// Copies `inside` bytes (0 or 16) past the first-level cache, and zeros up to 16.
 inline __device__ void copy_16(void* to, const void* from, int inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),

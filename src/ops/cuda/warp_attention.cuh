@@ -12,9 +12,7 @@
 
 #include <cmath>
 
-#include "ops/cuda/kv_codes.cuh"
-#include "ops/cuda/page_address.cuh"
-#include "ops/cuda/q4_codes.cuh"
+#include "ops/cuda/warp_page.cuh"
 
 namespace winnow::ops::cuda {
 
@@ -101,7 +99,8 @@ class SharedQuery {
 template <class Codes, int D, int kTilePages, class Query = KeptQuery<Codes, D>>
 class WarpAttention {
  public:
-  static constexpr PageAddress kPage{D, kCodeBits<Codes>};
+  using Shared = SharedPage<Codes, D>;
+  using Held = HeldPage<Codes, D>;
 
   __device__ WarpAttention() : lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
 
@@ -124,10 +123,10 @@ class WarpAttention {
     sum_ = 0.0F;
   }
 
-  using Tile = const std::byte* [kTilePages];
-
-  /// Takes the entries of each page p of a tile whose bits are set in seen[p], at least one in all.
-  __device__ void attend(const Tile& tile, const std::uint32_t (&seen)[kTilePages]) {
+  /// Takes the entries of each page p of a tile (Shared or Held) whose bits are set in seen[p], at
+  /// least one in all.
+  template <class Page>
+  __device__ void attend(const Page (&tile)[kTilePages], const std::uint32_t (&seen)[kTilePages]) {
     float scores[kTilePages][4];
 #pragma unroll
     for (int p = 0; p < kTilePages; ++p) {
@@ -136,12 +135,13 @@ class WarpAttention {
     attend(tile, seen, scores);
   }
   /// The same with scores of query head r on entries 2c, 2c + 1, 2c + 8, 2c + 9 of each page.
-  __device__ void attend(const Tile& tile, const std::uint32_t (&seen)[kTilePages],
+  template <class Page>
+  __device__ void attend(const Page (&tile)[kTilePages], const std::uint32_t (&seen)[kTilePages],
                          float (&scores)[kTilePages][4]) {
     float scales[kTilePages][4];  // of the values
 #pragma unroll
     for (int p = 0; p < kTilePages; ++p) {
-      load_scales(tile[p] + kPage.value_scale(0), scales[p]);
+      unpack_scales([&](auto& pairs) { tile[p].value_scales(pairs); }, scales[p]);
     }
     bool full = true;
 #pragma unroll
@@ -183,45 +183,37 @@ class WarpAttention {
   }
 
  private:
-  static constexpr int kChannels = D / 8;            // of the values, per lane
-  static constexpr int kLaneQuads = D / 16;          // of the output, per lane
-  static constexpr int kWords = kPage.lane_words();  // that a lane reads at once
+  using Words = typename Shared::Words;
+  static constexpr int kChannels = D / 8;                   // of the values, per lane
+  static constexpr int kLaneQuads = D / 16;                 // of the output, per lane
+  static constexpr bool kMayBeNan = kCodeBits<Codes> != 4;  // what an unused place holds
   // How far (in powers of two) a score may exceed what scores are relative to before that is
   // raised.
   static constexpr float kSlack = 2.0F;
 
-  // This lane's words of half a page's keys or values, which begin at `part`.
-  __device__ void load(const std::byte* part, int half, std::uint32_t (&words)[kWords]) const {
-    constexpr int kWide = kWords % 4 == 0 ? 4 : kWords % 2 == 0 ? 2 : 1;
-    const std::byte* from = part + half * (kPage.values() / 2) + lane_ * (kWords * 4);
-#pragma unroll
-    for (int i = 0; i < kWords; i += kWide) {
-      memcpy(words + i, __builtin_assume_aligned(from + 4 * i, 4 * kWide), 4 * kWide);
-    }
-  }
-
-  // Of keys or of values; ones where the format has none.
-  __device__ void load_scales(const std::byte* from, float (&scales)[4]) const {
+  // Ones where the format has none.
+  template <class Read>
+  static __device__ void unpack_scales(const Read& read, float (&scales)[4]) {
     if constexpr (!Codes::kScaled) {
       for (float& scale : scales) {
         scale = 1.0F;
       }
       return;
     }
-    const auto* pairs = reinterpret_cast<const std::uint32_t*>(from);
+    typename Shared::ScalePairs pairs;
+    read(pairs);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::uint32_t bits = pairs[4 * half + lane_ % 4];
-      scales[2 * half] = __uint_as_float(bits << 16);
-      scales[2 * half + 1] = __uint_as_float(bits & 0xFFFF0000U);
+      scales[2 * half] = __uint_as_float(pairs[half] << 16);
+      scales[2 * half + 1] = __uint_as_float(pairs[half] & 0xFFFF0000U);
     }
   }
 
-  __device__ void score(const std::byte* page, float (&scores)[4]) const {
+  template <class Page>
+  __device__ void score(const Page& page, float (&scores)[4]) const {
     float products[2][4] = {};
-    std::uint32_t keys[2][kWords];
-    load(page, 0, keys[0]);
-    load(page, 1, keys[1]);
+    Words keys;
+    page.keys(keys);
 #pragma unroll
     for (int step = 0; step < kQuerySteps<D>; ++step) {
       const uint4 q = query_.operand(step);
@@ -238,7 +230,7 @@ class WarpAttention {
       scores[2 * half + 1] = products[half][1] + products[half][3];
     }
     float scales[4];
-    load_scales(page + kPage.key_scale(0), scales);
+    unpack_scales([&](auto& pairs) { page.key_scales(pairs); }, scales);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       scores[i] *= scales[i];
@@ -302,12 +294,12 @@ class WarpAttention {
     }
   }
 
-  __device__ void accumulate(const std::byte* page, const std::uint32_t (&weights)[4],
+  template <class Page>
+  __device__ void accumulate(const Page& page, const std::uint32_t (&weights)[4],
                              std::uint32_t seen) {
-    std::uint32_t values[2][kWords];
-    load(page + kPage.values(), 0, values[0]);
-    load(page + kPage.values(), 1, values[1]);
-    if (kCodeBits < Codes >> 4 && seen != kWholePage) {
+    Words values;
+    page.values(values);
+    if (kMayBeNan && seen != kWholePage) {
       clear(seen, values);
     }
 #pragma unroll
@@ -317,9 +309,8 @@ class WarpAttention {
     }
   }
 
-  // Zeroes the values that are not seen: a weight of zero would not hide a NaN, of which 4-bit
-  // codes have none.
-  __device__ void clear(std::uint32_t seen, std::uint32_t (&values)[2][kWords]) const {
+  // Zeroes the values that are not seen: a weight of zero would not hide a NaN.
+  __device__ void clear(std::uint32_t seen, Words& values) const {
     constexpr std::uint32_t kFirst = kCodeBits<Codes> == 8 ? 0x00FF00FFU : 0x0000FFFFU;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

@@ -269,6 +269,10 @@ TEST(CudaDecodePlan, TellsTheFasterWay) {
     plan.make(step.entries(0), 0, 1, Way::runs, stream.get());
     stream.synchronize();
     EXPECT_EQ(plan.faster_way(1), way) << entries << " " << longest;
+    const DecodePlan::RowPages pages = plan.row_pages();
+    const auto pages_of_row = [](int archived) { return 257 / 16 + 1 + archived / 16 + 1; };
+    EXPECT_NEAR(pages.longest, pages_of_row(longest), 1);  // tiles have two
+    EXPECT_NEAR(pages.all, 7 * pages_of_row(entries) + pages_of_row(longest), 8);
   }
   EXPECT_THROW(plan.make({.kv_heads = 8}, 0, 40, Way::clusters, stream.get()), Error);
 }
