@@ -93,13 +93,17 @@ TokenChain::TokenChain(const DeviceCache& cache, const Layers& layers)
   winnow::cuda::check(cudaDeviceSynchronize(), "clear a step's pages");
 }
 
-std::optional<TokenChain::Rows> TokenChain::rows_of(
-    const ops::cuda::DecodePlan::RowPages& pages) const {
-  const double more = (pages.longest - pages.all / cache_.shape().kv_heads) / warps_;
-  if (more * static_cast<double>(cache_.layout().page_bytes()) > kMostBytesMore) {
+std::optional<TokenChain::Rows> TokenChain::rows_of(const RowPages& pages, int kv_heads, int warps,
+                                                    std::size_t page_bytes) {
+  const double more = (pages.longest - pages.all / kv_heads) / warps;
+  if (more * static_cast<double>(page_bytes) > kMostBytesMore) {
     return std::nullopt;
   }
-  return pages.longest <= kMostPagesOfShortRows * warps_ ? Rows::short_rows : Rows::long_rows;
+  return pages.longest <= kMostPagesOfShortRows * warps ? Rows::short_rows : Rows::long_rows;
+}
+
+std::optional<TokenChain::Rows> TokenChain::rows_of(const RowPages& pages) const {
+  return rows_of(pages, cache_.shape().kv_heads, warps_, cache_.layout().page_bytes());
 }
 
 void TokenChain::run(const Layers& layers, const std::int32_t* slots, float scale, Rows rows,

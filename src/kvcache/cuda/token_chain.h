@@ -49,9 +49,13 @@ class TokenChain {
   void run(const Layers& layers, const std::int32_t* slots, float scale, Rows rows,
            const StepEnd* end, cudaStream_t stream) const;
 
+  using RowPages = ops::cuda::DecodePlan::RowPages;
   /// What to take the rows of a sequence (one KV head of one layer) of so many pages for; none
-  /// where this is not the faster way.
-  [[nodiscard]] std::optional<Rows> rows_of(const ops::cuda::DecodePlan::RowPages& pages) const;
+  /// where this is not the faster way. A KV head's pages are cut among so many warps.
+  static std::optional<Rows> rows_of(const RowPages& pages, int kv_heads, int warps,
+                                     std::size_t page_bytes);
+  /// The same for this cache. Pages of a step of several sequences may be taken for longer rows.
+  [[nodiscard]] std::optional<Rows> rows_of(const RowPages& pages) const;
 
  private:
   const DeviceCache& cache_;

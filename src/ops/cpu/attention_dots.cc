@@ -227,7 +227,7 @@ void accumulate_rows(const Codes& codes, const std::byte* values, std::size_t he
 
 /// Splits `rows` into blocks of 4 and a rest; f.template operator()<R>(first row). As it must be
 /// compiled for these instructions, the one in attention_kernels.cc is not for here; called by
-/// pointer, blocks take a third longer.
+/// pointer, blocks take up to a third longer.
 template <class F>
 void for_row_blocks(std::size_t rows, const F& f) {
   std::size_t row = 0;

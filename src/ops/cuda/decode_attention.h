@@ -68,7 +68,7 @@ class DecodePlan {
   /// The faster way for a step of `batch` sequences whose rows are as long as those of the last
   /// step that was planned and is over.
   [[nodiscard]] Way faster_way(int batch) const;
-  /// Pages of that step's rows, on average over the layers.
+  /// Pages of the rows of the last step that was planned and is over, on average over the layers.
   struct RowPages {
     double longest = 0.0;  // of one row
     double all = 0.0;

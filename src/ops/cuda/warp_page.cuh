@@ -2,6 +2,7 @@
 // in registers, so that the page's place can be filled again before its entries are attended to.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 
 #include "ops/cuda/kv_codes.cuh"

@@ -247,8 +247,7 @@ TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
 }
 
 // A sequence alone is computed in one kernel, two are not. Rows of so many pages that a warp has
-// one, some, and more than it finds at once: then in the first step only, when nobody knows yet how
-// long rows are.
+// one, some, and more than it finds at once.
 TEST_F(CudaBackend, ComputesOneSequenceAsItComputesTwo) {
   for (const auto format : {ops::EntryFormat::bf16, ops::EntryFormat::f8e4m3}) {
     const Case c = plain_case("long", Family::llama, kvcache::RuleKind::dense, format);
