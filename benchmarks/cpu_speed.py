@@ -27,12 +27,16 @@ WINNOW = {
     "winnow bf16, dense cache, deterministic": (["--deterministic"], 0),
     "winnow int8, dense cache": (["--weights", "int8"], 0),
     "winnow int8, DMS CR 8, fp8": (["--weights", "int8", *DMS], 8192),
+    "winnow int4, dense cache": (["--weights", "int4"], 0),
     "winnow int4, DMS CR 8, fp8": (["--weights", "int4", *DMS], 8192),
 }
 LLAMA_CPP = {
     "llama.cpp BF16": ("bf16", [0, 8192]),
     "llama.cpp Q8_0": ("q8_0", [0, 8192]),
+    "llama.cpp Q4_0": ("q4_0", [0, 8192]),
 }
+# What winnow's weights of a format are held against.
+PEERS = {"bf16": "llama.cpp BF16", "int8": "llama.cpp Q8_0", "int4": "llama.cpp Q4_0"}
 
 
 def run_winnow(binary: Path, flags: list, depth: int, threads: int) -> list:
@@ -79,9 +83,13 @@ def main() -> None:
         return [row[f"{what}_tokens_per_s"] for row in rows[key]]
 
     def cell(key: tuple, what: str) -> str:
-        peer = ("llama.cpp Q8_0" if "int" in key[0] else "llama.cpp BF16", key[1])
+        rate = f"{statistics.median(rates(key, what)):.0f}"
+        if key[0] in LLAMA_CPP:
+            return f"{rate} | "
+        weights = key[0].removeprefix("winnow ").split(",")[0]
+        peer = (PEERS[weights], key[1])
         ratio = statistics.median(a / b for a, b in zip(rates(key, what), rates(peer, what)))
-        return f"{statistics.median(rates(key, what)):.0f} | {ratio:.2f}"
+        return f"{rate} | {ratio:.2f}"
 
     def share(key: tuple) -> str:
         shares = [row["share_of_floor"] for row in rows[key] if "share_of_floor" in row]
