@@ -76,13 +76,9 @@ DecodePlan::Way DecodePlan::faster_way(int batch) const {
   if (!has_clusters(batch)) {
     return Way::runs;
   }
-  const double tile = static_cast<double>(tile_pages(layout_.head_dim())) / layers_;
-  double run = 0.0;      // pages of a warp, on average over the layers
-  double longest = 0.0;  // of a warp that has its share of the longest row
-  for (const Report& report : reports_.span()) {
-    run += tile * report.tiles / workers_;
-    longest += tile * report.longest / (cluster_blocks(batch) * kDecodeWarps);
-  }
+  const RowPages pages = row_pages();
+  const double run = pages.all / workers_;  // of a warp
+  const double longest = pages.longest / (cluster_blocks(batch) * kDecodeWarps);
   return longest <= kPagesOfMerge + kOfEvenlySpread * run ? Way::clusters : Way::runs;
 }
 
