@@ -141,7 +141,9 @@ class WarpAttention {
     float scales[kTilePages][4];  // of the values
 #pragma unroll
     for (int p = 0; p < kTilePages; ++p) {
-      unpack_scales([&](auto& pairs) { tile[p].value_scales(pairs); }, scales[p]);
+      ScalePairs pairs;
+      tile[p].value_scales(pairs);
+      unpack_scales<Codes>(pairs, scales[p]);
     }
     bool full = true;
 #pragma unroll
@@ -191,24 +193,6 @@ class WarpAttention {
   // raised.
   static constexpr float kSlack = 2.0F;
 
-  // Ones where the format has none.
-  template <class Read>
-  static __device__ void unpack_scales(const Read& read, float (&scales)[4]) {
-    if constexpr (!Codes::kScaled) {
-      for (float& scale : scales) {
-        scale = 1.0F;
-      }
-      return;
-    }
-    typename Shared::ScalePairs pairs;
-    read(pairs);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      scales[2 * half] = __uint_as_float(pairs[half] << 16);
-      scales[2 * half + 1] = __uint_as_float(pairs[half] & 0xFFFF0000U);
-    }
-  }
-
   template <class Page>
   __device__ void score(const Page& page, float (&scores)[4]) const {
     float products[2][4] = {};
@@ -230,7 +214,9 @@ class WarpAttention {
       scores[2 * half + 1] = products[half][1] + products[half][3];
     }
     float scales[4];
-    unpack_scales([&](auto& pairs) { page.key_scales(pairs); }, scales);
+    ScalePairs pairs;
+    page.key_scales(pairs);
+    unpack_scales<Codes>(pairs, scales);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       scores[i] *= scales[i];

@@ -11,13 +11,25 @@
 
 namespace winnow::ops::cuda {
 
+/// Scales of entries 2c, 2c + 1 and 2c + 8, 2c + 9 in bf16.
+using ScalePairs = std::uint32_t[2];
+
+/// As floats; ones where the format has none.
+template <class Codes>
+__device__ void unpack_scales(const ScalePairs& pairs, float (&scales)[4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    scales[2 * half] = Codes::kScaled ? __uint_as_float(pairs[half] << 16) : 1.0F;
+    scales[2 * half + 1] = Codes::kScaled ? __uint_as_float(pairs[half] & 0xFFFF0000U) : 1.0F;
+  }
+}
+
 template <class Codes, int D>
 class SharedPage {
  public:
   static constexpr PageAddress kAddress{D, kCodeBits<Codes>};
   static constexpr int kWords = kAddress.lane_words();  // of half a page's keys or values
   using Words = std::uint32_t[2][kWords];
-  using ScalePairs = std::uint32_t[2];  // in bf16, of entries 2c, 2c + 1 and 2c + 8, 2c + 9
 
   SharedPage() = default;
   /// In shared memory.
@@ -47,9 +59,11 @@ class SharedPage {
     }
   }
   static __device__ void read(const std::byte* scales, ScalePairs& pairs) {
+    if constexpr (Codes::kScaled) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      pairs[half] = reinterpret_cast<const std::uint32_t*>(scales)[4 * half + lane() % 4];
+      for (int half = 0; half < 2; ++half) {
+        pairs[half] = reinterpret_cast<const std::uint32_t*>(scales)[4 * half + lane() % 4];
+      }
     }
   }
 
@@ -64,28 +78,24 @@ class HeldPage {
   __device__ void read(const Page& page) {
     page.keys(keys_);
     page.values(values_);
-    if constexpr (Codes::kScaled) {
-      page.key_scales(key_scales_);
-      page.value_scales(value_scales_);
-    }
+    page.key_scales(key_scales_);
+    page.value_scales(value_scales_);
   }
 
   __device__ void keys(typename Page::Words& words) const { memcpy(words, keys_, sizeof(words)); }
   __device__ void values(typename Page::Words& words) const {
     memcpy(words, values_, sizeof(words));
   }
-  __device__ void key_scales(typename Page::ScalePairs& pairs) const {
-    memcpy(pairs, key_scales_, sizeof(pairs));
-  }
-  __device__ void value_scales(typename Page::ScalePairs& pairs) const {
+  __device__ void key_scales(ScalePairs& pairs) const { memcpy(pairs, key_scales_, sizeof(pairs)); }
+  __device__ void value_scales(ScalePairs& pairs) const {
     memcpy(pairs, value_scales_, sizeof(pairs));
   }
 
  private:
   typename Page::Words keys_;
   typename Page::Words values_;
-  typename Page::ScalePairs key_scales_;
-  typename Page::ScalePairs value_scales_;
+  ScalePairs key_scales_;
+  ScalePairs value_scales_;
 };
 
 }  // namespace winnow::ops::cuda
