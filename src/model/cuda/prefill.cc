@@ -154,7 +154,9 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
                      std::size_t first, const winnow::cuda::Stream& stream) {
   const kvcache::Rule& rule = cache_.rule(chunk.slot);
   const int length = cache_.length(chunk.slot);
-  const Rows all{input, layer, chunk.slot, length, size_of(chunk), first};
+  const bool is_last = layer + 1 == model_.config().layers;
+  const int first_out = is_last ? size_of(chunk) - static_cast<int>(chunk.logit_rows) : 0;
+  const Rows all{input, layer, chunk.slot, length, size_of(chunk), first_out, first};
   int at_once = all.tokens;
   if (feedback_) {
     at_once = kvcache::cuda::FeedbackAttention::free_tokens(rule, length, all.tokens);
@@ -217,33 +219,17 @@ bf16* Prefill::out_of(const Rows& rows) const {
 void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
                              const winnow::cuda::Stream& stream) {
   const ModelConfig& config = model_.config();
-  const auto& view = cache_.view();
   const auto chunk = append_of(rows);
   kvcache::cuda::append(cache_, projection_of(rows), chunk, *band_, stream.get());
   if (quest_) {
     quest_->renew_bounds(chunk, stream.get());
   }
-  const std::size_t row = view.row(rows.layer, rows.slot, 0);
-  const int lead = kvcache::cuda::lead_of(cache_, rows.slot, rows.length);
-  const int window = window_of(rows.slot);
-  ops::cuda::prefill_attention(cache_.layout(), config.kv_heads, config.group(), model_.scale(),
-                               {.query = chunk.queries,
-                                .out = out_of(rows),
-                                .tokens = rows.tokens,
-                                .lead = lead,
-                                .window = window,
-                                .band_keys = band_->keys.data(),
-                                .band_values = band_->values.data(),
-                                .band_scales = band_->scales.data(),
-                                .band_stride = band_->stride,
-                                .band_in_16_bits = band_->in_16_bits,
-                                .pool = view.pool,
-                                .archive_pages = view.archive_pages + row * view.archive_stride,
-                                .archive_stride = view.archive_stride,
-                                .archive_counts = band_->seen.data(),
-                                .scratch = attention_scratch_.data()},
-                               stream.get());
+  if (rows.first_out < rows.tokens) {
+    attend_to_all(rows, chunk.queries, stream);
+  }
   if (visible.data != nullptr) {
+    const int lead = kvcache::cuda::lead_of(cache_, rows.slot, rows.length);
+    const int window = window_of(rows.slot);
     std::vector<std::int32_t> seen(static_cast<std::size_t>(rows.tokens * config.kv_heads));
     stream.synchronize();
     band_->seen.read(seen);
@@ -255,6 +241,32 @@ void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible
       }
     }
   }
+}
+
+// Of the archive what each token sees, and of the band, in which they are already.
+void Prefill::attend_to_all(const Rows& rows, const bf16* queries,
+                            const winnow::cuda::Stream& stream) {
+  const ModelConfig& config = model_.config();
+  const auto& view = cache_.view();
+  const std::size_t row = view.row(rows.layer, rows.slot, 0);
+  ops::cuda::prefill_attention(cache_.layout(), config.kv_heads, config.group(), model_.scale(),
+                               {.query = queries,
+                                .out = out_of(rows),
+                                .tokens = rows.tokens,
+                                .first_out = rows.first_out,
+                                .lead = kvcache::cuda::lead_of(cache_, rows.slot, rows.length),
+                                .window = window_of(rows.slot),
+                                .band_keys = band_->keys.data(),
+                                .band_values = band_->values.data(),
+                                .band_scales = band_->scales.data(),
+                                .band_stride = band_->stride,
+                                .band_in_16_bits = band_->in_16_bits,
+                                .pool = view.pool,
+                                .archive_pages = view.archive_pages + row * view.archive_stride,
+                                .archive_stride = view.archive_stride,
+                                .archive_counts = band_->seen.data(),
+                                .scratch = attention_scratch_.data()},
+                               stream.get());
 }
 
 // Of the band: what the cache's window is. Without one a query sees all of the chunk before it, but

@@ -1,6 +1,7 @@
 // Prompts through a model on a device, many tokens at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -53,11 +54,17 @@ class Prefill {
     int slot;
     int length;  // of the sequence before them
     int tokens;
+    int first_out;  // attention of the tokens before it is not wanted
     std::size_t first;
 
     [[nodiscard]] Rows slice(int begin, int end) const {
-      return {input,          layer,       slot,
-              length + begin, end - begin, first + static_cast<std::size_t>(begin)};
+      return {input,
+              layer,
+              slot,
+              length + begin,
+              end - begin,
+              std::clamp(first_out, begin, end) - begin,
+              first + static_cast<std::size_t>(begin)};
     }
     // Theirs of a matrix that may be null.
     template <class T>
@@ -78,6 +85,7 @@ class Prefill {
               const winnow::cuda::Stream& stream);
   void attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
                       const winnow::cuda::Stream& stream);
+  void attend_to_all(const Rows& rows, const bf16* queries, const winnow::cuda::Stream& stream);
   void choose_and_attend(const Rows& rows, int first, ops::Matrix<std::int32_t> visible,
                          const winnow::cuda::Stream& stream);
   [[nodiscard]] kvcache::cuda::Projection projection_of(const Rows& rows) const;

@@ -36,6 +36,8 @@ void require_valid(int kv_heads, int group, const PrefillChunk& chunk) {
   require(kv_heads >= 1 && chunk.tokens >= 1 && chunk.lead >= 0 && chunk.window >= 0,
           "prefill attention: {} KV heads, {} tokens after {}, window {}", kv_heads, chunk.tokens,
           chunk.lead, chunk.window);
+  require(chunk.first_out >= 0 && chunk.first_out < chunk.tokens,
+          "prefill attention: rows from {} on are wanted of {}", chunk.first_out, chunk.tokens);
   require(chunk.band_stride >= chunk.lead + chunk.tokens,
           "prefill attention: band of {} entries, room for {}", chunk.lead + chunk.tokens,
           chunk.band_stride);
@@ -59,6 +61,7 @@ void prefill_attention(const DevicePageLayout& layout, int kv_heads, int group, 
   }
   const int tile_tokens = prefill_tile_rows(layout.head_dim(), kernel) / group;
   const int band = chunk.lead + chunk.tokens;
+  const int wanted = chunk.tokens - chunk.first_out;
   const PrefillArguments arguments{
       chunk,
       rows_for(band, chunk.archive_stride, chunk.scratch + order_bytes(band, kv_heads)),
@@ -66,7 +69,7 @@ void prefill_attention(const DevicePageLayout& layout, int kv_heads, int group, 
       reinterpret_cast<std::int32_t*>(chunk.scratch),
       reinterpret_cast<std::int32_t*>(chunk.scratch + kAlignment),
       tile_tokens,
-      (chunk.tokens + tile_tokens - 1) / tile_tokens * kv_heads,
+      (wanted + tile_tokens - 1) / tile_tokens * kv_heads,
       kv_heads,
       group,
       scale * std::numbers::log2e_v<float>};
@@ -74,7 +77,10 @@ void prefill_attention(const DevicePageLayout& layout, int kv_heads, int group, 
   (kernel == PrefillKernel::best ? launch_prefill_sm90 : launch_prefill)(
       layout.format(), layout.head_dim(), arguments, stream);
   if (layout.host().rotated()) {
-    launch_turn_back(layout.head_dim(), chunk.out, chunk.tokens * kv_heads * group, stream);
+    const int vectors = kv_heads * group;  // of a token
+    bf16* const out =
+        chunk.out + static_cast<std::ptrdiff_t>(chunk.first_out) * vectors * layout.head_dim();
+    launch_turn_back(layout.head_dim(), out, wanted * vectors, stream);
   }
 }
 

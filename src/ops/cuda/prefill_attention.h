@@ -19,6 +19,7 @@ struct PrefillChunk {
   const bf16* query = nullptr;  // [T, kv_heads * group * head_dim], after RoPE
   bf16* out = nullptr;          // the same shape
   int tokens = 0;               // T
+  int first_out = 0;            // rows of `out` before this one are not wanted
   int lead = 0;
   int window = 0;  // as large as one likes: plain causal attention
   /// The band as codes of the cache's format, entry after entry: [kv_heads, band_stride, head_dim].

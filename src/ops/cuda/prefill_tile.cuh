@@ -25,7 +25,7 @@ struct PrefillTile {
     const PrefillChunk& chunk = arguments.chunk;
     const int each = arguments.tile_tokens;
     head = index % arguments.kv_heads;
-    first = index / arguments.kv_heads * each;
+    first = chunk.first_out + index / arguments.kv_heads * each;
     tokens = min(each, chunk.tokens - first);
     const std::int32_t* counts = chunk.archive_counts + std::size_t(head) * chunk.tokens + first;
     archive_least = __ldg(counts);
