@@ -158,9 +158,7 @@ class ChainedEntries {
 
   // The page behind the last one that has been asked for.
   __device__ void fetch_next(int stage) {
-    const int from = fetched_ % 32;
-    stream_.put(stage, 0, __shfl_sync(ops::cuda::kAllLanes, number_, from),
-                static_cast<int>(__shfl_sync(ops::cuda::kAllLanes, tag_, from)));
+    stream_.put(lane() == fetched_ % 32, stage, 0, number_, static_cast<int>(tag_));
     ++fetched_;
   }
 

@@ -13,8 +13,12 @@ constexpr int kThreads = kDecodeWarps * kWarpSize;
 template <class Codes>
 constexpr bool kReadsAhead = kCodeBits<Codes> <= 8;
 
+// Blocks that a multiprocessor's registers shall be enough for.
+template <int D>
+constexpr int kResidentBlocks = D <= 80 ? 4 : 3;
+
 template <class Codes, int D>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<D>)
     attention_kernel(const __grid_constant__ DecodeArguments arguments) {
   extern __shared__ __align__(128) std::byte memory[];
   __shared__ StageState<tile_pages(D)> states[kDecodeWarps][stages(D, kCodeBits<Codes>)];

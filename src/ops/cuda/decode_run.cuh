@@ -135,20 +135,10 @@ class RunAttention {
     tag_ = page.tag();
   }
 
-  __device__ void put(int stage, int p, int lane) const {
-    stream_.put(stage, p, __shfl_sync(kAllLanes, number_, lane),
-                __shfl_sync(kAllLanes, tag_, lane));
-  }
-
   // Puts those of the first kStages tiles' pages into the stages whose lanes want it.
   __device__ void put_first_tiles(bool wanted) const {
-    const unsigned lanes = __ballot_sync(kAllLanes, wanted);
-#pragma unroll 1
-    for (int i = 0; i < min(kStages, run_.count) * kTilePages; ++i) {
-      if ((lanes >> i & 1U) != 0) {
-        put(i / kTilePages, i % kTilePages, i);
-      }
-    }
+    const int tile = lane_ / kTilePages;
+    stream_.put(wanted && tile < min(kStages, run_.count), tile, lane_ % kTilePages, number_, tag_);
   }
 
   // Puts the run's tile `tile`, which comes next in order, in the place of the front one.
@@ -159,10 +149,8 @@ class RunAttention {
         ahead_ = find(tile + kFound, true);
       }
       __syncwarp();  // every lane has read the front
-#pragma unroll
-      for (int p = 0; p < kTilePages; ++p) {
-        put(stream_.stage(), p, tile % kFound * kTilePages + p);
-      }
+      stream_.put(lane_ / kTilePages == tile % kFound, stream_.stage(), lane_ % kTilePages, number_,
+                  tag_);
     }
     stream_.drop_front();
   }

@@ -38,39 +38,35 @@ class PageStream {
     __syncwarp();
   }
 
-  /// Puts page `p` of a tile into a stage. A tile is complete when all its pages have been put and
-  /// are there.
-  __device__ void put(int stage, int p, std::uint32_t page, int tag) const {
-    std::byte* to = memory_ + (stage * kTilePages + p) * kPageBytes;
-    if (lane() == 0) {
-      states_[stage].tags[p] = tag;
-    }
-    Barrier& barrier = states_[stage].barrier;
+  /// Each lane that wants to puts a page, whose number and tag it knows, as page `p` of the tile in
+  /// a stage. A tile is complete when all its pages have been put and are there.
+  __device__ void put(bool wanted, int stage, int p, std::uint32_t page, int tag) const {
 #if __CUDA_ARCH__ >= 900
-    if (lane() == 0) {
+    if (wanted) {
+      StageState<kTilePages>& state = states_[stage];
+      state.tags[p] = tag;
       if (page == kNoPage) {
-        barrier.arrive();
+        state.barrier.arrive();
       } else {
         // Entries are read once a step: what is read again shall stay in the cache in their place.
-        barrier.arrive_expecting(kPageBytes);
-        barrier.copy_once(to, pool_ + std::size_t{page} * kPageBytes, kPageBytes);
+        state.barrier.arrive_expecting(kPageBytes);
+        state.barrier.copy_once(place(stage, p), pool_ + std::size_t{page} * kPageBytes,
+                                kPageBytes);
       }
     }
 #else
-    if (page != kNoPage) {
-      const std::byte* from = pool_ + std::size_t{page} * kPageBytes;
-      for (int at = lane() * 16; at < kPageBytes; at += 32 * 16) {
-        copy_16(to + at, from + at, 16);
-      }
+    for (unsigned lanes = __ballot_sync(kAll, wanted); lanes != 0; lanes &= lanes - 1) {
+      const int from = __ffs(static_cast<int>(lanes)) - 1;
+      put_by_all(__shfl_sync(kAll, stage, from), __shfl_sync(kAll, p, from),
+                 __shfl_sync(kAll, page, from), __shfl_sync(kAll, tag, from));
     }
-    barrier.arrive_after_copies();
 #endif
   }
 
   /// The next tile; waits until it is complete.
   __device__ const std::byte* front() const {
     states_[stage_].barrier.wait(phase_);
-    return memory_ + stage_ * kTilePages * kPageBytes;
+    return place(stage_, 0);
   }
   /// The tag of the front tile's page `p`.
   [[nodiscard]] __device__ int tag(int p) const {
@@ -89,13 +85,31 @@ class PageStream {
   }
 
  private:
+  static constexpr unsigned kAll = 0xFFFFFFFFU;
   static __device__ int lane() {
     return static_cast<int>(threadIdx.x) % 32;
+  }
+  [[nodiscard]] __device__ std::byte* place(int stage, int p) const {
+    return memory_ + (stage * kTilePages + p) * kPageBytes;
   }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   static constexpr int kArrivals = kTilePages;
 #else
   static constexpr int kArrivals = 32 * kTilePages;
+
+  // One page, of which each lane copies its share.
+  __device__ void put_by_all(int stage, int p, std::uint32_t page, int tag) const {
+    if (lane() == 0) {
+      states_[stage].tags[p] = tag;
+    }
+    if (page != kNoPage) {
+      const std::byte* from = pool_ + std::size_t{page} * kPageBytes;
+      for (int at = lane() * 16; at < kPageBytes; at += 32 * 16) {
+        copy_16(place(stage, p) + at, from + at, 16);
+      }
+    }
+    states_[stage].barrier.arrive_after_copies();
+  }
 #endif
 
   const std::byte* pool_;
