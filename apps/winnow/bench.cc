@@ -32,6 +32,7 @@ struct BenchOptions {
   int repeat = 3;
   bool growth = false;
   std::optional<double> evict_rate;
+  std::optional<double> head_spread;
   bool json = false;
 };
 
@@ -42,6 +43,7 @@ struct Setup {
   engine::EngineConfig engine;
   BenchPlan plan;
   std::optional<double> evict_rate;
+  double head_spread = 0.0;
 };
 
 BenchPlan plan_of(const BenchOptions& options) {
@@ -85,6 +87,15 @@ double rate_for(double cr, kvcache::RuleKind rule, int window, int depth) {
   return 1.0 - (depth / cr - always) / (depth - always);
 }
 
+// By how much what heads keep differs, where a share `rate` of all their tokens goes.
+double spread_for(double spread, std::optional<double> rate) {
+  require(rate.has_value(), "--head-spread goes with drawn decisions: --evict-rate or --cr");
+  require(spread >= 0.0 && spread <= 1.0, "--head-spread {}: expected 0 to 1", spread);
+  const double most = (1.0 - *rate) * (1.0 + spread);
+  require(most <= 1.0, "--head-spread {}: a head would keep {:.2f} times its tokens", spread, most);
+  return spread;
+}
+
 // Gives a model without retrofit what its rule reads, so that drawn decisions can stand in.
 void prepare_for_drawn_decisions(const LoadOptions& load, ModelConfig& config) {
   if (load.cache == "dms" && !config.dms) {
@@ -115,7 +126,8 @@ Setup set_up(const BenchOptions& options, ModelConfig config, std::string name) 
   setup.engine = engine::resolve_options(load, setup.config);
   setup.engine.max_sequences = setup.plan.batch.value_or(BenchPlan::kMostFitted);
   if (!learned) {
-    require(!options.evict_rate, "--evict-rate goes with --cache dms and dmc, this run is {}",
+    require(!options.evict_rate && !options.head_spread,
+            "--evict-rate and --head-spread go with --cache dms and dmc, this run is {}",
             kvcache::rule_name(rule));
     return setup;
   }
@@ -129,6 +141,9 @@ Setup set_up(const BenchOptions& options, ModelConfig config, std::string name) 
           kvcache::rule_name(rule));
   require(!setup.evict_rate || (*setup.evict_rate >= 0.0 && *setup.evict_rate <= 1.0),
           "--evict-rate {}: expected 0 to 1", setup.evict_rate.value_or(0));
+  if (options.head_spread) {
+    setup.head_spread = spread_for(*options.head_spread, setup.evict_rate);
+  }
   return setup;
 }
 
@@ -191,6 +206,7 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
       {"window", cache.rule == kvcache::RuleKind::dms ? Json(cache.window) : Json()},
       {"cr", or_null(options.load.cr)},
       {"evict_rate", or_null(setup.evict_rate)},
+      {"head_spread", setup.head_spread},
       {"dtype", options.load.dtype},
       {"weights", options.load.weights},
       {"kv_dtype", ops::format_name(cache.format)},
@@ -233,6 +249,10 @@ std::string title(const BenchOptions& options, const Setup& setup, const Report&
   if (setup.evict_rate) {
     text += fmt::format(", {:.1f}% drawn", 100.0 * *setup.evict_rate);
   }
+  if (setup.head_spread > 0.0) {
+    text += fmt::format(", heads keep {:g} to {:g} times as many", 1.0 - setup.head_spread,
+                        1.0 + setup.head_spread);
+  }
   return text + fmt::format(", {} threads, batch {}", thread_count(), report.result.batch);
 }
 
@@ -272,7 +292,7 @@ int run_bench_command(const BenchOptions& options) {
   Setup setup;
   model::Model model = make_model(options, setup);
   if (setup.evict_rate) {
-    model.draw_decisions(*setup.evict_rate);
+    model.draw_decisions({.rate = *setup.evict_rate, .spread = setup.head_spread});
   }
   Report report;
   const auto backend = engine::make_backend(model, setup.engine);
@@ -322,6 +342,12 @@ void add_plan_flags(CLI::App& command, BenchOptions& options) {
                   "dms, dmc: draw decisions so that this share is evicted or merged (default: the "
                   "model decides)")
       ->type_name("R");
+  command
+      .add_option(
+          "--head-spread", options.head_spread,
+          "Of drawn decisions: heads keep 1 - X to 1 + X times as many tokens as they do on "
+          "average (default: 0, all alike)")
+      ->type_name("X");
 }
 
 }  // namespace

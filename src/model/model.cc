@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/random.h"
 #include "kvcache/attend.h"
 #include "model/rope_frequencies.h"
 #include "ops/activation.h"
@@ -188,7 +187,7 @@ void Model::attention(ops::Context& context, int layer, std::span<const Sequence
 
 void Model::decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                    const Activations& a) const {
-  if (random_rate_) {
+  if (drawn_) {
     draw(layer, steps, a.decisions);
   } else if (config_.dms && config_.dms->source == DmsConfig::Source::adapter) {
     decide_by_adapter(context, config_, weights_.layers[static_cast<std::size_t>(layer)].adapter,
@@ -219,10 +218,9 @@ void Model::draw(int layer, std::span<const SequenceStep> steps, const Decisions
   for (const SequenceStep& step : steps) {
     const int length = step.cache->head(layer, 0).length();
     for (std::size_t t = 0; t < step.tokens.size(); ++t, ++row) {
-      const auto position = static_cast<std::uint64_t>(length) + t;
-      Random random(position, static_cast<std::uint64_t>(layer));
+      const int position = length + static_cast<int>(t);
       for (std::size_t h = 0; h < decisions.flags.cols; ++h) {
-        decisions.flags.row(row)[h] = random.uniform() < *random_rate_ ? 1 : 0;
+        decisions.flags.row(row)[h] = (*drawn_)(position, layer, static_cast<int>(h)) ? 1 : 0;
         decisions.omegas.row(row)[h] = 1.0F;
       }
     }

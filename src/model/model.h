@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/config.h"
+#include "kvcache/drawn_decisions.h"
 #include "kvcache/sequence_cache.h"
 #include "model/decision.h"
 #include "model/weights.h"
@@ -37,10 +38,11 @@ class Model {
   [[nodiscard]] const Weights& weights() const { return weights_; }
   [[nodiscard]] kvcache::CacheShape cache_shape() const;
 
-  /// For benchmarks of untrained shapes: DMS decisions become coin flips, evicting a share `rate`
-  /// of the tokens of each head, the same ones however the text is cut.
-  void draw_decisions(double rate) { random_rate_ = rate; }
-  [[nodiscard]] std::optional<double> drawn_rate() const { return random_rate_; }
+  /// For benchmarks of untrained shapes: these take the place of what the model decides.
+  void draw_decisions(const kvcache::DrawnDecisions& drawn) { drawn_ = drawn; }
+  [[nodiscard]] const std::optional<kvcache::DrawnDecisions>& drawn_decisions() const {
+    return drawn_;
+  }
 
   /// Runs one step: appends every sequence's tokens to its cache and writes the logits that were
   /// asked for, sequence after sequence, to `logits` [sum of logit_rows, vocab].
@@ -63,7 +65,7 @@ class Model {
   ModelConfig config_;
   Weights weights_;
   std::vector<float> frequencies_;
-  std::optional<double> random_rate_;
+  std::optional<kvcache::DrawnDecisions> drawn_;
 };
 
 }  // namespace winnow::model

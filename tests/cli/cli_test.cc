@@ -244,6 +244,17 @@ TEST(Bench, MeasuresSpeedAndMemory) {
   EXPECT_FALSE(result.contains("memory_in_use_bytes")) << "of the CPU's it is everybody's";
 }
 
+TEST(Bench, HeadsMayKeepUnlikeShares) {
+  const auto live_entries = [](const char* spread) {
+    const json result = run_json({"bench", "--model", kRetrofitted, "--context", "600",
+                                  "--generate", "1", "--repeat", "1", "--threads", "1", "--cr", "4",
+                                  "--head-spread", spread, "--json"});
+    EXPECT_EQ(result.at("head_spread"), std::stod(spread));
+    return result.at("kv").at("live_entries").get<double>();
+  };
+  EXPECT_NEAR(live_entries("0.8") / live_entries("0"), 1.0, 0.05);
+}
+
 TEST(EvalPerplexity, ScoresATextAgainstDense) {
   const TempDirectory directory;
   std::string text;

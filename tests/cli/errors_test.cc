@@ -46,6 +46,14 @@ TEST(Errors, Flags) {
   expect_error({"eval"}, "which command?");
   expect_error({"bogus"}, "not expected: bogus");
   expect_error({"--bogus", "bench"}, "not expected: --bogus");
+  expect_error({"bench", "--model", kRetrofitted, "--head-spread", "0.5"},
+               "--head-spread goes with drawn decisions: --evict-rate or --cr");
+  expect_error({"bench", "--model", kRetrofitted, "--head-spread", "0.5", "--cache", "dense"},
+               "--evict-rate and --head-spread go with --cache dms and dmc, this run is dense");
+  expect_error({"bench", "--model", kRetrofitted, "--head-spread", "-1", "--evict-rate", "0.5"},
+               "--head-spread -1: expected 0 to 1");
+  expect_error({"bench", "--model", kRetrofitted, "--head-spread", "0.5", "--evict-rate", "0.2"},
+               "--head-spread 0.5: a head would keep 1.20 times its tokens");
   expect_error({"eval", "bogus"}, "not expected: bogus");
   expect_generate_error(kBase, {"--promt", "hi"}, "not expected: --promt hi");
   expect_error({"generate"}, "--model");

@@ -31,7 +31,7 @@ inline const model::Model& model_for(RuleKind rule, DType type) {
     const ModelConfig config = tiny_model(rule);
     made = std::make_unique<model::Model>(config, model::random_weights(config, type, 11));
     if (rule == RuleKind::dms) {
-      made->draw_decisions(0.6);
+      made->draw_decisions({.rate = 0.6});
     }
   }
   return *made;

@@ -138,7 +138,7 @@ class ReadsOfRule : public ::testing::TestWithParam<RuleKind> {
     const ModelConfig config = ungrouped_model(GetParam());
     model_.emplace(config, model::random_weights(config, DType::f32, 11));
     if (config.dms || config.dmc) {
-      model_->draw_decisions(kRate);
+      model_->draw_decisions({.rate = kRate});
     }
     config_.cache.rule = GetParam();
     config_.cache.window = GetParam() == RuleKind::dms ? testing::kTinyWindow : 0;

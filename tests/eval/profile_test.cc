@@ -29,7 +29,7 @@ std::unique_ptr<const engine::LoadedModel> drawn_model(kvcache::RuleKind rule) {
     engine.cache.cr = 2.0;
   }
   model::Model model(config, model::random_weights(config, DType::f32, 11));
-  model.draw_decisions(kRate);
+  model.draw_decisions({.rate = kRate});
   return engine::place_model(std::move(model), engine, 0);
 }
 

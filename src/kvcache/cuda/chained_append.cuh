@@ -76,8 +76,8 @@ class ChainedAppend {
   // As project() in projection.cuh does it.
   __device__ bool decides(int layer, int head) const {
     const DecisionSource& source = a_.decision;
-    if (source.drawn || source.kind == DecisionSource::Kind::none) {
-      return source.drawn && draw(source, length_, layer, head);
+    if (source.is_drawn || source.kind == DecisionSource::Kind::none) {
+      return source.is_drawn && source.drawn(length_, layer, head);
     }
     ops::cuda::HeadVector<D> vector;
     load(vector, layer, (source.per_layer ? 0 : head) * a_.group);

@@ -2,7 +2,6 @@
 // the key, the value.
 #pragma once
 
-#include "base/random.h"
 #include "kvcache/cuda/projection.h"
 #include "kvcache/cuda/step.h"
 #include "ops/cuda/head_vector.cuh"
@@ -41,16 +40,6 @@ inline __device__ float probe(const DecisionSource& source, int token, int outpu
   product = sum_over_block(product);
   return product * rsqrtf(squares / static_cast<float>(source.width) + source.eps) +
          (source.bias != nullptr ? source.bias[output] : 0.0F);
-}
-
-/// The coin flip of model::Model::draw_decisions.
-inline __device__ bool draw(const DecisionSource& source, int position, int layer, int head) {
-  Random random(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(layer));
-  double x = 0.0;
-  for (int h = 0; h <= head; ++h) {
-    x = random.uniform();
-  }
-  return x < source.rate;
 }
 
 /// A token's row of a chunk's products, by index.
@@ -93,9 +82,9 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
     }
   };
   const bool merges = source.kind == Kind::merge;
-  if (source.drawn || source.kind == Kind::none) {
+  if (source.is_drawn || source.kind == Kind::none) {
     if (threadIdx.x == 0) {
-      decision = source.drawn && draw(source, position, layer, head);
+      decision = source.is_drawn && source.drawn(position, layer, head);
       if (omega != nullptr) {
         *omega = 1.0F;
       }
@@ -121,7 +110,7 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
     }
     const bool borrowed =
         (source.kind == Kind::channel && warp == 0) || (merges && (warp == 0 || warp == group));
-    if (merges && borrowed && !source.drawn) {
+    if (merges && borrowed && !source.is_drawn) {
       ops::cuda::HeadVector<D> read = vector;
       if (deciding != head) {
         load(read, warp < group ? deciding * group : heads + deciding);

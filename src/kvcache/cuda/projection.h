@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kvcache/drawn_decisions.h"
+
 namespace winnow::kvcache::cuda {
 
 /// Where a layer's decisions come from (docs/method.md, DMS and DMC).
@@ -27,9 +29,8 @@ struct DecisionSource {
   const float* bias = nullptr;  // or null
   int width = 0;
   float eps = 0.0F;
-  // For benchmarks: instead coin flips of position, layer and head, 1 with this probability.
-  bool drawn = false;
-  double rate = 0.0;
+  bool is_drawn = false;  // instead
+  DrawnDecisions drawn;
 };
 
 /// What is done to a token's q, k and v [(heads + 2 kv_heads) * head_dim], q first.

@@ -59,9 +59,9 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
                                        .angles = angles,
                                        .decision = {}};
   auto& decision = projection.decision;
-  if (const auto rate = model_.drawn_rate()) {
-    decision.drawn = true;
-    decision.rate = *rate;
+  if (const auto drawn = model_.drawn_decisions()) {
+    decision.is_drawn = true;
+    decision.drawn = *drawn;
   }
   if (config().dmc) {
     decision.kind = Kind::merge;

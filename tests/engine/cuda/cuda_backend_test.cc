@@ -119,8 +119,8 @@ TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
   host.weights = c.weights == WeightStorage::fp8 ? WeightStorage::as_stored : c.weights;
   model::Model reference(config, model::random_weights(config, DType::bf16, 3, host_format(host)));
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
-  reference.draw_decisions(0.7);
-  model.draw_decisions(0.7);
+  reference.draw_decisions({.rate = 0.7});
+  model.draw_decisions({.rate = 0.7});
   const CpuBackend cpu(reference);
   const auto cuda = make_backend(model, engine_config(c, true));
   Session cpu_session(cpu, on_cpu, {200, 400});
@@ -187,7 +187,7 @@ TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
   const Case& c = GetParam();
   const ModelConfig config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
-  model.draw_decisions(0.7);
+  model.draw_decisions({.rate = 0.7});
   EngineConfig options = engine_config(c, true);
   const auto backend = make_backend(model, options);
   options.max_sequences = 16;
@@ -330,7 +330,7 @@ TEST_F(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
     const Case c = plain_case("told", Family::llama, rule, ops::EntryFormat::f8e4m3);
     const ModelConfig config = config_of(c);
     model::Model model(config, model::random_weights(config, DType::bf16, 3));
-    model.draw_decisions(0.7);
+    model.draw_decisions({.rate = 0.7});
     const EngineConfig options = engine_config(c, true);
     const auto backend = make_backend(model, options);
     const auto tokens = random_tokens(400, config.vocab);
@@ -390,7 +390,7 @@ TEST_F(CudaBackend, ReadsShortChunksTogetherAsOneByOne) {
       plain_case("short", Family::qwen3, kvcache::RuleKind::dms, ops::EntryFormat::f8e4m3);
   const ModelConfig config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
-  model.draw_decisions(0.7);
+  model.draw_decisions({.rate = 0.7});
   const EngineConfig options = engine_config(c, true);
   const auto backend = make_backend(model, options);
   const auto tokens = random_tokens(200, config.vocab);

@@ -39,7 +39,7 @@ TEST_P(CudaRules, ServeManyInATightPool) {
                0.0};
   const ModelConfig config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
-  model.draw_decisions(0.7);
+  model.draw_decisions({.rate = 0.7});
   EngineConfig options = engine_config(c, true);
   options.step_tokens = 256;
   const auto backend = make_backend(model, options);
@@ -86,7 +86,7 @@ TEST_F(CudaBackend, PrefixesAreForked) {
     const Case c = plain_case("prefix", Family::llama, rule, ops::EntryFormat::bf16);
     const ModelConfig config = config_of(c);
     model::Model model(config, model::random_weights(config, DType::bf16, 3));
-    model.draw_decisions(0.7);
+    model.draw_decisions({.rate = 0.7});
     EngineConfig options = engine_config(c, true);
     options.reuse_prefixes = true;
     const auto backend = make_backend(model, options);

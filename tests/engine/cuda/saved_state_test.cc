@@ -58,7 +58,7 @@ class CudaSavedState : public ::testing::TestWithParam<RuleKind> {
     }
     EngineConfig on_device = config_;
     on_device.cuda_device = 0;
-    model_.draw_decisions(0.7);
+    model_.draw_decisions({.rate = 0.7});
     cuda_ = make_backend(model_, on_device);
     Random random(7);
     for (int i = 0; i < 300; ++i) {

@@ -1,0 +1,37 @@
+// Decisions for benchmarks of untrained shapes.
+#pragma once
+
+#include <cstdint>
+
+#include "base/random.h"
+
+namespace winnow::kvcache {
+
+/// Coin flips of position, layer and head instead of what a model decides: the same ones however a
+/// text is cut, on every device.
+struct DrawnDecisions {
+  double rate = 0.0;  // of all heads' tokens, this share is evicted or merged
+  double spread =
+      0.0;  // a head keeps 1 - spread to 1 + spread times as many as heads do on average
+
+  /// Of a head's tokens. Heads' shares lie evenly in the range, neighbours' far apart (multiples of
+  /// the golden ratio).
+  [[nodiscard]] constexpr double rate_of(int layer, int head) const {
+    constexpr double kGoldenRatio = 0.618033988749895;
+    constexpr int kLayerStep = 37;
+    const double place = kGoldenRatio * (layer * kLayerStep + head);
+    const double even = place - static_cast<double>(static_cast<std::int64_t>(place));
+    return 1.0 - (1.0 - rate) * (1.0 + spread * (2.0 * even - 1.0));
+  }
+
+  [[nodiscard]] constexpr bool operator()(int position, int layer, int head) const {
+    Random random(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(layer));
+    double x = 0.0;
+    for (int h = 0; h <= head; ++h) {
+      x = random.uniform();
+    }
+    return x < rate_of(layer, head);
+  }
+};
+
+}  // namespace winnow::kvcache
