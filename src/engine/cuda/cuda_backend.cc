@@ -20,26 +20,27 @@ using kvcache::cuda::DeviceCache;
 using model::cuda::Decode;
 using model::cuda::DeviceModel;
 
-// What steps of many sequences take.
-struct BatchPlan {
+// What takes the device's memory beside the weights.
+struct MemoryPlan {
   int most_sequences = 1;
   bool with_copies = false;  // of the weights, see MatrixWeights
+  std::size_t cache_bytes = 0;
 };
 
 // What runs of a model share. Sequences outlive neither.
 struct Device {
   Device(int index, const DeviceModel& model, const kvcache::CacheConfig& config,
-         const BatchPlan& batches)
+         const MemoryPlan& plan)
       : index(index),
         model(model),
-        matrices(model, batches.with_copies),
+        matrices(model, plan.with_copies),
         cache(config, model.cache_shape()),
         seen(model.config().vocab),
         head(model),
         prefill(model, matrices, cache, head),
         decode(model, cache, head) {
-    if (batches.most_sequences > Decode::kMostSequences) {
-      batch_decode.emplace(model, matrices, cache, batches.most_sequences);
+    if (plan.most_sequences > Decode::kMostSequences) {
+      batch_decode.emplace(model, matrices, cache, plan.most_sequences);
     }
   }
 
@@ -128,8 +129,8 @@ int slot_of(const SequenceState* sequence) {
 class CudaRunner : public Runner {
  public:
   CudaRunner(int device, const DeviceModel& model, const kvcache::CacheConfig& config,
-             const BatchPlan& batches)
-      : device_(device, model, config, batches) {}
+             const MemoryPlan& plan)
+      : device_(device, model, config, plan) {}
 
   std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) override {
     device_.select();
@@ -288,6 +289,7 @@ int use(int device) {
 
 // Sequences of one step, whatever is asked for: beyond, a step is only longer, not more efficient.
 constexpr int kMostBatch = 1024;
+constexpr std::size_t kAllThereIs = std::numeric_limits<std::size_t>::max();  // of a cache's bytes
 
 class CudaBackend : public Backend {
  public:
@@ -311,47 +313,51 @@ class CudaBackend : public Backend {
                                                     int tokens) const override {
     use(device_);
     kvcache::CacheConfig cache = config.cache;
-    const BatchPlan batches = plan_batches(config, tokens);
     if (tokens > 0) {
       cache.max_bytes = std::min(cache.max_bytes, most_bytes(cache, tokens));
     }
-    cache.max_bytes = fitted(cache.max_bytes, batches);
-    return std::make_unique<CudaRunner>(device_, model_, cache, batches);
+    const MemoryPlan plan = plan_memory(config, tokens, cache.max_bytes);
+    cache.max_bytes = plan.cache_bytes;
+    return std::make_unique<CudaRunner>(device_, model_, cache, plan);
   }
 
  private:
   // `tokens` > 0: a single sequence. Where queries choose what they read or make it leave, steps
-  // are of few sequences. Copies of the weights may take a fourth of the memory: a step of many
-  // sequences without them moves the weights twice more, and the cache that fits into their place
-  // makes less of a difference (docs/results/gpu.md).
-  [[nodiscard]] BatchPlan plan_batches(const EngineConfig& config, int tokens) const {
+  // are of few sequences. `wanted` bytes of cache, or all that there is. Copies of the weights may
+  // take a fourth of the memory, where that leaves the cache what it wants: a prompt or a step of
+  // many sequences without them moves the weights twice more (docs/results/gpu.md).
+  [[nodiscard]] MemoryPlan plan_memory(const EngineConfig& config, int tokens,
+                                       std::size_t wanted) const {
     using kvcache::RuleKind;
     const bool sees_all = config.cache.rule != RuleKind::tova &&
                           config.cache.rule != RuleKind::h2o &&
                           config.cache.rule != RuleKind::quest;
-    if (tokens > 0 || !sees_all || config.max_sequences <= Decode::kMostSequences) {
-      return {};
-    }
+    const bool many = tokens == 0 && sees_all && config.max_sequences > Decode::kMostSequences;
+    const std::size_t free = winnow::cuda::free_memory();
     const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_);
-    return {std::min(config.max_sequences, kMostBatch), copies <= winnow::cuda::free_memory() / 4};
+    const bool with_copies =
+        copies <= free / 4 && (wanted == kAllThereIs || wanted <= most_cache(free - copies));
+    return {.most_sequences = many ? std::min(config.max_sequences, kMostBatch) : 1,
+            .with_copies = with_copies,
+            .cache_bytes = fitted(wanted, with_copies ? free - copies : free)};
   }
 
-  // What the cache may take: `wanted` bytes, or what there is when that is everything.
-  [[nodiscard]] std::size_t fitted(std::size_t wanted, const BatchPlan& batches) const {
+  // What the cache may take of what is free: `wanted` bytes, or what there is.
+  static std::size_t fitted(std::size_t wanted, std::size_t free) {
     constexpr double kGib = 0x1p30;
-    const std::size_t free = winnow::cuda::free_memory();
-    const std::size_t copies =
-        batches.with_copies ? model::cuda::MatrixWeights::copy_bytes(model_) : 0;
-    const std::size_t most = (free - copies) / 10 * 9;  // activations and tables need room as well
+    const std::size_t most = most_cache(free);
     require(
-        wanted <= most || wanted == std::numeric_limits<std::size_t>::max(),
+        wanted <= most || wanted == kAllThereIs,
         "the cache wants {:.2f} GiB, but of the device's {:.2f} GiB only {:.2f} are free beside "
         "the weights, and {:.2f} of them can be cache: --kv-gib asks for less",
         static_cast<double>(wanted) / kGib,
-        static_cast<double>(winnow::cuda::total_memory()) / kGib,
-        static_cast<double>(free - copies) / kGib, static_cast<double>(most) / kGib);
+        static_cast<double>(winnow::cuda::total_memory()) / kGib, static_cast<double>(free) / kGib,
+        static_cast<double>(most) / kGib);
     return std::min(wanted, most);
   }
+
+  // Activations and tables need room as well.
+  static std::size_t most_cache(std::size_t free) { return free / 10 * 9; }
 
   // Of one sequence, however little it evicts.
   [[nodiscard]] std::size_t most_bytes(const kvcache::CacheConfig& cache, int tokens) const {
