@@ -11,6 +11,12 @@ std::size_t size_of(int rows, int cols) {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
 }
 
+// Whether a weight in rows of bf16 is more to read than the weight as it lies.
+bool reads_less(const DeviceModel& model, const MatrixWeights& matrices) {
+  return model.weights().head().format != ops::cuda::DeviceWeightFormat::bf16 ||
+         !matrices.has_copies();
+}
+
 }  // namespace
 
 BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices,
@@ -19,7 +25,7 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
       cache_(cache),
       most_(ManyRows::padded(most_sequences)),
       attention_(cache, most_),
-      rows_(model, matrices, /*search=*/true),
+      many_(model, matrices, /*search=*/true),
       inputs_(size_of(2, most_)),
       rules_(size_of(1, most_)),
       results_(size_of(1, most_)),
@@ -30,7 +36,12 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
       attended_(size_of(most_, model.query_width())),
       logits_(size_of(most_, model.config().vocab)),
       tokens_(size_of(1, most_)) {
-  rows_.reserve(size_of(1, most_));
+  if (BatchRows::supported() && reads_less(model, matrices)) {
+    rows_.emplace(model);
+  }
+  if (!rows_ || most_ > BatchRows::kMost) {
+    many_.reserve(size_of(1, most_));
+  }
 }
 
 void BatchDecode::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
@@ -83,8 +94,22 @@ const winnow::cuda::Graph& BatchDecode::graph(int size, const winnow::cuda::Stre
   return found->second;
 }
 
-// Everything that one step puts into the stream.
 void BatchDecode::step(int size, cudaStream_t stream) {
+  rows_&& size <= BatchRows::kMost ? step(*rows_, size, stream) : step(many_, size, stream);
+}
+
+void BatchDecode::finish(ManyRows& linear, int size, cudaStream_t stream) {
+  linear.finish(size, stream);
+  linear.logits(logits_.data(), size, stream);
+}
+
+void BatchDecode::finish(BatchRows& linear, int size, cudaStream_t stream) {
+  linear.finish(logits_.data(), size, stream);
+}
+
+// Everything that one step puts into the stream.
+template <class LinearLayers>
+void BatchDecode::step(LinearLayers& linear, int size, cudaStream_t stream) {
   const ModelConfig& config = model_.config();
   const auto& view = cache_.view();
   const std::int32_t* slots = slots_.data();
@@ -95,23 +120,22 @@ void BatchDecode::step(int size, cudaStream_t stream) {
               .angles = angles_.data(),
               .half = config.head_dim / 2,
               .embedding = model_.weights().embedding.view(),
-              .residual = rows_.residual()},
+              .residual = linear.residual()},
              size, stream);
   // More rows than clusters are good for.
   attention_.plan(slots, size, kvcache::cuda::TokenAttention::Way::runs, stream);
   for (int layer = 0; layer < config.layers; ++layer) {
-    rows_.project(layer, qkv_.data(), size, stream);
-    attention_.append_and_attend(model_.projection(layer, rows_.hidden(), angles_.data()),
+    linear.project(layer, qkv_.data(), size, stream);
+    attention_.append_and_attend(model_.projection(layer, linear.hidden(), angles_.data()),
                                  {.layer = layer,
                                   .batch = size,
                                   .slots = slots,
                                   .qkv = qkv_.data(),
                                   .queries = queries_.data()},
                                  model_.scale(), attended_.data(), stream);
-    rows_.finish_layer(layer, attended_.data(), size, stream);
+    linear.finish_layer(layer, attended_.data(), size, stream);
   }
-  rows_.finish(size, stream);
-  rows_.logits(logits_.data(), size, stream);
+  finish(linear, size, stream);
   ops::cuda::sample_tokens(logits_.data(), size, config.vocab, rules_.data(), tokens_.data(),
                            stream);
   end_step({.slots = slots,

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 
 #include "base/cuda/graph.h"
 #include "kvcache/cuda/token_attention.h"
+#include "model/cuda/batch_rows.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/many_rows.h"
 #include "model/cuda/step_tokens.h"
@@ -17,9 +19,10 @@
 namespace winnow::model::cuda {
 
 /// What Decode does for few sequences, whose linear layers it takes from one reading of the weights
-/// by kernels made for few rows. Here they are cuBLASLt's. A batch is padded up to the next size
-/// that there is a graph for; what pads it belongs to no sequence, is written nowhere in the cache
-/// and reads nothing of it.
+/// by kernels made for few rows. Here they are BatchRows' where weights take less memory than bf16
+/// or have no copies in rows, and cuBLASLt's. A batch is padded up to the next size that there is a
+/// graph for; what pads it belongs to no sequence, is written nowhere in the cache and reads
+/// nothing of it.
 class BatchDecode {
  public:
   /// For up to `most_sequences`. All must outlive this. The cache's rule must be one under which
@@ -41,13 +44,18 @@ class BatchDecode {
                    std::span<const ops::cuda::SampledRow> rows, int size);
   const winnow::cuda::Graph& graph(int size, const winnow::cuda::Stream& stream);
   void step(int size, cudaStream_t stream);
+  template <class LinearLayers>
+  void step(LinearLayers& linear, int size, cudaStream_t stream);
+  void finish(ManyRows& linear, int size, cudaStream_t stream);
+  void finish(BatchRows& linear, int size, cudaStream_t stream);
 
   const DeviceModel& model_;
   kvcache::cuda::DeviceCache& cache_;
   int most_;
   kvcache::cuda::TokenAttention attention_;
-  ManyRows rows_;
-  int generation_ = -1;  // of the cache's tables that the graphs point to
+  ManyRows many_;
+  std::optional<BatchRows> rows_;  // of up to BatchRows::kMost
+  int generation_ = -1;            // of the cache's tables that the graphs point to
   std::map<int, winnow::cuda::Graph> graphs_;
 
   winnow::cuda::PinnedBuffer<std::int32_t> inputs_;          // [2, size] slots, tokens

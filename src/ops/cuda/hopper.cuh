@@ -100,6 +100,11 @@ __device__ __forceinline__ void wait_for_products(float (&result)[Size]) {
 
 // The instructions by the width of the right operand; d is [64, 2 * Size] over the warpgroup.
 // clang-format off
+#define WINNOW_REGISTERS_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define WINNOW_RESULTS_16                                                                          \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),              \
+  "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),          \
+  "+f"(d[14]), "+f"(d[15])
 #define WINNOW_REGISTERS_32                                                                        \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23"          \
   ",%24,%25,%26,%27,%28,%29,%30,%31"
@@ -135,7 +140,8 @@ __device__ __forceinline__ void wait_for_products(float (&result)[Size]) {
 /// multiply_shared: d (+)= a b for a [64, 16] and b [N, 16], both in shared memory.
 /// multiply_shared_along: d (+)= a^T b for a [16, 64] (its rows are summed over) and b [16, N], both in
 /// shared memory.
-/// multiply_registers: d += a b for a [64, 16] in registers and b [16, N] in shared memory.
+/// multiply_registers: d += a b for a [64, 16] in registers and b [16, N] in shared memory;
+/// multiply_registers_by_rows: d += a b^T for b [N, 16].
 #define WINNOW_PRODUCTS(N, COUNT, PAIR, TYPE, I0, I1, I2, I3, I4)                                  \
   template <bool Accumulate>                                                                       \
   __device__ __forceinline__ void multiply_shared(float (&d)[COUNT], std::uint64_t a, std::uint64_t b, PAIR) {     \
@@ -159,7 +165,16 @@ __device__ __forceinline__ void wait_for_products(float (&result)[Size]) {
                  ", 1, 1, 1, 1;"                                                                   \
                  : WINNOW_RESULTS_##COUNT                                                          \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
+  }                                                                                                \
+  __device__ __forceinline__ void multiply_registers_by_rows(                                      \
+      float (&d)[COUNT], const std::uint32_t (&a)[4], std::uint64_t b, PAIR) {                     \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {"              \
+                 WINNOW_REGISTERS_##COUNT "}, {%" #I0 ", %" #I1 ", %" #I2 ", %" #I3 "}, %" #I4     \
+                 ", 1, 1, 1, 0;"                                                                   \
+                 : WINNOW_RESULTS_##COUNT                                                          \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
   }
+WINNOW_PRODUCTS(32, 16, __nv_bfloat162, "bf16", 16, 17, 18, 19, 20)
 WINNOW_PRODUCTS(64, 32, __half2, "f16", 32, 33, 34, 35, 36)
 WINNOW_PRODUCTS(64, 32, __nv_bfloat162, "bf16", 32, 33, 34, 35, 36)
 WINNOW_PRODUCTS(80, 40, __half2, "f16", 40, 41, 42, 43, 44)
@@ -169,6 +184,8 @@ WINNOW_PRODUCTS(96, 48, __nv_bfloat162, "bf16", 48, 49, 50, 51, 52)
 WINNOW_PRODUCTS(128, 64, __half2, "f16", 64, 65, 66, 67, 68)
 WINNOW_PRODUCTS(128, 64, __nv_bfloat162, "bf16", 64, 65, 66, 67, 68)
 #undef WINNOW_PRODUCTS
+#undef WINNOW_REGISTERS_16
+#undef WINNOW_RESULTS_16
 #undef WINNOW_REGISTERS_32
 #undef WINNOW_RESULTS_32
 #undef WINNOW_REGISTERS_40

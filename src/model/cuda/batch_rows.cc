@@ -1,0 +1,105 @@
+#include "model/cuda/batch_rows.h"
+
+#include <algorithm>
+
+namespace winnow::model::cuda {
+namespace {
+
+using ops::cuda::BatchProduct;
+using ops::cuda::DeviceWeight;
+using ops::cuda::PackedRows;
+
+std::size_t width(int cols) {
+  return BatchRows::kMost * static_cast<std::size_t>(cols);
+}
+
+// Products read columns behind the last one, which stay zero.
+winnow::cuda::DeviceBuffer<bf16> packed_memory(int cols) {
+  winnow::cuda::DeviceBuffer<bf16> memory(PackedRows::bytes(BatchRows::kMost, cols) / sizeof(bf16));
+  memory.fill(0);
+  return memory;
+}
+
+const float* data_or_null(const FloatBuffer& buffer) {
+  return buffer.size() > 0 ? buffer.data() : nullptr;
+}
+
+}  // namespace
+
+BatchRows::BatchRows(const DeviceModel& model)
+    : model_(model),
+      hidden_(width(model.config().hidden)),
+      embedded_(width(model.config().hidden)),
+      square_sums_(kMost),
+      sums_(most_sums()),
+      normed_(packed_memory(model.config().hidden)),
+      attended_(packed_memory(model.query_width())),
+      activated_(packed_memory(model.config().intermediate)) {
+  winnow::cuda::check(cudaDeviceSynchronize(), "clear packed rows");
+}
+
+std::size_t BatchRows::most_sums() const {
+  std::size_t most = 0;
+  const DeviceLayerWeights& layer = model_.layer(0);  // all have the same shapes
+  for (const DeviceWeight* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+    for (int rows = 1; rows <= kMost; ++rows) {
+      const int parts = ops::cuda::batch_parts(weight->view(), rows);
+      most = std::max(most, static_cast<std::size_t>(parts) * static_cast<std::size_t>(rows) *
+                                static_cast<std::size_t>(weight->view().rows));
+    }
+  }
+  return most;
+}
+
+ops::cuda::ResidualRows BatchRows::residual() const {
+  return {hidden_.data(), model_.layer(0).attention_norm.data(), embedded_.data(),
+          square_sums_.data()};
+}
+
+PackedRows BatchRows::packed(const Memory& memory, int rows, int cols) const {
+  return {model_.weights().head().format, rows, cols, memory.data()};
+}
+
+BatchProduct BatchRows::multiply(const DeviceWeight& weight, const PackedRows& x,
+                                 cudaStream_t stream) const {
+  const auto view = weight.view();
+  return ops::cuda::multiply_batch(view, x, ops::cuda::batch_parts(view, x.rows), sums_.data(),
+                                   stream);
+}
+
+void BatchRows::add(const BatchProduct& product, const FloatBuffer& bias, const FloatBuffer& norm,
+                    int rows, cudaStream_t stream) const {
+  const ModelConfig& config = model_.config();
+  ops::cuda::add_and_norm(hidden_.data(), product, data_or_null(bias), norm.data(), config.norm_eps,
+                          packed(normed_, rows, config.hidden), stream);
+}
+
+void BatchRows::project(int layer, float* qkv, int rows, cudaStream_t stream) {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  if (layer == 0) {
+    add({}, {}, w.attention_norm, rows, stream);
+  }
+  const PackedRows normed = packed(normed_, rows, model_.config().hidden);
+  ops::cuda::store_product(qkv, multiply(w.qkv, normed, stream), stream);
+}
+
+void BatchRows::finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream) {
+  const ModelConfig& config = model_.config();
+  const DeviceLayerWeights& w = model_.layer(layer);
+  const PackedRows heads = packed(attended_, rows, model_.query_width());
+  ops::cuda::pack_rows(heads, attended, stream);
+  add(multiply(w.output, heads, stream), w.output_bias, w.mlp_norm, rows, stream);
+  const PackedRows inner = packed(activated_, rows, config.intermediate);
+  ops::cuda::gate_product(inner, multiply(w.gate_up, packed(normed_, rows, config.hidden), stream),
+                          data_or_null(w.gate_up_bias), stream);
+  const bool last = layer + 1 == config.layers;
+  add(multiply(w.down, inner, stream), w.down_bias,
+      last ? model_.weights().norm : model_.layer(layer + 1).attention_norm, rows, stream);
+}
+
+void BatchRows::finish(float* logits, int rows, cudaStream_t stream) {
+  ops::cuda::multiply_batch(model_.weights().head(), packed(normed_, rows, model_.config().hidden),
+                            1, logits, stream);
+}
+
+}  // namespace winnow::model::cuda

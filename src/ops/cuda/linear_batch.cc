@@ -1,0 +1,90 @@
+#include "ops/cuda/linear_batch.h"
+
+#include <algorithm>
+
+#include "base/cuda/device.h"
+#include "base/error.h"
+#include "ops/cuda/hopper.h"
+#include "ops/cuda/linear_batch_kernels.h"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr int kMostParts = 8;  // more are added up for longer than they save
+constexpr int kLeastSharedMemory = 200 * 1024;
+
+int padded_rows(int rows) {
+  return rows <= 32 ? 32 : rows <= 64 ? 64 : 128;
+}
+
+int divided(int x, int y) {
+  return (x + y - 1) / y;
+}
+
+int groups_of(const DeviceWeightView& weight) {
+  return divided(weight.tiles, kBatchTiles);
+}
+
+int stages_of(const DeviceWeightView& weight) {
+  return divided(weight.cols, stage_columns(weight.format));
+}
+
+}  // namespace
+
+bool has_linear_batch() {
+  return has_wgmma() && winnow::cuda::most_shared_memory() >= kLeastSharedMemory;
+}
+
+int PackedRows::padded() const {
+  return padded_rows(rows);
+}
+
+std::size_t PackedRows::bytes(int rows, int cols) {
+  constexpr int kMostColumns = 128;  // of a stage
+  return static_cast<std::size_t>(padded_rows(rows)) *
+         static_cast<std::size_t>(divided(cols, kMostColumns) * kMostColumns) * sizeof(bf16);
+}
+
+// What a multiprocessor moves, in bytes: its share of the weights, with what it waits for others,
+// and its share of the parts, which are written and read.
+int batch_parts(const DeviceWeightView& weight, int rows) {
+  const int blocks = winnow::cuda::multiprocessor_count();
+  const int groups = groups_of(weight);
+  const int stages = stages_of(weight);
+  const DeviceWeightLayout layout{weight.format, weight.rows, weight.cols, weight.paired};
+  const double stage_bytes = static_cast<double>(layout.bytes()) / (double(groups) * stages);
+  const double part_bytes = 2.0 * sizeof(float) * rows * weight.rows / blocks;
+  int best = 1;
+  double least = 0.0;
+  for (int parts = 1; parts <= std::min(kMostParts, stages); ++parts) {
+    const double waves = divided(groups * parts, blocks);
+    const double cost = waves * divided(stages, parts) * stage_bytes + parts * part_bytes;
+    if (parts == 1 || cost < least) {
+      best = parts;
+      least = cost;
+    }
+  }
+  return best;
+}
+
+BatchProduct multiply_batch(const DeviceWeightView& weight, const PackedRows& x, int parts,
+                            float* sums, cudaStream_t stream) {
+  require(x.rows > 0 && x.rows <= kMostBatchRows, "a product of a batch of {} rows: 1 to {}",
+          x.rows, kMostBatchRows);
+  require(x.cols == weight.cols && x.format == weight.format,
+          "rows packed for {} columns of {} and a weight of {} of {}", x.cols,
+          format_name(x.format), weight.cols, format_name(weight.format));
+  const int stages = stages_of(weight);
+  require(parts > 0 && parts <= stages, "{} parts of a product of {} stages", parts, stages);
+  launch_multiply_batch({.weight = weight,
+                         .x = x.data,
+                         .sums = sums,
+                         .rows = x.rows,
+                         .parts = parts,
+                         .stages = stages,
+                         .units = groups_of(weight) * parts},
+                        x.padded(), stream);
+  return {sums, parts, x.rows, weight.rows};
+}
+
+}  // namespace winnow::ops::cuda
