@@ -29,10 +29,10 @@ using ops::cuda::PackedRows;
 
 constexpr DeviceWeightFormat kFormats[] = {DeviceWeightFormat::bf16, DeviceWeightFormat::fp8,
                                            DeviceWeightFormat::int8, DeviceWeightFormat::int4};
-constexpr int kRowCounts[] = {16, 32, 64, 128};
+constexpr int kRowCounts[] = {16, 32, 64};
 constexpr std::size_t kMostRows = ops::cuda::kMostBatchRows;
 constexpr std::size_t kWidest = 32768;
-constexpr int kMostParts = 16;
+constexpr int kMostParts = 8;
 
 /// What the kernels read and write, large enough for every shape.
 struct Activations {

@@ -11,12 +11,6 @@ std::size_t size_of(int rows, int cols) {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
 }
 
-// Whether a weight in rows of bf16 is more to read than the weight as it lies.
-bool reads_less(const DeviceModel& model, const MatrixWeights& matrices) {
-  return model.weights().head().format != ops::cuda::DeviceWeightFormat::bf16 ||
-         !matrices.has_copies();
-}
-
 }  // namespace
 
 BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices,
@@ -36,7 +30,7 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
       attended_(size_of(most_, model.query_width())),
       logits_(size_of(most_, model.config().vocab)),
       tokens_(size_of(1, most_)) {
-  if (BatchRows::supported() && reads_less(model, matrices)) {
+  if (BatchRows::supported()) {
     rows_.emplace(model);
   }
   if (!rows_ || most_ > BatchRows::kMost) {

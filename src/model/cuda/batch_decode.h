@@ -19,10 +19,9 @@
 namespace winnow::model::cuda {
 
 /// What Decode does for few sequences, whose linear layers it takes from one reading of the weights
-/// by kernels made for few rows. Here they are BatchRows' where weights take less memory than bf16
-/// or have no copies in rows, and cuBLASLt's. A batch is padded up to the next size that there is a
-/// graph for; what pads it belongs to no sequence, is written nowhere in the cache and reads
-/// nothing of it.
+/// by kernels made for few rows. Here they are BatchRows', and of more rows cuBLASLt's. A batch is
+/// padded up to the next size that there is a graph for; what pads it belongs to no sequence, is
+/// written nowhere in the cache and reads nothing of it.
 class BatchDecode {
  public:
   /// For up to `most_sequences`. All must outlive this. The cache's rule must be one under which

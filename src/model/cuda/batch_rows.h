@@ -15,8 +15,7 @@ namespace winnow::model::cuda {
 /// bf16.
 class BatchRows {
  public:
-  /// More are computed sooner by cuBLASLt.
-  static constexpr int kMost = 64;
+  static constexpr int kMost = ops::cuda::kMostBatchRows;
 
   /// Whether this device has kernels for it.
   static bool supported() { return ops::cuda::has_linear_batch(); }

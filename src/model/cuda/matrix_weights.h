@@ -19,8 +19,6 @@ class MatrixWeights {
   /// Bytes of all copies.
   static std::size_t copy_bytes(const DeviceModel& model);
 
-  [[nodiscard]] bool has_copies() const { return !copies_.empty(); }
-
   /// Rows [first, first + count), valid until the next call, in the order of `stream`. count is at
   /// most most_rows().
   const bf16* rows(const ops::cuda::DeviceWeightView& weight, int first, int count,

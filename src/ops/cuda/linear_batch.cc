@@ -10,11 +10,10 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kMostParts = 8;  // more are added up for longer than they save
 constexpr int kLeastSharedMemory = 200 * 1024;
 
 int padded_rows(int rows) {
-  return rows <= 32 ? 32 : rows <= 64 ? 64 : 128;
+  return rows <= 32 ? 32 : kMostBatchRows;
 }
 
 int divided(int x, int y) {
@@ -40,9 +39,9 @@ int PackedRows::padded() const {
 }
 
 std::size_t PackedRows::bytes(int rows, int cols) {
-  constexpr int kMostColumns = 128;  // of a stage
-  return static_cast<std::size_t>(padded_rows(rows)) *
-         static_cast<std::size_t>(divided(cols, kMostColumns) * kMostColumns) * sizeof(bf16);
+  const int padded_cols = divided(cols, kMostStageColumns) * kMostStageColumns;
+  return static_cast<std::size_t>(padded_rows(rows)) * static_cast<std::size_t>(padded_cols) *
+         sizeof(bf16);
 }
 
 // What a multiprocessor moves, in bytes: its share of the weights, with what it waits for others,
@@ -56,7 +55,7 @@ int batch_parts(const DeviceWeightView& weight, int rows) {
   const double part_bytes = 2.0 * sizeof(float) * rows * weight.rows / blocks;
   int best = 1;
   double least = 0.0;
-  for (int parts = 1; parts <= std::min(kMostParts, stages); ++parts) {
+  for (int parts = 1; parts <= std::min(kMostBatchParts, stages); ++parts) {
     const double waves = divided(groups * parts, blocks);
     const double cost = waves * divided(stages, parts) * stage_bytes + parts * part_bytes;
     if (parts == 1 || cost < least) {
@@ -85,6 +84,14 @@ BatchProduct multiply_batch(const DeviceWeightView& weight, const PackedRows& x,
                          .units = groups_of(weight) * parts},
                         x.padded(), stream);
   return {sums, parts, x.rows, weight.rows};
+}
+
+void add_and_norm(float* hidden, const BatchProduct& product, const float* bias,
+                  const float* norm_weight, float eps, const PackedRows& normed,
+                  cudaStream_t stream) {
+  require(normed.cols <= kMostNormColumns, "a residual stream of {} columns: at most {}",
+          normed.cols, kMostNormColumns);
+  launch_add_and_norm(hidden, product, bias, norm_weight, eps, normed, stream);
 }
 
 }  // namespace winnow::ops::cuda

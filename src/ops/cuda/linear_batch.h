@@ -12,7 +12,7 @@
 namespace winnow::ops::cuda {
 
 /// Rows that a product takes.
-inline constexpr int kMostBatchRows = 128;
+inline constexpr int kMostBatchRows = 64;
 
 /// Whether the current device has the instructions that these kernels are made of.
 bool has_linear_batch();
@@ -26,7 +26,7 @@ struct PackedRows {
   int cols = 0;
   bf16* data = nullptr;
 
-  /// Rows that products compute: 32, 64 or 128.
+  /// Rows that products compute: 32 or 64.
   [[nodiscard]] int padded() const;
   /// Memory for so many rows, and all fewer.
   static std::size_t bytes(int rows, int cols);

@@ -23,15 +23,26 @@ __device__ void add(Eight& sum, const Eight& x) {
   }
 }
 
+constexpr int kAtOnce = 4;  // parts that are on their way
+
 // Eight columns of a row, from `column` on, in all parts.
 __device__ Eight sum_of(const BatchProduct& product, int row, int column) {
   const std::size_t part =
       static_cast<std::size_t>(product.rows) * static_cast<std::size_t>(product.cols);
   const float* from = product.sums + static_cast<std::size_t>(row) * product.cols + column;
-  Eight sum = load_eight(from);
-#pragma unroll 8
-  for (int i = 1; i < product.parts; ++i) {
-    add(sum, load_eight(from + i * part));
+  Eight sum;
+  for (int first = 0; first < product.parts; first += kAtOnce) {
+    Eight parts[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < product.parts) {
+        parts[i] = load_eight(from + (first + i) * part);
+      }
+    }
+#pragma unroll
+    for (const Eight& x : parts) {
+      add(sum, x);
+    }
   }
   return sum;
 }
@@ -91,38 +102,55 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A row's block; what it writes to `hidden` it reads again itself.
+// A row's block, up to kMost times eight columns a thread.
+template <int kMost>
 __global__ void __launch_bounds__(kRowThreads, 2)
     norm_kernel(float* hidden, BatchProduct product, const float* bias, const float* norm_weight,
                 float eps, PackedView normed, int cols) {
-  begin();
+  winnow::cuda::release_successor();
   const int row = blockIdx.x;
   float* const x = hidden + static_cast<std::size_t>(row) * cols;
+  const auto column = [](int i) {
+    return (i * kRowThreads + static_cast<int>(threadIdx.x)) * kColumnsOfThread;
+  };
+  Eight weights[kMost];  // there before the product is
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    if (column(i) < cols) {
+      weights[i] = load_eight(norm_weight + column(i));
+    }
+  }
+  winnow::cuda::wait_for_predecessor();
+  Eight sums[kMost];
   float squares = 0.0F;
-  const int first = static_cast<int>(threadIdx.x) * kColumnsOfThread;
-  for (int column = first; column < cols; column += kRowThreads * kColumnsOfThread) {
-    Eight sum = load_eight(x + column);
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    if (column(i) >= cols) {
+      continue;
+    }
+    sums[i] = load_eight(x + column(i));
     if (product.parts > 0) {
-      add(sum, sum_of(product, row, column));
+      add(sums[i], sum_of(product, row, column(i)));
       if (bias != nullptr) {
-        add(sum, load_eight(bias + column));
+        add(sums[i], load_eight(bias + column(i)));
       }
-      store_eight(x + column, sum);
+      store_eight(x + column(i), sums[i]);
     }
 #pragma unroll
-    for (const float value : sum.values) {
+    for (const float value : sums[i].values) {
       squares += value * value;
     }
   }
   const float factor = rsqrtf(block_sum<kRowThreads>(squares) / static_cast<float>(cols) + eps);
-  for (int column = first; column < cols; column += kRowThreads * kColumnsOfThread) {
-    Eight value = load_eight(x + column);
-    const Eight weight = load_eight(norm_weight + column);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      value.values[i] *= factor * weight.values[i];
+  for (int i = 0; i < kMost; ++i) {
+    if (column(i) < cols) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        sums[i].values[j] *= factor * weights[i].values[j];
+      }
+      normed.store(row, column(i), sums[i]);
     }
-    normed.store(row, column, value);
   }
 }
 
@@ -144,11 +172,16 @@ void pack_rows(const PackedRows& packed, const bf16* x, cudaStream_t stream) {
                        PackedView(packed), x, packed.cols);
 }
 
-void add_and_norm(float* hidden, const BatchProduct& product, const float* bias,
-                  const float* norm_weight, float eps, const PackedRows& normed,
-                  cudaStream_t stream) {
-  winnow::cuda::launch(norm_kernel, normed.rows, kRowThreads, 0, stream, true, hidden, product,
-                       bias, norm_weight, eps, PackedView(normed), normed.cols);
+void launch_add_and_norm(float* hidden, const BatchProduct& product, const float* bias,
+                         const float* norm_weight, float eps, const PackedRows& normed,
+                         cudaStream_t stream) {
+  constexpr int kColumns = kRowThreads * kColumnsOfThread;
+  static_assert(kMostNormColumns == 4 * kColumns);
+  const auto kernel = normed.cols <= kColumns       ? norm_kernel<1>
+                      : normed.cols <= 2 * kColumns ? norm_kernel<2>
+                                                    : norm_kernel<4>;
+  winnow::cuda::launch(kernel, normed.rows, kRowThreads, 0, stream, true, hidden, product, bias,
+                       norm_weight, eps, PackedView(normed), normed.cols);
 }
 
 }  // namespace winnow::ops::cuda

@@ -1,8 +1,9 @@
 // Products of a batch with Hopper's own instructions (sm_90a). A block takes units of work in turn:
-// 16 tiles of weight rows and a part of the columns. In a block
-//   8 warps (two warpgroups) have two tiles each: they read their codes from shared memory, make
-//     operands of them in registers (the left ones of wgmma) and multiply by all rows of the batch,
-//     which lie in shared memory as the right operand of all;
+// 8 tiles of weight rows and a part of the columns. In a block
+//   8 warps (two warpgroups) have a tile each: they read its codes from shared memory, make
+//   operands
+//     of them in registers (the left ones of wgmma) and multiply by all rows of the batch, which
+//     lie in shared memory as the right operand of all;
 //   one more feeds them, in a ring that fills shared memory: the columns of a stage of each tile in
 //     one copy, and of all rows in one more.
 // Weights of the first lap are on their way before the kernel in front of this one is complete:
@@ -15,9 +16,8 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kTilesOfWarp = 2;
-constexpr int kFeedingWarp = kBatchTiles / kTilesOfWarp;
-constexpr int kBatchThreads = (kFeedingWarp + 1) * 32;
+constexpr int kFeedingWarp = kBatchTiles;
+constexpr int kBatchThreads = (kBatchTiles + 1) * 32;
 constexpr int kRingBytes = 216 * 1024;
 constexpr int kMostStages = 8;
 
@@ -160,8 +160,8 @@ __device__ void operands(const std::uint32_t (&words)[4], int j, std::uint32_t s
   }
 }
 
-/// A warp with its tiles, one of four whose tiles a warpgroup multiplies together. Lane 4 g + c has
-/// weight rows g and g + 8 of a tile and, of the results, batch rows 2 c and 2 c + 1 of each 8.
+/// A warp with a tile, one of four whose tiles a warpgroup multiplies together. Lane 4 g + c has
+/// weight rows g and g + 8 of its tile and, of the results, batch rows 2 c and 2 c + 1 of each 8.
 template <class Format, int Rows>
 class Multiplier {
  public:
@@ -169,24 +169,21 @@ class Multiplier {
   __device__ Multiplier(const BatchArguments& arguments, const BatchShared<Format, Rows>& shared)
       : arguments_(arguments),
         shared_(shared),
-        warp_(static_cast<int>(threadIdx.x) / 32),
+        tile_(static_cast<int>(threadIdx.x) / 32),
         row_(static_cast<int>(threadIdx.x) % 32 / 4),
         lane_(static_cast<int>(threadIdx.x) % 4) {}
 
   __device__ void run() {
     Turn<Stage::kCount> turn;
-    float sums[kTilesOfWarp][Rows / 2];
-    zero(sums);
+    float sums[Rows / 2];
+    clear(sums);
     for (StageWalk walk(arguments_); !walk.is_over(); turn.next()) {
       shared_.full[turn.stage].wait(turn.parity);
       multiply(sums, turn.stage, arguments_.weight.steps - walk.stage() * Stage::kSteps);
       release(shared_.empty[turn.stage]);
       if (walk.ends_unit()) {
-#pragma unroll
-        for (int i = 0; i < kTilesOfWarp; ++i) {
-          store(sums[i], walk, tile(i));
-        }
-        zero(sums);
+        store(sums, walk);
+        clear(sums);
       }
       walk.next();
     }
@@ -196,65 +193,13 @@ class Multiplier {
   static constexpr int kBlocks = Stage::kSteps * Format::kBlocks;
   using Operands = std::uint32_t[kBlocks][2][4];  // of rows g and g + 8
 
-  // Of a group.
-  [[nodiscard]] __device__ int tile(int i) const {
-    return i * kFeedingWarp + warp_;
-  }
-
-  static __device__ void zero(float (&sums)[kTilesOfWarp][Rows / 2]) {
-#pragma unroll
-    for (auto& of_tile : sums) {
-#pragma unroll
-      for (float& sum : of_tile) {
-        sum = 0.0F;
-      }
-      pin(of_tile);
-    }
-  }
-
   // `steps`: of the stage there are so many, or all.
-  __device__ void multiply(float (&sums)[kTilesOfWarp][Rows / 2], int stage, int steps) const {
-    Operands left[kTilesOfWarp];
+  __device__ void multiply(float (&sums)[Rows / 2], int stage, int steps) const {
+    Operands left;
+    load(left, stage, steps);
     const std::uint64_t rows =
         matrix_descriptor(shared_.rows + stage * Stage::kRowBytes, Stage::kSlab);
-#pragma unroll
-    for (int i = 0; i < kTilesOfWarp; ++i) {
-      load(left[i], stage, tile(i), steps);
-      begin_products();
-      begin(sums[i], left[i], rows);
-      commit_products();
-    }
-    wait_for_products<0>();
-#pragma unroll
-    for (auto& of_tile : sums) {
-      pin(of_tile);
-    }
-  }
-
-  __device__ void load(Operands& left, int stage, int tile, int steps) const {
-    const std::uint32_t first =
-        shared_address(shared_.weights + stage * Stage::kWeightBytes + tile * Stage::kTileBytes);
-#pragma unroll
-    for (int step = 0; step < Stage::kSteps; ++step) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::uint32_t at = first + step * kTileStepBytes<Format>;
-        const int row = row_ + 8 * half;
-        std::uint32_t words[4] = {};
-        std::uint32_t scales[4] = {};
-        if (step < steps) {
-          load_shared(words, at + row * kStepBytes + lane_ * 16);
-          load_scales(scales, at + kTileRows * kStepBytes + row * Format::kBlocks * 2);
-        }
-#pragma unroll
-        for (int j = 0; j < Format::kBlocks; ++j) {
-          operands<Format>(words, j, scales[j], left[step * Format::kBlocks + j][half]);
-        }
-      }
-    }
-  }
-
-  static __device__ void begin(float (&sums)[Rows / 2], const Operands& left, std::uint64_t rows) {
+    begin_products();
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
       const std::uint64_t slab = rows + block / 2 * (Stage::kSlab / 16);
@@ -264,6 +209,35 @@ class Multiplier {
         const std::uint32_t pairs[4] = {upper[2 * i], lower[2 * i], upper[2 * i + 1],
                                         lower[2 * i + 1]};
         multiply_registers_by_rows(sums, pairs, slab + (block % 2 * 2 + i) * 2, __nv_bfloat162{});
+      }
+    }
+    commit_products();
+    wait_for_products<0>(sums);
+  }
+
+  __device__ void load(Operands& left, int stage, int steps) const {
+    const std::uint32_t first =
+        shared_address(shared_.weights + stage * Stage::kWeightBytes + tile_ * Stage::kTileBytes);
+#pragma unroll
+    for (int step = 0; step < Stage::kSteps; ++step) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const std::uint32_t at = first + step * kTileStepBytes<Format>;
+        const int row = row_ + 8 * half;
+        std::uint32_t words[4];
+        std::uint32_t scales[4] = {};
+        load_shared(words, at + row * kStepBytes + lane_ * 16);
+        load_scales(scales, at + kTileRows * kStepBytes + row * Format::kBlocks * 2);
+        const std::uint32_t mask = step < steps ? ~0U : 0U;  // a branch would serialise products
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          words[j] &= mask;
+          scales[j] &= mask;
+        }
+#pragma unroll
+        for (int j = 0; j < Format::kBlocks; ++j) {
+          operands<Format>(words, j, scales[j], left[step * Format::kBlocks + j][half]);
+        }
       }
     }
   }
@@ -280,10 +254,9 @@ class Multiplier {
     }
   }
 
-  __device__ void store(const float (&sums)[Rows / 2], const StageWalk& walk,
-                        int tile_of_group) const {
+  __device__ void store(const float (&sums)[Rows / 2], const StageWalk& walk) const {
     const DeviceWeightView& weight = arguments_.weight;
-    const int tile = walk.group() * kBatchTiles + tile_of_group;
+    const int tile = walk.group() * kBatchTiles + tile_;
     if (tile >= weight.tiles) {
       return;
     }
@@ -311,7 +284,7 @@ class Multiplier {
 
   const BatchArguments& arguments_;
   const BatchShared<Format, Rows>& shared_;
-  int warp_;
+  int tile_;
   int row_;
   int lane_;
 };
@@ -330,7 +303,7 @@ __global__ void __launch_bounds__(kBatchThreads, 1)
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Stage::kCount; ++stage) {
       full[stage].init(1);
-      empty[stage].init(kFeedingWarp);
+      empty[stage].init(kBatchTiles);
     }
     fence_barriers();
   }
@@ -357,14 +330,8 @@ void launch_for(const BatchArguments& arguments, cudaStream_t stream) {
 
 void launch_multiply_batch(const BatchArguments& arguments, int padded_rows, cudaStream_t stream) {
   with_format(arguments.weight.format, [&]<class Format>(Format) {
-    switch (padded_rows) {
-      case 32:
-        return launch_for<Format, 32>(arguments, stream);
-      case 64:
-        return launch_for<Format, 64>(arguments, stream);
-      default:
-        return launch_for<Format, 128>(arguments, stream);
-    }
+    return padded_rows == 32 ? launch_for<Format, 32>(arguments, stream)
+                             : launch_for<Format, 64>(arguments, stream);
   });
 }
 
