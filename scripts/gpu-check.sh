@@ -81,6 +81,8 @@ done
 # The sanitizer slows a kernel down a hundred times: a few shapes of each.
 sanitized_ops=(
   '*CudaLinearRows.Silu/int4_N1022_K576:*CudaLinearRows.Residual/bf16_N3070_K576:*CudaRows.ChainsAndOverlapChangeNothing/fp8'
+  '*CudaLinearBatch.Product/*_N250_K576:*CudaLinearBatch.Product/*_N50_K2048'
+  '*CudaBatchFinish*'
   '*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3'
   '*CudaPrefillAttention.ShortLead/*_D64_G4:*CudaPrefillAttention.NoWindow/*_D80_G3'
   '*CudaSamplingTest.SearchesInSeveralPasses'
@@ -99,10 +101,10 @@ sanitize() {
 }
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
-    # Racecheck does not follow a warp whose lanes write, meet, and let one of them arrive at a
-    # barrier: it takes what linear layers pass from warp to warp for races.
+    # Racecheck does not follow a warp whose lanes read or write, meet, and let one of them arrive
+    # at a barrier: it takes what linear layers pass from warp to warp for races.
     for filter in "${sanitized_ops[@]}"; do
-      [[ $tool == racecheck && $filter == *LinearRows* ]] || sanitize "$tool" ops "$filter"
+      [[ $tool == racecheck && $filter == *CudaLinear* ]] || sanitize "$tool" ops "$filter"
     done
     for filter in "${sanitized_kvcache[@]}"; do sanitize "$tool" kvcache "$filter"; done
   done
@@ -113,8 +115,8 @@ fi
 wait_for_all
 
 # Speed: one after another.
-benchmarks=(linear_rows decode_attention prefill_attention sampling training_attention_cuda)
-$quick && benchmarks=(linear_rows decode_attention)
+benchmarks=(linear_rows linear_batch decode_attention prefill_attention sampling training_attention_cuda)
+$quick && benchmarks=(linear_rows linear_batch decode_attention)
 for name in "${benchmarks[@]}"; do
   step "$name" "$(binary "${name}_benchmark")" --json "$report/$name.json"
   cat "$report/$name.log"

@@ -17,12 +17,13 @@ namespace winnow::engine {
 namespace {
 
 using kvcache::cuda::DeviceCache;
+using model::cuda::BatchDecode;
 using model::cuda::Decode;
 using model::cuda::DeviceModel;
 
 // What takes the device's memory beside the weights.
 struct MemoryPlan {
-  int most_sequences = 1;
+  int most_sequences = 1;    // of steps of many
   bool with_copies = false;  // of the weights, see MatrixWeights
   std::size_t cache_bytes = 0;
 };
@@ -39,7 +40,7 @@ struct Device {
         head(model),
         prefill(model, matrices, cache, head),
         decode(model, cache, head) {
-    if (plan.most_sequences > Decode::kMostSequences) {
+    if (plan.most_sequences > 1) {
       batch_decode.emplace(model, matrices, cache, plan.most_sequences);
     }
   }
@@ -56,7 +57,7 @@ struct Device {
   model::cuda::OutputHead head;
   model::cuda::Prefill prefill;
   Decode decode;
-  std::optional<model::cuda::BatchDecode> batch_decode;
+  std::optional<BatchDecode> batch_decode;
 };
 
 class CudaSequence : public SequenceState {
@@ -248,7 +249,8 @@ class CudaRunner : public Runner {
       tokens.push_back(share.tokens.front());
       visible.push_back(share.visible);
     }
-    if (shares.size() > Decode::kMostSequences) {
+    const auto least = static_cast<std::size_t>(BatchDecode::least_sequences(device_.model));
+    if (device_.batch_decode && shares.size() >= least) {
       device_.batch_decode->run(slots, tokens, rows, logits, next, device_.stream);
     } else {
       device_.decode.run(slots, tokens, rows, logits, next, visible, device_.stream);
@@ -332,7 +334,8 @@ class CudaBackend : public Backend {
     const bool sees_all = config.cache.rule != RuleKind::tova &&
                           config.cache.rule != RuleKind::h2o &&
                           config.cache.rule != RuleKind::quest;
-    const bool many = tokens == 0 && sees_all && config.max_sequences > Decode::kMostSequences;
+    const bool many =
+        tokens == 0 && sees_all && config.max_sequences >= BatchDecode::least_sequences(model_);
     const std::size_t free = winnow::cuda::free_memory();
     const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_);
     const bool with_copies =

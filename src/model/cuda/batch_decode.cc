@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/cuda/decode.h"
 #include "model/cuda/step_kernels.h"
 
 namespace winnow::model::cuda {
@@ -36,6 +37,14 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
   if (!rows_ || most_ > BatchRows::kMost) {
     many_.reserve(size_of(1, most_));
   }
+}
+
+// Decode's kernels have the inputs of more than 8 rows of a wide model come once for each tile.
+int BatchDecode::least_sequences(const DeviceModel& model) {
+  constexpr int kWide = 4096;
+  constexpr int kFew = 8;
+  return BatchRows::supported() && model.config().hidden >= kWide ? kFew + 1
+                                                                  : Decode::kMostSequences + 1;
 }
 
 void BatchDecode::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,

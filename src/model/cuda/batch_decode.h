@@ -29,6 +29,8 @@ class BatchDecode {
   BatchDecode(const DeviceModel& model, const MatrixWeights& matrices,
               kvcache::cuda::DeviceCache& cache, int most_sequences);
 
+  /// Fewer are computed sooner by Decode.
+  static int least_sequences(const DeviceModel& model);
   [[nodiscard]] int most_sequences() const { return most_; }
 
   /// Appends tokens[i] to the sequence in slots[i], and chooses next[i] as rows[i] says, without
