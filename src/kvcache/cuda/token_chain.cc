@@ -15,7 +15,7 @@ using ops::cuda::RowsLayer;
 
 // All wait for the longest row, where a kernel of attention alone would spread its pages. What its
 // warps read more than those of other rows takes as long, then, as the ends of kernels.
-constexpr double kMostBytesMore = 16 * 1024;
+constexpr double kMostBytesMore = 24 * 1024;
 constexpr double kMostPagesOfShortRows = 2.0;
 
 // Of a block: with less, attention leaves the weights too little, or nothing.
