@@ -2,26 +2,12 @@
 
 #include <cmath>
 
+#include "model/channels.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 
 namespace winnow::model {
 namespace {
-
-bool borrows_channel(const ModelConfig& config) {
-  return config.dms && config.dms->source == DmsConfig::Source::borrowed;
-}
-
-// The borrowed channel within a query head.
-std::size_t borrowed_channel(const ModelConfig& config) {
-  const int channel = config.dms->channel;
-  return static_cast<std::size_t>(channel < 0 ? config.head_dim + channel : channel);
-}
-
-// First channel of the first query head of KV head `head`'s group.
-std::size_t first_query_head(const ModelConfig& config, std::size_t head) {
-  return head * static_cast<std::size_t>(config.group() * config.head_dim);
-}
 
 // DMS: flags from logit(token, head); under "layer" granularity head 0 decides for all.
 template <class Logit>
@@ -57,43 +43,20 @@ void decide_by_adapter(ops::Context& context, const ModelConfig& config,
 void decide_by_channel(const ModelConfig& config, ops::Matrix<const float> queries,
                        ops::Matrix<const float> keys, const Decisions& decisions) {
   if (config.dms) {
-    const std::size_t channel = borrowed_channel(config);
     set_dms_flags(config, decisions, [&](std::size_t t, std::size_t h) {
-      return queries.row(t)[first_query_head(config, h) + channel];
+      return queries.row(t)[query_column(config, h)];
     });
     return;
   }
-  const auto dim = static_cast<std::size_t>(config.head_dim);
   for (std::size_t t = 0; t < decisions.flags.rows; ++t) {
     for (std::size_t h = 0; h < decisions.flags.cols; ++h) {
       const std::size_t deciding = config.dmc->per_layer ? 0 : h;
-      const float alpha_logit = keys.row(t)[deciding * dim] - config.dmc->offset;
-      const float omega_logit = queries.row(t)[first_query_head(config, deciding)];
+      const float alpha_logit = keys.row(t)[key_column(config, deciding)] - config.dmc->offset;
+      const float omega_logit = queries.row(t)[query_column(config, deciding)];
       decisions.flags.row(t)[h] = alpha_logit > 0.0F ? 1 : 0;
       decisions.omegas.row(t)[h] = 1.0F / (1.0F + std::exp(-omega_logit));
     }
   }
-}
-
-void clear_channels(const ModelConfig& config, ops::Matrix<float> queries,
-                    ops::Matrix<float> keys) {
-  if (!borrows_channel(config) && !config.dmc) {
-    return;
-  }
-  const std::size_t channel = config.dms ? borrowed_channel(config) : 0;
-  const auto heads = static_cast<std::size_t>(config.kv_heads);
-  for (std::size_t t = 0; t < queries.rows; ++t) {
-    for (std::size_t h = 0; h < heads; ++h) {
-      queries.row(t)[first_query_head(config, h) + channel] = 0.0F;
-      if (config.dmc) {
-        keys.row(t)[h * static_cast<std::size_t>(config.head_dim)] = 0.0F;
-      }
-    }
-  }
-}
-
-bool clears_after_rope(const ModelConfig& config) {
-  return config.dmc || (borrows_channel(config) && config.dms->rezero_after_rope);
 }
 
 }  // namespace winnow::model

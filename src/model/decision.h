@@ -32,12 +32,4 @@ inline bool merges_at(const DmcConfig& dmc, std::size_t position) {
   return position % dmc.pooled != 0;
 }
 
-/// Sets the channels that decisions are read from to 0: DMS's in the first query head of each
-/// group; DMC's k[0] of each KV head and q[0] of the first query head of each group. A model
-/// without such channels is left as it is.
-void clear_channels(const ModelConfig& config, ops::Matrix<float> queries, ops::Matrix<float> keys);
-
-/// Whether clear_channels() is to be called again after RoPE, which turns a partner channel in.
-bool clears_after_rope(const ModelConfig& config);
-
 }  // namespace winnow::model

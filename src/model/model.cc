@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "kvcache/attend.h"
+#include "model/channels.h"
 #include "model/rope_frequencies.h"
 #include "ops/activation.h"
 #include "ops/linear.h"
@@ -140,11 +141,11 @@ void Model::attention(ops::Context& context, int layer, std::span<const Sequence
     norm_heads(a.keys, w.key_norm, config_.norm_eps);
   }
   decide(context, layer, steps, a);
-  clear_channels(config_, a.queries, a.keys);
+  scale_channels(config_, a.queries, a.keys, 0.0F);
   ops::rope(a.queries, config_.head_dim, a.angles);
   ops::rope(a.keys, config_.head_dim, a.angles);
   if (clears_after_rope(config_)) {
-    clear_channels(config_, a.queries, a.keys);
+    scale_channels(config_, a.queries, a.keys, 0.0F);
   }
 
   const bool is_last = layer + 1 == config_.layers;

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/channels.h"
 #include "model/tensor_source.h"
-#include "train/channels.h"
 #include "train/initial_model.h"
 #include "train/rounded.h"
 
@@ -22,29 +22,29 @@ std::vector<float> values_of(const Parameters& parameters, const std::string& na
 // Rows of their own that take their place in a projection.
 struct BorrowedRows {
   std::string name;
-  ColumnOf row_of = nullptr;
+  model::ColumnOf row_of = nullptr;
 };
 
 // By the tensor that they belong to.
 std::map<std::string, BorrowedRows> borrowed_rows(const ModelConfig& config) {
   std::map<std::string, BorrowedRows> rows;
-  for (int layer = 0; borrows_channels(config) && layer < config.layers; ++layer) {
+  for (int layer = 0; model::borrows_channels(config) && layer < config.layers; ++layer) {
     for (const std::string part : {"weight", "bias"}) {
       const auto query = fmt::format("model.layers.{}.self_attn.q_proj.{}", layer, part);
       const auto key = fmt::format("model.layers.{}.self_attn.k_proj.{}", layer, part);
       const std::string decision = decision_name(config, layer, part);
       if (config.dmc) {
-        rows[key] = {decision, key_column};
-        rows[query] = {omega_name(layer, part), query_column};
+        rows[key] = {decision, model::key_column};
+        rows[query] = {omega_name(layer, part), model::query_column};
       } else {
-        rows[query] = {decision, query_column};
+        rows[query] = {decision, model::query_column};
       }
     }
   }
   return rows;
 }
 
-void place_rows(const ModelConfig& config, std::span<const float> rows, ColumnOf row_of,
+void place_rows(const ModelConfig& config, std::span<const float> rows, model::ColumnOf row_of,
                 std::span<float> projection) {
   const auto heads = static_cast<std::size_t>(config.kv_heads);
   const std::size_t width = rows.size() / heads;

@@ -62,8 +62,8 @@ class LayerBackward {
     if (detail::merges(pass_)) {
       merging = through_merging(dkeys, dvalues);
     }
-    if (clears_after_rope(config_)) {
-      scale_channels(config_, dqueries, dkeys, detail::channel_factor(pass_));
+    if (model::clears_after_rope(config_)) {
+      model::scale_channels(config_, dqueries, dkeys, detail::channel_factor(pass_));
     }
     ops::rope_backward(dqueries, config_.head_dim, *pass_.angles);
     ops::rope_backward(dkeys, config_.head_dim, *pass_.angles);
@@ -125,10 +125,10 @@ class LayerBackward {
       }
     }
     if (config_.dmc) {
-      scatter_channels(config_, key_column, dkeys, dlogits);
+      model::scatter_channels(config_, model::key_column, dkeys, dlogits);
       omegas(merging.domegas, dqueries);
-    } else if (borrows_channels(config_)) {
-      scatter_channels(config_, query_column, dqueries, dlogits);
+    } else if (model::borrows_channels(config_)) {
+      model::scatter_channels(config_, model::query_column, dqueries, dlogits);
     } else {
       adapter(dlogits, gradient);
     }
@@ -146,7 +146,7 @@ class LayerBackward {
         std::ranges::fill(row.subspan(1), 0.0F);
       }
     }
-    scatter_channels(config_, query_column, dqueries, domegas);
+    model::scatter_channels(config_, model::query_column, dqueries, domegas);
   }
 
   // The rows of a decision gradient that count.
@@ -171,7 +171,7 @@ class LayerBackward {
       dkeys = through_head_norm(dkeys, a_.raw_keys, w_.key_norm, g_.key_norm);
     }
     const auto dnormed = zeros_like(a_.normed);
-    if (borrows_channels(config_)) {
+    if (model::borrows_channels(config_)) {
       channels(dqueries, dkeys, dnormed);
     }
     backward(w_.query, {dnormed, g_.query, g_.query_bias}, dqueries, a_.normed);
@@ -197,16 +197,16 @@ class LayerBackward {
     if (decides(pass_)) {
       const ops::Workspace::Scope scope(workspace_);
       const auto drows = like(a_.logits);
-      gather_channels(config_, config_.dmc ? key_column : query_column,
-                      config_.dmc ? dkeys : dqueries, drows);
+      model::gather_channels(config_, config_.dmc ? model::key_column : model::query_column,
+                             config_.dmc ? dkeys : dqueries, drows);
       backward(detail::decision_weight(config_, w_), decision_gradients(dnormed), drows, a_.normed);
       if (config_.dmc) {
         const auto domega_rows = like(a_.omegas);
-        gather_channels(config_, query_column, dqueries, domega_rows);
+        model::gather_channels(config_, model::query_column, dqueries, domega_rows);
         backward(w_.omega, {dnormed, g_.omega, g_.omega_bias}, domega_rows, a_.normed);
       }
     }
-    scale_channels(config_, dqueries, dkeys, detail::channel_factor(pass_));
+    model::scale_channels(config_, dqueries, dkeys, detail::channel_factor(pass_));
   }
 
   ops::Context& context_;

@@ -27,25 +27,25 @@ void compose_channels(ops::Context& context, const LayerPass& pass, const LayerW
                       LayerActivations& a) {
   const ModelConfig& config = *pass.config;
   if (!decides(pass)) {
-    return scale_channels(config, a.queries, a.keys, pass.decisions.fade);
+    return model::scale_channels(config, a.queries, a.keys, pass.decisions.fade);
   }
   ops::linear(context, a.logits, a.normed, detail::decision_weight(config, w),
               data_or_null(w.decision_bias));
   if (!config.dmc) {
-    return scatter_channels(config, query_column, a.queries, a.logits);
+    return model::scatter_channels(config, model::query_column, a.queries, a.logits);
   }
-  scatter_channels(config, key_column, a.keys, a.logits);
+  model::scatter_channels(config, model::key_column, a.keys, a.logits);
   ops::linear(context, a.omegas, a.normed, w.omega, data_or_null(w.omega_bias));
-  scatter_channels(config, query_column, a.queries, a.omegas);
+  model::scatter_channels(config, model::query_column, a.queries, a.omegas);
 }
 
 void read_logits(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
                  Matrix<const float> input, LayerActivations& a) {
   const ModelConfig& config = *pass.config;
   if (config.dmc) {
-    gather_channels(config, key_column, a.keys, a.logits);
-  } else if (borrows_channels(config)) {
-    gather_channels(config, query_column, a.queries, a.logits);
+    model::gather_channels(config, model::key_column, a.keys, a.logits);
+  } else if (model::borrows_channels(config)) {
+    model::gather_channels(config, model::query_column, a.queries, a.logits);
   } else {
     ops::rms_norm(a.decision_normed, input, w.decision_norm, config.norm_eps);
     ops::linear(context, a.logits, a.decision_normed, detail::decision_weight(config, w),
@@ -55,7 +55,7 @@ void read_logits(ops::Context& context, const LayerPass& pass, const LayerWeight
 }
 
 void read_omegas(const LayerPass& pass, LayerActivations& a) {
-  gather_channels(*pass.config, query_column, a.queries, a.omegas);
+  model::gather_channels(*pass.config, model::query_column, a.queries, a.omegas);
   for (std::size_t t = 0; t < a.omegas.rows; ++t) {
     if (decides_per_layer(*pass.config)) {
       std::ranges::fill(a.omegas.row(t), a.omegas.row(t)[0]);
@@ -101,7 +101,7 @@ void attention(ops::Context& context, const LayerPass& pass, const LayerWeights&
       {a.values, &w.value, data_or_null(w.value_bias)},
   }};
   ops::linear(context, projections, a.normed);
-  if (borrows_channels(config)) {
+  if (model::borrows_channels(config)) {
     compose_channels(context, pass, w, a);
   }
   if (config.qk_norm) {
@@ -115,12 +115,12 @@ void attention(ops::Context& context, const LayerPass& pass, const LayerWeights&
   }
   if (decides(pass)) {
     decide(context, pass, w, input, a);
-    scale_channels(config, a.queries, a.keys, 0.0F);
+    model::scale_channels(config, a.queries, a.keys, 0.0F);
   }
   ops::rope(a.queries, config.head_dim, *pass.angles);
   ops::rope(a.keys, config.head_dim, *pass.angles);
-  if (clears_after_rope(config)) {
-    scale_channels(config, a.queries, a.keys, detail::channel_factor(pass));
+  if (model::clears_after_rope(config)) {
+    model::scale_channels(config, a.queries, a.keys, detail::channel_factor(pass));
   }
   if (detail::merges(pass)) {
     ops::segment_average(detail::average_of(pass, a), a.merged_keys, a.merged_values);
@@ -174,7 +174,7 @@ void LayerActivations::lay_out(const ModelConfig& config, const Take& take) {
   take(up, config.intermediate);
   if (config.dms || config.dmc) {
     const auto decisions = static_cast<int>(decision_count(config));
-    take(decision_normed, borrows_channels(config) ? 0 : config.hidden);
+    take(decision_normed, model::borrows_channels(config) ? 0 : config.hidden);
     take(logits, decisions);
     take(noisy, decisions);
     take(key_bias, config.kv_heads);

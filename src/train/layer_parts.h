@@ -3,9 +3,9 @@
 
 #include <cmath>
 
+#include "model/channels.h"
 #include "ops/segment_average.h"
 #include "ops/training_attention.h"
-#include "train/channels.h"
 #include "train/layer.h"
 
 namespace winnow::train::detail {

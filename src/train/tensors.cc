@@ -6,7 +6,7 @@
 #include <map>
 
 #include "checkpoint/checkpoint.h"
-#include "train/channels.h"
+#include "model/channels.h"
 #include "train/visit_tensors.h"
 
 namespace winnow::train {
@@ -29,7 +29,7 @@ void set_view(const std::optional<TensorView>& tensor, std::span<const float>& v
 
 std::string decision_name(const ModelConfig& config, int layer, const std::string& part) {
   const std::string attention = fmt::format("model.layers.{}.self_attn.", layer);
-  if (borrows_channels(config)) {
+  if (model::borrows_channels(config)) {
     return attention + (config.dmc ? "dmc_key_row." : "dms_row.") + part;
   }
   return attention + (part == "norm.weight" ? "dms_proj_alpha_" : "dms_proj_alpha.") + part;
@@ -48,7 +48,7 @@ std::vector<std::pair<std::string, Shape>> tensor_shapes(const ModelConfig& conf
       shapes.emplace(name("bias"), Shape{config.kv_heads});
     }
   };
-  for (int i = 0; borrows_channels(config) && i < config.layers; ++i) {
+  for (int i = 0; model::borrows_channels(config) && i < config.layers; ++i) {
     add_rows([&](const char* part) { return decision_name(config, i, part); });
     if (config.dmc) {
       add_rows([&](const char* part) { return omega_name(i, part); });

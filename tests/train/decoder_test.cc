@@ -1,10 +1,10 @@
 // The trainer's forward pass against the engine's model, which references pin.
 #include <gtest/gtest.h>
 
+#include "model/channels.h"
 #include "model/fixture.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
-#include "train/channels.h"
 #include "train/export.h"
 #include "train/training_world.h"
 
@@ -16,16 +16,16 @@ class CheckpointWeights {
  public:
   explicit CheckpointWeights(const Checkpoint& checkpoint)
       : config_(checkpoint.config()), frozen_(checkpoint) {
-    for (int layer = 0; borrows_channels(config_) && layer < config_.layers; ++layer) {
+    for (int layer = 0; model::borrows_channels(config_) && layer < config_.layers; ++layer) {
       for (const std::string part : {"weight", "bias"}) {
         const auto query = fmt::format("model.layers.{}.self_attn.q_proj.{}", layer, part);
         const auto key = fmt::format("model.layers.{}.self_attn.k_proj.{}", layer, part);
         const std::string decision = decision_name(config_, layer, part);
         if (config_.dmc) {
-          take_rows(key, decision, key_column);
-          take_rows(query, omega_name(layer, part), query_column);
+          take_rows(key, decision, model::key_column);
+          take_rows(query, omega_name(layer, part), model::query_column);
         } else {
-          take_rows(query, decision, query_column);
+          take_rows(query, decision, model::query_column);
         }
       }
     }
@@ -43,7 +43,7 @@ class CheckpointWeights {
   }
 
  private:
-  void take_rows(const std::string& from, const std::string& to, ColumnOf row_of) {
+  void take_rows(const std::string& from, const std::string& to, model::ColumnOf row_of) {
     const auto tensor = frozen_.find(from);
     if (!tensor) {
       return;

@@ -1,8 +1,8 @@
 #include "train/cuda/activations.h"
 
+#include "model/channels.h"
 #include "ops/cuda/segment_average.h"
 #include "ops/cuda/training_attention.h"
-#include "train/channels.h"
 #include "train/cuda/weights.h"
 #include "train/decisions.h"
 
@@ -54,9 +54,9 @@ void DeviceActivations::lay_out(const ModelConfig& config, const Take& take) {
   take(gate_up, 2 * config.intermediate);
   if (config.dms || config.dmc) {
     const auto decisions = static_cast<int>(decision_count(config));
-    take(decision_normed, borrows_channels(config) ? 0 : config.hidden);
+    take(decision_normed, model::borrows_channels(config) ? 0 : config.hidden);
     take(probe, padded_decisions(config));
-    take(read, borrows_channels(config) ? config.kv_heads : 0);
+    take(read, model::borrows_channels(config) ? config.kv_heads : 0);
     take(logits, decisions);
     take(noisy, decisions);
     take(key_bias, config.kv_heads);

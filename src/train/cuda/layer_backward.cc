@@ -115,7 +115,7 @@ class LayerBackward {
   // From the bias of keys to what the decisions were read from: to borrowed channels, or through an
   // adapter to the layer's input.
   void decisions() {
-    const bool borrows = borrows_channels(config_);
+    const bool borrows = model::borrows_channels(config_);
     const std::size_t first_loss = static_cast<std::size_t>(layer_) * decision_count(config_);
     ops::cuda::take_decisions_backward(detail::decisions_of(pass_, layer_, a_),
                                        detail::results_of(pass_, layer_, a_),

@@ -40,7 +40,7 @@ void project(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceAc
 void decide(const DevicePass& pass, int layer, const DeviceLayerWeights& w, const float* input,
             const DeviceActivations& a) {
   const ModelConfig& config = *pass.config;
-  if (!borrows_channels(config)) {
+  if (!model::borrows_channels(config)) {
     ops::cuda::rms_norm(a.decision_normed, input, pass.tokens, config.hidden, w.decision_norm,
                         config.norm_eps, pass.stream);
     probe(pass, a.probe, a.decision_normed, w.decision, w.decision_bias);

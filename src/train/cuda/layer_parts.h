@@ -3,10 +3,10 @@
 
 #include <cmath>
 
+#include "model/channels.h"
 #include "ops/cuda/segment_average.h"
 #include "ops/cuda/training_attention.h"
 #include "ops/cuda/training_heads.h"
-#include "train/channels.h"
 #include "train/cuda/far_dropout.h"
 #include "train/cuda/layer.h"
 
@@ -22,7 +22,7 @@ inline int qkv_width(const ModelConfig& config) {
 
 /// Whether decisions are read from channels of queries or keys in this pass.
 inline bool reads_channels(const DevicePass& pass) {
-  return pass.decides() && borrows_channels(*pass.config);
+  return pass.decides() && model::borrows_channels(*pass.config);
 }
 
 /// `column` of borrowed heads, as a channel of its head.
@@ -56,13 +56,13 @@ inline ops::cuda::TrainingHeads heads_of(const DevicePass& pass, const DeviceLay
                                  .query = {},
                                  .key = {},
                                  .factor = pass.channel_factor,
-                                 .clear_after_rope = clears_after_rope(config)};
-  if (borrows_channels(config)) {
-    heads.query = borrowed(pass, query_column(config, 0), config.group(),
+                                 .clear_after_rope = model::clears_after_rope(config)};
+  if (model::borrows_channels(config)) {
+    heads.query = borrowed(pass, model::query_column(config, 0), config.group(),
                            config.dmc ? a.omega_probe : a.probe);
   }
   if (config.dmc) {
-    heads.key = borrowed(pass, key_column(config, 0), 1, a.probe);
+    heads.key = borrowed(pass, model::key_column(config, 0), 1, a.probe);
   }
   return heads;
 }
@@ -70,7 +70,7 @@ inline ops::cuda::TrainingHeads heads_of(const DevicePass& pass, const DeviceLay
 inline ops::cuda::TrainingDecisions decisions_of(const DevicePass& pass, int layer,
                                                  const DeviceActivations& a) {
   const ModelConfig& config = *pass.config;
-  const bool borrows = borrows_channels(config);
+  const bool borrows = model::borrows_channels(config);
   return {.rows = pass.tokens,
           .kv_heads = config.kv_heads,
           .decisions = static_cast<int>(decision_count(config)),

@@ -6,7 +6,7 @@
 #include "checkpoint/config.h"
 #include "ops/matrix.h"
 
-namespace winnow::train {
+namespace winnow::model {
 
 /// Whether decisions take the place of channels of queries (DMS, borrowed) or of keys and queries
 /// (DMC), one per KV head.
@@ -30,8 +30,8 @@ void gather_channels(const ModelConfig& config, ColumnOf column_of, ops::Matrix<
 void scatter_channels(const ModelConfig& config, ColumnOf column_of, ops::Matrix<float> to,
                       ops::Matrix<const float> from);
 
-/// Multiplies all borrowed channels; nothing where none are borrowed.
+/// Multiplies all borrowed channels, 0 clears them; nothing where none are borrowed.
 void scale_channels(const ModelConfig& config, ops::Matrix<float> queries, ops::Matrix<float> keys,
                     float factor);
 
-}  // namespace winnow::train
+}  // namespace winnow::model

@@ -1,6 +1,6 @@
-#include "train/channels.h"
+#include "model/channels.h"
 
-namespace winnow::train {
+namespace winnow::model {
 namespace {
 
 std::size_t width(int count) {
@@ -10,7 +10,8 @@ std::size_t width(int count) {
 void scale(const ModelConfig& config, ColumnOf column_of, ops::Matrix<float> x, float factor) {
   for (std::size_t t = 0; t < x.rows; ++t) {
     for (std::size_t h = 0; h < width(config.kv_heads); ++h) {
-      x.row(t)[column_of(config, h)] *= factor;
+      float& channel = x.row(t)[column_of(config, h)];
+      channel = factor == 0.0F ? 0.0F : channel * factor;
     }
   }
 }
@@ -22,7 +23,7 @@ bool borrows_channels(const ModelConfig& config) {
 }
 
 bool clears_after_rope(const ModelConfig& config) {
-  return config.dmc || (config.dms && config.dms->rezero_after_rope);
+  return config.dmc || (borrows_channels(config) && config.dms->rezero_after_rope);
 }
 
 std::size_t query_column(const ModelConfig& config, std::size_t head) {
@@ -64,4 +65,4 @@ void scale_channels(const ModelConfig& config, ops::Matrix<float> queries, ops::
   }
 }
 
-}  // namespace winnow::train
+}  // namespace winnow::model
