@@ -343,10 +343,10 @@ void add_plan_flags(CLI::App& command, BenchOptions& options) {
                   "model decides)")
       ->type_name("R");
   command
-      .add_option(
-          "--head-spread", options.head_spread,
-          "Of drawn decisions: heads keep 1 - X to 1 + X times as many tokens as they do on "
-          "average (default: 0, all alike)")
+      .add_option("--head-spread", options.head_spread,
+                  "Of drawn decisions: of what leaves the window heads keep 1 - X to 1 + X times "
+                  "as much as "
+                  "they do on average (default: 0, all alike)")
       ->type_name("X");
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <vector>
 
 #include "base/cuda/read_bandwidth.h"
@@ -16,7 +17,7 @@
 #include "cuda/time_graph.h"
 #include "ops/cuda/activation.h"
 #include "ops/cuda/linear.h"
-#include "ops/cuda/linear_batch.h"
+#include "ops/cuda/linear_batch_kernels.h"
 #include "ops/cuda/norm.h"
 
 namespace winnow {
@@ -32,35 +33,45 @@ constexpr DeviceWeightFormat kFormats[] = {DeviceWeightFormat::bf16, DeviceWeigh
 constexpr int kRowCounts[] = {16, 32, 64};
 constexpr std::size_t kMostRows = ops::cuda::kMostBatchRows;
 constexpr std::size_t kWidest = 32768;
-constexpr int kMostParts = 8;
 
 /// What the kernels read and write, large enough for every shape.
 struct Activations {
   Activations() {
-    gain = DeviceBuffer<float>(std::vector<float>(kWidest, 1.0F));
-    packed.fill(0);
-    hidden.fill(0);
-    wide.fill(0);
-    narrow.fill(0);
-  }
-  [[nodiscard]] PackedRows rows(DeviceWeightFormat format, int count, int cols, int which) const {
-    return {format, count, cols, packed.data() + which * kWidest * kMostRows};
+    std::vector<bf16> values(kMostRows * kWidest);
+    std::vector<float> floats(values.size());
+    std::mt19937 random(2);
+    std::normal_distribution<float> draw;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      floats[i] = draw(random);
+      values[i] = to_bf16(floats[i]);
+    }
+    wide = DeviceBuffer<bf16>(values);
+    narrow = DeviceBuffer<bf16>(values);
+    hidden = DeviceBuffer<float>(floats);
   }
 
-  DeviceBuffer<float> gain;
-  DeviceBuffer<bf16> packed{2 * kMostRows * kWidest};
-  DeviceBuffer<float> hidden{kMostRows * kWidest};
-  DeviceBuffer<bf16> wide{kMostRows * kWidest};
-  DeviceBuffer<bf16> narrow{kMostRows * kWidest};
-  DeviceBuffer<float> sums{kMostParts * kMostRows * kWidest};
+  DeviceBuffer<float> gain{std::vector<float>(kWidest, 1.0F)};
+  DeviceBuffer<float> hidden;
+  DeviceBuffer<bf16> wide;
+  DeviceBuffer<bf16> narrow;
+  DeviceBuffer<float> sums{ops::cuda::kMostBatchParts * kMostRows * kWidest};
   DeviceBuffer<float> logits{kMostRows * 160000};
 };
 
+/// The rows that products take.
+struct Packed {
+  Packed(const ModelShape& model, DeviceWeightFormat format)
+      : normed(format, model.width), attended(format, model.heads), inner(format, model.inner) {}
+  ops::cuda::PackedMemory normed;
+  ops::cuda::PackedMemory attended;
+  ops::cuda::PackedMemory inner;
+};
+
 /// Attention would stand between the first product of a layer and the second one.
-void step(const ModelShape& model, const ModelWeights& weights, DeviceWeightFormat format, int rows,
+void step(const ModelShape& model, const ModelWeights& weights, const Packed& packed, int rows,
           const Activations& a, cudaStream_t stream) {
   const float* gain = a.gain.data();
-  const PackedRows normed = a.rows(format, rows, model.width, 0);
+  const PackedRows normed = packed.normed.rows(rows);
   const auto multiply = [&](std::size_t i, const PackedRows& x) {
     const DeviceWeightView weight = weights.view(i);
     return multiply_batch(weight, x, batch_parts(weight, rows), a.sums.data(), stream);
@@ -69,11 +80,11 @@ void step(const ModelShape& model, const ModelWeights& weights, DeviceWeightForm
   for (int layer = 0; layer < model.layers; ++layer) {
     const std::size_t first = 4 * static_cast<std::size_t>(layer);
     store_product(a.logits.data(), multiply(first, normed), stream);
-    const PackedRows attended = a.rows(format, rows, model.heads, 1);
+    const PackedRows attended = packed.attended.rows(rows);
     pack_rows(attended, a.wide.data(), stream);
     add_and_norm(a.hidden.data(), multiply(first + 1, attended), nullptr, gain, 1e-5F, normed,
                  stream);
-    const PackedRows inner = a.rows(format, rows, model.inner, 1);
+    const PackedRows inner = packed.inner.rows(rows);
     gate_product(inner, multiply(first + 2, normed), nullptr, stream);
     add_and_norm(a.hidden.data(), multiply(first + 3, inner), nullptr, gain, 1e-5F, normed, stream);
   }
@@ -134,12 +145,13 @@ nlohmann::json time_steps(const ModelShape& model, DeviceWeightFormat format,
                           const cuda::Stream& stream, const Activations& activations,
                           double bandwidth) {
   const ModelWeights weights(model, format);
+  const Packed packed(model, format);
   const double floor = static_cast<double>(weights.bytes()) / bandwidth * 1e6;
   nlohmann::json results{{"format", format_name(format)}, {"floor_microseconds", floor}};
   fmt::print("{:12} {:5} {:>5.0f}", model.name, format_name(format), floor);
   for (const int rows : kRowCounts) {
     const double us = 1e3 * time_graph(stream, [&] {
-                        step(model, weights, format, rows, activations, stream.get());
+                        step(model, weights, packed, rows, activations, stream.get());
                       });
     fmt::print(" {:>8.0f} us {:>3.0f} %", us, 100 * floor / us);
     std::fflush(stdout);

@@ -324,10 +324,11 @@ class CudaBackend : public Backend {
   }
 
  private:
-  // `tokens` > 0: a single sequence. Where queries choose what they read or make it leave, steps
-  // are of few sequences. `wanted` bytes of cache, or all that there is. Copies of the weights may
-  // take a fourth of the memory, where that leaves the cache what it wants: a prompt or a step of
-  // many sequences without them moves the weights twice more (docs/results/gpu.md).
+  // `tokens` > 0: not the engine's runner, but one of perhaps several for so many tokens. Where
+  // queries choose what they read or make it leave, steps are of few sequences. `wanted` bytes of
+  // cache, or all that there is. The engine's copies of the weights may take a fourth of the
+  // memory, where that leaves the cache what it wants: a prompt or a step of many sequences without
+  // them moves the weights twice more (docs/results/gpu.md).
   [[nodiscard]] MemoryPlan plan_memory(const EngineConfig& config, int tokens,
                                        std::size_t wanted) const {
     using kvcache::RuleKind;
@@ -338,8 +339,8 @@ class CudaBackend : public Backend {
         tokens == 0 && sees_all && config.max_sequences >= BatchDecode::least_sequences(model_);
     const std::size_t free = winnow::cuda::free_memory();
     const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_);
-    const bool with_copies =
-        copies <= free / 4 && (wanted == kAllThereIs || wanted <= most_cache(free - copies));
+    const bool with_copies = tokens == 0 && copies <= free / 4 &&
+                             (wanted == kAllThereIs || wanted <= most_cache(free - copies));
     return {.most_sequences = many ? std::min(config.max_sequences, kMostBatch) : 1,
             .with_copies = with_copies,
             .cache_bytes = fitted(wanted, with_copies ? free - copies : free)};
@@ -362,7 +363,7 @@ class CudaBackend : public Backend {
   // Activations and tables need room as well.
   static std::size_t most_cache(std::size_t free) { return free / 10 * 9; }
 
-  // Of one sequence, however little it evicts.
+  // Of a sequence, or several that share so many tokens, however little they evict.
   [[nodiscard]] std::size_t most_bytes(const kvcache::CacheConfig& cache, int tokens) const {
     const auto shape = model_.cache_shape();
     const int entries = tokens + std::min(tokens, cache.window) + 3 * ops::kPageEntries;

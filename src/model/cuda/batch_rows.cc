@@ -13,11 +13,8 @@ std::size_t width(int cols) {
   return BatchRows::kMost * static_cast<std::size_t>(cols);
 }
 
-// Products read columns behind the last one, which stay zero.
-winnow::cuda::DeviceBuffer<bf16> packed_memory(int cols) {
-  winnow::cuda::DeviceBuffer<bf16> memory(PackedRows::bytes(BatchRows::kMost, cols) / sizeof(bf16));
-  memory.fill(0);
-  return memory;
+ops::cuda::DeviceWeightFormat format_of(const DeviceModel& model) {
+  return model.weights().head().format;  // all matrices have the same
 }
 
 const float* data_or_null(const FloatBuffer& buffer) {
@@ -32,11 +29,9 @@ BatchRows::BatchRows(const DeviceModel& model)
       embedded_(width(model.config().hidden)),
       square_sums_(kMost),
       sums_(most_sums()),
-      normed_(packed_memory(model.config().hidden)),
-      attended_(packed_memory(model.query_width())),
-      activated_(packed_memory(model.config().intermediate)) {
-  winnow::cuda::check(cudaDeviceSynchronize(), "clear packed rows");
-}
+      normed_(format_of(model), model.config().hidden),
+      attended_(format_of(model), model.query_width()),
+      activated_(format_of(model), model.config().intermediate) {}
 
 std::size_t BatchRows::most_sums() const {
   std::size_t most = 0;
@@ -56,10 +51,6 @@ ops::cuda::ResidualRows BatchRows::residual() const {
           square_sums_.data()};
 }
 
-PackedRows BatchRows::packed(const Memory& memory, int rows, int cols) const {
-  return {model_.weights().head().format, rows, cols, memory.data()};
-}
-
 BatchProduct BatchRows::multiply(const DeviceWeight& weight, const PackedRows& x,
                                  cudaStream_t stream) const {
   const auto view = weight.view();
@@ -71,7 +62,7 @@ void BatchRows::add(const BatchProduct& product, const FloatBuffer& bias, const 
                     int rows, cudaStream_t stream) const {
   const ModelConfig& config = model_.config();
   ops::cuda::add_and_norm(hidden_.data(), product, data_or_null(bias), norm.data(), config.norm_eps,
-                          packed(normed_, rows, config.hidden), stream);
+                          normed_.rows(rows), stream);
 }
 
 void BatchRows::project(int layer, float* qkv, int rows, cudaStream_t stream) {
@@ -79,18 +70,18 @@ void BatchRows::project(int layer, float* qkv, int rows, cudaStream_t stream) {
   if (layer == 0) {
     add({}, {}, w.attention_norm, rows, stream);
   }
-  const PackedRows normed = packed(normed_, rows, model_.config().hidden);
+  const PackedRows normed = normed_.rows(rows);
   ops::cuda::store_product(qkv, multiply(w.qkv, normed, stream), stream);
 }
 
 void BatchRows::finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream) {
   const ModelConfig& config = model_.config();
   const DeviceLayerWeights& w = model_.layer(layer);
-  const PackedRows heads = packed(attended_, rows, model_.query_width());
+  const PackedRows heads = attended_.rows(rows);
   ops::cuda::pack_rows(heads, attended, stream);
   add(multiply(w.output, heads, stream), w.output_bias, w.mlp_norm, rows, stream);
-  const PackedRows inner = packed(activated_, rows, config.intermediate);
-  ops::cuda::gate_product(inner, multiply(w.gate_up, packed(normed_, rows, config.hidden), stream),
+  const PackedRows inner = activated_.rows(rows);
+  ops::cuda::gate_product(inner, multiply(w.gate_up, normed_.rows(rows), stream),
                           data_or_null(w.gate_up_bias), stream);
   const bool last = layer + 1 == config.layers;
   add(multiply(w.down, inner, stream), w.down_bias,
@@ -98,8 +89,7 @@ void BatchRows::finish_layer(int layer, const bf16* attended, int rows, cudaStre
 }
 
 void BatchRows::finish(float* logits, int rows, cudaStream_t stream) {
-  ops::cuda::multiply_batch(model_.weights().head(), packed(normed_, rows, model_.config().hidden),
-                            1, logits, stream);
+  ops::cuda::multiply_batch(model_.weights().head(), normed_.rows(rows), 1, logits, stream);
 }
 
 }  // namespace winnow::model::cuda

@@ -1,8 +1,7 @@
 // The linear layers of a batch and what lies between them, from the weights as they lie.
 #pragma once
 
-#include <array>
-#include <cstdint>
+#include <cstddef>
 
 #include "model/cuda/device_model.h"
 #include "ops/cuda/linear_batch.h"
@@ -36,9 +35,6 @@ class BatchRows {
   [[nodiscard]] const float* hidden() const { return hidden_.data(); }
 
  private:
-  using Memory = winnow::cuda::DeviceBuffer<bf16>;
-
-  [[nodiscard]] ops::cuda::PackedRows packed(const Memory& memory, int rows, int cols) const;
   [[nodiscard]] ops::cuda::BatchProduct multiply(const ops::cuda::DeviceWeight& weight,
                                                  const ops::cuda::PackedRows& x,
                                                  cudaStream_t stream) const;
@@ -52,9 +48,9 @@ class BatchRows {
   winnow::cuda::DeviceBuffer<bf16> embedded_;      // [rows, hidden] of the embeddings; not used
   winnow::cuda::DeviceBuffer<float> square_sums_;  // [rows] alike
   winnow::cuda::DeviceBuffer<float> sums_;         // [parts, rows, columns] of the layer in work
-  Memory normed_;                                  // packed [rows, hidden]
-  Memory attended_;                                // packed [rows, query_width]
-  Memory activated_;                               // packed [rows, intermediate]
+  ops::cuda::PackedMemory normed_;                 // [rows, hidden]
+  ops::cuda::PackedMemory attended_;               // [rows, query_width]
+  ops::cuda::PackedMemory activated_;              // [rows, intermediate]
 };
 
 }  // namespace winnow::model::cuda

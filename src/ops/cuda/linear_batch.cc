@@ -10,14 +10,27 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kLeastSharedMemory = 200 * 1024;
+constexpr int kLeastSharedMemory = kBatchRingBytes + 4 * 1024;
+
+constexpr int kNarrow = 32;
 
 int padded_rows(int rows) {
-  return rows <= 32 ? 32 : kMostBatchRows;
+  return rows <= kNarrow ? kNarrow : kMostBatchRows;
 }
 
 int divided(int x, int y) {
   return (x + y - 1) / y;
+}
+
+std::size_t packed_size(int rows, int cols) {
+  return static_cast<std::size_t>(rows) *
+         static_cast<std::size_t>(divided(cols, kMostStageColumns) * kMostStageColumns);
+}
+
+// Operands take longer to make of codes with scales of their own, so that more parts pay there.
+int most_parts(DeviceWeightFormat format) {
+  const bool scaled = format == DeviceWeightFormat::int8 || format == DeviceWeightFormat::int4;
+  return scaled ? kMostBatchParts : kMostBatchParts / 2;
 }
 
 int groups_of(const DeviceWeightView& weight) {
@@ -38,10 +51,15 @@ int PackedRows::padded() const {
   return padded_rows(rows);
 }
 
-std::size_t PackedRows::bytes(int rows, int cols) {
-  const int padded_cols = divided(cols, kMostStageColumns) * kMostStageColumns;
-  return static_cast<std::size_t>(padded_rows(rows)) * static_cast<std::size_t>(padded_cols) *
-         sizeof(bf16);
+PackedMemory::PackedMemory(DeviceWeightFormat format, int cols)
+    : format_(format), cols_(cols), wide_(packed_size(kNarrow, cols)) {
+  memory_ = winnow::cuda::DeviceBuffer<bf16>(wide_ + packed_size(kMostBatchRows, cols));
+  memory_.fill(0);
+  winnow::cuda::check(cudaDeviceSynchronize(), "clear packed rows");
+}
+
+PackedRows PackedMemory::rows(int count) const {
+  return {format_, count, cols_, memory_.data() + (count <= kNarrow ? 0 : wide_)};
 }
 
 // What a multiprocessor moves, in bytes: its share of the weights, with what it waits for others,
@@ -55,7 +73,7 @@ int batch_parts(const DeviceWeightView& weight, int rows) {
   const double part_bytes = 2.0 * sizeof(float) * rows * weight.rows / blocks;
   int best = 1;
   double least = 0.0;
-  for (int parts = 1; parts <= std::min(kMostBatchParts, stages); ++parts) {
+  for (int parts = 1; parts <= std::min(most_parts(weight.format), stages); ++parts) {
     const double waves = divided(groups * parts, blocks);
     const double cost = waves * divided(stages, parts) * stage_bytes + parts * part_bytes;
     if (parts == 1 || cost < least) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 
+#include "base/cuda/device.h"
 #include "base/dtype.h"
 #include "ops/cuda/device_weight.h"
 
@@ -18,8 +19,7 @@ inline constexpr int kMostBatchRows = 64;
 bool has_linear_batch();
 
 /// Rows [rows, cols] in the order and in the unit in which products with weights of a format read
-/// them (packed_rows.cuh), cols a multiple of 8. The memory is somebody else's, at least bytes(),
-/// aligned to 128, and zero where nothing was ever put: products read columns past the last one.
+/// them (packed_rows.cuh), cols a multiple of 8. The memory is somebody else's (PackedMemory).
 struct PackedRows {
   DeviceWeightFormat format = DeviceWeightFormat::bf16;
   int rows = 0;
@@ -28,8 +28,21 @@ struct PackedRows {
 
   /// Rows that products compute: 32 or 64.
   [[nodiscard]] int padded() const;
-  /// Memory for so many rows, and all fewer.
-  static std::size_t bytes(int rows, int cols);
+};
+
+/// Memory for packed rows of so many columns. Products read columns past the last one, as zeros
+/// that nobody ever writes to: so each layout, of 32 and of 64 rows, has memory of its own.
+class PackedMemory {
+ public:
+  PackedMemory(DeviceWeightFormat format, int cols);
+
+  [[nodiscard]] PackedRows rows(int count) const;
+
+ private:
+  DeviceWeightFormat format_;
+  int cols_;
+  std::size_t wide_;  // where 64 rows begin
+  winnow::cuda::DeviceBuffer<bf16> memory_;
 };
 
 /// Parts of a product: their sum, [rows, cols], is x weight^T. Part i begins at
@@ -42,7 +55,7 @@ struct BatchProduct {
 };
 
 /// In how many parts of its columns a product with this weight is computed: as many as keep all
-/// multiprocessors busy.
+/// multiprocessors busy, and no more than are added up in the time that they save.
 int batch_parts(const DeviceWeightView& weight, int rows);
 
 /// x weight^T in `parts` parts, written to `sums` [parts, rows, weight.rows]. Reads each weight
@@ -53,7 +66,7 @@ int batch_parts(const DeviceWeightView& weight, int rows);
 BatchProduct multiply_batch(const DeviceWeightView& weight, const PackedRows& x, int parts,
                             float* sums, cudaStream_t stream);
 
-/// What becomes of products of which the columns are a multiple of 8.
+/// What becomes of products of which the columns are a multiple of 8:
 /// y [rows, cols] = the product.
 void store_product(float* y, const BatchProduct& product, cudaStream_t stream);
 

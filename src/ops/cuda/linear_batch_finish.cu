@@ -10,7 +10,9 @@ constexpr int kThreads = 128;     // each eight columns of a row
 constexpr int kRowThreads = 512;  // of a block that has a row
 constexpr int kColumnsOfThread = 8;
 
-// The successor reads weights until this kernel is complete, and nothing else.
+// The successor may begin at once, while the product in front of this kernel is computed: the next
+// product, which reads weights until this kernel is complete, or appending, which reads what was
+// there before that product waited for its predecessor.
 __device__ void begin() {
   winnow::cuda::release_successor();
   winnow::cuda::wait_for_predecessor();

@@ -17,8 +17,11 @@ constexpr int stage_columns(DeviceWeightFormat format) {
   return format == DeviceWeightFormat::bf16 ? kMostStageColumns / 2 : kMostStageColumns;
 }
 
-/// Of a product: more are added up for longer than they save.
+/// Of a product.
 inline constexpr int kMostBatchParts = 8;
+
+/// Of shared memory, for stages.
+inline constexpr int kBatchRingBytes = 216 * 1024;
 
 /// What a kernel computes: for each group of kBatchTiles tiles and each part of the stages a unit
 /// of work, which blocks take in turn.

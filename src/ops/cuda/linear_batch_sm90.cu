@@ -1,14 +1,12 @@
 // Products of a batch with Hopper's own instructions (sm_90a). A block takes units of work in turn:
 // 8 tiles of weight rows and a part of the columns. In a block
 //   8 warps (two warpgroups) have a tile each: they read its codes from shared memory, make
-//   operands
-//     of them in registers (the left ones of wgmma) and multiply by all rows of the batch, which
-//     lie in shared memory as the right operand of all;
-//   one more feeds them, in a ring that fills shared memory: the columns of a stage of each tile in
-//     one copy, and of all rows in one more.
-// Weights of the first lap are on their way before the kernel in front of this one is complete:
-// that one and this one fit on a multiprocessor together, so half of its registers are left to
-// others.
+//     operands of them in registers (the left ones of wgmma) and multiply by all rows of the
+//     batch, which lie in shared memory as the right operand of all;
+//   one more feeds them, in a ring that fills shared memory: the columns of a stage of each tile
+//     in one copy, and of all rows in one more.
+// Weights of the first lap are on their way before the kernel in front of this one is complete, on
+// multiprocessors that have registers for both.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/hopper_tile.cuh"
 #include "ops/cuda/packed_rows.cuh"
@@ -18,7 +16,6 @@ namespace {
 
 constexpr int kFeedingWarp = kBatchTiles;
 constexpr int kBatchThreads = (kBatchTiles + 1) * 32;
-constexpr int kRingBytes = 216 * 1024;
 constexpr int kMostStages = 8;
 
 /// A stage of the ring: `Rows` rows and the tiles' weights.
@@ -30,7 +27,7 @@ struct StageOf {
   static constexpr int kWeightBytes = kBatchTiles * kTileBytes;
   static constexpr int kSlab = Rows * kSlabColumns * static_cast<int>(sizeof(bf16));
   static constexpr int kRowBytes = kColumns / kSlabColumns * kSlab;
-  static constexpr int kFit = kRingBytes / (kWeightBytes + kRowBytes);
+  static constexpr int kFit = kBatchRingBytes / (kWeightBytes + kRowBytes);
   static constexpr int kCount = kFit < kMostStages ? kFit : kMostStages;
   static constexpr int kSharedBytes = 1024 + kCount * (kWeightBytes + kRowBytes);
 };
@@ -96,9 +93,11 @@ class Feeder {
     }
     for (Turn<Stage::kCount> turn; !walk.is_over(); walk.next(), turn.next()) {
       shared_.empty[turn.stage].wait(turn.parity);
+      __syncwarp();  // by parity alone a lane could go a lap ahead
       bring_weights(turn.stage, walk);
       bring_rows(turn.stage, walk);
     }
+    // Not before it has waited: what follows the kernel that finishes this product reads early.
     winnow::cuda::release_successor();
   }
 

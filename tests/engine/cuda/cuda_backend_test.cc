@@ -182,20 +182,21 @@ TEST_P(CudaMerging, ALayerDecidesAsOne) {
   }
 }
 
-// Batches that are padded to the sizes there are graphs for, with copies of the weights or without.
+// Batches that are padded to the sizes there are graphs for, by each way to compute linear layers.
 TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
   const Case& c = GetParam();
   const ModelConfig config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
   model.draw_decisions({.rate = 0.7});
   EngineConfig options = engine_config(c, true);
+  options.cache.max_bytes *= 2;
   const auto backend = make_backend(model, options);
   options.max_sequences = 16;
   const auto few = backend->make_runner(options);
   options.max_sequences = 100;
   const auto many = backend->make_runner(options);
 
-  constexpr std::size_t kSequences = 42;  // as many as the cache then has slots for
+  constexpr std::size_t kSequences = 70;
   const auto tokens = random_tokens(400, config.vocab);
   const auto vocab = static_cast<std::size_t>(config.vocab);
   std::vector<std::unique_ptr<SequenceState>> expected_sequences;
@@ -213,7 +214,7 @@ TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
     feed(*many, *sequences.back(), 1 + 4 * i);
   }
   // Batches of different sizes, padded and not.
-  for (const std::size_t batch : {42U, 17U, 32U, 40U}) {
+  for (const std::size_t batch : {70U, 42U, 17U, 32U, 66U, 40U}) {
     std::vector<SequenceShare> shares(batch);
     const auto step = [&](Runner& runner, auto& all, std::vector<float>& logits,
                           std::vector<std::int32_t>& next) {

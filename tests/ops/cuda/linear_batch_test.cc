@@ -22,11 +22,17 @@ constexpr double kTolerance = 2e-5;
 constexpr double kBf16Tolerance = 4e-3;  // of what is rounded to bf16 on its way
 constexpr std::size_t kMost = kMostBatchRows;
 
+/// Of packed rows, values.
+std::size_t size_of(std::size_t rows, std::size_t cols) {
+  constexpr std::size_t kStage = 256;
+  return (rows <= 32 ? 32 : kMost) * ((cols + kStage - 1) / kStage * kStage);
+}
+
 /// Memory for packed rows; those behind `rows` are no numbers.
 class Packed {
  public:
   Packed(DeviceWeightFormat format, std::size_t rows, std::size_t cols)
-      : memory_(PackedRows::bytes(static_cast<int>(rows), static_cast<int>(cols)) / sizeof(bf16)),
+      : memory_(size_of(rows, cols)),
         view_{format, static_cast<int>(rows), static_cast<int>(cols), memory_.data()} {
     const auto padded = static_cast<std::size_t>(view_.padded());
     constexpr std::size_t kSlab = 64;
@@ -180,6 +186,22 @@ TEST_P(CudaLinearBatch, BitsDoNotDependOnOtherRows) {
   const std::size_t n = weight().rows;
   EXPECT_EQ(std::memcmp(before.data(), after.data(), n * sizeof(float)), 0);
   EXPECT_EQ(std::memcmp(&before[2 * n], &after[2 * n], (kRows - 2) * n * sizeof(float)), 0);
+}
+
+// What a larger batch has left behind is no column of a smaller one.
+TEST_P(CudaLinearBatch, ForgetsLargerBatches) {
+  const std::size_t cols = weight().cols;
+  const PackedMemory memory(format(), static_cast<int>(cols));
+  const auto no_numbers = on_device(std::vector<bf16>(kMost * cols, to_bf16(NAN)));
+  pack_rows(memory.rows(kMost), no_numbers.data(), nullptr);
+  constexpr int kFew = 20;
+  const std::vector<bf16> x = input(kFew);
+  const auto rows = on_device(x);
+  pack_rows(memory.rows(kFew), rows.data(), nullptr);
+  winnow::cuda::check(cudaDeviceSynchronize(), "pack");
+  EXPECT_LE(relative_error(multiply(weight().device.view(), memory.rows(kFew), 1), product(x),
+                           weight().rows),
+            kTolerance);
 }
 
 TEST_P(CudaLinearBatch, RefusesWhatDoesNotFit) {
