@@ -10,12 +10,13 @@ namespace winnow::kvcache {
 /// Coin flips of position, layer and head instead of what a model decides: the same ones however a
 /// text is cut, on every device.
 struct DrawnDecisions {
-  double rate = 0.0;  // of all heads' tokens, this share is evicted or merged
-  double spread =
-      0.0;  // a head keeps 1 - spread to 1 + spread times as many as heads do on average
+  /// Of all heads' tokens, the share that is evicted or merged.
+  double rate = 0.0;
+  /// Heads keep 1 - spread to 1 + spread times as many as they do on average.
+  double spread = 0.0;
 
-  /// Of a head's tokens. Heads' shares lie evenly in the range, neighbours' far apart (multiples of
-  /// the golden ratio).
+  /// The share of a head's tokens. Heads' shares lie evenly in the range, neighbours' far apart
+  /// (multiples of the golden ratio).
   [[nodiscard]] constexpr double rate_of(int layer, int head) const {
     constexpr double kGoldenRatio = 0.618033988749895;
     constexpr int kLayerStep = 37;

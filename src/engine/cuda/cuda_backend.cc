@@ -249,8 +249,8 @@ class CudaRunner : public Runner {
       tokens.push_back(share.tokens.front());
       visible.push_back(share.visible);
     }
-    const auto least = static_cast<std::size_t>(BatchDecode::least_sequences(device_.model));
-    if (device_.batch_decode && shares.size() >= least) {
+    const auto& batches = device_.batch_decode;
+    if (batches && shares.size() >= static_cast<std::size_t>(batches->least_sequences())) {
       device_.batch_decode->run(slots, tokens, rows, logits, next, device_.stream);
     } else {
       device_.decode.run(slots, tokens, rows, logits, next, visible, device_.stream);

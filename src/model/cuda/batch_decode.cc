@@ -12,12 +12,21 @@ std::size_t size_of(int rows, int cols) {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
 }
 
+// What the head takes behind the last layer.
+void norm_rows(ManyRows& linear, int rows, cudaStream_t stream) {
+  linear.finish(rows, stream);
+}
+void norm_rows(const BatchRows& /*linear*/, int /*rows*/, cudaStream_t /*stream*/) {
+  // The last layer has left it.
+}
+
 }  // namespace
 
 BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices,
                          kvcache::cuda::DeviceCache& cache, int most_sequences)
     : model_(model),
       cache_(cache),
+      least_(least_sequences(model)),
       most_(ManyRows::padded(most_sequences)),
       attention_(cache, most_),
       many_(model, matrices, /*search=*/true),
@@ -98,21 +107,16 @@ const winnow::cuda::Graph& BatchDecode::graph(int size, const winnow::cuda::Stre
 }
 
 void BatchDecode::step(int size, cudaStream_t stream) {
-  rows_&& size <= BatchRows::kMost ? step(*rows_, size, stream) : step(many_, size, stream);
-}
-
-void BatchDecode::finish(ManyRows& linear, int size, cudaStream_t stream) {
-  linear.finish(size, stream);
-  linear.logits(logits_.data(), size, stream);
-}
-
-void BatchDecode::finish(BatchRows& linear, int size, cudaStream_t stream) {
-  linear.finish(logits_.data(), size, stream);
+  if (rows_.has_value() && size <= BatchRows::kMost) {
+    step_by(*rows_, size, stream);
+  } else {
+    step_by(many_, size, stream);
+  }
 }
 
 // Everything that one step puts into the stream.
 template <class LinearLayers>
-void BatchDecode::step(LinearLayers& linear, int size, cudaStream_t stream) {
+void BatchDecode::step_by(LinearLayers& linear, int size, cudaStream_t stream) {
   const ModelConfig& config = model_.config();
   const auto& view = cache_.view();
   const std::int32_t* slots = slots_.data();
@@ -138,7 +142,8 @@ void BatchDecode::step(LinearLayers& linear, int size, cudaStream_t stream) {
                                  model_.scale(), attended_.data(), stream);
     linear.finish_layer(layer, attended_.data(), size, stream);
   }
-  finish(linear, size, stream);
+  norm_rows(linear, size, stream);
+  linear.logits(logits_.data(), size, stream);
   ops::cuda::sample_tokens(logits_.data(), size, config.vocab, rules_.data(), tokens_.data(),
                            stream);
   end_step({.slots = slots,

@@ -31,6 +31,7 @@ class BatchDecode {
 
   /// Fewer are computed sooner by Decode.
   static int least_sequences(const DeviceModel& model);
+  [[nodiscard]] int least_sequences() const { return least_; }
   [[nodiscard]] int most_sequences() const { return most_; }
 
   /// Appends tokens[i] to the sequence in slots[i], and chooses next[i] as rows[i] says, without
@@ -46,12 +47,11 @@ class BatchDecode {
   const winnow::cuda::Graph& graph(int size, const winnow::cuda::Stream& stream);
   void step(int size, cudaStream_t stream);
   template <class LinearLayers>
-  void step(LinearLayers& linear, int size, cudaStream_t stream);
-  void finish(ManyRows& linear, int size, cudaStream_t stream);
-  void finish(BatchRows& linear, int size, cudaStream_t stream);
+  void step_by(LinearLayers& linear, int size, cudaStream_t stream);
 
   const DeviceModel& model_;
   kvcache::cuda::DeviceCache& cache_;
+  int least_;
   int most_;
   kvcache::cuda::TokenAttention attention_;
   ManyRows many_;

@@ -17,10 +17,6 @@ ops::cuda::DeviceWeightFormat format_of(const DeviceModel& model) {
   return model.weights().head().format;  // all matrices have the same
 }
 
-const float* data_or_null(const FloatBuffer& buffer) {
-  return buffer.size() > 0 ? buffer.data() : nullptr;
-}
-
 }  // namespace
 
 BatchRows::BatchRows(const DeviceModel& model)
@@ -88,7 +84,7 @@ void BatchRows::finish_layer(int layer, const bf16* attended, int rows, cudaStre
       last ? model_.weights().norm : model_.layer(layer + 1).attention_norm, rows, stream);
 }
 
-void BatchRows::finish(float* logits, int rows, cudaStream_t stream) {
+void BatchRows::logits(float* logits, int rows, cudaStream_t stream) {
   ops::cuda::multiply_batch(model_.weights().head(), normed_.rows(rows), 1, logits, stream);
 }
 

@@ -29,7 +29,7 @@ class BatchRows {
   /// The layer behind its attention [rows, query_width].
   void finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream);
   /// logits [rows, vocab] behind the last layer.
-  void finish(float* logits, int rows, cudaStream_t stream);
+  void logits(float* logits, int rows, cudaStream_t stream);
 
   /// [rows, hidden]
   [[nodiscard]] const float* hidden() const { return hidden_.data(); }

@@ -30,10 +30,6 @@ const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat f
   return weights;
 }
 
-const float* data_or_null(const FloatBuffer& buffer) {
-  return buffer.size() > 0 ? buffer.data() : nullptr;
-}
-
 }  // namespace
 
 DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format)

@@ -11,6 +11,11 @@ namespace winnow::model::cuda {
 
 using FloatBuffer = winnow::cuda::DeviceBuffer<float>;
 
+/// Of what a model may not have, as kernels take it.
+inline const float* data_or_null(const FloatBuffer& buffer) {
+  return buffer.size() > 0 ? buffer.data() : nullptr;
+}
+
 struct DeviceLayerWeights {
   ops::cuda::DeviceWeight qkv;      // [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v
   ops::cuda::DeviceWeight output;   // [hidden, heads * head_dim]

@@ -12,10 +12,6 @@ std::size_t width(int cols) {
   return FewRows::kMost * static_cast<std::size_t>(cols);
 }
 
-const float* data_or_null(const FloatBuffer& buffer) {
-  return buffer.size() > 0 ? buffer.data() : nullptr;
-}
-
 template <class T>
 void keep(const winnow::cuda::DeviceBuffer<T>& to, const T* from, const std::int32_t* indices,
           int rows, int cols, cudaStream_t stream) {

@@ -10,9 +10,8 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kLeastSharedMemory = kBatchRingBytes + 4 * 1024;
-
-constexpr int kNarrow = 32;
+constexpr int kLeastSharedMemory = kBatchRingBytes + 4 * 1024;  // barriers, and what aligns stages
+constexpr int kNarrow = 32;                                     // rows
 
 int padded_rows(int rows) {
   return rows <= kNarrow ? kNarrow : kMostBatchRows;
