@@ -10,10 +10,6 @@ namespace {
 constexpr std::size_t kMost = Decode::kMostSequences;
 constexpr std::array<ops::cuda::SampledRow, kMost> kGreedy{};
 
-// Within a kernel few rows are handed on sooner than the next kernel begins; to see whether all of
-// many rows are there takes longer (docs/kernels/linear_rows.md).
-constexpr int kMostChainedRows = 2;
-
 constexpr int kStepsOfPlan = 64;
 
 std::size_t width(int cols) {
@@ -158,10 +154,7 @@ void Decode::run_layers(int batch, bool with_logits, cudaStream_t stream) {
   for (int l = 0; l < model_.config().layers; ++l) {
     attention(l, batch, stream);
     const auto chain = layers_behind(l, with_logits);
-    const std::size_t together = batch <= kMostChainedRows ? chain.size() : 1;
-    for (std::size_t i = 0; i < chain.size(); i += together) {
-      ops::cuda::linear_rows(std::span(chain).subspan(i, together), batch, rows_.scratch(), launch);
-    }
+    ops::cuda::linear_rows(chain, batch, rows_.scratch(), launch);
   }
 }
 

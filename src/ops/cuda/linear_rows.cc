@@ -45,10 +45,6 @@ std::size_t rounded_up(std::size_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
 
-std::size_t row_bytes(int rows, int cols) {
-  return rounded_up(size_of(rows) * size_of(cols) * sizeof(bf16));
-}
-
 std::size_t value_bytes(int rows, int cols) {
   return rounded_up(size_of(rows) * size_of(cols) * sizeof(float));
 }
@@ -57,11 +53,15 @@ std::size_t sum_bytes(int rows, int cols) {
   return value_bytes(rows, residual_parts(cols));
 }
 
-// Of up to `columns` values a row, cut into what each layer takes.
+// Of up to `columns` values a row, cut into what each layer takes, in any format.
 std::size_t most_handed_bytes(int columns) {
-  constexpr int kMostPadding = 16 * kMostChainedLayers;
-  const int padded = columns + kMostPadding;
-  return row_bytes(kMostLinearRows, padded) + sum_bytes(kMostLinearRows, padded);
+  std::size_t most = 0;
+  for (const DeviceWeightFormat format : {DeviceWeightFormat::bf16, DeviceWeightFormat::int4}) {
+    const int padded = columns + kMostChainedLayers * chunk_columns(format);
+    most = std::max(most, handed_row_bytes(kMostLinearRows, padded, format) +
+                              sum_bytes(kMostLinearRows, padded));
+  }
+  return most;
 }
 
 }  // namespace
@@ -80,7 +80,8 @@ HandedPlaces place_what_is_handed_on(std::span<const RowsLayer> layers, int rows
       residual = &layer;
     }
     places.rows.push_back(static_cast<std::uint32_t>(at));
-    at += i > 0 ? row_bytes(rows, layer.linear.weight.cols) : 0;
+    const DeviceWeightView& weight = layer.linear.weight;
+    at += i > 0 ? handed_row_bytes(rows, weight.cols, weight.format) : 0;
     places.sums.push_back(static_cast<std::uint32_t>(at));
     if (i > 0 && takes_attention(layer)) {
       const RowsLayer& before = layers[i - 1];

@@ -28,6 +28,9 @@ __device__ void initialize(RowsShared<kMostRows>& shared) {
     }
     for (int i = warp; i < kMostInputSlots; i += kWarps) {
       shared.inputs_full[i].init(32);
+      if constexpr (kMostRows > 1) {
+        shared.inputs_landed[i].init(kFetchArrivals);
+      }
       shared.inputs_empty[i].init(kTeamWarps);
     }
     if (warp < RowsCount<kMostRows>::kSumSlots) {

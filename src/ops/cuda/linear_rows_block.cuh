@@ -30,15 +30,15 @@ inline constexpr int kMostInputSlots = 24;
 /// waits behind them.
 inline constexpr int kBytesOnTheWay = 64 * 1024;
 
-/// What is fetched at a time: some steps of a tile, and the same columns of the inputs. Rows of
-/// inputs lie such that eight lanes that read four times 16 bytes of two rows meet all banks; what
-/// lies between two rows is IntegerProducts' scales.
+/// What is fetched at a time: some steps of a tile, and the same columns of the inputs. What lies
+/// between two rows of inputs is IntegerProducts' scales.
 template <class Format>
 struct RowsChunk {
   static constexpr int kSteps = Format::kFormat == DeviceWeightFormat::int4 ? 8 : 16;
   static constexpr int kColumns = kSteps * Format::kBlocks * kBlockColumns;
   static constexpr int kStageBytes = kSteps * kTileStepBytes<Format>;
-  static constexpr int kInputPitch = 2 * kColumns + 64;
+  static constexpr int kInputPitch = chunk_pitch(Format::kFormat);
+  static_assert(kColumns == chunk_columns(Format::kFormat));
 
   /// Chunks of a row of so many steps, the same for each team.
   static __host__ __device__ constexpr int count(int steps) {
@@ -94,6 +94,7 @@ struct RowsShared {
   Barrier full[kMostStages];  // of the first stage of a copy (kChunksTogether)
   Barrier empty[kMostStages];
   Barrier inputs_full[kMostInputSlots];
+  Barrier inputs_landed[kMostRows > 1 ? kMostInputSlots : 1];  // a copy of HandedChunks
   Barrier inputs_empty[kMostInputSlots];
   Barrier sums_full[kSumSlots];
   Barrier sums_empty[kSumSlots];

@@ -3,8 +3,7 @@
 #pragma once
 
 #include "base/cuda/launch.cuh"
-#include "ops/cuda/linear_rows_block.cuh"
-#include "ops/cuda/linear_rows_handed.cuh"
+#include "ops/cuda/linear_rows_chunks.cuh"
 
 namespace winnow::ops::cuda {
 
@@ -73,9 +72,10 @@ class WeightFetch {
 };
 
 /// Inputs [rows][columns of the chunk], zeros past the last column; the warps take slots in turn.
-/// Those of a kernel's first layer are copied past the registers, unless they are prepared. What
-/// other blocks hand on comes through them, many pieces at a time: who looks at what he has read
-/// can ask again for what was not there, and for that only.
+/// Those of a kernel's first layer are copied past the registers, unless they are prepared. One row
+/// that other blocks hand on comes through them, many pieces at a time: who looks at what he has
+/// read can ask again for what was not there, and for that only. Of several rows chunks are copied
+/// (HandedChunks).
 template <class Format, int kMostRows, class Program>
 class InputFetch {
  public:
@@ -88,7 +88,8 @@ class InputFetch {
         shared_(shared),
         rings_(rings),
         warp_(warp),
-        lane_(static_cast<int>(threadIdx.x) % 32) {}
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        chunks_(program, shared, rings, warp) {}
 
   __device__ void run() {
     Share share(program_, rings_);
@@ -101,7 +102,7 @@ class InputFetch {
         hand_on(program_, share.number, __ldcg(&program_.turns[blockIdx.x].memory), share.layer);
       }
       for (int tile = share.first; tile < share.tiles; tile += share.step) {
-        share.number > 0 || kPrepared<Format, kMostRows> ? take_all(share) : copy_all(share);
+        fetch(share);
         if (share.resident) {
           break;
         }
@@ -110,15 +111,22 @@ class InputFetch {
   }
 
  private:
-  static constexpr int kTurns = Chunk::kColumns / 8 / 32;  // pieces of a lane in a line
-  static constexpr int kLines = 8 / kTurns;                // at a time
+  static constexpr int kTurns = Chunk::kColumns / 8 / 32;  // pieces of a lane in a chunk of a row
+  static constexpr int kLines = 8 / kTurns;                // chunks at a time
 
-  // The part of a row that is in a chunk, and where it goes.
+  // A chunk of the row, and where it goes.
   struct Line {
     int at = 0;  // of the layer's places
-    int row = 0;
     RingPlace place;
   };
+
+  __device__ void fetch(const Share& share) {
+    if constexpr (kMostRows > 1) {
+      share.number > 0 ? chunks_.take_all(share, place_) : copy_all(share);
+    } else {
+      share.number > 0 || kPrepared<Format, kMostRows> ? take_all(share) : copy_all(share);
+    }
+  }
 
   [[nodiscard]] __device__ bool takes(const RingPlace& place) const {
     return place.slot % kInputWarps == warp_;
@@ -127,8 +135,9 @@ class InputFetch {
   [[nodiscard]] __device__ int column(int chunk) const {
     return chunk * Chunk::kColumns + lane_ * 8;
   }
-  [[nodiscard]] __device__ std::byte* memory_of(int slot, int row) const {
-    return rings_.inputs + (slot * program_.rows + row) * Chunk::kInputPitch + lane_ * 16;
+  // Of the first row.
+  [[nodiscard]] __device__ std::byte* memory_of(int slot) const {
+    return rings_.inputs + slot * program_.rows * Chunk::kInputPitch + lane_ * 16;
   }
 
   __device__ void copy_all(const Share& share) {
@@ -146,7 +155,7 @@ class InputFetch {
     const int cols = share.layer.linear.weight.cols;
     const int first = column(chunk);
     const bf16* x = share.layer.input.x + first;
-    std::byte* to = memory_of(slot, 0);
+    std::byte* to = memory_of(slot);
 #pragma unroll 2
     for (int row = 0; row < program_.rows; ++row) {
 #pragma unroll
@@ -175,12 +184,9 @@ class InputFetch {
     }
   }
   __device__ void advance(const Share& share, Line& line) const {
-    if (++line.row == program_.rows) {
-      line.row = 0;
-      ++line.at;
-      line.place.advance(rings_.input_slots);
-      to_own(share, line);
-    }
+    ++line.at;
+    line.place.advance(rings_.input_slots);
+    to_own(share, line);
   }
 
   // The next lines from `first` on. Returns the one after them.
@@ -196,10 +202,9 @@ class InputFetch {
       from[i] = nullptr;
       if (line.at < share.places) {
         const int chunk = share.chunk_at(line.at);
-        const bf16* row = share.layer.input.x + line.row * cols;
-        from[i] = row + column(chunk);
+        from[i] = share.layer.input.x + column(chunk);
         left[i] = cols - column(chunk);
-        last = row + min((chunk + 1) * Chunk::kColumns, cols) - 1;
+        last = share.layer.input.x + min((chunk + 1) * Chunk::kColumns, cols) - 1;
         advance(share, line);
       }
     }
@@ -250,18 +255,14 @@ class InputFetch {
         return;
       }
       const int slot = line.place.slot;
-      if (line.row == 0) {
-        shared_.inputs_empty[slot].wait(line.place.parity ^ 1U);
-      }
-      std::byte* to = memory_of(slot, line.row);
+      shared_.inputs_empty[slot].wait(line.place.parity ^ 1U);
+      std::byte* to = memory_of(slot);
 #pragma unroll
       for (int j = 0; j < kTurns; ++j) {
         *reinterpret_cast<uint4*>(to + 512 * j) =
             kPrepared<Format, kMostRows> ? prepared(values[i][j]) : values[i][j];
       }
-      if (line.row == program_.rows - 1) {
-        shared_.inputs_full[slot].arrive();
-      }
+      shared_.inputs_full[slot].arrive();
       advance(share, line);
     }
   }
@@ -277,6 +278,7 @@ class InputFetch {
   int warp_;
   int lane_;
   RingPlace place_;
+  HandedChunks<Format, kMostRows, Program> chunks_;
 };
 
 }  // namespace winnow::ops::cuda

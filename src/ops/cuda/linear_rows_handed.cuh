@@ -32,6 +32,14 @@ __device__ void hand_on(const Program& program, int number, std::uint32_t memory
   }
 }
 
+/// Where a value of several rows that are handed on lies: handed_row_bytes().
+template <class Format>
+__device__ std::size_t handed_place(int rows, int row, int column) {
+  constexpr int kColumns = chunk_columns(Format::kFormat);
+  constexpr int kPitch = chunk_pitch(Format::kFormat) / int{sizeof(bf16)};
+  return (column / kColumns * rows + row) * kPitch + column % kColumns;
+}
+
 /// Writes a result for readers that are not synchronised with this thread.
 inline __device__ void publish(bf16* to, bf16 x) {
   asm volatile("st.relaxed.gpu.global.b16 [%0], %1;" ::"l"(to), "h"(x.bits) : "memory");
@@ -68,10 +76,17 @@ inline __device__ uint4 read_handed(const bf16* from) {
   return x;
 }
 
+/// The larger of each two of eight values' bits.
+inline __device__ std::uint32_t largest_of(const uint4& x) {
+  return __vmaxu2(__vmaxu2(x.x, x.y), __vmaxu2(x.z, x.w));
+}
+/// Whether one of those is kNotYet.
+inline __device__ bool lacks(std::uint32_t largest) {
+  return (largest & 0xFFFFU) == (kNotYet & 0xFFFFU) || largest >> 16 == kNotYet >> 16;
+}
 /// Whether one of eight values is kNotYet.
 inline __device__ bool lacks(const uint4& x) {
-  const std::uint32_t largest = __vmaxu2(__vmaxu2(x.x, x.y), __vmaxu2(x.z, x.w));
-  return (largest & 0xFFFFU) == (kNotYet & 0xFFFFU) || largest >> 16 == kNotYet >> 16;
+  return lacks(largest_of(x));
 }
 
 /// One value.

@@ -17,6 +17,22 @@ namespace winnow::ops::cuda {
 /// will write it are in other kernels.
 inline constexpr std::uint32_t kNotYet = 0xFFFFFFFFU;
 
+/// Columns that are fetched together (RowsChunk), and the bytes of a row of them where they wait to
+/// be multiplied: such that eight lanes that read four times 16 bytes of two rows meet all banks.
+constexpr int chunk_columns(DeviceWeightFormat format) {
+  return format == DeviceWeightFormat::bf16 ? 512 : 1024;
+}
+constexpr int chunk_pitch(DeviceWeightFormat format) {
+  return 2 * chunk_columns(format) + 64;
+}
+/// Bytes of rows that are handed on to layers of a format. Several rows lie chunk by chunk as they
+/// wait to be multiplied, [chunks][rows][chunk_pitch], so that one copy brings a chunk of all.
+constexpr std::size_t handed_row_bytes(int rows, int cols, DeviceWeightFormat format) {
+  const int chunks = (cols + chunk_columns(format) - 1) / chunk_columns(format);
+  return rows == 1 ? (std::size_t{2} * static_cast<std::size_t>(cols) + 15) / 16 * 16
+                   : static_cast<std::size_t>(chunks * rows * chunk_pitch(format));
+}
+
 /// In place of attention, and of what it is told, in kernels that have none.
 struct NoAttention {
   static constexpr int shared_bytes(const NoAttention&) { return 0; }

@@ -69,7 +69,8 @@ class Output {
 
   struct Place {
     bool inside = false;
-    std::size_t at = 0;  // of the result
+    std::size_t at = 0;         // of the result, [rows, results]
+    std::size_t rounded_at = 0;  // of the next layer's input
     int index = 0;
     float scale = 1.0F;
     float bias = 0.0F;
@@ -84,34 +85,46 @@ class Output {
   __device__ void load_norms(const Share& share) const {
     const RowsLayer& layer = share.layer;
     const RowsInput& input = layer.input;
-    const bool handed = share.number > 0;
-    for (int b = thread_ / 32; b < program_.rows && share.first < share.tiles; b += kOutputWarps) {
-      const float* sums = input.square_sums + b;
-      float sum = 0.0F;
-      if (handed && input.parts > 0) {
-        wait_for(sums + (input.parts - 1) * program_.rows);
+    const bool handed = share.number > 0 && input.parts > 0;
+    float sums[kRowsOfWarp] = {};
+    if (share.first < share.tiles && row_of_warp(0) < program_.rows) {
+      if (handed) {
+        wait_for(&input.square_sums[input.parts * program_.rows - 1]);
       }
       for (int first = lane_; first < input.parts; first += 32 * kSumsAtOnce) {
-        float x[kSumsAtOnce];
-        read_sums(sums, first, input.parts, x);
+        float x[kRowsOfWarp][kSumsAtOnce];
+        read_sums(input, first, x);
         while (handed && lacks(x)) {
-          read_sums(sums, first, input.parts, x);
+          read_sums(input, first, x);
         }
 #pragma unroll
-        for (const float part : x) {
-          sum += part;
+        for (int i = 0; i < kRowsOfWarp; ++i) {
+#pragma unroll
+          for (const float part : x[i]) {
+            sums[i] += part;
+          }
         }
       }
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsOfWarp; ++i) {
+      float sum = sums[i];
 #pragma unroll
       for (int step = 16; step > 0; step /= 2) {
         sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
       }
-      if (lane_ == 0) {
+      if (lane_ == 0 && row_of_warp(i) < program_.rows) {
         const float mean = sum / static_cast<float>(layer.linear.weight.cols);
-        shared_.norms[b] = input.parts > 0 ? rsqrtf(mean + input.eps) : 1.0F;
+        shared_.norms[row_of_warp(i)] = input.parts > 0 ? rsqrtf(mean + input.eps) : 1.0F;
       }
     }
     synchronize();
+  }
+
+  // Rows of the input whose norms a warp computes.
+  static constexpr int kRowsOfWarp = (kMostRows + kOutputWarps - 1) / kOutputWarps;
+  [[nodiscard]] __device__ int row_of_warp(int i) const {
+    return thread_ / 32 + i * kOutputWarps;
   }
 
   // Until it is written no others are asked for.
@@ -124,19 +137,28 @@ class Output {
   }
 
   // Every 32nd of the parts from `first` on, zeros past the last one.
-  __device__ void read_sums(const float* sums, int first, int parts,
-                            float (&x)[kSumsAtOnce]) const {
+  __device__ void read_sums(const RowsInput& input, int first,
+                            float (&x)[kRowsOfWarp][kSumsAtOnce]) const {
 #pragma unroll
-    for (int i = 0; i < kSumsAtOnce; ++i) {
-      const int part = first + 32 * i;
-      x[i] = part < parts ? read_handed(&sums[part * program_.rows]) : 0.0F;
+    for (int i = 0; i < kRowsOfWarp; ++i) {
+      const int row = row_of_warp(i);
+#pragma unroll
+      for (int j = 0; j < kSumsAtOnce; ++j) {
+        const int part = first + 32 * j;
+        x[i][j] = part < input.parts && row < program_.rows
+                      ? read_handed(&input.square_sums[part * program_.rows + row])
+                      : 0.0F;
+      }
     }
   }
-  static __device__ bool lacks(const float (&x)[kSumsAtOnce]) {
+  static __device__ bool lacks(const float (&x)[kRowsOfWarp][kSumsAtOnce]) {
     bool some = false;
 #pragma unroll
-    for (const float part : x) {
-      some = some || ops::cuda::lacks(part);
+    for (const auto& of_row : x) {
+#pragma unroll
+      for (const float part : of_row) {
+        some = some || ops::cuda::lacks(part);
+      }
     }
     return some;
   }
@@ -202,6 +224,9 @@ class Output {
       return place;
     }
     place.at = static_cast<std::size_t>(batch) * share.limit() + place.index;
+    place.rounded_at = share.number + 1 < program_.count && kMostRows > 1
+                           ? handed_place<Format>(program_.rows, batch, place.index)
+                           : place.at;
     const int row = share.row(tile, row_);
     if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
       place.scale = layer.linear.weight.row_scales[row];
@@ -232,14 +257,14 @@ class Output {
         break;
       case RowsLayer::Output::silu:
         if (row_ < 8) {
-          publish(&layer.activated[place.at],
+          publish(&layer.activated[place.rounded_at],
                   round(__fdividef(value, 1.0F + __expf(-value)) * partner));
         }
         break;
       case RowsLayer::Output::residual: {
         const float hidden = place.hidden + value;
         layer.residual.hidden[place.at] = hidden;
-        publish(&layer.residual.normed[place.at], round(hidden * place.norm_weight));
+        publish(&layer.residual.normed[place.rounded_at], round(hidden * place.norm_weight));
         return hidden * hidden;
       }
       case RowsLayer::Output::argmax:

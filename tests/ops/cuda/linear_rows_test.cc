@@ -292,13 +292,14 @@ INSTANTIATE_TEST_SUITE_P(Formats, CudaRows, kAllFormats,
 // Three layers of a transformer without attention: in one graph of kernels of one layer each, of
 // kernels that overlap, and of kernels of several layers, the same bits replay after replay.
 void chain_and_overlap(DeviceWeightFormat format, int width, int inner_width) {
-  constexpr std::size_t kRows = 5;  // at most
+  constexpr std::size_t kRows = kMostLinearRows;
   const std::size_t row = static_cast<std::size_t>(width);
   const TestWeight square(format, width, width, 20);
   const TestWeight gate_up(format, 2 * inner_width, width, 21);
   const TestWeight down(format, width, inner_width, 22);
   const auto norm_weight = on_device(std::vector<float>(row, 1.0F));
-  const auto device_tokens = on_device(std::vector<std::int32_t>{3, 1, 4, 1, 5});
+  const auto device_tokens =
+      on_device(std::vector<std::int32_t>{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3});
   const DeviceBuffer<float> hidden(kRows * row);
   const DeviceBuffer<bf16> inner(kRows * static_cast<std::size_t>(inner_width));
   const DeviceBuffer<bf16> normed[2] = {DeviceBuffer<bf16>(kRows * row),
@@ -344,7 +345,7 @@ void chain_and_overlap(DeviceWeightFormat format, int width, int inner_width) {
     values.resize(rows * row);
     return values;
   };
-  for (const std::size_t rows : {std::size_t{1}, kRows}) {
+  for (const std::size_t rows : {std::size_t{1}, std::size_t{5}, std::size_t{8}, kRows}) {
     const std::vector<float> plain = replays(rows, 1, false);
     EXPECT_TRUE(std::ranges::all_of(plain, [](float x) { return std::isfinite(x); }));
     for (const std::size_t together : {1U, 2U, 4U}) {
