@@ -1,4 +1,4 @@
-// Appending the token of a chain of layers (token_chain.h) when all of them are done: by the warps
+// Appending the tokens of a chain of layers (token_chain.h) when all of them are done: by the warps
 // that fetch inputs, while the head is computed.
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace winnow::kvcache::cuda {
 
-/// The blocks share the rows (layer and KV head). Of a block one warp decides, one has the key, one
-/// the value.
-template <class Format, int D>
+/// The blocks share the rows (layer, sequence and KV head). Of a block one warp decides, one has
+/// the key, one the value.
+template <class Format, int D, bool kSeveral>
 class ChainedAppend {
  public:
   __device__ ChainedAppend(const ChainedArguments& arguments, const std::byte* handed,
@@ -20,19 +20,19 @@ class ChainedAppend {
       : a_(arguments),
         handed_(handed),
         places_(*places),
-        thread_(static_cast<int>(threadIdx.x) % kThreads),
-        slot_(arguments.slots[0]),
-        length_(arguments.cache.lengths[slot_]) {}
+        thread_(static_cast<int>(threadIdx.x) % kThreads) {
+    look_up(blockIdx.x);
+  }
 
   template <class Program>
   __device__ void run(const Program& program) {
     wait_for_layers(program);
-    const int rows = a_.layers * a_.cache.kv_heads;
-    for (int row = blockIdx.x; row < rows; row += program.blocks) {
-      append(row / a_.cache.kv_heads, row % a_.cache.kv_heads);
-    }
-    if (next_pages_ > 0) {
-      atomicAdd(a_.end.next_pages, next_pages_);
+    const int of_layer = sequences() * a_.cache.kv_heads;
+    for (int row = blockIdx.x; row < a_.layers * of_layer; row += program.blocks) {
+      append(row / of_layer, row % a_.cache.kv_heads);
+      if constexpr (kSeveral) {
+        look_up(row + program.blocks);
+      }
     }
   }
 
@@ -48,13 +48,22 @@ class ChainedAppend {
     ops::cuda::sync_named(ops::cuda::kAppendBarrier, kThreads);
   }
 
-  // Until the last layer's input is there, for which all attention has been needed.
+  [[nodiscard]] __device__ int sequences() const { return kSeveral ? a_.sequences : 1; }
+  // The sequence of a row; behind the last row any.
+  __device__ void look_up(int row) {
+    sequence_ = kSeveral ? row / a_.cache.kv_heads % a_.sequences : 0;
+    slot_ = a_.slots[sequence_];
+    length_ = a_.cache.lengths[slot_];
+  }
+
+  // Until the last layer's input is there, for which all attention has been needed: each value of
+  // one sequence's is made with those of the others.
   template <class Program>
   __device__ void wait_for_layers(const Program& program) const {
     const int last = program.count - 1;
     const auto* input = reinterpret_cast<const bf16*>(handed_ + program.rows_at[last]);
     for (int i = 8 * thread_; i < program.layers[last].linear.weight.cols; i += 8 * kThreads) {
-      while (ops::cuda::lacks(ops::cuda::read_handed(input + i))) {
+      while (ops::cuda::lacks(ops::cuda::read_handed(input + a_.place_of(0, i)))) {
       }
     }
     synchronize();
@@ -68,9 +77,9 @@ class ChainedAppend {
 
   __device__ void load(ops::cuda::HeadVector<D>& vector, int layer, int column) const {
     const ChainedLayer& of_layer = a_.of_layer[layer];
-    vector.load(
-        Products{reinterpret_cast<const float*>(handed_ + of_layer.products_at) + column * D},
-        of_layer.bias != nullptr ? of_layer.bias + column * D : nullptr);
+    vector.load(Products{reinterpret_cast<const float*>(handed_ + of_layer.products_at) +
+                         (a_.products_of(sequence_) + column) * D},
+                of_layer.bias != nullptr ? of_layer.bias + column * D : nullptr);
   }
 
   // As project() in projection.cuh does it.
@@ -101,8 +110,10 @@ class ChainedAppend {
       const bool decision = decides(layer, head);
       if (thread_ == 0) {
         places_ = advance_row(cache, row, slot_, length_, decision, state);
-        next_pages_ += a_.end.token != nullptr && cache.next_pages != nullptr &&
-                       may_take_page(cache, row, length_ + 1);
+        if (a_.end.tokens != nullptr && cache.next_pages != nullptr &&
+            may_take_page(cache, row, length_ + 1)) {
+          atomicAdd(&a_.end.next_pages[sequence_], 1);
+        }
       }
     }
     synchronize();
@@ -125,7 +136,7 @@ class ChainedAppend {
       if (const float* weight = a_.of_layer[layer].key_norm; weight != nullptr) {
         vector.norm(weight, a_.eps);
       }
-      vector.turn(a_.angles);
+      vector.turn(a_.angles + sequence_ * (D / 2));
     }
     const float scale = vector.template encode<Format>(
         [&](int d, Code code) { (key ? place.key(d) : place.value(d)) = code; });
@@ -138,24 +149,27 @@ class ChainedAppend {
   const std::byte* handed_;
   Places& places_;
   int thread_;
-  int slot_;
-  int length_;
-  int next_pages_ = 0;  // that the block's rows may take for the token after this one
+  int sequence_ = 0;  // of the row that is appended
+  int slot_ = 0;
+  int length_ = 0;
 };
 
-/// What is left of a step when all blocks have appended and the token is chosen. By one thread.
-inline __device__ void end_step(const ChainedArguments& a, std::int32_t token) {
+/// What is left of a sequence's step when all blocks have appended and its token is chosen. By one
+/// thread.
+inline __device__ void end_step(const ChainedArguments& a, int sequence, std::int32_t token) {
   const CacheView& cache = a.cache;
-  const int slot = a.slots[0];
-  const std::int32_t next_pages = __ldcg(a.end.next_pages);
-  *a.end.free_pages = __ldcg(cache.free_count);
+  const int slot = a.slots[sequence];
+  const std::int32_t next_pages = __ldcg(&a.end.next_pages[sequence]);
+  if (sequence == 0) {
+    *a.end.free_pages = __ldcg(cache.free_count);
+  }
   if (cache.next_pages != nullptr) {
     cache.next_pages[slot] = next_pages;
   }
   ++cache.lengths[slot];
-  *a.end.next_pages = 0;
-  __threadfence_system();  // who has seen the token may rely on the rest
-  *a.end.token = token;
+  a.end.next_pages[sequence] = 0;
+  __threadfence_system();  // who has seen all tokens may rely on the rest
+  a.end.tokens[sequence] = token;
 }
 
 }  // namespace winnow::kvcache::cuda

@@ -1,4 +1,4 @@
-// Attention of one token of one sequence between linear layers of one kernel (token_chain.h): by
+// Attention of one token of each sequence between linear layers of one kernel (token_chain.h): by
 // the warps that multiply, while they wait for what attention makes.
 #pragma once
 
@@ -11,13 +11,14 @@
 
 namespace winnow::kvcache::cuda {
 
-/// The entries of a KV head are split between so many blocks as the program says, those of a block
-/// between its warps. Each block adds up what its warps have and hands on its part to the head's
-/// blocks, each of which adds up some channels of all parts and hands them on to everybody.
+/// The entries of a KV head of a sequence are split between so many blocks as the program says,
+/// those of a block between its warps. Each block adds up what its warps have and hands on its part
+/// to the head's blocks, each of which adds up some channels of all parts and hands them on to
+/// everybody.
 ///
 /// Entries are read as the step before has left them: nothing is appended before all layers are
 /// done. The token's own entry is attended to from shared memory, rounded as it will be stored.
-template <ops::EntryFormat kType, int D, bool kLongRows>
+template <ops::EntryFormat kType, int D, bool kLongRows, bool kSeveral>
 class ChainedAttention {
  public:
   static int shared_bytes(const ChainedArguments& arguments) {
@@ -29,7 +30,8 @@ class ChainedAttention {
   __device__ ChainedAttention(const Program& program, std::byte* handed, std::byte* memory)
       : memory_(memory),
         a_(*reinterpret_cast<const ChainedArguments*>(memory + Memory::kArguments)),
-        head_(static_cast<int>(blockIdx.x) / program.attention.parts),
+        sequence_(kSeveral ? row(program.attention) / program.attention.cache.kv_heads : 0),
+        head_(row(program.attention) - sequence_ * program.attention.cache.kv_heads),
         entries_(a_, *at<const ChainedSequence>(Memory::kSequence), head_,
                  static_cast<int>(blockIdx.x) % program.attention.parts * kWarps + warp(),
                  pages_of(warp()),
@@ -68,16 +70,16 @@ class ChainedAttention {
   template <class Program>
   static __device__ void append(const Program& program, const std::byte* handed,
                                 std::byte* memory) {
-    ChainedAppend<typename Shape::Format, D>(program.attention, handed,
-                                             reinterpret_cast<Places*>(memory + Memory::kAppended))
+    auto* places = reinterpret_cast<Places*>(memory + Memory::kAppended);
+    ChainedAppend<typename Shape::Format, D, kSeveral>(program.attention, handed, places)
         .run(program);
   }
 
-  /// By one thread, when all blocks have appended.
+  /// By one thread of each sequence, when all blocks have appended.
   template <class Program>
-  static __device__ void end_step(const Program& program, std::int32_t token) {
-    if (program.attention.end.token != nullptr) {
-      cuda::end_step(program.attention, token);
+  static __device__ void end_step(const Program& program, int sequence, std::int32_t token) {
+    if (program.attention.end.tokens != nullptr) {
+      cuda::end_step(program.attention, sequence, token);
     }
   }
 
@@ -98,7 +100,13 @@ class ChainedAttention {
     ops::cuda::sync_named(ops::cuda::kAttentionBarrier, kThreads);
   }
 
-  [[nodiscard]] __device__ bool takes_part() const { return head_ < a_.cache.kv_heads; }
+  // The block's row among those of all sequences.
+  static __device__ int row(const ChainedArguments& arguments) {
+    return static_cast<int>(blockIdx.x) / arguments.parts;
+  }
+  [[nodiscard]] __device__ bool takes_part() const {
+    return kSeveral ? sequence_ < a_.sequences : head_ < a_.cache.kv_heads;
+  }
   [[nodiscard]] __device__ std::byte* handed() const { return *at<std::byte*>(Memory::kHanded); }
   // The block with the last part has the token's own entry.
   [[nodiscard]] __device__ bool takes_newcomer() const { return part() + 1 == a_.parts; }
@@ -107,7 +115,7 @@ class ChainedAttention {
   static __device__ int warp() { return thread() / 32; }
   static __device__ int lane() { return thread() % 32; }
   [[nodiscard]] __device__ int part() const {
-    return static_cast<int>(blockIdx.x) - head_ * a_.parts;
+    return static_cast<int>(blockIdx.x) - (sequence_ * a_.cache.kv_heads + head_) * a_.parts;
   }
 
   template <class T>
@@ -129,11 +137,13 @@ class ChainedAttention {
     for (int i = thread(); i < int{sizeof(ChainedArguments) / 4}; i += kThreads) {
       at<std::uint32_t>(Memory::kArguments)[i] = words[i];
     }
+    const int sequence = kSeveral ? min(sequence_, arguments.sequences - 1) : 0;
     if (thread() < D / 2) {
-      at<float2>(Memory::kAngles)[thread()] = __ldcg(arguments.angles + thread());
+      at<float2>(Memory::kAngles)[thread()] =
+          __ldcg(arguments.angles + sequence * (D / 2) + thread());
     }
     if (thread() == 0) {
-      *at<ChainedSequence>(Memory::kSequence) = ChainedSequence(arguments);
+      *at<ChainedSequence>(Memory::kSequence) = ChainedSequence(arguments, sequence);
       *at<std::byte*>(Memory::kHanded) = handed;
     }
     synchronize();
@@ -165,7 +175,8 @@ class ChainedAttention {
   // The token's q, and for the newcomer k and v, as they come from the layer before: to where they
   // are used.
   __device__ void take_token() {
-    const auto* qkv = reinterpret_cast<const float*>(handed() + a_.of_layer[layer_].products_at);
+    const auto* qkv = reinterpret_cast<const float*>(handed() + a_.of_layer[layer_].products_at) +
+                      (kSeveral ? a_.products_of(sequence_) * D : 0);
     const int vectors = a_.group + (takes_newcomer() ? 2 : 0);
     // Few requests at a time: those who ask keep what they ask for from coming.
     for (int i = 4 * thread(); i < vectors * D; i += 4 * kThreads) {
@@ -233,7 +244,8 @@ class ChainedAttention {
   // A part as it is handed on: references and sums of the group, then its output [group, D].
   [[nodiscard]] __device__ float2* sums_of_part(int number) const {
     return reinterpret_cast<float2*>(handed() + a_.of_layer[layer_].parts_at) +
-           (head_ * a_.parts + number) * (part_sums(a_.group) + a_.group * D / 2);
+           ((sequence_ * a_.cache.kv_heads + head_) * a_.parts + number) *
+               (part_sums(a_.group) + a_.group * D / 2);
   }
   [[nodiscard]] __device__ float2* out_of_part(int number) const {
     return sums_of_part(number) + part_sums(a_.group);
@@ -313,8 +325,9 @@ class ChainedAttention {
       if (inside && own == 0) {
         const float inverse = x[8] == 0.0F ? 0.0F : __fdividef(1.0F, x[8]);
         auto* to = reinterpret_cast<bf16*>(handed() + a_.of_layer[layer_].output_at);
+        const int channel = head_ * a_.group * D + first;
         ops::cuda::publish(
-            to + head_ * a_.group * D + first,
+            to + (kSeveral ? a_.place_of(sequence_, channel) : channel),
             uint4{pair_of(x[0] * inverse, x[1] * inverse), pair_of(x[2] * inverse, x[3] * inverse),
                   pair_of(x[4] * inverse, x[5] * inverse),
                   pair_of(x[6] * inverse, x[7] * inverse)});
@@ -348,6 +361,7 @@ class ChainedAttention {
 
   std::byte* memory_;
   const ChainedArguments& a_;
+  int sequence_;
   int head_;
   ChainedEntries<kType, D, kLongRows> entries_;
   int layer_ = 0;  // that is attended to next

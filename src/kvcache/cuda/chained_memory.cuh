@@ -9,7 +9,7 @@
 
 namespace winnow::kvcache::cuda {
 
-/// The sequence of the chain, as the step finds it.
+/// A sequence of the chain, as the step finds it.
 struct ChainedSequence {
   int slot = 0;
   int length = 0;
@@ -17,8 +17,8 @@ struct ChainedSequence {
   int window_entries = 0;  // that it has
 
   ChainedSequence() = default;
-  __device__ explicit ChainedSequence(const ChainedArguments& arguments)
-      : slot(arguments.slots[0]),
+  __device__ ChainedSequence(const ChainedArguments& arguments, int sequence)
+      : slot(arguments.slots[sequence]),
         length(arguments.cache.lengths[slot]),
         ring(ring_of(arguments.cache, slot)),
         window_entries(min(length, ring)) {}

@@ -16,7 +16,10 @@ using ops::cuda::RowsLayer;
 // All wait for the longest row, where a kernel of attention alone would spread its pages. What its
 // warps read more than those of other rows takes as long, then, as the ends of kernels.
 constexpr double kMostBytesMore = 24 * 1024;
-constexpr double kMostPagesOfShortRows = 2.0;
+constexpr double kMostPagesOfShortRows = 2.0;  // of a warp
+// More of several sequences take as long as the memory does, which kernels of their own keep
+// busier.
+constexpr double kMostPagesOfSeveral = 40.0;
 
 // Of a block: with less, attention leaves the weights too little, or nothing.
 constexpr int kLeastSharedMemory = 200 * 1024;
@@ -25,22 +28,36 @@ int layer_count(const TokenChain::Layers& layers) {
   return static_cast<int>(layers.projections.size());
 }
 
-// Blocks of a KV head: such that a token's entries, some hundred, are a page or two for each warp.
-int parts_of(const Projection& projection) {
-  const int blocks = winnow::cuda::multiprocessor_count() / projection.kv_heads;
+int most_sequences(const DeviceCache& cache) {
+  const int rows = winnow::cuda::multiprocessor_count();
+  return cache.layout().head_dim() > kMostSeveralHeadDim
+             ? 1
+             : std::min(kMostChainedSequences, rows / cache.shape().kv_heads);
+}
+
+// Blocks of a row: such that one sequence's entries, some hundred, are a page or two for each warp.
+int parts_of(int rows) {
+  const int blocks = winnow::cuda::multiprocessor_count() / rows;
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(std::min(kMostParts, blocks))));
 }
 
-std::size_t part_bytes(const DeviceCache& cache, const Projection& projection) {
-  const auto parts = static_cast<std::size_t>(projection.kv_heads * parts_of(projection));
+std::size_t part_bytes(const DeviceCache& cache, const Projection& projection, int sequences) {
+  const int rows = sequences * projection.kv_heads;
+  const auto parts = static_cast<std::size_t>(rows * parts_of(rows));
   const int floats = 2 * part_sums(projection.group) + projection.group * cache.layout().head_dim();
   return parts * static_cast<std::size_t>(floats) * sizeof(float);
 }
 
-std::size_t handed_bytes(const DeviceCache& cache, const TokenChain::Layers& layers) {
-  return ops::cuda::place_what_is_handed_on(layers.linear, 1,
-                                            part_bytes(cache, layers.projections[0]))
-      .bytes;
+// Of as many sequences as a chain takes.
+std::size_t most_handed_bytes(const DeviceCache& cache, const TokenChain::Layers& layers) {
+  std::size_t most = 0;
+  const Projection& projection = layers.projections[0];
+  for (int sequences = 1; sequences <= most_sequences(cache); ++sequences) {
+    const std::size_t parts = part_bytes(cache, projection, sequences);
+    most =
+        std::max(most, ops::cuda::place_what_is_handed_on(layers.linear, sequences, parts).bytes);
+  }
+  return most;
 }
 
 // What attention takes and makes lies where the layer behind it, o, has been given a place.
@@ -49,8 +66,8 @@ void set_layers(const TokenChain::Layers& layers, TokenProgram& program) {
     const Projection& projection = layers.projections[i];
     const std::size_t o = 4 * i + 1;
     const std::uint32_t products_at = program.sums_at[o];
-    const auto products =
-        static_cast<std::uint32_t>(program.layers[o - 1].linear.weight.rows) * sizeof(float);
+    const std::size_t products = sizeof(float) * static_cast<std::size_t>(program.rows) *
+                                 static_cast<std::size_t>(program.layers[o - 1].linear.weight.rows);
     program.attention.of_layer[i] = {.bias = projection.bias,
                                      .query_norm = projection.query_norm,
                                      .key_norm = projection.key_norm,
@@ -86,50 +103,63 @@ bool TokenChain::supports(const DeviceCache& cache, const Layers& layers) {
 
 TokenChain::TokenChain(const DeviceCache& cache, const Layers& layers)
     : cache_(cache),
-      warps_(parts_of(layers.projections[0]) * kChainedWarps),
-      scratch_(handed_bytes(cache, layers)),
-      next_pages_(1) {
+      most_sequences_(cuda::most_sequences(cache)),
+      scratch_(most_handed_bytes(cache, layers)),
+      next_pages_(kMostChainedSequences) {
   next_pages_.fill(0);
   winnow::cuda::check(cudaDeviceSynchronize(), "clear a step's pages");
 }
 
-std::optional<TokenChain::Rows> TokenChain::rows_of(const RowPages& pages, int kv_heads, int warps,
+std::optional<TokenChain::Rows> TokenChain::rows_of(const RowPages& pages, int sequences,
+                                                    int kv_heads, int warps,
                                                     std::size_t page_bytes) {
-  const double more = (pages.longest - pages.all / kv_heads) / warps;
-  if (more * static_cast<double>(page_bytes) > kMostBytesMore) {
+  const double longest = pages.longest / warps;
+  const double mean = pages.all / (sequences * kv_heads) / warps;
+  if ((longest - mean) * static_cast<double>(page_bytes) > kMostBytesMore ||
+      (sequences > 1 && longest > kMostPagesOfSeveral)) {
     return std::nullopt;
   }
-  return pages.longest <= kMostPagesOfShortRows * warps ? Rows::short_rows : Rows::long_rows;
+  return sequences == 1 && longest <= kMostPagesOfShortRows ? Rows::short_rows : Rows::long_rows;
 }
 
-std::optional<TokenChain::Rows> TokenChain::rows_of(const RowPages& pages) const {
-  return rows_of(pages, cache_.shape().kv_heads, warps_, cache_.layout().page_bytes());
+std::optional<TokenChain::Rows> TokenChain::rows_of(const RowPages& pages, int sequences) const {
+  if (sequences > most_sequences_) {
+    return std::nullopt;
+  }
+  const int kv_heads = cache_.shape().kv_heads;
+  return rows_of(pages, sequences, kv_heads, parts_of(sequences * kv_heads) * kChainedWarps,
+                 cache_.layout().page_bytes());
 }
 
-void TokenChain::run(const Layers& layers, const std::int32_t* slots, float scale, Rows rows,
-                     const StepEnd* end, cudaStream_t stream) const {
+void TokenChain::run(const Layers& layers, const std::int32_t* slots, int sequences, float scale,
+                     Rows rows, const StepEnd* end, cudaStream_t stream) const {
   const Projection& projection = layers.projections[0];
+  const DeviceWeightFormat weights = layers.linear[0].linear.weight.format;
   TokenProgram program;
-  ops::cuda::fill(program, layers.linear, 1, scratch_, part_bytes(cache_, projection));
+  ops::cuda::fill(program, layers.linear, sequences, scratch_,
+                  part_bytes(cache_, projection, sequences));
   ChainedArguments& attention = program.attention;
   attention.cache = cache_.view();
   attention.slots = slots;
+  attention.sequences = sequences;
   attention.layers = layer_count(layers);
   attention.group = projection.group;
   attention.group_inverse = (1 << kInverseBits) / projection.group + 1;
-  attention.parts = parts_of(projection);
+  attention.parts = parts_of(sequences * projection.kv_heads);
   attention.parts_log2 = std::countr_zero(static_cast<unsigned>(attention.parts));
+  attention.chunk_log2 = std::countr_zero(static_cast<unsigned>(ops::cuda::chunk_columns(weights)));
+  attention.chunk_values = ops::cuda::chunk_pitch(weights) / static_cast<int>(sizeof(bf16));
   attention.scale = scale * std::numbers::log2e_v<float>;
   attention.eps = projection.eps;
   attention.angles = projection.angles;
   attention.decision = projection.decision;
   if (end != nullptr) {
-    attention.end = {end->token, end->free_pages, next_pages_.data()};
+    attention.end = {end->tokens, end->free_pages, next_pages_.data()};
   }
   set_layers(layers, program);
   const ChainedKind kind{cache_.layout().format(), cache_.layout().head_dim(),
                          rows == Rows::long_rows};
-  switch (layers.linear[0].linear.weight.format) {
+  switch (weights) {
     case DeviceWeightFormat::bf16:
       return launch_token_chain_bf16(kind, program, stream);
     case DeviceWeightFormat::fp8:

@@ -1,4 +1,4 @@
-// A decode step of one sequence, all layers in one kernel: linear layers, and attention between
+// A decode step of a few sequences, all layers in one kernel: linear layers, and attention between
 // them, hand on their results (ops/cuda/linear_rows_kernels.h), so that nobody waits for a kernel
 // to end and another to begin.
 #pragma once
@@ -29,37 +29,39 @@ class TokenChain {
   /// Whether there is a kernel for this cache and these layers.
   static bool supports(const DeviceCache& cache, const Layers& layers);
 
-  /// Which rows a step is made for. Any are right, but sums may be added up in another order.
+  /// Which rows a step of one sequence is made for; several have but one kernel, for long ones. Any
+  /// are right, but sums may be added up in another order.
   enum class Rows { short_rows, long_rows };
 
-  /// Where the end of a step is told to the host, in page-locked memory: the token last, before the
-  /// kernel has ended.
+  /// Where the end of a step is told to the host, in page-locked memory: the tokens last, before
+  /// the kernel has ended.
   struct StepEnd {
-    std::int32_t* token = nullptr;       // [1]
+    std::int32_t* tokens = nullptr;      // [sequences]
     std::int32_t* free_pages = nullptr;  // [1]
   };
 
   /// For layers that supports() has accepted.
   TokenChain(const DeviceCache& cache, const Layers& layers);
 
-  /// The token of the sequence in slots[0] (device memory) through all layers, from the first one's
-  /// input on; last it is appended in all of them. `scale`: of the scores. With `end` the sequence
-  /// then moves on (next_pages.cuh) and the host is told; without, that is left to who comes next.
-  /// Programmatic: weights are read before its predecessor is complete, nothing else.
-  void run(const Layers& layers, const std::int32_t* slots, float scale, Rows rows,
+  /// A token of each of the sequences in slots[sequences] (device memory) through all layers, from
+  /// the first one's input on; last they are appended in all of them. `scale`: of the scores. With
+  /// `end` the sequences then move on (next_pages.cuh) and the host is told; without, that is left
+  /// to who comes next. Programmatic: weights are read before its predecessor is complete, nothing
+  /// else.
+  void run(const Layers& layers, const std::int32_t* slots, int sequences, float scale, Rows rows,
            const StepEnd* end, cudaStream_t stream) const;
 
   using RowPages = ops::cuda::DecodePlan::RowPages;
-  /// What to take the rows of a sequence (one KV head of one layer) of so many pages for; none
-  /// where this is not the faster way. A KV head's pages are cut among so many warps.
-  static std::optional<Rows> rows_of(const RowPages& pages, int kv_heads, int warps,
+  /// What to take the rows of a layer (KV heads of all sequences) of so many pages for; none where
+  /// this is not the faster way. A row's pages are cut among so many warps.
+  static std::optional<Rows> rows_of(const RowPages& pages, int sequences, int kv_heads, int warps,
                                      std::size_t page_bytes);
-  /// The same for this cache. Pages of a step of several sequences may be taken for longer rows.
-  [[nodiscard]] std::optional<Rows> rows_of(const RowPages& pages) const;
+  /// The same for this cache. None for more sequences than a kernel takes.
+  [[nodiscard]] std::optional<Rows> rows_of(const RowPages& pages, int sequences) const;
 
  private:
   const DeviceCache& cache_;
-  int warps_;  // of a KV head
+  int most_sequences_;
   ops::cuda::RowsScratch scratch_;
   winnow::cuda::DeviceBuffer<std::int32_t> next_pages_;  // ChainedEnd
 };

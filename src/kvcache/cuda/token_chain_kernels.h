@@ -13,7 +13,10 @@
 namespace winnow::kvcache::cuda {
 
 inline constexpr int kMostChainedModelLayers = 40;
-inline constexpr int kMostParts = 16;    // blocks of a KV head
+inline constexpr int kMostChainedSequences = 8;
+/// Of several sequences; pages of wider heads leave the weights too little memory.
+inline constexpr int kMostSeveralHeadDim = 64;
+inline constexpr int kMostParts = 16;    // blocks of a KV head of a sequence
 inline constexpr int kChainedWarps = 8;  // of a block that attend
 inline constexpr int kMostChainedGroup = 8;
 inline constexpr int kMostGroupChannels = 512;  // of a group's query heads
@@ -24,7 +27,7 @@ constexpr int part_sums(int group) {
 }
 
 /// What differs from layer to layer: of a Projection, and where in the handed memory the products
-/// q, k, v are (float), the parts of attention, and its output.
+/// q, k, v [sequences, width] are (float), the parts of attention, and its output.
 struct ChainedLayer {
   const float* bias = nullptr;
   const float* query_norm = nullptr;
@@ -36,25 +39,39 @@ struct ChainedLayer {
 
 /// How a chain that ends its step tells the host: StepEnd in token_chain.h.
 struct ChainedEnd {
-  std::int32_t* token = nullptr;  // null: the step goes on behind the chain
+  std::int32_t* tokens = nullptr;  // [sequences] null: the step goes on behind the chain
   std::int32_t* free_pages = nullptr;
-  std::int32_t* next_pages = nullptr;  // [1] device memory, zero between kernels
+  std::int32_t* next_pages = nullptr;  // [sequences] device memory, zero between kernels
 };
 
 struct ChainedArguments {
   CacheView cache;
-  const std::int32_t* slots = nullptr;  // [1]
+  const std::int32_t* slots = nullptr;  // [sequences]
+  int sequences = 0;
   int layers = 0;
   int group = 0;
   int group_inverse = 0;  // n / group = n * group_inverse >> kInverseBits, for n < 128
-  int parts = 0;          // blocks of a KV head, a power of two
+  int parts = 0;          // blocks of a KV head of a sequence, a power of two
   int parts_log2 = 0;
-  float scale = 0.0F;  // of the scores, times log2(e)
+  int chunk_log2 = 0;    // columns that are handed on together
+  int chunk_values = 0;  // and places for them of a row
+  float scale = 0.0F;    // of the scores, times log2(e)
   float eps = 0.0F;
-  const float2* angles = nullptr;
-  DecisionSource decision;  // none, channel or drawn
+  const float2* angles = nullptr;  // [sequences, D / 2]
+  DecisionSource decision;         // none, channel or drawn
   ChainedEnd end;
   ChainedLayer of_layer[kMostChainedModelLayers] = {};
+
+  /// Where a sequence's q, k, v begin in what the layer before makes, in units of D.
+  [[nodiscard]] constexpr int products_of(int sequence) const {
+    return sequence * cache.kv_heads * (group + 2);
+  }
+  /// Where an input of a linear layer lies (handed_row_bytes() in linear_rows_kernels.h).
+  [[nodiscard]] constexpr int place_of(int sequence, int column) const {
+    return sequences == 1 ? column
+                          : ((column >> chunk_log2) * sequences + sequence) * chunk_values +
+                                (column & ((1 << chunk_log2) - 1));
+  }
 };
 
 inline constexpr int kMostChainedRowsLayers = 4 * kMostChainedModelLayers + 1;
@@ -81,7 +98,7 @@ bool with_chained_shape(ops::EntryFormat format, int head_dim, const F& f) {
 struct ChainedKind {
   ops::EntryFormat format;
   int head_dim;
-  bool long_rows;
+  bool long_rows;  // as of several sequences
 };
 
 /// One per weight format, each compiled by itself.

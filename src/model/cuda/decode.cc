@@ -54,17 +54,18 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
   }
   // In one kernel there is but one way; the plan says only how long rows are.
   const auto chained =
-      chain_ && batch == 1 ? chain_->rows_of(attention_.row_pages()) : std::nullopt;
+      chain_ ? chain_->rows_of(attention_.row_pages(), static_cast<int>(batch)) : std::nullopt;
   const Shape key{.batch = static_cast<int>(batch),
                   .with_logits = with_logits,
                   .with_reads = with_reads,
                   .way = chained ? kvcache::cuda::TokenAttention::Way::runs
                                  : attention_.faster_way(static_cast<int>(batch)),
                   .chained = chained,
-                  .planned = !chained || !is_planned(slots[0])};
+                  .planned = !chained || !is_planned(slots)};
   if (key.planned) {
-    planned_slot_ = chained ? slots[0] : kNoSlot;
-    planned_length_ = chained ? cache_.length(slots[0]) : 0;
+    const auto planned = slots.first(chained ? batch : 0);
+    planned_slots_.assign(planned.begin(), planned.end());
+    planned_lengths_ = lengths_of(planned);
   }
 
   auto graph = graphs_.find(key);
@@ -95,10 +96,20 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
 }
 
 // A step in one kernel needs no plan, but what it tells of the rows' lengths. They change slowly,
-// as long as it is the same sequence that grows: another one in its slot has another length.
-bool Decode::is_planned(std::int32_t slot) const {
-  const int grown = cache_.length(slot) - planned_length_;
-  return slot == planned_slot_ && grown > 0 && grown < kStepsOfPlan;
+// as long as the same sequences grow: another one in a slot has another length.
+bool Decode::is_planned(std::span<const std::int32_t> slots) const {
+  const std::int64_t grown = lengths_of(slots) - planned_lengths_;
+  const auto steps = static_cast<std::int64_t>(slots.size());
+  return std::ranges::equal(slots, planned_slots_) && grown > 0 && grown < kStepsOfPlan * steps;
+}
+
+// Of all together.
+std::int64_t Decode::lengths_of(std::span<const std::int32_t> slots) const {
+  std::int64_t lengths = 0;
+  for (const std::int32_t slot : slots) {
+    lengths += cache_.length(slot);
+  }
+  return lengths;
 }
 
 // Everything that one step puts into the stream.
@@ -123,7 +134,7 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
   if (chained) {
     const ChainedLayers layers = chained_layers(with_logits);
     const kvcache::cuda::TokenChain::StepEnd end{results_.data(), cache_.reported_free_pages()};
-    chain_->run(layers.view(), slots, model_.scale(), *chained, with_logits ? nullptr : &end,
+    chain_->run(layers.view(), slots, batch, model_.scale(), *chained, with_logits ? nullptr : &end,
                 stream);
     if (!with_logits) {
       return;
@@ -145,7 +156,6 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
 // Between two attentions: the linear layers of a layer, then the q, k and v of the next one or the
 // logits.
 void Decode::run_layers(int batch, bool with_logits, cudaStream_t stream) {
-  const ops::cuda::RowsLaunch launch{stream, true};
   const ops::cuda::RowsLayer first = rows_.projection(0, qkv_.data());
   // Appending asks for slots before its predecessor is complete: a kernel between that one and
   // begin_step() must have waited for them.
@@ -153,8 +163,7 @@ void Decode::run_layers(int batch, bool with_logits, cudaStream_t stream) {
                          {stream, attention_.has_plan()});
   for (int l = 0; l < model_.config().layers; ++l) {
     attention(l, batch, stream);
-    const auto chain = layers_behind(l, with_logits);
-    ops::cuda::linear_rows(chain, batch, rows_.scratch(), launch);
+    rows_.run(layers_behind(l, with_logits), batch, stream);
   }
 }
 

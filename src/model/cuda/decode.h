@@ -58,7 +58,8 @@ class Decode {
     [[nodiscard]] kvcache::cuda::TokenChain::Layers view() const { return {linear, projections}; }
   };
 
-  [[nodiscard]] bool is_planned(std::int32_t slot) const;
+  [[nodiscard]] bool is_planned(std::span<const std::int32_t> slots) const;
+  [[nodiscard]] std::int64_t lengths_of(std::span<const std::int32_t> slots) const;
   void capture(const Shape& shape, cudaStream_t stream);
   void run_layers(int batch, bool with_logits, cudaStream_t stream);
   void attention(int layer, int batch, cudaStream_t stream);
@@ -73,8 +74,8 @@ class Decode {
   std::optional<kvcache::cuda::TokenChain> chain_;  // where there is a kernel for it
   FewRows rows_;
   // Of the last planned step, if it was one in one kernel.
-  std::int32_t planned_slot_ = kNoSlot;
-  int planned_length_ = 0;
+  std::vector<std::int32_t> planned_slots_;
+  std::int64_t planned_lengths_ = 0;
   int generation_ = -1;  // of the cache's tables that the graphs point to
   std::map<Shape, winnow::cuda::Graph> graphs_;
 

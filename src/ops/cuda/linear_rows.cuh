@@ -109,13 +109,15 @@ __global__ __launch_bounds__(kRowsThreads,
 }
 
 /// Slots for inputs. Those of a layer of several tiles per block should stay, if they leave the
-/// weights enough room; others pass by in less.
+/// weights enough room; others pass by in less: in half of what there is where a chunk of them is
+/// as large as one of the weights.
 template <class Format, class Program>
 int input_slots(const Program& program, int bytes, bool apart) {
   using Chunk = RowsChunk<Format>;
   const int slot_bytes = program.rows * Chunk::kInputPitch;
   const int fit = std::min(bytes * 3 / 5 / slot_bytes, kMostInputSlots);
-  const int passing = std::clamp(bytes / 3 / slot_bytes, kTeams, kMostInputSlots);
+  const int share = Format::kFormat == DeviceWeightFormat::bf16 || program.rows == 1 ? 3 : 2;
+  const int passing = std::clamp(bytes / share / slot_bytes, kTeams, kMostInputSlots);
   int slots = kTeams;
   for (int i = 0; i < program.count; ++i) {
     const DeviceWeightView& weight = program.layers[i].linear.weight;

@@ -22,9 +22,11 @@ inline __device__ std::uint64_t argmax_key(float logit, int index) {
 inline constexpr std::uint64_t kNumbers = std::uint64_t{1} << 32;
 
 /// By the warps that finish tiles, one of which chooses when all blocks have come to it.
-template <class Attention, class Shared, class Program>
+template <class Attention, int kMostRows, class Program>
 class TokenChoice {
  public:
+  using Shared = RowsShared<kMostRows>;
+
   __device__ TokenChoice(const Program& program, Shared& shared)
       : program_(program), shared_(shared) {}
 
@@ -35,7 +37,7 @@ class TokenChoice {
       for (const auto& part : shared_.parts) {
         own = larger(own, part[thread]);
       }
-      program_.best[blockIdx.x * program_.rows + thread] = own;
+      program_.best[static_cast<int>(blockIdx.x) * kMostRows + thread] = own;
     }
     sync_named(kOutputBarrier, 32 * kOutputWarps);
     if (thread < 32 && arrive_last()) {
@@ -66,27 +68,27 @@ class TokenChoice {
     return before + 1 == static_cast<std::uint32_t>(program_.blocks);
   }
 
+  // Lane l has every so manieth block's best of batch row l % kMostRows.
   __device__ void choose(const RowsLayer& layer) const {
-    for (int b = 0; b < program_.rows; ++b) {
-      std::uint64_t best = 0;
-#pragma unroll 4
-      for (int block = lane(); block < program_.blocks; block += 32) {
-        best = larger(best, __ldcg(&program_.best[block * program_.rows + b]));
-      }
+    static_assert(32 % kMostRows == 0);
+    std::uint64_t best = 0;
+#pragma unroll kMostRows == 1 ? 4 : 12
+    for (int i = lane(); i < program_.blocks * kMostRows; i += 32) {
+      best = larger(best, __ldcg(&program_.best[i]));
+    }
 #pragma unroll
-      for (int step = 16; step > 0; step /= 2) {
-        best = larger(best, __shfl_xor_sync(0xFFFFFFFFU, best, step));
-      }
-      if (lane() == 0) {
-        const auto token = best < kNumbers
-                               ? kNoToken
-                               : static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
-        layer.tokens[b] = token;
-        if constexpr (Program::kAttends) {
-          Attention::end_step(program_, token);
-        }
+    for (int step = 16; step >= kMostRows; step /= 2) {
+      best = larger(best, __shfl_xor_sync(0xFFFFFFFFU, best, step));
+    }
+    if (const int row = lane(); row < program_.rows) {
+      const auto token =
+          best < kNumbers ? kNoToken : static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
+      layer.tokens[row] = token;
+      if constexpr (Program::kAttends) {
+        Attention::end_step(program_, row, token);
       }
     }
+    __syncwarp();
   }
 
   const Program& program_;

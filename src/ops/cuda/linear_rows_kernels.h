@@ -52,7 +52,7 @@ struct RowsProgramOf {
   RowsLayer layers[kLayers] = {};
   int blocks = 0;
   std::uint32_t* arrived = nullptr;  // [1] blocks that have chosen tokens, zero between kernels
-  std::uint64_t* best = nullptr;     // [blocks, rows]
+  std::uint64_t* best = nullptr;     // [blocks, rows that the kernel is made for]
 
   RowsTurn* turns = nullptr;         // [blocks]
   std::byte* handed = nullptr;       // [2, handed_bytes]

@@ -69,7 +69,7 @@ class Output {
 
   struct Place {
     bool inside = false;
-    std::size_t at = 0;         // of the result, [rows, results]
+    std::size_t at = 0;          // of the result, [rows, results]
     std::size_t rounded_at = 0;  // of the next layer's input
     int index = 0;
     float scale = 1.0F;
@@ -347,7 +347,7 @@ class Output {
   const Program& program_;
   Shared& shared_;
   const RowsRings& rings_;
-  TokenChoice<Attention, Shared, Program> choice_;
+  TokenChoice<Attention, kMostRows, Program> choice_;
   int thread_;
   int lane_;
   int row_;

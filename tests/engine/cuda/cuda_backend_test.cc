@@ -247,8 +247,8 @@ TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
   EXPECT_EQ(many->page_bytes(), few->page_bytes());
 }
 
-// A sequence alone is computed in one kernel, two are not. Rows of so many pages that a warp has
-// one, some, and more than it finds at once.
+// Rows of so many pages that a warp has one, some, and more than it finds at once; beside a short
+// sequence, in one kernel and, where they are too unlike, not.
 TEST_F(CudaBackend, ComputesOneSequenceAsItComputesTwo) {
   for (const auto format : {ops::EntryFormat::bf16, ops::EntryFormat::f8e4m3}) {
     const Case c = plain_case("long", Family::llama, kvcache::RuleKind::dense, format);
@@ -324,8 +324,36 @@ TEST_F(CudaBackend, TakesStepsOfAnyThread) {
   EXPECT_EQ(answer(devices - 1), answer(0));
 }
 
-// Without logits, a sequence's step ends in the kernel that computes it, otherwise in one of its
-// own: both tell the host the same.
+// Without logits, the step of a few sequences ends in the kernel that computes it, otherwise in one
+// of its own: both tell the host the same.
+struct Told {
+  std::unique_ptr<Runner> runner;
+  std::vector<std::unique_ptr<SequenceState>> sequences;
+
+  // The next tokens of each sequence, as many of each.
+  std::vector<std::int32_t> step(std::span<const std::int32_t> tokens, std::size_t count,
+                                 ops::Matrix<float> logits) const {
+    std::vector<SequenceShare> shares;
+    for (const auto& sequence : sequences) {
+      shares.emplace_back().sequence = sequence.get();
+      shares.back().tokens = tokens.subspan(static_cast<std::size_t>(sequence->length()), count);
+    }
+    std::vector<std::int32_t> next(sequences.size(), -1);
+    runner->forward(shares, logits, next);
+    return next;
+  }
+  // As the last step has reported them.
+  [[nodiscard]] std::size_t free_pages() const {
+    std::size_t low = 0;
+    std::size_t high = std::size_t{1} << 28;
+    while (low < high) {
+      const std::size_t middle = (low + high + 1) / 2;
+      runner->has_room({.archive = middle}) ? low = middle : high = middle - 1;
+    }
+    return low;
+  }
+};
+
 TEST_F(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
   for (const auto rule : {kvcache::RuleKind::dms, kvcache::RuleKind::dense}) {
     const Case c = plain_case("told", Family::llama, rule, ops::EntryFormat::f8e4m3);
@@ -336,51 +364,85 @@ TEST_F(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
     const auto backend = make_backend(model, options);
     const auto tokens = random_tokens(400, config.vocab);
     const auto vocab = static_cast<std::size_t>(config.vocab);
-    struct Told {
-      std::unique_ptr<Runner> runner;
-      std::unique_ptr<SequenceState> sequence;
-
-      std::int32_t step(std::span<const std::int32_t> tokens, ops::Matrix<float> logits) const {
-        SequenceShare share;
-        share.sequence = sequence.get();
-        share.tokens = tokens;
-        std::int32_t next = -1;
-        runner->forward(std::span(&share, 1), logits, std::span(&next, 1));
-        return next;
-      }
-      // As the last step has reported them.
-      [[nodiscard]] std::size_t free_pages() const {
-        std::size_t low = 0;
-        std::size_t high = std::size_t{1} << 28;
-        while (low < high) {
-          const std::size_t middle = (low + high + 1) / 2;
-          runner->has_room({.archive = middle}) ? low = middle : high = middle - 1;
+    for (const std::size_t count : {1U, 3U, 8U}) {
+      const auto opened = [&] {
+        Told told{backend->make_runner(options), {}};
+        for (std::size_t i = 0; i < count; ++i) {
+          told.sequences.push_back(told.runner->open({150, 400}));
+          SequenceShare share;
+          share.sequence = told.sequences.back().get();
+          share.tokens = std::span(tokens).first(150 - 17 * i);
+          told.runner->forward(std::span(&share, 1), {}, {});
         }
-        return low;
+        return told;
+      };
+      const Told greedy = opened();
+      const Told sampled = opened();
+      std::vector<float> logits(count * vocab);
+      std::size_t most_needed = 0;
+      for (int step = 0; step < 250; ++step) {
+        EXPECT_EQ(greedy.step(tokens, 1, {}),
+                  sampled.step(tokens, 1, {logits.data(), count, vocab}))
+            << step;
+        ASSERT_EQ(greedy.free_pages(), sampled.free_pages()) << step;
+        for (std::size_t i = 0; i < count; ++i) {
+          const std::size_t need = greedy.runner->need(*greedy.sequences[i], 1).archive;
+          ASSERT_EQ(need, sampled.runner->need(*sampled.sequences[i], 1).archive) << step;
+          most_needed = std::max(most_needed, need);
+        }
       }
-    };
+      EXPECT_GT(most_needed, 0U);
+      for (std::size_t i = 0; i < count; ++i) {
+        EXPECT_EQ(greedy.sequences[i]->usage().per_head, sampled.sequences[i]->usage().per_head);
+      }
+      EXPECT_EQ(greedy.runner->page_bytes(), sampled.runner->page_bytes());
+    }
+  }
+}
+
+// A few sequences together, unlike in length and in what they keep, beside each by itself: windows
+// that turn over, pages that fill up, every rule.
+TEST_P(CudaBackendTest, DecodesAFewSequencesAsEachByItself) {
+  const Case& c = GetParam();
+  const ModelConfig config = config_of(c);
+  model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  model.draw_decisions({.rate = 0.7});
+  EngineConfig options = engine_config(c, true);
+  options.cache.max_bytes *= 2;
+  const auto backend = make_backend(model, options);
+  const auto tokens = random_tokens(400, config.vocab);
+  const auto vocab = static_cast<std::size_t>(config.vocab);
+  for (const std::size_t count : {2U, 3U, 5U, 8U, 11U}) {
     const auto opened = [&] {
-      Told told{backend->make_runner(options), nullptr};
-      told.sequence = told.runner->open({150, 400});
+      Told told{backend->make_runner(options), {}};
+      for (std::size_t i = 0; i < count; ++i) {
+        told.sequences.push_back(told.runner->open({200, 400}));
+        SequenceShare share;
+        share.sequence = told.sequences.back().get();
+        share.tokens = std::span(tokens).first(3 + 19 * i);
+        told.runner->forward(std::span(&share, 1), {}, {});
+      }
       return told;
     };
-    const Told greedy = opened();
-    const Told sampled = opened();
-    std::vector<float> logits(vocab);
-    std::size_t most_needed = 0;
-    for (std::size_t first = 0; first < tokens.size();) {
-      const auto fed = std::span(tokens).subspan(first, first == 0 ? 150 : 1);
-      const std::int32_t next = greedy.step(fed, {});
-      EXPECT_EQ(next, sampled.step(fed, {logits.data(), 1, vocab})) << first;
-      ASSERT_EQ(greedy.free_pages(), sampled.free_pages()) << first;
-      const std::size_t need = greedy.runner->need(*greedy.sequence, 1).archive;
-      ASSERT_EQ(need, sampled.runner->need(*sampled.sequence, 1).archive) << first;
-      most_needed = std::max(most_needed, need);
-      first += fed.size();
+    const Told together = opened();
+    const Told alone = opened();
+    for (int step = 0; step < 40; ++step) {
+      std::vector<float> got(count * vocab, NAN);
+      together.step(tokens, 1, {got.data(), count, vocab});
+      std::vector<float> expected(count * vocab);
+      for (std::size_t i = 0; i < count; ++i) {
+        SequenceShare share;
+        share.sequence = alone.sequences[i].get();
+        share.tokens =
+            std::span(tokens).subspan(static_cast<std::size_t>(share.sequence->length()), 1);
+        alone.runner->forward(std::span(&share, 1), {expected.data() + i * vocab, 1, vocab}, {});
+      }
+      ASSERT_LE(relative_error(got, expected), c.tolerance) << count << " sequences, step " << step;
     }
-    EXPECT_GT(most_needed, 0U);
-    EXPECT_EQ(greedy.sequence->usage().per_head, sampled.sequence->usage().per_head);
-    EXPECT_EQ(greedy.runner->page_bytes(), sampled.runner->page_bytes());
+    for (std::size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(together.sequences[i]->usage().per_head, alone.sequences[i]->usage().per_head);
+    }
+    EXPECT_EQ(together.runner->page_bytes(), alone.runner->page_bytes());
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 TEST(CudaTokenChain, TakesRowsOfAnyLengthThatAreAlike) {
   using Rows = TokenChain::Rows;
   const auto rows_of = [](double longest, double others) {
-    return TokenChain::rows_of({.longest = longest, .all = longest + 7 * others}, 8, 128, 2048);
+    return TokenChain::rows_of({.longest = longest, .all = longest + 7 * others}, 1, 8, 128, 2048);
   };
   EXPECT_EQ(rows_of(0, 0), Rows::short_rows);
   EXPECT_EQ(rows_of(256, 200), Rows::short_rows);
@@ -22,6 +22,18 @@ TEST(CudaTokenChain, TakesRowsOfAnyLengthThatAreAlike) {
   EXPECT_EQ(rows_of(most - 1, 0), Rows::long_rows);
   EXPECT_EQ(rows_of(most + 1, 0), std::nullopt);
   EXPECT_EQ(rows_of(1e4 + most + 1, 1e4), std::nullopt);
+}
+
+// 8 sequences have 16 warps for each of their 64 rows.
+TEST(CudaTokenChain, TakesRowsOfSeveralSequencesThatAreAlikeAndNotTooLong) {
+  const auto rows_of = [](double longest, double others) {
+    return TokenChain::rows_of({.longest = longest, .all = longest + 63 * others}, 8, 8, 16, 2048);
+  };
+  EXPECT_EQ(rows_of(16, 16), TokenChain::Rows::long_rows);
+  EXPECT_EQ(rows_of(300, 110), TokenChain::Rows::long_rows);
+  EXPECT_EQ(rows_of(300, 90), std::nullopt);
+  EXPECT_EQ(rows_of(640, 640), TokenChain::Rows::long_rows);
+  EXPECT_EQ(rows_of(641, 641), std::nullopt);
 }
 
 }  // namespace
