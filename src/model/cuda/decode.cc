@@ -163,7 +163,7 @@ void Decode::run_layers(int batch, bool with_logits, cudaStream_t stream) {
                          {stream, attention_.has_plan()});
   for (int l = 0; l < model_.config().layers; ++l) {
     attention(l, batch, stream);
-    rows_.run(layers_behind(l, with_logits), batch, stream);
+    ops::cuda::linear_rows(layers_behind(l, with_logits), batch, rows_.scratch(), {stream, true});
   }
 }
 
