@@ -66,6 +66,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
     std::vector<std::int32_t> token_ids = {};  // if they are asked for; of a stream, not yet told
     std::optional<Clock::time_point> last_token = {};
     bool begun = false;  // its first piece was streamed
+    std::optional<TextFrame> frame = {};
   };
 
   void submit();
@@ -247,6 +248,16 @@ void CompletionJob::put(int index, Piece piece) {
     return;
   }
   if (piece.empty() && !slot.choice.ended() && (slot.begun || !request_.chat)) {
+    return;
+  }
+  const bool only_text = slot.begun && !slot.choice.ended() && slot.token_ids.empty() &&
+                         request_.sampling.logprobs < 0;
+  if (only_text) {
+    if (!slot.frame) {
+      slot.frame = text_frame(head_, index);
+    }
+    const auto& [before, behind] = *slot.frame;
+    events_ += fmt::format("data: {}{}{}\n\n", before, dump(piece.text), behind);
     return;
   }
   const std::vector<std::int32_t> token_ids = std::exchange(slot.token_ids, {});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "server/api_error.h"
 #include "tokenizer/utf8.h"
@@ -163,6 +164,16 @@ std::string piece_begin(const AnswerHead& head) {
   std::string text = dump(answer_json(head, Json::array(), /*stream=*/true));
   text.resize(text.size() - kPieceEnd.size());
   return text;
+}
+
+TextFrame text_frame(const AnswerHead& head, int index) {
+  constexpr std::string_view kText = "\"?\"";  // is the only one
+  const ToldText told{.index = index, .text = "?", .logprobs = {}, .token_ids = {}, .finish = {}};
+  const std::string delta = dump(delta_json(told, head.chat, /*first=*/false));
+  const std::size_t at = delta.find(kText);
+  std::string behind = delta.substr(at + kText.size());
+  behind += kPieceEnd;
+  return {piece_begin(head) + delta.substr(0, at), std::move(behind)};
 }
 
 void add_usage(const AnswerUsage& usage, Json& answer) {

@@ -59,6 +59,13 @@ nlohmann::ordered_json answer_json(const AnswerHead& head, nlohmann::ordered_jso
 /// and kPieceEnd make it whole.
 std::string piece_begin(const AnswerHead& head);
 inline constexpr std::string_view kPieceEnd = "]}";
+/// What is before and behind the text, a JSON string, of the pieces that say no more than that:
+/// most of them, so they are not made anew.
+struct TextFrame {
+  std::string before;
+  std::string behind;
+};
+TextFrame text_frame(const AnswerHead& head, int index);
 /// Adds "usage" and "winnow".
 void add_usage(const AnswerUsage& usage, nlohmann::ordered_json& answer);
 

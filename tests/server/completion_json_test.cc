@@ -1,0 +1,32 @@
+#include "server/completion_json.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "server/api_error.h"
+
+namespace winnow::server {
+namespace {
+
+TEST(CompletionJson, AFrameAroundATextIsThePieceThatSaysIt) {
+  for (const bool chat : {false, true}) {
+    const AnswerHead head{.id = "a \"?\"", .created = 7, .model = "\"?\" model", .chat = chat};
+    const TextFrame frame = text_frame(head, 3);
+    for (const std::string text :
+         {" word", "", "?", "\"?\"", "\n\t\\", "\u00e9\u4e16", "{\"a\": [1]}"}) {
+      const ToldText told{.index = 3, .text = text, .logprobs = {}, .token_ids = {}, .finish = {}};
+      nlohmann::ordered_json choices = nlohmann::ordered_json::array();
+      choices.push_back(delta_json(told, chat, /*first=*/false));
+      if (chat && text.empty()) {
+        choices[0]["delta"]["content"] = "";
+      }
+      EXPECT_EQ(frame.before + dump(text) + frame.behind,
+                dump(answer_json(head, choices, /*stream=*/true)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow::server
