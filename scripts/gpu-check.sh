@@ -92,8 +92,8 @@ sanitized_kvcache=(
   '*CudaTokenAttention.SeesWhatTheHostSees/tova_*_D64*'
   '*CudaTokenAttention.SeesWhatTheHostSees/h2o_*_D96*'
   '*CudaTokenAttention.SeesWhatTheHostSees/quest_*_D80*')
-# Steps of one sequence, each in one kernel: of linear layers, so by memcheck only.
-sanitized_engine='*CudaBackendTest.ComputesWhatTheCpuComputes/llama_fp8:*CudaBackendTest.ComputesWhatTheCpuComputes/qwen3_streaming_fp8'
+# Steps of one sequence and of a few, each in one kernel: of linear layers, so by memcheck only.
+sanitized_engine='*CudaBackendTest.ComputesWhatTheCpuComputes/llama_fp8:*CudaBackendTest.ComputesWhatTheCpuComputes/qwen3_streaming_fp8:*CudaBackendTest.DecodesAFewSequencesAsEachByItself/llama_fp8'
 sanitize() {
   local tool=$1 room=$2 filter=$3 name=${3%%/*}
   begin "$tool of ${name//[*]/}" compute-sanitizer --tool "$tool" --error-exitcode 1 \

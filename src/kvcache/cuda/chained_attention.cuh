@@ -66,7 +66,7 @@ class ChainedAttention {
     }
   }
 
-  /// Appends the token in all layers, when these are done. By the warps that fetch inputs.
+  /// Appends the tokens in all layers, when these are done. By the warps that fetch inputs.
   template <class Program>
   static __device__ void append(const Program& program, const std::byte* handed,
                                 std::byte* memory) {

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "base/cuda/device.h"
+#include "base/error.h"
 #include "kvcache/cuda/token_chain_kernels.h"
 
 namespace winnow::kvcache::cuda {
@@ -133,6 +134,8 @@ std::optional<TokenChain::Rows> TokenChain::rows_of(const RowPages& pages, int s
 
 void TokenChain::run(const Layers& layers, const std::int32_t* slots, int sequences, float scale,
                      Rows rows, const StepEnd* end, cudaStream_t stream) const {
+  require(sequences >= 1 && sequences <= most_sequences_, "a chain takes 1 to {} sequences, not {}",
+          most_sequences_, sequences);
   const Projection& projection = layers.projections[0];
   const DeviceWeightFormat weights = layers.linear[0].linear.weight.format;
   TokenProgram program;

@@ -98,7 +98,7 @@ bool with_chained_shape(ops::EntryFormat format, int head_dim, const F& f) {
 struct ChainedKind {
   ops::EntryFormat format;
   int head_dim;
-  bool long_rows;  // as of several sequences
+  bool long_rows;  // of one sequence; several have one kernel
 };
 
 /// One per weight format, each compiled by itself.

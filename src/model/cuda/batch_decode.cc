@@ -48,12 +48,10 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
   }
 }
 
-// Decode's kernels have the inputs of more than 8 rows of a wide model come once for each tile.
 int BatchDecode::least_sequences(const DeviceModel& model) {
-  constexpr int kWide = 4096;
-  constexpr int kFew = 8;
-  return BatchRows::supported() && model.config().hidden >= kWide ? kFew + 1
-                                                                  : Decode::kMostSequences + 1;
+  static_assert(Decode::kMostSequences == FewRows::kMost);
+  return 1 +
+         (BatchRows::supported() ? FewRows::most_chained(model.config()) : Decode::kMostSequences);
 }
 
 void BatchDecode::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,

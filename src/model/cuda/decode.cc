@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "model/cuda/step_kernels.h"
+
 namespace winnow::model::cuda {
 namespace {
 
@@ -96,7 +98,8 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
 }
 
 // A step in one kernel needs no plan, but what it tells of the rows' lengths. They change slowly,
-// as long as the same sequences grow: another one in a slot has another length.
+// as long as the same sequences grow: another one in a slot mostly has another length. If it is
+// taken for the one before, the way is chosen by that one's rows for a while.
 bool Decode::is_planned(std::span<const std::int32_t> slots) const {
   const std::int64_t grown = lengths_of(slots) - planned_lengths_;
   const auto steps = static_cast<std::int64_t>(slots.size());
@@ -163,7 +166,7 @@ void Decode::run_layers(int batch, bool with_logits, cudaStream_t stream) {
                          {stream, attention_.has_plan()});
   for (int l = 0; l < model_.config().layers; ++l) {
     attention(l, batch, stream);
-    ops::cuda::linear_rows(layers_behind(l, with_logits), batch, rows_.scratch(), {stream, true});
+    rows_.run(layers_behind(l, with_logits), batch, stream);
   }
 }
 

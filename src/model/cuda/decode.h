@@ -16,7 +16,6 @@
 #include "model/cuda/device_model.h"
 #include "model/cuda/few_rows.h"
 #include "model/cuda/output_head.h"
-#include "model/cuda/step_kernels.h"
 #include "model/cuda/step_tokens.h"
 #include "ops/cuda/linear_rows.h"
 #include "ops/matrix.h"

@@ -1,6 +1,5 @@
 #include "model/cuda/few_rows.h"
 
-#include <span>
 #include <utility>
 
 #include "ops/cuda/gather.h"
@@ -31,6 +30,12 @@ FewRows::FewRows(const DeviceModel& model)
       kept_hidden_(width(model.config().hidden)),
       kept_attention_(width(model.query_width())) {}
 
+int FewRows::most_chained(const ModelConfig& config) {
+  constexpr int kWide = 4096;
+  constexpr int kMostOfWide = 8;
+  return config.hidden < kWide ? kMost : kMostOfWide;
+}
+
 void FewRows::embed(const std::int32_t* tokens, int rows, cudaStream_t stream) {
   ops::cuda::embed_rows(model_.weights().embedding.view(), tokens, rows, residual(), {stream});
 }
@@ -51,6 +56,14 @@ void FewRows::project(int layer, float* qkv, int rows, cudaStream_t stream) {
 void FewRows::finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream) {
   for (const ops::cuda::RowsLayer& linear : behind_attention(layer, attended)) {
     ops::cuda::linear_rows(std::span(&linear, 1), rows, scratch_, {stream, true});
+  }
+}
+
+void FewRows::run(std::span<const ops::cuda::RowsLayer> layers, int rows,
+                  cudaStream_t stream) const {
+  const std::size_t together = rows <= most_chained(model_.config()) ? layers.size() : 1;
+  for (std::size_t i = 0; i < layers.size(); i += together) {
+    ops::cuda::linear_rows(layers.subspan(i, together), rows, scratch_, {stream, true});
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "model/cuda/device_model.h"
 #include "ops/cuda/linear_rows.h"
@@ -15,6 +16,9 @@ namespace winnow::model::cuda {
 class FewRows {
  public:
   static constexpr int kMost = ops::cuda::kMostLinearRows;
+  /// Rows for which a kernel takes several layers. More of wide models find no room in a block and
+  /// come again for each tile.
+  static int most_chained(const ModelConfig& config);
 
   /// `model` must outlive this.
   explicit FewRows(const DeviceModel& model);
@@ -38,6 +42,8 @@ class FewRows {
   [[nodiscard]] std::array<ops::cuda::RowsLayer, 3> behind_attention(int layer,
                                                                      const bf16* attended) const;
   [[nodiscard]] ops::cuda::RowsInput normed() const;
+  /// Runs such layers, each of which takes what the one before it makes.
+  void run(std::span<const ops::cuda::RowsLayer> layers, int rows, cudaStream_t stream) const;
   [[nodiscard]] const ops::cuda::RowsScratch& scratch() const { return scratch_; }
 
   /// [rows, hidden]

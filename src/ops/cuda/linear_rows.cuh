@@ -109,8 +109,8 @@ __global__ __launch_bounds__(kRowsThreads,
 }
 
 /// Slots for inputs. Those of a layer of several tiles per block should stay, if they leave the
-/// weights enough room; others pass by in less: in half of what there is where a chunk of them is
-/// as large as one of the weights.
+/// weights enough room; others pass by in less: those of several rows in half of what there is
+/// where their chunks are large beside the weights'.
 template <class Format, class Program>
 int input_slots(const Program& program, int bytes, bool apart) {
   using Chunk = RowsChunk<Format>;

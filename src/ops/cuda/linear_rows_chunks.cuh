@@ -31,7 +31,8 @@ class HandedChunks {
     to_own(share, taken);
     std::uint32_t there = 0;  // bit i: place asked.at + i
     while (taken.at < share.places) {
-      if (asked.at < share.places && is_empty(asked.place)) {
+      // All lanes go the same way, whatever each has seen.
+      if (asked.at < share.places && __all_sync(kAll, is_empty(asked.place))) {
         there = (there & 1U) != 0 ? there : look(share, asked.at);
         if ((there & 1U) != 0) {
           ask(share, asked);

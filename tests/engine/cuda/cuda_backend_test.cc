@@ -400,8 +400,45 @@ TEST_F(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
   }
 }
 
-// A few sequences together, unlike in length and in what they keep, beside each by itself: windows
-// that turn over, pages that fill up, every rule.
+// Each of `count` sequences, unlike in length and in what they keep, together and by itself: the
+// same entries, logits within `tolerance`.
+void compare_together_and_alone(const Backend& backend, const EngineConfig& options,
+                                const ModelConfig& config, std::size_t count, double tolerance) {
+  const auto tokens = random_tokens(400, config.vocab);
+  const auto vocab = static_cast<std::size_t>(config.vocab);
+  const auto opened = [&] {
+    Told told{backend.make_runner(options), {}};
+    for (std::size_t i = 0; i < count; ++i) {
+      told.sequences.push_back(told.runner->open({200, 400}));
+      SequenceShare share;
+      share.sequence = told.sequences.back().get();
+      share.tokens = std::span(tokens).first(3 + 19 * i);
+      told.runner->forward(std::span(&share, 1), {}, {});
+    }
+    return told;
+  };
+  const Told together = opened();
+  const Told alone = opened();
+  for (int step = 0; step < 40; ++step) {
+    std::vector<float> got(count * vocab, NAN);
+    together.step(tokens, 1, {got.data(), count, vocab});
+    std::vector<float> expected(count * vocab);
+    for (std::size_t i = 0; i < count; ++i) {
+      SequenceShare share;
+      share.sequence = alone.sequences[i].get();
+      share.tokens =
+          std::span(tokens).subspan(static_cast<std::size_t>(share.sequence->length()), 1);
+      alone.runner->forward(std::span(&share, 1), {expected.data() + i * vocab, 1, vocab}, {});
+    }
+    ASSERT_LE(relative_error(got, expected), tolerance) << count << " sequences, step " << step;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    EXPECT_EQ(together.sequences[i]->usage().per_head, alone.sequences[i]->usage().per_head);
+  }
+  EXPECT_EQ(together.runner->page_bytes(), alone.runner->page_bytes());
+}
+
+// Windows that turn over, pages that fill up, every rule.
 TEST_P(CudaBackendTest, DecodesAFewSequencesAsEachByItself) {
   const Case& c = GetParam();
   const ModelConfig config = config_of(c);
@@ -410,39 +447,30 @@ TEST_P(CudaBackendTest, DecodesAFewSequencesAsEachByItself) {
   EngineConfig options = engine_config(c, true);
   options.cache.max_bytes *= 2;
   const auto backend = make_backend(model, options);
-  const auto tokens = random_tokens(400, config.vocab);
-  const auto vocab = static_cast<std::size_t>(config.vocab);
   for (const std::size_t count : {2U, 3U, 5U, 8U, 11U}) {
-    const auto opened = [&] {
-      Told told{backend->make_runner(options), {}};
-      for (std::size_t i = 0; i < count; ++i) {
-        told.sequences.push_back(told.runner->open({200, 400}));
-        SequenceShare share;
-        share.sequence = told.sequences.back().get();
-        share.tokens = std::span(tokens).first(3 + 19 * i);
-        told.runner->forward(std::span(&share, 1), {}, {});
+    compare_together_and_alone(*backend, options, config, count, c.tolerance);
+  }
+}
+
+// As many KV heads as leave a row of eight sequences two blocks, and one: attention's output is
+// several chunks of o's input.
+TEST_F(CudaBackend, DecodesAFewSequencesOfManyHeads) {
+  for (const auto format : {ops::EntryFormat::bf16, ops::EntryFormat::f8e4m3}) {
+    for (const int kv_heads : {8, 16}) {
+      const Case c = plain_case("heads", Family::llama, kvcache::RuleKind::dms, format);
+      ModelConfig config = config_of(c);
+      config.kv_heads = kv_heads;
+      config.heads = c.group * kv_heads;
+      model::Model model(config, model::random_weights(config, DType::bf16, 3));
+      model.draw_decisions({.rate = 0.7});
+      EngineConfig options = engine_config(c, true);
+      options.cache.max_bytes *= 4;
+      const auto backend = make_backend(model, options);
+      for (const std::size_t count : {2U, 8U}) {
+        compare_together_and_alone(*backend, options, config, count,
+                                   format == ops::EntryFormat::bf16 ? 2e-2 : 1e-1);
       }
-      return told;
-    };
-    const Told together = opened();
-    const Told alone = opened();
-    for (int step = 0; step < 40; ++step) {
-      std::vector<float> got(count * vocab, NAN);
-      together.step(tokens, 1, {got.data(), count, vocab});
-      std::vector<float> expected(count * vocab);
-      for (std::size_t i = 0; i < count; ++i) {
-        SequenceShare share;
-        share.sequence = alone.sequences[i].get();
-        share.tokens =
-            std::span(tokens).subspan(static_cast<std::size_t>(share.sequence->length()), 1);
-        alone.runner->forward(std::span(&share, 1), {expected.data() + i * vocab, 1, vocab}, {});
-      }
-      ASSERT_LE(relative_error(got, expected), c.tolerance) << count << " sequences, step " << step;
     }
-    for (std::size_t i = 0; i < count; ++i) {
-      EXPECT_EQ(together.sequences[i]->usage().per_head, alone.sequences[i]->usage().per_head);
-    }
-    EXPECT_EQ(together.runner->page_bytes(), alone.runner->page_bytes());
   }
 }
 
