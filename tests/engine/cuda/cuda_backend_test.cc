@@ -354,6 +354,21 @@ struct Told {
   }
 };
 
+// `count` sequences that have read the first `longest`, `longest` - `less`, ... tokens.
+Told opened(const Backend& backend, const EngineConfig& options,
+            std::span<const std::int32_t> tokens, std::size_t count, std::size_t longest,
+            std::size_t less) {
+  Told told{backend.make_runner(options), {}};
+  for (std::size_t i = 0; i < count; ++i) {
+    told.sequences.push_back(told.runner->open({200, 400}));
+    SequenceShare share;
+    share.sequence = told.sequences.back().get();
+    share.tokens = tokens.first(longest - less * i);
+    told.runner->forward(std::span(&share, 1), {}, {});
+  }
+  return told;
+}
+
 TEST_F(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
   for (const auto rule : {kvcache::RuleKind::dms, kvcache::RuleKind::dense}) {
     const Case c = plain_case("told", Family::llama, rule, ops::EntryFormat::f8e4m3);
@@ -365,19 +380,8 @@ TEST_F(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
     const auto tokens = random_tokens(400, config.vocab);
     const auto vocab = static_cast<std::size_t>(config.vocab);
     for (const std::size_t count : {1U, 3U, 8U}) {
-      const auto opened = [&] {
-        Told told{backend->make_runner(options), {}};
-        for (std::size_t i = 0; i < count; ++i) {
-          told.sequences.push_back(told.runner->open({150, 400}));
-          SequenceShare share;
-          share.sequence = told.sequences.back().get();
-          share.tokens = std::span(tokens).first(150 - 17 * i);
-          told.runner->forward(std::span(&share, 1), {}, {});
-        }
-        return told;
-      };
-      const Told greedy = opened();
-      const Told sampled = opened();
+      const Told greedy = opened(*backend, options, tokens, count, 150, 17);
+      const Told sampled = opened(*backend, options, tokens, count, 150, 17);
       std::vector<float> logits(count * vocab);
       std::size_t most_needed = 0;
       for (int step = 0; step < 250; ++step) {
@@ -406,19 +410,8 @@ void compare_together_and_alone(const Backend& backend, const EngineConfig& opti
                                 const ModelConfig& config, std::size_t count, double tolerance) {
   const auto tokens = random_tokens(400, config.vocab);
   const auto vocab = static_cast<std::size_t>(config.vocab);
-  const auto opened = [&] {
-    Told told{backend.make_runner(options), {}};
-    for (std::size_t i = 0; i < count; ++i) {
-      told.sequences.push_back(told.runner->open({200, 400}));
-      SequenceShare share;
-      share.sequence = told.sequences.back().get();
-      share.tokens = std::span(tokens).first(3 + 19 * i);
-      told.runner->forward(std::span(&share, 1), {}, {});
-    }
-    return told;
-  };
-  const Told together = opened();
-  const Told alone = opened();
+  const Told together = opened(backend, options, tokens, count, 3 + 19 * (count - 1), 19);
+  const Told alone = opened(backend, options, tokens, count, 3 + 19 * (count - 1), 19);
   for (int step = 0; step < 40; ++step) {
     std::vector<float> got(count * vocab, NAN);
     together.step(tokens, 1, {got.data(), count, vocab});
