@@ -3,7 +3,7 @@
 #   scripts/bootstrap.sh           what building, testing and benchmarking need
 #   scripts/bootstrap.sh --python  also what the Python package is built with
 #   scripts/bootstrap.sh --ci      also that and the checkers: clang-format, clang-tidy, clang for
-#                                  the fuzzers
+#                                  the fuzzers, and a browser for the page's tests
 # The names are those of Debian 12 and Ubuntu 24.04. What each one is for: docs/dependencies.md.
 set -euo pipefail
 
@@ -21,6 +21,11 @@ checkers=(clang clang-format clang-tidy)
 # libFuzzer and the sanitizers of clang come in a package that carries clang's version.
 clang_runtime() {
   apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]\+\)$/libclang-rt-\1-dev/p'
+}
+
+# Where it comes as a package: Ubuntu has it as a snap, and there the page's tests are skipped.
+browser() {
+  apt-cache show chromium >/dev/null 2>&1 && echo chromium || true
 }
 
 # Those of the arguments that are not installed, one per line.
@@ -66,6 +71,6 @@ if [[ ${#missing[@]} -gt 0 ]]; then
 fi
 
 if [[ "${1:-}" == --ci ]]; then
-  mapfile -t missing < <(missing_of $(clang_runtime))
+  mapfile -t missing < <(missing_of $(clang_runtime) $(browser))
   [[ ${#missing[@]} -eq 0 ]] || install_missing
 fi
