@@ -207,7 +207,7 @@ class CudaRunner : public Runner {
   // Sequences of one step.
   [[nodiscard]] std::size_t most_decoded() const {
     return static_cast<std::size_t>(device_.batch_decode ? device_.batch_decode->most_sequences()
-                                                         : Decode::kMostSequences);
+                                                         : Decode::most_sequences());
   }
 
   void check_tokens(std::span<const std::int32_t> tokens) const {

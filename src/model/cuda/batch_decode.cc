@@ -49,9 +49,8 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
 }
 
 int BatchDecode::least_sequences(const DeviceModel& model) {
-  static_assert(Decode::kMostSequences == FewRows::kMost);
   return 1 +
-         (BatchRows::supported() ? FewRows::most_chained(model.config()) : Decode::kMostSequences);
+         (BatchRows::supported() ? FewRows::most_chained(model.config()) : Decode::most_sequences());
 }
 
 void BatchDecode::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,

@@ -9,7 +9,7 @@
 namespace winnow::model::cuda {
 namespace {
 
-constexpr std::size_t kMost = Decode::kMostSequences;
+constexpr std::size_t kMost = FewRows::kMost;
 constexpr std::array<ops::cuda::SampledRow, kMost> kGreedy{};
 
 constexpr int kStepsOfPlan = 64;
@@ -24,7 +24,7 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
     : model_(model),
       cache_(cache),
       head_(head),
-      attention_(cache, kMostSequences),
+      attention_(cache, most_sequences()),
       rows_(model),
       inputs_(2 * kMost),
       results_(kMost),

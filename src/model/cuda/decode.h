@@ -24,8 +24,8 @@ namespace winnow::model::cuda {
 
 class Decode {
  public:
-  /// Most sequences of one step.
-  static constexpr int kMostSequences = FewRows::kMost;
+  /// Most sequences of one step on this device.
+  static int most_sequences() { return FewRows::most(); }
 
   Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, OutputHead& head);
 

@@ -33,7 +33,7 @@ FewRows::FewRows(const DeviceModel& model)
 int FewRows::most_chained(const ModelConfig& config) {
   constexpr int kWide = 4096;
   constexpr int kMostOfWide = 8;
-  return config.hidden < kWide ? kMost : kMostOfWide;
+  return std::min(most(), config.hidden < kWide ? kMost : kMostOfWide);
 }
 
 void FewRows::embed(const std::int32_t* tokens, int rows, cudaStream_t stream) {

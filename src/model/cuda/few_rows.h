@@ -16,6 +16,8 @@ namespace winnow::model::cuda {
 class FewRows {
  public:
   static constexpr int kMost = ops::cuda::kMostLinearRows;
+  /// Tokens for which this device has room.
+  static int most() { return ops::cuda::most_linear_rows(); }
   /// Rows for which a kernel takes several layers. More of wide models find no room in a block and
   /// come again for each tile.
   static int most_chained(const ModelConfig& config);

@@ -5,7 +5,7 @@
 namespace winnow::model::cuda {
 namespace {
 
-constexpr std::size_t kMostRows = ops::cuda::kMostLinearRows;
+constexpr std::size_t kMostRows = ops::cuda::kMostLinearRows;  // on any device
 
 }  // namespace
 
@@ -37,8 +37,9 @@ void OutputHead::read(ops::cuda::RowsInput input, std::size_t count,
     winnow::cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream.get()),
                         "read a step's results");
   };
-  for (std::size_t first = 0; first < count; first += kMostRows) {
-    const std::size_t group = std::min(kMostRows, count - first);
+  const auto most = static_cast<std::size_t>(ops::cuda::most_linear_rows());
+  for (std::size_t first = 0; first < count; first += most) {
+    const std::size_t group = std::min(most, count - first);
     const ops::cuda::RowsLayer head = layer(input, logits.rows > 0 || !rows.empty());
     ops::cuda::linear_rows(std::span(&head, 1), static_cast<int>(group), scratch_,
                            {stream.get(), true});

@@ -27,7 +27,7 @@ class OutputHead {
   /// tokens() of the first `rows` of logits(), as choose_by() says when this runs.
   void sample(int rows, cudaStream_t stream);
 
-  /// Any number of rows (up to kMostLinearRows if their norms are still to be taken): their tokens,
+  /// Any number of rows (up to most_linear_rows() if their norms are still to be taken): their tokens,
   /// which `rows` [count] choose, and logits to the host. Each may be empty; without `rows` tokens
   /// are the most likely ones. Waits for the stream.
   void read(ops::cuda::RowsInput input, std::size_t count,

@@ -83,7 +83,8 @@ void Prefill::run(std::span<const PromptChunk> chunks, std::span<const ops::cuda
   const auto layers = [&](auto& linear) {
     return run_layers(linear, chunks, static_cast<int>(count), static_cast<int>(wanted), stream);
   };
-  const ops::cuda::RowsInput last = count <= FewRows::kMost ? layers(few_) : layers(many_);
+  const bool few = count <= static_cast<std::size_t>(FewRows::most());
+  const ops::cuda::RowsInput last = few ? layers(few_) : layers(many_);
   for (const PromptChunk& chunk : chunks) {
     kvcache::cuda::advance(cache_, chunk.slot, size_of(chunk), stream.get());
   }

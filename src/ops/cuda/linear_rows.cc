@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/cuda/device.h"
 #include "base/error.h"
 #include "ops/cuda/linear_rows_kernels.h"
 
@@ -110,6 +111,11 @@ void check_room(const HandedPlaces& places, const RowsScratch& scratch) {
           scratch.handed_bytes());
 }
 
+int most_linear_rows() {
+  return winnow::cuda::most_shared_memory() >= kSharedMemoryOfMostRows ? kMostLinearRows
+                                                                       : kRowsOfLittleMemory;
+}
+
 RowsScratch::RowsScratch(int columns) : RowsScratch(most_handed_bytes(columns)) {}
 
 RowsScratch::RowsScratch(std::size_t handed_bytes)
@@ -151,8 +157,8 @@ RowsLayer chosen(const RowsLinear& linear, const RowsInput& x, std::int32_t* tok
 
 void linear_rows(std::span<const RowsLayer> layers, int rows, const RowsScratch& scratch,
                  const RowsLaunch& launch) {
-  require(rows >= 0 && rows <= kMostLinearRows,
-          "a linear layer of few rows takes at most {}, not {}", kMostLinearRows, rows);
+  require(rows >= 0 && rows <= most_linear_rows(),
+          "a linear layer of few rows takes at most {}, not {}", most_linear_rows(), rows);
   require(!layers.empty() && layers.size() <= kMostChainedLayers,
           "{} chained linear layers, expected 1 to {}", layers.size(), kMostChainedLayers);
   if (rows == 0) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "ops/cuda/linear_rows_output.cuh"
 #include "ops/cuda/linear_rows_product.cuh"
 
@@ -147,27 +148,40 @@ bool may_be_apart(const Program& program, int bytes) {
   return bytes / Chunk::kStageBytes >= kMostStages;  // of which inputs leave enough
 }
 
+/// Without stages and inputs, aligned.
+template <int kMostRows>
+constexpr int kFixedBytes = (int{sizeof(RowsShared<kMostRows>)} + 127) / 128 * 128;
+
+/// What a block without attention needs at least: a slot of inputs and a stage for each team.
+template <class Format, int kMostRows>
+constexpr int kLeastBytes =
+    kFixedBytes<kMostRows> +
+    kTeams * (kMostRows * RowsChunk<Format>::kInputPitch + RowsChunk<Format>::kStageBytes) + 127;
+
 template <class Format, int kMostRows, class Attention = NoAttention, class Program>
 void launch_rows(const Program& program, const RowsLaunch& launch) {
   using Chunk = RowsChunk<Format>;
   auto* kernel = linear_rows_kernel<Format, kMostRows, Attention, Program>;
   const int most = winnow::cuda::allow_most_shared_memory(reinterpret_cast<const void*>(kernel));
-  RowsMemory memory{.fixed = (int{sizeof(RowsShared<kMostRows>)} + 127) / 128 * 128,
+  RowsMemory memory{.fixed = kFixedBytes<kMostRows>,
                     .stage_bytes = Chunk::kStageBytes,
                     .attention_bytes = Attention::shared_bytes(program.attention)};
-  // Without stages and inputs, aligned.
   const int left = (most - memory.bytes()) / 128 * 128;
   memory.apart = may_be_apart<Format>(program, left);
   memory.input_slots = input_slots<Format>(program, left, memory.apart);
   memory.input_bytes = memory.input_slots * program.rows * Chunk::kInputPitch;
   const int fit = (left - memory.input_bytes) / Chunk::kStageBytes;
   memory.stages = std::min(fit / kTeams * kTeams, kMostStages);
+  require(memory.stages > 0, "{} rows leave no room for weights in the {} bytes of a block",
+          program.rows, most);
   winnow::cuda::launch(kernel, program.blocks, kRowsThreads, memory.bytes(), launch.stream,
                        launch.overlap, program, memory);
 }
 
 template <class Format>
 void launch_linear_rows(const RowsProgram& program, const RowsLaunch& launch) {
+  static_assert(kLeastBytes<Format, kRowsOfLittleMemory> <= kSmallestSharedMemory);
+  static_assert(kLeastBytes<Format, kMostLinearRows> <= kSharedMemoryOfMostRows);
   if (program.rows > 8) {
     launch_rows<Format, kMostLinearRows>(program, launch);
   } else if (program.rows > 1) {

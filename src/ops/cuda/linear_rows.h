@@ -10,9 +10,12 @@
 
 namespace winnow::ops::cuda {
 
-/// Rows that one call takes, and layers.
+/// Rows that one call takes at most, and layers.
 inline constexpr int kMostLinearRows = 16;
 inline constexpr int kMostChainedLayers = 4;
+
+/// Rows that one call takes on this device: inputs of fewer fit a small shared memory.
+int most_linear_rows();
 
 /// y = x weight^T + bias.
 struct RowsLinear {
@@ -110,7 +113,7 @@ struct RowsLaunch {
 };
 
 /// Computes up to kMostChainedLayers layers of the same weight format, one after another, for up to
-/// kMostLinearRows rows. The input of each but the first is what the layer before it has made;
+/// most_linear_rows() rows. The input of each but the first is what the layer before it has made;
 /// that stays within the call, and only the last layer writes its result (and all that have one
 /// `hidden`) where it says. One kernel of a block per multiprocessor: the weights of a layer are on
 /// their way while the one before it is still computed. Reads each weight once. Sums are in float,

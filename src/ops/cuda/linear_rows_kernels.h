@@ -33,6 +33,12 @@ constexpr std::size_t handed_row_bytes(int rows, int cols, DeviceWeightFormat fo
                    : static_cast<std::size_t>(chunks * rows * chunk_pitch(format));
 }
 
+/// Shared memory of a block that kMostLinearRows rows of any format leave room for weights in; with
+/// less there are kRowsOfLittleMemory rows. What devices have at least is kSmallestSharedMemory.
+inline constexpr int kSharedMemoryOfMostRows = 128 * 1024;
+inline constexpr int kSmallestSharedMemory = 99 * 1024;
+inline constexpr int kRowsOfLittleMemory = 8;
+
 /// In place of attention, and of what it is told, in kernels that have none.
 struct NoAttention {
   static constexpr int shared_bytes(const NoAttention&) { return 0; }
