@@ -21,7 +21,7 @@
 #include "base/error.h"
 #include "cuda/benchmark_main.h"
 #include "cuda/time_graph.h"
-#include "ops/cuda/decode_attention.h"
+#include "ops/cuda/decode/decode_attention.h"
 
 namespace winnow {
 namespace {

@@ -16,8 +16,8 @@
 #include "cuda/random_weights.h"
 #include "cuda/time_graph.h"
 #include "ops/cuda/activation.h"
-#include "ops/cuda/linear.h"
-#include "ops/cuda/linear_batch_kernels.h"
+#include "ops/cuda/linear/linear.h"
+#include "ops/cuda/linear/linear_batch_kernels.h"
 #include "ops/cuda/norm.h"
 
 namespace winnow {

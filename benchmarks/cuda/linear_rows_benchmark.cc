@@ -19,7 +19,7 @@
 #include "cuda/benchmark_main.h"
 #include "cuda/random_weights.h"
 #include "cuda/time_graph.h"
-#include "ops/cuda/linear_rows.h"
+#include "ops/cuda/linear/linear_rows.h"
 
 namespace winnow {
 namespace {

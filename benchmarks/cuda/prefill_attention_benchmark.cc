@@ -19,7 +19,7 @@
 #include "base/cuda/device.h"
 #include "cuda/benchmark_main.h"
 #include "cuda/time_graph.h"
-#include "ops/cuda/prefill_attention.h"
+#include "ops/cuda/prefill/prefill_attention.h"
 
 namespace winnow {
 namespace {

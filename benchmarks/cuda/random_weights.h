@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/cuda/device.h"
-#include "ops/cuda/device_weight.h"
+#include "ops/cuda/linear/device_weight.h"
 
 namespace winnow {
 

@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "cuda/benchmark_main.h"
 #include "cuda/time_graph.h"
-#include "ops/cuda/sampling.h"
+#include "ops/cuda/sampling/sampling.h"
 
 namespace winnow {
 namespace {

@@ -18,7 +18,7 @@
 #include "base/cuda/device.h"
 #include "cuda/benchmark_main.h"
 #include "cuda/time_graph.h"
-#include "ops/cuda/training_attention.h"
+#include "ops/cuda/training/training_attention.h"
 
 namespace winnow {
 namespace {

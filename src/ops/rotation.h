@@ -20,7 +20,7 @@ constexpr bool flips_sign(int channel) {
 /// x = R x for an orthogonal R; x [head_dim], a multiple of 8. With head_dim = n m, n a power of
 /// two and m odd, R is, after the change of signs, the Hadamard matrix of size n (Kronecker) the
 /// reflection I - 2/m of size m, which is left out where m = 1. Sums are taken in an order that the
-/// device keeps (ops/cuda/head_vector.cuh), so both give the same bits.
+/// device keeps (ops/cuda/pages/head_vector.cuh), so both give the same bits.
 void rotate(std::span<float> x);
 
 /// Undoes it: x = R^T x.

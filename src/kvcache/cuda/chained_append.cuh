@@ -6,7 +6,7 @@
 #include "kvcache/cuda/next_pages.cuh"
 #include "kvcache/cuda/projection.cuh"
 #include "kvcache/cuda/token_chain_kernels.h"
-#include "ops/cuda/linear_rows_fetch.cuh"
+#include "ops/cuda/linear/linear_rows_fetch.cuh"
 
 namespace winnow::kvcache::cuda {
 

@@ -7,7 +7,7 @@
 #include "kvcache/cuda/chained_append.cuh"
 #include "kvcache/cuda/chained_entries.cuh"
 #include "kvcache/cuda/chained_memory.cuh"
-#include "ops/cuda/linear_rows_fetch.cuh"
+#include "ops/cuda/linear/linear_rows_fetch.cuh"
 
 namespace winnow::kvcache::cuda {
 

@@ -3,9 +3,9 @@
 
 #include "kvcache/cuda/append_row.cuh"
 #include "kvcache/cuda/token_chain_kernels.h"
-#include "ops/cuda/kernel_shape.cuh"
-#include "ops/cuda/page_stream.cuh"
-#include "ops/cuda/warp_attention.cuh"
+#include "ops/cuda/decode/page_stream.cuh"
+#include "ops/cuda/decode/warp_attention.cuh"
+#include "ops/cuda/pages/kernel_shape.cuh"
 
 namespace winnow::kvcache::cuda {
 

@@ -13,7 +13,7 @@
 #include "kvcache/rule.h"
 #include "kvcache/saved_sequence.h"
 #include "kvcache/sequence_cache.h"
-#include "ops/cuda/kv_page.h"
+#include "ops/cuda/pages/kv_page.h"
 
 namespace winnow::kvcache::cuda {
 

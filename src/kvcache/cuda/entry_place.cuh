@@ -4,8 +4,8 @@
 #include <cuda_bf16.h>
 
 #include "kvcache/cuda/cache_view.h"
-#include "ops/cuda/entry_codes.cuh"
-#include "ops/cuda/page_address.cuh"
+#include "ops/cuda/pages/entry_codes.cuh"
+#include "ops/cuda/pages/page_address.cuh"
 
 namespace winnow::kvcache::cuda {
 

@@ -1,7 +1,7 @@
 // TOVA and H2O: the kernel.
 #include "base/cuda/device.h"
 #include "kvcache/cuda/feedback_block.cuh"
-#include "ops/cuda/kernel_shape.cuh"
+#include "ops/cuda/pages/kernel_shape.cuh"
 
 namespace winnow::kvcache::cuda {
 namespace {

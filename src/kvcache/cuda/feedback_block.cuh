@@ -9,8 +9,8 @@
 #include "kvcache/cuda/block_reduce.cuh"
 #include "kvcache/cuda/entry_place.cuh"
 #include "kvcache/cuda/feedback_kernels.h"
-#include "ops/cuda/head_vector.cuh"
-#include "ops/cuda/warp_attention.cuh"
+#include "ops/cuda/decode/warp_attention.cuh"
+#include "ops/cuda/pages/head_vector.cuh"
 
 namespace winnow::kvcache::cuda {
 

@@ -5,7 +5,7 @@
 #include "kvcache/cuda/append_row.cuh"
 #include "kvcache/cuda/open_entry.cuh"
 #include "kvcache/cuda/projection.cuh"
-#include "ops/cuda/kernel_shape.cuh"
+#include "ops/cuda/pages/kernel_shape.cuh"
 
 namespace winnow::kvcache::cuda {
 namespace {

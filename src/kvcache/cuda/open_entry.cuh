@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kvcache/cuda/entry_place.cuh"
-#include "ops/cuda/head_vector.cuh"
+#include "ops/cuda/pages/head_vector.cuh"
 
 namespace winnow::kvcache::cuda {
 

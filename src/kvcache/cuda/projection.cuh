@@ -4,7 +4,7 @@
 
 #include "kvcache/cuda/projection.h"
 #include "kvcache/cuda/step.h"
-#include "ops/cuda/head_vector.cuh"
+#include "ops/cuda/pages/head_vector.cuh"
 
 namespace winnow::kvcache::cuda {
 

@@ -7,8 +7,8 @@
 #include "kvcache/cuda/block_scan.cuh"
 #include "kvcache/cuda/entry_place.cuh"
 #include "kvcache/cuda/quest_kernels.h"
-#include "ops/cuda/entry_codes.cuh"
-#include "ops/cuda/kernel_shape.cuh"
+#include "ops/cuda/pages/entry_codes.cuh"
+#include "ops/cuda/pages/kernel_shape.cuh"
 
 namespace winnow::kvcache::cuda {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "kvcache/cuda/append.h"
 #include "kvcache/cuda/quest_kernels.h"
-#include "ops/cuda/decode_attention.h"
+#include "ops/cuda/decode/decode_attention.h"
 
 namespace winnow::kvcache::cuda {
 

@@ -9,7 +9,7 @@
 #include "kvcache/cuda/append.h"
 #include "kvcache/cuda/feedback.h"
 #include "kvcache/cuda/quest.h"
-#include "ops/cuda/decode_attention.h"
+#include "ops/cuda/decode/decode_attention.h"
 #include "ops/matrix.h"
 
 namespace winnow::kvcache::cuda {

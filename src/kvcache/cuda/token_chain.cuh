@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kvcache/cuda/chained_attention.cuh"
-#include "ops/cuda/linear_rows.cuh"
+#include "ops/cuda/linear/linear_rows.cuh"
 
 namespace winnow::kvcache::cuda {
 

@@ -1,6 +1,6 @@
 // A decode step of a few sequences, all layers in one kernel: linear layers, and attention between
-// them, hand on their results (ops/cuda/linear_rows_kernels.h), so that nobody waits for a kernel
-// to end and another to begin.
+// them, hand on their results (ops/cuda/linear/linear_rows_kernels.h), so that nobody waits for a
+// kernel to end and another to begin.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,8 +11,8 @@
 
 #include "kvcache/cuda/device_cache.h"
 #include "kvcache/cuda/projection.h"
-#include "ops/cuda/decode_attention.h"
-#include "ops/cuda/linear_rows.h"
+#include "ops/cuda/decode/decode_attention.h"
+#include "ops/cuda/linear/linear_rows.h"
 
 namespace winnow::kvcache::cuda {
 

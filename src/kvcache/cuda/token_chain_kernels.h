@@ -7,7 +7,7 @@
 
 #include "kvcache/cuda/cache_view.h"
 #include "kvcache/cuda/projection.h"
-#include "ops/cuda/linear_rows_kernels.h"
+#include "ops/cuda/linear/linear_rows_kernels.h"
 #include "ops/kv_page.h"
 
 namespace winnow::kvcache::cuda {

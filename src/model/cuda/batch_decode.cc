@@ -49,8 +49,8 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
 }
 
 int BatchDecode::least_sequences(const DeviceModel& model) {
-  return 1 +
-         (BatchRows::supported() ? FewRows::most_chained(model.config()) : Decode::most_sequences());
+  return 1 + (BatchRows::supported() ? FewRows::most_chained(model.config())
+                                     : Decode::most_sequences());
 }
 
 void BatchDecode::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,

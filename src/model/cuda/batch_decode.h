@@ -13,7 +13,7 @@
 #include "model/cuda/device_model.h"
 #include "model/cuda/many_rows.h"
 #include "model/cuda/step_tokens.h"
-#include "ops/cuda/sampling.h"
+#include "ops/cuda/sampling/sampling.h"
 #include "ops/matrix.h"
 
 namespace winnow::model::cuda {

@@ -4,8 +4,8 @@
 #include <cstddef>
 
 #include "model/cuda/device_model.h"
-#include "ops/cuda/linear_batch.h"
-#include "ops/cuda/linear_rows.h"
+#include "ops/cuda/linear/linear_batch.h"
+#include "ops/cuda/linear/linear_rows.h"
 
 namespace winnow::model::cuda {
 

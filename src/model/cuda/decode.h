@@ -17,7 +17,7 @@
 #include "model/cuda/few_rows.h"
 #include "model/cuda/output_head.h"
 #include "model/cuda/step_tokens.h"
-#include "ops/cuda/linear_rows.h"
+#include "ops/cuda/linear/linear_rows.h"
 #include "ops/matrix.h"
 
 namespace winnow::model::cuda {

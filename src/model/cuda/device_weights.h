@@ -5,7 +5,7 @@
 
 #include "base/cuda/device.h"
 #include "model/weights.h"
-#include "ops/cuda/device_weight.h"
+#include "ops/cuda/linear/device_weight.h"
 
 namespace winnow::model::cuda {
 

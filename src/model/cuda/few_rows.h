@@ -7,7 +7,7 @@
 #include <span>
 
 #include "model/cuda/device_model.h"
-#include "ops/cuda/linear_rows.h"
+#include "ops/cuda/linear/linear_rows.h"
 
 namespace winnow::model::cuda {
 

@@ -4,7 +4,7 @@
 
 #include "ops/cuda/activation.h"
 #include "ops/cuda/gather.h"
-#include "ops/cuda/linear_rows.h"
+#include "ops/cuda/linear/linear_rows.h"
 #include "ops/cuda/norm.h"
 
 namespace winnow::model::cuda {

@@ -5,8 +5,8 @@
 
 #include "model/cuda/device_model.h"
 #include "model/cuda/matrix_weights.h"
-#include "ops/cuda/linear.h"
-#include "ops/cuda/linear_rows.h"
+#include "ops/cuda/linear/linear.h"
+#include "ops/cuda/linear/linear_rows.h"
 
 namespace winnow::model::cuda {
 

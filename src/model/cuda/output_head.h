@@ -5,8 +5,8 @@
 #include <span>
 
 #include "model/cuda/device_model.h"
-#include "ops/cuda/linear_rows.h"
-#include "ops/cuda/sampling.h"
+#include "ops/cuda/linear/linear_rows.h"
+#include "ops/cuda/sampling/sampling.h"
 #include "ops/matrix.h"
 
 namespace winnow::model::cuda {
@@ -27,9 +27,9 @@ class OutputHead {
   /// tokens() of the first `rows` of logits(), as choose_by() says when this runs.
   void sample(int rows, cudaStream_t stream);
 
-  /// Any number of rows (up to most_linear_rows() if their norms are still to be taken): their tokens,
-  /// which `rows` [count] choose, and logits to the host. Each may be empty; without `rows` tokens
-  /// are the most likely ones. Waits for the stream.
+  /// Any number of rows (up to most_linear_rows() if their norms are still to be taken): their
+  /// tokens, which `rows` [count] choose, and logits to the host. Each may be empty; without `rows`
+  /// tokens are the most likely ones. Waits for the stream.
   void read(ops::cuda::RowsInput input, std::size_t count,
             std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
             std::span<std::int32_t> tokens, const winnow::cuda::Stream& stream);

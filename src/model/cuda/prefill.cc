@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/cuda/prefill_attention.h"
+#include "ops/cuda/prefill/prefill_attention.h"
 #include "ops/cuda/rope.h"
 
 namespace winnow::model::cuda {

@@ -1,6 +1,6 @@
 #include "model/cuda/seen_tokens.h"
 
-#include "ops/cuda/sampling.h"
+#include "ops/cuda/sampling/sampling.h"
 
 namespace winnow::model::cuda {
 

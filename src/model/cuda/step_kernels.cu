@@ -1,7 +1,7 @@
 #include "base/cuda/launch.cuh"
 #include "kvcache/cuda/next_pages.cuh"
 #include "model/cuda/step_kernels.h"
-#include "ops/cuda/embed_row.cuh"
+#include "ops/cuda/linear/embed_row.cuh"
 
 namespace winnow::model::cuda {
 namespace {

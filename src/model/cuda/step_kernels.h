@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kvcache/cuda/cache_view.h"
-#include "ops/cuda/linear_rows.h"
+#include "ops/cuda/linear/linear_rows.h"
 
 namespace winnow::model::cuda {
 

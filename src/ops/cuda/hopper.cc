@@ -2,7 +2,7 @@
 
 #include "base/cuda/device.h"
 #include "base/error.h"
-#include "ops/cuda/prefill_attention_kernels.h"
+#include "ops/cuda/prefill/prefill_attention_kernels.h"
 
 namespace winnow::ops::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ops/cuda/hopper.cuh"
-#include "ops/cuda/prefill_attention_kernels.h"
+#include "ops/cuda/prefill/prefill_attention_kernels.h"
 
 namespace winnow::ops::cuda {
 

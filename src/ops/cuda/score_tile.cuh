@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "base/dtype.h"
-#include "ops/cuda/kv_codes.cuh"
+#include "ops/cuda/pages/kv_codes.cuh"
 
 namespace winnow::ops::cuda {
 

@@ -2,7 +2,7 @@
 
 #include "model/channels.h"
 #include "ops/cuda/segment_average.h"
-#include "ops/cuda/training_attention.h"
+#include "ops/cuda/training/training_attention.h"
 #include "train/cuda/weights.h"
 #include "train/decisions.h"
 

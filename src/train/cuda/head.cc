@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ops/cuda/loss.h"
-#include "ops/cuda/training_norm.h"
+#include "ops/cuda/training/training_norm.h"
 
 namespace winnow::train::cuda {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "base/cuda/device.h"
-#include "ops/cuda/linear.h"
-#include "ops/cuda/training_decisions.h"
+#include "ops/cuda/linear/linear.h"
+#include "ops/cuda/training/training_decisions.h"
 #include "train/cuda/activations.h"
 #include "train/cuda/weights.h"
 #include "train/decisions.h"

@@ -1,6 +1,6 @@
 #include "ops/cuda/activation.h"
 #include "ops/cuda/norm.h"
-#include "ops/cuda/training_norm.h"
+#include "ops/cuda/training/training_norm.h"
 #include "train/cuda/layer.h"
 #include "train/cuda/layer_parts.h"
 

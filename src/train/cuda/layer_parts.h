@@ -5,8 +5,8 @@
 
 #include "model/channels.h"
 #include "ops/cuda/segment_average.h"
-#include "ops/cuda/training_attention.h"
-#include "ops/cuda/training_heads.h"
+#include "ops/cuda/training/training_attention.h"
+#include "ops/cuda/training/training_heads.h"
 #include "train/cuda/far_dropout.h"
 #include "train/cuda/layer.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/cuda/device.h"
-#include "ops/cuda/linear.h"
+#include "ops/cuda/linear/linear.h"
 #include "train/cuda/muon_kernels.h"
 #include "train/muon.h"
 

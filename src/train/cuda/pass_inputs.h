@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/cuda/device.h"
-#include "ops/cuda/training_decisions.h"
+#include "ops/cuda/training/training_decisions.h"
 #include "train/batch.h"
 #include "train/decisions.h"
 

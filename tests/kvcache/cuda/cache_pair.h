@@ -13,7 +13,7 @@
 #include "kvcache/cuda/append.h"
 #include "kvcache/head_cache.h"
 #include "kvcache/sequence_cache.h"
-#include "ops/cuda/page_address.cuh"
+#include "ops/cuda/pages/page_address.cuh"
 #include "ops/rotation.h"
 
 namespace winnow::kvcache::cuda::testing {

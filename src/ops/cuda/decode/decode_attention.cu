@@ -1,0 +1,80 @@
+// Decode attention by runs: a second kernel merges the parts that warps leave. That costs less than
+// waiting in this one for the last part to arrive.
+#include "base/cuda/launch.cuh"
+#include "ops/cuda/decode/decode_run.cuh"
+#include "ops/cuda/pages/kernel_shape.cuh"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr int kThreads = kDecodeWarps * kWarpSize;
+
+// More registers would be fewer blocks.
+template <class Codes>
+constexpr bool kReadsAhead = kCodeBits<Codes> <= 8;
+
+// Blocks that a multiprocessor's registers shall be enough for.
+template <int D>
+constexpr int kResidentBlocks = D <= 80 ? 4 : 3;
+
+template <class Codes, int D>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<D>)
+    attention_kernel(const __grid_constant__ DecodeArguments arguments) {
+  extern __shared__ __align__(128) std::byte memory[];
+  __shared__ StageState<tile_pages(D)> states[kDecodeWarps][stages(D, kCodeBits<Codes>)];
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int worker = static_cast<int>(blockIdx.x) * kDecodeWarps + warp;
+  const int group = arguments.group;
+  const DecodePlan::View& plan = arguments.plan;
+  RunAttention<Codes, D, kReadsAhead<Codes>>(arguments, plan.runs[worker], plan.batch_rows,
+                                             memory + warp * warp_bytes(D, kCodeBits<Codes>, group),
+                                             states[warp])
+      .run([&](int row, const auto& attention) {
+        const std::size_t part = part_of(worker, row);
+        attention.write(reinterpret_cast<float4*>(plan.partial_out) + part * group * (D / 4),
+                        plan.partial_sums + part * group, group);
+      });
+}
+
+using Kernel = void (*)(DecodeArguments);
+
+static_assert(Bf16Codes::kWeightBits == part_bits(EntryFormat::bf16));
+static_assert(F8Codes::kWeightBits == part_bits(EntryFormat::f8e4m3));
+static_assert(I8Codes::kWeightBits == part_bits(EntryFormat::i8));
+static_assert(Q4Codes::kWeightBits == part_bits(EntryFormat::q4));
+
+Kernel kernel_for(EntryFormat format, int head_dim) {
+  return with_shape(format, head_dim, [&]<EntryFormat kType, int D>() -> Kernel {
+    return attention_kernel<CodesOf<kType>, D>;
+  });
+}
+
+int shared_bytes(EntryFormat format, int head_dim, int group) {
+  return with_shape(format, head_dim, [group]<EntryFormat kType, int D>() {
+    return kDecodeWarps * warp_bytes(D, kCodeBits<CodesOf<kType>>, group);
+  });
+}
+
+}  // namespace
+
+int resident_workers(EntryFormat format, int head_dim, int group) {
+  const Kernel kernel = kernel_for(format, head_dim);
+  const int shared = shared_bytes(format, head_dim, group);
+  int blocks = 0;
+  winnow::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           shared_bytes(format, head_dim, kMostGroup)),
+                      "shared memory of decode attention");
+  winnow::cuda::check(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, shared),
+      "blocks of decode attention");
+  return blocks * winnow::cuda::multiprocessor_count() * kDecodeWarps;
+}
+
+void launch_attention(EntryFormat format, int head_dim, const DecodeArguments& arguments,
+                      cudaStream_t stream) {
+  winnow::cuda::launch(kernel_for(format, head_dim), arguments.plan.workers / kDecodeWarps,
+                       kThreads, shared_bytes(format, head_dim, arguments.group), stream,
+                       arguments.entries.settled, arguments);
+}
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,154 @@
+// Decode attention on the device: one new token per sequence over the sequence's live entries.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "base/dtype.h"
+#include "ops/cuda/pages/kv_page.h"
+
+namespace winnow::ops::cuda {
+
+/// The entries of one layer, in device memory. Batch row b is sequence slot slots[b]; row
+/// r = b * kv_heads + h reads row slots[b] * kv_heads + h of the tables below ("state row"). The
+/// entry of token t lies in slot t % (window + 1) of its window's pages; archived entries fill the
+/// slots of the archive's pages in order. Slots that hold no entry may hold anything.
+struct DecodeEntries {
+  const std::byte* pool = nullptr;               // page p lies at pool + p * page_bytes
+  const std::uint32_t* archive_pages = nullptr;  // [state rows, archive_stride]
+  std::size_t archive_stride = 0;
+  const std::int32_t* archive_counts = nullptr;  // [state rows] entries
+  const std::uint32_t* window_pages = nullptr;   // [state rows, window_stride]
+  std::size_t window_stride = 0;
+  const std::int32_t* lengths = nullptr;  // [slots] tokens of each sequence before this step
+  int window = -1;                        // -1: no window, tokens go to the archive at once
+  const std::int32_t* rings = nullptr;    // [slots] each sequence's window + 1, or null: the same
+  const std::int32_t* slots = nullptr;    // [batch]; a negative one has no entries
+  int kv_heads = 0;
+  /// Whether the kernels between make() and attend() leave alone what attend() reads early. If not,
+  /// it begins when they are complete.
+  bool settled = true;
+  /// One more entry per row, outside all pages and in float (DMC's open one), or null: its value
+  /// [state rows, head_dim], and the queries' products with its key [batch, kv_heads * group]. Both
+  /// are read when attend()'s predecessors are complete.
+  const float* open_values = nullptr;
+  const float* open_scores = nullptr;
+};
+
+/// Decode attention of a step, all layers, in one of two ways.
+///   runs      The rows' pages (of the window, then of the archive), one row after another, are cut
+///             into equal runs, one per warp, so that heads of very different lengths cost what
+///             their entries cost. A second kernel merges what the warps have of each row.
+///   clusters  A cluster of blocks takes a row. There is no second kernel, but all wait for the
+///             longest row: for few rows of some hundred entries.
+/// The cut is made on the device, once per step.
+///
+/// Order of a step: make(); for each layer, the kernel that takes the token (appends its entry,
+/// writes the query), then attend(); last, lengths advance. So `lengths` are those before the step
+/// throughout, while archive_counts advance layer by layer, by at most one per row.
+///
+/// What runs is captured in graphs and launched as programmatic. Before its predecessor is
+/// complete, attend() already reads the plan, `slots`, the tables and all pages but the two that
+/// the new token may touch: the window page of its slot and the last archive page planned.
+/// Therefore of the kernels between two calls of attend(), and between make() and attend(), at
+/// least one must let its successor begin only when it has waited for its predecessor
+/// (release_successor() after wait_for_predecessor()); attend() itself does, which is enough
+/// between two calls.
+class DecodePlan {
+ public:
+  /// For up to `most_batch` sequences of kv_heads heads with `group` query heads each, 1 to 8.
+  DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, int most_batch, int layers);
+
+  enum class Way : std::uint8_t { runs, clusters };
+  /// Whether the device can hold a cluster for each row of so many sequences.
+  [[nodiscard]] bool has_clusters(int batch) const;
+  /// The faster way for a step of `batch` sequences whose rows are as long as those of the last
+  /// step that was planned and is over.
+  [[nodiscard]] Way faster_way(int batch) const;
+  /// Pages of the rows of the last step that was planned and is over, on average over the layers.
+  struct RowPages {
+    double longest = 0.0;  // of one row
+    double all = 0.0;
+  };
+  [[nodiscard]] RowPages row_pages() const;
+
+  /// Plans a step of `batch` sequences, each row for one entry more than it has: pages for
+  /// min(length + 1, window + 1) entries of the window, and for archive_count + 1 entries of the
+  /// archive when the window is full (else for archive_count). Layer l's counts lie at
+  /// first_layer.archive_counts + l * layer_counts; pages are not looked at.
+  void make(const DecodeEntries& first_layer, std::size_t layer_counts, int batch, Way way,
+            cudaStream_t stream);
+
+  /// out = softmax(scale * query . keys) values; where entries are rotated (q4), queries come
+  /// rotated and outputs are turned back. query and out [batch, kv_heads * group *
+  /// head_dim]. A page that is planned but holds no entry is not read, nor is its number. A row
+  /// without entries gives zeros. Reads the live entries once; sums and exponentials are in float,
+  /// and operands keep twice 16 bits (high and low part), so that only the rounding of the entries
+  /// themselves shows, and that of bf16 output.
+  void attend(int layer, const DecodeEntries& entries, float scale, const float* query, bf16* out,
+              cudaStream_t stream) const;
+  void attend(int layer, const DecodeEntries& entries, float scale, const float* query, float* out,
+              cudaStream_t stream) const;
+
+  /// A row's pages: window pages, then archive pages. A tile is one or two of them (the last one of
+  /// a row may lack its second page); `begin` counts the tiles of the rows before it.
+  struct alignas(16) Row {
+    std::int32_t begin;
+    std::int32_t tiles;
+    std::int32_t window_entries;
+    std::int32_t archive_pages;
+    std::int32_t state_row;  // -1: there is none
+    std::int32_t written;    // the window page that holds the new token's slot, -1 without a window
+    std::int32_t first_run;  // that holds tiles of the row
+    std::int32_t runs;
+  };
+  /// Tiles [begin, begin + count) of all rows', the first of them row `row`'s.
+  struct alignas(16) Run {
+    std::int32_t row;
+    std::int32_t begin;
+    std::int32_t count;
+  };
+  /// What the kernels see of a layer's plan.
+  struct View {
+    int batch_rows;
+    int workers;           // warps, of full blocks: one run each
+    int cluster_blocks;    // 0: runs
+    Row* rows;             // [batch_rows]
+    Run* runs;             // [workers]
+    float* partial_out;    // [workers + batch_rows, group, head_dim]
+    float2* partial_sums;  // [workers + batch_rows, group]: reference, sum of exponentials
+  };
+  [[nodiscard]] View view(int layer) const;
+  /// What the host learns of a planned layer.
+  struct Report {
+    std::int32_t tiles;
+    std::int32_t longest;  // tiles of one row
+  };
+
+ private:
+  template <class Out>
+  void attend_to(int layer, const DecodeEntries& entries, float scale, const float* query, Out* out,
+                 cudaStream_t stream) const;
+  [[nodiscard]] std::size_t most_rows() const;
+  [[nodiscard]] int cluster_blocks(int batch) const;
+
+  DevicePageLayout layout_;
+  int group_;
+  int kv_heads_;
+  int most_batch_;
+  int layers_;
+  int batch_ = 0;
+  int workers_;
+  std::vector<int> resident_clusters_;  // of so many blocks
+  Way way_ = Way::runs;
+  winnow::cuda::PinnedBuffer<Report> reports_;  // [layers]
+  winnow::cuda::DeviceBuffer<Row> rows_;        // [layers, most rows]
+  winnow::cuda::DeviceBuffer<Run> runs_;        // [layers, workers]
+  winnow::cuda::DeviceBuffer<float> partial_out_;
+  winnow::cuda::DeviceBuffer<float2> partial_sums_;
+};
+
+}  // namespace winnow::ops::cuda

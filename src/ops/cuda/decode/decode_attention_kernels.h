@@ -1,0 +1,80 @@
+// Between the host's side of decode attention and its kernels.
+#pragma once
+
+#include "ops/cuda/decode/decode_attention.h"
+
+namespace winnow::ops::cuda {
+
+/// Query heads per KV head.
+inline constexpr int kMostGroup = 8;
+
+/// Warps per block of the attention.
+inline constexpr int kDecodeWarps = 4;
+
+/// Blocks of a row's cluster. More begin later than they save.
+inline constexpr int kLeastClusterBlocks = 2;
+inline constexpr int kMostClusterBlocks = 7;
+
+/// Pages that a warp takes at once: more where there are registers for it.
+__host__ __device__ constexpr int tile_pages(int head_dim) {
+  return head_dim <= 64 ? 2 : 1;
+}
+
+/// Power of two that a part's sum and output are multiplied by (kv_codes.cuh: kWeightBits).
+constexpr float part_bits(EntryFormat format) {
+  return format == EntryFormat::bf16 ? 0.0F : format == EntryFormat::q4 ? 2.0F : 8.0F;
+}
+
+struct DecodeArguments {
+  DecodeEntries entries;
+  DecodePlan::View plan;
+  const float* query;
+  void* out;  // float or bf16
+  bool bf16_out;
+  float scale;  // of the scores, times log2(e)
+  int group;
+  float part_bits;
+};
+
+/// Where run `run` leaves its part of row `row` among all parts: runs and rows both ascend, so no
+/// two share a place, and the parts of a row follow one another.
+__host__ __device__ constexpr std::size_t part_of(int run, int row) {
+  return static_cast<std::size_t>(run) + row;
+}
+
+__host__ __device__ constexpr int pages_for(int entries) {
+  return (entries + kPageEntries - 1) / kPageEntries;
+}
+
+/// Plans `layers` layers whose views follow one another in memory, `most_rows` rows each. Ends
+/// before its successor begins.
+struct PlanArguments {
+  DecodeEntries entries;  // of the first layer
+  std::size_t layer_counts;
+  DecodePlan::View plan;  // of the first layer
+  std::size_t most_rows;
+  int layers;
+  int tile_pages;
+  DecodePlan::Report* reports;  // [layers] of the host
+};
+void launch_plan(const PlanArguments& arguments, cudaStream_t stream);
+
+/// Warps of the attention that the device can hold at once; a multiple of kDecodeWarps.
+int resident_workers(EntryFormat format, int head_dim, int group);
+
+/// Each run's parts of its rows.
+void launch_attention(EntryFormat format, int head_dim, const DecodeArguments& arguments,
+                      cudaStream_t stream);
+
+/// The rows' output, from their parts; turned back where entries are rotated.
+void launch_merge(EntryFormat format, int head_dim, const DecodeArguments& arguments,
+                  cudaStream_t stream);
+
+/// Clusters of `blocks` blocks, a row each, that the device can hold at once; none before Hopper.
+int resident_clusters(EntryFormat format, int head_dim, int group, int blocks);
+
+/// The rows' output by a cluster for each: no parts are left to be merged.
+void launch_clusters(EntryFormat format, int head_dim, const DecodeArguments& arguments,
+                     cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda

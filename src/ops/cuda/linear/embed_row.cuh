@@ -1,0 +1,36 @@
+// A token's row of an embedding, as linear layers of few rows take it.
+#pragma once
+
+#include "ops/cuda/block_sums.cuh"
+#include "ops/cuda/linear/linear_rows.h"
+#include "ops/cuda/linear/weight_codes.cuh"
+
+namespace winnow::ops::cuda {
+
+inline constexpr int kEmbedThreads = 256;
+
+/// Row `row` of embed_rows() in linear_rows.h. By a block of kEmbedThreads.
+template <class Format>
+__device__ void embed_row(const DeviceWeightView& table, int token, int row,
+                          const ResidualRows& residual) {
+  const std::size_t first = static_cast<std::size_t>(row) * table.cols;
+  float squares = 0.0F;
+  for (int column = threadIdx.x * 8; column < table.cols; column += kEmbedThreads * 8) {
+    float values[8];
+    load_columns<Format>(table, token, column, values);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const std::size_t at = first + column + i;
+      residual.hidden[at] = values[i];
+      residual.normed[at] = {
+          __bfloat16_as_ushort(__float2bfloat16_rn(values[i] * residual.norm_weight[column + i]))};
+      squares += values[i] * values[i];
+    }
+  }
+  squares = block_sum<kEmbedThreads>(squares);
+  if (threadIdx.x == 0) {
+    residual.square_sums[row] = squares;
+  }
+}
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,229 @@
+#include "ops/cuda/linear/linear.h"
+
+#include <cublasLt.h>
+
+#include <limits>
+#include <vector>
+
+#include "base/error.h"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr std::size_t kScratchBytes = std::size_t{32} << 20;  // what cuBLAS advises for Hopper
+constexpr int kChoices = 8;                                   // that a search times
+constexpr std::uint32_t kAlignment = 16;                      // of rows, in bytes
+
+void check_blas(cublasStatus_t status, std::string_view what) {
+  require(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: {}: {}", what,
+          cublasLtGetStatusString(status));
+}
+
+// The descriptors of cuBLASLt, each destroyed by its own function.
+template <class T, cublasStatus_t (*destroy)(T)>
+struct Destroy {
+  using pointer = T;
+  void operator()(T descriptor) const { destroy(descriptor); }
+};
+using Operation =
+    std::unique_ptr<cublasLtMatmulDesc_t, Destroy<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>>;
+using MatrixLayout = std::unique_ptr<cublasLtMatrixLayout_t,
+                                     Destroy<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>>;
+using Preference =
+    std::unique_ptr<cublasLtMatmulPreference_t,
+                    Destroy<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
+
+// Column-major, as cuBLAS counts: a row-major matrix [rows, cols] is [cols, rows] to it.
+MatrixLayout layout_of(cudaDataType_t type, int rows, int cols, int stride, int batch) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check_blas(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(cols),
+                                        static_cast<std::uint64_t>(rows), stride),
+             "describe a matrix");
+  MatrixLayout result(layout);
+  if (batch > 1) {
+    const std::int64_t distance = std::int64_t{rows} * stride;
+    check_blas(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
+                                                sizeof(batch)),
+               "describe a batch");
+    check_blas(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                &distance, sizeof(distance)),
+               "describe a batch");
+  }
+  return result;
+}
+
+}  // namespace
+
+struct Linear::Handle {
+  Handle() { check_blas(cublasLtCreate(&lt), "start"); }
+  ~Handle() { cublasLtDestroy(lt); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  cublasLtHandle_t lt = nullptr;
+};
+
+// In cuBLAS's terms the product is out^T = first^T second^T, with the matrices as they lie or
+// turned.
+struct Linear::Plan {
+  Plan(cublasLtHandle_t handle, const Shape& shape, int choices)
+      : beta(shape.kind == Kind::add || shape.kind == Kind::input_gradient_add ||
+                     shape.kind == Kind::weight_gradient
+                 ? 1.0F
+                 : 0.0F),
+        algorithms(static_cast<std::size_t>(choices)) {
+    const Kind kind = shape.kind;
+    const bool forward = kind == Kind::bf16 || kind == Kind::f32 || kind == Kind::add;
+    const auto matrix_x = [&] {
+      return layout_of(CUDA_R_16BF, shape.rows, shape.inputs, shape.inputs, shape.batch);
+    };
+    const auto matrix_y = [&](cudaDataType_t type) {
+      return layout_of(type, shape.rows, shape.outputs, shape.stride, shape.batch);
+    };
+    const auto weight = [&](cudaDataType_t type) {
+      return layout_of(type, shape.outputs, shape.inputs, shape.inputs, shape.batch);
+    };
+    if (forward) {
+      first = weight(CUDA_R_16BF);
+      second = matrix_x();
+      out = matrix_y(kind == Kind::bf16 ? CUDA_R_16BF : CUDA_R_32F);
+    } else if (kind == Kind::weight_gradient) {
+      first = matrix_x();
+      second = matrix_y(CUDA_R_16BF);
+      out = weight(CUDA_R_32F);
+    } else {
+      first = weight(CUDA_R_16BF);
+      second = matrix_y(CUDA_R_16BF);
+      out = matrix_x();
+    }
+    describe(forward, kind == Kind::weight_gradient);
+    choose(handle, shape);
+  }
+
+  Operation operation;
+  MatrixLayout first;
+  MatrixLayout second;
+  MatrixLayout out;
+  float beta;
+  std::vector<cublasLtMatmulHeuristicResult_t> algorithms;  // the first is taken
+
+ private:
+  void describe(bool turn_first, bool turn_second) {
+    cublasLtMatmulDesc_t description = nullptr;
+    check_blas(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+               "describe a product");
+    operation.reset(description);
+    const auto turn = [&](cublasLtMatmulDescAttributes_t which, bool turned) {
+      const cublasOperation_t how = turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+      check_blas(cublasLtMatmulDescSetAttribute(description, which, &how, sizeof(how)),
+                 "turn a matrix");
+    };
+    turn(CUBLASLT_MATMUL_DESC_TRANSA, turn_first);
+    turn(CUBLASLT_MATMUL_DESC_TRANSB, turn_second);
+  }
+
+  void choose(cublasLtHandle_t handle, const Shape& shape) {
+    cublasLtMatmulPreference_t created = nullptr;
+    check_blas(cublasLtMatmulPreferenceCreate(&created), "preferences");
+    const Preference preference(created);
+    check_blas(
+        cublasLtMatmulPreferenceSetAttribute(created, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &kScratchBytes, sizeof(kScratchBytes)),
+        "scratch memory");
+    for (const auto which :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      check_blas(
+          cublasLtMatmulPreferenceSetAttribute(created, which, &kAlignment, sizeof(kAlignment)),
+          "alignment");
+    }
+    int found = 0;
+    check_blas(cublasLtMatmulAlgoGetHeuristic(
+                   handle, operation.get(), first.get(), second.get(), out.get(), out.get(),
+                   created, static_cast<int>(algorithms.size()), algorithms.data(), &found),
+               "choose an algorithm");
+    require(found > 0, "cuBLASLt: no algorithm for {} rows of {} inputs and {} outputs", shape.rows,
+            shape.inputs, shape.outputs);
+    algorithms.resize(static_cast<std::size_t>(found));
+  }
+};
+
+Linear::Linear() : handle_(std::make_unique<Handle>()), scratch_(kScratchBytes) {}
+Linear::~Linear() = default;
+
+void Linear::run(Shape shape, const Operands& operands, cudaStream_t stream) {
+  if (shape.rows == 0) {
+    return;
+  }
+  if (shape.stride == 0) {
+    shape.stride = shape.outputs;
+  }
+  auto& plan = plans_[shape];
+  if (!plan) {
+    plan = std::make_unique<Plan>(handle_->lt, shape, searching_ ? kChoices : 1);
+    if (plan->algorithms.size() > 1) {
+      time_algorithms(*plan, operands, stream);
+    }
+  }
+  multiply(*plan, operands, stream);
+}
+
+void Linear::multiply(const Plan& plan, const Operands& operands, cudaStream_t stream) const {
+  const float one = 1.0F;
+  check_blas(cublasLtMatmul(handle_->lt, plan.operation.get(), &one, operands.first,
+                            plan.first.get(), operands.second, plan.second.get(), &plan.beta,
+                            operands.c, plan.out.get(), operands.out, plan.out.get(),
+                            &plan.algorithms.front().algo, scratch_.data(), kScratchBytes, stream),
+             "linear layer");
+}
+
+void Linear::time_algorithms(Plan& plan, const Operands& operands, cudaStream_t stream) const {
+  constexpr int kRuns = 3;
+  auto candidates = plan.algorithms;
+  double best = std::numeric_limits<double>::infinity();
+  cublasLtMatmulHeuristicResult_t fastest{};
+  winnow::cuda::Event begin;
+  winnow::cuda::Event end;
+  for (const auto& candidate : candidates) {
+    plan.algorithms = {candidate};
+    multiply(plan, operands, stream);
+    begin.record(stream);
+    for (int run = 0; run < kRuns; ++run) {
+      multiply(plan, operands, stream);
+    }
+    end.record(stream);
+    const double time = end.milliseconds_since(begin);
+    if (time < best) {
+      best = time;
+      fastest = candidate;
+    }
+  }
+  plan.algorithms = {fastest};
+}
+
+void Linear::multiply(bf16* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
+                      cudaStream_t stream, int batch) {
+  run({Kind::bf16, rows, outputs, inputs, 0, batch}, {y, y, weight, x}, stream);
+}
+
+void Linear::multiply(float* y, const bf16* x, const bf16* weight, int rows, int outputs,
+                      int inputs, cudaStream_t stream, int stride) {
+  run({Kind::f32, rows, outputs, inputs, stride}, {y, y, weight, x}, stream);
+}
+
+void Linear::multiply_add(float* y, const float* c, const bf16* x, const bf16* weight, int rows,
+                          int outputs, int inputs, cudaStream_t stream) {
+  run({Kind::add, rows, outputs, inputs, 0}, {y, c, weight, x}, stream);
+}
+
+void Linear::input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int rows, int outputs,
+                            int inputs, bool add, cudaStream_t stream, int stride, int batch) {
+  run({add ? Kind::input_gradient_add : Kind::input_gradient, rows, outputs, inputs, stride, batch},
+      {dx, dx, weight, dy}, stream);
+}
+
+void Linear::weight_gradient(float* dweight, const bf16* dy, const bf16* x, int rows, int outputs,
+                             int inputs, cudaStream_t stream, int stride) {
+  run({Kind::weight_gradient, rows, outputs, inputs, stride}, {dweight, dweight, x, dy}, stream);
+}
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,46 @@
+// Between the host's side of linear layers of a batch and their kernels.
+#pragma once
+
+#include "ops/cuda/linear/linear_batch.h"
+
+namespace winnow::ops::cuda {
+
+/// Weight rows that a block multiplies at a time: a tile for each of its warps that multiply.
+inline constexpr int kBatchTiles = 8;
+
+/// Columns that lie together in packed rows, 128 bytes of a row.
+inline constexpr int kSlabColumns = 64;
+
+/// Columns that a block has at a time: whole slabs, whole steps.
+inline constexpr int kMostStageColumns = 256;
+constexpr int stage_columns(DeviceWeightFormat format) {
+  return format == DeviceWeightFormat::bf16 ? kMostStageColumns / 2 : kMostStageColumns;
+}
+
+/// Of a product.
+inline constexpr int kMostBatchParts = 8;
+
+/// Of shared memory, for stages.
+inline constexpr int kBatchRingBytes = 216 * 1024;
+
+/// What a kernel computes: for each group of kBatchTiles tiles and each part of the stages a unit
+/// of work, which blocks take in turn.
+struct BatchArguments {
+  DeviceWeightView weight;
+  const bf16* x = nullptr;  // packed
+  float* sums = nullptr;    // [parts, rows, weight.rows]
+  int rows = 0;
+  int parts = 0;
+  int stages = 0;
+  int units = 0;
+};
+
+void launch_multiply_batch(const BatchArguments& arguments, int padded_rows, cudaStream_t stream);
+
+/// Columns of a residual stream, which a block's threads hold.
+inline constexpr int kMostNormColumns = 16384;
+void launch_add_and_norm(float* hidden, const BatchProduct& product, const float* bias,
+                         const float* norm_weight, float eps, const PackedRows& normed,
+                         cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,281 @@
+// A query, key or value of one head, held by a warp.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstddef>
+
+#include "base/dtype.h"
+#include "ops/cuda/pages/entry_codes.cuh"
+#include "ops/rotation.h"
+
+namespace winnow::ops::cuda {
+
+/// Lane l holds the planes l, l + 32 ... of the rotation: channels p and p + D / 2 of plane p.
+template <int D>
+class HeadVector {
+ public:
+  static constexpr int kHalf = D / 2;
+  static constexpr int kPlanes = (kHalf + 31) / 32;
+
+  /// `from`: D values, by index.
+  template <class From>
+  __device__ void load(const From& from, const float* bias) {
+    each([&](int i, int plane) {
+      low_[i] = to_float(from[plane]) + (bias != nullptr ? bias[plane] : 0.0F);
+      high_[i] = to_float(from[plane + kHalf]) + (bias != nullptr ? bias[plane + kHalf] : 0.0F);
+    });
+  }
+
+  /// RMSNorm over the head's channels.
+  __device__ void norm(const float* weight, float eps) {
+    float squares = 0.0F;
+    each([&](int i, int) { squares += low_[i] * low_[i] + high_[i] * high_[i]; });
+    const float factor = rsqrtf(sum(squares) / D + eps);
+    each([&](int i, int plane) {
+      low_[i] *= factor * weight[plane];
+      high_[i] *= factor * weight[plane + kHalf];
+    });
+  }
+
+  /// The value of one channel, in all lanes.
+  __device__ float channel(int channel) const {
+    const int plane = channel % kHalf;
+    float own = 0.0F;
+    each([&](int i, int p) {
+      if (p == plane) {
+        own = channel < kHalf ? low_[i] : high_[i];
+      }
+    });
+    return __shfl_sync(0xFFFFFFFFU, own, plane % 32);
+  }
+
+  __device__ void clear(int channel) {
+    each([&](int i, int plane) {
+      low_[i] = plane == channel ? 0.0F : low_[i];
+      high_[i] = plane + kHalf == channel ? 0.0F : high_[i];
+    });
+  }
+
+  /// Moves every channel of `before` by `share` of what it lacks to be this one, operation by
+  /// operation: DMC's running average, to the bit.
+  __device__ void mix(const HeadVector& before, float share) {
+    const auto moved = [share](float from, float to) {
+      return __fadd_rn(from, __fmul_rn(__fsub_rn(to, from), share));
+    };
+    each([&](int i, int) {
+      low_[i] = moved(before.low_[i], low_[i]);
+      high_[i] = moved(before.high_[i], high_[i]);
+    });
+  }
+
+  /// The product with `other` [D], in all lanes.
+  __device__ float dot(const float* other) const {
+    float product = 0.0F;
+    each([&](int i, int plane) {
+      product += low_[i] * other[plane] + high_[i] * other[plane + kHalf];
+    });
+    return sum(product);
+  }
+
+  /// Turns every plane by its angle: cosine and sine [D / 2].
+  __device__ void turn(const float2* angles) {
+    each([&](int i, int plane) {
+      const float2 angle = angles[plane];
+      const float low = low_[i];
+      low_[i] = low * angle.x - high_[i] * angle.y;
+      high_[i] = high_[i] * angle.x + low * angle.y;
+    });
+  }
+
+  __device__ void store(float* to) const {
+    each([&](int i, int plane) {
+      to[plane] = low_[i];
+      to[plane + kHalf] = high_[i];
+    });
+  }
+  __device__ void store(bf16* to) const {
+    auto* rounded = reinterpret_cast<__nv_bfloat16*>(to);
+    each([&](int i, int plane) {
+      rounded[plane] = __float2bfloat16_rn(low_[i]);
+      rounded[plane + kHalf] = __float2bfloat16_rn(high_[i]);
+    });
+  }
+
+  /// In the 16-bit type that products with entries of this format are taken in (kv_codes.cuh).
+  template <class Format>
+  __device__ void store_16_bits(std::byte* to) const {
+    each([&](int i, int plane) {
+      if constexpr (Format::kLargest > 0.0F) {
+        auto* rounded = reinterpret_cast<__half*>(to);
+        rounded[plane] = __float2half_rn(low_[i]);
+        rounded[plane + kHalf] = __float2half_rn(high_[i]);
+      } else {
+        auto* rounded = reinterpret_cast<__nv_bfloat16*>(to);
+        rounded[plane] = __float2bfloat16_rn(low_[i]);
+        rounded[plane + kHalf] = __float2bfloat16_rn(high_[i]);
+      }
+    });
+  }
+
+  /// ops::rotate() and ops::rotate_back(), to the bit.
+  __device__ void rotate() {
+    flip_signs();
+    mix_channels();
+  }
+  __device__ void rotate_back() {
+    mix_channels();
+    flip_signs();
+  }
+
+  /// Rounds to codes, which go to put(channel / Format::kChannels, code); returns the scale.
+  template <class Format, class Put>
+  __device__ float encode(const Put& put) const {
+    float largest = 0.0F;
+    each([&](int i, int) { largest = fmaxf(largest, fmaxf(fabsf(low_[i]), fabsf(high_[i]))); });
+    for (int step = 16; step > 0; step /= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, step));
+    }
+    if constexpr (Format::kChannels == 2) {
+      return encode_pairs(largest, put);
+    } else {
+      const float scale = scale_for<Format>(largest);
+      const float inverse = 1.0F / scale;
+      each([&](int i, int plane) {
+        put(plane, Format::encode(low_[i] * inverse));
+        put(plane + kHalf, Format::encode(high_[i] * inverse));
+      });
+      return scale;
+    }
+  }
+
+ private:
+  static constexpr unsigned kAll = 0xFFFFFFFFU;
+  static constexpr int kBlock = kHalf & -kHalf;  // the largest power of two in it
+
+  __device__ void flip_signs() {
+    each([&](int i, int plane) {
+      low_[i] = flips_sign(plane) ? -low_[i] : low_[i];
+      high_[i] = flips_sign(plane + kHalf) ? -high_[i] : high_[i];
+    });
+  }
+
+  // Every addition as in ops/cpu/rotation.cc, in its order.
+  __device__ void mix_channels() {
+    for (int width = 1; width < kBlock && width < 32; width *= 2) {
+      const bool second = (threadIdx.x & width) != 0;
+#pragma unroll
+      for (int i = 0; i < kPlanes; ++i) {
+        const float low = __shfl_xor_sync(kAll, low_[i], width);
+        const float high = __shfl_xor_sync(kAll, high_[i], width);
+        low_[i] = second ? __fsub_rn(low, low_[i]) : __fadd_rn(low_[i], low);
+        high_[i] = second ? __fsub_rn(high, high_[i]) : __fadd_rn(high_[i], high);
+      }
+    }
+    if constexpr (kBlock == 64) {
+      mix(low_[0], low_[1]);
+      mix(high_[0], high_[1]);
+    }
+#pragma unroll
+    for (int i = 0; i < kPlanes; ++i) {
+      mix(low_[i], high_[i]);
+    }
+    if constexpr (kHalf > kBlock) {
+      reflect(low_);
+      reflect(high_);
+    }
+    const float factor = __fdiv_rn(1.0F, __fsqrt_rn(2.0F * kBlock));
+#pragma unroll
+    for (int i = 0; i < kPlanes; ++i) {
+      low_[i] = __fmul_rn(low_[i], factor);
+      high_[i] = __fmul_rn(high_[i], factor);
+    }
+  }
+
+  static __device__ void mix(float& a, float& b) {
+    const float sum = __fadd_rn(a, b);
+    b = __fsub_rn(a, b);
+    a = sum;
+  }
+
+  // Blocks of planes minus 2 / (their number) of their sum.
+  __device__ void reflect(float (&x)[kPlanes]) const {
+    float sum = 0.0F;
+    each([&](int i, int) { sum = __fadd_rn(sum, x[i]); });
+    for (int step = kBlock; step < 32; step *= 2) {
+      sum = __fadd_rn(sum, __shfl_xor_sync(kAll, sum, step));
+    }
+    const float part = __fmul_rn(sum, 2.0F / (kHalf / kBlock));
+#pragma unroll
+    for (float& value : x) {
+      value = __fsub_rn(value, part);
+    }
+  }
+
+  // The scale of 4-bit codes, as the host finds it (mean_size() in ops/cpu/kv_page.cc).
+  __device__ float mean_size(float largest) const {
+    if (!(largest >= FLT_MIN)) {
+      return 0.0F;
+    }
+    const float inverse = __fdiv_rn(1.0F, largest);
+    float squares = 0.0F;
+    const auto add = [&](float x) {
+      const float part = __fmul_rn(x, inverse);
+      squares = __fadd_rn(squares, __fmul_rn(part, part));
+    };
+    each([&](int i, int) {
+      add(low_[i]);
+      add(high_[i]);
+    });
+    for (int step = 16; step > 0; step /= 2) {
+      squares = __fadd_rn(squares, __shfl_xor_sync(kAll, squares, step));
+    }
+    const float size = __fmul_rn(largest, __fsqrt_rn(__fdiv_rn(squares, D)));
+    const float scale = size < FLT_MIN ? 0.0F : __bfloat162float(__float2bfloat16_rn(size));
+    return isfinite(scale) ? scale : 1.0F;
+  }
+
+  // Neighbouring channels are in neighbouring lanes.
+  template <class Put>
+  __device__ float encode_pairs(float largest, const Put& put) const {
+    const float scale = mean_size(largest);
+    const float inverse = scale > 0.0F ? __fdiv_rn(1.0F, scale) : 0.0F;
+#pragma unroll
+    for (int i = 0; i < kPlanes; ++i) {
+      const int plane = static_cast<int>(threadIdx.x) % 32 + 32 * i;
+      const auto store = [&](float x, int channel) {
+        const std::uint32_t code = nearest_code(__fmul_rn(x, inverse));
+        const std::uint32_t next = __shfl_xor_sync(kAll, code, 1);
+        if (plane % 2 == 0 && plane < kHalf) {
+          put(channel / 2, CodePair{static_cast<std::uint8_t>(code | next << 4)});
+        }
+      };
+      store(low_[i], plane);
+      store(high_[i], plane + kHalf);
+    }
+    return scale;
+  }
+
+  template <class F>
+  __device__ void each(const F& f) const {
+#pragma unroll
+    for (int i = 0; i < kPlanes; ++i) {
+      if (const int plane = threadIdx.x % 32 + 32 * i; kHalf % 32 == 0 || plane < kHalf) {
+        f(i, plane);
+      }
+    }
+  }
+
+  static __device__ float sum(float x) {
+    for (int step = 16; step > 0; step /= 2) {
+      x += __shfl_xor_sync(0xFFFFFFFFU, x, step);
+    }
+    return x;
+  }
+
+  float low_[kPlanes];
+  float high_[kPlanes];
+};
+
+}  // namespace winnow::ops::cuda

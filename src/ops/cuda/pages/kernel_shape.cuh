@@ -1,0 +1,72 @@
+// Template arguments of a kernel from what is known at run time.
+#pragma once
+
+#include "ops/cuda/pages/entry_codes.cuh"
+#include "ops/cuda/pages/kv_codes.cuh"
+#include "ops/cuda/pages/q4_codes.cuh"
+#include "ops/kv_page.h"
+
+namespace winnow::ops::cuda {
+
+/// How entries of a format are rounded (entry_codes.cuh), and their codes as operands
+/// (kv_codes.cuh).
+template <EntryFormat kType>
+struct Kernels;
+template <>
+struct Kernels<EntryFormat::bf16> {
+  using Format = Bf16Format;
+  using Codes = Bf16Codes;
+};
+template <>
+struct Kernels<EntryFormat::f8e4m3> {
+  using Format = F8Format;
+  using Codes = F8Codes;
+};
+template <>
+struct Kernels<EntryFormat::i8> {
+  using Format = I8Format;
+  using Codes = I8Codes;
+};
+template <>
+struct Kernels<EntryFormat::q4> {
+  using Format = Q4Format;
+  using Codes = Q4Codes;
+};
+template <EntryFormat kType>
+using FormatOf = typename Kernels<kType>::Format;
+template <EntryFormat kType>
+using CodesOf = typename Kernels<kType>::Codes;
+
+/// f.operator()<D>() for the head dimension, one of those that DevicePageLayout accepts.
+template <class F>
+auto with_head_dim(int head_dim, const F& f) {
+  switch (head_dim) {
+    case 64:
+      return f.template operator()<64>();
+    case 80:
+      return f.template operator()<80>();
+    case 96:
+      return f.template operator()<96>();
+    default:
+      return f.template operator()<128>();
+  }
+}
+
+/// f.operator()<kType, D>() for the format of entries and the head dimension.
+template <class F>
+auto with_shape(EntryFormat format, int head_dim, const F& f) {
+  return with_head_dim(head_dim, [&]<int D>() {
+    switch (format) {
+      case EntryFormat::bf16:
+        return f.template operator()<EntryFormat::bf16, D>();
+      case EntryFormat::f8e4m3:
+        return f.template operator()<EntryFormat::f8e4m3, D>();
+      case EntryFormat::q4:
+        return f.template operator()<EntryFormat::q4, D>();
+      default:
+        return f.template operator()<EntryFormat::i8, D>();
+    }
+  });
+}
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,87 @@
+#include "ops/cuda/prefill/prefill_attention.h"
+
+#include <numbers>
+
+#include "base/error.h"
+#include "ops/cuda/hopper.h"
+#include "ops/cuda/prefill/prefill_attention_kernels.h"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+constexpr int kMostGroup = 8;
+
+constexpr std::size_t round_up(std::size_t x, std::size_t to) {
+  return (x + to - 1) / to * to;
+}
+
+GatheredRows rows_for(int band_entries, std::size_t archive_stride, std::byte* memory) {
+  const auto band_rows =
+      round_up(static_cast<std::size_t>(band_entries + kSpareRows), kPageEntries);
+  return {memory, static_cast<int>(archive_stride) * kPageEntries, static_cast<int>(band_rows)};
+}
+
+// Before the gathered rows lie next_tile and tile_order, whose tiles have 16 tokens at least.
+std::size_t order_bytes(int band_entries, int kv_heads) {
+  constexpr int kLeastTokens = kLeastTileRows / kMostGroup;
+  const int tiles = (band_entries / kLeastTokens + 1) * kv_heads;
+  return kAlignment + round_up(static_cast<std::size_t>(tiles) * sizeof(std::int32_t), kAlignment);
+}
+
+void require_valid(int kv_heads, int group, const PrefillChunk& chunk) {
+  require(group >= 1 && group <= kMostGroup,
+          "{} query heads per KV head are not supported on the device, expected 1 to {}", group,
+          kMostGroup);
+  require(kv_heads >= 1 && chunk.tokens >= 1 && chunk.lead >= 0 && chunk.window >= 0,
+          "prefill attention: {} KV heads, {} tokens after {}, window {}", kv_heads, chunk.tokens,
+          chunk.lead, chunk.window);
+  require(chunk.first_out >= 0 && chunk.first_out < chunk.tokens,
+          "prefill attention: rows from {} on are wanted of {}", chunk.first_out, chunk.tokens);
+  require(chunk.band_stride >= chunk.lead + chunk.tokens,
+          "prefill attention: band of {} entries, room for {}", chunk.lead + chunk.tokens,
+          chunk.band_stride);
+}
+
+}  // namespace
+
+std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, int band_entries,
+                                  std::size_t archive_stride) {
+  const GatheredRows rows = rows_for(band_entries, archive_stride, nullptr);
+  const int slabs = (layout.head_dim() + kSlabChannels - 1) / kSlabChannels;
+  return order_bytes(band_entries, kv_heads) +
+         static_cast<std::size_t>(kv_heads * 2 * slabs) * rows.slab_bytes();
+}
+
+void prefill_attention(const DevicePageLayout& layout, int kv_heads, int group, float scale,
+                       const PrefillChunk& chunk, cudaStream_t stream, PrefillKernel kernel) {
+  require_valid(kv_heads, group, chunk);
+  if (!has_wgmma()) {
+    kernel = PrefillKernel::portable;
+  }
+  const int tile_tokens = prefill_tile_rows(layout.head_dim(), kernel) / group;
+  const int band = chunk.lead + chunk.tokens;
+  const int wanted = chunk.tokens - chunk.first_out;
+  const PrefillArguments arguments{
+      chunk,
+      rows_for(band, chunk.archive_stride, chunk.scratch + order_bytes(band, kv_heads)),
+      layout.page_bytes(),
+      reinterpret_cast<std::int32_t*>(chunk.scratch),
+      reinterpret_cast<std::int32_t*>(chunk.scratch + kAlignment),
+      tile_tokens,
+      (wanted + tile_tokens - 1) / tile_tokens * kv_heads,
+      kv_heads,
+      group,
+      scale * std::numbers::log2e_v<float>};
+  launch_gather(layout, arguments, stream);
+  (kernel == PrefillKernel::best ? launch_prefill_sm90 : launch_prefill)(
+      layout.format(), layout.head_dim(), arguments, stream);
+  if (layout.host().rotated()) {
+    const int vectors = kv_heads * group;  // of a token
+    bf16* const out =
+        chunk.out + static_cast<std::ptrdiff_t>(chunk.first_out) * vectors * layout.head_dim();
+    launch_turn_back(layout.head_dim(), out, wanted * vectors, stream);
+  }
+}
+
+}  // namespace winnow::ops::cuda

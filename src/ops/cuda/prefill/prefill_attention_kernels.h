@@ -1,0 +1,63 @@
+// Between the host's side of prefill attention and its kernels.
+#pragma once
+
+#include "ops/cuda/prefill/prefill_attention.h"
+
+namespace winnow::ops::cuda {
+
+/// A gathered row (a key or a value in 16 bits) is cut into slabs of 64 channels, 128 bytes each.
+/// Within a slab the 16-byte chunk c of row r lies at place c ^ (r % 8): no two rows of eight meet
+/// in a bank, whether rows or columns are read, and it is what wgmma calls its 128-byte swizzle.
+inline constexpr int kSlabChannels = 64;
+inline constexpr int kSlabBytes = 128;
+
+/// Rows that a kernel may read past the last one it needs.
+inline constexpr int kSpareRows = 128;
+
+template <int D>
+inline constexpr int kSlabs = (D + kSlabChannels - 1) / kSlabChannels;
+
+/// The gathered rows: [kv_heads][keys, values][slabs][archive rows, then band rows]. Rows that no
+/// entry fills are zero.
+struct GatheredRows {
+  std::byte* memory;
+  int archive_rows;  // room for the archive: the band's rows begin here
+  int band_rows;
+  [[nodiscard]] __host__ __device__ std::size_t slab_bytes() const {
+    return static_cast<std::size_t>(archive_rows + band_rows) * kSlabBytes;
+  }
+};
+
+struct PrefillArguments {
+  PrefillChunk chunk;
+  GatheredRows rows;
+  std::size_t page_bytes;
+  std::int32_t* next_tile;   // how many tiles have been taken
+  std::int32_t* tile_order;  // [tiles] longest first
+  int tile_tokens;
+  int tiles;
+  int kv_heads;
+  int group;
+  float scale;  // of the scores, times log2(e)
+};
+
+/// Query rows of a tile: what the kernel of that head_dim takes at a time.
+inline constexpr int kLeastTileRows = 128;
+constexpr int prefill_tile_rows(int head_dim, PrefillKernel kernel) {
+  return kernel == PrefillKernel::best && head_dim == 64 ? 192 : kLeastTileRows;
+}
+
+/// Fills the gathered rows, the tiles' order, and sets next_tile to zero.
+void launch_gather(const DevicePageLayout& layout, const PrefillArguments& arguments,
+                   cudaStream_t stream);
+
+/// Undoes the rotation of entries (ops/rotation.h) in `vectors` outputs [head_dim].
+void launch_turn_back(int head_dim, bf16* out, int vectors, cudaStream_t stream);
+
+/// Attention over the gathered rows, for any device and for Hopper.
+void launch_prefill(EntryFormat format, int head_dim, const PrefillArguments& arguments,
+                    cudaStream_t stream);
+void launch_prefill_sm90(EntryFormat format, int head_dim, const PrefillArguments& arguments,
+                         cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda

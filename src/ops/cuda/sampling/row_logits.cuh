@@ -1,0 +1,87 @@
+// A row of logits as the blocks that choose its token read it.
+#pragma once
+
+#include <array>
+
+#include "ops/cuda/sampling/sampling.h"
+
+namespace winnow::ops::cuda {
+
+class RowLogits {
+ public:
+  static constexpr int kVector = 4;
+  using Vector = std::array<float, kVector>;
+
+  __device__ RowLogits(const float* logits, int vocab, const SampledRow& row)
+      : row_(row),
+        lead_(static_cast<int>(reinterpret_cast<std::uintptr_t>(logits) / sizeof(float) % kVector)),
+        end_(lead_ + vocab),
+        vectors_(reinterpret_cast<const float4*>(logits - lead_)) {}
+
+  /// Calls f(token, the logits of this token and the three after it, with the penalty) for the
+  /// share of thread `first` of `threads`, token after token. Beside the row's tokens there may be
+  /// some that it does not have, whose logits are no numbers.
+  template <class F>
+  __device__ void each(int first, int threads, const F& f) const {
+    constexpr int kAtOnce = 2;
+#pragma unroll 1
+    for (int at = first; at * kVector < end_; at += kAtOnce * threads) {
+      float4 x[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        x[i] = load(at + i * threads);
+      }
+      if (row_.rule.penalty != 1.0F) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          x[i] = penalized(at + i * threads, x[i]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        f((at + i * threads) * kVector - lead_, Vector{x[i].x, x[i].y, x[i].z, x[i].w});
+      }
+    }
+  }
+
+ private:
+  // The row may begin and end within a vector.
+  __device__ float4 load(int at) const {
+    const int from = at * kVector;
+    if (from >= lead_ && from + kVector <= end_) {
+      return __ldg(vectors_ + at);
+    }
+    const auto value = [&](int i) {
+      return i >= lead_ && i < end_ ? __ldg(reinterpret_cast<const float*>(vectors_) + i) : NAN;
+    };
+    return {value(from), value(from + 1), value(from + 2), value(from + 3)};
+  }
+
+  // Of seen tokens.
+  __device__ float4 penalized(int at, const float4& x) const {
+    const int token = at * kVector - lead_;
+    const auto& [rule, seen, newest] = row_;
+    return {penalized(token, x.x, rule.penalty, seen, newest),
+            penalized(token + 1, x.y, rule.penalty, seen, newest),
+            penalized(token + 2, x.z, rule.penalty, seen, newest),
+            penalized(token + 3, x.w, rule.penalty, seen, newest)};
+  }
+
+  // The CPU's operations, each rounded as there. Rarely asked for: not worth the room that it takes
+  // where it is called. By value: what is pointed to is not in registers.
+  static __device__ __noinline__ float penalized(int token, float x, float penalty,
+                                                 const std::uint32_t* seen, int newest) {
+    // Tokens that the row does not have are no numbers: `seen` has no bits for them.
+    if (isnan(x) || (token != newest && (seen[token / 32] >> (token % 32) & 1U) == 0)) {
+      return x;
+    }
+    return x > 0.0F ? __fdiv_rn(x, penalty) : __fmul_rn(x, penalty);
+  }
+
+  const SampledRow& row_;
+  int lead_;               // floats of the first vector that are not the row's
+  int end_;                // of the row, counted from there
+  const float4* vectors_;  // 16-byte aligned
+};
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,210 @@
+#include "ops/cuda/training/training_attention.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/cuda/hopper.h"
+#include "ops/cuda/training/training_attention_kernels.h"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr int kMostDim = 128;
+constexpr std::size_t kAlignment = 16;
+
+int padded(int tokens) {
+  return (tokens + kTrainingRows - 1) / kTrainingRows * kTrainingRows;
+}
+
+int tokens_of(const TrainingAttention& attention) {
+  return static_cast<int>(attention.queries.rows);
+}
+
+int kv_heads_of(const TrainingAttention& attention) {
+  return static_cast<int>(attention.keys.cols) / attention.head_dim;
+}
+
+template <class T>
+void require_shape(const Matrix<T>& matrix, std::string_view name, std::size_t rows,
+                   std::size_t cols) {
+  require(matrix.rows == rows && matrix.cols == cols,
+          "training attention: {} of shape [{}, {}], expected [{}, {}]", name, matrix.rows,
+          matrix.cols, rows, cols);
+}
+
+template <class T>
+void require_rows_of_16_bytes(const Matrix<T>& matrix, std::string_view name, std::size_t rows,
+                              std::size_t cols) {
+  require_shape(matrix, name, rows, cols);
+  require(reinterpret_cast<std::uintptr_t>(matrix.data) % kAlignment == 0 &&
+              matrix.stride * sizeof(T) % kAlignment == 0,
+          "training attention: rows of {} do not begin at multiples of {} bytes", name, kAlignment);
+}
+
+// What every call needs of the shapes; q is the number of columns of queries.
+void require_valid(const TrainingAttention& attention) {
+  const int dim = attention.head_dim;
+  require(dim >= 8 && dim <= kMostDim && dim % 8 == 0,
+          "training attention: head dimension {}, expected a multiple of 8 up to {}", dim,
+          kMostDim);
+  require(attention.group >= 1 && attention.window >= 0 && attention.scale > 0.0F,
+          "training attention: {} query heads per KV head, window {}, scale {}", attention.group,
+          attention.window, attention.scale);
+  const std::size_t rows = attention.queries.rows;
+  const auto heads = static_cast<std::size_t>(kv_heads_of(attention));
+  const std::size_t cols = heads * static_cast<std::size_t>(dim);
+  require(rows >= 1 && heads >= 1, "training attention: {} tokens, {} KV heads", rows, heads);
+  require_rows_of_16_bytes(attention.queries, "queries", rows,
+                           cols * static_cast<std::size_t>(attention.group));
+  require_rows_of_16_bytes(attention.keys, "keys", rows, cols);
+  require_rows_of_16_bytes(attention.values, "values", rows, cols);
+  if (attention.bias.rows != 0) {
+    require_shape(attention.bias, "bias", rows, heads);
+  }
+}
+
+/// Cuts scratch into arrays; from nothing, it tells how much there must be.
+class Scratch {
+ public:
+  explicit Scratch(std::byte* memory) : memory_(memory) {}
+  template <class T>
+  T* take(std::size_t count) {
+    constexpr std::size_t kPart = 256;
+    std::byte* begin = memory_ + used_;
+    used_ += (count * sizeof(T) + kPart - 1) / kPart * kPart;
+    return reinterpret_cast<T*>(begin);
+  }
+  [[nodiscard]] std::size_t used() const { return used_; }
+
+ private:
+  std::byte* memory_;
+  std::size_t used_ = 0;
+};
+
+bool has_hopper_kernel(int head_dim) {
+  return has_wgmma() && (head_dim == 64 || head_dim == 128);
+}
+
+/// What backward keeps in scratch.
+struct BackwardScratch {
+  QuerySums* sums;
+  // Hopper's alone:
+  float* dqueries = nullptr;
+  std::int32_t* turns = nullptr;
+  std::int32_t* document_end = nullptr;
+  std::int32_t* next_item = nullptr;
+
+  BackwardScratch(Scratch& scratch, int tokens, int query_heads, int head_dim) {
+    const auto rows = static_cast<std::size_t>(padded(tokens));
+    const auto heads = static_cast<std::size_t>(query_heads);
+    sums = scratch.take<QuerySums>(rows * heads);
+    if (has_hopper_kernel(head_dim)) {
+      const auto dim = static_cast<std::size_t>(head_dim);
+      const auto queries = static_cast<std::size_t>(backward_queries(head_dim));
+      dqueries = scratch.take<float>(rows * heads * dim);
+      turns = scratch.take<std::int32_t>(rows / queries * heads);
+      document_end = scratch.take<std::int32_t>(rows);
+      next_item = scratch.take<std::int32_t>(1);
+    }
+  }
+};
+
+/// What forward keeps in scratch.
+struct ForwardScratch {
+  float* bias;
+  std::int32_t* next_tile;
+
+  ForwardScratch(Scratch& scratch, int tokens, int kv_heads) {
+    bias = scratch.take<float>(static_cast<std::size_t>(padded(tokens) * kv_heads));
+    next_tile = scratch.take<std::int32_t>(1);
+  }
+};
+
+/// The same with a window of at most T, which kernels can add to.
+TrainingAttention limited(TrainingAttention attention) {
+  attention.window = std::min(attention.window, tokens_of(attention));
+  return attention;
+}
+
+}  // namespace
+
+std::size_t training_attention_scratch_bytes(int tokens, int query_heads, int head_dim) {
+  Scratch forward(nullptr);
+  ForwardScratch(forward, tokens, query_heads);  // KV heads are no more
+  Scratch backward(nullptr);
+  BackwardScratch(backward, tokens, query_heads, head_dim);
+  return std::max(forward.used(), backward.used());
+}
+
+void training_attention(const TrainingAttention& attention, Matrix<bf16> out,
+                        Matrix<float> normalizers, std::byte* scratch, cudaStream_t stream,
+                        TrainingKernel kernel) {
+  require_valid(attention);
+  const std::size_t rows = attention.queries.rows;
+  const int kv_heads = kv_heads_of(attention);
+  require_rows_of_16_bytes(out, "out", rows, attention.queries.cols);
+  require_shape(normalizers, "normalizers", rows,
+                static_cast<std::size_t>(kv_heads * attention.group));
+  const TrainingForward forward{limited(attention), out, normalizers, tokens_of(attention),
+                                kv_heads};
+  if (kernel == TrainingKernel::portable || !has_hopper_kernel(attention.head_dim)) {
+    launch_training_forward(forward, stream);
+    return;
+  }
+  Scratch memory(scratch);
+  const ForwardScratch arrays(memory, forward.tokens, kv_heads);
+  const TrainingForwardSm90 arguments{
+      slab_map(attention.queries, forward_queries(attention.head_dim)),
+      slab_map(attention.keys, kTrainingRows),
+      slab_map(attention.values, kTrainingRows),
+      forward,
+      padded(forward.tokens),
+      attention.bias.rows != 0 ? arrays.bias : nullptr,
+      arrays.next_tile};
+  launch_forward_plan(arguments, stream);
+  launch_training_forward_sm90(arguments, stream);
+}
+
+void training_attention_backward(const TrainingAttention& attention, Matrix<const bf16> out,
+                                 Matrix<const float> normalizers, Matrix<const bf16> dout,
+                                 const TrainingAttentionGradients& gradients, std::byte* scratch,
+                                 cudaStream_t stream, TrainingKernel kernel) {
+  require_valid(attention);
+  const std::size_t rows = attention.queries.rows;
+  const int kv_heads = kv_heads_of(attention);
+  require_rows_of_16_bytes(out, "out", rows, attention.queries.cols);
+  require_rows_of_16_bytes(dout, "dout", rows, attention.queries.cols);
+  require_shape(normalizers, "normalizers", rows,
+                static_cast<std::size_t>(kv_heads * attention.group));
+  require_rows_of_16_bytes(gradients.queries, "dqueries", rows, attention.queries.cols);
+  require_rows_of_16_bytes(gradients.keys, "dkeys", rows, attention.keys.cols);
+  require_rows_of_16_bytes(gradients.values, "dvalues", rows, attention.values.cols);
+  require_shape(gradients.bias, "dbias", attention.bias.rows, attention.bias.cols);
+  const int tokens = tokens_of(attention);
+  Scratch memory(scratch);
+  const BackwardScratch arrays(memory, tokens, kv_heads * attention.group, attention.head_dim);
+  const TrainingBackward backward{limited(attention), out,    normalizers,    dout,
+                                  gradients,          tokens, padded(tokens), kv_heads,
+                                  arrays.sums};
+  launch_query_sums(backward, stream);
+  if (kernel == TrainingKernel::portable || !has_hopper_kernel(attention.head_dim)) {
+    launch_training_backward(backward, stream);
+    return;
+  }
+  const int queries = backward_queries(attention.head_dim);
+  const TrainingBackwardSm90 arguments{slab_map(attention.queries, queries),
+                                       slab_map(dout, queries),
+                                       slab_map(attention.keys, kTrainingRows),
+                                       slab_map(attention.values, kTrainingRows),
+                                       backward,
+                                       arrays.dqueries,
+                                       backward.padded_tokens / queries,
+                                       arrays.turns,
+                                       arrays.document_end,
+                                       arrays.next_item};
+  launch_backward_plan(arguments, stream);
+  launch_training_backward_sm90(arguments, stream);
+  launch_store_dqueries(arguments, stream);
+}
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,102 @@
+// Between the host's side of training attention and its kernels.
+#pragma once
+
+#include <cuda.h>
+
+#ifdef __CUDACC__
+#pragma nv_diag_suppress 554  // Matrix<const T> has a conversion to itself, which nobody calls
+#endif
+
+#include "ops/cuda/training/training_attention.h"
+
+namespace winnow::ops::cuda {
+
+/// What backward needs of a query besides its vectors: the log-sum-exp of its scores in powers of
+/// two, and the dot product of its output and the output's gradient.
+struct QuerySums {
+  float normalizer;
+  float dot;
+};
+
+/// Rows of QuerySums, of which those past the last token have normalizer infinity (all weights are
+/// zero): whatever a kernel takes at a time divides it.
+inline constexpr int kTrainingRows = 128;
+
+struct TrainingForward {
+  TrainingAttention attention;
+  Matrix<bf16> out;
+  Matrix<float> normalizers;
+  int tokens;
+  int kv_heads;
+};
+
+struct TrainingBackward {
+  TrainingAttention attention;
+  Matrix<const bf16> out;
+  Matrix<const float> normalizers;
+  Matrix<const bf16> dout;
+  TrainingAttentionGradients gradients;
+  int tokens;
+  int padded_tokens;  // to kTrainingRows
+  int kv_heads;
+  QuerySums* sums;  // [query heads, padded_tokens]
+};
+
+/// Fills `sums`.
+void launch_query_sums(const TrainingBackward& backward, cudaStream_t stream);
+
+/// Queries of a tile of Hopper's forward.
+constexpr int forward_queries(int head_dim) {
+  return head_dim == 64 ? 192 : 128;
+}
+
+struct TrainingForwardSm90 {
+  CUtensorMap queries;  // boxes of forward_queries() rows
+  CUtensorMap keys;     // boxes of kTrainingRows rows
+  CUtensorMap values;   // the same
+  TrainingForward forward;
+  int padded_tokens;  // to kTrainingRows
+  /// [kv_heads, padded_tokens]: what is to be added to products before they are multiplied by the
+  /// scale; null where there is none.
+  float* bias;
+  std::int32_t* next_tile;  // how many tiles have been taken
+};
+
+/// Fills `bias` and `next_tile`.
+void launch_forward_plan(const TrainingForwardSm90& forward, cudaStream_t stream);
+
+/// For Hopper, head dimensions 64 and 128.
+void launch_training_forward_sm90(const TrainingForwardSm90& forward, cudaStream_t stream);
+
+/// Queries that Hopper's backward takes at a time.
+constexpr int backward_queries(int head_dim) {
+  return head_dim == 64 ? 128 : 64;
+}
+
+struct TrainingBackwardSm90 {
+  CUtensorMap queries;  // boxes of backward_queries() rows
+  CUtensorMap dout;     // the same
+  CUtensorMap keys;     // boxes of kTrainingRows rows
+  CUtensorMap values;   // the same
+  TrainingBackward backward;
+  float* dqueries;   // the gradients of queries in float, as the kernel's lanes hold them
+  int query_blocks;  // of backward_queries()
+  /// [query heads, query_blocks]: the first of the keys whose turn it is to add to dqueries.
+  std::int32_t* turns;
+  std::int32_t* document_end;  // [T]: the first query, at least the key, that does not see it
+  std::int32_t* next_item;     // how many blocks of keys have been taken
+};
+
+/// Fills `turns`, `document_end` and `next_item`.
+void launch_backward_plan(const TrainingBackwardSm90& backward, cudaStream_t stream);
+
+/// For Hopper, head dimensions 64 and 128.
+void launch_training_backward_sm90(const TrainingBackwardSm90& backward, cudaStream_t stream);
+/// The last step of it: the gradients of queries, from `dqueries` to the caller's matrix.
+void launch_store_dqueries(const TrainingBackwardSm90& backward, cudaStream_t stream);
+
+/// For any device.
+void launch_training_forward(const TrainingForward& forward, cudaStream_t stream);
+void launch_training_backward(const TrainingBackward& backward, cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda

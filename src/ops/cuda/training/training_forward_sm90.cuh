@@ -1,0 +1,136 @@
+// Training attention's forward on Hopper: what its warpgroups share, and the one that feeds the
+// others.
+#pragma once
+
+#include "ops/cuda/hopper_tile.cuh"
+#include "ops/cuda/score_tile.cuh"
+#include "ops/cuda/training/training_attention_kernels.h"
+
+namespace winnow::ops::cuda {
+
+template <int D_>
+struct ForwardShape {
+  using Pair = __nv_bfloat162;
+  static constexpr int D = D_;
+  static constexpr int kRows = forward_queries(D);
+  static constexpr int kConsumers = kRows / 64;
+  static constexpr int kKeys = kTrainingRows;  // at a time
+  static constexpr int kStages = D == 64 ? 4 : 2;
+  static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
+  // Registers per thread.
+  static constexpr int kConsumerRegisters = kConsumers == 2 ? 240 : 160;
+  static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
+  static_assert(registers_suffice(kConsumers + 1,
+                                  kConsumers* kConsumerRegisters + kProducerRegisters));
+  static constexpr int kQueryBytes = kSlabs<D> * kRows * kSlabBytes;
+  static constexpr int kKeyBytes = kSlabs<D> * kKeys * kSlabBytes;
+};
+
+/// Consecutive queries of a head, over the blocks [begin, end) of keys.
+struct ForwardTile {
+  int head;  // -1: there are no more
+  int first;
+  int begin;
+  int end;
+};
+
+template <class S>
+struct ForwardControl {
+  float bias[S::kStages][S::kKeys];
+  Barrier query_full[2];
+  Barrier query_empty[2];
+  Barrier key_full[S::kStages];
+  Barrier key_empty[S::kStages];
+  Barrier value_full[S::kStages];
+  Barrier value_empty[S::kStages];
+  ForwardTile tile[2];
+};
+
+template <class S>
+struct ForwardShared {
+  std::byte* memory;
+  __device__ std::byte* query(int slot) const { return memory + slot * S::kQueryBytes; }
+  __device__ std::byte* keys(int stage) const { return query(2) + 2 * stage * S::kKeyBytes; }
+  __device__ std::byte* values(int stage) const { return keys(stage) + S::kKeyBytes; }
+  __device__ ForwardControl<S>& control() const {
+    return *reinterpret_cast<ForwardControl<S>*>(keys(S::kStages));
+  }
+  static constexpr int kAlignment = 1024;
+  static constexpr int kBytes = 2 * S::kQueryBytes + 2 * S::kStages * S::kKeyBytes +
+                                static_cast<int>(sizeof(ForwardControl<S>)) + kAlignment;
+};
+
+template <class S>
+__device__ void init(ForwardControl<S>& control) {
+  constexpr int kWarps = 4 * S::kConsumers;
+  for (int i = 0; i < 2; ++i) {
+    control.query_full[i].init(1);
+    control.query_empty[i].init(kWarps);
+  }
+  for (int i = 0; i < S::kStages; ++i) {
+    control.key_full[i].init(1);
+    control.key_empty[i].init(kWarps);
+    control.value_full[i].init(1);
+    control.value_empty[i].init(kWarps);
+  }
+  fence_async_proxy();
+}
+
+/// The next tile that nobody has taken: of every document the last ones, which are the longest,
+/// come first.
+template <class S>
+__device__ ForwardTile take_tile(const TrainingForwardSm90& arguments) {
+  const TrainingForward& forward = arguments.forward;
+  const int heads = forward.kv_heads * forward.attention.group;
+  const int tiles = (forward.tokens + S::kRows - 1) / S::kRows;
+  const int index = atomicAdd(arguments.next_tile, 1);
+  if (index >= tiles * heads) {
+    return {-1, 0, 0, 0};
+  }
+  const int first = (tiles - 1 - index / heads) * S::kRows;
+  return {index % heads, first, forward.attention.first_key[first] / S::kKeys,
+          (min(first + S::kRows, forward.tokens) - 1) / S::kKeys + 1};
+}
+
+/// One thread: takes tiles and keeps the stages filled. Blocks of keys come last first.
+template <class S>
+__device__ void load_forward(const TrainingForwardSm90& arguments, const ForwardShared<S>& shared) {
+  ForwardControl<S>& control = shared.control();
+  const int group = arguments.forward.attention.group;
+  const bool biased = arguments.bias != nullptr;
+  constexpr int kBiasBytes = S::kKeys * sizeof(float);
+  Turn<S::kStages> turn;
+  for (Turn<2> query;; query.next()) {
+    control.query_empty[query.stage].wait(query.parity ^ 1);
+    const ForwardTile tile = take_tile<S>(arguments);
+    control.tile[query.stage] = tile;
+    Barrier& query_full = control.query_full[query.stage];
+    if (tile.head < 0) {
+      query_full.arrive();
+      return;
+    }
+    query_full.arrive_expecting(S::kQueryBytes);
+    copy_tile<S::D>(query_full, shared.query(query.stage), S::kRows, arguments.queries, tile.first,
+                    tile.head);
+    const int kv_head = tile.head / group;
+    for (int block = tile.end - 1; block >= tile.begin; --block, turn.next()) {
+      const int key = block * S::kKeys;
+      Barrier& key_full = control.key_full[turn.stage];
+      control.key_empty[turn.stage].wait(turn.parity ^ 1);
+      key_full.arrive_expecting(S::kKeyBytes + (biased ? kBiasBytes : 0));
+      copy_tile<S::D>(key_full, shared.keys(turn.stage), S::kKeys, arguments.keys, key, kv_head);
+      if (biased) {
+        const float* from = arguments.bias + std::size_t(kv_head) * arguments.padded_tokens + key;
+        key_full.copy(reinterpret_cast<std::byte*>(control.bias[turn.stage]),
+                      reinterpret_cast<const std::byte*>(from), kBiasBytes);
+      }
+      Barrier& value_full = control.value_full[turn.stage];
+      control.value_empty[turn.stage].wait(turn.parity ^ 1);
+      value_full.arrive_expecting(S::kKeyBytes);
+      copy_tile<S::D>(value_full, shared.values(turn.stage), S::kKeys, arguments.values, key,
+                      kv_head);
+    }
+  }
+}
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,359 @@
+#include <cuda_bf16.h>
+
+#include <algorithm>
+
+#include "base/cuda/device.h"
+#include "ops/cuda/block_sums.cuh"
+#include "ops/cuda/training/training_heads.h"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kMostDim = 256;
+
+struct alignas(8) Four {
+  __nv_bfloat162 pairs[2];
+};
+
+// One head of one token, shared by `Width` neighbouring lanes: lane l has the channels 4 l to
+// 4 l + 3 and their partners of the upper half, if there are so many.
+template <int Width>
+struct Head {
+  float low[4] = {};
+  float high[4] = {};
+
+  __device__ static int first() { return 4 * (static_cast<int>(threadIdx.x) % Width); }
+
+  /// body(x, channel) for every value of this lane.
+  template <class Body>
+  __device__ void for_values(int half, const Body& body) {
+    if (first() < half) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        body(low[i], first() + i);
+        body(high[i], first() + i + half);
+      }
+    }
+  }
+
+  /// body(x, the same value of `other`, channel).
+  template <class Body>
+  __device__ void for_pairs(Head& other, int half, const Body& body) {
+    if (first() < half) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        body(low[i], other.low[i], first() + i);
+        body(high[i], other.high[i], first() + i + half);
+      }
+    }
+  }
+
+  __device__ static void load_four(float (&x)[4], const bf16* from) {
+    const Four four = *reinterpret_cast<const Four*>(from);
+    const float2 a = __bfloat1622float2(four.pairs[0]);
+    const float2 b = __bfloat1622float2(four.pairs[1]);
+    x[0] = a.x;
+    x[1] = a.y;
+    x[2] = b.x;
+    x[3] = b.y;
+  }
+  __device__ static void store_four(bf16* to, const float (&x)[4]) {
+    *reinterpret_cast<Four*>(to) = {__floats2bfloat162_rn(x[0], x[1]),
+                                    __floats2bfloat162_rn(x[2], x[3])};
+  }
+
+  __device__ void load(const bf16* from, int half) {
+    if (first() < half) {
+      load_four(low, from + first());
+      load_four(high, from + half + first());
+    }
+  }
+
+  __device__ void store(bf16* to, int half) const {
+    if (first() < half) {
+      store_four(to + first(), low);
+      store_four(to + half + first(), high);
+    }
+  }
+
+  /// Turns each plane by its angle, or back.
+  __device__ void turn(const float2* angles, int half, float direction) {
+    if (first() < half) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 angle = angles[first() + i];
+        const float sine = direction * angle.y;
+        const float a = low[i];
+        const float b = high[i];
+        low[i] = a * angle.x - b * sine;
+        high[i] = b * angle.x + a * sine;
+      }
+    }
+  }
+};
+
+/// Which head of which token a group of lanes has.
+struct Place {
+  std::size_t row;
+  int head;  // among those of its kind
+  bool is_query;
+  bool is_value;
+  int column;  // of its first channel in the projection
+};
+
+__device__ Place place_of(const TrainingHeads& h, int index) {
+  const int all = h.heads + 2 * h.kv_heads;
+  const int column = index % all;
+  Place place{static_cast<std::size_t>(index / all), column, column < h.heads,
+              column >= h.heads + h.kv_heads, column * h.head_dim};
+  if (place.is_value) {
+    place.head -= h.heads + h.kv_heads;
+  } else if (!place.is_query) {
+    place.head -= h.heads;
+  }
+  return place;
+}
+
+/// The borrowed channel of this head, or -1.
+__device__ int borrowed_channel(const BorrowedChannel& borrowed, int head) {
+  return borrowed.channel >= 0 && head % borrowed.every == 0 ? borrowed.channel : -1;
+}
+
+__device__ float probed(const BorrowedChannel& borrowed, const Place& place) {
+  const int probe = place.head / borrowed.every;
+  return probe < borrowed.probes ? borrowed.probe[place.row * borrowed.stride + probe] : 0.0F;
+}
+
+/// Bias added and the borrowed channel composed: what the norm takes.
+template <int Width>
+__device__ void load_raw(Head<Width>& x, const TrainingHeads& h, const Place& place,
+                         const BorrowedChannel& borrowed, int channel) {
+  const int half = h.head_dim / 2;
+  const std::size_t width = std::size_t(h.heads + 2 * h.kv_heads) * h.head_dim;
+  x.load(h.projected + place.row * width + place.column, half);
+  if (h.bias != nullptr) {
+    x.for_values(half, [&](float& v, int c) { v += h.bias[place.column + c]; });
+  }
+  if (channel >= 0) {
+    x.for_values(half, [&](float& v, int c) {
+      if (c == channel) {
+        v = borrowed.probe != nullptr ? probed(borrowed, place) : v * *h.factor;
+      }
+    });
+  }
+}
+
+template <int Width>
+__device__ float norm_factor(Head<Width>& x, int head_dim, float eps) {
+  float squares = 0.0F;
+  x.for_values(head_dim / 2, [&](float& v, int) { squares += v * v; });
+  return rsqrtf(lane_sum<Width>(squares) / static_cast<float>(head_dim) + eps);
+}
+
+template <int Width>
+__global__ void __launch_bounds__(kThreads)
+    split_kernel(const __grid_constant__ TrainingHeads h, bf16* queries, bf16* keys, bf16* values,
+                 float* query_read, float* key_read) {
+  const int half = h.head_dim / 2;
+  const int count = h.rows * (h.heads + 2 * h.kv_heads);
+  const int step = static_cast<int>(gridDim.x) * (kThreads / Width);
+  const int first =
+      static_cast<int>(blockIdx.x) * (kThreads / Width) + static_cast<int>(threadIdx.x) / Width;
+  // All lanes of a warp go round equally often: they add up together.
+  for (int base = 0; base < count; base += step) {
+    const bool exists = base + first < count;
+    const Place place = place_of(h, exists ? base + first : count - 1);
+    const BorrowedChannel& borrowed = place.is_query ? h.query : h.key;
+    const int channel = place.is_value ? -1 : borrowed_channel(borrowed, place.head);
+    Head<Width> x;
+    load_raw(x, h, place, borrowed, channel);
+    const float* norm = place.is_query ? h.query_norm : h.key_norm;
+    const float factor = norm != nullptr ? norm_factor(x, h.head_dim, h.eps) : 1.0F;
+    if (!place.is_value && norm != nullptr) {
+      x.for_values(half, [&](float& v, int c) { v *= factor * norm[c]; });
+    }
+    float* read = place.is_query ? query_read : key_read;
+    if (channel >= 0 && borrowed.probe != nullptr) {
+      x.for_values(half, [&](float& v, int c) {
+        if (c == channel) {
+          if (read != nullptr && exists) {
+            read[place.row * h.kv_heads + place.head / borrowed.every] = v;
+          }
+          v = 0.0F;
+        }
+      });
+    }
+    if (!place.is_value) {
+      x.turn(h.angles + place.row * half, half, 1.0F);
+    }
+    if (channel >= 0 && h.clear_after_rope) {
+      x.for_values(half, [&](float& v, int c) { v *= c == channel ? *h.factor : 1.0F; });
+    }
+    if (exists) {
+      bf16* to = place.is_query ? queries : place.is_value ? values : keys;
+      const int heads = place.is_query ? h.heads : h.kv_heads;
+      x.store(to + (place.row * heads + place.head) * h.head_dim, half);
+    }
+  }
+}
+
+/// Through q- or k-norm: dx_i = r (w_i g_i - x_i r^2 / D sum_j x_j w_j g_j) in the place of g. What
+/// the head adds to the gradient of the weight takes the place of x.
+template <int Width>
+__device__ void norm_backward(Head<Width>& g, Head<Width>& x, const TrainingHeads& h,
+                              const float* norm) {
+  const int half = h.head_dim / 2;
+  const float factor = norm_factor(x, h.head_dim, h.eps);
+  float product = 0.0F;
+  g.for_pairs(x, half, [&](float& dy, float& v, int c) { product += dy * v * norm[c]; });
+  const float along = lane_sum<Width>(product) * factor * factor / static_cast<float>(h.head_dim);
+  g.for_pairs(x, half, [&](float& dy, float& v, int c) {
+    const float dx = factor * (norm[c] * dy - v * along);
+    v *= dy * factor;
+    dy = dx;
+  });
+}
+
+/// *sum += what the lanes of a block have for each channel.
+template <int Width>
+__device__ void add_to(float* sum, Head<Width>& x, int half, float (&memory)[kMostDim]) {
+  __syncthreads();
+  for (int i = threadIdx.x; i < kMostDim; i += kThreads) {
+    memory[i] = 0.0F;
+  }
+  __syncthreads();
+  x.for_values(half, [&](float& v, int c) { atomicAdd(memory + c, v); });
+  __syncthreads();
+  for (int i = threadIdx.x; i < 2 * half; i += kThreads) {
+    atomicAdd(sum + i, memory[i]);
+  }
+}
+
+template <int Width>
+__global__ void __launch_bounds__(kThreads)
+    split_backward_kernel(const __grid_constant__ TrainingHeads h,
+                          const __grid_constant__ TrainingHeadsGradients d) {
+  __shared__ float memory[kMostDim];
+  Head<Width> dquery_norm;
+  Head<Width> dkey_norm;
+  const int half = h.head_dim / 2;
+  const std::size_t width = std::size_t(h.heads + 2 * h.kv_heads) * h.head_dim;
+  const int count = h.rows * (h.heads + 2 * h.kv_heads);
+  const int step = static_cast<int>(gridDim.x) * (kThreads / Width);
+  const int first =
+      static_cast<int>(blockIdx.x) * (kThreads / Width) + static_cast<int>(threadIdx.x) / Width;
+  for (int base = 0; base < count; base += step) {
+    const bool exists = base + first < count;
+    const Place place = place_of(h, exists ? base + first : count - 1);
+    const BorrowedChannel& borrowed = place.is_query ? h.query : h.key;
+    const int channel = place.is_value ? -1 : borrowed_channel(borrowed, place.head);
+    const int heads = place.is_query ? h.heads : h.kv_heads;
+    const bf16* from = place.is_query ? d.queries : place.is_value ? d.values : d.keys;
+    Head<Width> g;
+    g.load(from + (place.row * heads + place.head) * h.head_dim, half);
+    if (channel >= 0 && h.clear_after_rope) {
+      g.for_values(half, [&](float& v, int c) { v *= c == channel ? *h.factor : 1.0F; });
+    }
+    if (!place.is_value) {
+      g.turn(h.angles + place.row * half, half, -1.0F);
+    }
+    const bool carries = channel >= 0 && borrowed.probe != nullptr;
+    if (carries) {
+      const float* dread = place.is_query ? d.query_read : d.key_read;
+      const float value = dread[place.row * h.kv_heads + place.head / borrowed.every];
+      g.for_values(half, [&](float& v, int c) { v = c == channel ? value : v; });
+    }
+    const float* norm = place.is_query ? h.query_norm : h.key_norm;
+    if (norm !=
+        nullptr) {  // for all lanes of a warp or for none; what becomes of values is dropped
+      Head<Width> x;
+      load_raw(x, h, place, borrowed, channel);
+      Head<Width> through = g;
+      norm_backward(through, x, h, norm);
+      if (!place.is_value) {
+        g = through;
+        const float share = exists ? 1.0F : 0.0F;
+        const auto add = [share](float& total, float& v, int) { total += share * v; };
+        if (place.is_query) {
+          dquery_norm.for_pairs(x, half, add);
+        } else {
+          dkey_norm.for_pairs(x, half, add);
+        }
+      }
+    }
+    if (channel >= 0) {
+      bf16* dprobe = place.is_query ? d.query_probe : d.key_probe;
+      g.for_values(half, [&](float& v, int c) {
+        if (c != channel) {
+          return;
+        }
+        if (carries && exists && place.head / borrowed.every < borrowed.probes) {
+          reinterpret_cast<__nv_bfloat16*>(
+              dprobe)[place.row * borrowed.stride + place.head / borrowed.every] =
+              __float2bfloat16_rn(v);
+        }
+        v *= carries ? 0.0F : *h.factor;
+      });
+    }
+    if (exists) {
+      g.store(d.projected + place.row * width + place.column, half);
+    }
+  }
+  if (d.query_norm != nullptr) {
+    add_to(d.query_norm, dquery_norm, half, memory);
+  }
+  if (d.key_norm != nullptr) {
+    add_to(d.key_norm, dkey_norm, half, memory);
+  }
+}
+
+/// body(std::integral_constant<int, Width>): a lane per 8 channels, rounded up to a power of two.
+template <int Width = 1, class Body>
+void with_width(int head_dim, const Body& body) {
+  if constexpr (Width == kLanes) {
+    body(std::integral_constant<int, kLanes>());
+  } else if (head_dim <= 8 * Width) {
+    body(std::integral_constant<int, Width>());
+  } else {
+    with_width<2 * Width>(head_dim, body);
+  }
+}
+
+int blocks_of(const TrainingHeads& h, int width) {
+  constexpr int kBlocksPerProcessor = 8;
+  static const int processors = winnow::cuda::multiprocessor_count();
+  const int heads = h.rows * (h.heads + 2 * h.kv_heads);
+  const int per_block = kThreads / width;
+  return std::min((heads + per_block - 1) / per_block, kBlocksPerProcessor * processors);
+}
+
+}  // namespace
+
+void split_heads(const TrainingHeads& heads, bf16* queries, bf16* keys, bf16* values,
+                 float* query_read, float* key_read, cudaStream_t stream) {
+  with_width(heads.head_dim, [&](auto width) {
+    split_kernel<width()><<<blocks_of(heads, width()), kThreads, 0, stream>>>(
+        heads, queries, keys, values, query_read, key_read);
+  });
+  winnow::cuda::check_launch("heads");
+}
+
+void split_heads_backward(const TrainingHeads& heads, const TrainingHeadsGradients& gradients,
+                          cudaStream_t stream) {
+  for (const auto& [probe, stride] : {std::pair(gradients.query_probe, heads.query.stride),
+                                      std::pair(gradients.key_probe, heads.key.stride)}) {
+    if (probe != nullptr) {
+      winnow::cuda::check(
+          cudaMemsetAsync(probe, 0, std::size_t(heads.rows) * stride * sizeof(bf16), stream),
+          "fill");
+    }
+  }
+  with_width(heads.head_dim, [&](auto width) {
+    split_backward_kernel<width()>
+        <<<blocks_of(heads, width()), kThreads, 0, stream>>>(heads, gradients);
+  });
+  winnow::cuda::check_launch("heads, backward");
+}
+
+}  // namespace winnow::ops::cuda
