@@ -23,6 +23,7 @@ struct ServeCommand {
   std::string api_key_file;
   std::string log_level = "info";
   bool no_prefix_cache = false;
+  double stream_interval = 0.0;  // milliseconds
   double header_timeout = 10.0;
   double body_timeout = 60.0;
   double write_timeout = 60.0;
@@ -66,7 +67,11 @@ server::ServerConfig resolve(const ServeCommand& command) {
   const auto positive = [](int value, std::string_view flag) {
     require(value >= 1 && value <= 1 << 20, "{} {}: expected 1 to {}", flag, value, 1 << 20);
   };
-  positive(config.max_requests, "--max-requests");
+  positive(config.engine.most_requests, "--max-requests");
+  config.engine.hold_seconds = command.stream_interval / 1e3;
+  require(std::isfinite(command.stream_interval) && config.engine.hold_seconds >= 0.0 &&
+              config.engine.hold_seconds <= 1.0,
+          "--stream-interval {}: expected 0 to 1000 milliseconds", command.stream_interval);
   positive(config.max_sequences, "--max-sequences");
   positive(config.http.max_connections, "--max-connections");
   require(config.http.threads >= 1 && config.http.threads <= 256,
@@ -137,6 +142,9 @@ void add_network_flags(CLI::App& command, ServeCommand& options) {
   add("--http-threads", http.threads, "Threads for connections", "N");
   add("--max-connections", http.max_connections, "Connections that are open at a time", "N");
   add("--max-body-mib", options.max_body_mib, "Largest body of a request in MiB", "MIB");
+  add("--stream-interval", options.stream_interval,
+      "Milliseconds that a stream's tokens may wait for the next, to be sent together; 0: never",
+      "MS");
   add("--header-timeout", options.header_timeout, "Seconds for a request's head to arrive", "S");
   add("--body-timeout", options.body_timeout, "Seconds for a request's body to arrive", "S");
   add("--write-timeout", options.write_timeout, "Seconds for a client to take what is sent", "S");
@@ -159,7 +167,8 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
                   "The model's name to clients (default: its directory's)")
       ->type_name("NAME")
       ->group(group);
-  add("--max-requests", config.max_requests, "Taken at a time; more are answered with 429", "N");
+  add("--max-requests", config.engine.most_requests, "Taken at a time; more are answered with 429",
+      "N");
   add("--max-sequences", config.max_sequences, "That hold cache at a time; others wait", "N");
   add("--max-context", config.service.max_context,
       "Most tokens of prompt and answer; 0: the model's positions", "N");

@@ -22,13 +22,15 @@ StepResult failed(const std::string& message) {
 
 }  // namespace
 
-EngineThread::EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
-                           int most_requests, Executor executor, engine::PrefixStore* store)
+EngineThread::EngineThread(const engine::Backend& backend,
+                           const engine::EngineConfig& engine_config,
+                           const EngineThreadConfig& config, Executor executor,
+                           engine::PrefixStore* store)
     : backend_(backend),
-      most_requests_(most_requests),
+      config_(config),
       executor_(std::move(executor)),
       store_(store),
-      engine_(backend, config, store) {
+      engine_(backend, engine_config, store) {
   publish();
   thread_ = std::thread([this] { work(); });
   ::pthread_setname_np(thread_.native_handle(), "engine");
@@ -47,7 +49,7 @@ std::vector<EngineThread::Ticket> EngineThread::submit(std::vector<Submission> s
   for (const Submission& submission : submissions) {
     engine::validate(submission.request, backend_.config());
   }
-  const std::size_t most = static_cast<std::size_t>(most_requests_);
+  const std::size_t most = static_cast<std::size_t>(config_.most_requests);
   if (submissions.size() > most) {
     throw ApiError(400,
                    fmt::format("{} prompts are more than the server takes at a time: {} "
@@ -204,7 +206,14 @@ void EngineThread::step() {
   for (engine::CacheTrace& trace : engine_.take_traces()) {
     note(std::move(trace));
   }
-  deliver(take_results());
+  if (is_due()) {
+    deliver(take_results());
+  }
+}
+
+// What a stream tells is told often enough for its reader, who pays for each message as we do.
+bool EngineThread::is_due() const {
+  return urgent_ || since_delivery_.seconds() >= config_.hold_seconds;
 }
 
 void EngineThread::note(engine::TokenEvent event) {
@@ -213,6 +222,7 @@ void EngineThread::note(engine::TokenEvent event) {
     usage = engine_.take_usage(event.request, event.sample);
   }
   if (Entry* entry = entry_of(event.request)) {
+    urgent_ = urgent_ || usage.has_value() || !std::exchange(entry->has_begun, true);
     if (usage) {
       entry->result.ended.emplace_back(event.sample, std::move(*usage));
       --entry->open_samples;
@@ -227,7 +237,7 @@ void EngineThread::note(engine::CacheTrace trace) {
   }
 }
 
-// Who hears of this step's results; null when the request was given up.
+// Who hears of a result; null when the request was given up.
 EngineThread::Entry* EngineThread::entry_of(engine::RequestId id) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) {
@@ -239,8 +249,10 @@ EngineThread::Entry* EngineThread::entry_of(engine::RequestId id) {
   return &found->second;
 }
 
-// The results of a step. Requests that are over are forgotten.
+// What is to be told. Requests that are over are forgotten.
 EngineThread::Deliveries EngineThread::take_results() {
+  urgent_ = false;
+  since_delivery_.lap();
   Deliveries deliveries;
   deliveries.reserve(told_.size());
   for (const engine::RequestId id : std::exchange(told_, {})) {
@@ -266,7 +278,7 @@ void EngineThread::deliver(Deliveries deliveries) {
 }
 
 void EngineThread::fail_all(const std::string& message) {
-  told_.clear();
+  deliver(take_results());
   Deliveries deliveries;
   std::vector<engine::RequestId> open;
   for (const auto& [id, entry] : entries_) {

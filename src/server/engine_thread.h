@@ -19,7 +19,7 @@
 
 namespace winnow::server {
 
-/// What one step brought for one request.
+/// What one step, or a few, brought for one request.
 struct StepResult {
   std::vector<engine::TokenEvent> events;
   std::vector<std::pair<int, engine::CacheUsage>> ended;  // samples that are over
@@ -43,6 +43,12 @@ class StepSink {
   virtual void deliver(StepResult result) = 0;
 };
 
+struct EngineThreadConfig {
+  int most_requests = 256;  // taken at a time
+  double hold_seconds =
+      0.0;  // for which tokens may be held back, to be told with those that follow
+};
+
 /// Runs work soon, on another thread than the caller's, in order.
 using Executor = std::function<void(std::function<void()>)>;
 
@@ -50,11 +56,12 @@ class EngineThread {
  public:
   using Ticket = std::uint64_t;
 
-  /// `backend` and `store` (may be null) must outlive this. At most `most_requests` are taken at a
-  /// time. Results are handed to their sinks by `executor`, all of a step as one piece of work: the
-  /// next step does not wait for them.
-  EngineThread(const engine::Backend& backend, const engine::EngineConfig& config,
-               int most_requests, Executor executor, engine::PrefixStore* store = nullptr);
+  /// `backend` and `store` (may be null) must outlive this. Results are handed to their sinks by
+  /// `executor`, all of a step as one piece of work: the next step does not wait for them. First
+  /// tokens and ends are never held back, and what is held goes with them.
+  EngineThread(const engine::Backend& backend, const engine::EngineConfig& engine_config,
+               const EngineThreadConfig& config, Executor executor,
+               engine::PrefixStore* store = nullptr);
   /// Drops whatever is still asked for; prefixes are in the store afterwards.
   ~EngineThread();
   EngineThread(const EngineThread&) = delete;
@@ -78,7 +85,7 @@ class EngineThread {
   [[nodiscard]] EngineReport report() const;
   /// Requests that were taken and are not over.
   [[nodiscard]] int open_requests() const;
-  [[nodiscard]] int most_requests() const { return most_requests_; }
+  [[nodiscard]] int most_requests() const { return config_.most_requests; }
   /// Why nothing will run any more; empty while all is well.
   [[nodiscard]] std::string failure() const;
 
@@ -86,8 +93,9 @@ class EngineThread {
   struct Entry {
     std::shared_ptr<StepSink> sink;
     int open_samples = 0;
-    StepResult result = {};  // of the step that is being told
+    StepResult result = {};  // that is to be told
     bool has_result = false;
+    bool has_begun = false;
   };
   struct Ending {
     Ticket ticket;
@@ -107,6 +115,7 @@ class EngineThread {
   void note(engine::TokenEvent event);
   void note(engine::CacheTrace trace);
   Entry* entry_of(engine::RequestId id);
+  [[nodiscard]] bool is_due() const;
   Deliveries take_results();
   void deliver(Deliveries deliveries);
   void fail_all(const std::string& message);
@@ -114,14 +123,16 @@ class EngineThread {
   void close(engine::RequestId id);
 
   const engine::Backend& backend_;
-  int most_requests_;
+  EngineThreadConfig config_;
   Executor executor_;
   engine::PrefixStore* store_;
 
   // The engine's thread alone.
   engine::Engine engine_;
   std::map<engine::RequestId, Entry> entries_;
-  std::vector<engine::RequestId> told_;  // that have a result of this step
+  std::vector<engine::RequestId> told_;  // that have a result
+  bool urgent_ = false;                  // one that is not held back
+  Stopwatch since_delivery_;
   std::map<Ticket, engine::RequestId> ids_;
   Stopwatch clock_;
   Stopwatch since_report_;

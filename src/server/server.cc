@@ -78,7 +78,7 @@ struct Server::Parts {
         chat_template(ChatTemplate::load(options.model)),
         store(open_store(options, config, *model, log)),
         engine(
-            std::in_place, *model->backend, complete(model->engine, config), config.max_requests,
+            std::in_place, *model->backend, complete(model->engine, config), config.engine,
             [this](std::function<void()> work) { http.run(std::move(work)); }, store.get()),
         service(complete(config.service, options), *model, *tokenizer, chat_template, *engine, log),
         http(

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "server/engine_thread.h"
 #include "server/http_server.h"
 #include "server/log.h"
 #include "server/service.h"
@@ -15,7 +16,7 @@ namespace winnow::server {
 struct ServerConfig {
   HttpConfig http;
   ServiceConfig service;
-  int max_requests = 256;   // that are taken at a time
+  EngineThreadConfig engine;
   int max_sequences = 256;  // that hold cache at a time
   bool prefix_cache = true;
   double prefix_gib = 0.0;     // 0: a quarter of the cache

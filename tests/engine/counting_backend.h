@@ -17,9 +17,10 @@ namespace winnow::engine::testing {
 /// What fails from the first step on.
 enum class Fault : std::uint8_t {
   none,
-  steps,   // the steps
-  reads,   // what is asked of the cache
-  device,  // both
+  steps,       // the steps
+  late_steps,  // the steps of sequences of ten tokens and more
+  reads,       // what is asked of the cache
+  device,      // both
 };
 
 /// The next token of a sequence is its length.
@@ -62,6 +63,7 @@ class CountingBackend : public Backend {
       std::size_t row = 0;
       for (const SequenceShare& share : shares) {
         auto& sequence = static_cast<Sequence&>(*share.sequence);
+        require(fault_ != Fault::late_steps || sequence.length() < 10, "a kernel has failed late");
         sequence.grow(static_cast<int>(share.tokens.size()));
         row += share.logit_rows;
         if (share.logit_rows > 0) {

@@ -82,7 +82,7 @@ int status_of(EngineThread& thread, int requests, const std::shared_ptr<Listener
 
 TEST(EngineThread, TellsEverybodyTheirTokensInOrder) {
   const CountingBackend backend(Fault::none);
-  EngineThread thread(backend, small_config(), 8, run_here);
+  EngineThread thread(backend, small_config(), {.most_requests = 8}, run_here);
   std::vector<std::shared_ptr<Listener>> listeners;
   for (int prompt = 1; prompt <= 5; ++prompt) {
     listeners.push_back(std::make_shared<Listener>());
@@ -105,11 +105,12 @@ TEST(EngineThread, HandsOutAStepAsOnePieceOfWork) {
   const CountingBackend backend(Fault::none);
   std::mutex mutex;
   int pieces = 0;
-  EngineThread thread(backend, small_config(), 8, [&](const std::function<void()>& work) {
-    const std::lock_guard lock(mutex);
-    ++pieces;
-    work();
-  });
+  EngineThread thread(backend, small_config(), {.most_requests = 8},
+                      [&](const std::function<void()>& work) {
+                        const std::lock_guard lock(mutex);
+                        ++pieces;
+                        work();
+                      });
   std::vector<std::shared_ptr<Listener>> listeners;
   for (int i = 0; i < 5; ++i) {
     listeners.push_back(std::make_shared<Listener>());
@@ -126,10 +127,50 @@ TEST(EngineThread, HandsOutAStepAsOnePieceOfWork) {
   EXPECT_EQ(pieces, reported());
 }
 
+TEST(EngineThread, HoldsBackAllButFirstTokensAndEnds) {
+  const CountingBackend backend(Fault::none);
+  EngineThread thread(backend, small_config(), {.most_requests = 8, .hold_seconds = 3600.0},
+                      run_here);
+  const auto listener = std::make_shared<Listener>();
+  submit(thread, request_of(3, 50), listener);
+  const std::vector<StepResult> results = listener->results();
+  ASSERT_EQ(results.size(), 2U);
+  EXPECT_EQ(results[0].events.size(), 1U);
+  ASSERT_EQ(results[1].events.size(), 49U);
+  for (std::size_t i = 0; i < 49; ++i) {
+    EXPECT_EQ(results[1].events[i].token, 4 + static_cast<int>(i));
+  }
+}
+
+TEST(EngineThread, HoldsTokensBackForNoLongerThanItShould) {
+  const CountingBackend backend(Fault::none, 5ms);
+  EngineThread thread(backend, small_config(), {.most_requests = 8, .hold_seconds = 0.018},
+                      run_here);
+  const auto listener = std::make_shared<Listener>();
+  submit(thread, request_of(3, 41), listener);
+  const std::vector<StepResult> results = listener->results();
+  for (const StepResult& result : results) {
+    EXPECT_LE(result.events.size(), 4U);
+  }
+  EXPECT_GE(results.size(), 11U);
+}
+
+TEST(EngineThread, TellsWhatItHeldBackBeforeItTellsOfAFailure) {
+  const CountingBackend backend(Fault::late_steps);
+  EngineThread thread(backend, small_config(), {.most_requests = 8, .hold_seconds = 3600.0},
+                      run_here);
+  const auto listener = std::make_shared<Listener>();
+  submit(thread, request_of(3, 50), listener);
+  const std::vector<StepResult> results = listener->results();
+  ASSERT_EQ(results.size(), 3U);
+  EXPECT_EQ(results[0].events.size() + results[1].events.size(), 8U);
+  EXPECT_EQ(results[2].failure, "a kernel has failed late");
+}
+
 TEST(EngineThread, TakesAllThatComeTogetherOrNone) {
   const CountingBackend backend(Fault::none);
   std::promise<void> gate;
-  EngineThread thread(backend, small_config(), 3,
+  EngineThread thread(backend, small_config(), {.most_requests = 3},
                       [told = gate.get_future().share()](const auto&) { told.wait(); });
   const auto listener = std::make_shared<Listener>();
   submit(thread, request_of(1, 999), listener);
@@ -141,7 +182,7 @@ TEST(EngineThread, TakesAllThatComeTogetherOrNone) {
 
 TEST(EngineThread, GoesOnAfterAStepThatFailed) {
   const CountingBackend backend(Fault::steps);
-  EngineThread thread(backend, small_config(), 1, run_here);
+  EngineThread thread(backend, small_config(), {.most_requests = 1}, run_here);
   for (int i = 0; i < 3; ++i) {
     const auto listener = std::make_shared<Listener>();
     submit(thread, request_of(3, 5), listener);
@@ -154,7 +195,7 @@ TEST(EngineThread, GoesOnAfterAStepThatFailed) {
 
 TEST(EngineThread, RefusesRequestsOnceTheDeviceHasFailed) {
   const CountingBackend backend(Fault::device);
-  EngineThread thread(backend, small_config(), 8, run_here);
+  EngineThread thread(backend, small_config(), {.most_requests = 8}, run_here);
   const auto listener = std::make_shared<Listener>();
   submit(thread, request_of(3, 5), listener);
   ASSERT_EQ(listener->results().size(), 1U);
@@ -169,7 +210,7 @@ TEST(EngineThread, RefusesRequestsOnceTheDeviceHasFailed) {
 
 TEST(EngineThread, EverybodyHearsOfADeviceThatFailsBetweenSteps) {
   const CountingBackend backend(Fault::reads, 1ms);
-  EngineThread thread(backend, small_config(), 8, run_here);
+  EngineThread thread(backend, small_config(), {.most_requests = 8}, run_here);
   std::vector<std::shared_ptr<Listener>> listeners;
   for (int i = 0; i < 3; ++i) {
     listeners.push_back(std::make_shared<Listener>());
@@ -194,7 +235,7 @@ class BrokenConstraint : public engine::TokenConstraint {
 
 TEST(EngineThread, ARequestThatCannotBeginFailsAlone) {
   const CountingBackend backend(Fault::none);
-  EngineThread thread(backend, small_config(), 8, run_here);
+  EngineThread thread(backend, small_config(), {.most_requests = 8}, run_here);
   const auto broken = std::make_shared<Listener>();
   const auto whole = std::make_shared<Listener>();
   engine::Request request = request_of(3, 5);
