@@ -156,12 +156,29 @@ void expect_bf16_products(Kernel kernel, std::size_t cols) {
   }
 }
 
-// What linear() takes only where the CPU has tiles computes everywhere.
 TEST(Linear, InTilesStaysNearTheFloatResult) {
-  if (!cpu::has_fast_bf16()) {
-    GTEST_SKIP() << "this CPU multiplies no bf16";
+  if (!cpu::has_bf16_tiles()) {
+    GTEST_SKIP() << "this CPU has no tiles of bf16";
   }
-  expect_bf16_products(cpu::linear_in_tiles, 96);
+  for (const std::size_t cols : {5, 32, 96, 101, 416}) {
+    expect_bf16_products(cpu::linear_in_tiles, cols);
+  }
+}
+
+TEST(Linear, InTilesTakesInputsThatFillACacheInTurn) {
+  if (!cpu::has_bf16_tiles()) {
+    GTEST_SKIP() << "this CPU has no tiles of bf16";
+  }
+  Workspace workspace;
+  constexpr std::size_t kCols = 16384;
+  const OwnedWeight weight(WeightFormat::bf16, 37, kCols, 1);
+  const auto x = testing::normal(70 * kCols, 2);
+  std::vector<float> out(70 * 37);
+  const Matrix<const float> input(x.data(), 70, kCols);
+  const LinearTarget target{Matrix<float>(out.data(), 70, 37), &weight.view()};
+  const Workspace::Scope scope(workspace);
+  cpu::linear_in_tiles(workspace, std::span(&target, 1), input);
+  expect_product(input, weight.view(), nullptr, target.out, 8e-3, "in turn");
 }
 
 TEST(Linear, InDotsStaysNearTheFloatResult) {
@@ -229,7 +246,7 @@ TEST(Linear, TakesDotsForWeightsAsTheyLie) {
       expect_dots(format, m, true);
     }
     expect_dots(format, 1, false);
-    expect_dots(format, 8, false);
+    expect_dots(format, cpu::has_bf16_tiles() ? 4 : 8, false);
   }
 }
 

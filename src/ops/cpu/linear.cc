@@ -23,8 +23,10 @@ namespace {
 // benchmarks/linear_benchmark.cc).
 constexpr std::size_t kManyRowsF32 = 48;
 constexpr std::size_t kManyRowsBf16 = 9;
-// Up to this many linear_in_tiles() and linear_in_dots() are the faster (measured on a Xeon with
-// AMX and on an EPYC without; dots lead by 1.5 times at 16 rows, and by little at 512).
+// Where the CPU has tiles, linear_in_tiles() is from this number on.
+constexpr std::size_t kManyRowsInTiles = 5;
+// Up to this many linear_in_dots() is faster than oneDNN (measured on an EPYC: by 1.5 times at 16
+// rows, and by little at 512).
 constexpr std::size_t kFewRowsBf16 = 64;
 
 /// Our kernel over all targets at once.
@@ -105,11 +107,12 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
   const Workspace::Scope scope(*context.workspace);
   const bool bf16_compute = context.compute == DType::bf16 && cpu::has_fast_bf16();
   const bool dots = bf16_compute && cpu::has_bf16_dots();
-  const std::size_t many = bf16_compute ? kManyRowsBf16 : kManyRowsF32;
+  const bool tiles = bf16_compute && cpu::has_bf16_tiles();
+  const std::size_t many = tiles ? kManyRowsInTiles : bf16_compute ? kManyRowsBf16 : kManyRowsF32;
   if (context.deterministic || x.rows < many) {
     return linear_as_stored(*context.workspace, targets, x, dots);
   }
-  if (bf16_compute && x.rows <= kFewRowsBf16 && cpu::has_bf16_tiles()) {
+  if (tiles) {
     return cpu::linear_in_tiles(*context.workspace, targets, x);
   }
   if (dots && x.rows <= kFewRowsBf16) {

@@ -1,101 +1,374 @@
 #include "ops/cpu/linear_in_tiles.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <span>
 #include <vector>
 
-#include "base/no_signals.h"
 #include "base/threads.h"
-#include "ops/cpu/linear_onednn.h"
+#include "ops/cpu/dots.h"
+#include "ops/cpu/linear_in_dots.h"
 #include "ops/cpu/operands.h"
-#include "ops/cpu/panels.h"
-#include "ops/cpu/rounding.h"
+#include "ops/cpu/row_blocks.h"
+#include "ops/cpu/rows.h"
 
+#if defined(__x86_64__)
+#include <asm/prctl.h>
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512bf16,amx-tile,amx-bf16")
 namespace winnow::ops::cpu {
 namespace {
 
-// x in bf16, with rows of zeros up to a whole number of tiles.
-Matrix<const bf16> in_tiles(Workspace& workspace, Matrix<const float> x) {
-  constexpr std::size_t kTile = 16;
-  const std::size_t rows = (x.rows + kTile - 1) / kTile * kTile;
-  const Matrix<bf16> result(workspace.take<bf16>(rows * x.cols).data(), rows, x.cols);
-  for (std::size_t m = 0; m < rows; ++m) {
-    if (m < x.rows) {
-      round_to_bf16(x.row(m), result.row(m).data());
-    } else {
-      std::ranges::fill(result.row(m), bf16{});
-    }
-  }
-  return result;
+constexpr std::size_t kTile = 16;     // rows of a tile, and floats or pairs of bf16 in a row
+constexpr std::size_t kDepth = 32;    // bf16 in a row
+constexpr std::size_t kTogether = 2;  // tiles of weights, and of inputs, that meet each other
+constexpr std::size_t kBlock = kTogether * kTile;  // rows of a weight that are read side by side
+constexpr std::size_t kTileBytes = 1024;
+constexpr std::size_t kCacheLine = 64;
+
+/// What the processor is told of its tiles: 0 to 3 are sums [weight row][input], 4 and 5 rows of
+/// weights as they lie, 6 and 7 inputs [pair of columns][input][2].
+struct alignas(kCacheLine) TileShapes {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {kTile, kTile, kTile, kTile, kTile, kTile, kTile, kTile};
+};
+static_assert(sizeof(TileShapes) == kCacheLine);
+constexpr TileShapes kShapes;
+
+/// While it lives, its thread has tiles.
+class Tiles {
+ public:
+  Tiles() { _tile_loadconfig(&kShapes); }
+  ~Tiles() { _tile_release(); }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+};
+
+using Words = std::int32_t __attribute__((vector_size(64)));
+
+// Of each quarter of two vectors the first or last halves, by words and by pairs; and of both
+// vectors every other quarter. (GCC 12 warns of its own intrinsics.)
+Words first_words(Words a, Words b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+}
+Words last_words(Words a, Words b) {
+  return __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+}
+Words first_pairs(Words a, Words b) {
+  return __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+}
+Words last_pairs(Words a, Words b) {
+  return __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+}
+Words even_quarters(Words a, Words b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+}
+Words odd_quarters(Words a, Words b) {
+  return __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
 }
 
-constexpr std::size_t kBlock = 4;
-
-// kBlock rows become as many columns, of which the first `count` rows are written. Four floats are
-// a vector on every CPU that there is.
-void turn_block(const float* from, std::size_t from_stride, float* to, std::size_t to_stride,
-                std::size_t count) {
-  using Vector = float __attribute__((vector_size(16)));
-  Vector row[kBlock];
-  for (std::size_t i = 0; i < kBlock; ++i) {
-    std::memcpy(&row[i], from + i * from_stride, sizeof(Vector));
+/// 16 rows of 16 words become columns.
+void turn(Words (&x)[kTile]) {
+  Words y[kTile];
+#pragma GCC unroll 8
+  for (std::size_t i = 0; i < kTile; i += 2) {
+    y[i] = first_words(x[i], x[i + 1]);
+    y[i + 1] = last_words(x[i], x[i + 1]);
   }
-  const Vector low_even = __builtin_shufflevector(row[0], row[2], 0, 4, 1, 5);
-  const Vector low_odd = __builtin_shufflevector(row[1], row[3], 0, 4, 1, 5);
-  const Vector high_even = __builtin_shufflevector(row[0], row[2], 2, 6, 3, 7);
-  const Vector high_odd = __builtin_shufflevector(row[1], row[3], 2, 6, 3, 7);
-  const Vector column[kBlock] = {__builtin_shufflevector(low_even, low_odd, 0, 4, 1, 5),
-                                 __builtin_shufflevector(low_even, low_odd, 2, 6, 3, 7),
-                                 __builtin_shufflevector(high_even, high_odd, 0, 4, 1, 5),
-                                 __builtin_shufflevector(high_even, high_odd, 2, 6, 3, 7)};
+  // Quarter q of x[i + j] is to be column 4 q + j of rows i to i + 3.
+#pragma GCC unroll 4
+  for (std::size_t i = 0; i < kTile; i += 4) {
+    x[i] = first_pairs(y[i], y[i + 2]);
+    x[i + 1] = last_pairs(y[i], y[i + 2]);
+    x[i + 2] = first_pairs(y[i + 1], y[i + 3]);
+    x[i + 3] = last_pairs(y[i + 1], y[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (std::size_t j = 0; j < 4; ++j) {
+    const Words upper_even = even_quarters(x[j], x[4 + j]);
+    const Words upper_odd = odd_quarters(x[j], x[4 + j]);
+    const Words lower_even = even_quarters(x[8 + j], x[12 + j]);
+    const Words lower_odd = odd_quarters(x[8 + j], x[12 + j]);
+    x[j] = even_quarters(upper_even, lower_even);
+    x[4 + j] = even_quarters(upper_odd, lower_odd);
+    x[8 + j] = odd_quarters(upper_even, lower_even);
+    x[12 + j] = odd_quarters(upper_odd, lower_odd);
+  }
+}
+
+/// Inputs as tiles [tiles][steps][kTileBytes], rows of zeros behind the last one.
+struct TiledInputs {
+  const std::byte* data;
+  std::size_t rows;
+  std::size_t steps;  // of kDepth columns
+
+  [[nodiscard]] std::size_t tiles() const { return (rows + kTile - 1) / kTile; }
+  [[nodiscard]] const std::byte* tile(std::size_t t) const { return data + t * steps * kTileBytes; }
+};
+
+/// Columns [k, k + kDepth) of rows [m, m + kTile), as far as there are any.
+void write_tile(Matrix<const float> x, std::size_t m, std::size_t k, std::byte* to) {
+  Words rows[kTile] = {};
+  const std::size_t count = std::min(kTile, x.rows - m);
   for (std::size_t i = 0; i < count; ++i) {
-    std::memcpy(to + i * to_stride, &column[i], sizeof(Vector));
+    const float* from = &x.row(m + i)[k];
+    rows[i] = __builtin_bit_cast(
+        Words, _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + kTile), _mm512_loadu_ps(from)));
+  }
+  turn(rows);
+  for (std::size_t i = 0; i < kTile; ++i) {
+    std::memcpy(to + i * kCacheLine, &rows[i], sizeof(Words));
   }
 }
 
-// out = turned^T, without what is behind out's rows; turned has whole blocks of columns.
-void turn(Matrix<const float> turned, Matrix<float> out) {
-  constexpr std::size_t kTogether = 16;  // a cache line of each row of out
-  for (std::size_t begin = 0; begin < out.cols; begin += kTogether) {
-    const std::size_t end = std::min(begin + kTogether, out.cols);
-    for (std::size_t m = 0; m < out.rows; m += kBlock) {
-      const std::size_t rows = std::min(kBlock, out.rows - m);
-      std::size_t n = begin;
-      for (; n + kBlock <= end; n += kBlock) {
-        turn_block(&turned.row(n)[m], turned.stride, &out.row(m)[n], out.stride, rows);
-      }
-      for (; n < end; ++n) {
-        for (std::size_t i = 0; i < rows; ++i) {
-          out.row(m + i)[n] = turned.row(n)[m + i];
-        }
+TiledInputs in_tiles(Workspace& workspace, Matrix<const float> x) {
+  TiledInputs inputs{nullptr, x.rows, x.cols / kDepth};
+  const std::size_t count = inputs.tiles() * inputs.steps;
+  const auto memory = workspace.take<std::byte>(count * kTileBytes);
+  for_rows(count, kTile * kDepth, [&](std::size_t i) {
+    write_tile(x, i / inputs.steps * kTile, i % inputs.steps * kDepth, &memory[i * kTileBytes]);
+  });
+  inputs.data = memory.data();
+  return inputs;
+}
+
+/// Memory to ask for while something is multiplied: some lines in each step. To the second-level
+/// cache, as the first has no room for them beside the inputs.
+struct Upcoming {
+  const std::byte* at;
+  std::size_t lines;
+
+  void ask() {
+    for (std::size_t line = 0; line < lines; ++line, at += kCacheLine) {
+      _mm_prefetch(at, _MM_HINT_T1);
+    }
+  }
+};
+
+struct alignas(kCacheLine) Sums {
+  float of[kTogether][kTogether][kTile][kTile];  // [tile of weights][of inputs][weight row][input]
+};
+
+/// The products of one or two tiles of weight rows and one or two of inputs.
+template <std::size_t kWeights, std::size_t kInputs>
+void multiply(Matrix<const bf16> weight, const TiledInputs& inputs, std::size_t tile,
+              Upcoming& upcoming, Sums& sums) {
+  const std::size_t stride = weight.stride * sizeof(bf16);
+  const auto* first = reinterpret_cast<const std::byte*>(weight.data);
+  const std::byte* second = first + (kWeights - 1) * kTile * stride;
+  const std::byte* left = inputs.tile(tile);
+  const std::byte* right = inputs.tile(tile + kInputs - 1);
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // GCC takes no tile for a reader of memory
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (std::size_t step = 0; step < inputs.steps; ++step) {
+    upcoming.ask();
+    _tile_loadd(4, first, stride);
+    _tile_loadd(6, left, kCacheLine);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (kWeights > 1) {
+      _tile_loadd(5, second, stride);
+      _tile_dpbf16ps(2, 5, 6);
+    }
+    if constexpr (kInputs > 1) {
+      _tile_loadd(7, right, kCacheLine);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if constexpr (kWeights > 1 && kInputs > 1) {
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    first += kDepth * sizeof(bf16);
+    second += kDepth * sizeof(bf16);
+    left += kTileBytes;
+    right += kTileBytes;
+  }
+  _tile_stored(0, sums.of[0][0], kCacheLine);
+  if constexpr (kInputs > 1) {
+    _tile_stored(1, sums.of[0][1], kCacheLine);
+  }
+  if constexpr (kWeights > 1) {
+    _tile_stored(2, sums.of[1][0], kCacheLine);
+  }
+  if constexpr (kWeights > 1 && kInputs > 1) {
+    _tile_stored(3, sums.of[1][1], kCacheLine);
+  }
+}
+
+/// Weight rows [begin, end) of a target, at most a tile, whose sums are the last of a tile's rows.
+struct Columns {
+  const LinearTarget& target;
+  std::size_t begin;
+  std::size_t end;
+};
+
+void write(const float (&sums)[kTile][kTile], const Columns& columns, std::size_t m) {
+  const std::size_t count = columns.end - columns.begin;
+  const std::size_t skipped = kTile - count;
+  Words rows[kTile];
+  for (std::size_t i = 0; i < kTile; ++i) {
+    std::memcpy(&rows[i], sums[std::min(i + skipped, kTile - 1)], sizeof(Words));
+  }
+  turn(rows);
+  const auto seen = static_cast<__mmask16>((1U << count) - 1);
+  const float* bias = columns.target.bias;
+  const __m512 added =
+      bias == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(seen, bias + columns.begin);
+  const Matrix<float>& out = columns.target.out;
+  const std::size_t inputs = std::min(kTile, out.rows - m);
+  for (std::size_t i = 0; i < inputs; ++i) {
+    _mm512_mask_storeu_ps(&out.row(m + i)[columns.begin], seen,
+                          __builtin_bit_cast(__m512, rows[i]) + added);
+  }
+}
+
+/// kWeights tiles of weight rows, the first of which are `columns`, and all inputs.
+template <std::size_t kWeights>
+void all_inputs(Matrix<const bf16> weight, const TiledInputs& inputs, const Columns& columns,
+                const std::byte* upcoming) {
+  Sums sums;
+  const std::size_t tiles = inputs.tiles();
+  const std::size_t passes = (tiles + kTogether - 1) / kTogether;
+  // As a core waits for only so many lines at a time, all passes ask for some.
+  Upcoming asked{upcoming, upcoming == nullptr ? 0 : (kBlock + passes - 1) / passes};
+  for (std::size_t t = 0; t < tiles; t += kTogether) {
+    const bool both = t + 1 < tiles;
+    both ? multiply<kWeights, 2>(weight, inputs, t, asked, sums)
+         : multiply<kWeights, 1>(weight, inputs, t, asked, sums);
+    for (std::size_t w = 0; w < kWeights; ++w) {
+      const Columns own{columns.target, columns.begin + w * kTile, columns.end + w * kTile};
+      for (std::size_t i = 0; i < (both ? kTogether : 1); ++i) {
+        write(sums.of[w][i], own, (t + i) * kTile);
       }
     }
   }
+}
+
+/// Rows [begin, end) of the target's weight, of which `memory` holds those that are not bf16. What
+/// is no whole tile is one that begins earlier.
+void some_rows(const LinearTarget& target, const TiledInputs& inputs, std::size_t begin,
+               std::size_t end, std::span<bf16> memory) {
+  const std::size_t from = std::min(begin, end - kTile);
+  const Matrix<const bf16> weight = weight_rows<bf16>(*target.weight, from, end, memory);
+  const bool stored = target.weight->format == WeightFormat::bf16;
+  std::size_t n = begin;
+  for (; n + kBlock <= end; n += kBlock) {
+    const Matrix<const bf16> rows = weight.slice(n - from, n - from + kBlock);
+    const auto* next = reinterpret_cast<const std::byte*>(rows.data + kBlock * rows.stride);
+    all_inputs<2>(rows, inputs, {target, n, n + kTile}, stored ? next : nullptr);
+  }
+  for (; n < end; n += kTile) {
+    const std::size_t last = std::min(n + kTile, end);
+    const Matrix<const bf16> rows = weight.slice(last - kTile - from, last - from);
+    all_inputs<1>(rows, inputs, {target, n, last}, nullptr);
+  }
+}
+
+constexpr std::size_t kDecodedRows = 2 * kBlock;
+
+/// Numbers of bf16 that own_rows() decodes weights of other formats to.
+std::size_t decoded_size(std::span<const LinearTarget> targets, std::size_t cols) {
+  const bool decodes = std::ranges::any_of(targets, [](const LinearTarget& target) {
+    return target.weight->format != WeightFormat::bf16;
+  });
+  return decodes ? (kDecodedRows + kTile) * cols : 0;
+}
+
+/// Rows [begin, end), on the calling thread.
+void own_rows(const LinearTarget& target, const TiledInputs& inputs, std::size_t begin,
+              std::size_t end, std::span<bf16> memory) {
+  const Tiles tiles;
+  for (std::size_t n = begin; n < end; n += kDecodedRows) {
+    some_rows(target, inputs, n, std::min(n + kDecodedRows, end), memory);
+  }
+}
+
+// What linear_in_tiles() does, for inputs that stay in the second-level cache.
+void some_inputs(Workspace& workspace, std::span<const LinearTarget> targets,
+                 Matrix<const float> x) {
+  const Workspace::Scope scope(workspace);
+  const TiledInputs inputs = in_tiles(workspace, x);
+  const std::size_t size = decoded_size(targets, x.cols);
+  const auto memory = workspace.take<bf16>(size * static_cast<std::size_t>(thread_count()));
+  for_weight_rows<kBlock>(
+      targets, [&](const LinearTarget& target, std::size_t begin, std::size_t end, int thread) {
+        own_rows(target, inputs, begin, end,
+                 memory.subspan(static_cast<std::size_t>(thread) * size, size));
+      });
+}
+
+// Whether this program may use what the processor has.
+bool is_allowed() {
+  constexpr unsigned kTiles = 1U << 24;
+  constexpr unsigned kProductsOfBf16 = 1U << 22;
+  constexpr int kTileData = 18;
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTiles) != 0 &&
+         (d & kProductsOfBf16) != 0 &&
+         ::syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, kTileData) == 0;
 }
 
 }  // namespace
+}  // namespace winnow::ops::cpu
+HWY_POP_ATTRIBUTES
+
+namespace winnow::ops::cpu {
+
+bool has_bf16_tiles() {
+  static const bool has = has_bf16_dots() && is_allowed();
+  return has;
+}
 
 void linear_in_tiles(Workspace& workspace, std::span<const LinearTarget> targets,
                      Matrix<const float> x) {
-  const std::vector<Panel> panels = cut_into_panels(targets);
-  const Matrix<const bf16> rows = in_tiles(workspace, x);
-  const auto threads = static_cast<std::size_t>(thread_count());
-  const std::size_t weight_size = widest(panels) * x.cols;
-  const std::size_t out_size = widest(panels) * rows.rows;
-  const auto weights = workspace.take<bf16>(weight_size * threads);
-  const auto outs = workspace.take<float>(out_size * threads);
-  const NoSignals no_signals;
-  parallel_each(panels.size(), [&](std::size_t i, int thread) {
-    const Panel& panel = panels[i];
-    const auto at = static_cast<std::size_t>(thread);
-    const auto weight = weight_rows<bf16>(*panel.target->weight, panel.begin, panel.end,
-                                          weights.subspan(at * weight_size, weight_size));
-    const Matrix<float> turned(outs.data() + at * out_size, panel.end - panel.begin, rows.rows);
-    onednn_product(plain(weight), transposed(rows), turned, Write::replace);
-    const Matrix<float> out = out_of(panel);
-    turn(turned, out);
-    add_bias(panel, out);
-  });
+  assert(has_bf16_tiles());
+  const auto is_small = [](const LinearTarget& target) {
+    return static_cast<std::size_t>(target.weight->rows) < kTile;
+  };
+  if (x.cols % kDepth != 0 || std::ranges::any_of(targets, is_small)) {
+    return linear_in_dots(workspace, targets, x);
+  }
+  constexpr std::size_t kBytesOfInputs = std::size_t{1} << 20;
+  const std::size_t most =
+      std::max(kBytesOfInputs / (x.cols * sizeof(bf16)) / kTile, kTogether) * kTile;
+  for (std::size_t m = 0; m < x.rows; m += most) {
+    const std::size_t end = std::min(m + most, x.rows);
+    std::vector<LinearTarget> own(targets.begin(), targets.end());
+    for (LinearTarget& target : own) {
+      target.out = target.out.slice(m, end);
+    }
+    some_inputs(workspace, own, x.slice(m, end));
+  }
 }
 
 }  // namespace winnow::ops::cpu
+
+#else  // a CPU that has no tiles
+
+namespace winnow::ops::cpu {
+
+bool has_bf16_tiles() {
+  return false;
+}
+
+void linear_in_tiles(Workspace&, std::span<const LinearTarget>, Matrix<const float>) {
+  assert(has_bf16_tiles());
+}
+
+}  // namespace winnow::ops::cpu
+
+#endif

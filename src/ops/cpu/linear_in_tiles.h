@@ -1,4 +1,4 @@
-// Linear layers of a few dozen rows where the CPU multiplies tiles of bf16.
+// Linear layers where the CPU multiplies tiles of bf16.
 #pragma once
 
 #include <span>
@@ -9,10 +9,12 @@
 
 namespace winnow::ops::cpu {
 
-/// As linear() in bf16, which has_fast_bf16() must allow. oneDNN brings the second operand of a
-/// product into an order of its own each time; for a weight that takes about as long as a product
-/// with few rows, so here the rows are the second operand: out^T = weight x^T. They are made up to
-/// a whole number of tiles, whose edges take long, too.
+/// Whether this CPU multiplies tiles of 16 rows of bf16 (AMX), and this program may use them.
+bool has_bf16_tiles();
+
+/// As linear() in bf16, where has_bf16_tiles(). The first operand of a product of tiles is rows as
+/// they lie, the second pairs of columns: so weights are the first, out^T = weight x^T, and nothing
+/// but the inputs is brought into another order. A row's result does not depend on the other rows.
 void linear_in_tiles(Workspace& workspace, std::span<const LinearTarget> targets,
                      Matrix<const float> x);
 

@@ -114,11 +114,6 @@ bool has_fast_bf16() {
   return has;
 }
 
-bool has_bf16_tiles() {
-  static const bool has = has_isa(dnnl_cpu_isa_avx512_core_amx);
-  return has;
-}
-
 template <class T>
 void onednn_product(const Operand<T>& a, const Operand<T>& b, Matrix<float> out, Write write) {
   assert(a.cols == b.rows && a.rows == out.rows && b.cols == out.cols);

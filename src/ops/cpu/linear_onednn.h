@@ -8,8 +8,6 @@ namespace winnow::ops::cpu {
 
 /// Whether oneDNN multiplies bf16 matrices with bf16 instructions on this machine.
 bool has_fast_bf16();
-/// Whether it does so in tiles of 16 rows (AMX).
-bool has_bf16_tiles();
 
 /// An operand of a product: a matrix as it lies, or transposed.
 template <class T>

@@ -10,16 +10,16 @@
 
 namespace winnow::ops::cpu {
 
-/// Our kernels handle weight rows in blocks of this many; work is split between threads at its
-/// multiples.
+/// Our kernels handle weight rows in blocks of this many, or of a multiple.
 inline constexpr std::size_t kRowBlock = 4;
 
 /// body(target, begin, end, thread) for ranges of weight rows that together are all rows of all
-/// targets. Their blocks form one range for the threads, so that small targets share one loop.
-template <class Body>
+/// targets, split at multiples of kBlock. Their blocks form one range for the threads, so that
+/// small targets share one loop.
+template <std::size_t kBlock = kRowBlock, class Body>
 void for_weight_rows(std::span<const LinearTarget> targets, const Body& body) {
   const auto row_blocks = [](const LinearTarget& target) {
-    return (static_cast<std::size_t>(target.weight->rows) + kRowBlock - 1) / kRowBlock;
+    return (static_cast<std::size_t>(target.weight->rows) + kBlock - 1) / kBlock;
   };
   std::size_t blocks = 0;
   for (const auto& target : targets) {
@@ -33,7 +33,7 @@ void for_weight_rows(std::span<const LinearTarget> targets, const Body& body) {
       const std::size_t to = std::clamp(end, first, first + count) - first;
       if (from < to) {
         const auto rows = static_cast<std::size_t>(target.weight->rows);
-        body(target, from * kRowBlock, std::min(to * kRowBlock, rows), thread);
+        body(target, from * kBlock, std::min(to * kBlock, rows), thread);
       }
       first += count;
     }
