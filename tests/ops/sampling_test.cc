@@ -155,5 +155,35 @@ TEST(SampleToken, TakesNumbersBeforeWhatIsNone) {
   EXPECT_EQ(sample_token(std::vector<float>{kNone}, {}, {.octaves = 1.0F}), kNoToken);
 }
 
+// Of few values, so that there are equals, in rows that end anywhere.
+TEST(SampleToken, IsTheFirstOfTheLargestWithoutARule) {
+  constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kValues[] = {kNone, -kInfinity, -1.0F, -0.0F, 0.0F, 1.0F, 2.0F, kInfinity};
+  std::uint64_t draw = 1;
+  for (const std::size_t size : {1, 2, 15, 16, 17, 511, 512, 513, 1040, 2000}) {
+    for (std::size_t values = 1; values <= std::size(kValues); ++values) {
+      for (int repetition = 0; repetition < 20; ++repetition) {
+        std::vector<float> logits(size);
+        for (float& logit : logits) {
+          // The larger the rarer, up to one in a row.
+          std::size_t value = 0;
+          while (value + 1 < values && mix64(draw++) % (1 + size / 4) != 0) {
+            ++value;
+          }
+          logit = kValues[values - 1 - value];
+        }
+        int expected = kNoToken;
+        for (std::size_t i = 0; i < size; ++i) {
+          const bool first = expected == kNoToken && !std::isnan(logits[i]);
+          if (first || logits[i] > logits[static_cast<std::size_t>(std::max(expected, 0))]) {
+            expected = static_cast<int>(i);
+          }
+        }
+        ASSERT_EQ(sample_token(logits, {}, {}), expected) << size << " tokens";
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace winnow::ops

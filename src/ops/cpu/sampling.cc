@@ -1,8 +1,9 @@
 #include "ops/sampling.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstring>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -113,13 +114,44 @@ class Candidates {
   std::uint64_t weight_ = 0;
 };
 
-// The first of the largest.
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+// Of what is a number; kLowest if nothing is larger.
+float largest_of(std::span<const float> x) {
+  constexpr std::size_t kLanes = 16;
+  using Vector = float __attribute__((vector_size(kLanes * sizeof(float))));
+  Vector largest = Vector{} + kLowest;
+  std::size_t i = 0;
+  for (; i + kLanes <= x.size(); i += kLanes) {
+    Vector next;
+    std::memcpy(&next, &x[i], sizeof(Vector));
+    largest = next > largest ? next : largest;
+  }
+  float result = kLowest;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    result = largest[lane] > result ? largest[lane] : result;
+  }
+  for (; i < x.size(); ++i) {
+    result = x[i] > result ? x[i] : result;
+  }
+  return result;
+}
+
+// The first of the largest of what is a number.
 std::int32_t most_likely(std::span<const float> logits) {
-  // One that is not a number is larger than none that comes before it.
-  const auto number = std::ranges::find_if(logits, [](float x) { return !std::isnan(x); });
-  return number == logits.end()
-             ? kNoToken
-             : static_cast<std::int32_t>(std::max_element(number, logits.end()) - logits.begin());
+  // The first block that has it is searched for its place.
+  constexpr std::size_t kBlock = 512;
+  float largest = kLowest;
+  std::span<const float> searched = logits;  // for kLowest, if there is nothing else
+  for (std::size_t begin = 0; begin < logits.size(); begin += kBlock) {
+    const auto block = logits.subspan(begin, std::min(kBlock, logits.size() - begin));
+    if (const float x = largest_of(block); x > largest) {
+      largest = x;
+      searched = block;
+    }
+  }
+  const auto place = std::ranges::find(searched, largest);
+  return place == searched.end() ? kNoToken : static_cast<std::int32_t>(&*place - logits.data());
 }
 
 }  // namespace
