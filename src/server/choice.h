@@ -2,7 +2,9 @@
 // tokens.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,11 +24,15 @@ struct ScoredToken {
   std::size_t offset = 0;  // characters of text before it
 };
 
-/// What became certain with a token.
+/// What became certain with a token, or a few.
 struct Piece {
   std::string text;
   std::vector<ScoredToken> tokens;  // none unless they are asked for
   [[nodiscard]] bool empty() const { return text.empty() && tokens.empty(); }
+  void append(Piece other) {
+    text += other.text;
+    std::ranges::move(other.tokens, std::back_inserter(tokens));
+  }
 };
 
 class Choice {

@@ -61,6 +61,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   // An answer and what is told of it at its end.
   struct Slot {
     Choice choice;
+    std::optional<Piece> piece = {};  // that became certain and is not yet put
     std::string text = {};
     std::vector<ScoredToken> tokens = {};
     std::vector<std::int32_t> token_ids = {};  // if they are asked for; of a stream, not yet told
@@ -76,6 +77,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   void take_token(int index, const engine::TokenEvent& event);
   void observe_token(Slot& slot);
   void take_usage(int sample, const engine::CacheUsage& usage);
+  void put_pieces();
   void put(int index, Piece piece);
   void put_trace(const engine::CacheTrace& trace);
   void flush();
@@ -187,6 +189,7 @@ void CompletionJob::consume(int prompt, const StepResult& result) {
       take_token(prompt * request_.n + event.sample, event);
     }
   }
+  put_pieces();
   for (const auto& [sample, usage] : result.ended) {
     take_usage(sample, usage);
   }
@@ -215,7 +218,8 @@ void CompletionJob::take_token(int index, const engine::TokenEvent& event) {
       service_.tokenizer().has_token(event.token)) {  // others would be refused in a prompt
     slot.token_ids.push_back(event.token);
   }
-  put(index, slot.choice.accept(event));
+  Piece& piece = slot.piece ? *slot.piece : slot.piece.emplace();
+  piece.append(slot.choice.accept(event));
   if (slot.choice.stopped() && event.finish == FinishReason::none) {
     service_.engine().stop(tickets_[static_cast<std::size_t>(index / request_.n)], event.sample);
   }
@@ -237,6 +241,15 @@ void CompletionJob::take_usage(int sample, const engine::CacheUsage& usage) {
     usage_.reused_tokens += usage.reused_tokens;
   }
   --open_;
+}
+
+// What one or more tokens made certain goes out together.
+void CompletionJob::put_pieces() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (auto piece = std::exchange(slots_[i].piece, std::nullopt)) {
+      put(static_cast<int>(i), std::move(*piece));
+    }
+  }
 }
 
 // Adds to an answer: to its text, or to the events that are written next.

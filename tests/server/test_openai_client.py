@@ -7,7 +7,7 @@ import httpx
 import openai
 import pytest
 
-from conftest import MODEL
+from conftest import MODEL, serving
 
 PROMPT = ("It was a dark and stormy night, and the captain of the ship went below to his cabin, "
           "and the men stood on the deck and looked at the sea")
@@ -55,6 +55,27 @@ def test_stream_is_the_whole(client):
     assert [p.choices[0].finish_reason for p in pieces][-1] == "length"
     assert all(p.choices[0].finish_reason is None for p in pieces[:-1])
     assert all(p.usage is None for p in pieces)
+
+
+def test_tokens_that_wait_are_sent_together():
+    with serving("--stream-interval", "1000", "--deterministic") as server:
+        with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0) as client:
+            asked = {"max_tokens": 60, "logprobs": 1, "extra_body": {"return_token_ids": True}}
+            whole = complete(client, **asked).choices[0]
+            pieces = [p.choices[0] for p in complete(client, stream=True, **asked)]
+            assert len(pieces) < 20
+            assert len(pieces[0].logprobs.tokens) == 1  # the first one does not wait
+            assert "".join(p.text for p in pieces) == whole.text
+            for field in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+                told = [value for p in pieces if p.logprobs for value in getattr(p.logprobs, field)]
+                assert told == getattr(whole.logprobs, field)
+            assert [t for p in pieces for t in p.model_extra.get("token_ids", [])] == \
+                whole.model_extra["token_ids"]
+            assert [p.finish_reason for p in pieces] == [None] * (len(pieces) - 1) + ["length"]
+            two = [p.choices[0] for p in complete(client, n=2, temperature=1, seed=3, stream=True)]
+            both = complete(client, n=2, temperature=1, seed=3).choices
+            for choice in both:
+                assert "".join(p.text for p in two if p.index == choice.index) == choice.text
 
 
 def test_chat_and_its_stream(client):
