@@ -176,6 +176,10 @@ void CompletionJob::consume(int prompt, const StepResult& result) {
     put_trace(trace);
   }
   for (const engine::TokenEvent& event : result.events) {
+    if (event.finish == FinishReason::out_of_memory || event.finish == FinishReason::not_numbers) {
+      put_pieces();  // of the tokens before
+      flush();
+    }
     if (event.finish == FinishReason::out_of_memory) {
       throw ApiError(400, "the cache has no room for so long a sequence (--kv-gib)",
                      request_.chat ? "messages" : "prompt", "context_length_exceeded");

@@ -178,7 +178,9 @@ void EngineThread::begin(Ticket ticket, Submission submission) {
   const int samples = submission.request.samples;
   try {
     const engine::RequestId id = engine_.submit(std::move(submission.request));
-    entries_[id] = {std::move(submission.sink), samples};
+    entries_[id] = {.sink = std::move(submission.sink),
+                    .open_samples = samples,
+                    .has_begun = std::vector<bool>(static_cast<std::size_t>(samples))};
     ids_[ticket] = id;
   } catch (const std::exception& error) {
     {
@@ -206,14 +208,7 @@ void EngineThread::step() {
   for (engine::CacheTrace& trace : engine_.take_traces()) {
     note(std::move(trace));
   }
-  if (is_due()) {
-    deliver(take_results());
-  }
-}
-
-// What a stream tells is told often enough for its reader, who pays for each message as we do.
-bool EngineThread::is_due() const {
-  return urgent_ || since_delivery_.seconds() >= config_.hold_seconds;
+  deliver(take_results(since_delivery_.seconds() >= config_.hold_seconds));
 }
 
 void EngineThread::note(engine::TokenEvent event) {
@@ -222,7 +217,12 @@ void EngineThread::note(engine::TokenEvent event) {
     usage = engine_.take_usage(event.request, event.sample);
   }
   if (Entry* entry = entry_of(event.request)) {
-    urgent_ = urgent_ || usage.has_value() || !std::exchange(entry->has_begun, true);
+    if (const auto sample = static_cast<std::size_t>(event.sample);
+        !event.of_prompt && !entry->has_begun[sample]) {
+      entry->has_begun[sample] = true;
+      entry->urgent = true;
+    }
+    entry->urgent = entry->urgent || usage.has_value();
     if (usage) {
       entry->result.ended.emplace_back(event.sample, std::move(*usage));
       --entry->open_samples;
@@ -234,6 +234,7 @@ void EngineThread::note(engine::TokenEvent event) {
 void EngineThread::note(engine::CacheTrace trace) {
   if (Entry* entry = entry_of(trace.request)) {
     entry->result.traces.push_back(std::move(trace));
+    entry->urgent = true;
   }
 }
 
@@ -249,15 +250,21 @@ EngineThread::Entry* EngineThread::entry_of(engine::RequestId id) {
   return &found->second;
 }
 
-// What is to be told. Requests that are over are forgotten.
-EngineThread::Deliveries EngineThread::take_results() {
-  urgent_ = false;
-  since_delivery_.lap();
+// What is to be told, all or what is urgent. Requests that are over are forgotten.
+EngineThread::Deliveries EngineThread::take_results(bool all) {
+  if (all) {
+    since_delivery_.lap();
+  }
   Deliveries deliveries;
   deliveries.reserve(told_.size());
   for (const engine::RequestId id : std::exchange(told_, {})) {
     Entry& entry = entries_.at(id);
+    if (!all && !entry.urgent) {
+      told_.push_back(id);
+      continue;
+    }
     entry.has_result = false;
+    entry.urgent = false;
     deliveries.emplace_back(entry.sink, std::exchange(entry.result, {}));
     if (entry.open_samples == 0) {
       close(id);
@@ -278,7 +285,7 @@ void EngineThread::deliver(Deliveries deliveries) {
 }
 
 void EngineThread::fail_all(const std::string& message) {
-  deliver(take_results());
+  deliver(take_results(/*all=*/true));
   Deliveries deliveries;
   std::vector<engine::RequestId> open;
   for (const auto& [id, entry] : entries_) {

@@ -58,7 +58,7 @@ class EngineThread {
 
   /// `backend` and `store` (may be null) must outlive this. Results are handed to their sinks by
   /// `executor`, all of a step as one piece of work: the next step does not wait for them. First
-  /// tokens and ends are never held back, and what is held goes with them.
+  /// tokens, ends and traces are never held back, and what is held of their request goes with them.
   EngineThread(const engine::Backend& backend, const engine::EngineConfig& engine_config,
                const EngineThreadConfig& config, Executor executor,
                engine::PrefixStore* store = nullptr);
@@ -95,7 +95,8 @@ class EngineThread {
     int open_samples = 0;
     StepResult result = {};  // that is to be told
     bool has_result = false;
-    bool has_begun = false;
+    bool urgent = false;               // it is not held back
+    std::vector<bool> has_begun = {};  // by sample
   };
   struct Ending {
     Ticket ticket;
@@ -115,8 +116,7 @@ class EngineThread {
   void note(engine::TokenEvent event);
   void note(engine::CacheTrace trace);
   Entry* entry_of(engine::RequestId id);
-  [[nodiscard]] bool is_due() const;
-  Deliveries take_results();
+  Deliveries take_results(bool all);
   void deliver(Deliveries deliveries);
   void fail_all(const std::string& message);
   void break_down(const std::string& message);
@@ -131,7 +131,6 @@ class EngineThread {
   engine::Engine engine_;
   std::map<engine::RequestId, Entry> entries_;
   std::vector<engine::RequestId> told_;  // that have a result
-  bool urgent_ = false;                  // one that is not held back
   Stopwatch since_delivery_;
   std::map<Ticket, engine::RequestId> ids_;
   Stopwatch clock_;

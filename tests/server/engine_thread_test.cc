@@ -142,6 +142,43 @@ TEST(EngineThread, HoldsBackAllButFirstTokensAndEnds) {
   }
 }
 
+// One that begins or ends takes nobody else's tokens along.
+TEST(EngineThread, HoldsBackTheTokensOfEachRequestByItself) {
+  const CountingBackend backend(Fault::none);
+  EngineThread thread(backend, small_config(), {.most_requests = 16, .hold_seconds = 3600.0},
+                      run_here);
+  std::vector<EngineThread::Submission> together;
+  std::vector<std::shared_ptr<Listener>> listeners;
+  for (int i = 0; i < 10; ++i) {
+    listeners.push_back(std::make_shared<Listener>());
+    together.push_back({request_of(3, 20 + i), listeners.back()});
+  }
+  thread.submit(std::move(together));
+  for (const auto& listener : listeners) {
+    const std::vector<StepResult> results = listener->results();
+    ASSERT_EQ(results.size(), 2U);
+    EXPECT_EQ(results[0].events.size(), 1U);
+  }
+}
+
+TEST(EngineThread, HoldsBackNoFirstTokenOfASample) {
+  const CountingBackend backend(Fault::none);
+  EngineThread thread(backend, small_config(), {.most_requests = 8, .hold_seconds = 3600.0},
+                      run_here);
+  const auto listener = std::make_shared<Listener>();
+  engine::Request request = request_of(3, 20);
+  request.samples = 3;
+  submit(thread, std::move(request), listener);
+  std::vector<int> begun(3);
+  for (const StepResult& result : listener->results()) {
+    for (const engine::TokenEvent& event : result.events) {
+      const bool first = begun[static_cast<std::size_t>(event.sample)]++ == 0;
+      EXPECT_TRUE(!first || result.events.size() <= 3);
+    }
+  }
+  EXPECT_THAT(begun, testing::Each(20));
+}
+
 TEST(EngineThread, HoldsTokensBackForNoLongerThanItShould) {
   const CountingBackend backend(Fault::none, 5ms);
   EngineThread thread(backend, small_config(), {.most_requests = 8, .hold_seconds = 0.018},

@@ -78,6 +78,19 @@ def test_tokens_that_wait_are_sent_together():
                 assert "".join(p.text for p in two if p.index == choice.index) == choice.text
 
 
+def test_tokens_that_wait_come_before_an_error():
+    texts = []
+    for interval in "0", "1000":
+        with serving("--stream-interval", interval, "--deterministic", "--kv-gib", "0.001") as server:
+            with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0) as client:
+                texts.append("")
+                with pytest.raises(openai.APIError, match="no room"):
+                    for piece in complete(client, max_tokens=3000, stream=True,
+                                          extra_body={"ignore_eos": True}):
+                        texts[-1] += piece.choices[0].text
+    assert len(texts[0]) > 1000 and texts[0] == texts[1]
+
+
 def test_chat_and_its_stream(client):
     whole = chat(client, max_tokens=30)
     assert whole.choices[0].message.role == "assistant"

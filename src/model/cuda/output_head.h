@@ -15,14 +15,14 @@ class OutputHead {
  public:
   explicit OutputHead(const DeviceModel& model);
 
-  /// The layer that turns up to kMostLinearRows normed rows into the most likely tokens, which go
-  /// to tokens(), and their logits, which go to logits() if asked for.
+  /// The layer that turns up to most_linear_rows() normed rows into the most likely tokens, which
+  /// go to tokens(), and their logits, which go to logits() if asked for.
   [[nodiscard]] ops::cuda::RowsLayer layer(const ops::cuda::RowsInput& input,
                                            bool with_logits) const;
   [[nodiscard]] const std::int32_t* tokens() const { return tokens_.data(); }
   [[nodiscard]] const float* logits() const { return logits_.data(); }
 
-  /// How the next launch of sample() chooses: up to kMostLinearRows rows.
+  /// How the next launch of sample() chooses: up to most_linear_rows() rows.
   void choose_by(std::span<const ops::cuda::SampledRow> rows);
   /// tokens() of the first `rows` of logits(), as choose_by() says when this runs.
   void sample(int rows, cudaStream_t stream);

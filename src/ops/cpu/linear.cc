@@ -23,7 +23,7 @@ namespace {
 // benchmarks/linear_benchmark.cc).
 constexpr std::size_t kManyRowsF32 = 48;
 constexpr std::size_t kManyRowsBf16 = 9;
-// Where the CPU has tiles, linear_in_tiles() is from this number on.
+// Where the CPU has tiles that inputs fit, linear_in_tiles() is from this number on.
 constexpr std::size_t kManyRowsInTiles = 5;
 // Up to this many linear_in_dots() is faster than oneDNN (measured on an EPYC: by 1.5 times at 16
 // rows, and by little at 512).
@@ -107,7 +107,7 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
   const Workspace::Scope scope(*context.workspace);
   const bool bf16_compute = context.compute == DType::bf16 && cpu::has_fast_bf16();
   const bool dots = bf16_compute && cpu::has_bf16_dots();
-  const bool tiles = bf16_compute && cpu::has_bf16_tiles();
+  const bool tiles = bf16_compute && cpu::has_bf16_tiles() && cpu::fits_tiles(x);
   const std::size_t many = tiles ? kManyRowsInTiles : bf16_compute ? kManyRowsBf16 : kManyRowsF32;
   if (context.deterministic || x.rows < many) {
     return linear_as_stored(*context.workspace, targets, x, dots);

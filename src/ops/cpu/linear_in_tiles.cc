@@ -7,11 +7,9 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <vector>
 
 #include "base/threads.h"
 #include "ops/cpu/dots.h"
-#include "ops/cpu/linear_in_dots.h"
 #include "ops/cpu/operands.h"
 #include "ops/cpu/row_blocks.h"
 #include "ops/cpu/rows.h"
@@ -146,10 +144,11 @@ TiledInputs in_tiles(Workspace& workspace, Matrix<const float> x) {
 /// cache, as the first has no room for them beside the inputs.
 struct Upcoming {
   const std::byte* at;
+  const std::byte* end;
   std::size_t lines;
 
   void ask() {
-    for (std::size_t line = 0; line < lines; ++line, at += kCacheLine) {
+    for (std::size_t line = 0; line < lines && at < end; ++line, at += kCacheLine) {
       _mm_prefetch(at, _MM_HINT_T1);
     }
   }
@@ -236,12 +235,13 @@ void write(const float (&sums)[kTile][kTile], const Columns& columns, std::size_
 /// kWeights tiles of weight rows, the first of which are `columns`, and all inputs.
 template <std::size_t kWeights>
 void all_inputs(Matrix<const bf16> weight, const TiledInputs& inputs, const Columns& columns,
-                const std::byte* upcoming) {
+                std::span<const std::byte> upcoming) {
   Sums sums;
   const std::size_t tiles = inputs.tiles();
   const std::size_t passes = (tiles + kTogether - 1) / kTogether;
   // As a core waits for only so many lines at a time, all passes ask for some.
-  Upcoming asked{upcoming, upcoming == nullptr ? 0 : (kBlock + passes - 1) / passes};
+  Upcoming asked{upcoming.data(), upcoming.data() + upcoming.size(),
+                 (kBlock + passes - 1) / passes};
   for (std::size_t t = 0; t < tiles; t += kTogether) {
     const bool both = t + 1 < tiles;
     both ? multiply<kWeights, 2>(weight, inputs, t, asked, sums)
@@ -255,34 +255,55 @@ void all_inputs(Matrix<const bf16> weight, const TiledInputs& inputs, const Colu
   }
 }
 
+/// All rows of a weight that are no tile, in `memory`, behind rows of zeros.
+Matrix<const bf16> padded(const Weight& weight, std::span<bf16> memory) {
+  const auto cols = static_cast<std::size_t>(weight.cols);
+  const auto count = static_cast<std::size_t>(weight.rows);
+  const Matrix<bf16> rows(memory.data(), kTile, cols);
+  const std::size_t zeros = kTile - count;
+  std::ranges::fill(memory.first(zeros * cols), bf16{});
+  const auto own = weight_rows<bf16>(weight, 0, count, memory.subspan(zeros * cols));
+  for (std::size_t i = 0; i < count && own.data != rows.row(zeros).data(); ++i) {
+    std::ranges::copy(own.row(i), rows.row(zeros + i).begin());
+  }
+  return rows;
+}
+
 /// Rows [begin, end) of the target's weight, of which `memory` holds those that are not bf16. What
 /// is no whole tile is one that begins earlier.
 void some_rows(const LinearTarget& target, const TiledInputs& inputs, std::size_t begin,
                std::size_t end, std::span<bf16> memory) {
+  if (end < kTile) {
+    return all_inputs<1>(padded(*target.weight, memory), inputs, {target, begin, end}, {});
+  }
   const std::size_t from = std::min(begin, end - kTile);
   const Matrix<const bf16> weight = weight_rows<bf16>(*target.weight, from, end, memory);
   const bool stored = target.weight->format == WeightFormat::bf16;
   std::size_t n = begin;
   for (; n + kBlock <= end; n += kBlock) {
     const Matrix<const bf16> rows = weight.slice(n - from, n - from + kBlock);
-    const auto* next = reinterpret_cast<const std::byte*>(rows.data + kBlock * rows.stride);
-    all_inputs<2>(rows, inputs, {target, n, n + kTile}, stored ? next : nullptr);
+    const std::span<const bf16> next(rows.data + kBlock * rows.stride, kBlock * rows.stride);
+    all_inputs<2>(rows, inputs, {target, n, n + kTile},
+                  stored ? std::as_bytes(next) : std::span<const std::byte>());
   }
   for (; n < end; n += kTile) {
     const std::size_t last = std::min(n + kTile, end);
     const Matrix<const bf16> rows = weight.slice(last - kTile - from, last - from);
-    all_inputs<1>(rows, inputs, {target, n, last}, nullptr);
+    all_inputs<1>(rows, inputs, {target, n, last}, {});
   }
 }
 
 constexpr std::size_t kDecodedRows = 2 * kBlock;
 
-/// Numbers of bf16 that own_rows() decodes weights of other formats to.
-std::size_t decoded_size(std::span<const LinearTarget> targets, std::size_t cols) {
-  const bool decodes = std::ranges::any_of(targets, [](const LinearTarget& target) {
-    return target.weight->format != WeightFormat::bf16;
-  });
-  return decodes ? (kDecodedRows + kTile) * cols : 0;
+/// Numbers of bf16 that own_rows() needs memory for.
+std::size_t memory_size(std::span<const LinearTarget> targets, std::size_t cols) {
+  std::size_t rows = 0;
+  for (const LinearTarget& target : targets) {
+    const bool stored = target.weight->format == WeightFormat::bf16;
+    const bool padded = static_cast<std::size_t>(target.weight->rows) < kTile;
+    rows = std::max(rows, padded ? kTile : stored ? 0 : kDecodedRows);
+  }
+  return rows * cols;
 }
 
 /// Rows [begin, end), on the calling thread.
@@ -294,18 +315,13 @@ void own_rows(const LinearTarget& target, const TiledInputs& inputs, std::size_t
   }
 }
 
-// What linear_in_tiles() does, for inputs that stay in the second-level cache.
-void some_inputs(Workspace& workspace, std::span<const LinearTarget> targets,
-                 Matrix<const float> x) {
-  const Workspace::Scope scope(workspace);
-  const TiledInputs inputs = in_tiles(workspace, x);
-  const std::size_t size = decoded_size(targets, x.cols);
-  const auto memory = workspace.take<bf16>(size * static_cast<std::size_t>(thread_count()));
-  for_weight_rows<kBlock>(
-      targets, [&](const LinearTarget& target, std::size_t begin, std::size_t end, int thread) {
-        own_rows(target, inputs, begin, end,
-                 memory.subspan(static_cast<std::size_t>(thread) * size, size));
-      });
+// Whether threads would share whole blocks unevenly.
+bool has_few_blocks(std::span<const LinearTarget> targets) {
+  std::size_t rows = 0;
+  for (const LinearTarget& target : targets) {
+    rows += static_cast<std::size_t>(target.weight->rows);
+  }
+  return rows < 2 * kBlock * static_cast<std::size_t>(thread_count());
 }
 
 // Whether this program may use what the processor has.
@@ -333,26 +349,24 @@ bool has_bf16_tiles() {
   return has;
 }
 
+bool fits_tiles(Matrix<const float> x) {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+  return x.cols % kDepth == 0 && x.rows * x.cols * sizeof(bf16) <= kMostBytes;
+}
+
 void linear_in_tiles(Workspace& workspace, std::span<const LinearTarget> targets,
                      Matrix<const float> x) {
-  assert(has_bf16_tiles());
-  const auto is_small = [](const LinearTarget& target) {
-    return static_cast<std::size_t>(target.weight->rows) < kTile;
+  assert(has_bf16_tiles() && fits_tiles(x));
+  const TiledInputs inputs = in_tiles(workspace, x);
+  const std::size_t size = memory_size(targets, x.cols);
+  const auto memory = workspace.take<bf16>(size * static_cast<std::size_t>(thread_count()));
+  const auto body = [&](const LinearTarget& target, std::size_t begin, std::size_t end,
+                        int thread) {
+    own_rows(target, inputs, begin, end,
+             memory.subspan(static_cast<std::size_t>(thread) * size, size));
   };
-  if (x.cols % kDepth != 0 || std::ranges::any_of(targets, is_small)) {
-    return linear_in_dots(workspace, targets, x);
-  }
-  constexpr std::size_t kBytesOfInputs = std::size_t{1} << 20;
-  const std::size_t most =
-      std::max(kBytesOfInputs / (x.cols * sizeof(bf16)) / kTile, kTogether) * kTile;
-  for (std::size_t m = 0; m < x.rows; m += most) {
-    const std::size_t end = std::min(m + most, x.rows);
-    std::vector<LinearTarget> own(targets.begin(), targets.end());
-    for (LinearTarget& target : own) {
-      target.out = target.out.slice(m, end);
-    }
-    some_inputs(workspace, own, x.slice(m, end));
-  }
+  has_few_blocks(targets) ? for_weight_rows<kTile>(targets, body)
+                          : for_weight_rows<kBlock>(targets, body);
 }
 
 }  // namespace winnow::ops::cpu
@@ -362,6 +376,10 @@ void linear_in_tiles(Workspace& workspace, std::span<const LinearTarget> targets
 namespace winnow::ops::cpu {
 
 bool has_bf16_tiles() {
+  return false;
+}
+
+bool fits_tiles(Matrix<const float>) {
   return false;
 }
 

@@ -12,9 +12,14 @@ namespace winnow::ops::cpu {
 /// Whether this CPU multiplies tiles of 16 rows of bf16 (AMX), and this program may use them.
 bool has_bf16_tiles();
 
-/// As linear() in bf16, where has_bf16_tiles(). The first operand of a product of tiles is rows as
-/// they lie, the second pairs of columns: so weights are the first, out^T = weight x^T, and nothing
-/// but the inputs is brought into another order. A row's result does not depend on the other rows.
+/// Whether columns come in whole tiles, and inputs stay in the second-level cache while the weights
+/// pass by.
+bool fits_tiles(Matrix<const float> x);
+
+/// As linear() in bf16, where has_bf16_tiles() and fits_tiles(x). The first operand of a product of
+/// tiles is rows as they lie, the second pairs of columns: so weights are the first, out^T = weight
+/// x^T, and nothing but the inputs is brought into another order. A row's result does not depend on
+/// the other rows.
 void linear_in_tiles(Workspace& workspace, std::span<const LinearTarget> targets,
                      Matrix<const float> x);
 

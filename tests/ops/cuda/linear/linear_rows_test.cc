@@ -192,13 +192,14 @@ TEST_P(CudaLinearRows, ARowIsTheSameInAnyCompany) {
   };
   // int4 has another way for one row.
   const std::size_t fewest = std::get<0>(GetParam()) == DeviceWeightFormat::int4 ? 2 : 1;
-  const auto [together, sums] = rows_from(0, kMostLinearRows);
-  for (const std::size_t row : {0U, 7U, 8U, 14U}) {
+  const auto most = static_cast<std::size_t>(most_linear_rows());
+  const auto [together, sums] = rows_from(0, most);
+  for (const std::size_t row : {std::size_t{0}, most / 2 - 1, most / 2, most - 2}) {
     const auto [few, own_sums] = rows_from(row, fewest);
     EXPECT_TRUE(std::ranges::equal(few, std::span(together).subspan(row * width, fewest * width)))
         << row;
     for (std::size_t part = 0; part < parts(); ++part) {
-      EXPECT_EQ(own_sums[part * fewest], sums[part * kMostLinearRows + row]) << part;
+      EXPECT_EQ(own_sums[part * fewest], sums[part * most + row]) << part;
     }
   }
 }
@@ -292,7 +293,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, CudaRows, kAllFormats,
 // Three layers of a transformer without attention: in one graph of kernels of one layer each, of
 // kernels that overlap, and of kernels of several layers, the same bits replay after replay.
 void chain_and_overlap(DeviceWeightFormat format, int width, int inner_width) {
-  constexpr std::size_t kRows = kMostLinearRows;
+  const auto most = static_cast<std::size_t>(most_linear_rows());
   const std::size_t row = static_cast<std::size_t>(width);
   const TestWeight square(format, width, width, 20);
   const TestWeight gate_up(format, 2 * inner_width, width, 21);
@@ -300,12 +301,12 @@ void chain_and_overlap(DeviceWeightFormat format, int width, int inner_width) {
   const auto norm_weight = on_device(std::vector<float>(row, 1.0F));
   const auto device_tokens =
       on_device(std::vector<std::int32_t>{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3});
-  const DeviceBuffer<float> hidden(kRows * row);
-  const DeviceBuffer<bf16> inner(kRows * static_cast<std::size_t>(inner_width));
-  const DeviceBuffer<bf16> normed[2] = {DeviceBuffer<bf16>(kRows * row),
-                                        DeviceBuffer<bf16>(kRows * row)};
-  const DeviceBuffer<float> sums[2] = {DeviceBuffer<float>(kRows * row),
-                                       DeviceBuffer<float>(kRows * row)};
+  const DeviceBuffer<float> hidden(most * row);
+  const DeviceBuffer<bf16> inner(most * static_cast<std::size_t>(inner_width));
+  const DeviceBuffer<bf16> normed[2] = {DeviceBuffer<bf16>(most * row),
+                                        DeviceBuffer<bf16>(most * row)};
+  const DeviceBuffer<float> sums[2] = {DeviceBuffer<float>(most * row),
+                                       DeviceBuffer<float>(most * row)};
   const auto residual = [&](int i) {
     return ResidualRows{hidden.data(), norm_weight.data(), normed[i].data(), sums[i].data()};
   };
@@ -345,7 +346,7 @@ void chain_and_overlap(DeviceWeightFormat format, int width, int inner_width) {
     values.resize(rows * row);
     return values;
   };
-  for (const std::size_t rows : {std::size_t{1}, std::size_t{5}, std::size_t{8}, kRows}) {
+  for (const std::size_t rows : {std::size_t{1}, std::size_t{5}, std::size_t{8}, most}) {
     const std::vector<float> plain = replays(rows, 1, false);
     EXPECT_TRUE(std::ranges::all_of(plain, [](float x) { return std::isfinite(x); }));
     for (const std::size_t together : {1U, 2U, 4U}) {
@@ -404,7 +405,7 @@ TEST_F(CudaLinearRowsLimits, RefusesWhatItCannotTake) {
     EXPECT_THROW(linear_rows(layers, rows, scratch, {}), Error);
   };
   refused({layer(DeviceWeightFormat::bf16, 12)}, 1);
-  refused({layer(DeviceWeightFormat::bf16, 16)}, kMostLinearRows + 1);
+  refused({layer(DeviceWeightFormat::bf16, 16)}, most_linear_rows() + 1);
   refused({}, 1);
   refused({gated({DeviceWeightView({DeviceWeightFormat::bf16, 16, 32}, nullptr)}, {}, nullptr)}, 1);
   refused({layer(DeviceWeightFormat::bf16, 32), layer(DeviceWeightFormat::fp8, 32)}, 1);
