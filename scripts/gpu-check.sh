@@ -93,7 +93,7 @@ sanitized_kvcache=(
   '*CudaTokenAttention.SeesWhatTheHostSees/h2o_*_D96*'
   '*CudaTokenAttention.SeesWhatTheHostSees/quest_*_D80*')
 # Steps of one sequence and of a few, each in one kernel: of linear layers, so by memcheck only.
-sanitized_engine='*CudaBackendTest.ComputesWhatTheCpuComputes/llama_fp8:*CudaBackendTest.ComputesWhatTheCpuComputes/qwen3_streaming_fp8:*CudaBackendTest.DecodesAFewSequencesAsEachByItself/llama_fp8'
+sanitized_engine='*CudaBackendTest.ComputesWhatTheCpuComputes/llama_fp8:*CudaBackendTest.ComputesWhatTheCpuComputes/qwen3_streaming_fp8:*CudaFewSequences.DecodesEachAsByItself/llama_fp8'
 sanitize() {
   local tool=$1 room=$2 filter=$3 name=${3%%/*}
   begin "$tool of ${name//[*]/}" compute-sanitizer --tool "$tool" --error-exitcode 1 \

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/cuda/on_device.h"
@@ -35,6 +36,67 @@ struct Case {
   int shift = 1;
   bool adapter = false;  // decides, and not a borrowed channel
 };
+
+inline constexpr Case kCases[] = {
+    Case{"llama_fp8", Family::llama, 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::f8e4m3,
+         WeightStorage::as_stored, 1e-1},
+    Case{"llama_bf16", Family::llama, 64, 3, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
+    Case{"llama_dense", Family::llama, 128, 8, false, kvcache::RuleKind::dense,
+         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+    Case{"llama_dense_bf16", Family::llama, 64, 4, false, kvcache::RuleKind::dense,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+    Case{"llama_eight", Family::llama, 128, 8, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+    Case{"llama_three_fp8", Family::llama, 64, 3, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+    Case{"biases_int8", Family::qwen2, 80, 1, true, kvcache::RuleKind::dms, ops::EntryFormat::i8,
+         WeightStorage::as_stored, 2e-2, 1, true},
+    Case{"biases_bf16", Family::qwen2, 64, 1, true, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
+    Case{"llama_shift_within", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2, 7},
+    Case{"llama_shift", Family::llama, 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2, 41},
+    Case{"llama_streaming", Family::llama, 64, 4, false, kvcache::RuleKind::streaming,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+    Case{"qwen3_streaming_fp8", Family::qwen3, 128, 2, false, kvcache::RuleKind::streaming,
+         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+    Case{"qwen3_streaming_int8", Family::qwen3, 128, 2, false, kvcache::RuleKind::streaming,
+         ops::EntryFormat::i8, WeightStorage::as_stored, 2e-2},
+    // What leaves or is read may hang on the last bit: then the logits differ.
+    Case{"llama_tova", Family::llama, 64, 4, false, kvcache::RuleKind::tova, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 7e-1},
+    Case{"qwen3_h2o", Family::qwen3, 128, 2, false, kvcache::RuleKind::h2o,
+         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 3e-1},
+    Case{"llama_quest", Family::llama, 64, 1, false, kvcache::RuleKind::quest,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
+    Case{"llama_dmc", Family::llama, 64, 4, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
+    Case{"llama_dmc_fp8", Family::llama, 128, 2, false, kvcache::RuleKind::dmc,
+         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+    Case{"qwen3_dmc_int8", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
+         ops::EntryFormat::i8, WeightStorage::as_stored, 3e-2},
+    Case{"llama_q4", Family::llama, 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::q4,
+         WeightStorage::as_stored, 3e-1},
+    Case{"qwen3_q4", Family::qwen3, 128, 2, false, kvcache::RuleKind::dense, ops::EntryFormat::q4,
+         WeightStorage::as_stored, 3e-1},
+    Case{"qwen3_fp8", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+    Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::int8, 2e-2},
+    Case{"llama_int8_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::int8, 2e-2},
+    Case{"qwen3_fp8_int4_weights", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::f8e4m3, WeightStorage::int4, 1e-1},
+    Case{"llama_int4_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::int4, 4e-2},
+    Case{"llama_fp8_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::fp8, 3e-1}};
+
+inline std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  return info.param.name;
+}
 
 /// Without biases and an adapter, of weights in bf16, 64 channels and groups of four heads.
 inline Case plain_case(const char* name, Family family, kvcache::RuleKind rule,
