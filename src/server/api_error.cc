@@ -1,5 +1,6 @@
 #include "server/api_error.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace winnow::server {
@@ -29,6 +30,19 @@ std::string_view type_of(int status) {
 
 std::string dump(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void append_quoted(std::string_view text, std::string& json) {
+  const auto stands_for_itself = [](char c) {
+    return c >= ' ' && c < 0x7F && c != '"' && c != '\\';
+  };
+  if (std::ranges::all_of(text, stands_for_itself)) {
+    json += '"';
+    json += text;
+    json += '"';
+  } else {
+    json += dump(Json(text));
+  }
 }
 
 Json to_json(const ApiError& error) {

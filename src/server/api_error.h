@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "server/http.h"
 
@@ -35,5 +36,7 @@ HttpResponse to_response(const ApiError& error);
 
 /// JSON in one line; what is not UTF-8 becomes U+FFFD.
 std::string dump(const nlohmann::ordered_json& value);
+/// Appends dump(text), sooner: most texts need no escapes.
+void append_quoted(std::string_view text, std::string& json);
 
 }  // namespace winnow::server

@@ -274,7 +274,11 @@ void CompletionJob::put(int index, Piece piece) {
       slot.frame = text_frame(head_, index);
     }
     const auto& [before, behind] = *slot.frame;
-    events_ += fmt::format("data: {}{}{}\n\n", before, dump(piece.text), behind);
+    events_ += "data: ";
+    events_ += before;
+    append_quoted(piece.text, events_);
+    events_ += behind;
+    events_ += "\n\n";
     return;
   }
   const std::vector<std::int32_t> token_ids = std::exchange(slot.token_ids, {});

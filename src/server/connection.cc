@@ -70,8 +70,8 @@ asio::awaitable<bool> Connection::serve_one() {
   }
   const bool chunked = parser.speaks_http_1_1();
   HttpRequest request = parser.take(client_);
-  const auto exchange = std::make_shared<Exchange>(stream_->socket().get_executor(), config,
-                                                   request.id, request.method == "HEAD", chunked);
+  const auto exchange = std::make_shared<Exchange>(stream_->strand(), config, request.id,
+                                                   request.method == "HEAD", chunked);
   HttpRecord record{
       .id = request.id, .client = client_, .method = request.method, .path = request.path};
   if (!parser.keep_alive()) {

@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <boost/asio/defer.hpp>
-#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <iterator>
+#include <string_view>
 
 namespace winnow::server {
 namespace {
 
 constexpr std::string_view kLastChunk = "0\r\n\r\n";
-
-std::string in_chunk(const std::string& piece) {
-  return fmt::format("{:x}\r\n{}\r\n", piece.size(), piece);
-}
 
 }  // namespace
 
@@ -21,8 +19,14 @@ void Exchange::run(std::function<void()> work) {
 }
 
 // As run(), but at once for who is on the strand already.
-void Exchange::on_strand(std::function<void()> work) {
-  boost::asio::dispatch(strand_, [self = shared_from_this(), work = std::move(work)] { work(); });
+template <class Work>
+void Exchange::on_strand(Work work) {
+  if (strand_.running_in_this_thread()) {
+    work();
+  } else {
+    boost::asio::post(strand_,
+                      [self = shared_from_this(), work = std::move(work)]() mutable { work(); });
+  }
 }
 
 void Exchange::send(HttpResponse response) {
@@ -113,10 +117,15 @@ void Exchange::append_head(const HttpResponse& head, bool whole) {
   unsent_ += text;
 }
 
-void Exchange::append_piece(const std::string& piece) {
-  if (!piece.empty() && !head_only_ && !gone_) {
-    unsent_ += chunked_ ? in_chunk(piece) : piece;
+void Exchange::append_piece(std::string_view piece) {
+  if (piece.empty() || head_only_ || gone_) {
+    return;
   }
+  if (chunked_) {
+    fmt::format_to(std::back_inserter(unsent_), "{:x}\r\n", piece.size());
+  }
+  unsent_ += piece;
+  unsent_ += chunked_ ? "\r\n" : "";
 }
 
 // A piece of a stream goes straight to a socket that takes it, which saves waking the connection.

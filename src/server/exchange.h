@@ -1,7 +1,6 @@
 // The bytes of one answer on their way from whoever makes them to the connection.
 #pragma once
 
-#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
@@ -11,6 +10,7 @@
 
 #include "server/http.h"
 #include "server/http_server.h"
+#include "server/stream.h"
 
 namespace winnow::server {
 
@@ -19,8 +19,8 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
  public:
   /// `head_only`: the request was HEAD. `chunked`: the client speaks HTTP/1.1. `config` must
   /// outlive the exchange.
-  Exchange(const boost::asio::any_io_executor& strand, const HttpConfig& config, std::string id,
-           bool head_only, bool chunked)
+  Exchange(const Strand& strand, const HttpConfig& config, std::string id, bool head_only,
+           bool chunked)
       : strand_(strand),
         wake_(strand),
         config_(config),
@@ -56,13 +56,14 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
 
  private:
   void append_head(const HttpResponse& head, bool whole);
-  void append_piece(const std::string& piece);
+  void append_piece(std::string_view piece);
   void close();
   void send_or_ring();
   void ring();
-  void on_strand(std::function<void()> work);
+  template <class Work>
+  void on_strand(Work work);
 
-  boost::asio::any_io_executor strand_;
+  Strand strand_;
   boost::asio::steady_timer wake_;
   const HttpConfig& config_;
   std::string id_;

@@ -4,8 +4,10 @@
 #include <utility>  // which awaitable.hpp of Boost 1.74 forgets
 
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
 #include <chrono>
 #include <memory>
 #include <span>
@@ -16,6 +18,9 @@ class context;
 }
 
 namespace winnow::server {
+
+/// Runs what belongs to one connection, a piece at a time.
+using Strand = boost::asio::strand<boost::asio::io_context::executor_type>;
 
 /// Used on the socket's strand alone.
 class Stream : public std::enable_shared_from_this<Stream> {
@@ -38,6 +43,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   virtual Task<void> end() = 0;
 
   [[nodiscard]] Socket& socket() { return socket_; }
+  /// The socket's executor, by its own type: work finds out sooner that it is on it already.
+  [[nodiscard]] Strand strand() { return *socket_.get_executor().target<Strand>(); }
   /// The client's end is closed, or the connection is broken: unread bytes do not hide that.
   [[nodiscard]] bool is_closed_by_peer();
   void close();

@@ -28,5 +28,20 @@ TEST(CompletionJson, AFrameAroundATextIsThePieceThatSaysIt) {
   }
 }
 
+TEST(CompletionJson, QuotesAsADumpDoes) {
+  std::string every = "a";
+  for (int c = 0; c < 256; ++c) {
+    every[0] = static_cast<char>(c);  // from 0x80 on not UTF-8
+    std::string json = "before ";
+    append_quoted(every, json);
+    EXPECT_EQ(json, "before " + dump(every)) << c;
+  }
+  for (const std::string text : {"", " plain words, 'quoted'", "\u00e9\u4e16", "two\nlines"}) {
+    std::string json;
+    append_quoted(text, json);
+    EXPECT_EQ(json, dump(text));
+  }
+}
+
 }  // namespace
 }  // namespace winnow::server
