@@ -32,12 +32,12 @@ constexpr int kHuge = std::numeric_limits<int>::max();
 
 struct Case {
   const char* name;
-  ops::EntryFormat format;
   int head_dim;
   int group;
   int tokens;
   int past;  // tokens before the chunk
   int window;
+  ops::EntryFormat format;
   bool archive;  // one in eight tokens on average, unless the window is all there is
 };
 
@@ -141,19 +141,19 @@ nlohmann::json run_case(const Case& c, ops::cuda::PrefillKernel kernel,
 }
 
 constexpr Case kCases[] = {
-    {"Llama-3.2-1B, 8K, DMS, fp8", ops::EntryFormat::f8e4m3, 64, 4, 8192, 0, 256, true},
-    {"Llama-3.2-1B, 8K, DMS, int8", ops::EntryFormat::i8, 64, 4, 8192, 0, 256, true},
-    {"Llama-3.2-1B, 8K, DMS, q4", ops::EntryFormat::q4, 64, 4, 8192, 0, 256, true},
-    {"Llama-3.2-1B, 8K, DMS, bf16", ops::EntryFormat::bf16, 64, 4, 8192, 0, 256, true},
-    {"Qwen3-8B, 8K, DMS, fp8", ops::EntryFormat::f8e4m3, 128, 4, 8192, 0, 256, true},
-    {"Qwen3-8B, 8K, DMS, int8", ops::EntryFormat::i8, 128, 4, 8192, 0, 256, true},
-    {"Qwen3-8B, 8K, DMS, bf16", ops::EntryFormat::bf16, 128, 4, 8192, 0, 256, true},
-    {"Qwen3-8B, 2K after 30K, DMS, fp8", ops::EntryFormat::f8e4m3, 128, 4, 2048, 30720, 256, true},
-    {"D 64, 8K, dense, bf16", ops::EntryFormat::bf16, 64, 4, 8192, 0, kHuge, false},
-    {"D 80, 8K, dense, bf16", ops::EntryFormat::bf16, 80, 4, 8192, 0, kHuge, false},
-    {"D 96, 8K, dense, bf16", ops::EntryFormat::bf16, 96, 4, 8192, 0, kHuge, false},
-    {"D 128, 8K, dense, bf16", ops::EntryFormat::bf16, 128, 4, 8192, 0, kHuge, false},
-    {"D 128, 8K, dense, fp8", ops::EntryFormat::f8e4m3, 128, 4, 8192, 0, kHuge, false},
+    {"Llama-3.2-1B, 8K, DMS, fp8", 64, 4, 8192, 0, 256, ops::EntryFormat::f8e4m3, true},
+    {"Llama-3.2-1B, 8K, DMS, int8", 64, 4, 8192, 0, 256, ops::EntryFormat::i8, true},
+    {"Llama-3.2-1B, 8K, DMS, q4", 64, 4, 8192, 0, 256, ops::EntryFormat::q4, true},
+    {"Llama-3.2-1B, 8K, DMS, bf16", 64, 4, 8192, 0, 256, ops::EntryFormat::bf16, true},
+    {"Qwen3-8B, 8K, DMS, fp8", 128, 4, 8192, 0, 256, ops::EntryFormat::f8e4m3, true},
+    {"Qwen3-8B, 8K, DMS, int8", 128, 4, 8192, 0, 256, ops::EntryFormat::i8, true},
+    {"Qwen3-8B, 8K, DMS, bf16", 128, 4, 8192, 0, 256, ops::EntryFormat::bf16, true},
+    {"Qwen3-8B, 2K after 30K, DMS, fp8", 128, 4, 2048, 30720, 256, ops::EntryFormat::f8e4m3, true},
+    {"D 64, 8K, dense, bf16", 64, 4, 8192, 0, kHuge, ops::EntryFormat::bf16, false},
+    {"D 80, 8K, dense, bf16", 80, 4, 8192, 0, kHuge, ops::EntryFormat::bf16, false},
+    {"D 96, 8K, dense, bf16", 96, 4, 8192, 0, kHuge, ops::EntryFormat::bf16, false},
+    {"D 128, 8K, dense, bf16", 128, 4, 8192, 0, kHuge, ops::EntryFormat::bf16, false},
+    {"D 128, 8K, dense, fp8", 128, 4, 8192, 0, kHuge, ops::EntryFormat::f8e4m3, false},
 };
 
 nlohmann::json run() {

@@ -84,7 +84,7 @@ struct Server::Parts {
         http(
             complete(config.http, config.service),
             [this](const HttpRequest& head) { return service.refuse(head); },
-            [this](HttpRequest request, std::shared_ptr<Reply> reply) {
+            [this](HttpRequest request, const std::shared_ptr<Reply>& reply) {
               service.handle(std::move(request), reply);
             },
             [this](const HttpRecord& record) { service.note(record); }) {
