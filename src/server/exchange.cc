@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <boost/asio/defer.hpp>
-#include <boost/asio/post.hpp>
+#include <boost/asio/dispatch.hpp>
 #include <iterator>
 #include <string_view>
 
@@ -21,12 +21,8 @@ void Exchange::run(std::function<void()> work) {
 // As run(), but at once for who is on the strand already.
 template <class Work>
 void Exchange::on_strand(Work work) {
-  if (strand_.running_in_this_thread()) {
-    work();
-  } else {
-    boost::asio::post(strand_,
-                      [self = shared_from_this(), work = std::move(work)]() mutable { work(); });
-  }
+  boost::asio::dispatch(strand_,
+                        [self = shared_from_this(), work = std::move(work)]() mutable { work(); });
 }
 
 void Exchange::send(HttpResponse response) {
