@@ -2,7 +2,8 @@
 # Everything that needs a CUDA device, on any machine that has one: the parity tests, the kernels'
 # tests under compute-sanitizer (memcheck and racecheck), and the benchmarks. Writes
 # REPORT_DIR/report.txt, a log of each step and the benchmarks' JSON; fails when a step does.
-#   scripts/gpu-check.sh [--quick] [--binaries DIR] [REPORT_DIR]     default: build/gpu-report
+#   scripts/gpu-check.sh [--quick] [--only PART] [--binaries DIR] [REPORT_DIR]   default: build/gpu-report
+# --only: parity, sanitizers or speed.
 # --binaries: nothing is built; tests, benchmarks and winnow are taken from DIR (a build folder, or
 #   all of them side by side).
 # --quick: minutes instead of half an hour: every sixth parity test, a few shapes under the
@@ -11,10 +12,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 quick=false
+parts='parity sanitizers speed'
 binaries=
 while [[ "${1:-}" == --* ]]; do
   case $1 in
     --quick) quick=true ;;
+    --only)
+      [[ " $parts " == *" ${2:-} "* && -n ${2:-} ]] || { echo "gpu-check: --only takes one of: $parts" >&2 && exit 2; }
+      parts=$2 && shift ;;
     --binaries) binaries=${2:?--binaries needs a folder} && shift ;;
     *) echo "gpu-check: unknown option $1: see the head of $0" >&2 && exit 2 ;;
   esac
@@ -67,17 +72,23 @@ step device nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
 cat "$report/device.log"
 
 # Correctness: no step minds another one beside it.
-rooms=(ops kvcache engine train)
-parity='*Cuda*'
-shards=1
-if $quick; then
-  parity='*Cuda*:-*LongCuda*'
-  shards=6
-fi
-for room in "${rooms[@]}"; do
-  test=$(binary "${room}_test")
-  begin "parity of $room" env GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=0 "$test" --gtest_filter="$parity" --gtest_brief=1
-done
+check_parity() {
+  local parity='*Cuda*' shards=6 last room shard
+  last=$((shards - 1))
+  if $quick; then
+    parity='*Cuda*:-*LongCuda*'
+    last=0
+  fi
+  for room in ops kvcache engine train; do
+    for ((shard = 0; shard <= last; ++shard)); do
+      begin "parity of $room $((shard + 1)) of $shards" \
+        env GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard \
+        "$(binary "${room}_test")" --gtest_filter="$parity" --gtest_brief=1
+    done
+  done
+  wait_for_all
+}
+
 # The sanitizer slows a kernel down a hundred times: a few shapes of each.
 sanitized_ops=(
   '*CudaLinearRows.Silu/int4_N1022_K576:*CudaLinearRows.Residual/bf16_N3070_K576:*CudaRows.ChainsAndOverlapChangeNothing/fp8'
@@ -99,7 +110,12 @@ sanitize() {
   begin "$tool of ${name//[*]/}" compute-sanitizer --tool "$tool" --error-exitcode 1 \
     "$(binary "${room}_test")" --gtest_filter="$filter" --gtest_brief=1
 }
-if command -v compute-sanitizer >/dev/null; then
+check_with_sanitizers() {
+  local tool filter
+  if ! command -v compute-sanitizer >/dev/null; then
+    echo "compute-sanitizer is not there: memcheck and racecheck left out"
+    return
+  fi
   for tool in memcheck racecheck; do
     # Racecheck does not follow a warp whose lanes read or write, meet, and let one of them arrive
     # at a barrier: it takes what linear layers pass from warp to warp for races.
@@ -109,18 +125,23 @@ if command -v compute-sanitizer >/dev/null; then
     for filter in "${sanitized_kvcache[@]}"; do sanitize "$tool" kvcache "$filter"; done
   done
   sanitize memcheck engine "$sanitized_engine"
-else
-  echo "compute-sanitizer is not there: memcheck and racecheck left out"
-fi
-wait_for_all
+  wait_for_all
+}
 
-# Speed: one after another.
-benchmarks=(linear_rows linear_batch decode_attention prefill_attention sampling training_attention_cuda)
-$quick && benchmarks=(linear_rows linear_batch decode_attention)
-for name in "${benchmarks[@]}"; do
-  step "$name" "$(binary "${name}_benchmark")" --json "$report/$name.json"
-  cat "$report/$name.log"
-done
+# One after another.
+measure_speed() {
+  local benchmarks=(linear_rows linear_batch decode_attention prefill_attention sampling training_attention_cuda)
+  local name
+  $quick && benchmarks=(linear_rows linear_batch decode_attention)
+  for name in "${benchmarks[@]}"; do
+    step "$name" "$(binary "${name}_benchmark")" --json "$report/$name.json"
+    cat "$report/$name.log"
+  done
+}
+
+[[ $parts != *parity* ]] || check_parity
+[[ $parts != *sanitizers* ]] || check_with_sanitizers
+[[ $parts != *speed* ]] || measure_speed
 
 echo "${#failed[@]} steps failed: ${failed[*]:-none}"
 [[ ${#failed[@]} -eq 0 ]]
