@@ -1,6 +1,5 @@
 #include "server/http_server.h"
 
-#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -19,7 +18,6 @@
 #include <optional>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -27,6 +25,7 @@
 #include "base/error.h"
 #include "server/connection.h"
 #include "server/exchange.h"
+#include "server/threads_elsewhere.h"
 
 namespace winnow::server {
 namespace {
@@ -75,7 +74,10 @@ class HttpServer::Impl : public ConnectionOwner {
 
   [[nodiscard]] int port() const { return acceptor_.local_endpoint().port(); }
   [[nodiscard]] int connections() const;
-  void run(std::function<void()> work) { asio::post(work_strand_, std::move(work)); }
+  void run(std::function<void()> work) {
+    threads_.leave_callers_core();
+    asio::post(work_strand_, std::move(work));
+  }
   void drain();
   void stop();
 
@@ -96,7 +98,7 @@ class HttpServer::Impl : public ConnectionOwner {
   asio::io_context context_;  // owns the connections, so it goes before what they use
   tcp::acceptor acceptor_;
   asio::strand<asio::io_context::executor_type> work_strand_;
-  std::vector<std::thread> threads_;
+  ThreadsElsewhere threads_;
 };
 
 HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, HttpHandler handler, Done done)
@@ -113,16 +115,13 @@ HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, HttpHandler handler,
   asio::co_spawn(
       acceptor_.get_executor(), [this] { return accept_all(); }, asio::detached);
   for (int i = 0; i < config.threads; ++i) {
-    threads_.emplace_back([this] { context_.run(); });
-    ::pthread_setname_np(threads_.back().native_handle(), "http");
+    threads_.start("http", [this] { context_.run(); });
   }
 }
 
 void HttpServer::Impl::stop() {
   context_.stop();
-  for (std::thread& thread : std::exchange(threads_, {})) {
-    thread.join();
-  }
+  threads_.join();
 }
 
 void HttpServer::Impl::load_tls() {

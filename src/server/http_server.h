@@ -64,7 +64,8 @@ class HttpServer {
   [[nodiscard]] int port() const;
   /// Connections that are open now.
   [[nodiscard]] int connections() const;
-  /// Runs `work` on the server's threads: one piece at a time, in order. Dropped after stop().
+  /// Runs `work` on the server's threads: one piece at a time, in order, and on another core than
+  /// the caller's where there is one. Dropped after stop().
   void run(std::function<void()> work);
   /// Takes no more connections and closes those that wait for a request; answers go on.
   void drain();
