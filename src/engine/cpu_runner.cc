@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/last_level_cache.h"
 #include "base/read_bandwidth.h"
 #include "base/threads.h"
 #include "kvcache/sequence_cache.h"
@@ -23,6 +24,11 @@ CacheUsage usage_of(const kvcache::SequenceCache& cache) {
     }
   }
   return usage;
+}
+
+/// Weights of so many bytes beside the entries, and beside what other programs have in the cache.
+bool stay_cached(std::size_t weight_bytes) {
+  return weight_bytes <= last_level_cache_bytes() / 4;
 }
 
 class CpuSequence : public SequenceState {
@@ -46,7 +52,8 @@ class CpuRunner : public Runner {
  public:
   CpuRunner(const model::Model& model, const EngineConfig& config)
       : model_(model), cache_(config.cache, model.cache_shape()) {
-    context_ = {config.compute, config.deterministic, &workspace_};
+    context_ = {config.compute, config.deterministic, &workspace_,
+                stay_cached(model.weights().bytes_per_step())};
   }
 
   std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) override {

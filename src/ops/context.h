@@ -57,6 +57,9 @@ struct Context {
   /// share the call (batch-invariant kernels).
   bool deterministic = false;
   Workspace* workspace = nullptr;
+  /// The weights that products read one after another stay in the CPU's last-level cache, so that
+  /// none need be asked for ahead of their use.
+  bool weights_stay_cached = false;
 };
 
 }  // namespace winnow::ops

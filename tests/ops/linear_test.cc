@@ -126,9 +126,8 @@ TEST(Linear, Bf16ComputeStaysNearTheFloatResult) {
   }
 }
 
-using Kernel = void (*)(Workspace&, std::span<const LinearTarget>, Matrix<const float>);
-
 /// Targets of two formats, beside each other and beside what must stay as it is.
+template <class Kernel>
 void expect_bf16_products(Kernel kernel, std::size_t cols) {
   Workspace workspace;
   constexpr std::size_t kStride = 37 + 530 + 3;
@@ -160,8 +159,14 @@ TEST(Linear, InTilesStaysNearTheFloatResult) {
   if (!cpu::has_bf16_tiles()) {
     GTEST_SKIP() << "this CPU has no tiles of bf16";
   }
-  for (const std::size_t cols : {32, 96, 416}) {
-    expect_bf16_products(cpu::linear_in_tiles, cols);
+  for (const bool far : {false, true}) {
+    const auto kernel = [&](Workspace& workspace, std::span<const LinearTarget> targets,
+                            Matrix<const float> x) {
+      cpu::linear_in_tiles(workspace, targets, x, far);
+    };
+    for (const std::size_t cols : {32, 96, 416}) {
+      expect_bf16_products(kernel, cols);
+    }
   }
 }
 
@@ -181,7 +186,7 @@ TEST(Linear, InTilesTakesWeightsOfLessThanATile) {
       const LinearTarget target{Matrix<float>(out.data(), 40, cols, cols + 1), &weight.view(),
                                 bias.data()};
       const Workspace::Scope scope(workspace);
-      cpu::linear_in_tiles(workspace, std::span(&target, 1), input);
+      cpu::linear_in_tiles(workspace, std::span(&target, 1), input, true);
       expect_product(input, weight.view(), bias.data(), target.out, 8e-3, "small");
       for (std::size_t m = 0; m < 40; ++m) {
         ASSERT_EQ(out[m * (cols + 1) + cols], -7.0F) << "wrote past the columns";
@@ -245,8 +250,7 @@ TEST(Linear, TakesDotsForWeightsAsTheyLie) {
     Context context = context_of(workspace, deterministic, DType::bf16);
     linear(context, Matrix<float>(out.data(), m, 37), input, weight.view());
     const LinearTarget target{Matrix<float>(dots.data(), m, 37), &weight.view()};
-    const Kernel kernel =
-        is_quantized(format) ? cpu::linear_in_quantized_dots : cpu::linear_in_dots;
+    const auto kernel = is_quantized(format) ? cpu::linear_in_quantized_dots : cpu::linear_in_dots;
     kernel(workspace, std::span(&target, 1), input);
     EXPECT_EQ(out, dots) << m << " rows";
   };

@@ -113,7 +113,7 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
     return linear_as_stored(*context.workspace, targets, x, dots);
   }
   if (tiles) {
-    return cpu::linear_in_tiles(*context.workspace, targets, x);
+    return cpu::linear_in_tiles(*context.workspace, targets, x, !context.weights_stay_cached);
   }
   if (dots && x.rows <= kFewRowsBf16) {
     return cpu::linear_in_dots(*context.workspace, targets, x);

@@ -272,19 +272,19 @@ Matrix<const bf16> padded(const Weight& weight, std::span<bf16> memory) {
 /// Rows [begin, end) of the target's weight, of which `memory` holds those that are not bf16. What
 /// is no whole tile is one that begins earlier.
 void some_rows(const LinearTarget& target, const TiledInputs& inputs, std::size_t begin,
-               std::size_t end, std::span<bf16> memory) {
+               std::size_t end, std::span<bf16> memory, bool far) {
   if (end < kTile) {
     return all_inputs<1>(padded(*target.weight, memory), inputs, {target, begin, end}, {});
   }
   const std::size_t from = std::min(begin, end - kTile);
   const Matrix<const bf16> weight = weight_rows<bf16>(*target.weight, from, end, memory);
-  const bool stored = target.weight->format == WeightFormat::bf16;
+  const bool asks = far && target.weight->format == WeightFormat::bf16;
   std::size_t n = begin;
   for (; n + kBlock <= end; n += kBlock) {
     const Matrix<const bf16> rows = weight.slice(n - from, n - from + kBlock);
     const std::span<const bf16> next(rows.data + kBlock * rows.stride, kBlock * rows.stride);
     all_inputs<2>(rows, inputs, {target, n, n + kTile},
-                  stored ? std::as_bytes(next) : std::span<const std::byte>());
+                  asks ? std::as_bytes(next) : std::span<const std::byte>());
   }
   for (; n < end; n += kTile) {
     const std::size_t last = std::min(n + kTile, end);
@@ -308,10 +308,10 @@ std::size_t memory_size(std::span<const LinearTarget> targets, std::size_t cols)
 
 /// Rows [begin, end), on the calling thread.
 void own_rows(const LinearTarget& target, const TiledInputs& inputs, std::size_t begin,
-              std::size_t end, std::span<bf16> memory) {
+              std::size_t end, std::span<bf16> memory, bool far) {
   const Tiles tiles;
   for (std::size_t n = begin; n < end; n += kDecodedRows) {
-    some_rows(target, inputs, n, std::min(n + kDecodedRows, end), memory);
+    some_rows(target, inputs, n, std::min(n + kDecodedRows, end), memory, far);
   }
 }
 
@@ -355,7 +355,7 @@ bool fits_tiles(Matrix<const float> x) {
 }
 
 void linear_in_tiles(Workspace& workspace, std::span<const LinearTarget> targets,
-                     Matrix<const float> x) {
+                     Matrix<const float> x, bool far) {
   assert(has_bf16_tiles() && fits_tiles(x));
   const TiledInputs inputs = in_tiles(workspace, x);
   const std::size_t size = memory_size(targets, x.cols);
@@ -363,7 +363,7 @@ void linear_in_tiles(Workspace& workspace, std::span<const LinearTarget> targets
   const auto body = [&](const LinearTarget& target, std::size_t begin, std::size_t end,
                         int thread) {
     own_rows(target, inputs, begin, end,
-             memory.subspan(static_cast<std::size_t>(thread) * size, size));
+             memory.subspan(static_cast<std::size_t>(thread) * size, size), far);
   };
   has_few_blocks(targets) ? for_weight_rows<kTile>(targets, body)
                           : for_weight_rows<kBlock>(targets, body);
@@ -383,7 +383,7 @@ bool fits_tiles(Matrix<const float>) {
   return false;
 }
 
-void linear_in_tiles(Workspace&, std::span<const LinearTarget>, Matrix<const float>) {
+void linear_in_tiles(Workspace&, std::span<const LinearTarget>, Matrix<const float>, bool) {
   assert(has_bf16_tiles());
 }
 

@@ -19,8 +19,8 @@ bool fits_tiles(Matrix<const float> x);
 /// As linear() in bf16, where has_bf16_tiles() and fits_tiles(x). The first operand of a product of
 /// tiles is rows as they lie, the second pairs of columns: so weights are the first, out^T = weight
 /// x^T, and nothing but the inputs is brought into another order. A row's result does not depend on
-/// the other rows.
+/// the other rows. `far`: weights come from memory, so each block asks for the next one.
 void linear_in_tiles(Workspace& workspace, std::span<const LinearTarget> targets,
-                     Matrix<const float> x);
+                     Matrix<const float> x, bool far);
 
 }  // namespace winnow::ops::cpu
