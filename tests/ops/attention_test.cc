@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(InBf16, Decode, ::testing::ValuesIn(ways_in(DType::bf16
 TEST_P(Decode, AnyCount) {
   const AttentionShape shape = Decode::shape(32, 2);
   std::uint64_t seed = 0;
-  for (const int archived : {0, 1, 15, 16, 17, 1023, 1024, 1025, 3000}) {
+  for (const int archived : {0, 1, 15, 16, 17, 343, 344, 1023, 1024, 1025, 3000}) {
     for (const int recent : {0, 1, 16, 41}) {
       SCOPED_TRACE(std::to_string(archived) + " + " + std::to_string(recent));
       const Entries archive(shape.archive, archived, ++seed);

@@ -3,36 +3,24 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "base/threads.h"
 #include "ops/attention.h"
 #include "ops/cpu/attention_dots.h"
 #include "ops/cpu/attention_kernels.h"
+#include "ops/cpu/decode_splits.h"
 #include "ops/cpu/rounding.h"
 #include "ops/cpu/upcoming.h"
 
 namespace winnow::ops {
 namespace {
 
-// Entries per split, about. Where a row is split depends on its own length alone, so that its sums
-// are taken in the same order whatever shares the call.
-constexpr int kSplitEntries = 256;
-constexpr int kMostEntries = kSplitEntries + kSplitEntries / 2;
+using cpu::Segment;
+using cpu::Split;
 
 // Keys or values of a page that are fetched while those this much before them are read. So a core,
 // which waits for only so many lines at a time, is asked for them evenly.
 constexpr int kPartsAhead = 8;
-
-// One task: some pages of one row, and where its share of the result goes.
-struct Split {
-  std::size_t row;
-  const PageLayout* layout;
-  const std::byte* base;
-  const std::uint32_t* pages;
-  int entries;
-  int first_weight;  // index of its first entry among the row's weights
-};
 
 // What a split leaves behind, per query head: unnormalised output, the sum and the shift of its
 // exponentials.
@@ -42,74 +30,23 @@ struct Partials {
   std::span<float> shift;  // [splits, G]
 };
 
-void append_splits(std::vector<Split>& splits, std::size_t row, const PageLayout& layout,
-                   const EntrySpan& span, int first_weight) {
-  for (int first = 0; first < span.count;) {
-    const int left = span.count - first;
-    const int entries = left <= kMostEntries ? left : kSplitEntries;
-    splits.push_back({row, &layout, span.base, span.pages + first / kPageEntries, entries,
-                      first_weight + first});
-    first += entries;
-  }
-}
-
-int page_count(const Split& split) {
-  return (split.entries + kPageEntries - 1) / kPageEntries;
-}
-
-const std::byte* page_memory(const Split& split, int page) {
-  return split.base + split.pages[page] * split.layout->page_bytes();
-}
-
-enum class Part : std::uint8_t { keys, values };
-
-/// Of a page; values with the scales.
-std::span<const std::byte> part_of(const Split& split, Part part, int page) {
-  const std::size_t offset = split.layout->values_offset();
-  const std::span memory(page_memory(split, page), split.layout->page_bytes());
-  return part == Part::keys ? memory.first(offset) : memory.subspan(offset);
-}
-
-// What a thread reads: of each split the keys of all pages, then the values of all pages. Pages lie
-// anywhere in memory, so only we know which one comes next.
-class ReadingOrder {
- public:
-  explicit ReadingOrder(std::span<const Split> splits) : splits_(splits) {}
-
-  /// The next part of a page; behind the last one nothing.
-  std::span<const std::byte> next() {
-    if (splits_.empty()) {
-      return {};
-    }
-    const auto result = part_of(splits_.front(), part_, page_);
-    if (++page_ == page_count(splits_.front())) {
-      page_ = 0;
-      if (part_ == Part::values) {
-        splits_ = splits_.subspan(1);
-      }
-      part_ = part_ == Part::keys ? Part::values : Part::keys;
-    }
-    return result;
-  }
-
- private:
-  std::span<const Split> splits_;
-  Part part_ = Part::keys;
-  int page_ = 0;
-};
+// Numbers of a row of scores: the last page is written whole, wherever it begins.
+constexpr std::size_t kScoreStride = cpu::kMostSplitEntries + kPageEntries;
 
 // What a thread computes a split with.
 struct Scratch {
-  std::span<float> scores;  // [G, kMostEntries]: then weights
-  std::span<float> scales;  // [kMostEntries]
-  std::span<bf16> in_bf16;  // [G, kMostEntries]: weights; before that queries, [G, head_dim]
+  std::span<float> scores;  // [G, kScoreStride]: then weights
+  std::span<float> scales;  // [kScoreStride]
+  std::span<bf16> in_bf16;  // [G, kScoreStride]: weights; before that queries, [G, head_dim]
 };
 
-// The scales of the keys or values of a split, behind each other.
-void read_scales(const Split& split, Part part, std::span<float> out) {
-  const std::size_t first = part == Part::keys ? 0 : kPageEntries;
-  for (int page = 0; page < page_count(split); ++page) {
-    const std::byte* memory = page_memory(split, page) + split.layout->scales_offset();
+enum class Half : std::uint8_t { keys, values };
+
+// The scales of the keys or values of a segment, behind each other.
+void read_scales(const Segment& segment, Half half, std::span<float> out) {
+  const std::size_t first = half == Half::keys ? 0 : kPageEntries;
+  for (int page = 0; page < segment.page_count(); ++page) {
+    const std::byte* memory = &segment.page(page)[segment.layout->scales_offset()];
     const auto* scales = reinterpret_cast<const bf16*>(memory) + first;
     float* to = &out[static_cast<std::size_t>(page * kPageEntries)];
     for (std::size_t i = 0; i < kPageEntries; ++i) {
@@ -118,107 +55,139 @@ void read_scales(const Split& split, Part part, std::span<float> out) {
   }
 }
 
-// Multiplies each head's scores or weights by `unit` and, if there are any, by the entries' scales.
-void apply_scales(const Split& split, Part part, std::size_t group, float unit,
-                  const Scratch& scratch) {
-  const bool scaled = split.layout->scaled();
+// Multiplies each head's scores or weights of a segment, from `first` on, by `unit` and, if there
+// are any, by the entries' scales.
+void apply_scales(const Segment& segment, Half half, std::size_t first, std::size_t group,
+                  float unit, const Scratch& scratch) {
+  const bool scaled = segment.layout->scaled();
   if (scaled) {
-    read_scales(split, part, scratch.scales);
+    read_scales(segment, half, scratch.scales);
   } else if (unit == 1.0F) {
     return;
   }
   for (std::size_t g = 0; g < group; ++g) {
     const auto row =
-        scratch.scores.subspan(g * kMostEntries, static_cast<std::size_t>(split.entries));
+        scratch.scores.subspan(g * kScoreStride + first, static_cast<std::size_t>(segment.entries));
     scaled ? cpu::multiply(row, scratch.scales.data(), unit) : cpu::scale_by(row, unit);
   }
 }
 
-// Scores of the split's entries: [G, kMostEntries].
-void compute_scores(const Split& split, const AttentionShape& shape, const float* query,
-                    bool in_dots, const Scratch& scratch, ReadingOrder& upcoming) {
-  const PageLayout& layout = *split.layout;
-  const auto group = static_cast<std::size_t>(shape.group);
-  const auto dim = static_cast<std::size_t>(shape.head_dim);
-  if (in_dots) {
-    cpu::round_to_bf16({query, group * dim}, scratch.in_bf16.data());
-  }
-  for (int page = 0; page < page_count(split); ++page) {
-    const std::byte* memory = page_memory(split, page);
-    float* scores = &scratch.scores[static_cast<std::size_t>(page * kPageEntries)];
-    if (in_dots) {
-      cpu::score_page_in_dots(layout, memory, scratch.in_bf16.data(), dim, group, scores,
-                              kMostEntries, upcoming.next());
-    } else {
-      cpu::score_page(layout, memory, query, dim, group, scores, kMostEntries, upcoming.next());
+// Calls f(segment, index of its first entry in the split) for segments that are not empty.
+template <class F>
+void for_segments(const Split& split, const F& f) {
+  std::size_t first = 0;
+  for (const Segment& segment : split.segments) {
+    if (segment.entries > 0) {
+      f(segment, first);
     }
+    first += static_cast<std::size_t>(segment.entries);
   }
-  apply_scales(split, Part::keys, group, shape.scale * cpu::code_unit(layout), scratch);
 }
 
-// The weights in bf16, with a zero behind them, as dots of an odd number take one more.
-void round_weights(const Split& split, std::size_t group, const Scratch& scratch) {
-  const auto entries = static_cast<std::size_t>(split.entries);
-  for (std::size_t g = 0; g < group; ++g) {
-    const auto row = scratch.in_bf16.subspan(g * kMostEntries, kMostEntries);
-    cpu::round_to_bf16(scratch.scores.subspan(g * kMostEntries, entries), row.data());
-    if (entries % 2 == 1) {
+class SplitAttention {
+ public:
+  SplitAttention(const AttentionShape& shape, bool dots, const Scratch& scratch)
+      : shape_(shape),
+        group_(static_cast<std::size_t>(shape.group)),
+        dim_(static_cast<std::size_t>(shape.head_dim)),
+        dots_(dots && (cpu::attends_in_dots(shape.archive) || cpu::attends_in_dots(shape.window))),
+        scratch_(scratch) {}
+
+  /// Leaves what the split gives in `partials`, and the row's weights if these are asked for.
+  void run(const Split& split, std::size_t index, const DecodeRow& row, const Partials& partials,
+           cpu::ReadingOrder& upcoming) const {
+    compute_scores(split, row.query, upcoming);
+    const int row_entries = row.archive.count + row.window.count;
+    for (std::size_t g = 0; g < group_; ++g) {
+      const auto scores =
+          scratch_.scores.subspan(g * kScoreStride, static_cast<std::size_t>(split.entries()));
+      const float shift = cpu::max_of(scores);
+      partials.shift[index * group_ + g] = shift;
+      partials.sum[index * group_ + g] = cpu::exp_shifted(scores, shift);
+      if (row.weights != nullptr) {
+        std::ranges::copy(scores, row.weights + static_cast<int>(g) * row_entries + split.first);
+      }
+    }
+    accumulate_values(split, partials.out.subspan(index * group_ * dim_, group_ * dim_), upcoming);
+  }
+
+ private:
+  [[nodiscard]] bool in_dots(const Segment& segment) const {
+    return dots_ && cpu::attends_in_dots(*segment.layout);
+  }
+
+  // Scores of the split's entries: [G, kScoreStride].
+  void compute_scores(const Split& split, const float* query, cpu::ReadingOrder& upcoming) const {
+    if (dots_) {
+      cpu::round_to_bf16({query, group_ * dim_}, scratch_.in_bf16.data());
+    }
+    for_segments(split, [&](const Segment& segment, std::size_t first) {
+      const PageLayout& layout = *segment.layout;
+      for (int page = 0; page < segment.page_count(); ++page) {
+        const std::byte* memory = segment.page(page).data();
+        float* scores = &scratch_.scores[first + static_cast<std::size_t>(page * kPageEntries)];
+        if (in_dots(segment)) {
+          cpu::score_page_in_dots(layout, memory, scratch_.in_bf16.data(), dim_, group_, scores,
+                                  kScoreStride, upcoming.next());
+        } else {
+          cpu::score_page(layout, memory, query, dim_, group_, scores, kScoreStride,
+                          upcoming.next());
+        }
+      }
+      apply_scales(segment, Half::keys, first, group_, shape_.scale * cpu::code_unit(layout),
+                   scratch_);
+    });
+  }
+
+  // The weights in bf16. Behind them a zero, as dots of an odd number take one more.
+  void round_weights(const Split& split) const {
+    const auto entries = static_cast<std::size_t>(split.entries());
+    for (std::size_t g = 0; g < group_; ++g) {
+      const auto row = scratch_.in_bf16.subspan(g * kScoreStride, kScoreStride);
+      cpu::round_to_bf16(scratch_.scores.subspan(g * kScoreStride, entries), row.data());
       row[entries] = bf16{};
     }
   }
-}
 
-// out [G, head_dim] = sum of weights * values.
-void accumulate_values(const Split& split, const AttentionShape& shape, bool in_dots,
-                       const Scratch& scratch, std::span<float> out, ReadingOrder& upcoming) {
-  const PageLayout& layout = *split.layout;
-  const auto group = static_cast<std::size_t>(shape.group);
-  const auto dim = static_cast<std::size_t>(shape.head_dim);
-  apply_scales(split, Part::values, group, cpu::code_unit(layout), scratch);
-  if (in_dots) {
-    round_weights(split, group, scratch);
-  }
-  std::ranges::fill(out, 0.0F);
-  for (int page = 0; page < page_count(split); ++page) {
-    const std::byte* memory = page_memory(split, page);
-    const int count = std::min(kPageEntries, split.entries - page * kPageEntries);
-    const auto first = static_cast<std::size_t>(page * kPageEntries);
-    if (in_dots) {
-      cpu::accumulate_page_in_dots(layout, memory, count, &scratch.in_bf16[first], kMostEntries,
-                                   group, out.data(), dim, upcoming.next());
-    } else {
-      cpu::accumulate_page(layout, memory, count, &scratch.scores[first], kMostEntries, group,
-                           out.data(), dim, upcoming.next());
+  // out [G, head_dim] = sum of weights * values.
+  void accumulate_values(const Split& split, std::span<float> out,
+                         cpu::ReadingOrder& upcoming) const {
+    for_segments(split, [&](const Segment& segment, std::size_t first) {
+      apply_scales(segment, Half::values, first, group_, cpu::code_unit(*segment.layout), scratch_);
+    });
+    if (dots_) {
+      round_weights(split);
     }
+    std::ranges::fill(out, 0.0F);
+    for_segments(split, [&](const Segment& segment, std::size_t first) {
+      const PageLayout& layout = *segment.layout;
+      for (int page = 0; page < segment.page_count(); ++page) {
+        const std::byte* memory = segment.page(page).data();
+        const int count = std::min(kPageEntries, segment.entries - page * kPageEntries);
+        const std::size_t entry = first + static_cast<std::size_t>(page * kPageEntries);
+        if (in_dots(segment)) {
+          cpu::accumulate_page_in_dots(layout, memory, count, &scratch_.in_bf16[entry],
+                                       kScoreStride, group_, out.data(), dim_, upcoming.next());
+        } else {
+          cpu::accumulate_page(layout, memory, count, &scratch_.scores[entry], kScoreStride, group_,
+                               out.data(), dim_, upcoming.next());
+        }
+      }
+    });
   }
-}
 
-void run_split(const Split& split, std::size_t index, const AttentionShape& shape, bool dots,
-               const DecodeRow& row, const Scratch& scratch, const Partials& partials,
-               ReadingOrder& upcoming) {
-  const auto group = static_cast<std::size_t>(shape.group);
-  const std::size_t out_size = group * static_cast<std::size_t>(shape.head_dim);
-  const bool in_dots = dots && cpu::attends_in_dots(*split.layout);
-  compute_scores(split, shape, row.query, in_dots, scratch, upcoming);
-  const int row_entries = row.archive.count + row.window.count;
-  for (std::size_t g = 0; g < group; ++g) {
-    const auto head_scores =
-        scratch.scores.subspan(g * kMostEntries, static_cast<std::size_t>(split.entries));
-    const float shift = cpu::max_of(head_scores);
-    partials.shift[index * group + g] = shift;
-    partials.sum[index * group + g] = cpu::exp_shifted(head_scores, shift);
-    if (row.weights != nullptr) {
-      std::ranges::copy(head_scores,
-                        row.weights + static_cast<int>(g) * row_entries + split.first_weight);
-    }
-  }
-  accumulate_values(split, shape, in_dots, scratch,
-                    partials.out.subspan(index * out_size, out_size), upcoming);
-}
+  const AttentionShape& shape_;
+  std::size_t group_;
+  std::size_t dim_;
+  bool dots_;
+  const Scratch& scratch_;
+};
 
-// Merges the splits [begin, end) of one row by log-sum-exp.
-void merge_row(std::span<const Split> splits, std::size_t begin, std::size_t end,
-               const AttentionShape& shape, const DecodeRow& row, const Partials& partials) {
+// Merges the splits of one row by log-sum-exp.
+void merge_row(const cpu::Splits& splits, std::size_t r, const AttentionShape& shape,
+               const DecodeRow& row, const Partials& partials) {
+  const std::size_t begin = splits.begins[r];
+  const std::size_t end = splits.begins[r + 1];
   const auto group = static_cast<std::size_t>(shape.group);
   const auto dim = static_cast<std::size_t>(shape.head_dim);
   const int row_entries = row.archive.count + row.window.count;
@@ -240,8 +209,8 @@ void merge_row(std::span<const Split> splits, std::size_t begin, std::size_t end
         out[d] += factor * partial[d];
       }
       if (row.weights != nullptr) {
-        cpu::scale_by({row.weights + static_cast<int>(g) * row_entries + splits[s].first_weight,
-                       static_cast<std::size_t>(splits[s].entries)},
+        cpu::scale_by({row.weights + static_cast<int>(g) * row_entries + splits.all[s].first,
+                       static_cast<std::size_t>(splits.all[s].entries())},
                       factor);
       }
     }
@@ -252,47 +221,48 @@ void merge_row(std::span<const Split> splits, std::size_t begin, std::size_t end
 
 void decode_attention(Context& context, const AttentionShape& shape,
                       std::span<const DecodeRow> rows) {
-  std::vector<Split> splits;
-  std::vector<std::size_t> row_begin;
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    row_begin.push_back(splits.size());
-    append_splits(splits, r, shape.archive, rows[r].archive, 0);
-    append_splits(splits, r, shape.window, rows[r].window, rows[r].archive.count);
-  }
-  row_begin.push_back(splits.size());
-
+  const cpu::Splits splits = cpu::cut_into_splits(shape, rows);
+  const std::size_t count = splits.all.size();
   const Workspace::Scope scope(*context.workspace);
   const auto group = static_cast<std::size_t>(shape.group);
   const auto dim = static_cast<std::size_t>(shape.head_dim);
-  const Partials partials{context.workspace->take<float>(splits.size() * group * dim),
-                          context.workspace->take<float>(splits.size() * group),
-                          context.workspace->take<float>(splits.size() * group)};
+  const Partials partials{context.workspace->take<float>(count * group * dim),
+                          context.workspace->take<float>(count * group),
+                          context.workspace->take<float>(count * group)};
   const auto threads = static_cast<std::size_t>(thread_count());
-  const std::size_t scores = group * kMostEntries;
-  const std::size_t in_bf16 = group * std::max<std::size_t>(kMostEntries, dim);
+  const std::size_t scores = group * kScoreStride;
+  const std::size_t in_bf16 = group * std::max<std::size_t>(kScoreStride, dim);
   const auto all_scores = context.workspace->take<float>(threads * scores);
-  const auto all_scales = context.workspace->take<float>(threads * kMostEntries);
+  const auto all_scales = context.workspace->take<float>(threads * kScoreStride);
   const auto all_in_bf16 = context.workspace->take<bf16>(threads * in_bf16);
   const auto scratch_of = [&](int thread) {
     const auto t = static_cast<std::size_t>(thread);
     return Scratch{all_scores.subspan(t * scores, scores),
-                   all_scales.subspan(t * kMostEntries, kMostEntries),
+                   all_scales.subspan(t * kScoreStride, kScoreStride),
                    all_in_bf16.subspan(t * in_bf16, in_bf16)};
   };
 
   const bool dots = context.compute == DType::bf16;
-  parallel_ranges(splits.size(), [&](std::size_t begin, std::size_t end, int thread) {
+  parallel_ranges(count, [&](std::size_t begin, std::size_t end, int thread) {
     const Scratch scratch = scratch_of(thread);
-    ReadingOrder upcoming(std::span<const Split>(splits).subspan(begin, end - begin));
+    const SplitAttention attention(shape, dots, scratch);
+    const auto own = std::span(splits.all).subspan(begin, end - begin);
+    cpu::ReadingOrder upcoming(own);
     for (int i = 0; i < kPartsAhead; ++i) {
       cpu::Upcoming(upcoming.next(), 1).fetch(0, 1);
     }
     for (std::size_t s = begin; s < end; ++s) {
-      run_split(splits[s], s, shape, dots, rows[splits[s].row], scratch, partials, upcoming);
+      const std::size_t r = splits.all[s].row;
+      attention.run(splits.all[s], s, rows[r], partials, upcoming);
+      if (splits.of_row(r) == 1) {
+        merge_row(splits, r, shape, rows[r], partials);
+      }
     }
   });
   for (std::size_t r = 0; r < rows.size(); ++r) {
-    merge_row(splits, row_begin[r], row_begin[r + 1], shape, rows[r], partials);
+    if (splits.of_row(r) != 1) {
+      merge_row(splits, r, shape, rows[r], partials);
+    }
   }
 }
 
