@@ -37,6 +37,8 @@ using boost::system::error_code;
 using Done = std::function<void(const HttpRecord&)>;
 
 constexpr rlim_t kOtherFiles = 256;  // than connections
+// The engine has nothing to do, or nothing to tell: its core is as good as any.
+constexpr std::chrono::seconds kEngineRests{1};
 
 // Every connection takes a file descriptor, and a process may raise its own limit.
 void allow_connections(int count) {
@@ -67,6 +69,7 @@ class HttpServer::Impl : public ConnectionOwner {
   [[nodiscard]] bool draining() const override { return draining_; }
   std::optional<ApiError> refuse(const HttpRequest& head) override { return gate_(head); }
   void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) override {
+    threads_.return_after(kEngineRests);
     handler_(std::move(request), exchange);
   }
   void record(const HttpRecord& record) override { done_(record); }
@@ -114,8 +117,13 @@ HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, HttpHandler handler,
   listen();
   asio::co_spawn(
       acceptor_.get_executor(), [this] { return accept_all(); }, asio::detached);
-  for (int i = 0; i < config.threads; ++i) {
-    threads_.start("http", [this] { context_.run(); });
+  try {
+    for (int i = 0; i < config.threads; ++i) {
+      threads_.start("http", [this] { context_.run(); });
+    }
+  } catch (...) {
+    stop();  // those that have begun would run for ever
+    throw;
   }
 }
 

@@ -1,9 +1,11 @@
 // Threads that keep off another thread's core.
 #pragma once
 
-#include <sched.h>
+#include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -12,31 +14,34 @@ namespace winnow::server {
 
 /// Threads that do not run on the core of a thread that gives them work. Whoever is woken often
 /// gets the very core of who wakes it, and the engine's own thread would wait; one of its workers
-/// can be done without for a while. (With one core nothing changes.)
+/// can be done without for a while. (Of the cores that the process may use; with one nothing
+/// changes.)
 class ThreadsElsewhere {
  public:
-  /// They may use the cores that the caller may use now.
-  ThreadsElsewhere();
+  ThreadsElsewhere() = default;
   ~ThreadsElsewhere() { join(); }
   ThreadsElsewhere(const ThreadsElsewhere&) = delete;
   ThreadsElsewhere& operator=(const ThreadsElsewhere&) = delete;
 
   /// One thread more. `name`: at most 15 characters.
-  template <class Body>
-  void start(const char* name, Body body) {
-    add(std::thread(std::move(body)), name);
-  }
-  /// Keeps them off the core that the caller is on. Costs a few nanoseconds while that is the same.
+  void start(const char* name, std::function<void()> body);
+  /// Keeps them off the core that the caller is on. Takes some nanoseconds while that is the same.
   void leave_callers_core();
+  /// They may use all cores again, if nobody has called leave_callers_core() for so long.
+  void return_after(std::chrono::nanoseconds rest);
   /// Waits for their ends.
   void join();
 
  private:
-  void add(std::thread thread, const char* name);
+  using Clock = std::chrono::steady_clock;
 
-  cpu_set_t cores_;
+  void run(const char* name, const std::function<void()>& body);
+  void bind_all();
+
   std::atomic<int> left_ = -1;  // the core that they are kept off
+  std::atomic<Clock::rep> last_call_ = 0;
   std::mutex mutex_;
+  std::vector<pid_t> running_;  // by the system's number: what has ended can no longer be bound
   std::vector<std::thread> threads_;
 };
 

@@ -40,15 +40,21 @@ class Watched {
     threads.start("watched", [this] {
       while (!over_) {
         core_ = ::sched_getcpu();
+        ++looks_;
         std::this_thread::yield();
       }
     });
   }
-  template <class Condition>
-  [[nodiscard]] bool comes_where(Condition condition, std::chrono::milliseconds within) const {
-    const auto end = std::chrono::steady_clock::now() + within;
+  /// Whether it is on the core at any time of `within`, from two looks after this call on: one may
+  /// be under way.
+  [[nodiscard]] bool is_seen_on(int core, std::chrono::milliseconds within) const {
+    const long begin = looks_;
+    auto end = std::chrono::steady_clock::now() + within;
+    for (; looks_ < begin + 2; end = std::chrono::steady_clock::now() + within) {
+      std::this_thread::yield();
+    }
     while (std::chrono::steady_clock::now() < end) {
-      if (condition(core_.load())) {
+      if (core_ == core) {
         return true;
       }
       std::this_thread::yield();
@@ -60,6 +66,7 @@ class Watched {
  private:
   std::atomic<bool> over_ = false;
   std::atomic<int> core_ = -1;
+  std::atomic<long> looks_ = 0;
 };
 
 TEST(ThreadsElsewhere, LeaveTheCoreOfWhoeverCalls) {
@@ -68,15 +75,13 @@ TEST(ThreadsElsewhere, LeaveTheCoreOfWhoeverCalls) {
     GTEST_SKIP() << "there is only one core";
   }
   std::thread([&] {  // whose core may change without any other test's
-    ThreadsElsewhere threads;
     Watched watched;
+    ThreadsElsewhere threads;
     watched.start(threads);
     for (const int core : {cores[0], cores[1], cores[0]}) {
       stay_on(core);
       threads.leave_callers_core();
-      // It has moved when the call returns, but may not have looked since.
-      EXPECT_TRUE(watched.comes_where([&](int seen) { return seen != core; }, kLong));
-      EXPECT_FALSE(watched.comes_where([&](int seen) { return seen == core; }, kShort));
+      EXPECT_FALSE(watched.is_seen_on(core, kShort));
     }
     watched.end();
   })
@@ -84,15 +89,70 @@ TEST(ThreadsElsewhere, LeaveTheCoreOfWhoeverCalls) {
 }
 
 TEST(ThreadsElsewhere, StayWhenThereIsNoOtherCore) {
+  cpu_set_t before;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(before), &before), 0);
   const int core = own_cores().front();
-  std::thread([&] {
-    stay_on(core);
-    ThreadsElsewhere threads;
+  stay_on(core);  // this is the main thread, which says what the process may use
+  {
     Watched watched;
+    ThreadsElsewhere threads;
     watched.start(threads);
     threads.leave_callers_core();
-    EXPECT_TRUE(watched.comes_where([&](int seen) { return seen == core; }, kLong));
+    EXPECT_TRUE(watched.is_seen_on(core, kLong));
     watched.end();
+  }
+  ASSERT_EQ(::sched_setaffinity(0, sizeof(before), &before), 0);
+}
+
+std::size_t count_of_own_cores() {
+  return own_cores().size();
+}
+
+TEST(ThreadsElsewhere, ReturnWhenNobodyHasCalledForSomeTime) {
+  const std::vector<int> cores = own_cores();
+  if (cores.size() < 2) {
+    GTEST_SKIP() << "there is only one core";
+  }
+  std::atomic<std::size_t> allowed = 0;
+  std::atomic<bool> over = false;
+  ThreadsElsewhere threads;
+  threads.start("counting", [&] {
+    while (!over) {
+      allowed = count_of_own_cores();
+    }
+  });
+  const auto expect = [&](std::size_t count) {
+    const auto end = std::chrono::steady_clock::now() + kLong;
+    while (allowed != count && std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(allowed, count);
+  };
+  expect(cores.size());
+  threads.leave_callers_core();
+  expect(cores.size() - 1);
+  threads.return_after(std::chrono::hours(1));
+  expect(cores.size() - 1);
+  threads.return_after(std::chrono::nanoseconds(-1));
+  expect(cores.size());
+  threads.leave_callers_core();
+  expect(cores.size() - 1);
+  over = true;
+}
+
+// Its number may be another thread's, or nobody's.
+TEST(ThreadsElsewhere, WhatHasEndedIsNotBound) {
+  std::thread([] {
+    ThreadsElsewhere threads;
+    std::atomic<bool> over = false;
+    threads.start("short", [&] { over = true; });
+    while (!over) {
+      std::this_thread::yield();
+    }
+    std::this_thread::sleep_for(kShort);
+    const std::size_t before = count_of_own_cores();
+    threads.leave_callers_core();
+    EXPECT_EQ(count_of_own_cores(), before);
   }).join();
 }
 
