@@ -13,13 +13,9 @@
 #include "ops/cpu/operands.h"
 #include "ops/cpu/row_blocks.h"
 #include "ops/cpu/rows.h"
+#include "ops/cpu/tile_permission.h"
 
 #if defined(__x86_64__)
-#include <asm/prctl.h>
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512bf16,amx-tile,amx-bf16")
 namespace winnow::ops::cpu {
 namespace {
@@ -324,20 +320,6 @@ bool has_few_blocks(std::span<const LinearTarget> targets) {
   return rows < 2 * kBlock * static_cast<std::size_t>(thread_count());
 }
 
-// Whether this program may use what the processor has.
-bool is_allowed() {
-  constexpr unsigned kTiles = 1U << 24;
-  constexpr unsigned kProductsOfBf16 = 1U << 22;
-  constexpr int kTileData = 18;
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTiles) != 0 &&
-         (d & kProductsOfBf16) != 0 &&
-         ::syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, kTileData) == 0;
-}
-
 }  // namespace
 }  // namespace winnow::ops::cpu
 HWY_POP_ATTRIBUTES
@@ -345,7 +327,7 @@ HWY_POP_ATTRIBUTES
 namespace winnow::ops::cpu {
 
 bool has_bf16_tiles() {
-  static const bool has = has_bf16_dots() && is_allowed();
+  static const bool has = has_bf16_dots() && may_use_tiles();
   return has;
 }
 

@@ -1,0 +1,15 @@
+// The kernel for CPUs with tiles, compiled anew with arrays in their place, so that its tests
+// (ops/linear_test.cc) run on others, too: the linker takes what is defined here for the library's.
+#if defined(__x86_64__)
+#include "emulated_tiles/tiles.h"
+// After it:
+#include "ops/cpu/linear_in_tiles.cc"
+
+namespace winnow::ops::cpu {
+
+bool may_use_tiles() {
+  return true;
+}
+
+}  // namespace winnow::ops::cpu
+#endif
