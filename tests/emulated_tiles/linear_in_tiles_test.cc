@@ -3,7 +3,7 @@
 #if defined(__x86_64__)
 #include "emulated_tiles/tiles.h"
 // After it:
-#include "ops/cpu/linear_in_tiles.cc"
+#include "ops/cpu/linear_in_tiles.cc"  // NOLINT(bugprone-suspicious-include): on purpose
 
 namespace winnow::ops::cpu {
 
