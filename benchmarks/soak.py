@@ -55,9 +55,16 @@ async def ask(port, body, leave_after=None):
     if status != 200:
         raise RuntimeError(f"status {status}: {data[:200]!r}")
     if not body.get("stream"):
-        return json.loads(data)["choices"][0]["text"]
+        return whole(json.loads(data)["choices"])
     events = [json.loads(line[6:]) for line in data.decode().split("\n\n") if line.startswith("data: {")]
-    return "".join(choice["text"] for event in events for choice in event["choices"])
+    return whole([choice for event in events for choice in event["choices"]])
+
+
+def whole(choices):
+    """Their text, which must be as long as was asked for: no request ends at a token."""
+    if choices[-1]["finish_reason"] != "length":
+        raise RuntimeError(f"an answer that ends with {choices[-1]}")
+    return "".join(choice["text"] for choice in choices)
 
 
 class Alone:

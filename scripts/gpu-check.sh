@@ -12,14 +12,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 quick=false
-parts='parity sanitizers speed'
 only=
 binaries=
 while [[ "${1:-}" == --* ]]; do
   case $1 in
     --quick) quick=true ;;
     --only)
-      [[ " $parts " == *" ${2:-} "* && -n ${2:-} ]] || { echo "gpu-check: --only takes one of: $parts" >&2 && exit 2; }
+      [[ ${2:-} =~ ^(parity|sanitizers|speed)$ ]] || { echo "gpu-check: --only takes one of: parity, sanitizers, speed" >&2 && exit 2; }
       only=$2 && shift ;;
     --binaries) binaries=${2:?--binaries needs a folder} && shift ;;
     *) echo "gpu-check: unknown option $1: see the head of $0" >&2 && exit 2 ;;
@@ -55,7 +54,7 @@ begin() {
   shift
   ( start=$SECONDS; rc=0; "$@" > "$log" 2>&1 || rc=$?
     echo "$name: $([[ $rc == 0 ]] && echo passed || echo "failed ($rc), see $log"), $((SECONDS - start)) s"
-    grep -E '^\[  (PASSED|FAILED)|ERROR SUMMARY|RACECHECK SUMMARY' "$log" | sed 's/^/    /'
+    grep -E '^\[  (PASSED|FAILED)|ERROR SUMMARY|RACECHECK SUMMARY' "$log" | sed 's/^/    /' || true
     exit "$rc" ) &
   pids+=($!)
   names+=("$name")
@@ -111,9 +110,10 @@ sanitized_engine='*CudaBackendTest.ComputesWhatTheCpuComputes/llama_fp8:*CudaBac
 # kernel, which other tests begin with.
 not_followed=(--kernel-name-exclude kernel_substring=multiply_kernel)
 sanitize() {
-  local tool=$1 room=$2 filter=$3 name=${3%%/*} options=()
+  local tool=$1 room=$2 filter=$3 name=${3%%:*} options=()
+  name=${name//[*]/}
   [[ $tool != racecheck ]] || options=("${not_followed[@]}")
-  begin "$tool of ${name//[*]/}" compute-sanitizer --tool "$tool" "${options[@]}" --error-exitcode 1 \
+  begin "$tool of ${name//\// }" compute-sanitizer --tool "$tool" "${options[@]}" --error-exitcode 1 \
     "$(binary "${room}_test")" --gtest_filter="$filter" --gtest_brief=1
 }
 check_with_sanitizers() {

@@ -81,6 +81,8 @@ class HttpServer::Impl : public ConnectionOwner {
     threads_.leave_callers_core();
     asio::post(work_strand_, std::move(work));
   }
+  /// Apart from the constructor: whom the threads tell of requests must be complete.
+  void start();
   void drain();
   void stop();
 
@@ -115,15 +117,13 @@ HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, HttpHandler handler,
   allow_connections(config.max_connections);
   load_tls();
   listen();
+}
+
+void HttpServer::Impl::start() {
   asio::co_spawn(
       acceptor_.get_executor(), [this] { return accept_all(); }, asio::detached);
-  try {
-    for (int i = 0; i < config.threads; ++i) {
-      threads_.start("http", [this] { context_.run(); });
-    }
-  } catch (...) {
-    stop();  // those that have begun would run for ever
-    throw;
+  for (int i = 0; i < config_.threads; ++i) {
+    threads_.start("http", [this] { context_.run(); });
   }
 }
 
@@ -235,7 +235,9 @@ void HttpServer::Impl::drain() {
 }
 
 HttpServer::HttpServer(const HttpConfig& config, Gate gate, HttpHandler handler, Done done)
-    : impl_(std::make_unique<Impl>(config, std::move(gate), std::move(handler), std::move(done))) {}
+    : impl_(std::make_unique<Impl>(config, std::move(gate), std::move(handler), std::move(done))) {
+  impl_->start();
+}
 HttpServer::~HttpServer() = default;
 int HttpServer::port() const {
   return impl_->port();

@@ -70,6 +70,11 @@ void ThreadsElsewhere::bind_all() {
   }
 }
 
+std::size_t ThreadsElsewhere::running() const {
+  const std::lock_guard lock(mutex_);
+  return running_.size();
+}
+
 void ThreadsElsewhere::join() {
   std::vector<std::thread> threads;
   {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -29,6 +30,8 @@ class ThreadsElsewhere {
   void leave_callers_core();
   /// They may use all cores again, if nobody has called leave_callers_core() for so long.
   void return_after(std::chrono::nanoseconds rest);
+  /// How many have begun and not ended.
+  [[nodiscard]] std::size_t running() const;
   /// Waits for their ends.
   void join();
 
@@ -40,7 +43,7 @@ class ThreadsElsewhere {
 
   std::atomic<int> left_ = -1;  // the core that they are kept off
   std::atomic<Clock::rep> last_call_ = 0;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;    // of what follows
   std::vector<pid_t> running_;  // by the system's number: what has ended can no longer be bound
   std::vector<std::thread> threads_;
 };
