@@ -107,6 +107,7 @@ TEST_F(ThreadsElsewhereTest, LeaveTheCoreOfWhoeverCalls) {
 }
 
 TEST_F(ThreadsElsewhereTest, StayWhenThereIsNoOtherCore) {
+  EXPECT_EQ(watched_.cores(), all_);  // it has begun: a thread takes over what its process may use
   cpu_set_t before;
   ASSERT_EQ(::sched_getaffinity(0, sizeof(before), &before), 0);
   stay_on(all_[0]);
