@@ -15,6 +15,7 @@
 namespace winnow::ops {
 namespace {
 
+using cpu::Half;
 using cpu::Segment;
 using cpu::Split;
 
@@ -39,8 +40,6 @@ struct Scratch {
   std::span<float> scales;  // [kScoreStride]
   std::span<bf16> in_bf16;  // [G, kScoreStride]: weights; before that queries, [G, head_dim]
 };
-
-enum class Half : std::uint8_t { keys, values };
 
 // The scales of the keys or values of a segment, behind each other.
 void read_scales(const Segment& segment, Half half, std::span<float> out) {

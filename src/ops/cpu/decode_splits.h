@@ -51,6 +51,9 @@ struct Splits {
 /// The layouts of `shape` and the pages of `rows` must outlive what is returned.
 Splits cut_into_splits(const AttentionShape& shape, std::span<const DecodeRow> rows);
 
+/// Of a page: the keys, or the values and the scales.
+enum class Half : std::uint8_t { keys, values };
+
 /// What a thread reads: of each split the keys of all pages, then the values (and scales) of all
 /// pages. Pages lie anywhere in memory, so only we know which one comes next.
 class ReadingOrder {
@@ -61,8 +64,6 @@ class ReadingOrder {
   std::span<const std::byte> next();
 
  private:
-  enum class Half : std::uint8_t { keys, values };
-
   void next_segment();
 
   std::span<const Split> splits_;
