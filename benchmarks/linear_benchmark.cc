@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "base/tensor.h"
 #include "base/threads.h"
 #include "ops/linear.h"
+#include "ops/tiled_weights.h"
 #include "read_memory.h"
 
 namespace winnow::ops {
@@ -38,6 +40,11 @@ const Layer kLayer = {
     {{576, 576}, {192, 576}, {192, 576}}, {{576, 576}}, {{1536, 576}, {1536, 576}}, {{576, 1536}}};
 const Layer kHead = {{{49152, 576}}};
 constexpr std::size_t kLayers = 30;
+
+/// The demo model's: few enough for a server's last-level cache.
+const Layer kSmallLayer = {
+    {{384, 384}, {128, 384}, {128, 384}}, {{384, 384}}, {{896, 384}, {896, 384}}, {{384, 896}}};
+constexpr std::size_t kSmallLayers = 8;
 
 const char* format_name(WeightFormat format) {
   constexpr const char* kNames[] = {"f32", "f16", "bf16", "int8", "int4"};
@@ -144,9 +151,13 @@ std::vector<float> random_floats(std::size_t count) {
 /// Every product of the model with `rows` inputs.
 class Step {
  public:
-  Step(const Model& model, std::size_t rows, bool deterministic, DType compute)
+  Step(const Model& model, std::size_t rows, bool deterministic, DType compute,
+       const TiledWeights* tiled = nullptr)
       : model_(model), rows_(rows), x_(random_floats(rows * 1536)) {
-    context_ = {.compute = compute, .deterministic = deterministic, .workspace = &workspace_};
+    context_ = {.compute = compute,
+                .deterministic = deterministic,
+                .workspace = &workspace_,
+                .tiled = tiled};
     std::size_t widest = 0;
     for (const auto& group : model.groups()) {
       widest = std::max(widest, width(group));
@@ -186,14 +197,16 @@ class Step {
   Context context_;
 };
 
-/// read_memory() in one pass per product: what starting and joining the threads for each costs.
-void read_by_product(const Model& model) {
+/// read_memory() of so much for each product: what starting and joining the threads for each costs.
+void read_by_product(const Model& model, std::span<const std::byte> memory) {
   for (const auto& group : model.groups()) {
     std::size_t bytes = 0;
     for (const Weight& weight : group) {
       bytes += weight.bytes();
     }
-    read_memory({static_cast<const std::byte*>(group.front().data), bytes});
+    bytes = std::min(bytes, memory.size());
+    read_memory(memory.first(bytes));
+    memory = memory.subspan(bytes);
   }
 }
 
@@ -239,16 +252,26 @@ std::array<double, sizeof...(Functions)> compare(benchmark::State& state,
   return best;
 }
 
+TiledWeights tiled_weights(const Model& model) {
+  std::vector<Weight> weights;
+  for (const auto& group : model.groups()) {
+    weights.insert(weights.end(), group.begin(), group.end());
+  }
+  return TiledWeights(weights);
+}
+
 void few_rows(benchmark::State& state, const Layer& layer, std::size_t copies, WeightFormat format,
-              std::size_t rows) {
+              std::size_t rows, bool in_tiles = false) {
   const Model model(layer, copies, format);
-  Step step(model, rows, false, DType::bf16);
+  const std::optional<TiledWeights> tiled =
+      in_tiles ? std::optional(tiled_weights(model)) : std::nullopt;
+  Step step(model, rows, false, DType::bf16, tiled ? &*tiled : nullptr);
   const auto bytes = static_cast<double>(model.bytes());
+  // What is multiplied: else both copies would not stay in the cache.
+  const auto memory = tiled ? std::as_bytes(tiled->memory()) : std::as_bytes(model.data().span());
   const auto [time, one_pass, by_product] = compare(
-      state, step,
-      [&] { read_memory(std::as_bytes(std::span(model.data().data(), model.data().size()))); },
-      [&] { read_by_product(model); });
-  const double peak = static_cast<double>(model.data().size()) / one_pass;
+      state, step, [&] { read_memory(memory); }, [&] { read_by_product(model, memory); });
+  const double peak = static_cast<double>(memory.size()) / one_pass;
   state.counters["GB/s"] = bytes / time * 1e-9;
   state.counters["read GB/s"] = peak * 1e-9;
   state.counters["share"] = bytes / time / peak;
@@ -295,6 +318,18 @@ void add_few_rows() {
   }
 }
 
+/// Weights that stay in the last-level cache, as they lie and (CPUs with tiles) in tiles.
+void add_small_layers() {
+  for (const bool tiled : {false, true}) {
+    for (const std::size_t rows : {1, 2, 3, 4, 8, 16, 25, 32, 64}) {
+      add((tiled ? "small/tiled/rows:" : "small/bf16/rows:") + std::to_string(rows), 100,
+          [=](benchmark::State& state) {
+            few_rows(state, kSmallLayer, kSmallLayers, WeightFormat::bf16, rows, tiled);
+          });
+    }
+  }
+}
+
 void add_many_rows() {
   using enum WeightFormat;
   for (const WeightFormat format : {f32, bf16, int8, int4}) {
@@ -315,6 +350,7 @@ void add_many_rows() {
 
 int main(int argc, char** argv) {
   winnow::ops::add_few_rows();
+  winnow::ops::add_small_layers();
   winnow::ops::add_many_rows();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

@@ -1,12 +1,14 @@
 #include "engine/cpu_runner.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/last_level_cache.h"
 #include "base/read_bandwidth.h"
 #include "base/threads.h"
 #include "kvcache/sequence_cache.h"
+#include "ops/tiled_weights.h"
 
 namespace winnow::engine {
 namespace {
@@ -26,9 +28,16 @@ CacheUsage usage_of(const kvcache::SequenceCache& cache) {
   return usage;
 }
 
-/// Weights of so many bytes beside the entries, and beside what other programs have in the cache.
-bool stay_cached(std::size_t weight_bytes) {
-  return weight_bytes <= last_level_cache_bytes() / 4;
+/// Copies of the weights in tiles, if steps may multiply them, and they have room in the last-level
+/// cache beside the entries and what other programs have there.
+std::optional<ops::TiledWeights> tiled_weights(const model::Weights& weights,
+                                               const EngineConfig& config) {
+  const bool used =
+      config.compute == DType::bf16 && !config.deterministic && ops::cpu_takes_tiled_weights();
+  if (!used || weights.bytes_per_step() > last_level_cache_bytes() / 4) {
+    return std::nullopt;
+  }
+  return ops::TiledWeights(weights.matrices());
 }
 
 class CpuSequence : public SequenceState {
@@ -51,9 +60,10 @@ class CpuSequence : public SequenceState {
 class CpuRunner : public Runner {
  public:
   CpuRunner(const model::Model& model, const EngineConfig& config)
-      : model_(model), cache_(config.cache, model.cache_shape()) {
-    context_ = {config.compute, config.deterministic, &workspace_,
-                stay_cached(model.weights().bytes_per_step())};
+      : model_(model),
+        tiled_(tiled_weights(model.weights(), config)),
+        cache_(config.cache, model.cache_shape()) {
+    context_ = {config.compute, config.deterministic, &workspace_, tiled_ ? &*tiled_ : nullptr};
   }
 
   std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) override {
@@ -123,6 +133,7 @@ class CpuRunner : public Runner {
   }
 
   const model::Model& model_;
+  std::optional<ops::TiledWeights> tiled_;
   kvcache::Cache cache_;
   ops::Workspace workspace_;
   ops::Context context_;

@@ -44,10 +44,6 @@ class EncodedEntry {
   ops::EncodedRow value_;
 };
 
-std::size_t pages_for(int entries) {
-  return static_cast<std::size_t>((entries + ops::kPageEntries - 1) / ops::kPageEntries);
-}
-
 }  // namespace
 
 HeadCache::HeadCache(PagePool& archive_pool, PagePool& window_pool)
@@ -224,7 +220,7 @@ PageNeed HeadCache::page_need(const Rule& rule, int tokens) const {
   // first: the archive's last one, any slot's under TOVA and H2O, all that a ring turns over.
   const auto new_pages = [tokens](const EntryList& list, int most) {
     const int size = std::min(list.size() + tokens, most);
-    const std::size_t pages = pages_for(size);
+    const std::size_t pages = ops::pages_for(size);
     return pages - std::min(pages, list.pages().size());
   };
   const auto shared_pages = [](const EntryList& list, std::size_t first) {

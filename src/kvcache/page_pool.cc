@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/huge_pages.h"
 
 namespace winnow::kvcache {
 
@@ -22,7 +23,7 @@ PagePool::PagePool(const ops::PageLayout& layout, std::size_t max_bytes) : layou
   base_ = static_cast<std::byte*>(range);
   // A head's pages lie apart, so address translation is most of what reading a small one costs; the
   // advice may be refused.
-  ::madvise(range, capacity_ * layout.page_bytes(), MADV_HUGEPAGE);
+  in_huge_pages({base_, capacity_ * layout.page_bytes()});
   owners_.reserve(capacity_);
 }
 

@@ -79,16 +79,13 @@ void save_list(const EntryList& list, std::span<std::byte> entries, std::size_t&
   }
 }
 
-PageNeed pages_for(const SavedSequence& saved, const Rule& rule) {
-  const auto pages = [](int entries) {
-    return size_of((entries + ops::kPageEntries - 1) / ops::kPageEntries);
-  };
+PageNeed page_need(const SavedSequence& saved, const Rule& rule) {
   PageNeed need;
   for (const std::int32_t archived : saved.archived) {
-    need.archive += pages(archived);
+    need.archive += ops::pages_for(archived);
   }
   const int window = rule.kind == RuleKind::dmc ? 1 : window_entries(rule, saved.length);
-  need.window = saved.archived.size() * pages(window);
+  need.window = saved.archived.size() * ops::pages_for(window);
   return need;
 }
 
@@ -172,7 +169,7 @@ std::optional<SequenceCache> restore(Cache& cache, const SequenceLimits& limits,
                                      const SavedSequence& saved) {
   std::optional<SequenceCache> sequence(SequenceCache(cache, limits));
   const Rule& rule = sequence->rule();
-  if (!cache.has_pages(pages_for(saved, rule))) {
+  if (!cache.has_pages(page_need(saved, rule))) {
     return std::nullopt;
   }
   const CacheShape& shape = cache.shape();

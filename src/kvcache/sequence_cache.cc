@@ -60,8 +60,7 @@ std::size_t SequenceCache::bytes() const {
 }
 
 std::size_t SequenceCache::dense_bytes() const {
-  const auto pages =
-      static_cast<std::size_t>((length() + ops::kPageEntries - 1) / ops::kPageEntries);
+  const auto pages = ops::pages_for(length());
   const std::size_t page_bytes = cache_->archive_pool().layout().page_bytes();
   return heads_.size() * (sizeof(HeadCache) + pages * (page_bytes + sizeof(PageId)));
 }

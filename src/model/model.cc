@@ -8,8 +8,8 @@
 #include "kvcache/attend.h"
 #include "model/channels.h"
 #include "model/rope_frequencies.h"
-#include "ops/activation.h"
 #include "ops/linear.h"
+#include "ops/mlp.h"
 #include "ops/norm.h"
 
 namespace winnow::model {
@@ -22,9 +22,7 @@ struct Model::Activations {
         queries(take(workspace, tokens, config.heads * config.head_dim)),
         keys(take(workspace, tokens, config.kv_heads * config.head_dim)),
         values(take(workspace, tokens, config.kv_heads * config.head_dim)),
-        attended(take(workspace, tokens, config.heads * config.head_dim)),
-        gate(take(workspace, tokens, config.intermediate)),
-        up(take(workspace, tokens, config.intermediate)) {
+        attended(take(workspace, tokens, config.heads * config.head_dim)) {
     if (config.dms || config.dmc) {
       const auto heads = static_cast<std::size_t>(config.kv_heads);
       decisions.flags = {workspace.take<std::uint8_t>(tokens * heads).data(), tokens, heads};
@@ -48,19 +46,17 @@ struct Model::Activations {
         std::ranges::copy(attended.row(t), attended.row(kept).begin());
       }
     }
-    for (ops::Matrix<float>* matrix : {&hidden, &normed, &attended, &gate, &up}) {
+    for (ops::Matrix<float>* matrix : {&hidden, &normed, &attended}) {
       *matrix = matrix->slice(0, kept);
     }
   }
 
   ops::Matrix<float> hidden;  // the residual stream
-  ops::Matrix<float> normed;  // also: what a block adds to the residual stream
+  ops::Matrix<float> normed;
   ops::Matrix<float> queries;
   ops::Matrix<float> keys;
   ops::Matrix<float> values;
   ops::Matrix<float> attended;
-  ops::Matrix<float> gate;
-  ops::Matrix<float> up;
   Decisions decisions;
   ops::RopeAngles angles;
 };
@@ -182,8 +178,7 @@ void Model::attention(ops::Context& context, int layer, std::span<const Sequence
   if (is_last) {
     a.keep_logit_rows(steps);
   }
-  ops::linear(context, a.normed, a.attended, w.output, data_or_null(w.output_bias));
-  ops::add(a.hidden, a.normed);
+  ops::add_linear(context, a.hidden, a.attended, w.output, data_or_null(w.output_bias));
 }
 
 void Model::decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,
@@ -231,14 +226,13 @@ void Model::draw(int layer, std::span<const SequenceStep> steps, const Decisions
 void Model::mlp(ops::Context& context, int layer, const Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   ops::rms_norm(a.normed, a.hidden, w.mlp_norm, config_.norm_eps);
-  const std::array<ops::LinearTarget, 2> projections{{
-      {a.gate, &w.gate, data_or_null(w.gate_bias)},
-      {a.up, &w.up, data_or_null(w.up_bias)},
-  }};
-  ops::linear(context, projections, a.normed);
-  ops::silu_multiply(a.gate, a.up);
-  ops::linear(context, a.normed, a.gate, w.down, data_or_null(w.down_bias));
-  ops::add(a.hidden, a.normed);
+  ops::add_mlp(context, a.hidden, a.normed,
+               {.gate = &w.gate,
+                .up = &w.up,
+                .down = &w.down,
+                .gate_bias = data_or_null(w.gate_bias),
+                .up_bias = data_or_null(w.up_bias),
+                .down_bias = data_or_null(w.down_bias)});
 }
 
 }  // namespace winnow::model

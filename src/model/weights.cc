@@ -117,13 +117,21 @@ class StoredTensors : public TensorSource {
 
 }  // namespace
 
-std::size_t Weights::bytes_per_step() const {
-  std::size_t total = head.bytes();
+std::vector<ops::Weight> Weights::matrices() const {
+  std::vector<ops::Weight> result{head};
   for (const LayerWeights& layer : layers) {
     for (const ops::Weight* weight : {&layer.query, &layer.key, &layer.value, &layer.output,
                                       &layer.gate, &layer.up, &layer.down}) {
-      total += weight->bytes();
+      result.push_back(*weight);
     }
+  }
+  return result;
+}
+
+std::size_t Weights::bytes_per_step() const {
+  std::size_t total = 0;
+  for (const ops::Weight& weight : matrices()) {
+    total += weight.bytes();
   }
   return total;
 }

@@ -52,6 +52,8 @@ struct Weights {
   std::vector<ops::QuantizedWeight> quantized;
   std::vector<std::shared_ptr<const void>> owners;
 
+  /// All matrices that a decode step reads: everything but the embedding rows.
+  [[nodiscard]] std::vector<ops::Weight> matrices() const;
   /// Bytes of all matrices that a decode step reads once: everything but the embedding rows.
   [[nodiscard]] std::size_t bytes_per_step() const;
   /// Bytes of all matrices, shared ones counted once.

@@ -10,6 +10,8 @@
 
 namespace winnow::ops {
 
+class TiledWeights;
+
 /// Scratch memory that ops borrow for the time of one call. It grows to the largest need seen and
 /// then allocates no more.
 class Workspace {
@@ -57,9 +59,9 @@ struct Context {
   /// share the call (batch-invariant kernels).
   bool deterministic = false;
   Workspace* workspace = nullptr;
-  /// The weights that products read one after another stay in the CPU's last-level cache, so that
-  /// none need be asked for ahead of their use.
-  bool weights_stay_cached = false;
+  /// Copies of the weights for products of more than a few rows, if the CPU has tiles, and room for
+  /// the copies in its last-level cache.
+  const TiledWeights* tiled = nullptr;
 };
 
 }  // namespace winnow::ops

@@ -13,6 +13,11 @@ namespace winnow::ops {
 /// Entries per page: the number of scores that attention computes side by side.
 inline constexpr int kPageEntries = 16;
 
+/// Pages that so many entries take.
+constexpr std::size_t pages_for(int entries) {
+  return static_cast<std::size_t>((entries + kPageEntries - 1) / kPageEntries);
+}
+
 /// How a key or a value is stored.
 enum class EntryFormat : std::uint8_t { f32, bf16, f8e4m3, i8, q4 };
 

@@ -27,6 +27,10 @@ inline void linear(Context& context, Matrix<float> out, Matrix<const float> x, c
   linear(context, std::span(&target, 1), x);
 }
 
+/// out += x weight^T + bias: a product that is added to the residual stream.
+void add_linear(Context& context, Matrix<float> out, Matrix<const float> x, const Weight& weight,
+                const float* bias = nullptr);
+
 /// What linear_backward() adds to; a matrix or span left empty is not computed.
 struct LinearGradients {
   Matrix<float> x;        // [M, K]

@@ -1,6 +1,6 @@
 // The kernel for CPUs with tiles, compiled anew with arrays in their place, so that its tests
-// (ops/linear_test.cc) run on others with AVX512_BF16, too: the linker takes what is defined here
-// for the library's.
+// (ops/linear_test.cc, ops/mlp_test.cc) run on others with AVX512_BF16, too: the linker takes what
+// is defined here for the library's.
 #if defined(__x86_64__)
 #include "emulated_tiles/tiles.h"
 // After it:

@@ -20,17 +20,24 @@ class EmulatedTiles {
     return tiles;
   }
 
+  /// `shapes`: 64 bytes, as the processor is told.
+  void configure(const void* shapes) {
+    constexpr std::size_t kRowsAt = 48;
+    std::memcpy(rows_.data(), static_cast<const std::byte*>(shapes) + kRowsAt, rows_.size());
+  }
+
   void clear(int tile) { at(tile) = {}; }
 
   void load(int tile, const void* from, std::size_t stride) {
-    for (std::size_t row = 0; row < kRows; ++row) {
+    clear(tile);
+    for (std::size_t row = 0; row < rows(tile); ++row) {
       std::memcpy(at(tile)[row].data(), static_cast<const std::byte*>(from) + row * stride,
                   kRowBytes);
     }
   }
 
   void store(int tile, void* to, std::size_t stride) {
-    for (std::size_t row = 0; row < kRows; ++row) {
+    for (std::size_t row = 0; row < rows(tile); ++row) {
       std::memcpy(static_cast<std::byte*>(to) + row * stride, at(tile)[row].data(), kRowBytes);
     }
   }
@@ -56,6 +63,8 @@ class EmulatedTiles {
 
   Tile& at(int tile) { return tiles_.at(static_cast<std::size_t>(tile)); }
 
+  std::size_t rows(int tile) { return rows_.at(static_cast<std::size_t>(tile)); }
+
   /// The bf16 `index` of a row.
   float number(int tile, std::size_t row, std::size_t index) {
     std::uint16_t bits = 0;
@@ -64,6 +73,7 @@ class EmulatedTiles {
   }
 
   std::array<Tile, 8> tiles_{};
+  std::array<std::uint8_t, 8> rows_{};
 };
 
 }  // namespace winnow::testing
@@ -74,7 +84,7 @@ class EmulatedTiles {
 #undef _tile_loadd
 #undef _tile_stored
 #undef _tile_dpbf16ps
-#define _tile_loadconfig(shapes) static_cast<void>(shapes)
+#define _tile_loadconfig(shapes) ::winnow::testing::EmulatedTiles::own().configure(shapes)
 #define _tile_release() static_cast<void>(0)
 #define _tile_zero(tile) ::winnow::testing::EmulatedTiles::own().clear(tile)
 #define _tile_loadd(tile, from, stride) \

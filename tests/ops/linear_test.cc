@@ -14,9 +14,11 @@
 #include "ops/cpu/linear_in_dots.h"
 #include "ops/cpu/linear_in_quantized_dots.h"
 #include "ops/cpu/linear_in_tiles.h"
+#include "ops/cpu/linear_of_tiled.h"
 #include "ops/cpu/linear_onednn.h"
 #include "ops/owned_weight.h"
 #include "ops/random_values.h"
+#include "ops/tiled_weights.h"
 
 namespace winnow::ops {
 namespace {
@@ -159,14 +161,8 @@ TEST(Linear, InTilesStaysNearTheFloatResult) {
   if (!cpu::has_bf16_tiles()) {
     GTEST_SKIP() << "this CPU has no tiles of bf16";
   }
-  for (const bool far : {false, true}) {
-    const auto kernel = [&](Workspace& workspace, std::span<const LinearTarget> targets,
-                            Matrix<const float> x) {
-      cpu::linear_in_tiles(workspace, targets, x, far);
-    };
-    for (const std::size_t cols : {32, 96, 416}) {
-      expect_bf16_products(kernel, cols);
-    }
+  for (const std::size_t cols : {32, 96, 416}) {
+    expect_bf16_products(cpu::linear_in_tiles, cols);
   }
 }
 
@@ -186,11 +182,69 @@ TEST(Linear, InTilesTakesWeightsOfLessThanATile) {
       const LinearTarget target{Matrix<float>(out.data(), 40, cols, cols + 1), &weight.view(),
                                 bias.data()};
       const Workspace::Scope scope(workspace);
-      cpu::linear_in_tiles(workspace, std::span(&target, 1), input, true);
+      cpu::linear_in_tiles(workspace, std::span(&target, 1), input);
       expect_product(input, weight.view(), bias.data(), target.out, 8e-3, "small");
       for (std::size_t m = 0; m < 40; ++m) {
         ASSERT_EQ(out[m * (cols + 1) + cols], -7.0F) << "wrote past the columns";
       }
+    }
+  }
+}
+
+// Weights whose last tiles are partly empty, or alone in their block.
+TEST(Linear, OfTiledStaysNearTheFloatResult) {
+  if (!cpu::has_bf16_tiles()) {
+    GTEST_SKIP() << "this CPU has no tiles of bf16";
+  }
+  Workspace workspace;
+  const auto bias = testing::normal(530, 4);
+  for (const std::size_t cols : {32, 96, 416}) {
+    const OwnedWeight small(WeightFormat::bf16, 5, cols, 1);
+    const OwnedWeight odd(WeightFormat::bf16, 37, cols, 2);
+    const OwnedWeight large(WeightFormat::bf16, 530, cols, 3);
+    const TiledWeights tiled(std::vector{small.view(), odd.view(), large.view()});
+    const auto x = testing::normal(130 * (cols + 3) + 1, 5);
+    for (const std::size_t m : {1, 2, 3, 7, 15, 16, 17, 25, 32, 33, 64, 130}) {
+      constexpr std::size_t kStride = 5 + 37 + 530 + 3;
+      std::vector<float> out(m * kStride, -7.0F);
+      const Matrix<const float> input(x.data() + 1, m, cols, cols + 3);
+      const LinearTarget targets[] = {
+          {Matrix<float>(out.data(), m, 5, kStride), &small.view()},
+          {Matrix<float>(out.data() + 5, m, 37, kStride), &odd.view(), bias.data()},
+          {Matrix<float>(out.data() + 42, m, 530, kStride), &large.view(), bias.data()}};
+      const Workspace::Scope scope(workspace);
+      cpu::linear_of_tiled(workspace, targets, input, tiled);
+      for (const auto& target : targets) {
+        expect_product(input, *target.weight, target.bias, target.out, 8e-3, "tiled");
+      }
+      for (std::size_t i = 0; i < m; ++i) {
+        for (std::size_t pad = kStride - 3; pad < kStride; ++pad) {
+          ASSERT_EQ(out[i * kStride + pad], -7.0F) << "wrote past the columns";
+        }
+      }
+    }
+  }
+}
+
+// As many rows as the passes of a kernel take, and a few.
+TEST(Linear, AddsToWhatIsThere) {
+  Workspace workspace;
+  const auto bias = testing::normal(70, 4);
+  const OwnedWeight weight(WeightFormat::bf16, 70, 64, 1);
+  const TiledWeights tiled(std::span(&weight.view(), 1));
+  const auto x = testing::normal(40 * 64, 2);
+  const auto before = testing::normal(40 * 70, 3);
+  for (const TiledWeights* copies : {static_cast<const TiledWeights*>(nullptr), &tiled}) {
+    for (const std::size_t m : {1, 5, 25, 40}) {
+      Context context = context_of(workspace, false, DType::bf16);
+      context.tiled = copies;
+      std::vector<float> out(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(m * 70));
+      const Matrix<const float> input(x.data(), m, 64);
+      add_linear(context, {out.data(), m, 70}, input, weight.view(), bias.data());
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        out[i] -= before[i];
+      }
+      expect_product(input, weight.view(), bias.data(), {out.data(), m, 70}, 8e-3, "added");
     }
   }
 }

@@ -108,8 +108,7 @@ class CudaSequence : public SequenceState {
       entries += cache.window_count(slot_);
       usage.live_entries += entries;
     }
-    const auto pages =
-        static_cast<std::size_t>((length() + ops::kPageEntries - 1) / ops::kPageEntries);
+    const auto pages = ops::pages_for(length());
     usage.dense_bytes = cache.bytes(pages * usage.per_head.size());
     return usage;
   }

@@ -9,9 +9,7 @@
 namespace winnow::kvcache::cuda {
 namespace {
 
-std::size_t pages_for(int entries) {
-  return static_cast<std::size_t>((entries + ops::kPageEntries - 1) / ops::kPageEntries);
-}
+using ops::pages_for;
 
 // Few bytes per token; a multiple of 64 pages keeps tables from growing at every open.
 std::size_t table_columns(int tokens) {

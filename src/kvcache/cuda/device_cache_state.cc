@@ -10,6 +10,7 @@
 namespace winnow::kvcache::cuda {
 namespace {
 
+using ops::pages_for;
 using winnow::cuda::check;
 using winnow::cuda::PinnedBuffer;
 
@@ -17,10 +18,6 @@ constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
 
 std::size_t size_of(int count) {
   return static_cast<std::size_t>(count);
-}
-
-std::size_t pages_for(int entries) {
-  return size_of((entries + ops::kPageEntries - 1) / ops::kPageEntries);
 }
 
 // A sequence's part of a table [layers, slots, kv_heads, stride].

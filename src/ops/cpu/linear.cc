@@ -6,11 +6,13 @@
 
 #include "base/no_signals.h"
 #include "base/threads.h"
+#include "ops/activation.h"
 #include "ops/cpu/dots.h"
 #include "ops/cpu/gemv.h"
 #include "ops/cpu/linear_in_dots.h"
 #include "ops/cpu/linear_in_quantized_dots.h"
 #include "ops/cpu/linear_in_tiles.h"
+#include "ops/cpu/linear_of_tiled.h"
 #include "ops/cpu/linear_onednn.h"
 #include "ops/cpu/operands.h"
 #include "ops/cpu/panels.h"
@@ -105,15 +107,20 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
     return;
   }
   const Workspace::Scope scope(*context.workspace);
+  if (std::ranges::all_of(targets, [&](const LinearTarget& target) {
+        return cpu::takes_tiled(context, x.rows, *target.weight);
+      })) {
+    return cpu::linear_of_tiled(*context.workspace, targets, x, *context.tiled);
+  }
   const bool bf16_compute = context.compute == DType::bf16 && cpu::has_fast_bf16();
   const bool dots = bf16_compute && cpu::has_bf16_dots();
-  const bool tiles = bf16_compute && cpu::has_bf16_tiles() && cpu::fits_tiles(x);
+  const bool tiles = bf16_compute && cpu::has_bf16_tiles() && cpu::fits_tiles(x.rows, x.cols);
   const std::size_t many = tiles ? kManyRowsInTiles : bf16_compute ? kManyRowsBf16 : kManyRowsF32;
   if (context.deterministic || x.rows < many) {
     return linear_as_stored(*context.workspace, targets, x, dots);
   }
   if (tiles) {
-    return cpu::linear_in_tiles(*context.workspace, targets, x, !context.weights_stay_cached);
+    return cpu::linear_in_tiles(*context.workspace, targets, x);
   }
   if (dots && x.rows <= kFewRowsBf16) {
     return cpu::linear_in_dots(*context.workspace, targets, x);
@@ -122,6 +129,18 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
     return linear_onednn(*context.workspace, targets, cpu::as_operand<bf16>(*context.workspace, x));
   }
   linear_onednn<float>(*context.workspace, targets, x);
+}
+
+void add_linear(Context& context, Matrix<float> out, Matrix<const float> x, const Weight& weight,
+                const float* bias) {
+  const Workspace::Scope scope(*context.workspace);
+  if (cpu::takes_tiled(context, x.rows, weight)) {
+    return cpu::add_linear_of_tiled(*context.workspace, {out, &weight, bias}, x, *context.tiled);
+  }
+  const Matrix<float> product(context.workspace->take<float>(out.rows * out.cols).data(), out.rows,
+                              out.cols);
+  linear(context, product, x, weight, bias);
+  add(out, product);
 }
 
 }  // namespace winnow::ops

@@ -14,39 +14,19 @@
 #include "ops/cpu/row_blocks.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile_permission.h"
+#include "ops/cpu/tiles-inl.h"
 
 #if defined(__x86_64__)
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512bf16,amx-tile,amx-bf16")
 namespace winnow::ops::cpu {
 namespace {
 
-constexpr std::size_t kTile = 16;     // rows of a tile, and floats or pairs of bf16 in a row
-constexpr std::size_t kDepth = 32;    // bf16 in a row
 constexpr std::size_t kTogether = 2;  // tiles of weights, and of inputs, that meet each other
 constexpr std::size_t kBlock = kTogether * kTile;  // rows of a weight that are read side by side
-constexpr std::size_t kTileBytes = 1024;
-constexpr std::size_t kCacheLine = 64;
 
-/// What the processor is told of its tiles: 0 to 3 are sums [weight row][input], 4 and 5 rows of
-/// weights as they lie, 6 and 7 inputs [pair of columns][input][2].
-struct alignas(kCacheLine) TileShapes {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {kTile, kTile, kTile, kTile, kTile, kTile, kTile, kTile};
-};
-static_assert(sizeof(TileShapes) == kCacheLine);
+// Tiles 0 to 3 are sums [weight row][input], 4 and 5 rows of weights as they lie, 6 and 7 inputs
+// [pair of columns][input][2].
 constexpr TileShapes kShapes;
-
-/// While it lives, its thread has tiles.
-class Tiles {
- public:
-  Tiles() { _tile_loadconfig(&kShapes); }
-  ~Tiles() { _tile_release(); }
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
-};
 
 using Words = std::int32_t __attribute__((vector_size(64)));
 
@@ -268,13 +248,13 @@ Matrix<const bf16> padded(const Weight& weight, std::span<bf16> memory) {
 /// Rows [begin, end) of the target's weight, of which `memory` holds those that are not bf16. What
 /// is no whole tile is one that begins earlier.
 void some_rows(const LinearTarget& target, const TiledInputs& inputs, std::size_t begin,
-               std::size_t end, std::span<bf16> memory, bool far) {
+               std::size_t end, std::span<bf16> memory) {
   if (end < kTile) {
     return all_inputs<1>(padded(*target.weight, memory), inputs, {target, begin, end}, {});
   }
   const std::size_t from = std::min(begin, end - kTile);
   const Matrix<const bf16> weight = weight_rows<bf16>(*target.weight, from, end, memory);
-  const bool asks = far && target.weight->format == WeightFormat::bf16;
+  const bool asks = target.weight->format == WeightFormat::bf16;
   std::size_t n = begin;
   for (; n + kBlock <= end; n += kBlock) {
     const Matrix<const bf16> rows = weight.slice(n - from, n - from + kBlock);
@@ -304,20 +284,11 @@ std::size_t memory_size(std::span<const LinearTarget> targets, std::size_t cols)
 
 /// Rows [begin, end), on the calling thread.
 void own_rows(const LinearTarget& target, const TiledInputs& inputs, std::size_t begin,
-              std::size_t end, std::span<bf16> memory, bool far) {
-  const Tiles tiles;
+              std::size_t end, std::span<bf16> memory) {
+  const Tiles tiles(kShapes);
   for (std::size_t n = begin; n < end; n += kDecodedRows) {
-    some_rows(target, inputs, n, std::min(n + kDecodedRows, end), memory, far);
+    some_rows(target, inputs, n, std::min(n + kDecodedRows, end), memory);
   }
-}
-
-// Whether threads would share whole blocks unevenly.
-bool has_few_blocks(std::span<const LinearTarget> targets) {
-  std::size_t rows = 0;
-  for (const LinearTarget& target : targets) {
-    rows += static_cast<std::size_t>(target.weight->rows);
-  }
-  return rows < 2 * kBlock * static_cast<std::size_t>(thread_count());
 }
 
 }  // namespace
@@ -331,24 +302,23 @@ bool has_bf16_tiles() {
   return has;
 }
 
-bool fits_tiles(Matrix<const float> x) {
+bool fits_tiles(std::size_t rows, std::size_t cols) {
   constexpr std::size_t kMostBytes = std::size_t{1} << 20;
-  return x.cols % kDepth == 0 && x.rows * x.cols * sizeof(bf16) <= kMostBytes;
+  return cols % kDepth == 0 && rows * cols * sizeof(bf16) <= kMostBytes;
 }
 
 void linear_in_tiles(Workspace& workspace, std::span<const LinearTarget> targets,
-                     Matrix<const float> x, bool far) {
-  assert(has_bf16_tiles() && fits_tiles(x));
+                     Matrix<const float> x) {
+  assert(has_bf16_tiles() && fits_tiles(x.rows, x.cols));
   const TiledInputs inputs = in_tiles(workspace, x);
   const std::size_t size = memory_size(targets, x.cols);
   const auto memory = workspace.take<bf16>(size * static_cast<std::size_t>(thread_count()));
   const auto body = [&](const LinearTarget& target, std::size_t begin, std::size_t end,
                         int thread) {
     own_rows(target, inputs, begin, end,
-             memory.subspan(static_cast<std::size_t>(thread) * size, size), far);
+             memory.subspan(static_cast<std::size_t>(thread) * size, size));
   };
-  has_few_blocks(targets) ? for_weight_rows<kTile>(targets, body)
-                          : for_weight_rows<kBlock>(targets, body);
+  for_weight_rows_evenly<kTile, kBlock>(targets, body);
 }
 
 }  // namespace winnow::ops::cpu
@@ -361,11 +331,11 @@ bool has_bf16_tiles() {
   return false;
 }
 
-bool fits_tiles(Matrix<const float>) {
+bool fits_tiles(std::size_t, std::size_t) {
   return false;
 }
 
-void linear_in_tiles(Workspace&, std::span<const LinearTarget>, Matrix<const float>, bool) {
+void linear_in_tiles(Workspace&, std::span<const LinearTarget>, Matrix<const float>) {
   assert(has_bf16_tiles());
 }
 

@@ -40,4 +40,17 @@ void for_weight_rows(std::span<const LinearTarget> targets, const Body& body) {
   });
 }
 
+/// As for_weight_rows<kLarge>(), or, where threads would share so large blocks unevenly,
+/// <kSmall>().
+template <std::size_t kSmall, std::size_t kLarge, class Body>
+void for_weight_rows_evenly(std::span<const LinearTarget> targets, const Body& body) {
+  std::size_t rows = 0;
+  for (const LinearTarget& target : targets) {
+    rows += static_cast<std::size_t>(target.weight->rows);
+  }
+  rows < 2 * kLarge* static_cast<std::size_t>(thread_count())
+      ? for_weight_rows<kSmall>(targets, body)
+      : for_weight_rows<kLarge>(targets, body);
+}
+
 }  // namespace winnow::ops::cpu

@@ -1,0 +1,22 @@
+// A layer's gated MLP.
+#pragma once
+
+#include "ops/context.h"
+#include "ops/matrix.h"
+#include "ops/weight.h"
+
+namespace winnow::ops {
+
+struct MlpWeights {
+  const Weight* gate;                // [I, K]
+  const Weight* up;                  // [I, K]
+  const Weight* down;                // [N, I]
+  const float* gate_bias = nullptr;  // [I] or null
+  const float* up_bias = nullptr;
+  const float* down_bias = nullptr;  // [N] or null
+};
+
+/// SwiGLU, added to the residual stream: out [M, N] += down(silu(gate x) * up x), x [M, K].
+void add_mlp(Context& context, Matrix<float> out, Matrix<const float> x, const MlpWeights& weights);
+
+}  // namespace winnow::ops
