@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 namespace winnow::testing {
@@ -20,10 +21,15 @@ class EmulatedTiles {
     return tiles;
   }
 
-  /// `shapes`: 64 bytes, as the processor is told.
+  /// `shapes`: 64 bytes, as the processor is told, which takes no others, either.
   void configure(const void* shapes) {
     constexpr std::size_t kRowsAt = 48;
     std::memcpy(rows_.data(), static_cast<const std::byte*>(shapes) + kRowsAt, rows_.size());
+    for (const std::uint8_t rows : rows_) {
+      if (rows < 1 || rows > kRows) {
+        std::abort();
+      }
+    }
   }
 
   void clear(int tile) { at(tile) = {}; }

@@ -342,6 +342,14 @@ TEST(Linear, NoRowsIsNoWork) {
   Context context = context_of(workspace, false);
   const OwnedWeight weight(WeightFormat::bf16, 4, 8, 1);
   linear(context, Matrix<float>(nullptr, 0, 4), Matrix<const float>(nullptr, 0, 8), weight.view());
+
+  const OwnedWeight whole(WeightFormat::bf16, 4, 32, 1);
+  const TiledWeights tiled(std::span(&whole.view(), 1));
+  context.compute = DType::bf16;
+  context.tiled = &tiled;
+  const Matrix<const float> none(nullptr, 0, 32);
+  linear(context, Matrix<float>(nullptr, 0, 4), none, whole.view());
+  add_linear(context, Matrix<float>(nullptr, 0, 4), none, whole.view());
 }
 
 /// Row `row` of the product of x with the weight, computed among `m` rows from `first` on.

@@ -133,6 +133,9 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
 
 void add_linear(Context& context, Matrix<float> out, Matrix<const float> x, const Weight& weight,
                 const float* bias) {
+  if (x.rows == 0) {
+    return;
+  }
   const Workspace::Scope scope(*context.workspace);
   if (cpu::takes_tiled(context, x.rows, weight)) {
     return cpu::add_linear_of_tiled(*context.workspace, {out, &weight, bias}, x, *context.tiled);

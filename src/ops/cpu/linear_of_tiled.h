@@ -15,10 +15,10 @@ namespace winnow::ops::cpu {
 /// Whether context.tiled has a copy of this weight, and products of so many inputs may take it.
 bool takes_tiled(const Context& context, std::size_t rows, const Weight& weight);
 
-/// As linear_in_tiles(), of weights of which `weights` has copies: out = x weight^T with inputs as
-/// the first operand, so that neither these nor what is computed is brought into another order,
-/// and few inputs are multiplied without empty rows beside them. A row's result does not depend on
-/// the other rows.
+/// As linear_in_tiles(), of at least one input and of weights of which `weights` has copies: out =
+/// x weight^T with inputs as the first operand, so that neither these nor what is computed is
+/// brought into another order, and few inputs are multiplied without empty rows beside them. A
+/// row's result does not depend on the other rows.
 void linear_of_tiled(Workspace& workspace, std::span<const LinearTarget> targets,
                      Matrix<const float> x, const TiledWeights& weights);
 

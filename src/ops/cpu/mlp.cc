@@ -11,6 +11,9 @@ namespace winnow::ops {
 
 void add_mlp(Context& context, Matrix<float> out, Matrix<const float> x,
              const MlpWeights& weights) {
+  if (x.rows == 0) {
+    return;
+  }
   const Workspace::Scope scope(*context.workspace);
   if (cpu::takes_tiled(context, x.rows, *weights.gate) &&
       cpu::takes_tiled(context, x.rows, *weights.up) &&

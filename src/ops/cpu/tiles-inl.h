@@ -29,7 +29,10 @@ static_assert(sizeof(TileShapes) == kCacheLine);
 /// While it lives, its thread has tiles.
 class Tiles {
  public:
-  explicit Tiles(const TileShapes& shapes) { _tile_loadconfig(&shapes); }
+  explicit Tiles(const TileShapes& shapes) {
+    asm volatile("" : : "m"(shapes));  // GCC takes _tile_loadconfig() for a reader of 8 bytes
+    _tile_loadconfig(&shapes);
+  }
   ~Tiles() { _tile_release(); }
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
