@@ -88,6 +88,7 @@ class EmulatedTiles {
 #undef _tile_release
 #undef _tile_zero
 #undef _tile_loadd
+#undef _tile_stream_loadd
 #undef _tile_stored
 #undef _tile_dpbf16ps
 #define _tile_loadconfig(shapes) ::winnow::testing::EmulatedTiles::own().configure(shapes)
@@ -95,6 +96,7 @@ class EmulatedTiles {
 #define _tile_zero(tile) ::winnow::testing::EmulatedTiles::own().clear(tile)
 #define _tile_loadd(tile, from, stride) \
   ::winnow::testing::EmulatedTiles::own().load(tile, from, stride)
+#define _tile_stream_loadd(tile, from, stride) _tile_loadd(tile, from, stride)
 #define _tile_stored(tile, to, stride) \
   ::winnow::testing::EmulatedTiles::own().store(tile, to, stride)
 #define _tile_dpbf16ps(sums, left, right) \

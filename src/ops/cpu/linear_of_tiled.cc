@@ -93,6 +93,8 @@ struct TiledRows {
   std::size_t tiles;
 };
 
+// Weights are loaded as what will not be needed again, so that inputs stay in the first-level
+// cache.
 template <std::size_t kInputs, std::size_t kWeights>
 void multiply(const Inputs& inputs, std::size_t tile, TiledRows weights, Sums& sums) {
   const std::size_t stride = inputs.x.stride * sizeof(bf16);
@@ -106,14 +108,14 @@ void multiply(const Inputs& inputs, std::size_t tile, TiledRows weights, Sums& s
   for (std::size_t step = 0; step < inputs.steps(); ++step) {
     ask<kWeights * kTileBytes>(weights.at + kAhead);
     _tile_loadd(4, first, stride);
-    _tile_loadd(6, weights.at, kCacheLine);
+    _tile_stream_loadd(6, weights.at, kCacheLine);
     _tile_dpbf16ps(0, 4, 6);
     if constexpr (kInputs > 1) {
       _tile_loadd(5, second, stride);
       _tile_dpbf16ps(2, 5, 6);
     }
     if constexpr (kWeights > 1) {
-      _tile_loadd(7, weights.at + kTileBytes, kCacheLine);
+      _tile_stream_loadd(7, weights.at + kTileBytes, kCacheLine);
       _tile_dpbf16ps(1, 4, 7);
     }
     if constexpr (kInputs > 1 && kWeights > 1) {
