@@ -46,6 +46,17 @@ void expect_product(Matrix<const float> x, const Weight& weight, const float* bi
   }
 }
 
+constexpr float kUntouched = -7.0F;
+
+/// Columns [begin, stride) of every row are as they were.
+void expect_untouched(std::span<const float> out, std::size_t stride, std::size_t begin) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (i % stride >= begin) {
+      ASSERT_EQ(out[i], kUntouched) << "wrote past the columns of row " << i / stride;
+    }
+  }
+}
+
 Context context_of(Workspace& workspace, bool deterministic, DType compute = DType::f32) {
   return {.compute = compute, .deterministic = deterministic, .workspace = &workspace};
 }
@@ -89,7 +100,7 @@ TEST(Linear, SeveralTargetsWithStridesAndBias) {
   for (const bool deterministic : {false, true}) {
     for (const std::size_t m : {1, 2, 5, 17, 64}) {
       constexpr std::size_t kStride = 37 + 6 + 530 + 3;
-      std::vector<float> out(m * kStride, -7.0F);
+      std::vector<float> out(m * kStride, kUntouched);
       const Matrix<const float> input(x.data() + 1, m, kCols, 99);
       const LinearTarget targets[] = {
           {Matrix<float>(out.data(), m, 37, kStride), &q.view(), bias.data()},
@@ -100,11 +111,7 @@ TEST(Linear, SeveralTargetsWithStridesAndBias) {
       for (const auto& target : targets) {
         expect_product(input, *target.weight, target.bias, target.out, 1e-6, "target");
       }
-      for (std::size_t i = 0; i < m; ++i) {
-        for (std::size_t pad = kStride - 3; pad < kStride; ++pad) {
-          ASSERT_EQ(out[i * kStride + pad], -7.0F) << "wrote past the columns";
-        }
-      }
+      expect_untouched(out, kStride, kStride - 3);
     }
   }
 }
@@ -138,7 +145,7 @@ void expect_bf16_products(Kernel kernel, std::size_t cols) {
   const auto bias = testing::normal(530, 4);
   const auto x = testing::normal(130 * (cols + 3) + 1, 5);
   for (const std::size_t m : {1, 2, 3, 7, 15, 16, 25, 64, 130}) {
-    std::vector<float> out(m * kStride, -7.0F);
+    std::vector<float> out(m * kStride, kUntouched);
     const Matrix<const float> input(x.data() + 1, m, cols, cols + 3);
     const LinearTarget targets[] = {
         {Matrix<float>(out.data(), m, 37, kStride), &q.view()},
@@ -149,11 +156,7 @@ void expect_bf16_products(Kernel kernel, std::size_t cols) {
       // two factors, each rounded by 2^-8 of itself at most
       expect_product(input, *target.weight, target.bias, target.out, 8e-3, "target");
     }
-    for (std::size_t i = 0; i < m; ++i) {
-      for (std::size_t pad = kStride - 3; pad < kStride; ++pad) {
-        ASSERT_EQ(out[i * kStride + pad], -7.0F) << "wrote past the columns";
-      }
-    }
+    expect_untouched(out, kStride, kStride - 3);
   }
 }
 
@@ -177,16 +180,14 @@ TEST(Linear, InTilesTakesWeightsOfLessThanATile) {
     for (const std::int64_t rows : {1, 2, 15, 16}) {
       const OwnedWeight weight(format, rows, 64, 1);
       const auto cols = static_cast<std::size_t>(rows);
-      std::vector<float> out(40 * (cols + 1), -7.0F);
+      std::vector<float> out(40 * (cols + 1), kUntouched);
       const Matrix<const float> input(x.data(), 40, 64);
       const LinearTarget target{Matrix<float>(out.data(), 40, cols, cols + 1), &weight.view(),
                                 bias.data()};
       const Workspace::Scope scope(workspace);
       cpu::linear_in_tiles(workspace, std::span(&target, 1), input);
       expect_product(input, weight.view(), bias.data(), target.out, 8e-3, "small");
-      for (std::size_t m = 0; m < 40; ++m) {
-        ASSERT_EQ(out[m * (cols + 1) + cols], -7.0F) << "wrote past the columns";
-      }
+      expect_untouched(out, cols + 1, cols);
     }
   }
 }
@@ -206,7 +207,7 @@ TEST(Linear, OfTiledStaysNearTheFloatResult) {
     const auto x = testing::normal(130 * (cols + 3) + 1, 5);
     for (const std::size_t m : {1, 2, 3, 7, 15, 16, 17, 25, 32, 33, 64, 130}) {
       constexpr std::size_t kStride = 5 + 37 + 530 + 3;
-      std::vector<float> out(m * kStride, -7.0F);
+      std::vector<float> out(m * kStride, kUntouched);
       const Matrix<const float> input(x.data() + 1, m, cols, cols + 3);
       const LinearTarget targets[] = {
           {Matrix<float>(out.data(), m, 5, kStride), &small.view()},
@@ -217,11 +218,7 @@ TEST(Linear, OfTiledStaysNearTheFloatResult) {
       for (const auto& target : targets) {
         expect_product(input, *target.weight, target.bias, target.out, 8e-3, "tiled");
       }
-      for (std::size_t i = 0; i < m; ++i) {
-        for (std::size_t pad = kStride - 3; pad < kStride; ++pad) {
-          ASSERT_EQ(out[i * kStride + pad], -7.0F) << "wrote past the columns";
-        }
-      }
+      expect_untouched(out, kStride, kStride - 3);
     }
   }
 }
@@ -274,16 +271,14 @@ TEST(Linear, QuantizedDotsRoundNothingButSums) {
       }
       for (const std::size_t m : {1, 2, 5, 8, 9, 20, 70}) {
         constexpr std::size_t kStride = 40;
-        std::vector<float> out(m * kStride, -7.0F);
+        std::vector<float> out(m * kStride, kUntouched);
         const Matrix<const float> input(x.data() + 1, m, cols, cols + 2);
         const LinearTarget target{Matrix<float>(out.data(), m, 37, kStride), &weight.view(),
                                   bias.data()};
         const Workspace::Scope scope(workspace);
         cpu::linear_in_quantized_dots(workspace, std::span(&target, 1), input);
         expect_product(input, weight.view(), bias.data(), target.out, 1e-6, "quantized");
-        for (std::size_t i = 0; i < m; ++i) {
-          ASSERT_EQ(out[i * kStride + 37], -7.0F) << "wrote past the columns";
-        }
+        expect_untouched(out, kStride, 37);
       }
     }
   }
