@@ -33,6 +33,22 @@ float SumOfSquares(std::span<const float> x) {
   return result;
 }
 
+// out = x * factor * weight
+void Scale(std::span<float> out, std::span<const float> x, float factor,
+           std::span<const float> weight) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto factors = hn::Set(d, factor);
+  std::size_t i = 0;
+  for (; i + lanes <= x.size(); i += lanes) {
+    const auto scaled = hn::Mul(hn::LoadU(d, x.data() + i), factors);
+    hn::StoreU(hn::Mul(scaled, hn::LoadU(d, weight.data() + i)), d, out.data() + i);
+  }
+  for (; i < x.size(); ++i) {
+    out[i] = x[i] * factor * weight[i];
+  }
+}
+
 }  // namespace winnow::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -40,6 +56,7 @@ HWY_AFTER_NAMESPACE();
 namespace winnow::ops {
 
 HWY_EXPORT(SumOfSquares);
+HWY_EXPORT(Scale);
 
 namespace {
 
@@ -54,12 +71,7 @@ float inverse_root(std::span<const float> row, float eps) {
 void rms_norm(Matrix<float> out, Matrix<const float> x, std::span<const float> weight, float eps) {
   assert(out.rows == x.rows && out.cols == x.cols && weight.size() == x.cols);
   cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
-    const auto row = x.row(m);
-    const float factor = inverse_root(row, eps);
-    float* target = out.row(m).data();
-    for (std::size_t i = 0; i < x.cols; ++i) {
-      target[i] = row[i] * factor * weight[i];
-    }
+    HWY_DYNAMIC_DISPATCH(Scale)(out.row(m), x.row(m), inverse_root(x.row(m), eps), weight);
   });
 }
 

@@ -5,21 +5,63 @@
 
 #include "ops/cpu/rows.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/rope.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::ops::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Turns the planes (x[i], x[i + half]) of one head by their angles times `sign`.
+void TurnHead(std::span<float> x, const float* cosines, const float* sines, float sign) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t half = x.size() / 2;
+  float* low = x.data();
+  float* high = low + half;
+  const auto signs = hn::Set(d, sign);
+  std::size_t i = 0;
+  for (; i + lanes <= half; i += lanes) {
+    const auto a = hn::LoadU(d, low + i);
+    const auto b = hn::LoadU(d, high + i);
+    const auto c = hn::LoadU(d, cosines + i);
+    const auto s = hn::Mul(signs, hn::LoadU(d, sines + i));
+    hn::StoreU(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, low + i);
+    hn::StoreU(hn::MulAdd(a, s, hn::Mul(b, c)), d, high + i);
+  }
+  for (; i < half; ++i) {
+    const float a = low[i];
+    const float b = high[i];
+    const float s = sign * sines[i];
+    low[i] = a * cosines[i] - b * s;
+    high[i] = b * cosines[i] + a * s;
+  }
+}
+
+}  // namespace winnow::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace winnow::ops {
+
+HWY_EXPORT(TurnHead);
 
 void RopeAngles::compute(std::span<const float> frequencies,
                          std::span<const std::int32_t> positions) {
   half_ = frequencies.size();
   cosines_.ensure(half_ * positions.size());
   sines_.ensure(half_ * positions.size());
-  for (std::size_t t = 0; t < positions.size(); ++t) {
+  constexpr std::size_t kCost = 32;  // of both functions, in simple steps
+  cpu::for_rows(positions.size(), half_ * kCost, [&](std::size_t t) {
     for (std::size_t i = 0; i < half_; ++i) {
       // The product is rounded to float, as in the frameworks that trained the model.
       const float angle = static_cast<float>(positions[t]) * frequencies[i];
       cosines_[t * half_ + i] = std::cos(angle);
       sines_[t * half_ + i] = std::sin(angle);
     }
-  }
+  });
 }
 
 namespace {
@@ -28,20 +70,10 @@ namespace {
 void turn(Matrix<float> x, int head_dim, const RopeAngles& angles, float sign) {
   const auto dim = static_cast<std::size_t>(head_dim);
   assert(x.cols % dim == 0);
-  const std::size_t half = dim / 2;
   cpu::for_rows(x.rows, x.cols, [&](std::size_t t) {
-    const float* cosine = angles.cosines(t).data();
-    const float* sine = angles.sines(t).data();
     for (std::size_t h = 0; h < x.cols; h += dim) {
-      float* low = x.row(t).data() + h;
-      float* high = low + half;
-      for (std::size_t i = 0; i < half; ++i) {
-        const float a = low[i];
-        const float b = high[i];
-        const float s = sign * sine[i];
-        low[i] = a * cosine[i] - b * s;
-        high[i] = b * cosine[i] + a * s;
-      }
+      HWY_DYNAMIC_DISPATCH(TurnHead)
+      (x.row(t).subspan(h, dim), angles.cosines(t).data(), angles.sines(t).data(), sign);
     }
   });
 }
@@ -57,3 +89,4 @@ void rope_backward(Matrix<float> dx, int head_dim, const RopeAngles& angles) {
 }
 
 }  // namespace winnow::ops
+#endif  // HWY_ONCE
