@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "kvcache/attend.h"
 #include "model/channels.h"
 #include "model/rope_frequencies.h"
 #include "ops/linear.h"
@@ -144,41 +143,43 @@ void Model::attention(ops::Context& context, int layer, std::span<const Sequence
     scale_channels(config_, a.queries, a.keys, 0.0F);
   }
 
+  kvcache::append_and_attend(context, layer, chunks_of(layer, steps, a));
+  if (layer + 1 == config_.layers) {
+    a.keep_logit_rows(steps);
+  }
+  ops::add_linear(context, a.hidden, a.attended, w.output, data_or_null(w.output_bias));
+}
+
+std::vector<kvcache::LayerChunk> Model::chunks_of(int layer, std::span<const SequenceStep> steps,
+                                                  const Activations& a) const {
+  const auto heads = static_cast<std::size_t>(config_.kv_heads);
   const bool is_last = layer + 1 == config_.layers;
-  std::vector<kvcache::LayerChunk> chunks;
+  std::vector<kvcache::LayerChunk> chunks(steps.size());
   std::size_t first = 0;
-  for (const SequenceStep& step : steps) {
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const SequenceStep& step = steps[i];
+    kvcache::LayerChunk& chunk = chunks[i];
     const std::size_t last = first + step.tokens.size();
-    kvcache::LayerChunk chunk{.sequence = step.cache,
-                              .queries = a.queries.slice(first, last),
-                              .keys = a.keys.slice(first, last),
-                              .values = a.values.slice(first, last),
-                              .out = a.attended.slice(first, last),
-                              .decisions = {},
-                              .omegas = {},
-                              .visible = {},
-                              .weights = nullptr,
-                              .first_out = is_last ? step.tokens.size() - step.logit_rows : 0};
+    chunk.sequence = step.cache;
+    chunk.queries = a.queries.slice(first, last);
+    chunk.keys = a.keys.slice(first, last);
+    chunk.values = a.values.slice(first, last);
+    chunk.out = a.attended.slice(first, last);
+    chunk.first_out = is_last ? step.tokens.size() - step.logit_rows : 0;
     if (a.decisions.flags.data != nullptr) {
       chunk.decisions = a.decisions.flags.slice(first, last);
       chunk.omegas = a.decisions.omegas.slice(first, last);
     }
     if (step.visible.data != nullptr) {
-      const auto heads = static_cast<std::size_t>(config_.kv_heads);
       chunk.visible = {step.visible.data + static_cast<std::size_t>(layer) * heads,
                        step.visible.rows, heads, step.visible.stride};
     }
     if (step.weights.data != nullptr) {
       chunk.weights = step.weights.row(static_cast<std::size_t>(layer)).data();
     }
-    chunks.push_back(chunk);
     first = last;
   }
-  kvcache::append_and_attend(context, layer, chunks);
-  if (is_last) {
-    a.keep_logit_rows(steps);
-  }
-  ops::add_linear(context, a.hidden, a.attended, w.output, data_or_null(w.output_bias));
+  return chunks;
 }
 
 void Model::decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,

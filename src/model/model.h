@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/config.h"
+#include "kvcache/attend.h"
 #include "kvcache/drawn_decisions.h"
 #include "kvcache/sequence_cache.h"
 #include "model/decision.h"
@@ -55,6 +56,9 @@ class Model {
   void embed(std::span<const SequenceStep> steps, ops::Matrix<float> hidden) const;
   void attention(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                  Activations& a) const;
+  [[nodiscard]] std::vector<kvcache::LayerChunk> chunks_of(int layer,
+                                                           std::span<const SequenceStep> steps,
+                                                           const Activations& a) const;
   void mlp(ops::Context& context, int layer, const Activations& a) const;
   void decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,
               const Activations& a) const;

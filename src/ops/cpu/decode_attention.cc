@@ -83,6 +83,13 @@ void for_segments(const Split& split, const F& f) {
   }
 }
 
+// The weights of a split, of query head g.
+std::span<float> weights_of(const DecodeRow& row, const Split& split, std::size_t g) {
+  const auto row_entries = static_cast<std::size_t>(row.archive.count + row.window.count);
+  return {row.weights + g * row_entries + static_cast<std::size_t>(split.first),
+          static_cast<std::size_t>(split.entries())};
+}
+
 class SplitAttention {
  public:
   SplitAttention(const AttentionShape& shape, bool dots, const Scratch& scratch)
@@ -92,11 +99,11 @@ class SplitAttention {
         dots_(dots && (cpu::attends_in_dots(shape.archive) || cpu::attends_in_dots(shape.window))),
         scratch_(scratch) {}
 
-  /// Leaves what the split gives in `partials`, and the row's weights if these are asked for.
-  void run(const Split& split, std::size_t index, const DecodeRow& row, const Partials& partials,
-           cpu::ReadingOrder& upcoming) const {
+  /// Leaves what the split gives in `out` [G, head_dim] and `partials`, and the row's weights if
+  /// these are asked for.
+  void run(const Split& split, std::size_t index, const DecodeRow& row, std::span<float> out,
+           const Partials& partials, cpu::ReadingOrder& upcoming) const {
     compute_scores(split, row.query, upcoming);
-    const int row_entries = row.archive.count + row.window.count;
     for (std::size_t g = 0; g < group_; ++g) {
       const auto scores =
           scratch_.scores.subspan(g * kScoreStride, static_cast<std::size_t>(split.entries()));
@@ -104,10 +111,10 @@ class SplitAttention {
       partials.shift[index * group_ + g] = shift;
       partials.sum[index * group_ + g] = cpu::exp_shifted(scores, shift);
       if (row.weights != nullptr) {
-        std::ranges::copy(scores, row.weights + static_cast<int>(g) * row_entries + split.first);
+        std::ranges::copy(scores, weights_of(row, split, g).begin());
       }
     }
-    accumulate_values(split, partials.out.subspan(index * group_ * dim_, group_ * dim_), upcoming);
+    accumulate_values(split, out, upcoming);
   }
 
  private:
@@ -182,6 +189,20 @@ class SplitAttention {
   const Scratch& scratch_;
 };
 
+// What the only split of a row has left in its output, over the sum of the exponentials.
+void finish_row(const Split& split, std::size_t index, const AttentionShape& shape,
+                const DecodeRow& row, const Partials& partials) {
+  const auto group = static_cast<std::size_t>(shape.group);
+  const auto dim = static_cast<std::size_t>(shape.head_dim);
+  for (std::size_t g = 0; g < group; ++g) {
+    const float factor = 1.0F / partials.sum[index * group + g];
+    cpu::scale_by({row.out + g * dim, dim}, factor);
+    if (row.weights != nullptr) {
+      cpu::scale_by(weights_of(row, split, g), factor);
+    }
+  }
+}
+
 // Merges the splits of one row by log-sum-exp.
 void merge_row(const cpu::Splits& splits, std::size_t r, const AttentionShape& shape,
                const DecodeRow& row, const Partials& partials) {
@@ -189,7 +210,6 @@ void merge_row(const cpu::Splits& splits, std::size_t r, const AttentionShape& s
   const std::size_t end = splits.begins[r + 1];
   const auto group = static_cast<std::size_t>(shape.group);
   const auto dim = static_cast<std::size_t>(shape.head_dim);
-  const int row_entries = row.archive.count + row.window.count;
   for (std::size_t g = 0; g < group; ++g) {
     const std::span<float> out(row.out + g * dim, dim);
     std::ranges::fill(out, 0.0F);
@@ -208,9 +228,7 @@ void merge_row(const cpu::Splits& splits, std::size_t r, const AttentionShape& s
         out[d] += factor * partial[d];
       }
       if (row.weights != nullptr) {
-        cpu::scale_by({row.weights + static_cast<int>(g) * row_entries + splits.all[s].first,
-                       static_cast<std::size_t>(splits.all[s].entries())},
-                      factor);
+        cpu::scale_by(weights_of(row, splits.all[s], g), factor);
       }
     }
   }
@@ -252,9 +270,12 @@ void decode_attention(Context& context, const AttentionShape& shape,
     }
     for (std::size_t s = begin; s < end; ++s) {
       const std::size_t r = splits.all[s].row;
-      attention.run(splits.all[s], s, rows[r], partials, upcoming);
-      if (splits.of_row(r) == 1) {
-        merge_row(splits, r, shape, rows[r], partials);
+      const bool is_only = splits.of_row(r) == 1;
+      const std::span<float> out(is_only ? rows[r].out : &partials.out[s * group * dim],
+                                 group * dim);
+      attention.run(splits.all[s], s, rows[r], out, partials, upcoming);
+      if (is_only) {
+        finish_row(splits.all[s], s, shape, rows[r], partials);
       }
     }
   });

@@ -8,8 +8,10 @@ void cut(std::vector<Split>& splits, std::size_t row, const PageLayout& layout,
   for (int first = 0; first < span.count;) {
     const int left = span.count - first;
     const int entries = left <= kMostSplitEntries ? left : kSplitEntries;
-    const Segment segment{&layout, span.base, span.pages + first / kPageEntries, entries};
-    splits.push_back({row, first_of_span + first, {segment}});
+    Split& split = splits.emplace_back();
+    split.row = row;
+    split.first = first_of_span + first;
+    split.segments[0] = {&layout, span.base, span.pages + first / kPageEntries, entries};
     first += entries;
   }
 }
@@ -30,6 +32,8 @@ void cut(std::vector<Split>& splits, std::size_t row, const AttentionShape& shap
 
 Splits cut_into_splits(const AttentionShape& shape, std::span<const DecodeRow> rows) {
   Splits splits;
+  splits.all.reserve(2 * rows.size());
+  splits.begins.reserve(rows.size() + 1);
   splits.begins.push_back(0);
   for (std::size_t row = 0; row < rows.size(); ++row) {
     cut(splits.all, row, shape, rows[row]);

@@ -32,8 +32,8 @@ struct Segment {
 /// Some entries of one row: of its archive, its window, or the last of the one and all of the
 /// other.
 struct Split {
-  std::size_t row;
-  int first;                        // entry, of the row's archive and the window behind it
+  std::size_t row = 0;
+  int first = 0;                    // entry, of the row's archive and the window behind it
   std::array<Segment, 2> segments;  // any may be empty
 
   [[nodiscard]] int entries() const { return segments[0].entries + segments[1].entries; }
