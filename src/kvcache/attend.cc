@@ -11,12 +11,13 @@ namespace winnow::kvcache {
 namespace {
 
 // How many of a chunk's first rows may be taken at once: what they see is known beforehand.
-std::size_t rows_at_once(const ops::Context& context, const LayerChunk& chunk, int length) {
-  const Rule& rule = chunk.sequence->rule();
+std::size_t rows_at_once(const ops::Context& context, int layer, const LayerChunk& chunk) {
   const auto rows = static_cast<int>(chunk.queries.rows);
   if (rows == 1 || context.deterministic) {
     return 0;
   }
+  const Rule& rule = chunk.sequence->rule();
+  const int length = chunk.sequence->head(layer, 0).length();
   int count = rows;
   if (rule.kind == RuleKind::h2o) {
     count = 0;
@@ -188,9 +189,9 @@ class RotatedChunks {
 
 // append_and_attend() of what the cache takes as it is.
 void take_chunks(ops::Context& context, int layer, std::span<const LayerChunk> chunks) {
-  std::vector<std::size_t> first_rows;
-  std::ranges::transform(chunks, std::back_inserter(first_rows), [&](const LayerChunk& chunk) {
-    return rows_at_once(context, chunk, chunk.sequence->head(layer, 0).length());
+  std::vector<std::size_t> first_rows(chunks.size());
+  std::ranges::transform(chunks, first_rows.begin(), [&](const LayerChunk& chunk) {
+    return rows_at_once(context, layer, chunk);
   });
   attend_at_once(context, layer, chunks, first_rows);
   attend_row_by_row(context, layer, chunks, first_rows);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/threads.h"
 #include "kvcache/feedback.h"
 #include "kvcache/quest.h"
 #include "ops/attention.h"
@@ -39,29 +40,22 @@ void report_visible(const Step& step, int head, int entries) {
   }
 }
 
-// The rows of a rule whose queries see everything that is cached, one per KV head. Weights are
-// asked for where the rule wants them.
-void plan_full_rows(const Step& step, int layer, ops::Workspace& workspace,
-                    std::vector<ops::DecodeRow>& rows) {
+// The rows of a rule whose queries see everything that is cached, one per KV head.
+void plan_full_rows(const Step& step, int layer, std::span<ops::DecodeRow> rows) {
   const LayerChunk& chunk = *step.chunk;
   const SequenceCache& sequence = *chunk.sequence;
   const CacheShape& shape = sequence.cache().shape();
   const auto width = static_cast<std::size_t>(shape.group * shape.head_dim);
-  float* given = chunk.weights;
+  float* weights = chunk.weights;
   for (int h = 0; h < shape.kv_heads; ++h) {
     const HeadCache& head = sequence.head(layer, h);
     const std::size_t column = static_cast<std::size_t>(h) * width;
-    ops::DecodeRow row{chunk.queries.row(step.row).data() + column,
-                       chunk.out.row(step.row).data() + column, head.archive().span(),
-                       head.window().span(), nullptr};
-    const auto weights = static_cast<std::size_t>(shape.group * head.live_entries());
-    if (given != nullptr) {
-      row.weights = given;
-      given += weights;
-    } else if (sequence.rule().needs_attention()) {
-      row.weights = workspace.take<float>(weights).data();
+    rows[static_cast<std::size_t>(h)] = {chunk.queries.row(step.row).data() + column,
+                                         chunk.out.row(step.row).data() + column,
+                                         head.archive().span(), head.window().span(), weights};
+    if (weights != nullptr) {
+      weights += shape.group * head.live_entries();
     }
-    rows.push_back(row);
     report_visible(step, h, head.live_entries());
   }
 }
@@ -110,39 +104,83 @@ void plan_quest_rows(const Step& step, int layer, std::vector<ops::DecodeRow>& r
   }
 }
 
-void take_steps(ops::Context& context, int layer, std::span<const Step> steps) {
-  const ops::Workspace::Scope scope(*context.workspace);
-  ops::AttentionShape shape = steps.front().chunk->sequence->cache().attention_shape();
-  std::vector<ops::DecodeRow> full_rows;
-  std::vector<ops::DecodeRow> quest_rows;
+// Whether the step's query heads choose what they see (Quest).
+bool selects_pages(const Step& step, int layer) {
+  const SequenceCache& sequence = *step.chunk->sequence;
+  return sequence.rule().kind == RuleKind::quest &&
+         sequence.rule().selects_pages(sequence.head(layer, 0).length() - 1);
+}
+
+// The steps whose query heads choose the pages that they see.
+void attend_to_pages(ops::Context& context, int layer, std::span<const Step> steps) {
+  std::vector<ops::DecodeRow> rows;
   PageLists lists;
   for (const Step& step : steps) {
-    append_token(step, layer);
-    if (!is_wanted(step)) {
-      continue;
-    }
-    const SequenceCache& sequence = *step.chunk->sequence;
-    if (sequence.rule().selects_pages(sequence.head(layer, 0).length() - 1)) {
-      plan_quest_rows(step, layer, quest_rows, lists);
-    } else {
-      plan_full_rows(step, layer, *context.workspace, full_rows);
+    if (is_wanted(step) && selects_pages(step, layer)) {
+      plan_quest_rows(step, layer, rows, lists);
     }
   }
-  if (!full_rows.empty()) {
-    ops::decode_attention(context, shape, full_rows);
-  }
-  if (!quest_rows.empty()) {
+  if (!rows.empty()) {
+    ops::AttentionShape shape = steps.front().chunk->sequence->cache().attention_shape();
     shape.group = 1;
-    ops::decode_attention(context, shape, quest_rows);
+    ops::decode_attention(context, shape, rows);
   }
-  std::size_t row = 0;
-  for (const Step& step : steps) {
-    SequenceCache& sequence = *step.chunk->sequence;
-    if (sequence.rule().needs_attention()) {
-      const auto heads = static_cast<std::size_t>(sequence.cache().shape().kv_heads);
-      apply_feedback(sequence, layer, std::span(full_rows).subspan(row, heads));
-      row += heads;
+}
+
+// Takes every step's token and returns the rows of those whose queries see everything. A step is
+// one thread's: what appending has brought into its caches is what the rows are planned from.
+std::vector<ops::DecodeRow> append_tokens(std::span<const Step> steps, int layer) {
+  const auto heads =
+      static_cast<std::size_t>(steps.front().chunk->sequence->cache().shape().kv_heads);
+  std::vector<ops::DecodeRow> rows(steps.size() * heads);
+  const auto take = [&](std::size_t begin, std::size_t end, int) {
+    for (std::size_t i = begin; i < end; ++i) {
+      append_token(steps[i], layer);
+      if (is_wanted(steps[i]) && !selects_pages(steps[i], layer)) {
+        plan_full_rows(steps[i], layer, std::span(rows).subspan(i * heads, heads));
+      }
     }
+  };
+  constexpr std::size_t kWorthATeam = 16;
+  if (rows.size() < kWorthATeam) {
+    take(0, steps.size(), 0);
+  } else {
+    parallel_ranges(steps.size(), take);
+  }
+  std::erase_if(rows, [](const ops::DecodeRow& row) { return row.query == nullptr; });
+  return rows;
+}
+
+// Room for the weights that rows of a rule which learns from them have.
+void ask_for_weights(ops::Workspace& workspace, int group, std::span<ops::DecodeRow> rows) {
+  for (ops::DecodeRow& row : rows) {
+    if (row.weights == nullptr) {
+      const auto count = static_cast<std::size_t>(group * (row.archive.count + row.window.count));
+      row.weights = workspace.take<float>(count).data();
+    }
+  }
+}
+
+void take_steps(ops::Context& context, int layer, std::span<const Step> steps) {
+  const ops::Workspace::Scope scope(*context.workspace);
+  const SequenceCache& first = *steps.front().chunk->sequence;
+  const ops::AttentionShape shape = first.cache().attention_shape();
+  const bool learns = first.rule().needs_attention();
+  std::vector<ops::DecodeRow> rows = append_tokens(steps, layer);
+  if (learns) {
+    ask_for_weights(*context.workspace, shape.group, rows);
+  }
+  if (!rows.empty()) {
+    ops::decode_attention(context, shape, rows);
+  }
+  if (learns) {
+    const auto heads = static_cast<std::size_t>(first.cache().shape().kv_heads);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      apply_feedback(*steps[i].chunk->sequence, layer, std::span(rows).subspan(i * heads, heads));
+    }
+  }
+  if (first.rule().kind == RuleKind::quest) {
+    attend_to_pages(context, layer, steps);
   }
 }
 
@@ -152,6 +190,7 @@ void attend_row_by_row(ops::Context& context, int layer, std::span<const LayerCh
                        std::span<const std::size_t> first_rows) {
   for (std::size_t i = 0;; ++i) {
     std::vector<Step> steps;
+    steps.reserve(chunks.size());
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       if (first_rows[c] + i < chunks[c].queries.rows) {
         steps.push_back({&chunks[c], first_rows[c] + i});
