@@ -6,9 +6,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/no_signals.h"
@@ -91,6 +93,9 @@ class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
     for (Spin spin; inside_ != 0;) {
       spin.once();
     }
+    if (error_ != nullptr) {
+      std::rethrow_exception(std::exchange(error_, nullptr));
+    }
   }
 
  private:
@@ -128,15 +133,28 @@ class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
 
   void take_ranges(int thread) {
     inside_loop = true;
-    std::size_t begin = next_;
-    while (begin < count_) {
-      const std::size_t end = begin + range_size(count_ - begin);
-      if (next_.compare_exchange_weak(begin, end)) {
-        function_(context_, begin, end, thread);
-        begin = next_;
+    try {
+      std::size_t begin = next_;
+      while (begin < count_) {
+        const std::size_t end = begin + range_size(count_ - begin);
+        if (next_.compare_exchange_weak(begin, end)) {
+          function_(context_, begin, end, thread);
+          begin = next_;
+        }
       }
+    } catch (...) {
+      give_up(std::current_exception());
     }
     inside_loop = false;
+  }
+
+  /// Nobody takes what is left of the loop.
+  void give_up(std::exception_ptr error) {
+    const std::lock_guard lock(error_mutex_);
+    if (error_ == nullptr) {
+      error_ = std::move(error);
+    }
+    next_ = count_;
   }
 
   [[nodiscard]] std::size_t range_size(std::size_t left) const {
@@ -155,6 +173,8 @@ class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
   std::atomic<bool> stopping_ = false;
   alignas(kCacheLine) std::atomic<std::size_t> next_ = 0;  // the first index not taken yet
   alignas(kCacheLine) std::atomic<int> inside_ = 0;        // workers that may be in the loop
+  std::mutex error_mutex_;
+  std::exception_ptr error_;  // what a body has thrown first
   std::vector<std::thread> workers_;
 };
 

@@ -29,7 +29,8 @@ void run_loop(std::size_t count, Cut cut, RangeFunction function, const void* co
 }  // namespace detail
 
 /// Splits [0, count) into contiguous ranges that threads take as they come free: body(begin, end,
-/// thread), thread < thread_count(). A body must not throw; loops inside it run on its own thread.
+/// thread), thread < thread_count(). Loops inside it run on its own thread. Throws what a body has
+/// thrown first, once no body runs any more; which other ranges have been taken is not known then.
 template <class Body>
 void parallel_ranges(std::size_t count, const Body& body) {
   detail::run_loop(

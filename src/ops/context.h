@@ -59,8 +59,8 @@ struct Context {
   /// share the call (batch-invariant kernels).
   bool deterministic = false;
   Workspace* workspace = nullptr;
-  /// Copies of the weights for products of more than a few rows, if the CPU has tiles, and room for
-  /// the copies in its last-level cache.
+  /// Copies of the weights in the order of the CPU's tiles, if it has these, and room for the
+  /// copies in its last-level cache.
   const TiledWeights* tiled = nullptr;
 };
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -68,6 +70,31 @@ TEST_P(Threads, WhatALoopWroteIsSeenAfterIt) {
       ASSERT_EQ(squares[i], i * round);
     }
   }
+}
+
+TEST_P(Threads, ThrowsWhatABodyThrows) {
+  const WithThreads team(GetParam());
+  for (std::size_t bad = 0; bad < 100; ++bad) {
+    std::atomic<int> running = 0;
+    const auto body = [&](std::size_t i, int) {
+      ++running;
+      const bool throws = i == bad;
+      --running;
+      if (throws) {
+        throw std::out_of_range(std::to_string(i));
+      }
+    };
+    try {
+      parallel_each(100, body);
+      FAIL() << "nothing thrown at " << bad;
+    } catch (const std::out_of_range& error) {
+      EXPECT_EQ(error.what(), std::to_string(bad));
+    }
+    EXPECT_EQ(running, 0);
+  }
+  std::atomic<int> visits = 0;
+  parallel_each(100, [&](std::size_t, int) { ++visits; });
+  EXPECT_EQ(visits, 100) << "the team works on";
 }
 
 TEST_P(Threads, LoopsNestAndMeetFromSeveralCallers) {

@@ -48,9 +48,13 @@ class EmulatedTiles {
     }
   }
 
-  /// sums [m][n] += the sum over k of left [m][k] * right [k / 2][n][k % 2].
+  /// sums [m][n] += the sum over k of left [m][k] * right [k / 2][n][k % 2]. As a CPU, which
+  /// faults, it takes no shapes that do not fit each other.
   void add_products(int sums, int left, int right) {
-    for (std::size_t m = 0; m < kRows; ++m) {
+    if (rows(sums) != rows(left) || rows(right) != kRows) {
+      std::abort();
+    }
+    for (std::size_t m = 0; m < rows(sums); ++m) {
       for (std::size_t n = 0; n < kRows; ++n) {
         float sum = 0.0F;
         std::memcpy(&sum, &at(sums)[m][n * sizeof(sum)], sizeof(sum));
