@@ -112,9 +112,11 @@ function drawCurve() {
   pen.fillRect(0, y(1), width, 1);
   pen.font = "12px system-ui, sans-serif";
   pen.textAlign = "right";
-  pen.fillText("dense: 1×", width - 6, y(1) - 5);
+  // Dense is named below its line where there is room, the ratio below the curve unless dense is
+  // near.
   const last = cache.ratios.at(-1)[1];
-  pen.fillText(`${last.toFixed(2)}×`, width - 6, y(last) + 16);
+  pen.fillText("dense: 1×", width - 6, y(1) + (y(1) + 18 < height ? 15 : -5));
+  pen.fillText(`${last.toFixed(2)}×`, width - 6, y(last) + (y(1) - y(last) > 40 ? 16 : -6));
 }
 
 function drawFigures() {
