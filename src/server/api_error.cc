@@ -45,6 +45,10 @@ void append_quoted(std::string_view text, std::string& json) {
   }
 }
 
+ApiError shutting_down() {
+  return {503, "the server is shutting down", {}, "shutting_down"};
+}
+
 Json to_json(const ApiError& error) {
   const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
   return {{"error",

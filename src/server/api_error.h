@@ -30,6 +30,9 @@ class ApiError : public std::runtime_error {
   std::string code_;
 };
 
+/// For who asks while the server ends, and who still waits when it does (503).
+ApiError shutting_down();
+
 /// {"error": {"message", "type", "param", "code"}}
 nlohmann::ordered_json to_json(const ApiError& error);
 HttpResponse to_response(const ApiError& error);

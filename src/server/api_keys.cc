@@ -1,5 +1,8 @@
 #include "server/api_keys.h"
 
+#include <algorithm>
+#include <cctype>
+
 namespace winnow::server {
 
 bool is_same_key(std::string_view given, std::string_view key) {
@@ -14,9 +17,13 @@ bool is_same_key(std::string_view given, std::string_view key) {
 }
 
 bool has_key(const HttpRequest& head, std::span<const std::string> keys) {
-  constexpr std::string_view kBearer = "Bearer ";
+  constexpr std::string_view kBearer = "bearer ";
   std::string_view given = head.header("authorization");
-  given.remove_prefix(given.starts_with(kBearer) ? kBearer.size() : given.size());
+  // The scheme's name may be in any case (RFC 9110, section 11.1).
+  const bool bears =
+      std::ranges::equal(given.substr(0, kBearer.size()), kBearer,
+                         [](unsigned char a, unsigned char b) { return std::tolower(a) == b; });
+  given.remove_prefix(bears ? kBearer.size() : given.size());
   bool known = false;
   for (const std::string& key : keys) {
     known |= is_same_key(given, key);

@@ -169,6 +169,9 @@ void CompletionJob::consume_or_fail(int prompt, const StepResult& result) {
 }
 
 void CompletionJob::consume(int prompt, const StepResult& result) {
+  if (result.shut_down) {
+    throw shutting_down();
+  }
   if (!result.failure.empty()) {
     throw Error(result.failure);
   }

@@ -85,6 +85,12 @@ void EngineThread::stop(Ticket ticket, int sample) {
   wake_.notify_one();
 }
 
+void EngineThread::shut_down() {
+  const std::lock_guard lock(mutex_);
+  shutting_down_ = true;
+  wake_.notify_one();
+}
+
 EngineReport EngineThread::report() const {
   const std::lock_guard lock(mutex_);
   EngineReport report = report_;
@@ -111,7 +117,7 @@ void EngineThread::work() {
       try {
         step();
       } catch (const std::exception& error) {
-        fail_all(error.what());
+        end_all(failed(error.what()));
       }
     }
   } catch (const std::exception& error) {
@@ -124,7 +130,8 @@ void EngineThread::work() {
 
 // Of the mutex's holder: whether there is anything but waiting.
 bool EngineThread::has_work() const {
-  return closing_ || !submissions_.empty() || !endings_.empty() || !engine_.idle();
+  return closing_ || shutting_down_ || !submissions_.empty() || !endings_.empty() ||
+         !engine_.idle();
 }
 
 // Copies a prefix for the disk; false when there is none. Who waits for answers has heard of a
@@ -141,6 +148,7 @@ bool EngineThread::store_prefix() {
 bool EngineThread::take_commands() {
   std::vector<std::pair<Ticket, Submission>> submissions;
   std::vector<Ending> endings;
+  bool shuts_down = false;
   {
     std::unique_lock lock(mutex_);
     if (engine_.idle() || since_report_.seconds() > kReportSeconds) {
@@ -159,6 +167,7 @@ bool EngineThread::take_commands() {
     idle_seconds_ += clock_.lap();
     submissions.swap(submissions_);
     endings.swap(endings_);
+    shuts_down = std::exchange(shutting_down_, false);
   }
   for (auto& [ticket, submission] : submissions) {
     begin(ticket, std::move(submission));
@@ -169,6 +178,11 @@ bool EngineThread::take_commands() {
       ending.sample < 0 ? engine_.cancel(found->second)
                         : engine_.stop(found->second, ending.sample);
     }
+  }
+  if (shuts_down) {
+    StepResult last;
+    last.shut_down = true;
+    end_all(last);
   }
   return true;
 }
@@ -284,12 +298,13 @@ void EngineThread::deliver(Deliveries deliveries) {
   });
 }
 
-void EngineThread::fail_all(const std::string& message) {
+// `result` is the last that anybody hears.
+void EngineThread::end_all(const StepResult& result) {
   deliver(take_results(/*all=*/true));
   Deliveries deliveries;
   std::vector<engine::RequestId> open;
   for (const auto& [id, entry] : entries_) {
-    deliveries.emplace_back(entry.sink, failed(message));
+    deliveries.emplace_back(entry.sink, result);
     open.push_back(id);
   }
   std::ranges::for_each(open, [this](engine::RequestId id) { close(id); });
@@ -299,7 +314,7 @@ void EngineThread::fail_all(const std::string& message) {
 
 // A device that does not even say how it is doing has failed for good: this thread is over.
 void EngineThread::break_down(const std::string& message) {
-  fail_all(message);
+  end_all(failed(message));
   Deliveries deliveries;
   {
     const std::lock_guard lock(mutex_);

@@ -24,7 +24,8 @@ struct StepResult {
   std::vector<engine::TokenEvent> events;
   std::vector<std::pair<int, engine::CacheUsage>> ended;  // samples that are over
   std::vector<engine::CacheTrace> traces;
-  std::string failure;  // not empty: the engine has failed, and nothing more comes
+  std::string failure;     // not empty: the engine has failed, and nothing more comes
+  bool shut_down = false;  // the server ends before the request, and nothing more comes
 };
 
 /// How the engine and its thread are doing.
@@ -78,6 +79,8 @@ class EngineThread {
   std::vector<Ticket> submit(std::vector<Submission> submissions);
   /// Ends the request's samples; their ends are still delivered. Unknown tickets are ignored.
   void cancel(Ticket ticket);
+  /// Ends all requests that were taken and are not over: their last result says shut_down.
+  void shut_down();
   /// Ends one sample that has told a token, as a stop token would.
   void stop(Ticket ticket, int sample);
 
@@ -118,7 +121,7 @@ class EngineThread {
   Entry* entry_of(engine::RequestId id);
   Deliveries take_results(bool all);
   void deliver(Deliveries deliveries);
-  void fail_all(const std::string& message);
+  void end_all(const StepResult& result);
   void break_down(const std::string& message);
   void close(engine::RequestId id);
 
@@ -142,6 +145,7 @@ class EngineThread {
   std::condition_variable wake_;
   std::vector<std::pair<Ticket, Submission>> submissions_;
   std::vector<Ending> endings_;
+  bool shutting_down_ = false;
   EngineReport report_;
   Ticket next_ticket_ = 1;
   int open_ = 0;

@@ -18,6 +18,9 @@
 namespace winnow::server {
 namespace {
 
+// For what is still to be sent when requests have been ended.
+constexpr std::chrono::seconds kLastWords{1};
+
 std::string name_of(const std::filesystem::path& directory) {
   const auto path = std::filesystem::weakly_canonical(directory);
   return path.filename().string();
@@ -34,6 +37,7 @@ HttpConfig complete(HttpConfig http, const ServiceConfig& service) {
   http.headers.emplace_back("X-Content-Type-Options", "nosniff");
   if (!service.cors_origin.empty()) {
     http.headers.emplace_back("Access-Control-Allow-Origin", service.cors_origin);
+    http.headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
     http.headers.emplace_back("Vary", "Origin");
   }
   return http;
@@ -132,14 +136,21 @@ bool Server::drain(std::chrono::milliseconds most) {
   parts_->service.refuse_completions();
   parts_->log.write(LogLevel::info, "draining", {{"requests", parts_->engine->open_requests()}});
   const auto deadline = std::chrono::steady_clock::now() + most;
+  const auto wait_while = [](const auto& condition, std::chrono::steady_clock::time_point end) {
+    while (condition() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  };
   const auto busy = [&] { return parts_->engine->open_requests() > 0; };
-  parts_->http.drain();
-  // Their last bytes need connections after the engine is done with them.
-  while ((busy() || parts_->http.connections() > 0) &&
-         std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
+  wait_while(busy, deadline);  // who asks meanwhile hears that the server is shutting down
   const bool finished = !busy();
+  if (!finished) {
+    parts_->engine->shut_down();
+  }
+  parts_->http.drain();
+  // The last bytes of an answer, or why there is none, need connections after the engine.
+  wait_while([&] { return busy() || parts_->http.connections() > 0; },
+             std::max(deadline, std::chrono::steady_clock::now() + kLastWords));
   parts_->log.write(LogLevel::info, "stopped", {{"finished", finished}});
   return finished;
 }

@@ -102,11 +102,14 @@ std::vector<std::string> texts_of(std::span<const std::int32_t> tokens,
   return texts;
 }
 
-HttpResponse preflight() {
+// Clients in browsers send headers of their own, too.
+HttpResponse preflight(const HttpRequest& request) {
+  const std::string_view asked = request.header("access-control-request-headers");
   return {.status = 204,
           .content_type = {},
           .headers = {{"Access-Control-Allow-Methods", "GET, POST"},
-                      {"Access-Control-Allow-Headers", "Authorization, Content-Type"},
+                      {"Access-Control-Allow-Headers",
+                       asked.empty() ? "Authorization, Content-Type" : std::string(asked)},
                       {"Access-Control-Max-Age", "600"}},
           .body = {}};
 }
@@ -156,7 +159,7 @@ void Service::handle(HttpRequest request, const std::shared_ptr<Reply>& reply) {
 void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
   const RouteEntry entry = find_route(request.path);
   if (is_preflight(request)) {
-    reply->send(preflight());
+    reply->send(preflight(request));
     return;
   }
   if (entry.route == Route::unknown) {
@@ -219,7 +222,7 @@ bool Service::is_preflight(const HttpRequest& request) const {
 
 void Service::complete(const HttpRequest& request, const std::shared_ptr<Reply>& reply, bool chat) {
   if (refusing_) {
-    throw ApiError(503, "the server is shutting down", {}, "shutting_down");
+    throw shutting_down();
   }
   CompletionRequest completion = parse_completion(request.body, chat, config_.limits);
   if (!completion.model.empty() && completion.model != config_.model_name) {

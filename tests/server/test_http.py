@@ -272,6 +272,9 @@ def test_keys():
             assert status("/v1/nothing", wrong) == 401
         for right in ("first", "second"):
             assert status("/v1/models", right) == 200
+        for scheme, expected in (("bearer", 200), ("BEARER", 200), ("Basic", 401), ("Bearers", 401)):
+            answer = httpx.get(s.url + "/v1/models", headers={"authorization": f"{scheme} first"})
+            assert answer.status_code == expected, scheme
         assert status("/health") == 200 and status("/") == 200
         answer = httpx.get(s.url + "/v1/models")
         assert answer.headers["www-authenticate"] == "Bearer"
@@ -280,6 +283,11 @@ def test_keys():
         asked = httpx.options(s.url + "/v1/completions")
         assert asked.status_code == 204
         assert "Authorization" in asked.headers["access-control-allow-headers"]
+        own = "authorization,content-type,x-stainless-lang"  # as OpenAI's client in a browser asks
+        asked = httpx.options(s.url + "/v1/completions",
+                              headers={"access-control-request-headers": own})
+        assert asked.headers["access-control-allow-headers"] == own
+        assert "X-Request-Id" in answer.headers["access-control-expose-headers"]
 
 
 def test_a_full_queue_is_429():
@@ -325,6 +333,10 @@ def test_sigterm_finishes_answers():
         thread.start()
         wait_until(lambda: value(s, "winnow_sequences_running") == 1)
         s.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: httpx.get(s.url + "/health").status_code == 503)
+        refused = post(s, {"prompt": "The sea", "max_tokens": 1})
+        assert refused.status_code == 503 and refused.headers["retry-after"] == "1"
+        assert refused.json()["error"]["code"] == "shutting_down"
         thread.join(60)
         assert answers[0].status_code == 200
         assert answers[0].json()["usage"]["completion_tokens"] == 600
@@ -334,13 +346,20 @@ def test_sigterm_finishes_answers():
 
 
 def test_sigterm_has_a_deadline_and_a_second_signal_is_final():
-    with serving("--shutdown-timeout", "0.5") as s, s.connect() as c:
-        c.sendall(request_bytes(LONG))
-        wait_until(lambda: value(s, "winnow_sequences_running") == 1)
+    with serving("--shutdown-timeout", "0.5") as s, s.connect() as c, s.connect() as stream:
+        c.sendall(request_bytes(LONG | {"n": 4}))
+        stream.sendall(request_bytes(LONG | {"n": 4, "stream": True}))
+        wait_until(lambda: value(s, "winnow_sequences_running") == 8)
         start = time.monotonic()
         assert s.stop() == 0
         assert time.monotonic() - start < 5
         assert b'"finished":false' in s.read_log().encode()
+        answer = read_all(c)
+        assert answer.startswith(b"HTTP/1.1 503") and b"shutting_down" in answer
+        assert b"Retry-After" in answer
+        events = read_all(stream)
+        assert events.startswith(b"HTTP/1.1 200") and events.endswith(b"0\r\n\r\n")
+        assert b'data: {"error":' in events and b"shutting_down" in events
     with serving("--shutdown-timeout", "60") as s, s.connect() as c:
         c.sendall(request_bytes(LONG | {"stream": True, "n": 20}))
         wait_until(lambda: value(s, "winnow_sequences_running") >= 1)
