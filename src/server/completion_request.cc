@@ -47,11 +47,15 @@ std::vector<Prompt> parse_prompts(const Fields& fields, const RequestLimits& lim
   return prompts;
 }
 
-// A message's content: text, or parts of type text, which are joined.
-std::string content_text(const Fields& message, const std::string& path) {
+// A message's content: text, or parts of type text, which are joined. An assistant's may have none,
+// and one whose tokens are given.
+std::string content_text(const Fields& message, const std::string& role, const std::string& path) {
   const json* content = message.find("content");
+  if (content == nullptr && (role == "assistant" || message.find("token_ids") != nullptr)) {
+    return {};
+  }
   if (content == nullptr) {
-    return {};  // an assistant's message may have none
+    message.reject("content", "a string or an array of parts");
   }
   if (content->is_string()) {
     return content->get<std::string>();
@@ -188,7 +192,7 @@ Conversation parse_messages(const Fields& fields) {
     }
     // OpenAI's newer name for what templates call system.
     conversation.messages.push_back({{"role", *role == "developer" ? "system" : *role},
-                                     {"content", content_text(message, path)}});
+                                     {"content", content_text(message, *role, path)}});
     if (const json* tokens = message.find("token_ids")) {
       conversation.token_ids.resize(i);
       conversation.token_ids.push_back(token_ids(*tokens, path + "token_ids"));

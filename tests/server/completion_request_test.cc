@@ -119,6 +119,8 @@ TEST(CompletionRequest, ChatMessages) {
   EXPECT_EQ(request.max_tokens, 7);
   EXPECT_THAT(error_of(R"({"messages": []})", true), HasSubstr("messages"));
   EXPECT_THAT(error_of(R"({"messages": ["Hi"]})", true), HasSubstr("messages"));
+  EXPECT_THAT(error_of(R"({"messages": [{"role": "user"}]})", true),
+              HasSubstr("messages[0].content"));
   EXPECT_THAT(error_of(R"({"messages": [{"content": "Hi"}]})", true),
               HasSubstr("messages[0].role"));
   EXPECT_THAT(
