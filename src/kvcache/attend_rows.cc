@@ -107,8 +107,7 @@ void plan_quest_rows(const Step& step, int layer, std::vector<ops::DecodeRow>& r
 // Whether the step's query heads choose what they see (Quest).
 bool selects_pages(const Step& step, int layer) {
   const SequenceCache& sequence = *step.chunk->sequence;
-  return sequence.rule().kind == RuleKind::quest &&
-         sequence.rule().selects_pages(sequence.head(layer, 0).length() - 1);
+  return sequence.rule().selects_pages(sequence.head(layer, 0).length() - 1);
 }
 
 // The steps whose query heads choose the pages that they see.

@@ -79,10 +79,10 @@ class EngineThread {
   std::vector<Ticket> submit(std::vector<Submission> submissions);
   /// Ends the request's samples; their ends are still delivered. Unknown tickets are ignored.
   void cancel(Ticket ticket);
-  /// Ends all requests that were taken and are not over: their last result says shut_down.
-  void shut_down();
   /// Ends one sample that has told a token, as a stop token would.
   void stop(Ticket ticket, int sample);
+  /// Ends all requests that were taken and are not over: their last result says shut_down.
+  void shut_down();
 
   /// As of a moment ago.
   [[nodiscard]] EngineReport report() const;
