@@ -19,8 +19,8 @@
 #include "base/random.h"
 #include "base/tensor.h"
 #include "base/threads.h"
+#include "ops/amx_packed_weights.h"
 #include "ops/linear.h"
-#include "ops/tiled_weights.h"
 #include "read_memory.h"
 
 namespace winnow::ops {
@@ -152,7 +152,7 @@ std::vector<float> random_floats(std::size_t count) {
 class Step {
  public:
   Step(const Model& model, std::size_t rows, bool deterministic, DType compute,
-       const TiledWeights* tiled = nullptr)
+       const AmxPackedWeights* tiled = nullptr)
       : model_(model), rows_(rows), x_(random_floats(rows * 1536)) {
     context_ = {.compute = compute,
                 .deterministic = deterministic,
@@ -252,19 +252,19 @@ std::array<double, sizeof...(Functions)> compare(benchmark::State& state,
   return best;
 }
 
-TiledWeights tiled_weights(const Model& model) {
+AmxPackedWeights amx_packed_weights(const Model& model) {
   std::vector<Weight> weights;
   for (const auto& group : model.groups()) {
     weights.insert(weights.end(), group.begin(), group.end());
   }
-  return TiledWeights(weights);
+  return AmxPackedWeights(weights);
 }
 
 void few_rows(benchmark::State& state, const Layer& layer, std::size_t copies, WeightFormat format,
               std::size_t rows, bool in_tiles = false) {
   const Model model(layer, copies, format);
-  const std::optional<TiledWeights> tiled =
-      in_tiles ? std::optional(tiled_weights(model)) : std::nullopt;
+  const std::optional<AmxPackedWeights> tiled =
+      in_tiles ? std::optional(amx_packed_weights(model)) : std::nullopt;
   Step step(model, rows, false, DType::bf16, tiled ? &*tiled : nullptr);
   const auto bytes = static_cast<double>(model.bytes());
   // What is multiplied: else both copies would not stay in the cache.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "ops/cpu/small_product.h"
+#include "ops/cpu/linear/small_gemm.h"
 #include "ops/training_attention.h"
 
 namespace winnow::ops {

@@ -4,15 +4,15 @@
 
 #include <optional>
 
+#include "apps/winnow/bench_run.h"
+#include "apps/winnow/command.h"
+#include "apps/winnow/flags.h"
+#include "apps/winnow/output.h"
+#include "apps/winnow/shapes.h"
 #include "base/error.h"
 #include "base/threads.h"
-#include "bench_run.h"
 #include "checkpoint/checkpoint.h"
-#include "command.h"
 #include "engine/options.h"
-#include "flags.h"
-#include "output.h"
-#include "shapes.h"
 
 namespace winnow::cli {
 namespace {

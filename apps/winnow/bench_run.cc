@@ -1,13 +1,13 @@
-#include "bench_run.h"
+#include "apps/winnow/bench_run.h"
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "apps/winnow/interrupt.h"
+#include "apps/winnow/progress.h"
 #include "base/error.h"
 #include "base/random.h"
-#include "interrupt.h"
-#include "progress.h"
 
 namespace winnow::cli {
 namespace {

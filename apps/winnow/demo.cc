@@ -5,15 +5,15 @@
 #include <filesystem>
 #include <functional>
 
-#include "command.h"
-#include "engine/llm_load.h"
+#include "api/llm_load.h"
+#include "apps/winnow/command.h"
+#include "apps/winnow/flags.h"
+#include "apps/winnow/interrupt.h"
+#include "apps/winnow/output.h"
+#include "apps/winnow/progress.h"
+#include "apps/winnow/report/heat_map.h"
 #include "engine/stop_matcher.h"
 #include "eval/divergence.h"
-#include "flags.h"
-#include "heat_map.h"
-#include "interrupt.h"
-#include "output.h"
-#include "progress.h"
 #include "tokenizer/stream_decoder.h"
 
 namespace winnow::cli {

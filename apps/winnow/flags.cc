@@ -1,4 +1,4 @@
-#include "flags.h"
+#include "apps/winnow/flags.h"
 
 #include <algorithm>
 #include <charconv>

@@ -5,14 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/winnow/command.h"
+#include "apps/winnow/flags.h"
+#include "apps/winnow/generation_report.h"
+#include "apps/winnow/interrupt.h"
+#include "apps/winnow/output.h"
+#include "apps/winnow/progress.h"
 #include "base/error.h"
-#include "command.h"
 #include "engine/request.h"
-#include "flags.h"
-#include "generation_report.h"
-#include "interrupt.h"
-#include "output.h"
-#include "progress.h"
 #include "tokenizer/tokenizer.h"
 #include "train/line_reader.h"
 #include "train/self_generated.h"

@@ -1,10 +1,10 @@
-#include "generation_report.h"
+#include "apps/winnow/generation_report.h"
 
 #include <fmt/format.h>
 
 #include <vector>
 
-#include "output.h"
+#include "apps/winnow/output.h"
 
 namespace winnow::cli {
 namespace {

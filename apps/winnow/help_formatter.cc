@@ -1,4 +1,4 @@
-#include "help_formatter.h"
+#include "apps/winnow/help_formatter.h"
 
 #include <sstream>
 

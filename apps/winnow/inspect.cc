@@ -3,11 +3,11 @@
 
 #include <optional>
 
+#include "apps/winnow/command.h"
+#include "apps/winnow/output.h"
 #include "checkpoint/checkpoint.h"
-#include "command.h"
 #include "engine/options.h"
 #include "ops/kv_page.h"
-#include "output.h"
 
 namespace winnow::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "interrupt.h"
+#include "apps/winnow/interrupt.h"
 
 #include <csignal>
 

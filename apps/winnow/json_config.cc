@@ -1,4 +1,4 @@
-#include "json_config.h"
+#include "apps/winnow/json_config.h"
 
 #include <algorithm>
 

@@ -1,15 +1,15 @@
 // winnow logits: what the engine computes for given tokens, with its cache, as a file.
 #include <algorithm>
 
+#include "api/llm_load.h"
+#include "api/llm_session.h"
+#include "apps/winnow/command.h"
+#include "apps/winnow/flags.h"
+#include "apps/winnow/interrupt.h"
+#include "apps/winnow/output.h"
+#include "apps/winnow/progress.h"
 #include "base/error.h"
 #include "checkpoint/safetensors.h"
-#include "command.h"
-#include "engine/llm_load.h"
-#include "engine/llm_session.h"
-#include "flags.h"
-#include "interrupt.h"
-#include "output.h"
-#include "progress.h"
 
 namespace winnow::cli {
 namespace {

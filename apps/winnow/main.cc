@@ -8,11 +8,11 @@
 #include <new>
 #include <string>
 
+#include "apps/winnow/command.h"
+#include "apps/winnow/help_formatter.h"
+#include "apps/winnow/interrupt.h"
+#include "apps/winnow/output.h"
 #include "base/error.h"
-#include "command.h"
-#include "help_formatter.h"
-#include "interrupt.h"
-#include "output.h"
 #include "winnow/version.h"
 
 namespace winnow::cli {

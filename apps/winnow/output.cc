@@ -1,4 +1,4 @@
-#include "output.h"
+#include "apps/winnow/output.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

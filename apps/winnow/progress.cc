@@ -1,4 +1,4 @@
-#include "progress.h"
+#include "apps/winnow/progress.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "output.h"
+#include "apps/winnow/output.h"
 
 namespace winnow::cli {
 namespace {

@@ -5,11 +5,11 @@
 #include <cmath>
 #include <thread>
 
+#include "apps/winnow/command.h"
+#include "apps/winnow/flags.h"
+#include "apps/winnow/interrupt.h"
+#include "apps/winnow/output.h"
 #include "base/error.h"
-#include "command.h"
-#include "flags.h"
-#include "interrupt.h"
-#include "output.h"
 #include "server/server.h"
 
 namespace winnow::cli {

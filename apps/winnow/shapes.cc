@@ -1,4 +1,4 @@
-#include "shapes.h"
+#include "apps/winnow/shapes.h"
 
 namespace winnow::cli {
 namespace {

@@ -1,8 +1,8 @@
 // winnow tokenize: text to token ids.
 #include <fmt/ranges.h>
 
-#include "command.h"
-#include "output.h"
+#include "apps/winnow/command.h"
+#include "apps/winnow/output.h"
 #include "tokenizer/tokenizer.h"
 
 namespace winnow::cli {

@@ -1,4 +1,4 @@
-#include "unused_flags.h"
+#include "apps/winnow/unused_flags.h"
 
 #include <initializer_list>
 

@@ -1,7 +1,7 @@
 // Flags of train and retrofit that the others leave without effect.
 #pragma once
 
-#include "training_flags.h"
+#include "apps/winnow/train/flags.h"
 
 namespace winnow::cli {
 

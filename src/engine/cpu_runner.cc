@@ -8,7 +8,7 @@
 #include "base/read_bandwidth.h"
 #include "base/threads.h"
 #include "kvcache/sequence_cache.h"
-#include "ops/tiled_weights.h"
+#include "ops/amx_packed_weights.h"
 
 namespace winnow::engine {
 namespace {
@@ -30,14 +30,14 @@ CacheUsage usage_of(const kvcache::SequenceCache& cache) {
 
 /// Copies of the weights in tiles, if steps may multiply them, and they have room in the last-level
 /// cache beside the entries and what other programs have there.
-std::optional<ops::TiledWeights> tiled_weights(const model::Weights& weights,
-                                               const EngineConfig& config) {
+std::optional<ops::AmxPackedWeights> amx_packed_weights(const model::Weights& weights,
+                                                        const EngineConfig& config) {
   const bool used =
-      config.compute == DType::bf16 && !config.deterministic && ops::cpu_takes_tiled_weights();
+      config.compute == DType::bf16 && !config.deterministic && ops::cpu_takes_amx_packed_weights();
   if (!used || weights.bytes_per_step() > last_level_cache_bytes() / 4) {
     return std::nullopt;
   }
-  return ops::TiledWeights(weights.matrices());
+  return ops::AmxPackedWeights(weights.matrices());
 }
 
 class CpuSequence : public SequenceState {
@@ -61,7 +61,7 @@ class CpuRunner : public Runner {
  public:
   CpuRunner(const model::Model& model, const EngineConfig& config)
       : model_(model),
-        tiled_(tiled_weights(model.weights(), config)),
+        tiled_(amx_packed_weights(model.weights(), config)),
         cache_(config.cache, model.cache_shape()) {
     context_ = {config.compute, config.deterministic, &workspace_, tiled_ ? &*tiled_ : nullptr};
   }
@@ -133,7 +133,7 @@ class CpuRunner : public Runner {
   }
 
   const model::Model& model_;
-  std::optional<ops::TiledWeights> tiled_;
+  std::optional<ops::AmxPackedWeights> tiled_;
   kvcache::Cache cache_;
   ops::Workspace workspace_;
   ops::Context context_;

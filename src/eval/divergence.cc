@@ -3,8 +3,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "api/llm_session.h"
 #include "base/error.h"
-#include "engine/llm_session.h"
 #include "eval/forcing.h"
 #include "eval/log_softmax.h"
 

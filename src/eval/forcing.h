@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/llm_load.h"
+#include "api/llm_load.h"
 #include "engine/runner.h"
 
 namespace winnow::eval {

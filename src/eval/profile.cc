@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "api/llm_session.h"
 #include "base/error.h"
-#include "engine/llm_session.h"
 
 namespace winnow::eval {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/llm_load.h"
+#include "api/llm_load.h"
 
 namespace winnow::eval {
 

@@ -4,9 +4,9 @@
 #include <map>
 #include <memory>
 
+#include "api/llm_collector.h"
 #include "base/error.h"
 #include "engine/engine.h"
-#include "engine/llm_collector.h"
 
 namespace winnow::eval {
 namespace {

@@ -10,7 +10,7 @@
 
 namespace winnow::ops {
 
-class TiledWeights;
+class AmxPackedWeights;
 
 /// Scratch memory that ops borrow for the time of one call. It grows to the largest need seen and
 /// then allocates no more.
@@ -61,7 +61,7 @@ struct Context {
   Workspace* workspace = nullptr;
   /// Copies of the weights in the order of the CPU's tiles, if it has these, and room for the
   /// copies in its last-level cache.
-  const TiledWeights* tiled = nullptr;
+  const AmxPackedWeights* tiled = nullptr;
 };
 
 }  // namespace winnow::ops

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "ops/cpu/gemv.h"
-#include "ops/cpu/quantize.h"
+#include "ops/cpu/linear/gemv.h"
+#include "ops/cpu/linear/quantize.h"
 
 namespace winnow::ops {
 namespace {

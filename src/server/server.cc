@@ -7,9 +7,9 @@
 #include <thread>
 #include <utility>
 
+#include "api/llm_load.h"
 #include "base/error.h"
 #include "checkpoint/digest.h"
-#include "engine/llm_load.h"
 #include "engine/prefix_store.h"
 #include "server/engine_thread.h"
 #include "tokenizer/chat_template.h"

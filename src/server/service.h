@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/llm_load.h"
+#include "api/llm_load.h"
 #include "server/completion_request.h"
 #include "server/engine_thread.h"
 #include "server/http.h"

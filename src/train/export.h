@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "api/llm_load.h"
 #include "checkpoint/checkpoint.h"
-#include "engine/llm_load.h"
 #include "train/trainer.h"
 
 namespace winnow::train {

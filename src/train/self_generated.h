@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/llm_load.h"
+#include "api/llm_load.h"
 #include "engine/request.h"
 #include "tokenizer/tokenizer.h"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/llm_session.h"
+#include "api/llm_session.h"
 #include "model/fixture.h"
 
 namespace winnow::eval {

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
+#include "api/llm_session.h"
 #include "base/error.h"
-#include "engine/llm_session.h"
 #include "model/fixture.h"
 
 namespace winnow {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/llm_load.h"
+#include "api/llm_load.h"
 #include "eval/journal.h"
 #include "eval/statistics.h"
 #include "tokenizer/tokenizer.h"

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "ops/cpu/attention_kernels.h"
+#include "ops/cpu/attention/attention_kernels.h"
 #include "ops/cpu/rows.h"
 
 namespace winnow::ops {

@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
+#include "api/llm_load.h"
+#include "api/llm_session.h"
 #include "engine/cpu_runner.h"
 #include "engine/cuda/cuda_backend_testing.h"
-#include "engine/llm_load.h"
-#include "engine/llm_session.h"
 
 namespace winnow::engine::testing {
 namespace {

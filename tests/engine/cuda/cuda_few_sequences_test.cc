@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "api/llm_session.h"
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/cuda_backend_testing.h"
-#include "engine/llm_session.h"
 
 namespace winnow::engine::testing {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "api/llm_session.h"
 #include "base/error.h"
-#include "engine/llm_session.h"
 #include "eval/tasks/choice_formats.h"
 #include "eval/tasks/text_tasks.h"
 #include "eval/temp_file.h"

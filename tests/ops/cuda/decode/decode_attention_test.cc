@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "ops/attention_testing.h"
+#include "ops/cpu/attention/attention_testing.h"
 #include "ops/cuda/decode/decode_step_testing.h"
 
 namespace winnow::ops::cuda {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/cuda/device.h"
-#include "ops/attention_testing.h"
+#include "ops/cpu/attention/attention_testing.h"
 #include "ops/cuda/decode/decode_attention.h"
 
 namespace winnow::ops::cuda::testing {

@@ -8,8 +8,8 @@
 
 #include "base/cuda/device.h"
 #include "base/error.h"
-#include "ops/attention_testing.h"
 #include "ops/codebook.h"
+#include "ops/cpu/attention/attention_testing.h"
 
 namespace winnow::ops::cuda {
 namespace {

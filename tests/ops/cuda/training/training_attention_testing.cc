@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/threads.h"
-#include "ops/attention_testing.h"
+#include "ops/cpu/attention/attention_testing.h"
 
 namespace winnow::ops::cuda::testing {
 namespace {

@@ -1,0 +1,113 @@
+// winnow eval perplexity: a text, teacher-forced, and how far its predictions are from a
+// reference's.
+#include <fmt/format.h>
+
+#include "apps/winnow/eval/eval.h"
+#include "apps/winnow/eval/reference.h"
+#include "apps/winnow/eval/run.h"
+#include "apps/winnow/output.h"
+#include "base/sha256.h"
+#include "eval/perplexity.h"
+
+namespace winnow::cli {
+namespace {
+
+struct PerplexityFlags : EvalFlags {
+  std::string text;
+  std::string reference;
+  int context = 4096;
+  std::int64_t max_tokens = 0;
+};
+
+Json to_json(const PerplexityFlags& flags, const eval::PerplexityResult& result) {
+  Json json{{"model", flags.load.model},
+            {"text", flags.text},
+            {"context", flags.context},
+            {"cache", flags.load.cache},
+            {"weights", flags.load.weights},
+            {"kv_dtype", flags.load.kv_dtype},
+            {"perplexity", result.perplexity()},
+            {"nll_per_token", result.nll_per_token},
+            {"nll_error", result.nll_error},
+            {"tokens", result.tokens},
+            {"compression_ratio", result.compression_ratio},
+            {"kv_bytes", result.kv_bytes}};
+  if (result.divergence) {
+    json["reference"] = flags.reference;
+    json["kld"] = result.divergence->kld;
+    json["kld_error"] = result.divergence->kld_error;
+    json["top1_agreement"] = result.divergence->top1_agreement;
+  }
+  return json;
+}
+
+void print_table(const eval::PerplexityResult& result) {
+  print(fmt::format("perplexity         {:.4f}  ({} nats/token)\n", result.perplexity(),
+                    with_error(result.nll_per_token, result.nll_error, 5)));
+  print(fmt::format("tokens scored      {}\n", grouped(result.tokens)));
+  print(fmt::format("compression ratio  {:.2f}\n", result.compression_ratio));
+  print(fmt::format("cache per window   {}\n", readable_bytes(result.kv_bytes)));
+  if (result.divergence) {
+    print(fmt::format("KLD                {} nats/token\n",
+                      with_error(result.divergence->kld, result.divergence->kld_error, 5)));
+    print(fmt::format("top-1 agreement    {:.2f} %\n", 100.0 * result.divergence->top1_agreement));
+  }
+}
+
+int run_perplexity(const PerplexityFlags& flags) {
+  const auto reference = load_reference(flags.load, flags.reference);
+  const std::string text = read_file(flags.text);
+  Sha256 digest;
+  digest.update(text);
+  Json settings{{"text", flags.text},
+                {"text_sha256", digest.finish()},
+                {"context", flags.context},
+                {"max_tokens", flags.max_tokens}};
+  if (reference) {
+    settings["reference"] =
+        flags.reference == "dense" ? Json("dense") : describe_model(flags.reference, *reference);
+  }
+  EvalRun run("perplexity", flags, settings);
+  const auto tokens = run.tokenizer().encode(text, {.add_special = false, .parse_special = false});
+  const auto total = static_cast<std::int64_t>(tokens.size());
+
+  eval::PerplexityOptions options;
+  options.context = flags.context;
+  options.max_tokens = flags.max_tokens;
+  options.prefix = run.prefix();
+  options.batch = flags.batch;
+  options.journal = &run.journal();
+  options.on_progress =
+      run.progress(flags.max_tokens > 0 ? std::min(flags.max_tokens, total) : total, "tokens");
+  const auto result = eval::measure_perplexity(run.model(), reference.get(), tokens, options);
+  return run.finish(to_json(flags, result), [&result] { print_table(result); });
+}
+
+}  // namespace
+
+void add_eval_perplexity(CLI::App& eval, Run& run) {
+  std::shared_ptr<PerplexityFlags> flags;
+  CLI::App* command = add_command(
+      eval, run, "perplexity",
+      "Perplexity of a text, teacher-forced in windows of --context tokens, with the decisions and "
+      "the cache of inference",
+      flags, run_perplexity);
+  command->add_option("--text", flags->text, "The text file; - is standard input (no default)")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--context", flags->context, "Tokens per window")
+      ->capture_default_str()
+      ->type_name("N");
+  command
+      ->add_option("--max-tokens", flags->max_tokens, "Take only the text's first tokens; 0: all")
+      ->capture_default_str()
+      ->type_name("N");
+  command
+      ->add_option("--reference", flags->reference,
+                   "Also report the divergence from a reference: dense (the same model without "
+                   "compression) or a model directory (no default)")
+      ->type_name("dense|DIR");
+  add_eval_flags(*command, *flags);
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,22 @@
+#include "apps/winnow/eval/reference.h"
+
+namespace winnow::cli {
+
+std::unique_ptr<const engine::LoadedModel> load_reference(const LoadOptions& load,
+                                                          const std::string& reference) {
+  if (reference.empty()) {
+    return nullptr;
+  }
+  LoadOptions options = load;
+  options.cache = "dense";
+  options.cr.reset();
+  options.window.reset();
+  if (reference != "dense") {
+    options.model = reference;
+    options.weights = "auto";
+    options.kv_dtype.clear();
+  }
+  return engine::load_model(options);
+}
+
+}  // namespace winnow::cli

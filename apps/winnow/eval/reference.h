@@ -1,0 +1,16 @@
+// What a run is compared with.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "api/llm_load.h"
+
+namespace winnow::cli {
+
+/// The model that --reference names: a directory, or "dense" for `load`'s model without compression
+/// of any kind; null for "".
+std::unique_ptr<const engine::LoadedModel> load_reference(const LoadOptions& load,
+                                                          const std::string& reference);
+
+}  // namespace winnow::cli

@@ -1,0 +1,198 @@
+#include "apps/winnow/eval/run.h"
+
+#include <fmt/chrono.h>
+
+#include <cmath>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "api/llm_chat.h"
+#include "apps/winnow/command.h"
+#include "apps/winnow/flags.h"
+#include "apps/winnow/interrupt.h"
+#include "apps/winnow/output.h"
+#include "base/error.h"
+#include "base/threads.h"
+#include "checkpoint/atomic_file.h"
+#include "checkpoint/digest.h"
+#include "winnow/version.h"
+
+namespace winnow::cli {
+namespace {
+
+// Where the records of results file `out` are kept while they come.
+std::filesystem::path journal_path(const std::string& out) {
+  const std::filesystem::path path(out);
+  require(path.extension() == ".json", "--out {}: expected a name that ends in .json", out);
+  return std::filesystem::path(path).replace_extension(".jsonl");
+}
+
+std::vector<std::string> command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin < all.size();) {
+    const std::size_t end = std::min(all.find('\0', begin), all.size());
+    words.push_back(all.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (!words.empty()) {
+    words.front() = "winnow";
+  }
+  return words;
+}
+
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "";
+}
+
+Json describe_cache(const engine::LoadedModel& model) {
+  const kvcache::CacheConfig& cache = model.engine.cache;
+  Json json{{"rule", kvcache::rule_name(cache.rule)}, {"kv_dtype", ops::format_name(cache.format)}};
+  if (cache.rule == kvcache::RuleKind::dms) {
+    json["window"] = cache.window;
+    json["decision_shift"] = cache.shift;
+  } else if (cache.cr != 1.0) {
+    json["target_cr"] = cache.cr;
+  }
+  return json;
+}
+
+}  // namespace
+
+void add_eval_flags(CLI::App& command, EvalFlags& flags) {
+  command.add_option("--seed", flags.seed, "What is drawn depends on it")
+      ->capture_default_str()
+      ->type_name("S");
+  command.add_option("--batch", flags.batch, "Sequences at once")
+      ->capture_default_str()
+      ->type_name("N");
+  command
+      .add_option("--out", flags.out,
+                  "Also write the results to FILE.json, and every case to FILE.jsonl as it comes: "
+                  "the same command goes on where it was interrupted (no default)")
+      ->type_name("FILE.json");
+  command.add_flag("--json", flags.json, "Print JSON (default: off)");
+  add_load_flags(command, flags.load);
+}
+
+void add_chat_flag(CLI::App& command, EvalFlags& flags) {
+  command.add_flag("--chat", flags.chat,
+                   "Ask through the model's chat template (default: plain text)");
+}
+
+Json describe_model(const std::string& directory, const engine::LoadedModel& model) {
+  return {{"path", directory},
+          {"sha256", checkpoint_digest(directory)},
+          {"family", engine::family_name(model.model.config().family)},
+          {"parameters", model.parameters}};
+}
+
+std::string with_error(double mean, double error, int digits) {
+  const std::string text = fmt::format("{:.{}f}", mean, digits);
+  return std::isnan(error) ? text : fmt::format("{} +- {:.{}f}", text, error, digits);
+}
+
+EvalRun::EvalRun(std::string measure, const EvalFlags& flags, const Json& settings)
+    : measure_(std::move(measure)), flags_(flags) {
+  require(flags.batch >= 1, "--batch {}: at least 1 is needed", flags.batch);
+  model_ = engine::load_model(flags.load);
+  tokenizer_ = load_tokenizer(flags.load.model);
+  identity_ = identity(settings);
+  if (!flags.out.empty()) {
+    eval::require_results_of(flags.out, identity_);
+    journal_ = eval::Journal(journal_path(flags.out), identity_);
+  }
+}
+
+Json EvalRun::identity(const Json& settings) const {
+  Json json{{"measure", measure_},
+            {"model", describe_model(flags_.load.model, *model_)},
+            {"cache", describe_cache(*model_)},
+            {"dtype", flags_.load.dtype},
+            {"weights", flags_.load.weights},
+            {"device", flags_.load.device},
+            // That nothing but rounding depends on chunk, batch and threads is the rule; that not
+            // even rounding does is what this flag promises of the records.
+            {"deterministic", flags_.load.deterministic},
+            {"seed", flags_.seed},
+            {"chat", flags_.chat}};
+  json["settings"] = settings;
+  return json;
+}
+
+std::vector<std::int32_t> EvalRun::prefix() const {
+  const auto& bos = model_->model.config().bos_token;
+  return bos ? std::vector<std::int32_t>{*bos} : std::vector<std::int32_t>{};
+}
+
+eval::EncodePrompt EvalRun::encoder() const {
+  if (!flags_.chat) {
+    return [this](const std::string& text) {
+      return tokenizer_->encode(text, {.add_special = true, .parse_special = false});
+    };
+  }
+  return [encode = chat_encoder()](const std::string& text) {
+    const ChatMessage message{"user", text};
+    return encode(std::span(&message, 1));
+  };
+}
+
+eval::EncodeChat EvalRun::chat_encoder() const {
+  if (!flags_.chat) {
+    return {};
+  }
+  return [this](std::span<const ChatMessage> messages) {
+    return tokenizer_->encode(engine::render_chat(flags_.load.model, messages),
+                              {.add_special = false, .parse_special = true});
+  };
+}
+
+std::function<bool(std::int64_t)> EvalRun::progress(std::int64_t total, std::string unit) {
+  progress_ = std::make_unique<ProgressBar>(measure_, total, std::move(unit));
+  return [this](std::int64_t done) {
+    progress_->update(done);
+    return !interrupted();
+  };
+}
+
+int EvalRun::finish(const Json& results, const std::function<void()>& print_table) {
+  progress_.reset();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+  Json run = identity_;
+  run["complete"] = !interrupted();
+  run["command"] = command_line();
+  run["batch"] = flags_.batch;
+  run["chunk"] = model_->engine.step_tokens;
+  run["threads"] = thread_count();
+  run["processor"] = processor();
+  run["winnow"] = WINNOW_VERSION;
+  run["compiler"] = __VERSION__;
+  run["date"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  run["seconds"] = elapsed.count();
+  Json json = results;
+  json["run"] = std::move(run);
+  if (!flags_.out.empty() && !interrupted()) {
+    write_text_file(flags_.out, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  }
+  flags_.json ? print_json(json) : print_table();
+  if (interrupted()) {
+    print_note(flags_.out.empty()
+                   ? "interrupted: this is what there is so far\n"
+                   : fmt::format("interrupted: {} cases are kept in {}; the same command goes on\n",
+                                 journal_.size(), journal_path(flags_.out).string()));
+    return kInterrupted;
+  }
+  return kSuccess;
+}
+
+}  // namespace winnow::cli

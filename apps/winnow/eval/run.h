@@ -1,0 +1,79 @@
+// What all measures of `winnow eval` have in common: flags, the model, the results file, the
+// report.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "api/llm_load.h"
+#include "apps/winnow/progress.h"
+#include "eval/haystack.h"
+#include "eval/journal.h"
+#include "eval/tasks/text_tasks.h"
+#include "tokenizer/tokenizer.h"
+
+namespace winnow::cli {
+
+using eval::Json;
+
+struct EvalFlags {
+  LoadOptions load;
+  std::uint64_t seed = 1;
+  int batch = 8;
+  std::string out;
+  bool json = false;
+  bool chat = false;
+};
+
+/// --model and how it is run, --seed, --batch, --out and --json.
+void add_eval_flags(CLI::App& command, EvalFlags& flags);
+/// --chat: for measures that ask questions.
+void add_chat_flag(CLI::App& command, EvalFlags& flags);
+
+/// One measurement: a loaded model, where its results go, and how they are told.
+class EvalRun {
+ public:
+  /// `settings`: everything besides the common flags that determines the records.
+  EvalRun(std::string measure, const EvalFlags& flags, const Json& settings);
+
+  [[nodiscard]] const engine::LoadedModel& model() const { return *model_; }
+  [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
+  [[nodiscard]] eval::Journal& journal() { return journal_; }
+  /// BOS, if the model has one.
+  [[nodiscard]] std::vector<std::int32_t> prefix() const;
+  /// Prompts as the model is asked them: with BOS, or by its chat template under --chat.
+  [[nodiscard]] eval::EncodePrompt encoder() const;
+  /// Chats by the model's template; nothing without --chat.
+  [[nodiscard]] eval::EncodeChat chat_encoder() const;
+
+  /// Draws progress; false after a Ctrl-C.
+  [[nodiscard]] std::function<bool(std::int64_t)> progress(std::int64_t total, std::string unit);
+
+  /// Prints `results` as JSON under --json and else by `print_table`, and writes them to --out,
+  /// with "run": everything needed to do it again. Returns the exit code.
+  int finish(const Json& results, const std::function<void()>& print_table);
+
+ private:
+  [[nodiscard]] Json identity(const Json& settings) const;
+
+  std::string measure_;
+  const EvalFlags& flags_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::unique_ptr<const engine::LoadedModel> model_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  Json identity_;
+  eval::Journal journal_;
+  std::unique_ptr<ProgressBar> progress_;
+};
+
+/// A model directory's identity: path, digest, family, parameters.
+Json describe_model(const std::string& directory, const engine::LoadedModel& model);
+
+/// "1.23 +- 0.04", or without an error that is NaN
+std::string with_error(double mean, double error, int digits);
+
+}  // namespace winnow::cli

@@ -1,0 +1,91 @@
+#include "apps/winnow/eval/task_data.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "apps/winnow/output.h"
+#include "base/error.h"
+#include "base/sha256.h"
+#include "eval/python.h"
+#include "eval/tasks/text_tasks.h"
+
+namespace winnow::cli {
+namespace {
+
+std::string digest_of(const std::string& file) {
+  if (file.empty()) {
+    return "";
+  }
+  Sha256 digest;
+  digest.update(read_file(file));
+  return digest.finish();
+}
+
+}  // namespace
+
+void add_task_data_flags(CLI::App& command, TaskDataFlags& flags) {
+  command.add_option("--task", flags.task, "Which (no default)")->required()->type_name("TASK");
+  command.add_option("--data", flags.data, "Its cases: JSON lines as published (no default)")
+      ->required()
+      ->type_name("FILE");
+  command.add_option("--shots", flags.shots, "Demonstrations in front of every case")
+      ->capture_default_str()
+      ->type_name("N");
+  command
+      .add_option("--shots-data", flags.shots_data,
+                  "Where they are taken from: the first ones of a file like --data (no default)")
+      ->type_name("FILE");
+  command.add_option("--limit", flags.limit, "Only the first cases; 0: all")
+      ->capture_default_str()
+      ->type_name("N");
+  command.add_option("--python", flags.python, "humaneval: what runs the programs, sandboxed")
+      ->capture_default_str()
+      ->type_name("FILE");
+  command.add_option("--seconds", flags.seconds, "humaneval: time for each program")
+      ->capture_default_str()
+      ->type_name("S");
+}
+
+eval::Json describe_task_data(const TaskDataFlags& flags) {
+  eval::Json settings{{"task", flags.task},
+                      {"data", flags.data},
+                      {"data_sha256", digest_of(flags.data)},
+                      {"shots", flags.shots},
+                      {"shots_data", flags.shots_data},
+                      {"shots_data_sha256", digest_of(flags.shots_data)},
+                      {"limit", flags.limit}};
+  if (flags.task == "humaneval") {
+    settings["python"] = flags.python;
+    settings["seconds"] = flags.seconds;
+  }
+  return settings;
+}
+
+TaskData read_task_data(const TaskDataFlags& flags) {
+  require(flags.shots >= 0, "--shots {}: expected 0 or more", flags.shots);
+  require(flags.limit >= 0, "--limit {}: expected 0 or more", flags.limit);
+  require(flags.shots == 0 || !flags.shots_data.empty(),
+          "--shots {}: --shots-data is needed, a file of the same format", flags.shots);
+  TaskData data{eval::read_data(flags.data), {}};
+  if (flags.shots > 0) {
+    data.shots = eval::read_data(flags.shots_data);
+  }
+  if (flags.limit > 0 && static_cast<std::size_t>(flags.limit) < data.lines.size()) {
+    data.lines.erase(data.lines.begin() + flags.limit, data.lines.end());
+  }
+  return data;
+}
+
+eval::Grade make_grade(const TaskDataFlags& flags) {
+  if (flags.task != "humaneval") {
+    return eval::grade_text;
+  }
+  const auto python = std::make_shared<const eval::SandboxedPython>(
+      flags.python, eval::SandboxLimits{.seconds = flags.seconds});
+  return [python](const eval::Question& question, const std::string& text) {
+    return eval::grade_program(*python, question, text);
+  };
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,67 @@
+#include "apps/winnow/report/heat_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+namespace winnow::cli {
+namespace {
+
+constexpr int kColumns = 80;
+constexpr int kLabel = 6;   // "  0 "
+constexpr int kNumber = 7;  // " 12345 "
+
+// A bar of `width` columns of which `share` is filled, in eighths of a column.
+std::string bar(double share, int width) {
+  static constexpr std::array<std::string_view, 9> kEighths{" ", "▏", "▎", "▍", "▌",
+                                                            "▋", "▊", "▉", "█"};
+  const int eighths = std::clamp(static_cast<int>(std::lround(share * width * 8)), 1, width * 8);
+  std::string text;
+  for (int column = 0; column < width; ++column) {
+    text += kEighths[static_cast<std::size_t>(std::clamp(eighths - column * 8, 0, 8))];
+  }
+  return text;
+}
+
+// Of the 256 colours of a terminal: green, yellow, orange, red.
+int colour_of(double share) {
+  static constexpr std::array<int, 6> kScale{35, 71, 143, 178, 208, 196};
+  const auto index = static_cast<std::size_t>(share * kScale.size());
+  return kScale[std::min(index, kScale.size() - 1)];
+}
+
+std::string cell(int entries, int tokens, int width, bool colour) {
+  const double share = tokens > 0 ? static_cast<double>(entries) / tokens : 0.0;
+  const std::string filled = bar(share, width);
+  return colour ? fmt::format("\x1b[48;5;236;38;5;{}m{}\x1b[0m{:>6} ", colour_of(share), filled,
+                              entries)
+                : fmt::format("{}{:>6} ", filled, entries);
+}
+
+}  // namespace
+
+std::string cache_picture(std::span<const std::int32_t> entries, int kv_heads, int tokens,
+                          bool colour) {
+  const int width = std::clamp((kColumns - kLabel) / kv_heads - kNumber, 2, 24);
+  std::string picture = "layer ";
+  for (int head = 0; head < kv_heads; ++head) {
+    picture += fmt::format("{:<{}}", fmt::format("head {}", head), width + kNumber);
+  }
+  picture += "\n";
+  const std::size_t layers = entries.size() / static_cast<std::size_t>(kv_heads);
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    picture += fmt::format("{:>4}  ", layer);
+    for (int head = 0; head < kv_heads; ++head) {
+      const std::size_t index =
+          layer * static_cast<std::size_t>(kv_heads) + static_cast<std::size_t>(head);
+      picture += cell(entries[index], tokens, width, colour);
+    }
+    picture += "\n";
+  }
+  return picture;
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,373 @@
+#include "apps/winnow/train/flags.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "apps/winnow/unused_flags.h"
+#include "base/error.h"
+#include "engine/options.h"
+
+namespace winnow::cli {
+namespace {
+
+// One group of flags in --help.
+class Group {
+ public:
+  Group(CLI::App& command, const char* name) : command_(command), name_(name) {}
+
+  template <class Value>
+  void option(const char* flag, Value& value, const char* type, const char* help) {
+    command_.add_option(flag, value, help)->capture_default_str()->type_name(type)->group(name_);
+  }
+  /// Without a default of its own: the help text says what happens.
+  template <class Value>
+  void open_option(const char* flag, Value& value, const char* type, const char* help) {
+    command_.add_option(flag, value, help)->type_name(type)->group(name_);
+  }
+  void flag(const char* flag, bool& value, const char* help) {
+    command_.add_flag(flag, value, help)->group(name_);
+  }
+
+ private:
+  CLI::App& command_;
+  const char* name_;
+};
+
+void add_data_flags(CLI::App& command, TrainingFlags& flags) {
+  Group data(command, "Data");
+  data.open_option("--data", flags.data, "FILE",
+                   "Training data: JSONL, plain or .zst, with \"text\", \"parts\", \"prompt\" and "
+                   "\"completion\", or \"messages\"; or one folder that tokenize-data made "
+                   "(no default)");
+  data.open_option("--valid", flags.valid, "FILE",
+                   "Held-out data of the same kind (default: none is measured)");
+  data.flag("--mask-prompts", flags.mask_prompts,
+            "Predict only completions and the assistant's answers (default: everything)");
+  data.option("--max-malformed", flags.max_malformed, "SHARE",
+              "Share of malformed lines above which the run stops");
+  data.option("--length", flags.length, "N", "Tokens per sequence");
+  data.option("--seed", flags.seed, "N", "Of the order of the data and of all that is sampled");
+}
+
+void add_optimizer_flags(CLI::App& command, TrainingFlags& flags) {
+  Group optimizer(command, "Optimiser");
+  optimizer.option("--steps", flags.steps, "N", "Updates");
+  optimizer.option("--batch", flags.batch, "N", "Sequences per update");
+  optimizer.option("--micro-batch", flags.micro_batch, "N",
+                   "Sequences computed at once; gradients add up to --batch");
+  optimizer.option("--optimizer", flags.optimizer, "KIND",
+                   "adamw; or muon: the matrices of the layers by Muon, all else by AdamW");
+  optimizer.option("--momentum", flags.momentum, "X", "muon: memory of the gradient");
+  optimizer.option("--lr", flags.lr, "X", "Learning rate at its highest");
+  optimizer.option("--schedule", flags.schedule, "KIND",
+                   "How the learning rate falls: constant, cosine or linear");
+  optimizer.option("--warmup", flags.warmup, "N", "Steps over which the learning rate rises");
+  optimizer.option("--decay-share", flags.decay_share, "SHARE",
+                   "Share of all steps, the last, over which the learning rate falls");
+  optimizer.option("--final-lr", flags.final_lr, "X",
+                   "What the learning rate falls to, as a factor of --lr");
+  optimizer.option("--weight-decay", flags.weight_decay, "X",
+                   "Of weight matrices; norms, biases and decisions have none");
+  optimizer.option("--beta1", flags.beta1, "X", "AdamW: memory of the gradient");
+  optimizer.option("--beta2", flags.beta2, "X", "AdamW: memory of its square");
+  optimizer.option("--epsilon", flags.epsilon, "X", "AdamW: added to the root of the square");
+  optimizer.option("--clip", flags.clip, "X",
+                   "Most norm of the gradient, of decisions' apart; 0: no limit");
+}
+
+void add_far_dropout_flags(CLI::App& command, TrainingFlags& flags) {
+  Group far(command, "Far dropout (while training: heads that see only a window, by chance)");
+  far.option("--far-dropout", flags.far_dropout, "SHARE",
+             "Of documents in which all heads but --far-heads see only --far-window; 0: none");
+  far.option("--far-mixed", flags.far_mixed, "SHARE",
+             "Of documents, part of --far-dropout: there each head does so by a coin of its own");
+  far.option("--far-window", flags.far_window, "W", "Steps back that such heads see");
+  far.open_option("--far-heads", flags.far_heads, "L:H,...",
+                  "Layer and KV head, from 0, of those that always see everything (default: none)");
+  command.get_option("--far-heads")->delimiter(',');
+}
+
+void add_run_flags(CLI::App& command, TrainingFlags& flags) {
+  Group run(command, "Run");
+  run.open_option("--config", flags.config, "FILE",
+                  "JSON object of flags; those on the command line win (default: none)");
+  run.flag("--dry-run", flags.dry_run,
+           "Print what would be trained and the memory it needs, and end");
+  run.flag("--resume", flags.resume,
+           "Go on from the last checkpoint in --out, to the bit (default: off)");
+  run.option("--save-every", flags.save_every, "N",
+             "Steps between checkpoints; 0: only at the end");
+  run.option("--eval-every", flags.eval_every, "N",
+             "Steps between looks at the held-out data; 0: only before and after");
+  run.option("--valid-tokens", flags.valid_tokens, "N", "Most held-out tokens; 0: all");
+  run.option("--save-dtype", flags.save_dtype, "TYPE",
+             "Of the model that is written: bf16, fp16 or fp32");
+  run.option("--device", flags.device, "DEVICE",
+             "What trains: cpu, cuda or cuda:N (bf16, activations kept where they fit)");
+  run.option("--dtype", flags.dtype, "TYPE",
+             "Forward products in bf16, where the CPU has it, or fp32; sums, gradients and the "
+             "optimiser are in fp32");
+  run.option(
+      "--activations", flags.activations, "KIND",
+      "keep: until the backward pass (faster, more memory); recompute: layer by layer; auto: "
+      "keep on a CUDA device that has room, else recompute");
+  run.option("--threads", flags.threads, "T", "Threads; 0: one per core");
+}
+
+void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
+  Group decisions(command, "Decisions");
+  decisions.option("--method", flags.method, "KIND",
+                   "dms: evict marked keys, but late; dmc: merge keys and values into running "
+                   "averages (--decisions to --scale are DMS's, but for --per)");
+  decisions.option("--decisions", flags.decisions, "KIND",
+                   "borrowed: one channel of a query head, all weights are trained; adapter: a "
+                   "probe of its own, the model stays as it is");
+  decisions.option("--window", flags.window, "W", "Steps for which a marked key stays visible");
+  decisions.option("--shift", flags.shift, "N",
+                   "1: the next token decides about a key; 0: its own");
+  decisions.option("--eviction", flags.eviction, "KIND",
+                   "delayed: decided at once, evicted --window steps later (DMS); immediate: "
+                   "decided and evicted when the key is --window steps old (to compare)");
+  decisions.option("--per", flags.per, "KIND", "head, or layer: head 0 decides for its layer");
+  decisions.option("--channel", flags.channel, "N", "The borrowed channel; -1: the last");
+  decisions.flag("--keep-after-rope", flags.keep_after_rope,
+                 "Do not clear the borrowed channel again after RoPE; with --shift 0 that is "
+                 "shisa-ai's convention (default: clear)");
+  decisions.option("--scale", flags.scale, "X", "Decision logit = scale * x - offset");
+  decisions.option("--offset", flags.offset, "X", "The same, while training");
+  decisions.open_option("--final-offset", flags.final_offset, "X",
+                        "The same, in the model that is written: larger keeps more keys "
+                        "(default: --offset)");
+  decisions.option("--merge-span", flags.merge_span, "N",
+                   "dmc: entries that a running average looks back over while training");
+  decisions.flag("--uniform-weights", flags.uniform_weights,
+                 "dmc: all entries of an average weigh the same (to compare; default: learned)");
+  decisions.flag("--fixed-pooling", flags.fixed_pooling,
+                 "dmc: every --target-cr tokens are one entry, a whole number; nothing decides (to "
+                 "compare; default: learned)");
+  decisions.option("--tau", flags.tau, "X", "Temperature of the sampled decisions");
+}
+
+void add_retrofit_flags(CLI::App& command, TrainingFlags& flags) {
+  add_decision_flags(command, flags);
+  Group retrofit(command, "Retrofitting");
+  retrofit.option("--target-cr", flags.target_cr, "X",
+                  "Compression ratio to reach: all keys / keys that are not marked");
+  retrofit.open_option("--fade-steps", flags.fade_steps, "N",
+                       "Phase 1: steps over which a borrowed channel fades out (default: a tenth "
+                       "of --steps; adapters: 0)");
+  retrofit.open_option("--ramp-steps", flags.ramp_steps, "N",
+                       "Phase 2: steps until --target-cr (default: half of --steps)");
+  retrofit.option("--ramp", flags.ramp, "KIND",
+                  "parabola: the share to evict rises ever more slowly; linear: the CR rises by "
+                  "the same each step");
+  retrofit.open_option("--decision-lr", flags.decision_lr, "X",
+                       "Learning rate of decisions (default: 1e-5, adapters 3e-5, dmc: --lr)");
+  retrofit.option("--loss", flags.loss, "KIND",
+                  "price: each key kept costs what makes --target-cr come true, under PI "
+                  "control; one-sided: a weight on the share that is missing (the paper)");
+  retrofit.option("--prior", flags.prior, "KIND",
+                  "global: all layers and heads reach --target-cr together; layer: each layer by "
+                  "itself (to compare)");
+  retrofit.option("--spread-weight", flags.spread_weight, "X",
+                  "On the variance of what the heads of a layer evict, so that they evict alike "
+                  "(DMC-C, to compare)");
+  retrofit.option("--price-gain", flags.price_gain, "X", "price: nats per share missing");
+  retrofit.option("--price-rate", flags.price_rate, "X",
+                  "price: what it rises by each step, per share missing");
+  retrofit.option("--shortfall-weight", flags.shortfall_weight, "X", "one-sided: the weight");
+  retrofit.option("--excess-weight", flags.excess_weight, "X",
+                  "Weight on squares of decision logits beyond --excess-limit");
+  retrofit.option("--excess-limit", flags.excess_limit, "X", "The same");
+  retrofit.option("--main-loss", flags.main_loss, "KIND",
+                  "distillation: from the model as it was; language-model: of the text");
+  retrofit.option("--divergence", flags.divergence, "KIND",
+                  "forward: KL(model before || after); reverse: the other way round");
+}
+
+train::FarDropout far_dropout(const TrainingFlags& flags) {
+  train::FarDropout far{.window = flags.far_window,
+                        .share = flags.far_dropout,
+                        .mixed = flags.far_mixed,
+                        .far_heads = {}};
+  for (const std::string& name : flags.far_heads) {
+    train::FarDropout::Head head;
+    const char* const end = name.data() + name.size();
+    const auto layer = std::from_chars(name.data(), end, head.layer);
+    const bool colon = layer.ec == std::errc() && layer.ptr != end && *layer.ptr == ':';
+    const auto kv_head = colon ? std::from_chars(layer.ptr + 1, end, head.kv_head) : layer;
+    require(colon && kv_head.ec == std::errc() && kv_head.ptr == end,
+            "--far-heads {}: expected LAYER:KV_HEAD, as in 3:0", name);
+    far.far_heads.push_back(head);
+  }
+  return far;
+}
+
+train::Activations parse_activations(const std::string& name) {
+  require(name == "auto" || name == "keep" || name == "recompute",
+          "--activations {}: expected auto, keep or recompute", name);
+  return name == "auto"   ? train::Activations::automatic
+         : name == "keep" ? train::Activations::keep
+                          : train::Activations::recompute;
+}
+
+/// Whether the flag says `yes`; Error when it says neither that nor `no`.
+bool choose(const std::string& value, const char* flag, const char* yes, const char* no) {
+  require(value == yes || value == no, "{} {}: expected {} or {}", flag, value, yes, no);
+  return value == yes;
+}
+
+bool is_adapter(const TrainingFlags& flags) {
+  return choose(flags.decisions, "--decisions", "adapter", "borrowed");
+}
+
+DmsConfig dms_config(const TrainingFlags& flags) {
+  DmsConfig dms;
+  dms.source = is_adapter(flags) ? DmsConfig::Source::adapter : DmsConfig::Source::borrowed;
+  dms.window = flags.window;
+  dms.shift = flags.shift;
+  require(flags.shift == 0 || flags.shift == 1, "--shift {}: expected 0 or 1", flags.shift);
+  if (choose(flags.eviction, "--eviction", "immediate", "delayed")) {
+    require(flags.window >= 1 && flags.window <= flags.length,
+            "--window {}: with --eviction immediate expected 1 to {}, the --length", flags.window,
+            flags.length);
+    dms.shift = flags.window;
+    dms.window = flags.window - 1;
+  }
+  dms.per_layer = choose(flags.per, "--per", "layer", "head");
+  dms.channel = flags.channel;
+  dms.scale = flags.scale;
+  dms.rezero_after_rope = !flags.keep_after_rope;
+  dms.offset = flags.offset;
+  return dms;
+}
+
+DmcConfig dmc_config(const TrainingFlags& flags) {
+  constexpr double kMostPooled = 1024;
+  DmcConfig dmc;
+  dmc.offset = flags.offset;
+  dmc.per_layer = choose(flags.per, "--per", "layer", "head");
+  if (flags.fixed_pooling) {
+    require(flags.target_cr >= 2.0 && flags.target_cr <= kMostPooled &&
+                flags.target_cr == std::floor(flags.target_cr),
+            "--target-cr {}: with --fixed-pooling a whole number from 2 to {} is expected",
+            flags.target_cr, kMostPooled);
+    dmc.pooled = static_cast<std::uint16_t>(flags.target_cr);
+  }
+  return dmc;
+}
+
+train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
+  train::RetrofitOptions retrofit;
+  if (choose(flags.method, "--method", "dmc", "dms")) {
+    retrofit.dmc = dmc_config(flags);
+    retrofit.merge_span = flags.merge_span;
+    retrofit.uniform_weights = flags.uniform_weights;
+  } else {
+    retrofit.dms = dms_config(flags);
+  }
+  const bool adapter = !retrofit.dmc && is_adapter(flags);
+  retrofit.main_loss = choose(flags.main_loss, "--main-loss", "distillation", "language-model")
+                           ? train::MainLoss::distillation
+                           : train::MainLoss::language_model;
+  retrofit.final_offset = flags.final_offset.value_or(flags.offset);
+  retrofit.tau = flags.tau;
+  require(!adapter || flags.fade_steps.value_or(0) == 0,
+          "--fade-steps {}: an adapter borrows no channel that could fade out",
+          flags.fade_steps.value_or(0));
+  retrofit.fade_steps = flags.fade_steps.value_or(adapter ? 0 : flags.steps / 10);
+  retrofit.ramp = {train::parse_ramp(flags.ramp, "--ramp"), flags.target_cr,
+                   flags.ramp_steps.value_or(flags.steps / 2)};
+  retrofit.eviction = choose(flags.loss, "--loss", "price", "one-sided")
+                          ? train::EvictionLoss::price
+                          : train::EvictionLoss::one_sided;
+  retrofit.prior = choose(flags.prior, "--prior", "layer", "global") ? train::EvictionPrior::layer
+                                                                     : train::EvictionPrior::global;
+  retrofit.price = {flags.price_gain, flags.price_rate, 0.0};
+  retrofit.one_sided_weight = flags.shortfall_weight;
+  retrofit.spread_weight = flags.spread_weight;
+  retrofit.excess = flags.fixed_pooling ? 0.0 : flags.excess_weight;
+  retrofit.excess_limit = flags.excess_limit;
+  retrofit.divergence = choose(flags.divergence, "--divergence", "forward", "reverse")
+                            ? ops::Divergence::forward
+                            : ops::Divergence::reverse;
+  return retrofit;
+}
+
+}  // namespace
+
+void add_training_flags(CLI::App& command, TrainingFlags& flags) {
+  flags.command = &command;
+  command
+      .add_option("--model", flags.model,
+                  "Hugging Face model directory to start from "
+                  "(no default)")
+      ->type_name("DIR");
+  if (!flags.retrofit) {
+    command
+        .add_option("--init", flags.init,
+                    "Instead of --model: a directory with config.json and a tokenizer; weights "
+                    "are drawn at random (no default)")
+        ->type_name("DIR");
+    command
+        .add_option("--kv-heads", flags.kv_heads,
+                    "Begin with fewer KV heads, each the mean of its group (GQA; default: the "
+                    "model's)")
+        ->type_name("N");
+  }
+  command.add_option("--out", flags.out, "Directory for the model that is trained (no default)")
+      ->type_name("DIR");
+  add_data_flags(command, flags);
+  add_optimizer_flags(command, flags);
+  if (flags.retrofit) {
+    add_retrofit_flags(command, flags);
+  } else {
+    add_far_dropout_flags(command, flags);
+  }
+  add_run_flags(command, flags);
+}
+
+train::TrainingOptions training_options(const TrainingFlags& flags) {
+  const auto positive = [](int value, const char* flag) {
+    require(value >= 1, "{} {}: expected 1 or more", flag, value);
+    return static_cast<std::size_t>(value);
+  };
+  refuse_unused(flags);
+  train::TrainingOptions options;
+  options.steps = flags.steps;
+  options.length = positive(flags.length, "--length");
+  options.batch = positive(flags.batch, "--batch");
+  options.micro_batch = positive(flags.micro_batch, "--micro-batch");
+  options.seed = flags.seed;
+  options.adamw = {flags.beta1, flags.beta2, flags.epsilon};
+  if (choose(flags.optimizer, "--optimizer", "muon", "adamw")) {
+    options.muon.emplace().momentum = flags.momentum;
+  }
+  options.schedule = {train::parse_schedule(flags.schedule, "--schedule"), flags.steps,
+                      flags.warmup, flags.decay_share, flags.final_lr};
+  options.learning_rate = flags.lr;
+  options.decision_rate = flags.decision_lr.value_or(flags.method == "dmc"          ? flags.lr
+                                                     : flags.decisions == "adapter" ? 3e-5
+                                                                                    : 1e-5);
+  options.weight_decay = flags.weight_decay;
+  options.clip = flags.clip;
+  require(flags.dtype == "bf16" || flags.dtype == "fp32", "--dtype {}: expected bf16 or fp32",
+          flags.dtype);
+  options.cuda_device = engine::parse_device(flags.device);
+  options.compute = flags.dtype == "fp32" ? DType::f32 : DType::bf16;
+  options.activations = parse_activations(flags.activations);
+  if (flags.retrofit) {
+    options.retrofit = retrofit_options(flags);
+  } else if (flags.far_dropout != 0.0 || flags.far_mixed != 0.0) {
+    options.far_dropout = far_dropout(flags);
+  }
+  return options;
+}
+
+DType parse_save_dtype(const std::string& name) {
+  require(name == "bf16" || name == "fp16" || name == "fp32",
+          "--save-dtype {}: expected bf16, fp16 or fp32", name);
+  return name == "bf16" ? DType::bf16 : name == "fp16" ? DType::f16 : DType::f32;
+}
+
+}  // namespace winnow::cli

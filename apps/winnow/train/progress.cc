@@ -1,0 +1,76 @@
+#include "apps/winnow/train/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "apps/winnow/output.h"
+#include "apps/winnow/progress.h"
+
+namespace winnow::cli {
+namespace {
+
+constexpr auto kPlainLines = std::chrono::seconds(5);
+
+}  // namespace
+
+TrainingProgress::TrainingProgress(const train::TrainingOptions& options)
+    : steps_(options.steps),
+      retrofit_(options.retrofit.has_value()),
+      distilled_(options.retrofit && options.retrofit->main_loss == train::MainLoss::distillation),
+      terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+void TrainingProgress::step(const train::StepReport& report) {
+  seconds_per_step_ =
+      seconds_per_step_ == 0.0 ? report.seconds : 0.9 * seconds_per_step_ + 0.1 * report.seconds;
+  const bool last = report.step == steps_;
+  if (!terminal_ && !last && Clock::now() < next_) {
+    return;
+  }
+  next_ = Clock::now() + kPlainLines;
+  std::string line = fmt::format("step {}/{}  {} {:.4f}", report.step, steps_,
+                                 distilled_ ? "KL" : "loss", report.loss);
+  if (report.eviction) {
+    line += fmt::format("  CR {:.2f} of {:.2f}", 1.0 / (1.0 - report.eviction->share + 1e-9),
+                        1.0 / (1.0 - report.eviction->target));
+    if (report.eviction->price > 0.0) {
+      line += fmt::format("  price {:.3f}", report.eviction->price);
+    }
+  } else if (retrofit_) {
+    line += "  phase 1";
+  }
+  if (report.utilization > 0.0) {
+    line += fmt::format("  MFU {:.0f} %",
+                        100.0 * report.utilization * report.seconds / seconds_per_step_);
+  }
+  line += fmt::format(
+      "  {} tok/s  ETA {}",
+      grouped(static_cast<long long>(static_cast<double>(report.tokens) / seconds_per_step_)),
+      readable_duration(seconds_per_step_ * static_cast<double>(steps_ - report.step)));
+  if (terminal_) {
+    print_note(fmt::format("\r{}\x1b[K", line));
+    drawn_ = true;
+  } else {
+    print_note(line + "\n");
+  }
+}
+
+void TrainingProgress::held_out(std::int64_t step, const eval::PerplexityResult& result) {
+  clear();
+  std::string line = fmt::format("step {}: held out: perplexity {:.3f}", step, result.perplexity());
+  if (result.divergence) {
+    line += fmt::format(", KLD {:.4f} nats/token, CR {:.2f}", result.divergence->kld,
+                        result.compression_ratio);
+  }
+  print_note(line + "\n");
+}
+
+void TrainingProgress::clear() {
+  if (drawn_) {
+    print_note("\r\x1b[K");
+    drawn_ = false;
+  }
+}
+
+}  // namespace winnow::cli

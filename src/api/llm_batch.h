@@ -1,0 +1,111 @@
+// Requests of many callers on one engine.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/llm_collector.h"
+#include "engine/engine.h"
+
+namespace winnow::engine {
+
+/// A request, and what has come of it. Once it is submitted only its batch may touch it.
+class Answer {
+ public:
+  /// `tokenizer` may be null and must outlive this. `live_entries` [prompt tokens, layers *
+  /// kv_heads], if not empty, receives how many entries each token's query saw.
+  Answer(const Tokenizer* tokenizer, const GenerateOptions& options, Request request,
+         std::span<std::int32_t> live_entries = {});
+  Answer(const Answer&) = delete;
+  Answer& operator=(const Answer&) = delete;
+
+ private:
+  friend class Batch;
+
+  [[nodiscard]] bool over() const { return open_ == 0; }
+  void accept(const TokenEvent& event);
+  void end(int sample, CacheUsage usage);
+
+  std::optional<Request> request_;  // until the engine has it
+  RequestId id_ = 0;
+  int prompt_tokens_;
+  int begun_;  // of those, with the request
+  std::span<std::int32_t> live_entries_;
+  std::string text_;  // that the event at hand made certain
+  TextCallback on_text_;
+  Collector collector_;
+  std::vector<Piece> pieces_;
+  std::vector<ScoredToken> prompt_logprobs_;
+  std::optional<kvcache::SavedSequence> prompt_;  // its cache, if it was to be saved
+  std::vector<std::optional<CacheUsage>> usage_;  // by sample, of those that are over
+  int open_;                                      // samples that are not
+  std::exception_ptr failure_;
+  Throughput before_;
+  Throughput after_;
+};
+
+/// Nobody's thread runs the engine: whoever waits for an answer runs a step for all, or waits for
+/// the step that runs. Any number of threads may call.
+class Batch {
+ public:
+  /// `backend` must outlive the batch.
+  Batch(const Backend& backend, const EngineConfig& config);
+
+  /// Queues an answer's request, or throws as validate() does.
+  void submit(const std::shared_ptr<Answer>& answer);
+  /// Runs or awaits a step unless there are pieces to take. False: it is over, with nothing left
+  /// to take. Throws what the engine threw at a step of this answer's.
+  bool advance(Answer& answer);
+  /// Ends all samples: at once, or with the step that runs. A device that fails at that fails the
+  /// answer.
+  void cancel(const std::shared_ptr<Answer>& answer);
+  /// cancel(), and then the engine is through with it: what its request refers to may go.
+  void withdraw(const std::shared_ptr<Answer>& answer);
+
+  std::vector<Piece> take(Answer& answer);
+  [[nodiscard]] Progress progress(const Answer& answer) const;
+  /// Everything, once the answer is over; its samples may be taken once. Throws what advance()
+  /// does.
+  Generation finish(Answer& answer);
+
+  /// The cache of the prompt, once the answer is over, as Engine::take_prompt() has it.
+  std::optional<kvcache::SavedSequence> take_prompt(Answer& answer);
+
+  /// Between two steps.
+  [[nodiscard]] EngineStats stats();
+
+ private:
+  void step(std::unique_lock<std::mutex>& lock);
+  void settle();
+  void begin(const std::shared_ptr<Answer>& answer);
+  void dispatch(const TokenEvent& event);
+  void take_in(Answer& answer, const TokenEvent& event);
+  void copy_traces();
+  void close(Answer& answer);
+  void conclude(Answer& answer);
+  void fail(Answer& answer, const std::exception_ptr& failure);
+
+  const ModelConfig& model_;
+  mutable std::mutex mutex_;  // of all below, and of answers
+  std::condition_variable stepped_;
+  bool stepping_ = false;  // the engine is its thread's that runs a step
+  std::uint64_t steps_ = 0;
+  Engine engine_;
+  Throughput throughput_;
+  std::vector<std::promise<EngineStats>> asked_;    // while a step ran: how the engine is doing
+  std::vector<std::shared_ptr<Answer>> queued_;     // what came while a step ran
+  std::vector<std::shared_ptr<Answer>> cancelled_;  // and what is to end
+  std::map<RequestId, std::shared_ptr<Answer>> open_;
+};
+
+}  // namespace winnow::engine

@@ -1,0 +1,29 @@
+#include "api/llm_load.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "checkpoint/checkpoint.h"
+
+namespace winnow::engine {
+
+std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineConfig& config,
+                                               std::int64_t parameters) {
+  auto loaded =
+      std::make_unique<LoadedModel>(LoadedModel{std::move(model), config, parameters, nullptr});
+  loaded->backend = make_backend(loaded->model, config);
+  return loaded;
+}
+
+std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
+  require(!options.model.empty(), "--model: no model directory was given");
+  const Checkpoint checkpoint = Checkpoint::open(options.model);
+  const EngineConfig config = resolve_options(options, checkpoint.config());
+  set_threads(options.threads);
+  const FixedThreads fixed;  // others may load meanwhile
+  return place_model({checkpoint.config(), model::load_weights(checkpoint, host_format(config))},
+                     config, checkpoint.parameter_count());
+}
+
+}  // namespace winnow::engine

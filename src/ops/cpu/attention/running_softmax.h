@@ -1,0 +1,35 @@
+// One row of a softmax whose scores come block by block (Milakov and Gimelshein 2018).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "ops/cpu/attention/attention_kernels.h"
+
+namespace winnow::ops::cpu {
+
+/// The sum of the exponentials of all scores so far, relative to `shift`, the largest of them.
+struct RunningSoftmax {
+  float shift = -std::numeric_limits<float>::infinity();
+  float sum = 0.0F;
+
+  /// Turns the next scores into weights relative to the new shift; what `out` holds, the weighted
+  /// sum so far, is brought to it too.
+  void take(std::span<float> scores, std::span<float> out) {
+    if (scores.empty()) {
+      return;
+    }
+    const float largest = std::max(shift, max_of(scores));
+    if (largest > shift) {
+      const float factor = std::exp(shift - largest);
+      sum *= factor;
+      scale_by(out, factor);
+      shift = largest;
+    }
+    sum += exp_shifted(scores, shift);
+  }
+};
+
+}  // namespace winnow::ops::cpu

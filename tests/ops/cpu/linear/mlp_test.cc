@@ -1,0 +1,96 @@
+#include "ops/mlp.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "ops/amx_packed_weights.h"
+#include "ops/owned_weight.h"
+#include "ops/random_values.h"
+
+namespace winnow::ops {
+namespace {
+
+using testing::OwnedWeight;
+using testing::row_of;
+
+constexpr std::size_t kWidth = 64;
+constexpr std::size_t kInner = 96;
+
+double product(std::span<const float> row, std::span<const double> x) {
+  double sum = 0.0;
+  for (std::size_t k = 0; k < row.size(); ++k) {
+    sum += static_cast<double>(row[k]) * x[k];
+  }
+  return sum;
+}
+
+/// What one input adds, in double.
+std::vector<double> reference(const MlpWeights& mlp, std::span<const float> input) {
+  const std::vector<double> x(input.begin(), input.end());
+  std::vector<double> inner(kInner);
+  for (std::size_t i = 0; i < kInner; ++i) {
+    const double gate = product(row_of(*mlp.gate, i), x) + mlp.gate_bias[i];
+    const double up = product(row_of(*mlp.up, i), x) + mlp.up_bias[i];
+    inner[i] = gate / (1.0 + std::exp(-gate)) * up;
+  }
+  std::vector<double> out(kWidth);
+  for (std::size_t n = 0; n < kWidth; ++n) {
+    out[n] = product(row_of(*mlp.down, n), inner) + mlp.down_bias[n];
+  }
+  return out;
+}
+
+/// Inputs of one to three passes of a kernel, in whole tiles and not.
+void expect_mlp(DType compute, bool tiled, double tolerance) {
+  const OwnedWeight gate(WeightFormat::bf16, kInner, kWidth, 1);
+  const OwnedWeight up(WeightFormat::bf16, kInner, kWidth, 2);
+  const OwnedWeight down(WeightFormat::bf16, kWidth, kInner, 3);
+  const auto gate_bias = testing::normal(kInner, 4);
+  const auto up_bias = testing::normal(kInner, 5);
+  const auto down_bias = testing::normal(kWidth, 6);
+  const MlpWeights mlp{&gate.view(),     &up.view(),     &down.view(),
+                       gate_bias.data(), up_bias.data(), down_bias.data()};
+  const AmxPackedWeights copies(std::vector{gate.view(), up.view(), down.view()});
+  Workspace workspace;
+  Context context{.compute = compute, .workspace = &workspace, .tiled = tiled ? &copies : nullptr};
+  const auto x = testing::normal(70 * kWidth, 7);
+  const auto before = testing::normal(70 * kWidth, 8);
+  for (const std::size_t m : {0, 1, 3, 16, 25, 32, 33, 70}) {
+    auto out = before;
+    add_mlp(context, {out.data(), m, kWidth}, {x.data(), m, kWidth}, mlp);
+    for (std::size_t i = 0; i < m; ++i) {
+      const auto expected = reference(mlp, std::span(x).subspan(i * kWidth, kWidth));
+      double size = 0.0;
+      for (const double value : expected) {
+        size = std::max(size, std::abs(value));
+      }
+      for (std::size_t n = 0; n < kWidth; ++n) {
+        ASSERT_NEAR(out[i * kWidth + n] - before[i * kWidth + n], expected[n], tolerance * size)
+            << "row " << i << " of " << m;
+      }
+    }
+    ASSERT_TRUE(std::equal(out.begin() + static_cast<std::ptrdiff_t>(m * kWidth), out.end(),
+                           before.begin() + static_cast<std::ptrdiff_t>(m * kWidth)))
+        << "wrote past the rows";
+  }
+}
+
+TEST(AddMlp, IsItsDefinition) {
+  expect_mlp(DType::f32, false, 1e-5);
+}
+
+TEST(AddMlp, StaysNearItInBf16) {
+  expect_mlp(DType::bf16, false, 1e-2);
+}
+
+TEST(AddMlp, StaysNearItOfTiledWeights) {
+  if (!cpu_takes_amx_packed_weights()) {
+    GTEST_SKIP() << "this CPU has no tiles of bf16";
+  }
+  expect_mlp(DType::bf16, true, 1e-2);
+}
+
+}  // namespace
+}  // namespace winnow::ops
