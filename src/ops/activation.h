@@ -1,19 +1,56 @@
 // Elementwise parts of a layer.
 #pragma once
 
+#include <cstdint>
+
 #include "ops/matrix.h"
 
 namespace winnow::ops {
 
-/// SwiGLU: gate = silu(gate) * up, in place.
-void silu_multiply(Matrix<float> gate, Matrix<const float> up);
+/// What an MLP applies to each of its channels: x sigmoid(x); x Phi(x) of the normal distribution,
+/// as it is or with the tanh that Hendrycks and Gimpel (2016) put in its place; max(x, 0)^2.
+enum class Activation : std::uint8_t { silu, gelu_tanh, gelu, relu_squared };
 
-/// Backward of out = silu(gate) * up: the gradients of both factors, given that of the result.
+/// A gated linear unit: act(gate) * up. With a limit it is gpt-oss's, and `kind` is silu: the gate
+/// is clamped to (-inf, limit] and up to [-limit, limit], and the result is
+/// gate sigmoid(1.702 gate) (up + 1).
+struct GatedActivation {
+  Activation kind = Activation::silu;
+  float limit = 0.0F;  // 0: none
+};
+
+/// x = act(x), in place.
+void activate(Activation activation, Matrix<float> x);
+
+/// Backward of out = act(x): the gradient of x, given that of the result. dx may be dout.
+void activate_backward(Activation activation, Matrix<float> dx, Matrix<const float> dout,
+                       Matrix<const float> x);
+
+/// gate = act(gate) * up, in place.
+void activate_multiply(const GatedActivation& activation, Matrix<float> gate,
+                       Matrix<const float> up);
+
+/// Backward of out = act(gate) * up: the gradients of both factors, given that of the result.
 /// dgate or dup may be dout.
-void silu_multiply_backward(Matrix<float> dgate, Matrix<float> dup, Matrix<const float> dout,
-                            Matrix<const float> gate, Matrix<const float> up);
+void activate_multiply_backward(const GatedActivation& activation, Matrix<float> dgate,
+                                Matrix<float> dup, Matrix<const float> dout,
+                                Matrix<const float> gate, Matrix<const float> up);
+
+/// SwiGLU: gate = silu(gate) * up, in place.
+inline void silu_multiply(Matrix<float> gate, Matrix<const float> up) {
+  activate_multiply({}, gate, up);
+}
+
+/// Backward of out = silu(gate) * up.
+inline void silu_multiply_backward(Matrix<float> dgate, Matrix<float> dup, Matrix<const float> dout,
+                                   Matrix<const float> gate, Matrix<const float> up) {
+  activate_multiply_backward({}, dgate, dup, dout, gate, up);
+}
 
 /// x += y.
 void add(Matrix<float> x, Matrix<const float> y);
+
+/// x *= factor.
+void scale(Matrix<float> x, float factor);
 
 }  // namespace winnow::ops

@@ -17,10 +17,11 @@ HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// 1 / x, to a bit or so. Dividing is most of what a sigmoid costs where vectors are wide.
+// 1 / x, to a bit or so. Dividing is most of what a sigmoid costs where vectors are wide; for
+// narrow ones there is no guess of as many bits.
 template <class D>
 HWY_INLINE hn::Vec<D> Reciprocal(D d, hn::Vec<D> x) {
-  if constexpr (HWY_TARGET <= HWY_AVX3) {
+  if constexpr (HWY_TARGET <= HWY_AVX3 && hn::MaxLanes(D()) >= 16) {
     const auto guess = hn::ApproximateReciprocal(x);  // 14 bits
     return hn::Mul(guess, hn::NegMulAdd(x, guess, hn::Set(d, 2.0F)));
   }
@@ -37,37 +38,209 @@ HWY_INLINE hn::Vec<D> Sigmoid(D d, hn::Vec<D> x) {
   return hn::IfThenElseZero(seen, Reciprocal(d, hn::Add(one, e)));
 }
 
-void SiluMultiply(std::span<float> gate, std::span<const float> up) {
-  const hn::ScalableTag<float> d;
-  const std::size_t lanes = hn::Lanes(d);
-  std::size_t i = 0;
-  for (; i + lanes <= gate.size(); i += lanes) {
-    const auto x = hn::LoadU(d, gate.data() + i);
-    const auto silu = hn::Mul(x, Sigmoid(d, x));
-    hn::StoreU(hn::Mul(silu, hn::LoadU(d, up.data() + i)), d, gate.data() + i);
+// What an activation gives for x, and how that changes with x. Callers that take the value alone do
+// not compute the slope: all of this is inlined.
+template <class V>
+struct Curve {
+  V value;
+  V slope;
+};
+
+struct Silu {
+  template <class D>
+  static HWY_INLINE Curve<hn::Vec<D>> at(D d, hn::Vec<D> x) {
+    const auto sigmoid = Sigmoid(d, x);
+    const auto silu = hn::Mul(x, sigmoid);
+    return {silu, hn::MulAdd(silu, hn::Sub(hn::Set(d, 1.0F), sigmoid), sigmoid)};
   }
+};
+
+// (1 + tanh(u)) / 2 is sigmoid(2u), here of 2u = 2 sqrt(2 / pi) (x + 0.044715 x^3).
+struct GeluTanh {
+  template <class D>
+  static HWY_INLINE Curve<hn::Vec<D>> at(D d, hn::Vec<D> x) {
+    const auto linear = hn::Set(d, 1.5957691216F);
+    const auto cubic = hn::Set(d, 1.5957691216F * 0.044715F);
+    // Further out the sigmoid is 0 or 1, and the cube could overflow.
+    const auto bound = hn::Set(d, 12.0F);
+    const auto c = hn::Max(hn::Min(x, bound), hn::Neg(bound));
+    const auto square = hn::Mul(c, c);
+    const auto sigmoid = Sigmoid(d, hn::Mul(c, hn::MulAdd(cubic, square, linear)));
+    const auto bend = hn::MulAdd(hn::Mul(cubic, hn::Set(d, 3.0F)), square, linear);
+    const auto gelu = hn::Mul(x, sigmoid);
+    const auto rest = hn::Mul(gelu, hn::Sub(hn::Set(d, 1.0F), sigmoid));
+    return {gelu, hn::MulAdd(rest, bend, sigmoid)};
+  }
+};
+
+// Phi by Abramowitz and Stegun's 7.1.26, to 1e-7. The slope is Phi(x) + x phi(x).
+struct Gelu {
+  template <class D>
+  static HWY_INLINE Curve<hn::Vec<D>> at(D d, hn::Vec<D> x) {
+    const auto one = hn::Set(d, 1.0F);
+    const auto size = hn::Abs(x);
+    const auto t = Reciprocal(d, hn::MulAdd(size, hn::Set(d, 0.3275911F * 0.7071067812F), one));
+    auto sum = hn::Set(d, 1.061405429F);
+    for (const float factor : {-1.453152027F, 1.421413741F, -0.284496736F, 0.254829592F}) {
+      sum = hn::MulAdd(sum, t, hn::Set(d, factor));
+    }
+    const auto bell = hn::Exp(d, hn::Mul(hn::Mul(x, x), hn::Set(d, -0.5F)));
+    const auto tail = hn::Mul(hn::Mul(hn::Mul(sum, t), bell), hn::Set(d, 0.5F));
+    const auto phi = hn::IfThenElse(hn::Gt(x, hn::Zero(d)), hn::Sub(one, tail), tail);
+    const auto density = hn::Mul(bell, hn::Set(d, 0.3989422804F));
+    return {hn::Mul(x, phi), hn::MulAdd(x, density, phi)};
+  }
+};
+
+struct ReluSquared {
+  template <class D>
+  static HWY_INLINE Curve<hn::Vec<D>> at(D d, hn::Vec<D> x) {
+    const auto relu = hn::Max(x, hn::Zero(d));
+    return {hn::Mul(relu, relu), hn::Add(relu, relu)};
+  }
+};
+
+// Calls f with a tag type for `activation`.
+template <class F>
+HWY_INLINE void with_activation(Activation activation, const F& f) {
+  switch (activation) {
+    case Activation::silu:
+      return f(Silu());
+    case Activation::gelu_tanh:
+      return f(GeluTanh());
+    case Activation::gelu:
+      return f(Gelu());
+    case Activation::relu_squared:
+      return f(ReluSquared());
+  }
+}
+
+template <class V>
+struct GatedGradients {
+  V gate;
+  V up;
+};
+
+template <class Act>
+struct Gated {
+  template <class D>
+  HWY_INLINE hn::Vec<D> out(D d, hn::Vec<D> gate, hn::Vec<D> up) const {
+    return hn::Mul(Act::at(d, gate).value, up);
+  }
+  template <class D>
+  HWY_INLINE GatedGradients<hn::Vec<D>> backward(D d, hn::Vec<D> dout, hn::Vec<D> gate,
+                                                 hn::Vec<D> up) const {
+    const auto curve = Act::at(d, gate);
+    return {hn::Mul(hn::Mul(dout, up), curve.slope), hn::Mul(dout, curve.value)};
+  }
+};
+
+// With z = 1.702 x, x sigmoid(1.702 x) is silu(z) / 1.702, and its slope is that of silu at z.
+// What is clamped has no gradient.
+struct ClampedGated {
+  static constexpr float kSharpness = 1.702F;
+  float limit;
+
+  template <class D>
+  HWY_INLINE hn::Vec<D> out(D d, hn::Vec<D> gate, hn::Vec<D> up) const {
+    const auto x = hn::Min(gate, hn::Set(d, limit));
+    const auto sigmoid = Sigmoid(d, hn::Mul(x, hn::Set(d, kSharpness)));
+    return hn::Mul(hn::Mul(x, sigmoid), hn::Add(clamped(d, up), hn::Set(d, 1.0F)));
+  }
+  template <class D>
+  HWY_INLINE GatedGradients<hn::Vec<D>> backward(D d, hn::Vec<D> dout, hn::Vec<D> gate,
+                                                 hn::Vec<D> up) const {
+    const auto most = hn::Set(d, limit);
+    const auto z = hn::Mul(hn::Min(gate, most), hn::Set(d, kSharpness));
+    const auto curve = Silu::at(d, z);
+    const auto value = hn::Mul(curve.value, hn::Set(d, 1.0F / kSharpness));
+    const auto weighted = hn::Mul(dout, hn::Add(clamped(d, up), hn::Set(d, 1.0F)));
+    return {hn::IfThenElseZero(hn::Le(gate, most), hn::Mul(weighted, curve.slope)),
+            hn::IfThenElseZero(hn::Le(hn::Abs(up), most), hn::Mul(dout, value))};
+  }
+
+ private:
+  template <class D>
+  HWY_INLINE hn::Vec<D> clamped(D d, hn::Vec<D> up) const {
+    const auto most = hn::Set(d, limit);
+    return hn::Max(hn::Min(up, most), hn::Neg(most));
+  }
+};
+
+// The functions below take the numbers from `i` on of which there are whole vectors, and return the
+// number behind them.
+template <class Act, class D>
+HWY_INLINE std::size_t ActivateFrom(D d, std::size_t i, std::span<float> x) {
+  for (; i + hn::Lanes(d) <= x.size(); i += hn::Lanes(d)) {
+    hn::StoreU(Act::at(d, hn::LoadU(d, x.data() + i)).value, d, x.data() + i);
+  }
+  return i;
+}
+
+template <class Act, class D>
+HWY_INLINE std::size_t ActivateBackwardFrom(D d, std::size_t i, std::span<float> dx,
+                                            std::span<const float> dout, std::span<const float> x) {
+  for (; i + hn::Lanes(d) <= x.size(); i += hn::Lanes(d)) {
+    const auto slope = Act::at(d, hn::LoadU(d, x.data() + i)).slope;
+    hn::StoreU(hn::Mul(hn::LoadU(d, dout.data() + i), slope), d, dx.data() + i);
+  }
+  return i;
+}
+
+template <class Glu, class D>
+HWY_INLINE std::size_t MultiplyFrom(D d, std::size_t i, const Glu& glu, std::span<float> gate,
+                                    std::span<const float> up) {
+  for (; i + hn::Lanes(d) <= gate.size(); i += hn::Lanes(d)) {
+    const auto x = hn::LoadU(d, gate.data() + i);
+    hn::StoreU(glu.out(d, x, hn::LoadU(d, up.data() + i)), d, gate.data() + i);
+  }
+  return i;
+}
+
+template <class Glu, class D>
+HWY_INLINE std::size_t MultiplyBackwardFrom(D d, std::size_t i, const Glu& glu,
+                                            std::span<float> dgate, std::span<float> dup,
+                                            std::span<const float> dout,
+                                            std::span<const float> gate,
+                                            std::span<const float> up) {
+  for (; i + hn::Lanes(d) <= gate.size(); i += hn::Lanes(d)) {
+    const auto gradients = glu.backward(d, hn::LoadU(d, dout.data() + i),
+                                        hn::LoadU(d, gate.data() + i), hn::LoadU(d, up.data() + i));
+    hn::StoreU(gradients.gate, d, dgate.data() + i);
+    hn::StoreU(gradients.up, d, dup.data() + i);
+  }
+  return i;
+}
+
+using Vectors = hn::ScalableTag<float>;
+using Single = hn::CappedTag<float, 1>;
+
+// What is left of a row.
+template <class Glu>
+HWY_INLINE void MultiplyRest(std::size_t i, const Glu& glu, std::span<float> gate,
+                             std::span<const float> up) {
+  MultiplyFrom(Single(), i, glu, gate, up);
+}
+
+template <class Glu>
+HWY_INLINE void MultiplyBackwardRest(std::size_t i, const Glu& glu, std::span<float> dgate,
+                                     std::span<float> dup, std::span<const float> dout,
+                                     std::span<const float> gate, std::span<const float> up) {
+  MultiplyBackwardFrom(Single(), i, glu, dgate, dup, dout, gate, up);
+}
+
+// SwiGLU's by the C library's exponential: training that goes on from an older checkpoint gets the
+// bits that it got before.
+HWY_INLINE void MultiplyRest(std::size_t i, const Gated<Silu>&, std::span<float> gate,
+                             std::span<const float> up) {
   for (; i < gate.size(); ++i) {
     gate[i] = gate[i] / (1.0F + std::exp(-gate[i])) * up[i];
   }
 }
 
-// silu'(x) = s + x s (1 - s) with s = sigmoid(x).
-void SiluMultiplyBackward(std::span<float> dgate, std::span<float> dup, std::span<const float> dout,
-                          std::span<const float> gate, std::span<const float> up) {
-  const hn::ScalableTag<float> d;
-  const std::size_t lanes = hn::Lanes(d);
-  const auto one = hn::Set(d, 1.0F);
-  std::size_t i = 0;
-  for (; i + lanes <= gate.size(); i += lanes) {
-    const auto x = hn::LoadU(d, gate.data() + i);
-    const auto gradient = hn::LoadU(d, dout.data() + i);
-    const auto sigmoid = Sigmoid(d, x);
-    const auto silu = hn::Mul(x, sigmoid);
-    const auto slope = hn::MulAdd(silu, hn::Sub(one, sigmoid), sigmoid);
-    const auto weighted = hn::Mul(gradient, hn::LoadU(d, up.data() + i));
-    hn::StoreU(hn::Mul(weighted, slope), d, dgate.data() + i);
-    hn::StoreU(hn::Mul(gradient, silu), d, dup.data() + i);
-  }
+HWY_INLINE void MultiplyBackwardRest(std::size_t i, const Gated<Silu>&, std::span<float> dgate,
+                                     std::span<float> dup, std::span<const float> dout,
+                                     std::span<const float> gate, std::span<const float> up) {
   for (; i < gate.size(); ++i) {
     const float gradient = dout[i];
     const float sigmoid = 1.0F / (1.0F + std::exp(-gate[i]));
@@ -77,29 +250,89 @@ void SiluMultiplyBackward(std::span<float> dgate, std::span<float> dup, std::spa
   }
 }
 
+void Activate(Activation activation, std::span<float> x) {
+  with_activation(activation, [&]<class Act>(Act) HWY_ATTR {
+    ActivateFrom<Act>(Single(), ActivateFrom<Act>(Vectors(), 0, x), x);
+  });
+}
+
+void ActivateBackward(Activation activation, std::span<float> dx, std::span<const float> dout,
+                      std::span<const float> x) {
+  with_activation(activation, [&]<class Act>(Act) HWY_ATTR {
+    const std::size_t rest = ActivateBackwardFrom<Act>(Vectors(), 0, dx, dout, x);
+    ActivateBackwardFrom<Act>(Single(), rest, dx, dout, x);
+  });
+}
+
+// Calls f with what computes the gated unit.
+template <class F>
+HWY_INLINE void with_glu(const GatedActivation& activation, const F& f) {
+  if (activation.limit > 0.0F) {
+    return f(ClampedGated{activation.limit});
+  }
+  with_activation(activation.kind, [&]<class Act>(Act) HWY_ATTR { f(Gated<Act>()); });
+}
+
+void ActivateMultiply(const GatedActivation& activation, std::span<float> gate,
+                      std::span<const float> up) {
+  with_glu(activation, [&](const auto& glu) HWY_ATTR {
+    const std::size_t rest = MultiplyFrom(Vectors(), 0, glu, gate, up);
+    MultiplyRest(rest, glu, gate, up);
+  });
+}
+
+void ActivateMultiplyBackward(const GatedActivation& activation, std::span<float> dgate,
+                              std::span<float> dup, std::span<const float> dout,
+                              std::span<const float> gate, std::span<const float> up) {
+  with_glu(activation, [&](const auto& glu) HWY_ATTR {
+    const std::size_t rest = MultiplyBackwardFrom(Vectors(), 0, glu, dgate, dup, dout, gate, up);
+    MultiplyBackwardRest(rest, glu, dgate, dup, dout, gate, up);
+  });
+}
+
 }  // namespace winnow::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace winnow::ops {
 
-HWY_EXPORT(SiluMultiply);
-HWY_EXPORT(SiluMultiplyBackward);
+HWY_EXPORT(Activate);
+HWY_EXPORT(ActivateBackward);
+HWY_EXPORT(ActivateMultiply);
+HWY_EXPORT(ActivateMultiplyBackward);
 
-void silu_multiply(Matrix<float> gate, Matrix<const float> up) {
-  assert(gate.rows == up.rows && gate.cols == up.cols);
-  cpu::for_rows(gate.rows, gate.cols, [&](std::size_t m) {
-    HWY_DYNAMIC_DISPATCH(SiluMultiply)(gate.row(m), up.row(m));
+void activate(Activation activation, Matrix<float> x) {
+  cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
+    HWY_DYNAMIC_DISPATCH(Activate)(activation, x.row(m));
   });
 }
 
-void silu_multiply_backward(Matrix<float> dgate, Matrix<float> dup, Matrix<const float> dout,
-                            Matrix<const float> gate, Matrix<const float> up) {
+void activate_backward(Activation activation, Matrix<float> dx, Matrix<const float> dout,
+                       Matrix<const float> x) {
+  assert(dx.rows == x.rows && dx.cols == x.cols && dout.rows == x.rows && dout.cols == x.cols);
+  cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
+    HWY_DYNAMIC_DISPATCH(ActivateBackward)(activation, dx.row(m), dout.row(m), x.row(m));
+  });
+}
+
+void activate_multiply(const GatedActivation& activation, Matrix<float> gate,
+                       Matrix<const float> up) {
+  assert(gate.rows == up.rows && gate.cols == up.cols);
+  assert(activation.limit == 0.0F || activation.kind == Activation::silu);
+  cpu::for_rows(gate.rows, gate.cols, [&](std::size_t m) {
+    HWY_DYNAMIC_DISPATCH(ActivateMultiply)(activation, gate.row(m), up.row(m));
+  });
+}
+
+void activate_multiply_backward(const GatedActivation& activation, Matrix<float> dgate,
+                                Matrix<float> dup, Matrix<const float> dout,
+                                Matrix<const float> gate, Matrix<const float> up) {
   assert(gate.rows == up.rows && gate.cols == up.cols);
   assert(dout.rows == gate.rows && dout.cols == gate.cols);
+  assert(activation.limit == 0.0F || activation.kind == Activation::silu);
   cpu::for_rows(gate.rows, gate.cols, [&](std::size_t m) {
-    HWY_DYNAMIC_DISPATCH(SiluMultiplyBackward)
-    (dgate.row(m), dup.row(m), dout.row(m), gate.row(m), up.row(m));
+    HWY_DYNAMIC_DISPATCH(ActivateMultiplyBackward)
+    (activation, dgate.row(m), dup.row(m), dout.row(m), gate.row(m), up.row(m));
   });
 }
 
@@ -110,6 +343,14 @@ void add(Matrix<float> x, Matrix<const float> y) {
     const float* source = y.row(m).data();
     for (std::size_t i = 0; i < x.cols; ++i) {
       target[i] += source[i];
+    }
+  });
+}
+
+void scale(Matrix<float> x, float factor) {
+  cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
+    for (float& value : x.row(m)) {
+      value *= factor;
     }
   });
 }

@@ -1,16 +1,19 @@
 #include "ops/activation.h"
 
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <cmath>
 #include <vector>
 
+#include "ops/activation_reference.h"
 #include "ops/gradient_testing.h"
 #include "ops/random_values.h"
 
 namespace winnow::ops {
 namespace {
 
+using testing::activated;
 using testing::normal;
 
 TEST(SiluMultiply, IsItsDefinition) {
@@ -85,6 +88,154 @@ TEST(SiluMultiply, TakesAnySize) {
         EXPECT_NEAR(y, expected, 1e-6 * std::abs(expected) + 1e-20) << "silu of " << x;
       }
     }
+  }
+}
+
+constexpr Activation kActivations[] = {Activation::silu, Activation::gelu_tanh, Activation::gelu,
+                                       Activation::relu_squared};
+constexpr GatedActivation kGatedActivations[] = {
+    {Activation::silu},         {Activation::gelu_tanh},  {Activation::gelu},
+    {Activation::relu_squared}, {Activation::silu, 2.0F}, {Activation::silu, 7.0F}};
+
+void expect_definitions() {
+  for (const Activation activation : kActivations) {
+    for (const std::size_t cols : {1U, 7U, 16U, 33U, 100U, 5000U}) {
+      for (const double spread : {0.1, 1.0, 30.0}) {
+        const std::size_t rows = 4;
+        auto x = normal(rows * cols, cols, spread);
+        const auto before = x;
+        activate(activation, {x.data(), rows, cols});
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          const double expected = activated(activation, before[i]);
+          ASSERT_NEAR(x[i], expected, 1e-6 * std::abs(expected) + 4e-7) << before[i];
+        }
+      }
+    }
+  }
+}
+
+TEST(Activate, IsItsDefinition) {
+  expect_definitions();
+}
+
+TEST(Activate, TakesAnySize) {
+  for (const Activation activation : kActivations) {
+    for (const std::size_t repeat : {1U, 16U}) {
+      for (const float x : {0.0F, -0.0F, 1e-30F, 9.0F, -9.0F, 11.9F, -12.1F, 88.0F, -88.1F, 1e4F,
+                            -1e4F, 1e18F, -3e38F}) {
+        std::vector<float> values(repeat, x);
+        std::vector<float> gradient(repeat, 1.0F);
+        activate_backward(activation, {gradient.data(), 1, repeat}, {gradient.data(), 1, repeat},
+                          {values.data(), 1, repeat});
+        activate(activation, {values.data(), 1, repeat});
+        const double expected = activated(activation, x);
+        const bool squared = activation == Activation::relu_squared;
+        for (std::size_t i = 0; i < repeat; ++i) {
+          EXPECT_NEAR(values[i], expected, 1e-6 * std::abs(expected) + 4e-7) << x;
+          EXPECT_TRUE(std::isfinite(gradient[i])) << x;
+          if (std::abs(x) > 12.0F) {
+            const double slope = squared ? 2.0 * double{x} : 1.0;
+            EXPECT_NEAR(gradient[i], x > 0.0F ? slope : 0.0, 1e-3) << x;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Activate, Backward) {
+  for (const Activation activation : kActivations) {
+    for (const std::size_t count : {1U, 7U, 16U, 33U, 100U}) {
+      const testing::Values x = testing::draw(count, count, 2.0);
+      const testing::Values dout = testing::draw(count, count + 1);
+      const auto x_floats = testing::to_floats(x);
+      std::vector<float> dx = testing::to_floats(dout);  // in place of dout
+      activate_backward(activation, {dx.data(), 1, count}, {dx.data(), 1, count},
+                        {x_floats.data(), 1, count});
+      testing::expect_gradient(
+          [&](const testing::Values& values) {
+            double sum = 0.0;
+            for (std::size_t i = 0; i < count; ++i) {
+              sum += dout[i] * activated(activation, values[i]);
+            }
+            return sum;
+          },
+          x, dx);
+    }
+  }
+}
+
+void expect_gated_definitions() {
+  for (const GatedActivation& activation : kGatedActivations) {
+    for (const std::size_t cols : {1U, 7U, 16U, 33U, 100U, 5000U}) {
+      for (const double spread : {0.1, 1.0, 30.0}) {
+        const std::size_t rows = 4;
+        auto gate = normal(rows * cols, cols, spread);
+        const auto up = normal(rows * cols, cols + 1, spread);
+        const auto before = gate;
+        activate_multiply(activation, {gate.data(), rows, cols}, {up.data(), rows, cols});
+        for (std::size_t i = 0; i < gate.size(); ++i) {
+          const double expected = activated(activation, before[i], up[i]);
+          const double tolerance = 1e-6 * std::abs(expected) + 4e-7 * (1.0 + std::abs(up[i]));
+          ASSERT_NEAR(gate[i], expected, tolerance) << before[i] << ", " << up[i];
+        }
+      }
+    }
+  }
+}
+
+TEST(ActivateMultiply, IsItsDefinition) {
+  expect_gated_definitions();
+}
+
+// All instruction sets that this machine has, not just the best.
+TEST(Activate, AnyInstructionSet) {
+  for (std::int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
+    hwy::SetSupportedTargetsForTest(rest & ~(rest - 1));
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    SCOPED_TRACE(hwy::TargetName(rest & ~(rest - 1)));
+    expect_definitions();
+    expect_gated_definitions();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+TEST(ActivateMultiply, Backward) {
+  for (const GatedActivation& activation : kGatedActivations) {
+    for (const std::size_t count : {1U, 7U, 16U, 33U, 100U}) {
+      // Wide enough that some of each is clamped.
+      const testing::Values gate = testing::draw(count, count, 4.0);
+      const testing::Values up = testing::draw(count, count + 1, 4.0);
+      const testing::Values dout = testing::draw(count, count + 2);
+      const auto loss = [&](const testing::Values& g, const testing::Values& u) {
+        double sum = 0.0;
+        for (std::size_t i = 0; i < count; ++i) {
+          sum += dout[i] * activated(activation, g[i], u[i]);
+        }
+        return sum;
+      };
+      const auto gate_floats = testing::to_floats(gate);
+      const auto up_floats = testing::to_floats(up);
+      std::vector<float> dgate(count);
+      std::vector<float> dup = testing::to_floats(dout);  // in place of dout
+      activate_multiply_backward(activation, {dgate.data(), 1, count}, {dup.data(), 1, count},
+                                 {dup.data(), 1, count}, {gate_floats.data(), 1, count},
+                                 {up_floats.data(), 1, count});
+      testing::expect_gradient([&](const testing::Values& g) { return loss(g, up); }, gate, dgate);
+      testing::expect_gradient([&](const testing::Values& u) { return loss(gate, u); }, up, dup);
+    }
+  }
+}
+
+TEST(Scale, MultipliesRowsOfAnyStride) {
+  auto x = normal(30, 1, 1.0);
+  const auto before = x;
+  scale({x.data() + 1, 2, 4, 15}, 0.25F);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t col = i % 15;
+    const bool inside = col >= 1 && col < 5;
+    EXPECT_EQ(x[i], inside ? 0.25F * before[i] : before[i]);
   }
 }
 

@@ -224,14 +224,15 @@ void add_bias(float (&sums)[kTile][kTile], const float* bias, std::size_t n) {
   }
 }
 
-/// silu(gate) * up of tile t of inputs, to columns [n, n + kBlock).
+/// act(gate) * up of tile t of inputs, to columns [n, n + kBlock).
 void write_gated(Sums& gate, Sums& up, const Gated& gated, std::size_t i, std::size_t t,
                  std::size_t n) {
   const std::size_t rows = std::min(kTile, gated.out.rows - t * kTile);
   for (std::size_t w = 0; w < kTogether; ++w) {
     add_bias(gate.of[i][w], gated.mlp.gate_bias, n + w * kTile);
     add_bias(up.of[i][w], gated.mlp.up_bias, n + w * kTile);
-    silu_multiply({gate.of[i][w][0], 1, rows * kTile}, {up.of[i][w][0], 1, rows * kTile});
+    activate_multiply(gated.mlp.activation, {gate.of[i][w][0], 1, rows * kTile},
+                      {up.of[i][w][0], 1, rows * kTile});
   }
   for (std::size_t m = 0; m < rows; ++m) {
     round(gate.of[i][0][m], gate.of[i][1][m], &gated.out.row(t * kTile + m)[n]);

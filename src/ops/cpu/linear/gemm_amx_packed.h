@@ -26,7 +26,7 @@ void gemm_amx_packed(Workspace& workspace, std::span<const LinearTarget> targets
 void add_gemm_amx_packed(Workspace& workspace, const LinearTarget& target, Matrix<const float> x,
                          const AmxPackedWeights& weights);
 
-/// As add_mlp(): silu(gate) * up is written as the next product takes it.
+/// As add_mlp() of a gated MLP: act(gate) * up is written as the next product takes it.
 void add_mlp_of_tiled(Workspace& workspace, Matrix<float> out, Matrix<const float> x,
                       const MlpWeights& mlp, const AmxPackedWeights& weights);
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "ops/activation_reference.h"
 #include "ops/amx_packed_weights.h"
 #include "ops/owned_weight.h"
 #include "ops/random_values.h"
@@ -17,6 +18,10 @@ using testing::row_of;
 
 constexpr std::size_t kWidth = 64;
 constexpr std::size_t kInner = 96;
+constexpr GatedActivation kGated[] = {{Activation::gelu_tanh},
+                                      {Activation::gelu},
+                                      {Activation::relu_squared},
+                                      {Activation::silu, 3.0F}};
 
 double product(std::span<const float> row, std::span<const double> x) {
   double sum = 0.0;
@@ -31,9 +36,13 @@ std::vector<double> reference(const MlpWeights& mlp, std::span<const float> inpu
   const std::vector<double> x(input.begin(), input.end());
   std::vector<double> inner(kInner);
   for (std::size_t i = 0; i < kInner; ++i) {
-    const double gate = product(row_of(*mlp.gate, i), x) + mlp.gate_bias[i];
     const double up = product(row_of(*mlp.up, i), x) + mlp.up_bias[i];
-    inner[i] = gate / (1.0 + std::exp(-gate)) * up;
+    if (mlp.gate == nullptr) {
+      inner[i] = testing::activated(mlp.activation.kind, up);
+    } else {
+      const double gate = product(row_of(*mlp.gate, i), x) + mlp.gate_bias[i];
+      inner[i] = testing::activated(mlp.activation, gate, up);
+    }
   }
   std::vector<double> out(kWidth);
   for (std::size_t n = 0; n < kWidth; ++n) {
@@ -43,15 +52,21 @@ std::vector<double> reference(const MlpWeights& mlp, std::span<const float> inpu
 }
 
 /// Inputs of one to three passes of a kernel, in whole tiles and not.
-void expect_mlp(DType compute, bool tiled, double tolerance) {
+void expect_mlp(DType compute, bool tiled, double tolerance, const GatedActivation& activation = {},
+                bool has_gate = true) {
   const OwnedWeight gate(WeightFormat::bf16, kInner, kWidth, 1);
   const OwnedWeight up(WeightFormat::bf16, kInner, kWidth, 2);
   const OwnedWeight down(WeightFormat::bf16, kWidth, kInner, 3);
   const auto gate_bias = testing::normal(kInner, 4);
   const auto up_bias = testing::normal(kInner, 5);
   const auto down_bias = testing::normal(kWidth, 6);
-  const MlpWeights mlp{&gate.view(),     &up.view(),     &down.view(),
-                       gate_bias.data(), up_bias.data(), down_bias.data()};
+  const MlpWeights mlp{.gate = has_gate ? &gate.view() : nullptr,
+                       .up = &up.view(),
+                       .down = &down.view(),
+                       .gate_bias = gate_bias.data(),
+                       .up_bias = up_bias.data(),
+                       .down_bias = down_bias.data(),
+                       .activation = activation};
   const AmxPackedWeights copies(std::vector{gate.view(), up.view(), down.view()});
   Workspace workspace;
   Context context{.compute = compute, .workspace = &workspace, .tiled = tiled ? &copies : nullptr};
@@ -90,6 +105,23 @@ TEST(AddMlp, StaysNearItOfTiledWeights) {
     GTEST_SKIP() << "this CPU has no tiles of bf16";
   }
   expect_mlp(DType::bf16, true, 1e-2);
+  for (const GatedActivation& activation : kGated) {
+    expect_mlp(DType::bf16, true, 1e-2, activation);
+  }
+  expect_mlp(DType::bf16, true, 1e-2, {Activation::relu_squared}, false);
+}
+
+TEST(AddMlp, TakesAnyActivation) {
+  for (const GatedActivation& activation : kGated) {
+    expect_mlp(DType::f32, false, 1e-5, activation);
+  }
+}
+
+TEST(AddMlp, WithoutAGateIsPlain) {
+  for (const Activation kind :
+       {Activation::silu, Activation::gelu_tanh, Activation::gelu, Activation::relu_squared}) {
+    expect_mlp(DType::f32, false, 1e-5, {kind}, false);
+  }
 }
 
 }  // namespace
