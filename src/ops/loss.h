@@ -1,4 +1,6 @@
-// Losses over the vocabulary, forward and backward in one pass.
+// Losses over the vocabulary, forward and backward in one pass. With a final_soft_cap above 0 the
+// logits that become their gradient are capped first (soft_cap.h), and the gradient is that of the
+// logits before.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +14,15 @@ namespace winnow::ops {
 /// gradient, so that no second [M, V] exists: callers take a chunk of tokens at a time. Rows of
 /// weight 0 may have any target.
 double cross_entropy(Matrix<float> logits, std::span<const std::int32_t> targets,
-                     std::span<const float> weights);
+                     std::span<const float> weights, float final_soft_cap = 0.0F);
 
 /// Which distribution the expectation is taken under. `forward` is KL(teacher || student) (Hinton),
 /// `reverse` is KL(student || teacher).
 enum class Divergence : std::uint8_t { forward, reverse };
 
 /// sum_m weights[m] * KL of the rows' distributions, in nats. `student` [M, V] becomes its
-/// gradient.
+/// gradient; `teacher` is taken as it is, its cap applied before.
 double distillation(Divergence divergence, Matrix<float> student, Matrix<const float> teacher,
-                    std::span<const float> weights);
+                    std::span<const float> weights, float final_soft_cap = 0.0F);
 
 }  // namespace winnow::ops

@@ -8,20 +8,35 @@
 
 #include "ops/cpu/attention/attention_kernels.h"
 #include "ops/cpu/rows.h"
+#include "ops/cpu/soft_cap.h"
 
 namespace winnow::ops {
 namespace {
 
+/// loss(), which turns capped logits into their gradient, of logits that are not capped yet.
+template <class Loss>
+double loss_of_capped(std::span<float> logits, float cap, const Loss& loss) {
+  thread_local std::vector<float> capped;
+  cpu::soft_cap(logits, cap);
+  capped.assign(logits.begin(), logits.end());
+  const double result = loss();
+  cpu::soft_cap_backward(logits, capped, cap);
+  return result;
+}
+
 /// The sum of loss_of_row(m) over the rows whose weight is not 0, in their order whatever the
 /// number of threads. The other rows of `gradient` become 0.
 template <class LossOfRow>
-double sum_of_losses(Matrix<float> gradient, std::span<const float> weights,
+double sum_of_losses(Matrix<float> gradient, std::span<const float> weights, float final_soft_cap,
                      const LossOfRow& loss_of_row) {
   assert(weights.size() == gradient.rows);
   std::vector<double> losses(gradient.rows);
   cpu::for_rows(gradient.rows, gradient.cols, [&](std::size_t m) {
     if (weights[m] == 0.0F) {
       std::ranges::fill(gradient.row(m), 0.0F);
+    } else if (final_soft_cap > 0.0F) {
+      losses[m] = double{weights[m]} *
+                  loss_of_capped(gradient.row(m), final_soft_cap, [&] { return loss_of_row(m); });
     } else {
       losses[m] = double{weights[m]} * loss_of_row(m);
     }
@@ -87,9 +102,9 @@ double reverse_row(std::span<float> student, std::span<const float> teacher, flo
 }  // namespace
 
 double cross_entropy(Matrix<float> logits, std::span<const std::int32_t> targets,
-                     std::span<const float> weights) {
+                     std::span<const float> weights, float final_soft_cap) {
   assert(targets.size() == logits.rows);
-  return sum_of_losses(logits, weights, [&](std::size_t m) {
+  return sum_of_losses(logits, weights, final_soft_cap, [&](std::size_t m) {
     const auto target = static_cast<std::size_t>(targets[m]);
     assert(target < logits.cols);
     return cross_entropy_row(logits.row(m), target, weights[m]);
@@ -97,9 +112,9 @@ double cross_entropy(Matrix<float> logits, std::span<const std::int32_t> targets
 }
 
 double distillation(Divergence divergence, Matrix<float> student, Matrix<const float> teacher,
-                    std::span<const float> weights) {
+                    std::span<const float> weights, float final_soft_cap) {
   assert(teacher.rows == student.rows && teacher.cols == student.cols);
-  return sum_of_losses(student, weights, [&](std::size_t m) {
+  return sum_of_losses(student, weights, final_soft_cap, [&](std::size_t m) {
     return divergence == Divergence::forward
                ? forward_row(student.row(m), teacher.row(m), weights[m])
                : reverse_row(student.row(m), teacher.row(m), weights[m]);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 
 #include "ops/gradient_testing.h"
 
@@ -26,6 +27,16 @@ Values log_softmax(const Values& logits, std::size_t m, std::size_t vocab) {
     z -= std::log(sum);
   }
   return row;
+}
+
+/// Logits as they are where the cap is 0.
+Values capped(Values logits, double cap) {
+  if (cap > 0.0) {
+    for (double& z : logits) {
+      z = cap * std::tanh(z / cap);
+    }
+  }
+  return logits;
 }
 
 double reference_cross_entropy(const Values& logits, std::span<const std::int32_t> targets,
@@ -52,17 +63,27 @@ double reference_divergence(Divergence divergence, const Values& student, const 
   return loss;
 }
 
-TEST(CrossEntropy, LossAndGradient) {
+void expect_cross_entropy(float cap) {
   for (const std::size_t vocab : {2U, 7U, 33U, 130U}) {
     const Values logits = testing::draw(kRows * vocab, vocab, 3.0);
     const std::vector<std::int32_t> targets{0, 1, 1, static_cast<std::int32_t>(vocab) - 1, 1};
     std::vector<float> gradient = testing::to_floats(logits);
-    const double loss = cross_entropy({gradient.data(), kRows, vocab}, targets, kWeights);
-    EXPECT_NEAR(loss, reference_cross_entropy(logits, targets, vocab), 1e-5 * std::abs(loss));
-    testing::expect_gradient(
-        [&](const Values& z) { return reference_cross_entropy(z, targets, vocab); }, logits,
-        gradient);
+    const double loss = cross_entropy({gradient.data(), kRows, vocab}, targets, kWeights, cap);
+    const auto reference = [&](const Values& z) {
+      return reference_cross_entropy(capped(z, cap), targets, vocab);
+    };
+    EXPECT_NEAR(loss, reference(logits), 1e-5 * std::abs(loss));
+    testing::expect_gradient(reference, logits, gradient);
   }
+}
+
+TEST(CrossEntropy, LossAndGradient) {
+  expect_cross_entropy(0.0F);
+}
+
+TEST(CrossEntropy, OfCappedLogits) {
+  expect_cross_entropy(2.0F);
+  expect_cross_entropy(30.0F);
 }
 
 TEST(CrossEntropy, LargeLogitsStayFinite) {
@@ -72,7 +93,7 @@ TEST(CrossEntropy, LargeLogitsStayFinite) {
   EXPECT_EQ(logits, (std::vector<float>{1.0F, 0.0F, -1.0F}));
 }
 
-TEST(Distillation, LossAndGradient) {
+void expect_distillation(float cap) {
   for (const Divergence divergence : {Divergence::forward, Divergence::reverse}) {
     for (const std::size_t vocab : {2U, 7U, 33U, 130U}) {
       const Values student = testing::draw(kRows * vocab, vocab, 2.0);
@@ -80,13 +101,23 @@ TEST(Distillation, LossAndGradient) {
       const std::vector<float> teacher_floats = testing::to_floats(teacher);
       std::vector<float> gradient = testing::to_floats(student);
       const double loss = distillation(divergence, {gradient.data(), kRows, vocab},
-                                       {teacher_floats.data(), kRows, vocab}, kWeights);
-      EXPECT_NEAR(loss, reference_divergence(divergence, student, teacher, vocab), 1e-5 * loss);
-      testing::expect_gradient(
-          [&](const Values& z) { return reference_divergence(divergence, z, teacher, vocab); },
-          student, gradient);
+                                       {teacher_floats.data(), kRows, vocab}, kWeights, cap);
+      const auto reference = [&](const Values& z) {
+        return reference_divergence(divergence, capped(z, cap), teacher, vocab);
+      };
+      EXPECT_NEAR(loss, reference(student), 1e-5 * loss);
+      testing::expect_gradient(reference, student, gradient);
     }
   }
+}
+
+TEST(Distillation, LossAndGradient) {
+  expect_distillation(0.0F);
+}
+
+TEST(Distillation, OfACappedStudent) {
+  expect_distillation(2.0F);
+  expect_distillation(30.0F);
 }
 
 // A student that is its teacher: nothing to learn, and no spike at step 0.

@@ -1,0 +1,15 @@
+// Soft caps of scores and logits (Gemma 2).
+#pragma once
+
+#include "ops/matrix.h"
+
+namespace winnow::ops {
+
+/// x = cap * tanh(x / cap), in place; cap > 0.
+void soft_cap(Matrix<float> x, float cap);
+
+/// Backward of soft_cap, in place: turns the gradient of its result, `capped`, into that of what
+/// was capped.
+void soft_cap_backward(Matrix<float> dx, Matrix<const float> capped, float cap);
+
+}  // namespace winnow::ops
