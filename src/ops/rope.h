@@ -13,9 +13,13 @@ namespace winnow::ops {
 /// cos and sin of position * frequency, one row per token of a step.
 class RopeAngles {
  public:
-  /// `frequencies` [head_dim / 2]: radians per position, scaling already applied.
-  void compute(std::span<const float> frequencies, std::span<const std::int32_t> positions);
+  /// `frequencies` [rotary / 2]: radians per position, scaling already applied. cos and sin are
+  /// multiplied by `factor` (YaRN's attention factor).
+  void compute(std::span<const float> frequencies, std::span<const std::int32_t> positions,
+               float factor = 1.0F);
 
+  /// Channels of a head that turn: two per frequency.
+  [[nodiscard]] std::size_t rotary() const { return 2 * half_; }
   [[nodiscard]] std::span<const float> cosines(std::size_t token) const {
     return {cosines_.data() + token * half_, half_};
   }
@@ -25,15 +29,16 @@ class RopeAngles {
 
  private:
   std::size_t half_ = 0;
-  Buffer<float> cosines_;  // [tokens, head_dim / 2]
+  Buffer<float> cosines_;  // [tokens, rotary / 2]
   Buffer<float> sines_;
 };
 
-/// Rotates every head of x [T, heads * head_dim] in place: channels i and i + head_dim / 2 are a
-/// plane that turns by the token's i-th angle.
+/// Rotates the first angles.rotary() channels of every head of x [T, heads * head_dim] in place:
+/// channels i and i + rotary / 2 are a plane that turns by the token's i-th angle, and grows by the
+/// angles' factor. The other channels stay as they are.
 void rope(Matrix<float> x, int head_dim, const RopeAngles& angles);
 
-/// Backward of rope, in place: turns the gradient of its result back.
+/// Backward of rope, in place: turns the gradient of its result back, times the factor.
 void rope_backward(Matrix<float> dx, int head_dim, const RopeAngles& angles);
 
 }  // namespace winnow::ops

@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Turns the planes (x[i], x[i + half]) of one head by their angles times `sign`.
+// Turns the planes (x[i], x[i + half]) of one head's rotary channels by their angles times `sign`.
 void TurnHead(std::span<float> x, const float* cosines, const float* sines, float sign) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -49,7 +49,7 @@ namespace winnow::ops {
 HWY_EXPORT(TurnHead);
 
 void RopeAngles::compute(std::span<const float> frequencies,
-                         std::span<const std::int32_t> positions) {
+                         std::span<const std::int32_t> positions, float factor) {
   half_ = frequencies.size();
   cosines_.ensure(half_ * positions.size());
   sines_.ensure(half_ * positions.size());
@@ -58,8 +58,8 @@ void RopeAngles::compute(std::span<const float> frequencies,
     for (std::size_t i = 0; i < half_; ++i) {
       // The product is rounded to float, as in the frameworks that trained the model.
       const float angle = static_cast<float>(positions[t]) * frequencies[i];
-      cosines_[t * half_ + i] = std::cos(angle);
-      sines_[t * half_ + i] = std::sin(angle);
+      cosines_[t * half_ + i] = std::cos(angle) * factor;
+      sines_[t * half_ + i] = std::sin(angle) * factor;
     }
   });
 }
@@ -69,11 +69,12 @@ namespace {
 // Turns every plane by its angle times `sign`.
 void turn(Matrix<float> x, int head_dim, const RopeAngles& angles, float sign) {
   const auto dim = static_cast<std::size_t>(head_dim);
-  assert(x.cols % dim == 0);
+  const std::size_t rotary = angles.rotary();
+  assert(x.cols % dim == 0 && rotary <= dim);
   cpu::for_rows(x.rows, x.cols, [&](std::size_t t) {
     for (std::size_t h = 0; h < x.cols; h += dim) {
       HWY_DYNAMIC_DISPATCH(TurnHead)
-      (x.row(t).subspan(h, dim), angles.cosines(t).data(), angles.sines(t).data(), sign);
+      (x.row(t).subspan(h, rotary), angles.cosines(t).data(), angles.sines(t).data(), sign);
     }
   });
 }

@@ -22,24 +22,29 @@ std::vector<float> frequencies(std::size_t head_dim) {
   return result;
 }
 
-void expect_rotation(std::size_t dim, std::size_t heads,
+void expect_rotation(std::size_t dim, std::size_t rotary, float factor, std::size_t heads,
                      const std::vector<std::int32_t>& positions) {
-  const auto turns = frequencies(dim);
+  const auto turns = frequencies(rotary);
   const auto before = normal(positions.size() * heads * dim, dim);
   auto x = before;
   RopeAngles angles;
-  angles.compute(turns, positions);
+  angles.compute(turns, positions, factor);
   rope({x.data(), positions.size(), heads * dim}, static_cast<int>(dim), angles);
   for (std::size_t t = 0; t < positions.size(); ++t) {
     for (std::size_t h = 0; h < heads; ++h) {
       const std::size_t head = (t * heads + h) * dim;
-      for (std::size_t i = 0; i < dim / 2; ++i) {
+      for (std::size_t i = 0; i < rotary / 2; ++i) {
         // The angle is rounded to float on purpose: so did the frameworks that trained the models.
         const double angle = static_cast<float>(positions[t]) * turns[i];
+        const double cosine = double{factor} * std::cos(angle);
+        const double sine = double{factor} * std::sin(angle);
         const double a = before[head + i];
-        const double b = before[head + i + dim / 2];
-        ASSERT_NEAR(x[head + i], a * std::cos(angle) - b * std::sin(angle), 2e-6);
-        ASSERT_NEAR(x[head + i + dim / 2], b * std::cos(angle) + a * std::sin(angle), 2e-6);
+        const double b = before[head + i + rotary / 2];
+        ASSERT_NEAR(x[head + i], a * cosine - b * sine, 2e-6);
+        ASSERT_NEAR(x[head + i + rotary / 2], b * cosine + a * sine, 2e-6);
+      }
+      for (std::size_t i = rotary; i < dim; ++i) {
+        ASSERT_EQ(x[head + i], before[head + i]) << "channel " << i << " turned";
       }
     }
   }
@@ -49,9 +54,21 @@ TEST(Rope, TurnsHalfSplitPlanes) {
   std::vector<std::int32_t> many(300);
   std::iota(many.begin(), many.end(), 0);
   for (const std::size_t dim : {2U, 8U, 24U, 64U, 128U}) {
-    expect_rotation(dim, 3, {0, 1, 17, 4095, 131071});
-    expect_rotation(dim, 1, many);
+    expect_rotation(dim, dim, 1.0F, 3, {0, 1, 17, 4095, 131071});
+    expect_rotation(dim, dim, 1.0F, 1, many);
   }
+}
+
+TEST(Rope, TurnsTheRotaryChannelsAlone) {
+  for (const std::size_t rotary : {0U, 2U, 16U, 24U, 64U, 126U}) {
+    expect_rotation(128, rotary, 1.0F, 3, {0, 1, 17, 4095, 131071});
+  }
+  expect_rotation(256, 64, 1.0F, 2, {3, 70000});
+}
+
+TEST(Rope, MultipliesByTheFactor) {
+  expect_rotation(64, 64, 1.25F, 2, {0, 1, 17, 4095});
+  expect_rotation(48, 32, 0.5F, 2, {0, 1, 17, 4095});
 }
 
 TEST(Rope, PositionZeroChangesNothing) {
@@ -86,17 +103,21 @@ TEST(Rope, BackwardIsTheAdjoint) {
   const std::size_t dim = 24;
   const std::vector<std::int32_t> positions{0, 1, 17, 4095};
   const std::size_t width = 2 * dim;
-  RopeAngles angles;
-  angles.compute(frequencies(dim), positions);
-  const auto x = normal(positions.size() * width, 1);
-  const auto y = normal(positions.size() * width, 2);
-  auto turned = x;
-  auto turned_back = y;
-  rope({turned.data(), positions.size(), width}, static_cast<int>(dim), angles);
-  rope_backward({turned_back.data(), positions.size(), width}, static_cast<int>(dim), angles);
-  EXPECT_NEAR(std::inner_product(turned.begin(), turned.end(), y.begin(), 0.0),
-              std::inner_product(x.begin(), x.end(), turned_back.begin(), 0.0), 1e-4);
-  EXPECT_NE(turned, x);
+  for (const std::size_t rotary : {dim, std::size_t{10}}) {
+    for (const float factor : {1.0F, 1.5F}) {
+      RopeAngles angles;
+      angles.compute(frequencies(rotary), positions, factor);
+      const auto x = normal(positions.size() * width, 1);
+      const auto y = normal(positions.size() * width, 2);
+      auto turned = x;
+      auto turned_back = y;
+      rope({turned.data(), positions.size(), width}, static_cast<int>(dim), angles);
+      rope_backward({turned_back.data(), positions.size(), width}, static_cast<int>(dim), angles);
+      EXPECT_NEAR(std::inner_product(turned.begin(), turned.end(), y.begin(), 0.0),
+                  std::inner_product(x.begin(), x.end(), turned_back.begin(), 0.0), 1e-4);
+      EXPECT_NE(turned, x);
+    }
+  }
 }
 
 }  // namespace
