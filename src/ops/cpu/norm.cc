@@ -1,5 +1,6 @@
 #include "ops/norm.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 
@@ -33,20 +34,32 @@ float SumOfSquares(std::span<const float> x) {
   return result;
 }
 
-// out = x * factor * weight
-void Scale(std::span<float> out, std::span<const float> x, float factor,
-           std::span<const float> weight) {
+// out = x * factor * weight, or x * factor * (offset + weight).
+template <bool kHasOffset>
+HWY_INLINE void ScaleRow(std::span<float> out, std::span<const float> x, float factor,
+                         std::span<const float> weight, float offset) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
   const auto factors = hn::Set(d, factor);
+  const auto offsets = hn::Set(d, offset);
   std::size_t i = 0;
   for (; i + lanes <= x.size(); i += lanes) {
     const auto scaled = hn::Mul(hn::LoadU(d, x.data() + i), factors);
-    hn::StoreU(hn::Mul(scaled, hn::LoadU(d, weight.data() + i)), d, out.data() + i);
+    auto weights = hn::LoadU(d, weight.data() + i);
+    if constexpr (kHasOffset) {
+      weights = hn::Add(offsets, weights);
+    }
+    hn::StoreU(hn::Mul(scaled, weights), d, out.data() + i);
   }
   for (; i < x.size(); ++i) {
-    out[i] = x[i] * factor * weight[i];
+    out[i] = x[i] * factor * (kHasOffset ? offset + weight[i] : weight[i]);
   }
+}
+
+void Scale(std::span<float> out, std::span<const float> x, float factor,
+           std::span<const float> weight, float offset) {
+  offset == 0.0F ? ScaleRow<false>(out, x, factor, weight, offset)
+                 : ScaleRow<true>(out, x, factor, weight, offset);
 }
 
 }  // namespace winnow::ops::HWY_NAMESPACE
@@ -66,24 +79,36 @@ float inverse_root(std::span<const float> row, float eps) {
   return 1.0F / std::sqrt(mean + eps);
 }
 
+/// offset + weight, in the workspace.
+std::span<const float> sum_with(Workspace& workspace, std::span<const float> weight, float offset) {
+  const auto sums = workspace.take<float>(weight.size());
+  std::ranges::transform(weight, sums.begin(), [offset](float w) { return offset + w; });
+  return sums;
+}
+
 }  // namespace
 
-void rms_norm(Matrix<float> out, Matrix<const float> x, std::span<const float> weight, float eps) {
+void rms_norm(Matrix<float> out, Matrix<const float> x, std::span<const float> weight, float eps,
+              float offset) {
   assert(out.rows == x.rows && out.cols == x.cols && weight.size() == x.cols);
   cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
-    HWY_DYNAMIC_DISPATCH(Scale)(out.row(m), x.row(m), inverse_root(x.row(m), eps), weight);
+    HWY_DYNAMIC_DISPATCH(Scale)(out.row(m), x.row(m), inverse_root(x.row(m), eps), weight, offset);
   });
 }
 
-// With r = 1 / sqrt(mean(x^2) + eps): out_i = r x_i w_i and dr/dx_i = -r^3 x_i / N.
+// With r = 1 / sqrt(mean(x^2) + eps) and w the offset and the weight together: out_i = r x_i w_i
+// and dr/dx_i = -r^3 x_i / N.
 void rms_norm_backward(Workspace& workspace, Matrix<float> dx, std::span<float> dweight,
                        Matrix<const float> dout, Matrix<const float> x,
-                       std::span<const float> weight, float eps) {
+                       std::span<const float> weight, float eps, float offset) {
   assert(dx.rows == x.rows && dx.cols == x.cols && dout.rows == x.rows && dout.cols == x.cols);
   assert(weight.size() == x.cols);
   assert(dweight.empty() || dweight.size() == x.cols);
   const Workspace::Scope scope(workspace);
   const auto factors = workspace.take<float>(x.rows);
+  if (offset != 0.0F) {
+    weight = sum_with(workspace, weight, offset);
+  }
   cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
     const auto row = x.row(m);
     const auto gradient = dout.row(m);

@@ -13,13 +13,14 @@ namespace {
 
 using testing::normal;
 
-void expect_norm(std::size_t rows, std::size_t cols, double spread, bool in_place) {
+void expect_norm(std::size_t rows, std::size_t cols, double spread, bool in_place,
+                 float offset = 0.0F) {
   const auto x = normal(rows * cols, cols, spread);
   const auto weight = normal(cols, 7, 1.0);
   const float eps = 1e-5F;
   std::vector<float> out = in_place ? x : std::vector<float>(x.size(), std::nanf(""));
   const Matrix<const float> source(in_place ? out.data() : x.data(), rows, cols);
-  rms_norm({out.data(), rows, cols}, source, weight, eps);
+  rms_norm({out.data(), rows, cols}, source, weight, eps, offset);
   for (std::size_t m = 0; m < rows; ++m) {
     double squares = 0.0;
     for (std::size_t i = 0; i < cols; ++i) {
@@ -27,7 +28,7 @@ void expect_norm(std::size_t rows, std::size_t cols, double spread, bool in_plac
     }
     const double root = std::sqrt(squares / static_cast<double>(cols) + double{eps});
     for (std::size_t i = 0; i < cols; ++i) {
-      const double expected = x[m * cols + i] / root * weight[i];
+      const double expected = x[m * cols + i] / root * (double{offset} + weight[i]);
       ASSERT_NEAR(out[m * cols + i], expected, 2e-6 * (1.0 + std::abs(expected)))
           << rows << " x " << cols << " at " << m << ", " << i;
     }
@@ -39,13 +40,14 @@ TEST(RmsNorm, IsItsDefinition) {
     for (const std::size_t rows : {1U, 3U, 40U}) {  // 40 x 4096 is worth several threads
       expect_norm(rows, cols, 1.0, false);
       expect_norm(rows, cols, 1.0, true);
+      expect_norm(rows, cols, 1.0, false, 1.0F);
     }
   }
   expect_norm(2, 64, 1e-4, false);  // eps counts
   expect_norm(2, 64, 1e6, false);
 }
 
-TEST(RmsNorm, Backward) {
+void expect_gradients(double offset) {
   constexpr double kEps = 1e-3;
   for (const std::size_t cols : {1U, 7U, 33U, 600U}) {
     const std::size_t rows = cols == 600U ? 40 : 3;  // worth several threads
@@ -59,7 +61,7 @@ TEST(RmsNorm, Backward) {
       double dot = 0.0;
       for (std::size_t i = 0; i < cols; ++i) {
         squares += row[i] * row[i];
-        dot += dout[m * cols + i] * row[i] * w[i];
+        dot += dout[m * cols + i] * row[i] * (offset + w[i]);
       }
       return dot / std::sqrt(squares / static_cast<double>(cols) + kEps);
     };
@@ -71,7 +73,8 @@ TEST(RmsNorm, Backward) {
     const auto dout_floats = testing::to_floats(dout);
     Workspace workspace;
     rms_norm_backward(workspace, {dx.data(), rows, cols}, dweight, {dout_floats.data(), rows, cols},
-                      {x_floats.data(), rows, cols}, weight_floats, static_cast<float>(kEps));
+                      {x_floats.data(), rows, cols}, weight_floats, static_cast<float>(kEps),
+                      static_cast<float>(offset));
     for (const std::size_t m : {std::size_t{0}, rows - 1}) {
       const auto row = row_of(m);
       testing::expect_gradient(
@@ -88,6 +91,14 @@ TEST(RmsNorm, Backward) {
         },
         weight, dweight);
   }
+}
+
+TEST(RmsNorm, Backward) {
+  expect_gradients(0.0);
+}
+
+TEST(RmsNorm, BackwardWithAnOffset) {
+  expect_gradients(1.0);
 }
 
 TEST(RmsNorm, BackwardAddsToWhatIsThere) {
