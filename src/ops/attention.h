@@ -17,6 +17,8 @@ struct AttentionShape {
   float scale = 0.0F;  // of the scores: 1 / sqrt(head_dim)
   PageLayout archive;
   PageLayout window;
+  /// Above 0, a score s becomes soft_cap * tanh(s / soft_cap).
+  float soft_cap = 0.0F;
 };
 
 /// One query token and one KV head: all its entries are visible.
@@ -27,6 +29,9 @@ struct DecodeRow {
   EntrySpan window;
   /// Optional [G, archive.count + window.count]: receives the attention weights.
   float* weights = nullptr;
+  /// Optional [G]: logits that join the softmax's denominator and have no value (gpt-oss), so that
+  /// the weights add up to less than 1.
+  const float* sinks = nullptr;
 };
 
 /// out = softmax(scale * query . keys) values, for each row. The length is split at fixed places
@@ -49,6 +54,7 @@ struct PrefillHead {
   const float* band_values = nullptr;
   int lead = 0;
   int window = 0;
+  const float* sinks = nullptr;  // [G] or null, as DecodeRow's
 };
 
 /// Exact sparse prefill: a tile of queries reads the archive (about 1/CR of the past) and its dense

@@ -11,6 +11,7 @@
 #include "ops/cpu/attention/decode_splits.h"
 #include "ops/cpu/attention/prefetch.h"
 #include "ops/cpu/rounding.h"
+#include "ops/cpu/soft_cap.h"
 
 namespace winnow::ops {
 namespace {
@@ -107,6 +108,9 @@ class SplitAttention {
     for (std::size_t g = 0; g < group_; ++g) {
       const auto scores =
           scratch_.scores.subspan(g * kScoreStride, static_cast<std::size_t>(split.entries()));
+      if (shape_.soft_cap > 0.0F) {
+        cpu::soft_cap(scores, shape_.soft_cap);
+      }
       const float shift = cpu::max_of(scores);
       partials.shift[index * group_ + g] = shift;
       partials.sum[index * group_ + g] = cpu::exp_shifted(scores, shift);
@@ -189,13 +193,19 @@ class SplitAttention {
   const Scratch& scratch_;
 };
 
+// A query head's sum of exponentials relative to `shift`, its sink's included.
+float with_sink(const DecodeRow& row, std::size_t g, float sum, float shift) {
+  return row.sinks == nullptr ? sum : sum + std::exp(row.sinks[g] - shift);
+}
+
 // What the only split of a row has left in its output, over the sum of the exponentials.
 void finish_row(const Split& split, std::size_t index, const AttentionShape& shape,
                 const DecodeRow& row, const Partials& partials) {
   const auto group = static_cast<std::size_t>(shape.group);
   const auto dim = static_cast<std::size_t>(shape.head_dim);
   for (std::size_t g = 0; g < group; ++g) {
-    const float factor = 1.0F / partials.sum[index * group + g];
+    const std::size_t head = index * group + g;
+    const float factor = 1.0F / with_sink(row, g, partials.sum[head], partials.shift[head]);
     cpu::scale_by({row.out + g * dim, dim}, factor);
     if (row.weights != nullptr) {
       cpu::scale_by(weights_of(row, split, g), factor);
@@ -221,6 +231,7 @@ void merge_row(const cpu::Splits& splits, std::size_t r, const AttentionShape& s
     for (std::size_t s = begin; s < end; ++s) {
       sum += partials.sum[s * group + g] * std::exp(partials.shift[s * group + g] - shift);
     }
+    sum = with_sink(row, g, sum, shift);
     for (std::size_t s = begin; s < end; ++s) {
       const float factor = std::exp(partials.shift[s * group + g] - shift) / sum;
       const float* partial = &partials.out[(s * group + g) * dim];

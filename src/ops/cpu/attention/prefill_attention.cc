@@ -6,6 +6,7 @@
 #include "ops/attention.h"
 #include "ops/cpu/attention/attention_kernels.h"
 #include "ops/cpu/attention/running_softmax.h"
+#include "ops/cpu/soft_cap.h"
 
 namespace winnow::ops {
 namespace {
@@ -77,7 +78,9 @@ class TileRunner {
       std::ranges::transform(source, target, [this](float q) { return q * shape_.scale; });
     }
     std::ranges::fill(out_, 0.0F);
-    std::ranges::fill(softmax_, cpu::RunningSoftmax());
+    for (std::size_t row = 0; row < softmax_.size(); ++row) {
+      softmax_[row] = cpu::softmax_after(tile.head->sinks, row % group_);
+    }
   }
 
   void attend_archive(const Tile& tile) {
@@ -167,7 +170,11 @@ class TileRunner {
     const auto end = static_cast<std::size_t>(range.last);
     std::ranges::fill(scores.first(begin), 0.0F);
     std::ranges::fill(scores.subspan(end), 0.0F);
-    softmax_[row].take(scores.subspan(begin, end - begin), out_.subspan(row * dim_, dim_));
+    const auto seen = scores.subspan(begin, end - begin);
+    if (shape_.soft_cap > 0.0F) {
+      cpu::soft_cap(seen, shape_.soft_cap);
+    }
+    softmax_[row].take(seen, out_.subspan(row * dim_, dim_));
   }
 
   void finish(const Tile& tile) {

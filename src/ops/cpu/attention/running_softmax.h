@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <span>
 
@@ -31,5 +32,10 @@ struct RunningSoftmax {
     sum += exp_shifted(scores, shift);
   }
 };
+
+/// The softmax of query head g before its first scores: empty, or its sink alone if heads have any.
+inline RunningSoftmax softmax_after(const float* sinks, std::size_t g) {
+  return sinks == nullptr ? RunningSoftmax() : RunningSoftmax{sinks[g], 1.0F};
+}
 
 }  // namespace winnow::ops::cpu

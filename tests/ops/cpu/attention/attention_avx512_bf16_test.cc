@@ -90,7 +90,7 @@ void expect_sums(const Page& page, int count, std::size_t rows) {
 // What bf16 holds leaves nothing to round but sums; slots without an entry hold NaNs.
 TEST(AttentionDots, RoundNothingButSums) {
   for (const EntryFormat format : {EntryFormat::bf16, EntryFormat::f8e4m3, EntryFormat::i8}) {
-    for (const int dim : {32, 64, 96, 128}) {
+    for (const int dim : {32, 64, 96, 128, 192, 256}) {
       const PageLayout layout(format, dim);
       if (!cpu::attends_in_dots(layout)) {
         GTEST_SKIP() << "this CPU multiplies no bf16";

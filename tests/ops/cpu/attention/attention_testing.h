@@ -90,15 +90,22 @@ struct Exact {
   std::vector<double> weights;
 };
 
-inline Exact attend(std::span<const float> query, const std::vector<Seen>& seen, double scale) {
+/// A soft cap of 0 is none; so is a sink that is null.
+inline Exact attend(std::span<const float> query, const std::vector<Seen>& seen, double scale,
+                    double soft_cap = 0.0, const float* sink = nullptr) {
   Exact exact{std::vector<double>(query.size()), {}};
   for (const Seen& entry : seen) {
     exact.weights.push_back(scale * std::inner_product(query.begin(), query.end(),
                                                        entry.key.begin(), 0.0, std::plus<>(),
                                                        [](double a, double b) { return a * b; }));
   }
+  if (soft_cap > 0.0) {
+    for (double& score : exact.weights) {
+      score = soft_cap * std::tanh(score / soft_cap);
+    }
+  }
   const double largest = seen.empty() ? 0.0 : *std::ranges::max_element(exact.weights);
-  double sum = 0.0;
+  double sum = sink == nullptr ? 0.0 : std::exp(double{*sink} - largest);
   for (double& weight : exact.weights) {
     weight = std::exp(weight - largest);
     sum += weight;
