@@ -9,9 +9,11 @@
 
 namespace winnow::ops {
 
-/// What forward and backward share. Query i sees key j iff first_key[i] <= j <= i, with score
-///   scale * q_i . k_j + (i - j > window ? bias_j : 0)
-/// (docs/method.md). bias_j is log(1 - alpha) of the decision that concerns key j, per KV head.
+/// What forward and backward share. Query i sees key j iff first_key[i] <= j <= i and, with a
+/// reach, i - j < reach. Its score is
+///   cap(scale * q_i . k_j) + (i - j > window ? bias_j : 0)
+/// (docs/method.md), cap(s) = soft_cap * tanh(s / soft_cap). bias_j is log(1 - alpha) of the
+/// decision that concerns key j, per KV head.
 struct TrainingAttention {
   int head_dim = 0;  // D, a multiple of 8
   int group = 0;     // query heads per KV head (G)
@@ -23,23 +25,29 @@ struct TrainingAttention {
   Matrix<const float> keys;     // [T, kv_heads * D], after RoPE
   Matrix<const float> values;   // [T, kv_heads * D]
   Matrix<const float> bias;     // [T, kv_heads], or empty: plain causal attention
+  int reach = 0;                // 0: everything before
+  float soft_cap = 0.0F;        // 0: none
+  /// [kv_heads * G] or empty: logits that join the softmax's denominator and have no value.
+  std::span<const float> sinks = {};
 };
 
-/// out [T, kv_heads * G * D]; normalizers [T, kv_heads * G]: log-sum-exp of each query's scores,
-/// for the backward pass. No T x T matrix exists.
+/// out [T, kv_heads * G * D]; normalizers [T, kv_heads * G]: log-sum-exp of each query's scores and
+/// its sink, for the backward pass. No T x T matrix exists.
 void training_attention(Workspace& workspace, const TrainingAttention& attention, Matrix<float> out,
                         Matrix<float> normalizers);
 
-/// Gradients that training_attention_backward adds to. `bias` is empty when the attention has none.
+/// Gradients that training_attention_backward adds to. `bias` is empty when the attention has none;
+/// empty `sinks` are not computed.
 struct TrainingAttentionGradients {
   Matrix<float> queries;
   Matrix<float> keys;
   Matrix<float> values;
   Matrix<float> bias;
+  std::span<float> sinks = {};  // [kv_heads * G]
 };
 
-/// Adds the gradients of queries, keys, values and bias, given that of `out`. The same to the last
-/// bit whatever the number of threads.
+/// Adds the gradients of queries, keys, values, bias and sinks, given that of `out`. The same to
+/// the last bit whatever the number of threads.
 void training_attention_backward(Workspace& workspace, const TrainingAttention& attention,
                                  Matrix<const float> out, Matrix<const float> normalizers,
                                  Matrix<const float> dout,

@@ -24,7 +24,10 @@ class Forward {
 
   void run(const Head& head, const Tile& tile, Matrix<float> out, Matrix<float> normalizers) {
     std::ranges::fill(out_, 0.0F);
-    std::ranges::fill(softmax_, cpu::RunningSoftmax());
+    const auto group = static_cast<std::size_t>(attention_->group);
+    for (std::size_t row = 0; row < softmax_.size(); ++row) {
+      softmax_[row] = cpu::softmax_after(head.sinks, row % group);
+    }
     scores_.load_queries(head, tile);
     const auto [begin, end] = cpu::blocks_of(*attention_, tile);
     for (std::size_t block = begin; block < end; ++block) {
@@ -35,7 +38,6 @@ class Forward {
       cpu::add_product(out_of(tile), {scores_.matrix(tile).data, kBlock, 1},
                        cpu::block_rows(head.values, block));
     }
-    const auto group = static_cast<std::size_t>(attention_->group);
     for (std::size_t row = 0; row < scores_.rows(tile); ++row) {
       const std::size_t token = tile.first + row / group;
       const auto source = out_of(tile).row(row);

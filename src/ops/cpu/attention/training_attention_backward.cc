@@ -1,5 +1,8 @@
 // Training attention, backward: each tile's weights are computed again from the log-sum-exp that
 // forward left (Dao et al. 2022).
+#include <cmath>
+#include <numeric>
+
 #include "ops/cpu/attention/attention_kernels.h"
 #include "ops/cpu/attention/training_tile.h"
 
@@ -35,6 +38,9 @@ class Backward {
     dout_ = workspace.take<float>(rows * dim_);
     dqueries_ = workspace.take<float>(rows * dim_);
     dots_ = workspace.take<float>(rows);
+    if (attention.soft_cap > 0.0F) {
+      capped_ = workspace.take<float>(rows * kBlock);
+    }
   }
 
   /// A document: tokens that see no others and that no others see.
@@ -92,7 +98,7 @@ class Backward {
   // P = exp(S - normalizer), 0 where nothing is seen.
   void compute_weights(const Head& head, const HeadGradients& gradients, const Tile& tile,
                        std::size_t block) {
-    scores_.compute(head, tile, block);
+    scores_.compute(head, tile, block, capped_);
     for (std::size_t row = 0; row < scores_.rows(tile); ++row) {
       const auto scores = scores_.matrix(tile).row(row);
       const auto [begin, end] = scores_.visible(tile, row, block);
@@ -104,7 +110,7 @@ class Backward {
   }
 
   // dS = P (dP - out . dout), with dP = dout V^T; its sums beyond the window are the bias's
-  // gradient.
+  // gradient. Times the soft cap's slope it is the gradient of what was capped.
   void compute_dscores(const Head& head, const HeadGradients& gradients, const Tile& tile,
                        std::size_t block) {
     const std::size_t rows = scores_.rows(tile);
@@ -122,6 +128,10 @@ class Backward {
         for (std::size_t j = begin; j < end; ++j) {
           gradients.bias[(block * kBlock + j) * gradients.bias_stride] += dscores[j];
         }
+      }
+      if (attention_->soft_cap > 0.0F) {
+        cpu::soft_cap_backward({dscores, kBlock}, capped_.subspan(row * kBlock, kBlock),
+                               attention_->soft_cap);
       }
     }
   }
@@ -143,6 +153,7 @@ class Backward {
   std::span<float> dout_;      // [rows, D]
   std::span<float> dqueries_;  // [rows, D], before the scale
   std::span<float> dots_;      // [rows]: out . dout
+  std::span<float> capped_;    // [rows, kBlock]: scores behind the soft cap, or empty
 };
 
 std::vector<Tile> documents_of(const TrainingAttention& attention) {
@@ -154,6 +165,23 @@ std::vector<Tile> documents_of(const TrainingAttention& attention) {
     documents.back().last = t + 1;
   }
   return documents;
+}
+
+// A sink has a weight P and no value, so its dS is -P (out . dout). Summed head by head, so that
+// the threads do not matter.
+void add_sink_gradients(const TrainingAttention& attention, Matrix<const float> out,
+                        Matrix<const float> normalizers, Matrix<const float> dout,
+                        std::span<float> gradients) {
+  const auto dim = static_cast<std::size_t>(attention.head_dim);
+  parallel_each(gradients.size(), [&](std::size_t head, int) {
+    double sum = 0.0;
+    for (std::size_t t = 0; t < out.rows; ++t) {
+      const float* values = &out.row(t)[head * dim];
+      const float dot = std::inner_product(values, values + dim, &dout.row(t)[head * dim], 0.0F);
+      sum += double{std::exp(attention.sinks[head] - normalizers.row(t)[head]) * dot};
+    }
+    gradients[head] -= static_cast<float>(sum);
+  });
 }
 
 }  // namespace
@@ -182,6 +210,9 @@ void training_attention_backward(Workspace& workspace, const TrainingAttention& 
                             gradients.bias.stride};
     threads[static_cast<std::size_t>(thread)].run(heads[head], own, documents[i / heads.size()]);
   });
+  if (!attention.sinks.empty()) {
+    add_sink_gradients(attention, out, normalizers, dout, gradients.sinks);
+  }
 }
 
 }  // namespace winnow::ops

@@ -9,6 +9,7 @@
 
 #include "base/threads.h"
 #include "ops/cpu/linear/small_gemm.h"
+#include "ops/cpu/soft_cap.h"
 #include "ops/training_attention.h"
 
 namespace winnow::ops::cpu {
@@ -25,6 +26,7 @@ struct Head {
   std::span<const float> values_transposed;  // the same
   const float* bias;                         // bias_j at j * bias_stride, or null
   std::size_t bias_stride;
+  const float* sinks;  // [G], or null
 };
 
 // Query tokens [first, last) of a head: rows (token - first) * G + g.
@@ -52,6 +54,18 @@ inline std::span<const float> transpose_blocks(Workspace& workspace, Matrix<cons
   return result;
 }
 
+inline const float* sinks_of(const TrainingAttention& attention, std::size_t kv_head) {
+  const auto group = static_cast<std::size_t>(attention.group);
+  return attention.sinks.empty() ? nullptr : &attention.sinks[kv_head * group];
+}
+
+/// The first key that a query sees.
+inline std::size_t first_seen(const TrainingAttention& attention, std::size_t token) {
+  const auto first = static_cast<std::size_t>(attention.first_key[token]);
+  const auto reach = static_cast<std::size_t>(attention.reach);
+  return reach == 0 || token < reach ? first : std::max(first, token + 1 - reach);
+}
+
 inline std::vector<Head> heads_of(Workspace& workspace, const TrainingAttention& attention,
                                   bool backward) {
   const auto dim = static_cast<std::size_t>(attention.head_dim);
@@ -64,7 +78,8 @@ inline std::vector<Head> heads_of(Workspace& workspace, const TrainingAttention&
     heads.push_back({columns(attention.queries, h, width), keys, values,
                      transpose_blocks(workspace, keys),
                      backward ? transpose_blocks(workspace, values) : std::span<const float>(),
-                     biased ? attention.bias.data + h : nullptr, attention.bias.stride});
+                     biased ? attention.bias.data + h : nullptr, attention.bias.stride,
+                     sinks_of(attention, h)});
   }
   return heads;
 }
@@ -104,11 +119,20 @@ class TileScores {
   }
 
   /// Scores of keys [block * kBlock, ...), the bias added; what a row does not see is left unused.
-  void compute(const Head& head, const Tile& tile, std::size_t block) {
+  /// `capped` receives what the soft cap, if there is one, leaves of them before the bias.
+  void compute(const Head& head, const Tile& tile, std::size_t block,
+               std::span<float> capped = {}) {
     const Matrix<float> scores = matrix(tile);
     std::fill_n(scores.data, scores.rows * kBlock, 0.0F);
     add_product(scores, {queries_.data(), dim_, 1},
                 {&head.keys_transposed[block * dim_ * kBlock], dim_, kBlock});
+    if (attention_->soft_cap > 0.0F) {
+      const auto all = scores_.first(scores.rows * kBlock);
+      soft_cap(all, attention_->soft_cap);
+      if (!capped.empty()) {
+        std::ranges::copy(all, capped.begin());
+      }
+    }
     if (head.bias == nullptr) {
       return;
     }
@@ -127,14 +151,13 @@ class TileScores {
   /// Keys of the block that a row sees.
   [[nodiscard]] Range visible(const Tile& tile, std::size_t row, std::size_t block) const {
     const std::size_t token = tile.first + row / group_;
-    return within(static_cast<std::size_t>(attention_->first_key[token]), token + 1, block);
+    return within(first_seen(*attention_, token), token + 1, block);
   }
   /// Those of them that are further back than the window.
   [[nodiscard]] Range beyond_window(const Tile& tile, std::size_t row, std::size_t block) const {
     const std::size_t token = tile.first + row / group_;
     const auto window = static_cast<std::size_t>(attention_->window);
-    return within(static_cast<std::size_t>(attention_->first_key[token]),
-                  token > window ? token - window : 0, block);
+    return within(first_seen(*attention_, token), token > window ? token - window : 0, block);
   }
 
  private:
@@ -157,8 +180,7 @@ class TileScores {
 
 /// The first block of keys that a tile sees, and one past the last.
 inline TileScores::Range blocks_of(const TrainingAttention& attention, const Tile& tile) {
-  return {static_cast<std::size_t>(attention.first_key[tile.first]) / kBlock,
-          (tile.last - 1) / kBlock + 1};
+  return {first_seen(attention, tile.first) / kBlock, (tile.last - 1) / kBlock + 1};
 }
 
 /// Rows of the keys or values in a block.
@@ -183,6 +205,10 @@ inline void check([[maybe_unused]] const TrainingAttention& attention) {
   assert(attention.keys.rows == attention.queries.rows);
   assert(attention.values.rows == attention.queries.rows);
   assert(attention.first_key.empty() || attention.first_key.front() == 0);
+  assert(attention.reach >= 0 && attention.soft_cap >= 0.0F);
+  assert(attention.sinks.empty() ||
+         attention.sinks.size() * static_cast<std::size_t>(attention.head_dim) ==
+             attention.queries.cols);
 }
 
 }  // namespace winnow::ops::cpu
