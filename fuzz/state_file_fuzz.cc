@@ -20,7 +20,7 @@ constexpr winnow::kvcache::SequenceLimits kLimits{20, 40};
 
 winnow::engine::EngineConfig config_of(std::uint8_t choice) {
   winnow::engine::EngineConfig config;
-  config.cache.rule = static_cast<RuleKind>(choice % 7);
+  config.cache.rule = static_cast<RuleKind>(choice % winnow::kvcache::kRules.size());
   config.cache.format = winnow::ops::EntryFormat::bf16;
   config.cache.window = 5;
   config.cache.cr = 3.0;
@@ -68,7 +68,7 @@ void go_on(const winnow::engine::SavedState& state, const winnow::engine::Engine
     for (int head = 0; head < kShape.kv_heads; ++head) {
       auto& heads = sequence->head(0, head);
       heads.append(sequence->rule(), {.key = row, .value = row, .decision = t % 3 == 0});
-      if (sequence->rule().needs_attention() && heads.archive().size() > sequence->rule().budget) {
+      if (sequence->rule().drops() && heads.archive().size() > sequence->rule().budget) {
         heads.drop_slot(t % heads.archive().size());
       }
     }

@@ -74,9 +74,9 @@ BenchPlan plan_of(const BenchOptions& options) {
 }
 
 // The share of tokens to evict (DMS) or merge (DMC) for a ratio of `cr` at `depth`.
-double rate_for(double cr, kvcache::RuleKind rule, int window, int depth) {
+double rate_for(double cr, const kvcache::RuleTraits& rule, int window, int depth) {
   require(cr >= 1.0, "--cr {}: expected a number from 1 up", cr);
-  if (rule == kvcache::RuleKind::dmc) {
+  if (rule.merges) {
     return 1.0 - 1.0 / cr;
   }
   const double always = window + 1.0;  // in the window, whatever is decided
@@ -98,12 +98,16 @@ double spread_for(double spread, std::optional<double> rate) {
 
 // Gives a model without retrofit what its rule reads, so that drawn decisions can stand in.
 void prepare_for_drawn_decisions(const LoadOptions& load, ModelConfig& config) {
-  if (load.cache == "dms" && !config.dms) {
+  const auto rule = kvcache::parse_rule(load.cache);
+  if (!rule) {
+    return;
+  }
+  if (kvcache::traits_of(*rule).marks && !config.dms) {
     config.dmc.reset();
     config.dms.emplace();
     config.dms->source = DmsConfig::Source::borrowed;
     config.dms->window = kDefaultWindow;
-  } else if (load.cache == "dmc" && !config.dmc) {
+  } else if (kvcache::traits_of(*rule).merges && !config.dmc) {
     config.dms.reset();
     config.dmc.emplace();
   }
@@ -118,17 +122,18 @@ Setup set_up(const BenchOptions& options, ModelConfig config, std::string name) 
   const bool retrofitted = setup.config.dms || setup.config.dmc;
   prepare_for_drawn_decisions(options.load, setup.config);
   LoadOptions load = options.load;
-  const auto rule = kvcache::parse_rule(load.cache).value_or(engine::trained_rule(setup.config));
-  const bool learned = rule == kvcache::RuleKind::dms || rule == kvcache::RuleKind::dmc;
-  if (learned) {
+  const kvcache::RuleTraits& rule = kvcache::traits_of(
+      kvcache::parse_rule(load.cache).value_or(engine::trained_rule(setup.config)));
+  if (rule.learned()) {
     load.cr.reset();  // means a rate here
   }
   setup.engine = engine::resolve_options(load, setup.config);
   setup.engine.max_sequences = setup.plan.batch.value_or(BenchPlan::kMostFitted);
-  if (!learned) {
+  if (!rule.learned()) {
     require(!options.evict_rate && !options.head_spread,
-            "--evict-rate and --head-spread go with --cache dms and dmc, this run is {}",
-            kvcache::rule_name(rule));
+            "--evict-rate and --head-spread go with --cache {}, this run is {}",
+            kvcache::list_rules("and", [](const auto& other) { return other.learned(); }),
+            rule.name);
     return setup;
   }
   require(!options.evict_rate || !options.load.cr, "--evict-rate and --cr exclude each other");
@@ -137,8 +142,7 @@ Setup set_up(const BenchOptions& options, ModelConfig config, std::string name) 
         rate_for(*options.load.cr, rule, setup.engine.cache.window, setup.plan.decode_depth());
   }
   require(retrofitted || setup.evict_rate,
-          "--cache {}: the model decides nothing by itself; give --evict-rate or --cr",
-          kvcache::rule_name(rule));
+          "--cache {}: the model decides nothing by itself; give --evict-rate or --cr", rule.name);
   require(!setup.evict_rate || (*setup.evict_rate >= 0.0 && *setup.evict_rate <= 1.0),
           "--evict-rate {}: expected 0 to 1", setup.evict_rate.value_or(0));
   if (options.head_spread) {
@@ -203,7 +207,7 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
   Json json{
       {"model", setup.name},
       {"cache", kvcache::rule_name(cache.rule)},
-      {"window", cache.rule == kvcache::RuleKind::dms ? Json(cache.window) : Json()},
+      {"window", cache.traits().marks ? Json(cache.window) : Json()},
       {"cr", or_null(options.load.cr)},
       {"evict_rate", or_null(setup.evict_rate)},
       {"head_spread", setup.head_spread},
@@ -243,7 +247,7 @@ std::string title(const BenchOptions& options, const Setup& setup, const Report&
   const kvcache::CacheConfig& cache = setup.engine.cache;
   std::string text = fmt::format("{}, weights {}, {} cache in {}", setup.name, options.load.weights,
                                  kvcache::rule_name(cache.rule), ops::format_name(cache.format));
-  if (cache.rule == kvcache::RuleKind::dms) {
+  if (cache.traits().marks) {
     text += fmt::format(", window {}", cache.window);
   }
   if (setup.evict_rate) {

@@ -73,8 +73,7 @@ class Bench {
     next_.resize(1);
     prefill(probe, longest_, "fit");
     const ops::PageLayout page(config_.cache.format, model_.head_dim);
-    const bool decides = config_.cache.rule == kvcache::RuleKind::dms ||
-                         config_.cache.rule == kvcache::RuleKind::dmc;
+    const bool decides = config_.cache.traits().learned();
     const std::size_t spare =
         decides ? static_cast<std::size_t>(model_.layers * model_.kv_heads) : 0;
     const std::size_t bytes = probe[0]->usage().bytes + spare * page.page_bytes();
@@ -198,7 +197,7 @@ class Bench {
   // it still belongs to the prompt.
   void measure_prefill(const Sequences& base) {
     Sequences own;
-    if (config_.cache.rule == kvcache::RuleKind::quest && plan_.prefill_depth() > 0) {
+    if (config_.cache.traits().selects && plan_.prefill_depth() > 0) {
       own = open(result_.batch, plan_.prefill_depth() + plan_.prefill);
       prefill(own, plan_.prefill_depth(), "fill");
     }

@@ -123,7 +123,7 @@ void print_header(const Demo& demo, const engine::LoadedModel& model, const Endi
                     demo.flags.model, engine::family_name(config.family),
                     static_cast<double>(model.parameters) * 1e-6, config.layers, config.kv_heads));
   print(fmt::format("  cache   {}{}\n", rule,
-                    cache.rule == kvcache::RuleKind::dms
+                    cache.traits().marks
                         ? fmt::format(": what is older than {} tokens stays only if the model wants"
                                       " it",
                                       cache.window)

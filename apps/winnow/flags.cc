@@ -12,14 +12,16 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
   const char* const group = "Cache and computation";
   command
       .add_option("--cache", options.cache,
-                  "Which entries the KV cache keeps: auto (what the checkpoint was trained for), "
-                  "dense, dms, dmc, streaming, tova, h2o or quest")
+                  "Which entries the KV cache keeps: auto (what the checkpoint was trained for), " +
+                      kvcache::list_rules("or"))
       ->capture_default_str()
       ->type_name("RULE")
       ->group(group);
   command
-      .add_option("--cr", options.cr,
-                  "Compression ratio of streaming, tova, h2o and quest, which need it (no default)")
+      .add_option(
+          "--cr", options.cr,
+          fmt::format("Compression ratio of {}, which need it (no default)",
+                      kvcache::list_rules("and", [](const auto& rule) { return rule.has_budget; })))
       ->type_name("X")
       ->group(group);
   command

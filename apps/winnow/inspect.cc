@@ -28,14 +28,11 @@ struct CacheCost {
 };
 
 double trained_cr(const ModelConfig& config) {
-  switch (engine::trained_rule(config)) {
-    case kvcache::RuleKind::dms:
-      return config.dms->target_cr;
-    case kvcache::RuleKind::dmc:
-      return config.dmc->target_cr;
-    default:
-      return 0.0;
+  const kvcache::RuleTraits& rule = kvcache::traits_of(engine::trained_rule(config));
+  if (rule.marks) {
+    return config.dms->target_cr;
   }
+  return rule.merges ? config.dmc->target_cr : 0.0;
 }
 
 CacheCost cost_of(const ModelConfig& config, const ops::PageLayout& layout) {
@@ -45,7 +42,7 @@ CacheCost cost_of(const ModelConfig& config, const ops::PageLayout& layout) {
   if (const double cr = trained_cr(config); cr > 0.0) {
     cost.compressed = cost.dense / cr;
   }
-  if (engine::trained_rule(config) == kvcache::RuleKind::dms) {
+  if (kvcache::traits_of(engine::trained_rule(config)).marks) {
     cost.window = per_entry * (config.dms->window + 1);
   }
   return cost;

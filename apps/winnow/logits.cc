@@ -36,19 +36,22 @@ std::vector<std::int32_t> read_tokens(const LogitsOptions& options, int vocab) {
   return tokens;
 }
 
+bool selects(const kvcache::RuleTraits& rule) {
+  return rule.selects;
+}
+
+bool has_budget(const kvcache::RuleTraits& rule) {
+  return rule.has_budget;
+}
+
 // What a rule does not ask for would change nothing.
-void check_limits(const LogitsOptions& options, kvcache::RuleKind rule) {
-  using kvcache::RuleKind;
-  const auto name = kvcache::rule_name(rule);
-  const bool has_budget = rule == RuleKind::streaming || rule == RuleKind::tova ||
-                          rule == RuleKind::h2o || rule == RuleKind::quest;
-  require(!options.prompt_tokens || rule == RuleKind::quest,
-          "--prompt-tokens {}: goes with --cache quest only, this is {}",
-          options.prompt_tokens.value_or(0), name);
-  require(!options.total_tokens || has_budget,
-          "--total-tokens {}: goes with a cache that has a budget (streaming, tova, h2o, quest), "
-          "this is {}",
-          options.total_tokens.value_or(0), name);
+void check_limits(const LogitsOptions& options, const kvcache::RuleTraits& rule) {
+  require(!options.prompt_tokens || rule.selects,
+          "--prompt-tokens {}: goes with --cache {} only, this is {}",
+          options.prompt_tokens.value_or(0), kvcache::list_rules("or", selects), rule.name);
+  require(!options.total_tokens || rule.has_budget,
+          "--total-tokens {}: goes with a cache that has a budget ({}), this is {}",
+          options.total_tokens.value_or(0), kvcache::list_rules("or", has_budget), rule.name);
 }
 
 kvcache::SequenceLimits limits_of(const LogitsOptions& options, int length) {
@@ -64,7 +67,7 @@ kvcache::SequenceLimits limits_of(const LogitsOptions& options, int length) {
 int run_logits(const LogitsOptions& options) {
   const auto loaded = engine::load_model(options.load);
   const ModelConfig& config = loaded->model.config();
-  check_limits(options, loaded->engine.cache.rule);
+  check_limits(options, loaded->engine.cache.traits());
   const auto tokens = read_tokens(options, config.vocab);
   require(tokens.size() <= static_cast<std::size_t>(config.max_positions),
           "{} tokens are more than the model's {} positions", tokens.size(), config.max_positions);
@@ -116,13 +119,15 @@ void add_logits(CLI::App& app, Run& run) {
   command->add_flag("--decode", options->decode, "Feed one token at a time (default: off)");
   command
       ->add_option("--prompt-tokens", options->prompt_tokens,
-                   "quest: how many tokens are prompt and see everything (default: all; with "
-                   "--decode 1)")
+                   kvcache::list_rules("and", selects) +
+                       ": how many tokens are prompt and see everything (default: all; with "
+                       "--decode 1)")
       ->type_name("P");
   command
       ->add_option("--total-tokens", options->total_tokens,
-                   "streaming, tova, h2o, quest: the length that --cr divides into the budget "
-                   "(default: the number of tokens)")
+                   kvcache::list_rules("and", has_budget) +
+                       ": the length that --cr divides into the budget (default: the number of "
+                       "tokens)")
       ->type_name("N");
   add_load_flags(*command, options->load);
 }

@@ -32,7 +32,7 @@ ModelInfo describe(const engine::LoadedModel& loaded) {
           .parameters = loaded.parameters,
           .cache = std::string(kvcache::rule_name(cache.rule)),
           .kv_dtype = std::string(ops::format_name(cache.format)),
-          .window = cache.rule == kvcache::RuleKind::dms ? cache.window : -1};
+          .window = cache.traits().marks ? cache.window : -1};
 }
 
 bool has_tokenizer(const std::filesystem::path& directory) {

@@ -10,11 +10,6 @@
 
 namespace winnow::engine {
 
-bool can_share_prefixes(kvcache::RuleKind rule) {
-  using kvcache::RuleKind;
-  return rule == RuleKind::dense || rule == RuleKind::dms || rule == RuleKind::dmc;
-}
-
 void validate(const Request& request, const ModelConfig& model) {
   require(!request.prompt.empty(), "the prompt is empty: at least one token is needed");
   const bool asks_of_prompt = request.prompt_logprobs || request.on_logits || request.trace;
@@ -60,7 +55,7 @@ Engine::Engine(const Backend& backend, const EngineConfig& config, PrefixStore* 
       store_(store) {
   require(config.step_tokens >= 1, "{} tokens per step: at least 1 is needed", config.step_tokens);
   require(config.max_sequences >= 1, "{} sequences: at least 1 is needed", config.max_sequences);
-  config_.reuse_prefixes = config.reuse_prefixes && can_share_prefixes(config.cache.rule) &&
+  config_.reuse_prefixes = config.reuse_prefixes && config.cache.traits().shares_prefixes() &&
                            runner_->forks_share_pages();
   stats_.capacity_bytes = runner_->capacity_bytes();
   prefix_bytes_ = config.prefix_bytes.value_or(stats_.capacity_bytes / 4);

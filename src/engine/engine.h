@@ -36,10 +36,6 @@ struct EngineConfig {
   std::optional<int> cuda_device;  // nullopt: the CPU
 };
 
-/// Whether a cache under this rule follows from its tokens alone, so that others can begin with it.
-/// One that follows a budget is another one when the same tokens are part of a longer request.
-bool can_share_prefixes(kvcache::RuleKind rule);
-
 /// Tokens that went through the model, and the time that took.
 struct Throughput {
   std::int64_t prefill_tokens = 0;

@@ -21,47 +21,36 @@ RuleKind parse_cache(const LoadOptions& options, const ModelConfig& model) {
     return trained_rule(model);
   }
   const auto rule = kvcache::parse_rule(options.cache);
-  require(rule.has_value(),
-          "--cache {}: expected auto, dense, dms, dmc, streaming, tova, h2o or quest",
-          options.cache);
-  require(*rule != RuleKind::dms || model.dms,
-          "--cache dms: the model was not trained for DMS and decides nothing; its own cache is {}",
-          kvcache::rule_name(trained_rule(model)));
-  require(*rule != RuleKind::dmc || model.dmc,
-          "--cache dmc: the model was not trained for DMC and decides nothing; its own cache is {}",
-          kvcache::rule_name(trained_rule(model)));
+  require(rule.has_value(), "--cache {}: expected auto, {}", options.cache,
+          kvcache::list_rules("or"));
+  const kvcache::RuleTraits& traits = kvcache::traits_of(*rule);
+  require((!traits.marks || model.dms) && (!traits.merges || model.dmc),
+          "--cache {}: the model was not trained for it and decides nothing; its own cache is {}",
+          traits.name, kvcache::rule_name(trained_rule(model)));
   return *rule;
 }
 
 double resolve_cr(const LoadOptions& options, RuleKind rule) {
-  const auto name = kvcache::rule_name(rule);
-  switch (rule) {
-    case RuleKind::dense:
-      require(!options.cr, "--cr {}: a dense cache keeps everything; choose another --cache",
-              options.cr.value_or(0));
-      return 1.0;
-    case RuleKind::dms:
-    case RuleKind::dmc:
-      require(!options.cr, "--cr {}: the ratio of --cache {} was fixed by training",
-              options.cr.value_or(0), name);
-      return 1.0;
-    case RuleKind::streaming:
-    case RuleKind::tova:
-    case RuleKind::h2o:
-    case RuleKind::quest:
-      require(options.cr.has_value(), "--cache {} needs --cr, the compression ratio", name);
-      require(std::isfinite(*options.cr) && *options.cr >= 1.0 && *options.cr <= 1e6,
-              "--cr {}: expected a number from 1 to 1000000", *options.cr);
-      return *options.cr;
-  }
-  return 1.0;
+  const kvcache::RuleTraits& traits = kvcache::traits_of(rule);
+  const double asked = options.cr.value_or(1.0);
+  require(!options.cr || !traits.learned(),
+          "--cr {}: the ratio of --cache {} was fixed by training", asked, traits.name);
+  require(!options.cr || traits.has_budget,
+          "--cr {}: a {} cache keeps everything; choose another --cache", asked, traits.name);
+  require(options.cr || !traits.has_budget, "--cache {} needs --cr, the compression ratio",
+          traits.name);
+  require(std::isfinite(asked) && asked >= 1.0 && asked <= 1e6,
+          "--cr {}: expected a number from 1 to 1000000", asked);
+  return asked;
 }
 
 void resolve_window(const LoadOptions& options, const ModelConfig& model,
                     kvcache::CacheConfig& cache) {
-  if (cache.rule != RuleKind::dms) {
-    require(!options.window, "--window {}: only --cache dms has a window to set, this run is {}",
-            options.window.value_or(0), kvcache::rule_name(cache.rule));
+  if (!cache.traits().marks) {
+    require(!options.window, "--window {}: only --cache {} has a window to set, this run is {}",
+            options.window.value_or(0),
+            kvcache::list_rules("or", [](const auto& rule) { return rule.marks; }),
+            cache.traits().name);
     return;
   }
   constexpr int kMaxWindow = 1 << 30;

@@ -9,11 +9,6 @@
 namespace winnow::engine {
 namespace {
 
-// Whether what came after a token can be taken back.
-bool forgets_nothing(kvcache::RuleKind rule) {
-  return rule == kvcache::RuleKind::dense || rule == kvcache::RuleKind::quest;
-}
-
 // Error unless the file is missing, empty or a state: anything else is not ours to read or replace.
 void require_ours(const std::filesystem::path& path) {
   std::error_code failed;
@@ -46,11 +41,11 @@ void PromptCache::load(Request& request) {
     const auto common = std::ranges::mismatch(state.tokens, prompt).in1 - state.tokens.begin();
     const int length = static_cast<int>(common);
     if (length < state.cache.length) {
-      if (!forgets_nothing(kind_.rule.kind)) {
+      if (!kind_.rule.traits->keeps_all) {
         warning_ = fmt::format(
             "{}: holds {} tokens of which the prompt begins with {} only: under {} they cannot be "
             "parted",
-            path_.string(), state.cache.length, length, kvcache::rule_name(kind_.rule.kind));
+            path_.string(), state.cache.length, length, kind_.rule.traits->name);
         return;
       }
       if (length == 0) {

@@ -7,14 +7,14 @@ namespace winnow::engine {
 
 bool ReadCounter::needs_visible(int tokens) const {
   // Quest's queries see a part; before the first step nobody knows what is held.
-  return tokens > 1 || rule_ == kvcache::RuleKind::quest || (drops() && !held_);
+  return tokens > 1 || rule_->selects || (rule_->drops() && !held_);
 }
 
 void ReadCounter::record(int first, int tokens, int prompt, std::int64_t live,
                          ops::Matrix<const std::int32_t> visible) {
   for (int position = std::max(first, counted_); position < first + tokens; ++position) {
     // What was there, and the token's own: one entry leaves only when the query has seen it.
-    std::int64_t seen = drops() ? held_.value_or(0) + heads_ : live;
+    std::int64_t seen = rule_->drops() ? held_.value_or(0) + heads_ : live;
     if (visible.rows > 0) {
       const auto row = visible.row(static_cast<std::size_t>(position - first));
       seen = std::accumulate(row.begin(), row.end(), std::int64_t{0});

@@ -15,7 +15,7 @@ namespace winnow::engine {
 class ReadCounter {
  public:
   /// `heads`: KV heads of all layers.
-  ReadCounter(kvcache::RuleKind rule, int heads) : rule_(rule), heads_(heads) {}
+  ReadCounter(kvcache::RuleKind rule, int heads) : rule_(&traits_of(rule)), heads_(heads) {}
 
   /// Whether record() must be told what each query of a step of `tokens` tokens sees; else it
   /// follows from what the cache holds.
@@ -33,12 +33,7 @@ class ReadCounter {
   [[nodiscard]] const CacheReads& reads() const { return reads_; }
 
  private:
-  // TOVA, H2O.
-  [[nodiscard]] bool drops() const {
-    return rule_ == kvcache::RuleKind::tova || rule_ == kvcache::RuleKind::h2o;
-  }
-
-  kvcache::RuleKind rule_;
+  const kvcache::RuleTraits* rule_;
   int heads_;
   int counted_ = 0;                   // positions that have been counted
   std::optional<std::int64_t> held_;  // entries when the last step was over

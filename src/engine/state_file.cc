@@ -130,38 +130,29 @@ StateKind::StateKind(std::string model_digest, const kvcache::CacheShape& cache_
       deterministic(config.deterministic) {}
 
 std::map<std::string, std::string> StateKind::description() const {
-  using kvcache::RuleKind;
   Description result{{"model", model},
                      {"layers", std::to_string(shape.layers)},
                      {"kv heads", std::to_string(shape.kv_heads)},
                      {"head dim", std::to_string(shape.head_dim)},
-                     {"cache", std::string(rule_name(rule.kind))},
+                     {"cache", std::string(rule.traits->name)},
                      {"kv dtype", std::string(ops::format_name(layout.format()))},
                      {"dtype", std::string(dtype_name(compute))},
                      {"weights", std::string(storage_name(weights))},
                      {"deterministic", deterministic ? "yes" : "no"}};
   const auto say = [&result](const char* name, int value) { result[name] = std::to_string(value); };
-  switch (rule.kind) {
-    case RuleKind::dense:
-    case RuleKind::dmc:
-      break;
-    case RuleKind::dms:
-      say("window", rule.window);
-      say("shift", rule.shift);
-      break;
-    case RuleKind::streaming:
-      say("sinks", rule.sinks);
-      say("budget", rule.budget);
-      break;
-    case RuleKind::tova:
-    case RuleKind::h2o:
-      say("budget", rule.budget);
-      break;
-    case RuleKind::quest:
-      say("budget", rule.budget);
-      say("page entries", rule.page_entries);
-      say("prompt tokens", rule.prompt_tokens);
-      break;
+  if (rule.traits->marks) {
+    say("window", rule.window);
+    say("shift", rule.shift);
+  }
+  if (rule.traits->has_sinks) {
+    say("sinks", rule.sinks);
+  }
+  if (rule.traits->has_budget) {
+    say("budget", rule.budget);
+  }
+  if (rule.traits->selects) {
+    say("page entries", rule.page_entries);
+    say("prompt tokens", rule.prompt_tokens);
   }
   return result;
 }

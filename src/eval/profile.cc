@@ -12,12 +12,11 @@ namespace {
 // A step of one head either leaves an entry more behind or does not. Under DMS that is the fate of
 // the token that leaves the window, under DMC of the newest.
 void tell_fates(const engine::LoadedModel& model, Profile& profile) {
-  using Kind = kvcache::RuleKind;
   const kvcache::CacheConfig& cache = model.engine.cache;
-  if (cache.rule != Kind::dense && cache.rule != Kind::dms && cache.rule != Kind::dmc) {
+  if (cache.traits().has_budget) {
     return;
   }
-  const int delay = cache.rule == Kind::dms ? cache.window + 1 : 0;
+  const int delay = cache.traits().marks ? cache.window + 1 : 0;
   const auto heads = static_cast<std::size_t>(profile.heads);
   profile.fates.assign(static_cast<std::size_t>(profile.tokens) * heads, Fate::pending);
   for (int t = delay; t < profile.tokens; ++t) {

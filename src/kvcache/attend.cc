@@ -16,17 +16,8 @@ std::size_t rows_at_once(const ops::Context& context, int layer, const LayerChun
   if (rows == 1 || context.deterministic) {
     return 0;
   }
-  const Rule& rule = chunk.sequence->rule();
   const int length = chunk.sequence->head(layer, 0).length();
-  int count = rows;
-  if (rule.kind == RuleKind::h2o) {
-    count = 0;
-  } else if (rule.kind == RuleKind::tova) {
-    count = std::clamp(rule.budget - length, 0, rows);
-  } else if (rule.kind == RuleKind::quest) {
-    count = std::clamp(rule.prompt_tokens - length, 0, rows);
-  }
-  return static_cast<std::size_t>(count);
+  return static_cast<std::size_t>(chunk.sequence->rule().rows_at_once(length, rows));
 }
 
 // A head's share of a chunk that is taken at once, and the band its queries see.

@@ -24,7 +24,7 @@ using PageLists = std::vector<std::vector<PageId>>;
 bool is_wanted(const Step& step) {
   const LayerChunk& chunk = *step.chunk;
   return step.row >= chunk.first_out || chunk.visible.data != nullptr || chunk.weights != nullptr ||
-         chunk.sequence->rule().needs_attention();
+         chunk.sequence->rule().drops();
 }
 
 void append_token(const Step& step, int layer) {
@@ -164,7 +164,7 @@ void take_steps(ops::Context& context, int layer, std::span<const Step> steps) {
   const ops::Workspace::Scope scope(*context.workspace);
   const SequenceCache& first = *steps.front().chunk->sequence;
   const ops::AttentionShape shape = first.cache().attention_shape();
-  const bool learns = first.rule().needs_attention();
+  const bool learns = first.rule().drops();
   std::vector<ops::DecodeRow> rows = append_tokens(steps, layer);
   if (learns) {
     ask_for_weights(*context.workspace, shape.group, rows);
@@ -178,7 +178,7 @@ void take_steps(ops::Context& context, int layer, std::span<const Step> steps) {
       apply_feedback(*steps[i].chunk->sequence, layer, std::span(rows).subspan(i * heads, heads));
     }
   }
-  if (first.rule().kind == RuleKind::quest) {
+  if (first.rule().traits->selects) {
     attend_to_pages(context, layer, steps);
   }
 }

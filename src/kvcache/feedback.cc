@@ -73,7 +73,7 @@ void apply_h2o(SequenceCache& sequence, int layer, std::span<const ops::DecodeRo
 }  // namespace
 
 void apply_feedback(SequenceCache& sequence, int layer, std::span<const ops::DecodeRow> rows) {
-  if (sequence.rule().kind == RuleKind::tova) {
+  if (sequence.rule().traits->drop_by == DropBy::current_attention) {
     apply_tova(sequence, layer, rows);
   } else {
     apply_h2o(sequence, layer, rows);

@@ -51,7 +51,7 @@ HeadCache::HeadCache(PagePool& archive_pool, PagePool& window_pool)
 
 void HeadCache::append(const Rule& rule, const Token& token, std::span<float> seen_key,
                        std::span<float> seen_value) {
-  if (rule.kind == RuleKind::dmc) {
+  if (rule.traits->merges) {
     merge_or_open(token, seen_key, seen_value);
   } else if (rule.window < 0) {
     append_to_archive(rule, token, seen_key, seen_value);
@@ -66,7 +66,7 @@ void HeadCache::append_to_window(const Rule& rule, const Token& token, std::span
   const auto& layout = window_.pool().layout();
   const int ring = rule.window + 1;
   const int slot = length_ % ring;
-  if (rule.kind == RuleKind::dms && rule.shift > 0 && length_ >= rule.shift) {
+  if (rule.traits->marks && rule.shift > 0 && length_ >= rule.shift) {
     marked_[static_cast<std::size_t>((length_ - rule.shift) % ring)] = token.decision;
   }
   EntryList::Place place;
@@ -83,16 +83,15 @@ void HeadCache::append_to_window(const Rule& rule, const Token& token, std::span
   const EncodedEntry entry(layout, token.key, token.value);
   entry.store(layout, place);
   entry.read(layout, seen_key, seen_value);
-  if (rule.kind == RuleKind::dms) {
+  if (rule.traits->marks) {
     marked_.resize(static_cast<std::size_t>(window_.size()));
     marked_[static_cast<std::size_t>(slot)] = rule.shift == 0 && token.decision;
   }
 }
 
 bool HeadCache::is_kept(const Rule& rule, int position) const {
-  return rule.kind == RuleKind::dms
-             ? !marked_[static_cast<std::size_t>(position % (rule.window + 1))]
-             : position < rule.sinks;
+  return rule.traits->marks ? !marked_[static_cast<std::size_t>(position % (rule.window + 1))]
+                            : position < rule.sinks;
 }
 
 void HeadCache::append_to_archive(const Rule& rule, const Token& token, std::span<float> seen_key,
@@ -101,10 +100,10 @@ void HeadCache::append_to_archive(const Rule& rule, const Token& token, std::spa
   const EncodedEntry entry(layout, token.key, token.value);
   entry.store(layout, archive_.push());
   entry.read(layout, seen_key, seen_value);
-  if (rule.needs_attention()) {
+  if (rule.drops()) {
     slots_.push(length_);
   }
-  if (rule.kind == RuleKind::quest) {
+  if (rule.traits->selects) {
     add_bounds(rule, length_);
   }
 }
@@ -210,7 +209,7 @@ void HeadCache::restore(const Rule& rule, const SavedHead& saved) {
   for (std::size_t slot = 0; slot < saved.positions.size(); ++slot) {
     slots_.push(saved.positions[slot], saved.attention[slot]);
   }
-  for (int i = 0; i < saved.archived && rule.kind == RuleKind::quest; ++i) {
+  for (int i = 0; i < saved.archived && rule.traits->selects; ++i) {
     add_bounds(rule, i);
   }
 }
@@ -232,9 +231,8 @@ PageNeed HeadCache::page_need(const Rule& rule, int tokens) const {
   };
   PageNeed need;
   const std::size_t last = std::max<std::size_t>(archive_.pages().size(), 1) - 1;
-  const int most = rule.needs_attention() ? rule.budget + 1 : std::numeric_limits<int>::max() / 2;
-  need.archive =
-      new_pages(archive_, most) + shared_pages(archive_, rule.needs_attention() ? 0 : last);
+  const int most = rule.drops() ? rule.budget + 1 : std::numeric_limits<int>::max() / 2;
+  need.archive = new_pages(archive_, most) + shared_pages(archive_, rule.drops() ? 0 : last);
   if (rule.window >= 0) {
     need.window = new_pages(window_, rule.window + 1) + shared_pages(window_, 0);
   }

@@ -1,25 +1,13 @@
 #include "kvcache/rule.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <utility>
 
 #include "base/error.h"
 #include "ops/kv_page.h"
 
 namespace winnow::kvcache {
 namespace {
-
-constexpr std::array<std::pair<RuleKind, std::string_view>, 7> kNames{{
-    {RuleKind::dense, "dense"},
-    {RuleKind::dms, "dms"},
-    {RuleKind::dmc, "dmc"},
-    {RuleKind::streaming, "streaming"},
-    {RuleKind::tova, "tova"},
-    {RuleKind::h2o, "h2o"},
-    {RuleKind::quest, "quest"},
-}};
 
 int budget_of(const CacheConfig& config, const SequenceLimits& limits) {
   return std::max(1, static_cast<int>(limits.total_tokens / config.cr));
@@ -33,20 +21,11 @@ int quest_page(double cr) {
 
 }  // namespace
 
-std::string_view rule_name(RuleKind kind) {
-  return std::ranges::find(kNames, kind, &decltype(kNames)::value_type::first)->second;
-}
-
-std::optional<RuleKind> parse_rule(std::string_view name) {
-  const auto* found = std::ranges::find(kNames, name, &decltype(kNames)::value_type::second);
-  return found == kNames.end() ? std::nullopt : std::optional(found->first);
-}
-
 void validate(const CacheConfig& config) {
   require(config.cr >= 1.0 && std::isfinite(config.cr), "compression ratio {} is not at least 1",
           config.cr);
   require(config.window >= 0, "window {} is negative", config.window);
-  require(config.rule != RuleKind::dms || (config.shift >= 0 && config.shift <= config.window + 1),
+  require(!config.traits().marks || (config.shift >= 0 && config.shift <= config.window + 1),
           "decision shift {} is not between 0 and {}: a key of a window of {} would leave it "
           "undecided",
           config.shift, config.window + 1, config.window);
@@ -54,32 +33,31 @@ void validate(const CacheConfig& config) {
 }
 
 Rule::Rule(const CacheConfig& config, const SequenceLimits& limits)
-    : kind(config.rule), shift(config.shift), prompt_tokens(limits.prompt_tokens) {
+    : traits(&config.traits()), shift(config.shift), prompt_tokens(limits.prompt_tokens) {
   validate(config);
-  switch (kind) {
-    case RuleKind::dense:
-      break;
-    case RuleKind::dms:
-      window = config.window;
-      break;
-    case RuleKind::dmc:
-      window = 0;  // the open entry
-      break;
-    case RuleKind::streaming: {
-      budget = budget_of(config, limits);
-      sinks = std::min(config.sinks, budget - 1);
-      window = budget - sinks - 1;
-      break;
-    }
-    case RuleKind::tova:
-    case RuleKind::h2o:
-      budget = budget_of(config, limits);
-      break;
-    case RuleKind::quest:
-      budget = budget_of(config, limits);
-      page_entries = quest_page(config.cr);
-      break;
+  if (traits->has_budget) {
+    budget = budget_of(config, limits);
   }
+  if (traits->marks) {
+    window = config.window;
+  } else if (traits->merges) {
+    window = 0;  // the open entry
+  } else if (traits->has_sinks) {
+    sinks = std::min(config.sinks, budget - 1);
+    window = budget - sinks - 1;
+  } else if (traits->selects) {
+    page_entries = quest_page(config.cr);
+  }
+}
+
+int Rule::rows_at_once(int length, int rows) const {
+  if (traits->drop_by == DropBy::total_attention) {
+    return 0;
+  }
+  if (drops()) {
+    return std::clamp(budget - length, 0, rows);
+  }
+  return traits->selects ? std::clamp(prompt_tokens - length, 0, rows) : rows;
 }
 
 }  // namespace winnow::kvcache

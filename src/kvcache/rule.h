@@ -2,27 +2,11 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <string_view>
 
+#include "kvcache/rule_traits.h"
 #include "ops/kv_page.h"
 
 namespace winnow::kvcache {
-
-enum class RuleKind : std::uint8_t {
-  dense,      // everything
-  dms,        // learned delayed eviction
-  dmc,        // learned append-or-merge
-  streaming,  // attention sinks and a window (StreamingLLM)
-  tova,       // over budget, drop the entry with the least current attention in the layer
-  h2o,        // over budget, drop the entry with the least cumulative attention in the head
-  quest,      // everything is kept; decode reads the most promising pages
-};
-
-std::string_view rule_name(RuleKind kind);
-/// "dense", "dms", ...; nullopt for anything else.
-std::optional<RuleKind> parse_rule(std::string_view name);
 
 /// What a cache is asked to do: one for all sequences.
 struct CacheConfig {
@@ -38,6 +22,8 @@ struct CacheConfig {
   // streaming, TOVA, H2O, Quest: the budget is (prompt + new tokens) / cr entries per head.
   double cr = 1.0;
   int sinks = 4;  // streaming: first tokens that are always kept
+
+  [[nodiscard]] const RuleTraits& traits() const { return traits_of(rule); }
 };
 
 /// Throws Error naming the flag when a value makes no sense for the rule.
@@ -55,7 +41,7 @@ struct SequenceLimits {
 /// whatever they are; an entry that leaves the window is archived if it is kept and forgotten if
 /// not. `window` = -1 means that there is no window: entries are archived at once.
 struct Rule {
-  RuleKind kind = RuleKind::dense;
+  const RuleTraits* traits;
   int window = -1;
   int shift = 1;
   int sinks = 0;
@@ -65,15 +51,16 @@ struct Rule {
 
   Rule(const CacheConfig& config, const SequenceLimits& limits);
 
-  /// Its choice follows from attention weights, so tokens are taken one at a time once more than
-  /// rows_before_feedback() are cached.
-  [[nodiscard]] bool needs_attention() const {
-    return kind == RuleKind::tova || kind == RuleKind::h2o;
-  }
+  /// Whether archived entries go by the attention that they receive. Tokens are taken one at a time
+  /// then, once more than rows_at_once() are cached.
+  [[nodiscard]] bool drops() const { return traits->drops(); }
   /// Whether the query at `position` reads only part of what is cached.
   [[nodiscard]] bool selects_pages(int position) const {
-    return kind == RuleKind::quest && position >= prompt_tokens;
+    return traits->selects && position >= prompt_tokens;
   }
+  /// How many of the next `rows` tokens of a sequence of `length` may be taken at once: what their
+  /// queries see is known beforehand, and nothing is to be learned from them.
+  [[nodiscard]] int rows_at_once(int length, int rows) const;
 };
 
 }  // namespace winnow::kvcache

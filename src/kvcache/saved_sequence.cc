@@ -26,21 +26,15 @@ struct Range {
 
 Range archive_range(const Rule& rule, int length) {
   const int left = std::max(0, length - (rule.window + 1));  // the window
-  switch (rule.kind) {
-    case RuleKind::dms:
-      return {0, left};
-    case RuleKind::dmc:
-      return {0, length - 1};
-    case RuleKind::streaming:
-      return {std::min(left, rule.sinks), std::min(left, rule.sinks)};
-    case RuleKind::tova:
-    case RuleKind::h2o:
-      return {std::min(length, rule.budget), std::min(length, rule.budget)};
-    case RuleKind::dense:
-    case RuleKind::quest:
-      break;
+  if (rule.traits->marks) {
+    return {0, left};
   }
-  return {length, length};
+  if (rule.traits->merges) {
+    return {0, length - 1};
+  }
+  const int most = rule.drops() ? rule.budget : rule.traits->has_sinks ? rule.sinks : length;
+  const int held = std::min(rule.window >= 0 ? left : length, most);
+  return {held, held};
 }
 
 template <class T>
@@ -84,7 +78,7 @@ PageNeed page_need(const SavedSequence& saved, const Rule& rule) {
   for (const std::int32_t archived : saved.archived) {
     need.archive += ops::pages_for(archived);
   }
-  const int window = rule.kind == RuleKind::dmc ? 1 : window_entries(rule, saved.length);
+  const int window = rule.traits->merges ? 1 : window_entries(rule, saved.length);
   need.window = saved.archived.size() * ops::pages_for(window);
   return need;
 }
@@ -92,7 +86,7 @@ PageNeed page_need(const SavedSequence& saved, const Rule& rule) {
 }  // namespace
 
 int window_entries(const Rule& rule, int length) {
-  return rule.kind == RuleKind::dmc ? 0 : std::min(length, rule.window + 1);
+  return rule.traits->merges ? 0 : std::min(length, rule.window + 1);
 }
 
 void validate(const SavedSequence& saved, const CacheShape& shape, const ops::PageLayout& layout,
@@ -109,12 +103,11 @@ void validate(const SavedSequence& saved, const CacheShape& shape, const ops::Pa
   const std::size_t entries = all_entries(saved, rule);
   require_size(saved.entries, packed_bytes(layout, entries), "entry bytes");
   const std::size_t window = rows * size_of(window_entries(rule, saved.length));
-  require_size(saved.marks, rule.kind == RuleKind::dms ? window : 0, "marks");
-  require_size(saved.open, rule.kind == RuleKind::dmc ? rows * open_floats(shape) : 0,
-               "open entries");
-  require_size(saved.positions, rule.needs_attention() ? entries : 0, "positions");
-  require_size(saved.attention, rule.needs_attention() ? entries : 0, "attention");
-  for (std::size_t row = 0; row < rows && rule.needs_attention(); ++row) {
+  require_size(saved.marks, rule.traits->marks ? window : 0, "marks");
+  require_size(saved.open, rule.traits->merges ? rows * open_floats(shape) : 0, "open entries");
+  require_size(saved.positions, rule.drops() ? entries : 0, "positions");
+  require_size(saved.attention, rule.drops() ? entries : 0, "attention");
+  for (std::size_t row = 0; row < rows && rule.drops(); ++row) {
     const std::size_t count = size_of(range.most);
     validate_positions(std::span(saved.positions).subspan(row * count, count), saved.length);
   }
@@ -142,10 +135,10 @@ SavedSequence save(const SequenceCache& sequence) {
   for (int row = 0; row < shape.layers * shape.kv_heads; ++row) {
     const HeadCache& head = sequence.head(row / shape.kv_heads, row % shape.kv_heads);
     saved.archived.push_back(head.archive().size());
-    if (rule.kind == RuleKind::dmc) {
+    if (rule.traits->merges) {
       save_open_entry(head, size_of(shape.head_dim), saved.open);
     }
-    for (int i = 0; i < window_entries(rule, saved.length) && rule.kind == RuleKind::dms; ++i) {
+    for (int i = 0; i < window_entries(rule, saved.length) && rule.traits->marks; ++i) {
       saved.marks.push_back(head.is_marked(i) ? 1 : 0);
     }
     for (std::size_t slot = 0; slot < head.slots().size(); ++slot) {
@@ -158,7 +151,7 @@ SavedSequence save(const SequenceCache& sequence) {
   for (int row = 0; row < shape.layers * shape.kv_heads; ++row) {
     const HeadCache& head = sequence.head(row / shape.kv_heads, row % shape.kv_heads);
     save_list(head.archive(), saved.entries, next);
-    if (rule.kind != RuleKind::dmc) {
+    if (!rule.traits->merges) {
       save_list(head.window(), saved.entries, next);
     }
   }
@@ -187,11 +180,11 @@ std::optional<SequenceCache> restore(Cache& cache, const SequenceLimits& limits,
                    .open = {},
                    .positions = {},
                    .attention = {}};
-    if (rule.kind == RuleKind::dms) {
+    if (rule.traits->marks) {
       part.marks = std::span(saved.marks).subspan(row * size_of(window), size_of(window));
-    } else if (rule.kind == RuleKind::dmc) {
+    } else if (rule.traits->merges) {
       part.open = std::span(saved.open).subspan(row * open, open);
-    } else if (rule.needs_attention()) {
+    } else if (rule.drops()) {
       part.positions = std::span(saved.positions).subspan(entry, size_of(archived));
       part.attention = std::span(saved.attention).subspan(entry, size_of(archived));
     }

@@ -11,7 +11,7 @@ Cache::Cache(const CacheConfig& config, const CacheShape& shape)
       shape_(shape),
       archive_pool_(ops::PageLayout(config.format, shape.head_dim), config.max_bytes) {
   validate(config);
-  if (config.rule == RuleKind::dmc && config.format != ops::EntryFormat::f32) {
+  if (config.traits().merges && config.format != ops::EntryFormat::f32) {
     open_pool_ = std::make_unique<PagePool>(ops::PageLayout(ops::EntryFormat::f32, shape.head_dim),
                                             config.max_bytes);
   }

@@ -60,7 +60,7 @@ std::unique_ptr<engine::PrefixStore> open_store(const LoadOptions& options,
     return nullptr;
   }
   require(config.prefix_cache, "--cache-dir: holds prefixes, but --no-prefix-cache keeps none");
-  require(engine::can_share_prefixes(model.engine.cache.rule),
+  require(model.engine.cache.traits().shares_prefixes(),
           "--cache-dir: under {} prefixes cannot be shared",
           kvcache::rule_name(model.engine.cache.rule));
   return std::make_unique<engine::PrefixStore>(

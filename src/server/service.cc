@@ -315,7 +315,7 @@ HttpResponse Service::models(std::string_view id) const {
                    {"winnow",
                     {{"cache", kvcache::rule_name(cache.rule)},
                      {"kv_dtype", ops::format_name(cache.format)},
-                     {"window", cache.rule == kvcache::RuleKind::dms ? cache.window : -1},
+                     {"window", cache.traits().marks ? cache.window : -1},
                      {"layers", model().layers},
                      {"kv_heads", model().kv_heads},
                      {"entry_bytes", entry_bytes},

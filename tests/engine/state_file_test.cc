@@ -80,8 +80,9 @@ TEST_F(StateFile, IsForItsOwnKindOnly) {
   EXPECT_THAT(refused([](StateKind& k) { k.weights = WeightStorage::int4; }),
               HasSubstr("was saved for weights \"as stored\", this run has \"int4\""));
   EXPECT_THAT(refused([](StateKind& k) { k.deterministic = true; }), HasSubstr("deterministic"));
-  EXPECT_THAT(refused([](StateKind& k) { k.rule.kind = kvcache::RuleKind::dense; }),
-              HasSubstr("was saved for cache \"dms\", this run has \"dense\""));
+  EXPECT_THAT(
+      refused([](StateKind& k) { k.rule.traits = &kvcache::traits_of(kvcache::RuleKind::dense); }),
+      HasSubstr("was saved for cache \"dms\", this run has \"dense\""));
   EXPECT_THAT(refused([](StateKind& k) { k.shape.layers = 3; }), HasSubstr("layers"));
 }
 

@@ -58,7 +58,7 @@ std::string processor() {
 Json describe_cache(const engine::LoadedModel& model) {
   const kvcache::CacheConfig& cache = model.engine.cache;
   Json json{{"rule", kvcache::rule_name(cache.rule)}, {"kv_dtype", ops::format_name(cache.format)}};
-  if (cache.rule == kvcache::RuleKind::dms) {
+  if (cache.traits().marks) {
     json["window"] = cache.window;
     json["decision_shift"] = cache.shift;
   } else if (cache.cr != 1.0) {

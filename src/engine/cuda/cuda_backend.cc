@@ -330,10 +330,7 @@ class CudaBackend : public Backend {
   // them moves the weights twice more (docs/results/gpu.md).
   [[nodiscard]] MemoryPlan plan_memory(const EngineConfig& config, int tokens,
                                        std::size_t wanted) const {
-    using kvcache::RuleKind;
-    const bool sees_all = config.cache.rule != RuleKind::tova &&
-                          config.cache.rule != RuleKind::h2o &&
-                          config.cache.rule != RuleKind::quest;
+    const bool sees_all = !config.cache.traits().drops() && !config.cache.traits().selects;
     const bool many =
         tokens == 0 && sees_all && config.max_sequences >= BatchDecode::least_sequences(model_);
     const std::size_t free = winnow::cuda::free_memory();

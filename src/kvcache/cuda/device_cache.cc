@@ -21,28 +21,13 @@ CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
   CacheView view;
   view.layers = shape.layers;
   view.kv_heads = shape.kv_heads;
-  switch (config.rule) {
-    case RuleKind::dense:
-    case RuleKind::dmc:
-    case RuleKind::streaming:
-    case RuleKind::tova:
-    case RuleKind::h2o:
-    case RuleKind::quest:
-      break;
-    case RuleKind::dms:
-      view.ring = config.window + 1;
-      view.shift = config.shift;
-      view.mark_words = static_cast<std::size_t>(view.ring + 31) / 32;
-      break;
+  if (config.traits().marks) {
+    view.ring = config.window + 1;
+    view.shift = config.shift;
+    view.mark_words = static_cast<std::size_t>(view.ring + 31) / 32;
   }
   view.window_stride = pages_for(view.ring);
   return view;
-}
-
-// Whether a sequence's limits make the rule (SequenceLimits).
-bool has_budget(RuleKind rule) {
-  return rule == RuleKind::streaming || rule == RuleKind::tova || rule == RuleKind::h2o ||
-         rule == RuleKind::quest;
 }
 
 // Moves a table of [layers, slots, heads, stride] into one with more slots or a longer stride.
@@ -97,10 +82,10 @@ DeviceCache::DeviceCache(const CacheConfig& config, const CacheShape& shape)
 }
 
 DeviceCache::Columns DeviceCache::columns_for(const Rule& rule, int tokens) const {
-  if (rule.kind == RuleKind::streaming) {
+  if (rule.traits->has_sinks) {
     return {table_columns(std::min(tokens, rule.sinks)), table_columns(rule.window + 1)};
   }
-  const int entries = rule.needs_attention() ? std::min(tokens, rule.budget + 1) : tokens;
+  const int entries = rule.drops() ? std::min(tokens, rule.budget + 1) : tokens;
   return {table_columns(entries), view_.window_stride};
 }
 
@@ -134,7 +119,7 @@ void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream)
   for (int slot = slots - 1; slot >= view_.slots; --slot) {
     free_slots_.push_back(slot);
   }
-  if (config_.rule == RuleKind::dms || merges()) {
+  if (config_.traits().learned()) {
     winnow::cuda::PinnedBuffer<std::int32_t> larger(static_cast<std::size_t>(slots));
     std::copy_n(next_pages_.data(), view_.slots, larger.data());
     next_pages_ = std::move(larger);
@@ -158,7 +143,7 @@ void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream)
   view_.open_keys = open_keys_.data();
   view_.open_values = open_values_.data();
   view_.open_weights = open_weights_.data();
-  if (has_budget(config_.rule)) {
+  if (config_.traits().has_budget) {
     upload_rules();
   }
   counts_.clear();
@@ -175,7 +160,7 @@ void DeviceCache::upload_rules() {
   device_rules_ = winnow::cuda::DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(rules));
   const std::size_t slots = rules_.size();
   view_.rings = device_rules_.data();
-  view_.sinks = config_.rule == RuleKind::streaming ? view_.rings + slots : nullptr;
+  view_.sinks = config_.traits().has_sinks ? view_.rings + slots : nullptr;
   view_.budgets = view_.rings + 2 * slots;
   view_.prompts = view_.rings + 3 * slots;
 }
@@ -195,7 +180,7 @@ int DeviceCache::open(const Rule& rule, int tokens, cudaStream_t stream) {
   free_slots_.pop_back();
   lengths_[static_cast<std::size_t>(slot)] = 0;
   rules_[static_cast<std::size_t>(slot)] = rule;
-  if (has_budget(config_.rule)) {
+  if (config_.traits().has_budget) {
     launch_set_rule(device_rules_.data(), view_.slots, slot,
                     {rule.window + 1, rule.sinks, rule.budget, rule.prompt_tokens}, stream);
   }
@@ -232,13 +217,13 @@ int DeviceCache::fork(int slot, cudaStream_t stream) {
 }
 
 int DeviceCache::ring(int slot) const {
-  return config_.rule == RuleKind::streaming ? rule(slot).window + 1 : view_.ring;
+  return config_.traits().has_sinks ? rule(slot).window + 1 : view_.ring;
 }
 
 int DeviceCache::most_ring() const {
   int most = view_.ring;
   for (const Rule& rule : rules_) {
-    most = config_.rule == RuleKind::streaming ? std::max(most, rule.window + 1) : most;
+    most = config_.traits().has_sinks ? std::max(most, rule.window + 1) : most;
   }
   return most;
 }
@@ -250,26 +235,20 @@ std::size_t DeviceCache::page_need(int slot, int tokens) const {
   const auto growth = [](int from, int to) { return pages_for(to) - pages_for(from); };
   const auto left = [ring](int length) { return std::max(0, length - ring); };
   std::size_t pages = growth(std::min(before, ring), std::min(after, ring));
-  switch (config_.rule) {
-    case RuleKind::dms:
-    case RuleKind::dmc:
-      if (tokens == 1 && before > 0) {
-        return static_cast<std::size_t>(rows_per_sequence()) * pages +
-               static_cast<std::size_t>(next_pages_.data()[slot]);
-      }
-      // How much is archived is not known: every page may be full.
-      pages += pages_for(left(after) - left(before));
-      break;
-    case RuleKind::streaming:
-      pages +=
-          growth(std::min(left(before), rule(slot).sinks), std::min(left(after), rule(slot).sinks));
-      break;
-    case RuleKind::tova:
-    case RuleKind::h2o:
-      pages += archive_pages(slot, after, 0) - archive_pages(slot, before, 0);
-      break;
-    default:
-      pages += growth(before, after);
+  if (config_.traits().learned()) {
+    if (tokens == 1 && before > 0) {
+      return static_cast<std::size_t>(rows_per_sequence()) * pages +
+             static_cast<std::size_t>(next_pages_.data()[slot]);
+    }
+    // How much is archived is not known: every page may be full.
+    pages += pages_for(left(after) - left(before));
+  } else if (config_.traits().has_sinks) {
+    pages +=
+        growth(std::min(left(before), rule(slot).sinks), std::min(left(after), rule(slot).sinks));
+  } else if (drops()) {
+    pages += archive_pages(slot, after, 0) - archive_pages(slot, before, 0);
+  } else {
+    pages += growth(before, after);
   }
   return static_cast<std::size_t>(rows_per_sequence()) * pages;
 }
@@ -362,7 +341,7 @@ std::size_t DeviceCache::pages_of(int slot, std::span<const std::int32_t> archiv
 std::size_t DeviceCache::page_cost(const CacheConfig& config, const CacheShape& shape) {
   const ops::cuda::DevicePageLayout layout(config.format, shape.head_dim);
   const std::size_t bounds =
-      config.rule == RuleKind::quest ? 2 * static_cast<std::size_t>(shape.head_dim) : 0;
+      config.traits().selects ? 2 * static_cast<std::size_t>(shape.head_dim) : 0;
   return layout.page_bytes() + 2 * sizeof(std::uint32_t) + bounds * sizeof(float);
 }
 

@@ -73,15 +73,13 @@ class DeviceCache {
   /// The largest of them.
   [[nodiscard]] int most_ring() const;
   /// DMC: entries outside the archive are running averages, not in pages.
-  [[nodiscard]] bool merges() const { return config_.rule == RuleKind::dmc; }
+  [[nodiscard]] bool merges() const { return config_.traits().merges; }
 
   /// TOVA, H2O: entries leave the archive.
-  [[nodiscard]] bool drops() const {
-    return config_.rule == RuleKind::tova || config_.rule == RuleKind::h2o;
-  }
+  [[nodiscard]] bool drops() const { return config_.traits().drops(); }
 
   /// Quest: queries read the most promising pages.
-  [[nodiscard]] bool selects() const { return config_.rule == RuleKind::quest; }
+  [[nodiscard]] bool selects() const { return config_.traits().selects; }
 
   /// Most pages that `tokens` more tokens of a sequence can need. Of one token of DMS they are
   /// exactly those that it takes, unless it decides itself about the entry that leaves.

@@ -138,7 +138,7 @@ SavedSequence DeviceCache::save(int slot, cudaStream_t stream) const {
 }
 
 void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t stream) const {
-  if (config_.rule == RuleKind::dms) {
+  if (config_.traits().marks) {
     const auto window = size_of(window_entries(rule(slot), saved.length));
     const auto words =
         read_table(view_, view_.marks, slot, view_.mark_words, view_.mark_words, stream);
@@ -233,7 +233,7 @@ void DeviceCache::restore_tables(int slot, const SavedSequence& saved, cudaStrea
         "write a sequence's length");
   write_table(view_, view_.archive_counts, slot, 1, 1,
               std::span<const std::int32_t>(saved.archived), stream);
-  if (config_.rule == RuleKind::dms) {
+  if (config_.traits().marks) {
     const auto window = size_of(window_entries(rule(slot), saved.length));
     std::vector<std::uint32_t> words(saved.archived.size() * view_.mark_words);
     for (std::size_t i = 0; i < saved.marks.size(); ++i) {

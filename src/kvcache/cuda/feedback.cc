@@ -34,7 +34,7 @@ FeedbackArguments FeedbackAttention::arguments(int layer, float scale) const {
           .layer = layer,
           .group = cache_.shape().group,
           .scale = scale * std::numbers::log2e_v<float>,
-          .by_layer = cache_.config().rule == RuleKind::tova,
+          .by_layer = cache_.config().traits().drop_by == DropBy::current_attention,
           .batch = 1,
           .slots = nullptr,
           .slot = 0,
@@ -77,7 +77,7 @@ void FeedbackAttention::attend(const DecodeAppend& step, float scale, bf16* out,
 }
 
 int FeedbackAttention::free_tokens(const Rule& rule, int length, int tokens) {
-  return rule.kind == RuleKind::tova ? std::clamp(rule.budget - length, 0, tokens) : 0;
+  return rule.rows_at_once(length, tokens);
 }
 
 void FeedbackAttention::append_and_attend(const Projection& projection, const PrefillAppend& chunk,

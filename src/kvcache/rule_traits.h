@@ -1,0 +1,91 @@
+// What is true of every rule by itself: one row per rule, asked by name of the property.
+#pragma once
+
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace winnow::kvcache {
+
+enum class RuleKind : std::uint8_t {
+  dense,      // everything
+  dms,        // learned delayed eviction
+  dmc,        // learned append-or-merge
+  streaming,  // attention sinks and a window (StreamingLLM)
+  tova,       // over budget, drop the entry with the least current attention in the layer
+  h2o,        // over budget, drop the entry with the least cumulative attention in the head
+  quest,      // everything is kept; decode reads the most promising pages
+};
+
+/// Which archived entry goes when a head is over its budget.
+enum class DropBy : std::uint8_t {
+  nothing,            // archived entries stay
+  current_attention,  // that of the newest query: all heads of a layer drop the same position
+  total_attention,    // that of all queries so far: each head drops its own
+};
+
+/// All that code asks of a rule. A new rule is a row of kRules, its mechanism, tests and docs.
+struct RuleTraits {
+  RuleKind kind = RuleKind::dense;
+  std::string_view name;
+
+  // Who decides: the model (a retrofit), or a budget that --cr makes of a sequence's length.
+  bool marks = false;       // a decision marks an entry of the window, which goes when it leaves
+  bool merges = false;      // a decision merges a token into the open entry, a running average
+  bool has_budget = false;  // (prompt + new tokens) / cr entries per head
+
+  // What happens to entries.
+  bool has_sinks = false;            // what leaves the window is archived if it is a first token
+  DropBy drop_by = DropBy::nothing;  // entries leave the archive
+  bool selects = false;              // a query after the prompt reads only some pages
+  bool keeps_all = false;            // every token keeps its entry, so that a sequence can be cut
+
+  /// Whether the model decides.
+  [[nodiscard]] constexpr bool learned() const { return marks || merges; }
+  [[nodiscard]] constexpr bool drops() const { return drop_by != DropBy::nothing; }
+  /// Whether what is cached follows from the tokens alone, so that others can begin with it. What
+  /// follows a budget is another when the same tokens are part of a longer request.
+  [[nodiscard]] constexpr bool shares_prefixes() const { return !has_budget; }
+};
+
+/// By RuleKind.
+inline constexpr std::array<RuleTraits, 7> kRules{{
+    {.kind = RuleKind::dense, .name = "dense", .keeps_all = true},
+    {.kind = RuleKind::dms, .name = "dms", .marks = true},
+    {.kind = RuleKind::dmc, .name = "dmc", .merges = true},
+    {.kind = RuleKind::streaming, .name = "streaming", .has_budget = true, .has_sinks = true},
+    {.kind = RuleKind::tova,
+     .name = "tova",
+     .has_budget = true,
+     .drop_by = DropBy::current_attention},
+    {.kind = RuleKind::h2o, .name = "h2o", .has_budget = true, .drop_by = DropBy::total_attention},
+    {.kind = RuleKind::quest,
+     .name = "quest",
+     .has_budget = true,
+     .selects = true,
+     .keeps_all = true},
+}};
+
+constexpr const RuleTraits& traits_of(RuleKind kind) {
+  const auto row = static_cast<std::size_t>(kind);
+  assert(kRules[row].kind == kind);
+  return kRules[row];
+}
+
+constexpr std::string_view rule_name(RuleKind kind) {
+  return traits_of(kind).name;
+}
+
+/// "dense", "dms", ...; nullopt for anything else.
+std::optional<RuleKind> parse_rule(std::string_view name);
+
+/// The names of the rules that `has` is true of, at least one: "tova, h2o or quest".
+std::string list_rules(
+    std::string_view conjunction,
+    bool (*has)(const RuleTraits&) = [](const RuleTraits&) { return true; });
+
+}  // namespace winnow::kvcache
