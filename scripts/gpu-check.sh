@@ -91,9 +91,9 @@ check_parity() {
 
 # The sanitizer slows a kernel down a hundred times: a few shapes of each.
 sanitized_ops=(
-  '*CudaLinearRows.Silu/int4_N1022_K576:*CudaLinearRows.Residual/bf16_N3070_K576:*CudaRows.ChainsAndOverlapChangeNothing/fp8'
-  '*CudaLinearBatch.Product/*_N250_K576:*CudaLinearBatch.Product/*_N50_K2048'
-  '*CudaBatchFinish*'
+  '*CudaSkinnyGemm.Silu/int4_N1022_K576:*CudaSkinnyGemm.Residual/bf16_N3070_K576:*CudaSkinnyGemms.ChainsAndOverlapChangeNothing/fp8'
+  '*CudaSmallBatchGemm.Product/*_N250_K576:*CudaSmallBatchGemm.Product/*_N50_K2048'
+  '*CudaSmallBatchEpilogue*'
   '*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3'
   '*CudaPrefillAttention.ShortLead/*_D64_G4:*CudaPrefillAttention.NoWindow/*_D80_G3'
   '*CudaSamplingTest.SearchesInSeveralPasses'
@@ -125,7 +125,7 @@ check_with_sanitizers() {
   fi
   for tool in memcheck racecheck; do
     for filter in "${sanitized_ops[@]}"; do
-      [[ $tool == racecheck && $filter == *CudaLinear* ]] || sanitize "$tool" ops "$filter"
+      [[ $tool == racecheck && $filter =~ Cuda(SkinnyGemm|SmallBatchGemm) ]] || sanitize "$tool" ops "$filter"
     done
     for filter in "${sanitized_kvcache[@]}"; do sanitize "$tool" kvcache "$filter"; done
   done
@@ -135,9 +135,9 @@ check_with_sanitizers() {
 
 # One after another.
 measure_speed() {
-  local benchmarks=(linear_rows linear_batch decode_attention prefill_attention sampling training_attention_cuda)
+  local benchmarks=(skinny_gemm small_batch_gemm decode_attention prefill_attention sampling training_attention_cuda)
   local name
-  $quick && benchmarks=(linear_rows linear_batch decode_attention)
+  $quick && benchmarks=(skinny_gemm small_batch_gemm decode_attention)
   for name in "${benchmarks[@]}"; do
     step "$name" "$(binary "${name}_benchmark")" --json "$report/$name.json"
     cat "$report/$name.log"

@@ -28,7 +28,8 @@ namespace {
 
 using cuda::DeviceBuffer;
 
-constexpr std::size_t kMemory = std::size_t{1} << 30;  // read in turn: many times the cache
+constexpr std::size_t kMemory = std::size_t{1}
+                                << 30;  // read one after another: many times the cache
 
 /// Bytes per second of reading kMemory bytes.
 double read_bandwidth(const cuda::Stream& stream, const DeviceBuffer<std::byte>& memory) {

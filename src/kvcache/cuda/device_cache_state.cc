@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "kvcache/cuda/device_cache.h"
-#include "kvcache/cuda/quest_kernels.h"
+#include "kvcache/cuda/quest/quest_kernels.h"
 #include "kvcache/cuda/sequence_kernels.h"
 #include "kvcache/packed_entries.h"
 

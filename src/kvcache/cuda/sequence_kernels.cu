@@ -1,5 +1,5 @@
 #include "base/cuda/device.h"
-#include "kvcache/cuda/next_pages.cuh"
+#include "kvcache/cuda/append/next_pages.cuh"
 #include "kvcache/cuda/sequence_kernels.h"
 #include "ops/kv_page.h"
 

@@ -7,7 +7,7 @@ namespace winnow::kvcache::cuda {
 TokenAttention::TokenAttention(const DeviceCache& cache, int most_batch) : cache_(cache) {
   const CacheShape& shape = cache.shape();
   if (cache.drops()) {
-    feedback_.emplace(cache, most_batch);
+    score_eviction_.emplace(cache, most_batch);
   } else if (cache.selects()) {
     quest_.emplace(cache, most_batch, shape.layers);
   } else {
@@ -20,8 +20,8 @@ TokenAttention::TokenAttention(const DeviceCache& cache, int most_batch) : cache
 }
 
 void TokenAttention::reserve() {
-  if (feedback_) {
-    feedback_->reserve();
+  if (score_eviction_) {
+    score_eviction_->reserve();
   }
   if (quest_) {
     quest_->reserve();
@@ -52,8 +52,8 @@ void TokenAttention::append_and_attend(const Projection& projection, const Decod
   DecodeAppend own = step;
   own.open_scores = open_scores_.data();
   append(cache_, projection, own, stream);
-  if (feedback_) {
-    feedback_->attend(own, scale, out, stream);
+  if (score_eviction_) {
+    score_eviction_->attend(own, scale, out, stream);
   } else if (quest_) {
     quest_->attend(own, scale, out, stream);
   } else {

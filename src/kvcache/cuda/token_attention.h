@@ -6,9 +6,9 @@
 #include <optional>
 #include <span>
 
-#include "kvcache/cuda/append.h"
-#include "kvcache/cuda/feedback.h"
-#include "kvcache/cuda/quest.h"
+#include "kvcache/cuda/append/append.h"
+#include "kvcache/cuda/quest/quest.h"
+#include "kvcache/cuda/score_eviction/score_eviction.h"
 #include "ops/cuda/decode/decode_attention.h"
 #include "ops/matrix.h"
 
@@ -38,7 +38,7 @@ class TokenAttention {
   void plan(const std::int32_t* slots, int batch, Way way, cudaStream_t stream,
             bool count_reads = false);
   /// Whether plan() puts something into the stream.
-  [[nodiscard]] bool has_plan() const { return !feedback_; }
+  [[nodiscard]] bool has_plan() const { return !score_eviction_; }
 
   /// Appends the tokens of `step`, attends, and drops what they make leave. `scale`: of the scores.
   /// out [batch, heads * head_dim].
@@ -55,10 +55,10 @@ class TokenAttention {
   const DeviceCache& cache_;
   const std::int32_t* slots_ = nullptr;  // of the planned step
   // The one that the rule needs:
-  std::optional<ops::cuda::DecodePlan> plan_;      // queries see everything
-  std::optional<FeedbackAttention> feedback_;      // TOVA, H2O
-  std::optional<QuestAttention> quest_;            // Quest
-  winnow::cuda::DeviceBuffer<float> open_scores_;  // [most_batch, heads] DMC
+  std::optional<ops::cuda::DecodePlan> plan_;             // queries see everything
+  std::optional<ScoreEvictionAttention> score_eviction_;  // TOVA, H2O
+  std::optional<QuestAttention> quest_;                   // Quest
+  winnow::cuda::DeviceBuffer<float> open_scores_;         // [most_batch, heads] DMC
 };
 
 }  // namespace winnow::kvcache::cuda

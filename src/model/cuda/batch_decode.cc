@@ -13,10 +13,10 @@ std::size_t size_of(int rows, int cols) {
 }
 
 // What the head takes behind the last layer.
-void norm_rows(ManyRows& linear, int rows, cudaStream_t stream) {
+void norm_rows(LargeBatchLayers& linear, int rows, cudaStream_t stream) {
   linear.finish(rows, stream);
 }
-void norm_rows(const BatchRows& /*linear*/, int /*rows*/, cudaStream_t /*stream*/) {
+void norm_rows(const SmallBatchLayers& /*linear*/, int /*rows*/, cudaStream_t /*stream*/) {
   // The last layer has left it.
 }
 
@@ -27,7 +27,7 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
     : model_(model),
       cache_(cache),
       least_(least_sequences(model)),
-      most_(ManyRows::padded(most_sequences)),
+      most_(LargeBatchLayers::padded(most_sequences)),
       attention_(cache, most_),
       many_(model, matrices, /*search=*/true),
       inputs_(size_of(2, most_)),
@@ -40,23 +40,23 @@ BatchDecode::BatchDecode(const DeviceModel& model, const MatrixWeights& matrices
       attended_(size_of(most_, model.query_width())),
       logits_(size_of(most_, model.config().vocab)),
       tokens_(size_of(1, most_)) {
-  if (BatchRows::supported()) {
+  if (SmallBatchLayers::supported()) {
     rows_.emplace(model);
   }
-  if (!rows_ || most_ > BatchRows::kMost) {
+  if (!rows_ || most_ > SmallBatchLayers::kMost) {
     many_.reserve(size_of(1, most_));
   }
 }
 
 int BatchDecode::least_sequences(const DeviceModel& model) {
-  return 1 + (BatchRows::supported() ? FewRows::most_chained(model.config())
-                                     : Decode::most_sequences());
+  return 1 + (SmallBatchLayers::supported() ? SkinnyLayers::most_chained(model.config())
+                                            : Decode::most_sequences());
 }
 
 void BatchDecode::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
                       std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
                       std::span<std::int32_t> next, const winnow::cuda::Stream& stream) {
-  const int size = ManyRows::padded(static_cast<int>(slots.size()));
+  const int size = LargeBatchLayers::padded(static_cast<int>(slots.size()));
   const winnow::cuda::Graph& step = graph(size, stream);
   fill_inputs(slots, tokens, rows, size);
   results_.expect(size_of(1, size));
@@ -104,7 +104,7 @@ const winnow::cuda::Graph& BatchDecode::graph(int size, const winnow::cuda::Stre
 }
 
 void BatchDecode::step(int size, cudaStream_t stream) {
-  if (rows_.has_value() && size <= BatchRows::kMost) {
+  if (rows_.has_value() && size <= SmallBatchLayers::kMost) {
     step_by(*rows_, size, stream);
   } else {
     step_by(many_, size, stream);

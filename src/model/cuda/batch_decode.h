@@ -9,9 +9,9 @@
 
 #include "base/cuda/graph.h"
 #include "kvcache/cuda/token_attention.h"
-#include "model/cuda/batch_rows.h"
 #include "model/cuda/device_model.h"
-#include "model/cuda/many_rows.h"
+#include "model/cuda/large_batch_layers.h"
+#include "model/cuda/small_batch_layers.h"
 #include "model/cuda/step_tokens.h"
 #include "ops/cuda/sampling/sampling.h"
 #include "ops/matrix.h"
@@ -19,9 +19,9 @@
 namespace winnow::model::cuda {
 
 /// What Decode does for few sequences, whose linear layers it takes from one reading of the weights
-/// by kernels made for few rows. Here they are BatchRows', and of more rows cuBLASLt's. A batch is
-/// padded up to the next size that there is a graph for; what pads it belongs to no sequence, is
-/// written nowhere in the cache and reads nothing of it.
+/// by kernels made for few rows. Here they are SmallBatchLayers', and of more rows cuBLASLt's. A
+/// batch is padded up to the next size that there is a graph for; what pads it belongs to no
+/// sequence, is written nowhere in the cache and reads nothing of it.
 class BatchDecode {
  public:
   /// For up to `most_sequences`. All must outlive this. The cache's rule must be one under which
@@ -54,9 +54,9 @@ class BatchDecode {
   int least_;
   int most_;
   kvcache::cuda::TokenAttention attention_;
-  ManyRows many_;
-  std::optional<BatchRows> rows_;  // of up to BatchRows::kMost
-  int generation_ = -1;            // of the cache's tables that the graphs point to
+  LargeBatchLayers many_;
+  std::optional<SmallBatchLayers> rows_;  // of up to SmallBatchLayers::kMost
+  int generation_ = -1;                   // of the cache's tables that the graphs point to
   std::map<int, winnow::cuda::Graph> graphs_;
 
   winnow::cuda::PinnedBuffer<std::int32_t> inputs_;          // [2, size] slots, tokens

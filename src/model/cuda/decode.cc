@@ -9,7 +9,7 @@
 namespace winnow::model::cuda {
 namespace {
 
-constexpr std::size_t kMost = FewRows::kMost;
+constexpr std::size_t kMost = SkinnyLayers::kMost;
 constexpr std::array<ops::cuda::SampledRow, kMost> kGreedy{};
 
 constexpr int kStepsOfPlan = 64;
@@ -33,9 +33,9 @@ Decode::Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, Outp
       qkv_(width(model.qkv_width())),
       queries_(width(model.query_width())),
       attended_(width(model.query_width())) {
-  const ChainedLayers layers = chained_layers(false);
-  if (kvcache::cuda::TokenChain::supports(cache_, layers.view())) {
-    chain_.emplace(cache_, layers.view());
+  const WholeStepLayers layers = whole_step_layers(false);
+  if (WholeStep::supports(cache_, layers.view())) {
+    whole_step_.emplace(cache_, layers.view());
   }
 }
 
@@ -55,8 +55,9 @@ void Decode::run(std::span<const std::int32_t> slots, std::span<const std::int32
     generation_ = cache_.generation();
   }
   // In one kernel there is but one way; the plan says only how long rows are.
-  const auto chained =
-      chain_ ? chain_->rows_of(attention_.row_pages(), static_cast<int>(batch)) : std::nullopt;
+  const auto chained = whole_step_
+                           ? whole_step_->rows_of(attention_.row_pages(), static_cast<int>(batch))
+                           : std::nullopt;
   const Shape key{.batch = static_cast<int>(batch),
                   .with_logits = with_logits,
                   .with_reads = with_reads,
@@ -135,10 +136,10 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
     attention_.plan(slots, batch, way, stream, with_reads);
   }
   if (chained) {
-    const ChainedLayers layers = chained_layers(with_logits);
-    const kvcache::cuda::TokenChain::StepEnd end{results_.data(), cache_.reported_free_pages()};
-    chain_->run(layers.view(), slots, batch, model_.scale(), *chained, with_logits ? nullptr : &end,
-                stream);
+    const WholeStepLayers layers = whole_step_layers(with_logits);
+    const WholeStep::StepEnd end{results_.data(), cache_.reported_free_pages()};
+    whole_step_->run(layers.view(), slots, batch, model_.scale(), *chained,
+                     with_logits ? nullptr : &end, stream);
     if (!with_logits) {
       return;
     }
@@ -159,10 +160,10 @@ void Decode::capture(const Shape& shape, cudaStream_t stream) {
 // Between two attentions: the linear layers of a layer, then the q, k and v of the next one or the
 // logits.
 void Decode::run_layers(int batch, bool with_logits, cudaStream_t stream) {
-  const ops::cuda::RowsLayer first = rows_.projection(0, qkv_.data());
+  const ops::cuda::SkinnyGemm first = rows_.projection(0, qkv_.data());
   // Appending asks for slots before its predecessor is complete: a kernel between that one and
   // begin_step() must have waited for them.
-  ops::cuda::linear_rows(std::span(&first, 1), batch, rows_.scratch(),
+  ops::cuda::skinny_gemm(std::span(&first, 1), batch, rows_.scratch(),
                          {stream, attention_.has_plan()});
   for (int l = 0; l < model_.config().layers; ++l) {
     attention(l, batch, stream);
@@ -170,19 +171,19 @@ void Decode::run_layers(int batch, bool with_logits, cudaStream_t stream) {
   }
 }
 
-Decode::ChainedLayers Decode::chained_layers(bool with_logits) const {
-  ChainedLayers all{.linear = {rows_.projection(0, qkv_.data())}, .projections = {}};
+Decode::WholeStepLayers Decode::whole_step_layers(bool with_logits) const {
+  WholeStepLayers all{.linear = {rows_.projection(0, qkv_.data())}, .projections = {}};
   for (int l = 0; l < model_.config().layers; ++l) {
     all.projections.push_back(model_.projection(l, rows_.hidden(), angles_.data()));
     auto layers = layers_behind(l, with_logits);
-    layers[0].input.x = nullptr;  // made by the chain's attention
+    layers[0].input.x = nullptr;  // made by the whole step's attention
     all.linear.insert(all.linear.end(), layers.begin(), layers.end());
   }
   return all;
 }
 
 // What follows the attention of a layer, up to that of the next one.
-std::array<ops::cuda::RowsLayer, 4> Decode::layers_behind(int attention, bool with_logits) const {
+std::array<ops::cuda::SkinnyGemm, 4> Decode::layers_behind(int attention, bool with_logits) const {
   const bool last = attention + 1 == model_.config().layers;
   const auto [output, gate_up, down] = rows_.behind_attention(attention, attended_.data());
   return {output, gate_up, down,

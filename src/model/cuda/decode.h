@@ -12,12 +12,12 @@
 
 #include "base/cuda/graph.h"
 #include "kvcache/cuda/token_attention.h"
-#include "kvcache/cuda/token_chain.h"
 #include "model/cuda/device_model.h"
-#include "model/cuda/few_rows.h"
 #include "model/cuda/output_head.h"
+#include "model/cuda/skinny_layers.h"
 #include "model/cuda/step_tokens.h"
-#include "ops/cuda/linear/linear_rows.h"
+#include "model/cuda/whole_step/whole_step.h"
+#include "ops/cuda/linear/skinny_gemm.h"
 #include "ops/matrix.h"
 
 namespace winnow::model::cuda {
@@ -25,7 +25,7 @@ namespace winnow::model::cuda {
 class Decode {
  public:
   /// Most sequences of one step on this device.
-  static int most_sequences() { return FewRows::most(); }
+  static int most_sequences() { return SkinnyLayers::most(); }
 
   Decode(const DeviceModel& model, kvcache::cuda::DeviceCache& cache, OutputHead& head);
 
@@ -45,16 +45,16 @@ class Decode {
     bool with_logits;
     bool with_reads;
     kvcache::cuda::TokenAttention::Way way;
-    std::optional<kvcache::cuda::TokenChain::Rows> chained;  // if it is one kernel
+    std::optional<WholeStep::Rows> chained;  // if it is one kernel
     bool planned;
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
 
-  // All layers of a step, as TokenChain takes them.
-  struct ChainedLayers {
-    std::vector<ops::cuda::RowsLayer> linear;
+  // All layers of a step, as WholeStep takes them.
+  struct WholeStepLayers {
+    std::vector<ops::cuda::SkinnyGemm> linear;
     std::vector<kvcache::cuda::Projection> projections;
-    [[nodiscard]] kvcache::cuda::TokenChain::Layers view() const { return {linear, projections}; }
+    [[nodiscard]] WholeStep::Layers view() const { return {linear, projections}; }
   };
 
   [[nodiscard]] bool is_planned(std::span<const std::int32_t> slots) const;
@@ -62,16 +62,16 @@ class Decode {
   void capture(const Shape& shape, cudaStream_t stream);
   void run_layers(int batch, bool with_logits, cudaStream_t stream);
   void attention(int layer, int batch, cudaStream_t stream);
-  [[nodiscard]] std::array<ops::cuda::RowsLayer, 4> layers_behind(int attention,
-                                                                  bool with_logits) const;
-  [[nodiscard]] ChainedLayers chained_layers(bool with_logits) const;
+  [[nodiscard]] std::array<ops::cuda::SkinnyGemm, 4> layers_behind(int attention,
+                                                                   bool with_logits) const;
+  [[nodiscard]] WholeStepLayers whole_step_layers(bool with_logits) const;
 
   const DeviceModel& model_;
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
   kvcache::cuda::TokenAttention attention_;
-  std::optional<kvcache::cuda::TokenChain> chain_;  // where there is a kernel for it
-  FewRows rows_;
+  std::optional<WholeStep> whole_step_;  // where there is a kernel for it
+  SkinnyLayers rows_;
   // Of the last planned step, if it was one in one kernel.
   std::vector<std::int32_t> planned_slots_;
   std::int64_t planned_lengths_ = 0;

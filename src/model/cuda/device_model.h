@@ -1,7 +1,7 @@
 // A model on a device: weights, and what its layers ask of the kernels.
 #pragma once
 
-#include "kvcache/cuda/projection.h"
+#include "kvcache/cuda/append/projection.h"
 #include "model/cuda/device_weights.h"
 #include "model/model.h"
 

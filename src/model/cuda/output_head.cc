@@ -5,7 +5,7 @@
 namespace winnow::model::cuda {
 namespace {
 
-constexpr std::size_t kMostRows = ops::cuda::kMostLinearRows;  // on any device
+constexpr std::size_t kMostRows = ops::cuda::kMostSkinnyRows;  // on any device
 
 }  // namespace
 
@@ -17,7 +17,8 @@ OutputHead::OutputHead(const DeviceModel& model)
       logits_(kMostRows * vocab_),
       rows_(kMostRows) {}
 
-ops::cuda::RowsLayer OutputHead::layer(const ops::cuda::RowsInput& input, bool with_logits) const {
+ops::cuda::SkinnyGemm OutputHead::layer(const ops::cuda::SkinnyInput& input,
+                                        bool with_logits) const {
   return ops::cuda::chosen(linear_, input, tokens_.data(), with_logits ? logits_.data() : nullptr);
 }
 
@@ -30,18 +31,18 @@ void OutputHead::sample(int rows, cudaStream_t stream) {
                            tokens_.data(), stream);
 }
 
-void OutputHead::read(ops::cuda::RowsInput input, std::size_t count,
+void OutputHead::read(ops::cuda::SkinnyInput input, std::size_t count,
                       std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
                       std::span<std::int32_t> tokens, const winnow::cuda::Stream& stream) {
   const auto read_back = [&](void* to, const void* from, std::size_t bytes) {
     winnow::cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream.get()),
                         "read a step's results");
   };
-  const auto most = static_cast<std::size_t>(ops::cuda::most_linear_rows());
+  const auto most = static_cast<std::size_t>(ops::cuda::most_skinny_rows());
   for (std::size_t first = 0; first < count; first += most) {
     const std::size_t group = std::min(most, count - first);
-    const ops::cuda::RowsLayer head = layer(input, logits.rows > 0 || !rows.empty());
-    ops::cuda::linear_rows(std::span(&head, 1), static_cast<int>(group), scratch_,
+    const ops::cuda::SkinnyGemm head = layer(input, logits.rows > 0 || !rows.empty());
+    ops::cuda::skinny_gemm(std::span(&head, 1), static_cast<int>(group), scratch_,
                            {stream.get(), true});
     input.x += group * hidden_;
     if (!rows.empty()) {

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "model/cuda/device_model.h"
-#include "ops/cuda/linear/linear_rows.h"
+#include "ops/cuda/linear/skinny_gemm.h"
 #include "ops/cuda/sampling/sampling.h"
 #include "ops/matrix.h"
 
@@ -15,33 +15,33 @@ class OutputHead {
  public:
   explicit OutputHead(const DeviceModel& model);
 
-  /// The layer that turns up to most_linear_rows() normed rows into the most likely tokens, which
+  /// The layer that makes the most likely tokens of up to most_skinny_rows() normed rows; they
   /// go to tokens(), and their logits, which go to logits() if asked for.
-  [[nodiscard]] ops::cuda::RowsLayer layer(const ops::cuda::RowsInput& input,
-                                           bool with_logits) const;
+  [[nodiscard]] ops::cuda::SkinnyGemm layer(const ops::cuda::SkinnyInput& input,
+                                            bool with_logits) const;
   [[nodiscard]] const std::int32_t* tokens() const { return tokens_.data(); }
   [[nodiscard]] const float* logits() const { return logits_.data(); }
 
-  /// How the next launch of sample() chooses: up to most_linear_rows() rows.
+  /// How the next launch of sample() chooses: up to most_skinny_rows() rows.
   void choose_by(std::span<const ops::cuda::SampledRow> rows);
   /// tokens() of the first `rows` of logits(), as choose_by() says when this runs.
   void sample(int rows, cudaStream_t stream);
 
-  /// Any number of rows (up to most_linear_rows() if their norms are still to be taken): their
+  /// Any number of rows (up to most_skinny_rows() if their norms are still to be taken): their
   /// tokens, which `rows` [count] choose, and logits to the host. Each may be empty; without `rows`
   /// tokens are the most likely ones. Waits for the stream.
-  void read(ops::cuda::RowsInput input, std::size_t count,
+  void read(ops::cuda::SkinnyInput input, std::size_t count,
             std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
             std::span<std::int32_t> tokens, const winnow::cuda::Stream& stream);
 
  private:
-  ops::cuda::RowsLinear linear_;
+  ops::cuda::GemmWeight linear_;
   std::size_t vocab_;
   std::size_t hidden_;
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;
-  winnow::cuda::DeviceBuffer<float> logits_;  // [kMostLinearRows, vocab]
+  winnow::cuda::DeviceBuffer<float> logits_;  // [kMostSkinnyRows, vocab]
   winnow::cuda::PinnedBuffer<ops::cuda::SampledRow> rows_;
-  ops::cuda::RowsScratch scratch_;
+  ops::cuda::SkinnyScratch scratch_;
 };
 
 }  // namespace winnow::model::cuda

@@ -36,9 +36,9 @@ Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
       head_(head),
       many_(model, matrices),
       few_(model),
-      exact_qkv_(FewRows::kMost * static_cast<std::size_t>(model.qkv_width())) {
+      exact_qkv_(SkinnyLayers::kMost * static_cast<std::size_t>(model.qkv_width())) {
   if (cache.drops()) {
-    feedback_.emplace(cache, 1);
+    score_eviction_.emplace(cache, 1);
   } else if (cache.selects()) {
     quest_.emplace(cache, kTokensAtOnce, 1);
   }
@@ -46,14 +46,14 @@ Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
 
 void Prefill::reserve(std::size_t tokens, int longest_chunk) {
   const ModelConfig& config = model_.config();
-  const auto rows = static_cast<std::size_t>(ManyRows::padded(static_cast<int>(tokens)));
+  const auto rows = static_cast<std::size_t>(LargeBatchLayers::padded(static_cast<int>(tokens)));
   const auto width = [rows](int cols) { return rows * static_cast<std::size_t>(cols); };
   if (!band_ || band_->stride < cache_.most_ring() + longest_chunk) {
     band_.reset();  // give the old memory back before asking for more
     band_ = std::make_unique<kvcache::cuda::Band>(cache_, longest_chunk);
   }
-  if (feedback_) {
-    feedback_->reserve();
+  if (score_eviction_) {
+    score_eviction_->reserve();
   } else if (quest_) {
     quest_->reserve();
   }
@@ -83,8 +83,8 @@ void Prefill::run(std::span<const PromptChunk> chunks, std::span<const ops::cuda
   const auto layers = [&](auto& linear) {
     return run_layers(linear, chunks, static_cast<int>(count), static_cast<int>(wanted), stream);
   };
-  const bool few = count <= static_cast<std::size_t>(FewRows::most());
-  const ops::cuda::RowsInput last = few ? layers(few_) : layers(many_);
+  const bool few = count <= static_cast<std::size_t>(SkinnyLayers::most());
+  const ops::cuda::SkinnyInput last = few ? layers(few_) : layers(many_);
   for (const PromptChunk& chunk : chunks) {
     kvcache::cuda::advance(cache_, chunk.slot, size_of(chunk), stream.get());
   }
@@ -115,9 +115,9 @@ std::size_t Prefill::upload(std::span<const PromptChunk> chunks, cudaStream_t st
 
 // Returns what the head takes of the wanted rows.
 template <class LinearLayers>
-ops::cuda::RowsInput Prefill::run_layers(LinearLayers& linear, std::span<const PromptChunk> chunks,
-                                         int tokens, int wanted,
-                                         const winnow::cuda::Stream& stream) {
+ops::cuda::SkinnyInput Prefill::run_layers(LinearLayers& linear,
+                                           std::span<const PromptChunk> chunks, int tokens,
+                                           int wanted, const winnow::cuda::Stream& stream) {
   const ModelConfig& config = model_.config();
   ops::cuda::rope_angles(angles_.data(), model_.frequencies().data(), config.head_dim / 2,
                          positions_.data(), tokens, stream.get());
@@ -140,12 +140,14 @@ ops::cuda::RowsInput Prefill::run_layers(LinearLayers& linear, std::span<const P
   return linear.finish(wanted, stream.get());
 }
 
-Prefill::LayerInput Prefill::project(ManyRows& linear, int layer, int tokens, cudaStream_t stream) {
+Prefill::LayerInput Prefill::project(LargeBatchLayers& linear, int layer, int tokens,
+                                     cudaStream_t stream) {
   linear.project(layer, qkv_.data(), tokens, stream);
   return {linear.hidden(), {.rounded = qkv_.data()}};
 }
 
-Prefill::LayerInput Prefill::project(FewRows& linear, int layer, int tokens, cudaStream_t stream) {
+Prefill::LayerInput Prefill::project(SkinnyLayers& linear, int layer, int tokens,
+                                     cudaStream_t stream) {
   linear.project(layer, exact_qkv_.data(), tokens, stream);
   return {linear.hidden(), {.exact = exact_qkv_.data()}};
 }
@@ -159,8 +161,8 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
   const int first_out = is_last ? size_of(chunk) - static_cast<int>(chunk.logit_rows) : 0;
   const Rows all{input, layer, chunk.slot, length, size_of(chunk), first_out, first};
   int at_once = all.tokens;
-  if (feedback_) {
-    at_once = kvcache::cuda::FeedbackAttention::free_tokens(rule, length, all.tokens);
+  if (score_eviction_) {
+    at_once = kvcache::cuda::ScoreEvictionAttention::free_tokens(rule, length, all.tokens);
   } else if (quest_) {
     at_once = kvcache::cuda::QuestAttention::prompt_tokens(rule, length, all.tokens);
   }
@@ -168,13 +170,13 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
     attend_at_once(all.slice(0, at_once), chunk.visible, stream);
   }
   const Rows others = all.slice(at_once, all.tokens);
-  if (others.tokens > 0 && feedback_) {
-    feedback_->append_and_attend(projection_of(others), append_of(others), *band_, model_.scale(),
-                                 out_of(others), stream.get());
+  if (others.tokens > 0 && score_eviction_) {
+    score_eviction_->append_and_attend(projection_of(others), append_of(others), *band_,
+                                       model_.scale(), out_of(others), stream.get());
   } else if (others.tokens > 0) {
     choose_and_attend(others, at_once, chunk.visible, stream);
   }
-  for (int t = 0; chunk.visible.data != nullptr && feedback_ && t < all.tokens; ++t) {
+  for (int t = 0; chunk.visible.data != nullptr && score_eviction_ && t < all.tokens; ++t) {
     for (int head = 0; head < model_.config().kv_heads; ++head) {
       note_visible(chunk.visible, layer, t, head, std::min(length + t, rule.budget) + 1);
     }

@@ -1,5 +1,5 @@
 #include "base/cuda/launch.cuh"
-#include "kvcache/cuda/next_pages.cuh"
+#include "kvcache/cuda/append/next_pages.cuh"
 #include "model/cuda/step_kernels.h"
 #include "ops/cuda/linear/embed_row.cuh"
 

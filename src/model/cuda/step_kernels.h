@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kvcache/cuda/cache_view.h"
-#include "ops/cuda/linear/linear_rows.h"
+#include "ops/cuda/linear/skinny_gemm.h"
 
 namespace winnow::model::cuda {
 
@@ -24,7 +24,7 @@ struct StepInputs {
   float2* angles = nullptr;               // [batch, half] cosine and sine
   int half = 0;
   ops::cuda::DeviceWeightView embedding;
-  ops::cuda::ResidualRows residual;
+  ops::cuda::ResidualStream residual;
 };
 void begin_step(const StepInputs& inputs, int batch, cudaStream_t stream);
 

@@ -18,7 +18,7 @@ constexpr bool registers_suffice(int warpgroups, int sum) {
 
 /// A place in a ring of `Size` stages, as the one who waits for full ones sees it.
 template <int Size>
-struct Turn {
+struct PipelineState {
   int stage = 0;
   int parity = 0;
   __device__ void next() {

@@ -58,7 +58,7 @@ struct SoftmaxRows {
   float largest[2] = {-INFINITY, -INFINITY};  // score that weights are relative to
   float sum[2] = {0.0F, 0.0F};                // of the lane's own columns
 
-  /// Turns scores into weights exp2(scale (score - largest)) and adds them up. True where earlier
+  /// Makes weights exp2(scale (score - largest)) and adds them up. True where earlier
   /// weights, in the sums and outputs of the caller's, must be multiplied by `factor` first. A
   /// largest score that is outgrown a little is kept: weights up to 2^8 do no harm.
   template <int Scores>

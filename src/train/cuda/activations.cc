@@ -17,7 +17,7 @@ std::size_t size(int count) {
   return static_cast<std::size_t>(count);
 }
 
-// Hands out memory piece by piece, or counts it when there is none.
+// Allocates memory piece by piece, or counts it when there is none.
 class Arena {
  public:
   explicit Arena(std::byte* memory = nullptr) : memory_(memory) {}

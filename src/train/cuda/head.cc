@@ -59,7 +59,7 @@ void DeviceHead::multiply(const DevicePass& pass, float* logits, const bf16* nor
                         stride_);
 }
 
-// loss_of(first token, tokens) turns logits_ into their gradient, dlogits_.
+// loss_of(first token, tokens) replaces logits_ by their gradient, dlogits_.
 template <class LossOf>
 void DeviceHead::chunked_loss(const DevicePass& pass, const DeviceWeights& weights,
                               const float* hidden, const DeviceGradients& gradients,

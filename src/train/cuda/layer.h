@@ -48,7 +48,7 @@ struct StreamGradient {
   bf16* rounded = nullptr;
 };
 
-/// Turns `gradient`, of the layer's output, into that of its input, and adds to `gradients`.
+/// Makes `gradient`, of the layer's output, into that of its input, and adds to `gradients`.
 void layer_backward(const DevicePass& pass, int layer, const DeviceLayerWeights& weights,
                     const float* input, const DeviceActivations& activations,
                     const DeviceLayerGradients& gradients, const StreamGradient& gradient);

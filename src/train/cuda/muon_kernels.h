@@ -17,7 +17,7 @@ struct MuonMatrix {
   float scale = 0.0F;  // muon_scale()
 };
 
-/// Matrices that are treated at once: as rows by columns or turned, small by large.
+/// Matrices that are treated at once: as rows by columns or transposed, small by large.
 struct MuonBatch {
   const MuonMatrix* matrices = nullptr;
   int count = 0;

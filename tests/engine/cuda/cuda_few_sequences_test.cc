@@ -168,7 +168,7 @@ void compare_together_and_alone(const Backend& backend, const EngineConfig& opti
 class CudaFewSequences : public OnDevice<::testing::TestWithParam<Case>> {};
 INSTANTIATE_TEST_SUITE_P(Models, CudaFewSequences, ::testing::ValuesIn(kCases), case_name);
 
-// Windows that turn over, pages that fill up, every rule.
+// Windows that wrap around, pages that fill up, every rule.
 TEST_P(CudaFewSequences, DecodesEachAsByItself) {
   const Case& c = GetParam();
   const ModelConfig config = config_of(c);

@@ -1,5 +1,5 @@
 // Appending on the device beside the host's cache.
-#include "kvcache/cuda/append.h"
+#include "kvcache/cuda/append/append.h"
 
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ TEST_P(CudaAppend, HoldsWhatTheHostHolds) {
     const int tokens = 350 * static_cast<int>(seed);
     sequences.push_back(caches.open(seed, {tokens / 2, tokens}));
   }
-  // Chunks and single tokens in turn; sequences of unlike length; slots in another order.
+  // Chunks alternate with single tokens; sequences of unlike length; slots in another order.
   caches.prefill(sequences[0], 33);
   caches.prefill(sequences[2], 300);
   caches.prefill(sequences[3], 1);

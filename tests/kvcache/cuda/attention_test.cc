@@ -27,7 +27,7 @@ class AttentionPair : public CachePair {
   explicit AttentionPair(const Case& c)
       : CachePair(c), attention_(device(), kMostBatch), quest_(make_quest()) {
     if (device().drops()) {
-      feedback_.emplace(device(), 1);
+      score_eviction_.emplace(device(), 1);
     }
   }
 
@@ -41,7 +41,7 @@ class AttentionPair : public CachePair {
     const int batch = static_cast<int>(sequences.size());
     const Projection how = projection(batch);
     attention_.reserve();
-    // Both ways in turn: what is kept must not depend on them.
+    // Both, alternating: what is kept must not depend on them.
     using Way = TokenAttention::Way;
     by_clusters_ = !by_clusters_ && attention_.has_clusters(batch);
     attention_.plan(device_slots.data(), batch, by_clusters_ ? Way::clusters : Way::runs, stream());
@@ -92,9 +92,9 @@ class AttentionPair : public CachePair {
       out.fill(0xFF);
       const PrefillAppend append{layer,  sequence.slot, length,
                                  tokens, {qkv.data()},  queries.data()};
-      if (feedback_) {
-        feedback_->reserve();
-        feedback_->append_and_attend(how, append, band, scale(), out.data(), stream());
+      if (score_eviction_) {
+        score_eviction_->reserve();
+        score_eviction_->append_and_attend(how, append, band, scale(), out.data(), stream());
       } else {
         std::vector<std::int32_t> visible(seen.size());
         quest_->reserve();
@@ -188,7 +188,7 @@ class AttentionPair : public CachePair {
   TokenAttention attention_;
   bool by_clusters_ = false;
   std::optional<QuestAttention> quest_;
-  std::optional<FeedbackAttention> feedback_;
+  std::optional<ScoreEvictionAttention> score_eviction_;
 };
 
 class CudaTokenAttention : public ::testing::TestWithParam<Case> {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "kvcache/cuda/append.h"
+#include "kvcache/cuda/append/append.h"
 #include "kvcache/head_cache.h"
 #include "kvcache/sequence_cache.h"
 #include "ops/cuda/pages/page_address.cuh"
@@ -43,7 +43,7 @@ inline std::string name_of(const ::testing::TestParamInfo<Case>& info) {
          std::to_string(static_cast<int>(c.cr));
 }
 
-/// The same tokens through both caches. Angles are zero, so that nothing is turned, and the
+/// The same tokens through both caches. Angles are zero, so that nothing is rotated, and the
 /// decision is the sign of a channel, which is then cleared.
 class CachePair {
  public:

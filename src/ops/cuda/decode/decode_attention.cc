@@ -139,7 +139,7 @@ void DecodePlan::attend_to(int layer, const DecodeEntries& entries, float scale,
     return;
   }
   launch_attention(layout_.format(), layout_.head_dim(), arguments, stream);
-  launch_merge(layout_.format(), layout_.head_dim(), arguments, stream);
+  launch_splitk_reduce(layout_.format(), layout_.head_dim(), arguments, stream);
 }
 
 void DecodePlan::attend(int layer, const DecodeEntries& entries, float scale, const float* query,

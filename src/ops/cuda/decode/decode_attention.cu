@@ -1,5 +1,5 @@
-// Decode attention by runs: a second kernel merges the parts that warps leave. That costs less than
-// waiting in this one for the last part to arrive.
+// Decode attention by runs: a second kernel reduces the parts that warps leave. That costs less
+// than waiting in this one for the last part to arrive.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/decode/decode_run.cuh"
 #include "ops/cuda/pages/kernel_shape.cuh"

@@ -41,7 +41,7 @@ struct DecodeEntries {
 /// Decode attention of a step, all layers, in one of two ways.
 ///   runs      The rows' pages (of the window, then of the archive), one row after another, are cut
 ///             into equal runs, one per warp, so that heads of very different lengths cost what
-///             their entries cost. A second kernel merges what the warps have of each row.
+///             their entries cost. A second kernel reduces what the warps have of each row.
 ///   clusters  A cluster of blocks takes a row. There is no second kernel, but all wait for the
 ///             longest row: for few rows of some hundred entries.
 /// The cut is made on the device, once per step.
@@ -83,7 +83,7 @@ class DecodePlan {
             cudaStream_t stream);
 
   /// out = softmax(scale * query . keys) values; where entries are rotated (q4), queries come
-  /// rotated and outputs are turned back. query and out [batch, kv_heads * group *
+  /// rotated and outputs are rotated back. query and out [batch, kv_heads * group *
   /// head_dim]. A page that is planned but holds no entry is not read, nor is its number. A row
   /// without entries gives zeros. Reads the live entries once; sums and exponentials are in float,
   /// and operands keep twice 16 bits (high and low part), so that only the rounding of the entries

@@ -66,9 +66,9 @@ int resident_workers(EntryFormat format, int head_dim, int group);
 void launch_attention(EntryFormat format, int head_dim, const DecodeArguments& arguments,
                       cudaStream_t stream);
 
-/// The rows' output, from their parts; turned back where entries are rotated.
-void launch_merge(EntryFormat format, int head_dim, const DecodeArguments& arguments,
-                  cudaStream_t stream);
+/// The rows' output, from their parts; rotated back where entries are rotated.
+void launch_splitk_reduce(EntryFormat format, int head_dim, const DecodeArguments& arguments,
+                          cudaStream_t stream);
 
 /// Clusters of `blocks` blocks, a row each, that the device can hold at once; none before Hopper.
 int resident_clusters(EntryFormat format, int head_dim, int group, int blocks);

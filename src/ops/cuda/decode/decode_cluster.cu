@@ -1,5 +1,5 @@
 // Decode attention of few rows: a cluster of blocks takes a row, cuts it evenly among its warps,
-// and merges their parts through distributed shared memory. There is no second kernel to wait for.
+// and reduces their parts through distributed shared memory. There is no second kernel to wait for.
 #include <cooperative_groups.h>
 
 #include "base/cuda/launch.cuh"
@@ -97,7 +97,7 @@ class ClusterAttention {
       for (int w = 0; w < kDecodeWarps; ++w) {
         parts[w] = part_of_warp(w, head, i);
       }
-      const Part own = merge(parts);
+      const Part own = reduce(parts);
       Received<D>* to = cluster_.map_shared_rank(&received_, head % blocks_);
       const int place = head / blocks_ * blocks_ + rank_;
       const int quad = i % 4 * (kQuads / 4) + i / (4 * group_);
@@ -129,7 +129,7 @@ class ClusterAttention {
       }
       __syncthreads();
       for (int i = warp_; rank_ + i * blocks_ < group_; i += kDecodeWarps) {
-        write_turned_back<D>(arguments_, rotated + i * D, first + rank_ + i * blocks_);
+        write_rotated_back<D>(arguments_, rotated + i * D, first + rank_ + i * blocks_);
       }
     }
   }
@@ -147,7 +147,7 @@ class ClusterAttention {
         parts[i] = {sums.x, sums.y, received_.outs[place][quad]};
       }
     }
-    return merge(parts);
+    return reduce(parts);
   }
 
   const DecodeArguments& arguments_;

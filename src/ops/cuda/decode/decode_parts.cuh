@@ -19,23 +19,23 @@ struct Part {
 /// The sum of parts, without a chain of exponentials. A part without entries has no weight, also
 /// beside others of its kind.
 template <int kCount>
-__device__ Part merge(const Part (&parts)[kCount]) {
-  Part merged;
+__device__ Part reduce(const Part (&parts)[kCount]) {
+  Part reduced;
 #pragma unroll
   for (const Part& part : parts) {
-    merged.reference = fmaxf(merged.reference, part.reference);
+    reduced.reference = fmaxf(reduced.reference, part.reference);
   }
 #pragma unroll
   for (const Part& part : parts) {
     const float factor =
-        part.reference == -INFINITY ? 0.0F : exp2_fast(part.reference - merged.reference);
-    merged.sum += part.sum * factor;
-    merged.out.x += part.out.x * factor;
-    merged.out.y += part.out.y * factor;
-    merged.out.z += part.out.z * factor;
-    merged.out.w += part.out.w * factor;
+        part.reference == -INFINITY ? 0.0F : exp2_fast(part.reference - reduced.reference);
+    reduced.sum += part.sum * factor;
+    reduced.out.x += part.out.x * factor;
+    reduced.out.y += part.out.y * factor;
+    reduced.out.z += part.out.z * factor;
+    reduced.out.w += part.out.w * factor;
   }
-  return merged;
+  return reduced;
 }
 
 /// Four channels of the output. Without entries: zeros.
@@ -66,10 +66,10 @@ inline __device__ Part open_part(const DecodeArguments& arguments, int row, int 
   return {score * arguments.scale + arguments.part_bits, 1.0F, __ldcg(value)};
 }
 
-/// Writes row `number` of D channels, turned back, by a warp.
+/// Writes row `number` of D channels, rotated back, by a warp.
 template <int D>
-__device__ void write_turned_back(const DecodeArguments& arguments, const float* row,
-                                  std::size_t number) {
+__device__ void write_rotated_back(const DecodeArguments& arguments, const float* row,
+                                   std::size_t number) {
   HeadVector<D> vector;
   vector.load(row, nullptr);
   vector.rotate_back();

@@ -17,9 +17,9 @@ struct StageState {
   int tags[kTilePages];
 };
 
-/// Stages [0, kStages) in turn hold tiles 0, 1, 2 ... of kTilePages pages each, and a tag per page.
-/// On Hopper and later one lane copies a whole page with one instruction, before that each lane its
-/// share.
+/// Stages [0, kStages) hold, round-robin, tiles 0, 1, 2 ... of kTilePages pages each, and a tag per
+/// page. On Hopper and later one lane copies a whole page with one instruction, before that each
+/// lane its share.
 template <int kPageBytes, int kTilePages, int kStages>
 class PageStream {
  public:

@@ -249,7 +249,7 @@ class WarpAttention {
     }
   }
 
-  // Turns scores into weights, the next product's operand.
+  // Makes weights of scores, the next product's operand.
   __device__ void weigh(const float (&scores)[4], const float (&scales)[4],
                         std::uint32_t (&weights)[4]) {
     float x[4];

@@ -2,17 +2,17 @@
 #pragma once
 
 #include "ops/cuda/block_sums.cuh"
-#include "ops/cuda/linear/linear_rows.h"
+#include "ops/cuda/linear/skinny_gemm.h"
 #include "ops/cuda/linear/weight_codes.cuh"
 
 namespace winnow::ops::cuda {
 
 inline constexpr int kEmbedThreads = 256;
 
-/// Row `row` of embed_rows() in linear_rows.h. By a block of kEmbedThreads.
+/// Row `row` of embed_rows() in skinny_gemm.h. By a block of kEmbedThreads.
 template <class Format>
 __device__ void embed_row(const DeviceWeightView& table, int token, int row,
-                          const ResidualRows& residual) {
+                          const ResidualStream& residual) {
   const std::size_t first = static_cast<std::size_t>(row) * table.cols;
   float squares = 0.0F;
   for (int column = threadIdx.x * 8; column < table.cols; column += kEmbedThreads * 8) {

@@ -1,6 +1,6 @@
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/linear/embed_row.cuh"
-#include "ops/cuda/linear/linear_rows_kernels.h"
+#include "ops/cuda/linear/skinny_gemm_kernels.h"
 
 namespace winnow::ops::cuda {
 namespace {
@@ -8,7 +8,7 @@ namespace {
 /// A block per row.
 template <class Format>
 __global__ void embed(const __grid_constant__ DeviceWeightView table, const std::int32_t* tokens,
-                      const __grid_constant__ ResidualRows residual) {
+                      const __grid_constant__ ResidualStream residual) {
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
   embed_row<Format>(table, tokens[blockIdx.x], static_cast<int>(blockIdx.x), residual);
@@ -17,7 +17,7 @@ __global__ void embed(const __grid_constant__ DeviceWeightView table, const std:
 }  // namespace
 
 void launch_embed_rows(const DeviceWeightView& table, const std::int32_t* tokens, int rows,
-                       const ResidualRows& residual, const RowsLaunch& launch) {
+                       const ResidualStream& residual, const SkinnyLaunch& launch) {
   with_format(table.format, [&](auto format) {
     winnow::cuda::launch(embed<decltype(format)>, rows, kEmbedThreads, 0, launch.stream,
                          launch.overlap, table, tokens, residual);

@@ -63,7 +63,7 @@ struct Linear::Handle {
 };
 
 // In cuBLAS's terms the product is out^T = first^T second^T, with the matrices as they lie or
-// turned.
+// transposed.
 struct Linear::Plan {
   Plan(cublasLtHandle_t handle, const Shape& shape, int choices)
       : beta(shape.kind == Kind::add || shape.kind == Kind::input_gradient_add ||
@@ -107,18 +107,18 @@ struct Linear::Plan {
   std::vector<cublasLtMatmulHeuristicResult_t> algorithms;  // the first is taken
 
  private:
-  void describe(bool turn_first, bool turn_second) {
+  void describe(bool transpose_first, bool transpose_second) {
     cublasLtMatmulDesc_t description = nullptr;
     check_blas(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                "describe a product");
     operation.reset(description);
-    const auto turn = [&](cublasLtMatmulDescAttributes_t which, bool turned) {
-      const cublasOperation_t how = turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const auto transpose = [&](cublasLtMatmulDescAttributes_t which, bool transposed) {
+      const cublasOperation_t how = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
       check_blas(cublasLtMatmulDescSetAttribute(description, which, &how, sizeof(how)),
-                 "turn a matrix");
+                 "transpose a matrix");
     };
-    turn(CUBLASLT_MATMUL_DESC_TRANSA, turn_first);
-    turn(CUBLASLT_MATMUL_DESC_TRANSB, turn_second);
+    transpose(CUBLASLT_MATMUL_DESC_TRANSA, transpose_first);
+    transpose(CUBLASLT_MATMUL_DESC_TRANSB, transpose_second);
   }
 
   void choose(cublasLtHandle_t handle, const Shape& shape) {

@@ -1,11 +1,12 @@
-// Where activations lie for linear_batch: slabs of 64 columns, of each slab 128 bytes of each row,
-// swizzled as wgmma wants them. Columns are in the order in which lanes hold them of a weight: of
-// 32 columns, which two products take, lane c of four has columns 8 c to 8 c + 7 (weight_codes.cuh)
-// as pairs 0 to 3, and a product wants the first pairs of all lanes, then the second ones.
+// Where activations lie for small-batch GEMMs: slabs of 64 columns, of each slab 128 bytes of each
+// row, swizzled as wgmma wants them. Columns are in the order in which lanes hold them of a weight:
+// of 32 columns, which two products take, lane c of four has columns 8 c to 8 c + 7
+// (weight_codes.cuh) as pairs 0 to 3, and a product wants the first pairs of all lanes, then the
+// second ones.
 #pragma once
 
 #include "ops/cuda/eight.cuh"
-#include "ops/cuda/linear/linear_batch_kernels.h"
+#include "ops/cuda/linear/small_batch_gemm_kernels.h"
 #include "ops/cuda/linear/weight_codes.cuh"
 
 namespace winnow::ops::cuda {

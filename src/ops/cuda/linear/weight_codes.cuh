@@ -107,7 +107,7 @@ struct Int8Weight {
 /// Stored + 8. Taken for the lower bits of a bf16, they are their number times 2^-133, or 16 times
 /// as much: each is an operand when the others are masked out. Nibbles of a word: columns 0, 2, 4,
 /// 6, 1, 3, 5, 7.
-/// One row is multiplied otherwise: linear_rows_integer.cuh.
+/// One row is multiplied otherwise: skinny_gemm_integer.cuh.
 struct Int4Weight {
   static constexpr int kCodes = 8;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int4;

@@ -16,15 +16,15 @@ inline __device__ float round_up_to_bf16(float x) {
 }
 
 /// A format gives: Code, what entries are moved as; kChannels, how many of them one holds;
-/// kLargest, its largest code (0: no scales); kRotated, whether entries are kept rotated; decode(),
-/// a channel's number but for the scale; and, if it holds one channel, encode().
+/// kLargest, its largest code (0: no scales); kRotated, whether entries are kept rotated;
+/// dequantize(), a channel's number but for the scale; and, if it holds one channel, encode().
 struct Bf16Format {
   using Code = __nv_bfloat16;
   static constexpr int kChannels = 1;
   static constexpr bool kRotated = false;
   static constexpr float kLargest = 0.0F;
   static __device__ Code encode(float x) { return __float2bfloat16_rn(x); }
-  static __device__ float decode(Code code, int) { return __bfloat162float(code); }
+  static __device__ float dequantize(Code code, int) { return __bfloat162float(code); }
 };
 
 struct F8Format {
@@ -33,7 +33,7 @@ struct F8Format {
   static constexpr bool kRotated = false;
   static constexpr float kLargest = 448.0F;
   static __device__ Code encode(float x) { return Code(x); }
-  static __device__ float decode(Code code, int) { return static_cast<float>(code); }
+  static __device__ float dequantize(Code code, int) { return static_cast<float>(code); }
 };
 
 struct I8Format {
@@ -44,7 +44,7 @@ struct I8Format {
   static __device__ Code encode(float x) {
     return static_cast<Code>(fminf(fmaxf(rintf(x), -127.0F), 127.0F));
   }
-  static __device__ float decode(Code code, int) { return static_cast<float>(code); }
+  static __device__ float dequantize(Code code, int) { return static_cast<float>(code); }
 };
 
 /// Two 4-bit codes: the even channel's in the lower half.
@@ -57,7 +57,7 @@ struct Q4Format {
   static constexpr int kChannels = 2;
   static constexpr float kLargest = 2.732421875F;
   static constexpr bool kRotated = true;
-  static __device__ float decode(Code pair, int channel) {
+  static __device__ float dequantize(Code pair, int channel) {
     const unsigned code = pair.bits >> (channel % 2 * 4) & 15U;
     float level = 0.0F;
 #pragma unroll

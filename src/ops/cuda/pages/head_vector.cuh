@@ -79,8 +79,8 @@ class HeadVector {
     return sum(product);
   }
 
-  /// Turns every plane by its angle: cosine and sine [D / 2].
-  __device__ void turn(const float2* angles) {
+  /// RoPE: rotates every plane by its angle, cosine and sine [D / 2].
+  __device__ void apply_rope(const float2* angles) {
     each([&](int i, int plane) {
       const float2 angle = angles[plane];
       const float low = low_[i];

@@ -31,7 +31,7 @@ struct PageAddress {
   }
 
   /// The same of 4-bit codes: a lane's words hold a quarter of a key's channels, or an eighth of
-  /// those of a pair of values, their codes in turn.
+  /// those of a pair of values, their codes alternating.
   [[nodiscard]] __host__ __device__ constexpr CodePlace key_code(int entry, int channel) const {
     const int within = channel % (head_dim / 4);
     return {((entry * 4 + channel / (head_dim / 4)) * lane_words() + within / 8) * 4, within % 8};

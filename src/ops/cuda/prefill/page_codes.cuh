@@ -82,7 +82,8 @@ __device__ void load_page_values(const std::byte* page, int pair, int channel,
       codes[k][0] = collect_codes(
           page, [&](int i) { return kAddress.value_code(2 * pair + k, channel + i); });
     }
-  } else if constexpr (D / 8 % 8 == 0) {  // they lie side by side, those of the two slots in turn
+  } else if constexpr (D / 8 % 8 ==
+                       0) {  // they lie side by side, those of the two slots alternating
     std::uint32_t both[2 * Words];
     load_codes(page + kAddress.value(2 * pair, channel), both);
 #pragma unroll

@@ -80,7 +80,7 @@ void prefill_attention(const DevicePageLayout& layout, int kv_heads, int group, 
     const int vectors = kv_heads * group;  // of a token
     bf16* const out =
         chunk.out + static_cast<std::ptrdiff_t>(chunk.first_out) * vectors * layout.head_dim();
-    launch_turn_back(layout.head_dim(), out, wanted * vectors, stream);
+    launch_rotate_back(layout.head_dim(), out, wanted * vectors, stream);
   }
 }
 

@@ -49,7 +49,7 @@ std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, 
 enum class PrefillKernel { best, portable };
 
 /// out = softmax(scale * query . keys) values over what each query sees; where entries are rotated
-/// (q4), queries come rotated and outputs are turned back; `group` (1 to 8) query
+/// (q4), queries come rotated and outputs are rotated back; `group` (1 to 8) query
 /// heads per KV head. Sums and exponentials are in float; operands of products have 16 bits: bf16
 /// entries as they are, 8-bit entries as code * scale in half precision (so they must be below
 /// 65,504), weights in the entries' type. Nothing waits for the host.

@@ -52,7 +52,7 @@ void launch_gather(const DevicePageLayout& layout, const PrefillArguments& argum
                    cudaStream_t stream);
 
 /// Undoes the rotation of entries (ops/rotation.h) in `vectors` outputs [head_dim].
-void launch_turn_back(int head_dim, bf16* out, int vectors, cudaStream_t stream);
+void launch_rotate_back(int head_dim, bf16* out, int vectors, cudaStream_t stream);
 
 /// Attention over the gathered rows, for any device and for Hopper.
 void launch_prefill(EntryFormat format, int head_dim, const PrefillArguments& arguments,

@@ -16,14 +16,15 @@
 namespace winnow::ops::cuda {
 namespace {
 
-/// A warpgroup's attention of its 64 rows of a tile. `turn` is that of the next block.
+/// A warpgroup's attention of its 64 rows of a tile. The pipeline's state is that of the next
+/// block.
 template <class S>
 class Consumer {
  public:
   __device__ Consumer(const PrefillArguments& arguments, const Shared<S>& shared)
       : arguments_(arguments), shared_(shared), warpgroup_(threadIdx.x / kWarpgroup) {
     if (warpgroup_ == S::kConsumers - 1) {
-      pass_turn();
+      pass_issue();
     }
   }
 
@@ -33,7 +34,7 @@ class Consumer {
     if (!await_tile()) {
       return;
     }
-    control().key_full[turn_.stage].wait(turn_.parity);
+    control().key_full[pipe_.stage].wait(pipe_.parity);
     float scores[S::kBlock / 2];
     begin_block_scores(scores);
     for (bool more = true; more;) {
@@ -47,16 +48,16 @@ class Consumer {
       release(control().query_empty[query_.stage]);
       query_.next();
       more = await_tile();
-      const Turn<S::kStages> before = turn_;
-      turn_.next();
+      const PipelineState<S::kStages> before = pipe_;
+      pipe_.next();
       if (more) {
-        control().key_full[turn_.stage].wait(turn_.parity);
+        control().key_full[pipe_.stage].wait(pipe_.parity);
       }
       control().value_full[before.stage].wait(before.parity);
-      await_turn();
+      await_issue();
       begin_weighted_sum<typename S::Pair>(out, weights, shared_.values(before.stage));
       begin_block_scores(scores);  // of anything when there is no next tile: a branch costs more
-      pass_turn();
+      pass_issue();
       wait_for_products<1>(out);
       release(control().value_empty[before.stage]);
       float factor[2];
@@ -68,10 +69,11 @@ class Consumer {
   }
 
  private:
-  // Warpgroups issue products in turn, so that they do not all take exponentials at a time.
-  __device__ void await_turn() const { sync_named(kFirstTurn + warpgroup_, 2 * kWarpgroup); }
-  __device__ void pass_turn() const {
-    arrive_named(kFirstTurn + (warpgroup_ + 1) % S::kConsumers, 2 * kWarpgroup);
+  // Warpgroups issue products one after another, so that they do not all take exponentials at a
+  // time.
+  __device__ void await_issue() const { sync_named(kFirstIssue + warpgroup_, 2 * kWarpgroup); }
+  __device__ void pass_issue() const {
+    arrive_named(kFirstIssue + (warpgroup_ + 1) % S::kConsumers, 2 * kWarpgroup);
   }
 
   // A tile as the rows of a lane see it.
@@ -99,11 +101,11 @@ class Consumer {
     return control().tile[query_.stage].head >= 0;
   }
 
-  // The scores of the next block in turn.
+  // The scores of the next block.
   __device__ __forceinline__ void begin_block_scores(float (&scores)[S::kBlock / 2]) const {
     begin_product<typename S::Pair, S::D, false>(
         scores, shared_.query(query_.stage) + warpgroup_ * 64 * kSlabBytes, S::kRows,
-        shared_.keys(turn_.stage));
+        shared_.keys(pipe_.stage));
   }
 
   // A tile from its first block's scores to its last block's weights.
@@ -112,7 +114,7 @@ class Consumer {
                                          float (&out)[S::D / 2], SoftmaxRows& softmax) {
     float factor[2];
     int place = (view.tile.length - 1) / S::kBlock * S::kBlock;
-    release(control().key_empty[turn_.stage]);
+    release(control().key_empty[pipe_.stage]);
     mask_block(view, place, scores);  // all do not see the newest token
     softmax.weigh(scores, arguments_.scale, factor);
     to_operands<typename S::Pair>(scores, weights);
@@ -128,16 +130,16 @@ class Consumer {
                                                float (&scores)[S::kBlock / 2],
                                                std::uint32_t (&weights)[S::kBlock / 4],
                                                float (&out)[S::D / 2], SoftmaxRows& softmax) {
-    const Turn<S::kStages> before = turn_;
-    turn_.next();
+    const PipelineState<S::kStages> before = pipe_;
+    pipe_.next();
     control().value_full[before.stage].wait(before.parity);
-    control().key_full[turn_.stage].wait(turn_.parity);
-    await_turn();
+    control().key_full[pipe_.stage].wait(pipe_.parity);
+    await_issue();
     begin_block_scores(scores);
     begin_weighted_sum<typename S::Pair>(out, weights, shared_.values(before.stage));
-    pass_turn();
+    pass_issue();
     wait_for_products<1>(scores);
-    release(control().key_empty[turn_.stage]);
+    release(control().key_empty[pipe_.stage]);
     if (!all_see(arguments_, view.tile, place, S::kBlock)) {
       mask_block(view, place, scores);
     }
@@ -146,7 +148,7 @@ class Consumer {
     // ptxas would wait for the outputs before it takes exponentials: what stops it is a branch that
     // depends on their sums. None is negative, so nobody waits here.
     const bool negative = fminf(softmax.sum[0], softmax.sum[1]) < 0.0F;
-    control().key_full[turn_.stage].wait(negative ? turn_.parity ^ 1 : turn_.parity);
+    control().key_full[pipe_.stage].wait(negative ? pipe_.parity ^ 1 : pipe_.parity);
     wait_for_products<0>(out);
     release(control().value_empty[before.stage]);
     if (grown) {
@@ -164,8 +166,8 @@ class Consumer {
   const PrefillArguments& arguments_;
   const Shared<S>& shared_;
   int warpgroup_;
-  Turn<2> query_;          // of the tile
-  Turn<S::kStages> turn_;  // of the block whose scores were begun last
+  PipelineState<2> query_;          // of the tile
+  PipelineState<S::kStages> pipe_;  // of the block whose scores were begun last
 };
 
 template <class S>

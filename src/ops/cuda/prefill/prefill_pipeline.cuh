@@ -10,7 +10,7 @@ namespace winnow::ops::cuda {
 
 inline constexpr int kLoaders = 96;  // threads that bring queries
 
-enum NamedBarrier { kLoaderBarrier = 1, kFirstTurn };
+enum NamedBarrier { kLoaderBarrier = 1, kFirstIssue };
 
 template <class Pair_, int D_>
 struct Shape {
@@ -72,8 +72,8 @@ __device__ void init(Control<S>& control) {
   fence_async_proxy();
 }
 
-/// Brings a tile's queries into shared memory, all on their way at a time. Each loader then turns
-/// what it has brought into operands.
+/// Brings a tile's queries into shared memory, all on their way at a time. Each loader then makes
+/// operands of what it has brought.
 template <class S>
 __device__ void load_query_tile(const PrefillArguments& arguments, const PrefillTile& tile,
                                 int thread, std::byte* to) {
@@ -111,10 +111,10 @@ template <class S>
 __device__ void load_queries(const PrefillArguments& arguments, const Shared<S>& shared) {
   Control<S>& control = shared.control();
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup - (kWarpgroup - kLoaders);
-  for (Turn<2> turn;; turn.next()) {
-    control.query_empty[turn.stage].wait(turn.parity ^ 1);
+  for (PipelineState<2> pipe;; pipe.next()) {
+    control.query_empty[pipe.stage].wait(pipe.parity ^ 1);
     if (thread == 0) {
-      PrefillTile& taken = control.tile[turn.stage];
+      PrefillTile& taken = control.tile[pipe.stage];
       const int index = atomicAdd(arguments.next_tile, 1);
       if (index < arguments.tiles) {
         taken = PrefillTile(arguments, arguments.tile_order[index]);
@@ -123,12 +123,12 @@ __device__ void load_queries(const PrefillArguments& arguments, const Shared<S>&
       }
     }
     sync_named(kLoaderBarrier, kLoaders);
-    const PrefillTile tile = control.tile[turn.stage];
+    const PrefillTile tile = control.tile[pipe.stage];
     if (tile.head >= 0) {
-      load_query_tile<S>(arguments, tile, thread, shared.query(turn.stage));
+      load_query_tile<S>(arguments, tile, thread, shared.query(pipe.stage));
       fence_async_proxy();
     }
-    control.query_full[turn.stage].arrive();
+    control.query_full[pipe.stage].arrive();
     if (tile.head < 0) {
       return;
     }
@@ -168,22 +168,22 @@ __device__ void copy_part(const PrefillArguments& arguments, const PrefillTile& 
 template <class S>
 __device__ void load_entries(const PrefillArguments& arguments, const Shared<S>& shared) {
   Control<S>& control = shared.control();
-  Turn<S::kStages> turn;
-  for (Turn<2> query;; query.next()) {
+  PipelineState<S::kStages> pipe;
+  for (PipelineState<2> query;; query.next()) {
     control.query_full[query.stage].wait(query.parity);
     const PrefillTile tile = control.tile[query.stage];
     control.query_empty[query.stage].arrive();
     if (tile.head < 0) {
       return;
     }
-    for (int block = (tile.length - 1) / S::kBlock; block >= 0; --block, turn.next()) {
+    for (int block = (tile.length - 1) / S::kBlock; block >= 0; --block, pipe.next()) {
       const int place = block * S::kBlock;
-      control.key_empty[turn.stage].wait(turn.parity ^ 1);
-      copy_part<S>(arguments, tile, 0, place, shared.keys(turn.stage),
-                   control.key_full[turn.stage]);
-      control.value_empty[turn.stage].wait(turn.parity ^ 1);
-      copy_part<S>(arguments, tile, 1, place, shared.values(turn.stage),
-                   control.value_full[turn.stage]);
+      control.key_empty[pipe.stage].wait(pipe.parity ^ 1);
+      copy_part<S>(arguments, tile, 0, place, shared.keys(pipe.stage),
+                   control.key_full[pipe.stage]);
+      control.value_empty[pipe.stage].wait(pipe.parity ^ 1);
+      copy_part<S>(arguments, tile, 1, place, shared.values(pipe.stage),
+                   control.value_full[pipe.stage]);
     }
   }
 }

@@ -90,7 +90,7 @@ struct BackwardScratch {
   QuerySums* sums;
   // Hopper's alone:
   float* dqueries = nullptr;
-  std::int32_t* turns = nullptr;
+  std::int32_t* next_keys = nullptr;
   std::int32_t* document_end = nullptr;
   std::int32_t* next_item = nullptr;
 
@@ -102,7 +102,7 @@ struct BackwardScratch {
       const auto dim = static_cast<std::size_t>(head_dim);
       const auto queries = static_cast<std::size_t>(backward_queries(head_dim));
       dqueries = scratch.take<float>(rows * heads * dim);
-      turns = scratch.take<std::int32_t>(rows / queries * heads);
+      next_keys = scratch.take<std::int32_t>(rows / queries * heads);
       document_end = scratch.take<std::int32_t>(rows);
       next_item = scratch.take<std::int32_t>(1);
     }
@@ -199,7 +199,7 @@ void training_attention_backward(const TrainingAttention& attention, Matrix<cons
                                        backward,
                                        arrays.dqueries,
                                        backward.padded_tokens / queries,
-                                       arrays.turns,
+                                       arrays.next_keys,
                                        arrays.document_end,
                                        arrays.next_item};
   launch_backward_plan(arguments, stream);

@@ -81,13 +81,13 @@ struct TrainingBackwardSm90 {
   TrainingBackward backward;
   float* dqueries;   // the gradients of queries in float, as the kernel's lanes hold them
   int query_blocks;  // of backward_queries()
-  /// [query heads, query_blocks]: the first of the keys whose turn it is to add to dqueries.
-  std::int32_t* turns;
+  /// [query heads, query_blocks]: the first of the keys that add to dqueries next.
+  std::int32_t* next_keys;
   std::int32_t* document_end;  // [T]: the first query, at least the key, that does not see it
   std::int32_t* next_item;     // how many blocks of keys have been taken
 };
 
-/// Fills `turns`, `document_end` and `next_item`.
+/// Fills `next_keys`, `document_end` and `next_item`.
 void launch_backward_plan(const TrainingBackwardSm90& backward, cudaStream_t stream);
 
 /// For Hopper, head dimensions 64 and 128.

@@ -7,9 +7,9 @@
 //     shared memory, and the product of this block of keys is added to an array in float.
 //   The last warpgroup feeds the others (a thread), and adds up gradients of queries (two warps).
 // Blocks of keys add to a query's gradient in order, so that the result repeats itself to the bit:
-// `turns` says for each block of queries whose turn it is. Nobody waits long: all blocks of a
-// document begin at its end, one step behind the one before. Nobody waits forever: blocks are taken
-// in order.
+// `next_keys` says for each block of queries which keys add next. Nobody waits long: all blocks of
+// a document begin at its end, one step behind the one before. Nobody waits forever: blocks are
+// taken in order.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/training/training_key_rows.cuh"
 
@@ -18,7 +18,7 @@ namespace {
 
 enum NamedBarrier { kScoresBarrier = 1, kFirstAdder };
 
-/// Warps that take turns at adding up gradients of queries: while one waits until what it has added
+/// Warps that alternate in adding up gradients of queries: while one waits until what it has added
 /// is there, the next one begins.
 constexpr int kAdders = 2;
 
@@ -70,11 +70,11 @@ class Consumer {
 
  private:
   __device__ BackwardControl<S>& control() const { return shared_.control(); }
-  // scores = keys x queries of the stage whose turn it is.
+  // scores = keys x queries of the current stage.
   __device__ __forceinline__ void begin_scores(float (&scores)[S::kQueries / 2]) const {
     begin_product<typename S::Pair, S::D, false>(scores,
                                                  shared_.keys() + warpgroup_ * 64 * kSlabBytes,
-                                                 S::kKeys, shared_.query(turn_.stage));
+                                                 S::kKeys, shared_.query(pipe_.stage));
   }
 
   // A block of queries of a head. Their scores are under way; when this returns, the next ones are.
@@ -82,7 +82,7 @@ class Consumer {
                                        float (&scores)[S::kQueries / 2], float (&dkeys)[S::D / 2],
                                        float (&dvalues)[S::D / 2]) {
     const int query = block * S::kQueries;
-    const Turn<S::kStages> now = turn_;
+    const PipelineState<S::kStages> now = pipe_;
     wait_for_products<0>(scores);
     float dscores[S::kQueries / 2];
     control().dout_full[now.stage].wait(now.parity);
@@ -115,9 +115,9 @@ class Consumer {
     float dqueries[32];
     begin_dqueries(dqueries, slot);
     begin_weighted_sum<typename S::Pair>(dkeys, doperands, shared_.query(now.stage));
-    turn_.next();
+    pipe_.next();
     if (!last) {
-      control().query_full[turn_.stage].wait(turn_.parity);
+      control().query_full[pipe_.stage].wait(pipe_.parity);
     }
     wait_for_products<1>(dqueries);
     release(control().dout_empty[now.stage]);
@@ -165,7 +165,7 @@ class Consumer {
     commit_products();
   }
 
-  // To the warp that adds them up. Its number is also the parity of how many were handed over.
+  // To the warp that adds them up. Its number is also the parity of how many were passed over.
   __device__ __forceinline__ void hand_over(const float (&dqueries)[32]) {
     control().dqueries_empty.wait(adder_ ^ 1);
     float4* to =
@@ -210,10 +210,11 @@ class Consumer {
   KeyRows<S> rows_;
   int slot_ = 0;  // of gradients of scores
   int adder_ = 0;
-  Turn<S::kStages> turn_;
+  PipelineState<S::kStages> pipe_;
 };
 
-/// A warp: adds every other block's gradients of queries to those of other blocks of keys, in turn.
+/// A warp: adds every other block's gradients of queries to those of other blocks of keys, in their
+/// order.
 template <class S>
 __device__ void add_dqueries(const TrainingBackwardSm90& arguments, const BackwardItem& item,
                              const BackwardShared<S>& shared, int adder) {
@@ -224,11 +225,11 @@ __device__ void add_dqueries(const TrainingBackwardSm90& arguments, const Backwa
     const int head = item.kv_head * group + step % group;
     const std::size_t place = std::size_t(head) * arguments.query_blocks + block;
     const bool first = block * S::kQueries >= item.own_from;
-    while (!first && load_acquire(arguments.turns + place) != item.first_key) {
+    while (!first && load_acquire(arguments.next_keys + place) != item.first_key) {
     }
     sync_named(kFirstAdder + adder, S::kConsumers * kWarpgroup + 32);
     if (threadIdx.x % 32 == 0) {
-      fence_async_proxy_everywhere();  // whose turn it is, before what comes
+      fence_async_proxy_everywhere();  // which keys add next, before what comes
       float* to = arguments.dqueries + place * (S::kQueries * S::D);
       if (first) {
         copy_bulk(to, shared.dqueries(), S::kDqueryBytes);
@@ -240,7 +241,7 @@ __device__ void add_dqueries(const TrainingBackwardSm90& arguments, const Backwa
       shared.control().dqueries_empty.arrive();
       wait_until_written();
       __threadfence();
-      store_release(arguments.turns + place, item.first_key + S::kKeys);
+      store_release(arguments.next_keys + place, item.first_key + S::kKeys);
     }
     __syncwarp();
   }

@@ -114,25 +114,25 @@ __device__ void load_backward(const TrainingBackwardSm90& arguments, const Backw
                   item.kv_head);
   copy_tile<S::D>(control.keys_full, shared.values(), S::kKeys, arguments.values, item.first_key,
                   item.kv_head);
-  Turn<S::kStages> turn;
+  PipelineState<S::kStages> pipe;
   const int group = backward.attention.group;
   for (int block = item.end_block - 1; block >= item.first_block; --block) {
     const int query = block * S::kQueries;
-    for (int g = 0; g < group; ++g, turn.next()) {
+    for (int g = 0; g < group; ++g, pipe.next()) {
       const int head = item.kv_head * group + g;
-      Barrier& query_full = control.query_full[turn.stage];
-      control.query_empty[turn.stage].wait(turn.parity ^ 1);
+      Barrier& query_full = control.query_full[pipe.stage];
+      control.query_empty[pipe.stage].wait(pipe.parity ^ 1);
       query_full.arrive_expecting(S::kQueryBytes);
-      copy_tile<S::D>(query_full, shared.query(turn.stage), S::kQueries, arguments.queries, query,
+      copy_tile<S::D>(query_full, shared.query(pipe.stage), S::kQueries, arguments.queries, query,
                       head);
-      Barrier& dout_full = control.dout_full[turn.stage];
-      control.dout_empty[turn.stage].wait(turn.parity ^ 1);
+      Barrier& dout_full = control.dout_full[pipe.stage];
+      control.dout_empty[pipe.stage].wait(pipe.parity ^ 1);
       dout_full.arrive_expecting(S::kQueryBytes + kSumBytes);
-      dout_full.copy(reinterpret_cast<std::byte*>(control.sums[turn.stage]),
+      dout_full.copy(reinterpret_cast<std::byte*>(control.sums[pipe.stage]),
                      reinterpret_cast<const std::byte*>(
                          backward.sums + std::size_t(head) * backward.padded_tokens + query),
                      kSumBytes);
-      copy_tile<S::D>(dout_full, shared.dout(turn.stage), S::kQueries, arguments.dout, query, head);
+      copy_tile<S::D>(dout_full, shared.dout(pipe.stage), S::kQueries, arguments.dout, query, head);
     }
   }
 }

@@ -1,9 +1,9 @@
 // Training attention, forward, with Hopper's own instructions (sm_90a), as prefill attention does
-// it (prefill_attention_sm90.cu): blocks stay and take tiles, warpgroups of 64 queries multiply in
-// turn and take the exponentials of a block of keys while the products of the one before are under
-// way. Beyond the window scores begin as the keys' bias, which products are then added to: it costs
-// the loads alone. Only the blocks at the window's and the documents' edges are looked at score by
-// score.
+// it (prefill_attention_sm90.cu): blocks stay and take tiles, warpgroups of 64 queries multiply
+// one after another and take the exponentials of a block of keys while the products of the one
+// before are under way. Beyond the window scores begin as the keys' bias, which products are then
+// added to: it costs the loads alone. Only the blocks at the window's and the documents' edges are
+// looked at score by score.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/training/training_forward_sm90.cuh"
 
@@ -13,7 +13,7 @@
 namespace winnow::ops::cuda {
 namespace {
 
-enum NamedBarrier { kFirstTurn = 1 };
+enum NamedBarrier { kFirstIssue = 1 };
 
 /// A warpgroup's attention of its 64 queries of a tile.
 template <class S>
@@ -25,7 +25,7 @@ class Consumer {
         warpgroup_(threadIdx.x / kWarpgroup),
         scale_(arguments.forward.attention.scale * std::numbers::log2e_v<float>) {
     if (warpgroup_ == S::kConsumers - 1) {
-      pass_turn();
+      pass_issue();
     }
   }
 
@@ -35,7 +35,7 @@ class Consumer {
       return;
     }
     Queries queries(arguments_, control().tile[query_.stage], warpgroup_);
-    control().key_full[turn_.stage].wait(turn_.parity);
+    control().key_full[pipe_.stage].wait(pipe_.parity);
     float scores[S::kKeys / 2];
     begin_with_bias(queries, queries.tile.end - 1, scores);
     begin_scores(scores);
@@ -49,19 +49,19 @@ class Consumer {
       release(control().query_empty[query_.stage]);
       query_.next();
       more = await_tile();
-      const Turn<S::kStages> before = turn_;
-      turn_.next();
+      const PipelineState<S::kStages> before = pipe_;
+      pipe_.next();
       const Queries done = queries;
       if (more) {
         queries = Queries(arguments_, control().tile[query_.stage], warpgroup_);
-        control().key_full[turn_.stage].wait(turn_.parity);
+        control().key_full[pipe_.stage].wait(pipe_.parity);
       }
       begin_with_bias(queries, queries.tile.end - 1, scores);
       control().value_full[before.stage].wait(before.parity);
-      await_turn();
+      await_issue();
       begin_weighted_sum<typename S::Pair>(out, weights, shared_.values(before.stage));
       begin_scores(scores);  // of anything when there is no next tile: a branch costs more
-      pass_turn();
+      pass_issue();
       wait_for_products<1>(out);
       release(control().value_empty[before.stage]);
       store(done, out, softmax);
@@ -95,10 +95,11 @@ class Consumer {
     }
   };
 
-  // Warpgroups issue products in turn, so that they do not all take exponentials at a time.
-  __device__ void await_turn() const { sync_named(kFirstTurn + warpgroup_, 2 * kWarpgroup); }
-  __device__ void pass_turn() const {
-    arrive_named(kFirstTurn + (warpgroup_ + 1) % S::kConsumers, 2 * kWarpgroup);
+  // Warpgroups issue products one after another, so that they do not all take exponentials at a
+  // time.
+  __device__ void await_issue() const { sync_named(kFirstIssue + warpgroup_, 2 * kWarpgroup); }
+  __device__ void pass_issue() const {
+    arrive_named(kFirstIssue + (warpgroup_ + 1) % S::kConsumers, 2 * kWarpgroup);
   }
 
   __device__ ForwardControl<S>& control() const { return shared_.control(); }
@@ -119,11 +120,11 @@ class Consumer {
            queries.first + 63 - key <= arguments_.forward.attention.window;
   }
 
-  // What the scores of the next block in turn begin with.
+  // What the scores of the next block begin with.
   __device__ __forceinline__ void begin_with_bias(const Queries& queries, int block,
                                                   float (&scores)[S::kKeys / 2]) const {
     if (is_far(queries, block * S::kKeys)) {
-      const float* bias = control().bias[turn_.stage] + threadIdx.x % 4 * 2;
+      const float* bias = control().bias[pipe_.stage] + threadIdx.x % 4 * 2;
 #pragma unroll
       for (int i = 0; i < S::kKeys / 2; i += 4) {
         const float2 pair = *reinterpret_cast<const float2*>(bias + 2 * i);
@@ -140,7 +141,7 @@ class Consumer {
   __device__ __forceinline__ void begin_scores(float (&scores)[S::kKeys / 2]) const {
     begin_product<typename S::Pair, S::D, true>(
         scores, shared_.query(query_.stage) + warpgroup_ * 64 * kSlabBytes, S::kRows,
-        shared_.keys(turn_.stage));
+        shared_.keys(pipe_.stage));
   }
 
   // A tile from its first block's scores to its last block's weights.
@@ -150,7 +151,7 @@ class Consumer {
     float factor[2];
     int block = queries.tile.end - 1;
     add_edges(queries, block, scores);
-    release(control().key_empty[turn_.stage]);
+    release(control().key_empty[pipe_.stage]);
     softmax.weigh(scores, scale_, factor);
     to_operands<typename S::Pair>(scores, weights);
     for (--block; block >= queries.tile.begin; --block) {
@@ -164,27 +165,27 @@ class Consumer {
                                                float (&scores)[S::kKeys / 2],
                                                std::uint32_t (&weights)[S::kKeys / 4],
                                                float (&out)[S::D / 2], SoftmaxRows& softmax) {
-    const Turn<S::kStages> before = turn_;
-    turn_.next();
-    control().key_full[turn_.stage].wait(turn_.parity);
+    const PipelineState<S::kStages> before = pipe_;
+    pipe_.next();
+    control().key_full[pipe_.stage].wait(pipe_.parity);
     begin_with_bias(queries, block, scores);
     control().value_full[before.stage].wait(before.parity);
-    await_turn();
+    await_issue();
     begin_scores(scores);
     begin_weighted_sum<typename S::Pair>(out, weights, shared_.values(before.stage));
-    pass_turn();
+    pass_issue();
     wait_for_products<1>(scores);
     const int key = block * S::kKeys;
     if (!queries.all_see(key) || !(is_near(queries, key) || is_far(queries, key))) {
       add_edges(queries, block, scores);
     }
-    release(control().key_empty[turn_.stage]);
+    release(control().key_empty[pipe_.stage]);
     float factor[2];
     const bool grown = softmax.weigh(scores, scale_, factor);
     // ptxas would wait for the outputs before it takes exponentials: what stops it is a branch that
     // depends on their sums. None is negative, so nobody waits here.
     const bool negative = fminf(softmax.sum[0], softmax.sum[1]) < 0.0F;
-    control().key_full[turn_.stage].wait(negative ? turn_.parity ^ 1 : turn_.parity);
+    control().key_full[pipe_.stage].wait(negative ? pipe_.parity ^ 1 : pipe_.parity);
     wait_for_products<0>(out);
     release(control().value_empty[before.stage]);
     if (grown) {
@@ -209,7 +210,7 @@ class Consumer {
           columns_below<S::kKeys>(max(query - arguments_.forward.attention.window, 0) - key);
     }
     if (!is_near(queries, key) && !is_far(queries, key)) {
-      const float* bias = control().bias[turn_.stage] + threadIdx.x % 4 * 2;
+      const float* bias = control().bias[pipe_.stage] + threadIdx.x % 4 * 2;
 #pragma unroll
       for (int i = 0; i < S::kKeys / 2; ++i) {
         const int column = i / 4 * 2 + i % 2;
@@ -244,9 +245,9 @@ class Consumer {
   const TrainingForwardSm90& arguments_;
   const ForwardShared<S>& shared_;
   int warpgroup_;
-  float scale_;            // of scores, in powers of two
-  Turn<2> query_;          // of the tile
-  Turn<S::kStages> turn_;  // of the block whose scores were begun last
+  float scale_;                     // of scores, in powers of two
+  PipelineState<2> query_;          // of the tile
+  PipelineState<S::kStages> pipe_;  // of the block whose scores were begun last
 };
 
 template <class S>

@@ -99,8 +99,8 @@ __device__ void load_forward(const TrainingForwardSm90& arguments, const Forward
   const int group = arguments.forward.attention.group;
   const bool biased = arguments.bias != nullptr;
   constexpr int kBiasBytes = S::kKeys * sizeof(float);
-  Turn<S::kStages> turn;
-  for (Turn<2> query;; query.next()) {
+  PipelineState<S::kStages> pipe;
+  for (PipelineState<2> query;; query.next()) {
     control.query_empty[query.stage].wait(query.parity ^ 1);
     const ForwardTile tile = take_tile<S>(arguments);
     control.tile[query.stage] = tile;
@@ -113,21 +113,21 @@ __device__ void load_forward(const TrainingForwardSm90& arguments, const Forward
     copy_tile<S::D>(query_full, shared.query(query.stage), S::kRows, arguments.queries, tile.first,
                     tile.head);
     const int kv_head = tile.head / group;
-    for (int block = tile.end - 1; block >= tile.begin; --block, turn.next()) {
+    for (int block = tile.end - 1; block >= tile.begin; --block, pipe.next()) {
       const int key = block * S::kKeys;
-      Barrier& key_full = control.key_full[turn.stage];
-      control.key_empty[turn.stage].wait(turn.parity ^ 1);
+      Barrier& key_full = control.key_full[pipe.stage];
+      control.key_empty[pipe.stage].wait(pipe.parity ^ 1);
       key_full.arrive_expecting(S::kKeyBytes + (biased ? kBiasBytes : 0));
-      copy_tile<S::D>(key_full, shared.keys(turn.stage), S::kKeys, arguments.keys, key, kv_head);
+      copy_tile<S::D>(key_full, shared.keys(pipe.stage), S::kKeys, arguments.keys, key, kv_head);
       if (biased) {
         const float* from = arguments.bias + std::size_t(kv_head) * arguments.padded_tokens + key;
-        key_full.copy(reinterpret_cast<std::byte*>(control.bias[turn.stage]),
+        key_full.copy(reinterpret_cast<std::byte*>(control.bias[pipe.stage]),
                       reinterpret_cast<const std::byte*>(from), kBiasBytes);
       }
-      Barrier& value_full = control.value_full[turn.stage];
-      control.value_empty[turn.stage].wait(turn.parity ^ 1);
+      Barrier& value_full = control.value_full[pipe.stage];
+      control.value_empty[pipe.stage].wait(pipe.parity ^ 1);
       value_full.arrive_expecting(S::kKeyBytes);
-      copy_tile<S::D>(value_full, shared.values(turn.stage), S::kKeys, arguments.values, key,
+      copy_tile<S::D>(value_full, shared.values(pipe.stage), S::kKeys, arguments.values, key,
                       kv_head);
     }
   }

@@ -77,8 +77,8 @@ struct Head {
     }
   }
 
-  /// Turns each plane by its angle, or back.
-  __device__ void turn(const float2* angles, int half, float direction) {
+  /// RoPE: rotates each plane by its angle, or back.
+  __device__ void apply_rope(const float2* angles, int half, float direction) {
     if (first() < half) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kThreads)
       });
     }
     if (!place.is_value) {
-      x.turn(h.angles + place.row * half, half, 1.0F);
+      x.apply_rope(h.angles + place.row * half, half, 1.0F);
     }
     if (channel >= 0 && h.clear_after_rope) {
       x.for_values(half, [&](float& v, int c) { v *= c == channel ? *h.factor : 1.0F; });
@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(kThreads)
       g.for_values(half, [&](float& v, int c) { v *= c == channel ? *h.factor : 1.0F; });
     }
     if (!place.is_value) {
-      g.turn(h.angles + place.row * half, half, -1.0F);
+      g.apply_rope(h.angles + place.row * half, half, -1.0F);
     }
     const bool carries = channel >= 0 && borrowed.probe != nullptr;
     if (carries) {

@@ -1,5 +1,5 @@
-// What Hopper's training attention is told beforehand: biases, head by head; who sees whom; whose
-// turn it is first.
+// What Hopper's training attention is told beforehand: biases, head by head; who sees whom; which
+// keys add to dqueries first.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/training/training_attention_kernels.h"
 
@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(kThreads)
     const int query = i * backward_queries(backward.attention.head_dim);
     const int first = query < backward.tokens ? backward.attention.first_key[query] : 0;
     for (int head = 0; head < backward.kv_heads * backward.attention.group; ++head) {
-      arguments.turns[head * arguments.query_blocks + i] = first / kTrainingRows * kTrainingRows;
+      arguments.next_keys[head * arguments.query_blocks + i] =
+          first / kTrainingRows * kTrainingRows;
     }
   }
   if (i == 0) {

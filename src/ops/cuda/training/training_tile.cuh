@@ -108,7 +108,7 @@ __device__ void store_product(const float (&x)[D / 2], const float (&factor)[2],
   }
 }
 
-/// Turns products of queries and keys into scores, in powers of two.
+/// Makes scores of products of queries and keys, in powers of two.
 struct ScoreRule {
   int window;
   float scale;  // times log2(e)

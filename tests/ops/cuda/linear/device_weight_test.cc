@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ops/cuda/linear/linear_rows_testing.h"
+#include "ops/cuda/linear/skinny_gemm_testing.h"
 
 namespace winnow::ops::cuda {
 namespace {

@@ -278,7 +278,7 @@ void expect_exact(EntryFormat format, int dim, int group, const Scenario& scenar
   }
   for (std::size_t kernel = 0; kernel < 2; ++kernel) {
     // Rounding to bf16 moves a number by 2^-8 at most: results, which are rounded before and after
-    // they are turned back, and weights of bf16 entries. What half precision adds elsewhere is
+    // they are rotated back, and weights of bf16 entries. What half precision adds elsewhere is
     // 2^-11 each for keys, values and weights.
     const bool twice = format == EntryFormat::bf16 || format == EntryFormat::q4;
     EXPECT_LE(worst[kernel], twice ? 8e-3 : 5.4e-3) << "kernel " << kernel;

@@ -1,4 +1,4 @@
-// Splitting and turning heads, on the device against the CPU's norm and RoPE one after another.
+// Splitting and rotating heads, on the device against the CPU's norm and RoPE one after another.
 #include "ops/cuda/training/training_heads.h"
 
 #include <numeric>

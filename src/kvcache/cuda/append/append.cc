@@ -1,0 +1,100 @@
+#include "kvcache/cuda/append/append.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kvcache/cuda/append/append_kernels.h"
+#include "kvcache/cuda/sequence_kernels.h"
+
+namespace winnow::kvcache::cuda {
+namespace {
+
+constexpr int kMostGroup = 8;
+
+void check_group(const Projection& projection) {
+  require(projection.group >= 1 && projection.group <= kMostGroup,
+          "{} query heads per KV head are not supported on the device, expected 1 to {}",
+          projection.group, kMostGroup);
+}
+
+}  // namespace
+
+void append(const DeviceCache& cache, const Projection& projection, const DecodeAppend& step,
+            cudaStream_t stream) {
+  check_group(projection);
+  if (step.batch > 0) {
+    const ops::EntryFormat format = cache.layout().format();
+    const int head_dim = cache.layout().head_dim();
+    if (cache.merges()) {
+      launch_dmc_append(format, head_dim, cache.view(), projection, step, stream);
+    } else {
+      launch_append(format, head_dim, cache.view(), projection, step, stream);
+    }
+  }
+}
+
+void advance(DeviceCache& cache, int slot, int tokens, cudaStream_t stream) {
+  cache.advance(slot, tokens);
+  launch_move_on(cache.view(), slot, cache.length(slot), stream);
+}
+
+Band::Band(const DeviceCache& cache, int most_tokens)
+    : stride(cache.most_ring() + most_tokens), in_16_bits(cache.merges()) {
+  const auto heads = static_cast<std::size_t>(cache.shape().kv_heads);
+  const auto dim = static_cast<std::size_t>(cache.layout().head_dim());
+  const std::size_t tokens = heads * static_cast<std::size_t>(most_tokens);
+  const std::size_t entries = heads * static_cast<std::size_t>(stride);
+  const std::size_t row_bytes = in_16_bits ? dim * sizeof(bf16) : cache.layout().row_bytes();
+  keys = winnow::cuda::DeviceBuffer<std::byte>(entries * row_bytes);
+  values = winnow::cuda::DeviceBuffer<std::byte>(entries * row_bytes);
+  scales = winnow::cuda::DeviceBuffer<bf16>(2 * entries);
+  decisions = winnow::cuda::DeviceBuffer<std::uint8_t>(tokens);
+  seen = winnow::cuda::DeviceBuffer<std::int32_t>(tokens);
+  kept = winnow::cuda::DeviceBuffer<std::int32_t>(entries);
+  counts = winnow::cuda::DeviceBuffer<std::int32_t>(2 * heads);
+  if (cache.merges()) {
+    merge_keys = winnow::cuda::DeviceBuffer<float>(tokens * dim);
+    merge_values = winnow::cuda::DeviceBuffer<float>(tokens * dim);
+    omegas = winnow::cuda::DeviceBuffer<float>(tokens);
+    open_before = winnow::cuda::DeviceBuffer<float>(heads * (2 * dim + 1));
+  }
+}
+
+BandView Band::view() const {
+  return {.stride = stride,
+          .keys = keys.data(),
+          .values = values.data(),
+          .scales = scales.data(),
+          .decisions = decisions.data(),
+          .seen = seen.data(),
+          .kept = kept.data(),
+          .counts = counts.data(),
+          .merge_keys = merge_keys.data(),
+          .merge_values = merge_values.data(),
+          .omegas = omegas.data(),
+          .open_before = open_before.data()};
+}
+
+int lead_of(const DeviceCache& cache, int slot, int length) {
+  return std::min(length, cache.ring(slot));
+}
+
+void append(const DeviceCache& cache, const Projection& projection, const PrefillAppend& chunk,
+            const Band& band, cudaStream_t stream) {
+  check_group(projection);
+  require(lead_of(cache, chunk.slot, chunk.length) + chunk.tokens <= band.stride,
+          "a chunk of {} tokens is too long for a band of {}", chunk.tokens, band.stride);
+  if (chunk.tokens > 0) {
+    CacheView view = cache.view();
+    view.ring = cache.ring(chunk.slot);
+    const ops::EntryFormat format = cache.layout().format();
+    const int head_dim = cache.layout().head_dim();
+    if (cache.merges()) {
+      launch_dmc_append(format, head_dim, view, projection, chunk, band.view(), stream);
+    } else {
+      launch_append(format, head_dim, view, projection, chunk, band.view(), stream);
+    }
+  }
+}
+
+}  // namespace winnow::kvcache::cuda

@@ -1,0 +1,85 @@
+// One token per sequence. A block takes a sequence and a KV head: group + 2 warps, one for each
+// query head, one for the key, one for the value.
+#include "base/cuda/launch.cuh"
+#include "kvcache/cuda/append/append_kernels.h"
+#include "kvcache/cuda/append/append_row.cuh"
+#include "kvcache/cuda/append/projection.cuh"
+#include "ops/cuda/pages/kernel_shape.cuh"
+
+namespace winnow::kvcache::cuda {
+namespace {
+
+template <class Format, int D>
+__global__ void append_kernel(CacheView cache, Projection projection, DecodeAppend step) {
+  using Code = typename Format::Code;
+  using Place = EntryPlace<Code, D>;
+  constexpr bool kScaled = Format::kLargest > 0.0F;
+  const int head = blockIdx.x;
+  const int token = blockIdx.y;
+  const int warp = threadIdx.x / 32;
+  const int group = projection.group;
+  const int slot = step.slots[token];
+  if (slot < 0) {  // the row pads the batch
+    winnow::cuda::wait_for_predecessor();
+    return;
+  }
+  const int length = cache.lengths[slot];
+  const std::size_t row = cache.row(step.layer, slot, head);
+  const std::size_t heads = projection.kv_heads * group;
+  const std::uint32_t* archive = cache.archive_pages + row * cache.archive_stride;
+  const std::uint32_t* window = cache.window_pages + row * cache.window_stride;
+  const RowState state(cache, row, slot, length);
+  const bool leaves = state.ring > 0 && length >= state.ring;
+  LeavingEntry<Code, D> leaving(threadIdx.x, blockDim.x);
+  if (leaves) {
+    leaving.load(Place(cache, window, length % state.ring), kScaled);
+  }
+
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  ops::cuda::HeadVector<D> vector;
+  const float* qkv = step.qkv + token * (heads + 2 * projection.kv_heads) * D;
+  const bool decision = project<D>(projection, qkv, token, length, step.layer, head, vector);
+  if constexpr (Format::kRotated) {
+    vector.rotate();
+  }
+  if (warp < group) {
+    vector.store(step.queries + (token * heads + head * group + warp) * D);
+  }
+  __shared__ Places places;
+  if (threadIdx.x == 0) {
+    places = advance_row(cache, row, slot, length, decision, state);
+  }
+  __syncthreads();
+  if (places.archived >= 0) {
+    leaving.store(Place(cache, archive, places.archived), kScaled);
+  }
+  const Place newest(cache, state.ring > 0 ? window : archive, places.newest);
+  if (warp == group) {
+    const float scale =
+        vector.template encode<Format>([&](int d, Code code) { newest.key(d) = code; });
+    if (kScaled && threadIdx.x % 32 == 0) {
+      newest.key_scale() = __float2bfloat16_rn(scale);
+    }
+  } else if (warp == group + 1) {
+    const float scale =
+        vector.template encode<Format>([&](int d, Code code) { newest.value(d) = code; });
+    if (kScaled && threadIdx.x % 32 == 0) {
+      newest.value_scale() = __float2bfloat16_rn(scale);
+    }
+  }
+}
+
+}  // namespace
+
+void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                   const Projection& projection, const DecodeAppend& step, cudaStream_t stream) {
+  const dim3 grid(projection.kv_heads, step.batch);
+  const int threads = (projection.group + 2) * 32;
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
+    winnow::cuda::launch(append_kernel<ops::cuda::FormatOf<kType>, D>, grid, threads, 0, stream,
+                         true, cache, projection, step);
+  });
+}
+
+}  // namespace winnow::kvcache::cuda

@@ -1,0 +1,326 @@
+// A chunk of one sequence, in three kernels: the chunk's queries, and the band, of which the window
+// has the lead; what leaves the window, and what of it is archived; entries to their pages (few of
+// them in the kernel before).
+#include "base/cuda/launch.cuh"
+#include "kvcache/cuda/append/append_kernels.h"
+#include "kvcache/cuda/append/block_scan.cuh"
+#include "kvcache/cuda/append/page_table.cuh"
+#include "kvcache/cuda/append/projection.cuh"
+#include "kvcache/cuda/entry_place.cuh"
+#include "ops/cuda/pages/kernel_shape.cuh"
+
+namespace winnow::kvcache::cuda {
+namespace {
+
+constexpr int kWarpsPerBlock = 8;
+
+// The entries of a head in the band.
+template <class Code, int D>
+struct BandEntries {
+  static constexpr int kCodes = EntryPlace<Code, D>::kCodes;  // of a key or a value
+  Code* keys;
+  Code* values;
+  __nv_bfloat16* key_scales;
+  __nv_bfloat16* value_scales;
+
+  __device__ BandEntries(const BandView& band, int head) {
+    const auto first = static_cast<std::size_t>(head) * band.stride;
+    keys = reinterpret_cast<Code*>(band.keys) + first * kCodes;
+    values = reinterpret_cast<Code*>(band.values) + first * kCodes;
+    key_scales = reinterpret_cast<__nv_bfloat16*>(band.scales) + 2 * first;
+    value_scales = key_scales + band.stride;
+  }
+};
+
+// By a warp: entry i < lead of the band, that of position length - lead + i.
+template <class Format, int D>
+__device__ void copy_lead(const CacheView& cache, const PrefillAppend& chunk, const BandView& band,
+                          int lead, int head, int i) {
+  using Code = typename Format::Code;
+  const int lane = threadIdx.x % 32;
+  const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
+  const EntryPlace<Code, D> from(cache, cache.window_pages + row * cache.window_stride,
+                                 (chunk.length - lead + i) % cache.ring);
+  const BandEntries<Code, D> to(band, head);
+  constexpr int kCodes = EntryPlace<Code, D>::kCodes;
+  for (int d = lane; d < kCodes; d += 32) {
+    to.keys[i * kCodes + d] = from.key(d);
+    to.values[i * kCodes + d] = from.value(d);
+  }
+  if (Format::kLargest > 0.0F && lane == 0) {
+    to.key_scales[i] = from.key_scale();
+    to.value_scales[i] = from.value_scale();
+  }
+}
+
+// By a block of group + 2 warps.
+template <class Format, int D>
+__device__ void project_token(const Projection& projection, const PrefillAppend& chunk,
+                              const BandView& band, int lead, int head, int token) {
+  using Code = typename Format::Code;
+  const int warp = threadIdx.x / 32;
+  const int group = projection.group;
+  const std::size_t heads = projection.kv_heads * group;
+  ops::cuda::HeadVector<D> vector;
+  const bool decision =
+      project<D>(projection, QkvRow(chunk.qkv, token * (heads + 2 * projection.kv_heads) * D),
+                 token, chunk.length + token, chunk.layer, head, vector);
+  if (threadIdx.x == 0) {
+    band.decisions[static_cast<std::size_t>(head) * chunk.tokens + token] = decision ? 1 : 0;
+  }
+  if constexpr (Format::kRotated) {
+    vector.rotate();
+  }
+  const BandEntries<Code, D> to(band, head);
+  const auto store = [&](Code* codes, __nv_bfloat16* scales) {
+    Code* own = codes + static_cast<std::size_t>(lead + token) * BandEntries<Code, D>::kCodes;
+    const float scale = vector.template encode<Format>([&](int d, Code code) { own[d] = code; });
+    if (Format::kLargest > 0.0F && threadIdx.x % 32 == 0) {
+      scales[lead + token] = __float2bfloat16_rn(scale);
+    }
+  };
+  if (warp < group) {
+    vector.store(chunk.queries + (token * heads + head * group + warp) * D);
+  } else if (warp == group) {
+    store(to.keys, to.key_scales);
+  } else {
+    store(to.values, to.value_scales);
+  }
+}
+
+// The first blocks of a head take a token each, the others an entry of the lead per warp.
+template <class Format, int D>
+__global__ void band_kernel(CacheView cache, Projection projection, PrefillAppend chunk,
+                            BandView band, int lead) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  const int head = blockIdx.y;
+  const int token = blockIdx.x;
+  if (token < chunk.tokens) {
+    project_token<Format, D>(projection, chunk, band, lead, head, token);
+    return;
+  }
+  const int i = static_cast<int>((token - chunk.tokens) * blockDim.x + threadIdx.x) / 32;
+  if (i < lead) {
+    copy_lead<Format, D>(cache, chunk, band, lead, head, i);
+  }
+}
+
+// The fate of the positions around a chunk in one row.
+struct Fate {
+  const CacheView& cache;
+  const std::uint32_t* marks;     // of the ring's slots, before the chunk
+  const std::uint8_t* decisions;  // of the chunk's tokens
+  int length;
+  int tokens;
+  int sinks;  // streaming: what is kept; else -1
+
+  /// Whether the entry at `position` < length + tokens is marked, as far as is known.
+  __device__ bool is_marked(int position) const {
+    const int decider = position + cache.shift;
+    if (decider < length) {
+      const int slot = position % cache.ring;
+      return (marks[slot / 32] >> (slot % 32) & 1U) != 0;
+    }
+    return decider < length + tokens && decisions[decider - length] != 0;
+  }
+  __device__ bool is_kept(int position) const {
+    return cache.ring == 0 || (sinks >= 0 ? position < sinks : !is_marked(position));
+  }
+};
+
+// The ring's marks after the chunk: a warp per word, a thread per slot. Of the old ones a slot's
+// own word is all that is read.
+__device__ void renew_marks(const CacheView& cache, const Fate& fate, std::uint32_t* marks) {
+  const int last = fate.length + fate.tokens - 1;
+  const int lane = threadIdx.x % 32;
+  for (int word = threadIdx.x / 32; word < cache.mark_words; word += kScanThreads / 32) {
+    const int slot = word * 32 + lane;
+    bool marked = false;
+    if (slot < cache.ring) {
+      const int back = (last - slot) % cache.ring;
+      const int position = last - (back < 0 ? back + cache.ring : back);
+      marked = position >= 0 && fate.is_marked(position);
+    }
+    const std::uint32_t bits = __ballot_sync(0xFFFFFFFFU, marked);
+    if (lane == 0) {
+      marks[word] = bits;
+    }
+  }
+}
+
+// Who of those that leave the window is kept, and pages for them. By a block of kScanThreads.
+__device__ void archive(const CacheView& cache, const PrefillAppend& chunk, const BandView& band,
+                        int lead, int head) {
+  const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
+  std::uint32_t* marks = cache.marks + row * cache.mark_words;
+  const Fate fate{
+      cache,        marks,        band.decisions + static_cast<std::size_t>(head) * chunk.tokens,
+      chunk.length, chunk.tokens, cache.sinks != nullptr ? cache.sinks[chunk.slot] : -1};
+  std::int32_t* seen = band.seen + static_cast<std::size_t>(head) * chunk.tokens;
+  std::int32_t* kept = band.kept + static_cast<std::size_t>(head) * band.stride;
+  const int archived = cache.archive_counts[row];
+  // Token t makes entry t - (ring - lead) of the band leave.
+  const int first_leaver = cache.ring - lead;
+  int count = 0;
+  for (int first = 0; first < chunk.tokens; first += kScanThreads) {
+    const int token = first + threadIdx.x;
+    const int leaver = token - first_leaver;
+    const bool leaves = token < chunk.tokens && leaver >= 0;
+    const bool keep = leaves && fate.is_kept(chunk.length - lead + leaver);
+    int total = 0;
+    const int through = block_scan(keep ? 1 : 0, total);
+    if (keep) {
+      kept[count + through - 1] = leaver;
+      if (cache.positions != nullptr) {
+        cache.positions[row * cache.entry_stride + archived + count + through - 1] =
+            chunk.length - lead + leaver;
+      }
+    }
+    if (token < chunk.tokens) {
+      // Without a window the whole chunk is in the band.
+      seen[token] = archived + (cache.ring > 0 ? count + through : 0);
+    }
+    count += total;
+  }
+  extend(cache, cache.archive_pages + row * cache.archive_stride, archived, count);
+  if (cache.ring > 0) {
+    const int in_window = min(chunk.length, cache.ring);
+    extend(cache, cache.window_pages + row * cache.window_stride, in_window,
+           min(chunk.length + chunk.tokens, cache.ring) - in_window);
+  }
+  __syncthreads();  // all have read the old marks
+  if (cache.ring > 0) {
+    renew_marks(cache, fate, marks);
+  }
+  if (threadIdx.x == 0) {
+    band.counts[2 * head] = archived;
+    band.counts[2 * head + 1] = count;
+    cache.archive_counts[row] = archived + count;
+  }
+}
+
+// By a warp: entry `job` of those that are stored, first what is archived, then the newest, which
+// the ring holds.
+template <class Format, int D>
+__device__ void store(const CacheView& cache, const PrefillAppend& chunk, const BandView& band,
+                      int lead, int in_ring, int head, int job) {
+  using Code = typename Format::Code;
+  const int lane = threadIdx.x % 32;
+  const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
+  const int archived = band.counts[2 * head];
+  const int kept = band.counts[2 * head + 1];
+  if (job >= kept + in_ring) {
+    return;
+  }
+  int source = 0;
+  const std::uint32_t* pages = nullptr;
+  int slot = 0;
+  if (job < kept) {
+    source = band.kept[static_cast<std::size_t>(head) * band.stride + job];
+    pages = cache.archive_pages + row * cache.archive_stride;
+    slot = archived + job;
+  } else {
+    const int token = chunk.tokens - in_ring + job - kept;
+    source = lead + token;
+    pages = cache.window_pages + row * cache.window_stride;
+    slot = (chunk.length + token) % cache.ring;
+  }
+  const EntryPlace<Code, D> to(cache, pages, slot);
+  const BandEntries<Code, D> from(band, head);
+  constexpr int kCodes = EntryPlace<Code, D>::kCodes;
+  const Code* key = from.keys + static_cast<std::size_t>(source) * kCodes;
+  const Code* value = from.values + static_cast<std::size_t>(source) * kCodes;
+  for (int d = lane; d < kCodes; d += 32) {
+    to.key(d) = key[d];
+    to.value(d) = value[d];
+  }
+  if (Format::kLargest > 0.0F && lane == 0) {
+    to.key_scale() = from.key_scales[source];
+    to.value_scale() = from.value_scales[source];
+  }
+}
+
+// A block per head.
+__global__ void __launch_bounds__(kScanThreads)
+    archive_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  archive(cache, chunk, band, lead, static_cast<int>(blockIdx.x));
+}
+
+// A warp per entry.
+template <class Format, int D>
+__global__ void store_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead,
+                             int in_ring) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  store<Format, D>(cache, chunk, band, lead, in_ring, static_cast<int>(blockIdx.y),
+                   static_cast<int>(blockIdx.x * kWarpsPerBlock + threadIdx.x / 32));
+}
+
+// Both for few tokens: a block per head, of which a warp stores an entry.
+template <class Format, int D>
+__global__ void __launch_bounds__(kScanThreads)
+    archive_and_store_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead,
+                             int in_ring) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  const int head = blockIdx.x;
+  archive(cache, chunk, band, lead, head);
+  __syncthreads();
+  store<Format, D>(cache, chunk, band, lead, in_ring, head, static_cast<int>(threadIdx.x) / 32);
+}
+
+template <class Format, int D>
+void launch_band(const CacheView& cache, const Projection& projection, const PrefillAppend& chunk,
+                 const BandView& band, int lead, cudaStream_t stream) {
+  const int warps = projection.group + 2;
+  const dim3 blocks(static_cast<unsigned>(chunk.tokens + (lead + warps - 1) / warps),
+                    static_cast<unsigned>(projection.kv_heads));
+  winnow::cuda::launch(band_kernel<Format, D>, blocks, warps * 32, 0, stream, true, cache,
+                       projection, chunk, band, lead);
+}
+
+template <class Format, int D>
+void launch(const CacheView& cache, const Projection& projection, const PrefillAppend& chunk,
+            const BandView& band, cudaStream_t stream) {
+  const int lead = min(chunk.length, cache.ring);
+  const auto heads = static_cast<unsigned>(projection.kv_heads);
+  const auto blocks = [](int warps) {
+    return static_cast<unsigned>((warps + kWarpsPerBlock - 1) / kWarpsPerBlock);
+  };
+  launch_band<Format, D>(cache, projection, chunk, band, lead, stream);
+  const int in_ring = min(chunk.tokens, cache.ring);
+  const int leaving = max(0, chunk.tokens - (cache.ring - lead));
+  const int stored = leaving + in_ring;  // at most
+  if (stored <= kScanThreads / 32) {
+    winnow::cuda::launch(archive_and_store_kernel<Format, D>, heads, kScanThreads, 0, stream, true,
+                         cache, chunk, band, lead, in_ring);
+    return;
+  }
+  winnow::cuda::launch(archive_kernel, heads, kScanThreads, 0, stream, true, cache, chunk, band,
+                       lead);
+  winnow::cuda::launch(store_kernel<Format, D>, dim3(blocks(stored), heads), kWarpsPerBlock * 32, 0,
+                       stream, true, cache, chunk, band, lead, in_ring);
+}
+
+}  // namespace
+
+void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                   const Projection& projection, const PrefillAppend& chunk, const BandView& band,
+                   cudaStream_t stream) {
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
+    launch<ops::cuda::FormatOf<kType>, D>(cache, projection, chunk, band, stream);
+  });
+}
+
+void launch_project(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                    const Projection& projection, const PrefillAppend& chunk, const BandView& band,
+                    cudaStream_t stream) {
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
+    launch_band<ops::cuda::FormatOf<kType>, D>(cache, projection, chunk, band, 0, stream);
+  });
+}
+
+}  // namespace winnow::kvcache::cuda

@@ -1,0 +1,139 @@
+// What one token does to one row of the cache.
+#pragma once
+
+#include "kvcache/cuda/entry_place.cuh"
+
+namespace winnow::kvcache::cuda {
+
+inline constexpr int kLeastThreads = 96;  // of a block: one query head, key and value
+
+/// What a thread knows of its row before the token is known: nothing of it was written by the
+/// kernels just before, so it is read while they finish.
+struct RowState {
+  int ring;                    // entries of the window
+  int count;                   // archive entries
+  int decided;                 // ring slot of the key that the token decides about
+  std::uint32_t mark_of_slot;  // the words that hold the marks of the ring slot that is overwritten
+  std::uint32_t mark_of_decided;  // and of that key
+
+  __device__ RowState(const CacheView& cache, std::size_t row, int slot, int length)
+      : ring(ring_of(cache, slot)),
+        count(cache.archive_counts[row]),
+        decided(0),
+        mark_of_slot(0),
+        mark_of_decided(0) {
+    if (cache.mark_words > 0) {
+      const std::uint32_t* marks = cache.marks + row * cache.mark_words;
+      decided = max(length - cache.shift, 0) % ring;
+      mark_of_slot = marks[length % ring / 32];
+      mark_of_decided = marks[decided / 32];
+    }
+  }
+};
+
+struct Places {
+  int newest;    // slot of the new entry, in the ring or, without one, in the archive
+  int archived;  // archive slot that the leaving entry goes to, -1 if it is forgotten
+};
+
+/// Takes a token's decision. Returns whether the key in the ring slot that is overwritten is
+/// marked.
+inline __device__ bool renew_marks(const CacheView& cache, std::size_t row, int length,
+                                   bool decision, const RowState& state) {
+  const int slot = length % state.ring;
+  const auto mark = [](std::uint32_t word, int at, bool evicted) {
+    const std::uint32_t bit = 1U << (at % 32);
+    return evicted ? word | bit : word & ~bit;
+  };
+  std::uint32_t* words = cache.marks + row * cache.mark_words;
+  std::uint32_t marks = state.mark_of_slot;
+  if (cache.shift > 0 && length >= cache.shift) {
+    const std::uint32_t decided = mark(state.mark_of_decided, state.decided, decision);
+    words[state.decided / 32] = decided;
+    marks = state.decided / 32 == slot / 32 ? decided : marks;
+  }
+  words[slot / 32] = mark(marks, slot, cache.shift == 0 && decision);
+  return (marks >> (slot % 32) & 1U) != 0;
+}
+
+/// A slot at the end of a row's archive. `opens`: its page is not there yet if it is the first on
+/// it. One thread's work, as is what follows.
+inline __device__ int push_archive(const CacheView& cache, std::size_t row, int count,
+                                   bool opens = true) {
+  if (opens && count % ops::kPageEntries == 0) {
+    cache.archive_pages[row * cache.archive_stride + count / ops::kPageEntries] = take_page(cache);
+  }
+  cache.archive_counts[row] = count + 1;
+  return count;
+}
+
+/// Moves the row's state on by one token.
+inline __device__ Places advance_row(const CacheView& cache, std::size_t row, int sequence,
+                                     int length, bool decision, const RowState& state) {
+  if (state.ring == 0) {
+    // After a token has been dropped (TOVA, H2O) the page is there.
+    return {push_archive(cache, row, state.count, state.count == length), -1};
+  }
+  const int slot = length % state.ring;
+  const bool marked = cache.mark_words > 0 && renew_marks(cache, row, length, decision, state);
+  Places places{slot, -1};
+  if (length >= state.ring) {
+    const bool kept =
+        cache.sinks != nullptr ? length - state.ring < cache.sinks[sequence] : !marked;
+    places.archived = kept ? push_archive(cache, row, state.count) : -1;
+  } else if (slot % ops::kPageEntries == 0) {
+    cache.window_pages[row * cache.window_stride + slot / ops::kPageEntries] = take_page(cache);
+  }
+  return places;
+}
+
+/// The entry that the ring's slot holds now, spread over threads, of which this is one.
+template <class Code, int D>
+class LeavingEntry {
+ public:
+  __device__ LeavingEntry(int thread, int threads) : thread_(thread), threads_(threads) {}
+
+  __device__ void load(const EntryPlace<Code, D>& from, bool scaled) {
+    each([&](int i, int d) {
+      key_[i] = from.key(d);
+      value_[i] = from.value(d);
+    });
+    if (scaled) {
+      key_scale_ = from.key_scale();
+      value_scale_ = from.value_scale();
+    }
+  }
+  __device__ void store(const EntryPlace<Code, D>& to, bool scaled) const {
+    each([&](int i, int d) {
+      to.key(d) = key_[i];
+      to.value(d) = value_[i];
+    });
+    if (scaled && thread_ == 0) {
+      to.key_scale() = key_scale_;
+      to.value_scale() = value_scale_;
+    }
+  }
+
+ private:
+  static constexpr int kCodes = EntryPlace<Code, D>::kCodes;
+  static constexpr int kEach = (kCodes + kLeastThreads - 1) / kLeastThreads;
+
+  template <class F>
+  __device__ void each(const F& f) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (const int d = thread_ + i * threads_; d < kCodes) {
+        f(i, d);
+      }
+    }
+  }
+
+  int thread_;
+  int threads_;
+  Code key_[kEach];
+  Code value_[kEach];
+  __nv_bfloat16 key_scale_;
+  __nv_bfloat16 value_scale_;
+};
+
+}  // namespace winnow::kvcache::cuda

@@ -1,0 +1,140 @@
+// One token and one KV head of a Projection, taken by a block of group + 2 warps: the query heads,
+// the key, the value.
+#pragma once
+
+#include "kvcache/cuda/append/projection.h"
+#include "kvcache/cuda/append/step.h"
+#include "ops/cuda/pages/head_vector.cuh"
+
+namespace winnow::kvcache::cuda {
+
+/// The sum of x over a block's threads, in each of them.
+inline __device__ float sum_over_block(float x) {
+  __shared__ float sums[32];
+  for (int step = 16; step > 0; step /= 2) {
+    x += __shfl_xor_sync(0xFFFFFFFFU, x, step);
+  }
+  __syncthreads();  // the sums of an earlier call have been read
+  if (threadIdx.x % 32 == 0) {
+    sums[threadIdx.x / 32] = x;
+  }
+  __syncthreads();
+  float total = 0.0F;
+  for (int warp = 0; warp < blockDim.x / 32; ++warp) {
+    total += sums[warp];
+  }
+  return total;
+}
+
+/// The probe's x for one token.
+inline __device__ float probe(const DecisionSource& source, int token, int output) {
+  const float* hidden = source.hidden + static_cast<std::size_t>(token) * source.width;
+  const float* weight = source.projection + static_cast<std::size_t>(output) * source.width;
+  float squares = 0.0F;
+  float product = 0.0F;
+  for (int i = threadIdx.x; i < source.width; i += blockDim.x) {
+    squares += hidden[i] * hidden[i];
+    product += hidden[i] * source.norm[i] * weight[i];
+  }
+  squares = sum_over_block(squares);
+  product = sum_over_block(product);
+  return product * rsqrtf(squares / static_cast<float>(source.width) + source.eps) +
+         (source.bias != nullptr ? source.bias[output] : 0.0F);
+}
+
+/// A token's row of a chunk's products, by index.
+class QkvRow {
+ public:
+  __device__ QkvRow(const QkvRows& rows, std::size_t first) : rows_(rows), first_(first) {}
+
+  __device__ float operator[](int i) const {
+    return rows_.exact != nullptr ? rows_.exact[first_ + i] : to_float(rows_.rounded[first_ + i]);
+  }
+  __device__ QkvRow operator+(int i) const { return {rows_, first_ + i}; }
+
+ private:
+  QkvRows rows_;
+  std::size_t first_;
+};
+
+/// Takes KV head `head` of token `token`, whose products are `qkv`, by index. The warps of the
+/// group end with their query in `vector`, the last two with key and value. Returns the decision to
+/// all threads; `omega`, if given, is set to DMC's weight of the token (in shared memory, for all
+/// of them).
+template <int D, class Row>
+__device__ bool project(const Projection& projection, const Row& qkv, int token, int position,
+                        int layer, int head, ops::cuda::HeadVector<D>& vector,
+                        float* omega = nullptr) {
+  using Kind = DecisionSource::Kind;
+  const DecisionSource& source = projection.decision;
+  const int warp = threadIdx.x / 32;
+  const int group = projection.group;
+  const int heads = projection.kv_heads * group;
+  const auto load = [&](ops::cuda::HeadVector<D>& into, int column) {
+    into.load(qkv + column * D,
+              projection.bias != nullptr ? projection.bias + column * D : nullptr);
+  };
+  __shared__ bool decision;
+  const int deciding = source.per_layer ? 0 : head;
+  const auto decide = [&](float x) {
+    if (threadIdx.x == 0) {
+      decision = source.scale * x - source.offset > 0.0F;
+    }
+  };
+  const bool merges = source.kind == Kind::merge;
+  if (source.is_drawn || source.kind == Kind::none) {
+    if (threadIdx.x == 0) {
+      decision = source.is_drawn && source.drawn(position, layer, head);
+      if (omega != nullptr) {
+        *omega = 1.0F;
+      }
+    }
+  } else if (merges) {
+    // Key and first query are read below, when they are there.
+  } else if (source.kind == Kind::probe) {
+    decide(probe(source, token, deciding));
+  } else if (warp == 0) {
+    load(vector, deciding * group);
+    if (projection.query_norm != nullptr) {
+      vector.norm(projection.query_norm, projection.eps);
+    }
+    decide(vector.channel(source.channel));
+  }
+  const int column =
+      warp < group ? head * group + warp : heads + (warp - group) * projection.kv_heads + head;
+  load(vector, column);
+  if (warp <= group) {  // a query or the key
+    const float* weight = warp < group ? projection.query_norm : projection.key_norm;
+    if (weight != nullptr) {
+      vector.norm(weight, projection.eps);
+    }
+    const bool borrowed =
+        (source.kind == Kind::channel && warp == 0) || (merges && (warp == 0 || warp == group));
+    if (merges && borrowed && !source.is_drawn) {
+      ops::cuda::HeadVector<D> read = vector;
+      if (deciding != head) {
+        load(read, warp < group ? deciding * group : heads + deciding);
+        if (weight != nullptr) {
+          read.norm(weight, projection.eps);
+        }
+      }
+      const float x = read.channel(source.channel);
+      if (threadIdx.x % 32 == 0 && warp == group) {
+        decision = source.pooled > 0 ? position % source.pooled != 0 : x - source.offset > 0.0F;
+      } else if (threadIdx.x == 0 && omega != nullptr) {
+        *omega = 1.0F / (1.0F + expf(-x));
+      }
+    }
+    if (borrowed) {
+      vector.clear(source.channel);
+    }
+    vector.apply_rope(projection.angles + static_cast<std::size_t>(token) * (D / 2));
+    if (borrowed && source.clear_after_rope) {
+      vector.clear(source.channel);
+    }
+  }
+  __syncthreads();
+  return decision;
+}
+
+}  // namespace winnow::kvcache::cuda

@@ -1,0 +1,390 @@
+// Quest (kvcache/quest.h): bounds of the keys of a page, and the pages that a query reads.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "base/cuda/launch.cuh"
+#include "kvcache/cuda/append/block_scan.cuh"
+#include "kvcache/cuda/entry_place.cuh"
+#include "kvcache/cuda/quest/quest_kernels.h"
+#include "ops/cuda/pages/entry_codes.cuh"
+#include "ops/cuda/pages/kernel_shape.cuh"
+
+namespace winnow::kvcache::cuda {
+namespace {
+
+constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+constexpr int kBoundWarps = 8;
+constexpr int kDigits = 256;
+constexpr int kBoundLanes = 8;  // that work on a page's bound
+constexpr int kBoundThreads = 256;
+constexpr int kMostGroup = 8;
+
+__device__ float4 least_of(float4 a, float4 b) {
+  return {fminf(a.x, b.x), fminf(a.y, b.y), fminf(a.z, b.z), fminf(a.w, b.w)};
+}
+__device__ float4 most_of(float4 a, float4 b) {
+  return {fmaxf(a.x, b.x), fmaxf(a.y, b.y), fmaxf(a.z, b.z), fmaxf(a.w, b.w)};
+}
+
+// Where a token lies. One that pads the batch has no slot (-1): it reads an entry of any page,
+// which nobody asks for.
+struct TokenPlace {
+  int slot;
+  int position;
+
+  __device__ TokenPlace(const CacheView& cache, const QuestTokens& tokens, int token)
+      : slot(tokens.slots != nullptr ? tokens.slots[token] : tokens.slot),
+        position(tokens.slots == nullptr ? tokens.position + token
+                 : slot < 0              ? 0
+                                         : cache.lengths[slot]) {}
+};
+
+// A warp per page: block (x, head, sequence).
+template <class Format, int D>
+__global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens first, int tokens) {
+  using Code = typename Format::Code;
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  const TokenPlace place(cache, first, blockIdx.z);
+  const int entries = place.position + tokens;
+  const int index =
+      place.position / ops::kPageEntries + blockIdx.x * kBoundWarps + threadIdx.x / 32;
+  if (place.slot < 0 || index >= pages_for(entries)) {
+    return;
+  }
+  const std::size_t row = cache.row(layer, place.slot, blockIdx.y);
+  const std::uint32_t* pages = cache.archive_pages + row * cache.archive_stride;
+  float* bounds = cache.bounds + static_cast<std::size_t>(pages[index]) * 2 * D;
+  const int count = min(ops::kPageEntries, entries - index * ops::kPageEntries);
+  for (int d = threadIdx.x % 32; d < D; d += 32) {
+    float low = INFINITY;
+    float high = -INFINITY;
+#pragma unroll 8
+    for (int entry = 0; entry < count; ++entry) {
+      const EntryPlace<Code, D> from(cache, pages, index * ops::kPageEntries + entry);
+      const float code = Format::dequantize(from.key(d / Format::kChannels), d);
+      const float key = Format::kLargest > 0.0F ? code * __bfloat162float(from.key_scale()) : code;
+      low = fminf(low, key);
+      high = fmaxf(high, key);
+    }
+    bounds[d] = low;
+    bounds[D + d] = high;
+  }
+}
+
+// How a token's queries choose.
+struct Selection {
+  int entries;  // that there are, the token's own included
+  int pages;    // of the method
+  int wanted;   // of them
+
+  __device__ Selection(const CacheView& cache, const TokenPlace& token, int page_entries)
+      : entries(token.position + 1),
+        pages((entries + page_entries - 1) / page_entries),
+        wanted(token.slot < 0 || token.position < cache.prompts[token.slot]
+                   ? pages
+                   : min(pages, (cache.budgets[token.slot] + page_entries - 1) / page_entries)) {}
+
+  // The last page, which holds the newest token, is always among them.
+  __device__ int chosen_entries(int page_entries) const {
+    return (wanted - 1) * page_entries + entries - (pages - 1) * page_entries;
+  }
+};
+
+__global__ void count_chosen_kernel(CacheView cache, QuestTokens tokens, QuestChoice choice) {
+  const TokenPlace token(cache, tokens, blockIdx.x);
+  const Selection selection(cache, token, choice.page_entries);
+  const int row = blockIdx.x * blockDim.x + threadIdx.x;
+  choice.entries[row] = selection.chosen_entries(choice.page_entries);
+  choice.planned[row] = choice.entries[row] - 1;
+}
+
+// Ascends with x.
+__device__ std::uint32_t ordered(float x) {
+  const std::uint32_t bits = __float_as_uint(x);
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+
+// The `wanted`-th largest of ordered(bounds), and how many of its equals are among those.
+struct Threshold {
+  std::uint32_t key = 0xFFFFFFFFU;
+  int equals = 0;
+};
+
+// The digit of the `wanted`-th largest number, given how many have each digit, and the how-manieth
+// of that digit it is. A warp's work.
+__device__ void choose_digit(const int (&counts)[kDigits], int wanted, int& digit, int& left) {
+  constexpr int kEach = kDigits / 32;
+  const int lane = static_cast<int>(threadIdx.x);
+  const int top = kDigits - 1 - lane * kEach;  // lanes take digits from the highest down
+  int own = 0;
+  for (int i = 0; i < kEach; ++i) {
+    own += counts[top - i];
+  }
+  int through = own;
+  for (int step = 1; step < 32; step *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, through, step);
+    through += lane >= step ? before : 0;
+  }
+  int rest = wanted - (through - own);
+  if (rest < 1 || rest > own) {
+    return;  // another lane's
+  }
+  int i = 0;
+  while (counts[top - i] < rest) {
+    rest -= counts[top - i++];
+  }
+  digit = top - i;
+  left = rest;
+}
+
+// Digit by digit, from the highest on. All threads of a block; 1 <= wanted <= pages.
+__device__ Threshold find_threshold(const float* bounds, int pages, int wanted) {
+  __shared__ int counts[kDigits];
+  __shared__ int chosen_digit;
+  __shared__ int wanted_of_it;
+  std::uint32_t key = 0;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    for (int i = threadIdx.x; i < kDigits; i += blockDim.x) {
+      counts[i] = 0;
+    }
+    __syncthreads();
+    const std::uint32_t known = shift == 24 ? 0U : 0xFFFFFFFFU << (shift + 8);
+    for (int page = threadIdx.x; page < pages; page += blockDim.x) {
+      const std::uint32_t own = ordered(bounds[page]);
+      if ((own & known) == key) {
+        atomicAdd(&counts[own >> shift & (kDigits - 1)], 1);
+      }
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      choose_digit(counts, wanted, chosen_digit, wanted_of_it);
+    }
+    __syncthreads();
+    key |= static_cast<std::uint32_t>(chosen_digit) << shift;
+    wanted = wanted_of_it;
+  }
+  return {key, wanted};
+}
+
+// Bounds of the keys on the pages [0, parts) of ours: this lane's quads of channels.
+template <int D>
+struct KeyBounds {
+  static constexpr int kEach = (D / 4 + kBoundLanes - 1) / kBoundLanes;
+  float4 low[kEach];
+  float4 high[kEach];
+
+  // The lane's i-th quad; past the last one for lanes that have fewer.
+  static __device__ int quad(int i) {
+    return static_cast<int>(threadIdx.x) % kBoundLanes + i * kBoundLanes;
+  }
+
+  __device__ KeyBounds(const CacheView& cache, const std::uint32_t* pages, int parts) {
+    for (int part = 0; part < parts; ++part) {
+      const auto* own = reinterpret_cast<const float4*>(cache.bounds) +
+                        static_cast<std::size_t>(pages[part]) * (D / 2);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const int at = min(quad(i), D / 4 - 1);
+        low[i] = part == 0 ? own[at] : least_of(low[i], own[at]);
+        high[i] = part == 0 ? own[D / 4 + at] : most_of(high[i], own[D / 4 + at]);
+      }
+    }
+  }
+
+  // The most that query . key can be, in all lanes.
+  __device__ float product(const float* query) const {
+    float sum = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (quad(i) < D / 4) {
+        const float4 q = reinterpret_cast<const float4*>(query)[quad(i)];
+        sum += fmaxf(q.x * low[i].x, q.x * high[i].x) + fmaxf(q.y * low[i].y, q.y * high[i].y) +
+               fmaxf(q.z * low[i].z, q.z * high[i].z) + fmaxf(q.w * low[i].w, q.w * high[i].w);
+      }
+    }
+    for (int step = kBoundLanes / 2; step > 0; step /= 2) {
+      sum += __shfl_xor_sync(kAllLanes, sum, step);
+    }
+    return sum;
+  }
+};
+
+// Upper bounds of the pages before the last one, for all query heads of a group: block (x, KV head,
+// token).
+template <class Query, int D>
+__global__ void __launch_bounds__(kBoundThreads)
+    bound_pages_kernel(CacheView cache, int layer, int group, QuestTokens tokens,
+                       const Query* queries, QuestChoice choice) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  __shared__ __align__(16) float query[kMostGroup * D];
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::size_t row = (blockIdx.z * gridDim.y + blockIdx.y) * group;
+  for (int i = thread; i < group * D; i += kBoundThreads) {
+    query[i] = to_float(queries[row * D + i]);
+    if (choice.queries != nullptr && blockIdx.x == 0) {
+      choice.queries[row * D + i] = query[i];
+    }
+  }
+  const TokenPlace token(cache, tokens, blockIdx.z);
+  const Selection selection(cache, token, choice.page_entries);
+  if (selection.wanted == selection.pages) {
+    return;  // all of them are read
+  }
+  __syncthreads();
+  const std::size_t state_row = cache.row(layer, token.slot, blockIdx.y);
+  const std::uint32_t* all = cache.archive_pages + state_row * cache.archive_stride;
+  const int parts = choice.page_entries / ops::kPageEntries;  // pages of ours per page
+  const int last = selection.pages - 1;
+  constexpr int kTogether = kBoundThreads / kBoundLanes;
+  for (int first = blockIdx.x * kTogether; first < last; first += gridDim.x * kTogether) {
+    const int page = first + thread / kBoundLanes;
+    const KeyBounds<D> keys(cache, all + min(page, last - 1) * parts, parts);
+    for (int g = 0; g < group; ++g) {
+      const float bound = keys.product(query + g * D);
+      if (page < last && thread % kBoundLanes == 0) {
+        choice.bounds[(row + g) * choice.stride + page] = bound;
+      }
+    }
+  }
+}
+
+// Block (query head, token).
+__global__ void __launch_bounds__(kScanThreads)
+    choose_pages_kernel(CacheView cache, int layer, int group, QuestTokens tokens,
+                        QuestChoice choice) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::size_t row = blockIdx.y * gridDim.x + blockIdx.x;
+  const TokenPlace token(cache, tokens, blockIdx.y);
+  const Selection selection(cache, token, choice.page_entries);
+  const std::size_t state_row = cache.row(layer, token.slot, blockIdx.x / group);
+  const std::uint32_t* all = cache.archive_pages + state_row * cache.archive_stride;
+  std::uint32_t* chosen = choice.pages + row * choice.stride;
+  const int pages = pages_for(selection.entries);
+  if (selection.wanted == selection.pages) {
+    for (int i = thread; i < pages; i += kScanThreads) {
+      chosen[i] = token.slot < 0 ? 0 : all[i];
+    }
+    return;
+  }
+  const int parts = choice.page_entries / ops::kPageEntries;
+  const int last = selection.pages - 1;
+  const float* bounds = choice.bounds + row * choice.stride;
+  const Threshold threshold =
+      selection.wanted > 1 ? find_threshold(bounds, last, selection.wanted - 1) : Threshold{};
+  int equals = 0;
+  int count = 0;
+  for (int first = 0; first < selection.pages; first += kScanThreads) {
+    const int page = first + thread;
+    const std::uint32_t key = page < last ? ordered(bounds[page]) : 0U;
+    const bool equal = page < last && key == threshold.key;
+    int more = 0;
+    const int rank = equals + block_scan(equal ? 1 : 0, more);
+    equals += more;
+    const bool keep = page == last || (page < last && key > threshold.key) ||
+                      (equal && rank <= threshold.equals);  // of equals, the oldest
+    const int place = count + block_scan(keep ? 1 : 0, more) - 1;
+    count += more;
+    for (int part = 0; keep && part < parts && page * parts + part < pages; ++part) {
+      chosen[place * parts + part] = all[page * parts + part];
+    }
+  }
+}
+
+// The union of what the queries of a group have chosen: block (KV head, token).
+__global__ void __launch_bounds__(kScanThreads)
+    count_reads_kernel(CacheView cache, int group, QuestTokens tokens, QuestChoice choice,
+                       std::int32_t* reads) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  __shared__ int pages;
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::size_t own = blockIdx.y * gridDim.x + blockIdx.x;
+  const TokenPlace token(cache, tokens, blockIdx.y);
+  const Selection selection(cache, token, choice.page_entries);
+  const int entries = selection.chosen_entries(choice.page_entries);
+  const int chosen = pages_for(entries);  // by each query
+  if (thread == 0) {
+    pages = chosen;
+  }
+  __syncthreads();
+  if (selection.wanted < selection.pages) {
+    const std::uint32_t* first = choice.pages + own * group * choice.stride;
+    for (int g = 1; g < group; ++g) {
+      for (int i = thread; i < chosen; i += kScanThreads) {
+        const std::uint32_t page = first[g * choice.stride + i];
+        bool seen = false;
+        for (int before = 0; !seen && before < g; ++before) {
+          for (int j = 0; !seen && j < chosen; ++j) {
+            seen = first[before * choice.stride + j] == page;
+          }
+        }
+        if (!seen) {
+          atomicAdd(&pages, 1);
+        }
+      }
+    }
+    __syncthreads();
+  }
+  if (thread == 0) {
+    // All pages are full but the last one, which all queries read.
+    reads[own] = pages * ops::kPageEntries - (chosen * ops::kPageEntries - entries);
+  }
+}
+
+template <class Query>
+void launch_choose(int head_dim, const CacheView& cache, int layer, int group,
+                   const QuestTokens& tokens, const Query* queries, const QuestChoice& choice,
+                   cudaStream_t stream) {
+  const int rows = cache.kv_heads * tokens.batch;
+  const int blocks = std::max(1, 2 * winnow::cuda::multiprocessor_count() / rows);
+  ops::cuda::with_head_dim(head_dim, [&]<int D>() {
+    winnow::cuda::launch(bound_pages_kernel<Query, D>, dim3(blocks, cache.kv_heads, tokens.batch),
+                         kBoundThreads, 0, stream, true, cache, layer, group, tokens, queries,
+                         choice);
+  });
+  winnow::cuda::launch(choose_pages_kernel, dim3(cache.kv_heads * group, tokens.batch),
+                       kScanThreads, 0, stream, true, cache, layer, group, tokens, choice);
+}
+
+}  // namespace
+
+void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView& cache, int layer,
+                         const QuestTokens& first, int tokens, cudaStream_t stream) {
+  const int pages = tokens / ops::kPageEntries + 2;  // that may be touched
+  const dim3 grid((pages + kBoundWarps - 1) / kBoundWarps, cache.kv_heads, first.batch);
+  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
+    winnow::cuda::launch(renew_bounds_kernel<ops::cuda::FormatOf<kType>, D>, grid, kBoundWarps * 32,
+                         0, stream, true, cache, layer, first, tokens);
+  });
+}
+
+void launch_count_chosen(const CacheView& cache, int heads, const QuestTokens& tokens,
+                         const QuestChoice& choice, cudaStream_t stream) {
+  count_chosen_kernel<<<tokens.batch, heads, 0, stream>>>(cache, tokens, choice);
+  winnow::cuda::check_launch("count what is chosen");
+}
+
+void launch_count_reads(const CacheView& cache, int group, const QuestTokens& tokens,
+                        const QuestChoice& choice, std::int32_t* reads, cudaStream_t stream) {
+  winnow::cuda::launch(count_reads_kernel, dim3(cache.kv_heads, tokens.batch), kScanThreads, 0,
+                       stream, true, cache, group, tokens, choice, reads);
+}
+
+void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int group,
+                         const QuestTokens& tokens, const float* queries, const QuestChoice& choice,
+                         cudaStream_t stream) {
+  launch_choose(head_dim, cache, layer, group, tokens, queries, choice, stream);
+}
+
+void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int group,
+                         const QuestTokens& tokens, const bf16* queries, const QuestChoice& choice,
+                         cudaStream_t stream) {
+  launch_choose(head_dim, cache, layer, group, tokens, queries, choice, stream);
+}
+
+}  // namespace winnow::kvcache::cuda

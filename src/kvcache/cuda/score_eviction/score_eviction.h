@@ -1,0 +1,46 @@
+// TOVA and H2O on the device: attention of one token after another, each of which decides what
+// leaves the cache (kvcache/feedback.h).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kvcache/cuda/append/append.h"
+
+namespace winnow::kvcache::cuda {
+
+struct ScoreEvictionArguments;
+
+class ScoreEvictionAttention {
+ public:
+  /// For up to `most_batch` sequences at once.
+  ScoreEvictionAttention(const DeviceCache& cache, int most_batch);
+
+  /// Makes room for what the cache's tables have room for. To be called when they have grown.
+  void reserve();
+
+  /// Attends for tokens that append() has just taken, and drops what they make leave. `scale`: of
+  /// the scores. out [batch, heads * head_dim].
+  void attend(const DecodeAppend& step, float scale, bf16* out, cudaStream_t stream) const;
+
+  /// How many first tokens of a chunk need none of this: nothing leaves when they come, and nobody
+  /// will ask what attention they paid. They are appended and attended to like those of a dense
+  /// cache.
+  [[nodiscard]] static int free_tokens(const Rule& rule, int length, int tokens);
+
+  /// Takes the chunk's tokens one by one: appends, attends, drops. out [tokens, heads * head_dim].
+  void append_and_attend(const Projection& projection, const PrefillAppend& chunk, const Band& band,
+                         float scale, bf16* out, cudaStream_t stream) const;
+
+ private:
+  [[nodiscard]] ScoreEvictionArguments arguments(int layer, float scale) const;
+  void launch(const ScoreEvictionArguments& arguments, cudaStream_t stream) const;
+
+  const DeviceCache& cache_;
+  int most_batch_;
+  int resident_blocks_;
+  winnow::cuda::DeviceBuffer<float> weights_;          // [most rows, group, entries]
+  winnow::cuda::DeviceBuffer<float> sums_;             // [2, most rows, entries] TOVA
+  winnow::cuda::DeviceBuffer<std::uint32_t> arrived_;  // [most_batch] TOVA
+};
+
+}  // namespace winnow::kvcache::cuda

@@ -1,0 +1,92 @@
+#include "model/cuda/small_batch_layers.h"
+
+#include <algorithm>
+
+namespace winnow::model::cuda {
+namespace {
+
+using ops::cuda::DeviceWeight;
+using ops::cuda::PackedRows;
+using ops::cuda::SmallBatchProduct;
+
+std::size_t width(int cols) {
+  return SmallBatchLayers::kMost * static_cast<std::size_t>(cols);
+}
+
+ops::cuda::DeviceWeightFormat format_of(const DeviceModel& model) {
+  return model.weights().head().format;  // all matrices have the same
+}
+
+}  // namespace
+
+SmallBatchLayers::SmallBatchLayers(const DeviceModel& model)
+    : model_(model),
+      hidden_(width(model.config().hidden)),
+      embedded_(width(model.config().hidden)),
+      square_sums_(kMost),
+      sums_(most_sums()),
+      normed_(format_of(model), model.config().hidden),
+      attended_(format_of(model), model.query_width()),
+      activated_(format_of(model), model.config().intermediate) {}
+
+std::size_t SmallBatchLayers::most_sums() const {
+  std::size_t most = 0;
+  const DeviceLayerWeights& layer = model_.layer(0);  // all have the same shapes
+  for (const DeviceWeight* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+    for (int rows = 1; rows <= kMost; ++rows) {
+      const int parts = ops::cuda::small_batch_parts(weight->view(), rows);
+      most = std::max(most, static_cast<std::size_t>(parts) * static_cast<std::size_t>(rows) *
+                                static_cast<std::size_t>(weight->view().rows));
+    }
+  }
+  return most;
+}
+
+ops::cuda::ResidualStream SmallBatchLayers::residual() const {
+  return {hidden_.data(), model_.layer(0).attention_norm.data(), embedded_.data(),
+          square_sums_.data()};
+}
+
+SmallBatchProduct SmallBatchLayers::multiply(const DeviceWeight& weight, const PackedRows& x,
+                                             cudaStream_t stream) const {
+  const auto view = weight.view();
+  return ops::cuda::small_batch_gemm(view, x, ops::cuda::small_batch_parts(view, x.rows),
+                                     sums_.data(), stream);
+}
+
+void SmallBatchLayers::add(const SmallBatchProduct& product, const FloatBuffer& bias,
+                           const FloatBuffer& norm, int rows, cudaStream_t stream) const {
+  const ModelConfig& config = model_.config();
+  ops::cuda::add_and_norm(hidden_.data(), product, data_or_null(bias), norm.data(), config.norm_eps,
+                          normed_.rows(rows), stream);
+}
+
+void SmallBatchLayers::project(int layer, float* qkv, int rows, cudaStream_t stream) {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  if (layer == 0) {
+    add({}, {}, w.attention_norm, rows, stream);
+  }
+  const PackedRows normed = normed_.rows(rows);
+  ops::cuda::store_product(qkv, multiply(w.qkv, normed, stream), stream);
+}
+
+void SmallBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
+                                    cudaStream_t stream) {
+  const ModelConfig& config = model_.config();
+  const DeviceLayerWeights& w = model_.layer(layer);
+  const PackedRows heads = attended_.rows(rows);
+  ops::cuda::pack_rows(heads, attended, stream);
+  add(multiply(w.output, heads, stream), w.output_bias, w.mlp_norm, rows, stream);
+  const PackedRows inner = activated_.rows(rows);
+  ops::cuda::gate_product(inner, multiply(w.gate_up, normed_.rows(rows), stream),
+                          data_or_null(w.gate_up_bias), stream);
+  const bool last = layer + 1 == config.layers;
+  add(multiply(w.down, inner, stream), w.down_bias,
+      last ? model_.weights().norm : model_.layer(layer + 1).attention_norm, rows, stream);
+}
+
+void SmallBatchLayers::logits(float* logits, int rows, cudaStream_t stream) {
+  ops::cuda::small_batch_gemm(model_.weights().head(), normed_.rows(rows), 1, logits, stream);
+}
+
+}  // namespace winnow::model::cuda

@@ -1,0 +1,177 @@
+#include "model/cuda/whole_step/whole_step.h"
+
+#include <algorithm>
+#include <bit>
+#include <numbers>
+
+#include "base/cuda/device.h"
+#include "base/error.h"
+#include "model/cuda/whole_step/whole_step_kernels.h"
+
+namespace winnow::model::cuda {
+namespace {
+
+using ops::cuda::DeviceWeightFormat;
+using ops::cuda::SkinnyGemm;
+
+// All wait for the longest row, where a kernel of attention alone would spread its pages. What its
+// warps read more than those of other rows takes as long, then, as the ends of kernels.
+constexpr double kMostBytesMore = 24 * 1024;
+constexpr double kMostPagesOfShortRows = 2.0;  // of a warp
+// More of several sequences take as long as the memory does, which kernels of their own keep
+// busier.
+constexpr double kMostPagesOfSeveral = 40.0;
+
+// Of a block: with less, attention leaves the weights too little, or nothing.
+constexpr int kLeastSharedMemory = 200 * 1024;
+
+int layer_count(const WholeStep::Layers& layers) {
+  return static_cast<int>(layers.projections.size());
+}
+
+int most_sequences(const kvcache::cuda::DeviceCache& cache) {
+  const int rows = winnow::cuda::multiprocessor_count();
+  return cache.layout().head_dim() > kMostSeveralHeadDim
+             ? 1
+             : std::min(kMostWholeStepSequences, rows / cache.shape().kv_heads);
+}
+
+// Blocks of a row: such that one sequence's entries, some hundred, are a page or two for each warp.
+int parts_of(int rows) {
+  const int blocks = winnow::cuda::multiprocessor_count() / rows;
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(std::min(kMostParts, blocks))));
+}
+
+std::size_t part_bytes(const kvcache::cuda::DeviceCache& cache,
+                       const kvcache::cuda::Projection& projection, int sequences) {
+  const int rows = sequences * projection.kv_heads;
+  const auto parts = static_cast<std::size_t>(rows * parts_of(rows));
+  const int floats = 2 * part_sums(projection.group) + projection.group * cache.layout().head_dim();
+  return parts * static_cast<std::size_t>(floats) * sizeof(float);
+}
+
+// Of as many sequences as a step takes.
+std::size_t most_published_bytes(const kvcache::cuda::DeviceCache& cache,
+                                 const WholeStep::Layers& layers) {
+  std::size_t most = 0;
+  const kvcache::cuda::Projection& projection = layers.projections[0];
+  for (int sequences = 1; sequences <= most_sequences(cache); ++sequences) {
+    const std::size_t parts = part_bytes(cache, projection, sequences);
+    most = std::max(most, ops::cuda::lay_out_published(layers.linear, sequences, parts).bytes);
+  }
+  return most;
+}
+
+// What attention takes and makes lies where the layer behind it, o, has been given a place.
+void set_layers(const WholeStep::Layers& layers, WholeStepProgram& program) {
+  for (std::size_t i = 0; i < layers.projections.size(); ++i) {
+    const kvcache::cuda::Projection& projection = layers.projections[i];
+    const std::size_t o = 4 * i + 1;
+    const std::uint32_t products_at = program.sums_at[o];
+    const std::size_t products = sizeof(float) * static_cast<std::size_t>(program.rows) *
+                                 static_cast<std::size_t>(program.layers[o - 1].linear.weight.rows);
+    program.attention.of_layer[i] = {.bias = projection.bias,
+                                     .query_norm = projection.query_norm,
+                                     .key_norm = projection.key_norm,
+                                     .products_at = products_at,
+                                     .parts_at = products_at + static_cast<std::uint32_t>(products),
+                                     .output_at = program.rows_at[o]};
+  }
+}
+
+}  // namespace
+
+bool WholeStep::supports(const kvcache::cuda::DeviceCache& cache, const Layers& layers) {
+  using Kind = kvcache::cuda::DecisionSource::Kind;
+  const kvcache::cuda::Projection& projection = layers.projections[0];
+  const kvcache::cuda::DecisionSource& decision = projection.decision;
+  const bool decides = decision.kind == Kind::none || decision.kind == Kind::channel;
+  const bool one_format = std::ranges::all_of(layers.linear, [&](const SkinnyGemm& layer) {
+    return layer.linear.weight.format == layers.linear[0].linear.weight.format;
+  });
+  // Before the token is appended it must be known whether the entry that it replaces is archived.
+  const auto& view = cache.view();
+  const bool decided_before = view.mark_words == 0 || view.ring > view.shift;
+  return winnow::cuda::has_programmatic_launch() &&
+         winnow::cuda::most_shared_memory() >= kLeastSharedMemory && decides && one_format &&
+         decided_before && !cache.merges() && !cache.drops() && !cache.selects() &&
+         layer_count(layers) <= kMostWholeStepLayers &&
+         projection.kv_heads <= winnow::cuda::multiprocessor_count() &&
+         projection.group <= kMostWholeStepGroup &&
+         projection.group * cache.layout().head_dim() <= kMostGroupChannels &&
+         with_whole_step_shape(cache.layout().format(), cache.layout().head_dim(),
+                               []<ops::EntryFormat, int>() {});
+}
+
+WholeStep::WholeStep(const kvcache::cuda::DeviceCache& cache, const Layers& layers)
+    : cache_(cache),
+      most_sequences_(cuda::most_sequences(cache)),
+      scratch_(most_published_bytes(cache, layers)),
+      next_pages_(kMostWholeStepSequences) {
+  next_pages_.fill(0);
+  winnow::cuda::check(cudaDeviceSynchronize(), "clear a step's pages");
+}
+
+std::optional<WholeStep::Rows> WholeStep::rows_of(const RowPages& pages, int sequences,
+                                                  int kv_heads, int warps, std::size_t page_bytes) {
+  const double longest = pages.longest / warps;
+  const double mean = pages.all / (sequences * kv_heads) / warps;
+  if ((longest - mean) * static_cast<double>(page_bytes) > kMostBytesMore ||
+      (sequences > 1 && longest > kMostPagesOfSeveral)) {
+    return std::nullopt;
+  }
+  return sequences == 1 && longest <= kMostPagesOfShortRows ? Rows::short_rows : Rows::long_rows;
+}
+
+std::optional<WholeStep::Rows> WholeStep::rows_of(const RowPages& pages, int sequences) const {
+  if (sequences > most_sequences_) {
+    return std::nullopt;
+  }
+  const int kv_heads = cache_.shape().kv_heads;
+  return rows_of(pages, sequences, kv_heads, parts_of(sequences * kv_heads) * kAttentionWarps,
+                 cache_.layout().page_bytes());
+}
+
+void WholeStep::run(const Layers& layers, const std::int32_t* slots, int sequences, float scale,
+                    Rows rows, const StepEnd* end, cudaStream_t stream) const {
+  require(sequences >= 1 && sequences <= most_sequences_,
+          "a whole step takes 1 to {} sequences, not {}", most_sequences_, sequences);
+  const kvcache::cuda::Projection& projection = layers.projections[0];
+  const DeviceWeightFormat weights = layers.linear[0].linear.weight.format;
+  WholeStepProgram program;
+  ops::cuda::fill(program, layers.linear, sequences, scratch_,
+                  part_bytes(cache_, projection, sequences));
+  WholeStepArguments& attention = program.attention;
+  attention.cache = cache_.view();
+  attention.slots = slots;
+  attention.sequences = sequences;
+  attention.layers = layer_count(layers);
+  attention.group = projection.group;
+  attention.group_inverse = (1 << kInverseBits) / projection.group + 1;
+  attention.parts = parts_of(sequences * projection.kv_heads);
+  attention.parts_log2 = std::countr_zero(static_cast<unsigned>(attention.parts));
+  attention.chunk_log2 = std::countr_zero(static_cast<unsigned>(ops::cuda::chunk_columns(weights)));
+  attention.chunk_values = ops::cuda::chunk_pitch(weights) / static_cast<int>(sizeof(bf16));
+  attention.scale = scale * std::numbers::log2e_v<float>;
+  attention.eps = projection.eps;
+  attention.angles = projection.angles;
+  attention.decision = projection.decision;
+  if (end != nullptr) {
+    attention.end = {end->tokens, end->free_pages, next_pages_.data()};
+  }
+  set_layers(layers, program);
+  const WholeStepKind kind{cache_.layout().format(), cache_.layout().head_dim(),
+                           rows == Rows::long_rows};
+  switch (weights) {
+    case DeviceWeightFormat::bf16:
+      return launch_whole_step_bf16(kind, program, stream);
+    case DeviceWeightFormat::fp8:
+      return launch_whole_step_fp8(kind, program, stream);
+    case DeviceWeightFormat::int8:
+      return launch_whole_step_int8(kind, program, stream);
+    case DeviceWeightFormat::int4:
+      return launch_whole_step_int4(kind, program, stream);
+  }
+}
+
+}  // namespace winnow::model::cuda

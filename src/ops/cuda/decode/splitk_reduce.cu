@@ -1,0 +1,116 @@
+// Split-K's second step: reduces the parts of each row's attention.
+#include <algorithm>
+
+#include "base/cuda/launch.cuh"
+#include "ops/cuda/decode/decode_parts.cuh"
+#include "ops/cuda/pages/kernel_shape.cuh"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr int kMostThreads = 256;
+constexpr int kAtOnce = 6;  // parts that a thread reads at a time
+
+// Of the parts of `step` slices, a thread's own being number `slice` of its quad, the sum of all
+// in those of slice 0. By all threads of the block; `memory` has room for a part of each.
+__device__ void reduce_slices(Part* memory, const Part& own, int slice, int step, int quads) {
+  const int thread = static_cast<int>(threadIdx.x);
+  memory[thread] = own;
+  for (int others = step; others > 1;) {  // halve the slices
+    const int half = (others + 1) / 2;
+    __syncthreads();
+    if (slice + half < others) {
+      const Part pair[2] = {memory[thread], memory[thread + half * quads]};
+      memory[thread] = reduce(pair);
+    }
+    others = half;
+  }
+}
+
+// Block (r, h): heads [h, h + 1) * `heads` of row r. Threads take four channels and every so
+// manieth part. `Rotated`: D where entries are rotated, else 0.
+template <int Rotated>
+__global__ void __launch_bounds__(kMostThreads)
+    splitk_reduce_kernel(const __grid_constant__ DecodeArguments arguments, int head_quads,
+                         int heads) {
+  __shared__ Part slices[kMostThreads];
+  winnow::cuda::release_successor();
+  const DecodePlan::View& plan = arguments.plan;
+  const int row = static_cast<int>(blockIdx.x);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int parts = plan.rows[row].runs;
+  const std::size_t first_part = part_of(plan.rows[row].first_run, row);
+  const int quads = heads * head_quads;
+  const int step = static_cast<int>(blockDim.x) / quads;
+  const int slice = thread / quads;
+  // In the order in which the parts hold them.
+  const int within = thread % quads;
+  const int head = static_cast<int>(blockIdx.y) * heads + within % (4 * heads) / 4;
+  const int quarter = within % 4;
+  const int quad = within / (4 * heads);  // of the quarter
+  const float2* sums = plan.partial_sums + head;
+  const auto* outs = reinterpret_cast<const float4*>(plan.partial_out) +
+                     part_place(arguments.group, head, quarter, quad);
+  const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
+  winnow::cuda::wait_for_predecessor();
+  Part read[kAtOnce + 1];  // the last one: those before
+  if (slice == 0 && arguments.entries.open_scores != nullptr && plan.rows[row].state_row >= 0) {
+    read[kAtOnce] = open_part(arguments, row, head, head_quads, quarter * (head_quads / 4) + quad);
+  }
+  for (int first = slice; first < parts && slice < step; first += kAtOnce * step) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      read[i] = {};
+      if (const int p = first + i * step; p < parts) {
+        const std::size_t place = first_part + p;
+        const float2 own = __ldcg(sums + place * arguments.group);
+        read[i] = {own.x, own.y, __ldcg(outs + place * row_quads)};
+      }
+    }
+    read[kAtOnce] = reduce(read);
+  }
+  reduce_slices(slices, read[kAtOnce], slice, step, quads);
+  const int head_quad = quarter * (head_quads / 4) + quad;
+  if constexpr (Rotated > 0) {
+    __shared__ __align__(16) float rotated[4 * kMostThreads];
+    const int first = static_cast<int>(blockIdx.y) * heads;
+    if (slice == 0) {
+      reinterpret_cast<float4*>(rotated)[(head - first) * head_quads + head_quad] =
+          output_of(slices[thread]);
+    }
+    __syncthreads();
+    for (int i = thread / kWarpSize; i < heads; i += static_cast<int>(blockDim.x) / kWarpSize) {
+      write_rotated_back<Rotated>(arguments, rotated + i * Rotated,
+                                  static_cast<std::size_t>(row) * arguments.group + first + i);
+    }
+  } else if (slice == 0) {
+    write_output(arguments, row * row_quads + head * head_quads + head_quad,
+                 output_of(slices[thread]));
+  }
+}
+
+}  // namespace
+
+void launch_splitk_reduce(EntryFormat format, int head_dim, const DecodeArguments& arguments,
+                          cudaStream_t stream) {
+  const int rows = arguments.plan.batch_rows;
+  // Few rows have many parts each: a block per head.
+  const bool few = rows * arguments.group <= 2 * winnow::cuda::multiprocessor_count();
+  const int heads = few ? 1 : arguments.group;
+  const int quads = heads * head_dim / 4;
+  // As many threads as have parts to read: many rows have few parts each.
+  const int parts = arguments.plan.workers / rows + 2;
+  const int slices = (parts + kAtOnce - 1) / kAtOnce;
+  const int threads = std::min(kMostThreads, (slices * quads + 31) / 32 * 32);
+  const auto run = [&](auto* kernel) {
+    winnow::cuda::launch(kernel, dim3(rows, arguments.group / heads), threads, 0, stream, true,
+                         arguments, head_dim / 4, heads);
+  };
+  if (format == EntryFormat::q4) {
+    with_head_dim(head_dim, [&]<int D>() { run(splitk_reduce_kernel<D>); });
+  } else {
+    run(splitk_reduce_kernel<0>);
+  }
+}
+
+}  // namespace winnow::ops::cuda

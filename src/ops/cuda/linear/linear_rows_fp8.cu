@@ -1,9 +1,0 @@
-#include "ops/cuda/linear/linear_rows.cuh"
-
-namespace winnow::ops::cuda {
-
-void launch_linear_rows_fp8(const RowsProgram& program, const RowsLaunch& launch) {
-  launch_linear_rows<Fp8Weight>(program, launch);
-}
-
-}  // namespace winnow::ops::cuda

@@ -1,0 +1,9 @@
+#include "ops/cuda/linear/skinny_gemm.cuh"
+
+namespace winnow::ops::cuda {
+
+void launch_skinny_gemm_bf16(const SkinnyProgram& program, const SkinnyLaunch& launch) {
+  launch_skinny_gemm<Bf16Weight>(program, launch);
+}
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,129 @@
+// Between the host's side of linear layers of few rows and their kernels.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "ops/cuda/linear/skinny_gemm.h"
+
+namespace winnow::ops::cuda {
+
+/// Layers of a kernel publish rows (bf16) and their sums of squares (float) through memory that is
+/// filled with this beforehand, a NaN that no instruction makes: who reads something else has read
+/// a result. So blocks need not wait for each other, and nobody for his writes to be seen. Kernels
+/// alternate between two memories, and each fills the other one again: those who read it and those
+/// who will write it are in other kernels.
+inline constexpr std::uint32_t kUnpublished = 0xFFFFFFFFU;
+
+/// Columns that are fetched together (SkinnyChunk), and the bytes of a row of them where they wait
+/// to be multiplied: such that eight lanes that read four times 16 bytes of two rows meet all
+/// banks.
+constexpr int chunk_columns(DeviceWeightFormat format) {
+  return format == DeviceWeightFormat::bf16 ? 512 : 1024;
+}
+constexpr int chunk_pitch(DeviceWeightFormat format) {
+  return 2 * chunk_columns(format) + 64;
+}
+/// Bytes of rows that are published to layers of a format. Several rows lie chunk by chunk as they
+/// wait to be multiplied, [chunks][rows][chunk_pitch], so that one copy brings a chunk of all.
+constexpr std::size_t published_row_bytes(int rows, int cols, DeviceWeightFormat format) {
+  const int chunks = (cols + chunk_columns(format) - 1) / chunk_columns(format);
+  return rows == 1 ? (std::size_t{2} * static_cast<std::size_t>(cols) + 15) / 16 * 16
+                   : static_cast<std::size_t>(chunks * rows * chunk_pitch(format));
+}
+
+/// Shared memory of a block that kMostSkinnyRows rows of any format leave room for weights in; with
+/// less there are kRowsOfLittleMemory rows. What devices have at least is kSmallestSharedMemory.
+inline constexpr int kSharedMemoryOfMostRows = 128 * 1024;
+inline constexpr int kSmallestSharedMemory = 99 * 1024;
+inline constexpr int kRowsOfLittleMemory = 8;
+
+/// Throws if `rows` leave no stage for weights in the `bytes` of a block's shared memory.
+void check_stages(int stages, int rows, int bytes);
+
+/// In place of attention, and of what it is told, in kernels that have none.
+struct NoAttention {
+  static constexpr int shared_bytes(const NoAttention&) { return 0; }
+};
+
+/// What a kernel computes: up to kLayers layers one after another, each after the one before it.
+/// Their tiles, counted on from layer to layer, are dealt to the blocks round-robin, so that all
+/// get the same share; but those of residual layers begin with the first block, so that a value of
+/// the residual stream belongs to one thread. Layers without an input take what the kernel's
+/// attention makes of what the layer before them stores.
+template <int kLayers, class AttentionArguments = NoAttention>
+struct SkinnyProgramOf {
+  static constexpr bool kAttends = !std::is_same_v<AttentionArguments, NoAttention>;
+
+  int rows = 0;
+  int count = 0;
+  SkinnyGemm layers[kLayers] = {};
+  int blocks = 0;
+  std::uint32_t* arrived = nullptr;  // [1] blocks that have chosen tokens, zero between kernels
+  std::uint64_t* best = nullptr;     // [blocks, rows that the kernel is made for]
+
+  PublishPhase* phases = nullptr;     // [blocks]
+  std::byte* published = nullptr;     // [2, published_bytes]
+  std::uint32_t published_bytes = 0;  // multiples of 16, as all of these
+  std::uint32_t published_used = 0;   // by this kernel
+  std::uint32_t rows_at[kLayers]{};   // in a memory: rows and sums of squares that the
+  std::uint32_t sums_at[kLayers]{};   // layer takes; those of the first lie elsewhere
+
+  AttentionArguments attention = {};
+};
+using SkinnyProgram = SkinnyProgramOf<kMostChainedGemms>;
+
+/// Whether a layer takes what the kernel's attention makes.
+constexpr bool takes_attention(const SkinnyGemm& layer) {
+  return layer.input.x == nullptr;
+}
+
+/// Where layers find what is published to them, [layers] offsets in a memory, and the bytes of all:
+/// SkinnyProgramOf. One that takes attention has instead of sums what attention takes, the values
+/// of the layer before it (float), and behind them `part_bytes` for its parts. Throws Error when a
+/// layer does not take what the one before it makes.
+struct PublishedLayout {
+  std::vector<std::uint32_t> rows;
+  std::vector<std::uint32_t> sums;
+  std::size_t bytes = 0;
+};
+PublishedLayout lay_out_published(std::span<const SkinnyGemm> layers, int rows,
+                                  std::size_t part_bytes);
+
+/// Throw Error: for layers that no kernel takes, for more than there is room for.
+void check_layers(std::span<const SkinnyGemm> layers);
+void check_room(const PublishedLayout& places, const SkinnyScratch& scratch);
+
+/// Everything of a program but its attention. Throws Error.
+template <class Program>
+void fill(Program& program, std::span<const SkinnyGemm> layers, int rows,
+          const SkinnyScratch& scratch, std::size_t part_bytes) {
+  check_layers(layers);
+  const PublishedLayout places = lay_out_published(layers, rows, part_bytes);
+  check_room(places, scratch);
+  program.rows = rows;
+  program.count = static_cast<int>(layers.size());
+  std::ranges::copy(layers, program.layers);
+  program.blocks = winnow::cuda::multiprocessor_count();
+  program.arrived = scratch.arrived();
+  program.best = scratch.best();
+  program.phases = scratch.phases();
+  program.published = scratch.published();
+  program.published_bytes = static_cast<std::uint32_t>(scratch.published_bytes());
+  program.published_used = static_cast<std::uint32_t>(places.bytes);
+  std::ranges::copy(places.rows, program.rows_at);
+  std::ranges::copy(places.sums, program.sums_at);
+}
+
+/// One per format, each compiled by itself.
+void launch_skinny_gemm_bf16(const SkinnyProgram& program, const SkinnyLaunch& launch);
+void launch_skinny_gemm_fp8(const SkinnyProgram& program, const SkinnyLaunch& launch);
+void launch_skinny_gemm_int8(const SkinnyProgram& program, const SkinnyLaunch& launch);
+void launch_skinny_gemm_int4(const SkinnyProgram& program, const SkinnyLaunch& launch);
+
+void launch_embed_rows(const DeviceWeightView& table, const std::int32_t* tokens, int rows,
+                       const ResidualStream& residual, const SkinnyLaunch& launch);
+
+}  // namespace winnow::ops::cuda

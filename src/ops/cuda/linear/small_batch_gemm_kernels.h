@@ -1,0 +1,47 @@
+// Between the host's side of linear layers of a batch and their kernels.
+#pragma once
+
+#include "ops/cuda/linear/small_batch_gemm.h"
+
+namespace winnow::ops::cuda {
+
+/// Weight rows that a block multiplies at a time: a tile for each of its warps that multiply.
+inline constexpr int kSmallBatchTiles = 8;
+
+/// Columns that lie together in packed rows, 128 bytes of a row.
+inline constexpr int kSlabColumns = 64;
+
+/// Columns that a block has at a time: whole slabs, whole steps.
+inline constexpr int kMostStageColumns = 256;
+constexpr int stage_columns(DeviceWeightFormat format) {
+  return format == DeviceWeightFormat::bf16 ? kMostStageColumns / 2 : kMostStageColumns;
+}
+
+/// Of a product.
+inline constexpr int kMostSmallBatchParts = 8;
+
+/// Of shared memory, for stages.
+inline constexpr int kSmallBatchRingBytes = 216 * 1024;
+
+/// What a kernel computes: for each group of kSmallBatchTiles tiles and each part of the stages a
+/// unit of work, which blocks take round-robin.
+struct SmallBatchArguments {
+  DeviceWeightView weight;
+  const bf16* x = nullptr;  // packed
+  float* sums = nullptr;    // [parts, rows, weight.rows]
+  int rows = 0;
+  int parts = 0;
+  int stages = 0;
+  int units = 0;
+};
+
+void launch_small_batch_gemm(const SmallBatchArguments& arguments, int padded_rows,
+                             cudaStream_t stream);
+
+/// Columns of a residual stream, which a block's threads hold.
+inline constexpr int kMostNormColumns = 16384;
+void launch_add_and_norm(float* hidden, const SmallBatchProduct& product, const float* bias,
+                         const float* norm_weight, float eps, const PackedRows& normed,
+                         cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda
