@@ -8,8 +8,8 @@
 #include "base/cuda/read_bandwidth.h"
 #include "base/error.h"
 #include "engine/engine.h"
-#include "model/cuda/batch_decode.h"
-#include "model/cuda/decode.h"
+#include "model/cuda/decode_steps.h"
+#include "model/cuda/fast_paths.h"
 #include "model/cuda/prefill.h"
 #include "model/cuda/seen_tokens.h"
 
@@ -17,13 +17,12 @@ namespace winnow::engine {
 namespace {
 
 using kvcache::cuda::DeviceCache;
-using model::cuda::BatchDecode;
-using model::cuda::Decode;
+using model::cuda::DecodeSteps;
 using model::cuda::DeviceModel;
 
 // What takes the device's memory beside the weights.
 struct MemoryPlan {
-  int most_sequences = 1;    // of steps of many
+  int most_padded = 0;       // sequences of steps that are padded; 0: none are
   bool with_copies = false;  // of the weights, see MatrixWeights
   std::size_t cache_bytes = 0;
 };
@@ -37,13 +36,9 @@ struct Device {
         matrices(model, plan.with_copies),
         cache(config, model.cache_shape()),
         seen(model.config().vocab),
-        head(model),
+        head(model, model::cuda::most_step_sequences(plan.most_padded)),
         prefill(model, matrices, cache, head),
-        decode(model, cache, head) {
-    if (plan.most_sequences > 1) {
-      batch_decode.emplace(model, matrices, cache, plan.most_sequences);
-    }
-  }
+        steps(model, matrices, cache, head, plan.most_padded) {}
 
   // To be called by whoever comes from outside: it may be another thread each time.
   void select() const { winnow::cuda::select_device(index); }
@@ -56,8 +51,7 @@ struct Device {
   model::cuda::SeenTokens seen;
   model::cuda::OutputHead head;
   model::cuda::Prefill prefill;
-  Decode decode;
-  std::optional<BatchDecode> batch_decode;
+  DecodeSteps steps;
 };
 
 class CudaSequence : public SequenceState {
@@ -205,8 +199,7 @@ class CudaRunner : public Runner {
 
   // Sequences of one step.
   [[nodiscard]] std::size_t most_decoded() const {
-    return static_cast<std::size_t>(device_.batch_decode ? device_.batch_decode->most_sequences()
-                                                         : Decode::most_sequences());
+    return static_cast<std::size_t>(device_.steps.most_sequences());
   }
 
   void check_tokens(std::span<const std::int32_t> tokens) const {
@@ -248,12 +241,7 @@ class CudaRunner : public Runner {
       tokens.push_back(share.tokens.front());
       visible.push_back(share.visible);
     }
-    const auto& batches = device_.batch_decode;
-    if (batches && shares.size() >= static_cast<std::size_t>(batches->least_sequences())) {
-      device_.batch_decode->run(slots, tokens, rows, logits, next, device_.stream);
-    } else {
-      device_.decode.run(slots, tokens, rows, logits, next, visible, device_.stream);
-    }
+    device_.steps.run(slots, tokens, rows, logits, next, visible, device_.stream);
   }
 
   void prefill(std::span<const SequenceShare> shares, std::span<const ops::cuda::SampledRow> rows,
@@ -331,13 +319,13 @@ class CudaBackend : public Backend {
   [[nodiscard]] MemoryPlan plan_memory(const EngineConfig& config, int tokens,
                                        std::size_t wanted) const {
     const bool sees_all = !config.cache.traits().drops() && !config.cache.traits().selects;
-    const bool many =
-        tokens == 0 && sees_all && config.max_sequences >= BatchDecode::least_sequences(model_);
+    const bool pads =
+        tokens == 0 && sees_all && model::cuda::pads_steps(model_, config.max_sequences);
     const std::size_t free = winnow::cuda::free_memory();
     const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_);
     const bool with_copies = tokens == 0 && copies <= free / 4 &&
                              (wanted == kAllThereIs || wanted <= most_cache(free - copies));
-    return {.most_sequences = many ? std::min(config.max_sequences, kMostBatch) : 1,
+    return {.most_padded = pads ? std::min(config.max_sequences, kMostBatch) : 0,
             .with_copies = with_copies,
             .cache_bytes = fitted(wanted, with_copies ? free - copies : free)};
   }

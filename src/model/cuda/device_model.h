@@ -26,11 +26,23 @@ class DeviceModel {
   [[nodiscard]] kvcache::cuda::Projection projection(int layer, const float* hidden,
                                                      const float2* angles) const;
 
-  /// Widths of rows.
-  [[nodiscard]] int query_width() const { return config().heads * config().head_dim; }
-  [[nodiscard]] int qkv_width() const {
-    return (config().heads + 2 * config().kv_heads) * config().head_dim;
+  // What paths ask of the description.
+  [[nodiscard]] int layers() const { return config().layers; }
+  [[nodiscard]] int hidden() const { return config().hidden; }
+  [[nodiscard]] int intermediate() const { return config().intermediate; }
+  [[nodiscard]] int vocab() const { return config().vocab; }
+  [[nodiscard]] int head_dim() const { return config().head_dim; }
+  [[nodiscard]] int kv_heads() const { return config().kv_heads; }
+  [[nodiscard]] int group() const { return config().group(); }
+  [[nodiscard]] float norm_eps() const { return config().norm_eps; }
+  /// The norm of what a layer leaves: the next layer's first one, or the model's last one.
+  [[nodiscard]] const FloatBuffer& norm_behind(int layer) const {
+    return layer + 1 == layers() ? weights_.norm : this->layer(layer + 1).attention_norm;
   }
+
+  /// Widths of rows.
+  [[nodiscard]] int query_width() const { return config().heads * head_dim(); }
+  [[nodiscard]] int qkv_width() const { return (config().heads + 2 * kv_heads()) * head_dim(); }
   /// Of attention scores.
   [[nodiscard]] float scale() const;
 

@@ -4,31 +4,30 @@
 
 #include "ops/cuda/activation.h"
 #include "ops/cuda/gather.h"
-#include "ops/cuda/linear/skinny_gemm.h"
 #include "ops/cuda/norm.h"
 
 namespace winnow::model::cuda {
 
-// Each size has algorithms and a graph of its own, which cost something when it first occurs.
-int LargeBatchLayers::padded(int rows) {
-  const int step = rows <= 128 ? 16 : rows <= 512 ? 64 : 128;
-  return (rows + step - 1) / step * step;
+std::unique_ptr<LinearPath> LargeBatchLayers::make(const DeviceModel& model,
+                                                   const MatrixWeights& matrices,
+                                                   const LinearCall& call) {
+  auto layers = std::make_unique<LargeBatchLayers>(model, matrices, /*search=*/call.is_step);
+  if (call.is_step) {
+    layers->reserve(call.rows);  // graphs hold the addresses
+  }
+  return layers;
 }
 
-void LargeBatchLayers::reserve(std::size_t rows) {
-  const ModelConfig& config = model_.config();
-  rows = static_cast<std::size_t>(padded(static_cast<int>(rows)));
-  const auto width = [rows](int cols) { return rows * static_cast<std::size_t>(cols); };
-  hidden_.ensure(width(config.hidden));
-  square_sums_.ensure(rows);
-  normed_.ensure(width(config.hidden));
+void LargeBatchLayers::reserve(int rows) {
+  const auto width = [count = static_cast<std::size_t>(padded(rows))](int cols) {
+    return count * static_cast<std::size_t>(cols);
+  };
+  hidden_.ensure(width(model_.hidden()));
+  square_sums_.ensure(width(1));
+  normed_.ensure(width(model_.hidden()));
   gate_up_.ensure(
-      width(std::max({2 * config.intermediate, 2 * config.hidden, model_.query_width()})));
-  activated_.ensure(width(config.intermediate));
-}
-
-void LargeBatchLayers::embed(const std::int32_t* tokens, int rows, cudaStream_t stream) {
-  ops::cuda::embed_rows(model_.weights().embedding.view(), tokens, rows, residual(), {stream});
+      width(std::max({2 * model_.intermediate(), 2 * model_.hidden(), model_.query_width()})));
+  activated_.ensure(width(model_.intermediate()));
 }
 
 ops::cuda::ResidualStream LargeBatchLayers::residual() const {
@@ -37,34 +36,36 @@ ops::cuda::ResidualStream LargeBatchLayers::residual() const {
 }
 
 void LargeBatchLayers::norm(const FloatBuffer& weight, int rows, cudaStream_t stream) {
-  ops::cuda::rms_norm(normed_.data(), hidden_.data(), rows, model_.config().hidden, weight.data(),
-                      model_.config().norm_eps, stream);
+  ops::cuda::rms_norm(normed_.data(), hidden_.data(), rows, model_.hidden(), weight.data(),
+                      model_.norm_eps(), stream);
 }
 
-void LargeBatchLayers::project(int layer, bf16* qkv, int rows, cudaStream_t stream) {
+kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to, int rows,
+                                                 bool /*overlap*/, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
   norm(w.attention_norm, rows, stream);
-  linear_.multiply(qkv, normed_.data(), matrices_.all(w.qkv.view(), stream), padded(rows),
-                   model_.qkv_width(), model_.config().hidden, stream);
-}
-
-void LargeBatchLayers::project(int layer, float* qkv, int rows, cudaStream_t stream) {
-  const DeviceLayerWeights& w = model_.layer(layer);
-  norm(w.attention_norm, rows, stream);
-  linear_.multiply(qkv, normed_.data(), matrices_.all(w.qkv.view(), stream), padded(rows),
-                   model_.qkv_width(), model_.config().hidden, stream);
+  const bf16* weight = matrices_.all(w.qkv.view(), stream);
+  const auto multiply = [&](auto* qkv) {
+    linear_.multiply(qkv, normed_.data(), weight, padded(rows), model_.qkv_width(), model_.hidden(),
+                     stream);
+  };
+  if (to.rounded != nullptr) {
+    multiply(to.rounded);
+    return {.rounded = to.rounded};
+  }
+  multiply(to.exact);
+  return {.exact = to.exact};
 }
 
 void LargeBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
                                     cudaStream_t stream) {
-  const ModelConfig& config = model_.config();
   const DeviceLayerWeights& w = model_.layer(layer);
   add(attended, w.output, w.output_bias, rows, stream);
   norm(w.mlp_norm, rows, stream);
   linear_.multiply(gate_up_.data(), normed_.data(), matrices_.all(w.gate_up.view(), stream),
-                   padded(rows), 2 * config.intermediate, config.hidden, stream);
-  ops::cuda::silu_multiply(activated_.data(), gate_up_.data(), rows, config.intermediate,
-                           w.gate_up_bias.size() > 0 ? w.gate_up_bias.data() : nullptr, stream);
+                   padded(rows), 2 * model_.intermediate(), model_.hidden(), stream);
+  ops::cuda::silu_multiply(activated_.data(), gate_up_.data(), rows, model_.intermediate(),
+                           data_or_null(w.gate_up_bias), stream);
   add(activated_.data(), w.down, w.down_bias, rows, stream);
 }
 
@@ -79,6 +80,14 @@ void LargeBatchLayers::add(const bf16* x, const ops::cuda::DeviceWeight& weight,
   }
 }
 
+bool LargeBatchLayers::finish_step(const bf16* attended, bool /*with_logits*/,
+                                   const OutputHead& head, int rows, cudaStream_t stream) {
+  finish_layer(model_.layers() - 1, attended, rows, stream);
+  finish(rows, stream);
+  logits(head.logits(), rows, stream);
+  return true;
+}
+
 const bf16* LargeBatchLayers::keep_rows(const std::int32_t* indices, int rows, bf16* attended,
                                         cudaStream_t stream) {
   const auto keep = [&](void* matrix, std::size_t row_bytes) {
@@ -89,7 +98,7 @@ const bf16* LargeBatchLayers::keep_rows(const std::int32_t* indices, int rows, b
         "keep the rows whose logits are wanted");
   };
   keep(attended, static_cast<std::size_t>(model_.query_width()) * sizeof(bf16));
-  keep(hidden_.data(), static_cast<std::size_t>(model_.config().hidden) * sizeof(float));
+  keep(hidden_.data(), static_cast<std::size_t>(model_.hidden()) * sizeof(float));
   return attended;
 }
 

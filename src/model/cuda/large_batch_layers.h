@@ -1,56 +1,52 @@
-// The linear layers of many rows and what lies between them, for prompts and large batches.
+// The linear layers of many rows and what lies between them, for prompts and large batches:
+// cuBLASLt, with weights in rows of bf16.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
-#include "model/cuda/device_model.h"
-#include "model/cuda/matrix_weights.h"
+#include "model/cuda/fast_paths.h"
 #include "ops/cuda/linear/linear.h"
-#include "ops/cuda/linear/skinny_gemm.h"
 
 namespace winnow::model::cuda {
 
-/// The residual stream of many tokens on its way through a model: everything but attention. Calls
-/// of one object belong to one stream.
-class LargeBatchLayers {
+class LargeBatchLayers final : public LinearPath {
  public:
-  /// Both must outlive this. `search`: the linear layers of a new number of rows try algorithms on
-  /// the first step's rows, which are then worthless.
-  LargeBatchLayers(const DeviceModel& model, const MatrixWeights& matrices, bool search = false)
+  static constexpr bool kPads = true;
+  static bool takes(const DeviceModel& /*model*/, const LinearCall& call) {
+    return !call.is_step || call.may_pad;
+  }
+  /// Steps, whose sizes come again and again, try algorithms on the first one's rows, which are
+  /// then worthless.
+  static std::unique_ptr<LinearPath> make(const DeviceModel& model, const MatrixWeights& matrices,
+                                          const LinearCall& call);
+
+  /// Both must outlive this. `search`: the linear layers of a new number of rows try algorithms.
+  LargeBatchLayers(const DeviceModel& model, const MatrixWeights& matrices, bool search)
       : model_(model), matrices_(matrices) {
     linear_.search(search);
   }
 
-  /// Rows that the linear layers of `rows` compute: finding an algorithm for a number of rows that
-  /// is new takes longer than a short prompt, so there are some numbers only. All matrices that are
-  /// passed in have room for them; those behind `rows` are worth nothing.
-  static int padded(int rows);
-
-  /// Makes room for so many rows; what was stored may be lost.
-  void reserve(std::size_t rows);
-
-  void embed(const std::int32_t* tokens, int rows, cudaStream_t stream);
-  /// What embed() writes.
-  [[nodiscard]] ops::cuda::ResidualStream residual() const;
-  /// The layer's q, k and v [rows, qkv_width], their bias left out: who takes them adds it.
-  void project(int layer, bf16* qkv, int rows, cudaStream_t stream);
-  void project(int layer, float* qkv, int rows, cudaStream_t stream);
-  /// The layer behind its attention [rows, query_width].
-  void finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream);
-  /// Row i becomes row indices[i], i < rows, here and in `attended`, which is returned.
-  const bf16* keep_rows(const std::int32_t* indices, int rows, bf16* attended, cudaStream_t stream);
-  /// What the head takes behind the last layer: rows that are normed.
-  ops::cuda::SkinnyInput finish(int rows, cudaStream_t stream);
-  /// logits [rows, vocab] of what finish() has left.
-  void logits(float* logits, int rows, cudaStream_t stream);
-
-  /// [rows, hidden]
-  [[nodiscard]] const float* hidden() const { return hidden_.data(); }
+  [[nodiscard]] bool pads() const override { return kPads; }
+  [[nodiscard]] bool rounds_qkv() const override { return true; }
+  void reserve(int rows) override;
+  [[nodiscard]] ops::cuda::ResidualStream residual() const override;
+  kvcache::cuda::QkvRows project(int layer, const QkvMemory& to, int rows, bool overlap,
+                                 cudaStream_t stream) override;
+  void finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream) override;
+  bool finish_step(const bf16* attended, bool with_logits, const OutputHead& head, int rows,
+                   cudaStream_t stream) override;
+  const bf16* keep_rows(const std::int32_t* indices, int rows, bf16* attended,
+                        cudaStream_t stream) override;
+  ops::cuda::SkinnyInput finish(int rows, cudaStream_t stream) override;
+  [[nodiscard]] const float* hidden() const override { return hidden_.data(); }
 
  private:
   void norm(const FloatBuffer& weight, int rows, cudaStream_t stream);
   void add(const bf16* x, const ops::cuda::DeviceWeight& weight, const FloatBuffer& bias, int rows,
            cudaStream_t stream);
+  /// logits [rows, vocab] of what finish() has left.
+  void logits(float* logits, int rows, cudaStream_t stream);
 
   const DeviceModel& model_;
   const MatrixWeights& matrices_;

@@ -5,24 +5,27 @@
 namespace winnow::model::cuda {
 namespace {
 
-constexpr std::size_t kMostRows = ops::cuda::kMostSkinnyRows;  // on any device
+std::size_t rows_of(int rows) {
+  return static_cast<std::size_t>(std::max(rows, ops::cuda::kMostSkinnyRows));
+}
 
 }  // namespace
 
-OutputHead::OutputHead(const DeviceModel& model)
+OutputHead::OutputHead(const DeviceModel& model, int rows)
     : linear_{model.weights().head(), nullptr},
-      vocab_(static_cast<std::size_t>(model.config().vocab)),
-      hidden_(static_cast<std::size_t>(model.config().hidden)),
-      tokens_(kMostRows),
-      logits_(kMostRows * vocab_),
-      rows_(kMostRows) {}
+      vocab_(static_cast<std::size_t>(model.vocab())),
+      hidden_(static_cast<std::size_t>(model.hidden())),
+      tokens_(rows_of(rows)),
+      logits_(rows_of(rows) * vocab_),
+      rows_(rows_of(rows)) {}
 
 ops::cuda::SkinnyGemm OutputHead::layer(const ops::cuda::SkinnyInput& input,
                                         bool with_logits) const {
   return ops::cuda::chosen(linear_, input, tokens_.data(), with_logits ? logits_.data() : nullptr);
 }
 
-void OutputHead::choose_by(std::span<const ops::cuda::SampledRow> rows) {
+void OutputHead::choose_by(std::span<const ops::cuda::SampledRow> rows, int count) {
+  std::fill_n(rows_.data(), count, ops::cuda::SampledRow{});
   std::ranges::copy(rows, rows_.data());
 }
 
@@ -47,7 +50,7 @@ void OutputHead::read(ops::cuda::SkinnyInput input, std::size_t count,
     input.x += group * hidden_;
     if (!rows.empty()) {
       stream.synchronize();  // the group before has read its rules
-      choose_by(rows.subspan(first, group));
+      choose_by(rows.subspan(first, group), static_cast<int>(group));
       sample(static_cast<int>(group), stream.get());
     }
     if (logits.rows > 0) {

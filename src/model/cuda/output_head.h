@@ -13,17 +13,19 @@ namespace winnow::model::cuda {
 
 class OutputHead {
  public:
-  explicit OutputHead(const DeviceModel& model);
+  /// With room for so many rows of a step.
+  OutputHead(const DeviceModel& model, int rows);
 
   /// The layer that makes the most likely tokens of up to most_skinny_rows() normed rows; they
   /// go to tokens(), and their logits, which go to logits() if asked for.
   [[nodiscard]] ops::cuda::SkinnyGemm layer(const ops::cuda::SkinnyInput& input,
                                             bool with_logits) const;
   [[nodiscard]] const std::int32_t* tokens() const { return tokens_.data(); }
-  [[nodiscard]] const float* logits() const { return logits_.data(); }
+  [[nodiscard]] float* logits() const { return logits_.data(); }
 
-  /// How the next launch of sample() chooses: up to most_skinny_rows() rows.
-  void choose_by(std::span<const ops::cuda::SampledRow> rows);
+  /// How the next launch of sample() chooses `count` rows: those behind `rows` become the most
+  /// likely tokens.
+  void choose_by(std::span<const ops::cuda::SampledRow> rows, int count);
   /// tokens() of the first `rows` of logits(), as choose_by() says when this runs.
   void sample(int rows, cudaStream_t stream);
 
@@ -39,7 +41,7 @@ class OutputHead {
   std::size_t vocab_;
   std::size_t hidden_;
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;
-  winnow::cuda::DeviceBuffer<float> logits_;  // [kMostSkinnyRows, vocab]
+  winnow::cuda::DeviceBuffer<float> logits_;  // [rows, vocab]
   winnow::cuda::PinnedBuffer<ops::cuda::SampledRow> rows_;
   ops::cuda::SkinnyScratch scratch_;
 };

@@ -31,12 +31,7 @@ int size_of(const PromptChunk& chunk) {
 
 Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
                  kvcache::cuda::DeviceCache& cache, OutputHead& head)
-    : model_(model),
-      cache_(cache),
-      head_(head),
-      many_(model, matrices),
-      few_(model),
-      exact_qkv_(SkinnyLayers::kMost * static_cast<std::size_t>(model.qkv_width())) {
+    : model_(model), cache_(cache), head_(head), paths_(model, matrices, {.rows = kEndless}) {
   if (cache.drops()) {
     score_eviction_.emplace(cache, 1);
   } else if (cache.selects()) {
@@ -44,9 +39,8 @@ Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
   }
 }
 
-void Prefill::reserve(std::size_t tokens, int longest_chunk) {
-  const ModelConfig& config = model_.config();
-  const auto rows = static_cast<std::size_t>(LargeBatchLayers::padded(static_cast<int>(tokens)));
+void Prefill::reserve(LinearPath& linear, std::size_t tokens, int longest_chunk) {
+  const auto rows = static_cast<std::size_t>(linear.padded(static_cast<int>(tokens)));
   const auto width = [rows](int cols) { return rows * static_cast<std::size_t>(cols); };
   if (!band_ || band_->stride < cache_.most_ring() + longest_chunk) {
     band_.reset();  // give the old memory back before asking for more
@@ -60,13 +54,14 @@ void Prefill::reserve(std::size_t tokens, int longest_chunk) {
   tokens_.ensure(tokens);
   positions_.ensure(tokens);
   wanted_.ensure(tokens);
-  angles_.ensure(width(config.head_dim / 2));
-  many_.reserve(tokens);
-  qkv_.ensure(width(model_.qkv_width()));
+  angles_.ensure(width(model_.head_dim() / 2));
+  linear.reserve(static_cast<int>(tokens));
+  linear.rounds_qkv() ? qkv_.ensure(width(model_.qkv_width()))
+                      : exact_qkv_.ensure(width(model_.qkv_width()));
   queries_.ensure(width(model_.query_width()));
   attended_.ensure(width(model_.query_width()));
   attention_scratch_.ensure(ops::cuda::prefill_scratch_bytes(
-      cache_.layout(), config.kv_heads, band_->stride, cache_.view().archive_stride));
+      cache_.layout(), model_.kv_heads(), band_->stride, cache_.view().archive_stride));
 }
 
 void Prefill::run(std::span<const PromptChunk> chunks, std::span<const ops::cuda::SampledRow> rows,
@@ -78,13 +73,11 @@ void Prefill::run(std::span<const PromptChunk> chunks, std::span<const ops::cuda
     count += chunk.tokens.size();
     longest = std::max(longest, size_of(chunk));
   }
-  reserve(count, longest);
+  LinearPath& linear = paths_.of(static_cast<int>(count));
+  reserve(linear, count, longest);
   const std::size_t wanted = upload(chunks, stream.get());
-  const auto layers = [&](auto& linear) {
-    return run_layers(linear, chunks, static_cast<int>(count), static_cast<int>(wanted), stream);
-  };
-  const bool few = count <= static_cast<std::size_t>(SkinnyLayers::most());
-  const ops::cuda::SkinnyInput last = few ? layers(few_) : layers(many_);
+  const ops::cuda::SkinnyInput last =
+      run_layers(linear, chunks, static_cast<int>(count), static_cast<int>(wanted), stream);
   for (const PromptChunk& chunk : chunks) {
     kvcache::cuda::advance(cache_, chunk.slot, size_of(chunk), stream.get());
   }
@@ -114,42 +107,28 @@ std::size_t Prefill::upload(std::span<const PromptChunk> chunks, cudaStream_t st
 }
 
 // Returns what the head takes of the wanted rows.
-template <class LinearLayers>
-ops::cuda::SkinnyInput Prefill::run_layers(LinearLayers& linear,
-                                           std::span<const PromptChunk> chunks, int tokens,
-                                           int wanted, const winnow::cuda::Stream& stream) {
-  const ModelConfig& config = model_.config();
-  ops::cuda::rope_angles(angles_.data(), model_.frequencies().data(), config.head_dim / 2,
+ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const PromptChunk> chunks,
+                                           int tokens, int wanted,
+                                           const winnow::cuda::Stream& stream) {
+  ops::cuda::rope_angles(angles_.data(), model_.frequencies().data(), model_.head_dim() / 2,
                          positions_.data(), tokens, stream.get());
-  linear.embed(tokens_.data(), tokens, stream.get());
-  const int last = config.layers - 1;
-  for (int layer = 0; layer <= last; ++layer) {
-    const LayerInput input = project(linear, layer, tokens, stream.get());
-    std::size_t first = 0;
-    for (const PromptChunk& chunk : chunks) {
-      attend(layer, input, chunk, first, stream);
-      first += chunk.tokens.size();
-    }
-    if (layer < last) {
-      linear.finish_layer(layer, attended_.data(), tokens, stream.get());
-    }
-  }
+  ops::cuda::embed_rows(model_.weights().embedding.view(), tokens_.data(), tokens,
+                        linear.residual(), {stream.get()});
+  const LayerMemory memory{
+      .qkv = {.rounded = linear.rounds_qkv() ? qkv_.data() : nullptr, .exact = exact_qkv_.data()},
+      .attended = attended_.data()};
+  walk_layers(linear, model_.layers(), memory, tokens, /*overlap=*/true, stream.get(),
+              [&](int layer, const kvcache::cuda::QkvRows& qkv) {
+                std::size_t first = 0;
+                for (const PromptChunk& chunk : chunks) {
+                  attend(layer, {linear.hidden(), qkv}, chunk, first, stream);
+                  first += chunk.tokens.size();
+                }
+              });
   // Nobody asks for the other rows once the last layer's cache has them.
   const bf16* attended = linear.keep_rows(wanted_.data(), wanted, attended_.data(), stream.get());
-  linear.finish_layer(last, attended, wanted, stream.get());
+  linear.finish_layer(model_.layers() - 1, attended, wanted, stream.get());
   return linear.finish(wanted, stream.get());
-}
-
-Prefill::LayerInput Prefill::project(LargeBatchLayers& linear, int layer, int tokens,
-                                     cudaStream_t stream) {
-  linear.project(layer, qkv_.data(), tokens, stream);
-  return {linear.hidden(), {.rounded = qkv_.data()}};
-}
-
-Prefill::LayerInput Prefill::project(SkinnyLayers& linear, int layer, int tokens,
-                                     cudaStream_t stream) {
-  linear.project(layer, exact_qkv_.data(), tokens, stream);
-  return {linear.hidden(), {.exact = exact_qkv_.data()}};
 }
 
 // The chunk's tokens, whose activations are the rows from `first` on.
@@ -157,7 +136,7 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
                      std::size_t first, const winnow::cuda::Stream& stream) {
   const kvcache::Rule& rule = cache_.rule(chunk.slot);
   const int length = cache_.length(chunk.slot);
-  const bool is_last = layer + 1 == model_.config().layers;
+  const bool is_last = layer + 1 == model_.layers();
   const int first_out = is_last ? size_of(chunk) - static_cast<int>(chunk.logit_rows) : 0;
   const Rows all{input, layer, chunk.slot, length, size_of(chunk), first_out, first};
   int at_once = all.tokens;
@@ -177,7 +156,7 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
     choose_and_attend(others, at_once, chunk.visible, stream);
   }
   for (int t = 0; chunk.visible.data != nullptr && score_eviction_ && t < all.tokens; ++t) {
-    for (int head = 0; head < model_.config().kv_heads; ++head) {
+    for (int head = 0; head < model_.kv_heads(); ++head) {
       note_visible(chunk.visible, layer, t, head, std::min(length + t, rule.budget) + 1);
     }
   }
@@ -186,7 +165,7 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
 // Tokens that choose what they read, after the `first` ones of their chunk.
 void Prefill::choose_and_attend(const Rows& rows, int first, ops::Matrix<std::int32_t> visible,
                                 const winnow::cuda::Stream& stream) {
-  const int heads = model_.config().kv_heads;
+  const int heads = model_.kv_heads();
   const auto chunk = append_of(rows);
   kvcache::cuda::append(cache_, projection_of(rows), chunk, *band_, stream.get());
   quest_->renew_bounds(chunk, stream.get());
@@ -200,8 +179,8 @@ void Prefill::choose_and_attend(const Rows& rows, int first, ops::Matrix<std::in
 }
 
 kvcache::cuda::Projection Prefill::projection_of(const Rows& rows) const {
-  return model_.projection(rows.layer, rows.of(rows.input.hidden, model_.config().hidden),
-                           rows.of(angles_.data(), model_.config().head_dim / 2));
+  return model_.projection(rows.layer, rows.of(rows.input.hidden, model_.hidden()),
+                           rows.of(angles_.data(), model_.head_dim() / 2));
 }
 
 kvcache::cuda::PrefillAppend Prefill::append_of(const Rows& rows) const {
@@ -221,7 +200,6 @@ bf16* Prefill::out_of(const Rows& rows) const {
 // Tokens of which it is known beforehand what they see.
 void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
                              const winnow::cuda::Stream& stream) {
-  const ModelConfig& config = model_.config();
   const auto chunk = append_of(rows);
   kvcache::cuda::append(cache_, projection_of(rows), chunk, *band_, stream.get());
   if (quest_) {
@@ -233,11 +211,11 @@ void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible
   if (visible.data != nullptr) {
     const int lead = kvcache::cuda::lead_of(cache_, rows.slot, rows.length);
     const int window = window_of(rows.slot);
-    std::vector<std::int32_t> seen(static_cast<std::size_t>(rows.tokens * config.kv_heads));
+    std::vector<std::int32_t> seen(static_cast<std::size_t>(rows.tokens * model_.kv_heads()));
     stream.synchronize();
     band_->seen.read(seen);
     for (int t = 0; t < rows.tokens; ++t) {
-      for (int head = 0; head < config.kv_heads; ++head) {
+      for (int head = 0; head < model_.kv_heads(); ++head) {
         note_visible(visible, rows.layer, t, head,
                      seen[static_cast<std::size_t>(head * rows.tokens + t)] +
                          std::min(lead + t, window) + 1);
@@ -249,10 +227,9 @@ void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible
 // Of the archive what each token sees, and of the band, in which they are already.
 void Prefill::attend_to_all(const Rows& rows, const bf16* queries,
                             const winnow::cuda::Stream& stream) {
-  const ModelConfig& config = model_.config();
   const auto& view = cache_.view();
   const std::size_t row = view.row(rows.layer, rows.slot, 0);
-  ops::cuda::prefill_attention(cache_.layout(), config.kv_heads, config.group(), model_.scale(),
+  ops::cuda::prefill_attention(cache_.layout(), model_.kv_heads(), model_.group(), model_.scale(),
                                {.query = queries,
                                 .out = out_of(rows),
                                 .tokens = rows.tokens,
@@ -282,7 +259,7 @@ int Prefill::window_of(int slot) const {
 void Prefill::note_visible(ops::Matrix<std::int32_t> visible, int layer, int token, int head,
                            int entries) const {
   visible.row(static_cast<std::size_t>(
-      token))[static_cast<std::size_t>(layer * model_.config().kv_heads + head)] = entries;
+      token))[static_cast<std::size_t>(layer * model_.kv_heads() + head)] = entries;
 }
 
 }  // namespace winnow::model::cuda

@@ -12,9 +12,9 @@
 #include "kvcache/cuda/quest/quest.h"
 #include "kvcache/cuda/score_eviction/score_eviction.h"
 #include "model/cuda/device_model.h"
-#include "model/cuda/large_batch_layers.h"
+#include "model/cuda/fast_paths.h"
+#include "model/cuda/layer_walk.h"
 #include "model/cuda/output_head.h"
-#include "model/cuda/skinny_layers.h"
 #include "ops/matrix.h"
 
 namespace winnow::model::cuda {
@@ -73,13 +73,10 @@ class Prefill {
     }
   };
 
-  void reserve(std::size_t tokens, int longest_chunk);
+  void reserve(LinearPath& linear, std::size_t tokens, int longest_chunk);
   std::size_t upload(std::span<const PromptChunk> chunks, cudaStream_t stream);
-  template <class LinearLayers>
-  ops::cuda::SkinnyInput run_layers(LinearLayers& linear, std::span<const PromptChunk> chunks,
+  ops::cuda::SkinnyInput run_layers(LinearPath& linear, std::span<const PromptChunk> chunks,
                                     int tokens, int wanted, const winnow::cuda::Stream& stream);
-  LayerInput project(LargeBatchLayers& linear, int layer, int tokens, cudaStream_t stream);
-  LayerInput project(SkinnyLayers& linear, int layer, int tokens, cudaStream_t stream);
   [[nodiscard]] int window_of(int slot) const;
   void attend(int layer, const LayerInput& input, const PromptChunk& chunk, std::size_t first,
               const winnow::cuda::Stream& stream);
@@ -97,8 +94,7 @@ class Prefill {
   const DeviceModel& model_;
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
-  LargeBatchLayers many_;
-  SkinnyLayers few_;
+  LinearPaths paths_;
   std::unique_ptr<kvcache::cuda::Band> band_;
   std::optional<kvcache::cuda::ScoreEvictionAttention> score_eviction_;  // TOVA, H2O
   std::optional<kvcache::cuda::QuestAttention> quest_;                   // Quest
@@ -107,7 +103,7 @@ class Prefill {
   winnow::cuda::DeviceBuffer<std::int32_t> wanted_;  // [rows] whose logits are wanted
   winnow::cuda::DeviceBuffer<float2> angles_;        // [T, head_dim / 2]
   winnow::cuda::DeviceBuffer<bf16> qkv_;             // [T, qkv_width]
-  winnow::cuda::DeviceBuffer<float> exact_qkv_;      // of few tokens, the same
+  winnow::cuda::DeviceBuffer<float> exact_qkv_;      // the same of paths in float
   winnow::cuda::DeviceBuffer<bf16> queries_;         // [T, query_width]
   winnow::cuda::DeviceBuffer<bf16> attended_;        // [T, query_width]
   winnow::cuda::DeviceBuffer<std::byte> attention_scratch_;

@@ -1,5 +1,6 @@
 #include "model/cuda/skinny_layers.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ops/cuda/gather.h"
@@ -7,8 +8,10 @@
 namespace winnow::model::cuda {
 namespace {
 
+constexpr int kMost = ops::cuda::kMostSkinnyRows;  // on any device
+
 std::size_t width(int cols) {
-  return SkinnyLayers::kMost * static_cast<std::size_t>(cols);
+  return kMost * static_cast<std::size_t>(cols);
 }
 
 template <class T>
@@ -22,23 +25,13 @@ void keep(const winnow::cuda::DeviceBuffer<T>& to, const T* from, const std::int
 
 SkinnyLayers::SkinnyLayers(const DeviceModel& model)
     : model_(model),
-      scratch_(2 * model.config().hidden + model.config().intermediate),
-      hidden_(width(model.config().hidden)),
-      normed_(width(model.config().hidden)),
-      square_sums_(width(ops::cuda::residual_parts(model.config().hidden))),
-      activated_(width(model.config().intermediate)),
-      kept_hidden_(width(model.config().hidden)),
+      scratch_(2 * model.hidden() + model.intermediate()),
+      hidden_(width(model.hidden())),
+      normed_(width(model.hidden())),
+      square_sums_(width(ops::cuda::residual_parts(model.hidden()))),
+      activated_(width(model.intermediate())),
+      kept_hidden_(width(model.hidden())),
       kept_attention_(width(model.query_width())) {}
-
-int SkinnyLayers::most_chained(const ModelConfig& config) {
-  constexpr int kWide = 4096;
-  constexpr int kMostOfWide = 8;
-  return std::min(most(), config.hidden < kWide ? kMost : kMostOfWide);
-}
-
-void SkinnyLayers::embed(const std::int32_t* tokens, int rows, cudaStream_t stream) {
-  ops::cuda::embed_rows(model_.weights().embedding.view(), tokens, rows, residual(), {stream});
-}
 
 ops::cuda::ResidualStream SkinnyLayers::residual() const {
   return residual(model_.layer(0).attention_norm);
@@ -48,38 +41,47 @@ ops::cuda::ResidualStream SkinnyLayers::residual(const FloatBuffer& next_norm) c
   return {hidden_.data(), next_norm.data(), normed_.data(), square_sums_.data()};
 }
 
-void SkinnyLayers::project(int layer, float* qkv, int rows, cudaStream_t stream) {
-  const ops::cuda::SkinnyGemm linear = projection(layer, qkv);
-  ops::cuda::skinny_gemm(std::span(&linear, 1), rows, scratch_, {stream, true});
+void SkinnyLayers::run(std::span<const ops::cuda::SkinnyGemm> gemms, int rows, bool overlap,
+                       cudaStream_t stream) const {
+  ops::cuda::skinny_gemm(gemms, rows, scratch_, {stream, overlap});
+}
+
+kvcache::cuda::QkvRows SkinnyLayers::project(int layer, const QkvMemory& to, int rows, bool overlap,
+                                             cudaStream_t stream) {
+  const ops::cuda::SkinnyGemm gemm = projection(layer, to.exact);
+  run(std::span(&gemm, 1), rows, overlap, stream);
+  return {.exact = to.exact};
 }
 
 void SkinnyLayers::finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream) {
-  for (const ops::cuda::SkinnyGemm& linear : behind_attention(layer, attended)) {
-    ops::cuda::skinny_gemm(std::span(&linear, 1), rows, scratch_, {stream, true});
+  for (const ops::cuda::SkinnyGemm& gemm : behind_attention(layer, attended)) {
+    run(std::span(&gemm, 1), rows, true, stream);
   }
 }
 
-void SkinnyLayers::run(std::span<const ops::cuda::SkinnyGemm> layers, int rows,
-                       cudaStream_t stream) const {
-  const std::size_t together = rows <= most_chained(model_.config()) ? layers.size() : 1;
-  for (std::size_t i = 0; i < layers.size(); i += together) {
-    ops::cuda::skinny_gemm(layers.subspan(i, together), rows, scratch_, {stream, true});
-  }
+bool SkinnyLayers::finish_step(const bf16* attended, bool with_logits, const OutputHead& head,
+                               int rows, cudaStream_t stream) {
+  finish_layer(model_.layers() - 1, attended, rows, stream);
+  const ops::cuda::SkinnyGemm gemm = head.layer(normed(), with_logits);
+  run(std::span(&gemm, 1), rows, true, stream);
+  return with_logits;
 }
 
-const bf16* SkinnyLayers::keep_rows(const std::int32_t* indices, int rows, const bf16* attended,
+const bf16* SkinnyLayers::keep_rows(const std::int32_t* indices, int rows, bf16* attended,
                                     cudaStream_t stream) {
-  keep(kept_hidden_, hidden_.data(), indices, rows, model_.config().hidden, stream);
+  keep(kept_hidden_, hidden_.data(), indices, rows, model_.hidden(), stream);
   std::swap(hidden_, kept_hidden_);
-  keep(kept_attention_, attended, indices, rows, model_.query_width(), stream);
+  keep(kept_attention_, static_cast<const bf16*>(attended), indices, rows, model_.query_width(),
+       stream);
   return kept_attention_.data();
 }
 
-ops::cuda::SkinnyInput SkinnyLayers::finish(int /*rows*/, cudaStream_t /*stream*/) const {
+// The last layer has left it.
+ops::cuda::SkinnyInput SkinnyLayers::finish(int /*rows*/, cudaStream_t /*stream*/) {
   return normed();
 }
 
-// Bias is added where q, k and v are taken (kvcache/cuda/projection.cuh).
+// Bias is added where q, k and v are taken (kvcache/cuda/append/projection.cuh).
 ops::cuda::SkinnyGemm SkinnyLayers::projection(int layer, float* qkv) const {
   ops::cuda::SkinnyInput input = normed();
   input.parts = layer == 0 ? 1 : input.parts;
@@ -89,22 +91,42 @@ ops::cuda::SkinnyGemm SkinnyLayers::projection(int layer, float* qkv) const {
 std::array<ops::cuda::SkinnyGemm, 3> SkinnyLayers::behind_attention(int layer,
                                                                     const bf16* attended) const {
   const DeviceLayerWeights& w = model_.layer(layer);
-  const bool last = layer + 1 == model_.config().layers;
-  const FloatBuffer& next_norm =
-      last ? model_.weights().norm : model_.layer(layer + 1).attention_norm;
   return {ops::cuda::added({w.output.view(), data_or_null(w.output_bias)}, {.x = attended},
                            residual(w.mlp_norm)),
           ops::cuda::gated({w.gate_up.view(), data_or_null(w.gate_up_bias)}, normed(),
                            activated_.data()),
           ops::cuda::added({w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
-                           residual(next_norm))};
+                           residual(model_.norm_behind(layer)))};
 }
 
 ops::cuda::SkinnyInput SkinnyLayers::normed() const {
   return {.x = normed_.data(),
           .square_sums = square_sums_.data(),
-          .parts = ops::cuda::residual_parts(model_.config().hidden),
-          .eps = model_.config().norm_eps};
+          .parts = ops::cuda::residual_parts(model_.hidden()),
+          .eps = model_.norm_eps()};
+}
+
+bool SkinnyChain::takes(const DeviceModel& model, const LinearCall& call) {
+  constexpr int kWide = 4096;
+  constexpr int kMostOfWide = 8;
+  return call.is_step &&
+         call.rows <= std::min(most(), model.hidden() < kWide ? kMost : kMostOfWide);
+}
+
+kvcache::cuda::QkvRows SkinnyChain::next_layer(int layer, const bf16* attended, const QkvMemory& to,
+                                               int rows, cudaStream_t stream) {
+  const auto [output, gate_up, down] = behind_attention(layer, attended);
+  const std::array gemms{output, gate_up, down, projection(layer + 1, to.exact)};
+  run(gemms, rows, true, stream);
+  return {.exact = to.exact};
+}
+
+bool SkinnyChain::finish_step(const bf16* attended, bool with_logits, const OutputHead& head,
+                              int rows, cudaStream_t stream) {
+  const auto [output, gate_up, down] = behind_attention(model().layers() - 1, attended);
+  const std::array gemms{output, gate_up, down, head.layer(normed(), with_logits)};
+  run(gemms, rows, true, stream);
+  return with_logits;
 }
 
 }  // namespace winnow::model::cuda

@@ -9,8 +9,10 @@ using ops::cuda::DeviceWeight;
 using ops::cuda::PackedRows;
 using ops::cuda::SmallBatchProduct;
 
+constexpr int kMost = ops::cuda::kMostSmallBatchRows;
+
 std::size_t width(int cols) {
-  return SmallBatchLayers::kMost * static_cast<std::size_t>(cols);
+  return kMost * static_cast<std::size_t>(cols);
 }
 
 ops::cuda::DeviceWeightFormat format_of(const DeviceModel& model) {
@@ -21,13 +23,13 @@ ops::cuda::DeviceWeightFormat format_of(const DeviceModel& model) {
 
 SmallBatchLayers::SmallBatchLayers(const DeviceModel& model)
     : model_(model),
-      hidden_(width(model.config().hidden)),
-      embedded_(width(model.config().hidden)),
+      hidden_(width(model.hidden())),
+      embedded_(width(model.hidden())),
       square_sums_(kMost),
       sums_(most_sums()),
-      normed_(format_of(model), model.config().hidden),
+      normed_(format_of(model), model.hidden()),
       attended_(format_of(model), model.query_width()),
-      activated_(format_of(model), model.config().intermediate) {}
+      activated_(format_of(model), model.intermediate()) {}
 
 std::size_t SmallBatchLayers::most_sums() const {
   std::size_t most = 0;
@@ -56,23 +58,22 @@ SmallBatchProduct SmallBatchLayers::multiply(const DeviceWeight& weight, const P
 
 void SmallBatchLayers::add(const SmallBatchProduct& product, const FloatBuffer& bias,
                            const FloatBuffer& norm, int rows, cudaStream_t stream) const {
-  const ModelConfig& config = model_.config();
-  ops::cuda::add_and_norm(hidden_.data(), product, data_or_null(bias), norm.data(), config.norm_eps,
-                          normed_.rows(rows), stream);
+  ops::cuda::add_and_norm(hidden_.data(), product, data_or_null(bias), norm.data(),
+                          model_.norm_eps(), normed_.rows(rows), stream);
 }
 
-void SmallBatchLayers::project(int layer, float* qkv, int rows, cudaStream_t stream) {
+kvcache::cuda::QkvRows SmallBatchLayers::project(int layer, const QkvMemory& to, int rows,
+                                                 bool /*overlap*/, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
   if (layer == 0) {
     add({}, {}, w.attention_norm, rows, stream);
   }
-  const PackedRows normed = normed_.rows(rows);
-  ops::cuda::store_product(qkv, multiply(w.qkv, normed, stream), stream);
+  ops::cuda::store_product(to.exact, multiply(w.qkv, normed_.rows(rows), stream), stream);
+  return {.exact = to.exact};
 }
 
 void SmallBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
                                     cudaStream_t stream) {
-  const ModelConfig& config = model_.config();
   const DeviceLayerWeights& w = model_.layer(layer);
   const PackedRows heads = attended_.rows(rows);
   ops::cuda::pack_rows(heads, attended, stream);
@@ -80,13 +81,15 @@ void SmallBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
   const PackedRows inner = activated_.rows(rows);
   ops::cuda::gate_product(inner, multiply(w.gate_up, normed_.rows(rows), stream),
                           data_or_null(w.gate_up_bias), stream);
-  const bool last = layer + 1 == config.layers;
-  add(multiply(w.down, inner, stream), w.down_bias,
-      last ? model_.weights().norm : model_.layer(layer + 1).attention_norm, rows, stream);
+  add(multiply(w.down, inner, stream), w.down_bias, model_.norm_behind(layer), rows, stream);
 }
 
-void SmallBatchLayers::logits(float* logits, int rows, cudaStream_t stream) {
-  ops::cuda::small_batch_gemm(model_.weights().head(), normed_.rows(rows), 1, logits, stream);
+bool SmallBatchLayers::finish_step(const bf16* attended, bool /*with_logits*/,
+                                   const OutputHead& head, int rows, cudaStream_t stream) {
+  finish_layer(model_.layers() - 1, attended, rows, stream);
+  ops::cuda::small_batch_gemm(model_.weights().head(), normed_.rows(rows), 1, head.logits(),
+                              stream);
+  return true;
 }
 
 }  // namespace winnow::model::cuda

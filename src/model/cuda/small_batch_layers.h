@@ -1,38 +1,39 @@
-// The linear layers of a batch and what lies between them, from the weights as they lie.
+// The linear layers of steps of many sequences and what lies between them, from the weights as they
+// lie: small-batch GEMMs (ops/cuda/linear/small_batch_gemm.h), which read each weight once.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
-#include "model/cuda/device_model.h"
-#include "ops/cuda/linear/skinny_gemm.h"
+#include "model/cuda/fast_paths.h"
 #include "ops/cuda/linear/small_batch_gemm.h"
 
 namespace winnow::model::cuda {
 
-/// The residual stream of up to kMost sequences' tokens on its way through a model: everything but
-/// attention, each weight read once (small_batch_gemm.h). What LargeBatchLayers does with weights
-/// in rows of bf16.
-class SmallBatchLayers {
+class SmallBatchLayers final : public LinearPath {
  public:
-  static constexpr int kMost = ops::cuda::kMostSmallBatchRows;
-
-  /// Whether this device has kernels for it.
-  static bool supported() { return ops::cuda::has_small_batch_gemm(); }
+  static constexpr bool kPads = true;
+  static bool takes(const DeviceModel& /*model*/, const LinearCall& call) {
+    return call.is_step && call.may_pad && call.rows <= ops::cuda::kMostSmallBatchRows &&
+           ops::cuda::has_small_batch_gemm();
+  }
+  static std::unique_ptr<LinearPath> make(const DeviceModel& model,
+                                          const MatrixWeights& /*matrices*/,
+                                          const LinearCall& /*call*/) {
+    return std::make_unique<SmallBatchLayers>(model);
+  }
 
   /// `model` must outlive this.
   explicit SmallBatchLayers(const DeviceModel& model);
 
-  /// What whoever embeds tokens writes.
-  [[nodiscard]] ops::cuda::ResidualStream residual() const;
-  /// The layer's q, k and v [rows, qkv_width], their bias left out: who takes them adds it.
-  void project(int layer, float* qkv, int rows, cudaStream_t stream);
-  /// The layer behind its attention [rows, query_width].
-  void finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream);
-  /// logits [rows, vocab] behind the last layer.
-  void logits(float* logits, int rows, cudaStream_t stream);
-
-  /// [rows, hidden]
-  [[nodiscard]] const float* hidden() const { return hidden_.data(); }
+  [[nodiscard]] bool pads() const override { return kPads; }
+  [[nodiscard]] ops::cuda::ResidualStream residual() const override;
+  kvcache::cuda::QkvRows project(int layer, const QkvMemory& to, int rows, bool overlap,
+                                 cudaStream_t stream) override;
+  void finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream) override;
+  bool finish_step(const bf16* attended, bool with_logits, const OutputHead& head, int rows,
+                   cudaStream_t stream) override;
+  [[nodiscard]] const float* hidden() const override { return hidden_.data(); }
 
  private:
   [[nodiscard]] ops::cuda::SmallBatchProduct multiply(const ops::cuda::DeviceWeight& weight,

@@ -9,7 +9,7 @@
 
 namespace winnow::model::cuda {
 
-/// Page-locked memory that the end of a step (end_step(), or a WholeStep) writes tokens to, and
+/// Page-locked memory that the end of a step (end_step(), or a StepKernel) writes tokens to, and
 /// from which the host sees that they have come: some microseconds before the stream is known to be
 /// idle.
 class StepTokens {

@@ -10,7 +10,7 @@ namespace {
 // 8 KV heads of 128 warps each, pages of 2 KiB: the longest row may have 12 pages a warp more than
 // the mean of all.
 TEST(CudaWholeStep, TakesRowsOfAnyLengthThatAreAlike) {
-  using Rows = WholeStep::Rows;
+  using Rows = RowKind;
   const auto rows_of = [](double longest, double others) {
     return WholeStep::rows_of({.longest = longest, .all = longest + 7 * others}, 1, 8, 128, 2048);
   };
@@ -29,10 +29,10 @@ TEST(CudaWholeStep, TakesRowsOfSeveralSequencesThatAreAlikeAndNotTooLong) {
   const auto rows_of = [](double longest, double others) {
     return WholeStep::rows_of({.longest = longest, .all = longest + 63 * others}, 8, 8, 16, 2048);
   };
-  EXPECT_EQ(rows_of(16, 16), WholeStep::Rows::long_rows);
-  EXPECT_EQ(rows_of(300, 110), WholeStep::Rows::long_rows);
+  EXPECT_EQ(rows_of(16, 16), RowKind::long_rows);
+  EXPECT_EQ(rows_of(300, 110), RowKind::long_rows);
   EXPECT_EQ(rows_of(300, 90), std::nullopt);
-  EXPECT_EQ(rows_of(640, 640), WholeStep::Rows::long_rows);
+  EXPECT_EQ(rows_of(640, 640), RowKind::long_rows);
   EXPECT_EQ(rows_of(641, 641), std::nullopt);
 }
 

@@ -12,7 +12,6 @@ namespace winnow::model::cuda {
 namespace {
 
 using ops::cuda::DeviceWeightFormat;
-using ops::cuda::SkinnyGemm;
 
 // All wait for the longest row, where a kernel of attention alone would spread its pages. What its
 // warps read more than those of other rows takes as long, then, as the ends of kernels.
@@ -24,10 +23,6 @@ constexpr double kMostPagesOfSeveral = 40.0;
 
 // Of a block: with less, attention leaves the weights too little, or nothing.
 constexpr int kLeastSharedMemory = 200 * 1024;
-
-int layer_count(const WholeStep::Layers& layers) {
-  return static_cast<int>(layers.projections.size());
-}
 
 int most_sequences(const kvcache::cuda::DeviceCache& cache) {
   const int rows = winnow::cuda::multiprocessor_count();
@@ -50,22 +45,10 @@ std::size_t part_bytes(const kvcache::cuda::DeviceCache& cache,
   return parts * static_cast<std::size_t>(floats) * sizeof(float);
 }
 
-// Of as many sequences as a step takes.
-std::size_t most_published_bytes(const kvcache::cuda::DeviceCache& cache,
-                                 const WholeStep::Layers& layers) {
-  std::size_t most = 0;
-  const kvcache::cuda::Projection& projection = layers.projections[0];
-  for (int sequences = 1; sequences <= most_sequences(cache); ++sequences) {
-    const std::size_t parts = part_bytes(cache, projection, sequences);
-    most = std::max(most, ops::cuda::lay_out_published(layers.linear, sequences, parts).bytes);
-  }
-  return most;
-}
-
 // What attention takes and makes lies where the layer behind it, o, has been given a place.
-void set_layers(const WholeStep::Layers& layers, WholeStepProgram& program) {
-  for (std::size_t i = 0; i < layers.projections.size(); ++i) {
-    const kvcache::cuda::Projection& projection = layers.projections[i];
+void set_layers(std::span<const kvcache::cuda::Projection> projections, WholeStepProgram& program) {
+  for (std::size_t i = 0; i < projections.size(); ++i) {
+    const kvcache::cuda::Projection& projection = projections[i];
     const std::size_t o = 4 * i + 1;
     const std::uint32_t products_at = program.sums_at[o];
     const std::size_t products = sizeof(float) * static_cast<std::size_t>(program.rows) *
@@ -79,23 +62,28 @@ void set_layers(const WholeStep::Layers& layers, WholeStepProgram& program) {
   }
 }
 
+bool has_one_format(const DeviceModel& model) {
+  const DeviceWeightFormat format = model.weights().head().format;
+  return std::ranges::all_of(model.weights().layers, [format](const DeviceLayerWeights& layer) {
+    return layer.qkv.view().format == format && layer.output.view().format == format &&
+           layer.gate_up.view().format == format && layer.down.view().format == format;
+  });
+}
+
 }  // namespace
 
-bool WholeStep::supports(const kvcache::cuda::DeviceCache& cache, const Layers& layers) {
+bool WholeStep::takes(const DeviceModel& model, const kvcache::cuda::DeviceCache& cache) {
   using Kind = kvcache::cuda::DecisionSource::Kind;
-  const kvcache::cuda::Projection& projection = layers.projections[0];
+  const kvcache::cuda::Projection projection = model.projection(0, nullptr, nullptr);
   const kvcache::cuda::DecisionSource& decision = projection.decision;
   const bool decides = decision.kind == Kind::none || decision.kind == Kind::channel;
-  const bool one_format = std::ranges::all_of(layers.linear, [&](const SkinnyGemm& layer) {
-    return layer.linear.weight.format == layers.linear[0].linear.weight.format;
-  });
   // Before the token is appended it must be known whether the entry that it replaces is archived.
   const auto& view = cache.view();
   const bool decided_before = view.mark_words == 0 || view.ring > view.shift;
   return winnow::cuda::has_programmatic_launch() &&
-         winnow::cuda::most_shared_memory() >= kLeastSharedMemory && decides && one_format &&
-         decided_before && !cache.merges() && !cache.drops() && !cache.selects() &&
-         layer_count(layers) <= kMostWholeStepLayers &&
+         winnow::cuda::most_shared_memory() >= kLeastSharedMemory && decides &&
+         has_one_format(model) && decided_before && !cache.merges() && !cache.drops() &&
+         !cache.selects() && model.layers() <= kMostWholeStepLayers &&
          projection.kv_heads <= winnow::cuda::multiprocessor_count() &&
          projection.group <= kMostWholeStepGroup &&
          projection.group * cache.layout().head_dim() <= kMostGroupChannels &&
@@ -103,27 +91,55 @@ bool WholeStep::supports(const kvcache::cuda::DeviceCache& cache, const Layers& 
                                []<ops::EntryFormat, int>() {});
 }
 
-WholeStep::WholeStep(const kvcache::cuda::DeviceCache& cache, const Layers& layers)
-    : cache_(cache),
-      most_sequences_(cuda::most_sequences(cache)),
-      scratch_(most_published_bytes(cache, layers)),
+WholeStep::WholeStep(const DeviceModel& model, const kvcache::cuda::DeviceCache& cache,
+                     const OutputHead& head)
+    : model_(model),
+      cache_(cache),
+      head_(head),
+      rows_(model),
+      most_sequences_(most_sequences(cache)),
+      scratch_(most_published_bytes()),
       next_pages_(kMostWholeStepSequences) {
   next_pages_.fill(0);
   winnow::cuda::check(cudaDeviceSynchronize(), "clear a step's pages");
 }
 
-std::optional<WholeStep::Rows> WholeStep::rows_of(const RowPages& pages, int sequences,
-                                                  int kv_heads, int warps, std::size_t page_bytes) {
+WholeStep::Layers WholeStep::layers_of(const float2* angles, bool with_logits) const {
+  Layers all;
+  for (int l = 0; l < model_.layers(); ++l) {
+    all.projections.push_back(model_.projection(l, rows_.hidden(), angles));
+    all.linear.push_back(rows_.projection(l, nullptr));  // its result is published
+    auto behind = rows_.behind_attention(l, nullptr);    // attention publishes its input
+    all.linear.insert(all.linear.end(), behind.begin(), behind.end());
+  }
+  all.linear.push_back(head_.layer(rows_.normed(), with_logits));
+  return all;
+}
+
+// Of as many sequences as a step takes.
+std::size_t WholeStep::most_published_bytes() const {
+  const Layers layers = layers_of(nullptr, false);
+  std::size_t most = 0;
+  for (int sequences = 1; sequences <= most_sequences_; ++sequences) {
+    const std::size_t parts = part_bytes(cache_, layers.projections[0], sequences);
+    most = std::max(most, ops::cuda::lay_out_published(layers.linear, sequences, parts).bytes);
+  }
+  return most;
+}
+
+std::optional<RowKind> WholeStep::rows_of(const RowPages& pages, int sequences, int kv_heads,
+                                          int warps, std::size_t page_bytes) {
   const double longest = pages.longest / warps;
   const double mean = pages.all / (sequences * kv_heads) / warps;
   if ((longest - mean) * static_cast<double>(page_bytes) > kMostBytesMore ||
       (sequences > 1 && longest > kMostPagesOfSeveral)) {
     return std::nullopt;
   }
-  return sequences == 1 && longest <= kMostPagesOfShortRows ? Rows::short_rows : Rows::long_rows;
+  return sequences == 1 && longest <= kMostPagesOfShortRows ? RowKind::short_rows
+                                                            : RowKind::long_rows;
 }
 
-std::optional<WholeStep::Rows> WholeStep::rows_of(const RowPages& pages, int sequences) const {
+std::optional<RowKind> WholeStep::rows_of(const RowPages& pages, int sequences) const {
   if (sequences > most_sequences_) {
     return std::nullopt;
   }
@@ -132,10 +148,11 @@ std::optional<WholeStep::Rows> WholeStep::rows_of(const RowPages& pages, int seq
                  cache_.layout().page_bytes());
 }
 
-void WholeStep::run(const Layers& layers, const std::int32_t* slots, int sequences, float scale,
-                    Rows rows, const StepEnd* end, cudaStream_t stream) const {
+void WholeStep::run(const Step& step, RowKind rows, const End* end, cudaStream_t stream) const {
+  const int sequences = step.sequences;
   require(sequences >= 1 && sequences <= most_sequences_,
           "a whole step takes 1 to {} sequences, not {}", most_sequences_, sequences);
+  const Layers layers = layers_of(step.angles, step.with_logits);
   const kvcache::cuda::Projection& projection = layers.projections[0];
   const DeviceWeightFormat weights = layers.linear[0].linear.weight.format;
   WholeStepProgram program;
@@ -143,25 +160,25 @@ void WholeStep::run(const Layers& layers, const std::int32_t* slots, int sequenc
                   part_bytes(cache_, projection, sequences));
   WholeStepArguments& attention = program.attention;
   attention.cache = cache_.view();
-  attention.slots = slots;
+  attention.slots = step.slots;
   attention.sequences = sequences;
-  attention.layers = layer_count(layers);
+  attention.layers = model_.layers();
   attention.group = projection.group;
   attention.group_inverse = (1 << kInverseBits) / projection.group + 1;
   attention.parts = parts_of(sequences * projection.kv_heads);
   attention.parts_log2 = std::countr_zero(static_cast<unsigned>(attention.parts));
   attention.chunk_log2 = std::countr_zero(static_cast<unsigned>(ops::cuda::chunk_columns(weights)));
   attention.chunk_values = ops::cuda::chunk_pitch(weights) / static_cast<int>(sizeof(bf16));
-  attention.scale = scale * std::numbers::log2e_v<float>;
+  attention.scale = model_.scale() * std::numbers::log2e_v<float>;
   attention.eps = projection.eps;
   attention.angles = projection.angles;
   attention.decision = projection.decision;
   if (end != nullptr) {
     attention.end = {end->tokens, end->free_pages, next_pages_.data()};
   }
-  set_layers(layers, program);
+  set_layers(layers.projections, program);
   const WholeStepKind kind{cache_.layout().format(), cache_.layout().head_dim(),
-                           rows == Rows::long_rows};
+                           rows == RowKind::long_rows};
   switch (weights) {
     case DeviceWeightFormat::bf16:
       return launch_whole_step_bf16(kind, program, stream);

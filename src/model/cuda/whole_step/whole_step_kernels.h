@@ -37,7 +37,7 @@ struct WholeStepLayer {
   std::uint32_t output_at = 0;
 };
 
-/// How the kernel tells the host that the step has ended: StepEnd in whole_step.h.
+/// How the kernel tells the host that the step has ended: StepKernel::End in step_kernel.h.
 struct WholeStepEnd {
   std::int32_t* tokens = nullptr;  // [sequences] null: the step goes on behind the kernel
   std::int32_t* free_pages = nullptr;

@@ -1,0 +1,226 @@
+#include "model/cuda/decode_steps.h"
+
+#include <algorithm>
+
+#include "model/cuda/step_kernels.h"
+
+namespace winnow::model::cuda {
+namespace {
+
+using Way = kvcache::cuda::TokenAttention::Way;
+
+constexpr int kStepsOfPlan = 64;
+
+std::size_t size_of(int rows, int cols) {
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
+}
+
+LinearCall call_of(int most_padded, int most) {
+  return {.is_step = true, .may_pad = most_padded > 0, .rows = most};
+}
+
+}  // namespace
+
+DecodeSteps::DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices,
+                         kvcache::cuda::DeviceCache& cache, OutputHead& head, int most_padded)
+    : model_(model),
+      cache_(cache),
+      head_(head),
+      most_(most_step_sequences(most_padded)),
+      paths_(model, matrices, call_of(most_padded, most_)),
+      kernel_(make_step_kernel(model, cache, head)),
+      attention_(cache, most_step_sequences(0)),
+      inputs_(size_of(2, most_)),
+      results_(size_of(1, most_)),
+      slots_(size_of(1, most_)),
+      angles_(size_of(most_, model.head_dim() / 2)),
+      qkv_(size_of(most_, model.qkv_width())),
+      queries_(size_of(most_, model.query_width())),
+      attended_(size_of(most_, model.query_width())) {
+  if (most_padded > 0) {
+    padded_attention_.emplace(cache, most_);
+  }
+}
+
+void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
+                      std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
+                      std::span<std::int32_t> next,
+                      std::span<const ops::Matrix<std::int32_t>> visible,
+                      const winnow::cuda::Stream& stream) {
+  renew_tables();
+  const bool with_reads =
+      std::ranges::any_of(visible, [](const auto& seen) { return seen.data != nullptr; });
+  const Shape shape = shape_of(slots, logits.rows > 0 || !rows.empty(), with_reads);
+  note_plan(shape, slots);
+  const winnow::cuda::Graph& graph = graph_of(shape, stream);
+  fill_inputs(slots, tokens, shape.size);
+  if (shape.with_logits) {
+    head_.choose_by(rows, shape.size);
+  }
+  results_.expect(size_of(1, shape.size));
+  graph.launch(stream);
+  for (const std::int32_t slot : slots) {
+    cache_.advance(slot, 1);
+  }
+  if (logits.rows > 0) {
+    winnow::cuda::check(
+        cudaMemcpyAsync(logits.data, head_.logits(), slots.size() * logits.cols * sizeof(float),
+                        cudaMemcpyDeviceToHost, stream.get()),
+        "read logits");
+  }
+  if (logits.rows > 0 || with_reads) {
+    stream.synchronize();
+  }
+  std::ranges::copy(results_.wait(stream).first(next.size()), next.begin());
+  if (with_reads) {
+    attention_.tell_reads(visible);
+  }
+}
+
+// Graphs point to tables that are no more when they have grown.
+void DecodeSteps::renew_tables() {
+  if (generation_ != cache_.generation()) {
+    graphs_.clear();
+    attention_.reserve();
+    if (padded_attention_) {
+      padded_attention_->reserve();
+    }
+    generation_ = cache_.generation();
+  }
+}
+
+DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bool with_logits,
+                                         bool with_reads) const {
+  const int batch = static_cast<int>(slots.size());
+  const LinearPath& path = paths_.of(batch);
+  if (path.pads()) {
+    // Such paths always leave logits, and have more rows than clusters are good for.
+    return {.size = path.padded(batch),
+            .padded = true,
+            .with_logits = true,
+            .with_reads = false,
+            .way = Way::runs,
+            .kernel = std::nullopt,
+            .planned = true};
+  }
+  // A step in one kernel asks the plan only how long rows are.
+  const auto kernel = kernel_ ? kernel_->rows_of(attention_.row_pages(), batch) : std::nullopt;
+  return {.size = batch,
+          .padded = false,
+          .with_logits = with_logits,
+          .with_reads = with_reads,
+          .way = kernel ? Way::runs : attention_.faster_way(batch),
+          .kernel = kernel,
+          .planned = !kernel || !is_planned(slots)};
+}
+
+// A step in one kernel needs no plan, but what it tells of the rows' lengths. They change slowly,
+// as long as the same sequences grow: another one in a slot mostly has another length. If it is
+// taken for the one before, the kernel is chosen by that one's rows for a while.
+bool DecodeSteps::is_planned(std::span<const std::int32_t> slots) const {
+  const std::int64_t grown = lengths_of(slots) - planned_lengths_;
+  const auto steps = static_cast<std::int64_t>(slots.size());
+  return std::ranges::equal(slots, planned_slots_) && grown > 0 && grown < kStepsOfPlan * steps;
+}
+
+// Of all together.
+std::int64_t DecodeSteps::lengths_of(std::span<const std::int32_t> slots) const {
+  std::int64_t lengths = 0;
+  for (const std::int32_t slot : slots) {
+    lengths += cache_.length(slot);
+  }
+  return lengths;
+}
+
+void DecodeSteps::note_plan(const Shape& shape, std::span<const std::int32_t> slots) {
+  if (shape.planned && !shape.padded) {
+    const auto planned = slots.first(shape.kernel ? slots.size() : 0);
+    planned_slots_.assign(planned.begin(), planned.end());
+    planned_lengths_ = lengths_of(planned);
+  }
+}
+
+void DecodeSteps::fill_inputs(std::span<const std::int32_t> slots,
+                              std::span<const std::int32_t> tokens, int size) {
+  std::fill_n(inputs_.data(), size, kNoSlot);
+  std::fill_n(inputs_.data() + size, size, 0);
+  std::ranges::copy(slots, inputs_.data());
+  std::ranges::copy(tokens, inputs_.data() + size);
+}
+
+const winnow::cuda::Graph& DecodeSteps::graph_of(const Shape& shape,
+                                                 const winnow::cuda::Stream& stream) {
+  auto found = graphs_.find(shape);
+  if (found == graphs_.end()) {
+    if (shape.padded) {
+      // Nothing but padding, once: linear layers try their algorithms, and libraries load their
+      // kernels, which a capture may not do.
+      fill_inputs({}, {}, shape.size);
+      head_.choose_by({}, shape.size);
+      put_step(shape, stream.get());
+      stream.synchronize();
+    }
+    found = graphs_.try_emplace(shape, stream, [&] { put_step(shape, stream.get()); }).first;
+  }
+  return found->second;
+}
+
+// Everything that one step puts into the stream.
+void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
+  const auto& view = cache_.view();
+  begin_step({.host = inputs_.data(),
+              .slots = slots_.data(),
+              .lengths = view.lengths,
+              .frequencies = model_.frequencies().data(),
+              .angles = angles_.data(),
+              .half = model_.head_dim() / 2,
+              .embedding = model_.weights().embedding.view(),
+              .residual = shape.kernel ? kernel_->residual() : paths_.of(shape.size).residual()},
+             shape.size, stream);
+  if (shape.planned) {
+    attention_of(shape.padded).plan(slots_.data(), shape.size, shape.way, stream, shape.with_reads);
+  }
+  bool has_logits = shape.with_logits;
+  if (shape.kernel) {
+    const StepKernel::End end{results_.data(), cache_.reported_free_pages()};
+    kernel_->run({slots_.data(), angles_.data(), shape.size, shape.with_logits}, *shape.kernel,
+                 shape.with_logits ? nullptr : &end, stream);
+    if (!shape.with_logits) {
+      return;
+    }
+  } else {
+    has_logits = put_layers(shape, stream);
+  }
+  if (has_logits) {
+    head_.sample(shape.size, stream);
+  }
+  end_step({.slots = slots_.data(),
+            .cache = view,
+            .tokens = head_.tokens(),
+            .host_tokens = results_.data(),
+            .host_free_pages = cache_.reported_free_pages()},
+           shape.size, stream);
+}
+
+// Returns whether there are logits.
+bool DecodeSteps::put_layers(const Shape& shape, cudaStream_t stream) {
+  LinearPath& linear = paths_.of(shape.size);
+  kvcache::cuda::TokenAttention& attention = attention_of(shape.padded);
+  // Appending asks for slots before its predecessor is complete: a kernel between that one and
+  // begin_step() must have waited for them.
+  const bool overlap = attention.has_plan();
+  walk_layers(
+      linear, model_.layers(), {.qkv = {.exact = qkv_.data()}, .attended = attended_.data()},
+      shape.size, overlap, stream, [&](int layer, const kvcache::cuda::QkvRows& qkv) {
+        attention.append_and_attend(model_.projection(layer, linear.hidden(), angles_.data()),
+                                    {.layer = layer,
+                                     .batch = shape.size,
+                                     .slots = slots_.data(),
+                                     .qkv = qkv.exact,
+                                     .queries = queries_.data()},
+                                    model_.scale(), attended_.data(), stream);
+      });
+  return linear.finish_step(attended_.data(), shape.with_logits, head_, shape.size, stream);
+}
+
+}  // namespace winnow::model::cuda

@@ -1,0 +1,99 @@
+// One token of each of several sequences through a model on a device: captured graphs.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/cuda/graph.h"
+#include "kvcache/cuda/token_attention.h"
+#include "model/cuda/device_model.h"
+#include "model/cuda/fast_paths.h"
+#include "model/cuda/layer_walk.h"
+#include "model/cuda/output_head.h"
+#include "model/cuda/step_tokens.h"
+#include "ops/matrix.h"
+
+namespace winnow::model::cuda {
+
+/// Steps of up to most_sequences() sequences: a graph for each number of sequences that occurs, and
+/// for what else changes what a step puts into the stream. Paths that pad (fast_paths.h) have
+/// graphs for a few sizes only; what pads a batch belongs to no sequence, is written nowhere in the
+/// cache and reads nothing of it.
+class DecodeSteps {
+ public:
+  /// All must outlive this. `most_padded`: sequences that steps may be padded to, 0 where they must
+  /// not be: where queries do not see everything, kernels know no padding. `head` has room for
+  /// most_step_sequences(most_padded) rows.
+  DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices,
+              kvcache::cuda::DeviceCache& cache, OutputHead& head, int most_padded);
+
+  [[nodiscard]] int most_sequences() const { return most_; }
+
+  /// Appends tokens[i] to the sequence in slots[i], and chooses next[i] as rows[i] says, without
+  /// `rows` the most likely token. `logits` [batch, vocab] and `next` [batch] may be empty. Quest:
+  /// visible[i] [1, layers * kv_heads], unless it is empty, receives how many entries were read.
+  /// Waits for the results.
+  void run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
+           std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
+           std::span<std::int32_t> next, std::span<const ops::Matrix<std::int32_t>> visible,
+           const winnow::cuda::Stream& stream);
+
+ private:
+  // What a step is captured for.
+  struct Shape {
+    int size;  // sequences, with those that pad
+    bool padded;
+    bool with_logits;
+    bool with_reads;
+    kvcache::cuda::TokenAttention::Way way;
+    std::optional<RowKind> kernel;  // if it is one kernel
+    bool planned;
+    auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
+  };
+
+  [[nodiscard]] Shape shape_of(std::span<const std::int32_t> slots, bool with_logits,
+                               bool with_reads) const;
+  [[nodiscard]] bool is_planned(std::span<const std::int32_t> slots) const;
+  [[nodiscard]] std::int64_t lengths_of(std::span<const std::int32_t> slots) const;
+  void note_plan(const Shape& shape, std::span<const std::int32_t> slots);
+  void renew_tables();
+  void fill_inputs(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
+                   int size);
+  [[nodiscard]] const winnow::cuda::Graph& graph_of(const Shape& shape,
+                                                    const winnow::cuda::Stream& stream);
+  void put_step(const Shape& shape, cudaStream_t stream);
+  bool put_layers(const Shape& shape, cudaStream_t stream);
+  [[nodiscard]] kvcache::cuda::TokenAttention& attention_of(bool padded) {
+    return padded ? *padded_attention_ : attention_;
+  }
+
+  const DeviceModel& model_;
+  kvcache::cuda::DeviceCache& cache_;
+  OutputHead& head_;
+  int most_;
+  LinearPaths paths_;
+  std::unique_ptr<StepKernel> kernel_;  // where there is one
+  // Steps without padding have a plan of their own: by it kernel_ is chosen.
+  kvcache::cuda::TokenAttention attention_;
+  std::optional<kvcache::cuda::TokenAttention> padded_attention_;
+  // Of the last planned step, if it was one in one kernel.
+  std::vector<std::int32_t> planned_slots_;
+  std::int64_t planned_lengths_ = 0;
+  int generation_ = -1;  // of the cache's tables that the graphs point to
+  std::map<Shape, winnow::cuda::Graph> graphs_;
+
+  winnow::cuda::PinnedBuffer<std::int32_t> inputs_;  // [2, size] slots, tokens
+  StepTokens results_;                               // [size]
+  winnow::cuda::DeviceBuffer<std::int32_t> slots_;   // [size]
+  winnow::cuda::DeviceBuffer<float2> angles_;        // [size, head_dim / 2]
+  winnow::cuda::DeviceBuffer<float> qkv_;            // [size, qkv_width]
+  winnow::cuda::DeviceBuffer<float> queries_;        // [size, query_width]
+  winnow::cuda::DeviceBuffer<bf16> attended_;        // [size, query_width]
+};
+
+}  // namespace winnow::model::cuda

@@ -1,0 +1,86 @@
+#include "model/cuda/fast_paths.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "model/cuda/large_batch_layers.h"
+#include "model/cuda/skinny_layers.h"
+#include "model/cuda/small_batch_layers.h"
+#include "model/cuda/whole_step/whole_step.h"
+
+namespace winnow::model::cuda {
+namespace {
+
+using LinearMaker = std::unique_ptr<LinearPath> (*)(const DeviceModel&, const MatrixWeights&,
+                                                    const LinearCall&);
+
+struct LinearEntry {
+  bool (*takes)(const DeviceModel&, const LinearCall&);
+  LinearMaker make;
+  bool pads;
+};
+
+template <class Layers>
+constexpr LinearEntry kEntry{&Layers::takes, &Layers::make, Layers::kPads};
+
+// docs/architecture.md shows this table. The first that takes a call computes it; the last takes
+// every one.
+constexpr std::array kLinearPaths{
+    kEntry<SkinnyChain>,       // up to four GEMMs in one kernel
+    kEntry<SmallBatchLayers>,  // weights as they lie, tensor cores of Hopper
+    kEntry<SkinnyLayers>,      // a GEMM per kernel
+    kEntry<LargeBatchLayers>,  // cuBLASLt
+};
+
+std::size_t first_that_takes(const DeviceModel& model, const LinearCall& call) {
+  const auto* found = std::ranges::find_if(
+      kLinearPaths, [&](const LinearEntry& entry) { return entry.takes(model, call); });
+  require(found != kLinearPaths.end(), "no linear path takes {} rows", call.rows);
+  return static_cast<std::size_t>(found - kLinearPaths.begin());
+}
+
+LinearCall with_rows(LinearCall call, int rows) {
+  call.rows = rows;
+  return call;
+}
+
+}  // namespace
+
+LinearPaths::LinearPaths(const DeviceModel& model, const MatrixWeights& matrices,
+                         const LinearCall& call)
+    : model_(model), call_(call), paths_(kLinearPaths.size()) {
+  constexpr int kAlike = 128;  // so many rows and more are all one path's
+  for (int rows = 1; rows <= std::min(call.rows, kAlike); ++rows) {
+    const std::size_t place = place_of(rows);
+    if (!paths_[place]) {
+      paths_[place] = kLinearPaths[place].make(model, matrices, call);
+    }
+  }
+}
+
+std::size_t LinearPaths::place_of(int rows) const {
+  return first_that_takes(model_, with_rows(call_, rows));
+}
+
+LinearPath& LinearPaths::of(int rows) const {
+  return *paths_[place_of(rows)];
+}
+
+std::unique_ptr<StepKernel> make_step_kernel(const DeviceModel& model,
+                                             const kvcache::cuda::DeviceCache& cache,
+                                             const OutputHead& head) {
+  return WholeStep::takes(model, cache) ? std::make_unique<WholeStep>(model, cache, head) : nullptr;
+}
+
+bool pads_steps(const DeviceModel& model, int sequences) {
+  return kLinearPaths[first_that_takes(model,
+                                       {.is_step = true, .may_pad = true, .rows = sequences})]
+      .pads;
+}
+
+int most_step_sequences(int most_padded) {
+  return std::max(SkinnyLayers::most(), padded_rows(most_padded));
+}
+
+}  // namespace winnow::model::cuda
