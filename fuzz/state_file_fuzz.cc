@@ -15,7 +15,7 @@ namespace {
 
 using winnow::kvcache::RuleKind;
 
-constexpr winnow::kvcache::CacheShape kShape{.layers = 1, .kv_heads = 2, .head_dim = 8, .group = 1};
+const winnow::kvcache::CacheShape kShape{.layers = 1, .kv_heads = 2, .head_dim = 8, .group = 1};
 constexpr winnow::kvcache::SequenceLimits kLimits{20, 40};
 
 winnow::engine::EngineConfig config_of(std::uint8_t choice) {

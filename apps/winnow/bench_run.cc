@@ -216,7 +216,7 @@ class Bench {
       result_.kv_bytes += usage.bytes;
       result_.dense_bytes += usage.dense_bytes;
       result_.live_entries += usage.live_entries;
-      dense_entries += std::int64_t{usage.tokens} * model_.layers * model_.kv_heads;
+      dense_entries += usage.dense_entries;
     }
     result_.compression_ratio =
         result_.live_entries == 0

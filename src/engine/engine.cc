@@ -50,6 +50,7 @@ std::string_view finish_name(FinishReason reason) {
 
 Engine::Engine(const Backend& backend, const EngineConfig& config, PrefixStore* store)
     : model_(backend.config()),
+      shape_(backend.cache_shape()),
       config_(config),
       runner_(backend.make_runner(config)),
       store_(store) {
@@ -76,7 +77,7 @@ RequestId Engine::submit(Request request) {
     sequence->constraint = spec->constraint->fork();
   }
   if (spec->count_reads) {
-    sequence->reads.emplace(config_.cache.rule, model_.layers * model_.kv_heads);
+    sequence->reads.emplace(config_.cache.traits(), shape_);
   }
   if (store_ != nullptr && may_begin_with_a_prefix(*sequence)) {
     const auto tokens = std::span(sequence->tokens).first(sequence->tokens.size() - 1);

@@ -162,6 +162,7 @@ class Engine {
   void remove_finished(std::vector<TokenEvent>& events);
 
   const ModelConfig& model_;
+  kvcache::CacheShape shape_;
   EngineConfig config_;
   std::unique_ptr<Runner> runner_;
   PrefixStore* store_;

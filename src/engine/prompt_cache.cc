@@ -41,11 +41,13 @@ void PromptCache::load(Request& request) {
     const auto common = std::ranges::mismatch(state.tokens, prompt).in1 - state.tokens.begin();
     const int length = static_cast<int>(common);
     if (length < state.cache.length) {
-      if (!kind_.rule.traits->keeps_all) {
+      if (!kvcache::can_be_cut(state.cache, kind_.shape, kind_.rule)) {
         warning_ = fmt::format(
-            "{}: holds {} tokens of which the prompt begins with {} only: under {} they cannot be "
+            "{}: holds {} tokens of which the prompt begins with {} only: under {}{} they cannot "
+            "be "
             "parted",
-            path_.string(), state.cache.length, length, kind_.rule.traits->name);
+            path_.string(), state.cache.length, length, kind_.rule.traits->name,
+            kind_.shape.has_sliding_layers() ? " with sliding windows" : "");
         return;
       }
       if (length == 0) {

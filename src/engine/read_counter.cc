@@ -13,8 +13,10 @@ bool ReadCounter::needs_visible(int tokens) const {
 void ReadCounter::record(int first, int tokens, int prompt, std::int64_t live,
                          ops::Matrix<const std::int32_t> visible) {
   for (int position = std::max(first, counted_); position < first + tokens; ++position) {
-    // What was there, and the token's own: one entry leaves only when the query has seen it.
-    std::int64_t seen = rule_->drops() ? held_.value_or(0) + heads_ : live;
+    // What was there, and the token's own: where the rule drops an entry, the query has seen it. A
+    // full sliding window forgets one before.
+    const std::int64_t added = shape_.dense_entries(position + 1) - shape_.dense_entries(position);
+    std::int64_t seen = rule_->drops() ? held_.value_or(0) + added : live;
     if (visible.rows > 0) {
       const auto row = visible.row(static_cast<std::size_t>(position - first));
       seen = std::accumulate(row.begin(), row.end(), std::int64_t{0});

@@ -5,7 +5,8 @@
 #include <optional>
 
 #include "engine/request.h"
-#include "kvcache/rule.h"
+#include "kvcache/cache_shape.h"
+#include "kvcache/rule_traits.h"
 #include "ops/matrix.h"
 
 namespace winnow::engine {
@@ -14,8 +15,8 @@ namespace winnow::engine {
 /// counted once.
 class ReadCounter {
  public:
-  /// `heads`: KV heads of all layers.
-  ReadCounter(kvcache::RuleKind rule, int heads) : rule_(&traits_of(rule)), heads_(heads) {}
+  ReadCounter(const kvcache::RuleTraits& rule, const kvcache::CacheShape& shape)
+      : rule_(&rule), shape_(shape) {}
 
   /// Whether record() must be told what each query of a step of `tokens` tokens sees; else it
   /// follows from what the cache holds.
@@ -34,7 +35,7 @@ class ReadCounter {
 
  private:
   const kvcache::RuleTraits* rule_;
-  int heads_;
+  kvcache::CacheShape shape_;
   int counted_ = 0;                   // positions that have been counted
   std::optional<std::int64_t> held_;  // entries when the last step was over
   CacheReads reads_;

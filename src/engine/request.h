@@ -116,16 +116,16 @@ struct CacheReads {
 struct CacheUsage {
   int tokens = 0;                      // that passed through the cache
   std::int64_t live_entries = 0;       // over layers and heads
+  std::int64_t dense_entries = 0;      // what a dense cache would hold of them
   std::size_t bytes = 0;               // of pages and tables
   std::size_t dense_bytes = 0;         // what a dense cache of this storage format would hold
   std::vector<std::int32_t> per_head;  // live entries [layers, kv_heads]
   int reused_tokens = 0;               // of a prefix that was in the cache already
   CacheReads reads;                    // when Request::count_reads
 
-  /// Dense length over stored length.
+  /// Dense entries over stored ones.
   [[nodiscard]] double compression_ratio() const {
-    return live_entries > 0 ? static_cast<double>(tokens) * static_cast<double>(per_head.size()) /
-                                  static_cast<double>(live_entries)
+    return live_entries > 0 ? static_cast<double>(dense_entries) / static_cast<double>(live_entries)
                             : 1.0;
   }
 };

@@ -80,6 +80,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual const ModelConfig& config() const = 0;
+  /// Of every runner's cache.
+  [[nodiscard]] virtual kvcache::CacheShape cache_shape() const = 0;
   /// Bytes of all weights that a decode step reads.
   [[nodiscard]] virtual std::size_t weight_bytes_per_step() const = 0;
   /// Bytes per second that the device reads at most; measured anew.

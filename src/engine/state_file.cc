@@ -1,6 +1,7 @@
 #include "engine/state_file.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -140,6 +141,9 @@ std::map<std::string, std::string> StateKind::description() const {
                      {"weights", std::string(storage_name(weights))},
                      {"deterministic", deterministic ? "yes" : "no"}};
   const auto say = [&result](const char* name, int value) { result[name] = std::to_string(value); };
+  if (shape.has_sliding_layers()) {
+    result["reach"] = fmt::format("{}", fmt::join(shape.reach, ","));
+  }
   if (rule.traits->marks) {
     say("window", rule.window);
     say("shift", rule.shift);

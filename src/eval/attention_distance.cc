@@ -13,14 +13,16 @@ std::size_t bin_of(int distance) {
   return std::bit_width(static_cast<unsigned>(distance));
 }
 
-// Adds the weights [query heads, t + 1] of the query at t.
-void add_query(std::span<const float> weights, int t, int query_heads, std::span<double> shares) {
-  const auto seen = static_cast<std::size_t>(t) + 1;
+// Adds the weights [query heads, seen] of the query at t, which sees the last `seen` tokens: the
+// one at position p lies at p % seen.
+void add_query(std::span<const float> weights, int t, int seen, int query_heads,
+               std::span<double> shares) {
+  const auto width = static_cast<std::size_t>(seen);
   for (int query = 0; query < query_heads; ++query) {
-    const auto row = weights.subspan(static_cast<std::size_t>(query) * seen, seen);
-    shares.back() += row[0];
-    for (int position = 1; position <= t; ++position) {
-      shares[bin_of(t - position)] += row[static_cast<std::size_t>(position)];
+    const auto row = weights.subspan(static_cast<std::size_t>(query) * width, width);
+    for (int position = t + 1 - seen; position <= t; ++position) {
+      (position == 0 ? shares.back() : shares[bin_of(t - position)]) +=
+          row[static_cast<std::size_t>(position % seen)];
     }
   }
 }
@@ -72,12 +74,14 @@ AttentionDistance measure_attention_distance(const engine::LoadedModel& model,
     const model::SequenceStep step{
         &sequence, tokens.subspan(static_cast<std::size_t>(t), 1), 0, {}, weights};
     model.model.forward(context, std::span(&step, 1), {});
-    const auto per_head = static_cast<std::size_t>(shape.group * (t + 1));
     for (int head = 0; head < result.heads && t >= length / 2; ++head) {
-      const auto layer = static_cast<std::size_t>(head / shape.kv_heads);
+      const int layer = head / shape.kv_heads;
+      const int seen = shape.dense_entries(layer, t + 1);
+      const auto per_head = static_cast<std::size_t>(shape.group * seen);
       const auto within = static_cast<std::size_t>(head % shape.kv_heads);
       add_query(
-          weights.row(layer).subspan(within * per_head, per_head), t, shape.group,
+          weights.row(static_cast<std::size_t>(layer)).subspan(within * per_head, per_head), t,
+          seen, shape.group,
           std::span(result.shares).subspan(static_cast<std::size_t>(head) * (bins + 1), bins + 1));
     }
     queries += t >= length / 2 ? 1 : 0;

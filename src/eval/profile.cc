@@ -21,6 +21,9 @@ void tell_fates(const engine::LoadedModel& model, Profile& profile) {
   profile.fates.assign(static_cast<std::size_t>(profile.tokens) * heads, Fate::pending);
   for (int t = delay; t < profile.tokens; ++t) {
     for (std::size_t head = 0; head < heads; ++head) {
+      if (profile.shape.reach_of(static_cast<int>(head) / profile.shape.kv_heads) > 0) {
+        continue;
+      }
       const auto seen = [&](int at) {
         return at < 0 ? 0 : profile.visible[static_cast<std::size_t>(at) * heads + head];
       };
@@ -40,7 +43,7 @@ double Profile::ratio_at(int length) const {
   for (const std::int32_t entries : row) {
     held += entries;
   }
-  return static_cast<double>(length) * heads / held;
+  return static_cast<double>(shape.dense_entries(length)) / held;
 }
 
 double Profile::kept_share(int first, int last) const {
@@ -70,7 +73,8 @@ Profile measure_profile(const engine::LoadedModel& model, std::span<const std::i
   require(tokens.size() <= static_cast<std::size_t>(config.max_positions),
           "{} tokens are more than the model's {} positions", tokens.size(), config.max_positions);
   Profile profile;
-  profile.heads = config.layers * config.kv_heads;
+  profile.shape = model.model.cache_shape();
+  profile.heads = profile.shape.layers * profile.shape.kv_heads;
   const auto heads = static_cast<std::size_t>(profile.heads);
   profile.visible.resize(tokens.size() * heads);
   // All but the first token count as generated: Quest would read a whole prompt densely.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/llm_load.h"
+#include "kvcache/cache_shape.h"
 
 namespace winnow::eval {
 
@@ -15,11 +16,12 @@ namespace winnow::eval {
 enum class Fate : std::uint8_t {
   gone,     // DMS: evicted; DMC: merged into the entry before it
   kept,     // an entry of its own
-  pending,  // DMS: still in the window
+  pending,  // DMS: still in the window; or of a layer with a sliding window, which decides nothing
 };
 
 struct Profile {
   int tokens = 0;
+  kvcache::CacheShape shape;
   int heads = 0;                      // layers x KV heads
   std::vector<std::int32_t> live;     // [heads]: entries at the end
   std::vector<std::int32_t> visible;  // [tokens, heads]: entries that each query saw
@@ -27,7 +29,7 @@ struct Profile {
   /// DMS and DMC.
   std::vector<Fate> fates;
 
-  /// Dense length over stored length when `length` tokens had been read.
+  /// Entries of a dense cache over stored ones when `length` tokens had been read.
   [[nodiscard]] double ratio_at(int length) const;
   /// Share of tokens at positions [first, last) with an entry of their own, over all heads; pending
   /// ones do not count. NaN when there are none.

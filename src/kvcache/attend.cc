@@ -17,7 +17,7 @@ std::size_t rows_at_once(const ops::Context& context, int layer, const LayerChun
     return 0;
   }
   const int length = chunk.sequence->head(layer, 0).length();
-  return static_cast<std::size_t>(chunk.sequence->rule().rows_at_once(length, rows));
+  return static_cast<std::size_t>(chunk.sequence->rule(layer).rows_at_once(length, rows));
 }
 
 // A head's share of a chunk that is taken at once, and the band its queries see.
@@ -36,8 +36,9 @@ HeadChunk plan_head(ops::Workspace& workspace, const LayerChunk& chunk, std::siz
   const auto& sequence = *chunk.sequence;
   const auto dim = static_cast<std::size_t>(sequence.cache().shape().head_dim);
   HeadChunk result{&chunk, rows, head, 0, {}, {}, workspace.take<std::int32_t>(rows)};
-  if (sequence.rule().window >= 0) {
-    result.lead = std::min(sequence.head(layer, head).length(), sequence.rule().window);
+  const int window = sequence.rule(layer).window;
+  if (window >= 0) {
+    result.lead = std::min(sequence.head(layer, head).length(), window);
     const std::size_t entries = static_cast<std::size_t>(result.lead) + rows;
     const std::size_t panels = (entries + ops::kPageEntries - 1) / ops::kPageEntries;
     result.band_keys = workspace.take<float>(panels * ops::kPageEntries * dim);
@@ -58,7 +59,7 @@ void store_band_key(const HeadChunk& part, std::size_t entry, std::span<const fl
 void append_head(const HeadChunk& part, int layer) {
   SequenceCache& sequence = *part.chunk->sequence;
   HeadCache& cache = sequence.head(layer, part.head);
-  const Rule& rule = sequence.rule();
+  const Rule rule = sequence.rule(layer);
   const auto dim = static_cast<std::size_t>(sequence.cache().shape().head_dim);
   float key_memory[512];
   const std::span<float> seen_key(key_memory, dim);
@@ -101,7 +102,7 @@ ops::PrefillHead attention_of(const HeadChunk& part, int layer) {
           .band_keys = part.band_keys.data(),
           .band_values = part.band_values.data(),
           .lead = part.lead + static_cast<int>(first),
-          .window = chunk.sequence->rule().window};
+          .window = chunk.sequence->rule(layer).window};
 }
 
 // Takes rows[c] first rows of each chunk at once.
@@ -125,7 +126,7 @@ void attend_at_once(ops::Context& context, int layer, std::span<const LayerChunk
       heads.push_back(attention_of(part, layer));
     }
   }
-  ops::prefill_attention(context, chunks.front().sequence->cache().attention_shape(), heads);
+  ops::prefill_attention(context, chunks.front().sequence->cache().attention_shape(layer), heads);
 }
 
 // Keys, values and queries of chunks, rotated for entries that are kept so (ops/rotation.h).

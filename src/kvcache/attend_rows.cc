@@ -21,16 +21,17 @@ struct Step {
 using PageLists = std::vector<std::vector<PageId>>;
 
 // Whether anybody asks what the step's query finds.
-bool is_wanted(const Step& step) {
+bool is_wanted(const Step& step, int layer) {
   const LayerChunk& chunk = *step.chunk;
   return step.row >= chunk.first_out || chunk.visible.data != nullptr || chunk.weights != nullptr ||
-         chunk.sequence->rule().drops();
+         chunk.sequence->rule(layer).drops();
 }
 
 void append_token(const Step& step, int layer) {
   SequenceCache& sequence = *step.chunk->sequence;
+  const Rule rule = sequence.rule(layer);
   for (int head = 0; head < sequence.cache().shape().kv_heads; ++head) {
-    sequence.head(layer, head).append(sequence.rule(), token_of(*step.chunk, step.row, head));
+    sequence.head(layer, head).append(rule, token_of(*step.chunk, step.row, head));
   }
 }
 
@@ -66,7 +67,7 @@ void plan_quest_rows(const Step& step, int layer, std::vector<ops::DecodeRow>& r
   const LayerChunk& chunk = *step.chunk;
   const SequenceCache& sequence = *chunk.sequence;
   const CacheShape& shape = sequence.cache().shape();
-  const Rule& rule = sequence.rule();
+  const Rule rule = sequence.rule(layer);
   const auto dim = static_cast<std::size_t>(shape.head_dim);
   for (int h = 0; h < shape.kv_heads; ++h) {
     const HeadCache& head = sequence.head(layer, h);
@@ -107,7 +108,7 @@ void plan_quest_rows(const Step& step, int layer, std::vector<ops::DecodeRow>& r
 // Whether the step's query heads choose what they see (Quest).
 bool selects_pages(const Step& step, int layer) {
   const SequenceCache& sequence = *step.chunk->sequence;
-  return sequence.rule().selects_pages(sequence.head(layer, 0).length() - 1);
+  return sequence.rule(layer).selects_pages(sequence.head(layer, 0).length() - 1);
 }
 
 // The steps whose query heads choose the pages that they see.
@@ -115,12 +116,12 @@ void attend_to_pages(ops::Context& context, int layer, std::span<const Step> ste
   std::vector<ops::DecodeRow> rows;
   PageLists lists;
   for (const Step& step : steps) {
-    if (is_wanted(step) && selects_pages(step, layer)) {
+    if (is_wanted(step, layer) && selects_pages(step, layer)) {
       plan_quest_rows(step, layer, rows, lists);
     }
   }
   if (!rows.empty()) {
-    ops::AttentionShape shape = steps.front().chunk->sequence->cache().attention_shape();
+    ops::AttentionShape shape = steps.front().chunk->sequence->cache().attention_shape(layer);
     shape.group = 1;
     ops::decode_attention(context, shape, rows);
   }
@@ -135,7 +136,7 @@ std::vector<ops::DecodeRow> append_tokens(std::span<const Step> steps, int layer
   const auto take = [&](std::size_t begin, std::size_t end, int) {
     for (std::size_t i = begin; i < end; ++i) {
       append_token(steps[i], layer);
-      if (is_wanted(steps[i]) && !selects_pages(steps[i], layer)) {
+      if (is_wanted(steps[i], layer) && !selects_pages(steps[i], layer)) {
         plan_full_rows(steps[i], layer, std::span(rows).subspan(i * heads, heads));
       }
     }
@@ -163,8 +164,8 @@ void ask_for_weights(ops::Workspace& workspace, int group, std::span<ops::Decode
 void take_steps(ops::Context& context, int layer, std::span<const Step> steps) {
   const ops::Workspace::Scope scope(*context.workspace);
   const SequenceCache& first = *steps.front().chunk->sequence;
-  const ops::AttentionShape shape = first.cache().attention_shape();
-  const bool learns = first.rule().drops();
+  const ops::AttentionShape shape = first.cache().attention_shape(layer);
+  const bool learns = first.rule(layer).drops();
   std::vector<ops::DecodeRow> rows = append_tokens(steps, layer);
   if (learns) {
     ask_for_weights(*context.workspace, shape.group, rows);
@@ -178,7 +179,7 @@ void take_steps(ops::Context& context, int layer, std::span<const Step> steps) {
       apply_feedback(*steps[i].chunk->sequence, layer, std::span(rows).subspan(i * heads, heads));
     }
   }
-  if (first.rule().traits->selects) {
+  if (first.rule(layer).traits->selects) {
     attend_to_pages(context, layer, steps);
   }
 }

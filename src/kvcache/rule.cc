@@ -50,6 +50,17 @@ Rule::Rule(const CacheConfig& config, const SequenceLimits& limits)
   }
 }
 
+Rule Rule::of_layer(int reach) const {
+  if (reach == 0) {
+    return *this;
+  }
+  Rule sliding = *this;
+  sliding.traits = &kSlidingWindow;
+  sliding.window = reach - 1;
+  sliding.sinks = 0;
+  return sliding;
+}
+
 int Rule::rows_at_once(int length, int rows) const {
   if (traits->drop_by == DropBy::total_attention) {
     return 0;

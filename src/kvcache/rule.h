@@ -51,6 +51,11 @@ struct Rule {
 
   Rule(const CacheConfig& config, const SequenceLimits& limits);
 
+  /// The rule as a layer of this reach (CacheShape) follows it. A layer with a sliding window holds
+  /// its last `reach` entries and no others: what a rule would keep longer, no query can see, and
+  /// decisions are ignored.
+  [[nodiscard]] Rule of_layer(int reach) const;
+
   /// Whether archived entries go by the attention that they receive. Tokens are taken one at a time
   /// then, once more than rows_at_once() are cached.
   [[nodiscard]] bool drops() const { return traits->drops(); }

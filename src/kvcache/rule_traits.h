@@ -70,6 +70,10 @@ inline constexpr std::array<RuleTraits, 7> kRules{{
      .keeps_all = true},
 }};
 
+/// Of layers with a sliding window, whatever the cache's rule is: what leaves the window is
+/// forgotten.
+inline constexpr RuleTraits kSlidingWindow{.name = "sliding window", .has_sinks = true};
+
 constexpr const RuleTraits& traits_of(RuleKind kind) {
   const auto row = static_cast<std::size_t>(kind);
   assert(kRules[row].kind == kind);

@@ -1,7 +1,6 @@
 #include "kvcache/saved_sequence.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
 #include "kvcache/packed_entries.h"
@@ -51,9 +50,40 @@ void validate_positions(std::span<const std::int32_t> positions, int length) {
           "positions of entries are not different ones below {}", length);
 }
 
-std::size_t all_entries(const SavedSequence& saved, const Rule& rule) {
-  return std::accumulate(saved.archived.begin(), saved.archived.end(), std::size_t{0}) +
-         saved.archived.size() * size_of(window_entries(rule, saved.length));
+Rule row_rule(const Rule& rule, const CacheShape& shape, std::size_t row) {
+  return rule.of_layer(shape.reach_of(static_cast<int>(row) / shape.kv_heads));
+}
+
+// How much a row has of each list of a SavedSequence, or all rows before one.
+struct RowParts {
+  std::size_t entries = 0;
+  std::size_t marks = 0;
+  std::size_t open = 0;
+  std::size_t scores = 0;  // positions, and attention
+
+  RowParts& operator+=(const RowParts& other) {
+    entries += other.entries;
+    marks += other.marks;
+    open += other.open;
+    scores += other.scores;
+    return *this;
+  }
+};
+
+RowParts row_parts(const Rule& rule, const CacheShape& shape, int length, int archived) {
+  const std::size_t window = size_of(window_entries(rule, length));
+  return {.entries = size_of(archived) + window,
+          .marks = rule.traits->marks ? window : 0,
+          .open = rule.traits->merges ? open_floats(shape) : 0,
+          .scores = rule.drops() ? size_of(archived) : 0};
+}
+
+RowParts all_parts(const SavedSequence& saved, const CacheShape& shape, const Rule& rule) {
+  RowParts all;
+  for (std::size_t row = 0; row < saved.archived.size(); ++row) {
+    all += row_parts(row_rule(rule, shape, row), shape, saved.length, saved.archived[row]);
+  }
+  return all;
 }
 
 void save_open_entry(const HeadCache& head, std::size_t dim, std::vector<float>& open) {
@@ -73,13 +103,14 @@ void save_list(const EntryList& list, std::span<std::byte> entries, std::size_t&
   }
 }
 
-PageNeed page_need(const SavedSequence& saved, const Rule& rule) {
+PageNeed page_need(const SavedSequence& saved, const CacheShape& shape, const Rule& rule) {
   PageNeed need;
-  for (const std::int32_t archived : saved.archived) {
-    need.archive += ops::pages_for(archived);
+  for (std::size_t row = 0; row < saved.archived.size(); ++row) {
+    const Rule own = row_rule(rule, shape, row);
+    need.archive +=
+        ops::pages_for(saved.archived[row]) + ops::pages_for(window_entries(own, saved.length));
+    need.window += own.traits->merges ? 1 : 0;
   }
-  const int window = rule.traits->merges ? 1 : window_entries(rule, saved.length);
-  need.window = saved.archived.size() * ops::pages_for(window);
   return need;
 }
 
@@ -94,23 +125,30 @@ void validate(const SavedSequence& saved, const CacheShape& shape, const ops::Pa
   const std::size_t rows = size_of(shape.layers) * size_of(shape.kv_heads);
   require(saved.length >= 1, "a length of {} tokens", saved.length);
   require_size(saved.archived, rows, "archive lengths");
-  const Range range = archive_range(rule, saved.length);
-  for (const std::int32_t archived : saved.archived) {
-    require(archived >= range.least && archived <= range.most,
-            "an archive of {} entries, expected {} to {} after {} tokens", archived, range.least,
-            range.most, saved.length);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const Range range = archive_range(row_rule(rule, shape, row), saved.length);
+    require(saved.archived[row] >= range.least && saved.archived[row] <= range.most,
+            "an archive of {} entries, expected {} to {} after {} tokens", saved.archived[row],
+            range.least, range.most, saved.length);
   }
-  const std::size_t entries = all_entries(saved, rule);
-  require_size(saved.entries, packed_bytes(layout, entries), "entry bytes");
-  const std::size_t window = rows * size_of(window_entries(rule, saved.length));
-  require_size(saved.marks, rule.traits->marks ? window : 0, "marks");
-  require_size(saved.open, rule.traits->merges ? rows * open_floats(shape) : 0, "open entries");
-  require_size(saved.positions, rule.drops() ? entries : 0, "positions");
-  require_size(saved.attention, rule.drops() ? entries : 0, "attention");
-  for (std::size_t row = 0; row < rows && rule.drops(); ++row) {
-    const std::size_t count = size_of(range.most);
-    validate_positions(std::span(saved.positions).subspan(row * count, count), saved.length);
+  const RowParts all = all_parts(saved, shape, rule);
+  require_size(saved.entries, packed_bytes(layout, all.entries), "entry bytes");
+  require_size(saved.marks, all.marks, "marks");
+  require_size(saved.open, all.open, "open entries");
+  require_size(saved.positions, all.scores, "positions");
+  require_size(saved.attention, all.scores, "attention");
+  std::size_t first = 0;
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::size_t count = row_rule(rule, shape, row).drops() ? size_of(saved.archived[row]) : 0;
+    validate_positions(std::span(saved.positions).subspan(first, count), saved.length);
+    first += count;
   }
+}
+
+bool can_be_cut(const SavedSequence& saved, const CacheShape& shape, const Rule& rule) {
+  return rule.traits->keeps_all && std::ranges::all_of(shape.reach, [&](int reach) {
+           return reach == 0 || saved.length <= reach;
+         });
 }
 
 void cut(SavedSequence& saved, const ops::PageLayout& layout, int length) {
@@ -122,18 +160,20 @@ void cut(SavedSequence& saved, const ops::PageLayout& layout, int length) {
                static_cast<int>(from % ops::kPageEntries), kept, i);
   }
   saved.entries = std::move(kept);
-  saved.archived.assign(rows, length);
+  for (std::int32_t& archived : saved.archived) {
+    archived = std::min(archived, length);  // 0 where a sliding window holds all
+  }
   saved.length = length;
 }
 
 SavedSequence save(const SequenceCache& sequence) {
   const CacheShape& shape = sequence.cache().shape();
-  const Rule& rule = sequence.rule();
   const ops::PageLayout& layout = sequence.cache().archive_pool().layout();
   SavedSequence saved;
   saved.length = sequence.length();
   for (int row = 0; row < shape.layers * shape.kv_heads; ++row) {
     const HeadCache& head = sequence.head(row / shape.kv_heads, row % shape.kv_heads);
+    const Rule rule = row_rule(sequence.rule(), shape, size_of(row));
     saved.archived.push_back(head.archive().size());
     if (rule.traits->merges) {
       save_open_entry(head, size_of(shape.head_dim), saved.open);
@@ -146,12 +186,12 @@ SavedSequence save(const SequenceCache& sequence) {
       saved.attention.push_back(head.slots().attention(slot));
     }
   }
-  saved.entries.resize(packed_bytes(layout, all_entries(saved, rule)));
+  saved.entries.resize(packed_bytes(layout, all_parts(saved, shape, sequence.rule()).entries));
   std::size_t next = 0;
   for (int row = 0; row < shape.layers * shape.kv_heads; ++row) {
     const HeadCache& head = sequence.head(row / shape.kv_heads, row % shape.kv_heads);
     save_list(head.archive(), saved.entries, next);
-    if (!rule.traits->merges) {
+    if (!row_rule(sequence.rule(), shape, size_of(row)).traits->merges) {
       save_list(head.window(), saved.entries, next);
     }
   }
@@ -161,36 +201,28 @@ SavedSequence save(const SequenceCache& sequence) {
 std::optional<SequenceCache> restore(Cache& cache, const SequenceLimits& limits,
                                      const SavedSequence& saved) {
   std::optional<SequenceCache> sequence(SequenceCache(cache, limits));
-  const Rule& rule = sequence->rule();
-  if (!cache.has_pages(page_need(saved, rule))) {
+  const CacheShape& shape = cache.shape();
+  if (!cache.has_pages(page_need(saved, shape, sequence->rule()))) {
     return std::nullopt;
   }
-  const CacheShape& shape = cache.shape();
-  const int window = window_entries(rule, saved.length);
-  const std::size_t open = open_floats(shape);
-  std::size_t entry = 0;
+  RowParts before;
   for (std::size_t row = 0; row < saved.archived.size(); ++row) {
+    const Rule rule = row_rule(sequence->rule(), shape, row);
     const int archived = saved.archived[row];
-    SavedHead part{.length = saved.length,
-                   .archived = archived,
-                   .windowed = window,
-                   .entries = saved.entries,
-                   .first = entry,
-                   .marks = {},
-                   .open = {},
-                   .positions = {},
-                   .attention = {}};
-    if (rule.traits->marks) {
-      part.marks = std::span(saved.marks).subspan(row * size_of(window), size_of(window));
-    } else if (rule.traits->merges) {
-      part.open = std::span(saved.open).subspan(row * open, open);
-    } else if (rule.drops()) {
-      part.positions = std::span(saved.positions).subspan(entry, size_of(archived));
-      part.attention = std::span(saved.attention).subspan(entry, size_of(archived));
-    }
+    const RowParts own = row_parts(rule, shape, saved.length, archived);
     const auto index = static_cast<int>(row);
-    sequence->head(index / shape.kv_heads, index % shape.kv_heads).restore(rule, part);
-    entry += size_of(archived) + size_of(window);
+    sequence->head(index / shape.kv_heads, index % shape.kv_heads)
+        .restore(rule,
+                 {.length = saved.length,
+                  .archived = archived,
+                  .windowed = window_entries(rule, saved.length),
+                  .entries = saved.entries,
+                  .first = before.entries,
+                  .marks = std::span(saved.marks).subspan(before.marks, own.marks),
+                  .open = std::span(saved.open).subspan(before.open, own.open),
+                  .positions = std::span(saved.positions).subspan(before.scores, own.scores),
+                  .attention = std::span(saved.attention).subspan(before.scores, own.scores)});
+    before += own;
   }
   return sequence;
 }

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kvcache/cache_shape.h"
 #include "kvcache/rule.h"
 #include "ops/kv_page.h"
 
@@ -14,7 +15,6 @@ namespace winnow::kvcache {
 
 class Cache;
 class SequenceCache;
-struct CacheShape;
 
 /// All that the heads of a sequence hold, and nothing of where they hold it: the same for the CPU's
 /// cache and a device's. Rows are heads, [layers, kv_heads].
@@ -23,6 +23,7 @@ struct SavedSequence {
   std::vector<std::int32_t> archived;  // [rows] entries of the archive
   /// Of each row the archive's entries by slot, then the window's by slot (packed_entries.h).
   std::vector<std::byte> entries;
+  // What belongs to a rule is there of full layers only; a sliding window is entries alone.
   std::vector<std::int8_t> marks;       // DMS: [rows, window_entries()] 1: goes when it leaves
   std::vector<float> open;              // DMC: [rows, 2 * head_dim + 1] key, value and weight
   std::vector<std::int32_t> positions;  // TOVA, H2O: of every archive entry
@@ -32,12 +33,16 @@ struct SavedSequence {
 /// Entries that a window of `rule` holds in pages after `length` tokens. (DMC's is an average.)
 int window_entries(const Rule& rule, int length);
 
-/// Throws Error, naming what does not fit, unless a sequence of this shape, format and rule can be
-/// in the state `saved`. No values of entries are looked at.
+/// Throws Error, naming what does not fit, unless a sequence of this shape, format and rule (of
+/// full layers) can be in the state `saved`. No values of entries are looked at.
 void validate(const SavedSequence& saved, const CacheShape& shape, const ops::PageLayout& layout,
               const Rule& rule);
 
-/// Keeps the first `length` tokens of a sequence that forgets nothing (dense, Quest).
+/// Whether nothing has been forgotten, so that cut() can take back what came after a token: under a
+/// rule that keeps all, while no sliding window is full.
+bool can_be_cut(const SavedSequence& saved, const CacheShape& shape, const Rule& rule);
+
+/// Keeps the first `length` tokens of a sequence that can_be_cut().
 void cut(SavedSequence& saved, const ops::PageLayout& layout, int length);
 
 SavedSequence save(const SequenceCache& sequence);

@@ -11,18 +11,20 @@ Cache::Cache(const CacheConfig& config, const CacheShape& shape)
       shape_(shape),
       archive_pool_(ops::PageLayout(config.format, shape.head_dim), config.max_bytes) {
   validate(config);
+  validate(shape);
   if (config.traits().merges && config.format != ops::EntryFormat::f32) {
     open_pool_ = std::make_unique<PagePool>(ops::PageLayout(ops::EntryFormat::f32, shape.head_dim),
                                             config.max_bytes);
   }
 }
 
-ops::AttentionShape Cache::attention_shape() const {
+ops::AttentionShape Cache::attention_shape(int layer) const {
   return {.head_dim = shape_.head_dim,
           .group = shape_.group,
           .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
           .archive = archive_pool_.layout(),
-          .window = open_pool_ ? open_pool_->layout() : archive_pool_.layout()};
+          .window = open_pool_ && shape_.reach_of(layer) == 0 ? open_pool_->layout()
+                                                              : archive_pool_.layout()};
 }
 
 bool Cache::has_pages(const PageNeed& need) const {
@@ -33,10 +35,12 @@ bool Cache::has_pages(const PageNeed& need) const {
 
 SequenceCache::SequenceCache(Cache& cache, const SequenceLimits& limits)
     : cache_(&cache), rule_(cache.config(), limits) {
-  const auto count = static_cast<std::size_t>(cache.shape().layers * cache.shape().kv_heads);
-  heads_.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    heads_.emplace_back(cache.archive_pool(), cache.window_pool());
+  const CacheShape& shape = cache.shape();
+  heads_.reserve(static_cast<std::size_t>(shape.layers * shape.kv_heads));
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      heads_.emplace_back(cache.archive_pool(), cache.window_pool(layer));
+    }
   }
 }
 
@@ -49,26 +53,41 @@ std::int64_t SequenceCache::live_entries() const {
 }
 
 std::size_t SequenceCache::bytes() const {
-  const std::size_t archive_page = cache_->archive_pool().layout().page_bytes();
-  const std::size_t window_page = cache_->window_pool().layout().page_bytes();
+  const auto page_bytes = [](const EntryList& list) {
+    return list.pages().size() * list.pool().layout().page_bytes();
+  };
   std::size_t total = 0;
   for (const HeadCache& head : heads_) {
-    total += head.archive().pages().size() * archive_page +
-             head.window().pages().size() * window_page + head.metadata_bytes();
+    total += page_bytes(head.archive()) + page_bytes(head.window()) + head.metadata_bytes();
   }
   return total;
 }
 
 std::size_t SequenceCache::dense_bytes() const {
-  const auto pages = ops::pages_for(length());
+  const CacheShape& shape = cache_->shape();
   const std::size_t page_bytes = cache_->archive_pool().layout().page_bytes();
-  return heads_.size() * (sizeof(HeadCache) + pages * (page_bytes + sizeof(PageId)));
+  std::size_t total = 0;
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    const std::size_t pages = ops::pages_for(shape.dense_entries(layer, length()));
+    total += static_cast<std::size_t>(shape.kv_heads) *
+             (sizeof(HeadCache) + pages * (page_bytes + sizeof(PageId)));
+  }
+  return total;
 }
 
 PageNeed SequenceCache::page_need(int tokens) const {
+  const CacheShape& shape = cache_->shape();
   PageNeed total;
-  for (const HeadCache& head : heads_) {
-    total += head.page_need(rule_, tokens);
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    const Rule layer_rule = rule(layer);
+    PageNeed need;
+    for (int h = 0; h < shape.kv_heads; ++h) {
+      need += head(layer, h).page_need(layer_rule, tokens);
+    }
+    if (&cache_->window_pool(layer) == &cache_->archive_pool()) {
+      need = {.archive = need.archive + need.window, .window = 0};
+    }
+    total += need;
   }
   return total;
 }

@@ -6,19 +6,13 @@
 #include <memory>
 #include <vector>
 
+#include "kvcache/cache_shape.h"
 #include "kvcache/head_cache.h"
 #include "kvcache/page_pool.h"
 #include "kvcache/rule.h"
 #include "ops/attention.h"
 
 namespace winnow::kvcache {
-
-struct CacheShape {
-  int layers = 0;
-  int kv_heads = 0;
-  int head_dim = 0;
-  int group = 0;  // query heads per KV head
-};
 
 class SequenceCache;
 
@@ -29,12 +23,15 @@ class Cache {
 
   [[nodiscard]] const CacheConfig& config() const { return config_; }
   [[nodiscard]] const CacheShape& shape() const { return shape_; }
-  [[nodiscard]] ops::AttentionShape attention_shape() const;
+  [[nodiscard]] ops::AttentionShape attention_shape(int layer) const;
 
   [[nodiscard]] PagePool& archive_pool() { return archive_pool_; }
-  /// DMC's open entries are running averages in float and have a pool of their own; all other
-  /// windows share the archive's.
+  /// Of full layers. DMC's open entries are running averages in float and have a pool of their own;
+  /// all other windows share the archive's.
   [[nodiscard]] PagePool& window_pool() { return open_pool_ ? *open_pool_ : archive_pool_; }
+  [[nodiscard]] PagePool& window_pool(int layer) {
+    return shape_.reach_of(layer) > 0 ? archive_pool_ : window_pool();
+  }
 
   /// Whether `need` more pages are free now.
   [[nodiscard]] bool has_pages(const PageNeed& need) const;
@@ -65,7 +62,11 @@ class SequenceCache {
   SequenceCache& operator=(SequenceCache&&) = default;
 
   [[nodiscard]] Cache& cache() const { return *cache_; }
+  /// The rule of full layers.
   [[nodiscard]] const Rule& rule() const { return rule_; }
+  [[nodiscard]] Rule rule(int layer) const {
+    return rule_.of_layer(cache_->shape().reach_of(layer));
+  }
   [[nodiscard]] HeadCache& head(int layer, int head) { return heads_[index(layer, head)]; }
   [[nodiscard]] const HeadCache& head(int layer, int head) const {
     return heads_[index(layer, head)];

@@ -112,8 +112,7 @@ Json text_choice(const ToldText& told) {
 
 void AnswerUsage::add(const engine::CacheUsage& usage) {
   live_entries += usage.live_entries;
-  dense_entries +=
-      static_cast<std::int64_t>(usage.tokens) * static_cast<std::int64_t>(usage.per_head.size());
+  dense_entries += usage.dense_entries;
   kv_bytes += usage.bytes;
   dense_bytes += usage.dense_bytes;
 }

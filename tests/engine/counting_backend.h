@@ -34,6 +34,9 @@ class CountingBackend : public Backend {
     config_.kv_heads = 1;
   }
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
+  [[nodiscard]] kvcache::CacheShape cache_shape() const override {
+    return {.layers = config_.layers, .kv_heads = config_.kv_heads, .head_dim = 8, .group = 1};
+  }
   [[nodiscard]] std::size_t weight_bytes_per_step() const override { return 0; }
   [[nodiscard]] double read_bandwidth() const override { return 1.0; }
   [[nodiscard]] std::optional<std::size_t> memory_in_use() const override { return std::nullopt; }

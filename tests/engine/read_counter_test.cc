@@ -211,6 +211,23 @@ TEST_P(ReadsOfRule, WhatIsComputedAgainIsCountedOnce) {
   EXPECT_GT(expect_reads({{20, 60, 5}}), 0);
 }
 
+// TOVA with a budget of 6 in a full layer, beside a sliding window of 4.
+TEST(ReadCounter, AFullSlidingWindowForgetsBeforeItsQuery) {
+  const kvcache::CacheShape shape{
+      .layers = 2, .kv_heads = 1, .head_dim = 8, .group = 1, .reach = {0, 4}};
+  ReadCounter counter(kvcache::traits_of(RuleKind::tova), shape);
+  std::int64_t expected = 0;
+  for (int i = 0; i < 20; ++i) {
+    const std::vector<std::int32_t> seen{std::min(i + 1, 7), std::min(i + 1, 4)};
+    const bool told = counter.needs_visible(1);
+    EXPECT_EQ(told, i == 0);
+    counter.record(i, 1, 0, std::min(i + 1, 6) + std::min(i + 1, 4),
+                   {seen.data(), told ? 1U : 0U, 2, 2});
+    expected += seen[0] + seen[1];
+    EXPECT_EQ(counter.reads().generated, expected) << i;
+  }
+}
+
 TEST(Engine, EndsOneSampleOfARequest) {
   const ModelConfig config = ungrouped_model(RuleKind::dense);
   const model::Model model(config, model::random_weights(config, DType::f32, 11));

@@ -84,6 +84,10 @@ TEST_F(StateFile, IsForItsOwnKindOnly) {
       refused([](StateKind& k) { k.rule.traits = &kvcache::traits_of(kvcache::RuleKind::dense); }),
       HasSubstr("was saved for cache \"dms\", this run has \"dense\""));
   EXPECT_THAT(refused([](StateKind& k) { k.shape.layers = 3; }), HasSubstr("layers"));
+  EXPECT_THAT(refused([](StateKind& k) {
+                k.shape.reach = {0, 8};
+              }),
+              HasSubstr("does not say for which reach it was saved"));
 }
 
 TEST_F(StateFile, EveryFlippedBitIsSeen) {

@@ -1,5 +1,6 @@
 // Any cutting of sequences into chunks, any interleaving, forks, preemptions and frees: the same
 // answers as the rules' definitions, and not a page lost.
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -211,6 +212,7 @@ WorldConfig any_world(RuleKind rule) {
                   .kv_heads = *rc::gen::inRange(1, 4),
                   .head_dim = 8 * *rc::gen::inRange(1, 9),
                   .group = *rc::gen::inRange(1, 5)};
+  config.shape.reach = any_reach(config.shape.layers);
   config.rate = *rc::gen::element(0.0, 0.3, 0.5, 0.9, 1.0);
   config.deterministic = *rc::gen::arbitrary<bool>();
   const std::size_t page = ops::PageLayout(config.cache.format, config.shape.head_dim).page_bytes();
@@ -230,7 +232,8 @@ void show(const WorldConfig& config) {
            << " window " << config.cache.window << " shift " << config.cache.shift << " cr "
            << config.cache.cr << " sinks " << config.cache.sinks << " layers "
            << config.shape.layers << " heads " << config.shape.kv_heads << " x "
-           << config.shape.group << " dim " << config.shape.head_dim << " rate " << config.rate
+           << config.shape.group << " dim " << config.shape.head_dim << " reach ["
+           << fmt::format("{}", fmt::join(config.shape.reach, " ")) << "] rate " << config.rate
            << (config.deterministic ? " deterministic" : "") << " bytes " << config.cache.max_bytes
            << '\n';
 }
@@ -297,6 +300,7 @@ TEST_P(EveryRule, DeterministicToTheLastBit) {
   EXPECT_TRUE(holds("not a bit depends on cutting or company", 20, [] {
     WorldConfig config = any_world(GetParam());
     config.shape.layers = 1;
+    config.shape.reach = any_reach(1);
     config.cache.max_bytes = std::size_t{1} << 28;
     show(config);
     const int length = *rc::gen::inRange(2, 90);

@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "kvcache/attend.h"
+#include "kvcache/property.h"
 #include "kvcache/reference_rules.h"
 
 namespace winnow::testing {
@@ -99,7 +100,7 @@ class ChunkBuffers {
   std::vector<std::int32_t> visible_;
 };
 
-/// Pages that some list of `sequences` refers to, counted one by one.
+/// Pages of both pools that some list of `sequences` refers to, counted one by one.
 struct PageCount {
   std::size_t archive = 0;
   std::size_t window = 0;
@@ -114,11 +115,14 @@ inline PageCount count_pages(const kvcache::Cache& cache,
       pages.emplace(&list.pool(), page);
     }
   };
+  const auto add_window = [&](const kvcache::EntryList& list) {
+    add(&list.pool() == &sequences.front()->cache().window_pool() ? window : archive, list);
+  };
   for (const kvcache::SequenceCache* sequence : sequences) {
     for (int layer = 0; layer < cache.shape().layers; ++layer) {
       for (int head = 0; head < cache.shape().kv_heads; ++head) {
         add(archive, sequence->head(layer, head).archive());
-        add(window, sequence->head(layer, head).window());
+        add_window(sequence->head(layer, head).window());
       }
     }
   }
@@ -132,7 +136,7 @@ class TestedSequence {
   TestedSequence(kvcache::Cache& cache, const kvcache::SequenceLimits& limits, std::uint64_t name)
       : cache_(&cache), limits_(limits), name_(name), held_(make()) {
     for (int layer = 0; layer < cache.shape().layers; ++layer) {
-      references_.emplace_back(cache.config(), cache.shape(), limits);
+      references_.emplace_back(cache.config(), cache.shape(), layer, limits);
       answers_.emplace_back();
       tokens_.emplace_back();
     }
@@ -180,7 +184,7 @@ class TestedSequence {
     // Answers beyond what is cached would be those of the other's future: take the past again.
     for (std::size_t l = 0; l < other.references_.size(); ++l) {
       const auto cached = static_cast<std::ptrdiff_t>(held_->length());
-      references_.emplace_back(cache_->config(), cache_->shape(), limits_);
+      references_.emplace_back(cache_->config(), cache_->shape(), static_cast<int>(l), limits_);
       tokens_.emplace_back(other.tokens_[l].begin(), other.tokens_[l].begin() + cached);
       answers_.emplace_back();
       for (const LayerToken& token : tokens_.back()) {
@@ -201,6 +205,16 @@ class TestedSequence {
   std::vector<std::vector<LayerToken>> tokens_;    // by layer, position
   std::vector<std::vector<LayerAnswer>> answers_;  // by layer, position
 };
+
+/// Reaches of layers for property tests: of some worlds all are full, of others some slide.
+inline std::vector<int> any_reach(int layers) {
+  if (*rc::gen::arbitrary<bool>()) {
+    return {};
+  }
+  return *rc::gen::container<std::vector<int>>(
+      static_cast<std::size_t>(layers),
+      rc::gen::oneOf(rc::gen::just(0), rc::gen::inRange(1, 6), rc::gen::inRange(1, 100)));
+}
 
 /// What a property test starts from.
 struct WorldConfig {

@@ -85,10 +85,11 @@ inline ReferenceEntry rounded(const ops::PageLayout& layout, std::span<const flo
 
 class ReferenceLayer {
  public:
-  ReferenceLayer(const kvcache::CacheConfig& config, const kvcache::CacheShape& shape,
+  ReferenceLayer(const kvcache::CacheConfig& config, const kvcache::CacheShape& shape, int layer,
                  const kvcache::SequenceLimits& limits)
       : config_(config),
         shape_(shape),
+        reach_(shape.reach_of(layer)),
         limits_(limits),
         layout_(config.format, shape.head_dim),
         heads_(static_cast<std::size_t>(shape.kv_heads)) {}
@@ -121,6 +122,10 @@ class ReferenceLayer {
 
  private:
   using Kind = kvcache::RuleKind;
+
+  // A layer with a sliding window has no rule but that.
+  [[nodiscard]] bool slides() const { return reach_ > 0; }
+  [[nodiscard]] bool merges() const { return !slides() && config_.rule == Kind::dmc; }
 
   template <class F>
   void each_head(std::vector<float>& rows, const F& f) const {
@@ -161,7 +166,7 @@ class ReferenceLayer {
     const auto key = std::span(token.keys).subspan(h * dim, dim);
     const auto value = std::span(token.values).subspan(h * dim, dim);
     head.decisions.push_back(token.decisions[h] != 0);
-    if (config_.rule == Kind::dmc) {
+    if (merges()) {
       merge_or_open(head, key, value, token.omegas[h]);
     } else {
       head.entries.push_back(rounded(layout_, key, value));
@@ -194,6 +199,9 @@ class ReferenceLayer {
   // Whether the query at position `i` sees entry `j` (not for Quest's choice of pages).
   [[nodiscard]] bool sees(const Head& head, int i, int j) const {
     const auto key = static_cast<std::size_t>(j);
+    if (slides()) {
+      return i - j < reach_;
+    }
     switch (config_.rule) {
       case Kind::dms: {
         const std::size_t decided_at = key + static_cast<std::size_t>(config_.shift);
@@ -230,7 +238,7 @@ class ReferenceLayer {
       std::vector<double> weights;
       const auto out = attend_exactly(query, seen, weights);
       answer.out.insert(answer.out.end(), out.begin(), out.end());
-      for (std::size_t n = 0; n < chosen.size() && config_.rule != Kind::dmc; ++n) {
+      for (std::size_t n = 0; n < chosen.size() && !merges(); ++n) {
         head.attention[chosen[n]] += weights[n];
       }
     }
@@ -239,7 +247,7 @@ class ReferenceLayer {
 
   // Quest: the prompt is dense, decoding reads the best pages.
   [[nodiscard]] bool selects_pages() const {
-    return config_.rule == Kind::quest && length_ >= limits_.prompt_tokens;
+    return !slides() && config_.rule == Kind::quest && length_ >= limits_.prompt_tokens;
   }
 
   [[nodiscard]] std::vector<std::size_t> best_pages(const Head& head,
@@ -286,6 +294,9 @@ class ReferenceLayer {
 
   // TOVA and H2O: over budget, one entry leaves.
   void forget() {
+    if (slides()) {
+      return;
+    }
     if (config_.rule == Kind::tova) {
       std::vector<double> sums(static_cast<std::size_t>(length_), 0.0);
       for (Head& head : heads_) {
@@ -333,7 +344,7 @@ class ReferenceLayer {
 
   // Entries that some later query may see, or that are not yet known to be forgotten.
   [[nodiscard]] int live_after(const Head& head) const {
-    if (config_.rule == Kind::tova || config_.rule == Kind::h2o) {
+    if (!slides() && (config_.rule == Kind::tova || config_.rule == Kind::h2o)) {
       return retained(head);
     }
     int count = 0;
@@ -345,6 +356,7 @@ class ReferenceLayer {
 
   kvcache::CacheConfig config_;
   kvcache::CacheShape shape_;
+  int reach_;
   kvcache::SequenceLimits limits_;
   ops::PageLayout layout_;
   std::vector<Head> heads_;

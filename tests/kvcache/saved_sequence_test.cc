@@ -2,6 +2,7 @@
 // not: every entry, every answer, to the last bit.
 #include "kvcache/saved_sequence.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,12 +72,14 @@ WorldConfig any_world(RuleKind rule) {
                  .kv_heads = *rc::gen::inRange(1, 4),
                  .head_dim = 8 * *rc::gen::inRange(1, 9),
                  .group = *rc::gen::inRange(1, 4)};
+  world.shape.reach = any_reach(world.shape.layers);
   world.rate = *rc::gen::element(0.0, 0.3, 0.5, 0.9, 1.0);
   world.deterministic = *rc::gen::arbitrary<bool>();
   RC_LOG() << kvcache::rule_name(rule) << ' ' << ops::format_name(world.cache.format) << " window "
            << world.cache.window << " shift " << world.cache.shift << " cr " << world.cache.cr
            << " sinks " << world.cache.sinks << " layers " << world.shape.layers << " heads "
-           << world.shape.kv_heads << " dim " << world.shape.head_dim << " rate " << world.rate
+           << world.shape.kv_heads << " dim " << world.shape.head_dim << " reach ["
+           << fmt::format("{}", fmt::join(world.shape.reach, " ")) << "] rate " << world.rate
            << '\n';
   return world;
 }
@@ -159,7 +162,7 @@ TEST(SavedSequence, WhatForgetsNothingCanBeCut) {
     WorldConfig world;
     world.cache = {
         .rule = rule, .format = ops::EntryFormat::f8e4m3, .max_bytes = 1 << 24, .cr = 2.0};
-    world.shape = {.layers = 2, .kv_heads = 2, .head_dim = 16, .group = 1};
+    world.shape = {.layers = 2, .kv_heads = 2, .head_dim = 16, .group = 1, .reach = {0, 67}};
     const SequenceLimits limits{80, 100};
     Cache cache(world.cache, world.shape);
     SequenceCache sequence(cache, limits);
@@ -167,8 +170,11 @@ TEST(SavedSequence, WhatForgetsNothingCanBeCut) {
     const SavedSequence early = kvcache::save(sequence);
     append(world, sequence, 30);
     SavedSequence late = kvcache::save(sequence);
+    EXPECT_TRUE(kvcache::can_be_cut(late, world.shape, sequence.rule()));
     kvcache::cut(late, layout_of(world), 37);
     EXPECT_TRUE(is_same(late, early));
+    append(world, sequence, 1);  // the sliding window forgets
+    EXPECT_FALSE(kvcache::can_be_cut(kvcache::save(sequence), world.shape, sequence.rule()));
   }
 }
 

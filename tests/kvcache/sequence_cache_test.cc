@@ -2,10 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+
 namespace winnow::kvcache {
 namespace {
 
-constexpr CacheShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 8, .group = 1};
+const CacheShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 8, .group = 1};
 
 TEST(Cache, OpenEntriesAndArchiveShareOneLimit) {
   CacheConfig config;
@@ -42,6 +47,46 @@ TEST(SequenceCache, AWindowTakesMemoryAsItFills) {
   Cache cache(config, kShape);
   const SequenceCache sequence(cache, {});
   EXPECT_LT(sequence.bytes(), std::size_t{1} << 12);
+}
+
+TEST(SequenceCache, ASlidingLayerHoldsItsReachWhateverTheRule) {
+  constexpr int kReach = 20;
+  constexpr int kTokens = 100;
+  const CacheShape shape{
+      .layers = 2, .kv_heads = 1, .head_dim = 8, .group = 1, .reach = {0, kReach}};
+  for (const RuleTraits& traits : kRules) {
+    SCOPED_TRACE(traits.name);
+    CacheConfig config;
+    config.rule = traits.kind;
+    config.window = 50;
+    config.cr = 2.0;
+    config.max_bytes = std::size_t{1} << 20;
+    Cache cache(config, shape);
+    SequenceCache sequence(cache, {kTokens, kTokens});
+    const std::vector<float> row(8, 1.0F);
+    for (int t = 0; t < kTokens; ++t) {
+      for (int layer = 0; layer < 2; ++layer) {
+        sequence.head(layer, 0).append(sequence.rule(layer),
+                                       {.key = row, .value = row, .decision = t % 2 == 0});
+      }
+      EXPECT_EQ(sequence.head(1, 0).live_entries(), std::min(t + 1, kReach));
+    }
+    EXPECT_EQ(sequence.head(1, 0).archive().size(), 0);
+    // A dense cache would hold 7 pages of the full layer and 2 of the other.
+    EXPECT_EQ(shape.dense_entries(kTokens), kTokens + kReach);
+    EXPECT_EQ(
+        sequence.dense_bytes(),
+        2 * sizeof(HeadCache) + 9 * (cache.archive_pool().layout().page_bytes() + sizeof(PageId)));
+    EXPECT_LE(sequence.page_need(1).archive, 2U);
+  }
+}
+
+TEST(Cache, RefusesAReachThatIsNone) {
+  CacheShape shape = kShape;
+  shape.reach = {4};
+  EXPECT_THROW(Cache({}, shape), Error);
+  shape.reach = {4, -1};
+  EXPECT_THROW(Cache({}, shape), Error);
 }
 
 }  // namespace

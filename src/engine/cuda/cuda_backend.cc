@@ -286,6 +286,7 @@ class CudaBackend : public Backend {
       : device_(use(config.cuda_device.value_or(0))), model_(model, format_of(config.weights)) {}
 
   [[nodiscard]] const ModelConfig& config() const override { return model_.config(); }
+  [[nodiscard]] kvcache::CacheShape cache_shape() const override { return model_.cache_shape(); }
   [[nodiscard]] std::size_t weight_bytes_per_step() const override {
     return model_.weights().bytes_per_step();
   }

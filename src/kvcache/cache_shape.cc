@@ -1,0 +1,15 @@
+#include "kvcache/cache_shape.h"
+
+#include "base/error.h"
+
+namespace winnow::kvcache {
+
+void validate(const CacheShape& shape) {
+  require(shape.reach.empty() || shape.reach.size() == static_cast<std::size_t>(shape.layers),
+          "{} reaches of layers, expected {}", shape.reach.size(), shape.layers);
+  for (const int reach : shape.reach) {
+    require(reach >= 0, "a layer's reach of {} tokens is negative", reach);
+  }
+}
+
+}  // namespace winnow::kvcache
