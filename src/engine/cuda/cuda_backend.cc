@@ -98,12 +98,16 @@ class CudaSequence : public SequenceState {
     usage.tokens = length();
     usage.per_head = counts();
     usage.bytes = cache.bytes(cache.pages_of(slot_, usage.per_head));
-    for (std::int32_t& entries : usage.per_head) {
-      entries += cache.window_count(slot_);
-      usage.live_entries += entries;
+    const kvcache::CacheShape& shape = cache.shape();
+    std::size_t dense_pages = 0;
+    for (std::size_t row = 0; row < usage.per_head.size(); ++row) {
+      const int layer = static_cast<int>(row) / shape.kv_heads;
+      usage.per_head[row] += cache.window_count(layer, slot_);
+      usage.live_entries += usage.per_head[row];
+      dense_pages += ops::pages_for(shape.dense_entries(layer, length()));
     }
-    const auto pages = ops::pages_for(length());
-    usage.dense_bytes = cache.bytes(pages * usage.per_head.size());
+    usage.dense_entries = shape.dense_entries(length());
+    usage.dense_bytes = cache.bytes(dense_pages);
     return usage;
   }
 

@@ -17,6 +17,10 @@ struct CacheView {
   // leaves them is archived unless it was marked (DMS), or if it is one of the first `sinks`
   // (streaming). 0: entries are archived at once.
   int ring = 0;
+  /// [layers] entries of the window of a layer that has a sliding one (CacheShape), which forgets
+  /// what leaves it; 0: the rule's. Null: no layer has. Kernels of one layer need not look:
+  /// DeviceCache::view(layer) is the layer's own.
+  const std::int32_t* reaches = nullptr;
   int shift = 1;  // the decision at token t concerns key t - shift
   /// Rules with a budget: what their limits make of it, by sequence. Null for all others.
   const std::int32_t* rings = nullptr;    // [slots] streaming's instead of `ring`

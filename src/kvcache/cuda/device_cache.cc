@@ -30,6 +30,10 @@ CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
   return view;
 }
 
+bool runs_sliding_layers(const RuleTraits& rule) {
+  return !rule.merges && !rule.drops() && !rule.selects;
+}
+
 // Moves a table of [layers, slots, heads, stride] into one with more slots or a longer stride.
 template <class T>
 winnow::cuda::DeviceBuffer<T> grown(const winnow::cuda::DeviceBuffer<T>& old, const CacheView& view,
@@ -57,6 +61,11 @@ winnow::cuda::DeviceBuffer<T> grown(const winnow::cuda::DeviceBuffer<T>& old, co
 DeviceCache::DeviceCache(const CacheConfig& config, const CacheShape& shape)
     : config_(config), shape_(shape), layout_(config.format, shape.head_dim) {
   validate(config);
+  validate(shape);
+  require(!shape.has_sliding_layers() || runs_sliding_layers(config.traits()),
+          "--cache {}: has no kernels for models with sliding windows; on a device {} have, and "
+          "--device cpu runs them under every rule",
+          config.traits().name, list_rules("and", runs_sliding_layers));
   view_ = rule_view(config, shape);
   view_.page_bytes = layout_.page_bytes();
   capacity_ = std::min(config.max_bytes / page_cost(config_, shape_), std::size_t{1} << 30);
@@ -82,11 +91,16 @@ DeviceCache::DeviceCache(const CacheConfig& config, const CacheShape& shape)
 }
 
 DeviceCache::Columns DeviceCache::columns_for(const Rule& rule, int tokens) const {
+  std::size_t sliding = 0;
+  for (const int reach : shape_.reach) {
+    sliding = std::max(sliding, table_columns(std::min(tokens, reach)));
+  }
   if (rule.traits->has_sinks) {
-    return {table_columns(std::min(tokens, rule.sinks)), table_columns(rule.window + 1)};
+    return {table_columns(std::min(tokens, rule.sinks)),
+            std::max(table_columns(rule.window + 1), sliding)};
   }
   const int entries = rule.drops() ? std::min(tokens, rule.budget + 1) : tokens;
-  return {table_columns(entries), view_.window_stride};
+  return {table_columns(entries), std::max(view_.window_stride, sliding)};
 }
 
 void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream) {
@@ -146,6 +160,12 @@ void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream)
   if (config_.traits().has_budget) {
     upload_rules();
   }
+  if (shape_.has_sliding_layers()) {
+    std::vector<std::int32_t> values(shape_.reach.size() + static_cast<std::size_t>(slots), 0);
+    std::ranges::copy(shape_.reach, values.begin());
+    sliding_ = winnow::cuda::DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(values));
+    view_.reaches = sliding_.data();
+  }
   counts_.clear();
   ++generation_;
 }
@@ -189,7 +209,18 @@ int DeviceCache::open(const Rule& rule, int tokens, cudaStream_t stream) {
 
 CacheView DeviceCache::view_of(int slot) const {
   CacheView view = view_;
-  view.ring = ring(slot);
+  view.ring = full_ring(slot);
+  return view;
+}
+
+CacheView DeviceCache::view(int layer) const {
+  CacheView view = view_;
+  if (const int reach = shape_.reach_of(layer); reach > 0) {
+    view.ring = reach;
+    view.rings = nullptr;
+    view.sinks = view.reaches + shape_.layers;
+    view.mark_words = 0;
+  }
   return view;
 }
 
@@ -216,7 +247,12 @@ int DeviceCache::fork(int slot, cudaStream_t stream) {
   return copy;
 }
 
-int DeviceCache::ring(int slot) const {
+int DeviceCache::ring(int layer, int slot) const {
+  const int reach = shape_.reach_of(layer);
+  return reach > 0 ? reach : full_ring(slot);
+}
+
+int DeviceCache::full_ring(int slot) const {
   return config_.traits().has_sinks ? rule(slot).window + 1 : view_.ring;
 }
 
@@ -225,37 +261,58 @@ int DeviceCache::most_ring() const {
   for (const Rule& rule : rules_) {
     most = config_.traits().has_sinks ? std::max(most, rule.window + 1) : most;
   }
+  const auto room = static_cast<int>(view_.window_stride) * ops::kPageEntries;
+  for (const int reach : shape_.reach) {
+    most = std::max(most, std::min(reach, room));
+  }
   return most;
+}
+
+template <class F>
+std::size_t DeviceCache::over_rows(const F& pages) const {
+  const auto sliding = std::ranges::count_if(shape_.reach, [](int reach) { return reach > 0; });
+  std::size_t sum = static_cast<std::size_t>(shape_.layers - sliding) * pages(0);
+  for (const int reach : shape_.reach) {
+    sum += reach > 0 ? pages(reach) : 0;
+  }
+  return static_cast<std::size_t>(shape_.kv_heads) * sum;
 }
 
 std::size_t DeviceCache::page_need(int slot, int tokens) const {
   const int before = length(slot);
   const int after = before + tokens;
-  const int ring = this->ring(slot);
   const auto growth = [](int from, int to) { return pages_for(to) - pages_for(from); };
-  const auto left = [ring](int length) { return std::max(0, length - ring); };
-  std::size_t pages = growth(std::min(before, ring), std::min(after, ring));
-  if (config_.traits().learned()) {
-    if (tokens == 1 && before > 0) {
-      return static_cast<std::size_t>(rows_per_sequence()) * pages +
-             static_cast<std::size_t>(next_pages_.data()[slot]);
-    }
-    // How much is archived is not known: every page may be full.
-    pages += pages_for(left(after) - left(before));
-  } else if (config_.traits().has_sinks) {
-    pages +=
-        growth(std::min(left(before), rule(slot).sinks), std::min(left(after), rule(slot).sinks));
-  } else if (drops()) {
-    pages += archive_pages(slot, after, 0) - archive_pages(slot, before, 0);
-  } else {
-    pages += growth(before, after);
+  const std::size_t windows = over_rows([&](int reach) {
+    const int ring = reach > 0 ? reach : full_ring(slot);
+    return growth(std::min(before, ring), std::min(after, ring));
+  });
+  if (config_.traits().learned() && tokens == 1 && before > 0) {
+    return windows + static_cast<std::size_t>(next_pages_.data()[slot]);
   }
-  return static_cast<std::size_t>(rows_per_sequence()) * pages;
+  return windows +
+         over_rows([&](int reach) { return reach > 0 ? 0 : archive_growth(slot, before, after); });
+}
+
+std::size_t DeviceCache::archive_growth(int slot, int before, int after) const {
+  const auto growth = [](int from, int to) { return pages_for(to) - pages_for(from); };
+  const auto left = [ring = full_ring(slot)](int length) { return std::max(0, length - ring); };
+  if (config_.traits().learned()) {
+    // How much is archived is not known: every page may be full.
+    return pages_for(left(after) - left(before));
+  }
+  if (config_.traits().has_sinks) {
+    const int sinks = rule(slot).sinks;
+    return growth(std::min(left(before), sinks), std::min(left(after), sinks));
+  }
+  if (drops()) {
+    return archive_pages(slot, after, 0) - archive_pages(slot, before, 0);
+  }
+  return growth(before, after);
 }
 
 std::size_t DeviceCache::fork_need(int slot) const {
   const std::size_t copied = drops() ? archive_pages(slot, length(slot), 0) : 1;
-  return static_cast<std::size_t>(rows_per_sequence()) * (copied + window_pages(slot));
+  return over_rows([&](int reach) { return (reach > 0 ? 0 : copied) + window_pages(reach, slot); });
 }
 
 std::size_t DeviceCache::archive_pages(int slot, int length, int entries) const {
@@ -313,8 +370,9 @@ std::int64_t DeviceCache::live_entries(int slot, cudaStream_t stream) const {
         "read the archives' lengths");
     winnow::cuda::check(cudaStreamSynchronize(stream), "read the archives' lengths");
   }
-  std::int64_t entries = std::int64_t{rows_per_sequence()} * window_count(slot);
+  std::int64_t entries = 0;
   for (int layer = 0; layer < shape_.layers; ++layer) {
+    entries += std::int64_t{shape_.kv_heads} * window_count(layer, slot);
     for (int head = 0; head < shape_.kv_heads; ++head) {
       entries += counts_[view_.row(layer, slot, head)];
     }
@@ -322,16 +380,16 @@ std::int64_t DeviceCache::live_entries(int slot, cudaStream_t stream) const {
   return entries;
 }
 
-int DeviceCache::window_count(int slot) const {
-  return std::min(length(slot), merges() ? 1 : ring(slot));
+int DeviceCache::window_count(int layer, int slot) const {
+  return std::min(length(slot), merges() ? 1 : ring(layer, slot));
 }
 
-std::size_t DeviceCache::window_pages(int slot) const {
-  return pages_for(std::min(length(slot), ring(slot)));
+std::size_t DeviceCache::window_pages(int reach, int slot) const {
+  return pages_for(std::min(length(slot), reach > 0 ? reach : full_ring(slot)));
 }
 
 std::size_t DeviceCache::pages_of(int slot, std::span<const std::int32_t> archive_counts) const {
-  std::size_t pages = window_pages(slot) * static_cast<std::size_t>(rows_per_sequence());
+  std::size_t pages = over_rows([&](int reach) { return window_pages(reach, slot); });
   for (const std::int32_t count : archive_counts) {
     pages += archive_pages(slot, length(slot), count);
   }

@@ -52,7 +52,9 @@ class DeviceCache {
   std::optional<int> restore(const SequenceLimits& limits, const SavedSequence& saved,
                              cudaStream_t stream);
 
+  /// As kernels see it that take all layers, and those that take one.
   [[nodiscard]] const CacheView& view() const { return view_; }
+  [[nodiscard]] CacheView view(int layer) const;
   [[nodiscard]] int generation() const { return generation_; }
   [[nodiscard]] const CacheConfig& config() const { return config_; }
   [[nodiscard]] const CacheShape& shape() const { return shape_; }
@@ -68,9 +70,9 @@ class DeviceCache {
   }
 
   [[nodiscard]] const Rule& rule(int slot) const { return rules_[static_cast<std::size_t>(slot)]; }
-  /// Entries of a sequence's window; 0: it has none.
-  [[nodiscard]] int ring(int slot) const;
-  /// The largest of them.
+  /// Entries of a sequence's window in a layer; 0: it has none.
+  [[nodiscard]] int ring(int layer, int slot) const;
+  /// The largest of them, as far as the tables have room.
   [[nodiscard]] int most_ring() const;
   /// DMC: entries outside the archive are running averages, not in pages.
   [[nodiscard]] bool merges() const { return config_.traits().merges; }
@@ -97,8 +99,8 @@ class DeviceCache {
   /// Entries of a sequence over layers and KV heads. Waits for `stream` and reads what all
   /// sequences hold when something has changed since the last time.
   [[nodiscard]] std::int64_t live_entries(int slot, cudaStream_t stream) const;
-  /// Entries that each window of a sequence holds, DMC's open entry included.
-  [[nodiscard]] int window_count(int slot) const;
+  /// Entries that each window of a sequence holds in a layer, DMC's open entry included.
+  [[nodiscard]] int window_count(int layer, int slot) const;
   /// Pages that a sequence holds, given its archive_counts().
   [[nodiscard]] std::size_t pages_of(int slot, std::span<const std::int32_t> archive_counts) const;
 
@@ -121,14 +123,24 @@ class DeviceCache {
   int open(const Rule& rule, int tokens, cudaStream_t stream);
   void upload_rules();
   void refresh(cudaStream_t stream);
-  // What kernels that take one sequence see: its own ring.
+  // What kernels that take one sequence see: its own ring of full layers.
   [[nodiscard]] CacheView view_of(int slot) const;
-  [[nodiscard]] std::size_t window_pages(int slot) const;
+  // Entries of a sequence's window in full layers; 0: it has none.
+  [[nodiscard]] int full_ring(int slot) const;
+  [[nodiscard]] std::size_t window_pages(int reach, int slot) const;
+  // Most pages that a full layer's archive takes while the sequence grows.
+  [[nodiscard]] std::size_t archive_growth(int slot, int before, int after) const;
+  // The sum of pages(reach of the layer) over all rows.
+  template <class F>
+  [[nodiscard]] std::size_t over_rows(const F& pages) const;
   // Of a row with so many entries, when the sequence is as long.
   [[nodiscard]] std::size_t archive_pages(int slot, int length, int entries) const;
 
   // device_cache_state.cc
   struct RowRange;
+  // Entries of a row's window in a SavedSequence, and its marks under DMS; rows [layers, kv_heads].
+  [[nodiscard]] int saved_window(int slot, int row) const;
+  [[nodiscard]] std::size_t marks_of(int slot, std::size_t row) const;
   [[nodiscard]] std::vector<RowRange> transfer_ranges(int slot,
                                                       std::span<const std::int32_t> archived) const;
   void save_tables(int slot, SavedSequence& saved, cudaStream_t stream) const;
@@ -159,6 +171,8 @@ class DeviceCache {
   winnow::cuda::DeviceBuffer<std::uint32_t> marks_;
   winnow::cuda::DeviceBuffer<std::int32_t> device_lengths_;
   winnow::cuda::DeviceBuffer<std::int32_t> device_rules_;  // [4, slots] as CacheView has them
+  // [layers] reaches, then [slots] zeros, the sinks of sliding windows: none is kept.
+  winnow::cuda::DeviceBuffer<std::int32_t> sliding_;
   winnow::cuda::DeviceBuffer<float> bounds_;
   winnow::cuda::DeviceBuffer<std::int32_t> positions_;
   winnow::cuda::DeviceBuffer<float> received_;

@@ -86,8 +86,8 @@ std::vector<DeviceCache::RowRange> DeviceCache::transfer_ranges(
     int slot, std::span<const std::int32_t> archived) const {
   std::vector<RowRange> ranges;
   for (int row = 0; row < rows_per_sequence(); ++row) {
-    const std::size_t pages =
-        archive_pages(slot, length(slot), archived[size_of(row)]) + window_pages(slot);
+    const std::size_t pages = archive_pages(slot, length(slot), archived[size_of(row)]) +
+                              window_pages(shape_.reach_of(row / shape_.kv_heads), slot);
     if (ranges.empty() || (ranges.back().pages + pages) * layout_.page_bytes() > kStagingBytes) {
       ranges.push_back({row, {}, 0});
     }
@@ -97,15 +97,18 @@ std::vector<DeviceCache::RowRange> DeviceCache::transfer_ranges(
   return ranges;
 }
 
+int DeviceCache::saved_window(int slot, int row) const {
+  return window_entries(rule(slot).of_layer(shape_.reach_of(row / shape_.kv_heads)), length(slot));
+}
+
 SavedSequence DeviceCache::save(int slot, cudaStream_t stream) const {
   SavedSequence saved;
   saved.length = length(slot);
   saved.archived = archive_counts(slot, stream);
   save_tables(slot, saved, stream);
-  const int window = window_entries(rule(slot), saved.length);
   std::size_t count = 0;
-  for (const std::int32_t archived : saved.archived) {
-    count += size_of(archived + window);
+  for (int row = 0; row < rows_per_sequence(); ++row) {
+    count += size_of(saved.archived[size_of(row)] + saved_window(slot, row));
   }
   saved.entries.resize(packed_bytes(layout_.host(), count));
   const std::size_t page_bytes = layout_.page_bytes();
@@ -131,19 +134,24 @@ SavedSequence DeviceCache::save(int slot, cudaStream_t stream) const {
       const std::int32_t archived = saved.archived[size_of(range.first + i)];
       const std::byte* row = pages.data() + size_of(range.offsets[size_of(i)]) * page_bytes;
       pack(row, archived);
-      pack(row + archive_pages(slot, saved.length, archived) * page_bytes, window);
+      pack(row + archive_pages(slot, saved.length, archived) * page_bytes,
+           saved_window(slot, range.first + i));
     }
   }
   return saved;
 }
 
+std::size_t DeviceCache::marks_of(int slot, std::size_t row) const {
+  const bool is_full = shape_.reach_of(static_cast<int>(row) / shape_.kv_heads) == 0;
+  return is_full ? size_of(window_entries(rule(slot), length(slot))) : 0;
+}
+
 void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t stream) const {
   if (config_.traits().marks) {
-    const auto window = size_of(window_entries(rule(slot), saved.length));
     const auto words =
         read_table(view_, view_.marks, slot, view_.mark_words, view_.mark_words, stream);
     for (std::size_t row = 0; row < saved.archived.size(); ++row) {
-      for (std::size_t i = 0; i < window; ++i) {
+      for (std::size_t i = 0; i < marks_of(slot, row); ++i) {
         const std::uint32_t word = words[row * view_.mark_words + i / 32];
         saved.marks.push_back(static_cast<std::int8_t>(word >> (i % 32) & 1U));
       }
@@ -185,7 +193,6 @@ std::optional<int> DeviceCache::restore(const SequenceLimits& limits, const Save
     return std::nullopt;
   }
   restore_tables(slot, saved, stream);
-  const int window = window_entries(rule(slot), saved.length);
   const std::size_t page_bytes = layout_.page_bytes();
   std::vector<std::byte> page(page_bytes);
   std::size_t next = 0;
@@ -208,7 +215,8 @@ std::optional<int> DeviceCache::restore(const SequenceLimits& limits, const Save
       const std::int32_t archived = saved.archived[size_of(range.first + i)];
       std::byte* row = pages.data() + size_of(range.offsets[size_of(i)]) * page_bytes;
       unpack(row, archived);
-      unpack(row + archive_pages(slot, saved.length, archived) * page_bytes, window);
+      unpack(row + archive_pages(slot, saved.length, archived) * page_bytes,
+             saved_window(slot, range.first + i));
     }
     launch_write_pages(view_of(slot), {slot, range.first, rows, offsets.data(), pages.data()},
                        stream);
@@ -234,12 +242,12 @@ void DeviceCache::restore_tables(int slot, const SavedSequence& saved, cudaStrea
   write_table(view_, view_.archive_counts, slot, 1, 1,
               std::span<const std::int32_t>(saved.archived), stream);
   if (config_.traits().marks) {
-    const auto window = size_of(window_entries(rule(slot), saved.length));
     std::vector<std::uint32_t> words(saved.archived.size() * view_.mark_words);
-    for (std::size_t i = 0; i < saved.marks.size(); ++i) {
-      const std::size_t place = i % window;
-      words[i / window * view_.mark_words + place / 32] |= (saved.marks[i] != 0 ? 1U : 0U)
-                                                           << (place % 32);
+    auto mark = saved.marks.begin();
+    for (std::size_t row = 0; row < saved.archived.size(); ++row) {
+      for (std::size_t place = 0; place < marks_of(slot, row); ++place) {
+        words[row * view_.mark_words + place / 32] |= (*mark++ != 0 ? 1U : 0U) << (place % 32);
+      }
     }
     write_table(view_, view_.marks, slot, view_.mark_words, view_.mark_words,
                 std::span<const std::uint32_t>(words), stream);

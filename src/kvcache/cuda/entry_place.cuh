@@ -18,6 +18,11 @@ inline __device__ int ring_of(const CacheView& cache, int slot) {
   return cache.rings != nullptr ? cache.rings[slot] : cache.ring;
 }
 
+/// Whether a layer has a sliding window.
+inline __device__ bool slides(const CacheView& cache, int layer) {
+  return cache.reaches != nullptr && cache.reaches[layer] > 0;
+}
+
 /// An entry's place; a warp reads or writes its codes, of which there are kCodes.
 template <class Code, int D>
 struct EntryPlace {

@@ -27,13 +27,14 @@ struct RowPages {
   int all;
 
   // Of the sequence in `slot`, or of another one with as many entries.
-  __device__ RowPages(const CacheView& cache, std::size_t row, int slot, int entries)
+  __device__ RowPages(const CacheView& cache, int layer, std::size_t row, int slot, int entries)
       : archive(cache.archive_pages + row * cache.archive_stride),
         window(cache.window_pages + row * cache.window_stride) {
     const int length = cache.lengths[slot];
     archived =
         pages_for(cache.positions != nullptr ? min(length, cache.budgets[slot] + 1) : entries);
-    all = archived + pages_for(min(length, cache.ring));
+    all =
+        archived + pages_for(min(length, slides(cache, layer) ? cache.reaches[layer] : cache.ring));
   }
 
   __device__ std::uint32_t& operator[](int i) const {
@@ -45,7 +46,7 @@ struct RowPages {
 // no two rows of a sequence share one.
 __global__ void __launch_bounds__(kThreads) release_kernel(CacheView cache, int slot) {
   const std::size_t row = cache.row(blockIdx.y, slot, blockIdx.x);
-  const RowPages pages(cache, row, slot, cache.archive_counts[row]);
+  const RowPages pages(cache, blockIdx.y, row, slot, cache.archive_counts[row]);
   for (int i = threadIdx.x; i < pages.all; i += kThreads) {
     const std::uint32_t page = pages[i];
     if (cache.sharers[page] > 0) {
@@ -100,8 +101,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::size_t target = cache.row(blockIdx.y, to, blockIdx.x);
   const int entries = cache.archive_counts[source];
   const int length = cache.lengths[from];
-  const RowPages pages(cache, source, from, entries);
-  const RowPages copies(cache, target, from, entries);
+  const RowPages pages(cache, blockIdx.y, source, from, entries);
+  const RowPages copies(cache, blockIdx.y, target, from, entries);
   const int shared = cache.positions != nullptr ? 0 : entries / ops::kPageEntries;
   __shared__ int top;
   if (threadIdx.x == 0) {
@@ -134,8 +135,9 @@ template <bool kToHost>
 __global__ void __launch_bounds__(kThreads)
     transfer_kernel(CacheView cache, PageTransfer transfer) {
   const int index = transfer.first + blockIdx.x;
-  const std::size_t row = cache.row(index / cache.kv_heads, transfer.slot, index % cache.kv_heads);
-  const RowPages pages(cache, row, transfer.slot, cache.archive_counts[row]);
+  const int layer = index / cache.kv_heads;
+  const std::size_t row = cache.row(layer, transfer.slot, index % cache.kv_heads);
+  const RowPages pages(cache, layer, row, transfer.slot, cache.archive_counts[row]);
   std::byte* host = transfer.pages + transfer.offsets[blockIdx.x] * cache.page_bytes;
   __shared__ int top;
   if (!kToHost) {

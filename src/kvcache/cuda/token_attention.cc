@@ -40,7 +40,8 @@ void TokenAttention::plan(const std::int32_t* slots, int batch, Way way, cudaStr
                           bool count_reads) {
   slots_ = slots;
   if (plan_) {
-    plan_->make(entries(0), cache_.view().row(1, 0, 0), batch, way, stream);
+    const CacheView& view = cache_.view();
+    plan_->make(entries(view, 0), view.row(1, 0, 0), batch, way, stream);
   }
   if (quest_) {
     quest_->plan(slots, batch, stream, count_reads);
@@ -57,7 +58,8 @@ void TokenAttention::append_and_attend(const Projection& projection, const Decod
   } else if (quest_) {
     quest_->attend(own, scale, out, stream);
   } else {
-    plan_->attend(step.layer, entries(step.layer), scale, step.queries, out, stream);
+    plan_->attend(step.layer, entries(cache_.view(step.layer), step.layer), scale, step.queries,
+                  out, stream);
   }
 }
 
@@ -73,8 +75,7 @@ void TokenAttention::tell_reads(std::span<const ops::Matrix<std::int32_t>> visib
   }
 }
 
-ops::cuda::DecodeEntries TokenAttention::entries(int layer) const {
-  const CacheView& view = cache_.view();
+ops::cuda::DecodeEntries TokenAttention::entries(const CacheView& view, int layer) const {
   const std::size_t row = view.row(layer, 0, 0);
   ops::cuda::DecodeEntries entries{.pool = view.pool,
                                    .archive_pages = view.archive_pages + row * view.archive_stride,
@@ -85,6 +86,7 @@ ops::cuda::DecodeEntries TokenAttention::entries(int layer) const {
                                    .lengths = view.lengths,
                                    .window = view.ring - 1,
                                    .rings = view.rings,
+                                   .reaches = view.reaches,
                                    .slots = slots_,
                                    .kv_heads = view.kv_heads};
   if (cache_.merges()) {

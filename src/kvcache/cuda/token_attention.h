@@ -50,7 +50,8 @@ class TokenAttention {
   void tell_reads(std::span<const ops::Matrix<std::int32_t>> visible) const;
 
  private:
-  [[nodiscard]] ops::cuda::DecodeEntries entries(int layer) const;
+  // `view`: of the layer, or (plans) of all.
+  [[nodiscard]] ops::cuda::DecodeEntries entries(const CacheView& view, int layer) const;
 
   const DeviceCache& cache_;
   const std::int32_t* slots_ = nullptr;  // of the planned step

@@ -209,8 +209,8 @@ void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible
     attend_to_all(rows, chunk.queries, stream);
   }
   if (visible.data != nullptr) {
-    const int lead = kvcache::cuda::lead_of(cache_, rows.slot, rows.length);
-    const int window = window_of(rows.slot);
+    const int lead = kvcache::cuda::lead_of(cache_, rows.layer, rows.slot, rows.length);
+    const int window = window_of(rows.layer, rows.slot);
     std::vector<std::int32_t> seen(static_cast<std::size_t>(rows.tokens * model_.kv_heads()));
     stream.synchronize();
     band_->seen.read(seen);
@@ -229,30 +229,31 @@ void Prefill::attend_to_all(const Rows& rows, const bf16* queries,
                             const winnow::cuda::Stream& stream) {
   const auto& view = cache_.view();
   const std::size_t row = view.row(rows.layer, rows.slot, 0);
-  ops::cuda::prefill_attention(cache_.layout(), model_.kv_heads(), model_.group(), model_.scale(),
-                               {.query = queries,
-                                .out = out_of(rows),
-                                .tokens = rows.tokens,
-                                .first_out = rows.first_out,
-                                .lead = kvcache::cuda::lead_of(cache_, rows.slot, rows.length),
-                                .window = window_of(rows.slot),
-                                .band_keys = band_->keys.data(),
-                                .band_values = band_->values.data(),
-                                .band_scales = band_->scales.data(),
-                                .band_stride = band_->stride,
-                                .band_in_16_bits = band_->in_16_bits,
-                                .pool = view.pool,
-                                .archive_pages = view.archive_pages + row * view.archive_stride,
-                                .archive_stride = view.archive_stride,
-                                .archive_counts = band_->seen.data(),
-                                .scratch = attention_scratch_.data()},
-                               stream.get());
+  ops::cuda::prefill_attention(
+      cache_.layout(), model_.kv_heads(), model_.group(), model_.scale(),
+      {.query = queries,
+       .out = out_of(rows),
+       .tokens = rows.tokens,
+       .first_out = rows.first_out,
+       .lead = kvcache::cuda::lead_of(cache_, rows.layer, rows.slot, rows.length),
+       .window = window_of(rows.layer, rows.slot),
+       .band_keys = band_->keys.data(),
+       .band_values = band_->values.data(),
+       .band_scales = band_->scales.data(),
+       .band_stride = band_->stride,
+       .band_in_16_bits = band_->in_16_bits,
+       .pool = view.pool,
+       .archive_pages = view.archive_pages + row * view.archive_stride,
+       .archive_stride = view.archive_stride,
+       .archive_counts = band_->seen.data(),
+       .scratch = attention_scratch_.data()},
+      stream.get());
 }
 
 // Of the band: what the cache's window is. Without one a query sees all of the chunk before it, but
 // for DMC only the entry that is open at its own token.
-int Prefill::window_of(int slot) const {
-  const int ring = cache_.ring(slot);
+int Prefill::window_of(int layer, int slot) const {
+  const int ring = cache_.ring(layer, slot);
   return cache_.merges() ? 0 : ring > 0 ? ring - 1 : kEndless;
 }
 

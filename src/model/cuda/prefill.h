@@ -77,7 +77,7 @@ class Prefill {
   std::size_t upload(std::span<const PromptChunk> chunks, cudaStream_t stream);
   ops::cuda::SkinnyInput run_layers(LinearPath& linear, std::span<const PromptChunk> chunks,
                                     int tokens, int wanted, const winnow::cuda::Stream& stream);
-  [[nodiscard]] int window_of(int slot) const;
+  [[nodiscard]] int window_of(int layer, int slot) const;
   void attend(int layer, const LayerInput& input, const PromptChunk& chunk, std::size_t first,
               const winnow::cuda::Stream& stream);
   void attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,

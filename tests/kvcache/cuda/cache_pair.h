@@ -33,6 +33,7 @@ struct Case {
   int window = 0;
   int shift = 1;
   double cr = 1.0;
+  int reach = 0;  // of the second layer; 0: both are full
 };
 
 inline std::string name_of(const ::testing::TestParamInfo<Case>& info) {
@@ -40,7 +41,8 @@ inline std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   return std::string(rule_name(c.rule)) + "_" + std::string(ops::format_name(c.format)) + "_D" +
          std::to_string(c.head_dim) + "_G" + std::to_string(c.group) + "_w" +
          std::to_string(c.window) + "_shift" + std::to_string(c.shift) + "_cr" +
-         std::to_string(static_cast<int>(c.cr));
+         std::to_string(static_cast<int>(c.cr)) +
+         (c.reach > 0 ? "_reach" + std::to_string(c.reach) : "");
 }
 
 /// The same tokens through both caches. Angles are zero, so that nothing is rotated, and the
@@ -56,6 +58,9 @@ class CachePair {
     config_.shift = c.shift;
     config_.max_bytes = std::size_t{64} << 20;
     shape_ = {kLayers, kKvHeads, c.head_dim, c.group};
+    if (c.reach > 0) {
+      shape_.reach = {0, c.reach};
+    }
     host_ = std::make_unique<Cache>(config_, shape_);
     device_ = std::make_unique<DeviceCache>(config_, shape_);
     width_ = static_cast<std::size_t>((c.group + 2) * kKvHeads * c.head_dim);
@@ -117,7 +122,8 @@ class CachePair {
       }
       std::vector<float> seen_key(dim);
       std::vector<float> seen_value(dim);
-      sequence.host.head(layer, head).append(sequence.host.rule(), token, seen_key, seen_value);
+      sequence.host.head(layer, head)
+          .append(sequence.host.rule(layer), token, seen_key, seen_value);
       if (band != nullptr && band->in_16_bits) {
         expect_band(band->keys, *band, head, band_entry, seen_key);
         expect_band(band->values, *band, head, band_entry, seen_value);
@@ -213,7 +219,7 @@ class CachePair {
       band.seen.read(seen);
       for (int t = 0; t < tokens; ++t) {
         append_on_host(sequence, layer, rows[static_cast<std::size_t>(t)], &band, t);
-        for (int head = 0; head < kKvHeads && config_.rule != RuleKind::dense; ++head) {
+        for (int head = 0; head < kKvHeads && device_->ring(layer, sequence.slot) > 0; ++head) {
           ASSERT_EQ(seen[static_cast<std::size_t>(head * tokens + t)],
                     sequence.host.head(layer, head).archive().size())
               << "token " << length + t << " head " << head;
@@ -361,7 +367,7 @@ class CachePair {
                device_->drops() ? std::min(device_->length(sequence.slot), longest)
                                 : archive_counts[row]);
           hold(&window_pages[row * view.window_stride],
-               std::min(device_->length(sequence.slot), device_->ring(sequence.slot)));
+               std::min(device_->length(sequence.slot), device_->ring(layer, sequence.slot)));
         }
       }
     }

@@ -28,7 +28,7 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
     if (cache.merges()) {
       launch_dmc_append(format, head_dim, cache.view(), projection, step, stream);
     } else {
-      launch_append(format, head_dim, cache.view(), projection, step, stream);
+      launch_append(format, head_dim, cache.view(step.layer), projection, step, stream);
     }
   }
 }
@@ -75,18 +75,18 @@ BandView Band::view() const {
           .open_before = open_before.data()};
 }
 
-int lead_of(const DeviceCache& cache, int slot, int length) {
-  return std::min(length, cache.ring(slot));
+int lead_of(const DeviceCache& cache, int layer, int slot, int length) {
+  return std::min(length, cache.ring(layer, slot));
 }
 
 void append(const DeviceCache& cache, const Projection& projection, const PrefillAppend& chunk,
             const Band& band, cudaStream_t stream) {
   check_group(projection);
-  require(lead_of(cache, chunk.slot, chunk.length) + chunk.tokens <= band.stride,
+  require(lead_of(cache, chunk.layer, chunk.slot, chunk.length) + chunk.tokens <= band.stride,
           "a chunk of {} tokens is too long for a band of {}", chunk.tokens, band.stride);
   if (chunk.tokens > 0) {
-    CacheView view = cache.view();
-    view.ring = cache.ring(chunk.slot);
+    CacheView view = cache.view(chunk.layer);
+    view.ring = cache.ring(chunk.layer, chunk.slot);
     const ops::EntryFormat format = cache.layout().format();
     const int head_dim = cache.layout().head_dim();
     if (cache.merges()) {

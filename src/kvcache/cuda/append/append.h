@@ -43,7 +43,7 @@ struct Band {
 };
 
 /// Entries of the band before the chunk.
-int lead_of(const DeviceCache& cache, int slot, int length);
+int lead_of(const DeviceCache& cache, int layer, int slot, int length);
 void append(const DeviceCache& cache, const Projection& projection, const PrefillAppend& chunk,
             const Band& band, cudaStream_t stream);
 

@@ -26,7 +26,7 @@ inline __device__ void move_on(const CacheView& cache, int slot, int length) {
   for (int first = 0; first < rows && cache.next_pages != nullptr; first += blockDim.x) {
     const int i = first + static_cast<int>(threadIdx.x);
     pages += __syncthreads_count(
-        i < rows &&
+        i < rows && !slides(cache, i / cache.kv_heads) &&
         may_take_page(cache, cache.row(i / cache.kv_heads, slot, i % cache.kv_heads), length));
   }
   if (threadIdx.x == 0) {

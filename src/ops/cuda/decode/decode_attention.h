@@ -26,7 +26,10 @@ struct DecodeEntries {
   const std::int32_t* lengths = nullptr;  // [slots] tokens of each sequence before this step
   int window = -1;                        // -1: no window, tokens go to the archive at once
   const std::int32_t* rings = nullptr;    // [slots] each sequence's window + 1, or null: the same
-  const std::int32_t* slots = nullptr;    // [batch]; a negative one has no entries
+  /// For make(): [layers] window + 1 of layers that have a window of their own, 0: as above. Null:
+  /// none has.
+  const std::int32_t* reaches = nullptr;
+  const std::int32_t* slots = nullptr;  // [batch]; a negative one has no entries
   int kv_heads = 0;
   /// Whether the kernels between make() and attend() leave alone what attend() reads early. If not,
   /// it begins when they are complete.

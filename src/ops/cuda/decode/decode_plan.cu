@@ -34,13 +34,16 @@ __device__ int block_scan(int x, int& total) {
 
 // The pages of a row that is about to take a token; where its tiles and runs are is left open.
 __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int32_t* counts,
-                                    int row, int tile_pages) {
+                                    int layer, int row, int tile_pages) {
   const int slot = entries.slots[row / entries.kv_heads];
   if (slot < 0) {
     return {.tiles = 1, .state_row = -1, .written = -1};
   }
   const int length = entries.lengths[slot];
-  const int ring = entries.rings != nullptr ? entries.rings[slot] : entries.window + 1;
+  const int reach = entries.reaches != nullptr ? entries.reaches[layer] : 0;
+  const int ring = reach > 0                  ? reach
+                   : entries.rings != nullptr ? entries.rings[slot]
+                                              : entries.window + 1;
   DecodePlan::Row planned{};
   planned.state_row = slot * entries.kv_heads + row % entries.kv_heads;
   planned.window_entries = min(length + 1, ring);
@@ -84,7 +87,8 @@ __global__ void __launch_bounds__(kPlanThreads)
     const int row = first + thread;
     DecodePlan::Row planned{};
     if (row < plan.batch_rows) {
-      planned = plan_row(arguments.entries, counts, row, arguments.tile_pages);
+      planned = plan_row(arguments.entries, counts, static_cast<int>(blockIdx.x), row,
+                         arguments.tile_pages);
     }
     int total = 0;
     planned.begin = tiles + block_scan(planned.tiles, total) - planned.tiles;
