@@ -74,11 +74,14 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
     into.load(qkv + column * D,
               projection.bias != nullptr ? projection.bias + column * D : nullptr);
   };
+  const auto norm_of = [&](const float* weight) {
+    return ops::cuda::HeadNorm{weight != nullptr, weight, projection.eps};
+  };
   __shared__ bool decision;
   const int deciding = source.per_layer ? 0 : head;
   const auto decide = [&](float x) {
     if (threadIdx.x == 0) {
-      decision = source.scale * x - source.offset > 0.0F;
+      decision = source.decides(x);
     }
   };
   const bool merges = source.kind == Kind::merge;
@@ -95,43 +98,36 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
     decide(probe(source, token, deciding));
   } else if (warp == 0) {
     load(vector, deciding * group);
-    if (projection.query_norm != nullptr) {
-      vector.norm(projection.query_norm, projection.eps);
-    }
-    decide(vector.channel(source.channel));
+    decide(ops::cuda::decision_channel(vector, norm_of(projection.query_norm), source.channel));
   }
   const int column =
       warp < group ? head * group + warp : heads + (warp - group) * projection.kv_heads + head;
   load(vector, column);
   if (warp <= group) {  // a query or the key
-    const float* weight = warp < group ? projection.query_norm : projection.key_norm;
-    if (weight != nullptr) {
-      vector.norm(weight, projection.eps);
-    }
+    const ops::cuda::HeadNorm norm =
+        norm_of(warp < group ? projection.query_norm : projection.key_norm);
     const bool borrowed =
         (source.kind == Kind::channel && warp == 0) || (merges && (warp == 0 || warp == group));
-    if (merges && borrowed && !source.is_drawn) {
-      ops::cuda::HeadVector<D> read = vector;
-      if (deciding != head) {
-        load(read, warp < group ? deciding * group : heads + deciding);
-        if (weight != nullptr) {
-          read.norm(weight, projection.eps);
+    const auto merge_decision = [&](const ops::cuda::HeadVector<D>& normed) {
+      if (merges && borrowed && !source.is_drawn) {
+        ops::cuda::HeadVector<D> read = normed;
+        if (deciding != head) {
+          load(read, warp < group ? deciding * group : heads + deciding);
+          if (norm.exists) {
+            read.norm(norm.weight, norm.eps);
+          }
+        }
+        const float x = read.channel(source.channel);
+        if (threadIdx.x % 32 == 0 && warp == group) {
+          decision = source.pooled > 0 ? position % source.pooled != 0 : x - source.offset > 0.0F;
+        } else if (threadIdx.x == 0 && omega != nullptr) {
+          *omega = 1.0F / (1.0F + expf(-x));
         }
       }
-      const float x = read.channel(source.channel);
-      if (threadIdx.x % 32 == 0 && warp == group) {
-        decision = source.pooled > 0 ? position % source.pooled != 0 : x - source.offset > 0.0F;
-      } else if (threadIdx.x == 0 && omega != nullptr) {
-        *omega = 1.0F / (1.0F + expf(-x));
-      }
-    }
-    if (borrowed) {
-      vector.clear(source.channel);
-    }
-    vector.apply_rope(projection.angles + static_cast<std::size_t>(token) * (D / 2));
-    if (borrowed && source.clear_after_rope) {
-      vector.clear(source.channel);
-    }
+    };
+    ops::cuda::transform_head(vector, norm,
+                              projection.angles + static_cast<std::size_t>(token) * (D / 2),
+                              ops::cuda::ClearedChannel{borrowed, source, merge_decision});
   }
   __syncthreads();
   return decision;

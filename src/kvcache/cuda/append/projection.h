@@ -31,6 +31,9 @@ struct DecisionSource {
   float eps = 0.0F;
   bool is_drawn = false;  // instead
   DrawnDecisions drawn;
+
+  /// DMS's decision that follows from x.
+  [[nodiscard]] constexpr bool decides(float x) const { return scale * x - offset > 0.0F; }
 };
 
 /// What is done to a token's q, k and v [(heads + 2 kv_heads) * head_dim], q first.

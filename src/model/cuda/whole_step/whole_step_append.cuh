@@ -82,6 +82,10 @@ class WholeStepAppend {
                 of_layer.bias != nullptr ? of_layer.bias + column * D : nullptr);
   }
 
+  [[nodiscard]] __device__ ops::cuda::HeadNorm norm(const float* weight) const {
+    return {weight != nullptr, weight, a_.eps};
+  }
+
   // As project() in projection.cuh does it.
   __device__ bool decides(int layer, int head) const {
     const kvcache::cuda::DecisionSource& source = a_.decision;
@@ -90,10 +94,8 @@ class WholeStepAppend {
     }
     ops::cuda::HeadVector<D> vector;
     load(vector, layer, (source.per_layer ? 0 : head) * a_.group);
-    if (const float* weight = a_.of_layer[layer].query_norm; weight != nullptr) {
-      vector.norm(weight, a_.eps);
-    }
-    return source.scale * vector.channel(source.channel) - source.offset > 0.0F;
+    return source.decides(
+        ops::cuda::decision_channel(vector, norm(a_.of_layer[layer].query_norm), source.channel));
   }
 
   __device__ void append(int layer, int head) {
@@ -133,10 +135,8 @@ class WholeStepAppend {
     ops::cuda::HeadVector<D> vector;
     load(vector, layer, heads * a_.group + (key ? 0 : heads) + head);
     if (key) {
-      if (const float* weight = a_.of_layer[layer].key_norm; weight != nullptr) {
-        vector.norm(weight, a_.eps);
-      }
-      vector.apply_rope(a_.angles + sequence_ * (D / 2));
+      ops::cuda::transform_head(vector, norm(a_.of_layer[layer].key_norm),
+                                a_.angles + sequence_ * (D / 2), ops::cuda::NoChannel{});
     }
     const float scale = vector.template encode<Format>(
         [&](int d, Code code) { (key ? place.key(d) : place.value(d)) = code; });

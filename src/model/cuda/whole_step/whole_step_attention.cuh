@@ -188,18 +188,13 @@ class WholeStepAttention {
                 layer.bias != nullptr ? layer.bias + column(number) * D : nullptr);
     const bool key = number == a_.group;
     if (number <= a_.group) {
-      if ((key ? layer.key_norm : layer.query_norm) != nullptr) {
-        vector.norm(at<float>(Memory::kNorms) + (key ? D : 0), a_.eps);
-      }
+      const ops::cuda::HeadNorm norm{(key ? layer.key_norm : layer.query_norm) != nullptr,
+                                     at<float>(Memory::kNorms) + (key ? D : 0), a_.eps};
       const bool borrowed =
           number == 0 && a_.decision.kind == kvcache::cuda::DecisionSource::Kind::channel;
-      if (borrowed) {
-        vector.clear(a_.decision.channel);
-      }
-      vector.apply_rope(at<const float2>(Memory::kAngles));
-      if (borrowed && a_.decision.clear_after_rope) {
-        vector.clear(a_.decision.channel);
-      }
+      const auto nothing = [](const auto& /*x*/) {};  // the decision is taken by WholeStepAppend
+      ops::cuda::transform_head(vector, norm, at<const float2>(Memory::kAngles),
+                                ops::cuda::ClearedChannel{borrowed, a_.decision, nothing});
     }
     if (number < a_.group) {
       vector.store(at<float>(Memory::queries(a_.group)) + number * D);

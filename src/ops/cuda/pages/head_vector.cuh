@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "base/dtype.h"
+#include "ops/cuda/head_transform.cuh"
 #include "ops/cuda/pages/entry_codes.cuh"
 #include "ops/rotation.h"
 
@@ -32,7 +33,7 @@ class HeadVector {
   __device__ void norm(const float* weight, float eps) {
     float squares = 0.0F;
     each([&](int i, int) { squares += low_[i] * low_[i] + high_[i] * high_[i]; });
-    const float factor = rsqrtf(sum(squares) / D + eps);
+    const float factor = inverse_rms(sum(squares), D, eps);
     each([&](int i, int plane) {
       low_[i] *= factor * weight[plane];
       high_[i] *= factor * weight[plane + kHalf];
@@ -83,9 +84,7 @@ class HeadVector {
   __device__ void apply_rope(const float2* angles) {
     each([&](int i, int plane) {
       const float2 angle = angles[plane];
-      const float low = low_[i];
-      low_[i] = low * angle.x - high_[i] * angle.y;
-      high_[i] = high_[i] * angle.x + low * angle.y;
+      rotate_plane(low_[i], high_[i], angle.x, angle.y);
     });
   }
 

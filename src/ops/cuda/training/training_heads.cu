@@ -4,6 +4,7 @@
 
 #include "base/cuda/device.h"
 #include "ops/cuda/block_sums.cuh"
+#include "ops/cuda/head_transform.cuh"
 #include "ops/cuda/training/training_heads.h"
 
 namespace winnow::ops::cuda {
@@ -83,11 +84,7 @@ struct Head {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float2 angle = angles[first() + i];
-        const float sine = direction * angle.y;
-        const float a = low[i];
-        const float b = high[i];
-        low[i] = a * angle.x - b * sine;
-        high[i] = b * angle.x + a * sine;
+        rotate_plane(low[i], high[i], angle.x, direction * angle.y);
       }
     }
   }
@@ -148,8 +145,57 @@ template <int Width>
 __device__ float norm_factor(Head<Width>& x, int head_dim, float eps) {
   float squares = 0.0F;
   x.for_values(head_dim / 2, [&](float& v, int) { squares += v * v; });
-  return rsqrtf(lane_sum<Width>(squares) / static_cast<float>(head_dim) + eps);
+  return inverse_rms(lane_sum<Width>(squares), static_cast<float>(head_dim), eps);
 }
+
+/// A head as transform_head() takes it. Of values nothing is done, but their lanes go along.
+template <int Width>
+struct TransformedHead {
+  Head<Width>& x;
+  int half;
+  bool is_value;
+
+  __device__ void norm(const float* weight, float eps) {
+    const float factor = norm_factor(x, 2 * half, eps);
+    if (!is_value) {
+      x.for_values(half, [&](float& v, int c) { v *= factor * weight[c]; });
+    }
+  }
+  __device__ void apply_rope(const float2* angles) {
+    if (!is_value) {
+      x.apply_rope(angles, half, 1.0F);
+    }
+  }
+};
+
+/// The channel that is borrowed: read and cleared where a probe has its place, else faded.
+struct FadedChannel {
+  int channel;  // -1: none
+  bool carries;
+  bool fades;
+  float* read;  // or null
+  const float* factor;
+
+  template <int Width>
+  __device__ void before_rope(TransformedHead<Width>& head) const {
+    if (channel >= 0 && carries) {
+      head.x.for_values(head.half, [&](float& v, int c) {
+        if (c == channel) {
+          if (read != nullptr) {
+            *read = v;
+          }
+          v = 0.0F;
+        }
+      });
+    }
+  }
+  template <int Width>
+  __device__ void after_rope(TransformedHead<Width>& head) const {
+    if (channel >= 0 && fades) {
+      head.x.for_values(head.half, [&](float& v, int c) { v *= c == channel ? *factor : 1.0F; });
+    }
+  }
+};
 
 template <int Width>
 __global__ void __launch_bounds__(kThreads)
@@ -169,27 +215,14 @@ __global__ void __launch_bounds__(kThreads)
     Head<Width> x;
     load_raw(x, h, place, borrowed, channel);
     const float* norm = place.is_query ? h.query_norm : h.key_norm;
-    const float factor = norm != nullptr ? norm_factor(x, h.head_dim, h.eps) : 1.0F;
-    if (!place.is_value && norm != nullptr) {
-      x.for_values(half, [&](float& v, int c) { v *= factor * norm[c]; });
-    }
-    float* read = place.is_query ? query_read : key_read;
-    if (channel >= 0 && borrowed.probe != nullptr) {
-      x.for_values(half, [&](float& v, int c) {
-        if (c == channel) {
-          if (read != nullptr && exists) {
-            read[place.row * h.kv_heads + place.head / borrowed.every] = v;
-          }
-          v = 0.0F;
-        }
-      });
-    }
-    if (!place.is_value) {
-      x.apply_rope(h.angles + place.row * half, half, 1.0F);
-    }
-    if (channel >= 0 && h.clear_after_rope) {
-      x.for_values(half, [&](float& v, int c) { v *= c == channel ? *h.factor : 1.0F; });
-    }
+    float* reads = place.is_query ? query_read : key_read;
+    float* read = reads != nullptr && exists && channel >= 0
+                      ? reads + place.row * h.kv_heads + place.head / borrowed.every
+                      : nullptr;
+    TransformedHead<Width> head{x, half, place.is_value};
+    transform_head(
+        head, {norm != nullptr, norm, h.eps}, h.angles + place.row * half,
+        FadedChannel{channel, borrowed.probe != nullptr, h.clear_after_rope, read, h.factor});
     if (exists) {
       bf16* to = place.is_query ? queries : place.is_value ? values : keys;
       const int heads = place.is_query ? h.heads : h.kv_heads;

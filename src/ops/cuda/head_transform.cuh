@@ -1,0 +1,81 @@
+// What is done to a query or a key of one head between its product and attention, for inference and
+// training alike. Bias is added when a vector is loaded.
+#pragma once
+
+#include <vector_types.h>
+
+namespace winnow::ops::cuda {
+
+/// 1 / RMS of so many channels with this sum of squares.
+inline __device__ float inverse_rms(float squares, float channels, float eps) {
+  return rsqrtf(squares / channels + eps);
+}
+
+/// RoPE of one plane.
+inline __device__ void rotate_plane(float& low, float& high, float cosine, float sine) {
+  const float before = low;
+  low = before * cosine - high * sine;
+  high = high * cosine + before * sine;
+}
+
+/// Q/K norm.
+struct HeadNorm {
+  bool exists = false;
+  const float* weight = nullptr;  // [head_dim]
+  float eps = 0.0F;
+};
+
+/// No channel carries a decision.
+struct NoChannel {
+  template <class Vector>
+  __device__ void before_rope(Vector& /*x*/) const {}
+  template <class Vector>
+  __device__ void after_rope(Vector& /*x*/) const {}
+};
+
+/// If `borrowed`, `source.channel` carries a decision: it is cleared, and again behind RoPE if
+/// `source.clear_after_rope`. read(x) sees the vector before.
+template <class Source, class Read>
+struct ClearedChannel {
+  bool borrowed;
+  const Source& source;
+  Read read;
+
+  template <class Vector>
+  __device__ void before_rope(Vector& x) const {
+    read(x);
+    if (borrowed) {
+      x.clear(source.channel);
+    }
+  }
+  template <class Vector>
+  __device__ void after_rope(Vector& x) const {
+    if (borrowed && source.clear_after_rope) {
+      x.clear(source.channel);
+    }
+  }
+};
+
+/// A vector's norm(), the channel that carries a decision, apply_rope(). How a vector lies in
+/// registers is its own affair (HeadVector: a warp has a head).
+template <class Vector, class Channel>
+__device__ void transform_head(Vector& x, const HeadNorm& norm, const float2* angles,
+                               const Channel& channel) {
+  if (norm.exists) {
+    x.norm(norm.weight, norm.eps);
+  }
+  channel.before_rope(x);
+  x.apply_rope(angles);
+  channel.after_rope(x);
+}
+
+/// The value of the channel that carries a decision, in all lanes.
+template <class Vector>
+__device__ float decision_channel(Vector& x, const HeadNorm& norm, int channel) {
+  if (norm.exists) {
+    x.norm(norm.weight, norm.eps);
+  }
+  return x.channel(channel);
+}
+
+}  // namespace winnow::ops::cuda
