@@ -22,7 +22,7 @@ namespace {
 
 using testing::normal;
 
-constexpr int kDims[] = {8, 24, 40, 64, 80, 128, 512};
+constexpr int kDims[] = {8, 16, 24, 32, 40, 48, 64, 80, 112, 128, 192, 256, 512};
 
 float largest_size(std::span<const float> x) {
   float largest = 0.0F;

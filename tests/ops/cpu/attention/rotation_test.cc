@@ -15,7 +15,7 @@ namespace {
 
 using testing::normal;
 
-constexpr int kDims[] = {8, 16, 24, 40, 64, 80, 96, 112, 128, 256, 512};
+constexpr int kDims[] = {8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 192, 256, 512};
 
 // Entry (i, j) of the Hadamard matrix whose index is the place within a block of a half, and the
 // half; times that of the reflection, whose index is the block.
