@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "checkpoint/config.h"
+#include "model/config.h"
 
 namespace {
 
@@ -20,30 +20,32 @@ std::optional<std::string> take(std::string_view& rest) {
   return text;
 }
 
-bool is_sound(const winnow::ModelConfig& config) {
-  return config.kv_heads > 0 && config.heads % config.kv_heads == 0 && config.head_dim > 0 &&
-         config.head_dim % 2 == 0 && config.hidden > 0 && config.layers > 0 && config.vocab > 0 &&
-         config.max_positions > 0 && !(config.dms && config.dmc) &&
-         (!config.dms || (config.dms->window >= 0 && config.dms->channel < config.head_dim));
+bool is_sound(const winnow::model::ModelSpec& spec) {
+  const winnow::model::AttentionSpec& attention = spec.attention();
+  return attention.kv_heads > 0 && attention.heads % attention.kv_heads == 0 &&
+         attention.head_dim > 0 && attention.head_dim % 2 == 0 && spec.hidden > 0 &&
+         spec.layer_count() > 0 && spec.vocab > 0 && spec.max_positions > 0 &&
+         !(spec.dms && spec.dmc) &&
+         (!spec.dms || (spec.dms->window >= 0 && spec.dms->channel < attention.head_dim));
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::string_view rest(reinterpret_cast<const char*>(data), size);
-  winnow::ConfigTexts texts;
+  winnow::model::ConfigTexts texts;
   texts.config = take(rest).value_or("");
   texts.generation_config = take(rest);
   texts.dms_metadata = take(rest);
-  winnow::ModelConfig config;
+  winnow::model::ModelSpec spec;
   try {
-    config = winnow::parse_config(texts);
+    spec = winnow::model::parse_spec(texts);
   } catch (const winnow::Error&) {
     return 0;
   }
-  if (!is_sound(config)) {
+  if (!is_sound(spec)) {
     std::abort();
   }
-  winnow::format_config(config);  // reads back what it wrote, throws if that differs
+  winnow::model::format_spec(spec);  // reads back what it wrote, throws if that differs
   return 0;
 }

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "checkpoint/config.h"
+#include "model/config.h"
 #include "train/document.h"
 
 namespace {
@@ -28,7 +28,7 @@ bool is_sound(const winnow::train::Document& document, int vocab) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const winnow::ModelConfig config = winnow::read_config(kModel);
+  static const winnow::model::ModelSpec config = winnow::model::read_spec(kModel);
   static const winnow::train::DocumentEncoder encoders[] = {{kModel, config, false},
                                                             {kModel, config, true}};
   const std::string_view line(reinterpret_cast<const char*>(data), size);

@@ -11,8 +11,8 @@
 #include "apps/winnow/shapes.h"
 #include "base/error.h"
 #include "base/threads.h"
-#include "checkpoint/checkpoint.h"
 #include "engine/options.h"
+#include "model/checkpoint.h"
 
 namespace winnow::cli {
 namespace {
@@ -39,7 +39,7 @@ struct BenchOptions {
 // All that is settled before anything runs.
 struct Setup {
   std::string name;
-  ModelConfig config;
+  model::ModelSpec config;
   engine::EngineConfig engine;
   BenchPlan plan;
   std::optional<double> evict_rate;
@@ -97,7 +97,7 @@ double spread_for(double spread, std::optional<double> rate) {
 }
 
 // Gives a model without retrofit what its rule reads, so that drawn decisions can stand in.
-void prepare_for_drawn_decisions(const LoadOptions& load, ModelConfig& config) {
+void prepare_for_drawn_decisions(const LoadOptions& load, model::ModelSpec& config) {
   const auto rule = kvcache::parse_rule(load.cache);
   if (!rule) {
     return;
@@ -105,7 +105,7 @@ void prepare_for_drawn_decisions(const LoadOptions& load, ModelConfig& config) {
   if (kvcache::traits_of(*rule).marks && !config.dms) {
     config.dmc.reset();
     config.dms.emplace();
-    config.dms->source = DmsConfig::Source::borrowed;
+    config.dms->source = model::DmsConfig::Source::borrowed;
     config.dms->window = kDefaultWindow;
   } else if (kvcache::traits_of(*rule).merges && !config.dmc) {
     config.dms.reset();
@@ -113,7 +113,7 @@ void prepare_for_drawn_decisions(const LoadOptions& load, ModelConfig& config) {
   }
 }
 
-Setup set_up(const BenchOptions& options, ModelConfig config, std::string name) {
+Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string name) {
   Setup setup;
   setup.name = std::move(name);
   setup.config = std::move(config);
@@ -162,8 +162,8 @@ model::Model make_model(const BenchOptions& options, Setup& setup) {
     const auto format = engine::host_format(setup.engine);
     return {setup.config, model::random_weights(setup.config, DType::bf16, 1, format)};
   }
-  const Checkpoint checkpoint = Checkpoint::open(options.load.model);
-  setup = set_up(options, checkpoint.config(), options.load.model);
+  const model::Checkpoint checkpoint = model::Checkpoint::open(options.load.model);
+  setup = set_up(options, checkpoint.spec(), options.load.model);
   set_threads(options.load.threads);
   return {setup.config, model::load_weights(checkpoint, engine::host_format(setup.engine))};
 }

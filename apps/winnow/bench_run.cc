@@ -18,7 +18,7 @@ using Sequences = std::vector<Sequence>;
 class Bench {
  public:
   Bench(const engine::Backend& backend, const engine::EngineConfig& config, const BenchPlan& plan)
-      : model_(backend.config()),
+      : model_(backend.spec()),
         config_(config),
         plan_(plan),
         backend_(backend),
@@ -37,7 +37,8 @@ class Bench {
     next_.resize(static_cast<std::size_t>(result_.batch));
     plan_.depth ? run_at_depth() : run_from_start();
     result_.memory_in_use = backend_.memory_in_use();
-    const std::size_t entry = ops::PageLayout(config_.cache.format, model_.head_dim).entry_bytes();
+    const std::size_t entry =
+        ops::PageLayout(config_.cache.format, model_.attention().head_dim).entry_bytes();
     result_.entry_bytes_per_step =
         static_cast<std::size_t>(seen_) / (2 * static_cast<std::size_t>(plan_.repeat)) * entry;
     return std::move(result_);
@@ -72,10 +73,10 @@ class Bench {
     Sequences probe = open(1, plan_.decode_depth());
     next_.resize(1);
     prefill(probe, longest_, "fit");
-    const ops::PageLayout page(config_.cache.format, model_.head_dim);
+    const ops::PageLayout page(config_.cache.format, model_.attention().head_dim);
     const bool decides = config_.cache.traits().learned();
     const std::size_t spare =
-        decides ? static_cast<std::size_t>(model_.layers * model_.kv_heads) : 0;
+        decides ? static_cast<std::size_t>(model_.layer_count() * model_.attention().kv_heads) : 0;
     const std::size_t bytes = probe[0]->usage().bytes + spare * page.page_bytes();
     const auto batch = static_cast<int>(
         std::min<std::size_t>(config_.cache.max_bytes / bytes, BenchPlan::kMostFitted));
@@ -166,7 +167,7 @@ class Bench {
 
   // One token for every sequence. Returns how many entries were seen, if asked to count.
   std::int64_t decode_step(Sequences& sequences, bool count) {
-    const auto heads = static_cast<std::size_t>(model_.layers * model_.kv_heads);
+    const auto heads = static_cast<std::size_t>(model_.layer_count() * model_.attention().kv_heads);
     std::vector<std::int32_t> visible(count ? heads * sequences.size() : 0);
     std::vector<engine::SequenceShare> shares;
     for (std::size_t i = 0; i < sequences.size(); ++i) {
@@ -239,7 +240,7 @@ class Bench {
     seen_ += decode_step(sequences, true);
   }
 
-  const ModelConfig& model_;
+  const model::ModelSpec& model_;
   const engine::EngineConfig& config_;
   BenchPlan plan_;
   int longest_ = 0;

@@ -114,14 +114,14 @@ Ending ending_of(const std::string& text) {
 }
 
 void print_header(const Demo& demo, const engine::LoadedModel& model, const Ending& ending) {
-  const ModelConfig& config = model.model.config();
+  const model::ModelSpec& config = model.model.spec();
   const kvcache::CacheConfig& cache = model.engine.cache;
   const std::string rule(kvcache::rule_name(cache.rule));
   print(demo.bold("winnow demo") +
         ": a long text, read with a cache that learned what to keep\n\n");
   print(fmt::format("  model   {}: {}, {:.1f}M parameters, {} layers x {} KV heads\n",
-                    demo.flags.model, engine::family_name(config.family),
-                    static_cast<double>(model.parameters) * 1e-6, config.layers, config.kv_heads));
+                    demo.flags.model, config.family, static_cast<double>(model.parameters) * 1e-6,
+                    config.layer_count(), config.attention().kv_heads));
   print(fmt::format("  cache   {}{}\n", rule,
                     cache.traits().marks
                         ? fmt::format(": what is older than {} tokens stays only if the model wants"
@@ -208,7 +208,8 @@ int run_demo(const DemoFlags& flags) {
   const engine::CacheUsage& cache = columns.front().run.cache;
   print(fmt::format("\nEntries that each head holds after {} tokens (a full bar: all of them)\n\n",
                     grouped(cache.tokens)));
-  print(cache_picture(cache.per_head, student->model.config().kv_heads, cache.tokens, demo.colour));
+  print(cache_picture(cache.per_head, student->model.spec().attention().kv_heads, cache.tokens,
+                      demo.colour));
   return kSuccess;
 }
 

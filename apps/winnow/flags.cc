@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "checkpoint/json.h"
+#include "kvcache/rule.h"
 
 namespace winnow::cli {
 

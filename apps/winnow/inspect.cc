@@ -5,8 +5,8 @@
 
 #include "apps/winnow/command.h"
 #include "apps/winnow/output.h"
-#include "checkpoint/checkpoint.h"
 #include "engine/options.h"
+#include "model/checkpoint.h"
 #include "ops/kv_page.h"
 
 namespace winnow::cli {
@@ -27,7 +27,7 @@ struct CacheCost {
   double window = 0.0;               // bytes that DMS windows take however long the text is
 };
 
-double trained_cr(const ModelConfig& config) {
+double trained_cr(const model::ModelSpec& config) {
   const kvcache::RuleTraits& rule = kvcache::traits_of(engine::trained_rule(config));
   if (rule.marks) {
     return config.dms->target_cr;
@@ -35,9 +35,9 @@ double trained_cr(const ModelConfig& config) {
   return rule.merges ? config.dmc->target_cr : 0.0;
 }
 
-CacheCost cost_of(const ModelConfig& config, const ops::PageLayout& layout) {
-  const double per_entry =
-      static_cast<double>(layout.entry_bytes()) * config.layers * config.kv_heads;
+CacheCost cost_of(const model::ModelSpec& config, const ops::PageLayout& layout) {
+  const double per_entry = static_cast<double>(layout.entry_bytes()) * config.layer_count() *
+                           config.attention().kv_heads;
   CacheCost cost{.dense = per_entry * kPer, .compressed = {}, .window = 0.0};
   if (const double cr = trained_cr(config); cr > 0.0) {
     cost.compressed = cost.dense / cr;
@@ -48,16 +48,16 @@ CacheCost cost_of(const ModelConfig& config, const ops::PageLayout& layout) {
   return cost;
 }
 
-nlohmann::ordered_json retrofit_json(const ModelConfig& config) {
+nlohmann::ordered_json retrofit_json(const model::ModelSpec& config) {
   const auto known = [](double cr) {
     return cr > 0.0 ? nlohmann::ordered_json(cr) : nlohmann::ordered_json();
   };
   if (config.dms) {
-    const DmsConfig& dms = *config.dms;
+    const model::DmsConfig& dms = *config.dms;
     return {{"kind", "dms"},
             {"evicts", dms.evict},
             {"window", dms.window},
-            {"decision", dms.source == DmsConfig::Source::borrowed ? "borrowed" : "adapter"},
+            {"decision", dms.source == model::DmsConfig::Source::borrowed ? "borrowed" : "adapter"},
             {"decision_shift", dms.shift},
             {"per_layer", dms.per_layer},
             {"target_cr", known(dms.target_cr)}};
@@ -68,20 +68,20 @@ nlohmann::ordered_json retrofit_json(const ModelConfig& config) {
   return nullptr;
 }
 
-std::string retrofit_text(const ModelConfig& config) {
+std::string retrofit_text(const model::ModelSpec& config) {
   const auto target = [](double cr) {
     return cr > 0.0 ? fmt::format("trained for {:g}x", cr) : std::string("ratio not said");
   };
   if (config.dms) {
-    const DmsConfig& dms = *config.dms;
-    return fmt::format(
-        "DMS (learned eviction), {}, window {}, decision from {}, shift {}{}",
-        target(dms.target_cr), dms.window,
-        dms.source == DmsConfig::Source::borrowed ? "a borrowed query channel" : "an adapter",
-        dms.shift, dms.evict ? "" : ", eviction disabled");
+    const model::DmsConfig& dms = *config.dms;
+    return fmt::format("DMS (learned eviction), {}, window {}, decision from {}, shift {}{}",
+                       target(dms.target_cr), dms.window,
+                       dms.source == model::DmsConfig::Source::borrowed ? "a borrowed query channel"
+                                                                        : "an adapter",
+                       dms.shift, dms.evict ? "" : ", eviction disabled");
   }
   if (config.dmc) {
-    const DmcConfig& dmc = *config.dmc;
+    const model::DmcConfig& dmc = *config.dmc;
     const std::string how = dmc.pooled > 0  ? fmt::format("every {} tokens merged", dmc.pooled)
                             : dmc.per_layer ? std::string("learned merging, per layer")
                                             : std::string("learned merging");
@@ -90,17 +90,17 @@ std::string retrofit_text(const ModelConfig& config) {
   return "none: a dense cache";
 }
 
-nlohmann::ordered_json to_json(const Checkpoint& checkpoint, const InspectOptions& options,
+nlohmann::ordered_json to_json(const model::Checkpoint& checkpoint, const InspectOptions& options,
                                const CacheCost& cost) {
   using Json = nlohmann::ordered_json;
-  const ModelConfig& config = checkpoint.config();
-  return {{"architecture", engine::family_name(config.family)},
-          {"layers", config.layers},
+  const model::ModelSpec& config = checkpoint.spec();
+  return {{"architecture", config.family},
+          {"layers", config.layer_count()},
           {"hidden", config.hidden},
-          {"heads", config.heads},
-          {"kv_heads", config.kv_heads},
-          {"head_dim", config.head_dim},
-          {"intermediate", config.intermediate},
+          {"heads", config.attention().heads},
+          {"kv_heads", config.attention().kv_heads},
+          {"head_dim", config.attention().head_dim},
+          {"intermediate", config.feed_forward().intermediate},
           {"vocab", config.vocab},
           {"max_positions", config.max_positions},
           {"tied_embeddings", config.tied_embeddings},
@@ -114,18 +114,18 @@ nlohmann::ordered_json to_json(const Checkpoint& checkpoint, const InspectOption
             {"window_bytes", cost.window}}}};
 }
 
-std::string table(const Checkpoint& checkpoint, const InspectOptions& options,
+std::string table(const model::Checkpoint& checkpoint, const InspectOptions& options,
                   const CacheCost& cost) {
-  const ModelConfig& config = checkpoint.config();
+  const model::ModelSpec& config = checkpoint.spec();
   std::string text = fmt::format("{}\n\n", options.directory);
   const auto row = [&](std::string_view name, const std::string& value) {
     text += fmt::format("  {:<14}{}\n", name, value);
   };
   row("architecture",
-      fmt::format("{}, {} layers, hidden {}, MLP {}", engine::family_name(config.family),
-                  config.layers, config.hidden, config.intermediate));
-  row("attention", fmt::format("{} query heads, {} KV heads of {}", config.heads, config.kv_heads,
-                               config.head_dim));
+      fmt::format("{}, {} layers, hidden {}, MLP {}", config.family, config.layer_count(),
+                  config.hidden, config.feed_forward().intermediate));
+  row("attention", fmt::format("{} query heads, {} KV heads of {}", config.attention().heads,
+                               config.attention().kv_heads, config.attention().head_dim));
   row("vocabulary", fmt::format("{} tokens, {} embeddings", grouped(config.vocab),
                                 config.tied_embeddings ? "tied" : "untied"));
   row("positions", grouped(config.max_positions));
@@ -145,9 +145,9 @@ std::string table(const Checkpoint& checkpoint, const InspectOptions& options,
 
 int run_inspect(const InspectOptions& options) {
   const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
-  const Checkpoint checkpoint = Checkpoint::open(options.directory);
+  const model::Checkpoint checkpoint = model::Checkpoint::open(options.directory);
   const CacheCost cost =
-      cost_of(checkpoint.config(), ops::PageLayout(format, checkpoint.config().head_dim));
+      cost_of(checkpoint.spec(), ops::PageLayout(format, checkpoint.spec().attention().head_dim));
   if (options.json) {
     print_json(to_json(checkpoint, options, cost));
   } else {

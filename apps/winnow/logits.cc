@@ -66,13 +66,13 @@ kvcache::SequenceLimits limits_of(const LogitsOptions& options, int length) {
 
 int run_logits(const LogitsOptions& options) {
   const auto loaded = engine::load_model(options.load);
-  const ModelConfig& config = loaded->model.config();
+  const model::ModelSpec& config = loaded->model.spec();
   check_limits(options, loaded->engine.cache.traits());
   const auto tokens = read_tokens(options, config.vocab);
   require(tokens.size() <= static_cast<std::size_t>(config.max_positions),
           "{} tokens are more than the model's {} positions", tokens.size(), config.max_positions);
   const auto vocab = static_cast<std::size_t>(config.vocab);
-  const auto heads = static_cast<std::size_t>(config.layers * config.kv_heads);
+  const auto heads = static_cast<std::size_t>(config.layer_count() * config.attention().kv_heads);
   Buffer<float> logits(tokens.size() * vocab);
   Buffer<std::int32_t> live(tokens.size() * heads);
 
@@ -94,7 +94,9 @@ int run_logits(const LogitsOptions& options) {
       options.output,
       {{"logits", {DType::f32, {rows, config.vocab}, std::as_bytes(logits.span()).data()}},
        {"live_entries",
-        {DType::i32, {rows, config.layers, config.kv_heads}, std::as_bytes(live.span()).data()}}});
+        {DType::i32,
+         {rows, config.layer_count(), config.attention().kv_heads},
+         std::as_bytes(live.span()).data()}}});
   return kSuccess;
 }
 

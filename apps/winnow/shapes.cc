@@ -1,93 +1,50 @@
 #include "apps/winnow/shapes.h"
 
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "model/config.h"
+
 namespace winnow::cli {
 namespace {
 
-// HuggingFaceTB/SmolLM2-135M
-ModelConfig smollm2_135m() {
-  ModelConfig config;
-  config.hidden = 576;
-  config.layers = 30;
-  config.heads = 9;
-  config.kv_heads = 3;
-  config.head_dim = 64;
-  config.intermediate = 1536;
-  config.vocab = 49152;
-  config.max_positions = 8192;
-  config.rope.theta = 100000.0;
-  config.tied_embeddings = true;
-  return config;
-}
+struct Shape {
+  std::string_view name;
+  const char* config;  // what of the model's config.json a description needs
+};
 
-// meta-llama/Llama-2-7b-hf
-ModelConfig llama_2_7b() {
-  ModelConfig config;
-  config.hidden = 4096;
-  config.layers = 32;
-  config.heads = 32;
-  config.kv_heads = 32;
-  config.head_dim = 128;
-  config.intermediate = 11008;
-  config.vocab = 32000;
-  config.max_positions = 4096;
-  return config;
-}
-
-// meta-llama/Llama-3.2-1B
-ModelConfig llama_3_2_1b() {
-  ModelConfig config;
-  config.hidden = 2048;
-  config.layers = 16;
-  config.heads = 32;
-  config.kv_heads = 8;
-  config.head_dim = 64;
-  config.intermediate = 8192;
-  config.vocab = 128256;
-  config.max_positions = 131072;
-  config.rope = {.theta = 500000.0,
-                 .scaling = RopeConfig::Scaling::llama3,
-                 .factor = 32.0,
-                 .low_freq_factor = 1.0,
-                 .high_freq_factor = 4.0,
-                 .original_context = 8192};
-  config.tied_embeddings = true;
-  return config;
-}
-
-// Qwen/Qwen3-8B
-ModelConfig qwen3_8b() {
-  ModelConfig config;
-  config.family = Family::qwen3;
-  config.hidden = 4096;
-  config.layers = 36;
-  config.heads = 32;
-  config.kv_heads = 8;
-  config.head_dim = 128;
-  config.intermediate = 12288;
-  config.vocab = 151936;
-  config.max_positions = 40960;
-  config.norm_eps = 1e-6F;
-  config.rope.theta = 1000000.0;
-  config.qk_norm = true;
-  return config;
-}
+constexpr std::array<Shape, 4> kShapes{{
+    // HuggingFaceTB/SmolLM2-135M
+    {"smollm2-135m", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 576,
+      "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
+      "intermediate_size": 1536, "vocab_size": 49152, "max_position_embeddings": 8192,
+      "rms_norm_eps": 1e-5, "rope_theta": 100000, "tie_word_embeddings": true})"},
+    // meta-llama/Llama-2-7b-hf
+    {"llama-2-7b", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
+      "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 11008,
+      "vocab_size": 32000, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5})"},
+    // meta-llama/Llama-3.2-1B
+    {"llama-3.2-1b", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 2048,
+      "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+      "intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 131072,
+      "rms_norm_eps": 1e-5, "rope_theta": 500000,
+      "rope_scaling": {"rope_type": "llama3", "factor": 32, "low_freq_factor": 1,
+        "high_freq_factor": 4, "original_max_position_embeddings": 8192},
+      "tie_word_embeddings": true})"},
+    // Qwen/Qwen3-8B
+    {"qwen3-8b", R"({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 4096,
+      "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
+      "head_dim": 128, "intermediate_size": 12288, "vocab_size": 151936,
+      "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000})"},
+}};
 
 }  // namespace
 
-std::optional<ModelConfig> find_shape(std::string_view name) {
-  if (name == "smollm2-135m") {
-    return smollm2_135m();
-  }
-  if (name == "llama-2-7b") {
-    return llama_2_7b();
-  }
-  if (name == "llama-3.2-1b") {
-    return llama_3_2_1b();
-  }
-  if (name == "qwen3-8b") {
-    return qwen3_8b();
-  }
-  return std::nullopt;
+std::optional<model::ModelSpec> find_shape(std::string_view name) {
+  const auto* found = std::ranges::find(kShapes, name, &Shape::name);
+  return found == kShapes.end() ? std::nullopt
+                                : std::optional(model::parse_spec(std::string(found->config)));
 }
 
 }  // namespace winnow::cli

@@ -4,11 +4,11 @@
 #include <optional>
 #include <string_view>
 
-#include "checkpoint/config.h"
+#include "model/config.h"
 
 namespace winnow::cli {
 
 /// smollm2-135m, llama-2-7b, llama-3.2-1b or qwen3-8b; nullopt for anything else.
-std::optional<ModelConfig> find_shape(std::string_view name);
+std::optional<model::ModelSpec> find_shape(std::string_view name);
 
 }  // namespace winnow::cli

@@ -42,14 +42,15 @@ struct Flags {
 // One block of random weights that every tensor is a view of.
 class RandomWeights {
  public:
-  explicit RandomWeights(const ModelConfig& config) : config_(config) {
+  explicit RandomWeights(const model::ModelSpec& config) : config_(config) {
     for (const auto& [name, shape] : tensor_shapes(config)) {
       shapes_.emplace(name, shape);
     }
     const auto most =
         static_cast<std::size_t>(config.vocab) * static_cast<std::size_t>(config.hidden);
     matrix_ = Buffer<bf16>(most);
-    vector_ = std::vector<float>(static_cast<std::size_t>(config.intermediate * 2), 1.0F);
+    vector_ =
+        std::vector<float>(static_cast<std::size_t>(config.feed_forward().intermediate * 2), 1.0F);
     parallel_ranges(most, [this](std::size_t begin, std::size_t end, int) {
       Random random(7, begin);
       for (std::size_t i = begin; i < end; ++i) {
@@ -69,7 +70,7 @@ class RandomWeights {
   }
 
  private:
-  ModelConfig config_;
+  model::ModelSpec config_;
   std::map<std::string, Shape> shapes_;
   Buffer<bf16> matrix_;
   std::vector<float> vector_;
@@ -100,8 +101,8 @@ TrainingOptions options_of(const Flags& flags) {
   if (decisions != "none") {
     auto& retrofit = options.retrofit.emplace();
     retrofit.dms.window = static_cast<int>(flags.size("window"));
-    retrofit.dms.source =
-        decisions == "adapter" ? DmsConfig::Source::adapter : DmsConfig::Source::borrowed;
+    retrofit.dms.source = decisions == "adapter" ? model::DmsConfig::Source::adapter
+                                                 : model::DmsConfig::Source::borrowed;
   }
   return options;
 }
@@ -116,13 +117,15 @@ void fill(Parameters& parameters, const RandomWeights& weights) {
 
 // One update, as Trainer does it.
 PassSums update(Backend& backend, const Parameters& parameters, const TrainingOptions& options,
-                const ModelConfig& config, const Batch& batch, std::int64_t step) {
+                const model::ModelSpec& config, const Batch& batch, std::int64_t step) {
   DecisionPass pass;
   if (options.retrofit) {
     pass.mode = DecisionPass::Mode::sampled;
   }
   const std::vector<DecisionLoss> losses(
-      options.retrofit ? static_cast<std::size_t>(config.layers) : 0, {-1e-6F, 1e-9F, 6.0F});
+      options.retrofit ? static_cast<std::size_t>(config.compressing_before(config.layer_count()))
+                       : 0,
+      {-1e-6F, 1e-9F, 6.0F});
   backend.begin_update();
   for (std::size_t i = 0; i < options.batch; i += options.micro_batch) {
     pass.noise = static_cast<std::uint64_t>(step) * 1000 + i;
@@ -143,7 +146,7 @@ void run(const Flags& flags) {
   const auto base = cli::find_shape(flags.values.at("shape"));
   require(base.has_value(), "--shape {}: unknown", flags.values.at("shape"));
   const TrainingOptions options = options_of(flags);
-  const ModelConfig config = student_config(options, *base);
+  const model::ModelSpec config = student_config(options, *base);
   cuda::use_device(0);
   const std::size_t before = cuda::free_memory();
   std::unique_ptr<Backend> backend;

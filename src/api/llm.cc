@@ -19,13 +19,13 @@ namespace winnow {
 namespace {
 
 ModelInfo describe(const engine::LoadedModel& loaded) {
-  const ModelConfig& config = loaded.model.config();
+  const model::ModelSpec& config = loaded.model.spec();
   const kvcache::CacheConfig& cache = loaded.engine.cache;
-  return {.family = std::string(engine::family_name(config.family)),
-          .layers = config.layers,
-          .heads = config.heads,
-          .kv_heads = config.kv_heads,
-          .head_dim = config.head_dim,
+  return {.family = config.family,
+          .layers = config.layer_count(),
+          .heads = config.attention().heads,
+          .kv_heads = config.attention().kv_heads,
+          .head_dim = config.attention().head_dim,
           .hidden = config.hidden,
           .vocab = config.vocab,
           .max_positions = config.max_positions,
@@ -41,7 +41,7 @@ bool has_tokenizer(const std::filesystem::path& directory) {
 }
 
 engine::Request make_request(std::span<const std::int32_t> prompt, const GenerateOptions& options,
-                             const ModelConfig& config) {
+                             const model::ModelSpec& config) {
   const SamplingOptions& s = options.sampling;
   engine::Request request;
   request.prompt.assign(prompt.begin(), prompt.end());
@@ -167,7 +167,7 @@ Stream Llm::start(std::span<const std::int32_t> prompt, const GenerateOptions& o
           "--stop: a model without tokenizer has no text to stop at");
   require(options.samples >= 1 && options.samples <= 4096, "--n {}: expected 1 to 4096",
           options.samples);
-  const ModelConfig& config = impl_->loaded->model.config();
+  const model::ModelSpec& config = impl_->loaded->model.spec();
   engine::Request request = make_request(prompt, options, config);
   std::optional<engine::PromptCache> cache;
   if (!options.prompt_cache.empty()) {
@@ -185,10 +185,10 @@ Stream Llm::start(std::span<const std::int32_t> prompt, const GenerateOptions& o
 void Llm::logits(std::span<const std::int32_t> tokens, std::span<float> logits,
                  std::span<std::int32_t> live_entries,
                  const std::function<bool(const Progress&)>& on_step) {
-  const ModelConfig& config = impl_->loaded->model.config();
+  const model::ModelSpec& config = impl_->loaded->model.spec();
   const auto vocab = static_cast<std::size_t>(config.vocab);
-  const auto heads =
-      static_cast<std::size_t>(config.layers) * static_cast<std::size_t>(config.kv_heads);
+  const auto heads = static_cast<std::size_t>(config.layer_count()) *
+                     static_cast<std::size_t>(config.attention().kv_heads);
   require(logits.empty() || logits.size() == tokens.size() * vocab,
           "logits: room for {} numbers was given, {} tokens have {} each", logits.size(),
           tokens.size(), vocab);

@@ -53,7 +53,7 @@ void Answer::end(int sample, CacheUsage usage) {
 }
 
 Batch::Batch(const Backend& backend, const EngineConfig& config)
-    : model_(backend.config()), engine_(backend, config) {}
+    : model_(backend.spec()), engine_(backend, config) {}
 
 void Batch::submit(const std::shared_ptr<Answer>& answer) {
   validate(*answer->request_, model_);
@@ -252,7 +252,7 @@ Generation Batch::finish(Answer& answer) {
   result.samples = answer.collector_.take();
   for (std::size_t i = 0; i < result.samples.size(); ++i) {
     const CacheUsage& usage = *answer.usage_[i];
-    result.samples[i].kv = to_stats(usage, model_.kv_heads);
+    result.samples[i].kv = to_stats(usage, model_.attention().kv_heads);
     result.reused_tokens = std::max(result.reused_tokens, usage.reused_tokens);
   }
   result.prompt_tokens = answer.prompt_tokens_;

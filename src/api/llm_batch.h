@@ -95,7 +95,7 @@ class Batch {
   void conclude(Answer& answer);
   void fail(Answer& answer, const std::exception_ptr& failure);
 
-  const ModelConfig& model_;
+  const model::ModelSpec& model_;
   mutable std::mutex mutex_;  // of all below, and of answers
   std::condition_variable stepped_;
   bool stepping_ = false;  // the engine is its thread's that runs a step

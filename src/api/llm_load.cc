@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "checkpoint/checkpoint.h"
+#include "model/checkpoint.h"
 
 namespace winnow::engine {
 
@@ -18,11 +18,11 @@ std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineC
 
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   require(!options.model.empty(), "--model: no model directory was given");
-  const Checkpoint checkpoint = Checkpoint::open(options.model);
-  const EngineConfig config = resolve_options(options, checkpoint.config());
+  const model::Checkpoint checkpoint = model::Checkpoint::open(options.model);
+  const EngineConfig config = resolve_options(options, checkpoint.spec());
   set_threads(options.threads);
   const FixedThreads fixed;  // others may load meanwhile
-  return place_model({checkpoint.config(), model::load_weights(checkpoint, host_format(config))},
+  return place_model({checkpoint.spec(), model::load_weights(checkpoint, host_format(config))},
                      config, checkpoint.parameter_count());
 }
 

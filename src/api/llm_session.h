@@ -26,7 +26,7 @@ class Session {
   [[nodiscard]] CacheUsage usage() const { return sequence_->usage(); }
 
  private:
-  const ModelConfig& config_;
+  const model::ModelSpec& config_;
   std::unique_ptr<Runner> runner_;
   std::unique_ptr<SequenceState> sequence_;
 };

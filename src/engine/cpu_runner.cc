@@ -96,7 +96,7 @@ class CpuRunner : public Runner {
       rows += share.logit_rows;
     }
     if (logits.rows == 0 && rows > 0) {
-      const auto vocab = static_cast<std::size_t>(model_.config().vocab);
+      const auto vocab = static_cast<std::size_t>(model_.spec().vocab);
       logits_.ensure(rows * vocab);
       logits = {logits_.data(), rows, vocab};
     }

@@ -12,7 +12,7 @@ class CpuBackend : public Backend {
  public:
   /// `model` must outlive the backend.
   explicit CpuBackend(const model::Model& model) : model_(model) {}
-  [[nodiscard]] const ModelConfig& config() const override { return model_.config(); }
+  [[nodiscard]] const model::ModelSpec& spec() const override { return model_.spec(); }
   [[nodiscard]] kvcache::CacheShape cache_shape() const override { return model_.cache_shape(); }
   [[nodiscard]] std::size_t weight_bytes_per_step() const override;
   [[nodiscard]] double read_bandwidth() const override;

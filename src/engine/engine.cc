@@ -10,7 +10,7 @@
 
 namespace winnow::engine {
 
-void validate(const Request& request, const ModelConfig& model) {
+void validate(const Request& request, const model::ModelSpec& model) {
   require(!request.prompt.empty(), "the prompt is empty: at least one token is needed");
   const bool asks_of_prompt = request.prompt_logprobs || request.on_logits || request.trace;
   const int least = asks_of_prompt ? 0 : 1;
@@ -49,7 +49,7 @@ std::string_view finish_name(FinishReason reason) {
 }
 
 Engine::Engine(const Backend& backend, const EngineConfig& config, PrefixStore* store)
-    : model_(backend.config()),
+    : model_(backend.spec()),
       shape_(backend.cache_shape()),
       config_(config),
       runner_(backend.make_runner(config)),

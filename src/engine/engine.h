@@ -161,7 +161,7 @@ class Engine {
   void finish(Sequence& sequence, FinishReason reason);
   void remove_finished(std::vector<TokenEvent>& events);
 
-  const ModelConfig& model_;
+  const model::ModelSpec& model_;
   kvcache::CacheShape shape_;
   EngineConfig config_;
   std::unique_ptr<Runner> runner_;

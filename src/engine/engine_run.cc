@@ -59,7 +59,7 @@ void Engine::run(std::span<const Share> shares) {
 std::vector<CacheTrace> Engine::watch(std::span<const Share> shares,
                                       std::span<SequenceShare> steps) const {
   std::vector<CacheTrace> seen(shares.size());
-  const auto heads = static_cast<std::size_t>(model_.layers * model_.kv_heads);
+  const auto heads = static_cast<std::size_t>(model_.layer_count() * model_.attention().kv_heads);
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const Sequence& sequence = *shares[i].sequence;
     if (sequence.spec->trace ||

@@ -16,7 +16,7 @@ namespace {
 
 using kvcache::RuleKind;
 
-RuleKind parse_cache(const LoadOptions& options, const ModelConfig& model) {
+RuleKind parse_cache(const LoadOptions& options, const model::ModelSpec& model) {
   if (options.cache == "auto") {
     return trained_rule(model);
   }
@@ -44,7 +44,7 @@ double resolve_cr(const LoadOptions& options, RuleKind rule) {
   return asked;
 }
 
-void resolve_window(const LoadOptions& options, const ModelConfig& model,
+void resolve_window(const LoadOptions& options, const model::ModelSpec& model,
                     kvcache::CacheConfig& cache) {
   if (!cache.traits().marks) {
     require(!options.window, "--window {}: only --cache {} has a window to set, this run is {}",
@@ -95,21 +95,7 @@ DType parse_compute(std::string_view dtype) {
 
 }  // namespace
 
-std::string_view family_name(Family family) {
-  switch (family) {
-    case Family::llama:
-      return "llama";
-    case Family::qwen2:
-      return "qwen2";
-    case Family::qwen3:
-      return "qwen3";
-    case Family::mistral:
-      return "mistral";
-  }
-  return "";
-}
-
-kvcache::RuleKind trained_rule(const ModelConfig& model) {
+kvcache::RuleKind trained_rule(const model::ModelSpec& model) {
   if (model.dms && model.dms->evict) {
     return RuleKind::dms;
   }
@@ -143,7 +129,7 @@ ops::EntryFormat parse_kv_dtype(std::string_view name) {
   return *found;
 }
 
-EngineConfig resolve_options(const LoadOptions& options, const ModelConfig& model) {
+EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec& model) {
   require(options.threads >= 0 && options.threads <= 4096, "--threads {}: expected 0 to 4096",
           options.threads);
   require(options.chunk >= 0 && options.chunk <= 1 << 20, "--chunk {}: expected 0 to {}",

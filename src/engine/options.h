@@ -4,8 +4,8 @@
 #include <optional>
 #include <string_view>
 
-#include "checkpoint/config.h"
 #include "engine/engine.h"
+#include "model/config.h"
 #include "ops/kv_page.h"
 #include "ops/weight.h"
 #include "winnow/llm.h"
@@ -14,13 +14,10 @@ namespace winnow::engine {
 
 /// The engine's configuration for `options` on a model. Everything is checked here; an Error names
 /// the flag.
-EngineConfig resolve_options(const LoadOptions& options, const ModelConfig& model);
+EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec& model);
 
 /// The rule that a checkpoint was trained for.
-kvcache::RuleKind trained_rule(const ModelConfig& model);
-
-/// "llama", "qwen2", "qwen3" or "mistral".
-std::string_view family_name(Family family);
+kvcache::RuleKind trained_rule(const model::ModelSpec& model);
 
 /// What the CPU makes of weights while it loads them; nullopt: as the checkpoint stores them. A
 /// CUDA device takes them as they are stored and converts them itself.

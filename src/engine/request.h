@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/config.h"
 #include "engine/token_constraint.h"
 #include "kvcache/saved_sequence.h"
+#include "model/config.h"
 
 namespace winnow::engine {
 
@@ -59,7 +59,7 @@ struct Request {
 
 /// Throws Error when a model of this kind can never serve the request (empty prompt, unknown token,
 /// longer than the model's positions, bad sampling parameters).
-void validate(const Request& request, const ModelConfig& model);
+void validate(const Request& request, const model::ModelSpec& model);
 
 using RequestId = std::uint64_t;
 

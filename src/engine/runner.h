@@ -6,11 +6,11 @@
 #include <optional>
 #include <span>
 
-#include "checkpoint/config.h"
 #include "engine/request.h"
 #include "kvcache/page_need.h"
 #include "kvcache/rule.h"
 #include "kvcache/saved_sequence.h"
+#include "model/config.h"
 #include "model/model.h"
 #include "ops/matrix.h"
 #include "ops/sampling.h"
@@ -79,7 +79,7 @@ class Runner {
 class Backend {
  public:
   virtual ~Backend() = default;
-  [[nodiscard]] virtual const ModelConfig& config() const = 0;
+  [[nodiscard]] virtual const model::ModelSpec& spec() const = 0;
   /// Of every runner's cache.
   [[nodiscard]] virtual kvcache::CacheShape cache_shape() const = 0;
   /// Bytes of all weights that a decode step reads.

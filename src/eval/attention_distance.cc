@@ -46,9 +46,9 @@ AttentionDistance measure_attention_distance(const engine::LoadedModel& model,
   const kvcache::CacheShape shape = model.model.cache_shape();
   const auto length = static_cast<int>(tokens.size());
   require(length >= 2, "the text has {} tokens: at least 2 are needed", length);
-  require(length <= model.model.config().max_positions,
+  require(length <= model.model.spec().max_positions,
           "{} tokens are more than the model's {} positions", length,
-          model.model.config().max_positions);
+          model.model.spec().max_positions);
   kvcache::CacheConfig dense;
   dense.format = model.engine.cache.format;
   dense.max_bytes = model.engine.cache.max_bytes;

@@ -23,7 +23,7 @@ int most_tokens(const kvcache::CacheConfig& cache, int sequences, int length) {
 
 Forcing::Forcing(const engine::LoadedModel& model, int sequences, int length)
     : model_(model),
-      vocab_(static_cast<std::size_t>(model.model.config().vocab)),
+      vocab_(static_cast<std::size_t>(model.model.spec().vocab)),
       runner_(model.backend->make_runner(model.engine,
                                          most_tokens(model.engine.cache, sequences, length))) {}
 

@@ -6,15 +6,15 @@
 
 namespace winnow::eval {
 
-StepCost step_cost(const ModelConfig& model, double batch, double length,
+StepCost step_cost(const model::ModelSpec& model, double batch, double length,
                    const LatencyOptions& options) {
   require(options.flops_per_s > 0.0 && options.bytes_per_s > 0.0,
           "the peak and the bandwidth of the device are needed");
-  const double n = model.layers;
+  const double n = model.layer_count();
   const double d = model.hidden;
-  const double d_ff = model.intermediate;
-  const double d_q = static_cast<double>(model.heads) * model.head_dim;
-  const double d_kv = static_cast<double>(model.kv_heads) * model.head_dim;
+  const double d_ff = model.feed_forward().intermediate;
+  const double d_q = model.attention().query_width();
+  const double d_kv = model.attention().key_width();
   const double entries = length / options.compression_ratio;
   // Weights that a step multiplies with: MLP, q and o, k and v, and the head.
   const double weights = n * (3.0 * d * d_ff + 2.0 * d * d_q + 2.0 * d * d_kv) + d * model.vocab;

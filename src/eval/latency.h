@@ -2,7 +2,7 @@
 // of it.
 #pragma once
 
-#include "checkpoint/config.h"
+#include "model/config.h"
 
 namespace winnow::eval {
 
@@ -31,7 +31,7 @@ struct StepCost {
 /// with d_kv where its text prints d_ff in the third term of the weights (the parameter count says
 /// so) and the widths of q and o as they are (heads x head_dim, which need not be d). A cache that
 /// is compressed CR times is read and multiplied CR times less.
-StepCost step_cost(const ModelConfig& model, double batch, double length,
+StepCost step_cost(const model::ModelSpec& model, double batch, double length,
                    const LatencyOptions& options);
 
 }  // namespace winnow::eval

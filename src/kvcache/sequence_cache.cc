@@ -21,10 +21,12 @@ Cache::Cache(const CacheConfig& config, const CacheShape& shape)
 ops::AttentionShape Cache::attention_shape(int layer) const {
   return {.head_dim = shape_.head_dim,
           .group = shape_.group,
-          .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
+          .scale = shape_.scale > 0.0F ? shape_.scale
+                                       : 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
           .archive = archive_pool_.layout(),
           .window = open_pool_ && shape_.reach_of(layer) == 0 ? open_pool_->layout()
-                                                              : archive_pool_.layout()};
+                                                              : archive_pool_.layout(),
+          .soft_cap = shape_.soft_cap};
 }
 
 bool Cache::has_pages(const PageNeed& need) const {

@@ -11,8 +11,8 @@ namespace {
 
 // DMS: flags from logit(token, head); under "layer" granularity head 0 decides for all.
 template <class Logit>
-void set_dms_flags(const ModelConfig& config, const Decisions& decisions, const Logit& logit) {
-  const DmsConfig& dms = *config.dms;
+void set_dms_flags(const ModelSpec& spec, const Decisions& decisions, const Logit& logit) {
+  const DmsConfig& dms = *spec.dms;
   for (std::size_t t = 0; t < decisions.flags.rows; ++t) {
     const auto flags = decisions.flags.row(t);
     for (std::size_t h = 0; h < flags.size(); ++h) {
@@ -24,9 +24,8 @@ void set_dms_flags(const ModelConfig& config, const Decisions& decisions, const 
 
 }  // namespace
 
-void decide_by_adapter(ops::Context& context, const ModelConfig& config,
-                       const AdapterWeights& adapter, ops::Matrix<const float> hidden,
-                       const Decisions& decisions) {
+void decide_by_adapter(ops::Context& context, const ModelSpec& spec, const AdapterWeights& adapter,
+                       ops::Matrix<const float> hidden, const Decisions& decisions) {
   const ops::Workspace::Scope scope(*context.workspace);
   const std::size_t tokens = hidden.rows;
   const auto outputs = static_cast<std::size_t>(adapter.projection->rows);
@@ -34,25 +33,25 @@ void decide_by_adapter(ops::Context& context, const ModelConfig& config,
                                   tokens, hidden.cols);
   const ops::Matrix<float> x(context.workspace->take<float>(tokens * outputs).data(), tokens,
                              outputs);
-  ops::rms_norm(normed, hidden, adapter.norm, config.norm_eps);
+  ops::rms_norm(normed, hidden, adapter.norm, spec.final_norm.eps);
   ops::linear(context, x, normed, *adapter.projection,
               adapter.bias.empty() ? nullptr : adapter.bias.data());
-  set_dms_flags(config, decisions, [&x](std::size_t t, std::size_t h) { return x.row(t)[h]; });
+  set_dms_flags(spec, decisions, [&x](std::size_t t, std::size_t h) { return x.row(t)[h]; });
 }
 
-void decide_by_channel(const ModelConfig& config, ops::Matrix<const float> queries,
+void decide_by_channel(const ModelSpec& spec, ops::Matrix<const float> queries,
                        ops::Matrix<const float> keys, const Decisions& decisions) {
-  if (config.dms) {
-    set_dms_flags(config, decisions, [&](std::size_t t, std::size_t h) {
-      return queries.row(t)[query_column(config, h)];
+  if (spec.dms) {
+    set_dms_flags(spec, decisions, [&](std::size_t t, std::size_t h) {
+      return queries.row(t)[query_column(spec, h)];
     });
     return;
   }
   for (std::size_t t = 0; t < decisions.flags.rows; ++t) {
     for (std::size_t h = 0; h < decisions.flags.cols; ++h) {
-      const std::size_t deciding = config.dmc->per_layer ? 0 : h;
-      const float alpha_logit = keys.row(t)[key_column(config, deciding)] - config.dmc->offset;
-      const float omega_logit = queries.row(t)[query_column(config, deciding)];
+      const std::size_t deciding = spec.dmc->per_layer ? 0 : h;
+      const float alpha_logit = keys.row(t)[key_column(spec, deciding)] - spec.dmc->offset;
+      const float omega_logit = queries.row(t)[query_column(spec, deciding)];
       decisions.flags.row(t)[h] = alpha_logit > 0.0F ? 1 : 0;
       decisions.omegas.row(t)[h] = 1.0F / (1.0F + std::exp(-omega_logit));
     }

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "checkpoint/config.h"
+#include "model/config.h"
 #include "model/weights.h"
 #include "ops/context.h"
 #include "ops/matrix.h"
@@ -18,13 +18,12 @@ struct Decisions {
 };
 
 /// DMS with an adapter: logits from `hidden` [T, hidden], the layer's input before its norm.
-void decide_by_adapter(ops::Context& context, const ModelConfig& config,
-                       const AdapterWeights& adapter, ops::Matrix<const float> hidden,
-                       const Decisions& decisions);
+void decide_by_adapter(ops::Context& context, const ModelSpec& spec, const AdapterWeights& adapter,
+                       ops::Matrix<const float> hidden, const Decisions& decisions);
 
 /// DMS with a borrowed neuron, and DMC: logits from channels of queries [T, heads * head_dim] and
 /// keys [T, kv_heads * head_dim], after q/k-norm and before RoPE. Clear the channels afterwards.
-void decide_by_channel(const ModelConfig& config, ops::Matrix<const float> queries,
+void decide_by_channel(const ModelSpec& spec, ops::Matrix<const float> queries,
                        ops::Matrix<const float> keys, const Decisions& decisions);
 
 /// DMC with fixed pooling: the token at `position` opens an entry or goes on with the last.

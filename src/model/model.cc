@@ -6,32 +6,60 @@
 
 #include "base/error.h"
 #include "model/channels.h"
-#include "model/rope_frequencies.h"
+#include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/mlp.h"
 #include "ops/norm.h"
+#include "ops/soft_cap.h"
 
 namespace winnow::model {
 
-// The activations of one step, all its sequences' tokens one after another.
-struct Model::Activations {
-  Activations(ops::Workspace& workspace, const ModelConfig& config, std::size_t tokens)
-      : hidden(take(workspace, tokens, config.hidden)),
-        normed(take(workspace, tokens, config.hidden)),
-        queries(take(workspace, tokens, config.heads * config.head_dim)),
-        keys(take(workspace, tokens, config.kv_heads * config.head_dim)),
-        values(take(workspace, tokens, config.kv_heads * config.head_dim)),
-        attended(take(workspace, tokens, config.heads * config.head_dim)) {
-    if (config.dms || config.dmc) {
-      const auto heads = static_cast<std::size_t>(config.kv_heads);
-      decisions.flags = {workspace.take<std::uint8_t>(tokens * heads).data(), tokens, heads};
-      decisions.omegas = take(workspace, tokens, config.kv_heads);
+namespace {
+
+ops::Matrix<float> take(ops::Workspace& workspace, std::size_t rows, int cols) {
+  const auto width = static_cast<std::size_t>(cols);
+  return {workspace.take<float>(rows * width).data(), rows, width};
+}
+
+std::vector<std::int32_t> positions_of(std::span<const SequenceStep> steps) {
+  std::vector<std::int32_t> positions;
+  for (const SequenceStep& step : steps) {
+    for (std::size_t t = 0; t < step.tokens.size(); ++t) {
+      positions.push_back(step.cache->length() + static_cast<std::int32_t>(t));
     }
   }
+  return positions;
+}
 
-  static ops::Matrix<float> take(ops::Workspace& workspace, std::size_t rows, int cols) {
-    const auto width = static_cast<std::size_t>(cols);
-    return {workspace.take<float>(rows * width).data(), rows, width};
+const float* data_or_null(const std::vector<float>& bias) {
+  return bias.empty() ? nullptr : bias.data();
+}
+
+// RMSNorm of queries or keys [T, heads * head_dim]: of each head where the weight is as long as
+// one, else of all of them together.
+void norm_heads(ops::Matrix<float> x, std::span<const float> weight, float eps) {
+  const ops::Matrix<float> heads(x.data, x.rows * x.cols / weight.size(), weight.size());
+  ops::rms_norm(heads, heads, weight, eps);
+}
+
+}  // namespace
+
+// The activations of one step, all its sequences' tokens one after another.
+struct Model::Activations {
+  Activations(ops::Workspace& workspace, const ModelSpec& spec, std::size_t tokens)
+      : hidden(take(workspace, tokens, spec.hidden)),
+        normed(take(workspace, tokens, spec.hidden)),
+        queries(take(workspace, tokens, spec.attention().query_width())),
+        keys(take(workspace, tokens, spec.attention().key_width())),
+        values(take(workspace, tokens, spec.attention().value_width())),
+        attended(take(workspace, tokens, spec.attention().output_width())) {
+    if (spec.dms || spec.dmc) {
+      const int heads = spec.attention().kv_heads;
+      decisions.flags = {
+          workspace.take<std::uint8_t>(tokens * static_cast<std::size_t>(heads)).data(), tokens,
+          static_cast<std::size_t>(heads)};
+      decisions.omegas = take(workspace, tokens, heads);
+    }
   }
 
   // Nobody asks for the other tokens once the last layer's cache has them.
@@ -57,56 +85,39 @@ struct Model::Activations {
   ops::Matrix<float> values;
   ops::Matrix<float> attended;
   Decisions decisions;
-  ops::RopeAngles angles;
+  std::vector<ops::RopeAngles> angles;  // by table
 };
 
-namespace {
-
-std::vector<std::int32_t> positions_of(std::span<const SequenceStep> steps) {
-  std::vector<std::int32_t> positions;
-  for (const SequenceStep& step : steps) {
-    for (std::size_t t = 0; t < step.tokens.size(); ++t) {
-      positions.push_back(step.cache->length() + static_cast<std::int32_t>(t));
-    }
-  }
-  return positions;
-}
-
-const float* data_or_null(const std::vector<float>& bias) {
-  return bias.empty() ? nullptr : bias.data();
-}
-
-// RMSNorm of every head of x [T, heads * head_dim] (Qwen3).
-void norm_heads(ops::Matrix<float> x, std::span<const float> weight, float eps) {
-  const ops::Matrix<float> heads(x.data, x.rows * x.cols / weight.size(), weight.size());
-  ops::rms_norm(heads, heads, weight, eps);
-}
-
-}  // namespace
-
-Model::Model(ModelConfig config, Weights weights)
-    : config_(std::move(config)),
-      weights_(std::move(weights)),
-      frequencies_(rope_frequencies(config_.rope, config_.head_dim)) {}
+Model::Model(ModelSpec spec, Weights weights)
+    : spec_(std::move(spec)), weights_(std::move(weights)), ropes_(spec_) {}
 
 kvcache::CacheShape Model::cache_shape() const {
-  return {config_.layers, config_.kv_heads, config_.head_dim, config_.group()};
+  const AttentionSpec& attention = spec_.attention();
+  kvcache::CacheShape shape{.layers = spec_.layer_count(),
+                            .kv_heads = attention.kv_heads,
+                            .head_dim = attention.head_dim,
+                            .group = attention.group(),
+                            .scale = attention.scale,
+                            .soft_cap = attention.soft_cap};
+  for (const LayerSpec& layer : spec_.layers) {
+    shape.reach.push_back(layer.attention()->reach.width);
+  }
+  return shape;
 }
 
 void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
                     ops::Matrix<float> logits) const {
   const std::vector<std::int32_t> positions = positions_of(steps);
   const ops::Workspace::Scope scope(*context.workspace);
-  Activations a(*context.workspace, config_, positions.size());
-  a.angles.compute(frequencies_, positions);
+  Activations a(*context.workspace, spec_, positions.size());
+  a.angles = ropes_.angles(positions);
   embed(steps, a.hidden);
-  for (int layer = 0; layer < config_.layers; ++layer) {
+  for (int layer = 0; layer < spec_.layer_count(); ++layer) {
     attention(context, layer, steps, a);
-    mlp(context, layer, a);
+    feed_forward(context, layer, a);
   }
   if (logits.rows > 0) {
-    ops::rms_norm(a.normed, a.hidden, weights_.norm, config_.norm_eps);
-    ops::linear(context, logits, a.normed, weights_.head);
+    this->logits(context, a, logits);
   }
 }
 
@@ -114,46 +125,72 @@ void Model::embed(std::span<const SequenceStep> steps, ops::Matrix<float> hidden
   std::size_t row = 0;
   for (const SequenceStep& step : steps) {
     for (const std::int32_t token : step.tokens) {
-      require(token >= 0 && token < config_.vocab,
-              "token {} is outside the vocabulary of {} tokens", token, config_.vocab);
+      require(token >= 0 && token < spec_.vocab, "token {} is outside the vocabulary of {} tokens",
+              token, spec_.vocab);
       ops::dequantize_row(weights_.embedding, token, hidden.row(row++).data());
     }
+  }
+  if (spec_.embedding_multiplier != 1.0F) {
+    ops::scale(hidden, spec_.embedding_multiplier);
+  }
+}
+
+// What attention and cache take of a layer's input: q, k, v and the decisions.
+void Model::project(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                    Activations& a) const {
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  const LayerSpec& spec = spec_.layer(layer);
+  ops::Matrix<const float> input = a.hidden;
+  if (spec.norm_before) {
+    ops::rms_norm(a.normed, a.hidden, w.attention_norm, spec.norm.eps);
+    input = a.normed;
+  }
+  const std::array<ops::LinearTarget, 3> projections{{
+      {a.queries, &w.query, data_or_null(w.query_bias)},
+      {a.keys, &w.key, data_or_null(w.key_bias)},
+      {a.values, &w.value, data_or_null(w.value_bias)},
+  }};
+  ops::linear(context, projections, input);
+  if (!w.query_norm.empty()) {
+    norm_heads(a.queries, w.query_norm, spec.norm.eps);
+    norm_heads(a.keys, w.key_norm, spec.norm.eps);
+  }
+  decide(context, layer, steps, a);
+  if (spec_.decides(layer)) {
+    scale_channels(spec_, a.queries, a.keys, 0.0F);
+  }
+  rotate(layer, a);
+}
+
+void Model::rotate(int layer, const Activations& a) const {
+  if (const int table = ropes_.table_of(layer); table >= 0) {
+    const ops::RopeAngles& angles = a.angles[static_cast<std::size_t>(table)];
+    const int head_dim = spec_.attention().head_dim;
+    ops::rope(a.queries, head_dim, angles);
+    ops::rope(a.keys, head_dim, angles);
+  }
+  if (spec_.decides(layer) && clears_after_rope(spec_)) {
+    scale_channels(spec_, a.queries, a.keys, 0.0F);
   }
 }
 
 void Model::attention(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                       Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
-  ops::rms_norm(a.normed, a.hidden, w.attention_norm, config_.norm_eps);
-  const std::array<ops::LinearTarget, 3> projections{{
-      {a.queries, &w.query, data_or_null(w.query_bias)},
-      {a.keys, &w.key, data_or_null(w.key_bias)},
-      {a.values, &w.value, data_or_null(w.value_bias)},
-  }};
-  ops::linear(context, projections, a.normed);
-  if (config_.qk_norm) {
-    norm_heads(a.queries, w.query_norm, config_.norm_eps);
-    norm_heads(a.keys, w.key_norm, config_.norm_eps);
-  }
-  decide(context, layer, steps, a);
-  scale_channels(config_, a.queries, a.keys, 0.0F);
-  ops::rope(a.queries, config_.head_dim, a.angles);
-  ops::rope(a.keys, config_.head_dim, a.angles);
-  if (clears_after_rope(config_)) {
-    scale_channels(config_, a.queries, a.keys, 0.0F);
-  }
-
+  project(context, layer, steps, a);
   kvcache::append_and_attend(context, layer, chunks_of(layer, steps, a));
-  if (layer + 1 == config_.layers) {
+  if (layer + 1 == spec_.layer_count()) {
     a.keep_logit_rows(steps);
   }
-  ops::add_linear(context, a.hidden, a.attended, w.output, data_or_null(w.output_bias));
+  add_branch(context, layer, a, w.attention_post_norm, [&](ops::Matrix<float> out) {
+    ops::add_linear(context, out, a.attended, w.output, data_or_null(w.output_bias));
+  });
 }
 
 std::vector<kvcache::LayerChunk> Model::chunks_of(int layer, std::span<const SequenceStep> steps,
                                                   const Activations& a) const {
-  const auto heads = static_cast<std::size_t>(config_.kv_heads);
-  const bool is_last = layer + 1 == config_.layers;
+  const auto heads = static_cast<std::size_t>(spec_.attention().kv_heads);
+  const bool is_last = layer + 1 == spec_.layer_count();
   std::vector<kvcache::LayerChunk> chunks(steps.size());
   std::size_t first = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -184,15 +221,20 @@ std::vector<kvcache::LayerChunk> Model::chunks_of(int layer, std::span<const Seq
 
 void Model::decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                    const Activations& a) const {
-  if (drawn_) {
+  if (!spec_.layer(layer).compresses()) {
+    if (a.decisions.flags.data !=
+        nullptr) {  // the cache keeps the layer's reach, whatever they say
+      std::fill_n(a.decisions.flags.data, a.decisions.flags.rows * a.decisions.flags.cols, 0);
+    }
+  } else if (drawn_) {
     draw(layer, steps, a.decisions);
-  } else if (config_.dms && config_.dms->source == DmsConfig::Source::adapter) {
-    decide_by_adapter(context, config_, weights_.layers[static_cast<std::size_t>(layer)].adapter,
+  } else if (spec_.dms && spec_.dms->source == DmsConfig::Source::adapter) {
+    decide_by_adapter(context, spec_, weights_.layers[static_cast<std::size_t>(layer)].adapter,
                       a.hidden, a.decisions);
-  } else if (config_.dms || config_.dmc) {
-    decide_by_channel(config_, a.queries, a.keys, a.decisions);
-    if (config_.dmc && config_.dmc->pooled > 0) {
-      pool(*config_.dmc, layer, steps, a.decisions);
+  } else if (spec_.dms || spec_.dmc) {
+    decide_by_channel(spec_, a.queries, a.keys, a.decisions);
+    if (spec_.dmc && spec_.dmc->pooled > 0) {
+      pool(*spec_.dmc, layer, steps, a.decisions);
     }
   }
 }
@@ -224,16 +266,56 @@ void Model::draw(int layer, std::span<const SequenceStep> steps, const Decisions
   }
 }
 
-void Model::mlp(ops::Context& context, int layer, const Activations& a) const {
+void Model::feed_forward(ops::Context& context, int layer, const Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
-  ops::rms_norm(a.normed, a.hidden, w.mlp_norm, config_.norm_eps);
-  ops::add_mlp(context, a.hidden, a.normed,
-               {.gate = &w.gate,
-                .up = &w.up,
-                .down = &w.down,
-                .gate_bias = data_or_null(w.gate_bias),
-                .up_bias = data_or_null(w.up_bias),
-                .down_bias = data_or_null(w.down_bias)});
+  const LayerSpec& spec = spec_.layer(layer);
+  ops::Matrix<const float> input = a.hidden;
+  if (spec.norm_before) {
+    ops::rms_norm(a.normed, a.hidden, w.mlp_norm, spec.norm.eps);
+    input = a.normed;
+  }
+  add_branch(context, layer, a, w.mlp_post_norm, [&](ops::Matrix<float> out) {
+    ops::add_mlp(context, out, input,
+                 {.gate = &w.gate,
+                  .up = &w.up,
+                  .down = &w.down,
+                  .gate_bias = data_or_null(w.gate_bias),
+                  .up_bias = data_or_null(w.up_bias),
+                  .down_bias = data_or_null(w.down_bias),
+                  .activation = {spec.feed_forward.activation}});
+  });
+}
+
+// The residual stream += multiplier * [norm](branch), where add(out) adds the branch to `out`.
+template <class Add>
+void Model::add_branch(ops::Context& context, int layer, const Activations& a,
+                       const std::vector<float>& post_norm, const Add& add) const {
+  const LayerSpec& spec = spec_.layer(layer);
+  if (post_norm.empty() && spec.residual_multiplier == 1.0F) {
+    return add(a.hidden);
+  }
+  const ops::Workspace::Scope scope(*context.workspace);
+  const auto branch = take(*context.workspace, a.hidden.rows, spec_.hidden);
+  std::fill_n(branch.data, branch.rows * branch.cols, 0.0F);
+  add(branch);
+  if (!post_norm.empty()) {
+    ops::rms_norm(branch, branch, post_norm, spec.norm.eps);
+  }
+  if (spec.residual_multiplier != 1.0F) {
+    ops::scale(branch, spec.residual_multiplier);
+  }
+  ops::add(a.hidden, branch);
+}
+
+void Model::logits(ops::Context& context, const Activations& a, ops::Matrix<float> logits) const {
+  ops::rms_norm(a.normed, a.hidden, weights_.norm, spec_.final_norm.eps);
+  ops::linear(context, logits, a.normed, weights_.head);
+  if (spec_.logit_multiplier != 1.0F) {
+    ops::scale(logits, spec_.logit_multiplier);
+  }
+  if (spec_.final_soft_cap > 0.0F) {
+    ops::soft_cap(logits, spec_.final_soft_cap);
+  }
 }
 
 }  // namespace winnow::model

@@ -6,15 +6,15 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint/config.h"
 #include "kvcache/attend.h"
 #include "kvcache/drawn_decisions.h"
 #include "kvcache/sequence_cache.h"
 #include "model/decision.h"
+#include "model/rope_tables.h"
+#include "model/spec.h"
 #include "model/weights.h"
 #include "ops/context.h"
 #include "ops/matrix.h"
-#include "ops/rope.h"
 
 namespace winnow::model {
 
@@ -30,12 +30,12 @@ struct SequenceStep {
   ops::Matrix<float> weights = {};
 };
 
-/// Llama, Qwen2, Qwen3 and Mistral, dense or retrofitted with DMS or DMC.
+/// A model on the CPU: the general walk over what its ModelSpec describes, op by op.
 class Model {
  public:
-  Model(ModelConfig config, Weights weights);
+  Model(ModelSpec spec, Weights weights);
 
-  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const Weights& weights() const { return weights_; }
   [[nodiscard]] kvcache::CacheShape cache_shape() const;
 
@@ -54,21 +54,28 @@ class Model {
   struct Activations;
 
   void embed(std::span<const SequenceStep> steps, ops::Matrix<float> hidden) const;
+  void project(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+               Activations& a) const;
+  void rotate(int layer, const Activations& a) const;
   void attention(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                  Activations& a) const;
   [[nodiscard]] std::vector<kvcache::LayerChunk> chunks_of(int layer,
                                                            std::span<const SequenceStep> steps,
                                                            const Activations& a) const;
-  void mlp(ops::Context& context, int layer, const Activations& a) const;
+  void feed_forward(ops::Context& context, int layer, const Activations& a) const;
+  template <class Add>
+  void add_branch(ops::Context& context, int layer, const Activations& a,
+                  const std::vector<float>& post_norm, const Add& add) const;
+  void logits(ops::Context& context, const Activations& a, ops::Matrix<float> logits) const;
   void decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,
               const Activations& a) const;
   void draw(int layer, std::span<const SequenceStep> steps, const Decisions& decisions) const;
   static void pool(const DmcConfig& dmc, int layer, std::span<const SequenceStep> steps,
                    const Decisions& decisions);
 
-  ModelConfig config_;
+  ModelSpec spec_;
   Weights weights_;
-  std::vector<float> frequencies_;
+  RopeTables ropes_;
   std::optional<kvcache::DrawnDecisions> drawn_;
 };
 

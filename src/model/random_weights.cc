@@ -49,9 +49,8 @@ void fill_random(std::span<std::byte> memory, DType type, std::string_view name,
 // Draws each tensor when it is asked for.
 class RandomTensors : public TensorSource {
  public:
-  RandomTensors(const ModelConfig& config, DType type, std::uint64_t seed)
-      : type_(type), seed_(seed) {
-    for (auto& [name, shape] : expected_tensors(config)) {
+  RandomTensors(const ModelSpec& spec, DType type, std::uint64_t seed) : type_(type), seed_(seed) {
+    for (auto& [name, shape] : expected_tensors(spec)) {
       shapes_.emplace(name, shape);
     }
   }
@@ -93,10 +92,10 @@ class RandomTensors : public TensorSource {
 
 }  // namespace
 
-Weights random_weights(const ModelConfig& config, DType type, std::uint64_t seed,
+Weights random_weights(const ModelSpec& spec, DType type, std::uint64_t seed,
                        std::optional<ops::WeightFormat> format) {
-  RandomTensors tensors(config, type, seed);
-  Weights weights = bind_weights(config, tensors, format);
+  RandomTensors tensors(spec, type, seed);
+  Weights weights = bind_weights(spec, tensors, format);
   weights.owners = tensors.owners();
   return weights;
 }

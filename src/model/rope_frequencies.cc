@@ -6,7 +6,7 @@
 namespace winnow::model {
 namespace {
 
-double llama3_scaled(double frequency, const RopeConfig& rope) {
+double llama3_scaled(double frequency, const RopeSpec& rope) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   const double longest_kept = rope.original_context / rope.high_freq_factor;
   const double shortest_stretched = rope.original_context / rope.low_freq_factor;
@@ -23,17 +23,17 @@ double llama3_scaled(double frequency, const RopeConfig& rope) {
 
 }  // namespace
 
-std::vector<float> rope_frequencies(const RopeConfig& rope, int head_dim) {
-  std::vector<float> frequencies(static_cast<std::size_t>(head_dim / 2));
+std::vector<float> rope_frequencies(const RopeSpec& rope) {
+  std::vector<float> frequencies(static_cast<std::size_t>(rope.channels / 2));
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    double frequency = std::pow(rope.theta, -2.0 * static_cast<double>(i) / head_dim);
+    double frequency = std::pow(rope.theta, -2.0 * static_cast<double>(i) / rope.channels);
     switch (rope.scaling) {
-      case RopeConfig::Scaling::none:
+      case RopeSpec::Scaling::none:
         break;
-      case RopeConfig::Scaling::linear:
+      case RopeSpec::Scaling::linear:
         frequency /= rope.factor;
         break;
-      case RopeConfig::Scaling::llama3:
+      case RopeSpec::Scaling::llama3:
         frequency = llama3_scaled(frequency, rope);
         break;
     }

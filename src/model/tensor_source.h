@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/tensor.h"
-#include "checkpoint/config.h"
+#include "model/config.h"
 #include "model/weights.h"
 
 namespace winnow::model {
@@ -27,7 +27,7 @@ class TensorSource {
 
 /// Looks up every tensor that the architecture has. Without a format the result sees the source's
 /// memory; with one, every matrix is quantised and released in turn.
-Weights bind_weights(const ModelConfig& config, TensorSource& source,
+Weights bind_weights(const ModelSpec& spec, TensorSource& source,
                      std::optional<ops::WeightFormat> format);
 
 }  // namespace winnow::model

@@ -1,10 +1,12 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "model/tensor_source.h"
+#include "model/visit_tensors.h"
 
 namespace winnow::model {
 namespace {
@@ -20,18 +22,18 @@ std::vector<float> to_floats(const TensorView& tensor) {
 // Looks tensors up by name and shapes them into Weights.
 class Binder {
  public:
-  Binder(const ModelConfig& config, TensorSource& source, std::optional<ops::WeightFormat> format)
-      : config_(config), source_(source), format_(format) {
-    weights_.quantized.reserve(static_cast<std::size_t>(config.layers) * 7 + 2);
+  Binder(const ModelSpec& spec, TensorSource& source, std::optional<ops::WeightFormat> format)
+      : spec_(spec), source_(source), format_(format) {
+    weights_.quantized.reserve(static_cast<std::size_t>(spec.layer_count()) * 7 + 2);
   }
 
   Weights bind() {
     weights_.embedding = matrix("model.embed_tokens.weight");
-    const bool own_head = !config_.tied_embeddings || source_.contains("lm_head.weight");
+    const bool own_head = !spec_.tied_embeddings || source_.contains("lm_head.weight");
     weights_.head = own_head ? matrix("lm_head.weight") : weights_.embedding;
-    weights_.norm = vector("model.norm.weight");
-    for (int i = 0; i < config_.layers; ++i) {
-      weights_.layers.push_back(layer("model.layers." + std::to_string(i) + "."));
+    weights_.norm = norm("model.norm.weight", spec_.final_norm);
+    for (int i = 0; i < spec_.layer_count(); ++i) {
+      weights_.layers.push_back(layer(i));
     }
     return std::move(weights_);
   }
@@ -56,30 +58,26 @@ class Binder {
     return result;
   }
 
-  LayerWeights layer(const std::string& prefix) {
-    const std::string attention = prefix + "self_attn.";
-    const std::string mlp = prefix + "mlp.";
+  // Norms whose weight counts from 1 are stored as what they multiply by.
+  [[nodiscard]] std::vector<float> norm(const std::string& name, const NormSpec& spec) const {
+    std::vector<float> weight = vector(name);
+    if (spec.kind == NormSpec::Kind::rms_plus_one) {
+      std::ranges::transform(weight, weight.begin(), [](float w) { return 1.0F + w; });
+    }
+    return weight;
+  }
+
+  LayerWeights layer(int index) {
     LayerWeights w;
-    w.attention_norm = vector(prefix + "input_layernorm.weight");
-    w.mlp_norm = vector(prefix + "post_attention_layernorm.weight");
-    w.query_norm = vector_if(config_.qk_norm, attention + "q_norm.weight");
-    w.key_norm = vector_if(config_.qk_norm, attention + "k_norm.weight");
-    w.query_bias = vector_if(config_.qkv_bias, attention + "q_proj.bias");
-    w.key_bias = vector_if(config_.qkv_bias, attention + "k_proj.bias");
-    w.value_bias = vector_if(config_.qkv_bias, attention + "v_proj.bias");
-    w.output_bias = vector_if(config_.output_bias, attention + "o_proj.bias");
-    w.gate_bias = vector_if(config_.mlp_bias, mlp + "gate_proj.bias");
-    w.up_bias = vector_if(config_.mlp_bias, mlp + "up_proj.bias");
-    w.down_bias = vector_if(config_.mlp_bias, mlp + "down_proj.bias");
-    w.query = matrix(attention + "q_proj.weight");
-    w.key = matrix(attention + "k_proj.weight");
-    w.value = matrix(attention + "v_proj.weight");
-    w.output = matrix(attention + "o_proj.weight");
-    w.gate = matrix(mlp + "gate_proj.weight");
-    w.up = matrix(mlp + "up_proj.weight");
-    w.down = matrix(mlp + "down_proj.weight");
-    if (config_.dms && config_.dms->source == DmsConfig::Source::adapter) {
-      const std::string name = attention + "dms_proj_alpha";
+    visit_layer(spec_, index, w, [&](const std::string& name, const Shape&, auto& member) {
+      if constexpr (std::is_same_v<decltype(member), ops::Weight&>) {
+        member = matrix(name);
+      } else {
+        member = name.ends_with("norm.weight") ? norm(name, spec_.layer(index).norm) : vector(name);
+      }
+    });
+    if (spec_.decides(index) && spec_.dms && spec_.dms->source == DmsConfig::Source::adapter) {
+      const std::string name = layer_prefix(index) + "self_attn.dms_proj_alpha";
       w.adapter.norm = vector(name + "_norm.weight");
       w.adapter.projection = ops::weight_view(source_.get(name + ".weight"));
       w.adapter.bias = vector_if(source_.contains(name + ".bias"), name + ".bias");
@@ -87,7 +85,7 @@ class Binder {
     return w;
   }
 
-  const ModelConfig& config_;
+  const ModelSpec& spec_;
   TensorSource& source_;
   std::optional<ops::WeightFormat> format_;
   Weights weights_;
@@ -140,14 +138,14 @@ std::size_t Weights::bytes() const {
   return bytes_per_step() + (embedding.data == head.data ? 0 : embedding.bytes());
 }
 
-Weights bind_weights(const ModelConfig& config, TensorSource& source,
+Weights bind_weights(const ModelSpec& spec, TensorSource& source,
                      std::optional<ops::WeightFormat> format) {
-  return Binder(config, source, format).bind();
+  return Binder(spec, source, format).bind();
 }
 
 Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format) {
   StoredTensors tensors(checkpoint);
-  Weights weights = bind_weights(checkpoint.config(), tensors, format);
+  Weights weights = bind_weights(checkpoint.spec(), tensors, format);
   weights.owners.push_back(std::make_shared<const Checkpoint>(checkpoint));
   return weights;
 }

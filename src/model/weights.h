@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint.h"
+#include "model/checkpoint.h"
 #include "ops/weight.h"
 
 namespace winnow::model {
@@ -21,15 +21,18 @@ struct AdapterWeights {
 };
 
 struct LayerWeights {
-  std::vector<float> attention_norm;  // [hidden]
-  std::vector<float> mlp_norm;        // [hidden]
-  std::vector<float> query_norm;      // [head_dim], Qwen3; else empty
+  // Empty is what the model does not have. Norms hold what x / rms(x) is multiplied by.
+  std::vector<float> attention_norm;       // [hidden] before attention
+  std::vector<float> attention_post_norm;  // [hidden] of what attention adds
+  std::vector<float> mlp_norm;             // [hidden]
+  std::vector<float> mlp_post_norm;        // [hidden]
+  std::vector<float> query_norm;           // [head_dim], or [heads * head_dim]
   std::vector<float> key_norm;
-  std::vector<float> query_bias;  // [heads * head_dim], Qwen2; else empty
+  std::vector<float> query_bias;  // [heads * head_dim]
   std::vector<float> key_bias;    // [kv_heads * head_dim]
   std::vector<float> value_bias;
-  std::vector<float> output_bias;  // [hidden] or empty
-  std::vector<float> gate_bias;    // [intermediate] or empty
+  std::vector<float> output_bias;  // [hidden]
+  std::vector<float> gate_bias;    // [intermediate]
   std::vector<float> up_bias;
   std::vector<float> down_bias;  // [hidden]
   ops::Weight query;             // [heads * head_dim, hidden]
@@ -65,7 +68,7 @@ struct Weights {
 Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format = {});
 
 /// Weights drawn at random, for benchmarks of a shape: `type` is f32, f16 or bf16.
-Weights random_weights(const ModelConfig& config, DType type, std::uint64_t seed,
+Weights random_weights(const ModelSpec& spec, DType type, std::uint64_t seed,
                        std::optional<ops::WeightFormat> format = {});
 
 }  // namespace winnow::model

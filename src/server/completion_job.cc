@@ -113,7 +113,8 @@ CompletionJob::CompletionJob(Service& service, CompletionRequest request, const 
             .model = service.config().model_name,
             .chat = request_.chat},
       piece_begin_(piece_begin(head_)),
-      held_(service.cache(), service.model().layers * service.model().kv_heads) {}
+      held_(service.cache(), service.model().layer_count() * service.model().attention().kv_heads) {
+}
 
 void CompletionJob::start() {
   prompts_ = prepare_prompts(service_, request_);

@@ -47,7 +47,7 @@ EngineThread::~EngineThread() {
 
 std::vector<EngineThread::Ticket> EngineThread::submit(std::vector<Submission> submissions) {
   for (const Submission& submission : submissions) {
-    engine::validate(submission.request, backend_.config());
+    engine::validate(submission.request, backend_.spec());
   }
   const std::size_t most = static_cast<std::size_t>(config_.most_requests);
   if (submissions.size() > most) {

@@ -138,7 +138,7 @@ Service::Service(ServiceConfig config, const engine::LoadedModel& model, const T
       chat_template_(chat_template),
       engine_(engine),
       log_(log),
-      context_(model.model.config().max_positions),
+      context_(model.model.spec().max_positions),
       started_(unix_time()) {
   if (config_.max_context > 0) {
     context_ = std::min(context_, config_.max_context);
@@ -305,7 +305,7 @@ HttpResponse Service::show_metrics() const {
 
 HttpResponse Service::models(std::string_view id) const {
   const kvcache::CacheConfig& cache = model_.engine.cache;
-  const auto page = ops::PageLayout(cache.format, model().head_dim).page_bytes();
+  const auto page = ops::PageLayout(cache.format, model().attention().head_dim).page_bytes();
   const double entry_bytes = static_cast<double>(page) / ops::kPageEntries;
   const Json entry{{"id", config_.model_name},
                    {"object", "model"},
@@ -316,8 +316,8 @@ HttpResponse Service::models(std::string_view id) const {
                     {{"cache", kvcache::rule_name(cache.rule)},
                      {"kv_dtype", ops::format_name(cache.format)},
                      {"window", cache.traits().marks ? cache.window : -1},
-                     {"layers", model().layers},
-                     {"kv_heads", model().kv_heads},
+                     {"layers", model().layer_count()},
+                     {"kv_heads", model().attention().kv_heads},
                      {"entry_bytes", entry_bytes},
                      {"parameters", model_.parameters},
                      {"chat", chat_template_.has_value()}}}};

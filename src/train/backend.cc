@@ -5,13 +5,13 @@
 
 namespace winnow::train {
 
-Trained trained_part(const ModelConfig& config) {
-  return config.dms && config.dms->source == DmsConfig::Source::adapter ? Trained::decisions
-                                                                        : Trained::everything;
+Trained trained_part(const model::ModelSpec& spec) {
+  return spec.dms && spec.dms->source == model::DmsConfig::Source::adapter ? Trained::decisions
+                                                                           : Trained::everything;
 }
 
 std::unique_ptr<Backend> make_backend(const TrainingOptions& options,
-                                      const ModelConfig& base_config, const FindTensor& base,
+                                      const model::ModelSpec& base_config, const FindTensor& base,
                                       Parameters& parameters) {
   if (options.cuda_device) {
     return make_cuda_backend(options, base_config, base, parameters);

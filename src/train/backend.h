@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint/checkpoint.h"
+#include "model/checkpoint.h"
 #include "train/batch.h"
 #include "train/decisions.h"
 #include "train/muon.h"
@@ -68,12 +68,12 @@ class Backend {
 };
 
 /// The whole of a model, or only its decisions.
-Trained trained_part(const ModelConfig& config);
+Trained trained_part(const model::ModelSpec& spec);
 
 /// On the device that `options` names. `parameters` hold the initial values and must outlive the
 /// backend, as must what `base` finds: the tensors of the model that training starts from.
 std::unique_ptr<Backend> make_backend(const TrainingOptions& options,
-                                      const ModelConfig& base_config, const FindTensor& base,
+                                      const model::ModelSpec& base_config, const FindTensor& base,
                                       Parameters& parameters);
 
 }  // namespace winnow::train

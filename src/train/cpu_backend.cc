@@ -5,17 +5,17 @@
 
 namespace winnow::train {
 
-CpuBackend::CpuBackend(const TrainingOptions& options, const ModelConfig& base_config,
+CpuBackend::CpuBackend(const TrainingOptions& options, const model::ModelSpec& base_config,
                        const FindTensor& base, Parameters& parameters)
-    : config_(student_config(options, base_config)),
+    : spec_(student_config(options, base_config)),
       parameters_(parameters),
       optimizer_(options.adamw, parameters.size()),
       muon_(options.muon),
-      gradients_(parameters.gradient_views(config_)),
-      decoder_(config_, options.micro_batch * options.length, host_keep(options)),
+      gradients_(parameters.gradient_views(spec_)),
+      decoder_(spec_, options.micro_batch * options.length, host_keep(options)),
       hidden_gradient_(options.micro_batch * options.length *
-                       static_cast<std::size_t>(config_.hidden)) {
-  student_ = bind_weights(config_, [&](const std::string& name) {
+                       static_cast<std::size_t>(spec_.hidden)) {
+  student_ = bind_weights(spec_, [&](const std::string& name) {
     return parameters.contains(name) ? std::optional(parameters.view(name)) : base(name);
   });
   if (options.retrofit) {
@@ -40,17 +40,17 @@ void CpuBackend::begin_update() {
 }
 
 ops::Matrix<float> CpuBackend::gradient() {
-  return {hidden_gradient_.data(), batch_.size(), static_cast<std::size_t>(config_.hidden)};
+  return {hidden_gradient_.data(), batch_.size(), static_cast<std::size_t>(spec_.hidden)};
 }
 
 double CpuBackend::loss_of_head(MainLoss loss) {
   const HeadInput student{&student_, decoder_.hidden()};
   if (loss == MainLoss::language_model) {
-    return language_model_loss(context_, config_, batch_, student, gradients_, gradient());
+    return language_model_loss(context_, spec_, batch_, student, gradients_, gradient());
   }
   teacher_decoder_->forward(context_, teacher_, batch_, {});
   const HeadInput teacher{&teacher_, teacher_decoder_->hidden()};
-  return distillation_loss(context_, config_, batch_, *divergence_, student, teacher, gradients_,
+  return distillation_loss(context_, spec_, batch_, *divergence_, student, teacher, gradients_,
                            gradient());
 }
 
@@ -74,7 +74,7 @@ int CpuBackend::first_not_finite() const {
     return std::all_of(x.data, x.data + x.rows * x.cols, [](float v) { return std::isfinite(v); });
   };
   int place = 0;
-  while (place <= config_.layers && finite(decoder_.input(place))) {
+  while (place <= spec_.layer_count() && finite(decoder_.input(place))) {
     ++place;
   }
   return place;

@@ -12,8 +12,8 @@ namespace winnow::train {
 /// The same bits on any number of threads.
 class CpuBackend : public Backend {
  public:
-  CpuBackend(const TrainingOptions& options, const ModelConfig& base_config, const FindTensor& base,
-             Parameters& parameters);
+  CpuBackend(const TrainingOptions& options, const model::ModelSpec& base_config,
+             const FindTensor& base, Parameters& parameters);
 
   void begin_update() override;
   void forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) override;
@@ -34,7 +34,7 @@ class CpuBackend : public Backend {
   [[nodiscard]] int first_not_finite() const;
   ops::Matrix<float> gradient();
 
-  ModelConfig config_;
+  model::ModelSpec spec_;
   std::optional<ops::Divergence> divergence_;  // nullopt: no teacher
   Parameters& parameters_;
   AdamW optimizer_;

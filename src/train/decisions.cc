@@ -20,25 +20,25 @@ bool concerns(std::span<const std::int32_t> first_key, std::size_t token, std::s
 
 }  // namespace
 
-bool decides_per_layer(const ModelConfig& config) {
-  return (config.dms && config.dms->per_layer) || (config.dmc && config.dmc->per_layer);
+bool decides_per_layer(const model::ModelSpec& spec) {
+  return (spec.dms && spec.dms->per_layer) || (spec.dmc && spec.dmc->per_layer);
 }
 
-std::size_t decision_count(const ModelConfig& config) {
-  return decides_per_layer(config) ? 1 : static_cast<std::size_t>(config.kv_heads);
+std::size_t decision_count(const model::ModelSpec& spec) {
+  return decides_per_layer(spec) ? 1 : static_cast<std::size_t>(spec.attention().kv_heads);
 }
 
-int decision_shift(const ModelConfig& config) {
-  return config.dms ? config.dms->shift : 1;
+int decision_shift(const model::ModelSpec& spec) {
+  return spec.dms ? spec.dms->shift : 1;
 }
 
-float logit_scale(const ModelConfig& config) {
-  return config.dms ? config.dms->scale : 1.0F;
+float logit_scale(const model::ModelSpec& spec) {
+  return spec.dms ? spec.dms->scale : 1.0F;
 }
 
-void to_logits(const ModelConfig& config, ops::Matrix<float> x) {
-  const float scale = logit_scale(config);
-  const float offset = config.dms ? config.dms->offset : config.dmc->offset;
+void to_logits(const model::ModelSpec& spec, ops::Matrix<float> x) {
+  const float scale = logit_scale(spec);
+  const float offset = spec.dms ? spec.dms->offset : spec.dmc->offset;
   for (std::size_t t = 0; t < x.rows; ++t) {
     for (float& logit : x.row(t)) {
       logit = scale * logit - offset;

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint/config.h"
+#include "model/config.h"
 #include "ops/matrix.h"
 #include "train/far_dropout.h"
 
@@ -36,17 +36,17 @@ struct DecisionLoss {
 };
 
 /// Whether KV head 0 decides for all heads of a layer.
-bool decides_per_layer(const ModelConfig& config);
+bool decides_per_layer(const model::ModelSpec& spec);
 /// Decisions of a layer: 1, or one per KV head.
-std::size_t decision_count(const ModelConfig& config);
+std::size_t decision_count(const model::ModelSpec& spec);
 /// The decision that a token of one concerns: DMS's shift, and 1 for DMC, where a token that opens
 /// a segment leaves the one before it as it is.
-int decision_shift(const ModelConfig& config);
+int decision_shift(const model::ModelSpec& spec);
 
 /// Turns what decisions are read from into logits: scale * x - offset.
-void to_logits(const ModelConfig& config, ops::Matrix<float> x);
+void to_logits(const model::ModelSpec& spec, ops::Matrix<float> x);
 /// d logit / d x.
-float logit_scale(const ModelConfig& config);
+float logit_scale(const model::ModelSpec& spec);
 
 /// From logits [T, D] to `noisy`, whose sign is the decision, and `bias` [T, D] = log(1 - alpha).
 void take_decisions(const DecisionPass& pass, int layer, ops::Matrix<float> noisy,
@@ -58,8 +58,8 @@ void take_decisions_backward(const DecisionPass& pass, const DecisionLoss& loss,
                              ops::Matrix<float> dlogits, ops::Matrix<const float> dbias,
                              ops::Matrix<const float> noisy, ops::Matrix<const float> logits);
 
-/// Fixed pooling (DmcConfig::pooled) instead of take_decisions: documents are cut every `pooled`
-/// tokens, and no gradient comes back.
+/// Fixed pooling (model::DmcConfig::pooled) instead of take_decisions: documents are cut every
+/// `pooled` tokens, and no gradient comes back.
 void take_pooled(int pooled, std::span<const std::int32_t> first_key, ops::Matrix<float> noisy,
                  ops::Matrix<float> bias);
 

@@ -5,21 +5,21 @@
 #include <cmath>
 
 #include "base/threads.h"
-#include "model/rope_frequencies.h"
+#include "ops/activation.h"
 
 namespace winnow::train {
 namespace {
 
-std::size_t streams(const ModelConfig& config, Keep keep) {
-  return keep == Keep::nothing ? 1 : static_cast<std::size_t>(config.layers) + 1;
+std::size_t streams(const model::ModelSpec& spec, Keep keep) {
+  return keep == Keep::nothing ? 1 : static_cast<std::size_t>(spec.layer_count()) + 1;
 }
 
-std::size_t kept_layers(const ModelConfig& config, Keep keep) {
-  return keep == Keep::all ? static_cast<std::size_t>(config.layers) : 1;
+std::size_t kept_layers(const model::ModelSpec& spec, Keep keep) {
+  return keep == Keep::all ? static_cast<std::size_t>(spec.layer_count()) : 1;
 }
 
-std::size_t stream_size(const ModelConfig& config, std::size_t tokens) {
-  return tokens * static_cast<std::size_t>(config.hidden);
+std::size_t stream_size(const model::ModelSpec& spec, std::size_t tokens) {
+  return tokens * static_cast<std::size_t>(spec.hidden);
 }
 
 std::vector<std::int32_t> positions_of(const Batch& batch) {
@@ -53,23 +53,23 @@ void embed_backward(ops::Matrix<float> dembedding, const Batch& batch,
 
 }  // namespace
 
-Decoder::Decoder(const ModelConfig& config, std::size_t tokens, Keep keep)
-    : config_(config),
+Decoder::Decoder(const model::ModelSpec& spec, std::size_t tokens, Keep keep)
+    : spec_(spec),
       keep_(keep),
-      frequencies_(model::rope_frequencies(config.rope, config.head_dim)),
-      memory_(streams(config, keep) * stream_size(config, tokens)) {
-  for (std::size_t i = 0; i < streams(config, keep); ++i) {
-    inputs_.emplace_back(memory_.data() + i * stream_size(config, tokens), tokens,
-                         static_cast<std::size_t>(config.hidden));
+      ropes_(spec),
+      memory_(streams(spec, keep) * stream_size(spec, tokens)) {
+  for (std::size_t i = 0; i < streams(spec, keep); ++i) {
+    inputs_.emplace_back(memory_.data() + i * stream_size(spec, tokens), tokens,
+                         static_cast<std::size_t>(spec.hidden));
   }
-  for (std::size_t i = 0; i < kept_layers(config, keep); ++i) {
-    activations_.emplace_back(config, tokens);
+  for (std::size_t i = 0; i < kept_layers(spec, keep); ++i) {
+    activations_.emplace_back(spec, tokens);
   }
 }
 
-std::size_t Decoder::bytes(const ModelConfig& config, std::size_t tokens, Keep keep) {
-  return streams(config, keep) * stream_size(config, tokens) * sizeof(float) +
-         kept_layers(config, keep) * LayerActivations::bytes(config, tokens);
+std::size_t Decoder::bytes(const model::ModelSpec& spec, std::size_t tokens, Keep keep) {
+  return streams(spec, keep) * stream_size(spec, tokens) * sizeof(float) +
+         kept_layers(spec, keep) * LayerActivations::bytes(spec, tokens);
 }
 
 ops::Matrix<const float> Decoder::input(int layer) const {
@@ -77,8 +77,9 @@ ops::Matrix<const float> Decoder::input(int layer) const {
 }
 
 LayerPass Decoder::pass_of(const Batch& batch, const DecisionPass& decisions, int layer) const {
-  return {.config = &config_,
-          .angles = &angles_,
+  const int table = ropes_.table_of(layer);
+  return {.spec = &spec_,
+          .angles = table < 0 ? nullptr : &angles_[static_cast<std::size_t>(table)],
           .first_key = batch.first_key,
           .decisions = decisions,
           .layer = layer};
@@ -91,15 +92,18 @@ LayerActivations& Decoder::activations(int layer) {
 void Decoder::forward(ops::Context& context, const Weights& weights, const Batch& batch,
                       const DecisionPass& decisions) {
   assert(batch.size() == inputs_.front().rows);
-  angles_.compute(frequencies_, positions_of(batch));
+  angles_ = ropes_.angles(positions_of(batch));
   decided_ = {};
   embed(weights.embedding, batch, inputs_.front());
-  for (int layer = 0; layer < config_.layers; ++layer) {
+  if (spec_.embedding_multiplier != 1.0F) {
+    ops::scale(inputs_.front(), spec_.embedding_multiplier);
+  }
+  for (int layer = 0; layer < spec_.layer_count(); ++layer) {
     const auto index = static_cast<std::size_t>(layer);
     const ops::Matrix<float>& output = keep_ == Keep::nothing ? inputs_[0] : inputs_[index + 1];
     layer_forward(context, pass_of(batch, decisions, layer), weights.layers[index], input(layer),
                   activations(layer), output);
-    if ((config_.dms || config_.dmc) && decisions.mode != DecisionPass::Mode::off) {
+    if (spec_.decides(layer) && decisions.mode != DecisionPass::Mode::off) {
       count_decisions(activations(layer));
     }
   }
@@ -123,15 +127,20 @@ void Decoder::backward(ops::Context& context, const Weights& weights, const Batc
                        const DecisionPass& decisions, std::span<const DecisionLoss> losses,
                        const Gradients& gradients, ops::Matrix<float> gradient) {
   assert(keep_ != Keep::nothing);
-  for (int layer = config_.layers - 1; layer >= 0; --layer) {
+  for (int layer = spec_.layer_count() - 1; layer >= 0; --layer) {
     const auto index = static_cast<std::size_t>(layer);
     const LayerPass pass = pass_of(batch, decisions, layer);
     if (keep_ == Keep::inputs) {
       layer_forward(context, pass, weights.layers[index], input(layer), activations(layer), {});
     }
     layer_backward(context, pass, weights.layers[index], input(layer), activations(layer),
-                   losses.empty() ? DecisionLoss{} : losses[index], gradients.layers[index],
-                   gradient);
+                   losses.empty() || !spec_.decides(layer)
+                       ? DecisionLoss{}
+                       : losses[static_cast<std::size_t>(spec_.compressing_before(layer))],
+                   gradients.layers[index], gradient);
+  }
+  if (spec_.embedding_multiplier != 1.0F) {
+    ops::scale(gradient, spec_.embedding_multiplier);
   }
   if (gradients.embedding.data != nullptr) {
     embed_backward(gradients.embedding, batch, gradient);

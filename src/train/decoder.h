@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/rope_tables.h"
 #include "train/batch.h"
 #include "train/layer.h"
 #include "train/options.h"
@@ -25,9 +26,9 @@ inline Keep host_keep(const TrainingOptions& options) {
 /// Embedding and layers; the head is in head.h. One Decoder serves passes of up to `tokens` tokens.
 class Decoder {
  public:
-  Decoder(const ModelConfig& config, std::size_t tokens, Keep keep);
+  Decoder(const model::ModelSpec& spec, std::size_t tokens, Keep keep);
   /// Bytes that a Decoder takes.
-  static std::size_t bytes(const ModelConfig& config, std::size_t tokens, Keep keep);
+  static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens, Keep keep);
 
   /// Fills hidden(). `batch` has exactly `tokens` tokens, all inside the vocabulary.
   void forward(ops::Context& context, const Weights& weights, const Batch& batch,
@@ -40,14 +41,14 @@ class Decoder {
 
   /// Backward of the latest forward(), with the same weights, batch and decisions: turns `gradient`
   /// [T, hidden], that of hidden(), into that of the embedded tokens and adds to `gradients`.
-  /// `losses`: of each layer; none while nothing is decided.
+  /// `losses`: of each compressing layer; none while nothing is decided.
   void backward(ops::Context& context, const Weights& weights, const Batch& batch,
                 const DecisionPass& decisions, std::span<const DecisionLoss> losses,
                 const Gradients& gradients, ops::Matrix<float> gradient);
 
   /// What the decisions of the latest forward() came to.
   struct Decided {
-    std::vector<std::int64_t> marked;  // [layers * decisions per layer]
+    std::vector<std::int64_t> marked;  // [compressing layers * decisions per layer]
     double excess = 0.0;               // sum over all of max(|logit| - excess_limit, 0)^2
     double soft_marked = 0.0;          // sum of the soft decisions
   };
@@ -61,10 +62,10 @@ class Decoder {
   LayerActivations& activations(int layer);
   void count_decisions(const LayerActivations& activations);
 
-  ModelConfig config_;
+  model::ModelSpec spec_;
   Keep keep_;
-  std::vector<float> frequencies_;
-  ops::RopeAngles angles_;
+  model::RopeTables ropes_;
+  std::vector<ops::RopeAngles> angles_;  // by table
   Buffer<float> memory_;
   std::vector<ops::Matrix<float>> inputs_;     // of every layer, and the last one's output
   std::vector<LayerActivations> activations_;  // one, or one per layer

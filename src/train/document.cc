@@ -28,24 +28,24 @@ ordered_json parse_line(std::string_view line) {
 }  // namespace
 
 std::shared_ptr<const Tokenizer> load_fitting_tokenizer(const std::filesystem::path& model,
-                                                        const ModelConfig& config) {
+                                                        const model::ModelSpec& spec) {
   std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(model);
-  require(tokenizer->vocab_size() <= config.vocab,
+  require(tokenizer->vocab_size() <= spec.vocab,
           "{}: the tokenizer has {} tokens, the model a vocabulary of {}", model.string(),
-          tokenizer->vocab_size(), config.vocab);
+          tokenizer->vocab_size(), spec.vocab);
   return tokenizer;
 }
 
-DocumentEncoder::DocumentEncoder(const std::filesystem::path& model, const ModelConfig& config,
+DocumentEncoder::DocumentEncoder(const std::filesystem::path& model, const model::ModelSpec& spec,
                                  bool mask_prompts)
-    : tokenizer_(load_fitting_tokenizer(model, config)),
-      begin_(config.bos_token),
+    : tokenizer_(load_fitting_tokenizer(model, spec)),
+      begin_(spec.bos_token),
       prompt_weight_(mask_prompts ? 0.0F : 1.0F) {
   if (auto found = ChatTemplate::load(model)) {
     template_ = std::make_shared<const ChatTemplate>(std::move(*found));
   }
-  if (!config.eos_tokens.empty()) {
-    end_ = config.eos_tokens.front();
+  if (!spec.eos_tokens.empty()) {
+    end_ = spec.eos_tokens.front();
   }
 }
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/config.h"
+#include "model/config.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -21,7 +21,7 @@ struct Document {
 
 /// The tokenizer in `model`. Throws Error when it has tokens that the model's vocabulary lacks.
 std::shared_ptr<const Tokenizer> load_fitting_tokenizer(const std::filesystem::path& model,
-                                                        const ModelConfig& config);
+                                                        const model::ModelSpec& spec);
 
 /// Makes documents of JSON objects with one of
 ///   "text"                     running text
@@ -35,7 +35,8 @@ class DocumentEncoder {
  public:
   /// `mask_prompts`: of prompts and chats only completions and answers of the assistant are
   /// trained.
-  DocumentEncoder(const std::filesystem::path& model, const ModelConfig& config, bool mask_prompts);
+  DocumentEncoder(const std::filesystem::path& model, const model::ModelSpec& spec,
+                  bool mask_prompts);
 
   /// Throws Error saying what is wrong with the line.
   [[nodiscard]] Document encode(std::string_view line) const;

@@ -26,14 +26,14 @@ struct BorrowedRows {
 };
 
 // By the tensor that they belong to.
-std::map<std::string, BorrowedRows> borrowed_rows(const ModelConfig& config) {
+std::map<std::string, BorrowedRows> borrowed_rows(const model::ModelSpec& spec) {
   std::map<std::string, BorrowedRows> rows;
-  for (int layer = 0; model::borrows_channels(config) && layer < config.layers; ++layer) {
+  for (int layer = 0; model::borrows_channels(spec) && layer < spec.layer_count(); ++layer) {
     for (const std::string part : {"weight", "bias"}) {
       const auto query = fmt::format("model.layers.{}.self_attn.q_proj.{}", layer, part);
       const auto key = fmt::format("model.layers.{}.self_attn.k_proj.{}", layer, part);
-      const std::string decision = decision_name(config, layer, part);
-      if (config.dmc) {
+      const std::string decision = decision_name(spec, layer, part);
+      if (spec.dmc) {
         rows[key] = {decision, model::key_column};
         rows[query] = {omega_name(layer, part), model::query_column};
       } else {
@@ -44,13 +44,13 @@ std::map<std::string, BorrowedRows> borrowed_rows(const ModelConfig& config) {
   return rows;
 }
 
-void place_rows(const ModelConfig& config, std::span<const float> rows, model::ColumnOf row_of,
+void place_rows(const model::ModelSpec& spec, std::span<const float> rows, model::ColumnOf row_of,
                 std::span<float> projection) {
-  const auto heads = static_cast<std::size_t>(config.kv_heads);
+  const auto heads = static_cast<std::size_t>(spec.attention().kv_heads);
   const std::size_t width = rows.size() / heads;
   for (std::size_t head = 0; head < heads; ++head) {
     std::ranges::copy(rows.subspan(head * width, width),
-                      projection.subspan(row_of(config, head) * width).begin());
+                      projection.subspan(row_of(spec, head) * width).begin());
   }
 }
 
@@ -70,32 +70,31 @@ class ExportedTensors : public model::TensorSource {
 }  // namespace
 
 ExportedModel export_model(const Trainer& trainer, DType type) {
-  ExportedModel model{trainer.config(), {}, {}, trainer.base()};
-  model.config.dtype = type;
+  ExportedModel model{trainer.spec(), {}, {}, trainer.base()};
+  model.spec.dtype = type;
   const Parameters& parameters = trainer.parameters();
-  const auto borrowed = borrowed_rows(model.config);
-  for (const auto& [name, shape] : expected_tensors(model.config)) {
+  const auto borrowed = borrowed_rows(model.spec);
+  for (const auto& [name, shape] : model::expected_tensors(model.spec)) {
     if (!parameters.contains(name)) {
       model.tensors[name] = model.base.tensor(name);
       continue;
     }
     std::vector<float> values = values_of(parameters, name);
     if (const auto found = borrowed.find(name); found != borrowed.end()) {
-      place_rows(model.config, values_of(parameters, found->second.name), found->second.row_of,
+      place_rows(model.spec, values_of(parameters, found->second.name), found->second.row_of,
                  values);
     }
     Buffer<std::byte>& memory = model.memory[name] = rounded(values, type);
     model.tensors[name] = {type, shape, memory.data()};
   }
   if (const auto& retrofit = trainer.options().retrofit) {
-    (model.config.dms ? model.config.dms->offset : model.config.dmc->offset) =
-        retrofit->final_offset;
+    (model.spec.dms ? model.spec.dms->offset : model.spec.dmc->offset) = retrofit->final_offset;
   }
   return model;
 }
 
 void save_model(const fs::path& directory, const ExportedModel& model) {
-  save_checkpoint(directory, model.config, model.tensors);
+  model::save_checkpoint(directory, model.spec, model.tensors);
   copy_tokenizer(model.base.directory(), directory);
 }
 
@@ -104,16 +103,16 @@ std::unique_ptr<const engine::LoadedModel> load_exported(std::shared_ptr<const E
   LoadOptions options;
   options.device = device;
   options.dtype = dtype_name(compute);
-  const auto config = engine::resolve_options(options, model->config);
+  const auto spec = engine::resolve_options(options, model->spec);
   ExportedTensors tensors(model->tensors);
-  model::Weights weights = model::bind_weights(model->config, tensors, std::nullopt);
+  model::Weights weights = model::bind_weights(model->spec, tensors, std::nullopt);
   std::int64_t count = 0;
   for (const auto& [name, tensor] : model->tensors) {
     count += tensor.count();
   }
-  const ModelConfig model_config = model->config;
+  const model::ModelSpec model_config = model->spec;
   weights.owners.push_back(std::move(model));
-  return engine::place_model({model_config, std::move(weights)}, config, count);
+  return engine::place_model({model_config, std::move(weights)}, spec, count);
 }
 
 }  // namespace winnow::train

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "api/llm_load.h"
-#include "checkpoint/checkpoint.h"
+#include "model/checkpoint.h"
 #include "train/trainer.h"
 
 namespace winnow::train {
@@ -16,10 +16,10 @@ namespace winnow::train {
 /// A model in the names and conventions of Hugging Face. What training left as it was still lies in
 /// the base checkpoint, which this keeps open.
 struct ExportedModel {
-  ModelConfig config;
+  model::ModelSpec spec;
   TensorMap tensors;
   std::map<std::string, Buffer<std::byte>> memory;
-  Checkpoint base;
+  model::Checkpoint base;
 };
 
 /// The model as it is now, trained tensors rounded to `type` (f32, f16 or bf16); a borrowed

@@ -9,6 +9,6 @@ namespace winnow::train {
 /// 2 backward towards the input and 2 towards the weight where it is trained, the teacher's forward
 /// pass, and causal attention over whole sequences (2 products forward, 4 backward). What is
 /// computed a second time does not count.
-double flops_per_token(const TrainingOptions& options, const ModelConfig& base);
+double flops_per_token(const TrainingOptions& options, const model::ModelSpec& base);
 
 }  // namespace winnow::train

@@ -4,13 +4,13 @@
 
 namespace winnow::train {
 
-HeldOut::HeldOut(const Checkpoint& base, const Shards& shards, const Options& options)
+HeldOut::HeldOut(const model::Checkpoint& base, const Shards& shards, const Options& options)
     : options_(options) {
   LoadOptions load;
   load.dtype = dtype_name(options.compute);
   load.device = options.device;
-  base_ = engine::place_model({base.config(), model::load_weights(base)},
-                              engine::resolve_options(load, base.config()), base.parameter_count());
+  base_ = engine::place_model({base.spec(), model::load_weights(base)},
+                              engine::resolve_options(load, base.spec()), base.parameter_count());
   const auto most = options.max_tokens > 0 ? static_cast<std::size_t>(options.max_tokens)
                                            : static_cast<std::size_t>(shards.tokens());
   for (std::size_t i = 0; i < shards.documents() && tokens_.size() < most; ++i) {
@@ -37,7 +37,7 @@ eval::PerplexityResult HeldOut::measure(const engine::LoadedModel& model,
                                         const std::function<bool()>& go_on) const {
   eval::PerplexityOptions options;
   options.context = options_.context;
-  if (const auto begin = model.model.config().bos_token) {
+  if (const auto begin = model.model.spec().bos_token) {
     options.prefix = {*begin};
   }
   options.on_progress = [&go_on](std::int64_t) { return !go_on || go_on(); };

@@ -23,7 +23,7 @@ class HeldOut {
     std::string device = "cpu";
     bool compare = false;  // with the base model: divergence
   };
-  HeldOut(const Checkpoint& base, const Shards& shards, const Options& options);
+  HeldOut(const model::Checkpoint& base, const Shards& shards, const Options& options);
 
   /// Hard decisions, the cache of inference. `go_on` is asked now and then; after false the result
   /// covers what was done until then.

@@ -24,6 +24,11 @@ bool belongs_to_kv_heads(const std::string& name) {
   return name.find(".k_proj.") != std::string::npos || name.find(".v_proj.") != std::string::npos;
 }
 
+// The weight with which a norm only divides.
+float neutral_norm(const model::ModelSpec& spec) {
+  return spec.final_norm.kind == model::NormSpec::Kind::rms_plus_one ? 0.0F : 1.0F;
+}
+
 // Tensors that own their memory.
 class NewTensors {
  public:
@@ -70,35 +75,38 @@ void copy_tokenizer(const fs::path& from, const fs::path& to) {
 
 void write_initial_model(const fs::path& source, const fs::path& directory, DType type,
                          std::uint64_t seed) {
-  ModelConfig config = read_config(source);
-  config.dtype = type;
-  const double residual = 1.0 / std::sqrt(2.0 * config.layers);
+  model::ModelSpec spec = model::read_spec(source);
+  spec.dtype = type;
+  const double residual = 1.0 / std::sqrt(2.0 * spec.layer_count());
   NewTensors tensors;
   std::uint64_t stream = 0;
-  for (const auto& [name, shape] : expected_tensors(config)) {
+  for (const auto& [name, shape] : model::expected_tensors(spec)) {
     std::vector<float> values(static_cast<std::size_t>(element_count(shape)));
     Random random(seed, stream++);
     const double spread = 0.02 * (ends_a_block(name) ? residual : 1.0);
     if (shape.size() > 1) {
       std::ranges::generate(values, [&] { return static_cast<float>(spread * random.normal()); });
     } else {
-      std::ranges::fill(values, name.ends_with("norm.weight") ? 1.0F : 0.0F);
+      std::ranges::fill(values, name.ends_with("norm.weight") ? neutral_norm(spec) : 0.0F);
     }
     tensors.add(name, shape, type, values);
   }
-  save_checkpoint(directory, config, tensors.map);
+  model::save_checkpoint(directory, spec, tensors.map);
   copy_tokenizer(source, directory);
 }
 
-void write_grouped_model(const Checkpoint& source, const fs::path& directory, int kv_heads) {
-  ModelConfig config = source.config();
-  require(kv_heads >= 1 && config.kv_heads % kv_heads == 0,
-          "--kv-heads {}: expected a divisor of the model's {}", kv_heads, config.kv_heads);
-  const auto heads = static_cast<std::size_t>(config.kv_heads);
+void write_grouped_model(const model::Checkpoint& source, const fs::path& directory, int kv_heads) {
+  model::ModelSpec spec = source.spec();
+  require(kv_heads >= 1 && spec.attention().kv_heads % kv_heads == 0,
+          "--kv-heads {}: expected a divisor of the model's {}", kv_heads,
+          spec.attention().kv_heads);
+  const auto heads = static_cast<std::size_t>(spec.attention().kv_heads);
   const std::size_t group = heads / static_cast<std::size_t>(kv_heads);
-  config.kv_heads = kv_heads;
+  for (model::LayerSpec& layer : spec.layers) {
+    std::get<model::AttentionSpec>(layer.mixer).kv_heads = kv_heads;
+  }
   NewTensors tensors;
-  for (const auto& [name, shape] : expected_tensors(config)) {
+  for (const auto& [name, shape] : model::expected_tensors(spec)) {
     const TensorView& tensor = source.tensor(name);
     if (!belongs_to_kv_heads(name)) {
       tensors.map[name] = tensor;
@@ -108,7 +116,7 @@ void write_grouped_model(const Checkpoint& source, const fs::path& directory, in
     widen(tensor, values);
     tensors.add(name, shape, tensor.dtype, pooled(values, heads, group));
   }
-  save_checkpoint(directory, config, tensors.map);
+  model::save_checkpoint(directory, spec, tensors.map);
   copy_tokenizer(source.directory(), directory);
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "checkpoint/checkpoint.h"
+#include "model/checkpoint.h"
 
 namespace winnow::train {
 
@@ -20,7 +20,7 @@ void write_initial_model(const std::filesystem::path& source,
 /// Writes `source` with fewer KV heads into `directory`: each is the mean of those whose queries it
 /// serves from now on (Ainslie et al. 2023, GQA). What it needs then is training.
 /// Error unless `kv_heads` divides those of `source`.
-void write_grouped_model(const Checkpoint& source, const std::filesystem::path& directory,
+void write_grouped_model(const model::Checkpoint& source, const std::filesystem::path& directory,
                          int kv_heads);
 
 }  // namespace winnow::train

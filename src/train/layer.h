@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/tensor.h"
-#include "checkpoint/config.h"
+#include "model/config.h"
 #include "ops/context.h"
 #include "ops/matrix.h"
 #include "ops/rope.h"
@@ -16,19 +16,22 @@ namespace winnow::train {
 
 /// What all layers of one pass share.
 struct LayerPass {
-  const ModelConfig* config = nullptr;
-  const ops::RopeAngles* angles = nullptr;
+  const model::ModelSpec* spec = nullptr;
+  const ops::RopeAngles* angles = nullptr;  // null: the layer does not rotate
   std::span<const std::int32_t> first_key;  // [T]
   DecisionPass decisions;
   int layer = 0;
+
+  [[nodiscard]] const model::LayerSpec& layer_spec() const { return spec->layer(layer); }
+  [[nodiscard]] const model::AttentionSpec& attention() const { return *layer_spec().attention(); }
 };
 
 /// What backward needs of a layer's forward, besides its input.
 class LayerActivations {
  public:
-  LayerActivations(const ModelConfig& config, std::size_t tokens);
+  LayerActivations(const model::ModelSpec& spec, std::size_t tokens);
   /// Bytes that one of them takes.
-  static std::size_t bytes(const ModelConfig& config, std::size_t tokens);
+  static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens);
 
   ops::Matrix<float> normed;       // [T, hidden]: input of q, k and v
   ops::Matrix<float> raw_queries;  // [T, heads * head_dim]: before q-norm, if the model has one
@@ -36,12 +39,14 @@ class LayerActivations {
   ops::Matrix<float> queries;  // [T, heads * head_dim]: after RoPE
   ops::Matrix<float> keys;     // [T, kv_heads * head_dim]
   ops::Matrix<float> values;
-  ops::Matrix<float> attended;     // [T, heads * head_dim]
-  ops::Matrix<float> normalizers;  // [T, heads]
-  ops::Matrix<float> middle;       // [T, hidden]: the residual stream after attention
-  ops::Matrix<float> mlp_normed;   // [T, hidden]
-  ops::Matrix<float> gate;         // [T, intermediate]: before SiLU
+  ops::Matrix<float> attended;          // [T, heads * head_dim]
+  ops::Matrix<float> normalizers;       // [T, heads]
+  ops::Matrix<float> attention_branch;  // [T, hidden]: before its norm, if it has one
+  ops::Matrix<float> middle;            // [T, hidden]: the residual stream after attention
+  ops::Matrix<float> mlp_normed;        // [T, hidden]
+  ops::Matrix<float> gate;              // [T, intermediate]: before the activation
   ops::Matrix<float> up;
+  ops::Matrix<float> mlp_branch;  // [T, hidden]: before its norm, if it has one
   // Of a model that compresses:
   ops::Matrix<float> decision_normed;  // [T, hidden]: input of an adapter
   ops::Matrix<float> logits;           // [T, decisions]
@@ -55,9 +60,9 @@ class LayerActivations {
 
  private:
   LayerActivations() = default;
-  /// Calls take(matrix, columns) for everything that `config` needs.
+  /// Calls take(matrix, columns) for everything that `spec` needs.
   template <class Take>
-  void lay_out(const ModelConfig& config, const Take& take);
+  void lay_out(const model::ModelSpec& spec, const Take& take);
 
   Buffer<float> memory_;
 };

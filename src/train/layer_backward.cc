@@ -22,7 +22,7 @@ class LayerBackward {
       : context_(context),
         workspace_(*context.workspace),
         pass_(pass),
-        config_(*pass.config),
+        spec_(*pass.spec),
         w_(weights),
         input_(input),
         a_(activations),
@@ -33,23 +33,27 @@ class LayerBackward {
     const ops::Workspace::Scope scope(workspace_);
     const auto product = like(a_.gate);
     std::copy_n(a_.gate.data, a_.gate.rows * a_.gate.cols, product.data);
-    ops::silu_multiply(product, a_.up);
+    const ops::GatedActivation activation{pass_.layer_spec().feed_forward.activation};
+    ops::activate_multiply(activation, product, a_.up);
     const auto dgate = zeros_like(a_.gate);
     const auto dup = like(a_.up);
-    backward(w_.down, {dgate, g_.down, g_.down_bias}, gradient, product);
-    ops::silu_multiply_backward(dgate, dup, dgate, a_.gate, a_.up);
+    backward(w_.down, {dgate, g_.down, g_.down_bias},
+             branch_gradient(gradient, a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm), product);
+    ops::activate_multiply_backward(activation, dgate, dup, dgate, a_.gate, a_.up);
     const auto dnormed = zeros_like(a_.mlp_normed);
     backward(w_.gate, {dnormed, g_.gate, g_.gate_bias}, dgate, a_.mlp_normed);
     backward(w_.up, {dnormed, g_.up, g_.up_bias}, dup, a_.mlp_normed);
-    ops::rms_norm_backward(workspace_, gradient, g_.mlp_norm, dnormed, a_.middle, w_.mlp_norm,
-                           config_.norm_eps);
+    through_input(gradient, dnormed, a_.middle, w_.mlp_norm, g_.mlp_norm);
   }
 
   // Turns the gradient of a_.middle into that of the layer's input.
   void attention(Matrix<float> gradient, const DecisionLoss& loss) {
     const ops::Workspace::Scope scope(workspace_);
     const auto dattended = zeros_like(a_.attended);
-    backward(w_.output, {dattended, g_.output, g_.output_bias}, gradient, a_.attended);
+    backward(w_.output, {dattended, g_.output, g_.output_bias},
+             branch_gradient(gradient, a_.attention_branch, w_.attention_post_norm,
+                             g_.attention_post_norm),
+             a_.attended);
     const auto dqueries = zeros_like(a_.queries);
     auto dkeys = zeros_like(a_.keys);
     auto dvalues = zeros_like(a_.values);
@@ -62,11 +66,13 @@ class LayerBackward {
     if (detail::merges(pass_)) {
       merging = through_merging(dkeys, dvalues);
     }
-    if (model::clears_after_rope(config_)) {
-      model::scale_channels(config_, dqueries, dkeys, detail::channel_factor(pass_));
+    if (detail::borrows(pass_) && model::clears_after_rope(spec_)) {
+      model::scale_channels(spec_, dqueries, dkeys, detail::channel_factor(pass_));
     }
-    ops::rope_backward(dqueries, config_.head_dim, *pass_.angles);
-    ops::rope_backward(dkeys, config_.head_dim, *pass_.angles);
+    if (pass_.angles != nullptr) {
+      ops::rope_backward(dqueries, spec_.attention().head_dim, *pass_.angles);
+      ops::rope_backward(dkeys, spec_.attention().head_dim, *pass_.angles);
+    }
     if (decides(pass_)) {
       decisions(loss, dbias, merging, dqueries, dkeys, gradient);
     }
@@ -113,7 +119,7 @@ class LayerBackward {
                  Matrix<float> dqueries, Matrix<float> dkeys, Matrix<float> gradient) {
     const ops::Workspace::Scope scope(workspace_);
     const auto dbias = like(a_.logits);
-    align_to_keys_backward(decision_shift(config_), pass_.first_key, dbias, dkey_bias);
+    align_to_keys_backward(decision_shift(spec_), pass_.first_key, dbias, dkey_bias);
     const auto dlogits = zeros_like(a_.logits);
     take_decisions_backward(pass_.decisions, loss, dlogits, dbias, a_.noisy, a_.logits);
     if (detail::merges(pass_)) {
@@ -121,14 +127,14 @@ class LayerBackward {
     }
     for (std::size_t t = 0; t < dlogits.rows; ++t) {
       for (float& x : dlogits.row(t)) {
-        x *= logit_scale(config_);
+        x *= logit_scale(spec_);
       }
     }
-    if (config_.dmc) {
-      model::scatter_channels(config_, model::key_column, dkeys, dlogits);
+    if (spec_.dmc) {
+      model::scatter_channels(spec_, model::key_column, dkeys, dlogits);
       omegas(merging.domegas, dqueries);
-    } else if (model::borrows_channels(config_)) {
-      model::scatter_channels(config_, model::query_column, dqueries, dlogits);
+    } else if (model::borrows_channels(spec_)) {
+      model::scatter_channels(spec_, model::query_column, dqueries, dlogits);
     } else {
       adapter(dlogits, gradient);
     }
@@ -140,55 +146,86 @@ class LayerBackward {
         const float omega = a_.omegas.row(t)[h];
         domegas.row(t)[h] *= omega * (1.0F - omega);
       }
-      if (decides_per_layer(config_)) {  // head 0's is everybody's
+      if (decides_per_layer(spec_)) {  // head 0's is everybody's
         const auto row = domegas.row(t);
         row[0] = std::accumulate(row.begin(), row.end(), 0.0F);
         std::ranges::fill(row.subspan(1), 0.0F);
       }
     }
-    model::scatter_channels(config_, model::query_column, dqueries, domegas);
+    model::scatter_channels(spec_, model::query_column, dqueries, domegas);
   }
 
   // The rows of a decision gradient that count.
   [[nodiscard]] ops::LinearGradients decision_gradients(Matrix<float> dx) const {
-    const std::size_t count = decision_count(config_);
+    const std::size_t count = decision_count(spec_);
     return {dx, g_.decision.data == nullptr ? g_.decision : g_.decision.slice(0, count),
             g_.decision_bias.empty() ? g_.decision_bias : g_.decision_bias.first(count)};
   }
 
   void adapter(Matrix<const float> dlogits, Matrix<float> gradient) {
     const auto dnormed = zeros_like(a_.decision_normed);
-    backward(detail::decision_weight(config_, w_), decision_gradients(dnormed), dlogits,
+    backward(detail::decision_weight(spec_, w_), decision_gradients(dnormed), dlogits,
              a_.decision_normed);
     ops::rms_norm_backward(workspace_, gradient, g_.decision_norm, dnormed, input_,
-                           w_.decision_norm, config_.norm_eps);
+                           w_.decision_norm, spec_.final_norm.eps);
   }
 
   void projections(Matrix<float> dqueries, Matrix<float> dkeys, Matrix<const float> dvalues,
                    Matrix<float> gradient) {
-    if (config_.qk_norm) {
+    if (!w_.query_norm.empty()) {
       dqueries = through_head_norm(dqueries, a_.raw_queries, w_.query_norm, g_.query_norm);
       dkeys = through_head_norm(dkeys, a_.raw_keys, w_.key_norm, g_.key_norm);
     }
     const auto dnormed = zeros_like(a_.normed);
-    if (model::borrows_channels(config_)) {
+    if (detail::borrows(pass_)) {
       channels(dqueries, dkeys, dnormed);
     }
     backward(w_.query, {dnormed, g_.query, g_.query_bias}, dqueries, a_.normed);
     backward(w_.key, {dnormed, g_.key, g_.key_bias}, dkeys, a_.normed);
     backward(w_.value, {dnormed, g_.value, g_.value_bias}, dvalues, a_.normed);
-    ops::rms_norm_backward(workspace_, gradient, g_.attention_norm, dnormed, input_,
-                           w_.attention_norm, config_.norm_eps);
+    through_input(gradient, dnormed, input_, w_.attention_norm, g_.attention_norm);
+  }
+
+  // From what a part took of the residual stream to the stream itself.
+  void through_input(Matrix<float> gradient, Matrix<const float> dinput, Matrix<const float> stream,
+                     std::span<const float> weight, std::span<float> dweight) {
+    const model::LayerSpec& spec = pass_.layer_spec();
+    if (spec.norm_before) {
+      ops::rms_norm_backward(workspace_, gradient, dweight, dinput, stream, weight, spec.norm.eps,
+                             detail::offset_of(spec.norm));
+    } else {
+      ops::add(gradient, dinput);
+    }
+  }
+
+  // The gradient of what a part computed before its norm and multiplier, given that of the stream.
+  Matrix<const float> branch_gradient(Matrix<const float> gradient, Matrix<const float> branch,
+                                      std::span<const float> weight, std::span<float> dweight) {
+    const model::LayerSpec& spec = pass_.layer_spec();
+    if (!spec.norm_after && spec.residual_multiplier == 1.0F) {
+      return gradient;
+    }
+    auto result = like(gradient);
+    std::copy_n(gradient.data, gradient.rows * gradient.cols, result.data);
+    ops::scale(result, spec.residual_multiplier);
+    if (spec.norm_after) {
+      const auto dbranch = zeros_like(branch);
+      ops::rms_norm_backward(workspace_, dbranch, dweight, result, branch, weight, spec.norm.eps,
+                             detail::offset_of(spec.norm));
+      result = dbranch;
+    }
+    return result;
   }
 
   [[nodiscard]] Matrix<float> through_head_norm(Matrix<float> dout, Matrix<float> raw,
                                                 std::span<const float> weight,
                                                 std::span<float> dweight) {
+    const model::NormSpec& norm = pass_.layer_spec().norm;
     const auto draw = zeros_like(dout);
-    const auto dim = static_cast<std::size_t>(config_.head_dim);
-    ops::rms_norm_backward(workspace_, detail::by_head(draw, dim), dweight,
-                           detail::by_head(dout, dim), detail::by_head(raw, dim), weight,
-                           config_.norm_eps);
+    ops::rms_norm_backward(workspace_, detail::by_head(draw, weight.size()), dweight,
+                           detail::by_head(dout, weight.size()),
+                           detail::by_head(raw, weight.size()), weight, norm.eps,
+                           detail::offset_of(norm));
     return draw;
   }
 
@@ -197,22 +234,22 @@ class LayerBackward {
     if (decides(pass_)) {
       const ops::Workspace::Scope scope(workspace_);
       const auto drows = like(a_.logits);
-      model::gather_channels(config_, config_.dmc ? model::key_column : model::query_column,
-                             config_.dmc ? dkeys : dqueries, drows);
-      backward(detail::decision_weight(config_, w_), decision_gradients(dnormed), drows, a_.normed);
-      if (config_.dmc) {
+      model::gather_channels(spec_, spec_.dmc ? model::key_column : model::query_column,
+                             spec_.dmc ? dkeys : dqueries, drows);
+      backward(detail::decision_weight(spec_, w_), decision_gradients(dnormed), drows, a_.normed);
+      if (spec_.dmc) {
         const auto domega_rows = like(a_.omegas);
-        model::gather_channels(config_, model::query_column, dqueries, domega_rows);
+        model::gather_channels(spec_, model::query_column, dqueries, domega_rows);
         backward(w_.omega, {dnormed, g_.omega, g_.omega_bias}, domega_rows, a_.normed);
       }
     }
-    model::scale_channels(config_, dqueries, dkeys, detail::channel_factor(pass_));
+    model::scale_channels(spec_, dqueries, dkeys, detail::channel_factor(pass_));
   }
 
   ops::Context& context_;
   ops::Workspace& workspace_;
   const LayerPass& pass_;
-  const ModelConfig& config_;
+  const model::ModelSpec& spec_;
   const LayerWeights& w_;
   Matrix<const float> input_;
   const LayerActivations& a_;

@@ -25,39 +25,39 @@ void copy(Matrix<const float> from, Matrix<float> to) {
 // Borrowed channels, before q- and k-norm: what the model always had there, faded, or decisions.
 void compose_channels(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
                       LayerActivations& a) {
-  const ModelConfig& config = *pass.config;
+  const model::ModelSpec& spec = *pass.spec;
   if (!decides(pass)) {
-    return model::scale_channels(config, a.queries, a.keys, pass.decisions.fade);
+    return model::scale_channels(spec, a.queries, a.keys, pass.decisions.fade);
   }
-  ops::linear(context, a.logits, a.normed, detail::decision_weight(config, w),
+  ops::linear(context, a.logits, a.normed, detail::decision_weight(spec, w),
               data_or_null(w.decision_bias));
-  if (!config.dmc) {
-    return model::scatter_channels(config, model::query_column, a.queries, a.logits);
+  if (!spec.dmc) {
+    return model::scatter_channels(spec, model::query_column, a.queries, a.logits);
   }
-  model::scatter_channels(config, model::key_column, a.keys, a.logits);
+  model::scatter_channels(spec, model::key_column, a.keys, a.logits);
   ops::linear(context, a.omegas, a.normed, w.omega, data_or_null(w.omega_bias));
-  model::scatter_channels(config, model::query_column, a.queries, a.omegas);
+  model::scatter_channels(spec, model::query_column, a.queries, a.omegas);
 }
 
 void read_logits(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
                  Matrix<const float> input, LayerActivations& a) {
-  const ModelConfig& config = *pass.config;
-  if (config.dmc) {
-    model::gather_channels(config, model::key_column, a.keys, a.logits);
-  } else if (model::borrows_channels(config)) {
-    model::gather_channels(config, model::query_column, a.queries, a.logits);
+  const model::ModelSpec& spec = *pass.spec;
+  if (spec.dmc) {
+    model::gather_channels(spec, model::key_column, a.keys, a.logits);
+  } else if (model::borrows_channels(spec)) {
+    model::gather_channels(spec, model::query_column, a.queries, a.logits);
   } else {
-    ops::rms_norm(a.decision_normed, input, w.decision_norm, config.norm_eps);
-    ops::linear(context, a.logits, a.decision_normed, detail::decision_weight(config, w),
+    ops::rms_norm(a.decision_normed, input, w.decision_norm, spec.final_norm.eps);
+    ops::linear(context, a.logits, a.decision_normed, detail::decision_weight(spec, w),
                 data_or_null(w.decision_bias));
   }
-  to_logits(config, a.logits);
+  to_logits(spec, a.logits);
 }
 
 void read_omegas(const LayerPass& pass, LayerActivations& a) {
-  model::gather_channels(*pass.config, model::query_column, a.queries, a.omegas);
+  model::gather_channels(*pass.spec, model::query_column, a.queries, a.omegas);
   for (std::size_t t = 0; t < a.omegas.rows; ++t) {
-    if (decides_per_layer(*pass.config)) {
+    if (decides_per_layer(*pass.spec)) {
       std::ranges::fill(a.omegas.row(t), a.omegas.row(t)[0]);
     }
     for (float& omega : a.omegas.row(t)) {
@@ -71,12 +71,12 @@ void decide(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
   const ops::Workspace::Scope scope(*context.workspace);
   read_logits(context, pass, w, input, a);
   const auto bias = detail::take_matrix(*context.workspace, a.logits.rows, a.logits.cols);
-  if (pass.config->dmc && pass.config->dmc->pooled > 0) {
-    take_pooled(pass.config->dmc->pooled, pass.first_key, a.noisy, bias);
+  if (pass.spec->dmc && pass.spec->dmc->pooled > 0) {
+    take_pooled(pass.spec->dmc->pooled, pass.first_key, a.noisy, bias);
   } else {
     take_decisions(pass.decisions, pass.layer, a.noisy, bias, a.logits);
   }
-  align_to_keys(decision_shift(*pass.config), pass.first_key, a.key_bias, bias);
+  align_to_keys(decision_shift(*pass.spec), pass.first_key, a.key_bias, bias);
   if (detail::merges(pass)) {
     to_alphas(pass.decisions, a.alphas, a.noisy);
     read_omegas(pass, a);
@@ -91,62 +91,102 @@ void attend(ops::Context& context, const LayerPass& pass, LayerActivations& a) {
                           a.normalizers);
 }
 
-void attention(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
-               Matrix<const float> input, LayerActivations& a) {
-  const ModelConfig& config = *pass.config;
-  ops::rms_norm(a.normed, input, w.attention_norm, config.norm_eps);
+// What a part of the layer takes of the residual stream.
+void take_input(const LayerPass& pass, Matrix<const float> stream, std::span<const float> weight,
+                Matrix<float> input) {
+  const model::LayerSpec& spec = pass.layer_spec();
+  if (spec.norm_before) {
+    ops::rms_norm(input, stream, weight, spec.norm.eps, detail::offset_of(spec.norm));
+  } else {
+    copy(stream, input);
+  }
+}
+
+// out = stream + multiplier * [norm](branch); branch is `out` where it has no norm.
+void add_branch(const LayerPass& pass, std::span<const float> post_norm, Matrix<const float> branch,
+                Matrix<const float> stream, Matrix<float> out) {
+  const model::LayerSpec& spec = pass.layer_spec();
+  if (spec.norm_after) {
+    ops::rms_norm(out, branch, post_norm, spec.norm.eps, detail::offset_of(spec.norm));
+  }
+  if (spec.residual_multiplier != 1.0F) {
+    ops::scale(out, spec.residual_multiplier);
+  }
+  ops::add(out, stream);
+}
+
+void norm_heads(const LayerPass& pass, std::span<const float> weight, Matrix<float> x,
+                Matrix<float> raw) {
+  const model::NormSpec& norm = pass.layer_spec().norm;
+  copy(x, raw);
+  ops::rms_norm(detail::by_head(x, weight.size()), detail::by_head(raw, weight.size()), weight,
+                norm.eps, detail::offset_of(norm));
+}
+
+// From the layer's input to what attention sees.
+void project(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
+             Matrix<const float> input, LayerActivations& a) {
+  const model::ModelSpec& spec = *pass.spec;
   const std::array<ops::LinearTarget, 3> projections{{
       {a.queries, &w.query, data_or_null(w.query_bias)},
       {a.keys, &w.key, data_or_null(w.key_bias)},
       {a.values, &w.value, data_or_null(w.value_bias)},
   }};
   ops::linear(context, projections, a.normed);
-  if (model::borrows_channels(config)) {
+  if (detail::borrows(pass)) {
     compose_channels(context, pass, w, a);
   }
-  if (config.qk_norm) {
-    copy(a.queries, a.raw_queries);
-    copy(a.keys, a.raw_keys);
-    const auto dim = static_cast<std::size_t>(config.head_dim);
-    ops::rms_norm(detail::by_head(a.queries, dim), detail::by_head(a.raw_queries, dim),
-                  w.query_norm, config.norm_eps);
-    ops::rms_norm(detail::by_head(a.keys, dim), detail::by_head(a.raw_keys, dim), w.key_norm,
-                  config.norm_eps);
+  if (!w.query_norm.empty()) {
+    norm_heads(pass, w.query_norm, a.queries, a.raw_queries);
+    norm_heads(pass, w.key_norm, a.keys, a.raw_keys);
   }
   if (decides(pass)) {
     decide(context, pass, w, input, a);
-    model::scale_channels(config, a.queries, a.keys, 0.0F);
+    model::scale_channels(spec, a.queries, a.keys, 0.0F);
   }
-  ops::rope(a.queries, config.head_dim, *pass.angles);
-  ops::rope(a.keys, config.head_dim, *pass.angles);
-  if (model::clears_after_rope(config)) {
-    model::scale_channels(config, a.queries, a.keys, detail::channel_factor(pass));
+  if (pass.angles != nullptr) {
+    ops::rope(a.queries, pass.attention().head_dim, *pass.angles);
+    ops::rope(a.keys, pass.attention().head_dim, *pass.angles);
+  }
+  if (detail::borrows(pass) && model::clears_after_rope(spec)) {
+    model::scale_channels(spec, a.queries, a.keys, detail::channel_factor(pass));
   }
   if (detail::merges(pass)) {
     ops::segment_average(detail::average_of(pass, a), a.merged_keys, a.merged_values);
   }
+}
+
+void attention(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
+               Matrix<const float> input, LayerActivations& a) {
+  take_input(pass, input, w.attention_norm, a.normed);
+  project(context, pass, w, input, a);
   attend(context, pass, a);
-  ops::linear(context, a.middle, a.attended, w.output, data_or_null(w.output_bias));
-  ops::add(a.middle, input);
+  const Matrix<float> branch = pass.layer_spec().norm_after ? a.attention_branch : a.middle;
+  ops::linear(context, branch, a.attended, w.output, data_or_null(w.output_bias));
+  add_branch(pass, w.attention_post_norm, branch, input, a.middle);
 }
 
 void mlp(ops::Context& context, const LayerPass& pass, const LayerWeights& w, LayerActivations& a,
          Matrix<float> output) {
   const ops::Workspace::Scope scope(*context.workspace);
-  ops::rms_norm(a.mlp_normed, a.middle, w.mlp_norm, pass.config->norm_eps);
+  const model::LayerSpec& spec = pass.layer_spec();
+  take_input(pass, a.middle, w.mlp_norm, a.mlp_normed);
   const std::array<ops::LinearTarget, 2> projections{{
       {a.gate, &w.gate, data_or_null(w.gate_bias)},
       {a.up, &w.up, data_or_null(w.up_bias)},
   }};
   ops::linear(context, projections, a.mlp_normed);
-  if (output.data == nullptr) {
+  if (output.data == nullptr && !spec.norm_after) {
     return;
   }
   const auto product = detail::take_matrix(*context.workspace, a.gate.rows, a.gate.cols);
   copy(a.gate, product);
-  ops::silu_multiply(product, a.up);
-  ops::linear(context, output, product, w.down, data_or_null(w.down_bias));
-  ops::add(output, a.middle);
+  ops::activate_multiply({spec.feed_forward.activation}, product, a.up);
+  const Matrix<float> branch = spec.norm_after ? a.mlp_branch : output;
+  ops::linear(context, branch, product, w.down, data_or_null(w.down_bias));
+  if (output.data != nullptr) {
+    add_branch(pass, w.mlp_post_norm, branch, a.middle, output);
+  }
 }
 
 // So that every matrix begins at a cache line.
@@ -157,48 +197,51 @@ std::size_t padded(std::size_t floats) {
 }  // namespace
 
 template <class Take>
-void LayerActivations::lay_out(const ModelConfig& config, const Take& take) {
-  const int queries_width = config.heads * config.head_dim;
-  const int keys_width = config.kv_heads * config.head_dim;
-  take(normed, config.hidden);
-  take(raw_queries, config.qk_norm ? queries_width : 0);
-  take(raw_keys, config.qk_norm ? keys_width : 0);
-  take(queries, queries_width);
-  take(keys, keys_width);
-  take(values, keys_width);
-  take(attended, queries_width);
-  take(normalizers, config.heads);
-  take(middle, config.hidden);
-  take(mlp_normed, config.hidden);
-  take(gate, config.intermediate);
-  take(up, config.intermediate);
-  if (config.dms || config.dmc) {
-    const auto decisions = static_cast<int>(decision_count(config));
-    take(decision_normed, model::borrows_channels(config) ? 0 : config.hidden);
+void LayerActivations::lay_out(const model::ModelSpec& spec, const Take& take) {
+  const model::AttentionSpec& attention = spec.attention();
+  const bool norms_heads = attention.query_key_norm != model::AttentionSpec::QueryKeyNorm::none;
+  const bool norms_branches = spec.layers.front().norm_after;
+  take(normed, spec.hidden);
+  take(raw_queries, norms_heads ? attention.query_width() : 0);
+  take(raw_keys, norms_heads ? attention.key_width() : 0);
+  take(queries, attention.query_width());
+  take(keys, attention.key_width());
+  take(values, attention.value_width());
+  take(attended, attention.output_width());
+  take(normalizers, attention.heads);
+  take(attention_branch, norms_branches ? spec.hidden : 0);
+  take(middle, spec.hidden);
+  take(mlp_normed, spec.hidden);
+  take(gate, spec.feed_forward().intermediate);
+  take(up, spec.feed_forward().intermediate);
+  take(mlp_branch, norms_branches ? spec.hidden : 0);
+  if (spec.dms || spec.dmc) {
+    const auto decisions = static_cast<int>(decision_count(spec));
+    take(decision_normed, model::borrows_channels(spec) ? 0 : spec.hidden);
     take(logits, decisions);
     take(noisy, decisions);
-    take(key_bias, config.kv_heads);
+    take(key_bias, attention.kv_heads);
   }
-  if (config.dmc) {
-    take(alphas, config.kv_heads);
-    take(omegas, config.kv_heads);
-    take(merged_keys, keys_width);
-    take(merged_values, keys_width);
+  if (spec.dmc) {
+    take(alphas, attention.kv_heads);
+    take(omegas, attention.kv_heads);
+    take(merged_keys, attention.key_width());
+    take(merged_values, attention.value_width());
   }
 }
 
-std::size_t LayerActivations::bytes(const ModelConfig& config, std::size_t tokens) {
+std::size_t LayerActivations::bytes(const model::ModelSpec& spec, std::size_t tokens) {
   std::size_t floats = 0;
-  LayerActivations().lay_out(config, [&](Matrix<float>&, int columns) {
+  LayerActivations().lay_out(spec, [&](Matrix<float>&, int columns) {
     floats += padded(tokens * static_cast<std::size_t>(columns));
   });
   return floats * sizeof(float);
 }
 
-LayerActivations::LayerActivations(const ModelConfig& config, std::size_t tokens)
-    : memory_(bytes(config, tokens) / sizeof(float)) {
+LayerActivations::LayerActivations(const model::ModelSpec& spec, std::size_t tokens)
+    : memory_(bytes(spec, tokens) / sizeof(float)) {
   float* next = memory_.data();
-  lay_out(config, [&](Matrix<float>& matrix, int columns) {
+  lay_out(spec, [&](Matrix<float>& matrix, int columns) {
     matrix = Matrix<float>(next, tokens, static_cast<std::size_t>(columns));
     next += padded(tokens * static_cast<std::size_t>(columns));
   });

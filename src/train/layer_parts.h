@@ -10,12 +10,17 @@
 
 namespace winnow::train::detail {
 
+/// Whether the layer compresses in a model that is taught to.
+inline bool compresses(const LayerPass& pass) {
+  return pass.spec->decides(pass.layer);
+}
+
 inline bool decides(const LayerPass& pass) {
-  return (pass.config->dms || pass.config->dmc) && pass.decisions.mode != DecisionPass::Mode::off;
+  return compresses(pass) && pass.decisions.mode != DecisionPass::Mode::off;
 }
 
 inline bool merges(const LayerPass& pass) {
-  return pass.config->dmc && decides(pass);
+  return pass.spec->dmc && decides(pass);
 }
 
 /// What attention sees of a borrowed channel: nothing once it carries decisions.
@@ -24,20 +29,30 @@ inline float channel_factor(const LayerPass& pass) {
 }
 
 /// The rows of a decision tensor that count: head 0's alone when it decides for all.
-inline ops::Weight decision_weight(const ModelConfig& config, const LayerWeights& weights) {
+inline ops::Weight decision_weight(const model::ModelSpec& spec, const LayerWeights& weights) {
   ops::Weight weight = weights.decision;
-  weight.rows = static_cast<std::int64_t>(decision_count(config));
+  weight.rows = static_cast<std::int64_t>(decision_count(spec));
   return weight;
 }
 
 inline ops::SegmentAverage average_of(const LayerPass& pass, const LayerActivations& a) {
-  return {.head_dim = pass.config->head_dim,
+  return {.head_dim = pass.spec->attention().head_dim,
           .span = pass.decisions.merge_span,
           .first_key = pass.first_key,
           .alphas = a.alphas,
           .omegas = a.omegas,
           .keys = a.keys,
           .values = a.values};
+}
+
+/// Whether queries (DMC: and keys) of this layer have channels that decisions take the place of.
+inline bool borrows(const LayerPass& pass) {
+  return compresses(pass) && model::borrows_channels(*pass.spec);
+}
+
+/// What is added to a norm's weights.
+inline float offset_of(const model::NormSpec& norm) {
+  return norm.kind == model::NormSpec::Kind::rms_plus_one ? 1.0F : 0.0F;
 }
 
 /// A matrix of the workspace, uninitialised.
@@ -52,7 +67,7 @@ inline ops::Matrix<const float> far_bias_of(const LayerPass& pass, ops::Workspac
     return {};
   }
   const auto bias = take_matrix(workspace, pass.first_key.size(),
-                                static_cast<std::size_t>(pass.config->kv_heads));
+                                static_cast<std::size_t>(pass.spec->attention().kv_heads));
   far_bias(local_heads(*pass.decisions.far_dropout, pass.layer), pass.decisions.noise,
            pass.first_key, bias);
   return bias;
@@ -63,19 +78,21 @@ inline ops::Matrix<const float> far_bias_of(const LayerPass& pass, ops::Workspac
 /// `far_bias`: far_bias_of().
 inline ops::TrainingAttention attention_of(const LayerPass& pass, const LayerActivations& a,
                                            ops::Matrix<const float> far_bias) {
-  const ModelConfig& config = *pass.config;
+  const model::AttentionSpec& attention = pass.attention();
   const FarDropout* far = pass.decisions.far_dropout;
-  return {.head_dim = config.head_dim,
-          .group = config.group(),
-          .window = far != nullptr ? far->window
-                    : config.dms   ? config.dms->window
-                                   : 0,
-          .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
+  return {.head_dim = attention.head_dim,
+          .group = attention.group(),
+          .window = far != nullptr   ? far->window
+                    : pass.spec->dms ? pass.spec->dms->window
+                                     : 0,
+          .scale = attention.scale,
           .first_key = pass.first_key,
           .queries = a.queries,
           .keys = merges(pass) ? a.merged_keys : a.keys,
           .values = merges(pass) ? a.merged_values : a.values,
-          .bias = decides(pass) ? ops::Matrix<const float>(a.key_bias) : far_bias};
+          .bias = decides(pass) ? ops::Matrix<const float>(a.key_bias) : far_bias,
+          .reach = attention.reach.width,
+          .soft_cap = attention.soft_cap};
 }
 
 /// Rows of heads side by side [T, heads * D] as one row per head.

@@ -17,27 +17,27 @@ namespace {
 // The program, its libraries and a tokenizer (measured).
 constexpr std::size_t kProgram = std::size_t{48} << 20;
 
-std::int64_t count_all(const ModelConfig& config) {
+std::int64_t count_all(const model::ModelSpec& spec) {
   std::int64_t total = 0;
-  for (const auto& [name, shape] : expected_tensors(config)) {
+  for (const auto& [name, shape] : model::expected_tensors(spec)) {
     total += element_count(shape);
   }
   return total;
 }
 
 // Gradients of one layer's activations, at the worst place.
-std::size_t backward_bytes(const ModelConfig& config, std::size_t tokens) {
-  const auto mlp = static_cast<std::size_t>(3 * config.intermediate + config.hidden);
-  const auto heads = static_cast<std::size_t>((2 + (config.qk_norm ? 1 : 0)) * config.heads +
-                                              (2 + (config.qk_norm ? 1 : 0)) * config.kv_heads);
-  const std::size_t attention =
-      heads * static_cast<std::size_t>(config.head_dim) + static_cast<std::size_t>(config.hidden);
+std::size_t backward_bytes(const model::ModelSpec& spec, std::size_t tokens) {
+  const model::AttentionSpec& shape = spec.attention();
+  const bool norms_heads = shape.query_key_norm != model::AttentionSpec::QueryKeyNorm::none;
+  const auto mlp = static_cast<std::size_t>(3 * spec.feed_forward().intermediate + spec.hidden);
+  const auto attention = static_cast<std::size_t>(
+      (norms_heads ? 3 : 2) * (shape.query_width() + shape.key_width()) + spec.hidden);
   return tokens * std::max(mlp, attention) * sizeof(float);
 }
 
 // Operands of products rounded to bf16, at the worst place.
-std::size_t operand_bytes(const ModelConfig& config, std::size_t tokens, std::size_t head) {
-  const auto widest = static_cast<std::size_t>(config.intermediate + config.hidden);
+std::size_t operand_bytes(const model::ModelSpec& spec, std::size_t tokens, std::size_t head) {
+  const auto widest = static_cast<std::size_t>(spec.feed_forward().intermediate + spec.hidden);
   return std::max(tokens * widest * dtype_size(DType::bf16), head / 2);
 }
 
@@ -51,12 +51,12 @@ std::size_t MemoryPlan::total() const {
   return sum;
 }
 
-MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base) {
-  const ModelConfig config = student_config(options, base);
-  const bool frozen = config.dms && config.dms->source == DmsConfig::Source::adapter;
+MemoryPlan plan_memory(const TrainingOptions& options, const model::ModelSpec& base) {
+  const model::ModelSpec spec = student_config(options, base);
+  const bool frozen = spec.dms && spec.dms->source == model::DmsConfig::Source::adapter;
   MemoryPlan plan;
-  plan.parameters = count_all(config);
-  for (const auto& [name, shape] : tensor_shapes(config)) {
+  plan.parameters = count_all(spec);
+  for (const auto& [name, shape] : tensor_shapes(spec)) {
     if (!frozen || role_of(name, shape) == Role::decision) {
       plan.trained += element_count(shape);
     }
@@ -75,14 +75,14 @@ MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base) 
   add("moments, fp32", 2 * trained * sizeof(float));
   add("base weights as stored", static_cast<std::size_t>(count_all(base)) * dtype_size(base.dtype));
   add("a copy while saving", trained * dtype_size(base.dtype));
-  add("activations", Decoder::bytes(config, tokens, host_keep(options)) +
-                         tokens * static_cast<std::size_t>(config.hidden) * sizeof(float));
+  add("activations", Decoder::bytes(spec, tokens, host_keep(options)) +
+                         tokens * static_cast<std::size_t>(spec.hidden) * sizeof(float));
   if (options.retrofit) {
     add("activations of the teacher", Decoder::bytes(base, tokens, Keep::nothing));
   }
-  const std::size_t head = head_bytes(config, tokens, options.retrofit.has_value());
-  add("gradients of activations", std::max(backward_bytes(config, tokens), head));
-  add("rounded operands", operand_bytes(config, tokens, head));
+  const std::size_t head = head_bytes(spec, tokens, options.retrofit.has_value());
+  add("gradients of activations", std::max(backward_bytes(spec, tokens), head));
+  add("rounded operands", operand_bytes(spec, tokens, head));
   add("program and gaps", kProgram + plan.total() / 20);
   return plan;
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint.h"
+#include "model/checkpoint.h"
 #include "train/options.h"
 
 namespace winnow::train {
@@ -24,7 +24,7 @@ struct MemoryPlan {
 
 /// For training `base`: its configuration and the bytes of its weights, which stay mapped. On a
 /// CUDA device: what is needed there.
-MemoryPlan plan_memory(const TrainingOptions& options, const ModelConfig& base);
+MemoryPlan plan_memory(const TrainingOptions& options, const model::ModelSpec& base);
 
 /// Bytes that a process may still take on this machine, or on the device that trains.
 std::size_t available_memory(const TrainingOptions& options);

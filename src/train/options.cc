@@ -14,20 +14,21 @@ bool is_positive(double x) {
   return std::isfinite(x) && x > 0.0;
 }
 
-void check_dms(const DmsConfig& dms, const TrainingOptions& options, const ModelConfig& base) {
+void check_dms(const model::DmsConfig& dms, const TrainingOptions& options,
+               const model::ModelSpec& base) {
   const auto length = static_cast<std::int64_t>(options.length);
   require(dms.window >= 0 && dms.window < length,
           "--window {}: expected 0 to {}, less than --length", dms.window, length - 1);
   require(dms.shift >= 0 && dms.shift <= dms.window + 1,
           "--shift {}: expected 0 to {}, no later than a key leaves the window", dms.shift,
           dms.window + 1);
-  require(dms.channel >= -1 && dms.channel < base.head_dim,
+  require(dms.channel >= -1 && dms.channel < base.attention().head_dim,
           "--channel {}: expected -1 to {}, the model's heads have {} channels", dms.channel,
-          base.head_dim - 1, base.head_dim);
+          base.attention().head_dim - 1, base.attention().head_dim);
 }
 
 // What config.json cannot say is better found out before the training than after it.
-void check_saved_config(const TrainingOptions& options, const ModelConfig& base) {
+void check_saved_config(const TrainingOptions& options, const model::ModelSpec& base) {
   const RetrofitOptions& retrofit = *options.retrofit;
   const float offset = retrofit.dmc ? retrofit.dmc->offset : retrofit.dms.offset;
   require(retrofit.dmc || std::isfinite(retrofit.dms.scale), "--scale {}: expected a number",
@@ -35,13 +36,13 @@ void check_saved_config(const TrainingOptions& options, const ModelConfig& base)
   require(std::isfinite(offset), "--offset {}: expected a number", offset);
   require(std::isfinite(retrofit.final_offset), "--final-offset {}: expected a number",
           retrofit.final_offset);
-  ModelConfig student = student_config(options, base);
-  static_cast<void>(format_config(student));
+  model::ModelSpec student = student_config(options, base);
+  static_cast<void>(model::format_spec(student));
   (student.dms ? student.dms->offset : student.dmc->offset) = retrofit.final_offset;
-  static_cast<void>(format_config(student));
+  static_cast<void>(model::format_spec(student));
 }
 
-void check_retrofit(const TrainingOptions& options, const ModelConfig& base) {
+void check_retrofit(const TrainingOptions& options, const model::ModelSpec& base) {
   const RetrofitOptions& retrofit = *options.retrofit;
   if (retrofit.dmc) {
     require(retrofit.merge_span >= 2, "--merge-span {}: expected 2 or more", retrofit.merge_span);
@@ -78,26 +79,27 @@ void check_retrofit(const TrainingOptions& options, const ModelConfig& base) {
 }
 
 void check_far_dropout(const FarDropout& far, const TrainingOptions& options,
-                       const ModelConfig& base) {
+                       const model::ModelSpec& base) {
   const auto length = static_cast<std::int64_t>(options.length);
   require(far.share >= 0.0 && far.share <= 1.0, "--far-dropout {}: expected 0 to 1", far.share);
   require(far.mixed >= 0.0 && far.mixed <= far.share,
           "--far-mixed {}: expected 0 to {}, a part of --far-dropout", far.mixed, far.share);
   require(far.window >= 0 && far.window < length,
           "--far-window {}: expected 0 to {}, less than --length", far.window, length - 1);
-  require(base.kv_heads <= LocalHeads::kMostHeads,
-          "--far-dropout: the model has {} KV heads, expected at most {}", base.kv_heads,
-          LocalHeads::kMostHeads);
+  require(base.attention().kv_heads <= LocalHeads::kMostHeads,
+          "--far-dropout: the model has {} KV heads, expected at most {}",
+          base.attention().kv_heads, LocalHeads::kMostHeads);
   for (const auto& [layer, head] : far.far_heads) {
-    require(layer >= 0 && layer < base.layers && head >= 0 && head < base.kv_heads,
-            "--far-heads {}:{}: the model has {} layers with {} KV heads, counted from 0", layer,
-            head, base.layers, base.kv_heads);
+    require(
+        layer >= 0 && layer < base.layer_count() && head >= 0 && head < base.attention().kv_heads,
+        "--far-heads {}:{}: the model has {} layers with {} KV heads, counted from 0", layer, head,
+        base.layer_count(), base.attention().kv_heads);
   }
 }
 
 }  // namespace
 
-void validate(const TrainingOptions& options, const ModelConfig& base) {
+void validate(const TrainingOptions& options, const model::ModelSpec& base) {
   require(options.steps >= 1, "--steps {}: expected 1 or more", options.steps);
   require(options.length >= 2 && options.length <= static_cast<std::size_t>(base.max_positions),
           "--length {}: expected 2 to {}, the model's positions", options.length,
@@ -121,8 +123,9 @@ void validate(const TrainingOptions& options, const ModelConfig& base) {
           "--decay-share {}: expected 0 to 1", options.schedule.decay_share);
   require(options.schedule.final_factor >= 0.0 && options.schedule.final_factor <= 1.0,
           "--final-lr {}: expected 0 to 1, a factor of --lr", options.schedule.final_factor);
-  require(base.head_dim % 8 == 0,
-          "the model's heads have {} channels: training needs a multiple of 8", base.head_dim);
+  require(base.attention().head_dim % 8 == 0,
+          "the model's heads have {} channels: training needs a multiple of 8",
+          base.attention().head_dim);
   require(!options.cuda_device || options.compute == DType::bf16,
           "--dtype fp32: runs on the CPU only; a CUDA device computes in bf16");
   require(!options.muon || in_unit(options.muon->momentum),
@@ -142,19 +145,19 @@ void validate(const TrainingOptions& options, const ModelConfig& base) {
   }
 }
 
-ModelConfig student_config(const TrainingOptions& options, const ModelConfig& base) {
-  ModelConfig config = base;
+model::ModelSpec student_config(const TrainingOptions& options, const model::ModelSpec& base) {
+  model::ModelSpec spec = base;
   if (options.retrofit) {
     const RetrofitOptions& retrofit = *options.retrofit;
     if (retrofit.dmc) {
-      config.dmc = retrofit.dmc;
-      config.dmc->target_cr = retrofit.ramp.target_cr;
+      spec.dmc = retrofit.dmc;
+      spec.dmc->target_cr = retrofit.ramp.target_cr;
     } else {
-      config.dms = retrofit.dms;
-      config.dms->target_cr = retrofit.ramp.target_cr;
+      spec.dms = retrofit.dms;
+      spec.dms->target_cr = retrofit.ramp.target_cr;
     }
   }
-  return config;
+  return spec;
 }
 
 }  // namespace winnow::train

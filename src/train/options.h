@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "checkpoint/config.h"
+#include "model/config.h"
 #include "ops/loss.h"
 #include "train/far_dropout.h"
 #include "train/muon.h"
@@ -34,9 +34,9 @@ enum class MainLoss : std::uint8_t {
 
 /// Retrofitting a model with DMS or DMC (docs/training.md).
 struct RetrofitOptions {
-  DmsConfig dms;                 // of the student while it is trained
-  std::optional<DmcConfig> dmc;  // instead of DMS
-  int merge_span = 12;           // DMC: entries that a running average looks back over
+  model::DmsConfig dms;                 // of the student while it is trained
+  std::optional<model::DmcConfig> dmc;  // instead of DMS
+  int merge_span = 12;                  // DMC: entries that a running average looks back over
   bool uniform_weights = false;  // DMC: all of them weigh the same there (an ablation of the paper)
   MainLoss main_loss = MainLoss::distillation;
   float tau = 0.1F;
@@ -86,9 +86,9 @@ struct TrainingOptions {
 };
 
 /// Throws Error naming the flag when values make no sense, alone or for this model.
-void validate(const TrainingOptions& options, const ModelConfig& base);
+void validate(const TrainingOptions& options, const model::ModelSpec& base);
 
 /// The configuration of the model that is trained.
-ModelConfig student_config(const TrainingOptions& options, const ModelConfig& base);
+model::ModelSpec student_config(const TrainingOptions& options, const model::ModelSpec& base);
 
 }  // namespace winnow::train

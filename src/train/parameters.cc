@@ -36,9 +36,9 @@ Role role_of(std::string_view name, const Shape& shape) {
   return name.starts_with("model.layers.") ? Role::matrix : Role::embedding;
 }
 
-ParameterList::ParameterList(const ModelConfig& config, Trained trained) {
+ParameterList::ParameterList(const model::ModelSpec& spec, Trained trained) {
   for (const Role role : kRoles) {
-    for (const auto& [name, shape] : tensor_shapes(config)) {
+    for (const auto& [name, shape] : tensor_shapes(spec)) {
       const bool wanted = trained == Trained::everything || role == Role::decision;
       if (role_of(name, shape) == role && wanted) {
         const auto count = static_cast<std::size_t>(element_count(shape));
@@ -76,8 +76,8 @@ std::int64_t ParameterList::count() const {
   return total;
 }
 
-Parameters::Parameters(const ModelConfig& config, Trained trained)
-    : ParameterList(config, trained), values_(zeros(size())) {}
+Parameters::Parameters(const model::ModelSpec& spec, Trained trained)
+    : ParameterList(spec, trained), values_(zeros(size())) {}
 
 std::span<float> Parameters::values(std::string_view name) {
   const Parameter& parameter = find(name);
@@ -102,8 +102,8 @@ std::span<float> Parameters::gradients(std::string_view name) {
   return gradients().subspan(parameter.offset, parameter.count);
 }
 
-Gradients Parameters::gradient_views(const ModelConfig& config) {
-  return bind_gradients(config, [this](const std::string& name) {
+Gradients Parameters::gradient_views(const model::ModelSpec& spec) {
+  return bind_gradients(spec, [this](const std::string& name) {
     return contains(name) ? gradients(name) : std::span<float>();
   });
 }
@@ -123,7 +123,7 @@ void widen(const TensorView& tensor, std::span<float> out) {
       });
 }
 
-FrozenTensors::FrozenTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
+FrozenTensors::FrozenTensors(const model::Checkpoint& checkpoint) : checkpoint_(checkpoint) {
   for (const auto& [name, tensor] : checkpoint_.tensors()) {
     const bool floating =
         tensor.dtype == DType::f32 || tensor.dtype == DType::f16 || tensor.dtype == DType::bf16;

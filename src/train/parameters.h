@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/tensor.h"
-#include "checkpoint/checkpoint.h"
+#include "model/checkpoint.h"
 #include "train/tensors.h"
 
 namespace winnow::train {
@@ -40,7 +40,7 @@ enum class Trained : std::uint8_t {
 /// alike sees one array.
 class ParameterList {
  public:
-  ParameterList(const ModelConfig& config, Trained trained);
+  ParameterList(const model::ModelSpec& spec, Trained trained);
 
   [[nodiscard]] std::span<const Parameter> list() const { return list_; }
   [[nodiscard]] bool contains(std::string_view name) const { return by_name_.contains(name); }
@@ -62,7 +62,7 @@ class ParameterList {
 class Parameters : public ParameterList {
  public:
   /// Zero everywhere.
-  Parameters(const ModelConfig& config, Trained trained);
+  Parameters(const model::ModelSpec& spec, Trained trained);
 
   [[nodiscard]] std::span<float> values() { return values_.span(); }
   [[nodiscard]] std::span<const float> values() const { return values_.span(); }
@@ -73,7 +73,7 @@ class Parameters : public ParameterList {
   [[nodiscard]] std::span<float> gradients();
   [[nodiscard]] std::span<float> gradients(std::string_view name);
   /// Where the gradients of the trained tensors go.
-  [[nodiscard]] Gradients gradient_views(const ModelConfig& config);
+  [[nodiscard]] Gradients gradient_views(const model::ModelSpec& spec);
 
  private:
   Buffer<float> values_;
@@ -87,11 +87,11 @@ Role role_of(std::string_view name, const Shape& shape);
 /// mapped, vectors widened to fp32.
 class FrozenTensors {
  public:
-  explicit FrozenTensors(const Checkpoint& checkpoint);
+  explicit FrozenTensors(const model::Checkpoint& checkpoint);
   [[nodiscard]] std::optional<TensorView> find(const std::string& name) const;
 
  private:
-  Checkpoint checkpoint_;
+  model::Checkpoint checkpoint_;
   std::map<std::string, std::vector<float>> vectors_;
 };
 

@@ -20,12 +20,12 @@ class SelfGeneration {
  public:
   SelfGeneration(const engine::LoadedModel& model, const Tokenizer& tokenizer,
                  const SelfGeneratedOptions& options, const std::filesystem::path& file)
-      : config_(model.model.config()),
+      : spec_(model.model.spec()),
         tokenizer_(tokenizer),
         options_(options),
         engine_(*model.backend, model.engine),
         file_(file) {
-    require(!options.prompts.empty() || config_.bos_token,
+    require(!options.prompts.empty() || spec_.bos_token,
             "the model has no beginning-of-text token: documents need prompts");
   }
 
@@ -63,13 +63,13 @@ class SelfGeneration {
   void submit(std::int64_t document) {
     const std::string* prompt = prompt_of(document);
     engine::Request request;
-    request.prompt = prompt == nullptr ? std::vector<std::int32_t>{*config_.bos_token}
+    request.prompt = prompt == nullptr ? std::vector<std::int32_t>{*spec_.bos_token}
                                        : tokenizer_.encode(*prompt);
     request.max_tokens = options_.max_tokens;
     request.sampling = options_.sampling;
     request.sampling.seed =
         mix64(options_.sampling.seed ^ mix64(static_cast<std::uint64_t>(document)));
-    request.stop_tokens = config_.eos_tokens;
+    request.stop_tokens = spec_.eos_tokens;
     const engine::RequestId id = engine_.submit(std::move(request));
     texts_[document].request = id;
     documents_[id] = document;
@@ -106,7 +106,7 @@ class SelfGeneration {
     }
   }
 
-  const ModelConfig& config_;
+  const model::ModelSpec& spec_;
   const Tokenizer& tokenizer_;
   const SelfGeneratedOptions& options_;
   engine::Engine engine_;

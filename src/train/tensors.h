@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/tensor.h"
-#include "checkpoint/config.h"
+#include "model/config.h"
 #include "ops/matrix.h"
 #include "ops/weight.h"
 
@@ -16,9 +16,12 @@ namespace winnow::train {
 
 template <class Matrix, class Vector>
 struct LayerTensors {
-  Vector attention_norm;  // [hidden]
-  Vector mlp_norm;        // [hidden]
-  Vector query_norm;      // [head_dim], Qwen3; else empty, as everything that a model lacks
+  // Empty is what the model does not have.
+  Vector attention_norm;       // [hidden] before attention
+  Vector attention_post_norm;  // [hidden] of what attention adds
+  Vector mlp_norm;             // [hidden]
+  Vector mlp_post_norm;        // [hidden]
+  Vector query_norm;           // [head_dim], or [heads * head_dim]
   Vector key_norm;
   Vector query_bias;  // [heads * head_dim]
   Vector key_bias;    // [kv_heads * head_dim]
@@ -60,23 +63,23 @@ using LayerGradients = LayerTensors<ops::Matrix<float>, std::span<float>>;
 
 /// The name of a decision tensor of a layer: "weight", "bias" or "norm.weight". An adapter's is
 /// that of the checkpoint; a borrowed channel's rows have a name only here.
-std::string decision_name(const ModelConfig& config, int layer, const std::string& part);
+std::string decision_name(const model::ModelSpec& spec, int layer, const std::string& part);
 /// The same for DMC's weights omega.
 std::string omega_name(int layer, const std::string& part);
 
 /// Names and shapes of a model's tensors while it is trained: those of its checkpoint, and for a
 /// borrowed channel its rows. In the order of the tree, so that what one product computes (q, k and
 /// v; gate and up) lies together.
-std::vector<std::pair<std::string, Shape>> tensor_shapes(const ModelConfig& config);
+std::vector<std::pair<std::string, Shape>> tensor_shapes(const model::ModelSpec& spec);
 
 /// Looks tensors up by name; nullopt for one that is not there.
 using FindTensor = std::function<std::optional<TensorView>(const std::string& name)>;
 
 /// Views of the tensors that `find` knows; vectors must be in fp32.
-Weights bind_weights(const ModelConfig& config, const FindTensor& find);
+Weights bind_weights(const model::ModelSpec& spec, const FindTensor& find);
 
 /// Looks up where a tensor's gradient goes; an empty span for one that is not trained.
 using FindGradient = std::function<std::span<float>(const std::string& name)>;
-Gradients bind_gradients(const ModelConfig& config, const FindGradient& find);
+Gradients bind_gradients(const model::ModelSpec& spec, const FindGradient& find);
 
 }  // namespace winnow::train

@@ -92,12 +92,12 @@ ordered_json data_origin(const TokenizeOptions& options) {
   return {{"files", files}, {"tokenizer", tokenizer}, {"mask_prompts", options.mask_prompts}};
 }
 
-TokenizeResult tokenize_files(const TokenizeOptions& options, const ModelConfig& config,
+TokenizeResult tokenize_files(const TokenizeOptions& options, const model::ModelSpec& spec,
                               const fs::path& directory) {
   require(options.max_malformed >= 0.0 && options.max_malformed <= 1.0,
           "--max-malformed {}: expected 0 to 1", options.max_malformed);
   const ordered_json origin = data_origin(options);
-  const DocumentEncoder encoder(options.model, config, options.mask_prompts);
+  const DocumentEncoder encoder(options.model, spec, options.mask_prompts);
   ShardWriter writer(directory);
   TokenizeResult result;
   std::int64_t total = 0;

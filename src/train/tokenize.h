@@ -34,7 +34,7 @@ nlohmann::ordered_json data_origin(const TokenizeOptions& options);
 
 /// Tokenises on all threads and writes shards to `directory`, in the order of the files. Throws
 /// Error, naming file and line, when more than the allowed share of lines is malformed.
-TokenizeResult tokenize_files(const TokenizeOptions& options, const ModelConfig& config,
+TokenizeResult tokenize_files(const TokenizeOptions& options, const model::ModelSpec& spec,
                               const std::filesystem::path& directory);
 
 }  // namespace winnow::train

@@ -12,7 +12,7 @@ namespace winnow::train {
 namespace {
 
 // The base model's values; an adapter's norm starts as none, and decisions as no decisions.
-void initialize(Parameters& parameters, const Checkpoint& base) {
+void initialize(Parameters& parameters, const model::Checkpoint& base) {
   for (const Parameter& parameter : parameters.list()) {
     const std::span<float> values = parameters.values(parameter.name);
     if (base.has(parameter.name)) {
@@ -36,19 +36,21 @@ double total_weight(std::span<const Batch> batches) {
 
 }  // namespace
 
-Trainer::Trainer(const TrainingOptions& options, const Checkpoint& base, const Shards& shards)
+Trainer::Trainer(const TrainingOptions& options, const model::Checkpoint& base,
+                 const Shards& shards)
     : options_(options),
       base_(base),
-      config_(student_config(options, base.config())),
+      spec_(student_config(options, base.spec())),
       frozen_(base),
-      parameters_(config_, trained_part(config_)),
-      reader_(shards, options.length, config_.bos_token, options.seed) {
+      parameters_(spec_, trained_part(spec_)),
+      reader_(shards, options.length, spec_.bos_token, options.seed) {
   initialize(parameters_, base);
   backend_ = make_backend(
-      options, base.config(), [this](const std::string& name) { return frozen_.find(name); },
+      options, base.spec(), [this](const std::string& name) { return frozen_.find(name); },
       parameters_);
   if (options_.retrofit) {
-    eviction_.emplace(*options_.retrofit, config_.layers, decision_count(config_));
+    eviction_.emplace(*options_.retrofit, spec_.compressing_before(spec_.layer_count()),
+                      decision_count(spec_));
   }
 }
 
@@ -90,7 +92,7 @@ double Trainer::check_student_is_teacher() {
   reader_.seek(position);
   const double total = std::max(1.0, total_weight({&batch, 1}));
   DecisionPass pass;
-  if (trained_part(config_) == Trained::decisions) {
+  if (trained_part(spec_) == Trained::decisions) {
     pass.mode = DecisionPass::Mode::hard;
   }
   backend_->begin_update();
@@ -142,7 +144,7 @@ StepReport Trainer::step() {
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (const double peak = backend_->peak_flops(); peak > 0.0) {
     const double flops =
-        flops_per_token(options_, base_.config()) * static_cast<double>(report.tokens);
+        flops_per_token(options_, base_.spec()) * static_cast<double>(report.tokens);
     report.utilization = flops / report.seconds / peak;
   }
   return report;
@@ -151,8 +153,8 @@ StepReport Trainer::step() {
 Batch Trainer::read_part() {
   Batch part = reader_.next(options_.micro_batch);
   for (const std::int32_t token : part.tokens) {
-    require(token >= 0 && token < config_.vocab,
-            "the training data has a token {}, the model a vocabulary of {}", token, config_.vocab);
+    require(token >= 0 && token < spec_.vocab,
+            "the training data has a token {}, the model a vocabulary of {}", token, spec_.vocab);
   }
   return part;
 }
@@ -195,9 +197,9 @@ void Trainer::count_marked(const PassSums& sums, EvictionReport& eviction) const
 
 void Trainer::require_finite_loss(const PassSums& sums, const std::string& what) const {
   const int place = sums.not_finite;
-  const std::string where = place == 0                ? "the embedding"
-                            : place <= config_.layers ? fmt::format("layer {}", place - 1)
-                                                      : "the head";
+  const std::string where = place == 0                     ? "the embedding"
+                            : place <= spec_.layer_count() ? fmt::format("layer {}", place - 1)
+                                                           : "the head";
   require(std::isfinite(sums.loss),
           "{}: the loss is not finite; the first values that are not come from {}", what, where);
 }

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "checkpoint/checkpoint.h"
+#include "model/checkpoint.h"
 #include "train/backend.h"
 #include "train/eviction_control.h"
 #include "train/packing.h"
@@ -42,7 +42,7 @@ struct StepReport {
 class Trainer {
  public:
   /// `base` is what training starts from, and the teacher; `shards` must outlive this.
-  Trainer(const TrainingOptions& options, const Checkpoint& base, const Shards& shards);
+  Trainer(const TrainingOptions& options, const model::Checkpoint& base, const Shards& shards);
   Trainer(const Trainer&) = delete;  // parts of it point to others
   Trainer& operator=(const Trainer&) = delete;
 
@@ -62,11 +62,11 @@ class Trainer {
   /// Takes up where `file` left off. Error naming the key when its recipe is another.
   void load_state(const std::filesystem::path& file, const nlohmann::ordered_json& recipe);
 
-  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const model::ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const TrainingOptions& options() const { return options_; }
   /// Their values, up to date.
   [[nodiscard]] const Parameters& parameters() const;
-  [[nodiscard]] const Checkpoint& base() const { return base_; }
+  [[nodiscard]] const model::Checkpoint& base() const { return base_; }
 
  private:
   [[nodiscard]] bool fading() const;
@@ -80,8 +80,8 @@ class Trainer {
   void require_finite_loss(const PassSums& sums, const std::string& what) const;
 
   TrainingOptions options_;
-  Checkpoint base_;
-  ModelConfig config_;
+  model::Checkpoint base_;
+  model::ModelSpec spec_;
   FrozenTensors frozen_;
   Parameters parameters_;
   std::unique_ptr<Backend> backend_;

@@ -1,55 +1,44 @@
-// Names of the tensors of a tree.
+// Names and shapes of the tensors of a tree.
 #pragma once
-
-#include <fmt/format.h>
 
 #include <string>
 
+#include "model/channels.h"
+#include "model/visit_tensors.h"
 #include "train/tensors.h"
 
 namespace winnow::train {
 
-/// visit(name, tensor) for every tensor that the tree of such a model can have, matrices and
-/// vectors alike.
+/// visit(name, shape, tensor) for every tensor that the tree of such a model has, matrices and
+/// vectors alike, in the order in which they lie in memory: what one product computes (q, k and v;
+/// gate and up) lies together. An adapter's bias, which need not be there, has no shape.
 template <class Tree, class Visit>
-void visit_tensors(const ModelConfig& config, Tree& tree, const Visit& visit) {
-  visit("model.embed_tokens.weight", tree.embedding);
-  if (!config.tied_embeddings) {
-    visit("lm_head.weight", tree.head);
-  }
-  visit("model.norm.weight", tree.norm);
-  tree.layers.resize(static_cast<std::size_t>(config.layers));
-  for (int i = 0; i < config.layers; ++i) {
+void visit_tensors(const model::ModelSpec& spec, Tree& tree, const Visit& visit) {
+  model::visit_ends(spec, tree, visit);
+  tree.layers.resize(static_cast<std::size_t>(spec.layer_count()));
+  for (int i = 0; i < spec.layer_count(); ++i) {
     auto& layer = tree.layers[static_cast<std::size_t>(i)];
-    const std::string prefix = fmt::format("model.layers.{}.", i);
-    const std::string attention = prefix + "self_attn.";
-    const std::string mlp = prefix + "mlp.";
-    visit(prefix + "input_layernorm.weight", layer.attention_norm);
-    visit(prefix + "post_attention_layernorm.weight", layer.mlp_norm);
-    visit(attention + "q_norm.weight", layer.query_norm);
-    visit(attention + "k_norm.weight", layer.key_norm);
-    visit(attention + "q_proj.bias", layer.query_bias);
-    visit(attention + "k_proj.bias", layer.key_bias);
-    visit(attention + "v_proj.bias", layer.value_bias);
-    visit(attention + "o_proj.bias", layer.output_bias);
-    visit(mlp + "gate_proj.bias", layer.gate_bias);
-    visit(mlp + "up_proj.bias", layer.up_bias);
-    visit(mlp + "down_proj.bias", layer.down_bias);
-    visit(attention + "q_proj.weight", layer.query);
-    visit(attention + "k_proj.weight", layer.key);
-    visit(attention + "v_proj.weight", layer.value);
-    visit(attention + "o_proj.weight", layer.output);
-    visit(mlp + "gate_proj.weight", layer.gate);
-    visit(mlp + "up_proj.weight", layer.up);
-    visit(mlp + "down_proj.weight", layer.down);
-    if (config.dms || config.dmc) {
-      visit(decision_name(config, i, "weight"), layer.decision);
-      visit(decision_name(config, i, "bias"), layer.decision_bias);
-      visit(decision_name(config, i, "norm.weight"), layer.decision_norm);
+    model::visit_layer(spec, i, layer, visit);
+    if (!spec.decides(i)) {
+      continue;
     }
-    if (config.dmc) {
-      visit(omega_name(i, "weight"), layer.omega);
-      visit(omega_name(i, "bias"), layer.omega_bias);
+    const model::AttentionSpec& attention = *spec.layer(i).attention();
+    const bool borrows = model::borrows_channels(spec);
+    const Shape rows{attention.kv_heads, spec.hidden};
+    const Shape bias{attention.kv_heads};
+    const bool has_bias = borrows && attention.qkv_bias;
+    visit(decision_name(spec, i, "weight"), rows, layer.decision);
+    if (has_bias || !borrows) {
+      visit(decision_name(spec, i, "bias"), has_bias ? bias : Shape{}, layer.decision_bias);
+    }
+    if (!borrows) {
+      visit(decision_name(spec, i, "norm.weight"), Shape{spec.hidden}, layer.decision_norm);
+    }
+    if (spec.dmc) {
+      visit(omega_name(i, "weight"), rows, layer.omega);
+      if (has_bias) {
+        visit(omega_name(i, "bias"), bias, layer.omega_bias);
+      }
     }
   }
 }

@@ -1,4 +1,4 @@
-// What the tests of this room share: temporary directories, small models, images byte by byte.
+// What tests of files share: temporary directories, tensors, images byte by byte.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
 
 namespace winnow {
 
@@ -93,15 +93,6 @@ class OwnedTensors {
   TensorMap map_;
 };
 
-/// Every tensor `config` calls for, filled with noise.
-inline OwnedTensors tensors_of(const ModelConfig& config, std::uint64_t seed = 1) {
-  OwnedTensors tensors;
-  for (const auto& [name, shape] : expected_tensors(config)) {
-    tensors.add(name, config.dtype, shape, seed);
-  }
-  return tensors;
-}
-
 inline void expect_same_tensors(const TensorMap& expected, const TensorMap& actual) {
   ASSERT_EQ(actual.size(), expected.size());
   for (const auto& [name, tensor] : expected) {
@@ -111,28 +102,6 @@ inline void expect_same_tensors(const TensorMap& expected, const TensorMap& actu
     ASSERT_EQ(found->second.shape, tensor.shape) << name;
     EXPECT_EQ(std::memcmp(found->second.data, tensor.data, tensor.bytes()), 0) << name;
   }
-}
-
-/// The smallest config.json: what has no default.
-inline nlohmann::json tiny_config(const std::string& architecture = "LlamaForCausalLM") {
-  return {{"architectures", {architecture}}, {"hidden_size", 16}, {"num_hidden_layers", 2},
-          {"num_attention_heads", 4},        {"head_dim", 4},     {"num_key_value_heads", 2},
-          {"intermediate_size", 24},         {"vocab_size", 32},  {"max_position_embeddings", 64},
-          {"torch_dtype", "bfloat16"}};
-}
-
-inline ModelConfig parse(const nlohmann::json& config) {
-  return parse_config({"dir", config.dump(), {}, {}});
-}
-
-/// tiny_config with `changes` (an object, or nothing) merged in; a null removes a key.
-inline ModelConfig parse_with(const nlohmann::json& changes,
-                              const std::string& architecture = "LlamaForCausalLM") {
-  nlohmann::json config = tiny_config(architecture);
-  if (!changes.is_null()) {
-    config.merge_patch(changes);
-  }
-  return parse(config);
 }
 
 }  // namespace winnow

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "checkpoint_testing.h"
+#include "checkpoint/checkpoint_testing.h"
 
 namespace winnow {
 namespace {

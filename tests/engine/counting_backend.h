@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/runner.h"
+#include "model/spec_of.h"
 
 namespace winnow::engine::testing {
 
@@ -27,15 +28,13 @@ enum class Fault : std::uint8_t {
 class CountingBackend : public Backend {
  public:
   explicit CountingBackend(Fault fault, std::chrono::milliseconds step = {})
-      : fault_(fault), step_(step) {
-    config_.vocab = 100;
-    config_.max_positions = 1000;
-    config_.layers = 1;
-    config_.kv_heads = 1;
-  }
-  [[nodiscard]] const ModelConfig& config() const override { return config_; }
+      : fault_(fault),
+        step_(step),
+        spec_(winnow::testing::spec_of(
+            "llama", {.layers = 1, .kv_heads = 1, .vocab = 100, .max_positions = 1000})) {}
+  [[nodiscard]] const model::ModelSpec& spec() const override { return spec_; }
   [[nodiscard]] kvcache::CacheShape cache_shape() const override {
-    return {.layers = config_.layers, .kv_heads = config_.kv_heads, .head_dim = 8, .group = 1};
+    return {.layers = 1, .kv_heads = 1, .head_dim = 8, .group = 1};
   }
   [[nodiscard]] std::size_t weight_bytes_per_step() const override { return 0; }
   [[nodiscard]] double read_bandwidth() const override { return 1.0; }
@@ -111,9 +110,9 @@ class CountingBackend : public Backend {
     int length_ = 0;
   };
 
-  ModelConfig config_;
   Fault fault_;
   std::chrono::milliseconds step_;
+  model::ModelSpec spec_;
 };
 
 }  // namespace winnow::engine::testing

@@ -237,7 +237,7 @@ TEST(Engine, OutOfMemoryEndsAllSamples) {
 }
 
 TEST(Engine, LogitsThatAreNoNumbersEndTheRequest) {
-  const ModelConfig config = tiny_model(RuleKind::dense);
+  const model::ModelSpec config = tiny_model(RuleKind::dense);
   model::Weights weights = model::random_weights(config, DType::f32, 11);
   weights.norm[3] = std::numeric_limits<float>::quiet_NaN();
   const model::Model model(config, std::move(weights));

@@ -28,7 +28,7 @@ inline const model::Model& model_for(RuleKind rule, DType type) {
   static std::map<std::pair<RuleKind, DType>, std::unique_ptr<model::Model>> models;
   auto& made = models[{rule, type}];
   if (!made) {
-    const ModelConfig config = tiny_model(rule);
+    const model::ModelSpec config = tiny_model(rule);
     made = std::make_unique<model::Model>(config, model::random_weights(config, type, 11));
     if (rule == RuleKind::dms) {
       made->draw_decisions({.rate = 0.6});

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "model/spec_of.h"
 
 namespace winnow::engine {
 namespace {
@@ -14,20 +15,19 @@ namespace {
 using kvcache::RuleKind;
 using ::testing::StartsWith;
 
-ModelConfig dense_model() {
-  return {};
+model::ModelSpec dense_model() {
+  return winnow::testing::spec_of("llama", {});
 }
 
-ModelConfig dms_model() {
-  ModelConfig config;
-  config.max_positions = 4096;
-  config.dms = DmsConfig{.window = 37, .shift = 0};
+model::ModelSpec dms_model() {
+  model::ModelSpec config = winnow::testing::spec_of("llama", {.max_positions = 4096});
+  config.dms = model::DmsConfig{.window = 37, .shift = 0};
   return config;
 }
 
-ModelConfig dmc_model() {
-  ModelConfig config;
-  config.dmc = DmcConfig{};
+model::ModelSpec dmc_model() {
+  model::ModelSpec config = winnow::testing::spec_of("llama", {});
+  config.dmc = model::DmcConfig{};
   return config;
 }
 
@@ -39,7 +39,7 @@ LoadOptions with(const std::function<void(LoadOptions&)>& change) {
 }
 
 std::string error_of(const std::function<void(LoadOptions&)>& change,
-                     const ModelConfig& model = dense_model()) {
+                     const model::ModelSpec& model = dense_model()) {
   try {
     resolve_options(with(change), model);
   } catch (const Error& error) {
@@ -62,13 +62,13 @@ TEST(Options, AutoIsWhatTheCheckpointWasTrainedFor) {
   EXPECT_EQ(dms.cache.rule, RuleKind::dms);
   EXPECT_EQ(dms.cache.window, 37);
   EXPECT_EQ(dms.cache.shift, 0);
-  ModelConfig disabled = dms_model();
+  model::ModelSpec disabled = dms_model();
   disabled.dms->evict = false;
   EXPECT_EQ(resolve_options({}, disabled).cache.rule, RuleKind::dense);
 }
 
 TEST(Options, AnyModelCanRunDenseOrABaseline) {
-  for (const ModelConfig& model : {dense_model(), dms_model(), dmc_model()}) {
+  for (const model::ModelSpec& model : {dense_model(), dms_model(), dmc_model()}) {
     const auto dense = with([](LoadOptions& o) { o.cache = "dense"; });
     EXPECT_EQ(resolve_options(dense, model).cache.rule, RuleKind::dense);
     for (const RuleKind rule :
@@ -175,13 +175,6 @@ TEST(Options, EntryTypesHaveNames) {
     EXPECT_EQ(ops::format_name(parse_kv_dtype(name)), name);
   }
   EXPECT_THROW(parse_kv_dtype(""), Error);
-}
-
-TEST(Options, FamiliesHaveNames) {
-  EXPECT_EQ(family_name(Family::llama), "llama");
-  EXPECT_EQ(family_name(Family::qwen2), "qwen2");
-  EXPECT_EQ(family_name(Family::qwen3), "qwen3");
-  EXPECT_EQ(family_name(Family::mistral), "mistral");
 }
 
 }  // namespace

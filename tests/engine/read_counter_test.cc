@@ -28,10 +28,8 @@ constexpr double kRate = 0.6;
 constexpr double kRatio = 2.0;
 
 // One query head per KV head: Quest's pages are then one head's choice.
-ModelConfig ungrouped_model(RuleKind rule) {
-  ModelConfig config = testing::tiny_model(rule);
-  config.heads = config.kv_heads;
-  return config;
+model::ModelSpec ungrouped_model(RuleKind rule) {
+  return winnow::testing::tiny_model(rule, {.heads = 2});
 }
 
 /// What the definition says of one query.
@@ -135,7 +133,7 @@ class ReadsOfRule : public ::testing::TestWithParam<RuleKind> {
  protected:
   void SetUp() override {
     set_threads(1);
-    const ModelConfig config = ungrouped_model(GetParam());
+    const model::ModelSpec config = ungrouped_model(GetParam());
     model_.emplace(config, model::random_weights(config, DType::f32, 11));
     if (config.dms || config.dmc) {
       model_->draw_decisions({.rate = kRate});
@@ -229,7 +227,7 @@ TEST(ReadCounter, AFullSlidingWindowForgetsBeforeItsQuery) {
 }
 
 TEST(Engine, EndsOneSampleOfARequest) {
-  const ModelConfig config = ungrouped_model(RuleKind::dense);
+  const model::ModelSpec config = ungrouped_model(RuleKind::dense);
   const model::Model model(config, model::random_weights(config, DType::f32, 11));
   const CpuBackend backend(model);
   Engine engine(backend, {});

@@ -89,7 +89,7 @@ class StoredRule : public ::testing::TestWithParam<RuleKind> {
 
   TempDir directory_;
   EngineConfig config_ = exact_config(GetParam());
-  ModelConfig shape_ = testing::tiny_model(GetParam(), kPositions);
+  model::ModelSpec shape_ = testing::tiny_model(GetParam(), {.max_positions = kPositions});
   model::Model model_{shape_, model::random_weights(shape_, DType::f32, 11)};
   CpuBackend backend_{model_};
 };

@@ -14,8 +14,8 @@ namespace {
 
 // Queries of zero, so that all that is seen weighs the same.
 std::unique_ptr<const engine::LoadedModel> even_model(kvcache::RuleKind rule) {
-  ModelConfig config = testing::tiny_model(rule, /*max_positions=*/64);
-  config.qk_norm = true;
+  const model::ModelSpec config =
+      testing::tiny_model(rule, {.max_positions = 64}, /*family=*/"qwen3");
   engine::EngineConfig engine;
   engine.cache.rule = rule;
   engine.cache.cr = 2.0;

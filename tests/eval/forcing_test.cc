@@ -32,7 +32,7 @@ std::vector<float> logits_alone(const engine::LoadedModel& model,
                                 const std::vector<std::int32_t>& tokens) {
   const int length = static_cast<int>(tokens.size());
   engine::Session session(*model.backend, model.engine, {length, length});
-  std::vector<float> logits(tokens.size() * static_cast<std::size_t>(model.model.config().vocab));
+  std::vector<float> logits(tokens.size() * static_cast<std::size_t>(model.model.spec().vocab));
   session.feed(tokens, logits);
   return logits;
 }

@@ -4,19 +4,19 @@
 
 #include "base/error.h"
 
+#include "model/spec_of.h"
+
 namespace winnow::eval {
 namespace {
 
-ModelConfig llama_3_1_8b() {
-  ModelConfig model;
-  model.layers = 32;
-  model.hidden = 4096;
-  model.intermediate = 14336;
-  model.heads = 32;
-  model.kv_heads = 8;
-  model.head_dim = 128;
-  model.vocab = 128256;
-  return model;
+model::ModelSpec llama_3_1_8b() {
+  return testing::spec_of("llama", {.hidden = 4096,
+                                    .layers = 32,
+                                    .heads = 32,
+                                    .kv_heads = 8,
+                                    .head_dim = 128,
+                                    .intermediate = 14336,
+                                    .vocab = 128256});
 }
 
 constexpr double kPeak = 989.5e12;  // H100 SXM, as the paper takes it

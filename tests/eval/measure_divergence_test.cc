@@ -112,7 +112,7 @@ TEST(SavedRuns, ComeBackAsTheyWere) {
   const winnow::testing::TempFile file(".safetensors");
   const auto model = load("dense");
   const Prompts prompts = some_prompts();
-  const int vocab = model->model.config().vocab;
+  const int vocab = model->model.spec().vocab;
   const auto runs = run_greedy_together(*model, prompts, 3);
   save_runs(file.path(), prompts, runs);
   const auto loaded = load_runs(file.path(), prompts, 3, vocab);

@@ -40,7 +40,7 @@ TEST(Perplexity, ScoresEveryTokenButTheFirstOfEachWindow) {
   const auto model = load("dms-nvidia-llama", "auto");
   const auto tokens = some_tokens(70);
   const int context = 32;
-  const auto vocab = static_cast<std::size_t>(model->model.config().vocab);
+  const auto vocab = static_cast<std::size_t>(model->model.spec().vocab);
 
   double nll = 0.0;
   std::int64_t count = 0;

@@ -17,7 +17,7 @@ namespace {
 constexpr double kRate = 0.6;
 
 std::unique_ptr<const engine::LoadedModel> drawn_model(kvcache::RuleKind rule) {
-  const ModelConfig config = testing::tiny_model(rule);
+  const model::ModelSpec config = testing::tiny_model(rule);
   engine::EngineConfig engine;
   engine.cache.rule = rule;
   engine.cache.format = ops::EntryFormat::f32;

@@ -91,7 +91,7 @@ TEST_F(Answers, DoNotDependOnTheBatch) {
 }
 
 TEST_F(Answers, SkipsWhatDoesNotFit) {
-  const int positions = model_->model.config().max_positions;
+  const int positions = model_->model.spec().max_positions;
   std::vector<Question> questions{question("short", "Two", 4), question("long", "Two", 4)};
   questions[1].prompt.assign(static_cast<std::size_t>(positions - 3), 5);
   Journal journal;

@@ -41,14 +41,14 @@ void expect_as_reference(const std::string& model_name, const std::string& key) 
   const auto greedy = expected.at("greedy_ids").get<std::vector<std::int32_t>>();
   tokens.insert(tokens.end(), greedy.begin(), greedy.end() - 1);
 
-  const Checkpoint checkpoint = Checkpoint::open(assets() / model_name);
-  const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
-  kvcache::Cache cache(testing::trained_cache(checkpoint.config()), model.cache_shape());
+  const model::Checkpoint checkpoint = model::Checkpoint::open(assets() / model_name);
+  const model::Model model(checkpoint.spec(), model::load_weights(checkpoint));
+  kvcache::Cache cache(testing::trained_cache(checkpoint.spec()), model.cache_shape());
   Outcome outcome;
   Runner runner(model, cache, {});
   runner.feed_in_chunks(tokens, 512, outcome);
 
-  const auto vocab = static_cast<std::size_t>(checkpoint.config().vocab);
+  const auto vocab = static_cast<std::size_t>(checkpoint.spec().vocab);
   expect_logits(expected.at("next_token_logits"), outcome, vocab);
   for (std::size_t i = 0; i < greedy.size(); ++i) {
     const auto row = std::span(outcome.logits).subspan((prompt - 1 + i) * vocab, vocab);

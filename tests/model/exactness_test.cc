@@ -63,9 +63,9 @@ INSTANTIATE_TEST_SUITE_P(Models, Exactness, ::testing::ValuesIn(model_names()), 
 TEST_P(Exactness, AnyChunking) {
   const auto directory = testing::fixture_models() / GetParam();
   const Expected expected(directory / "expected.safetensors");
-  const Checkpoint checkpoint = Checkpoint::open(directory);
-  const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
-  kvcache::Cache cache(testing::trained_cache(checkpoint.config()), model.cache_shape());
+  const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
+  const model::Model model(checkpoint.spec(), model::load_weights(checkpoint));
+  kvcache::Cache cache(testing::trained_cache(checkpoint.spec()), model.cache_shape());
   for (const std::size_t chunk : {80, 1, 2, 7, 33}) {
     SCOPED_TRACE(chunk);
     Outcome outcome;
@@ -78,9 +78,9 @@ TEST_P(Exactness, AnyChunking) {
 TEST_P(Exactness, DeterministicToTheLastBit) {
   const auto directory = testing::fixture_models() / GetParam();
   const Expected expected(directory / "expected.safetensors");
-  const Checkpoint checkpoint = Checkpoint::open(directory);
-  const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
-  kvcache::Cache cache(testing::trained_cache(checkpoint.config()), model.cache_shape());
+  const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
+  const model::Model model(checkpoint.spec(), model::load_weights(checkpoint));
+  kvcache::Cache cache(testing::trained_cache(checkpoint.spec()), model.cache_shape());
   Outcome whole;
   Runner(model, cache, {}, true).feed(expected.tokens(), whole);
   expect_equal(expected, whole);
@@ -94,9 +94,9 @@ TEST_P(Exactness, DeterministicToTheLastBit) {
 TEST_P(Exactness, FewLogitRows) {
   const auto directory = testing::fixture_models() / GetParam();
   const Expected expected(directory / "expected.safetensors");
-  const Checkpoint checkpoint = Checkpoint::open(directory);
-  const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
-  kvcache::Cache cache(testing::trained_cache(checkpoint.config()), model.cache_shape());
+  const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
+  const model::Model model(checkpoint.spec(), model::load_weights(checkpoint));
+  kvcache::Cache cache(testing::trained_cache(checkpoint.spec()), model.cache_shape());
   for (const bool deterministic : {false, true}) {
     expect_equal_when_few_logits_are_wanted(expected, Runner(model, cache, {}, deterministic));
   }
@@ -105,9 +105,9 @@ TEST_P(Exactness, FewLogitRows) {
 TEST_P(Exactness, ForkContinuesAsTheOriginal) {
   const auto directory = testing::fixture_models() / GetParam();
   const Expected expected(directory / "expected.safetensors");
-  const Checkpoint checkpoint = Checkpoint::open(directory);
-  const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
-  kvcache::Cache cache(testing::trained_cache(checkpoint.config()), model.cache_shape());
+  const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
+  const model::Model model(checkpoint.spec(), model::load_weights(checkpoint));
+  kvcache::Cache cache(testing::trained_cache(checkpoint.spec()), model.cache_shape());
   const auto tokens = expected.tokens();
   Outcome outcome;
   Runner original(model, cache, {});
@@ -128,8 +128,8 @@ TEST_P(BaselineRule, FollowsTheReference) {
   const Expected expected(directory / ("expected." + GetParam() + ".safetensors"));
   const auto parameters =
       nlohmann::json::parse(std::ifstream(directory / ("expected." + GetParam() + ".json")));
-  const Checkpoint checkpoint = Checkpoint::open(directory);
-  const model::Model model(checkpoint.config(), model::load_weights(checkpoint));
+  const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
+  const model::Model model(checkpoint.spec(), model::load_weights(checkpoint));
 
   kvcache::CacheConfig config;
   config.format = ops::EntryFormat::f32;

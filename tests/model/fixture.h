@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint.h"
 #include "kvcache/sequence_cache.h"
+#include "model/checkpoint.h"
 #include "model/model.h"
 
 namespace winnow::testing {
@@ -41,7 +41,7 @@ struct Outcome {
 };
 
 /// The cache configuration that a checkpoint was trained for.
-inline kvcache::CacheConfig trained_cache(const ModelConfig& config) {
+inline kvcache::CacheConfig trained_cache(const model::ModelSpec& config) {
   kvcache::CacheConfig cache;
   cache.max_bytes = std::size_t{1} << 28;
   cache.format = ops::EntryFormat::f32;
@@ -69,9 +69,9 @@ class Runner {
   }
 
   void feed(std::span<const std::int32_t> tokens, Outcome& outcome) {
-    const auto& config = model_->config();
+    const auto& config = model_->spec();
     const auto vocab = static_cast<std::size_t>(config.vocab);
-    const auto heads = static_cast<std::size_t>(config.layers * config.kv_heads);
+    const auto heads = static_cast<std::size_t>(config.layer_count() * config.attention().kv_heads);
     const std::size_t logits_before = outcome.logits.size();
     const std::size_t live_before = outcome.live_entries.size();
     outcome.logits.resize(logits_before + tokens.size() * vocab);
@@ -87,7 +87,7 @@ class Runner {
 
   /// Logits [rows, vocab] of the last tokens only; nothing else is asked for.
   std::vector<float> feed_for_last(std::span<const std::int32_t> tokens, std::size_t rows) {
-    const auto vocab = static_cast<std::size_t>(model_->config().vocab);
+    const auto vocab = static_cast<std::size_t>(model_->spec().vocab);
     std::vector<float> logits(rows * vocab);
     const model::SequenceStep step{&sequence_, tokens, rows, {}};
     model_->forward(context_, std::span(&step, 1), {logits.data(), rows, vocab});

@@ -12,13 +12,10 @@
 namespace winnow::model {
 namespace {
 
-ModelConfig small_config() {
-  ModelConfig config = testing::tiny_model(kvcache::RuleKind::dense);
-  config.hidden = 64;
-  config.intermediate = 96;  // whole groups of a quantised matrix
-  config.vocab = 3000;       // enough for several threads to draw the embedding
-  config.tied_embeddings = true;
-  return config;
+ModelSpec small_config() {
+  // Whole groups of a quantised matrix, and a vocabulary that several threads draw.
+  return testing::spec_of("llama", {.hidden = 64, .intermediate = 96, .vocab = 3000},
+                          {{"tie_word_embeddings", true}});
 }
 
 std::vector<std::byte> bytes_of(const ops::Weight& weight) {

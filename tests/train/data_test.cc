@@ -68,7 +68,7 @@ TEST(LineReader, NamesWhatItCannotRead) {
 class Encoding : public ::testing::Test {
  protected:
   [[nodiscard]] Document encode(const json& line, bool mask) const {
-    return DocumentEncoder(model(), read_config(model()), mask).encode(line.dump());
+    return DocumentEncoder(model(), model::read_spec(model()), mask).encode(line.dump());
   }
   /// What is to be predicted, as text.
   [[nodiscard]] std::string trained_text(const Document& document) const {
@@ -134,7 +134,7 @@ TEST_F(Encoding, OfChats) {
 }
 
 TEST_F(Encoding, SaysWhatIsWrong) {
-  const DocumentEncoder encoder(model(), read_config(model()), false);
+  const DocumentEncoder encoder(model(), model::read_spec(model()), false);
   const auto complaint = [&](const std::string& line) {
     return error_of([&] { static_cast<void>(encoder.encode(line)); });
   };
@@ -162,7 +162,7 @@ TEST(Tokenize, KeepsTheOrderOfDocuments) {
   const TempDir dir;
   std::string text;
   std::vector<std::vector<std::int32_t>> expected;
-  const DocumentEncoder encoder(model(), read_config(model()), false);
+  const DocumentEncoder encoder(model(), model::read_spec(model()), false);
   for (int i = 0; i < 500; ++i) {
     const std::string line = json{{"text", "Document number " + std::to_string(i)}}.dump();
     expected.push_back(encoder.encode(line).tokens);
@@ -174,7 +174,7 @@ TEST(Tokenize, KeepsTheOrderOfDocuments) {
   }
   dir.write("b.jsonl.zst", compressed(text));
   const auto options = options_for(dir, {"a.jsonl", "b.jsonl.zst"});
-  const auto result = tokenize_files(options, read_config(model()), dir.path() / "shards");
+  const auto result = tokenize_files(options, model::read_spec(model()), dir.path() / "shards");
   EXPECT_EQ(result.documents, 500);
   EXPECT_EQ(result.malformed, 0);
   const Shards shards(dir.path() / "shards");
@@ -196,7 +196,7 @@ TEST(Tokenize, CountsMalformedLinesAndStopsWhenTheyAreMany) {
   }
   dir.write("data", text);
   auto options = options_for(dir, {"data"});
-  const auto result = tokenize_files(options, read_config(model()), dir.path() / "shards");
+  const auto result = tokenize_files(options, model::read_spec(model()), dir.path() / "shards");
   EXPECT_EQ(result.documents, 99);
   EXPECT_EQ(result.malformed, 1);
   ASSERT_EQ(result.complaints.size(), 1U);
@@ -204,7 +204,7 @@ TEST(Tokenize, CountsMalformedLinesAndStopsWhenTheyAreMany) {
       << result.complaints[0];
   options.max_malformed = 0.005;
   const std::string error =
-      error_of([&] { tokenize_files(options, read_config(model()), dir.path() / "other"); });
+      error_of([&] { tokenize_files(options, model::read_spec(model()), dir.path() / "other"); });
   EXPECT_NE(error.find("1 of 100 lines are malformed"), std::string::npos) << error;
   EXPECT_NE(error.find("data:83"), std::string::npos) << error;
 }

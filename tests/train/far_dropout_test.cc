@@ -127,7 +127,7 @@ TEST(FarDropout, HidesWhatLiesBeyondTheWindow) {
 
 // The last layer's output of a model for one document of distinct tokens, but for one of them.
 std::vector<float> hidden_of(const FarDropout& dropout, std::size_t tokens, std::size_t other) {
-  testing::TinyModel model(testing::tiny_config(Family::llama), tokens, Keep::nothing);
+  testing::TinyModel model(testing::tiny_config("llama"), tokens, Keep::nothing);
   Batch batch;
   for (std::size_t t = 0; t < tokens; ++t) {
     batch.tokens.push_back(static_cast<std::int32_t>(t == other ? 32 : t % 32));

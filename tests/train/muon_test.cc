@@ -77,11 +77,11 @@ struct Bench {
 };
 
 // A model whose matrices are wide, tall and square.
-ModelConfig config() {
-  ModelConfig config = testing::tiny_config(Family::qwen2);
-  config.heads = 3;
-  config.kv_heads = 1;
-  return config;
+model::ModelSpec config() {
+  auto sizes = testing::kTinySizes;
+  sizes.heads = 3;
+  sizes.kv_heads = 1;
+  return testing::tiny_config("qwen2", sizes);
 }
 
 TEST(Muon, FollowsItsDefinition) {
@@ -180,9 +180,10 @@ TEST(Muon, TakesNothingForAnAnswer) {
 }
 
 TEST(Muon, TheSameBitsOnAnyNumberOfThreads) {
-  ModelConfig large = config();
-  large.hidden = 384;
-  large.intermediate = 512;
+  auto sizes = testing::kTinySizes;
+  sizes.hidden = 384;
+  sizes.intermediate = 512;
+  const model::ModelSpec large = testing::tiny_config("qwen2", sizes);
   const ParameterList list(large, Trained::everything);
   const auto gradients = draw(list.size(), 2);
   for (const DType compute : {DType::f32, DType::bf16}) {

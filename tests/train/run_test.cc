@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 using testing::World;
-using Source = DmsConfig::Source;
+using Source = model::DmsConfig::Source;
 
 RunOptions run_options(const World& world, const std::string& out) {
   RunOptions options;
@@ -53,9 +53,9 @@ TEST(Run, WritesAModelThatTheEngineRuns) {
   const World world;
   Trainer trainer(short_run(), world.base(), world.shards());
   EXPECT_TRUE(run_training(trainer, nullptr, run_options(world, "out")));
-  const Checkpoint model = Checkpoint::open(world.path("out"));
-  EXPECT_EQ(model.config().dms, [] {
-    DmsConfig dms = short_run().retrofit->dms;
+  const model::Checkpoint model = model::Checkpoint::open(world.path("out"));
+  EXPECT_EQ(model.spec().dms, [] {
+    model::DmsConfig dms = short_run().retrofit->dms;
     dms.target_cr = 3.0;
     return dms;
   }());
@@ -80,8 +80,8 @@ TEST(Run, InterruptedAndTakenUpIsTheSame) {
   EXPECT_TRUE(run_training(second, nullptr, options));
 
   EXPECT_EQ(losses_in(metrics_of(world, "parts")), losses_in(metrics_of(world, "whole")));
-  expect_same_tensors(Checkpoint::open(world.path("whole")).tensors(),
-                      Checkpoint::open(world.path("parts")).tensors());
+  expect_same_tensors(model::Checkpoint::open(world.path("whole")).tensors(),
+                      model::Checkpoint::open(world.path("parts")).tensors());
 }
 
 // Killed between checkpoints: only the steps since are done again, and their metrics replaced.
@@ -135,14 +135,14 @@ TEST(Run, WritesAFinishedModelAgainWithAnotherOffset) {
   RunOptions options = run_options(world, "out");
   Trainer trainer(short_run(), world.base(), world.shards());
   run_training(trainer, nullptr, options);
-  const Checkpoint before = Checkpoint::open(world.path("out"));
+  const model::Checkpoint before = model::Checkpoint::open(world.path("out"));
   TrainingOptions other = short_run();
   other.retrofit->final_offset = 7.5F;
   options.resume = true;
   Trainer again(other, world.base(), world.shards());
   EXPECT_TRUE(run_training(again, nullptr, options));
-  const Checkpoint after = Checkpoint::open(world.path("out"));
-  EXPECT_EQ(after.config().dms->offset, 7.5F);
+  const model::Checkpoint after = model::Checkpoint::open(world.path("out"));
+  EXPECT_EQ(after.spec().dms->offset, 7.5F);
   expect_same_tensors(after.tensors(), before.tensors());
   EXPECT_EQ(losses_in(metrics_of(world, "out")).size(), 10U);
 }
@@ -164,7 +164,7 @@ TEST(Run, DoesNotOverwriteAnother) {
 
 // The training pass with hard decisions and the engine on the exported model see the same text.
 TEST(HeldOut, MeasuresWhatWasTrained) {
-  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+  for (const char* family : {"llama", "qwen2", "qwen3"}) {
     for (const Source source : {Source::borrowed, Source::adapter}) {
       const World world(testing::tiny_config(family));
       TrainingOptions options = testing::retrofit_options(source);
@@ -209,24 +209,24 @@ TEST(InitialModel, IsTheSameForASeed) {
   const World world;
   const auto write = [&](const std::string& name, std::uint64_t seed) {
     write_initial_model(world.path("base"), world.path(name), DType::f32, seed);
-    return Checkpoint::open(world.path(name));
+    return model::Checkpoint::open(world.path(name));
   };
-  const Checkpoint a = write("a", 1);
-  const Checkpoint b = write("b", 1);
-  const Checkpoint c = write("c", 2);
+  const model::Checkpoint a = write("a", 1);
+  const model::Checkpoint b = write("b", 1);
+  const model::Checkpoint c = write("c", 2);
   expect_same_tensors(a.tensors(), b.tensors());
-  EXPECT_EQ(a.config(), world.base().config());
+  EXPECT_EQ(a.spec(), world.base().spec());
   const auto name = "model.embed_tokens.weight";
   EXPECT_NE(a.tensor(name).as<float>()[0], c.tensor(name).as<float>()[0]);
 }
 
 TEST(GroupedModel, HasTheMeansOfItsHeads) {
-  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+  for (const char* family : {"llama", "qwen2", "qwen3"}) {
     const World world(testing::tiny_config(family));
     write_grouped_model(world.base(), world.path("grouped"), 1);
-    const Checkpoint grouped = Checkpoint::open(world.path("grouped"));
-    EXPECT_EQ(grouped.config().kv_heads, 1);
-    EXPECT_EQ(grouped.config().heads, world.base().config().heads);
+    const model::Checkpoint grouped = model::Checkpoint::open(world.path("grouped"));
+    EXPECT_EQ(grouped.spec().attention().kv_heads, 1);
+    EXPECT_EQ(grouped.spec().attention().heads, world.base().spec().attention().heads);
     for (const auto& [name, tensor] : grouped.tensors()) {
       const auto before = world.base().tensor(name).as<float>();
       const auto after = tensor.as<float>();
@@ -247,11 +247,12 @@ TEST(GroupedModel, HasTheMeansOfItsHeads) {
 
 // Heads that are alike can be merged at no loss.
 TEST(GroupedModel, OfEqualHeadsComputesTheSame) {
-  ModelConfig config = testing::tiny_config(Family::qwen3);
-  config.kv_heads = 1;
-  const World one(config);
+  auto sizes = testing::kTinySizes;
+  sizes.kv_heads = 1;
+  const World one(testing::tiny_config("qwen3", sizes));
   // The same model with its one head twice.
-  config.kv_heads = 2;
+  sizes.kv_heads = 2;
+  const model::ModelSpec spec = testing::tiny_config("qwen3", sizes);
   TensorMap tensors = one.base().tensors();
   std::map<std::string, std::vector<float>> doubled;
   for (auto& [name, tensor] : tensors) {
@@ -264,9 +265,9 @@ TEST(GroupedModel, OfEqualHeadsComputesTheSame) {
       tensor.data = reinterpret_cast<const std::byte*>(twice.data());
     }
   }
-  save_checkpoint(one.path("two"), config, tensors);
-  write_grouped_model(Checkpoint::open(one.path("two")), one.path("grouped"), 1);
-  expect_same_tensors(one.base().tensors(), Checkpoint::open(one.path("grouped")).tensors());
+  model::save_checkpoint(one.path("two"), spec, tensors);
+  write_grouped_model(model::Checkpoint::open(one.path("two")), one.path("grouped"), 1);
+  expect_same_tensors(one.base().tensors(), model::Checkpoint::open(one.path("grouped")).tensors());
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ class SelfGenerated : public ::testing::Test {
 TEST_F(SelfGenerated, IsTrainingData) {
   const auto lines = write(options());
   ASSERT_EQ(lines.size(), 7U);
-  const DocumentEncoder encoder(kModel, model_->model.config(), false);
+  const DocumentEncoder encoder(kModel, model_->model.spec(), false);
   for (const std::string& line : lines) {
     EXPECT_FALSE(encoder.encode(line).tokens.empty()) << line;
     EXPECT_TRUE(nlohmann::json::parse(line).contains("text"));

@@ -10,33 +10,33 @@
 #include <vector>
 
 #include "base/random.h"
+#include "model/spec_of.h"
 #include "train/decoder.h"
 #include "train/head.h"
 #include "train/parameters.h"
 
 namespace winnow::train::testing {
 
-inline ModelConfig tiny_config(Family family) {
-  ModelConfig config;
-  config.family = family;
-  config.hidden = 24;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 8;
-  config.intermediate = 40;
-  config.vocab = 33;
-  config.max_positions = 128;
-  config.dtype = DType::f32;
-  config.tied_embeddings = family != Family::qwen2;
-  config.qkv_bias = family == Family::qwen2;
-  config.qk_norm = family == Family::qwen3;
-  return config;
+inline constexpr winnow::testing::Sizes kTinySizes{.hidden = 24,
+                                                   .layers = 2,
+                                                   .heads = 4,
+                                                   .kv_heads = 2,
+                                                   .head_dim = 8,
+                                                   .intermediate = 40,
+                                                   .vocab = 33,
+                                                   .max_positions = 128};
+
+inline model::ModelSpec tiny_config(const std::string& family,
+                                    const winnow::testing::Sizes& sizes = kTinySizes,
+                                    nlohmann::json more = nlohmann::json::object()) {
+  more["torch_dtype"] = "float32";
+  more["tie_word_embeddings"] = family != "qwen2";
+  return winnow::testing::spec_of(family, sizes, more);
 }
 
 /// Gentle enough for finite differences: a decision scale of 100 is a cliff.
-inline DmsConfig tiny_dms(DmsConfig::Source source) {
-  DmsConfig dms;
+inline model::DmsConfig tiny_dms(model::DmsConfig::Source source) {
+  model::DmsConfig dms;
   dms.window = 3;
   dms.scale = 2.0F;
   dms.offset = 0.5F;
@@ -77,14 +77,14 @@ inline Batch random_batch(std::size_t tokens, int vocab, const std::vector<std::
 /// A model whose parameters are all trained, and one pass through it.
 class TinyModel {
  public:
-  TinyModel(ModelConfig model, std::size_t tokens, Keep keep, std::uint64_t seed = 1,
+  TinyModel(model::ModelSpec model, std::size_t tokens, Keep keep, std::uint64_t seed = 1,
             Trained trained = Trained::everything)
-      : config(std::move(model)),
-        all(config, Trained::everything),
-        trained_(config, trained),
-        decoder(config, tokens, keep) {
+      : spec(std::move(model)),
+        all(spec, Trained::everything),
+        trained_(spec, trained),
+        decoder(spec, tokens, keep) {
     fill_random(all, seed);
-    weights = bind_weights(config, [this](const std::string& name) {
+    weights = bind_weights(spec, [this](const std::string& name) {
       return all.contains(name) ? std::optional(all.view(name)) : std::nullopt;
     });
     context.compute = DType::f32;
@@ -96,29 +96,29 @@ class TinyModel {
   double step(const Batch& batch, const DecisionPass& pass, const DecisionLoss& loss = {},
               TinyModel* teacher = nullptr) {
     std::ranges::fill(trained_.gradients(), 0.0F);
-    const Gradients gradients = trained_.gradient_views(config);
+    const Gradients gradients = trained_.gradient_views(spec);
     decoder.forward(context, weights, batch, pass);
-    std::vector<float> memory(batch.size() * static_cast<std::size_t>(config.hidden));
+    std::vector<float> memory(batch.size() * static_cast<std::size_t>(spec.hidden));
     const ops::Matrix<float> gradient(memory.data(), batch.size(),
-                                      static_cast<std::size_t>(config.hidden));
+                                      static_cast<std::size_t>(spec.hidden));
     const HeadInput student{&weights, decoder.hidden()};
     double result = 0.0;
     if (teacher == nullptr) {
-      result = language_model_loss(context, config, batch, student, gradients, gradient);
+      result = language_model_loss(context, spec, batch, student, gradients, gradient);
     } else {
       teacher->decoder.forward(context, teacher->weights, batch, {});
       const HeadInput expected{&teacher->weights, teacher->decoder.hidden()};
-      result = distillation_loss(context, config, batch, ops::Divergence::forward, student,
-                                 expected, gradients, gradient);
+      result = distillation_loss(context, spec, batch, ops::Divergence::forward, student, expected,
+                                 gradients, gradient);
     }
-    const std::vector<DecisionLoss> losses(static_cast<std::size_t>(config.layers), loss);
+    const std::vector<DecisionLoss> losses(static_cast<std::size_t>(spec.layer_count()), loss);
     decoder.backward(context, weights, batch, pass, losses, gradients, gradient);
     return result;
   }
 
   Parameters& trained() { return trained_; }
 
-  ModelConfig config;
+  model::ModelSpec spec;
   Parameters all;
 
  private:

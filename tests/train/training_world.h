@@ -30,32 +30,32 @@ inline Document counting(int vocab, std::size_t length, std::uint64_t seed) {
 
 class World {
  public:
-  explicit World(ModelConfig config = tiny_config(Family::llama)) {
-    Parameters parameters(config, Trained::everything);
+  explicit World(model::ModelSpec spec = tiny_config("llama")) {
+    Parameters parameters(spec, Trained::everything);
     fill_random(parameters, 1);
     TensorMap tensors;
     for (const Parameter& parameter : parameters.list()) {
       tensors[parameter.name] = parameters.view(parameter.name);
     }
-    save_checkpoint(path("base"), config, tensors);
+    model::save_checkpoint(path("base"), spec, tensors);
     ShardWriter writer(path("data"));
     for (std::uint64_t i = 0; i < 200; ++i) {
-      writer.add(counting(config.vocab, 5 + i % 40, 100 + i));
+      writer.add(counting(spec.vocab, 5 + i % 40, 100 + i));
     }
     writer.finish({});
-    base_ = std::make_unique<Checkpoint>(Checkpoint::open(path("base")));
+    base_ = std::make_unique<model::Checkpoint>(model::Checkpoint::open(path("base")));
     shards_ = std::make_unique<Shards>(path("data"));
   }
 
   [[nodiscard]] std::filesystem::path path(const std::string& name) const {
     return directory_.path() / name;
   }
-  [[nodiscard]] const Checkpoint& base() const { return *base_; }
+  [[nodiscard]] const model::Checkpoint& base() const { return *base_; }
   [[nodiscard]] const Shards& shards() const { return *shards_; }
 
  private:
   TempDir directory_;
-  std::unique_ptr<Checkpoint> base_;
+  std::unique_ptr<model::Checkpoint> base_;
   std::unique_ptr<Shards> shards_;
 };
 
@@ -82,21 +82,21 @@ inline TrainingOptions pretraining_options() {
   return options;
 }
 
-inline TrainingOptions retrofit_options(DmsConfig::Source source) {
+inline TrainingOptions retrofit_options(model::DmsConfig::Source source) {
   TrainingOptions options = language_options();
   options.learning_rate = 1e-3;
   options.weight_decay = 0.0;
   auto& retrofit = options.retrofit.emplace();
   retrofit.dms.window = 4;
   retrofit.dms.source = source;
-  retrofit.fade_steps = source == DmsConfig::Source::borrowed ? 10 : 0;
+  retrofit.fade_steps = source == model::DmsConfig::Source::borrowed ? 10 : 0;
   retrofit.ramp = {RampKind::parabola, 3.0, 20};
   return options;
 }
 
 /// Running averages as long as any text here, so that training and the engine see the same.
 inline TrainingOptions dmc_options() {
-  TrainingOptions options = retrofit_options(DmsConfig::Source::borrowed);
+  TrainingOptions options = retrofit_options(model::DmsConfig::Source::borrowed);
   // A channel of 8 behind k-norm is at most sqrt(8): it could never reach the usual offset of 5.
   options.retrofit->dmc.emplace().offset = 1.0F;
   options.retrofit->final_offset = 1.0F;
@@ -118,8 +118,8 @@ inline std::vector<TrainingOptions> dmc_ablations() {
 
 /// One of each way to retrofit.
 inline std::vector<TrainingOptions> every_retrofit() {
-  return {retrofit_options(DmsConfig::Source::borrowed),
-          retrofit_options(DmsConfig::Source::adapter), dmc_options()};
+  return {retrofit_options(model::DmsConfig::Source::borrowed),
+          retrofit_options(model::DmsConfig::Source::adapter), dmc_options()};
 }
 
 }  // namespace winnow::train::testing

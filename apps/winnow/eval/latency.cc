@@ -16,10 +16,10 @@
 #include "base/error.h"
 #include "base/read_bandwidth.h"
 #include "checkpoint/atomic_file.h"
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/json.h"
 #include "eval/journal.h"
 #include "eval/latency.h"
+#include "model/checkpoint.h"
 
 namespace winnow::cli {
 namespace {
@@ -42,10 +42,10 @@ struct LatencyFlags {
   bool json = false;
 };
 
-ModelConfig config_of(const LatencyFlags& flags) {
+model::ModelSpec config_of(const LatencyFlags& flags) {
   require(flags.shape.empty() != flags.model.empty(), "either --shape or --model is needed");
   if (!flags.model.empty()) {
-    return Checkpoint::open(flags.model).config();
+    return model::Checkpoint::open(flags.model).spec();
   }
   const auto shape = find_shape(flags.shape);
   require(shape.has_value(),
@@ -53,7 +53,7 @@ ModelConfig config_of(const LatencyFlags& flags) {
   return *shape;
 }
 
-Json modelled_steps(const LatencyFlags& flags, const ModelConfig& config,
+Json modelled_steps(const LatencyFlags& flags, const model::ModelSpec& config,
                     eval::LatencyOptions options) {
   Json steps = Json::array();
   for (const int batch : flags.batches) {
@@ -81,8 +81,8 @@ Json modelled_steps(const LatencyFlags& flags, const ModelConfig& config,
 }
 
 // A step that `winnow bench --json` measured, and the model's with the bytes that it says it read.
-Json measured_step(const std::string& file, const LatencyFlags& flags, const ModelConfig& config,
-                   eval::LatencyOptions options) {
+Json measured_step(const std::string& file, const LatencyFlags& flags,
+                   const model::ModelSpec& config, eval::LatencyOptions options) {
   const auto bench = parse_json(read_text_file(file), file);
   require(bench.is_object() && bench.contains("decode_tokens_per_s") && bench.contains("kv"),
           "{}: expected what `winnow bench --json` printed", file);
@@ -179,7 +179,7 @@ void check_limits(const LatencyFlags& flags) {
 
 int run_latency(const LatencyFlags& flags) {
   check_limits(flags);
-  const ModelConfig config = config_of(flags);
+  const model::ModelSpec config = config_of(flags);
   const eval::LatencyOptions options{
       .flops_per_s = flags.tflops * 1e12,
       .bytes_per_s = flags.measure ? measure_read_bandwidth() : flags.gbps * 1e9,

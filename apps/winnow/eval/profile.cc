@@ -144,7 +144,7 @@ int run_profile(const ProfileFlags& flags) {
   tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(flags.context)));
   const eval::Profile profile = eval::measure_profile(
       run.model(), tokens, run.progress(static_cast<std::int64_t>(tokens.size()), "tokens"));
-  const int kv_heads = run.model().model.config().kv_heads;
+  const int kv_heads = run.model().model.spec().attention().kv_heads;
   std::vector<std::string> texts;
   texts.reserve(static_cast<std::size_t>(profile.tokens));
   for (int t = 0; t < profile.tokens; ++t) {

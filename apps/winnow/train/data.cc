@@ -10,7 +10,7 @@
 namespace winnow::cli {
 
 train::TokenizeResult tokenize_with_progress(train::TokenizeOptions options,
-                                             const ModelConfig& config,
+                                             const model::ModelSpec& config,
                                              const std::filesystem::path& directory) {
   std::int64_t total = 0;
   for (const auto& file : options.files) {
@@ -34,7 +34,7 @@ train::TokenizeResult tokenize_with_progress(train::TokenizeOptions options,
   return result;
 }
 
-train::Shards open_data(const train::TokenizeOptions& options, const ModelConfig& config,
+train::Shards open_data(const train::TokenizeOptions& options, const model::ModelSpec& config,
                         const std::filesystem::path& cache) {
   std::error_code ignored;
   if (options.files.size() == 1 && std::filesystem::is_directory(options.files[0], ignored)) {

@@ -221,9 +221,10 @@ bool is_adapter(const TrainingFlags& flags) {
   return choose(flags.decisions, "--decisions", "adapter", "borrowed");
 }
 
-DmsConfig dms_config(const TrainingFlags& flags) {
-  DmsConfig dms;
-  dms.source = is_adapter(flags) ? DmsConfig::Source::adapter : DmsConfig::Source::borrowed;
+model::DmsConfig dms_config(const TrainingFlags& flags) {
+  model::DmsConfig dms;
+  dms.source =
+      is_adapter(flags) ? model::DmsConfig::Source::adapter : model::DmsConfig::Source::borrowed;
   dms.window = flags.window;
   dms.shift = flags.shift;
   require(flags.shift == 0 || flags.shift == 1, "--shift {}: expected 0 or 1", flags.shift);
@@ -242,9 +243,9 @@ DmsConfig dms_config(const TrainingFlags& flags) {
   return dms;
 }
 
-DmcConfig dmc_config(const TrainingFlags& flags) {
+model::DmcConfig dmc_config(const TrainingFlags& flags) {
   constexpr double kMostPooled = 1024;
-  DmcConfig dmc;
+  model::DmcConfig dmc;
   dmc.offset = flags.offset;
   dmc.per_layer = choose(flags.per, "--per", "layer", "head");
   if (flags.fixed_pooling) {

@@ -22,7 +22,7 @@ int run_tokenize_data(const TokenizeDataFlags& flags) {
   options.mask_prompts = flags.mask_prompts;
   options.max_malformed = flags.max_malformed;
   set_threads(flags.threads);
-  tokenize_with_progress(options, read_config(flags.model), flags.out);
+  tokenize_with_progress(options, model::read_spec(flags.model), flags.out);
   return kSuccess;
 }
 

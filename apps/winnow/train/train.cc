@@ -97,26 +97,27 @@ train::TokenizeOptions tokenize_options(const TrainingFlags& flags, const fs::pa
 }
 
 // What training starts from; where that has to be made first, it is kept beside the state.
-Checkpoint open_base(const TrainingFlags& flags) {
+model::Checkpoint open_base(const TrainingFlags& flags) {
   const fs::path made = fs::path(flags.out) / "training" / "base";
   if (flags.init.empty() && !flags.kv_heads) {
-    return Checkpoint::open(flags.model);
+    return model::Checkpoint::open(flags.model);
   }
   if (!flags.resume && flags.init.empty()) {
-    train::write_grouped_model(Checkpoint::open(flags.model), made, *flags.kv_heads);
+    train::write_grouped_model(model::Checkpoint::open(flags.model), made, *flags.kv_heads);
   } else if (!flags.resume) {
     train::write_initial_model(flags.init, made, parse_save_dtype(flags.save_dtype), flags.seed);
   }
-  return Checkpoint::open(made);
+  return model::Checkpoint::open(made);
 }
 
-std::optional<train::HeldOut> open_held_out(const TrainingFlags& flags, const Checkpoint& base,
+std::optional<train::HeldOut> open_held_out(const TrainingFlags& flags,
+                                            const model::Checkpoint& base,
                                             const train::TrainingOptions& options) {
   if (flags.valid.empty()) {
     return std::nullopt;
   }
   const train::Shards shards =
-      open_data(tokenize_options(flags, base.directory(), flags.valid), base.config(),
+      open_data(tokenize_options(flags, base.directory(), flags.valid), base.spec(),
                 fs::path(flags.out) / "training" / "held-out");
   return std::make_optional<train::HeldOut>(
       base, shards,
@@ -140,7 +141,7 @@ int run(const TrainingFlags& flags) {
   check_numbers(flags);
   const DType save_type = parse_save_dtype(flags.save_dtype);
   const fs::path source = flags.init.empty() ? flags.model : flags.init;
-  ModelConfig config = read_config(source);
+  model::ModelSpec config = model::read_spec(source);
   train::validate(options, config);
   const train::MemoryPlan plan = train::plan_memory(options, config);
   if (flags.dry_run) {
@@ -154,9 +155,9 @@ int run(const TrainingFlags& flags) {
   train::check_state(flags.out, flags.resume);
   set_threads(flags.threads);
 
-  const Checkpoint base = open_base(flags);
+  const model::Checkpoint base = open_base(flags);
   const train::Shards shards = open_data(tokenize_options(flags, base.directory(), flags.data),
-                                         base.config(), fs::path(flags.out) / "training" / "data");
+                                         base.spec(), fs::path(flags.out) / "training" / "data");
   const auto held_out = open_held_out(flags, base, options);
   train::Trainer trainer(options, base, shards);
   TrainingProgress progress(options);
@@ -176,7 +177,7 @@ int run(const TrainingFlags& flags) {
   run.should_stop = interrupted;
   const bool finished = train::run_training(trainer, held_out ? &*held_out : nullptr, run);
   progress.clear();
-  const fs::path curves = write_curves(flags.out, config.layers);
+  const fs::path curves = write_curves(flags.out, config.layer_count());
   if (!finished) {
     print_note(
         fmt::format("stopped after step {}: --resume goes on from there\n", trainer.steps_done()));

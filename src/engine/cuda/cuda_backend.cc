@@ -35,7 +35,7 @@ struct Device {
         model(model),
         matrices(model, plan.with_copies),
         cache(config, model.cache_shape()),
-        seen(model.config().vocab),
+        seen(model.spec().vocab),
         head(model, model::cuda::most_step_sequences(plan.most_padded)),
         prefill(model, matrices, cache, head),
         steps(model, matrices, cache, head, plan.most_padded) {}
@@ -207,7 +207,7 @@ class CudaRunner : public Runner {
   }
 
   void check_tokens(std::span<const std::int32_t> tokens) const {
-    const int vocab = device_.model.config().vocab;
+    const int vocab = device_.model.spec().vocab;
     for (const std::int32_t token : tokens) {
       require(token >= 0 && token < vocab, "token {} is outside the vocabulary of {} tokens", token,
               vocab);
@@ -289,7 +289,7 @@ class CudaBackend : public Backend {
   CudaBackend(const model::Model& model, const EngineConfig& config)
       : device_(use(config.cuda_device.value_or(0))), model_(model, format_of(config.weights)) {}
 
-  [[nodiscard]] const ModelConfig& config() const override { return model_.config(); }
+  [[nodiscard]] const model::ModelSpec& spec() const override { return model_.spec(); }
   [[nodiscard]] kvcache::CacheShape cache_shape() const override { return model_.cache_shape(); }
   [[nodiscard]] std::size_t weight_bytes_per_step() const override {
     return model_.weights().bytes_per_step();

@@ -8,12 +8,19 @@
 namespace winnow::model::cuda {
 namespace {
 
-const ModelConfig& checked(const ModelConfig& config) {
-  for (const int width : {config.hidden, config.intermediate}) {
+// Layers differ in their reach at most: what a device computes beside that is a plain decoder.
+const ModelSpec& checked(const ModelSpec& spec) {
+  for (const int width : {spec.hidden, spec.feed_forward().intermediate}) {
     require(width % 8 == 0, "--device cuda: layers of {} channels; a multiple of 8 is needed",
             width);
   }
-  return config;
+  ModelSpec full = spec;
+  for (LayerSpec& layer : full.layers) {
+    std::get<AttentionSpec>(layer.mixer).reach = {};
+  }
+  const char* beyond = beyond_plain(full);
+  require(beyond == nullptr, "--device cuda: the model has {}, which run on the CPU only", beyond);
+  return spec;
 }
 
 // Before any of it is copied.
@@ -33,51 +40,53 @@ const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat f
 }  // namespace
 
 DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format)
-    : model_((checked(model.config()), model)),
+    : model_((checked(model.spec()), model)),
       weights_(with_room(model.weights(), format), format),
-      frequencies_(
-          std::span<const float>(rope_frequencies(model.config().rope, model.config().head_dim))) {}
+      frequencies_(std::span<const float>(rope_frequencies(*model.spec().attention().rope))) {}
 
 float DeviceModel::scale() const {
-  return 1.0F / std::sqrt(static_cast<float>(config().head_dim));
+  return spec().attention().scale;
 }
 
 kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden,
                                                   const float2* angles) const {
   using Kind = kvcache::cuda::DecisionSource::Kind;
   const DeviceLayerWeights& w = this->layer(layer);
-  kvcache::cuda::Projection projection{.kv_heads = config().kv_heads,
-                                       .group = config().group(),
+  kvcache::cuda::Projection projection{.kv_heads = spec().attention().kv_heads,
+                                       .group = spec().attention().group(),
                                        .bias = data_or_null(w.qkv_bias),
                                        .query_norm = data_or_null(w.query_norm),
                                        .key_norm = data_or_null(w.key_norm),
-                                       .eps = config().norm_eps,
+                                       .eps = spec().final_norm.eps,
                                        .angles = angles,
                                        .decision = {}};
+  if (!spec().layer(layer).compresses()) {
+    return projection;
+  }
   auto& decision = projection.decision;
   if (const auto drawn = model_.drawn_decisions()) {
     decision.is_drawn = true;
     decision.drawn = *drawn;
   }
-  if (config().dmc) {
+  if (spec().dmc) {
     decision.kind = Kind::merge;
-    decision.offset = config().dmc->offset;
-    decision.per_layer = config().dmc->per_layer;
-    decision.pooled = config().dmc->pooled;
+    decision.offset = spec().dmc->offset;
+    decision.per_layer = spec().dmc->per_layer;
+    decision.pooled = spec().dmc->pooled;
     decision.channel = 0;
     decision.clear_after_rope = true;
   }
-  if (!config().dms) {
+  if (!spec().dms) {
     return projection;
   }
-  const DmsConfig& dms = *config().dms;
+  const DmsConfig& dms = *spec().dms;
   decision.per_layer = dms.per_layer;
   decision.scale = dms.scale;
   // Evict iff scale * x - offset > 0; a model that only reads its decisions never does.
   decision.offset = dms.evict ? dms.offset : HUGE_VALF;
   if (dms.source == DmsConfig::Source::borrowed) {
     decision.kind = Kind::channel;
-    decision.channel = dms.channel < 0 ? config().head_dim + dms.channel : dms.channel;
+    decision.channel = dms.channel < 0 ? spec().attention().head_dim + dms.channel : dms.channel;
     decision.clear_after_rope = dms.rezero_after_rope;
   } else {
     decision.kind = Kind::probe;
@@ -85,8 +94,8 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
     decision.norm = w.adapter_norm.data();
     decision.projection = w.adapter_projection.data();
     decision.bias = data_or_null(w.adapter_bias);
-    decision.width = config().hidden;
-    decision.eps = config().norm_eps;
+    decision.width = spec().hidden;
+    decision.eps = spec().final_norm.eps;
   }
   return projection;
 }

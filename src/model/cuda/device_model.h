@@ -13,7 +13,7 @@ class DeviceModel {
   /// when there are no kernels for it.
   DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format);
 
-  [[nodiscard]] const ModelConfig& config() const { return model_.config(); }
+  [[nodiscard]] const ModelSpec& spec() const { return model_.spec(); }
   [[nodiscard]] kvcache::CacheShape cache_shape() const { return model_.cache_shape(); }
   [[nodiscard]] const DeviceWeights& weights() const { return weights_; }
   [[nodiscard]] const DeviceLayerWeights& layer(int layer) const {
@@ -27,22 +27,22 @@ class DeviceModel {
                                                      const float2* angles) const;
 
   // What paths ask of the description.
-  [[nodiscard]] int layers() const { return config().layers; }
-  [[nodiscard]] int hidden() const { return config().hidden; }
-  [[nodiscard]] int intermediate() const { return config().intermediate; }
-  [[nodiscard]] int vocab() const { return config().vocab; }
-  [[nodiscard]] int head_dim() const { return config().head_dim; }
-  [[nodiscard]] int kv_heads() const { return config().kv_heads; }
-  [[nodiscard]] int group() const { return config().group(); }
-  [[nodiscard]] float norm_eps() const { return config().norm_eps; }
+  [[nodiscard]] int layers() const { return spec().layer_count(); }
+  [[nodiscard]] int hidden() const { return spec().hidden; }
+  [[nodiscard]] int intermediate() const { return spec().feed_forward().intermediate; }
+  [[nodiscard]] int vocab() const { return spec().vocab; }
+  [[nodiscard]] int head_dim() const { return spec().attention().head_dim; }
+  [[nodiscard]] int kv_heads() const { return spec().attention().kv_heads; }
+  [[nodiscard]] int group() const { return spec().attention().group(); }
+  [[nodiscard]] float norm_eps() const { return spec().final_norm.eps; }
   /// The norm of what a layer leaves: the next layer's first one, or the model's last one.
   [[nodiscard]] const FloatBuffer& norm_behind(int layer) const {
     return layer + 1 == layers() ? weights_.norm : this->layer(layer + 1).attention_norm;
   }
 
   /// Widths of rows.
-  [[nodiscard]] int query_width() const { return config().heads * head_dim(); }
-  [[nodiscard]] int qkv_width() const { return (config().heads + 2 * kv_heads()) * head_dim(); }
+  [[nodiscard]] int query_width() const { return spec().attention().query_width(); }
+  [[nodiscard]] int qkv_width() const { return query_width() + 2 * spec().attention().key_width(); }
   /// Of attention scores.
   [[nodiscard]] float scale() const;
 

@@ -5,15 +5,15 @@
 
 #include "base/cuda/device.h"
 #include "base/dtype.h"
-#include "checkpoint/config.h"
+#include "model/config.h"
 
 namespace winnow::train::cuda {
 
 /// What backward needs of a layer's forward, besides its input: train::LayerActivations.
 class DeviceActivations {
  public:
-  DeviceActivations(const ModelConfig& config, std::size_t tokens);
-  static std::size_t bytes(const ModelConfig& config, std::size_t tokens);
+  DeviceActivations(const model::ModelSpec& spec, std::size_t tokens);
+  static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens);
 
   bf16* normed = nullptr;     // [T, hidden]: input of q, k and v
   bf16* projected = nullptr;  // [T, (heads + 2 kv_heads) * head_dim]: q, k and v as the product
@@ -42,9 +42,9 @@ class DeviceActivations {
 
  private:
   DeviceActivations() = default;
-  /// Calls take(pointer, elements of a token) for everything that `config` needs.
+  /// Calls take(pointer, elements of a token) for everything that `spec` needs.
   template <class Take>
-  void lay_out(const ModelConfig& config, const Take& take);
+  void lay_out(const model::ModelSpec& spec, const Take& take);
 
   winnow::cuda::DeviceBuffer<std::byte> memory_;
 };
@@ -52,8 +52,8 @@ class DeviceActivations {
 /// What a layer needs while it is computed, forward or backward. Nothing lies in it between layers.
 class LayerScratch {
  public:
-  LayerScratch(const ModelConfig& config, std::size_t tokens);
-  static std::size_t bytes(const ModelConfig& config, std::size_t tokens);
+  LayerScratch(const model::ModelSpec& spec, std::size_t tokens);
+  static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens);
 
   bf16* projected = nullptr;  // [T, (heads + 2 kv_heads) * head_dim], and its gradient
   bf16* product = nullptr;    // [T, intermediate]: input of the last product, and its gradient
@@ -77,7 +77,7 @@ class LayerScratch {
  private:
   LayerScratch() = default;
   template <class Take>
-  void lay_out(const ModelConfig& config, std::size_t tokens, const Take& take);
+  void lay_out(const model::ModelSpec& spec, std::size_t tokens, const Take& take);
 
   winnow::cuda::DeviceBuffer<std::byte> memory_;
 };

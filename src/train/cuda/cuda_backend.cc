@@ -33,14 +33,14 @@ struct Sums {
   int first_bad = 0;
 };
 
-std::size_t decisions_of_model(const ModelConfig& config) {
-  return config.dms || config.dmc ? static_cast<std::size_t>(config.layers) * decision_count(config)
-                                  : 0;
+std::size_t decisions_of_model(const model::ModelSpec& spec) {
+  return spec.dms || spec.dmc ? static_cast<std::size_t>(spec.layer_count()) * decision_count(spec)
+                              : 0;
 }
 
 class CudaBackend : public Backend {
  public:
-  CudaBackend(const TrainingOptions& options, const ModelConfig& base, const FindTensor& find,
+  CudaBackend(const TrainingOptions& options, const model::ModelSpec& base, const FindTensor& find,
               Parameters& parameters);
 
   void begin_update() override;
@@ -62,7 +62,7 @@ class CudaBackend : public Backend {
   using Kind = std::tuple<bool, DecisionPass::Mode, MainLoss>;  // first: backward
   void run(const Kind& kind, const std::function<void()>& work);
 
-  [[nodiscard]] DevicePass pass_of(const ModelConfig& config) const;
+  [[nodiscard]] DevicePass pass_of(const model::ModelSpec& spec) const;
   void run_forward(MainLoss loss);
   void run_backward();
   [[nodiscard]] cuda::StreamGradient gradient() const {
@@ -70,8 +70,8 @@ class CudaBackend : public Backend {
   }
 
   TrainingOptions options_;
-  ModelConfig base_config_;
-  ModelConfig config_;
+  model::ModelSpec base_config_;
+  model::ModelSpec spec_;
   std::size_t tokens_;
   Keep keep_;
   Parameters& parameters_;
@@ -108,39 +108,44 @@ class CudaBackend : public Backend {
   std::map<Kind, winnow::cuda::Graph> graphs_;
 };
 
-void require_supported(const TrainingOptions& options, const ModelConfig& config) {
-  require(config.hidden % 8 == 0 && config.intermediate % 8 == 0,
+void require_supported(const TrainingOptions& options, const model::ModelSpec& spec) {
+  require(spec.hidden % 8 == 0 && spec.feed_forward().intermediate % 8 == 0,
           "the model has {} hidden and {} MLP channels: training on a CUDA device needs multiples "
           "of 8",
-          config.hidden, config.intermediate);
-  require(!config.dmc || options.retrofit->merge_span <= ops::cuda::kMostMergeSpan,
+          spec.hidden, spec.feed_forward().intermediate);
+  const char* beyond = model::beyond_plain(spec);
+  require(beyond == nullptr,
+          "the model has {}: training on a CUDA device does not know them, "
+          "--device cpu does",
+          beyond);
+  require(!spec.dmc || options.retrofit->merge_span <= ops::cuda::kMostMergeSpan,
           "--merge-span {}: expected at most {} on a CUDA device", options.retrofit->merge_span,
           ops::cuda::kMostMergeSpan);
 }
 
-CudaBackend::CudaBackend(const TrainingOptions& options, const ModelConfig& base,
+CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec& base,
                          const FindTensor& find, Parameters& parameters)
     : options_(options),
       base_config_(base),
-      config_(student_config(options, base)),
+      spec_(student_config(options, base)),
       tokens_(options.micro_batch * options.length),
       keep_(cuda::choose_keep(options, base)),
       parameters_(parameters),
       frozen_(options.retrofit ? std::make_optional<cuda::FrozenWeights>(base, find)
                                : std::nullopt),
-      trained_(config_, parameters, stream_.get()),
+      trained_(spec_, parameters, stream_.get()),
       student_(trained_.view(frozen_ ? &*frozen_ : nullptr)),
       gradients_(trained_.gradients(!options.retrofit || !options.retrofit->uniform_weights)),
-      scratch_(config_, tokens_),
-      decoder_(config_, tokens_, keep_),
-      head_(config_, tokens_, options.retrofit.has_value()),
-      frequencies_(std::span<const float>(model::rope_frequencies(config_.rope, config_.head_dim))),
-      angles_(tokens_ * static_cast<std::size_t>(config_.head_dim / 2)),
-      inputs_(tokens_, std::max<std::size_t>(1, decisions_of_model(config_))),
-      gradient_(tokens_ * static_cast<std::size_t>(config_.hidden)),
+      scratch_(spec_, tokens_),
+      decoder_(spec_, tokens_, keep_),
+      head_(spec_, tokens_, options.retrofit.has_value()),
+      frequencies_(std::span<const float>(model::rope_frequencies(*spec_.attention().rope))),
+      angles_(tokens_ * static_cast<std::size_t>(spec_.attention().head_dim / 2)),
+      inputs_(tokens_, std::max<std::size_t>(1, decisions_of_model(spec_))),
+      gradient_(tokens_ * static_cast<std::size_t>(spec_.hidden)),
       rounded_gradient_(gradient_.size()),
       sums_(1),
-      marked_(decisions_of_model(config_)),
+      marked_(decisions_of_model(spec_)),
       initial_sums_(1),
       host_sums_(1),
       host_marked_(std::max<std::size_t>(1, marked_.size())) {
@@ -151,7 +156,7 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const ModelConfig& base
   if (options.muon) {
     muon_.emplace(*options.muon, parameters);
   }
-  *initial_sums_.data() = {.first_bad = config_.layers + 1};
+  *initial_sums_.data() = {.first_bad = spec_.layer_count() + 1};
   warm_up();
   stream_.synchronize();
 }
@@ -188,9 +193,9 @@ void CudaBackend::begin_update() {
   cuda::copy_async(sums_, initial_sums_, stream_.get());
 }
 
-DevicePass CudaBackend::pass_of(const ModelConfig& config) const {
+DevicePass CudaBackend::pass_of(const model::ModelSpec& spec) const {
   DevicePass pass;
-  pass.config = &config;
+  pass.spec = &spec;
   pass.tokens = static_cast<int>(tokens_);
   pass.first_key = inputs_.first_key();
   pass.angles = angles_.data();
@@ -226,10 +231,10 @@ void CudaBackend::forward(const Batch& batch, const DecisionPass& pass, MainLoss
 }
 
 void CudaBackend::run_forward(MainLoss loss) {
-  ops::cuda::rope_angles(angles_.data(), frequencies_.data(), config_.head_dim / 2,
+  ops::cuda::rope_angles(angles_.data(), frequencies_.data(), spec_.attention().head_dim / 2,
                          inputs_.positions(), static_cast<int>(tokens_), stream_.get());
   const cuda::DeviceTargets targets{inputs_.targets(), inputs_.weights()};
-  const DevicePass pass = pass_of(config_);
+  const DevicePass pass = pass_of(spec_);
   double* const sum = &sums_.data()->loss;
   if (loss == MainLoss::language_model) {
     decoder_.forward(pass, student_, inputs_.tokens());
@@ -266,7 +271,7 @@ void CudaBackend::backward(std::span<const DecisionLoss> losses) {
 }
 
 void CudaBackend::run_backward() {
-  decoder_.backward(pass_of(config_), student_, inputs_.tokens(), gradients_, gradient());
+  decoder_.backward(pass_of(spec_), student_, inputs_.tokens(), gradients_, gradient());
 }
 
 PassSums CudaBackend::finish() {
@@ -322,8 +327,8 @@ void CudaBackend::store() {
 }  // namespace
 
 std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& options,
-                                           const ModelConfig& base_config, const FindTensor& base,
-                                           Parameters& parameters) {
+                                           const model::ModelSpec& base_config,
+                                           const FindTensor& base, Parameters& parameters) {
   require_supported(options, student_config(options, base_config));
   winnow::cuda::use_device(*options.cuda_device);
   return std::make_unique<CudaBackend>(options, base_config, base, parameters);

@@ -8,7 +8,7 @@ namespace winnow::train {
 /// make_backend() on options.cuda_device. Throws Error when this build or this machine has no such
 /// device, or the device no room.
 std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& options,
-                                           const ModelConfig& base_config, const FindTensor& base,
-                                           Parameters& parameters);
+                                           const model::ModelSpec& base_config,
+                                           const FindTensor& base, Parameters& parameters);
 
 }  // namespace winnow::train

@@ -5,29 +5,29 @@
 namespace winnow::train::cuda {
 namespace {
 
-std::size_t streams(const ModelConfig& config, Keep keep) {
-  return keep == Keep::nothing ? 1 : static_cast<std::size_t>(config.layers) + 1;
+std::size_t streams(const model::ModelSpec& spec, Keep keep) {
+  return keep == Keep::nothing ? 1 : static_cast<std::size_t>(spec.layer_count()) + 1;
 }
 
-std::size_t kept_layers(const ModelConfig& config, Keep keep) {
-  return keep == Keep::all ? static_cast<std::size_t>(config.layers) : 1;
+std::size_t kept_layers(const model::ModelSpec& spec, Keep keep) {
+  return keep == Keep::all ? static_cast<std::size_t>(spec.layer_count()) : 1;
 }
 
 }  // namespace
 
-DeviceDecoder::DeviceDecoder(const ModelConfig& config, std::size_t tokens, Keep keep)
-    : config_(config),
-      stream_size_(tokens * static_cast<std::size_t>(config.hidden)),
+DeviceDecoder::DeviceDecoder(const model::ModelSpec& spec, std::size_t tokens, Keep keep)
+    : spec_(spec),
+      stream_size_(tokens * static_cast<std::size_t>(spec.hidden)),
       keep_(keep),
-      streams_(streams(config, keep) * stream_size_) {
-  for (std::size_t i = 0; i < kept_layers(config, keep); ++i) {
-    activations_.emplace_back(config, tokens);
+      streams_(streams(spec, keep) * stream_size_) {
+  for (std::size_t i = 0; i < kept_layers(spec, keep); ++i) {
+    activations_.emplace_back(spec, tokens);
   }
 }
 
-std::size_t DeviceDecoder::bytes(const ModelConfig& config, std::size_t tokens, Keep keep) {
-  return streams(config, keep) * tokens * static_cast<std::size_t>(config.hidden) * sizeof(float) +
-         kept_layers(config, keep) * DeviceActivations::bytes(config, tokens);
+std::size_t DeviceDecoder::bytes(const model::ModelSpec& spec, std::size_t tokens, Keep keep) {
+  return streams(spec, keep) * tokens * static_cast<std::size_t>(spec.hidden) * sizeof(float) +
+         kept_layers(spec, keep) * DeviceActivations::bytes(spec, tokens);
 }
 
 float* DeviceDecoder::input(int layer) const {
@@ -37,8 +37,8 @@ float* DeviceDecoder::input(int layer) const {
 
 void DeviceDecoder::forward(const DevicePass& pass, const DeviceWeights& weights,
                             const std::int32_t* tokens) {
-  ops::cuda::embed(input(0), weights.embedding, tokens, pass.tokens, config_.hidden, pass.stream);
-  for (int layer = 0; layer < config_.layers; ++layer) {
+  ops::cuda::embed(input(0), weights.embedding, tokens, pass.tokens, spec_.hidden, pass.stream);
+  for (int layer = 0; layer < spec_.layer_count(); ++layer) {
     layer_forward(pass, layer, weights.layers[static_cast<std::size_t>(layer)], input(layer),
                   activations(layer), input(layer + 1));
   }
@@ -49,7 +49,7 @@ void DeviceDecoder::backward(const DevicePass& pass, const DeviceWeights& weight
                              const StreamGradient& gradient) {
   DevicePass again = pass;  // counts nothing a second time
   again.marked = nullptr;
-  for (int layer = config_.layers - 1; layer >= 0; --layer) {
+  for (int layer = spec_.layer_count() - 1; layer >= 0; --layer) {
     const auto index = static_cast<std::size_t>(layer);
     if (keep_ == Keep::inputs) {
       layer_forward(again, layer, weights.layers[index], input(layer), activations(layer), nullptr);
@@ -59,7 +59,7 @@ void DeviceDecoder::backward(const DevicePass& pass, const DeviceWeights& weight
   }
   if (gradients.embedding != nullptr) {
     ops::cuda::embed_backward(gradients.embedding, gradient.exact, tokens, pass.tokens,
-                              config_.hidden, pass.stream);
+                              spec_.hidden, pass.stream);
   }
 }
 

@@ -10,13 +10,13 @@ namespace winnow::train::cuda {
 
 class DeviceDecoder {
  public:
-  DeviceDecoder(const ModelConfig& config, std::size_t tokens, Keep keep);
-  static std::size_t bytes(const ModelConfig& config, std::size_t tokens, Keep keep);
+  DeviceDecoder(const model::ModelSpec& spec, std::size_t tokens, Keep keep);
+  static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens, Keep keep);
 
-  /// Fills hidden() from `tokens`, in device memory. pass.config is this decoder's.
+  /// Fills hidden() from `tokens`, in device memory. pass.spec is this decoder's.
   void forward(const DevicePass& pass, const DeviceWeights& weights, const std::int32_t* tokens);
   /// The residual stream after the last layer [T, hidden], in fp32.
-  [[nodiscard]] const float* hidden() const { return input(config_.layers); }
+  [[nodiscard]] const float* hidden() const { return input(spec_.layer_count()); }
 
   /// Backward of the latest forward(): `gradient` of hidden() becomes that of the embedded tokens.
   /// What was kept is used up.
@@ -29,7 +29,7 @@ class DeviceDecoder {
     return activations_[keep_ == Keep::all ? static_cast<std::size_t>(layer) : 0];
   }
 
-  ModelConfig config_;
+  model::ModelSpec spec_;
   std::size_t stream_size_;
   Keep keep_;
   winnow::cuda::DeviceBuffer<float> streams_;   // every layer's input, and the last one's output

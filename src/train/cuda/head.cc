@@ -12,50 +12,50 @@ namespace {
 constexpr std::size_t kChunkFloats = std::size_t{1} << 28;
 constexpr std::size_t kFewestRows = 256;
 
-int stride_of(const ModelConfig& config) {
-  return (config.vocab + 7) / 8 * 8;
+int stride_of(const model::ModelSpec& spec) {
+  return (spec.vocab + 7) / 8 * 8;
 }
 
-std::size_t chunk_of(const ModelConfig& config, std::size_t tokens) {
-  const std::size_t rows = kChunkFloats / static_cast<std::size_t>(stride_of(config));
+std::size_t chunk_of(const model::ModelSpec& spec, std::size_t tokens) {
+  const std::size_t rows = kChunkFloats / static_cast<std::size_t>(stride_of(spec));
   return std::min(tokens, std::max(rows / kFewestRows * kFewestRows, kFewestRows));
 }
 
-std::size_t stream(const ModelConfig& config, std::size_t tokens) {
-  return tokens * static_cast<std::size_t>(config.hidden);
+std::size_t stream(const model::ModelSpec& spec, std::size_t tokens) {
+  return tokens * static_cast<std::size_t>(spec.hidden);
 }
 
-std::size_t logits(const ModelConfig& config, std::size_t tokens) {
-  return chunk_of(config, tokens) * static_cast<std::size_t>(stride_of(config));
+std::size_t logits(const model::ModelSpec& spec, std::size_t tokens) {
+  return chunk_of(spec, tokens) * static_cast<std::size_t>(stride_of(spec));
 }
 
 }  // namespace
 
-DeviceHead::DeviceHead(const ModelConfig& config, std::size_t tokens, bool distilled)
-    : config_(config),
-      stride_(stride_of(config)),
-      chunk_(static_cast<int>(chunk_of(config, tokens))),
-      normed_(stream(config, tokens)),
-      dnormed_(stream(config, tokens)),
-      teacher_normed_(distilled ? stream(config, tokens) : 0),
-      logits_(logits(config, tokens)),
-      teacher_logits_(distilled ? logits(config, tokens) : 0),
-      dlogits_(logits(config, tokens)) {}
+DeviceHead::DeviceHead(const model::ModelSpec& spec, std::size_t tokens, bool distilled)
+    : spec_(spec),
+      stride_(stride_of(spec)),
+      chunk_(static_cast<int>(chunk_of(spec, tokens))),
+      normed_(stream(spec, tokens)),
+      dnormed_(stream(spec, tokens)),
+      teacher_normed_(distilled ? stream(spec, tokens) : 0),
+      logits_(logits(spec, tokens)),
+      teacher_logits_(distilled ? logits(spec, tokens) : 0),
+      dlogits_(logits(spec, tokens)) {}
 
-std::size_t DeviceHead::bytes(const ModelConfig& config, std::size_t tokens, bool distilled) {
-  return stream(config, tokens) * sizeof(bf16) * (distilled ? 3 : 2) +
-         logits(config, tokens) * (sizeof(float) * (distilled ? 2 : 1) + sizeof(bf16));
+std::size_t DeviceHead::bytes(const model::ModelSpec& spec, std::size_t tokens, bool distilled) {
+  return stream(spec, tokens) * sizeof(bf16) * (distilled ? 3 : 2) +
+         logits(spec, tokens) * (sizeof(float) * (distilled ? 2 : 1) + sizeof(bf16));
 }
 
 void DeviceHead::take_teacher(const DevicePass& pass, const DeviceWeights& teacher,
                               const float* hidden) {
-  ops::cuda::rms_norm(teacher_normed_.data(), hidden, pass.tokens, config_.hidden, teacher.norm,
-                      config_.norm_eps, config_.layers, nullptr, pass.stream);
+  ops::cuda::rms_norm(teacher_normed_.data(), hidden, pass.tokens, spec_.hidden, teacher.norm,
+                      spec_.final_norm.eps, spec_.layer_count(), nullptr, pass.stream);
 }
 
 void DeviceHead::multiply(const DevicePass& pass, float* logits, const bf16* normed,
                           const bf16* head, int rows) const {
-  pass.linear->multiply(logits, normed, head, rows, config_.vocab, config_.hidden, pass.stream,
+  pass.linear->multiply(logits, normed, head, rows, spec_.vocab, spec_.hidden, pass.stream,
                         stride_);
 }
 
@@ -64,24 +64,24 @@ template <class LossOf>
 void DeviceHead::chunked_loss(const DevicePass& pass, const DeviceWeights& weights,
                               const float* hidden, const DeviceGradients& gradients,
                               const StreamGradient& gradient, const LossOf& loss_of) {
-  ops::cuda::rms_norm(normed_.data(), hidden, pass.tokens, config_.hidden, weights.norm,
-                      config_.norm_eps, config_.layers, pass.first_bad, pass.stream);
+  ops::cuda::rms_norm(normed_.data(), hidden, pass.tokens, spec_.hidden, weights.norm,
+                      spec_.final_norm.eps, spec_.layer_count(), pass.first_bad, pass.stream);
   for (int first = 0; first < pass.tokens; first += chunk_) {
     const int rows = std::min(chunk_, pass.tokens - first);
-    const std::size_t offset = stream(config_, static_cast<std::size_t>(first));
+    const std::size_t offset = stream(spec_, static_cast<std::size_t>(first));
     const bf16* normed = normed_.data() + offset;
     multiply(pass, logits_.data(), normed, weights.head, rows);
     loss_of(first, rows);
     pass.linear->input_gradient(dnormed_.data() + offset, dlogits_.data(), weights.head, rows,
-                                config_.vocab, config_.hidden, false, pass.stream, stride_);
+                                spec_.vocab, spec_.hidden, false, pass.stream, stride_);
     if (gradients.head != nullptr) {
-      pass.linear->weight_gradient(gradients.head, dlogits_.data(), normed, rows, config_.vocab,
-                                   config_.hidden, pass.stream, stride_);
+      pass.linear->weight_gradient(gradients.head, dlogits_.data(), normed, rows, spec_.vocab,
+                                   spec_.hidden, pass.stream, stride_);
     }
   }
   ops::cuda::rms_norm_backward(
       {.x = gradient.exact, .add = false, .rounded = gradient.rounded, .weight = gradients.norm},
-      dnormed_.data(), hidden, pass.tokens, config_.hidden, weights.norm, config_.norm_eps,
+      dnormed_.data(), hidden, pass.tokens, spec_.hidden, weights.norm, spec_.final_norm.eps,
       pass.stream);
 }
 
@@ -91,7 +91,7 @@ void DeviceHead::language_model_loss(const DevicePass& pass, const DeviceWeights
                                      const StreamGradient& gradient, double* loss) {
   chunked_loss(pass, weights, hidden, gradients, gradient, [&](int first, int rows) {
     ops::cuda::cross_entropy({.rows = rows,
-                              .vocab = config_.vocab,
+                              .vocab = spec_.vocab,
                               .stride = stride_,
                               .logits = logits_.data(),
                               .weights = targets.weights + first,
@@ -108,11 +108,11 @@ void DeviceHead::distillation_loss(const DevicePass& pass, const DeviceWeights& 
                                    double* loss) {
   chunked_loss(pass, weights, hidden, gradients, gradient, [&](int first, int rows) {
     multiply(pass, teacher_logits_.data(),
-             teacher_normed_.data() + stream(config_, static_cast<std::size_t>(first)),
-             teacher.head, rows);
+             teacher_normed_.data() + stream(spec_, static_cast<std::size_t>(first)), teacher.head,
+             rows);
     ops::cuda::distillation(divergence,
                             {.rows = rows,
-                             .vocab = config_.vocab,
+                             .vocab = spec_.vocab,
                              .stride = stride_,
                              .logits = logits_.data(),
                              .weights = targets.weights + first,

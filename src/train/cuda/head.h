@@ -16,8 +16,8 @@ struct DeviceTargets {
 class DeviceHead {
  public:
   /// `distilled`: there is a teacher.
-  DeviceHead(const ModelConfig& config, std::size_t tokens, bool distilled);
-  static std::size_t bytes(const ModelConfig& config, std::size_t tokens, bool distilled);
+  DeviceHead(const model::ModelSpec& spec, std::size_t tokens, bool distilled);
+  static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens, bool distilled);
 
   /// The teacher's predictions are made from `hidden` [T, hidden], which may change afterwards.
   void take_teacher(const DevicePass& pass, const DeviceWeights& teacher, const float* hidden);
@@ -42,7 +42,7 @@ class DeviceHead {
   void multiply(const DevicePass& pass, float* logits, const bf16* normed, const bf16* head,
                 int rows) const;
 
-  ModelConfig config_;
+  model::ModelSpec spec_;
   int stride_;                               // from one row of logits to the next
   int chunk_;                                // tokens
   winnow::cuda::DeviceBuffer<bf16> normed_;  // [T, hidden]

@@ -14,7 +14,7 @@ namespace winnow::train::cuda {
 
 /// What all layers of one pass share. Pointers are to device memory.
 struct DevicePass {
-  const ModelConfig* config = nullptr;
+  const model::ModelSpec* spec = nullptr;
   int tokens = 0;                           // T
   const std::int32_t* first_key = nullptr;  // [T]
   const float2* angles = nullptr;           // [T, head_dim / 2]
@@ -32,9 +32,9 @@ struct DevicePass {
   cudaStream_t stream = nullptr;
 
   [[nodiscard]] bool decides() const {
-    return (config->dms || config->dmc) && mode != DecisionPass::Mode::off;
+    return (spec->dms || spec->dmc) && mode != DecisionPass::Mode::off;
   }
-  [[nodiscard]] bool merges() const { return config->dmc && decides(); }
+  [[nodiscard]] bool merges() const { return spec->dmc && decides(); }
 };
 
 /// output [T, hidden] from input [T, hidden], the residual stream before and after layer `layer`;

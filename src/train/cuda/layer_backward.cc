@@ -14,7 +14,7 @@ class LayerBackward {
                 const float* input, const DeviceActivations& activations,
                 const DeviceLayerGradients& gradients, const StreamGradient& gradient)
       : pass_(pass),
-        config_(*pass.config),
+        spec_(*pass.spec),
         scratch_(*pass.scratch),
         layer_(layer),
         w_(weights),
@@ -25,30 +25,31 @@ class LayerBackward {
 
   // Turns the gradient of the layer's output into that of a_.middle.
   void mlp() {
-    input_gradient(scratch_.product, gradient_.rounded, w_.down, config_.hidden,
-                   config_.intermediate);
+    input_gradient(scratch_.product, gradient_.rounded, w_.down, spec_.hidden,
+                   spec_.feed_forward().intermediate);
     ops::cuda::silu_multiply_backward(a_.gate_up, scratch_.product, pass_.tokens,
-                                      config_.intermediate, w_.gate_bias, pass_.stream);
-    weight_gradient({g_.down, g_.down_bias}, gradient_.rounded, scratch_.product, config_.hidden,
-                    config_.intermediate);
-    const int width = 2 * config_.intermediate;
-    input_gradient(scratch_.dnormed, a_.gate_up, w_.gate, width, config_.hidden);
-    weight_gradient({g_.gate, g_.gate_bias}, a_.gate_up, a_.mlp_normed, width, config_.hidden);
+                                      spec_.feed_forward().intermediate, w_.gate_bias,
+                                      pass_.stream);
+    weight_gradient({g_.down, g_.down_bias}, gradient_.rounded, scratch_.product, spec_.hidden,
+                    spec_.feed_forward().intermediate);
+    const int width = 2 * spec_.feed_forward().intermediate;
+    input_gradient(scratch_.dnormed, a_.gate_up, w_.gate, width, spec_.hidden);
+    weight_gradient({g_.gate, g_.gate_bias}, a_.gate_up, a_.mlp_normed, width, spec_.hidden);
     through_norm(gradient_.rounded, g_.mlp_norm, a_.middle, w_.mlp_norm);
   }
 
   // Turns the gradient of a_.middle into that of the layer's input.
   void attention() {
-    const int query_width = detail::query_width(config_);
-    input_gradient(scratch_.dattended, gradient_.rounded, w_.output, config_.hidden, query_width);
-    weight_gradient({g_.output, g_.output_bias}, gradient_.rounded, a_.attended, config_.hidden,
+    const int query_width = detail::query_width(spec_);
+    input_gradient(scratch_.dattended, gradient_.rounded, w_.output, spec_.hidden, query_width);
+    weight_gradient({g_.output, g_.output_bias}, gradient_.rounded, a_.attended, spec_.hidden,
                     query_width);
     detail::prepare_attention(pass_, layer_);
     ops::cuda::training_attention_backward(
         detail::attention_of(pass_, a_),
-        detail::head_matrix<const bf16>(pass_, a_.attended, config_.heads),
-        detail::column_matrix<const float>(pass_, a_.normalizers, config_.heads),
-        detail::head_matrix<const bf16>(pass_, scratch_.dattended, config_.heads),
+        detail::head_matrix<const bf16>(pass_, a_.attended, spec_.attention().heads),
+        detail::column_matrix<const float>(pass_, a_.normalizers, spec_.attention().heads),
+        detail::head_matrix<const bf16>(pass_, scratch_.dattended, spec_.attention().heads),
         attention_gradients(), scratch_.attention, pass_.stream);
     if (pass_.merges()) {
       ops::cuda::segment_average_backward(detail::average_of(pass_, a_), scratch_.dkeys,
@@ -58,9 +59,9 @@ class LayerBackward {
                                            .keys = scratch_.dsingle_keys,
                                            .values = scratch_.dsingle_values},
                                           scratch_.merging, pass_.stream);
-      if (decides_per_layer(config_)) {
-        ops::cuda::share_first_head_backward(scratch_.domega_read, pass_.tokens, config_.kv_heads,
-                                             pass_.stream);
+      if (decides_per_layer(spec_)) {
+        ops::cuda::share_first_head_backward(scratch_.domega_read, pass_.tokens,
+                                             spec_.attention().kv_heads, pass_.stream);
       }
     }
     if (pass_.decides()) {
@@ -97,17 +98,18 @@ class LayerBackward {
   void through_norm(bf16* rounded, float* dweight, const float* x, const float* weight) {
     ops::cuda::rms_norm_backward(
         {.x = gradient_.exact, .add = true, .rounded = rounded, .weight = dweight},
-        scratch_.dnormed, x, pass_.tokens, config_.hidden, weight, config_.norm_eps, pass_.stream);
+        scratch_.dnormed, x, pass_.tokens, spec_.hidden, weight, spec_.final_norm.eps,
+        pass_.stream);
   }
 
   [[nodiscard]] ops::cuda::TrainingAttentionGradients attention_gradients() const {
     ops::cuda::TrainingAttentionGradients gradients{
-        .queries = detail::head_matrix(pass_, scratch_.dqueries, config_.heads),
-        .keys = detail::head_matrix(pass_, scratch_.dkeys, config_.kv_heads),
-        .values = detail::head_matrix(pass_, scratch_.dvalues, config_.kv_heads),
+        .queries = detail::head_matrix(pass_, scratch_.dqueries, spec_.attention().heads),
+        .keys = detail::head_matrix(pass_, scratch_.dkeys, spec_.attention().kv_heads),
+        .values = detail::head_matrix(pass_, scratch_.dvalues, spec_.attention().kv_heads),
         .bias = {}};
     if (detail::biases_keys(pass_)) {
-      gradients.bias = detail::column_matrix(pass_, scratch_.dkey_bias, config_.kv_heads);
+      gradients.bias = detail::column_matrix(pass_, scratch_.dkey_bias, spec_.attention().kv_heads);
     }
     return gradients;
   }
@@ -115,8 +117,8 @@ class LayerBackward {
   // From the bias of keys to what the decisions were read from: to borrowed channels, or through an
   // adapter to the layer's input.
   void decisions() {
-    const bool borrows = model::borrows_channels(config_);
-    const std::size_t first_loss = static_cast<std::size_t>(layer_) * decision_count(config_);
+    const bool borrows = model::borrows_channels(spec_);
+    const std::size_t first_loss = static_cast<std::size_t>(layer_) * decision_count(spec_);
     ops::cuda::take_decisions_backward(detail::decisions_of(pass_, layer_, a_),
                                        detail::results_of(pass_, layer_, a_),
                                        {.key_bias = scratch_.dkey_bias,
@@ -124,12 +126,12 @@ class LayerBackward {
                                         .loss = pass_.losses + first_loss,
                                         .read = scratch_.dread,
                                         .rounded = borrows ? nullptr : scratch_.dprobe,
-                                        .rounded_stride = padded_decisions(config_)},
+                                        .rounded_stride = padded_decisions(spec_)},
                                        pass_.stream);
     if (!borrows) {
       probe_weights({g_.decision, g_.decision_bias}, scratch_.dprobe, a_.decision_normed);
-      input_gradient(scratch_.dnormed, scratch_.dprobe, w_.decision, padded_decisions(config_),
-                     config_.hidden);
+      input_gradient(scratch_.dnormed, scratch_.dprobe, w_.decision, padded_decisions(spec_),
+                     spec_.hidden);
       through_norm(nullptr, g_.decision_norm, input_, w_.decision_norm);
     }
   }
@@ -137,13 +139,12 @@ class LayerBackward {
   // Through rows that computed borrowed channels.
   void rows(const LinearGradients& gradients, const bf16* dprobe, const bf16* weight) {
     probe_weights(gradients, dprobe, a_.normed);
-    input_gradient(scratch_.dnormed, dprobe, weight, padded_decisions(config_), config_.hidden,
-                   true);
+    input_gradient(scratch_.dnormed, dprobe, weight, padded_decisions(spec_), spec_.hidden, true);
   }
 
   void probe_weights(const LinearGradients& gradients, const bf16* dprobe, const bf16* normed) {
-    weight_gradient(gradients, dprobe, normed, static_cast<int>(decision_count(config_)),
-                    config_.hidden, padded_decisions(config_));
+    weight_gradient(gradients, dprobe, normed, static_cast<int>(decision_count(spec_)),
+                    spec_.hidden, padded_decisions(spec_));
   }
 
   // From what attention took to the input of q, k and v. Borrowed channels: of DMS in queries; of
@@ -171,13 +172,12 @@ class LayerBackward {
   void projections() {
     ops::cuda::split_heads_backward(detail::heads_of(pass_, w_, a_, a_.projected),
                                     heads_gradients(), pass_.stream);
-    const int width = detail::qkv_width(config_);
-    input_gradient(scratch_.dnormed, scratch_.projected, w_.query, width, config_.hidden);
-    weight_gradient({g_.query, g_.query_bias}, scratch_.projected, a_.normed, width,
-                    config_.hidden);
+    const int width = detail::qkv_width(spec_);
+    input_gradient(scratch_.dnormed, scratch_.projected, w_.query, width, spec_.hidden);
+    weight_gradient({g_.query, g_.query_bias}, scratch_.projected, a_.normed, width, spec_.hidden);
     if (detail::reads_channels(pass_)) {
       rows({g_.decision, g_.decision_bias}, scratch_.dprobe, w_.decision);
-      if (config_.dmc) {
+      if (spec_.dmc) {
         rows({g_.omega, g_.omega_bias}, scratch_.domega_probe, w_.omega);
       }
     }
@@ -185,7 +185,7 @@ class LayerBackward {
   }
 
   const DevicePass& pass_;
-  const ModelConfig& config_;
+  const model::ModelSpec& spec_;
   const LayerScratch& scratch_;
   int layer_;
   const DeviceLayerWeights& w_;

@@ -12,75 +12,75 @@
 
 namespace winnow::train::cuda::detail {
 
-inline int query_width(const ModelConfig& config) {
-  return config.heads * config.head_dim;
+inline int query_width(const model::ModelSpec& spec) {
+  return spec.attention().heads * spec.attention().head_dim;
 }
 
-inline int qkv_width(const ModelConfig& config) {
-  return (config.heads + 2 * config.kv_heads) * config.head_dim;
+inline int qkv_width(const model::ModelSpec& spec) {
+  return (spec.attention().heads + 2 * spec.attention().kv_heads) * spec.attention().head_dim;
 }
 
 /// Whether decisions are read from channels of queries or keys in this pass.
 inline bool reads_channels(const DevicePass& pass) {
-  return pass.decides() && model::borrows_channels(*pass.config);
+  return pass.decides() && model::borrows_channels(*pass.spec);
 }
 
 /// `column` of borrowed heads, as a channel of its head.
 inline ops::cuda::BorrowedChannel borrowed(const DevicePass& pass, std::size_t column, int every,
                                            const float* probe) {
-  const ModelConfig& config = *pass.config;
+  const model::ModelSpec& spec = *pass.spec;
   ops::cuda::BorrowedChannel channel;
-  channel.channel = static_cast<int>(column) % config.head_dim;
+  channel.channel = static_cast<int>(column) % spec.attention().head_dim;
   channel.every = every;
   if (reads_channels(pass)) {
     channel.probe = probe;
-    channel.probes = static_cast<int>(decision_count(config));
-    channel.stride = padded_decisions(config);
+    channel.probes = static_cast<int>(decision_count(spec));
+    channel.stride = padded_decisions(spec);
   }
   return channel;
 }
 
 inline ops::cuda::TrainingHeads heads_of(const DevicePass& pass, const DeviceLayerWeights& w,
                                          const DeviceActivations& a, const bf16* projected) {
-  const ModelConfig& config = *pass.config;
+  const model::ModelSpec& spec = *pass.spec;
   ops::cuda::TrainingHeads heads{.rows = pass.tokens,
-                                 .heads = config.heads,
-                                 .kv_heads = config.kv_heads,
-                                 .head_dim = config.head_dim,
+                                 .heads = spec.attention().heads,
+                                 .kv_heads = spec.attention().kv_heads,
+                                 .head_dim = spec.attention().head_dim,
                                  .projected = projected,
                                  .bias = w.query_bias,
                                  .query_norm = w.query_norm,
                                  .key_norm = w.key_norm,
-                                 .eps = config.norm_eps,
+                                 .eps = spec.final_norm.eps,
                                  .angles = pass.angles,
                                  .query = {},
                                  .key = {},
                                  .factor = pass.channel_factor,
-                                 .clear_after_rope = model::clears_after_rope(config)};
-  if (model::borrows_channels(config)) {
-    heads.query = borrowed(pass, model::query_column(config, 0), config.group(),
-                           config.dmc ? a.omega_probe : a.probe);
+                                 .clear_after_rope = model::clears_after_rope(spec)};
+  if (model::borrows_channels(spec)) {
+    heads.query = borrowed(pass, model::query_column(spec, 0), spec.attention().group(),
+                           spec.dmc ? a.omega_probe : a.probe);
   }
-  if (config.dmc) {
-    heads.key = borrowed(pass, model::key_column(config, 0), 1, a.probe);
+  if (spec.dmc) {
+    heads.key = borrowed(pass, model::key_column(spec, 0), 1, a.probe);
   }
   return heads;
 }
 
 inline ops::cuda::TrainingDecisions decisions_of(const DevicePass& pass, int layer,
                                                  const DeviceActivations& a) {
-  const ModelConfig& config = *pass.config;
-  const bool borrows = model::borrows_channels(config);
+  const model::ModelSpec& spec = *pass.spec;
+  const bool borrows = model::borrows_channels(spec);
   return {.rows = pass.tokens,
-          .kv_heads = config.kv_heads,
-          .decisions = static_cast<int>(decision_count(config)),
-          .shift = decision_shift(config),
+          .kv_heads = spec.attention().kv_heads,
+          .decisions = static_cast<int>(decision_count(spec)),
+          .shift = decision_shift(spec),
           .first_key = pass.first_key,
-          .scale = logit_scale(config),
-          .offset = config.dms ? config.dms->offset : config.dmc->offset,
+          .scale = logit_scale(spec),
+          .offset = spec.dms ? spec.dms->offset : spec.dmc->offset,
           .read = borrows ? a.read : a.probe,
-          .stride = borrows ? config.kv_heads : padded_decisions(config),
-          .pooled = config.dmc ? config.dmc->pooled : 0,
+          .stride = borrows ? spec.attention().kv_heads : padded_decisions(spec),
+          .pooled = spec.dmc ? spec.dmc->pooled : 0,
           .sampled = pass.mode == DecisionPass::Mode::sampled,
           .tau = pass.tau,
           .noise = pass.noise,
@@ -89,7 +89,7 @@ inline ops::cuda::TrainingDecisions decisions_of(const DevicePass& pass, int lay
 
 inline ops::cuda::DecisionResults results_of(const DevicePass& pass, int layer,
                                              const DeviceActivations& a) {
-  const std::size_t first = static_cast<std::size_t>(layer) * decision_count(*pass.config);
+  const std::size_t first = static_cast<std::size_t>(layer) * decision_count(*pass.spec);
   return {.logits = a.logits,
           .noisy = a.noisy,
           .key_bias = a.key_bias,
@@ -101,7 +101,7 @@ inline ops::cuda::DecisionResults results_of(const DevicePass& pass, int layer,
 template <class T>
 ops::Matrix<T> head_matrix(const DevicePass& pass, T* data, int heads) {
   return {data, static_cast<std::size_t>(pass.tokens),
-          static_cast<std::size_t>(heads * pass.config->head_dim)};
+          static_cast<std::size_t>(heads * pass.spec->attention().head_dim)};
 }
 
 /// One column per head.
@@ -111,10 +111,10 @@ ops::Matrix<T> column_matrix(const DevicePass& pass, T* data, int heads) {
 }
 
 inline ops::cuda::SegmentAverage average_of(const DevicePass& pass, const DeviceActivations& a) {
-  const ModelConfig& config = *pass.config;
+  const model::ModelSpec& spec = *pass.spec;
   return {.rows = pass.tokens,
-          .kv_heads = config.kv_heads,
-          .head_dim = config.head_dim,
+          .kv_heads = spec.attention().kv_heads,
+          .head_dim = spec.attention().head_dim,
           .span = pass.merge_span,
           .first_key = pass.first_key,
           .alphas = a.alphas,
@@ -132,7 +132,7 @@ inline bool biases_keys(const DevicePass& pass) {
 inline void prepare_attention(const DevicePass& pass, int layer) {
   if (pass.far_dropout != nullptr) {
     far_bias(pass.scratch->far_bias, local_heads(*pass.far_dropout, layer), pass.noise,
-             pass.first_key, pass.tokens, pass.config->kv_heads, pass.stream);
+             pass.first_key, pass.tokens, pass.spec->attention().kv_heads, pass.stream);
   }
 }
 
@@ -140,25 +140,25 @@ inline void prepare_attention(const DevicePass& pass, int layer) {
 /// them: that is DMS's bias with a window of 0.
 inline ops::cuda::TrainingAttention attention_of(const DevicePass& pass,
                                                  const DeviceActivations& a) {
-  const ModelConfig& config = *pass.config;
+  const model::ModelSpec& spec = *pass.spec;
   const FarDropout* far = pass.far_dropout;
   const bf16* keys = pass.merges() ? a.merged_keys : a.keys;
   const bf16* values = pass.merges() ? a.merged_values : a.values;
   ops::cuda::TrainingAttention attention{
-      .head_dim = config.head_dim,
-      .group = config.group(),
+      .head_dim = spec.attention().head_dim,
+      .group = spec.attention().group(),
       .window = far != nullptr ? far->window
-                : config.dms   ? config.dms->window
+                : spec.dms     ? spec.dms->window
                                : 0,
-      .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
+      .scale = spec.attention().scale,
       .first_key = pass.first_key,
-      .queries = head_matrix<const bf16>(pass, a.queries, config.heads),
-      .keys = head_matrix<const bf16>(pass, keys, config.kv_heads),
-      .values = head_matrix<const bf16>(pass, values, config.kv_heads),
+      .queries = head_matrix<const bf16>(pass, a.queries, spec.attention().heads),
+      .keys = head_matrix<const bf16>(pass, keys, spec.attention().kv_heads),
+      .values = head_matrix<const bf16>(pass, values, spec.attention().kv_heads),
       .bias = {}};
   if (biases_keys(pass)) {
     const float* bias = far != nullptr ? pass.scratch->far_bias : a.key_bias;
-    attention.bias = column_matrix<const float>(pass, bias, config.kv_heads);
+    attention.bias = column_matrix<const float>(pass, bias, spec.attention().kv_heads);
   }
   return attention;
 }

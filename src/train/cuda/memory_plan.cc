@@ -15,13 +15,13 @@ namespace {
 constexpr std::size_t kContext = std::size_t{640} << 20;
 
 std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& options,
-                                            const ModelConfig& base) {
-  const ModelConfig config = student_config(options, base);
-  const ParameterList list(config, trained_part(config));
+                                            const model::ModelSpec& base) {
+  const model::ModelSpec spec = student_config(options, base);
+  const ParameterList list(spec, trained_part(spec));
   const std::size_t tokens = options.micro_batch * options.length;
   const bool distilled = options.retrofit.has_value();
   std::vector<MemoryPlan::Part> parts;
-  parts.push_back({"trained weights, gradients, moments", TrainedWeights::bytes(config, list)});
+  parts.push_back({"trained weights, gradients, moments", TrainedWeights::bytes(spec, list)});
   if (options.muon) {
     parts.push_back({"Muon's products", Muon::bytes(list)});
   }
@@ -31,11 +31,11 @@ std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& op
         {"activations of the teacher", DeviceDecoder::bytes(base, tokens, Keep::nothing)});
   }
   parts.push_back({keep == Keep::all ? "activations, kept" : "activations, recomputed",
-                   DeviceDecoder::bytes(config, tokens, keep)});
-  const std::size_t stream = tokens * static_cast<std::size_t>(config.hidden);
+                   DeviceDecoder::bytes(spec, tokens, keep)});
+  const std::size_t stream = tokens * static_cast<std::size_t>(spec.hidden);
   parts.push_back({"gradients of activations",
-                   LayerScratch::bytes(config, tokens) + stream * (sizeof(float) + sizeof(bf16))});
-  parts.push_back({"logits", DeviceHead::bytes(config, tokens, distilled)});
+                   LayerScratch::bytes(spec, tokens) + stream * (sizeof(float) + sizeof(bf16))});
+  parts.push_back({"logits", DeviceHead::bytes(spec, tokens, distilled)});
   parts.push_back({"cuBLAS, kernels, graphs", kContext});
   return parts;
 }
@@ -45,7 +45,7 @@ constexpr std::size_t kHeadroom = 8;
 
 }  // namespace
 
-Keep choose_keep(const TrainingOptions& options, const ModelConfig& base) {
+Keep choose_keep(const TrainingOptions& options, const model::ModelSpec& base) {
   MemoryPlan plan;
   plan.parts = parts_keeping(Keep::all, options, base);
   const bool keep = options.activations == Activations::keep ||
@@ -55,7 +55,7 @@ Keep choose_keep(const TrainingOptions& options, const ModelConfig& base) {
 }
 
 std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options,
-                                           const ModelConfig& base) {
+                                           const model::ModelSpec& base) {
   return parts_keeping(choose_keep(options, base), options, base);
 }
 

@@ -40,16 +40,20 @@ template <class OnMatrix, class OnVector>
 struct Visit {
   OnMatrix on_matrix;
   OnVector on_vector;
-  void operator()(const std::string& name, const bf16*& matrix) const { matrix = on_matrix(name); }
-  void operator()(const std::string& name, const float*& vector) const { vector = on_vector(name); }
+  void operator()(const std::string& name, const Shape&, const bf16*& matrix) const {
+    matrix = on_matrix(name);
+  }
+  void operator()(const std::string& name, const Shape&, const float*& vector) const {
+    vector = on_vector(name);
+  }
 };
 
 template <class OnMatrix, class OnVector>
-DeviceWeights bind(const ModelConfig& config, const OnMatrix& on_matrix,
+DeviceWeights bind(const model::ModelSpec& spec, const OnMatrix& on_matrix,
                    const OnVector& on_vector) {
   DeviceWeights weights;
-  visit_tensors(config, weights, Visit<OnMatrix, OnVector>{on_matrix, on_vector});
-  if (config.tied_embeddings) {
+  visit_tensors(spec, weights, Visit<OnMatrix, OnVector>{on_matrix, on_vector});
+  if (spec.tied_embeddings) {
     weights.head = weights.embedding;
   }
   return weights;
@@ -57,12 +61,12 @@ DeviceWeights bind(const ModelConfig& config, const OnMatrix& on_matrix,
 
 }  // namespace
 
-int padded_decisions(const ModelConfig& config) {
-  return (static_cast<int>(decision_count(config)) + 7) / 8 * 8;
+int padded_decisions(const model::ModelSpec& spec) {
+  return (static_cast<int>(decision_count(spec)) + 7) / 8 * 8;
 }
 
-FrozenWeights::FrozenWeights(const ModelConfig& config, const FindTensor& find)
-    : list_(config, Trained::everything),
+FrozenWeights::FrozenWeights(const model::ModelSpec& spec, const FindTensor& find)
+    : list_(spec, Trained::everything),
       matrices_(matrix_elements(list_)),
       vectors_(list_.size() - matrix_elements(list_)) {
   std::vector<float> values;
@@ -86,8 +90,8 @@ FrozenWeights::FrozenWeights(const ModelConfig& config, const FindTensor& find)
   winnow::cuda::wait_for_default_stream();
 }
 
-std::size_t FrozenWeights::bytes(const ModelConfig& config) {
-  const ParameterList list(config, Trained::everything);
+std::size_t FrozenWeights::bytes(const model::ModelSpec& spec) {
+  const ParameterList list(spec, Trained::everything);
   const std::size_t matrices = matrix_elements(list);
   return matrices * sizeof(bf16) + (list.size() - matrices) * sizeof(float);
 }
@@ -101,37 +105,37 @@ const float* FrozenWeights::vector(const std::string& name) const {
                               : nullptr;
 }
 
-DeviceWeights FrozenWeights::view(const ModelConfig& config) const {
+DeviceWeights FrozenWeights::view(const model::ModelSpec& spec) const {
   return bind(
-      config, [this](const std::string& name) { return matrix(name); },
+      spec, [this](const std::string& name) { return matrix(name); },
       [this](const std::string& name) { return vector(name); });
 }
 
-TrainedWeights::TrainedWeights(const ModelConfig& config, const Parameters& parameters,
+TrainedWeights::TrainedWeights(const model::ModelSpec& spec, const Parameters& parameters,
                                cudaStream_t stream)
     : values(parameters.values()),
       gradient(parameters.size()),
       first_moments(zeros<float>(parameters.size())),
       second_moments(zeros<float>(parameters.size())),
-      config_(config),
+      spec_(spec),
       list_(parameters),
       matrices_(matrix_elements(parameters)) {
   std::size_t rows = 0;
   for (const Parameter& parameter : list_.list()) {
     if (parameter.role == Role::decision && parameter.shape.size() == 2) {
       row_offsets_[parameter.name] = rows;
-      rows += static_cast<std::size_t>(padded_decisions(config)) *
-              static_cast<std::size_t>(config.hidden);
+      rows +=
+          static_cast<std::size_t>(padded_decisions(spec)) * static_cast<std::size_t>(spec.hidden);
     }
   }
   rows_ = zeros<bf16>(rows);
   round(0, list_.size(), stream);
 }
 
-std::size_t TrainedWeights::bytes(const ModelConfig& config, const ParameterList& list) {
-  const auto rows = static_cast<std::size_t>(2 * config.layers * config.hidden);
+std::size_t TrainedWeights::bytes(const model::ModelSpec& spec, const ParameterList& list) {
+  const auto rows = static_cast<std::size_t>(2 * spec.layer_count() * spec.hidden);
   return 4 * list.size() * sizeof(float) + matrix_elements(list) * sizeof(bf16) +
-         rows * static_cast<std::size_t>(padded_decisions(config)) * sizeof(bf16);
+         rows * static_cast<std::size_t>(padded_decisions(spec)) * sizeof(bf16);
 }
 
 bf16* TrainedWeights::rounded(std::size_t offset) const {
@@ -143,7 +147,7 @@ void TrainedWeights::round(std::size_t begin, std::size_t end, cudaStream_t stre
   if (begin < last) {
     round_values(matrices_.data() + begin, values.data() + begin, last - begin, stream);
   }
-  const std::size_t used = decision_count(config_) * static_cast<std::size_t>(config_.hidden);
+  const std::size_t used = decision_count(spec_) * static_cast<std::size_t>(spec_.hidden);
   for (const auto& [name, offset] : row_offsets_) {
     const std::size_t from = list_.find(name).offset;
     if (from >= begin && from < end) {
@@ -207,7 +211,7 @@ const bf16* TrainedWeights::rows_of(const std::string& name) const {
 
 DeviceWeights TrainedWeights::view(const FrozenWeights* frozen) const {
   return bind(
-      config_,
+      spec_,
       [&](const std::string& name) {
         if (!list_.contains(name)) {
           return frozen != nullptr ? frozen->matrix(name) : nullptr;
@@ -225,10 +229,10 @@ DeviceWeights TrainedWeights::view(const FrozenWeights* frozen) const {
 
 DeviceGradients TrainedWeights::gradients(bool with_omegas) const {
   DeviceGradients gradients;
-  visit_tensors(config_, gradients, [&](const std::string& name, float*& tensor) {
+  visit_tensors(spec_, gradients, [&](const std::string& name, const Shape&, float*& tensor) {
     tensor = list_.contains(name) ? gradient.data() + list_.find(name).offset : nullptr;
   });
-  if (config_.tied_embeddings) {
+  if (spec_.tied_embeddings) {
     gradients.head = gradients.embedding;
   }
   for (DeviceLayerGradients& layer : gradients.layers) {

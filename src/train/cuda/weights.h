@@ -19,19 +19,19 @@ using DeviceGradients = Tensors<float*, float*>;
 using DeviceLayerGradients = LayerTensors<float*, float*>;
 
 /// Columns that decisions of a token take in products.
-int padded_decisions(const ModelConfig& config);
+int padded_decisions(const model::ModelSpec& spec);
 
 /// Weights that stay as they are: of a teacher, and of a student whose decisions alone are trained.
 class FrozenWeights {
  public:
   /// Copies what `find` has to the device.
-  FrozenWeights(const ModelConfig& config, const FindTensor& find);
+  FrozenWeights(const model::ModelSpec& spec, const FindTensor& find);
   /// Bytes that it takes.
-  static std::size_t bytes(const ModelConfig& config);
+  static std::size_t bytes(const model::ModelSpec& spec);
 
   [[nodiscard]] const bf16* matrix(const std::string& name) const;
   [[nodiscard]] const float* vector(const std::string& name) const;
-  [[nodiscard]] DeviceWeights view(const ModelConfig& config) const;
+  [[nodiscard]] DeviceWeights view(const model::ModelSpec& spec) const;
 
  private:
   ParameterList list_;
@@ -44,8 +44,8 @@ class FrozenWeights {
 class TrainedWeights {
  public:
   /// Parameters as they are in host memory.
-  TrainedWeights(const ModelConfig& config, const Parameters& parameters, cudaStream_t stream);
-  static std::size_t bytes(const ModelConfig& config, const ParameterList& list);
+  TrainedWeights(const model::ModelSpec& spec, const Parameters& parameters, cudaStream_t stream);
+  static std::size_t bytes(const model::ModelSpec& spec, const ParameterList& list);
 
   /// What is not trained comes from `frozen`, if there is one.
   [[nodiscard]] DeviceWeights view(const FrozenWeights* frozen) const;
@@ -74,7 +74,7 @@ class TrainedWeights {
   [[nodiscard]] bf16* rounded(std::size_t offset) const;
   [[nodiscard]] const bf16* rows_of(const std::string& name) const;
 
-  ModelConfig config_;
+  model::ModelSpec spec_;
   ParameterList list_;
   winnow::cuda::DeviceBuffer<bf16> matrices_;
   winnow::cuda::DeviceBuffer<bf16> rows_;  // padded, of every decision matrix

@@ -14,7 +14,7 @@ namespace {
 }  // namespace
 
 std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& /*options*/,
-                                           const ModelConfig& /*base_config*/,
+                                           const model::ModelSpec& /*base_config*/,
                                            const FindTensor& /*base*/, Parameters& /*parameters*/) {
   refuse();
 }
@@ -22,7 +22,7 @@ std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& /*options*/,
 namespace cuda {
 
 std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& /*options*/,
-                                           const ModelConfig& /*base*/) {
+                                           const model::ModelSpec& /*base*/) {
   refuse();
 }
 

@@ -23,10 +23,10 @@ namespace {
 class CudaBackendTest : public OnDevice<::testing::TestWithParam<Case>> {};
 
 // The whole text in pieces: a chunk, single tokens, a chunk, single tokens.
-void feed_both(Session& cpu, Session& cuda, const ModelConfig& config, const Case& c) {
+void feed_both(Session& cpu, Session& cuda, const model::ModelSpec& config, const Case& c) {
   const auto tokens = random_tokens(400, config.vocab);
   const auto vocab = static_cast<std::size_t>(config.vocab);
-  const auto heads = static_cast<std::size_t>(config.layers * config.kv_heads);
+  const auto heads = static_cast<std::size_t>(config.layer_count() * config.attention().kv_heads);
   std::size_t first = 0;
   for (const std::size_t count : {150U, 1U, 1U, 1U, 100U, 3U, 1U, 1U, 16U, 17U, 87U, 1U, 1U}) {
     const auto chunk = std::span(tokens).subspan(first, count);
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaBackendTest, ::testing::ValuesIn(kCases), c
 
 TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
   const Case& c = GetParam();
-  const ModelConfig config = config_of(c);
+  const model::ModelSpec config = config_of(c);
   const EngineConfig on_cpu = engine_config(c, false);
   EngineConfig host = on_cpu;
   host.weights = c.weights == WeightStorage::fp8 ? WeightStorage::as_stored : c.weights;
@@ -75,20 +75,20 @@ class CudaMerging : public CudaBackendTest {};
 
 INSTANTIATE_TEST_SUITE_P(
     Models, CudaMerging,
-    ::testing::Values(Case{"llama", Family::llama, 64, 4, false, kvcache::RuleKind::dmc,
+    ::testing::Values(Case{"llama", "llama", 64, 4, false, kvcache::RuleKind::dmc,
                            ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
-                      Case{"qwen3", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
+                      Case{"qwen3", "qwen3", 96, 3, false, kvcache::RuleKind::dmc,
                            ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(CudaMerging, ComputesWhatTheCpuComputes) {
   const Case& c = GetParam();
-  ModelConfig pooled = config_of(c);
+  model::ModelSpec pooled = config_of(c);
   pooled.dmc->pooled = 3;
-  ModelConfig hard = config_of(c);
+  model::ModelSpec hard = config_of(c);
   hard.dmc->per_layer = true;
   hard.dmc->offset = -100.0F;  // all is merged: no decision near its edge, but every weight counts
-  for (const ModelConfig& config : {pooled, hard}) {
+  for (const model::ModelSpec& config : {pooled, hard}) {
     const model::Model reference(
         config,
         model::random_weights(config, DType::bf16, 3, host_format(engine_config(c, false))));
@@ -104,7 +104,7 @@ TEST_P(CudaMerging, ComputesWhatTheCpuComputes) {
 TEST_P(CudaMerging, ALayerDecidesAsOne) {
   const Case& c = GetParam();
   const auto entries = [&](bool per_layer) {
-    ModelConfig config = config_of(c);
+    model::ModelSpec config = config_of(c);
     config.dmc->offset = 0.0F;
     config.dmc->per_layer = per_layer;
     const model::Model model(config, model::random_weights(config, DType::bf16, 3));
@@ -127,7 +127,7 @@ TEST_P(CudaMerging, ALayerDecidesAsOne) {
 // Batches that are padded to the sizes there are graphs for, by each way to compute linear layers.
 TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
   const Case& c = GetParam();
-  const ModelConfig config = config_of(c);
+  const model::ModelSpec config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
   model.draw_decisions({.rate = 0.7});
   EngineConfig options = engine_config(c, true);
@@ -196,9 +196,8 @@ TEST_F(CudaBackend, TakesStepsOfAnyThread) {
   if (devices < 2) {
     GTEST_SKIP() << "of one device every thread is on the right one";
   }
-  const Case c =
-      plain_case("anywhere", Family::llama, kvcache::RuleKind::dms, ops::EntryFormat::bf16);
-  const ModelConfig config = config_of(c);
+  const Case c = plain_case("anywhere", "llama", kvcache::RuleKind::dms, ops::EntryFormat::bf16);
+  const model::ModelSpec config = config_of(c);
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));
   const auto answer = [&](int device) {
     EngineConfig options = engine_config(c, true);
@@ -235,10 +234,10 @@ TEST_F(CudaBackend, DecidesAsTheCpuDoes) {
   const auto cpu = load_model(options);
   options.device = "cuda";
   const auto cuda = load_model(options);
-  const auto tokens = random_tokens(900, cpu->model.config().vocab);
+  const auto tokens = random_tokens(900, cpu->model.spec().vocab);
   Session on_cpu(*cpu->backend, cpu->engine, {900, 900});
   Session on_cuda(*cuda->backend, cuda->engine, {900, 900});
-  std::vector<float> expected(static_cast<std::size_t>(cpu->model.config().vocab));
+  std::vector<float> expected(static_cast<std::size_t>(cpu->model.spec().vocab));
   std::vector<float> got(expected.size());
   // A prompt, then token after token.
   for (std::size_t first = 0; first < tokens.size();) {
@@ -256,7 +255,7 @@ TEST_F(CudaBackend, DecidesAsTheCpuDoes) {
 // DMC by its own channels, weights included; with an offset at which half of the tokens merge.
 TEST_F(CudaBackend, MergesAsTheCpuDoes) {
   const Case c{"dmc",
-               Family::llama,
+               "llama",
                64,
                2,
                false,
@@ -264,7 +263,7 @@ TEST_F(CudaBackend, MergesAsTheCpuDoes) {
                ops::EntryFormat::bf16,
                WeightStorage::as_stored,
                0.0};
-  ModelConfig config = config_of(c);
+  model::ModelSpec config = config_of(c);
   config.dmc->offset = 0.0F;
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));
   const CpuBackend cpu(model);
@@ -282,7 +281,7 @@ TEST_F(CudaBackend, MergesAsTheCpuDoes) {
   }
   EXPECT_LE(relative_error(got, expected), 5e-2);
   const auto live = static_cast<double>(on_cpu.usage().live_entries);
-  EXPECT_LT(live, 0.8 * 400 * config.layers * config.kv_heads);
+  EXPECT_LT(live, 0.8 * 400 * config.layer_count() * config.attention().kv_heads);
   EXPECT_NEAR(static_cast<double>(on_cuda.usage().live_entries), live, 0.02 * live);
 }
 

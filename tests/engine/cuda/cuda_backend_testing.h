@@ -11,8 +11,9 @@
 
 #include "base/cuda/on_device.h"
 #include "base/random.h"
-#include "checkpoint/config.h"
 #include "engine/engine.h"
+#include "model/config.h"
+#include "model/spec_of.h"
 
 namespace winnow::engine::testing {
 
@@ -22,7 +23,7 @@ class CudaBackend : public OnDevice<::testing::Test> {};
 
 struct Case {
   const char* name;
-  Family family;
+  const char* family;
   int head_dim;
   int group;
   bool bias;
@@ -38,68 +39,68 @@ struct Case {
 };
 
 inline constexpr Case kCases[] = {
-    Case{"llama_fp8", Family::llama, 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::f8e4m3,
+    Case{"llama_fp8", "llama", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::f8e4m3,
          WeightStorage::as_stored, 1e-1},
-    Case{"llama_bf16", Family::llama, 64, 3, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+    Case{"llama_bf16", "llama", 64, 3, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 2e-2},
-    Case{"llama_dense", Family::llama, 128, 8, false, kvcache::RuleKind::dense,
-         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
-    Case{"llama_dense_bf16", Family::llama, 64, 4, false, kvcache::RuleKind::dense,
+    Case{"llama_dense", "llama", 128, 8, false, kvcache::RuleKind::dense, ops::EntryFormat::f8e4m3,
+         WeightStorage::as_stored, 1e-1},
+    Case{"llama_dense_bf16", "llama", 64, 4, false, kvcache::RuleKind::dense,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
-    Case{"llama_eight", Family::llama, 128, 8, false, kvcache::RuleKind::dms,
-         ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
-    Case{"llama_three_fp8", Family::llama, 64, 3, false, kvcache::RuleKind::dms,
-         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
-    Case{"biases_int8", Family::qwen2, 80, 1, true, kvcache::RuleKind::dms, ops::EntryFormat::i8,
+    Case{"llama_eight", "llama", 128, 8, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
+    Case{"llama_three_fp8", "llama", 64, 3, false, kvcache::RuleKind::dms, ops::EntryFormat::f8e4m3,
+         WeightStorage::as_stored, 1e-1},
+    Case{"biases_int8", "llama", 80, 1, true, kvcache::RuleKind::dms, ops::EntryFormat::i8,
          WeightStorage::as_stored, 2e-2, 1, true},
-    Case{"biases_bf16", Family::qwen2, 64, 1, true, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+    Case{"biases_bf16", "llama", 64, 1, true, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 2e-2},
-    Case{"llama_shift_within", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+    Case{"llama_shift_within", "llama", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2, 7},
-    Case{"llama_shift", Family::llama, 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+    Case{"llama_shift", "llama", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 2e-2, 41},
-    Case{"llama_streaming", Family::llama, 64, 4, false, kvcache::RuleKind::streaming,
+    Case{"llama_streaming", "llama", 64, 4, false, kvcache::RuleKind::streaming,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
-    Case{"qwen3_streaming_fp8", Family::qwen3, 128, 2, false, kvcache::RuleKind::streaming,
+    Case{"qwen3_streaming_fp8", "qwen3", 128, 2, false, kvcache::RuleKind::streaming,
          ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
-    Case{"qwen3_streaming_int8", Family::qwen3, 128, 2, false, kvcache::RuleKind::streaming,
+    Case{"qwen3_streaming_int8", "qwen3", 128, 2, false, kvcache::RuleKind::streaming,
          ops::EntryFormat::i8, WeightStorage::as_stored, 2e-2},
     // What leaves or is read may hang on the last bit: then the logits differ.
-    Case{"llama_tova", Family::llama, 64, 4, false, kvcache::RuleKind::tova, ops::EntryFormat::bf16,
+    Case{"llama_tova", "llama", 64, 4, false, kvcache::RuleKind::tova, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 7e-1},
-    Case{"qwen3_h2o", Family::qwen3, 128, 2, false, kvcache::RuleKind::h2o,
-         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 3e-1},
-    Case{"llama_quest", Family::llama, 64, 1, false, kvcache::RuleKind::quest,
-         ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
-    Case{"llama_dmc", Family::llama, 64, 4, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,
+    Case{"qwen3_h2o", "qwen3", 128, 2, false, kvcache::RuleKind::h2o, ops::EntryFormat::f8e4m3,
+         WeightStorage::as_stored, 3e-1},
+    Case{"llama_quest", "llama", 64, 1, false, kvcache::RuleKind::quest, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 3e-1},
+    Case{"llama_dmc", "llama", 64, 4, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 2e-2},
-    Case{"llama_dmc_fp8", Family::llama, 128, 2, false, kvcache::RuleKind::dmc,
-         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
-    Case{"qwen3_dmc_int8", Family::qwen3, 96, 3, false, kvcache::RuleKind::dmc,
-         ops::EntryFormat::i8, WeightStorage::as_stored, 3e-2},
-    Case{"llama_q4", Family::llama, 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::q4,
+    Case{"llama_dmc_fp8", "llama", 128, 2, false, kvcache::RuleKind::dmc, ops::EntryFormat::f8e4m3,
+         WeightStorage::as_stored, 1e-1},
+    Case{"qwen3_dmc_int8", "qwen3", 96, 3, false, kvcache::RuleKind::dmc, ops::EntryFormat::i8,
+         WeightStorage::as_stored, 3e-2},
+    Case{"llama_q4", "llama", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::q4,
          WeightStorage::as_stored, 3e-1},
-    Case{"qwen3_q4", Family::qwen3, 128, 2, false, kvcache::RuleKind::dense, ops::EntryFormat::q4,
+    Case{"qwen3_q4", "qwen3", 128, 2, false, kvcache::RuleKind::dense, ops::EntryFormat::q4,
          WeightStorage::as_stored, 3e-1},
-    Case{"qwen3_fp8", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
-         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
-    Case{"qwen3_int8_weights", Family::qwen3, 96, 2, false, kvcache::RuleKind::dms,
+    Case{"qwen3_fp8", "qwen3", 128, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::f8e4m3,
+         WeightStorage::as_stored, 1e-1},
+    Case{"qwen3_int8_weights", "qwen3", 96, 2, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::int8, 2e-2},
-    Case{"llama_int8_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+    Case{"llama_int8_weights", "llama", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::int8, 2e-2},
-    Case{"qwen3_fp8_int4_weights", Family::qwen3, 128, 4, false, kvcache::RuleKind::dms,
+    Case{"qwen3_fp8_int4_weights", "qwen3", 128, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::f8e4m3, WeightStorage::int4, 1e-1},
-    Case{"llama_int4_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
+    Case{"llama_int4_weights", "llama", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::int4, 4e-2},
-    Case{"llama_fp8_weights", Family::llama, 64, 4, false, kvcache::RuleKind::dms,
-         ops::EntryFormat::bf16, WeightStorage::fp8, 3e-1}};
+    Case{"llama_fp8_weights", "llama", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::fp8, 3e-1}};
 
 inline std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   return info.param.name;
 }
 
 /// Without biases and an adapter, of weights in bf16, 64 channels and groups of four heads.
-inline Case plain_case(const char* name, Family family, kvcache::RuleKind rule,
+inline Case plain_case(const char* name, const char* family, kvcache::RuleKind rule,
                        ops::EntryFormat format) {
   return {name, family, 64, 4, false, rule, format, WeightStorage::as_stored, 0.0};
 }
@@ -107,20 +108,18 @@ inline Case plain_case(const char* name, Family family, kvcache::RuleKind rule,
 // Of a rule with a budget.
 inline constexpr double kRatio = 4.0;
 
-inline ModelConfig config_of(const Case& c) {
-  ModelConfig config;
-  config.family = c.family;
-  config.hidden = 256;
-  config.layers = 3;
-  config.kv_heads = 2;
-  config.heads = 2 * c.group;
-  config.head_dim = c.head_dim;
-  config.intermediate = 416;
-  config.vocab = 1003;
-  config.max_positions = 4096;
-  config.qk_norm = c.family == Family::qwen3;
-  config.qkv_bias = config.output_bias = config.mlp_bias = c.bias;
-  config.tied_embeddings = !c.bias;
+inline model::ModelSpec config_of(const Case& c, int kv_heads = 2) {
+  model::ModelSpec config = winnow::testing::spec_of(
+      c.family,
+      {.hidden = 256,
+       .layers = 3,
+       .heads = kv_heads * c.group,
+       .kv_heads = kv_heads,
+       .head_dim = c.head_dim,
+       .intermediate = 416,
+       .vocab = 1003,
+       .max_positions = 4096},
+      {{"attention_bias", c.bias}, {"mlp_bias", c.bias}, {"tie_word_embeddings", !c.bias}});
   if (c.rule == kvcache::RuleKind::dmc) {
     config.dmc.emplace();
     return config;
@@ -128,7 +127,8 @@ inline ModelConfig config_of(const Case& c) {
   config.dms.emplace();
   config.dms->window = 40;
   config.dms->shift = c.shift;
-  config.dms->source = c.adapter ? DmsConfig::Source::adapter : DmsConfig::Source::borrowed;
+  config.dms->source =
+      c.adapter ? model::DmsConfig::Source::adapter : model::DmsConfig::Source::borrowed;
   return config;
 }
 

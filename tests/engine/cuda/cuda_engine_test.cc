@@ -28,16 +28,10 @@ INSTANTIATE_TEST_SUITE_P(All, CudaRules,
                          });
 
 TEST_P(CudaRules, ServeManyInATightPool) {
-  const Case c{"many",
-               Family::llama,
-               64,
-               4,
-               false,
-               GetParam(),
-               ops::EntryFormat::f8e4m3,
-               WeightStorage::as_stored,
-               0.0};
-  const ModelConfig config = config_of(c);
+  const Case c{
+      "many", "llama", 64, 4, false, GetParam(), ops::EntryFormat::f8e4m3, WeightStorage::as_stored,
+      0.0};
+  const model::ModelSpec config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
   model.draw_decisions({.rate = 0.7});
   EngineConfig options = engine_config(c, true);
@@ -83,8 +77,8 @@ TEST_P(CudaRules, ServeManyInATightPool) {
 TEST_F(CudaBackend, PrefixesAreForked) {
   for (const auto rule :
        {kvcache::RuleKind::dense, kvcache::RuleKind::dms, kvcache::RuleKind::dmc}) {
-    const Case c = plain_case("prefix", Family::llama, rule, ops::EntryFormat::bf16);
-    const ModelConfig config = config_of(c);
+    const Case c = plain_case("prefix", "llama", rule, ops::EntryFormat::bf16);
+    const model::ModelSpec config = config_of(c);
     model::Model model(config, model::random_weights(config, DType::bf16, 3));
     model.draw_decisions({.rate = 0.7});
     EngineConfig options = engine_config(c, true);
@@ -123,9 +117,8 @@ TEST_F(CudaBackend, PrefixesAreForked) {
 
 // A pool that is too small for one of the requests: that one fails, the others go on.
 TEST_F(CudaBackend, FailsARequestThatDoesNotFitAlone) {
-  const Case c =
-      plain_case("tight", Family::llama, kvcache::RuleKind::dense, ops::EntryFormat::bf16);
-  const ModelConfig config = config_of(c);
+  const Case c = plain_case("tight", "llama", kvcache::RuleKind::dense, ops::EntryFormat::bf16);
+  const model::ModelSpec config = config_of(c);
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));
   EngineConfig options = engine_config(c, true);
   options.step_tokens = 64;
@@ -155,9 +148,8 @@ TEST_F(CudaBackend, FailsARequestThatDoesNotFitAlone) {
 
 // What does not fit is said before anything is taken, with what there is.
 TEST_F(CudaBackend, SaysHowMuchMemoryIsMissing) {
-  const Case c =
-      plain_case("huge", Family::llama, kvcache::RuleKind::dense, ops::EntryFormat::bf16);
-  const ModelConfig config = config_of(c);
+  const Case c = plain_case("huge", "llama", kvcache::RuleKind::dense, ops::EntryFormat::bf16);
+  const model::ModelSpec config = config_of(c);
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));
   EngineConfig options = engine_config(c, true);
   const auto backend = make_backend(model, options);
@@ -171,8 +163,8 @@ TEST_F(CudaBackend, SaysHowMuchMemoryIsMissing) {
 }
 
 TEST(CudaWithoutADevice, IsAnError) {
-  const Case c = plain_case("no", Family::llama, kvcache::RuleKind::dense, ops::EntryFormat::bf16);
-  ModelConfig config = config_of(c);
+  const Case c = plain_case("no", "llama", kvcache::RuleKind::dense, ops::EntryFormat::bf16);
+  model::ModelSpec config = config_of(c);
   const model::Model model(config, model::random_weights(config, DType::bf16, 3));
   EngineConfig options = engine_config(c, true);
   options.cuda_device = 999;

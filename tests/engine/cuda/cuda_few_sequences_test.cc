@@ -18,8 +18,8 @@ namespace {
 // sequence, in one kernel and, where they are too unlike, not.
 TEST_F(CudaBackend, ComputesOneSequenceAsItComputesTwo) {
   for (const auto format : {ops::EntryFormat::bf16, ops::EntryFormat::f8e4m3}) {
-    const Case c = plain_case("long", Family::llama, kvcache::RuleKind::dense, format);
-    ModelConfig config = config_of(c);
+    const Case c = plain_case("long", "llama", kvcache::RuleKind::dense, format);
+    model::ModelSpec config = config_of(c);
     config.max_positions = 80000;
     const model::Model model(config, model::random_weights(config, DType::bf16, 3));
     EngineConfig options = engine_config(c, true);
@@ -105,8 +105,8 @@ Told opened(const Backend& backend, const EngineConfig& options,
 
 TEST_F(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
   for (const auto rule : {kvcache::RuleKind::dms, kvcache::RuleKind::dense}) {
-    const Case c = plain_case("told", Family::llama, rule, ops::EntryFormat::f8e4m3);
-    const ModelConfig config = config_of(c);
+    const Case c = plain_case("told", "llama", rule, ops::EntryFormat::f8e4m3);
+    const model::ModelSpec config = config_of(c);
     model::Model model(config, model::random_weights(config, DType::bf16, 3));
     model.draw_decisions({.rate = 0.7});
     const EngineConfig options = engine_config(c, true);
@@ -141,7 +141,8 @@ TEST_F(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
 // Each of `count` sequences, unlike in length and in what they keep, together and by itself: the
 // same entries, logits within `tolerance`.
 void compare_together_and_alone(const Backend& backend, const EngineConfig& options,
-                                const ModelConfig& config, std::size_t count, double tolerance) {
+                                const model::ModelSpec& config, std::size_t count,
+                                double tolerance) {
   const auto tokens = random_tokens(400, config.vocab);
   const auto vocab = static_cast<std::size_t>(config.vocab);
   const Told together = opened(backend, options, tokens, count, 3 + 19 * (count - 1), 19);
@@ -171,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaFewSequences, ::testing::ValuesIn(kCases), 
 // Windows that wrap around, pages that fill up, every rule.
 TEST_P(CudaFewSequences, DecodesEachAsByItself) {
   const Case& c = GetParam();
-  const ModelConfig config = config_of(c);
+  const model::ModelSpec config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
   model.draw_decisions({.rate = 0.7});
   EngineConfig options = engine_config(c, true);
@@ -187,10 +188,8 @@ TEST_P(CudaFewSequences, DecodesEachAsByItself) {
 TEST_F(CudaBackend, DecodesAFewSequencesOfManyHeads) {
   for (const auto format : {ops::EntryFormat::bf16, ops::EntryFormat::f8e4m3}) {
     for (const int kv_heads : {8, 16}) {
-      const Case c = plain_case("heads", Family::llama, kvcache::RuleKind::dms, format);
-      ModelConfig config = config_of(c);
-      config.kv_heads = kv_heads;
-      config.heads = c.group * kv_heads;
+      const Case c = plain_case("heads", "llama", kvcache::RuleKind::dms, format);
+      const model::ModelSpec config = config_of(c, kv_heads);
       model::Model model(config, model::random_weights(config, DType::bf16, 3));
       model.draw_decisions({.rate = 0.7});
       EngineConfig options = engine_config(c, true);
@@ -207,9 +206,8 @@ TEST_F(CudaBackend, DecodesAFewSequencesOfManyHeads) {
 // Few rows are computed in the same way whoever shares them (but one row of int4): short chunks of
 // several sequences, of which some rows' logits are asked for, to the bit as each by itself.
 TEST_F(CudaBackend, ReadsShortChunksTogetherAsOneByOne) {
-  const Case c =
-      plain_case("short", Family::qwen3, kvcache::RuleKind::dms, ops::EntryFormat::f8e4m3);
-  const ModelConfig config = config_of(c);
+  const Case c = plain_case("short", "qwen3", kvcache::RuleKind::dms, ops::EntryFormat::f8e4m3);
+  const model::ModelSpec config = config_of(c);
   model::Model model(config, model::random_weights(config, DType::bf16, 3));
   model.draw_decisions({.rate = 0.7});
   const EngineConfig options = engine_config(c, true);

@@ -22,20 +22,19 @@ using testing::relative_error;
 constexpr kvcache::SequenceLimits kLimits{200, 400};
 constexpr int kPrompt = 150;
 
-ModelConfig model_config(RuleKind rule) {
-  ModelConfig config;
-  config.hidden = 256;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 64;
-  config.intermediate = 416;
-  config.vocab = 1003;
-  config.max_positions = 4096;
+model::ModelSpec model_config(RuleKind rule) {
+  model::ModelSpec config = winnow::testing::spec_of("llama", {.hidden = 256,
+                                                               .layers = 2,
+                                                               .heads = 4,
+                                                               .kv_heads = 2,
+                                                               .head_dim = 64,
+                                                               .intermediate = 416,
+                                                               .vocab = 1003,
+                                                               .max_positions = 4096});
   if (rule == RuleKind::dmc) {
-    config.dmc = DmcConfig{.offset = 0.0F};
+    config.dmc = model::DmcConfig{.offset = 0.0F};
   } else {
-    config.dms = DmsConfig{.window = 40, .source = DmsConfig::Source::borrowed};
+    config.dms = model::DmsConfig{.window = 40, .source = model::DmsConfig::Source::borrowed};
   }
   return config;
 }

@@ -162,7 +162,7 @@ class DemoModel : public ::testing::Test {
   }
   // log p(tokens[first..] | tokens before), from a session of its own.
   [[nodiscard]] double logprob(const std::vector<std::int32_t>& tokens, std::size_t first) const {
-    const auto vocab = static_cast<std::size_t>(model_->model.config().vocab);
+    const auto vocab = static_cast<std::size_t>(model_->model.spec().vocab);
     const int length = static_cast<int>(tokens.size());
     engine::Session session(*model_->backend, model_->engine, {length, length});
     std::vector<float> logits(tokens.size() * vocab);

@@ -6,6 +6,7 @@
 
 #include "base/cuda/device.h"
 #include "model/model.h"
+#include "model/spec_of.h"
 
 namespace winnow::model::cuda {
 namespace {
@@ -22,14 +23,14 @@ TEST(CudaMatrixWeights, AreTheSameWithCopiesAndWithout) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  ModelConfig config;
-  config.hidden = 128;
-  config.layers = 2;
-  config.kv_heads = 1;
-  config.heads = 2;
-  config.head_dim = 64;
-  config.intermediate = 224;
-  config.vocab = 1003;  // more than the largest weight of a layer
+  // A vocabulary of more rows than the largest weight of a layer has.
+  const ModelSpec config = winnow::testing::spec_of("llama", {.hidden = 128,
+                                                              .layers = 2,
+                                                              .heads = 2,
+                                                              .kv_heads = 1,
+                                                              .head_dim = 64,
+                                                              .intermediate = 224,
+                                                              .vocab = 1003});
   const Model host(config, random_weights(config, DType::bf16, 3));
   for (const auto format : {ops::cuda::DeviceWeightFormat::bf16, ops::cuda::DeviceWeightFormat::fp8,
                             ops::cuda::DeviceWeightFormat::int4}) {

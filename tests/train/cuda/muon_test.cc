@@ -25,14 +25,15 @@ DeviceBuffer<float> on_device(const std::vector<float>& values) {
   return DeviceBuffer<float>(std::span<const float>(values));
 }
 
-ModelConfig config() {
-  ModelConfig config = testing::tiny_config(Family::llama);
-  config.layers = 3;
-  config.hidden = 136;
-  config.heads = 8;
-  config.head_dim = 24;
-  config.intermediate = 200;
-  return config;
+model::ModelSpec config() {
+  return testing::tiny_config("llama", {.hidden = 136,
+                                        .layers = 3,
+                                        .heads = 8,
+                                        .kv_heads = 2,
+                                        .head_dim = 24,
+                                        .intermediate = 200,
+                                        .vocab = 33,
+                                        .max_positions = 128});
 }
 
 // Updates agree by each tensor's norm: the device orthogonalises in bf16.

@@ -55,7 +55,7 @@ std::vector<double> losses_of(Trainer& trainer, int steps) {
 // decide, since AdamW moves by the full rate where a gradient is small too. What is distilled is a
 // small difference of two predictions, each of which is rounded to bf16 in every layer.
 TEST_F(CudaTrainer, HasTheLossesOfTheCpu) {
-  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+  for (const char* family : {"llama", "qwen2", "qwen3"}) {
     const World world(testing::tiny_config(family));
     for (TrainingOptions options : every_training()) {
       if (options.retrofit) {
@@ -141,16 +141,16 @@ TEST_F(CudaTrainer, WritesWhatItHasLearned) {
 }
 
 TEST_F(CudaTrainer, NamesTheLayerThatIsNotFinite) {
-  const ModelConfig config = testing::tiny_config(Family::llama);
-  const World world(config);
+  const model::ModelSpec spec = testing::tiny_config("llama");
+  const World world(spec);
   TensorMap tensors = world.base().tensors();
   const std::string name = "model.layers.1.mlp.down_proj.weight";
   const auto original = tensors.at(name).as<float>();
   std::vector<float> broken(original.begin(), original.end());
   broken[3] = std::numeric_limits<float>::infinity();
   tensors[name].data = reinterpret_cast<const std::byte*>(broken.data());
-  save_checkpoint(world.path("broken"), config, tensors);
-  const Checkpoint base = Checkpoint::open(world.path("broken"));
+  model::save_checkpoint(world.path("broken"), spec, tensors);
+  const model::Checkpoint base = model::Checkpoint::open(world.path("broken"));
   Trainer trainer(on_device(testing::language_options()), base, world.shards());
   const std::string error = error_of([&] { trainer.step(); });
   EXPECT_NE(error.find("step 1"), std::string::npos) << error;
@@ -162,7 +162,7 @@ TEST_F(CudaTrainer, ComputesInBf16Alone) {
   const World world;
   TrainingOptions options = on_device(testing::language_options());
   options.compute = DType::f32;
-  EXPECT_TRUE(error_of([&] { validate(options, world.base().config()); }).starts_with("--dtype"));
+  EXPECT_TRUE(error_of([&] { validate(options, world.base().spec()); }).starts_with("--dtype"));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 #include "base/error.h"
 #include "checkpoint/atomic_file.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/checkpoint_parts.h"
+#include "model/checkpoint.h"
+#include "model/checkpoint_parts.h"
 
-namespace winnow {
+namespace winnow::model {
 namespace {
 
 /// Removes a file of an earlier model, if it is there.
@@ -15,10 +15,10 @@ void remove_stale(const std::filesystem::path& path) {
 
 }  // namespace
 
-void save_checkpoint(const std::filesystem::path& directory, const ModelConfig& config,
+void save_checkpoint(const std::filesystem::path& directory, const ModelSpec& spec,
                      const TensorMap& tensors) {
-  const ConfigTexts texts = format_config(config);
-  detail::check_tensors([&](const std::string&) { return directory.string(); }, config, tensors);
+  const ConfigTexts texts = format_spec(spec);
+  detail::check_tensors([&](const std::string&) { return directory.string(); }, spec, tensors);
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   require(!error, "{}: cannot create: {}", directory.string(), error.message());
@@ -35,4 +35,4 @@ void save_checkpoint(const std::filesystem::path& directory, const ModelConfig& 
   remove_stale(directory / detail::kIndexFile);
 }
 
-}  // namespace winnow
+}  // namespace winnow::model

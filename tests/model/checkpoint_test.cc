@@ -1,11 +1,11 @@
-#include "checkpoint/checkpoint.h"
+#include "model/checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint_testing.h"
+#include "model/checkpoint_testing.h"
 
-namespace winnow {
+namespace winnow::model {
 namespace {
 
 using nlohmann::json;
@@ -38,11 +38,11 @@ TEST_F(CheckpointTest, RoundTripsEveryFamilyAndType) {
   for (const char* name :
        {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM"}) {
     for (const char* dtype : {"float32", "float16", "bfloat16"}) {
-      const ModelConfig config = parse_with({{"torch_dtype", dtype}, {"eos_token_id", 2}}, name);
+      const ModelSpec config = parse_with({{"torch_dtype", dtype}, {"eos_token_id", 2}}, name);
       OwnedTensors tensors = tensors_of(config);
       save_checkpoint(dir_.path() / "a" / "b", config, tensors.map());
       const Checkpoint opened = Checkpoint::open(dir_.path() / "a" / "b");
-      EXPECT_EQ(opened.config(), config) << name;
+      EXPECT_EQ(opened.spec(), config) << name;
       expect_same_tensors(tensors.map(), opened.tensors());
     }
   }
@@ -52,10 +52,10 @@ TEST_F(CheckpointTest, RoundTripsRetrofits) {
   for (const json& keys : {json{{"dms_separate_alpha", true}}, json{{"dms_cr", 8}},
                            json{{"dms_decision_shift", 0}, {"dms_rezero_after_rope", false}},
                            json{{"dmc_alpha_offset", 5}}}) {
-    const ModelConfig config = parse_with(keys, "Qwen3ForCausalLM");
+    const ModelSpec config = parse_with(keys, "Qwen3ForCausalLM");
     OwnedTensors tensors = tensors_of(config);
     save_checkpoint(dir_.path(), config, tensors.map());
-    EXPECT_EQ(Checkpoint::open(dir_.path()).config(), config) << keys;
+    EXPECT_EQ(Checkpoint::open(dir_.path()).spec(), config) << keys;
     // Metadata of the model saved before must not colour the next one.
     EXPECT_EQ(std::filesystem::exists(dir_.path() / "dms_metadata.json"),
               keys.contains("dms_rezero_after_rope"));
@@ -63,10 +63,10 @@ TEST_F(CheckpointTest, RoundTripsRetrofits) {
 }
 
 TEST_F(CheckpointTest, ParameterCount) {
-  const ModelConfig config = parse_with({{"tie_word_embeddings", true}});
+  const ModelSpec config = parse_with({{"tie_word_embeddings", true}});
   OwnedTensors tensors = tensors_of(config);
   write({}, tensors.map());
-  dir_.write("config.json", format_config(config).config);
+  dir_.write("config.json", format_spec(config).config);
   // embedding and norm; per layer q, o, k, v, three of the MLP and two norms
   const std::int64_t layer = 2 * 16 * 16 + 2 * 8 * 16 + 3 * 24 * 16 + 2 * 16;
   EXPECT_EQ(Checkpoint::open(dir_.path()).parameter_count(), 32 * 16 + 16 + 2 * layer);
@@ -79,7 +79,7 @@ TEST_F(CheckpointTest, TiedModelsMayCarryTheHead) {
   write(config, tensors.map());
   const Checkpoint opened = Checkpoint::open(dir_.path());
   EXPECT_TRUE(opened.has("lm_head.weight"));
-  EXPECT_FALSE(expected_tensors(opened.config()).contains("lm_head.weight"));
+  EXPECT_FALSE(expected_tensors(opened.spec()).contains("lm_head.weight"));
 }
 
 TEST_F(CheckpointTest, MissingTensorIsNamed) {
@@ -271,7 +271,7 @@ TEST_F(ShardTest, BrokenIndexIsNamed) {
 }
 
 TEST_F(ShardTest, SavingOverShardsLeavesOneModel) {
-  const ModelConfig config = parse(tiny_config());
+  const ModelSpec config = parse(tiny_config());
   OwnedTensors other = tensors_of(config, 7);
   save_checkpoint(dir_.path(), config, other.map());
   expect_same_tensors(other.map(), Checkpoint::open(dir_.path()).tensors());
@@ -287,15 +287,15 @@ TEST(Fixtures, EveryModelOpensAndSurvivesSaving) {
     const Checkpoint original = Checkpoint::open(entry.path());
     EXPECT_GT(original.parameter_count(), 0);
     EXPECT_EQ(entry.path().filename().string().starts_with("dms-"),
-              original.config().dms.has_value());
+              original.spec().dms.has_value());
     EXPECT_EQ(entry.path().filename().string().starts_with("dmc-"),
-              original.config().dmc.has_value());
-    save_checkpoint(dir.path(), original.config(), original.tensors());
+              original.spec().dmc.has_value());
+    save_checkpoint(dir.path(), original.spec(), original.tensors());
     const Checkpoint saved = Checkpoint::open(dir.path());
-    EXPECT_EQ(saved.config(), original.config());
+    EXPECT_EQ(saved.spec(), original.spec());
     expect_same_tensors(original.tensors(), saved.tensors());
   }
 }
 
 }  // namespace
-}  // namespace winnow
+}  // namespace winnow::model

@@ -16,12 +16,12 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "checkpoint/config_parts.h"
+#include "model/config_fields.h"
 
-namespace winnow::detail {
+namespace winnow::model::detail {
 namespace {
 
-constexpr int kMaxWindow = 1 << 30;
+constexpr int kMaxWindow = kMaxPositions;
 constexpr double kMaxLogit = 1e6;
 constexpr double kMaxRatio = 1e6;
 constexpr int kMaxPooled = 1 << 15;
@@ -124,11 +124,11 @@ void apply_metadata(const JsonObject& file, int head_dim, DmsConfig& dms) {
 }  // namespace
 
 std::optional<DmsConfig> read_dms(const JsonObject& config, const JsonObject* metadata,
-                                  const Architecture& architecture, int head_dim) {
-  if (metadata == nullptr && !architecture.dms && !configures_dms(config)) {
+                                  const NamedRetrofit& named, int head_dim) {
+  if (metadata == nullptr && !named.dms && !configures_dms(config)) {
     return std::nullopt;
   }
-  DmsConfig dms = convention_of_origin(config, metadata != nullptr, architecture.dms);
+  DmsConfig dms = convention_of_origin(config, metadata != nullptr, named.dms);
   apply_config(config, head_dim, dms);
   if (metadata != nullptr) {
     apply_metadata(*metadata, head_dim, dms);
@@ -141,8 +141,8 @@ std::optional<DmsConfig> read_dms(const JsonObject& config, const JsonObject* me
   return dms;
 }
 
-std::optional<DmcConfig> read_dmc(const JsonObject& config, const Architecture& architecture) {
-  if (!architecture.dmc && !config.has("dmc_alpha_offset")) {
+std::optional<DmcConfig> read_dmc(const JsonObject& config, const NamedRetrofit& named) {
+  if (!named.dmc && !config.has("dmc_alpha_offset")) {
     return std::nullopt;
   }
   DmcConfig dmc;
@@ -160,4 +160,4 @@ bool is_shisa_convention(const DmsConfig& dms) {
          !dms.rezero_after_rope && !dms.per_layer && dms.evict;
 }
 
-}  // namespace winnow::detail
+}  // namespace winnow::model::detail

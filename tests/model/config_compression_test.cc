@@ -1,9 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint_testing.h"
+#include "model/checkpoint_testing.h"
 
-namespace winnow {
+namespace winnow::model {
 namespace {
 
 using nlohmann::json;
@@ -12,16 +12,17 @@ using testing::HasSubstr;
 using Source = DmsConfig::Source;
 
 /// tiny_config with `changes`, beside dms_metadata.json if `metadata` is not null.
-ModelConfig parse_both(const json& changes, const json& metadata,
-                       const std::string& architecture = "LlamaForCausalLM") {
+ModelSpec parse_both(const json& changes, const json& metadata,
+                     const std::string& architecture = "LlamaForCausalLM") {
   json config = tiny_config(architecture);
   if (!changes.is_null()) {
     config.merge_patch(changes);
   }
-  return parse_config({"dir",
-                       config.dump(),
-                       {},
-                       metadata.is_null() ? std::nullopt : std::optional(metadata.dump())});
+  return parse_spec(
+      ConfigTexts{"dir",
+                  config.dump(),
+                  {},
+                  metadata.is_null() ? std::nullopt : std::optional(metadata.dump())});
 }
 
 struct Case {
@@ -105,10 +106,10 @@ std::vector<Case> cases() {
 
 TEST(DmsConfig, ConventionsInTheWild) {
   for (const Case& c : cases()) {
-    const ModelConfig config = parse_both(c.config, c.metadata, c.architecture);
+    const ModelSpec config = parse_both(c.config, c.metadata, c.architecture);
     ASSERT_TRUE(config.dms.has_value()) << c.what;
     EXPECT_EQ(*config.dms, c.expected) << c.what;
-    EXPECT_EQ(parse_config(format_config(config)), config) << c.what;
+    EXPECT_EQ(parse_spec(format_spec(config)), config) << c.what;
   }
 }
 
@@ -177,15 +178,15 @@ std::string model_type(const ConfigTexts& texts) {
 
 // Transformers runs any model_type it knows as a plain model: only those it may run so say so.
 TEST(DmsConfig, SavedModelTypesKeepTransformersFromRunningThemWrongly) {
-  EXPECT_EQ(model_type(format_config(parse_with({}))), "llama");
-  EXPECT_EQ(model_type(format_config(parse_with({{"dms_separate_alpha", true}}))), "llama");
-  EXPECT_EQ(model_type(format_config(parse_with({{"dms_separate_alpha", false}}))), "llama_dms");
-  EXPECT_EQ(model_type(format_config(parse_with({{"dmc_alpha_offset", 5}}))), "llama_dmc");
+  EXPECT_EQ(model_type(format_spec(parse_with({}))), "llama");
+  EXPECT_EQ(model_type(format_spec(parse_with({{"dms_separate_alpha", true}}))), "llama");
+  EXPECT_EQ(model_type(format_spec(parse_with({{"dms_separate_alpha", false}}))), "llama_dms");
+  EXPECT_EQ(model_type(format_spec(parse_with({{"dmc_alpha_offset", 5}}))), "llama_dmc");
 }
 
 TEST(DmsConfig, SavesShisasConventionAsShisaDoes) {
-  const ModelConfig config = parse_both({}, {{"window_size", 128}, {"target_cr", 8}});
-  const ConfigTexts texts = format_config(config);
+  const ModelSpec config = parse_both({}, {{"window_size", 128}, {"target_cr", 8}});
+  const ConfigTexts texts = format_spec(config);
   EXPECT_EQ(model_type(texts), "llama");
   ASSERT_TRUE(texts.dms_metadata.has_value());
   const json metadata = json::parse(*texts.dms_metadata);
@@ -194,18 +195,18 @@ TEST(DmsConfig, SavesShisasConventionAsShisaDoes) {
                             {"alpha_offset", 5.0},
                             {"target_cr", 8},
                             {"context_len", 64}}));
-  EXPECT_FALSE(format_config(parse_with({{"dms_cr", 8}})).dms_metadata.has_value());
+  EXPECT_FALSE(format_spec(parse_with({{"dms_cr", 8}})).dms_metadata.has_value());
 }
 
 TEST(DmsConfig, DmcRoundTrips) {
-  ModelConfig config = parse_with({{"dmc_alpha_offset", 0.1}, {"dmc_cr", 2.5}});
-  EXPECT_EQ(parse_config(format_config(config)), config);
+  ModelSpec config = parse_with({{"dmc_alpha_offset", 0.1}, {"dmc_cr", 2.5}});
+  EXPECT_EQ(parse_spec(format_spec(config)), config);
   config.dmc->per_layer = true;
   config.dmc->pooled = 3;
-  EXPECT_EQ(parse_config(format_config(config)), config);
+  EXPECT_EQ(parse_spec(format_spec(config)), config);
   config.dms = DmsConfig{};
-  EXPECT_THAT(error_of([&] { format_config(config); }), HasSubstr("both DMS and DMC"));
+  EXPECT_THAT(error_of([&] { format_spec(config); }), HasSubstr("both DMS and DMC"));
 }
 
 }  // namespace
-}  // namespace winnow
+}  // namespace winnow::model

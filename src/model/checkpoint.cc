@@ -1,12 +1,12 @@
-#include "checkpoint/checkpoint.h"
+#include "model/checkpoint.h"
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "checkpoint/checkpoint_parts.h"
 #include "checkpoint/json.h"
+#include "model/checkpoint_parts.h"
 
-namespace winnow {
+namespace winnow::model {
 namespace {
 
 using detail::kIndexFile;
@@ -43,9 +43,9 @@ void add_tensor(const std::string& name, const SafetensorsFile& file, bool neede
   }
 }
 
-void open_shards(const std::filesystem::path& directory, const ModelConfig& config, Files& files,
+void open_shards(const std::filesystem::path& directory, const ModelSpec& spec, Files& files,
                  TensorMap& tensors) {
-  const auto expected = expected_tensors(config);
+  const auto expected = expected_tensors(spec);
   const std::filesystem::path index = directory / kIndexFile;
   std::map<std::string, std::shared_ptr<const SafetensorsFile>> opened;
   for (const auto& [tensor, file] : read_weight_map(index)) {
@@ -62,13 +62,13 @@ void open_shards(const std::filesystem::path& directory, const ModelConfig& conf
   }
 }
 
-void open_files(const std::filesystem::path& directory, const ModelConfig& config, Files& files,
+void open_files(const std::filesystem::path& directory, const ModelSpec& spec, Files& files,
                 TensorMap& tensors) {
   std::error_code ignored;
   if (std::filesystem::exists(directory / kSingleFile, ignored)) {
     files.push_back(std::make_shared<const SafetensorsFile>(directory / kSingleFile));
     tensors = files.front()->tensors();
-    for (const auto& [name, shape] : expected_tensors(config)) {
+    for (const auto& [name, shape] : expected_tensors(spec)) {
       if (files.front()->holds(name)) {
         add_tensor(name, *files.front(), true, tensors);
       }
@@ -77,7 +77,7 @@ void open_files(const std::filesystem::path& directory, const ModelConfig& confi
   }
   require(std::filesystem::exists(directory / kIndexFile, ignored),
           "{}: neither {} nor {} is there", directory.string(), kSingleFile, kIndexFile);
-  open_shards(directory, config, files, tensors);
+  open_shards(directory, spec, files, tensors);
 }
 
 }  // namespace
@@ -85,8 +85,8 @@ void open_files(const std::filesystem::path& directory, const ModelConfig& confi
 Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
   Checkpoint checkpoint;
   checkpoint.directory_ = directory;
-  checkpoint.config_ = read_config(directory);
-  open_files(directory, checkpoint.config_, checkpoint.files_, checkpoint.tensors_);
+  checkpoint.spec_ = read_spec(directory);
+  open_files(directory, checkpoint.spec_, checkpoint.files_, checkpoint.tensors_);
   const auto locate = [&](const std::string& tensor) {
     const auto& files = checkpoint.files_;
     if (files.size() == 1) {
@@ -96,7 +96,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
         std::find_if(files.begin(), files.end(), [&](const auto& f) { return f->holds(tensor); });
     return (file == files.end() ? directory : (*file)->path()).string();
   };
-  detail::check_tensors(locate, checkpoint.config_, checkpoint.tensors_);
+  detail::check_tensors(locate, checkpoint.spec_, checkpoint.tensors_);
   return checkpoint;
 }
 
@@ -113,13 +113,13 @@ const TensorView& Checkpoint::tensor(std::string_view name) const {
 
 std::int64_t Checkpoint::parameter_count() const {
   std::int64_t count = 0;
-  for (const auto& [name, shape] : expected_tensors(config_)) {
+  for (const auto& [name, shape] : expected_tensors(spec_)) {
     count += element_count(shape);
   }
-  for (const auto& [name, shape] : optional_tensors(config_)) {
+  for (const auto& [name, shape] : optional_tensors(spec_)) {
     count += has(name) ? element_count(shape) : 0;
   }
   return count;
 }
 
-}  // namespace winnow
+}  // namespace winnow::model

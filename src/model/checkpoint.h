@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/tensor.h"
-#include "checkpoint/config.h"
 #include "checkpoint/safetensors.h"
+#include "model/config.h"
 
-namespace winnow {
+namespace winnow::model {
 
 /// An opened model directory. Weights stay memory-mapped and are shared by copies.
 class Checkpoint {
@@ -24,7 +24,7 @@ class Checkpoint {
   static Checkpoint open(const std::filesystem::path& directory);
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
-  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const ModelSpec& spec() const { return spec_; }
 
   [[nodiscard]] bool has(std::string_view name) const;
   /// The tensor `name`; Error when it is missing.
@@ -36,7 +36,7 @@ class Checkpoint {
 
  private:
   std::filesystem::path directory_;
-  ModelConfig config_;
+  ModelSpec spec_;
   std::vector<std::shared_ptr<const SafetensorsFile>> files_;
   TensorMap tensors_;
 };
@@ -45,11 +45,11 @@ class Checkpoint {
 /// "model.layers.0.self_attn.q_proj.weight" -> [heads * head_dim, hidden]. A DMS adapter adds
 /// "self_attn.dms_proj_alpha.weight" [kv_heads, hidden] (also when decisions are per layer: head
 /// 0's row is then the one that counts) and "self_attn.dms_proj_alpha_norm.weight" [hidden].
-std::map<std::string, Shape> expected_tensors(const ModelConfig& config);
+std::map<std::string, Shape> expected_tensors(const ModelSpec& spec);
 
 /// Names and shapes of tensors that may be there: "self_attn.dms_proj_alpha.bias" [kv_heads] of an
 /// adapter.
-std::map<std::string, Shape> optional_tensors(const ModelConfig& config);
+std::map<std::string, Shape> optional_tensors(const ModelSpec& spec);
 
 /// Writes model.safetensors, config.json, generation_config.json and, for the convention of
 /// shisa-ai, dms_metadata.json into `directory`, creating it. Each file is replaced atomically,
@@ -57,7 +57,7 @@ std::map<std::string, Shape> optional_tensors(const ModelConfig& config);
 /// it back to an equal configuration and equal bytes; a model without retrofit also loads in
 /// transformers. Throws Error when `tensors` lacks one the configuration calls for, or on failing
 /// I/O.
-void save_checkpoint(const std::filesystem::path& directory, const ModelConfig& config,
+void save_checkpoint(const std::filesystem::path& directory, const ModelSpec& spec,
                      const TensorMap& tensors);
 
-}  // namespace winnow
+}  // namespace winnow::model

@@ -1,11 +1,12 @@
-#include "checkpoint/config.h"
+#include "model/config.h"
+#include "model/families/families.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint_testing.h"
+#include "model/checkpoint_testing.h"
 
-namespace winnow {
+namespace winnow::model {
 namespace {
 
 using nlohmann::json;
@@ -19,15 +20,23 @@ std::string error_with(const json& changes, const std::string& architecture = "L
   return error_of([&] { parse_with(changes, architecture); });
 }
 
+bool norms_heads(const ModelSpec& spec) {
+  return spec.attention().query_key_norm == AttentionSpec::QueryKeyNorm::per_head;
+}
+
+RopeSpec rope_of(const ModelSpec& spec) {
+  return *spec.attention().rope;
+}
+
 TEST(Config, ReadsTheSizes) {
-  const ModelConfig config = parse(tiny_config());
+  const ModelSpec config = parse(tiny_config());
   EXPECT_EQ(config.hidden, 16);
-  EXPECT_EQ(config.layers, 2);
-  EXPECT_EQ(config.heads, 4);
-  EXPECT_EQ(config.kv_heads, 2);
-  EXPECT_EQ(config.group(), 2);
-  EXPECT_EQ(config.head_dim, 4);
-  EXPECT_EQ(config.intermediate, 24);
+  EXPECT_EQ(config.layer_count(), 2);
+  EXPECT_EQ(config.attention().heads, 4);
+  EXPECT_EQ(config.attention().kv_heads, 2);
+  EXPECT_EQ(config.attention().group(), 2);
+  EXPECT_EQ(config.attention().head_dim, 4);
+  EXPECT_EQ(config.feed_forward().intermediate, 24);
   EXPECT_EQ(config.vocab, 32);
   EXPECT_EQ(config.max_positions, 64);
   EXPECT_EQ(config.dtype, DType::bf16);
@@ -36,31 +45,30 @@ TEST(Config, ReadsTheSizes) {
 }
 
 TEST(Config, Families) {
-  const ModelConfig llama = parse(tiny_config("LlamaForCausalLM"));
-  EXPECT_EQ(llama.family, Family::llama);
-  EXPECT_FALSE(llama.qkv_bias || llama.qk_norm);
-  const ModelConfig qwen2 = parse(tiny_config("Qwen2ForCausalLM"));
-  EXPECT_EQ(qwen2.family, Family::qwen2);
-  EXPECT_TRUE(qwen2.qkv_bias);
-  const ModelConfig qwen3 = parse(tiny_config("Qwen3ForCausalLM"));
-  EXPECT_EQ(qwen3.family, Family::qwen3);
-  EXPECT_TRUE(qwen3.qk_norm);
-  EXPECT_FALSE(qwen3.qkv_bias);
-  EXPECT_EQ(parse(tiny_config("MistralForCausalLM")).family, Family::mistral);
+  const ModelSpec llama = parse(tiny_config("LlamaForCausalLM"));
+  EXPECT_EQ(llama.family, "llama");
+  EXPECT_FALSE(llama.attention().qkv_bias || norms_heads(llama));
+  const ModelSpec qwen2 = parse(tiny_config("Qwen2ForCausalLM"));
+  EXPECT_EQ(qwen2.family, "qwen2");
+  EXPECT_TRUE(qwen2.attention().qkv_bias);
+  const ModelSpec qwen3 = parse(tiny_config("Qwen3ForCausalLM"));
+  EXPECT_EQ(qwen3.family, "qwen3");
+  EXPECT_TRUE(norms_heads(qwen3));
+  EXPECT_FALSE(qwen3.attention().qkv_bias);
+  EXPECT_EQ(parse(tiny_config("MistralForCausalLM")).family, "mistral");
 }
 
 TEST(Config, ModelTypeCountsWhenNoArchitectureIsNamed) {
-  EXPECT_EQ(parse_with({{"architectures", nullptr}, {"model_type", "qwen3"}}).family,
-            Family::qwen3);
+  EXPECT_EQ(parse_with({{"architectures", nullptr}, {"model_type", "qwen3"}}).family, "qwen3");
   EXPECT_EQ(parse_with({{"architectures", json::array()}, {"model_type", "mistral"}}).family,
-            Family::mistral);
+            "mistral");
 }
 
 TEST(Config, UnknownArchitecturesAreNamedWithTheKnownOnes) {
   EXPECT_THAT(error_with({}, "MixtralForCausalLM"),
               AllOf(StartsWith("dir/config.json: architecture \"MixtralForCausalLM\""),
-                    HasSubstr("LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM and "
-                              "MistralForCausalLM")));
+                    HasSubstr("LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and "
+                              "Qwen3ForCausalLM")));
   EXPECT_THAT(error_with({{"architectures", nullptr}, {"model_type", "gpt2"}}),
               HasSubstr("architecture \"gpt2\" is not supported"));
   EXPECT_THAT(error_with({{"architectures", nullptr}}), HasSubstr("architecture \"\""));
@@ -70,22 +78,22 @@ TEST(Config, UnknownArchitecturesAreNamedWithTheKnownOnes) {
 }
 
 TEST(Config, AbsentKeysGetTransformersDefaults) {
-  const ModelConfig config = parse_with({{"head_dim", nullptr},
-                                         {"num_key_value_heads", nullptr},
-                                         {"max_position_embeddings", nullptr},
-                                         {"torch_dtype", nullptr}});
-  EXPECT_EQ(config.head_dim, 4);
-  EXPECT_EQ(config.kv_heads, 4);
+  const ModelSpec config = parse_with({{"head_dim", nullptr},
+                                       {"num_key_value_heads", nullptr},
+                                       {"max_position_embeddings", nullptr},
+                                       {"torch_dtype", nullptr}});
+  EXPECT_EQ(config.attention().head_dim, 4);
+  EXPECT_EQ(config.attention().kv_heads, 4);
   EXPECT_EQ(config.max_positions, 2048);
-  EXPECT_EQ(config.norm_eps, 1e-6F);
-  EXPECT_EQ(config.rope, RopeConfig{});
+  EXPECT_EQ(config.final_norm.eps, 1e-6F);
+  EXPECT_EQ(rope_of(config), RopeSpec{.channels = 4});
   EXPECT_FALSE(config.tied_embeddings);
   EXPECT_EQ(config.dtype, DType::bf16);
-  EXPECT_EQ(parse_with({{"head_dim", nullptr}}, "Qwen3ForCausalLM").head_dim, 128);
+  EXPECT_EQ(parse_with({{"head_dim", nullptr}}, "Qwen3ForCausalLM").attention().head_dim, 128);
 }
 
 TEST(Config, HeadDimNeedNotDivideTheHiddenSize) {
-  EXPECT_EQ(parse_with({{"head_dim", 6}}, "Qwen3ForCausalLM").head_dim, 6);
+  EXPECT_EQ(parse_with({{"head_dim", 6}}, "Qwen3ForCausalLM").attention().head_dim, 6);
   EXPECT_THAT(error_with({{"head_dim", nullptr}, {"hidden_size", 18}}),
               HasSubstr("hidden_size to be a multiple of num_attention_heads, got 18 and 4"));
   EXPECT_THAT(error_with({{"head_dim", 5}}), HasSubstr("an even head_dim from 2 to 4096, got 5"));
@@ -100,35 +108,32 @@ TEST(Config, RopeClassicAndOfTransformers5) {
     object.update(more);
     return object;
   };
-  const RopeConfig expected{500000.0, RopeConfig::Scaling::llama3, 32.0, 1.0, 4.0, 32};
-  EXPECT_EQ(parse_with(
-                {{"rope_theta", 500000}, {"rope_scaling", with(llama3, {{"rope_type", "llama3"}})}})
-                .rope,
+  const RopeSpec expected{4, 500000.0, RopeSpec::Scaling::llama3, 32.0, 1.0, 4.0, 32};
+  EXPECT_EQ(rope_of(parse_with({{"rope_theta", 500000},
+                                {"rope_scaling", with(llama3, {{"rope_type", "llama3"}})}})),
             expected);
-  EXPECT_EQ(
-      parse_with({{"rope_theta", 500000.0}, {"rope_scaling", with(llama3, {{"type", "llama3"}})}})
-          .rope,
-      expected);
-  EXPECT_EQ(parse_with({{"rope_parameters",
-                         with(llama3, {{"rope_type", "llama3"}, {"rope_theta", 500000.0}})}})
-                .rope,
+  EXPECT_EQ(rope_of(parse_with(
+                {{"rope_theta", 500000.0}, {"rope_scaling", with(llama3, {{"type", "llama3"}})}})),
+            expected);
+  EXPECT_EQ(rope_of(parse_with({{"rope_parameters", with(llama3, {{"rope_type", "llama3"},
+                                                                  {"rope_theta", 500000.0}})}})),
             expected);
 
   // What stands inside wins over what stands beside, the classic key over the new one.
-  EXPECT_EQ(parse_with({{"rope_theta", 3.0}, {"rope_scaling", {{"rope_theta", 5.0}}}}).rope.theta,
-            5.0);
-  EXPECT_EQ(parse_with({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}},
-                        {"rope_parameters", {{"rope_theta", 5.0}}}})
-                .rope,
-            (RopeConfig{10000.0, RopeConfig::Scaling::linear, 2.0}));
+  EXPECT_EQ(
+      rope_of(parse_with({{"rope_theta", 3.0}, {"rope_scaling", {{"rope_theta", 5.0}}}})).theta,
+      5.0);
+  EXPECT_EQ(rope_of(parse_with({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}},
+                                {"rope_parameters", {{"rope_theta", 5.0}}}})),
+            (RopeSpec{4, 10000.0, RopeSpec::Scaling::linear, 2.0}));
 
-  const RopeConfig linear =
-      parse_with({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}).rope;
-  EXPECT_EQ(linear.scaling, RopeConfig::Scaling::linear);
+  const RopeSpec linear =
+      rope_of(parse_with({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}));
+  EXPECT_EQ(linear.scaling, RopeSpec::Scaling::linear);
   EXPECT_EQ(linear.factor, 2.0);
-  const RopeConfig plain =
-      parse_with({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}}}).rope;
-  EXPECT_EQ(plain.scaling, RopeConfig::Scaling::none);
+  const RopeSpec plain =
+      rope_of(parse_with({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}}}));
+  EXPECT_EQ(plain.scaling, RopeSpec::Scaling::none);
   EXPECT_EQ(plain.theta, 1e6);
 }
 
@@ -141,8 +146,8 @@ TEST(Config, RopeErrors) {
   EXPECT_THAT(error_with({{"rope_scaling", 3}}), HasSubstr("rope_scaling: expected an object"));
   EXPECT_THAT(error_with({{"rope_theta", -1.0}}), HasSubstr("rope_theta: expected a number"));
   EXPECT_THAT(error_with({{"rope_theta", "10000"}}), HasSubstr("got \"10000\""));
-  EXPECT_THAT(error_with({{"partial_rotary_factor", 0.5}}),
-              HasSubstr("partial_rotary_factor 0.5 is not supported"));
+  EXPECT_THAT(error_with({{"partial_rotary_factor", 0.25}}),
+              HasSubstr("partial_rotary_factor 0.25 of a head_dim of 4 rotates 1 channels"));
   EXPECT_THAT(error_with({{"rope_scaling",
                            {{"rope_type", "llama3"},
                             {"factor", 8},
@@ -161,7 +166,7 @@ TEST(Config, DtypeUnderBothNames) {
 
 TEST(Config, Tokens) {
   EXPECT_THAT(parse(tiny_config()).eos_tokens, IsEmpty());
-  const ModelConfig one = parse_with({{"bos_token_id", 1}, {"eos_token_id", 2}});
+  const ModelSpec one = parse_with({{"bos_token_id", 1}, {"eos_token_id", 2}});
   EXPECT_EQ(one.bos_token, 1);
   EXPECT_THAT(one.eos_tokens, ElementsAre(2));
   EXPECT_THAT(parse_with({{"eos_token_id", {2, 3}}}).eos_tokens, ElementsAre(2, 3));
@@ -169,7 +174,7 @@ TEST(Config, Tokens) {
   json config = tiny_config();
   config["eos_token_id"] = 2;
   const auto both = [&](const std::string& generation) {
-    return parse_config({"dir", config.dump(), generation, {}});
+    return parse_spec(ConfigTexts{"dir", config.dump(), generation, {}});
   };
   EXPECT_THAT(both(R"({"eos_token_id": [4, 5]})").eos_tokens, ElementsAre(4, 5));
   EXPECT_THAT(both(R"({"eos_token_id": 6, "bos_token_id": 7})").eos_tokens, ElementsAre(6));
@@ -202,7 +207,7 @@ TEST(Config, SizesAreBounded) {
 }
 
 TEST(Config, WhatWouldChangeTheComputationIsRejected) {
-  EXPECT_THAT(error_with({{"hidden_act", "gelu"}}), HasSubstr("hidden_act \"gelu\""));
+  EXPECT_THAT(error_with({{"hidden_act", "mish"}}), HasSubstr("hidden_act \"mish\""));
   EXPECT_THAT(error_with({{"quantization_config", {{"quant_method", "awq"}}}}),
               HasSubstr("quantization_config"));
   EXPECT_THAT(error_with({{"tie_word_embeddings", 1}}),
@@ -211,8 +216,9 @@ TEST(Config, WhatWouldChangeTheComputationIsRejected) {
 
 TEST(Config, Biases) {
   const auto biases = [](const json& more, const std::string& architecture) {
-    const ModelConfig config = parse_with(more, architecture);
-    return std::vector<bool>{config.qkv_bias, config.output_bias, config.mlp_bias};
+    const ModelSpec config = parse_with(more, architecture);
+    return std::vector<bool>{config.attention().qkv_bias, config.attention().output_bias,
+                             config.feed_forward().bias};
   };
   const json both = {{"attention_bias", true}, {"mlp_bias", true}};
   EXPECT_THAT(biases({}, "LlamaForCausalLM"), ElementsAre(false, false, false));
@@ -227,38 +233,44 @@ TEST(Config, TheTwoNamesOfAnArchitectureMustAgree) {
   EXPECT_EQ(error_with({{"model_type", "something_of_our_own"}}), "no error");
 }
 
-// Sequences no longer than a window that is in use run as if there was none.
-TEST(Config, ASlidingWindowInUseLimitsThePositions) {
-  const auto positions = [](const json& more, const std::string& architecture) {
-    return parse_with(more, architecture).max_positions;
+TEST(Config, SlidingLayers) {
+  // The reach of each layer, 0 for a full one.
+  const auto reach = [](const json& more, const std::string& architecture) {
+    const ModelSpec spec = parse_with(more, architecture);
+    std::vector<int> result;
+    for (const LayerSpec& layer : spec.layers) {
+      result.push_back(layer.attention()->reach.width);
+      EXPECT_EQ(layer.compresses(), result.back() == 0);
+    }
+    EXPECT_EQ(spec.max_positions, 64);
+    return result;
   };
-  EXPECT_EQ(positions({{"sliding_window", 32}}, "MistralForCausalLM"), 32);
-  EXPECT_EQ(positions({{"sliding_window", 640}}, "MistralForCausalLM"), 64);
-  EXPECT_EQ(positions({{"sliding_window", nullptr}}, "MistralForCausalLM"), 64);
+  EXPECT_THAT(reach({{"sliding_window", 32}}, "MistralForCausalLM"), ElementsAre(32, 32));
+  EXPECT_THAT(reach({{"sliding_window", 640}}, "MistralForCausalLM"), ElementsAre(0, 0));
+  EXPECT_THAT(reach({{"sliding_window", nullptr}}, "MistralForCausalLM"), ElementsAre(0, 0));
 
   const json qwen = {{"sliding_window", 32}, {"use_sliding_window", false}};
-  EXPECT_EQ(positions(qwen, "Qwen2ForCausalLM"), 64);
+  EXPECT_THAT(reach(qwen, "Qwen2ForCausalLM"), ElementsAre(0, 0));
   json used = qwen;
   used["use_sliding_window"] = true;
-  EXPECT_EQ(positions(used, "Qwen2ForCausalLM"), 32);
-  EXPECT_EQ(positions(used, "LlamaForCausalLM"), 64) << "transformers ignores it there";
-  used["max_window_layers"] = 2;  // as many as there are: the window begins after the last layer
-  EXPECT_EQ(positions(used, "Qwen2ForCausalLM"), 64);
+  EXPECT_THAT(reach(used, "Qwen2ForCausalLM"), ElementsAre(32, 32));
+  EXPECT_THAT(reach(used, "LlamaForCausalLM"), ElementsAre(0, 0)) << "transformers ignores it";
+  used["max_window_layers"] = 1;
+  EXPECT_THAT(reach(used, "Qwen2ForCausalLM"), ElementsAre(0, 32));
 
   const json types = {{"sliding_window", 32},
-                      {"layer_types", {"full_attention", "full_attention"}}};
-  EXPECT_EQ(positions(types, "Qwen3ForCausalLM"), 64);
-  EXPECT_EQ(
-      positions({{"sliding_window", 32}, {"layer_types", {"full_attention", "sliding_attention"}}},
-                "Qwen3ForCausalLM"),
-      32);
-  EXPECT_THAT(error_with({{"layer_types", {"linear_attention"}}}, "Qwen3ForCausalLM"),
-              HasSubstr("layer_types: \"linear_attention\" is not supported"));
+                      {"layer_types", {"sliding_attention", "full_attention"}}};
+  EXPECT_THAT(reach(types, "Qwen3ForCausalLM"), ElementsAre(32, 0));
+  EXPECT_THAT(
+      error_with({{"layer_types", {"full_attention", "linear_attention"}}}, "Qwen3ForCausalLM"),
+      HasSubstr("layer_types: \"linear_attention\" is not supported"));
+  EXPECT_THAT(error_with({{"layer_types", {"full_attention"}}}, "Qwen3ForCausalLM"),
+              HasSubstr("layer_types: expected a type for each of 2 layers, got 1"));
 }
 
 TEST(Config, BrokenJson) {
   const auto error = [](const std::string& text) {
-    return error_of([&] { parse_config({"dir", text, {}, {}}); });
+    return error_of([&] { parse_spec(ConfigTexts{"dir", text, {}, {}}); });
   };
   EXPECT_THAT(error(""), StartsWith("dir/config.json: not valid JSON"));
   EXPECT_THAT(error("[]"), HasSubstr("config.json: expected a JSON object, got an array"));
@@ -269,38 +281,50 @@ TEST(Config, BrokenJson) {
 }
 
 TEST(Config, FormatRoundTripsEveryFamily) {
-  for (const char* name :
-       {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM"}) {
-    ModelConfig config = parse_with({{"bos_token_id", 1}, {"eos_token_id", {2, 3}}}, name);
-    config.norm_eps = 1e-5F;
-    config.tied_embeddings = true;
-    for (const auto scaling :
-         {RopeConfig::Scaling::none, RopeConfig::Scaling::linear, RopeConfig::Scaling::llama3}) {
-      config.rope = {};
-      config.rope.theta = 5e5;
-      config.rope.scaling = scaling;
-      if (scaling != RopeConfig::Scaling::none) {
-        config.rope.factor = 8.0;
-      }
-      const ConfigTexts texts = format_config(config);
-      EXPECT_EQ(parse_config(texts), config) << texts.config;
+  for (const Family& family : families()) {
+    const std::string name(family.architecture);
+    for (const char* rope : {"default", "linear", "llama3"}) {
+      json keys = {{"bos_token_id", 1},
+                   {"eos_token_id", {2, 3}},
+                   {"rms_norm_eps", 1e-5},
+                   {"tie_word_embeddings", true},
+                   {"rope_parameters",
+                    {{"rope_type", rope},
+                     {"rope_theta", 5e5},
+                     {"factor", 8.0},
+                     {"low_freq_factor", 1.0},
+                     {"high_freq_factor", 4.0}}}};
+      const ModelSpec spec = parse_with(keys, name);
+      const ConfigTexts texts = format_spec(spec);
+      EXPECT_EQ(parse_spec(texts), spec) << texts.config;
       EXPECT_THAT(texts.config, HasSubstr(name));
       EXPECT_THAT(texts.config, HasSubstr("\"rms_norm_eps\": 1e-05"));
     }
   }
 }
 
+TEST(Config, FormatKeepsWhatWinnowDoesNotRead) {
+  const ModelSpec spec = parse_with({{"transformers_version", "4.57"}, {"head_dim", nullptr}});
+  EXPECT_THAT(format_spec(spec).config, HasSubstr("\"transformers_version\": \"4.57\""));
+}
+
+void set_kv_heads(ModelSpec& spec, int kv_heads) {
+  for (LayerSpec& layer : spec.layers) {
+    std::get<AttentionSpec>(layer.mixer).kv_heads = kv_heads;
+  }
+}
+
 TEST(Config, FormatRefusesWhatWouldNotReadBack) {
-  ModelConfig config = parse(tiny_config());
-  config.qk_norm = true;
-  EXPECT_THAT(error_of([&] { format_config(config); }), HasSubstr("cannot be saved"));
+  ModelSpec config = parse(tiny_config());
+  config.hidden = 17;
+  EXPECT_THAT(error_of([&] { format_spec(config); }), HasSubstr("cannot be saved"));
   config = parse(tiny_config());
   config.dtype = DType::i8;
-  EXPECT_THAT(error_of([&] { format_config(config); }), HasSubstr("int8"));
+  EXPECT_THAT(error_of([&] { format_spec(config); }), HasSubstr("int8"));
   config = parse(tiny_config());
-  config.kv_heads = 3;
-  EXPECT_THAT(error_of([&] { format_config(config); }), HasSubstr("num_key_value_heads"));
+  set_kv_heads(config, 3);
+  EXPECT_THAT(error_of([&] { format_spec(config); }), HasSubstr("num_key_value_heads"));
 }
 
 }  // namespace
-}  // namespace winnow
+}  // namespace winnow::model

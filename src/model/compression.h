@@ -1,0 +1,39 @@
+// How a model was taught to compress its cache (docs/method.md).
+#pragma once
+
+#include <cstdint>
+
+namespace winnow::model {
+
+/// How a DMS model decides what to evict.
+struct DmsConfig {
+  enum class Source : std::uint8_t {
+    borrowed,  // one channel of the group's first query head, after q_norm and before RoPE
+    adapter,   // a linear probe of the layer's input
+  };
+
+  int window = 512;      // w: a marked key is visible for w more steps
+  float scale = 100.0F;  // logit = scale * x - offset
+  float offset = 5.0F;
+  Source source = Source::adapter;
+  bool per_layer = false;         // KV head 0 decides for all heads of its layer
+  int shift = 1;                  // the decision read at token t concerns key t - shift; <= w + 1
+  int channel = -1;               // borrowed: index in the head, -1 = last
+  bool rezero_after_rope = true;  // borrowed: clear the channel again after RoPE
+  bool evict = true;              // false: dms_disable_eviction, decisions are read and ignored
+  double target_cr = 0.0;         // what it was trained for; 0 = not said
+
+  bool operator==(const DmsConfig&) const = default;
+};
+
+/// A DMC model: alpha = 1 (merge) iff k[0] - offset > 0, omega = sigmoid(q[0]).
+struct DmcConfig {
+  float offset = 5.0F;
+  bool per_layer = false;    // KV head 0 decides and weighs for all heads of its layer
+  std::uint16_t pooled = 0;  // > 0: nothing decides, every so many tokens make an entry
+  double target_cr = 0.0;    // what it was trained for; 0 = not said
+
+  bool operator==(const DmcConfig&) const = default;
+};
+
+}  // namespace winnow::model

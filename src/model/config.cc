@@ -1,0 +1,199 @@
+#include "model/config.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "model/config_fields.h"
+#include "model/families/families.h"
+
+namespace winnow::model {
+namespace {
+
+/// Removes `suffix` from the end of `text` if it is there.
+bool strip_suffix(std::string& text, std::string_view suffix) {
+  const bool there = text.ends_with(suffix);
+  if (there) {
+    text.resize(text.size() - suffix.size());
+  }
+  return there;
+}
+
+/// The first entry of "architectures"; empty when the file names none.
+std::string first_architecture(const JsonObject& config) {
+  const nlohmann::json* list = config.find("architectures");
+  if (list == nullptr || (list->is_array() && list->empty())) {
+    return "";
+  }
+  if (!list->is_array() || !list->front().is_string()) {
+    config.reject("architectures", "an array of strings");
+  }
+  return list->front().get<std::string>();
+}
+
+/// The two names of an architecture must not contradict each other; a model_type that is none of
+/// the families' own may be anything.
+void check_model_type(const JsonObject& config, const Family& family,
+                      const std::string& model_type) {
+  for (const Family& other : families()) {
+    require(other.model_type == family.model_type || model_type != other.model_type,
+            "{}: model_type {} and architectures {} contradict each other", config.where(),
+            in_quotes(model_type), in_quotes(family.architecture));
+  }
+}
+
+std::string known_architectures() {
+  std::string names;
+  for (std::size_t i = 0; i < families().size(); ++i) {
+    names += i == 0 ? "" : i + 1 < families().size() ? ", " : " and ";
+    names += families()[i].architecture;
+  }
+  return names;
+}
+
+const Family& read_family(const JsonObject& config, detail::NamedRetrofit& named) {
+  const std::string class_name = first_architecture(config);
+  const std::string model_type = config.text("model_type", "");
+  std::string name = class_name.empty() ? model_type : class_name;
+  named.dms = strip_suffix(name, class_name.empty() ? "_dms" : "DMS");
+  named.dmc = strip_suffix(name, class_name.empty() ? "_dmc" : "DMC");
+  for (const Family& family : families()) {
+    if (name == (class_name.empty() ? family.model_type : family.architecture)) {
+      check_model_type(config, family, model_type);
+      return family;
+    }
+  }
+  fail("{}: architecture {} is not supported; winnow reads {}, plain or ending in DMS or DMC",
+       config.where(), in_quotes(class_name.empty() ? model_type : class_name),
+       known_architectures());
+}
+
+DType read_dtype(const JsonObject& config) {
+  const char* key = config.has("dtype") ? "dtype" : "torch_dtype";
+  const std::string name = config.text(key, "bfloat16");
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    if (name == detail::torch_dtype_name(type)) {
+      return type;
+    }
+  }
+  config.reject(key, "\"float32\", \"float16\" or \"bfloat16\"");
+}
+
+/// The ids under `key`, one number or a list of them. Ids outside the vocabulary can never come up,
+/// so small models keep those of their large relatives, and -1 stands for none.
+std::vector<int> read_token_ids(const JsonObject& object, const char* key, int vocab) {
+  const nlohmann::json* value = object.find(key);
+  if (value == nullptr) {
+    return {};
+  }
+  std::vector<int> tokens;
+  for (const auto& token : value->is_array() ? *value : nlohmann::json::array({*value})) {
+    require(token.is_number_integer(), "{}: {}: expected token ids, got {}", object.where(), key,
+            described(token));
+    if (token >= 0 && token < vocab) {
+      tokens.push_back(token.get<int>());
+    }
+  }
+  return tokens;
+}
+
+std::optional<int> read_bos(const JsonObject& object, int vocab) {
+  const std::vector<int> tokens = read_token_ids(object, "bos_token_id", vocab);
+  return tokens.empty() ? std::nullopt : std::optional(tokens.front());
+}
+
+void read_tokens(const JsonObject& config, const JsonObject* generation, ModelSpec& spec) {
+  spec.bos_token = read_bos(config, spec.vocab);
+  spec.eos_tokens = read_token_ids(config, "eos_token_id", spec.vocab);
+  if (generation == nullptr) {
+    return;
+  }
+  if (auto eos = read_token_ids(*generation, "eos_token_id", spec.vocab); !eos.empty()) {
+    spec.eos_tokens = std::move(eos);
+  }
+  if (!spec.bos_token) {
+    spec.bos_token = read_bos(*generation, spec.vocab);
+  }
+}
+
+/// A file that may be absent, parsed.
+struct OptionalFile {
+  OptionalFile(const std::optional<std::string>& text, const std::filesystem::path& path) {
+    if (text) {
+      document = parse_json(*text, path.string());
+      object.emplace(document, path.string());
+    }
+  }
+  OptionalFile(const OptionalFile&) = delete;  // `object` points into `document`
+  OptionalFile& operator=(const OptionalFile&) = delete;
+  [[nodiscard]] const JsonObject* get() const { return object ? &*object : nullptr; }
+
+  nlohmann::json document;
+  std::optional<JsonObject> object;
+};
+
+std::optional<std::string> read_if_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) ? std::optional(read_text_file(path))
+                                                : std::nullopt;
+}
+
+}  // namespace
+
+std::string detail::torch_dtype_name(DType type) {
+  switch (type) {
+    case DType::f32:
+      return "float32";
+    case DType::f16:
+      return "float16";
+    case DType::bf16:
+      return "bfloat16";
+    default:
+      fail("weights of type {} cannot be saved, expected fp32, fp16 or bf16", dtype_name(type));
+  }
+}
+
+ModelSpec parse_spec(const ConfigTexts& texts) {
+  const std::string where = (texts.directory / "config.json").string();
+  const nlohmann::json document = parse_json(texts.config, where);
+  const JsonObject config(document, where);
+  const OptionalFile generation(texts.generation_config,
+                                texts.directory / "generation_config.json");
+  const OptionalFile metadata(texts.dms_metadata, texts.directory / "dms_metadata.json");
+
+  detail::NamedRetrofit named;
+  const Family& family = read_family(config, named);
+  require(!config.has("quantization_config"),
+          "{}: quantization_config: quantised weights are not supported, expected fp32, fp16 or "
+          "bf16",
+          where);
+  ModelSpec spec = family.describe(config);
+  spec.family = family.model_type;
+  spec.config.text = texts.config;
+  spec.dtype = read_dtype(config);
+  read_tokens(config, generation.get(), spec);
+  require_supported(spec, where);
+  spec.dms = detail::read_dms(config, metadata.get(), named, spec.attention().head_dim);
+  spec.dmc = detail::read_dmc(config, named);
+  require(!(spec.dms && spec.dmc),
+          "{}: both DMS and DMC keys are present, expected at most one of the two", where);
+  return spec;
+}
+
+ModelSpec parse_spec(const std::string& config) {
+  return parse_spec(
+      ConfigTexts{.directory = {}, .config = config, .generation_config = {}, .dms_metadata = {}});
+}
+
+ModelSpec read_spec(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  require(std::filesystem::is_directory(directory, ignored), "{}: not a model directory",
+          directory.string());
+  ConfigTexts texts;
+  texts.directory = directory;
+  texts.config = read_text_file(directory / "config.json");
+  texts.generation_config = read_if_there(directory / "generation_config.json");
+  texts.dms_metadata = read_if_there(directory / "dms_metadata.json");
+  return parse_spec(texts);
+}
+
+}  // namespace winnow::model

@@ -1,0 +1,39 @@
+// From a model directory's config.json to a ModelSpec, and back.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "model/spec.h"
+
+namespace winnow::model {
+
+/// Reads config.json, generation_config.json (optional) and dms_metadata.json (optional; its values
+/// win over config.json's). Throws Error naming file, key and what was expected.
+///
+/// Sizes are bounded so that no product of two of them overflows an int64 and heads * head_dim fits
+/// an int; heads is a multiple of kv_heads, head_dim is even. What the files leave out gets
+/// transformers' default, or for DMS the convention of the file's origin (config_compression.cc).
+ModelSpec read_spec(const std::filesystem::path& directory);
+
+/// The files read_spec reads, as text.
+struct ConfigTexts {
+  std::filesystem::path directory;  // for messages only
+  std::string config;
+  std::optional<std::string> generation_config;
+  std::optional<std::string> dms_metadata;
+};
+
+/// read_spec without the file system.
+ModelSpec parse_spec(const ConfigTexts& texts);
+
+/// A description of an untrained shape, from a config.json as a model's authors publish it.
+ModelSpec parse_spec(const std::string& config);
+
+/// The files to write for `spec`: the config.json that it was made from, with what training and
+/// retrofits change (DMS, DMC, KV heads, dtype, tokens); parse_spec gives an equal description
+/// back. Throws Error when it does not: other changes cannot be saved.
+ConfigTexts format_spec(const ModelSpec& spec);
+
+}  // namespace winnow::model

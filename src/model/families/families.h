@@ -1,0 +1,31 @@
+// The model families that winnow knows. A new one: a file here that describes it, and its row in
+// families.cc (docs/add-a-family.md).
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "checkpoint/json.h"
+#include "model/spec.h"
+
+namespace winnow::model {
+
+struct Family {
+  std::string_view model_type;    // config.json's "model_type"
+  std::string_view architecture;  // and "architectures", transformers' class
+  /// What a config.json of this family describes, its retrofit, tokens and dtype left out. Throws
+  /// Error naming the key that it cannot honour.
+  ModelSpec (*describe)(const JsonObject& config);
+};
+
+std::span<const Family> families();
+
+/// The row of a description's family.
+const Family& family_of(const ModelSpec& spec);
+
+ModelSpec describe_llama(const JsonObject& config);
+ModelSpec describe_mistral(const JsonObject& config);
+ModelSpec describe_qwen2(const JsonObject& config);
+ModelSpec describe_qwen3(const JsonObject& config);
+
+}  // namespace winnow::model

@@ -1,0 +1,14 @@
+// Mistral (Jiang et al. 2023): Llama's layers, the early ones with a sliding window.
+#include "model/config_fields.h"
+#include "model/families/families.h"
+#include "model/families/sliding_layers.h"
+
+namespace winnow::model {
+
+ModelSpec describe_mistral(const JsonObject& config) {
+  ModelSpec spec = detail::read_decoder(config, {.max_positions = 131072});
+  detail::set_sliding_layers(config, spec, [](int) { return true; });
+  return spec;
+}
+
+}  // namespace winnow::model

@@ -1,0 +1,74 @@
+#include "model/families/sliding_layers.h"
+
+#include "base/error.h"
+#include "model/config_fields.h"
+
+namespace winnow::model::detail {
+namespace {
+
+constexpr const char* kWindow = "sliding_window";
+constexpr const char* kTypes = "layer_types";
+
+// The type of each layer; Error for one that is no softmax attention.
+std::vector<bool> sliding_by_type(const JsonObject& config, int layers) {
+  const nlohmann::json* types = config.find(kTypes);
+  if (!types->is_array()) {
+    config.reject(kTypes, "an array");
+  }
+  require(types->size() == static_cast<std::size_t>(layers),
+          "{}: {}: expected a type for each of {} layers, got {}", config.where(), kTypes, layers,
+          types->size());
+  std::vector<bool> sliding;
+  for (const auto& type : *types) {
+    require(type == "full_attention" || type == "sliding_attention",
+            "{}: {}: {} is not supported, expected \"full_attention\" or \"sliding_attention\"",
+            config.where(), kTypes, described(type));
+    sliding.push_back(type == "sliding_attention");
+  }
+  return sliding;
+}
+
+void slide(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& sliding) {
+  if (std::find(sliding.begin(), sliding.end(), true) == sliding.end()) {
+    return;
+  }
+  const int width = config.integer(kWindow, 1, kMaxPositions);
+  for (std::size_t i = 0; i < sliding.size(); ++i) {
+    // A window that is as wide as the longest text hides nothing.
+    if (sliding[i] && width < spec.max_positions) {
+      std::get<AttentionSpec>(spec.layers[i].mixer).reach = {Reach::Kind::sliding, width};
+    }
+  }
+}
+
+}  // namespace
+
+void set_sliding_layers(const JsonObject& config, ModelSpec& spec, bool (*by_default)(int layer)) {
+  std::vector<bool> sliding;
+  if (config.has(kTypes)) {
+    sliding = sliding_by_type(config, spec.layer_count());
+  } else {
+    for (int i = 0; i < spec.layer_count(); ++i) {
+      sliding.push_back(by_default(i));
+    }
+  }
+  if (config.has(kWindow)) {
+    slide(config, spec, sliding);
+  }
+}
+
+void set_upper_sliding_layers(const JsonObject& config, ModelSpec& spec) {
+  if (config.has(kTypes)) {
+    return set_sliding_layers(config, spec, [](int) { return false; });
+  }
+  if (config.has(kWindow) && config.boolean("use_sliding_window", false)) {
+    const int first = config.integer("max_window_layers", 0, kMaxPositions, 0);
+    std::vector<bool> sliding;
+    for (int i = 0; i < spec.layer_count(); ++i) {
+      sliding.push_back(i >= first);
+    }
+    slide(config, spec, sliding);
+  }
+}
+
+}  // namespace winnow::model::detail

@@ -1,0 +1,213 @@
+// What a model computes, layer by layer, as data. A family (families/) makes it from config.json;
+// whatever runs, trains, measures or plans a model reads it, and nothing else.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/dtype.h"
+#include "model/compression.h"
+#include "ops/activation.h"
+
+namespace winnow::model {
+
+/// RMSNorm: x / sqrt(mean(x^2) + eps), times the weight or (Gemma) one plus the weight.
+struct NormSpec {
+  enum class Kind : std::uint8_t { rms, rms_plus_one };
+  Kind kind = Kind::rms;
+  float eps = 1e-5F;
+
+  bool operator==(const NormSpec&) const = default;
+};
+
+/// Rotary position embedding of the first `channels` channels of a head, in halves: channels i and
+/// i + channels / 2 are a plane that turns by position * frequency_i (rope_frequencies.h).
+struct RopeSpec {
+  enum class Scaling : std::uint8_t { none, linear, llama3 };
+
+  int channels = 0;  // even; the others pass through
+  double theta = 10000.0;
+  Scaling scaling = Scaling::none;
+  double factor = 1.0;  // linear, llama3
+  // llama3 only: wavelengths beyond original_context / low_freq_factor are stretched by `factor`,
+  // those below original_context / high_freq_factor are kept, those between are blended.
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  int original_context = 8192;
+
+  bool operator==(const RopeSpec&) const = default;
+};
+
+/// Which keys the query at position i may see at all: key j <= i, and
+///   full      every j
+///   sliding   i - j < width
+///   chunked   j / width == i / width (integer division)
+struct Reach {
+  enum class Kind : std::uint8_t { full, sliding, chunked };
+  Kind kind = Kind::full;
+  int width = 0;
+
+  bool operator==(const Reach&) const = default;
+};
+
+/// Softmax attention with grouped query heads.
+struct AttentionSpec {
+  /// RMSNorm of queries and keys before RoPE: of each head, or of all heads' channels together.
+  enum class QueryKeyNorm : std::uint8_t { none, per_head, whole };
+
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;    // of queries and keys
+  int value_dim = 0;   // of values
+  float scale = 0.0F;  // of the scores
+  std::optional<RopeSpec> rope;
+  QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  bool qkv_bias = false;
+  bool output_bias = false;
+  float soft_cap = 0.0F;     // > 0: scores become soft_cap * tanh(score / soft_cap)
+  bool sinks = false;        // one logit per head joins the softmax's denominator
+  bool output_gate = false;  // the output is multiplied by the sigmoid of a projection
+  Reach reach;
+
+  [[nodiscard]] int group() const { return heads / kv_heads; }
+  [[nodiscard]] int query_width() const { return heads * head_dim; }
+  [[nodiscard]] int key_width() const { return kv_heads * head_dim; }
+  [[nodiscard]] int value_width() const { return kv_heads * value_dim; }
+  [[nodiscard]] int output_width() const { return heads * value_dim; }
+
+  bool operator==(const AttentionSpec&) const = default;
+};
+
+/// Linear attention by the gated delta rule (Qwen3-Next): a state of fixed size instead of entries.
+struct RecurrentSpec {
+  int key_heads = 0;
+  int value_heads = 0;
+  int key_dim = 0;
+  int value_dim = 0;
+  int convolution = 0;  // taps of the causal convolution before it
+
+  bool operator==(const RecurrentSpec&) const = default;
+};
+
+/// Experts in place of one feed-forward network; FeedForwardSpec describes each of them.
+struct ExpertsSpec {
+  enum class Score : std::uint8_t {
+    softmax,            // over all experts, then the best are taken
+    softmax_of_chosen,  // the best are taken, then their softmax
+    sigmoid,
+  };
+
+  int count = 0;
+  int active = 0;  // per token
+  Score score = Score::softmax;
+  bool normalized = false;  // the scores of the active ones are divided by their sum
+  bool router_bias = false;
+  int shared_intermediate = 0;  // of an expert that every token takes; 0: there is none
+  bool shared_gate = false;     // its output is multiplied by a sigmoid
+
+  bool operator==(const ExpertsSpec&) const = default;
+};
+
+/// out = down(act(gate x) * up x), or without a gate down(act(up x)).
+struct FeedForwardSpec {
+  int intermediate = 0;
+  ops::Activation activation = ops::Activation::silu;
+  bool gated = true;
+  float clamp = 0.0F;  // > 0: the clamped GLU of gpt-oss
+  bool bias = false;
+  std::optional<ExpertsSpec> experts;
+
+  bool operator==(const FeedForwardSpec&) const = default;
+};
+
+/// One layer: x += multiplier * [norm](mixer([norm] x)), then the same with the feed-forward.
+struct LayerSpec {
+  std::variant<AttentionSpec, RecurrentSpec> mixer = AttentionSpec{};
+  FeedForwardSpec feed_forward;
+  NormSpec norm;
+  bool norm_before = true;
+  bool norm_after = false;
+  float residual_multiplier = 1.0F;
+
+  /// The layer's attention; null when its mixer is recurrent.
+  [[nodiscard]] const AttentionSpec* attention() const {
+    return std::get_if<AttentionSpec>(&mixer);
+  }
+  /// Whether a cache rule may drop or merge what this layer stores: not a state, and not entries
+  /// that leave its reach anyhow.
+  [[nodiscard]] bool compresses() const {
+    return attention() != nullptr && attention()->reach.kind == Reach::Kind::full;
+  }
+
+  bool operator==(const LayerSpec&) const = default;
+};
+
+/// Under which names a family stores what several families call differently; "" where it has none.
+struct TensorNames {
+  std::string attention_norm = "input_layernorm";
+  std::string attention_post_norm;
+  std::string mlp_norm = "post_attention_layernorm";
+  std::string mlp_post_norm;
+
+  bool operator==(const TensorNames&) const = default;
+};
+
+/// The text of the config.json that a description was made from, for saving (config.h). What a
+/// model computes does not depend on it.
+struct ConfigText {
+  std::string text;
+  bool operator==(const ConfigText&) const { return true; }
+};
+
+struct ModelSpec {
+  std::string family;  // transformers' model_type: "llama", ...
+  int hidden = 0;
+  int vocab = 0;
+  int max_positions = 0;
+  std::vector<LayerSpec> layers;
+  NormSpec final_norm;
+  bool tied_embeddings = false;  // the head is the embedding
+  float embedding_multiplier = 1.0F;
+  float logit_multiplier = 1.0F;
+  float final_soft_cap = 0.0F;  // > 0: logits become final_soft_cap * tanh(logit / final_soft_cap)
+  TensorNames names;
+
+  DType dtype = DType::bf16;
+  std::optional<int> bos_token;
+  std::vector<int> eos_tokens;  // from generation_config.json, else config.json
+  std::optional<DmsConfig> dms;
+  std::optional<DmcConfig> dmc;
+  ConfigText config;
+
+  [[nodiscard]] int layer_count() const { return static_cast<int>(layers.size()); }
+  [[nodiscard]] const LayerSpec& layer(int index) const {
+    return layers[static_cast<std::size_t>(index)];
+  }
+  /// The shape that all attention layers share: heads and their sizes, scale and soft cap. Reach
+  /// and RoPE may differ from layer to layer: ask the layer for them.
+  [[nodiscard]] const AttentionSpec& attention() const;
+  /// The feed-forward that all layers share.
+  [[nodiscard]] const FeedForwardSpec& feed_forward() const;
+
+  /// Whether the model decides in this layer what its cache keeps: it was taught to, and the layer
+  /// compresses.
+  [[nodiscard]] bool decides(int index) const { return (dms || dmc) && layer(index).compresses(); }
+  /// Layers before `index` that would decide; layer_count(): all that would.
+  [[nodiscard]] int compressing_before(int index) const;
+
+  bool operator==(const ModelSpec&) const = default;
+};
+
+/// The first property by which `spec` is more than a plain decoder, whose layers are all alike: RMS
+/// norms before each part, RoPE of whole heads, full reach, a SiLU gate, no caps, no multipliers.
+/// Null for a plain one. What is made for plain decoders alone asks this.
+const char* beyond_plain(const ModelSpec& spec);
+
+/// Throws Error naming the first property of `spec` that no runner of this version computes
+/// (`where`: the file that asks for it).
+void require_supported(const ModelSpec& spec, const std::string& where);
+
+}  // namespace winnow::model

@@ -1,0 +1,127 @@
+// Which tensors a model has, under the names transformers gives them.
+#include <charconv>
+
+#include "base/error.h"
+#include "checkpoint/json.h"
+#include "model/checkpoint_parts.h"
+#include "model/visit_tensors.h"
+
+namespace winnow::model {
+namespace {
+
+using Locate = std::function<std::string(const std::string& tensor)>;
+
+constexpr std::string_view kLayerPrefix = "model.layers.";
+
+std::string adapter_tensor(int layer, std::string_view part) {
+  return fmt::format("{}self_attn.dms_proj_alpha{}", layer_prefix(layer), part);
+}
+
+bool has_adapter(const ModelSpec& spec, int layer) {
+  return spec.decides(layer) && spec.dms && spec.dms->source == DmsConfig::Source::adapter;
+}
+
+// A tree whose members hold nothing: of the visit only names and shapes are wanted.
+struct Nothing {};
+struct LayerOfNothing {
+  Nothing attention_norm, attention_post_norm, mlp_norm, mlp_post_norm, query_norm, key_norm,
+      query_bias, key_bias, value_bias, output_bias, gate_bias, up_bias, down_bias, query, key,
+      value, output, gate, up, down;
+};
+struct TreeOfNothing {
+  Nothing embedding, head, norm;
+};
+
+void check_tensor(const std::string& where, const std::string& name, const TensorView& tensor,
+                  const Shape& shape) {
+  require(tensor.dtype == DType::f32 || tensor.dtype == DType::f16 || tensor.dtype == DType::bf16,
+          "{}: tensor {} has type {}, expected fp32, fp16 or bf16", where, in_quotes(name),
+          dtype_name(tensor.dtype));
+  require(tensor.shape == shape, "{}: tensor {} has shape [{}], expected [{}]", where,
+          in_quotes(name), fmt::join(tensor.shape, ", "), fmt::join(shape, ", "));
+}
+
+/// The number of the layer a tensor belongs to; -1 for none.
+int layer_of(std::string_view name) {
+  int layer = -1;
+  if (name.starts_with(kLayerPrefix)) {
+    name.remove_prefix(kLayerPrefix.size());
+    std::from_chars(name.data(), name.data() + name.size(), layer);
+  }
+  return layer;
+}
+
+/// A weight or bias inside a layer that the configuration does not speak of would change what the
+/// layer computes (a projection's bias, q_norm, a DMS adapter): running without it gives wrong text
+/// rather than an error. Layers beyond num_hidden_layers and RoPE's tables are harmless.
+void check_nothing_ignored(const Locate& where, const ModelSpec& spec,
+                           const std::map<std::string, Shape>& expected,
+                           const std::map<std::string, Shape>& optional, const TensorMap& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    const int layer = layer_of(name);
+    const bool parameter = name.ends_with(".weight") || name.ends_with(".bias");
+    if (layer < 0 || layer >= spec.layer_count() || !parameter) {
+      continue;
+    }
+    require(expected.contains(name) || optional.contains(name),
+            "{}: tensor {} has no place in the model that config.json describes{}", where(name),
+            in_quotes(name),
+            name.find(".dms_proj_alpha") != std::string::npos
+                ? "; expected dms_separate_alpha: true there"
+                : "");
+  }
+}
+
+}  // namespace
+
+std::map<std::string, Shape> expected_tensors(const ModelSpec& spec) {
+  std::map<std::string, Shape> out;
+  const auto add = [&out](const std::string& name, const Shape& shape, Nothing&) {
+    out.emplace(name, shape);
+  };
+  TreeOfNothing tree;
+  visit_ends(spec, tree, add);
+  for (int layer = 0; layer < spec.layer_count(); ++layer) {
+    LayerOfNothing members;
+    visit_layer(spec, layer, members, add);
+    if (has_adapter(spec, layer)) {
+      out.emplace(adapter_tensor(layer, ".weight"),
+                  Shape{spec.layer(layer).attention()->kv_heads, spec.hidden});
+      out.emplace(adapter_tensor(layer, "_norm.weight"), Shape{spec.hidden});
+    }
+  }
+  return out;
+}
+
+std::map<std::string, Shape> optional_tensors(const ModelSpec& spec) {
+  std::map<std::string, Shape> out;
+  if (spec.tied_embeddings) {  // a file that has its own head all the same means it
+    out.emplace("lm_head.weight", Shape{spec.vocab, spec.hidden});
+  }
+  for (int layer = 0; layer < spec.layer_count(); ++layer) {
+    if (has_adapter(spec, layer)) {
+      out.emplace(adapter_tensor(layer, ".bias"), Shape{spec.layer(layer).attention()->kv_heads});
+    }
+  }
+  return out;
+}
+
+void detail::check_tensors(const Locate& where, const ModelSpec& spec, const TensorMap& tensors) {
+  const auto expected = expected_tensors(spec);
+  const auto optional = optional_tensors(spec);
+  for (const auto& [name, shape] : expected) {
+    const auto found = tensors.find(name);
+    require(found != tensors.end(), "{}: tensor {} is missing, expected shape [{}]{}", where(name),
+            in_quotes(name), fmt::join(shape, ", "),
+            name == "lm_head.weight" ? " (or tie_word_embeddings: true in config.json)" : "");
+    check_tensor(where(name), name, found->second, shape);
+  }
+  for (const auto& [name, shape] : optional) {
+    if (const auto found = tensors.find(name); found != tensors.end()) {
+      check_tensor(where(name), name, found->second, shape);
+    }
+  }
+  check_nothing_ignored(where, spec, expected, optional, tensors);
+}
+
+}  // namespace winnow::model
