@@ -23,11 +23,11 @@ std::size_t size(int n) {
   return static_cast<std::size_t>(n);
 }
 
-// The kernels are built for some groups only.
-int checked_group(int group) {
-  require(group >= 1 && group <= kMostGroup,
-          "{} query heads per KV head are not supported on the device, expected 1 to {}", group,
-          kMostGroup);
+// The kernels are built for some shapes only.
+int checked_group(const DevicePageLayout& layout, int group) {
+  require(group >= 1 && has_own_kernels(layout.head_dim(), group),
+          "decode attention: no kernel for {} query heads per KV head of head dimension {}", group,
+          layout.head_dim());
   return group;
 }
 
@@ -36,7 +36,7 @@ int checked_group(int group) {
 DecodePlan::DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, int most_batch,
                        int layers)
     : layout_(layout),
-      group_(checked_group(group)),
+      group_(checked_group(layout, group)),
       kv_heads_(kv_heads),
       most_batch_(most_batch),
       layers_(layers),

@@ -62,7 +62,8 @@ struct DecodeEntries {
 /// between two calls.
 class DecodePlan {
  public:
-  /// For up to `most_batch` sequences of kv_heads heads with `group` query heads each, 1 to 8.
+  /// For up to `most_batch` sequences of kv_heads heads with `group` query heads each, where
+  /// has_own_kernels().
   DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, int most_batch, int layers);
 
   enum class Way : std::uint8_t { runs, clusters };

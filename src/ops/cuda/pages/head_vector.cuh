@@ -9,23 +9,29 @@
 #include "base/dtype.h"
 #include "ops/cuda/head_transform.cuh"
 #include "ops/cuda/pages/entry_codes.cuh"
+#include "ops/cuda/pages/head_dim.cuh"
+#include "ops/cuda/pages/kv_page.h"
 #include "ops/rotation.h"
 
 namespace winnow::ops::cuda {
 
-/// Lane l holds the planes l, l + 32 ... of the rotation: channels p and p + D / 2 of plane p.
+/// Lane l holds the planes l, l + 32 ... of the rotation: channels p and p + D / 2 of plane p. D is
+/// the head dimension, or 0 where only the kernel's caller knows it: then any that
+/// DevicePageLayout accepts.
 template <int D>
 class HeadVector {
  public:
-  static constexpr int kHalf = D / 2;
-  static constexpr int kPlanes = (kHalf + 31) / 32;
+  static constexpr int kPlanes = ((D > 0 ? D : kMostHeadDim) / 2 + 31) / 32;
+
+  __device__ explicit HeadVector(HeadDim<D> dim = {}) : dim_(dim) {}
+  [[nodiscard]] __device__ HeadDim<D> dim() const { return dim_; }
 
   /// `from`: D values, by index.
   template <class From>
   __device__ void load(const From& from, const float* bias) {
     each([&](int i, int plane) {
       low_[i] = to_float(from[plane]) + (bias != nullptr ? bias[plane] : 0.0F);
-      high_[i] = to_float(from[plane + kHalf]) + (bias != nullptr ? bias[plane + kHalf] : 0.0F);
+      high_[i] = to_float(from[plane + half()]) + (bias != nullptr ? bias[plane + half()] : 0.0F);
     });
   }
 
@@ -33,20 +39,20 @@ class HeadVector {
   __device__ void norm(const float* weight, float eps) {
     float squares = 0.0F;
     each([&](int i, int) { squares += low_[i] * low_[i] + high_[i] * high_[i]; });
-    const float factor = inverse_rms(sum(squares), D, eps);
+    const float factor = inverse_rms(sum(squares), dim_, eps);
     each([&](int i, int plane) {
       low_[i] *= factor * weight[plane];
-      high_[i] *= factor * weight[plane + kHalf];
+      high_[i] *= factor * weight[plane + half()];
     });
   }
 
   /// The value of one channel, in all lanes.
   __device__ float channel(int channel) const {
-    const int plane = channel % kHalf;
+    const int plane = channel % half();
     float own = 0.0F;
     each([&](int i, int p) {
       if (p == plane) {
-        own = channel < kHalf ? low_[i] : high_[i];
+        own = channel < half() ? low_[i] : high_[i];
       }
     });
     return __shfl_sync(0xFFFFFFFFU, own, plane % 32);
@@ -55,7 +61,7 @@ class HeadVector {
   __device__ void clear(int channel) {
     each([&](int i, int plane) {
       low_[i] = plane == channel ? 0.0F : low_[i];
-      high_[i] = plane + kHalf == channel ? 0.0F : high_[i];
+      high_[i] = plane + half() == channel ? 0.0F : high_[i];
     });
   }
 
@@ -75,7 +81,7 @@ class HeadVector {
   __device__ float dot(const float* other) const {
     float product = 0.0F;
     each([&](int i, int plane) {
-      product += low_[i] * other[plane] + high_[i] * other[plane + kHalf];
+      product += low_[i] * other[plane] + high_[i] * other[plane + half()];
     });
     return sum(product);
   }
@@ -88,17 +94,29 @@ class HeadVector {
     });
   }
 
+  /// Turns the planes of the first `rotary` channels, i and i + rotary / 2, by angle i; the other
+  /// channels stay. All lanes of the warp.
+  __device__ void turn_first(const float2* angles, int rotary) {
+    const HeadVector before = *this;
+#pragma unroll
+    for (int i = 0; i < kPlanes; ++i) {
+      const int plane = static_cast<int>(threadIdx.x) % 32 + 32 * i;
+      before.turn_channel(low_[i], plane, plane < half(), angles, rotary);
+      before.turn_channel(high_[i], plane + half(), plane < half(), angles, rotary);
+    }
+  }
+
   __device__ void store(float* to) const {
     each([&](int i, int plane) {
       to[plane] = low_[i];
-      to[plane + kHalf] = high_[i];
+      to[plane + half()] = high_[i];
     });
   }
   __device__ void store(bf16* to) const {
     auto* rounded = reinterpret_cast<__nv_bfloat16*>(to);
     each([&](int i, int plane) {
       rounded[plane] = __float2bfloat16_rn(low_[i]);
-      rounded[plane + kHalf] = __float2bfloat16_rn(high_[i]);
+      rounded[plane + half()] = __float2bfloat16_rn(high_[i]);
     });
   }
 
@@ -109,11 +127,11 @@ class HeadVector {
       if constexpr (Format::kLargest > 0.0F) {
         auto* rounded = reinterpret_cast<__half*>(to);
         rounded[plane] = __float2half_rn(low_[i]);
-        rounded[plane + kHalf] = __float2half_rn(high_[i]);
+        rounded[plane + half()] = __float2half_rn(high_[i]);
       } else {
         auto* rounded = reinterpret_cast<__nv_bfloat16*>(to);
         rounded[plane] = __float2bfloat16_rn(low_[i]);
-        rounded[plane + kHalf] = __float2bfloat16_rn(high_[i]);
+        rounded[plane + half()] = __float2bfloat16_rn(high_[i]);
       }
     });
   }
@@ -143,7 +161,7 @@ class HeadVector {
       const float inverse = 1.0F / scale;
       each([&](int i, int plane) {
         put(plane, Format::encode(low_[i] * inverse));
-        put(plane + kHalf, Format::encode(high_[i] * inverse));
+        put(plane + half(), Format::encode(high_[i] * inverse));
       });
       return scale;
     }
@@ -151,18 +169,25 @@ class HeadVector {
 
  private:
   static constexpr unsigned kAll = 0xFFFFFFFFU;
-  static constexpr int kBlock = kHalf & -kHalf;  // the largest power of two in it
+
+  [[nodiscard]] __device__ constexpr int half() const {
+    return dim_ / 2;
+  }
+  // The largest power of two in it.
+  [[nodiscard]] __device__ constexpr int block() const {
+    return half() & -half();
+  }
 
   __device__ void flip_signs() {
     each([&](int i, int plane) {
       low_[i] = flips_sign(plane) ? -low_[i] : low_[i];
-      high_[i] = flips_sign(plane + kHalf) ? -high_[i] : high_[i];
+      high_[i] = flips_sign(plane + half()) ? -high_[i] : high_[i];
     });
   }
 
   // Every addition as in ops/cpu/rotation.cc, in its order.
   __device__ void mix_channels() {
-    for (int width = 1; width < kBlock && width < 32; width *= 2) {
+    for (int width = 1; width < block() && width < 32; width *= 2) {
       const bool second = (threadIdx.x & width) != 0;
 #pragma unroll
       for (int i = 0; i < kPlanes; ++i) {
@@ -172,19 +197,25 @@ class HeadVector {
         high_[i] = second ? __fsub_rn(high, high_[i]) : __fadd_rn(high_[i], high);
       }
     }
-    if constexpr (kBlock == 64) {
-      mix(low_[0], low_[1]);
-      mix(high_[0], high_[1]);
+#pragma unroll
+    for (int step = 1; step < kPlanes; step *= 2) {
+#pragma unroll
+      for (int i = 0; i + step < kPlanes; ++i) {
+        if (32 * step < block() && (i & step) == 0) {
+          mix(low_[i], low_[i + step]);
+          mix(high_[i], high_[i + step]);
+        }
+      }
     }
 #pragma unroll
     for (int i = 0; i < kPlanes; ++i) {
       mix(low_[i], high_[i]);
     }
-    if constexpr (kHalf > kBlock) {
+    if (half() > block()) {
       reflect(low_);
       reflect(high_);
     }
-    const float factor = __fdiv_rn(1.0F, __fsqrt_rn(2.0F * kBlock));
+    const float factor = __fdiv_rn(1.0F, __fsqrt_rn(2.0F * block()));
 #pragma unroll
     for (int i = 0; i < kPlanes; ++i) {
       low_[i] = __fmul_rn(low_[i], factor);
@@ -202,10 +233,10 @@ class HeadVector {
   __device__ void reflect(float (&x)[kPlanes]) const {
     float sum = 0.0F;
     each([&](int i, int) { sum = __fadd_rn(sum, x[i]); });
-    for (int step = kBlock; step < 32; step *= 2) {
+    for (int step = block(); step < 32; step *= 2) {
       sum = __fadd_rn(sum, __shfl_xor_sync(kAll, sum, step));
     }
-    const float part = __fmul_rn(sum, 2.0F / (kHalf / kBlock));
+    const float part = __fmul_rn(sum, 2.0F / (half() / block()));
 #pragma unroll
     for (float& value : x) {
       value = __fsub_rn(value, part);
@@ -230,7 +261,7 @@ class HeadVector {
     for (int step = 16; step > 0; step /= 2) {
       squares = __fadd_rn(squares, __shfl_xor_sync(kAll, squares, step));
     }
-    const float size = __fmul_rn(largest, __fsqrt_rn(__fdiv_rn(squares, D)));
+    const float size = __fmul_rn(largest, __fsqrt_rn(__fdiv_rn(squares, static_cast<float>(dim_))));
     const float scale = size < FLT_MIN ? 0.0F : __bfloat162float(__float2bfloat16_rn(size));
     return isfinite(scale) ? scale : 1.0F;
   }
@@ -246,21 +277,49 @@ class HeadVector {
       const auto store = [&](float x, int channel) {
         const std::uint32_t code = nearest_code(__fmul_rn(x, inverse));
         const std::uint32_t next = __shfl_xor_sync(kAll, code, 1);
-        if (plane % 2 == 0 && plane < kHalf) {
+        if (plane % 2 == 0 && plane < half()) {
           put(channel / 2, CodePair{static_cast<std::uint8_t>(code | next << 4)});
         }
       };
       store(low_[i], plane);
-      store(high_[i], plane + kHalf);
+      store(high_[i], plane + half());
     }
     return scale;
+  }
+
+  // The value of a channel, which each lane may ask for another one of.
+  __device__ float gathered(int channel) const {
+    const int plane = channel % half();
+    float own = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kPlanes; ++i) {
+      const float low = __shfl_sync(kAll, low_[i], plane % 32);
+      const float high = __shfl_sync(kAll, high_[i], plane % 32);
+      if (plane / 32 == i) {
+        own = channel < half() ? low : high;
+      }
+    }
+    return own;
+  }
+
+  // x, this vector's `channel`, if it is one, as turn_first() leaves it.
+  __device__ void turn_channel(float& x, int channel, bool is_channel, const float2* angles,
+                               int rotary) const {
+    const bool turns = is_channel && channel < rotary;
+    const bool first = channel < rotary / 2;  // of its plane
+    const int other = first ? channel + rotary / 2 : channel - rotary / 2;
+    const float beside = gathered(turns ? other : 0);
+    if (turns) {
+      const float2 angle = angles[first ? channel : other];
+      x = x * angle.x + (first ? -beside : beside) * angle.y;
+    }
   }
 
   template <class F>
   __device__ void each(const F& f) const {
 #pragma unroll
     for (int i = 0; i < kPlanes; ++i) {
-      if (const int plane = threadIdx.x % 32 + 32 * i; kHalf % 32 == 0 || plane < kHalf) {
+      if (const int plane = threadIdx.x % 32 + 32 * i; (D > 0 && D % 64 == 0) || plane < half()) {
         f(i, plane);
       }
     }
@@ -273,6 +332,7 @@ class HeadVector {
     return x;
   }
 
+  [[no_unique_address]] HeadDim<D> dim_;
   float low_[kPlanes];
   float high_[kPlanes];
 };

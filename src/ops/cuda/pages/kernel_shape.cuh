@@ -37,7 +37,7 @@ using FormatOf = typename Kernels<kType>::Format;
 template <EntryFormat kType>
 using CodesOf = typename Kernels<kType>::Codes;
 
-/// f.operator()<D>() for the head dimension, one of those that DevicePageLayout accepts.
+/// f.operator()<D>() for the head dimension, one of those that has_own_kernels() names.
 template <class F>
 auto with_head_dim(int head_dim, const F& f) {
   switch (head_dim) {
@@ -52,20 +52,41 @@ auto with_head_dim(int head_dim, const F& f) {
   }
 }
 
+/// f.operator()<kType>() for the format of entries.
+template <class F>
+auto with_format(EntryFormat format, const F& f) {
+  switch (format) {
+    case EntryFormat::bf16:
+      return f.template operator()<EntryFormat::bf16>();
+    case EntryFormat::f8e4m3:
+      return f.template operator()<EntryFormat::f8e4m3>();
+    case EntryFormat::q4:
+      return f.template operator()<EntryFormat::q4>();
+    default:
+      return f.template operator()<EntryFormat::i8>();
+  }
+}
+
 /// f.operator()<kType, D>() for the format of entries and the head dimension.
 template <class F>
 auto with_shape(EntryFormat format, int head_dim, const F& f) {
   return with_head_dim(head_dim, [&]<int D>() {
-    switch (format) {
-      case EntryFormat::bf16:
-        return f.template operator()<EntryFormat::bf16, D>();
-      case EntryFormat::f8e4m3:
-        return f.template operator()<EntryFormat::f8e4m3, D>();
-      case EntryFormat::q4:
-        return f.template operator()<EntryFormat::q4, D>();
-      default:
-        return f.template operator()<EntryFormat::i8, D>();
-    }
+    return with_format(format,
+                       [&]<EntryFormat kType>() { return f.template operator()<kType, D>(); });
+  });
+}
+
+/// The same for kernels that exist for every shape: D is 0 where they are told it (head_dim.cuh).
+/// `own`: the shape has kernels of its own.
+template <class F>
+auto with_any_head_dim(int head_dim, bool own, const F& f) {
+  return own ? with_head_dim(head_dim, f) : f.template operator()<0>();
+}
+template <class F>
+auto with_any_shape(EntryFormat format, int head_dim, bool own, const F& f) {
+  return with_any_head_dim(head_dim, own, [&]<int D>() {
+    return with_format(format,
+                       [&]<EntryFormat kType>() { return f.template operator()<kType, D>(); });
   });
 }
 

@@ -1,7 +1,6 @@
 #include "ops/cuda/pages/kv_page.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "base/error.h"
@@ -69,9 +68,9 @@ DevicePageLayout::DevicePageLayout(EntryFormat format, int head_dim) : host_(for
   require(format != EntryFormat::f32,
           "cache entries cannot be stored as {} on the device (bf16, fp8, int8 and q4 can)",
           format_name(format));
-  constexpr std::array kDims{64, 80, 96, 128};
-  require(std::ranges::find(kDims, head_dim) != kDims.end(),
-          "head_dim {} is not supported on the device, expected 64, 80, 96 or 128", head_dim);
+  require(head_dim <= kMostHeadDim,
+          "head_dim {} is not supported on the device, expected a multiple of 8 up to {}", head_dim,
+          kMostHeadDim);
 }
 
 int DevicePageLayout::code_bits() const {

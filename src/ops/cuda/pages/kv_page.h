@@ -7,6 +7,15 @@
 
 namespace winnow::ops::cuda {
 
+/// The largest head dimension of entries on the device.
+inline constexpr int kMostHeadDim = 256;
+
+/// Whether heads of such a dimension, of which a group of queries shares a key, have kernels of
+/// their own (kernel_shape.cuh). All others are taken by kernels that are told their shape.
+constexpr bool has_own_kernels(int head_dim, int group) {
+  return group <= 8 && (head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128);
+}
+
 /// Layout of a page of kPageEntries entries of one KV head in device memory (bf16, f8e4m3, i8 or
 /// q4). In this order, each part contiguous, E = bytes of an element:
 ///   keys    [kPageEntries][head_dim]
@@ -14,14 +23,15 @@ namespace winnow::ops::cuda {
 ///                                             neighbouring entries, channel, entry of the pair
 ///   scales  [2][kPageEntries] bf16            of keys, then of values; not with bf16
 /// So the lanes of a warp, one after another, read their operands of the matrix instructions
-/// (decode_attention.cu), 16 bytes at a time. Codes and scales are those of the host's PageLayout:
-/// the same rounding. In q4 the elements of a lane's chunk fill words of eight codes (code_word.h),
-/// the last of them in part where head_dim is 80: such pages are larger than the host's.
-/// PageAddress (page_address.cuh) says the same in code.
+/// (decode_attention.cu), 16 bytes at a time. Where head_dim is no multiple of 32, keys, and
+/// values, are followed by bytes that nobody reads (PageAddress). Codes and scales are those of the
+/// host's PageLayout: the same rounding. In q4 the elements of a lane's chunk fill words of eight
+/// codes (code_word.h), the last of them in part where head_dim is no multiple of 32: such pages
+/// are larger than the host's. PageAddress (page_address.cuh) says the same in code.
 class DevicePageLayout {
  public:
   DevicePageLayout() = default;
-  /// head_dim must be 64, 80, 96 or 128.
+  /// head_dim must be a multiple of 8 up to kMostHeadDim.
   DevicePageLayout(EntryFormat format, int head_dim);
 
   [[nodiscard]] EntryFormat format() const { return host_.format(); }

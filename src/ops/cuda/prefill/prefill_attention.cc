@@ -29,21 +29,18 @@ std::size_t order_bytes(int band_entries, int kv_heads) {
   return kAlignment + round_up(static_cast<std::size_t>(tiles) * sizeof(std::int32_t), kAlignment);
 }
 
+}  // namespace
+
 void require_valid(int kv_heads, int group, const PrefillChunk& chunk) {
-  require(group >= 1 && group <= kMostGroup,
-          "{} query heads per KV head are not supported on the device, expected 1 to {}", group,
-          kMostGroup);
-  require(kv_heads >= 1 && chunk.tokens >= 1 && chunk.lead >= 0 && chunk.window >= 0,
-          "prefill attention: {} KV heads, {} tokens after {}, window {}", kv_heads, chunk.tokens,
-          chunk.lead, chunk.window);
+  require(kv_heads >= 1 && group >= 1 && chunk.tokens >= 1 && chunk.lead >= 0 && chunk.window >= 0,
+          "prefill attention: {} KV heads of {} query heads each, {} tokens after {}, window {}",
+          kv_heads, group, chunk.tokens, chunk.lead, chunk.window);
   require(chunk.first_out >= 0 && chunk.first_out < chunk.tokens,
           "prefill attention: rows from {} on are wanted of {}", chunk.first_out, chunk.tokens);
   require(chunk.band_stride >= chunk.lead + chunk.tokens,
           "prefill attention: band of {} entries, room for {}", chunk.lead + chunk.tokens,
           chunk.band_stride);
 }
-
-}  // namespace
 
 std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, int band_entries,
                                   std::size_t archive_stride) {
@@ -56,6 +53,9 @@ std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, 
 void prefill_attention(const DevicePageLayout& layout, int kv_heads, int group, float scale,
                        const PrefillChunk& chunk, cudaStream_t stream, PrefillKernel kernel) {
   require_valid(kv_heads, group, chunk);
+  require(has_own_kernels(layout.head_dim(), group),
+          "prefill attention: no kernel for {} query heads per KV head of head dimension {}", group,
+          layout.head_dim());
   if (!has_wgmma()) {
     kernel = PrefillKernel::portable;
   }

@@ -40,6 +40,9 @@ struct PrefillChunk {
   std::byte* scratch = nullptr;
 };
 
+/// Throws Error on what no kernel can take.
+void require_valid(int kv_heads, int group, const PrefillChunk& chunk);
+
 /// Scratch for a chunk whose band has `band_entries` (lead + T) entries and whose page table has
 /// `archive_stride` columns.
 std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, int band_entries,
@@ -49,10 +52,10 @@ std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, 
 enum class PrefillKernel { best, portable };
 
 /// out = softmax(scale * query . keys) values over what each query sees; where entries are rotated
-/// (q4), queries come rotated and outputs are rotated back; `group` (1 to 8) query
-/// heads per KV head. Sums and exponentials are in float; operands of products have 16 bits: bf16
-/// entries as they are, 8-bit entries as code * scale in half precision (so they must be below
-/// 65,504), weights in the entries' type. Nothing waits for the host.
+/// (q4), queries come rotated and outputs are rotated back; `group` query heads per
+/// KV head, where has_own_kernels(). Sums and exponentials are in float; operands of products have
+/// 16 bits: bf16 entries as they are, 8-bit entries as code * scale in half precision (so they must
+/// be below 65,504), weights in the entries' type. Nothing waits for the host.
 void prefill_attention(const DevicePageLayout& layout, int kv_heads, int group, float scale,
                        const PrefillChunk& chunk, cudaStream_t stream,
                        PrefillKernel kernel = PrefillKernel::best);

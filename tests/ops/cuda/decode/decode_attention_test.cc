@@ -241,6 +241,11 @@ TEST_P(CudaDecodeAttention, LongRuns) {
   }
 }
 
+TEST(CudaDecodePlan, RefusesWhatHasNoKernel) {
+  EXPECT_THROW(DecodePlan(DevicePageLayout(EntryFormat::bf16, 256), 4, 2, 1, 1), Error);
+  EXPECT_THROW(DecodePlan(DevicePageLayout(EntryFormat::bf16, 64), 9, 2, 1, 1), Error);
+}
+
 // Few rows of some hundred entries by clusters, also beside a longer one; no more rows than the
 // device has clusters for; as the last step was, not the one before it.
 TEST(CudaDecodePlan, TellsTheFasterWay) {
@@ -279,7 +284,8 @@ TEST(CudaDecodePlan, TellsTheFasterWay) {
 
 TEST(CudaPageLayout, RefusesWhatTheKernelsCannotRead) {
   EXPECT_THROW(DevicePageLayout(EntryFormat::f32, 64), Error);
-  EXPECT_THROW(DevicePageLayout(EntryFormat::bf16, 72), Error);
+  EXPECT_THROW(DevicePageLayout(EntryFormat::bf16, 76), Error);
+  EXPECT_THROW(DevicePageLayout(EntryFormat::bf16, 264), Error);
 }
 
 }  // namespace

@@ -1,0 +1,47 @@
+// Decode attention on the device for every head dimension, group and kind of logits: what stands in
+// for DecodePlan where that has no kernel.
+#pragma once
+
+#include "base/cuda/device.h"
+#include "base/dtype.h"
+#include "ops/cuda/decode/decode_attention.h"
+#include "ops/cuda/general/attention_logits.h"
+#include "ops/cuda/pages/kv_page.h"
+
+namespace winnow::ops::cuda {
+
+/// One query token per sequence over the pages of DecodeEntries, in two kernels. Each row's pages
+/// are cut into equally many splits, whose number follows from the batch alone, so that a step can
+/// be captured in a graph; the second kernel adds them up. Nothing is planned beforehand: both
+/// kernels look at tables, counts and lengths only when the kernels before them are complete, the
+/// token has been taken and its layer's counts have advanced.
+class GeneralDecodeAttention {
+ public:
+  /// For up to `most_batch` sequences of kv_heads heads with `group` query heads each.
+  GeneralDecodeAttention(const DevicePageLayout& layout, int group, int kv_heads, int most_batch);
+
+  /// out = softmax(logits) values of `batch` sequences, query and out [batch, kv_heads * group *
+  /// head_dim]; where entries are rotated (q4), queries come rotated and outputs are turned back.
+  /// The open entry's products are made logits like all others. A row without entries gives zeros.
+  /// Products and sums are in float.
+  void attend(const DecodeEntries& entries, int batch, const AttentionLogits& logits,
+              const float* query, bf16* out, cudaStream_t stream) const;
+  void attend(const DecodeEntries& entries, int batch, const AttentionLogits& logits,
+              const float* query, float* out, cudaStream_t stream) const;
+
+ private:
+  void attend_to(const DecodeEntries& entries, int batch, const AttentionLogits& logits,
+                 const float* query, void* out, bool bf16_out, cudaStream_t stream) const;
+  [[nodiscard]] int splits_of(int batch) const;
+  [[nodiscard]] std::size_t most_splits() const;
+
+  DevicePageLayout layout_;
+  int group_;
+  int kv_heads_;
+  int most_batch_;
+  int blocks_;  // that keep the device busy
+  winnow::cuda::DeviceBuffer<float> partial_out_;
+  winnow::cuda::DeviceBuffer<float2> partial_sums_;
+};
+
+}  // namespace winnow::ops::cuda

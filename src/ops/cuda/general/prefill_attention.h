@@ -1,0 +1,17 @@
+// Prefill attention on the device for every head dimension, group and kind of logits: what stands
+// in for prefill_attention() where that has no kernel.
+#pragma once
+
+#include "ops/cuda/general/attention_logits.h"
+#include "ops/cuda/prefill/prefill_attention.h"
+
+namespace winnow::ops::cuda {
+
+/// out = softmax(logits) values over what each query of the chunk sees (PrefillChunk, whose scratch
+/// is not used); where entries are rotated (q4), queries come rotated and outputs are turned back.
+/// Products and sums are in float, of entries as they are. Nothing waits for the host.
+void general_prefill_attention(const DevicePageLayout& layout, int kv_heads, int group,
+                               const AttentionLogits& logits, const PrefillChunk& chunk,
+                               cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda
