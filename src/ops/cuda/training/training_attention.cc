@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/cuda/general/training_attention.h"
 #include "ops/cuda/hopper.h"
 #include "ops/cuda/training/training_attention_kernels.h"
 
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kMostDim = 128;
+constexpr int kMostDim = 256;
 constexpr std::size_t kAlignment = 16;
 
 int padded(int tokens) {
@@ -50,6 +51,8 @@ void require_valid(const TrainingAttention& attention) {
   require(attention.group >= 1 && attention.window >= 0 && attention.scale > 0.0F,
           "training attention: {} query heads per KV head, window {}, scale {}", attention.group,
           attention.window, attention.scale);
+  require(attention.reach >= 0 && attention.soft_cap >= 0.0F,
+          "training attention: reach {}, soft cap {}", attention.reach, attention.soft_cap);
   const std::size_t rows = attention.queries.rows;
   const auto heads = static_cast<std::size_t>(kv_heads_of(attention));
   const std::size_t cols = heads * static_cast<std::size_t>(dim);
@@ -80,6 +83,13 @@ class Scratch {
   std::byte* memory_;
   std::size_t used_ = 0;
 };
+
+// Whether the attention is of the kind that kernels with matrix instructions take.
+bool has_own_kernel(const TrainingAttention& attention) {
+  constexpr int kMostOwnDim = 128;
+  return attention.head_dim <= kMostOwnDim && attention.reach == 0 && attention.soft_cap == 0.0F &&
+         attention.sinks == nullptr;
+}
 
 bool has_hopper_kernel(int head_dim) {
   return has_wgmma() && (head_dim == 64 || head_dim == 128);
@@ -147,6 +157,10 @@ void training_attention(const TrainingAttention& attention, Matrix<bf16> out,
                 static_cast<std::size_t>(kv_heads * attention.group));
   const TrainingForward forward{limited(attention), out, normalizers, tokens_of(attention),
                                 kv_heads};
+  if (kernel == TrainingKernel::general || !has_own_kernel(attention)) {
+    launch_general_training_forward(forward, stream);
+    return;
+  }
   if (kernel == TrainingKernel::portable || !has_hopper_kernel(attention.head_dim)) {
     launch_training_forward(forward, stream);
     return;
@@ -186,6 +200,10 @@ void training_attention_backward(const TrainingAttention& attention, Matrix<cons
   const TrainingBackward backward{limited(attention), out,    normalizers,    dout,
                                   gradients,          tokens, padded(tokens), kv_heads,
                                   arrays.sums};
+  if (kernel == TrainingKernel::general || !has_own_kernel(attention)) {
+    launch_general_training_backward(backward, stream);
+    return;
+  }
   launch_query_sums(backward, stream);
   if (kernel == TrainingKernel::portable || !has_hopper_kernel(attention.head_dim)) {
     launch_training_backward(backward, stream);

@@ -2,20 +2,25 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "base/dtype.h"
+#include "ops/cuda/training/training_attention.h"
 
 namespace winnow::ops::cuda::testing {
 
 struct TrainingCase {
-  int head_dim;
-  int kv_heads;
-  int group;
-  int window;
-  bool biased;
-  int tokens;
+  int head_dim = 0;
+  int kv_heads = 0;
+  int group = 0;
+  int window = 0;
+  bool biased = false;
+  int tokens = 0;
   std::vector<int> documents = {0};  // where they begin
+  int reach = 0;
+  double soft_cap = 0.0;
+  bool has_sinks = false;
 };
 
 /// Operands as drawn, rounded to bf16, and where documents begin. Of the biases a fifth are zero, a
@@ -27,6 +32,7 @@ struct TrainingOperands {
   std::vector<float> values;
   std::vector<float> dout;              // as queries
   std::vector<float> bias;              // [T, kv_heads], or empty
+  std::vector<float> sinks;             // [kv_heads * group], or empty
   std::vector<std::int32_t> first_key;  // [T]
 };
 
@@ -38,6 +44,29 @@ struct TrainingReference {
   std::vector<double> dkeys;
   std::vector<double> dvalues;
   std::vector<double> dbias;
+  std::vector<double> dsinks;
 };
+
+struct Results {
+  std::vector<float> out;
+  std::vector<float> normalizers;
+  std::vector<float> dqueries;
+  std::vector<float> dkeys;
+  std::vector<float> dvalues;
+  std::vector<float> dbias;
+  std::vector<float> dsinks;
+  bool operator==(const Results&) const = default;
+};
+
+/// Forward and backward on the device; what they do not write is NaN.
+Results attend(const TrainingCase& c, const TrainingOperands& operands, TrainingKernel kernel);
+
+/// ||a - b|| / ||b||, and the largest of it over rows of `width`, whose ||b|| is that of an average
+/// row or their own, whichever is more. NaNs stay.
+void expect_close(const std::vector<float>& a, const std::vector<double>& b, std::size_t width,
+                  double most, double most_of_row, const char* name);
+
+/// What kernels give for a case is what its definition says.
+void expect_right(const TrainingCase& c, std::initializer_list<TrainingKernel> kernels);
 
 }  // namespace winnow::ops::cuda::testing

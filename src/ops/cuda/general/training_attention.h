@@ -1,0 +1,15 @@
+// Training attention on the device for every head dimension, reach, soft cap and sinks: what
+// training_attention() and its backward use where no kernel with matrix instructions fits.
+#pragma once
+
+#include "ops/cuda/training/training_attention_kernels.h"
+
+namespace winnow::ops::cuda {
+
+/// Operands are bf16 in memory and float in products.
+void launch_general_training_forward(const TrainingForward& forward, cudaStream_t stream);
+
+/// Fills backward.sums first. The same operands give the same bits.
+void launch_general_training_backward(const TrainingBackward& backward, cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda
