@@ -78,14 +78,58 @@ struct Head {
     }
   }
 
-  /// RoPE: rotates each plane by its angle, or back.
-  __device__ void apply_rope(const float2* angles, int half, float direction) {
+  /// The value of a channel, which each lane may ask for another one of. All lanes of the warp.
+  __device__ float gathered(int channel, int half) const {
+    const int within = channel % half;
+    float own = 0.0F;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float a = __shfl_sync(0xFFFFFFFFU, low[i], within / 4, Width);
+      const float b = __shfl_sync(0xFFFFFFFFU, high[i], within / 4, Width);
+      if (within % 4 == i) {
+        own = channel < half ? a : b;
+      }
+    }
+    return own;
+  }
+
+  /// RoPE of whole heads: rotates each plane by its angle, or back.
+  __device__ void rotate_all(const float2* angles, int half, float direction) {
     if (first() < half) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float2 angle = angles[first() + i];
         rotate_plane(low[i], high[i], angle.x, direction * angle.y);
       }
+    }
+  }
+
+  /// RoPE of the first `rotary` channels alone, of heads that rotate. All lanes of the warp.
+  __device__ void rotate_first(const float2* angles, int half, int rotary, float direction,
+                               bool rotates) {
+    const Head before = *this;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float& x = i < 4 ? low[i % 4] : high[i % 4];
+      const int channel = first() + i % 4 + (i < 4 ? 0 : half);
+      const bool own = rotates && first() < half && channel < rotary;
+      const bool lower = channel < rotary / 2;  // of its plane
+      const int other = lower ? channel + rotary / 2 : channel - rotary / 2;
+      const float beside = before.gathered(own ? other : 0, half);
+      if (own) {
+        const float2 angle = angles[lower ? channel : other];
+        x = x * angle.x + (lower ? -beside : beside) * direction * angle.y;
+      }
+    }
+  }
+
+  /// `rotary` as in TrainingHeads; values do not rotate, but their lanes go along.
+  __device__ void rotate(const float2* angles, int half, int rotary, float direction,
+                         bool rotates) {
+    if (rotary >= 0) {
+      rotate_first(angles, half, rotary, direction, rotates);
+    } else if (rotates) {
+      rotate_all(angles, half, direction);
     }
   }
 };
@@ -148,11 +192,17 @@ __device__ float norm_factor(Head<Width>& x, int head_dim, float eps) {
   return inverse_rms(lane_sum<Width>(squares), static_cast<float>(head_dim), eps);
 }
 
+/// A token's angles.
+__device__ const float2* angles_of(const TrainingHeads& h, std::size_t row) {
+  return h.angles + row * static_cast<std::size_t>((h.rotary >= 0 ? h.rotary : h.head_dim) / 2);
+}
+
 /// A head as transform_head() takes it. Of values nothing is done, but their lanes go along.
 template <int Width>
 struct TransformedHead {
   Head<Width>& x;
   int half;
+  int rotary;
   bool is_value;
 
   __device__ void norm(const float* weight, float eps) {
@@ -162,9 +212,7 @@ struct TransformedHead {
     }
   }
   __device__ void apply_rope(const float2* angles) {
-    if (!is_value) {
-      x.apply_rope(angles, half, 1.0F);
-    }
+    x.rotate(angles, half, rotary, 1.0F, !is_value);
   }
 };
 
@@ -219,9 +267,9 @@ __global__ void __launch_bounds__(kThreads)
     float* read = reads != nullptr && exists && channel >= 0
                       ? reads + place.row * h.kv_heads + place.head / borrowed.every
                       : nullptr;
-    TransformedHead<Width> head{x, half, place.is_value};
+    TransformedHead<Width> head{x, half, h.rotary, place.is_value};
     transform_head(
-        head, {norm != nullptr, norm, h.eps}, h.angles + place.row * half,
+        head, {norm != nullptr, norm, h.eps}, angles_of(h, place.row),
         FadedChannel{channel, borrowed.probe != nullptr, h.clear_after_rope, read, h.factor});
     if (exists) {
       bf16* to = place.is_query ? queries : place.is_value ? values : keys;
@@ -288,9 +336,7 @@ __global__ void __launch_bounds__(kThreads)
     if (channel >= 0 && h.clear_after_rope) {
       g.for_values(half, [&](float& v, int c) { v *= c == channel ? *h.factor : 1.0F; });
     }
-    if (!place.is_value) {
-      g.apply_rope(h.angles + place.row * half, half, -1.0F);
-    }
+    g.rotate(angles_of(h, place.row), half, h.rotary, -1.0F, !place.is_value);
     const bool carries = channel >= 0 && borrowed.probe != nullptr;
     if (carries) {
       const float* dread = place.is_query ? d.query_read : d.key_read;

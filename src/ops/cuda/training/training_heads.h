@@ -33,7 +33,9 @@ struct TrainingHeads {
   const float* query_norm = nullptr;  // [head_dim], or null
   const float* key_norm = nullptr;
   float eps = 0.0F;
-  const float2* angles = nullptr;  // [rows, head_dim / 2] cosine and sine
+  /// Channels of a head that RoPE turns, the first ones, an even number; 0: none; negative: all.
+  int rotary = -1;
+  const float2* angles = nullptr;  // [rows, channels that turn / 2] cosine and sine
   BorrowedChannel query;
   BorrowedChannel key;
   /// What attention sees of a borrowed channel, before RoPE and, if `clear_after_rope`, behind it:

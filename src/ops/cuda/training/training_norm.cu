@@ -40,12 +40,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// dx_i = r (w_i g_i - x_i r^2 / cols * sum_j x_j w_j g_j) with r = 1 / rms. A block takes many rows
-// and adds up the gradient of the weight in shared memory, where each thread has columns of its
-// own.
+// With w = offset + weight: dx_i = r (w_i g_i - x_i r^2 / cols * sum_j x_j w_j g_j) with r = 1 /
+// rms. A block takes many rows and adds up the gradient of the weight in shared memory, where each
+// thread has columns of its own.
+template <class Gradient, class Number>
 __global__ void __launch_bounds__(kThreads)
-    norm_backward_kernel(NormGradients gradients, const bf16* dout, const float* x, int rows,
-                         int cols, const float* weight, float eps) {
+    norm_backward_kernel(NormGradients gradients, const Gradient* dout, const Number* x, int rows,
+                         int cols, const float* weight, float offset, float eps) {
   extern __shared__ float dweight[];  // [cols]
   for (int col = threadIdx.x * 8; col < cols; col += kThreads * 8) {
     store_eight(dweight + col, Eight{});
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         squares += v.values[i] * v.values[i];
-        product += v.values[i] * w.values[i] * g.values[i];
+        product += v.values[i] * (offset + w.values[i]) * g.values[i];
       }
     }
     const float2 sums = block_sums<kThreads>({squares, product});
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(kThreads)
       Eight dw = load_eight(dweight + col);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        dx.values[i] += factor * (w.values[i] * g.values[i] - v.values[i] * along);
+        dx.values[i] += factor * ((offset + w.values[i]) * g.values[i] - v.values[i] * along);
         dw.values[i] += g.values[i] * v.values[i] * factor;
       }
       store_eight(gradients.x + first + col, dx);
@@ -94,6 +95,17 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+template <class Gradient, class Number>
+void run_backward(const NormGradients& gradients, const Gradient* dout, const Number* x, int rows,
+                  int cols, const float* weight, float offset, float eps, cudaStream_t stream) {
+  constexpr int kBlocksPerProcessor = 6;
+  static const int processors = winnow::cuda::multiprocessor_count();
+  const int blocks = std::min(rows, kBlocksPerProcessor * processors);
+  norm_backward_kernel<Gradient, Number><<<blocks, kThreads, cols * sizeof(float), stream>>>(
+      gradients, dout, x, rows, cols, weight, offset, eps);
+  winnow::cuda::check_launch("RMSNorm, backward");
+}
+
 }  // namespace
 
 void rms_norm(bf16* out, const float* x, int rows, int cols, const float* weight, float eps,
@@ -103,13 +115,14 @@ void rms_norm(bf16* out, const float* x, int rows, int cols, const float* weight
 }
 
 void rms_norm_backward(const NormGradients& gradients, const bf16* dout, const float* x, int rows,
-                       int cols, const float* weight, float eps, cudaStream_t stream) {
-  constexpr int kBlocksPerProcessor = 6;
-  static const int processors = winnow::cuda::multiprocessor_count();
-  const int blocks = std::min(rows, kBlocksPerProcessor * processors);
-  norm_backward_kernel<<<blocks, kThreads, cols * sizeof(float), stream>>>(gradients, dout, x, rows,
-                                                                           cols, weight, eps);
-  winnow::cuda::check_launch("RMSNorm, backward");
+                       int cols, const float* weight, float eps, cudaStream_t stream,
+                       float offset) {
+  run_backward(gradients, dout, x, rows, cols, weight, offset, eps, stream);
+}
+void rms_norm_backward(const NormGradients& gradients, const float* dout, const bf16* x, int rows,
+                       int cols, const float* weight, float eps, cudaStream_t stream,
+                       float offset) {
+  run_backward(gradients, dout, x, rows, cols, weight, offset, eps, stream);
 }
 
 }  // namespace winnow::ops::cuda

@@ -20,8 +20,15 @@ struct NormGradients {
   float* weight = nullptr;  // [cols], added to; null: not computed
 };
 
-/// Backward of rms_norm, given the gradient of its result. Sums over rows come in any order.
+/// Backward of rms_norm, of what is multiplied by offset + weight (general/norm.h), given the
+/// gradient of its result. Sums over rows come in any order.
 void rms_norm_backward(const NormGradients& gradients, const bf16* dout, const float* x, int rows,
-                       int cols, const float* weight, float eps, cudaStream_t stream);
+                       int cols, const float* weight, float eps, cudaStream_t stream,
+                       float offset = 0.0F);
+/// The same behind a layer's product: x in bf16, and the gradient of its result that of the
+/// residual stream that it was added to.
+void rms_norm_backward(const NormGradients& gradients, const float* dout, const bf16* x, int rows,
+                       int cols, const float* weight, float eps, cudaStream_t stream,
+                       float offset = 0.0F);
 
 }  // namespace winnow::ops::cuda

@@ -2,6 +2,7 @@
 #include "ops/cuda/training/training_heads.h"
 
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "ops/cuda/rope.h"
@@ -186,6 +187,84 @@ TEST_F(CudaHeads, AreNormedReadAndTurned) {
     expect_close(download(dprobe), expected_probe, kRounded, "dprobe");
     expect_close(download(dquery_norm), queries.dnorm, 1e-4, "query norm");
     expect_close(download(dkey_norm), plain.dnorm, 1e-4, "key norm");
+  }
+}
+
+/// The first `rotary` channels of every head of x [rows, heads, dim], turned by the row's angles.
+Floats turned(Floats x, std::size_t dim, std::size_t rotary, std::span<const float2> angles,
+              float sign) {
+  const std::size_t half = rotary / 2;
+  const std::size_t width = x.size() / kRows;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (const std::size_t plane = i % dim; plane < half) {
+      const float2 angle = angles[i / width * half + plane];
+      const float a = x[i];
+      const float b = x[i + half];
+      x[i] = a * angle.x - b * sign * angle.y;
+      x[i + half] = b * angle.x + a * sign * angle.y;
+    }
+  }
+  return x;
+}
+
+// Against heads that are not turned at all.
+TEST_F(CudaHeads, TurnSomeOfTheirChannels) {
+  for (const auto& [dim, rotary] : {std::pair(8, 4), {24, 10}, {64, 16}, {128, 120}, {256, 64}}) {
+    SCOPED_TRACE(dim);
+    const auto width = static_cast<std::size_t>(dim);
+    const auto turning = static_cast<std::size_t>(rotary);
+    const Floats projected = draw_bf16(kRows * kAll * width, 1);
+    std::vector<float2> angles;
+    const Floats drawn = draw(kRows * turning, 2);
+    for (std::size_t i = 0; i < kRows * turning / 2; ++i) {
+      angles.push_back({drawn[2 * i], drawn[2 * i + 1]});
+    }
+    const Floats dqueries = draw_bf16(kRows * kHeads * width, 3);
+    const Floats dkeys = draw_bf16(kRows * kKvHeads * width, 4);
+    const Floats dvalues = draw_bf16(kRows * kKvHeads * width, 5);
+    const auto angles_device = DeviceBuffer<float2>(std::span<const float2>(angles));
+    const auto on_device = upload_bf16(projected);
+    const auto query_norm = upload(draw(width, 6));
+    TrainingHeads heads{.rows = kRows,
+                        .heads = kHeads,
+                        .kv_heads = kKvHeads,
+                        .head_dim = dim,
+                        .projected = on_device.data(),
+                        .query_norm = query_norm.data(),
+                        .eps = kEps,
+                        .rotary = 0,
+                        .angles = angles_device.data(),
+                        .query = {},
+                        .key = {}};
+    const auto split = [&] {
+      const auto q = poisoned<bf16>(dqueries.size());
+      const auto k = poisoned<bf16>(dkeys.size());
+      const auto v = poisoned<bf16>(dvalues.size());
+      split_heads(heads, q.data(), k.data(), v.data(), nullptr, nullptr, nullptr);
+      return std::tuple(download(q), download(k), download(v));
+    };
+    const auto back = [&](const Floats& dq, const Floats& dk) {
+      const auto dprojected = poisoned<bf16>(projected.size());
+      const auto of_queries = upload_bf16(dq);
+      const auto of_keys = upload_bf16(dk);
+      const auto of_values = upload_bf16(dvalues);
+      split_heads_backward(heads,
+                           {.queries = of_queries.data(),
+                            .keys = of_keys.data(),
+                            .values = of_values.data(),
+                            .projected = dprojected.data()},
+                           nullptr);
+      return download(dprojected);
+    };
+    const auto [q, k, v] = split();
+    const Floats expected = back(turned(dqueries, width, turning, angles, -1.0F),
+                                 turned(dkeys, width, turning, angles, -1.0F));
+    heads.rotary = rotary;
+    const auto [turned_q, turned_k, same_v] = split();
+    expect_close(turned_q, turned(q, width, turning, angles, 1.0F), 2 * kRounded, "queries");
+    expect_close(turned_k, turned(k, width, turning, angles, 1.0F), 2 * kRounded, "keys");
+    EXPECT_EQ(same_v, v);
+    expect_close(back(dqueries, dkeys), expected, 2 * kRounded, "gradient");
   }
 }
 

@@ -1,0 +1,40 @@
+// Activations of every kind on the device, gated and plain, forward and backward.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "base/dtype.h"
+#include "ops/activation.h"
+
+namespace winnow::ops::cuda {
+
+/// out [rows, cols] = act(gate) * up of gate_up [rows, 2 * cols], the gates first
+/// (GatedActivation); `bias` [2 * cols] is added before, when there is one. cols is a multiple
+/// of 8.
+void activate_multiply(const GatedActivation& activation, bf16* out, const bf16* gate_up, int rows,
+                       int cols, const float* bias, cudaStream_t stream);
+void activate_multiply(const GatedActivation& activation, float* out, const float* gate_up,
+                       int rows, int cols, const float* bias, cudaStream_t stream);
+
+/// Backward of activate_multiply, in place: gate_up becomes its gradient and `product`, which holds
+/// that of the result [rows, cols], the result itself, which the layer behind it needs. What is
+/// clamped has no gradient.
+void activate_multiply_backward(const GatedActivation& activation, bf16* gate_up, bf16* product,
+                                int rows, int cols, const float* bias, cudaStream_t stream);
+void activate_multiply_backward(const GatedActivation& activation, float* gate_up, float* product,
+                                int rows, int cols, const float* bias, cudaStream_t stream);
+
+/// x [rows, cols] = act(x + bias), in place; `bias` [cols] or null. cols is a multiple of 8.
+void activate(Activation activation, bf16* x, int rows, int cols, const float* bias,
+              cudaStream_t stream);
+void activate(Activation activation, float* x, int rows, int cols, const float* bias,
+              cudaStream_t stream);
+
+/// Backward of activate, in place: x, what was activated, becomes its gradient and `result`, which
+/// holds that of the result, the result itself.
+void activate_backward(Activation activation, bf16* x, bf16* result, int rows, int cols,
+                       const float* bias, cudaStream_t stream);
+void activate_backward(Activation activation, float* x, float* result, int rows, int cols,
+                       const float* bias, cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,58 @@
+// Small elementwise parts of a layer on the device: multipliers of the residual stream, soft caps
+// of logits, rotary embedding of some of a head's channels.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "base/dtype.h"
+
+namespace winnow::ops::cuda {
+
+/// x [count] *= factor.
+void scale(float* x, std::size_t count, float factor, cudaStream_t stream);
+void scale(bf16* x, std::size_t count, float factor, cudaStream_t stream);
+
+/// x [count] += factor * y [count].
+void add_scaled(float* x, const float* y, std::size_t count, float factor, cudaStream_t stream);
+void add_scaled(float* x, const bf16* y, std::size_t count, float factor, cudaStream_t stream);
+
+/// Rows of logits [rows, cols], which begin `stride` elements apart.
+struct LogitRows {
+  int rows = 0;
+  int cols = 0;
+  std::size_t stride = 0;
+};
+
+/// x = cap * tanh(x / cap), in place; cap > 0 (ops/soft_cap.h).
+void soft_cap(float* x, const LogitRows& shape, float cap, cudaStream_t stream);
+
+/// Backward of soft_cap, in place: turns the gradient of its result, `capped`, into that of what
+/// was capped. Both lie in rows of the same shape.
+void soft_cap_backward(float* dx, const float* capped, const LogitRows& shape, float cap,
+                       cudaStream_t stream);
+void soft_cap_backward(bf16* dx, const float* capped, const LogitRows& shape, float cap,
+                       cudaStream_t stream);
+
+/// Rows of heads [rows, heads * head_dim], which begin `stride` elements apart.
+struct HeadRows {
+  int rows = 0;
+  int heads = 0;
+  int head_dim = 0;
+  std::size_t stride = 0;
+};
+
+/// Rotates the first `rotary` channels of every head in place: channels i and i + rotary / 2 are a
+/// plane that turns by the row's angle i; the other channels stay as they are. angles [rows,
+/// rotary / 2] are cosine and sine, times a factor if there is one (rope_angles).
+void rope(bf16* x, const HeadRows& shape, const float2* angles, int rotary, cudaStream_t stream);
+void rope(float* x, const HeadRows& shape, const float2* angles, int rotary, cudaStream_t stream);
+
+/// Backward of rope, in place: turns the gradient of its result back, times the angles' factor.
+void rope_backward(bf16* dx, const HeadRows& shape, const float2* angles, int rotary,
+                   cudaStream_t stream);
+void rope_backward(float* dx, const HeadRows& shape, const float2* angles, int rotary,
+                   cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda
