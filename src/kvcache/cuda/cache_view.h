@@ -12,6 +12,7 @@ struct CacheView {
   int layers = 0;
   int slots = 0;  // sequences that there is room for
   int kv_heads = 0;
+  int head_dim = 0;
 
   // The rule (docs/architecture.md): the last `ring` entries are kept whatever they are; one that
   // leaves them is archived unless it was marked (DMS), or if it is one of the first `sinks`

@@ -21,6 +21,7 @@ CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
   CacheView view;
   view.layers = shape.layers;
   view.kv_heads = shape.kv_heads;
+  view.head_dim = shape.head_dim;
   if (config.traits().marks) {
     view.ring = config.window + 1;
     view.shift = config.shift;

@@ -3,8 +3,12 @@
 
 #include <cuda_bf16.h>
 
+#include <type_traits>
+
 #include "kvcache/cuda/cache_view.h"
 #include "ops/cuda/pages/entry_codes.cuh"
+#include "ops/cuda/pages/head_dim.cuh"
+#include "ops/cuda/pages/kv_page.h"
 #include "ops/cuda/pages/page_address.cuh"
 
 namespace winnow::kvcache::cuda {
@@ -23,16 +27,26 @@ inline __device__ bool slides(const CacheView& cache, int layer) {
   return cache.reaches != nullptr && cache.reaches[layer] > 0;
 }
 
-/// An entry's place; a warp reads or writes its codes, of which there are kCodes.
+/// How many codes a key or a value has, a pair of 4-bit ones counted as one; and the most of a
+/// kernel that is built for D channels, or for any number (D = 0).
+template <class Code>
+__host__ __device__ constexpr int codes_of(int head_dim) {
+  return std::is_same_v<Code, ops::cuda::CodePair> ? head_dim / 2 : head_dim;
+}
+template <class Code, int D>
+inline constexpr int kMostCodes = codes_of<Code>(D > 0 ? D : ops::cuda::kMostHeadDim);
+
+/// An entry's place; a warp reads or writes its codes.
 template <class Code, int D>
 struct EntryPlace {
-  static constexpr int kCodes = D;
   std::byte* page;
   int entry;
+  [[no_unique_address]] ops::cuda::HeadDim<D> dim;
 
   __device__ EntryPlace(const CacheView& cache, const std::uint32_t* pages, int slot)
       : page(cache.pool + pages[slot / ops::kPageEntries] * cache.page_bytes),
-        entry(slot % ops::kPageEntries) {}
+        entry(slot % ops::kPageEntries),
+        dim(cache.head_dim) {}
   __device__ EntryPlace(std::byte* page, int entry) : page(page), entry(entry) {}
 
   __device__ Code& key(int d) const { return at<Code>(address().key(entry, d)); }
@@ -45,7 +59,9 @@ struct EntryPlace {
   }
 
  private:
-  static __device__ constexpr ops::cuda::PageAddress address() { return {D, 8 * sizeof(Code)}; }
+  [[nodiscard]] __device__ constexpr ops::cuda::PageAddress address() const {
+    return {dim, 8 * sizeof(Code)};
+  }
 
   template <class T>
   __device__ T& at(int offset) const {
@@ -81,27 +97,65 @@ class CodePairReference {
   int second_;
 };
 
+/// The same of codes that may lie in two words.
+class SplitPairReference {
+ public:
+  __device__ SplitPairReference(std::byte* page, ops::cuda::CodePlace first,
+                                ops::cuda::CodePlace second)
+      : page_(page), first_(first), second_(second) {}
+
+  __device__ operator ops::cuda::CodePair() const {
+    return {static_cast<std::uint8_t>(read(first_) | read(second_) << 4)};
+  }
+  __device__ void operator=(ops::cuda::CodePair pair) const {
+    write(first_, pair.bits & 15U);
+    write(second_, pair.bits >> 4);
+  }
+
+ private:
+  [[nodiscard]] __device__ std::uint32_t* word(ops::cuda::CodePlace place) const {
+    return reinterpret_cast<std::uint32_t*>(page_ + place.offset);
+  }
+  [[nodiscard]] __device__ std::uint32_t read(ops::cuda::CodePlace place) const {
+    return ops::cuda::code_from(__ldcg(word(place)), place.index);
+  }
+  __device__ void write(ops::cuda::CodePlace place, std::uint32_t code) const {
+    atomicXor(word(place), ops::cuda::place_code(read(place) ^ code, place.index));
+  }
+
+  std::byte* page_;
+  ops::cuda::CodePlace first_;
+  ops::cuda::CodePlace second_;
+};
+
 template <int D>
 struct EntryPlace<ops::cuda::CodePair, D> {
-  static constexpr int kCodes = D / 2;
   std::byte* page;
   int entry;
+  [[no_unique_address]] ops::cuda::HeadDim<D> dim;
 
   __device__ EntryPlace(const CacheView& cache, const std::uint32_t* pages, int slot)
       : page(cache.pool + pages[slot / ops::kPageEntries] * cache.page_bytes),
-        entry(slot % ops::kPageEntries) {}
+        entry(slot % ops::kPageEntries),
+        dim(cache.head_dim) {}
 
   __device__ CodePairReference key(int pair) const {
     return {page, address().key_code(entry, 2 * pair), 1};
   }
-  __device__ CodePairReference value(int pair) const {
-    return {page, address().value_code(entry, 2 * pair), 2};
+  /// Neighbouring channels lie in different eighths where head_dim is no multiple of 16.
+  __device__ auto value(int pair) const {
+    const auto first = address().value_code(entry, 2 * pair);
+    if constexpr (D > 0) {
+      return CodePairReference(page, first, 2);
+    } else {
+      return SplitPairReference(page, first, address().value_code(entry, 2 * pair + 1));
+    }
   }
   __device__ __nv_bfloat16& key_scale() const { return scale(address().key_scale(entry)); }
   __device__ __nv_bfloat16& value_scale() const { return scale(address().value_scale(entry)); }
 
  private:
-  static __device__ constexpr ops::cuda::PageAddress address() { return {D, 4}; }
+  [[nodiscard]] __device__ constexpr ops::cuda::PageAddress address() const { return {dim, 4}; }
 
   __device__ __nv_bfloat16& scale(int offset) const {
     return *reinterpret_cast<__nv_bfloat16*>(page + offset);

@@ -56,16 +56,25 @@ struct ClearedChannel {
   }
 };
 
-/// A vector's norm(), the channel that carries a decision, apply_rope(). How a vector lies in
-/// registers is its own affair (HeadVector: a warp has a head).
-template <class Vector, class Channel>
-__device__ void transform_head(Vector& x, const HeadNorm& norm, const float2* angles,
+/// RoPE of whole heads by a token's angles, for vectors that have apply_rope().
+struct WholeRope {
+  const float2* angles;
+  template <class Vector>
+  __device__ void operator()(Vector& x) const {
+    x.apply_rope(angles);
+  }
+};
+
+/// A vector's norm(), the channel that carries a decision, rope(x). How a vector lies in registers
+/// is its own affair (HeadVector: a warp has a head).
+template <class Vector, class Rope, class Channel>
+__device__ void transform_head(Vector& x, const HeadNorm& norm, const Rope& rope,
                                const Channel& channel) {
   if (norm.exists) {
     x.norm(norm.weight, norm.eps);
   }
   channel.before_rope(x);
-  x.apply_rope(angles);
+  rope(x);
   channel.after_rope(x);
 }
 

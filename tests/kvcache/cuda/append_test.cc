@@ -52,6 +52,28 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::streaming, ops::EntryFormat::i8, 80, 3, 0, 1, 5.0, 33}),
     testing::name_of);
 
+// Shapes without kernels of their own.
+INSTANTIATE_TEST_SUITE_P(
+    OtherShapes, CudaAppend,
+    ::testing::Values(Case{RuleKind::dms, ops::EntryFormat::bf16, 16, 16, 37, 1},
+                      Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 256, 2, 40, 41},
+                      Case{RuleKind::dms, ops::EntryFormat::i8, 48, 3, 16, 0},
+                      Case{RuleKind::dms, ops::EntryFormat::q4, 24, 3, 16, 2},
+                      Case{RuleKind::dms, ops::EntryFormat::q4, 256, 2, 37, 1},
+                      Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 16, 37, 1},
+                      Case{RuleKind::streaming, ops::EntryFormat::i8, 112, 1, 0, 1, 5.0},
+                      Case{RuleKind::streaming, ops::EntryFormat::q4, 192, 2, 0, 1, 100.0},
+                      Case{RuleKind::dmc, ops::EntryFormat::q4, 256, 2},
+                      Case{RuleKind::dmc, ops::EntryFormat::q4, 40, 3},
+                      Case{RuleKind::dmc, ops::EntryFormat::f8e4m3, 32, 16},
+                      Case{RuleKind::dmc, ops::EntryFormat::bf16, 192, 2},
+                      Case{RuleKind::dense, ops::EntryFormat::q4, 8, 30},
+                      Case{RuleKind::dense, ops::EntryFormat::q4, 112, 4},
+                      Case{RuleKind::dense, ops::EntryFormat::q4, 160, 1},
+                      Case{RuleKind::dense, ops::EntryFormat::i8, 248, 1},
+                      Case{RuleKind::dense, ops::EntryFormat::bf16, 96, 12}),
+    testing::name_of);
+
 TEST_P(CudaAppend, HoldsWhatTheHostHolds) {
   CachePair caches(GetParam());
   std::vector<CachePair::Sequence> sequences;

@@ -9,12 +9,10 @@
 namespace winnow::kvcache::cuda {
 namespace {
 
-constexpr int kMostGroup = 8;
-
 void check_group(const Projection& projection) {
-  require(projection.group >= 1 && projection.group <= kMostGroup,
+  require(projection.group >= 1 && projection.group <= kMostAppendGroup,
           "{} query heads per KV head are not supported on the device, expected 1 to {}",
-          projection.group, kMostGroup);
+          projection.group, kMostAppendGroup);
 }
 
 }  // namespace

@@ -10,10 +10,12 @@ namespace winnow::kvcache::cuda {
 namespace {
 
 template <class Format, int D>
-__global__ void append_kernel(CacheView cache, Projection projection, DecodeAppend step) {
+__global__ void __launch_bounds__(kMostAppendThreads<D>)
+    append_kernel(CacheView cache, Projection projection, DecodeAppend step) {
   using Code = typename Format::Code;
   using Place = EntryPlace<Code, D>;
   constexpr bool kScaled = Format::kLargest > 0.0F;
+  const ops::cuda::HeadDim<D> dim(cache.head_dim);
   const int head = blockIdx.x;
   const int token = blockIdx.y;
   const int warp = threadIdx.x / 32;
@@ -37,14 +39,14 @@ __global__ void append_kernel(CacheView cache, Projection projection, DecodeAppe
 
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
-  ops::cuda::HeadVector<D> vector;
-  const float* qkv = step.qkv + token * (heads + 2 * projection.kv_heads) * D;
+  ops::cuda::HeadVector<D> vector(dim);
+  const float* qkv = step.qkv + token * (heads + 2 * projection.kv_heads) * dim;
   const bool decision = project<D>(projection, qkv, token, length, step.layer, head, vector);
   if constexpr (Format::kRotated) {
     vector.rotate();
   }
   if (warp < group) {
-    vector.store(step.queries + (token * heads + head * group + warp) * D);
+    vector.store(step.queries + (token * heads + head * group + warp) * dim);
   }
   __shared__ Places places;
   if (threadIdx.x == 0) {
@@ -76,10 +78,11 @@ void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache
                    const Projection& projection, const DecodeAppend& step, cudaStream_t stream) {
   const dim3 grid(projection.kv_heads, step.batch);
   const int threads = (projection.group + 2) * 32;
-  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
-    winnow::cuda::launch(append_kernel<ops::cuda::FormatOf<kType>, D>, grid, threads, 0, stream,
-                         true, cache, projection, step);
-  });
+  ops::cuda::with_any_shape(
+      format, head_dim, has_own_append(head_dim, projection), [&]<ops::EntryFormat kType, int D>() {
+        winnow::cuda::launch(append_kernel<ops::cuda::FormatOf<kType>, D>, grid, threads, 0, stream,
+                             true, cache, projection, step);
+      });
 }
 
 }  // namespace winnow::kvcache::cuda

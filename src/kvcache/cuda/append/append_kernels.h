@@ -5,9 +5,22 @@
 
 #include "kvcache/cuda/append/step.h"
 #include "kvcache/cuda/cache_view.h"
+#include "ops/cuda/pages/kv_page.h"
 #include "ops/kv_page.h"
 
 namespace winnow::kvcache::cuda {
+
+/// Query heads per KV head, each of which is a warp of a block beside those of key and value.
+inline constexpr int kMostAppendGroup = 30;
+
+/// Threads that a block of group + 2 warps may have: more where kernels are told the shape (D = 0).
+template <int D>
+inline constexpr int kMostAppendThreads = D > 0 ? 10 * 32 : (kMostAppendGroup + 2) * 32;
+
+/// Whether the kernels that are built for a head dimension take a layer.
+constexpr bool has_own_append(int head_dim, const Projection& projection) {
+  return ops::cuda::has_own_kernels(head_dim, projection.group) && projection.rotary < 0;
+}
 
 /// `cache.ring` of a chunk is that of its sequence.
 void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,

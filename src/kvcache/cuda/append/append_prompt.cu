@@ -17,16 +17,17 @@ constexpr int kWarpsPerBlock = 8;
 // The entries of a head in the band.
 template <class Code, int D>
 struct BandEntries {
-  static constexpr int kCodes = EntryPlace<Code, D>::kCodes;  // of a key or a value
+  int codes;  // of a key or a value
   Code* keys;
   Code* values;
   __nv_bfloat16* key_scales;
   __nv_bfloat16* value_scales;
 
-  __device__ BandEntries(const BandView& band, int head) {
+  __device__ BandEntries(const BandView& band, int head, ops::cuda::HeadDim<D> dim)
+      : codes(codes_of<Code>(dim)) {
     const auto first = static_cast<std::size_t>(head) * band.stride;
-    keys = reinterpret_cast<Code*>(band.keys) + first * kCodes;
-    values = reinterpret_cast<Code*>(band.values) + first * kCodes;
+    keys = reinterpret_cast<Code*>(band.keys) + first * codes;
+    values = reinterpret_cast<Code*>(band.values) + first * codes;
     key_scales = reinterpret_cast<__nv_bfloat16*>(band.scales) + 2 * first;
     value_scales = key_scales + band.stride;
   }
@@ -41,11 +42,10 @@ __device__ void copy_lead(const CacheView& cache, const PrefillAppend& chunk, co
   const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
   const EntryPlace<Code, D> from(cache, cache.window_pages + row * cache.window_stride,
                                  (chunk.length - lead + i) % cache.ring);
-  const BandEntries<Code, D> to(band, head);
-  constexpr int kCodes = EntryPlace<Code, D>::kCodes;
-  for (int d = lane; d < kCodes; d += 32) {
-    to.keys[i * kCodes + d] = from.key(d);
-    to.values[i * kCodes + d] = from.value(d);
+  const BandEntries<Code, D> to(band, head, from.dim);
+  for (int d = lane; d < to.codes; d += 32) {
+    to.keys[i * to.codes + d] = from.key(d);
+    to.values[i * to.codes + d] = from.value(d);
   }
   if (Format::kLargest > 0.0F && lane == 0) {
     to.key_scales[i] = from.key_scale();
@@ -56,14 +56,15 @@ __device__ void copy_lead(const CacheView& cache, const PrefillAppend& chunk, co
 // By a block of group + 2 warps.
 template <class Format, int D>
 __device__ void project_token(const Projection& projection, const PrefillAppend& chunk,
-                              const BandView& band, int lead, int head, int token) {
+                              const BandView& band, int lead, int head, int token,
+                              ops::cuda::HeadDim<D> dim) {
   using Code = typename Format::Code;
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
   const std::size_t heads = projection.kv_heads * group;
-  ops::cuda::HeadVector<D> vector;
+  ops::cuda::HeadVector<D> vector(dim);
   const bool decision =
-      project<D>(projection, QkvRow(chunk.qkv, token * (heads + 2 * projection.kv_heads) * D),
+      project<D>(projection, QkvRow(chunk.qkv, token * (heads + 2 * projection.kv_heads) * dim),
                  token, chunk.length + token, chunk.layer, head, vector);
   if (threadIdx.x == 0) {
     band.decisions[static_cast<std::size_t>(head) * chunk.tokens + token] = decision ? 1 : 0;
@@ -71,16 +72,16 @@ __device__ void project_token(const Projection& projection, const PrefillAppend&
   if constexpr (Format::kRotated) {
     vector.rotate();
   }
-  const BandEntries<Code, D> to(band, head);
+  const BandEntries<Code, D> to(band, head, dim);
   const auto store = [&](Code* codes, __nv_bfloat16* scales) {
-    Code* own = codes + static_cast<std::size_t>(lead + token) * BandEntries<Code, D>::kCodes;
+    Code* own = codes + static_cast<std::size_t>(lead + token) * to.codes;
     const float scale = vector.template encode<Format>([&](int d, Code code) { own[d] = code; });
     if (Format::kLargest > 0.0F && threadIdx.x % 32 == 0) {
       scales[lead + token] = __float2bfloat16_rn(scale);
     }
   };
   if (warp < group) {
-    vector.store(chunk.queries + (token * heads + head * group + warp) * D);
+    vector.store(chunk.queries + (token * heads + head * group + warp) * dim);
   } else if (warp == group) {
     store(to.keys, to.key_scales);
   } else {
@@ -90,14 +91,16 @@ __device__ void project_token(const Projection& projection, const PrefillAppend&
 
 // The first blocks of a head take a token each, the others an entry of the lead per warp.
 template <class Format, int D>
-__global__ void band_kernel(CacheView cache, Projection projection, PrefillAppend chunk,
-                            BandView band, int lead) {
+__global__ void __launch_bounds__(kMostAppendThreads<D>)
+    band_kernel(CacheView cache, Projection projection, PrefillAppend chunk, BandView band,
+                int lead) {
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
   const int head = blockIdx.y;
   const int token = blockIdx.x;
   if (token < chunk.tokens) {
-    project_token<Format, D>(projection, chunk, band, lead, head, token);
+    project_token<Format, D>(projection, chunk, band, lead, head, token,
+                             ops::cuda::HeadDim<D>(cache.head_dim));
     return;
   }
   const int i = static_cast<int>((token - chunk.tokens) * blockDim.x + threadIdx.x) / 32;
@@ -227,11 +230,10 @@ __device__ void store(const CacheView& cache, const PrefillAppend& chunk, const 
     slot = (chunk.length + token) % cache.ring;
   }
   const EntryPlace<Code, D> to(cache, pages, slot);
-  const BandEntries<Code, D> from(band, head);
-  constexpr int kCodes = EntryPlace<Code, D>::kCodes;
-  const Code* key = from.keys + static_cast<std::size_t>(source) * kCodes;
-  const Code* value = from.values + static_cast<std::size_t>(source) * kCodes;
-  for (int d = lane; d < kCodes; d += 32) {
+  const BandEntries<Code, D> from(band, head, to.dim);
+  const Code* key = from.keys + static_cast<std::size_t>(source) * from.codes;
+  const Code* value = from.values + static_cast<std::size_t>(source) * from.codes;
+  for (int d = lane; d < from.codes; d += 32) {
     to.key(d) = key[d];
     to.value(d) = value[d];
   }
@@ -310,17 +312,19 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
 void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
                    const Projection& projection, const PrefillAppend& chunk, const BandView& band,
                    cudaStream_t stream) {
-  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
-    launch<ops::cuda::FormatOf<kType>, D>(cache, projection, chunk, band, stream);
-  });
+  ops::cuda::with_any_shape(
+      format, head_dim, has_own_append(head_dim, projection), [&]<ops::EntryFormat kType, int D>() {
+        launch<ops::cuda::FormatOf<kType>, D>(cache, projection, chunk, band, stream);
+      });
 }
 
 void launch_project(ops::EntryFormat format, int head_dim, const CacheView& cache,
                     const Projection& projection, const PrefillAppend& chunk, const BandView& band,
                     cudaStream_t stream) {
-  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
-    launch_band<ops::cuda::FormatOf<kType>, D>(cache, projection, chunk, band, 0, stream);
-  });
+  ops::cuda::with_any_shape(
+      format, head_dim, has_own_append(head_dim, projection), [&]<ops::EntryFormat kType, int D>() {
+        launch_band<ops::cuda::FormatOf<kType>, D>(cache, projection, chunk, band, 0, stream);
+      });
 }
 
 }  // namespace winnow::kvcache::cuda

@@ -94,7 +94,7 @@ class LeavingEntry {
   __device__ LeavingEntry(int thread, int threads) : thread_(thread), threads_(threads) {}
 
   __device__ void load(const EntryPlace<Code, D>& from, bool scaled) {
-    each([&](int i, int d) {
+    each(codes_of<Code>(from.dim), [&](int i, int d) {
       key_[i] = from.key(d);
       value_[i] = from.value(d);
     });
@@ -104,7 +104,7 @@ class LeavingEntry {
     }
   }
   __device__ void store(const EntryPlace<Code, D>& to, bool scaled) const {
-    each([&](int i, int d) {
+    each(codes_of<Code>(to.dim), [&](int i, int d) {
       to.key(d) = key_[i];
       to.value(d) = value_[i];
     });
@@ -115,14 +115,13 @@ class LeavingEntry {
   }
 
  private:
-  static constexpr int kCodes = EntryPlace<Code, D>::kCodes;
-  static constexpr int kEach = (kCodes + kLeastThreads - 1) / kLeastThreads;
+  static constexpr int kEach = (kMostCodes<Code, D> + kLeastThreads - 1) / kLeastThreads;
 
   template <class F>
-  __device__ void each(const F& f) const {
+  __device__ void each(int codes, const F& f) const {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (const int d = thread_ + i * threads_; d < kCodes) {
+      if (const int d = thread_ + i * threads_; d < codes) {
         f(i, d);
       }
     }

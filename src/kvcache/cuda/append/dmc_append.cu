@@ -11,7 +11,9 @@ namespace winnow::kvcache::cuda {
 namespace {
 
 template <class Format, int D>
-__global__ void dmc_append_kernel(CacheView cache, Projection projection, DecodeAppend step) {
+__global__ void __launch_bounds__(kMostAppendThreads<D>)
+    dmc_append_kernel(CacheView cache, Projection projection, DecodeAppend step) {
+  const ops::cuda::HeadDim<D> dim(cache.head_dim);
   const int head = blockIdx.x;
   const int token = blockIdx.y;
   const int warp = threadIdx.x / 32;
@@ -26,8 +28,8 @@ __global__ void dmc_append_kernel(CacheView cache, Projection projection, Decode
   const std::size_t heads = projection.kv_heads * group;
   const int count = cache.archive_counts[row];
   const float weight = cache.open_weights[row];
-  float* open = (warp == group ? cache.open_keys : cache.open_values) + row * D;
-  ops::cuda::HeadVector<D> before;
+  float* open = (warp == group ? cache.open_keys : cache.open_values) + row * dim;
+  ops::cuda::HeadVector<D> before(dim);
   if (warp >= group && length > 0) {
     before.load(open, nullptr);
   }
@@ -35,10 +37,10 @@ __global__ void dmc_append_kernel(CacheView cache, Projection projection, Decode
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
   __shared__ float omega;
-  __shared__ float open_key[D];
+  __shared__ float open_key[D > 0 ? D : ops::cuda::kMostHeadDim];
   __shared__ int archived;  // slot that the entry which closes goes to, or -1
-  ops::cuda::HeadVector<D> vector;
-  const float* qkv = step.qkv + token * (heads + 2 * projection.kv_heads) * D;
+  ops::cuda::HeadVector<D> vector(dim);
+  const float* qkv = step.qkv + token * (heads + 2 * projection.kv_heads) * dim;
   const bool decision =
       project<D>(projection, qkv, token, length, step.layer, head, vector, &omega);
   if constexpr (Format::kRotated) {
@@ -51,7 +53,7 @@ __global__ void dmc_append_kernel(CacheView cache, Projection projection, Decode
   }
   __syncthreads();
   if (warp < group) {
-    vector.store(step.queries + (token * heads + head * group + warp) * D);
+    vector.store(step.queries + (token * heads + head * group + warp) * dim);
   } else {
     if (archived >= 0) {
       const EntryPlace<typename Format::Code, D> place(
@@ -82,10 +84,11 @@ void launch_dmc_append(ops::EntryFormat format, int head_dim, const CacheView& c
                        cudaStream_t stream) {
   const dim3 grid(projection.kv_heads, step.batch);
   const int threads = (projection.group + 2) * 32;
-  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
-    winnow::cuda::launch(dmc_append_kernel<ops::cuda::FormatOf<kType>, D>, grid, threads, 0, stream,
-                         true, cache, projection, step);
-  });
+  ops::cuda::with_any_shape(
+      format, head_dim, has_own_append(head_dim, projection), [&]<ops::EntryFormat kType, int D>() {
+        winnow::cuda::launch(dmc_append_kernel<ops::cuda::FormatOf<kType>, D>, grid, threads, 0,
+                             stream, true, cache, projection, step);
+      });
 }
 
 }  // namespace winnow::kvcache::cuda

@@ -16,38 +16,42 @@ constexpr int kWarpsPerBlock = 8;
 // A head's part of the chunk's scratch.
 template <int D>
 struct HeadMerges {
-  float* keys;    // [tokens, D]
-  float* values;  // [tokens, D]
+  float* keys;    // [tokens, dim]
+  float* values;  // [tokens, dim]
   float* omegas;  // [tokens]
-  float* before;  // [2 D + 1] the open entry before the chunk: key, value, weight
+  float* before;  // [2 dim + 1] the open entry before the chunk: key, value, weight
   std::uint8_t* decisions;
   std::int32_t* seen;
+  [[no_unique_address]] ops::cuda::HeadDim<D> dim;
 
-  __device__ HeadMerges(const BandView& band, const PrefillAppend& chunk, int head) {
+  __device__ HeadMerges(const BandView& band, const PrefillAppend& chunk, int head, int head_dim)
+      : dim(head_dim) {
     const std::size_t tokens = static_cast<std::size_t>(chunk.tokens);
     const std::size_t first = head * tokens;
-    keys = band.merge_keys + first * D;
-    values = band.merge_values + first * D;
+    keys = band.merge_keys + first * dim;
+    values = band.merge_values + first * dim;
     omegas = band.omegas + first;
-    before = band.open_before + head * (2 * D + 1);
+    before = band.open_before + head * (2 * dim + 1);
     decisions = band.decisions + first;
     seen = band.seen + first;
   }
 };
 
 template <class Format, int D>
-__global__ void project_kernel(Projection projection, PrefillAppend chunk, BandView band) {
+__global__ void __launch_bounds__(kMostAppendThreads<D>)
+    project_kernel(Projection projection, PrefillAppend chunk, BandView band, int head_dim) {
   const int token = blockIdx.x;
   const int head = blockIdx.y;
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
   const std::size_t heads = projection.kv_heads * group;
   const int position = chunk.length + token;
-  const HeadMerges<D> to(band, chunk, head);
+  const ops::cuda::HeadDim<D> dim(head_dim);
+  const HeadMerges<D> to(band, chunk, head, head_dim);
   __shared__ float omega;
-  ops::cuda::HeadVector<D> vector;
+  ops::cuda::HeadVector<D> vector(dim);
   const bool decision =
-      project<D>(projection, QkvRow(chunk.qkv, token * (heads + 2 * projection.kv_heads) * D),
+      project<D>(projection, QkvRow(chunk.qkv, token * (heads + 2 * projection.kv_heads) * dim),
                  token, position, chunk.layer, head, vector, &omega);
   if (threadIdx.x == 0) {
     to.decisions[token] = decision && position > 0 ? 1 : 0;
@@ -57,9 +61,9 @@ __global__ void project_kernel(Projection projection, PrefillAppend chunk, BandV
     vector.rotate();
   }
   if (warp < group) {
-    vector.store(chunk.queries + (token * heads + head * group + warp) * D);
+    vector.store(chunk.queries + (token * heads + head * group + warp) * dim);
   } else {
-    vector.store((warp == group ? to.keys : to.values) + static_cast<std::size_t>(token) * D);
+    vector.store((warp == group ? to.keys : to.values) + static_cast<std::size_t>(token) * dim);
   }
 }
 
@@ -70,7 +74,8 @@ __global__ void __launch_bounds__(kScanThreads)
     segments_kernel(CacheView cache, PrefillAppend chunk, BandView band) {
   const int head = blockIdx.x;
   const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
-  const HeadMerges<D> merges(band, chunk, head);
+  const HeadMerges<D> merges(band, chunk, head, cache.head_dim);
+  const int dim = merges.dim;
   const int archived = cache.archive_counts[row];
   int count = 0;
   for (int first = 0; first < chunk.tokens; first += kScanThreads) {
@@ -85,12 +90,12 @@ __global__ void __launch_bounds__(kScanThreads)
     count += total;
   }
   extend(cache, cache.archive_pages + row * cache.archive_stride, archived, count);
-  for (int d = threadIdx.x; d < D; d += kScanThreads) {
-    merges.before[d] = cache.open_keys[row * D + d];
-    merges.before[D + d] = cache.open_values[row * D + d];
+  for (int d = threadIdx.x; d < dim; d += kScanThreads) {
+    merges.before[d] = cache.open_keys[row * dim + d];
+    merges.before[dim + d] = cache.open_values[row * dim + d];
   }
   if (threadIdx.x == 0) {
-    merges.before[2 * D] = cache.open_weights[row];
+    merges.before[2 * dim] = cache.open_weights[row];
     cache.archive_counts[row] = archived + count;
   }
 }
@@ -102,8 +107,9 @@ struct OpenEntry {
   ops::cuda::HeadVector<D> value;
   float weight;
 
-  __device__ OpenEntry(const float* key_from, const float* value_from, float weight)
-      : weight(weight) {
+  __device__ OpenEntry(const float* key_from, const float* value_from, float weight,
+                       ops::cuda::HeadDim<D> dim)
+      : key(dim), value(dim), weight(weight) {
     key.load(key_from, nullptr);
     value.load(value_from, nullptr);
   }
@@ -131,18 +137,19 @@ template <class Format, int D>
 __global__ void average_kernel(CacheView cache, PrefillAppend chunk, BandView band) {
   const int head = blockIdx.y;
   int token = blockIdx.x * kWarpsPerBlock + threadIdx.x / 32;
-  const HeadMerges<D> from(band, chunk, head);
+  const HeadMerges<D> from(band, chunk, head, cache.head_dim);
+  const int dim = from.dim;
   if (token >= chunk.tokens || (token > 0 && from.decisions[token] != 0)) {
     return;
   }
   const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
   const auto entry = [&](int t) {
-    const std::size_t at = static_cast<std::size_t>(t) * D;
-    return OpenEntry<D>(from.keys + at, from.values + at, from.omegas[t]);
+    const std::size_t at = static_cast<std::size_t>(t) * dim;
+    return OpenEntry<D>(from.keys + at, from.values + at, from.omegas[t], from.dim);
   };
   OpenEntry<D> open = entry(token);
   if (token == 0 && chunk.length > 0) {
-    OpenEntry<D> before(from.before, from.before + D, from.before[2 * D]);
+    OpenEntry<D> before(from.before, from.before + dim, from.before[2 * dim], from.dim);
     if (from.decisions[0] != 0) {
       before.merge(open);
       open = before;
@@ -152,7 +159,7 @@ __global__ void average_kernel(CacheView cache, PrefillAppend chunk, BandView ba
   }
   // Queries see 16 bits of it, as of everything in prefill.
   const auto show = [&] {
-    const std::size_t at = (static_cast<std::size_t>(head) * band.stride + token) * D;
+    const std::size_t at = (static_cast<std::size_t>(head) * band.stride + token) * dim;
     open.key.template store_16_bits<Format>(band.keys + 2 * at);
     open.value.template store_16_bits<Format>(band.values + 2 * at);
   };
@@ -165,8 +172,8 @@ __global__ void average_kernel(CacheView cache, PrefillAppend chunk, BandView ba
     open.template archive<Format>(cache, row, from.seen[token] - 1);
     return;
   }
-  open.key.store(cache.open_keys + row * D);
-  open.value.store(cache.open_values + row * D);
+  open.key.store(cache.open_keys + row * dim);
+  open.value.store(cache.open_values + row * dim);
   if (threadIdx.x % 32 == 0) {
     cache.open_weights[row] = open.weight;
   }
@@ -178,7 +185,7 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
   const auto heads = static_cast<unsigned>(projection.kv_heads);
   const auto blocks = static_cast<unsigned>((chunk.tokens + kWarpsPerBlock - 1) / kWarpsPerBlock);
   project_kernel<Format, D><<<dim3(chunk.tokens, heads), (projection.group + 2) * 32, 0, stream>>>(
-      projection, chunk, band);
+      projection, chunk, band, cache.head_dim);
   winnow::cuda::check_launch("project a chunk");
   segments_kernel<D><<<heads, kScanThreads, 0, stream>>>(cache, chunk, band);
   winnow::cuda::check_launch("find segments");
@@ -192,9 +199,10 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
 void launch_dmc_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
                        const Projection& projection, const PrefillAppend& chunk,
                        const BandView& band, cudaStream_t stream) {
-  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
-    launch<ops::cuda::FormatOf<kType>, D>(cache, projection, chunk, band, stream);
-  });
+  ops::cuda::with_any_shape(
+      format, head_dim, has_own_append(head_dim, projection), [&]<ops::EntryFormat kType, int D>() {
+        launch<ops::cuda::FormatOf<kType>, D>(cache, projection, chunk, band, stream);
+      });
 }
 
 }  // namespace winnow::kvcache::cuda

@@ -57,6 +57,18 @@ class QkvRow {
   std::size_t first_;
 };
 
+/// RoPE. Kernels that are built for a head dimension rotate all of a head's channels.
+template <int D>
+__device__ void rotate(const Projection& projection, int token, ops::cuda::HeadVector<D>& vector) {
+  if (D > 0 || projection.rotary < 0) {
+    vector.apply_rope(projection.angles + static_cast<std::size_t>(token) * (vector.dim() / 2));
+  } else if (projection.rotary > 0) {
+    vector.rotate_first(
+        projection.angles + static_cast<std::size_t>(token) * (projection.rotary / 2),
+        projection.rotary);
+  }
+}
+
 /// Takes KV head `head` of token `token`, whose products are `qkv`, by index. The warps of the
 /// group end with their query in `vector`, the last two with key and value. Returns the decision to
 /// all threads; `omega`, if given, is set to DMC's weight of the token (in shared memory, for all
@@ -66,13 +78,14 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
                         int layer, int head, ops::cuda::HeadVector<D>& vector,
                         float* omega = nullptr) {
   using Kind = DecisionSource::Kind;
+  const ops::cuda::HeadDim<D> dim = vector.dim();
   const DecisionSource& source = projection.decision;
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
   const int heads = projection.kv_heads * group;
   const auto load = [&](ops::cuda::HeadVector<D>& into, int column) {
-    into.load(qkv + column * D,
-              projection.bias != nullptr ? projection.bias + column * D : nullptr);
+    into.load(qkv + column * dim,
+              projection.bias != nullptr ? projection.bias + column * dim : nullptr);
   };
   const auto norm_of = [&](const float* weight) {
     return ops::cuda::HeadNorm{weight != nullptr, weight, projection.eps};
@@ -125,9 +138,9 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
         }
       }
     };
-    ops::cuda::transform_head(vector, norm,
-                              projection.angles + static_cast<std::size_t>(token) * (D / 2),
-                              ops::cuda::ClearedChannel{borrowed, source, merge_decision});
+    ops::cuda::transform_head(
+        vector, norm, [&](auto& x) { rotate(projection, token, x); },
+        ops::cuda::ClearedChannel{borrowed, source, merge_decision});
   }
   __syncthreads();
   return decision;

@@ -44,7 +44,9 @@ struct Projection {
   const float* query_norm = nullptr;  // [head_dim] or null
   const float* key_norm = nullptr;
   float eps = 0.0F;
-  const float2* angles = nullptr;  // [tokens, head_dim / 2] cosine and sine
+  /// Channels of a head that RoPE turns, the first ones; 0: none; negative: all.
+  int rotary = -1;
+  const float2* angles = nullptr;  // [tokens, channels that turn / 2] cosine and sine
   DecisionSource decision;
 };
 

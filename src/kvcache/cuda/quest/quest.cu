@@ -18,7 +18,12 @@ constexpr int kBoundWarps = 8;
 constexpr int kDigits = 256;
 constexpr int kBoundLanes = 8;  // that work on a page's bound
 constexpr int kBoundThreads = 256;
-constexpr int kMostGroup = 8;
+
+// Query heads of a group, and channels of each, that a block has in shared memory.
+template <int D>
+constexpr int kMostGroup = D > 0 ? 8 : 32;
+template <int D>
+constexpr int kMostDim = D > 0 ? D : ops::cuda::kMostHeadDim;
 
 __device__ float4 least_of(float4 a, float4 b) {
   return {fminf(a.x, b.x), fminf(a.y, b.y), fminf(a.z, b.z), fminf(a.w, b.w)};
@@ -44,6 +49,7 @@ struct TokenPlace {
 template <class Format, int D>
 __global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens first, int tokens) {
   using Code = typename Format::Code;
+  const ops::cuda::HeadDim<D> dim(cache.head_dim);
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
   const TokenPlace place(cache, first, blockIdx.z);
@@ -55,9 +61,9 @@ __global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens firs
   }
   const std::size_t row = cache.row(layer, place.slot, blockIdx.y);
   const std::uint32_t* pages = cache.archive_pages + row * cache.archive_stride;
-  float* bounds = cache.bounds + static_cast<std::size_t>(pages[index]) * 2 * D;
+  float* bounds = cache.bounds + static_cast<std::size_t>(pages[index]) * 2 * dim;
   const int count = min(ops::kPageEntries, entries - index * ops::kPageEntries);
-  for (int d = threadIdx.x % 32; d < D; d += 32) {
+  for (int d = threadIdx.x % 32; d < dim; d += 32) {
     float low = INFINITY;
     float high = -INFINITY;
 #pragma unroll 8
@@ -69,7 +75,7 @@ __global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens firs
       high = fmaxf(high, key);
     }
     bounds[d] = low;
-    bounds[D + d] = high;
+    bounds[dim + d] = high;
   }
 }
 
@@ -171,7 +177,8 @@ __device__ Threshold find_threshold(const float* bounds, int pages, int wanted) 
 // Bounds of the keys on the pages [0, parts) of ours: this lane's quads of channels.
 template <int D>
 struct KeyBounds {
-  static constexpr int kEach = (D / 4 + kBoundLanes - 1) / kBoundLanes;
+  static constexpr int kEach = (kMostDim<D> / 4 + kBoundLanes - 1) / kBoundLanes;
+  [[no_unique_address]] ops::cuda::HeadDim<D> dim;
   float4 low[kEach];
   float4 high[kEach];
 
@@ -180,15 +187,16 @@ struct KeyBounds {
     return static_cast<int>(threadIdx.x) % kBoundLanes + i * kBoundLanes;
   }
 
-  __device__ KeyBounds(const CacheView& cache, const std::uint32_t* pages, int parts) {
+  __device__ KeyBounds(const CacheView& cache, const std::uint32_t* pages, int parts)
+      : dim(cache.head_dim) {
     for (int part = 0; part < parts; ++part) {
       const auto* own = reinterpret_cast<const float4*>(cache.bounds) +
-                        static_cast<std::size_t>(pages[part]) * (D / 2);
+                        static_cast<std::size_t>(pages[part]) * (dim / 2);
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
-        const int at = min(quad(i), D / 4 - 1);
+        const int at = min(quad(i), dim / 4 - 1);
         low[i] = part == 0 ? own[at] : least_of(low[i], own[at]);
-        high[i] = part == 0 ? own[D / 4 + at] : most_of(high[i], own[D / 4 + at]);
+        high[i] = part == 0 ? own[dim / 4 + at] : most_of(high[i], own[dim / 4 + at]);
       }
     }
   }
@@ -198,7 +206,7 @@ struct KeyBounds {
     float sum = 0.0F;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (quad(i) < D / 4) {
+      if (quad(i) < dim / 4) {
         const float4 q = reinterpret_cast<const float4*>(query)[quad(i)];
         sum += fmaxf(q.x * low[i].x, q.x * high[i].x) + fmaxf(q.y * low[i].y, q.y * high[i].y) +
                fmaxf(q.z * low[i].z, q.z * high[i].z) + fmaxf(q.w * low[i].w, q.w * high[i].w);
@@ -219,13 +227,14 @@ __global__ void __launch_bounds__(kBoundThreads)
                        const Query* queries, QuestChoice choice) {
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
-  __shared__ __align__(16) float query[kMostGroup * D];
+  __shared__ __align__(16) float query[kMostGroup<D> * kMostDim<D>];
+  const ops::cuda::HeadDim<D> dim(cache.head_dim);
   const int thread = static_cast<int>(threadIdx.x);
   const std::size_t row = (blockIdx.z * gridDim.y + blockIdx.y) * group;
-  for (int i = thread; i < group * D; i += kBoundThreads) {
-    query[i] = to_float(queries[row * D + i]);
+  for (int i = thread; i < group * dim; i += kBoundThreads) {
+    query[i] = to_float(queries[row * dim + i]);
     if (choice.queries != nullptr && blockIdx.x == 0) {
-      choice.queries[row * D + i] = query[i];
+      choice.queries[row * dim + i] = query[i];
     }
   }
   const TokenPlace token(cache, tokens, blockIdx.z);
@@ -243,7 +252,7 @@ __global__ void __launch_bounds__(kBoundThreads)
     const int page = first + thread / kBoundLanes;
     const KeyBounds<D> keys(cache, all + min(page, last - 1) * parts, parts);
     for (int g = 0; g < group; ++g) {
-      const float bound = keys.product(query + g * D);
+      const float bound = keys.product(query + g * dim);
       if (page < last && thread % kBoundLanes == 0) {
         choice.bounds[(row + g) * choice.stride + page] = bound;
       }
@@ -342,7 +351,8 @@ void launch_choose(int head_dim, const CacheView& cache, int layer, int group,
                    cudaStream_t stream) {
   const int rows = cache.kv_heads * tokens.batch;
   const int blocks = std::max(1, 2 * winnow::cuda::multiprocessor_count() / rows);
-  ops::cuda::with_head_dim(head_dim, [&]<int D>() {
+  const bool own = ops::cuda::has_own_kernels(head_dim, group);
+  ops::cuda::with_any_head_dim(head_dim, own, [&]<int D>() {
     winnow::cuda::launch(bound_pages_kernel<Query, D>, dim3(blocks, cache.kv_heads, tokens.batch),
                          kBoundThreads, 0, stream, true, cache, layer, group, tokens, queries,
                          choice);
@@ -357,7 +367,8 @@ void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView&
                          const QuestTokens& first, int tokens, cudaStream_t stream) {
   const int pages = tokens / ops::kPageEntries + 2;  // that may be touched
   const dim3 grid((pages + kBoundWarps - 1) / kBoundWarps, cache.kv_heads, first.batch);
-  ops::cuda::with_shape(format, head_dim, [&]<ops::EntryFormat kType, int D>() {
+  const bool own = ops::cuda::has_own_kernels(head_dim, 1);
+  ops::cuda::with_any_shape(format, head_dim, own, [&]<ops::EntryFormat kType, int D>() {
     winnow::cuda::launch(renew_bounds_kernel<ops::cuda::FormatOf<kType>, D>, grid, kBoundWarps * 32,
                          0, stream, true, cache, layer, first, tokens);
   });

@@ -8,12 +8,23 @@
 #include "kvcache/cuda/score_eviction/score_eviction_kernels.h"
 
 namespace winnow::kvcache::cuda {
+namespace {
+
+int checked_resident_blocks(const DeviceCache& cache) {
+  const int head_dim = cache.layout().head_dim();
+  const int group = cache.shape().group;
+  require(ops::cuda::has_own_kernels(head_dim, group),
+          "--cache {}: no kernel for {} query heads per KV head of head dimension {}",
+          rule_name(cache.config().rule), group, head_dim);
+  return resident_score_eviction_blocks(cache.layout().format(), head_dim, group);
+}
+
+}  // namespace
 
 ScoreEvictionAttention::ScoreEvictionAttention(const DeviceCache& cache, int most_batch)
     : cache_(cache),
       most_batch_(most_batch),
-      resident_blocks_(resident_score_eviction_blocks(
-          cache.layout().format(), cache.layout().head_dim(), cache.shape().group)),
+      resident_blocks_(checked_resident_blocks(cache)),
       arrived_(static_cast<std::size_t>(most_batch)) {
   require(cache.shape().kv_heads <= resident_blocks_,
           "--cache {}: {} KV heads are more than the device runs at once",

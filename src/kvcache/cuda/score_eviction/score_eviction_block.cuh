@@ -97,6 +97,7 @@ class ScoreEvictionBlock {
   using Code = std::conditional_t<kBits == 4, ops::cuda::CodePair,
                                   std::conditional_t<kBits == 8, std::uint8_t, std::uint16_t>>;
   using Place = EntryPlace<Code, D>;
+  static constexpr int kCodes = kMostCodes<Code, D>;
 
   // An entry of the band to the end of the archive.
   __device__ void append(int token, int position) {
@@ -106,9 +107,9 @@ class ScoreEvictionBlock {
     __syncthreads();
     const Place to(cache_, pages_, count_);
     const std::size_t entry = static_cast<std::size_t>(head_) * a_.band.stride + token;
-    const auto* key = reinterpret_cast<const Code*>(a_.band.keys) + entry * Place::kCodes;
-    const auto* value = reinterpret_cast<const Code*>(a_.band.values) + entry * Place::kCodes;
-    for (int d = threadIdx.x; d < Place::kCodes; d += kScoreEvictionThreads) {
+    const auto* key = reinterpret_cast<const Code*>(a_.band.keys) + entry * kCodes;
+    const auto* value = reinterpret_cast<const Code*>(a_.band.values) + entry * kCodes;
+    for (int d = threadIdx.x; d < kCodes; d += kScoreEvictionThreads) {
       to.key(d) = key[d];
       to.value(d) = value[d];
     }
@@ -324,7 +325,7 @@ class ScoreEvictionBlock {
     if (slot != last) {
       const Place to(cache_, pages_, slot);
       const Place from(cache_, pages_, last);
-      for (int d = threadIdx.x; d < Place::kCodes; d += kScoreEvictionThreads) {
+      for (int d = threadIdx.x; d < kCodes; d += kScoreEvictionThreads) {
         to.key(d) = static_cast<Code>(from.key(d));
         to.value(d) = static_cast<Code>(from.value(d));
       }

@@ -82,9 +82,9 @@ bool WholeStep::takes(const DeviceModel& model, const kvcache::cuda::DeviceCache
   const bool decided_before = view.mark_words == 0 || view.ring > view.shift;
   return winnow::cuda::has_programmatic_launch() &&
          winnow::cuda::most_shared_memory() >= kLeastSharedMemory && decides &&
-         has_one_format(model) && decided_before && !cache.shape().has_sliding_layers() &&
-         !cache.merges() && !cache.drops() && !cache.selects() &&
-         model.layers() <= kMostWholeStepLayers &&
+         has_one_format(model) && decided_before && projection.rotary < 0 &&
+         !cache.shape().has_sliding_layers() && !cache.merges() && !cache.drops() &&
+         !cache.selects() && model.layers() <= kMostWholeStepLayers &&
          projection.kv_heads <= winnow::cuda::multiprocessor_count() &&
          projection.group <= kMostWholeStepGroup &&
          projection.group * cache.layout().head_dim() <= kMostGroupChannels &&

@@ -136,7 +136,8 @@ class WholeStepAppend {
     load(vector, layer, heads * a_.group + (key ? 0 : heads) + head);
     if (key) {
       ops::cuda::transform_head(vector, norm(a_.of_layer[layer].key_norm),
-                                a_.angles + sequence_ * (D / 2), ops::cuda::NoChannel{});
+                                ops::cuda::WholeRope{a_.angles + sequence_ * (D / 2)},
+                                ops::cuda::NoChannel{});
     }
     const float scale = vector.template encode<Format>(
         [&](int d, Code code) { (key ? place.key(d) : place.value(d)) = code; });

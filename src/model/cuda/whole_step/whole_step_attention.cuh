@@ -193,7 +193,8 @@ class WholeStepAttention {
       const bool borrowed =
           number == 0 && a_.decision.kind == kvcache::cuda::DecisionSource::Kind::channel;
       const auto nothing = [](const auto& /*x*/) {};  // the decision is taken by WholeStepAppend
-      ops::cuda::transform_head(vector, norm, at<const float2>(Memory::kAngles),
+      ops::cuda::transform_head(vector, norm,
+                                ops::cuda::WholeRope{at<const float2>(Memory::kAngles)},
                                 ops::cuda::ClearedChannel{borrowed, a_.decision, nothing});
     }
     if (number < a_.group) {

@@ -94,15 +94,15 @@ class HeadVector {
     });
   }
 
-  /// Turns the planes of the first `rotary` channels, i and i + rotary / 2, by angle i; the other
+  /// Rotates the planes of the first `rotary` channels, i and i + rotary / 2, by angle i; the other
   /// channels stay. All lanes of the warp.
-  __device__ void turn_first(const float2* angles, int rotary) {
+  __device__ void rotate_first(const float2* angles, int rotary) {
     const HeadVector before = *this;
 #pragma unroll
     for (int i = 0; i < kPlanes; ++i) {
       const int plane = static_cast<int>(threadIdx.x) % 32 + 32 * i;
-      before.turn_channel(low_[i], plane, plane < half(), angles, rotary);
-      before.turn_channel(high_[i], plane + half(), plane < half(), angles, rotary);
+      before.rotate_channel(low_[i], plane, plane < half(), angles, rotary);
+      before.rotate_channel(high_[i], plane + half(), plane < half(), angles, rotary);
     }
   }
 
@@ -302,14 +302,14 @@ class HeadVector {
     return own;
   }
 
-  // x, this vector's `channel`, if it is one, as turn_first() leaves it.
-  __device__ void turn_channel(float& x, int channel, bool is_channel, const float2* angles,
-                               int rotary) const {
-    const bool turns = is_channel && channel < rotary;
+  // x, this vector's `channel`, if it is one, as rotate_first() leaves it.
+  __device__ void rotate_channel(float& x, int channel, bool is_channel, const float2* angles,
+                                 int rotary) const {
+    const bool rotates = is_channel && channel < rotary;
     const bool first = channel < rotary / 2;  // of its plane
     const int other = first ? channel + rotary / 2 : channel - rotary / 2;
-    const float beside = gathered(turns ? other : 0);
-    if (turns) {
+    const float beside = gathered(rotates ? other : 0);
+    if (rotates) {
       const float2 angle = angles[first ? channel : other];
       x = x * angle.x + (first ? -beside : beside) * angle.y;
     }

@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(kThreads)
                       : nullptr;
     TransformedHead<Width> head{x, half, h.rotary, place.is_value};
     transform_head(
-        head, {norm != nullptr, norm, h.eps}, angles_of(h, place.row),
+        head, {norm != nullptr, norm, h.eps}, WholeRope{angles_of(h, place.row)},
         FadedChannel{channel, borrowed.probe != nullptr, h.clear_after_rope, read, h.factor});
     if (exists) {
       bf16* to = place.is_query ? queries : place.is_value ? values : keys;
