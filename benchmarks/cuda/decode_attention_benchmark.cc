@@ -141,12 +141,7 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
   const DeviceBuffer<float> query(std::vector<float>(width, 0.01F));
   const DeviceBuffer<bf16> out(width);
   ops::cuda::DecodePlan plan(layout, c.group, kHeads, c.batch, 1);
-  using Way = ops::cuda::DecodePlan::Way;
-  plan.make(entries_of(0), 0, c.batch, Way::runs, stream.get());
-  stream.synchronize();
-  const Way way = plan.faster_way(c.batch);
-  const char* way_name = way == Way::clusters ? "clusters" : "runs";
-  plan.make(entries_of(0), 0, c.batch, way, stream.get());
+  plan.make(entries_of(0), 0, c.batch, stream.get());
   const double ms = time_graph(stream, [&] {
     for (std::size_t i = 0; i < launches; ++i) {
       plan.attend(0, entries_of(i), 0.125F, query.data(), out.data(), stream.get());
@@ -155,8 +150,8 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
   const double seconds = ms * 1e-3 / static_cast<double>(launches);
   const double bytes = static_cast<double>(tables.entries * layout.entry_bytes());
   const double share = bytes / seconds / bandwidth;
-  fmt::print("{:34} {:>9.1f} {:>9.2f} {:>8.0f} {:>6.0f} %  {}\n", c.name, bytes * 1e-6,
-             seconds * 1e6, bytes / seconds * 1e-9, 100 * share, way_name);
+  fmt::print("{:34} {:>9.1f} {:>9.2f} {:>8.0f} {:>6.0f} %\n", c.name, bytes * 1e-6, seconds * 1e6,
+             bytes / seconds * 1e-9, 100 * share);
   return {{"case", c.name},
           {"format", ops::format_name(c.format)},
           {"head_dim", c.head_dim},
@@ -164,7 +159,6 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
           {"sequences", c.batch},
           {"entries", tables.entries},
           {"entry_bytes", layout.entry_bytes()},
-          {"way", way_name},
           {"microseconds", seconds * 1e6},
           {"share_of_read_bandwidth", share}};
 }

@@ -28,20 +28,12 @@ void TokenAttention::reserve() {
   }
 }
 
-bool TokenAttention::has_clusters(int batch) const {
-  return plan_ && plan_->has_clusters(batch);
-}
-
-TokenAttention::Way TokenAttention::faster_way(int batch) const {
-  return plan_ ? plan_->faster_way(batch) : Way::runs;
-}
-
-void TokenAttention::plan(const std::int32_t* slots, int batch, Way way, cudaStream_t stream,
+void TokenAttention::plan(const std::int32_t* slots, int batch, cudaStream_t stream,
                           bool count_reads) {
   slots_ = slots;
   if (plan_) {
     const CacheView& view = cache_.view();
-    plan_->make(entries(view, 0), view.row(1, 0, 0), batch, way, stream);
+    plan_->make(entries(view, 0), view.row(1, 0, 0), batch, stream);
   }
   if (quest_) {
     quest_->plan(slots, batch, stream, count_reads);

@@ -25,18 +25,14 @@ class TokenAttention {
   /// stream, when they have grown.
   void reserve();
 
-  using Way = ops::cuda::DecodePlan::Way;
   /// Those of the DecodePlan, where queries see everything.
-  [[nodiscard]] bool has_clusters(int batch) const;
-  [[nodiscard]] Way faster_way(int batch) const;
   [[nodiscard]] ops::cuda::DecodePlan::RowPages row_pages() const {
     return plan_ ? plan_->row_pages() : ops::cuda::DecodePlan::RowPages{};
   }
 
-  /// Plans a step of the sequences in slots[batch] (device memory); `way`: if queries see
-  /// everything; `count_reads`: for tell_reads(), Quest only.
-  void plan(const std::int32_t* slots, int batch, Way way, cudaStream_t stream,
-            bool count_reads = false);
+  /// Plans a step of the sequences in slots[batch] (device memory); `count_reads`: for
+  /// tell_reads(), Quest only.
+  void plan(const std::int32_t* slots, int batch, cudaStream_t stream, bool count_reads = false);
   /// Whether plan() puts something into the stream.
   [[nodiscard]] bool has_plan() const { return !score_eviction_; }
 

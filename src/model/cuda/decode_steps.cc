@@ -7,8 +7,6 @@
 namespace winnow::model::cuda {
 namespace {
 
-using Way = kvcache::cuda::TokenAttention::Way;
-
 constexpr int kStepsOfPlan = 64;
 
 std::size_t size_of(int rows, int cols) {
@@ -94,12 +92,11 @@ DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bo
   const int batch = static_cast<int>(slots.size());
   const LinearPath& path = paths_.of(batch);
   if (path.pads()) {
-    // Such paths always leave logits, and have more rows than clusters are good for.
+    // Such paths always leave logits.
     return {.size = path.padded(batch),
             .padded = true,
             .with_logits = true,
             .with_reads = false,
-            .way = Way::runs,
             .kernel = std::nullopt,
             .planned = true};
   }
@@ -109,7 +106,6 @@ DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bo
           .padded = false,
           .with_logits = with_logits,
           .with_reads = with_reads,
-          .way = kernel ? Way::runs : attention_.faster_way(batch),
           .kernel = kernel,
           .planned = !kernel || !is_planned(slots)};
 }
@@ -178,7 +174,7 @@ void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
               .residual = shape.kernel ? kernel_->residual() : paths_.of(shape.size).residual()},
              shape.size, stream);
   if (shape.planned) {
-    attention_of(shape.padded).plan(slots_.data(), shape.size, shape.way, stream, shape.with_reads);
+    attention_of(shape.padded).plan(slots_.data(), shape.size, stream, shape.with_reads);
   }
   bool has_logits = shape.with_logits;
   if (shape.kernel) {

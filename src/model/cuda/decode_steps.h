@@ -50,7 +50,6 @@ class DecodeSteps {
     bool padded;
     bool with_logits;
     bool with_reads;
-    kvcache::cuda::TokenAttention::Way way;
     std::optional<RowKind> kernel;  // if it is one kernel
     bool planned;
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread

@@ -41,10 +41,7 @@ class AttentionPair : public CachePair {
     const int batch = static_cast<int>(sequences.size());
     const Projection how = projection(batch);
     attention_.reserve();
-    // Both, alternating: what is kept must not depend on them.
-    using Way = TokenAttention::Way;
-    by_clusters_ = !by_clusters_ && attention_.has_clusters(batch);
-    attention_.plan(device_slots.data(), batch, by_clusters_ ? Way::clusters : Way::runs, stream());
+    attention_.plan(device_slots.data(), batch, stream());
     for (int layer = 0; layer < kLayers; ++layer) {
       std::vector<float> all;
       std::vector<float> expected;
@@ -186,7 +183,6 @@ class AttentionPair : public CachePair {
   }
 
   TokenAttention attention_;
-  bool by_clusters_ = false;
   std::optional<QuestAttention> quest_;
   std::optional<ScoreEvictionAttention> score_eviction_;
 };

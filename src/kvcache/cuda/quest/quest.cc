@@ -67,7 +67,7 @@ void QuestAttention::plan(const QuestTokens& tokens, cudaStream_t stream) {
               .lengths = in_order_.data(),  // without a window nobody asks for more than some
               .slots = in_order_.data(),
               .kv_heads = heads_},
-             0, tokens.batch, ops::cuda::DecodePlan::Way::runs, stream);
+             0, tokens.batch, stream);
 }
 
 void QuestAttention::attend_to_chosen(int layer, float scale, const float* queries, bf16* out,

@@ -10,15 +10,6 @@
 namespace winnow::ops::cuda {
 namespace {
 
-// With more blocks in all, some begin late (docs/kernels/decode_attention.md).
-constexpr int kClusterBlocks = 256;
-
-// By clusters all wait for the longest row. That may take a warp as many pages more as it takes in
-// the time that a second kernel costs, and twice what it takes when rows are spread evenly: many
-// pages at a time are bound by memory, whoever reads them.
-constexpr double kPagesOfMerge = 6.0;
-constexpr double kOfEvenlySpread = 2.0;
-
 std::size_t size(int n) {
   return static_cast<std::size_t>(n);
 }
@@ -41,45 +32,16 @@ DecodePlan::DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, 
       most_batch_(most_batch),
       layers_(layers),
       workers_(resident_workers(layout.format(), layout.head_dim(), group)),
-      resident_clusters_(kMostClusterBlocks + 1),
       reports_(size(layers)),
       rows_(size(layers) * most_rows()),
       runs_(size(layers * workers_)),
       partial_out_((size(workers_) + most_rows()) * size(group * layout.head_dim())),
       partial_sums_((size(workers_) + most_rows()) * size(group)) {
-  for (int blocks = kLeastClusterBlocks; blocks <= kMostClusterBlocks; ++blocks) {
-    resident_clusters_[size(blocks)] =
-        resident_clusters(layout.format(), layout.head_dim(), group, blocks);
-  }
   std::ranges::fill(reports_.span(), Report{});
 }
 
 std::size_t DecodePlan::most_rows() const {
   return size(most_batch_ * kv_heads_);
-}
-
-// Of a row's cluster, such that the blocks of all rows are no more than what begins at once.
-int DecodePlan::cluster_blocks(int batch) const {
-  const int rows = batch * kv_heads_;
-  int blocks = std::min(kMostClusterBlocks, kClusterBlocks / std::max(rows, 1));
-  while (blocks >= kLeastClusterBlocks && rows > resident_clusters_[size(blocks)]) {
-    --blocks;
-  }
-  return blocks >= kLeastClusterBlocks ? blocks : 0;
-}
-
-bool DecodePlan::has_clusters(int batch) const {
-  return cluster_blocks(batch) > 0;
-}
-
-DecodePlan::Way DecodePlan::faster_way(int batch) const {
-  if (!has_clusters(batch)) {
-    return Way::runs;
-  }
-  const RowPages pages = row_pages();
-  const double run = pages.all / workers_;  // of a warp
-  const double longest = pages.longest / (cluster_blocks(batch) * kDecodeWarps);
-  return longest <= kPagesOfMerge + kOfEvenlySpread * run ? Way::clusters : Way::runs;
 }
 
 DecodePlan::RowPages DecodePlan::row_pages() const {
@@ -95,7 +57,6 @@ DecodePlan::RowPages DecodePlan::row_pages() const {
 DecodePlan::View DecodePlan::view(int layer) const {
   return {.batch_rows = batch_ * kv_heads_,
           .workers = workers_,
-          .cluster_blocks = way_ == Way::clusters ? cluster_blocks(batch_) : 0,
           .rows = rows_.data() + size(layer) * most_rows(),
           .runs = runs_.data() + size(layer * workers_),
           .partial_out = partial_out_.data(),
@@ -103,15 +64,12 @@ DecodePlan::View DecodePlan::view(int layer) const {
 }
 
 void DecodePlan::make(const DecodeEntries& first_layer, std::size_t layer_counts, int batch,
-                      Way way, cudaStream_t stream) {
+                      cudaStream_t stream) {
   require(batch >= 0 && batch <= most_batch_, "decode plan: {} sequences, room for {}", batch,
           most_batch_);
   require(first_layer.kv_heads == kv_heads_, "decode plan: {} KV heads, made for {}",
           first_layer.kv_heads, kv_heads_);
-  require(way == Way::runs || batch == 0 || has_clusters(batch),
-          "decode plan: the device cannot hold clusters for {} sequences at once", batch);
   batch_ = batch;
-  way_ = way;
   if (batch > 0) {
     launch_plan({first_layer, layer_counts, view(0), most_rows(), layers_,
                  tile_pages(layout_.head_dim()), reports_.data()},
@@ -134,10 +92,6 @@ void DecodePlan::attend_to(int layer, const DecodeEntries& entries, float scale,
                                   scale * std::numbers::log2e_v<float>,
                                   group_,
                                   part_bits(layout_.format())};
-  if (arguments.plan.cluster_blocks > 0) {
-    launch_clusters(layout_.format(), layout_.head_dim(), arguments, stream);
-    return;
-  }
   launch_attention(layout_.format(), layout_.head_dim(), arguments, stream);
   launch_splitk_reduce(layout_.format(), layout_.head_dim(), arguments, stream);
 }

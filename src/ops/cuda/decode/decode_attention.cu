@@ -1,4 +1,4 @@
-// Decode attention by runs: a second kernel reduces the parts that warps leave. That costs less
+// Decode attention: a second kernel reduces the parts that warps leave. That costs less
 // than waiting in this one for the last part to arrive.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/decode/decode_run.cuh"

@@ -4,7 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <vector>
 
 #include "base/cuda/device.h"
 #include "base/dtype.h"
@@ -41,13 +40,10 @@ struct DecodeEntries {
   const float* open_scores = nullptr;
 };
 
-/// Decode attention of a step, all layers, in one of two ways.
-///   runs      The rows' pages (of the window, then of the archive), one row after another, are cut
-///             into equal runs, one per warp, so that heads of very different lengths cost what
-///             their entries cost. A second kernel reduces what the warps have of each row.
-///   clusters  A cluster of blocks takes a row. There is no second kernel, but all wait for the
-///             longest row: for few rows of some hundred entries.
-/// The cut is made on the device, once per step.
+/// Decode attention of a step, all layers. The rows' pages (of the window, then of the archive),
+/// one row after another, are cut into equal runs, one per warp, so that heads of very different
+/// lengths cost what their entries cost. A second kernel reduces what the warps have of each row
+/// (split-K). The cut is made on the device, once per step.
 ///
 /// Order of a step: make(); for each layer, the kernel that takes the token (appends its entry,
 /// writes the query), then attend(); last, lengths advance. So `lengths` are those before the step
@@ -66,12 +62,6 @@ class DecodePlan {
   /// has_own_kernels().
   DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, int most_batch, int layers);
 
-  enum class Way : std::uint8_t { runs, clusters };
-  /// Whether the device can hold a cluster for each row of so many sequences.
-  [[nodiscard]] bool has_clusters(int batch) const;
-  /// The faster way for a step of `batch` sequences whose rows are as long as those of the last
-  /// step that was planned and is over.
-  [[nodiscard]] Way faster_way(int batch) const;
   /// Pages of the rows of the last step that was planned and is over, on average over the layers.
   struct RowPages {
     double longest = 0.0;  // of one row
@@ -83,7 +73,7 @@ class DecodePlan {
   /// min(length + 1, window + 1) entries of the window, and for archive_count + 1 entries of the
   /// archive when the window is full (else for archive_count). Layer l's counts lie at
   /// first_layer.archive_counts + l * layer_counts; pages are not looked at.
-  void make(const DecodeEntries& first_layer, std::size_t layer_counts, int batch, Way way,
+  void make(const DecodeEntries& first_layer, std::size_t layer_counts, int batch,
             cudaStream_t stream);
 
   /// out = softmax(scale * query . keys) values; where entries are rotated (q4), queries come
@@ -119,7 +109,6 @@ class DecodePlan {
   struct View {
     int batch_rows;
     int workers;           // warps, of full blocks: one run each
-    int cluster_blocks;    // 0: runs
     Row* rows;             // [batch_rows]
     Run* runs;             // [workers]
     float* partial_out;    // [workers + batch_rows, group, head_dim]
@@ -137,7 +126,6 @@ class DecodePlan {
   void attend_to(int layer, const DecodeEntries& entries, float scale, const float* query, Out* out,
                  cudaStream_t stream) const;
   [[nodiscard]] std::size_t most_rows() const;
-  [[nodiscard]] int cluster_blocks(int batch) const;
 
   DevicePageLayout layout_;
   int group_;
@@ -146,8 +134,6 @@ class DecodePlan {
   int layers_;
   int batch_ = 0;
   int workers_;
-  std::vector<int> resident_clusters_;  // of so many blocks
-  Way way_ = Way::runs;
   winnow::cuda::PinnedBuffer<Report> reports_;  // [layers]
   winnow::cuda::DeviceBuffer<Row> rows_;        // [layers, most rows]
   winnow::cuda::DeviceBuffer<Run> runs_;        // [layers, workers]

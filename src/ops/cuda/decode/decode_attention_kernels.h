@@ -11,10 +11,6 @@ inline constexpr int kMostGroup = 8;
 /// Warps per block of the attention.
 inline constexpr int kDecodeWarps = 4;
 
-/// Blocks of a row's cluster. More begin later than they save.
-inline constexpr int kLeastClusterBlocks = 2;
-inline constexpr int kMostClusterBlocks = 7;
-
 /// Pages that a warp takes at once: more where there are registers for it.
 __host__ __device__ constexpr int tile_pages(int head_dim) {
   return head_dim <= 64 ? 2 : 1;
@@ -69,12 +65,5 @@ void launch_attention(EntryFormat format, int head_dim, const DecodeArguments& a
 /// The rows' output, from their parts; rotated back where entries are rotated.
 void launch_splitk_reduce(EntryFormat format, int head_dim, const DecodeArguments& arguments,
                           cudaStream_t stream);
-
-/// Clusters of `blocks` blocks, a row each, that the device can hold at once; none before Hopper.
-int resident_clusters(EntryFormat format, int head_dim, int group, int blocks);
-
-/// The rows' output by a cluster for each: no parts are left to be merged.
-void launch_clusters(EntryFormat format, int head_dim, const DecodeArguments& arguments,
-                     cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

@@ -102,10 +102,6 @@ __global__ void __launch_bounds__(kPlanThreads)
   if (thread == 0) {
     arguments.reports[blockIdx.x] = {tiles, longest};
   }
-  if (plan.cluster_blocks > 0) {
-    __threadfence();  // as below
-    return;
-  }
   const int least = max(1, kLeastPages / arguments.tile_pages);
   const Cut cut{tiles, min(plan.workers, max(1, tiles / least))};
   for (int row = thread; row < plan.batch_rows; row += kPlanThreads) {

@@ -38,7 +38,7 @@ std::size_t size(int n) {
 /// attend() by kernels that let attend() begin before they have written anything.
 template <class Out>
 std::vector<std::vector<Out>> attend_all(const Step& step, int group,
-                                         std::span<const float> queries, DecodePlan::Way way) {
+                                         std::span<const float> queries) {
   const int dim = step.layout().head_dim();
   const std::size_t width = queries.size() / size(step.layers());
   const DeviceBuffer<float> source{queries};
@@ -47,7 +47,7 @@ std::vector<std::vector<Out>> attend_all(const Step& step, int group,
   const winnow::cuda::Stream stream;
   step.reset();
   DecodePlan plan(step.layout(), group, step.kv_heads(), step.batch() + 2, step.layers());
-  plan.make(step.entries(0), step.layer_counts(), step.batch(), way, stream.get());
+  plan.make(step.entries(0), step.layer_counts(), step.batch(), stream.get());
   std::vector<std::vector<Out>> results;
   for (int layer = 0; layer < step.layers(); ++layer) {
     out.fill(0xFF);
@@ -61,13 +61,13 @@ std::vector<std::vector<Out>> attend_all(const Step& step, int group,
   return results;
 }
 
-void expect_exact(const Step& step, int group, DecodePlan::Way way) {
+void expect_exact(const Step& step, int group) {
   const auto dim = size(step.layout().head_dim());
   const std::size_t row_width = size(group) * dim;
   const std::size_t width = size(step.batch() * step.kv_heads()) * row_width;
   const std::vector<float> queries = ops::testing::normal(size(step.layers()) * width, 99);
-  const auto results = attend_all<float>(step, group, queries, way);
-  const auto rounded = attend_all<bf16>(step, group, queries, way);
+  const auto results = attend_all<float>(step, group, queries);
+  const auto rounded = attend_all<bf16>(step, group, queries);
   for (int layer = 0; layer < step.layers(); ++layer) {
     const std::vector<float>& result = results[size(layer)];
     for (std::size_t first = 0; first < width; first += dim) {
@@ -97,11 +97,7 @@ class CudaDecodeAttention : public ::testing::TestWithParam<std::tuple<EntryForm
                                 int layers = 1) {
     const auto [format, dim, group] = GetParam();
     const Step step({format, dim, window, layers}, sequences);
-    expect_exact(step, group, DecodePlan::Way::runs);
-    const DecodePlan plan(step.layout(), group, step.kv_heads(), step.batch(), 1);
-    if (plan.has_clusters(step.batch())) {
-      expect_exact(step, group, DecodePlan::Way::clusters);
-    }
+    expect_exact(step, group);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaDecodeAttention,
@@ -151,7 +147,7 @@ TEST_P(CudaDecodeAttention, Layers) {
                     3);
 }
 
-// As many blocks a row as there is room for: 6, 5, 4, 3 and 2.
+// Rows of less than a run, of about one, and of none.
 TEST_P(CudaDecodeAttention, ManyShortRows) {
   for (const int batch : {5, 6, 8, 10, 16}) {
     std::vector<Sequence> sequences;
@@ -173,15 +169,9 @@ TEST_P(CudaDecodeAttention, AHeadWithoutNumbersSaysSo) {
   std::vector<float> queries = ops::testing::normal(heads * size(dim), 99);
   const std::size_t damaged = size(group);  // the first of the second row
   std::ranges::fill(std::span(queries).subspan(damaged * size(dim), size(dim)), kNaN);
-  const DecodePlan plan(step.layout(), group, step.kv_heads(), step.batch(), 1);
-  for (const auto way : {DecodePlan::Way::runs, DecodePlan::Way::clusters}) {
-    if (way == DecodePlan::Way::clusters && !plan.has_clusters(step.batch())) {
-      continue;
-    }
-    const std::vector<float> out = attend_all<float>(step, group, queries, way)[0];
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      ASSERT_EQ(std::isnan(out[i]), i / size(dim) == damaged) << i;
-    }
+  const std::vector<float> out = attend_all<float>(step, group, queries)[0];
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    ASSERT_EQ(std::isnan(out[i]), i / size(dim) == damaged) << i;
   }
 }
 
@@ -224,9 +214,8 @@ TEST_P(CudaDecodeAttention, LongRuns) {
   DeviceBuffer<float> out(width);
   const winnow::cuda::Stream stream;
   DecodePlan plan(layout, group, kRows, 1, 1);
-  plan.make(entries, 0, 1, DecodePlan::Way::runs, stream.get());
+  plan.make(entries, 0, 1, stream.get());
   stream.synchronize();
-  EXPECT_EQ(plan.faster_way(1), DecodePlan::Way::runs);
   plan.attend(0, entries, 0.125F, query.data(), out.data(), stream.get());
   stream.synchronize();
   std::vector<float> result(width);
@@ -246,13 +235,11 @@ TEST(CudaDecodePlan, RefusesWhatHasNoKernel) {
   EXPECT_THROW(DecodePlan(DevicePageLayout(EntryFormat::bf16, 64), 9, 2, 1, 1), Error);
 }
 
-// Few rows of some hundred entries by clusters, also beside a longer one; no more rows than the
-// device has clusters for; as the last step was, not the one before it.
-TEST(CudaDecodePlan, TellsTheFasterWay) {
+// Of the last step that was planned, not of the one before it.
+TEST(CudaDecodePlan, TellsThePagesOfRows) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  using Way = DecodePlan::Way;
   const testing::StepShape shape{EntryFormat::f8e4m3, 64, 256, 1};
   const auto rows_of = [&](int entries, int longest) {
     std::vector<int> archived(8, entries);
@@ -260,26 +247,18 @@ TEST(CudaDecodePlan, TellsTheFasterWay) {
     return Step(shape, {{.slot = 0, .length = 40000, .archived = archived}});
   };
   DecodePlan plan(DevicePageLayout(shape.format, shape.head_dim), 4, 8, 40, 1);
-  if (!plan.has_clusters(1)) {
-    GTEST_SKIP() << "no clusters";
-  }
-  EXPECT_FALSE(plan.has_clusters(40));
-  EXPECT_EQ(plan.faster_way(40), Way::runs);
   const winnow::cuda::Stream stream;
-  for (const auto& [entries, longest, way] :
-       {std::tuple(1000, 1800, Way::clusters), std::tuple(1000, 20000, Way::runs),
-        std::tuple(20000, 20000, Way::runs), std::tuple(0, 0, Way::clusters)}) {
+  for (const auto& [entries, longest] :
+       {std::pair(1000, 1800), std::pair(1000, 20000), std::pair(20000, 20000), std::pair(0, 0)}) {
     const Step step = rows_of(entries, longest);
     step.reset();
-    plan.make(step.entries(0), 0, 1, Way::runs, stream.get());
+    plan.make(step.entries(0), 0, 1, stream.get());
     stream.synchronize();
-    EXPECT_EQ(plan.faster_way(1), way) << entries << " " << longest;
     const DecodePlan::RowPages pages = plan.row_pages();
     const auto pages_of_row = [](int archived) { return 257 / 16 + 1 + archived / 16 + 1; };
     EXPECT_NEAR(pages.longest, pages_of_row(longest), 1);  // tiles have two
     EXPECT_NEAR(pages.all, 7 * pages_of_row(entries) + pages_of_row(longest), 8);
   }
-  EXPECT_THROW(plan.make({.kv_heads = 8}, 0, 40, Way::clusters, stream.get()), Error);
 }
 
 TEST(CudaPageLayout, RefusesWhatTheKernelsCannotRead) {
