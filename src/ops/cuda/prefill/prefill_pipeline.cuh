@@ -3,7 +3,7 @@
 
 #include <cuda_pipeline.h>
 
-#include "ops/cuda/hopper_tile.cuh"
+#include "ops/cuda/hopper_attention.cuh"
 #include "ops/cuda/prefill/prefill_tile.cuh"
 
 namespace winnow::ops::cuda {
@@ -31,46 +31,10 @@ struct Shape {
   static constexpr int kPartBytes = kSlabs<D> * kBlock * kSlabBytes;
 };
 
-/// What is in shared memory besides matrices.
 template <class S>
-struct Control {
-  Barrier query_full[2];
-  Barrier query_empty[2];
-  Barrier key_full[S::kStages];
-  Barrier key_empty[S::kStages];
-  Barrier value_full[S::kStages];
-  Barrier value_empty[S::kStages];
-  PrefillTile tile[2];  // head -1: there are no more
-};
-
+using Control = AttentionControl<S, PrefillTile>;
 template <class S>
-struct Shared {
-  std::byte* memory;
-  __device__ std::byte* query(int slot) const { return memory + slot * S::kQueryBytes; }
-  __device__ std::byte* keys(int stage) const { return query(2) + 2 * stage * S::kPartBytes; }
-  __device__ std::byte* values(int stage) const { return keys(stage) + S::kPartBytes; }
-  __device__ Control<S>& control() const {
-    return *reinterpret_cast<Control<S>*>(keys(S::kStages));
-  }
-  static constexpr int kAlignment = 1024;
-  static constexpr int kBytes = 2 * S::kQueryBytes + 2 * S::kStages * S::kPartBytes +
-                                static_cast<int>(sizeof(Control<S>)) + kAlignment;
-};
-
-template <class S>
-__device__ void init(Control<S>& control) {
-  for (int i = 0; i < 2; ++i) {
-    control.query_full[i].init(kLoaders);
-    control.query_empty[i].init(4 * S::kConsumers + 1);
-  }
-  for (int i = 0; i < S::kStages; ++i) {
-    control.key_full[i].init(1);
-    control.key_empty[i].init(4 * S::kConsumers);
-    control.value_full[i].init(1);
-    control.value_empty[i].init(4 * S::kConsumers);
-  }
-  fence_async_proxy();
-}
+using Shared = AttentionShared<S, Control<S>>;
 
 /// Brings a tile's queries into shared memory, all on their way at a time. Each loader then makes
 /// operands of what it has brought.

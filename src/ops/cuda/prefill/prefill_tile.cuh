@@ -48,6 +48,7 @@ struct VisiblePlaces {
   int first;
   int last;
 
+  VisiblePlaces() = default;
   __device__ VisiblePlaces(const PrefillArguments& arguments, const PrefillTile& tile, int token)
       : archive(arguments.chunk
                     .archive_counts[std::size_t(tile.head) * arguments.chunk.tokens + token]),
@@ -75,6 +76,7 @@ struct QueryRow {
   int token;
   std::size_t offset;  // of its first channel in query and out
 
+  QueryRow() = default;
   __device__ QueryRow(const PrefillArguments& arguments, const PrefillTile& tile, int row,
                       int head_dim) {
     const int group = arguments.group;

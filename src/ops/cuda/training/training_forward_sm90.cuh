@@ -2,8 +2,7 @@
 // others.
 #pragma once
 
-#include "ops/cuda/hopper_tile.cuh"
-#include "ops/cuda/score_tile.cuh"
+#include "ops/cuda/hopper_attention.cuh"
 #include "ops/cuda/training/training_attention_kernels.h"
 
 namespace winnow::ops::cuda {
@@ -14,7 +13,7 @@ struct ForwardShape {
   static constexpr int D = D_;
   static constexpr int kRows = forward_queries(D);
   static constexpr int kConsumers = kRows / 64;
-  static constexpr int kKeys = kTrainingRows;  // at a time
+  static constexpr int kBlock = kTrainingRows;  // at a time
   static constexpr int kStages = D == 64 ? 4 : 2;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   // Registers per thread.
@@ -23,7 +22,7 @@ struct ForwardShape {
   static_assert(registers_suffice(kConsumers + 1,
                                   kConsumers* kConsumerRegisters + kProducerRegisters));
   static constexpr int kQueryBytes = kSlabs<D> * kRows * kSlabBytes;
-  static constexpr int kKeyBytes = kSlabs<D> * kKeys * kSlabBytes;
+  static constexpr int kPartBytes = kSlabs<D> * kBlock * kSlabBytes;
 };
 
 /// Consecutive queries of a head, over the blocks [begin, end) of keys.
@@ -35,46 +34,13 @@ struct ForwardTile {
 };
 
 template <class S>
-struct ForwardControl {
-  float bias[S::kStages][S::kKeys];
-  Barrier query_full[2];
-  Barrier query_empty[2];
-  Barrier key_full[S::kStages];
-  Barrier key_empty[S::kStages];
-  Barrier value_full[S::kStages];
-  Barrier value_empty[S::kStages];
-  ForwardTile tile[2];
+struct ForwardBias {
+  float bias[S::kStages][S::kBlock];  // of the keys
 };
-
 template <class S>
-struct ForwardShared {
-  std::byte* memory;
-  __device__ std::byte* query(int slot) const { return memory + slot * S::kQueryBytes; }
-  __device__ std::byte* keys(int stage) const { return query(2) + 2 * stage * S::kKeyBytes; }
-  __device__ std::byte* values(int stage) const { return keys(stage) + S::kKeyBytes; }
-  __device__ ForwardControl<S>& control() const {
-    return *reinterpret_cast<ForwardControl<S>*>(keys(S::kStages));
-  }
-  static constexpr int kAlignment = 1024;
-  static constexpr int kBytes = 2 * S::kQueryBytes + 2 * S::kStages * S::kKeyBytes +
-                                static_cast<int>(sizeof(ForwardControl<S>)) + kAlignment;
-};
-
+struct ForwardControl : ForwardBias<S>, AttentionControl<S, ForwardTile> {};
 template <class S>
-__device__ void init(ForwardControl<S>& control) {
-  constexpr int kWarps = 4 * S::kConsumers;
-  for (int i = 0; i < 2; ++i) {
-    control.query_full[i].init(1);
-    control.query_empty[i].init(kWarps);
-  }
-  for (int i = 0; i < S::kStages; ++i) {
-    control.key_full[i].init(1);
-    control.key_empty[i].init(kWarps);
-    control.value_full[i].init(1);
-    control.value_empty[i].init(kWarps);
-  }
-  fence_async_proxy();
-}
+using ForwardShared = AttentionShared<S, ForwardControl<S>>;
 
 /// The next tile that nobody has taken: of every document the last ones, which are the longest,
 /// come first.
@@ -88,8 +54,8 @@ __device__ ForwardTile take_tile(const TrainingForwardSm90& arguments) {
     return {-1, 0, 0, 0};
   }
   const int first = (tiles - 1 - index / heads) * S::kRows;
-  return {index % heads, first, forward.attention.first_key[first] / S::kKeys,
-          (min(first + S::kRows, forward.tokens) - 1) / S::kKeys + 1};
+  return {index % heads, first, forward.attention.first_key[first] / S::kBlock,
+          (min(first + S::kRows, forward.tokens) - 1) / S::kBlock + 1};
 }
 
 /// One thread: takes tiles and keeps the stages filled. Blocks of keys come last first.
@@ -98,7 +64,7 @@ __device__ void load_forward(const TrainingForwardSm90& arguments, const Forward
   ForwardControl<S>& control = shared.control();
   const int group = arguments.forward.attention.group;
   const bool biased = arguments.bias != nullptr;
-  constexpr int kBiasBytes = S::kKeys * sizeof(float);
+  constexpr int kBiasBytes = S::kBlock * sizeof(float);
   PipelineState<S::kStages> pipe;
   for (PipelineState<2> query;; query.next()) {
     control.query_empty[query.stage].wait(query.parity ^ 1);
@@ -114,11 +80,11 @@ __device__ void load_forward(const TrainingForwardSm90& arguments, const Forward
                     tile.head);
     const int kv_head = tile.head / group;
     for (int block = tile.end - 1; block >= tile.begin; --block, pipe.next()) {
-      const int key = block * S::kKeys;
+      const int key = block * S::kBlock;
       Barrier& key_full = control.key_full[pipe.stage];
       control.key_empty[pipe.stage].wait(pipe.parity ^ 1);
-      key_full.arrive_expecting(S::kKeyBytes + (biased ? kBiasBytes : 0));
-      copy_tile<S::D>(key_full, shared.keys(pipe.stage), S::kKeys, arguments.keys, key, kv_head);
+      key_full.arrive_expecting(S::kPartBytes + (biased ? kBiasBytes : 0));
+      copy_tile<S::D>(key_full, shared.keys(pipe.stage), S::kBlock, arguments.keys, key, kv_head);
       if (biased) {
         const float* from = arguments.bias + std::size_t(kv_head) * arguments.padded_tokens + key;
         key_full.copy(reinterpret_cast<std::byte*>(control.bias[pipe.stage]),
@@ -126,8 +92,8 @@ __device__ void load_forward(const TrainingForwardSm90& arguments, const Forward
       }
       Barrier& value_full = control.value_full[pipe.stage];
       control.value_empty[pipe.stage].wait(pipe.parity ^ 1);
-      value_full.arrive_expecting(S::kKeyBytes);
-      copy_tile<S::D>(value_full, shared.values(pipe.stage), S::kKeys, arguments.values, key,
+      value_full.arrive_expecting(S::kPartBytes);
+      copy_tile<S::D>(value_full, shared.values(pipe.stage), S::kBlock, arguments.values, key,
                       kv_head);
     }
   }
