@@ -324,8 +324,12 @@ class CudaBackend : public Backend {
   [[nodiscard]] MemoryPlan plan_memory(const EngineConfig& config, int tokens,
                                        std::size_t wanted) const {
     const bool sees_all = !config.cache.traits().drops() && !config.cache.traits().selects;
+    require(sees_all || model_.is_plain(),
+            "--cache {}: the model has {}, which it takes on the CPU only",
+            kvcache::rule_name(config.cache.rule), model::beyond_plain(model_.spec()));
     const bool pads =
-        tokens == 0 && sees_all && model::cuda::pads_steps(model_, config.max_sequences);
+        sees_all && (!model_.is_plain() ||
+                     (tokens == 0 && model::cuda::pads_steps(model_, config.max_sequences)));
     const std::size_t free = winnow::cuda::free_memory();
     const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_);
     const bool with_copies = tokens == 0 && copies <= free / 4 &&

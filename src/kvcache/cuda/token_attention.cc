@@ -10,6 +10,8 @@ TokenAttention::TokenAttention(const DeviceCache& cache, int most_batch) : cache
     score_eviction_.emplace(cache, most_batch);
   } else if (cache.selects()) {
     quest_.emplace(cache, most_batch, shape.layers);
+  } else if (!cache.has_fast_attention()) {
+    general_.emplace(cache.layout(), shape.group, shape.kv_heads, most_batch);
   } else {
     plan_.emplace(cache.layout(), shape.group, shape.kv_heads, most_batch, shape.layers);
   }
@@ -49,6 +51,10 @@ void TokenAttention::append_and_attend(const Projection& projection, const Decod
     score_eviction_->attend(own, scale, out, stream);
   } else if (quest_) {
     quest_->attend(own, scale, out, stream);
+  } else if (general_) {
+    general_->attend(entries(cache_.view(step.layer), step.layer), step.batch,
+                     {.scale = scale, .soft_cap = cache_.shape().soft_cap}, step.queries, out,
+                     stream);
   } else {
     plan_->attend(step.layer, entries(cache_.view(step.layer), step.layer), scale, step.queries,
                   out, stream);

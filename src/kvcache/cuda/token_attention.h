@@ -10,6 +10,7 @@
 #include "kvcache/cuda/quest/quest.h"
 #include "kvcache/cuda/score_eviction/score_eviction.h"
 #include "ops/cuda/decode/decode_attention.h"
+#include "ops/cuda/general/decode_attention.h"
 #include "ops/matrix.h"
 
 namespace winnow::kvcache::cuda {
@@ -34,7 +35,7 @@ class TokenAttention {
   /// tell_reads(), Quest only.
   void plan(const std::int32_t* slots, int batch, cudaStream_t stream, bool count_reads = false);
   /// Whether plan() puts something into the stream.
-  [[nodiscard]] bool has_plan() const { return !score_eviction_; }
+  [[nodiscard]] bool has_plan() const { return plan_ || quest_; }
 
   /// Appends the tokens of `step`, attends, and drops what they make leave. `scale`: of the scores.
   /// out [batch, heads * head_dim].
@@ -52,10 +53,11 @@ class TokenAttention {
   const DeviceCache& cache_;
   const std::int32_t* slots_ = nullptr;  // of the planned step
   // The one that the rule needs:
-  std::optional<ops::cuda::DecodePlan> plan_;             // queries see everything
-  std::optional<ScoreEvictionAttention> score_eviction_;  // TOVA, H2O
-  std::optional<QuestAttention> quest_;                   // Quest
-  winnow::cuda::DeviceBuffer<float> open_scores_;         // [most_batch, heads] DMC
+  std::optional<ops::cuda::DecodePlan> plan_;                 // queries see everything
+  std::optional<ops::cuda::GeneralDecodeAttention> general_;  // the same, without fast kernels
+  std::optional<ScoreEvictionAttention> score_eviction_;      // TOVA, H2O
+  std::optional<QuestAttention> quest_;                       // Quest
+  winnow::cuda::DeviceBuffer<float> open_scores_;             // [most_batch, heads] DMC
 };
 
 }  // namespace winnow::kvcache::cuda

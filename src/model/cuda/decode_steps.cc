@@ -31,7 +31,7 @@ DecodeSteps::DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices
       inputs_(size_of(2, most_)),
       results_(size_of(1, most_)),
       slots_(size_of(1, most_)),
-      angles_(size_of(most_, model.head_dim() / 2)),
+      angles_(size_of(most_, model.rotary_channels() / 2)),
       qkv_(size_of(most_, model.qkv_width())),
       queries_(size_of(most_, model.query_width())),
       attended_(size_of(most_, model.query_width())) {
@@ -169,7 +169,7 @@ void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
               .lengths = view.lengths,
               .frequencies = model_.frequencies().data(),
               .angles = angles_.data(),
-              .half = model_.head_dim() / 2,
+              .half = model_.rotary_channels() / 2,
               .embedding = model_.weights().embedding.view(),
               .residual = shape.kernel ? kernel_->residual() : paths_.of(shape.size).residual()},
              shape.size, stream);

@@ -8,19 +8,50 @@
 namespace winnow::model::cuda {
 namespace {
 
-// Layers differ in their reach at most: what a device computes beside that is a plain decoder.
+// The RoPE that all rotating layers share; null where none rotates.
+const RopeSpec* rope_of(const ModelSpec& spec) {
+  const RopeSpec* found = nullptr;
+  for (const LayerSpec& layer : spec.layers) {
+    const auto& rope = layer.attention()->rope;
+    require(!rope || found == nullptr || *rope == *found,
+            "--device cuda: RoPE that differs from layer to layer runs on the CPU only");
+    found = rope ? &*rope : found;
+  }
+  return found;
+}
+
 const ModelSpec& checked(const ModelSpec& spec) {
   for (const int width : {spec.hidden, spec.feed_forward().intermediate}) {
     require(width % 8 == 0, "--device cuda: layers of {} channels; a multiple of 8 is needed",
             width);
   }
-  ModelSpec full = spec;
-  for (LayerSpec& layer : full.layers) {
+  for (const LayerSpec& layer : spec.layers) {
+    require(layer.norm_before,
+            "--device cuda: layers without a norm before their parts run on the CPU only");
+    require(layer.attention()->query_key_norm != AttentionSpec::QueryKeyNorm::whole,
+            "--device cuda: norms over all heads together run on the CPU only");
+  }
+  return spec;
+}
+
+// Reach is the cache's affair, and weights of norms are stored as what they multiply by.
+bool is_plain(ModelSpec spec) {
+  spec.final_norm.kind = NormSpec::Kind::rms;
+  for (LayerSpec& layer : spec.layers) {
+    layer.norm.kind = NormSpec::Kind::rms;
     std::get<AttentionSpec>(layer.mixer).reach = {};
   }
-  const char* beyond = beyond_plain(full);
-  require(beyond == nullptr, "--device cuda: the model has {}, which run on the CPU only", beyond);
-  return spec;
+  return beyond_plain(spec) == nullptr;
+}
+
+std::vector<float> frequencies_of(const RopeSpec* rope) {
+  return rope != nullptr ? rope_frequencies(*rope) : std::vector<float>();
+}
+
+// As Projection has it.
+int rotary_of(const AttentionSpec& attention) {
+  const int channels = attention.rope ? attention.rope->channels : 0;
+  return channels == attention.head_dim ? -1 : channels;
 }
 
 // Before any of it is copied.
@@ -42,7 +73,9 @@ const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat f
 DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format)
     : model_((checked(model.spec()), model)),
       weights_(with_room(model.weights(), format), format),
-      frequencies_(std::span<const float>(rope_frequencies(*model.spec().attention().rope))) {}
+      frequencies_(std::span<const float>(frequencies_of(rope_of(model.spec())))),
+      rotary_channels_(rope_of(model.spec()) != nullptr ? rope_of(model.spec())->channels : 0),
+      plain_(cuda::is_plain(model.spec())) {}
 
 float DeviceModel::scale() const {
   return spec().attention().scale;
@@ -58,6 +91,7 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
                                        .query_norm = data_or_null(w.query_norm),
                                        .key_norm = data_or_null(w.key_norm),
                                        .eps = spec().final_norm.eps,
+                                       .rotary = rotary_of(*spec().layer(layer).attention()),
                                        .angles = angles,
                                        .decision = {}};
   if (!spec().layer(layer).compresses()) {

@@ -14,6 +14,9 @@ class DeviceModel {
   DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format);
 
   [[nodiscard]] const ModelSpec& spec() const { return model_.spec(); }
+  /// Whether fast paths know all that the layers do beside attention (beyond_plain(); norms whose
+  /// weights count from 1 are stored as what they multiply by).
+  [[nodiscard]] bool is_plain() const { return plain_; }
   [[nodiscard]] kvcache::CacheShape cache_shape() const { return model_.cache_shape(); }
   [[nodiscard]] const DeviceWeights& weights() const { return weights_; }
   [[nodiscard]] const DeviceLayerWeights& layer(int layer) const {
@@ -35,6 +38,8 @@ class DeviceModel {
   [[nodiscard]] int kv_heads() const { return spec().attention().kv_heads; }
   [[nodiscard]] int group() const { return spec().attention().group(); }
   [[nodiscard]] float norm_eps() const { return spec().final_norm.eps; }
+  /// Channels of a head that RoPE rotates, in the layers that it rotates.
+  [[nodiscard]] int rotary_channels() const { return rotary_channels_; }
   /// The norm of what a layer leaves: the next layer's first one, or the model's last one.
   [[nodiscard]] const FloatBuffer& norm_behind(int layer) const {
     return layer + 1 == layers() ? weights_.norm : this->layer(layer + 1).attention_norm;
@@ -49,7 +54,9 @@ class DeviceModel {
  private:
   const Model& model_;
   DeviceWeights weights_;
-  FloatBuffer frequencies_;  // [head_dim / 2]
+  FloatBuffer frequencies_;  // [rotary_channels() / 2]
+  int rotary_channels_;
+  bool plain_;
 };
 
 }  // namespace winnow::model::cuda

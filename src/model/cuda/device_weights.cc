@@ -43,6 +43,8 @@ DeviceLayerWeights upload_layer(const LayerWeights& layer, DeviceWeightFormat fo
   result.down = DeviceWeight(layer.down, format);
   result.attention_norm = upload(layer.attention_norm);
   result.mlp_norm = upload(layer.mlp_norm);
+  result.attention_post_norm = upload(layer.attention_post_norm);
+  result.mlp_post_norm = upload(layer.mlp_post_norm);
   result.query_norm = upload(layer.query_norm);
   result.key_norm = upload(layer.key_norm);
   result.qkv_bias = upload_joined(qkv_bias);

@@ -24,7 +24,9 @@ struct DeviceLayerWeights {
   FloatBuffer attention_norm;       // [hidden]
   FloatBuffer mlp_norm;             // [hidden]
   // Empty where the model has none:
-  FloatBuffer query_norm;  // [head_dim]
+  FloatBuffer attention_post_norm;  // [hidden]
+  FloatBuffer mlp_post_norm;        // [hidden]
+  FloatBuffer query_norm;           // [head_dim]
   FloatBuffer key_norm;
   FloatBuffer qkv_bias;
   FloatBuffer output_bias;

@@ -4,6 +4,9 @@
 
 #include "ops/cuda/activation.h"
 #include "ops/cuda/gather.h"
+#include "ops/cuda/general/activation.h"
+#include "ops/cuda/general/elementwise.h"
+#include "ops/cuda/general/norm.h"
 #include "ops/cuda/norm.h"
 
 namespace winnow::model::cuda {
@@ -28,6 +31,9 @@ void LargeBatchLayers::reserve(int rows) {
   gate_up_.ensure(
       width(std::max({2 * model_.intermediate(), 2 * model_.hidden(), model_.query_width()})));
   activated_.ensure(width(model_.intermediate()));
+  if (!model_.is_plain()) {
+    branch_.ensure(width(model_.hidden()));
+  }
 }
 
 ops::cuda::ResidualStream LargeBatchLayers::residual() const {
@@ -43,6 +49,9 @@ void LargeBatchLayers::norm(const FloatBuffer& weight, int rows, cudaStream_t st
 kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to, int rows,
                                                  bool /*overlap*/, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
+  if (const float multiplier = model_.spec().embedding_multiplier; layer == 0 && multiplier != 1) {
+    ops::cuda::scale(hidden_.data(), size_of(rows), multiplier, stream);
+  }
   norm(w.attention_norm, rows, stream);
   const bf16* weight = matrices_.all(w.qkv.view(), stream);
   const auto multiply = [&](auto* qkv) {
@@ -60,24 +69,47 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
 void LargeBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
                                     cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
-  add(attended, w.output, w.output_bias, rows, stream);
+  const FeedForwardSpec& spec = model_.spec().layer(layer).feed_forward;
+  add_branch(layer, attended, w.output, w.output_bias, w.attention_post_norm, rows, stream);
   norm(w.mlp_norm, rows, stream);
   linear_.multiply(gate_up_.data(), normed_.data(), matrices_.all(w.gate_up.view(), stream),
                    padded(rows), 2 * model_.intermediate(), model_.hidden(), stream);
-  ops::cuda::silu_multiply(activated_.data(), gate_up_.data(), rows, model_.intermediate(),
-                           data_or_null(w.gate_up_bias), stream);
-  add(activated_.data(), w.down, w.down_bias, rows, stream);
+  if (spec.activation == ops::Activation::silu) {
+    ops::cuda::silu_multiply(activated_.data(), gate_up_.data(), rows, model_.intermediate(),
+                             data_or_null(w.gate_up_bias), stream);
+  } else {
+    ops::cuda::activate_multiply({spec.activation}, activated_.data(), gate_up_.data(), rows,
+                                 model_.intermediate(), data_or_null(w.gate_up_bias), stream);
+  }
+  add_branch(layer, activated_.data(), w.down, w.down_bias, w.mlp_post_norm, rows, stream);
 }
 
-// hidden += x weight^T + bias
-void LargeBatchLayers::add(const bf16* x, const ops::cuda::DeviceWeight& weight,
-                           const FloatBuffer& bias, int rows, cudaStream_t stream) {
+void LargeBatchLayers::add_branch(int layer, const bf16* x, const ops::cuda::DeviceWeight& weight,
+                                  const FloatBuffer& bias, const FloatBuffer& post_norm, int rows,
+                                  cudaStream_t stream) {
+  const LayerSpec& spec = model_.spec().layer(layer);
   const auto view = weight.view();
-  linear_.multiply_add(hidden_.data(), x, matrices_.all(view, stream), padded(rows), view.rows,
-                       view.cols, stream);
-  if (bias.size() > 0) {
-    ops::cuda::add_bias(hidden_.data(), rows, view.rows, bias.data(), stream);
+  const bf16* matrix = matrices_.all(view, stream);
+  const bool adds_as_it_is = !spec.norm_after && spec.residual_multiplier == 1.0F;
+  float* sum = adds_as_it_is ? hidden_.data() : branch_.data();
+  if (adds_as_it_is) {
+    linear_.multiply_add(sum, x, matrix, padded(rows), view.rows, view.cols, stream);
+  } else {
+    linear_.multiply(sum, x, matrix, padded(rows), view.rows, view.cols, stream);
   }
+  if (bias.size() > 0) {
+    ops::cuda::add_bias(sum, rows, view.rows, bias.data(), stream);
+  }
+  if (spec.norm_after) {
+    ops::cuda::add_rms_norm(hidden_.data(), sum, rows, view.rows, {.weight = post_norm.data()},
+                            spec.norm.eps, spec.residual_multiplier, stream);
+  } else if (!adds_as_it_is) {
+    ops::cuda::add_scaled(hidden_.data(), sum, size_of(rows), spec.residual_multiplier, stream);
+  }
+}
+
+std::size_t LargeBatchLayers::size_of(int rows) const {
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(model_.hidden());
 }
 
 bool LargeBatchLayers::finish_step(const bf16* attended, bool /*with_logits*/,
@@ -85,6 +117,7 @@ bool LargeBatchLayers::finish_step(const bf16* attended, bool /*with_logits*/,
   finish_layer(model_.layers() - 1, attended, rows, stream);
   finish(rows, stream);
   logits(head.logits(), rows, stream);
+  head.transform_logits(rows, stream);
   return true;
 }
 

@@ -1,5 +1,6 @@
-// The linear layers of many rows and what lies between them, for prompts and large batches:
-// cuBLASLt, with weights in rows of bf16.
+// The general path: whatever a description says lies between attentions, op by op, with products by
+// cuBLASLt and weights in rows of bf16. For plain models it is the fastest one of prompts and large
+// batches.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@ namespace winnow::model::cuda {
 class LargeBatchLayers final : public LinearPath {
  public:
   static constexpr bool kPads = true;
+  /// Every model; of steps those that may be padded.
   static bool takes(const DeviceModel& /*model*/, const LinearCall& call) {
     return !call.is_step || call.may_pad;
   }
@@ -43,8 +45,12 @@ class LargeBatchLayers final : public LinearPath {
 
  private:
   void norm(const FloatBuffer& weight, int rows, cudaStream_t stream);
-  void add(const bf16* x, const ops::cuda::DeviceWeight& weight, const FloatBuffer& bias, int rows,
-           cudaStream_t stream);
+  /// The residual stream += multiplier * [norm](x weight^T + bias).
+  void add_branch(int layer, const bf16* x, const ops::cuda::DeviceWeight& weight,
+                  const FloatBuffer& bias, const FloatBuffer& post_norm, int rows,
+                  cudaStream_t stream);
+  /// Elements of so many rows of the residual stream.
+  [[nodiscard]] std::size_t size_of(int rows) const;
   /// logits [rows, vocab] of what finish() has left.
   void logits(float* logits, int rows, cudaStream_t stream);
 
@@ -56,6 +62,7 @@ class LargeBatchLayers final : public LinearPath {
   winnow::cuda::DeviceBuffer<bf16> normed_;        // [rows, hidden]
   winnow::cuda::DeviceBuffer<bf16> gate_up_;       // [rows, 2 * intermediate]; also scratch
   winnow::cuda::DeviceBuffer<bf16> activated_;     // [rows, intermediate]
+  winnow::cuda::DeviceBuffer<float> branch_;       // [rows, hidden] where it has a norm
 };
 
 }  // namespace winnow::model::cuda

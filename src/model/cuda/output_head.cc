@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/cuda/general/elementwise.h"
+
 namespace winnow::model::cuda {
 namespace {
 
@@ -13,6 +15,7 @@ std::size_t rows_of(int rows) {
 
 OutputHead::OutputHead(const DeviceModel& model, int rows)
     : linear_{model.weights().head(), nullptr},
+      spec_(model.spec()),
       vocab_(static_cast<std::size_t>(model.vocab())),
       hidden_(static_cast<std::size_t>(model.hidden())),
       tokens_(rows_of(rows)),
@@ -29,6 +32,18 @@ void OutputHead::choose_by(std::span<const ops::cuda::SampledRow> rows, int coun
   std::ranges::copy(rows, rows_.data());
 }
 
+void OutputHead::transform_logits(int rows, cudaStream_t stream) const {
+  const std::size_t count = static_cast<std::size_t>(rows) * vocab_;
+  if (spec_.logit_multiplier != 1.0F) {
+    ops::cuda::scale(logits_.data(), count, spec_.logit_multiplier, stream);
+  }
+  if (spec_.final_soft_cap > 0.0F) {
+    ops::cuda::soft_cap(logits_.data(),
+                        {.rows = rows, .cols = static_cast<int>(vocab_), .stride = vocab_},
+                        spec_.final_soft_cap, stream);
+  }
+}
+
 void OutputHead::sample(int rows, cudaStream_t stream) {
   ops::cuda::sample_tokens(logits_.data(), rows, static_cast<int>(vocab_), rows_.data(),
                            tokens_.data(), stream);
@@ -42,15 +57,20 @@ void OutputHead::read(ops::cuda::SkinnyInput input, std::size_t count,
                         "read a step's results");
   };
   const auto most = static_cast<std::size_t>(ops::cuda::most_skinny_rows());
+  // The product's kernel chooses tokens by what it multiplies: not where that is changed behind it.
+  const bool transforms = spec_.logit_multiplier != 1.0F || spec_.final_soft_cap > 0.0F;
   for (std::size_t first = 0; first < count; first += most) {
     const std::size_t group = std::min(most, count - first);
-    const ops::cuda::SkinnyGemm head = layer(input, logits.rows > 0 || !rows.empty());
+    const ops::cuda::SkinnyGemm head = layer(input, transforms || logits.rows > 0 || !rows.empty());
     ops::cuda::skinny_gemm(std::span(&head, 1), static_cast<int>(group), scratch_,
                            {stream.get(), true});
     input.x += group * hidden_;
-    if (!rows.empty()) {
+    if (transforms) {
+      transform_logits(static_cast<int>(group), stream.get());
+    }
+    if (transforms || !rows.empty()) {
       stream.synchronize();  // the group before has read its rules
-      choose_by(rows.subspan(first, group), static_cast<int>(group));
+      choose_by(rows.empty() ? rows : rows.subspan(first, group), static_cast<int>(group));
       sample(static_cast<int>(group), stream.get());
     }
     if (logits.rows > 0) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/cuda/prefill/prefill_attention.h"
+#include "ops/cuda/general/prefill_attention.h"
 #include "ops/cuda/rope.h"
 
 namespace winnow::model::cuda {
@@ -54,7 +54,7 @@ void Prefill::reserve(LinearPath& linear, std::size_t tokens, int longest_chunk)
   tokens_.ensure(tokens);
   positions_.ensure(tokens);
   wanted_.ensure(tokens);
-  angles_.ensure(width(model_.head_dim() / 2));
+  angles_.ensure(width(model_.rotary_channels() / 2));
   linear.reserve(static_cast<int>(tokens));
   linear.rounds_qkv() ? qkv_.ensure(width(model_.qkv_width()))
                       : exact_qkv_.ensure(width(model_.qkv_width()));
@@ -110,7 +110,7 @@ std::size_t Prefill::upload(std::span<const PromptChunk> chunks, cudaStream_t st
 ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const PromptChunk> chunks,
                                            int tokens, int wanted,
                                            const winnow::cuda::Stream& stream) {
-  ops::cuda::rope_angles(angles_.data(), model_.frequencies().data(), model_.head_dim() / 2,
+  ops::cuda::rope_angles(angles_.data(), model_.frequencies().data(), model_.rotary_channels() / 2,
                          positions_.data(), tokens, stream.get());
   ops::cuda::embed_rows(model_.weights().embedding.view(), tokens_.data(), tokens,
                         linear.residual(), {stream.get()});
@@ -180,7 +180,7 @@ void Prefill::choose_and_attend(const Rows& rows, int first, ops::Matrix<std::in
 
 kvcache::cuda::Projection Prefill::projection_of(const Rows& rows) const {
   return model_.projection(rows.layer, rows.of(rows.input.hidden, model_.hidden()),
-                           rows.of(angles_.data(), model_.head_dim() / 2));
+                           rows.of(angles_.data(), model_.rotary_channels() / 2));
 }
 
 kvcache::cuda::PrefillAppend Prefill::append_of(const Rows& rows) const {
@@ -229,25 +229,32 @@ void Prefill::attend_to_all(const Rows& rows, const bf16* queries,
                             const winnow::cuda::Stream& stream) {
   const auto& view = cache_.view();
   const std::size_t row = view.row(rows.layer, rows.slot, 0);
-  ops::cuda::prefill_attention(
-      cache_.layout(), model_.kv_heads(), model_.group(), model_.scale(),
-      {.query = queries,
-       .out = out_of(rows),
-       .tokens = rows.tokens,
-       .first_out = rows.first_out,
-       .lead = kvcache::cuda::lead_of(cache_, rows.layer, rows.slot, rows.length),
-       .window = window_of(rows.layer, rows.slot),
-       .band_keys = band_->keys.data(),
-       .band_values = band_->values.data(),
-       .band_scales = band_->scales.data(),
-       .band_stride = band_->stride,
-       .band_in_16_bits = band_->in_16_bits,
-       .pool = view.pool,
-       .archive_pages = view.archive_pages + row * view.archive_stride,
-       .archive_stride = view.archive_stride,
-       .archive_counts = band_->seen.data(),
-       .scratch = attention_scratch_.data()},
-      stream.get());
+  const ops::cuda::PrefillChunk chunk{
+      .query = queries,
+      .out = out_of(rows),
+      .tokens = rows.tokens,
+      .first_out = rows.first_out,
+      .lead = kvcache::cuda::lead_of(cache_, rows.layer, rows.slot, rows.length),
+      .window = window_of(rows.layer, rows.slot),
+      .band_keys = band_->keys.data(),
+      .band_values = band_->values.data(),
+      .band_scales = band_->scales.data(),
+      .band_stride = band_->stride,
+      .band_in_16_bits = band_->in_16_bits,
+      .pool = view.pool,
+      .archive_pages = view.archive_pages + row * view.archive_stride,
+      .archive_stride = view.archive_stride,
+      .archive_counts = band_->seen.data(),
+      .scratch = attention_scratch_.data()};
+  const ops::cuda::AttentionLogits logits{.scale = model_.scale(),
+                                          .soft_cap = model_.spec().attention().soft_cap};
+  if (cache_.has_fast_attention()) {
+    ops::cuda::prefill_attention(cache_.layout(), model_.kv_heads(), model_.group(), logits.scale,
+                                 chunk, stream.get());
+  } else {
+    ops::cuda::general_prefill_attention(cache_.layout(), model_.kv_heads(), model_.group(), logits,
+                                         chunk, stream.get());
+  }
 }
 
 // Of the band: what the cache's window is. Without one a query sees all of the chunk before it, but

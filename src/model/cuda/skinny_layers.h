@@ -18,8 +18,8 @@ class SkinnyLayers : public LinearPath {
   /// Rows for which this device has room.
   static int most() { return ops::cuda::most_skinny_rows(); }
   static constexpr bool kPads = false;
-  static bool takes(const DeviceModel& /*model*/, const LinearCall& call) {
-    return call.rows <= most();
+  static bool takes(const DeviceModel& model, const LinearCall& call) {
+    return model.is_plain() && call.rows <= most();
   }
   static std::unique_ptr<LinearPath> make(const DeviceModel& model,
                                           const MatrixWeights& /*matrices*/,

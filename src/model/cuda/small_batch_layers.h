@@ -13,9 +13,9 @@ namespace winnow::model::cuda {
 class SmallBatchLayers final : public LinearPath {
  public:
   static constexpr bool kPads = true;
-  static bool takes(const DeviceModel& /*model*/, const LinearCall& call) {
-    return call.is_step && call.may_pad && call.rows <= ops::cuda::kMostSmallBatchRows &&
-           ops::cuda::has_small_batch_gemm();
+  static bool takes(const DeviceModel& model, const LinearCall& call) {
+    return model.is_plain() && call.is_step && call.may_pad &&
+           call.rows <= ops::cuda::kMostSmallBatchRows && ops::cuda::has_small_batch_gemm();
   }
   static std::unique_ptr<LinearPath> make(const DeviceModel& model,
                                           const MatrixWeights& /*matrices*/,

@@ -80,7 +80,7 @@ bool WholeStep::takes(const DeviceModel& model, const kvcache::cuda::DeviceCache
   // Before the token is appended it must be known whether the entry that it replaces is archived.
   const auto& view = cache.view();
   const bool decided_before = view.mark_words == 0 || view.ring > view.shift;
-  return winnow::cuda::has_programmatic_launch() &&
+  return model.is_plain() && winnow::cuda::has_programmatic_launch() &&
          winnow::cuda::most_shared_memory() >= kLeastSharedMemory && decides &&
          has_one_format(model) && decided_before && projection.rotary < 0 &&
          !cache.shape().has_sliding_layers() && !cache.merges() && !cache.drops() &&
