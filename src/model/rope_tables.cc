@@ -2,9 +2,21 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "model/rope_frequencies.h"
 
 namespace winnow::model {
+
+const RopeSpec* common_rope(const ModelSpec& spec, const char* where) {
+  const RopeSpec* found = nullptr;
+  for (const LayerSpec& layer : spec.layers) {
+    const auto& rope = layer.attention()->rope;
+    require(!rope || found == nullptr || *rope == *found,
+            "{}: RoPE that differs from layer to layer runs on the CPU only", where);
+    found = rope ? &*rope : found;
+  }
+  return found;
+}
 
 RopeTables::RopeTables(const ModelSpec& spec) {
   std::vector<RopeSpec> known;

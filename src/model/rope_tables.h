@@ -10,6 +10,10 @@
 
 namespace winnow::model {
 
+/// The RoPE that all rotating layers of `spec` share; null where none rotates. Throws Error where
+/// they differ: `where` is what does not take that.
+const RopeSpec* common_rope(const ModelSpec& spec, const char* where);
+
 class RopeTables {
  public:
   explicit RopeTables(const ModelSpec& spec);

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstddef>
 #include <span>
+#include <type_traits>
 
 namespace winnow::ops {
 
@@ -20,8 +21,10 @@ struct Matrix {
       : Matrix(memory, row_count, col_count, col_count) {}
   Matrix(T* memory, std::size_t row_count, std::size_t col_count, std::size_t row_stride)
       : data(memory), rows(row_count), cols(col_count), stride(row_stride) {}
-  // NOLINTNEXTLINE(google-explicit-constructor): a view of T reads as a view of const T
-  operator Matrix<const T>() const { return {data, rows, cols, stride}; }
+  /// A view of T reads as a view of const T.
+  template <class U, class = std::enable_if_t<std::is_same_v<const U, T> && !std::is_same_v<U, T>>>
+  Matrix(const Matrix<U>& other)  // NOLINT(google-explicit-constructor)
+      : Matrix(other.data, other.rows, other.cols, other.stride) {}
 
   [[nodiscard]] std::span<T> row(std::size_t i) const {
     assert(i < rows);

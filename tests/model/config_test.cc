@@ -67,7 +67,8 @@ TEST(Config, ModelTypeCountsWhenNoArchitectureIsNamed) {
 TEST(Config, UnknownArchitecturesAreNamedWithTheKnownOnes) {
   EXPECT_THAT(error_with({}, "MixtralForCausalLM"),
               AllOf(StartsWith("dir/config.json: architecture \"MixtralForCausalLM\""),
-                    HasSubstr("LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and "
+                    HasSubstr("Gemma2ForCausalLM, LlamaForCausalLM, MistralForCausalLM, "
+                              "Qwen2ForCausalLM and "
                               "Qwen3ForCausalLM")));
   EXPECT_THAT(error_with({{"architectures", nullptr}, {"model_type", "gpt2"}}),
               HasSubstr("architecture \"gpt2\" is not supported"));

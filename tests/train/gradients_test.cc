@@ -105,6 +105,34 @@ TEST(Gradients, OfPlainModels) {
   }
 }
 
+// Norms before and after whose weights count from 1, GELU, caps, multipliers, a sliding layer
+// beside a full one, half-rotated heads.
+TEST(Gradients, OfWhatPlainModelsDoNotHave) {
+  const model::ModelSpec spec =
+      testing::tiny_config("gemma2", testing::kTinySizes,
+                           {{"layer_types", {"sliding_attention", "full_attention"}},
+                            {"sliding_window", 4},
+                            {"query_pre_attn_scalar", 5},
+                            {"attn_logit_softcapping", 2.0},
+                            {"final_logit_softcapping", 3.0},
+                            {"partial_rotary_factor", 0.5}});
+  Case c = plain("llama");
+  c.name = "gemma2";
+  c.spec = spec;
+  c.spec.layers[0].residual_multiplier = c.spec.layers[1].residual_multiplier = 0.7F;
+  c.spec.logit_multiplier = 1.5F;
+  expect_gradients(c, false);
+  expect_gradients(c, true, Keep::inputs);
+  for (const auto source :
+       {model::DmsConfig::Source::adapter, model::DmsConfig::Source::borrowed}) {
+    Case deciding = dms("llama", source);
+    const auto config = deciding.spec.dms;
+    deciding.spec = c.spec;
+    deciding.spec.dms = config;
+    expect_gradients(deciding, true);
+  }
+}
+
 TEST(Gradients, UnderFarDropout) {
   const FarDropout dropout{.window = 4, .share = 1.0, .mixed = 0.5, .far_heads = {{1, 0}}};
   for (const std::uint64_t seed : {1U, 2U, 3U}) {

@@ -4,21 +4,12 @@
 
 #include "base/error.h"
 #include "model/rope_frequencies.h"
+#include "model/rope_tables.h"
 
 namespace winnow::model::cuda {
 namespace {
 
-// The RoPE that all rotating layers share; null where none rotates.
-const RopeSpec* rope_of(const ModelSpec& spec) {
-  const RopeSpec* found = nullptr;
-  for (const LayerSpec& layer : spec.layers) {
-    const auto& rope = layer.attention()->rope;
-    require(!rope || found == nullptr || *rope == *found,
-            "--device cuda: RoPE that differs from layer to layer runs on the CPU only");
-    found = rope ? &*rope : found;
-  }
-  return found;
-}
+constexpr const char* kDevice = "--device cuda";
 
 const ModelSpec& checked(const ModelSpec& spec) {
   for (const int width : {spec.hidden, spec.feed_forward().intermediate}) {
@@ -73,8 +64,10 @@ const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat f
 DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format)
     : model_((checked(model.spec()), model)),
       weights_(with_room(model.weights(), format), format),
-      frequencies_(std::span<const float>(frequencies_of(rope_of(model.spec())))),
-      rotary_channels_(rope_of(model.spec()) != nullptr ? rope_of(model.spec())->channels : 0),
+      frequencies_(std::span<const float>(frequencies_of(common_rope(model.spec(), kDevice)))),
+      rotary_channels_(common_rope(model.spec(), kDevice) != nullptr
+                           ? common_rope(model.spec(), kDevice)->channels
+                           : 0),
       plain_(cuda::is_plain(model.spec())) {}
 
 float DeviceModel::scale() const {

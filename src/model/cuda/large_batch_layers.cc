@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "ops/cuda/activation.h"
 #include "ops/cuda/gather.h"
 #include "ops/cuda/general/activation.h"
 #include "ops/cuda/general/elementwise.h"
@@ -74,13 +73,8 @@ void LargeBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
   norm(w.mlp_norm, rows, stream);
   linear_.multiply(gate_up_.data(), normed_.data(), matrices_.all(w.gate_up.view(), stream),
                    padded(rows), 2 * model_.intermediate(), model_.hidden(), stream);
-  if (spec.activation == ops::Activation::silu) {
-    ops::cuda::silu_multiply(activated_.data(), gate_up_.data(), rows, model_.intermediate(),
-                             data_or_null(w.gate_up_bias), stream);
-  } else {
-    ops::cuda::activate_multiply({spec.activation}, activated_.data(), gate_up_.data(), rows,
-                                 model_.intermediate(), data_or_null(w.gate_up_bias), stream);
-  }
+  ops::cuda::activate_multiply({spec.activation}, activated_.data(), gate_up_.data(), rows,
+                               model_.intermediate(), data_or_null(w.gate_up_bias), stream);
   add_branch(layer, activated_.data(), w.down, w.down_bias, w.mlp_post_norm, rows, stream);
 }
 

@@ -7,7 +7,8 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 4> kFamilies{{
+constexpr std::array<Family, 5> kFamilies{{
+    {"gemma2", "Gemma2ForCausalLM", describe_gemma2},
     {"llama", "LlamaForCausalLM", describe_llama},
     {"mistral", "MistralForCausalLM", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", describe_qwen2},

@@ -23,6 +23,7 @@ std::span<const Family> families();
 /// The row of a description's family.
 const Family& family_of(const ModelSpec& spec);
 
+ModelSpec describe_gemma2(const JsonObject& config);
 ModelSpec describe_llama(const JsonObject& config);
 ModelSpec describe_mistral(const JsonObject& config);
 ModelSpec describe_qwen2(const JsonObject& config);

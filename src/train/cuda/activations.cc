@@ -51,9 +51,11 @@ void DeviceActivations::lay_out(const model::ModelSpec& spec, const Take& take) 
   take(values, keys_width);
   take(attended, queries_width);
   take(normalizers, spec.attention().heads);
+  take(attention_branch, spec.layers.front().norm_after ? spec.hidden : 0);
   take(middle, spec.hidden);
   take(mlp_normed, spec.hidden);
   take(gate_up, 2 * spec.feed_forward().intermediate);
+  take(mlp_branch, spec.layers.front().norm_after ? spec.hidden : 0);
   if (spec.dms || spec.dmc) {
     const auto decisions = static_cast<int>(decision_count(spec));
     take(decision_normed, model::borrows_channels(spec) ? 0 : spec.hidden);
@@ -94,6 +96,11 @@ void LayerScratch::lay_out(const model::ModelSpec& spec, std::size_t tokens, con
   take(projected, queries_width + 2 * keys_width);
   take(product, tokens * size(spec.feed_forward().intermediate));
   take(dnormed, tokens * size(spec.hidden));
+  const model::LayerSpec& layer = spec.layers.front();
+  if (layer.norm_after || layer.residual_multiplier != 1.0F) {
+    take(branch, tokens * size(spec.hidden));
+    take(dbranch, tokens * size(spec.hidden));
+  }
   take(dattended, queries_width);
   take(dqueries, queries_width);
   take(dkeys, keys_width);

@@ -21,11 +21,13 @@ class DeviceActivations {
   bf16* queries = nullptr;    // [T, heads * head_dim]: after RoPE
   bf16* keys = nullptr;       // [T, kv_heads * head_dim]
   bf16* values = nullptr;
-  bf16* attended = nullptr;      // [T, heads * head_dim]
-  float* normalizers = nullptr;  // [T, heads]
-  float* middle = nullptr;       // [T, hidden]: the residual stream after attention
-  bf16* mlp_normed = nullptr;    // [T, hidden]
-  bf16* gate_up = nullptr;  // [T, 2 * intermediate]: before SiLU; backward makes it its gradient
+  bf16* attended = nullptr;          // [T, heads * head_dim]
+  float* normalizers = nullptr;      // [T, heads]
+  bf16* attention_branch = nullptr;  // [T, hidden]: before its norm, if it has one
+  float* middle = nullptr;           // [T, hidden]: the residual stream after attention
+  bf16* mlp_normed = nullptr;        // [T, hidden]
+  bf16* gate_up = nullptr;     // [T, 2 * intermediate]: before SiLU; backward makes it its gradient
+  bf16* mlp_branch = nullptr;  // [T, hidden]: before its norm, if it has one
   // Of a model that compresses:
   bf16* decision_normed = nullptr;  // [T, hidden]: input of an adapter
   float* probe = nullptr;           // [T, padded_decisions]: what decision rows compute
@@ -58,6 +60,8 @@ class LayerScratch {
   bf16* projected = nullptr;  // [T, (heads + 2 kv_heads) * head_dim], and its gradient
   bf16* product = nullptr;    // [T, intermediate]: input of the last product, and its gradient
   bf16* dnormed = nullptr;    // [T, hidden]
+  float* branch = nullptr;    // [T, hidden]: of parts with a norm behind them or a multiplier
+  bf16* dbranch = nullptr;    // [T, hidden]
   bf16* dattended = nullptr;  // [T, heads * head_dim]
   bf16* dqueries = nullptr;
   bf16* dkeys = nullptr;  // [T, kv_heads * head_dim]

@@ -9,6 +9,7 @@
 #include "base/cuda/graph.h"
 #include "base/error.h"
 #include "model/rope_frequencies.h"
+#include "model/rope_tables.h"
 #include "ops/cuda/rope.h"
 #include "ops/cuda/segment_average.h"
 #include "train/cuda/copies.h"
@@ -34,8 +35,10 @@ struct Sums {
 };
 
 std::size_t decisions_of_model(const model::ModelSpec& spec) {
-  return spec.dms || spec.dmc ? static_cast<std::size_t>(spec.layer_count()) * decision_count(spec)
-                              : 0;
+  return spec.dms || spec.dmc
+             ? static_cast<std::size_t>(spec.compressing_before(spec.layer_count())) *
+                   decision_count(spec)
+             : 0;
 }
 
 class CudaBackend : public Backend {
@@ -90,8 +93,8 @@ class CudaBackend : public Backend {
   mutable ops::cuda::Linear linear_;
   std::optional<cuda::Muon> muon_;
 
-  DeviceBuffer<float> frequencies_;  // [head_dim / 2]
-  DeviceBuffer<float2> angles_;      // [T, head_dim / 2]
+  DeviceBuffer<float> frequencies_;  // [rotary channels / 2]
+  DeviceBuffer<float2> angles_;      // [T, rotary channels / 2]
   cuda::PassInputs inputs_;
   DeviceBuffer<float> gradient_;  // [T, hidden]: of the residual stream
   DeviceBuffer<bf16> rounded_gradient_;
@@ -108,16 +111,24 @@ class CudaBackend : public Backend {
   std::map<Kind, winnow::cuda::Graph> graphs_;
 };
 
+std::vector<float> frequencies_of(const model::ModelSpec& spec) {
+  const model::RopeSpec* rope = model::common_rope(spec, "training on a CUDA device");
+  return rope != nullptr ? model::rope_frequencies(*rope) : std::vector<float>();
+}
+
 void require_supported(const TrainingOptions& options, const model::ModelSpec& spec) {
   require(spec.hidden % 8 == 0 && spec.feed_forward().intermediate % 8 == 0,
           "the model has {} hidden and {} MLP channels: training on a CUDA device needs multiples "
           "of 8",
           spec.hidden, spec.feed_forward().intermediate);
-  const char* beyond = model::beyond_plain(spec);
-  require(beyond == nullptr,
-          "the model has {}: training on a CUDA device does not know them, "
-          "--device cpu does",
-          beyond);
+  for (const model::LayerSpec& layer : spec.layers) {
+    const bool whole =
+        layer.attention()->query_key_norm == model::AttentionSpec::QueryKeyNorm::whole;
+    require(layer.norm_before && !whole, "the model has {}: it is trained on the CPU only",
+            whole ? "norms over all heads together" : "layers without a norm before their parts");
+    require(!layer.norm_after || (!layer.attention()->output_bias && !layer.feed_forward.bias),
+            "the model has biases before norms: it is trained on the CPU only");
+  }
   require(!spec.dmc || options.retrofit->merge_span <= ops::cuda::kMostMergeSpan,
           "--merge-span {}: expected at most {} on a CUDA device", options.retrofit->merge_span,
           ops::cuda::kMostMergeSpan);
@@ -139,8 +150,8 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec&
       scratch_(spec_, tokens_),
       decoder_(spec_, tokens_, keep_),
       head_(spec_, tokens_, options.retrofit.has_value()),
-      frequencies_(std::span<const float>(model::rope_frequencies(*spec_.attention().rope))),
-      angles_(tokens_ * static_cast<std::size_t>(spec_.attention().head_dim / 2)),
+      frequencies_(std::span<const float>(frequencies_of(spec_))),
+      angles_(tokens_ * frequencies_.size()),
       inputs_(tokens_, std::max<std::size_t>(1, decisions_of_model(spec_))),
       gradient_(tokens_ * static_cast<std::size_t>(spec_.hidden)),
       rounded_gradient_(gradient_.size()),
@@ -231,7 +242,7 @@ void CudaBackend::forward(const Batch& batch, const DecisionPass& pass, MainLoss
 }
 
 void CudaBackend::run_forward(MainLoss loss) {
-  ops::cuda::rope_angles(angles_.data(), frequencies_.data(), spec_.attention().head_dim / 2,
+  ops::cuda::rope_angles(angles_.data(), frequencies_.data(), static_cast<int>(frequencies_.size()),
                          inputs_.positions(), static_cast<int>(tokens_), stream_.get());
   const cuda::DeviceTargets targets{inputs_.targets(), inputs_.weights()};
   const DevicePass pass = pass_of(spec_);

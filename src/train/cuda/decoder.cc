@@ -1,6 +1,7 @@
 #include "train/cuda/decoder.h"
 
 #include "ops/cuda/embedding.h"
+#include "ops/cuda/general/elementwise.h"
 
 namespace winnow::train::cuda {
 namespace {
@@ -38,8 +39,13 @@ float* DeviceDecoder::input(int layer) const {
 void DeviceDecoder::forward(const DevicePass& pass, const DeviceWeights& weights,
                             const std::int32_t* tokens) {
   ops::cuda::embed(input(0), weights.embedding, tokens, pass.tokens, spec_.hidden, pass.stream);
+  if (spec_.embedding_multiplier != 1.0F) {
+    ops::cuda::scale(input(0), stream_size_, spec_.embedding_multiplier, pass.stream);
+  }
+  DevicePass of_layer = pass;
   for (int layer = 0; layer < spec_.layer_count(); ++layer) {
-    layer_forward(pass, layer, weights.layers[static_cast<std::size_t>(layer)], input(layer),
+    of_layer.layer = layer;
+    layer_forward(of_layer, weights.layers[static_cast<std::size_t>(layer)], input(layer),
                   activations(layer), input(layer + 1));
   }
 }
@@ -47,15 +53,20 @@ void DeviceDecoder::forward(const DevicePass& pass, const DeviceWeights& weights
 void DeviceDecoder::backward(const DevicePass& pass, const DeviceWeights& weights,
                              const std::int32_t* tokens, const DeviceGradients& gradients,
                              const StreamGradient& gradient) {
+  DevicePass of_layer = pass;
   DevicePass again = pass;  // counts nothing a second time
   again.marked = nullptr;
   for (int layer = spec_.layer_count() - 1; layer >= 0; --layer) {
     const auto index = static_cast<std::size_t>(layer);
+    of_layer.layer = again.layer = layer;
     if (keep_ == Keep::inputs) {
-      layer_forward(again, layer, weights.layers[index], input(layer), activations(layer), nullptr);
+      layer_forward(again, weights.layers[index], input(layer), activations(layer), nullptr);
     }
-    layer_backward(pass, layer, weights.layers[index], input(layer), activations(layer),
+    layer_backward(of_layer, weights.layers[index], input(layer), activations(layer),
                    gradients.layers[index], gradient);
+  }
+  if (spec_.embedding_multiplier != 1.0F) {
+    ops::cuda::scale(gradient.exact, stream_size_, spec_.embedding_multiplier, pass.stream);
   }
   if (gradients.embedding != nullptr) {
     ops::cuda::embed_backward(gradients.embedding, gradient.exact, tokens, pass.tokens,

@@ -4,6 +4,7 @@
 
 #include "ops/cuda/loss.h"
 #include "ops/cuda/training/training_norm.h"
+#include "train/cuda/layer_parts.h"
 
 namespace winnow::train::cuda {
 namespace {
@@ -50,7 +51,8 @@ std::size_t DeviceHead::bytes(const model::ModelSpec& spec, std::size_t tokens, 
 void DeviceHead::take_teacher(const DevicePass& pass, const DeviceWeights& teacher,
                               const float* hidden) {
   ops::cuda::rms_norm(teacher_normed_.data(), hidden, pass.tokens, spec_.hidden, teacher.norm,
-                      spec_.final_norm.eps, spec_.layer_count(), nullptr, pass.stream);
+                      spec_.final_norm.eps, spec_.layer_count(), nullptr, pass.stream,
+                      detail::offset_of(spec_.final_norm));
 }
 
 void DeviceHead::multiply(const DevicePass& pass, float* logits, const bf16* normed,
@@ -59,19 +61,51 @@ void DeviceHead::multiply(const DevicePass& pass, float* logits, const bf16* nor
                         stride_);
 }
 
+// What the description does to logits behind the product.
+void DeviceHead::transform_logits(const DevicePass& pass, float* logits, int rows) const {
+  if (spec_.logit_multiplier != 1.0F) {
+    ops::cuda::scale(logits, elements_of(rows), spec_.logit_multiplier, pass.stream);
+  }
+  if (spec_.final_soft_cap > 0.0F) {
+    ops::cuda::soft_cap(logits, rows_of(rows), spec_.final_soft_cap, pass.stream);
+  }
+}
+
+// From the gradient of such logits, which are in logits_, to that of the product.
+void DeviceHead::transform_gradient(const DevicePass& pass, int rows) const {
+  if (spec_.final_soft_cap > 0.0F) {
+    ops::cuda::soft_cap_backward(dlogits_.data(), logits_.data(), rows_of(rows),
+                                 spec_.final_soft_cap, pass.stream);
+  }
+  if (spec_.logit_multiplier != 1.0F) {
+    ops::cuda::scale(dlogits_.data(), elements_of(rows), spec_.logit_multiplier, pass.stream);
+  }
+}
+
+ops::cuda::LogitRows DeviceHead::rows_of(int rows) const {
+  return {.rows = rows, .cols = spec_.vocab, .stride = static_cast<std::size_t>(stride_)};
+}
+
+std::size_t DeviceHead::elements_of(int rows) const {
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(stride_);
+}
+
 // loss_of(first token, tokens) replaces logits_ by their gradient, dlogits_.
 template <class LossOf>
 void DeviceHead::chunked_loss(const DevicePass& pass, const DeviceWeights& weights,
                               const float* hidden, const DeviceGradients& gradients,
                               const StreamGradient& gradient, const LossOf& loss_of) {
   ops::cuda::rms_norm(normed_.data(), hidden, pass.tokens, spec_.hidden, weights.norm,
-                      spec_.final_norm.eps, spec_.layer_count(), pass.first_bad, pass.stream);
+                      spec_.final_norm.eps, spec_.layer_count(), pass.first_bad, pass.stream,
+                      detail::offset_of(spec_.final_norm));
   for (int first = 0; first < pass.tokens; first += chunk_) {
     const int rows = std::min(chunk_, pass.tokens - first);
     const std::size_t offset = stream(spec_, static_cast<std::size_t>(first));
     const bf16* normed = normed_.data() + offset;
     multiply(pass, logits_.data(), normed, weights.head, rows);
+    transform_logits(pass, logits_.data(), rows);
     loss_of(first, rows);
+    transform_gradient(pass, rows);
     pass.linear->input_gradient(dnormed_.data() + offset, dlogits_.data(), weights.head, rows,
                                 spec_.vocab, spec_.hidden, false, pass.stream, stride_);
     if (gradients.head != nullptr) {
@@ -82,7 +116,7 @@ void DeviceHead::chunked_loss(const DevicePass& pass, const DeviceWeights& weigh
   ops::cuda::rms_norm_backward(
       {.x = gradient.exact, .add = false, .rounded = gradient.rounded, .weight = gradients.norm},
       dnormed_.data(), hidden, pass.tokens, spec_.hidden, weights.norm, spec_.final_norm.eps,
-      pass.stream);
+      pass.stream, detail::offset_of(spec_.final_norm));
 }
 
 void DeviceHead::language_model_loss(const DevicePass& pass, const DeviceWeights& weights,

@@ -2,6 +2,7 @@
 // bf16, logits in fp32.
 #pragma once
 
+#include "ops/cuda/general/elementwise.h"
 #include "ops/loss.h"
 #include "train/cuda/layer.h"
 
@@ -41,6 +42,10 @@ class DeviceHead {
                     const LossOf& loss_of);
   void multiply(const DevicePass& pass, float* logits, const bf16* normed, const bf16* head,
                 int rows) const;
+  void transform_logits(const DevicePass& pass, float* logits, int rows) const;
+  void transform_gradient(const DevicePass& pass, int rows) const;
+  [[nodiscard]] ops::cuda::LogitRows rows_of(int rows) const;
+  [[nodiscard]] std::size_t elements_of(int rows) const;
 
   model::ModelSpec spec_;
   int stride_;                               // from one row of logits to the next

@@ -17,30 +17,39 @@ struct DevicePass {
   const model::ModelSpec* spec = nullptr;
   int tokens = 0;                           // T
   const std::int32_t* first_key = nullptr;  // [T]
-  const float2* angles = nullptr;           // [T, head_dim / 2]
+  const float2* angles = nullptr;           // [T, rotary channels / 2]
   DecisionPass::Mode mode = DecisionPass::Mode::off;
   float tau = 0.1F;
   int merge_span = 12;
   const FarDropout* far_dropout = nullptr;
   const float* channel_factor = nullptr;               // what attention sees of a borrowed channel
   const std::uint64_t* noise = nullptr;                // the pass's seed
-  const ops::cuda::DecisionFactors* losses = nullptr;  // [layers, decisions]
-  unsigned long long* marked = nullptr;  // [layers, decisions], added to; null: not counted
-  int* first_bad = nullptr;              // PassSums::not_finite
+  const ops::cuda::DecisionFactors* losses = nullptr;  // [compressing layers, decisions]
+  unsigned long long* marked =
+      nullptr;               // [compressing layers, decisions], added to; null: not counted
+  int* first_bad = nullptr;  // PassSums::not_finite
   ops::cuda::Linear* linear = nullptr;
   const LayerScratch* scratch = nullptr;
   cudaStream_t stream = nullptr;
 
+  int layer = 0;  // that is computed
+
+  [[nodiscard]] const model::LayerSpec& layer_spec() const { return spec->layer(layer); }
+  [[nodiscard]] const model::AttentionSpec& attention() const { return *layer_spec().attention(); }
   [[nodiscard]] bool decides() const {
-    return (spec->dms || spec->dmc) && mode != DecisionPass::Mode::off;
+    return spec->decides(layer) && mode != DecisionPass::Mode::off;
   }
   [[nodiscard]] bool merges() const { return spec->dmc && decides(); }
+  /// Decisions of the layers before this one.
+  [[nodiscard]] std::size_t first_decision() const {
+    return static_cast<std::size_t>(spec->compressing_before(layer)) * decision_count(*spec);
+  }
 };
 
-/// output [T, hidden] from input [T, hidden], the residual stream before and after layer `layer`;
+/// output [T, hidden] from input [T, hidden], the residual stream before and after pass.layer;
 /// output may be input. Null, only `activations` are computed.
-void layer_forward(const DevicePass& pass, int layer, const DeviceLayerWeights& weights,
-                   const float* input, const DeviceActivations& activations, float* output);
+void layer_forward(const DevicePass& pass, const DeviceLayerWeights& weights, const float* input,
+                   const DeviceActivations& activations, float* output);
 
 /// The gradient of the residual stream [T, hidden], and rounded as products take it.
 struct StreamGradient {
@@ -49,8 +58,8 @@ struct StreamGradient {
 };
 
 /// Makes `gradient`, of the layer's output, into that of its input, and adds to `gradients`.
-void layer_backward(const DevicePass& pass, int layer, const DeviceLayerWeights& weights,
-                    const float* input, const DeviceActivations& activations,
-                    const DeviceLayerGradients& gradients, const StreamGradient& gradient);
+void layer_backward(const DevicePass& pass, const DeviceLayerWeights& weights, const float* input,
+                    const DeviceActivations& activations, const DeviceLayerGradients& gradients,
+                    const StreamGradient& gradient);
 
 }  // namespace winnow::train::cuda

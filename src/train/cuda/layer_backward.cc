@@ -1,5 +1,6 @@
-#include "ops/cuda/activation.h"
 #include "ops/cuda/bias.h"
+#include "ops/cuda/general/activation.h"
+#include "ops/cuda/general/elementwise.h"
 #include "ops/cuda/training/training_norm.h"
 #include "train/cuda/layer.h"
 #include "train/cuda/layer_parts.h"
@@ -10,13 +11,12 @@ namespace {
 // One layer's backward pass, from the output towards the input.
 class LayerBackward {
  public:
-  LayerBackward(const DevicePass& pass, int layer, const DeviceLayerWeights& weights,
-                const float* input, const DeviceActivations& activations,
-                const DeviceLayerGradients& gradients, const StreamGradient& gradient)
+  LayerBackward(const DevicePass& pass, const DeviceLayerWeights& weights, const float* input,
+                const DeviceActivations& activations, const DeviceLayerGradients& gradients,
+                const StreamGradient& gradient)
       : pass_(pass),
         spec_(*pass.spec),
         scratch_(*pass.scratch),
-        layer_(layer),
         w_(weights),
         input_(input),
         a_(activations),
@@ -25,26 +25,26 @@ class LayerBackward {
 
   // Turns the gradient of the layer's output into that of a_.middle.
   void mlp() {
-    input_gradient(scratch_.product, gradient_.rounded, w_.down, spec_.hidden,
-                   spec_.feed_forward().intermediate);
-    ops::cuda::silu_multiply_backward(a_.gate_up, scratch_.product, pass_.tokens,
-                                      spec_.feed_forward().intermediate, w_.gate_bias,
-                                      pass_.stream);
-    weight_gradient({g_.down, g_.down_bias}, gradient_.rounded, scratch_.product, spec_.hidden,
-                    spec_.feed_forward().intermediate);
-    const int width = 2 * spec_.feed_forward().intermediate;
-    input_gradient(scratch_.dnormed, a_.gate_up, w_.gate, width, spec_.hidden);
-    weight_gradient({g_.gate, g_.gate_bias}, a_.gate_up, a_.mlp_normed, width, spec_.hidden);
+    const int inner = spec_.feed_forward().intermediate;
+    const bf16* dbranch = branch_gradient(a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm);
+    input_gradient(scratch_.product, dbranch, w_.down, spec_.hidden, inner);
+    ops::cuda::activate_multiply_backward({pass_.layer_spec().feed_forward.activation}, a_.gate_up,
+                                          scratch_.product, pass_.tokens, inner, w_.gate_bias,
+                                          pass_.stream);
+    weight_gradient({g_.down, g_.down_bias}, dbranch, scratch_.product, spec_.hidden, inner);
+    input_gradient(scratch_.dnormed, a_.gate_up, w_.gate, 2 * inner, spec_.hidden);
+    weight_gradient({g_.gate, g_.gate_bias}, a_.gate_up, a_.mlp_normed, 2 * inner, spec_.hidden);
     through_norm(gradient_.rounded, g_.mlp_norm, a_.middle, w_.mlp_norm);
   }
 
-  // Turns the gradient of a_.middle into that of the layer's input.
+  // Makes the gradient of a_.middle that of the layer's input.
   void attention() {
     const int query_width = detail::query_width(spec_);
-    input_gradient(scratch_.dattended, gradient_.rounded, w_.output, spec_.hidden, query_width);
-    weight_gradient({g_.output, g_.output_bias}, gradient_.rounded, a_.attended, spec_.hidden,
-                    query_width);
-    detail::prepare_attention(pass_, layer_);
+    const bf16* dbranch =
+        branch_gradient(a_.attention_branch, w_.attention_post_norm, g_.attention_post_norm);
+    input_gradient(scratch_.dattended, dbranch, w_.output, spec_.hidden, query_width);
+    weight_gradient({g_.output, g_.output_bias}, dbranch, a_.attended, spec_.hidden, query_width);
+    detail::prepare_attention(pass_);
     ops::cuda::training_attention_backward(
         detail::attention_of(pass_, a_),
         detail::head_matrix<const bf16>(pass_, a_.attended, spec_.attention().heads),
@@ -96,10 +96,36 @@ class LayerBackward {
 
   // Adds what comes through a norm of x to the residual stream's gradient.
   void through_norm(bf16* rounded, float* dweight, const float* x, const float* weight) {
+    const model::NormSpec& norm = pass_.layer_spec().norm;
     ops::cuda::rms_norm_backward(
         {.x = gradient_.exact, .add = true, .rounded = rounded, .weight = dweight},
-        scratch_.dnormed, x, pass_.tokens, spec_.hidden, weight, spec_.final_norm.eps,
-        pass_.stream);
+        scratch_.dnormed, x, pass_.tokens, spec_.hidden, weight, norm.eps, pass_.stream,
+        detail::offset_of(norm));
+  }
+
+  // The gradient of what a part computed before its norm and multiplier.
+  [[nodiscard]] const bf16* branch_gradient(const bf16* branch, const float* weight,
+                                            float* dweight) {
+    const model::LayerSpec& spec = pass_.layer_spec();
+    if (!spec.norm_after && spec.residual_multiplier == 1.0F) {
+      return gradient_.rounded;
+    }
+    const std::size_t count =
+        static_cast<std::size_t>(pass_.tokens) * static_cast<std::size_t>(spec_.hidden);
+    if (spec.norm_after) {
+      ops::cuda::rms_norm_backward(
+          {.x = scratch_.branch, .add = false, .rounded = scratch_.dbranch, .weight = dweight},
+          gradient_.exact, branch, pass_.tokens, spec_.hidden, weight, spec.norm.eps, pass_.stream,
+          detail::offset_of(spec.norm));
+    } else {
+      winnow::cuda::check(cudaMemcpyAsync(scratch_.dbranch, gradient_.rounded, count * sizeof(bf16),
+                                          cudaMemcpyDeviceToDevice, pass_.stream),
+                          "copy a gradient");
+    }
+    if (spec.residual_multiplier != 1.0F) {
+      ops::cuda::scale(scratch_.dbranch, count, spec.residual_multiplier, pass_.stream);
+    }
+    return scratch_.dbranch;
   }
 
   [[nodiscard]] ops::cuda::TrainingAttentionGradients attention_gradients() const {
@@ -118,12 +144,11 @@ class LayerBackward {
   // adapter to the layer's input.
   void decisions() {
     const bool borrows = model::borrows_channels(spec_);
-    const std::size_t first_loss = static_cast<std::size_t>(layer_) * decision_count(spec_);
-    ops::cuda::take_decisions_backward(detail::decisions_of(pass_, layer_, a_),
-                                       detail::results_of(pass_, layer_, a_),
+    ops::cuda::take_decisions_backward(detail::decisions_of(pass_, a_),
+                                       detail::results_of(pass_, a_),
                                        {.key_bias = scratch_.dkey_bias,
                                         .alphas = pass_.merges() ? scratch_.dalphas : nullptr,
-                                        .loss = pass_.losses + first_loss,
+                                        .loss = pass_.losses + pass_.first_decision(),
                                         .read = scratch_.dread,
                                         .rounded = borrows ? nullptr : scratch_.dprobe,
                                         .rounded_stride = padded_decisions(spec_)},
@@ -187,7 +212,6 @@ class LayerBackward {
   const DevicePass& pass_;
   const model::ModelSpec& spec_;
   const LayerScratch& scratch_;
-  int layer_;
   const DeviceLayerWeights& w_;
   const float* input_;
   const DeviceActivations& a_;
@@ -197,10 +221,10 @@ class LayerBackward {
 
 }  // namespace
 
-void layer_backward(const DevicePass& pass, int layer, const DeviceLayerWeights& weights,
-                    const float* input, const DeviceActivations& activations,
-                    const DeviceLayerGradients& gradients, const StreamGradient& gradient) {
-  LayerBackward backward(pass, layer, weights, input, activations, gradients, gradient);
+void layer_backward(const DevicePass& pass, const DeviceLayerWeights& weights, const float* input,
+                    const DeviceActivations& activations, const DeviceLayerGradients& gradients,
+                    const StreamGradient& gradient) {
+  LayerBackward backward(pass, weights, input, activations, gradients, gradient);
   backward.mlp();
   backward.attention();
 }

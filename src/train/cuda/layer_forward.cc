@@ -1,4 +1,6 @@
-#include "ops/cuda/activation.h"
+#include "ops/cuda/general/activation.h"
+#include "ops/cuda/general/elementwise.h"
+#include "ops/cuda/general/norm.h"
 #include "ops/cuda/norm.h"
 #include "ops/cuda/training/training_norm.h"
 #include "train/cuda/layer.h"
@@ -37,7 +39,7 @@ void project(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceAc
   }
 }
 
-void decide(const DevicePass& pass, int layer, const DeviceLayerWeights& w, const float* input,
+void decide(const DevicePass& pass, const DeviceLayerWeights& w, const float* input,
             const DeviceActivations& a) {
   const model::ModelSpec& spec = *pass.spec;
   if (!model::borrows_channels(spec)) {
@@ -45,60 +47,110 @@ void decide(const DevicePass& pass, int layer, const DeviceLayerWeights& w, cons
                         spec.final_norm.eps, pass.stream);
     probe(pass, a.probe, a.decision_normed, w.decision, w.decision_bias);
   }
-  ops::cuda::take_decisions(detail::decisions_of(pass, layer, a),
-                            detail::results_of(pass, layer, a), pass.stream);
+  ops::cuda::take_decisions(detail::decisions_of(pass, a), detail::results_of(pass, a),
+                            pass.stream);
 }
 
-void attention(const DevicePass& pass, int layer, const DeviceLayerWeights& w, const float* input,
+// What a part of the layer takes of the residual stream.
+void take_input(const DevicePass& pass, bf16* input, const float* stream, const float* weight,
+                int* first_bad) {
+  const model::NormSpec& norm = pass.layer_spec().norm;
+  ops::cuda::rms_norm(input, stream, pass.tokens, pass.spec->hidden, weight, norm.eps, pass.layer,
+                      first_bad, pass.stream, detail::offset_of(norm));
+}
+
+// A part's last product and how it joins the residual stream.
+struct Branch {
+  const bf16* x;       // [T, inputs]
+  const bf16* weight;  // [hidden, inputs]
+  const float* bias;   // or null
+  int inputs;
+  const float* post_norm;
+  bf16* kept;  // [T, hidden]: what the norm takes
+};
+
+// out = stream + multiplier * [norm](x weight^T + bias)
+void add_branch(const DevicePass& pass, const Branch& branch, const float* stream, float* out) {
+  const model::LayerSpec& spec = pass.layer_spec();
+  const int hidden = pass.spec->hidden;
+  const std::size_t count =
+      static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(hidden);
+  if (spec.norm_after) {
+    pass.linear->multiply(branch.kept, branch.x, branch.weight, pass.tokens, hidden, branch.inputs,
+                          pass.stream);
+    if (out == nullptr) {
+      return;
+    }
+    if (out != stream) {
+      winnow::cuda::check(cudaMemcpyAsync(out, stream, count * sizeof(float),
+                                          cudaMemcpyDeviceToDevice, pass.stream),
+                          "copy the residual stream");
+    }
+    ops::cuda::add_rms_norm(out, branch.kept, pass.tokens, hidden,
+                            {branch.post_norm, detail::offset_of(spec.norm)}, spec.norm.eps,
+                            spec.residual_multiplier, pass.stream);
+    return;
+  }
+  if (spec.residual_multiplier == 1.0F) {
+    pass.linear->multiply_add(out, stream, branch.x, branch.weight, pass.tokens, hidden,
+                              branch.inputs, pass.stream);
+  } else {
+    pass.linear->multiply(pass.scratch->branch, branch.x, branch.weight, pass.tokens, hidden,
+                          branch.inputs, pass.stream);
+    ops::cuda::scale(pass.scratch->branch, count, spec.residual_multiplier, pass.stream);
+    ops::cuda::add_scaled(pass.scratch->branch, stream, count, 1.0F, pass.stream);
+    winnow::cuda::check(cudaMemcpyAsync(out, pass.scratch->branch, count * sizeof(float),
+                                        cudaMemcpyDeviceToDevice, pass.stream),
+                        "copy the residual stream");
+  }
+  if (branch.bias != nullptr) {
+    ops::cuda::add_bias(out, pass.tokens, hidden, branch.bias, pass.stream);
+  }
+}
+
+void attention(const DevicePass& pass, const DeviceLayerWeights& w, const float* input,
                const DeviceActivations& a) {
-  const model::ModelSpec& spec = *pass.spec;
-  ops::cuda::rms_norm(a.normed, input, pass.tokens, spec.hidden, w.attention_norm,
-                      spec.final_norm.eps, layer, pass.first_bad, pass.stream);
+  const model::AttentionSpec& spec = pass.attention();
+  take_input(pass, a.normed, input, w.attention_norm, pass.first_bad);
   project(pass, w, a);
   if (pass.decides()) {
-    decide(pass, layer, w, input, a);
+    decide(pass, w, input, a);
   }
   if (pass.merges()) {
     ops::cuda::segment_average(detail::average_of(pass, a), a.merged_keys, a.merged_values,
                                pass.stream);
   }
-  detail::prepare_attention(pass, layer);
-  ops::cuda::training_attention(detail::attention_of(pass, a),
-                                detail::head_matrix(pass, a.attended, spec.attention().heads),
-                                detail::column_matrix(pass, a.normalizers, spec.attention().heads),
-                                pass.scratch->attention, pass.stream);
-  pass.linear->multiply_add(a.middle, input, a.attended, w.output, pass.tokens, spec.hidden,
-                            detail::query_width(spec), pass.stream);
-  if (w.output_bias != nullptr) {
-    ops::cuda::add_bias(a.middle, pass.tokens, spec.hidden, w.output_bias, pass.stream);
-  }
+  detail::prepare_attention(pass);
+  ops::cuda::training_attention(
+      detail::attention_of(pass, a), detail::head_matrix(pass, a.attended, spec.heads),
+      detail::column_matrix(pass, a.normalizers, spec.heads), pass.scratch->attention, pass.stream);
+  add_branch(pass,
+             {a.attended, w.output, w.output_bias, spec.output_width(), w.attention_post_norm,
+              a.attention_branch},
+             input, a.middle);
 }
 
 void mlp(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActivations& a,
          float* output) {
-  const model::ModelSpec& spec = *pass.spec;
-  ops::cuda::rms_norm(a.mlp_normed, a.middle, pass.tokens, spec.hidden, w.mlp_norm,
-                      spec.final_norm.eps, pass.stream);
-  pass.linear->multiply(a.gate_up, a.mlp_normed, w.gate, pass.tokens,
-                        2 * spec.feed_forward().intermediate, spec.hidden, pass.stream);
-  if (output == nullptr) {
+  const model::FeedForwardSpec& spec = pass.layer_spec().feed_forward;
+  take_input(pass, a.mlp_normed, a.middle, w.mlp_norm, nullptr);
+  pass.linear->multiply(a.gate_up, a.mlp_normed, w.gate, pass.tokens, 2 * spec.intermediate,
+                        pass.spec->hidden, pass.stream);
+  if (output == nullptr && !pass.layer_spec().norm_after) {
     return;
   }
   bf16* product = pass.scratch->product;
-  ops::cuda::silu_multiply(product, a.gate_up, pass.tokens, spec.feed_forward().intermediate,
-                           w.gate_bias, pass.stream);
-  pass.linear->multiply_add(output, a.middle, product, w.down, pass.tokens, spec.hidden,
-                            spec.feed_forward().intermediate, pass.stream);
-  if (w.down_bias != nullptr) {
-    ops::cuda::add_bias(output, pass.tokens, spec.hidden, w.down_bias, pass.stream);
-  }
+  ops::cuda::activate_multiply({spec.activation}, product, a.gate_up, pass.tokens,
+                               spec.intermediate, w.gate_bias, pass.stream);
+  add_branch(pass, {product, w.down, w.down_bias, spec.intermediate, w.mlp_post_norm, a.mlp_branch},
+             a.middle, output);
 }
 
 }  // namespace
 
-void layer_forward(const DevicePass& pass, int layer, const DeviceLayerWeights& weights,
-                   const float* input, const DeviceActivations& activations, float* output) {
-  attention(pass, layer, weights, input, activations);
+void layer_forward(const DevicePass& pass, const DeviceLayerWeights& weights, const float* input,
+                   const DeviceActivations& activations, float* output) {
+  attention(pass, weights, input, activations);
   mlp(pass, weights, activations, output);
 }
 

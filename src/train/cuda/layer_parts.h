@@ -20,9 +20,25 @@ inline int qkv_width(const model::ModelSpec& spec) {
   return (spec.attention().heads + 2 * spec.attention().kv_heads) * spec.attention().head_dim;
 }
 
-/// Whether decisions are read from channels of queries or keys in this pass.
+/// Whether queries (DMC: and keys) of this layer have channels that decisions take the place of.
+inline bool borrows(const DevicePass& pass) {
+  return pass.spec->decides(pass.layer) && model::borrows_channels(*pass.spec);
+}
+
+/// Whether decisions are read from them in this pass.
 inline bool reads_channels(const DevicePass& pass) {
   return pass.decides() && model::borrows_channels(*pass.spec);
+}
+
+/// What is added to a norm's weights.
+inline float offset_of(const model::NormSpec& norm) {
+  return norm.kind == model::NormSpec::Kind::rms_plus_one ? 1.0F : 0.0F;
+}
+
+/// As TrainingHeads has it.
+inline int rotary_of(const model::AttentionSpec& attention) {
+  const int channels = attention.rope ? attention.rope->channels : 0;
+  return channels == attention.head_dim ? -1 : channels;
 }
 
 /// `column` of borrowed heads, as a channel of its head.
@@ -52,22 +68,23 @@ inline ops::cuda::TrainingHeads heads_of(const DevicePass& pass, const DeviceLay
                                  .query_norm = w.query_norm,
                                  .key_norm = w.key_norm,
                                  .eps = spec.final_norm.eps,
+                                 .rotary = rotary_of(pass.attention()),
                                  .angles = pass.angles,
                                  .query = {},
                                  .key = {},
                                  .factor = pass.channel_factor,
                                  .clear_after_rope = model::clears_after_rope(spec)};
-  if (model::borrows_channels(spec)) {
+  if (borrows(pass)) {
     heads.query = borrowed(pass, model::query_column(spec, 0), spec.attention().group(),
                            spec.dmc ? a.omega_probe : a.probe);
   }
-  if (spec.dmc) {
+  if (borrows(pass) && spec.dmc) {
     heads.key = borrowed(pass, model::key_column(spec, 0), 1, a.probe);
   }
   return heads;
 }
 
-inline ops::cuda::TrainingDecisions decisions_of(const DevicePass& pass, int layer,
+inline ops::cuda::TrainingDecisions decisions_of(const DevicePass& pass,
                                                  const DeviceActivations& a) {
   const model::ModelSpec& spec = *pass.spec;
   const bool borrows = model::borrows_channels(spec);
@@ -84,17 +101,15 @@ inline ops::cuda::TrainingDecisions decisions_of(const DevicePass& pass, int lay
           .sampled = pass.mode == DecisionPass::Mode::sampled,
           .tau = pass.tau,
           .noise = pass.noise,
-          .layer = layer};
+          .layer = pass.layer};
 }
 
-inline ops::cuda::DecisionResults results_of(const DevicePass& pass, int layer,
-                                             const DeviceActivations& a) {
-  const std::size_t first = static_cast<std::size_t>(layer) * decision_count(*pass.spec);
+inline ops::cuda::DecisionResults results_of(const DevicePass& pass, const DeviceActivations& a) {
   return {.logits = a.logits,
           .noisy = a.noisy,
           .key_bias = a.key_bias,
           .alphas = a.alphas,
-          .marked = pass.marked == nullptr ? nullptr : pass.marked + first};
+          .marked = pass.marked == nullptr ? nullptr : pass.marked + pass.first_decision()};
 }
 
 /// A matrix of one row per token, as wide as `heads` heads.
@@ -129,9 +144,9 @@ inline bool biases_keys(const DevicePass& pass) {
 }
 
 /// Far dropout's biases, if there are, as attention_of() expects them.
-inline void prepare_attention(const DevicePass& pass, int layer) {
+inline void prepare_attention(const DevicePass& pass) {
   if (pass.far_dropout != nullptr) {
-    far_bias(pass.scratch->far_bias, local_heads(*pass.far_dropout, layer), pass.noise,
+    far_bias(pass.scratch->far_bias, local_heads(*pass.far_dropout, pass.layer), pass.noise,
              pass.first_key, pass.tokens, pass.spec->attention().kv_heads, pass.stream);
   }
 }
@@ -150,12 +165,14 @@ inline ops::cuda::TrainingAttention attention_of(const DevicePass& pass,
       .window = far != nullptr ? far->window
                 : spec.dms     ? spec.dms->window
                                : 0,
-      .scale = spec.attention().scale,
+      .scale = pass.attention().scale,
       .first_key = pass.first_key,
       .queries = head_matrix<const bf16>(pass, a.queries, spec.attention().heads),
       .keys = head_matrix<const bf16>(pass, keys, spec.attention().kv_heads),
       .values = head_matrix<const bf16>(pass, values, spec.attention().kv_heads),
-      .bias = {}};
+      .bias = {},
+      .reach = pass.attention().reach.width,
+      .soft_cap = pass.attention().soft_cap};
   if (biases_keys(pass)) {
     const float* bias = far != nullptr ? pass.scratch->far_bias : a.key_bias;
     attention.bias = column_matrix<const float>(pass, bias, spec.attention().kv_heads);

@@ -92,6 +92,16 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::f8e4m3, WeightStorage::int4, 1e-1},
     Case{"llama_int4_weights", "llama", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::int4, 4e-2},
+    // Norms before and after, GELU, capped scores and logits, a sliding layer beside full ones;
+    // with 256 channels a head nothing has a kernel of its own.
+    Case{"gemma2_bf16", "gemma2", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
+    Case{"gemma2_dense_fp8", "gemma2", 256, 2, false, kvcache::RuleKind::dense,
+         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+    Case{"gemma2_small_heads", "gemma2", 32, 3, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2, 1, true},
+    Case{"llama_half_rotated", "llama", 64, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
     Case{"llama_fp8_weights", "llama", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::fp8, 3e-1}};
 
@@ -108,18 +118,33 @@ inline Case plain_case(const char* name, const char* family, kvcache::RuleKind r
 // Of a rule with a budget.
 inline constexpr double kRatio = 4.0;
 
+// Keys of config.json beside the sizes.
+inline nlohmann::json more_of(const Case& c) {
+  nlohmann::json more = {
+      {"attention_bias", c.bias}, {"mlp_bias", c.bias}, {"tie_word_embeddings", !c.bias}};
+  if (std::string_view(c.family) == "gemma2") {
+    more["layer_types"] = {"sliding_attention", "full_attention", "full_attention"};
+    more["sliding_window"] = 48;
+    more["query_pre_attn_scalar"] = c.head_dim;
+    more["attn_logit_softcapping"] = 20.0;
+    more["final_logit_softcapping"] = 10.0;
+  } else if (std::string_view(c.name) == "llama_half_rotated") {
+    more["partial_rotary_factor"] = 0.5;
+  }
+  return more;
+}
+
 inline model::ModelSpec config_of(const Case& c, int kv_heads = 2) {
-  model::ModelSpec config = winnow::testing::spec_of(
-      c.family,
-      {.hidden = 256,
-       .layers = 3,
-       .heads = kv_heads * c.group,
-       .kv_heads = kv_heads,
-       .head_dim = c.head_dim,
-       .intermediate = 416,
-       .vocab = 1003,
-       .max_positions = 4096},
-      {{"attention_bias", c.bias}, {"mlp_bias", c.bias}, {"tie_word_embeddings", !c.bias}});
+  model::ModelSpec config = winnow::testing::spec_of(c.family,
+                                                     {.hidden = 256,
+                                                      .layers = 3,
+                                                      .heads = kv_heads * c.group,
+                                                      .kv_heads = kv_heads,
+                                                      .head_dim = c.head_dim,
+                                                      .intermediate = 416,
+                                                      .vocab = 1003,
+                                                      .max_positions = 4096},
+                                                     more_of(c));
   if (c.rule == kvcache::RuleKind::dmc) {
     config.dmc.emplace();
     return config;

@@ -68,8 +68,9 @@ class Pass {
   }
 
   PassSums run(const Batch& batch, const DecisionPass& pass, MainLoss loss, int times = 1) {
-    std::vector<DecisionLoss> losses(static_cast<std::size_t>(spec_.layer_count()),
-                                     {-0.02F, 0.001F, 2.0F, {}});
+    std::vector<DecisionLoss> losses(
+        static_cast<std::size_t>(spec_.compressing_before(spec_.layer_count())),
+        {-0.02F, 0.001F, 2.0F, {}});
     losses.back().spread.assign(decision_count(spec_), 0.01F);
     losses.back().spread.back() = -0.01F;
     const bool decides = options_.retrofit && pass.mode == DecisionPass::Mode::sampled;
@@ -175,6 +176,18 @@ std::vector<Case> cases() {
     all.push_back({"dmc, fixed pooling", wide_config(family), with(dmc, pooled)});
   }
   all.push_back({"biases, adapter", biased, adapter});
+  // Norms before and after, GELU, caps, a sliding layer beside a full one, half-rotated heads.
+  const nlohmann::json gemma = {{"layer_types", {"sliding_attention", "full_attention"}},
+                                {"sliding_window", 24},
+                                {"query_pre_attn_scalar", 48},
+                                {"attn_logit_softcapping", 4.0},
+                                {"final_logit_softcapping", 6.0},
+                                {"partial_rotary_factor", 0.5}};
+  const model::ModelSpec gemma2 = wide_config("gemma2", gemma);
+  all.push_back({"gemma2, language", gemma2, nullptr, Mode::off, MainLoss::language_model});
+  all.push_back({"gemma2, borrowed", gemma2, borrowed});
+  all.push_back({"gemma2, adapter, recomputed", gemma2, adapter, Mode::sampled,
+                 MainLoss::distillation, Activations::recompute});
   for (const bool wide : {false, true}) {
     all.push_back({wide ? "far dropout, wide" : "far dropout, tiny",
                    wide ? wide_config("llama") : tiny_config("llama"), nullptr, Mode::off,

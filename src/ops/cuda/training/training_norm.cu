@@ -13,8 +13,8 @@ namespace {
 constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
-    norm_kernel(bf16* out, const float* x, int cols, const float* weight, float eps, int place,
-                int* first_bad) {
+    norm_kernel(bf16* out, const float* x, int cols, const float* weight, float offset, float eps,
+                int place, int* first_bad) {
   const std::size_t first = std::size_t{blockIdx.x} * cols;
   float squares = 0.0F;
   for (int col = threadIdx.x * 8; col < cols; col += kThreads * 8) {
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads)
     const Eight w = load_eight(weight + col);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      v.values[i] *= factor * w.values[i];
+      v.values[i] *= factor * (offset + w.values[i]);
     }
     store_eight(out + first + col, v);
   }
@@ -109,8 +109,8 @@ void run_backward(const NormGradients& gradients, const Gradient* dout, const Nu
 }  // namespace
 
 void rms_norm(bf16* out, const float* x, int rows, int cols, const float* weight, float eps,
-              int place, int* first_bad, cudaStream_t stream) {
-  norm_kernel<<<rows, kThreads, 0, stream>>>(out, x, cols, weight, eps, place, first_bad);
+              int place, int* first_bad, cudaStream_t stream, float offset) {
+  norm_kernel<<<rows, kThreads, 0, stream>>>(out, x, cols, weight, offset, eps, place, first_bad);
   winnow::cuda::check_launch("RMSNorm");
 }
 

@@ -7,10 +7,11 @@
 
 namespace winnow::ops::cuda {
 
-/// out = x / sqrt(mean(x^2) + eps) * weight for each row of x [rows, cols]; cols a multiple of 8.
-/// *first_bad becomes at most `place` when a row of x is not finite; null: nobody asks.
+/// out = x / sqrt(mean(x^2) + eps) * (offset + weight) for each row of x [rows, cols]; cols a
+/// multiple of 8. *first_bad becomes at most `place` when a row of x is not finite; null: nobody
+/// asks.
 void rms_norm(bf16* out, const float* x, int rows, int cols, const float* weight, float eps,
-              int place, int* first_bad, cudaStream_t stream);
+              int place, int* first_bad, cudaStream_t stream, float offset = 0.0F);
 
 /// What rms_norm_backward() writes.
 struct NormGradients {
