@@ -150,23 +150,23 @@ nlohmann::json time_shapes(DeviceWeightFormat format, const cuda::Stream& stream
   return results;
 }
 
-enum class Way { single, overlapped, chained };
-constexpr std::pair<Way, const char*> kWays[] = {
-    {Way::single, "single"}, {Way::overlapped, "overlapped"}, {Way::chained, "chained"}};
+enum class Mode { single, overlapped, chained };
+constexpr std::pair<Mode, const char*> kModes[] = {
+    {Mode::single, "single"}, {Mode::overlapped, "overlapped"}, {Mode::chained, "chained"}};
 
 /// The linear layers of a decode step. Attention would stand before each `o`.
 void step(const ModelShape& model, const ModelWeights& weights, int rows, const Activations& a,
-          Way way, cudaStream_t stream) {
+          Mode mode, cudaStream_t stream) {
   constexpr Use kUses[] = {Use::qkv, Use::o, Use::gate_up, Use::down};
   const std::size_t head = weights.size() - 1;
-  const SkinnyLaunch launch{stream, way != Way::single};
+  const SkinnyLaunch launch{stream, mode != Mode::single};
   const int parts = ops::cuda::residual_parts(model.width);
   embed_rows(weights.view(head), a.tokens.data(), rows, a.residual(), launch);
   std::vector<ops::cuda::SkinnyGemm> layers;
   for (std::size_t i = 0; i <= head; ++i) {
     layers.push_back(
         layer_of(i == head ? Use::head : kUses[i % 4], weights.view(i), i == 0 ? 1 : parts, a));
-    if (way < Way::chained || i % 4 == 0) {
+    if (mode < Mode::chained || i % 4 == 0) {
       skinny_gemm(layers, rows, a.scratch, launch);
       layers.clear();
     }
@@ -181,17 +181,17 @@ nlohmann::json time_steps(const ModelShape& model, DeviceWeightFormat format,
   nlohmann::json results = nlohmann::json::array();
   for (const int rows : kRowCounts) {
     fmt::print("{:12} {:5} {:>2} {:>8.0f}", model.name, format_name(format), rows, floor);
-    for (const auto& [way, way_name] : kWays) {
+    for (const auto& [mode, mode_name] : kModes) {
       constexpr int kReplays = 10;
       const double ms = time_graph(
-          stream, [&, way = way] { step(model, weights, rows, activations, way, stream.get()); },
+          stream, [&, mode = mode] { step(model, weights, rows, activations, mode, stream.get()); },
           kReplays);
       const double us = 1e3 * ms;
       fmt::print(" {:>8.1f} us {:>3.0f} %", us, 100 * floor / us);
       results.push_back({{"model", model.name},
                          {"format", format_name(format)},
                          {"rows", rows},
-                         {"way", way_name},
+                         {"mode", mode_name},
                          {"bytes", weights.bytes()},
                          {"microseconds", us},
                          {"share_of_read_bandwidth", floor / us}});

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
-#include "shapes.h"
+#include "apps/winnow/shapes.h"
 #include "train/backend.h"
 #include "train/flops.h"
 
