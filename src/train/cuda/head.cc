@@ -144,6 +144,7 @@ void DeviceHead::distillation_loss(const DevicePass& pass, const DeviceWeights& 
     multiply(pass, teacher_logits_.data(),
              teacher_normed_.data() + stream(spec_, static_cast<std::size_t>(first)), teacher.head,
              rows);
+    transform_logits(pass, teacher_logits_.data(), rows);
     ops::cuda::distillation(divergence,
                             {.rows = rows,
                              .vocab = spec_.vocab,

@@ -6,7 +6,7 @@
 
 #include "base/cuda/on_device.h"
 #include "base/random.h"
-#include "kvcache/cuda/append.h"
+#include "kvcache/cuda/append/append.h"
 #include "ops/cuda/pages/page_address.cuh"
 #include "ops/random_values.h"
 

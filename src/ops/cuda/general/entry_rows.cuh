@@ -22,13 +22,13 @@ template <class Format>
 __device__ float decode_bits(std::uint32_t code) {
   using Code = typename Format::Code;
   if constexpr (kFormatBits<Format> == 4) {
-    return Format::decode(Code{static_cast<std::uint8_t>(code)}, 0);
+    return Format::dequantize(Code{static_cast<std::uint8_t>(code)}, 0);
   } else if constexpr (kFormatBits<Format> == 8) {
     const auto bits = static_cast<std::uint8_t>(code);
-    return Format::decode(*reinterpret_cast<const Code*>(&bits), 0);
+    return Format::dequantize(*reinterpret_cast<const Code*>(&bits), 0);
   } else {
     const auto bits = static_cast<std::uint16_t>(code);
-    return Format::decode(*reinterpret_cast<const Code*>(&bits), 0);
+    return Format::dequantize(*reinterpret_cast<const Code*>(&bits), 0);
   }
 }
 

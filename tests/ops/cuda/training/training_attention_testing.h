@@ -45,6 +45,9 @@ struct TrainingReference {
   std::vector<double> dvalues;
   std::vector<double> dbias;
   std::vector<double> dsinks;
+  /// What rounding the output does to a sink's gradient grows with: the root of the sum over
+  /// queries of (the sink's weight * sum of |dout * out|)^2.
+  std::vector<double> dsinks_size;
 };
 
 struct Results {
