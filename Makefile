@@ -64,8 +64,9 @@ format: packages-ci ## Lay out the sources as .clang-format says
 	@scripts/check.sh format --fix
 
 .PHONY: lint
-lint: packages-ci build ## Check the layout and device code for older devices, run clang-tidy
+lint: packages-ci build ## Check layout, links and device code for older devices, run clang-tidy
 	@scripts/check.sh format
+	@scripts/check.sh links
 	@scripts/check.sh devices
 	@scripts/check.sh tidy
 

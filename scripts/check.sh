@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# The checks that need no running: formatting, old devices and clang-tidy, over the files git knows.
+# The checks that need no running: formatting, links, old devices and clang-tidy, over the files git
+# knows.
 #   scripts/check.sh format        fails when a file is not formatted as .clang-format says
 #   scripts/check.sh format --fix  formats them
+#   scripts/check.sh links         every relative link of the Markdown files leads somewhere
 #   scripts/check.sh devices       device code compiles for the oldest devices that it is for
 #   scripts/check.sh tidy          clang-tidy on every source file, newest change first; stops after
 #                                  WINNOW_TIDY_SECONDS (default: no limit) and says what it left out
@@ -110,10 +112,11 @@ check_tidy() {
 
 case "${1:-}" in
   format) check_format "${2:-}" ;;
+  links) python3 scripts/check_links.py ;;
   devices) check_devices ;;
   tidy) check_tidy ;;
   *)
-    sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
