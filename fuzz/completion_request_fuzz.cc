@@ -15,7 +15,7 @@ bool is_sound(const winnow::server::CompletionRequest& request,
   return request.n >= 1 && request.n <= limits.most_samples &&
          request.max_tokens.value_or(1) >= (request.echo ? 0 : 1) && sampling.top_k >= 0 &&
          sampling.top_p > 0.0 && sampling.top_p <= 1.0 && sampling.temperature >= 0.0 &&
-         sampling.logprobs >= -1 && sampling.logprobs <= limits.most_logprobs &&
+         request.logprobs >= -1 && request.logprobs <= limits.most_logprobs &&
          (request.chat ? !request.conversation.messages.empty() : !request.prompts.empty());
 }
 

@@ -164,17 +164,11 @@ std::vector<std::string> read_prompts(const std::string& file) {
 }
 
 int write_data(const GenerateCommand& command) {
-  const SamplingOptions& s = command.generate.sampling;
   train::SelfGeneratedOptions options;
   options.documents = command.documents;
   options.prompts = read_prompts(command.prompts);
   options.max_tokens = command.generate.max_tokens;
-  options.sampling = {.temperature = s.temperature,
-                      .top_k = s.top_k,
-                      .top_p = s.top_p,
-                      .min_p = s.min_p,
-                      .repetition_penalty = s.repetition_penalty,
-                      .seed = s.seed};
+  options.sampling = command.generate.sampling;
   const auto model = engine::load_model(command.load);
   const auto tokenizer = load_tokenizer(command.load.model);
   ProgressBar bar("writing", command.documents, "documents");

@@ -20,6 +20,8 @@
 #include <string_view>
 #include <vector>
 
+#include "winnow/sampling.h"
+
 namespace winnow {
 
 /// What to load and how to run it. The command line's flags of the same names set these; load()
@@ -40,18 +42,6 @@ struct LoadOptions {
   int threads = 0;               // 0: one per core
   int chunk = 0;                 // most tokens per step: longer prompts are cut; 0: 512, cuda 8192
   bool deterministic = false;    // results do not depend on chunking or batching, to the last bit
-};
-
-/// How the next token is chosen.
-struct SamplingOptions {
-  double temperature = 0.0;  // 0: always the most likely token
-  int top_k = 0;             // only the k most likely; 0: all
-  double top_p = 1.0;        // only the smallest set with at least this probability
-  double min_p = 0.0;        // only tokens at least this fraction as likely as the most likely
-  double repetition_penalty = 1.0;
-  double frequency_penalty = 0.0;  // taken off a logit for each time the answer has the token
-  double presence_penalty = 0.0;   // taken off a logit once if the answer has the token
-  std::uint64_t seed = 0;
 };
 
 /// How far a generation has come.
@@ -89,18 +79,6 @@ struct CacheStats {
   double compression_ratio = 1.0;                // dense length / stored length
   std::int64_t live_entries = 0;                 // over layers and heads
   std::vector<std::vector<int>> per_layer_head;  // live entries [layers][kv_heads]
-};
-
-struct TokenLogprob {
-  std::int32_t token = 0;
-  float logprob = 0.0F;  // natural, of the model's own distribution (temperature 1)
-};
-
-/// A token that was generated or given, and those that were most likely in its place.
-struct ScoredToken {
-  std::int32_t token = 0;
-  float logprob = 0.0F;
-  std::vector<TokenLogprob> alternatives;  // most likely first
 };
 
 struct Sample {

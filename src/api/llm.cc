@@ -42,20 +42,12 @@ bool has_tokenizer(const std::filesystem::path& directory) {
 
 engine::Request make_request(std::span<const std::int32_t> prompt, const GenerateOptions& options,
                              const model::ModelSpec& config) {
-  const SamplingOptions& s = options.sampling;
   engine::Request request;
   request.prompt.assign(prompt.begin(), prompt.end());
   request.max_tokens = options.max_tokens;
   request.samples = options.samples;
-  request.sampling = {.temperature = s.temperature,
-                      .top_k = s.top_k,
-                      .top_p = s.top_p,
-                      .min_p = s.min_p,
-                      .repetition_penalty = s.repetition_penalty,
-                      .frequency_penalty = s.frequency_penalty,
-                      .presence_penalty = s.presence_penalty,
-                      .seed = s.seed,
-                      .logprobs = options.logprobs};
+  request.sampling = options.sampling;
+  request.logprobs = options.logprobs;
   request.prompt_logprobs = options.prompt_logprobs;
   if (!options.ignore_eos) {
     request.stop_tokens = config.eos_tokens;

@@ -5,11 +5,7 @@
 namespace winnow::engine {
 
 ScoredToken scored_token(const TokenEvent& event) {
-  ScoredToken scored{.token = event.token, .logprob = event.logprob, .alternatives = {}};
-  for (const auto& [token, logprob] : event.alternatives) {
-    scored.alternatives.push_back({.token = token, .logprob = logprob});
-  }
-  return scored;
+  return {.token = event.token, .logprob = event.logprob, .alternatives = event.alternatives};
 }
 
 Collector::Collector(const Tokenizer* tokenizer, const GenerateOptions& options,

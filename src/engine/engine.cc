@@ -25,7 +25,7 @@ void validate(const Request& request, const model::ModelSpec& model) {
   require(total <= model.max_positions,
           "{} prompt tokens and {} new ones are more than the model's {} positions",
           request.prompt.size(), request.max_tokens, model.max_positions);
-  require(!request.prompt_logprobs || request.sampling.logprobs >= 0,
+  require(!request.prompt_logprobs || request.logprobs >= 0,
           "log-probabilities of the prompt go with those of the answer");
   validate(request.sampling);
 }

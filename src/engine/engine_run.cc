@@ -145,8 +145,8 @@ void Engine::score_prompt(const Share& share, std::size_t row, std::vector<Token
     if (!sequence.spec->prompt_logprobs) {
       continue;
     }
-    Sampled scored =
-        score(logits, sequence.tokens[static_cast<std::size_t>(position)], sequence.spec->sampling);
+    ScoredToken scored =
+        score(logits, sequence.tokens[static_cast<std::size_t>(position)], sequence.spec->logprobs);
     events.push_back({.request = sequence.request,
                       .sample = sequence.sample,
                       .token = scored.token,
@@ -230,14 +230,17 @@ void Engine::accept(Sequence& sequence, std::size_t row, bool from_logits,
     return;
   }
   const auto vocab = static_cast<std::size_t>(model_.vocab);
-  Sampled chosen{.token = next_[row], .logprob = 0.0F, .alternatives = {}};
+  ScoredToken chosen{.token = next_[row], .logprob = 0.0F, .alternatives = {}};
   if (from_logits) {
     const auto logits = logits_.span().subspan(row * vocab, vocab);
     if (sequence.constraint) {
       sequence.constraint->mask(logits);
     }
-    chosen = sample(logits, sequence.tokens, spec.sampling, sequence.sample, sequence.length(),
-                    sequence.prompt_length());
+    chosen.token = sample(logits, sequence.tokens, spec.sampling, sequence.sample,
+                          sequence.length(), sequence.prompt_length());
+    if (spec.logprobs >= 0 && chosen.token != ops::kNoToken) {
+      chosen = score(logits, chosen.token, spec.logprobs);
+    }
   }
   if (chosen.token == ops::kNoToken) {
     finish(sequence, FinishReason::not_numbers);

@@ -12,29 +12,17 @@
 #include "engine/token_constraint.h"
 #include "kvcache/saved_sequence.h"
 #include "model/config.h"
+#include "winnow/sampling.h"
 
 namespace winnow::engine {
 
-/// How tokens are chosen from logits. Validated by validate().
-struct SamplingParams {
-  double temperature = 0.0;  // 0: always the most likely token
-  int top_k = 0;             // only the k most likely; 0: all
-  double top_p = 1.0;        // only the smallest set with at least this probability
-  double min_p = 0.0;        // only tokens at least this fraction as likely as the most likely
-  double repetition_penalty = 1.0;  // Keskar et al. 2019: divides positive logits of seen tokens
-  double frequency_penalty = 0.0;   // taken off a logit for each time the answer has the token
-  double presence_penalty = 0.0;    // taken off a logit once if the answer has the token
-  std::uint64_t seed = 0;
-  int logprobs = -1;  // alternatives to report per token; -1: no log-probabilities at all
-};
-
 /// Whether it matters how often the answer has a token.
-inline bool counts_tokens(const SamplingParams& params) {
-  return params.frequency_penalty != 0.0 || params.presence_penalty != 0.0;
+inline bool counts_tokens(const SamplingOptions& options) {
+  return options.frequency_penalty != 0.0 || options.presence_penalty != 0.0;
 }
 
-/// Throws Error naming the parameter that is out of range.
-void validate(const SamplingParams& params);
+/// Throws Error naming the option that is out of range.
+void validate(const SamplingOptions& options);
 
 /// Receives a row of logits [vocab]: what the model predicts after the token at `position`.
 using OnLogits = std::function<void(int position, std::span<const float> logits)>;
@@ -43,10 +31,11 @@ struct Request {
   std::vector<std::int32_t> prompt;
   int max_tokens = 16;
   int samples = 1;  // continuations of the one prompt, sharing its pages
-  SamplingParams sampling;
+  SamplingOptions sampling;
+  int logprobs = -1;  // alternatives to report per token; -1: no log-probabilities
   std::vector<std::int32_t> stop_tokens;  // end a sample; reported, not continued
   // What is asked of the prompt itself; with any of these, max_tokens may be 0.
-  bool prompt_logprobs = false;  // sampling.logprobs also of the prompt
+  bool prompt_logprobs = false;  // `logprobs` also of the prompt
   OnLogits on_logits = {};       // called within step()
   bool trace = false;            // tell what every token's query sees (CacheTrace)
   bool count_reads = false;      // CacheUsage::reads is wanted
@@ -58,7 +47,7 @@ struct Request {
 };
 
 /// Throws Error when a model of this kind can never serve the request (empty prompt, unknown token,
-/// longer than the model's positions, bad sampling parameters).
+/// longer than the model's positions, bad sampling options).
 void validate(const Request& request, const model::ModelSpec& model);
 
 using RequestId = std::uint64_t;
@@ -75,11 +64,6 @@ std::string_view finish_name(FinishReason reason);
 /// What to say of a request that ended as not_numbers.
 inline constexpr std::string_view kNotNumbers =
     "the model's logits are not numbers: its weights are damaged, or too large for --dtype";
-
-struct TokenLogprob {
-  std::int32_t token = 0;
-  float logprob = 0.0F;  // natural, of the model's own distribution (temperature 1)
-};
 
 /// One new token of one sample, or one of the prompt whose log-probability was asked for.
 struct TokenEvent {

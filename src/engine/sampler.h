@@ -3,32 +3,26 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "engine/request.h"
 #include "ops/sampling.h"
+#include "winnow/sampling.h"
 
 namespace winnow::engine {
-
-struct Sampled {
-  std::int32_t token = 0;
-  float logprob = 0.0F;                    // when params.logprobs >= 0
-  std::vector<TokenLogprob> alternatives;  // params.logprobs of them, most likely first
-};
 
 /// How the token at `position` of sample `sample` is chosen, but for the frequency and presence
 /// penalties. Depends on the arguments alone, so a request gives the same text whatever else runs
 /// beside it.
-ops::TokenRule token_rule(const SamplingParams& params, int sample, int position);
+ops::TokenRule token_rule(const SamplingOptions& options, int sample, int position);
 
-/// Chooses the token at `position` of sample `sample` by token_rule(), and reports
-/// log-probabilities if asked to and there is a token (none: ops::kNoToken). `history` (prompt and
-/// answer so far) is what the repetition penalty looks at, what follows its first `prompt_tokens`
-/// what the frequency and presence penalties do.
-Sampled sample(std::span<const float> logits, std::span<const std::int32_t> history,
-               const SamplingParams& params, int sample, int position, int prompt_tokens = 0);
+/// Chooses the token at `position` of sample `sample` by token_rule(); ops::kNoToken when no logit
+/// is a number. The repetition penalty looks at `history` (prompt and answer so far), the frequency
+/// and presence penalties at what follows its first `prompt_tokens`.
+std::int32_t sample(std::span<const float> logits, std::span<const std::int32_t> history,
+                    const SamplingOptions& options, int sample, int position,
+                    int prompt_tokens = 0);
 
-/// The log-probability of `token`, and params.logprobs alternatives to it.
-Sampled score(std::span<const float> logits, std::int32_t token, const SamplingParams& params);
+/// The log-probability of `token`, and the most likely `alternatives` to it.
+ScoredToken score(std::span<const float> logits, std::int32_t token, int alternatives);
 
 }  // namespace winnow::engine

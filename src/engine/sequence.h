@@ -40,7 +40,7 @@ struct Engine::Sequence {
   /// Whether more is asked of its logits than a token by token_rule(): probabilities, other
   /// penalties, a constraint, or a token for each of the samples that branch off.
   [[nodiscard]] bool needs_logits() const {
-    return constraint || spec->sampling.logprobs >= 0 || spec->prompt_logprobs || spec->on_logits ||
+    return constraint || spec->logprobs >= 0 || spec->prompt_logprobs || spec->on_logits ||
            counts_tokens(spec->sampling) || (forks_at_prompt && spec->sampling.temperature > 0.0);
   }
   [[nodiscard]] int length() const { return static_cast<int>(tokens.size()); }

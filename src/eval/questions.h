@@ -32,7 +32,7 @@ struct AnswerOptions {
   /// For each of these a record also has `by_width`: {"<width>": {kv_reads, peak_tokens}}, of that
   /// many answers together, averaged over groups of them one after another.
   std::vector<int> widths = {};
-  engine::SamplingParams sampling = {};
+  SamplingOptions sampling = {};
   /// Called with the questions done; false ends the evaluation with what there is.
   std::function<bool(std::int64_t)> on_progress = {};
 };

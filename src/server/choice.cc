@@ -18,7 +18,7 @@ Piece Choice::echo(std::string_view prompt) {
 }
 
 void Choice::echo_token(std::int32_t token, std::optional<float> logprob,
-                        std::vector<engine::TokenLogprob> alternatives) {
+                        std::vector<TokenLogprob> alternatives) {
   if (scored_) {
     held_.push_back({token, logprob, std::move(alternatives), std::min(echoed_, emitted_)});
     echoed_ += characters(tokenizer_->token_bytes(token, /*skip_special=*/true));

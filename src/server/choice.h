@@ -14,13 +14,14 @@
 #include "engine/stop_matcher.h"
 #include "tokenizer/stream_decoder.h"
 #include "tokenizer/tokenizer.h"
+#include "winnow/sampling.h"
 
 namespace winnow::server {
 
 struct ScoredToken {
   std::int32_t token = 0;
   std::optional<float> logprob;  // the first token of a prompt has none
-  std::vector<engine::TokenLogprob> alternatives;
+  std::vector<TokenLogprob> alternatives;
   std::size_t offset = 0;  // characters of text before it
 };
 
@@ -45,7 +46,7 @@ class Choice {
   Piece echo(std::string_view prompt);
   /// A token of the prompt, whose text was echoed.
   void echo_token(std::int32_t token, std::optional<float> logprob,
-                  std::vector<engine::TokenLogprob> alternatives);
+                  std::vector<TokenLogprob> alternatives);
   /// A token of the answer, or its end.
   Piece accept(const engine::TokenEvent& event);
 

@@ -121,8 +121,7 @@ void CompletionJob::start() {
   for (const PreparedPrompt& prompt : prompts_) {
     usage_.prompt_tokens += static_cast<int>(prompt.request.prompt.size());
     for (int sample = 0; sample < request_.n; ++sample) {
-      slots_.push_back(
-          {Choice(service_.tokenizer(), request_.stop, request_.sampling.logprobs >= 0)});
+      slots_.push_back({Choice(service_.tokenizer(), request_.stop, request_.logprobs >= 0)});
     }
   }
   open_ = static_cast<int>(slots_.size());
@@ -271,8 +270,8 @@ void CompletionJob::put(int index, Piece piece) {
   if (piece.empty() && !slot.choice.ended() && (slot.begun || !request_.chat)) {
     return;
   }
-  const bool only_text = slot.begun && !slot.choice.ended() && slot.token_ids.empty() &&
-                         request_.sampling.logprobs < 0;
+  const bool only_text =
+      slot.begun && !slot.choice.ended() && slot.token_ids.empty() && request_.logprobs < 0;
   if (only_text) {
     if (!slot.frame) {
       slot.frame = text_frame(head_, index);
@@ -372,7 +371,7 @@ void CompletionJob::cancel() {
 }
 
 Json CompletionJob::scores(std::span<const ScoredToken> tokens) const {
-  if (request_.sampling.logprobs < 0) {
+  if (request_.logprobs < 0) {
     return {};
   }
   return logprobs_json(tokens, service_.tokenizer(), request_.chat);

@@ -53,7 +53,7 @@ Json chat_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& tokeniz
   for (const ScoredToken& token : tokens) {
     Json item = chat_token(spelling(token.token, tokenizer), finite(token.logprob.value_or(0.0F)));
     item["top_logprobs"] = Json::array();
-    for (const engine::TokenLogprob& other : token.alternatives) {
+    for (const TokenLogprob& other : token.alternatives) {
       item["top_logprobs"].push_back(
           chat_token(spelling(other.token, tokenizer), finite(other.logprob)));
     }
@@ -65,7 +65,7 @@ Json chat_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& tokeniz
 // Two tokens may spell the same text; the likelier one comes first and stays.
 Json top_logprobs(const ScoredToken& token, const Tokenizer& tokenizer) {
   Json top = Json::object();
-  for (const engine::TokenLogprob& other : token.alternatives) {
+  for (const TokenLogprob& other : token.alternatives) {
     const std::string text = token_text(spelling(other.token, tokenizer));
     if (!top.contains(text)) {
       top[text] = finite(other.logprob);

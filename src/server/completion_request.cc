@@ -126,7 +126,7 @@ std::optional<int> parse_max_tokens(const Fields& fields, bool chat, int least) 
   return max_tokens ? std::optional(static_cast<int>(*max_tokens)) : std::nullopt;
 }
 
-void parse_sampling(const Fields& fields, engine::SamplingParams& sampling) {
+void parse_sampling(const Fields& fields, SamplingOptions& sampling) {
   sampling.temperature = fields.number("temperature", 0.0, 100.0).value_or(1.0);
   sampling.top_p = fields.number("top_p", 0.0, 1.0).value_or(1.0);
   if (sampling.top_p == 0.0) {  // the most likely token alone
@@ -220,10 +220,10 @@ CompletionRequest parse_completion(std::string_view body, bool chat, const Reque
     request.prompts = parse_prompts(fields, limits);
   }
   request.echo = !chat && fields.boolean("echo").value_or(false);
-  request.sampling.logprobs = parse_logprobs(fields, chat, limits);
+  request.logprobs = parse_logprobs(fields, chat, limits);
   // Of a prompt alone only its log-probabilities are news.
   request.max_tokens =
-      parse_max_tokens(fields, chat, request.echo && request.sampling.logprobs >= 0 ? 0 : 1);
+      parse_max_tokens(fields, chat, request.echo && request.logprobs >= 0 ? 0 : 1);
   request.n = static_cast<int>(fields.integer("n", 1, limits.most_samples).value_or(1));
   parse_sampling(fields, request.sampling);
   request.seed = fields.bits("seed");

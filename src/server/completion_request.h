@@ -26,7 +26,8 @@ struct CompletionRequest {
   nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();  // chat only
   std::optional<int> max_tokens;
   int n = 1;
-  engine::SamplingParams sampling;  // logprobs: as asked for
+  SamplingOptions sampling;
+  int logprobs = -1;  // alternatives to report per token; -1: no log-probabilities
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
   bool echo = false;  // completions only

@@ -73,7 +73,8 @@ engine::Request request_of(Service& service, const CompletionRequest& completion
   request.samples = completion.n;
   request.sampling = completion.sampling;
   request.sampling.seed = completion.seed.value_or(any_seed());
-  request.prompt_logprobs = completion.echo && completion.sampling.logprobs >= 0;
+  request.logprobs = completion.logprobs;
+  request.prompt_logprobs = completion.echo && completion.logprobs >= 0;
   request.trace = completion.trace;
   if (completion.json_object) {
     request.constraint = service.json_constraint();

@@ -19,8 +19,8 @@ struct SelfGeneratedOptions {
   /// Taken in turn: document i continues the (i mod n)-th. Empty: documents begin with nothing but
   /// the beginning-of-text token.
   std::vector<std::string> prompts;
-  int max_tokens = 0;               // most new tokens of a document
-  engine::SamplingParams sampling;  // every document's seed follows from this one
+  int max_tokens = 0;        // most new tokens of a document
+  SamplingOptions sampling;  // every document's seed follows from this one
   std::function<bool(std::int64_t done)> on_progress;  // false ends the work with what there is
 };
 

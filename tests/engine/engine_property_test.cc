@@ -34,7 +34,7 @@ Client any_client() {
   request.sampling.frequency_penalty = *rc::gen::element(0.0, 0.0, 0.5);
   request.prompt_logprobs = *rc::gen::element(false, false, false, true);
   request.trace = *rc::gen::element(false, false, false, true);
-  request.sampling.logprobs = 0;
+  request.logprobs = 0;
   request.stop_tokens =
       *rc::gen::element(std::vector<std::int32_t>{}, std::vector<std::int32_t>{3, 30});
   client.arrives = *rc::gen::inRange(0, 40);
@@ -197,7 +197,8 @@ TEST_P(AnyRule, SamplesThatPreemptEachOther) {
   client.request.prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
   client.request.max_tokens = 60;
   client.request.samples = 5;
-  client.request.sampling = {.temperature = 1.0, .seed = 9, .logprobs = 0};
+  client.request.sampling = {.temperature = 1.0, .seed = 9};
+  client.request.logprobs = 0;
   Answers whole;
   Answers squeezed;
   ASSERT_NO_THROW(whole = serve(model, config, {client}));

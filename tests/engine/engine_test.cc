@@ -48,7 +48,7 @@ TEST(Engine, SequencesBeginWhereOthersHaveBeen) {
       Client client;
       client.request.prompt = std::move(prompt);
       client.request.max_tokens = 8;
-      client.request.sampling.logprobs = 0;
+      client.request.logprobs = 0;
       const Answers alone = serve_alone(model, config, client, kMuchMemory);
       Answer answer;
       const RequestId id = engine.submit(client.request);

@@ -30,17 +30,17 @@ std::vector<double> softmax(std::span<const float> logits, double temperature) {
 }
 
 /// How often each token is drawn, over positions.
-std::vector<int> count_draws(std::span<const float> logits, const SamplingParams& params) {
+std::vector<int> count_draws(std::span<const float> logits, const SamplingOptions& options) {
   std::vector<int> counts(logits.size());
   for (int position = 0; position < kDraws; ++position) {
-    ++counts[static_cast<std::size_t>(sample(logits, {}, params, 0, position).token)];
+    ++counts[static_cast<std::size_t>(sample(logits, {}, options, 0, position))];
   }
   return counts;
 }
 
-std::set<std::int32_t> tokens_drawn(const SamplingParams& params) {
+std::set<std::int32_t> tokens_drawn(const SamplingOptions& options) {
   std::set<std::int32_t> tokens;
-  const auto counts = count_draws(kLogits, params);
+  const auto counts = count_draws(kLogits, options);
   for (std::size_t i = 0; i < counts.size(); ++i) {
     if (counts[i] > 0) {
       tokens.insert(static_cast<std::int32_t>(i));
@@ -60,12 +60,12 @@ double chi_square(std::span<const int> counts, std::span<const double> p) {
 }
 
 TEST(Sampler, GreedyTakesTheLargestAndOfEqualsTheFirst) {
-  EXPECT_EQ(sample(kLogits, {}, {}, 0, 0).token, 1);
+  EXPECT_EQ(sample(kLogits, {}, {}, 0, 0), 1);
   const std::vector<float> equal{1.0F, 3.0F, 3.0F, 2.0F};
-  EXPECT_EQ(sample(equal, {}, {}, 0, 0).token, 1);
+  EXPECT_EQ(sample(equal, {}, {}, 0, 0), 1);
   const float infinity = std::numeric_limits<float>::infinity();
   const std::vector<float> masked{-infinity, -infinity, -5.0F, -infinity};
-  EXPECT_EQ(sample(masked, {}, {}, 0, 0).token, 2);
+  EXPECT_EQ(sample(masked, {}, {}, 0, 0), 2);
 }
 
 TEST(Sampler, TopKOfOneIsGreedy) {
@@ -113,19 +113,18 @@ TEST(Sampler, DrawsFollowTheDistribution) {
 
 TEST(Sampler, ThePenaltyIsKeskarsWhateverTheSign) {
   const std::vector<float> logits{2.0F, 1.5F, -1.0F};
-  const std::vector<std::int32_t> seen{0, 0, 0};                                // counts once
-  EXPECT_EQ(sample(logits, seen, {.repetition_penalty = 1.2}, 0, 0).token, 0);  // 1.67
-  EXPECT_EQ(sample(logits, seen, {.repetition_penalty = 1.5}, 0, 0).token, 1);  // 1.33
+  const std::vector<std::int32_t> seen{0, 0, 0};                          // counts once
+  EXPECT_EQ(sample(logits, seen, {.repetition_penalty = 1.2}, 0, 0), 0);  // 1.67
+  EXPECT_EQ(sample(logits, seen, {.repetition_penalty = 1.5}, 0, 0), 1);  // 1.33
   // A negative logit is multiplied: -1 becomes -2, less likely than -1.5.
   const std::vector<float> negative{-1.0F, -1.5F};
-  EXPECT_EQ(sample(negative, std::vector<std::int32_t>{0}, {.repetition_penalty = 2.0}, 0, 0).token,
-            1);
+  EXPECT_EQ(sample(negative, std::vector<std::int32_t>{0}, {.repetition_penalty = 2.0}, 0, 0), 1);
 }
 
 TEST(Sampler, SeedSampleAndPositionDecideAlone) {
   const std::vector<float> flat(1000, 0.0F);
   const auto draw = [&](std::uint64_t seed, int sample_index, int position) {
-    return sample(flat, {}, {.temperature = 1.0, .seed = seed}, sample_index, position).token;
+    return sample(flat, {}, {.temperature = 1.0, .seed = seed}, sample_index, position);
   };
   EXPECT_EQ(draw(4, 1, 9), draw(4, 1, 9));
   int equal = 0;
@@ -138,12 +137,10 @@ TEST(Sampler, SeedSampleAndPositionDecideAlone) {
 }
 
 TEST(Sampler, ReportsTheModelsOwnLogprobs) {
-  // Temperature and penalty change the choice, not the report.
-  const SamplingParams params{
-      .temperature = 5.0, .top_k = 2, .repetition_penalty = 3.0, .seed = 1, .logprobs = 3};
-  const Sampled result = sample(kLogits, std::vector<std::int32_t>{1}, params, 0, 0);
   const auto p = softmax(kLogits, 1.0);
-  EXPECT_NEAR(std::exp(result.logprob), p[static_cast<std::size_t>(result.token)], 1e-6);
+  const ScoredToken result = score(kLogits, 3, 3);
+  EXPECT_EQ(result.token, 3);
+  EXPECT_NEAR(std::exp(result.logprob), p[3], 1e-6);
   ASSERT_EQ(result.alternatives.size(), 3U);
   const std::vector<std::int32_t> best{1, 4, 3};
   for (std::size_t i = 0; i < best.size(); ++i) {
@@ -151,23 +148,20 @@ TEST(Sampler, ReportsTheModelsOwnLogprobs) {
     EXPECT_NEAR(std::exp(result.alternatives[i].logprob), p[static_cast<std::size_t>(best[i])],
                 1e-6);
   }
-  EXPECT_TRUE(sample(kLogits, {}, {.logprobs = 0}, 0, 0).alternatives.empty());
+  EXPECT_TRUE(score(kLogits, 1, 0).alternatives.empty());
 }
 
-TEST(Sampler, WhereNoLogitIsANumberThereIsNoTokenToReport) {
+TEST(Sampler, ChoosesNoTokenWhereNoLogitIsANumber) {
   const std::vector<float> logits(6, std::numeric_limits<float>::quiet_NaN());
   for (const double penalty : {0.0, 1.0}) {
-    const SamplingParams params{.frequency_penalty = penalty, .logprobs = 3};
-    const Sampled result = winnow::engine::sample(logits, {}, params, 0, 0);
-    EXPECT_EQ(result.token, ops::kNoToken);
-    EXPECT_TRUE(result.alternatives.empty());
+    EXPECT_EQ(sample(logits, {}, {.frequency_penalty = penalty}, 0, 0), ops::kNoToken);
   }
 }
 
-TEST(SamplingParams, ErrorsNameTheParameter) {
-  const auto message = [](const SamplingParams& params) -> std::string {
+TEST(SamplingOptions, ErrorsNameTheParameter) {
+  const auto message = [](const SamplingOptions& options) -> std::string {
     try {
-      validate(params);
+      validate(options);
     } catch (const Error& error) {
       return error.what();
     }

@@ -40,7 +40,7 @@ struct Answer {
 };
 
 Answer ask(Engine& engine, Request request) {
-  request.sampling.logprobs = 0;
+  request.logprobs = 0;
   Answer answer;
   const RequestId id = engine.submit(std::move(request));
   while (!engine.idle()) {
@@ -180,7 +180,7 @@ TEST_P(StoredPrefix, ManyAtOnceAfterARestart) {
     };
     for (std::size_t i = 0; i < requests.size(); ++i) {
       Request request = requests[i];
-      request.sampling.logprobs = 0;
+      request.logprobs = 0;
       index[engine.submit(std::move(request))] = i;
       step();
     }

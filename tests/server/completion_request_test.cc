@@ -34,7 +34,7 @@ TEST(CompletionRequest, DefaultsAreOpenAis) {
   EXPECT_EQ(std::get<std::string>(request.prompts.at(0)), "Hi");
   EXPECT_EQ(request.sampling.temperature, 1.0);
   EXPECT_EQ(request.sampling.top_p, 1.0);
-  EXPECT_EQ(request.sampling.logprobs, -1);
+  EXPECT_EQ(request.logprobs, -1);
   EXPECT_EQ(request.n, 1);
   EXPECT_FALSE(request.max_tokens);
   EXPECT_FALSE(request.seed);
@@ -129,12 +129,12 @@ TEST(CompletionRequest, ChatMessages) {
 }
 
 TEST(CompletionRequest, LogprobsOfBothKinds) {
-  EXPECT_EQ(completion(R"({"prompt": "a", "logprobs": 4})").sampling.logprobs, 4);
+  EXPECT_EQ(completion(R"({"prompt": "a", "logprobs": 4})").logprobs, 4);
   EXPECT_THAT(error_of(R"({"prompt": "a", "logprobs": true})"), HasSubstr("logprobs"));
   const std::string messages = R"({"messages": [{"role": "user", "content": "a"}], )";
-  EXPECT_EQ(chat(messages + R"("logprobs": true})").sampling.logprobs, 0);
-  EXPECT_EQ(chat(messages + R"("logprobs": true, "top_logprobs": 5})").sampling.logprobs, 5);
-  EXPECT_EQ(chat(messages + R"("logprobs": false})").sampling.logprobs, -1);
+  EXPECT_EQ(chat(messages + R"("logprobs": true})").logprobs, 0);
+  EXPECT_EQ(chat(messages + R"("logprobs": true, "top_logprobs": 5})").logprobs, 5);
+  EXPECT_EQ(chat(messages + R"("logprobs": false})").logprobs, -1);
   EXPECT_THAT(error_of(messages + R"("top_logprobs": 5})", true), HasSubstr("top_logprobs"));
 }
 

@@ -7,7 +7,7 @@
 
 namespace winnow::cli {
 
-void add_answer_sampling_flags(CLI::App& command, engine::SamplingParams& sampling) {
+void add_answer_sampling_flags(CLI::App& command, SamplingOptions& sampling) {
   command
       .add_option("--temperature", sampling.temperature, "Of answers; 0: the most likely tokens")
       ->capture_default_str()

@@ -8,7 +8,7 @@
 namespace winnow::cli {
 
 /// --temperature and --top-p, of answers.
-void add_answer_sampling_flags(CLI::App& command, engine::SamplingParams& sampling);
+void add_answer_sampling_flags(CLI::App& command, SamplingOptions& sampling);
 
 /// Accuracy, the cache's measured ratio and bytes, KV reads and peak tokens.
 void print_answers(const eval::AnswerSummary& summary);

@@ -20,7 +20,7 @@ struct HyperscaleFlags : EvalFlags {
   TaskDataFlags data;
   std::vector<int> lengths{1024, 2048, 4096};
   std::vector<int> widths{1, 2, 4, 8};
-  engine::SamplingParams sampling{.temperature = 0.6, .top_p = 0.95};
+  SamplingOptions sampling{.temperature = 0.6, .top_p = 0.95};
 };
 
 Json to_json(const std::vector<eval::ScalingPoint>& points) {

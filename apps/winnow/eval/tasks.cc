@@ -17,7 +17,7 @@ struct TasksFlags : EvalFlags {
   TaskDataFlags data;
   int max_tokens = 0;
   int samples = 1;
-  engine::SamplingParams sampling;
+  SamplingOptions sampling;
 };
 
 Json settings_of(const TasksFlags& flags) {
