@@ -63,7 +63,7 @@ ModelSpec read_decoder(const JsonObject& config, const FamilyDefaults& defaults)
   spec.max_positions =
       config.integer("max_position_embeddings", 1, kMaxPositions, defaults.max_positions);
   spec.final_norm.eps = static_cast<float>(config.number("rms_norm_eps", 0.0, 1.0, 1e-6));
-  spec.tied_embeddings = config.boolean("tie_word_embeddings", defaults.tied_embeddings);
+  spec.tied_embeddings = config.boolean("tie_word_embeddings", false);
 
   LayerSpec layer;
   AttentionSpec attention = read_heads(config, spec, defaults);
@@ -71,7 +71,7 @@ ModelSpec read_decoder(const JsonObject& config, const FamilyDefaults& defaults)
   layer.mixer = attention;
   layer.norm = spec.final_norm;
   layer.feed_forward.intermediate = config.integer("intermediate_size", 1, kMaxIntermediate);
-  layer.feed_forward.activation = read_activation(config, defaults.activation_key);
+  layer.feed_forward.activation = read_activation(config, "hidden_act");
   spec.layers.assign(static_cast<std::size_t>(config.integer("num_hidden_layers", 1, kMaxLayers)),
                      layer);
   return spec;

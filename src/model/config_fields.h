@@ -23,8 +23,6 @@ inline constexpr int kMaxPositions = 1 << 30;
 struct FamilyDefaults {
   int max_positions = 0;
   int head_dim = 0;  // 0: hidden size / heads
-  bool tied_embeddings = false;
-  const char* activation_key = "hidden_act";
 };
 
 /// A decoder of gated SiLU layers with a norm before each part, whose sizes, RoPE, norm epsilon and
