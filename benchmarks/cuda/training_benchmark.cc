@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "apps/winnow/shapes.h"
 #include "base/cuda/device.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
-#include "apps/winnow/shapes.h"
 #include "train/backend.h"
 #include "train/flops.h"
 
