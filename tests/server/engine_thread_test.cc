@@ -176,7 +176,7 @@ TEST(EngineThread, HoldsBackNoFirstTokenOfASample) {
       EXPECT_TRUE(!first || result.events.size() <= 3);
     }
   }
-  EXPECT_THAT(begun, testing::Each(20));
+  EXPECT_THAT(begun, ::testing::Each(20));
 }
 
 TEST(EngineThread, HoldsTokensBackForNoLongerThanItShould) {
