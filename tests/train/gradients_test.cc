@@ -77,7 +77,7 @@ void expect_gradients(const Case& c, bool distilled, Keep keep = Keep::all) {
             values[at] = static_cast<float>(double{start[at]} + step);
             return objective(model, c, batch, teacher);
           },
-          8e-3);
+          2e-3);
       values[at] = start[at];
       EXPECT_NEAR(gradient[at], expected, 2e-3 * std::abs(expected) + 6e-3)
           << parameter.name << " at " << at - parameter.offset;
