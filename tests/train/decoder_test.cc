@@ -3,9 +3,12 @@
 
 #include "model/channels.h"
 #include "model/fixture.h"
+#include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "ops/soft_cap.h"
 #include "train/export.h"
+#include "train/layer_parts.h"
 #include "train/training_world.h"
 
 namespace winnow::train {
@@ -87,9 +90,15 @@ std::vector<float> training_logits(const model::Checkpoint& checkpoint,
   decoder.forward(context, weights, batch, pass);
   const auto vocab = static_cast<std::size_t>(spec.vocab);
   std::vector<float> logits(batch.size() * vocab);
+  const ops::Matrix<float> out(logits.data(), batch.size(), vocab);
   const auto hidden = decoder.hidden();
-  ops::rms_norm(hidden, hidden, weights.norm, spec.final_norm.eps);
-  ops::linear(context, {logits.data(), batch.size(), vocab}, hidden, weights.head);
+  ops::rms_norm(hidden, hidden, weights.norm, spec.final_norm.eps,
+                detail::offset_of(spec.final_norm));
+  ops::linear(context, out, hidden, weights.head);
+  ops::scale(out, spec.logit_multiplier);
+  if (spec.final_soft_cap > 0.0F) {
+    ops::soft_cap(out, spec.final_soft_cap);
+  }
   return logits;
 }
 
@@ -104,7 +113,8 @@ TEST_P(OnFixtures, ComputesWhatTheEngineComputes) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, OnFixtures,
                          ::testing::Values("llama", "llama-biases", "llama-untied", "qwen2",
-                                           "qwen3", "mistral", "dms-own", "dms-adapter-bias",
+                                           "qwen2-sliding", "qwen3", "mistral", "mistral-sliding",
+                                           "gemma2", "dms-gemma2", "dms-own", "dms-adapter-bias",
                                            "dms-adapter-layer", "dms-qwen3-borrowed",
                                            "dms-shift1-first", "dms-shisa-flat", "dms-nvidia-llama",
                                            "dms-nvidia-qwen3-adapter", "dmc-llama", "dmc-qwen3"),
