@@ -313,45 +313,28 @@ int run_bench_command(const BenchOptions& options) {
 }
 
 void add_plan_flags(CLI::App& command, BenchOptions& options) {
-  command
-      .add_option("--context", options.context,
-                  "Prompt length: prefill is measured over it, decoding goes on from there "
-                  "(default: as --prefill)")
-      ->type_name("N");
-  command
-      .add_option("--depth", options.depth,
-                  "Tokens in the cache before prefill and decoding are measured, each from that "
-                  "state (default: 0)")
-      ->type_name("D");
-  command
-      .add_option("--prefill", options.prefill,
-                  "Prompt tokens to measure at that depth (default: 512)")
-      ->type_name("P");
-  command.add_option("--generate", options.generate, "Tokens to decode per sequence")
-      ->capture_default_str()
-      ->type_name("N");
-  command.add_option("--batch", options.batch, "Sequences at a time")
-      ->capture_default_str()
-      ->type_name("C");
-  command.add_flag(
-      "--fit", options.fit,
-      "As many sequences as --kv-gib holds when decoding ends, up to 512 (default: off)");
-  command.add_flag("--growth", options.growth,
-                   "Note the cache's bytes after each chunk of the first prompt (default: off)");
-  command.add_option("--repeat", options.repeat, "Repetitions; the median is reported")
-      ->capture_default_str()
-      ->type_name("R");
-  command
-      .add_option("--evict-rate", options.evict_rate,
-                  "dms, dmc: draw decisions so that this share is evicted or merged (default: the "
-                  "model decides)")
-      ->type_name("R");
-  command
-      .add_option("--head-spread", options.head_spread,
-                  "Of drawn decisions: of what leaves the window heads keep 1 - X to 1 + X times "
-                  "as much as "
-                  "they do on average (default: 0, all alike)")
-      ->type_name("X");
+  const FlagGroup plan(command);
+  plan.open_option("--context", options.context, "N",
+                   "Prompt length: prefill is measured over it, decoding goes on from there "
+                   "(default: as --prefill)");
+  plan.open_option("--depth", options.depth, "D",
+                   "Tokens in the cache before prefill and decoding are measured, each from that "
+                   "state (default: 0)");
+  plan.open_option("--prefill", options.prefill, "P",
+                   "Prompt tokens to measure at that depth (default: 512)");
+  plan.option("--generate", options.generate, "N", "Tokens to decode per sequence");
+  plan.option("--batch", options.batch, "C", "Sequences at a time");
+  plan.flag("--fit", options.fit,
+            "As many sequences as --kv-gib holds when decoding ends, up to 512 (default: off)");
+  plan.flag("--growth", options.growth,
+            "Note the cache's bytes after each chunk of the first prompt (default: off)");
+  plan.option("--repeat", options.repeat, "R", "Repetitions; the median is reported");
+  plan.open_option("--evict-rate", options.evict_rate, "R",
+                   "dms, dmc: draw decisions so that this share is evicted or merged (default: the "
+                   "model decides)");
+  plan.open_option("--head-spread", options.head_spread, "X",
+                   "Of drawn decisions: of what leaves the window heads keep 1 - X to 1 + X times "
+                   "as much as they do on average (default: 0, all alike)");
 }
 
 }  // namespace
@@ -364,14 +347,12 @@ void add_bench(CLI::App& app, Run& run) {
       "the time it takes to read weights and entries once. For dms and dmc, --cr draws decisions "
       "that give this ratio at the depth of decoding; a shape's dms window is 256 unless given",
       options, run_bench_command);
-  command->add_option("--model", options->load.model, "Hugging Face model directory (no default)")
-      ->type_name("DIR");
-  command
-      ->add_option(
-          "--shape", options->shape,
-          "Random weights instead: smollm2-135m, llama-2-7b, llama-3.2-1b or qwen3-8b (no default)")
-      ->type_name("NAME");
-  command->add_flag("--json", options->json, "Print the results as JSON (default: off)");
+  const FlagGroup own(*command);
+  add_model_flag(own, options->load.model);
+  own.open_option(
+      "--shape", options->shape, "NAME",
+      "Random weights instead: smollm2-135m, llama-2-7b, llama-3.2-1b or qwen3-8b (no default)");
+  add_json_flag(own, options->json);
   add_plan_flags(*command, *options);
   add_run_flags(*command, options->load);
 }

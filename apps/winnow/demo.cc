@@ -222,21 +222,12 @@ void add_demo(CLI::App& app, Run& run) {
       "Answers a question about a long text with a compressed cache, and shows what the cache held "
       "beside the same run uncompressed",
       flags, run_demo);
-  command->add_option("--model", flags->model, "The retrofitted model")
-      ->capture_default_str()
-      ->type_name("DIR");
-  command->add_option("--base", flags->base, "The model it was made from; left out if not there")
-      ->capture_default_str()
-      ->type_name("DIR");
-  command->add_option("--prompt-file", flags->prompt_file, "The text and the question")
-      ->capture_default_str()
-      ->type_name("FILE");
-  command->add_option("--max-tokens", flags->max_tokens, "Tokens to generate")
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--threads", flags->threads, "Threads; 0: one per core")
-      ->capture_default_str()
-      ->type_name("T");
+  const FlagGroup own(*command);
+  own.option("--model", flags->model, "DIR", "The retrofitted model");
+  own.option("--base", flags->base, "DIR", "The model it was made from; left out if not there");
+  own.option("--prompt-file", flags->prompt_file, "FILE", "The text and the question");
+  own.option("--max-tokens", flags->max_tokens, "N", "Tokens to generate");
+  add_threads_flag(own, flags->threads);
 }
 
 }  // namespace winnow::cli

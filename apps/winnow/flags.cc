@@ -9,73 +9,52 @@
 
 namespace winnow::cli {
 
+CLI::Option* add_model_flag(const FlagGroup& group, std::string& model) {
+  return group.open_option("--model", model, "DIR", "Hugging Face model directory (no default)");
+}
+
+void add_threads_flag(const FlagGroup& group, int& threads) {
+  group.option("--threads", threads, "T", "Threads; 0: one per core");
+}
+
+void add_json_flag(const FlagGroup& group, bool& json) {
+  group.flag("--json", json, "Print JSON (default: off)");
+}
+
+void add_temperature_flags(const FlagGroup& group, SamplingOptions& sampling) {
+  group.option("--temperature", sampling.temperature, "X", "0: always the most likely token");
+  group.option("--top-p", sampling.top_p, "P", "Only the smallest set with this probability");
+}
+
 void add_run_flags(CLI::App& command, LoadOptions& options) {
-  const char* const group = "Cache and computation";
-  command
-      .add_option("--cache", options.cache,
-                  "Which entries the KV cache keeps: auto (what the checkpoint was trained for), " +
-                      kvcache::list_rules("or"))
-      ->capture_default_str()
-      ->type_name("RULE")
-      ->group(group);
-  command
-      .add_option(
-          "--cr", options.cr,
-          fmt::format("Compression ratio of {}, which need it (no default)",
-                      kvcache::list_rules("and", [](const auto& rule) { return rule.has_budget; })))
-      ->type_name("X")
-      ->group(group);
-  command
-      .add_option("--window", options.window,
-                  "dms: steps for which a marked entry stays visible (default: the checkpoint's)")
-      ->type_name("W")
-      ->group(group);
-  command
-      .add_option("--kv-dtype", options.kv_dtype,
-                  "How entries are stored: bf16, fp8, int8, q4 or fp32 (default: as --dtype)")
-      ->type_name("TYPE")
-      ->group(group);
-  command
-      .add_option("--kv-gib", options.kv_gib,
-                  "Most memory for the cache in GiB; 0: what the machine has")
-      ->capture_default_str()
-      ->type_name("GIB")
-      ->group(group);
-  command.add_option("--dtype", options.dtype, "Computation in bf16 or fp32")
-      ->capture_default_str()
-      ->type_name("TYPE")
-      ->group(group);
-  command
-      .add_option(
-          "--weights", options.weights,
-          "auto (as stored), int8, int4 or, on a CUDA device, fp8 (quantised while loading)")
-      ->capture_default_str()
-      ->type_name("FORMAT")
-      ->group(group);
-  command.add_option("--threads", options.threads, "Threads; 0: one per core")
-      ->capture_default_str()
-      ->type_name("T")
-      ->group(group);
-  command.add_option("--device", options.device, "Where to compute: cpu, cuda or cuda:N")
-      ->capture_default_str()
-      ->type_name("DEVICE")
-      ->group(group);
-  command
-      .add_option("--chunk", options.chunk,
-                  "Most prompt tokens per step; 0: 512 on the CPU, 8192 on a CUDA device")
-      ->capture_default_str()
-      ->type_name("N")
-      ->group(group);
-  command
-      .add_flag("--deterministic", options.deterministic,
-                "Results do not depend on chunking or batching, to the last bit (default: off)")
-      ->group(group);
+  const FlagGroup group(command, "Cache and computation");
+  group.option("--cache", options.cache, "RULE",
+               "Which entries the KV cache keeps: auto (what the checkpoint was trained for), " +
+                   kvcache::list_rules("or"));
+  group.open_option(
+      "--cr", options.cr, "X",
+      fmt::format("Compression ratio of {}, which need it (no default)",
+                  kvcache::list_rules("and", [](const auto& rule) { return rule.has_budget; })));
+  group.open_option(
+      "--window", options.window, "W",
+      "dms: steps for which a marked entry stays visible (default: the checkpoint's)");
+  group.open_option("--kv-dtype", options.kv_dtype, "TYPE",
+                    "How entries are stored: bf16, fp8, int8, q4 or fp32 (default: as --dtype)");
+  group.option("--kv-gib", options.kv_gib, "GIB",
+               "Most memory for the cache in GiB; 0: what the machine has");
+  group.option("--dtype", options.dtype, "TYPE", "Computation in bf16 or fp32");
+  group.option("--weights", options.weights, "FORMAT",
+               "auto (as stored), int8, int4 or, on a CUDA device, fp8 (quantised while loading)");
+  add_threads_flag(group, options.threads);
+  group.option("--device", options.device, "DEVICE", "Where to compute: cpu, cuda or cuda:N");
+  group.option("--chunk", options.chunk, "N",
+               "Most prompt tokens per step; 0: 512 on the CPU, 8192 on a CUDA device");
+  group.flag("--deterministic", options.deterministic,
+             "Results do not depend on chunking or batching, to the last bit (default: off)");
 }
 
 void add_load_flags(CLI::App& command, LoadOptions& options) {
-  command.add_option("--model", options.model, "Hugging Face model directory (no default)")
-      ->required()
-      ->type_name("DIR");
+  add_model_flag(FlagGroup(command), options.model)->required();
   add_run_flags(command, options);
 }
 

@@ -8,9 +8,19 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/winnow/flag_group.h"
 #include "winnow/llm.h"
 
 namespace winnow::cli {
+
+/// --model, a directory.
+CLI::Option* add_model_flag(const FlagGroup& group, std::string& model);
+/// --threads.
+void add_threads_flag(const FlagGroup& group, int& threads);
+/// --json: results as JSON.
+void add_json_flag(const FlagGroup& group, bool& json);
+/// --temperature and --top-p.
+void add_temperature_flags(const FlagGroup& group, SamplingOptions& sampling);
 
 /// How the model is run: --cache, --cr, --window, --kv-dtype, --dtype, --weights, --threads ...
 void add_run_flags(CLI::App& command, LoadOptions& options);

@@ -128,7 +128,7 @@ std::vector<ChatMessage> opening(const GenerateCommand& command) {
   return {{"system", command.system}};
 }
 
-// Several turns on a terminal; an empty line or the end of input ends the chat.
+// A chat on a terminal; an empty line or the end of input ends the chat.
 int converse(Llm& llm, const GenerateCommand& command, const GenerateOptions& options) {
   std::vector<ChatMessage> messages = opening(command);
   for (std::string line; !interrupted();) {
@@ -213,52 +213,24 @@ int run_generate(const GenerateCommand& command) {
 }
 
 void add_sampling_flags(CLI::App& command, GenerateOptions& options) {
-  const char* const group = "Sampling";
+  const FlagGroup group(command, "Sampling");
   SamplingOptions& sampling = options.sampling;
-  command.add_option("--temperature", sampling.temperature, "0: always the most likely token")
-      ->capture_default_str()
-      ->type_name("X")
-      ->group(group);
-  command.add_option("--top-p", sampling.top_p, "Only the smallest set with this probability")
-      ->capture_default_str()
-      ->type_name("P")
-      ->group(group);
-  command.add_option("--top-k", sampling.top_k, "Only the K most likely tokens; 0: all")
-      ->capture_default_str()
-      ->type_name("K")
-      ->group(group);
-  command
-      .add_option("--min-p", sampling.min_p,
-                  "Only tokens at least this fraction as likely as the most likely one")
-      ->capture_default_str()
-      ->type_name("P")
-      ->group(group);
-  command
-      .add_option("--repetition-penalty", sampling.repetition_penalty,
-                  "Divides the positive logits of tokens seen before")
-      ->capture_default_str()
-      ->type_name("X")
-      ->group(group);
-  command.add_option("--seed", sampling.seed, "Of the random choices")
-      ->capture_default_str()
-      ->type_name("N")
-      ->group(group);
-  command.add_option("--n", options.samples, "Samples that continue the one prompt")
-      ->capture_default_str()
-      ->type_name("N")
-      ->group(group);
-  command
-      .add_option("--stop", options.stop,
-                  "End the text before this string; may be given several times (default: none)")
-      ->type_name("TEXT")
+  add_temperature_flags(group, sampling);
+  group.option("--top-k", sampling.top_k, "K", "Only the K most likely tokens; 0: all");
+  group.option("--min-p", sampling.min_p, "P",
+               "Only tokens at least this fraction as likely as the most likely one");
+  group.option("--repetition-penalty", sampling.repetition_penalty, "X",
+               "Divides the positive logits of tokens seen before");
+  group.option("--seed", sampling.seed, "N", "Of the random choices");
+  group.option("--n", options.samples, "N", "Samples that continue the one prompt");
+  group
+      .open_option("--stop", options.stop, "TEXT",
+                   "End the text before this string; may be given several times (default: none)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false)
-      ->group(group);
-  command
-      .add_flag("--ignore-eos", options.ignore_eos,
-                "Go on after the checkpoint's end-of-text tokens (default: off)")
-      ->group(group);
+      ->allow_extra_args(false);
+  group.flag("--ignore-eos", options.ignore_eos,
+             "Go on after the checkpoint's end-of-text tokens (default: off)");
 }
 
 }  // namespace
@@ -269,49 +241,35 @@ void add_generate(CLI::App& app, Run& run) {
                                   "Generates text from a prompt; text goes to standard output, a "
                                   "summary of the cache to standard error",
                                   options, run_generate);
-  command->add_option("--prompt", options->prompt, "The prompt (no default)")->type_name("TEXT");
-  command
-      ->add_option("--prompt-file", options->prompt_file,
-                   "A file with the prompt; - is standard input (no default)")
-      ->type_name("FILE");
-  command->add_flag("--chat", options->chat,
-                    "The prompt is a user's message for the model's chat template; without "
-                    "--prompt it is read from standard input, on a terminal turn by turn "
-                    "(default: off)");
-  command->add_option("--system", options->system, "--chat: the system prompt (default: none)")
-      ->type_name("TEXT");
-  command->add_option("--max-tokens", options->generate.max_tokens, "Most new tokens")
-      ->capture_default_str()
-      ->type_name("N");
-  command
-      ->add_option("--prompt-cache", options->generate.prompt_cache,
-                   "A file that keeps the prompt's cache: what it holds of this prompt's beginning "
-                   "is not computed again (default: none)")
-      ->type_name("FILE");
-  command->add_flag("--prompt-cache-ro", options->generate.prompt_cache_read_only,
-                    "--prompt-cache: read the file, do not write it (default: off)");
-  command->add_flag("--json", options->json,
-                    "Print text, token ids, cache and speed as JSON (default: off)");
+  const FlagGroup flags(*command);
+  flags.open_option("--prompt", options->prompt, "TEXT", "The prompt (no default)");
+  flags.open_option("--prompt-file", options->prompt_file, "FILE",
+                    "A file with the prompt; - is standard input (no default)");
+  flags.flag("--chat", options->chat,
+             "The prompt is a user's message for the model's chat template; without "
+             "--prompt it is read from standard input, on a terminal line by line "
+             "(default: off)");
+  flags.open_option("--system", options->system, "TEXT",
+                    "--chat: the system prompt (default: none)");
+  flags.option("--max-tokens", options->generate.max_tokens, "N", "Most new tokens");
+  flags.open_option(
+      "--prompt-cache", options->generate.prompt_cache, "FILE",
+      "A file that keeps the prompt's cache: what it holds of this prompt's beginning "
+      "is not computed again (default: none)");
+  flags.flag("--prompt-cache-ro", options->generate.prompt_cache_read_only,
+             "--prompt-cache: read the file, do not write it (default: off)");
+  flags.flag("--json", options->json,
+             "Print text, token ids, cache and speed as JSON (default: off)");
   add_sampling_flags(*command, options->generate);
-  const char* const group = "Training data";
+  const FlagGroup data(*command, "Training data");
   CLI::Option* const data_out =
-      command
-          ->add_option("--data-out", options->data_out,
+      data.open_option("--data-out", options->data_out, "FILE",
                        "Write JSON lines for winnow retrofit: documents that the model samples by "
-                       "itself, many at once (no default)")
-          ->type_name("FILE")
-          ->group(group);
-  command->add_option("--documents", options->documents, "--data-out: how many")
-      ->needs(data_out)
-      ->capture_default_str()
-      ->type_name("N")
-      ->group(group);
-  command
-      ->add_option("--prompts", options->prompts,
-                   "--data-out: JSON lines with a \"prompt\" each, which documents continue in "
-                   "turn (default: they begin with the beginning-of-text token)")
-      ->type_name("FILE")
-      ->group(group);
+                       "itself, many at once (no default)");
+  data.option("--documents", options->documents, "N", "--data-out: how many")->needs(data_out);
+  data.open_option("--prompts", options->prompts, "FILE",
+                   "--data-out: JSON lines with a \"prompt\" each, taken one after "
+                   "another (default: they begin with the beginning-of-text token)");
   add_load_flags(*command, options->load);
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "apps/winnow/command.h"
+#include "apps/winnow/flags.h"
 #include "apps/winnow/output.h"
 #include "engine/options.h"
 #include "model/checkpoint.h"
@@ -167,10 +168,9 @@ void add_inspect(CLI::App& app, Run& run) {
                   options, run_inspect);
   command->add_option("DIR", options->directory, "Hugging Face model directory (no default)")
       ->required();
-  command->add_option("--kv-dtype", options->kv_dtype, "Entries in bf16, fp8, int8, q4 or fp32")
-      ->capture_default_str()
-      ->type_name("TYPE");
-  command->add_flag("--json", options->json, "Print as JSON (default: off)");
+  const FlagGroup own(*command);
+  own.option("--kv-dtype", options->kv_dtype, "TYPE", "Entries in bf16, fp8, int8, q4 or fp32");
+  add_json_flag(own, options->json);
 }
 
 }  // namespace winnow::cli

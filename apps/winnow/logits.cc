@@ -4,6 +4,7 @@
 #include "api/llm_load.h"
 #include "api/llm_session.h"
 #include "apps/winnow/command.h"
+#include "apps/winnow/flag_group.h"
 #include "apps/winnow/flags.h"
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
@@ -109,28 +110,21 @@ void add_logits(CLI::App& app, Run& run) {
       "Writes the logits of given tokens, as the engine computes them with its cache, and how many "
       "entries each query saw: `logits` fp32 [T, V], `live_entries` int32 [T, layers, kv heads]",
       options, run_logits);
-  command->add_option("--tokens", options->tokens, "Token ids: 1,2,3 (no default)")
-      ->type_name("IDS");
-  command
-      ->add_option("--tokens-file", options->tokens_file,
-                   "A file with token ids, instead of --tokens; - is standard input (no default)")
-      ->type_name("FILE");
-  command->add_option("--output", options->output, "The safetensors file to write (no default)")
-      ->required()
-      ->type_name("FILE");
-  command->add_flag("--decode", options->decode, "Feed one token at a time (default: off)");
-  command
-      ->add_option("--prompt-tokens", options->prompt_tokens,
-                   kvcache::list_rules("and", selects) +
-                       ": how many tokens are prompt and see everything (default: all; with "
-                       "--decode 1)")
-      ->type_name("P");
-  command
-      ->add_option("--total-tokens", options->total_tokens,
-                   kvcache::list_rules("and", has_budget) +
-                       ": the length that --cr divides into the budget (default: the number of "
-                       "tokens)")
-      ->type_name("N");
+  const FlagGroup own(*command);
+  own.open_option("--tokens", options->tokens, "IDS", "Token ids: 1,2,3 (no default)");
+  own.open_option("--tokens-file", options->tokens_file, "FILE",
+                  "A file with token ids, instead of --tokens; - is standard input (no default)");
+  own.open_option("--output", options->output, "FILE", "The safetensors file to write (no default)")
+      ->required();
+  own.flag("--decode", options->decode, "Feed one token at a time (default: off)");
+  own.open_option("--prompt-tokens", options->prompt_tokens, "P",
+                  kvcache::list_rules("and", selects) +
+                      ": how many tokens are prompt and see everything (default: all; with "
+                      "--decode 1)");
+  own.open_option("--total-tokens", options->total_tokens, "N",
+                  kvcache::list_rules("and", has_budget) +
+                      ": the length that --cr divides into the budget (default: the number of "
+                      "tokens)");
   add_load_flags(*command, options->load);
 }
 

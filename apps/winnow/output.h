@@ -11,9 +11,9 @@ namespace winnow::cli {
 
 /// Writes to standard output; Error when it cannot be written.
 void print(std::string_view text);
-/// The same, and whoever reads sees it now.
+/// The same, and flushes.
 void print_now(std::string_view text);
-/// Writes to standard error. That nobody may be there to read it is no failure.
+/// Writes to standard error. A closed standard error is no failure.
 void print_note(std::string_view text);
 void print_json(const nlohmann::ordered_json& value);
 

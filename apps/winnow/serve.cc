@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "apps/winnow/command.h"
+#include "apps/winnow/flag_group.h"
 #include "apps/winnow/flags.h"
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
@@ -107,89 +108,70 @@ int run_serve(const ServeCommand& command) {
 }
 
 void add_network_flags(CLI::App& command, ServeCommand& options) {
-  const char* const group = "Network";
+  const FlagGroup group(command, "Network");
   server::HttpConfig& http = options.server.http;
-  const auto add = [&](const char* flag, auto& value, const char* help, const char* type) {
-    command.add_option(flag, value, help)->capture_default_str()->type_name(type)->group(group);
-  };
-  add("--host", http.host, "Address to listen on; 0.0.0.0: all", "HOST");
-  add("--port", http.port, "Port; 0: any free one", "N");
-  command.add_option("--tls-cert", http.tls_cert, "Certificate chain, PEM (default: no TLS)")
-      ->type_name("FILE")
-      ->group(group);
-  command.add_option("--tls-key", http.tls_key, "Private key, PEM (default: no TLS)")
-      ->type_name("FILE")
-      ->group(group);
-  command
-      .add_option("--api-key", options.server.service.api_keys,
-                  "Clients must send this key; may be given several times (default: none needed)")
-      ->type_name("KEY")
+  group.option("--host", http.host, "HOST", "Address to listen on; 0.0.0.0: all");
+  group.option("--port", http.port, "N", "Port; 0: any free one");
+  group.open_option("--tls-cert", http.tls_cert, "FILE",
+                    "Certificate chain, PEM (default: no TLS)");
+  group.open_option("--tls-key", http.tls_key, "FILE", "Private key, PEM (default: no TLS)");
+  group
+      .open_option("--api-key", options.server.service.api_keys, "KEY",
+                   "Clients must send this key; may be given several times (default: none needed)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false)
-      ->group(group);
-  command
-      .add_option("--api-key-file", options.api_key_file,
-                  "A file with keys, one per line: others cannot read it in the list of processes "
-                  "(default: none)")
-      ->type_name("FILE")
-      ->group(group);
-  command
-      .add_option("--cors-origin", options.server.service.cors_origin,
-                  "Another site whose scripts may ask; *: any (default: none)")
-      ->type_name("ORIGIN")
-      ->group(group);
-  add("--http-threads", http.threads, "Threads for connections", "N");
-  add("--max-connections", http.max_connections, "Connections that are open at a time", "N");
-  add("--max-body-mib", options.max_body_mib, "Largest body of a request in MiB", "MIB");
-  add("--stream-interval", options.stream_interval,
-      "Milliseconds that a stream's tokens may wait for the next, to be sent together; 0: never",
-      "MS");
-  add("--header-timeout", options.header_timeout, "Seconds for a request's head to arrive", "S");
-  add("--body-timeout", options.body_timeout, "Seconds for a request's body to arrive", "S");
-  add("--write-timeout", options.write_timeout, "Seconds for a client to take what is sent", "S");
-  add("--shutdown-timeout", options.shutdown_timeout,
-      "Seconds to finish answers after SIGTERM or Ctrl-C; a second one ends at once", "S");
-  add("--log-level", options.log_level, "error, warn, info or debug; to standard error", "LEVEL");
+      ->allow_extra_args(false);
+  group.open_option(
+      "--api-key-file", options.api_key_file, "FILE",
+      "A file with keys, one per line: others cannot read it in the list of processes "
+      "(default: none)");
+  group.open_option("--cors-origin", options.server.service.cors_origin, "ORIGIN",
+                    "Another site whose scripts may ask; *: any (default: none)");
+  group.option("--http-threads", http.threads, "N", "Threads for connections");
+  group.option("--max-connections", http.max_connections, "N",
+               "Connections that are open at a time");
+  group.option("--max-body-mib", options.max_body_mib, "MIB", "Largest body of a request in MiB");
+  group.option(
+      "--stream-interval", options.stream_interval, "MS",
+      "Milliseconds that a stream's tokens may wait for the next, to be sent together; 0: never");
+  group.option("--header-timeout", options.header_timeout, "S",
+               "Seconds for a request's head to arrive");
+  group.option("--body-timeout", options.body_timeout, "S",
+               "Seconds for a request's body to arrive");
+  group.option("--write-timeout", options.write_timeout, "S",
+               "Seconds for a client to take what is sent");
+  group.option("--shutdown-timeout", options.shutdown_timeout, "S",
+               "Seconds to finish answers after SIGTERM or Ctrl-C; a second one ends at once");
+  group.option("--log-level", options.log_level, "LEVEL",
+               "error, warn, info or debug; to standard error");
 }
 
 void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
-  const char* const group = "Requests";
+  const FlagGroup group(command, "Requests");
   server::ServerConfig& config = options.server;
-  const auto add = [&](const char* flag, auto& value, const char* help, const char* type) {
-    return command.add_option(flag, value, help)
-        ->capture_default_str()
-        ->type_name(type)
-        ->group(group);
-  };
-  command
-      .add_option("--model-name", config.service.model_name,
-                  "The model's name to clients (default: its directory's)")
-      ->type_name("NAME")
-      ->group(group);
-  add("--max-requests", config.engine.most_requests, "Taken at a time; more are answered with 429",
-      "N");
-  add("--max-sequences", config.max_sequences, "That hold cache at a time; others wait", "N");
-  add("--max-context", config.service.max_context,
-      "Most tokens of prompt and answer; 0: the model's positions", "N");
+  group.open_option("--model-name", config.service.model_name, "NAME",
+                    "The model's name to clients (default: its directory's)");
+  group.option("--max-requests", config.engine.most_requests, "N",
+               "Taken at a time; more are answered with 429");
+  group.option("--max-sequences", config.max_sequences, "N",
+               "That hold cache at a time; others wait");
+  group.option("--max-context", config.service.max_context, "N",
+               "Most tokens of prompt and answer; 0: the model's positions");
   CLI::Option* const no_prefixes =
-      command
-          .add_flag("--no-prefix-cache", options.no_prefix_cache,
-                    "Compute prompts anew that begin like earlier ones (default: off)")
-          ->group(group);
-  add("--prefix-cache-gib", config.prefix_gib,
-      "Prefixes give way while all sequences hold more than this; 0: a quarter of the cache", "GIB")
+      group.flag("--no-prefix-cache", options.no_prefix_cache,
+                 "Compute prompts anew that begin like earlier ones (default: off)");
+  group
+      .option(
+          "--prefix-cache-gib", config.prefix_gib, "GIB",
+          "Prefixes are dropped while all sequences hold more than this; 0: a quarter of the cache")
       ->excludes(no_prefixes);
-  CLI::Option* const directory =
-      command
-          .add_option(
-              "--cache-dir", config.cache_dir,
-              "A directory for prefixes that have no place in memory, or outlive the server "
-              "(default: none)")
-          ->type_name("DIR")
-          ->group(group);
-  add("--cache-dir-size", config.cache_dir_gib,
-      "Most that --cache-dir may hold; what was used least recently goes first", "GIB")
+  CLI::Option* const directory = group.open_option(
+      "--cache-dir", config.cache_dir, "DIR",
+      "A directory for prefixes that have no place in memory, or outlive the server "
+      "(default: none)");
+  group
+      .option("--cache-dir-size", config.cache_dir_gib, "GIB",
+              "Most that --cache-dir may hold; what was used least recently goes first")
       ->needs(directory);
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "apps/winnow/command.h"
+#include "apps/winnow/flags.h"
 #include "apps/winnow/output.h"
 #include "tokenizer/tokenizer.h"
 
@@ -29,11 +30,10 @@ void add_tokenize(CLI::App& app, Run& run) {
       add_command(app, run, "tokenize",
                   "Reads text from standard input and prints its token ids, separated by spaces",
                   options, run_tokenize);
-  command->add_option("--model", options->model, "Hugging Face model directory (no default)")
-      ->required()
-      ->type_name("DIR");
-  command->add_flag("--no-special", options->no_special,
-                    "Leave out BOS and whatever else the model adds (default: off)");
+  const FlagGroup own(*command);
+  add_model_flag(own, options->model)->required();
+  own.flag("--no-special", options->no_special,
+           "Leave out BOS and all else that the model adds (default: off)");
 }
 
 }  // namespace winnow::cli

@@ -7,16 +7,6 @@
 
 namespace winnow::cli {
 
-void add_answer_sampling_flags(CLI::App& command, SamplingOptions& sampling) {
-  command
-      .add_option("--temperature", sampling.temperature, "Of answers; 0: the most likely tokens")
-      ->capture_default_str()
-      ->type_name("T");
-  command.add_option("--top-p", sampling.top_p, "Sample from this share of the probability")
-      ->capture_default_str()
-      ->type_name("P");
-}
-
 void print_answers(const eval::AnswerSummary& summary) {
   const std::string skipped =
       summary.skipped > 0 ? fmt::format("{} too long and skipped", grouped(summary.skipped)) : "";

@@ -4,6 +4,7 @@
 #include "apps/winnow/eval/eval.h"
 #include "apps/winnow/eval/reference.h"
 #include "apps/winnow/eval/run.h"
+#include "apps/winnow/flag_group.h"
 #include "apps/winnow/output.h"
 #include "base/error.h"
 #include "base/sha256.h"
@@ -137,29 +138,17 @@ void add_eval_divergence(CLI::App& eval, Run& run) {
                   "How far greedy continuations of --prompts pieces of a text stray from those of "
                   "a reference: KLD and token match, while both agree and on the reference's text",
                   flags, run_divergence);
-  command->add_option("--text", flags->text, "The text file; - is standard input (no default)")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("--prompts", flags->prompts, "Pieces of the text, spread evenly over it")
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--context", flags->context, "Tokens per prompt")
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--steps", flags->steps, "Tokens that each is continued by")
-      ->capture_default_str()
-      ->type_name("N");
-  command
-      ->add_option("--reference", flags->reference,
-                   "dense (the same model without compression), a model directory, or what "
-                   "--save-logits wrote")
-      ->capture_default_str()
-      ->type_name("dense|DIR|FILE");
-  command
-      ->add_option("--save-logits", flags->save_logits,
-                   "Compare nothing: write this model's continuations and logits, to be a "
-                   "reference elsewhere (no default)")
-      ->type_name("FILE.safetensors");
+  const FlagGroup own(*command);
+  add_text_flag(own, flags->text);
+  own.option("--prompts", flags->prompts, "N", "Pieces of the text, spread evenly over it");
+  own.option("--context", flags->context, "N", "Tokens per prompt");
+  own.option("--steps", flags->steps, "N", "Tokens that each is continued by");
+  own.option("--reference", flags->reference, "dense|DIR|FILE",
+             "dense (the same model without compression), a model directory, or what "
+             "--save-logits wrote");
+  own.open_option("--save-logits", flags->save_logits, "FILE.safetensors",
+                  "Compare nothing: write this model's continuations and logits, to be a "
+                  "reference elsewhere (no default)");
   add_eval_flags(*command, *flags);
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "apps/winnow/eval/eval.h"
+#include "apps/winnow/flags.h"
 #include "apps/winnow/output.h"
 #include "base/error.h"
 #include "checkpoint/json.h"
@@ -129,7 +130,7 @@ void add_eval_frontier(CLI::App& eval, Run& run) {
   command->add_option("files", flags->files, "What `winnow eval hyperscale --out` wrote")
       ->required()
       ->type_name("FILE");
-  command->add_flag("--json", flags->json, "Print JSON (default: off)");
+  add_json_flag(FlagGroup(*command), flags->json);
 }
 
 }  // namespace winnow::cli

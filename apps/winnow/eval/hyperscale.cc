@@ -8,6 +8,7 @@
 #include "apps/winnow/eval/eval.h"
 #include "apps/winnow/eval/run.h"
 #include "apps/winnow/eval/task_data.h"
+#include "apps/winnow/flags.h"
 #include "apps/winnow/output.h"
 #include "base/error.h"
 #include "eval/hyperscale.h"
@@ -108,15 +109,11 @@ void add_eval_hyperscale(CLI::App& eval, Run& run) {
       "beside the KV reads and peak tokens they take; compare several with `eval frontier`",
       flags, run_hyperscale);
   add_task_data_flags(*command, flags->data);
-  command->add_option("--lengths", flags->lengths, "L: most tokens of prompt and answer: 1024,2048")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--widths", flags->widths, "W: parallel chains: 1,2,4")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->type_name("N");
-  add_answer_sampling_flags(*command, flags->sampling);
+  const FlagGroup own(*command);
+  own.option("--lengths", flags->lengths, "N", "L: most tokens of prompt and answer: 1024,2048")
+      ->delimiter(',');
+  own.option("--widths", flags->widths, "N", "W: parallel chains: 1,2,4")->delimiter(',');
+  add_temperature_flags(own, flags->sampling);
   add_chat_flag(*command, *flags);
   add_eval_flags(*command, *flags);
 }

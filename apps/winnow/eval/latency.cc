@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "apps/winnow/eval/eval.h"
+#include "apps/winnow/flags.h"
 #include "apps/winnow/output.h"
 #include "apps/winnow/report/svg_plot.h"
 #include "apps/winnow/shapes.h"
@@ -215,44 +216,22 @@ void add_eval_latency(CLI::App& eval, Run& run) {
       "Time of a decode step and the cache's share of it by the DMS paper's model of the device's "
       "limits, beside what `winnow bench` measured",
       flags, run_latency);
-  command->add_option("--shape", flags->shape, "A well-known model's (no default)")
-      ->type_name("NAME");
-  command->add_option("--model", flags->model, "A model directory's (no default)")
-      ->type_name("DIR");
-  command->add_option("--tflops", flags->tflops, "Peak of the device, in TFLOP/s (an H100's)")
-      ->capture_default_str()
-      ->type_name("X");
-  command->add_option("--gbps", flags->gbps, "Bandwidth of its memory, in GB/s (an H100's)")
-      ->capture_default_str()
-      ->type_name("X");
-  command->add_flag("--measure-bandwidth", flags->measure,
-                    "Measure this machine's instead (default: off)");
-  command->add_option("--batches", flags->batches, "Sequences per step: 1,16,256")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--lengths", flags->lengths, "Tokens of each: 1024,8192")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--crs", flags->ratios, "Compression ratios: 1,4,8")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->type_name("X");
-  command->add_option("--weight-bytes", flags->weight_bytes, "Bytes of a weight")
-      ->capture_default_str()
-      ->type_name("X");
-  command->add_option("--kv-bytes", flags->kv_bytes, "Bytes of a number in the cache")
-      ->capture_default_str()
-      ->type_name("X");
-  command
-      ->add_option(
-          "--beside", flags->beside,
-          "Results of `winnow bench --json` for the same model, to compare (default: none)")
-      ->type_name("FILE");
-  command->add_option("--html", flags->html, "Also write a page of plots (no default)")
-      ->type_name("FILE");
-  command->add_flag("--json", flags->json, "Print JSON (default: off)");
+  const FlagGroup own(*command);
+  own.open_option("--shape", flags->shape, "NAME", "A well-known model's (no default)");
+  own.open_option("--model", flags->model, "DIR", "A model directory's (no default)");
+  own.option("--tflops", flags->tflops, "X", "Peak of the device, in TFLOP/s (an H100's)");
+  own.option("--gbps", flags->gbps, "X", "Bandwidth of its memory, in GB/s (an H100's)");
+  own.flag("--measure-bandwidth", flags->measure, "Measure this machine's instead (default: off)");
+  own.option("--batches", flags->batches, "N", "Sequences per step: 1,16,256")->delimiter(',');
+  own.option("--lengths", flags->lengths, "N", "Tokens of each: 1024,8192")->delimiter(',');
+  own.option("--crs", flags->ratios, "X", "Compression ratios: 1,4,8")->delimiter(',');
+  own.option("--weight-bytes", flags->weight_bytes, "X", "Bytes of a weight");
+  own.option("--kv-bytes", flags->kv_bytes, "X", "Bytes of a number in the cache");
+  own.open_option(
+      "--beside", flags->beside, "FILE",
+      "Results of `winnow bench --json` for the same model, to compare (default: none)");
+  own.open_option("--html", flags->html, "FILE", "Also write a page of plots (no default)");
+  add_json_flag(own, flags->json);
 }
 
 }  // namespace winnow::cli

@@ -6,6 +6,7 @@
 #include "apps/winnow/eval/answers.h"
 #include "apps/winnow/eval/eval.h"
 #include "apps/winnow/eval/run.h"
+#include "apps/winnow/flag_group.h"
 #include "apps/winnow/output.h"
 #include "apps/winnow/report/score_map.h"
 #include "base/sha256.h"
@@ -92,23 +93,14 @@ void add_eval_needle(CLI::App& eval, Run& run) {
       eval, run, "needle",
       "Hides one fact in a text, at every depth of every length, and asks for it at the end", flags,
       run_needle);
-  command->add_option("--text", flags->text, "The hay: any text; - is standard input (no default)")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("--lengths", flags->lengths, "Tokens of prompt and answer: 1024,2048 ...")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--depths", flags->depths, "Where the fact is hidden, in per cent: 0,50,100")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->type_name("P");
-  command->add_option("--repeats", flags->repeats, "Facts per length and depth, of five kinds")
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--max-tokens", flags->max_tokens, "Most tokens of an answer")
-      ->capture_default_str()
-      ->type_name("N");
+  const FlagGroup own(*command);
+  own.open_option("--text", flags->text, "FILE",
+                  "The hay: any text; - is standard input (no default)")
+      ->required();
+  add_length_flags(own, flags->lengths, flags->max_tokens);
+  own.option("--depths", flags->depths, "P", "Where the fact is hidden, in per cent: 0,50,100")
+      ->delimiter(',');
+  own.option("--repeats", flags->repeats, "N", "Facts per length and depth, of five kinds");
   add_chat_flag(*command, *flags);
   add_eval_flags(*command, *flags);
 }

@@ -5,6 +5,7 @@
 #include "apps/winnow/eval/eval.h"
 #include "apps/winnow/eval/reference.h"
 #include "apps/winnow/eval/run.h"
+#include "apps/winnow/flag_group.h"
 #include "apps/winnow/output.h"
 #include "base/sha256.h"
 #include "eval/perplexity.h"
@@ -92,21 +93,13 @@ void add_eval_perplexity(CLI::App& eval, Run& run) {
       "Perplexity of a text, teacher-forced in windows of --context tokens, with the decisions and "
       "the cache of inference",
       flags, run_perplexity);
-  command->add_option("--text", flags->text, "The text file; - is standard input (no default)")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("--context", flags->context, "Tokens per window")
-      ->capture_default_str()
-      ->type_name("N");
-  command
-      ->add_option("--max-tokens", flags->max_tokens, "Take only the text's first tokens; 0: all")
-      ->capture_default_str()
-      ->type_name("N");
-  command
-      ->add_option("--reference", flags->reference,
-                   "Also report the divergence from a reference: dense (the same model without "
-                   "compression) or a model directory (no default)")
-      ->type_name("dense|DIR");
+  const FlagGroup own(*command);
+  add_text_flag(own, flags->text);
+  own.option("--context", flags->context, "N", "Tokens per window");
+  own.option("--max-tokens", flags->max_tokens, "N", "Take only the text's first tokens; 0: all");
+  own.open_option("--reference", flags->reference, "dense|DIR",
+                  "Also report the divergence from a reference: dense (the same model without "
+                  "compression) or a model directory (no default)");
   add_eval_flags(*command, *flags);
 }
 

@@ -6,6 +6,7 @@
 
 #include "apps/winnow/eval/eval.h"
 #include "apps/winnow/eval/run.h"
+#include "apps/winnow/flag_group.h"
 #include "apps/winnow/output.h"
 #include "apps/winnow/report/heat_map.h"
 #include "apps/winnow/report/token_page.h"
@@ -181,23 +182,16 @@ void add_eval_profile(CLI::App& eval, Run& run) {
                                   "Where a model keeps what of a text: by layer and head, length "
                                   "and position, and token by token",
                                   flags, run_profile);
-  command->add_option("--text", flags->text, "The text file; - is standard input (no default)")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("--context", flags->context, "Take its first tokens, BOS included")
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--show", flags->show, "Tokens shown on a terminal, the last ones")
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_flag("--attention", flags->attention,
-                    "Also measure how far queries look, with a dense cache, token by token on the "
-                    "CPU (default: off)");
-  command
-      ->add_option(
-          "--html", flags->html,
-          "Also write a web page of the text, coloured by what each head kept (no default)")
-      ->type_name("FILE");
+  const FlagGroup own(*command);
+  add_text_flag(own, flags->text);
+  own.option("--context", flags->context, "N", "Take its first tokens, BOS included");
+  own.option("--show", flags->show, "N", "Tokens shown on a terminal, the last ones");
+  own.flag("--attention", flags->attention,
+           "Also measure how far queries look, with a dense cache, token by token on the "
+           "CPU (default: off)");
+  own.open_option(
+      "--html", flags->html, "FILE",
+      "Also write a web page of the text, coloured by what each head kept (no default)");
   add_eval_flags(*command, *flags);
 }
 

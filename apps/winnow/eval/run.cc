@@ -70,24 +70,30 @@ Json describe_cache(const engine::LoadedModel& model) {
 }  // namespace
 
 void add_eval_flags(CLI::App& command, EvalFlags& flags) {
-  command.add_option("--seed", flags.seed, "What is drawn depends on it")
-      ->capture_default_str()
-      ->type_name("S");
-  command.add_option("--batch", flags.batch, "Sequences at once")
-      ->capture_default_str()
-      ->type_name("N");
-  command
-      .add_option("--out", flags.out,
+  const FlagGroup own(command);
+  own.option("--seed", flags.seed, "S", "What is drawn depends on it");
+  own.option("--batch", flags.batch, "N", "Sequences at once");
+  own.open_option("--out", flags.out, "FILE.json",
                   "Also write the results to FILE.json, and every case to FILE.jsonl as it comes: "
-                  "the same command goes on where it was interrupted (no default)")
-      ->type_name("FILE.json");
-  command.add_flag("--json", flags.json, "Print JSON (default: off)");
+                  "the same command goes on where it was interrupted (no default)");
+  add_json_flag(own, flags.json);
   add_load_flags(command, flags.load);
 }
 
+void add_text_flag(const FlagGroup& group, std::string& text) {
+  group.open_option("--text", text, "FILE", "The text file; - is standard input (no default)")
+      ->required();
+}
+
+void add_length_flags(const FlagGroup& group, std::vector<int>& lengths, int& max_tokens) {
+  group.option("--lengths", lengths, "N", "Tokens of prompt and answer: 1024,2048 ...")
+      ->delimiter(',');
+  group.option("--max-tokens", max_tokens, "N", "Most tokens of an answer");
+}
+
 void add_chat_flag(CLI::App& command, EvalFlags& flags) {
-  command.add_flag("--chat", flags.chat,
-                   "Ask through the model's chat template (default: plain text)");
+  FlagGroup(command).flag("--chat", flags.chat,
+                          "Ask through the model's chat template (default: plain text)");
 }
 
 Json describe_model(const std::string& directory, const engine::LoadedModel& model) {

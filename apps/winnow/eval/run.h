@@ -8,8 +8,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "api/llm_load.h"
+#include "apps/winnow/flag_group.h"
 #include "apps/winnow/progress.h"
 #include "eval/haystack.h"
 #include "eval/journal.h"
@@ -31,6 +33,10 @@ struct EvalFlags {
 
 /// --model and how it is run, --seed, --batch, --out and --json.
 void add_eval_flags(CLI::App& command, EvalFlags& flags);
+/// --text, which must be given.
+void add_text_flag(const FlagGroup& group, std::string& text);
+/// --lengths, and --max-tokens of an answer: for measures that hide something in a text.
+void add_length_flags(const FlagGroup& group, std::vector<int>& lengths, int& max_tokens);
 /// --chat: for measures that ask questions.
 void add_chat_flag(CLI::App& command, EvalFlags& flags);
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "apps/winnow/flag_group.h"
 #include "apps/winnow/output.h"
 #include "base/error.h"
 #include "base/sha256.h"
@@ -25,26 +26,16 @@ std::string digest_of(const std::string& file) {
 }  // namespace
 
 void add_task_data_flags(CLI::App& command, TaskDataFlags& flags) {
-  command.add_option("--task", flags.task, "Which (no default)")->required()->type_name("TASK");
-  command.add_option("--data", flags.data, "Its cases: JSON lines as published (no default)")
-      ->required()
-      ->type_name("FILE");
-  command.add_option("--shots", flags.shots, "Demonstrations in front of every case")
-      ->capture_default_str()
-      ->type_name("N");
-  command
-      .add_option("--shots-data", flags.shots_data,
-                  "Where they are taken from: the first ones of a file like --data (no default)")
-      ->type_name("FILE");
-  command.add_option("--limit", flags.limit, "Only the first cases; 0: all")
-      ->capture_default_str()
-      ->type_name("N");
-  command.add_option("--python", flags.python, "humaneval: what runs the programs, sandboxed")
-      ->capture_default_str()
-      ->type_name("FILE");
-  command.add_option("--seconds", flags.seconds, "humaneval: time for each program")
-      ->capture_default_str()
-      ->type_name("S");
+  const FlagGroup own(command);
+  own.open_option("--task", flags.task, "TASK", "Which (no default)")->required();
+  own.open_option("--data", flags.data, "FILE", "Its cases: JSON lines as published (no default)")
+      ->required();
+  own.option("--shots", flags.shots, "N", "Demonstrations in front of every case");
+  own.open_option("--shots-data", flags.shots_data, "FILE",
+                  "Where they are taken from: the first ones of a file like --data (no default)");
+  own.option("--limit", flags.limit, "N", "Only the first cases; 0: all");
+  own.option("--python", flags.python, "FILE", "humaneval: what runs the programs, sandboxed");
+  own.option("--seconds", flags.seconds, "S", "humaneval: time for each program");
 }
 
 eval::Json describe_task_data(const TaskDataFlags& flags) {

@@ -5,6 +5,7 @@
 #include "apps/winnow/eval/eval.h"
 #include "apps/winnow/eval/run.h"
 #include "apps/winnow/eval/task_data.h"
+#include "apps/winnow/flags.h"
 #include "apps/winnow/output.h"
 #include "base/error.h"
 #include "eval/tasks/choice_formats.h"
@@ -134,16 +135,12 @@ void add_eval_tasks(CLI::App& eval, Run& run) {
       "hellaswag, arc, piqa, boolq and winogrande by likelihood",
       flags, run_tasks);
   add_task_data_flags(*command, flags->data);
-  command
-      ->add_option("--max-tokens", flags->max_tokens,
-                   "Most tokens of an answer; 0: 256 (gsm8k), 1024 (math), 4096 (aime), 512 "
-                   "(humaneval)")
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--samples", flags->samples, "Answers per case; more give pass@k")
-      ->capture_default_str()
-      ->type_name("N");
-  add_answer_sampling_flags(*command, flags->sampling);
+  const FlagGroup own(*command);
+  own.option("--max-tokens", flags->max_tokens, "N",
+             "Most tokens of an answer; 0: 256 (gsm8k), 1024 (math), 4096 (aime), 512 "
+             "(humaneval)");
+  own.option("--samples", flags->samples, "N", "Answers per case; more give pass@k");
+  add_temperature_flags(own, flags->sampling);
   add_chat_flag(*command, *flags);
   add_eval_flags(*command, *flags);
 }

@@ -4,6 +4,7 @@
 #include "apps/winnow/eval/answers.h"
 #include "apps/winnow/eval/eval.h"
 #include "apps/winnow/eval/run.h"
+#include "apps/winnow/flag_group.h"
 #include "apps/winnow/output.h"
 #include "base/sha256.h"
 #include "eval/variables.h"
@@ -103,32 +104,16 @@ void add_eval_variables(CLI::App& eval, Run& run) {
       "Variable tracking: scatters chains of assignments over a text and asks for one of them",
       flags, run_variables);
   eval::VariablesOptions& variables = flags->variables;
-  command
-      ->add_option("--text", flags->text,
-                   "What they are scattered over; - is standard input (default: RULER's filler)")
-      ->type_name("FILE");
-  command->add_option("--lengths", variables.lengths, "Tokens of prompt and answer: 1024,2048 ...")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--chains", variables.chains, "Chains in a text; one is asked for")
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--hops", variables.hops, "Copies that follow a chain's first assignment")
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--repeats", variables.repeats, "Texts per length")
-      ->capture_default_str()
-      ->type_name("N");
-  command
-      ->add_option("--style", variables.style,
-                   "ruler (VAR X = 12345; which variables have the value?) or plain (sentences; "
-                   "which value has the last variable?)")
-      ->capture_default_str()
-      ->type_name("STYLE");
-  command->add_option("--max-tokens", variables.max_tokens, "Most tokens of an answer")
-      ->capture_default_str()
-      ->type_name("N");
+  const FlagGroup own(*command);
+  own.open_option("--text", flags->text, "FILE",
+                  "What they are scattered over; - is standard input (default: RULER's filler)");
+  add_length_flags(own, variables.lengths, variables.max_tokens);
+  own.option("--chains", variables.chains, "N", "Chains in a text; one is asked for");
+  own.option("--hops", variables.hops, "N", "Copies that follow a chain's first assignment");
+  own.option("--repeats", variables.repeats, "N", "Texts per length");
+  own.option("--style", variables.style, "STYLE",
+             "ruler (VAR X = 12345; which variables have the value?) or plain (sentences; "
+             "which value has the last variable?)");
   add_chat_flag(*command, *flags);
   add_eval_flags(*command, *flags);
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "apps/winnow/command.h"
+#include "apps/winnow/flag_group.h"
 #include "apps/winnow/output.h"
 #include "apps/winnow/report/svg_plot.h"
 #include "apps/winnow/report/tables.h"
@@ -181,11 +182,10 @@ void add_report(CLI::App& app, Run& run) {
       "One self-contained page, and the same as Markdown, of all results of `winnow eval --out` in "
       "a folder: tables with the best marked, plots, commands and versions",
       flags, run_report);
-  command->add_option("directory", flags->directory, "The folder")->required()->type_name("DIR");
-  command->add_option("--html", flags->html, "Where the page goes (default: DIR/report.html)")
-      ->type_name("FILE");
-  command->add_option("--markdown", flags->markdown, "The Markdown (default: DIR/report.md)")
-      ->type_name("FILE");
+  const FlagGroup own(*command);
+  own.open_option("directory", flags->directory, "DIR", "The folder")->required();
+  own.open_option("--html", flags->html, "FILE", "Where the page goes (default: DIR/report.html)");
+  own.open_option("--markdown", flags->markdown, "FILE", "The Markdown (default: DIR/report.md)");
 }
 
 }  // namespace winnow::cli

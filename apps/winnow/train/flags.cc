@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "apps/winnow/flags.h"
 #include "apps/winnow/unused_flags.h"
 #include "base/error.h"
 #include "engine/options.h"
@@ -10,47 +11,21 @@
 namespace winnow::cli {
 namespace {
 
-// One group of flags in --help.
-class Group {
- public:
-  Group(CLI::App& command, const char* name) : command_(command), name_(name) {}
-
-  template <class Value>
-  void option(const char* flag, Value& value, const char* type, const char* help) {
-    command_.add_option(flag, value, help)->capture_default_str()->type_name(type)->group(name_);
-  }
-  /// Without a default of its own: the help text says what happens.
-  template <class Value>
-  void open_option(const char* flag, Value& value, const char* type, const char* help) {
-    command_.add_option(flag, value, help)->type_name(type)->group(name_);
-  }
-  void flag(const char* flag, bool& value, const char* help) {
-    command_.add_flag(flag, value, help)->group(name_);
-  }
-
- private:
-  CLI::App& command_;
-  const char* name_;
-};
-
 void add_data_flags(CLI::App& command, TrainingFlags& flags) {
-  Group data(command, "Data");
+  const FlagGroup data(command, "Data");
   data.open_option("--data", flags.data, "FILE",
                    "Training data: JSONL, plain or .zst, with \"text\", \"parts\", \"prompt\" and "
                    "\"completion\", or \"messages\"; or one folder that tokenize-data made "
                    "(no default)");
   data.open_option("--valid", flags.valid, "FILE",
                    "Held-out data of the same kind (default: none is measured)");
-  data.flag("--mask-prompts", flags.mask_prompts,
-            "Predict only completions and the assistant's answers (default: everything)");
-  data.option("--max-malformed", flags.max_malformed, "SHARE",
-              "Share of malformed lines above which the run stops");
+  add_document_flags(data, flags.mask_prompts, flags.max_malformed);
   data.option("--length", flags.length, "N", "Tokens per sequence");
   data.option("--seed", flags.seed, "N", "Of the order of the data and of all that is sampled");
 }
 
 void add_optimizer_flags(CLI::App& command, TrainingFlags& flags) {
-  Group optimizer(command, "Optimiser");
+  const FlagGroup optimizer(command, "Optimiser");
   optimizer.option("--steps", flags.steps, "N", "Updates");
   optimizer.option("--batch", flags.batch, "N", "Sequences per update");
   optimizer.option("--micro-batch", flags.micro_batch, "N",
@@ -76,19 +51,20 @@ void add_optimizer_flags(CLI::App& command, TrainingFlags& flags) {
 }
 
 void add_far_dropout_flags(CLI::App& command, TrainingFlags& flags) {
-  Group far(command, "Far dropout (while training: heads that see only a window, by chance)");
+  const FlagGroup far(command,
+                      "Far dropout (while training: heads that see only a window, by chance)");
   far.option("--far-dropout", flags.far_dropout, "SHARE",
              "Of documents in which all heads but --far-heads see only --far-window; 0: none");
   far.option("--far-mixed", flags.far_mixed, "SHARE",
              "Of documents, part of --far-dropout: there each head does so by a coin of its own");
   far.option("--far-window", flags.far_window, "W", "Steps back that such heads see");
   far.open_option("--far-heads", flags.far_heads, "L:H,...",
-                  "Layer and KV head, from 0, of those that always see everything (default: none)");
-  command.get_option("--far-heads")->delimiter(',');
+                  "Layer and KV head, from 0, of those that always see everything (default: none)")
+      ->delimiter(',');
 }
 
 void add_run_flags(CLI::App& command, TrainingFlags& flags) {
-  Group run(command, "Run");
+  const FlagGroup run(command, "Run");
   run.open_option("--config", flags.config, "FILE",
                   "JSON object of flags; those on the command line win (default: none)");
   run.flag("--dry-run", flags.dry_run,
@@ -111,11 +87,11 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
       "--activations", flags.activations, "KIND",
       "keep: until the backward pass (faster, more memory); recompute: layer by layer; auto: "
       "keep on a CUDA device that has room, else recompute");
-  run.option("--threads", flags.threads, "T", "Threads; 0: one per core");
+  add_threads_flag(run, flags.threads);
 }
 
 void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
-  Group decisions(command, "Decisions");
+  const FlagGroup decisions(command, "Decisions");
   decisions.option("--method", flags.method, "KIND",
                    "dms: evict marked keys, but late; dmc: merge keys and values into running "
                    "averages (--decisions to --scale are DMS's, but for --per)");
@@ -150,7 +126,7 @@ void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
 
 void add_retrofit_flags(CLI::App& command, TrainingFlags& flags) {
   add_decision_flags(command, flags);
-  Group retrofit(command, "Retrofitting");
+  const FlagGroup retrofit(command, "Retrofitting");
   retrofit.option("--target-cr", flags.target_cr, "X",
                   "Compression ratio to reach: all keys / keys that are not marked");
   retrofit.open_option("--fade-steps", flags.fade_steps, "N",
@@ -182,7 +158,7 @@ void add_retrofit_flags(CLI::App& command, TrainingFlags& flags) {
   retrofit.option("--main-loss", flags.main_loss, "KIND",
                   "distillation: from the model as it was; language-model: of the text");
   retrofit.option("--divergence", flags.divergence, "KIND",
-                  "forward: KL(model before || after); reverse: the other way round");
+                  "forward: KL(model before || after); reverse: KL(after || before)");
 }
 
 train::FarDropout far_dropout(const TrainingFlags& flags) {
@@ -297,27 +273,28 @@ train::RetrofitOptions retrofit_options(const TrainingFlags& flags) {
 
 }  // namespace
 
+void add_document_flags(const FlagGroup& group, bool& mask_prompts, double& max_malformed) {
+  group.flag("--mask-prompts", mask_prompts,
+             "Predict only completions and the assistant's answers (default: everything)");
+  group.option("--max-malformed", max_malformed, "SHARE",
+               "Share of malformed lines above which the run stops");
+}
+
 void add_training_flags(CLI::App& command, TrainingFlags& flags) {
   flags.command = &command;
-  command
-      .add_option("--model", flags.model,
-                  "Hugging Face model directory to start from "
-                  "(no default)")
-      ->type_name("DIR");
+  const FlagGroup own(command);
+  own.open_option("--model", flags.model, "DIR",
+                  "Hugging Face model directory to start from (no default)");
   if (!flags.retrofit) {
-    command
-        .add_option("--init", flags.init,
+    own.open_option("--init", flags.init, "DIR",
                     "Instead of --model: a directory with config.json and a tokenizer; weights "
-                    "are drawn at random (no default)")
-        ->type_name("DIR");
-    command
-        .add_option("--kv-heads", flags.kv_heads,
+                    "are drawn at random (no default)");
+    own.open_option("--kv-heads", flags.kv_heads, "N",
                     "Begin with fewer KV heads, each the mean of its group (GQA; default: the "
-                    "model's)")
-        ->type_name("N");
+                    "model's)");
   }
-  command.add_option("--out", flags.out, "Directory for the model that is trained (no default)")
-      ->type_name("DIR");
+  own.open_option("--out", flags.out, "DIR",
+                  "Directory for the model that is trained (no default)");
   add_data_flags(command, flags);
   add_optimizer_flags(command, flags);
   if (flags.retrofit) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/winnow/flag_group.h"
 #include "train/options.h"
 
 namespace winnow::cli {
@@ -94,6 +95,8 @@ struct TrainingFlags {
   bool fixed_pooling = false;
 };
 
+/// --mask-prompts and --max-malformed: how training documents are read.
+void add_document_flags(const FlagGroup& group, bool& mask_prompts, double& max_malformed);
 /// Adds what train and retrofit share, or all that retrofit has.
 void add_training_flags(CLI::App& command, TrainingFlags& flags);
 

@@ -1,6 +1,8 @@
 // winnow tokenize-data: training data as tokens, made once for many runs.
 #include "apps/winnow/command.h"
+#include "apps/winnow/flags.h"
 #include "apps/winnow/train/data.h"
+#include "apps/winnow/train/flags.h"
 #include "base/threads.h"
 
 namespace winnow::cli {
@@ -34,26 +36,16 @@ void add_tokenize_data(CLI::App& app, Run& run) {
       add_command(app, run, "tokenize-data",
                   "Tokenises training data into a folder that train and retrofit take as --data",
                   flags, run_tokenize_data);
-  command->add_option("--model", flags->model, "Whose tokenizer and chat template (no default)")
-      ->required()
-      ->type_name("DIR");
-  command
-      ->add_option("--data", flags->data,
-                   "JSONL, plain or .zst, with \"text\", \"parts\", \"prompt\" and \"completion\", "
-                   "or \"messages\" (no default)")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("--out", flags->out, "The folder (no default)")->required()->type_name("DIR");
-  command->add_flag("--mask-prompts", flags->mask_prompts,
-                    "Predict only completions and the assistant's answers (default: everything)");
-  command
-      ->add_option("--max-malformed", flags->max_malformed,
-                   "Share of malformed lines above which it stops")
-      ->capture_default_str()
-      ->type_name("SHARE");
-  command->add_option("--threads", flags->threads, "Threads; 0: one per core")
-      ->capture_default_str()
-      ->type_name("T");
+  const FlagGroup own(*command);
+  own.open_option("--model", flags->model, "DIR", "Whose tokenizer and chat template (no default)")
+      ->required();
+  own.open_option("--data", flags->data, "FILE",
+                  "JSONL, plain or .zst, with \"text\", \"parts\", \"prompt\" and \"completion\", "
+                  "or \"messages\" (no default)")
+      ->required();
+  own.open_option("--out", flags->out, "DIR", "The folder (no default)")->required();
+  add_document_flags(own, flags->mask_prompts, flags->max_malformed);
+  add_threads_flag(own, flags->threads);
 }
 
 }  // namespace winnow::cli
