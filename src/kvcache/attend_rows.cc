@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/threads.h"
-#include "kvcache/feedback.h"
 #include "kvcache/quest.h"
+#include "kvcache/score_eviction.h"
 #include "ops/attention.h"
 
 namespace winnow::kvcache {
@@ -20,7 +20,7 @@ struct Step {
 // Page lists that Quest's rows point into.
 using PageLists = std::vector<std::vector<PageId>>;
 
-// Whether anybody asks what the step's query finds.
+// Whether the output or the weights of the step's query are needed.
 bool is_wanted(const Step& step, int layer) {
   const LayerChunk& chunk = *step.chunk;
   return step.row >= chunk.first_out || chunk.visible.data != nullptr || chunk.weights != nullptr ||
@@ -151,8 +151,8 @@ std::vector<ops::DecodeRow> append_tokens(std::span<const Step> steps, int layer
   return rows;
 }
 
-// Room for the weights that rows of a rule which learns from them have.
-void ask_for_weights(ops::Workspace& workspace, int group, std::span<ops::DecodeRow> rows) {
+// Makes room for the attention weights that the rule evicts by.
+void reserve_weights(ops::Workspace& workspace, int group, std::span<ops::DecodeRow> rows) {
   for (ops::DecodeRow& row : rows) {
     if (row.weights == nullptr) {
       const auto count = static_cast<std::size_t>(group * (row.archive.count + row.window.count));
@@ -165,18 +165,18 @@ void take_steps(ops::Context& context, int layer, std::span<const Step> steps) {
   const ops::Workspace::Scope scope(*context.workspace);
   const SequenceCache& first = *steps.front().chunk->sequence;
   const ops::AttentionShape shape = first.cache().attention_shape(layer);
-  const bool learns = first.rule(layer).drops();
+  const bool evicts = first.rule(layer).drops();
   std::vector<ops::DecodeRow> rows = append_tokens(steps, layer);
-  if (learns) {
-    ask_for_weights(*context.workspace, shape.group, rows);
+  if (evicts) {
+    reserve_weights(*context.workspace, shape.group, rows);
   }
   if (!rows.empty()) {
     ops::decode_attention(context, shape, rows);
   }
-  if (learns) {
+  if (evicts) {
     const auto heads = static_cast<std::size_t>(first.cache().shape().kv_heads);
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      apply_feedback(*steps[i].chunk->sequence, layer, std::span(rows).subspan(i * heads, heads));
+      evict_by_score(*steps[i].chunk->sequence, layer, std::span(rows).subspan(i * heads, heads));
     }
   }
   if (first.rule(layer).traits->selects) {

@@ -1,5 +1,5 @@
 // TOVA and H2O on the device: attention of one token after another, each of which decides what
-// leaves the cache (kvcache/feedback.h).
+// leaves the cache (kvcache/score_eviction.h).
 #pragma once
 
 #include <cuda_runtime_api.h>

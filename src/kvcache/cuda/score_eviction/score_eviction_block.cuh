@@ -1,6 +1,6 @@
 // TOVA and H2O: a block takes a KV head of a sequence, token after token: the entry, its attention,
 // and which entry leaves. Blocks of a layer's heads wait for each other only where they must agree
-// (TOVA). docs/method.md; kvcache/feedback.cc.
+// (TOVA). docs/method.md; kvcache/score_eviction.cc.
 #pragma once
 
 #include <climits>

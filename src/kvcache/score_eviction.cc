@@ -1,4 +1,4 @@
-#include "kvcache/feedback.h"
+#include "kvcache/score_eviction.h"
 
 #include <algorithm>
 #include <limits>
@@ -34,7 +34,7 @@ int least_slot(const SlotScores& slots, int end, const Score& score) {
   return best;
 }
 
-void apply_tova(SequenceCache& sequence, int layer, std::span<const ops::DecodeRow> rows) {
+void evict_tova(SequenceCache& sequence, int layer, std::span<const ops::DecodeRow> rows) {
   const CacheShape& shape = sequence.cache().shape();
   SlotScores& slots = sequence.head(layer, 0).slots();
   if (static_cast<int>(slots.size()) <= sequence.rule().budget) {
@@ -51,7 +51,7 @@ void apply_tova(SequenceCache& sequence, int layer, std::span<const ops::DecodeR
   }
 }
 
-void apply_h2o(SequenceCache& sequence, int layer, std::span<const ops::DecodeRow> rows) {
+void evict_h2o(SequenceCache& sequence, int layer, std::span<const ops::DecodeRow> rows) {
   const CacheShape& shape = sequence.cache().shape();
   const int budget = sequence.rule().budget;
   for (int h = 0; h < shape.kv_heads; ++h) {
@@ -72,11 +72,11 @@ void apply_h2o(SequenceCache& sequence, int layer, std::span<const ops::DecodeRo
 
 }  // namespace
 
-void apply_feedback(SequenceCache& sequence, int layer, std::span<const ops::DecodeRow> rows) {
+void evict_by_score(SequenceCache& sequence, int layer, std::span<const ops::DecodeRow> rows) {
   if (sequence.rule().traits->drop_by == DropBy::current_attention) {
-    apply_tova(sequence, layer, rows);
+    evict_tova(sequence, layer, rows);
   } else {
-    apply_h2o(sequence, layer, rows);
+    evict_h2o(sequence, layer, rows);
   }
 }
 

@@ -1,5 +1,5 @@
 // TOVA and H2O drop the entry that the definition names.
-#include "kvcache/feedback.h"
+#include "kvcache/score_eviction.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 constexpr int kDim = 8;
 
 // A sequence whose attention the test dictates: two KV heads of two query heads.
-class Feedback : public ::testing::Test {
+class ScoreEviction : public ::testing::Test {
  protected:
   void start(RuleKind rule, int budget) {
     CacheConfig config;
@@ -35,7 +35,7 @@ class Feedback : public ::testing::Test {
     }
     const ops::DecodeRow views[] = {{nullptr, nullptr, {}, {}, rows[0].data()},
                                     {nullptr, nullptr, {}, {}, rows[1].data()}};
-    apply_feedback(*sequence_, 0, views);
+    evict_by_score(*sequence_, 0, views);
   }
 
   // The same weights for all heads.
@@ -77,7 +77,7 @@ class Feedback : public ::testing::Test {
 
 using Positions = std::vector<int>;
 
-TEST_F(Feedback, TovaDropsTheLeastAttendedOfTheLayer) {
+TEST_F(ScoreEviction, TovaDropsTheLeastAttendedOfTheLayer) {
   start(RuleKind::tova, 3);
   step({1});
   step({1, 0});
@@ -94,7 +94,7 @@ TEST_F(Feedback, TovaDropsTheLeastAttendedOfTheLayer) {
   EXPECT_EQ(positions(1), (Positions{1, 3, 5}));
 }
 
-TEST_F(Feedback, TovaOfEqualsTheOldest) {
+TEST_F(ScoreEviction, TovaOfEqualsTheOldest) {
   start(RuleKind::tova, 2);
   for (int t = 0; t < 5; ++t) {
     step(std::vector<float>(static_cast<std::size_t>(t + 1), 0.25F));
@@ -102,7 +102,7 @@ TEST_F(Feedback, TovaOfEqualsTheOldest) {
   EXPECT_EQ(positions(0), (Positions{3, 4}));
 }
 
-TEST_F(Feedback, H2oDropsTheLeastOfAllTimeOutsideTheRecentHalf) {
+TEST_F(ScoreEviction, H2oDropsTheLeastOfAllTimeOutsideTheRecentHalf) {
   start(RuleKind::h2o, 4);
   step({1});
   step({0.5F, 0.5F});
@@ -117,7 +117,7 @@ TEST_F(Feedback, H2oDropsTheLeastOfAllTimeOutsideTheRecentHalf) {
   EXPECT_EQ(positions(0), (Positions{0, 2, 4, 5}));
 }
 
-TEST_F(Feedback, H2oChoosesPerHead) {
+TEST_F(ScoreEviction, H2oChoosesPerHead) {
   start(RuleKind::h2o, 2);
   step({1});
   step({0.5F, 0.5F});
@@ -126,7 +126,7 @@ TEST_F(Feedback, H2oChoosesPerHead) {
   EXPECT_EQ(positions(1), (Positions{1, 2}));
 }
 
-TEST_F(Feedback, BudgetOfOne) {
+TEST_F(ScoreEviction, BudgetOfOne) {
   for (const RuleKind rule : {RuleKind::tova, RuleKind::h2o}) {
     start(rule, 1);
     step({1});
