@@ -145,7 +145,7 @@ class RotatedChunks {
 
   [[nodiscard]] std::span<const LayerChunk> chunks() const { return chunks_; }
 
-  void turn_outputs_back() {
+  void rotate_outputs_back() {
     rows_.clear();
     for (const LayerChunk& chunk : chunks_) {
       for (std::size_t t = chunk.first_out; t < chunk.out.rows; ++t) {
@@ -199,7 +199,7 @@ void append_and_attend(ops::Context& context, int layer, std::span<const LayerCh
   const ops::Workspace::Scope scope(*context.workspace);
   RotatedChunks rotated(*context.workspace, chunks);
   take_chunks(context, layer, rotated.chunks());
-  rotated.turn_outputs_back();
+  rotated.rotate_outputs_back();
 }
 
 }  // namespace winnow::kvcache

@@ -14,34 +14,34 @@ namespace {
 constexpr std::size_t kMaxHeadDim = 512;  // PageLayout allows no more
 
 // A key and a value rounded to a storage format.
-class EncodedEntry {
+class QuantizedEntry {
  public:
-  EncodedEntry(const ops::PageLayout& layout, std::span<const float> key,
-               std::span<const float> value) {
+  QuantizedEntry(const ops::PageLayout& layout, std::span<const float> key,
+                 std::span<const float> value) {
     const std::size_t row_bytes = layout.row_bytes();
     key_ = {std::span(key_codes_).first(row_bytes), {}};
     value_ = {std::span(value_codes_).first(row_bytes), {}};
-    ops::encode_row(layout, key, key_);
-    ops::encode_row(layout, value, value_);
+    ops::quantize_row(layout, key, key_);
+    ops::quantize_row(layout, value, value_);
   }
-  EncodedEntry(const EncodedEntry&) = delete;
-  EncodedEntry& operator=(const EncodedEntry&) = delete;
+  QuantizedEntry(const QuantizedEntry&) = delete;
+  QuantizedEntry& operator=(const QuantizedEntry&) = delete;
 
   void store(const ops::PageLayout& layout, EntryList::Place place) const {
     ops::store_entry(layout, place.page, place.slot, key_, value_);
   }
   void read(const ops::PageLayout& layout, std::span<float> key, std::span<float> value) const {
     if (!key.empty()) {
-      ops::decode_row(layout, key_, key);
-      ops::decode_row(layout, value_, value);
+      ops::dequantize_row(layout, key_, key);
+      ops::dequantize_row(layout, value_, value);
     }
   }
 
  private:
   alignas(64) std::array<std::byte, kMaxHeadDim * sizeof(float)> key_codes_;
   alignas(64) std::array<std::byte, kMaxHeadDim * sizeof(float)> value_codes_;
-  ops::EncodedRow key_;
-  ops::EncodedRow value_;
+  ops::QuantizedRow key_;
+  ops::QuantizedRow value_;
 };
 
 }  // namespace
@@ -80,7 +80,7 @@ void HeadCache::append_to_window(const Rule& rule, const Token& token, std::span
     }
     place = window_.writable(slot);
   }
-  const EncodedEntry entry(layout, token.key, token.value);
+  const QuantizedEntry entry(layout, token.key, token.value);
   entry.store(layout, place);
   entry.read(layout, seen_key, seen_value);
   if (rule.traits->marks) {
@@ -97,7 +97,7 @@ bool HeadCache::is_kept(const Rule& rule, int position) const {
 void HeadCache::append_to_archive(const Rule& rule, const Token& token, std::span<float> seen_key,
                                   std::span<float> seen_value) {
   const auto& layout = archive_.pool().layout();
-  const EncodedEntry entry(layout, token.key, token.value);
+  const QuantizedEntry entry(layout, token.key, token.value);
   entry.store(layout, archive_.push());
   entry.read(layout, seen_key, seen_value);
   if (rule.drops()) {
@@ -150,7 +150,7 @@ void HeadCache::merge_or_open(const Token& token, std::span<float> seen_key,
     std::ranges::copy(token.value, value.begin());
     segment_weight_ = token.omega;
   }
-  const EncodedEntry entry(layout, key, value);
+  const QuantizedEntry entry(layout, key, value);
   entry.store(layout, window_.writable(0));
   entry.read(layout, seen_key, seen_value);
 }
@@ -163,7 +163,7 @@ void HeadCache::close_segment() {
   ops::load_entry(window_.pool().layout(), open.page, open.slot, std::span(key).first(dim),
                   std::span(value).first(dim));
   const auto& layout = archive_.pool().layout();
-  const EncodedEntry entry(layout, std::span(key).first(dim), std::span(value).first(dim));
+  const QuantizedEntry entry(layout, std::span(key).first(dim), std::span(value).first(dim));
   entry.store(layout, archive_.push());
 }
 
@@ -202,7 +202,7 @@ void HeadCache::restore(const Rule& rule, const SavedHead& saved) {
   if (!saved.open.empty()) {
     const std::size_t dim = saved.open.size() / 2;
     const auto& layout = window_.pool().layout();
-    EncodedEntry(layout, saved.open.first(dim), saved.open.subspan(dim, dim))
+    QuantizedEntry(layout, saved.open.first(dim), saved.open.subspan(dim, dim))
         .store(layout, window_.push());
     segment_weight_ = saved.open.back();
   }
@@ -216,7 +216,7 @@ void HeadCache::restore(const Rule& rule, const SavedHead& saved) {
 
 PageNeed HeadCache::page_need(const Rule& rule, int tokens) const {
   // Entries that do not fit the last page open new ones; a shared page that is written to is copied
-  // first: the archive's last one, any slot's under TOVA and H2O, all that a ring turns over.
+  // first: the archive's last one, any slot's under TOVA and H2O, all that the ring overwrites.
   const auto new_pages = [tokens](const EntryList& list, int most) {
     const int size = std::min(list.size() + tokens, most);
     const std::size_t pages = ops::pages_for(size);

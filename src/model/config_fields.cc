@@ -26,7 +26,7 @@ AttentionSpec read_heads(const JsonObject& config, const ModelSpec& spec,
             config.where(), spec.hidden, attention.heads);
     attention.head_dim = spec.hidden / attention.heads;
   }
-  // RoPE turns channels in pairs.
+  // RoPE rotates channels in pairs.
   require(
       attention.head_dim % 2 == 0 && attention.head_dim >= 2 && attention.head_dim <= kMaxHeadDim,
       "{}: expected an even head_dim from 2 to {}, got {}", config.where(), kMaxHeadDim,

@@ -24,7 +24,7 @@ struct NormSpec {
 };
 
 /// Rotary position embedding of the first `channels` channels of a head, in halves: channels i and
-/// i + channels / 2 are a plane that turns by position * frequency_i (rope_frequencies.h).
+/// i + channels / 2 are a plane, rotated by position * frequency_i (rope_frequencies.h).
 struct RopeSpec {
   enum class Scaling : std::uint8_t { none, linear, llama3 };
 

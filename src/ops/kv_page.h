@@ -46,8 +46,8 @@ class PageLayout {
   [[nodiscard]] bool scaled() const {
     return format_ != EntryFormat::f32 && format_ != EntryFormat::bf16;
   }
-  /// Entries are rotated (rotation.h): whoever appends rotates keys and values, and queries for
-  /// them, and turns outputs back.
+  /// Whether entries are rotated (rotation.h). The caller then rotates keys, values and queries,
+  /// and rotates outputs back.
   [[nodiscard]] bool rotated() const { return format_ == EntryFormat::q4; }
   /// Bytes of the codes of one key or value.
   [[nodiscard]] std::size_t row_bytes() const { return row_bytes_; }
@@ -72,21 +72,21 @@ class PageLayout {
 
 /// One quantised key or value: row_bytes() of codes in the layout's format and their scale (1 when
 /// the format has none).
-struct EncodedRow {
+struct QuantizedRow {
   std::span<std::byte> codes;
   bf16 scale;
 };
 
 /// Rounds x [head_dim] to the layout's format, to nearest even. The 8-bit scale is the least
 /// normal bf16 that keeps every code in range, q4's is the root of the mean square, or zero.
-void encode_row(const PageLayout& layout, std::span<const float> x, EncodedRow& row);
+void quantize_row(const PageLayout& layout, std::span<const float> x, QuantizedRow& row);
 
 /// x = the value that `row` stands for.
-void decode_row(const PageLayout& layout, const EncodedRow& row, std::span<float> x);
+void dequantize_row(const PageLayout& layout, const QuantizedRow& row, std::span<float> x);
 
 /// Writes a key and a value into slot `slot` of `page`.
-void store_entry(const PageLayout& layout, std::byte* page, int slot, const EncodedRow& key,
-                 const EncodedRow& value);
+void store_entry(const PageLayout& layout, std::byte* page, int slot, const QuantizedRow& key,
+                 const QuantizedRow& value);
 
 /// Reads the entry in slot `slot` back to float.
 void load_entry(const PageLayout& layout, const std::byte* page, int slot, std::span<float> key,

@@ -18,7 +18,7 @@ class RopeAngles {
   void compute(std::span<const float> frequencies, std::span<const std::int32_t> positions,
                float factor = 1.0F);
 
-  /// Channels of a head that turn: two per frequency.
+  /// Channels of a head that are rotated: two per frequency.
   [[nodiscard]] std::size_t rotary() const { return 2 * half_; }
   [[nodiscard]] std::span<const float> cosines(std::size_t token) const {
     return {cosines_.data() + token * half_, half_};
@@ -34,11 +34,11 @@ class RopeAngles {
 };
 
 /// Rotates the first angles.rotary() channels of every head of x [T, heads * head_dim] in place:
-/// channels i and i + rotary / 2 are a plane that turns by the token's i-th angle, and grows by the
+/// channels i and i + rotary / 2 are a plane, rotated by the token's i-th angle and scaled by the
 /// angles' factor. The other channels stay as they are.
 void rope(Matrix<float> x, int head_dim, const RopeAngles& angles);
 
-/// Backward of rope, in place: turns the gradient of its result back, times the factor.
+/// Backward of rope, in place: rotates the gradient of its result back, times the factor.
 void rope_backward(Matrix<float> dx, int head_dim, const RopeAngles& angles);
 
 }  // namespace winnow::ops

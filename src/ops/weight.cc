@@ -100,8 +100,8 @@ Weight QuantizedWeight::view() const {
 
 void dequantize_row(const Weight& weight, std::int64_t index, float* row) {
   assert(index >= 0 && index < weight.rows);
-  cpu::decode_rows(weight, static_cast<std::size_t>(index),
-                   Matrix<float>(row, 1, static_cast<std::size_t>(weight.cols)));
+  cpu::dequantize_rows(weight, static_cast<std::size_t>(index),
+                       Matrix<float>(row, 1, static_cast<std::size_t>(weight.cols)));
 }
 
 }  // namespace winnow::ops

@@ -14,8 +14,8 @@ const ops::PageLayout kLayout(ops::EntryFormat::f32, 8);
 void write(EntryList::Place place, float value) {
   std::vector<float> row(8, value);
   const auto codes = std::as_writable_bytes(std::span(row));
-  const ops::EncodedRow encoded{codes, {}};
-  ops::store_entry(kLayout, place.page, place.slot, encoded, encoded);
+  const ops::QuantizedRow quantized{codes, {}};
+  ops::store_entry(kLayout, place.page, place.slot, quantized, quantized);
 }
 
 float read(const EntryList& list, int index) {

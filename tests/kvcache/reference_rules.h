@@ -71,15 +71,15 @@ inline std::vector<double> attend_exactly(std::span<const float> query,
 inline ReferenceEntry rounded(const ops::PageLayout& layout, std::span<const float> key,
                               std::span<const float> value) {
   std::vector<std::byte> codes(layout.row_bytes());
-  std::vector<float> decoded(key.size());
-  ops::EncodedRow row{codes, {}};
+  std::vector<float> dequantized(key.size());
+  ops::QuantizedRow row{codes, {}};
   ReferenceEntry entry;
-  ops::encode_row(layout, key, row);
-  ops::decode_row(layout, row, decoded);
-  entry.key.assign(decoded.begin(), decoded.end());
-  ops::encode_row(layout, value, row);
-  ops::decode_row(layout, row, decoded);
-  entry.value.assign(decoded.begin(), decoded.end());
+  ops::quantize_row(layout, key, row);
+  ops::dequantize_row(layout, row, dequantized);
+  entry.key.assign(dequantized.begin(), dequantized.end());
+  ops::quantize_row(layout, value, row);
+  ops::dequantize_row(layout, row, dequantized);
+  entry.value.assign(dequantized.begin(), dequantized.end());
   return entry;
 }
 
@@ -99,7 +99,7 @@ class ReferenceLayer {
     if (!layout_.rotated()) {
       return take_as_it_is(token);
     }
-    // Attention does not change when queries, keys and values are rotated and outputs turned back.
+    // Attention does not change when queries, keys and values are rotated and outputs rotated back.
     LayerToken rotated = token;
     for (auto* rows : {&rotated.queries, &rotated.keys, &rotated.values}) {
       each_head(*rows, [](std::span<float> x) { ops::rotate(x); });

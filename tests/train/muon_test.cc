@@ -34,7 +34,7 @@ Table product(const Table& a, const Table& b) {
   return result;
 }
 
-Table turned(const Table& a) {
+Table transposed(const Table& a) {
   Table result(a[0].size(), std::vector<double>(a.size()));
   for (std::size_t i = 0; i < a.size(); ++i) {
     for (std::size_t j = 0; j < a[0].size(); ++j) {
@@ -54,7 +54,7 @@ Table orthogonalized(Table x) {
     std::ranges::transform(row, row.begin(), [&](double v) { return v / std::sqrt(norm); });
   }
   for (int step = 0; step < 5; ++step) {
-    const Table gram = product(x, turned(x));
+    const Table gram = product(x, transposed(x));
     const Table squared = product(gram, gram);
     Table factor = gram;
     for (std::size_t i = 0; i < gram.size(); ++i) {
@@ -110,8 +110,8 @@ TEST(Muon, FollowsItsDefinition) {
         m[at] = 0.8 * m[at] + 0.2 * g;
         direction[i / cols][i % cols] = 0.8 * m[at] + 0.2 * g;
       }
-      direction =
-          rows <= cols ? orthogonalized(direction) : turned(orthogonalized(turned(direction)));
+      direction = rows <= cols ? orthogonalized(direction)
+                               : transposed(orthogonalized(transposed(direction)));
       const double scale = rate * 0.2 * std::sqrt(static_cast<double>(std::max(rows, cols)));
       for (std::size_t i = 0; i < parameter.count; ++i) {
         double& x = expected[parameter.offset + i];

@@ -14,8 +14,9 @@ HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Turns the planes (x[i], x[i + half]) of one head's rotary channels by their angles times `sign`.
-void TurnHead(std::span<float> x, const float* cosines, const float* sines, float sign) {
+// Rotates the planes (x[i], x[i + half]) of one head's rotary channels by their angles times
+// `sign`.
+void RotateHead(std::span<float> x, const float* cosines, const float* sines, float sign) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
   const std::size_t half = x.size() / 2;
@@ -46,7 +47,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace winnow::ops {
 
-HWY_EXPORT(TurnHead);
+HWY_EXPORT(RotateHead);
 
 void RopeAngles::compute(std::span<const float> frequencies,
                          std::span<const std::int32_t> positions, float factor) {
@@ -66,14 +67,14 @@ void RopeAngles::compute(std::span<const float> frequencies,
 
 namespace {
 
-// Turns every plane by its angle times `sign`.
-void turn(Matrix<float> x, int head_dim, const RopeAngles& angles, float sign) {
+// Rotates every plane by its angle times `sign`.
+void rotate_heads(Matrix<float> x, int head_dim, const RopeAngles& angles, float sign) {
   const auto dim = static_cast<std::size_t>(head_dim);
   const std::size_t rotary = angles.rotary();
   assert(x.cols % dim == 0 && rotary <= dim);
   cpu::for_rows(x.rows, x.cols, [&](std::size_t t) {
     for (std::size_t h = 0; h < x.cols; h += dim) {
-      HWY_DYNAMIC_DISPATCH(TurnHead)
+      HWY_DYNAMIC_DISPATCH(RotateHead)
       (x.row(t).subspan(h, rotary), angles.cosines(t).data(), angles.sines(t).data(), sign);
     }
   });
@@ -82,11 +83,11 @@ void turn(Matrix<float> x, int head_dim, const RopeAngles& angles, float sign) {
 }  // namespace
 
 void rope(Matrix<float> x, int head_dim, const RopeAngles& angles) {
-  turn(x, head_dim, angles, 1.0F);
+  rotate_heads(x, head_dim, angles, 1.0F);
 }
 
 void rope_backward(Matrix<float> dx, int head_dim, const RopeAngles& angles) {
-  turn(dx, head_dim, angles, -1.0F);
+  rotate_heads(dx, head_dim, angles, -1.0F);
 }
 
 }  // namespace winnow::ops

@@ -24,18 +24,18 @@ std::vector<float> frequencies(std::size_t head_dim) {
 
 void expect_rotation(std::size_t dim, std::size_t rotary, float factor, std::size_t heads,
                      const std::vector<std::int32_t>& positions) {
-  const auto turns = frequencies(rotary);
+  const auto radians = frequencies(rotary);
   const auto before = normal(positions.size() * heads * dim, dim);
   auto x = before;
   RopeAngles angles;
-  angles.compute(turns, positions, factor);
+  angles.compute(radians, positions, factor);
   rope({x.data(), positions.size(), heads * dim}, static_cast<int>(dim), angles);
   for (std::size_t t = 0; t < positions.size(); ++t) {
     for (std::size_t h = 0; h < heads; ++h) {
       const std::size_t head = (t * heads + h) * dim;
       for (std::size_t i = 0; i < rotary / 2; ++i) {
         // The angle is rounded to float on purpose: so did the frameworks that trained the models.
-        const double angle = static_cast<float>(positions[t]) * turns[i];
+        const double angle = static_cast<float>(positions[t]) * radians[i];
         const double cosine = double{factor} * std::cos(angle);
         const double sine = double{factor} * std::sin(angle);
         const double a = before[head + i];
@@ -44,13 +44,13 @@ void expect_rotation(std::size_t dim, std::size_t rotary, float factor, std::siz
         ASSERT_NEAR(x[head + i + rotary / 2], b * cosine + a * sine, 2e-6);
       }
       for (std::size_t i = rotary; i < dim; ++i) {
-        ASSERT_EQ(x[head + i], before[head + i]) << "channel " << i << " turned";
+        ASSERT_EQ(x[head + i], before[head + i]) << "channel " << i << " rotated";
       }
     }
   }
 }
 
-TEST(Rope, TurnsHalfSplitPlanes) {
+TEST(Rope, RotatesHalfSplitPlanes) {
   std::vector<std::int32_t> many(300);
   std::iota(many.begin(), many.end(), 0);
   for (const std::size_t dim : {2U, 8U, 24U, 64U, 128U}) {
@@ -59,7 +59,7 @@ TEST(Rope, TurnsHalfSplitPlanes) {
   }
 }
 
-TEST(Rope, TurnsTheRotaryChannelsAlone) {
+TEST(Rope, RotatesTheRotaryChannelsAlone) {
   for (const std::size_t rotary : {0U, 2U, 16U, 24U, 64U, 126U}) {
     expect_rotation(128, rotary, 1.0F, 3, {0, 1, 17, 4095, 131071});
   }
@@ -109,13 +109,13 @@ TEST(Rope, BackwardIsTheAdjoint) {
       angles.compute(frequencies(rotary), positions, factor);
       const auto x = normal(positions.size() * width, 1);
       const auto y = normal(positions.size() * width, 2);
-      auto turned = x;
-      auto turned_back = y;
-      rope({turned.data(), positions.size(), width}, static_cast<int>(dim), angles);
-      rope_backward({turned_back.data(), positions.size(), width}, static_cast<int>(dim), angles);
-      EXPECT_NEAR(std::inner_product(turned.begin(), turned.end(), y.begin(), 0.0),
-                  std::inner_product(x.begin(), x.end(), turned_back.begin(), 0.0), 1e-4);
-      EXPECT_NE(turned, x);
+      auto rotated = x;
+      auto rotated_back = y;
+      rope({rotated.data(), positions.size(), width}, static_cast<int>(dim), angles);
+      rope_backward({rotated_back.data(), positions.size(), width}, static_cast<int>(dim), angles);
+      EXPECT_NEAR(std::inner_product(rotated.begin(), rotated.end(), y.begin(), 0.0),
+                  std::inner_product(x.begin(), x.end(), rotated_back.begin(), 0.0), 1e-4);
+      EXPECT_NE(rotated, x);
     }
   }
 }

@@ -50,32 +50,33 @@ HWY_INLINE void for_row_blocks(std::size_t rows, const F& f) {
 // Rows whose scores are computed together: enough independent sums to hide the latency of adding.
 constexpr int kScoreRows = kPanelVectors == 1 ? 12 : 6;
 
-// Sums per score: channels are dealt out among them, so that few rows hide that latency too.
+// Partial sums per score: channels are dealt out among them, so that few rows hide that latency
+// too.
 template <int R>
-constexpr int kScoreWays = R* static_cast<int>(kPanelVectors) <= 3 ? 4
-                           : R <= 3                                ? 2
-                                                                   : 1;
+constexpr int kPartialSums = R* static_cast<int>(kPanelVectors) <= 3 ? 4
+                             : R <= 3                                ? 2
+                                                                     : 1;
 
 template <class Codes, int R>
 HWY_INLINE void score_block(const std::byte* keys, std::size_t head_dim,
                             const float* HWY_RESTRICT query, std::size_t query_stride,
                             float* HWY_RESTRICT scores, std::size_t score_stride,
                             const Upcoming& upcoming) {
-  constexpr int kWays = kScoreWays<R>;  // head_dim is a multiple of 8
+  constexpr int kParts = kPartialSums<R>;  // head_dim is a multiple of 8
   const PanelTag d;
   const std::size_t lanes = hn::Lanes(d);
-  hn::Vec<PanelTag> sums[kWays][R][kPanelVectors];
-  for (auto& way : sums) {
-    for (auto& row : way) {
+  hn::Vec<PanelTag> sums[kParts][R][kPanelVectors];
+  for (auto& part : sums) {
+    for (auto& row : part) {
       for (auto& sum : row) {
         sum = hn::Zero(d);
       }
     }
   }
-  for (std::size_t c = 0; c < head_dim; c += kWays) {
-    upcoming.fetch(c, kWays);
-    for (int way = 0; way < kWays; ++way) {
-      const std::size_t channel = c + static_cast<std::size_t>(way);
+  for (std::size_t c = 0; c < head_dim; c += kParts) {
+    upcoming.fetch(c, kParts);
+    for (int part = 0; part < kParts; ++part) {
+      const std::size_t channel = c + static_cast<std::size_t>(part);
       hn::Vec<PanelTag> key[kPanelVectors];
       for (std::size_t v = 0; v < kPanelVectors; ++v) {
         key[v] = Codes::load(d, keys, channel * kPageEntries + v * lanes);
@@ -83,7 +84,7 @@ HWY_INLINE void score_block(const std::byte* keys, std::size_t head_dim,
       for (int r = 0; r < R; ++r) {
         const auto q = hn::Set(d, query[static_cast<std::size_t>(r) * query_stride + channel]);
         for (std::size_t v = 0; v < kPanelVectors; ++v) {
-          sums[way][r][v] = hn::MulAdd(q, key[v], sums[way][r][v]);
+          sums[part][r][v] = hn::MulAdd(q, key[v], sums[part][r][v]);
         }
       }
     }
@@ -91,8 +92,8 @@ HWY_INLINE void score_block(const std::byte* keys, std::size_t head_dim,
   for (int r = 0; r < R; ++r) {
     for (std::size_t v = 0; v < kPanelVectors; ++v) {
       auto sum = sums[0][r][v];
-      for (int way = 1; way < kWays; ++way) {
-        sum = hn::Add(sum, sums[way][r][v]);
+      for (int part = 1; part < kParts; ++part) {
+        sum = hn::Add(sum, sums[part][r][v]);
       }
       hn::StoreU(sum, d, scores + static_cast<std::size_t>(r) * score_stride + v * lanes);
     }
@@ -330,7 +331,7 @@ float code_unit(const PageLayout& layout) {
   return layout.format() == EntryFormat::f8e4m3 ? 256.0F : 1.0F;
 }
 
-void decode_page(const PageLayout& layout, const std::byte* page, float* keys, float* values) {
+void dequantize_page(const PageLayout& layout, const std::byte* page, float* keys, float* values) {
   HWY_DYNAMIC_DISPATCH(DecodePage)(layout, page, keys, values);
 }
 

@@ -26,7 +26,7 @@ float code_unit(const PageLayout& layout);
 
 /// The whole page in float, scales applied: keys [head_dim][kPageEntries], values
 /// [kPageEntries][head_dim].
-void decode_page(const PageLayout& layout, const std::byte* page, float* keys, float* values);
+void dequantize_page(const PageLayout& layout, const std::byte* page, float* keys, float* values);
 
 /// x[i] *= factors[i] * unit.
 void multiply(std::span<float> x, const float* factors, float unit);

@@ -36,10 +36,9 @@ bf16 scale_for(std::span<const float> x, float largest_code) {
   return std::isfinite(to_float(scale)) ? scale : to_bf16(1.0F);
 }
 
-// The root of the mean square of x, by way of its largest size so that no square overflows; zero
-// where it is no normal number, because the inverse may overflow. Sums
-// are taken as a warp of the device takes them, whose lanes hold pairs of channels half a head
-// apart.
+// The root of the mean square of x, scaled by its largest size so that no square overflows. Zero
+// where it is no normal number, because its inverse may overflow. Sums have the order of a warp of
+// the device, whose lanes hold pairs of channels half a head apart.
 bf16 mean_size(std::span<const float> x) {
   constexpr std::size_t kLanes = 32;
   float amax = 0.0F;
@@ -95,7 +94,7 @@ void with_elements(EntryFormat format, const F& f) {
   }
 }
 
-float decode_element(EntryFormat format, const std::byte* codes, std::size_t index) {
+float dequantize_element(EntryFormat format, const std::byte* codes, std::size_t index) {
   switch (format) {
     case EntryFormat::f32:
       return reinterpret_cast<const float*>(codes)[index];
@@ -159,7 +158,7 @@ PageLayout::PageLayout(EntryFormat format, int head_dim) : format_(format), head
   page_bytes_ = round_up(scales_offset() + scale_bytes, 64);
 }
 
-void encode_row(const PageLayout& layout, std::span<const float> x, EncodedRow& row) {
+void quantize_row(const PageLayout& layout, std::span<const float> x, QuantizedRow& row) {
   row.scale = to_bf16(1.0F);
   switch (layout.format()) {
     case EntryFormat::f32:
@@ -196,15 +195,15 @@ void encode_row(const PageLayout& layout, std::span<const float> x, EncodedRow& 
   }
 }
 
-void decode_row(const PageLayout& layout, const EncodedRow& row, std::span<float> x) {
+void dequantize_row(const PageLayout& layout, const QuantizedRow& row, std::span<float> x) {
   const float scale = to_float(row.scale);
   for (std::size_t d = 0; d < x.size(); ++d) {
-    x[d] = decode_element(layout.format(), row.codes.data(), d) * scale;
+    x[d] = dequantize_element(layout.format(), row.codes.data(), d) * scale;
   }
 }
 
-void store_entry(const PageLayout& layout, std::byte* page, int slot, const EncodedRow& key,
-                 const EncodedRow& value) {
+void store_entry(const PageLayout& layout, std::byte* page, int slot, const QuantizedRow& key,
+                 const QuantizedRow& value) {
   assert(slot >= 0 && slot < kPageEntries);
   const auto column = static_cast<std::size_t>(slot);
   with_elements(layout.format(), [&](const auto& read, const auto& write) {
@@ -230,8 +229,8 @@ void load_entry(const PageLayout& layout, const std::byte* page, int slot, std::
   const auto column = static_cast<std::size_t>(slot);
   const std::byte* values = page + layout.values_offset() + column * layout.row_bytes();
   for (std::size_t d = 0; d < dim; ++d) {
-    key[d] = decode_element(layout.format(), page, d * kPageEntries + column) * key_scale;
-    value[d] = decode_element(layout.format(), values, d) * value_scale;
+    key[d] = dequantize_element(layout.format(), page, d * kPageEntries + column) * key_scale;
+    value[d] = dequantize_element(layout.format(), values, d) * value_scale;
   }
 }
 

@@ -92,8 +92,8 @@ class TileRunner {
       for (std::int64_t p = 0; p * kPageEntries < count; ++p) {
         const std::size_t page = head.archive.pages[first / kPageEntries + p];
         float* keys = block_.data() + static_cast<std::size_t>(p) * page_floats(dim_);
-        cpu::decode_page(shape_.archive, head.archive.base + page * page_bytes, keys,
-                         keys + kPageEntries * dim_);
+        cpu::dequantize_page(shape_.archive, head.archive.base + page * page_bytes, keys,
+                             keys + kPageEntries * dim_);
       }
       attend_block(tile, first, count, [&head](std::size_t t) {
         return Visible{0, head.archive_counts[t]};
@@ -133,8 +133,8 @@ class TileRunner {
                 page.begin() + static_cast<std::ptrdiff_t>(key_floats));
   }
 
-  // Entries [first, first + count) of a source lie decoded in block_; visible(t) says which of the
-  // source's entries token t sees.
+  // Entries [first, first + count) of a source lie in block_ as floats; visible(t) says which of
+  // the source's entries token t sees.
   template <class VisibleOf>
   void attend_block(const Tile& tile, std::int64_t first, std::int64_t count,
                     const VisibleOf& visible) {

@@ -41,7 +41,7 @@ __m512 floats(__m128i integers) {
 }
 
 template <class Format>
-void decode(const Weight& weight, std::size_t begin, Matrix<bf16> out) {
+void dequantize_as(const Weight& weight, std::size_t begin, Matrix<bf16> out) {
   constexpr std::size_t kGroupBytes = kGroup * Format::kBits / 8;
   const std::size_t groups = out.cols / kGroup;
   const auto* codes = static_cast<const std::uint8_t*>(weight.data) + begin * groups * kGroupBytes;
@@ -64,10 +64,10 @@ HWY_POP_ATTRIBUTES
 
 namespace winnow::ops::cpu {
 
-void decode_quantized(const Weight& weight, std::size_t begin, Matrix<bf16> out) {
+void dequantize(const Weight& weight, std::size_t begin, Matrix<bf16> out) {
   assert(has_bf16_dots() && is_quantized(weight.format) && weight.group == QuantizedWeight::kGroup);
-  weight.format == WeightFormat::int8 ? decode<Int8>(weight, begin, out)
-                                      : decode<Int4>(weight, begin, out);
+  weight.format == WeightFormat::int8 ? dequantize_as<Int8>(weight, begin, out)
+                                      : dequantize_as<Int4>(weight, begin, out);
 }
 
 }  // namespace winnow::ops::cpu
@@ -76,7 +76,7 @@ void decode_quantized(const Weight& weight, std::size_t begin, Matrix<bf16> out)
 
 namespace winnow::ops::cpu {
 
-void decode_quantized(const Weight&, std::size_t, Matrix<bf16>) {
+void dequantize(const Weight&, std::size_t, Matrix<bf16>) {
   assert(has_bf16_dots());
 }
 

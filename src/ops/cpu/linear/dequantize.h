@@ -11,6 +11,6 @@ namespace winnow::ops::cpu {
 
 /// Rows from `begin` on of an int8 or int4 weight, rounded to bf16, as many as out has; where
 /// has_bf16_dots().
-void decode_quantized(const Weight& weight, std::size_t begin, Matrix<bf16> out);
+void dequantize(const Weight& weight, std::size_t begin, Matrix<bf16> out);
 
 }  // namespace winnow::ops::cpu

@@ -51,8 +51,8 @@ Words odd_quarters(Words a, Words b) {
   return __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
 }
 
-/// 16 rows of 16 words become columns.
-void turn(Words (&x)[kTile]) {
+/// Transposes 16 rows of 16 words.
+void transpose(Words (&x)[kTile]) {
   Words y[kTile];
 #pragma GCC unroll 8
   for (std::size_t i = 0; i < kTile; i += 2) {
@@ -99,7 +99,7 @@ void write_tile(Matrix<const float> x, std::size_t m, std::size_t k, std::byte* 
     rows[i] = __builtin_bit_cast(
         Words, _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + kTile), _mm512_loadu_ps(from)));
   }
-  turn(rows);
+  transpose(rows);
   for (std::size_t i = 0; i < kTile; ++i) {
     std::memcpy(to + i * kCacheLine, &rows[i], sizeof(Words));
   }
@@ -195,7 +195,7 @@ void write(const float (&sums)[kTile][kTile], const Columns& columns, std::size_
   for (std::size_t i = 0; i < kTile; ++i) {
     std::memcpy(&rows[i], sums[std::min(i + skipped, kTile - 1)], sizeof(Words));
   }
-  turn(rows);
+  transpose(rows);
   const auto seen = static_cast<__mmask16>((1U << count) - 1);
   const float* bias = columns.target.bias;
   const __m512 added =
@@ -269,7 +269,7 @@ void some_rows(const LinearTarget& target, const TiledInputs& inputs, std::size_
   }
 }
 
-constexpr std::size_t kDecodedRows = 2 * kBlock;
+constexpr std::size_t kDequantizedRows = 2 * kBlock;
 
 /// Numbers of bf16 that own_rows() needs memory for.
 std::size_t memory_size(std::span<const LinearTarget> targets, std::size_t cols) {
@@ -277,7 +277,7 @@ std::size_t memory_size(std::span<const LinearTarget> targets, std::size_t cols)
   for (const LinearTarget& target : targets) {
     const bool stored = target.weight->format == WeightFormat::bf16;
     const bool padded = static_cast<std::size_t>(target.weight->rows) < kTile;
-    rows = std::max(rows, padded ? kTile : stored ? 0 : kDecodedRows);
+    rows = std::max(rows, padded ? kTile : stored ? 0 : kDequantizedRows);
   }
   return rows * cols;
 }
@@ -286,8 +286,8 @@ std::size_t memory_size(std::span<const LinearTarget> targets, std::size_t cols)
 void own_rows(const LinearTarget& target, const TiledInputs& inputs, std::size_t begin,
               std::size_t end, std::span<bf16> memory) {
   const Tiles tiles(kShapes);
-  for (std::size_t n = begin; n < end; n += kDecodedRows) {
-    some_rows(target, inputs, n, std::min(n + kDecodedRows, end), memory);
+  for (std::size_t n = begin; n < end; n += kDequantizedRows) {
+    some_rows(target, inputs, n, std::min(n + kDequantizedRows, end), memory);
   }
 }
 

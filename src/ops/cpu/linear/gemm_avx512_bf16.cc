@@ -154,17 +154,17 @@ void gemm_avx512_bf16(Workspace& workspace, std::span<const LinearTarget> target
   const std::size_t stride = x.cols + kLanes;
   const Matrix<bf16> inputs(workspace.take<bf16>(x.rows * stride).data(), x.rows, x.cols, stride);
   for_rows(x.rows, x.cols, [&](std::size_t m) { round_to_bf16(x.row(m), inputs.row(m).data()); });
-  constexpr std::size_t kDecodedRows = 16 * kRowBlock;
-  const bool decodes = std::ranges::any_of(targets, [](const LinearTarget& target) {
+  constexpr std::size_t kDequantizedRows = 16 * kRowBlock;
+  const bool dequantizes = std::ranges::any_of(targets, [](const LinearTarget& target) {
     return target.weight->format != WeightFormat::bf16;
   });
-  const std::size_t size = decodes ? kDecodedRows * x.cols : 0;
+  const std::size_t size = dequantizes ? kDequantizedRows * x.cols : 0;
   const auto memory = workspace.take<bf16>(size * static_cast<std::size_t>(thread_count()));
   for_weight_rows(targets,
                   [&](const LinearTarget& target, std::size_t begin, std::size_t end, int thread) {
                     const auto own = memory.subspan(static_cast<std::size_t>(thread) * size, size);
-                    for (std::size_t n = begin; n < end; n += kDecodedRows) {
-                      some_rows(target, inputs, n, std::min(n + kDecodedRows, end), own);
+                    for (std::size_t n = begin; n < end; n += kDequantizedRows) {
+                      some_rows(target, inputs, n, std::min(n + kDequantizedRows, end), own);
                     }
                   });
 }

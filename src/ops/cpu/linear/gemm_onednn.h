@@ -31,9 +31,9 @@ Operand<T> transposed(Matrix<const T> x) {
 
 enum class Write : bool { replace, add };
 
-/// out = a b, or out += a b, with sums in float, on the calling thread alone, which handles no
-/// signals meanwhile (NoSignals: who asks for many products holds one). T is float, or bf16 where
-/// has_fast_bf16().
+/// out = a b, or out += a b, with sums in float, on the calling thread alone. The thread handles no
+/// signals meanwhile: a caller of many products holds one NoSignals for all of them. T is float, or
+/// bf16 where has_fast_bf16().
 template <class T>
 void onednn_product(const Operand<T>& a, const Operand<T>& b, Matrix<float> out, Write write);
 

@@ -24,7 +24,7 @@ namespace winnow::ops::cpu {
 
 inline constexpr std::size_t kMostRows = 16;
 
-/// Decoded rows that leave the first-level cache room for a tile of inputs; a multiple of
+/// Dequantised rows that leave the first-level cache room for a tile of inputs; a multiple of
 /// kRowBlock.
 constexpr std::size_t cached_rows(std::size_t cols) {
   constexpr std::size_t kFloats = std::size_t{5} << 10;
@@ -41,8 +41,8 @@ namespace winnow::ops::cpu::HWY_NAMESPACE {
 /// Inputs per tile: with kRowBlock rows, the accumulators and operands that 16 registers hold.
 inline constexpr std::size_t kTileInputs = 3;
 
-/// From this many inputs on, weights are decoded to memory before use (measured: the cheaper the
-/// decoding, the later that pays).
+/// From this many inputs on, weights are dequantised to memory before use (measured: the cheaper
+/// the dequantising, the later that pays).
 template <class Row>
 inline constexpr std::size_t kManyInputs = Row::kBits < 16 ? 5 : 12;
 template <>
@@ -59,7 +59,7 @@ HWY_NOINLINE void some_inputs(const Row* rows, std::size_t count, Matrix<const f
 }
 
 /// All inputs with `count` rows, in tiles; prefetching with the first of them. `Row` may read
-/// its weights as stored or as decoded before.
+/// its weights as stored or as dequantised before.
 template <class Row, class Prefetch>
 void all_inputs(const Row* rows, std::size_t count, Matrix<const float> x, const float* bias,
                 Prefetch prefetcher, Matrix<float> out) {
@@ -84,9 +84,9 @@ void all_inputs(const Row* rows, std::size_t count, Matrix<const float> x, const
   }
 }
 
-/// Decodes a row to floats.
+/// Dequantises a row to floats.
 template <class Row>
-HWY_INLINE void decode_row(const Row& row, std::size_t cols, float* HWY_RESTRICT out) {
+HWY_INLINE void dequantize_row(const Row& row, std::size_t cols, float* HWY_RESTRICT out) {
   const FloatTag d;
   const std::size_t whole = whole_groups(cols);
   for (std::size_t k = 0; k < whole; k += kGroup) {
@@ -100,8 +100,8 @@ HWY_INLINE void decode_row(const Row& row, std::size_t cols, float* HWY_RESTRICT
   }
 }
 
-/// All inputs with `count` rows. Few inputs take the weights as they are decoded; for more it pays
-/// to decode once.
+/// All inputs with `count` rows. Few inputs take the weights as they are dequantised; for more it
+/// pays to dequantise once.
 template <class Row>
 void block_kernel(const Row* rows, std::size_t count, Matrix<const float> x, const float* bias,
                   float* scratch, Matrix<float> out) {
@@ -110,13 +110,13 @@ void block_kernel(const Row* rows, std::size_t count, Matrix<const float> x, con
   if (x.rows < kManyInputs<Row>) {
     return all_inputs(rows, count, x, bias, rows_after, out);
   }
-  F32Row decoded[kMostRows];
+  F32Row dequantized[kMostRows];
   for (std::size_t r = 0; r < (count + kRowBlock - 1) / kRowBlock * kRowBlock; ++r) {
     float* row = scratch + r * x.cols;
-    decode_row(rows[r], x.cols, row);
-    decoded[r] = F32Row(row);
+    dequantize_row(rows[r], x.cols, row);
+    dequantized[r] = F32Row(row);
   }
-  all_inputs(decoded, count, x, bias, rows_after, out);
+  all_inputs(dequantized, count, x, bias, rows_after, out);
 }
 
 /// Weight rows [begin, end) of the target, `most` at a time: body(rows, count, bias, out) with
@@ -181,24 +181,24 @@ void gemv_kernel(const LinearTarget& target, Matrix<const float> x, std::size_t 
 }
 
 template <class Row>
-void decode_matrix(const Weight& weight, std::size_t begin, Matrix<float> out) {
+void dequantize_matrix(const Weight& weight, std::size_t begin, Matrix<float> out) {
   for (std::size_t i = 0; i < out.rows; ++i) {
-    decode_row(Row(weight, begin + i), out.cols, out.data + i * out.stride);
+    dequantize_row(Row(weight, begin + i), out.cols, out.data + i * out.stride);
   }
 }
 
-void decode_kernel(const Weight& weight, std::size_t begin, Matrix<float> out) {
+void dequantize_kernel(const Weight& weight, std::size_t begin, Matrix<float> out) {
   switch (weight.format) {
     case WeightFormat::f32:
-      return decode_matrix<F32Row>(weight, begin, out);
+      return dequantize_matrix<F32Row>(weight, begin, out);
     case WeightFormat::f16:
-      return decode_matrix<F16Row>(weight, begin, out);
+      return dequantize_matrix<F16Row>(weight, begin, out);
     case WeightFormat::bf16:
-      return decode_matrix<Bf16Row>(weight, begin, out);
+      return dequantize_matrix<Bf16Row>(weight, begin, out);
     case WeightFormat::int8:
-      return decode_matrix<Int8Row>(weight, begin, out);
+      return dequantize_matrix<Int8Row>(weight, begin, out);
     case WeightFormat::int4:
-      return decode_matrix<Int4Row>(weight, begin, out);
+      return dequantize_matrix<Int4Row>(weight, begin, out);
   }
 }
 
@@ -209,7 +209,7 @@ HWY_AFTER_NAMESPACE();
 namespace winnow::ops::cpu {
 
 HWY_EXPORT(gemv_kernel);
-HWY_EXPORT(decode_kernel);
+HWY_EXPORT(dequantize_kernel);
 
 std::size_t gemv_scratch(std::size_t cols) {
   return cols * cached_rows(cols);
@@ -231,9 +231,9 @@ void gemv_rows(const LinearTarget& target, Matrix<const float> x, std::size_t be
   }
 }
 
-void decode_rows(const Weight& weight, std::size_t begin, Matrix<float> out) {
+void dequantize_rows(const Weight& weight, std::size_t begin, Matrix<float> out) {
   assert(out.cols == static_cast<std::size_t>(weight.cols));
-  HWY_DYNAMIC_DISPATCH(decode_kernel)(weight, begin, out);
+  HWY_DYNAMIC_DISPATCH(dequantize_kernel)(weight, begin, out);
 }
 
 }  // namespace winnow::ops::cpu

@@ -21,6 +21,6 @@ void gemv_rows(const LinearTarget& target, Matrix<const float> x, std::size_t be
                std::size_t end, std::span<float> scratch);
 
 /// out[i] = the float values of weight row begin + i, for every row of `out`.
-void decode_rows(const Weight& weight, std::size_t begin, Matrix<float> out);
+void dequantize_rows(const Weight& weight, std::size_t begin, Matrix<float> out);
 
 }  // namespace winnow::ops::cpu

@@ -21,7 +21,7 @@
 namespace winnow::ops {
 namespace {
 
-// From these numbers of rows on decoded weights and oneDNN are the faster (measured;
+// From these numbers of rows on dequantised weights and oneDNN are the faster (measured;
 // benchmarks/linear_benchmark.cc).
 constexpr std::size_t kManyRowsF32 = 48;
 constexpr std::size_t kManyRowsBf16 = 9;
@@ -56,7 +56,7 @@ void linear_stored_as(WeightFormat format, Workspace& workspace,
   }
 }
 
-/// Few rows, or any number of them that must not depend on each other: no weight is decoded to
+/// Few rows, or any number of them that must not depend on each other: no weight is dequantised to
 /// memory for them, but each as it lies multiplied in bf16, where there are dots, or in float.
 void linear_as_stored(Workspace& workspace, std::span<const LinearTarget> targets,
                       Matrix<const float> x, bool dots) {

@@ -31,26 +31,26 @@ Matrix<const T> weight_rows(const Weight& weight, std::size_t begin, std::size_t
   if (weight.format == kStored) {
     return {static_cast<const T*>(weight.data) + begin * cols, end - begin, cols};
   }
-  const Matrix<T> decoded(memory.data(), end - begin, cols);
+  const Matrix<T> dequantized(memory.data(), end - begin, cols);
   if constexpr (std::is_same_v<T, float>) {
-    decode_rows(weight, begin, decoded);
+    dequantize_rows(weight, begin, dequantized);
   } else if (is_quantized(weight.format) && has_bf16_dots()) {
-    decode_quantized(weight, begin, decoded);
+    dequantize(weight, begin, dequantized);
   } else if (weight.format == WeightFormat::f32) {
     const Matrix<const float> stored(static_cast<const float*>(weight.data) + begin * cols,
                                      end - begin, cols);
-    for (std::size_t i = 0; i < decoded.rows; ++i) {
-      round_to_bf16(stored.row(i), decoded.row(i).data());
+    for (std::size_t i = 0; i < dequantized.rows; ++i) {
+      round_to_bf16(stored.row(i), dequantized.row(i).data());
     }
   } else {
     std::vector<float> values(cols);
     const Matrix<float> row(values.data(), 1, cols);
-    for (std::size_t i = 0; i < decoded.rows; ++i) {
-      decode_rows(weight, begin + i, row);
-      round_to_bf16(values, decoded.row(i).data());
+    for (std::size_t i = 0; i < dequantized.rows; ++i) {
+      dequantize_rows(weight, begin + i, row);
+      round_to_bf16(values, dequantized.row(i).data());
     }
   }
-  return decoded;
+  return dequantized;
 }
 
 template Matrix<const float> weight_rows(const Weight&, std::size_t, std::size_t, std::span<float>);

@@ -13,8 +13,8 @@ namespace winnow::ops::cpu {
 template <class T>
 Matrix<const T> as_operand(Workspace& workspace, Matrix<const float> x);
 
-/// Rows [begin, end) of a weight as T: where they are stored, or decoded into `memory`, which has
-/// room for them.
+/// Rows [begin, end) of a weight as T: where they are stored, or dequantised into `memory`, which
+/// has room for them.
 template <class T>
 Matrix<const T> weight_rows(const Weight& weight, std::size_t begin, std::size_t end,
                             std::span<T> memory);

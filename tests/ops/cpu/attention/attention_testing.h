@@ -60,15 +60,15 @@ class Entries {
     const std::size_t begin = static_cast<std::size_t>(i) * dim;
     std::vector<std::byte> key_codes(layout_.row_bytes());
     std::vector<std::byte> value_codes(key_codes.size());
-    EncodedRow key{key_codes, {}};
-    EncodedRow value{value_codes, {}};
-    encode_row(layout_, row(keys_, i), key);
-    encode_row(layout_, row(values_, i), value);
+    QuantizedRow key{key_codes, {}};
+    QuantizedRow value{value_codes, {}};
+    quantize_row(layout_, row(keys_, i), key);
+    quantize_row(layout_, row(values_, i), value);
     auto* page = reinterpret_cast<std::byte*>(memory_.data()) +
                  pages_[static_cast<std::size_t>(i / kPageEntries)] * layout_.page_bytes();
     store_entry(layout_, page, i % kPageEntries, key, value);
-    decode_row(layout_, key, std::span(&keys_[begin], dim));
-    decode_row(layout_, value, std::span(&values_[begin], dim));
+    dequantize_row(layout_, key, std::span(&keys_[begin], dim));
+    dequantize_row(layout_, value, std::span(&values_[begin], dim));
   }
 
   PageLayout layout_;
@@ -119,12 +119,12 @@ inline Exact attend(std::span<const float> query, const std::vector<Seen>& seen,
   return exact;
 }
 
-/// An output over rotated entries, turned back; any other as it is.
-inline void turn_back(const PageLayout& layout, std::vector<double>& out) {
+/// Rotates an output over rotated entries back; leaves any other as it is.
+inline void rotate_back(const PageLayout& layout, std::vector<double>& out) {
   if (layout.rotated()) {
-    std::vector<float> turned(out.begin(), out.end());
-    rotate_back(turned);
-    out.assign(turned.begin(), turned.end());
+    std::vector<float> rotated(out.begin(), out.end());
+    ops::rotate_back(rotated);
+    out.assign(rotated.begin(), rotated.end());
   }
 }
 

@@ -15,15 +15,15 @@
 namespace winnow::ops {
 namespace {
 
+using testing::cases_in;
 using testing::Entries;
 using testing::name_of;
 using testing::Row;
-using testing::ways_in;
 
 class Decode : public testing::OverPages {};
-INSTANTIATE_TEST_SUITE_P(InFloat, Decode, ::testing::ValuesIn(ways_in(DType::f32)),
+INSTANTIATE_TEST_SUITE_P(InFloat, Decode, ::testing::ValuesIn(cases_in(DType::f32)),
                          [](const auto& info) { return name_of(info.param); });
-INSTANTIATE_TEST_SUITE_P(InBf16, Decode, ::testing::ValuesIn(ways_in(DType::bf16)),
+INSTANTIATE_TEST_SUITE_P(InBf16, Decode, ::testing::ValuesIn(cases_in(DType::bf16)),
                          [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Decode, AnyCount) {

@@ -69,25 +69,25 @@ inline void expect_exact(const AttentionShape& shape, const Row& row, bool with_
   }
 }
 
-struct HowToDecode {
+struct DecodeCase {
   EntryFormat format;
   DType compute;
 };
 
-inline std::string name_of(const HowToDecode& how) {
-  return std::string(format_name(how.format)) + "_in_" + std::string(dtype_name(how.compute));
+inline std::string name_of(const DecodeCase& params) {
+  return std::string(format_name(params.format)) + "_in_" + std::string(dtype_name(params.compute));
 }
 
-inline std::vector<HowToDecode> ways_in(DType compute) {
-  std::vector<HowToDecode> ways;
+inline std::vector<DecodeCase> cases_in(DType compute) {
+  std::vector<DecodeCase> cases;
   for (const EntryFormat format : kEntryFormats) {
-    ways.push_back({format, compute});
+    cases.push_back({format, compute});
   }
-  return ways;
+  return cases;
 }
 
 /// Attention in every storage format, in float and in bf16.
-class OverPages : public ::testing::TestWithParam<HowToDecode> {
+class OverPages : public ::testing::TestWithParam<DecodeCase> {
  protected:
   void SetUp() override { set_threads(2); }
 

@@ -32,19 +32,19 @@ float largest_size(std::span<const float> x) {
   return largest;
 }
 
-// An encoded row with its memory.
-struct Encoded {
-  Encoded(const PageLayout& layout, std::span<const float> x)
+// A quantised row with its memory.
+struct Quantized {
+  Quantized(const PageLayout& layout, std::span<const float> x)
       : codes(layout.row_bytes()), row{codes, {}} {
-    encode_row(layout, x, row);
+    quantize_row(layout, x, row);
   }
-  [[nodiscard]] std::vector<float> decoded(const PageLayout& layout) const {
+  [[nodiscard]] std::vector<float> dequantized(const PageLayout& layout) const {
     std::vector<float> x(static_cast<std::size_t>(layout.head_dim()));
-    decode_row(layout, row, x);
+    dequantize_row(layout, row, x);
     return x;
   }
   std::vector<std::byte> codes;
-  EncodedRow row;
+  QuantizedRow row;
 };
 
 // The distance of x from the nearest level of q4.
@@ -87,12 +87,12 @@ TEST_P(Page, RoundsToNearest) {
     const PageLayout layout(GetParam(), dim);
     for (const double spread : {1.0, 1e-3, 1e4, 1e-20, 1e30, 1e-36, 1e-37, 1e-38, 1e-40}) {
       const auto x = normal(dim, static_cast<std::uint64_t>(dim), spread);
-      const Encoded encoded(layout, x);
-      const auto y = encoded.decoded(layout);
+      const Quantized quantized(layout, x);
+      const auto y = quantized.dequantized(layout);
       const double largest = largest_size(x);
       for (std::size_t d = 0; d < x.size(); ++d) {
         ASSERT_LE(std::abs(double{y[d]} - x[d]),
-                  error_bound(GetParam(), x[d], largest, to_float(encoded.row.scale)))
+                  error_bound(GetParam(), x[d], largest, to_float(quantized.row.scale)))
             << dim << " channels of about " << spread << ": " << x[d] << " became " << y[d];
       }
     }
@@ -102,7 +102,7 @@ TEST_P(Page, RoundsToNearest) {
 TEST_P(Page, ZerosStayZero) {
   const PageLayout layout(GetParam(), 16);
   const std::vector<float> zeros(16, 0.0F);
-  EXPECT_EQ(Encoded(layout, zeros).decoded(layout), zeros);
+  EXPECT_EQ(Quantized(layout, zeros).dequantized(layout), zeros);
 }
 
 TEST_P(Page, TheScaleIsTheLeastThatKeepsCodesInRange) {
@@ -113,8 +113,8 @@ TEST_P(Page, TheScaleIsTheLeastThatKeepsCodesInRange) {
   const float most = GetParam() == EntryFormat::i8 ? 127.0F : kF8E4M3Max;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const auto x = normal(64, seed);
-    const Encoded encoded(layout, x);
-    const bf16 scale = encoded.row.scale;
+    const Quantized quantized(layout, x);
+    const bf16 scale = quantized.row.scale;
     EXPECT_LE(largest_size(x), most * to_float(scale));
     EXPECT_GT(largest_size(x), most * to_float(bf16{static_cast<std::uint16_t>(scale.bits - 1)}));
   }
@@ -129,8 +129,8 @@ TEST_P(Page, StoredEntriesLoadBack) {
     for (int i = 0; i < 2 * kPageEntries; ++i) {
       const int slot = i * 5 % kPageEntries;
       const auto seed = static_cast<std::uint64_t>(slot);
-      const Encoded key(layout, normal(dim, seed, 1.0 + slot));
-      const Encoded value(layout, normal(dim, seed + 100));
+      const Quantized key(layout, normal(dim, seed, 1.0 + slot));
+      const Quantized value(layout, normal(dim, seed + 100));
       store_entry(layout, page, slot, key.row, value.row);
     }
     std::vector<float> key(static_cast<std::size_t>(dim));
@@ -138,8 +138,8 @@ TEST_P(Page, StoredEntriesLoadBack) {
     for (int slot = 0; slot < kPageEntries; ++slot) {
       const auto seed = static_cast<std::uint64_t>(slot);
       load_entry(layout, page, slot, key, value);
-      EXPECT_EQ(key, Encoded(layout, normal(dim, seed, 1.0 + slot)).decoded(layout));
-      EXPECT_EQ(value, Encoded(layout, normal(dim, seed + 100)).decoded(layout));
+      EXPECT_EQ(key, Quantized(layout, normal(dim, seed, 1.0 + slot)).dequantized(layout));
+      EXPECT_EQ(value, Quantized(layout, normal(dim, seed + 100)).dequantized(layout));
     }
   }
 }
@@ -151,8 +151,8 @@ TEST_P(Page, CopiesAreNotRoundedAgain) {
     std::vector<float> to(from.size(), 0.0F);
     auto* from_page = reinterpret_cast<std::byte*>(from.data());
     auto* to_page = reinterpret_cast<std::byte*>(to.data());
-    const Encoded key(layout, normal(dim, 1));
-    const Encoded value(layout, normal(dim, 2));
+    const Quantized key(layout, normal(dim, 1));
+    const Quantized value(layout, normal(dim, 2));
     store_entry(layout, from_page, 3, key.row, value.row);
     copy_entry(layout, from_page, 3, to_page, 14);
     copy_entry(layout, to_page, 14, to_page, 0);
@@ -210,7 +210,7 @@ TEST(Q4, TheScaleIsTheRootOfTheMeanSquare) {
       }
       const double size = std::sqrt(squares / dim);
       const double expected = size < std::numeric_limits<float>::min() ? 0.0 : size;
-      EXPECT_NEAR(to_float(Encoded(layout, x).row.scale), expected, expected / 256);
+      EXPECT_NEAR(to_float(Quantized(layout, x).row.scale), expected, expected / 256);
     }
   }
 }
@@ -256,7 +256,7 @@ TEST(Q4, ErrorOfNormalNumbers) {
   double all = 0.0;
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     const auto x = normal(128, seed);
-    const auto y = Encoded(layout, x).decoded(layout);
+    const auto y = Quantized(layout, x).dequantized(layout);
     for (std::size_t d = 0; d < x.size(); ++d) {
       lost += std::pow(double{x[d]} - y[d], 2);
       all += std::pow(x[d], 2);

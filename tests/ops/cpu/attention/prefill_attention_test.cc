@@ -16,6 +16,7 @@ namespace {
 
 using testing::add_all;
 using testing::attend;
+using testing::cases_in;
 using testing::Entries;
 using testing::largest_difference;
 using testing::name_of;
@@ -24,7 +25,6 @@ using testing::Row;
 using testing::Seen;
 using testing::sink_of;
 using testing::tolerance_of;
-using testing::ways_in;
 
 /// A chunk for prefill_attention() and its memory.
 struct Chunk {
@@ -106,7 +106,7 @@ void expect_exact(const AttentionShape& shape, const Chunk& chunk) {
 }
 
 class Prefill : public testing::OverPages {};
-INSTANTIATE_TEST_SUITE_P(Formats, Prefill, ::testing::ValuesIn(ways_in(DType::f32)),
+INSTANTIATE_TEST_SUITE_P(Formats, Prefill, ::testing::ValuesIn(cases_in(DType::f32)),
                          [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Prefill, AnyCutOfBandAndArchive) {

@@ -75,7 +75,7 @@ void expect_exact(const Step& step, int group) {
       auto exact =
           ops::testing::attend(std::span(queries).subspan(size(layer) * width + first, dim),
                                step.seen(layer, row), 1.0 / std::sqrt(static_cast<double>(dim)));
-      ops::testing::turn_back(step.layout().host(), exact.out);
+      ops::testing::rotate_back(step.layout().host(), exact.out);
       // Operands are exact to 2^-16 (bf16) or better, sums are in float.
       EXPECT_LE(relative_error(std::span(result).subspan(first, dim), exact.out), 2e-5)
           << "layer " << layer << " row " << row << " head " << first % row_width / dim;
@@ -224,7 +224,7 @@ TEST_P(CudaDecodeAttention, LongRuns) {
   ops::testing::add_all(unique, unique.count(), seen);
   for (std::size_t first = 0; first < width; first += size(dim)) {
     auto exact = ops::testing::attend(std::span(queries).subspan(first, size(dim)), seen, 0.125);
-    ops::testing::turn_back(layout.host(), exact.out);
+    ops::testing::rotate_back(layout.host(), exact.out);
     EXPECT_LE(relative_error(std::span(result).subspan(first, size(dim)), exact.out), 2e-5)
         << "head " << first / size(dim);
   }

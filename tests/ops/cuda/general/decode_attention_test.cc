@@ -92,7 +92,7 @@ void expect_exact(const Step& step, int group, const Logits& logits) {
       auto exact =
           testing::attend(std::span(queries).subspan(size(layer) * width + first, dim),
                           step.seen(layer, static_cast<int>(first / row_width)), definition, sink);
-      ops::testing::turn_back(step.layout().host(), exact);
+      ops::testing::rotate_back(step.layout().host(), exact);
       EXPECT_LE(testing::relative_error(std::span(result).subspan(first, dim), exact), 2e-5)
           << "layer " << layer << " row " << first / row_width << " head "
           << first % row_width / dim;
@@ -202,7 +202,7 @@ TEST_P(CudaGeneralDecodeAttention, OpenEntries) {
     auto seen = step.seen(0, row);
     seen.push_back({key, std::span(open.values).subspan(state_row * size(dim), size(dim))});
     auto exact = testing::attend(query, seen, definition, logits.sinks[q % heads]);
-    ops::testing::turn_back(step.layout().host(), exact);
+    ops::testing::rotate_back(step.layout().host(), exact);
     EXPECT_LE(testing::relative_error(std::span(out).subspan(q * size(dim), size(dim)), exact),
               2e-5)
         << q;

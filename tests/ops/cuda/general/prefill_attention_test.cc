@@ -44,7 +44,7 @@ void expect_exact(EntryFormat format, int dim, int group, const Scenario& scenar
           logits.sinks.empty() ? testing::kNoSink : logits.sinks[static_cast<std::size_t>(head)];
       auto exact =
           testing::attend(chunk.query(token, head), chunk.seen(token, head), definition, sink);
-      ops::testing::turn_back(chunk.layout().host(), exact);
+      ops::testing::rotate_back(chunk.layout().host(), exact);
       // Results are rounded to bf16, each number by 2^-8 of itself at most.
       EXPECT_LE(testing::relative_error(
                     std::span(result).subspan(chunk.row(token, head), exact.size()), exact),

@@ -48,7 +48,7 @@ void expect_exact(EntryFormat format, int dim, int group, const Scenario& scenar
       auto exact = ops::testing::attend(chunk.query(token, head), chunk.seen(token, head),
                                         1.0 / std::sqrt(static_cast<double>(dim)))
                        .out;
-      ops::testing::turn_back(chunk.layout().host(), exact);
+      ops::testing::rotate_back(chunk.layout().host(), exact);
       for (std::size_t kernel = 0; kernel < 2; ++kernel) {
         const auto row = std::span(results[kernel]).subspan(chunk.row(token, head), exact.size());
         Distance distance;
