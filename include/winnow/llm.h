@@ -74,7 +74,7 @@ using TextCallback = std::function<void(int sample, std::string_view text)>;
 
 /// What a sequence's cache held at its end.
 struct CacheStats {
-  std::size_t bytes = 0;                         // handed out by the allocator, metadata included
+  std::size_t bytes = 0;                         // of allocated pages, metadata included
   std::size_t dense_bytes = 0;                   // a dense cache of this length and storage format
   double compression_ratio = 1.0;                // dense length / stored length
   std::int64_t live_entries = 0;                 // over layers and heads
@@ -135,8 +135,8 @@ struct Piece {
   std::string text;         // that has become certain: whole UTF-8 characters
 };
 
-/// A request under way, from Llm::start(). There is no thread behind it: whoever waits for a stream
-/// runs a step of the model, which moves all streams of the model on together, in one batch. Each
+/// A running request, from Llm::start(). It has no thread of its own: a caller that waits for a
+/// stream runs a step of the model. A step advances all streams of the model in one batch. Each
 /// stream may be waited for from a thread of its own.
 class Stream {
  public:

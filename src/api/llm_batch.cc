@@ -112,7 +112,8 @@ void Batch::step(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   stepping_ = false;
   ++steps_;
-  stepped_.notify_all();  // they go on when the lock is free, and whatever happens until then
+  stepped_
+      .notify_all();  // they continue once the lock is free, even if an exception is thrown before
   throughput_ = engine_.throughput();
   copy_traces();
   std::ranges::for_each(events, [this](const TokenEvent& event) { dispatch(event); });

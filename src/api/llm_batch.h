@@ -41,7 +41,7 @@ class Answer {
   int prompt_tokens_;
   int begun_;  // of those, with the request
   std::span<std::int32_t> live_entries_;
-  std::string text_;  // that the event at hand made certain
+  std::string text_;  // that the current event made certain
   TextCallback on_text_;
   Collector collector_;
   std::vector<Piece> pieces_;
@@ -54,8 +54,8 @@ class Answer {
   Throughput after_;
 };
 
-/// Nobody's thread runs the engine: whoever waits for an answer runs a step for all, or waits for
-/// the step that runs. Any number of threads may call.
+/// The engine has no thread of its own. A caller that waits for an answer runs a step for all, or
+/// waits for the step that runs. Any number of threads may call.
 class Batch {
  public:
   /// `backend` must outlive the batch.

@@ -1,4 +1,4 @@
-// One sequence driven by hand: for callers that want every logit, not just the next token.
+// One sequence, step by step: for callers that want every logit, not just the next token.
 #pragma once
 
 #include <cstdint>

@@ -28,8 +28,8 @@ void relax() {
 #endif
 }
 
-/// Waits actively: first for an answer within the time that a thread switch takes, then leaving the
-/// core to whoever else wants it.
+/// Waits actively: first without a system call, for as long as a thread switch takes, then yielding
+/// the core to other threads.
 class Spin {
  public:
   void once() {

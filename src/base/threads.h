@@ -41,7 +41,7 @@ void parallel_ranges(std::size_t count, const Body& body) {
       &body);
 }
 
-/// Hands out [0, count) one index at a time: body(index, thread). For few, large or uneven pieces
+/// Runs body(index, thread) for [0, count), one index at a time. For few, large or uneven pieces
 /// of work; else as parallel_ranges().
 template <class Body>
 void parallel_each(std::size_t count, const Body& body) {

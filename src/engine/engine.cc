@@ -153,7 +153,7 @@ void Engine::finish(Sequence& sequence, FinishReason reason) {
   if (reason == FinishReason::stop || reason == FinishReason::length) {
     estimate_.observe(usage);
     estimate_.observe_answer(sequence.length() - sequence.prompt_length());
-    keep_prefix(sequence, std::move(sequence.cache), PrefixCache::Purpose::to_go_on);
+    keep_prefix(sequence, std::move(sequence.cache), PrefixCache::Purpose::continuation);
   }
   sequence.cache.reset();
 }

@@ -29,9 +29,9 @@ struct EngineConfig {
   bool deterministic = false;   // results do not depend on batching or chunking, to the last bit
   int step_tokens = 512;        // most tokens per step: long prompts are cut into chunks
   int max_sequences = 256;      // that hold cache at a time
-  bool reuse_prefixes = false;  // sequences leave their cache for those that begin in the same way
-  std::optional<std::size_t> prefix_bytes;  // while all hold more than this, prefixes give way;
-                                            // nullopt: a quarter of the cache
+  bool reuse_prefixes = false;  // sequences leave their cache for others with the same prefix
+  std::optional<std::size_t> prefix_bytes;  // prefixes are dropped while all sequences hold
+                                            // more than this; nullopt: a quarter of the cache
   WeightStorage weights = WeightStorage::as_stored;
   std::optional<int> cuda_device;  // nullopt: the CPU
 };
@@ -67,9 +67,9 @@ struct EngineStats {
 /// A step takes one token of every sequence that decodes, and deals the rest of its tokens out to
 /// prompts (token_budget.h), so nobody starves and no step is longer than config.step_tokens and
 /// the decoding sequences. New sequences are admitted in order while the cache is expected to hold
-/// what they will keep (keep_estimate.h). When pages run out all the same, prefixes that nobody
-/// uses go first, then the youngest sequence gives its pages back and is computed again later; a
-/// request only fails when it does not fit alone. Not thread-safe: one caller drives it.
+/// what they will keep (keep_estimate.h). When pages run out all the same, unused prefixes are
+/// dropped first. Then the youngest sequence is preempted: it frees its pages and is computed again
+/// later. A request only fails when it does not fit alone. Not thread-safe: one caller drives it.
 class Engine {
  public:
   /// `backend` must outlive the engine, `store` (may be null) too: prefixes that have no place in
@@ -81,8 +81,8 @@ class Engine {
   RequestId submit(Request request);
   /// Ends all samples of a request; their last events come with the next step.
   void cancel(RequestId request);
-  /// Forgets a request, whatever state the device is in: nothing is asked of it, and nothing more
-  /// is told of the request. Between steps.
+  /// Forgets a request without using the device, which may have failed. No event of the request
+  /// follows. Between steps.
   void give_up(RequestId request) noexcept;
   /// Ends one sample that has told a token, as a stop token would.
   void stop(RequestId request, int sample);

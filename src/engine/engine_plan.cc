@@ -16,7 +16,7 @@ constexpr std::size_t kMostScores = 1 << 24;  // logits of prompt tokens held at
 
 std::vector<Engine::Share> Engine::plan(std::vector<TokenEvent>& events) {
   std::vector<Share> shares = deal_step();
-  // All tokens were dealt to the youngest, who had no room for them: it gives way to the others.
+  // The youngest sequence got all tokens and has no room for them: preempt it for the others.
   while (shares.empty() && running_.size() > 1) {
     preempt_youngest(shares);
     shares = deal_step();
@@ -25,7 +25,7 @@ std::vector<Engine::Share> Engine::plan(std::vector<TokenEvent>& events) {
   return shares;
 }
 
-// The step's tokens: first one for everybody who decodes, then those of prompts.
+// Deals out the step's tokens: first one to every sequence that decodes, then those of prompts.
 std::vector<Engine::Share> Engine::deal_step() {
   std::vector<Share> shares;
   kvcache::PageNeed need;
@@ -159,8 +159,8 @@ void Engine::admit(const std::vector<Share>& shares) {
   }
 }
 
-// Whether nothing of the sequence is on its way from disk. Others' steps go on meanwhile; with no
-// others, it is waited for.
+// Whether the sequence's prefix has been read from disk, if it has one there. Other sequences run
+// meanwhile; without any, this waits.
 bool Engine::has_arrived(const Sequence& sequence) const {
   using namespace std::chrono_literals;
   if (!sequence.stored.valid()) {

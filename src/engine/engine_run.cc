@@ -156,19 +156,19 @@ void Engine::score_prompt(const Share& share, std::size_t row, std::vector<Token
   }
 }
 
-// Leaves the state of a prompt's cache for others to begin with: where they part from it, and now
-// and then on the way.
+// Leaves the state of a prompt's cache for others to begin with: where they branch off, and every
+// kPrefixDistance tokens.
 void Engine::leave_prefix(Sequence& sequence) {
   if (!config_.reuse_prefixes || sequence.is_watched()) {
     return;
   }
   const int cached = sequence.cached();
   const bool at_branch = cached == sequence.branch && cached > sequence.left;
-  const bool on_the_way = sequence.pending() > 0 && cached >= sequence.left + kPrefixDistance;
-  if (at_branch || on_the_way) {
+  const bool at_interval = sequence.pending() > 0 && cached >= sequence.left + kPrefixDistance;
+  if (at_branch || at_interval) {
     sequence.left = cached;
     keep_prefix(sequence, sequence.cache->fork(),
-                at_branch ? PrefixCache::Purpose::to_go_on : PrefixCache::Purpose::on_the_way);
+                at_branch ? PrefixCache::Purpose::continuation : PrefixCache::Purpose::interval);
   }
 }
 

@@ -14,7 +14,7 @@ struct PrefixCache::Node {
   std::map<std::int32_t, std::unique_ptr<Node>> children;  // by the first token of their edges
   std::unique_ptr<SequenceState> state;
   std::uint64_t used = 0;
-  Purpose purpose = Purpose::on_the_way;
+  Purpose purpose = Purpose::interval;
 };
 
 // How far tokens lead into the tree: to `node`, and `beyond` tokens into the edge of its child.
@@ -61,8 +61,8 @@ PrefixCache::Match PrefixCache::find(Tokens tokens) {
   for (Node* node = place.node; node != root_.get(); node = node->parent) {
     if (node->state) {
       touch(*node);
-      if (node->purpose == Purpose::on_the_way) {
-        node->purpose = Purpose::to_go_on;
+      if (node->purpose == Purpose::interval) {
+        node->purpose = Purpose::continuation;
       }
       match.state = node->state.get();
       match.length = static_cast<int>(depth);
@@ -120,7 +120,7 @@ std::optional<PrefixCache::Prefix> PrefixCache::take_oldest() {
   }
   Node* node = by_use_.begin()->second;
   by_use_.erase(by_use_.begin());
-  Prefix prefix{tokens_to(*node), std::move(node->state), node->purpose == Purpose::to_go_on};
+  Prefix prefix{tokens_to(*node), std::move(node->state), node->purpose == Purpose::continuation};
   node->used = 0;
   tidy(node);
   return prefix;
@@ -128,7 +128,7 @@ std::optional<PrefixCache::Prefix> PrefixCache::take_oldest() {
 
 std::optional<PrefixCache::Unstored> PrefixCache::take_unstored() {
   for (const auto& [used, node] : by_use_) {
-    if (node->purpose == Purpose::to_go_on) {
+    if (node->purpose == Purpose::continuation) {
       node->purpose = Purpose::stored;
       return Unstored{tokens_to(*node), node->state.get()};
     }

@@ -1,4 +1,4 @@
-// What sequences of tokens left in the cache, for those that begin in the same way.
+// Cache states of earlier sequences, for later ones with the same prefix.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 namespace winnow::engine {
 
 /// A radix tree of token sequences. Some of its nodes hold the state of a cache that has taken
-/// exactly the tokens on the way there: under eviction no other state can be made from it by
-/// cutting, so a prefix is known where a state was left and nowhere else. Where sequences part
-/// follows from the tree, and the engine leaves a state there. States share pages with each other
-/// and with running sequences.
+/// exactly the tokens from the root to the node. Under eviction a state cannot be cut to a shorter
+/// one, so only the prefixes whose states were left are known. The tree tells where sequences
+/// branch, and the engine leaves a state there. States share pages with each other and with running
+/// sequences.
 class PrefixCache {
  public:
   struct Match {
@@ -28,9 +28,9 @@ class PrefixCache {
 
   /// What a state was left for.
   enum class Purpose : std::uint8_t {
-    on_the_way,  // in case that others part from here
-    to_go_on,    // others have parted here, or will go on from here
-    stored,      // as to_go_on, and it is on disk already
+    interval,      // left every so many tokens, in case that others branch off here
+    continuation,  // others have branched off here, or will continue from here
+    stored,        // a continuation that is on disk already
   };
 
   struct Prefix {
@@ -46,7 +46,7 @@ class PrefixCache {
   Match find(std::span<const std::int32_t> tokens);
   /// Keeps `state`, which has taken `tokens`. One that is known already is replaced.
   void insert(std::span<const std::int32_t> tokens, std::unique_ptr<SequenceState> state,
-              Purpose purpose = Purpose::to_go_on);
+              Purpose purpose = Purpose::continuation);
   /// Takes out the state that was used least recently; nullopt when there is none.
   std::optional<Prefix> take_oldest();
 

@@ -28,13 +28,13 @@ struct PrefixStoreStats {
   std::int64_t refused = 0;  // there, but damaged
   std::int64_t written = 0;  // states
   std::int64_t dropped = 0;  // states that could not be written, or not fast enough
-  std::size_t files = 0;     // of all who use the directory
+  std::size_t files = 0;     // of all processes that use the directory
   std::size_t bytes = 0;
 };
 
 /// A directory of state files. A file's name is a digest of the state's kind and tokens, and its
-/// length: so a prefix is found without reading a file, states of other models or rules are never
-/// mistaken for one, and whoever writes a file that is there already writes the same one. Files
+/// length. So a prefix is found without reading a file, states of other models or rules are never
+/// mistaken for one, and writing a file that exists writes the same bytes again. Files
 /// appear whole or not at all, and are checked when they are read, so several processes may use one
 /// directory. Files are read and written on threads of the store; what fails is told to `warn` and
 /// costs a state, nothing else. The least recently used files go when all are more than
@@ -54,7 +54,7 @@ class PrefixStore {
   void flush() { writer_.wait(); }
 
   /// The longest state of a prefix of `tokens` that is longer than `known` tokens; it comes later,
-  /// and nothing comes if it turns out to be damaged. Not valid() when there is none.
+  /// and nothing comes if it is damaged. Not valid() when there is none.
   std::future<std::optional<SavedState>> find(std::span<const std::int32_t> tokens,
                                               std::size_t known);
 

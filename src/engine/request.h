@@ -1,4 +1,4 @@
-// What is asked of the engine, and what it answers.
+// Requests to the engine, and its answers.
 #pragma once
 
 #include <cstddef>
@@ -34,14 +34,14 @@ struct Request {
   SamplingOptions sampling;
   int logprobs = -1;  // alternatives to report per token; -1: no log-probabilities
   std::vector<std::int32_t> stop_tokens;  // end a sample; reported, not continued
-  // What is asked of the prompt itself; with any of these, max_tokens may be 0.
+  // Results about the prompt itself. With any of these, max_tokens may be 0.
   bool prompt_logprobs = false;  // `logprobs` also of the prompt
   OnLogits on_logits = {};       // called within step()
   bool trace = false;            // tell what every token's query sees (CacheTrace)
   bool count_reads = false;      // CacheUsage::reads is wanted
   std::shared_ptr<const TokenConstraint> constraint = {};  // what each sample begins with, if any
-  /// The cache of a part of the prompt, which it begins with: shorter than the prompt, and valid
-  /// for the engine's cache and this request's limits.
+  /// The cache of the prompt's beginning: shorter than the prompt, and valid for the engine's cache
+  /// and this request's limits.
   std::shared_ptr<const kvcache::SavedSequence> beginning = {};
   bool save_prompt = false;  // Engine::take_prompt() is wanted
 };

@@ -11,8 +11,8 @@
 namespace winnow::engine {
 
 /// How the token at `position` of sample `sample` is chosen, but for the frequency and presence
-/// penalties. Depends on the arguments alone, so a request gives the same text whatever else runs
-/// beside it.
+/// penalties. The rule depends on the arguments alone: what runs beside a request does not change
+/// its text.
 ops::TokenRule token_rule(const SamplingOptions& options, int sample, int position);
 
 /// Chooses the token at `position` of sample `sample` by token_rule(); ops::kNoToken when no logit

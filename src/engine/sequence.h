@@ -23,14 +23,14 @@ struct Engine::Sequence {
   std::shared_ptr<const Request> spec;
   std::vector<std::int32_t> tokens;  // prompt and answer so far
   std::unique_ptr<SequenceState> cache;
-  std::future<std::optional<SavedState>> stored;  // a prefix on its way from disk, if valid()
+  std::future<std::optional<SavedState>> stored;  // a prefix that is read from disk, if valid()
   std::optional<ReadCounter> reads;               // when the request asks for them
   std::unique_ptr<TokenConstraint> constraint;    // of its answer, as far as that has come
   FinishReason finish = FinishReason::none;
   bool announced = false;        // its end has been told in an event
   bool forks_at_prompt = false;  // the other samples branch off when its prompt is in the cache
   int reused = 0;                // tokens of a known prefix that its cache began with
-  int branch = 0;                // where its tokens part from earlier ones: a state is to be left
+  int branch = 0;                // where its tokens differ from earlier ones: a state is to be left
   int left = 0;                  // where a state was left last
   int scored = 1;  // prompt tokens whose log-probabilities are told; the first has none
 

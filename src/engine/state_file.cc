@@ -22,7 +22,7 @@ namespace {
 using Description = std::map<std::string, std::string>;
 
 constexpr const char* kFormatKey = "format";
-constexpr const char* kFormat = "winnow-state-1";  // another number: another way to write states
+constexpr const char* kFormat = "winnow-state-1";  // the number is that of the layout
 constexpr std::string_view kAnyFormat = "winnow-state-";
 constexpr const char* kChecksumKey = "sha256";
 
@@ -90,8 +90,8 @@ void require_undamaged(const SafetensorsContent& content, const std::string& fil
           "{}: is damaged: its checksum does not match", file);
 }
 
-// Read and not mapped: what is checked is what is used, whatever becomes of the file meanwhile.
-// Nothing if there is no such file.
+// Reads the file instead of mapping it: the bytes that are used are then those that were checked,
+// even when the file changes meanwhile. nullopt if there is no such file.
 std::optional<Buffer<std::byte>> read_all(const std::filesystem::path& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0 && errno == ENOENT) {

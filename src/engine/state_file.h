@@ -22,8 +22,8 @@ struct SavedState {
   kvcache::SavedSequence cache;
 };
 
-/// All that a state depends on beside its tokens. One that was saved under another kind is of no
-/// use: its entries are those of another model, another rule, or were rounded in another way.
+/// All that a state depends on beside its tokens. A state of another kind is of no use: its entries
+/// come from another model or another rule, or were rounded differently.
 struct StateKind {
   std::string model;  // checkpoint_digest()
   kvcache::CacheShape shape;

@@ -33,7 +33,7 @@ Score score_row(std::span<const float> logits, std::span<const float> reference,
   return score;
 }
 
-// A window of the text on its way through the models.
+// A window of the text that the models are reading.
 struct Window {
   std::size_t index = 0;
   std::size_t sequence = 0;  // of `model`

@@ -13,7 +13,7 @@ namespace winnow::kvcache {
 
 using PageId = std::uint32_t;
 
-/// Hands out reference-counted pages. Address space for `max_bytes` is reserved at once, memory is
+/// Allocates reference-counted pages. Address space for `max_bytes` is reserved at once, memory is
 /// taken when a page is first written; freed pages are used again first. allocate, share and
 /// release may be called from many threads.
 class PagePool {
@@ -41,7 +41,7 @@ class PagePool {
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
   [[nodiscard]] std::size_t live_pages() const { return live_pages_; }
   [[nodiscard]] std::size_t peak_pages() const { return peak_pages_; }
-  /// Bytes of the pages handed out, of all, or of any number, their reference counts included.
+  /// Bytes of the allocated pages, of all, or of any number, their reference counts included.
   [[nodiscard]] std::size_t bytes() const { return bytes_of(live_pages_); }
   [[nodiscard]] std::size_t capacity_bytes() const { return bytes_of(capacity_); }
   [[nodiscard]] std::size_t bytes_of(std::size_t pages) const {

@@ -1,4 +1,4 @@
-// What is true of every rule by itself: one row per rule, asked by name of the property.
+// The traits of every rule, one row per rule. Code asks for a trait and never for the rule.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ struct RuleTraits {
   RuleKind kind = RuleKind::dense;
   std::string_view name;
 
-  // Who decides: the model (a retrofit), or a budget that --cr makes of a sequence's length.
+  // Decisions come from the model (a retrofit), or from a budget: a sequence's length over --cr.
   bool marks = false;       // a decision marks an entry of the window, which goes when it leaves
   bool merges = false;      // a decision merges a token into the open entry, a running average
   bool has_budget = false;  // (prompt + new tokens) / cr entries per head
@@ -47,8 +47,8 @@ struct RuleTraits {
   /// Whether the model decides.
   [[nodiscard]] constexpr bool learned() const { return marks || merges; }
   [[nodiscard]] constexpr bool drops() const { return drop_by != DropBy::nothing; }
-  /// Whether what is cached follows from the tokens alone, so that others can begin with it. What
-  /// follows a budget is another when the same tokens are part of a longer request.
+  /// Whether the cached entries follow from the tokens alone, so that other sequences can begin
+  /// with them. A budget depends on the length of the whole request.
   [[nodiscard]] constexpr bool shares_prefixes() const { return !has_budget; }
 };
 
@@ -70,8 +70,8 @@ inline constexpr std::array<RuleTraits, 7> kRules{{
      .keeps_all = true},
 }};
 
-/// Of layers with a sliding window, whatever the cache's rule is: what leaves the window is
-/// forgotten.
+/// The traits of layers with a sliding window, under every cache rule: entries that leave the
+/// window are forgotten.
 inline constexpr RuleTraits kSlidingWindow{.name = "sliding window", .has_sinks = true};
 
 constexpr const RuleTraits& traits_of(RuleKind kind) {

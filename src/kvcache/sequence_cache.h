@@ -36,7 +36,7 @@ class Cache {
   /// Whether `need` more pages are free now.
   [[nodiscard]] bool has_pages(const PageNeed& need) const;
 
-  /// Bytes of all pages handed out.
+  /// Bytes of all allocated pages.
   [[nodiscard]] std::size_t page_bytes() const {
     return archive_pool_.bytes() + (open_pool_ ? open_pool_->bytes() : 0);
   }

@@ -70,7 +70,8 @@ Document DocumentEncoder::encode(std::string_view line) const {
   return document;
 }
 
-// Special tokens of the model are parsed: whoever weighs parts also says where turns begin and end.
+// Parses the model's special tokens: data that weighs parts also marks where messages begin and
+// end.
 Document DocumentEncoder::parts(const ordered_json& parts) const {
   require(parts.is_array() && !parts.empty(), "\"parts\" is not a list of texts");
   Document document;
@@ -84,18 +85,19 @@ Document DocumentEncoder::parts(const ordered_json& parts) const {
   return document;
 }
 
-// A turn of the assistant is what the template adds for it after its own invitation to answer, so
-// that tokens are cut where they are cut when the model is used.
+// An answer of the assistant is what the template adds for it after the generation prompt. So text
+// is tokenised in the same pieces as when the model is used.
 Document DocumentEncoder::chat(const ordered_json& messages) const {
   require(template_ != nullptr, "\"messages\", but the model has no chat template");
   require(messages.is_array() && !messages.empty(), "\"messages\" is not a list of messages");
   Document document;
   ordered_json so_far = ordered_json::array();
   std::string rendered;
-  const auto extend = [&](const ordered_json& turns, bool invite, float weight) {
-    const std::string whole = template_->render(turns, invite);
-    require(whole.starts_with(rendered),
-            "the chat template renders a chat's beginning in another way when it goes on");
+  const auto extend = [&](const ordered_json& messages_so_far, bool invite, float weight) {
+    const std::string whole = template_->render(messages_so_far, invite);
+    require(
+        whole.starts_with(rendered),
+        "the chat template renders the beginning of a chat differently when more messages follow");
     append_text(document, std::string_view(whole).substr(rendered.size()), weight, Special::parsed);
     rendered = whole;
   };

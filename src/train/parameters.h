@@ -36,7 +36,7 @@ enum class Trained : std::uint8_t {
   decisions,  // the rest of the model is frozen
 };
 
-/// Where the trained tensors lie: one after another, role after role, so that whoever treats them
+/// Where the trained tensors lie: one after another, role after role, so that code that treats them
 /// alike sees one array.
 class ParameterList {
  public:

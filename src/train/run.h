@@ -20,7 +20,7 @@ struct RunOptions {
   std::int64_t eval_every = 0;
   DType save_type = DType::bf16;
 
-  /// For whoever watches.
+  /// Called as the run advances.
   std::function<void(const StepReport&)> on_step;
   std::function<void(std::int64_t step, const eval::PerplexityResult&)> on_held_out;
   std::function<void(std::int64_t step)> on_checkpoint;

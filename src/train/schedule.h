@@ -40,8 +40,8 @@ struct CompressionRamp {
 
 /// The price of one key kept, in nats per token over the share of keys: a Lagrange multiplier under
 /// PI control. It rises while fewer keys are evicted than should be, so that heads whose far keys
-/// are worth least sell them first. (A fixed large weight on the shortfall moves all heads at once,
-/// whatever each one's keys are worth: assets/README.md.)
+/// are worth least evict them first. (A fixed large weight on the shortfall moves all heads at
+/// once, no matter what each one's keys are worth: assets/README.md.)
 struct PriceControl {
   double gain = 4.0;   // nats per token, per unit of share short of the target
   double rate = 0.04;  // the same, per step

@@ -54,7 +54,7 @@ std::string failure_of(Batch& batch, const std::shared_ptr<Answer>& answer) {
   });
 }
 
-// None may sleep for ever, whoever ran the step.
+// No caller may sleep for ever, no matter which one ran the step.
 TEST(Batch, EveryThreadHearsOfADeviceThatFails) {
   for (const Fault fault : {Fault::steps, Fault::reads, Fault::device}) {
     const CountingBackend backend(fault, 1ms);

@@ -1,4 +1,4 @@
-// Running the winnow binary the way a user does: arguments in, exit code and both outputs back.
+// Runs the winnow binary as a user does: arguments in, exit code and both outputs back.
 #pragma once
 
 #include <sys/types.h>

@@ -163,7 +163,7 @@ void expect_equal_but_for_rounding(const Answer& a, const Answer& b) {
 
 TEST_P(AnyRule, DefaultAnswersDifferByRoundingOnly) {
   if (GetParam() == RuleKind::tova || GetParam() == RuleKind::h2o) {
-    GTEST_SKIP() << "what it drops follows from attention weights: rounding may turn a choice";
+    GTEST_SKIP() << "what it drops follows from attention weights: rounding may change a choice";
   }
   EXPECT_TRUE(winnow::testing::holds("as if alone, but for rounding", 30, [] {
     const model::Model& model = model_for(GetParam(), DType::f32);

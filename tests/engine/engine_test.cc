@@ -15,9 +15,9 @@
 namespace winnow::engine::testing {
 namespace {
 
-// Two prompts that fit alone but not together, and one token per step: it goes to the prompt with
-// more left, the younger one, which in the end has no room for it and must give way.
-TEST(Engine, WhoeverHasNoRoomGivesWay) {
+// Two prompts fit alone but not together, and a step has one token. It goes to the prompt with more
+// left, the younger one, which in the end has no room for it and is preempted.
+TEST(Engine, PreemptsASequenceThatHasNoRoom) {
   const model::Model& model = model_for(RuleKind::dense, DType::f32);
   EngineConfig config = roomy(RuleKind::dense);
   config.cache.max_bytes = std::size_t{1024} * 11;
@@ -67,7 +67,7 @@ TEST(Engine, SequencesBeginWhereOthersHaveBeen) {
     }
     EXPECT_EQ(ask(prompt), 0);
     prompt[390] = 62;
-    EXPECT_EQ(ask(prompt), 300);  // the last state that the first left on its way
+    EXPECT_EQ(ask(prompt), 300);  // the last state that the first left
     prompt[390] = 63;
     EXPECT_EQ(ask(prompt), 390);  // where the first two part
     const std::int64_t steps = engine.stats().steps;
@@ -81,9 +81,9 @@ TEST(Engine, SequencesBeginWhereOthersHaveBeen) {
   }
 }
 
-// A prefix that nobody uses holds most of the cache, one who decodes the rest: a newcomer takes the
-// prefix's place at once, and is counted once.
-TEST(Engine, PrefixesGiveWayToNewcomers) {
+// An unused prefix holds most of the cache and a decoding sequence the rest. A new request takes
+// the prefix's place at once, and is counted once.
+TEST(Engine, DropsPrefixesForNewRequests) {
   const model::Model& model = model_for(RuleKind::dense, DType::f32);
   EngineConfig config = roomy(RuleKind::dense);
   config.cache.max_bytes = std::size_t{1024} * 60;
@@ -183,7 +183,7 @@ std::vector<std::pair<int, FinishReason>> ends(const std::vector<TokenEvent>& ev
   return result;
 }
 
-// Whoever waits for n samples hears of n ends, also before there are n samples.
+// A request for n samples reports n ends, even when it has not forked into n samples yet.
 TEST(Engine, CancellingEndsAllSamplesAtAnyTime) {
   const model::Model& model = model_for(RuleKind::dense, DType::f32);
   for (const int steps_before : {0, 1, 2, 3, 4, 6}) {

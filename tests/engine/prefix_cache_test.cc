@@ -69,18 +69,18 @@ TEST(PrefixCache, TellsWhatIsWorthAPlaceOnDisk) {
   const auto put = [&](const Tokens& tokens, Purpose purpose) {
     cache.insert(tokens, std::make_unique<State>(static_cast<int>(tokens.size()), &alive), purpose);
   };
-  put({1}, Purpose::on_the_way);
-  put({1, 2}, Purpose::on_the_way);
-  put({1, 2, 3}, Purpose::to_go_on);
+  put({1}, Purpose::interval);
+  put({1, 2}, Purpose::interval);
+  put({1, 2, 3}, Purpose::continuation);
   put({1, 2, 3, 4}, Purpose::stored);
   EXPECT_EQ(cache.take_unstored()->tokens, (Tokens{1, 2, 3}));
   EXPECT_FALSE(cache.take_unstored());
   cache.find(Tokens{1, 2, 9});  // somebody went on from there
   EXPECT_EQ(cache.take_unstored()->tokens, (Tokens{1, 2}));
   EXPECT_FALSE(cache.take_unstored());
-  put({1, 2, 3, 4}, Purpose::to_go_on);  // again: it is on disk all the same
+  put({1, 2, 3, 4}, Purpose::continuation);  // again: it is on disk all the same
   EXPECT_FALSE(cache.take_unstored());
-  put({5}, Purpose::to_go_on);
+  put({5}, Purpose::continuation);
   for (std::optional<PrefixCache::Prefix> prefix; (prefix = cache.take_oldest());) {
     EXPECT_EQ(prefix->unstored, prefix->tokens == Tokens{5});
     EXPECT_EQ(prefix->state->length(), static_cast<int>(prefix->tokens.size()));

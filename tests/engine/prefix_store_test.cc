@@ -1,4 +1,4 @@
-// States on disk: found again, by whoever comes later; what is damaged, in the way or too much
+// States on disk: found again by later readers; what is damaged, in the way or too much
 // goes.
 #include "engine/prefix_store.h"
 

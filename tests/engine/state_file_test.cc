@@ -133,7 +133,7 @@ TEST_F(StateFile, OtherFilesAndVersionsAreRefused) {
   EXPECT_THROW(read_state(directory_.path(), kind_), Error);
 }
 
-// A checksum protects from accidents only: whoever makes a file can make its checksum, too.
+// A checksum protects from accidents only: the writer of a file can write its checksum, too.
 TEST_F(StateFile, ASoundChecksumIsNotEnough) {
   state_.cache.archived[0] = 1000;
   write_state(path_, kind_, state_);

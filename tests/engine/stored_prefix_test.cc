@@ -59,13 +59,13 @@ void expect_same(const Answer& a, const Answer& b) {
   EXPECT_EQ(a.usage.per_head, b.usage.per_head);
 }
 
-Request request_of(int length, int turn) {
+Request request_of(int length, int variant) {
   Request request;
   for (int i = 0; i < length; ++i) {
     request.prompt.push_back(i * 7 % 61);
   }
   for (std::size_t i = request.prompt.size() - 10; i < request.prompt.size(); ++i) {
-    request.prompt[i] = turn;
+    request.prompt[i] = variant;
   }
   request.max_tokens = 12;
   return request;
@@ -105,8 +105,8 @@ TEST_P(StoredPrefix, OutlivesTheEngine) {
   {
     const auto store = open_store();
     Engine engine(backend_, config_, store.get());
-    for (int turn = 0; turn < 3; ++turn) {
-      expect_same(ask(engine, request_of(400, turn)), alone(request_of(400, turn)));
+    for (int variant = 0; variant < 3; ++variant) {
+      expect_same(ask(engine, request_of(400, variant)), alone(request_of(400, variant)));
     }
     while (engine.store_prefix()) {
     }
@@ -142,9 +142,9 @@ TEST_P(StoredPrefix, MakesUpForMemory) {
   const auto store = open_store();
   Engine engine(backend_, config_, store.get());
   for (int round = 0; round < 3; ++round) {
-    for (int turn = 0; turn < 3; ++turn) {
+    for (int variant = 0; variant < 3; ++variant) {
       Request request = request_of(200, 0);
-      request.prompt.front() = turn;
+      request.prompt.front() = variant;
       expect_same(ask(engine, request), alone(request));
       store->flush();
     }

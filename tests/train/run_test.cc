@@ -109,7 +109,7 @@ TEST(Run, KilledLosesWhatCameAfterTheCheckpoint) {
   EXPECT_EQ(losses_in(metrics_of(world, "out")), losses_in(metrics_of(world, "whole")));
 }
 
-// Killed while it wrote a file: what was written of it is in nobody's way.
+// Killed while it wrote a file: the partial file does no harm.
 TEST(Run, RemovesWhatAKilledOneLeftHalfWritten) {
   const World world;
   const auto out = world.path("out");

@@ -46,7 +46,7 @@ TEST(CompressionRamp, RisesToItsTarget) {
     EXPECT_DOUBLE_EQ(ramp.share(10), 0.75);
     EXPECT_DOUBLE_EQ(ramp.share(1000), 0.75);
   }
-  // CR 1 + 3 * 5 / 10 half way.
+  // CR 1 + 3 * 5 / 10 halfway.
   EXPECT_DOUBLE_EQ((CompressionRamp{RampKind::linear, 4.0, 10}.share(5)), 1.0 - 1.0 / 2.5);
   EXPECT_DOUBLE_EQ((CompressionRamp{RampKind::parabola, 4.0, 0}.share(0)), 0.75);
 }

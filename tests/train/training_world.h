@@ -116,7 +116,7 @@ inline std::vector<TrainingOptions> dmc_ablations() {
   return {hard, alike, pooled};
 }
 
-/// One of each way to retrofit.
+/// One of each method of retrofitting.
 inline std::vector<TrainingOptions> every_retrofit() {
   return {retrofit_options(model::DmsConfig::Source::borrowed),
           retrofit_options(model::DmsConfig::Source::adapter), dmc_options()};

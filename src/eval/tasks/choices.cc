@@ -38,11 +38,11 @@ std::size_t common_prefix(const std::vector<Tokens>& choices) {
   return common;
 }
 
-// A question on its way: its choices begin as one sequence and part where they differ.
+// A question that is being scored: its choices begin as one sequence and fork where they differ.
 struct OpenQuestion {
   const ChoiceQuestion* question = nullptr;
   std::vector<Tokens> choices;
-  std::vector<std::size_t> sequences;  // by choice; one for all until they part
+  std::vector<std::size_t> sequences;  // by choice; one for all until they fork
   std::vector<double> logprobs;
 };
 

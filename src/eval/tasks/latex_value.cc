@@ -77,7 +77,7 @@ class Parser {
     return value ? Value(sign * *value) : std::nullopt;
   }
 
-  // Whatever comes back here on its way into itself goes no deeper than this.
+  // Limits the depth of recursive rules.
   template <class Rule>
   Value nested(const Rule& rule) {
     if (depth_ == kDeepest) {
