@@ -123,7 +123,7 @@ void Batch::step(std::unique_lock<std::mutex>& lock) {
   settle();
 }
 
-// What was asked for while nobody could touch the engine.
+// Applies calls that came while a step was running.
 void Batch::settle() {
   for (const std::shared_ptr<Answer>& answer : std::exchange(queued_, {})) {
     begin(answer);
@@ -196,7 +196,7 @@ void Batch::copy_traces() {
   }
 }
 
-// Ends what is open of an answer, whose last words the engine has yet to say.
+// Ends an answer's open samples before the engine reports their ends.
 void Batch::close(Answer& answer) {
   try {
     engine_.cancel(answer.id_);

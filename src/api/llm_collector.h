@@ -1,4 +1,4 @@
-// Turns the engine's token events into the texts of a request's samples.
+// Collects the engine's token events into the texts of a request's samples.
 #pragma once
 
 #include <optional>

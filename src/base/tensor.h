@@ -21,7 +21,8 @@ inline std::int64_t element_count(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-/// Read-only view of a dense row-major tensor of any element type. The memory is somebody else's.
+/// Read-only view of a dense row-major tensor of any element type. The view does not own the
+/// memory.
 struct TensorView {
   DType dtype = DType::f32;
   Shape shape;

@@ -148,7 +148,7 @@ class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
     inside_loop = false;
   }
 
-  /// Nobody takes what is left of the loop.
+  /// Ends the loop: no thread takes any of its remaining indices.
   void give_up(std::exception_ptr error) {
     const std::lock_guard lock(error_mutex_);
     if (error_ == nullptr) {
@@ -163,7 +163,7 @@ class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
   }
 
   std::mutex mutex_;
-  // The loop; written while it is closed and nobody is inside.
+  // The loop. Written only while it is closed and no thread is inside.
   detail::RangeFunction function_ = nullptr;
   const void* context_ = nullptr;
   std::size_t count_ = 0;

@@ -1,4 +1,4 @@
-// Work for which nobody waits.
+// Work in the background.
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +13,7 @@ namespace winnow::engine {
 class Background {
  public:
   Background() : thread_([this] { work(); }) {}
-  /// Finishes what it was given.
+  /// Runs all queued functions first.
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;

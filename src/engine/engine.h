@@ -65,9 +65,9 @@ struct EngineStats {
 /// Continuous batching with chunked prefill over one compressed cache.
 ///
 /// A step takes one token of every sequence that decodes, and deals the rest of its tokens out to
-/// prompts (token_budget.h), so nobody starves and no step is longer than config.step_tokens and
-/// the decoding sequences. New sequences are admitted in order while the cache is expected to hold
-/// what they will keep (keep_estimate.h). When pages run out all the same, unused prefixes are
+/// prompts (token_budget.h), so no sequence starves and no step is longer than config.step_tokens
+/// and the decoding sequences. New sequences are admitted in order while the cache is expected to
+/// hold what they will keep (keep_estimate.h). When pages run out all the same, unused prefixes are
 /// dropped first. Then the youngest sequence is preempted: it frees its pages and is computed again
 /// later. A request only fails when it does not fit alone. Not thread-safe: one caller drives it.
 class Engine {
@@ -172,12 +172,12 @@ class Engine {
   std::deque<SequencePtr> waiting_;   // hold no cache
   std::vector<SequencePtr> running_;  // oldest first
   std::map<std::pair<RequestId, int>, CacheUsage> usage_;
-  std::map<RequestId, kvcache::SavedSequence> prompts_;  // that were asked for
-  Buffer<float> logits_;            // of a step, empty when nobody needs more than `next_`
-  std::vector<std::int32_t> next_;  // the tokens that a step has chosen
+  std::map<RequestId, kvcache::SavedSequence> prompts_;  // of requests with save_prompt
+  Buffer<float> logits_;                                 // of a step, empty when `next_` is enough
+  std::vector<std::int32_t> next_;                       // the tokens that a step has chosen
   std::vector<CacheTrace> traces_;
   RequestId next_id_ = 1;
-  bool crowded_ = false;  // one was preempted and nobody has finished since: no new ones
+  bool crowded_ = false;  // one was preempted and none has finished since: no new ones
   EngineStats stats_;
   Throughput throughput_;
   Stopwatch step_clock_;

@@ -66,8 +66,8 @@ std::vector<Engine::Share> Engine::deal_step() {
   return shares;
 }
 
-// Gives `sequence` as many of `wanted` tokens as there is room for, at the cost of prefixes and of
-// younger sequences; one that has no room with nobody beside it ends.
+// Gives `sequence` as many of `wanted` tokens as there is room for. Prefixes are dropped and
+// younger sequences preempted to make room. A sequence that runs alone and has no room ends.
 bool Engine::claim(Sequence& sequence, int wanted, std::vector<Share>& shares) {
   int tokens = admissible_tokens(sequence, wanted, shares);
   while (tokens == 0 && make_room(sequence, shares)) {
@@ -105,8 +105,8 @@ int Engine::admissible_tokens(const Sequence& sequence, int wanted,
   return 0;
 }
 
-// Frees pages for `sequence`: a prefix's, else those of a younger sequence. False when nobody has
-// any.
+// Frees pages for `sequence`: a prefix's, else those of a younger sequence. False when there is
+// neither.
 bool Engine::make_room(const Sequence& sequence, std::vector<Share>& shares) {
   if (drop_prefix()) {
     return true;

@@ -36,9 +36,9 @@ struct PrefixStoreStats {
 /// length. So a prefix is found without reading a file, states of other models or rules are never
 /// mistaken for one, and writing a file that exists writes the same bytes again. Files
 /// appear whole or not at all, and are checked when they are read, so several processes may use one
-/// directory. Files are read and written on threads of the store; what fails is told to `warn` and
-/// costs a state, nothing else. The least recently used files go when all are more than
-/// `max_bytes`.
+/// directory. Files are read and written on threads of the store; a failure is
+/// reported to `warn` and loses one state. When all files are more than `max_bytes`, the least
+/// recently used are deleted.
 class PrefixStore {
  public:
   using Warn = std::function<void(const std::string&)>;

@@ -6,7 +6,7 @@
 namespace winnow::engine {
 
 bool ReadCounter::needs_visible(int tokens) const {
-  // Quest's queries see a part; before the first step nobody knows what is held.
+  // Quest's queries see a part of the entries. Before the first step the held ones are unknown.
   return tokens > 1 || rule_->selects || (rule_->drops() && !held_);
 }
 

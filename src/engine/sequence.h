@@ -24,20 +24,20 @@ struct Engine::Sequence {
   std::vector<std::int32_t> tokens;  // prompt and answer so far
   std::unique_ptr<SequenceState> cache;
   std::future<std::optional<SavedState>> stored;  // a prefix that is read from disk, if valid()
-  std::optional<ReadCounter> reads;               // when the request asks for them
+  std::optional<ReadCounter> reads;               // if the request wants them
   std::unique_ptr<TokenConstraint> constraint;    // of its answer, as far as that has come
   FinishReason finish = FinishReason::none;
-  bool announced = false;        // its end has been told in an event
+  bool announced = false;        // an event has reported its end
   bool forks_at_prompt = false;  // the other samples branch off when its prompt is in the cache
   int reused = 0;                // tokens of a known prefix that its cache began with
   int branch = 0;                // where its tokens differ from earlier ones: a state is to be left
   int left = 0;                  // where a state was left last
-  int scored = 1;  // prompt tokens whose log-probabilities are told; the first has none
+  int scored = 1;  // prompt tokens whose log-probabilities are reported; the first has none
 
   /// Samples [sample, end_sample()) are this sequence's: until it forks, those that will branch off
   /// are, too.
   [[nodiscard]] int end_sample() const { return forks_at_prompt ? spec->samples : sample + 1; }
-  /// Whether more is asked of its logits than a token by token_rule(): probabilities, other
+  /// Whether it needs more of its logits than a token by token_rule(): probabilities, other
   /// penalties, a constraint, or a token for each of the samples that branch off.
   [[nodiscard]] bool needs_logits() const {
     return constraint || spec->logprobs >= 0 || spec->prompt_logprobs || spec->on_logits ||

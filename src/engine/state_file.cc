@@ -197,7 +197,7 @@ bool claims_to_be_state(const std::filesystem::path& path) {
   constexpr std::uint64_t kLongestHeader = 1 << 16;  // a state's takes 2 KiB
   std::error_code failed;
   if (!std::filesystem::is_regular_file(path, failed)) {
-    return false;  // opening a pipe would wait for somebody to write to it
+    return false;  // opening a pipe would wait for a writer
   }
   std::ifstream file(path, std::ios::binary);
   require_system(file.is_open(), "{}: cannot open", path.string());

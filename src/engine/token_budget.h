@@ -7,12 +7,11 @@
 namespace winnow::engine {
 
 /// Tokens that prompts may have in a step of `step_tokens` in which `decodes` sequences take one
-/// each. A quarter of the step is always theirs, however many decode.
+/// each. They always have a quarter of the step.
 int prompt_budget(int step_tokens, int decodes);
 
-/// Deals `budget` tokens to prompts with `pending` left, so that nobody gets more than another who
-/// wants more (max-min fairness). Never more than pending;
-/// in all min(budget, sum of pending).
+/// Deals `budget` tokens to prompts with `pending` left, by max-min fairness: no prompt gets more
+/// than another that wants more. Never more than pending; in all min(budget, sum of pending).
 std::vector<int> deal_tokens(std::span<const int> pending, int budget);
 
 }  // namespace winnow::engine

@@ -27,7 +27,7 @@ struct AttentionDistance {
   [[nodiscard]] std::vector<double> mean() const;
 };
 
-/// Reads `tokens` one at a time on the CPU, with a dense cache whatever the model's rule is.
+/// Reads `tokens` one at a time on the CPU, with a dense cache under every rule.
 /// `on_progress` is called with the tokens done; false ends it there, and the result is that of
 /// the queries so far, empty if there was none of the second half.
 AttentionDistance measure_attention_distance(

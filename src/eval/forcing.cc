@@ -50,7 +50,7 @@ void Forcing::close(std::size_t sequence) {
   lanes_[sequence] = {};
 }
 
-// How many of a lane's next `tokens` tokens are followed by logits somebody wants: the last ones.
+// How many of a lane's next `tokens` tokens need logits: the last ones.
 std::size_t Forcing::rows_of(const Lane& lane, std::size_t tokens) {
   const std::size_t end = lane.fed() + tokens;
   return end - std::min(end, std::max(lane.first_row, lane.fed()));

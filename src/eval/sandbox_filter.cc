@@ -33,7 +33,7 @@ constexpr std::array kAllowed {
       __NR_getrusage, __NR_sched_getaffinity, __NR_sched_yield, __NR_getpid, __NR_gettid,
       __NR_getppid, __NR_getuid, __NR_geteuid, __NR_getgid, __NR_getegid, __NR_getresuid,
       __NR_getresgid, __NR_uname, __NR_sysinfo, __NR_exit, __NR_exit_group, __NR_restart_syscall,
-      __NR_execve,  // itself; whatever it turns into obeys the same filter
+      __NR_execve,  // itself; the new program obeys the same filter
 #if defined(__x86_64__)
       __NR_stat, __NR_lstat, __NR_access, __NR_readlink, __NR_poll, __NR_select, __NR_dup2,
       __NR_arch_prctl, __NR_time, __NR_getrlimit,

@@ -37,9 +37,9 @@ struct SequenceLimits {
 
 /// The rule as one sequence's heads follow it.
 ///
-/// Dense, streaming, DMS and DMC are one mechanism: the last `window` + 1 entries are visible
-/// whatever they are; an entry that leaves the window is archived if it is kept and forgotten if
-/// not. `window` = -1 means that there is no window: entries are archived at once.
+/// Dense, streaming, DMS and DMC are one mechanism: the last `window` + 1 entries are
+/// always visible. An entry that leaves the window is archived if it is kept and forgotten if not.
+/// `window` = -1 means that there is no window: entries are archived at once.
 struct Rule {
   const RuleTraits* traits;
   int window = -1;

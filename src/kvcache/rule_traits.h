@@ -28,7 +28,8 @@ enum class DropBy : std::uint8_t {
   total_attention,    // that of all queries so far: each head drops its own
 };
 
-/// All that code asks of a rule. A new rule is a row of kRules, its mechanism, tests and docs.
+/// All that code needs to know of a rule. A new rule is a row of kRules, its mechanism, tests and
+/// docs.
 struct RuleTraits {
   RuleKind kind = RuleKind::dense;
   std::string_view name;

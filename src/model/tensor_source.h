@@ -26,7 +26,7 @@ class TensorSource {
 };
 
 /// Looks up every tensor that the architecture has. Without a format the result sees the source's
-/// memory; with one, every matrix is quantised and released in turn.
+/// memory; with one, every matrix is quantised and released one after another.
 Weights bind_weights(const ModelSpec& spec, TensorSource& source,
                      std::optional<ops::WeightFormat> format);
 

@@ -1,4 +1,4 @@
-// What every op is told besides its operands.
+// What every op takes besides its operands.
 #pragma once
 
 #include <cstddef>

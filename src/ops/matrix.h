@@ -8,7 +8,7 @@
 
 namespace winnow::ops {
 
-/// Row-major [rows, cols] with a row stride in elements; the memory is somebody else's.
+/// Row-major [rows, cols] with a row stride in elements; a view, which does not own its memory.
 template <class T>
 struct Matrix {
   T* data = nullptr;

@@ -8,7 +8,7 @@ namespace winnow::ops {
 /// x = cap * tanh(x / cap), in place; cap > 0.
 void soft_cap(Matrix<float> x, float cap);
 
-/// Backward of soft_cap, in place: turns the gradient of its result, `capped`, into that of what
+/// Backward of soft_cap, in place: converts the gradient of its result, `capped`, to that of what
 /// was capped.
 void soft_cap_backward(Matrix<float> dx, Matrix<const float> capped, float cap);
 

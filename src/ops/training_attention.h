@@ -47,7 +47,7 @@ struct TrainingAttentionGradients {
 };
 
 /// Adds the gradients of queries, keys, values, bias and sinks, given that of `out`. The same to
-/// the last bit whatever the number of threads.
+/// the last bit for every number of threads.
 void training_attention_backward(Workspace& workspace, const TrainingAttention& attention,
                                  Matrix<const float> out, Matrix<const float> normalizers,
                                  Matrix<const float> dout,

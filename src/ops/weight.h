@@ -18,7 +18,7 @@ constexpr bool is_quantized(WeightFormat format) {
 /// Row-major [rows, cols] = [out features, in features], as Hugging Face stores it. Quantised
 /// formats keep one bf16 scale per `group` consecutive columns of a row ([rows, cols / group]);
 /// value = scale * q with q in [-127, 127] (int8) or [-8, 7] (int4, two per byte, the even column
-/// in the low nibble, stored + 8). The memory is somebody else's.
+/// in the low nibble, stored + 8). A view, which does not own its memory.
 struct Weight {
   WeightFormat format = WeightFormat::bf16;
   std::int64_t rows = 0;

@@ -56,7 +56,7 @@ class Backend {
   /// Of the layers' matrices; TrainingOptions::muon is set.
   virtual void apply(const MuonUpdate& update) = 0;
 
-  /// Floating-point operations per second that the device could do at best; 0: nobody knows.
+  /// Floating-point operations per second that the device can do at best; 0: unknown.
   [[nodiscard]] virtual double peak_flops() const { return 0.0; }
 
   /// Brings the values of the parameters in host memory up to date.

@@ -43,7 +43,7 @@ std::size_t decision_count(const model::ModelSpec& spec);
 /// a segment leaves the one before it as it is.
 int decision_shift(const model::ModelSpec& spec);
 
-/// Turns what decisions are read from into logits: scale * x - offset.
+/// Converts what decisions are read from to logits: scale * x - offset.
 void to_logits(const model::ModelSpec& spec, ops::Matrix<float> x);
 /// d logit / d x.
 float logit_scale(const model::ModelSpec& spec);

@@ -18,7 +18,7 @@ enum class Keep : std::uint8_t {
   all,
 };
 
-/// What training on the CPU keeps: all only if it is told to.
+/// What training on the CPU keeps: all only with Activations::keep.
 inline Keep host_keep(const TrainingOptions& options) {
   return options.activations == Activations::keep ? Keep::all : Keep::inputs;
 }

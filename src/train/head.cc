@@ -36,7 +36,7 @@ void scale_logits(const model::ModelSpec& spec, Matrix<float> logits) {
   }
 }
 
-// loss_of(logits, first) turns the logits of the tokens from `first` on into their gradient.
+// loss_of(logits, first) replaces the logits of the tokens from `first` on by their gradient.
 template <class Loss>
 double chunked_loss(ops::Context& context, const model::ModelSpec& spec, const HeadInput& student,
                     const Gradients& gradients, Matrix<float> gradient, const Loss& loss_of) {

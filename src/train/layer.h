@@ -73,7 +73,7 @@ void layer_forward(ops::Context& context, const LayerPass& pass, const LayerWeig
                    ops::Matrix<const float> input, LayerActivations& activations,
                    ops::Matrix<float> output);
 
-/// Turns `gradient` [T, hidden], of the layer's output, into that of its input, and adds to
+/// Converts `gradient` [T, hidden], of the layer's output, into that of its input, and adds to
 /// `gradients`. The same bits on any number of threads.
 void layer_backward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
                     ops::Matrix<const float> input, const LayerActivations& activations,

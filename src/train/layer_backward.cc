@@ -28,7 +28,7 @@ class LayerBackward {
         a_(activations),
         g_(gradients) {}
 
-  // Turns the gradient of the layer's output into that of a_.middle.
+  // Converts the gradient of the layer's output to that of a_.middle.
   void mlp(Matrix<float> gradient) {
     const ops::Workspace::Scope scope(workspace_);
     const auto product = like(a_.gate);
@@ -46,7 +46,7 @@ class LayerBackward {
     through_input(gradient, dnormed, a_.middle, w_.mlp_norm, g_.mlp_norm);
   }
 
-  // Turns the gradient of a_.middle into that of the layer's input.
+  // Converts the gradient of a_.middle to that of the layer's input.
   void attention(Matrix<float> gradient, const DecisionLoss& loss) {
     const ops::Workspace::Scope scope(workspace_);
     const auto dattended = zeros_like(a_.attended);
@@ -99,7 +99,7 @@ class LayerBackward {
     Matrix<float> domegas;
   };
 
-  // Turns the gradients of merged keys and values into those of the single ones.
+  // Converts the gradients of merged keys and values to those of the single ones.
   Merging through_merging(Matrix<float>& dkeys, Matrix<float>& dvalues) {
     const Merging merging{zeros_like(a_.alphas), zeros_like(a_.omegas)};
     const auto dsingle_keys = zeros_like(a_.keys);
@@ -146,7 +146,7 @@ class LayerBackward {
         const float omega = a_.omegas.row(t)[h];
         domegas.row(t)[h] *= omega * (1.0F - omega);
       }
-      if (decides_per_layer(spec_)) {  // head 0's is everybody's
+      if (decides_per_layer(spec_)) {  // all heads share head 0's
         const auto row = domegas.row(t);
         row[0] = std::accumulate(row.begin(), row.end(), 0.0F);
         std::ranges::fill(row.subspan(1), 0.0F);

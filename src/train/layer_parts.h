@@ -1,4 +1,4 @@
-// What a layer's forward and backward share; nobody else needs it.
+// What a layer's forward and backward share. Private to them.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// What a training run is told.
+// Options of a training run.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ class Run {
     if (trainer_.steps_done() == 0 && held_out_ != nullptr) {
       note(held_out_->measure_base([this] { return !stopped(); }));
     }
-    if (trainer_.steps_done() == steps) {  // taken up behind its end: to be written otherwise
+    if (trainer_.steps_done() == steps) {  // resumed after its end: only to be written differently
       evaluate();
       checkpoint();
     }

@@ -13,7 +13,7 @@ namespace winnow::train {
 struct RunOptions {
   /// Receives the model; training/ in it the state, the metrics and the tokenised data.
   std::filesystem::path out;
-  nlohmann::ordered_json recipe;  // what a checkpoint must agree with to be taken up
+  nlohmann::ordered_json recipe;  // what a checkpoint must agree with to be resumed
   bool resume = false;
   std::int64_t save_every = 0;  // steps between checkpoints; 0: only at the end
   /// Steps between looks at the held-out text; 0: only before the first step and after the last.
@@ -34,7 +34,7 @@ std::filesystem::path state_file(const std::filesystem::path& out);
 /// Error when there is a state or a model already and `resume` is not set, or no state and it is.
 void check_state(const std::filesystem::path& out, bool resume);
 
-/// A run that is taken up behind its last step only measures and writes the model again, as the
+/// A run that is resumed after its last step only measures and writes the model again, as the
 /// options now say: with another RetrofitOptions::final_offset, say.
 /// True when all steps were done, false when it was stopped. `held_out` may be null. Throws what
 /// check_state() does.

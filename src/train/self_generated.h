@@ -16,8 +16,8 @@ namespace winnow::train {
 
 struct SelfGeneratedOptions {
   std::int64_t documents = 0;
-  /// Taken in turn: document i continues the (i mod n)-th. Empty: documents begin with nothing but
-  /// the beginning-of-text token.
+  /// Taken one after another: document i continues prompt i mod n. Empty: documents begin with
+  /// nothing but the beginning-of-text token.
   std::vector<std::string> prompts;
   int max_tokens = 0;        // most new tokens of a document
   SamplingOptions sampling;  // every document's seed follows from this one

@@ -55,7 +55,7 @@ struct Tensors {
   std::vector<LayerTensors<Matrix, Vector>> layers;
 };
 
-/// The memory is somebody else's. A gradient left empty is not computed.
+/// Views, which do not own their memory. A gradient left empty is not computed.
 using Weights = Tensors<ops::Weight, std::span<const float>>;
 using LayerWeights = LayerTensors<ops::Weight, std::span<const float>>;
 using Gradients = Tensors<ops::Matrix<float>, std::span<float>>;

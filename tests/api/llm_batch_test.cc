@@ -100,7 +100,7 @@ TEST(Batch, CancellingDoesNotThrow) {
   EXPECT_NO_THROW(batch.cancel(cancelled));
   EXPECT_EQ(failure_of(batch, cancelled), "the device does not answer");
   EXPECT_THROW(batch.finish(*cancelled), Error);
-  EXPECT_TRUE(batch.advance(*other));  // nobody else is told before it concerns him
+  EXPECT_TRUE(batch.advance(*other));  // no other answer has failed yet
 }
 
 TEST(Batch, AnAnswerThatCannotBeStoppedFails) {

@@ -40,7 +40,7 @@ void add_length_flags(const FlagGroup& group, std::vector<int>& lengths, int& ma
 /// --chat: for measures that ask questions.
 void add_chat_flag(CLI::App& command, EvalFlags& flags);
 
-/// One measurement: a loaded model, where its results go, and how they are told.
+/// One measurement: a loaded model, where its results go, and how they are reported.
 class EvalRun {
  public:
   /// `settings`: everything besides the common flags that determines the records.

@@ -86,7 +86,7 @@ struct TrainingFlags {
   double excess_weight = 1e-3;
   double excess_limit = 6.0;
 
-  bool retrofit = false;  // of these two commands, which one it is
+  bool retrofit = false;  // the command is retrofit, not train
   bool mask_prompts = false;
   bool resume = false;
   bool dry_run = false;

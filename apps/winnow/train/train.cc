@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What may differ when a run is taken up again.
+// What may differ when a run is resumed.
 const std::vector<std::string> kNotTheRecipe{
     "help",         "config",     "out",         "data",       "valid",
     "valid-tokens", "save-every", "eval-every",  "dry-run",    "resume",

@@ -13,7 +13,7 @@
 namespace winnow::ops {
 namespace {
 
-/// loss(), which turns capped logits into their gradient, of logits that are not capped yet.
+/// loss(), which replaces capped logits by their gradient, of logits that are not capped yet.
 template <class Loss>
 double loss_of_capped(std::span<float> logits, float cap, const Loss& loss) {
   thread_local std::vector<float> capped;

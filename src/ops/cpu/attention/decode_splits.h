@@ -40,7 +40,7 @@ struct Split {
 };
 
 /// All rows, one after another. Where a row is cut depends on its own length alone, so that its
-/// sums are taken in the same order whatever shares the call.
+/// sums have the same order no matter what else is in the call.
 struct Splits {
   std::vector<Split> all;
   std::vector<std::size_t> begins;  // of each row, and the end

@@ -163,7 +163,7 @@ class TileRunner {
     return reinterpret_cast<const std::byte*>(&block_[p * page_floats(dim_)]);
   }
 
-  // Turns one row's scores into weights relative to its new shift; unseen entries weigh nothing.
+  // Converts one row's scores to weights relative to its new shift; unseen entries weigh nothing.
   void update_softmax(std::size_t row, std::size_t entries, Visible range) {
     const auto scores = scores_.subspan(row * kBlockEntries, entries);
     const auto begin = static_cast<std::size_t>(range.first);

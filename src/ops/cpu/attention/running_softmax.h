@@ -16,7 +16,7 @@ struct RunningSoftmax {
   float shift = -std::numeric_limits<float>::infinity();
   float sum = 0.0F;
 
-  /// Turns the next scores into weights relative to the new shift; what `out` holds, the weighted
+  /// Converts the next scores to weights relative to the new shift; what `out` holds, the weighted
   /// sum so far, is brought to it too.
   void take(std::span<float> scores, std::span<float> out) {
     if (scores.empty()) {

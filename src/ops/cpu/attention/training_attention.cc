@@ -54,7 +54,7 @@ class Forward {
     return {out_.data(), scores_.rows(tile), static_cast<std::size_t>(attention_->head_dim)};
   }
 
-  // Turns a row's scores into weights relative to its new shift.
+  // Converts a row's scores to weights relative to its new shift.
   void weigh(const Tile& tile, std::size_t row, std::size_t block) {
     const auto scores = scores_.matrix(tile).row(row);
     const auto [begin, end] = scores_.visible(tile, row, block);

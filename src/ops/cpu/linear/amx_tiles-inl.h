@@ -16,7 +16,7 @@ inline constexpr std::size_t kDepth = 32;  // bf16 in a row
 inline constexpr std::size_t kTileBytes = 1024;
 inline constexpr std::size_t kCacheLine = 64;
 
-/// What the processor is told of its tiles: all whole, if nothing else is said.
+/// The processor's tile configuration; by default all tiles are whole.
 struct alignas(kCacheLine) TileShapes {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;

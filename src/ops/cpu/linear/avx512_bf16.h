@@ -52,7 +52,7 @@ inline void interleave(__m512i lower, __m512i upper, __m512bh& first, __m512bh& 
 /// Element i of the result is the sum of all elements of x[i].
 inline __m128 lane_sums(const __m512 (&x)[kRowBlock]) {
   static_assert(kRowBlock == 4);
-  __m512 pairs[2];  // of each quarter, halves of x[0] and x[1] in turn; of x[2] and x[3]
+  __m512 pairs[2];  // of each quarter, halves of x[0] and x[1], interleaved; of x[2] and x[3]
   for (std::size_t i = 0; i < 2; ++i) {
     const __m512 a = x[2 * i];
     const __m512 b = x[2 * i + 1];

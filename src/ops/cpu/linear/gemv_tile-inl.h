@@ -24,9 +24,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::cpu::HWY_NAMESPACE {
 
-// Every product is summed in one order, whatever tile it is part of: lane l of one accumulator adds
-// the columns k = l (mod lanes) in turn, the last columns padded to a group with zeros, and then
-// the lanes are added by the same tree. So tiles can be chosen for speed without changing a bit.
+// Every product is summed in one order, no matter which tile it is part of. Lane l of one
+// accumulator adds the columns k = l (mod lanes) one after another, the last columns padded to a
+// group with zeros. Then the lanes are added by the same tree. So tiles can be chosen for speed
+// without changing a bit.
 
 HWY_INLINE std::size_t whole_groups(std::size_t cols) {
   return cols / kGroup * kGroup;
@@ -180,7 +181,7 @@ HWY_INLINE Matrix<float> columns_from(Matrix<float> out, std::size_t n) {
 }
 
 /// out[m, r] = x[m] . rows[r] (+ bias[r]) for the first M inputs of x and r < count; there are
-/// kRowBlock rows to read whatever the count.
+/// kRowBlock rows to read for every count.
 template <std::size_t M, class Row, class Prefetch>
 HWY_INLINE void tile(const Row* rows, std::size_t count, Matrix<const float> x, const float* bias,
                      Prefetch& prefetcher, Matrix<float> out) {
