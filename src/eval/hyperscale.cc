@@ -92,12 +92,8 @@ std::vector<ScalingPoint> summarize_scaling(const Journal& journal,
     Mean ratio;
     Mean reads;
     Mean peak;
-    for (const Question& question : questions) {
-      const Json* record = journal.find(question.id);
-      if (record == nullptr) {
-        continue;
-      }
-      if (record->contains("skipped") || !record->at("fits").get<bool>()) {
+    for (const Json* record : answered_records(journal, questions, point.skipped)) {
+      if (!record->at("fits").get<bool>()) {
         ++point.skipped;
         continue;
       }

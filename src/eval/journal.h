@@ -1,19 +1,22 @@
 // What a measure found, case by case, kept on disk as it comes.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace winnow::eval {
 
 using Json = nlohmann::ordered_json;
 
-/// Records by the ids of their cases. With a file, a run that was interrupted goes on where it
-/// stopped: a summary is made of the records alone, so that it cannot tell.
+/// Records by the ids of their cases. With a file, a run that was interrupted continues where it
+/// stopped. Summaries are made of the records alone, so they are those of an uninterrupted run.
 class Journal {
  public:
   /// In memory only.
@@ -41,6 +44,26 @@ class Journal {
   std::unique_ptr<std::FILE, Close> file_;
   std::map<std::string, Json> records_;
 };
+
+/// The records of the `questions` that were answered. Adds to `skipped` how many were too long.
+template <class Question>
+std::vector<const Json*> answered_records(const Journal& journal,
+                                          std::span<const Question> questions,
+                                          std::int64_t& skipped) {
+  std::vector<const Json*> records;
+  for (const Question& question : questions) {
+    const Json* const record = journal.find(question.id);
+    if (record == nullptr) {
+      continue;
+    }
+    if (record->contains("skipped")) {
+      ++skipped;
+    } else {
+      records.push_back(record);
+    }
+  }
+  return records;
+}
 
 /// Error unless `file` is missing or holds the results of this `run`, under "run": anything else is
 /// not to be written over.

@@ -206,15 +206,7 @@ AnswerSummary summarize_answers(const Journal& journal, std::span<const Question
   Mean reads;
   Mean prompt_reads;
   Mean peak;
-  for (const Question& question : questions) {
-    const Json* record = journal.find(question.id);
-    if (record == nullptr) {
-      continue;
-    }
-    if (record->contains("skipped")) {
-      ++summary.skipped;
-      continue;
-    }
+  for (const Json* record : answered_records(journal, questions, summary.skipped)) {
     ++summary.questions;
     Mean of_question;
     for (const Json& answer : record->at("answers")) {

@@ -214,15 +214,7 @@ ChoiceSummary summarize_choices(const Journal& journal, std::span<const ChoiceQu
   Mean normalised;
   Mean ratio;
   Mean bytes;
-  for (const ChoiceQuestion& question : questions) {
-    const Json* record = journal.find(question.id);
-    if (record == nullptr) {
-      continue;
-    }
-    if (record->contains("skipped")) {
-      ++summary.skipped;
-      continue;
-    }
+  for (const Json* record : answered_records(journal, questions, summary.skipped)) {
     ++summary.questions;
     correct.add(record->at("correct").get<bool>() ? 1.0 : 0.0);
     normalised.add(record->at("correct_norm").get<bool>() ? 1.0 : 0.0);
