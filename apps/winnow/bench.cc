@@ -13,6 +13,7 @@
 #include "base/threads.h"
 #include "engine/options.h"
 #include "model/checkpoint.h"
+#include "model/cost.h"
 
 namespace winnow::cli {
 namespace {
@@ -73,18 +74,25 @@ BenchPlan plan_of(const BenchOptions& options) {
   return plan;
 }
 
-// The share of tokens to evict (DMS) or merge (DMC) for a ratio of `cr` at `depth`.
-double rate_for(double cr, const kvcache::RuleTraits& rule, int window, int depth) {
-  require(cr >= 1.0, "--cr {}: expected a number from 1 up", cr);
-  if (rule.merges) {
-    return 1.0 - 1.0 / cr;
+// The share of tokens to evict (DMS) or merge (DMC) for a ratio of `cr` over all layers at `depth`.
+// Windows and sliding layers hold what they hold, whatever is decided.
+double rate_for(double cr, const kvcache::RuleTraits& rule, int window, int depth,
+                const model::ModelSpec& spec) {
+  double heads = 0.0;  // that decide
+  for (const model::LayerSpec& layer : spec.layers) {
+    heads += layer.compresses() ? layer.attention()->kv_heads : 0.0;
   }
-  const double always = window + 1.0;  // in the window, whatever is decided
-  require(
-      depth / cr >= always && depth > always,
-      "--cr {}: at {} tokens the window of {} alone holds more than that leaves; at most {:.2f}",
-      cr, depth, window, std::max(1.0, depth / always));
-  return 1.0 - (depth / cr - always) / (depth - always);
+  require(heads > 0.0, "--cr {}: no layer of this model compresses", cr);
+  const double dense = dense_entries(spec, depth);
+  const double sliding = dense - heads * depth;
+  const double always = rule.merges ? 0.0 : std::min<double>(depth, window + 1.0);
+  const double most = dense / (sliding + heads * always);
+  require(cr >= 1.0 && cr <= most,
+          "--cr {}: expected 1 to {:.2f}; at {} tokens, windows of {} and sliding layers hold the "
+          "rest",
+          cr, most, depth, window);
+  const double entries = (dense / cr - sliding) / heads;
+  return depth > always ? 1.0 - (entries - always) / (depth - always) : 0.0;
 }
 
 // By how much what heads keep differs, where a share `rate` of all their tokens goes.
@@ -138,8 +146,8 @@ Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string n
   }
   require(!options.evict_rate || !options.load.cr, "--evict-rate and --cr exclude each other");
   if (options.load.cr) {
-    setup.evict_rate =
-        rate_for(*options.load.cr, rule, setup.engine.cache.window, setup.plan.decode_depth());
+    setup.evict_rate = rate_for(*options.load.cr, rule, setup.engine.cache.window,
+                                setup.plan.decode_depth(), setup.config);
   }
   require(retrofitted || setup.evict_rate,
           "--cache {}: the model decides nothing by itself; give --evict-rate or --cr", rule.name);

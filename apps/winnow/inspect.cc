@@ -23,9 +23,10 @@ struct InspectOptions {
 
 // What caching costs, all layers and heads together.
 struct CacheCost {
-  double dense = 0.0;                // bytes per 1K tokens
+  double dense = 0.0;                // bytes per 1K tokens, of the layers that grow
   std::optional<double> compressed;  // the same at the ratio it was trained for, if that is known
   double window = 0.0;               // bytes that DMS windows take however long the text is
+  double sliding = 0.0;              // bytes that sliding layers take, once the text is that long
 };
 
 double trained_cr(const model::ModelSpec& config) {
@@ -37,14 +38,22 @@ double trained_cr(const model::ModelSpec& config) {
 }
 
 CacheCost cost_of(const model::ModelSpec& config, const ops::PageLayout& layout) {
-  const double per_entry = static_cast<double>(layout.entry_bytes()) * config.layer_count() *
-                           config.attention().kv_heads;
-  CacheCost cost{.dense = per_entry * kPer, .compressed = {}, .window = 0.0};
+  const auto entry_bytes = static_cast<double>(layout.entry_bytes());
+  double growing = 0.0;  // bytes per token
+  CacheCost cost;
+  for (const model::LayerSpec& layer : config.layers) {
+    if (const model::AttentionSpec* attention = layer.attention()) {
+      const double per_entry = entry_bytes * attention->kv_heads;
+      growing += layer.compresses() ? per_entry : 0.0;
+      cost.sliding += layer.compresses() ? 0.0 : per_entry * attention->reach.width;
+    }
+  }
+  cost.dense = growing * kPer;
   if (const double cr = trained_cr(config); cr > 0.0) {
     cost.compressed = cost.dense / cr;
   }
   if (kvcache::traits_of(engine::trained_rule(config)).marks) {
-    cost.window = per_entry * (config.dms->window + 1);
+    cost.window = growing * (config.dms->window + 1);
   }
   return cost;
 }
@@ -112,7 +121,8 @@ nlohmann::ordered_json to_json(const model::Checkpoint& checkpoint, const Inspec
            {{"dtype", options.kv_dtype},
             {"dense_bytes_per_1k_tokens", cost.dense},
             {"compressed_bytes_per_1k_tokens", cost.compressed ? Json(*cost.compressed) : Json()},
-            {"window_bytes", cost.window}}}};
+            {"window_bytes", cost.window},
+            {"sliding_layer_bytes", cost.sliding}}}};
 }
 
 std::string table(const model::Checkpoint& checkpoint, const InspectOptions& options,
@@ -140,6 +150,9 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
                         cost.window > 0.0
                             ? fmt::format(", and up to {} for windows", readable_bytes(cost.window))
                             : std::string()));
+  }
+  if (cost.sliding > 0.0) {
+    row("", fmt::format("and up to {} for sliding layers", readable_bytes(cost.sliding)));
   }
   return text;
 }

@@ -23,6 +23,8 @@ using Words = std::vector<std::string>;
 
 constexpr const char* kRetrofitted = "assets/dms-cr8";
 constexpr const char* kBase = "assets/base";
+// DMS, two full layers and a sliding one.
+constexpr const char* kSliding = "tests/fixtures/models/dms-gemma2";
 // Long enough for compression at a ratio of 4 to show.
 constexpr const char* kPrompt =
     "The quick brown fox jumps over the lazy dog, and then the dog looks at the fox, and the fox "
@@ -218,6 +220,30 @@ TEST(Inspect, TellsArchitectureRetrofitAndCache) {
   const json fp8 = run_json({"inspect", "--json", "--kv-dtype", "fp8", kRetrofitted});
   EXPECT_LT(fp8.at("kv_cache").at("dense_bytes_per_1k_tokens"),
             cache.at("dense_bytes_per_1k_tokens"));
+}
+
+TEST(Inspect, SlidingLayersDoNotGrow) {
+  const json cache = run_json({"inspect", "--json", kSliding}).at("kv_cache");
+  const int entry = 2 * 2 * 16 * 2;  // keys and values of 2 heads of 16 channels in bf16
+  EXPECT_EQ(cache.at("dense_bytes_per_1k_tokens"), 1024 * 2 * entry) << "two full layers of three";
+  EXPECT_EQ(cache.at("sliding_layer_bytes"), 24 * entry);
+  EXPECT_EQ(cache.at("window_bytes"), 2 * 7 * entry);
+  const CommandResult table = run_winnow({"inspect", kSliding});
+  EXPECT_THAT(table.out, HasSubstr("for sliding layers"));
+}
+
+TEST(Bench, RatiosAreOverAllLayers) {
+  const Words words{"bench", "--model",  kSliding, "--context", "300", "--generate",
+                    "1",     "--repeat", "1",      "--threads", "1",   "--json"};
+  const auto with = [&](const char* cr) {
+    Words all = words;
+    all.insert(all.end(), {"--cr", cr});
+    return all;
+  };
+  EXPECT_NEAR(run_json(with("4")).at("kv").at("compression_ratio").get<double>(), 4.0, 0.4);
+  const CommandResult refused = run_winnow(with("50"));
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("--cr 50: expected 1 to 16.42"));  // 624 / (2 * 7 + 24)
 }
 
 // Of sequences whose heads decide as they go it is not known beforehand which step needs pages.

@@ -55,6 +55,18 @@ TEST(StepCost, CompressionDividesTheCache) {
   EXPECT_LT(cost(256, 8192, 8.0).kv_share, cost(256, 8192).kv_share);
 }
 
+TEST(StepCost, SlidingLayersReadWhatTheyReach) {
+  const auto kv_reads = [](double length, double ratio) {
+    const model::ModelSpec spec = testing::spec_of("gemma2", {}, {{"sliding_window", 24}});
+    return step_cost(spec, 1, length,
+                     {.flops_per_s = 1.0, .bytes_per_s = 1.0, .compression_ratio = ratio})
+        .kv_reads;
+  };
+  const double entry = 2.0 * 2 * 2 * 8;  // bytes: keys and values of 2 heads of 8 channels
+  EXPECT_EQ(kv_reads(100, 1.0), entry * (24 + 100));
+  EXPECT_EQ(kv_reads(100, 4.0), entry * (24 + 25));
+}
+
 TEST(StepCost, NeedsADevice) {
   EXPECT_THROW(step_cost(llama_3_1_8b(), 1, 1, {}), Error);
 }

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "model/checkpoint_testing.h"
 
 namespace winnow::model {
@@ -267,6 +269,43 @@ TEST(Config, SlidingLayers) {
       HasSubstr("layer_types: \"linear_attention\" is not supported"));
   EXPECT_THAT(error_with({{"layer_types", {"full_attention"}}}, "Qwen3ForCausalLM"),
               HasSubstr("layer_types: expected a type for each of 2 layers, got 1"));
+}
+
+TEST(Config, Gemma2) {
+  const ModelSpec spec = parse_with({{"query_pre_attn_scalar", 64},
+                                     {"attn_logit_softcapping", 50.0},
+                                     {"final_logit_softcapping", 30.0},
+                                     {"sliding_window", 32}},
+                                    "Gemma2ForCausalLM");
+  EXPECT_FLOAT_EQ(spec.embedding_multiplier, std::sqrt(static_cast<float>(spec.hidden)));
+  EXPECT_EQ(spec.final_soft_cap, 30.0F);
+  EXPECT_EQ(spec.final_norm.kind, NormSpec::Kind::rms_plus_one);
+  const LayerSpec& sliding = spec.layer(0);
+  EXPECT_EQ(sliding.attention()->scale, 0.125F) << "1 / sqrt(64), whatever head_dim is";
+  EXPECT_EQ(sliding.attention()->soft_cap, 50.0F);
+  EXPECT_EQ(sliding.attention()->reach, (Reach{Reach::Kind::sliding, 32}));
+  EXPECT_EQ(spec.layer(1).attention()->reach, Reach{}) << "every second layer is full";
+  EXPECT_TRUE(sliding.norm_before && sliding.norm_after);
+  EXPECT_EQ(sliding.norm.kind, NormSpec::Kind::rms_plus_one);
+  EXPECT_EQ(sliding.feed_forward.activation, ops::Activation::gelu_tanh);
+}
+
+TEST(Config, Gemma2WithoutItsOwnKeys) {
+  const ModelSpec spec =
+      parse_with({{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", nullptr}},
+                 "Gemma2ForCausalLM");
+  EXPECT_EQ(spec.attention().soft_cap, 0.0F);
+  EXPECT_EQ(spec.final_soft_cap, 0.0F);
+  EXPECT_EQ(spec.layer(0).attention()->reach, Reach{});
+  EXPECT_EQ(spec.attention().scale, 0.0625F) << "query_pre_attn_scalar is 256 by default";
+}
+
+TEST(Config, Gemma2Errors) {
+  const auto error = [](const json& more) { return error_with(more, "Gemma2ForCausalLM"); };
+  EXPECT_THAT(error({{"attn_logit_softcapping", -1.0}}), HasSubstr("attn_logit_softcapping"));
+  EXPECT_THAT(error({{"query_pre_attn_scalar", 0}}), HasSubstr("query_pre_attn_scalar"));
+  EXPECT_THAT(error({{"hidden_activation", "tanh"}}), HasSubstr("hidden_activation"));
+  EXPECT_THAT(error({{"sliding_window", 0}}), HasSubstr("sliding_window"));
 }
 
 TEST(Config, BrokenJson) {

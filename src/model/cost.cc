@@ -1,0 +1,70 @@
+#include "model/cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace winnow::model {
+namespace {
+
+double weights_of(const AttentionSpec& attention, double hidden) {
+  const int outputs = attention.output_width() * (attention.output_gate ? 2 : 1);
+  return hidden *
+         (attention.query_width() + attention.key_width() + attention.value_width() + outputs);
+}
+
+double weights_of(const FeedForwardSpec& part, double hidden) {
+  return hidden * part.intermediate * (part.gated ? 3.0 : 2.0);
+}
+
+}  // namespace
+
+double multiplied_weights(const ModelSpec& spec) {
+  double weights = 1.0 * spec.hidden * spec.vocab;
+  for (const LayerSpec& layer : spec.layers) {
+    if (const AttentionSpec* attention = layer.attention()) {
+      weights += weights_of(*attention, spec.hidden);
+    }
+    weights += weights_of(layer.feed_forward, spec.hidden);
+  }
+  return weights;
+}
+
+double visible_entries(const Reach& reach, double length) {
+  switch (reach.kind) {
+    case Reach::Kind::full:
+      return length;
+    case Reach::Kind::sliding:
+      return std::min<double>(length, reach.width);
+    case Reach::Kind::chunked:
+      return length - reach.width * std::floor(std::max(0.0, length - 1.0) / reach.width);
+  }
+  return length;
+}
+
+double mean_visible_entries(const Reach& reach, double length) {
+  const double width = std::min<double>(length, reach.width);
+  switch (reach.kind) {
+    case Reach::Kind::full:
+      return length / 2.0;
+    case Reach::Kind::sliding:
+      return width - width * width / (2.0 * length);
+    case Reach::Kind::chunked: {
+      const double chunks = std::floor(length / width);
+      const double rest = length - chunks * width;
+      return (chunks * width * width + rest * rest) / (2.0 * length);
+    }
+  }
+  return length / 2.0;
+}
+
+double dense_entries(const ModelSpec& spec, double length) {
+  double entries = 0.0;
+  for (const LayerSpec& layer : spec.layers) {
+    if (const AttentionSpec* attention = layer.attention()) {
+      entries += attention->kv_heads * visible_entries(attention->reach, length);
+    }
+  }
+  return entries;
+}
+
+}  // namespace winnow::model

@@ -1,0 +1,21 @@
+// What a token costs in a model: the weights that multiply it and the entries that it attends to.
+#pragma once
+
+#include "model/spec.h"
+
+namespace winnow::model {
+
+/// Weights that multiply each token: all layers' matrices and the head; the embedding is looked up.
+double multiplied_weights(const ModelSpec& spec);
+
+/// Entries that the last of `length` tokens sees, itself included.
+double visible_entries(const Reach& reach, double length);
+
+/// The mean of visible_entries over the first `length` tokens, to leading order: length / 2 for
+/// full reach.
+double mean_visible_entries(const Reach& reach, double length);
+
+/// Entries that KV heads hold together after `length` tokens, when nothing is compressed.
+double dense_entries(const ModelSpec& spec, double length);
+
+}  // namespace winnow::model

@@ -1,0 +1,66 @@
+#include "model/cost.h"
+
+#include <gtest/gtest.h>
+
+#include "model/checkpoint.h"
+#include "model/families/families.h"
+#include "model/spec_of.h"
+
+namespace winnow::model {
+namespace {
+
+// Reach's definition, key by key.
+bool sees(const Reach& reach, int query, int key) {
+  switch (reach.kind) {
+    case Reach::Kind::full:
+      return true;
+    case Reach::Kind::sliding:
+      return query - key < reach.width;
+    case Reach::Kind::chunked:
+      return key / reach.width == query / reach.width;
+  }
+  return false;
+}
+
+TEST(Cost, EntriesAreThoseInReach) {
+  for (const Reach& reach :
+       {Reach{}, Reach{Reach::Kind::sliding, 7}, Reach{Reach::Kind::chunked, 7},
+        Reach{Reach::Kind::sliding, 500}, Reach{Reach::Kind::chunked, 500}}) {
+    double sum = 0.0;
+    for (int query = 0; query < 40; ++query) {
+      int seen = 0;
+      for (int key = 0; key <= query; ++key) {
+        seen += sees(reach, query, key) ? 1 : 0;
+      }
+      sum += seen;
+      EXPECT_EQ(visible_entries(reach, query + 1.0), seen) << reach.width << ' ' << query;
+      // Each query sees half an entry more than its share of the area.
+      EXPECT_NEAR(mean_visible_entries(reach, query + 1.0), sum / (query + 1.0), 0.51)
+          << reach.width << ' ' << query;
+    }
+  }
+}
+
+TEST(Cost, EveryMatrixMultipliesAToken) {
+  for (const Family& family : families()) {
+    for (const bool tied : {false, true}) {
+      const ModelSpec spec =
+          testing::spec_of(std::string(family.model_type), {}, {{"tie_word_embeddings", tied}});
+      double weights = 0.0;
+      for (const auto& [name, shape] : expected_tensors(spec)) {
+        const bool looked_up = !tied && name == "model.embed_tokens.weight";
+        weights += shape.size() == 2 && !looked_up ? 1.0 * shape[0] * shape[1] : 0.0;
+      }
+      EXPECT_EQ(multiplied_weights(spec), weights) << family.model_type << ' ' << tied;
+    }
+  }
+}
+
+TEST(Cost, SlidingLayersHoldNoMoreThanTheyReach) {
+  const ModelSpec spec = testing::spec_of("gemma2", {}, {{"sliding_window", 24}});
+  EXPECT_EQ(dense_entries(spec, 10), 2 * (10 + 10));
+  EXPECT_EQ(dense_entries(spec, 100), 2 * (24 + 100));
+}
+
+}  // namespace
+}  // namespace winnow::model
