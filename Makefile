@@ -1,10 +1,13 @@
 # Everything a person or a machine does with a clone. Each target installs what it misses first.
 .DEFAULT_GOAL := help
-SHELL := /bin/bash
+SHELL := /bin/bash -o pipefail
 
 build_dir := build/release
 # ccache is used when it is there, never asked for.
 launcher = $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+# WINNOW_CUDA=ON builds the device code, OFF does not; without it, where there is a device.
+configure = cmake --preset release $(launcher) $(if $(WINNOW_CUDA),-DWINNOW_CUDA=$(WINNOW_CUDA)) $(CMAKE_ARGS)
+program = @scripts/build.py $(build_dir) winnow_cli
 
 .PHONY: help
 help: ## This list
@@ -17,20 +20,25 @@ packages-ci:
 	@scripts/bootstrap.sh --ci
 
 $(build_dir)/build.ninja: CMakePresets.json | packages
-	@cmake --preset release $(launcher) $(CMAKE_ARGS)
+	@$(configure) | grep -- '-- CUDA'
+
+# What was asked for on this call counts, also where the folder was configured before.
+.PHONY: configured
+configured: packages $(build_dir)/build.ninja
+	@$(if $(WINNOW_CUDA)$(CMAKE_ARGS),$(configure) | grep -- '-- CUDA',true)
 
 .PHONY: build
-build: packages $(build_dir)/build.ninja ## Everything, optimised, into build/release
-	@cmake --build $(build_dir)
+build: configured ## Everything, optimised, into build/release; WINNOW_CUDA=ON: with the device code
+	@scripts/build.py $(build_dir)
 
 .PHONY: demo
-demo: packages $(build_dir)/build.ninja ## Build the command line and run it on the model in assets/
-	@cmake --build $(build_dir) --target winnow_cli
+demo: configured ## Build the command line and run it on the model in assets/
+	$(program)
 	@$(build_dir)/bin/winnow demo
 
 .PHONY: retrofit-demo
-retrofit-demo: packages $(build_dir)/build.ninja ## Teach the model in assets/ to compress its cache, and run it
-	@cmake --build $(build_dir) --target winnow_cli
+retrofit-demo: configured ## Teach the model in assets/ to compress its cache, and run it
+	$(program)
 	@scripts/retrofit-demo.sh
 
 .PHONY: test
@@ -43,20 +51,20 @@ python: build ## Build the Python package's wheel and run its tests
 	@scripts/python-tests.sh $(build_dir)
 
 .PHONY: eval-demo
-eval-demo: packages $(build_dir)/build.ninja ## What every cache costs the models in assets/ (some 12 minutes on two cores)
-	@cmake --build $(build_dir) --target winnow_cli
+eval-demo: configured ## What every cache costs the models in assets/ (some 12 minutes on two cores)
+	$(program)
 	@python3 scripts/eval_demo.py --binary $(build_dir)/bin/winnow
 
 .PHONY: bench
-bench: packages $(build_dir)/build.ninja ## Build and run the benchmarks
-	@cmake $(build_dir) -DWINNOW_BUILD_BENCHMARKS=ON
-	@cmake --build $(build_dir)
+bench: configured ## Build and run the benchmarks
+	@cmake $(build_dir) -DWINNOW_BUILD_BENCHMARKS=ON >/dev/null
+	@scripts/build.py $(build_dir)
 	@set -e; for program in $(build_dir)/benchmarks/*_benchmark; do "$$program" $(BENCH_ARGS); done
 
 .PHONY: sanitize
 sanitize: packages ## Build and run the unit tests under ASan and UBSan
-	@cmake --preset asan $(launcher)
-	@cmake --build build/asan
+	@cmake --preset asan $(launcher) >/dev/null
+	@scripts/build.py build/asan
 	@ctest --preset asan -j "$$(nproc)"
 
 .PHONY: format

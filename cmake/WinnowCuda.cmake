@@ -1,13 +1,35 @@
-# WINNOW_CUDA=AUTO builds the device code where a CUDA compiler is found, ON insists, OFF does not
-# look. A build without it needs nothing of CUDA.
+# WINNOW_CUDA=AUTO builds the device code where there are a CUDA device and a compiler for it, ON
+# wherever there is a compiler, OFF never. A build without it needs nothing of CUDA.
 set(WINNOW_CUDA AUTO CACHE STRING "Build for CUDA devices: ON, OFF or AUTO")
 set_property(CACHE WINNOW_CUDA PROPERTY STRINGS AUTO ON OFF)
 
+# The architectures of this machine's devices ("90"), one each; empty without a device.
+function(winnow_find_devices result)
+  set(architectures "")
+  find_program(WINNOW_NVIDIA_SMI nvidia-smi)
+  mark_as_advanced(WINNOW_NVIDIA_SMI)
+  if(WINNOW_NVIDIA_SMI)
+    execute_process(COMMAND ${WINNOW_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+                    OUTPUT_VARIABLE capabilities ERROR_QUIET)
+    string(REGEX MATCHALL "[0-9]+\\.[0-9]" capabilities "${capabilities}")
+    string(REPLACE "." "" architectures "${capabilities}")
+    list(REMOVE_DUPLICATES architectures)
+  endif()
+  set(${result} "${architectures}" PARENT_SCOPE)
+endfunction()
+
 set(winnow_cuda_found FALSE)
+set(winnow_devices "")
 if(NOT WINNOW_CUDA STREQUAL "OFF")
-  # Hopper unless the user says otherwise; sm_80, 89, 100 and 120 compile as well.
+  winnow_find_devices(winnow_devices)
+endif()
+if(WINNOW_CUDA STREQUAL "ON" OR winnow_devices)
+  # This machine's devices, or Hopper, unless the user says otherwise; sm_80, 89, 100 and 120 compile.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 90)
+    set(CMAKE_CUDA_ARCHITECTURES ${winnow_devices})
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 90)
+    endif()
   endif()
   include(CheckLanguage)
   check_language(CUDA)
@@ -33,4 +55,10 @@ if(NOT WINNOW_CUDA STREQUAL "OFF")
     message(FATAL_ERROR "WINNOW_CUDA is ON, but no CUDA compiler (nvcc) of 12.4 or later was found")
   endif()
 endif()
-message(STATUS "CUDA: ${winnow_cuda_found} (WINNOW_CUDA=${WINNOW_CUDA})")
+if(winnow_cuda_found)
+  message(STATUS "CUDA: yes, for architectures ${CMAKE_CUDA_ARCHITECTURES}")
+elseif(winnow_devices)
+  message(WARNING "There is a CUDA device, but no nvcc of 12.4 or later: winnow is built for the CPU alone")
+else()
+  message(STATUS "CUDA: no (WINNOW_CUDA=${WINNOW_CUDA}); WINNOW_CUDA=ON builds the device code anyway")
+endif()

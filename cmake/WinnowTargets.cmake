@@ -3,12 +3,12 @@ if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
 endif()
 
 # What our own code is compiled with. Interface targets, so third-party headers stay untouched.
-# Sanitizers and unity builds make g++ warn of what cannot happen, so there a warning is no error.
+# Sanitizers make g++ warn of what cannot happen, so there a warning is no error.
 add_library(winnow_options INTERFACE)
 target_compile_options(winnow_options INTERFACE
   # Of files that are read by another one GCC says that their types have no linkage.
   $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<NOT:$<OR:$<BOOL:${winnow_sanitized}>,$<BOOL:${CMAKE_UNITY_BUILD}>>>:-Werror>>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<NOT:$<BOOL:${winnow_sanitized}>>:-Werror>>
   $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 target_include_directories(winnow_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 

@@ -4,14 +4,14 @@
 #   scripts/check.sh format        fails when a file is not formatted as .clang-format says
 #   scripts/check.sh format --fix  formats them
 #   scripts/check.sh links         every relative link of the Markdown files leads somewhere
-#   scripts/check.sh devices       device code compiles for the oldest devices that it is for
+#   scripts/check.sh devices       device code and the host code around it compile
 #   scripts/check.sh tidy          clang-tidy on every source file, newest change first; stops after
 #                                  WINNOW_TIDY_SECONDS (default: no limit) and says what it left out
-# clang-tidy reads build/release/compile_commands.json: `make build` first.
+# clang-tidy reads the compile commands of CMake's preset `dev`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-build=${WINNOW_BUILD_DIR:-build/release}
+build=build/dev  # has a compile command for each file
 format_version=14  # Debian 12's; other versions lay out some lines otherwise
 
 sources() { git ls-files --cached --others --exclude-standard -- "$@" | sort -u; }
@@ -39,15 +39,26 @@ check_format() {
 }
 
 # The build compiles for one kind of device; what others lack shows here. No machine code is made.
+# Device code for the oldest devices, Hopper's own, and the host code around it: what builds on
+# machines without a device leave out.
 check_devices() {
-  local nvcc files
+  local nvcc
   nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
   [[ -x $nvcc ]] || { echo "devices: skipped: there is no nvcc"; return; }
-  mapfile -t files < <(sources '*.cu' | grep -v '_sm90\.cu$')
+  compile_for sm_80 < <(sources '*.cu' | grep -v '_sm90\.cu$')
+  compile_for sm_90a < <(sources '*_sm90.cu')
+  cmake -S . -B build/device-check -G Ninja -DWINNOW_CUDA=ON -DCMAKE_CUDA_COMPILER="$nvcc" >/dev/null
+  scripts/check_device_hosts.py build/device-check
+}
+
+# compile_for ARCHITECTURE: the files that standard input names.
+compile_for() {
+  local files
+  mapfile -t files
   printf '%s\n' "${files[@]}" |
     xargs -P "$(nproc)" -I{} "$nvcc" -std=c++20 --expt-relaxed-constexpr -Werror=all-warnings \
-      -arch=sm_80 -I src -I include -I tests -ptx -o /dev/null {}
-  echo "devices: ${#files[@]} files compile for sm_80"
+      -arch="$1" -I src -I include -I tests -ptx -o /dev/null {}
+  echo "devices: ${#files[@]} files compile for $1"
 }
 
 # Source files of our own in the compilation database; device code is nvcc's alone.
@@ -91,8 +102,7 @@ tidy_one() {
 check_tidy() {
   command -v clang-tidy >/dev/null ||
     { echo "check: clang-tidy is missing: scripts/bootstrap.sh --ci" >&2; return 1; }
-  [[ -f $build/compile_commands.json ]] ||
-    { echo "check: no $build/compile_commands.json: make build" >&2; return 1; }
+  cmake --preset dev >/dev/null
   TIDY_LOG=$(mktemp)
   TIDY_COMMANDS=$(mktemp -d)
   trap 'rm -rf "$TIDY_LOG" "$TIDY_COMMANDS"' EXIT

@@ -28,7 +28,7 @@ struct DemoFlags {
 };
 
 // A run and what it is called in the table.
-struct Column {
+struct ModelColumn {
   std::string title;
   eval::GreedyRun run;
 };
@@ -133,41 +133,42 @@ void print_header(const Demo& demo, const engine::LoadedModel& model, const Endi
   print_now(demo.dim(ending.before));
 }
 
-using Cell = std::function<std::string(const Column&)>;
+using CellText = std::function<std::string(const ModelColumn&)>;
 
-void print_row(const std::string& label, std::span<const Column> columns, const Cell& cell) {
+void print_row(const std::string& label, std::span<const ModelColumn> columns,
+               const CellText& cell) {
   std::string line = fmt::format("  {:<24}", label);
-  for (const Column& column : columns) {
+  for (const ModelColumn& column : columns) {
     line += fmt::format("{:>16}", cell(column));
   }
   print(line + "\n");
 }
 
-void print_table(const Demo& demo, std::span<const Column> columns) {
+void print_table(const Demo& demo, std::span<const ModelColumn> columns) {
   std::string header(26, ' ');
-  for (const Column& column : columns) {
+  for (const ModelColumn& column : columns) {
     header += fmt::format("{:>16}", column.title);
   }
   print(demo.bold(header) + "\n");
-  const auto row = [&](const std::string& label, const Cell& cell) {
+  const auto row = [&](const std::string& label, const CellText& cell) {
     print_row(label, columns, cell);
   };
-  row("live entries", [](const Column& c) { return grouped(c.run.cache.live_entries); });
+  row("live entries", [](const ModelColumn& c) { return grouped(c.run.cache.live_entries); });
   row("bytes allocated",
-      [](const Column& c) { return readable_bytes(static_cast<double>(c.run.cache.bytes)); });
+      [](const ModelColumn& c) { return readable_bytes(static_cast<double>(c.run.cache.bytes)); });
   row("compression ratio",
-      [](const Column& c) { return fmt::format("{:.2f}x", c.run.cache.compression_ratio()); });
+      [](const ModelColumn& c) { return fmt::format("{:.2f}x", c.run.cache.compression_ratio()); });
   row("prefill, tokens/s",
-      [](const Column& c) { return fmt::format("{:.0f}", c.run.prefill_tokens_per_s); });
+      [](const ModelColumn& c) { return fmt::format("{:.0f}", c.run.prefill_tokens_per_s); });
   row("decode, tokens/s",
-      [](const Column& c) { return fmt::format("{:.0f}", c.run.decode_tokens_per_s); });
+      [](const ModelColumn& c) { return fmt::format("{:.0f}", c.run.decode_tokens_per_s); });
 }
 
 // What the compressed run, the first column, loses against each of the others.
-void print_divergence(std::span<const Column> columns) {
+void print_divergence(std::span<const ModelColumn> columns) {
   const auto row = [&](const std::string& label,
                        const std::function<std::string(const eval::GreedyDivergence&)>& cell) {
-    print_row(label, columns, [&](const Column& column) {
+    print_row(label, columns, [&](const ModelColumn& column) {
       return &column == columns.data()
                  ? std::string("-")
                  : cell(eval::compare_greedy(columns.front().run, column.run));
@@ -189,7 +190,7 @@ int run_demo(const DemoFlags& flags) {
             .tokens = {},
             .colour = output_is_terminal()};
   demo.tokens = demo.tokenizer->encode(demo.prompt);
-  std::vector<Column> columns;
+  std::vector<ModelColumn> columns;
 
   const auto student = load(flags, flags.model, "auto");
   const Ending ending = ending_of(demo.prompt);

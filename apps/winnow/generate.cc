@@ -106,7 +106,7 @@ int answer(Llm& llm, const GenerateCommand& command, const std::string& prompt,
   const bool stream = !command.json && options.samples == 1;
   const Generation result = generate_streaming(llm, prompt, options, stream);
   if (command.json) {
-    print_json(to_json(result));
+    print_json(generation_json(result));
     require_complete(result);
     return interrupted() ? kInterrupted : kSuccess;
   }

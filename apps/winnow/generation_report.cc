@@ -37,7 +37,7 @@ std::string speeds(const Generation& generation) {
 
 }  // namespace
 
-Json to_json(const Generation& generation) {
+Json generation_json(const Generation& generation) {
   Json result = sample_json(generation.samples.front());
   result["prompt_tokens"] = generation.prompt_tokens;
   result["reused_tokens"] = generation.reused_tokens;

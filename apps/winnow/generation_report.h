@@ -9,7 +9,7 @@
 namespace winnow::cli {
 
 /// The fields of sample 0 at the top level; with several samples all of them under "samples".
-nlohmann::ordered_json to_json(const Generation& generation);
+nlohmann::ordered_json generation_json(const Generation& generation);
 
 /// "cache dms: ... 8.1x smaller ... tokens/s"
 std::string summary(const Generation& generation, const ModelInfo& info);

@@ -5,7 +5,7 @@
 namespace winnow::cli {
 namespace {
 
-constexpr std::size_t kWidth = 80;
+constexpr std::size_t kLineWidth = 80;
 constexpr std::size_t kNames = 28;  // columns for flags, before their descriptions
 
 std::string wrap(const std::string& text, std::size_t width) {
@@ -31,18 +31,18 @@ HelpFormatter::HelpFormatter() {
 }
 
 std::string HelpFormatter::make_description(const CLI::App* app) const {
-  return wrap(CLI::Formatter::make_description(app), kWidth) + "\n";
+  return wrap(CLI::Formatter::make_description(app), kLineWidth) + "\n";
 }
 
 std::string HelpFormatter::make_subcommand(const CLI::App* command) const {
   std::ostringstream out;
   CLI::detail::format_help(out, command->get_name(),
-                           wrap(command->get_description(), kWidth - kNames), kNames);
+                           wrap(command->get_description(), kLineWidth - kNames), kNames);
   return out.str();
 }
 
 std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
-  return wrap(option->get_description(), kWidth - kNames);
+  return wrap(option->get_description(), kLineWidth - kNames);
 }
 
 }  // namespace winnow::cli

@@ -10,7 +10,7 @@
 namespace winnow::cli {
 namespace {
 
-constexpr int kColumns = 80;
+constexpr int kRowWidth = 80;
 constexpr int kLabel = 6;   // "  0 "
 constexpr int kNumber = 7;  // " 12345 "
 
@@ -27,7 +27,7 @@ std::string bar(double share, int width) {
 }
 
 // Of the 256 colours of a terminal: green, yellow, orange, red.
-int colour_of(double share) {
+int share_colour(double share) {
   static constexpr std::array<int, 6> kScale{35, 71, 143, 178, 208, 196};
   const auto index = static_cast<std::size_t>(share * kScale.size());
   return kScale[std::min(index, kScale.size() - 1)];
@@ -36,7 +36,7 @@ int colour_of(double share) {
 std::string cell(int entries, int tokens, int width, bool colour) {
   const double share = tokens > 0 ? static_cast<double>(entries) / tokens : 0.0;
   const std::string filled = bar(share, width);
-  return colour ? fmt::format("\x1b[48;5;236;38;5;{}m{}\x1b[0m{:>6} ", colour_of(share), filled,
+  return colour ? fmt::format("\x1b[48;5;236;38;5;{}m{}\x1b[0m{:>6} ", share_colour(share), filled,
                               entries)
                 : fmt::format("{}{:>6} ", filled, entries);
 }
@@ -45,7 +45,7 @@ std::string cell(int entries, int tokens, int width, bool colour) {
 
 std::string cache_picture(std::span<const std::int32_t> entries, int kv_heads, int tokens,
                           bool colour) {
-  const int width = std::clamp((kColumns - kLabel) / kv_heads - kNumber, 2, 24);
+  const int width = std::clamp((kRowWidth - kLabel) / kv_heads - kNumber, 2, 24);
   std::string picture = "layer ";
   for (int head = 0; head < kv_heads; ++head) {
     picture += fmt::format("{:<{}}", fmt::format("head {}", head), width + kNumber);

@@ -10,7 +10,7 @@ namespace winnow::cli {
 namespace {
 
 // Of the 256 colours of a terminal: red, orange, yellow, light green, green.
-int colour_of(double score) {
+int score_colour(double score) {
   static constexpr std::array<int, 5> kScale{160, 172, 178, 107, 71};
   return kScale[static_cast<std::size_t>(std::clamp(std::lround(score * 4.0), 0L, 4L))];
 }
@@ -20,7 +20,7 @@ std::string cell(double score, std::size_t width, bool colour) {
     return fmt::format("{:>{}}", "-", width);
   }
   const std::string text = fmt::format("{:>{}.0f} ", 100.0 * score, width - 1);
-  return colour ? fmt::format("\x1b[48;5;{};38;5;16m{}\x1b[0m", colour_of(score), text) : text;
+  return colour ? fmt::format("\x1b[48;5;{};38;5;16m{}\x1b[0m", score_colour(score), text) : text;
 }
 
 }  // namespace

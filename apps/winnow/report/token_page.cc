@@ -9,7 +9,8 @@
 namespace winnow::cli {
 namespace {
 
-constexpr std::string_view kHead = R"(<!doctype html><html lang="en"><head><meta charset="utf-8">
+constexpr std::string_view kTokenPageHead =
+    R"(<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>{0}</title><style>
 body {{ font: 15px/1.7 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em;
   color-scheme: light; background: #fff; color: #111 }}
@@ -47,7 +48,7 @@ list.onchange = paint; paint();
 
 std::string token_page(const std::string& title, const std::vector<std::string>& texts,
                        const eval::Profile& profile, int kv_heads) {
-  std::string page = fmt::format(kHead, escape_markup(title));
+  std::string page = fmt::format(kTokenPageHead, escape_markup(title));
   for (const std::string& text : texts) {
     page += fmt::format("<span>{}</span>", escape_markup(text));
   }

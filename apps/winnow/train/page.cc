@@ -20,7 +20,8 @@ using Lines = std::vector<json>;
 constexpr std::size_t kMostPoints = 400;  // of a line
 constexpr std::size_t kLastUpdates = 20;  // that the heat map is of
 
-constexpr std::string_view kHead = R"(<!doctype html><html lang="en"><head><meta charset="utf-8">
+constexpr std::string_view kTrainingPageHead =
+    R"(<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>{0}</title><style>
 body {{ font: 15px/1.6 system-ui, sans-serif; margin: 2em auto; max-width: 92em; padding: 0 1em }}
 svg {{ width: 48%; min-width: 30em; margin: 1em 0 }} td, th {{ padding: .2em .8em; text-align: right }}
@@ -158,7 +159,7 @@ std::string training_page(const std::string& title, const std::string& metrics, 
   const Lines evicting = lines_with(metrics, "evicted_per_head");
   const Lines looks = lines_with(metrics, "held_out");
   std::string page =
-      fmt::format(kHead, escape_markup(title)) + to_svg(plot_of_loss(updates, looks));
+      fmt::format(kTrainingPageHead, escape_markup(title)) + to_svg(plot_of_loss(updates, looks));
   if (!evicting.empty()) {
     page += to_svg(plot_of_ratio(evicting, looks)) + to_svg(plot_of_layers(evicting, layers)) +
             heat_map(evicting, layers);

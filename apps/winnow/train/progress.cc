@@ -11,7 +11,7 @@
 namespace winnow::cli {
 namespace {
 
-constexpr auto kPlainLines = std::chrono::seconds(5);
+constexpr auto kTrainingLines = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void TrainingProgress::step(const train::StepReport& report) {
   if (!terminal_ && !last && Clock::now() < next_) {
     return;
   }
-  next_ = Clock::now() + kPlainLines;
+  next_ = Clock::now() + kTrainingLines;
   std::string line = fmt::format("step {}/{}  {} {:.4f}", report.step, steps_,
                                  distilled_ ? "KL" : "loss", report.loss);
   if (report.eviction) {
