@@ -24,6 +24,12 @@ int report(std::string message) {
   return kFailure;
 }
 
+// The last command that was named.
+const CLI::App& innermost(const CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  return commands.empty() ? app : innermost(*commands.front());
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app("LLM inference with a KV cache that learns what to keep", "winnow");
   app.set_version_flag("--version", "winnow " WINNOW_VERSION);
@@ -37,6 +43,7 @@ int parse_and_run(int argc, char** argv) {
   add_eval(app, run);
   add_report(app, run);
   add_demo(app, run);
+  add_doctor(app, run);
   add_bench(app, run);
   add_train(app, run);
   add_retrofit(app, run);
@@ -54,7 +61,8 @@ int parse_and_run(int argc, char** argv) {
     return report(std::string(error.what()) + " (see winnow --help)");
   }
   if (!run) {
-    return report("which command? (see winnow --help)");
+    print_now(innermost(app).help());  // of winnow, or of winnow eval
+    return kSuccess;
   }
   catch_interrupts();
   const int code = run();

@@ -41,6 +41,12 @@ constexpr std::array<Shape, 4> kShapes{{
 
 }  // namespace
 
+std::span<const std::string_view> shape_names() {
+  static constexpr std::array<std::string_view, 4> kNames{"smollm2-135m", "llama-3.2-1b",
+                                                          "llama-2-7b", "qwen3-8b"};
+  return kNames;
+}
+
 std::optional<model::ModelSpec> find_shape(std::string_view name) {
   const auto* found = std::ranges::find(kShapes, name, &Shape::name);
   return found == kShapes.end() ? std::nullopt

@@ -1,7 +1,5 @@
 #include "engine/options.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 
 namespace winnow::engine {
 namespace {
@@ -70,8 +69,7 @@ std::size_t cache_limit(double gib, bool on_cpu) {
   if (!on_cpu) {
     return std::numeric_limits<std::size_t>::max();  // what the device has left
   }
-  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return total_host_memory();
 }
 
 WeightStorage parse_weights(std::string_view weights, bool on_cpu) {

@@ -1,11 +1,9 @@
 #include "train/memory_plan.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "train/cuda/memory_plan.h"
 #include "train/decoder.h"
 #include "train/head.h"
@@ -91,15 +89,7 @@ std::size_t available_memory(const TrainingOptions& options) {
   if (options.cuda_device) {
     return cuda::available_device_memory(options);
   }
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    constexpr std::string_view kKey = "MemAvailable:";
-    if (line.starts_with(kKey)) {
-      return static_cast<std::size_t>(std::stoull(line.substr(kKey.size()))) * 1024;
-    }
-  }
-  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return available_host_memory();
 }
 
 void require_fits(const MemoryPlan& plan, std::size_t available) {

@@ -246,6 +246,32 @@ TEST(Bench, RatiosAreOverAllLayers) {
   EXPECT_THAT(refused.err, HasSubstr("--cr 50: expected 1 to 16.42"));  // 624 / (2 * 7 + 24)
 }
 
+TEST(Doctor, TellsMachineAndWhatFits) {
+  const json result = run_json({"doctor", "--json", "--context", "1024", "--cr", "4"});
+  EXPECT_GT(result.at("memory_bytes"), result.at("available_bytes"));
+  EXPECT_GE(result.at("threads"), 1);
+  EXPECT_EQ(result.at("devices").empty(), !result.at("why_no_device").get<std::string>().empty());
+  const json& small = result.at("fits").at(0);
+  EXPECT_EQ(small.at("device"), "cpu");
+  EXPECT_EQ(small.at("shape"), "smollm2-135m");
+  EXPECT_EQ(small.at("weight_bytes"), 2 * 134'479'872) << "the 2-D weights of SmolLM2-135M";
+  EXPECT_EQ(small.at("sequence_bytes_dense"), 1024 * 30 * 3 * 64 * 2 * 2);
+  EXPECT_EQ(small.at("sequence_bytes_compressed"), 256 * 30 * 3 * 64 * 2 * 2);
+  EXPECT_GT(small.at("sequences_compressed"), small.at("sequences_dense"));
+  const CommandResult table = run_winnow({"doctor"});
+  EXPECT_THAT(table.out, HasSubstr("qwen3-8b"));
+  EXPECT_EQ(run_winnow({"doctor", "--cr", "0.5"}).code, 1);
+}
+
+TEST(Winnow, WithoutACommandShowsTheGuide) {
+  const CommandResult result = run_winnow({});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("generate"), HasSubstr("doctor")));
+  const CommandResult eval = run_winnow({"eval"});
+  EXPECT_EQ(eval.code, 0);
+  EXPECT_THAT(eval.out, AllOf(HasSubstr("perplexity"), Not(HasSubstr("doctor"))));
+}
+
 // Of sequences whose heads decide as they go it is not known beforehand which step needs pages.
 TEST(Bench, WhatFitsRuns) {
   for (const char* context : {"80", "200"}) {

@@ -42,8 +42,6 @@ void expect_generate_error(const std::string& model, const Words& more, const st
 }
 
 TEST(Errors, Flags) {
-  expect_error({}, "which command?");
-  expect_error({"eval"}, "which command?");
   expect_error({"bogus"}, "not expected: bogus");
   expect_error({"--bogus", "bench"}, "not expected: --bogus");
   expect_error({"bench", "--model", kRetrofitted, "--head-spread", "0.5"},

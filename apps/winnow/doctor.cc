@@ -1,0 +1,220 @@
+// winnow doctor: what this machine can do with winnow.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+
+#include "apps/winnow/command.h"
+#include "apps/winnow/flags.h"
+#include "apps/winnow/output.h"
+#include "apps/winnow/shapes.h"
+#include "base/device_list.h"
+#include "base/error.h"
+#include "base/host_memory.h"
+#include "base/threads.h"
+#include "model/checkpoint.h"
+#include "model/cost.h"
+#include "ops/kv_page.h"
+#include "winnow/version.h"
+
+namespace winnow::cli {
+namespace {
+
+constexpr double kWeightBytes = 2.0;  // bf16
+constexpr int kWindow = 256;          // of DMS, when it was trained with long texts
+
+struct DoctorOptions {
+  int context = 8192;
+  double cr = 8.0;
+  bool json = false;
+};
+
+struct Processor {
+  std::string name = "unknown";
+  std::string flags;  // between blanks, as Linux names them
+};
+
+Processor read_processor() {
+  Processor processor;
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line) && processor.flags.empty();) {
+    const auto value = line.substr(std::min(line.size(), line.find(':') + 2));
+    if (line.starts_with("model name")) {
+      processor.name = value;
+    } else if (line.starts_with("flags")) {
+      processor.flags = " " + value + " ";
+    }
+  }
+  return processor;
+}
+
+// What winnow's CPU kernels make use of, best last.
+std::vector<std::string> instruction_sets(const Processor& processor) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSets{{
+      {" avx2 ", "AVX2"},
+      {" avx512f ", "AVX-512"},
+      {" avx512_bf16 ", "AVX512_BF16"},
+      {" amx_bf16 ", "AMX"},
+  }};
+  std::vector<std::string> sets;
+  for (const auto& [flag, name] : kSets) {
+    if (processor.flags.find(flag) != std::string::npos) {
+      sets.emplace_back(name);
+    }
+  }
+  return sets;
+}
+
+// Where a model can run.
+struct Place {
+  std::string name;  // as --device takes it
+  std::size_t free_memory = 0;
+};
+
+std::vector<Place> places_of(const DeviceList& list) {
+  std::vector<Place> places{{"cpu", available_host_memory()}};
+  for (std::size_t i = 0; i < list.devices.size(); ++i) {
+    places.push_back({fmt::format("cuda:{}", i), list.devices[i].free_memory});
+  }
+  return places;
+}
+
+// What a model takes, in bytes.
+struct Need {
+  double weights = 0.0;
+  double dense = 0.0;       // of a sequence
+  double compressed = 0.0;  // the same under DMS
+};
+
+Need need_of(const model::ModelSpec& spec, const DoctorOptions& options) {
+  Need need;
+  need.weights = kWeightBytes * (multiplied_weights(spec) +
+                                 (spec.tied_embeddings ? 0.0 : 1.0 * spec.hidden * spec.vocab));
+  const ops::PageLayout layout(ops::EntryFormat::bf16, spec.attention().head_dim);
+  const double entry_bytes = static_cast<double>(layout.entry_bytes());
+  const double window = std::min(options.context, kWindow);
+  need.dense = entry_bytes * dense_entries(spec, options.context);
+  need.compressed = std::max(need.dense / options.cr, entry_bytes * dense_entries(spec, window));
+  return need;
+}
+
+// Sequences that fit beside the weights.
+long long sequences(double memory, const Need& need, double each) {
+  return memory > need.weights ? static_cast<long long>((memory - need.weights) / each) : 0;
+}
+
+nlohmann::ordered_json fits_json(const std::vector<Place>& places, const DoctorOptions& options) {
+  auto rows = nlohmann::ordered_json::array();
+  for (const Place& place : places) {
+    for (const std::string_view shape : shape_names()) {
+      const Need need = need_of(*find_shape(shape), options);
+      const auto memory = static_cast<double>(place.free_memory);
+      rows.push_back({{"device", place.name},
+                      {"shape", shape},
+                      {"weight_bytes", need.weights},
+                      {"sequence_bytes_dense", need.dense},
+                      {"sequence_bytes_compressed", need.compressed},
+                      {"sequences_dense", sequences(memory, need, need.dense)},
+                      {"sequences_compressed", sequences(memory, need, need.compressed)}});
+    }
+  }
+  return rows;
+}
+
+nlohmann::ordered_json to_json(const Processor& processor, const DeviceList& list,
+                               const DoctorOptions& options) {
+  auto devices = nlohmann::ordered_json::array();
+  for (const DeviceInfo& device : list.devices) {
+    devices.push_back(
+        {{"name", device.name},
+         {"compute_capability", fmt::format("{}.{}", device.compute_major, device.compute_minor)},
+         {"memory_bytes", device.total_memory},
+         {"free_bytes", device.free_memory}});
+  }
+  return {{"version", WINNOW_VERSION},
+          {"cpu", processor.name},
+          {"threads", thread_count()},
+          {"instruction_sets", instruction_sets(processor)},
+          {"memory_bytes", total_host_memory()},
+          {"available_bytes", available_host_memory()},
+          {"devices", devices},
+          {"why_no_device", list.problem},
+          {"context", options.context},
+          {"cr", options.cr},
+          {"fits", fits_json(places_of(list), options)}};
+}
+
+std::string machine_text(const Processor& processor, const DeviceList& list) {
+  const auto gib = [](std::size_t bytes) { return readable_bytes(static_cast<double>(bytes)); };
+  const std::vector<std::string> sets = instruction_sets(processor);
+  std::string text = fmt::format("winnow {}\n\n", WINNOW_VERSION);
+  text += fmt::format("  cpu        {}, {} threads\n", processor.name, thread_count());
+  text += fmt::format("             {}\n", sets.empty() ? "no AVX2: the slowest kernels"
+                                                        : fmt::format("{}", fmt::join(sets, ", ")));
+  text += fmt::format("  memory     {}, {} available\n", gib(total_host_memory()),
+                      gib(available_host_memory()));
+  if (!list.problem.empty()) {
+    text += fmt::format("  device     none: {}\n", list.problem);
+  }
+  for (std::size_t i = 0; i < list.devices.size(); ++i) {
+    const DeviceInfo& device = list.devices[i];
+    text +=
+        fmt::format("  cuda:{:<5} {}, sm_{}{}, {}, {} free\n", i, device.name, device.compute_major,
+                    device.compute_minor, gib(device.total_memory), gib(device.free_memory));
+  }
+  return text;
+}
+
+std::string fits_text(const std::vector<Place>& places, const DoctorOptions& options) {
+  std::string text = fmt::format(
+      "\nSequences of {} tokens that fit beside the weights, all in bf16: dense, and compressed "
+      "{:g} "
+      "times\n(DMS, window {}). --kv-dtype fp8 doubles both numbers.\n\n  {:<9}{:<15}{:>10}{:>18}"
+      "{:>18}\n",
+      grouped(options.context), options.cr, kWindow, "device", "shape", "weights", "dense",
+      "compressed");
+  for (const Place& place : places) {
+    for (const std::string_view shape : shape_names()) {
+      const Need need = need_of(*find_shape(shape), options);
+      const auto memory = static_cast<double>(place.free_memory);
+      const auto cell = [&](double each) {
+        return memory > need.weights ? grouped(sequences(memory, need, each))
+                                     : std::string("too large");
+      };
+      text += fmt::format("  {:<9}{:<15}{:>10}{:>18}{:>18}\n", place.name, shape,
+                          readable_bytes(need.weights), cell(need.dense), cell(need.compressed));
+    }
+  }
+  return text + "\nTry it: winnow demo, winnow bench --shape smollm2-135m\n";
+}
+
+int run_doctor(const DoctorOptions& options) {
+  require(options.context >= 1 && options.context <= 1 << 24, "--context {}: expected 1 to {}",
+          options.context, 1 << 24);
+  require(options.cr >= 1.0 && options.cr <= 1000.0, "--cr {}: expected 1 to 1000", options.cr);
+  const Processor processor = read_processor();
+  const DeviceList list = list_devices();
+  if (options.json) {
+    print_json(to_json(processor, list, options));
+  } else {
+    print(machine_text(processor, list) + fits_text(places_of(list), options));
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Run& run) {
+  std::shared_ptr<DoctorOptions> options;
+  CLI::App* command = add_command(
+      app, run, "doctor",
+      "Shows what this machine can do: instruction sets, devices, memory, and which models fit",
+      options, run_doctor);
+  const FlagGroup own(*command);
+  own.option("--context", options->context, "N", "Tokens of a sequence");
+  own.option("--cr", options->cr, "X", "Compression ratio");
+  add_json_flag(own, options->json);
+}
+
+}  // namespace winnow::cli
