@@ -1,5 +1,7 @@
 #include "checkpoint/json.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -7,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "checkpoint/lfs_pointer.h"
 
 namespace winnow {
 namespace {
@@ -25,6 +28,8 @@ class Builder : public nlohmann::json_sax<json> {
   explicit Builder(const std::string& where) : where_(where) {}
 
   json take() { return std::move(root_); }
+  /// What is wrong with the text; empty when it is JSON.
+  [[nodiscard]] const std::string& syntax_error() const { return syntax_error_; }
 
   bool start_object(std::size_t /*size*/) override { return enter(json::object()); }
   bool key(std::string& key) override {
@@ -48,7 +53,8 @@ class Builder : public nlohmann::json_sax<json> {
   bool binary(json::binary_t& /*value*/) override { return false; }  // JSON text has none
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
                    const json::exception& error) override {
-    fail("{}: not valid JSON: {}", where_, plain_message(error));
+    syntax_error_ = plain_message(error);
+    return false;
   }
 
  private:
@@ -78,6 +84,7 @@ class Builder : public nlohmann::json_sax<json> {
   }
 
   const std::string& where_;
+  std::string syntax_error_;
   json root_;
   std::vector<json*> open_;  // arrays and objects around what comes next; only the last one grows
   json* member_ = nullptr;   // that the last key names
@@ -108,8 +115,38 @@ std::string plain_message(const json::exception& error) {
 
 json parse_json(std::string_view text, const std::string& where) {
   Builder builder(where);
-  json::sax_parse(text.begin(), text.end(), &builder);
-  return builder.take();
+  if (json::sax_parse(text.begin(), text.end(), &builder)) {
+    return builder.take();
+  }
+  if (const std::optional<std::string> quoted = with_quoted_constants(text)) {
+    Builder again(where);
+    if (json::sax_parse(quoted->begin(), quoted->end(), &again)) {
+      return again.take();
+    }
+  }
+  fail("{}: not valid JSON: {}", where, builder.syntax_error());
+}
+
+std::optional<std::string> with_quoted_constants(std::string_view text) {
+  constexpr std::array<std::string_view, 3> kConstants{"NaN", "Infinity", "-Infinity"};
+  std::string out;
+  bool in_string = false;
+  bool any = false;
+  while (!text.empty()) {
+    std::size_t length = in_string && text.front() == '\\' ? 2 : 1;
+    const auto* constant = std::ranges::find_if(
+        kConstants, [&](std::string_view c) { return !in_string && text.starts_with(c); });
+    if (constant != kConstants.end()) {
+      out.append("\"").append(*constant).append("\"");
+      length = constant->size();
+      any = true;
+    } else {
+      in_string = in_string != (text.front() == '"');
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(std::min(length, text.size()));
+  }
+  return any ? std::optional(std::move(out)) : std::nullopt;
 }
 
 std::string read_text_file(const std::filesystem::path& path) {
@@ -117,7 +154,9 @@ std::string read_text_file(const std::filesystem::path& path) {
   const auto bytes = file.bytes();
   require(bytes.size() <= kMaxTextBytes, "{}: {} bytes is too large, expected at most {}",
           path.string(), bytes.size(), kMaxTextBytes);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  reject_lfs_pointer(text, path.string());
+  return text;
 }
 
 std::string in_quotes(std::string_view text) {

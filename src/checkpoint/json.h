@@ -4,14 +4,21 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace winnow {
 
 /// Parses `text`; `where` stands for it in messages. Errors: not JSON, not UTF-8, a key twice in
-/// one object (two readers could disagree about which one counts), nesting deeper than 64.
+/// one object (two readers could disagree about which one counts), nesting deeper than 64. Python's
+/// NaN and Infinity become strings (with_quoted_constants()).
 nlohmann::json parse_json(std::string_view text, const std::string& where);
+
+/// `text` with the NaN, Infinity and -Infinity that Python's json writes in quotes: JSON has no
+/// such numbers. Where one stands for a number that is read, the reader says that it found a
+/// string. nullopt when there are none.
+std::optional<std::string> with_quoted_constants(std::string_view text);
 
 /// The library's message without its "[json.exception...]" tag, as one printable line.
 std::string plain_message(const nlohmann::json::exception& error);
@@ -35,6 +42,8 @@ class JsonObject {
 
   [[nodiscard]] const std::string& where() const { return where_; }
   [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }
+  /// Whether `key` is there, be its value null.
+  [[nodiscard]] bool states(const std::string& key) const { return value_->contains(key); }
   /// The value of `key`, or nullptr when absent or null.
   [[nodiscard]] const nlohmann::json* find(const std::string& key) const;
 

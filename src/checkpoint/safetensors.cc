@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "checkpoint/json.h"
+#include "checkpoint/lfs_pointer.h"
 
 namespace winnow {
 namespace {
@@ -32,7 +33,7 @@ constexpr std::array<ElementType, 17> kElementTypes{{
     {"I8", 1, DType::i8},
     {"I32", 4, DType::i32},
     {"I64", 8, DType::i64},
-    {"F64", 8, std::nullopt},
+    {"F64", 8, DType::f32},  // see make_view
     {"F8_E5M2", 1, std::nullopt},
     {"F8_E8M0", 1, std::nullopt},
     {"C64", 8, std::nullopt},
@@ -151,6 +152,7 @@ void check_coverage(const std::string& file, std::vector<Entry>& entries,
 
 /// The header's JSON, after checks of its length.
 std::string_view header_text(std::span<const std::byte> bytes, const std::string& file) {
+  reject_lfs_pointer({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file);
   require(bytes.size() >= kLengthBytes,
           "{}: truncated: {} bytes, expected at least the {} of a safetensors header length", file,
           bytes.size(), kLengthBytes);
@@ -168,10 +170,25 @@ std::string_view header_text(std::span<const std::byte> bytes, const std::string
   return {text, static_cast<std::size_t>(length)};
 }
 
+/// `count` doubles as floats.
+Buffer<std::byte> narrowed(const std::byte* doubles, std::size_t count) {
+  Buffer<std::byte> floats(std::max(count, std::size_t{1}) * sizeof(float));
+  for (std::size_t i = 0; i < count; ++i) {
+    double value = 0;
+    std::memcpy(&value, doubles + i * sizeof value, sizeof value);
+    const auto narrow = static_cast<float>(value);
+    std::memcpy(floats.data() + i * sizeof narrow, &narrow, sizeof narrow);
+  }
+  return floats;
+}
+
 TensorView make_view(const Entry& entry, std::span<const std::byte> data,
                      SafetensorsContent& content) {
   TensorView view{*entry.type->usable_as, entry.shape, data.data() + entry.begin};
-  if (reinterpret_cast<std::uintptr_t>(view.data) % entry.type->bytes != 0) {
+  if (entry.type->bytes != dtype_size(view.dtype)) {  // F64
+    content.copies.push_back(narrowed(view.data, (entry.end - entry.begin) / entry.type->bytes));
+    view.data = content.copies.back().data();
+  } else if (reinterpret_cast<std::uintptr_t>(view.data) % entry.type->bytes != 0) {
     // Legal, if unusual (an odd header length); typed access needs alignment, so keep a copy.
     const std::size_t bytes = entry.end - entry.begin;
     Buffer<std::byte>& copy = content.copies.emplace_back(std::max<std::size_t>(bytes, 1));
@@ -221,7 +238,7 @@ const TensorView& SafetensorsFile::tensor(std::string_view name) const {
   }
   const auto unusable = content_.unusable.find(name);
   require(unusable == content_.unusable.end(),
-          "{}: tensor {} has type {}, expected F32, F16, BF16, F8_E4M3, I8, I32 or I64",
+          "{}: tensor {} has type {}, expected F64, F32, F16, BF16, F8_E4M3, I8, I32 or I64",
           path_.string(), in_quotes(name),
           unusable == content_.unusable.end() ? "" : unusable->second);
   fail("{}: tensor {} is missing", path_.string(), in_quotes(name));

@@ -18,11 +18,11 @@ namespace winnow {
 /// Tensors by name.
 using TensorMap = std::map<std::string, TensorView, std::less<>>;
 
-/// A parsed safetensors image. The views point into the bytes it was parsed from, or, for tensors
-/// that are not aligned to their element size there, into `copies`.
+/// A parsed safetensors image. The views point into the bytes it was parsed from, or into `copies`:
+/// tensors that are not aligned to their element size there, and those of F64, which become fp32.
 struct SafetensorsContent {
   TensorMap tensors;
-  /// Tensors of a legal type that winnow has no use for (F64, U8, BOOL ...): name -> type.
+  /// Tensors of a legal type that winnow has no use for (U8, I16, BOOL ...): name -> type.
   std::map<std::string, std::string, std::less<>> unusable;
   std::map<std::string, std::string> metadata;
   std::vector<Buffer<std::byte>> copies;
@@ -45,6 +45,10 @@ class SafetensorsFile {
   }
   /// True if the file has a tensor of this name, of whatever type.
   [[nodiscard]] bool holds(std::string_view name) const;
+  /// Tensors of a type winnow has no use for: name -> type.
+  [[nodiscard]] const std::map<std::string, std::string, std::less<>>& unusable() const {
+    return content_.unusable;
+  }
   /// The tensor `name`. Error when it is missing or of a type winnow has no use for.
   [[nodiscard]] const TensorView& tensor(std::string_view name) const;
 

@@ -18,9 +18,9 @@ namespace winnow::model {
 class Checkpoint {
  public:
   /// Reads the configuration and opens model.safetensors, or every shard that
-  /// model.safetensors.index.json names. Checks that every tensor the configuration calls for is
-  /// there with the right shape and a floating-point type; names file, tensor and expectation
-  /// otherwise.
+  /// model.safetensors.index.json names (weight_files.h). Checks that every tensor the
+  /// configuration calls for is there with the right shape and a floating-point type; names file,
+  /// tensor and expectation otherwise.
   static Checkpoint open(const std::filesystem::path& directory);
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }

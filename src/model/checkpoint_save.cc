@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "checkpoint/atomic_file.h"
+#include "checkpoint/weight_files.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_parts.h"
 
@@ -24,7 +25,7 @@ void save_checkpoint(const std::filesystem::path& directory, const ModelSpec& sp
   require(!error, "{}: cannot create: {}", directory.string(), error.message());
 
   // Transformers refuses files without this entry.
-  write_safetensors(directory / detail::kSingleFile, tensors, {{"format", "pt"}});
+  write_safetensors(directory / kWeightFile, tensors, {{"format", "pt"}});
   write_text_file(directory / "config.json", texts.config);
   write_text_file(directory / "generation_config.json", *texts.generation_config);
   if (texts.dms_metadata) {
@@ -32,7 +33,7 @@ void save_checkpoint(const std::filesystem::path& directory, const ModelSpec& sp
   } else {
     remove_stale(directory / "dms_metadata.json");  // its values would win over ours
   }
-  remove_stale(directory / detail::kIndexFile);
+  remove_stale(directory / kWeightIndex);
 }
 
 }  // namespace winnow::model

@@ -51,9 +51,25 @@ int layer_of(std::string_view name) {
   return layer;
 }
 
+/// Zeros of either sign.
+bool is_zero(const TensorView& tensor) {
+  if (tensor.dtype != DType::f32 && tensor.dtype != DType::f16 && tensor.dtype != DType::bf16) {
+    return false;
+  }
+  const std::size_t size = dtype_size(tensor.dtype);
+  for (std::size_t i = 0; i < tensor.bytes(); ++i) {
+    const bool has_sign = i % size == size - 1;  // the last byte of an element, little-endian
+    if ((tensor.data[i] & (has_sign ? std::byte{0x7F} : std::byte{0xFF})) != std::byte{0}) {
+      return false;
+    }
+  }
+  return true;
+}
+
 /// A weight or bias inside a layer that the configuration does not speak of would change what the
 /// layer computes (a projection's bias, q_norm, a DMS adapter): running without it gives wrong text
-/// rather than an error. Layers beyond num_hidden_layers and RoPE's tables are harmless.
+/// rather than an error. Layers beyond num_hidden_layers and RoPE's tables and biases of zeros are
+/// harmless.
 void check_nothing_ignored(const Locate& where, const ModelSpec& spec,
                            const std::map<std::string, Shape>& expected,
                            const std::map<std::string, Shape>& optional, const TensorMap& tensors) {
@@ -63,7 +79,8 @@ void check_nothing_ignored(const Locate& where, const ModelSpec& spec,
     if (layer < 0 || layer >= spec.layer_count() || !parameter) {
       continue;
     }
-    require(expected.contains(name) || optional.contains(name),
+    require(expected.contains(name) || optional.contains(name) ||
+                (name.ends_with(".bias") && is_zero(tensor)),
             "{}: tensor {} has no place in the model that config.json describes{}", where(name),
             in_quotes(name),
             name.find(".dms_proj_alpha") != std::string::npos

@@ -1,6 +1,7 @@
 #include "tokenizer/json_field.h"
 
 #include "checkpoint/json.h"
+#include "checkpoint/lfs_pointer.h"
 
 namespace winnow {
 namespace {
@@ -65,10 +66,16 @@ void JsonField::unsupported(std::string_view what) const {
 }
 
 nlohmann::json read_json_text(std::string_view text, const std::string& name) {
+  reject_lfs_pointer(text, name);
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& error) {
-    fail("{}: not valid JSON: {}", name, plain_message(error));
+    const std::optional<std::string> quoted = with_quoted_constants(text);
+    nlohmann::json document =
+        quoted ? nlohmann::json::parse(*quoted, nullptr, /*allow_exceptions=*/false)
+               : nlohmann::json(nlohmann::json::value_t::discarded);
+    require(!document.is_discarded(), "{}: not valid JSON: {}", name, plain_message(error));
+    return document;
   }
 }
 

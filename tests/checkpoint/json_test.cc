@@ -36,6 +36,15 @@ TEST(Json, ErrorsSayWhat) {
   EXPECT_EQ(error_of(nested(100000)), "it: JSON is nested deeper than 64 levels");
 }
 
+TEST(Json, PythonsConstantsBecomeStrings) {
+  EXPECT_EQ(parse_json(R"({"a": [NaN, -Infinity, Infinity, 1], "b": "a \" NaN"})", "it"),
+            nlohmann::json({{"a", {"NaN", "-Infinity", "Infinity", 1}}, {"b", "a \" NaN"}}));
+  EXPECT_EQ(parse_json("NaN", "it"), "NaN");
+  EXPECT_THAT(error_of("{NaN: 1, 2}"), HasSubstr("it: not valid JSON: "));
+  EXPECT_THAT(error_of("[NaNs]"), HasSubstr("it: not valid JSON: "));
+  EXPECT_EQ(with_quoted_constants(R"({"NaN": "Infinity"})"), std::nullopt);
+}
+
 // What a client may send: its time must not grow with the square of their number.
 TEST(Json, ManySmallObjectsTakeNoLongerThanTheirBytes) {
   std::string text = "[";

@@ -59,13 +59,33 @@ TEST(Safetensors, CopiesTensorsThatAreNotAligned) {
 TEST(Safetensors, SetsUnusableTypesApart) {
   TempDir dir;
   dir.write("w.safetensors",
-            image_of(R"({"t":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})", "12345678"));
+            image_of(R"({"t":{"dtype":"U64","shape":[1],"data_offsets":[0,8]}})", "12345678"));
   const SafetensorsFile file(dir.path() / "w.safetensors");
   EXPECT_TRUE(file.tensors().empty());
   EXPECT_TRUE(file.holds("t"));
   EXPECT_THAT(error_of([&] { (void)file.tensor("t"); }),
-              AllOf(HasSubstr("w.safetensors: tensor \"t\" has type F64"), HasSubstr("expected")));
+              AllOf(HasSubstr("w.safetensors: tensor \"t\" has type U64"), HasSubstr("expected")));
   EXPECT_THAT(error_of([&] { (void)file.tensor("u"); }), HasSubstr("tensor \"u\" is missing"));
+}
+
+TEST(Safetensors, DoublesBecomeFloats) {
+  const double values[] = {1.5, -0.1};
+  const std::string data(reinterpret_cast<const char*>(values), sizeof values);
+  for (const char* header : {R"({"t":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}})",
+                             R"({ "t":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}})"}) {
+    const std::string image = image_of(header, data);  // aligned, or not
+    const SafetensorsContent content = parse_safetensors(bytes_of(image), "w");
+    const TensorView& tensor = content.tensors.at("t");
+    EXPECT_EQ(tensor.dtype, DType::f32);
+    EXPECT_EQ(tensor.shape, Shape{2});
+    EXPECT_EQ(tensor.as<float>()[0], 1.5F);
+    EXPECT_EQ(tensor.as<float>()[1], -0.1F);
+  }
+}
+
+TEST(Safetensors, ALargeFilePointerIsNamed) {
+  EXPECT_THAT(parse_error("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"),
+              AllOf(StartsWith("w.safetensors: a Git LFS pointer"), HasSubstr("git lfs pull")));
 }
 
 TEST(Safetensors, SaysWhatIsWrongWithTheHeader) {

@@ -111,9 +111,9 @@ TEST_F(CheckpointTest, WrongShapeAndTypeAreNamed) {
 TEST_F(CheckpointTest, UnusableTypeIsNamed) {
   dir_.write("config.json", tiny_config().dump());
   dir_.write("model.safetensors",
-             image_of(R"({"model.norm.weight":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})",
+             image_of(R"({"model.norm.weight":{"dtype":"U64","shape":[1],"data_offsets":[0,8]}})",
                       "12345678"));
-  EXPECT_THAT(open_error(), HasSubstr("tensor \"model.norm.weight\" has type F64"));
+  EXPECT_THAT(open_error(), HasSubstr("tensor \"model.norm.weight\" has type U64"));
 }
 
 TEST_F(CheckpointTest, ParametersThatWouldBeIgnoredAreRejected) {
@@ -127,6 +127,43 @@ TEST_F(CheckpointTest, ParametersThatWouldBeIgnoredAreRejected) {
   config["dms_separate_alpha"] = false;
   write(config, adapter.map());
   EXPECT_THAT(open_error(), HasSubstr("expected dms_separate_alpha: true"));
+}
+
+// A bias that adds nothing: some converters write one for every projection.
+TEST_F(CheckpointTest, ABiasOfZerosIsNone) {
+  constexpr const char* kBias = "model.layers.1.self_attn.o_proj.bias";
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    OwnedTensors tensors = tensors_of(parse(tiny_config()));
+    std::string zeros(16 * dtype_size(type), '\0');
+    zeros[2 * dtype_size(type) - 1] = '\x80';  // -0.0
+    tensors.map()[kBias] = {type, {16}, reinterpret_cast<const std::byte*>(zeros.data())};
+    write(tiny_config(), tensors.map());
+    EXPECT_EQ(open_error(), "no error");
+    zeros[0] = 1;
+    write(tiny_config(), tensors.map());
+    EXPECT_THAT(open_error(), HasSubstr("o_proj.bias\" has no place"));
+  }
+}
+
+// Saved from transformers' base model, whose names have no "model." before them.
+TEST_F(CheckpointTest, NamesWithoutPrefix) {
+  OwnedTensors tensors = tensors_of(parse(tiny_config()));
+  TensorMap stored;
+  for (const auto& [name, tensor] : tensors.map()) {
+    stored[name.starts_with("model.") ? name.substr(6) : name] = tensor;
+  }
+  write(tiny_config(), stored);
+  expect_same_tensors(tensors.map(), Checkpoint::open(dir_.path()).tensors());
+
+  stored.erase("norm.weight");
+  write(tiny_config(), stored);
+  EXPECT_THAT(open_error(), HasSubstr("tensor \"model.norm.weight\" is missing"));
+
+  // Beside names with the prefix, those without are something else.
+  stored = tensors.map();
+  stored["norm.weight"] = stored.extract("model.norm.weight").mapped();
+  write(tiny_config(), stored);
+  EXPECT_THAT(open_error(), HasSubstr("tensor \"model.norm.weight\" is missing"));
 }
 
 TEST_F(CheckpointTest, HarmlessExtrasAreAllowed) {
@@ -163,6 +200,10 @@ TEST_F(CheckpointTest, MissingFilesAreNamed) {
   dir_.write("config.json", tiny_config().dump());
   EXPECT_THAT(open_error(),
               HasSubstr("neither model.safetensors nor model.safetensors.index.json"));
+  dir_.write("pytorch_model.bin", "PK");
+  EXPECT_THAT(open_error(), HasSubstr("pytorch_model.bin is: save the model again"));
+  dir_.write("config.json", "version https://git-lfs.github.com/spec/v1\n");
+  EXPECT_THAT(open_error(), StartsWith(in_dir("config.json") + ": a Git LFS pointer"));
 }
 
 TEST_F(CheckpointTest, ATensorThatIsNotThereIsAnError) {
@@ -211,17 +252,47 @@ TEST_F(ShardTest, MissingShardIsNamed) {
               AllOf(HasSubstr(dir_.path().string()), HasSubstr(shard(1)), HasSubstr("is missing")));
 }
 
-TEST_F(ShardTest, TensorAbsentFromItsShardIsNamed) {
-  map_["model.norm.weight"] = map_["model.norm.weight"] == shard(0) ? shard(1) : shard(0);
+// As transformers: which shards there are is the index's word, what is in them is not.
+TEST_F(ShardTest, EveryTensorOfEveryShardCounts) {
+  const std::string name = "model.norm.weight";
+  const json right = map_[name];
+  map_[name] = right == shard(0) ? shard(1) : shard(0);  // not there
   write_index();
-  EXPECT_THAT(open_error(), AllOf(HasSubstr(map_["model.norm.weight"].get<std::string>()),
-                                  HasSubstr("tensor \"model.norm.weight\" is missing")));
+  EXPECT_EQ(open_error(), "no error");
+  map_.erase(name);
+  write_index();
+  expect_same_tensors(tensors_.map(), Checkpoint::open(dir_.path()).tensors());
+  map_["model.something.else"] = right;  // nowhere
+  write_index();
+  expect_same_tensors(tensors_.map(), Checkpoint::open(dir_.path()).tensors());
 }
 
-TEST_F(ShardTest, TensorAbsentFromTheIndexIsNamed) {
-  map_.erase("model.norm.weight");
-  write_index();
-  EXPECT_THAT(open_error(), HasSubstr("tensor \"model.norm.weight\" is missing"));
+TEST_F(ShardTest, OfTwoTensorsOfOneNameTheIndexTellsWhich) {
+  const std::string name = "model.norm.weight";
+  for (const char* file : {"a.safetensors", "z.safetensors"}) {
+    OwnedTensors other;
+    other.add(name, DType::bf16, {16}, 5);
+    write_safetensors(dir_.path() / file, other.map());
+    json map = map_;
+    map["one.more"] = file;
+    dir_.write("model.safetensors.index.json", json{{"weight_map", map}}.dump());
+    expect_same_tensors(tensors_.map(), Checkpoint::open(dir_.path()).tensors());
+    map[name] = file;
+    dir_.write("model.safetensors.index.json", json{{"weight_map", map}}.dump());
+    const Checkpoint opened = Checkpoint::open(dir_.path());
+    EXPECT_EQ(
+        std::memcmp(opened.tensor(name).data, other.map()[name].data, other.map()[name].bytes()),
+        0);
+  }
+}
+
+TEST_F(ShardTest, ATensorThatNoShardHoldsIsNamed) {
+  TensorMap without = tensors_.map();
+  without.erase("model.norm.weight");
+  write_safetensors(dir_.path() / shard(0), without);
+  write_safetensors(dir_.path() / shard(1), {});
+  EXPECT_THAT(open_error(),
+              StartsWith(dir_.path().string() + ": tensor \"model.norm.weight\" is missing"));
 }
 
 TEST_F(ShardTest, WrongTypeNamesTheShard) {
@@ -241,12 +312,12 @@ TEST_F(ShardTest, UnusableTypesMatterWhereTheModelNeedsThem) {
   EXPECT_EQ(open_error(), "no error");
 
   dir_.write("extra.safetensors",
-             image_of(R"({"model.norm.weight":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})",
+             image_of(R"({"model.norm.weight":{"dtype":"U64","shape":[1],"data_offsets":[0,8]}})",
                       "12345678"));
   map_.erase("mask");
   map_["model.norm.weight"] = "extra.safetensors";
   write_index();
-  EXPECT_THAT(open_error(), HasSubstr("tensor \"model.norm.weight\" has type F64"));
+  EXPECT_THAT(open_error(), HasSubstr("tensor \"model.norm.weight\" has type U64"));
 }
 
 TEST_F(ShardTest, ShardsMustBeFilesOfTheDirectory) {
