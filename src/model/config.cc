@@ -1,6 +1,8 @@
 #include "model/config.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 
 #include "base/error.h"
 #include "model/config_fields.h"
@@ -50,6 +52,19 @@ std::string known_architectures() {
   return names;
 }
 
+/// Whether `name` means the class of a family: converters of LLaMA's time wrote it in other cases,
+/// and what was saved without its head is named after the base model.
+bool is_class_of(const Family& family, std::string name) {
+  const auto lower = [](std::string text) {
+    std::ranges::transform(text, text.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return text;
+  };
+  name = lower(std::move(name));
+  return name == lower(std::string(family.architecture)) ||
+         name == std::string(family.model_type) + "model";
+}
+
 const Family& read_family(const JsonObject& config, detail::NamedRetrofit& named) {
   const std::string class_name = first_architecture(config);
   const std::string model_type = config.text("model_type", "");
@@ -57,7 +72,7 @@ const Family& read_family(const JsonObject& config, detail::NamedRetrofit& named
   named.dms = strip_suffix(name, class_name.empty() ? "_dms" : "DMS");
   named.dmc = strip_suffix(name, class_name.empty() ? "_dmc" : "DMC");
   for (const Family& family : families()) {
-    if (name == (class_name.empty() ? family.model_type : family.architecture)) {
+    if (class_name.empty() ? name == family.model_type : is_class_of(family, name)) {
       check_model_type(config, family, model_type);
       return family;
     }
@@ -67,15 +82,31 @@ const Family& read_family(const JsonObject& config, detail::NamedRetrofit& named
        known_architectures());
 }
 
+/// The type that torch means by a name, "torch." before it or not. Weights of double precision are
+/// read as fp32; "auto" leaves it to the reader.
+std::optional<DType> dtype_of(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, DType>, 8> kTypes{{{"float32", DType::f32},
+                                                                      {"float", DType::f32},
+                                                                      {"float64", DType::f32},
+                                                                      {"double", DType::f32},
+                                                                      {"float16", DType::f16},
+                                                                      {"half", DType::f16},
+                                                                      {"bfloat16", DType::bf16},
+                                                                      {"auto", DType::bf16}}};
+  constexpr std::string_view kPrefix = "torch.";
+  name.remove_prefix(name.starts_with(kPrefix) ? kPrefix.size() : 0);
+  const auto* found =
+      std::ranges::find_if(kTypes, [&](const auto& type) { return type.first == name; });
+  return found == kTypes.end() ? std::nullopt : std::optional(found->second);
+}
+
 DType read_dtype(const JsonObject& config) {
   const char* key = config.has("dtype") ? "dtype" : "torch_dtype";
-  const std::string name = config.text(key, "bfloat16");
-  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
-    if (name == detail::torch_dtype_name(type)) {
-      return type;
-    }
+  const std::optional<DType> type = dtype_of(config.text(key, "bfloat16"));
+  if (!type) {
+    config.reject(key, "\"float32\", \"float16\" or \"bfloat16\"");
   }
-  config.reject(key, "\"float32\", \"float16\" or \"bfloat16\"");
+  return *type;
 }
 
 /// The ids under `key`, one number or a list of them. Ids outside the vocabulary can never come up,

@@ -1,5 +1,6 @@
 #include "model/config_fields.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -11,7 +12,10 @@ AttentionSpec read_heads(const JsonObject& config, const ModelSpec& spec,
                          const FamilyDefaults& defaults) {
   AttentionSpec attention;
   attention.heads = config.integer("num_attention_heads", 1, kMaxHeads);
-  attention.kv_heads = config.integer("num_key_value_heads", 1, attention.heads, attention.heads);
+  const bool assumed = defaults.kv_heads > 0 && !config.states("num_key_value_heads");
+  attention.kv_heads =
+      config.integer("num_key_value_heads", 1, attention.heads,
+                     assumed ? std::min(defaults.kv_heads, attention.heads) : attention.heads);
   require(attention.heads % attention.kv_heads == 0,
           "{}: expected num_attention_heads to be a multiple of num_key_value_heads, got {} and {}",
           config.where(), attention.heads, attention.kv_heads);

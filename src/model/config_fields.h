@@ -23,6 +23,7 @@ inline constexpr int kMaxPositions = 1 << 30;
 struct FamilyDefaults {
   int max_positions = 0;
   int head_dim = 0;  // 0: hidden size / heads
+  int kv_heads = 0;  // 0: as many as heads, which is also what null means
 };
 
 /// A decoder of gated SiLU layers with a norm before each part, whose sizes, RoPE, norm epsilon and

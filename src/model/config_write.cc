@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <utility>
 
 #include "base/error.h"
 #include "model/config.h"
@@ -89,8 +90,18 @@ void remove_retrofit(Json& out) {
   }
 }
 
-Json config_document(const ModelSpec& spec) {
-  Json out = Json::parse(spec.config.text);
+/// The constants of with_quoted_constants() as Python writes them again.
+std::string with_plain_constants(std::string text) {
+  for (const std::string_view constant : {"\"NaN\"", "\"Infinity\"", "\"-Infinity\""}) {
+    for (std::size_t at = 0; (at = text.find(constant, at)) != std::string::npos;) {
+      text.replace(at, constant.size(), constant.substr(1, constant.size() - 2));
+    }
+  }
+  return text;
+}
+
+Json config_document(const ModelSpec& spec, const std::string& text) {
+  Json out = Json::parse(text);
   put_names(spec, out);
   out["num_key_value_heads"] = spec.attention().kv_heads;
   out.erase("dtype");
@@ -119,7 +130,11 @@ Json config_document(const ModelSpec& spec) {
 
 ConfigTexts format_spec(const ModelSpec& spec) {
   ConfigTexts texts;
-  texts.config = config_document(spec).dump(2) + "\n";
+  const std::optional<std::string> quoted = with_quoted_constants(spec.config.text);
+  texts.config = config_document(spec, quoted.value_or(spec.config.text)).dump(2) + "\n";
+  if (quoted) {
+    texts.config = with_plain_constants(std::move(texts.config));
+  }
   Json generation = Json::object();
   put_tokens(spec, generation);
   texts.generation_config = generation.dump(2) + "\n";

@@ -80,6 +80,52 @@ TEST(Config, UnknownArchitecturesAreNamedWithTheKnownOnes) {
   EXPECT_THAT(error_with({{"architectures", {3}}}), HasSubstr("an array of strings"));
 }
 
+TEST(Config, SpellingsOfArchitectures) {
+  for (const char* name : {"LLaMAForCausalLM", "LlaMaForCausalLM", "LlamaModel"}) {
+    EXPECT_EQ(parse_with({}, name).family, "llama") << name;
+  }
+  EXPECT_EQ(parse_with({{"model_type", "llama"}}, "LLaMAForCausalLM").family, "llama");
+  EXPECT_EQ(parse_with({}, "Qwen3Model").family, "qwen3");
+  EXPECT_THAT(error_with({}, "LlamaForSequenceClassification"), HasSubstr("is not supported"));
+  EXPECT_THAT(error_with({{"model_type", "qwen2"}}, "LLaMAForCausalLM"), HasSubstr("contradict"));
+}
+
+TEST(Config, WhatFamiliesAssume) {
+  const auto kv_heads = [](json config) {
+    config["num_attention_heads"] = 64;
+    config["num_key_value_heads"] = nullptr;
+    EXPECT_EQ(parse(config).attention().kv_heads, 64) << "null: as many as heads";
+    config.erase("num_key_value_heads");
+    return parse(config).attention().kv_heads;
+  };
+  EXPECT_EQ(kv_heads(tiny_config("LlamaForCausalLM")), 64);
+  EXPECT_EQ(kv_heads(tiny_config("MistralForCausalLM")), 8);
+  EXPECT_EQ(kv_heads(tiny_config("Qwen2ForCausalLM")), 32);
+  EXPECT_EQ(kv_heads(tiny_config("Qwen3ForCausalLM")), 32);
+  EXPECT_EQ(kv_heads(tiny_config("Gemma2ForCausalLM")), 4);
+
+  const auto width = [](json config) {
+    config["max_position_embeddings"] = 32768;
+    config["sliding_window"] = nullptr;
+    EXPECT_EQ(parse(config).layer(0).attention()->reach.width, 0) << "null: none";
+    config.erase("sliding_window");
+    return parse(config).layer(0).attention()->reach.width;
+  };
+  EXPECT_EQ(width(tiny_config("MistralForCausalLM")), 4096);
+  EXPECT_EQ(width(tiny_config("Gemma2ForCausalLM")), 4096);
+  EXPECT_EQ(width(tiny_config("Qwen2ForCausalLM")), 0);
+  json qwen = tiny_config("Qwen2ForCausalLM");
+  qwen.update({{"use_sliding_window", true}, {"max_window_layers", 0}});
+  EXPECT_EQ(width(qwen), 4096);
+
+  json without = tiny_config("Gemma2ForCausalLM");
+  without["final_logit_softcapping"] = nullptr;
+  without["attn_logit_softcapping"] = nullptr;
+  const ModelSpec uncapped = parse(without);
+  EXPECT_EQ(uncapped.final_soft_cap, 0.0F);
+  EXPECT_EQ(uncapped.attention().soft_cap, 0.0F);
+}
+
 TEST(Config, AbsentKeysGetTransformersDefaults) {
   const ModelSpec config = parse_with({{"head_dim", nullptr},
                                        {"num_key_value_heads", nullptr},
@@ -162,9 +208,26 @@ TEST(Config, RopeErrors) {
 TEST(Config, DtypeUnderBothNames) {
   EXPECT_EQ(parse_with({{"torch_dtype", "float16"}}).dtype, DType::f16);
   EXPECT_EQ(parse_with({{"torch_dtype", nullptr}, {"dtype", "float32"}}).dtype, DType::f32);
-  EXPECT_THAT(error_with({{"torch_dtype", "float64"}}),
+  EXPECT_THAT(error_with({{"torch_dtype", "int8"}}),
               HasSubstr("torch_dtype: expected \"float32\", \"float16\" or \"bfloat16\", got "
-                        "\"float64\""));
+                        "\"int8\""));
+}
+
+TEST(Config, SpellingsOfDtypes) {
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    const auto dtype = [&](const char* name) {
+      json config = tiny_config();
+      config.erase("torch_dtype");
+      config[key] = name;
+      return parse(config).dtype;
+    };
+    EXPECT_EQ(dtype("torch.bfloat16"), DType::bf16);
+    EXPECT_EQ(dtype("torch.float16"), DType::f16);
+    EXPECT_EQ(dtype("half"), DType::f16);
+    EXPECT_EQ(dtype("torch.float"), DType::f32);
+    EXPECT_EQ(dtype("float64"), DType::f32);
+    EXPECT_EQ(dtype("auto"), DType::bf16);
+  }
 }
 
 TEST(Config, Tokens) {
@@ -254,8 +317,15 @@ TEST(Config, SlidingLayers) {
 
   const json qwen = {{"sliding_window", 32}, {"use_sliding_window", false}};
   EXPECT_THAT(reach(qwen, "Qwen2ForCausalLM"), ElementsAre(0, 0));
+  for (const char* family : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+    EXPECT_THAT(reach({{"sliding_window", 0}}, family), ElementsAre(0, 0)) << "it is not in use";
+  }
+  EXPECT_THAT(error_with({{"sliding_window", 0}}, "MistralForCausalLM"),
+              HasSubstr("sliding_window: expected an integer from 1"));
   json used = qwen;
   used["use_sliding_window"] = true;
+  EXPECT_THAT(reach(used, "Qwen2ForCausalLM"), ElementsAre(0, 0)) << "it begins at layer 28";
+  used["max_window_layers"] = 0;
   EXPECT_THAT(reach(used, "Qwen2ForCausalLM"), ElementsAre(32, 32));
   EXPECT_THAT(reach(used, "LlamaForCausalLM"), ElementsAre(0, 0)) << "transformers ignores it";
   used["max_window_layers"] = 1;
@@ -291,12 +361,10 @@ TEST(Config, Gemma2) {
 }
 
 TEST(Config, Gemma2WithoutItsOwnKeys) {
-  const ModelSpec spec =
-      parse_with({{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", nullptr}},
-                 "Gemma2ForCausalLM");
-  EXPECT_EQ(spec.attention().soft_cap, 0.0F);
-  EXPECT_EQ(spec.final_soft_cap, 0.0F);
-  EXPECT_EQ(spec.layer(0).attention()->reach, Reach{});
+  const ModelSpec spec = parse(tiny_config("Gemma2ForCausalLM"));
+  EXPECT_EQ(spec.attention().soft_cap, 50.0F);
+  EXPECT_EQ(spec.final_soft_cap, 30.0F);
+  EXPECT_EQ(spec.layer(0).attention()->reach, Reach{}) << "4,096 is more than its positions";
   EXPECT_EQ(spec.attention().scale, 0.0625F) << "query_pre_attn_scalar is 256 by default";
 }
 
@@ -306,6 +374,19 @@ TEST(Config, Gemma2Errors) {
   EXPECT_THAT(error({{"query_pre_attn_scalar", 0}}), HasSubstr("query_pre_attn_scalar"));
   EXPECT_THAT(error({{"hidden_activation", "tanh"}}), HasSubstr("hidden_activation"));
   EXPECT_THAT(error({{"sliding_window", 0}}), HasSubstr("sliding_window"));
+}
+
+TEST(Config, PythonsConstantsMatterWhereTheyAreRead) {
+  const auto with = [](const std::string& more) {
+    std::string text = tiny_config().dump();
+    text.back() = ',';
+    return parse_spec(ConfigTexts{"dir", text + more + "}", {}, {}});
+  };
+  EXPECT_EQ(with(R"("time_step_limit": [0.0, Infinity], "x": NaN, "y": -Infinity)").hidden, 16);
+  EXPECT_THAT(error_of([&] { (void)with(R"("rope_theta": NaN)"); }),
+              HasSubstr("rope_theta: expected a number from 1 to"));
+  EXPECT_THAT(format_spec(with(R"("x": NaN, "y": [-Infinity])")).config,
+              AllOf(HasSubstr("\"x\": NaN,"), HasSubstr("    -Infinity\n")));
 }
 
 TEST(Config, BrokenJson) {

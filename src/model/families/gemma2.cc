@@ -6,13 +6,21 @@
 #include "model/families/sliding_layers.h"
 
 namespace winnow::model {
+namespace {
+
+/// A soft cap; null means none.
+float read_cap(const JsonObject& config, const char* key, float absent) {
+  return config.states(key) ? static_cast<float>(config.number(key, 0.0, 1e6, 0.0)) : absent;
+}
+
+}  // namespace
 
 ModelSpec describe_gemma2(const JsonObject& config) {
-  ModelSpec spec = detail::read_decoder(config, {.max_positions = 8192, .head_dim = 256});
+  ModelSpec spec =
+      detail::read_decoder(config, {.max_positions = 8192, .head_dim = 256, .kv_heads = 4});
   spec.tied_embeddings = config.boolean("tie_word_embeddings", true);
   spec.embedding_multiplier = std::sqrt(static_cast<float>(spec.hidden));
-  // Published files state both caps and the window; null, which counts as absent, means none.
-  spec.final_soft_cap = static_cast<float>(config.number("final_logit_softcapping", 0.0, 1e6, 0.0));
+  spec.final_soft_cap = read_cap(config, "final_logit_softcapping", 30.0F);
   spec.final_norm.kind = NormSpec::Kind::rms_plus_one;
   spec.names = {.attention_norm = "input_layernorm",
                 .attention_post_norm = "post_attention_layernorm",
@@ -26,10 +34,10 @@ ModelSpec describe_gemma2(const JsonObject& config) {
                                         : ops::Activation::gelu_tanh;
   }
   const double width = config.number("query_pre_attn_scalar", 1.0, 1e6, 256.0);
-  const double cap = config.number("attn_logit_softcapping", 0.0, 1e6, 0.0);
+  const float cap = read_cap(config, "attn_logit_softcapping", 50.0F);
   detail::for_each_attention(spec, [&](AttentionSpec& attention) {
     attention.scale = static_cast<float>(1.0 / std::sqrt(width));
-    attention.soft_cap = static_cast<float>(cap);
+    attention.soft_cap = cap;
   });
   detail::set_sliding_layers(config, spec, [](int layer) { return layer % 2 == 0; });
   return spec;

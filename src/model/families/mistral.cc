@@ -6,7 +6,7 @@
 namespace winnow::model {
 
 ModelSpec describe_mistral(const JsonObject& config) {
-  ModelSpec spec = detail::read_decoder(config, {.max_positions = 131072});
+  ModelSpec spec = detail::read_decoder(config, {.max_positions = 131072, .kv_heads = 8});
   detail::set_sliding_layers(config, spec, [](int) { return true; });
   return spec;
 }

@@ -6,7 +6,7 @@
 namespace winnow::model {
 
 ModelSpec describe_qwen2(const JsonObject& config) {
-  ModelSpec spec = detail::read_decoder(config, {.max_positions = 32768});
+  ModelSpec spec = detail::read_decoder(config, {.max_positions = 32768, .kv_heads = 32});
   detail::for_each_attention(spec, [](AttentionSpec& attention) { attention.qkv_bias = true; });
   detail::set_upper_sliding_layers(config, spec);
   return spec;

@@ -7,7 +7,8 @@
 namespace winnow::model {
 
 ModelSpec describe_qwen3(const JsonObject& config) {
-  ModelSpec spec = detail::read_decoder(config, {.max_positions = 32768, .head_dim = 128});
+  ModelSpec spec =
+      detail::read_decoder(config, {.max_positions = 32768, .head_dim = 128, .kv_heads = 32});
   const bool bias = config.boolean("attention_bias", false);
   detail::for_each_attention(spec, [bias](AttentionSpec& attention) {
     attention.query_key_norm = AttentionSpec::QueryKeyNorm::per_head;

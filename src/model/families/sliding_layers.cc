@@ -8,6 +8,13 @@ namespace {
 
 constexpr const char* kWindow = "sliding_window";
 constexpr const char* kTypes = "layer_types";
+constexpr int kAssumedWidth = 4096;       // of every family of transformers that has windows
+constexpr int kAssumedWindowLayers = 28;  // of Qwen's
+
+/// Whether layers may have a window at all: null says that none has.
+bool has_window(const JsonObject& config) {
+  return config.has(kWindow) || !config.states(kWindow);
+}
 
 // The type of each layer; Error for one that is no softmax attention.
 std::vector<bool> sliding_by_type(const JsonObject& config, int layers) {
@@ -32,7 +39,7 @@ void slide(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& s
   if (std::find(sliding.begin(), sliding.end(), true) == sliding.end()) {
     return;
   }
-  const int width = config.integer(kWindow, 1, kMaxPositions);
+  const int width = config.integer(kWindow, 1, kMaxPositions, kAssumedWidth);
   for (std::size_t i = 0; i < sliding.size(); ++i) {
     // A window that is as wide as the longest text hides nothing.
     if (sliding[i] && width < spec.max_positions) {
@@ -52,7 +59,7 @@ void set_sliding_layers(const JsonObject& config, ModelSpec& spec, bool (*by_def
       sliding.push_back(by_default(i));
     }
   }
-  if (config.has(kWindow)) {
+  if (has_window(config)) {
     slide(config, spec, sliding);
   }
 }
@@ -61,8 +68,8 @@ void set_upper_sliding_layers(const JsonObject& config, ModelSpec& spec) {
   if (config.has(kTypes)) {
     return set_sliding_layers(config, spec, [](int) { return false; });
   }
-  if (config.has(kWindow) && config.boolean("use_sliding_window", false)) {
-    const int first = config.integer("max_window_layers", 0, kMaxPositions, 0);
+  if (has_window(config) && config.boolean("use_sliding_window", false)) {
+    const int first = config.integer("max_window_layers", 0, kMaxPositions, kAssumedWindowLayers);
     std::vector<bool> sliding;
     for (int i = 0; i < spec.layer_count(); ++i) {
       sliding.push_back(i >= first);
