@@ -9,7 +9,8 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build pkg-config
-  libdnnl-dev ocl-icd-opencl-dev libhwy-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev
+  libdnnl-dev ocl-icd-opencl-dev libhwy-dev nlohmann-json3-dev libpcre2-dev libonig-dev
+  libutf8proc-dev libunistring-dev libsentencepiece-dev
   libprotobuf-dev  # sentencepiece.pc of Ubuntu 24.04 asks for it
   libzstd-dev libboost-dev libssl-dev python3
   libcli11-dev libfmt-dev

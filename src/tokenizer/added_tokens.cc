@@ -43,6 +43,33 @@ AddedToken parse_added_token(const JsonField& field, std::int32_t id) {
   return token;
 }
 
+std::vector<AddedToken> with_ids(const std::vector<AddedToken>& tokens,
+                                 const Vocabulary& vocabulary) {
+  std::vector<AddedToken> kept;
+  std::unordered_map<std::string_view, std::size_t> places;
+  std::int32_t next = vocabulary.count();
+  for (const AddedToken& token : tokens) {
+    if (token.content.empty()) {
+      continue;
+    }
+    const auto [place, added] = places.try_emplace(token.content, kept.size());
+    if (!added) {
+      AddedToken& before = kept[place->second];
+      const std::int32_t id = before.id;
+      const bool special = before.special;
+      before = token;
+      before.id = id;
+      before.special = token.special || special;
+      continue;
+    }
+    kept.push_back(token);
+    kept.back().id = vocabulary.find(token.content).value_or(next);
+    next = std::max(next, kept.back().id + 1);
+    require(kept.back().id <= kMaxTokenId, "more than {} tokens", kMaxTokenId);
+  }
+  return kept;
+}
+
 void TokenTrie::insert(std::string_view key, std::int32_t value) {
   if (key.empty()) {
     return;

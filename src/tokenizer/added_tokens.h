@@ -12,6 +12,7 @@
 
 #include "tokenizer/json_field.h"
 #include "tokenizer/normalizer.h"
+#include "tokenizer/vocabulary.h"
 
 namespace winnow {
 
@@ -24,11 +25,19 @@ struct AddedToken {
   bool rstrip = false;       // takes the white space after it along
   bool normalized = false;   // looked for in the normalized text
   bool special = false;      // left out of decoded text, on demand
+
+  bool operator==(const AddedToken&) const = default;
 };
 
 /// Reads one of the objects tokenizer.json and tokenizer_config.json describe tokens with; its id
 /// is a member there and a key here.
 AddedToken parse_added_token(const JsonField& field, std::int32_t id);
+
+/// The tokens with the ids that Hugging Face's tokenizers gives them, whatever ids they come with:
+/// those that are in the vocabulary have theirs, the others follow each other behind it. A token
+/// that comes again has its last flags; once special it stays so. Empty ones are left out.
+std::vector<AddedToken> with_ids(const std::vector<AddedToken>& tokens,
+                                 const Vocabulary& vocabulary);
 
 /// Finds the longest of a set of strings at a place in a text.
 class TokenTrie {

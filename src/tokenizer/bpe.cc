@@ -33,6 +33,11 @@ std::pair<std::string, std::string> read_pair(const JsonField& field) {
   return {line.substr(0, space), line.substr(space + 1)};
 }
 
+// The first line of a merges.txt, which some converters copy.
+bool is_header(const nlohmann::json& line) {
+  return line.is_string() && line.get_ref<const std::string&>().starts_with("#version");
+}
+
 bool is_set(const JsonField& field) {
   return !field.is_null() && !field.as_string().empty();
 }
@@ -143,10 +148,6 @@ Bpe::Bpe(const JsonField& field)
     : ignore_merges_(field["ignore_merges"].as_bool_or(false)),
       byte_fallback_(field["byte_fallback"].as_bool_or(false)),
       fuse_unknown_(field["fuse_unk"].as_bool_or(false)) {
-  // Files of old versions name no type; what has merges is BPE.
-  if (!field["type"].is_null() && field.type() != "BPE") {
-    field.unsupported(fmt::format("model {}", in_quotes(field.type())));
-  }
   if (const JsonField dropout = field["dropout"]; !dropout.is_null() && dropout.json() != 0.0) {
     dropout.unsupported("dropout");
   }
@@ -158,8 +159,7 @@ Bpe::Bpe(const JsonField& field)
   vocabulary_ = Vocabulary(field["vocab"]);
   if (const JsonField token = field["unk_token"]; !token.is_null()) {
     unknown_ = vocabulary_.find(token.as_string());
-    require(unknown_.has_value(), "{}: {} is not in model.vocab", token.where(),
-            in_quotes(token.as_string()));
+    missing_unknown_ = unknown_ ? "" : token.as_string();
   }
   read_merges(field["merges"]);
   read_bytes();
@@ -173,6 +173,9 @@ void Bpe::read_merges(const JsonField& field) {
   }
   merges_ = MergeTable(list.size());
   for (std::size_t rank = 0; rank < list.size(); ++rank) {
+    if (is_header(list[rank])) {
+      continue;
+    }
     const auto [left, right] = read_pair(JsonField(list[rank], field.where()));
     const auto id_of = [&](const std::string& token) {
       const std::optional<std::int32_t> id = vocabulary_.find(token);
@@ -205,7 +208,7 @@ void Bpe::find_whole() {
   for (std::int32_t id = 0; !ignore_merges_ && id < vocabulary_.size(); ++id) {
     if (const std::string* token = vocabulary_.token(id)) {
       ids.clear();
-      merge(*token, word);
+      merge(*token, /*lenient=*/true, word);
       word.take(ids);
       whole_[static_cast<std::size_t>(id)] = ids.size() == 1 && ids.front() == id;
     }
@@ -224,7 +227,7 @@ bool Bpe::append_bytes(std::string_view character, Word& word) const {
   return true;
 }
 
-void Bpe::append_characters(std::string_view piece, Word& word) const {
+void Bpe::append_characters(std::string_view piece, bool lenient, Word& word) const {
   bool unknown_before = false;
   while (!piece.empty()) {
     const Utf8Step step = utf8_step(piece);
@@ -240,6 +243,10 @@ void Bpe::append_characters(std::string_view piece, Word& word) const {
     } else if (unknown_ && !(unknown_before && fuse_unknown_)) {
       word.append(*unknown_);
       unknown_before = true;
+    } else {
+      require(lenient || missing_unknown_.empty(),
+              "{} is no token, nor is model.unk_token, {}, in model.vocab", in_quotes(character),
+              in_quotes(missing_unknown_));
     }
   }
 }
@@ -267,14 +274,14 @@ void Bpe::encode(std::string_view piece, Word& word, std::vector<std::int32_t>& 
   if (const auto id = vocabulary_.find(piece); id && whole_[static_cast<std::size_t>(*id)]) {
     out.push_back(*id);
   } else {
-    merge(piece, word);
+    merge(piece, /*lenient=*/false, word);
     word.take(out);
   }
 }
 
-void Bpe::merge(std::string_view piece, Word& word) const {
+void Bpe::merge(std::string_view piece, bool lenient, Word& word) const {
   word.clear();
-  append_characters(piece, word);
+  append_characters(piece, lenient, word);
   word.merge();
 }
 

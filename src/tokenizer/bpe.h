@@ -1,14 +1,16 @@
-// The "model" of tokenizer.json: byte-pair encoding.
+// Byte-pair encoding: the BPE model of tokenizer.json.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "tokenizer/json_field.h"
 #include "tokenizer/merge_table.h"
 #include "tokenizer/pieces.h"
+#include "tokenizer/token_model.h"
 #include "tokenizer/vocabulary.h"
 #include "tokenizer/word_memo.h"
 
@@ -16,16 +18,15 @@ namespace winnow {
 
 /// Splits a piece into characters and merges neighbours, lowest rank first (leftmost of equals),
 /// until no merge applies.
-class Bpe {
+class Bpe : public TokenModel {
  public:
-  /// Error when `field` is not a BPE model or contradicts itself; Unsupported for other models,
-  /// dropout, and marks on parts of words.
+  /// Error when `field` contradicts itself; Unsupported for dropout, and marks on parts of words.
   explicit Bpe(const JsonField& field);
 
   /// Appends the ids of all pieces (valid UTF-8). O(n log n) in the length of a piece.
-  void encode(const Pieces& pieces, std::vector<std::int32_t>& out) const;
+  void encode(const Pieces& pieces, std::vector<std::int32_t>& out) const override;
 
-  [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
+  [[nodiscard]] const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:
   class Word;
@@ -34,8 +35,9 @@ class Bpe {
   void read_bytes();
   void find_whole();
   void encode(std::string_view piece, Word& word, std::vector<std::int32_t>& out) const;
-  void merge(std::string_view piece, Word& word) const;
-  void append_characters(std::string_view piece, Word& word) const;
+  void merge(std::string_view piece, bool lenient, Word& word) const;
+  // An Error for an unknown character is left out with `lenient`.
+  void append_characters(std::string_view piece, bool lenient, Word& word) const;
   bool append_bytes(std::string_view character, Word& word) const;
 
   Vocabulary vocabulary_;
@@ -46,6 +48,7 @@ class Bpe {
   std::vector<bool> whole_;  // by id: a piece that is this token's text becomes it, without a look
                              // at its merges
   std::optional<std::int32_t> unknown_;
+  std::string missing_unknown_;  // the name of the unk_token, if it is not in the vocabulary
   std::vector<std::optional<std::int32_t>> bytes_;       // tokens of byte_fallback
   std::vector<std::optional<std::int32_t>> characters_;  // tokens of the first code points
   mutable WordMemos memos_;                              // of encode()

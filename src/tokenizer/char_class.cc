@@ -46,6 +46,25 @@ bool is_space(char32_t code) {
          code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
+bool is_punctuation(char32_t code) {
+  if (code < 0x80) {
+    return code > 0x20 && code < 0x7F && !(code >= '0' && code <= '9') &&
+           !((code | 0x20) >= 'a' && (code | 0x20) <= 'z');
+  }
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
+    case UTF8PROC_CATEGORY_PC:
+    case UTF8PROC_CATEGORY_PD:
+    case UTF8PROC_CATEGORY_PS:
+    case UTF8PROC_CATEGORY_PE:
+    case UTF8PROC_CATEGORY_PI:
+    case UTF8PROC_CATEGORY_PF:
+    case UTF8PROC_CATEGORY_PO:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::size_t leading_space(std::string_view text) {
   std::size_t length = 0;
   while (length < text.size()) {

@@ -9,6 +9,10 @@ namespace winnow {
 /// Unicode's White_Space.
 bool is_space(char32_t code);
 
+/// What Punctuation and BertPreTokenizer cut at: ASCII's, symbols among it, and Unicode's category
+/// P.
+bool is_punctuation(char32_t code);
+
 /// How many bytes of white space `text` (valid UTF-8) begins or ends with.
 std::size_t leading_space(std::string_view text);
 std::size_t trailing_space(std::string_view text);

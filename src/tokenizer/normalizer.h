@@ -1,19 +1,19 @@
 // The "normalizer" of tokenizer.json: what happens to text before it is cut.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "tokenizer/json_field.h"
+#include "tokenizer/regex.h"
 
 namespace winnow {
 
-/// `text` (valid UTF-8) in Unicode's normalization form C, as of Unicode 9 (unicode_tables.h).
-std::string to_nfc(std::string_view text);
-
-/// What one plain string becomes: "Replace" among tokenizer.json's normalizers and decoders.
+/// What the matches of one pattern become: "Replace" among tokenizer.json's normalizers and
+/// decoders.
 class Replacement {
  public:
   /// Error when `field` is not a Replace. `growth` is how many times longer the steps read so far
@@ -23,10 +23,11 @@ class Replacement {
 
  private:
   std::string what_;
+  std::optional<Regex> regex_;  // in place of `what_`
   std::string with_;
 };
 
-/// NFC, Prepend, Replace of a string, and sequences of them.
+/// A chain of the normalizers that tokenizer.json can have.
 class Normalizer {
  public:
   /// Changes nothing.
@@ -38,14 +39,9 @@ class Normalizer {
   [[nodiscard]] bool empty() const { return steps_.empty(); }
 
  private:
-  struct Nfc {};
-  struct Prepend {
-    std::string text;
-  };
-  using Step = std::variant<Nfc, Prepend, Replacement>;
+  using Step = std::function<std::string(std::string_view)>;
 
   void add(const JsonField& field, int depth);
-  static std::string apply(const Step& step, std::string_view text);
 
   std::vector<Step> steps_;
   double growth_ = 1;

@@ -4,6 +4,18 @@
 #include "tokenizer/component_depth.h"
 
 namespace winnow {
+namespace {
+
+// ["<s>", 0]
+std::int32_t read_token(const JsonField& field) {
+  const std::vector<JsonField> parts = field.elements();
+  if (parts.size() != 2) {
+    field.expected("a token and its id");
+  }
+  return parts[1].as_id();
+}
+
+}  // namespace
 
 PostProcessor::PostProcessor(const JsonField& field) {
   if (!field.is_null()) {
@@ -20,6 +32,9 @@ void PostProcessor::add(const JsonField& field, int depth) {
     }
   } else if (type == "TemplateProcessing") {
     add_template(field);
+  } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+    prefix_.insert(prefix_.begin(), read_token(field["cls"]));
+    suffix_.push_back(read_token(field["sep"]));
   } else if (type != "ByteLevel") {
     field.unsupported(fmt::format("post_processor {}", in_quotes(type)));
   }

@@ -8,7 +8,8 @@
 
 namespace winnow {
 
-/// TemplateProcessing (for single texts), ByteLevel (which changes no ids), sequences of them.
+/// TemplateProcessing (for single texts), BertProcessing, RobertaProcessing, ByteLevel (which
+/// changes no ids), sequences of them.
 class PostProcessor {
  public:
   /// Error when `field` is not a post-processor, Unsupported when it is another one.

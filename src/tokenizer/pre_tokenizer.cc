@@ -6,6 +6,7 @@
 
 #include "checkpoint/json.h"
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/char_class.h"
 #include "tokenizer/component_depth.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/split.h"
@@ -86,9 +87,7 @@ class ByteLevel : public PreTokenizer::Step {
 class Metaspace : public PreTokenizer::Step {
  public:
   explicit Metaspace(const JsonField& field)
-      : replacement_(field["replacement"].as_string()),
-        scheme_(field["prepend_scheme"].is_null() ? "always"
-                                                  : field["prepend_scheme"].as_string()) {
+      : replacement_(field["replacement"].as_string()), scheme_(read_scheme(field)) {
     require(!replacement_.empty() && replacement_.size() == utf8_length(replacement_[0]),
             "{}: replacement {}; expected one character", field.where(), in_quotes(replacement_));
     require(scheme_ == "always" || scheme_ == "first" || scheme_ == "never",
@@ -120,10 +119,56 @@ class Metaspace : public PreTokenizer::Step {
   [[nodiscard]] bool is_local() const override { return false; }
 
  private:
+  // Older files say add_prefix_space.
+  static std::string read_scheme(const JsonField& field) {
+    if (!field["prepend_scheme"].is_null()) {
+      return field["prepend_scheme"].as_string();
+    }
+    return field["add_prefix_space"].as_bool_or(true) ? "always" : "never";
+  }
+
   std::string replacement_;
   std::string scheme_;
   std::optional<Splitter> splitter_;
 };
+
+// Pieces of so many characters.
+class FixedLength : public PreTokenizer::Step {
+ public:
+  explicit FixedLength(const JsonField& field)
+      : length_(static_cast<std::size_t>(field["length"].as_id())) {
+    require(length_ > 0, "{}: length: expected at least 1", field.where());
+  }
+
+  [[nodiscard]] Pieces apply(const Pieces& pieces, bool /*first*/) const override {
+    Pieces out;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      std::string_view rest = pieces[i];
+      while (!rest.empty()) {
+        std::size_t bytes = 0;
+        for (std::size_t count = 0; count < length_ && bytes < rest.size(); ++count) {
+          bytes += utf8_length(rest[bytes]);
+        }
+        out.add(rest.substr(0, bytes));
+        rest.remove_prefix(bytes);
+      }
+    }
+    return out;
+  }
+
+ private:
+  std::size_t length_;
+};
+
+SplitBehavior behavior_or_isolated(const JsonField& field) {
+  return field.is_null() ? SplitBehavior::isolated : parse_split_behavior(field);
+}
+
+// Words, and runs of what is neither word nor white space: "Whitespace".
+Splitter word_splitter(const JsonField& field) {
+  return {Regex("[\\w\\x{200C}\\x{200D}]+|[^\\w\\x{200C}\\x{200D}\\s]+", field.where()),
+          SplitBehavior::removed, /*invert=*/true};
+}
 
 Splitter read_split(const JsonField& field) {
   const SplitBehavior behavior = parse_split_behavior(field["behavior"]);
@@ -161,9 +206,24 @@ void PreTokenizer::add(const JsonField& field, int depth) {
       add(step, depth + 1);
     }
   } else if (type == "Split") {
-    steps_.push_back(std::make_shared<Split>(read_split(field)));
+    add_split(read_split(field));
   } else if (type == "Digits") {
-    steps_.push_back(std::make_shared<Split>(read_digits(field)));
+    add_split(read_digits(field));
+  } else if (type == "Punctuation") {
+    add_split({is_punctuation, behavior_or_isolated(field["behavior"])});
+  } else if (type == "Whitespace") {
+    add_split(word_splitter(field));
+  } else if (type == "WhitespaceSplit") {
+    add_split({is_space, SplitBehavior::removed});
+  } else if (type == "BertPreTokenizer") {
+    add_split({is_space, SplitBehavior::removed});
+    add_split({is_punctuation, SplitBehavior::isolated});
+  } else if (type == "CharDelimiterSplit") {
+    const std::string& delimiter = field["delimiter"].as_string();
+    require(!delimiter.empty(), "{}: delimiter: expected a character", field.where());
+    add_split({delimiter, SplitBehavior::removed});
+  } else if (type == "FixedLength") {
+    steps_.push_back(std::make_shared<FixedLength>(field));
   } else if (type == "ByteLevel") {
     add_rewriting(std::make_shared<ByteLevel>(field), field);
   } else if (type == "Metaspace") {
@@ -171,6 +231,10 @@ void PreTokenizer::add(const JsonField& field, int depth) {
   } else {
     field.unsupported(fmt::format("pre_tokenizer {}", in_quotes(type)));
   }
+}
+
+void PreTokenizer::add_split(Splitter splitter) {
+  steps_.push_back(std::make_shared<Split>(std::move(splitter)));
 }
 
 // Once is what models do; many times over, each doubling the text, would be an attack.
@@ -187,7 +251,11 @@ Pieces PreTokenizer::apply(std::string_view text, bool first) const {
 
 Pieces PreTokenizer::apply_from(std::size_t step, Pieces pieces, bool first) const {
   for (; step < steps_.size(); ++step) {
-    pieces = steps_[step]->apply(pieces, first);
+    Pieces next = steps_[step]->apply(pieces, first);
+    if (!steps_[step]->rewrites()) {  // it may have dropped the text's beginning
+      first = first && pieces.size() > 0 && next.size() > 0 && pieces[0].starts_with(next[0]);
+    }
+    pieces = std::move(next);
   }
   return pieces;
 }

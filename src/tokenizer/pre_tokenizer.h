@@ -11,7 +11,7 @@
 
 namespace winnow {
 
-/// Split, ByteLevel, Digits, Metaspace, and sequences of them.
+/// A chain of the pre-tokenizers that tokenizer.json can have.
 class PreTokenizer {
  public:
   /// One of them. `first`: the pieces come from the very beginning of the text.
@@ -47,6 +47,7 @@ class PreTokenizer {
  private:
   [[nodiscard]] Pieces apply_from(std::size_t step, Pieces pieces, bool first) const;
   void add(const JsonField& field, int depth);
+  void add_split(Splitter splitter);
   void add_rewriting(std::shared_ptr<const Step> step, const JsonField& field);
 
   std::vector<std::shared_ptr<const Step>> steps_;

@@ -1,4 +1,4 @@
-// Regular expressions of tokenizer.json, run by PCRE2.
+// Regular expressions of tokenizer.json.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,15 @@ struct TextRange {
   friend bool operator==(const TextRange&, const TextRange&) = default;
 };
 
+namespace detail {
+class RegexEngine;
+}  // namespace detail
+
 /// A compiled expression, usable from many threads at once.
 ///
-/// tokenizer.json is written for Oniguruma; where PCRE2 would read an expression differently it is
-/// translated (regex_syntax.h) or refused.
+/// tokenizer.json is written for Oniguruma. PCRE2 is several times as fast, and runs those
+/// expressions that mean the same to it (regex_syntax.h), which is nearly all that models have;
+/// Oniguruma runs the others.
 class Regex {
  public:
   /// Throws Error that begins with `where`, the place the expression comes from.
@@ -31,6 +36,8 @@ class Regex {
   [[nodiscard]] std::vector<TextRange> find_all(std::string_view text) const {
     return find_from(text, 0, /*open=*/false);
   }
+  /// Whether find_from() may be asked about open texts.
+  [[nodiscard]] bool knows_open_texts() const;
   /// Those of find_all() from `from` on, which is 0 or the end of one of them. `open`: the text may
   /// go on; then the first match that could be another one for that, and all after it, are left
   /// out. An open text must not end with white space: PCRE2 does not say that it has looked behind
@@ -39,8 +46,7 @@ class Regex {
                                                  bool open) const;
 
  private:
-  struct Code;
-  std::shared_ptr<const Code> code_;
+  std::shared_ptr<const detail::RegexEngine> engine_;
 };
 
 }  // namespace winnow

@@ -3,13 +3,25 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "tokenizer/unicode_tables.h"
+#include "tokenizer/utf8.h"
 
 namespace winnow {
 namespace {
+
+// \w in a class; by itself Oniguruma's also has all of Latin-1's numbers.
+std::string word_members(bool in_class) {
+  return fmt::format("\\p{{Alphabetic}}\\p{{M}}\\p{{Nd}}\\p{{Pc}}{}{}{}{}", newer_members("L"),
+                     newer_members("M"), newer_members("Nd"),
+                     in_class ? "" : "\\xB2\\xB3\\xB9\\xBC-\\xBE");
+}
 
 bool compiles(const std::string& pattern) {
   int error = 0;
@@ -20,109 +32,73 @@ bool compiles(const std::string& pattern) {
   return code != nullptr;
 }
 
+// The general categories, but for those that hold what is unassigned: they shrink.
+bool is_category(std::string_view name) {
+  constexpr std::array<std::string_view, 33> kCategories{
+      "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me", "N",
+      "Nd", "Nl", "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po",
+      "S",  "Sm", "Sc", "Sk", "So", "Z",  "Zs", "Zl", "Zp", "Cc", "Co"};
+  return std::ranges::find(kCategories, name) != kCategories.end();
+}
+
+bool is_ascii_mark(char c) {
+  return std::ispunct(static_cast<unsigned char>(c)) != 0 && static_cast<unsigned char>(c) < 0x80;
+}
+
+bool are_hex(std::string_view digits) {
+  return !digits.empty() &&
+         std::ranges::all_of(digits, [](unsigned char c) { return std::isxdigit(c) != 0; });
+}
+
+// {n}, {n,} or {n,m} at the beginning of `text`: its length, 0 for anything else.
+std::size_t interval_length(std::string_view text) {
+  std::size_t at = 1;
+  const auto digits = [&] {
+    const std::size_t from = at;
+    while (at < text.size() && std::isdigit(static_cast<unsigned char>(text[at])) != 0) {
+      ++at;
+    }
+    return at - from;
+  };
+  const std::size_t low = digits();
+  if (low == 0 || low > 3) {
+    return 0;
+  }
+  if (at < text.size() && text[at] == ',') {
+    ++at;
+    if (digits() > 3) {
+      return 0;
+    }
+  }
+  return at < text.size() && text[at] == '}' ? at + 1 : 0;
+}
+
+// Copies a pattern as long as it holds only what both libraries read alike, or what can be written
+// for PCRE2.
 class Translator {
  public:
-  Translator(std::string_view pattern, std::string_view where) : pattern_(pattern), where_(where) {}
+  explicit Translator(std::string_view pattern) : pattern_(pattern) {}
 
-  std::string run() {
-    while (at_ < pattern_.size()) {
+  std::optional<std::string> run() {
+    while (certain_ && at_ < pattern_.size()) {
       step();
     }
-    return std::move(out_);
+    return certain_ && groups_.empty() ? std::optional(std::move(out_)) : std::nullopt;
   }
 
  private:
-  void step() {
-    const char c = pattern_[at_];
-    if (c == '\\') {
-      escape();
-    } else if (in_class_) {
-      class_member(c);
-    } else {
-      in_class_ = c == '[';
-      class_begin_ = in_class_;
-      copy(1);
-    }
-  }
+  enum class Group : std::uint8_t { plain, look, caseless };
+  // What a quantifier here would stand behind.
+  enum class Before : std::uint8_t { nothing, atom, group };
 
-  void class_member(char c) {
-    const bool first = std::exchange(class_begin_, c == '^' && class_begin_);
-    if (pattern_.substr(at_, 2) == "[:") {
-      const std::size_t end = pattern_.find(":]", at_);
-      require(end != std::string_view::npos, "{}: [: without :] in the regular expression", where_);
-      copy(end + 2 - at_);
-      return;
-    }
-    require(c != '[' && pattern_.substr(at_, 2) != "&&",
-            "{}: not supported in a regular expression: {} inside a character class", where_,
-            c == '[' ? "a class" : "an intersection (&&)");
-    in_class_ = c != ']' || first;
-    copy(1);
+  [[nodiscard]] std::string_view rest() const { return pattern_.substr(at_); }
+  [[nodiscard]] bool at(std::string_view text) const { return rest().starts_with(text); }
+  [[nodiscard]] bool is_caseless() const {
+    return std::ranges::find(groups_, Group::caseless) != groups_.end();
   }
-
-  void escape() {
-    class_begin_ = false;
-    const char c = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
-    switch (c) {
-      case 's':
-      case 'S':
-        replace(2, c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
-        break;
-      case 'w':
-        replace(2, members("\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"));
-        break;
-      case 'W':
-        require(!in_class_, "{}: not supported in a regular expression: \\W inside a class",
-                where_);
-        replace(2, "[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]");
-        break;
-      case 'h':
-      case 'H':
-        fail("{}: not supported in a regular expression: \\{}", where_, c);
-      case 'p':
-      case 'P':
-        property(c == 'P');
-        break;
-      default:
-        copy(2);
-    }
-  }
-
-  // \p{name}, \P{name} or \p{^name}.
-  void property(bool negated) {
-    const std::size_t end = pattern_.find('}', at_);
-    if (end == std::string_view::npos || pattern_.substr(at_ + 2, 1) != "{") {
-      copy(2);
-      return;
-    }
-    std::string_view name = pattern_.substr(at_ + 3, end - at_ - 3);
-    if (name.starts_with('^')) {
-      negated = !negated;
-      name.remove_prefix(1);
-    }
-    const std::size_t length = end + 1 - at_;
-    const std::string_view newer = newer_members(name);
-    if (newer.empty() || (negated && in_class_)) {
-      replace(length, fmt::format("\\{}{{{}}}", negated ? 'P' : 'p', script_or(name)));
-    } else if (negated) {
-      replace(length, fmt::format("[^\\p{{{}}}{}]", name, newer));
-    } else {
-      replace(length, members(fmt::format("\\p{{{}}}{}", name, newer)));
-    }
-  }
-
-  static std::string script_or(std::string_view name) {
-    std::string script = fmt::format("sc:{}", name);
-    return name.size() > 2 && compiles(fmt::format("\\p{{{}}}", script)) ? script
-                                                                         : std::string(name);
-  }
-
-  [[nodiscard]] std::string members(std::string_view list) const {
-    return in_class_ ? std::string(list) : fmt::format("[{}]", list);
-  }
-
+  void give_up() { certain_ = false; }
   void copy(std::size_t length) {
-    out_ += pattern_.substr(at_, length);
+    out_ += rest().substr(0, length);
     at_ += length;
   }
   void replace(std::size_t length, std::string_view with) {
@@ -130,18 +106,259 @@ class Translator {
     at_ += length;
   }
 
+  void step() {
+    const char literal_before = std::exchange(literal_, '\0');
+    switch (pattern_[at_]) {
+      case '\\':
+        is_caseless() ? give_up() : escape();
+        break;
+      case '[':
+        is_caseless() ? give_up() : begin_class();
+        break;
+      case '(':
+        open_group();
+        break;
+      case ')':
+        close_group();
+        break;
+      case '|':
+      case '^':
+      case '$':
+        copy(1);
+        before_ = Before::nothing;
+        break;
+      case '*':
+      case '+':
+      case '?':
+      case '{':
+        quantifier();
+        break;
+      default:
+        literal(literal_before);
+    }
+  }
+
+  // Without regard to case some pairs of letters are one character too (ss and ß), to Oniguruma.
+  void literal(char literal_before) {
+    const std::size_t length = utf8_length(pattern_[at_]);
+    if (is_caseless()) {
+      const char lower = static_cast<char>(std::tolower(static_cast<unsigned char>(pattern_[at_])));
+      const std::string pair{literal_before, lower};
+      constexpr std::array<std::string_view, 5> kPairs{"ss", "ff", "fi", "fl", "st"};
+      if (length > 1 || std::ranges::find(kPairs, pair) != kPairs.end()) {
+        return give_up();
+      }
+      literal_ = lower;
+    }
+    copy(length);
+    before_ = Before::atom;
+  }
+
+  void open_group() {
+    constexpr std::array<std::pair<std::string_view, Group>, 7> kOpenings{
+        {{"(?:", Group::plain},
+         {"(?>", Group::plain},
+         {"(?=", Group::look},
+         {"(?!", Group::look},
+         {"(?<=", Group::look},
+         {"(?<!", Group::look},
+         {"(?i:", Group::caseless}}};
+    const auto* opening =
+        std::ranges::find_if(kOpenings, [&](const auto& entry) { return at(entry.first); });
+    if (is_caseless()) {
+      return give_up();
+    }
+    if (opening != kOpenings.end()) {
+      groups_.push_back(opening->second);
+      copy(opening->first.size());
+    } else if (at("(?") || at("(*")) {
+      return give_up();
+    } else {
+      groups_.push_back(Group::plain);
+      copy(1);
+    }
+    before_ = Before::nothing;
+  }
+
+  void close_group() {
+    if (groups_.empty()) {
+      return give_up();
+    }
+    before_ = groups_.back() == Group::look ? Before::nothing : Before::group;
+    groups_.pop_back();
+    copy(1);
+  }
+
+  // Of groups only ?: the two differ in what ends a loop over nothing.
+  void quantifier() {
+    const bool optional = at("?");
+    const bool interval = at("{");
+    const std::size_t length = interval ? interval_length(rest()) : 1;
+    if (length == 0 || before_ == Before::nothing || (before_ == Before::group && !optional)) {
+      return give_up();
+    }
+    const bool exact = interval && rest().substr(0, length).find(',') == std::string_view::npos;
+    copy(length);
+    if (at("+") || at("?")) {  // {n,m}+ is no possessive quantifier, {n}? no lazy one
+      (interval && at("+")) || exact ? give_up() : copy(1);
+    }
+    before_ = Before::nothing;
+  }
+
+  // A character by a name that both libraries have for it; false when none stands here.
+  bool copy_character() {
+    const char c = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
+    if (std::string_view("nrtfae").find(c) != std::string_view::npos || is_ascii_mark(c)) {
+      copy(2);
+      return true;
+    }
+    if (c == 'u' && are_hex(rest().substr(2, 4)) && rest().size() >= 6) {
+      replace(6, fmt::format("\\x{{{}}}", rest().substr(2, 4)));
+      return true;
+    }
+    const std::size_t end = at("\\x{") ? pattern_.find('}', at_) : std::string_view::npos;
+    if (end != std::string_view::npos && are_hex(pattern_.substr(at_ + 3, end - at_ - 3))) {
+      copy(end + 1 - at_);
+      return true;
+    }
+    const bool ascii = c == 'x' && rest().size() >= 4 && are_hex(rest().substr(2, 2)) &&
+                       rest()[2] < '8';  // others are bytes to Oniguruma
+    copy(ascii ? 4 : 0);
+    return ascii;
+  }
+
+  // \s, \w, \d, \p{...} and their opposites; false when none stands here.
+  bool copy_set() {
+    const char c = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
+    switch (c) {
+      case 's':
+      case 'S':
+        replace(2, c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
+        return true;
+      case 'w':
+      case 'W':
+        put_set(2, word_members(in_class_), c == 'W');
+        return true;
+      case 'd':
+      case 'D':
+        put_set(2, fmt::format("\\p{{Nd}}{}", newer_members("Nd")), c == 'D');
+        return true;
+      case 'p':
+      case 'P':
+        return property(c == 'P');
+      default:
+        return false;
+    }
+  }
+
+  // PCRE2 has no classes in classes: there only what needs no brackets of its own can be negated.
+  void put_set(std::size_t length, std::string_view list, bool negated) {
+    if (in_class_ && negated) {
+      return give_up();
+    }
+    replace(length,
+            in_class_ ? std::string(list) : fmt::format("[{}{}]", negated ? "^" : "", list));
+  }
+
+  // \p{name}, \P{name} or \p{^name}.
+  bool property(bool negated) {
+    const std::size_t end = pattern_.find('}', at_);
+    if (end == std::string_view::npos || rest().substr(2, 1) != "{") {
+      return false;
+    }
+    std::string_view name = pattern_.substr(at_ + 3, end - at_ - 3);
+    if (name.starts_with('^')) {
+      negated = !negated;
+      name.remove_prefix(1);
+    }
+    const std::string script = fmt::format("sc:{}", name);
+    const bool is_script = name.size() > 2 && compiles(fmt::format("\\p{{{}}}", script));
+    if (!is_category(name) && !is_script) {
+      return false;
+    }
+    const std::size_t length = end + 1 - at_;
+    const std::string_view newer = newer_members(name);
+    if (newer.empty()) {
+      replace(length, fmt::format("\\{}{{{}}}", negated ? 'P' : 'p',
+                                  is_script ? script : std::string(name)));
+    } else {
+      put_set(length, fmt::format("\\p{{{}}}{}", name, newer), negated);
+    }
+    return true;
+  }
+
+  void escape() {
+    const char c = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
+    if (c == 'A' || c == 'z' || c == 'Z') {
+      copy(2);
+      before_ = Before::nothing;
+    } else if (copy_set() || copy_character()) {
+      before_ = Before::atom;
+    } else {
+      give_up();
+    }
+  }
+
+  void begin_class() {
+    in_class_ = true;
+    copy(1);
+    copy(at("^") ? 1 : 0);
+    bool may_begin_range = false;  // a single character stands before
+    bool first = true;
+    while (certain_ && at_ < pattern_.size() && (!at("]") || first)) {
+      if (at("]") || at("[") || at("&&")) {
+        return give_up();
+      }
+      may_begin_range = at("-") ? hyphen(first, may_begin_range) : member();
+      first = false;
+    }
+    at("]") ? copy(1) : give_up();
+    in_class_ = false;
+    before_ = Before::atom;
+  }
+
+  // Whether what has been copied is one character.
+  bool member() {
+    if (!at("\\")) {
+      copy(utf8_length(pattern_[at_]));
+      return true;
+    }
+    if (copy_set()) {
+      return false;
+    }
+    if (!copy_character()) {
+      give_up();
+    }
+    return true;
+  }
+
+  // Itself at the ends of the class, else between two characters.
+  bool hyphen(bool first, bool may_begin_range) {
+    const bool last = rest().substr(1, 1) == "]";
+    copy(1);
+    if (first || last) {
+      return false;
+    }
+    if (!may_begin_range || at("[") || !member()) {
+      give_up();
+    }
+    return false;
+  }
+
   std::string_view pattern_;
-  std::string_view where_;
   std::string out_;
   std::size_t at_ = 0;
+  bool certain_ = true;
   bool in_class_ = false;
-  bool class_begin_ = false;  // only "[" or "[^" so far: a "]" here is a member
+  Before before_ = Before::nothing;
+  char literal_ = '\0';  // the letter before, where case does not count
+  std::vector<Group> groups_;
 };
 
 }  // namespace
 
-std::string to_pcre2_syntax(std::string_view pattern, std::string_view where) {
-  return Translator(pattern, where).run();
+std::optional<std::string> to_pcre2_syntax(std::string_view pattern) {
+  return is_valid_utf8(pattern) ? Translator(pattern).run() : std::nullopt;
 }
 
 }  // namespace winnow

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "checkpoint/json.h"
+#include "tokenizer/utf8.h"
 
 namespace winnow {
 
@@ -34,6 +35,16 @@ std::vector<TextRange> Splitter::find_all(std::string_view piece) const {
     return regex_->find_all(piece);
   }
   std::vector<TextRange> matches;
+  if (test_ != nullptr) {
+    for (std::size_t at = 0; at < piece.size();) {
+      const Utf8Step step = utf8_step(piece.substr(at));
+      if (test_(step.code)) {
+        matches.push_back({at, at + step.length});
+      }
+      at += step.length;
+    }
+    return matches;
+  }
   for (std::size_t at = piece.find(literal_); at != std::string_view::npos;
        at = piece.find(literal_, at + literal_.size())) {
     matches.push_back({at, at + literal_.size()});

@@ -23,7 +23,10 @@ enum class SplitBehavior : std::uint8_t {
 
 SplitBehavior parse_split_behavior(const JsonField& field);
 
-/// Cuts pieces at the matches of a regular expression or a plain string.
+/// Whether a character is one to cut at.
+using CharacterTest = bool (*)(char32_t code);
+
+/// Cuts pieces at the matches of a regular expression or a plain string, or at characters.
 class Splitter {
  public:
   Splitter(Regex regex, SplitBehavior behavior, bool invert = false)
@@ -32,12 +35,15 @@ class Splitter {
   Splitter(std::string literal, SplitBehavior behavior, bool invert = false)
       : literal_(std::move(literal)), behavior_(behavior), invert_(invert) {}
 
+  /// Every character that is of the kind is a match.
+  Splitter(CharacterTest test, SplitBehavior behavior) : test_(test), behavior_(behavior) {}
+
   /// Appends `piece`, cut, to `out`.
   void split(std::string_view piece, Pieces& out) const;
 
   /// Whether pieces follow each other as they are found, so that split_from() can be asked for.
   [[nodiscard]] bool goes_on() const {
-    return regex_.has_value() && behavior_ == SplitBehavior::isolated;
+    return regex_.has_value() && regex_->knows_open_texts() && behavior_ == SplitBehavior::isolated;
   }
   /// Appends the pieces of `text` from `from` on, which is 0 or the end of a piece. `open`: the
   /// text may go on; then only those that stay what they are. Returns where they end.
@@ -55,8 +61,9 @@ class Splitter {
 
   std::optional<Regex> regex_;
   std::string literal_;
+  CharacterTest test_ = nullptr;
   SplitBehavior behavior_;
-  bool invert_;
+  bool invert_ = false;
 };
 
 }  // namespace winnow

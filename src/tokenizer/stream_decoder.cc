@@ -17,7 +17,9 @@ void append_replacement(std::size_t length, bool each_byte, std::string& out) {
 }  // namespace
 
 std::string StreamDecoder::push(std::int32_t id) {
-  std::string bytes = tokenizer_->token_bytes(id, skip_special_);
+  std::string bytes = begins_ ? tokenizer_->first_token_bytes(id, skip_special_)
+                              : tokenizer_->token_bytes(id, skip_special_);
+  begins_ = begins_ && skip_special_ && tokenizer_->is_special(id);
   if (bytes.empty()) {
     return {};
   }
@@ -56,6 +58,7 @@ std::string StreamDecoder::finish() {
     append_replacement(pending_.size(), tokenizer_->malformed() == Malformed::each_byte, out);
   }
   pending_.clear();
+  begins_ = true;
   first_ = true;
   return out;
 }

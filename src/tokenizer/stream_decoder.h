@@ -33,6 +33,7 @@ class StreamDecoder {
 
   const Tokenizer* tokenizer_;
   bool skip_special_;
+  bool begins_ = true;   // no token has come yet but skipped ones
   bool first_ = true;    // no text has come yet
   std::int32_t id_ = 0;  // of the last token that had text
   std::string pending_;  // bytes of a character, or of a run of byte tokens, whose end is to come

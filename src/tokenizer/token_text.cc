@@ -1,12 +1,37 @@
 #include "tokenizer/token_text.h"
 
+#include <array>
 #include <charconv>
+#include <utility>
 
 #include "checkpoint/json.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/component_depth.h"
 
 namespace winnow {
+namespace {
+
+// Undoes what a WordPiece tokenizer does to English: "do n't ." is "don't.".
+std::string without_spaces_before_marks(std::string text) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kMarks{
+      {{" .", "."},
+       {" ?", "?"},
+       {" !", "!"},
+       {" ,", ","},
+       {" ' ", "'"},
+       {" n't", "n't"},
+       {" 'm", "'m"},
+       {" do not", " don't"},
+       {" 's", "'s"},
+       {" 've", "'ve"},
+       {" 're", "'re"}}};
+  for (const auto& [with_space, without] : kMarks) {
+    text = replace_all(text, with_space, without);
+  }
+  return text;
+}
+
+}  // namespace
 
 int byte_token(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) {
@@ -20,11 +45,11 @@ int byte_token(std::string_view token) {
 
 TokenText::TokenText(const JsonField& field) {
   if (field.is_null()) {
-    field.unsupported("a tokenizer without a decoder");
-  }
-  add(field, 0);
-  if (byte_level_ && (byte_fallback_ || fused_ || !replacements_.empty())) {
-    field.unsupported("ByteLevel together with other decoders");
+    steps_.emplace_back([](std::string_view token, bool first) {
+      return std::string(first ? 0 : 1, ' ').append(token);
+    });
+  } else {
+    add(field, 0);
   }
 }
 
@@ -35,16 +60,17 @@ void TokenText::add(const JsonField& field, int depth) {
     for (const JsonField& step : field["decoders"].elements()) {
       add(step, depth + 1);
     }
-  } else if (type == "ByteLevel") {
+  } else if (type == "ByteLevel" && !fused_ && !byte_fallback_ && steps_.empty()) {
     byte_level_ = true;
+    fused_ = true;
   } else if (type == "ByteFallback" && !fused_) {
     byte_fallback_ = true;
   } else if (type == "Fuse") {
     fused_ = true;
   } else if (type == "Strip" && fused_) {
     add_strip(field);
-  } else if (type == "Replace" && !fused_ && !byte_fallback_) {
-    replacements_.emplace_back(field, growth_);
+  } else if (!fused_ && !byte_fallback_) {
+    add_step(field);
   } else {
     field.unsupported(fmt::format("decoder {} in this place", in_quotes(type)));
   }
@@ -59,7 +85,51 @@ void TokenText::add_strip(const JsonField& field) {
   drop_first_space_ = start == 1;
 }
 
-std::string TokenText::bytes_of(std::string_view token) const {
+void TokenText::add_step(const JsonField& field) {
+  const std::string& type = field.type();
+  if (type == "Replace") {
+    steps_.emplace_back(
+        [replacement = Replacement(field, growth_)](std::string_view token, bool /*first*/) {
+          return replacement.apply(token);
+        });
+  } else if (type == "Metaspace") {
+    const std::string space = field["replacement"].as_string();
+    const JsonField scheme = field["prepend_scheme"];
+    const bool prepends = scheme.is_null() ? field["add_prefix_space"].as_bool_or(true)
+                                           : scheme.as_string() != "never";
+    require(!space.empty(), "{}: replacement: expected a character", field.where());
+    steps_.emplace_back([space, prepends](std::string_view token, bool first) {
+      return replace_all(token, space, first && prepends ? "" : " ");
+    });
+  } else if (type == "WordPiece") {
+    const std::string prefix = field["prefix"].as_string();
+    const bool cleanup = field["cleanup"].as_bool_or(true);
+    steps_.emplace_back([prefix, cleanup](std::string_view token, bool first) {
+      std::string text = first                       ? std::string(token)
+                         : token.starts_with(prefix) ? std::string(token.substr(prefix.size()))
+                                                     : std::string(" ").append(token);
+      return cleanup ? without_spaces_before_marks(text) : text;
+    });
+  } else if (type == "Strip") {
+    const std::string content = field["content"].as_string();
+    const std::int32_t start = field["start"].as_id();
+    const std::int32_t stop = field["stop"].as_id();
+    require(!content.empty(), "{}: content: expected a character", field.where());
+    steps_.emplace_back([=](std::string_view token, bool /*first*/) {
+      for (std::int32_t i = 0; i < start && token.starts_with(content); ++i) {
+        token.remove_prefix(content.size());
+      }
+      for (std::int32_t i = 0; i < stop && token.ends_with(content); ++i) {
+        token.remove_suffix(content.size());
+      }
+      return std::string(token);
+    });
+  } else {
+    field.unsupported(fmt::format("decoder {}", in_quotes(type)));
+  }
+}
+
+std::string TokenText::bytes_of(std::string_view token, bool first) const {
   if (byte_level_) {
     return from_byte_alphabet(token).value_or(std::string(token));
   }
@@ -67,8 +137,8 @@ std::string TokenText::bytes_of(std::string_view token) const {
     return std::string(1, static_cast<char>(byte));
   }
   std::string text(token);
-  for (const Replacement& replacement : replacements_) {
-    text = replacement.apply(text);
+  for (const Step& step : steps_) {
+    text = step(text, first);
   }
   return text;
 }

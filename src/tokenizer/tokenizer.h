@@ -46,6 +46,11 @@ class Tokenizer {
   /// Special tokens give "" when `skip_special`. Throws Error for an id that is no token's.
   [[nodiscard]] virtual std::string token_bytes(std::int32_t id, bool skip_special) const = 0;
 
+  /// The same of a token that begins a text.
+  [[nodiscard]] virtual std::string first_token_bytes(std::int32_t id, bool skip_special) const {
+    return token_bytes(id, skip_special);
+  }
+
   /// The text of `ids`, always valid UTF-8; malformed sequences become U+FFFD. Throws Error for an
   /// id that is no token's.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids,
@@ -70,9 +75,10 @@ class Tokenizer {
   [[nodiscard]] virtual std::int32_t vocab_size() const = 0;
 };
 
-/// Reads a model directory's tokenizer.json (BPE: tokenizer_json.h), else its tokenizer.model
-/// (SentencePiece: sentencepiece.h). When tokenizer.json is of a kind winnow does not know,
-/// tokenizer.model takes its place if it is there. Throws Error naming file and cause.
+/// Reads a model directory's tokenizer.json (tokenizer_json.h), else its tokenizer.model
+/// (SentencePiece: sentencepiece.h), and the files beside them (token_files.h). When tokenizer.json
+/// is of a kind winnow does not know, tokenizer.model takes its place if it is there. Throws Error
+/// naming file and cause.
 std::unique_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
 }  // namespace winnow

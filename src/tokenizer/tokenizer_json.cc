@@ -4,12 +4,12 @@
 
 #include "checkpoint/json.h"
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/bpe.h"
 #include "tokenizer/char_class.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/post_processor.h"
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/text_memo.h"
+#include "tokenizer/token_model.h"
 #include "tokenizer/token_text.h"
 #include "tokenizer/utf8.h"
 
@@ -41,14 +41,14 @@ std::size_t end_of_visible(std::string_view text, std::size_t at) {
 
 class JsonTokenizer : public Tokenizer {
  public:
-  explicit JsonTokenizer(const JsonField& file)
+  JsonTokenizer(const JsonField& file, const TokenFiles& beside)
       : name_(file.where()),
         normalizer_(file["normalizer"]),
         pre_tokenizer_(file["pre_tokenizer"]),
         text_(file["decoder"]),
         post_processor_(file["post_processor"]),
-        bpe_(file["model"]),
-        added_(read_added(file["added_tokens"])) {
+        model_(read_model(file["model"])),
+        added_(read_added(file["added_tokens"], beside)) {
     check_template();
   }
 
@@ -74,11 +74,10 @@ class JsonTokenizer : public Tokenizer {
   }
 
   [[nodiscard]] std::string token_bytes(std::int32_t id, bool skip_special) const override {
-    const AddedToken* added = added_.find(id);
-    if (added != nullptr && added->special && skip_special) {
-      return {};
-    }
-    return text_.bytes_of(text_of(id));
+    return bytes_of(id, skip_special, /*first=*/false);
+  }
+  [[nodiscard]] std::string first_token_bytes(std::int32_t id, bool skip_special) const override {
+    return bytes_of(id, skip_special, /*first=*/true);
   }
 
   [[nodiscard]] bool drops_first_space(std::int32_t /*id*/) const override {
@@ -93,7 +92,7 @@ class JsonTokenizer : public Tokenizer {
 
   [[nodiscard]] std::optional<std::int32_t> find(std::string_view token) const override {
     const AddedToken* added = added_.find(token);
-    return added != nullptr ? std::optional(added->id) : bpe_.vocabulary().find(token);
+    return added != nullptr ? std::optional(added->id) : model_->vocabulary().find(token);
   }
 
   [[nodiscard]] bool has_token(std::int32_t id) const override { return find_text(id) != nullptr; }
@@ -104,7 +103,7 @@ class JsonTokenizer : public Tokenizer {
   }
 
   [[nodiscard]] std::int32_t vocab_size() const override {
-    return std::max(bpe_.vocabulary().size(), added_.size());
+    return std::max(model_->vocabulary().size(), added_.size());
   }
 
  private:
@@ -113,7 +112,7 @@ class JsonTokenizer : public Tokenizer {
   void encode_text(std::string_view text, bool first, std::vector<std::int32_t>& ids) const {
     if (text.size() <= kStepBytes || text.size() > TextMemo::kMostTextBytes ||
         !pre_tokenizer_.goes_on()) {
-      bpe_.encode(pre_tokenizer_.apply(text, first), ids);
+      model_->encode(pre_tokenizer_.apply(text, first), ids);
       return;
     }
     const TextMemo::Match known = memo_.find(text);
@@ -130,19 +129,23 @@ class JsonTokenizer : public Tokenizer {
       }
       const auto [pieces, end] = pre_tokenizer_.cut_from(text.substr(0, seen), last.end, true);
       step = end > last.end ? kStepBytes : 2 * step;  // a piece may be as long as the text
-      bpe_.encode(pieces, ids);
+      model_->encode(pieces, ids);
       last = {seen, end, ids.size() - static_cast<std::size_t>(begin)};
       checkpoints.push_back(last);
     }
     if (checkpoints.size() > known.count) {
       memo_.put({std::string(text), {ids.begin() + begin, ids.end()}, std::move(checkpoints)});
     }
-    bpe_.encode(pre_tokenizer_.cut_from(text, last.end, false).pieces, ids);
+    model_->encode(pre_tokenizer_.cut_from(text, last.end, false).pieces, ids);
+  }
+
+  [[nodiscard]] std::string bytes_of(std::int32_t id, bool skip_special, bool first) const {
+    return skip_special && is_special(id) ? std::string() : text_.bytes_of(text_of(id), first);
   }
 
   [[nodiscard]] const std::string* find_text(std::int32_t id) const {
     const AddedToken* added = added_.find(id);
-    return added != nullptr ? &added->text : bpe_.vocabulary().token(id);
+    return added != nullptr ? &added->text : model_->vocabulary().token(id);
   }
 
   [[nodiscard]] const std::string& text_of(std::int32_t id) const {
@@ -152,28 +155,17 @@ class JsonTokenizer : public Tokenizer {
     return *token;
   }
 
-  [[nodiscard]] AddedTokens read_added(const JsonField& field) const {
+  // Those that the file lists, and those of the files beside it, with the ids that they get.
+  [[nodiscard]] AddedTokens read_added(const JsonField& field, const TokenFiles& beside) const {
     std::vector<AddedToken> tokens;
-    if (field.is_null()) {
-      return {};
+    if (!field.is_null()) {
+      for (const JsonField& item : field.elements()) {
+        tokens.push_back(parse_added_token(item, item["id"].as_id()));
+      }
     }
-    for (const JsonField& item : field.elements()) {
-      tokens.push_back(parse_added_token(item, item["id"].as_id()));
-      check_agrees(tokens.back(), item);
-    }
-    return {tokens, normalizer_, field.where()};
-  }
-
-  // A token that is in the vocabulary too must have the same id there.
-  void check_agrees(const AddedToken& token, const JsonField& field) const {
-    const std::int32_t id = bpe_.vocabulary().find(token.content).value_or(token.id);
-    require(id == token.id, "{}: {} has id {}, but {} in model.vocab; expected the same",
-            field.where(), in_quotes(token.content), token.id, id);
-    const std::string* other = bpe_.vocabulary().token(token.id);
-    require(other == nullptr || *other == token.content,
-            "{}: {} has id {}, which is {} in model.vocab; expected an id of its own",
-            field.where(), in_quotes(token.content), token.id,
-            in_quotes(other == nullptr ? "" : *other));
+    const std::vector<AddedToken> more = beside.beside(tokens);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    return {with_ids(tokens, model_->vocabulary()), normalizer_, field.where()};
   }
 
   // The ids of the template must be tokens, or what is encoded could not be decoded.
@@ -191,7 +183,7 @@ class JsonTokenizer : public Tokenizer {
   PreTokenizer pre_tokenizer_;
   TokenText text_;
   PostProcessor post_processor_;
-  Bpe bpe_;
+  std::unique_ptr<const TokenModel> model_;
   AddedTokens added_;
   mutable TextMemo memo_;  // of encode_text()
 };
@@ -199,10 +191,11 @@ class JsonTokenizer : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<const Tokenizer> parse_tokenizer_json(std::string_view text,
-                                                      const std::string& name) {
+                                                      const std::string& name,
+                                                      const TokenFiles& beside) {
   const nlohmann::json document = read_json_text(text, name);
   const JsonField file(document, name);
-  return std::make_unique<JsonTokenizer>(file);
+  return std::make_unique<JsonTokenizer>(file, beside);
 }
 
 }  // namespace winnow

@@ -1,5 +1,6 @@
-// Where the Unicode versions of the libraries differ: Oniguruma's, which tokenizer.json is read
-// with elsewhere, is 16; PCRE2's (10.42) is 14; that of Hugging Face's normalizer is 9.
+// Where the Unicode versions of the libraries differ: the Oniguruma that tokenizer.json is read
+// with elsewhere has 16; PCRE2 (10.42) and our Oniguruma (6.9.8) have 14; Hugging Face's normalizer
+// has 9.
 #pragma once
 
 #include <string_view>
@@ -13,5 +14,8 @@ std::string_view newer_members(std::string_view category);
 /// Whether `code` has a combining class or takes part in a composition, but only since Unicode 10
 /// or later. Models were trained on text in which such characters stayed where they were.
 bool combines_since_unicode_10(char32_t code);
+/// The same of what is a mark, and of what has a compatibility decomposition.
+bool is_mark_since_unicode_10(char32_t code);
+bool is_compatible_since_unicode_10(char32_t code);
 
 }  // namespace winnow

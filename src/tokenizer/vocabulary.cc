@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include "checkpoint/json.h"
 
@@ -23,6 +24,7 @@ Vocabulary::Vocabulary(const JsonField& field) {
     const JsonField id(item.value(), field.where());
     size = std::max(size, id.as_id() + 1);
   }
+  count_ = static_cast<std::int32_t>(field.json().size());
   tokens_.resize(static_cast<std::size_t>(size));
   for (const auto& item : field.json().items()) {
     const auto id = item.value().get<std::int32_t>();
@@ -34,6 +36,14 @@ Vocabulary::Vocabulary(const JsonField& field) {
     token = item.key();
   }
   build_table(field.json().size());
+}
+
+Vocabulary::Vocabulary(std::vector<std::string> tokens)
+    : count_(static_cast<std::int32_t>(tokens.size())) {
+  require(tokens.size() <= kMaxTokenId, "{} tokens; expected at most {}", tokens.size(),
+          kMaxTokenId);
+  tokens_.assign(std::make_move_iterator(tokens.begin()), std::make_move_iterator(tokens.end()));
+  build_table(tokens_.size());
 }
 
 void Vocabulary::build_table(std::size_t count) {

@@ -58,17 +58,17 @@ TEST(ChatPrompt, TakesTheTokensThatAnAnswerWasGeneratedAs) {
 
 TEST(ChatPrompt, ASpecialTokenInAnAnswerHasNoText) {
   Ids expected = encoded("user: Hi<|end|>assistant: ");
-  expected.insert(expected.end(), {257, 300, 258});
+  expected.insert(expected.end(), {257, 259, 258});
   const Ids rest = encoded("<|end|>user: Go on<|end|>assistant: ");
   expected.insert(expected.end(), rest.begin(), rest.end());
-  EXPECT_EQ(prompt_of(conversation("the the", {257, 300, 258})), expected);
+  EXPECT_EQ(prompt_of(conversation("the the", {257, 259, 258})), expected);
 }
 
 TEST(ChatPrompt, TokenisesWhatItsTokensDoNotSpell) {
   const Ids plain = prompt_of(conversation("the the", {}));
   EXPECT_EQ(plain, encoded("user: Hi<|end|>assistant: the the<|end|>user: Go on<|end|>"
                            "assistant: "));
-  for (const Ids& other : {Ids{'t', 'h', 'e'}, Ids{257, 258, '!'}, Ids{0xC3}, Ids{300}}) {
+  for (const Ids& other : {Ids{'t', 'h', 'e'}, Ids{257, 258, '!'}, Ids{0xC3}, Ids{259}}) {
     EXPECT_EQ(prompt_of(conversation("the the", other)), plain);
   }
 }

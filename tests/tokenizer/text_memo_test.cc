@@ -24,11 +24,11 @@ constexpr std::array kPatterns{
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
     R"(a+(?=.*z)|b*|\s+(?!\S)|.)",
-    R"((?<=b)a+|\b\w+\b|$|z?)",
-    R"(ab+9|a|(?s:l.*z)|\n\n\n)",
-    R"((?s)(?=a.{900}b)a|[^a]+|a)",
-    R"(\n^a+|\R+|[^\n]+|\n)",
-    R"((*NO_JIT)(?<=b)a+|\R+|\s+(?!\S)|.)",
+    R"((?<=b)a+|\w+|$|z?)",
+    R"(ab+9|a|l[\s\S]*z|\n\n\n)",
+    R"((?=a[\s\S]{900}b)a|[^a]+|a)",
+    R"(\n^a+|[\r\n]+|[^\n]+|\n)",
+    R"((?<=b)a+|\r\n|\s+(?!\S)|.)",
 };
 
 std::string random_text(Random& random, std::size_t characters) {
@@ -61,6 +61,7 @@ TEST(Regex, FindsInAnOpenTextWhatStaysHoweverItGoesOn) {
   Random random(3);
   for (const char* pattern : kPatterns) {
     const Regex regex(pattern, "pattern");
+    ASSERT_TRUE(regex.knows_open_texts()) << pattern;
     std::size_t certain = 0;
     for (int i = 0; i < 60; ++i) {
       const std::string text = random_text(random, 400);
@@ -137,7 +138,7 @@ TEST(TextMemo, LaterTextsBecomeWhatTheyWouldHaveBecome) {
 // What goes beyond the steps allowed for the little that has been seen is no error of the text.
 TEST(TextMemo, GivesUpOnNothingThatWholeTextsAreAllowed) {
   const std::string text = std::string(1500, 'b') + std::string(24, 'a') + std::string(300000, 'b');
-  const char* pattern = "(?:a|aa)+c|a|b+";
+  const char* pattern = "a*a*a*a*a*a*a*a*c|a|b+";
   EXPECT_EQ(tokenizer_that_splits(pattern, false, true)->encode(text),
             tokenizer_that_splits(pattern, false, false)->encode(text));
 }

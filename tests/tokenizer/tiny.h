@@ -12,7 +12,7 @@
 namespace winnow::testing {
 
 /// A byte-level tokenizer.json: ids 0 to 255 are the bytes, 256 is "th", 257 "the", 258 " the",
-/// 300 the special token "<|end|>", 301 the added token "<think>".
+/// 259 the special token "<|end|>", 260 the added token "<think>".
 inline nlohmann::json tiny_tokenizer() {
   nlohmann::json vocab;
   for (int byte = 0; byte < 256; ++byte) {
@@ -30,8 +30,8 @@ inline nlohmann::json tiny_tokenizer() {
       {"post_processor", nullptr},
       {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"t h", "th e", "\u0120 the"}}}},
       {"added_tokens",
-       {{{"id", 300}, {"content", "<|end|>"}, {"special", true}},
-        {{"id", 301}, {"content", "<think>"}, {"special", false}, {"normalized", false}}}},
+       {{{"id", 259}, {"content", "<|end|>"}, {"special", true}},
+        {{"id", 260}, {"content", "<think>"}, {"special", false}, {"normalized", false}}}},
   };
 }
 

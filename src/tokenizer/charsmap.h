@@ -1,0 +1,36 @@
+// SentencePiece's table of replacements as tokenizer.json has it: the normalizer "Precompiled".
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tokenizer/json_field.h"
+
+namespace winnow {
+
+/// Copies share the table.
+class Charsmap {
+ public:
+  /// Reads base64; Error when it is damaged.
+  explicit Charsmap(const JsonField& field);
+
+  /// What stands first in a grapheme of less than 6 bytes replaces all of it, else every character
+  /// is looked up by itself: as Hugging Face's tokenizers, if not as SentencePiece.
+  [[nodiscard]] std::string apply(std::string_view text) const;
+  /// How many times longer a text can become.
+  [[nodiscard]] double growth() const { return growth_; }
+
+ private:
+  [[nodiscard]] std::uint32_t unit(std::size_t i) const;
+  // What the shortest beginning of `text` that is in the table becomes.
+  [[nodiscard]] std::optional<std::string_view> find(std::string_view text) const;
+
+  std::shared_ptr<const std::string> bytes_;
+  std::string_view trie_;
+  std::string_view strings_;
+  double growth_ = 1;
+};
+
+}  // namespace winnow
