@@ -1,70 +1,99 @@
 #include "tokenizer/chat_template.h"
 
+#include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <iterator>
+#include <map>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "base/error.h"
+#include "checkpoint/json.h"
 #include "tokenizer/jinja/template.h"
+#include "tokenizer/json_field.h"
+#include "tokenizer/token_files.h"
+#include "tokenizer/utf8.h"
 
 namespace winnow {
 namespace {
 
 using nlohmann::ordered_json;
 
-std::optional<std::string> read_file(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) {
-    return std::nullopt;
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  require(file.good() || file.eof(), "{}: cannot be read", path.string());
-  return text;
-}
+namespace fs = std::filesystem;
 
-ordered_json read_config(const std::filesystem::path& path) {
-  const std::optional<std::string> text = read_file(path);
-  if (!text) {
-    return ordered_json::object();
-  }
-  ordered_json config = ordered_json::parse(*text, nullptr, false);
-  require(config.is_object(), "{}: expected a JSON object", path.string());
-  return config;
-}
+constexpr const char* kDefault = "default";
+constexpr const char* kToolUse = "tool_use";
 
-/// The template of a tokenizer_config.json: one string, or several with names.
-std::optional<std::string> template_of(const ordered_json& config, const std::string& file) {
-  const auto found = config.find("chat_template");
-  if (found == config.end() || found->is_null()) {
-    return std::nullopt;
+/// A template's source, its name among others, and the place it comes from.
+struct Source {
+  std::string name;
+  std::string text;
+  std::string where;
+};
+
+/// What a directory has in files of their own.
+std::vector<Source> template_files(const fs::path& directory) {
+  std::vector<Source> sources;
+  const auto add = [&](const std::string& name, const fs::path& path) {
+    sources.push_back({name, read_text_file(path), path.string()});
+  };
+  if (const fs::path path = directory / "chat_template.jinja"; fs::exists(path)) {
+    add(kDefault, path);
   }
-  if (found->is_string()) {
-    return found->get<std::string>();
-  }
-  require(found->is_array(), "{}: chat_template: expected a string or an array", file);
-  for (const ordered_json& entry : *found) {
-    require(entry.is_object() && entry.contains("name") && entry.contains("template") &&
-                entry["template"].is_string(),
-            "{}: chat_template: expected entries with a name and a template", file);
-    if (entry["name"] == "default") {
-      return entry["template"].get<std::string>();
+  if (const fs::path more = directory / "additional_chat_templates"; fs::is_directory(more)) {
+    for (const auto& entry : fs::directory_iterator(more)) {
+      if (entry.path().extension() == ".jinja") {
+        add(entry.path().stem().string(), entry.path());
+      }
     }
   }
-  fail("{}: chat_template: none of the templates is named 'default'", file);
+  return sources;
 }
 
-/// bos_token, eos_token and the like; each is a string or an object with its text as content.
-ordered_json special_tokens(const ordered_json& config) {
-  ordered_json tokens = ordered_json::object();
-  for (const auto& [name, value] : config.items()) {
-    const bool with_content = value.is_object() && value.contains("content");
-    const ordered_json& text = with_content ? value["content"] : value;
-    if (name.ends_with("_token") && text.is_string()) {
-      tokens[name] = text;
+/// The templates of a tokenizer_config.json: one string, or several with names.
+std::vector<Source> templates_of(const JsonField& field) {
+  if (field.is_null()) {
+    return {};
+  }
+  if (field.is_string()) {
+    return {{kDefault, field.as_string(), field.where()}};
+  }
+  std::vector<Source> sources;
+  if (field.is_object()) {
+    for (const auto& item : field.json().items()) {
+      const JsonField entry = field[item.key()];
+      sources.push_back({item.key(), entry.as_string(), entry.where()});
+    }
+    return sources;
+  }
+  if (!field.is_array()) {
+    field.expected("a template, or several with names");
+  }
+  for (const JsonField& entry : field.elements()) {
+    sources.push_back(
+        {entry["name"].as_string(), entry["template"].as_string(), entry["template"].where()});
+  }
+  return sources;
+}
+
+std::vector<Source> find_templates(const fs::path& directory) {
+  if (std::vector<Source> sources = template_files(directory); !sources.empty()) {
+    return sources;
+  }
+  // chat_template.json belongs to older models that also take images.
+  for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
+    const fs::path path = directory / name;
+    if (!fs::exists(path)) {
+      continue;
+    }
+    const nlohmann::json document = read_json_text(read_text_file(path), path.string());
+    const JsonField file(document, path.string());
+    if (std::vector<Source> sources = templates_of(file["chat_template"]); !sources.empty()) {
+      return sources;
     }
   }
-  return tokens;
+  return {};
 }
 
 std::time_t system_time() {
@@ -74,37 +103,58 @@ std::time_t system_time() {
 }  // namespace
 
 struct ChatTemplate::Compiled {
-  jinja::Template source;
-  Clock clock;
+  /// By name; an Error's text where a template does not compile.
+  std::map<std::string, std::variant<jinja::Template, std::string>> templates;
+  Clock clock = system_time;
   jinja::Template::Variables tokens;
+
+  [[nodiscard]] const jinja::Template& choose(bool with_tools) const {
+    auto found = with_tools ? templates.find(kToolUse) : templates.end();
+    found = found != templates.end() ? found : templates.find(kDefault);
+    if (found == templates.end()) {
+      std::vector<std::string> names;
+      std::ranges::transform(templates, std::back_inserter(names),
+                             [](const auto& entry) { return in_quotes(entry.first); });
+      fail("none of the chat templates is named \"default\", only {}", fmt::join(names, ", "));
+    }
+    if (const auto* error = std::get_if<std::string>(&found->second)) {
+      fail("{}", *error);
+    }
+    return std::get<jinja::Template>(found->second);
+  }
 };
 
+ChatTemplate::ChatTemplate() : compiled_(std::make_unique<Compiled>()) {}
+
 ChatTemplate::ChatTemplate(std::string_view source, std::string name, Clock clock)
-    : compiled_(std::make_unique<Compiled>(Compiled{jinja::Template(source, std::move(name)),
-                                                    clock ? std::move(clock) : Clock(system_time),
-                                                    {}})) {}
+    : ChatTemplate() {
+  compiled_->templates.emplace(kDefault, jinja::Template(source, std::move(name)));
+  if (clock) {
+    compiled_->clock = std::move(clock);
+  }
+}
 
 ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
-std::optional<ChatTemplate> ChatTemplate::load(const std::filesystem::path& directory) {
-  const std::filesystem::path own = directory / "chat_template.jinja";
-  const std::filesystem::path config_path = directory / "tokenizer_config.json";
-  const ordered_json config = read_config(config_path);
-  std::optional<std::string> source = read_file(own);
-  const std::string name = source ? own.string() : config_path.string() + ": chat_template";
-  if (!source) {
-    source = template_of(config, config_path.string());
-  }
-  if (!source) {
+std::optional<ChatTemplate> ChatTemplate::load(const fs::path& directory) {
+  const std::vector<Source> sources = find_templates(directory);
+  if (sources.empty()) {
     return std::nullopt;
   }
-  ChatTemplate result(*source, name);
-  ordered_json tokens = special_tokens(read_config(directory / "special_tokens_map.json"));
-  tokens.update(special_tokens(config));
-  for (const auto& [token, text] : tokens.items()) {
-    result.compiled_->tokens.emplace_back(token, jinja::from_json(text));
+  ChatTemplate result;
+  auto& templates = result.compiled_->templates;
+  for (const Source& source : sources) {
+    try {
+      templates.insert_or_assign(source.name, jinja::Template(source.text, source.where));
+    } catch (const Error& error) {
+      templates.insert_or_assign(source.name, error.what());
+    }
+  }
+  const TokenFiles files(directory);
+  for (const auto& [name, token] : files.named()) {
+    result.compiled_->tokens.emplace_back(name, jinja::Value(to_valid_utf8(token.content)));
   }
   return result;
 }
@@ -124,7 +174,9 @@ std::string ChatTemplate::render(const ordered_json& messages, bool add_generati
   }
   set("messages", jinja::from_json(messages));
   set("add_generation_prompt", add_generation_prompt);
-  return compiled_->source.render(std::move(all), compiled_->clock());
+  const auto tools = variables.find("tools");
+  const bool with_tools = tools != variables.end() && !tools->is_null();
+  return compiled_->choose(with_tools).render(std::move(all), compiled_->clock());
 }
 
 }  // namespace winnow

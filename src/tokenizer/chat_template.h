@@ -12,7 +12,7 @@
 
 namespace winnow {
 
-/// A compiled template. Immutable, usable from many threads.
+/// A compiled template, or several of which a chat takes one. Immutable, usable from many threads.
 class ChatTemplate {
  public:
   /// What strftime_now, by which some templates tell the model the date, reads.
@@ -26,20 +26,24 @@ class ChatTemplate {
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
-  /// The chat_template of a model directory (chat_template.jinja, else tokenizer_config.json; of
-  /// several, the one named "default") with its bos_token and eos_token bound (what it
-  /// lacks of them comes from special_tokens_map.json); nullopt when the model has none.
+  /// The templates of a model directory: chat_template.jinja and those in
+  /// additional_chat_templates/, else the chat_template of tokenizer_config.json, which is one or
+  /// several with names, else that of chat_template.json; nullopt when the model has none. Its
+  /// bos_token, eos_token and the like are bound (token_files.h). What is wrong with a template is
+  /// said when it is rendered: it costs the chat, not the model.
   static std::optional<ChatTemplate> load(const std::filesystem::path& directory);
 
   /// Renders `messages` ([{"role": ..., "content": ...}, ...]). `variables` are added to the
-  /// template's context (tools, enable_thinking, ...). Throws Error naming template, line and
-  /// cause; what a template says with raise_exception is such a cause.
+  /// template's context (tools, enable_thinking, ...). Of several templates the one named
+  /// "tool_use" is taken where there are tools, else the one named "default". Throws Error naming
+  /// template, line and cause; what a template says with raise_exception is such a cause.
   [[nodiscard]] std::string render(
       const nlohmann::ordered_json& messages, bool add_generation_prompt,
       const nlohmann::ordered_json& variables = nlohmann::ordered_json::object()) const;
 
  private:
   struct Compiled;
+  ChatTemplate();
   std::unique_ptr<Compiled> compiled_;
 };
 

@@ -54,11 +54,22 @@ TEST_F(ChatTemplateFiles, NoneWithoutFileOrEntry) {
   EXPECT_EQ(rendered(), "no template");
 }
 
+// It is older than added_tokens_decoder, and does not count beside it.
 TEST_F(ChatTemplateFiles, SpecialTokensMayStandInTheirOwnFile) {
-  write("special_tokens_map.json", R"({"bos_token": "<s>", "eos_token": {"content": "<old>"}})");
+  write("special_tokens_map.json", R"({"bos_token": "<s>", "eos_token": {"content": "<own>"}})");
   write("tokenizer_config.json",
         R"({"eos_token": "</s>", "chat_template": "{{ bos_token }}{{ eos_token }}"})");
-  EXPECT_EQ(rendered(), "<s></s>");
+  EXPECT_EQ(rendered(), "<s><own>");
+  write("tokenizer_config.json", R"({"eos_token": "</s>", "added_tokens_decoder": {},
+                                     "chat_template": "{{ bos_token }}{{ eos_token }}"})");
+  EXPECT_EQ(rendered(), "</s>");
+}
+
+TEST_F(ChatTemplateFiles, BindsTokensOfOtherNames) {
+  write("tokenizer_config.json", R"({"extra_special_tokens": {"image_token": "<image>"},
+    "video_token": {"__type": "AddedToken", "content": "<video>"}, "add_bos_token": true,
+    "chat_template": "{{ image_token }}{{ video_token }}{{ add_bos_token is defined }}"})");
+  EXPECT_EQ(rendered(), "<image><video>False");
 }
 
 TEST_F(ChatTemplateFiles, BindsTheSpecialTokens) {
@@ -73,7 +84,54 @@ TEST_F(ChatTemplateFiles, TakesTheDefaultOfSeveral) {
     {"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]})");
   EXPECT_EQ(rendered(), "plain");
   write("tokenizer_config.json", R"({"chat_template": [{"name": "x", "template": "tools"}]})");
-  EXPECT_THAT(error(), AllOf(HasSubstr("tokenizer_config.json"), HasSubstr("'default'")));
+  EXPECT_THAT(error(), HasSubstr("none of the chat templates is named \"default\", only \"x\""));
+  write("tokenizer_config.json", R"({"chat_template": {"x": "tools", "default": "plain"}})");
+  EXPECT_EQ(rendered(), "plain");
+}
+
+TEST_F(ChatTemplateFiles, ToolsTakeTheTemplateForThem) {
+  const auto with_tools = [&](const ordered_json& tools) {
+    return ChatTemplate::load(directory_)->render(kHi, true, {{"tools", tools}});
+  };
+  const ordered_json tools = {{{"type", "function"}}};
+  write("tokenizer_config.json", R"({"chat_template": [
+    {"name": "default", "template": "plain"},
+    {"name": "tool_use", "template": "{{ tools | length }} tools"}]})");
+  EXPECT_EQ(with_tools(tools), "1 tools");
+  EXPECT_EQ(with_tools(ordered_json::array()), "0 tools");
+  EXPECT_EQ(with_tools(nullptr), "plain");
+  EXPECT_EQ(rendered(), "plain");
+  write("chat_template.jinja", "own {{ tools is none }}");
+  EXPECT_EQ(with_tools(tools), "own False") << "files of their own win over all of the entry";
+  fs::create_directories(directory_ / "additional_chat_templates");
+  write("additional_chat_templates/tool_use.jinja", "own tools");
+  write("additional_chat_templates/README.md", "{% x %}");
+  EXPECT_EQ(with_tools(tools), "own tools");
+  EXPECT_EQ(rendered(), "own True");
+}
+
+// A model whose template is beyond us still completes texts; and the other templates still work.
+TEST_F(ChatTemplateFiles, ABrokenTemplateFailsWhenItIsRendered) {
+  write("tokenizer_config.json",
+        R"({"chat_template": {"default": "plain", "tool_use": "{% trans %}"}})");
+  const auto loaded = ChatTemplate::load(directory_);
+  EXPECT_EQ(loaded->render(kHi, true), "plain");
+  try {
+    (void)loaded->render(kHi, true, {{"tools", ordered_json::array()}});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("tokenizer_config.json: chat_template.tool_use:1:"),
+                                    HasSubstr("trans")));
+  }
+}
+
+TEST_F(ChatTemplateFiles, AProcessorsTemplateIsTheLastResort) {
+  write("chat_template.json", R"({"chat_template": "processor"})");
+  EXPECT_EQ(rendered(), "processor");
+  write("tokenizer_config.json", R"({"chat_template": null})");
+  EXPECT_EQ(rendered(), "processor");
+  write("tokenizer_config.json", R"({"chat_template": "config"})");
+  EXPECT_EQ(rendered(), "config");
 }
 
 TEST_F(ChatTemplateFiles, AFileOfItsOwnWins) {
@@ -86,7 +144,11 @@ TEST_F(ChatTemplateFiles, ErrorsNameTheFile) {
   write("tokenizer_config.json", "{");
   EXPECT_THAT(error(), AllOf(HasSubstr("tokenizer_config.json"), HasSubstr("JSON")));
   write("tokenizer_config.json", R"({"chat_template": 5})");
-  EXPECT_THAT(error(), HasSubstr("expected a string or an array"));
+  EXPECT_THAT(error(), HasSubstr("chat_template: expected a template, or several with names"));
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "x"}]})");
+  EXPECT_THAT(error(), HasSubstr("chat_template[0].template: expected a string"));
+  write("chat_template.jinja", "version https://git-lfs.github.com/spec/v1\n");
+  EXPECT_THAT(error(), HasSubstr("chat_template.jinja: a Git LFS pointer"));
   write("chat_template.jinja", "a\n{% if %}");
   EXPECT_THAT(error(), HasSubstr("chat_template.jinja:2: expected an expression"));
 }

@@ -11,7 +11,8 @@ namespace winnow::jinja {
 namespace {
 
 Value loop_attribute(const Loop& loop, std::string_view name) {
-  const auto count = static_cast<std::int64_t>(loop.items->items.size());
+  const std::vector<Value>& items = loop.run->items.items;
+  const auto count = static_cast<std::int64_t>(items.size());
   const auto index = static_cast<std::int64_t>(loop.index);
   if (name == "index") {
     return index + 1;
@@ -35,15 +36,13 @@ Value loop_attribute(const Loop& loop, std::string_view name) {
     return count;
   }
   if (name == "depth" || name == "depth0") {
-    return name == "depth" ? 1 : 0;  // deeper only where loops are recursive
+    return loop.run->depth - (name == "depth" ? 0 : 1);
   }
   if (name == "previtem") {
-    return index == 0 ? Value::undefined("there is no previous item")
-                      : loop.items->items[loop.index - 1];
+    return index == 0 ? Value::undefined("there is no previous item") : items[loop.index - 1];
   }
   if (name == "nextitem") {
-    return index + 1 == count ? Value::undefined("there is no next item")
-                              : loop.items->items[loop.index + 1];
+    return index + 1 == count ? Value::undefined("there is no next item") : items[loop.index + 1];
   }
   return Value::undefined(fmt::format("the loop has no attribute '{}'", name));
 }
@@ -166,13 +165,20 @@ bool compare(Runtime& runtime, Operator op, const Value& left, const Value& righ
 Value attribute_of(const Value& object, std::string_view name) {
   require_defined(object);
   const Loop* loop = object.loop();
-  if (loop != nullptr && name != "cycle") {
+  if (loop != nullptr && name != "cycle" && name != "changed") {
     return loop_attribute(*loop, name);
   }
   if (const Namespace* space = object.space()) {
     const Value* found = space->find(name);
     return found != nullptr ? *found
                             : Value::undefined(fmt::format("the namespace has no '{}'", name));
+  }
+  if (object.callable() != nullptr && object.callable()->attribute) {
+    return object.callable()->attribute(name);
+  }
+  if (object.sequence() != nullptr && object.sequence()->is_group &&
+      (name == "grouper" || name == "list")) {
+    return object.sequence()->items[name == "grouper" ? 0 : 1];
   }
   Value method = find_method(object, name);
   if (!method.is_undefined() || object.mapping() == nullptr) {

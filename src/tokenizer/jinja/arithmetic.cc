@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tokenizer/jinja/format.h"
 #include "tokenizer/jinja/operators.h"
 
 namespace winnow::jinja {
@@ -183,9 +184,6 @@ Value join_lists(Runtime& runtime, const Sequence& a, const Sequence& b) {
 }
 
 [[noreturn]] void no_such(Operator op, const Value& left, const Value& right) {
-  if (left.text() != nullptr && op == Operator::modulo) {
-    fail("formatting with % is not supported");
-  }
   if (op == Operator::add && left.text() != nullptr) {
     fail("only a str can be added to a str, not a {}; ~ joins any values", type_name(right));
   }
@@ -204,6 +202,9 @@ Value arithmetic(Runtime& runtime, Operator op, const Value& left, const Value& 
   if (op == Operator::add && left.text() != nullptr && right.text() != nullptr) {
     runtime.spend_text(left.text()->size() + right.text()->size());
     return *left.text() + *right.text();
+  }
+  if (op == Operator::modulo && left.text() != nullptr) {
+    return format_percent(runtime, *left.text(), right);
   }
   const Sequence* a = left.sequence();
   const Sequence* b = right.sequence();

@@ -48,12 +48,14 @@ struct Call {
 };
 struct FilterCall {  // a null input is the text of the block that the filter stands on
   ExpressionPtr input;
-  Filter filter = nullptr;
+  std::string name;
+  Filter filter = nullptr;  // null: none has this name, an error where it is called
   CallArguments arguments;
 };
 struct TestCall {
   ExpressionPtr input;
-  Test test = nullptr;
+  std::string name;
+  Test test = nullptr;  // null as above
   CallArguments arguments;
 };
 enum class Operator : std::uint8_t {
@@ -143,6 +145,7 @@ struct For {
   ExpressionPtr items;
   ExpressionPtr condition;  // null: take all
   Body body, otherwise;
+  bool recursive = false;
 };
 struct Set {
   Target target;
@@ -175,13 +178,20 @@ struct CallBlock {
   std::shared_ptr<const Macro> body;
   ExpressionPtr call;
 };
+struct Autoescape {
+  ExpressionPtr escapes;
+  Body body;
+};
+struct Absent {  // a tag that an environment without other templates cannot run
+  std::string tag;
+};
 struct Break {};
 struct Continue {};
 
 struct Statement {
   int line = 0;
   std::variant<Data, Output, If, For, Set, SetBlock, FilterBlock, With, MacroDefinition, CallBlock,
-               Break, Continue>
+               Autoescape, Absent, Break, Continue>
       node;
 };
 

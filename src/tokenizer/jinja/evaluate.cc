@@ -1,4 +1,5 @@
 // Expressions.
+#include "tokenizer/jinja/arguments.h"
 #include "tokenizer/jinja/builtins.h"
 #include "tokenizer/jinja/interpreter.h"
 #include "tokenizer/jinja/operators.h"
@@ -50,7 +51,13 @@ void Interpreter::add_more(const CallArguments& from, Arguments& to) {
 
 Value Interpreter::call(const Value& callee, const Arguments& arguments) {
   require_defined(callee);
-  require(callee.callable() != nullptr, "a {} cannot be called", type_name(callee));
+  if (const Loop* loop = callee.loop()) {
+    require(loop->run->recurse != nullptr, "only the loop of a recursive for can be called");
+    const Bound bound("loop", arguments, {"iterable"});
+    return loop->run->recurse(bound.value(0));
+  }
+  require(callee.callable() != nullptr && callee.callable()->function, "a {} cannot be called",
+          type_name(callee));
   return callee.callable()->function(runtime_, arguments);
 }
 
@@ -87,6 +94,7 @@ Value Interpreter::operator()(const Call& node) {
 }
 
 Value Interpreter::operator()(const FilterCall& node) {
+  require(node.filter != nullptr, "no filter is named '{}'", node.name);
   const Value input = node.input == nullptr ? block_text_ : evaluate(*node.input);
   const Arguments arguments = evaluate(node.arguments);
   runtime_.spend(extent_of(input).weight / 8);
@@ -94,6 +102,7 @@ Value Interpreter::operator()(const FilterCall& node) {
 }
 
 Value Interpreter::operator()(const TestCall& node) {
+  require(node.test != nullptr, "no test is named '{}'", node.name);
   const Value input = evaluate(*node.input);
   const Arguments arguments = evaluate(node.arguments);
   return node.test(runtime_, input, arguments);

@@ -119,8 +119,8 @@ Interpreter::Flow Interpreter::operator()(const If& node) {
 }
 
 /// What the loop goes over, after its own `if`.
-std::vector<Value> Interpreter::items_of(const For& node) {
-  std::vector<Value> items = iterate(runtime_, evaluate(*node.items));
+std::vector<Value> Interpreter::items_of(const For& node, const Value& from) {
+  std::vector<Value> items = iterate(runtime_, from);
   if (node.condition != nullptr) {
     std::erase_if(items, [&](const Value& item) {
       const Inner inner(*this);
@@ -132,28 +132,48 @@ std::vector<Value> Interpreter::items_of(const For& node) {
 }
 
 Interpreter::Flow Interpreter::operator()(const For& node) {
-  std::vector<Value> items = items_of(node);
-  if (items.empty()) {
-    const Inner inner(*this);
-    return run(node.otherwise);
-  }
-  return run_loop(node, std::move(items));
+  return run_loop(node, evaluate(*node.items), 1);
 }
 
-Interpreter::Flow Interpreter::run_loop(const For& node, std::vector<Value> items) {
-  auto sequence = std::make_shared<Sequence>();
-  sequence->items = std::move(items);
-  const std::shared_ptr<const Sequence> all = std::move(sequence);
-  for (std::size_t i = 0; i < all->items.size(); ++i) {
+Interpreter::Flow Interpreter::run_loop(const For& node, const Value& from, int depth) {
+  auto run = std::make_shared<LoopRun>();
+  run->items.items = items_of(node, from);
+  run->depth = depth;
+  if (node.recursive) {
+    run->recurse = [this, &node, depth, scope = std::weak_ptr<const Scope>(scope_)](
+                       const Value& items) { return recurse(node, scope, items, depth + 1); };
+  }
+  const std::size_t count = run->items.items.size();
+  if (count == 0) {
+    const Inner inner(*this);
+    return this->run(node.otherwise);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
     runtime_.spend(4);
     const Inner inner(*this);
-    scope_->set("loop", std::make_shared<const Loop>(Loop{all, i}));
-    assign(node.target, all->items[i]);
-    if (run(node.body) == Flow::stop) {
+    scope_->set("loop", std::make_shared<const Loop>(Loop{run, i}));
+    assign(node.target, run->items.items[i]);
+    if (this->run(node.body) == Flow::stop) {
       break;
     }
   }
   return Flow::normal;
+}
+
+/// What loop(items) gives: the loop's text once more, from the place where the loop stands.
+std::string Interpreter::recurse(const For& node, const std::weak_ptr<const Scope>& scope,
+                                 const Value& from, int depth) {
+  const std::shared_ptr<const Scope> outer = scope.lock();
+  require(outer != nullptr, "a loop is called after it has ended");
+  const Runtime::Level level(runtime_);
+  const int line = line_;
+  const Inner inner(*this, outer);
+  std::string text;
+  std::string* const out = std::exchange(out_, &text);
+  run_loop(node, from, depth);
+  out_ = out;
+  line_ = line;
+  return text;
 }
 
 Interpreter::Flow Interpreter::operator()(const Set& node) {
@@ -204,6 +224,16 @@ Interpreter::Flow Interpreter::operator()(const CallBlock& node) {
   arguments.named.emplace_back("caller", make_macro(node.body));
   print(to_text(runtime_, call(callee, arguments)));
   return Flow::normal;
+}
+
+Interpreter::Flow Interpreter::operator()(const Autoescape& node) {
+  require(!truthy(evaluate(*node.escapes)), "{{% autoescape true %}} is not supported");
+  const Inner inner(*this);
+  return run(node.body);
+}
+
+Interpreter::Flow Interpreter::operator()(const Absent& node) {
+  fail("{{% {} %}} wants another template, and a chat template stands alone", node.tag);
 }
 
 /// The macro sees the scope it is defined in, but does not keep it alive: the scope holds the

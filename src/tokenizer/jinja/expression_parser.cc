@@ -224,24 +224,25 @@ ExpressionPtr ExpressionParser::filters_of_block(bool inline_start) {
 
 ExpressionPtr ExpressionParser::filter(ExpressionPtr input) {
   const int at = line();
-  const std::string name = tokens_.expect_name();
-  const Filter function = find_filter(name);
-  if (function == nullptr) {
-    throw SyntaxError{at, fmt::format("the filter '{}' is not supported", name)};
+  std::string name = tokens_.expect_name();
+  while (tokens_.skip_op(".")) {
+    name += "." + tokens_.expect_name();
   }
+  const Filter function = find_filter(name);
   CallArguments args = tokens_.at_op("(") ? arguments() : CallArguments{};
-  return make(at, FilterCall{std::move(input), function, std::move(args)});
+  return make(at, FilterCall{std::move(input), std::move(name), function, std::move(args)});
 }
 
 ExpressionPtr ExpressionParser::test(ExpressionPtr input) {
   const int at = line();
   const bool negated = tokens_.skip_name("not");
-  const std::string name = tokens_.expect_name();
-  const Test function = find_test(name);
-  if (function == nullptr) {
-    throw SyntaxError{at, fmt::format("the test '{}' is not supported", name)};
+  std::string name = tokens_.expect_name();
+  while (tokens_.skip_op(".")) {
+    name += "." + tokens_.expect_name();
   }
-  ExpressionPtr result = make(at, TestCall{std::move(input), function, test_arguments()});
+  const Test function = find_test(name);
+  ExpressionPtr result =
+      make(at, TestCall{std::move(input), std::move(name), function, test_arguments()});
   return negated ? make(at, Not{std::move(result)}) : std::move(result);
 }
 

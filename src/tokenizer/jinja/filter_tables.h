@@ -1,8 +1,10 @@
 // The filters by kind; find_filter looks through all of them.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "tokenizer/jinja/builtins.h"
 
@@ -17,6 +19,13 @@ std::span<const NamedFilter> text_filters();
 std::span<const NamedFilter> number_filters();
 std::span<const NamedFilter> sequence_filters();
 std::span<const NamedFilter> selection_filters();
+std::span<const NamedFilter> group_filters();
+std::span<const NamedFilter> layout_filters();
+std::span<const NamedFilter> markup_filters();
+
+/// `items` in the order of their keys; equal ones keep theirs.
+std::vector<Value> sorted_by(Runtime& runtime, std::vector<Value> items,
+                             const std::function<Value(const Value&)>& key);
 
 /// What a sort or a comparison without regard to case compares: strings in lower case.
 Value without_case(Runtime& runtime, const Value& value, bool case_sensitive);

@@ -52,7 +52,7 @@ Value map(Runtime& runtime, const Value& input, const Arguments& arguments) {
   }
   const std::string_view name = name_argument("map", arguments, 0);
   const Filter filter = find_filter(name);
-  require(filter != nullptr, "map: the filter '{}' is not supported", name);
+  require(filter != nullptr, "map: no filter is named '{}'", name);
   const Runtime::Level level(runtime);  // map can name map
   const Arguments rest = without_first(arguments, 1);
   std::vector<Value> results;
@@ -75,7 +75,7 @@ Value select(Runtime& runtime, const Value& input, const Arguments& arguments) {
   if (arguments.positional.size() > kTest) {
     const std::string_view name = name_argument(kName, arguments, kTest);
     test = find_test(name);
-    require(test != nullptr, "{}: the test '{}' is not supported", kName, name);
+    require(test != nullptr, "{}: no test is named '{}'", kName, name);
     rest = without_first(arguments, kTest + 1);
   }
   std::vector<Value> kept;
@@ -134,7 +134,8 @@ Value part_named(Runtime& runtime, const Value& item, const Value& path) {
 
 Filter find_filter(std::string_view name) {
   for (const auto table :
-       {text_filters(), number_filters(), sequence_filters(), selection_filters()}) {
+       {text_filters(), number_filters(), sequence_filters(), selection_filters(), group_filters(),
+        layout_filters(), markup_filters()}) {
     const auto found = std::find_if(table.begin(), table.end(),
                                     [&](const NamedFilter& f) { return f.name == name; });
     if (found != table.end()) {

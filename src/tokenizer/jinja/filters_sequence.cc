@@ -206,6 +206,17 @@ constexpr std::array<NamedFilter, 15> kSequenceFilters{{{"length", length},
 
 }  // namespace
 
+std::vector<Value> sorted_by(Runtime& runtime, std::vector<Value> items,
+                             const std::function<Value(const Value&)>& key) {
+  std::vector<std::pair<Value, Value>> keyed;
+  keyed.reserve(items.size());
+  for (Value& item : items) {
+    Value its_key = key(item);
+    keyed.emplace_back(std::move(its_key), std::move(item));
+  }
+  return sorted(runtime, std::move(keyed), /*descending=*/false);
+}
+
 std::span<const NamedFilter> sequence_filters() {
   return kSequenceFilters;
 }

@@ -2,6 +2,8 @@
 #include <array>
 #include <ctime>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "tokenizer/jinja/arguments.h"
 #include "tokenizer/jinja/builtins.h"
@@ -90,6 +92,46 @@ Value strftime_now(Runtime& runtime, const Arguments& arguments) {
   return to_valid_utf8({buffer.data(), size});
 }
 
+/// Nothing the first time it is called, then its separator.
+Value joiner(Runtime& /*runtime*/, const Arguments& arguments) {
+  const Bound bound("joiner", arguments, {"sep"});
+  const Value separator = bound.value(0, ", ");
+  return make_callable(
+      "joiner", [separator, used = std::make_shared<bool>(false)](Runtime&, const Arguments& none) {
+        const Bound bound("joiner", none, {});
+        return std::exchange(*used, true) ? separator : Value("");
+      });
+}
+
+/// next() gives its items one after another, again and again; current is what comes next.
+Value cycler(Runtime& /*runtime*/, const Arguments& arguments) {
+  require(!arguments.positional.empty(), "cycler: at least one item has to be provided");
+  require(arguments.named.empty(), "cycler: the argument '{}' is not supported",
+          arguments.named.empty() ? "" : arguments.named.front().first);
+  const auto at = std::make_shared<std::size_t>(0);
+  const auto step = [items = arguments.positional, at](bool moves) {
+    const Value item = items[*at];
+    *at = moves ? (*at + 1) % items.size() : *at;
+    return item;
+  };
+  const auto attribute = [step, at](std::string_view name) -> Value {
+    if (name == "current") {
+      return step(false);
+    }
+    if (name == "next") {
+      return make_callable("next", [step](Runtime&, const Arguments&) { return step(true); });
+    }
+    if (name == "reset") {
+      return make_callable("reset", [at](Runtime&, const Arguments&) {
+        *at = 0;
+        return None{};
+      });
+    }
+    return Value::undefined(fmt::format("a cycler has no attribute '{}'", name));
+  };
+  return std::make_shared<const Callable>(Callable{"cycler", {}, attribute});
+}
+
 struct NamedFunction {
   std::string_view name;
   Function function;
@@ -99,6 +141,8 @@ constexpr NamedFunction kFunctions[] = {
     {"range", range},
     {"dict", dict},
     {"namespace", make_namespace},
+    {"joiner", joiner},
+    {"cycler", cycler},
     {"raise_exception", raise_exception},
     {"strftime_now", strftime_now},
 };

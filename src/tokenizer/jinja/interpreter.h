@@ -63,6 +63,8 @@ class Interpreter {
   Flow operator()(const With& node);
   Flow operator()(const MacroDefinition& node);
   Flow operator()(const CallBlock& node);
+  Flow operator()(const Autoescape& node);
+  Flow operator()(const Absent& node);
   Flow operator()(const Break&) { return Flow::stop; }
   Flow operator()(const Continue&) { return Flow::next; }
 
@@ -81,8 +83,10 @@ class Interpreter {
   std::string capture(const Body& body);
   void print(std::string_view text);
   void assign(const Target& target, const Value& value);
-  std::vector<Value> items_of(const For& node);
-  Flow run_loop(const For& node, std::vector<Value> items);
+  std::vector<Value> items_of(const For& node, const Value& from);
+  Flow run_loop(const For& node, const Value& from, int depth);
+  std::string recurse(const For& node, const std::weak_ptr<const Scope>& scope, const Value& from,
+                      int depth);
 
   Value make_macro(const std::shared_ptr<const Macro>& macro);
   Value call_macro(const Macro& macro, const std::shared_ptr<const Scope>& scope,

@@ -1,5 +1,7 @@
 #include "tokenizer/jinja/lexer_literal.h"
 
+#include <uniname.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
@@ -105,10 +107,25 @@ class Unescaper {
     } else if (c >= '0' && c <= '7') {
       octal();
     } else if (c == 'N') {
-      good_ = false;  // names of characters would need their table
+      named();
     } else if (c != '\n') {
       out_ += '\\';
       out_ += c;
+    }
+  }
+
+  /// {NAME OF A CHARACTER}
+  void named() {
+    const std::size_t end = text_.find('}', at_);
+    good_ = at(text_, at_) == '{' && end != std::string_view::npos;
+    if (good_) {
+      const std::string name(text_.substr(at_ + 1, end - at_ - 1));
+      const ucs4_t code = unicode_name_character(name.c_str());
+      good_ = code != UNINAME_INVALID;
+      if (good_) {
+        append(code);
+      }
+      at_ = end + 1;
     }
   }
 

@@ -1,10 +1,12 @@
 // The methods of strings and dicts.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 
 #include "tokenizer/jinja/arguments.h"
 #include "tokenizer/jinja/builtins.h"
+#include "tokenizer/jinja/method_tables.h"
 #include "tokenizer/jinja/operators.h"
 #include "tokenizer/jinja/print.h"
 #include "tokenizer/jinja/text.h"
@@ -12,7 +14,6 @@
 namespace winnow::jinja {
 namespace {
 
-using TextMethod = Value (*)(Runtime&, std::string_view, const Arguments&);
 using DictMethod = Value (*)(Runtime&, const Mapping&, const Arguments&);
 
 template <std::string (*function)(std::string_view)>
@@ -56,10 +57,40 @@ Value splitlines(Runtime& runtime, std::string_view text, const Arguments& argum
   return list_of(runtime, split_lines(text, bound.boolean(0, false)));
 }
 
+/// The part of `text` from the character bound.value(i) to the one before bound.value(i + 1), as
+/// slices count them; `before` counts the characters before it. nullopt when it begins behind the
+/// text's end.
+std::optional<std::string_view> part_of(std::string_view text, const Bound& bound, std::size_t i,
+                                        std::int64_t& before) {
+  before = 0;
+  if (!bound.has(i) && !bound.has(i + 1)) {
+    return text;
+  }
+  const auto size = static_cast<std::int64_t>(count_characters(text));
+  const auto position = [&](std::size_t at, std::int64_t fallback) {
+    const std::int64_t given = bound.integer(at, fallback);
+    return std::max<std::int64_t>(given < 0 ? given + size : given, 0);
+  };
+  before = position(i, 0);
+  const std::int64_t end = std::min(position(i + 1, size), size);
+  if (before > size || before > end) {
+    return std::nullopt;
+  }
+  text = text.substr(0, bytes_of_characters(text, static_cast<std::size_t>(end)));
+  return text.substr(bytes_of_characters(text, static_cast<std::size_t>(before)));
+}
+
 /// startswith(x) and endswith(x), where x may be a tuple of strings.
 template <bool at_end>
-Value has_affix(Runtime& /*runtime*/, std::string_view text, const Arguments& arguments) {
-  const Bound bound(at_end ? "endswith" : "startswith", arguments, {"prefix"});
+Value has_affix(Runtime& runtime, std::string_view text, const Arguments& arguments) {
+  const Bound bound(at_end ? "endswith" : "startswith", arguments, {"prefix", "start", "end"});
+  std::int64_t before = 0;
+  runtime.spend_text(bound.has(1) ? text.size() : 0);
+  const std::optional<std::string_view> part = part_of(text, bound, 1, before);
+  if (!part) {
+    return false;
+  }
+  text = *part;
   const auto matches = [&](const Value& affix) {
     require(affix.text() != nullptr, "startswith and endswith look for a str, not a {}",
             type_name(require_defined(affix)));
@@ -94,21 +125,32 @@ Value replace_method(Runtime& runtime, std::string_view text, const Arguments& a
 
 template <bool from_end, bool must_exist>
 Value find(Runtime& runtime, std::string_view text, const Arguments& arguments) {
-  const Bound bound(must_exist ? "index" : "find", arguments, {"sub"});
+  const Bound bound(must_exist ? "index" : "find", arguments, {"sub", "start", "end"});
   const std::string_view part = bound.required_text(0);
   runtime.spend_search(text, part);
-  const std::size_t at = from_end ? text.rfind(part) : text.find(part);
+  std::int64_t before = 0;
+  const std::optional<std::string_view> inside = part_of(text, bound, 1, before);
+  text = inside.value_or("");
+  const std::size_t at = !inside    ? std::string_view::npos
+                         : from_end ? text.rfind(part)
+                                    : text.find(part);
   require(!must_exist || at != std::string_view::npos, "index: the str does not contain '{}'",
           part);
   return at == std::string_view::npos
              ? Value(-1)
-             : Value(static_cast<std::int64_t>(count_characters(text.substr(0, at))));
+             : Value(before + static_cast<std::int64_t>(count_characters(text.substr(0, at))));
 }
 
 Value count(Runtime& runtime, std::string_view text, const Arguments& arguments) {
-  const Bound bound("count", arguments, {"sub"});
+  const Bound bound("count", arguments, {"sub", "start", "end"});
   const std::string_view part = bound.required_text(0);
   runtime.spend_search(text, part);
+  std::int64_t before = 0;
+  const std::optional<std::string_view> inside = part_of(text, bound, 1, before);
+  if (!inside) {
+    return 0;
+  }
+  text = *inside;
   if (part.empty()) {
     return count_characters(text) + 1;
   }
@@ -182,12 +224,6 @@ Value dict_copy(Runtime& runtime, const Mapping& dict, const Arguments& argument
   return make_mapping(dict.entries);
 }
 
-template <class Method>
-struct Named {
-  std::string_view name;
-  Method method;
-};
-
 constexpr Named<TextMethod> kTextMethods[] = {
     {"strip", stripped<Ends::both>},
     {"lstrip", stripped<Ends::left>},
@@ -204,6 +240,8 @@ constexpr Named<TextMethod> kTextMethods[] = {
     {"lower", cased<to_lower>},
     {"title", cased<title_case>},
     {"capitalize", cased<capitalize>},
+    {"swapcase", cased<swap_case>},
+    {"casefold", cased<to_lower>},
     {"find", find<false, false>},
     {"rfind", find<true, false>},
     {"index", find<false, true>},
@@ -215,6 +253,8 @@ constexpr Named<TextMethod> kTextMethods[] = {
     {"isdigit", is_all_of<Class::digit>},
     {"isalpha", is_all_of<Class::alpha>},
     {"isalnum", is_all_of<Class::alnum>},
+    {"isdecimal", is_all_of<Class::digit>},
+    {"isnumeric", is_all_of<Class::numeric>},
     {"isspace", is_all_of<Class::space>},
     {"isupper", is_all_of<Class::upper>},
     {"islower", is_all_of<Class::lower>},
@@ -227,13 +267,6 @@ constexpr Named<DictMethod> kDictMethods[] = {
     {"values", view<Sequence::Kind::values>},
     {"copy", dict_copy},
 };
-
-template <class Method, std::size_t n>
-Method find_in(const Named<Method> (&table)[n], std::string_view name) {
-  const auto* found = std::find_if(std::begin(table), std::end(table),
-                                   [&](const Named<Method>& entry) { return entry.name == name; });
-  return found == std::end(table) ? nullptr : found->method;
-}
 
 Value no_attribute(const Value& object, std::string_view name) {
   constexpr std::array<std::string_view, 9> kChanging{
@@ -261,11 +294,25 @@ Value index_method(const Value& list, bool counts) {
       });
 }
 
+/// loop.changed: whether its arguments are others than the last time.
+bool has_changed(Runtime& runtime, LoopRun& run, const Arguments& arguments) {
+  Value value = make_sequence(arguments.positional, Sequence::Kind::tuple);
+  const Extent extent = extent_of(value);
+  require(!extent.has_space && !extent.has_object, "changed: only data can be compared");
+  runtime.spend(extent.weight);
+  if (run.changed && equals(*run.changed, value)) {
+    return false;
+  }
+  run.changed = std::move(value);
+  return true;
+}
+
 }  // namespace
 
 Value find_method(const Value& object, std::string_view name) {
   if (object.text() != nullptr) {
-    if (const TextMethod method = find_in(kTextMethods, name)) {
+    const TextMethod other = find_layout_method(name);
+    if (const TextMethod method = other != nullptr ? other : find_in(kTextMethods, name)) {
       return make_callable(std::string(name),
                            [object, method](Runtime& runtime, const Arguments& arguments) {
                              return method(runtime, *object.text(), arguments);
@@ -281,8 +328,21 @@ Value find_method(const Value& object, std::string_view name) {
     }
   }
   const Sequence* sequence = object.sequence();
+  if (sequence != nullptr && sequence->kind == Sequence::Kind::list && name == "copy") {
+    return make_callable("copy", [object](Runtime&, const Arguments&) { return object; });
+  }
+  if (object.real() != nullptr && name == "is_integer") {
+    return make_callable("is_integer", [object](Runtime&, const Arguments&) {
+      return Value(*object.real() == std::floor(*object.real()));
+    });
+  }
   if (sequence != nullptr && sequence->indexable() && (name == "index" || name == "count")) {
     return index_method(object, name == "count");
+  }
+  if (object.loop() != nullptr && name == "changed") {
+    return make_callable("changed", [object](Runtime& runtime, const Arguments& arguments) {
+      return has_changed(runtime, *object.loop()->run, arguments);
+    });
   }
   if (object.loop() != nullptr && name == "cycle") {
     return make_callable("cycle", [object](Runtime&, const Arguments& arguments) {

@@ -75,6 +75,13 @@ class Parser {
       into.push_back({line, with()});
     } else if (tokens_.skip_name("generation")) {  // marks what the assistant said, for training
       into.push_back({line, With{{}, body_until("endgeneration")}});
+    } else if (tokens_.skip_name("block")) {
+      into.push_back({line, block()});
+    } else if (tokens_.skip_name("autoescape")) {
+      ExpressionPtr escapes = expressions_.expression();
+      into.push_back({line, Autoescape{std::move(escapes), body_until("endautoescape")}});
+    } else if (tokens_.at_any_name({"include", "import", "from", "extends"})) {
+      into.push_back({line, absent()});
     } else if (tokens_.at_any_name({"break", "continue"})) {
       into.push_back(jump(line));
     } else {
@@ -115,9 +122,7 @@ class Parser {
     if (tokens_.skip_name("if")) {
       node.condition = expressions_.expression();
     }
-    if (tokens_.at_name("recursive")) {
-      tokens_.error("recursive loops are not supported");
-    }
+    node.recursive = tokens_.skip_name("recursive");
     tokens_.expect(Kind::block_end, "'%}'");
     ++loops_;
     node.body = body({"else", "endfor"});
@@ -205,6 +210,29 @@ class Parser {
       }
     }
     node.body = body_until("endwith");
+    return node;
+  }
+
+  /// A block stands where it is: nothing can extend a chat template.
+  With block() {
+    const std::string name = tokens_.expect_name();
+    while (tokens_.at_any_name({"scoped", "required"})) {
+      tokens_.next();
+    }
+    tokens_.expect(Kind::block_end, "'%}'");
+    With node{{}, body({"endblock"})};
+    tokens_.expect_name("endblock");
+    tokens_.skip_name(name);
+    tokens_.expect(Kind::block_end, "'%}'");
+    return node;
+  }
+
+  Absent absent() {
+    Absent node{tokens_.next().text};
+    while (!tokens_.at(Kind::block_end) && !tokens_.at(Kind::end)) {
+      tokens_.next();
+    }
+    tokens_.expect(Kind::block_end, "'%}'");
     return node;
   }
 

@@ -75,7 +75,7 @@ std::string scalar_text(const Value& value) {
     return fmt::format("<function {}>", callable->name);
   }
   if (const Loop* loop = value.loop()) {
-    return fmt::format("<LoopContext {}/{}>", loop->index + 1, loop->items->items.size());
+    return fmt::format("<LoopContext {}/{}>", loop->index + 1, loop->run->items.items.size());
   }
   return "Undefined";
 }

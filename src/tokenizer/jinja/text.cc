@@ -84,6 +84,28 @@ std::size_t count_characters(std::string_view text) {
   }));
 }
 
+std::size_t bytes_of_characters(std::string_view text, std::size_t count) {
+  std::size_t bytes = 0;
+  for (; count > 0 && bytes < text.size(); --count) {
+    bytes += utf8_length(text[bytes]);
+  }
+  return bytes;
+}
+
+std::string ascii(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const Utf8Step step = utf8_step(text);
+    const auto code = static_cast<unsigned>(step.code);
+    out += code < 0x80      ? std::string(text.substr(0, 1))
+           : code < 0x100   ? fmt::format("\\x{:02x}", code)
+           : code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                            : fmt::format("\\U{:08x}", code);
+    text.remove_prefix(step.length);
+  }
+  return out;
+}
+
 std::vector<std::string_view> characters(std::string_view text) {
   std::vector<std::string_view> all;
   all.reserve(count_characters(text));

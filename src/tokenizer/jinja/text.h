@@ -11,6 +11,8 @@
 namespace winnow::jinja {
 
 std::size_t count_characters(std::string_view text);
+/// How many bytes the first `count` characters are, or all where there are fewer.
+std::size_t bytes_of_characters(std::string_view text, std::size_t count);
 /// One string per code point.
 std::vector<std::string_view> characters(std::string_view text);
 
@@ -31,8 +33,13 @@ std::string title_case(std::string_view text);
 /// Jinja's `title`: the same, but words begin only after white space and -({[<.
 std::string title_words(std::string_view text);
 
+/// Upper case to lower and the other way round.
+std::string swap_case(std::string_view text);
+/// Python's escapes (\\xe9, \\u4e16) for all that is not ASCII.
+std::string ascii(std::string_view text);
+
 /// str.isupper() and the like: at least one character, and all that count are of the class.
-enum class Class : std::uint8_t { upper, lower, digit, alpha, alnum, space };
+enum class Class : std::uint8_t { upper, lower, digit, numeric, alpha, alnum, space };
 bool is_all(std::string_view text, Class wanted);
 
 /// str.split: at most `limit` splits unless it is negative. Without a separator, at white space,

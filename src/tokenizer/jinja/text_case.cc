@@ -70,6 +70,9 @@ bool is_of(char32_t code, Class wanted) {
       return category(code) == UTF8PROC_CATEGORY_LL;
     case Class::digit:
       return is_digit(code);
+    case Class::numeric:
+      return is_digit(code) || category(code) == UTF8PROC_CATEGORY_NL ||
+             category(code) == UTF8PROC_CATEGORY_NO;
     case Class::alpha:
       return is_alpha(code);
     case Class::alnum:
@@ -87,6 +90,14 @@ std::string to_upper(std::string_view text) {
 }
 std::string to_lower(std::string_view text) {
   return cased(text, Case::lower);
+}
+
+std::string swap_case(std::string_view text) {
+  std::string out;
+  for_each_code(text, [&](char32_t code) {
+    append_cased(code, category(code) == UTF8PROC_CATEGORY_LU ? Case::lower : Case::upper, out);
+  });
+  return out;
 }
 
 std::string capitalize(std::string_view text) {

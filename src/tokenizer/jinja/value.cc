@@ -20,6 +20,7 @@ void add_part(Extent& whole, const Value& part) {
   whole.depth = std::max(whole.depth, extent.depth + 1);
   whole.weight += extent.weight;
   whole.has_space = whole.has_space || extent.has_space;
+  whole.has_object = whole.has_object || extent.has_object;
   require(whole.depth <= kDeepestValue, "values nest deeper than {}", kDeepestValue);
   require(whole.weight <= kMaxWeight, "a value has more than {} parts", kMaxWeight);
 }
@@ -203,9 +204,11 @@ Extent extent_of(const Value& value) {
     return {.has_space = true};
   }
   if (const Loop* loop = value.loop()) {
-    return loop->items->extent;
+    Extent extent = loop->run->items.extent;
+    extent.has_object = true;
+    return extent;
   }
-  return {};
+  return {.has_object = value.callable() != nullptr};
 }
 
 bool truthy(const Value& value) {

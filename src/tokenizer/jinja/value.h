@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -89,7 +90,8 @@ class Value {
 struct Extent {
   int depth = 0;
   std::uint64_t weight = 1;
-  bool has_space = false;
+  bool has_space = false;   // a namespace
+  bool has_object = false;  // a function or a loop, which may refer to anything
 };
 
 struct Sequence {
@@ -97,6 +99,7 @@ struct Sequence {
   enum class Kind : std::uint8_t { list, tuple, lazy, keys, values, items };
 
   Kind kind = Kind::list;
+  bool is_group = false;  // of groupby: a tuple whose items are its grouper and list, too
   std::vector<Value> items;
   Extent extent;
 
@@ -128,14 +131,24 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
+/// A function, a bound method, or an object of which only attributes are known.
 struct Callable {
   std::string name;
-  std::function<Value(Runtime&, const Arguments&)> function;
+  std::function<Value(Runtime&, const Arguments&)> function;        // may be empty
+  std::function<Value(std::string_view attribute)> attribute = {};  // may be empty
+};
+
+/// A for while it runs.
+struct LoopRun {
+  Sequence items{};
+  int depth = 1;                                             // of recursion
+  std::optional<Value> changed{};                            // what loop.changed was told last
+  std::function<std::string(const Value& items)> recurse{};  // empty: the loop is not recursive
 };
 
 /// The `loop` of a for: where it stands.
 struct Loop {
-  std::shared_ptr<const Sequence> items;
+  std::shared_ptr<LoopRun> run;
   std::size_t index = 0;
 };
 
