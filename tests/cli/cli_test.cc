@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "cli/run_command.h"
@@ -206,6 +207,51 @@ TEST(Tokenize, CountsWhatGenerateFeeds) {
   const CommandResult ids = run_winnow({"tokenize", "--model", kBase}, kPrompt);
   const auto count = std::count(ids.out.begin(), ids.out.end(), ' ') + 1;
   EXPECT_EQ(generate(kBase).at("prompt_tokens"), count);
+}
+
+TEST(Tokenize, PrintsThePromptOfAChat) {
+  const TempDirectory directory;
+  std::ignore = directory.write(
+      "tokenizer.json", read_text(std::string(WINNOW_SOURCE_DIR "/") + kBase + "/tokenizer.json"));
+  std::ignore = directory.write("tokenizer_config.json", R"({"chat_template": [
+    {"name": "default", "template": "{% for m in messages %}{{ m.content }}{{ x }}{% endfor %}"},
+    {"name": "tool_use", "template": "{{ tools|length }} tools{{ add_generation_prompt }}"}]})");
+  const std::string model = directory.path().string();
+  const auto file = [&](const char* name, const std::string& text) {
+    return directory.write(name, text);
+  };
+  const auto rendered = [&](const std::string& text) {
+    const CommandResult result = run_winnow(
+        {"tokenize", "--model", model, "--messages", file("chat.json", text), "--render"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  const std::string list = R"([{"role": "user", "content": "hi "}])";
+  EXPECT_EQ(rendered(list), "hi ");
+  EXPECT_EQ(rendered(R"({"model": "m", "x": "!", "messages": )" + list + "}"), "hi !");
+  EXPECT_EQ(rendered(R"({"chat_template_kwargs": {"x": "?"}, "x": "!", "messages": )" + list + "}"),
+            "hi ?");
+  EXPECT_EQ(rendered(R"({"variables": {"tools": [{}, {}]}, "messages": )" + list + "}"),
+            "2 toolsTrue");
+  EXPECT_EQ(rendered(R"({"tools": [], "add_generation_prompt": false, "messages": )" + list + "}"),
+            "0 toolsFalse");
+
+  const CommandResult tools =
+      run_winnow({"tokenize", "--model", model, "--messages", file("chat.json", list), "--tools",
+                  file("tools.json", "[{}]"), "--render"});
+  EXPECT_EQ(tools.out, "1 toolsTrue") << tools.err;
+  const CommandResult ids = run_winnow({"tokenize", "--model", model, "--messages", "-"}, list);
+  const CommandResult same = run_winnow({"tokenize", "--model", model, "--no-special"}, "hi ");
+  EXPECT_EQ(ids.out, same.out) << ids.err;
+
+  const auto error = [&](const std::string& text) {
+    return run_winnow(
+               {"tokenize", "--model", model, "--messages", file("chat.json", text), "--render"})
+        .err;
+  };
+  EXPECT_THAT(error("{"), HasSubstr("chat.json: not valid JSON"));
+  EXPECT_THAT(error("{}"), HasSubstr("chat.json: expected a list of messages"));
+  EXPECT_THAT(error("[3]"), HasSubstr("expected messages that are objects"));
 }
 
 TEST(Inspect, TellsArchitectureRetrofitAndCache) {
