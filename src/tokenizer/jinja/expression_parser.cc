@@ -37,6 +37,15 @@ const OperatorName* skip_any(TokenStream& tokens, const std::array<OperatorName,
   return nullptr;
 }
 
+/// The name of a filter or test.
+std::string dotted_name(TokenStream& tokens) {
+  std::string name = tokens.expect_name();
+  while (tokens.skip_op(".")) {
+    name.append(1, '.').append(tokens.expect_name());
+  }
+  return name;
+}
+
 }  // namespace
 
 void ExpressionParser::Nesting::deeper(int levels) {
@@ -224,10 +233,7 @@ ExpressionPtr ExpressionParser::filters_of_block(bool inline_start) {
 
 ExpressionPtr ExpressionParser::filter(ExpressionPtr input) {
   const int at = line();
-  std::string name = tokens_.expect_name();
-  while (tokens_.skip_op(".")) {
-    name += "." + tokens_.expect_name();
-  }
+  std::string name = dotted_name(tokens_);
   const Filter function = find_filter(name);
   CallArguments args = tokens_.at_op("(") ? arguments() : CallArguments{};
   return make(at, FilterCall{std::move(input), std::move(name), function, std::move(args)});
@@ -236,10 +242,7 @@ ExpressionPtr ExpressionParser::filter(ExpressionPtr input) {
 ExpressionPtr ExpressionParser::test(ExpressionPtr input) {
   const int at = line();
   const bool negated = tokens_.skip_name("not");
-  std::string name = tokens_.expect_name();
-  while (tokens_.skip_op(".")) {
-    name += "." + tokens_.expect_name();
-  }
+  std::string name = dotted_name(tokens_);
   const Test function = find_test(name);
   ExpressionPtr result =
       make(at, TestCall{std::move(input), std::move(name), function, test_arguments()});

@@ -13,13 +13,6 @@
 namespace winnow::jinja {
 namespace {
 
-const std::string& text_input(std::string_view filter, const Value& input) {
-  require_defined(input);
-  require(input.text() != nullptr, "{}: the input is a {}, expected a str", filter,
-          type_name(input));
-  return *input.text();
-}
-
 Value format_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
   require(arguments.positional.empty() || arguments.named.empty(),
           "format: arguments with names and without do not go together");
@@ -37,8 +30,6 @@ Value format_filter(Runtime& runtime, const Value& input, const Arguments& argum
 /// With as many whole words as fit, or `killwords`, in the middle of one.
 Value truncate(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound bound("truncate", arguments, {"length", "killwords", "end", "leeway"});
-  const std::string& text = text_input("truncate", input);
-  runtime.spend_text(text.size());
   const std::int64_t length = bound.integer(0, 255);
   const std::string end(bound.text(2).value_or("..."));
   const auto end_length = static_cast<std::int64_t>(count_characters(end));
@@ -46,9 +37,13 @@ Value truncate(Runtime& runtime, const Value& input, const Arguments& arguments)
   require(length >= end_length, "truncate: expected a length of at least {}, got {}", end_length,
           length);
   require(leeway >= 0, "truncate: expected a leeway of at least 0, got {}", leeway);
-  if (static_cast<std::int64_t>(count_characters(text)) - leeway <= length) {
-    return text;
+  const Value size = find_filter("length")(runtime, input, {});
+  if (*size.integer() - leeway <= length) {  // whatever it is
+    return input;
   }
+  require(input.text() != nullptr, "truncate: the input is a {}, expected a str", type_name(input));
+  const std::string& text = *input.text();
+  runtime.spend_text(text.size());
   std::string cut =
       text.substr(0, bytes_of_characters(text, static_cast<std::size_t>(length - end_length)));
   if (!bound.boolean(1, false)) {
@@ -85,7 +80,8 @@ Value center(Runtime& runtime, const Value& input, const Arguments& arguments) {
 Value filesizeformat(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound bound("filesizeformat", arguments, {"binary"});
   const bool binary = bound.boolean(0, false);
-  const Value number = find_filter("float")(runtime, input, {});
+  const Value number = find_filter("float")(runtime, input, {{None{}}, {}});
+  require(number.real() != nullptr, "filesizeformat: a {} is no number", type_name(input));
   const double bytes = *number.real();
   const double base = binary ? 1024 : 1000;
   if (bytes == 1.0) {

@@ -41,7 +41,11 @@ class PercentFormat {
         convert();
       }
     }
-    require(next_ >= positional_.size() || by_name_ || arguments_.mapping() != nullptr,
+    // What could be asked for its entries need not be: dicts, and to Python lists, too.
+    const Sequence* list = arguments_.sequence();
+    const bool has_entries =
+        arguments_.mapping() != nullptr || (list != nullptr && list->kind == Sequence::Kind::list);
+    require(next_ >= positional_.size() || by_name_ || has_entries,
             "not all arguments are used by the format");
     return std::move(out_);
   }

@@ -42,8 +42,8 @@ class SpecReader {
     }
     spec.alternate = skip('#');
     if (at('0') && spec.align == '\0') {
-      spec.fill = "0";
-      spec.align = '0';  // a number's sign stands before the zeros
+      spec.fill.assign(1, '0');  // GCC 12 warns of an = here
+      spec.align = '0';          // a number's sign stands before the zeros
     }
     spec.width = take_number(text_);
     if (at(',') || at('_')) {

@@ -62,6 +62,13 @@ ms | groupby('role'), ms | groupby('role') | map(attribute='grouper') | list, ms
 'a b c d e f g h' | truncate(9), 'a b c d e f g h' | truncate(9, true), 'a b c d e f g h' | truncate(9, false, '…'), 'a b c d e f g h' | truncate(9, leeway=0), 'short' | truncate(3), 'long enough word' | truncate(5, true, '', 0), 'Grüße, 世界 🌍!' | truncate(9, leeway=0)
 'abc' | truncate(2, leeway=0)
 5 | truncate
+[1, 2] | truncate(5), {} | truncate(5), missing | truncate
+[1, 2, 3] | truncate(3, leeway=0, end='')
+'x' | filesizeformat
+none | filesizeformat
+'plain' % [1], 'plain' % {}
+'plain' % 'x'
+'plain' % none
 s | wordcount, 'a-b c_d 1' | wordcount, '' | wordcount, u | wordcount, 'don\'t' | wordcount
 1 | filesizeformat, 0 | filesizeformat, 999 | filesizeformat, 1000 | filesizeformat, 1500000 | filesizeformat, 1024 | filesizeformat(true), 1048576 | filesizeformat(binary=true), '12345' | filesizeformat, 1e30 | filesizeformat, 5.7 | filesizeformat
 {'b': 1, 'a': [3, {'d': 1, 'c': 2}]} | pprint, 'x' | pprint, [1, 'a', none] | pprint, 1.5 | pprint
