@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "server/api_error.h"
-#include "server/completion_request.h"
+#include "server/http/api_error.h"
+#include "server/openai/completion_request.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/http.h"
+#include "server/http/http.h"
 
 namespace winnow::server {
 

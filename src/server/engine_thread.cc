@@ -7,7 +7,7 @@
 #include <exception>
 
 #include "base/error.h"
-#include "server/api_error.h"
+#include "server/http/api_error.h"
 
 namespace winnow::server {
 namespace {

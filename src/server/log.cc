@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "server/api_error.h"
+#include "server/http/api_error.h"
 
 namespace winnow::server {
 namespace {

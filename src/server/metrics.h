@@ -12,8 +12,8 @@
 #include <string_view>
 #include <utility>
 
-#include "server/completion_json.h"
 #include "server/engine_thread.h"
+#include "server/openai/completion_json.h"
 
 namespace winnow::server {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "server/engine_thread.h"
-#include "server/http_server.h"
+#include "server/http/http_server.h"
 #include "server/log.h"
 #include "server/service.h"
 #include "winnow/llm.h"

@@ -12,10 +12,10 @@
 #include "base/error.h"
 #include "engine/options.h"
 #include "ops/kv_page.h"
-#include "server/api_error.h"
 #include "server/api_keys.h"
-#include "server/completion_job.h"
-#include "server/json_fields.h"
+#include "server/http/api_error.h"
+#include "server/openai/completion_job.h"
+#include "server/openai/json_fields.h"
 #include "server/page.h"
 #include "tokenizer/stream_decoder.h"
 

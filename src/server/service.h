@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "api/llm_load.h"
-#include "server/completion_request.h"
 #include "server/engine_thread.h"
-#include "server/http.h"
-#include "server/http_server.h"
-#include "server/json_constraint.h"
+#include "server/http/http.h"
+#include "server/http/http_server.h"
 #include "server/log.h"
 #include "server/metrics.h"
+#include "server/openai/completion_request.h"
+#include "server/openai/json_constraint.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "engine/counting_backend.h"
-#include "server/api_error.h"
+#include "server/http/api_error.h"
 
 namespace winnow::server {
 namespace {

@@ -1,0 +1,204 @@
+#include "server/http/connection.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <string_view>
+#include <utility>
+
+namespace winnow::server {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+// Of a head, which fits as a rule, and of a body.
+constexpr std::size_t kHeadBytes = std::size_t{4} << 10;
+constexpr std::size_t kBodyBytes = std::size_t{64} << 10;
+
+asio::awaitable<void> rest(asio::steady_timer& timer, std::chrono::milliseconds most) {
+  error_code error;
+  timer.expires_after(most);
+  co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, error));
+}
+
+}  // namespace
+
+Connection::Connection(ConnectionOwner& owner, std::shared_ptr<Stream> stream)
+    : owner_(owner), stream_(std::move(stream)), watch_pause_(stream_->socket().get_executor()) {
+  error_code error;
+  const auto endpoint = stream_->socket().remote_endpoint(error);
+  client_ = error ? "?" : endpoint.address().to_string();
+}
+
+void Connection::start() {
+  asio::co_spawn(
+      stream_->socket().get_executor(), [self = shared_from_this()] { return self->serve(); },
+      asio::detached);
+}
+
+void Connection::close_if_idle() {
+  asio::post(stream_->socket().get_executor(), [self = shared_from_this()] {
+    if (self->idle_) {
+      self->stream_->close();
+    }
+  });
+}
+
+asio::awaitable<void> Connection::serve() {
+  stream_->expires_after(owner_.config().header_timeout);
+  bool more = co_await stream_->open();
+  while (more && !owner_.draining()) {
+    more = co_await serve_one();
+  }
+  co_await close();
+}
+
+// One request and its answer; whether another may follow.
+asio::awaitable<bool> Connection::serve_one() {
+  const HttpConfig& config = owner_.config();
+  RequestParser parser(config.max_header_bytes, config.max_body_bytes);
+  begun_ = Clock::now();
+  idle_ = unread_.empty();
+  stream_->expires_after(config.header_timeout);
+  const bool complete = co_await read(parser);
+  idle_ = false;
+  if (!complete) {
+    co_return false;
+  }
+  const bool chunked = parser.speaks_http_1_1();
+  HttpRequest request = parser.take(client_);
+  const auto exchange = std::make_shared<Exchange>(stream_->strand(), config, request.id,
+                                                   request.method == "HEAD", chunked);
+  HttpRecord record{
+      .id = request.id, .client = client_, .method = request.method, .path = request.path};
+  if (!parser.keep_alive()) {
+    exchange->close_after();
+  }
+  if (parser.refusal()) {
+    exchange->send(to_response(*parser.refusal()));
+  } else {
+    owner_.handle(std::move(request), exchange);
+  }
+  co_await answer(exchange, record);
+  record.status = exchange->status();
+  record.gone = exchange->gone();
+  record.seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
+  owner_.record(record);
+  lingering_ = parser.refusal().has_value();
+  co_return exchange->keep_alive();
+}
+
+// Reads a request; false if the client left before its end, or was too slow.
+asio::awaitable<bool> Connection::read(RequestParser& parser) {
+  bool in_body = false;
+  for (;;) {
+    if (!unread_.empty()) {
+      unread_.erase(0, parser.put(unread_));
+    }
+    const bool head_came = parser.has_head() && !std::exchange(in_body, true);
+    if (head_came && !parser.refusal()) {
+      if (const auto refusal = owner_.refuse(parser.head(client_))) {
+        parser.refuse(*refusal);  // no room for the body of somebody who may not ask
+      }
+    }
+    if (parser.is_over()) {
+      co_return true;
+    }
+    if (head_came) {
+      idle_ = false;
+      begun_ = Clock::now();
+      stream_->expires_after(owner_.config().body_timeout);
+      if (parser.expects_continue()) {
+        constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+        co_await stream_->write(kContinue);
+      }
+    }
+    const std::size_t had = unread_.size();
+    unread_.resize(had + (in_body ? kBodyBytes : kHeadBytes));
+    const std::size_t got = co_await stream_->read(std::span(unread_).subspan(had));
+    unread_.resize(had + got);
+    if (got == 0) {
+      co_return false;
+    }
+  }
+}
+
+// Writes what the exchange says until its end.
+asio::awaitable<void> Connection::answer(const std::shared_ptr<Exchange>& exchange,
+                                         HttpRecord& record) {
+  watch(exchange);
+  while (!exchange->gone() && (!exchange->ended() || exchange->has_unsent())) {
+    if (!exchange->has_unsent()) {
+      stream_->expires_never();
+      exchange->write_directly([&](std::string_view bytes) {
+        const std::size_t written = stream_->write_now(bytes);
+        record.bytes += written;
+        return written;
+      });
+      co_await rest(exchange->wake(), std::chrono::hours(24));
+      exchange->write_directly({});
+      continue;
+    }
+    const std::string bytes = exchange->take();
+    stream_->expires_after(owner_.config().write_timeout);
+    const bool written = co_await stream_->write(bytes);
+    record.bytes += bytes.size();
+    if (!written) {
+      exchange->lose();
+    }
+  }
+  stream_->expires_never();
+  while (watching_) {  // it must not meet the next request
+    error_code error;
+    stream_->socket().cancel(error);
+    watch_pause_.cancel();
+    co_await rest(exchange->wake(), std::chrono::milliseconds(1));
+  }
+}
+
+// Tells the exchange when the client leaves.
+void Connection::watch(const std::shared_ptr<Exchange>& exchange) {
+  watching_ = true;
+  asio::co_spawn(
+      stream_->socket().get_executor(),
+      [self = shared_from_this(), exchange] { return self->watch_until_end(exchange); },
+      asio::detached);
+}
+
+asio::awaitable<void> Connection::watch_until_end(std::shared_ptr<Exchange> exchange) {
+  const auto over = [&] {
+    return exchange->gone() || (exchange->ended() && !exchange->has_unsent());
+  };
+  while (!over()) {
+    error_code error;
+    co_await stream_->socket().async_wait(Stream::Socket::wait_read,
+                                          asio::redirect_error(asio::use_awaitable, error));
+    if (over() || error == asio::error::operation_aborted) {
+      break;
+    }
+    if (error || stream_->is_closed_by_peer()) {
+      exchange->lose();
+      break;
+    }
+    // The next request has come already; whether its sender stays is to be asked again.
+    co_await rest(watch_pause_, std::chrono::milliseconds(100));
+  }
+  watching_ = false;
+  exchange->wake().cancel();
+}
+
+// A client that is still sending would be reset, and never read our answer, if we closed at once.
+asio::awaitable<void> Connection::close() {
+  stream_->expires_after(std::chrono::seconds(2));
+  co_await stream_->end();
+  unread_.resize(kBodyBytes);
+  while (lingering_) {
+    lingering_ = co_await stream_->read(unread_) > 0;
+  }
+  stream_->close();
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,75 @@
+// One client's connection: requests in, answers out, one after another.
+#pragma once
+
+#include <utility>  // which awaitable.hpp of Boost 1.74 forgets
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/http/exchange.h"
+#include "server/http/http_server.h"
+#include "server/http/request_parser.h"
+#include "server/http/stream.h"
+
+namespace winnow::server {
+
+class Connection;
+
+/// What a connection needs of the server that it belongs to. Called on the server's threads.
+class ConnectionOwner {
+ public:
+  virtual ~ConnectionOwner() = default;
+  [[nodiscard]] virtual const HttpConfig& config() const = 0;
+  /// No more requests are taken.
+  [[nodiscard]] virtual bool draining() const = 0;
+  /// What a request without its body is refused with, if it is.
+  virtual std::optional<ApiError> refuse(const HttpRequest& head) = 0;
+  virtual void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) = 0;
+  virtual void record(const HttpRecord& record) = 0;
+  /// The connection is no more.
+  virtual void forget(const Connection& connection) = 0;
+};
+
+/// Runs on its stream's strand, and lives until it is closed.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  /// `owner` must outlive it.
+  Connection(ConnectionOwner& owner, std::shared_ptr<Stream> stream);
+  ~Connection() { owner_.forget(*this); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  /// From any thread, as is close_if_idle().
+  void start();
+  /// Closes it if it waits for a request.
+  void close_if_idle();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  template <class T>
+  using Task = boost::asio::awaitable<T>;
+
+  Task<void> serve();
+  Task<bool> serve_one();
+  Task<bool> read(RequestParser& parser);
+  Task<void> answer(const std::shared_ptr<Exchange>& exchange, HttpRecord& record);
+  void watch(const std::shared_ptr<Exchange>& exchange);
+  Task<void> watch_until_end(std::shared_ptr<Exchange> exchange);
+  Task<void> close();
+
+  ConnectionOwner& owner_;
+  std::shared_ptr<Stream> stream_;
+  boost::asio::steady_timer watch_pause_;
+  std::string client_;
+  std::string unread_;       // bytes that have come and belong to no request yet
+  Clock::time_point begun_;  // when the request's head was there
+  bool idle_ = false;        // waits for a request's head
+  bool watching_ = false;    // watch_until_end() runs
+  bool lingering_ = false;   // a request was refused before it was read
+};
+
+}  // namespace winnow::server

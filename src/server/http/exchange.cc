@@ -1,0 +1,141 @@
+#include "server/http/exchange.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/defer.hpp>
+#include <boost/asio/dispatch.hpp>
+#include <iterator>
+#include <string_view>
+
+namespace winnow::server {
+namespace {
+
+constexpr std::string_view kLastChunk = "0\r\n\r\n";
+
+}  // namespace
+
+void Exchange::run(std::function<void()> work) {
+  boost::asio::defer(strand_, [self = shared_from_this(), work = std::move(work)] { work(); });
+}
+
+// As run(), but at once for who is on the strand already.
+template <class Work>
+void Exchange::on_strand(Work work) {
+  boost::asio::dispatch(strand_,
+                        [self = shared_from_this(), work = std::move(work)]() mutable { work(); });
+}
+
+void Exchange::send(HttpResponse response) {
+  on_strand([this, response = std::move(response)] {
+    append_head(response, /*whole=*/true);
+    unsent_ += head_only_ ? "" : response.body;
+    close();
+  });
+}
+
+void Exchange::begin(HttpResponse head) {
+  on_strand([this, head = std::move(head)] {
+    append_head(head, /*whole=*/false);
+    append_piece(head.body);
+    send_or_ring();
+  });
+}
+
+void Exchange::write(std::string piece) {
+  on_strand([this, piece = std::move(piece)] {
+    append_piece(piece);
+    if (unsent_.size() > config_.max_unsent_bytes) {
+      lose();
+    }
+    send_or_ring();
+  });
+}
+
+void Exchange::end() {
+  on_strand([this] {
+    if (chunked_ && !head_only_) {
+      unsent_ += kLastChunk;
+    }
+    close();
+  });
+}
+
+// What waits to hear of the client's leaving may well hold this exchange.
+void Exchange::close() {
+  ended_ = true;
+  on_gone_ = {};
+  ring();
+}
+
+void Exchange::on_gone(std::function<void()> gone) {
+  on_strand([this, gone = std::move(gone)]() mutable {
+    if (gone_) {
+      gone();
+    } else if (!ended_) {
+      on_gone_ = std::move(gone);
+    }
+  });
+}
+
+void Exchange::lose() {
+  if (gone_ || (ended_ && unsent_.empty())) {
+    return;
+  }
+  gone_ = true;
+  keep_alive_ = false;
+  if (const auto gone = std::exchange(on_gone_, {})) {
+    gone();
+  }
+  ring();
+}
+
+void Exchange::append_head(const HttpResponse& head, bool whole) {
+  status_ = head.status;
+  if (!whole && !chunked_) {
+    keep_alive_ = false;  // the end of the connection is the end of the body
+  }
+  std::string text = fmt::format("HTTP/1.1 {} {}\r\nServer: winnow\r\nX-Request-Id: {}\r\n",
+                                 head.status, reason_phrase(head.status), id_);
+  if (!head.content_type.empty()) {
+    text += fmt::format("Content-Type: {}\r\n", head.content_type);
+  }
+  for (const auto* headers : {&head.headers, &config_.headers}) {
+    for (const auto& [name, value] : *headers) {
+      text += fmt::format("{}: {}\r\n", name, value);
+    }
+  }
+  if (whole) {
+    text += fmt::format("Content-Length: {}\r\n", head.body.size());
+  } else if (chunked_) {
+    text += "Transfer-Encoding: chunked\r\n";
+  }
+  text += keep_alive_ ? "\r\n" : "Connection: close\r\n\r\n";
+  unsent_ += text;
+}
+
+void Exchange::append_piece(std::string_view piece) {
+  if (piece.empty() || head_only_ || gone_) {
+    return;
+  }
+  if (chunked_) {
+    fmt::format_to(std::back_inserter(unsent_), "{:x}\r\n", piece.size());
+  }
+  unsent_ += piece;
+  unsent_ += chunked_ ? "\r\n" : "";
+}
+
+// A piece of a stream goes straight to a socket that takes it, which saves waking the connection.
+void Exchange::send_or_ring() {
+  if (write_ && !gone_) {
+    unsent_.erase(0, write_(unsent_));
+  }
+  if (!unsent_.empty() || gone_) {
+    ring();
+  }
+}
+
+void Exchange::ring() {
+  wake_.cancel();
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,81 @@
+// The bytes of one answer on their way from whoever makes them to the connection.
+#pragma once
+
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "server/http/http.h"
+#include "server/http/http_server.h"
+#include "server/http/stream.h"
+
+namespace winnow::server {
+
+/// Everything but the Reply's functions runs on the connection's strand.
+class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
+ public:
+  /// `head_only`: the request was HEAD. `chunked`: the client speaks HTTP/1.1. `config` must
+  /// outlive the exchange.
+  Exchange(const Strand& strand, const HttpConfig& config, std::string id, bool head_only,
+           bool chunked)
+      : strand_(strand),
+        wake_(strand),
+        config_(config),
+        id_(std::move(id)),
+        head_only_(head_only),
+        chunked_(chunked) {}
+
+  void send(HttpResponse response) override;
+  void begin(HttpResponse head) override;
+  void write(std::string piece) override;
+  void end() override;
+  void run(std::function<void()> work) override;
+  void on_gone(std::function<void()> gone) override;
+
+  /// After this answer the connection closes.
+  void close_after() { keep_alive_ = false; }
+  [[nodiscard]] bool keep_alive() const { return keep_alive_; }
+  [[nodiscard]] int status() const { return status_; }
+  [[nodiscard]] bool ended() const { return ended_; }
+  [[nodiscard]] bool gone() const { return gone_; }
+  /// What is to be written now.
+  [[nodiscard]] std::string take() { return std::exchange(unsent_, {}); }
+  [[nodiscard]] bool has_unsent() const { return !unsent_.empty(); }
+  /// Rings when there is more to write, at the end, and when the client is gone.
+  [[nodiscard]] boost::asio::steady_timer& wake() { return wake_; }
+  /// While nothing is being written: `write` takes what goes out at once, and says how much that
+  /// is.
+  void write_directly(std::function<std::size_t(std::string_view)> write) {
+    write_ = std::move(write);
+  }
+  /// The client has left.
+  void lose();
+
+ private:
+  void append_head(const HttpResponse& head, bool whole);
+  void append_piece(std::string_view piece);
+  void close();
+  void send_or_ring();
+  void ring();
+  template <class Work>
+  void on_strand(Work work);
+
+  Strand strand_;
+  boost::asio::steady_timer wake_;
+  const HttpConfig& config_;
+  std::string id_;
+  std::string unsent_;
+  std::function<void()> on_gone_;
+  std::function<std::size_t(std::string_view)> write_;
+  int status_ = 0;
+  bool head_only_;
+  bool chunked_;
+  bool keep_alive_ = true;
+  bool ended_ = false;
+  bool gone_ = false;
+};
+
+}  // namespace winnow::server

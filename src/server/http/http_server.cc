@@ -1,0 +1,258 @@
+#include "server/http/http_server.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <cerrno>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "server/http/connection.h"
+#include "server/http/exchange.h"
+#include "server/http/threads_elsewhere.h"
+
+namespace winnow::server {
+namespace {
+
+namespace asio = boost::asio;
+using asio::use_awaitable;
+using asio::ip::tcp;
+using boost::system::error_code;
+using Done = std::function<void(const HttpRecord&)>;
+
+constexpr rlim_t kOtherFiles = 256;  // than connections
+// The engine has nothing to do, or nothing to tell: its core is as good as any.
+constexpr std::chrono::seconds kEngineRests{1};
+
+// Every connection takes a file descriptor, and a process may raise its own limit.
+void allow_connections(int count) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    const rlim_t wanted = static_cast<rlim_t>(count) + kOtherFiles;
+    limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, wanted));
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+}
+
+// OpenSSL does not say why a file cannot be opened.
+void check_readable(std::string_view flag, const std::string& path) {
+  const int failure = ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
+  require(failure == 0, "{} {}: {}", flag, path, std::generic_category().message(failure));
+}
+
+}  // namespace
+
+class HttpServer::Impl : public ConnectionOwner {
+ public:
+  Impl(const HttpConfig& config, Gate gate, HttpHandler handler, Done done);
+  ~Impl() override { stop(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  [[nodiscard]] const HttpConfig& config() const override { return config_; }
+  [[nodiscard]] bool draining() const override { return draining_; }
+  std::optional<ApiError> refuse(const HttpRequest& head) override { return gate_(head); }
+  void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) override {
+    threads_.return_after(kEngineRests);
+    handler_(std::move(request), exchange);
+  }
+  void record(const HttpRecord& record) override { done_(record); }
+  void forget(const Connection& connection) override;
+
+  [[nodiscard]] int port() const { return acceptor_.local_endpoint().port(); }
+  [[nodiscard]] int connections() const;
+  void run(std::function<void()> work) {
+    threads_.leave_callers_core();
+    asio::post(work_strand_, std::move(work));
+  }
+  /// Apart from the constructor: whom the threads tell of requests must be complete.
+  void start();
+  void drain();
+  void stop();
+
+ private:
+  void listen();
+  void load_tls();
+  asio::awaitable<void> accept_all();
+  void serve(tcp::socket socket);
+
+  HttpConfig config_;
+  Gate gate_;
+  HttpHandler handler_;
+  Done done_;
+  mutable std::mutex mutex_;  // of open_
+  std::unordered_map<const Connection*, std::weak_ptr<Connection>> open_;
+  std::atomic<bool> draining_ = false;
+  std::optional<asio::ssl::context> tls_;
+  asio::io_context context_;  // owns the connections, so it goes before what they use
+  tcp::acceptor acceptor_;
+  asio::strand<asio::io_context::executor_type> work_strand_;
+  ThreadsElsewhere threads_;
+};
+
+HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, HttpHandler handler, Done done)
+    : config_(config),
+      gate_(std::move(gate)),
+      handler_(std::move(handler)),
+      done_(std::move(done)),
+      context_(config.threads),
+      acceptor_(asio::make_strand(context_)),
+      work_strand_(asio::make_strand(context_)) {
+  allow_connections(config.max_connections);
+  load_tls();
+  listen();
+}
+
+void HttpServer::Impl::start() {
+  asio::co_spawn(
+      acceptor_.get_executor(), [this] { return accept_all(); }, asio::detached);
+  for (int i = 0; i < config_.threads; ++i) {
+    threads_.start("http", [this] { context_.run(); });
+  }
+}
+
+void HttpServer::Impl::stop() {
+  context_.stop();
+  threads_.join();
+}
+
+void HttpServer::Impl::load_tls() {
+  require(config_.tls_cert.empty() == config_.tls_key.empty(),
+          "--tls-cert and --tls-key go together");
+  if (config_.tls_cert.empty()) {
+    return;
+  }
+  tls_.emplace(asio::ssl::context::tls_server);
+  tls_->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
+                    asio::ssl::context::no_tlsv1_1);
+  error_code error;
+  check_readable("--tls-cert", config_.tls_cert);
+  tls_->use_certificate_chain_file(config_.tls_cert, error);
+  require(!error, "--tls-cert {}: is no certificate in PEM ({})", config_.tls_cert,
+          error.message());
+  check_readable("--tls-key", config_.tls_key);
+  tls_->use_private_key_file(config_.tls_key, asio::ssl::context::pem, error);
+  require(!error, "--tls-key {}: is no private key in PEM that goes with the certificate ({})",
+          config_.tls_key, error.message());
+}
+
+void HttpServer::Impl::listen() {
+  error_code error;
+  tcp::resolver resolver(context_);
+  const auto found =
+      resolver.resolve(config_.host, std::to_string(config_.port), tcp::resolver::passive, error);
+  require(!error && !found.empty(), "--host {}: {}", config_.host, error.message());
+  const tcp::endpoint endpoint = found.begin()->endpoint();
+  const auto check = [&] {
+    require(!error, "cannot listen on {} port {}: {}", config_.host, config_.port, error.message());
+  };
+  acceptor_.open(endpoint.protocol(), error);
+  check();
+  acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+  acceptor_.bind(endpoint, error);
+  check();
+  acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  check();
+}
+
+asio::awaitable<void> HttpServer::Impl::accept_all() {
+  asio::steady_timer pause(acceptor_.get_executor());
+  while (!draining_) {
+    error_code error;
+    tcp::socket socket = co_await acceptor_.async_accept(
+        asio::make_strand(context_), asio::redirect_error(use_awaitable, error));
+    if (!error) {
+      serve(std::move(socket));
+    } else if (error == asio::error::operation_aborted || !acceptor_.is_open()) {
+      break;
+    } else {  // no file descriptors, perhaps: they come back
+      pause.expires_after(std::chrono::milliseconds(50));
+      co_await pause.async_wait(asio::redirect_error(use_awaitable, error));
+    }
+  }
+}
+
+void HttpServer::Impl::serve(tcp::socket socket) {
+  error_code error;
+  if (connections() >= config_.max_connections) {
+    socket.close(error);
+    return;
+  }
+  socket.set_option(tcp::no_delay(true), error);
+  auto stream = make_stream(std::move(socket), tls_ ? &*tls_ : nullptr);
+  const auto connection = std::make_shared<Connection>(*this, std::move(stream));
+  {
+    const std::lock_guard lock(mutex_);
+    open_[connection.get()] = connection;
+  }
+  connection->start();
+}
+
+int HttpServer::Impl::connections() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(open_.size());
+}
+
+void HttpServer::Impl::forget(const Connection& connection) {
+  const std::lock_guard lock(mutex_);
+  open_.erase(&connection);
+}
+
+void HttpServer::Impl::drain() {
+  draining_ = true;
+  asio::post(acceptor_.get_executor(), [this] {
+    error_code error;
+    acceptor_.close(error);
+  });
+  std::vector<std::shared_ptr<Connection>> connections;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [_, weak] : open_) {
+      connections.push_back(weak.lock());
+    }
+  }
+  for (const auto& connection : connections) {
+    if (connection) {
+      connection->close_if_idle();
+    }
+  }
+}
+
+HttpServer::HttpServer(const HttpConfig& config, Gate gate, HttpHandler handler, Done done)
+    : impl_(std::make_unique<Impl>(config, std::move(gate), std::move(handler), std::move(done))) {
+  impl_->start();
+}
+HttpServer::~HttpServer() = default;
+int HttpServer::port() const {
+  return impl_->port();
+}
+int HttpServer::connections() const {
+  return impl_->connections();
+}
+void HttpServer::run(std::function<void()> work) {
+  impl_->run(std::move(work));
+}
+void HttpServer::drain() {
+  impl_->drain();
+}
+void HttpServer::stop() {
+  impl_->stop();
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,81 @@
+// HTTP/1.1 over TCP or TLS: connections, limits, time-outs.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/http/api_error.h"
+#include "server/http/http.h"
+
+namespace winnow::server {
+
+struct HttpConfig {
+  std::string host = "127.0.0.1";
+  int port = 8080;       // 0: any free one
+  std::string tls_cert;  // PEM files; both or neither
+  std::string tls_key;
+  std::vector<std::pair<std::string, std::string>> headers;  // of every answer
+  int threads = 2;
+  int max_connections = 1024;
+  std::size_t max_header_bytes = std::size_t{16} << 10;
+  std::size_t max_body_bytes = std::size_t{8} << 20;
+  std::size_t max_unsent_bytes = std::size_t{4} << 20;  // of a client that reads too slowly
+  std::chrono::milliseconds header_timeout{10'000};     // for a whole head; also between requests
+  std::chrono::milliseconds body_timeout{60'000};       // for a whole body
+  std::chrono::milliseconds write_timeout{60'000};      // for the client to take what is written
+};
+
+/// What is known of an exchange when it is over.
+struct HttpRecord {
+  std::string id;
+  std::string client;
+  std::string method;
+  std::string path;
+  int status = 0;
+  bool gone = false;  // the client left before the end of the answer
+  std::size_t bytes = 0;
+  double seconds = 0.0;
+};
+
+/// Serves until it is destroyed. What never reaches the handler (malformed, too large, too slow) is
+/// answered with an error in OpenAI's shape.
+class HttpServer {
+ public:
+  /// What a request is refused with, if it is, before its body is read.
+  using Gate = std::function<std::optional<ApiError>(const HttpRequest& head)>;
+
+  /// Listens and starts its threads. Throws Error when the address or a TLS file is not usable.
+  /// `gate` is asked and `done` hears of every exchange, on the server's threads; neither throws.
+  HttpServer(const HttpConfig& config, Gate gate, HttpHandler handler,
+             std::function<void(const HttpRecord&)> done);
+  /// Stops, and closes all connections. Nobody may use a Reply any more.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  /// The port that it listens on.
+  [[nodiscard]] int port() const;
+  /// Connections that are open now.
+  [[nodiscard]] int connections() const;
+  /// Runs `work` on the server's threads: one piece at a time, in order, and on another core than
+  /// the caller's where there is one. Dropped after stop().
+  void run(std::function<void()> work);
+  /// Takes no more connections and closes those that wait for a request; answers go on.
+  void drain();
+  /// Stops the server's threads: nothing is handled, sent or heard of any more.
+  void stop();
+
+  class Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace winnow::server

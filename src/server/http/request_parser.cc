@@ -1,0 +1,114 @@
+#include "server/http/request_parser.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <cctype>
+#include <random>
+#include <utility>
+
+namespace winnow::server {
+namespace {
+
+namespace http = boost::beast::http;
+
+bool is_plain_word(std::string_view text) {
+  return !text.empty() && text.size() <= 64 && std::ranges::all_of(text, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  });
+}
+
+std::string new_id() {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  return fmt::format("req-{:016x}", random());
+}
+
+// All but the body.
+template <class Message>
+HttpRequest head_of(const Message& message, std::string client) {
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  const std::string target(message.target());
+  const auto question = target.find('?');
+  request.path = target.substr(0, question);
+  request.query = question == std::string::npos ? "" : target.substr(question + 1);
+  request.client = std::move(client);
+  for (const auto& field : message) {
+    std::string name(field.name_string());
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+    request.headers.emplace_back(std::move(name), std::string(field.value()));
+  }
+  const std::string_view id = request.header("x-request-id");
+  request.id = is_plain_word(id) ? std::string(id) : new_id();
+  return request;
+}
+
+ApiError refusal_of(const boost::system::error_code& error) {
+  if (error == http::error::body_limit) {
+    return {413, "the body is larger than this server accepts", {}, "body_too_large"};
+  }
+  if (error == http::error::header_limit) {
+    return {431, "the head is larger than this server accepts", {}, "header_too_large"};
+  }
+  return {400, fmt::format("not an HTTP request: {}", error.message()), {}, "malformed_request"};
+}
+
+}  // namespace
+
+struct RequestParser::Impl {
+  http::request_parser<http::string_body> parser;
+};
+
+RequestParser::RequestParser(std::size_t max_header_bytes, std::size_t max_body_bytes)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->parser.eager(true);
+  impl_->parser.header_limit(static_cast<std::uint32_t>(max_header_bytes));
+  impl_->parser.body_limit(max_body_bytes);
+}
+
+RequestParser::~RequestParser() = default;
+
+std::size_t RequestParser::put(std::string_view bytes) {
+  boost::system::error_code error;
+  const std::size_t used = impl_->parser.put(boost::asio::buffer(bytes), error);
+  if (error && error != http::error::need_more) {
+    refusal_ = refusal_of(error);
+  }
+  return used;
+}
+
+bool RequestParser::is_over() const {
+  return refusal_ || impl_->parser.is_done();
+}
+
+bool RequestParser::has_head() const {
+  return impl_->parser.is_header_done();
+}
+
+bool RequestParser::expects_continue() const {
+  return boost::beast::iequals(impl_->parser.get()[http::field::expect], "100-continue");
+}
+
+bool RequestParser::keep_alive() const {
+  return !refusal_ && impl_->parser.keep_alive();
+}
+
+bool RequestParser::speaks_http_1_1() const {
+  return impl_->parser.get().version() >= 11;
+}
+
+HttpRequest RequestParser::head(std::string client) const {
+  return head_of(impl_->parser.get(), std::move(client));
+}
+
+HttpRequest RequestParser::take(std::string client) {
+  auto message = impl_->parser.release();
+  HttpRequest request = head_of(message, std::move(client));
+  request.body = std::move(message.body());
+  return request;
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,25 @@
+// A completion's prompts as the engine takes them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "server/openai/completion_request.h"
+
+namespace winnow::server {
+
+class Service;
+
+struct PreparedPrompt {
+  std::string text;  // what echo shows
+  std::int32_t first_token = 0;
+  engine::Request request;
+};
+
+/// In the order of the prompts; a chat is one. Throws ApiError when the model cannot serve one of
+/// them: it is longer than the context, has tokens that there are not, or nothing at all.
+std::vector<PreparedPrompt> prepare_prompts(Service& service, const CompletionRequest& completion);
+
+}  // namespace winnow::server

@@ -1,0 +1,160 @@
+#include "server/openai/completion_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/http/api_error.h"
+
+namespace winnow::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+CompletionRequest completion(std::string_view body) {
+  return parse_completion(body, /*chat=*/false, {});
+}
+CompletionRequest chat(std::string_view body) {
+  return parse_completion(body, /*chat=*/true, {});
+}
+
+/// "param: message" of the error that a body causes.
+std::string error_of(std::string_view body, bool is_chat = false) {
+  try {
+    parse_completion(body, is_chat, {});
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status(), 400);
+    return error.param() + ": " + error.what();
+  }
+  return "no error";
+}
+
+TEST(CompletionRequest, DefaultsAreOpenAis) {
+  const auto request = completion(R"({"prompt": "Hi"})");
+  EXPECT_EQ(std::get<std::string>(request.prompts.at(0)), "Hi");
+  EXPECT_EQ(request.sampling.temperature, 1.0);
+  EXPECT_EQ(request.sampling.top_p, 1.0);
+  EXPECT_EQ(request.logprobs, -1);
+  EXPECT_EQ(request.n, 1);
+  EXPECT_FALSE(request.max_tokens);
+  EXPECT_FALSE(request.seed);
+  EXPECT_FALSE(request.stream);
+}
+
+TEST(CompletionRequest, NullIsAbsent) {
+  EXPECT_EQ(completion(R"({"prompt": "Hi", "n": null, "stop": null, "logprobs": null,
+                           "response_format": null, "suffix": null, "logit_bias": null})")
+                .n,
+            1);
+}
+
+TEST(CompletionRequest, PromptsOfAllKinds) {
+  EXPECT_EQ(completion(R"({"prompt": ["a", "b"]})").prompts.size(), 2U);
+  EXPECT_THAT(std::get<1>(completion(R"({"prompt": [1, 2]})").prompts.at(0)), ElementsAre(1, 2));
+  const auto both = completion(R"({"prompt": [[1, 2], "b"]})").prompts;
+  EXPECT_THAT(std::get<1>(both.at(0)), ElementsAre(1, 2));
+  EXPECT_EQ(std::get<0>(both.at(1)), "b");
+  for (const char* prompt : {"5", "[]", "{}", "[[1.5]]", "[1, \"a\"]", "[[\"a\"]]", "[-1]",
+                             "[4294967296]", "[1e300]", "true"}) {
+    EXPECT_THAT(error_of(std::string(R"({"prompt": )") + prompt + "}"), HasSubstr("prompt: "))
+        << prompt;
+  }
+  EXPECT_THAT(error_of("{}"), HasSubstr("prompt is absent"));
+  EXPECT_THAT(error_of(R"({"prompt": []})"), HasSubstr("prompt is an array of 0;"));
+}
+
+TEST(CompletionRequest, NumbersAreCheckedBeforeTheyAreConverted) {
+  for (const char* n :
+       {"0", "-1", "1.5", "1e30", "18446744073709551615", "9223372036854775808", "\"1\"", "[]"}) {
+    EXPECT_THAT(error_of(std::string(R"({"prompt": "a", "n": )") + n + "}"), HasSubstr("n: n is "))
+        << n;
+  }
+  EXPECT_EQ(completion(R"({"prompt": "a", "n": 2.0})").n, 2);
+  EXPECT_EQ(completion(R"({"prompt": "a", "seed": -5})").seed, static_cast<std::uint64_t>(-5));
+  EXPECT_EQ(completion(R"({"prompt": "a", "seed": 9007199254740993})").seed, 9007199254740993U);
+  EXPECT_THAT(error_of(R"({"prompt": "a", "temperature": "hot"})"), HasSubstr("a number from"));
+}
+
+TEST(CompletionRequest, SeedsAreAnyOf64Bits) {
+  const auto seed = [](const std::string& text) {
+    return completion(R"({"prompt": "a", "seed": )" + text + "}").seed;
+  };
+  EXPECT_EQ(seed("9223372036854775808"), std::uint64_t{1} << 63);
+  EXPECT_EQ(seed("18446744073709551615"), ~std::uint64_t{0});
+  EXPECT_EQ(seed("-9223372036854775808"), std::uint64_t{1} << 63);
+  EXPECT_EQ(seed("7.0"), 7U);
+  EXPECT_EQ(seed("null"), std::nullopt);
+  for (const char* bad :
+       {"18446744073709551616", "-9223372036854775809", "1.5", "1e300", "\"1\""}) {
+    EXPECT_THAT(error_of(std::string(R"({"prompt": "a", "seed": )") + bad + "}"),
+                HasSubstr("seed: seed is "))
+        << bad;
+  }
+}
+
+TEST(CompletionRequest, StopsAreStringsAndEmptyOnesDoNotCount) {
+  EXPECT_THAT(completion(R"({"prompt": "a", "stop": "x"})").stop, ElementsAre("x"));
+  EXPECT_THAT(completion(R"({"prompt": "a", "stop": ["x", "", "y"]})").stop, ElementsAre("x", "y"));
+  EXPECT_THAT(error_of(R"({"prompt": "a", "stop": [1]})"), HasSubstr("stop"));
+  EXPECT_THAT(error_of(R"({"prompt": "a", "stop": ["", "", "", "", "", "", "", "", "",
+                          "", "", "", "", "", "", "", ""]})"),
+              HasSubstr("an array of 17; expected a string or at most 16"));
+}
+
+TEST(CompletionRequest, NothingIsGeneratedOnlyWhereThePromptIsEchoed) {
+  EXPECT_EQ(
+      completion(R"({"prompt": "a", "echo": true, "logprobs": 0, "max_tokens": 0})").max_tokens, 0);
+  EXPECT_THAT(error_of(R"({"prompt": "a", "echo": true, "max_tokens": 0})"),
+              HasSubstr("max_tokens: max_tokens is 0; expected an integer from 1"));
+  EXPECT_THAT(error_of(R"({"prompt": "a", "max_tokens": 0})"), HasSubstr("max_tokens"));
+}
+
+TEST(CompletionRequest, ChatMessages) {
+  const auto request = chat(R"({"messages": [{"role": "developer", "content": "Be brief."},
+      {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+      {"role": "assistant", "content": null}], "max_tokens": 3, "max_completion_tokens": 7})");
+  EXPECT_EQ(request.conversation.messages.dump(),
+            R"([{"role":"system","content":"Be brief."},{"role":"user","content":"ab"},)"
+            R"({"role":"assistant","content":""}])");
+  EXPECT_EQ(request.max_tokens, 7);
+  EXPECT_THAT(error_of(R"({"messages": []})", true), HasSubstr("messages"));
+  EXPECT_THAT(error_of(R"({"messages": ["Hi"]})", true), HasSubstr("messages"));
+  EXPECT_THAT(error_of(R"({"messages": [{"role": "user"}]})", true),
+              HasSubstr("messages[0].content"));
+  EXPECT_THAT(error_of(R"({"messages": [{"content": "Hi"}]})", true),
+              HasSubstr("messages[0].role"));
+  EXPECT_THAT(
+      error_of(R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", true),
+      HasSubstr("messages[0].content[0].type"));
+}
+
+TEST(CompletionRequest, LogprobsOfBothKinds) {
+  EXPECT_EQ(completion(R"({"prompt": "a", "logprobs": 4})").logprobs, 4);
+  EXPECT_THAT(error_of(R"({"prompt": "a", "logprobs": true})"), HasSubstr("logprobs"));
+  const std::string messages = R"({"messages": [{"role": "user", "content": "a"}], )";
+  EXPECT_EQ(chat(messages + R"("logprobs": true})").logprobs, 0);
+  EXPECT_EQ(chat(messages + R"("logprobs": true, "top_logprobs": 5})").logprobs, 5);
+  EXPECT_EQ(chat(messages + R"("logprobs": false})").logprobs, -1);
+  EXPECT_THAT(error_of(messages + R"("top_logprobs": 5})", true), HasSubstr("top_logprobs"));
+}
+
+TEST(CompletionRequest, WhatIsNotDoneIsRefusedUnlessItChangesNothing) {
+  EXPECT_EQ(error_of(R"({"prompt": "a", "logit_bias": {}, "best_of": 1, "suffix": "",
+                         "tools": [], "user": "me", "unheard_of": 1})"),
+            "no error");
+  for (const char* field : {R"("logit_bias": {"1": 2})", R"("best_of": 3)", R"("suffix": "b")",
+                            R"("tools": [{}])", R"("use_beam_search": true)"}) {
+    EXPECT_NE(error_of(std::string(R"({"prompt": "a", )") + field + "}"), "no error") << field;
+  }
+}
+
+TEST(CompletionRequest, BodiesThatAreNoObjects) {
+  for (const char* body : {"", "[]", "5", "null", "{", R"({"prompt": "a"} x)", "\xFF",
+                           "{\"prompt\": \"\xC3\"}", R"({"prompt": "a", "prompt": "b"})"}) {
+    EXPECT_NE(error_of(body), "no error") << body;
+  }
+  EXPECT_NE(error_of(std::string(1 << 20, '[')), "no error");
+}
+
+}  // namespace
+}  // namespace winnow::server
