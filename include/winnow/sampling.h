@@ -27,6 +27,7 @@ struct TokenLogprob {
 struct ScoredToken {
   std::int32_t token = 0;
   float logprob = 0.0F;
+  int rank = 0;                            // among all tokens; 1: the most likely
   std::vector<TokenLogprob> alternatives;  // most likely first
 };
 

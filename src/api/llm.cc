@@ -48,7 +48,9 @@ engine::Request make_request(std::span<const std::int32_t> prompt, const Generat
   request.samples = options.samples;
   request.sampling = options.sampling;
   request.logprobs = options.logprobs;
-  request.prompt_logprobs = options.prompt_logprobs;
+  require(!options.prompt_logprobs || options.logprobs >= 0,
+          "log-probabilities of the prompt go with those of the answer");
+  request.prompt_logprobs = options.prompt_logprobs ? options.logprobs : -1;
   if (!options.ignore_eos) {
     request.stop_tokens = config.eos_tokens;
   }

@@ -5,7 +5,10 @@
 namespace winnow::engine {
 
 ScoredToken scored_token(const TokenEvent& event) {
-  return {.token = event.token, .logprob = event.logprob, .alternatives = event.alternatives};
+  return {.token = event.token,
+          .logprob = event.logprob,
+          .rank = event.rank,
+          .alternatives = event.alternatives};
 }
 
 Collector::Collector(const Tokenizer* tokenizer, const GenerateOptions& options,

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -12,7 +13,7 @@ namespace winnow::engine {
 
 void validate(const Request& request, const model::ModelSpec& model) {
   require(!request.prompt.empty(), "the prompt is empty: at least one token is needed");
-  const bool asks_of_prompt = request.prompt_logprobs || request.on_logits || request.trace;
+  const bool asks_of_prompt = request.prompt_logprobs >= 0 || request.on_logits || request.trace;
   const int least = asks_of_prompt ? 0 : 1;
   require(request.max_tokens >= least, "max tokens {} is not at least {}", request.max_tokens,
           least);
@@ -25,9 +26,8 @@ void validate(const Request& request, const model::ModelSpec& model) {
   require(total <= model.max_positions,
           "{} prompt tokens and {} new ones are more than the model's {} positions",
           request.prompt.size(), request.max_tokens, model.max_positions);
-  require(!request.prompt_logprobs || request.logprobs >= 0,
-          "log-probabilities of the prompt go with those of the answer");
   validate(request.sampling);
+  validate(request.rules, model.vocab);
 }
 
 std::string_view finish_name(FinishReason reason) {
@@ -44,6 +44,8 @@ std::string_view finish_name(FinishReason reason) {
       return "out_of_memory";
     case FinishReason::not_numbers:
       return "not_numbers";
+    case FinishReason::no_token:
+      return "no_token";
   }
   return "";
 }
@@ -76,6 +78,9 @@ RequestId Engine::submit(Request request) {
   if (spec->constraint) {
     sequence->constraint = spec->constraint->fork();
   }
+  if (spec->rules.mirostat.version > 0) {
+    sequence->mirostat.emplace(spec->rules.mirostat);
+  }
   if (spec->count_reads) {
     sequence->reads.emplace(config_.cache.traits(), shape_);
   }
@@ -84,7 +89,11 @@ RequestId Engine::submit(Request request) {
     const int known = prefixes_.find(tokens).length;
     sequence->stored = store_->find(tokens, static_cast<std::size_t>(known + kLeastPrefix));
   }
-  waiting_.push_back(std::move(sequence));
+  auto place = waiting_.end();  // behind those that are as urgent
+  while (place != waiting_.begin() && (*std::prev(place))->spec->priority > spec->priority) {
+    --place;
+  }
+  waiting_.insert(place, std::move(sequence));
   return id;
 }
 

@@ -155,6 +155,7 @@ class Engine {
   bool drop_prefix();
   void save_prompt(const Sequence& sequence);
   std::vector<SequencePtr> fork_samples(Sequence& first);
+  std::int32_t choose(Sequence& sequence, std::span<float> logits) const;
   void accept(Sequence& sequence, std::size_t row, bool from_logits,
               std::vector<TokenEvent>& events);
 

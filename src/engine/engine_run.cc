@@ -142,15 +142,16 @@ void Engine::score_prompt(const Share& share, std::size_t row, std::vector<Token
     }
     const auto logits = logits_.span().subspan((row + static_cast<std::size_t>(i)) * vocab, vocab);
     sequence.scored = position + 1;
-    if (!sequence.spec->prompt_logprobs) {
+    if (sequence.spec->prompt_logprobs < 0) {
       continue;
     }
-    ScoredToken scored =
-        score(logits, sequence.tokens[static_cast<std::size_t>(position)], sequence.spec->logprobs);
+    ScoredToken scored = score(logits, sequence.tokens[static_cast<std::size_t>(position)],
+                               sequence.spec->prompt_logprobs);
     events.push_back({.request = sequence.request,
                       .sample = sequence.sample,
                       .token = scored.token,
                       .logprob = scored.logprob,
+                      .rank = scored.rank,
                       .alternatives = std::move(scored.alternatives),
                       .of_prompt = true});
   }
@@ -212,12 +213,30 @@ std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
     if (first.constraint) {
       fork->constraint = first.constraint->fork();
     }
+    fork->mirostat = first.mirostat;
     fork->reused = first.reused;
     fork->left = first.left;
     fork->scored = first.scored;
     forks.push_back(std::move(fork));
   }
   return forks;
+}
+
+// The next token of a sequence, from its logits.
+std::int32_t Engine::choose(Sequence& sequence, std::span<float> logits) const {
+  const Request& spec = *sequence.spec;
+  if (sequence.constraint) {
+    sequence.constraint->mask(logits);
+    if (leaves_nothing(logits)) {
+      return ops::kNoToken;
+    }
+  }
+  if (spec.rules.any()) {
+    return sample_by_rules(logits, sequence.tokens, spec, sequence.sample, sequence.length(),
+                           sequence.mirostat ? &*sequence.mirostat : nullptr);
+  }
+  return sample(logits, sequence.tokens, spec.sampling, sequence.sample, sequence.length(),
+                sequence.prompt_length());
 }
 
 // Gives a sequence its next token: the one that the runner has chosen in row `row` of the step, or
@@ -230,20 +249,16 @@ void Engine::accept(Sequence& sequence, std::size_t row, bool from_logits,
     return;
   }
   const auto vocab = static_cast<std::size_t>(model_.vocab);
-  ScoredToken chosen{.token = next_[row], .logprob = 0.0F, .alternatives = {}};
+  ScoredToken chosen{.token = next_[row], .alternatives = {}};
   if (from_logits) {
     const auto logits = logits_.span().subspan(row * vocab, vocab);
-    if (sequence.constraint) {
-      sequence.constraint->mask(logits);
-    }
-    chosen.token = sample(logits, sequence.tokens, spec.sampling, sequence.sample,
-                          sequence.length(), sequence.prompt_length());
+    chosen.token = choose(sequence, logits);
     if (spec.logprobs >= 0 && chosen.token != ops::kNoToken) {
       chosen = score(logits, chosen.token, spec.logprobs);
     }
   }
   if (chosen.token == ops::kNoToken) {
-    finish(sequence, FinishReason::not_numbers);
+    finish(sequence, sequence.is_restricted() ? FinishReason::no_token : FinishReason::not_numbers);
     return;
   }
   if (sequence.constraint) {
@@ -260,6 +275,7 @@ void Engine::accept(Sequence& sequence, std::size_t row, bool from_logits,
                     .sample = sequence.sample,
                     .token = chosen.token,
                     .logprob = chosen.logprob,
+                    .rank = chosen.rank,
                     .alternatives = std::move(chosen.alternatives),
                     .finish = sequence.finish});
 }

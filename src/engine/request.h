@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/logit_rules.h"
 #include "engine/token_constraint.h"
 #include "kvcache/saved_sequence.h"
 #include "model/config.h"
@@ -32,13 +33,15 @@ struct Request {
   int max_tokens = 16;
   int samples = 1;  // continuations of the one prompt, sharing its pages
   SamplingOptions sampling;
+  LogitRules rules = {};
   int logprobs = -1;  // alternatives to report per token; -1: no log-probabilities
   std::vector<std::int32_t> stop_tokens;  // end a sample; reported, not continued
   // Results about the prompt itself. With any of these, max_tokens may be 0.
-  bool prompt_logprobs = false;  // `logprobs` also of the prompt
-  OnLogits on_logits = {};       // called within step()
-  bool trace = false;            // tell what every token's query sees (CacheTrace)
-  bool count_reads = false;      // CacheUsage::reads is wanted
+  int prompt_logprobs = -1;  // alternatives to report per token of the prompt; -1: none
+  OnLogits on_logits = {};   // called within step()
+  int priority = 0;          // of the requests that wait, the smallest goes first
+  bool trace = false;        // tell what every token's query sees (CacheTrace)
+  bool count_reads = false;  // CacheUsage::reads is wanted
   std::shared_ptr<const TokenConstraint> constraint = {};  // what each sample begins with, if any
   /// The cache of the prompt's beginning: shorter than the prompt, and valid for the engine's cache
   /// and this request's limits.
@@ -58,12 +61,18 @@ enum class FinishReason : std::uint8_t {
   length,
   cancelled,
   out_of_memory,
-  not_numbers
+  not_numbers,
+  no_token
 };
 std::string_view finish_name(FinishReason reason);
 /// What to say of a request that ended as not_numbers.
 inline constexpr std::string_view kNotNumbers =
     "the model's logits are not numbers: its weights are damaged, or too large for --dtype";
+
+/// What to say of a request that ended as no_token.
+inline constexpr std::string_view kNoTokenLeft =
+    "what is asked of the answer (grammar, allowed or forbidden tokens) leaves no token to go on "
+    "with";
 
 /// One new token of one sample, or one of the prompt whose log-probability was asked for.
 struct TokenEvent {
@@ -71,6 +80,7 @@ struct TokenEvent {
   int sample = 0;
   std::int32_t token = -1;                 // -1: no token, only the end (cancelled, failed)
   float logprob = 0.0F;                    // if asked for
+  int rank = 0;                            // among all tokens, if asked for; 1: the most likely
   std::vector<TokenLogprob> alternatives;  // most likely first
   FinishReason finish = FinishReason::none;
   bool of_prompt = false;

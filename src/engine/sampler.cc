@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 #include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -47,6 +48,33 @@ void keep_most_likely(std::vector<Candidate>& candidates, int count) {
   candidates.erase(end, candidates.end());
 }
 
+constexpr std::uint64_t kXtcSeed = 0x585443;  // whether XTC takes place is not what is drawn
+
+std::uint64_t token_stream(int sample, int position) {
+  return (static_cast<std::uint64_t>(sample) << 32) | static_cast<std::uint32_t>(position);
+}
+
+// Leaves out what typical-p, top-k, top-p, min-p and XTC, or mirostat instead of them all, leave
+// out. `rule` then draws from what is left. `chance` decides whether XTC takes place.
+void truncate(std::span<float> logits, const SamplingOptions& options, const LogitRules& rules,
+              const Mirostat* mirostat, ops::TokenRule& rule, double chance) {
+  if (mirostat != nullptr) {
+    mirostat->truncate(options.temperature, logits);
+  } else {
+    if (rules.typical_p < 1.0) {
+      keep_typical(rules.typical_p, options.temperature, logits);
+    }
+    if (chance >= rules.xtc.probability) {
+      return;
+    }
+    ops::keep_candidates(logits, rule);
+    exclude_top_choices(rules.xtc.threshold, options.temperature, logits);
+  }
+  rule.most = 0;
+  rule.share = 0;
+  rule.farthest = ops::TokenRule{}.farthest;
+}
+
 }  // namespace
 
 void validate(const SamplingOptions& options) {
@@ -79,9 +107,7 @@ ops::TokenRule token_rule(const SamplingOptions& options, int sample, int positi
   if (options.top_p < 1.0) {
     rule.share = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(options.top_p * 0x1p64));
   }
-  const auto stream =
-      (static_cast<std::uint64_t>(sample) << 32) | static_cast<std::uint32_t>(position);
-  rule.random = Random(options.seed, stream).bits();
+  rule.random = Random(options.seed, token_stream(sample, position)).bits();
   return rule;
 }
 
@@ -97,6 +123,33 @@ std::int32_t sample(std::span<const float> logits, std::span<const std::int32_t>
   return ops::sample_token(penalized, {}, rule);
 }
 
+std::int32_t sample_by_rules(std::span<const float> logits, std::span<const std::int32_t> history,
+                             const Request& request, int sample, int position, Mirostat* mirostat) {
+  const SamplingOptions& options = request.sampling;
+  const LogitRules& rules = request.rules;
+  const int prompt = static_cast<int>(request.prompt.size());
+  ops::TokenRule rule = token_rule(options, sample, position);
+  const int seen = static_cast<int>(history.size());
+  const int first = rules.penalty_tokens > 0 ? std::max(0, seen - rules.penalty_tokens) : 0;
+  std::vector<float> edited = ops::penalize_seen(
+      logits, history.subspan(static_cast<std::size_t>(first)), std::exchange(rule.penalty, 1.0F));
+  penalize_counts(edited, history.subspan(static_cast<std::size_t>(std::max(first, prompt))),
+                  options);
+  edit_logits(rules, history, prompt, request.stop_tokens, edited);
+  if (leaves_nothing(edited)) {
+    return ops::kNoToken;
+  }
+  if (options.temperature > 0.0) {
+    truncate(edited, options, rules, mirostat, rule,
+             Random(options.seed ^ kXtcSeed, token_stream(sample, position)).uniform());
+  }
+  const std::int32_t token = ops::sample_token(edited, {}, rule);
+  if (mirostat != nullptr && options.temperature > 0.0 && token != ops::kNoToken) {
+    mirostat->accept(static_cast<std::size_t>(token), options.temperature, edited);
+  }
+  return token;
+}
+
 ScoredToken score(std::span<const float> logits, std::int32_t token, int alternatives) {
   const float largest = *std::ranges::max_element(logits);
   double sum = 0.0;
@@ -105,9 +158,10 @@ ScoredToken score(std::span<const float> logits, std::int32_t token, int alterna
   }
   const double normalizer = double{largest} + std::log(sum);
   const auto logprob = [&](float logit) { return static_cast<float>(double{logit} - normalizer); };
-  ScoredToken result{.token = token,
-                     .logprob = logprob(logits[static_cast<std::size_t>(token)]),
-                     .alternatives = {}};
+  const float chosen = logits[static_cast<std::size_t>(token)];
+  ScoredToken result{.token = token, .logprob = logprob(chosen), .alternatives = {}};
+  result.rank = 1 + static_cast<int>(std::ranges::count_if(
+                        logits, [chosen](float logit) { return logit > chosen; }));
   auto candidates = candidates_of(logits);
   keep_most_likely(candidates, alternatives);
   for (const Candidate& c : candidates) {

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "engine/request.h"
+#include "engine/truncation.h"
 #include "ops/sampling.h"
 #include "winnow/sampling.h"
 
@@ -22,7 +23,12 @@ std::int32_t sample(std::span<const float> logits, std::span<const std::int32_t>
                     const SamplingOptions& options, int sample, int position,
                     int prompt_tokens = 0);
 
-/// The log-probability of `token`, and the most likely `alternatives` to it.
+/// The token by the request's rules as well; ops::kNoToken where they leave nothing. `mirostat`: of
+/// the sample, if the request asks for it, else null.
+std::int32_t sample_by_rules(std::span<const float> logits, std::span<const std::int32_t> history,
+                             const Request& request, int sample, int position, Mirostat* mirostat);
+
+/// The log-probability and the rank of `token`, and the most likely `alternatives` to it.
 ScoredToken score(std::span<const float> logits, std::int32_t token, int alternatives);
 
 }  // namespace winnow::engine

@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/prefix_store.h"
 #include "engine/read_counter.h"
+#include "engine/truncation.h"
 
 namespace winnow::engine {
 
@@ -26,6 +27,7 @@ struct Engine::Sequence {
   std::future<std::optional<SavedState>> stored;  // a prefix that is read from disk, if valid()
   std::optional<ReadCounter> reads;               // if the request wants them
   std::unique_ptr<TokenConstraint> constraint;    // of its answer, as far as that has come
+  std::optional<Mirostat> mirostat;               // when the request asks for it
   FinishReason finish = FinishReason::none;
   bool announced = false;        // an event has reported its end
   bool forks_at_prompt = false;  // the other samples branch off when its prompt is in the cache
@@ -38,11 +40,14 @@ struct Engine::Sequence {
   /// are, too.
   [[nodiscard]] int end_sample() const { return forks_at_prompt ? spec->samples : sample + 1; }
   /// Whether it needs more of its logits than a token by token_rule(): probabilities, other
-  /// penalties, a constraint, or a token for each of the samples that branch off.
+  /// penalties, other rules, a constraint, or a token for each of the samples that branch off.
   [[nodiscard]] bool needs_logits() const {
-    return constraint || spec->logprobs >= 0 || spec->prompt_logprobs || spec->on_logits ||
-           counts_tokens(spec->sampling) || (forks_at_prompt && spec->sampling.temperature > 0.0);
+    return constraint || spec->rules.any() || spec->logprobs >= 0 || spec->prompt_logprobs >= 0 ||
+           spec->on_logits || counts_tokens(spec->sampling) ||
+           (forks_at_prompt && spec->sampling.temperature > 0.0);
   }
+  /// Whether some tokens may not come.
+  [[nodiscard]] bool is_restricted() const { return constraint || spec->rules.any(); }
   [[nodiscard]] int length() const { return static_cast<int>(tokens.size()); }
   [[nodiscard]] int prompt_length() const { return static_cast<int>(spec->prompt.size()); }
   [[nodiscard]] int cached() const { return cache ? cache->length() : 0; }
@@ -50,7 +55,7 @@ struct Engine::Sequence {
   [[nodiscard]] int pending() const { return length() - cached(); }
   /// Whether logits or log-probabilities of its prompt are still to be told.
   [[nodiscard]] bool is_scored() const {
-    return (spec->prompt_logprobs || spec->on_logits) && scored < prompt_length();
+    return (spec->prompt_logprobs >= 0 || spec->on_logits) && scored < prompt_length();
   }
   /// Where its cache is to be saved.
   [[nodiscard]] int saved_length() const { return spec->save_prompt ? prompt_length() - 1 : 0; }

@@ -8,7 +8,8 @@
 
 namespace winnow::engine {
 
-StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {
+StopMatcher::StopMatcher(std::vector<std::string> stops, bool keep_stop)
+    : stops_(std::move(stops)), keep_stop_(keep_stop) {
   for (const std::string& stop : stops_) {
     require(!stop.empty(), "--stop: a stop string is empty");
     require(is_valid_utf8(stop), "--stop: a stop string is not valid UTF-8");
@@ -31,7 +32,7 @@ std::string StopMatcher::push(std::string_view text) {
     }
   }
   stopped_ = first != std::string::npos;
-  const std::size_t certain = stopped_ ? first : pending_.size() - held_back();
+  const std::size_t certain = !stopped_ ? pending_.size() - held_back() : keep_stop_ ? end : first;
   std::string result = pending_.substr(0, certain);
   pending_.erase(0, stopped_ ? std::string::npos : certain);
   return result;

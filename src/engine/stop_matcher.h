@@ -12,8 +12,9 @@ namespace winnow::engine {
 /// held back. How the text is cut into pieces makes no difference to what comes out in all.
 class StopMatcher {
  public:
-  /// Throws Error when a stop string is empty or not UTF-8.
-  explicit StopMatcher(std::vector<std::string> stops);
+  /// `keep_stop`: the stop string stays in the text. Throws Error when a stop string is empty or
+  /// not UTF-8.
+  explicit StopMatcher(std::vector<std::string> stops, bool keep_stop = false);
 
   /// The text that became certain with `text`; "" once stopped.
   std::string push(std::string_view text);
@@ -26,6 +27,7 @@ class StopMatcher {
 
   std::vector<std::string> stops_;
   std::string pending_;
+  bool keep_stop_;
   bool stopped_ = false;
 };
 

@@ -80,4 +80,8 @@ void check_vocabulary(std::size_t tokens);
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> history,
                           const TokenRule& rule);
 
+/// Makes -infinity of the logits of all tokens that `rule`, which draws and has no penalty, never
+/// draws. Throws Error as check_vocabulary() does.
+void keep_candidates(std::span<float> logits, const TokenRule& rule);
+
 }  // namespace winnow::ops

@@ -32,7 +32,7 @@ Client any_client() {
   request.sampling.top_p = *rc::gen::element(1.0, 0.9);
   request.sampling.repetition_penalty = *rc::gen::element(1.0, 1.3);
   request.sampling.frequency_penalty = *rc::gen::element(0.0, 0.0, 0.5);
-  request.prompt_logprobs = *rc::gen::element(false, false, false, true);
+  request.prompt_logprobs = *rc::gen::element(-1, -1, -1, 0);
   request.trace = *rc::gen::element(false, false, false, true);
   request.logprobs = 0;
   request.stop_tokens =

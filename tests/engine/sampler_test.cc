@@ -141,6 +141,7 @@ TEST(Sampler, ReportsTheModelsOwnLogprobs) {
   const ScoredToken result = score(kLogits, 3, 3);
   EXPECT_EQ(result.token, 3);
   EXPECT_NEAR(std::exp(result.logprob), p[3], 1e-6);
+  EXPECT_EQ(result.rank, 3);
   ASSERT_EQ(result.alternatives.size(), 3U);
   const std::vector<std::int32_t> best{1, 4, 3};
   for (std::size_t i = 0; i < best.size(); ++i) {

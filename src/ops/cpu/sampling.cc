@@ -83,6 +83,17 @@ class Candidates {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(last_));
   }
 
+  // The tokens of all that are kept, in any order.
+  [[nodiscard]] std::vector<std::size_t> kept() const {
+    std::vector<std::size_t> tokens;
+    for (const Place place : places_) {
+      if (place <= last_) {
+        tokens.push_back(static_cast<std::uint32_t>(place));
+      }
+    }
+    return tokens;
+  }
+
   // Drops those that are farther away.
   void drop_beyond(std::uint32_t distance) {
     if (distance >= distance_of(last_)) {
@@ -113,6 +124,16 @@ class Candidates {
   Place last_ = place_of(kNoWeight, 0);  // nothing behind it is kept
   std::uint64_t weight_ = 0;
 };
+
+// Those that `rule` may draw from logits of which `largest` is the largest.
+Candidates truncated(std::span<const float> logits, float largest, const TokenRule& rule) {
+  Candidates candidates(candidates_of(logits, largest, rule));
+  if (rule.share > 0) {
+    candidates.keep_beyond(part_of(candidates.weight(), rule.share));
+  }
+  candidates.drop_beyond(rule.farthest);
+  return candidates;
+}
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
@@ -199,12 +220,22 @@ std::int32_t sample_token(std::span<const float> logits, std::span<const std::in
     return first;
   }
   check_vocabulary(logits.size());
-  Candidates candidates(candidates_of(logits, logits[static_cast<std::size_t>(first)], rule));
-  if (rule.share > 0) {
-    candidates.keep_beyond(part_of(candidates.weight(), rule.share));
-  }
-  candidates.drop_beyond(rule.farthest);
+  Candidates candidates = truncated(logits, logits[static_cast<std::size_t>(first)], rule);
   return candidates.keep_beyond(part_of(candidates.weight(), rule.random));
+}
+
+void keep_candidates(std::span<float> logits, const TokenRule& rule) {
+  check_vocabulary(logits.size());
+  const std::int32_t first = most_likely(logits);
+  if (first == kNoToken) {
+    return;
+  }
+  std::vector<float> kept(logits.size(), kLowest);
+  for (const std::size_t token :
+       truncated(logits, logits[static_cast<std::size_t>(first)], rule).kept()) {
+    kept[token] = logits[token];
+  }
+  std::ranges::copy(kept, logits.begin());
 }
 
 }  // namespace winnow::ops

@@ -74,7 +74,7 @@ engine::Request request_of(Service& service, const CompletionRequest& completion
   request.sampling = completion.sampling;
   request.sampling.seed = completion.seed.value_or(any_seed());
   request.logprobs = completion.logprobs;
-  request.prompt_logprobs = completion.echo && completion.logprobs >= 0;
+  request.prompt_logprobs = completion.echo ? completion.logprobs : -1;
   request.trace = completion.trace;
   if (completion.json_object) {
     request.constraint = service.json_constraint();
