@@ -1,0 +1,332 @@
+#include "grammar/grammar.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <unordered_set>
+#include <utility>
+
+#include "base/error.h"
+#include "grammar/regular.h"
+
+namespace winnow::grammar {
+namespace {
+
+using Kind = Expression::Kind;
+
+constexpr std::size_t kMostNodes = 500'000;
+
+class Compiler {
+ public:
+  explicit Compiler(const RuleSet& rules) : rules_(rules) {}
+
+  Grammar compile() {
+    const std::size_t count = rules_.bodies.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      require(rules_.bodies[i] != nullptr, "rule {} is not defined", rules_.names[i]);
+      begins_.push_back(add());
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const int end = put(*rules_.bodies[i], begins_[i]);
+      at(end).ends = true;
+      ends_.push_back(end);
+    }
+    grammar_.root = begins_[static_cast<std::size_t>(rules_.root)];
+    drop_dead_ends();
+    mark_ends();
+    refuse_left_recursion();
+    return std::move(grammar_);
+  }
+
+ private:
+  Grammar::Node& at(int node) { return grammar_.nodes[static_cast<std::size_t>(node)]; }
+
+  int add() {
+    require(grammar_.nodes.size() < kMostNodes, "the grammar is too large: more than {} nodes",
+            kMostNodes);
+    grammar_.nodes.emplace_back();
+    return static_cast<int>(grammar_.nodes.size()) - 1;
+  }
+
+  void join(int from, int to) { at(from).empty.push_back(to); }
+  int begin(int from) {
+    const int node = add();
+    join(from, node);
+    return node;
+  }
+  int put_bytes(const std::string& bytes, int from) {
+    for (const char byte : bytes) {
+      const int to = add();
+      const auto value = static_cast<std::uint8_t>(byte);
+      at(from).edges.push_back({value, value, to});
+      from = to;
+    }
+    return from;
+  }
+  void put_bytes(const std::string& bytes, int from, int to) { join(put_bytes(bytes, from), to); }
+
+  // Paths of bytes from one node to another for each character of a set. Those whose last bytes are
+  // the same share nodes.
+  void put_utf8(const CodePoints& set, int from, int to) {
+    std::map<std::vector<std::pair<int, int>>, int> tails;  // the node before these byte ranges
+    for (const std::vector<ByteRange>& bytes : utf8_sequences(set)) {
+      int next = to;
+      std::vector<std::pair<int, int>> tail;
+      for (std::size_t i = bytes.size(); i-- > 1;) {
+        tail.emplace_back(bytes[i].low, bytes[i].high);
+        const auto [place, is_new] = tails.try_emplace(tail, -1);
+        if (is_new) {
+          place->second = add();
+          at(place->second).edges.push_back({bytes[i].low, bytes[i].high, next});
+        }
+        next = place->second;
+      }
+      at(from).edges.push_back({bytes[0].low, bytes[0].high, next});
+    }
+  }
+
+  void put_characters(const CodePoints& set, Spelling spelling, int from, int to) {
+    if (spelling == Spelling::plain) {
+      put_utf8(set, from, to);
+      return;
+    }
+    static const CodePoints kEscaped{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+    put_utf8(intersection(set, complement(kEscaped)), from, to);
+    static constexpr std::array kShort{
+        std::pair{'"', '"'},  std::pair{'\\', '\\'}, std::pair{'\b', 'b'}, std::pair{'\f', 'f'},
+        std::pair{'\n', 'n'}, std::pair{'\r', 'r'},  std::pair{'\t', 't'}};
+    for (const CodePointRange& range : intersection(set, kEscaped)) {
+      for (std::uint32_t c = range.low; c <= range.high; ++c) {
+        bool is_short = false;
+        for (const auto& [character, name] : kShort) {
+          if (c == static_cast<std::uint32_t>(character)) {
+            put_bytes(std::string{'\\', name}, from, to);
+            is_short = true;
+          }
+        }
+        if (!is_short) {
+          put_bytes(fmt::format("\\u{:04x}", c), from, to);
+        }
+      }
+    }
+  }
+
+  int put(const Expression& expression, int from) {
+    switch (expression.kind) {
+      case Kind::bytes:
+        return put_bytes(expression.bytes, from);
+      case Kind::characters: {
+        const int to = add();
+        put_characters(expression.characters, expression.spelling, from, to);
+        return to;
+      }
+      case Kind::sequence:
+        for (const ExpressionPtr& part : expression.parts) {
+          from = put(*part, from);
+        }
+        return from;
+      case Kind::choice: {
+        const int to = add();
+        for (const ExpressionPtr& part : expression.parts) {
+          join(put(*part, begin(from)), to);
+        }
+        return to;
+      }
+      case Kind::repeat:
+        return put_repeat(expression, from);
+      case Kind::rule: {
+        const int to = add();
+        at(from).calls.push_back({begins_[static_cast<std::size_t>(expression.rule)], to});
+        return to;
+      }
+      case Kind::regular:
+        return put_regular(expression, from);
+    }
+    return from;
+  }
+
+  int put_repeat(const Expression& expression, int from) {
+    const Expression& part = *expression.parts[0];
+    for (int i = 0; i < expression.least; ++i) {
+      from = put(part, from);
+    }
+    const int end = add();
+    join(from, end);
+    if (expression.most < 0) {
+      const int loop = begin(from);
+      join(loop, end);
+      join(put(part, loop), loop);
+      return end;
+    }
+    for (int i = expression.least; i < expression.most; ++i) {
+      from = put(part, begin(from));
+      join(from, end);
+    }
+    return end;
+  }
+
+  int put_regular(const Expression& expression, int from) {
+    const auto& states = expression.regular->states();
+    std::vector<int> nodes;
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      nodes.push_back(add());
+    }
+    const int end = add();
+    join(from, nodes[0]);
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      std::map<int, CodePoints> by_target;
+      for (const Regular::Transition& transition : states[i].transitions) {
+        by_target[transition.to].push_back({transition.low, transition.high});
+      }
+      for (const auto& [to, set] : by_target) {
+        put_characters(normalized(set), expression.spelling, nodes[i],
+                       nodes[static_cast<std::size_t>(to)]);
+      }
+      if (states[i].accepts) {
+        join(nodes[i], end);
+      }
+    }
+    return end;
+  }
+
+  // A node is alive when its rule's end can be reached from it: by bytes, or by rules that have a
+  // text. Whoever follows the others never gets to an end.
+  void drop_dead_ends() {
+    std::vector<Grammar::Node>& nodes = grammar_.nodes;
+    std::vector<bool> alive(nodes.size(), false);
+    const auto lives = [&](int node) { return alive[static_cast<std::size_t>(node)]; };
+    for (bool more = true; more;) {
+      more = false;
+      for (std::size_t i = nodes.size(); i-- > 0;) {
+        if (alive[i]) {
+          continue;
+        }
+        const Grammar::Node& node = nodes[i];
+        bool is = node.ends;
+        for (const auto& edge : node.edges) {
+          is = is || lives(edge.to);
+        }
+        for (const int next : node.empty) {
+          is = is || lives(next);
+        }
+        for (const auto& call : node.calls) {
+          is = is || (lives(call.to) && lives(call.begin));
+        }
+        alive[i] = is;
+        more = more || is;
+      }
+    }
+    for (Grammar::Node& node : nodes) {
+      std::erase_if(node.edges, [&](const auto& edge) { return !lives(edge.to); });
+      std::erase_if(node.empty, [&](int next) { return !lives(next); });
+      std::erase_if(node.calls,
+                    [&](const auto& call) { return !lives(call.to) || !lives(call.begin); });
+    }
+    require(lives(grammar_.root), "no text fits the grammar");
+  }
+
+  void mark_ends() {
+    for (bool more = true; more;) {
+      more = false;
+      for (Grammar::Node& node : grammar_.nodes) {
+        if (node.only_ends || !node.edges.empty() || !node.calls.empty()) {
+          continue;
+        }
+        node.only_ends =
+            (node.ends || !node.empty.empty()) && std::ranges::all_of(node.empty, [this](int next) {
+              return grammar_.nodes[static_cast<std::size_t>(next)].only_ends;
+            });
+        more = more || node.only_ends;
+      }
+    }
+  }
+
+  // Whether each rule has the empty text.
+  [[nodiscard]] std::vector<bool> nullable_rules() const {
+    std::vector<bool> nullable(begins_.size(), false);
+    for (bool more = true; more;) {
+      more = false;
+      for (std::size_t i = 0; i < begins_.size(); ++i) {
+        if (!nullable[i] && reaches(begins_[i], ends_[i], nullable, nullptr)) {
+          nullable[i] = true;
+          more = true;
+        }
+      }
+    }
+    return nullable;
+  }
+
+  // Whether `end` is reached from `begin` without a byte; `called`: rules met on the way.
+  bool reaches(int begin, int end, const std::vector<bool>& nullable,
+               std::vector<std::size_t>* called) const {
+    std::unordered_set<int> seen{begin};
+    std::vector<int> open{begin};
+    const auto visit = [&](int node) {
+      if (seen.insert(node).second) {
+        open.push_back(node);
+      }
+    };
+    while (!open.empty()) {
+      const Grammar::Node& node = grammar_.nodes[static_cast<std::size_t>(open.back())];
+      open.pop_back();
+      for (const int next : node.empty) {
+        visit(next);
+      }
+      for (const auto& call : node.calls) {
+        const auto rule = static_cast<std::size_t>(call.begin);  // rules' first nodes come first
+        if (called != nullptr) {
+          called->push_back(rule);
+        }
+        if (nullable[rule]) {
+          visit(call.to);
+        }
+      }
+    }
+    return seen.contains(end);
+  }
+
+  void refuse_left_recursion() const {
+    const std::vector<bool> nullable = nullable_rules();
+    std::vector<std::vector<std::size_t>> called(begins_.size());
+    for (std::size_t i = 0; i < begins_.size(); ++i) {
+      reaches(begins_[i], ends_[i], nullable, &called[i]);
+    }
+    std::vector<int> state(begins_.size(), 0);  // 1: being followed, 2: fine
+    std::vector<std::pair<std::size_t, std::size_t>> path;
+    for (std::size_t start = 0; start < begins_.size(); ++start) {
+      if (state[start] != 0) {
+        continue;
+      }
+      path.emplace_back(start, 0);
+      state[start] = 1;
+      while (!path.empty()) {
+        auto& [rule, next] = path.back();
+        if (next == called[rule].size()) {
+          state[rule] = 2;
+          path.pop_back();
+          continue;
+        }
+        const std::size_t callee = called[rule][next++];
+        require(state[callee] != 1, "rule {} is left-recursive: it may begin with itself",
+                rules_.names[callee]);
+        if (state[callee] == 0) {
+          state[callee] = 1;
+          path.emplace_back(callee, 0);
+        }
+      }
+    }
+  }
+
+  const RuleSet& rules_;
+  Grammar grammar_;
+  std::vector<int> begins_;  // by rule; the numbers are those of the rules
+  std::vector<int> ends_;
+};
+
+}  // namespace
+
+Grammar compile(const RuleSet& rules) {
+  return Compiler(rules).compile();
+}
+
+}  // namespace winnow::grammar

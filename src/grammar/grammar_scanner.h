@@ -1,0 +1,60 @@
+// Characters of a grammar's text, with the line that they are on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "grammar/code_points.h"
+
+namespace winnow::grammar {
+
+class GrammarScanner {
+ public:
+  /// `comment`: what begins one, to the end of the line.
+  GrammarScanner(std::string_view text, std::string_view comment)
+      : text_(text), comment_(comment) {}
+
+  [[nodiscard]] bool at_end() const { return at_ == text_.size(); }
+  [[nodiscard]] bool sees(std::string_view word) const {
+    return text_.substr(at_).starts_with(word);
+  }
+  bool take(std::string_view word) {
+    if (!sees(word)) {
+      return false;
+    }
+    at_ += word.size();
+    return true;
+  }
+  char next() {
+    require(!at_end(), "{}: the grammar ends too soon", where());
+    return text_[at_++];
+  }
+  /// Goes over blanks and comments; over ends of lines only if told to.
+  void skip(bool lines);
+  /// Letters, digits, - and _, beginning at neither a digit nor -; "" when there are none.
+  std::string name();
+  /// Digits; -1 when there are none.
+  int integer();
+  /// The rest of a text behind its quote, up to the same quote, with escapes as in JSON and \xHH.
+  std::string quoted(char quote);
+  /// A character, or an escape.
+  std::uint32_t character();
+
+  [[nodiscard]] std::size_t place() const { return at_; }
+  void go_to(std::size_t place) { at_ = place; }
+  [[nodiscard]] std::string_view between(std::size_t begin, std::size_t end) const {
+    return text_.substr(begin, end - begin);
+  }
+  [[nodiscard]] std::string where() const;
+
+ private:
+  std::uint32_t hexadecimal(int digits);
+
+  std::string_view text_;
+  std::string_view comment_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace winnow::grammar

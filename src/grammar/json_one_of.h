@@ -1,0 +1,15 @@
+// oneOf: no value may be valid under two of its schemas.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "grammar/json_objects.h"
+
+namespace winnow::grammar {
+
+/// Throws Error unless it is plain that no value keeps two of the branches.
+void require_disjoint(const std::vector<Assertions>& branches, const std::string& where,
+                      MemberCompiler& compiler);
+
+}  // namespace winnow::grammar

@@ -1,0 +1,53 @@
+// The parts of JSON that schemas are made of.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "grammar/expression.h"
+#include "grammar/regular.h"
+
+namespace winnow::grammar {
+
+/// A string, quotes included, whose characters are a text of the language.
+ExpressionPtr json_string_of(Regular::Ptr language);
+/// The one spelling of a value that a model may use: as nlohmann::json writes it.
+ExpressionPtr json_literal(const nlohmann::ordered_json& value);
+
+/// Rules for values of all kinds, which are made when they are first asked for.
+class JsonRules {
+ public:
+  explicit JsonRules(RuleSet& rules) : rules_(rules) {}
+
+  ExpressionPtr any_value();
+  ExpressionPtr any_object();
+  ExpressionPtr any_array();
+  ExpressionPtr any_string();
+  ExpressionPtr any_number();
+  ExpressionPtr any_integer();
+  ExpressionPtr boolean();
+  ExpressionPtr null();
+  /// A string of `least` to `most` characters, in any spelling; -1: any number.
+  ExpressionPtr string_of_length(int least, int most);
+
+ private:
+  ExpressionPtr once(int& rule, const char* name, ExpressionPtr (JsonRules::*make)());
+  ExpressionPtr make_value();
+  ExpressionPtr make_object();
+  ExpressionPtr make_array();
+  ExpressionPtr make_string();
+  static ExpressionPtr make_character();
+
+  RuleSet& rules_;
+  int value_ = -1;
+  int object_ = -1;
+  int array_ = -1;
+  int string_ = -1;
+};
+
+/// What stands between the parts of objects and arrays.
+ExpressionPtr json_comma();
+ExpressionPtr json_colon();
+
+}  // namespace winnow::grammar

@@ -1,0 +1,46 @@
+// A grammar over the tokens of a vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "grammar/automaton.h"
+#include "grammar/grammar.h"
+#include "grammar/token_masks.h"
+#include "grammar/token_trie.h"
+
+namespace winnow::grammar {
+
+/// May be used from many threads.
+class TokenGrammar {
+ public:
+  using State = Automaton::State;
+  static constexpr State kDead = Automaton::kDead;
+
+  /// Throws Error as compile() does. `prepare_seconds`: time to be spent on masks in advance.
+  TokenGrammar(const RuleSet& rules, std::shared_ptr<const TokenTrie> trie, double prepare_seconds);
+
+  [[nodiscard]] State start() const { return automaton_.start(); }
+  /// The text may end in `state`.
+  [[nodiscard]] bool ends(State state) const;
+  /// Where the text stands behind a token; kDead when no text of the grammar goes on with it.
+  [[nodiscard]] State advance(State state, std::int32_t token);
+  /// Makes -infinity of the logits [vocabulary] of all tokens with which no text goes on.
+  /// `end_tokens` stay where the text may end.
+  void mask(State state, std::span<const std::int32_t> end_tokens, std::span<float> logits);
+  /// Copies the bits of the tokens that may come; but for those that end a text.
+  void mask_bits(State state, std::span<std::uint64_t> bits);
+  /// How much it has learnt by being used, in about KiB.
+  [[nodiscard]] std::size_t size() const;
+
+ private:
+  std::shared_ptr<const TokenTrie> trie_;
+  Grammar grammar_;
+  mutable std::mutex mutex_;  // of what follows
+  Automaton automaton_;
+  TokenMasks masks_;
+};
+
+}  // namespace winnow::grammar

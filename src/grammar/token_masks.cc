@@ -1,0 +1,176 @@
+#include "grammar/token_masks.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <set>
+
+#include "base/stopwatch.h"
+
+namespace winnow::grammar {
+namespace {
+
+constexpr std::size_t kFewTokens = 512;
+
+void allow(std::span<const std::int32_t> tokens, TokenMask& mask) {
+  for (const std::int32_t token : tokens) {
+    mask[static_cast<std::size_t>(token) / 64] |= std::uint64_t{1} << (token % 64);
+  }
+}
+
+}  // namespace
+
+const TokenMask& TokenMasks::mask(State state) {
+  const auto [place, is_new] = masks_.try_emplace(state);
+  TokenMask& mask = place->second;
+  if (!is_new) {
+    return mask;
+  }
+  mask.resize((trie_.vocabulary() + 63) / 64);
+  for (const auto& [stack, nodes] : nodes_by_stack(state)) {
+    Local& part = local(nodes);
+    allow(part.tokens, mask);
+    for (std::size_t i = 0; i < part.mask.size(); ++i) {
+      mask[i] |= part.mask[i];
+    }
+    const State behind = part.rests.empty() ? Automaton::kDead : automaton_.popped(stack);
+    if (behind != Automaton::kDead) {
+      walk_rest(part, 0, behind, mask);
+    }
+  }
+  return mask;
+}
+
+std::map<Automaton::Stack, TokenMasks::Nodes> TokenMasks::nodes_by_stack(State state) const {
+  std::map<Automaton::Stack, Nodes> groups;
+  for (const Automaton::Place& place : automaton_.places(state)) {
+    groups[place.stack].push_back(place.node);  // in order, as places are
+  }
+  return groups;
+}
+
+TokenMasks::Local& TokenMasks::local(const Nodes& nodes) {
+  auto& local = local_[nodes];
+  if (!local) {
+    local = std::make_unique<Local>(walk(nodes));
+  }
+  return *local;
+}
+
+// Tries all tokens on a stack that is not known.
+TokenMasks::Local TokenMasks::walk(const Nodes& nodes) {
+  Local local;
+  Rest root;
+  std::vector<State> states(trie_.most_bytes() + 1, Automaton::kDead);
+  states[0] = automaton_.open_state(nodes);
+  const auto trie = trie_.nodes();
+  for (std::size_t i = 1; i < trie.size();) {
+    const TokenTrie::Node& node = trie[i];
+    const State state = automaton_.step(states[node.depth - 1U], node.byte);
+    const auto end = static_cast<std::size_t>(node.end);
+    if (state == Automaton::kDead) {
+      i = end;
+      continue;
+    }
+    const auto tokens = trie_.tokens_at(i);
+    local.tokens.insert(local.tokens.end(), tokens.begin(), tokens.end());
+    if (automaton_.pops_open(state) && end > i + 1) {
+      root.members.push_back(static_cast<std::int32_t>(i));
+    }
+    states[node.depth] = state;
+    i = automaton_.places(state).empty() ? end : i + 1;
+  }
+  if (!root.members.empty()) {
+    local.rests.push_back(std::move(root));
+  }
+  if (local.tokens.size() > kFewTokens) {
+    local.mask.resize((trie_.vocabulary() + 63) / 64);
+    allow(std::exchange(local.tokens, {}), local.mask);
+  }
+  return local;
+}
+
+void TokenMasks::find_children(Local& local, std::int32_t rest) {
+  const auto trie = trie_.nodes();
+  std::array<std::int32_t, 256> by_byte;
+  by_byte.fill(-1);
+  const std::vector<std::int32_t> members = local.rests[static_cast<std::size_t>(rest)].members;
+  std::vector<std::pair<std::uint8_t, std::int32_t>> children;
+  for (const std::int32_t member : members) {
+    const auto end = trie[static_cast<std::size_t>(member)].end;
+    for (std::int32_t child = member + 1; child < end;
+         child = trie[static_cast<std::size_t>(child)].end) {
+      std::int32_t& known = by_byte[trie[static_cast<std::size_t>(child)].byte];
+      if (known < 0) {
+        known = static_cast<std::int32_t>(local.rests.size());
+        children.emplace_back(trie[static_cast<std::size_t>(child)].byte, known);
+        local.rests.emplace_back();
+      }
+      local.rests[static_cast<std::size_t>(known)].members.push_back(child);
+    }
+  }
+  Rest& parent = local.rests[static_cast<std::size_t>(rest)];
+  parent.children = std::move(children);
+  parent.has_children = true;
+}
+
+void TokenMasks::walk_rest(Local& local, std::int32_t rest, State state, TokenMask& mask) {
+  if (!local.rests[static_cast<std::size_t>(rest)].has_children) {
+    find_children(local, rest);
+  }
+  const std::size_t count = local.rests[static_cast<std::size_t>(rest)].children.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto [byte, child] = local.rests[static_cast<std::size_t>(rest)].children[i];
+    const State next = automaton_.step(state, byte);
+    if (next == Automaton::kDead) {
+      continue;
+    }
+    for (const std::int32_t member : local.rests[static_cast<std::size_t>(child)].members) {
+      allow(trie_.tokens_at(static_cast<std::size_t>(member)), mask);
+    }
+    walk_rest(local, child, next, mask);
+  }
+}
+
+void TokenMasks::prepare(double seconds) {
+  Stopwatch clock;
+  std::set<Nodes> known;
+  std::deque<Nodes> open;
+  std::set<State> seen;
+  std::vector<State> states{automaton_.start()};
+  // What places of a state are on, and, where these are within a rule that was called, what the
+  // text comes back to. Rules that are called are followed on their own, so stacks stay low.
+  const auto absorb = [&] {
+    while (!states.empty()) {
+      const State state = states.back();
+      states.pop_back();
+      if (state == Automaton::kDead || !seen.insert(state).second) {
+        continue;
+      }
+      for (auto& [stack, nodes] : nodes_by_stack(state)) {
+        if (known.insert(nodes).second) {
+          open.push_back(nodes);
+        }
+        if (stack != Automaton::kBottom && stack != Automaton::kOpen) {
+          states.push_back(automaton_.popped(stack));
+        }
+      }
+    }
+  };
+  absorb();
+  while (!open.empty() && clock.seconds() < seconds) {
+    const Nodes nodes = std::move(open.front());
+    open.pop_front();
+    Local& part = local(nodes);
+    if (!part.rests.empty() && !part.rests[0].has_children) {
+      find_children(part, 0);
+    }
+    const State state = automaton_.open_state(nodes);
+    for (const std::uint8_t byte : automaton_.distinct_bytes(state)) {
+      states.push_back(automaton_.step(state, byte));
+    }
+    absorb();
+  }
+}
+
+}  // namespace winnow::grammar

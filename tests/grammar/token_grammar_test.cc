@@ -1,0 +1,131 @@
+// Masks against a matcher that knows nothing of tokens.
+#include "grammar/token_grammar.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "grammar/grammar_text.h"
+#include "grammar/json_schema.h"
+#include "grammar_testing.h"
+
+namespace winnow::grammar {
+namespace {
+
+// Few bytes, so that tokens and grammars meet; some tokens are beyond ASCII, or halves of it.
+rc::Gen<std::string> any_text(int most) {
+  return rc::gen::mapcat(rc::gen::inRange(0, most + 1), [](int size) {
+    return rc::gen::container<std::string>(
+        static_cast<std::size_t>(size),
+        rc::gen::element<char>('a', 'b', 'c', '"', ',', '\xC3', '\xA9', '1'));
+  });
+}
+
+ExpressionPtr any_expression(int depth, int rules) {
+  const int kind = *rc::gen::inRange(0, depth == 0 ? 2 : 6);
+  const auto parts = [&] {
+    std::vector<ExpressionPtr> made;
+    for (int count = *rc::gen::inRange(1, 4); count > 0; --count) {
+      made.push_back(any_expression(depth - 1, rules));
+    }
+    return made;
+  };
+  switch (kind) {
+    case 0:
+      return bytes(*any_text(3));
+    case 1:
+      return characters(
+          {{'a', static_cast<std::uint32_t>(*rc::gen::element('a', 'b', 'c'))}, {0xE9, 0xE9}});
+    case 2:
+      return sequence(parts());
+    case 3:
+      return choice(parts());
+    case 4:
+      return repeat(any_expression(depth - 1, rules), *rc::gen::inRange(0, 3),
+                    *rc::gen::element(-1, 3, 4));
+    default:
+      return reference(*rc::gen::inRange(0, rules));
+  }
+}
+
+TEST(TokenGrammar, AllowsExactlyTheTokensThatGoOn) {
+  rc::check([] {
+    RuleSet rules;
+    const int count = *rc::gen::inRange(1, 4);
+    for (int i = 0; i < count; ++i) {
+      rules.declare(std::to_string(i));
+    }
+    for (ExpressionPtr& body : rules.bodies) {
+      body = any_expression(3, count);
+    }
+    Grammar grammar;
+    try {
+      grammar = compile(rules);
+    } catch (const Error&) {
+      RC_DISCARD("left-recursive, or without texts");
+    }
+    std::vector<std::string> tokens{""};
+    for (int i = *rc::gen::inRange(5, 80); i > 0; --i) {
+      tokens.push_back(*any_text(6));
+    }
+    for (const char* one : {"a", "b", "c", "\"", ",", "\xC3", "\xA9", "1"}) {
+      tokens.emplace_back(one);
+    }
+    TokenGrammar fast(rules, std::make_shared<const TokenTrie>(tokens),
+                      *rc::gen::element(0.0, 1.0));
+    testing::SlowMatcher slow(grammar);
+    auto state = fast.start();
+    for (int step = 0; step < 12; ++step) {
+      const float kNever = -std::numeric_limits<float>::infinity();
+      std::vector<float> logits(tokens.size(), 1.0F);
+      const std::vector<std::int32_t> ends{0};
+      fast.mask(state, ends, logits);
+      RC_ASSERT((logits[0] != kNever) == slow.ends());
+      std::vector<std::int32_t> allowed;
+      for (std::size_t token = 1; token < tokens.size(); ++token) {
+        testing::SlowMatcher next = slow;
+        const bool goes_on = !tokens[token].empty() && next.push(tokens[token]);
+        RC_ASSERT((logits[token] != kNever) == goes_on);
+        if (goes_on) {
+          allowed.push_back(static_cast<std::int32_t>(token));
+        }
+      }
+      if (allowed.empty()) {
+        RC_ASSERT(slow.ends());  // no dead ends: all bytes are tokens
+        break;
+      }
+      const auto token = *rc::gen::elementOf(allowed);
+      slow.push(tokens[static_cast<std::size_t>(token)]);
+      state = fast.advance(state, token);
+      RC_ASSERT(state != TokenGrammar::kDead);
+    }
+  });
+}
+
+TEST(TokenGrammar, StacksDoNotGrowWhereARuleEndsWithACall) {
+  const RuleSet rules = parse_grammar("root ::= \"a\" root | \"b\"");
+  const auto trie = std::make_shared<const TokenTrie>(std::vector<std::string>{"a", "b"});
+  TokenGrammar grammar(rules, trie, 0.0);
+  auto state = grammar.start();
+  for (int i = 0; i < 1000; ++i) {
+    state = grammar.advance(state, 0);
+  }
+  EXPECT_LT(grammar.size(), 20U);
+  EXPECT_TRUE(grammar.ends(grammar.advance(state, 1)));
+}
+
+TEST(TokenGrammar, WhatIsNoTokenOfTheTextEndsIt) {
+  const auto trie = std::make_shared<const TokenTrie>(std::vector<std::string>{"{", "", "x"});
+  TokenGrammar grammar(json_object_rules(), trie, 0.0);
+  EXPECT_EQ(grammar.advance(grammar.start(), 1), TokenGrammar::kDead);
+  EXPECT_EQ(grammar.advance(grammar.start(), 2), TokenGrammar::kDead);
+  std::vector<float> logits(3, 1.0F);
+  grammar.mask(TokenGrammar::kDead, {}, logits);
+  EXPECT_TRUE(std::isinf(logits[0]) && std::isinf(logits[1]) && std::isinf(logits[2]));
+}
+
+}  // namespace
+}  // namespace winnow::grammar
