@@ -12,11 +12,11 @@ namespace {
 bool is_sound(const winnow::server::CompletionRequest& request,
               const winnow::server::RequestLimits& limits) {
   const auto& sampling = request.sampling;
-  return request.n >= 1 && request.n <= limits.most_samples &&
+  return request.n >= 1 && request.n <= 128 && request.best_of >= request.n &&
          request.max_tokens.value_or(1) >= (request.echo ? 0 : 1) && sampling.top_k >= 0 &&
          sampling.top_p > 0.0 && sampling.top_p <= 1.0 && sampling.temperature >= 0.0 &&
          request.logprobs >= -1 && request.logprobs <= limits.most_logprobs &&
-         (request.chat ? !request.conversation.messages.empty() : !request.prompts.empty());
+         (request.chat ? !request.prompt.conversation.messages.empty() : !request.prompts.empty());
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
 #include "base/error.h"
+#include "server/openai/field_table.h"
 #include "server/server.h"
 
 namespace winnow::cli {
@@ -24,6 +25,7 @@ struct ServeCommand {
   std::string api_key_file;
   std::string log_level = "info";
   bool no_prefix_cache = false;
+  bool fields = false;           // print the table of fields, and that is all
   double stream_interval = 0.0;  // milliseconds
   double header_timeout = 10.0;
   double body_timeout = 60.0;
@@ -68,7 +70,7 @@ server::ServerConfig resolve(const ServeCommand& command) {
   const auto positive = [](int value, std::string_view flag) {
     require(value >= 1 && value <= 1 << 20, "{} {}: expected 1 to {}", flag, value, 1 << 20);
   };
-  positive(config.engine.most_requests, "--max-requests");
+  positive(config.engine.most_samples, "--max-requests");
   config.engine.hold_seconds = command.stream_interval / 1e3;
   require(std::isfinite(command.stream_interval) && config.engine.hold_seconds >= 0.0 &&
               config.engine.hold_seconds <= 1.0,
@@ -91,14 +93,25 @@ server::ServerConfig resolve(const ServeCommand& command) {
   return config;
 }
 
+// An address of IPv6 stands in brackets (RFC 3986).
+std::string host_in_url(const std::string& host) {
+  return host.find(':') != std::string::npos && host.front() != '[' ? fmt::format("[{}]", host)
+                                                                    : host;
+}
+
 int run_serve(const ServeCommand& command) {
+  if (command.fields) {
+    print_now(server::field_page());
+    return kSuccess;
+  }
+  require(!command.load.model.empty(), "--model is required");
   const auto shutdown = to_milliseconds(command.shutdown_timeout, "--shutdown-timeout");
   const server::ServerConfig config = resolve(command);
   catch_termination();
   server::Server server(command.load, config);
   print_now(fmt::format("winnow serves on {}://{}:{}\n",
-                        config.http.tls_cert.empty() ? "http" : "https", config.http.host,
-                        server.port()));
+                        config.http.tls_cert.empty() ? "http" : "https",
+                        host_in_url(config.http.host), server.port()));
   while (!interrupted() && server.failure().empty()) {
     std::this_thread::sleep_for(milliseconds(50));
   }
@@ -151,10 +164,18 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
   server::ServerConfig& config = options.server;
   group.open_option("--model-name", config.service.model_name, "NAME",
                     "The model's name to clients (default: its directory's)");
-  group.option("--max-requests", config.engine.most_requests, "N",
-               "Taken at a time; more are answered with 429");
+  group.option(
+      "--max-requests", config.engine.most_samples, "N",
+      "Answers that are worked on at a time, n of each prompt; more are answered with 429");
   group.option("--max-sequences", config.max_sequences, "N",
                "That hold cache at a time; others wait");
+  group.open_option("--tool-format", config.service.tool_format, "NAME",
+                    "How the model writes calls of tools: hermes or llama3_json (default: as its "
+                    "chat template shows them)");
+  group.flag("--trust-request-chat-template", config.service.trust_chat_templates,
+             "Take chat templates that requests bring (default: off)");
+  group.flag("--fields", options.fields,
+             "Print the table of all fields of requests, in Markdown, and end");
   group.option("--max-context", config.service.max_context, "N",
                "Most tokens of prompt and answer; 0: the model's positions");
   CLI::Option* const no_prefixes =
@@ -187,6 +208,7 @@ void add_serve(CLI::App& app, Run& run) {
   add_network_flags(*command, *options);
   add_scheduling_flags(*command, *options);
   add_load_flags(*command, options->load);
+  command->get_option("--model")->required(false);  // not by --fields
 }
 
 }  // namespace winnow::cli

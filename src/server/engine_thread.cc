@@ -20,6 +20,15 @@ StepResult failed(const std::string& message) {
   return result;
 }
 
+// Few enough for an int: a request has 128 at most, and few prompts.
+int samples_of(const std::vector<EngineThread::Submission>& submissions) {
+  int samples = 0;
+  for (const EngineThread::Submission& submission : submissions) {
+    samples += submission.request.samples;
+  }
+  return samples;
+}
+
 }  // namespace
 
 EngineThread::EngineThread(const engine::Backend& backend,
@@ -49,23 +58,25 @@ std::vector<EngineThread::Ticket> EngineThread::submit(std::vector<Submission> s
   for (const Submission& submission : submissions) {
     engine::validate(submission.request, backend_.spec());
   }
-  const std::size_t most = static_cast<std::size_t>(config_.most_requests);
-  if (submissions.size() > most) {
+  const int samples = samples_of(submissions);
+  if (samples > config_.most_samples) {
+    const bool one = submissions.size() == 1;
     throw ApiError(400,
-                   fmt::format("{} prompts are more than the server takes at a time: {} "
-                               "(--max-requests)",
-                               submissions.size(), most),
-                   "prompt", "too_many_prompts");
+                   fmt::format("{} prompts with {} answers are more than the server takes at a "
+                               "time: {} answers (--max-requests)",
+                               submissions.size(), samples, config_.most_samples),
+                   one ? "n" : "prompt", one ? "too_many_answers" : "too_many_prompts");
   }
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) {
     throw ApiError(503, "the engine has failed; the server's log says how", {}, "engine_failed");
   }
-  if (static_cast<std::size_t>(open_) + submissions.size() > most) {
+  if (open_samples_ + samples > config_.most_samples) {
     throw ApiError(429, "the server has as many requests as it takes; try again later", {},
                    "too_many_requests");
   }
   open_ += static_cast<int>(submissions.size());
+  open_samples_ += samples;
   std::vector<Ticket> tickets;
   for (Submission& submission : submissions) {
     tickets.push_back(next_ticket_++);
@@ -193,14 +204,12 @@ void EngineThread::begin(Ticket ticket, Submission submission) {
   try {
     const engine::RequestId id = engine_.submit(std::move(submission.request));
     entries_[id] = {.sink = std::move(submission.sink),
+                    .samples = samples,
                     .open_samples = samples,
                     .has_begun = std::vector<bool>(static_cast<std::size_t>(samples))};
     ids_[ticket] = id;
   } catch (const std::exception& error) {
-    {
-      const std::lock_guard lock(mutex_);
-      --open_;
-    }
+    release(samples);
     deliver({{std::move(submission.sink), failed(error.what())}});
   }
 }
@@ -324,15 +333,23 @@ void EngineThread::break_down(const std::string& message) {
     }
     submissions_.clear();
     open_ = 0;
+    open_samples_ = 0;
   }
   deliver(std::move(deliveries));
 }
 
 void EngineThread::close(engine::RequestId id) {
+  const int samples = entries_.at(id).samples;
   entries_.erase(id);
   std::erase_if(ids_, [id](const auto& pair) { return pair.second == id; });
+  release(samples);
+}
+
+// A request is over.
+void EngineThread::release(int samples) {
   const std::lock_guard lock(mutex_);
   --open_;
+  open_samples_ -= samples;
 }
 
 }  // namespace winnow::server

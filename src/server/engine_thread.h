@@ -45,7 +45,7 @@ class StepSink {
 };
 
 struct EngineThreadConfig {
-  int most_requests = 256;  // taken at a time
+  int most_samples = 256;  // of all requests that are taken at a time
   double hold_seconds =
       0.0;  // for which tokens may be held back, to be told with those that follow
 };
@@ -73,9 +73,9 @@ class EngineThread {
     engine::Request request;
     std::shared_ptr<StepSink> sink;
   };
-  /// Takes all of them or none; a ticket for each, in order. Throws Error as engine::validate()
-  /// does, and ApiError when there will never be so many places (400), when there are not now (429)
-  /// and when the engine has failed (503).
+  /// Takes all of them or none; a ticket for each, in order. Each sample takes a place until its
+  /// request is over. Throws Error as engine::validate() does, and ApiError when there will never
+  /// be so many places (400), when there are not now (429) and when the engine has failed (503).
   std::vector<Ticket> submit(std::vector<Submission> submissions);
   /// Ends the request's samples; their ends are still delivered. Unknown tickets are ignored.
   void cancel(Ticket ticket);
@@ -88,13 +88,13 @@ class EngineThread {
   [[nodiscard]] EngineReport report() const;
   /// Requests that were taken and are not over.
   [[nodiscard]] int open_requests() const;
-  [[nodiscard]] int most_requests() const { return config_.most_requests; }
   /// Why nothing will run any more; empty while all is well.
   [[nodiscard]] std::string failure() const;
 
  private:
   struct Entry {
     std::shared_ptr<StepSink> sink;
+    int samples = 0;
     int open_samples = 0;
     StepResult result = {};  // that is to be told
     bool has_result = false;
@@ -124,6 +124,7 @@ class EngineThread {
   void end_all(const StepResult& result);
   void break_down(const std::string& message);
   void close(engine::RequestId id);
+  void release(int samples);
 
   const engine::Backend& backend_;
   EngineThreadConfig config_;
@@ -148,7 +149,8 @@ class EngineThread {
   bool shutting_down_ = false;
   EngineReport report_;
   Ticket next_ticket_ = 1;
-  int open_ = 0;
+  int open_ = 0;          // requests
+  int open_samples_ = 0;  // of them
   bool closing_ = false;
   std::string failure_;
 

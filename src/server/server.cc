@@ -30,6 +30,7 @@ ServiceConfig complete(ServiceConfig config, const LoadOptions& options) {
   if (config.model_name.empty()) {
     config.model_name = name_of(options.model);
   }
+  config.model_directory = options.model;
   return config;
 }
 
@@ -37,7 +38,8 @@ HttpConfig complete(HttpConfig http, const ServiceConfig& service) {
   http.headers.emplace_back("X-Content-Type-Options", "nosniff");
   if (!service.cors_origin.empty()) {
     http.headers.emplace_back("Access-Control-Allow-Origin", service.cors_origin);
-    http.headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+    http.headers.emplace_back("Access-Control-Expose-Headers",
+                              "X-Request-Id, Retry-After, X-Winnow-Ignored");
     http.headers.emplace_back("Vary", "Origin");
   }
   return http;

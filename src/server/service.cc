@@ -6,7 +6,6 @@
 #include <array>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -15,9 +14,9 @@
 #include "server/api_keys.h"
 #include "server/http/api_error.h"
 #include "server/openai/completion_job.h"
-#include "server/openai/json_fields.h"
+#include "server/openai/tokenize.h"
+#include "server/openai/tools/tool_prompt.h"
 #include "server/page.h"
-#include "tokenizer/stream_decoder.h"
 
 namespace winnow::server {
 namespace {
@@ -53,7 +52,6 @@ constexpr std::array kRoutes{
     RouteEntry{"/detokenize", Route::detokenize, true, false},
 };
 constexpr std::string_view kModelPrefix = "/v1/models/";
-constexpr std::size_t kBytesPerToken = 64;  // of a text, at most; words have about 5
 
 RouteEntry find_route(std::string_view path) {
   const auto* found = std::ranges::find(kRoutes, path, &RouteEntry::path);
@@ -85,21 +83,6 @@ void require_json(const HttpRequest& request) {
                    "application/json')",
                    {}, "unsupported_media_type");
   }
-}
-
-// What each token adds to the text: together they are all of it. A character that several tokens
-// make up comes with the last of them.
-std::vector<std::string> texts_of(std::span<const std::int32_t> tokens,
-                                  const Tokenizer& tokenizer) {
-  StreamDecoder decoder(tokenizer, /*skip_special=*/false);
-  std::vector<std::string> texts;
-  for (const std::int32_t token : tokens) {
-    texts.push_back(decoder.push(token));
-  }
-  if (!texts.empty()) {
-    texts.back() += decoder.finish();
-  }
-  return texts;
 }
 
 // Clients in browsers send headers of their own, too.
@@ -138,11 +121,18 @@ Service::Service(ServiceConfig config, const engine::LoadedModel& model, const T
       chat_template_(chat_template),
       engine_(engine),
       log_(log),
+      grammars_(tokenizer, model.model.spec().vocab),
       context_(model.model.spec().max_positions),
       started_(unix_time()) {
   if (config_.max_context > 0) {
     context_ = std::min(context_, config_.max_context);
   }
+  find_tool_format();
+  prompts_.emplace(tokenizer, chat_template,
+                   this->model().eos_tokens.empty() ? -1 : this->model().eos_tokens.front(),
+                   PromptLimits{.context = context_,
+                                .trust_templates = config_.trust_chat_templates,
+                                .model_directory = config_.model_directory});
 }
 
 void Service::handle(HttpRequest request, const std::shared_ptr<Reply>& reply) {
@@ -194,10 +184,10 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
       complete(request, reply, entry.route == Route::chat_completions);
       break;
     case Route::tokenize:
-      reply->send(tokenize(request));
+      reply->send(tokenize(*this, request.body));
       break;
     case Route::detokenize:
-      reply->send(detokenize(request));
+      reply->send(detokenize(*this, request.body));
       break;
     case Route::page:
       reply->send(page_file(request.path));
@@ -225,69 +215,79 @@ void Service::complete(const HttpRequest& request, const std::shared_ptr<Reply>&
     throw shutting_down();
   }
   CompletionRequest completion = parse_completion(request.body, chat, config_.limits);
-  if (!completion.model.empty() && completion.model != config_.model_name) {
-    throw ApiError(
-        404,
-        fmt::format("the model {} is not served here, {} is", completion.model, config_.model_name),
-        "model", "model_not_found");
+  check_model(completion.model);
+  if (!completion.ignored.empty()) {
+    log_.write(LogLevel::info, "ignored", {{"id", request.id}, {"fields", completion.ignored}});
   }
   start_completion(*this, std::move(completion), request.id, reply);
 }
 
-void Service::check_length(std::size_t bytes, const std::string& param) const {
-  const std::size_t most = kBytesPerToken * static_cast<std::size_t>(context_);
-  if (bytes > most) {
-    throw ApiError(400,
-                   fmt::format("the text has {} bytes; for a context of {} tokens at most {} are "
-                               "taken",
-                               bytes, context_, most),
-                   param, "context_length_exceeded");
+void Service::check_model(const std::string& name) const {
+  if (!name.empty() && name != config_.model_name) {
+    throw ApiError(404,
+                   fmt::format("the model {} is not served here, {} is", name, config_.model_name),
+                   "model", "model_not_found");
   }
 }
 
-void Service::check_tokens(std::span<const std::int32_t> ids, const std::string& param) const {
-  for (const std::int32_t id : ids) {
-    if (!tokenizer_.has_token(id)) {
-      throw ApiError(400,
-                     fmt::format("{} holds {}, which is no token's id; the largest is {}", param,
-                                 id, tokenizer_.vocab_size() - 1),
-                     param, "invalid_value");
+std::shared_ptr<const engine::TokenConstraint> Service::constraint(const AnswerFormat& format) {
+  return format.kind == AnswerFormat::Kind::text ? nullptr
+                                                 : hold_to(grammars_.find(format), format.field);
+}
+
+std::shared_ptr<const engine::TokenConstraint> Service::tool_constraint(const ToolRequest& tools) {
+  const bool strict = std::ranges::any_of(tools.tools, &Tool::strict);
+  if (!tools.may_call() || !(tools.must_call() || strict)) {
+    return nullptr;
+  }
+  const ToolFormat& format = tool_format();
+  const std::string key =
+      fmt::format("tools {} {} {} {} {}", format.name(), static_cast<int>(tools.choice),
+                  tools.named, tools.parallel, tools.described.dump());
+  return hold_to(grammars_.find(key, "tools", [&] { return tool_rules(format, tools); }), "tools");
+}
+
+std::shared_ptr<const engine::TokenConstraint> Service::hold_to(
+    std::shared_ptr<grammar::TokenGrammar> grammar, const std::string& param) const {
+  if (model().eos_tokens.empty()) {
+    throw ApiError(400, "the model has no end-of-text token, so no answer could end with its form",
+                   param, "unsupported_parameter");
+  }
+  return std::make_shared<const GrammarConstraint>(std::move(grammar), model().eos_tokens);
+}
+
+const ToolFormat& Service::tool_format() const {
+  if (tool_format_ == nullptr) {
+    throw ApiError(400,
+                   fmt::format("tools: this model writes calls in a format that is not known here "
+                               "(--tool-format: {})",
+                               tool_format_names()),
+                   "tools", "unsupported_parameter");
+  }
+  return *tool_format_;
+}
+
+// A template that has no place for tools gets them in a system message, which asks for the format
+// that most models know.
+void Service::find_tool_format() {
+  if (!config_.tool_format.empty()) {
+    tool_format_ = server::find_tool_format(config_.tool_format);
+    require(tool_format_ != nullptr, "--tool-format {}: expected {}", config_.tool_format,
+            tool_format_names());
+  } else if (chat_template_) {
+    tool_format_ = tool_format_of(*chat_template_);
+    ChatPrompt probe;
+    probe.conversation.messages.push_back({{"role", "user"}, {"content", "a"}});
+    probe.variables["tools"] = Json::array(
+        {{{"type", "function"},
+          {"function", {{"name", "f"}, {"description", "f"}, {"parameters", Json::object()}}}}});
+    try {
+      if (tool_format_ == nullptr && !shows_tools(*chat_template_, probe)) {
+        tool_format_ = server::find_tool_format("hermes");
+      }
+    } catch (const Error&) {  // it wants more of a tool: it has a place for them
     }
   }
-}
-
-std::vector<std::int32_t> Service::chat_prompt(const Conversation& conversation,
-                                               const Json& variables) const {
-  if (!chat_template_) {
-    throw ApiError(400, "this model has no chat template; use /v1/completions", "messages",
-                   "no_chat_template");
-  }
-  std::size_t bytes = kBytesPerToken * conversation.messages.size();
-  for (const Json& message : conversation.messages) {
-    bytes += message.at("content").get_ref<const std::string&>().size();
-  }
-  check_length(bytes, "messages");
-  for (std::size_t i = 0; i < conversation.token_ids.size(); ++i) {
-    check_tokens(conversation.token_ids[i], fmt::format("messages[{}].token_ids", i));
-  }
-  try {
-    return encode_chat(conversation, /*add_generation_prompt=*/true, *chat_template_, tokenizer_,
-                       variables);
-  } catch (const Error& error) {  // what a template says with raise_exception, too
-    throw ApiError(400, error.what(), "messages", "chat_template_error");
-  }
-}
-
-std::shared_ptr<const engine::TokenConstraint> Service::json_constraint() {
-  if (model().eos_tokens.empty()) {
-    throw ApiError(400, "the model has no end-of-text token, so no answer could end with its JSON",
-                   "response_format", "unsupported_parameter");
-  }
-  std::call_once(token_texts_made_, [&] {
-    token_texts_ =
-        std::make_shared<const TokenTexts>(tokenizer_, model().vocab, model().eos_tokens);
-  });
-  return std::make_shared<const JsonConstraint>(token_texts_);
 }
 
 HttpResponse Service::health() const {
@@ -329,40 +329,6 @@ HttpResponse Service::models(std::string_view id) const {
                    "model_not_found");
   }
   return json_response(entry);
-}
-
-HttpResponse Service::tokenize(const HttpRequest& request) const {
-  const nlohmann::json body = parse_body(request.body);
-  const Fields fields(body);
-  std::vector<std::int32_t> tokens;
-  if (fields.find("messages") != nullptr) {
-    tokens = chat_prompt(parse_messages(fields), Json::object());
-  } else {
-    const auto text = fields.text("prompt");
-    if (!text) {
-      fields.reject("prompt", "a string");
-    }
-    check_length(text->size(), "prompt");
-    const bool add_special = fields.boolean("add_special_tokens").value_or(true);
-    tokens = tokenizer_.encode(*text, {.add_special = add_special, .parse_special = true});
-  }
-  Json answer{{"count", tokens.size()}, {"max_model_len", context_}, {"tokens", tokens}};
-  if (fields.boolean("return_token_strs").value_or(false)) {
-    answer["token_strs"] = texts_of(tokens, tokenizer_);
-  }
-  return json_response(answer);
-}
-
-HttpResponse Service::detokenize(const HttpRequest& request) const {
-  const nlohmann::json body = parse_body(request.body);
-  const Fields fields(body);
-  const nlohmann::json* tokens = fields.find("tokens");
-  if (tokens == nullptr) {
-    fields.reject("tokens", "an array of token ids");
-  }
-  const std::vector<std::int32_t> ids = token_ids(*tokens, "tokens");
-  check_tokens(ids, "tokens");
-  return json_response({{"prompt", tokenizer_.decode(ids, false)}});
 }
 
 void Service::note(const HttpRecord& record) {

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +17,9 @@
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/openai/completion_request.h"
-#include "server/openai/json_constraint.h"
+#include "server/openai/grammar_constraint.h"
+#include "server/openai/prompt_tokens.h"
+#include "server/openai/tools/tool_format.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -25,9 +27,12 @@ namespace winnow::server {
 
 struct ServiceConfig {
   std::string model_name;
-  std::vector<std::string> api_keys;  // none: everybody may ask
-  std::string cors_origin;            // "": no other site's scripts may
-  int max_context = 0;                // tokens of prompt and answer; 0: the model's positions
+  std::vector<std::string> api_keys;      // none: everybody may ask
+  std::string cors_origin;                // "": no other site's scripts may
+  int max_context = 0;                    // tokens of prompt and answer; 0: the model's positions
+  bool trust_chat_templates = false;      // that requests bring
+  std::filesystem::path model_directory;  // that no answer names
+  std::string tool_format;                // "": as the chat template shows calls
   RequestLimits limits;
 };
 
@@ -55,29 +60,31 @@ class Service {
   [[nodiscard]] EngineThread& engine() { return engine_; }
   [[nodiscard]] Metrics& metrics() { return metrics_; }
   [[nodiscard]] Log& log() { return log_; }
-  /// A constraint to JSON objects; ApiError when nothing could end such an answer.
-  [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> json_constraint();
+  [[nodiscard]] const PromptTokens& prompts() const { return *prompts_; }
+  /// How the model writes calls of tools; ApiError when nobody knows.
+  [[nodiscard]] const ToolFormat& tool_format() const;
+  /// What holds answers to calls of tools where they are asked for, null where they may be any
+  /// text; ApiError as constraint().
+  [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> tool_constraint(
+      const ToolRequest& tools);
+  /// What holds answers to a form, null for any text; ApiError for a form that cannot be held to.
+  [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> constraint(
+      const AnswerFormat& format);
+  /// Throws ApiError (404) for the name of another model; "": any.
+  void check_model(const std::string& name) const;
   /// Most tokens of prompt and answer.
   [[nodiscard]] int context() const { return context_; }
 
-  /// Throws ApiError for a text, in the field `param`, that is far too long for the context: to
-  /// make tokens of it would keep a thread of the server for long.
-  void check_length(std::size_t bytes, const std::string& param) const;
-  /// Throws ApiError for ids, in the field `param`, that are no tokens'.
-  void check_tokens(std::span<const std::int32_t> ids, const std::string& param) const;
-  /// The tokens that ask for an answer to the conversation. Throws ApiError.
-  [[nodiscard]] std::vector<std::int32_t> chat_prompt(
-      const Conversation& conversation, const nlohmann::ordered_json& variables) const;
-
  private:
   void route(HttpRequest& request, const std::shared_ptr<Reply>& reply);
+  void find_tool_format();
+  [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> hold_to(
+      std::shared_ptr<grammar::TokenGrammar> grammar, const std::string& param) const;
   [[nodiscard]] bool is_preflight(const HttpRequest& request) const;
   void complete(const HttpRequest& request, const std::shared_ptr<Reply>& reply, bool chat);
   [[nodiscard]] HttpResponse health() const;
   [[nodiscard]] HttpResponse show_metrics() const;
   [[nodiscard]] HttpResponse models(std::string_view id) const;
-  [[nodiscard]] HttpResponse tokenize(const HttpRequest& request) const;
-  [[nodiscard]] HttpResponse detokenize(const HttpRequest& request) const;
 
   ServiceConfig config_;
   const engine::LoadedModel& model_;
@@ -86,9 +93,10 @@ class Service {
   EngineThread& engine_;
   Log& log_;
   Metrics metrics_;
-  std::once_flag token_texts_made_;
-  std::shared_ptr<const TokenTexts> token_texts_;  // made when the first answer is to be JSON
+  GrammarCache grammars_;
+  const ToolFormat* tool_format_ = nullptr;  // null: not known
   int context_;
+  std::optional<PromptTokens> prompts_;
   std::int64_t started_;  // seconds since 1970
   std::atomic<const HttpServer*> http_ = nullptr;
   std::atomic<bool> refusing_ = false;

@@ -82,7 +82,7 @@ int status_of(EngineThread& thread, int requests, const std::shared_ptr<Listener
 
 TEST(EngineThread, TellsEverybodyTheirTokensInOrder) {
   const CountingBackend backend(Fault::none);
-  EngineThread thread(backend, small_config(), {.most_requests = 8}, run_here);
+  EngineThread thread(backend, small_config(), {.most_samples = 8}, run_here);
   std::vector<std::shared_ptr<Listener>> listeners;
   for (int prompt = 1; prompt <= 5; ++prompt) {
     listeners.push_back(std::make_shared<Listener>());
@@ -105,7 +105,7 @@ TEST(EngineThread, HandsOutAStepAsOnePieceOfWork) {
   const CountingBackend backend(Fault::none);
   std::mutex mutex;
   int pieces = 0;
-  EngineThread thread(backend, small_config(), {.most_requests = 8},
+  EngineThread thread(backend, small_config(), {.most_samples = 8},
                       [&](const std::function<void()>& work) {
                         const std::lock_guard lock(mutex);
                         ++pieces;
@@ -129,7 +129,7 @@ TEST(EngineThread, HandsOutAStepAsOnePieceOfWork) {
 
 TEST(EngineThread, HoldsBackAllButFirstTokensAndEnds) {
   const CountingBackend backend(Fault::none);
-  EngineThread thread(backend, small_config(), {.most_requests = 8, .hold_seconds = 3600.0},
+  EngineThread thread(backend, small_config(), {.most_samples = 8, .hold_seconds = 3600.0},
                       run_here);
   const auto listener = std::make_shared<Listener>();
   submit(thread, request_of(3, 50), listener);
@@ -145,7 +145,7 @@ TEST(EngineThread, HoldsBackAllButFirstTokensAndEnds) {
 // One that begins or ends takes nobody else's tokens along.
 TEST(EngineThread, HoldsBackTheTokensOfEachRequestByItself) {
   const CountingBackend backend(Fault::none);
-  EngineThread thread(backend, small_config(), {.most_requests = 16, .hold_seconds = 3600.0},
+  EngineThread thread(backend, small_config(), {.most_samples = 16, .hold_seconds = 3600.0},
                       run_here);
   std::vector<EngineThread::Submission> together;
   std::vector<std::shared_ptr<Listener>> listeners;
@@ -163,7 +163,7 @@ TEST(EngineThread, HoldsBackTheTokensOfEachRequestByItself) {
 
 TEST(EngineThread, HoldsBackNoFirstTokenOfASample) {
   const CountingBackend backend(Fault::none);
-  EngineThread thread(backend, small_config(), {.most_requests = 8, .hold_seconds = 3600.0},
+  EngineThread thread(backend, small_config(), {.most_samples = 8, .hold_seconds = 3600.0},
                       run_here);
   const auto listener = std::make_shared<Listener>();
   engine::Request request = request_of(3, 20);
@@ -181,7 +181,7 @@ TEST(EngineThread, HoldsBackNoFirstTokenOfASample) {
 
 TEST(EngineThread, HoldsTokensBackForNoLongerThanItShould) {
   const CountingBackend backend(Fault::none, 5ms);
-  EngineThread thread(backend, small_config(), {.most_requests = 8, .hold_seconds = 0.018},
+  EngineThread thread(backend, small_config(), {.most_samples = 8, .hold_seconds = 0.018},
                       run_here);
   const auto listener = std::make_shared<Listener>();
   submit(thread, request_of(3, 41), listener);
@@ -194,7 +194,7 @@ TEST(EngineThread, HoldsTokensBackForNoLongerThanItShould) {
 
 TEST(EngineThread, TellsWhatItHeldBackBeforeItTellsOfAFailure) {
   const CountingBackend backend(Fault::late_steps);
-  EngineThread thread(backend, small_config(), {.most_requests = 8, .hold_seconds = 3600.0},
+  EngineThread thread(backend, small_config(), {.most_samples = 8, .hold_seconds = 3600.0},
                       run_here);
   const auto listener = std::make_shared<Listener>();
   submit(thread, request_of(3, 50), listener);
@@ -207,7 +207,7 @@ TEST(EngineThread, TellsWhatItHeldBackBeforeItTellsOfAFailure) {
 TEST(EngineThread, TakesAllThatComeTogetherOrNone) {
   const CountingBackend backend(Fault::none);
   std::promise<void> gate;
-  EngineThread thread(backend, small_config(), {.most_requests = 3},
+  EngineThread thread(backend, small_config(), {.most_samples = 3},
                       [told = gate.get_future().share()](const auto&) { told.wait(); });
   const auto listener = std::make_shared<Listener>();
   submit(thread, request_of(1, 999), listener);
@@ -217,9 +217,35 @@ TEST(EngineThread, TakesAllThatComeTogetherOrNone) {
   gate.set_value();
 }
 
+TEST(EngineThread, EverySampleTakesAPlace) {
+  const CountingBackend backend(Fault::none);
+  std::promise<void> gate;
+  EngineThread thread(backend, small_config(), {.most_samples = 5},
+                      [told = gate.get_future().share()](const auto&) { told.wait(); });
+  const auto listener = std::make_shared<Listener>();
+  const auto status = [&](int samples) {
+    engine::Request request = request_of(1, 999);
+    request.samples = samples;
+    std::vector<EngineThread::Submission> submissions;
+    submissions.push_back({std::move(request), listener});
+    try {
+      thread.submit(std::move(submissions));
+    } catch (const ApiError& error) {
+      return error.status();
+    }
+    return 200;
+  };
+  EXPECT_EQ(status(6), 400);
+  EXPECT_EQ(status(3), 200);
+  EXPECT_EQ(status(3), 429);
+  EXPECT_EQ(status(2), 200);
+  EXPECT_EQ(thread.open_requests(), 2);
+  gate.set_value();
+}
+
 TEST(EngineThread, GoesOnAfterAStepThatFailed) {
   const CountingBackend backend(Fault::steps);
-  EngineThread thread(backend, small_config(), {.most_requests = 1}, run_here);
+  EngineThread thread(backend, small_config(), {.most_samples = 1}, run_here);
   for (int i = 0; i < 3; ++i) {
     const auto listener = std::make_shared<Listener>();
     submit(thread, request_of(3, 5), listener);
@@ -232,7 +258,7 @@ TEST(EngineThread, GoesOnAfterAStepThatFailed) {
 
 TEST(EngineThread, RefusesRequestsOnceTheDeviceHasFailed) {
   const CountingBackend backend(Fault::device);
-  EngineThread thread(backend, small_config(), {.most_requests = 8}, run_here);
+  EngineThread thread(backend, small_config(), {.most_samples = 8}, run_here);
   const auto listener = std::make_shared<Listener>();
   submit(thread, request_of(3, 5), listener);
   ASSERT_EQ(listener->results().size(), 1U);
@@ -247,7 +273,7 @@ TEST(EngineThread, RefusesRequestsOnceTheDeviceHasFailed) {
 
 TEST(EngineThread, EverybodyHearsOfADeviceThatFailsBetweenSteps) {
   const CountingBackend backend(Fault::reads, 1ms);
-  EngineThread thread(backend, small_config(), {.most_requests = 8}, run_here);
+  EngineThread thread(backend, small_config(), {.most_samples = 8}, run_here);
   std::vector<std::shared_ptr<Listener>> listeners;
   for (int i = 0; i < 3; ++i) {
     listeners.push_back(std::make_shared<Listener>());
@@ -272,7 +298,7 @@ class BrokenConstraint : public engine::TokenConstraint {
 
 TEST(EngineThread, ARequestThatCannotBeginFailsAlone) {
   const CountingBackend backend(Fault::none);
-  EngineThread thread(backend, small_config(), {.most_requests = 8}, run_here);
+  EngineThread thread(backend, small_config(), {.most_samples = 8}, run_here);
   const auto broken = std::make_shared<Listener>();
   const auto whole = std::make_shared<Listener>();
   engine::Request request = request_of(3, 5);

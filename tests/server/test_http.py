@@ -145,12 +145,12 @@ def test_http_1_0_streams_end_with_the_connection(server):
 @pytest.mark.parametrize("data, status", [
     (b"nonsense\r\n\r\n", 400),
     (b"GET / HTTP/9.9\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: abc\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
-    (b"GET / HTTP/1.1\r\nX: " + b"a" * 50000 + b"\r\n\r\n", 431),
-    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 20000000\r\n\r\n", 413),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: abc\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 50000 + b"\r\n\r\n", 431),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 20000000\r\n\r\n", 413),
     (b"\x00\x01\x02\x03\r\n\r\n", 400),
     (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
 ])
@@ -192,7 +192,7 @@ def test_what_would_take_long_is_answered_at_once(server, path, body):
 def test_slow_heads_are_cut_off_and_others_are_served(server):
     slow = [server.connect() for _ in range(200)]
     for s in slow:
-        s.sendall(b"GET /health HTTP/1.1\r\nX: ")
+        s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX: ")
     start = time.monotonic()
     assert post(server, {"prompt": "The sea", "max_tokens": 5}).status_code == 200
     assert time.monotonic() - start < 5
@@ -320,7 +320,7 @@ def test_tls(tmp_path):
                                      json={"prompt": "The sea", "max_tokens": 3, "stream": True})
                 assert answer.text.endswith("data: [DONE]\n\n")
         with s.connect() as plain:
-            plain.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+            plain.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             assert b"200" not in read_all(plain)
         assert s.process.poll() is None
 

@@ -18,6 +18,7 @@ std::string_view type_of(int status) {
     case 429:
       return "rate_limit_error";
     case 500:
+    case 501:
       return "server_error";
     case 503:
       return "overloaded_error";
@@ -62,6 +63,9 @@ HttpResponse to_response(const ApiError& error) {
   HttpResponse response{.status = error.status(), .headers = {}, .body = dump(to_json(error))};
   if (error.status() == 401) {
     response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  }
+  if (error.code() == "unsupported_content_encoding") {
+    response.headers.emplace_back("Accept-Encoding", "identity");
   }
   if (error.status() == 429 || error.status() == 503) {
     response.headers.emplace_back("Retry-After", "1");

@@ -109,7 +109,12 @@ void Exchange::append_head(const HttpResponse& head, bool whole) {
   } else if (chunked_) {
     text += "Transfer-Encoding: chunked\r\n";
   }
-  text += keep_alive_ ? "\r\n" : "Connection: close\r\n\r\n";
+  if (!keep_alive_) {
+    text += "Connection: close\r\n";
+  } else if (!chunked_) {  // HTTP/1.0 closes unless it is told otherwise
+    text += "Connection: keep-alive\r\n";
+  }
+  text += "\r\n";
   unsent_ += text;
 }
 

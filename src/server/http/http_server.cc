@@ -56,6 +56,27 @@ void check_readable(std::string_view flag, const std::string& path) {
   require(failure == 0, "{} {}: {}", flag, path, std::generic_category().message(failure));
 }
 
+// An address of IPv6 as URLs spell it, or as it is.
+std::string without_brackets(const std::string& host) {
+  return host.size() > 2 && host.front() == '[' && host.back() == ']'
+             ? host.substr(1, host.size() - 2)
+             : host;
+}
+
+// Whether `acceptor` listens now.
+bool open(tcp::acceptor& acceptor, const tcp::endpoint& endpoint, error_code& failure) {
+  acceptor.open(endpoint.protocol(), failure);
+  if (!failure) {
+    error_code ignored;
+    acceptor.set_option(tcp::acceptor::reuse_address(true), ignored);
+    acceptor.bind(endpoint, failure);
+  }
+  if (!failure) {
+    acceptor.listen(asio::socket_base::max_listen_connections, failure);
+  }
+  return !failure;
+}
+
 }  // namespace
 
 class HttpServer::Impl : public ConnectionOwner {
@@ -75,7 +96,7 @@ class HttpServer::Impl : public ConnectionOwner {
   void record(const HttpRecord& record) override { done_(record); }
   void forget(const Connection& connection) override;
 
-  [[nodiscard]] int port() const { return acceptor_.local_endpoint().port(); }
+  [[nodiscard]] int port() const { return acceptors_.front().local_endpoint().port(); }
   [[nodiscard]] int connections() const;
   void run(std::function<void()> work) {
     threads_.leave_callers_core();
@@ -89,7 +110,7 @@ class HttpServer::Impl : public ConnectionOwner {
  private:
   void listen();
   void load_tls();
-  asio::awaitable<void> accept_all();
+  asio::awaitable<void> accept_all(tcp::acceptor& acceptor);
   void serve(tcp::socket socket);
 
   HttpConfig config_;
@@ -101,7 +122,7 @@ class HttpServer::Impl : public ConnectionOwner {
   std::atomic<bool> draining_ = false;
   std::optional<asio::ssl::context> tls_;
   asio::io_context context_;  // owns the connections, so it goes before what they use
-  tcp::acceptor acceptor_;
+  std::vector<tcp::acceptor> acceptors_;
   asio::strand<asio::io_context::executor_type> work_strand_;
   ThreadsElsewhere threads_;
 };
@@ -112,7 +133,6 @@ HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, HttpHandler handler,
       handler_(std::move(handler)),
       done_(std::move(done)),
       context_(config.threads),
-      acceptor_(asio::make_strand(context_)),
       work_strand_(asio::make_strand(context_)) {
   allow_connections(config.max_connections);
   load_tls();
@@ -120,8 +140,11 @@ HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, HttpHandler handler,
 }
 
 void HttpServer::Impl::start() {
-  asio::co_spawn(
-      acceptor_.get_executor(), [this] { return accept_all(); }, asio::detached);
+  for (tcp::acceptor& acceptor : acceptors_) {
+    asio::co_spawn(
+        acceptor.get_executor(), [this, &acceptor] { return accept_all(acceptor); },
+        asio::detached);
+  }
   for (int i = 0; i < config_.threads; ++i) {
     threads_.start("http", [this] { context_.run(); });
   }
@@ -152,34 +175,57 @@ void HttpServer::Impl::load_tls() {
           config_.tls_key, error.message());
 }
 
+// On all addresses that the host has: localhost is one of IPv4 and one of IPv6. Those that this
+// machine lacks do not count, as long as there is another.
 void HttpServer::Impl::listen() {
   error_code error;
   tcp::resolver resolver(context_);
-  const auto found =
-      resolver.resolve(config_.host, std::to_string(config_.port), tcp::resolver::passive, error);
+  const auto found = resolver.resolve(without_brackets(config_.host), std::to_string(config_.port),
+                                      tcp::resolver::passive, error);
   require(!error && !found.empty(), "--host {}: {}", config_.host, error.message());
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  const auto check = [&] {
-    require(!error, "cannot listen on {} port {}: {}", config_.host, config_.port, error.message());
+  std::vector<tcp::endpoint> endpoints;
+  const auto add = [&](const tcp::endpoint& endpoint) {
+    if (std::ranges::find(endpoints, endpoint) == endpoints.end()) {
+      endpoints.push_back(endpoint);
+    }
   };
-  acceptor_.open(endpoint.protocol(), error);
-  check();
-  acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-  acceptor_.bind(endpoint, error);
-  check();
-  acceptor_.listen(asio::socket_base::max_listen_connections, error);
-  check();
+  for (const auto& entry : found) {
+    add(entry.endpoint());
+  }
+  if (config_.host == "localhost") {  // both, whatever /etc/hosts says (RFC 6761)
+    const auto port = static_cast<std::uint16_t>(config_.port);
+    add({asio::ip::address_v4::loopback(), port});
+    add({asio::ip::address_v6::loopback(), port});
+  }
+  error_code refusal;
+  for (tcp::endpoint endpoint : endpoints) {
+    if (!acceptors_.empty()) {
+      endpoint.port(static_cast<std::uint16_t>(port()));
+    }
+    tcp::acceptor acceptor(asio::make_strand(context_));
+    if (error_code failure; open(acceptor, endpoint, failure)) {
+      acceptors_.push_back(std::move(acceptor));
+    } else if (failure != asio::error::address_family_not_supported &&
+               failure != boost::system::errc::address_not_available) {
+      require(false, "cannot listen on {} port {}: {}", config_.host, endpoint.port(),
+              failure.message());
+    } else {
+      refusal = failure;
+    }
+  }
+  require(!acceptors_.empty(), "cannot listen on {} port {}: {}", config_.host, config_.port,
+          refusal.message());
 }
 
-asio::awaitable<void> HttpServer::Impl::accept_all() {
-  asio::steady_timer pause(acceptor_.get_executor());
+asio::awaitable<void> HttpServer::Impl::accept_all(tcp::acceptor& acceptor) {
+  asio::steady_timer pause(acceptor.get_executor());
   while (!draining_) {
     error_code error;
-    tcp::socket socket = co_await acceptor_.async_accept(
-        asio::make_strand(context_), asio::redirect_error(use_awaitable, error));
+    tcp::socket socket = co_await acceptor.async_accept(asio::make_strand(context_),
+                                                        asio::redirect_error(use_awaitable, error));
     if (!error) {
       serve(std::move(socket));
-    } else if (error == asio::error::operation_aborted || !acceptor_.is_open()) {
+    } else if (error == asio::error::operation_aborted || !acceptor.is_open()) {
       break;
     } else {  // no file descriptors, perhaps: they come back
       pause.expires_after(std::chrono::milliseconds(50));
@@ -216,10 +262,12 @@ void HttpServer::Impl::forget(const Connection& connection) {
 
 void HttpServer::Impl::drain() {
   draining_ = true;
-  asio::post(acceptor_.get_executor(), [this] {
-    error_code error;
-    acceptor_.close(error);
-  });
+  for (tcp::acceptor& acceptor : acceptors_) {
+    asio::post(acceptor.get_executor(), [&acceptor] {
+      error_code error;
+      acceptor.close(error);
+    });
+  }
   std::vector<std::shared_ptr<Connection>> connections;
   {
     const std::lock_guard lock(mutex_);

@@ -26,12 +26,61 @@ std::string new_id() {
   return fmt::format("req-{:016x}", random());
 }
 
+// Whether two names are the same but for their case.
+bool is_same_word(std::string_view a, std::string_view b) {
+  return std::ranges::equal(
+      a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
+template <class Message>
+std::string_view value_of(const Message& message, http::field field) {
+  const auto value = message[field];
+  return {value.data(), value.size()};
+}
+
+// The path and query of a target: of an absolute one (RFC 9112, section 3.2.2), what follows the
+// authority.
+std::string_view origin_form(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (is_same_word(target.substr(0, scheme.size()), scheme)) {
+      const auto path = target.find('/', scheme.size());
+      return path == std::string_view::npos ? "/" : target.substr(path);
+    }
+  }
+  return target;
+}
+
+// What a head is refused with whose body could be read but not understood, or that is against
+// RFC 9112.
+template <class Message>
+std::optional<ApiError> refusal_of_head(const Message& message) {
+  const std::size_t hosts = message.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && message.version() >= 11)) {
+    return ApiError(400, "the head has no Host, or several", {}, "malformed_request");
+  }
+  if (const auto coding = value_of(message, http::field::transfer_encoding);
+      !coding.empty() && !is_same_word(coding, "chunked")) {
+    return ApiError(501, "the only Transfer-Encoding that this server takes is chunked", {},
+                    "unsupported_transfer_encoding");
+  }
+  if (const auto coding = value_of(message, http::field::content_encoding);
+      !coding.empty() && !is_same_word(coding, "identity")) {
+    return ApiError(415, "the body has a Content-Encoding; this server takes none", {},
+                    "unsupported_content_encoding");
+  }
+  if (const auto expected = value_of(message, http::field::expect);
+      !expected.empty() && !is_same_word(expected, "100-continue")) {
+    return ApiError(417, "this server expects nothing but 100-continue", {}, "expectation_failed");
+  }
+  return std::nullopt;
+}
+
 // All but the body.
 template <class Message>
 HttpRequest head_of(const Message& message, std::string client) {
   HttpRequest request;
   request.method = std::string(message.method_string());
-  const std::string target(message.target());
+  const std::string target(origin_form({message.target().data(), message.target().size()}));
   const auto question = target.find('?');
   request.path = target.substr(0, question);
   request.query = question == std::string::npos ? "" : target.substr(question + 1);
@@ -60,6 +109,7 @@ ApiError refusal_of(const boost::system::error_code& error) {
 
 struct RequestParser::Impl {
   http::request_parser<http::string_body> parser;
+  bool head_checked = false;
 };
 
 RequestParser::RequestParser(std::size_t max_header_bytes, std::size_t max_body_bytes)
@@ -76,6 +126,9 @@ std::size_t RequestParser::put(std::string_view bytes) {
   const std::size_t used = impl_->parser.put(boost::asio::buffer(bytes), error);
   if (error && error != http::error::need_more) {
     refusal_ = refusal_of(error);
+  }
+  if (!refusal_ && impl_->parser.is_header_done() && !std::exchange(impl_->head_checked, true)) {
+    refusal_ = refusal_of_head(impl_->parser.get());
   }
   return used;
 }

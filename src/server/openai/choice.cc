@@ -35,10 +35,10 @@ Piece Choice::accept(const engine::TokenEvent& event) {
     if (scored_) {
       held_.push_back({event.token, event.logprob, event.alternatives, decoded_});
     }
-    if (event.finish != FinishReason::stop) {
+    if (event.finish != FinishReason::stop || keep_stop_) {
       const std::string decoded = decoder_.push_chosen(event.token);
       decoded_ += characters(decoded);
-      text = matcher_.push(decoded);
+      text = generated_ > min_tokens_ ? matcher_.push(decoded) : decoded;
     }
   }
   if (matcher_.stopped()) {

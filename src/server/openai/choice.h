@@ -23,6 +23,7 @@ struct ScoredToken {
   std::optional<float> logprob;  // the first token of a prompt has none
   std::vector<TokenLogprob> alternatives;
   std::size_t offset = 0;  // characters of text before it
+  int rank = 1;            // among all tokens; 1: the likeliest
 };
 
 /// What became certain with a token, or a few.
@@ -36,11 +37,24 @@ struct Piece {
   }
 };
 
+struct ChoiceOptions {
+  std::vector<std::string> stops = {};
+  bool keep_stop = false;    // the stop string, or token, stays in the text
+  int min_tokens = 0;        // before which no stop string is looked for
+  bool skip_special = true;  // special tokens have no text
+  bool scored = false;       // tokens are reported, too
+};
+
 class Choice {
  public:
-  /// `tokenizer` must outlive this. `scored`: tokens are reported, too.
-  Choice(const Tokenizer& tokenizer, const std::vector<std::string>& stops, bool scored)
-      : tokenizer_(&tokenizer), decoder_(tokenizer), matcher_(stops), scored_(scored) {}
+  /// `tokenizer` must outlive this.
+  Choice(const Tokenizer& tokenizer, const ChoiceOptions& options)
+      : tokenizer_(&tokenizer),
+        decoder_(tokenizer, options.skip_special),
+        matcher_(options.stops, options.keep_stop),
+        keep_stop_(options.keep_stop),
+        min_tokens_(options.min_tokens),
+        scored_(options.scored) {}
 
   /// The text of the prompt stands before that of the answer (echo).
   Piece echo(std::string_view prompt);
@@ -62,6 +76,8 @@ class Choice {
   const Tokenizer* tokenizer_;
   StreamDecoder decoder_;
   engine::StopMatcher matcher_;
+  bool keep_stop_;
+  int min_tokens_;
   bool scored_;
   engine::FinishReason finish_ = engine::FinishReason::none;
   int generated_ = 0;

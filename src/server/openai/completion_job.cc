@@ -3,105 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
-#include <iterator>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "server/http/api_error.h"
-#include "server/openai/choice.h"
-#include "server/openai/completion_json.h"
-#include "server/openai/held_tokens.h"
-#include "server/openai/prepared_prompt.h"
+#include "server/openai/completion_job_parts.h"
+#include "server/openai/field_table.h"
 #include "server/service.h"
 
 namespace winnow::server {
 namespace {
 
-using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 using engine::FinishReason;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-std::string event_text(const Json& value) {
-  return "data: " + dump(value) + "\n\n";
-}
-
-// Everything but start() runs as the reply's work, one piece at a time.
-class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
- public:
-  CompletionJob(Service& service, CompletionRequest request, const std::string& id,
-                std::shared_ptr<Reply> reply);
-  void start();
-
- private:
-  // What one prompt's steps are delivered to.
-  class Sink : public StepSink {
-   public:
-    Sink(std::shared_ptr<CompletionJob> job, int prompt) : job_(std::move(job)), prompt_(prompt) {}
-    void deliver(StepResult result) override {
-      job_->reply_->run([job = job_, prompt = prompt_, result = std::move(result)] {
-        job->consume_or_fail(prompt, result);
-      });
-    }
-
-   private:
-    std::shared_ptr<CompletionJob> job_;
-    int prompt_;
-  };
-
-  // An answer and what is told of it at its end.
-  struct Slot {
-    Choice choice;
-    std::optional<Piece> piece = {};  // that became certain and is not yet put
-    std::string text = {};
-    std::vector<ScoredToken> tokens = {};
-    std::vector<std::int32_t> token_ids = {};  // if they are asked for; of a stream, not yet told
-    std::optional<Clock::time_point> last_token = {};
-    bool begun = false;  // its first piece was streamed
-    std::optional<TextFrame> frame = {};
-  };
-
-  void submit();
-  void consume_or_fail(int prompt, const StepResult& result);
-  void consume(int prompt, const StepResult& result);
-  void take_prompt_token(int prompt, const engine::TokenEvent& event);
-  void take_token(int index, const engine::TokenEvent& event);
-  void observe_token(Slot& slot);
-  void take_usage(int sample, const engine::CacheUsage& usage);
-  void put_pieces();
-  void put(int index, Piece piece);
-  void put_trace(const engine::CacheTrace& trace);
-  void flush();
-  void finish();
-  void fail(const ApiError& error);
-  void close(std::string_view outcome);
-  void cancel();
-  [[nodiscard]] Json scores(std::span<const ScoredToken> tokens) const;
-
-  Service& service_;
-  CompletionRequest request_;
-  std::shared_ptr<Reply> reply_;
-  AnswerHead head_;
-  std::string piece_begin_;  // of a stream
-  Clock::time_point start_ = Clock::now();
-  std::vector<PreparedPrompt> prompts_;        // their requests are handed on
-  std::vector<EngineThread::Ticket> tickets_;  // by prompt
-  std::vector<Slot> slots_;                    // by prompt, then by sample
-  HeldTokens held_;
-  AnswerUsage usage_;
-  std::string events_;  // of a stream, not yet written
-  int open_ = 0;        // samples that the engine works on
-  bool closed_ = false;
-};
+}  // namespace
 
 CompletionJob::CompletionJob(Service& service, CompletionRequest request, const std::string& id,
                              std::shared_ptr<Reply> reply)
@@ -113,6 +33,7 @@ CompletionJob::CompletionJob(Service& service, CompletionRequest request, const 
             .model = service.config().model_name,
             .chat = request_.chat},
       piece_begin_(piece_begin(head_)),
+      piece_end_(request_.include_usage ? kPieceEndWithoutUsage : kPieceEnd),
       held_(service.cache(), service.model().layer_count() * service.model().attention().kv_heads) {
 }
 
@@ -120,10 +41,14 @@ void CompletionJob::start() {
   prompts_ = prepare_prompts(service_, request_);
   for (const PreparedPrompt& prompt : prompts_) {
     usage_.prompt_tokens += static_cast<int>(prompt.request.prompt.size());
-    for (int sample = 0; sample < request_.n; ++sample) {
-      slots_.push_back({Choice(service_.tokenizer(), request_.stop, request_.logprobs >= 0)});
+    for (int sample = 0; sample < request_.samples(); ++sample) {
+      slots_.push_back({Choice(service_.tokenizer(), choice_options())});
+      if (request_.prompt.tools.may_call() && request_.format.kind == AnswerFormat::Kind::text) {
+        slots_.back().parser.emplace(service_.tool_format());
+      }
     }
   }
+  prompt_scores_.resize(prompts_.size());
   open_ = static_cast<int>(slots_.size());
   submit();
   reply_->on_gone([job = shared_from_this()] {
@@ -131,18 +56,28 @@ void CompletionJob::start() {
     job->close("cancelled");
   });
   if (request_.stream) {
-    reply_->begin({.content_type = "text/event-stream; charset=utf-8",
-                   .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
-                   .body = {}});
+    HttpResponse head{.content_type = "text/event-stream; charset=utf-8",
+                      .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
+                      .body = {}};
+    add_ignored(request_.ignored, head);
+    reply_->begin(std::move(head));
   }
   if (request_.echo) {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
-      const std::size_t prompt = i / static_cast<std::size_t>(request_.n);
+      const std::size_t prompt = i / static_cast<std::size_t>(request_.samples());
       put(static_cast<int>(i), slots_[i].choice.echo(prompts_[prompt].text));
       slots_[i].choice.echo_token(prompts_[prompt].first_token, std::nullopt, {});
     }
     flush();
   }
+}
+
+ChoiceOptions CompletionJob::choice_options() const {
+  return {.stops = request_.stop,
+          .keep_stop = request_.include_stop,
+          .min_tokens = request_.rules.min_tokens,
+          .skip_special = request_.skip_special_tokens,
+          .scored = request_.logprobs >= 0};
 }
 
 void CompletionJob::submit() {
@@ -179,21 +114,11 @@ void CompletionJob::consume(int prompt, const StepResult& result) {
     put_trace(trace);
   }
   for (const engine::TokenEvent& event : result.events) {
-    if (event.finish == FinishReason::out_of_memory || event.finish == FinishReason::not_numbers) {
-      put_pieces();  // of the tokens before
-      flush();
-    }
-    if (event.finish == FinishReason::out_of_memory) {
-      throw ApiError(400, "the cache has no room for so long a sequence (--kv-gib)",
-                     request_.chat ? "messages" : "prompt", "context_length_exceeded");
-    }
-    if (event.finish == FinishReason::not_numbers) {
-      throw Error(std::string(engine::kNotNumbers));
-    }
+    check(event);
     if (event.of_prompt) {
       take_prompt_token(prompt, event);
     } else {
-      take_token(prompt * request_.n + event.sample, event);
+      take_token(prompt * request_.samples() + event.sample, event);
     }
   }
   put_pieces();
@@ -206,10 +131,44 @@ void CompletionJob::consume(int prompt, const StepResult& result) {
   }
 }
 
+// Throws what an answer that cannot go on fails with.
+void CompletionJob::check(const engine::TokenEvent& event) {
+  if (event.finish != FinishReason::out_of_memory && event.finish != FinishReason::not_numbers &&
+      event.finish != FinishReason::no_token) {
+    return;
+  }
+  put_pieces();  // of the tokens before
+  flush();
+  if (event.finish == FinishReason::out_of_memory) {
+    throw ApiError(400, "the cache has no room for so long a sequence (--kv-gib)",
+                   request_.chat ? "messages" : "prompt", "context_length_exceeded");
+  }
+  if (event.finish == FinishReason::no_token) {
+    throw ApiError(400, std::string(engine::kNoTokenLeft), {}, "no_token_left");
+  }
+  throw Error(std::string(engine::kNotNumbers));
+}
+
 void CompletionJob::take_prompt_token(int prompt, const engine::TokenEvent& event) {
-  for (int sample = 0; sample < request_.n; ++sample) {
-    slots_[static_cast<std::size_t>(prompt * request_.n + sample)].choice.echo_token(
-        event.token, event.logprob, event.alternatives);
+  // Of the alternatives, as many as each of the two who may ask for them wants.
+  const auto first = [&event](int count) {
+    const auto most = std::min(event.alternatives.size(), static_cast<std::size_t>(count));
+    return std::vector(event.alternatives.begin(),
+                       event.alternatives.begin() + static_cast<std::ptrdiff_t>(most));
+  };
+  if (request_.prompt_logprobs >= 0) {
+    prompt_scores_[static_cast<std::size_t>(prompt)].push_back(
+        {.token = event.token,
+         .logprob = event.logprob,
+         .alternatives = first(request_.prompt_logprobs),
+         .rank = event.rank});
+  }
+  if (!request_.echo || request_.chat || request_.logprobs < 0) {
+    return;
+  }
+  for (int sample = 0; sample < request_.samples(); ++sample) {
+    slots_[static_cast<std::size_t>(prompt * request_.samples() + sample)].choice.echo_token(
+        event.token, event.logprob, first(request_.logprobs));
   }
 }
 
@@ -220,6 +179,7 @@ void CompletionJob::take_token(int index, const engine::TokenEvent& event) {
   }
   if (event.token >= 0) {
     observe_token(slot);
+    slot.logprob += event.logprob;
   }
   if (request_.return_token_ids && event.finish != FinishReason::stop &&
       service_.tokenizer().has_token(event.token)) {  // others would be refused in a prompt
@@ -228,7 +188,8 @@ void CompletionJob::take_token(int index, const engine::TokenEvent& event) {
   Piece& piece = slot.piece ? *slot.piece : slot.piece.emplace();
   piece.append(slot.choice.accept(event));
   if (slot.choice.stopped() && event.finish == FinishReason::none) {
-    service_.engine().stop(tickets_[static_cast<std::size_t>(index / request_.n)], event.sample);
+    service_.engine().stop(tickets_[static_cast<std::size_t>(index / request_.samples())],
+                           event.sample);
   }
 }
 
@@ -250,97 +211,10 @@ void CompletionJob::take_usage(int sample, const engine::CacheUsage& usage) {
   --open_;
 }
 
-// What one or more tokens made certain goes out together.
-void CompletionJob::put_pieces() {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (auto piece = std::exchange(slots_[i].piece, std::nullopt)) {
-      put(static_cast<int>(i), std::move(*piece));
-    }
-  }
-}
-
-// Adds to an answer: to its text, or to the events that are written next.
-void CompletionJob::put(int index, Piece piece) {
-  Slot& slot = slots_[static_cast<std::size_t>(index)];
-  if (!request_.stream) {
-    slot.text += piece.text;
-    std::ranges::move(piece.tokens, std::back_inserter(slot.tokens));
-    return;
-  }
-  if (piece.empty() && !slot.choice.ended() && (slot.begun || !request_.chat)) {
-    return;
-  }
-  const bool only_text =
-      slot.begun && !slot.choice.ended() && slot.token_ids.empty() && request_.logprobs < 0;
-  if (only_text) {
-    if (!slot.frame) {
-      slot.frame = text_frame(head_, index);
-    }
-    const auto& [before, behind] = *slot.frame;
-    events_ += "data: ";
-    events_ += before;
-    append_quoted(piece.text, events_);
-    events_ += behind;
-    events_ += "\n\n";
-    return;
-  }
-  const std::vector<std::int32_t> token_ids = std::exchange(slot.token_ids, {});
-  const Json delta = delta_json({.index = index,
-                                 .text = piece.text,
-                                 .logprobs = scores(piece.tokens),
-                                 .token_ids = token_ids,
-                                 .finish = slot.choice.finish()},
-                                request_.chat, !slot.begun);
-  slot.begun = true;
-  events_ += fmt::format("data: {}{}{}\n\n", piece_begin_, dump(delta), kPieceEnd);
-}
-
-void CompletionJob::put_trace(const engine::CacheTrace& trace) {
-  Json event = answer_json(head_, Json::array(), /*stream=*/true);
-  event["winnow_trace"] = held_.next(trace);
-  events_ += event_text(event);
-}
-
-void CompletionJob::flush() {
-  if (!events_.empty()) {
-    reply_->write(std::exchange(events_, {}));
-  }
-}
-
-void CompletionJob::finish() {
-  for (const Slot& slot : slots_) {
-    usage_.completion_tokens += slot.choice.generated();
-  }
-  if (request_.stream) {
-    if (request_.include_usage) {
-      Json last = answer_json(head_, Json::array(), /*stream=*/true);
-      add_usage(usage_, last);
-      events_ += event_text(last);
-    }
-    events_ += "data: [DONE]\n\n";
-    flush();
-    reply_->end();
-  } else {
-    Json choices = Json::array();
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      choices.push_back(choice_json({.index = static_cast<int>(i),
-                                     .text = slots_[i].text,
-                                     .logprobs = scores(slots_[i].tokens),
-                                     .token_ids = slots_[i].token_ids,
-                                     .finish = slots_[i].choice.finish()},
-                                    request_.chat));
-    }
-    Json answer = answer_json(head_, std::move(choices), /*stream=*/false);
-    add_usage(usage_, answer);
-    reply_->send({.headers = {}, .body = dump(answer)});
-  }
-  close("completed");
-}
-
 void CompletionJob::fail(const ApiError& error) {
   cancel();
   if (request_.stream) {  // its head says 200 already
-    reply_->write(event_text(to_json(error)));
+    reply_->write("data: " + dump(to_json(error)) + "\n\n");
     reply_->end();
   } else {
     reply_->send(to_response(error));
@@ -369,15 +243,6 @@ void CompletionJob::cancel() {
     service_.engine().cancel(ticket);
   }
 }
-
-Json CompletionJob::scores(std::span<const ScoredToken> tokens) const {
-  if (request_.logprobs < 0) {
-    return {};
-  }
-  return logprobs_json(tokens, service_.tokenizer(), request_.chat);
-}
-
-}  // namespace
 
 void start_completion(Service& service, CompletionRequest request, const std::string& id,
                       const std::shared_ptr<Reply>& reply) {

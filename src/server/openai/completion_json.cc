@@ -48,12 +48,22 @@ Json chat_token(const std::string& bytes, double logprob) {
   return {{"token", token_text(bytes)}, {"logprob", logprob}, {"bytes", bytes_json(bytes)}};
 }
 
+// The alternatives that were asked for, and the token itself where it is none of them.
+std::vector<TokenLogprob> alternatives_of(const ScoredToken& token) {
+  std::vector<TokenLogprob> all = token.alternatives;
+  if (std::ranges::find(all, token.token, &TokenLogprob::token) == all.end()) {
+    all.push_back({token.token, token.logprob.value_or(0.0F)});
+  }
+  return all;
+}
+
 Json chat_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& tokenizer) {
   Json content = Json::array();
   for (const ScoredToken& token : tokens) {
     Json item = chat_token(spelling(token.token, tokenizer), finite(token.logprob.value_or(0.0F)));
     item["top_logprobs"] = Json::array();
-    for (const TokenLogprob& other : token.alternatives) {
+    for (const TokenLogprob& other :
+         token.alternatives.empty() ? token.alternatives : alternatives_of(token)) {
       item["top_logprobs"].push_back(
           chat_token(spelling(other.token, tokenizer), finite(other.logprob)));
     }
@@ -65,7 +75,7 @@ Json chat_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& tokeniz
 // Two tokens may spell the same text; the likelier one comes first and stays.
 Json top_logprobs(const ScoredToken& token, const Tokenizer& tokenizer) {
   Json top = Json::object();
-  for (const TokenLogprob& other : token.alternatives) {
+  for (const TokenLogprob& other : alternatives_of(token)) {
     const std::string text = token_text(spelling(other.token, tokenizer));
     if (!top.contains(text)) {
       top[text] = finite(other.logprob);
@@ -88,8 +98,12 @@ Json completion_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& t
   return result;
 }
 
-Json finish_json(engine::FinishReason finish) {
-  return finish == engine::FinishReason::none ? Json() : Json(engine::finish_name(finish));
+Json finish_json(const ToldText& told) {
+  if (told.called && told.finish == engine::FinishReason::stop) {
+    return "tool_calls";
+  }
+  return told.finish == engine::FinishReason::none ? Json()
+                                                   : Json(engine::finish_name(told.finish));
 }
 
 // `text` is what is said: a chat's message, or the answer itself.
@@ -97,7 +111,7 @@ Json choice_of(const ToldText& told, const char* name, Json text) {
   return {{"index", told.index},
           {name, std::move(text)},
           {"logprobs", told.logprobs},
-          {"finish_reason", finish_json(told.finish)}};
+          {"finish_reason", finish_json(told)}};
 }
 
 Json text_choice(const ToldText& told) {
@@ -121,11 +135,35 @@ Json logprobs_json(std::span<const ScoredToken> tokens, const Tokenizer& tokeniz
   return chat ? chat_logprobs(tokens, tokenizer) : completion_logprobs(tokens, tokenizer);
 }
 
+Json prompt_logprobs_json(std::span<const ScoredToken> tokens, const Tokenizer& tokenizer) {
+  Json list = Json::array({nullptr});
+  for (const ScoredToken& token : tokens) {
+    Json item = Json::object();
+    const auto add = [&](std::int32_t id, float logprob, int rank) {
+      item[std::to_string(id)] = {{"logprob", finite(logprob)},
+                                  {"rank", rank},
+                                  {"decoded_token", token_text(spelling(id, tokenizer))}};
+    };
+    add(token.token, token.logprob.value_or(0.0F), token.rank);
+    for (std::size_t i = 0; i < token.alternatives.size(); ++i) {
+      if (token.alternatives[i].token != token.token) {
+        add(token.alternatives[i].token, token.alternatives[i].logprob, static_cast<int>(i) + 1);
+      }
+    }
+    list.push_back(std::move(item));
+  }
+  return list;
+}
+
 Json choice_json(const ToldText& told, bool chat) {
   if (!chat) {
     return text_choice(told);
   }
   Json message{{"role", "assistant"}, {"content", told.text}, {"refusal", nullptr}};
+  if (!told.tool_calls.is_null()) {
+    message["content"] = told.text.empty() ? Json() : Json(told.text);
+    message["tool_calls"] = told.tool_calls;
+  }
   if (!told.token_ids.empty()) {
     message["token_ids"] = told.token_ids;
   }
@@ -140,8 +178,11 @@ Json delta_json(const ToldText& told, bool chat, bool first) {
   if (first) {
     delta["role"] = "assistant";
   }
-  if (first || !told.text.empty()) {
+  if ((first && told.tool_calls.is_null()) || !told.text.empty()) {
     delta["content"] = told.text;
+  }
+  if (!told.tool_calls.is_null()) {
+    delta["tool_calls"] = told.tool_calls;
   }
   if (!told.token_ids.empty()) {
     delta["token_ids"] = told.token_ids;
@@ -165,21 +206,25 @@ std::string piece_begin(const AnswerHead& head) {
   return text;
 }
 
-TextFrame text_frame(const AnswerHead& head, int index) {
+TextFrame text_frame(const AnswerHead& head, int index, std::string_view piece_end) {
   constexpr std::string_view kText = "\"?\"";  // is the only one
   const ToldText told{.index = index, .text = "?", .logprobs = {}, .token_ids = {}, .finish = {}};
   const std::string delta = dump(delta_json(told, head.chat, /*first=*/false));
   const std::size_t at = delta.find(kText);
   std::string behind = delta.substr(at + kText.size());
-  behind += kPieceEnd;
+  behind += piece_end;
   return {piece_begin(head) + delta.substr(0, at), std::move(behind)};
 }
 
+Json usage_json(const AnswerUsage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.reused_tokens}}}};
+}
+
 void add_usage(const AnswerUsage& usage, Json& answer) {
-  answer["usage"] = {{"prompt_tokens", usage.prompt_tokens},
-                     {"completion_tokens", usage.completion_tokens},
-                     {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-                     {"prompt_tokens_details", {{"cached_tokens", usage.reused_tokens}}}};
+  answer["usage"] = usage_json(usage);
   const double ratio = usage.live_entries > 0 ? static_cast<double>(usage.dense_entries) /
                                                     static_cast<double>(usage.live_entries)
                                               : 1.0;

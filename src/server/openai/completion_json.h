@@ -38,6 +38,10 @@ struct AnswerUsage {
 nlohmann::ordered_json logprobs_json(std::span<const ScoredToken> tokens,
                                      const Tokenizer& tokenizer, bool chat);
 
+/// "prompt_logprobs" as vLLM tells them: by token of the prompt, null for the first.
+nlohmann::ordered_json prompt_logprobs_json(std::span<const ScoredToken> tokens,
+                                            const Tokenizer& tokenizer);
+
 /// What is told of an answer: of all of it, or of a piece of it.
 struct ToldText {
   int index = 0;
@@ -45,6 +49,8 @@ struct ToldText {
   nlohmann::ordered_json logprobs;                           // logprobs_json()
   std::span<const std::int32_t> token_ids;                   // empty: not asked for, or none
   engine::FinishReason finish = engine::FinishReason::none;  // none: it goes on
+  nlohmann::ordered_json tool_calls = {};                    // null: none
+  bool called = false;                                       // there have been some
 };
 
 /// A choice of a whole answer.
@@ -59,13 +65,17 @@ nlohmann::ordered_json answer_json(const AnswerHead& head, nlohmann::ordered_jso
 /// and kPieceEnd make it whole.
 std::string piece_begin(const AnswerHead& head);
 inline constexpr std::string_view kPieceEnd = "]}";
+/// In its place where a last piece will tell the usage.
+inline constexpr std::string_view kPieceEndWithoutUsage = R"(],"usage":null})";
 /// What is before and behind the text, a JSON string, of the pieces that say no more than that:
 /// most of them, so they are not made anew.
 struct TextFrame {
   std::string before;
   std::string behind;
 };
-TextFrame text_frame(const AnswerHead& head, int index);
+TextFrame text_frame(const AnswerHead& head, int index, std::string_view piece_end = kPieceEnd);
+/// "usage" of an answer.
+nlohmann::ordered_json usage_json(const AnswerUsage& usage);
 /// Adds "usage" and "winnow".
 void add_usage(const AnswerUsage& usage, nlohmann::ordered_json& answer);
 

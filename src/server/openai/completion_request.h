@@ -10,46 +10,59 @@
 #include <vector>
 
 #include "engine/request.h"
-#include "server/openai/json_fields.h"
-#include "tokenizer/chat_prompt.h"
+#include "server/openai/answer_format.h"
+#include "server/openai/message_fields.h"
+#include "server/openai/sampling_fields.h"
 
 namespace winnow::server {
 
 /// A prompt as text or as token ids.
 using Prompt = std::variant<std::string, std::vector<std::int32_t>>;
 
+/// A field's name and what it does: see field_rules.cc.
 struct CompletionRequest {
   bool chat = false;
-  std::string model;            // "": whatever is served
-  std::vector<Prompt> prompts;  // completions only
-  Conversation conversation;    // chat only
-  nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();  // chat only
+  std::string model;                  // "": whatever is served
+  std::vector<Prompt> prompts;        // completions only
+  std::optional<std::string> suffix;  // completions only
+  ChatPrompt prompt;                  // chat only
+  std::optional<bool> add_special_tokens;
+  std::optional<int> truncate_prompt_tokens;  // -1: to the context
   std::optional<int> max_tokens;
   int n = 1;
+  int best_of = 1;  // at least n
   SamplingOptions sampling;
   int logprobs = -1;  // alternatives to report per token; -1: no log-probabilities
+  engine::LogitRules rules;
+  TextRules text_rules;
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
-  bool echo = false;  // completions only
+  std::vector<std::int32_t> stop_tokens;
+  bool include_stop = false;  // a stop string stays in the text
+  int prompt_logprobs = -1;   // as vLLM tells them
+  bool echo = false;
   bool stream = false;
-  bool include_usage = false;  // in a last piece of the stream
-  bool json_object = false;    // the answer is to be a JSON object
+  bool include_usage = false;     // in a last piece of the stream
+  bool continuous_usage = false;  // in all of its pieces
+  AnswerFormat format;
   bool ignore_eos = false;
+  bool skip_special_tokens = true;
   bool return_token_ids = false;
   bool trace = false;  // winnow: stream what the heads of the cache hold
+  int priority = 0;
+  std::vector<std::string> ignored;  // fields without effect
+
+  /// Samples that the engine makes for each prompt.
+  [[nodiscard]] int samples() const { return best_of; }
 };
 
-/// How much a request may ask for.
+/// How much a request may ask for, beyond what the table of fields says.
 struct RequestLimits {
-  int most_samples = 128;   // n
   int most_prompts = 256;   // in one request
   int most_logprobs = 20;   // alternatives per token
   int most_stops = 16;      // stop strings
   int most_variables = 64;  // for the template
 };
-
-/// The "messages" of a chat, each with "role", "content" and perhaps "token_ids".
-Conversation parse_messages(const Fields& fields);
 
 /// Reads a request's body. Throws ApiError with status 400 that names the field at fault.
 CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits);

@@ -37,8 +37,8 @@ void Fields::reject(const std::string& name, std::string_view expected) const {
   if (found != object_.end() && found->is_array()) {
     is += fmt::format(" of {}", found->size());
   }
-  throw ApiError(400, fmt::format("{}{} is {}; expected {}", path_, name, is, expected),
-                 path_ + name, "invalid_value");
+  throw ApiError(400, fmt::format("{} is {}; expected {}", name_of(name), is, expected),
+                 name_of(name), "invalid_value");
 }
 
 std::optional<std::int64_t> Fields::integer(const char* name, std::int64_t lowest,
@@ -121,13 +121,46 @@ const json* Fields::object(const char* name) const {
   return value;
 }
 
-void Fields::refuse_unless(const char* name, const std::function<bool(const json&)>& harmless,
-                           std::string_view why) const {
+int Fields::integer_or(const char* name, int otherwise) const {
+  using Limits = std::numeric_limits<int>;
+  return static_cast<int>(integer(name, Limits::min(), Limits::max()).value_or(otherwise));
+}
+
+double Fields::number_or(const char* name, double otherwise) const {
+  using Limits = std::numeric_limits<double>;
+  return number(name, Limits::lowest(), Limits::max()).value_or(otherwise);
+}
+
+std::vector<std::string> Fields::texts(const char* name, std::size_t most) const {
   const json* value = find(name);
-  if (value != nullptr && !harmless(*value)) {
-    throw ApiError(400, fmt::format("{}{}: {}", path_, name, why), path_ + name,
-                   "unsupported_parameter");
+  if (value == nullptr) {
+    return {};
   }
+  if (!value->is_array() || value->size() > most) {
+    reject(name, fmt::format("an array of at most {} strings", most));
+  }
+  std::vector<std::string> texts;
+  for (const json& text : *value) {
+    if (!text.is_string()) {
+      reject(name, "an array of strings alone");
+    }
+    texts.push_back(text.get<std::string>());
+  }
+  return texts;
+}
+
+std::vector<std::int32_t> Fields::tokens(const char* name) const {
+  const json* value = find(name);
+  return value == nullptr ? std::vector<std::int32_t>() : token_ids(*value, name_of(name));
+}
+
+std::string Fields::name_of(const std::string& name) const {
+  if (spelled_ != nullptr) {
+    if (const auto found = spelled_->find(name); found != spelled_->end()) {
+      return path_ + found->second;
+    }
+  }
+  return path_ + name;
 }
 
 std::vector<std::int32_t> token_ids(const json& value, const std::string& param) {

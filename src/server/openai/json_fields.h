@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -20,6 +20,9 @@ class Fields {
   /// `object` must outlive this; `path` is what its fields' names begin with ("messages[0].").
   explicit Fields(const nlohmann::json& object, std::string path = {})
       : object_(object), path_(std::move(path)) {}
+  /// `spelled` (must outlive this): what errors call fields that have other names for the client.
+  Fields(const nlohmann::json& object, const std::map<std::string, std::string>& spelled)
+      : object_(object), spelled_(&spelled) {}
 
   [[nodiscard]] const nlohmann::json* find(const char* name) const;
   [[nodiscard]] std::optional<std::int64_t> integer(const char* name, std::int64_t lowest,
@@ -31,15 +34,25 @@ class Fields {
   [[nodiscard]] std::optional<std::string> text(const char* name) const;
   /// The object under `name`, or null.
   [[nodiscard]] const nlohmann::json* object(const char* name) const;
-  /// The field is absent, or nothing that would change the answer; else ApiError.
-  void refuse_unless(const char* name, const std::function<bool(const nlohmann::json&)>& harmless,
-                     std::string_view why) const;
+  /// Any integer or number, or `otherwise`: its range is known.
+  [[nodiscard]] int integer_or(const char* name, int otherwise) const;
+  [[nodiscard]] double number_or(const char* name, double otherwise) const;
+  [[nodiscard]] bool boolean_or(const char* name, bool otherwise) const {
+    return boolean(name).value_or(otherwise);
+  }
+  /// The array of strings under `name`, at most `most`; empty when absent.
+  [[nodiscard]] std::vector<std::string> texts(const char* name, std::size_t most) const;
+  /// The token ids under `name`; empty when absent.
+  [[nodiscard]] std::vector<std::int32_t> tokens(const char* name) const;
+  /// The name of a field to the client, with its path.
+  [[nodiscard]] std::string name_of(const std::string& name) const;
   /// Throws ApiError saying that `name` should have been `expected`.
   [[noreturn]] void reject(const std::string& name, std::string_view expected) const;
 
  private:
   const nlohmann::json& object_;
   std::string path_;
+  const std::map<std::string, std::string>* spelled_ = nullptr;
 };
 
 /// Token ids in `value`; ApiError about `param` when it is no array of them.

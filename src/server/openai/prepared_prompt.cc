@@ -10,10 +10,13 @@
 
 #include "base/error.h"
 #include "server/http/api_error.h"
+#include "server/openai/prompt_tokens.h"
 #include "server/service.h"
 
 namespace winnow::server {
 namespace {
+
+constexpr int kDefaultTokens = 16;  // of a completion, as OpenAI has it
 
 struct EncodedPrompt {
   std::string text;
@@ -30,31 +33,61 @@ std::uint64_t any_seed() {
   return random();
 }
 
-EncodedPrompt encode(const Service& service, const Prompt& prompt) {
-  const Tokenizer& tokenizer = service.tokenizer();
+EncodedPrompt encode(const Service& service, const CompletionRequest& completion,
+                     const Prompt& prompt) {
+  const PromptTokens& prompts = service.prompts();
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    service.check_length(text->size(), "prompt");
-    return {*text, tokenizer.encode(*text)};
+    if (completion.suffix) {
+      return {*text, prompts.infill(*text, *completion.suffix)};
+    }
+    return {*text, prompts.text(*text, completion.add_special_tokens.value_or(true), "prompt")};
   }
   const auto& tokens = std::get<std::vector<std::int32_t>>(prompt);
-  service.check_tokens(tokens, "prompt");
-  return {tokenizer.decode(tokens, /*skip_special=*/true), tokens};
+  prompts.check_tokens(tokens, "prompt");
+  if (completion.suffix) {
+    throw ApiError(400, "suffix goes with prompts that are texts", "suffix", "invalid_value");
+  }
+  return {service.tokenizer().decode(tokens, /*skip_special=*/true), tokens};
 }
 
 std::vector<EncodedPrompt> encode_all(const Service& service, const CompletionRequest& completion) {
   if (completion.chat) {
-    return {{"", service.chat_prompt(completion.conversation, completion.template_variables)}};
+    std::string text;
+    if (completion.echo) {
+      text = completion.prompt.conversation.messages.back().at("content").get<std::string>();
+    }
+    return {{std::move(text),
+             service.prompts().chat(completion.prompt, completion.add_special_tokens == true)}};
   }
   std::vector<EncodedPrompt> prompts;
   for (const Prompt& prompt : completion.prompts) {
-    prompts.push_back(encode(service, prompt));
+    prompts.push_back(encode(service, completion, prompt));
   }
   return prompts;
 }
 
+// Leaves the last tokens of a prompt, if that is asked for.
+void truncate(const CompletionRequest& completion, int context, const Tokenizer& tokenizer,
+              EncodedPrompt& prompt) {
+  if (!completion.truncate_prompt_tokens) {
+    return;
+  }
+  const int answer = completion.max_tokens.value_or(completion.chat ? 1 : kDefaultTokens);
+  const int most = *completion.truncate_prompt_tokens > 0 ? *completion.truncate_prompt_tokens
+                                                          : std::max(1, context - answer);
+  const int excess = static_cast<int>(prompt.tokens.size()) - most;
+  if (excess > 0) {
+    prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.begin() + excess);
+    if (!completion.chat) {
+      prompt.text = tokenizer.decode(prompt.tokens, /*skip_special=*/true);
+    }
+  }
+}
+
 // Tokens of the answer at most.
 int answer_tokens(const CompletionRequest& completion, int prompt, int context) {
-  const int wanted = completion.max_tokens.value_or(completion.chat ? context - prompt : 16);
+  const int wanted =
+      completion.max_tokens.value_or(completion.chat ? context - prompt : kDefaultTokens);
   if (prompt + std::max(wanted, completion.echo ? 0 : 1) > context) {
     throw ApiError(400,
                    fmt::format("the context is {} tokens; the prompt has {} and {} are to follow",
@@ -64,24 +97,89 @@ int answer_tokens(const CompletionRequest& completion, int prompt, int context) 
   return wanted;
 }
 
+// The token sequences that a word may be spelled as: where a text begins, and behind a space.
+void add_spellings(const std::string& word, const Tokenizer& tokenizer,
+                   std::vector<std::vector<std::int32_t>>& spellings) {
+  for (const std::string& text : {word, " " + word}) {
+    auto tokens = tokenizer.encode(text, {.add_special = false, .parse_special = false});
+    if (!tokens.empty() && std::ranges::find(spellings, tokens) == spellings.end()) {
+      spellings.push_back(std::move(tokens));
+    }
+  }
+}
+
+// Tokens in which one of the texts stands, in order.
+std::vector<std::int32_t> tokens_with(const std::vector<std::string>& texts,
+                                      const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> tokens;
+  for (std::int32_t id = 0; !texts.empty() && id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.has_token(id)) {
+      continue;
+    }
+    const std::string bytes = tokenizer.token_bytes(id, /*skip_special=*/false);
+    if (std::ranges::any_of(
+            texts, [&](const std::string& t) { return bytes.find(t) != std::string::npos; })) {
+      tokens.push_back(id);
+    }
+  }
+  return tokens;
+}
+
+engine::LogitRules rules_of(const Service& service, const CompletionRequest& completion) {
+  const Tokenizer& tokenizer = service.tokenizer();
+  engine::LogitRules rules = completion.rules;
+  for (const auto& bias : rules.bias) {
+    service.prompts().check_tokens(std::span(&bias.token, 1), "logit_bias");
+  }
+  service.prompts().check_tokens(rules.allowed, "allowed_token_ids");
+  for (const auto& [text, bias] : completion.text_rules.bias) {
+    for (const std::int32_t token :
+         tokenizer.encode(text, {.add_special = false, .parse_special = true})) {
+      rules.bias.push_back({token, bias});
+    }
+  }
+  for (const std::string& word : completion.text_rules.bad_words) {
+    add_spellings(word, tokenizer, rules.bad_words);
+  }
+  rules.dry.breakers = tokens_with(completion.text_rules.dry_breakers, tokenizer);
+  return rules;
+}
+
 engine::Request request_of(Service& service, const CompletionRequest& completion,
                            std::vector<std::int32_t> prompt) {
   engine::Request request;
   request.max_tokens =
       answer_tokens(completion, static_cast<int>(prompt.size()), service.context());
   request.prompt = std::move(prompt);
-  request.samples = completion.n;
+  request.samples = completion.samples();
   request.sampling = completion.sampling;
-  request.sampling.seed = completion.seed.value_or(any_seed());
   request.logprobs = completion.logprobs;
-  request.prompt_logprobs = completion.echo ? completion.logprobs : -1;
-  request.trace = completion.trace;
-  if (completion.json_object) {
-    request.constraint = service.json_constraint();
+  if (completion.best_of > completion.n) {
+    request.logprobs = std::max(request.logprobs, 0);
   }
-  if (!completion.ignore_eos || completion.json_object) {
+  request.sampling.seed = completion.seed.value_or(any_seed());
+  request.rules = rules_of(service, completion);
+  request.prompt_logprobs = completion.prompt_logprobs;
+  if (completion.echo && !completion.chat) {
+    request.prompt_logprobs = std::max(request.prompt_logprobs, completion.logprobs);
+  }
+  request.priority = completion.priority;
+  request.trace = completion.trace;
+  request.constraint = service.constraint(completion.format);
+  if (request.constraint && completion.prompt.tools.must_call()) {
+    throw ApiError(
+        400,
+        fmt::format("tool_choice asks for calls, {} for another form", completion.format.field),
+        "tool_choice", "invalid_value");
+  }
+  if (!request.constraint) {
+    request.constraint = service.tool_constraint(completion.prompt.tools);
+  }
+  if (!completion.ignore_eos || request.constraint) {
     request.stop_tokens = service.model().eos_tokens;
   }
+  service.prompts().check_tokens(completion.stop_tokens, "stop_token_ids");
+  std::ranges::copy(completion.stop_tokens, std::back_inserter(request.stop_tokens));
   try {
     engine::validate(request, service.model());
   } catch (const Error& error) {
@@ -95,6 +193,7 @@ engine::Request request_of(Service& service, const CompletionRequest& completion
 std::vector<PreparedPrompt> prepare_prompts(Service& service, const CompletionRequest& completion) {
   std::vector<PreparedPrompt> prepared;
   for (EncodedPrompt& prompt : encode_all(service, completion)) {
+    truncate(completion, service.context(), service.tokenizer(), prompt);
     engine::Request request = request_of(service, completion, std::move(prompt.tokens));
     const std::int32_t first = request.prompt.front();
     prepared.push_back({std::move(prompt.text), first, std::move(request)});

@@ -16,7 +16,7 @@ const std::string kPost =
     "POST /v1/completions?a=b HTTP/1.1\r\nHost: x\r\nX-Request-Id: one\r\nContent-Length: "
     "5\r\n\r\nhello";
 const std::string kChunked =
-    "POST /tokenize HTTP/1.1\r\nTransfer-Encoding: "
+    "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
     "chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n";
 
 // What a parser makes of bytes that come in pieces of these sizes, the last one again and again.
@@ -47,6 +47,30 @@ Reading read(const std::string& bytes, const std::vector<std::size_t>& pieces) {
   }
   reading.rest = unread + bytes.substr(at);
   return reading;
+}
+
+TEST(RequestParser, RefusesWhatRfc9112Forbids) {
+  const auto status = [](const std::string& head) {
+    return read("POST /tokenize HTTP/1.1\r\n" + head + "\r\n", {1000}).refused;
+  };
+  EXPECT_EQ(status("Host: x\r\n"), 0);
+  EXPECT_EQ(status(""), 400);
+  EXPECT_EQ(status("Host: x\r\nHost: y\r\n"), 400);
+  EXPECT_EQ(status("Host: x\r\nTransfer-Encoding: gzip, chunked\r\n"), 501);
+  EXPECT_EQ(status("Host: x\r\nContent-Encoding: gzip\r\n"), 415);
+  EXPECT_EQ(status("Host: x\r\nContent-Encoding: Identity\r\n"), 0);
+  EXPECT_EQ(status("Host: x\r\nExpect: a miracle\r\n"), 417);
+  EXPECT_EQ(read("GET /health HTTP/1.0\r\n\r\n", {1000}).refused, 0);
+}
+
+TEST(RequestParser, TakesTheAbsoluteFormOfATarget) {
+  const auto path = [](const std::string& target) {
+    return read("GET " + target + " HTTP/1.1\r\nHost: x\r\n\r\n", {1000}).request.path;
+  };
+  EXPECT_EQ(path("http://127.0.0.1:8080/health?a=b"), "/health");
+  EXPECT_EQ(path("HTTPS://[::1]/v1/models"), "/v1/models");
+  EXPECT_EQ(path("http://example.com"), "/");
+  EXPECT_EQ(path("/http://x/y"), "/http://x/y");
 }
 
 TEST(RequestParser, ReadsHeadAndBody) {
@@ -98,9 +122,10 @@ RC_GTEST_PROP(RequestParser, HowBytesAreCutDoesNotMatter, ()) {
 
 TEST(RequestParser, RefusesWhatIsTooLarge) {
   const std::string long_head = "GET / HTTP/1.1\r\nX: " + std::string(kMostHeader, 'a');
-  const std::string announced = "POST / HTTP/1.1\r\nContent-Length: 2001\r\n\r\n";
+  const std::string announced = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2001\r\n\r\n";
   const std::string chunks =
-      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n7d1\r\n" + std::string(2001, 'x');
+      "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n7d1\r\n" +
+      std::string(2001, 'x');
   for (const std::size_t piece : {1, 7, 5000}) {
     EXPECT_EQ(read(long_head, {piece}).refused, 431) << piece;
     EXPECT_EQ(read(announced, {piece}).refused, 413) << piece;
@@ -109,9 +134,10 @@ TEST(RequestParser, RefusesWhatIsTooLarge) {
 }
 
 TEST(RequestParser, RefusesWhatIsNoRequest) {
-  for (const std::string bytes : {"nonsense\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /\r\n\r\n",
-                                  "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-                                  "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
+  for (const std::string bytes :
+       {"nonsense\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
     const Reading reading = read(bytes, {3});
     EXPECT_EQ(reading.refused, 400) << bytes;
     EXPECT_FALSE(reading.keep_alive);

@@ -47,7 +47,7 @@ Piece whole(Choice& choice, std::string_view text, FinishReason reason = FinishR
 }
 
 TEST(Choice, WhatIsNoTokenHasNoText) {
-  Choice choice(tokenizer(), {}, /*scored=*/true);
+  Choice choice(tokenizer(), {.scored = true});
   engine::TokenEvent padding;
   padding.token = tokenizer().vocab_size();
   padding.alternatives = {{padding.token, -0.5F}};
@@ -61,7 +61,7 @@ TEST(Choice, WhatIsNoTokenHasNoText) {
 }
 
 TEST(Choice, TokensComeWithTheirText) {
-  Choice choice(tokenizer(), {}, /*scored=*/true);
+  Choice choice(tokenizer(), {.scored = true});
   const std::string text = "Ein Bär wiegt 300 kg – naïve ☃!";
   const Piece all = whole(choice, text);
   EXPECT_EQ(all.text, text);
@@ -76,7 +76,7 @@ TEST(Choice, TokensComeWithTheirText) {
 }
 
 TEST(Choice, AStopStringTakesItsTokensAway) {
-  Choice choice(tokenizer(), {"the sea"}, /*scored=*/true);
+  Choice choice(tokenizer(), {.stops = {"the sea"}, .scored = true});
   const Piece all = whole(choice, "They looked at the sea for a while");
   EXPECT_EQ(all.text, "They looked at ");
   EXPECT_EQ(choice.finish(), FinishReason::stop);
@@ -90,12 +90,38 @@ TEST(Choice, AStopStringTakesItsTokensAway) {
 }
 
 TEST(Choice, AStopTokenHasNoText) {
-  Choice choice(tokenizer(), {}, false);
+  Choice choice(tokenizer(), {});
   engine::TokenEvent event;
   event.token = tokens_of("Hi").front();
   event.finish = FinishReason::stop;
   EXPECT_EQ(choice.accept(event).text, "");
   EXPECT_EQ(choice.generated(), 1);
+}
+
+TEST(Choice, AStopStringMayStayInTheText) {
+  Choice choice(tokenizer(), {.stops = {"the sea"}, .keep_stop = true});
+  EXPECT_EQ(whole(choice, "They looked at the sea and sailed.").text, "They looked at the sea");
+  EXPECT_TRUE(choice.stopped());
+}
+
+TEST(Choice, NoStopStringIsLookedForBeforeMinTokens) {
+  const auto count = static_cast<int>(tokens_of("They looked at the sea").size());
+  Choice choice(tokenizer(), {.stops = {"the sea", "the men"}, .min_tokens = count});
+  EXPECT_EQ(whole(choice, "They looked at the sea and the men.").text,
+            "They looked at the sea and ");
+}
+
+TEST(CompletionJson, TheChosenTokenIsAmongTheTop) {
+  const auto id = tokens_of("a").front();
+  const auto other = tokens_of("b").front();
+  const std::vector<ScoredToken> tokens{{id, -3.0F, {{other, -0.5F}}, 0, 7}};
+  EXPECT_THAT(dump(logprobs_json(tokens, tokenizer(), false)),
+              HasSubstr(R"("top_logprobs":[{"b":-0.5,"a":-3.0}])"));
+  EXPECT_EQ(logprobs_json(tokens, tokenizer(), true)["content"][0]["top_logprobs"].size(), 2U);
+  EXPECT_EQ(prompt_logprobs_json(tokens, tokenizer()).dump(),
+            "[null,{\"" + std::to_string(id) +
+                R"(":{"logprob":-3.0,"rank":7,"decoded_token":"a"},")" + std::to_string(other) +
+                R"(":{"logprob":-0.5,"rank":1,"decoded_token":"b"}}])");
 }
 
 TEST(CompletionJson, InfinityIsSpelledAsANumber) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "server/http/api_error.h"
 
 namespace winnow::server {
@@ -113,7 +115,7 @@ TEST(CompletionRequest, ChatMessages) {
   const auto request = chat(R"({"messages": [{"role": "developer", "content": "Be brief."},
       {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
       {"role": "assistant", "content": null}], "max_tokens": 3, "max_completion_tokens": 7})");
-  EXPECT_EQ(request.conversation.messages.dump(),
+  EXPECT_EQ(request.prompt.conversation.messages.dump(),
             R"([{"role":"system","content":"Be brief."},{"role":"user","content":"ab"},)"
             R"({"role":"assistant","content":""}])");
   EXPECT_EQ(request.max_tokens, 7);
@@ -140,12 +142,112 @@ TEST(CompletionRequest, LogprobsOfBothKinds) {
 
 TEST(CompletionRequest, WhatIsNotDoneIsRefusedUnlessItChangesNothing) {
   EXPECT_EQ(error_of(R"({"prompt": "a", "logit_bias": {}, "best_of": 1, "suffix": "",
-                         "tools": [], "user": "me", "unheard_of": 1})"),
+                         "stop_token_ids": [], "user": "me", "unheard_of": 1})"),
             "no error");
-  for (const char* field : {R"("logit_bias": {"1": 2})", R"("best_of": 3)", R"("suffix": "b")",
-                            R"("tools": [{}])", R"("use_beam_search": true)"}) {
-    EXPECT_NE(error_of(std::string(R"({"prompt": "a", )") + field + "}"), "no error") << field;
+  EXPECT_NE(error_of(R"({"prompt": "a", "use_beam_search": true})"), "no error");
+}
+
+TEST(CompletionRequest, BiasOfBothKinds) {
+  const auto bias =
+      completion(R"({"prompt": "a", "logit_bias": {"5": -100, "7": 1.5}})").rules.bias;
+  ASSERT_EQ(bias.size(), 2U);
+  EXPECT_EQ(bias[0].token, 5);
+  EXPECT_EQ(bias[1].bias, 1.5F);
+  const auto pairs = completion(R"({"prompt": "a", "logit_bias": [[5, false], [" sea", 2]]})");
+  EXPECT_EQ(pairs.rules.bias.at(0).bias, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(pairs.text_rules.bias.at(0).first, " sea");
+  for (const char* bad : {"5", "[5]", R"({"a": 1})", R"({"5": 101})", R"({"5": "1"})", "[[5]]",
+                          R"({"-5": 1})", "[[-5, 1]]"}) {
+    EXPECT_THAT(error_of(std::string(R"({"prompt": "a", "logit_bias": )") + bad + "}"),
+                HasSubstr("logit_bias: "))
+        << bad;
   }
+}
+
+TEST(CompletionRequest, FieldsThatContradictEachOther) {
+  EXPECT_THAT(error_of(R"({"prompt": "a", "n": 3, "best_of": 2})"), HasSubstr("best_of"));
+  EXPECT_THAT(error_of(R"({"prompt": "a", "best_of": 2, "stream": true})"), HasSubstr("best_of"));
+  EXPECT_THAT(error_of(R"({"prompt": "a", "min_tokens": 9, "max_tokens": 8})"),
+              HasSubstr("min_tokens"));
+  EXPECT_THAT(error_of(R"({"prompt": "a", "stream_options": {"include_usage": true}})"),
+              HasSubstr("stream_options"));
+  EXPECT_THAT(error_of(R"({"prompt": "a", "stream": true, "prompt_logprobs": 1})"),
+              HasSubstr("prompt_logprobs"));
+  EXPECT_THAT(error_of(R"({"prompt": "a", "guided_regex": "a", "guided_choice": ["b"]})"),
+              HasSubstr("guided_choice: guided_regex and guided_choice ask for two forms"));
+  EXPECT_THAT(error_of(R"({"messages": [{"role": "user", "content": "a"}], "echo": true})", true),
+              HasSubstr("echo"));
+  EXPECT_THAT(error_of(R"({"messages": [{"role": "user", "content": "a"}],
+                           "continue_final_message": true, "add_generation_prompt": true})",
+                       true),
+              HasSubstr("add_generation_prompt"));
+}
+
+TEST(CompletionRequest, MessagesReachTheTemplateWhole) {
+  const auto request = chat(R"({"messages": [{"role": "user", "content": "a", "name": "bob"},
+      {"role": "assistant", "content": null, "refusal": null, "reasoning_content": "because",
+       "tool_calls": [{"id": "c1", "type": "function",
+                       "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2}"}}]},
+      {"role": "tool", "tool_call_id": "c1", "content": "42"}]})");
+  EXPECT_EQ(request.prompt.conversation.messages.dump(),
+            R"([{"role":"user","content":"a","name":"bob"},)"
+            R"({"role":"assistant","content":"","reasoning_content":"because","tool_calls":)"
+            R"([{"id":"c1","type":"function","function":{"name":"f","arguments":{"z":1,"a":2}}}]},)"
+            R"({"role":"tool","content":"42","tool_call_id":"c1"}])");
+  const auto error = [](const std::string& fields) {
+    return error_of(R"({"messages": [{"role": "assistant", "content": "", )" + fields + "}]}",
+                    true);
+  };
+  EXPECT_THAT(error(R"("tool_calls": 5)"), HasSubstr("messages[0].tool_calls"));
+  EXPECT_THAT(error(R"("tool_calls": [{"id": "c"}])"),
+              HasSubstr("messages[0].tool_calls[0].function"));
+  EXPECT_THAT(error(R"("tool_calls": [{"function": {"name": "f", "arguments": 5}}])"),
+              HasSubstr("messages[0].tool_calls[0].function.arguments"));
+  EXPECT_THAT(error(R"("name": 5)"), HasSubstr("messages[0].name"));
+  EXPECT_THAT(error(R"("audio": {"id": "x"})"), HasSubstr("messages[0].audio"));
+}
+
+TEST(CompletionRequest, FormsByAllOfTheirNames) {
+  using Kind = AnswerFormat::Kind;
+  const auto format = [](const std::string& fields) {
+    return chat(R"({"messages": [{"role": "user", "content": "a"}], )" + fields + "}").format;
+  };
+  EXPECT_EQ(format(R"("response_format": {"type": "text"})").kind, Kind::text);
+  EXPECT_EQ(format(R"("response_format": {"type": "json_object"})").kind, Kind::json_object);
+  for (const char* fields :
+       {R"("response_format": {"type": "json_schema", "json_schema":
+            {"name": "x", "strict": true, "schema": {"z": 1, "a": 2}}})",
+        R"("response_format": {"type": "json_object", "schema": {"z": 1, "a": 2}})",
+        R"("response_format": {"type": "json_schema", "schema": {"z": 1, "a": 2}})",
+        R"("structured_outputs": {"json": {"z": 1, "a": 2}})", R"("guided_json": {"z": 1, "a": 2})",
+        R"("guided_json": "{\"z\": 1, \"a\": 2}")", R"("json_schema": {"z": 1, "a": 2})"}) {
+    EXPECT_EQ(format(fields).kind, Kind::json_schema) << fields;
+    EXPECT_EQ(format(fields).schema.dump(), R"({"z":1,"a":2})") << fields;
+  }
+  EXPECT_EQ(format(R"("structured_outputs": {"regex": "a+"})").pattern, "a+");
+  EXPECT_EQ(format(R"("regex": "a+")").pattern, "a+");
+  EXPECT_THAT(format(R"("guided_choice": ["a", "b"])").choices, ElementsAre("a", "b"));
+  EXPECT_EQ(format(R"("grammar": "root ::= \"a\"")").field, "grammar");
+  EXPECT_EQ(format(R"("structured_outputs": {"json_object": true})").kind, Kind::json_object);
+  const auto error = [](const std::string& fields) {
+    return error_of(R"({"messages": [{"role": "user", "content": "a"}], )" + fields + "}", true);
+  };
+  EXPECT_THAT(error(R"("response_format": {"type": "structural_tag"})"),
+              HasSubstr("response_format.type"));
+  EXPECT_THAT(error(R"("response_format": {"type": "json_schema", "json_schema": {"name": "x"}})"),
+              HasSubstr("response_format.json_schema.schema"));
+  EXPECT_THAT(error(R"("structured_outputs": {"jsn": {}})"), HasSubstr("structured_outputs.jsn"));
+  EXPECT_THAT(error(R"("json_schema": 5)"), HasSubstr("json_schema: json_schema is 5"));
+}
+
+TEST(CompletionRequest, ObjectsOfVeryManyKeysAreRefused) {
+  std::string keys;
+  for (int i = 0; i < 20'000; ++i) {
+    keys += (i > 0 ? ",\"k" : "\"k") + std::to_string(i) + "\":1";
+  }
+  EXPECT_THAT(
+      error_of(R"({"messages": [{"role": "user", "content": "a", "x": {)" + keys + "}}]}", true),
+      HasSubstr("more keys"));
 }
 
 TEST(CompletionRequest, BodiesThatAreNoObjects) {

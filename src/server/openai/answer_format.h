@@ -1,0 +1,27 @@
+// What form a client asks an answer to have.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "server/openai/json_fields.h"
+
+namespace winnow::server {
+
+struct AnswerFormat {
+  enum class Kind : std::uint8_t { text, json_object, json_schema, regex, choice, grammar };
+
+  Kind kind = Kind::text;
+  nlohmann::ordered_json schema = {};     // json_schema: properties in their order
+  std::string pattern = {};               // regex; grammar: its text
+  std::vector<std::string> choices = {};  // choice
+  std::string field = "response_format";  // that errors name
+};
+
+/// Reads response_format, structured_outputs and guided_*. `ordered`: the body once more, with its
+/// keys in their order. Throws ApiError, also when two of them ask for something.
+AnswerFormat parse_answer_format(const Fields& fields, const nlohmann::ordered_json& ordered);
+
+}  // namespace winnow::server

@@ -1,0 +1,207 @@
+// What a completion tells its client: pieces of streams, and whole answers.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "server/http/api_error.h"
+#include "server/openai/completion_job_parts.h"
+#include "server/openai/field_table.h"
+#include "server/service.h"
+
+namespace winnow::server {
+namespace {
+
+std::string event_text(const nlohmann::ordered_json& value) {
+  return "data: " + dump(value) + "\n\n";
+}
+
+}  // namespace
+
+// What one or more tokens made certain goes out together.
+void CompletionJob::put_pieces() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (auto piece = std::exchange(slots_[i].piece, std::nullopt)) {
+      put(static_cast<int>(i), std::move(*piece));
+    }
+  }
+}
+
+// Takes calls of tools out of a piece's text: as the deltas that streams tell, added to those of
+// the answer. null: there are none.
+nlohmann::ordered_json CompletionJob::take_calls(int index, Piece& piece) {
+  Slot& slot = slots_[static_cast<std::size_t>(index)];
+  if (!slot.parser) {
+    return nullptr;
+  }
+  int call = slot.parser->calls() - 1;
+  ToolParser::Part part = slot.parser->push(piece.text);
+  if (slot.choice.ended()) {
+    ToolParser::Part last = slot.parser->finish();
+    part.content += last.content;
+  }
+  piece.text = std::move(part.content);
+  Json deltas = nullptr;
+  for (ToolDelta& delta : part.deltas) {
+    if (!delta.name.empty()) {
+      ++call;
+      const std::string id = fmt::format("call_{}_{}_{}", head_.id, index, call);
+      slot.calls.push_back({{"id", id},
+                            {"type", "function"},
+                            {"function", {{"name", delta.name}, {"arguments", ""}}}});
+      deltas.push_back(slot.calls.back());
+      deltas.back()["function"]["arguments"] = delta.arguments;
+      Json& begun = deltas.back();
+      begun["index"] = call;
+    } else {
+      deltas.push_back({{"index", call}, {"function", {{"arguments", delta.arguments}}}});
+    }
+    auto& arguments = slot.calls.back()["function"]["arguments"].get_ref<std::string&>();
+    arguments += delta.arguments;
+  }
+  return deltas;
+}
+
+// Adds to an answer: to its text, or to the events that are written next.
+void CompletionJob::put(int index, Piece piece) {
+  Slot& slot = slots_[static_cast<std::size_t>(index)];
+  const Json calls = take_calls(index, piece);
+  if (!request_.stream) {
+    slot.text += piece.text;
+    std::ranges::move(piece.tokens, std::back_inserter(slot.tokens));
+    return;
+  }
+  if (piece.empty() && calls.is_null() && !slot.choice.ended() && (slot.begun || !request_.chat)) {
+    return;
+  }
+  const bool only_text = calls.is_null() && slot.begun && !slot.choice.ended() &&
+                         slot.token_ids.empty() && request_.logprobs < 0 &&
+                         !request_.continuous_usage;
+  if (only_text) {
+    if (!slot.frame) {
+      slot.frame = text_frame(head_, index, piece_end_);
+    }
+    const auto& [before, behind] = *slot.frame;
+    events_ += "data: ";
+    events_ += before;
+    append_quoted(piece.text, events_);
+    events_ += behind;
+    events_ += "\n\n";
+    return;
+  }
+  const std::vector<std::int32_t> token_ids = std::exchange(slot.token_ids, {});
+  const Json delta = delta_json({.index = index,
+                                 .text = piece.text,
+                                 .logprobs = scores(piece.tokens),
+                                 .token_ids = token_ids,
+                                 .finish = slot.choice.finish(),
+                                 .tool_calls = calls,
+                                 .called = slot.parser && slot.parser->calls() > 0},
+                                request_.chat, !slot.begun);
+  slot.begun = true;
+  if (request_.continuous_usage) {
+    AnswerUsage usage = usage_;
+    count_tokens(usage);
+    events_ += fmt::format("data: {}{}],\"usage\":{}}}\n\n", piece_begin_, dump(delta),
+                           dump(usage_json(usage)));
+  } else {
+    events_ += fmt::format("data: {}{}{}\n\n", piece_begin_, dump(delta), piece_end_);
+  }
+}
+
+void CompletionJob::put_trace(const engine::CacheTrace& trace) {
+  Json event = answer_json(head_, Json::array(), /*stream=*/true);
+  event["winnow_trace"] = held_.next(trace);
+  if (request_.include_usage) {
+    event["usage"] = nullptr;
+  }
+  events_ += event_text(event);
+}
+
+void CompletionJob::flush() {
+  if (!events_.empty()) {
+    reply_->write(std::exchange(events_, {}));
+  }
+}
+
+// Tokens of all answers so far.
+void CompletionJob::count_tokens(AnswerUsage& usage) const {
+  for (const Slot& slot : slots_) {
+    usage.completion_tokens += slot.choice.generated();
+  }
+}
+
+// The answers that are told: of each prompt's the n with the highest mean log-probability.
+std::vector<const CompletionJob::Slot*> CompletionJob::best_slots() const {
+  std::vector<const Slot*> best;
+  const auto samples = static_cast<std::ptrdiff_t>(request_.samples());
+  for (const Slot& slot : slots_) {
+    best.push_back(&slot);
+  }
+  const auto mean = [](const Slot* slot) {
+    return slot->logprob / std::max(1, slot->choice.generated());
+  };
+  std::vector<const Slot*> told;
+  for (auto begin = best.begin(); begin != best.end(); begin += samples) {
+    if (request_.samples() > request_.n) {
+      std::stable_sort(begin, begin + samples,
+                       [&](const Slot* a, const Slot* b) { return mean(a) > mean(b); });
+    }
+    told.insert(told.end(), begin, begin + request_.n);
+  }
+  return told;
+}
+
+nlohmann::ordered_json CompletionJob::whole_answer() const {
+  Json choices = Json::array();
+  for (const Slot* slot : best_slots()) {
+    const auto index = choices.size();
+    choices.push_back(choice_json({.index = static_cast<int>(index),
+                                   .text = slot->text,
+                                   .logprobs = scores(slot->tokens),
+                                   .token_ids = slot->token_ids,
+                                   .finish = slot->choice.finish(),
+                                   .tool_calls = slot->calls,
+                                   .called = !slot->calls.is_null()},
+                                  request_.chat));
+    if (request_.prompt_logprobs >= 0 && !request_.chat) {
+      choices.back()["prompt_logprobs"] = prompt_logprobs_json(
+          prompt_scores_[index / static_cast<std::size_t>(request_.n)], service_.tokenizer());
+    }
+  }
+  Json answer = answer_json(head_, std::move(choices), /*stream=*/false);
+  if (request_.prompt_logprobs >= 0 && request_.chat) {
+    answer["prompt_logprobs"] = prompt_logprobs_json(prompt_scores_[0], service_.tokenizer());
+  }
+  add_usage(usage_, answer);
+  return answer;
+}
+
+void CompletionJob::finish() {
+  count_tokens(usage_);
+  if (request_.stream) {
+    if (request_.include_usage) {
+      Json last = answer_json(head_, Json::array(), /*stream=*/true);
+      add_usage(usage_, last);
+      events_ += event_text(last);
+    }
+    events_ += "data: [DONE]\n\n";
+    flush();
+    reply_->end();
+  } else {
+    HttpResponse response{.headers = {}, .body = dump(whole_answer())};
+    add_ignored(request_.ignored, response);
+    reply_->send(std::move(response));
+  }
+  close("completed");
+}
+
+nlohmann::ordered_json CompletionJob::scores(std::span<const ScoredToken> tokens) const {
+  if (request_.logprobs < 0) {
+    return {};
+  }
+  return logprobs_json(tokens, service_.tokenizer(), request_.chat);
+}
+
+}  // namespace winnow::server

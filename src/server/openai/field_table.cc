@@ -1,0 +1,226 @@
+#include "server/openai/field_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "server/http/api_error.h"
+#include "server/openai/json_fields.h"
+
+namespace winnow::server {
+namespace {
+
+using nlohmann::json;
+
+const FieldRule* find_rule(std::string_view name, Endpoint endpoint) {
+  const auto rules = field_rules();
+  const auto found = std::ranges::find_if(rules, [&](const FieldRule& rule) {
+    return rule.name == name && (rule.endpoints & static_cast<std::uint8_t>(endpoint)) != 0;
+  });
+  return found == rules.end() ? nullptr : &*found;
+}
+
+const FieldRule& target_of(const FieldRule& rule, Endpoint endpoint) {
+  return rule.alias_of.empty() ? rule : *find_rule(rule.alias_of, endpoint);
+}
+
+// Whether a value asks for nothing.
+bool is_neutral(const json& value, std::string_view neutral) {
+  return value.is_null() || value == false || value == 0 || value == "" ||
+         (value.is_structured() && value.empty()) ||
+         (!neutral.empty() && value == json::parse(neutral));
+}
+
+void check_kind(const Fields& fields, const FieldRule& rule, const char* name) {
+  switch (rule.kind) {
+    case FieldKind::text:
+      (void)fields.text(name);
+      break;
+    case FieldKind::boolean:
+      (void)fields.boolean(name);
+      break;
+    case FieldKind::integer:
+      (void)fields.integer(name, static_cast<std::int64_t>(rule.lowest),
+                           static_cast<std::int64_t>(rule.highest));
+      break;
+    case FieldKind::number:
+      (void)fields.number(name, rule.lowest, rule.highest);
+      break;
+    case FieldKind::object:
+      (void)fields.object(name);
+      break;
+    case FieldKind::any:
+      break;
+  }
+}
+
+// Whether one insertion, removal, change or exchange of neighbours makes `b` of `a`.
+bool is_one_slip_away(std::string_view a, std::string_view b) {
+  if (a.size() > b.size()) {
+    std::swap(a, b);
+  }
+  const auto [x, y] = std::ranges::mismatch(a, b);
+  const auto i = static_cast<std::size_t>(x - a.begin());
+  if (b.size() - a.size() == 1) {
+    return a.substr(i) == b.substr(i + 1);
+  }
+  if (a.size() != b.size() || i == a.size()) {
+    return false;
+  }
+  return a.substr(i + 1) == b.substr(i + 1) ||
+         (i + 1 < a.size() && a[i] == b[i + 1] && a[i + 1] == b[i] &&
+          a.substr(i + 2) == b.substr(i + 2));
+}
+
+// The field that an unknown name is a misspelling of; "" when it is nothing like any.
+std::string_view misspelled(std::string_view name, Endpoint endpoint) {
+  constexpr std::size_t kShortest = 4;
+  for (const FieldRule& rule : field_rules()) {
+    if (name.size() >= kShortest && rule.name.size() >= kShortest &&
+        (rule.endpoints & static_cast<std::uint8_t>(endpoint)) != 0 &&
+        is_one_slip_away(name, rule.name)) {
+      return rule.name;
+    }
+  }
+  return {};
+}
+
+std::string endpoints_text(std::uint8_t endpoints) {
+  static constexpr std::pair<Endpoint, std::string_view> kNames[] = {
+      {Endpoint::completions, "completions"},
+      {Endpoint::chat, "chats"},
+      {Endpoint::tokenize, "tokenize"},
+      {Endpoint::detokenize, "detokenize"}};
+  std::string text;
+  for (const auto& [endpoint, name] : kNames) {
+    if ((endpoints & static_cast<std::uint8_t>(endpoint)) != 0) {
+      text += text.empty() ? "" : ", ";
+      text += name;
+    }
+  }
+  return text;
+}
+
+std::string takes_text(const FieldRule& rule) {
+  switch (rule.kind) {
+    case FieldKind::text:
+      return "a string";
+    case FieldKind::boolean:
+      return "true, false";
+    case FieldKind::integer:
+    case FieldKind::number:
+      return fmt::format("{} to {}", rule.lowest, rule.highest);
+    case FieldKind::object:
+      return "an object";
+    case FieldKind::any:
+      return std::string(rule.takes);
+  }
+  return {};
+}
+
+std::string honoured_rows() {
+  std::string page = "| field | of | takes | default | |\n|---|---|---|---|---|\n";
+  std::map<std::string_view, std::string> aliases;
+  for (const FieldRule& rule : field_rules()) {
+    if (!rule.alias_of.empty()) {
+      aliases[rule.alias_of] += fmt::format(", `{}`", rule.name);
+    }
+  }
+  for (const FieldRule& rule : field_rules()) {
+    if (rule.treatment == Treatment::honoured && rule.alias_of.empty()) {
+      page +=
+          fmt::format("| `{}`{} | {} | {} | {} | {} |\n", rule.name, aliases[rule.name],
+                      endpoints_text(rule.endpoints), takes_text(rule), rule.fallback, rule.note);
+    }
+  }
+  return page;
+}
+
+std::string other_names(Treatment treatment) {
+  std::string names;
+  for (const FieldRule& rule : field_rules()) {
+    if (rule.treatment == treatment) {
+      names += fmt::format("{}`{}`{}", names.empty() ? "" : ", ", rule.name,
+                           rule.note.empty() ? "" : fmt::format(" ({})", rule.note));
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+CheckedBody check_fields(json body, Endpoint endpoint) {
+  CheckedBody checked{json::object(), {}, {}};
+  const Fields fields(body);
+  for (const auto& [name, value] : body.items()) {
+    const FieldRule* rule = find_rule(name, endpoint);
+    if (rule == nullptr) {
+      if (const auto meant = misspelled(name, endpoint); !meant.empty()) {
+        throw ApiError(400, fmt::format("there is no field {}; is {} meant?", name, meant), name,
+                       "unknown_parameter");
+      }
+      checked.ignored.push_back(name);
+      continue;
+    }
+    if (rule->treatment == Treatment::refused && !is_neutral(value, rule->neutral)) {
+      throw ApiError(
+          400,
+          fmt::format("{} is not supported{}{}", name, rule->note.empty() ? "" : ": ", rule->note),
+          name, "unsupported_parameter");
+    }
+    if (rule->treatment == Treatment::ignored && !value.is_null()) {
+      checked.ignored.push_back(name);
+    }
+    if (rule->treatment != Treatment::honoured || value.is_null()) {
+      continue;
+    }
+    const FieldRule& target = target_of(*rule, endpoint);
+    check_kind(fields, target, name.c_str());
+    const std::string key(target.name);
+    if (checked.value.contains(key)) {
+      throw ApiError(400,
+                     fmt::format("{} and {} are the same field; give one of them",
+                                 checked.spelled.at(key), name),
+                     name, "invalid_value");
+    }
+    checked.spelled[key] = name;
+    checked.value[key] = value;
+  }
+  return checked;
+}
+
+// A client's own names may hold anything, and as much of it as it likes.
+void add_ignored(const std::vector<std::string>& ignored, HttpResponse& response) {
+  constexpr std::size_t kMostBytes = 1024;
+  std::string names;
+  for (const std::string& name : ignored) {
+    const bool is_plain = std::ranges::all_of(name, [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
+    });
+    if (names.size() + name.size() > kMostBytes) {
+      names += names.empty() ? "..." : ", ...";
+      break;
+    }
+    names += names.empty() ? "" : ", ";
+    names += is_plain ? name : "?";
+  }
+  if (!names.empty()) {
+    response.headers.emplace_back("X-Winnow-Ignored", names);
+  }
+}
+
+std::string field_page() {
+  return fmt::format(
+      "{}\nRefused with 400 that names the field, unless the value asks for nothing: {}.\n\n"
+      "Without effect on any answer, and named in the log and in the answer's header "
+      "`X-Winnow-Ignored`: {}; and every field that is not in this table. A name that is one slip "
+      "away from a known one is refused.\n",
+      honoured_rows(), other_names(Treatment::refused), other_names(Treatment::ignored));
+}
+
+}  // namespace winnow::server

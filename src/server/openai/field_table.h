@@ -1,0 +1,67 @@
+// Every field of a request that a server of this kind is known to take, and what winnow does with
+// it: the parser and docs/serving.md are both made from this table.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/http/http.h"
+
+namespace winnow::server {
+
+enum class Endpoint : std::uint8_t {
+  completions = 1,
+  chat = 2,
+  tokenize = 4,
+  detokenize = 8,
+};
+
+enum class Treatment : std::uint8_t {
+  honoured,
+  refused,  // with 400, unless the value asks for nothing
+  ignored,  // changes no answer: accepted, and named in the log and in X-Winnow-Ignored
+};
+
+enum class FieldKind : std::uint8_t { text, boolean, integer, number, object, any };
+
+struct FieldRule {
+  std::string_view name;
+  std::uint8_t endpoints = 0;  // of Endpoint
+  Treatment treatment = Treatment::honoured;
+  FieldKind kind = FieldKind::any;  // any: whoever reads it says what it may be
+  double lowest = 0.0;              // of numbers
+  double highest = 0.0;
+  std::string_view alias_of = {};  // another name of that field
+  std::string_view neutral = {};   // JSON, of a refused field: asks for nothing, as null, false, 0,
+                                   // "", [] and {} do
+  std::string_view takes = {};     // of kind any: what it may be
+  std::string_view fallback = {};  // what holds without it
+  std::string_view note = {};
+};
+
+std::span<const FieldRule> field_rules();
+
+/// A request's body whose fields are known: aliases have the names that they stand for, those of a
+/// simple kind have their type and range, and nothing that is refused is left.
+struct CheckedBody {
+  nlohmann::json value;                        // without fields that are null
+  std::vector<std::string> ignored;            // names of fields that have no effect here
+  std::map<std::string, std::string> spelled;  // by a field's name: as the client spelled it
+};
+
+/// Throws ApiError naming the field at fault. A name that nobody knows is ignored, but not one that
+/// is almost a known one: that is a mistake in spelling.
+CheckedBody check_fields(nlohmann::json body, Endpoint endpoint);
+
+/// Names what was ignored in a header of the answer, X-Winnow-Ignored.
+void add_ignored(const std::vector<std::string>& ignored, HttpResponse& response);
+
+/// The table as docs/serving.md shows it, in Markdown.
+std::string field_page();
+
+}  // namespace winnow::server

@@ -1,0 +1,105 @@
+#include "server/openai/grammar_constraint.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "grammar/grammar_text.h"
+#include "grammar/json_schema.h"
+#include "grammar/regex_parser.h"
+#include "server/http/api_error.h"
+
+namespace winnow::server {
+namespace {
+
+using Kind = AnswerFormat::Kind;
+
+constexpr double kPrepareSeconds = 0.08;     // that the first request of a form waits for masks
+constexpr std::size_t kMostGrammars = 32;    // that are kept
+constexpr std::size_t kMostLearnt = 20'000;  // KiB, before a grammar is begun anew
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // of a schema or grammar
+
+grammar::RuleSet rules_of(const AnswerFormat& format) {
+  grammar::RuleSet rules;
+  switch (format.kind) {
+    case Kind::json_schema:
+      return grammar::json_schema_rules(format.schema);
+    case Kind::regex:
+      rules.add("root", grammar::parse_regex(format.pattern, grammar::RegexMatch::whole));
+      return rules;
+    case Kind::choice: {
+      std::vector<grammar::ExpressionPtr> choices;
+      for (const std::string& text : format.choices) {
+        choices.push_back(grammar::bytes(text));
+      }
+      rules.add("root", grammar::choice(std::move(choices)));
+      return rules;
+    }
+    case Kind::grammar:
+      return grammar::parse_grammar(format.pattern);
+    case Kind::json_object:
+    case Kind::text:
+      break;
+  }
+  return grammar::json_object_rules();
+}
+
+// What tells one form from another.
+std::string key_of(const AnswerFormat& format) {
+  std::string key(1, static_cast<char>('0' + static_cast<int>(format.kind)));
+  key += format.kind == Kind::json_schema ? format.schema.dump() : format.pattern;
+  for (const std::string& text : format.choices) {
+    key += std::to_string(text.size()) + ":" + text;
+  }
+  return key;
+}
+
+}  // namespace
+
+std::shared_ptr<const grammar::TokenTrie> GrammarCache::trie() {
+  std::call_once(trie_made_, [this] {
+    std::vector<std::string> bytes(static_cast<std::size_t>(vocabulary_));
+    for (std::int32_t token = 0; token < vocabulary_; ++token) {
+      if (tokenizer_.has_token(token)) {  // vocabularies are padded
+        bytes[static_cast<std::size_t>(token)] =
+            tokenizer_.token_bytes(token, /*skip_special=*/true);
+      }
+    }
+    trie_ = std::make_shared<const grammar::TokenTrie>(bytes);
+  });
+  return trie_;
+}
+
+std::shared_ptr<grammar::TokenGrammar> GrammarCache::find(const AnswerFormat& format) {
+  return find(key_of(format), format.field, [&format] { return rules_of(format); });
+}
+
+std::shared_ptr<grammar::TokenGrammar> GrammarCache::find(
+    std::string key, const std::string& param, const std::function<grammar::RuleSet()>& make) {
+  if (key.size() > kMostBytes) {
+    throw ApiError(400, param + " is larger than 1 MiB", param, "invalid_value");
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(entries_, key, &Entry::first);
+    if (found != entries_.end() && found->second->size() > kMostLearnt) {
+      entries_.erase(found);  // those who use it go on with it
+    } else if (found != entries_.end()) {
+      entries_.splice(entries_.begin(), entries_, found);
+      return found->second;
+    }
+  }
+  std::shared_ptr<grammar::TokenGrammar> made;
+  try {
+    made = std::make_shared<grammar::TokenGrammar>(make(), trie(), kPrepareSeconds);
+  } catch (const Error& error) {
+    throw ApiError(400, param + ": " + error.what(), param, "unsupported_format");
+  }
+  const std::lock_guard lock(mutex_);
+  entries_.emplace_front(std::move(key), made);
+  if (entries_.size() > kMostGrammars) {
+    entries_.pop_back();
+  }
+  return made;
+}
+
+}  // namespace winnow::server

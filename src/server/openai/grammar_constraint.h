@@ -1,0 +1,68 @@
+// Answers that have a form, whatever the model would rather say.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/token_constraint.h"
+#include "grammar/token_grammar.h"
+#include "server/openai/answer_format.h"
+#include "tokenizer/tokenizer.h"
+
+namespace winnow::server {
+
+/// Only tokens that go on with a text of the grammar are left; where it may end, also those that
+/// end the answer.
+class GrammarConstraint : public engine::TokenConstraint {
+ public:
+  GrammarConstraint(std::shared_ptr<grammar::TokenGrammar> grammar,
+                    std::vector<std::int32_t> end_tokens)
+      : grammar_(std::move(grammar)),
+        end_tokens_(std::move(end_tokens)),
+        state_(grammar_->start()) {}
+
+  [[nodiscard]] std::unique_ptr<engine::TokenConstraint> fork() const override {
+    return std::make_unique<GrammarConstraint>(*this);
+  }
+  void mask(std::span<float> logits) const override { grammar_->mask(state_, end_tokens_, logits); }
+  void accept(std::int32_t token) override { state_ = grammar_->advance(state_, token); }
+
+ private:
+  std::shared_ptr<grammar::TokenGrammar> grammar_;
+  std::vector<std::int32_t> end_tokens_;
+  grammar::TokenGrammar::State state_;
+};
+
+/// Grammars of forms that were asked for lately. May be used from many threads.
+class GrammarCache {
+ public:
+  /// `tokenizer` must outlive this; `vocabulary`: the model's.
+  GrammarCache(const Tokenizer& tokenizer, int vocabulary)
+      : tokenizer_(tokenizer), vocabulary_(vocabulary) {}
+
+  /// Throws ApiError that names what cannot be held to, for any form but text.
+  std::shared_ptr<grammar::TokenGrammar> find(const AnswerFormat& format);
+  /// Of rules that are made when `key` is not known yet; errors name the field `param`.
+  std::shared_ptr<grammar::TokenGrammar> find(std::string key, const std::string& param,
+                                              const std::function<grammar::RuleSet()>& make);
+
+ private:
+  using Entry = std::pair<std::string, std::shared_ptr<grammar::TokenGrammar>>;
+
+  std::shared_ptr<const grammar::TokenTrie> trie();
+
+  const Tokenizer& tokenizer_;
+  int vocabulary_;
+  std::once_flag trie_made_;
+  std::shared_ptr<const grammar::TokenTrie> trie_;  // made when the first form is asked for
+  std::mutex mutex_;                                // of entries_
+  std::list<Entry> entries_;                        // the latest first
+};
+
+}  // namespace winnow::server

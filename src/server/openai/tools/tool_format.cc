@@ -1,0 +1,117 @@
+#include "server/openai/tools/tool_format.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+#include "grammar/json_schema.h"
+#include "grammar/regular.h"
+#include "server/openai/tools/formats.h"
+
+namespace winnow::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using grammar::ExpressionPtr;
+
+std::array<const ToolFormat*, 2> tool_formats() {
+  return {&hermes_format(), &llama_json_format()};
+}
+
+// Text in which `mark` does not stand.
+ExpressionPtr text_without(std::string_view mark) {
+  using grammar::Regular;
+  const auto anything = grammar::repeat(grammar::characters(grammar::all_code_points()), 0, -1);
+  const auto with =
+      Regular::of(*grammar::sequence({anything, grammar::bytes(std::string(mark)), anything}));
+  return grammar::regular(Regular::difference(*Regular::of(*anything), *with),
+                          grammar::Spelling::plain);
+}
+
+// The arguments of a tool; one without parameters takes any object.
+ExpressionPtr arguments_of(const Tool& tool, grammar::RuleSet& rules) {
+  try {
+    return grammar::reference(rules.embed(tool.parameters.is_null()
+                                              ? grammar::json_object_rules()
+                                              : grammar::json_schema_rules(tool.parameters)));
+  } catch (const Error& error) {
+    fail("parameters of {}: {}", tool.name, error.what());
+  }
+}
+
+}  // namespace
+
+const ToolFormat* find_tool_format(std::string_view name) {
+  for (const ToolFormat* format : tool_formats()) {
+    if (format->name() == name) {
+      return format;
+    }
+  }
+  return nullptr;
+}
+
+std::string tool_format_names() {
+  std::string names;
+  for (const ToolFormat* format : tool_formats()) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", format->name());
+  }
+  return names;
+}
+
+const ToolFormat* tool_format_of(const ChatTemplate& chat) {
+  const std::string name = "winnow_probe";
+  const Json call{{"id", "call00000"},
+                  {"type", "function"},
+                  {"function", {{"name", name}, {"arguments", {{"key", "value"}}}}}};
+  const Json messages{{{"role", "user"}, {"content", "a"}},
+                      {{"role", "assistant"}, {"content", ""}, {"tool_calls", {call}}}};
+  std::string rendered;
+  try {
+    rendered = chat.render(messages, /*add_generation_prompt=*/false);
+  } catch (const Error&) {
+    return nullptr;  // it takes no calls, or only with more around them
+  }
+  for (const ToolFormat* format : tool_formats()) {
+    if (format->wrote(rendered, name)) {
+      return format;
+    }
+  }
+  return nullptr;
+}
+
+grammar::RuleSet tool_rules(const ToolFormat& format, const ToolRequest& request) {
+  grammar::RuleSet rules;
+  std::vector<ExpressionPtr> calls;
+  for (const Tool& tool : request.tools) {
+    if (request.choice != ToolRequest::Choice::named || tool.name == request.named) {
+      calls.push_back(format.call(tool.name, arguments_of(tool, rules)));
+    }
+  }
+  const ExpressionPtr call = grammar::reference(rules.add("call", grammar::choice(calls)));
+  const bool one = !request.parallel || request.choice == ToolRequest::Choice::named;
+  const ExpressionPtr more =
+      grammar::sequence({grammar::bytes(std::string(format.between())), call});
+  const ExpressionPtr all = grammar::sequence({call, grammar::repeat(more, 0, one ? 0 : -1)});
+  rules.root = rules.add(
+      "root", request.must_call()
+                  ? all
+                  : grammar::sequence({text_without(format.begin()), grammar::optional(all)}));
+  return rules;
+}
+
+std::string tool_instructions(const ToolRequest& request) {
+  std::string text =
+      "You may call one or more of these functions to assist with the user query. They are given "
+      "within <tools></tools> as JSON:\n<tools>\n";
+  for (const Json& tool : request.described) {
+    text += tool.dump() + "\n";
+  }
+  return text +
+         "</tools>\n\nFor each call return a JSON object with the function's name and arguments "
+         "within <tool_call></tool_call>:\n<tool_call>\n{\"name\": NAME, \"arguments\": "
+         "OBJECT}\n</tool_call>";
+}
+
+}  // namespace winnow::server

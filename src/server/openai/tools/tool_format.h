@@ -1,0 +1,66 @@
+// How models write calls of tools.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/expression.h"
+#include "server/openai/tool_fields.h"
+#include "tokenizer/chat_template.h"
+
+namespace winnow::server {
+
+/// A part of a call that became certain.
+struct ToolDelta {
+  std::string name = {};       // not empty: a call begins
+  std::string arguments = {};  // more of its arguments, as JSON
+};
+
+/// Reads what stands between the marks of one call, or of several, as it comes.
+class ToolCallReader {
+ public:
+  virtual ~ToolCallReader() = default;
+  /// Takes text from the front of `text`; adds what became certain. False when this is no call:
+  /// nothing may have been told of it yet.
+  virtual bool read(std::string& text, std::vector<ToolDelta>& deltas) = 0;
+  /// The call is over, and its mark was read.
+  [[nodiscard]] virtual bool ended() const = 0;
+};
+
+/// A model's way to write calls. One for each file of this kind.
+class ToolFormat {
+ public:
+  virtual ~ToolFormat() = default;
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  /// What a call begins with in an answer; text before it is content.
+  [[nodiscard]] virtual std::string_view begin() const = 0;
+  /// Reads a call from its mark on.
+  [[nodiscard]] virtual std::unique_ptr<ToolCallReader> reader() const = 0;
+  /// A call of `name` with arguments of this form, marks included.
+  [[nodiscard]] virtual grammar::ExpressionPtr call(const std::string& name,
+                                                    grammar::ExpressionPtr arguments) const = 0;
+  /// What stands between two calls.
+  [[nodiscard]] virtual std::string_view between() const = 0;
+  /// Whether a rendered call of the tool `name` is in this format.
+  [[nodiscard]] virtual bool wrote(std::string_view rendered, std::string_view name) const = 0;
+};
+
+/// The format of this name; null when there is none.
+const ToolFormat* find_tool_format(std::string_view name);
+/// All names, for messages.
+std::string tool_format_names();
+/// The format in which the template shows calls; null when it shows none that is known.
+const ToolFormat* tool_format_of(const ChatTemplate& chat);
+
+/// Rules for answers that are nothing but calls, or, unless a call is asked for, text with calls
+/// behind it. Throws Error as json_schema_rules() does.
+grammar::RuleSet tool_rules(const ToolFormat& format, const ToolRequest& request);
+
+/// What is told to a model whose template has no place for tools, in a system message.
+std::string tool_instructions(const ToolRequest& request);
+
+}  // namespace winnow::server

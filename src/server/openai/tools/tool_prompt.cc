@@ -1,0 +1,89 @@
+#include "server/openai/tools/tool_prompt.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "server/openai/tools/tool_format.h"
+
+namespace winnow::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Whether the template makes another text of the prompt than of the other one. One that it refuses
+// is another one.
+bool makes_a_difference(const ChatTemplate& chat, const ChatPrompt& prompt, const Json& messages,
+                        const Json& variables) {
+  std::string other;
+  try {
+    other = chat.render(messages, prompt.add_generation_prompt, variables);
+  } catch (const Error&) {
+    return true;
+  }
+  return other !=
+         chat.render(prompt.conversation.messages, prompt.add_generation_prompt, prompt.variables);
+}
+
+bool shows_calls(const ChatTemplate& chat, const ChatPrompt& prompt) {
+  Json without = prompt.conversation.messages;
+  bool any = false;
+  for (Json& message : without) {
+    any = message.erase("tool_calls") > 0 || any;
+  }
+  return !any || makes_a_difference(chat, prompt, without, prompt.variables);
+}
+
+void add_system_text(const std::string& text, Conversation& conversation) {
+  Json& messages = conversation.messages;
+  if (messages[0].at("role") == "system") {
+    messages[0]["content"] = messages[0]["content"].get<std::string>() + "\n\n" + text;
+    return;
+  }
+  messages.insert(messages.begin(), Json{{"role", "system"}, {"content", text}});
+  if (!conversation.token_ids.empty()) {
+    conversation.token_ids.insert(conversation.token_ids.begin(), {{}});
+  }
+}
+
+void spell_out_calls(Json& message) {
+  if (!message.contains("tool_calls")) {
+    return;
+  }
+  auto content = message["content"].get<std::string>();
+  for (const Json& call : message["tool_calls"]) {
+    const Json spelled{{"name", call["function"]["name"]},
+                       {"arguments", call["function"].value("arguments", Json::object())}};
+    content +=
+        fmt::format("{}<tool_call>\n{}\n</tool_call>", content.empty() ? "" : "\n", spelled.dump());
+  }
+  message["content"] = content;
+  message.erase("tool_calls");
+}
+
+}  // namespace
+
+bool shows_tools(const ChatTemplate& chat, const ChatPrompt& prompt) {
+  Json without = prompt.variables;
+  without.erase("tools");
+  return makes_a_difference(chat, prompt, prompt.conversation.messages, without);
+}
+
+ChatPrompt with_tools_shown(const ChatTemplate& chat, ChatPrompt prompt) {
+  if (prompt.tools.may_call()) {
+    prompt.variables["tools"] = prompt.tools.described;
+    if (!shows_tools(chat, prompt)) {
+      add_system_text(tool_instructions(prompt.tools), prompt.conversation);
+    }
+  }
+  if (!shows_calls(chat, prompt)) {
+    for (Json& message : prompt.conversation.messages) {
+      spell_out_calls(message);
+    }
+  }
+  return prompt;
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,17 @@
+// Tools in prompts whose template has no place for them.
+#pragma once
+
+#include "server/openai/message_fields.h"
+#include "tokenizer/chat_template.h"
+
+namespace winnow::server {
+
+/// Whether the template shows the tools that are offered.
+bool shows_tools(const ChatTemplate& chat, const ChatPrompt& prompt);
+
+/// The prompt with its tools among the template's variables. What the template has no place for is
+/// put into texts: tools into a system message, calls of earlier answers into their contents, so
+/// that the model sees them all the same. Throws Error as ChatTemplate::render() does.
+ChatPrompt with_tools_shown(const ChatTemplate& chat, ChatPrompt prompt);
+
+}  // namespace winnow::server

@@ -1,0 +1,111 @@
+#include "server/openai/field_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "server/http/api_error.h"
+
+namespace winnow::server {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+CheckedBody checked(const char* body, Endpoint endpoint = Endpoint::completions) {
+  return check_fields(json::parse(body), endpoint);
+}
+
+std::string error_of(const char* body, Endpoint endpoint = Endpoint::completions) {
+  try {
+    checked(body, endpoint);
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status(), 400);
+    return error.param() + ": " + error.what();
+  }
+  return "no error";
+}
+
+TEST(FieldTable, NamesAreUniqueAndAliasesLeadSomewhere) {
+  for (const Endpoint endpoint :
+       {Endpoint::completions, Endpoint::chat, Endpoint::tokenize, Endpoint::detokenize}) {
+    const auto is_of = [endpoint](const FieldRule& rule) {
+      return (rule.endpoints & static_cast<std::uint8_t>(endpoint)) != 0;
+    };
+    std::set<std::string_view> names;
+    std::set<std::string_view> targets;
+    for (const FieldRule& rule : field_rules()) {
+      if (is_of(rule)) {
+        EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
+        targets.insert(rule.alias_of);
+      }
+    }
+    targets.erase("");
+    for (const std::string_view target : targets) {
+      EXPECT_TRUE(names.contains(target)) << target;
+    }
+  }
+}
+
+TEST(FieldTable, TypesAndRangesAreCheckedUnderTheClientsName) {
+  EXPECT_THAT(error_of(R"({"temperature": 101})"), HasSubstr("temperature: temperature is 101"));
+  EXPECT_THAT(error_of(R"({"n_predict": "5"})"), HasSubstr("n_predict: n_predict is \"5\""));
+  EXPECT_THAT(error_of(R"({"stream": 1})"), HasSubstr("stream: stream is 1; expected true"));
+  EXPECT_THAT(error_of(R"({"n": 129})"), HasSubstr("an integer from 1 to 128"));
+}
+
+TEST(FieldTable, AliasesAreTheFieldsThatTheyStandFor) {
+  const CheckedBody body = checked(R"({"n_predict": 3, "repeat_penalty": 1.5, "n": null})");
+  EXPECT_EQ(body.value, json::parse(R"({"max_tokens": 3, "repetition_penalty": 1.5})"));
+  EXPECT_EQ(body.spelled.at("max_tokens"), "n_predict");
+  EXPECT_THAT(error_of(R"({"max_tokens": 3, "n_predict": 3})"), HasSubstr("are the same field"));
+  EXPECT_EQ(error_of(R"({"max_tokens": 3, "n_predict": null})"), "no error");
+}
+
+TEST(FieldTable, WhatIsRefusedMayAskForNothing) {
+  EXPECT_THAT(error_of(R"({"use_beam_search": true})"),
+              HasSubstr("use_beam_search: use_beam_search is not supported"));
+  EXPECT_THAT(error_of(R"({"modalities": ["text", "audio"]})", Endpoint::chat),
+              HasSubstr("modalities"));
+  EXPECT_EQ(error_of(R"({"modalities": ["text"], "audio": null, "lora": [], "watermark": false,
+                         "length_penalty": 1.0, "top_n_sigma": -1, "prompt_embeds": ""})",
+                     Endpoint::chat),
+            "no error");
+}
+
+TEST(FieldTable, NothingIsIgnoredInSilence) {
+  EXPECT_THAT(checked(R"({"user": "me", "metadata": null, "what_is_this": 1})").ignored,
+              ElementsAre("user", "what_is_this"));
+  EXPECT_THAT(checked(R"({"top_logprobs": 3})").ignored, ElementsAre("top_logprobs")) << "a chat's";
+}
+
+TEST(FieldTable, MistakesInSpellingAreNotIgnored) {
+  for (const char* body : {R"({"temprature": 1})", R"({"temperatrue": 1})",
+                           R"({"temperature_": 1})", R"({"max_token": 1})", R"({"Stop": 1})"}) {
+    EXPECT_THAT(error_of(body), HasSubstr("meant?")) << body;
+  }
+  EXPECT_EQ(error_of(R"({"temper": 1})"), "no error");
+}
+
+TEST(FieldTable, IgnoredNamesAreSafeInAHeader) {
+  HttpResponse response;
+  add_ignored({}, response);
+  EXPECT_TRUE(response.headers.empty());
+  add_ignored({"user", "a\r\nSet-Cookie: x", std::string(5000, 'y')}, response);
+  ASSERT_EQ(response.headers.size(), 1U);
+  EXPECT_EQ(response.headers[0].second, "user, ?, ...");
+}
+
+TEST(FieldTable, IsTheOneInTheDocumentation) {
+  std::ifstream file(std::string(WINNOW_SOURCE_DIR) + "/docs/serving.md");
+  const std::string docs{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(docs.find(field_page()), std::string::npos)
+      << "docs/serving.md is to hold what `winnow serve --fields` prints";
+}
+
+}  // namespace
+}  // namespace winnow::server

@@ -1,0 +1,114 @@
+"""Tools: offered, called, enforced, streamed."""
+import json
+
+import jsonschema
+import pytest
+from conftest import MODEL
+from test_http import post
+
+CHAT = "/v1/chat/completions"
+CITY = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]},
+                                         "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["city"]}
+TOOLS = [{"type": "function", "function": {"name": "weather", "description": "The weather.",
+                                           "parameters": CITY}},
+         {"type": "function", "function": {"name": "stop_clock",
+                                           "parameters": {"type": "object", "properties": {}}}}]
+USER = [{"role": "user", "content": "How is the weather in Rome?"}]
+
+
+def ask(server, **fields):
+    answer = post(server, {"messages": USER, "tools": TOOLS, "max_tokens": 300,
+                           "temperature": 1} | fields, CHAT)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def check(call):
+    assert call["type"] == "function" and call["id"].startswith("call_")
+    arguments = json.loads(call["function"]["arguments"])
+    if call["function"]["name"] == "weather":
+        jsonschema.validate(arguments, CITY)
+    else:
+        assert call["function"]["name"] == "stop_clock" and arguments == {}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_required_calls_are_valid(server, seed):
+    choice = ask(server, tool_choice="required", parallel_tool_calls=False, seed=seed)["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] is None
+    (call,) = choice["message"]["tool_calls"]
+    check(call)
+
+
+def test_a_named_tool_is_called(server):
+    for name in ("weather", "stop_clock"):
+        message = ask(server, tool_choice={"type": "function", "function": {"name": name}})[
+            "choices"][0]["message"]
+        assert [c["function"]["name"] for c in message["tool_calls"]] == [name]
+        check(message["tool_calls"][0])
+
+
+def test_streams_tell_the_same_calls(client):
+    fields = {"model": MODEL, "messages": USER, "tools": TOOLS, "tool_choice": "required",
+              "max_tokens": 300, "temperature": 1, "seed": 5}
+    whole = client.chat.completions.create(**fields).choices[0]
+    calls, reasons = {}, []
+    for piece in client.chat.completions.create(stream=True, **fields):
+        for choice in piece.choices:
+            reasons += [choice.finish_reason] if choice.finish_reason else []
+            for delta in choice.delta.tool_calls or []:
+                if delta.function.name:
+                    calls[delta.index] = [delta.function.name, ""]
+                calls[delta.index][1] += delta.function.arguments or ""
+    assert reasons == [whole.finish_reason]
+    assert [calls[i] for i in sorted(calls)] == [
+        [c.function.name, c.function.arguments] for c in whole.message.tool_calls]
+
+
+def test_without_a_call_the_answer_is_text(server):
+    message = ask(server, temperature=0, max_tokens=8)["choices"][0]["message"]
+    assert message["content"] and "tool_calls" not in message
+    plain = post(server, {"messages": USER, "max_tokens": 8, "temperature": 0}, CHAT).json()
+    none = ask(server, tool_choice="none", temperature=0, max_tokens=8)
+    assert none["choices"][0]["message"]["content"] == plain["choices"][0]["message"]["content"]
+    assert none["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"]
+    assert ask(server, max_tokens=1)["usage"]["prompt_tokens"] > plain["usage"]["prompt_tokens"]
+
+
+def test_strict_tools_hold_calls_to_their_parameters(server):
+    tools = json.loads(json.dumps(TOOLS))
+    tools[0]["function"]["strict"] = True
+    for choice in ask(server, tools=tools, n=4, seed=2)["choices"]:
+        for call in choice["message"].get("tool_calls", []):
+            check(call)
+
+
+def test_earlier_calls_reach_the_prompt(server):
+    call = {"id": "c1", "type": "function",
+            "function": {"name": "weather", "arguments": "{\"city\": \"Rome\"}"}}
+    def tokens(calls):
+        messages = USER + [{"role": "assistant", "content": "", "tool_calls": calls},
+                           {"role": "tool", "tool_call_id": "c1", "content": "sunny"}]
+        answer = post(server, {"messages": messages, "return_token_strs": True}, "/tokenize")
+        return "".join(answer.json()["token_strs"])
+    assert '"weather"' in tokens([call]) and '"weather"' not in tokens([])
+
+
+@pytest.mark.parametrize("fields, param", [
+    ({"tool_choice": "required", "tools": None}, "tool_choice"),
+    ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "tool_choice.function.name"),
+    ({"tool_choice": "sometimes"}, "tool_choice"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function"),
+    ({"tools": [{"type": "retrieval", "function": {"name": "f"}}]}, "tools[0].type"),
+    ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+    ({"tools": TOOLS + TOOLS}, "tools"),
+    ({"tool_choice": "required", "guided_regex": "a"}, "tool_choice"),
+    ({"tool_choice": "required", "tools": [{"type": "function", "function": {
+        "name": "f", "parameters": {"not": {}}}}]}, "tools"),
+    ({"functions": [{"name": "f"}]}, "functions"),
+])
+def test_what_is_wrong_with_tools_is_named(server, fields, param):
+    answer = post(server, {"messages": USER, "tools": TOOLS} | fields, CHAT)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == param, answer.text
