@@ -28,6 +28,9 @@ namespace winnow {
 /// validates them against each other and against the checkpoint.
 struct LoadOptions {
   std::string model = {};  // a Hugging Face model directory
+  /// The longest text, where the model's RoPE depends on that (docs/models.md); others take less
+  /// than they could. Unset: what config.json says.
+  std::optional<int> context = {};
 
   /// auto (what the checkpoint was trained for), dense, dms, dmc, streaming, tova, h2o or quest.
   std::string cache = "auto";

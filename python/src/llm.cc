@@ -64,6 +64,7 @@ void bind_llm(nb::module_& module) {
   nb::class_<LoadOptions>(module, "LoadOptions")
       .def(nb::init<>())
       .def_rw("model", &LoadOptions::model)
+      .def_rw("context", &LoadOptions::context, nb::arg().none())
       .def_rw("cache", &LoadOptions::cache)
       .def_rw("cr", &LoadOptions::cr, nb::arg().none())
       .def_rw("window", &LoadOptions::window, nb::arg().none())

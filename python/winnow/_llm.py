@@ -29,6 +29,8 @@ class LLM:
     process that is forked off must not use it: use the "spawn" method of multiprocessing.
 
     model          a Hugging Face model directory
+    context        longest text, where the model's RoPE depends on that (LongRoPE, dynamic); None:
+                   as config.json says
     device         "cpu", "cuda" or "cuda:N"
     cache          "auto" (what the checkpoint was trained for), "dense", "dms", "dmc", "streaming",
                    "tova", "h2o" or "quest"
@@ -49,6 +51,7 @@ class LLM:
         self,
         model: str | os.PathLike[str],
         *,
+        context: int | None = None,
         device: str = "cpu",
         cache: str = "auto",
         cr: float | None = None,
@@ -63,6 +66,7 @@ class LLM:
     ) -> None:
         options = _winnow.LoadOptions()
         options.model = os.fspath(model)
+        options.context = context
         options.device = device
         options.cache = cache
         options.cr = cr

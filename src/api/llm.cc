@@ -11,7 +11,6 @@
 #include "api/llm_load.h"
 #include "api/llm_stream.h"
 #include "base/error.h"
-#include "checkpoint/digest.h"
 #include "engine/prompt_cache.h"
 #include "tokenizer/tokenizer.h"
 
@@ -76,6 +75,7 @@ class Withdrawal {
 struct Llm::Impl {
   explicit Impl(const LoadOptions& options)
       : directory(options.model),
+        load_options(options),
         loaded(engine::load_model(options)),
         batch(*loaded->backend, loaded->engine),
         info(describe(*loaded)) {
@@ -94,7 +94,7 @@ struct Llm::Impl {
   [[nodiscard]] engine::StateKind kind_for(const engine::Request& request) {
     const std::lock_guard lock(digest_mutex);
     if (digest.empty()) {
-      digest = checkpoint_digest(directory);
+      digest = engine::model_digest(load_options);
     }
     const int prompt = static_cast<int>(request.prompt.size());
     return {
@@ -102,6 +102,7 @@ struct Llm::Impl {
   }
 
   std::filesystem::path directory;
+  LoadOptions load_options;
   std::unique_ptr<const engine::LoadedModel> loaded;
   engine::Batch batch;
   std::unique_ptr<const Tokenizer> tokenizer;

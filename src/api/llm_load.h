@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "engine/options.h"
 #include "engine/runner.h"
@@ -23,5 +24,9 @@ std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineC
 
 /// Opens options.model, checks `options` against it, sets the number of threads, reads the weights.
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options);
+
+/// What tells the model that load_model() gives from others: its files, and the context that its
+/// RoPE is set up for.
+std::string model_digest(const LoadOptions& options);
 
 }  // namespace winnow::engine

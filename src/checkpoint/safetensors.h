@@ -58,10 +58,17 @@ class SafetensorsFile {
   SafetensorsContent content_;
 };
 
+/// What a tensor of a file is put together of: its first rows, the next ones and so on, all of one
+/// type.
+using TensorParts = std::map<std::string, std::vector<TensorView>, std::less<>>;
+
 /// Writes a safetensors file so that a crash leaves either the old file or the new one: temporary
 /// file beside it, fsync, rename. `metadata` goes to the header's __metadata__; transformers wants
 /// {"format", "pt"} there. Throws Error when the file cannot be written.
 void write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
+                       const std::map<std::string, std::string>& metadata = {},
+                       FileAccess access = FileAccess::by_umask);
+void write_safetensors(const std::filesystem::path& path, const TensorParts& tensors,
                        const std::map<std::string, std::string>& metadata = {},
                        FileAccess access = FileAccess::by_umask);
 

@@ -31,16 +31,28 @@ std::string_view safetensors_name(DType type) {
   return "";
 }
 
-using Item = TensorMap::const_pointer;
+using Item = TensorParts::const_pointer;
+
+/// A tensor's type, and its shape as a whole.
+TensorView whole(const Item& item) {
+  const std::vector<TensorView>& parts = item->second;
+  TensorView all = parts.front();
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    require(parts[i].dtype == all.dtype, "tensor {}: its parts are {} and {}, expected one type",
+            in_quotes(item->first), dtype_name(all.dtype), dtype_name(parts[i].dtype));
+    all.shape.front() += parts[i].shape.front();
+  }
+  return all;
+}
 
 /// Largest elements first, so that every tensor is aligned to its element size; then by name.
-std::vector<Item> file_order(const TensorMap& tensors) {
+std::vector<Item> file_order(const TensorParts& tensors) {
   std::vector<Item> items;
   for (const auto& item : tensors) {
     items.push_back(&item);
   }
   std::stable_sort(items.begin(), items.end(), [](Item a, Item b) {
-    return dtype_size(a->second.dtype) > dtype_size(b->second.dtype);
+    return dtype_size(a->second.front().dtype) > dtype_size(b->second.front().dtype);
   });
   return items;
 }
@@ -55,7 +67,7 @@ std::string make_header(const std::vector<Item>& items,
   }
   std::size_t position = 0;
   for (const Item item : items) {
-    const TensorView& tensor = item->second;
+    const TensorView tensor = whole(item);
     header[item->first] = {{"dtype", safetensors_name(tensor.dtype)},
                            {"shape", tensor.shape},
                            {"data_offsets", {position, position + tensor.bytes()}}};
@@ -76,11 +88,22 @@ std::string make_header(const std::vector<Item>& items,
 
 void write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
                        const std::map<std::string, std::string>& metadata, FileAccess access) {
+  TensorParts parts;
+  for (const auto& [name, tensor] : tensors) {
+    parts[name] = {tensor};
+  }
+  write_safetensors(path, parts, metadata, access);
+}
+
+void write_safetensors(const std::filesystem::path& path, const TensorParts& tensors,
+                       const std::map<std::string, std::string>& metadata, FileAccess access) {
   const std::vector<Item> items = file_order(tensors);
   AtomicFile file(path, access);
   file.write(make_header(items, metadata, path.string()));
   for (const Item item : items) {
-    file.write({item->second.data, item->second.bytes()});
+    for (const TensorView& part : item->second) {
+      file.write({part.data, part.bytes()});
+    }
   }
   file.commit();
 }

@@ -4,21 +4,24 @@
 #include "checkpoint/json.h"
 #include "checkpoint/weight_files.h"
 #include "model/checkpoint_parts.h"
+#include "model/joined_tensors.h"
+#include "model/text_part.h"
 
 namespace winnow::model {
 
-Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
+Checkpoint Checkpoint::open(const std::filesystem::path& directory, std::optional<int> context) {
   Checkpoint checkpoint;
   checkpoint.directory_ = directory;
-  checkpoint.spec_ = read_spec(directory);
+  checkpoint.spec_ = read_spec(directory, context);
   const WeightFiles weights(directory);
+  const auto locate = [&](const std::string& name) { return weights.locate(name); };
   checkpoint.files_ = weights.files();
-  checkpoint.tensors_ = weights.tensors();
   for (const auto& [name, shape] : expected_tensors(checkpoint.spec_)) {
     weights.require_readable(name);
   }
-  detail::check_tensors([&](const std::string& name) { return weights.locate(name); },
-                        checkpoint.spec_, checkpoint.tensors_);
+  checkpoint.tensors_ =
+      split_joined(checkpoint.spec_, detail::text_part(weights.tensors()), locate);
+  detail::check_tensors(locate, checkpoint.spec_, checkpoint.tensors_);
   return checkpoint;
 }
 

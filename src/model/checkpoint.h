@@ -20,8 +20,8 @@ class Checkpoint {
   /// Reads the configuration and opens model.safetensors, or every shard that
   /// model.safetensors.index.json names (weight_files.h). Checks that every tensor the
   /// configuration calls for is there with the right shape and a floating-point type; names file,
-  /// tensor and expectation otherwise.
-  static Checkpoint open(const std::filesystem::path& directory);
+  /// tensor and expectation otherwise. `context`: as for read_spec().
+  static Checkpoint open(const std::filesystem::path& directory, std::optional<int> context = {});
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }

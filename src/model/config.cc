@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"
+#include "model/text_part.h"
 
 namespace winnow::model {
 namespace {
@@ -185,7 +186,11 @@ std::string detail::torch_dtype_name(DType type) {
 
 ModelSpec parse_spec(const ConfigTexts& texts) {
   const std::string where = (texts.directory / "config.json").string();
-  const nlohmann::json document = parse_json(texts.config, where);
+  const nlohmann::json whole = parse_json(texts.config, where);
+  nlohmann::json document = detail::text_part(whole);
+  if (texts.context && document.is_object()) {
+    document[detail::kContextKey] = *texts.context;
+  }
   const JsonObject config(document, where);
   const OptionalFile generation(texts.generation_config,
                                 texts.directory / "generation_config.json");
@@ -199,7 +204,7 @@ ModelSpec parse_spec(const ConfigTexts& texts) {
           where);
   ModelSpec spec = family.describe(config);
   spec.family = family.model_type;
-  spec.config.text = texts.config;
+  spec.config.text = document == whole ? texts.config : document.dump();
   spec.dtype = read_dtype(config);
   read_tokens(config, generation.get(), spec);
   require_supported(spec, where);
@@ -215,12 +220,13 @@ ModelSpec parse_spec(const std::string& config) {
       ConfigTexts{.directory = {}, .config = config, .generation_config = {}, .dms_metadata = {}});
 }
 
-ModelSpec read_spec(const std::filesystem::path& directory) {
+ModelSpec read_spec(const std::filesystem::path& directory, std::optional<int> context) {
   std::error_code ignored;
   require(std::filesystem::is_directory(directory, ignored), "{}: not a model directory",
           directory.string());
   ConfigTexts texts;
   texts.directory = directory;
+  texts.context = context;
   texts.config = read_text_file(directory / "config.json");
   texts.generation_config = read_if_there(directory / "generation_config.json");
   texts.dms_metadata = read_if_there(directory / "dms_metadata.json");

@@ -15,7 +15,9 @@ namespace winnow::model {
 /// Sizes are bounded so that no product of two of them overflows an int64 and heads * head_dim fits
 /// an int; heads is a multiple of kv_heads, head_dim is even. What the files leave out gets
 /// transformers' default, or for DMS the convention of the file's origin (config_compression.cc).
-ModelSpec read_spec(const std::filesystem::path& directory);
+///
+/// `context`: the longest text, in place of what config.json says of it (docs/models.md).
+ModelSpec read_spec(const std::filesystem::path& directory, std::optional<int> context = {});
 
 /// The files read_spec reads, as text.
 struct ConfigTexts {
@@ -23,6 +25,8 @@ struct ConfigTexts {
   std::string config;
   std::optional<std::string> generation_config;
   std::optional<std::string> dms_metadata;
+  /// In place of the file's kContextKey (config_fields.h).
+  std::optional<int> context = {};
 };
 
 /// read_spec without the file system.

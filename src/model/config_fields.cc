@@ -42,8 +42,8 @@ AttentionSpec read_heads(const JsonObject& config, const ModelSpec& spec,
 
 }  // namespace
 
-ops::Activation read_activation(const JsonObject& config, const char* key) {
-  const std::string name = config.text(key, "silu");
+ops::Activation read_activation(const JsonObject& config, const char* key, const char* absent) {
+  const std::string name = config.text(key, absent);
   if (name == "silu" || name == "swish") {
     return ops::Activation::silu;
   }
@@ -60,22 +60,40 @@ ops::Activation read_activation(const JsonObject& config, const char* key) {
   return ops::Activation::relu_squared;
 }
 
+void set_biases(const JsonObject& config, ModelSpec& spec, const BiasKeys& keys) {
+  const bool attention_bias = config.boolean("attention_bias", keys.attention);
+  for_each_attention(spec, [attention_bias](AttentionSpec& attention) {
+    attention.qkv_bias = attention_bias;
+    attention.output_bias = attention_bias;
+  });
+  const bool mlp_bias = keys.mlp && config.boolean("mlp_bias", false);
+  for (LayerSpec& layer : spec.layers) {
+    layer.feed_forward.bias = mlp_bias;
+  }
+}
+
 ModelSpec read_decoder(const JsonObject& config, const FamilyDefaults& defaults) {
   ModelSpec spec;
   spec.hidden = config.integer("hidden_size", 1, kMaxHidden);
   spec.vocab = config.integer("vocab_size", 1, kMaxVocab);
   spec.max_positions =
       config.integer("max_position_embeddings", 1, kMaxPositions, defaults.max_positions);
-  spec.final_norm.eps = static_cast<float>(config.number("rms_norm_eps", 0.0, 1.0, 1e-6));
+  spec.final_norm.eps =
+      static_cast<float>(config.number("rms_norm_eps", 0.0, 1.0, defaults.norm_eps));
   spec.tied_embeddings = config.boolean("tie_word_embeddings", false);
 
   LayerSpec layer;
   AttentionSpec attention = read_heads(config, spec, defaults);
-  attention.rope = read_rope(config, attention.head_dim, spec.max_positions);
+  if (defaults.one_rope) {
+    const ReadRope read = read_rope(
+        config, read_head_sizes(config, attention.head_dim, spec.max_positions), defaults.rope);
+    attention.rope = read.rope;
+    spec.max_positions = read.positions;
+  }
   layer.mixer = attention;
   layer.norm = spec.final_norm;
   layer.feed_forward.intermediate = config.integer("intermediate_size", 1, kMaxIntermediate);
-  layer.feed_forward.activation = read_activation(config, "hidden_act");
+  layer.feed_forward.activation = read_activation(config, "hidden_act", defaults.activation);
   spec.layers.assign(static_cast<std::size_t>(config.integer("num_hidden_layers", 1, kMaxLayers)),
                      layer);
   return spec;

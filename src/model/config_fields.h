@@ -19,12 +19,29 @@ inline constexpr int kMaxIntermediate = 1 << 24;
 inline constexpr int kMaxVocab = 1 << 26;
 inline constexpr int kMaxPositions = 1 << 30;
 
+/// What transformers assumes of a family's RoPE where config.json says nothing.
+struct RopeDefaults {
+  double theta = 10000.0;
+  const char* theta_key = "rope_theta";  // beside rope_parameters; null: there is none
+  bool partial = false;                  // the family's class knows partial RoPE
+  int original_context = 0;              // before it was extended; 0: max_position_embeddings
+  const char* parameters = "{}";         // what stands inside rope_parameters, in JSON
+};
+
 /// What transformers assumes where a family's config.json says nothing.
 struct FamilyDefaults {
   int max_positions = 0;
   int head_dim = 0;  // 0: hidden size / heads
   int kv_heads = 0;  // 0: as many as heads, which is also what null means
+  const char* activation = "silu";
+  double norm_eps = 1e-6;
+  RopeDefaults rope = {};
+  bool one_rope = true;  // of all layers; else the family reads them
 };
+
+/// The key, winnow's own, of the longest text that a RoPE that depends on the length of the text
+/// (dynamic, longrope) is set up for.
+inline constexpr const char* kContextKey = "winnow_context";
 
 /// A decoder of gated SiLU layers with a norm before each part, whose sizes, RoPE, norm epsilon and
 /// tied embeddings config.json says under the names that nearly all families share. All layers are
@@ -41,11 +58,44 @@ void for_each_attention(ModelSpec& spec, const F& f) {
   }
 }
 
-/// The activation under `key`; Error for one that winnow does not know.
-ops::Activation read_activation(const JsonObject& config, const char* key);
+/// What set_biases() reads.
+struct BiasKeys {
+  bool attention = false;  // where config.json does not say
+  bool mlp = true;         // the family has the key "mlp_bias"
+};
 
-/// What the "rope_scaling" and "rope_parameters" of transformers say of heads of `head_dim`.
-RopeSpec read_rope(const JsonObject& config, int head_dim, int max_positions);
+/// "attention_bias": biases of all four projections; "mlp_bias": of the feed-forward's.
+void set_biases(const JsonObject& config, ModelSpec& spec, const BiasKeys& keys = {});
+
+/// The activation under `key`; Error for one that winnow does not know.
+ops::Activation read_activation(const JsonObject& config, const char* key,
+                                const char* absent = "silu");
+
+/// What a RoPE is made for.
+struct HeadSizes {
+  int head_dim = 0;
+  int max_positions = 0;
+  std::optional<int> context;  // under kContextKey
+};
+
+HeadSizes read_head_sizes(const JsonObject& config, int head_dim, int max_positions);
+
+struct ReadRope {
+  RopeSpec rope;
+  int positions = 0;  // longest text that it serves
+};
+
+/// What "rope_scaling" and "rope_parameters", and the keys beside them, say in transformers.
+ReadRope read_rope(const JsonObject& config, const HeadSizes& heads, const RopeDefaults& defaults);
+
+/// Of families whose sliding layers have a RoPE of their own: "rope_parameters" says each by layer
+/// type; "rope_scaling" and what stands beside it are of full layers.
+struct LayerRopes {
+  ReadRope full;
+  RopeSpec sliding;
+};
+LayerRopes read_layer_ropes(const JsonObject& config, const HeadSizes& heads,
+                            const RopeDefaults& full, const RopeDefaults& sliding);
 
 /// What the architecture's name says of how the model compresses.
 struct NamedRetrofit {

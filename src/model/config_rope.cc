@@ -1,70 +1,295 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+
 #include "base/error.h"
 #include "model/config_fields.h"
+#include "model/rope_frequencies.h"
 
 namespace winnow::model::detail {
 namespace {
 
 constexpr double kMaxTheta = 1e12;
 constexpr double kMaxFactor = 1e6;
+constexpr const char* kScaling = "rope_scaling";
+constexpr const char* kParameters = "rope_parameters";
+constexpr const char* kOriginal = "original_max_position_embeddings";
+constexpr const char* kShare = "partial_rotary_factor";
 
-void read_llama3(const JsonObject& scaling, int max_positions, RopeSpec& rope) {
-  rope.scaling = RopeSpec::Scaling::llama3;
-  rope.factor = scaling.number("factor", 1.0, kMaxFactor);
-  rope.low_freq_factor = scaling.number("low_freq_factor", 1e-3, kMaxFactor);
-  rope.high_freq_factor = scaling.number("high_freq_factor", 1e-3, kMaxFactor);
-  rope.original_context =
-      scaling.integer("original_max_position_embeddings", 1, kMaxPositions, max_positions);
-  // The blend between the two divides by their difference.
-  require(rope.low_freq_factor < rope.high_freq_factor,
-          "{}: expected low_freq_factor below high_freq_factor, got {} and {}", scaling.where(),
-          rope.low_freq_factor, rope.high_freq_factor);
-}
+/// Reads the RoPE of one kind of layers from the keys inside rope_scaling or rope_parameters, empty
+/// where there are none, and those beside.
+class RopeReader {
+ public:
+  RopeReader(const JsonObject& config, const JsonObject& inside, const HeadSizes& heads,
+             const RopeDefaults& defaults)
+      : config_(config),
+        inside_(inside),
+        heads_(heads),
+        defaults_(defaults),
+        type_(inside.text("rope_type", inside.text("type", "default"))),
+        theta_(read_theta()) {}
 
-/// `scaling`: the object that says the type, classic (rope_scaling) or of transformers 5
-/// (rope_parameters).
-void read_scaling(const JsonObject& scaling, int max_positions, RopeSpec& rope) {
-  const std::string type = scaling.text("rope_type", scaling.text("type", "default"));
-  if (type == "linear") {
-    rope.scaling = RopeSpec::Scaling::linear;
-    rope.factor = scaling.number("factor", 1.0, kMaxFactor);
-  } else if (type == "llama3") {
-    read_llama3(scaling, max_positions, rope);
-  } else {
-    require(type == "default",
-            "{}: RoPE type {} is not supported; winnow knows default, linear and llama3",
-            scaling.where(), in_quotes(type));
+  [[nodiscard]] RopeSpec read() const {
+    if (type_ == "default") {
+      return rounded(base());
+    }
+    if (type_ == "linear") {
+      return rounded(divided(base(), inside_.number("factor", 1.0, kMaxFactor)));
+    }
+    if (type_ == "proportional") {
+      return proportional();
+    }
+    if (type_ == "llama3") {
+      return llama3();
+    }
+    if (is_longrope()) {
+      return longrope();
+    }
+    if (type_ == "yarn") {
+      return yarn();
+    }
+    if (type_ == "dynamic") {
+      return dynamic();
+    }
+    fail(
+        "{}: RoPE type {} is not supported; winnow knows default, linear, dynamic, yarn, longrope, "
+        "llama3 and proportional",
+        inside_.where(), in_quotes(type_));
   }
+
+  /// Positions that the description serves. LongRoPE is for texts up to the original context unless
+  /// config.json says that it is for longer ones.
+  [[nodiscard]] int positions() const {
+    if (heads_.context) {
+      const bool grows = is_longrope() || type_ == "dynamic";
+      require(grows || *heads_.context <= heads_.max_positions,
+              "{}: {} (--context): {} tokens are more than the model's {} positions",
+              config_.where(), kContextKey, *heads_.context, heads_.max_positions);
+      return *heads_.context;
+    }
+    return is_longrope() ? std::min(original_context(), heads_.max_positions)
+                         : heads_.max_positions;
+  }
+
+ private:
+  /// What stands inside counts before what stands beside.
+  [[nodiscard]] double read_theta() const {
+    const double beside =
+        defaults_.theta_key == nullptr
+            ? defaults_.theta
+            : config_.number(defaults_.theta_key, 1.0, kMaxTheta, defaults_.theta);
+    return inside_.number("rope_theta", 1.0, kMaxTheta, beside);
+  }
+  [[nodiscard]] double share() const {
+    const double beside = config_.number(kShare, 0.0, 1.0, 1.0);
+    return inside_.number(kShare, 0.0, 1.0, beside);
+  }
+  /// Phi-3's files have called it by other names.
+  [[nodiscard]] bool is_longrope() const {
+    return type_ == "longrope" || (defaults_.partial && (type_ == "su" || type_ == "yarn"));
+  }
+
+  /// Channels that are rotated; transformers cuts off. Where a family's class does not know partial
+  /// RoPE, transformers ignores the share beside plain RoPE and fails beside any other.
+  [[nodiscard]] int channels() const {
+    if (!defaults_.partial) {
+      require(type_ == "default" || share() == 1.0,
+              "{}: {} {} beside RoPE type {} is not supported for this family", config_.where(),
+              kShare, share(), in_quotes(type_));
+      return heads_.head_dim;
+    }
+    const int channels = static_cast<int>(share() * heads_.head_dim);
+    require(channels >= 2 && channels % 2 == 0,
+            "{}: {} {} of a head_dim of {} rotates {} channels, expected an even number of at "
+            "least 2",
+            config_.where(), kShare, share(), heads_.head_dim, channels);
+    return channels;
+  }
+
+  [[nodiscard]] Frequencies base() const { return base_frequencies(theta_, channels()); }
+
+  static Frequencies divided(Frequencies frequencies, double by) {
+    std::ranges::transform(frequencies, frequencies.begin(), [by](double f) { return f / by; });
+    return frequencies;
+  }
+
+  static RopeSpec rounded(const Frequencies& frequencies, double attention_factor = 1.0) {
+    return {.frequencies = {frequencies.begin(), frequencies.end()},
+            .attention_factor = static_cast<float>(attention_factor)};
+  }
+
+  /// The context before it was extended. As in transformers, the key beside counts before the one
+  /// inside.
+  [[nodiscard]] int original_context() const {
+    const int absent = defaults_.original_context > 0
+                           ? defaults_.original_context
+                           : inside_.integer(kOriginal, 1, kMaxPositions, heads_.max_positions);
+    return config_.integer(kOriginal, 1, kMaxPositions, absent);
+  }
+  /// By how much it was extended.
+  [[nodiscard]] double factor() const {
+    return inside_.number("factor", 1e-3, kMaxFactor,
+                          static_cast<double>(heads_.max_positions) / original_context());
+  }
+
+  /// All channels are planes, of which a share turns.
+  [[nodiscard]] RopeSpec proportional() const {
+    Frequencies frequencies = divided(base_frequencies(theta_, heads_.head_dim),
+                                      inside_.number("factor", 1e-3, kMaxFactor, 1.0));
+    const auto turning = static_cast<std::size_t>(share() * heads_.head_dim / 2);
+    std::fill(frequencies.begin() + static_cast<std::ptrdiff_t>(turning), frequencies.end(), 0.0);
+    return rounded(frequencies);
+  }
+
+  [[nodiscard]] RopeSpec llama3() const {
+    const Llama3Scaling scaling{
+        .factor = inside_.number("factor", 1.0, kMaxFactor),
+        .low_freq_factor = inside_.number("low_freq_factor", 1e-3, kMaxFactor),
+        .high_freq_factor = inside_.number("high_freq_factor", 1e-3, kMaxFactor),
+        .original_context = original_context()};
+    // The blend between the two divides by their difference.
+    require(scaling.low_freq_factor < scaling.high_freq_factor,
+            "{}: expected low_freq_factor below high_freq_factor, got {} and {}", inside_.where(),
+            scaling.low_freq_factor, scaling.high_freq_factor);
+    return rounded(llama3_frequencies(base(), scaling));
+  }
+
+  [[nodiscard]] RopeSpec yarn() const {
+    require(theta_ > 1.0, "{}: rope_theta 1 beside RoPE type \"yarn\": expected more",
+            config_.where());
+    const auto or_default = [&](const char* key, double absent) {  // 0 stands for absent
+      const double value = inside_.number(key, 0.0, kMaxFactor, absent);
+      return value == 0.0 ? absent : value;
+    };
+    const YarnScaling scaling{.theta = theta_,
+                              .factor = factor(),
+                              .fast = or_default("beta_fast", 32.0),
+                              .slow = or_default("beta_slow", 1.0),
+                              .original_context = original_context(),
+                              .truncate = inside_.boolean("truncate", true)};
+    return rounded(yarn_frequencies(base(), scaling), yarn_attention_factor(scaling.factor));
+  }
+
+  [[nodiscard]] double yarn_attention_factor(double factor) const {
+    const auto of = [factor](double mscale) {
+      return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+    };
+    const double above = inside_.number("mscale", -kMaxFactor, kMaxFactor, 0.0);
+    const double below = inside_.number("mscale_all_dim", -kMaxFactor, kMaxFactor, 0.0);
+    const double inferred = above != 0.0 && below != 0.0 ? of(above) / of(below) : of(1.0);
+    return inside_.number("attention_factor", 0.0, kMaxFactor, inferred);
+  }
+
+  /// A divisor for each plane: the short ones up to the original context, the long ones for longer
+  /// texts.
+  [[nodiscard]] RopeSpec longrope() const {
+    const int original = original_context();
+    Frequencies frequencies = base();
+    const auto divisors =
+        plane_divisors(positions() > original ? "long_factor" : "short_factor", frequencies.size());
+    std::ranges::transform(frequencies, divisors, frequencies.begin(), std::divides<>());
+    const double factor = this->factor();
+    const double inferred =
+        factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(factor) / std::log(double(original)));
+    return rounded(frequencies, inside_.number("attention_factor", 0.0, kMaxFactor, inferred));
+  }
+
+  [[nodiscard]] std::vector<double> plane_divisors(const char* key, std::size_t count) const {
+    const nlohmann::json* list = inside_.find(key);
+    const auto is_divisor = [](const nlohmann::json& value) {
+      return value.is_number() && value.get<double>() > 0.0;
+    };
+    if (list == nullptr || !list->is_array() || list->size() != count ||
+        !std::all_of(list->begin(), list->end(), is_divisor)) {
+      inside_.reject(key, fmt::format("a list of {} numbers above 0", count));
+    }
+    return list->get<std::vector<double>>();
+  }
+
+  /// The plain base up to the context of training, a larger one for longer texts.
+  [[nodiscard]] RopeSpec dynamic() const {
+    const double factor = inside_.number("factor", 1.0, kMaxFactor);
+    if (positions() <= heads_.max_positions) {
+      return rounded(base());
+    }
+    const double theta =
+        dynamic_theta(theta_, channels(), factor, heads_.max_positions, positions());
+    return rounded(base_frequencies(theta, channels()));
+  }
+
+  const JsonObject& config_;
+  const JsonObject& inside_;
+  HeadSizes heads_;
+  RopeDefaults defaults_;
+  std::string type_;
+  double theta_;
+};
+
+constexpr std::array kLayerTypes{"full_attention", "sliding_attention"};
+
+bool is_by_layer_type(const JsonObject& parameters) {
+  return std::ranges::any_of(kLayerTypes, [&](const char* type) { return parameters.has(type); });
 }
 
-/// The channels that a share of a head's makes; transformers cuts off.
-int rotated_channels(const JsonObject& config, double share, int head_dim) {
-  const int channels = static_cast<int>(share * head_dim);
-  require(channels >= 2 && channels % 2 == 0,
-          "{}: partial_rotary_factor {} of a head_dim of {} rotates {} channels, expected an even "
-          "number of at least 2",
-          config.where(), share, head_dim, channels);
-  return channels;
+/// rope_parameters where it says something for each layer type; nullopt where it is absent.
+std::optional<JsonObject> parameters_by_layer_type(const JsonObject& config) {
+  if (!config.has(kParameters)) {
+    return std::nullopt;
+  }
+  JsonObject parameters = config.object(kParameters);
+  require(is_by_layer_type(parameters),
+          "{}: expected \"full_attention\" and \"sliding_attention\", for each the RoPE of such "
+          "layers",
+          parameters.where());
+  return parameters;
+}
+
+ReadRope read_one(const JsonObject& config, const nlohmann::json& inside, const std::string& where,
+                  const HeadSizes& heads, const RopeDefaults& defaults) {
+  const JsonObject object(inside, where);
+  const RopeReader reader(config, object, heads, defaults);
+  return {reader.read(), reader.positions()};
 }
 
 }  // namespace
 
-RopeSpec read_rope(const JsonObject& config, int head_dim, int max_positions) {
-  RopeSpec rope;
-  rope.theta = config.number("rope_theta", 1.0, kMaxTheta, rope.theta);
-  double share = config.number("partial_rotary_factor", 0.0, 1.0, 1.0);
-  // As in transformers: the classic key wins over the new one, and what stands inside over what
-  // stands beside.
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (config.has(key)) {
-      const JsonObject parameters = config.object(key);
-      rope.theta = parameters.number("rope_theta", 1.0, kMaxTheta, rope.theta);
-      share = parameters.number("partial_rotary_factor", 0.0, 1.0, share);
-      read_scaling(parameters, max_positions, rope);
-      break;
-    }
+HeadSizes read_head_sizes(const JsonObject& config, int head_dim, int max_positions) {
+  HeadSizes heads{head_dim, max_positions, {}};
+  if (config.has(kContextKey)) {
+    heads.context = config.integer(kContextKey, 1, kMaxPositions);
   }
-  rope.channels = rotated_channels(config, share, head_dim);
-  return rope;
+  return heads;
+}
+
+ReadRope read_rope(const JsonObject& config, const HeadSizes& heads, const RopeDefaults& defaults) {
+  // As in transformers, the classic key wins over the new one.
+  const char* key = config.has(kScaling) ? kScaling : kParameters;
+  if (!config.has(key)) {
+    return read_one(config, nlohmann::json::parse(defaults.parameters), config.where(), heads,
+                    defaults);
+  }
+  const JsonObject inside = config.object(key);
+  require(!is_by_layer_type(inside),
+          "{}: RoPE by layer type is not supported for this family, expected one for all layers",
+          inside.where());
+  return read_one(config, *config.find(key), inside.where(), heads, defaults);
+}
+
+LayerRopes read_layer_ropes(const JsonObject& config, const HeadSizes& heads,
+                            const RopeDefaults& full, const RopeDefaults& sliding) {
+  const std::optional<JsonObject> parameters = parameters_by_layer_type(config);
+  const auto inside = [&](const char* type) {
+    return parameters && parameters->has(type) ? *parameters->find(type) : nlohmann::json::object();
+  };
+  nlohmann::json of_full = inside("full_attention");
+  if (config.has(kScaling)) {
+    (void)config.object(kScaling);
+    of_full.update(*config.find(kScaling));
+  }
+  const std::string where = fmt::format("{}: {}", config.where(), kParameters);
+  return {read_one(config, of_full, where, heads, full),
+          read_one(config, inside("sliding_attention"), where, heads, sliding).rope};
 }
 
 }  // namespace winnow::model::detail

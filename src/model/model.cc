@@ -85,6 +85,7 @@ struct Model::Activations {
   ops::Matrix<float> values;
   ops::Matrix<float> attended;
   Decisions decisions;
+  std::vector<std::int32_t> positions;
   std::vector<ops::RopeAngles> angles;  // by table
 };
 
@@ -107,10 +108,11 @@ kvcache::CacheShape Model::cache_shape() const {
 
 void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
                     ops::Matrix<float> logits) const {
-  const std::vector<std::int32_t> positions = positions_of(steps);
+  std::vector<std::int32_t> positions = positions_of(steps);
   const ops::Workspace::Scope scope(*context.workspace);
   Activations a(*context.workspace, spec_, positions.size());
   a.angles = ropes_.angles(positions);
+  a.positions = std::move(positions);
   embed(steps, a.hidden);
   for (int layer = 0; layer < spec_.layer_count(); ++layer) {
     attention(context, layer, steps, a);
@@ -168,6 +170,9 @@ void Model::rotate(int layer, const Activations& a) const {
     const int head_dim = spec_.attention().head_dim;
     ops::rope(a.queries, head_dim, angles);
     ops::rope(a.keys, head_dim, angles);
+  }
+  if (const auto& growth = spec_.layer(layer).attention()->query_growth) {
+    grow_queries(*growth, a.positions, a.queries);
   }
   if (spec_.decides(layer) && clears_after_rope(spec_)) {
     scale_channels(spec_, a.queries, a.keys, 0.0F);
@@ -276,7 +281,7 @@ void Model::feed_forward(ops::Context& context, int layer, const Activations& a)
   }
   add_branch(context, layer, a, w.mlp_post_norm, [&](ops::Matrix<float> out) {
     ops::add_mlp(context, out, input,
-                 {.gate = &w.gate,
+                 {.gate = spec.feed_forward.gated ? &w.gate : nullptr,
                   .up = &w.up,
                   .down = &w.down,
                   .gate_bias = data_or_null(w.gate_bias),

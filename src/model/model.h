@@ -37,6 +37,7 @@ class Model {
 
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const Weights& weights() const { return weights_; }
+  [[nodiscard]] const RopeTables& ropes() const { return ropes_; }
   [[nodiscard]] kvcache::CacheShape cache_shape() const;
 
   /// For benchmarks of untrained shapes: these take the place of what the model decides.

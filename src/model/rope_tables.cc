@@ -3,42 +3,56 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "model/rope_frequencies.h"
 
 namespace winnow::model {
 
-const RopeSpec* common_rope(const ModelSpec& spec, const char* where) {
-  const RopeSpec* found = nullptr;
-  for (const LayerSpec& layer : spec.layers) {
-    const auto& rope = layer.attention()->rope;
-    require(!rope || found == nullptr || *rope == *found,
-            "{}: RoPE that differs from layer to layer runs on the CPU only", where);
-    found = rope ? &*rope : found;
+void grow_queries(const QueryGrowth& growth, std::span<const std::int32_t> positions,
+                  ops::Matrix<float> queries) {
+  for (std::size_t t = 0; t < queries.rows; ++t) {
+    for (float& x : queries.row(t)) {
+      x *= growth.factor(positions[t]);
+    }
   }
-  return found;
 }
 
 RopeTables::RopeTables(const ModelSpec& spec) {
-  std::vector<RopeSpec> known;
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec* attention = layer.attention();
     if (attention == nullptr || !attention->rope) {
       tables_.push_back(-1);
       continue;
     }
-    const auto found = std::ranges::find(known, *attention->rope);
-    tables_.push_back(static_cast<int>(found - known.begin()));
-    if (found == known.end()) {
-      known.push_back(*attention->rope);
-      frequencies_.push_back(rope_frequencies(known.back()));
+    const auto found = std::ranges::find(known_, *attention->rope);
+    tables_.push_back(static_cast<int>(found - known_.begin()));
+    if (found == known_.end()) {
+      known_.push_back(*attention->rope);
     }
   }
 }
 
+std::vector<float> RopeTables::frequencies(const char* where) const {
+  std::vector<float> all;
+  for (const RopeSpec& rope : known_) {
+    require(rope.channels() == channels(),
+            "{}: layers of which RoPE rotates {} and {} channels of a head run on the CPU only",
+            where, channels(), rope.channels());
+    all.insert(all.end(), rope.frequencies.begin(), rope.frequencies.end());
+  }
+  return all;
+}
+
+std::vector<float> RopeTables::factors() const {
+  std::vector<float> factors;
+  for (const RopeSpec& rope : known_) {
+    factors.push_back(rope.attention_factor);
+  }
+  return factors;
+}
+
 std::vector<ops::RopeAngles> RopeTables::angles(std::span<const std::int32_t> positions) const {
-  std::vector<ops::RopeAngles> angles(frequencies_.size());
+  std::vector<ops::RopeAngles> angles(known_.size());
   for (std::size_t i = 0; i < angles.size(); ++i) {
-    angles[i].compute(frequencies_[i], positions);
+    angles[i].compute(known_[i].frequencies, positions, known_[i].attention_factor);
   }
   return angles;
 }

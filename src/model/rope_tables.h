@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "model/spec.h"
+#include "ops/matrix.h"
 #include "ops/rope.h"
 
 namespace winnow::model {
 
-/// The RoPE that all rotating layers of `spec` share; null where none rotates. Throws Error where
-/// they differ: `where` is what does not take that.
-const RopeSpec* common_rope(const ModelSpec& spec, const char* where);
+/// Multiplies each row of queries by its position's factor; that of gradients is the same.
+void grow_queries(const QueryGrowth& growth, std::span<const std::int32_t> positions,
+                  ops::Matrix<float> queries);
 
 class RopeTables {
  public:
@@ -23,11 +24,17 @@ class RopeTables {
 
   /// The table of a layer, -1 for one that does not rotate.
   [[nodiscard]] int table_of(int layer) const { return tables_[static_cast<std::size_t>(layer)]; }
-  /// Radians per position of each table [rotated channels / 2].
-  [[nodiscard]] const std::vector<std::vector<float>>& frequencies() const { return frequencies_; }
+  /// What each table is of.
+  [[nodiscard]] const std::vector<RopeSpec>& ropes() const { return known_; }
+
+  // For devices, where all tables are equally wide: frequencies [tables, channels() / 2] and
+  // attention factors [tables]. frequencies() throws Error where they are not, naming `where`.
+  [[nodiscard]] int channels() const { return known_.empty() ? 0 : known_.front().channels(); }
+  [[nodiscard]] std::vector<float> frequencies(const char* where) const;
+  [[nodiscard]] std::vector<float> factors() const;
 
  private:
-  std::vector<std::vector<float>> frequencies_;
+  std::vector<RopeSpec> known_;
   std::vector<int> tables_;  // by layer
 };
 

@@ -9,11 +9,11 @@ namespace winnow::model {
 namespace {
 
 // What all attention layers of one model share today: one cache, one page size, one head shape.
-bool shares_shape(const AttentionSpec& a, const AttentionSpec& b) {
-  AttentionSpec other = b;
-  other.reach = a.reach;
-  other.rope = a.rope;
-  return a == other;
+AttentionSpec shape_of(AttentionSpec attention) {
+  attention.reach = {};
+  attention.rope.reset();
+  attention.query_growth.reset();
+  return attention;
 }
 
 // The first property of a layer that nothing computes yet; null if there is none.
@@ -40,13 +40,10 @@ const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
   if (layer.feed_forward.experts) {
     return "experts";
   }
-  if (!layer.feed_forward.gated) {
-    return "feed-forward layers without a gate";
-  }
   if (layer.feed_forward.clamp > 0.0F) {
     return "clamped feed-forward layers";
   }
-  if (!shares_shape(*layer.attention(), *spec.layers.front().attention())) {
+  if (shape_of(*layer.attention()) != shape_of(*spec.layers.front().attention())) {
     return "attention layers of different shapes";
   }
   return layer.feed_forward == spec.layers.front().feed_forward
@@ -55,7 +52,7 @@ const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
 }
 
 const char* beyond_plain(const AttentionSpec& attention) {
-  if (!attention.rope || attention.rope->channels != attention.head_dim) {
+  if (!attention.rope || attention.rope->channels() != attention.head_dim) {
     return "heads that RoPE does not rotate as a whole";
   }
   if (attention.query_key_norm == AttentionSpec::QueryKeyNorm::whole) {
@@ -63,6 +60,9 @@ const char* beyond_plain(const AttentionSpec& attention) {
   }
   if (attention.reach.kind != Reach::Kind::full) {
     return "sliding windows";
+  }
+  if (attention.query_growth) {
+    return "queries that grow with their position";
   }
   return attention.soft_cap > 0.0F ? "capped scores" : nullptr;
 }
@@ -82,6 +82,9 @@ const char* beyond_plain(const LayerSpec& layer) {
   }
   if (layer.feed_forward.activation != ops::Activation::silu) {
     return "activations other than SiLU";
+  }
+  if (!layer.feed_forward.gated) {
+    return "feed-forward layers without a gate";
   }
   return beyond_plain(*layer.attention());
 }

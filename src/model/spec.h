@@ -2,6 +2,7 @@
 // whatever runs, trains, measures or plans a model reads it, and nothing else.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,20 +24,15 @@ struct NormSpec {
   bool operator==(const NormSpec&) const = default;
 };
 
-/// Rotary position embedding of the first `channels` channels of a head, in halves: channels i and
-/// i + channels / 2 are a plane, rotated by position * frequency_i (rope_frequencies.h).
+/// Rotary position embedding of the first channels() channels of a head, in halves: channels i and
+/// i + channels() / 2 are a plane, rotated by position * frequencies[i]. What config.json asks for,
+/// from a plain base to YaRN, comes down to these numbers (rope_frequencies.h).
 struct RopeSpec {
-  enum class Scaling : std::uint8_t { none, linear, llama3 };
+  std::vector<float> frequencies;  // radians per position of each plane
+  float attention_factor = 1.0F;   // of the rotated channels
 
-  int channels = 0;  // even; the others pass through
-  double theta = 10000.0;
-  Scaling scaling = Scaling::none;
-  double factor = 1.0;  // linear, llama3
-  // llama3 only: wavelengths beyond original_context / low_freq_factor are stretched by `factor`,
-  // those below original_context / high_freq_factor are kept, those between are blended.
-  double low_freq_factor = 1.0;
-  double high_freq_factor = 4.0;
-  int original_context = 8192;
+  /// Even; the others of a head pass through.
+  [[nodiscard]] int channels() const { return 2 * static_cast<int>(frequencies.size()); }
 
   bool operator==(const RopeSpec&) const = default;
 };
@@ -53,6 +49,20 @@ struct Reach {
   bool operator==(const Reach&) const = default;
 };
 
+/// Queries weigh more the later they stand (Llama 4, Ministral 3): after RoPE they are multiplied
+/// by 1 + growth * log(1 + floor((position + first) / period)).
+struct QueryGrowth {
+  float growth = 0.0F;
+  int period = 1;
+  int first = 0;
+
+  [[nodiscard]] float factor(int position) const {
+    return 1.0F + growth * std::log(1.0F + static_cast<float>((position + first) / period));
+  }
+
+  bool operator==(const QueryGrowth&) const = default;
+};
+
 /// Softmax attention with grouped query heads.
 struct AttentionSpec {
   /// RMSNorm of queries and keys before RoPE: of each head, or of all heads' channels together.
@@ -64,6 +74,7 @@ struct AttentionSpec {
   int value_dim = 0;   // of values
   float scale = 0.0F;  // of the scores
   std::optional<RopeSpec> rope;
+  std::optional<QueryGrowth> query_growth;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   bool qkv_bias = false;
   bool output_bias = false;
@@ -151,6 +162,8 @@ struct TensorNames {
   std::string attention_post_norm;
   std::string mlp_norm = "post_attention_layernorm";
   std::string mlp_post_norm;
+  /// Files hold q, k and v as one tensor, and gate and up as another (joined_tensors.h).
+  bool joins_projections = false;
 
   bool operator==(const TensorNames&) const = default;
 };

@@ -55,7 +55,9 @@ void visit_layer(const ModelSpec& spec, int index, Layer& layer, const Visit& vi
   const FeedForwardSpec& feed_forward = what.feed_forward;
   const int inner = feed_forward.intermediate;
   if (feed_forward.bias) {
-    visit(mlp + "gate_proj.bias", Shape{inner}, layer.gate_bias);
+    if (feed_forward.gated) {
+      visit(mlp + "gate_proj.bias", Shape{inner}, layer.gate_bias);
+    }
     visit(mlp + "up_proj.bias", Shape{inner}, layer.up_bias);
     visit(mlp + "down_proj.bias", Shape{spec.hidden}, layer.down_bias);
   }
@@ -63,7 +65,9 @@ void visit_layer(const ModelSpec& spec, int index, Layer& layer, const Visit& vi
   visit(mixer + "k_proj.weight", Shape{attention.key_width(), spec.hidden}, layer.key);
   visit(mixer + "v_proj.weight", Shape{attention.value_width(), spec.hidden}, layer.value);
   visit(mixer + "o_proj.weight", Shape{spec.hidden, attention.output_width()}, layer.output);
-  visit(mlp + "gate_proj.weight", Shape{inner, spec.hidden}, layer.gate);
+  if (feed_forward.gated) {
+    visit(mlp + "gate_proj.weight", Shape{inner, spec.hidden}, layer.gate);
+  }
   visit(mlp + "up_proj.weight", Shape{inner, spec.hidden}, layer.up);
   visit(mlp + "down_proj.weight", Shape{spec.hidden, inner}, layer.down);
 }

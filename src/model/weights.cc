@@ -120,7 +120,9 @@ std::vector<ops::Weight> Weights::matrices() const {
   for (const LayerWeights& layer : layers) {
     for (const ops::Weight* weight : {&layer.query, &layer.key, &layer.value, &layer.output,
                                       &layer.gate, &layer.up, &layer.down}) {
-      result.push_back(*weight);
+      if (weight->data != nullptr) {
+        result.push_back(*weight);
+      }
     }
   }
   return result;

@@ -39,7 +39,7 @@ struct LayerWeights {
   ops::Weight key;               // [kv_heads * head_dim, hidden]
   ops::Weight value;             // [kv_heads * head_dim, hidden]
   ops::Weight output;            // [hidden, heads * head_dim]
-  ops::Weight gate;              // [intermediate, hidden]
+  ops::Weight gate;              // [intermediate, hidden]; no data in a layer without a gate
   ops::Weight up;                // [intermediate, hidden]
   ops::Weight down;              // [hidden, intermediate]
   AdapterWeights adapter;

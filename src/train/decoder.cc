@@ -80,6 +80,7 @@ LayerPass Decoder::pass_of(const Batch& batch, const DecisionPass& decisions, in
   const int table = ropes_.table_of(layer);
   return {.spec = &spec_,
           .angles = table < 0 ? nullptr : &angles_[static_cast<std::size_t>(table)],
+          .positions = positions_,
           .first_key = batch.first_key,
           .decisions = decisions,
           .layer = layer};
@@ -92,7 +93,8 @@ LayerActivations& Decoder::activations(int layer) {
 void Decoder::forward(ops::Context& context, const Weights& weights, const Batch& batch,
                       const DecisionPass& decisions) {
   assert(batch.size() == inputs_.front().rows);
-  angles_ = ropes_.angles(positions_of(batch));
+  positions_ = positions_of(batch);
+  angles_ = ropes_.angles(positions_);
   decided_ = {};
   embed(weights.embedding, batch, inputs_.front());
   if (spec_.embedding_multiplier != 1.0F) {

@@ -65,6 +65,7 @@ class Decoder {
   model::ModelSpec spec_;
   Keep keep_;
   model::RopeTables ropes_;
+  std::vector<std::int32_t> positions_;  // of the batch's tokens
   std::vector<ops::RopeAngles> angles_;  // by table
   Buffer<float> memory_;
   std::vector<ops::Matrix<float>> inputs_;     // of every layer, and the last one's output

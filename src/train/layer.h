@@ -18,6 +18,7 @@ namespace winnow::train {
 struct LayerPass {
   const model::ModelSpec* spec = nullptr;
   const ops::RopeAngles* angles = nullptr;  // null: the layer does not rotate
+  std::span<const std::int32_t> positions;  // [T]
   std::span<const std::int32_t> first_key;  // [T]
   DecisionPass decisions;
   int layer = 0;

@@ -31,17 +31,20 @@ class LayerBackward {
   // Converts the gradient of the layer's output to that of a_.middle.
   void mlp(Matrix<float> gradient) {
     const ops::Workspace::Scope scope(workspace_);
-    const auto product = like(a_.gate);
-    std::copy_n(a_.gate.data, a_.gate.rows * a_.gate.cols, product.data);
-    const ops::GatedActivation activation{pass_.layer_spec().feed_forward.activation};
-    ops::activate_multiply(activation, product, a_.up);
-    const auto dgate = zeros_like(a_.gate);
-    const auto dup = like(a_.up);
-    backward(w_.down, {dgate, g_.down, g_.down_bias},
+    const model::FeedForwardSpec& spec = pass_.layer_spec().feed_forward;
+    const auto product = like(a_.up);
+    detail::activate(spec, a_, product);
+    const auto dup = zeros_like(a_.up);
+    backward(w_.down, {dup, g_.down, g_.down_bias},
              branch_gradient(gradient, a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm), product);
-    ops::activate_multiply_backward(activation, dgate, dup, dgate, a_.gate, a_.up);
     const auto dnormed = zeros_like(a_.mlp_normed);
-    backward(w_.gate, {dnormed, g_.gate, g_.gate_bias}, dgate, a_.mlp_normed);
+    if (spec.gated) {
+      const auto dgate = like(a_.gate);
+      ops::activate_multiply_backward({spec.activation}, dgate, dup, dup, a_.gate, a_.up);
+      backward(w_.gate, {dnormed, g_.gate, g_.gate_bias}, dgate, a_.mlp_normed);
+    } else {
+      ops::activate_backward(spec.activation, dup, dup, a_.up);
+    }
     backward(w_.up, {dnormed, g_.up, g_.up_bias}, dup, a_.mlp_normed);
     through_input(gradient, dnormed, a_.middle, w_.mlp_norm, g_.mlp_norm);
   }
@@ -68,6 +71,9 @@ class LayerBackward {
     }
     if (detail::borrows(pass_) && model::clears_after_rope(spec_)) {
       model::scale_channels(spec_, dqueries, dkeys, detail::channel_factor(pass_));
+    }
+    if (const auto& growth = pass_.attention().query_growth) {
+      model::grow_queries(*growth, pass_.positions, dqueries);
     }
     if (pass_.angles != nullptr) {
       ops::rope_backward(dqueries, spec_.attention().head_dim, *pass_.angles);

@@ -148,6 +148,9 @@ void project(ops::Context& context, const LayerPass& pass, const LayerWeights& w
     ops::rope(a.queries, pass.attention().head_dim, *pass.angles);
     ops::rope(a.keys, pass.attention().head_dim, *pass.angles);
   }
+  if (const auto& growth = pass.attention().query_growth) {
+    model::grow_queries(*growth, pass.positions, a.queries);
+  }
   if (detail::borrows(pass) && model::clears_after_rope(spec)) {
     model::scale_channels(spec, a.queries, a.keys, detail::channel_factor(pass));
   }
@@ -172,16 +175,16 @@ void mlp(ops::Context& context, const LayerPass& pass, const LayerWeights& w, La
   const model::LayerSpec& spec = pass.layer_spec();
   take_input(pass, a.middle, w.mlp_norm, a.mlp_normed);
   const std::array<ops::LinearTarget, 2> projections{{
-      {a.gate, &w.gate, data_or_null(w.gate_bias)},
       {a.up, &w.up, data_or_null(w.up_bias)},
+      {a.gate, &w.gate, data_or_null(w.gate_bias)},
   }};
-  ops::linear(context, projections, a.mlp_normed);
+  const std::size_t count = spec.feed_forward.gated ? 2 : 1;
+  ops::linear(context, std::span(projections).first(count), a.mlp_normed);
   if (output.data == nullptr && !spec.norm_after) {
     return;
   }
-  const auto product = detail::take_matrix(*context.workspace, a.gate.rows, a.gate.cols);
-  copy(a.gate, product);
-  ops::activate_multiply({spec.feed_forward.activation}, product, a.up);
+  const auto product = detail::take_matrix(*context.workspace, a.up.rows, a.up.cols);
+  detail::activate(spec.feed_forward, a, product);
   const Matrix<float> branch = spec.norm_after ? a.mlp_branch : output;
   ops::linear(context, branch, product, w.down, data_or_null(w.down_bias));
   if (output.data != nullptr) {
@@ -212,7 +215,7 @@ void LayerActivations::lay_out(const model::ModelSpec& spec, const Take& take) {
   take(attention_branch, norms_branches ? spec.hidden : 0);
   take(middle, spec.hidden);
   take(mlp_normed, spec.hidden);
-  take(gate, spec.feed_forward().intermediate);
+  take(gate, spec.feed_forward().gated ? spec.feed_forward().intermediate : 0);
   take(up, spec.feed_forward().intermediate);
   take(mlp_branch, norms_branches ? spec.hidden : 0);
   if (spec.dms || spec.dmc) {

@@ -1,9 +1,12 @@
 // What a layer's forward and backward share. Private to them.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/channels.h"
+#include "model/rope_tables.h"
+#include "ops/activation.h"
 #include "ops/segment_average.h"
 #include "ops/training_attention.h"
 #include "train/layer.h"
@@ -53,6 +56,18 @@ inline bool borrows(const LayerPass& pass) {
 /// What is added to a norm's weights.
 inline float offset_of(const model::NormSpec& norm) {
   return norm.kind == model::NormSpec::Kind::rms_plus_one ? 1.0F : 0.0F;
+}
+
+/// What the feed-forward's last projection takes.
+inline void activate(const model::FeedForwardSpec& spec, const LayerActivations& a,
+                     ops::Matrix<float> product) {
+  const ops::Matrix<float>& x = spec.gated ? a.gate : a.up;
+  std::copy_n(x.data, x.rows * x.cols, product.data);
+  if (spec.gated) {
+    ops::activate_multiply({spec.activation}, product, a.up);
+  } else {
+    ops::activate(spec.activation, product);
+  }
 }
 
 /// A matrix of the workspace, uninitialised.

@@ -69,9 +69,9 @@ TEST(Config, ModelTypeCountsWhenNoArchitectureIsNamed) {
 TEST(Config, UnknownArchitecturesAreNamedWithTheKnownOnes) {
   EXPECT_THAT(error_with({}, "MixtralForCausalLM"),
               AllOf(StartsWith("dir/config.json: architecture \"MixtralForCausalLM\""),
-                    HasSubstr("Gemma2ForCausalLM, LlamaForCausalLM, MistralForCausalLM, "
-                              "Qwen2ForCausalLM and "
-                              "Qwen3ForCausalLM")));
+                    HasSubstr("reads ArceeForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
+                              "GraniteForCausalLM, LlamaForCausalLM"),
+                    HasSubstr("SeedOssForCausalLM and SmolLM3ForCausalLM")));
   EXPECT_THAT(error_with({{"architectures", nullptr}, {"model_type", "gpt2"}}),
               HasSubstr("architecture \"gpt2\" is not supported"));
   EXPECT_THAT(error_with({{"architectures", nullptr}}), HasSubstr("architecture \"\""));
@@ -135,7 +135,7 @@ TEST(Config, AbsentKeysGetTransformersDefaults) {
   EXPECT_EQ(config.attention().kv_heads, 4);
   EXPECT_EQ(config.max_positions, 2048);
   EXPECT_EQ(config.final_norm.eps, 1e-6F);
-  EXPECT_EQ(rope_of(config), RopeSpec{.channels = 4});
+  EXPECT_EQ(rope_of(config), (RopeSpec{{1.0F, 0.01F}}));
   EXPECT_FALSE(config.tied_embeddings);
   EXPECT_EQ(config.dtype, DType::bf16);
   EXPECT_EQ(parse_with({{"head_dim", nullptr}}, "Qwen3ForCausalLM").attention().head_dim, 128);
@@ -149,53 +149,70 @@ TEST(Config, HeadDimNeedNotDivideTheHiddenSize) {
 }
 
 TEST(Config, RopeClassicAndOfTransformers5) {
-  const json llama3 = {{"factor", 32.0},
-                       {"low_freq_factor", 1.0},
-                       {"high_freq_factor", 4.0},
-                       {"original_max_position_embeddings", 32}};
-  const auto with = [](json object, const json& more) {
-    object.update(more);
-    return object;
-  };
-  const RopeSpec expected{4, 500000.0, RopeSpec::Scaling::llama3, 32.0, 1.0, 4.0, 32};
-  EXPECT_EQ(rope_of(parse_with({{"rope_theta", 500000},
-                                {"rope_scaling", with(llama3, {{"rope_type", "llama3"}})}})),
-            expected);
-  EXPECT_EQ(rope_of(parse_with(
-                {{"rope_theta", 500000.0}, {"rope_scaling", with(llama3, {{"type", "llama3"}})}})),
-            expected);
-  EXPECT_EQ(rope_of(parse_with({{"rope_parameters", with(llama3, {{"rope_type", "llama3"},
-                                                                  {"rope_theta", 500000.0}})}})),
-            expected);
-
+  const auto rope_with = [](const json& changes) { return rope_of(parse_with(changes)); };
+  const RopeSpec of_5{{1.0F, static_cast<float>(1.0 / std::sqrt(5.0))}};
   // What stands inside wins over what stands beside, the classic key over the new one.
-  EXPECT_EQ(
-      rope_of(parse_with({{"rope_theta", 3.0}, {"rope_scaling", {{"rope_theta", 5.0}}}})).theta,
-      5.0);
-  EXPECT_EQ(rope_of(parse_with({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}},
-                                {"rope_parameters", {{"rope_theta", 5.0}}}})),
-            (RopeSpec{4, 10000.0, RopeSpec::Scaling::linear, 2.0}));
+  EXPECT_EQ(rope_with({{"rope_theta", 3.0}, {"rope_scaling", {{"rope_theta", 5.0}}}}), of_5);
+  EXPECT_EQ(rope_with({{"rope_theta", 3.0}, {"rope_parameters", {{"rope_theta", 5.0}}}}), of_5);
+  EXPECT_EQ(rope_with({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}},
+                       {"rope_parameters", {{"rope_theta", 5.0}}}}),
+            (RopeSpec{{0.5F, 0.005F}}));
+}
 
-  const RopeSpec linear =
-      rope_of(parse_with({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}));
-  EXPECT_EQ(linear.scaling, RopeSpec::Scaling::linear);
-  EXPECT_EQ(linear.factor, 2.0);
-  const RopeSpec plain =
-      rope_of(parse_with({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}}}));
-  EXPECT_EQ(plain.scaling, RopeSpec::Scaling::none);
-  EXPECT_EQ(plain.theta, 1e6);
+TEST(Config, LengthDependentRopeServesTheContextItIsSetUpFor) {
+  json longrope = {{"rope_scaling",
+                    {{"type", "longrope"},
+                     {"short_factor", {1.0, 2.0}},
+                     {"long_factor", {4.0, 8.0}},
+                     {"original_max_position_embeddings", 16}}}};
+  const ModelSpec brief = parse_with(longrope);
+  EXPECT_EQ(brief.max_positions, 16);
+  EXPECT_EQ(rope_of(brief).frequencies, (std::vector{1.0F, 0.005F}));
+  longrope["winnow_context"] = 17;
+  const ModelSpec long_one = parse_with(longrope);
+  EXPECT_EQ(long_one.max_positions, 17);
+  EXPECT_EQ(rope_of(long_one).frequencies, (std::vector{0.25F, 0.00125F}));
+  EXPECT_EQ(rope_of(long_one).attention_factor, rope_of(brief).attention_factor);
+
+  const json dynamic = {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}};
+  EXPECT_EQ(parse_with(dynamic).max_positions, 64);
+  json wider = dynamic;
+  wider["winnow_context"] = 128;
+  EXPECT_EQ(parse_with(wider).max_positions, 128);
+  EXPECT_LT(rope_of(parse_with(wider)).frequencies[1], rope_of(parse_with(dynamic)).frequencies[1]);
+
+  // As the command line has it; the key that is saved keeps it.
+  ConfigTexts texts{"dir", tiny_config().dump(), {}, {}, 32};
+  EXPECT_EQ(parse_spec(texts).max_positions, 32);
+  EXPECT_THAT(format_spec(parse_spec(texts)).config, HasSubstr("\"winnow_context\": 32"));
+  EXPECT_EQ(parse_with({{"winnow_context", 32}}).max_positions, 32);
+  EXPECT_THAT(
+      error_with({{"winnow_context", 65}}),
+      HasSubstr("winnow_context (--context): 65 tokens are more than the model's 64 positions"));
 }
 
 TEST(Config, RopeErrors) {
-  EXPECT_THAT(error_with({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}}),
-              AllOf(HasSubstr("config.json: rope_scaling: RoPE type \"yarn\" is not supported"),
-                    HasSubstr("default, linear and llama3")));
+  EXPECT_THAT(error_with({{"rope_scaling", {{"rope_type", "spiral"}, {"factor", 4.0}}}}),
+              AllOf(HasSubstr("config.json: rope_scaling: RoPE type \"spiral\" is not supported"),
+                    HasSubstr("llama3 and proportional")));
+  EXPECT_THAT(error_with({{"partial_rotary_factor", 0.5},
+                          {"rope_scaling", {{"rope_type", "linear"}, {"factor", 4.0}}}}),
+              HasSubstr("partial_rotary_factor 0.5 beside RoPE type \"linear\""));
+  EXPECT_THAT(error_with({{"rope_parameters", {{"full_attention", {{"rope_theta", 5.0}}}}}}),
+              HasSubstr("rope_parameters: RoPE by layer type is not supported for this family"));
+  EXPECT_THAT(error_with({{"rope_parameters", {{"rope_theta", 5.0}}}}, "Gemma3ForCausalLM"),
+              HasSubstr("rope_parameters: expected \"full_attention\" and \"sliding_attention\""));
+  EXPECT_THAT(error_with({{"rope_scaling",
+                           {{"rope_type", "longrope"},
+                            {"short_factor", {1.0, 0.0}},
+                            {"long_factor", {1.0, 2.0}}}}}),
+              HasSubstr("rope_scaling: short_factor: expected a list of 2 numbers above 0"));
   EXPECT_THAT(error_with({{"rope_scaling", {{"type", "linear"}}}}),
               HasSubstr("rope_scaling: factor: expected a number from 1 to 1000000, got nothing"));
   EXPECT_THAT(error_with({{"rope_scaling", 3}}), HasSubstr("rope_scaling: expected an object"));
   EXPECT_THAT(error_with({{"rope_theta", -1.0}}), HasSubstr("rope_theta: expected a number"));
   EXPECT_THAT(error_with({{"rope_theta", "10000"}}), HasSubstr("got \"10000\""));
-  EXPECT_THAT(error_with({{"partial_rotary_factor", 0.25}}),
+  EXPECT_THAT(error_with({{"partial_rotary_factor", 0.25}}, "Phi3ForCausalLM"),
               HasSubstr("partial_rotary_factor 0.25 of a head_dim of 4 rotates 1 channels"));
   EXPECT_THAT(error_with({{"rope_scaling",
                            {{"rope_type", "llama3"},
@@ -401,6 +418,18 @@ TEST(Config, BrokenJson) {
   EXPECT_THAT(error(std::string(1'000'000, '[')), HasSubstr("nested deeper"));
 }
 
+json rope_parameters(const Family& family, const std::string& type) {
+  const json one = {{"rope_type", type},
+                    {"rope_theta", 5e5},
+                    {"factor", 8.0},
+                    {"low_freq_factor", 1.0},
+                    {"high_freq_factor", 4.0},
+                    {"original_max_position_embeddings", 32},
+                    {"llama_4_scaling_beta", 0.5}};
+  const bool by_type = family.model_type == "gemma3_text" || family.model_type == "olmo3";
+  return by_type ? json{{"full_attention", one}} : one;
+}
+
 TEST(Config, FormatRoundTripsEveryFamily) {
   for (const Family& family : families()) {
     const std::string name(family.architecture);
@@ -409,12 +438,7 @@ TEST(Config, FormatRoundTripsEveryFamily) {
                    {"eos_token_id", {2, 3}},
                    {"rms_norm_eps", 1e-5},
                    {"tie_word_embeddings", true},
-                   {"rope_parameters",
-                    {{"rope_type", rope},
-                     {"rope_theta", 5e5},
-                     {"factor", 8.0},
-                     {"low_freq_factor", 1.0},
-                     {"high_freq_factor", 4.0}}}};
+                   {"rope_parameters", rope_parameters(family, rope)}};
       const ModelSpec spec = parse_with(keys, name);
       const ConfigTexts texts = format_spec(spec);
       EXPECT_EQ(parse_spec(texts), spec) << texts.config;

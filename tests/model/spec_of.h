@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "model/config.h"
 
@@ -34,6 +35,58 @@ inline model::ModelSpec spec_of(const std::string& family, const Sizes& sizes,
                            {"rms_norm_eps", 1e-5}};
   config.update(more);
   return model::parse_spec(config.dump());
+}
+
+/// A family, and keys of its config.json that make visible what it does and Llama does not.
+struct FamilyKeys {
+  const char* family;
+  nlohmann::json keys;
+};
+
+/// Families of dense decoders beyond Llama, Qwen, Mistral and Gemma 2; models of so many layers, of
+/// which the last one is full. `window`: of layers that slide.
+inline std::vector<FamilyKeys> dense_cousins(int layers, int window) {
+  nlohmann::json types = nlohmann::json::array();
+  nlohmann::json rotates = nlohmann::json::array();
+  for (int i = 0; i < layers; ++i) {
+    types.push_back(i + 1 < layers ? "sliding_attention" : "full_attention");
+    rotates.push_back(i % 2);
+  }
+  const nlohmann::json yarn = {{"rope_type", "yarn"},
+                               {"rope_theta", 500.0},
+                               {"factor", 4.0},
+                               {"original_max_position_embeddings", 16},
+                               {"llama_4_scaling_beta", 0.3}};
+  return {{"arcee", {{"mlp_bias", true}}},
+          {"gemma3_text",
+           {{"layer_types", types},
+            {"sliding_window", window},
+            {"query_pre_attn_scalar", 24},
+            {"rope_theta", 1000.0},
+            {"rope_local_base_freq", 50.0}}},
+          {"granite",
+           {{"embedding_multiplier", 1.5},
+            {"logits_scaling", 0.7},
+            {"residual_multiplier", 0.6},
+            {"attention_multiplier", 0.3}}},
+          {"ministral3", {{"rope_parameters", yarn}}},
+          {"olmo2", nlohmann::json::object()},
+          {"olmo3",
+           {{"layer_types", types},
+            {"sliding_window", window},
+            {"rope_parameters", {{"full_attention", yarn}}}}},
+          {"phi3", {{"partial_rotary_factor", 0.5}}},
+          {"seed_oss", nlohmann::json::object()},
+          {"smollm3", {{"no_rope_layers", rotates}}}};
+}
+
+/// `spec` with RoPE of the first half of each head's channels alone.
+inline model::ModelSpec half_rotated(model::ModelSpec spec) {
+  for (model::LayerSpec& layer : spec.layers) {
+    auto& frequencies = std::get<model::AttentionSpec>(layer.mixer).rope->frequencies;
+    frequencies.resize(frequencies.size() / 2);
+  }
+  return spec;
 }
 
 }  // namespace winnow::testing

@@ -99,6 +99,16 @@ Case dms(const char* family, model::DmsConfig::Source source) {
   return c;
 }
 
+Case dmc(const char* family) {
+  Case c = plain(family);
+  c.name = "DMC";
+  c.spec.dmc = model::DmcConfig{.offset = 0.5F};
+  c.pass = {
+      .mode = DecisionPass::Mode::sampled, .fade = 0.0F, .tau = 1.0F, .noise = 11, .merge_span = 5};
+  c.loss = {.count = 0.05F, .excess = 0.1F, .excess_limit = 0.0F};
+  return c;
+}
+
 TEST(Gradients, OfPlainModels) {
   for (const char* family : {"llama", "qwen2", "qwen3"}) {
     expect_gradients(plain(family), false);
@@ -115,12 +125,11 @@ TEST(Gradients, OfWhatPlainModelsDoNotHave) {
                             {"sliding_window", 4},
                             {"query_pre_attn_scalar", 5},
                             {"attn_logit_softcapping", 2.0},
-                            {"final_logit_softcapping", 3.0},
-                            {"partial_rotary_factor", 0.5}});
+                            {"final_logit_softcapping", 3.0}});
   Case c = plain("llama");
   c.name = "gemma2";
   c.step = 3e-4;
-  c.spec = spec;
+  c.spec = winnow::testing::half_rotated(spec);
   c.spec.layers[0].residual_multiplier = c.spec.layers[1].residual_multiplier = 0.7F;
   c.spec.logit_multiplier = 1.5F;
   expect_gradients(c, false);
@@ -133,6 +142,36 @@ TEST(Gradients, OfWhatPlainModelsDoNotHave) {
     deciding.spec.dms = config;
     deciding.step = c.step;
     expect_gradients(deciding, true);
+  }
+}
+
+// A squared ReLU without a gate, norms behind the parts only and over all heads, layers without
+// RoPE and with one of their own, queries that grow, multipliers.
+TEST(Gradients, OfDenseCousins) {
+  for (const auto& [family, keys] : winnow::testing::dense_cousins(2, 4)) {
+    Case c = plain("llama");
+    c.name = family;
+    c.step = 3e-4;
+    c.spec = testing::tiny_config(family, testing::kTinySizes, keys);
+    expect_gradients(c, false);
+    expect_gradients(c, true, Keep::inputs);
+    for (const auto source :
+         {model::DmsConfig::Source::adapter, model::DmsConfig::Source::borrowed}) {
+      Case deciding = dms("llama", source);
+      deciding.name = family;
+      const auto config = deciding.spec.dms;
+      deciding.spec = c.spec;
+      deciding.spec.dms = config;
+      deciding.step = c.step;
+      expect_gradients(deciding, true);
+    }
+    Case merging = dmc("llama");
+    merging.name = family;
+    const auto config = merging.spec.dmc;
+    merging.spec = c.spec;
+    merging.spec.dmc = config;
+    merging.step = c.step;
+    expect_gradients(merging, false);
   }
 }
 
@@ -163,16 +202,6 @@ TEST(Gradients, OfBorrowedChannels) {
   for (const char* family : {"llama", "qwen2", "qwen3"}) {
     expect_gradients(dms(family, model::DmsConfig::Source::borrowed), true);
   }
-}
-
-Case dmc(const char* family) {
-  Case c = plain(family);
-  c.name = "DMC";
-  c.spec.dmc = model::DmcConfig{.offset = 0.5F};
-  c.pass = {
-      .mode = DecisionPass::Mode::sampled, .fade = 0.0F, .tau = 1.0F, .noise = 11, .merge_span = 5};
-  c.loss = {.count = 0.05F, .excess = 0.1F, .excess_limit = 0.0F};
-  return c;
 }
 
 TEST(Gradients, OfDmc) {

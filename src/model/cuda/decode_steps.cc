@@ -31,7 +31,7 @@ DecodeSteps::DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices
       inputs_(size_of(2, most_)),
       results_(size_of(1, most_)),
       slots_(size_of(1, most_)),
-      angles_(size_of(most_, model.rotary_channels() / 2)),
+      angles_(size_of(most_ * model.rope_tables(), model.rotary_channels() / 2)),
       qkv_(size_of(most_, model.qkv_width())),
       queries_(size_of(most_, model.query_width())),
       attended_(size_of(most_, model.query_width())) {
@@ -168,7 +168,9 @@ void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
               .slots = slots_.data(),
               .lengths = view.lengths,
               .frequencies = model_.frequencies().data(),
+              .rope_factors = model_.rope_factors().data(),
               .angles = angles_.data(),
+              .tables = model_.rope_tables(),
               .half = model_.rotary_channels() / 2,
               .embedding = model_.weights().embedding.view(),
               .residual = shape.kernel ? kernel_->residual() : paths_.of(shape.size).residual()},
@@ -205,17 +207,18 @@ bool DecodeSteps::put_layers(const Shape& shape, cudaStream_t stream) {
   // Appending asks for slots before its predecessor is complete: a kernel between that one and
   // begin_step() must have waited for them.
   const bool overlap = attention.has_plan();
-  walk_layers(
-      linear, model_.layers(), {.qkv = {.exact = qkv_.data()}, .attended = attended_.data()},
-      shape.size, overlap, stream, [&](int layer, const kvcache::cuda::QkvRows& qkv) {
-        attention.append_and_attend(model_.projection(layer, linear.hidden(), angles_.data()),
-                                    {.layer = layer,
-                                     .batch = shape.size,
-                                     .slots = slots_.data(),
-                                     .qkv = qkv.exact,
-                                     .queries = queries_.data()},
-                                    model_.scale(), attended_.data(), stream);
-      });
+  const StepAngles angles{angles_.data(), size_of(shape.size, model_.rotary_channels() / 2)};
+  walk_layers(linear, model_.layers(),
+              {.qkv = {.exact = qkv_.data()}, .attended = attended_.data()}, shape.size, overlap,
+              stream, [&](int layer, const kvcache::cuda::QkvRows& qkv) {
+                attention.append_and_attend(model_.projection(layer, linear.hidden(), angles),
+                                            {.layer = layer,
+                                             .batch = shape.size,
+                                             .slots = slots_.data(),
+                                             .qkv = qkv.exact,
+                                             .queries = queries_.data()},
+                                            model_.scale(), attended_.data(), stream);
+              });
   return linear.finish_step(attended_.data(), shape.with_logits, head_, shape.size, stream);
 }
 

@@ -89,7 +89,7 @@ class DecodeSteps {
   winnow::cuda::PinnedBuffer<std::int32_t> inputs_;  // [2, size] slots, tokens
   StepTokens results_;                               // [size]
   winnow::cuda::DeviceBuffer<std::int32_t> slots_;   // [size]
-  winnow::cuda::DeviceBuffer<float2> angles_;        // [size, head_dim / 2]
+  winnow::cuda::DeviceBuffer<float2> angles_;        // [tables, size, head_dim / 2]
   winnow::cuda::DeviceBuffer<float> qkv_;            // [size, qkv_width]
   winnow::cuda::DeviceBuffer<float> queries_;        // [size, query_width]
   winnow::cuda::DeviceBuffer<bf16> attended_;        // [size, query_width]

@@ -1,10 +1,10 @@
 #include "model/cuda/device_model.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
-#include "model/rope_frequencies.h"
-#include "model/rope_tables.h"
+#include "ops/cuda/rope.h"
 
 namespace winnow::model::cuda {
 namespace {
@@ -15,12 +15,6 @@ const ModelSpec& checked(const ModelSpec& spec) {
   for (const int width : {spec.hidden, spec.feed_forward().intermediate}) {
     require(width % 8 == 0, "--device cuda: layers of {} channels; a multiple of 8 is needed",
             width);
-  }
-  for (const LayerSpec& layer : spec.layers) {
-    require(layer.norm_before,
-            "--device cuda: layers without a norm before their parts run on the CPU only");
-    require(layer.attention()->query_key_norm != AttentionSpec::QueryKeyNorm::whole,
-            "--device cuda: norms over all heads together run on the CPU only");
   }
   return spec;
 }
@@ -35,13 +29,9 @@ bool is_plain(ModelSpec spec) {
   return beyond_plain(spec) == nullptr;
 }
 
-std::vector<float> frequencies_of(const RopeSpec* rope) {
-  return rope != nullptr ? rope_frequencies(*rope) : std::vector<float>();
-}
-
 // As Projection has it.
 int rotary_of(const AttentionSpec& attention) {
-  const int channels = attention.rope ? attention.rope->channels : 0;
+  const int channels = attention.rope ? attention.rope->channels() : 0;
   return channels == attention.head_dim ? -1 : channels;
 }
 
@@ -64,29 +54,44 @@ const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat f
 DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format)
     : model_((checked(model.spec()), model)),
       weights_(with_room(model.weights(), format), format),
-      frequencies_(std::span<const float>(frequencies_of(common_rope(model.spec(), kDevice)))),
-      rotary_channels_(common_rope(model.spec(), kDevice) != nullptr
-                           ? common_rope(model.spec(), kDevice)->channels
-                           : 0),
+      frequencies_(std::span<const float>(model.ropes().frequencies(kDevice))),
+      rope_factors_(std::span<const float>(model.ropes().factors())),
       plain_(cuda::is_plain(model.spec())) {}
 
 float DeviceModel::scale() const {
   return spec().attention().scale;
 }
 
+void DeviceModel::compute_angles(float2* tables, std::size_t stride, const std::int32_t* positions,
+                                 int tokens, cudaStream_t stream) const {
+  const int half = rotary_channels() / 2;
+  for (int i = 0; i < rope_tables(); ++i) {
+    ops::cuda::rope_angles(tables + static_cast<std::size_t>(i) * stride,
+                           frequencies_.data() + i * half, half, positions, tokens, stream,
+                           model_.ropes().ropes()[static_cast<std::size_t>(i)].attention_factor);
+  }
+}
+
 kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden,
-                                                  const float2* angles) const {
+                                                  const StepAngles& angles) const {
   using Kind = kvcache::cuda::DecisionSource::Kind;
   const DeviceLayerWeights& w = this->layer(layer);
-  kvcache::cuda::Projection projection{.kv_heads = spec().attention().kv_heads,
-                                       .group = spec().attention().group(),
-                                       .bias = data_or_null(w.qkv_bias),
-                                       .query_norm = data_or_null(w.query_norm),
-                                       .key_norm = data_or_null(w.key_norm),
-                                       .eps = spec().final_norm.eps,
-                                       .rotary = rotary_of(*spec().layer(layer).attention()),
-                                       .angles = angles,
-                                       .decision = {}};
+  const AttentionSpec& attention = *spec().layer(layer).attention();
+  const bool is_whole = attention.query_key_norm == AttentionSpec::QueryKeyNorm::whole;
+  const auto table = static_cast<std::size_t>(std::max(model_.ropes().table_of(layer), 0));
+  const QueryGrowth growth = attention.query_growth.value_or(QueryGrowth{});
+  // A norm over all heads, and biases before it, are the linear path's affair.
+  kvcache::cuda::Projection projection{
+      .kv_heads = spec().attention().kv_heads,
+      .group = spec().attention().group(),
+      .bias = is_whole ? nullptr : data_or_null(w.qkv_bias),
+      .query_norm = is_whole ? nullptr : data_or_null(w.query_norm),
+      .key_norm = is_whole ? nullptr : data_or_null(w.key_norm),
+      .eps = spec().final_norm.eps,
+      .rotary = rotary_of(attention),
+      .angles = angles.tables + table * angles.stride,
+      .query_growth = {growth.growth, growth.period, growth.first},
+      .decision = {}};
   if (!spec().layer(layer).compresses()) {
     return projection;
   }

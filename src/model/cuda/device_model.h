@@ -7,6 +7,13 @@
 
 namespace winnow::model::cuda {
 
+/// Rotary angles of a step's tokens: a table [tokens, rotary_channels() / 2] for each RoPE of the
+/// model, the next one `stride` elements behind.
+struct StepAngles {
+  const float2* tables = nullptr;
+  std::size_t stride = 0;
+};
+
 class DeviceModel {
  public:
   /// Copies the weights of `model`, which must outlive this, to the current device. Throws Error
@@ -22,12 +29,18 @@ class DeviceModel {
   [[nodiscard]] const DeviceLayerWeights& layer(int layer) const {
     return weights_.layers[static_cast<std::size_t>(layer)];
   }
+  /// Of all RoPEs [rope_tables(), rotary_channels() / 2], and their attention factors.
   [[nodiscard]] const FloatBuffer& frequencies() const { return frequencies_; }
+  [[nodiscard]] const FloatBuffer& rope_factors() const { return rope_factors_; }
+  [[nodiscard]] int rope_tables() const { return static_cast<int>(model_.ropes().ropes().size()); }
+  /// Puts the angles of tokens at `positions` [tokens] where `angles` says.
+  void compute_angles(float2* tables, std::size_t stride, const std::int32_t* positions, int tokens,
+                      cudaStream_t stream) const;
 
   /// What is done to the q, k and v of `layer`, given its input [tokens, hidden] and the rotary
   /// angles of the tokens.
   [[nodiscard]] kvcache::cuda::Projection projection(int layer, const float* hidden,
-                                                     const float2* angles) const;
+                                                     const StepAngles& angles) const;
 
   // What paths ask of the description.
   [[nodiscard]] int layers() const { return spec().layer_count(); }
@@ -39,7 +52,7 @@ class DeviceModel {
   [[nodiscard]] int group() const { return spec().attention().group(); }
   [[nodiscard]] float norm_eps() const { return spec().final_norm.eps; }
   /// Channels of a head that RoPE rotates, in the layers that it rotates.
-  [[nodiscard]] int rotary_channels() const { return rotary_channels_; }
+  [[nodiscard]] int rotary_channels() const { return model_.ropes().channels(); }
   /// The norm of what a layer leaves: the next layer's first one, or the model's last one.
   [[nodiscard]] const FloatBuffer& norm_behind(int layer) const {
     return layer + 1 == layers() ? weights_.norm : this->layer(layer + 1).attention_norm;
@@ -54,8 +67,8 @@ class DeviceModel {
  private:
   const Model& model_;
   DeviceWeights weights_;
-  FloatBuffer frequencies_;  // [rotary_channels() / 2]
-  int rotary_channels_;
+  FloatBuffer frequencies_;
+  FloatBuffer rope_factors_;
   bool plain_;
 };
 

@@ -33,13 +33,15 @@ FloatBuffer upload_matrix(const ops::Weight& weight) {
 DeviceLayerWeights upload_layer(const LayerWeights& layer, DeviceWeightFormat format) {
   const std::array qkv{layer.query, layer.key, layer.value};
   const std::array gate_up{layer.gate, layer.up};
+  const bool gated = layer.gate.data != nullptr;
   const std::array<std::span<const float>, 3> qkv_bias{layer.query_bias, layer.key_bias,
                                                        layer.value_bias};
   const std::array<std::span<const float>, 2> gate_up_bias{layer.gate_bias, layer.up_bias};
   DeviceLayerWeights result;
   result.qkv = DeviceWeight(qkv, format);
   result.output = DeviceWeight(layer.output, format);
-  result.gate_up = DeviceWeight(gate_up, format, /*paired=*/true);
+  result.gate_up =
+      gated ? DeviceWeight(gate_up, format, /*paired=*/true) : DeviceWeight(layer.up, format);
   result.down = DeviceWeight(layer.down, format);
   result.attention_norm = upload(layer.attention_norm);
   result.mlp_norm = upload(layer.mlp_norm);
@@ -84,7 +86,7 @@ std::size_t DeviceWeights::bytes_of(const Weights& weights, DeviceWeightFormat f
   for (const LayerWeights& layer : weights.layers) {
     for (const auto* weight : {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate,
                                &layer.up, &layer.down}) {
-      total += bytes(*weight);
+      total += weight->data != nullptr ? bytes(*weight) : 0;
     }
   }
   return total;

@@ -19,7 +19,7 @@ inline const float* data_or_null(const FloatBuffer& buffer) {
 struct DeviceLayerWeights {
   ops::cuda::DeviceWeight qkv;      // [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v
   ops::cuda::DeviceWeight output;   // [hidden, heads * head_dim]
-  ops::cuda::DeviceWeight gate_up;  // [2 * intermediate, hidden]: gate, up
+  ops::cuda::DeviceWeight gate_up;  // [2 * intermediate, hidden]: gate, up; or up alone
   ops::cuda::DeviceWeight down;     // [hidden, intermediate]
   FloatBuffer attention_norm;       // [hidden]
   FloatBuffer mlp_norm;             // [hidden]

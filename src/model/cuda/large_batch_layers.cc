@@ -36,8 +36,18 @@ void LargeBatchLayers::reserve(int rows) {
 }
 
 ops::cuda::ResidualStream LargeBatchLayers::residual() const {
-  return {hidden_.data(), model_.layer(0).attention_norm.data(), normed_.data(),
+  return {hidden_.data(), data_or_null(model_.layer(0).attention_norm), normed_.data(),
           square_sums_.data()};
+}
+
+// What a part of the layer takes of the residual stream.
+void LargeBatchLayers::take_input(int layer, const FloatBuffer& weight, int rows,
+                                  cudaStream_t stream) {
+  if (model_.spec().layer(layer).norm_before) {
+    norm(weight, rows, stream);
+  } else {
+    ops::cuda::round(normed_.data(), hidden_.data(), size_of(rows), stream);
+  }
 }
 
 void LargeBatchLayers::norm(const FloatBuffer& weight, int rows, cudaStream_t stream) {
@@ -51,11 +61,12 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
   if (const float multiplier = model_.spec().embedding_multiplier; layer == 0 && multiplier != 1) {
     ops::cuda::scale(hidden_.data(), size_of(rows), multiplier, stream);
   }
-  norm(w.attention_norm, rows, stream);
+  take_input(layer, w.attention_norm, rows, stream);
   const bf16* weight = matrices_.all(w.qkv.view(), stream);
   const auto multiply = [&](auto* qkv) {
     linear_.multiply(qkv, normed_.data(), weight, padded(rows), model_.qkv_width(), model_.hidden(),
                      stream);
+    norm_whole(layer, qkv, rows, stream);
   };
   if (to.rounded != nullptr) {
     multiply(to.rounded);
@@ -65,16 +76,40 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
   return {.exact = to.exact};
 }
 
+// Norms of all of a token's queries, and of all of its keys.
+template <class Number>
+void LargeBatchLayers::norm_whole(int layer, Number* qkv, int rows, cudaStream_t stream) const {
+  const AttentionSpec& attention = *model_.spec().layer(layer).attention();
+  if (attention.query_key_norm == AttentionSpec::QueryKeyNorm::whole) {
+    const DeviceLayerWeights& w = model_.layer(layer);
+    ops::cuda::norm_whole({.rows = rows,
+                           .query_width = attention.query_width(),
+                           .key_width = attention.key_width(),
+                           .bias = data_or_null(w.qkv_bias),
+                           .query_norm = w.query_norm.data(),
+                           .key_norm = w.key_norm.data(),
+                           .eps = model_.norm_eps()},
+                          qkv, qkv, stream);
+  }
+}
+
 void LargeBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
                                     cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
   const FeedForwardSpec& spec = model_.spec().layer(layer).feed_forward;
   add_branch(layer, attended, w.output, w.output_bias, w.attention_post_norm, rows, stream);
-  norm(w.mlp_norm, rows, stream);
-  linear_.multiply(gate_up_.data(), normed_.data(), matrices_.all(w.gate_up.view(), stream),
-                   padded(rows), 2 * model_.intermediate(), model_.hidden(), stream);
-  ops::cuda::activate_multiply({spec.activation}, activated_.data(), gate_up_.data(), rows,
-                               model_.intermediate(), data_or_null(w.gate_up_bias), stream);
+  take_input(layer, w.mlp_norm, rows, stream);
+  // Without a gate there is up alone.
+  bf16* product = spec.gated ? gate_up_.data() : activated_.data();
+  linear_.multiply(product, normed_.data(), matrices_.all(w.gate_up.view(), stream), padded(rows),
+                   w.gate_up.view().rows, model_.hidden(), stream);
+  if (spec.gated) {
+    ops::cuda::activate_multiply({spec.activation}, activated_.data(), gate_up_.data(), rows,
+                                 model_.intermediate(), data_or_null(w.gate_up_bias), stream);
+  } else {
+    ops::cuda::activate(spec.activation, activated_.data(), rows, model_.intermediate(),
+                        data_or_null(w.gate_up_bias), stream);
+  }
   add_branch(layer, activated_.data(), w.down, w.down_bias, w.mlp_post_norm, rows, stream);
 }
 

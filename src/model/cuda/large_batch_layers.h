@@ -44,7 +44,10 @@ class LargeBatchLayers final : public LinearPath {
   [[nodiscard]] const float* hidden() const override { return hidden_.data(); }
 
  private:
+  void take_input(int layer, const FloatBuffer& weight, int rows, cudaStream_t stream);
   void norm(const FloatBuffer& weight, int rows, cudaStream_t stream);
+  template <class Number>
+  void norm_whole(int layer, Number* qkv, int rows, cudaStream_t stream) const;
   /// The residual stream += multiplier * [norm](x weight^T + bias).
   void add_branch(int layer, const bf16* x, const ops::cuda::DeviceWeight& weight,
                   const FloatBuffer& bias, const FloatBuffer& post_norm, int rows,

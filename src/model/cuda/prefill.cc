@@ -54,7 +54,8 @@ void Prefill::reserve(LinearPath& linear, std::size_t tokens, int longest_chunk)
   tokens_.ensure(tokens);
   positions_.ensure(tokens);
   wanted_.ensure(tokens);
-  angles_.ensure(width(model_.rotary_channels() / 2));
+  angle_stride_ = width(model_.rotary_channels() / 2);
+  angles_.ensure(angle_stride_ * static_cast<std::size_t>(model_.rope_tables()));
   linear.reserve(static_cast<int>(tokens));
   linear.rounds_qkv() ? qkv_.ensure(width(model_.qkv_width()))
                       : exact_qkv_.ensure(width(model_.qkv_width()));
@@ -110,8 +111,7 @@ std::size_t Prefill::upload(std::span<const PromptChunk> chunks, cudaStream_t st
 ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const PromptChunk> chunks,
                                            int tokens, int wanted,
                                            const winnow::cuda::Stream& stream) {
-  ops::cuda::rope_angles(angles_.data(), model_.frequencies().data(), model_.rotary_channels() / 2,
-                         positions_.data(), tokens, stream.get());
+  model_.compute_angles(angles_.data(), angle_stride_, positions_.data(), tokens, stream.get());
   ops::cuda::embed_rows(model_.weights().embedding.view(), tokens_.data(), tokens,
                         linear.residual(), {stream.get()});
   const LayerMemory memory{
@@ -180,7 +180,7 @@ void Prefill::choose_and_attend(const Rows& rows, int first, ops::Matrix<std::in
 
 kvcache::cuda::Projection Prefill::projection_of(const Rows& rows) const {
   return model_.projection(rows.layer, rows.of(rows.input.hidden, model_.hidden()),
-                           rows.of(angles_.data(), model_.rotary_channels() / 2));
+                           {rows.of(angles_.data(), model_.rotary_channels() / 2), angle_stride_});
 }
 
 kvcache::cuda::PrefillAppend Prefill::append_of(const Rows& rows) const {

@@ -101,7 +101,8 @@ class Prefill {
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;                      // [T]
   winnow::cuda::DeviceBuffer<std::int32_t> positions_;                   // [T]
   winnow::cuda::DeviceBuffer<std::int32_t> wanted_;  // [rows] whose logits are wanted
-  winnow::cuda::DeviceBuffer<float2> angles_;        // [T, head_dim / 2]
+  std::size_t angle_stride_ = 0;                     // from one table of angles to the next
+  winnow::cuda::DeviceBuffer<float2> angles_;        // [tables, T, head_dim / 2]
   winnow::cuda::DeviceBuffer<bf16> qkv_;             // [T, qkv_width]
   winnow::cuda::DeviceBuffer<float> exact_qkv_;      // the same of paths in float
   winnow::cuda::DeviceBuffer<bf16> queries_;         // [T, query_width]

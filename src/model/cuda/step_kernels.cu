@@ -23,11 +23,16 @@ __global__ void __launch_bounds__(ops::cuda::kEmbedThreads)
   if (threadIdx.x == 0) {
     inputs.slots[row] = slot;
   }
-  for (int i = threadIdx.x; i < inputs.half && slot != kNoSlot; i += blockDim.x) {
+  const int planes = slot != kNoSlot ? inputs.tables * inputs.half : 0;
+  for (int i = threadIdx.x; i < planes; i += blockDim.x) {
+    const int table = i / inputs.half;
     // The product is rounded to float, as on the CPU.
     const float angle = static_cast<float>(inputs.lengths[slot]) * inputs.frequencies[i];
-    float2& out = inputs.angles[row * inputs.half + i];
-    sincosf(angle, &out.y, &out.x);
+    float2 turn;
+    sincosf(angle, &turn.y, &turn.x);
+    const float factor = inputs.rope_factors[table];
+    inputs.angles[(table * batch + row) * inputs.half + i % inputs.half] = {turn.x * factor,
+                                                                            turn.y * factor};
   }
   ops::cuda::embed_row<Format>(inputs.embedding, token, row, inputs.residual);
 }

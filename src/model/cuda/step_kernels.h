@@ -20,8 +20,10 @@ struct StepInputs {
   const std::int32_t* host = nullptr;     // [2, batch] slots, tokens
   std::int32_t* slots = nullptr;          // [batch] the slots, on the device
   const std::int32_t* lengths = nullptr;  // by slot: each token's position
-  const float* frequencies = nullptr;     // [half]
-  float2* angles = nullptr;               // [batch, half] cosine and sine
+  const float* frequencies = nullptr;     // [tables, half]
+  const float* rope_factors = nullptr;    // [tables], of cosine and sine
+  float2* angles = nullptr;               // [tables, batch, half] cosine and sine
+  int tables = 0;
   int half = 0;
   ops::cuda::DeviceWeightView embedding;
   ops::cuda::ResidualStream residual;

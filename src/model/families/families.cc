@@ -7,12 +7,22 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 5> kFamilies{{
+constexpr std::array<Family, 15> kFamilies{{
+    {"arcee", "ArceeForCausalLM", describe_arcee},
     {"gemma2", "Gemma2ForCausalLM", describe_gemma2},
+    {"gemma3_text", "Gemma3ForCausalLM", describe_gemma3},
+    {"granite", "GraniteForCausalLM", describe_granite},
     {"llama", "LlamaForCausalLM", describe_llama},
+    {"ministral", "MinistralForCausalLM", describe_ministral},
+    {"ministral3", "Ministral3ForCausalLM", describe_ministral3},
     {"mistral", "MistralForCausalLM", describe_mistral},
+    {"olmo2", "Olmo2ForCausalLM", describe_olmo2},
+    {"olmo3", "Olmo3ForCausalLM", describe_olmo3},
+    {"phi3", "Phi3ForCausalLM", describe_phi3},
     {"qwen2", "Qwen2ForCausalLM", describe_qwen2},
     {"qwen3", "Qwen3ForCausalLM", describe_qwen3},
+    {"seed_oss", "SeedOssForCausalLM", describe_seed_oss},
+    {"smollm3", "SmolLM3ForCausalLM", describe_smollm3},
 }};
 
 }  // namespace

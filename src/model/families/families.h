@@ -23,10 +23,20 @@ std::span<const Family> families();
 /// The row of a description's family.
 const Family& family_of(const ModelSpec& spec);
 
+ModelSpec describe_arcee(const JsonObject& config);
 ModelSpec describe_gemma2(const JsonObject& config);
+ModelSpec describe_gemma3(const JsonObject& config);
+ModelSpec describe_granite(const JsonObject& config);
 ModelSpec describe_llama(const JsonObject& config);
+ModelSpec describe_ministral(const JsonObject& config);
+ModelSpec describe_ministral3(const JsonObject& config);
 ModelSpec describe_mistral(const JsonObject& config);
+ModelSpec describe_olmo2(const JsonObject& config);
+ModelSpec describe_olmo3(const JsonObject& config);
+ModelSpec describe_phi3(const JsonObject& config);
 ModelSpec describe_qwen2(const JsonObject& config);
 ModelSpec describe_qwen3(const JsonObject& config);
+ModelSpec describe_seed_oss(const JsonObject& config);
+ModelSpec describe_smollm3(const JsonObject& config);
 
 }  // namespace winnow::model

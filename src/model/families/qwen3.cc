@@ -9,11 +9,9 @@ namespace winnow::model {
 ModelSpec describe_qwen3(const JsonObject& config) {
   ModelSpec spec =
       detail::read_decoder(config, {.max_positions = 32768, .head_dim = 128, .kv_heads = 32});
-  const bool bias = config.boolean("attention_bias", false);
-  detail::for_each_attention(spec, [bias](AttentionSpec& attention) {
+  detail::set_biases(config, spec, {.mlp = false});
+  detail::for_each_attention(spec, [](AttentionSpec& attention) {
     attention.query_key_norm = AttentionSpec::QueryKeyNorm::per_head;
-    attention.qkv_bias = bias;
-    attention.output_bias = bias;
   });
   detail::set_upper_sliding_layers(config, spec);
   return spec;

@@ -50,17 +50,35 @@ void slide(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& s
 
 }  // namespace
 
-void set_sliding_layers(const JsonObject& config, ModelSpec& spec, bool (*by_default)(int layer)) {
-  std::vector<bool> sliding;
+std::vector<bool> read_layer_types(const JsonObject& config, const ModelSpec& spec,
+                                   const LayerPredicate& by_default) {
   if (config.has(kTypes)) {
-    sliding = sliding_by_type(config, spec.layer_count());
-  } else {
-    for (int i = 0; i < spec.layer_count(); ++i) {
-      sliding.push_back(by_default(i));
-    }
+    return sliding_by_type(config, spec.layer_count());
   }
+  std::vector<bool> sliding;
+  for (int i = 0; i < spec.layer_count(); ++i) {
+    sliding.push_back(by_default(i));
+  }
+  return sliding;
+}
+
+void set_sliding_layers(const JsonObject& config, ModelSpec& spec,
+                        const LayerPredicate& by_default) {
+  const std::vector<bool> sliding = read_layer_types(config, spec, by_default);
   if (has_window(config)) {
     slide(config, spec, sliding);
+  }
+}
+
+void set_layer_ropes(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& sliding,
+                     const RopeDefaults& of_full, const RopeDefaults& of_sliding) {
+  const LayerRopes ropes = read_layer_ropes(
+      config, read_head_sizes(config, spec.attention().head_dim, spec.max_positions), of_full,
+      of_sliding);
+  spec.max_positions = ropes.full.positions;
+  for (std::size_t i = 0; i < sliding.size(); ++i) {
+    std::get<AttentionSpec>(spec.layers[i].mixer).rope =
+        sliding[i] ? ropes.sliding : ropes.full.rope;
   }
 }
 

@@ -1,15 +1,28 @@
 // Which layers of a family attend within a sliding window.
 #pragma once
 
-#include "checkpoint/json.h"
-#include "model/spec.h"
+#include <functional>
+#include <vector>
+
+#include "model/config_fields.h"
 
 namespace winnow::model::detail {
+
+using LayerPredicate = std::function<bool(int layer)>;
 
 /// Gives a reach of "sliding_window" tokens to the layers that "layer_types" names
 /// ("sliding_attention"); without that key, to those for which `by_default(layer)` says so. A
 /// window that the file does not speak of is of transformers' 4,096 tokens; null means none.
-void set_sliding_layers(const JsonObject& config, ModelSpec& spec, bool (*by_default)(int layer));
+void set_sliding_layers(const JsonObject& config, ModelSpec& spec,
+                        const LayerPredicate& by_default);
+
+/// By layer: whether "layer_types", or else `by_default`, makes it a sliding one.
+std::vector<bool> read_layer_types(const JsonObject& config, const ModelSpec& spec,
+                                   const LayerPredicate& by_default);
+
+/// Gives the layers of each type the RoPE that config.json has for it (LayerRopes).
+void set_layer_ropes(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& sliding,
+                     const RopeDefaults& of_full, const RopeDefaults& of_sliding);
 
 /// Qwen's convention: without "layer_types", and if "use_sliding_window", the layers from
 /// "max_window_layers" on.

@@ -54,7 +54,7 @@ void DeviceActivations::lay_out(const model::ModelSpec& spec, const Take& take) 
   take(attention_branch, spec.layers.front().norm_after ? spec.hidden : 0);
   take(middle, spec.hidden);
   take(mlp_normed, spec.hidden);
-  take(gate_up, 2 * spec.feed_forward().intermediate);
+  take(gate_up, (spec.feed_forward().gated ? 2 : 1) * spec.feed_forward().intermediate);
   take(mlp_branch, spec.layers.front().norm_after ? spec.hidden : 0);
   if (spec.dms || spec.dmc) {
     const auto decisions = static_cast<int>(decision_count(spec));

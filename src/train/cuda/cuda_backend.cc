@@ -8,7 +8,7 @@
 
 #include "base/cuda/graph.h"
 #include "base/error.h"
-#include "model/rope_frequencies.h"
+#include "model/channels.h"
 #include "model/rope_tables.h"
 #include "ops/cuda/rope.h"
 #include "ops/cuda/segment_average.h"
@@ -93,8 +93,9 @@ class CudaBackend : public Backend {
   mutable ops::cuda::Linear linear_;
   std::optional<cuda::Muon> muon_;
 
-  DeviceBuffer<float> frequencies_;  // [rotary channels / 2]
-  DeviceBuffer<float2> angles_;      // [T, rotary channels / 2]
+  model::RopeTables ropes_;
+  DeviceBuffer<float> frequencies_;  // [tables, rotary channels / 2]
+  DeviceBuffer<float2> angles_;      // [tables, T, rotary channels / 2]
   cuda::PassInputs inputs_;
   DeviceBuffer<float> gradient_;  // [T, hidden]: of the residual stream
   DeviceBuffer<bf16> rounded_gradient_;
@@ -111,21 +112,18 @@ class CudaBackend : public Backend {
   std::map<Kind, winnow::cuda::Graph> graphs_;
 };
 
-std::vector<float> frequencies_of(const model::ModelSpec& spec) {
-  const model::RopeSpec* rope = model::common_rope(spec, "training on a CUDA device");
-  return rope != nullptr ? model::rope_frequencies(*rope) : std::vector<float>();
-}
-
 void require_supported(const TrainingOptions& options, const model::ModelSpec& spec) {
   require(spec.hidden % 8 == 0 && spec.feed_forward().intermediate % 8 == 0,
           "the model has {} hidden and {} MLP channels: training on a CUDA device needs multiples "
           "of 8",
           spec.hidden, spec.feed_forward().intermediate);
+  const bool borrows = (spec.dms || spec.dmc) && model::borrows_channels(spec);
   for (const model::LayerSpec& layer : spec.layers) {
     const bool whole =
         layer.attention()->query_key_norm == model::AttentionSpec::QueryKeyNorm::whole;
-    require(layer.norm_before && !whole, "the model has {}: it is trained on the CPU only",
-            whole ? "norms over all heads together" : "layers without a norm before their parts");
+    require(!whole || !borrows,
+            "the model has norms over all heads together, in which borrowed channels take part: it "
+            "is trained on the CPU only, or with --decisions adapter");
     require(!layer.norm_after || (!layer.attention()->output_bias && !layer.feed_forward.bias),
             "the model has biases before norms: it is trained on the CPU only");
   }
@@ -150,7 +148,8 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec&
       scratch_(spec_, tokens_),
       decoder_(spec_, tokens_, keep_),
       head_(spec_, tokens_, options.retrofit.has_value()),
-      frequencies_(std::span<const float>(frequencies_of(spec_))),
+      ropes_(spec_),
+      frequencies_(std::span<const float>(ropes_.frequencies("training on a CUDA device"))),
       angles_(tokens_ * frequencies_.size()),
       inputs_(tokens_, std::max<std::size_t>(1, decisions_of_model(spec_))),
       gradient_(tokens_ * static_cast<std::size_t>(spec_.hidden)),
@@ -209,6 +208,8 @@ DevicePass CudaBackend::pass_of(const model::ModelSpec& spec) const {
   pass.spec = &spec;
   pass.tokens = static_cast<int>(tokens_);
   pass.first_key = inputs_.first_key();
+  pass.positions = inputs_.positions();
+  pass.ropes = &ropes_;
   pass.angles = angles_.data();
   pass.mode = pass_.mode;
   pass.tau = pass_.tau;
@@ -242,8 +243,13 @@ void CudaBackend::forward(const Batch& batch, const DecisionPass& pass, MainLoss
 }
 
 void CudaBackend::run_forward(MainLoss loss) {
-  ops::cuda::rope_angles(angles_.data(), frequencies_.data(), static_cast<int>(frequencies_.size()),
-                         inputs_.positions(), static_cast<int>(tokens_), stream_.get());
+  const auto half = static_cast<std::size_t>(ropes_.channels() / 2);
+  for (std::size_t table = 0; table < ropes_.ropes().size(); ++table) {
+    ops::cuda::rope_angles(angles_.data() + table * tokens_ * half,
+                           frequencies_.data() + table * half, static_cast<int>(half),
+                           inputs_.positions(), static_cast<int>(tokens_), stream_.get(),
+                           ropes_.ropes()[table].attention_factor);
+  }
   const cuda::DeviceTargets targets{inputs_.targets(), inputs_.weights()};
   const DevicePass pass = pass_of(spec_);
   double* const sum = &sums_.data()->loss;

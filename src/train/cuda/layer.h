@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/cuda/device.h"
+#include "model/rope_tables.h"
 #include "ops/cuda/linear/linear.h"
 #include "ops/cuda/training/training_decisions.h"
 #include "train/cuda/activations.h"
@@ -17,7 +18,9 @@ struct DevicePass {
   const model::ModelSpec* spec = nullptr;
   int tokens = 0;                           // T
   const std::int32_t* first_key = nullptr;  // [T]
-  const float2* angles = nullptr;           // [T, rotary channels / 2]
+  const std::int32_t* positions = nullptr;  // [T]
+  const model::RopeTables* ropes = nullptr;
+  const float2* angles = nullptr;  // of each table [T, rotary channels / 2]
   DecisionPass::Mode mode = DecisionPass::Mode::off;
   float tau = 0.1F;
   int merge_span = 12;

@@ -25,16 +25,24 @@ class LayerBackward {
 
   // Turns the gradient of the layer's output into that of a_.middle.
   void mlp() {
-    const int inner = spec_.feed_forward().intermediate;
+    const model::FeedForwardSpec& spec = pass_.layer_spec().feed_forward;
+    const int inner = spec.intermediate;
+    const auto first = detail::first_projections(spec, w_);
+    const auto dfirst = detail::first_projections(spec, g_);
     const bf16* dbranch = branch_gradient(a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm);
     input_gradient(scratch_.product, dbranch, w_.down, spec_.hidden, inner);
-    ops::cuda::activate_multiply_backward({pass_.layer_spec().feed_forward.activation}, a_.gate_up,
-                                          scratch_.product, pass_.tokens, inner, w_.gate_bias,
-                                          pass_.stream);
+    if (spec.gated) {
+      ops::cuda::activate_multiply_backward({spec.activation}, a_.gate_up, scratch_.product,
+                                            pass_.tokens, inner, first.bias, pass_.stream);
+    } else {
+      ops::cuda::activate_backward(spec.activation, a_.gate_up, scratch_.product, pass_.tokens,
+                                   inner, first.bias, pass_.stream);
+    }
     weight_gradient({g_.down, g_.down_bias}, dbranch, scratch_.product, spec_.hidden, inner);
-    input_gradient(scratch_.dnormed, a_.gate_up, w_.gate, 2 * inner, spec_.hidden);
-    weight_gradient({g_.gate, g_.gate_bias}, a_.gate_up, a_.mlp_normed, 2 * inner, spec_.hidden);
-    through_norm(gradient_.rounded, g_.mlp_norm, a_.middle, w_.mlp_norm);
+    input_gradient(scratch_.dnormed, a_.gate_up, first.weight, first.width, spec_.hidden);
+    weight_gradient({dfirst.weight, dfirst.bias}, a_.gate_up, a_.mlp_normed, first.width,
+                    spec_.hidden);
+    through_input(g_.mlp_norm, a_.middle, w_.mlp_norm);
   }
 
   // Makes the gradient of a_.middle that of the layer's input.
@@ -92,6 +100,17 @@ class LayerBackward {
       ops::cuda::add_column_sums(gradients.bias, dy, pass_.tokens, outputs,
                                  stride == 0 ? outputs : stride, pass_.stream);
     }
+  }
+
+  // From what a part took of the residual stream to the stream itself.
+  void through_input(float* dweight, const float* x, const float* weight) {
+    if (pass_.layer_spec().norm_before) {
+      return through_norm(gradient_.rounded, dweight, x, weight);
+    }
+    const std::size_t count =
+        static_cast<std::size_t>(pass_.tokens) * static_cast<std::size_t>(spec_.hidden);
+    ops::cuda::add_scaled(gradient_.exact, scratch_.dnormed, count, 1.0F, pass_.stream);
+    ops::cuda::round(gradient_.rounded, gradient_.exact, count, pass_.stream);
   }
 
   // Adds what comes through a norm of x to the residual stream's gradient.
@@ -195,8 +214,13 @@ class LayerBackward {
   }
 
   void projections() {
+    detail::grow_queries(pass_, scratch_.dqueries);
     ops::cuda::split_heads_backward(detail::heads_of(pass_, w_, a_, a_.projected),
                                     heads_gradients(), pass_.stream);
+    if (detail::norms_whole(pass_)) {
+      ops::cuda::norm_whole_backward(detail::whole_norms_of(pass_, w_), scratch_.projected,
+                                     a_.projected, g_.query_norm, g_.key_norm, pass_.stream);
+    }
     const int width = detail::qkv_width(spec_);
     input_gradient(scratch_.dnormed, scratch_.projected, w_.query, width, spec_.hidden);
     weight_gradient({g_.query, g_.query_bias}, scratch_.projected, a_.normed, width, spec_.hidden);
@@ -206,7 +230,7 @@ class LayerBackward {
         rows({g_.omega, g_.omega_bias}, scratch_.domega_probe, w_.omega);
       }
     }
-    through_norm(gradient_.rounded, g_.attention_norm, input_, w_.attention_norm);
+    through_input(g_.attention_norm, input_, w_.attention_norm);
   }
 
   const DevicePass& pass_;

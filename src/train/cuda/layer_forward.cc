@@ -31,9 +31,15 @@ void project(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceAc
       probe(pass, a.omega_probe, a.normed, w.omega, w.omega_bias);
     }
   }
+  if (detail::norms_whole(pass)) {
+    ops::cuda::norm_whole(detail::whole_norms_of(pass, w), pass.scratch->projected, projected,
+                          pass.stream);
+    projected = pass.scratch->projected;
+  }
   ops::cuda::split_heads(detail::heads_of(pass, w, a, projected), a.queries, a.keys, a.values,
                          spec.dmc ? a.omega_read : a.read, spec.dmc ? a.read : nullptr,
                          pass.stream);
+  detail::grow_queries(pass, a.queries);
   if (pass.merges() && decides_per_layer(spec)) {
     ops::cuda::share_first_head(a.omega_read, pass.tokens, spec.attention().kv_heads, pass.stream);
   }
@@ -55,6 +61,11 @@ void decide(const DevicePass& pass, const DeviceLayerWeights& w, const float* in
 void take_input(const DevicePass& pass, bf16* input, const float* stream, const float* weight,
                 int* first_bad) {
   const model::NormSpec& norm = pass.layer_spec().norm;
+  if (!pass.layer_spec().norm_before) {
+    const auto count =
+        static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(pass.spec->hidden);
+    return ops::cuda::round(input, stream, count, pass.stream);
+  }
   ops::cuda::rms_norm(input, stream, pass.tokens, pass.spec->hidden, weight, norm.eps, pass.layer,
                       first_bad, pass.stream, detail::offset_of(norm));
 }
@@ -134,14 +145,25 @@ void mlp(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActiva
          float* output) {
   const model::FeedForwardSpec& spec = pass.layer_spec().feed_forward;
   take_input(pass, a.mlp_normed, a.middle, w.mlp_norm, nullptr);
-  pass.linear->multiply(a.gate_up, a.mlp_normed, w.gate, pass.tokens, 2 * spec.intermediate,
+  const auto first = detail::first_projections(spec, w);
+  pass.linear->multiply(a.gate_up, a.mlp_normed, first.weight, pass.tokens, first.width,
                         pass.spec->hidden, pass.stream);
   if (output == nullptr && !pass.layer_spec().norm_after) {
     return;
   }
   bf16* product = pass.scratch->product;
-  ops::cuda::activate_multiply({spec.activation}, product, a.gate_up, pass.tokens,
-                               spec.intermediate, w.gate_bias, pass.stream);
+  if (spec.gated) {
+    ops::cuda::activate_multiply({spec.activation}, product, a.gate_up, pass.tokens,
+                                 spec.intermediate, first.bias, pass.stream);
+  } else {
+    const auto bytes = static_cast<std::size_t>(pass.tokens) *
+                       static_cast<std::size_t>(spec.intermediate) * sizeof(bf16);
+    winnow::cuda::check(
+        cudaMemcpyAsync(product, a.gate_up, bytes, cudaMemcpyDeviceToDevice, pass.stream),
+        "copy what is activated");
+    ops::cuda::activate(spec.activation, product, pass.tokens, spec.intermediate, first.bias,
+                        pass.stream);
+  }
   add_branch(pass, {product, w.down, w.down_bias, spec.intermediate, w.mlp_post_norm, a.mlp_branch},
              a.middle, output);
 }

@@ -1,9 +1,12 @@
 // What a layer's forward and backward share; nobody else needs it.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/channels.h"
+#include "ops/cuda/general/elementwise.h"
+#include "ops/cuda/general/norm.h"
 #include "ops/cuda/segment_average.h"
 #include "ops/cuda/training/training_attention.h"
 #include "ops/cuda/training/training_heads.h"
@@ -37,7 +40,7 @@ inline float offset_of(const model::NormSpec& norm) {
 
 /// As TrainingHeads has it.
 inline int rotary_of(const model::AttentionSpec& attention) {
-  const int channels = attention.rope ? attention.rope->channels : 0;
+  const int channels = attention.rope ? attention.rope->channels() : 0;
   return channels == attention.head_dim ? -1 : channels;
 }
 
@@ -56,6 +59,49 @@ inline ops::cuda::BorrowedChannel borrowed(const DevicePass& pass, std::size_t c
   return channel;
 }
 
+/// Rotary angles of the layer's table.
+inline const float2* angles_of(const DevicePass& pass) {
+  const auto table = static_cast<std::size_t>(std::max(pass.ropes->table_of(pass.layer), 0));
+  return pass.angles + table * static_cast<std::size_t>(pass.tokens * pass.ropes->channels() / 2);
+}
+
+/// Whether all of a token's queries are normed together, and its keys: before split_heads().
+inline bool norms_whole(const DevicePass& pass) {
+  return pass.attention().query_key_norm == model::AttentionSpec::QueryKeyNorm::whole;
+}
+
+inline ops::cuda::WholeNorms whole_norms_of(const DevicePass& pass, const DeviceLayerWeights& w) {
+  const model::AttentionSpec& attention = pass.attention();
+  return {.rows = pass.tokens,
+          .query_width = attention.query_width(),
+          .key_width = attention.key_width(),
+          .bias = w.query_bias,
+          .query_norm = w.query_norm,
+          .key_norm = w.key_norm,
+          .eps = pass.layer_spec().norm.eps};
+}
+
+/// Queries, or their gradients, times what their positions make of them.
+inline void grow_queries(const DevicePass& pass, bf16* queries) {
+  if (const auto& growth = pass.attention().query_growth) {
+    ops::cuda::grow_rows(queries, pass.tokens, pass.attention().query_width(),
+                         {growth->growth, growth->period, growth->first}, pass.positions,
+                         pass.stream);
+  }
+}
+
+/// The projections that the feed-forward begins with: gate and up, or up alone.
+template <class Layer>
+auto first_projections(const model::FeedForwardSpec& spec, const Layer& layer) {
+  struct {
+    decltype(layer.gate) weight;
+    decltype(layer.gate_bias) bias;
+    int width;
+  } projections{spec.gated ? layer.gate : layer.up, spec.gated ? layer.gate_bias : layer.up_bias,
+                (spec.gated ? 2 : 1) * spec.intermediate};
+  return projections;
+}
+
 inline ops::cuda::TrainingHeads heads_of(const DevicePass& pass, const DeviceLayerWeights& w,
                                          const DeviceActivations& a, const bf16* projected) {
   const model::ModelSpec& spec = *pass.spec;
@@ -64,12 +110,12 @@ inline ops::cuda::TrainingHeads heads_of(const DevicePass& pass, const DeviceLay
                                  .kv_heads = spec.attention().kv_heads,
                                  .head_dim = spec.attention().head_dim,
                                  .projected = projected,
-                                 .bias = w.query_bias,
-                                 .query_norm = w.query_norm,
-                                 .key_norm = w.key_norm,
+                                 .bias = norms_whole(pass) ? nullptr : w.query_bias,
+                                 .query_norm = norms_whole(pass) ? nullptr : w.query_norm,
+                                 .key_norm = norms_whole(pass) ? nullptr : w.key_norm,
                                  .eps = spec.final_norm.eps,
                                  .rotary = rotary_of(pass.attention()),
-                                 .angles = pass.angles,
+                                 .angles = angles_of(pass),
                                  .query = {},
                                  .key = {},
                                  .factor = pass.channel_factor,

@@ -104,7 +104,36 @@ inline constexpr Case kCases[] = {
     Case{"llama_half_rotated", "llama", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
     Case{"llama_fp8_weights", "llama", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
-         WeightStorage::fp8, 3e-1}};
+         WeightStorage::fp8, 3e-1},
+    // Dense cousins (spec_of.h): a squared ReLU without a gate; a RoPE for each type of layers;
+    // multipliers; queries that grow; norms behind the parts and over all heads; partial RoPE;
+    // layers without RoPE.
+    Case{"arcee", "arcee", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 3e-2},
+    Case{"arcee_int8_weights", "arcee", 64, 2, true, kvcache::RuleKind::dense,
+         ops::EntryFormat::bf16, WeightStorage::int8, 3e-2},
+    Case{"gemma3", "gemma3_text", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 5e-2},
+    Case{"granite", "granite", 128, 2, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 3e-2},
+    Case{"ministral3", "ministral3", 64, 4, false, kvcache::RuleKind::dense, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 3e-2},
+    Case{"ministral3_dms", "ministral3", 32, 2, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-2},
+    Case{"olmo2", "olmo2", 64, 2, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 5e-2},
+    Case{"olmo2_biases", "olmo2", 48, 3, true, kvcache::RuleKind::dense, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 5e-2},
+    Case{"olmo3", "olmo3", 128, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 5e-2, 1, true},
+    Case{"phi3", "phi3", 96, 2, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
+    Case{"seed_oss", "seed_oss", 16, 4, true, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
+    Case{"smollm3", "smollm3", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
+    Case{"smollm3_dmc", "smollm3", 64, 4, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2}};
 
 inline std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   return info.param.name;
@@ -129,8 +158,11 @@ inline nlohmann::json more_of(const Case& c) {
     more["query_pre_attn_scalar"] = c.head_dim;
     more["attn_logit_softcapping"] = 20.0;
     more["final_logit_softcapping"] = 10.0;
-  } else if (std::string_view(c.name) == "llama_half_rotated") {
-    more["partial_rotary_factor"] = 0.5;
+  }
+  for (const auto& [family, keys] : winnow::testing::dense_cousins(3, 48)) {
+    if (std::string_view(c.family) == family && !keys.is_null()) {
+      more.update(keys);
+    }
   }
   return more;
 }
@@ -146,6 +178,9 @@ inline model::ModelSpec config_of(const Case& c, int kv_heads = 2) {
                                                       .vocab = 1003,
                                                       .max_positions = 4096},
                                                      more_of(c));
+  if (std::string_view(c.name) == "llama_half_rotated") {
+    config = winnow::testing::half_rotated(config);
+  }
   if (c.rule == kvcache::RuleKind::dmc) {
     config.dmc.emplace();
     return config;

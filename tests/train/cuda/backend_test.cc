@@ -181,13 +181,25 @@ std::vector<Case> cases() {
                                 {"sliding_window", 24},
                                 {"query_pre_attn_scalar", 48},
                                 {"attn_logit_softcapping", 4.0},
-                                {"final_logit_softcapping", 6.0},
-                                {"partial_rotary_factor", 0.5}};
-  const model::ModelSpec gemma2 = wide_config("gemma2", gemma);
+                                {"final_logit_softcapping", 6.0}};
+  const model::ModelSpec gemma2 = winnow::testing::half_rotated(wide_config("gemma2", gemma));
   all.push_back({"gemma2, language", gemma2, nullptr, Mode::off, MainLoss::language_model});
   all.push_back({"gemma2, borrowed", gemma2, borrowed});
   all.push_back({"gemma2, adapter, recomputed", gemma2, adapter, Mode::sampled,
                  MainLoss::distillation, Activations::recompute});
+  for (const auto& [family, keys] : winnow::testing::dense_cousins(2, 24)) {
+    const std::string name = std::string("family ") + family;
+    const model::ModelSpec cousin = wide_config(family, keys);
+    const bool whole =
+        cousin.attention().query_key_norm == model::AttentionSpec::QueryKeyNorm::whole;
+    all.push_back({name + ", language", cousin, nullptr, Mode::off, MainLoss::language_model});
+    all.push_back({name + ", adapter, recomputed", cousin, adapter, Mode::sampled,
+                   MainLoss::distillation, Activations::recompute});
+    if (!whole) {
+      all.push_back({name + ", borrowed", cousin, borrowed});
+      all.push_back({name + ", dmc", cousin, dmc});
+    }
+  }
   for (const bool wide : {false, true}) {
     all.push_back({wide ? "far dropout, wide" : "far dropout, tiny",
                    wide ? wide_config("llama") : tiny_config("llama"), nullptr, Mode::off,

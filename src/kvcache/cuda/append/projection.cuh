@@ -141,6 +141,10 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
     ops::cuda::transform_head(
         vector, norm, [&](auto& x) { rotate(projection, token, x); },
         ops::cuda::ClearedChannel{borrowed, source, merge_decision});
+    if (const QueryGrowth& q = projection.query_growth; q.growth != 0.0F && warp < group) {
+      vector.scale(1.0F +
+                   q.growth * logf(1.0F + static_cast<float>((position + q.first) / q.period)));
+    }
   }
   __syncthreads();
   return decision;

@@ -36,6 +36,13 @@ struct DecisionSource {
   [[nodiscard]] constexpr bool decides(float x) const { return scale * x - offset > 0.0F; }
 };
 
+/// Queries are multiplied by 1 + growth * log(1 + floor((position + first) / period)).
+struct QueryGrowth {
+  float growth = 0.0F;
+  int period = 1;
+  int first = 0;
+};
+
 /// What is done to a token's q, k and v [(heads + 2 kv_heads) * head_dim], q first.
 struct Projection {
   int kv_heads = 0;
@@ -47,6 +54,7 @@ struct Projection {
   /// Channels of a head that RoPE turns, the first ones; 0: none; negative: all.
   int rotary = -1;
   const float2* angles = nullptr;  // [tokens, channels that turn / 2] cosine and sine
+  QueryGrowth query_growth;
   DecisionSource decision;
 };
 

@@ -74,7 +74,7 @@ bool has_one_format(const DeviceModel& model) {
 
 bool WholeStep::takes(const DeviceModel& model, const kvcache::cuda::DeviceCache& cache) {
   using Kind = kvcache::cuda::DecisionSource::Kind;
-  const kvcache::cuda::Projection projection = model.projection(0, nullptr, nullptr);
+  const kvcache::cuda::Projection projection = model.projection(0, nullptr, {});
   const kvcache::cuda::DecisionSource& decision = projection.decision;
   const bool decides = decision.kind == Kind::none || decision.kind == Kind::channel;
   // Before the token is appended it must be known whether the entry that it replaces is archived.
@@ -108,7 +108,7 @@ WholeStep::WholeStep(const DeviceModel& model, const kvcache::cuda::DeviceCache&
 WholeStep::Layers WholeStep::layers_of(const float2* angles, bool with_logits) const {
   Layers all;
   for (int l = 0; l < model_.layers(); ++l) {
-    all.projections.push_back(model_.projection(l, rows_.hidden(), angles));
+    all.projections.push_back(model_.projection(l, rows_.hidden(), {angles, 0}));
     all.linear.push_back(rows_.projection(l, nullptr));  // its result is published
     auto behind = rows_.behind_attention(l, nullptr);    // attention publishes its input
     all.linear.insert(all.linear.end(), behind.begin(), behind.end());

@@ -50,6 +50,12 @@ struct AddScaled {
   __device__ void operator()(std::size_t i) const { x[i] += factor * to_float(y[i]); }
 };
 
+struct Round {
+  bf16* out;
+  const float* x;
+  __device__ void operator()(std::size_t i) const { out[i] = to_bf16(x[i]); }
+};
+
 // Element `i` of all of a shape's.
 __device__ std::size_t place_of(const LogitRows& shape, std::size_t i) {
   return i / shape.cols * shape.stride + i % shape.cols;
@@ -103,6 +109,17 @@ struct Rope {
   }
 };
 
+struct GrowRows {
+  bf16* x;
+  int cols;
+  RowGrowth growth;
+  const std::int32_t* positions;
+  __device__ void operator()(std::size_t i) const {
+    const auto periods = static_cast<float>((positions[i / cols] + growth.first) / growth.period);
+    x[i] = to_bf16(to_float(x[i]) * (1.0F + growth.growth * logf(1.0F + periods)));
+  }
+};
+
 template <class T>
 void turn(T* x, const HeadRows& shape, const float2* angles, int rotary, float direction,
           cudaStream_t stream) {
@@ -127,6 +144,10 @@ void add_scaled(float* x, const bf16* y, std::size_t count, float factor, cudaSt
   for_each(count, stream, AddScaled<bf16>{x, y, factor});
 }
 
+void round(bf16* out, const float* x, std::size_t count, cudaStream_t stream) {
+  for_each(count, stream, Round{out, x});
+}
+
 void soft_cap(float* x, const LogitRows& shape, float cap, cudaStream_t stream) {
   for_each(count_of(shape), stream, SoftCap{x, shape, cap});
 }
@@ -145,6 +166,11 @@ void rope(bf16* x, const HeadRows& shape, const float2* angles, int rotary, cuda
 void rope(float* x, const HeadRows& shape, const float2* angles, int rotary, cudaStream_t stream) {
   turn(x, shape, angles, rotary, 1.0F, stream);
 }
+void grow_rows(bf16* x, int rows, int cols, const RowGrowth& growth, const std::int32_t* positions,
+               cudaStream_t stream) {
+  for_each(static_cast<std::size_t>(rows) * cols, stream, GrowRows{x, cols, growth, positions});
+}
+
 void rope_backward(bf16* dx, const HeadRows& shape, const float2* angles, int rotary,
                    cudaStream_t stream) {
   turn(dx, shape, angles, rotary, -1.0F, stream);

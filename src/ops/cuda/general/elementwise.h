@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/dtype.h"
 
@@ -17,6 +18,9 @@ void scale(bf16* x, std::size_t count, float factor, cudaStream_t stream);
 /// x [count] += factor * y [count].
 void add_scaled(float* x, const float* y, std::size_t count, float factor, cudaStream_t stream);
 void add_scaled(float* x, const bf16* y, std::size_t count, float factor, cudaStream_t stream);
+
+/// out [count] = x [count], rounded.
+void round(bf16* out, const float* x, std::size_t count, cudaStream_t stream);
 
 /// Rows of logits [rows, cols], which begin `stride` elements apart.
 struct LogitRows {
@@ -48,6 +52,18 @@ struct HeadRows {
 /// rotary / 2] are cosine and sine, times a factor if there is one (rope_angles).
 void rope(bf16* x, const HeadRows& shape, const float2* angles, int rotary, cudaStream_t stream);
 void rope(float* x, const HeadRows& shape, const float2* angles, int rotary, cudaStream_t stream);
+
+/// How a token's queries grow with its position: times 1 + growth * log(1 + floor((position +
+/// first) / period)).
+struct RowGrowth {
+  float growth = 0.0F;
+  int period = 1;
+  int first = 0;
+};
+
+/// Multiplies row i of x [rows, cols] by the factor of positions[i]; that of gradients is the same.
+void grow_rows(bf16* x, int rows, int cols, const RowGrowth& growth, const std::int32_t* positions,
+               cudaStream_t stream);
 
 /// Backward of rope, in place: turns the gradient of its result back, times the angles' factor.
 void rope_backward(bf16* dx, const HeadRows& shape, const float2* angles, int rotary,

@@ -56,6 +56,116 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+// What a block has of a row: blockIdx.y is 0 for queries, 1 for keys, 2 for values.
+struct RowPart {
+  std::size_t first;  // element of the rows
+  int cols;
+  const float* bias;
+  const float* norm;  // null: of values
+
+  __device__ explicit RowPart(const WholeNorms& norms) {
+    const int before = blockIdx.y == 0   ? 0
+                       : blockIdx.y == 1 ? norms.query_width
+                                         : norms.query_width + norms.key_width;
+    first = std::size_t{blockIdx.x} * (norms.query_width + 2 * norms.key_width) + before;
+    cols = blockIdx.y == 0 ? norms.query_width : norms.key_width;
+    bias = norms.bias != nullptr ? norms.bias + before : nullptr;
+    norm = blockIdx.y == 0 ? norms.query_norm : blockIdx.y == 1 ? norms.key_norm : nullptr;
+  }
+
+  template <class Number>
+  __device__ Eight load(const Number* rows, int col) const {
+    Eight x = load_eight(rows + first + col);
+    if (bias != nullptr) {
+      const Eight b = load_eight(bias + col);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        x.values[i] += b.values[i];
+      }
+    }
+    return x;
+  }
+
+  // f(column, eight of it), for those of this thread.
+  template <class Number, class F>
+  __device__ void each(const Number* rows, const F& f) const {
+    for (int col = static_cast<int>(threadIdx.x) * 8; col < cols; col += kThreads * 8) {
+      f(col, load(rows, col));
+    }
+  }
+
+  template <class Number>
+  __device__ float inverse_rms(const Number* rows, float eps) const {
+    float squares = 0.0F;
+    each(rows, [&](int, const Eight& x) {
+#pragma unroll
+      for (const float value : x.values) {
+        squares += value * value;
+      }
+    });
+    return rsqrtf(block_sum<kThreads>(squares) / static_cast<float>(cols) + eps);
+  }
+};
+
+template <class Number>
+__global__ void __launch_bounds__(kThreads)
+    norm_whole_kernel(WholeNorms norms, Number* out, const Number* rows) {
+  winnow::cuda::wait_for_predecessor();
+  const RowPart part(norms);
+  const float factor = part.norm != nullptr ? part.inverse_rms(rows, norms.eps) : 1.0F;
+  part.each(rows, [&](int col, Eight x) {
+    if (part.norm != nullptr) {
+      const Eight w = load_eight(part.norm + col);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        x.values[i] *= factor * w.values[i];
+      }
+    }
+    store_eight(out + part.first + col, x);
+  });
+}
+
+// dx_i = r (w_i g_i - x_i r^2 / N sum_j x_j w_j g_j). Values keep their gradient.
+__global__ void __launch_bounds__(kThreads)
+    norm_whole_backward_kernel(WholeNorms norms, bf16* gradient, const bf16* rows,
+                               float* dquery_norm, float* dkey_norm) {
+  winnow::cuda::wait_for_predecessor();
+  const RowPart part(norms);
+  const float factor = part.inverse_rms(rows, norms.eps);
+  float product = 0.0F;
+  part.each(rows, [&](int col, const Eight& x) {
+    const Eight g = load_eight(gradient + part.first + col);
+    const Eight w = load_eight(part.norm + col);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      product += x.values[i] * w.values[i] * g.values[i];
+    }
+  });
+  const float along =
+      block_sum<kThreads>(product) * factor * factor / static_cast<float>(part.cols);
+  float* dweight = blockIdx.y == 0 ? dquery_norm : dkey_norm;
+  part.each(rows, [&](int col, const Eight& x) {
+    Eight g = load_eight(gradient + part.first + col);
+    const Eight w = load_eight(part.norm + col);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (dweight != nullptr) {
+        atomicAdd(dweight + col + i, g.values[i] * x.values[i] * factor);
+      }
+      g.values[i] = factor * (w.values[i] * g.values[i] - x.values[i] * along);
+    }
+    store_eight(gradient + part.first + col, g);
+  });
+}
+
+template <class Number>
+void run_whole(const WholeNorms& norms, Number* out, const Number* rows, cudaStream_t stream) {
+  if (norms.rows > 0) {
+    winnow::cuda::launch(norm_whole_kernel<Number>, dim3(norms.rows, 3), kThreads, 0, stream, true,
+                         norms, out, rows);
+  }
+}
+
 template <class Out, class Number>
 void run(Out* out, const Number* x, int rows, int cols, const NormWeight& weight, float eps,
          cudaStream_t stream) {
@@ -96,6 +206,21 @@ void add_rms_norm(float* residual, const bf16* x, int rows, int cols, const Norm
 void add_rms_norm(float* residual, const float* x, int rows, int cols, const NormWeight& weight,
                   float eps, float factor, cudaStream_t stream) {
   run_add(residual, x, rows, cols, weight, eps, factor, stream);
+}
+
+void norm_whole(const WholeNorms& norms, bf16* out, const bf16* rows, cudaStream_t stream) {
+  run_whole(norms, out, rows, stream);
+}
+void norm_whole(const WholeNorms& norms, float* out, const float* rows, cudaStream_t stream) {
+  run_whole(norms, out, rows, stream);
+}
+
+void norm_whole_backward(const WholeNorms& norms, bf16* gradient, const bf16* rows,
+                         float* dquery_norm, float* dkey_norm, cudaStream_t stream) {
+  if (norms.rows > 0) {
+    winnow::cuda::launch(norm_whole_backward_kernel, dim3(norms.rows, 2), kThreads, 0, stream, true,
+                         norms, gradient, rows, dquery_norm, dkey_norm);
+  }
 }
 
 }  // namespace winnow::ops::cuda

@@ -29,4 +29,26 @@ void add_rms_norm(float* residual, const bf16* x, int rows, int cols, const Norm
 void add_rms_norm(float* residual, const float* x, int rows, int cols, const NormWeight& weight,
                   float eps, float factor, cudaStream_t stream);
 
+/// Rows of q, k and v [rows, query_width + 2 * key_width], as their product gives them, all widths
+/// multiples of 8, and norms of a token's queries as a whole and of its keys.
+struct WholeNorms {
+  int rows = 0;
+  int query_width = 0;
+  int key_width = 0;
+  const float* bias = nullptr;        // of a row, or null
+  const float* query_norm = nullptr;  // [query_width]
+  const float* key_norm = nullptr;    // [key_width]
+  float eps = 0.0F;
+};
+
+/// out = the rows with their bias, queries and keys normalised. out may be rows.
+void norm_whole(const WholeNorms& norms, bf16* out, const bf16* rows, cudaStream_t stream);
+void norm_whole(const WholeNorms& norms, float* out, const float* rows, cudaStream_t stream);
+
+/// Backward of norm_whole, in place: makes `gradient`, of its result, that of `rows`, and adds that
+/// of the norms' weights to dquery_norm and dkey_norm (null: not computed), sums over rows in any
+/// order.
+void norm_whole_backward(const WholeNorms& norms, bf16* gradient, const bf16* rows,
+                         float* dquery_norm, float* dkey_norm, cudaStream_t stream);
+
 }  // namespace winnow::ops::cuda

@@ -22,8 +22,9 @@ __device__ void embed_row(const DeviceWeightView& table, int token, int row,
     for (int i = 0; i < 8; ++i) {
       const std::size_t at = first + column + i;
       residual.hidden[at] = values[i];
-      residual.normed[at] = {
-          __bfloat16_as_ushort(__float2bfloat16_rn(values[i] * residual.norm_weight[column + i]))};
+      const float weight =
+          residual.norm_weight != nullptr ? residual.norm_weight[column + i] : 1.0F;
+      residual.normed[at] = {__bfloat16_as_ushort(__float2bfloat16_rn(values[i] * weight))};
       squares += values[i] * values[i];
     }
   }

@@ -37,7 +37,7 @@ struct SkinnyInput {
 /// sums of the squares of hidden.
 struct ResidualStream {
   float* hidden = nullptr;
-  const float* norm_weight = nullptr;  // [N]
+  const float* norm_weight = nullptr;  // [N]; of an embedding's rows null stands for ones
   bf16* normed = nullptr;              // [rows, N]
   float* square_sums = nullptr;        // [residual_parts(N), rows]
 };

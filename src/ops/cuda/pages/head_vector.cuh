@@ -58,6 +58,13 @@ class HeadVector {
     return __shfl_sync(0xFFFFFFFFU, own, plane % 32);
   }
 
+  __device__ void scale(float factor) {
+    each([&](int i, int) {
+      low_[i] *= factor;
+      high_[i] *= factor;
+    });
+  }
+
   __device__ void clear(int channel) {
     each([&](int i, int plane) {
       low_[i] = plane == channel ? 0.0F : low_[i];

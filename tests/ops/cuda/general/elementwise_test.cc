@@ -2,6 +2,7 @@
 // the CPU's ops or their definitions in double.
 #include "ops/cuda/general/elementwise.h"
 
+#include <cmath>
 #include <functional>
 
 #include "ops/cuda/general/norm.h"
@@ -93,6 +94,118 @@ TEST_F(CudaElementwise, NormBackward) {
     expect_close(download(dx_other), dx, kExact, "dx behind a product");
     expect_close(download(dweight_other), dweight, kExact, "dweight behind a product");
   }
+}
+
+// Norms of all of a token's queries and of all of its keys.
+struct WholeRows {
+  static constexpr std::size_t kQueries = 264;  // wide
+  static constexpr std::size_t kKeys = 72;
+  static constexpr std::size_t kWidth = kQueries + 2 * kKeys;
+
+  // Columns [first, first + cols) of rows of q, k and v.
+  static std::vector<float> part(std::span<const float> rows, std::size_t first, std::size_t cols) {
+    std::vector<float> out;
+    for (std::size_t row = 0; row < kRows; ++row) {
+      const auto from = rows.subspan(row * kWidth + first, cols);
+      out.insert(out.end(), from.begin(), from.end());
+    }
+    return out;
+  }
+  static void put(std::span<float> rows, std::size_t first, std::span<const float> from) {
+    const std::size_t cols = from.size() / kRows;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      rows[i / cols * kWidth + first + i % cols] = from[i];
+    }
+  }
+
+  std::vector<float> rows = draw_bf16(kRows * kWidth, 1, 3.0);
+  std::vector<float> bias = draw(kWidth, 2);
+  std::vector<float> query_norm = draw(kQueries, 3);
+  std::vector<float> key_norm = draw(kKeys, 4);
+  winnow::cuda::DeviceBuffer<float> bias_there = upload(bias);
+  winnow::cuda::DeviceBuffer<float> query_there = upload(query_norm);
+  winnow::cuda::DeviceBuffer<float> key_there = upload(key_norm);
+  WholeNorms norms{.rows = static_cast<int>(kRows),
+                   .query_width = static_cast<int>(kQueries),
+                   .key_width = static_cast<int>(kKeys),
+                   .bias = bias_there.data(),
+                   .query_norm = query_there.data(),
+                   .key_norm = key_there.data(),
+                   .eps = kEps};
+
+  [[nodiscard]] std::vector<float> with_bias() const {
+    std::vector<float> biased = rows;
+    for (std::size_t i = 0; i < biased.size(); ++i) {
+      biased[i] += bias[i % kWidth];
+    }
+    return biased;
+  }
+};
+
+TEST_F(CudaElementwise, WholeNorm) {
+  const WholeRows whole;
+  std::vector<float> expected = whole.with_bias();
+  for (const auto& [first, weight] : {std::pair{std::size_t{0}, &whole.query_norm},
+                                      std::pair{WholeRows::kQueries, &whole.key_norm}}) {
+    auto x = WholeRows::part(expected, first, weight->size());
+    ops::rms_norm(matrix(x, weight->size()), matrix(x, weight->size()), *weight, kEps);
+    WholeRows::put(expected, first, x);
+  }
+  const auto rounded = upload_bf16(whole.rows);
+  norm_whole(whole.norms, rounded.data(), rounded.data(), nullptr);
+  expect_close(download(rounded), expected, kRounded, "bf16");
+  const auto exact = upload(whole.rows);
+  norm_whole(whole.norms, exact.data(), exact.data(), nullptr);
+  expect_close(download(exact), expected, kExact, "float");
+}
+
+TEST_F(CudaElementwise, WholeNormBackward) {
+  const WholeRows whole;
+  const auto biased = whole.with_bias();
+  auto gradient = draw_bf16(whole.rows.size(), 5);
+  const auto there = upload_bf16(gradient);
+  for (const auto& [first, weight] : {std::pair{std::size_t{0}, &whole.query_norm},
+                                      std::pair{WholeRows::kQueries, &whole.key_norm}}) {
+    const std::size_t cols = weight->size();
+    auto x = WholeRows::part(biased, first, cols);
+    auto dout = WholeRows::part(gradient, first, cols);
+    std::vector<float> dx(x.size(), 0.0F);
+    std::vector<float> dweight(cols, 0.5F);
+    ops::rms_norm_backward(workspace_, matrix(dx, cols), dweight, matrix(dout, cols),
+                           matrix(x, cols), *weight, kEps);
+    WholeRows::put(gradient, first, dx);
+    const auto rows = upload_bf16(whole.rows);
+    const auto again = upload_bf16(download(there));
+    const auto sums = upload(std::vector<float>(cols, 0.5F));
+    norm_whole_backward(whole.norms, again.data(), rows.data(), first == 0 ? sums.data() : nullptr,
+                        first == 0 ? nullptr : sums.data(), nullptr);
+    expect_close(download(sums), dweight, kExact, "dweight");
+  }
+  const auto rows = upload_bf16(whole.rows);
+  norm_whole_backward(whole.norms, there.data(), rows.data(), nullptr, nullptr, nullptr);
+  expect_close(download(there), gradient, kRounded, "the rows' gradient");
+}
+
+TEST_F(CudaElementwise, RoundsAndGrows) {
+  constexpr std::size_t kCols = 40;
+  auto x = draw(kRows * kCols, 1);
+  const auto rounded = poisoned<bf16>(x.size());
+  round(rounded.data(), upload(x).data(), x.size(), nullptr);
+  expect_close(download(rounded), x, kRounded, "rounded");
+
+  x = draw_bf16(kRows * kCols, 2);
+  std::vector<std::int32_t> positions(kRows);
+  std::vector<float> expected = x;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    positions[i / kCols] = static_cast<std::int32_t>(37 * (i / kCols));
+    const double periods = std::floor((37.0 * static_cast<double>(i / kCols) + 1.0) / 16.0);
+    expected[i] *= static_cast<float>(1.0 + 0.3 * std::log(1.0 + periods));
+  }
+  const auto grown = upload_bf16(x);
+  const winnow::cuda::DeviceBuffer<std::int32_t> there{std::span<const std::int32_t>(positions)};
+  grow_rows(grown.data(), static_cast<int>(kRows), static_cast<int>(kCols), {0.3F, 16, 1},
+            there.data(), nullptr);
+  expect_close(download(grown), expected, kRounded, "grown");
 }
 
 TEST_F(CudaElementwise, Multipliers) {

@@ -1,0 +1,167 @@
+#include "model/text_part.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+namespace winnow::model::detail {
+namespace {
+
+using nlohmann::json;
+
+/// A class of models that see images, and the type of its text part where config.json does not say.
+struct Wrapper {
+  std::string_view model_type;
+  std::string_view architecture;
+  std::string_view text_type;
+  bool tied_embeddings;  // unless config.json says otherwise
+};
+
+constexpr std::array<Wrapper, 6> kWrappers{{
+    {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", true},
+    {"llava", "LlavaForConditionalGeneration", "llama", false},
+    {"mistral3", "Mistral3ForConditionalGeneration", "mistral", true},
+    {"qwen2_vl", "Qwen2VLForConditionalGeneration", "qwen2_vl_text", false},
+    {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", false},
+    {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", false},
+}};
+
+/// A type of text parts: the family that computes it, and what the type's class assumes where a
+/// file, which may leave out what equals that, does not say.
+struct TextType {
+  std::string_view name;
+  std::string_view family;
+  std::string_view defaults;
+};
+
+constexpr std::string_view kQwen2Vl =
+    R"({"vocab_size": 152064, "hidden_size": 8192, "intermediate_size": 29568, "rope_theta": 1e6,
+        "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+        "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "max_window_layers": 80,
+        "sliding_window": 4096})";
+
+constexpr std::array<TextType, 6> kTextTypes{{
+    {"gemma3_text", "gemma3_text",
+     R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
+         "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
+         "sliding_window": 4096})"},
+    {"mistral", "mistral",
+     R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
+         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+         "sliding_window": 4096})"},
+    {"ministral3", "ministral3",
+     R"({"vocab_size": 131072, "hidden_size": 4096, "intermediate_size": 14336,
+         "num_hidden_layers": 34, "num_attention_heads": 32, "num_key_value_heads": 8})"},
+    {"qwen2_vl_text", "qwen2", kQwen2Vl},
+    {"qwen2_5_vl_text", "qwen2", kQwen2Vl},
+    {"qwen3_vl_text", "qwen3",
+     R"({"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016,
+         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+         "max_position_embeddings": 128000, "rope_theta": 5e5})"},
+}};
+
+const Wrapper* wrapper_of(const json& document) {
+  const auto is_named = [&](const Wrapper& wrapper) {
+    const auto classes = document.find("architectures");
+    if (classes != document.end() && classes->is_array() && !classes->empty()) {
+      return classes->front() == wrapper.architecture;
+    }
+    return document.value("model_type", json()) == wrapper.model_type;
+  };
+  const auto* found = std::ranges::find_if(kWrappers, is_named);
+  return found == kWrappers.end() ? nullptr : found;
+}
+
+/// Of texts the three coordinates that images have are all the position: plain RoPE.
+void drop_image_coordinates(json& text) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto rope = text.find(key);
+    if (rope == text.end() || !rope->is_object()) {
+      continue;
+    }
+    rope->erase("mrope_section");
+    rope->erase("mrope_interleaved");
+    for (const char* type : {"type", "rope_type"}) {
+      if (rope->value(type, json()) == "mrope") {
+        (*rope)[type] = "default";
+      }
+    }
+  }
+}
+
+void add_missing(json& text, const json& defaults) {
+  for (const auto& [key, value] : defaults.items()) {
+    if (!text.contains(key)) {
+      text[key] = value;
+    }
+  }
+}
+
+/// What stands before a text part's names, and what its family has there.
+struct Prefix {
+  std::string_view stored;
+  std::string_view own;
+};
+
+constexpr std::array<Prefix, 3> kPrefixes{{
+    {"model.language_model.", "model."},
+    {"language_model.model.", "model."},
+    {"language_model.lm_head.", "lm_head."},
+}};
+
+bool is_true(const json& object, const char* key) {
+  return object.value(key, json()) == true;
+}
+
+}  // namespace
+
+json text_part(json document) {
+  const Wrapper* wrapper = document.is_object() ? wrapper_of(document) : nullptr;
+  if (wrapper == nullptr) {
+    return document;
+  }
+  // Older files have the text part's keys beside those of the whole.
+  const bool nested = document.contains("text_config") && document["text_config"].is_object();
+  json text = nested ? document["text_config"] : document;
+  const json stated = nested ? text.value("model_type", json()) : json();
+  std::string type =
+      stated.is_string() ? stated.get<std::string>() : std::string(wrapper->text_type);
+  const auto* known = std::ranges::find(kTextTypes, type, &TextType::name);
+  if (known != kTextTypes.end()) {
+    add_missing(text, json::parse(known->defaults));
+    type = known->family;
+  }
+  text["model_type"] = type;
+  text.erase("architectures");
+  for (const char* part : {"vision_config", "text_config"}) {
+    text.erase(part);
+  }
+  for (const char* key :
+       {"torch_dtype", "dtype", "bos_token_id", "eos_token_id", "quantization_config"}) {
+    if (!text.contains(key) && document.contains(key)) {
+      text[key] = document[key];
+    }
+  }
+  const bool tied = document.contains("tie_word_embeddings")
+                        ? is_true(document, "tie_word_embeddings")
+                        : wrapper->tied_embeddings;
+  text["tie_word_embeddings"] = tied || is_true(text, "tie_word_embeddings");
+  drop_image_coordinates(text);
+  return text;
+}
+
+TensorMap text_part(TensorMap tensors) {
+  TensorMap named;
+  for (auto& [name, tensor] : tensors) {
+    const auto* prefix = std::ranges::find_if(
+        kPrefixes, [&](const Prefix& p) { return name.starts_with(p.stored); });
+    named.emplace(prefix == kPrefixes.end()
+                      ? name
+                      : std::string(prefix->own) + name.substr(prefix->stored.size()),
+                  std::move(tensor));
+  }
+  return named;
+}
+
+}  // namespace winnow::model::detail

@@ -1,0 +1,18 @@
+// Models that read images, too: their text part is a model of one of the families.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/safetensors.h"
+
+namespace winnow::model::detail {
+
+/// The config.json of the text part of `document` where that is one of a model of text and images
+/// (Gemma 3, Qwen-VL, Mistral 3 ...), as the family's own files have it; any other as it is.
+nlohmann::json text_part(nlohmann::json document);
+
+/// The tensors of such a model with those of its text part under the names that the family's own
+/// files have.
+TensorMap text_part(TensorMap tensors);
+
+}  // namespace winnow::model::detail

@@ -1,0 +1,86 @@
+// Models of text and images, read as their text parts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/checkpoint_testing.h"
+
+namespace winnow::model {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+json whole(const std::string& model_type, const std::string& architecture, json text) {
+  return {{"architectures", {architecture}}, {"model_type", model_type},
+          {"text_config", std::move(text)},  {"vision_config", {{"hidden_size", 7}}},
+          {"torch_dtype", "float16"},        {"eos_token_id", 3}};
+}
+
+json text_of(const std::string& model_type) {
+  json text = tiny_config();
+  text.erase("architectures");
+  text.erase("torch_dtype");
+  text["model_type"] = model_type;
+  return text;
+}
+
+TEST(TextPart, IsAModelOfItsFamily) {
+  const ModelSpec gemma =
+      parse(whole("gemma3", "Gemma3ForConditionalGeneration", text_of("gemma3_text")));
+  EXPECT_EQ(gemma.family, "gemma3_text");
+  EXPECT_EQ(gemma.dtype, DType::f16);
+  EXPECT_THAT(gemma.eos_tokens, testing::ElementsAre(3));
+  EXPECT_TRUE(gemma.tied_embeddings);
+  EXPECT_EQ(parse(whole("mistral3", "Mistral3ForConditionalGeneration", text_of("mistral"))).family,
+            "mistral");
+  EXPECT_EQ(
+      parse(whole("qwen3_vl", "Qwen3VLForConditionalGeneration", text_of("qwen3_vl_text"))).family,
+      "qwen3");
+}
+
+TEST(TextPart, LeavesOutWhatEqualsTheClassesDefaults) {
+  const ModelSpec gemma = parse(whole("gemma3", "Gemma3ForConditionalGeneration",
+                                      {{"hidden_size", 2560},
+                                       {"intermediate_size", 10240},
+                                       {"model_type", "gemma3_text"},
+                                       {"num_hidden_layers", 34},
+                                       {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+                                       {"sliding_window", 1024}}));
+  EXPECT_EQ(gemma.vocab, 262208);
+  EXPECT_EQ(gemma.attention().heads, 8);
+  EXPECT_EQ(gemma.attention().kv_heads, 4);
+  EXPECT_EQ(gemma.attention().head_dim, 256);
+  EXPECT_EQ(gemma.layer(5).attention()->rope->frequencies[0], 0.125F);
+  EXPECT_EQ(gemma.layer(0).attention()->rope->frequencies[0], 1.0F);
+}
+
+// Qwen2.5-VL as it is published: the text part's keys stand beside those of the whole.
+TEST(TextPart, MayHaveItsKeysBesideThoseOfTheWhole) {
+  json config = tiny_config("Qwen2_5_VLForConditionalGeneration");
+  config["model_type"] = "qwen2_5_vl";
+  config["vision_config"] = {{"hidden_size", 7}};
+  config["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {1, 1}}};
+  config["tie_word_embeddings"] = true;
+  const ModelSpec spec = parse(config);
+  EXPECT_EQ(spec.family, "qwen2");
+  EXPECT_TRUE(spec.tied_embeddings);
+  EXPECT_EQ(spec.attention().rope->frequencies, (std::vector{1.0F, 1e-3F}));
+}
+
+TEST(TextPart, IsSavedAsTheModelThatItIs) {
+  const ModelSpec spec =
+      parse(whole("qwen3_vl", "Qwen3VLForConditionalGeneration", text_of("qwen3_vl_text")));
+  const json saved = json::parse(format_spec(spec).config);
+  EXPECT_EQ(saved["architectures"], json({"Qwen3ForCausalLM"}));
+  EXPECT_EQ(saved["model_type"], "qwen3");
+  EXPECT_FALSE(saved.contains("text_config") || saved.contains("vision_config"));
+}
+
+TEST(TextPart, OfAnUnknownFamilyIsRefusedByName) {
+  EXPECT_THAT(
+      error_of([] { parse(whole("llava", "LlavaForConditionalGeneration", text_of("palm"))); }),
+      HasSubstr("architecture \"palm\" is not supported"));
+}
+
+}  // namespace
+}  // namespace winnow::model
