@@ -14,8 +14,9 @@ namespace winnow {
 namespace {
 
 bool is_part_of_model(const std::filesystem::path& file) {
-  constexpr std::array<std::string_view, 4> kNames{"config.json", "dms_metadata.json",
-                                                   "tokenizer.json", "tokenizer.model"};
+  constexpr std::array<std::string_view, 6> kNames{"config.json",       "dms_metadata.json",
+                                                   "quant_config.json", "quantize_config.json",
+                                                   "tokenizer.json",    "tokenizer.model"};
   return file.extension() == ".safetensors" ||
          std::ranges::find(kNames, file.filename().string()) != kNames.end();
 }

@@ -218,10 +218,22 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
     if (entry.type->usable_as) {
       content.tensors.emplace(entry.name, make_view(entry, data, content));
     } else {
-      content.unusable.emplace(entry.name, entry.type->name);
+      content.unusable.emplace(entry.name,
+                               StoredTensor{std::string(entry.type->name), entry.shape,
+                                            data.data() + entry.begin, entry.end - entry.begin});
     }
   }
   return content;
+}
+
+std::optional<StoredTensor> find_stored(const SafetensorsContent& content, std::string_view name) {
+  if (const auto found = content.tensors.find(name); found != content.tensors.end()) {
+    const TensorView& view = found->second;
+    const auto* type = std::ranges::find(kElementTypes, view.dtype, &ElementType::usable_as);
+    return StoredTensor{std::string(type->name), view.shape, view.data, view.bytes()};
+  }
+  const auto found = content.unusable.find(name);
+  return found == content.unusable.end() ? std::nullopt : std::optional(found->second);
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
@@ -240,7 +252,7 @@ const TensorView& SafetensorsFile::tensor(std::string_view name) const {
   require(unusable == content_.unusable.end(),
           "{}: tensor {} has type {}, expected F64, F32, F16, BF16, F8_E4M3, I8, I32 or I64",
           path_.string(), in_quotes(name),
-          unusable == content_.unusable.end() ? "" : unusable->second);
+          unusable == content_.unusable.end() ? "" : unusable->second.type);
   fail("{}: tensor {} is missing", path_.string(), in_quotes(name));
 }
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "base/mapped_file.h"
 #include "base/tensor.h"
 #include "checkpoint/atomic_file.h"
+#include "checkpoint/stored_tensor.h"
 
 namespace winnow {
 
@@ -22,8 +24,8 @@ using TensorMap = std::map<std::string, TensorView, std::less<>>;
 /// tensors that are not aligned to their element size there, and those of F64, which become fp32.
 struct SafetensorsContent {
   TensorMap tensors;
-  /// Tensors of a legal type that winnow has no use for (U8, I16, BOOL ...): name -> type.
-  std::map<std::string, std::string, std::less<>> unusable;
+  /// Tensors of a legal type that no model computes with (U8, I16, BOOL ...).
+  std::map<std::string, StoredTensor, std::less<>> unusable;
   std::map<std::string, std::string> metadata;
   std::vector<Buffer<std::byte>> copies;
 };
@@ -32,6 +34,9 @@ struct SafetensorsContent {
 /// checked: element type, shape, offsets inside the file, bytes = elements * size, no overlap, no
 /// gap, nothing after the last tensor. Throws Error naming file, tensor and what was expected.
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& name);
+
+/// The tensor `name` of an image, of whatever type; nullopt when it is missing.
+std::optional<StoredTensor> find_stored(const SafetensorsContent& content, std::string_view name);
 
 /// A memory-mapped safetensors file; views stay valid as long as it lives (moves keep them valid).
 class SafetensorsFile {
@@ -45,11 +50,15 @@ class SafetensorsFile {
   }
   /// True if the file has a tensor of this name, of whatever type.
   [[nodiscard]] bool holds(std::string_view name) const;
-  /// Tensors of a type winnow has no use for: name -> type.
-  [[nodiscard]] const std::map<std::string, std::string, std::less<>>& unusable() const {
+  /// Tensors of a type that no model computes with.
+  [[nodiscard]] const std::map<std::string, StoredTensor, std::less<>>& unusable() const {
     return content_.unusable;
   }
-  /// The tensor `name`. Error when it is missing or of a type winnow has no use for.
+  /// The tensor `name`, of whatever type; nullopt when it is missing.
+  [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const {
+    return find_stored(content_, name);
+  }
+  /// The tensor `name`. Error when it is missing or of a type that no model computes with.
   [[nodiscard]] const TensorView& tensor(std::string_view name) const;
 
  private:

@@ -121,6 +121,11 @@ TensorMap WeightFiles::tensors() const {
   return tensors;
 }
 
+std::optional<StoredTensor> WeightFiles::find(const std::string& name) const {
+  const auto place = places_.find(name);
+  return place == places_.end() ? std::nullopt : place->second.file->find(place->second.stored);
+}
+
 std::string WeightFiles::locate(const std::string& name) const {
   const auto place = places_.find(name);
   if (place != places_.end()) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ class WeightFiles {
   /// saved without its head has "layers.0..." for "model.layers.0...".
   [[nodiscard]] TensorMap tensors() const;
 
+  /// The tensor of this name, of whatever type; nullopt when there is none.
+  [[nodiscard]] std::optional<StoredTensor> find(const std::string& name) const;
   /// The file with the tensor of this name, or the only file, or the directory: where a message
   /// looks for it.
   [[nodiscard]] std::string locate(const std::string& name) const;

@@ -15,12 +15,23 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory, std::optiona
   checkpoint.spec_ = read_spec(directory, context);
   const WeightFiles weights(directory);
   const auto locate = [&](const std::string& name) { return weights.locate(name); };
-  checkpoint.files_ = weights.files();
-  for (const auto& [name, shape] : expected_tensors(checkpoint.spec_)) {
-    weights.require_readable(name);
+  checkpoint.owner_ =
+      std::make_shared<const std::vector<std::shared_ptr<const SafetensorsFile>>>(weights.files());
+  checkpoint.tensors_ = weights.tensors();
+  std::map<std::string, Shape> wanted = expected_tensors(checkpoint.spec_);
+  wanted.merge(optional_tensors(checkpoint.spec_));
+  checkpoint.quantized_ = quantized::find_weights(directory, checkpoint.spec_.config.text, weights,
+                                                  wanted, checkpoint.spec_.dtype);
+  if (checkpoint.quantized_) {
+    checkpoint.quantized_->describe(checkpoint.tensors_);
+  }
+  for (const auto& [name, shape] : wanted) {
+    if (!checkpoint.is_converted(name)) {
+      weights.require_readable(name);
+    }
   }
   checkpoint.tensors_ =
-      split_joined(checkpoint.spec_, detail::text_part(weights.tensors()), locate);
+      split_joined(checkpoint.spec_, detail::text_part(std::move(checkpoint.tensors_)), locate);
   detail::check_tensors(locate, checkpoint.spec_, checkpoint.tensors_);
   return checkpoint;
 }
@@ -30,10 +41,18 @@ bool Checkpoint::has(std::string_view name) const {
 }
 
 const TensorView& Checkpoint::tensor(std::string_view name) const {
-  const auto found = tensors_.find(name);
-  require(found != tensors_.end(), "{}: tensor {} is missing", directory_.string(),
+  const auto found = tensors().find(name);
+  require(found != tensors().end(), "{}: tensor {} is missing", directory_.string(),
           in_quotes(name));
   return found->second;
+}
+
+const TensorMap& Checkpoint::tensors() const {
+  return quantized_ ? quantized_->converted(tensors_) : tensors_;
+}
+
+bool Checkpoint::is_converted(const std::string& name) const {
+  return quantized_ && quantized_->holds(name);
 }
 
 std::int64_t Checkpoint::parameter_count() const {

@@ -9,12 +9,15 @@
 #include <vector>
 
 #include "base/tensor.h"
+#include "checkpoint/quantized/weights.h"
 #include "checkpoint/safetensors.h"
 #include "model/config.h"
 
 namespace winnow::model {
 
-/// An opened model directory. Weights stay memory-mapped and are shared by copies.
+/// An opened model directory. Weights stay memory-mapped and are shared by copies. Those that are
+/// stored quantised (checkpoint/quantized/) become the floating-point type that config.json names
+/// when tensors are first asked for, and a note says what that costs.
 class Checkpoint {
  public:
   /// Reads the configuration and opens model.safetensors, or every shard that
@@ -30,15 +33,18 @@ class Checkpoint {
   /// The tensor `name`; Error when it is missing.
   [[nodiscard]] const TensorView& tensor(std::string_view name) const;
   /// All tensors by name.
-  [[nodiscard]] const TensorMap& tensors() const { return tensors_; }
+  [[nodiscard]] const TensorMap& tensors() const;
+  /// Whether the tensor `name` was converted from a quantised one, and lies in no mapped file.
+  [[nodiscard]] bool is_converted(const std::string& name) const;
   /// Elements of all tensors the configuration calls for; tied embeddings count once.
   [[nodiscard]] std::int64_t parameter_count() const;
 
  private:
   std::filesystem::path directory_;
   ModelSpec spec_;
-  std::vector<std::shared_ptr<const SafetensorsFile>> files_;
-  TensorMap tensors_;
+  std::shared_ptr<const void> owner_;              // of the files
+  TensorMap tensors_;                              // of quantised matrices type and shape only
+  std::shared_ptr<quantized::Weights> quantized_;  // null: none are
 };
 
 /// Names and shapes of all tensors a model of this configuration must have, e.g.

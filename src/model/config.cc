@@ -198,10 +198,6 @@ ModelSpec parse_spec(const ConfigTexts& texts) {
 
   detail::NamedRetrofit named;
   const Family& family = read_family(config, named);
-  require(!config.has("quantization_config"),
-          "{}: quantization_config: quantised weights are not supported, expected fp32, fp16 or "
-          "bf16",
-          where);
   ModelSpec spec = family.describe(config);
   spec.family = family.model_type;
   spec.config.text = document == whole ? texts.config : document.dump();

@@ -82,19 +82,25 @@ Json shisa_metadata(const ModelSpec& spec) {
   return out;
 }
 
-/// What an earlier retrofit has left.
-void remove_retrofit(Json& out) {
+/// What an earlier retrofit has left, and how the weights were quantised: they are not any more.
+void remove_what_is_past(Json& out) {
+  out.erase("quantization_config");
+  out.erase("compression_config");
   for (auto key = out.begin(); key != out.end();) {
     const bool retrofit = key.key().starts_with("dms_") || key.key().starts_with("dmc_");
     key = retrofit ? out.erase(key) : std::next(key);
   }
 }
 
-/// The constants of with_quoted_constants() as Python writes them again.
+/// The constants of with_quoted_constants() as Python writes them again; keys stay quoted.
 std::string with_plain_constants(std::string text) {
   for (const std::string_view constant : {"\"NaN\"", "\"Infinity\"", "\"-Infinity\""}) {
-    for (std::size_t at = 0; (at = text.find(constant, at)) != std::string::npos;) {
-      text.replace(at, constant.size(), constant.substr(1, constant.size() - 2));
+    std::size_t at = 0;
+    while ((at = text.find(constant, at)) != std::string::npos) {
+      const bool key = text.compare(at + constant.size(), 1, ":") == 0;
+      const std::string_view plain = constant.substr(1, constant.size() - 2);
+      text.replace(at, constant.size(), key ? constant : plain);
+      at += constant.size() - (key ? 0 : 2);
     }
   }
   return text;
@@ -107,7 +113,7 @@ Json config_document(const ModelSpec& spec, const std::string& text) {
   out.erase("dtype");
   out["torch_dtype"] = detail::torch_dtype_name(spec.dtype);
   put_tokens(spec, out);
-  remove_retrofit(out);
+  remove_what_is_past(out);
   if (spec.dms) {
     put_dms(*spec.dms, out);
   }

@@ -105,8 +105,10 @@ class StoredTensors : public TensorSource {
     return found->second;
   }
   void release(const std::string& name) override {
-    const TensorView tensor = get(name);
-    MappedFile::release({tensor.data, tensor.bytes()});
+    if (!checkpoint_.is_converted(name)) {
+      const TensorView tensor = get(name);
+      MappedFile::release({tensor.data, tensor.bytes()});
+    }
   }
 
  private:

@@ -166,6 +166,73 @@ TEST_F(CheckpointTest, NamesWithoutPrefix) {
   EXPECT_THAT(open_error(), HasSubstr("tensor \"model.norm.weight\" is missing"));
 }
 
+// A matrix in fp8 with a scale; the others as they are.
+TEST_F(CheckpointTest, QuantisedMatricesAreConvertedWhenTheyAreAskedFor) {
+  json config = tiny_config();
+  OwnedTensors tensors = tensors_of(parse(config));
+  TensorMap expected = tensors.map();
+  tensors.add(kQuery, DType::f8e4m3, {16, 16}, 3);
+  std::vector<bf16> values;
+  for (const f8e4m3 code : tensors.map()[kQuery].as<f8e4m3>()) {
+    values.push_back(to_bf16(to_float(code) * 0.25F));
+  }
+  expected[kQuery].data = reinterpret_cast<const std::byte*>(values.data());
+  const bf16 scale = to_bf16(0.25F);
+  const std::string scale_name = std::string(kQuery) + "_scale_inv";
+  tensors.map()[scale_name] = {DType::bf16, {1}, reinterpret_cast<const std::byte*>(&scale)};
+  expected[scale_name] = tensors.map()[scale_name];
+
+  write(config, tensors.map());
+  EXPECT_THAT(open_error(), HasSubstr("has type fp8"));
+  config["quantization_config"] = {{"quant_method", "fp8"}};
+  write(config, tensors.map());
+  const Checkpoint opened = Checkpoint::open(dir_.path());
+  EXPECT_TRUE(opened.is_converted(kQuery));
+  EXPECT_FALSE(opened.is_converted("model.norm.weight"));
+  EXPECT_EQ(opened.parameter_count(), Checkpoint(opened).parameter_count());
+  testing::internal::CaptureStderr();
+  expect_same_tensors(expected, opened.tensors());
+  expect_same_tensors(expected, Checkpoint(opened).tensors());
+  const std::string note = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(note, HasSubstr("1 matrices that fp8 quantised become bf16"));
+  EXPECT_EQ(std::count(note.begin(), note.end(), '\n'), 1) << "converted once: " << note;
+
+  save_checkpoint(dir_.path(), opened.spec(), expected);
+  EXPECT_FALSE(Checkpoint::open(dir_.path()).is_converted(kQuery));
+
+  config["quantization_config"] = {{"quant_method", "hqq"}};
+  dir_.write("config.json", config.dump());
+  EXPECT_THAT(open_error(), StartsWith(in_dir("config.json") +
+                                       ": quantization_config: quant_method \"hqq\" is not"));
+}
+
+// Older files name how weights are quantised beside config.json, or nowhere in it.
+TEST_F(CheckpointTest, QuantisationThatAnotherFileTellsOf) {
+  OwnedTensors tensors = tensors_of(parse(tiny_config()));
+  tensors.map().erase(kQuery);
+  const std::string module = std::string(kQuery).substr(0, std::strlen(kQuery) - 6);
+  const std::string zeros(512, '\0');
+  const std::vector<f16> scales(16, to_f16(0.25F));
+  const auto* none = reinterpret_cast<const std::byte*>(zeros.data());
+  tensors.map()[module + "qweight"] = {DType::i32, {2, 16}, none};
+  tensors.map()[module + "qzeros"] = {DType::i32, {1, 2}, none};
+  tensors.map()[module + "scales"] = {
+      DType::f16, {1, 16}, reinterpret_cast<const std::byte*>(scales.data())};
+  write(tiny_config(), tensors.map());
+  EXPECT_THAT(open_error(), HasSubstr("q_proj.weight\" is missing"));
+
+  dir_.write("quantize_config.json", R"({"bits": 4, "group_size": 16, "desc_act": false})");
+  const Checkpoint gptq = Checkpoint::open(dir_.path());
+  EXPECT_EQ(to_float(gptq.tensor(kQuery).as<bf16>()[0]), -0.25F) << "a zero of 1";
+
+  std::filesystem::remove(dir_.path() / "quantize_config.json");
+  dir_.write("quant_config.json", R"({"w_bit": 4, "q_group_size": 16, "version": "GEMM"})");
+  tensors.map()[module + "qweight"].shape = {16, 2};
+  write(tiny_config(), tensors.map());
+  const Checkpoint awq = Checkpoint::open(dir_.path());
+  EXPECT_EQ(to_float(awq.tensor(kQuery).as<bf16>()[0]), 0.0F);
+}
+
 TEST_F(CheckpointTest, HarmlessExtrasAreAllowed) {
   OwnedTensors tensors = tensors_of(parse(tiny_config()));
   tensors.add("model.layers.0.self_attn.rotary_emb.inv_freq", DType::f32, {2});

@@ -1,0 +1,71 @@
+#include "checkpoint/quantized/quantized_matrix.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/threads.h"
+
+namespace winnow::quantized {
+namespace {
+
+// Rows that a thread reads at a time: formats that pack along the rows do so by up to 32.
+constexpr std::int64_t kRowsAtATime = 32;
+
+void scale_row(const QuantizedMatrix& matrix, std::int64_t row, float* values) {
+  if (matrix.scales.empty()) {
+    return;
+  }
+  const auto first = static_cast<std::size_t>(row / matrix.rows_per_block * matrix.groups);
+  for (std::size_t k = 0; k < matrix.group_of.size(); ++k) {
+    const std::size_t at = first + static_cast<std::size_t>(matrix.group_of[k]);
+    const float zero = matrix.zeros.empty() ? 0.0F : matrix.zeros[at];
+    values[k] = (values[k] - zero) * matrix.scales[at];
+  }
+}
+
+template <class T, class Round>
+void store(const float* values, std::size_t count, std::byte* out, const Round& round) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const T value = round(values[i]);
+    std::memcpy(out + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+void store_as(DType type, const float* values, std::size_t count, std::byte* out) {
+  switch (type) {
+    case DType::f32:
+      return store<float>(values, count, out, [](float x) { return x; });
+    case DType::f16:
+      return store<f16>(values, count, out, [](float x) { return to_f16(x); });
+    case DType::bf16:
+      return store<bf16>(values, count, out, [](float x) { return to_bf16(x); });
+    default:
+      fail("quantised weights become fp32, fp16 or bf16, not {}", dtype_name(type));
+  }
+}
+
+}  // namespace
+
+Buffer<std::byte> dequantized(const QuantizedMatrix& matrix, DType type) {
+  const auto cols = static_cast<std::size_t>(matrix.cols);
+  const std::size_t row_bytes = cols * dtype_size(type);
+  Buffer<std::byte> out(static_cast<std::size_t>(matrix.rows) * row_bytes);
+  const std::int64_t pieces = (matrix.rows + kRowsAtATime - 1) / kRowsAtATime;
+  parallel_ranges(static_cast<std::size_t>(pieces), [&](std::size_t from, std::size_t to, int) {
+    Buffer<float> values(static_cast<std::size_t>(kRowsAtATime) * cols);
+    for (std::size_t piece = from; piece < to; ++piece) {
+      const std::int64_t begin = static_cast<std::int64_t>(piece) * kRowsAtATime;
+      const std::int64_t end = std::min(begin + kRowsAtATime, matrix.rows);
+      matrix.codes(begin, end, values.data());
+      for (std::int64_t row = begin; row < end; ++row) {
+        float* const at = values.data() + static_cast<std::size_t>(row - begin) * cols;
+        scale_row(matrix, row, at);
+        store_as(type, at, cols, out.data() + static_cast<std::size_t>(row) * row_bytes);
+      }
+    }
+  });
+  return out;
+}
+
+}  // namespace winnow::quantized

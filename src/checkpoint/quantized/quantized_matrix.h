@@ -1,0 +1,36 @@
+// A weight matrix that a checkpoint holds as small codes with scales.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/tensor.h"
+
+namespace winnow::quantized {
+
+/// value[row, column] = (code[row, column] - zero) * scale, in fp32. All formats that winnow reads
+/// are of this form; they differ in how they store the codes and how far a scale reaches: one per
+/// block of rows and group of columns. Without scales the codes are the values.
+struct QuantizedMatrix {
+  /// Writes the codes of rows [begin, end), row after row; rows may be asked for in any order and
+  /// by several threads.
+  using ReadCodes = std::function<void(std::int64_t begin, std::int64_t end, float* out)>;
+
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  ReadCodes codes;
+
+  std::int64_t rows_per_block = 1;
+  std::int64_t groups = 1;
+  std::vector<std::int32_t> group_of;  // [cols]: in which group a column is
+  std::vector<float> scales;           // [row blocks, groups]
+  std::vector<float> zeros;            // the same, or empty: 0
+
+  std::size_t stored_bytes = 0;  // of all parts in the file
+};
+
+/// The whole matrix as f32, f16 or bf16 (to nearest even), by all threads.
+Buffer<std::byte> dequantized(const QuantizedMatrix& matrix, DType type);
+
+}  // namespace winnow::quantized

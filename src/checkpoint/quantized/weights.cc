@@ -1,0 +1,110 @@
+#include "checkpoint/quantized/weights.h"
+
+#include <optional>
+
+#include "base/error.h"
+#include "base/note.h"
+#include "base/stopwatch.h"
+
+namespace winnow::quantized {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+/// The object that says how weights are quantised.
+struct Description {
+  nlohmann::json object;
+  std::string where;
+};
+
+std::optional<Description> read_description(const std::filesystem::path& directory,
+                                            const std::string& config) {
+  const std::string where = (directory / "config.json").string();
+  const nlohmann::json document = parse_json(config, where);
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    if (const auto found = document.find(key); found != document.end() && !found->is_null()) {
+      return Description{*found, where + ": " + key};
+    }
+  }
+  // Before config.json had the key, files of their own said it, without the method's name.
+  for (const auto& [file, method] :
+       {std::pair("quantize_config.json", "gptq"), std::pair("quant_config.json", "awq")}) {
+    const std::filesystem::path path = directory / file;
+    std::error_code ignored;
+    if (std::filesystem::exists(path, ignored)) {
+      Description description{parse_json(read_text_file(path), path.string()), path.string()};
+      if (description.object.is_object() && !description.object.contains("quant_method")) {
+        description.object["quant_method"] = method;
+      }
+      return description;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string readable(std::size_t bytes) {
+  const auto size = static_cast<double>(bytes);
+  return size < 1e9 ? fmt::format("{:.1f} MB", size / 1e6) : fmt::format("{:.2f} GB", size / 1e9);
+}
+
+}  // namespace
+
+std::shared_ptr<Weights> find_weights(const std::filesystem::path& directory,
+                                      const std::string& config, const WeightFiles& files,
+                                      const std::map<std::string, Shape>& matrices, DType type) {
+  const std::optional<Description> description = read_description(directory, config);
+  if (!description) {
+    return nullptr;
+  }
+  const JsonObject object(description->object, description->where);
+  const std::unique_ptr<const Method> method = read_method(object);
+  const FindTensor find_tensor = [&](const std::string& name) { return files.find(name); };
+  auto weights = std::make_shared<Weights>(
+      directory.string(), object.text("quant_method", "bitsandbytes"), type,
+      std::make_shared<const std::vector<std::shared_ptr<const SafetensorsFile>>>(files.files()));
+  for (const auto& [name, shape] : matrices) {
+    if (shape.size() == 2 && name.ends_with(kWeight)) {
+      const Parts parts(find_tensor, directory.string(),
+                        name.substr(0, name.size() - kWeight.size()), shape[0], shape[1]);
+      if (auto matrix = method->find(parts)) {
+        weights->add(name, shape, std::move(*matrix));
+      }
+    }
+  }
+  return weights;
+}
+
+void Weights::describe(TensorMap& tensors) const {
+  for (const auto& [name, entry] : matrices_) {
+    tensors[name] = {type_, entry.shape, nullptr};
+  }
+}
+
+const TensorMap& Weights::converted(const TensorMap& tensors) {
+  std::call_once(converted_, [&] {
+    tensors_ = tensors;
+    convert();
+  });
+  return tensors_;
+}
+
+void Weights::convert() {
+  const Stopwatch watch;
+  std::size_t stored = 0;
+  std::size_t taken = 0;
+  for (const auto& [name, entry] : matrices_) {
+    const Buffer<std::byte>& values = memory_.emplace_back(dequantized(entry.matrix, type_));
+    tensors_[name].data = values.data();
+    stored += entry.matrix.stored_bytes;
+    taken += values.bytes();
+  }
+  if (!matrices_.empty()) {
+    note(
+        fmt::format("{}: {} matrices that {} quantised become {}: {} in the file, {} in memory, "
+                    "converted in {:.1f} s",
+                    where_, matrices_.size(), method_, dtype_name(type_), readable(stored),
+                    readable(taken), watch.seconds()));
+  }
+}
+
+}  // namespace winnow::quantized

@@ -1,0 +1,63 @@
+// The matrices of a checkpoint that are stored quantised.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "checkpoint/quantized/method.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/weight_files.h"
+
+namespace winnow::quantized {
+
+class Weights {
+ public:
+  /// They become `type`. `where` and `method`: of what and by whom they are quantised, for the
+  /// note; `owner` keeps alive what they see.
+  Weights(std::string where, std::string method, DType type, std::shared_ptr<const void> owner)
+      : where_(std::move(where)),
+        method_(std::move(method)),
+        type_(type),
+        owner_(std::move(owner)) {}
+
+  void add(const std::string& name, const Shape& shape, QuantizedMatrix matrix) {
+    matrices_.emplace(name, Entry{shape, std::move(matrix)});
+  }
+  [[nodiscard]] bool holds(const std::string& name) const { return matrices_.contains(name); }
+  /// Puts views of the matrices' type and shape into `tensors`, without their values.
+  void describe(TensorMap& tensors) const;
+  /// All of `tensors` and the matrices with their values, which are converted at the first call.
+  const TensorMap& converted(const TensorMap& tensors);
+
+ private:
+  void convert();
+
+  struct Entry {
+    Shape shape;
+    QuantizedMatrix matrix;
+  };
+
+  std::string where_;
+  std::string method_;
+  DType type_;
+  std::shared_ptr<const void> owner_;
+  std::map<std::string, Entry> matrices_;
+
+  std::once_flag converted_;
+  std::vector<Buffer<std::byte>> memory_;
+  TensorMap tensors_;
+};
+
+/// Those of the matrices of these names and shapes that `files` hold quantised. Null when the
+/// directory says nothing of quantisation: its config.json's text `config` has no
+/// "quantization_config", and no quantize_config.json (AutoGPTQ's) or quant_config.json (AutoAWQ's)
+/// stands beside it.
+std::shared_ptr<Weights> find_weights(const std::filesystem::path& directory,
+                                      const std::string& config, const WeightFiles& files,
+                                      const std::map<std::string, Shape>& matrices, DType type);
+
+}  // namespace winnow::quantized
