@@ -10,7 +10,8 @@
 namespace winnow::cli {
 
 CLI::Option* add_model_flag(const FlagGroup& group, std::string& model) {
-  return group.open_option("--model", model, "DIR", "Hugging Face model directory (no default)");
+  return group.open_option("--model", model, "DIR",
+                           "Hugging Face model directory, or a GGUF file (no default)");
 }
 
 void add_threads_flag(const FlagGroup& group, int& threads) {

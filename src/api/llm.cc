@@ -35,6 +35,9 @@ ModelInfo describe(const engine::LoadedModel& loaded) {
 }
 
 bool has_tokenizer(const std::filesystem::path& directory) {
+  if (std::filesystem::is_regular_file(directory)) {  // GGUF
+    return true;
+  }
   return std::filesystem::exists(directory / "tokenizer.json") ||
          std::filesystem::exists(directory / "tokenizer.model");
 }

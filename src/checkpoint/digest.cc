@@ -31,6 +31,9 @@ std::string file_digest(const std::filesystem::path& path) {
 }  // namespace
 
 std::string checkpoint_digest(const std::filesystem::path& directory) {
+  if (std::filesystem::is_regular_file(directory)) {  // GGUF
+    return file_digest(directory);
+  }
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     if (entry.is_regular_file() && is_part_of_model(entry.path())) {

@@ -1,6 +1,7 @@
 #include "model/checkpoint.h"
 
 #include "base/error.h"
+#include "checkpoint/gguf/gguf_file.h"
 #include "checkpoint/json.h"
 #include "checkpoint/weight_files.h"
 #include "model/checkpoint_parts.h"
@@ -9,7 +10,12 @@
 
 namespace winnow::model {
 
-Checkpoint Checkpoint::open(const std::filesystem::path& directory, std::optional<int> context) {
+Checkpoint Checkpoint::open(const std::filesystem::path& path, std::optional<int> context) {
+  return gguf::is_gguf(path) ? open_gguf(path, context) : open_directory(path, context);
+}
+
+Checkpoint Checkpoint::open_directory(const std::filesystem::path& directory,
+                                      std::optional<int> context) {
   Checkpoint checkpoint;
   checkpoint.directory_ = directory;
   checkpoint.spec_ = read_spec(directory, context);

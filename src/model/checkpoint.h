@@ -24,7 +24,9 @@ class Checkpoint {
   /// model.safetensors.index.json names (weight_files.h). Checks that every tensor the
   /// configuration calls for is there with the right shape and a floating-point type; names file,
   /// tensor and expectation otherwise. `context`: as for read_spec().
-  static Checkpoint open(const std::filesystem::path& directory, std::optional<int> context = {});
+  ///
+  /// `path` may be a GGUF file in place of a directory (gguf_model.h).
+  static Checkpoint open(const std::filesystem::path& path, std::optional<int> context = {});
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
@@ -40,6 +42,10 @@ class Checkpoint {
   [[nodiscard]] std::int64_t parameter_count() const;
 
  private:
+  static Checkpoint open_directory(const std::filesystem::path& directory,
+                                   std::optional<int> context);
+  static Checkpoint open_gguf(const std::filesystem::path& file);
+
   std::filesystem::path directory_;
   ModelSpec spec_;
   std::shared_ptr<const void> owner_;              // of the files

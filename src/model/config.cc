@@ -5,8 +5,10 @@
 #include <cctype>
 
 #include "base/error.h"
+#include "checkpoint/gguf/gguf_file.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"
+#include "model/gguf_model.h"
 #include "model/text_part.h"
 
 namespace winnow::model {
@@ -217,6 +219,14 @@ ModelSpec parse_spec(const std::string& config) {
 }
 
 ModelSpec read_spec(const std::filesystem::path& directory, std::optional<int> context) {
+  if (gguf::is_gguf(directory)) {
+    const gguf::File file(directory);
+    ConfigTexts texts;
+    texts.directory = directory;
+    texts.context = context;
+    texts.config = config_of_gguf(file);
+    return parse_spec(texts);
+  }
   std::error_code ignored;
   require(std::filesystem::is_directory(directory, ignored), "{}: not a model directory",
           directory.string());

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/gguf/gguf_file.h"
 #include "checkpoint/json.h"
+#include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/jinja/template.h"
 #include "tokenizer/json_field.h"
 #include "tokenizer/token_files.h"
@@ -139,7 +141,21 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
 std::optional<ChatTemplate> ChatTemplate::load(const fs::path& directory) {
-  const std::vector<Source> sources = find_templates(directory);
+  std::vector<Source> sources;
+  std::vector<std::pair<std::string, std::string>> tokens;
+  if (gguf::is_gguf(directory)) {
+    const gguf::File file(directory);
+    for (auto& [name, text] : gguf_templates(file)) {
+      sources.push_back({name, std::move(text), directory.string() + ": chat_template"});
+    }
+    tokens = gguf_named_tokens(file);
+  } else {
+    sources = find_templates(directory);
+    const TokenFiles files(directory);
+    for (const auto& [name, token] : files.named()) {
+      tokens.emplace_back(name, token.content);
+    }
+  }
   if (sources.empty()) {
     return std::nullopt;
   }
@@ -152,9 +168,8 @@ std::optional<ChatTemplate> ChatTemplate::load(const fs::path& directory) {
       templates.insert_or_assign(source.name, error.what());
     }
   }
-  const TokenFiles files(directory);
-  for (const auto& [name, token] : files.named()) {
-    result.compiled_->tokens.emplace_back(name, jinja::Value(to_valid_utf8(token.content)));
+  for (const auto& [name, text] : tokens) {
+    result.compiled_->tokens.emplace_back(name, jinja::Value(to_valid_utf8(text)));
   }
   return result;
 }

@@ -1,0 +1,25 @@
+// The tokenizer and the chat templates that a GGUF file carries.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/gguf/gguf_file.h"
+#include "tokenizer/tokenizer.h"
+
+namespace winnow {
+
+/// The tokenizer of the file's vocabulary: byte-level BPE with the pre-tokenizer that
+/// "tokenizer.ggml.pre" names, or SentencePiece's BPE; or the tokenizer.json that the file
+/// contains. Throws Error naming what is missing or not supported.
+std::unique_ptr<const Tokenizer> gguf_tokenizer(const gguf::File& file);
+
+/// The sources of the chat templates by their names, "default" among them.
+std::vector<std::pair<std::string, std::string>> gguf_templates(const gguf::File& file);
+
+/// "bos_token", "eos_token" ... and their texts.
+std::vector<std::pair<std::string, std::string>> gguf_named_tokens(const gguf::File& file);
+
+}  // namespace winnow
