@@ -437,6 +437,26 @@ TEST_F(Fp4Test, NvidiasAndMx) {
   });
 }
 
+TEST_F(Fp4Test, ModelOpts) {
+  store("weight", "U8", {kRows, kCols / 2}, bytes_);
+  std::vector<std::uint8_t> scales;
+  for (const int i : integers(kRows * kCols / 16, 127)) {
+    scales.push_back(fp8_code(i));
+  }
+  store("weight_scale", "F8_E4M3", {kRows, kCols / 16}, scales);
+  store("weight_scale_2", "F32", {}, std::vector<float>{0.3F});
+  expect_values({{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}}, [&](int r, int c) {
+    return code(r, c) *
+           (to_float(f8e4m3{scales[static_cast<std::size_t>(r * (kCols / 16) + c / 16)]}) * 0.3F);
+  });
+}
+
+TEST_F(Fp8Test, ModelOpts) {
+  store("weight_scale", "F32", {}, std::vector<float>{0.3F});
+  expect_values({{"quant_method", "modelopt"}, {"quant_algo", "FP8"}},
+                [&](int r, int c) { return code(r, c) * 0.3F; });
+}
+
 TEST_F(Fp4Test, BitsAndBytesWithNestedScales) {
   std::vector<std::uint8_t> swapped;  // the even column in the high nibble
   for (const std::uint8_t byte : bytes_) {

@@ -12,12 +12,13 @@ struct Row {
   std::unique_ptr<const Method> (*read)(const JsonObject& config);
 };
 
-constexpr std::array<Row, 6> kMethods{{
+constexpr std::array<Row, 7> kMethods{{
     {"fp8", read_fp8},
     {"fbgemm_fp8", read_fp8},
     {"compressed-tensors", read_compressed_tensors},
     {"gptq", read_gptq},
     {"awq", read_awq},
+    {"modelopt", read_modelopt},
     {"bitsandbytes", read_bitsandbytes},
 }};
 
