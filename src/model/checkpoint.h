@@ -44,7 +44,7 @@ class Checkpoint {
  private:
   static Checkpoint open_directory(const std::filesystem::path& directory,
                                    std::optional<int> context);
-  static Checkpoint open_gguf(const std::filesystem::path& file);
+  static Checkpoint open_gguf(const std::filesystem::path& file, std::optional<int> context);
 
   std::filesystem::path directory_;
   ModelSpec spec_;
