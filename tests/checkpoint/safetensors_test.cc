@@ -212,7 +212,7 @@ TEST(Safetensors, WritesWholeFilesOrNothing) {
   EXPECT_THAT(error_of([&] { write_safetensors(dir.path() / "w", tensors.map()); }),
               HasSubstr("not valid UTF-8"));
   EXPECT_EQ(dir.read("w"), "old");
-  EXPECT_THAT(error_of([&] { write_safetensors(dir.path() / "no" / "w", {}); }),
+  EXPECT_THAT(error_of([&] { write_safetensors(dir.path() / "no" / "w", TensorMap{}); }),
               HasSubstr("cannot create"));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1);
 }

@@ -70,7 +70,8 @@ TEST(Config, ModelTypeCountsWhenNoArchitectureIsNamed) {
 TEST(Config, UnknownArchitecturesAreNamedWithTheKnownOnes) {
   EXPECT_THAT(error_with({}, "MixtralForCausalLM"),
               AllOf(StartsWith("dir/config.json: architecture \"MixtralForCausalLM\""),
-                    HasSubstr("reads ArceeForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
+                    HasSubstr("reads ArceeForCausalLM, CwmForCausalLM, Exaone4ForCausalLM, "
+                              "GemmaForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
                               "GraniteForCausalLM, LlamaForCausalLM"),
                     HasSubstr("SeedOssForCausalLM and SmolLM3ForCausalLM")));
   EXPECT_THAT(error_with({{"architectures", nullptr}, {"model_type", "gpt2"}}),

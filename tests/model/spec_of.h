@@ -58,6 +58,8 @@ inline std::vector<FamilyKeys> dense_cousins(int layers, int window) {
                                {"original_max_position_embeddings", 16},
                                {"llama_4_scaling_beta", 0.3}};
   return {{"arcee", {{"mlp_bias", true}}},
+          {"exaone4", {{"layer_types", types}, {"sliding_window", window}}},
+          {"gemma", {{"hidden_act", "gelu"}}},
           {"gemma3_text",
            {{"layer_types", types},
             {"sliding_window", window},
@@ -80,10 +82,13 @@ inline std::vector<FamilyKeys> dense_cousins(int layers, int window) {
           {"smollm3", {{"no_rope_layers", rotates}}}};
 }
 
-/// `spec` with RoPE of the first half of each head's channels alone.
+/// `spec` with RoPE of the first half of each head's channels alone, as config.json would have it.
 inline model::ModelSpec half_rotated(model::ModelSpec spec) {
   for (model::LayerSpec& layer : spec.layers) {
     auto& frequencies = std::get<model::AttentionSpec>(layer.mixer).rope->frequencies;
+    for (std::size_t i = 0; 2 * i < frequencies.size(); ++i) {
+      frequencies[i] = frequencies[2 * i];
+    }
     frequencies.resize(frequencies.size() / 2);
   }
   return spec;

@@ -151,7 +151,7 @@ TEST(Gradients, OfDenseCousins) {
   for (const auto& [family, keys] : winnow::testing::dense_cousins(2, 4)) {
     Case c = plain("llama");
     c.name = family;
-    c.step = 3e-4;
+    c.step = 6e-4;
     c.spec = testing::tiny_config(family, testing::kTinySizes, keys);
     expect_gradients(c, false);
     expect_gradients(c, true, Keep::inputs);

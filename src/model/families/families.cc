@@ -7,8 +7,11 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 15> kFamilies{{
+constexpr std::array<Family, 18> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
+    {"cwm", "CwmForCausalLM", describe_cwm},
+    {"exaone4", "Exaone4ForCausalLM", describe_exaone4},
+    {"gemma", "GemmaForCausalLM", describe_gemma},
     {"gemma2", "Gemma2ForCausalLM", describe_gemma2},
     {"gemma3_text", "Gemma3ForCausalLM", describe_gemma3},
     {"granite", "GraniteForCausalLM", describe_granite},

@@ -24,6 +24,9 @@ std::span<const Family> families();
 const Family& family_of(const ModelSpec& spec);
 
 ModelSpec describe_arcee(const JsonObject& config);
+ModelSpec describe_cwm(const JsonObject& config);
+ModelSpec describe_exaone4(const JsonObject& config);
+ModelSpec describe_gemma(const JsonObject& config);
 ModelSpec describe_gemma2(const JsonObject& config);
 ModelSpec describe_gemma3(const JsonObject& config);
 ModelSpec describe_granite(const JsonObject& config);

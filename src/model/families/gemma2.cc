@@ -4,6 +4,7 @@
 #include "model/families/sliding_layers.h"
 
 namespace winnow::model {
+
 ModelSpec describe_gemma2(const JsonObject& config) {
   ModelSpec spec =
       detail::read_decoder(config, {.max_positions = 8192, .head_dim = 256, .kv_heads = 4});

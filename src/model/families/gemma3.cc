@@ -10,7 +10,7 @@ namespace winnow::model {
 ModelSpec describe_gemma3(const JsonObject& config) {
   ModelSpec spec = detail::read_decoder(
       config, {.max_positions = 131072, .head_dim = 256, .kv_heads = 4, .one_rope = false});
-  detail::set_gemma_layers(config, spec, {});
+  detail::set_gemma_layers(config, spec);
   require(!config.boolean("use_bidirectional_attention", false),
           "{}: use_bidirectional_attention: winnow computes causal attention only", config.where());
   detail::for_each_attention(spec, [](AttentionSpec& attention) {

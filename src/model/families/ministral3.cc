@@ -29,7 +29,9 @@ ModelSpec describe_ministral3(const JsonObject& config) {
                                                  .kv_heads = 8,
                                                  .norm_eps = 1e-5,
                                                  .rope = {.parameters = kAbsent}});
-  detail::set_sliding_layers(config, spec, [](int) { return true; });
+  if (config.has("sliding_window")) {
+    detail::set_sliding_layers(config, spec, [](int) { return true; });
+  }
   const QueryGrowth growth = read_growth(config);
   detail::for_each_attention(spec,
                              [&](AttentionSpec& attention) { attention.query_growth = growth; });

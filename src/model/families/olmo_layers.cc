@@ -2,8 +2,7 @@
 
 namespace winnow::model::detail {
 
-void set_olmo_layers(const JsonObject& config, ModelSpec& spec) {
-  set_biases(config, spec, {.mlp = false});
+void set_norms_behind_parts(ModelSpec& spec) {
   spec.names = {.attention_norm = "",
                 .attention_post_norm = "post_attention_layernorm",
                 .mlp_norm = "",
@@ -12,6 +11,11 @@ void set_olmo_layers(const JsonObject& config, ModelSpec& spec) {
     layer.norm_before = false;
     layer.norm_after = true;
   }
+}
+
+void set_olmo_layers(const JsonObject& config, ModelSpec& spec) {
+  set_biases(config, spec, {.mlp = false});
+  set_norms_behind_parts(spec);
   for_each_attention(spec, [](AttentionSpec& attention) {
     attention.query_key_norm = AttentionSpec::QueryKeyNorm::whole;
   });

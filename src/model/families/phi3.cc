@@ -12,7 +12,9 @@ ModelSpec describe_phi3(const JsonObject& config) {
                                     .norm_eps = 1e-5,
                                     .rope = {.partial = true, .original_context = 4096}});
   spec.names.joins_projections = true;
-  detail::set_sliding_layers(config, spec, [](int) { return true; });
+  if (config.has("sliding_window")) {
+    detail::set_sliding_layers(config, spec, [](int) { return true; });
+  }
   return spec;
 }
 

@@ -38,7 +38,7 @@ ModelSpec describe_smollm3(const JsonObject& config) {
   spec.tied_embeddings = config.boolean("tie_word_embeddings", true);
   detail::set_biases(config, spec);
   const std::vector<bool> rotates = read_rope_layers(config, spec.layer_count());
-  if (config.boolean("use_sliding_window", false)) {
+  if (config.has("sliding_window") && config.boolean("use_sliding_window", false)) {
     detail::set_sliding_layers(
         config, spec, [&](int layer) { return !rotates[static_cast<std::size_t>(layer)]; });
   }
