@@ -146,7 +146,7 @@ std::string config_of_gguf(const gguf::File& file) {
   require(std::ranges::find(kArchitectures, metadata.architecture()) != kArchitectures.end(),
           "{}: architecture {} is not supported in GGUF; winnow reads {}", file.path().string(),
           in_quotes(metadata.architecture()), fmt::join(kArchitectures, ", "));
-  const gguf::Tensor& embedding = need_tensor(file, "token_embd.weight");
+  const gguf::Tensor embedding = need_tensor(file, "token_embd.weight");
   require(embedding.shape.size() == 2, "{}: token_embd.weight: expected two dimensions",
           file.path().string());
   const json heads = metadata.need("attention.head_count");
@@ -224,7 +224,7 @@ quantized::QuantizedMatrix gguf_matrix(const gguf::Tensor& tensor, const Shape& 
   matrix.rows = shape.front();
   matrix.cols = shape.size() == 1 ? 1 : shape.back();
   matrix.stored_bytes = tensor.bytes.size();
-  const gguf::BlockFormat& format = gguf::block_format(tensor.type, "");
+  const gguf::BlockFormat format = gguf::block_format(tensor.type, "");
   const std::int64_t head = permuted_heads > 0 ? matrix.rows / permuted_heads : 0;
   // Channel c of a head and its partner c + head / 2 lie side by side.
   const auto stored_row = [head](std::int64_t row) {

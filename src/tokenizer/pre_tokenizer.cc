@@ -219,7 +219,7 @@ void PreTokenizer::add(const JsonField& field, int depth) {
     add_split({is_space, SplitBehavior::removed});
     add_split({is_punctuation, SplitBehavior::isolated});
   } else if (type == "CharDelimiterSplit") {
-    const std::string& delimiter = field["delimiter"].as_string();
+    const std::string delimiter = field["delimiter"].as_string();
     require(!delimiter.empty(), "{}: delimiter: expected a character", field.where());
     add_split({delimiter, SplitBehavior::removed});
   } else if (type == "FixedLength") {
