@@ -17,11 +17,22 @@ using nlohmann::json;
 /// llama.cpp's names of what winnow reads, with transformers'.
 constexpr std::array<std::string_view, 3> kArchitectures{"llama", "qwen2", "qwen3"};
 
+/// The text under `key`.
+std::string text_of(const gguf::File& file, const std::string& key, const std::string& absent) {
+  const auto found = file.metadata().find(key);
+  if (found == file.metadata().end()) {
+    return absent;
+  }
+  require(found->is_string(), "{}: {}: expected a text, got {}", file.path().string(), key,
+          described(*found));
+  return found->get<std::string>();
+}
+
 /// The metadata of one architecture.
 class Metadata {
  public:
   explicit Metadata(const gguf::File& file)
-      : file_(file), architecture_(file.metadata().value("general.architecture", std::string())) {}
+      : file_(file), architecture_(text_of(file, "general.architecture", "")) {}
 
   [[nodiscard]] const std::string& architecture() const { return architecture_; }
   [[nodiscard]] const json* find(const std::string& key) const {
@@ -105,7 +116,7 @@ json read_rope_scaling(const gguf::File& file, const Metadata& metadata, double 
   if (const auto found = file.tensors().find("rope_freqs.weight"); found != file.tensors().end()) {
     return read_divisors(file, found->second, theta);
   }
-  const std::string type = metadata.get("rope.scaling.type", "none").get<std::string>();
+  const std::string type = text_of(file, metadata.architecture() + ".rope.scaling.type", "none");
   if (type == "none") {
     return nullptr;
   }

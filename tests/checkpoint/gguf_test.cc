@@ -88,6 +88,10 @@ TEST(GgufFile, WhatIsWrongIsNamed) {
   GgufImage unknown;
   unknown.tensor("x", 99, {2, 16}, "");
   EXPECT_THAT(error(unknown.bytes()), HasSubstr("tensor \"x\": ggml type 99 is not supported"));
+  GgufImage alignment;
+  alignment.text("general.alignment", "32");
+  EXPECT_THAT(error(alignment.bytes()),
+              HasSubstr("general.alignment: expected a number of bytes, got \"32\""));
   GgufImage twice;
   twice.tensor("x", kF32, {1}, std::string(4, '\0'));
   twice.tensor("x", kF32, {1}, std::string(4, '\0'));

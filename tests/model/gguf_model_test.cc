@@ -146,6 +146,10 @@ TEST_F(GgufModelTest, QuantisedTensorsBecomeBf16) {
 }
 
 TEST_F(GgufModelTest, WhatIsNotReadIsNamed) {
+  gguf::GgufImage number;
+  number.u32("general.architecture", 1);
+  write(number);
+  EXPECT_THAT(error(), HasSubstr("general.architecture: expected a text, got 1"));
   gguf::GgufImage other;
   other.text("general.architecture", "mamba");
   write(other);

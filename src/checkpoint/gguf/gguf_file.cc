@@ -154,10 +154,13 @@ Entry read_entry(Reader& reader, const std::string& file) {
 }
 
 std::uint64_t alignment_of(const json& metadata, const std::string& name) {
-  const std::uint64_t alignment = metadata.value("general.alignment", std::uint64_t{32});
-  require(alignment > 0 && alignment <= kMaxAlignment, "{}: general.alignment: {}", name,
-          alignment);
-  return alignment;
+  const auto found = metadata.find("general.alignment");
+  if (found == metadata.end()) {
+    return 32;
+  }
+  require(found->is_number_unsigned() && *found > 0U && *found <= kMaxAlignment,
+          "{}: general.alignment: expected a number of bytes, got {}", name, described(*found));
+  return found->get<std::uint64_t>();
 }
 
 }  // namespace
