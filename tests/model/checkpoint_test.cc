@@ -357,7 +357,7 @@ TEST_F(ShardTest, ATensorThatNoShardHoldsIsNamed) {
   TensorMap without = tensors_.map();
   without.erase("model.norm.weight");
   write_safetensors(dir_.path() / shard(0), without);
-  write_safetensors(dir_.path() / shard(1), {});
+  write_safetensors(dir_.path() / shard(1), TensorMap{});
   EXPECT_THAT(open_error(),
               StartsWith(dir_.path().string() + ": tensor \"model.norm.weight\" is missing"));
 }
