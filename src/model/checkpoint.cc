@@ -23,11 +23,19 @@ Checkpoint Checkpoint::open_directory(const std::filesystem::path& directory,
   const auto locate = [&](const std::string& name) { return weights.locate(name); };
   checkpoint.owner_ =
       std::make_shared<const std::vector<std::shared_ptr<const SafetensorsFile>>>(weights.files());
-  checkpoint.tensors_ = weights.tensors();
+  checkpoint.tensors_ = detail::text_part(weights.tensors());
   std::map<std::string, Shape> wanted = expected_tensors(checkpoint.spec_);
   wanted.merge(optional_tensors(checkpoint.spec_));
-  checkpoint.quantized_ = quantized::find_weights(directory, checkpoint.spec_.config.text, weights,
-                                                  wanted, checkpoint.spec_.dtype);
+  const quantized::FindTensor find = [&](const std::string& name) {
+    std::optional<StoredTensor> found;
+    for (const std::string& stored : detail::stored_names(name)) {
+      found = found ? found : weights.find(stored);
+    }
+    return found;
+  };
+  checkpoint.quantized_ =
+      quantized::find_weights(directory, checkpoint.spec_.config.text, find, checkpoint.owner_,
+                              wanted, checkpoint.spec_.dtype);
   if (checkpoint.quantized_) {
     checkpoint.quantized_->describe(checkpoint.tensors_);
   }
@@ -36,8 +44,7 @@ Checkpoint Checkpoint::open_directory(const std::filesystem::path& directory,
       weights.require_readable(name);
     }
   }
-  checkpoint.tensors_ =
-      split_joined(checkpoint.spec_, detail::text_part(std::move(checkpoint.tensors_)), locate);
+  checkpoint.tensors_ = split_joined(checkpoint.spec_, std::move(checkpoint.tensors_), locate);
   detail::check_tensors(locate, checkpoint.spec_, checkpoint.tensors_);
   return checkpoint;
 }

@@ -164,4 +164,14 @@ TensorMap text_part(TensorMap tensors) {
   return named;
 }
 
+std::vector<std::string> stored_names(const std::string& name) {
+  std::vector<std::string> names{name};
+  for (const Prefix& prefix : kPrefixes) {
+    if (name.starts_with(prefix.own)) {
+      names.push_back(std::string(prefix.stored) + name.substr(prefix.own.size()));
+    }
+  }
+  return names;
+}
+
 }  // namespace winnow::model::detail

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "checkpoint/safetensors.h"
 
@@ -14,5 +16,9 @@ nlohmann::json text_part(nlohmann::json document);
 /// The tensors of such a model with those of its text part under the names that the family's own
 /// files have.
 TensorMap text_part(TensorMap tensors);
+
+/// The names under which files may have the tensor of this name: its own, then those of models
+/// whose text part it belongs to.
+std::vector<std::string> stored_names(const std::string& name);
 
 }  // namespace winnow::model::detail

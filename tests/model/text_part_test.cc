@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "model/checkpoint_testing.h"
 
 namespace winnow::model {
@@ -74,6 +76,37 @@ TEST(TextPart, IsSavedAsTheModelThatItIs) {
   EXPECT_EQ(saved["architectures"], json({"Qwen3ForCausalLM"}));
   EXPECT_EQ(saved["model_type"], "qwen3");
   EXPECT_FALSE(saved.contains("text_config") || saved.contains("vision_config"));
+}
+
+// As Ministral 3 and Qwen3-VL are published: fp8 with one scale each.
+TEST(TextPart, MayBeQuantised) {
+  constexpr const char* kUp = "model.layers.1.mlp.up_proj.weight";
+  for (const char* prefix : {"language_model.model.", "model.language_model."}) {
+    SCOPED_TRACE(prefix);
+    json config = whole("mistral3", "Mistral3ForConditionalGeneration", text_of("mistral"));
+    config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", nullptr}};
+    OwnedTensors own = tensors_of(parse(config));
+    OwnedTensors codes;
+    codes.add(kUp, DType::f8e4m3, {24, 16}, 3);
+    own.map()[kUp] = codes.map()[kUp];
+    const float scale = 0.25F;
+    own.map()[std::string(kUp) + "_scale_inv"] = {
+        DType::f32, {}, reinterpret_cast<const std::byte*>(&scale)};
+    TensorMap stored;
+    for (const auto& [name, tensor] : own.map()) {
+      stored[name.starts_with("model.") ? prefix + name.substr(6) : name] = tensor;
+    }
+    const TempDir dir;
+    dir.write("config.json", config.dump());
+    write_safetensors(dir.path() / "model.safetensors", stored);
+    const Checkpoint opened = Checkpoint::open(dir.path());
+    EXPECT_TRUE(opened.is_converted(kUp));
+    const auto values = opened.tensor(kUp).as<f16>();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const float expected = to_float(own.map()[kUp].as<f8e4m3>()[i]) * scale;
+      EXPECT_TRUE(to_float(values[i]) == expected || std::isnan(expected)) << i;
+    }
+  }
 }
 
 TEST(TextPart, OfAnUnknownFamilyIsRefusedByName) {

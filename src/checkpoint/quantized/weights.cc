@@ -50,7 +50,8 @@ std::string readable(std::size_t bytes) {
 }  // namespace
 
 std::shared_ptr<Weights> find_weights(const std::filesystem::path& directory,
-                                      const std::string& config, const WeightFiles& files,
+                                      const std::string& config, const FindTensor& find_tensor,
+                                      const std::shared_ptr<const void>& owner,
                                       const std::map<std::string, Shape>& matrices, DType type) {
   const std::optional<Description> description = read_description(directory, config);
   if (!description) {
@@ -58,10 +59,8 @@ std::shared_ptr<Weights> find_weights(const std::filesystem::path& directory,
   }
   const JsonObject object(description->object, description->where);
   const std::unique_ptr<const Method> method = read_method(object);
-  const FindTensor find_tensor = [&](const std::string& name) { return files.find(name); };
   auto weights = std::make_shared<Weights>(
-      directory.string(), object.text("quant_method", "bitsandbytes"), type,
-      std::make_shared<const std::vector<std::shared_ptr<const SafetensorsFile>>>(files.files()));
+      directory.string(), object.text("quant_method", "bitsandbytes"), type, owner);
   for (const auto& [name, shape] : matrices) {
     if (shape.size() == 2 && name.ends_with(kWeight)) {
       const Parts parts(find_tensor, directory.string(),

@@ -10,7 +10,6 @@
 
 #include "checkpoint/quantized/method.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/weight_files.h"
 
 namespace winnow::quantized {
 
@@ -52,12 +51,13 @@ class Weights {
   TensorMap tensors_;
 };
 
-/// Those of the matrices of these names and shapes that `files` hold quantised. Null when the
-/// directory says nothing of quantisation: its config.json's text `config` has no
-/// "quantization_config", and no quantize_config.json (AutoGPTQ's) or quant_config.json (AutoAWQ's)
-/// stands beside it.
+/// Those of the matrices of these names and shapes that are stored quantised, as `find_tensor`
+/// finds their parts; `owner` keeps alive what it finds. Null when the directory says nothing of
+/// quantisation: its config.json's text `config` has no "quantization_config", and no
+/// quantize_config.json (AutoGPTQ's) or quant_config.json (AutoAWQ's) stands beside it.
 std::shared_ptr<Weights> find_weights(const std::filesystem::path& directory,
-                                      const std::string& config, const WeightFiles& files,
+                                      const std::string& config, const FindTensor& find_tensor,
+                                      const std::shared_ptr<const void>& owner,
                                       const std::map<std::string, Shape>& matrices, DType type);
 
 }  // namespace winnow::quantized
