@@ -1,0 +1,103 @@
+#include "ops/router.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "base/threads.h"
+
+namespace winnow::ops {
+namespace {
+
+float sigmoid(float x) {
+  return 1.0F / (1.0F + std::exp(-x));
+}
+
+void divide(std::span<float> values, float by) {
+  for (float& value : values) {
+    value /= by;
+  }
+}
+
+void choose(std::span<std::int32_t> chosen, std::span<const float> logits,
+            std::vector<std::int32_t>& order) {
+  order.resize(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto better = [&](std::int32_t a, std::int32_t b) {
+    const float x = logits[static_cast<std::size_t>(a)];
+    const float y = logits[static_cast<std::size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  const auto last = order.begin() + static_cast<std::ptrdiff_t>(chosen.size());
+  std::partial_sort(order.begin(), last, order.end(), better);
+  std::copy(order.begin(), last, chosen.begin());
+}
+
+// Every score grows with its logit, so the best logits are the best scores.
+void weigh(const Router& router, std::span<float> weights, std::span<const std::int32_t> chosen,
+           std::span<const float> logits) {
+  const float largest = logits[static_cast<std::size_t>(chosen.front())];
+  std::ranges::transform(chosen, weights.begin(), [&](std::int32_t expert) {
+    const float logit = logits[static_cast<std::size_t>(expert)];
+    return router.score == RouterScore::sigmoid ? sigmoid(logit) : std::exp(logit - largest);
+  });
+  const auto sum_of_chosen = [&] { return std::accumulate(weights.begin(), weights.end(), 0.0F); };
+  if (router.normalized || router.score == RouterScore::softmax_of_chosen) {
+    divide(weights, sum_of_chosen());
+  } else if (router.score == RouterScore::softmax) {
+    divide(weights, std::accumulate(logits.begin(), logits.end(), 0.0F, [&](float sum, float x) {
+             return sum + std::exp(x - largest);
+           }));
+  }
+}
+
+void backward_row(const Router& router, std::span<float> dlogits,
+                  std::span<const std::int32_t> chosen, std::span<const float> weights,
+                  std::span<const float> weighted, std::span<const float> logits) {
+  std::ranges::fill(dlogits, 0.0F);
+  const float sum = std::accumulate(weighted.begin(), weighted.end(), 0.0F);
+  const bool of_all = router.score == RouterScore::softmax && !router.normalized;
+  if (of_all) {  // also the logits of the others divide the weights
+    const float first = logits[static_cast<std::size_t>(chosen.front())];
+    for (std::size_t e = 0; e < logits.size(); ++e) {
+      dlogits[e] = -weights.front() * std::exp(logits[e] - first) * sum;
+    }
+  }
+  const bool divides = router.normalized || router.score == RouterScore::softmax_of_chosen;
+  for (std::size_t k = 0; k < chosen.size(); ++k) {
+    const auto expert = static_cast<std::size_t>(chosen[k]);
+    const float gradient = weighted[k] - (divides ? weights[k] * sum : 0.0F);
+    const float slope =
+        router.score == RouterScore::sigmoid ? 1.0F - sigmoid(logits[expert]) : 1.0F;
+    dlogits[expert] += gradient * slope;
+  }
+}
+
+}  // namespace
+
+void route(const Router& router, const Routes& routes, Matrix<const float> logits) {
+  assert(logits.cols == static_cast<std::size_t>(router.count));
+  assert(routes.experts.cols == static_cast<std::size_t>(router.active));
+  parallel_ranges(logits.rows, [&](std::size_t begin, std::size_t end, int) {
+    std::vector<std::int32_t> order;
+    for (std::size_t t = begin; t < end; ++t) {
+      choose(routes.experts.row(t), logits.row(t), order);
+      weigh(router, routes.weights.row(t), routes.experts.row(t), logits.row(t));
+    }
+  });
+}
+
+void route_backward(const Router& router, Matrix<float> dlogits, const Routes& routes,
+                    Matrix<const float> weighted_gradients, Matrix<const float> logits) {
+  parallel_ranges(logits.rows, [&](std::size_t begin, std::size_t end, int) {
+    for (std::size_t t = begin; t < end; ++t) {
+      backward_row(router, dlogits.row(t), routes.experts.row(t), routes.weights.row(t),
+                   weighted_gradients.row(t), logits.row(t));
+    }
+  });
+}
+
+}  // namespace winnow::ops

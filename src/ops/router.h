@@ -1,0 +1,38 @@
+// Which experts a token takes, and with which weights.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/matrix.h"
+
+namespace winnow::ops {
+
+/// What a router makes of its logits.
+enum class RouterScore : std::uint8_t {
+  softmax,            // over all experts, then the best are taken
+  softmax_of_chosen,  // the best are taken, then their softmax
+  sigmoid,
+};
+
+struct Router {
+  int count = 0;   // experts
+  int active = 0;  // of them per token
+  RouterScore score = RouterScore::softmax;
+  bool normalized = false;  // the weights of the active ones are divided by their sum
+};
+
+/// The experts of each token, the best first (of equal ones the first), and their weights.
+struct Routes {
+  Matrix<std::int32_t> experts;  // [T, active]
+  Matrix<float> weights;         // [T, active]
+};
+
+/// Routes of logits [T, count].
+void route(const Router& router, const Routes& routes, Matrix<const float> logits);
+
+/// Backward: dlogits [T, count], given the product of each weight and its gradient [T, active].
+/// Which experts were chosen has no gradient.
+void route_backward(const Router& router, Matrix<float> dlogits, const Routes& routes,
+                    Matrix<const float> weighted_gradients, Matrix<const float> logits);
+
+}  // namespace winnow::ops
