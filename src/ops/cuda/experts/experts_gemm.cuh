@@ -1,0 +1,142 @@
+// What the kernels that multiply experts and their tokens share. Lanes hold weights, as they lie,
+// and tokens as in skinny_gemm_float.cuh: of each block of 32 columns columns 8 c to 8 c + 7 of
+// outputs g and g + 8 of a tile and of token g, lane 4 g + c.
+#pragma once
+
+#include "ops/cuda/experts/experts.h"
+#include "ops/cuda/linear/weight_codes.cuh"
+
+namespace winnow::ops::cuda {
+
+/// What a kernel is asked for.
+struct ExpertsCall {
+  bf16* out;
+  ExpertsInput input;
+  ExpertsMatrix matrix;
+  RoutesView routes;
+  int active;
+};
+
+/// One step of a tile: what a lane has of it.
+template <class Format>
+struct TileStep {
+  std::uint32_t words[2][4];
+  float scales[2][Format::kBlocks];
+
+  __device__ void load(const DeviceWeightView& weight, int tile, int step) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const std::byte* at = weight.memory + (static_cast<std::size_t>(tile) * weight.steps + step) *
+                                              kTileStepBytes<Format>;
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const uint4 piece =
+          __ldcs(reinterpret_cast<const uint4*>(at + 16 * lane + row * 8 * kStepBytes));
+      words[row][0] = piece.x;
+      words[row][1] = piece.y;
+      words[row][2] = piece.z;
+      words[row][3] = piece.w;
+      if constexpr (Format::kGroupScales) {
+        const auto* of_row = reinterpret_cast<const __nv_bfloat16*>(
+            at + kTileRows * kStepBytes + (lane / 4 + 8 * row) * Format::kBlocks * 2);
+#pragma unroll
+        for (int j = 0; j < Format::kBlocks; ++j) {
+          scales[row][j] = __bfloat162float(of_row[j]);
+        }
+      }
+    }
+  }
+};
+
+/// Adds the product of 16 columns, pairs 2 half and 2 half + 1 of each lane.
+template <class Format>
+__device__ void multiply_half(int half, float (&target)[4], const std::uint32_t (&left)[4],
+                              const std::uint32_t (&x)[4]) {
+  const int i = 2 * half;
+  const std::uint32_t x0 = in_unit<Format>(x[i], i);
+  const std::uint32_t x1 = in_unit<Format>(x[i + 1], i + 1);
+  if constexpr (Format::lowered(0) != 0) {
+    cuda::multiply<__nv_bfloat162>(
+        target,
+        {Format::lowered(i), Format::lowered(i), Format::lowered(i + 1), Format::lowered(i + 1)},
+        x0, x1);
+  }
+  cuda::multiply<__nv_bfloat162>(target, left, x0, x1);
+}
+
+/// Adds block j of a step's products of one tile with 8 tokens, of which the lane holds x.
+template <class Format>
+__device__ void multiply_block(const TileStep<Format>& weights, int j, const std::uint32_t (&x)[4],
+                               float (&sums)[4]) {
+  std::uint32_t left[2][4];
+  Format::pairs(weights.words[0], j, left[0]);
+  Format::pairs(weights.words[1], j, left[1]);
+  float products[4] = {};
+  float(&target)[4] = Format::kGroupScales ? products : sums;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    multiply_half<Format>(
+        half, target,
+        {left[0][2 * half], left[1][2 * half], left[0][2 * half + 1], left[1][2 * half + 1]}, x);
+  }
+  if constexpr (Format::kGroupScales) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sums[i] += weights.scales[i / 2][j] * products[i];
+    }
+  }
+}
+
+/// The inputs of kBatches times 8 tokens, from place `first` on.
+template <int kBatches>
+class TokenInputs {
+ public:
+  __device__ TokenInputs(const ExpertsCall& call, int first, int end)
+      : cols_(call.matrix.weight.cols) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int batch = 0; batch < kBatches; ++batch) {
+      // Tokens that there are none of repeat the last one; nobody reads what becomes of them.
+      const int place = min(first + batch * 8 + lane / 4, end - 1);
+      const int row = call.input.by_token ? call.routes.pairs[place] / call.active : place;
+      rows_[batch] = call.input.x + static_cast<std::size_t>(row) * cols_ + lane % 4 * 8;
+    }
+    left_ = cols_ - lane % 4 * 8;
+  }
+
+  /// Of a block of columns, zeros behind the last one.
+  __device__ void load(int batch, int block, std::uint32_t (&x)[4]) const {
+    const int column = block * kBlockColumns;
+    const uint4 piece =
+        column < left_ ? *reinterpret_cast<const uint4*>(rows_[batch] + column) : uint4{0, 0, 0, 0};
+    x[0] = piece.x;
+    x[1] = piece.y;
+    x[2] = piece.z;
+    x[3] = piece.w;
+  }
+
+ private:
+  int cols_;
+  int left_;  // columns from the lane's first one on
+  const bf16* rows_[kBatches];
+};
+
+/// Finishes the sum of an output of the expert and of the token at `place`, and stores it.
+template <class Format>
+__device__ void store_output(const ExpertsCall& call, int expert, int output, int place,
+                             float sum) {
+  const int row = expert * call.matrix.outputs + output;
+  sum *= Format::kUnit;  // not both at once: their product may be infinite
+  if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
+    sum *= call.matrix.weight.row_scales[row];
+  }
+  if (call.input.weighted) {
+    sum *= call.routes.weights[call.routes.pairs[place]];
+  }
+  const float bias = call.matrix.bias != nullptr ? call.matrix.bias[row] : 0.0F;
+  call.out[static_cast<std::size_t>(place) * call.matrix.outputs + output] = to_bf16(sum + bias);
+}
+
+/// Experts with many tokens each (experts_gemm_wide.cu).
+void launch_wide_experts(const ExpertsCall& call, int experts, cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda

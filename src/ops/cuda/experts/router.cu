@@ -1,0 +1,223 @@
+#include <cmath>
+
+#include "base/cuda/launch.cuh"
+#include "ops/cuda/block_sums.cuh"
+#include "ops/cuda/eight.cuh"
+#include "ops/cuda/experts/experts.h"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr int kRouteWarps = 4;
+constexpr int kSortThreads = 256;
+constexpr int kAddThreads = 128;
+
+__device__ float sigmoid(float x) {
+  return 1.0F / (1.0F + expf(-x));
+}
+
+// The largest of a warp's values; of equal ones the one with the lowest index.
+__device__ void warp_best(float& value, int& index) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    const float other = __shfl_xor_sync(~0U, value, distance);
+    const int place = __shfl_xor_sync(~0U, index, distance);
+    if (other > value || (other == value && place < index)) {
+      value = other;
+      index = place;
+    }
+  }
+}
+
+// A warp per token. `logits` of its own are in shared memory; the chosen ones are taken out.
+__device__ void route_token(const Router& router, float* logits, std::int32_t* experts,
+                            float* weights) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float largest = -INFINITY;
+  float of_chosen = 0.0F;
+  float of_all = 0.0F;
+  for (int k = 0; k < router.active; ++k) {
+    float best = -INFINITY;
+    int expert = router.count;
+    for (int e = lane; e < router.count; e += 32) {
+      if (logits[e] > best || (logits[e] == best && e < expert)) {
+        best = logits[e];
+        expert = e;
+      }
+    }
+    warp_best(best, expert);
+    expert = min(expert, router.count - 1);  // logits that are no numbers are not better than any
+    if (k == 0) {
+      largest = best;
+      for (int e = lane; e < router.count; e += 32) {
+        of_all += expf(logits[e] - largest);
+      }
+      of_all = lane_sum(of_all);
+    }
+    const float score = router.score == RouterScore::sigmoid ? sigmoid(best) : expf(best - largest);
+    of_chosen += score;
+    __syncwarp();
+    if (lane == 0) {
+      experts[k] = expert;
+      weights[k] = score;
+      logits[expert] = -INFINITY;
+    }
+    __syncwarp();
+  }
+  const bool of_those = router.normalized || router.score == RouterScore::softmax_of_chosen;
+  const float by = of_those ? of_chosen : router.score == RouterScore::softmax ? of_all : 1.0F;
+  for (int k = lane; k < router.active; k += 32) {
+    weights[k] /= by;
+  }
+}
+
+__global__ void __launch_bounds__(32 * kRouteWarps)
+    route_kernel(Router router, RoutesView routes, const float* logits, int stride,
+                 const float* bias, int rows) {
+  extern __shared__ float shared_logits[];
+  winnow::cuda::wait_for_predecessor();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int row = static_cast<int>(blockIdx.x) * kRouteWarps + warp;
+  if (row >= rows) {
+    return;
+  }
+  float* own = shared_logits + warp * router.count;
+  for (int e = static_cast<int>(threadIdx.x) % 32; e < router.count; e += 32) {
+    own[e] = logits[std::size_t{static_cast<unsigned>(row)} * stride + e] +
+             (bias != nullptr ? bias[e] : 0.0F);
+  }
+  __syncwarp();
+  const std::size_t first = std::size_t{static_cast<unsigned>(row)} * router.active;
+  route_token(router, own, routes.experts + first, routes.weights + first);
+}
+
+// Sum over a block of kSortThreads.
+__device__ int block_count(int x) {
+  __shared__ int parts[kSortThreads / 32];
+  x = __reduce_add_sync(~0U, x);
+  if (threadIdx.x % 32 == 0) {
+    parts[threadIdx.x / 32] = x;
+  }
+  __syncthreads();
+  int sum = 0;
+  for (const int part : parts) {
+    sum += part;
+  }
+  __syncthreads();
+  return sum;
+}
+
+// A block per expert: it finds its own pairs in order, and where they begin.
+__global__ void __launch_bounds__(kSortThreads) sort_kernel(RoutesView routes, int count) {
+  __shared__ int of_warps[kSortThreads / 32];
+  winnow::cuda::wait_for_predecessor();
+  const int own = static_cast<int>(blockIdx.x);
+  int before = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kSortThreads) {
+    before += routes.experts[i] < own ? 1 : 0;
+  }
+  int next = block_count(before);
+  if (threadIdx.x == 0) {
+    routes.begins[own] = next;
+    if (own + 1 == static_cast<int>(gridDim.x)) {
+      routes.begins[own + 1] = count;
+    }
+  }
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const unsigned lower = (1U << threadIdx.x % 32) - 1;
+  for (int first = 0; first < count; first += kSortThreads) {
+    const int i = first + static_cast<int>(threadIdx.x);
+    const bool is_own = i < count && routes.experts[i] == own;
+    const unsigned votes = __ballot_sync(~0U, is_own);
+    if (threadIdx.x % 32 == 0) {
+      of_warps[warp] = __popc(votes);
+    }
+    __syncthreads();
+    int place = next + __popc(votes & lower);
+    for (int w = 0; w < kSortThreads / 32; ++w) {
+      place += w < warp ? of_warps[w] : 0;
+      next += of_warps[w];
+    }
+    if (is_own) {
+      routes.pairs[place] = i;
+      routes.places[i] = place;
+    }
+    __syncthreads();
+  }
+}
+
+// A block per token.
+__global__ void __launch_bounds__(kAddThreads)
+    add_outputs_kernel(float* out, const bf16* y, RoutesView routes, int active, bool weighted,
+                       int cols) {
+  winnow::cuda::wait_for_predecessor();
+  const std::size_t first = std::size_t{blockIdx.x} * active;
+  for (int column = static_cast<int>(threadIdx.x) * 8; column < cols; column += kAddThreads * 8) {
+    float* own = out + std::size_t{blockIdx.x} * cols + column;
+    Eight sum = load_eight(own);
+    for (int k = 0; k < active; ++k) {
+      const std::size_t place = static_cast<unsigned>(routes.places[first + k]);
+      const float weight = weighted ? routes.weights[first + k] : 1.0F;
+      const Eight part = load_eight(y + place * cols + column);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        sum.values[i] += weight * part.values[i];
+      }
+    }
+    store_eight(own, sum);
+  }
+}
+
+// A block per row.
+__global__ void __launch_bounds__(kAddThreads)
+    add_gated_kernel(float* out, const float* y, const bf16* x, const float* gate, int cols) {
+  winnow::cuda::wait_for_predecessor();
+  const std::size_t first = std::size_t{blockIdx.x} * cols;
+  float factor = 1.0F;
+  if (gate != nullptr) {
+    float product = 0.0F;
+    for (int column = static_cast<int>(threadIdx.x) * 8; column < cols; column += kAddThreads * 8) {
+      const Eight a = load_eight(x + first + column);
+      const Eight b = load_eight(gate + column);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        product += a.values[i] * b.values[i];
+      }
+    }
+    factor = sigmoid(block_sum<kAddThreads>(product));
+  }
+  for (int column = static_cast<int>(threadIdx.x) * 8; column < cols; column += kAddThreads * 8) {
+    Eight sum = load_eight(out + first + column);
+    const Eight part = load_eight(y + first + column);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      sum.values[i] += factor * part.values[i];
+    }
+    store_eight(out + first + column, sum);
+  }
+}
+
+}  // namespace
+
+void route(const Router& router, const RoutesView& routes, const float* logits, int stride,
+           const float* bias, int rows, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>((rows + kRouteWarps - 1) / kRouteWarps);
+  const std::size_t shared = kRouteWarps * static_cast<std::size_t>(router.count) * sizeof(float);
+  winnow::cuda::launch(route_kernel, blocks, 32 * kRouteWarps, shared, stream, true, router, routes,
+                       logits, stride, bias, rows);
+  winnow::cuda::launch(sort_kernel, static_cast<unsigned>(router.count), kSortThreads, 0, stream,
+                       true, routes, rows * router.active);
+}
+
+void add_expert_outputs(const Router& router, float* out, const bf16* y, const RoutesView& routes,
+                        bool weighted, int rows, int cols, cudaStream_t stream) {
+  winnow::cuda::launch(add_outputs_kernel, static_cast<unsigned>(rows), kAddThreads, 0, stream,
+                       true, out, y, routes, router.active, weighted, cols);
+}
+
+void add_gated(float* out, const float* y, const bf16* x, const float* gate, int rows, int cols,
+               cudaStream_t stream) {
+  winnow::cuda::launch(add_gated_kernel, static_cast<unsigned>(rows), kAddThreads, 0, stream, true,
+                       out, y, x, gate, cols);
+}
+
+}  // namespace winnow::ops::cuda

@@ -1,0 +1,243 @@
+// Experts on the device against the CPU's, of weights in every format.
+#include "ops/cuda/experts/experts.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "base/cuda/on_device.h"
+#include "ops/activation.h"
+#include "ops/cuda/general/activation.h"
+#include "ops/cuda/training/training_ops_testing.h"
+#include "ops/experts.h"
+#include "ops/linear.h"
+#include "ops/owned_weight.h"
+
+namespace winnow::ops::cuda::testing {
+namespace {
+
+using ops::testing::OwnedWeight;
+
+class CudaExperts : public winnow::testing::OnDevice<::testing::Test> {};
+
+std::vector<std::int32_t> download_ints(const std::int32_t* from, std::size_t count) {
+  std::vector<std::int32_t> values(count);
+  winnow::cuda::check(
+      cudaMemcpy(values.data(), from, count * sizeof(std::int32_t), cudaMemcpyDeviceToHost),
+      "read");
+  return values;
+}
+
+constexpr Router kRouters[] = {
+    {.count = 6, .active = 2, .score = RouterScore::softmax, .normalized = true},
+    {.count = 60, .active = 4, .score = RouterScore::softmax},
+    {.count = 32, .active = 4, .score = RouterScore::softmax_of_chosen},
+    {.count = 128, .active = 8, .score = RouterScore::softmax, .normalized = true},
+    {.count = 16, .active = 1, .score = RouterScore::sigmoid},
+    {.count = 300, .active = 7, .score = RouterScore::sigmoid, .normalized = true}};
+
+TEST_F(CudaExperts, RoutesAreThoseOfTheCpu) {
+  for (const Router& router : kRouters) {
+    const auto count = static_cast<std::size_t>(router.count);
+    const auto active = static_cast<std::size_t>(router.active);
+    for (const int rows : {1, 5, 70, 1000}) {
+      const auto tokens = static_cast<std::size_t>(rows);
+      const std::size_t stride = count + 3;
+      auto logits = draw_bf16(tokens * stride, 3);  // in few bits: some are equal
+      const auto bias = draw_bf16(count, 4);
+      std::vector<std::int32_t> experts(tokens * active);
+      std::vector<float> weights(tokens * active);
+      std::vector<float> sums;
+      for (std::size_t t = 0; t < tokens; ++t) {
+        for (std::size_t e = 0; e < count; ++e) {
+          sums.push_back(logits[t * stride + e] + bias[e]);
+        }
+      }
+      ops::route(router, {{experts.data(), tokens, active}, {weights.data(), tokens, active}},
+                 {sums.data(), tokens, count});
+
+      RoutesMemory memory;
+      memory.reserve(router, rows);
+      const auto device_logits = upload(logits);
+      const auto device_bias = upload(bias);
+      route(router, memory.view(), device_logits.data(), static_cast<int>(stride),
+            device_bias.data(), rows, nullptr);
+      winnow::cuda::check(cudaDeviceSynchronize(), "wait");
+      EXPECT_EQ(download_ints(memory.view().experts, experts.size()), experts);
+      std::vector<float> found(weights.size());
+      winnow::cuda::check(cudaMemcpy(found.data(), memory.view().weights,
+                                     found.size() * sizeof(float), cudaMemcpyDeviceToHost),
+                          "read");
+      expect_close(found, weights, 1e-5, "weights");
+
+      // Pairs by expert, then by token.
+      std::vector<std::int32_t> pairs(experts.size());
+      std::iota(pairs.begin(), pairs.end(), 0);
+      std::ranges::stable_sort(
+          pairs, {}, [&](std::int32_t pair) { return experts[static_cast<std::size_t>(pair)]; });
+      EXPECT_EQ(download_ints(memory.view().pairs, pairs.size()), pairs);
+      const auto places = download_ints(memory.view().places, pairs.size());
+      const auto begins = download_ints(memory.view().begins, count + 1);
+      for (std::size_t i = 0; i < pairs.size(); ++i) {
+        EXPECT_EQ(places[static_cast<std::size_t>(pairs[i])], static_cast<std::int32_t>(i));
+        const auto expert = static_cast<std::size_t>(experts[static_cast<std::size_t>(pairs[i])]);
+        EXPECT_LE(begins[expert], static_cast<std::int32_t>(i));
+        EXPECT_GT(begins[expert + 1], static_cast<std::int32_t>(i));
+      }
+    }
+  }
+}
+
+// A layer of experts, as the CPU and as the device hold it.
+struct Layer {
+  Layer(const Router& which, WeightFormat source, DeviceWeightFormat format,
+        GatedActivation activated, bool scales)
+      : router(which),
+        activation(activated),
+        scales_input(scales),
+        router_weight(WeightFormat::bf16, static_cast<std::size_t>(which.count), kWidth, 999) {
+    std::vector<Weight> gate_up;
+    std::vector<Weight> down;
+    matrices.reserve(3 * static_cast<std::size_t>(router.count));
+    for (std::size_t e = 0; e < static_cast<std::size_t>(router.count); ++e) {
+      matrices.emplace_back(source, kInner, kWidth, 3 * e);
+      matrices.emplace_back(source, kInner, kWidth, 3 * e + 1);
+      matrices.emplace_back(source, kWidth, kInner, 3 * e + 2);
+      const auto part = [&](std::size_t i) { return matrices[3 * e + i].view(); };
+      gate_up.insert(gate_up.end(), {part(0), part(1)});
+      down.push_back(part(2));
+    }
+    const auto experts = static_cast<std::size_t>(router.count);
+    gate_up_bias = draw(experts * 2 * kInner, 5);
+    down_bias = draw(experts * kWidth, 6);
+    device_gate_up = DeviceWeight(gate_up, format);
+    device_down = DeviceWeight(down, format);
+  }
+
+  static constexpr std::size_t kWidth = 256;
+  static constexpr std::size_t kInner = 96;
+  Router router;
+  GatedActivation activation;
+  bool scales_input;
+  OwnedWeight router_weight;
+  std::vector<OwnedWeight> matrices;
+  std::vector<float> gate_up_bias;
+  std::vector<float> down_bias;
+  DeviceWeight device_gate_up;
+  DeviceWeight device_down;
+};
+
+std::vector<float> on_cpu(const Layer& layer, std::vector<float>& x, std::vector<float> out) {
+  std::vector<MlpWeights> experts;
+  for (std::size_t e = 0; e < static_cast<std::size_t>(layer.router.count); ++e) {
+    const float* bias = layer.gate_up_bias.data() + e * 2 * Layer::kInner;
+    experts.push_back({.gate = &layer.matrices[3 * e].view(),
+                       .up = &layer.matrices[3 * e + 1].view(),
+                       .down = &layer.matrices[3 * e + 2].view(),
+                       .gate_bias = bias,
+                       .up_bias = bias + Layer::kInner,
+                       .down_bias = layer.down_bias.data() + e * Layer::kWidth,
+                       .activation = layer.activation});
+  }
+  Workspace workspace;
+  Context context{.compute = DType::f32, .workspace = &workspace};
+  ops::add_experts(context, layer.router, matrix(out, Layer::kWidth), matrix(x, Layer::kWidth),
+                   {.router = &layer.router_weight.view(),
+                    .experts = experts,
+                    .scales_input = layer.scales_input});
+  return out;
+}
+
+std::vector<float> on_device(const Layer& layer, const std::vector<float>& x,
+                             const std::vector<float>& before) {
+  const int rows = static_cast<int>(x.size() / Layer::kWidth);
+  const auto pairs = static_cast<std::size_t>(rows) * static_cast<std::size_t>(layer.router.active);
+  std::vector<float> logits(x.size() / Layer::kWidth *
+                            static_cast<std::size_t>(layer.router.count));
+  Workspace workspace;
+  Context context{.compute = DType::f32, .workspace = &workspace};
+  auto input = x;
+  linear(context, matrix(logits, static_cast<std::size_t>(layer.router.count)),
+         matrix(input, Layer::kWidth), layer.router_weight.view());
+
+  RoutesMemory routes;
+  routes.reserve(layer.router, rows);
+  const auto device_logits = upload(logits);
+  route(layer.router, routes.view(), device_logits.data(), layer.router.count, nullptr, rows,
+        nullptr);
+  const auto device_x = upload_bf16(x);
+  const auto out = upload(before);
+  const auto gate_up_bias = upload(layer.gate_up_bias);
+  const auto down_bias = upload(layer.down_bias);
+  const auto gate_up = poisoned<bf16>(pairs * 2 * Layer::kInner);
+  const auto activated = poisoned<bf16>(pairs * Layer::kInner);
+  const auto y = poisoned<bf16>(pairs * Layer::kWidth);
+  multiply_experts(layer.router, gate_up.data(),
+                   {.x = device_x.data(), .by_token = true, .weighted = layer.scales_input},
+                   {layer.device_gate_up.view(), gate_up_bias.data(), 2 * Layer::kInner},
+                   routes.view(), rows, nullptr);
+  activate_multiply(layer.activation, activated.data(), gate_up.data(), static_cast<int>(pairs),
+                    Layer::kInner, nullptr, nullptr);
+  multiply_experts(layer.router, y.data(), {.x = activated.data()},
+                   {layer.device_down.view(), down_bias.data(), Layer::kWidth}, routes.view(), rows,
+                   nullptr);
+  add_expert_outputs(layer.router, out.data(), y.data(), routes.view(), !layer.scales_input, rows,
+                     Layer::kWidth, nullptr);
+  return download(out);
+}
+
+void expect_as_on_the_cpu(const Layer& layer, double tolerance) {
+  for (const std::size_t tokens : {1, 3, 16, 65, 700}) {
+    auto x = draw_bf16(tokens * Layer::kWidth, 7);
+    const auto before = draw(x.size(), 8);
+    const auto expected = on_cpu(layer, x, before);
+    const auto found = on_device(layer, x, before);
+    expect_close(found, expected, tolerance, "out");
+    EXPECT_EQ(found, on_device(layer, x, before)) << "not the same bits again";
+  }
+}
+
+TEST_F(CudaExperts, GiveWhatTheCpuGives) {
+  const struct {
+    WeightFormat source;
+    DeviceWeightFormat format;
+    double tolerance;
+  } formats[] = {{WeightFormat::bf16, DeviceWeightFormat::bf16, 1e-2},
+                 {WeightFormat::bf16, DeviceWeightFormat::fp8, 6e-2},
+                 {WeightFormat::int8, DeviceWeightFormat::int8, 1e-2},
+                 {WeightFormat::int4, DeviceWeightFormat::int4, 1e-2}};
+  for (const auto& [source, format, tolerance] : formats) {
+    SCOPED_TRACE(format_name(format));
+    expect_as_on_the_cpu({kRouters[0], source, format, {}, false}, tolerance);
+    expect_as_on_the_cpu({kRouters[1], source, format, {Activation::gelu_tanh}, false}, tolerance);
+    expect_as_on_the_cpu({kRouters[2], source, format, {Activation::silu, 7.0F}, false}, tolerance);
+    expect_as_on_the_cpu({kRouters[4], source, format, {}, true}, tolerance);
+  }
+}
+
+TEST_F(CudaExperts, AGateOfASharedOne) {
+  constexpr std::size_t kCols = 520;
+  auto x = draw_bf16(9 * kCols, 1);
+  auto y = draw(9 * kCols, 2);
+  const auto gate = draw(kCols, 3, 0.05);
+  const auto before = draw(9 * kCols, 4);
+  for (const bool gated : {false, true}) {
+    auto expected = before;
+    for (std::size_t t = 0; t < 9; ++t) {
+      const double product = std::inner_product(gate.begin(), gate.end(), &x[t * kCols], 0.0);
+      for (std::size_t i = 0; i < kCols; ++i) {
+        const double factor = gated ? 1.0 / (1.0 + std::exp(-product)) : 1.0;
+        expected[t * kCols + i] += static_cast<float>(factor * y[t * kCols + i]);
+      }
+    }
+    const auto out = upload(before);
+    const auto device_gate = upload(gate);
+    const auto device_x = upload_bf16(x);
+    const auto device_y = upload(y);
+    add_gated(out.data(), device_y.data(), device_x.data(), gated ? device_gate.data() : nullptr, 9,
+              kCols, nullptr);
+    expect_close(download(out), expected, kExact, "out");
+  }
+}
+
+}  // namespace
+}  // namespace winnow::ops::cuda::testing
