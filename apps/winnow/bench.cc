@@ -1,5 +1,6 @@
 // winnow bench: speed and memory of a model or of a shape with random weights.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 
 #include <optional>
@@ -162,9 +163,8 @@ Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string n
 model::Model make_model(const BenchOptions& options, Setup& setup) {
   if (options.load.model.empty()) {
     const auto shape = find_shape(options.shape);
-    require(shape.has_value(),
-            "--shape {}: expected smollm2-135m, llama-2-7b, llama-3.2-1b or qwen3-8b",
-            options.shape);
+    require(shape.has_value(), "--shape {}: expected one of {}", options.shape,
+            fmt::join(shape_names(), ", "));
     setup = set_up(options, *shape, options.shape);
     set_threads(options.load.threads);
     const auto format = engine::host_format(setup.engine);
@@ -308,8 +308,8 @@ int run_bench_command(const BenchOptions& options) {
   }
   Report report;
   const auto backend = engine::make_backend(model, setup.engine);
-  report.weight_bytes_per_step = backend->weight_bytes_per_step();
   report.result = run_bench(*backend, setup.engine, setup.plan);
+  report.weight_bytes_per_step = backend->weight_bytes_per_step(report.result.batch);
   report.peak_rss = peak_resident_bytes();  // before the bandwidth test takes its buffer
   report.bandwidth = backend->read_bandwidth();
   if (options.json) {
@@ -359,7 +359,7 @@ void add_bench(CLI::App& app, Run& run) {
   add_model_flag(own, options->load.model);
   own.open_option(
       "--shape", options->shape, "NAME",
-      "Random weights instead: smollm2-135m, llama-2-7b, llama-3.2-1b or qwen3-8b (no default)");
+      fmt::format("Random weights instead: {} (no default)", fmt::join(shape_names(), ", ")));
   add_json_flag(own, options->json);
   add_plan_flags(*command, *options);
   add_run_flags(*command, options->load);

@@ -1,6 +1,7 @@
 // winnow inspect: what a checkpoint is, and what its cache will cost.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "apps/winnow/command.h"
@@ -100,6 +101,46 @@ std::string retrofit_text(const model::ModelSpec& config) {
   return "none: a dense cache";
 }
 
+// Parameters that one token meets: all but the experts that it does not take.
+std::int64_t active_parameters(const model::Checkpoint& checkpoint) {
+  const model::ModelSpec& config = checkpoint.spec();
+  std::int64_t idle = 0;
+  for (const model::LayerSpec& layer : config.layers) {
+    const model::FeedForwardSpec& what = layer.feed_forward;
+    if (what.experts) {
+      const std::int64_t width = what.intermediate;
+      const std::int64_t biases = what.bias ? 2 * width + config.hidden : 0;
+      idle += (what.experts->count - what.experts->active) * (3 * width * config.hidden + biases);
+    }
+  }
+  return checkpoint.parameter_count() - idle;
+}
+
+nlohmann::ordered_json experts_json(const model::ModelSpec& config) {
+  const model::FeedForwardSpec* what = config.experts();
+  if (what == nullptr) {
+    return nullptr;
+  }
+  const auto layers = std::ranges::count_if(config.layers, [](const model::LayerSpec& layer) {
+    return layer.feed_forward.experts.has_value();
+  });
+  return {{"count", what->experts->count},
+          {"active", what->experts->active},
+          {"intermediate", what->intermediate},
+          {"shared_intermediate", what->experts->shared_intermediate},
+          {"layers", layers}};
+}
+
+std::string mlp_text(const model::ModelSpec& config) {
+  std::string text =
+      config.dense_width() > 0 ? fmt::format("MLP {}", config.dense_width()) : std::string();
+  if (const model::FeedForwardSpec* what = config.experts()) {
+    text += fmt::format("{}{} experts of {}, {} active", text.empty() ? "" : ", ",
+                        what->experts->count, what->intermediate, what->experts->active);
+  }
+  return text;
+}
+
 nlohmann::ordered_json to_json(const model::Checkpoint& checkpoint, const InspectOptions& options,
                                const CacheCost& cost) {
   using Json = nlohmann::ordered_json;
@@ -110,12 +151,14 @@ nlohmann::ordered_json to_json(const model::Checkpoint& checkpoint, const Inspec
           {"heads", config.attention().heads},
           {"kv_heads", config.attention().kv_heads},
           {"head_dim", config.attention().head_dim},
-          {"intermediate", config.feed_forward().intermediate},
+          {"intermediate", config.dense_width() > 0 ? Json(config.dense_width()) : Json()},
+          {"experts", experts_json(config)},
           {"vocab", config.vocab},
           {"max_positions", config.max_positions},
           {"tied_embeddings", config.tied_embeddings},
           {"dtype", dtype_name(config.dtype)},
           {"parameters", checkpoint.parameter_count()},
+          {"active_parameters", active_parameters(checkpoint)},
           {"retrofit", retrofit_json(config)},
           {"kv_cache",
            {{"dtype", options.kv_dtype},
@@ -132,16 +175,19 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
   const auto row = [&](std::string_view name, const std::string& value) {
     text += fmt::format("  {:<14}{}\n", name, value);
   };
-  row("architecture",
-      fmt::format("{}, {} layers, hidden {}, MLP {}", config.family, config.layer_count(),
-                  config.hidden, config.feed_forward().intermediate));
+  row("architecture", fmt::format("{}, {} layers, hidden {}, {}", config.family,
+                                  config.layer_count(), config.hidden, mlp_text(config)));
   row("attention", fmt::format("{} query heads, {} KV heads of {}", config.attention().heads,
                                config.attention().kv_heads, config.attention().head_dim));
   row("vocabulary", fmt::format("{} tokens, {} embeddings", grouped(config.vocab),
                                 config.tied_embeddings ? "tied" : "untied"));
   row("positions", grouped(config.max_positions));
   row("parameters",
-      fmt::format("{} in {}", grouped(checkpoint.parameter_count()), dtype_name(config.dtype)));
+      fmt::format(
+          "{} in {}{}", grouped(checkpoint.parameter_count()), dtype_name(config.dtype),
+          config.experts() == nullptr
+              ? std::string()
+              : fmt::format(", {} of them active", grouped(active_parameters(checkpoint)))));
   row("retrofit", retrofit_text(config));
   row("KV cache",
       fmt::format("{} per 1K tokens dense, in {}", readable_bytes(cost.dense), options.kv_dtype));

@@ -14,7 +14,7 @@ struct Shape {
   const char* config;  // what of the model's config.json a description needs
 };
 
-constexpr std::array<Shape, 4> kShapes{{
+constexpr std::array<Shape, 6> kShapes{{
     // HuggingFaceTB/SmolLM2-135M
     {"smollm2-135m", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 576,
       "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
@@ -37,13 +37,26 @@ constexpr std::array<Shape, 4> kShapes{{
       "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
       "head_dim": 128, "intermediate_size": 12288, "vocab_size": 151936,
       "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000})"},
+    // Qwen/Qwen3-30B-A3B
+    {"qwen3-30b-a3b", R"({"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 2048,
+      "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
+      "head_dim": 128, "intermediate_size": 6144, "vocab_size": 151936,
+      "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+      "norm_topk_prob": true, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
+      "rope_theta": 1000000})"},
+    // mistralai/Mixtral-8x7B-v0.1
+    {"mixtral-8x7b", R"({"architectures": ["MixtralForCausalLM"], "hidden_size": 4096,
+      "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+      "intermediate_size": 14336, "vocab_size": 32000, "num_local_experts": 8,
+      "num_experts_per_tok": 2, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+      "rope_theta": 1000000})"},
 }};
 
 }  // namespace
 
 std::span<const std::string_view> shape_names() {
-  static constexpr std::array<std::string_view, 4> kNames{"smollm2-135m", "llama-3.2-1b",
-                                                          "llama-2-7b", "qwen3-8b"};
+  static constexpr std::array<std::string_view, 6> kNames{
+      "smollm2-135m", "llama-3.2-1b", "llama-2-7b", "qwen3-8b", "qwen3-30b-a3b", "mixtral-8x7b"};
   return kNames;
 }
 

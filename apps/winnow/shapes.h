@@ -9,7 +9,7 @@
 
 namespace winnow::cli {
 
-/// smollm2-135m, llama-2-7b, llama-3.2-1b or qwen3-8b; nullopt for anything else.
+/// The shape of one of shape_names(); nullopt for anything else.
 std::optional<model::ModelSpec> find_shape(std::string_view name);
 
 /// All of them, smallest first.

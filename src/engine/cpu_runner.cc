@@ -31,14 +31,14 @@ CacheUsage usage_of(const kvcache::SequenceCache& cache) {
 
 /// Copies of the weights in tiles, if steps may multiply them, and they have room in the last-level
 /// cache beside the entries and what other programs have there.
-std::optional<ops::AmxPackedWeights> amx_packed_weights(const model::Weights& weights,
+std::optional<ops::AmxPackedWeights> amx_packed_weights(const model::Model& model,
                                                         const EngineConfig& config) {
   const bool used =
       config.compute == DType::bf16 && !config.deterministic && ops::cpu_takes_amx_packed_weights();
-  if (!used || weights.bytes_per_step() > last_level_cache_bytes() / 4) {
+  if (!used || model.weights().bytes_per_step(model.spec(), 1) > last_level_cache_bytes() / 4) {
     return std::nullopt;
   }
-  return ops::AmxPackedWeights(weights.matrices());
+  return ops::AmxPackedWeights(model.weights().matrices());
 }
 
 class CpuSequence : public SequenceState {
@@ -62,7 +62,7 @@ class CpuRunner : public Runner {
  public:
   CpuRunner(const model::Model& model, const EngineConfig& config)
       : model_(model),
-        tiled_(amx_packed_weights(model.weights(), config)),
+        tiled_(amx_packed_weights(model, config)),
         cache_(config.cache, model.cache_shape()) {
     context_ = {config.compute, config.deterministic, &workspace_, tiled_ ? &*tiled_ : nullptr};
   }
@@ -143,8 +143,8 @@ class CpuRunner : public Runner {
 
 }  // namespace
 
-std::size_t CpuBackend::weight_bytes_per_step() const {
-  return model_.weights().bytes_per_step();
+std::size_t CpuBackend::weight_bytes_per_step(int sequences) const {
+  return model_.weights().bytes_per_step(model_.spec(), sequences);
 }
 
 double CpuBackend::read_bandwidth() const {

@@ -14,7 +14,7 @@ class CpuBackend : public Backend {
   explicit CpuBackend(const model::Model& model) : model_(model) {}
   [[nodiscard]] const model::ModelSpec& spec() const override { return model_.spec(); }
   [[nodiscard]] kvcache::CacheShape cache_shape() const override { return model_.cache_shape(); }
-  [[nodiscard]] std::size_t weight_bytes_per_step() const override;
+  [[nodiscard]] std::size_t weight_bytes_per_step(int sequences) const override;
   [[nodiscard]] double read_bandwidth() const override;
   [[nodiscard]] std::optional<std::size_t> memory_in_use() const override { return std::nullopt; }
   [[nodiscard]] std::unique_ptr<Runner> make_runner(const EngineConfig& config,

@@ -82,8 +82,9 @@ class Backend {
   [[nodiscard]] virtual const model::ModelSpec& spec() const = 0;
   /// Of every runner's cache.
   [[nodiscard]] virtual kvcache::CacheShape cache_shape() const = 0;
-  /// Bytes of all weights that a decode step reads.
-  [[nodiscard]] virtual std::size_t weight_bytes_per_step() const = 0;
+  /// Bytes of all weights that a decode step of so many sequences reads; of experts, those that are
+  /// taken when each token takes them at random.
+  [[nodiscard]] virtual std::size_t weight_bytes_per_step(int sequences) const = 0;
   /// Bytes per second that the device reads at most; measured anew.
   [[nodiscard]] virtual double read_bandwidth() const = 0;
   /// Bytes of the device's own memory that are taken now, by this process or others; nullopt: it

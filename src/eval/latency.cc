@@ -38,7 +38,7 @@ StepCost step_cost(const model::ModelSpec& model, double batch, double length,
 
   StepCost cost;
   cost.flops = batch * (2.0 * weights + cache.flops);
-  cost.weight_reads = options.weight_bytes * weights;
+  cost.weight_reads = options.weight_bytes * read_weights(model, batch);
   cost.kv_reads = options.kv_bytes * batch * cache.numbers;
   cost.seconds = std::max(cost.flops / options.flops_per_s, cost.reads() / options.bytes_per_s);
   cost.kv_share = cost.is_memory_bound(options) ? cost.kv_reads / cost.reads()

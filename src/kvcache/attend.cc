@@ -102,7 +102,8 @@ ops::PrefillHead attention_of(const HeadChunk& part, int layer) {
           .band_keys = part.band_keys.data(),
           .band_values = part.band_values.data(),
           .lead = part.lead + static_cast<int>(first),
-          .window = chunk.sequence->rule(layer).window};
+          .window = chunk.sequence->rule(layer).window,
+          .sinks = sinks_of(chunk, part.head)};
 }
 
 // Takes rows[c] first rows of each chunk at once.

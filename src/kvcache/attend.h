@@ -24,6 +24,8 @@ struct LayerChunk {
   /// Optional, of chunks of one token: receives its weights, [kv_heads][group, entries seen]. Not
   /// Quest's, whose queries see different entries.
   float* weights = nullptr;
+  /// Optional [kv_heads * group]: the sinks of the layer's query heads (ops::DecodeRow).
+  const float* sinks = nullptr;
   /// Rows of `out` before this one are not wanted and may be left as they are.
   std::size_t first_out = 0;
 };

@@ -53,7 +53,10 @@ void plan_full_rows(const Step& step, int layer, std::span<ops::DecodeRow> rows)
     const std::size_t column = static_cast<std::size_t>(h) * width;
     rows[static_cast<std::size_t>(h)] = {chunk.queries.row(step.row).data() + column,
                                          chunk.out.row(step.row).data() + column,
-                                         head.archive().span(), head.window().span(), weights};
+                                         head.archive().span(),
+                                         head.window().span(),
+                                         weights,
+                                         sinks_of(chunk, h)};
     if (weights != nullptr) {
       weights += shape.group * head.live_entries();
     }
@@ -93,7 +96,8 @@ void plan_quest_rows(const Step& step, int layer, std::vector<ops::DecodeRow>& r
                       chunk.out.row(step.row).data() + column,
                       {head.archive().span().base, list.data(), count},
                       {},
-                      nullptr});
+                      nullptr,
+                      chunk.sinks != nullptr ? sinks_of(chunk, h) + g : nullptr});
     }
     int visible = 0;
     for (int page = 0; page < pages; ++page) {

@@ -22,6 +22,12 @@ inline Token token_of(const LayerChunk& chunk, std::size_t row, int head) {
   return token;
 }
 
+/// The sinks of head `head`'s query heads, or null.
+inline const float* sinks_of(const LayerChunk& chunk, int head) {
+  return chunk.sinks != nullptr ? chunk.sinks + head * chunk.sequence->cache().shape().group
+                                : nullptr;
+}
+
 /// Takes rows [first_rows[c], T) of each chunk, the i-th of all chunks together: decode, everything
 /// under context.deterministic, and rules whose next step depends on the last one's attention.
 void attend_row_by_row(ops::Context& context, int layer, std::span<const LayerChunk> chunks,

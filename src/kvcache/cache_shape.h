@@ -15,6 +15,7 @@ struct CacheShape {
   int group = 0;          // query heads per KV head
   float scale = 0.0F;     // of the scores; 0: 1 / sqrt(head_dim)
   float soft_cap = 0.0F;  // as in ops::AttentionShape
+  bool sinks = false;     // query heads have sinks (ops::DecodeRow)
   /// By layer: a query sees the last `reach` tokens, its own included (a sliding window), or all of
   /// them (0, a full layer). Empty: all layers are full.
   std::vector<int> reach = {};

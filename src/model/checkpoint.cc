@@ -1,10 +1,12 @@
 #include "model/checkpoint.h"
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "checkpoint/gguf/gguf_file.h"
 #include "checkpoint/json.h"
 #include "checkpoint/weight_files.h"
 #include "model/checkpoint_parts.h"
+#include "model/expert_stacks.h"
 #include "model/joined_tensors.h"
 #include "model/text_part.h"
 
@@ -45,6 +47,8 @@ Checkpoint Checkpoint::open_directory(const std::filesystem::path& directory,
     }
   }
   checkpoint.tensors_ = split_joined(checkpoint.spec_, std::move(checkpoint.tensors_), locate);
+  checkpoint.stacks_ = std::make_shared<const detail::ExpertStacks>(
+      checkpoint.spec_, directory.string(), checkpoint.tensors_);
   detail::check_tensors(locate, checkpoint.spec_, checkpoint.tensors_);
   return checkpoint;
 }
@@ -53,15 +57,26 @@ bool Checkpoint::has(std::string_view name) const {
   return tensors_.find(name) != tensors_.end();
 }
 
+const TensorMap& Checkpoint::tensors() const {
+  if (stacks_ != nullptr) {
+    stacks_->fill();
+  }
+  return quantized_ ? quantized_->converted(tensors_) : tensors_;
+}
+
+void Checkpoint::release(std::string_view name) const {
+  const TensorView& tensor = this->tensor(name);
+  const bool copied = stacks_ != nullptr && stacks_->holds(tensor);
+  if (!copied && !is_converted(std::string(name))) {
+    MappedFile::release({tensor.data, tensor.bytes()});
+  }
+}
+
 const TensorView& Checkpoint::tensor(std::string_view name) const {
   const auto found = tensors().find(name);
   require(found != tensors().end(), "{}: tensor {} is missing", directory_.string(),
           in_quotes(name));
   return found->second;
-}
-
-const TensorMap& Checkpoint::tensors() const {
-  return quantized_ ? quantized_->converted(tensors_) : tensors_;
 }
 
 bool Checkpoint::is_converted(const std::string& name) const {

@@ -15,6 +15,10 @@
 
 namespace winnow::model {
 
+namespace detail {
+class ExpertStacks;
+}
+
 /// An opened model directory. Weights stay memory-mapped and are shared by copies. Those that are
 /// stored quantised (checkpoint/quantized/) become the floating-point type that config.json names
 /// when tensors are first asked for, and a note says what that costs.
@@ -34,10 +38,13 @@ class Checkpoint {
   [[nodiscard]] bool has(std::string_view name) const;
   /// The tensor `name`; Error when it is missing.
   [[nodiscard]] const TensorView& tensor(std::string_view name) const;
-  /// All tensors by name.
+  /// All tensors by name. Experts are there one by one, however the file holds them: the first call
+  /// copies those that lie otherwise.
   [[nodiscard]] const TensorMap& tensors() const;
   /// Whether the tensor `name` was converted from a quantised one, and lies in no mapped file.
   [[nodiscard]] bool is_converted(const std::string& name) const;
+  /// Nobody reads this tensor any more: what is mapped of it may leave memory.
+  void release(std::string_view name) const;
   /// Elements of all tensors the configuration calls for; tied embeddings count once.
   [[nodiscard]] std::int64_t parameter_count() const;
 
@@ -51,6 +58,7 @@ class Checkpoint {
   std::shared_ptr<const void> owner_;              // of the files
   TensorMap tensors_;                              // of quantised matrices type and shape only
   std::shared_ptr<quantized::Weights> quantized_;  // null: none are
+  std::shared_ptr<const detail::ExpertStacks> stacks_;
 };
 
 /// Names and shapes of all tensors a model of this configuration must have, e.g.

@@ -3,6 +3,7 @@
 #include "checkpoint/weight_files.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_parts.h"
+#include "model/expert_stacks.h"
 #include "model/joined_tensors.h"
 
 namespace winnow::model {
@@ -25,8 +26,9 @@ void save_checkpoint(const std::filesystem::path& directory, const ModelSpec& sp
   std::filesystem::create_directories(directory, error);
   require(!error, "{}: cannot create: {}", directory.string(), error.message());
 
+  const detail::StackedTensors stacked(spec, tensors);
   // Transformers refuses files without this entry.
-  write_safetensors(directory / kWeightFile, joined(spec, tensors), {{"format", "pt"}});
+  write_safetensors(directory / kWeightFile, joined(spec, stacked.map()), {{"format", "pt"}});
   write_text_file(directory / "config.json", texts.config);
   write_text_file(directory / "generation_config.json", *texts.generation_config);
   if (texts.dms_metadata) {

@@ -16,6 +16,7 @@ inline constexpr int kMaxLayers = 1 << 12;
 inline constexpr int kMaxHeads = 1 << 16;
 inline constexpr int kMaxHeadDim = 1 << 12;
 inline constexpr int kMaxIntermediate = 1 << 24;
+inline constexpr int kMaxExperts = 1 << 10;
 inline constexpr int kMaxVocab = 1 << 26;
 inline constexpr int kMaxPositions = 1 << 30;
 

@@ -12,21 +12,45 @@ double weights_of(const AttentionSpec& attention, double hidden) {
          (attention.query_width() + attention.key_width() + attention.value_width() + outputs);
 }
 
-double weights_of(const FeedForwardSpec& part, double hidden) {
-  return hidden * part.intermediate * (part.gated ? 3.0 : 2.0);
+// `taken`: the experts that count.
+double weights_of(const FeedForwardSpec& part, double hidden, double taken) {
+  const double channel = hidden * (part.gated ? 3.0 : 2.0);
+  const double dense = channel * part.dense_width();
+  if (!part.experts) {
+    return dense;
+  }
+  const double routers = hidden * (part.experts->count + (part.experts->shared_gate ? 1 : 0));
+  return dense + routers + channel * part.intermediate * taken;
+}
+
+// taken(experts): how many of a layer's experts count.
+template <class Taken>
+double weights_of(const ModelSpec& spec, const Taken& taken) {
+  double weights = 1.0 * spec.hidden * spec.vocab;
+  for (const LayerSpec& layer : spec.layers) {
+    const FeedForwardSpec& part = layer.feed_forward;
+    if (const AttentionSpec* attention = layer.attention()) {
+      weights += weights_of(*attention, spec.hidden);
+    }
+    weights += weights_of(part, spec.hidden, part.experts ? taken(*part.experts) : 0.0);
+  }
+  return weights;
 }
 
 }  // namespace
 
 double multiplied_weights(const ModelSpec& spec) {
-  double weights = 1.0 * spec.hidden * spec.vocab;
-  for (const LayerSpec& layer : spec.layers) {
-    if (const AttentionSpec* attention = layer.attention()) {
-      weights += weights_of(*attention, spec.hidden);
-    }
-    weights += weights_of(layer.feed_forward, spec.hidden);
-  }
-  return weights;
+  return weights_of(spec, [](const ExpertsSpec& experts) { return 1.0 * experts.active; });
+}
+
+double read_weights(const ModelSpec& spec, double tokens) {
+  return weights_of(spec, [tokens](const ExpertsSpec& experts) {
+    return experts.count * share_of_experts(experts, tokens);
+  });
+}
+
+double share_of_experts(const ExpertsSpec& experts, double tokens) {
+  return 1.0 - std::pow(1.0 - 1.0 * experts.active / experts.count, tokens);
 }
 
 double visible_entries(const Reach& reach, double length) {

@@ -8,6 +8,12 @@ namespace winnow::model {
 /// Weights that multiply each token: all layers' matrices and the head; the embedding is looked up.
 double multiplied_weights(const ModelSpec& spec);
 
+/// Weights that are read to multiply `tokens` tokens, if each takes experts at random.
+double read_weights(const ModelSpec& spec, double tokens);
+
+/// The share of a layer's experts that some of `tokens` tokens take, if each takes them at random.
+double share_of_experts(const ExpertsSpec& experts, double tokens);
+
 /// Entries that the last of `length` tokens sees, itself included.
 double visible_entries(const Reach& reach, double length);
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "model/channels.h"
 #include "ops/activation.h"
+#include "ops/experts.h"
 #include "ops/linear.h"
 #include "ops/mlp.h"
 #include "ops/norm.h"
@@ -33,6 +34,50 @@ std::vector<std::int32_t> positions_of(std::span<const SequenceStep> steps) {
 
 const float* data_or_null(const std::vector<float>& bias) {
   return bias.empty() ? nullptr : bias.data();
+}
+
+// Of LayerWeights or ExpertWeights.
+template <class Network>
+ops::MlpWeights network(const Network& w, const FeedForwardSpec& spec) {
+  return {.gate = spec.gated ? &w.gate : nullptr,
+          .up = &w.up,
+          .down = &w.down,
+          .gate_bias = data_or_null(w.gate_bias),
+          .up_bias = data_or_null(w.up_bias),
+          .down_bias = data_or_null(w.down_bias),
+          .activation = {spec.activation, spec.clamp}};
+}
+
+// out += sigmoid(gate . x) * shared expert(x), the sigmoid only where there is a gate.
+void add_shared_expert(ops::Context& context, const FeedForwardSpec& spec, const LayerWeights& w,
+                       ops::Matrix<const float> x, ops::Matrix<float> out) {
+  if (!spec.experts->shared_gate) {
+    return ops::add_mlp(context, out, x, network(w, spec));
+  }
+  const ops::Workspace::Scope scope(*context.workspace);
+  const auto logits = take(*context.workspace, x.rows, 1);
+  const auto shared = take(*context.workspace, x.rows, static_cast<int>(x.cols));
+  ops::linear(context, logits, x, w.shared_gate);
+  std::fill_n(shared.data, shared.rows * shared.cols, 0.0F);
+  ops::add_mlp(context, shared, x, network(w, spec));
+  ops::gate_rows(shared, logits);
+  ops::add(out, shared);
+}
+
+void add_experts(ops::Context& context, const FeedForwardSpec& spec, const LayerWeights& w,
+                 ops::Matrix<const float> x, ops::Matrix<float> out) {
+  std::vector<ops::MlpWeights> networks;
+  for (const ExpertWeights& expert : w.experts) {
+    networks.push_back(network(expert, spec));
+  }
+  ops::add_experts(context, spec.experts->router(), out, x,
+                   {.router = &w.router,
+                    .router_bias = data_or_null(w.router_bias),
+                    .experts = networks,
+                    .scales_input = spec.experts->scales_input});
+  if (spec.dense_width() > 0) {
+    add_shared_expert(context, spec, w, x, out);
+  }
 }
 
 // RMSNorm of queries or keys [T, heads * head_dim]: of each head where the weight is as long as
@@ -99,7 +144,8 @@ kvcache::CacheShape Model::cache_shape() const {
                             .head_dim = attention.head_dim,
                             .group = attention.group(),
                             .scale = attention.scale,
-                            .soft_cap = attention.soft_cap};
+                            .soft_cap = attention.soft_cap,
+                            .sinks = attention.sinks};
   for (const LayerSpec& layer : spec_.layers) {
     shape.reach.push_back(layer.attention()->reach.width);
   }
@@ -207,6 +253,7 @@ std::vector<kvcache::LayerChunk> Model::chunks_of(int layer, std::span<const Seq
     chunk.keys = a.keys.slice(first, last);
     chunk.values = a.values.slice(first, last);
     chunk.out = a.attended.slice(first, last);
+    chunk.sinks = data_or_null(weights_.layers[static_cast<std::size_t>(layer)].sinks);
     chunk.first_out = is_last ? step.tokens.size() - step.logit_rows : 0;
     if (a.decisions.flags.data != nullptr) {
       chunk.decisions = a.decisions.flags.slice(first, last);
@@ -280,14 +327,11 @@ void Model::feed_forward(ops::Context& context, int layer, const Activations& a)
     input = a.normed;
   }
   add_branch(context, layer, a, w.mlp_post_norm, [&](ops::Matrix<float> out) {
-    ops::add_mlp(context, out, input,
-                 {.gate = spec.feed_forward.gated ? &w.gate : nullptr,
-                  .up = &w.up,
-                  .down = &w.down,
-                  .gate_bias = data_or_null(w.gate_bias),
-                  .up_bias = data_or_null(w.up_bias),
-                  .down_bias = data_or_null(w.down_bias),
-                  .activation = {spec.feed_forward.activation}});
+    if (spec.feed_forward.experts) {
+      add_experts(context, spec.feed_forward, w, input, out);
+    } else {
+      ops::add_mlp(context, out, input, network(w, spec.feed_forward));
+    }
   });
 }
 

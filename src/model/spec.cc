@@ -21,9 +21,6 @@ const char* unsupported(const AttentionSpec& attention) {
   if (attention.value_dim != attention.head_dim) {
     return "values of another size than keys";
   }
-  if (attention.sinks) {
-    return "sink logits";
-  }
   if (attention.output_gate) {
     return "gated attention outputs";
   }
@@ -37,18 +34,15 @@ const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
   if (const char* what = unsupported(*layer.attention())) {
     return what;
   }
-  if (layer.feed_forward.experts) {
-    return "experts";
-  }
-  if (layer.feed_forward.clamp > 0.0F) {
-    return "clamped feed-forward layers";
+  if (layer.feed_forward.experts && !layer.feed_forward.gated) {
+    return "experts without a gate";
   }
   if (shape_of(*layer.attention()) != shape_of(*spec.layers.front().attention())) {
     return "attention layers of different shapes";
   }
-  return layer.feed_forward == spec.layers.front().feed_forward
-             ? nullptr
-             : "feed-forward layers of different shapes";
+  return layer.feed_forward.experts && layer.feed_forward != *spec.experts()
+             ? "experts of different shapes"
+             : nullptr;
 }
 
 const char* beyond_plain(const AttentionSpec& attention) {
@@ -63,6 +57,9 @@ const char* beyond_plain(const AttentionSpec& attention) {
   }
   if (attention.query_growth) {
     return "queries that grow with their position";
+  }
+  if (attention.sinks) {
+    return "sink logits";
   }
   return attention.soft_cap > 0.0F ? "capped scores" : nullptr;
 }
@@ -80,7 +77,10 @@ const char* beyond_plain(const LayerSpec& layer) {
   if (layer.residual_multiplier != 1.0F) {
     return "multipliers of the residual stream";
   }
-  if (layer.feed_forward.activation != ops::Activation::silu) {
+  if (layer.feed_forward.experts) {
+    return "experts";
+  }
+  if (layer.feed_forward.activation != ops::Activation::silu || layer.feed_forward.clamp > 0.0F) {
     return "activations other than SiLU";
   }
   if (!layer.feed_forward.gated) {
@@ -98,9 +98,18 @@ const AttentionSpec& ModelSpec::attention() const {
   return *found->attention();
 }
 
-const FeedForwardSpec& ModelSpec::feed_forward() const {
-  assert(!layers.empty());
-  return layers.front().feed_forward;
+int ModelSpec::dense_width() const {
+  int widest = 0;
+  for (const LayerSpec& layer : layers) {
+    widest = std::max(widest, layer.feed_forward.dense_width());
+  }
+  return widest;
+}
+
+const FeedForwardSpec* ModelSpec::experts() const {
+  const auto found = std::ranges::find_if(
+      layers, [](const LayerSpec& layer) { return layer.feed_forward.experts.has_value(); });
+  return found == layers.end() ? nullptr : &found->feed_forward;
 }
 
 int ModelSpec::compressing_before(int index) const {

@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "model/compression.h"
 #include "ops/activation.h"
+#include "ops/router.h"
 
 namespace winnow::model {
 
@@ -105,19 +106,16 @@ struct RecurrentSpec {
 
 /// Experts in place of one feed-forward network; FeedForwardSpec describes each of them.
 struct ExpertsSpec {
-  enum class Score : std::uint8_t {
-    softmax,            // over all experts, then the best are taken
-    softmax_of_chosen,  // the best are taken, then their softmax
-    sigmoid,
-  };
-
   int count = 0;
   int active = 0;  // per token
-  Score score = Score::softmax;
+  ops::RouterScore score = ops::RouterScore::softmax;
   bool normalized = false;  // the scores of the active ones are divided by their sum
   bool router_bias = false;
+  bool scales_input = false;    // a score multiplies what its expert takes, not what it gives
   int shared_intermediate = 0;  // of an expert that every token takes; 0: there is none
   bool shared_gate = false;     // its output is multiplied by a sigmoid
+
+  [[nodiscard]] ops::Router router() const { return {count, active, score, normalized}; }
 
   bool operator==(const ExpertsSpec&) const = default;
 };
@@ -130,6 +128,16 @@ struct FeedForwardSpec {
   float clamp = 0.0F;  // > 0: the clamped GLU of gpt-oss
   bool bias = false;
   std::optional<ExpertsSpec> experts;
+
+  /// Width of the network that every token takes: the only one or the shared expert. 0: there is
+  /// none.
+  [[nodiscard]] int dense_width() const {
+    return experts ? experts->shared_intermediate : intermediate;
+  }
+  /// Widths of all networks that one token takes, together.
+  [[nodiscard]] int active_width() const {
+    return dense_width() + (experts ? experts->active * intermediate : 0);
+  }
 
   bool operator==(const FeedForwardSpec&) const = default;
 };
@@ -158,12 +166,23 @@ struct LayerSpec {
 
 /// Under which names a family stores what several families call differently; "" where it has none.
 struct TensorNames {
+  /// How a family's files hold experts: each matrix by itself, or those of all in one tensor, [in,
+  /// out], with gate and up side by side (halves) or column by column in turn (pairs).
+  enum class ExpertStacks : std::uint8_t { none, transposed_halves, transposed_pairs };
+
   std::string attention_norm = "input_layernorm";
   std::string attention_post_norm;
   std::string mlp_norm = "post_attention_layernorm";
   std::string mlp_post_norm;
   /// Files hold q, k and v as one tensor, and gate and up as another (joined_tensors.h).
   bool joins_projections = false;
+  std::string feed_forward = "mlp";
+  // Of a feed-forward with experts:
+  std::string router = "gate";
+  std::string expert_gate = "gate_proj";
+  std::string expert_up = "up_proj";
+  std::string expert_down = "down_proj";
+  ExpertStacks stacks = ExpertStacks::none;
 
   bool operator==(const TensorNames&) const = default;
 };
@@ -202,8 +221,10 @@ struct ModelSpec {
   /// The shape that all attention layers share: heads and their sizes, scale and soft cap. Reach
   /// and RoPE may differ from layer to layer: ask the layer for them.
   [[nodiscard]] const AttentionSpec& attention() const;
-  /// The feed-forward that all layers share.
-  [[nodiscard]] const FeedForwardSpec& feed_forward() const;
+  /// The widest network that every token takes in some layer (FeedForwardSpec::dense_width).
+  [[nodiscard]] int dense_width() const;
+  /// The feed-forward that all layers with experts share; null where no layer has experts.
+  [[nodiscard]] const FeedForwardSpec* experts() const;
 
   /// Whether the model decides in this layer what its cache keeps: it was taught to, and the layer
   /// compresses.

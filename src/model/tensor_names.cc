@@ -23,10 +23,14 @@ bool has_adapter(const ModelSpec& spec, int layer) {
 
 // A tree whose members hold nothing: of the visit only names and shapes are wanted.
 struct Nothing {};
+struct ExpertOfNothing {
+  Nothing gate_bias, up_bias, down_bias, gate, up, down;
+};
 struct LayerOfNothing {
   Nothing attention_norm, attention_post_norm, mlp_norm, mlp_post_norm, query_norm, key_norm,
-      query_bias, key_bias, value_bias, output_bias, gate_bias, up_bias, down_bias, query, key,
-      value, output, gate, up, down;
+      query_bias, sinks, key_bias, value_bias, output_bias, gate_bias, up_bias, down_bias, query,
+      key, value, output, gate, up, down, router, router_bias, shared_gate;
+  std::vector<ExpertOfNothing> experts;
 };
 struct TreeOfNothing {
   Nothing embedding, head, norm;

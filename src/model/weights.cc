@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/mapped_file.h"
+#include "model/cost.h"
 #include "model/tensor_source.h"
 #include "model/visit_tensors.h"
 
@@ -71,7 +71,9 @@ class Binder {
     LayerWeights w;
     visit_layer(spec_, index, w, [&](const std::string& name, const Shape&, auto& member) {
       if constexpr (std::is_same_v<decltype(member), ops::Weight&>) {
-        member = matrix(name);
+        // A choice of experts made in few bits would be another choice.
+        const bool chooses = &member == &w.router || &member == &w.shared_gate;
+        member = chooses ? ops::weight_view(source_.get(name)) : matrix(name);
       } else {
         member = name.ends_with("norm.weight") ? norm(name, spec_.layer(index).norm) : vector(name);
       }
@@ -104,12 +106,7 @@ class StoredTensors : public TensorSource {
     require(found != checkpoint_.tensors().end(), "tensor {} is missing", name);
     return found->second;
   }
-  void release(const std::string& name) override {
-    if (!checkpoint_.is_converted(name)) {
-      const TensorView tensor = get(name);
-      MappedFile::release({tensor.data, tensor.bytes()});
-    }
-  }
+  void release(const std::string& name) override { checkpoint_.release(name); }
 
  private:
   const Checkpoint& checkpoint_;
@@ -120,8 +117,9 @@ class StoredTensors : public TensorSource {
 std::vector<ops::Weight> Weights::matrices() const {
   std::vector<ops::Weight> result{head};
   for (const LayerWeights& layer : layers) {
-    for (const ops::Weight* weight : {&layer.query, &layer.key, &layer.value, &layer.output,
-                                      &layer.gate, &layer.up, &layer.down}) {
+    for (const ops::Weight* weight :
+         {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate, &layer.up,
+          &layer.down, &layer.router, &layer.shared_gate}) {
       if (weight->data != nullptr) {
         result.push_back(*weight);
       }
@@ -130,16 +128,26 @@ std::vector<ops::Weight> Weights::matrices() const {
   return result;
 }
 
-std::size_t Weights::bytes_per_step() const {
+std::size_t Weights::bytes_per_step(const ModelSpec& spec, int sequences) const {
   std::size_t total = 0;
   for (const ops::Weight& weight : matrices()) {
     total += weight.bytes();
   }
+  if (const FeedForwardSpec* what = spec.experts()) {
+    total += static_cast<std::size_t>(static_cast<double>(expert_bytes()) *
+                                      share_of_experts(*what->experts, sequences));
+  }
   return total;
 }
 
-std::size_t Weights::bytes() const {
-  return bytes_per_step() + (embedding.data == head.data ? 0 : embedding.bytes());
+std::size_t Weights::expert_bytes() const {
+  std::size_t total = 0;
+  for (const LayerWeights& layer : layers) {
+    for (const ExpertWeights& expert : layer.experts) {
+      total += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
+    }
+  }
+  return total;
 }
 
 Weights bind_weights(const ModelSpec& spec, TensorSource& source,

@@ -20,6 +20,16 @@ struct AdapterWeights {
   std::vector<float> bias;                // [kv_heads] or empty
 };
 
+/// One of several networks of which a token takes a few.
+struct ExpertWeights {
+  std::vector<float> gate_bias;  // [intermediate] or empty
+  std::vector<float> up_bias;
+  std::vector<float> down_bias;  // [hidden] or empty
+  ops::Weight gate;              // [intermediate, hidden]
+  ops::Weight up;                // [intermediate, hidden]
+  ops::Weight down;              // [hidden, intermediate]
+};
+
 struct LayerWeights {
   // Empty is what the model does not have. Norms hold what x / rms(x) is multiplied by.
   std::vector<float> attention_norm;       // [hidden] before attention
@@ -32,6 +42,7 @@ struct LayerWeights {
   std::vector<float> key_bias;    // [kv_heads * head_dim]
   std::vector<float> value_bias;
   std::vector<float> output_bias;  // [hidden]
+  std::vector<float> sinks;        // [heads]
   std::vector<float> gate_bias;    // [intermediate]
   std::vector<float> up_bias;
   std::vector<float> down_bias;  // [hidden]
@@ -42,6 +53,11 @@ struct LayerWeights {
   ops::Weight gate;              // [intermediate, hidden]; no data in a layer without a gate
   ops::Weight up;                // [intermediate, hidden]
   ops::Weight down;              // [hidden, intermediate]
+  // Of a layer with experts, whose gate, up and down are those of the shared one:
+  ops::Weight router;  // [experts, hidden], never quantised
+  std::vector<float> router_bias;
+  ops::Weight shared_gate;  // [1, hidden], never quantised
+  std::vector<ExpertWeights> experts;
   AdapterWeights adapter;
 };
 
@@ -55,12 +71,14 @@ struct Weights {
   std::vector<ops::QuantizedWeight> quantized;
   std::vector<std::shared_ptr<const void>> owners;
 
-  /// All matrices that a decode step reads: everything but the embedding rows.
+  /// All matrices that a decode step reads for every token: everything but the embedding rows and
+  /// the experts.
   [[nodiscard]] std::vector<ops::Weight> matrices() const;
-  /// Bytes of all matrices that a decode step reads once: everything but the embedding rows.
-  [[nodiscard]] std::size_t bytes_per_step() const;
-  /// Bytes of all matrices, shared ones counted once.
-  [[nodiscard]] std::size_t bytes() const;
+  /// Bytes of all matrices that a decode step reads: everything but the embedding rows and, of
+  /// `spec`, the experts that none of `sequences` takes, if each takes them at random.
+  [[nodiscard]] std::size_t bytes_per_step(const ModelSpec& spec, int sequences) const;
+  /// Bytes of all experts.
+  [[nodiscard]] std::size_t expert_bytes() const;
 };
 
 /// Weights of a checkpoint as they are stored, without copying, or with every matrix quantised to

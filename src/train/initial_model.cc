@@ -16,8 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool ends_a_block(const std::string& name) {
-  return name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
+bool ends_a_block(const model::ModelSpec& spec, const std::string& name) {
+  return name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight") ||
+         name.ends_with("." + spec.names.expert_down + ".weight");
 }
 
 bool belongs_to_kv_heads(const std::string& name) {
@@ -83,7 +84,7 @@ void write_initial_model(const fs::path& source, const fs::path& directory, DTyp
   for (const auto& [name, shape] : model::expected_tensors(spec)) {
     std::vector<float> values(static_cast<std::size_t>(element_count(shape)));
     Random random(seed, stream++);
-    const double spread = 0.02 * (ends_a_block(name) ? residual : 1.0);
+    const double spread = 0.02 * (ends_a_block(spec, name) ? residual : 1.0);
     if (shape.size() > 1) {
       std::ranges::generate(values, [&] { return static_cast<float>(spread * random.normal()); });
     } else {

@@ -47,6 +47,11 @@ class LayerActivations {
   ops::Matrix<float> mlp_normed;        // [T, hidden]
   ops::Matrix<float> gate;              // [T, intermediate]: before the activation
   ops::Matrix<float> up;
+  // Of a model with experts; gate and up are then those of a layer without, or of the shared one:
+  ops::Matrix<float> router_logits;  // [T, experts]
+  ops::Matrix<float> shared_logits;  // [T, 1]: of the shared one's gate
+  ops::Matrix<float> expert_gate;    // [T, active * intermediate], ordered by expert
+  ops::Matrix<float> expert_up;
   ops::Matrix<float> mlp_branch;  // [T, hidden]: before its norm, if it has one
   // Of a model that compresses:
   ops::Matrix<float> decision_normed;  // [T, hidden]: input of an adapter

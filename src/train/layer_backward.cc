@@ -4,6 +4,7 @@
 #include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "train/feed_forward.h"
 #include "train/layer.h"
 #include "train/layer_parts.h"
 
@@ -31,21 +32,10 @@ class LayerBackward {
   // Converts the gradient of the layer's output to that of a_.middle.
   void mlp(Matrix<float> gradient) {
     const ops::Workspace::Scope scope(workspace_);
-    const model::FeedForwardSpec& spec = pass_.layer_spec().feed_forward;
-    const auto product = like(a_.up);
-    detail::activate(spec, a_, product);
-    const auto dup = zeros_like(a_.up);
-    backward(w_.down, {dup, g_.down, g_.down_bias},
-             branch_gradient(gradient, a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm), product);
     const auto dnormed = zeros_like(a_.mlp_normed);
-    if (spec.gated) {
-      const auto dgate = like(a_.gate);
-      ops::activate_multiply_backward({spec.activation}, dgate, dup, dup, a_.gate, a_.up);
-      backward(w_.gate, {dnormed, g_.gate, g_.gate_bias}, dgate, a_.mlp_normed);
-    } else {
-      ops::activate_backward(spec.activation, dup, dup, a_.up);
-    }
-    backward(w_.up, {dnormed, g_.up, g_.up_bias}, dup, a_.mlp_normed);
+    detail::feed_forward_backward(
+        context_, pass_, w_, a_, g_,
+        branch_gradient(gradient, a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm), dnormed);
     through_input(gradient, dnormed, a_.middle, w_.mlp_norm, g_.mlp_norm);
   }
 
@@ -62,9 +52,9 @@ class LayerBackward {
     auto dvalues = zeros_like(a_.values);
     const auto dbias = decides(pass_) ? zeros_like(a_.key_bias) : Matrix<float>();
     const auto far_bias = detail::far_bias_of(pass_, workspace_);
-    ops::training_attention_backward(workspace_, detail::attention_of(pass_, a_, far_bias),
-                                     a_.attended, a_.normalizers, dattended,
-                                     {dqueries, dkeys, dvalues, dbias});
+    ops::training_attention_backward(
+        workspace_, detail::attention_of(pass_, a_, far_bias, w_.sinks), a_.attended,
+        a_.normalizers, dattended, {dqueries, dkeys, dvalues, dbias, g_.sinks});
     Merging merging;
     if (detail::merges(pass_)) {
       merging = through_merging(dkeys, dvalues);

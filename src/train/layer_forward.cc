@@ -5,6 +5,7 @@
 #include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "train/feed_forward.h"
 #include "train/layer.h"
 #include "train/layer_parts.h"
 
@@ -83,11 +84,12 @@ void decide(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
   }
 }
 
-void attend(ops::Context& context, const LayerPass& pass, LayerActivations& a) {
+void attend(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
+            LayerActivations& a) {
   ops::Workspace& workspace = *context.workspace;
   const ops::Workspace::Scope scope(workspace);
   const auto far_bias = detail::far_bias_of(pass, workspace);
-  ops::training_attention(workspace, detail::attention_of(pass, a, far_bias), a.attended,
+  ops::training_attention(workspace, detail::attention_of(pass, a, far_bias, w.sinks), a.attended,
                           a.normalizers);
 }
 
@@ -163,7 +165,7 @@ void attention(ops::Context& context, const LayerPass& pass, const LayerWeights&
                Matrix<const float> input, LayerActivations& a) {
   take_input(pass, input, w.attention_norm, a.normed);
   project(context, pass, w, input, a);
-  attend(context, pass, a);
+  attend(context, pass, w, a);
   const Matrix<float> branch = pass.layer_spec().norm_after ? a.attention_branch : a.middle;
   ops::linear(context, branch, a.attended, w.output, data_or_null(w.output_bias));
   add_branch(pass, w.attention_post_norm, branch, input, a.middle);
@@ -171,22 +173,9 @@ void attention(ops::Context& context, const LayerPass& pass, const LayerWeights&
 
 void mlp(ops::Context& context, const LayerPass& pass, const LayerWeights& w, LayerActivations& a,
          Matrix<float> output) {
-  const ops::Workspace::Scope scope(*context.workspace);
-  const model::LayerSpec& spec = pass.layer_spec();
   take_input(pass, a.middle, w.mlp_norm, a.mlp_normed);
-  const std::array<ops::LinearTarget, 2> projections{{
-      {a.up, &w.up, data_or_null(w.up_bias)},
-      {a.gate, &w.gate, data_or_null(w.gate_bias)},
-  }};
-  const std::size_t count = spec.feed_forward.gated ? 2 : 1;
-  ops::linear(context, std::span(projections).first(count), a.mlp_normed);
-  if (output.data == nullptr && !spec.norm_after) {
-    return;
-  }
-  const auto product = detail::take_matrix(*context.workspace, a.up.rows, a.up.cols);
-  detail::activate(spec.feed_forward, a, product);
-  const Matrix<float> branch = spec.norm_after ? a.mlp_branch : output;
-  ops::linear(context, branch, product, w.down, data_or_null(w.down_bias));
+  const Matrix<float> branch = pass.layer_spec().norm_after ? a.mlp_branch : output;
+  detail::feed_forward(context, pass, w, a, branch);
   if (output.data != nullptr) {
     add_branch(pass, w.mlp_post_norm, branch, a.middle, output);
   }
@@ -215,8 +204,14 @@ void LayerActivations::lay_out(const model::ModelSpec& spec, const Take& take) {
   take(attention_branch, norms_branches ? spec.hidden : 0);
   take(middle, spec.hidden);
   take(mlp_normed, spec.hidden);
-  take(gate, spec.feed_forward().gated ? spec.feed_forward().intermediate : 0);
-  take(up, spec.feed_forward().intermediate);
+  take(gate, spec.layers.front().feed_forward.gated ? spec.dense_width() : 0);
+  take(up, spec.dense_width());
+  if (const model::FeedForwardSpec* what = spec.experts()) {
+    take(router_logits, what->experts->count);
+    take(shared_logits, what->experts->shared_gate ? 1 : 0);
+    take(expert_gate, what->experts->active * what->intermediate);
+    take(expert_up, what->experts->active * what->intermediate);
+  }
   take(mlp_branch, norms_branches ? spec.hidden : 0);
   if (spec.dms || spec.dmc) {
     const auto decisions = static_cast<int>(decision_count(spec));

@@ -58,18 +58,6 @@ inline float offset_of(const model::NormSpec& norm) {
   return norm.kind == model::NormSpec::Kind::rms_plus_one ? 1.0F : 0.0F;
 }
 
-/// What the feed-forward's last projection takes.
-inline void activate(const model::FeedForwardSpec& spec, const LayerActivations& a,
-                     ops::Matrix<float> product) {
-  const ops::Matrix<float>& x = spec.gated ? a.gate : a.up;
-  std::copy_n(x.data, x.rows * x.cols, product.data);
-  if (spec.gated) {
-    ops::activate_multiply({spec.activation}, product, a.up);
-  } else {
-    ops::activate(spec.activation, product);
-  }
-}
-
 /// A matrix of the workspace, uninitialised.
 inline ops::Matrix<float> take_matrix(ops::Workspace& workspace, std::size_t rows,
                                       std::size_t cols) {
@@ -92,7 +80,8 @@ inline ops::Matrix<const float> far_bias_of(const LayerPass& pass, ops::Workspac
 /// them: that is DMS's bias with a window of 0.
 /// `far_bias`: far_bias_of().
 inline ops::TrainingAttention attention_of(const LayerPass& pass, const LayerActivations& a,
-                                           ops::Matrix<const float> far_bias) {
+                                           ops::Matrix<const float> far_bias,
+                                           std::span<const float> sinks) {
   const model::AttentionSpec& attention = pass.attention();
   const FarDropout* far = pass.decisions.far_dropout;
   return {.head_dim = attention.head_dim,
@@ -107,7 +96,8 @@ inline ops::TrainingAttention attention_of(const LayerPass& pass, const LayerAct
           .values = merges(pass) ? a.merged_values : a.values,
           .bias = decides(pass) ? ops::Matrix<const float>(a.key_bias) : far_bias,
           .reach = attention.reach.width,
-          .soft_cap = attention.soft_cap};
+          .soft_cap = attention.soft_cap,
+          .sinks = sinks};
 }
 
 /// Rows of heads side by side [T, heads * D] as one row per head.

@@ -23,11 +23,17 @@ std::int64_t count_all(const model::ModelSpec& spec) {
   return total;
 }
 
+int widest_network(const model::ModelSpec& spec) {
+  return std::max(spec.dense_width(), spec.experts() != nullptr ? spec.experts()->intermediate : 0);
+}
+
 // Gradients of one layer's activations, at the worst place.
 std::size_t backward_bytes(const model::ModelSpec& spec, std::size_t tokens) {
   const model::AttentionSpec& shape = spec.attention();
   const bool norms_heads = shape.query_key_norm != model::AttentionSpec::QueryKeyNorm::none;
-  const auto mlp = static_cast<std::size_t>(3 * spec.feed_forward().intermediate + spec.hidden);
+  // An expert's tokens, which may be all, are gathered, and so are their gradients.
+  const int streams = spec.experts() != nullptr ? 4 : 1;
+  const auto mlp = static_cast<std::size_t>(3 * widest_network(spec) + streams * spec.hidden);
   const auto attention = static_cast<std::size_t>(
       (norms_heads ? 3 : 2) * (shape.query_width() + shape.key_width()) + spec.hidden);
   return tokens * std::max(mlp, attention) * sizeof(float);
@@ -35,7 +41,7 @@ std::size_t backward_bytes(const model::ModelSpec& spec, std::size_t tokens) {
 
 // Operands of products rounded to bf16, at the worst place.
 std::size_t operand_bytes(const model::ModelSpec& spec, std::size_t tokens, std::size_t head) {
-  const auto widest = static_cast<std::size_t>(spec.feed_forward().intermediate + spec.hidden);
+  const auto widest = static_cast<std::size_t>(widest_network(spec) + spec.hidden);
   return std::max(tokens * widest * dtype_size(DType::bf16), head / 2);
 }
 

@@ -15,6 +15,16 @@
 namespace winnow::train {
 
 template <class Matrix, class Vector>
+struct ExpertTensors {
+  Vector gate_bias;  // [intermediate]
+  Vector up_bias;
+  Vector down_bias;  // [hidden]
+  Matrix gate;       // [intermediate, hidden]
+  Matrix up;
+  Matrix down;  // [hidden, intermediate]
+};
+
+template <class Matrix, class Vector>
 struct LayerTensors {
   // Empty is what the model does not have.
   Vector attention_norm;       // [hidden] before attention
@@ -27,6 +37,7 @@ struct LayerTensors {
   Vector key_bias;    // [kv_heads * head_dim]
   Vector value_bias;
   Vector output_bias;    // [hidden]
+  Vector sinks;          // [heads]
   Vector gate_bias;      // [intermediate]
   Vector up_bias;        // [intermediate]
   Vector down_bias;      // [hidden]
@@ -40,6 +51,11 @@ struct LayerTensors {
   Matrix gate;           // [intermediate, hidden]
   Matrix up;             // [intermediate, hidden]
   Matrix down;           // [hidden, intermediate]
+  // Of a layer with experts, whose gate, up and down are those of the shared one:
+  Matrix router;  // [experts, hidden]
+  Vector router_bias;
+  Matrix shared_gate;  // [1, hidden]
+  std::vector<ExpertTensors<Matrix, Vector>> experts;
   /// [kv_heads, hidden]: an adapter's projection, or the rows of the query projection (DMC: of the
   /// key projection) that compute the borrowed channels. Those are kept apart while training:
   /// behind a decision scale of 100 they want a learning rate of their own.

@@ -36,7 +36,7 @@ class CountingBackend : public Backend {
   [[nodiscard]] kvcache::CacheShape cache_shape() const override {
     return {.layers = 1, .kv_heads = 1, .head_dim = 8, .group = 1};
   }
-  [[nodiscard]] std::size_t weight_bytes_per_step() const override { return 0; }
+  [[nodiscard]] std::size_t weight_bytes_per_step(int) const override { return 0; }
   [[nodiscard]] double read_bandwidth() const override { return 1.0; }
   [[nodiscard]] std::optional<std::size_t> memory_in_use() const override { return std::nullopt; }
   [[nodiscard]] std::unique_ptr<engine::Runner> make_runner(const EngineConfig& /*config*/,

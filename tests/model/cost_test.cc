@@ -41,6 +41,14 @@ TEST(Cost, EntriesAreThoseInReach) {
   }
 }
 
+// Of an expert behind those that a token takes.
+bool is_idle(const ModelSpec& spec, const std::string& name) {
+  constexpr std::string_view kExperts = ".experts.";
+  const auto at = name.find(kExperts);
+  return at != std::string::npos &&
+         std::stoi(name.substr(at + kExperts.size())) >= spec.experts()->experts->active;
+}
+
 TEST(Cost, EveryMatrixMultipliesAToken) {
   for (const Family& family : families()) {
     for (const bool tied : {false, true}) {
@@ -49,11 +57,23 @@ TEST(Cost, EveryMatrixMultipliesAToken) {
       double weights = 0.0;
       for (const auto& [name, shape] : expected_tensors(spec)) {
         const bool looked_up = !tied && name == "model.embed_tokens.weight";
-        weights += shape.size() == 2 && !looked_up ? 1.0 * shape[0] * shape[1] : 0.0;
+        weights += shape.size() == 2 && !looked_up && !is_idle(spec, name)
+                       ? 1.0 * shape[0] * shape[1]
+                       : 0.0;
       }
       EXPECT_EQ(multiplied_weights(spec), weights) << family.model_type << ' ' << tied;
     }
   }
+}
+
+TEST(Cost, ManyTokensReadAllExperts) {
+  const ModelSpec spec = testing::spec_of("mixtral", {});
+  EXPECT_EQ(read_weights(spec, 1.0), multiplied_weights(spec));
+  const double experts = 3.0 * 32 * 48 * 2;  // of one in both layers
+  const double others = multiplied_weights(spec) - 2 * experts;
+  EXPECT_EQ(share_of_experts(*spec.experts()->experts, 2.0), 1.0 - 0.75 * 0.75);
+  EXPECT_NEAR(read_weights(spec, 2.0), others + 8 * 0.4375 * experts, 1e-6);
+  EXPECT_NEAR(read_weights(spec, 1e3), others + 8 * experts, 1e-6);
 }
 
 TEST(Cost, SlidingLayersHoldNoMoreThanTheyReach) {

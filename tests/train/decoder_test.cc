@@ -111,24 +111,24 @@ TEST_P(OnFixtures, ComputesWhatTheEngineComputes) {
   EXPECT_LT(winnow::testing::largest_difference(logits, expected.logits()), 1e-3F);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, OnFixtures,
-                         ::testing::Values("llama", "llama-biases", "llama-untied", "qwen2",
-                                           "qwen2-sliding", "qwen3", "mistral", "mistral-sliding",
-                                           "gemma2", "dms-gemma2", "dms-own", "dms-adapter-bias",
-                                           "dms-adapter-layer", "dms-qwen3-borrowed",
-                                           "dms-shift1-first", "dms-shisa-flat", "dms-nvidia-llama",
-                                           "dms-nvidia-qwen3-adapter", "dmc-llama", "dmc-qwen3",
-                                           "llama-yarn", "granite", "seed-oss", "smollm3", "olmo2",
-                                           "olmo3", "gemma3", "ministral", "arcee", "cwm",
-                                           "exaone4", "gemma", "phi3", "phi3-longrope",
-                                           "phi3-longrope-long", "ministral3", "gemma3-whole",
-                                           "mistral3-whole", "qwen2.5-vl-whole", "qwen3-vl-whole"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::ranges::replace_if(
-                               name, [](char c) { return c == '-' || c == '.'; }, '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Fixtures, OnFixtures,
+    ::testing::Values("llama", "llama-biases", "llama-untied", "qwen2", "qwen2-sliding", "qwen3",
+                      "mistral", "mistral-sliding", "gemma2", "dms-gemma2", "dms-own",
+                      "dms-adapter-bias", "dms-adapter-layer", "dms-qwen3-borrowed",
+                      "dms-shift1-first", "dms-shisa-flat", "dms-nvidia-llama",
+                      "dms-nvidia-qwen3-adapter", "dmc-llama", "dmc-qwen3", "llama-yarn", "granite",
+                      "seed-oss", "smollm3", "olmo2", "olmo3", "gemma3", "ministral", "arcee",
+                      "cwm", "exaone4", "gemma", "phi3", "phi3-longrope", "phi3-longrope-long",
+                      "ministral3", "gemma3-whole", "mistral3-whole", "qwen2.5-vl-whole",
+                      "qwen3-vl-whole", "mixtral", "qwen2-moe", "qwen3-moe", "dms-qwen3-moe",
+                      "gpt-oss", "dms-gpt-oss"),
+    [](const auto& info) {
+      std::string name = info.param;
+      std::ranges::replace_if(
+          name, [](char c) { return c == '-' || c == '.'; }, '_');
+      return name;
+    });
 
 // A model that learned to evict: the engine's cache does what its training saw, at once, delayed,
 // and whoever decides.

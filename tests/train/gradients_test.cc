@@ -175,6 +175,34 @@ TEST(Gradients, OfDenseCousins) {
   }
 }
 
+// All experts are taken: where a token's choice changes the loss jumps, which finite differences do
+// not like (tests/ops/cpu/experts/experts_test.cc has choices).
+TEST(Gradients, OfExperts) {
+  const nlohmann::json keys = {{"num_experts", 3},
+                               {"num_local_experts", 3},
+                               {"num_experts_per_tok", 3},
+                               {"moe_intermediate_size", 12},
+                               {"shared_expert_intermediate_size", 20},
+                               {"mlp_only_layers", {1}}};
+  const nlohmann::json of_gpt_oss = {{"swiglu_limit", 1.5}, {"sliding_window", 4}};
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"}) {
+    Case c = plain("llama");
+    c.name = family;
+    c.step = 3e-4;
+    nlohmann::json own = keys;
+    own.update(c.name == "gpt_oss" ? of_gpt_oss : nlohmann::json::object());
+    c.spec = testing::tiny_config(family, testing::kTinySizes, own);
+    expect_gradients(c, false);
+    expect_gradients(c, true, Keep::inputs);
+    Case deciding = dms("llama", model::DmsConfig::Source::borrowed);
+    const auto config = deciding.spec.dms;
+    deciding.spec = c.spec;
+    deciding.spec.dms = config;
+    deciding.step = c.step;
+    expect_gradients(deciding, true);
+  }
+}
+
 TEST(Gradients, UnderFarDropout) {
   const FarDropout dropout{.window = 4, .share = 1.0, .mixed = 0.5, .far_heads = {{1, 0}}};
   for (const std::uint64_t seed : {1U, 2U, 3U}) {

@@ -1,6 +1,7 @@
 // winnow eval latency: what a decode step costs by the DMS paper's model, the cache's share of it,
 // and what was measured.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -49,8 +50,8 @@ model::ModelSpec config_of(const LatencyFlags& flags) {
     return model::Checkpoint::open(flags.model).spec();
   }
   const auto shape = find_shape(flags.shape);
-  require(shape.has_value(),
-          "--shape {}: expected smollm2-135m, llama-2-7b, llama-3.2-1b or qwen3-8b", flags.shape);
+  require(shape.has_value(), "--shape {}: expected one of {}", flags.shape,
+          fmt::join(shape_names(), ", "));
   return *shape;
 }
 

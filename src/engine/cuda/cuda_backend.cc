@@ -291,8 +291,8 @@ class CudaBackend : public Backend {
 
   [[nodiscard]] const model::ModelSpec& spec() const override { return model_.spec(); }
   [[nodiscard]] kvcache::CacheShape cache_shape() const override { return model_.cache_shape(); }
-  [[nodiscard]] std::size_t weight_bytes_per_step() const override {
-    return model_.weights().bytes_per_step();
+  [[nodiscard]] std::size_t weight_bytes_per_step(int sequences) const override {
+    return model_.weights().bytes_per_step(model_.spec(), sequences);
   }
   [[nodiscard]] double read_bandwidth() const override {
     use(device_);

@@ -60,7 +60,8 @@ class DeviceCache {
   [[nodiscard]] const CacheShape& shape() const { return shape_; }
   /// Whether the kernels on tensor cores take attention of this shape; if not, the general ones do.
   [[nodiscard]] bool has_fast_attention() const {
-    return shape_.soft_cap == 0.0F && ops::cuda::has_own_kernels(shape_.head_dim, shape_.group);
+    return shape_.soft_cap == 0.0F && !shape_.sinks &&
+           ops::cuda::has_own_kernels(shape_.head_dim, shape_.group);
   }
   [[nodiscard]] const ops::cuda::DevicePageLayout& layout() const { return layout_; }
   [[nodiscard]] int rows_per_sequence() const { return shape_.layers * shape_.kv_heads; }

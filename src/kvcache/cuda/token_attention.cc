@@ -43,7 +43,8 @@ void TokenAttention::plan(const std::int32_t* slots, int batch, cudaStream_t str
 }
 
 void TokenAttention::append_and_attend(const Projection& projection, const DecodeAppend& step,
-                                       float scale, bf16* out, cudaStream_t stream) const {
+                                       float scale, bf16* out, cudaStream_t stream,
+                                       const float* sinks) const {
   DecodeAppend own = step;
   own.open_scores = open_scores_.data();
   append(cache_, projection, own, stream);
@@ -53,8 +54,8 @@ void TokenAttention::append_and_attend(const Projection& projection, const Decod
     quest_->attend(own, scale, out, stream);
   } else if (general_) {
     general_->attend(entries(cache_.view(step.layer), step.layer), step.batch,
-                     {.scale = scale, .soft_cap = cache_.shape().soft_cap}, step.queries, out,
-                     stream);
+                     {.scale = scale, .soft_cap = cache_.shape().soft_cap, .sinks = sinks},
+                     step.queries, out, stream);
   } else {
     plan_->attend(step.layer, entries(cache_.view(step.layer), step.layer), scale, step.queries,
                   out, stream);

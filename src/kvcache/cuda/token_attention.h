@@ -37,10 +37,10 @@ class TokenAttention {
   /// Whether plan() puts something into the stream.
   [[nodiscard]] bool has_plan() const { return plan_ || quest_; }
 
-  /// Appends the tokens of `step`, attends, and drops what they make leave. `scale`: of the scores.
-  /// out [batch, heads * head_dim].
+  /// Appends the tokens of `step`, attends, and drops what they make leave. `scale`: of the scores;
+  /// `sinks`: of the layer's query heads, if they have any. out [batch, heads * head_dim].
   void append_and_attend(const Projection& projection, const DecodeAppend& step, float scale,
-                         bf16* out, cudaStream_t stream) const;
+                         bf16* out, cudaStream_t stream, const float* sinks = nullptr) const;
 
   /// How many entries the tokens of a step read that is over, and was planned to count them:
   /// visible[i] [1, layers * kv_heads] of the i-th, unless it is empty.

@@ -217,7 +217,8 @@ bool DecodeSteps::put_layers(const Shape& shape, cudaStream_t stream) {
                                              .slots = slots_.data(),
                                              .qkv = qkv.exact,
                                              .queries = queries_.data()},
-                                            model_.scale(), attended_.data(), stream);
+                                            model_.scale(), attended_.data(), stream,
+                                            data_or_null(model_.layer(layer).sinks));
               });
   return linear.finish_step(attended_.data(), shape.with_logits, head_, shape.size, stream);
 }

@@ -12,9 +12,15 @@ namespace {
 constexpr const char* kDevice = "--device cuda";
 
 const ModelSpec& checked(const ModelSpec& spec) {
-  for (const int width : {spec.hidden, spec.feed_forward().intermediate}) {
+  for (const int width : {spec.hidden, spec.dense_width()}) {
     require(width % 8 == 0, "--device cuda: layers of {} channels; a multiple of 8 is needed",
             width);
+  }
+  if (const FeedForwardSpec* what = spec.experts()) {
+    require(spec.hidden % 16 == 0 && what->intermediate % 8 == 0,
+            "--device cuda: experts of {} channels in layers of {}; multiples of 8 and 16 are "
+            "needed",
+            what->intermediate, spec.hidden);
   }
   return spec;
 }

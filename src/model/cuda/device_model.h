@@ -45,7 +45,8 @@ class DeviceModel {
   // What paths ask of the description.
   [[nodiscard]] int layers() const { return spec().layer_count(); }
   [[nodiscard]] int hidden() const { return spec().hidden; }
-  [[nodiscard]] int intermediate() const { return spec().feed_forward().intermediate; }
+  /// Of the widest network that every token takes.
+  [[nodiscard]] int intermediate() const { return spec().dense_width(); }
   [[nodiscard]] int vocab() const { return spec().vocab; }
   [[nodiscard]] int head_dim() const { return spec().attention().head_dim; }
   [[nodiscard]] int kv_heads() const { return spec().attention().kv_heads; }

@@ -1,7 +1,11 @@
 #include "model/cuda/device_weights.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <span>
+
+#include "model/cost.h"
 
 namespace winnow::model::cuda {
 namespace {
@@ -30,6 +34,43 @@ FloatBuffer upload_matrix(const ops::Weight& weight) {
   return upload(values);
 }
 
+// With rows of zeros behind, so that rows of products begin where cuBLASLt wants them.
+winnow::cuda::DeviceBuffer<bf16> upload_router(const ops::Weight& weight) {
+  std::vector<bf16> values;
+  std::vector<float> row(static_cast<std::size_t>(weight.cols));
+  for (std::int64_t i = 0; i < weight.rows; ++i) {
+    ops::dequantize_row(weight, i, row.data());
+    std::ranges::transform(row, std::back_inserter(values), [](float x) { return to_bf16(x); });
+  }
+  values.resize(static_cast<std::size_t>(padded_experts(static_cast<int>(weight.rows))) *
+                row.size());
+  return winnow::cuda::DeviceBuffer<bf16>(std::span<const bf16>(values));
+}
+
+// All experts' matrices one below another, and their biases.
+void upload_experts(const LayerWeights& layer, DeviceWeightFormat format,
+                    DeviceLayerWeights& result) {
+  std::vector<ops::Weight> gate_up;
+  std::vector<ops::Weight> down;
+  std::vector<std::span<const float>> gate_up_bias;
+  std::vector<std::span<const float>> down_bias;
+  for (const ExpertWeights& expert : layer.experts) {
+    gate_up.insert(gate_up.end(), {expert.gate, expert.up});
+    down.push_back(expert.down);
+    gate_up_bias.insert(gate_up_bias.end(), {expert.gate_bias, expert.up_bias});
+    down_bias.emplace_back(expert.down_bias);
+  }
+  result.router = upload_router(layer.router);
+  result.router_bias = upload(layer.router_bias);
+  result.experts_gate_up = DeviceWeight(gate_up, format);
+  result.experts_down = DeviceWeight(down, format);
+  result.experts_gate_up_bias = upload_joined(gate_up_bias);
+  result.experts_down_bias = upload_joined(down_bias);
+  if (layer.shared_gate.data != nullptr) {
+    result.shared_gate = upload_matrix(layer.shared_gate);
+  }
+}
+
 DeviceLayerWeights upload_layer(const LayerWeights& layer, DeviceWeightFormat format) {
   const std::array qkv{layer.query, layer.key, layer.value};
   const std::array gate_up{layer.gate, layer.up};
@@ -40,9 +81,14 @@ DeviceLayerWeights upload_layer(const LayerWeights& layer, DeviceWeightFormat fo
   DeviceLayerWeights result;
   result.qkv = DeviceWeight(qkv, format);
   result.output = DeviceWeight(layer.output, format);
-  result.gate_up =
-      gated ? DeviceWeight(gate_up, format, /*paired=*/true) : DeviceWeight(layer.up, format);
-  result.down = DeviceWeight(layer.down, format);
+  if (layer.up.data != nullptr) {
+    result.gate_up =
+        gated ? DeviceWeight(gate_up, format, /*paired=*/true) : DeviceWeight(layer.up, format);
+    result.down = DeviceWeight(layer.down, format);
+  }
+  if (!layer.experts.empty()) {
+    upload_experts(layer, format, result);
+  }
   result.attention_norm = upload(layer.attention_norm);
   result.mlp_norm = upload(layer.mlp_norm);
   result.attention_post_norm = upload(layer.attention_post_norm);
@@ -51,6 +97,7 @@ DeviceLayerWeights upload_layer(const LayerWeights& layer, DeviceWeightFormat fo
   result.key_norm = upload(layer.key_norm);
   result.qkv_bias = upload_joined(qkv_bias);
   result.output_bias = upload(layer.output_bias);
+  result.sinks = upload(layer.sinks);
   result.gate_up_bias = upload_joined(gate_up_bias);
   result.down_bias = upload(layer.down_bias);
   if (layer.adapter.projection) {
@@ -83,21 +130,30 @@ std::size_t DeviceWeights::bytes_of(const Weights& weights, DeviceWeightFormat f
   };
   std::size_t total = bytes(weights.embedding);
   total += weights.head.data == weights.embedding.data ? 0 : bytes(weights.head);
+  for (const ops::Weight& weight : weights.matrices()) {
+    total += weight.data == weights.head.data ? 0 : bytes(weight);
+  }
   for (const LayerWeights& layer : weights.layers) {
-    for (const auto* weight : {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate,
-                               &layer.up, &layer.down}) {
-      total += weight->data != nullptr ? bytes(*weight) : 0;
+    for (const ExpertWeights& expert : layer.experts) {
+      total += bytes(expert.gate) + bytes(expert.up) + bytes(expert.down);
     }
   }
   return total;
 }
 
-std::size_t DeviceWeights::bytes_per_step() const {
+std::size_t DeviceWeights::bytes_per_step(const ModelSpec& spec, int sequences) const {
   std::size_t total = tied ? embedding.bytes() : own_head.bytes();
+  std::size_t experts = 0;
   for (const DeviceLayerWeights& layer : layers) {
     for (const auto* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
       total += weight->bytes();
     }
+    total += layer.router.size() * sizeof(bf16);
+    experts += layer.experts_gate_up.bytes() + layer.experts_down.bytes();
+  }
+  if (const FeedForwardSpec* what = spec.experts()) {
+    total += static_cast<std::size_t>(static_cast<double>(experts) *
+                                      share_of_experts(*what->experts, sequences));
   }
   return total;
 }

@@ -16,6 +16,11 @@ inline const float* data_or_null(const FloatBuffer& buffer) {
   return buffer.size() > 0 ? buffer.data() : nullptr;
 }
 
+/// Rows of a router's matrix.
+constexpr int padded_experts(int experts) {
+  return (experts + 7) / 8 * 8;
+}
+
 struct DeviceLayerWeights {
   ops::cuda::DeviceWeight qkv;      // [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v
   ops::cuda::DeviceWeight output;   // [hidden, heads * head_dim]
@@ -30,11 +35,20 @@ struct DeviceLayerWeights {
   FloatBuffer key_norm;
   FloatBuffer qkv_bias;
   FloatBuffer output_bias;
+  FloatBuffer sinks;  // [heads]
   FloatBuffer gate_up_bias;
   FloatBuffer down_bias;
-  FloatBuffer adapter_norm;        // [hidden]
-  FloatBuffer adapter_projection;  // [outputs, hidden]
-  FloatBuffer adapter_bias;        // [outputs]
+  // Of a layer with experts, whose gate_up and down are those of the shared one:
+  winnow::cuda::DeviceBuffer<bf16> router;  // [padded_experts(experts), hidden]
+  FloatBuffer router_bias;                  // [experts]
+  FloatBuffer shared_gate;                  // [hidden]
+  ops::cuda::DeviceWeight experts_gate_up;  // [experts * 2 * intermediate, hidden]
+  ops::cuda::DeviceWeight experts_down;     // [experts * hidden, intermediate]
+  FloatBuffer experts_gate_up_bias;         // [experts * 2 * intermediate]
+  FloatBuffer experts_down_bias;            // [experts * hidden]
+  FloatBuffer adapter_norm;                 // [hidden]
+  FloatBuffer adapter_projection;           // [outputs, hidden]
+  FloatBuffer adapter_bias;                 // [outputs]
 };
 
 struct DeviceWeights {
@@ -53,8 +67,8 @@ struct DeviceWeights {
   /// Bytes of device memory that `weights` take when they are converted.
   static std::size_t bytes_of(const Weights& weights, ops::cuda::DeviceWeightFormat format);
 
-  /// Bytes of all matrices that a decode step reads once: everything but the embedding rows.
-  [[nodiscard]] std::size_t bytes_per_step() const;
+  /// As Weights::bytes_per_step().
+  [[nodiscard]] std::size_t bytes_per_step(const ModelSpec& spec, int sequences) const;
 };
 
 }  // namespace winnow::model::cuda

@@ -30,6 +30,7 @@ void LargeBatchLayers::reserve(int rows) {
   gate_up_.ensure(
       width(std::max({2 * model_.intermediate(), 2 * model_.hidden(), model_.query_width()})));
   activated_.ensure(width(model_.intermediate()));
+  reserve_experts(padded(rows));
   if (!model_.is_plain()) {
     branch_.ensure(width(model_.hidden()));
   }
@@ -99,29 +100,45 @@ void LargeBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
   const FeedForwardSpec& spec = model_.spec().layer(layer).feed_forward;
   add_branch(layer, attended, w.output, w.output_bias, w.attention_post_norm, rows, stream);
   take_input(layer, w.mlp_norm, rows, stream);
-  // Without a gate there is up alone.
-  bf16* product = spec.gated ? gate_up_.data() : activated_.data();
+  add_feed_forward(layer, rows, stream);
+}
+
+void LargeBatchLayers::add_feed_forward(int layer, int rows, cudaStream_t stream) {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  if (model_.spec().layer(layer).feed_forward.experts) {
+    return add_experts(layer, rows, stream);
+  }
+  activate(layer, rows, stream);
+  add_branch(layer, activated_.data(), w.down, w.down_bias, w.mlp_post_norm, rows, stream);
+}
+
+void LargeBatchLayers::activate(int layer, int rows, cudaStream_t stream) {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  const FeedForwardSpec& spec = model_.spec().layer(layer).feed_forward;
+  const float* bias = data_or_null(w.gate_up_bias);
+  bf16* product = spec.gated ? gate_up_.data() : activated_.data();  // without a gate: up alone
   linear_.multiply(product, normed_.data(), matrices_.all(w.gate_up.view(), stream), padded(rows),
                    w.gate_up.view().rows, model_.hidden(), stream);
   if (spec.gated) {
-    ops::cuda::activate_multiply({spec.activation}, activated_.data(), gate_up_.data(), rows,
-                                 model_.intermediate(), data_or_null(w.gate_up_bias), stream);
+    ops::cuda::activate_multiply({spec.activation, spec.clamp}, activated_.data(), gate_up_.data(),
+                                 rows, spec.dense_width(), bias, stream);
   } else {
-    ops::cuda::activate(spec.activation, activated_.data(), rows, model_.intermediate(),
-                        data_or_null(w.gate_up_bias), stream);
+    ops::cuda::activate(spec.activation, activated_.data(), rows, spec.dense_width(), bias, stream);
   }
-  add_branch(layer, activated_.data(), w.down, w.down_bias, w.mlp_post_norm, rows, stream);
+}
+
+bool LargeBatchLayers::adds_as_it_is(int layer) const {
+  const LayerSpec& spec = model_.spec().layer(layer);
+  return !spec.norm_after && spec.residual_multiplier == 1.0F;
 }
 
 void LargeBatchLayers::add_branch(int layer, const bf16* x, const ops::cuda::DeviceWeight& weight,
                                   const FloatBuffer& bias, const FloatBuffer& post_norm, int rows,
                                   cudaStream_t stream) {
-  const LayerSpec& spec = model_.spec().layer(layer);
   const auto view = weight.view();
   const bf16* matrix = matrices_.all(view, stream);
-  const bool adds_as_it_is = !spec.norm_after && spec.residual_multiplier == 1.0F;
-  float* sum = adds_as_it_is ? hidden_.data() : branch_.data();
-  if (adds_as_it_is) {
+  float* sum = adds_as_it_is(layer) ? hidden_.data() : branch_.data();
+  if (adds_as_it_is(layer)) {
     linear_.multiply_add(sum, x, matrix, padded(rows), view.rows, view.cols, stream);
   } else {
     linear_.multiply(sum, x, matrix, padded(rows), view.rows, view.cols, stream);
@@ -129,11 +146,21 @@ void LargeBatchLayers::add_branch(int layer, const bf16* x, const ops::cuda::Dev
   if (bias.size() > 0) {
     ops::cuda::add_bias(sum, rows, view.rows, bias.data(), stream);
   }
+  if (!adds_as_it_is(layer)) {
+    add_branch_memory(layer, post_norm, rows, stream);
+  }
+}
+
+void LargeBatchLayers::add_branch_memory(int layer, const FloatBuffer& post_norm, int rows,
+                                         cudaStream_t stream) {
+  const LayerSpec& spec = model_.spec().layer(layer);
   if (spec.norm_after) {
-    ops::cuda::add_rms_norm(hidden_.data(), sum, rows, view.rows, {.weight = post_norm.data()},
-                            spec.norm.eps, spec.residual_multiplier, stream);
-  } else if (!adds_as_it_is) {
-    ops::cuda::add_scaled(hidden_.data(), sum, size_of(rows), spec.residual_multiplier, stream);
+    ops::cuda::add_rms_norm(hidden_.data(), branch_.data(), rows, model_.hidden(),
+                            {.weight = post_norm.data()}, spec.norm.eps, spec.residual_multiplier,
+                            stream);
+  } else {
+    ops::cuda::add_scaled(hidden_.data(), branch_.data(), size_of(rows), spec.residual_multiplier,
+                          stream);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "model/cuda/fast_paths.h"
+#include "ops/cuda/experts/experts.h"
 #include "ops/cuda/linear/linear.h"
 
 namespace winnow::model::cuda {
@@ -52,6 +53,19 @@ class LargeBatchLayers final : public LinearPath {
   void add_branch(int layer, const bf16* x, const ops::cuda::DeviceWeight& weight,
                   const FloatBuffer& bias, const FloatBuffer& post_norm, int rows,
                   cudaStream_t stream);
+  /// The residual stream += multiplier * [norm](feed-forward of normed_).
+  void add_feed_forward(int layer, int rows, cudaStream_t stream);
+  /// The same of a layer with experts.
+  void add_experts(int layer, int rows, cudaStream_t stream);
+  /// sum [rows, hidden] += what the experts of up to kExpertRows rows give, from row `first` on.
+  void add_routed(int layer, float* sum, int first, int rows, cudaStream_t stream);
+  void reserve_experts(int rows);
+  void add_shared(int layer, float* sum, int rows, cudaStream_t stream);
+  /// activated_ = act(gate) * up of normed_.
+  void activate(int layer, int rows, cudaStream_t stream);
+  /// The residual stream += multiplier * [norm](branch_).
+  void add_branch_memory(int layer, const FloatBuffer& post_norm, int rows, cudaStream_t stream);
+  [[nodiscard]] bool adds_as_it_is(int layer) const;
   /// Elements of so many rows of the residual stream.
   [[nodiscard]] std::size_t size_of(int rows) const;
   /// logits [rows, vocab] of what finish() has left.
@@ -66,6 +80,14 @@ class LargeBatchLayers final : public LinearPath {
   winnow::cuda::DeviceBuffer<bf16> gate_up_;       // [rows, 2 * intermediate]; also scratch
   winnow::cuda::DeviceBuffer<bf16> activated_;     // [rows, intermediate]
   winnow::cuda::DeviceBuffer<float> branch_;       // [rows, hidden] where it has a norm
+  // Of experts, for up to kExpertRows rows at a time:
+  static constexpr int kExpertRows = 4096;
+  ops::cuda::RoutesMemory routes_;
+  winnow::cuda::DeviceBuffer<float> router_logits_;     // [rows, experts]
+  winnow::cuda::DeviceBuffer<bf16> experts_gate_up_;    // [rows * active, 2 * intermediate]
+  winnow::cuda::DeviceBuffer<bf16> experts_activated_;  // [rows * active, intermediate]
+  winnow::cuda::DeviceBuffer<bf16> experts_out_;        // [rows * active, hidden]
+  winnow::cuda::DeviceBuffer<float> shared_;            // [rows, hidden]
 };
 
 }  // namespace winnow::model::cuda

@@ -12,7 +12,9 @@ std::vector<DeviceWeightView> layer_matrices(const DeviceModel& model) {
   std::vector<DeviceWeightView> result;
   for (const DeviceLayerWeights& layer : model.weights().layers) {
     for (const auto* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
-      result.push_back(weight->view());
+      if (weight->bytes() > 0) {
+        result.push_back(weight->view());
+      }
     }
   }
   return result;

@@ -247,7 +247,8 @@ void Prefill::attend_to_all(const Rows& rows, const bf16* queries,
       .archive_counts = band_->seen.data(),
       .scratch = attention_scratch_.data()};
   const ops::cuda::AttentionLogits logits{.scale = model_.scale(),
-                                          .soft_cap = model_.spec().attention().soft_cap};
+                                          .soft_cap = model_.spec().attention().soft_cap,
+                                          .sinks = data_or_null(model_.layer(rows.layer).sinks)};
   if (cache_.has_fast_attention()) {
     ops::cuda::prefill_attention(cache_.layout(), model_.kv_heads(), model_.group(), logits.scale,
                                  chunk, stream.get());

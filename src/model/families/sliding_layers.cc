@@ -8,7 +8,6 @@ namespace {
 
 constexpr const char* kWindow = "sliding_window";
 constexpr const char* kTypes = "layer_types";
-constexpr int kAssumedWidth = 4096;       // of every family of transformers that has windows
 constexpr int kAssumedWindowLayers = 28;  // of Qwen's
 
 /// Whether layers may have a window at all: null says that none has.
@@ -35,16 +34,33 @@ std::vector<bool> sliding_by_type(const JsonObject& config, int layers) {
   return sliding;
 }
 
-void slide(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& sliding) {
+void slide(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& sliding,
+           int assumed) {
   if (std::find(sliding.begin(), sliding.end(), true) == sliding.end()) {
     return;
   }
-  const int width = config.integer(kWindow, 1, kMaxPositions, kAssumedWidth);
+  const int width = config.integer(kWindow, 1, kMaxPositions, assumed);
   for (std::size_t i = 0; i < sliding.size(); ++i) {
     // A window that is as wide as the longest text hides nothing.
     if (sliding[i] && width < spec.max_positions) {
       std::get<AttentionSpec>(spec.layers[i].mixer).reach = {Reach::Kind::sliding, width};
     }
+  }
+}
+
+// `slides(layer, limit)`, of "max_window_layers", says which layers do without "layer_types".
+template <class Slides>
+void set_qwen_sliding_layers(const JsonObject& config, ModelSpec& spec, const Slides& slides) {
+  if (config.has(kTypes)) {
+    return set_sliding_layers(config, spec, [](int) { return false; });
+  }
+  if (has_window(config) && config.boolean("use_sliding_window", false)) {
+    const int limit = config.integer("max_window_layers", 0, kMaxPositions, kAssumedWindowLayers);
+    std::vector<bool> sliding;
+    for (int i = 0; i < spec.layer_count(); ++i) {
+      sliding.push_back(slides(i, limit));
+    }
+    slide(config, spec, sliding, 4096);
   }
 }
 
@@ -62,11 +78,11 @@ std::vector<bool> read_layer_types(const JsonObject& config, const ModelSpec& sp
   return sliding;
 }
 
-void set_sliding_layers(const JsonObject& config, ModelSpec& spec,
-                        const LayerPredicate& by_default) {
+void set_sliding_layers(const JsonObject& config, ModelSpec& spec, const LayerPredicate& by_default,
+                        int assumed) {
   const std::vector<bool> sliding = read_layer_types(config, spec, by_default);
   if (has_window(config)) {
-    slide(config, spec, sliding);
+    slide(config, spec, sliding, assumed);
   }
 }
 
@@ -83,17 +99,12 @@ void set_layer_ropes(const JsonObject& config, ModelSpec& spec, const std::vecto
 }
 
 void set_upper_sliding_layers(const JsonObject& config, ModelSpec& spec) {
-  if (config.has(kTypes)) {
-    return set_sliding_layers(config, spec, [](int) { return false; });
-  }
-  if (has_window(config) && config.boolean("use_sliding_window", false)) {
-    const int first = config.integer("max_window_layers", 0, kMaxPositions, kAssumedWindowLayers);
-    std::vector<bool> sliding;
-    for (int i = 0; i < spec.layer_count(); ++i) {
-      sliding.push_back(i >= first);
-    }
-    slide(config, spec, sliding);
-  }
+  set_qwen_sliding_layers(config, spec, [](int layer, int limit) { return layer >= limit; });
+}
+
+void set_alternate_sliding_layers(const JsonObject& config, ModelSpec& spec) {
+  set_qwen_sliding_layers(config, spec,
+                          [](int layer, int limit) { return layer < limit && layer % 2 == 0; });
 }
 
 }  // namespace winnow::model::detail

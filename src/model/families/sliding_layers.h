@@ -12,9 +12,10 @@ using LayerPredicate = std::function<bool(int layer)>;
 
 /// Gives a reach of "sliding_window" tokens to the layers that "layer_types" names
 /// ("sliding_attention"); without that key, to those for which `by_default(layer)` says so. A
-/// window that the file does not speak of is of transformers' 4,096 tokens; null means none.
-void set_sliding_layers(const JsonObject& config, ModelSpec& spec,
-                        const LayerPredicate& by_default);
+/// window that the file does not speak of is of `assumed` tokens, 4,096 in most of transformers'
+/// families; null means none.
+void set_sliding_layers(const JsonObject& config, ModelSpec& spec, const LayerPredicate& by_default,
+                        int assumed = 4096);
 
 /// By layer: whether "layer_types", or else `by_default`, makes it a sliding one.
 std::vector<bool> read_layer_types(const JsonObject& config, const ModelSpec& spec,
@@ -27,5 +28,9 @@ void set_layer_ropes(const JsonObject& config, ModelSpec& spec, const std::vecto
 /// Qwen's convention: without "layer_types", and if "use_sliding_window", the layers from
 /// "max_window_layers" on.
 void set_upper_sliding_layers(const JsonObject& config, ModelSpec& spec);
+
+/// Qwen 2 MoE's: without "layer_types", and if "use_sliding_window", every second layer below
+/// "max_window_layers", from the first on.
+void set_alternate_sliding_layers(const JsonObject& config, ModelSpec& spec);
 
 }  // namespace winnow::model::detail

@@ -54,7 +54,7 @@ void DeviceActivations::lay_out(const model::ModelSpec& spec, const Take& take) 
   take(attention_branch, spec.layers.front().norm_after ? spec.hidden : 0);
   take(middle, spec.hidden);
   take(mlp_normed, spec.hidden);
-  take(gate_up, (spec.feed_forward().gated ? 2 : 1) * spec.feed_forward().intermediate);
+  take(gate_up, (spec.layers.front().feed_forward.gated ? 2 : 1) * spec.dense_width());
   take(mlp_branch, spec.layers.front().norm_after ? spec.hidden : 0);
   if (spec.dms || spec.dmc) {
     const auto decisions = static_cast<int>(decision_count(spec));
@@ -94,7 +94,7 @@ void LayerScratch::lay_out(const model::ModelSpec& spec, std::size_t tokens, con
   const std::size_t keys_width =
       tokens * size(spec.attention().kv_heads * spec.attention().head_dim);
   take(projected, queries_width + 2 * keys_width);
-  take(product, tokens * size(spec.feed_forward().intermediate));
+  take(product, tokens * size(spec.dense_width()));
   take(dnormed, tokens * size(spec.hidden));
   const model::LayerSpec& layer = spec.layers.front();
   if (layer.norm_after || layer.residual_multiplier != 1.0F) {

@@ -113,10 +113,11 @@ class CudaBackend : public Backend {
 };
 
 void require_supported(const TrainingOptions& options, const model::ModelSpec& spec) {
-  require(spec.hidden % 8 == 0 && spec.feed_forward().intermediate % 8 == 0,
+  require(spec.experts() == nullptr, "the model has experts: it is trained on the CPU only");
+  require(spec.hidden % 8 == 0 && spec.dense_width() % 8 == 0,
           "the model has {} hidden and {} MLP channels: training on a CUDA device needs multiples "
           "of 8",
-          spec.hidden, spec.feed_forward().intermediate);
+          spec.hidden, spec.dense_width());
   const bool borrows = (spec.dms || spec.dmc) && model::borrows_channels(spec);
   for (const model::LayerSpec& layer : spec.layers) {
     const bool whole =

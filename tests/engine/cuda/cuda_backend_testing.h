@@ -101,6 +101,20 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 2e-1},
     Case{"gemma2_small_heads", "gemma2", 32, 3, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 5e-2, 1, true},
+    // Where two experts are nearly as good, the device may take another one than the CPU.
+    Case{"mixtral_bf16", "mixtral", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 1.5e-1},
+    Case{"qwen2_moe_int8_weights", "qwen2_moe", 64, 4, false, kvcache::RuleKind::dense,
+         ops::EntryFormat::bf16, WeightStorage::int8, 1.5e-1},
+    Case{"qwen3_moe_int4_weights", "qwen3_moe", 128, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::int4, 1.5e-1},
+    // Sinks, biases of experts, a clamp, a sliding layer beside full ones.
+    Case{"gpt_oss_bf16", "gpt_oss", 64, 4, true, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 1.5e-1, 1, true},
+    Case{"gpt_oss_dense_int8_weights", "gpt_oss", 64, 8, true, kvcache::RuleKind::dense,
+         ops::EntryFormat::bf16, WeightStorage::int8, 1.5e-1},
+    Case{"qwen3_moe_fp8_weights", "qwen3_moe", 64, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::fp8, 3e-1},
     Case{"llama_half_rotated", "llama", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
     Case{"llama_fp8_weights", "llama", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
@@ -158,6 +172,19 @@ inline nlohmann::json more_of(const Case& c) {
     more["query_pre_attn_scalar"] = c.head_dim;
     more["attn_logit_softcapping"] = 20.0;
     more["final_logit_softcapping"] = 10.0;
+  } else if (std::string_view(c.family) == "gpt_oss") {
+    more["num_local_experts"] = 6;
+    more["swiglu_limit"] = 1.5;
+    more["layer_types"] = {"full_attention", "sliding_attention", "full_attention"};
+    more["sliding_window"] = 48;
+  } else if (std::string_view(c.family) == "mixtral") {
+    more["num_local_experts"] = 6;
+  } else if (std::string_view(c.family).ends_with("_moe")) {
+    more["num_experts"] = 12;
+    more["num_experts_per_tok"] = 3;
+    more["moe_intermediate_size"] = 160;
+    more["shared_expert_intermediate_size"] = 96;
+    more["mlp_only_layers"] = {1};
   }
   for (const auto& [family, keys] : winnow::testing::dense_cousins(3, 48)) {
     if (std::string_view(c.family) == family && !keys.is_null()) {

@@ -1,0 +1,221 @@
+#include "model/expert_stacks.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "checkpoint/json.h"
+#include "model/visit_tensors.h"
+
+namespace winnow::model::detail {
+namespace {
+
+using Stacks = TensorNames::ExpertStacks;
+
+// Where the matrices of all experts of one layer lie.
+class LayerStacks {
+ public:
+  LayerStacks(const ModelSpec& spec, int layer)
+      : names_(spec.names),
+        what_(spec.layer(layer).feed_forward),
+        hidden_(spec.hidden),
+        inner_(what_.intermediate),
+        prefix_(layer_prefix(layer) + spec.names.feed_forward + ".experts.") {}
+
+  [[nodiscard]] std::vector<StackPiece> pieces() const {
+    std::vector<StackPiece> result;
+    for (std::int64_t e = 0; e < what_.experts->count; ++e) {
+      const std::string expert = fmt::format("{}{}.", prefix_, e);
+      result.push_back(of_gate_up(expert + names_.expert_gate, e, false));
+      result.push_back(of_gate_up(expert + names_.expert_up, e, true));
+      result.push_back(of_down(expert + names_.expert_down, e));
+      if (what_.bias) {
+        result.push_back(bias_of_gate_up(expert + names_.expert_gate, e, false));
+        result.push_back(bias_of_gate_up(expert + names_.expert_up, e, true));
+        result.push_back({expert + names_.expert_down + ".bias",
+                          {hidden_},
+                          prefix_ + "down_proj_bias",
+                          {what_.experts->count, hidden_},
+                          e * hidden_});
+      }
+    }
+    return result;
+  }
+
+ private:
+  // Of the upper or lower half, or of every second one.
+  [[nodiscard]] std::int64_t first_of(bool up) const {
+    return !up ? 0 : names_.stacks == Stacks::transposed_pairs ? 1 : inner_;
+  }
+  [[nodiscard]] std::int64_t step() const {
+    return names_.stacks == Stacks::transposed_pairs ? 2 : 1;
+  }
+
+  [[nodiscard]] StackPiece of_gate_up(const std::string& name, std::int64_t e, bool up) const {
+    StackPiece piece{name + ".weight", {inner_, hidden_}, prefix_ + "gate_up_proj", {}};
+    const std::int64_t all = e * 2 * inner_ * hidden_;
+    if (names_.stacks == Stacks::none) {
+      piece.stack_shape = {what_.experts->count, 2 * inner_, hidden_};
+      piece.offset = all + first_of(up) * hidden_;
+      piece.row_stride = hidden_;
+    } else {
+      piece.stack_shape = {what_.experts->count, hidden_, 2 * inner_};
+      piece.offset = all + first_of(up);
+      piece.row_stride = step();
+      piece.column_stride = 2 * inner_;
+    }
+    return piece;
+  }
+
+  [[nodiscard]] StackPiece of_down(const std::string& name, std::int64_t e) const {
+    StackPiece piece{name + ".weight", {hidden_, inner_}, prefix_ + "down_proj", {}};
+    piece.offset = e * inner_ * hidden_;
+    const bool transposed = names_.stacks != Stacks::none;
+    piece.stack_shape = {what_.experts->count, transposed ? inner_ : hidden_,
+                         transposed ? hidden_ : inner_};
+    piece.row_stride = transposed ? 1 : inner_;
+    piece.column_stride = transposed ? hidden_ : 1;
+    return piece;
+  }
+
+  [[nodiscard]] StackPiece bias_of_gate_up(const std::string& name, std::int64_t e, bool up) const {
+    return {name + ".bias",
+            {inner_},
+            prefix_ + "gate_up_proj_bias",
+            {what_.experts->count, 2 * inner_},
+            e * 2 * inner_ + first_of(up),
+            0,
+            step()};
+  }
+
+  const TensorNames& names_;
+  const FeedForwardSpec& what_;
+  std::int64_t hidden_;
+  std::int64_t inner_;
+  std::string prefix_;
+};
+
+std::vector<StackPiece> pieces_of(const ModelSpec& spec) {
+  std::vector<StackPiece> result;
+  for (int layer = 0; layer < spec.layer_count(); ++layer) {
+    if (spec.layer(layer).feed_forward.experts) {
+      const auto pieces = LayerStacks(spec, layer).pieces();
+      result.insert(result.end(), pieces.begin(), pieces.end());
+    }
+  }
+  return result;
+}
+
+// copy(element of the piece, element of the stack), in small squares: one of the two is read
+// column by column.
+template <class Copy>
+void for_each_element(const StackPiece& piece, const Copy& copy) {
+  constexpr std::int64_t kSquare = 32;
+  const std::int64_t rows = piece.shape.size() == 1 ? 1 : piece.shape[0];
+  const std::int64_t cols = piece.shape.back();
+  for (std::int64_t i = 0; i < rows; i += kSquare) {
+    for (std::int64_t j = 0; j < cols; j += kSquare) {
+      for (std::int64_t row = i; row < std::min(i + kSquare, rows); ++row) {
+        for (std::int64_t col = j; col < std::min(j + kSquare, cols); ++col) {
+          copy(row * cols + col, piece.offset + row * piece.row_stride + col * piece.column_stride);
+        }
+      }
+    }
+  }
+}
+
+// to[places of a piece] = from[places of a stack], or the other way round.
+template <class T>
+void copy_as(const StackPiece& piece, const std::byte* from, std::byte* to, bool into_stack) {
+  const T* source = reinterpret_cast<const T*>(from);
+  T* target = reinterpret_cast<T*>(to);
+  for_each_element(piece, [&](std::int64_t in_piece, std::int64_t in_stack) {
+    target[into_stack ? in_stack : in_piece] = source[into_stack ? in_piece : in_stack];
+  });
+}
+
+void copy_elements(const StackPiece& piece, DType type, const std::byte* from, std::byte* to,
+                   bool into_stack) {
+  switch (dtype_size(type)) {
+    case 1:
+      return copy_as<std::uint8_t>(piece, from, to, into_stack);
+    case 2:
+      return copy_as<std::uint16_t>(piece, from, to, into_stack);
+    default:
+      assert(dtype_size(type) == 4);
+      return copy_as<std::uint32_t>(piece, from, to, into_stack);
+  }
+}
+
+std::size_t bytes_of(const Shape& shape, DType type) {
+  return static_cast<std::size_t>(element_count(shape)) * dtype_size(type);
+}
+
+}  // namespace
+
+bool StackPiece::is_whole() const {
+  return column_stride == 1 && (shape.size() == 1 || row_stride == shape.back());
+}
+
+ExpertStacks::ExpertStacks(const ModelSpec& spec, const std::string& where, TensorMap& tensors) {
+  TensorMap stacks;
+  for (StackPiece& piece : pieces_of(spec)) {
+    if (const auto found = tensors.find(piece.stack); found != tensors.end()) {
+      require(found->second.shape == piece.stack_shape,
+              "{}: tensor {} has shape [{}], expected [{}]", where, in_quotes(piece.stack),
+              fmt::join(found->second.shape, ", "), fmt::join(piece.stack_shape, ", "));
+      stacks.insert(tensors.extract(found));
+    }
+    const auto stack = stacks.find(piece.stack);
+    if (stack == stacks.end()) {
+      continue;
+    }
+    const TensorView& whole = stack->second;
+    TensorView own{whole.dtype, piece.shape, nullptr};
+    if (piece.is_whole()) {
+      own.data = whole.data + static_cast<std::size_t>(piece.offset) * dtype_size(whole.dtype);
+    } else {
+      Copy& copy = copies_.emplace_back(
+          Copy{piece, whole, Buffer<std::byte>(bytes_of(piece.shape, whole.dtype))});
+      own.data = copy.memory.data();
+    }
+    tensors[piece.name] = own;
+  }
+}
+
+void ExpertStacks::fill() const {
+  std::call_once(filled_, [this] {
+    parallel_each(copies_.size(), [this](std::size_t i, int) {
+      Copy& copy = copies_[i];
+      copy_elements(copy.piece, copy.stack.dtype, copy.stack.data, copy.memory.data(), false);
+    });
+  });
+}
+
+bool ExpertStacks::holds(const TensorView& tensor) const {
+  return std::ranges::any_of(copies_,
+                             [&](const Copy& copy) { return copy.memory.data() == tensor.data; });
+}
+
+StackedTensors::StackedTensors(const ModelSpec& spec, const TensorMap& tensors) : map_(tensors) {
+  if (spec.names.stacks == Stacks::none) {
+    return;
+  }
+  std::map<std::string, std::byte*> stacks;
+  for (const StackPiece& piece : pieces_of(spec)) {
+    const TensorView part = map_.extract(piece.name).mapped();
+    auto& memory = stacks[piece.stack];
+    if (memory == nullptr) {
+      memory = memory_.emplace_back(bytes_of(piece.stack_shape, part.dtype)).data();
+      map_[piece.stack] = {part.dtype, piece.stack_shape, memory};
+    }
+    require(map_[piece.stack].dtype == part.dtype, "experts of different types: {} and {} in {}",
+            dtype_name(map_[piece.stack].dtype), dtype_name(part.dtype), piece.stack);
+    copy_elements(piece, part.dtype, part.data, memory, true);
+  }
+}
+
+}  // namespace winnow::model::detail

@@ -1,0 +1,64 @@
+// Experts whose matrices a file holds all in one tensor. Everything else knows them one by one.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/tensor.h"
+#include "checkpoint/safetensors.h"
+#include "model/spec.h"
+
+namespace winnow::model::detail {
+
+/// A tensor of one expert, and where a stack has it: element [row, column] at
+/// offset + row * row_stride + column * column_stride.
+struct StackPiece {
+  std::string name;
+  Shape shape;
+  std::string stack;
+  Shape stack_shape;
+  std::int64_t offset = 0;
+  std::int64_t row_stride = 0;
+  std::int64_t column_stride = 1;
+
+  /// Whether it lies in the stack as it is wanted.
+  [[nodiscard]] bool is_whole() const;
+};
+
+/// The experts of a checkpoint's stacks.
+class ExpertStacks {
+ public:
+  /// Replaces the stacks among `tensors` by their pieces. Throws Error naming one of another shape
+  /// than `spec` calls for; `where`: the file or directory, for messages.
+  ExpertStacks(const ModelSpec& spec, const std::string& where, TensorMap& tensors);
+
+  /// Pieces that lie otherwise than they are wanted are copied when this is called first: until
+  /// then only their names and shapes are there.
+  void fill() const;
+  /// Whether a tensor is one of those copies.
+  [[nodiscard]] bool holds(const TensorView& tensor) const;
+
+ private:
+  struct Copy {
+    StackPiece piece;
+    TensorView stack;
+    Buffer<std::byte> memory;
+  };
+  mutable std::vector<Copy> copies_;
+  mutable std::once_flag filled_;
+};
+
+/// Tensors as files of the family hold them: experts in stacks where it has those.
+class StackedTensors {
+ public:
+  StackedTensors(const ModelSpec& spec, const TensorMap& tensors);
+  [[nodiscard]] const TensorMap& map() const { return map_; }
+
+ private:
+  TensorMap map_;
+  std::vector<Buffer<std::byte>> memory_;
+};
+
+}  // namespace winnow::model::detail

@@ -1,0 +1,20 @@
+// What a layer adds behind its attention: one network, or experts. Private to a layer's passes.
+#pragma once
+
+#include "train/layer.h"
+
+namespace winnow::train::detail {
+
+/// out [T, hidden] = the feed-forward of a.mlp_normed, and its activations in `a`. Without an `out`
+/// the activations alone are computed.
+void feed_forward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                  LayerActivations& a, ops::Matrix<float> out);
+
+/// dx [T, hidden] += the gradient of a.mlp_normed, given that of the feed-forward; adds to
+/// `gradients`.
+void feed_forward_backward(ops::Context& context, const LayerPass& pass,
+                           const LayerWeights& weights, const LayerActivations& a,
+                           const LayerGradients& gradients, ops::Matrix<const float> dout,
+                           ops::Matrix<float> dx);
+
+}  // namespace winnow::train::detail

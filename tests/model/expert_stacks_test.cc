@@ -1,0 +1,122 @@
+// Experts that a file holds all in one tensor.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/checkpoint_testing.h"
+
+namespace winnow::model {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr std::int64_t kHidden = 16;
+constexpr std::int64_t kInner = 24;
+constexpr std::int64_t kExperts = 4;
+const std::string kLayer = "model.layers.1.mlp.experts.";
+
+ModelSpec spec_of(const std::string& architecture) {
+  return parse_with({{"num_local_experts", kExperts},
+                     {"num_experts_per_tok", 2},
+                     {"moe_intermediate_size", kInner},
+                     {"torch_dtype", "float32"}},
+                    architecture);
+}
+
+// The bits of an element: noise may be NaN.
+std::uint32_t at(const TensorView& tensor, std::int64_t index) {
+  return tensor.as<std::uint32_t>()[static_cast<std::size_t>(index)];
+}
+
+// gpt-oss: [expert, in, out], gate and up in turn.
+TEST(ExpertStacks, AreSavedAsTheFamilyHasThem) {
+  const ModelSpec spec = spec_of("GptOssForCausalLM");
+  const TempDir dir;
+  OwnedTensors tensors = tensors_of(spec);
+  save_checkpoint(dir.path(), spec, tensors.map());
+  const SafetensorsFile file(dir.path() / "model.safetensors");
+  const TensorView into = file.tensor(kLayer + "gate_up_proj");
+  const TensorView into_bias = file.tensor(kLayer + "gate_up_proj_bias");
+  const TensorView back = file.tensor(kLayer + "down_proj");
+  const TensorView back_bias = file.tensor(kLayer + "down_proj_bias");
+  EXPECT_EQ(into.shape, (Shape{kExperts, kHidden, 2 * kInner}));
+  EXPECT_EQ(into_bias.shape, (Shape{kExperts, 2 * kInner}));
+  EXPECT_EQ(back.shape, (Shape{kExperts, kInner, kHidden}));
+  EXPECT_EQ(back_bias.shape, (Shape{kExperts, kHidden}));
+  for (std::int64_t e = 0; e < kExperts; ++e) {
+    const auto part = [&](const char* name) {
+      return tensors.map().at(kLayer + std::to_string(e) + "." + name);
+    };
+    for (std::int64_t i = 0; i < kInner; ++i) {
+      for (std::int64_t h = 0; h < kHidden; ++h) {
+        const std::int64_t pair = (e * kHidden + h) * 2 * kInner + 2 * i;
+        ASSERT_EQ(at(into, pair), at(part("gate_proj.weight"), i * kHidden + h));
+        ASSERT_EQ(at(into, pair + 1), at(part("up_proj.weight"), i * kHidden + h));
+        ASSERT_EQ(at(back, (e * kInner + i) * kHidden + h),
+                  at(part("down_proj.weight"), h * kInner + i));
+      }
+      EXPECT_EQ(at(into_bias, e * 2 * kInner + 2 * i), at(part("gate_proj.bias"), i));
+      EXPECT_EQ(at(into_bias, e * 2 * kInner + 2 * i + 1), at(part("up_proj.bias"), i));
+    }
+    for (std::int64_t h = 0; h < kHidden; ++h) {
+      EXPECT_EQ(at(back_bias, e * kHidden + h), at(part("down_proj.bias"), h));
+    }
+  }
+  EXPECT_FALSE(file.holds(kLayer + "0.gate_proj.weight"));
+  const Checkpoint opened = Checkpoint::open(dir.path());
+  expect_same_tensors(opened.tensors(), tensors.map());
+  opened.release(kLayer + "0.gate_proj.weight");
+  expect_same_tensors(opened.tensors(), tensors.map());
+}
+
+// Transformers' own layout of families whose files hold experts one by one: [expert, out, in].
+TEST(ExpertStacks, OfRowsAreReadWhereTheyLie) {
+  const ModelSpec spec = spec_of("Qwen3MoeForCausalLM");
+  const TempDir dir;
+  OwnedTensors tensors = tensors_of(spec);
+  save_checkpoint(dir.path(), spec, tensors.map());
+  TensorMap stacked = tensors.map();
+  OwnedTensors stacks;
+  for (int layer = 0; layer < spec.layer_count(); ++layer) {
+    const std::string at = "model.layers." + std::to_string(layer) + ".mlp.experts.";
+    stacks.add(at + "gate_up_proj", DType::f32, {kExperts, 2 * kInner, kHidden}, 3);
+    stacks.add(at + "down_proj", DType::f32, {kExperts, kHidden, kInner}, 4);
+    for (int e = 0; e < kExperts; ++e) {
+      for (const char* name : {"gate_proj", "up_proj", "down_proj"}) {
+        stacked.erase(at + std::to_string(e) + "." + name + ".weight");
+      }
+    }
+  }
+  stacked.insert(stacks.map().begin(), stacks.map().end());
+  write_safetensors(dir.path() / "model.safetensors", stacked, {{"format", "pt"}});
+  const Checkpoint opened = Checkpoint::open(dir.path());
+  const TensorView whole = stacks.map().at(kLayer + "gate_up_proj");
+  const TensorView up = opened.tensor(kLayer + "2.up_proj.weight");
+  for (std::int64_t i = 0; i < kInner * kHidden; ++i) {
+    ASSERT_EQ(at(up, i), at(whole, (2 * 2 + 1) * kInner * kHidden + i));
+  }
+  EXPECT_EQ(opened.parameter_count(), Checkpoint::open(dir.path()).parameter_count());
+}
+
+TEST(ExpertStacks, OfAnotherShapeAreNamed) {
+  const ModelSpec spec = spec_of("GptOssForCausalLM");
+  const TempDir dir;
+  save_checkpoint(dir.path(), spec, tensors_of(spec).map());
+  const SafetensorsFile file(dir.path() / "model.safetensors");
+  TensorMap wrong = file.tensors();
+  wrong.at(kLayer + "down_proj").shape = {kExperts, kHidden, kInner};
+  const TempDir other;
+  save_checkpoint(other.path(), spec, tensors_of(spec).map());
+  write_safetensors(other.path() / "model.safetensors", wrong, {{"format", "pt"}});
+  EXPECT_THAT(error_of([&] { Checkpoint::open(other.path()); }),
+              HasSubstr("tensor \"" + kLayer +
+                        "down_proj\" has shape [4, 16, 24], expected [4, "
+                        "24, 16]"));
+  wrong.erase(kLayer + "down_proj");
+  write_safetensors(other.path() / "model.safetensors", wrong, {{"format", "pt"}});
+  EXPECT_THAT(error_of([&] { Checkpoint::open(other.path()); }),
+              HasSubstr(kLayer + "0.down_proj.weight\" is missing"));
+}
+
+}  // namespace
+}  // namespace winnow::model
