@@ -89,7 +89,7 @@ struct Need {
 
 Need need_of(const model::ModelSpec& spec, const DoctorOptions& options) {
   Need need;
-  need.weights = kWeightBytes * (multiplied_weights(spec) +
+  need.weights = kWeightBytes * (stored_weights(spec) +
                                  (spec.tied_embeddings ? 0.0 : 1.0 * spec.hidden * spec.vocab));
   const ops::PageLayout layout(ops::EntryFormat::bf16, spec.attention().head_dim);
   const double entry_bytes = static_cast<double>(layout.entry_bytes());

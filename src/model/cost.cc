@@ -49,6 +49,10 @@ double read_weights(const ModelSpec& spec, double tokens) {
   });
 }
 
+double stored_weights(const ModelSpec& spec) {
+  return weights_of(spec, [](const ExpertsSpec& experts) { return 1.0 * experts.count; });
+}
+
 double share_of_experts(const ExpertsSpec& experts, double tokens) {
   return 1.0 - std::pow(1.0 - 1.0 * experts.active / experts.count, tokens);
 }

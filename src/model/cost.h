@@ -11,6 +11,9 @@ double multiplied_weights(const ModelSpec& spec);
 /// Weights that are read to multiply `tokens` tokens, if each takes experts at random.
 double read_weights(const ModelSpec& spec, double tokens);
 
+/// The weights of all matrices but the embedding, those of every expert among them.
+double stored_weights(const ModelSpec& spec);
+
 /// The share of a layer's experts that some of `tokens` tokens take, if each takes them at random.
 double share_of_experts(const ExpertsSpec& experts, double tokens);
 

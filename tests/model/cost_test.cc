@@ -74,6 +74,7 @@ TEST(Cost, ManyTokensReadAllExperts) {
   EXPECT_EQ(share_of_experts(*spec.experts()->experts, 2.0), 1.0 - 0.75 * 0.75);
   EXPECT_NEAR(read_weights(spec, 2.0), others + 8 * 0.4375 * experts, 1e-6);
   EXPECT_NEAR(read_weights(spec, 1e3), others + 8 * experts, 1e-6);
+  EXPECT_EQ(stored_weights(spec), others + 8 * experts);
 }
 
 TEST(Cost, SlidingLayersHoldNoMoreThanTheyReach) {
