@@ -184,7 +184,8 @@ TEST(Gradients, OfExperts) {
                                {"moe_intermediate_size", 12},
                                {"shared_expert_intermediate_size", 20},
                                {"mlp_only_layers", {1}}};
-  const nlohmann::json of_gpt_oss = {{"swiglu_limit", 1.5}, {"sliding_window", 4}};
+  // A limit that few channels meet: finite differences do not like its kinks either.
+  const nlohmann::json of_gpt_oss = {{"swiglu_limit", 6.0}, {"sliding_window", 4}};
   for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"}) {
     Case c = plain("llama");
     c.name = family;
