@@ -184,8 +184,9 @@ TEST_F(GgufModelTest, FrequenciesOfLlama3) {
   const auto third = static_cast<float>(1.0 / ((1.0 - smooth) / 8.0 + smooth));
   image_with({1.0F, 1.0F, third, 8.0F});
   const RopeSpec rope = *Checkpoint::open(path()).spec().attention().rope;
-  EXPECT_EQ(rope.scaling, RopeSpec::Scaling::llama3);
-  EXPECT_EQ(rope.factor, 8.0);
+  ASSERT_EQ(rope.frequencies.size(), 4U);
+  EXPECT_FLOAT_EQ(rope.frequencies[0], 1.0F);
+  EXPECT_FLOAT_EQ(rope.frequencies[3], static_cast<float>(std::pow(5e5, -0.75) / 8.0));
   image_with({1.0F, 2.0F, third, 8.0F});
   EXPECT_THAT(error(), HasSubstr("rope_freqs.weight: element 1 is 2, expected 1"));
 }
