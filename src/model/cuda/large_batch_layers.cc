@@ -97,7 +97,6 @@ void LargeBatchLayers::norm_whole(int layer, Number* qkv, int rows, cudaStream_t
 void LargeBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
                                     cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
-  const FeedForwardSpec& spec = model_.spec().layer(layer).feed_forward;
   add_branch(layer, attended, w.output, w.output_bias, w.attention_post_norm, rows, stream);
   take_input(layer, w.mlp_norm, rows, stream);
   add_feed_forward(layer, rows, stream);
