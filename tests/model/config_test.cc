@@ -467,6 +467,18 @@ TEST(Config, GptOss) {
               HasSubstr("swiglu_alpha: expected 1.702"));
 }
 
+TEST(Config, WhatFamiliesWithExpertsAssume) {
+  const ModelSpec mixtral = parse_with({}, "MixtralForCausalLM");
+  EXPECT_EQ(mixtral.final_norm.eps, 1e-5F);
+  EXPECT_NEAR(rope_of(mixtral).frequencies[1], 1e-3, 1e-9);
+  const ModelSpec gpt_oss = parse_with({}, "GptOssForCausalLM");
+  EXPECT_EQ(gpt_oss.final_norm.eps, 1e-5F);
+  EXPECT_NEAR(rope_of(gpt_oss).attention_factor, 0.1 * std::log(32.0) + 1.0, 1e-6);  // YaRN's
+  const ModelSpec qwen2 = parse_with(
+      {{"num_attention_heads", 32}, {"num_key_value_heads", nullptr}}, "Qwen2MoeForCausalLM");
+  EXPECT_EQ(qwen2.attention().kv_heads, 16);
+}
+
 TEST(Config, SlidingLayersOfQwen2WithExperts) {
   const ModelSpec spec = parse_with({{"num_hidden_layers", 4},
                                      {"use_sliding_window", true},

@@ -61,7 +61,7 @@ class LargeBatchLayers final : public LinearPath {
   void add_routed(int layer, float* sum, int first, int rows, cudaStream_t stream);
   void reserve_experts(int rows);
   void add_shared(int layer, float* sum, int rows, cudaStream_t stream);
-  /// activated_ = act(gate) * up of normed_.
+  /// activated_ = act(gate) * up of normed_, or act(up).
   void activate(int layer, int rows, cudaStream_t stream);
   /// The residual stream += multiplier * [norm](branch_).
   void add_branch_memory(int layer, const FloatBuffer& post_norm, int rows, cudaStream_t stream);

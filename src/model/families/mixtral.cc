@@ -6,7 +6,9 @@
 namespace winnow::model {
 
 ModelSpec describe_mixtral(const JsonObject& config) {
-  ModelSpec spec = detail::read_decoder(config, {.max_positions = 131072, .kv_heads = 8});
+  ModelSpec spec = detail::read_decoder(
+      config,
+      {.max_positions = 131072, .kv_heads = 8, .norm_eps = 1e-5, .rope = {.theta = 1000000.0}});
   const int count = config.integer("num_local_experts", 1, detail::kMaxExperts, 8);
   const ExpertsSpec experts{.count = count,
                             .active = config.integer("num_experts_per_tok", 1, count, 2),

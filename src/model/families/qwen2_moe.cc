@@ -8,7 +8,7 @@
 namespace winnow::model {
 
 ModelSpec describe_qwen2_moe(const JsonObject& config) {
-  ModelSpec spec = detail::read_decoder(config, {.max_positions = 32768});
+  ModelSpec spec = detail::read_decoder(config, {.max_positions = 32768, .kv_heads = 16});
   const bool bias = config.boolean("qkv_bias", true);
   detail::for_each_attention(spec, [bias](AttentionSpec& attention) { attention.qkv_bias = bias; });
   detail::set_qwen_experts(

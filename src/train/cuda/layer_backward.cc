@@ -32,8 +32,9 @@ class LayerBackward {
     const bf16* dbranch = branch_gradient(a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm);
     input_gradient(scratch_.product, dbranch, w_.down, spec_.hidden, inner);
     if (spec.gated) {
-      ops::cuda::activate_multiply_backward({spec.activation}, a_.gate_up, scratch_.product,
-                                            pass_.tokens, inner, first.bias, pass_.stream);
+      ops::cuda::activate_multiply_backward({spec.activation, spec.clamp}, a_.gate_up,
+                                            scratch_.product, pass_.tokens, inner, first.bias,
+                                            pass_.stream);
     } else {
       ops::cuda::activate_backward(spec.activation, a_.gate_up, scratch_.product, pass_.tokens,
                                    inner, first.bias, pass_.stream);

@@ -153,7 +153,7 @@ void mlp(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActiva
   }
   bf16* product = pass.scratch->product;
   if (spec.gated) {
-    ops::cuda::activate_multiply({spec.activation}, product, a.gate_up, pass.tokens,
+    ops::cuda::activate_multiply({spec.activation, spec.clamp}, product, a.gate_up, pass.tokens,
                                  spec.intermediate, first.bias, pass.stream);
   } else {
     const auto bytes = static_cast<std::size_t>(pass.tokens) *
