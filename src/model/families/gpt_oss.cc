@@ -10,18 +10,19 @@
 namespace winnow::model {
 namespace {
 
-constexpr const char* kRope =
+constexpr const char* kGptOssRope =
     R"({"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0,
         "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096})";
 
 }  // namespace
 
 ModelSpec describe_gpt_oss(const JsonObject& config) {
-  ModelSpec spec = detail::read_decoder(config, {.max_positions = 131072,
-                                                 .head_dim = 64,
-                                                 .kv_heads = 8,
-                                                 .norm_eps = 1e-5,
-                                                 .rope = {.theta = 150000.0, .parameters = kRope}});
+  ModelSpec spec =
+      detail::read_decoder(config, {.max_positions = 131072,
+                                    .head_dim = 64,
+                                    .kv_heads = 8,
+                                    .norm_eps = 1e-5,
+                                    .rope = {.theta = 150000.0, .parameters = kGptOssRope}});
   constexpr double kSlope = 1.702;  // of GatedActivation's clamped gate
   require(std::abs(config.number("swiglu_alpha", 0.0, 1e3, kSlope) - kSlope) < 1e-6,
           "{}: swiglu_alpha: expected {}", config.where(), kSlope);

@@ -113,6 +113,7 @@ inline ops::cuda::TrainingHeads heads_of(const DevicePass& pass, const DeviceLay
                                  .bias = norms_whole(pass) ? nullptr : w.query_bias,
                                  .query_norm = norms_whole(pass) ? nullptr : w.query_norm,
                                  .key_norm = norms_whole(pass) ? nullptr : w.key_norm,
+                                 .norm_offset = offset_of(spec.layer(pass.layer).norm),
                                  .eps = spec.final_norm.eps,
                                  .rotary = rotary_of(pass.attention()),
                                  .angles = angles_of(pass),

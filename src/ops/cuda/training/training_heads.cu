@@ -204,11 +204,12 @@ struct TransformedHead {
   int half;
   int rotary;
   bool is_value;
+  float norm_offset;
 
   __device__ void norm(const float* weight, float eps) {
     const float factor = norm_factor(x, 2 * half, eps);
     if (!is_value) {
-      x.for_values(half, [&](float& v, int c) { v *= factor * weight[c]; });
+      x.for_values(half, [&](float& v, int c) { v *= factor * (norm_offset + weight[c]); });
     }
   }
   __device__ void apply_rope(const float2* angles) {
@@ -267,7 +268,7 @@ __global__ void __launch_bounds__(kThreads)
     float* read = reads != nullptr && exists && channel >= 0
                       ? reads + place.row * h.kv_heads + place.head / borrowed.every
                       : nullptr;
-    TransformedHead<Width> head{x, half, h.rotary, place.is_value};
+    TransformedHead<Width> head{x, half, h.rotary, place.is_value, h.norm_offset};
     transform_head(
         head, {norm != nullptr, norm, h.eps}, WholeRope{angles_of(h, place.row)},
         FadedChannel{channel, borrowed.probe != nullptr, h.clear_after_rope, read, h.factor});
@@ -279,18 +280,20 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Through q- or k-norm: dx_i = r (w_i g_i - x_i r^2 / D sum_j x_j w_j g_j) in the place of g. What
-/// the head adds to the gradient of the weight takes the place of x.
+/// Through q- or k-norm: dx_i = r (w_i g_i - x_i r^2 / D sum_j x_j w_j g_j) in the place of g,
+/// where w are the weights with their offset. What the head adds to the gradient of the weight
+/// takes the place of x.
 template <int Width>
 __device__ void norm_backward(Head<Width>& g, Head<Width>& x, const TrainingHeads& h,
                               const float* norm) {
   const int half = h.head_dim / 2;
   const float factor = norm_factor(x, h.head_dim, h.eps);
   float product = 0.0F;
-  g.for_pairs(x, half, [&](float& dy, float& v, int c) { product += dy * v * norm[c]; });
+  g.for_pairs(x, half,
+              [&](float& dy, float& v, int c) { product += dy * v * (h.norm_offset + norm[c]); });
   const float along = lane_sum<Width>(product) * factor * factor / static_cast<float>(h.head_dim);
   g.for_pairs(x, half, [&](float& dy, float& v, int c) {
-    const float dx = factor * (norm[c] * dy - v * along);
+    const float dx = factor * ((h.norm_offset + norm[c]) * dy - v * along);
     v *= dy * factor;
     dy = dx;
   });

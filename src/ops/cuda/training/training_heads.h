@@ -32,6 +32,7 @@ struct TrainingHeads {
   const float* bias = nullptr;        // the same width, or null
   const float* query_norm = nullptr;  // [head_dim], or null
   const float* key_norm = nullptr;
+  float norm_offset = 0.0F;  // is added to the norms' weights: 1 where they count from 1
   float eps = 0.0F;
   /// Channels of a head that RoPE turns, the first ones, an even number; 0: none; negative: all.
   int rotary = -1;
