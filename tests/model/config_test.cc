@@ -189,7 +189,8 @@ TEST(Config, LengthDependentRopeServesTheContextItIsSetUpFor) {
   EXPECT_EQ(parse_with({{"winnow_context", 32}}).max_positions, 32);
   EXPECT_THAT(
       error_with({{"winnow_context", 65}}),
-      HasSubstr("winnow_context (--context): 65 tokens are more than the model's 64 positions"));
+      HasSubstr(
+          "winnow_context (--max-context): 65 tokens are more than the model's 64 positions"));
 }
 
 TEST(Config, RopeErrors) {
