@@ -14,7 +14,8 @@ struct Case {
   model::ModelSpec spec;
   DecisionPass pass;
   DecisionLoss loss;
-  double step = 1e-3;  // along all parameters at once: less where the loss bends more
+  double step = 1e-3;   // along all parameters at once: less where the loss bends more
+  double slack = 2e-2;  // along all parameters at once: what rounding and the step leave
 };
 
 // The objective whose gradient a step computes. Counting decisions is straight-through, so the
@@ -63,7 +64,7 @@ void expect_gradients(const Case& c, bool distilled, Keep keep = Keep::all) {
           return objective(model, c, batch, teacher);
         },
         c.step);
-    EXPECT_NEAR(computed, expected, 2e-4 * std::abs(expected) + 2e-2);
+    EXPECT_NEAR(computed, expected, 2e-4 * std::abs(expected) + c.slack);
   }
   std::ranges::copy(start, values.begin());
 
@@ -151,7 +152,10 @@ TEST(Gradients, OfDenseCousins) {
   for (const auto& [family, keys] : winnow::testing::dense_cousins(2, 4)) {
     Case c = plain("llama");
     c.name = family;
-    c.step = 6e-4;
+    // Gemma's embeddings count several times: a shorter step, which rounding sees more of.
+    const bool is_steep = std::string_view(family) == "gemma";
+    c.step = is_steep ? 2e-4 : 4e-4;
+    c.slack = is_steep ? 1.2e-1 : 6e-2;
     c.spec = testing::tiny_config(family, testing::kTinySizes, keys);
     expect_gradients(c, false);
     expect_gradients(c, true, Keep::inputs);
@@ -163,6 +167,7 @@ TEST(Gradients, OfDenseCousins) {
       deciding.spec = c.spec;
       deciding.spec.dms = config;
       deciding.step = c.step;
+      deciding.slack = c.slack;
       expect_gradients(deciding, true);
     }
     Case merging = dmc("llama");
@@ -171,6 +176,7 @@ TEST(Gradients, OfDenseCousins) {
     merging.spec = c.spec;
     merging.spec.dmc = config;
     merging.step = c.step;
+    merging.slack = c.slack;
     expect_gradients(merging, false);
   }
 }
