@@ -41,7 +41,7 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
       "dms: steps for which a marked entry stays visible (default: the checkpoint's)");
   group.open_option("--kv-dtype", options.kv_dtype, "TYPE",
                     "How entries are stored: bf16, fp8, int8, q4 or fp32 (default: as --dtype)");
-  group.open_option("--max-context", options.context, "N",
+  group.open_option("--rope-context", options.context, "N",
                     "Longest text, where the model's RoPE depends on that: LongRoPE, dynamic "
                     "(default: as config.json says)");
   group.option("--kv-gib", options.kv_gib, "GIB",

@@ -64,7 +64,7 @@ class RopeReader {
     if (heads_.context) {
       const bool grows = is_longrope() || type_ == "dynamic";
       require(grows || *heads_.context <= heads_.max_positions,
-              "{}: {} (--max-context): {} tokens are more than the model's {} positions",
+              "{}: {} (--rope-context): {} tokens are more than the model's {} positions",
               config_.where(), kContextKey, *heads_.context, heads_.max_positions);
       return *heads_.context;
     }

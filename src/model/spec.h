@@ -58,7 +58,8 @@ struct QueryGrowth {
   int first = 0;
 
   [[nodiscard]] float factor(int position) const {
-    return 1.0F + growth * std::log(1.0F + static_cast<float>((position + first) / period));
+    const int periods = (position + first) / period;
+    return 1.0F + growth * std::log(1.0F + static_cast<float>(periods));
   }
 
   bool operator==(const QueryGrowth&) const = default;

@@ -190,7 +190,7 @@ TEST(Config, LengthDependentRopeServesTheContextItIsSetUpFor) {
   EXPECT_THAT(
       error_with({{"winnow_context", 65}}),
       HasSubstr(
-          "winnow_context (--max-context): 65 tokens are more than the model's 64 positions"));
+          "winnow_context (--rope-context): 65 tokens are more than the model's 64 positions"));
 }
 
 TEST(Config, RopeErrors) {
