@@ -197,7 +197,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, GenerateWithFormat,
 TEST(Tokenize, PrintsIdsThatAnyTextHas) {
   const CommandResult result = run_winnow({"tokenize", "--model", kBase}, "naïve 漢字 🙂\n");
   EXPECT_EQ(result.code, 0) << result.err;
-  // Not by GoogleTest's regular expressions: libonig defines regcomp as well, with other structures.
+  // Not by GoogleTest's regular expressions: libonig defines regcomp as well, with other
+  // structures.
   EXPECT_EQ(result.out.find_first_not_of("0123456789 \n"), std::string::npos);
   EXPECT_EQ(result.out.find('\n'), result.out.size() - 1);
   const CommandResult plain =
