@@ -155,7 +155,7 @@ TensorMap text_part(TensorMap tensors) {
   TensorMap named;
   for (auto& [name, tensor] : tensors) {
     const auto* prefix = std::ranges::find_if(
-        kPrefixes, [&](const Prefix& p) { return name.starts_with(p.stored); });
+        kPrefixes, [&stored = name](const Prefix& p) { return stored.starts_with(p.stored); });
     named.emplace(prefix == kPrefixes.end()
                       ? name
                       : std::string(prefix->own) + name.substr(prefix->stored.size()),
