@@ -146,6 +146,19 @@ TEST(Gradients, OfWhatPlainModelsDoNotHave) {
   }
 }
 
+// The retrofit of `c` on the model of `family`.
+Case of_family(Case c, const Case& family) {
+  const auto dms = c.spec.dms;
+  const auto dmc = c.spec.dmc;
+  c.name = family.name;
+  c.spec = family.spec;
+  c.spec.dms = dms;
+  c.spec.dmc = dmc;
+  c.step = family.step;
+  c.slack = family.slack;
+  return c;
+}
+
 // A squared ReLU without a gate, norms behind the parts only and over all heads, layers without
 // RoPE and with one of their own, queries that grow, multipliers.
 TEST(Gradients, OfDenseCousins) {
@@ -161,22 +174,10 @@ TEST(Gradients, OfDenseCousins) {
     expect_gradients(c, true, Keep::inputs);
     for (const auto source :
          {model::DmsConfig::Source::adapter, model::DmsConfig::Source::borrowed}) {
-      Case deciding = dms("llama", source);
-      deciding.name = family;
-      const auto config = deciding.spec.dms;
-      deciding.spec = c.spec;
-      deciding.spec.dms = config;
-      deciding.step = c.step;
-      deciding.slack = c.slack;
+      const Case deciding = of_family(dms("llama", source), c);
       expect_gradients(deciding, true);
     }
-    Case merging = dmc("llama");
-    merging.name = family;
-    const auto config = merging.spec.dmc;
-    merging.spec = c.spec;
-    merging.spec.dmc = config;
-    merging.step = c.step;
-    merging.slack = c.slack;
+    const Case merging = of_family(dmc("llama"), c);
     expect_gradients(merging, false);
   }
 }
