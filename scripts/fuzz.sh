@@ -16,7 +16,7 @@ fi
 build=build/fuzz
 
 cmake --preset fuzz >/dev/null
-cmake --build "$build"
+scripts/build.py "$build"
 mkdir -p "$build/findings"
 
 targets=("$@")
@@ -36,7 +36,11 @@ run_target() {
   fi
   local log
   log=$("$build/fuzz/${target}_fuzz" "${options[@]}" "$build/corpus/$target" "fuzz/corpus/$target" 2>&1) || status=$?
-  printf '== %s for %s s\n%s\n' "$target" "$seconds" "$log"
+  if [[ $status -eq 0 ]]; then
+    echo "fuzz: $target: $(sed -n 's/^Done //p' <<<"$log"), nothing found"
+  else
+    printf 'fuzz: %s FAILED\n%s\n' "$target" "$log"
+  fi
   return "$status"
 }
 export -f run_target

@@ -77,7 +77,8 @@ TEST_F(Jinja, LanguageCases) {
 TEST_F(Jinja, BuiltinCases) {
   const std::string directory = WINNOW_SOURCE_DIR "/tests/tokenizer/jinja/";
   const ordered_json context = read_json(directory + "language_cases.json")["context"];
-  for (const ordered_json& entry : read_json(directory + "builtin_cases.json")["cases"]) {
+  const ordered_json file = read_json(directory + "builtin_cases.json");
+  for (const ordered_json& entry : file["cases"]) {
     check(entry["template"], context, entry["expected"]);
   }
 }
