@@ -194,6 +194,10 @@ Value join_lists(Runtime& runtime, const Sequence& a, const Sequence& b) {
 
 Value arithmetic(Runtime& runtime, Operator op, const Value& left, const Value& right) {
   require_defined(left);
+  if (op == Operator::modulo && left.text() != nullptr) {
+    return format_percent(runtime, *left.text(),
+                          right);  // %s prints what is not defined as nothing
+  }
   require_defined(right);
   if (left.is_number() && right.is_number()) {
     return is_whole(left) && is_whole(right) ? of_whole(op, whole(left), whole(right))
@@ -202,9 +206,6 @@ Value arithmetic(Runtime& runtime, Operator op, const Value& left, const Value& 
   if (op == Operator::add && left.text() != nullptr && right.text() != nullptr) {
     runtime.spend_text(left.text()->size() + right.text()->size());
     return *left.text() + *right.text();
-  }
-  if (op == Operator::modulo && left.text() != nullptr) {
-    return format_percent(runtime, *left.text(), right);
   }
   const Sequence* a = left.sequence();
   const Sequence* b = right.sequence();

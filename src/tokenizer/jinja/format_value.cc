@@ -30,7 +30,8 @@ class SpecReader {
   Spec run() {
     Spec spec;
     const std::size_t fill = text_.empty() ? 0 : utf8_length(text_.front());
-    if (fill < text_.size() && is_align(text_[fill])) {
+    const bool has_fill = fill < text_.size() && is_align(text_[fill]);
+    if (has_fill) {
       spec.fill = text_.substr(0, fill);
       spec.align = text_[fill];
       text_.remove_prefix(fill + 1);
@@ -41,9 +42,13 @@ class SpecReader {
       spec.sign = take();
     }
     spec.alternate = skip('#');
-    if (at('0') && spec.align == '\0') {
-      spec.fill.assign(1, '0');  // GCC 12 warns of an = here
-      spec.align = '0';          // a number's sign stands before the zeros
+    if (at('0')) {
+      if (!has_fill) {
+        spec.fill.assign(1, '0');  // GCC 12 warns of an = here
+      }
+      if (spec.align == '\0') {
+        spec.align = '0';  // a number's sign stands before the zeros
+      }
     }
     spec.width = take_number(text_);
     if (at(',') || at('_')) {
