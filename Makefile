@@ -50,6 +50,12 @@ python: build ## Build the Python package's wheel and run its tests
 	@scripts/bootstrap.sh --python
 	@scripts/python-tests.sh $(build_dir)
 
+.PHONY: docs
+docs: configured ## Build the documentation as a site into build/site
+	$(program)
+	@scripts/bootstrap.sh --python
+	@scripts/docs/build.sh
+
 .PHONY: eval-demo
 eval-demo: configured ## What every cache costs the models in assets/ (some 12 minutes on two cores)
 	$(program)

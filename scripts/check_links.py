@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that every relative link of the Markdown files that git knows leads somewhere: to a file or
-folder of the clone and, behind a '#', to a heading of it. Links to other sites are not followed.
+"""Checks that every relative link in the Markdown files that git knows leads to a file or folder of
+the clone and, after a '#', to a heading in it. Does not follow links to other sites. Also checks that
+the navigation in mkdocs.yml lists every page of docs/.
 
-    python3 scripts/check_links.py    prints FILE:LINE: LINK: what is wrong; ends with 1 if any is
+    python3 scripts/check_links.py    prints FILE:LINE: LINK: what is wrong; exits with 1 if any is
 """
 
 import os
@@ -22,7 +23,7 @@ CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 
 
 def text_lines(path: Path):
-    """(number, line) of all lines outside of fenced code."""
+    """(number, line) of all lines outside fenced code."""
     fence = ""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         mark = FENCE.match(line)
@@ -36,7 +37,7 @@ def text_lines(path: Path):
 
 
 def anchor_of(heading: str) -> str:
-    """As GitHub makes it of a heading's text."""
+    """The anchor that GitHub derives from a heading."""
     shown = re.sub(r"\]\([^)]*\)", "", heading)
     return re.sub(r"[^\w\- ]", "", shown.lower()).replace(" ", "-")
 
@@ -70,10 +71,16 @@ def problem(path: Path, target: str) -> str | None:
     if to.parts[:1] == ("..",) or to.is_absolute():
         return "leads out of the clone"
     if not to.exists():
-        return "is not there"
+        return "does not exist"
     if anchor and to.suffix == ".md" and anchor not in anchors(to):
         return f"{to} has no heading of that name"
     return None
+
+
+def unlisted_pages(files: list[Path]) -> list[Path]:
+    navigation = Path("mkdocs.yml").read_text(encoding="utf-8")
+    pages = [path for path in files if path.parts[0] == "docs"]
+    return [p for p in pages if not re.search(rf" {re.escape(str(p.relative_to('docs')))}$", navigation, re.M)]
 
 
 def main() -> int:
@@ -88,6 +95,9 @@ def main() -> int:
             if wrong := problem(path, target):
                 broken += 1
                 print(f"{path}:{line}: {target}: {wrong}")
+    for path in unlisted_pages(files):
+        broken += 1
+        print(f"{path}: the navigation in mkdocs.yml does not list it")
     print(f"links: {checked} in {len(files)} files, {broken or 'none'} broken")
     return 1 if broken or not files else 0
 
