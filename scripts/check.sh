@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The checks that need no running: formatting, links, old devices and clang-tidy, over the files git
-# knows.
+# Static checks of all files that git knows: formatting, links, older devices, clang-tidy.
 #   scripts/check.sh format        fails when a file is not formatted as .clang-format says
 #   scripts/check.sh format --fix  formats them
 #   scripts/check.sh links         every relative link of the Markdown files leads somewhere
@@ -12,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=build/dev  # has a compile command for each file
-format_version=14  # Debian 12's; other versions lay out some lines otherwise
+format_version=14  # Debian 12's; other versions format some lines differently
 
 sources() { git ls-files --cached --others --exclude-standard -- "$@" | sort -u; }
 
@@ -26,7 +25,7 @@ check_format() {
   if [[ "${1:-}" == --fix ]]; then
     "$tool" -i "${files[@]}"
   elif [[ "$("$tool" --version)" != *"version $format_version."* ]]; then
-    echo "format: skipped: the layout is clang-format $format_version's, here is $("$tool" --version)"
+    echo "format: skipped: needs clang-format $format_version, found $("$tool" --version)"
   else
     local bad
     bad=$("$tool" --dry-run "${files[@]}" 2>&1 | sed -n 's/:.*clang-format-violations.*//p' | sort -u)
@@ -38,9 +37,9 @@ check_format() {
   fi
 }
 
-# The build compiles for one kind of device; what others lack shows here. No machine code is made.
-# Device code for the oldest devices, Hopper's own, and the host code around it: what builds on
-# machines without a device leave out.
+# The build compiles for one architecture only. This compiles device code for the oldest supported
+# architecture and for Hopper, and the host code around it, which builds without a device leave out.
+# It generates no machine code.
 check_devices() {
   local nvcc
   nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
@@ -51,7 +50,7 @@ check_devices() {
   scripts/check_device_hosts.py build/device-check
 }
 
-# compile_for ARCHITECTURE: the files that standard input names.
+# compile_for ARCHITECTURE: compiles the files that standard input names.
 compile_for() {
   local files
   mapfile -t files
@@ -67,7 +66,7 @@ compiled() {
     sed "s|^$PWD/||" | grep -v -e '^/' -e '^build/' -e '\.cu$' | sort -u
 }
 
-# All compiled files, those touched last first; a header counts for the .cc beside it.
+# All compiled files, most recently changed first; a header counts as its .cc file.
 newest_first() {
   {
     git diff --name-only HEAD
@@ -82,9 +81,9 @@ write_commands() {
     >"$TIDY_COMMANDS/compile_commands.json"
 }
 
-# clang-tidy on one file. g++ wrote the compile commands, so clang meets flags and headers that it
-# does not have: omp.h lies only in gcc's own folder, which comes last in the search. clang 14 has
-# coroutines, but does not tell libstdc++ and Asio so.
+# clang-tidy on one file. The compile commands are g++'s, so clang lacks some flags and headers:
+# omp.h is only in gcc's folder, which therefore comes last in the search path. clang 14 has
+# coroutines but does not announce them to libstdc++ and Asio.
 tidy_one() {
   local start=$1 file=$2 output
   if ((TIDY_SECONDS > 0 && $(date +%s) - start > TIDY_SECONDS)); then

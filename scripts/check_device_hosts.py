@@ -18,7 +18,7 @@ def host_files(folder: str) -> list[dict]:
 
 
 def check(entry: dict) -> str:
-    """What the compiler says; empty when the file compiles without a warning."""
+    """The compiler's output; empty if the file compiles without a warning."""
     words, kept = iter(shlex.split(entry["command"])), []
     for word in words:
         if word in ("-o", "-MF", "-MT", "-include"):  # outputs, and headers compiled beforehand

@@ -17,7 +17,7 @@ import quality  # noqa: E402
 
 
 def held_out_text() -> str:
-    """Prose that the models have not seen, and the licence: all the text a clone is sure to have."""
+    """Prose that the models have not seen, and the licence: text that every clone has."""
     prose = (ROOT / "assets/demo_prompt.txt").read_text().split("\n\nQuestion:")[0]
     return prose.replace("The secret code of the Lisbon office is 48213.", "") + "\n" + (ROOT / "LICENSE").read_text()
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that needs a CUDA device, on any machine that has one: the parity tests, the kernels'
+# All checks that need a CUDA device, on any machine that has one: the parity tests, the kernels'
 # tests under compute-sanitizer (memcheck and racecheck), and the benchmarks. Writes
 # REPORT_DIR/report.txt, a log of each step and the benchmarks' JSON; fails when a step does.
 #   scripts/gpu-check.sh [--quick] [--only PART] [--binaries DIR] [REPORT_DIR]   default: build/gpu-report
@@ -71,7 +71,7 @@ step() { begin "$@" && wait_for_all; }
 step device nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
 cat "$report/device.log"
 
-# Correctness: no step minds another one beside it.
+# Correctness steps may run in parallel.
 check_parity() {
   local parity='*Cuda*' shards=6 last room shard
   last=$((shards - 1))
@@ -119,8 +119,8 @@ sanitize() {
 check_with_sanitizers() {
   local tool filter
   if ! command -v compute-sanitizer >/dev/null; then
-    echo "compute-sanitizer is not there: memcheck and racecheck left out"
-    [[ -z $only ]] || failed+=("sanitizers, which are not there")
+    echo "compute-sanitizer is missing: memcheck and racecheck skipped"
+    [[ -z $only ]] || failed+=("sanitizers, which are missing")
     return
   fi
   for tool in memcheck racecheck; do

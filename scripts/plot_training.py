@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 
 
 def read_metrics(out: Path) -> tuple[list[dict], list[dict]]:
-    """Updates, and looks at the held-out data."""
+    """Updates, and evaluations on held-out data."""
     lines = [json.loads(line) for line in (out / "training" / "metrics.jsonl").read_text().splitlines()]
     return [line for line in lines if "loss" in line], [line for line in lines if "held_out" in line]
 

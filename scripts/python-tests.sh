@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Python package's wheel on the winnow that BUILD holds, installs it into a virtual
-# environment in BUILD, and runs python/tests. Packages come from PyPI; where they are not to be had,
-# exits with 77 (skipped). With --lm-eval also lm-evaluation-harness (160 MB) and what it says.
+# environment in BUILD, and runs python/tests. Packages come from PyPI; exits with 77 (skipped) if
+# they cannot be installed. --lm-eval also installs lm-evaluation-harness (160 MB) and compares with it.
 # Usage: scripts/python-tests.sh BUILD [--lm-eval] [PYTEST_ARGUMENT ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Teaches the model in assets/base to compress its cache, on this machine, in a few minutes, and runs it.
-# It reads what a clone has: winnow's own sources and pages.
+# Retrofits the model in assets/base in a few minutes and runs it. The training data are winnow's own
+# sources and pages.
 #   scripts/retrofit-demo.sh [OUT] [FLAG...]    flags go to winnow retrofit
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -38,7 +38,7 @@ struct BenchOptions {
   bool json = false;
 };
 
-// All that is settled before anything runs.
+// The parameters of the run, settled before it starts.
 struct Setup {
   std::string name;
   model::ModelSpec config;
@@ -76,7 +76,7 @@ BenchPlan plan_of(const BenchOptions& options) {
 }
 
 // The share of tokens to evict (DMS) or merge (DMC) for a ratio of `cr` over all layers at `depth`.
-// Windows and sliding layers hold what they hold, whatever is decided.
+// Windows and sliding layers do not depend on decisions.
 double rate_for(double cr, const kvcache::RuleTraits& rule, int window, int depth,
                 const model::ModelSpec& spec) {
   double heads = 0.0;  // that decide
@@ -96,7 +96,7 @@ double rate_for(double cr, const kvcache::RuleTraits& rule, int window, int dept
   return depth > always ? 1.0 - (entries - always) / (depth - always) : 0.0;
 }
 
-// By how much what heads keep differs, where a share `rate` of all their tokens goes.
+// The spread of what heads keep when they evict the share `rate` of their tokens.
 double spread_for(double spread, std::optional<double> rate) {
   require(rate.has_value(), "--head-spread goes with drawn decisions: --evict-rate or --cr");
   require(spread >= 0.0 && spread <= 1.0, "--head-spread {}: expected 0 to 1", spread);
@@ -105,7 +105,7 @@ double spread_for(double spread, std::optional<double> rate) {
   return spread;
 }
 
-// Gives a model without retrofit what its rule reads, so that drawn decisions can stand in.
+// Adds what the rule reads to a model without a retrofit, so that decisions can be drawn.
 void prepare_for_drawn_decisions(const LoadOptions& load, model::ModelSpec& config) {
   const auto rule = kvcache::parse_rule(load.cache);
   if (!rule) {
@@ -323,7 +323,7 @@ int run_bench_command(const BenchOptions& options) {
 void add_plan_flags(CLI::App& command, BenchOptions& options) {
   const FlagGroup plan(command);
   plan.open_option("--context", options.context, "N",
-                   "Prompt length: prefill is measured over it, decoding goes on from there "
+                   "Prompt length: prefill is measured over it, decoding continues from there "
                    "(default: as --prefill)");
   plan.open_option("--depth", options.depth, "D",
                    "Tokens in the cache before prefill and decoding are measured, each from that "
@@ -335,14 +335,14 @@ void add_plan_flags(CLI::App& command, BenchOptions& options) {
   plan.flag("--fit", options.fit,
             "As many sequences as --kv-gib holds when decoding ends, up to 512 (default: off)");
   plan.flag("--growth", options.growth,
-            "Note the cache's bytes after each chunk of the first prompt (default: off)");
+            "Record the cache's bytes after each chunk of the first prompt (default: off)");
   plan.option("--repeat", options.repeat, "R", "Repetitions; the median is reported");
   plan.open_option("--evict-rate", options.evict_rate, "R",
                    "dms, dmc: draw decisions so that this share is evicted or merged (default: the "
                    "model decides)");
   plan.open_option("--head-spread", options.head_spread, "X",
-                   "Of drawn decisions: of what leaves the window heads keep 1 - X to 1 + X times "
-                   "as much as they do on average (default: 0, all alike)");
+                   "With drawn decisions: heads keep 1 - X to 1 + X times the average of what "
+                   "leaves the window (default: 0, all alike)");
 }
 
 }  // namespace

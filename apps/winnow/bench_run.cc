@@ -24,7 +24,7 @@ class Bench {
         backend_(backend),
         runner_(backend.make_runner(config)) {
     Random random(1);
-    // Beside the measured steps there are two that count what is seen, and one that warms up.
+    // In addition to the measured steps, two steps count what queries see and one warms up.
     longest_ =
         std::max(plan.decode_depth() + plan.generate, plan.prefill_depth() + plan.prefill) + 3;
     for (int i = 0; i < longest_; ++i) {
@@ -66,9 +66,8 @@ class Bench {
     }
   }
 
-  // How many sequences the cache holds at their full length; where what a token leaves is decided
-  // as it comes, with a page more for each head: that many may be wanted before it is known how few
-  // are.
+  // The number of sequences that the cache holds at full length. Where decisions depend on the
+  // tokens, each head may need one more page before its decision is known.
   [[nodiscard]] int fitting_batch() {
     Sequences probe = open(1, plan_.decode_depth());
     next_.resize(1);
@@ -126,8 +125,8 @@ class Bench {
     runner_->forward(shares, {}, std::span(next_).first(rows));
   }
 
-  // Reads the next `left` tokens, or as many of them as a step takes and there surely is room for,
-  // into a sequence. Returns how many.
+  // Reads the next `left` tokens, or as many as one step takes and the cache certainly has room
+  // for, into a sequence. Returns the number.
   int read_chunk(engine::SequenceState& sequence, int left) {
     engine::SequenceShare share;
     share.sequence = &sequence;
@@ -165,7 +164,7 @@ class Bench {
     return static_cast<double>(total) / elapsed.count();
   }
 
-  // One token for every sequence. Returns how many entries were seen, if asked to count.
+  // One token for every sequence. Returns the number of entries seen, if asked to count.
   std::int64_t decode_step(Sequences& sequences, bool count) {
     const auto heads = static_cast<std::size_t>(model_.layer_count() * model_.attention().kv_heads);
     std::vector<std::int32_t> visible(count ? heads * sequences.size() : 0);
@@ -194,8 +193,8 @@ class Bench {
     decode_step(one, false);
   }
 
-  // Quest tells its prompt from what follows, so there the measured prompt needs a state in which
-  // it still belongs to the prompt.
+  // Quest treats the prompt differently from the answer, so a measured prompt needs a state that is
+  // still in the prompt.
   void measure_prefill(const Sequences& base) {
     Sequences own;
     if (config_.cache.traits().selects && plan_.prefill_depth() > 0) {

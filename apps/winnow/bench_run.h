@@ -10,9 +10,9 @@
 
 namespace winnow::cli {
 
-/// With a depth, reading a prompt and decoding are both measured with that many tokens in the
-/// cache, each from the same state. Without one, prompts are read from the start and continued, in
-/// each repetition anew: only one set of sequences has to fit.
+/// With a depth, prefill and decoding are both measured with that many tokens in the cache, each
+/// from the same state. Without one, each repetition reads the prompts from the start and continues
+/// them, so only one set of sequences has to fit.
 struct BenchPlan {
   static constexpr int kMostFitted = 512;  // sequences, when as many as fit are wanted
 
@@ -52,7 +52,7 @@ struct BenchResult {
   std::optional<std::size_t> memory_in_use;  // of the device, at the end
 };
 
-/// Random tokens through a model. Shows progress; throws Interrupted after a Ctrl-C.
+/// Runs random tokens through a model. Shows progress; throws Interrupted after a Ctrl-C.
 BenchResult run_bench(const engine::Backend& backend, const engine::EngineConfig& config,
                       const BenchPlan& plan);
 

@@ -1,4 +1,4 @@
-// The subcommands: each adds its flags and, when it was called, sets what is to be run.
+// The subcommands: each adds its flags and, when called, sets the function to run.
 #pragma once
 
 #include <CLI/CLI.hpp>

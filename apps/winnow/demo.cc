@@ -1,5 +1,5 @@
-// winnow demo: the main job in ten seconds. A model that learned what to keep reads a long text and
-// answers a question about it; the same question goes to the uncompressed model beside it.
+// winnow demo: the main job in ten seconds. A retrofitted model reads a long text and answers a
+// question about it; the uncompressed model answers the same question for comparison.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -27,7 +27,7 @@ struct DemoFlags {
   int threads = 0;
 };
 
-// A run and what it is called in the table.
+// A run and its title in the table.
 struct ModelColumn {
   std::string title;
   eval::GreedyRun run;
@@ -73,8 +73,8 @@ eval::GreedyRun run(const Demo& demo, const engine::LoadedModel& model, const st
       });
 }
 
-// Writes the first paragraph of the answer behind `opening`, the text's last line. A Ctrl-C ends it
-// there, and the demo with it.
+// Writes `opening`, the last line of the text, and the first paragraph of the answer. Ctrl-C ends
+// the demo.
 eval::GreedyRun run_streaming(const Demo& demo, const engine::LoadedModel& model,
                               const std::string& opening) {
   StreamDecoder decoder(*demo.tokenizer);
@@ -101,7 +101,7 @@ eval::GreedyRun run_silently(const Demo& demo, const engine::LoadedModel& model,
   });
 }
 
-// The end of a text: its last line, which the answer goes on with, and the one before.
+// The end of a text: its last line, which the answer continues, and the line before.
 struct Ending {
   std::string before;
   std::string last;
@@ -218,14 +218,13 @@ int run_demo(const DemoFlags& flags) {
 
 void add_demo(CLI::App& app, Run& run) {
   std::shared_ptr<DemoFlags> flags;
-  CLI::App* command = add_command(
-      app, run, "demo",
-      "Answers a question about a long text with a compressed cache, and shows what the cache held "
-      "beside the same run uncompressed",
-      flags, run_demo);
+  CLI::App* command = add_command(app, run, "demo",
+                                  "Answers a question about a long text with a compressed cache, "
+                                  "and compares the cache with that of an uncompressed run",
+                                  flags, run_demo);
   const FlagGroup own(*command);
   own.option("--model", flags->model, "DIR", "The retrofitted model");
-  own.option("--base", flags->base, "DIR", "The model it was made from; left out if not there");
+  own.option("--base", flags->base, "DIR", "The model it was made from; skipped if missing");
   own.option("--prompt-file", flags->prompt_file, "FILE", "The text and the question");
   own.option("--max-tokens", flags->max_tokens, "N", "Tokens to generate");
   add_threads_flag(own, flags->threads);

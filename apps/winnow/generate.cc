@@ -40,7 +40,7 @@ void check(const GenerateCommand& command) {
     require(command.system.empty(), "--data-out: --system does not go with it");
     require(command.documents >= 1, "--documents {}: expected 1 or more", command.documents);
     require(command.generate.sampling.temperature > 0.0,
-            "--data-out: --temperature 0 would write one document again and again");
+            "--data-out: --temperature 0 would write the same document every time");
     require(command.generate.samples == 1 && command.generate.stop.empty(),
             "--data-out: --n and --stop do not go with it");
     require(command.generate.prompt_cache.empty(), "--data-out: has no --prompt-cache");
@@ -55,7 +55,7 @@ void check(const GenerateCommand& command) {
   require(command.chat || command.system.empty(), "--system goes with --chat only");
 }
 
-// Prints text as it comes; the progress bar stands in for it while the prompt is read.
+// Prints text as it is generated; shows a progress bar while the prompt is read.
 Generation generate_streaming(Llm& llm, const std::string& prompt, GenerateOptions options,
                               bool stream) {
   std::optional<ProgressBar> bar;
@@ -220,9 +220,9 @@ void add_sampling_flags(CLI::App& command, GenerateOptions& options) {
   group.option("--min-p", sampling.min_p, "P",
                "Only tokens at least this fraction as likely as the most likely one");
   group.option("--repetition-penalty", sampling.repetition_penalty, "X",
-               "Divides the positive logits of tokens seen before");
-  group.option("--seed", sampling.seed, "N", "Of the random choices");
-  group.option("--n", options.samples, "N", "Samples that continue the one prompt");
+               "Divides positive logits of tokens seen before");
+  group.option("--seed", sampling.seed, "N", "Seed of the random choices");
+  group.option("--n", options.samples, "N", "Samples per prompt");
   group
       .open_option("--stop", options.stop, "TEXT",
                    "End the text before this string; may be given several times (default: none)")
@@ -230,7 +230,7 @@ void add_sampling_flags(CLI::App& command, GenerateOptions& options) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
   group.flag("--ignore-eos", options.ignore_eos,
-             "Go on after the checkpoint's end-of-text tokens (default: off)");
+             "Continue past the checkpoint's end-of-text tokens (default: off)");
 }
 
 }  // namespace
@@ -252,10 +252,9 @@ void add_generate(CLI::App& app, Run& run) {
   flags.open_option("--system", options->system, "TEXT",
                     "--chat: the system prompt (default: none)");
   flags.option("--max-tokens", options->generate.max_tokens, "N", "Most new tokens");
-  flags.open_option(
-      "--prompt-cache", options->generate.prompt_cache, "FILE",
-      "A file that keeps the prompt's cache: what it holds of this prompt's beginning "
-      "is not computed again (default: none)");
+  flags.open_option("--prompt-cache", options->generate.prompt_cache, "FILE",
+                    "A file that keeps the prompt's cache; a beginning of this prompt that it "
+                    "holds is not computed again (default: none)");
   flags.flag("--prompt-cache-ro", options->generate.prompt_cache_read_only,
              "--prompt-cache: read the file, do not write it (default: off)");
   flags.flag("--json", options->json,
@@ -268,8 +267,8 @@ void add_generate(CLI::App& app, Run& run) {
                        "itself, many at once (no default)");
   data.option("--documents", options->documents, "N", "--data-out: how many")->needs(data_out);
   data.open_option("--prompts", options->prompts, "FILE",
-                   "--data-out: JSON lines with a \"prompt\" each, taken one after "
-                   "another (default: they begin with the beginning-of-text token)");
+                   "--data-out: JSON lines with a \"prompt\" each, used in turn (default: "
+                   "documents start with the beginning-of-text token)");
   add_load_flags(*command, options->load);
 }
 

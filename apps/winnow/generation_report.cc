@@ -23,7 +23,8 @@ Json sample_json(const Sample& sample) {
             {"per_layer_head", sample.kv.per_layer_head}}}};
 }
 
-// Of what was computed: a prompt of one token has no prefill, an answer of one token no decoding.
+// Speeds of what was computed: a prompt of one token has no prefill, an answer of one token no
+// decoding.
 std::string speeds(const Generation& generation) {
   std::vector<std::string> parts;
   if (generation.prefill_tokens_per_s > 0.0) {

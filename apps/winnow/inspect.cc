@@ -1,4 +1,4 @@
-// winnow inspect: what a checkpoint is, and what its cache will cost.
+// winnow inspect: what a checkpoint is, and what its cache costs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -101,7 +101,7 @@ std::string retrofit_text(const model::ModelSpec& config) {
   return "none: a dense cache";
 }
 
-// Parameters that one token meets: all but the experts that it does not take.
+// Active parameters of a token: all except the experts that it does not use.
 std::int64_t active_parameters(const model::Checkpoint& checkpoint) {
   const model::ModelSpec& config = checkpoint.spec();
   std::int64_t idle = 0;
@@ -220,11 +220,10 @@ int run_inspect(const InspectOptions& options) {
 
 void add_inspect(CLI::App& app, Run& run) {
   std::shared_ptr<InspectOptions> options;
-  CLI::App* command =
-      add_command(app, run, "inspect",
-                  "Shows a checkpoint's architecture, how it was taught to compress, and what its "
-                  "cache takes per 1K tokens",
-                  options, run_inspect);
+  CLI::App* command = add_command(
+      app, run, "inspect",
+      "Shows a checkpoint's architecture, its retrofit, and the size of its cache per 1K tokens",
+      options, run_inspect);
   command->add_option("DIR", options->directory, "Hugging Face model directory (no default)")
       ->required();
   const FlagGroup own(*command);

@@ -27,7 +27,7 @@ void catch_termination() {
 
 void catch_interrupts() {
   catch_once(SIGINT);
-  // A limit on file sizes then shows as a failed write.
+  // A limit on file sizes then causes a failed write instead of a signal.
   std::signal(SIGXFSZ, SIG_IGN);
 }
 

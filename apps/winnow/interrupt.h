@@ -1,4 +1,4 @@
-// Ctrl-C as a question to ask between steps.
+// Ctrl-C, polled between steps.
 #pragma once
 
 #include <exception>

@@ -9,9 +9,9 @@
 
 namespace winnow::cli {
 
-/// Sets every flag that the command line left open from a file {"flag-name": value, ...}: numbers,
-/// texts, true and false, and lists where a flag takes several values. Error naming file and key
-/// for a flag that the command does not have, or a value that it does not take.
+/// Sets every flag that the command line does not set from a file {"flag-name": value, ...}:
+/// numbers, texts, true and false, and lists where a flag takes several values. Throws an Error
+/// that names file and key for an unknown flag or a wrong value.
 void apply_json_config(CLI::App& command, const std::string& file);
 
 /// The values of all flags, given or by default, by name; those named in `except` are left out.

@@ -1,4 +1,4 @@
-// winnow logits: what the engine computes for given tokens, with its cache, as a file.
+// winnow logits: writes what the engine computes for given tokens, with its cache, to a file.
 #include <algorithm>
 
 #include "api/llm_load.h"
@@ -45,7 +45,7 @@ bool has_budget(const kvcache::RuleTraits& rule) {
   return rule.has_budget;
 }
 
-// What a rule does not ask for would change nothing.
+// Refuses settings that the rule would ignore.
 void check_limits(const LogitsOptions& options, const kvcache::RuleTraits& rule) {
   require(!options.prompt_tokens || rule.selects,
           "--prompt-tokens {}: goes with --cache {} only, this is {}",

@@ -1,4 +1,4 @@
-// How far long work has come, on standard error.
+// The progress of long work, on standard error.
 #pragma once
 
 #include <chrono>

@@ -25,7 +25,7 @@ struct ServeCommand {
   std::string api_key_file;
   std::string log_level = "info";
   bool no_prefix_cache = false;
-  bool fields = false;           // print the table of fields, and that is all
+  bool fields = false;           // only print the table of fields
   double stream_interval = 0.0;  // milliseconds
   double header_timeout = 10.0;
   double body_timeout = 60.0;
@@ -93,7 +93,7 @@ server::ServerConfig resolve(const ServeCommand& command) {
   return config;
 }
 
-// An address of IPv6 stands in brackets (RFC 3986).
+// IPv6 addresses are in brackets (RFC 3986).
 std::string host_in_url(const std::string& host) {
   return host.find(':') != std::string::npos && host.front() != '[' ? fmt::format("[{}]", host)
                                                                     : host;
@@ -139,22 +139,20 @@ void add_network_flags(CLI::App& command, ServeCommand& options) {
       "A file with keys, one per line: others cannot read it in the list of processes "
       "(default: none)");
   group.open_option("--cors-origin", options.server.service.cors_origin, "ORIGIN",
-                    "Another site whose scripts may ask; *: any (default: none)");
+                    "Allow scripts of this origin (CORS); *: any (default: none)");
   group.option("--http-threads", http.threads, "N", "Threads for connections");
-  group.option("--max-connections", http.max_connections, "N",
-               "Connections that are open at a time");
+  group.option("--max-connections", http.max_connections, "N", "Most open connections");
   group.option("--max-body-mib", options.max_body_mib, "MIB", "Largest body of a request in MiB");
-  group.option(
-      "--stream-interval", options.stream_interval, "MS",
-      "Milliseconds that a stream's tokens may wait for the next, to be sent together; 0: never");
+  group.option("--stream-interval", options.stream_interval, "MS",
+               "Milliseconds for which a stream collects tokens into one event; 0: none");
   group.option("--header-timeout", options.header_timeout, "S",
                "Seconds for a request's head to arrive");
   group.option("--body-timeout", options.body_timeout, "S",
                "Seconds for a request's body to arrive");
   group.option("--write-timeout", options.write_timeout, "S",
-               "Seconds for a client to take what is sent");
+               "Seconds for a client to read what is sent");
   group.option("--shutdown-timeout", options.shutdown_timeout, "S",
-               "Seconds to finish answers after SIGTERM or Ctrl-C; a second one ends at once");
+               "Seconds to finish answers after SIGTERM or Ctrl-C; a second signal ends at once");
   group.option("--log-level", options.log_level, "LEVEL",
                "error, warn, info or debug; to standard error");
 }
@@ -163,36 +161,34 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
   const FlagGroup group(command, "Requests");
   server::ServerConfig& config = options.server;
   group.open_option("--model-name", config.service.model_name, "NAME",
-                    "The model's name to clients (default: its directory's)");
-  group.option(
-      "--max-requests", config.engine.most_samples, "N",
-      "Answers that are worked on at a time, n of each prompt; more are answered with 429");
+                    "The model's name for clients (default: its directory's)");
+  group.option("--max-requests", config.engine.most_samples, "N",
+               "Most open answers, n per prompt; further requests get status 429");
   group.option("--max-sequences", config.max_sequences, "N",
-               "That hold cache at a time; others wait");
+               "Most sequences that hold cache at a time; others wait");
   group.open_option("--tool-format", config.service.tool_format, "NAME",
                     "How the model writes calls of tools: hermes or llama3_json (default: as its "
                     "chat template shows them)");
   group.flag("--trust-request-chat-template", config.service.trust_chat_templates,
-             "Take chat templates that requests bring (default: off)");
+             "Accept chat templates in requests (default: off)");
   group.flag("--fields", options.fields,
-             "Print the table of all fields of requests, in Markdown, and end");
+             "Print the table of all request fields, in Markdown, and exit");
   group.option("--max-context", config.service.max_context, "N",
                "Most tokens of prompt and answer; 0: the model's positions");
   CLI::Option* const no_prefixes =
       group.flag("--no-prefix-cache", options.no_prefix_cache,
-                 "Compute prompts anew that begin like earlier ones (default: off)");
+                 "Do not reuse the cache of earlier prompts (default: off)");
   group
-      .option(
-          "--prefix-cache-gib", config.prefix_gib, "GIB",
-          "Prefixes are dropped while all sequences hold more than this; 0: a quarter of the cache")
+      .option("--prefix-cache-gib", config.prefix_gib, "GIB",
+              "Drop prefixes while all sequences hold more than this; 0: a quarter of the cache")
       ->excludes(no_prefixes);
-  CLI::Option* const directory = group.open_option(
-      "--cache-dir", config.cache_dir, "DIR",
-      "A directory for prefixes that have no place in memory, or outlive the server "
-      "(default: none)");
+  CLI::Option* const directory =
+      group.open_option("--cache-dir", config.cache_dir, "DIR",
+                        "A directory for prefixes that do not fit into memory, or should outlive "
+                        "the server (default: none)");
   group
       .option("--cache-dir-size", config.cache_dir_gib, "GIB",
-              "Most that --cache-dir may hold; what was used least recently goes first")
+              "Largest size of --cache-dir; the least recently used prefixes go first")
       ->needs(directory);
 }
 

@@ -22,7 +22,7 @@ struct TokenizeOptions {
   bool render = false;
 };
 
-// What a chat template is given.
+// The input of a chat template.
 struct Chat {
   Conversation conversation;
   bool add_generation_prompt = true;
@@ -35,8 +35,8 @@ ordered_json read_json(const std::string& file) {
   return value;
 }
 
-// The variables of a request: those it groups, as the server takes them, win over what stands
-// beside its messages.
+// The template variables of a request. Those in chat_template_kwargs take precedence over keys
+// beside its messages, as in the server.
 ordered_json variables_of(const ordered_json& request, const std::string& file) {
   ordered_json variables = request;
   variables.erase("messages");
@@ -114,18 +114,17 @@ void add_tokenize(CLI::App& app, Run& run) {
   add_model_flag(own, options->model)->required();
   CLI::Option* no_special =
       own.flag("--no-special", options->no_special,
-               "Leave out BOS and all else that the model adds (default: off)");
-  CLI::Option* messages =
-      own.open_option("--messages", options->messages, "FILE",
-                      "Tokenise the prompt that the chat template makes of a chat: a JSON list of "
-                      "messages, or an object with messages, tools and other variables of the "
-                      "template; - is standard input (default: none)");
+               "Omit BOS and other tokens that the model adds (default: off)");
+  CLI::Option* messages = own.open_option(
+      "--messages", options->messages, "FILE",
+      "Tokenise a chat with the chat template: a JSON list of messages, or an object with "
+      "messages, tools and other template variables; - is standard input (default: none)");
   messages->excludes(no_special);
   own.open_option("--tools", options->tools, "FILE",
                   "A JSON list of tools for the template (default: those of the object)")
       ->needs(messages);
   own.flag("--render", options->render,
-           "Print the prompt as text, in place of its ids (default: off)")
+           "Print the prompt as text instead of its ids (default: off)")
       ->needs(messages);
 }
 

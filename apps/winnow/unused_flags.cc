@@ -18,7 +18,7 @@ void refuse(const TrainingFlags& flags, bool unused, std::initializer_list<const
   }
 }
 
-// Defaults suit long runs, so only what was given is held against --steps.
+// Defaults suit long runs, so only flags that were given are checked against --steps.
 void refuse_unreached(const TrainingFlags& flags, const char* name, std::int64_t value) {
   require(!is_given(flags, name) || value <= flags.steps,
           "{} {}: expected at most {}, the --steps: its end would not be reached", name, value,

@@ -1,11 +1,11 @@
-// Flags of train and retrofit that the others leave without effect.
+// Flags of train and retrofit that other flags make ineffective.
 #pragma once
 
 #include "apps/winnow/train/flags.h"
 
 namespace winnow::cli {
 
-/// Error naming the first flag that was given and would change nothing.
+/// Error that names the first given flag without an effect.
 void refuse_unused(const TrainingFlags& flags);
 
 }  // namespace winnow::cli

@@ -7,7 +7,7 @@
 //   fmt::print("{} ({:.1f}x smaller cache)\n", result.samples[0].text,
 //              result.samples[0].kv.compression_ratio);
 //
-// Everything that the user can mend is thrown as std::runtime_error with a message of one line.
+// Errors that the user can mend are thrown as std::runtime_error with a one-line message.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ namespace winnow {
 /// validates them against each other and against the checkpoint.
 struct LoadOptions {
   std::string model = {};  // a Hugging Face model directory
-  /// The longest text, where the model's RoPE depends on that (docs/models.md); others take less
-  /// than they could. Unset: what config.json says.
+  /// The longest text, for models whose RoPE depends on it (docs/models.md); for other models it
+  /// lowers the limit. Unset: the value in config.json.
   std::optional<int> context = {};
 
   /// auto (what the checkpoint was trained for), dense, dms, dmc, streaming, tova, h2o or quest.
@@ -47,7 +47,7 @@ struct LoadOptions {
   bool deterministic = false;    // results do not depend on chunking or batching, to the last bit
 };
 
-/// How far a generation has come.
+/// The progress of a generation.
 struct Progress {
   int prompt_tokens = 0;
   int prompt_done = 0;  // with others beside it: at most this many
@@ -62,9 +62,9 @@ struct GenerateOptions {
   bool prompt_logprobs = false;        // also of the prompt; max_tokens may be 0 then
   std::vector<std::string> stop = {};  // text ends before the first of these
   bool ignore_eos = false;             // go on after the checkpoint's end-of-text tokens
-  /// A file that keeps the cache of a prompt: what it holds of this one's beginning is not computed
-  /// again, and it then holds this one (without the last token). A file that holds anything but a
-  /// state is left as it is. Empty: none.
+  /// A file that keeps the cache of a prompt. A beginning of this prompt that it holds is not
+  /// computed again; afterwards it holds this prompt (without its last token). A file that is not a
+  /// state is not overwritten. Empty: none.
   std::string prompt_cache = {};
   bool prompt_cache_read_only = false;  // the file stays as it is
   bool add_special = true;  // of a text prompt: BOS and the like; false for rendered chats
@@ -72,7 +72,7 @@ struct GenerateOptions {
   std::function<bool(const Progress&)> on_step = {};
 };
 
-/// Receives text as soon as it is certain; always whole UTF-8 characters.
+/// Receives text as soon as it is final; always whole UTF-8 characters.
 using TextCallback = std::function<void(int sample, std::string_view text)>;
 
 /// What a sequence's cache held at its end.
@@ -97,7 +97,7 @@ struct Generation {
   int prompt_tokens = 0;
   std::vector<ScoredToken> prompt_logprobs;  // of the prompt's tokens but the first, if asked for
   int reused_tokens = 0;                     // of the prompt, from GenerateOptions::prompt_cache
-  /// Why the file was of no use, or could not be written; empty: nothing is wrong.
+  /// Why the file could not be used or written; empty: no problem.
   std::string prompt_cache_warning = {};
   double prefill_tokens_per_s = 0.0;
   double decode_tokens_per_s = 0.0;  // over all samples, and all that ran beside them
@@ -123,7 +123,7 @@ struct ModelInfo {
   int window = -1;            // dms only
 };
 
-/// What all caches of a model hold at the moment.
+/// The current memory of all caches of a model.
 struct CacheMemory {
   std::size_t bytes = 0;     // of all pages that sequences hold
   std::size_t capacity = 0;  // what `bytes` can become
@@ -131,33 +131,33 @@ struct CacheMemory {
   std::size_t waiting = 0;   // sequences that do not yet
 };
 
-/// What one token of a stream brought.
+/// The output of one token of a stream.
 struct Piece {
   int sample = 0;
   std::int32_t token = -1;  // -1: none, only the text that was held back until the end
   std::string text;         // that has become certain: whole UTF-8 characters
 };
 
-/// A running request, from Llm::start(). It has no thread of its own: a caller that waits for a
-/// stream runs a step of the model. A step advances all streams of the model in one batch. Each
-/// stream may be waited for from a thread of its own.
+/// A running request, from Llm::start(). It has no thread: a caller that waits for a stream runs a
+/// step of the model, and a step advances all streams of the model in one batch. Different threads
+/// may wait for different streams.
 class Stream {
  public:
   struct State;
 
-  ~Stream();  // cancels what is not over, its cache is free at once
+  ~Stream();  // cancels an unfinished request; frees its cache at once
   Stream(Stream&&) noexcept;
   Stream& operator=(Stream&&) noexcept;
 
-  /// Runs a step, or waits for the one that runs, unless there are pieces to take. False: the
-  /// request is over.
+  /// Runs a step, or waits for the running one, unless pieces are available. False: the request is
+  /// finished.
   bool advance();
-  /// The pieces that came since the last call.
+  /// The pieces since the last call.
   std::vector<Piece> take();
-  /// Ends all samples with what they have.
+  /// Ends all samples with their current text.
   void cancel();
   [[nodiscard]] Progress progress() const;
-  /// Everything, once the request is over; may be taken once.
+  /// The whole result of a finished request; may be called once.
   Generation finish();
 
  private:
@@ -166,7 +166,7 @@ class Stream {
   std::unique_ptr<State> state_;
 };
 
-/// A loaded model. Any number of threads may call it: requests that overlap run as one batch. A
+/// A loaded model. Any number of threads may call it; concurrent requests run as one batch. A
 /// stream keeps the model alive.
 class Llm {
  public:
@@ -177,16 +177,16 @@ class Llm {
 
   Generation generate(std::string_view prompt, const GenerateOptions& options = {},
                       const TextCallback& on_text = {});
-  /// Models without tokenizer files can be given token ids; samples then have no text.
+  /// Models without tokenizer files take token ids; samples then have no text.
   Generation generate(std::span<const std::int32_t> prompt, const GenerateOptions& options = {},
                       const TextCallback& on_text = {});
   /// Queues a request; options.on_step is not used. Start several, then wait for each: they run as
   /// one batch.
   Stream start(std::span<const std::int32_t> prompt, const GenerateOptions& options = {});
 
-  /// Reads `tokens` through the cache. `logits` [tokens, vocab] receives what the model predicts
-  /// after each of them, `live_entries` [tokens, layers * kv_heads] how many entries each one's
-  /// query saw; either may be empty. `on_step` is called after every step; false ends it.
+  /// Reads `tokens` through the cache. `logits` [tokens, vocab] receives the prediction after each
+  /// token, `live_entries` [tokens, layers * kv_heads] the number of entries that its query saw;
+  /// either may be empty. `on_step` is called after every step; false ends it.
   void logits(std::span<const std::int32_t> tokens, std::span<float> logits,
               std::span<std::int32_t> live_entries = {},
               const std::function<bool(const Progress&)>& on_step = {});
@@ -199,7 +199,7 @@ class Llm {
   [[nodiscard]] std::string render_chat(std::span<const ChatMessage> messages) const;
 
   [[nodiscard]] const ModelInfo& info() const;
-  /// Between two steps: waits for the one that runs.
+  /// Waits for a running step.
   [[nodiscard]] CacheMemory cache_memory() const;
 
  private:

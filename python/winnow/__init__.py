@@ -6,7 +6,7 @@
     for chunk in llm.stream("Once upon a time"):
         print(chunk.text, end="", flush=True)
 
-What can be mended is raised as `winnow.Error`, with one line that says what is wrong and where.
+Errors that you can mend raise `winnow.Error`, with one line that says what is wrong and where.
 """
 
 from importlib.metadata import PackageNotFoundError, version

@@ -25,12 +25,12 @@ Message: TypeAlias = Mapping[str, str]
 class LLM:
     """A model with a compressed KV cache.
 
-    Any number of threads may call one LLM; what they ask for at the same time runs as one batch. A
-    process that is forked off must not use it: use the "spawn" method of multiprocessing.
+    Any number of threads may call one LLM; concurrent requests run as one batch. A forked process
+    must not use it: use the "spawn" method of multiprocessing.
 
     model          a Hugging Face model directory
-    context        longest text, where the model's RoPE depends on that (LongRoPE, dynamic); None:
-                   as config.json says
+    context        longest text, for models whose RoPE depends on it (LongRoPE, dynamic); None:
+                   the value in config.json
     device         "cpu", "cuda" or "cuda:N"
     cache          "auto" (what the checkpoint was trained for), "dense", "dms", "dmc", "streaming",
                    "tova", "h2o" or "quest"
@@ -41,10 +41,10 @@ class LLM:
     weights        "auto" (as stored), "int8", "int4", or on cuda "fp8", made while loading
     dtype          of computation: "bf16" or "fp32"
     threads        0: one per core. One team serves all models of a process; the last load sets it
-    chunk          most tokens per step, by which long prompts are cut; 0: 512, on cuda 8192
-    deterministic  results do not depend on what runs beside them, to the last bit
+    chunk          most tokens per step; longer prompts are split; 0: 512, on cuda 8192
+    deterministic  results do not depend on the rest of the batch, to the last bit
 
-    Errors name the command line's flags, which are these names.
+    Errors name the command line's flags, which have the same names.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class LLM:
 
     @property
     def info(self) -> ModelInfo:
-        """The model, and how this run caches."""
+        """The model, and the cache of this run."""
         return self._llm.info
 
     def generate(
@@ -92,7 +92,7 @@ class LLM:
     ) -> list[Completion]:
         """Continues one prompt or many, in one batch.
 
-        `params` are one for all or one for each. Returns the n continuations of the first prompt,
+        `params` is one for all or one per prompt. Returns the n continuations of the first prompt,
         then those of the second, and so on. Ctrl-C ends it.
         """
         return self._run([self._ids(prompt) for prompt in _as_list(prompts)], params)
@@ -100,23 +100,23 @@ class LLM:
     def chat(
         self, messages: Iterable[Message], params: SamplingParams | None = None
     ) -> list[Completion]:
-        """The model's n answers to a conversation, by its chat template."""
+        """The model's n answers to a conversation, with its chat template."""
         return self._run([self._ids(self.chat_prompt(messages))], params)
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Stream:
-        """Continues a prompt; gives its chunks as they come."""
+        """Continues a prompt and yields chunks as they are generated."""
         return self._start(self._ids(prompt), params or SamplingParams(), 0)
 
     def logits(self, tokens: Prompt) -> NDArray[np.float32]:
-        """What the model predicts after each of `tokens`, through the cache: [T, vocabulary]."""
+        """The prediction after each of `tokens`, computed with the cache: [T, vocabulary]."""
         return self._llm.logits(self._ids(tokens))
 
     def live_entries(self, tokens: Prompt) -> NDArray[np.int32]:
-        """How many entries the query of each of `tokens` saw: [T, layers, KV heads]."""
+        """The number of entries that the query of each of `tokens` saw: [T, layers, KV heads]."""
         return self._llm.live_entries(self._ids(tokens))
 
     def tokenize(self, text: str, *, add_special: bool = True) -> list[int]:
-        """Token ids; with `add_special` BOS and the like, as the model wants them."""
+        """Token ids; with `add_special` including BOS and the like, if the model uses them."""
         return self._llm.tokenize(text, add_special)
 
     def detokenize(self, token_ids: Sequence[int] | NDArray[np.integer]) -> str:
@@ -124,7 +124,7 @@ class LLM:
         return self._llm.detokenize(_as_ids(token_ids))
 
     def render_chat(self, messages: Iterable[Message]) -> str:
-        """The text that asks the model to answer a conversation."""
+        """The prompt for a conversation, from the chat template."""
         pairs = []
         for index, message in enumerate(messages):
             try:
@@ -138,7 +138,7 @@ class LLM:
         return self.tokenize(self.render_chat(messages), add_special=False)
 
     def cache_memory(self) -> CacheMemory:
-        """What all caches of this model hold now: bytes, capacity, sequences."""
+        """The current memory of all caches of this model: bytes, capacity, sequences."""
         return self._llm.cache_memory()
 
     def _run(

@@ -1,4 +1,4 @@
-"""What comes of a request."""
+"""The results of a request."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class CacheStats:
     """What a sequence's cache held at its end."""
 
     live_entries: NDArray[np.int32]
-    """Entries that are held, [layers, KV heads]."""
+    """Entries held, [layers, KV heads]."""
     bytes: int
-    """What the allocator handed out, metadata included."""
+    """Bytes allocated, including metadata."""
     dense_bytes: int
-    """What a dense cache of this length and storage format would hold."""
+    """Bytes of a dense cache of this length and storage format."""
     compression_ratio: float
     """Length of a dense cache over the mean length of the stored one."""
 
@@ -32,11 +32,11 @@ class Logprobs:
     token_ids: NDArray[np.int32]
     """The tokens, [T]."""
     logprobs: NDArray[np.float32]
-    """Theirs, [T]."""
+    """Their log-probabilities, [T]."""
     top_token_ids: NDArray[np.int32]
-    """The most likely tokens in each one's place, [T, alternatives], best first."""
+    """The most likely tokens at each position, [T, alternatives], best first."""
     top_logprobs: NDArray[np.float32]
-    """Theirs, [T, alternatives]."""
+    """Their log-probabilities, [T, alternatives]."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -48,28 +48,28 @@ class Completion:
 
     text: str
     token_ids: list[int] = field(repr=False)
-    """All that were generated, an end-of-text token included."""
+    """All generated tokens, including an end-of-text token."""
     finish_reason: str
-    """stop, length, cancelled, out_of_memory or not_numbers (the logits are not)."""
+    """stop, length, cancelled, out_of_memory or not_numbers (logits are not finite)."""
     kv: CacheStats = field(repr=False)
     prompt_index: int = 0
-    """Which of the prompts it continues."""
+    """Index of its prompt."""
     sample: int = 0
-    """Which of the prompt's n continuations it is."""
+    """Index among the n continuations of its prompt."""
     prompt_tokens: int = 0
     logprobs: Logprobs | None = field(default=None, repr=False)
-    """Of token_ids, if asked for."""
+    """Of token_ids, if requested."""
     prompt_logprobs: Logprobs | None = field(default=None, repr=False)
-    """Of the prompt's tokens but the first, if asked for."""
+    """Of the prompt's tokens except the first, if requested."""
 
 
 class Chunk(NamedTuple):
-    """What one token of a stream brought."""
+    """The output of one token of a stream."""
 
     text: str
-    """Text that has become certain; may be empty."""
+    """Text that is final; may be empty."""
     token_id: int | None
-    """None: no new token, only text that was held back until the end."""
+    """None: no new token, only text held back until the end."""
     sample: int
 
 

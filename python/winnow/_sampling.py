@@ -1,4 +1,4 @@
-"""How much is generated, and how the next token is chosen."""
+"""Length of the answer, and how to choose the next token."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ._winnow import Error
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """What is asked of one prompt. The values are checked when a request starts."""
+    """Parameters of one prompt. winnow checks the values when the request starts."""
 
     max_tokens: int = 128
-    """Most new tokens; 0 if only `prompt_logprobs` are wanted."""
+    """Most new tokens; 0 to compute only `prompt_logprobs`."""
     temperature: float = 0.0
     """0: always the most likely token."""
     top_k: int = 0
@@ -26,9 +26,9 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     """Divides positive logits of tokens seen in prompt or answer."""
     frequency_penalty: float = 0.0
-    """Taken off a logit for each time the answer has the token."""
+    """Subtracted from a logit for each occurrence of the token in the answer."""
     presence_penalty: float = 0.0
-    """Taken off a logit once if the answer has the token."""
+    """Subtracted from a logit once if the answer has the token."""
     seed: int = 0
     """The same seed gives the same text."""
     n: int = 1
@@ -36,11 +36,11 @@ class SamplingParams:
     stop: str | Sequence[str] = ()
     """The text ends before the first of these."""
     ignore_eos: bool = False
-    """Go on after the checkpoint's end-of-text tokens."""
+    """Continue past the checkpoint's end-of-text tokens."""
     logprobs: int | None = None
-    """Tell log-probabilities, and those of this many alternatives per token."""
+    """Return log-probabilities, and those of this many alternatives per token."""
     prompt_logprobs: bool = False
-    """Tell them of the prompt's tokens too; goes with `logprobs`."""
+    """Return them for the prompt's tokens too; needs `logprobs`."""
 
     def _options(self) -> _winnow.GenerateOptions:
         if not 0 <= self.seed < 2**64:

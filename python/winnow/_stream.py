@@ -1,4 +1,4 @@
-"""A request under way."""
+"""A running request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Stream(Iterator[Chunk]):
         return self._chunks.popleft()
 
     def completions(self) -> list[Completion]:
-        """The n continuations, whole; waits for their end. After `close`, what there was."""
+        """The n whole continuations; waits for their end. After `close`, what exists so far."""
         if self._completions is None:
             while self._stream.advance():
                 self._stream.take()
@@ -50,7 +50,7 @@ class Stream(Iterator[Chunk]):
         return self._completions
 
     def close(self) -> None:
-        """Ends the request; chunks that have come can still be read."""
+        """Ends the request; chunks generated before can still be read."""
         self._stream.cancel()
 
     def __enter__(self) -> Stream:

@@ -23,7 +23,7 @@ from ._results import Completion
 from ._sampling import SamplingParams
 
 BATCH = 256
-"""Requests that are given to the engine at a time."""
+"""Requests passed to the engine at a time."""
 
 
 @register_model("winnow")
@@ -46,7 +46,7 @@ class WinnowLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def eot_token_id(self) -> int:
-        """What stands before a text that has no context: BOS, else the end-of-text token."""
+        """The prefix of a text without context: BOS, otherwise the end-of-text token."""
         special = self.llm.tokenize("")
         if not special:
             raise NotImplementedError("the tokenizer adds no token before a text")
@@ -63,7 +63,7 @@ class WinnowLM(TemplateLM):  # type: ignore[misc]
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
     ) -> list[int]:
-        """Where nobody says so, nothing is put before a text that a template has begun already."""
+        """By default nothing is prepended to a text that a template has begun."""
         if add_special_tokens is None:
             plain = self.llm.tokenize(string, add_special=False)
             add_special_tokens = not plain or plain[:1] != self.llm.tokenize("")[:1]
@@ -73,7 +73,7 @@ class WinnowLM(TemplateLM):  # type: ignore[misc]
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
         if not add_generation_prompt:
-            raise NotImplementedError("winnow cannot go on within an assistant's message")
+            raise NotImplementedError("winnow cannot continue an assistant's message")
         return self.llm.render_chat(chat_history)
 
     def _loglikelihood_tokens(

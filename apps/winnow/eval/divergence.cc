@@ -57,7 +57,7 @@ void print_table(const eval::DivergenceResult& result) {
   print(fmt::format("cache per prompt        {}\n", readable_bytes(result.kv_bytes)));
 }
 
-// What the reference says, from its file or by running it.
+// The outputs of the reference, from its file or by running it.
 eval::ReferenceRuns reference_runs(const DivergenceFlags& flags, const Prompts& prompts,
                                    const engine::LoadedModel& model,
                                    const engine::LoadedModel* reference) {
@@ -135,14 +135,14 @@ void add_eval_divergence(CLI::App& eval, Run& run) {
   std::shared_ptr<DivergenceFlags> flags;
   CLI::App* command =
       add_command(eval, run, "divergence",
-                  "How far greedy continuations of --prompts pieces of a text stray from those of "
-                  "a reference: KLD and token match, while both agree and on the reference's text",
+                  "Compares greedy continuations of --prompts pieces of a text with those of a "
+                  "reference: KLD and token match, while both agree and on the reference's text",
                   flags, run_divergence);
   const FlagGroup own(*command);
   add_text_flag(own, flags->text);
   own.option("--prompts", flags->prompts, "N", "Pieces of the text, spread evenly over it");
   own.option("--context", flags->context, "N", "Tokens per prompt");
-  own.option("--steps", flags->steps, "N", "Tokens that each is continued by");
+  own.option("--steps", flags->steps, "N", "Tokens generated after each prompt");
   own.option("--reference", flags->reference, "dense|DIR|FILE",
              "dense (the same model without compression), a model directory, or what "
              "--save-logits wrote");

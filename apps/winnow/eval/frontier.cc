@@ -1,4 +1,4 @@
-// winnow eval frontier: who buys more accuracy for the same KV reads, or the same peak tokens.
+// winnow eval frontier: which method has more accuracy at equal KV reads, or at equal peak tokens.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -127,7 +127,7 @@ void add_eval_frontier(CLI::App& eval, Run& run) {
       "Pareto frontiers of hyper-scaling results by method, and the mean margins between them over "
       "the budgets they share",
       flags, run_frontier);
-  command->add_option("files", flags->files, "What `winnow eval hyperscale --out` wrote")
+  command->add_option("files", flags->files, "Files of `winnow eval hyperscale --out`")
       ->required()
       ->type_name("FILE");
   add_json_flag(FlagGroup(*command), flags->json);

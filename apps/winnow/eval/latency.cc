@@ -82,7 +82,7 @@ Json modelled_steps(const LatencyFlags& flags, const model::ModelSpec& config,
   return steps;
 }
 
-// A step that `winnow bench --json` measured, and the model's with the bytes that it says it read.
+// A step measured by `winnow bench --json`, and the model's time for the same bytes.
 Json measured_step(const std::string& file, const LatencyFlags& flags,
                    const model::ModelSpec& config, eval::LatencyOptions options) {
   const auto bench = parse_json(read_text_file(file), file);
@@ -92,7 +92,7 @@ Json measured_step(const std::string& file, const LatencyFlags& flags,
   require(bench.at("model") == wanted, "{}: is of {}, not of \"{}\"", file,
           bench.at("model").dump(), wanted);
   const double batch = bench.at("batch").get<int>();
-  // Half of the tokens had been decoded on the mean.
+  // On average half of the tokens had been decoded.
   const double length = bench.at("decode_depth").get<int>() + 0.5 * bench.at("generate").get<int>();
   options.compression_ratio = bench.at("kv").at("compression_ratio").get<double>();
   eval::StepCost cost = eval::step_cost(config, batch, length, options);
@@ -218,16 +218,16 @@ void add_eval_latency(CLI::App& eval, Run& run) {
       "limits, beside what `winnow bench` measured",
       flags, run_latency);
   const FlagGroup own(*command);
-  own.open_option("--shape", flags->shape, "NAME", "A well-known model's (no default)");
-  own.open_option("--model", flags->model, "DIR", "A model directory's (no default)");
+  own.open_option("--shape", flags->shape, "NAME", "Shape of a well-known model (no default)");
+  own.open_option("--model", flags->model, "DIR", "Shape of a model directory (no default)");
   own.option("--tflops", flags->tflops, "X", "Peak of the device, in TFLOP/s (an H100's)");
   own.option("--gbps", flags->gbps, "X", "Bandwidth of its memory, in GB/s (an H100's)");
   own.flag("--measure-bandwidth", flags->measure, "Measure this machine's instead (default: off)");
   own.option("--batches", flags->batches, "N", "Sequences per step: 1,16,256")->delimiter(',');
   own.option("--lengths", flags->lengths, "N", "Tokens of each: 1024,8192")->delimiter(',');
   own.option("--crs", flags->ratios, "X", "Compression ratios: 1,4,8")->delimiter(',');
-  own.option("--weight-bytes", flags->weight_bytes, "X", "Bytes of a weight");
-  own.option("--kv-bytes", flags->kv_bytes, "X", "Bytes of a number in the cache");
+  own.option("--weight-bytes", flags->weight_bytes, "X", "Bytes per weight");
+  own.option("--kv-bytes", flags->kv_bytes, "X", "Bytes per number in the cache");
   own.open_option(
       "--beside", flags->beside, "FILE",
       "Results of `winnow bench --json` for the same model, to compare (default: none)");

@@ -1,4 +1,4 @@
-// winnow eval needle: who still finds one fact in a long text.
+// winnow eval needle: is one fact in a long text still found?
 #include <fmt/format.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ struct NeedleFlags : EvalFlags {
   int max_tokens = 40;
 };
 
-// NaN has no place in JSON.
+// JSON has no NaN.
 Json to_json(const std::vector<std::vector<double>>& map) {
   Json rows = Json::array();
   for (const auto& scores : map) {
@@ -95,7 +95,7 @@ void add_eval_needle(CLI::App& eval, Run& run) {
       run_needle);
   const FlagGroup own(*command);
   own.open_option("--text", flags->text, "FILE",
-                  "The hay: any text; - is standard input (no default)")
+                  "Any text to hide the fact in; - is standard input (no default)")
       ->required();
   add_length_flags(own, flags->lengths, flags->max_tokens);
   own.option("--depths", flags->depths, "P", "Where the fact is hidden, in per cent: 0,50,100")

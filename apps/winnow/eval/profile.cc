@@ -1,4 +1,4 @@
-// winnow eval profile: where a model keeps what of a text.
+// winnow eval profile: which tokens of a text a model keeps, and in which heads.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -179,12 +179,12 @@ int run_profile(const ProfileFlags& flags) {
 void add_eval_profile(CLI::App& eval, Run& run) {
   std::shared_ptr<ProfileFlags> flags;
   CLI::App* command = add_command(eval, run, "profile",
-                                  "Where a model keeps what of a text: by layer and head, length "
-                                  "and position, and token by token",
+                                  "Shows which tokens of a text a model keeps: by layer and head, "
+                                  "by length and position, and token by token",
                                   flags, run_profile);
   const FlagGroup own(*command);
   add_text_flag(own, flags->text);
-  own.option("--context", flags->context, "N", "Take its first tokens, BOS included");
+  own.option("--context", flags->context, "N", "Use the first tokens of the text, BOS included");
   own.option("--show", flags->show, "N", "Tokens shown on a terminal, the last ones");
   own.flag("--attention", flags->attention,
            "Also measure how far queries look, with a dense cache, token by token on the "

@@ -1,4 +1,4 @@
-// What a run is compared with.
+// The reference that a run is compared with.
 #pragma once
 
 #include <memory>

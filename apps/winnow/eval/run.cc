@@ -22,7 +22,7 @@
 namespace winnow::cli {
 namespace {
 
-// Where the records of results file `out` are kept while they come.
+// The journal of results file `out`.
 std::filesystem::path journal_path(const std::string& out) {
   const std::filesystem::path path(out);
   require(path.extension() == ".json", "--out {}: expected a name that ends in .json", out);
@@ -71,11 +71,11 @@ Json describe_cache(const engine::LoadedModel& model) {
 
 void add_eval_flags(CLI::App& command, EvalFlags& flags) {
   const FlagGroup own(command);
-  own.option("--seed", flags.seed, "S", "What is drawn depends on it");
+  own.option("--seed", flags.seed, "S", "Seed of everything that is drawn");
   own.option("--batch", flags.batch, "N", "Sequences at once");
   own.open_option("--out", flags.out, "FILE.json",
-                  "Also write the results to FILE.json, and every case to FILE.jsonl as it comes: "
-                  "the same command goes on where it was interrupted (no default)");
+                  "Also write the results to FILE.json, and every finished case to FILE.jsonl; the "
+                  "same command continues an interrupted run (no default)");
   add_json_flag(own, flags.json);
   add_load_flags(command, flags.load);
 }
@@ -127,8 +127,8 @@ Json EvalRun::identity(const Json& settings) const {
             {"dtype", flags_.load.dtype},
             {"weights", flags_.load.weights},
             {"device", flags_.load.device},
-            // That nothing but rounding depends on chunk, batch and threads is the rule; that not
-            // even rounding does is what this flag promises of the records.
+            // Chunk, batch and threads change nothing but rounding. With this flag the records must
+            // not depend on rounding either.
             {"deterministic", flags_.load.deterministic},
             {"seed", flags_.seed},
             {"chat", flags_.chat}};

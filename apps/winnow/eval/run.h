@@ -60,7 +60,7 @@ class EvalRun {
   [[nodiscard]] std::function<bool(std::int64_t)> progress(std::int64_t total, std::string unit);
 
   /// Prints `results` as JSON under --json and else by `print_table`, and writes them to --out,
-  /// with "run": everything needed to do it again. Returns the exit code.
+  /// with "run": everything needed to reproduce it. Returns the exit code.
   int finish(const Json& results, const std::function<void()>& print_table);
 
  private:
@@ -76,7 +76,7 @@ class EvalRun {
   std::unique_ptr<ProgressBar> progress_;
 };
 
-/// A model directory's identity: path, digest, family, parameters.
+/// Identifies a model directory: path, digest, family, parameters.
 Json describe_model(const std::string& directory, const engine::LoadedModel& model);
 
 /// "1.23 +- 0.04", or without an error that is NaN

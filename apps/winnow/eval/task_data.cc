@@ -27,14 +27,16 @@ std::string digest_of(const std::string& file) {
 
 void add_task_data_flags(CLI::App& command, TaskDataFlags& flags) {
   const FlagGroup own(command);
-  own.open_option("--task", flags.task, "TASK", "Which (no default)")->required();
+  own.open_option("--task", flags.task, "TASK", "The task (no default)")->required();
   own.open_option("--data", flags.data, "FILE", "Its cases: JSON lines as published (no default)")
       ->required();
   own.option("--shots", flags.shots, "N", "Demonstrations in front of every case");
-  own.open_option("--shots-data", flags.shots_data, "FILE",
-                  "Where they are taken from: the first ones of a file like --data (no default)");
+  own.open_option(
+      "--shots-data", flags.shots_data, "FILE",
+      "File of demonstrations, in the format of --data; the first ones are used (no default)");
   own.option("--limit", flags.limit, "N", "Only the first cases; 0: all");
-  own.option("--python", flags.python, "FILE", "humaneval: what runs the programs, sandboxed");
+  own.option("--python", flags.python, "FILE",
+             "humaneval: the Python that runs the programs, in a sandbox");
   own.option("--seconds", flags.seconds, "S", "humaneval: time for each program");
 }
 

@@ -23,7 +23,7 @@ struct TaskDataFlags {
 
 /// --task, --data, --shots, --shots-data, --limit, --python and --seconds.
 void add_task_data_flags(CLI::App& command, TaskDataFlags& flags);
-/// What of them determines results, digests of the files included.
+/// Those that determine results, with digests of the files.
 eval::Json describe_task_data(const TaskDataFlags& flags);
 
 struct TaskData {

@@ -17,7 +17,7 @@ struct VariablesFlags : EvalFlags {
   eval::VariablesOptions variables{.lengths = {1024, 2048, 4096}};
 };
 
-// Mean share of names found (RULER's score), where that was asked for.
+// Mean share of names found (RULER's score), if requested.
 std::optional<eval::Estimate> share_found(const eval::Journal& journal,
                                           std::span<const eval::Question> questions) {
   eval::Mean found;
@@ -106,7 +106,7 @@ void add_eval_variables(CLI::App& eval, Run& run) {
   eval::VariablesOptions& variables = flags->variables;
   const FlagGroup own(*command);
   own.open_option("--text", flags->text, "FILE",
-                  "What they are scattered over; - is standard input (default: RULER's filler)");
+                  "Text to scatter them over; - is standard input (default: RULER's filler)");
   add_length_flags(own, variables.lengths, variables.max_tokens);
   own.option("--chains", variables.chains, "N", "Chains in a text; one is asked for");
   own.option("--hops", variables.hops, "N", "Copies that follow a chain's first assignment");

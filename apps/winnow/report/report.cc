@@ -1,4 +1,4 @@
-// winnow report: everything that `winnow eval` left in a folder, as one page.
+// winnow report: all results of `winnow eval` in a folder, as one page.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ bool is_result(const Json& json) {
          json.at("run").contains("settings") && json.at("run").contains("model");
 }
 
-// All *.json of the folder that are results; others are passed over.
+// All *.json files of the folder that are results; skips others.
 std::vector<ResultFile> read_results(const std::string& directory) {
   std::error_code error;
   std::vector<std::filesystem::path> files;
@@ -184,8 +184,9 @@ void add_report(CLI::App& app, Run& run) {
       flags, run_report);
   const FlagGroup own(*command);
   own.open_option("directory", flags->directory, "DIR", "The folder")->required();
-  own.open_option("--html", flags->html, "FILE", "Where the page goes (default: DIR/report.html)");
-  own.open_option("--markdown", flags->markdown, "FILE", "The Markdown (default: DIR/report.md)");
+  own.open_option("--html", flags->html, "FILE", "The page to write (default: DIR/report.html)");
+  own.open_option("--markdown", flags->markdown, "FILE",
+                  "The Markdown to write (default: DIR/report.md)");
 }
 
 }  // namespace winnow::cli

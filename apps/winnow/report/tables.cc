@@ -74,13 +74,13 @@ std::string run_name(const ResultFile& result) {
   return name;
 }
 
-// Results with the same key belong into one table.
+// Results with the same key go into one table.
 std::string table_key(const ResultFile& result) {
   const Json& run = result.json.at("run");
   return fmt::format("{} {}", run.at("measure").get<std::string>(), run.at("settings").dump());
 }
 
-// A model's runs stand together: by rule, target and format, that of computation first.
+// Groups a model's runs by rule, target and format, with the format of computation first.
 auto order(const ResultFile& result) {
   const Json& run = result.json.at("run");
   const Json& cache = run.at("cache");
@@ -172,7 +172,7 @@ void add_column(ResultTable& table, const Group& group, const Column& column) {
   mark_best(table.rows, table.columns.size() - 1, values, column);
 }
 
-// What was bought against what it took, a method's ratios as one series.
+// Benefit against cost, with the ratios of a method as one series.
 void add_plot(ResultTable& table, const Group& group, std::string_view x, std::string_view x_label,
               std::string_view y, std::string_view y_label) {
   Plot plot{.title = fmt::format("{} against {}", y_label, x_label),
@@ -269,7 +269,7 @@ ResultTable make_table(const Group& group) {
   return table;
 }
 
-// What a measure is usually quoted by.
+// The figure that is usually quoted for a measure.
 const Column& headline(const Json& result) {
   const std::string named = result.value("headline", "");
   for (const Column& column : kColumns) {

@@ -21,7 +21,7 @@ void add_data_flags(CLI::App& command, TrainingFlags& flags) {
                    "Held-out data of the same kind (default: none is measured)");
   add_document_flags(data, flags.mask_prompts, flags.max_malformed);
   data.option("--length", flags.length, "N", "Tokens per sequence");
-  data.option("--seed", flags.seed, "N", "Of the order of the data and of all that is sampled");
+  data.option("--seed", flags.seed, "N", "Seed of the data order and of sampling");
 }
 
 void add_optimizer_flags(CLI::App& command, TrainingFlags& flags) {
@@ -32,32 +32,31 @@ void add_optimizer_flags(CLI::App& command, TrainingFlags& flags) {
                    "Sequences computed at once; gradients add up to --batch");
   optimizer.option("--optimizer", flags.optimizer, "KIND",
                    "adamw; or muon: the matrices of the layers by Muon, all else by AdamW");
-  optimizer.option("--momentum", flags.momentum, "X", "muon: memory of the gradient");
-  optimizer.option("--lr", flags.lr, "X", "Learning rate at its highest");
+  optimizer.option("--momentum", flags.momentum, "X", "muon: momentum");
+  optimizer.option("--lr", flags.lr, "X", "Peak learning rate");
   optimizer.option("--schedule", flags.schedule, "KIND",
-                   "How the learning rate falls: constant, cosine or linear");
-  optimizer.option("--warmup", flags.warmup, "N", "Steps over which the learning rate rises");
+                   "Learning-rate schedule: constant, cosine or linear");
+  optimizer.option("--warmup", flags.warmup, "N", "Warm-up steps");
   optimizer.option("--decay-share", flags.decay_share, "SHARE",
-                   "Share of all steps, the last, over which the learning rate falls");
-  optimizer.option("--final-lr", flags.final_lr, "X",
-                   "What the learning rate falls to, as a factor of --lr");
+                   "Last share of all steps, over which the learning rate decays");
+  optimizer.option("--final-lr", flags.final_lr, "X", "Final learning rate, as a factor of --lr");
   optimizer.option("--weight-decay", flags.weight_decay, "X",
-                   "Of weight matrices; norms, biases and decisions have none");
-  optimizer.option("--beta1", flags.beta1, "X", "AdamW: memory of the gradient");
-  optimizer.option("--beta2", flags.beta2, "X", "AdamW: memory of its square");
-  optimizer.option("--epsilon", flags.epsilon, "X", "AdamW: added to the root of the square");
+                   "Weight decay of matrices; norms, biases and decisions have none");
+  optimizer.option("--beta1", flags.beta1, "X", "AdamW: beta 1");
+  optimizer.option("--beta2", flags.beta2, "X", "AdamW: beta 2");
+  optimizer.option("--epsilon", flags.epsilon, "X", "AdamW: epsilon");
   optimizer.option("--clip", flags.clip, "X",
-                   "Most norm of the gradient, of decisions' apart; 0: no limit");
+                   "Clip gradients to this norm, those of decisions separately; 0: off");
 }
 
 void add_far_dropout_flags(CLI::App& command, TrainingFlags& flags) {
-  const FlagGroup far(command,
-                      "Far dropout (while training: heads that see only a window, by chance)");
-  far.option("--far-dropout", flags.far_dropout, "SHARE",
-             "Of documents in which all heads but --far-heads see only --far-window; 0: none");
+  const FlagGroup far(command, "Far dropout (in training, heads see only a window at random)");
+  far.option(
+      "--far-dropout", flags.far_dropout, "SHARE",
+      "Share of documents in which all heads except --far-heads see only --far-window; 0: none");
   far.option("--far-mixed", flags.far_mixed, "SHARE",
-             "Of documents, part of --far-dropout: there each head does so by a coin of its own");
-  far.option("--far-window", flags.far_window, "W", "Steps back that such heads see");
+             "Share of documents, part of --far-dropout, in which each head does so at random");
+  far.option("--far-window", flags.far_window, "W", "Tokens back that such heads see");
   far.open_option("--far-heads", flags.far_heads, "L:H,...",
                   "Layer and KV head, from 0, of those that always see everything (default: none)")
       ->delimiter(',');
@@ -68,18 +67,18 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
   run.open_option("--config", flags.config, "FILE",
                   "JSON object of flags; those on the command line win (default: none)");
   run.flag("--dry-run", flags.dry_run,
-           "Print what would be trained and the memory it needs, and end");
+           "Print what would be trained and the memory it needs, and exit");
   run.flag("--resume", flags.resume,
-           "Go on from the last checkpoint in --out, to the bit (default: off)");
+           "Continue from the last checkpoint in --out, to the bit (default: off)");
   run.option("--save-every", flags.save_every, "N",
              "Steps between checkpoints; 0: only at the end");
   run.option("--eval-every", flags.eval_every, "N",
-             "Steps between looks at the held-out data; 0: only before and after");
+             "Steps between evaluations on held-out data; 0: only before and after");
   run.option("--valid-tokens", flags.valid_tokens, "N", "Most held-out tokens; 0: all");
   run.option("--save-dtype", flags.save_dtype, "TYPE",
-             "Of the model that is written: bf16, fp16 or fp32");
+             "Type of the saved weights: bf16, fp16 or fp32");
   run.option("--device", flags.device, "DEVICE",
-             "What trains: cpu, cuda or cuda:N (bf16, activations kept where they fit)");
+             "Where to train: cpu, cuda or cuda:N (bf16, activations kept where they fit)");
   run.option("--dtype", flags.dtype, "TYPE",
              "Forward products in bf16, where the CPU has it, or fp32; sums, gradients and the "
              "optimiser are in fp32");
@@ -93,11 +92,11 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
 void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
   const FlagGroup decisions(command, "Decisions");
   decisions.option("--method", flags.method, "KIND",
-                   "dms: evict marked keys, but late; dmc: merge keys and values into running "
-                   "averages (--decisions to --scale are DMS's, but for --per)");
+                   "dms: delayed eviction of marked keys; dmc: merge keys and values into running "
+                   "averages (--decisions to --scale apply to DMS, --per to both)");
   decisions.option("--decisions", flags.decisions, "KIND",
-                   "borrowed: one channel of a query head, all weights are trained; adapter: a "
-                   "probe of its own, the model stays as it is");
+                   "borrowed: one channel of a query head decides, all weights are trained; "
+                   "adapter: a separate probe decides, the model does not change");
   decisions.option("--window", flags.window, "W", "Steps for which a marked key stays visible");
   decisions.option("--shift", flags.shift, "N",
                    "1: the next token decides about a key; 0: its own");
@@ -111,11 +110,11 @@ void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
                  "shisa-ai's convention (default: clear)");
   decisions.option("--scale", flags.scale, "X", "Decision logit = scale * x - offset");
   decisions.option("--offset", flags.offset, "X", "The same, while training");
-  decisions.open_option("--final-offset", flags.final_offset, "X",
-                        "The same, in the model that is written: larger keeps more keys "
-                        "(default: --offset)");
+  decisions.open_option(
+      "--final-offset", flags.final_offset, "X",
+      "Offset in the saved model; a larger one keeps more keys (default: --offset)");
   decisions.option("--merge-span", flags.merge_span, "N",
-                   "dmc: entries that a running average looks back over while training");
+                   "dmc: longest span of a running average in training");
   decisions.flag("--uniform-weights", flags.uniform_weights,
                  "dmc: all entries of an average weigh the same (to compare; default: learned)");
   decisions.flag("--fixed-pooling", flags.fixed_pooling,
@@ -145,18 +144,19 @@ void add_retrofit_flags(CLI::App& command, TrainingFlags& flags) {
   retrofit.option("--prior", flags.prior, "KIND",
                   "global: all layers and heads reach --target-cr together; layer: each layer by "
                   "itself (to compare)");
-  retrofit.option("--spread-weight", flags.spread_weight, "X",
-                  "On the variance of what the heads of a layer evict, so that they evict alike "
-                  "(DMC-C, to compare)");
-  retrofit.option("--price-gain", flags.price_gain, "X", "price: nats per share missing");
+  retrofit.option(
+      "--spread-weight", flags.spread_weight, "X",
+      "Weight on the variance of the shares that the heads of a layer evict (DMC-C, to compare)");
+  retrofit.option("--price-gain", flags.price_gain, "X",
+                  "price: proportional gain, in nats per missing share");
   retrofit.option("--price-rate", flags.price_rate, "X",
-                  "price: what it rises by each step, per share missing");
+                  "price: integral gain, in nats per missing share and step");
   retrofit.option("--shortfall-weight", flags.shortfall_weight, "X", "one-sided: the weight");
   retrofit.option("--excess-weight", flags.excess_weight, "X",
                   "Weight on squares of decision logits beyond --excess-limit");
   retrofit.option("--excess-limit", flags.excess_limit, "X", "The same");
   retrofit.option("--main-loss", flags.main_loss, "KIND",
-                  "distillation: from the model as it was; language-model: of the text");
+                  "distillation: from the original model; language-model: on the text");
   retrofit.option("--divergence", flags.divergence, "KIND",
                   "forward: KL(model before || after); reverse: KL(after || before)");
 }
@@ -289,9 +289,9 @@ void add_training_flags(CLI::App& command, TrainingFlags& flags) {
     own.open_option("--init", flags.init, "DIR",
                     "Instead of --model: a directory with config.json and a tokenizer; weights "
                     "are drawn at random (no default)");
-    own.open_option("--kv-heads", flags.kv_heads, "N",
-                    "Begin with fewer KV heads, each the mean of its group (GQA; default: the "
-                    "model's)");
+    own.open_option(
+        "--kv-heads", flags.kv_heads, "N",
+        "Start with fewer KV heads, each the mean of its group (GQA; default: the model's)");
   }
   own.open_option("--out", flags.out, "DIR",
                   "Directory for the model that is trained (no default)");

@@ -28,7 +28,7 @@ svg {{ width: 48%; min-width: 30em; margin: 1em 0 }} td, th {{ padding: .2em .8e
 </style></head><body><h1>{0}</h1>
 )";
 
-// Lines of updates have a loss, those of looks at held-out text what was measured.
+// Lines of updates have a loss, lines of evaluations have measurements on held-out text.
 Lines lines_with(const std::string& metrics, const char* key) {
   Lines lines;
   std::istringstream stream(metrics);
@@ -75,7 +75,7 @@ Plot plot_of_loss(const Lines& updates, const Lines& looks) {
   const bool distilled = !looks.empty() && looks.back().at("held_out").contains("kld");
   const char* const key = distilled ? "kld" : "nll_per_token";
   const auto held_out = [key](const json& look) { return look.at("held_out").value(key, 0.0); };
-  return {.title = distilled ? "Divergence from the model as it was" : "Loss",
+  return {.title = distilled ? "Divergence from the original model" : "Loss",
           .x_label = "update",
           .y_label = "nats per token",
           .series = {

@@ -1,4 +1,4 @@
-// winnow tokenize-data: training data as tokens, made once for many runs.
+// winnow tokenize-data: tokenises training data once for many runs.
 #include "apps/winnow/command.h"
 #include "apps/winnow/flags.h"
 #include "apps/winnow/train/data.h"
@@ -37,13 +37,14 @@ void add_tokenize_data(CLI::App& app, Run& run) {
                   "Tokenises training data into a folder that train and retrofit take as --data",
                   flags, run_tokenize_data);
   const FlagGroup own(*command);
-  own.open_option("--model", flags->model, "DIR", "Whose tokenizer and chat template (no default)")
+  own.open_option("--model", flags->model, "DIR",
+                  "Model directory with the tokenizer and chat template (no default)")
       ->required();
   own.open_option("--data", flags->data, "FILE",
                   "JSONL, plain or .zst, with \"text\", \"parts\", \"prompt\" and \"completion\", "
                   "or \"messages\" (no default)")
       ->required();
-  own.open_option("--out", flags->out, "DIR", "The folder (no default)")->required();
+  own.open_option("--out", flags->out, "DIR", "The folder to write (no default)")->required();
   add_document_flags(own, flags->mask_prompts, flags->max_malformed);
   add_threads_flag(own, flags->threads);
 }

@@ -48,7 +48,7 @@ void check_paths(const TrainingFlags& flags) {
   }
 }
 
-// Before hours of tokenising, not after them.
+// Checked before tokenising, which can take hours.
 void check_files(const char* flag, const std::vector<std::string>& files) {
   std::error_code ignored;
   for (const std::string& file : files) {
@@ -96,7 +96,7 @@ train::TokenizeOptions tokenize_options(const TrainingFlags& flags, const fs::pa
   return options;
 }
 
-// What training starts from; where that has to be made first, it is kept beside the state.
+// The initial model; if it has to be created, it is stored beside the state.
 model::Checkpoint open_base(const TrainingFlags& flags) {
   const fs::path made = fs::path(flags.out) / "training" / "base";
   if (flags.init.empty() && !flags.kv_heads) {
@@ -150,7 +150,7 @@ int run(const TrainingFlags& flags) {
   train::require_fits(plan, train::available_memory(options));
   check_files("--data", flags.data);
   check_files("--valid", flags.valid);
-  // Here, and not with the data: that may have been tokenised before.
+  // Checked here, because the data may have been tokenised earlier.
   static_cast<void>(train::load_fitting_tokenizer(source, config));
   train::check_state(flags.out, flags.resume);
   set_threads(flags.threads);
