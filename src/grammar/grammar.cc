@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "grammar/regular.h"
+#include "grammar/thompson.h"
 
 namespace winnow::grammar {
 namespace {
@@ -16,7 +17,7 @@ using Kind = Expression::Kind;
 
 constexpr std::size_t kMostNodes = 500'000;
 
-class Compiler {
+class Compiler : public Thompson<Compiler> {
  public:
   explicit Compiler(const RuleSet& rules) : rules_(rules) {}
 
@@ -39,6 +40,8 @@ class Compiler {
   }
 
  private:
+  friend Thompson<Compiler>;
+
   Grammar::Node& at(int node) { return grammar_.nodes[static_cast<std::size_t>(node)]; }
 
   int add() {
@@ -49,11 +52,6 @@ class Compiler {
   }
 
   void join(int from, int to) { at(from).empty.push_back(to); }
-  int begin(int from) {
-    const int node = add();
-    join(from, node);
-    return node;
-  }
   int put_bytes(const std::string& bytes, int from) {
     for (const char byte : bytes) {
       const int to = add();
@@ -111,7 +109,7 @@ class Compiler {
     }
   }
 
-  int put(const Expression& expression, int from) {
+  int put_leaf(const Expression& expression, int from) {
     switch (expression.kind) {
       case Kind::bytes:
         return put_bytes(expression.bytes, from);
@@ -120,20 +118,6 @@ class Compiler {
         put_characters(expression.characters, expression.spelling, from, to);
         return to;
       }
-      case Kind::sequence:
-        for (const ExpressionPtr& part : expression.parts) {
-          from = put(*part, from);
-        }
-        return from;
-      case Kind::choice: {
-        const int to = add();
-        for (const ExpressionPtr& part : expression.parts) {
-          join(put(*part, begin(from)), to);
-        }
-        return to;
-      }
-      case Kind::repeat:
-        return put_repeat(expression, from);
       case Kind::rule: {
         const int to = add();
         at(from).calls.push_back({begins_[static_cast<std::size_t>(expression.rule)], to});
@@ -141,28 +125,9 @@ class Compiler {
       }
       case Kind::regular:
         return put_regular(expression, from);
+      default:
+        fail("put() takes the other kinds");
     }
-    return from;
-  }
-
-  int put_repeat(const Expression& expression, int from) {
-    const Expression& part = *expression.parts[0];
-    for (int i = 0; i < expression.least; ++i) {
-      from = put(part, from);
-    }
-    const int end = add();
-    join(from, end);
-    if (expression.most < 0) {
-      const int loop = begin(from);
-      join(loop, end);
-      join(put(part, loop), loop);
-      return end;
-    }
-    for (int i = expression.least; i < expression.most; ++i) {
-      from = put(part, begin(from));
-      join(from, end);
-    }
-    return end;
   }
 
   int put_regular(const Expression& expression, int from) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "grammar/thompson.h"
 
 namespace winnow::grammar {
 namespace {
@@ -22,8 +23,7 @@ void check_work(std::size_t work) {
   require(work <= kMostWork, "the pattern is too large: it would take too long to compile");
 }
 
-// Thompson's construction.
-class Nfa {
+class Nfa : public Thompson<Nfa> {
  public:
   struct Node {
     std::vector<std::pair<CodePointRange, int>> edges;
@@ -36,8 +36,14 @@ class Nfa {
     return static_cast<int>(nodes_.size()) - 1;
   }
 
-  // Returns where a text of `expression` that begins at `from` ends.
-  int put(const Expression& expression, int from) {
+  [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
+
+ private:
+  friend Thompson<Nfa>;
+
+  Node& at(int node) { return nodes_[static_cast<std::size_t>(node)]; }
+  void join(int from, int to) { at(from).empty.push_back(to); }
+  int put_leaf(const Expression& expression, int from) {
     switch (expression.kind) {
       case Kind::bytes:
         for (const std::uint32_t c : code_points_of(expression.bytes)) {
@@ -51,61 +57,15 @@ class Nfa {
         }
         return to;
       }
-      case Kind::sequence:
-        for (const ExpressionPtr& part : expression.parts) {
-          from = put(*part, from);
-        }
-        return from;
-      case Kind::choice: {
-        const int to = add();
-        for (const ExpressionPtr& part : expression.parts) {
-          join(put(*part, begin(from)), to);
-        }
-        return to;
-      }
-      case Kind::repeat:
-        return put_repeat(expression, from);
-      case Kind::rule:
-      case Kind::regular:
-        break;
+      default:
+        fail("the expression is not regular");
     }
-    fail("the expression is not regular");
-  }
-
-  [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
-
- private:
-  Node& at(int node) { return nodes_[static_cast<std::size_t>(node)]; }
-  void join(int from, int to) { at(from).empty.push_back(to); }
-  int begin(int from) {
-    const int node = add();
-    join(from, node);
-    return node;
   }
   int put_range(CodePointRange range, int from) {
     const int to = add();
     at(from).edges.emplace_back(range, to);
     return to;
   }
-  int put_repeat(const Expression& expression, int from) {
-    for (int i = 0; i < expression.least; ++i) {
-      from = put(*expression.parts[0], from);
-    }
-    const int end = add();
-    join(from, end);
-    if (expression.most < 0) {
-      const int loop = begin(from);
-      join(loop, end);
-      join(put(*expression.parts[0], loop), loop);
-      return end;
-    }
-    for (int i = expression.least; i < expression.most; ++i) {
-      from = put(*expression.parts[0], begin(from));
-      join(from, end);
-    }
-    return end;
-  }
-
   std::vector<Node> nodes_;
 };
 
