@@ -162,13 +162,19 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
   server::ServerConfig& config = options.server;
   group.open_option("--model-name", config.service.model_name, "NAME",
                     "The model's name for clients (default: its directory's)");
+  group.open_option("--model-alias", config.service.model_aliases, "NAME",
+                    "Another name of the model for clients (several may be given)");
   group.option("--max-requests", config.engine.most_samples, "N",
                "Most open answers, n per prompt; further requests get status 429");
   group.option("--max-sequences", config.max_sequences, "N",
                "Most sequences that hold cache at a time; others wait");
-  group.open_option("--tool-format", config.service.tool_format, "NAME",
-                    "How the model writes calls of tools: hermes or llama3_json (default: as its "
-                    "chat template shows them)");
+  group.open_option(
+      "--tool-format", config.service.tool_format, "NAME",
+      "The model's format of tool calls, see docs/serving.md (default: the one in its chat "
+      "template)");
+  group.open_option("--reasoning-format", config.service.reasoning_format, "NAME",
+                    "The model's marks of reasoning: none, think, mistral, command, seed or kimi "
+                    "(default: the marks that it has tokens for)");
   group.flag("--trust-request-chat-template", config.service.trust_chat_templates,
              "Accept chat templates in requests (default: off)");
   group.flag("--fields", options.fields,

@@ -17,7 +17,7 @@ StopMatcher::StopMatcher(std::vector<std::string> stops, bool keep_stop)
 }
 
 std::string StopMatcher::push(std::string_view text) {
-  if (stopped_) {
+  if (stopped()) {
     return {};
   }
   pending_ += text;
@@ -29,12 +29,12 @@ std::string StopMatcher::push(std::string_view text) {
         std::pair(found + stop.size(), found) < std::pair(end, first)) {
       first = found;
       end = found + stop.size();
+      stop_ = stop;
     }
   }
-  stopped_ = first != std::string::npos;
-  const std::size_t certain = !stopped_ ? pending_.size() - held_back() : keep_stop_ ? end : first;
+  const std::size_t certain = !stopped() ? pending_.size() - held_back() : keep_stop_ ? end : first;
   std::string result = pending_.substr(0, certain);
-  pending_.erase(0, stopped_ ? std::string::npos : certain);
+  pending_.erase(0, stopped() ? std::string::npos : certain);
   return result;
 }
 

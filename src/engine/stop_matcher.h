@@ -20,7 +20,9 @@ class StopMatcher {
   std::string push(std::string_view text);
   /// The text that was held back: no more is coming.
   std::string finish();
-  [[nodiscard]] bool stopped() const { return stopped_; }
+  [[nodiscard]] bool stopped() const { return !stop_.empty(); }
+  /// The stop string that ended the text; "" while none has.
+  [[nodiscard]] const std::string& stop() const { return stop_; }
 
  private:
   [[nodiscard]] std::size_t held_back() const;
@@ -28,7 +30,7 @@ class StopMatcher {
   std::vector<std::string> stops_;
   std::string pending_;
   bool keep_stop_;
-  bool stopped_ = false;
+  std::string stop_;
 };
 
 }  // namespace winnow::engine

@@ -24,6 +24,9 @@ bool has_key(const HttpRequest& head, std::span<const std::string> keys) {
       std::ranges::equal(given.substr(0, kBearer.size()), kBearer,
                          [](unsigned char a, unsigned char b) { return std::tolower(a) == b; });
   given.remove_prefix(bears ? kBearer.size() : given.size());
+  if (given.empty()) {  // as Anthropic's clients send it
+    given = head.header("x-api-key");
+  }
   bool known = false;
   for (const std::string& key : keys) {
     known |= is_same_key(given, key);

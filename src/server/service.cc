@@ -5,18 +5,23 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
-#include "engine/options.h"
-#include "ops/kv_page.h"
+#include "server/anthropic/messages_reply.h"
+#include "server/anthropic/messages_request.h"
 #include "server/api_keys.h"
 #include "server/http/api_error.h"
 #include "server/openai/completion_job.h"
+#include "server/openai/field_table.h"
 #include "server/openai/tokenize.h"
 #include "server/openai/tools/tool_prompt.h"
 #include "server/page.h"
+#include "server/responses/responses_reply.h"
+#include "server/responses/responses_request.h"
+#include "winnow/version.h"
 
 namespace winnow::server {
 namespace {
@@ -31,6 +36,15 @@ enum class Route : std::uint8_t {
   chat_completions,
   tokenize,
   detokenize,
+  messages,
+  count_tokens,
+  responses,
+  stored_response,
+  version,
+  ping,
+  load,
+  properties,
+  tokenizer_info,
   page,
   unknown,
 };
@@ -50,8 +64,21 @@ constexpr std::array kRoutes{
     RouteEntry{"/v1/chat/completions", Route::chat_completions, true, false},
     RouteEntry{"/tokenize", Route::tokenize, true, false},
     RouteEntry{"/detokenize", Route::detokenize, true, false},
+    RouteEntry{"/v1/messages", Route::messages, true, false},
+    RouteEntry{"/v1/messages/count_tokens", Route::count_tokens, true, false},
+    RouteEntry{"/v1/responses", Route::responses, true, false},
+    RouteEntry{"/version", Route::version, false, true},
+    RouteEntry{"/ping", Route::ping, false, true},
+    RouteEntry{"/load", Route::load, false, false},
+    RouteEntry{"/props", Route::properties, false, false},
+    RouteEntry{"/tokenizer_info", Route::tokenizer_info, false, false},
+    // llama.cpp's clients leave out the version.
+    RouteEntry{"/chat/completions", Route::chat_completions, true, false},
+    RouteEntry{"/models", Route::models, false, false},
 };
 constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::string_view kResponsePrefix = "/v1/responses/";
+constexpr std::size_t kMostResponseBytes = std::size_t{64} << 20;
 
 RouteEntry find_route(std::string_view path) {
   const auto* found = std::ranges::find(kRoutes, path, &RouteEntry::path);
@@ -61,14 +88,13 @@ RouteEntry find_route(std::string_view path) {
   if (path.starts_with(kModelPrefix)) {
     return {kModelPrefix, Route::models, false, false};
   }
+  if (path.starts_with(kResponsePrefix)) {
+    return {kResponsePrefix, Route::stored_response, false, false};
+  }
   if (find_page_file(path) != nullptr) {
     return {"/", Route::page, false, true};
   }
   return {"unknown", Route::unknown, false, false};
-}
-
-HttpResponse json_response(const Json& value) {
-  return {.headers = {}, .body = dump(value)};
 }
 
 // Also what keeps other sites' forms from posting here: a browser asks before it sends JSON.
@@ -90,7 +116,7 @@ HttpResponse preflight(const HttpRequest& request) {
   const std::string_view asked = request.header("access-control-request-headers");
   return {.status = 204,
           .content_type = {},
-          .headers = {{"Access-Control-Allow-Methods", "GET, POST"},
+          .headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE"},
                       {"Access-Control-Allow-Headers",
                        asked.empty() ? "Authorization, Content-Type" : std::string(asked)},
                       {"Access-Control-Max-Age", "600"}},
@@ -122,12 +148,15 @@ Service::Service(ServiceConfig config, const engine::LoadedModel& model, const T
       engine_(engine),
       log_(log),
       grammars_(tokenizer, model.model.spec().vocab),
+      responses_(kMostResponseBytes),
       context_(model.model.spec().max_positions),
       started_(unix_time()) {
   if (config_.max_context > 0) {
     context_ = std::min(context_, config_.max_context);
   }
   find_tool_format();
+  find_thought_format();
+  find_marks();
   prompts_.emplace(tokenizer, chat_template,
                    this->model().eos_tokens.empty() ? -1 : this->model().eos_tokens.front(),
                    PromptLimits{.context = context_,
@@ -155,12 +184,16 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
   if (entry.route == Route::unknown) {
     throw ApiError(404, fmt::format("there is no {} here", request.path), {}, "unknown_url");
   }
-  const bool get = request.method == "GET" || request.method == "HEAD";
+  const bool erases = entry.route == Route::stored_response;
+  const bool get =
+      request.method == "GET" || request.method == "HEAD" || (erases && request.method == "DELETE");
   if (entry.post ? request.method != "POST" : !get) {
     HttpResponse response = to_response(
         ApiError(405, fmt::format("{} does not answer {}", request.path, request.method), {},
                  "method_not_allowed"));
-    response.headers.emplace_back("Allow", entry.post ? "POST" : "GET, HEAD");
+    response.headers.emplace_back("Allow", entry.post ? "POST"
+                                           : erases   ? "GET, HEAD, DELETE"
+                                                      : "GET, HEAD");
     reply->send(std::move(response));
     return;
   }
@@ -189,6 +222,33 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
     case Route::detokenize:
       reply->send(detokenize(*this, request.body));
       break;
+    case Route::messages:
+      messages(request, reply);
+      break;
+    case Route::responses:
+      respond(request, reply);
+      break;
+    case Route::stored_response:
+      reply->send(stored_response(request));
+      break;
+    case Route::count_tokens:
+      reply->send(count_tokens(request));
+      break;
+    case Route::version:
+      reply->send(json_response({{"version", WINNOW_VERSION}}));
+      break;
+    case Route::ping:
+      reply->send(health());
+      break;
+    case Route::load:
+      reply->send(load());
+      break;
+    case Route::properties:
+      reply->send(properties());
+      break;
+    case Route::tokenizer_info:
+      reply->send(tokenizer_info());
+      break;
     case Route::page:
       reply->send(page_file(request.path));
       break;
@@ -214,121 +274,111 @@ void Service::complete(const HttpRequest& request, const std::shared_ptr<Reply>&
   if (refusing_) {
     throw shutting_down();
   }
-  CompletionRequest completion = parse_completion(request.body, chat, config_.limits);
+  start(parse_completion(request.body, chat, config_.limits), request.id, reply);
+}
+
+void Service::start(CompletionRequest completion, const std::string& id,
+                    const std::shared_ptr<Reply>& reply) {
   check_model(completion.model);
+  note_unused_variables(completion);
   if (!completion.ignored.empty()) {
-    log_.write(LogLevel::info, "ignored", {{"id", request.id}, {"fields", completion.ignored}});
+    log_.write(LogLevel::info, "ignored", {{"id", id}, {"fields", completion.ignored}});
   }
-  start_completion(*this, std::move(completion), request.id, reply);
+  start_completion(*this, std::move(completion), id, reply);
+}
+
+// A client of Anthropic's gets all of its answers in Anthropic's words.
+void Service::messages(const HttpRequest& request, const std::shared_ptr<Reply>& reply) {
+  const auto translated = std::make_shared<MessagesReply>(reply);
+  try {
+    if (refusing_) {
+      throw shutting_down();
+    }
+    start(parse_messages_request(request.body, /*counts=*/false, thought_format_ != nullptr,
+                                 config_.limits),
+          request.id, translated);
+  } catch (const ApiError& error) {
+    translated->send(to_response(error));
+  }
+}
+
+void Service::respond(const HttpRequest& request, const std::shared_ptr<Reply>& reply) {
+  if (refusing_) {
+    throw shutting_down();
+  }
+  ResponsesRequest asked = parse_responses_request(request.body, responses_, config_.limits);
+  const std::string id = new_response_id();
+  ResponsesReply::Done done;
+  if (asked.store) {
+    done = [this, id, input = std::move(asked.input), messages = std::move(asked.messages)](
+               const Json& response, Json message) {
+      Json all = messages;
+      all.push_back(std::move(message));
+      responses_.put({id, response, input, std::move(all)});
+    };
+  }
+  start(std::move(asked.completion), request.id,
+        std::make_shared<ResponsesReply>(reply, id, std::move(asked.told_back), std::move(done)));
+}
+
+HttpResponse Service::stored_response(const HttpRequest& request) {
+  constexpr std::string_view kItems = "/input_items";
+  std::string id = request.path.substr(kResponsePrefix.size());
+  const bool items = id.ends_with(kItems);
+  if (items) {
+    id.resize(id.size() - kItems.size());
+  }
+  const ApiError missing(404, fmt::format("there is no response {} here", id), {}, "not_found");
+  if (request.method == "DELETE") {
+    if (items || !responses_.erase(id)) {
+      throw missing;
+    }
+    return json_response({{"id", id}, {"object", "response.deleted"}, {"deleted", true}});
+  }
+  const auto stored = responses_.find(id);
+  if (!stored) {
+    throw missing;
+  }
+  if (items) {
+    return json_response({{"object", "list"}, {"data", stored->input}, {"has_more", false}});
+  }
+  return json_response(stored->response);
+}
+
+HttpResponse Service::count_tokens(const HttpRequest& request) const {
+  const CompletionRequest completion = parse_messages_request(
+      request.body, /*counts=*/true, thought_format_ != nullptr, config_.limits);
+  check_model(completion.model);
+  HttpResponse response = json_response(
+      {{"input_tokens", prompts().chat(completion.prompt, /*add_special=*/false).size()}});
+  add_ignored(completion.ignored, response);
+  return response;
+}
+
+bool Service::is_served(std::string_view name) const {
+  return name == config_.model_name ||
+         std::ranges::find(config_.model_aliases, name) != config_.model_aliases.end();
+}
+
+// What a template does not ask for has no effect.
+void Service::note_unused_variables(CompletionRequest& request) const {
+  if (!chat_template_ || request.thoughts.for_template.empty() || request.prompt.chat_template) {
+    return;
+  }
+  try {
+    if (!tells_apart(*chat_template_, request.prompt, other_thoughts(request.prompt.variables))) {
+      std::ranges::copy(request.thoughts.for_template, std::back_inserter(request.ignored));
+    }
+  } catch (const Error&) {  // the prompt is refused later, with the reason
+  }
 }
 
 void Service::check_model(const std::string& name) const {
-  if (!name.empty() && name != config_.model_name) {
+  if (!name.empty() && !is_served(name)) {
     throw ApiError(404,
                    fmt::format("the model {} is not served here, {} is", name, config_.model_name),
                    "model", "model_not_found");
   }
-}
-
-std::shared_ptr<const engine::TokenConstraint> Service::constraint(const AnswerFormat& format) {
-  return format.kind == AnswerFormat::Kind::text ? nullptr
-                                                 : hold_to(grammars_.find(format), format.field);
-}
-
-std::shared_ptr<const engine::TokenConstraint> Service::tool_constraint(const ToolRequest& tools) {
-  const bool strict = std::ranges::any_of(tools.tools, &Tool::strict);
-  if (!tools.may_call() || !(tools.must_call() || strict)) {
-    return nullptr;
-  }
-  const ToolFormat& format = tool_format();
-  const std::string key =
-      fmt::format("tools {} {} {} {} {}", format.name(), static_cast<int>(tools.choice),
-                  tools.named, tools.parallel, tools.described.dump());
-  return hold_to(grammars_.find(key, "tools", [&] { return tool_rules(format, tools); }), "tools");
-}
-
-std::shared_ptr<const engine::TokenConstraint> Service::hold_to(
-    std::shared_ptr<grammar::TokenGrammar> grammar, const std::string& param) const {
-  if (model().eos_tokens.empty()) {
-    throw ApiError(400, "the model has no end-of-text token, so no answer could end with its form",
-                   param, "unsupported_parameter");
-  }
-  return std::make_shared<const GrammarConstraint>(std::move(grammar), model().eos_tokens);
-}
-
-const ToolFormat& Service::tool_format() const {
-  if (tool_format_ == nullptr) {
-    throw ApiError(400,
-                   fmt::format("tools: this model writes calls in a format that is not known here "
-                               "(--tool-format: {})",
-                               tool_format_names()),
-                   "tools", "unsupported_parameter");
-  }
-  return *tool_format_;
-}
-
-// A template that has no place for tools gets them in a system message, which asks for the format
-// that most models know.
-void Service::find_tool_format() {
-  if (!config_.tool_format.empty()) {
-    tool_format_ = server::find_tool_format(config_.tool_format);
-    require(tool_format_ != nullptr, "--tool-format {}: expected {}", config_.tool_format,
-            tool_format_names());
-  } else if (chat_template_) {
-    tool_format_ = tool_format_of(*chat_template_);
-    ChatPrompt probe;
-    probe.conversation.messages.push_back({{"role", "user"}, {"content", "a"}});
-    probe.variables["tools"] = Json::array(
-        {{{"type", "function"},
-          {"function", {{"name", "f"}, {"description", "f"}, {"parameters", Json::object()}}}}});
-    try {
-      if (tool_format_ == nullptr && !shows_tools(*chat_template_, probe)) {
-        tool_format_ = server::find_tool_format("hermes");
-      }
-    } catch (const Error&) {  // it wants more of a tool: it has a place for them
-    }
-  }
-}
-
-HttpResponse Service::health() const {
-  HttpResponse response = json_response({{"status", refusing_ ? "shutting down" : "ok"}});
-  response.status = refusing_ ? 503 : 200;
-  return response;
-}
-
-HttpResponse Service::show_metrics() const {
-  const HttpServer* http = http_;
-  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-          .headers = {},
-          .body = metrics_.render(engine_.report(), http == nullptr ? 0 : http->connections())};
-}
-
-HttpResponse Service::models(std::string_view id) const {
-  const kvcache::CacheConfig& cache = model_.engine.cache;
-  const auto page = ops::PageLayout(cache.format, model().attention().head_dim).page_bytes();
-  const double entry_bytes = static_cast<double>(page) / ops::kPageEntries;
-  const Json entry{{"id", config_.model_name},
-                   {"object", "model"},
-                   {"created", started_},
-                   {"owned_by", "winnow"},
-                   {"max_model_len", context_},
-                   {"winnow",
-                    {{"cache", kvcache::rule_name(cache.rule)},
-                     {"kv_dtype", ops::format_name(cache.format)},
-                     {"window", cache.traits().marks ? cache.window : -1},
-                     {"layers", model().layer_count()},
-                     {"kv_heads", model().attention().kv_heads},
-                     {"entry_bytes", entry_bytes},
-                     {"parameters", model_.parameters},
-                     {"chat", chat_template_.has_value()}}}};
-  if (id.empty()) {
-    return json_response({{"object", "list"}, {"data", Json::array({entry})}});
-  }
-  if (id != config_.model_name) {
-    throw ApiError(404, fmt::format("the model {} is not served here", id), "model",
-                   "model_not_found");
-  }
-  return json_response(entry);
 }
 
 void Service::note(const HttpRecord& record) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,7 +20,9 @@
 #include "server/openai/completion_request.h"
 #include "server/openai/grammar_constraint.h"
 #include "server/openai/prompt_tokens.h"
+#include "server/openai/reasoning/thought_format.h"
 #include "server/openai/tools/tool_format.h"
+#include "server/responses/response_store.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -27,12 +30,14 @@ namespace winnow::server {
 
 struct ServiceConfig {
   std::string model_name;
-  std::vector<std::string> api_keys;      // none: everybody may ask
-  std::string cors_origin;                // "": no other site's scripts may
-  int max_context = 0;                    // tokens of prompt and answer; 0: the model's positions
-  bool trust_chat_templates = false;      // that requests bring
-  std::filesystem::path model_directory;  // that no answer names
-  std::string tool_format;                // "": as the chat template shows calls
+  std::vector<std::string> model_aliases;  // other names of the model
+  std::vector<std::string> api_keys;       // none: everybody may ask
+  std::string cors_origin;                 // "": no other site's scripts may
+  int max_context = 0;                     // tokens of prompt and answer; 0: the model's positions
+  bool trust_chat_templates = false;       // that requests bring
+  std::filesystem::path model_directory;   // that no answer names
+  std::string tool_format;                 // "": as the chat template shows calls
+  std::string reasoning_format;            // "": by the model's tokens; "none": thoughts are text
   RequestLimits limits;
 };
 
@@ -63,6 +68,10 @@ class Service {
   [[nodiscard]] const PromptTokens& prompts() const { return *prompts_; }
   /// How the model writes calls of tools; ApiError when nobody knows.
   [[nodiscard]] const ToolFormat& tool_format() const;
+  /// How the model marks its thoughts; null: it has none that are known.
+  [[nodiscard]] const ThoughtFormat* thought_format() const { return thought_format_; }
+  /// Special tokens that have their text in answers of chats: they mark calls and thoughts.
+  [[nodiscard]] const std::vector<std::int32_t>& marks() const { return marks_; }
   /// What holds answers to calls of tools where they are asked for, null where they may be any
   /// text; ApiError as constraint().
   [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> tool_constraint(
@@ -78,11 +87,24 @@ class Service {
  private:
   void route(HttpRequest& request, const std::shared_ptr<Reply>& reply);
   void find_tool_format();
+  void find_thought_format();
+  void find_marks();
+  void note_unused_variables(CompletionRequest& request) const;
   [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> hold_to(
       std::shared_ptr<grammar::TokenGrammar> grammar, const std::string& param) const;
   [[nodiscard]] bool is_preflight(const HttpRequest& request) const;
   void complete(const HttpRequest& request, const std::shared_ptr<Reply>& reply, bool chat);
+  void start(CompletionRequest completion, const std::string& id,
+             const std::shared_ptr<Reply>& reply);
+  [[nodiscard]] bool is_served(std::string_view name) const;
+  void messages(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
+  void respond(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
+  [[nodiscard]] HttpResponse stored_response(const HttpRequest& request);
+  [[nodiscard]] HttpResponse count_tokens(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse health() const;
+  [[nodiscard]] HttpResponse load() const;
+  [[nodiscard]] HttpResponse properties() const;
+  [[nodiscard]] HttpResponse tokenizer_info() const;
   [[nodiscard]] HttpResponse show_metrics() const;
   [[nodiscard]] HttpResponse models(std::string_view id) const;
 
@@ -94,13 +116,19 @@ class Service {
   Log& log_;
   Metrics metrics_;
   GrammarCache grammars_;
-  const ToolFormat* tool_format_ = nullptr;  // null: not known
+  ResponseStore responses_;
+  const ToolFormat* tool_format_ = nullptr;        // null: not known
+  const ThoughtFormat* thought_format_ = nullptr;  // null: no thoughts
+  std::vector<std::int32_t> marks_;
   int context_;
   std::optional<PromptTokens> prompts_;
   std::int64_t started_;  // seconds since 1970
   std::atomic<const HttpServer*> http_ = nullptr;
   std::atomic<bool> refusing_ = false;
 };
+
+/// An answer in JSON.
+HttpResponse json_response(const nlohmann::ordered_json& value);
 
 /// Seconds since 1970.
 std::int64_t unix_time();

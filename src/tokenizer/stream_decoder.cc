@@ -1,5 +1,6 @@
 #include "tokenizer/stream_decoder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tokenizer/utf8.h"
@@ -17,9 +18,10 @@ void append_replacement(std::size_t length, bool each_byte, std::string& out) {
 }  // namespace
 
 std::string StreamDecoder::push(std::int32_t id) {
-  std::string bytes = begins_ ? tokenizer_->first_token_bytes(id, skip_special_)
-                              : tokenizer_->token_bytes(id, skip_special_);
-  begins_ = begins_ && skip_special_ && tokenizer_->is_special(id);
+  const bool skip = skip_special_ && std::ranges::find(marks_, id) == marks_.end();
+  std::string bytes = begins_ ? tokenizer_->first_token_bytes(id, skip)
+                              : tokenizer_->token_bytes(id, skip);
+  begins_ = begins_ && skip && tokenizer_->is_special(id);
   if (bytes.empty()) {
     return {};
   }

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tokenizer/tokenizer.h"
 
@@ -14,8 +16,10 @@ namespace winnow {
 /// the decoder.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true)
-      : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+  /// `marks`: special tokens that keep their text all the same.
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true,
+                         std::vector<std::int32_t> marks = {})
+      : tokenizer_(&tokenizer), skip_special_(skip_special), marks_(std::move(marks)) {}
 
   /// Throws Error, and changes nothing, when `id` is no token's.
   std::string push(std::int32_t id);
@@ -34,6 +38,7 @@ class StreamDecoder {
   const Tokenizer* tokenizer_;
   bool skip_special_;
   bool begins_ = true;   // no token has come yet but skipped ones
+  std::vector<std::int32_t> marks_;
   bool first_ = true;    // no text has come yet
   std::int32_t id_ = 0;  // of the last token that had text
   std::string pending_;  // bytes of a character, or of a run of byte tokens, whose end is to come

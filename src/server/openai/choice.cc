@@ -54,7 +54,7 @@ Piece Choice::accept(const engine::TokenEvent& event) {
 // Tokens go with the text that they begin; those of a text that a stop string took away go with it.
 Piece Choice::piece(std::string text) {
   emitted_ += characters(text);
-  Piece piece{std::move(text), {}};
+  Piece piece{.text = std::move(text), .tokens = {}};
   const bool all = ended() && !stopped();
   const auto certain = std::ranges::find_if(
       held_, [&](const ScoredToken& token) { return !all && token.offset >= emitted_; });

@@ -30,19 +30,22 @@ struct ScoredToken {
 struct Piece {
   std::string text;
   std::vector<ScoredToken> tokens;  // none unless they are asked for
-  [[nodiscard]] bool empty() const { return text.empty() && tokens.empty(); }
+  std::string thought = {};         // text of the model's reasoning
+  [[nodiscard]] bool empty() const { return text.empty() && tokens.empty() && thought.empty(); }
   void append(Piece other) {
     text += other.text;
+    thought += other.thought;
     std::ranges::move(other.tokens, std::back_inserter(tokens));
   }
 };
 
 struct ChoiceOptions {
   std::vector<std::string> stops = {};
-  bool keep_stop = false;    // the stop string, or token, stays in the text
-  int min_tokens = 0;        // before which no stop string is looked for
-  bool skip_special = true;  // special tokens have no text
-  bool scored = false;       // tokens are reported, too
+  bool keep_stop = false;                // the stop string, or token, stays in the text
+  int min_tokens = 0;                    // before which no stop string is looked for
+  bool skip_special = true;              // special tokens have no text,
+  std::vector<std::int32_t> marks = {};  // but for these
+  bool scored = false;                   // tokens are reported, too
 };
 
 class Choice {
@@ -50,7 +53,7 @@ class Choice {
   /// `tokenizer` must outlive this.
   Choice(const Tokenizer& tokenizer, const ChoiceOptions& options)
       : tokenizer_(&tokenizer),
-        decoder_(tokenizer, options.skip_special),
+        decoder_(tokenizer, options.skip_special, options.marks),
         matcher_(options.stops, options.keep_stop),
         keep_stop_(options.keep_stop),
         min_tokens_(options.min_tokens),
@@ -68,6 +71,8 @@ class Choice {
   [[nodiscard]] bool ended() const { return finish_ != engine::FinishReason::none; }
   /// A stop string ended it; the engine may not know.
   [[nodiscard]] bool stopped() const { return matcher_.stopped(); }
+  /// That stop string; "" when none has ended it.
+  [[nodiscard]] const std::string& stop() const { return matcher_.stop(); }
   [[nodiscard]] int generated() const { return generated_; }
 
  private:

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -28,6 +29,22 @@ void CompletionJob::put_pieces() {
   }
 }
 
+// Ids are told apart by request, answer and call.
+std::string CompletionJob::call_id(int index, int call) const {
+  const std::string id = fmt::format("call_{}_{}_{}", head_.id, index, call);
+  if (!service_.tool_format().has_short_ids()) {
+    return id;
+  }
+  constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
+  constexpr std::size_t kLength = 9;
+  std::string digits;
+  for (std::size_t hash = std::hash<std::string>{}(id); digits.size() < kLength;
+       hash /= kDigits.size()) {
+    digits += kDigits[hash % kDigits.size()];
+  }
+  return digits;
+}
+
 // Takes calls of tools out of a piece's text: as the deltas that streams tell, added to those of
 // the answer. null: there are none.
 nlohmann::ordered_json CompletionJob::take_calls(int index, Piece& piece) {
@@ -46,7 +63,7 @@ nlohmann::ordered_json CompletionJob::take_calls(int index, Piece& piece) {
   for (ToolDelta& delta : part.deltas) {
     if (!delta.name.empty()) {
       ++call;
-      const std::string id = fmt::format("call_{}_{}_{}", head_.id, index, call);
+      const std::string id = call_id(index, call);
       slot.calls.push_back({{"id", id},
                             {"type", "function"},
                             {"function", {{"name", delta.name}, {"arguments", ""}}}});
@@ -69,14 +86,15 @@ void CompletionJob::put(int index, Piece piece) {
   const Json calls = take_calls(index, piece);
   if (!request_.stream) {
     slot.text += piece.text;
+    slot.thought += piece.thought;
     std::ranges::move(piece.tokens, std::back_inserter(slot.tokens));
     return;
   }
   if (piece.empty() && calls.is_null() && !slot.choice.ended() && (slot.begun || !request_.chat)) {
     return;
   }
-  const bool only_text = calls.is_null() && slot.begun && !slot.choice.ended() &&
-                         slot.token_ids.empty() && request_.logprobs < 0 &&
+  const bool only_text = calls.is_null() && piece.thought.empty() && slot.begun &&
+                         !slot.choice.ended() && slot.token_ids.empty() && request_.logprobs < 0 &&
                          !request_.continuous_usage;
   if (only_text) {
     if (!slot.frame) {
@@ -97,7 +115,9 @@ void CompletionJob::put(int index, Piece piece) {
                                  .token_ids = token_ids,
                                  .finish = slot.choice.finish(),
                                  .tool_calls = calls,
-                                 .called = slot.parser && slot.parser->calls() > 0},
+                                 .called = slot.parser && slot.parser->calls() > 0,
+                                 .thought = piece.thought,
+                                 .stop = slot.choice.stop()},
                                 request_.chat, !slot.begun);
   slot.begun = true;
   if (request_.continuous_usage) {
@@ -129,6 +149,7 @@ void CompletionJob::flush() {
 void CompletionJob::count_tokens(AnswerUsage& usage) const {
   for (const Slot& slot : slots_) {
     usage.completion_tokens += slot.choice.generated();
+    usage.reasoning_tokens += slot.thought_tokens;
   }
 }
 
@@ -163,7 +184,9 @@ nlohmann::ordered_json CompletionJob::whole_answer() const {
                                    .token_ids = slot->token_ids,
                                    .finish = slot->choice.finish(),
                                    .tool_calls = slot->calls,
-                                   .called = !slot->calls.is_null()},
+                                   .called = !slot->calls.is_null(),
+                                   .thought = slot->thought,
+                                   .stop = slot->choice.stop()},
                                   request_.chat));
     if (request_.prompt_logprobs >= 0 && !request_.chat) {
       choices.back()["prompt_logprobs"] = prompt_logprobs_json(

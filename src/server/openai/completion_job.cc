@@ -30,7 +30,7 @@ CompletionJob::CompletionJob(Service& service, CompletionRequest request, const 
       reply_(std::move(reply)),
       head_{.id = fmt::format("{}-{}", request_.chat ? "chatcmpl" : "cmpl", id),
             .created = unix_time(),
-            .model = service.config().model_name,
+            .model = request_.model.empty() ? service.config().model_name : request_.model,
             .chat = request_.chat},
       piece_begin_(piece_begin(head_)),
       piece_end_(request_.include_usage ? kPieceEndWithoutUsage : kPieceEnd),
@@ -44,7 +44,10 @@ void CompletionJob::start() {
     for (int sample = 0; sample < request_.samples(); ++sample) {
       slots_.push_back({Choice(service_.tokenizer(), choice_options())});
       if (request_.prompt.tools.may_call() && request_.format.kind == AnswerFormat::Kind::text) {
-        slots_.back().parser.emplace(service_.tool_format());
+        slots_.back().parser.emplace(service_.tool_format(), request_.prompt.tools);
+      }
+      if (request_.chat && request_.thoughts.apart && service_.thought_format() != nullptr) {
+        slots_.back().thoughts.emplace(*service_.thought_format(), prompt.thoughts);
       }
     }
   }
@@ -77,6 +80,7 @@ ChoiceOptions CompletionJob::choice_options() const {
           .keep_stop = request_.include_stop,
           .min_tokens = request_.rules.min_tokens,
           .skip_special = request_.skip_special_tokens,
+          .marks = request_.chat ? service_.marks() : std::vector<std::int32_t>(),
           .scored = request_.logprobs >= 0};
 }
 
@@ -186,10 +190,31 @@ void CompletionJob::take_token(int index, const engine::TokenEvent& event) {
     slot.token_ids.push_back(event.token);
   }
   Piece& piece = slot.piece ? *slot.piece : slot.piece.emplace();
-  piece.append(slot.choice.accept(event));
+  Piece next = slot.choice.accept(event);
+  take_thought(slot, next);
+  piece.append(std::move(next));
   if (slot.choice.stopped() && event.finish == FinishReason::none) {
     service_.engine().stop(tickets_[static_cast<std::size_t>(index / request_.samples())],
                            event.sample);
+  }
+}
+
+// Takes the model's reasoning out of a piece's text.
+void CompletionJob::take_thought(Slot& slot, Piece& piece) const {
+  if (!slot.thoughts) {
+    return;
+  }
+  const bool thought = slot.thoughts->thinks();
+  ThoughtParser::Part part = slot.thoughts->push(piece.text);
+  if (slot.choice.ended()) {
+    const ThoughtParser::Part last = slot.thoughts->finish();
+    part.thought += last.thought;
+    part.content += last.content;
+  }
+  slot.thought_tokens += thought || slot.thoughts->thinks() ? 1 : 0;
+  piece.text = std::move(part.content);
+  if (request_.thoughts.told) {
+    piece.thought = std::move(part.thought);
   }
 }
 

@@ -19,6 +19,7 @@
 #include "server/openai/completion_request.h"
 #include "server/openai/held_tokens.h"
 #include "server/openai/prepared_prompt.h"
+#include "server/openai/reasoning/thought_parser.h"
 #include "server/openai/tools/tool_parser.h"
 
 namespace winnow::server {
@@ -63,9 +64,12 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
     std::optional<Clock::time_point> last_token = {};
     bool begun = false;  // its first piece was streamed
     std::optional<TextFrame> frame = {};
-    double logprob = 0.0;                   // of all of its tokens
-    std::optional<ToolParser> parser = {};  // where calls are looked for
-    Json calls = nullptr;                   // of an answer that is not streamed
+    double logprob = 0.0;                        // of all of its tokens
+    std::optional<ToolParser> parser = {};       // where calls are looked for
+    Json calls = nullptr;                        // of an answer that is not streamed
+    std::optional<ThoughtParser> thoughts = {};  // where thoughts are looked for
+    std::string thought = {};
+    int thought_tokens = 0;
   };
 
   [[nodiscard]] ChoiceOptions choice_options() const;
@@ -75,11 +79,13 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   void check(const engine::TokenEvent& event);
   void take_prompt_token(int prompt, const engine::TokenEvent& event);
   void take_token(int index, const engine::TokenEvent& event);
+  void take_thought(Slot& slot, Piece& piece) const;
   void observe_token(Slot& slot);
   void take_usage(int sample, const engine::CacheUsage& usage);
   void put_pieces();
   void put(int index, Piece piece);
   Json take_calls(int index, Piece& piece);
+  [[nodiscard]] std::string call_id(int index, int call) const;
   void put_trace(const engine::CacheTrace& trace);
   void flush();
   void count_tokens(AnswerUsage& usage) const;

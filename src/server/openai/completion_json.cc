@@ -108,10 +108,14 @@ Json finish_json(const ToldText& told) {
 
 // `text` is what is said: a chat's message, or the answer itself.
 Json choice_of(const ToldText& told, const char* name, Json text) {
-  return {{"index", told.index},
-          {name, std::move(text)},
-          {"logprobs", told.logprobs},
-          {"finish_reason", finish_json(told)}};
+  Json choice{{"index", told.index},
+              {name, std::move(text)},
+              {"logprobs", told.logprobs},
+              {"finish_reason", finish_json(told)}};
+  if (!told.stop.empty()) {
+    choice["stop_reason"] = told.stop;  // as vLLM tells it
+  }
+  return choice;
 }
 
 Json text_choice(const ToldText& told) {
@@ -164,6 +168,9 @@ Json choice_json(const ToldText& told, bool chat) {
     message["content"] = told.text.empty() ? Json() : Json(told.text);
     message["tool_calls"] = told.tool_calls;
   }
+  if (!told.thought.empty()) {
+    message["reasoning_content"] = told.thought;
+  }
   if (!told.token_ids.empty()) {
     message["token_ids"] = told.token_ids;
   }
@@ -180,6 +187,9 @@ Json delta_json(const ToldText& told, bool chat, bool first) {
   }
   if ((first && told.tool_calls.is_null()) || !told.text.empty()) {
     delta["content"] = told.text;
+  }
+  if (!told.thought.empty()) {
+    delta["reasoning_content"] = told.thought;
   }
   if (!told.tool_calls.is_null()) {
     delta["tool_calls"] = told.tool_calls;
@@ -220,7 +230,8 @@ Json usage_json(const AnswerUsage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.reused_tokens}}}};
+          {"prompt_tokens_details", {{"cached_tokens", usage.reused_tokens}}},
+          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
 void add_usage(const AnswerUsage& usage, Json& answer) {

@@ -25,7 +25,8 @@ struct AnswerHead {
 struct AnswerUsage {
   int prompt_tokens = 0;
   int completion_tokens = 0;
-  int reused_tokens = 0;  // of the prompts, found in the cache
+  int reasoning_tokens = 0;  // of those
+  int reused_tokens = 0;     // of the prompts, found in the cache
   std::int64_t live_entries = 0;
   std::int64_t dense_entries = 0;
   std::size_t kv_bytes = 0;
@@ -51,6 +52,8 @@ struct ToldText {
   engine::FinishReason finish = engine::FinishReason::none;  // none: it goes on
   nlohmann::ordered_json tool_calls = {};                    // null: none
   bool called = false;                                       // there have been some
+  std::string_view thought = {};                             // of reasoning
+  std::string_view stop = {};                                // the stop string that ended it
 };
 
 /// A choice of a whole answer.

@@ -134,6 +134,7 @@ void parse_prompt(const Fields& fields, const nlohmann::ordered_json& ordered,
   if (request.chat) {
     request.prompt =
         parse_chat_prompt(fields, ordered, static_cast<std::size_t>(limits.most_variables));
+    request.thoughts = parse_thoughts(fields, request.prompt);
   } else {
     request.prompts = parse_prompts(fields, limits);
     request.suffix = fields.text("suffix");

@@ -12,6 +12,7 @@
 #include "engine/request.h"
 #include "server/openai/answer_format.h"
 #include "server/openai/message_fields.h"
+#include "server/openai/reasoning/thought_fields.h"
 #include "server/openai/sampling_fields.h"
 
 namespace winnow::server {
@@ -26,6 +27,7 @@ struct CompletionRequest {
   std::vector<Prompt> prompts;        // completions only
   std::optional<std::string> suffix;  // completions only
   ChatPrompt prompt;                  // chat only
+  ThoughtRequest thoughts;            // chat only
   std::optional<bool> add_special_tokens;
   std::optional<int> truncate_prompt_tokens;  // -1: to the context
   std::optional<int> max_tokens;

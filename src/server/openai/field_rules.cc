@@ -16,6 +16,8 @@ constexpr std::uint8_t kBoth = 3;        // completions and chats
 constexpr std::uint8_t kTokenize = 4;    // /tokenize
 constexpr std::uint8_t kDetokenize = 8;  // /detokenize
 constexpr std::uint8_t kMessages = kChat | kTokenize;
+constexpr std::uint8_t kAnthropic = 16;  // /v1/messages
+constexpr std::uint8_t kResponses = 32;  // /v1/responses
 
 constexpr double kMostTokens = 1 << 24;
 constexpr double kAnyInteger = 1 << 30;
@@ -47,6 +49,12 @@ constexpr FieldRule number(std::string_view name, double lowest, double highest,
           .highest = highest,
           .fallback = fallback,
           .note = note};
+}
+constexpr FieldRule number_of(std::string_view name, std::uint8_t endpoints, double lowest,
+                              double highest, std::string_view fallback, std::string_view note) {
+  FieldRule rule = number(name, lowest, highest, fallback, note);
+  rule.endpoints = endpoints;
+  return rule;
 }
 constexpr FieldRule any(std::string_view name, std::uint8_t endpoints, std::string_view takes,
                         std::string_view fallback, std::string_view note) {
@@ -103,6 +111,18 @@ constexpr std::array kRules{
     any("tool_choice", kMessages, "auto, none, required, or a function", "auto", "see Tools"),
     boolean("parallel_tool_calls", kMessages, "true",
             "false: one call at most where calls are held to a form"),
+    // What is thought.
+    text("reasoning_effort", kMessages, "the template's",
+         "none, minimal, low, medium, high or xhigh, for the template; see Reasoning"),
+    boolean("enable_thinking", kMessages, "the template's", "for the template; see Reasoning"),
+    integer("thinking_token_budget", kChat, 0, kMostTokens, "none",
+            "tokens of a thought, which then ends; see Reasoning"),
+    alias("thinking_budget", kChat, "thinking_token_budget"),
+    alias("thinking_budget_tokens", kChat, "thinking_token_budget"),
+    boolean("include_reasoning", kChat, "true", "false: thoughts are not told"),
+    boolean("separate_reasoning", kChat, "true", "false: thoughts stay in the content"),
+    text("reasoning_format", kChat, "auto", "none: as separate_reasoning = false"),
+    // Which part of a prompt.
     integer("truncate_prompt_tokens", kBoth, -1, kMostTokens, "off",
             "only the last tokens of a prompt; -1: as many as the context takes"),
     // How long.
@@ -188,6 +208,65 @@ constexpr std::array kRules{
             "of requests that wait, the lowest number goes first"),
     boolean("winnow_trace", kBoth, "false", "see The live cache"),
 
+    // Of OpenAI's Responses API.
+    text("model", kResponses, "any", "as above"),
+    any("input", kResponses, "a string, or items", "required",
+        "messages, reasoning, function_call and function_call_output"),
+    text("instructions", kResponses, "none", "come first, and are not kept"),
+    text("previous_response_id", kResponses, "none", "its messages come before these"),
+    boolean("store", kResponses, "true", "kept in memory, the oldest 64 MiB go first"),
+    integer("max_output_tokens", kResponses, 1, kMostTokens, "the rest of the context", ""),
+    number_of("temperature", kResponses, 0.0, 100.0, "1", ""),
+    number_of("top_p", kResponses, 0.0, 1.0, "1", ""),
+    integer("top_k", kResponses, -1, kAnyInteger, "off", ""),
+    any("seed", kResponses, "any 64 bits", "random", ""),
+    boolean("stream", kResponses, "false", "server-sent events, as OpenAI has them"),
+    any("tools", kResponses, "functions", "none", "see Tools"),
+    any("tool_choice", kResponses, "auto, none, required, or a function", "auto", ""),
+    boolean("parallel_tool_calls", kResponses, "true", ""),
+    any("text", kResponses, "{\"format\": ...}", "text", "see Structured output"),
+    any("reasoning", kResponses, "{\"effort\": ...}", "the template's", "see Reasoning"),
+    any("include", kResponses, "strings", "none",
+        "message.output_text.logprobs; others are named in X-Winnow-Ignored"),
+    integer("top_logprobs", kResponses, 0, 20, "0", ""),
+    any("metadata", kResponses, "an object", "{}", "told back"),
+    refused("background", kResponses),
+    refused("conversation", kResponses),
+    refused("prompt", kResponses),
+    refused("max_tool_calls", kResponses),
+    refused("truncation", kResponses, "\"disabled\""),
+    ignored("user", kResponses),
+    ignored("service_tier", kResponses, "there is one"),
+    ignored("safety_identifier", kResponses),
+    ignored("prompt_cache_key", kResponses, "the prefix cache needs none"),
+    ignored("prompt_cache_retention", kResponses),
+    ignored("stream_options", kResponses),
+    // Of Anthropic's Messages API.
+    text("model", kAnthropic, "any", "as above"),
+    any("messages", kAnthropic, "messages", "required", "see Anthropic's API"),
+    any("system", kAnthropic, "a string, or blocks of text", "none", "comes first"),
+    integer("max_tokens", kAnthropic, 1, kMostTokens, "required", "not to count tokens"),
+    any("stop_sequences", kAnthropic, "up to 16 strings", "none", ""),
+    number_of("temperature", kAnthropic, 0.0, 100.0, "1", ""),
+    number_of("top_p", kAnthropic, 0.0, 1.0, "1", ""),
+    integer("top_k", kAnthropic, -1, kAnyInteger, "off", ""),
+    boolean("stream", kAnthropic, "false", "server-sent events, as Anthropic has them"),
+    any("tools", kAnthropic, "tools", "none", "without type, or custom"),
+    any("tool_choice", kAnthropic, "auto, any, tool or none", "auto",
+        "with disable_parallel_tool_use"),
+    any("thinking", kAnthropic, "enabled, adaptive or disabled", "the template's",
+        "budget_tokens is kept; named in X-Winnow-Ignored where the model does not think"),
+    any("output_config", kAnthropic, "an object", "none",
+        "format: as response_format; effort is named in X-Winnow-Ignored"),
+    any("output_format", kAnthropic, "a JSON Schema's", "none", "as output_config.format"),
+    refused("container", kAnthropic),
+    refused("mcp_servers", kAnthropic),
+    ignored("metadata", kAnthropic),
+    ignored("service_tier", kAnthropic, "there is one"),
+    ignored("context_management", kAnthropic),
+    ignored("cache_control", kAnthropic, "the prefix cache needs none"),
+    ignored("inference_geo", kAnthropic),
+
     // OpenAI's that would change an answer.
     refused("audio", kBoth),
     refused("modalities", kBoth, "[\"text\"]"),
@@ -195,10 +274,8 @@ constexpr std::array kRules{
     refused("function_call", kBoth, "\"none\"", "use tool_choice"),
     refused("tools", kText),
     refused("tool_choice", kText, "\"none\""),
-    refused("reasoning_effort", kBoth, "\"none\""),
-    refused("include_reasoning", kChat, "true"),
-    refused("separate_reasoning", kChat, "true"),
-    refused("thinking_token_budget", kChat),
+    refused("reasoning_effort", kText, "\"none\""),
+    refused("thinking_token_budget", kText),
     refused("web_search_options", kBoth),
     // vLLM's.
     refused("use_beam_search", kBoth),
@@ -236,7 +313,6 @@ constexpr std::array kRules{
     refused("return_progress", kBoth),
     refused("thinking_forced_open", kChat),
     refused("parse_tool_calls", kChat, "true"),
-    refused("reasoning_format", kChat, "\"auto\""),
     refused("grammar_lazy", kBoth),
     refused("grammar_triggers", kBoth),
     // SGLang's.

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -90,12 +91,13 @@ std::string_view misspelled(std::string_view name, Endpoint endpoint) {
   return {};
 }
 
+constexpr std::uint8_t kCompletions = 15;  // completions, chats and their tokens
+
 std::string endpoints_text(std::uint8_t endpoints) {
   static constexpr std::pair<Endpoint, std::string_view> kNames[] = {
-      {Endpoint::completions, "completions"},
-      {Endpoint::chat, "chats"},
-      {Endpoint::tokenize, "tokenize"},
-      {Endpoint::detokenize, "detokenize"}};
+      {Endpoint::completions, "completions"}, {Endpoint::chat, "chats"},
+      {Endpoint::tokenize, "tokenize"},       {Endpoint::detokenize, "detokenize"},
+      {Endpoint::messages, "messages"},       {Endpoint::responses, "responses"}};
   std::string text;
   for (const auto& [endpoint, name] : kNames) {
     if ((endpoints & static_cast<std::uint8_t>(endpoint)) != 0) {
@@ -123,16 +125,18 @@ std::string takes_text(const FieldRule& rule) {
   return {};
 }
 
-std::string honoured_rows() {
+// The fields of one API's endpoints.
+std::string honoured_rows(std::uint8_t endpoints) {
   std::string page = "| field | of | takes | default | |\n|---|---|---|---|---|\n";
   std::map<std::string_view, std::string> aliases;
   for (const FieldRule& rule : field_rules()) {
-    if (!rule.alias_of.empty()) {
+    if (!rule.alias_of.empty() && (rule.endpoints & endpoints) != 0) {
       aliases[rule.alias_of] += fmt::format(", `{}`", rule.name);
     }
   }
   for (const FieldRule& rule : field_rules()) {
-    if (rule.treatment == Treatment::honoured && rule.alias_of.empty()) {
+    if (rule.treatment == Treatment::honoured && rule.alias_of.empty() &&
+        (rule.endpoints & endpoints) != 0) {
       page +=
           fmt::format("| `{}`{} | {} | {} | {} | {} |\n", rule.name, aliases[rule.name],
                       endpoints_text(rule.endpoints), takes_text(rule), rule.fallback, rule.note);
@@ -143,8 +147,9 @@ std::string honoured_rows() {
 
 std::string other_names(Treatment treatment) {
   std::string names;
+  std::set<std::string_view> seen;  // some are fields of several APIs
   for (const FieldRule& rule : field_rules()) {
-    if (rule.treatment == treatment) {
+    if (rule.treatment == treatment && seen.insert(rule.name).second) {
       names += fmt::format("{}`{}`{}", names.empty() ? "" : ", ", rule.name,
                            rule.note.empty() ? "" : fmt::format(" ({})", rule.note));
     }
@@ -216,11 +221,14 @@ void add_ignored(const std::vector<std::string>& ignored, HttpResponse& response
 
 std::string field_page() {
   return fmt::format(
-      "{}\nRefused with 400 that names the field, unless the value asks for nothing: {}.\n\n"
+      "{}\nFields of `/v1/responses`:\n\n{}\nFields of `/v1/messages`:\n\n{}\nRefused with 400 "
+      "that names the field, unless the value asks for nothing: {}.\n\n"
       "Without effect on any answer, and named in the log and in the answer's header "
       "`X-Winnow-Ignored`: {}; and every field that is not in this table. A name that is one slip "
       "away from a known one is refused.\n",
-      honoured_rows(), other_names(Treatment::refused), other_names(Treatment::ignored));
+      honoured_rows(kCompletions), honoured_rows(static_cast<std::uint8_t>(Endpoint::responses)),
+      honoured_rows(static_cast<std::uint8_t>(Endpoint::messages)), other_names(Treatment::refused),
+      other_names(Treatment::ignored));
 }
 
 }  // namespace winnow::server

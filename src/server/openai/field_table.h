@@ -19,6 +19,8 @@ enum class Endpoint : std::uint8_t {
   chat = 2,
   tokenize = 4,
   detokenize = 8,
+  messages = 16,
+  responses = 32,
 };
 
 enum class Treatment : std::uint8_t {

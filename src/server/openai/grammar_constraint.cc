@@ -60,8 +60,8 @@ std::shared_ptr<const grammar::TokenTrie> GrammarCache::trie() {
     std::vector<std::string> bytes(static_cast<std::size_t>(vocabulary_));
     for (std::int32_t token = 0; token < vocabulary_; ++token) {
       if (tokenizer_.has_token(token)) {  // vocabularies are padded
-        bytes[static_cast<std::size_t>(token)] =
-            tokenizer_.token_bytes(token, /*skip_special=*/true);
+        const bool is_mark = std::ranges::find(marks_, token) != marks_.end();
+        bytes[static_cast<std::size_t>(token)] = tokenizer_.token_bytes(token, !is_mark);
       }
     }
     trie_ = std::make_shared<const grammar::TokenTrie>(bytes);

@@ -46,6 +46,8 @@ class GrammarCache {
   GrammarCache(const Tokenizer& tokenizer, int vocabulary)
       : tokenizer_(tokenizer), vocabulary_(vocabulary) {}
 
+  /// Special tokens that spell their text, where others have none. Before the first find().
+  void keep_text_of(std::vector<std::int32_t> marks) { marks_ = std::move(marks); }
   /// Throws ApiError that names what cannot be held to, for any form but text.
   std::shared_ptr<grammar::TokenGrammar> find(const AnswerFormat& format);
   /// Of rules that are made when `key` is not known yet; errors name the field `param`.
@@ -59,6 +61,7 @@ class GrammarCache {
 
   const Tokenizer& tokenizer_;
   int vocabulary_;
+  std::vector<std::int32_t> marks_;
   std::once_flag trie_made_;
   std::shared_ptr<const grammar::TokenTrie> trie_;  // made when the first form is asked for
   std::mutex mutex_;                                // of entries_

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "server/http/api_error.h"
 #include "server/openai/prompt_tokens.h"
+#include "server/openai/reasoning/thought_constraint.h"
 #include "server/service.h"
 
 namespace winnow::server {
@@ -145,8 +146,51 @@ engine::LogitRules rules_of(const Service& service, const CompletionRequest& com
   return rules;
 }
 
+// How a chat's answer begins.
+ThoughtStart thought_start_of(const Service& service, const CompletionRequest& completion,
+                              std::span<const std::int32_t> prompt) {
+  if (!completion.chat || service.thought_format() == nullptr) {
+    return ThoughtStart::free;
+  }
+  constexpr std::size_t kTail = 32;  // tokens: a mark and blanks
+  const auto tail = prompt.last(std::min(prompt.size(), kTail));
+  return thought_start(*service.thought_format(),
+                       service.tokenizer().decode(tail, /*skip_special=*/false));
+}
+
+// What holds an answer to what is asked of it; null: it may be any text.
+std::shared_ptr<const engine::TokenConstraint> constraint_of(Service& service,
+                                                             const CompletionRequest& completion,
+                                                             ThoughtStart start) {
+  auto constraint = service.constraint(completion.format);
+  if (constraint && completion.prompt.tools.must_call()) {
+    throw ApiError(
+        400,
+        fmt::format("tool_choice asks for calls, {} for another form", completion.format.field),
+        "tool_choice", "invalid_value");
+  }
+  if (!constraint) {
+    constraint = service.tool_constraint(completion.prompt.tools);
+  }
+  if (completion.thoughts.budget && service.thought_format() == nullptr) {
+    throw ApiError(400,
+                   "thinking_token_budget: this model is not known to think (--reasoning-format)",
+                   "thinking_token_budget", "unsupported_parameter");
+  }
+  const bool may_think = completion.chat && service.thought_format() != nullptr;
+  if (!may_think || !(constraint || completion.thoughts.budget)) {
+    return constraint;
+  }
+  return std::make_shared<const ThoughtConstraint>(
+      ThoughtConstraint::Rules{.format = *service.thought_format(),
+                               .budget = completion.thoughts.budget,
+                               .end_tokens = service.model().eos_tokens,
+                               .answer = std::move(constraint)},
+      service.tokenizer(), start);
+}
+
 engine::Request request_of(Service& service, const CompletionRequest& completion,
-                           std::vector<std::int32_t> prompt) {
+                           std::vector<std::int32_t> prompt, ThoughtStart start) {
   engine::Request request;
   request.max_tokens =
       answer_tokens(completion, static_cast<int>(prompt.size()), service.context());
@@ -165,16 +209,7 @@ engine::Request request_of(Service& service, const CompletionRequest& completion
   }
   request.priority = completion.priority;
   request.trace = completion.trace;
-  request.constraint = service.constraint(completion.format);
-  if (request.constraint && completion.prompt.tools.must_call()) {
-    throw ApiError(
-        400,
-        fmt::format("tool_choice asks for calls, {} for another form", completion.format.field),
-        "tool_choice", "invalid_value");
-  }
-  if (!request.constraint) {
-    request.constraint = service.tool_constraint(completion.prompt.tools);
-  }
+  request.constraint = constraint_of(service, completion, start);
   if (!completion.ignore_eos || request.constraint) {
     request.stop_tokens = service.model().eos_tokens;
   }
@@ -194,9 +229,10 @@ std::vector<PreparedPrompt> prepare_prompts(Service& service, const CompletionRe
   std::vector<PreparedPrompt> prepared;
   for (EncodedPrompt& prompt : encode_all(service, completion)) {
     truncate(completion, service.context(), service.tokenizer(), prompt);
-    engine::Request request = request_of(service, completion, std::move(prompt.tokens));
+    const ThoughtStart start = thought_start_of(service, completion, prompt.tokens);
+    engine::Request request = request_of(service, completion, std::move(prompt.tokens), start);
     const std::int32_t first = request.prompt.front();
-    prepared.push_back({std::move(prompt.text), first, std::move(request)});
+    prepared.push_back({std::move(prompt.text), first, std::move(request), start});
   }
   return prepared;
 }

@@ -7,6 +7,7 @@
 
 #include "engine/request.h"
 #include "server/openai/completion_request.h"
+#include "server/openai/reasoning/thought_format.h"
 
 namespace winnow::server {
 
@@ -16,6 +17,7 @@ struct PreparedPrompt {
   std::string text;  // what echo shows
   std::int32_t first_token = 0;
   engine::Request request;
+  ThoughtStart thoughts = ThoughtStart::free;  // of the answer
 };
 
 /// In the order of the prompts; a chat is one. Throws ApiError when the model cannot serve one of

@@ -6,6 +6,12 @@
 namespace winnow::server {
 
 const ToolFormat& hermes_format();
+const ToolFormat& qwen3_coder_format();
 const ToolFormat& llama_json_format();
+const ToolFormat& pythonic_format();
+const ToolFormat& mistral_json_format();
+const ToolFormat& mistral_format();
+const ToolFormat& deepseek_v3_format();
+const ToolFormat& deepseek_format();
 
 }  // namespace winnow::server

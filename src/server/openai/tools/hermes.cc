@@ -14,14 +14,13 @@ class HermesFormat : public ToolFormat {
  public:
   std::string_view name() const override { return "hermes"; }
   std::string_view begin() const override { return "<tool_call>"; }
-  std::unique_ptr<ToolCallReader> reader() const override {
+  std::unique_ptr<ToolCallReader> reader(const ToolRequest& /*tools*/) const override {
     return std::make_unique<JsonCallReader>("<tool_call>", "</tool_call>");
   }
-  grammar::ExpressionPtr call(const std::string& name,
-                              grammar::ExpressionPtr arguments) const override {
+  grammar::ExpressionPtr call(const Tool& tool, grammar::RuleSet& rules) const override {
     return grammar::sequence(
-        {grammar::bytes(fmt::format("<tool_call>\n{{\"name\": \"{}\", \"arguments\": ", name)),
-         std::move(arguments), grammar::bytes("}\n</tool_call>")});
+        {grammar::bytes(fmt::format("<tool_call>\n{{\"name\": \"{}\", \"arguments\": ", tool.name)),
+         json_arguments(tool, rules), grammar::bytes("}\n</tool_call>")});
   }
   std::string_view between() const override { return "\n"; }
   bool wrote(std::string_view rendered, std::string_view name) const override {

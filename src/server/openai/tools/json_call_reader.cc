@@ -1,8 +1,9 @@
 #include "server/openai/tools/json_call_reader.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+
+#include "server/openai/tools/words.h"
 
 namespace winnow::server {
 namespace {
@@ -10,23 +11,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kBlanks = " \t\r\n";
-
-void skip_blanks(std::string_view text, std::size_t& at) {
-  at = std::min(text.find_first_not_of(kBlanks, at), text.size());
-}
-
-// What a text may still become: `word` where it stands, the beginning of it, or neither.
-enum class Match { whole, beginning, other };
-
-Match match(std::string_view text, std::size_t& at, std::string_view word) {
-  skip_blanks(text, at);
-  const std::string_view rest = text.substr(at);
-  if (rest.starts_with(word)) {
-    at += word.size();
-    return Match::whole;
-  }
-  return word.starts_with(rest) ? Match::beginning : Match::other;
-}
 
 struct CallHead {
   Match match = Match::other;
@@ -76,22 +60,9 @@ CallHead match_head(std::string_view text) {
 
 // A whole object, in any order: its end, if it is there. nullopt: not yet.
 std::optional<std::size_t> object_end(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      i += c == '\\' ? 1 : 0;
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      ++depth;
-    } else if ((c == '}' || c == ']') && --depth == 0) {
-      return i + 1;
-    }
-  }
-  return std::nullopt;
+  ObjectScanner scanner;
+  const std::size_t end = scanner.scan(text);
+  return scanner.ended() ? std::optional(end) : std::nullopt;
 }
 
 // The call that a whole object is; nullopt: it is none.
@@ -110,36 +81,29 @@ std::optional<ToolDelta> call_of(std::string_view text) {
   return delta;
 }
 
-// Takes a word from the front, or finds that it is missing, which is as good. False: not yet.
-bool take_word(std::string& text, std::string_view word) {
+// The end of an object whose arguments were read, and what else it holds. False: not yet.
+bool take_rest(std::string& text) {
   std::size_t at = 0;
-  const Match found = match(text, at, word);
-  if (found == Match::whole) {
-    text.erase(0, at);
+  if (match(text, at, ",") != Match::whole) {
+    return take_word(text, "}");
   }
-  return found != Match::beginning;
+  const auto end = object_end("{" + text.substr(at));
+  if (end) {
+    text.erase(0, at + *end - 1);
+  }
+  return end.has_value();
 }
 
 }  // namespace
 
 bool JsonCallReader::read(std::string& text, std::vector<ToolDelta>& deltas) {
-  if (place_ == Place::mark) {
-    if (!text.starts_with(begin_)) {
-      return begin_.starts_with(text);
-    }
-    if (!begin_.empty()) {
-      text.erase(0, begin_.size());
-    }
-    place_ = Place::head;
-  }
   if (place_ == Place::head && !read_head(text, deltas)) {
-    text.insert(0, begin_);
     return false;
   }
   if (place_ == Place::arguments) {
     read_arguments(text, deltas);
   }
-  if (place_ == Place::brace && take_word(text, "}")) {
+  if (place_ == Place::brace && take_rest(text)) {
     place_ = Place::tail;
   }
   if (place_ == Place::tail && (end_.empty() || take_word(text, end_))) {
@@ -148,54 +112,49 @@ bool JsonCallReader::read(std::string& text, std::vector<ToolDelta>& deltas) {
   return true;
 }
 
+// Takes nothing from the text until it is a call for certain.
 bool JsonCallReader::read_head(std::string& text, std::vector<ToolDelta>& deltas) {
-  const CallHead head = match_head(text);
+  if (!text.starts_with(begin_)) {
+    return begin_.starts_with(text);
+  }
+  const std::string_view rest = std::string_view(text).substr(begin_.size());
+  const CallHead head = match_head(rest);
   if (head.match == Match::whole) {
     deltas.push_back({head.name, ""});
-    text.erase(0, head.length);
+    text.erase(0, begin_.size() + head.length);
     place_ = Place::arguments;
     return true;
   }
   if (head.match == Match::beginning) {
     return true;
   }
-  const std::size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string::npos || text[begin] != '{') {
-    return begin == std::string::npos;
+  const std::size_t begin = rest.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos || rest[begin] != '{') {
+    return begin == std::string_view::npos;
   }
-  const auto end = object_end(text);
+  const auto end = object_end(rest);
   if (!end) {
     return true;  // in another order: it is told when it is whole
   }
-  auto call = call_of(std::string_view(text).substr(0, *end));
+  auto call = call_of(rest.substr(0, *end));
   if (!call) {
     return false;
   }
   deltas.push_back(std::move(*call));
-  text.erase(0, *end);
+  text.erase(0, begin_.size() + *end);
   place_ = Place::tail;
   return true;
 }
 
 // Up to the brace that ends them.
 void JsonCallReader::read_arguments(std::string& text, std::vector<ToolDelta>& deltas) {
-  std::size_t end = 0;
-  while (end < text.size() && place_ == Place::arguments) {
-    const char c = text[end++];
-    if (in_string_) {
-      in_string_ = escaped_ || c != '"';
-      escaped_ = !escaped_ && c == '\\';
-    } else if (c == '"') {
-      in_string_ = true;
-    } else if (c == '{' || c == '[') {
-      ++depth_;
-    } else if ((c == '}' || c == ']') && --depth_ == 0) {
-      place_ = Place::brace;
-    }
-  }
+  const std::size_t end = scanner_.scan(text);
   if (end > 0) {
     deltas.push_back({"", text.substr(0, end)});
     text.erase(0, end);
+  }
+  if (scanner_.ended()) {
+    place_ = Place::brace;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/openai/tools/object_scanner.h"
 #include "server/openai/tools/tool_format.h"
 
 namespace winnow::server {
@@ -20,17 +21,15 @@ class JsonCallReader : public ToolCallReader {
   [[nodiscard]] bool ended() const override { return place_ == Place::over; }
 
  private:
-  enum class Place : std::uint8_t { mark, head, arguments, brace, tail, over };
+  enum class Place : std::uint8_t { head, arguments, brace, tail, over };
 
   bool read_head(std::string& text, std::vector<ToolDelta>& deltas);
   void read_arguments(std::string& text, std::vector<ToolDelta>& deltas);
 
   std::string begin_;
   std::string end_;
-  Place place_ = Place::mark;
-  int depth_ = 0;  // of the arguments' braces and brackets
-  bool in_string_ = false;
-  bool escaped_ = false;
+  Place place_ = Place::head;
+  ObjectScanner scanner_;  // of the arguments
 };
 
 }  // namespace winnow::server

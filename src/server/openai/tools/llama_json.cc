@@ -11,14 +11,13 @@ class LlamaJsonFormat : public ToolFormat {
  public:
   std::string_view name() const override { return "llama3_json"; }
   std::string_view begin() const override { return "{\"name\""; }
-  std::unique_ptr<ToolCallReader> reader() const override {
+  std::unique_ptr<ToolCallReader> reader(const ToolRequest& /*tools*/) const override {
     return std::make_unique<JsonCallReader>("", "");
   }
-  grammar::ExpressionPtr call(const std::string& name,
-                              grammar::ExpressionPtr arguments) const override {
+  grammar::ExpressionPtr call(const Tool& tool, grammar::RuleSet& rules) const override {
     return grammar::sequence(
-        {grammar::bytes(fmt::format("{{\"name\": \"{}\", \"parameters\": ", name)),
-         std::move(arguments), grammar::bytes("}")});
+        {grammar::bytes(fmt::format("{{\"name\": \"{}\", \"parameters\": ", tool.name)),
+         json_arguments(tool, rules), grammar::bytes("}")});
   }
   std::string_view between() const override { return "; "; }
   bool wrote(std::string_view rendered, std::string_view name) const override {

@@ -16,11 +16,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 using grammar::ExpressionPtr;
 
-std::array<const ToolFormat*, 2> tool_formats() {
-  return {&hermes_format(), &llama_json_format()};
+std::array<const ToolFormat*, 8> tool_formats() {
+  return {&hermes_format(),       &qwen3_coder_format(), &llama_json_format(),  &pythonic_format(),
+          &mistral_json_format(), &mistral_format(),     &deepseek_v3_format(), &deepseek_format()};
 }
 
-// Text in which `mark` does not stand.
+}  // namespace
+
 ExpressionPtr text_without(std::string_view mark) {
   using grammar::Regular;
   const auto anything = grammar::repeat(grammar::characters(grammar::all_code_points()), 0, -1);
@@ -30,8 +32,7 @@ ExpressionPtr text_without(std::string_view mark) {
                           grammar::Spelling::plain);
 }
 
-// The arguments of a tool; one without parameters takes any object.
-ExpressionPtr arguments_of(const Tool& tool, grammar::RuleSet& rules) {
+ExpressionPtr json_arguments(const Tool& tool, grammar::RuleSet& rules) {
   try {
     return grammar::reference(rules.embed(tool.parameters.is_null()
                                               ? grammar::json_object_rules()
@@ -40,8 +41,6 @@ ExpressionPtr arguments_of(const Tool& tool, grammar::RuleSet& rules) {
     fail("parameters of {}: {}", tool.name, error.what());
   }
 }
-
-}  // namespace
 
 const ToolFormat* find_tool_format(std::string_view name) {
   for (const ToolFormat* format : tool_formats()) {
@@ -86,14 +85,16 @@ grammar::RuleSet tool_rules(const ToolFormat& format, const ToolRequest& request
   std::vector<ExpressionPtr> calls;
   for (const Tool& tool : request.tools) {
     if (request.choice != ToolRequest::Choice::named || tool.name == request.named) {
-      calls.push_back(format.call(tool.name, arguments_of(tool, rules)));
+      calls.push_back(format.call(tool, rules));
     }
   }
   const ExpressionPtr call = grammar::reference(rules.add("call", grammar::choice(calls)));
   const bool one = !request.parallel || request.choice == ToolRequest::Choice::named;
   const ExpressionPtr more =
       grammar::sequence({grammar::bytes(std::string(format.between())), call});
-  const ExpressionPtr all = grammar::sequence({call, grammar::repeat(more, 0, one ? 0 : -1)});
+  const ExpressionPtr all = grammar::sequence({grammar::bytes(std::string(format.opening())), call,
+                                               grammar::repeat(more, 0, one ? 0 : -1),
+                                               grammar::bytes(std::string(format.closing()))});
   rules.root = rules.add(
       "root", request.must_call()
                   ? all

@@ -36,18 +36,31 @@ class ToolFormat {
  public:
   virtual ~ToolFormat() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
-  /// What a call begins with in an answer; text before it is content.
+  /// What a call, or the first of several, begins with in an answer; text before it is content.
   [[nodiscard]] virtual std::string_view begin() const = 0;
-  /// Reads a call from its mark on.
-  [[nodiscard]] virtual std::unique_ptr<ToolCallReader> reader() const = 0;
-  /// A call of `name` with arguments of this form, marks included.
-  [[nodiscard]] virtual grammar::ExpressionPtr call(const std::string& name,
-                                                    grammar::ExpressionPtr arguments) const = 0;
-  /// What stands between two calls.
+  /// Marks that may be special tokens of the model: they keep their text where calls are looked
+  /// for.
+  [[nodiscard]] virtual std::vector<std::string> marks() const { return {}; }
+  /// Reads from begin() on. `tools` must outlive the reader.
+  [[nodiscard]] virtual std::unique_ptr<ToolCallReader> reader(const ToolRequest& tools) const = 0;
+  /// A call of a tool, marks included, whose arguments are held to its parameters. Throws Error as
+  /// json_schema_rules() does.
+  [[nodiscard]] virtual grammar::ExpressionPtr call(const Tool& tool,
+                                                    grammar::RuleSet& rules) const = 0;
+  /// What stands before the first call, between two, and behind the last.
+  [[nodiscard]] virtual std::string_view opening() const { return {}; }
   [[nodiscard]] virtual std::string_view between() const = 0;
+  [[nodiscard]] virtual std::string_view closing() const { return {}; }
   /// Whether a rendered call of the tool `name` is in this format.
   [[nodiscard]] virtual bool wrote(std::string_view rendered, std::string_view name) const = 0;
+  /// Whether the template refuses ids of calls that are not nine letters or digits.
+  [[nodiscard]] virtual bool has_short_ids() const { return false; }
 };
+
+/// A tool's arguments as JSON; any object for one without parameters.
+grammar::ExpressionPtr json_arguments(const Tool& tool, grammar::RuleSet& rules);
+/// Text in which `mark` does not stand.
+grammar::ExpressionPtr text_without(std::string_view mark);
 
 /// The format of this name; null when there is none.
 const ToolFormat* find_tool_format(std::string_view name);

@@ -52,7 +52,7 @@ void ToolParser::read(Part& part) {
       part.content += content;
     }
     if (mark != std::string::npos) {
-      reader_ = format_->reader();
+      reader_ = format_->reader(*tools_);
     }
     return;
   }

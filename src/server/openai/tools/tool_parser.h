@@ -18,8 +18,9 @@ class ToolParser {
     [[nodiscard]] bool empty() const { return content.empty() && deltas.empty(); }
   };
 
-  /// `format` must outlive this.
-  explicit ToolParser(const ToolFormat& format) : format_(&format) {}
+  /// `format` and `tools` must outlive this.
+  ToolParser(const ToolFormat& format, const ToolRequest& tools)
+      : format_(&format), tools_(&tools) {}
 
   /// What became certain with `text`.
   Part push(std::string_view text);
@@ -32,6 +33,7 @@ class ToolParser {
   void read(Part& part);
 
   const ToolFormat* format_;
+  const ToolRequest* tools_;
   std::string pending_;
   std::unique_ptr<ToolCallReader> reader_;  // of the call that is read, if one is
   int calls_ = 0;

@@ -65,10 +65,14 @@ void spell_out_calls(Json& message) {
 
 }  // namespace
 
+bool tells_apart(const ChatTemplate& chat, const ChatPrompt& prompt, const Json& variables) {
+  return makes_a_difference(chat, prompt, prompt.conversation.messages, variables);
+}
+
 bool shows_tools(const ChatTemplate& chat, const ChatPrompt& prompt) {
   Json without = prompt.variables;
   without.erase("tools");
-  return makes_a_difference(chat, prompt, prompt.conversation.messages, without);
+  return tells_apart(chat, prompt, without);
 }
 
 ChatPrompt with_tools_shown(const ChatTemplate& chat, ChatPrompt prompt) {

@@ -6,6 +6,10 @@
 
 namespace winnow::server {
 
+/// Whether the template makes another text of the prompt with other variables. Throws Error as
+/// ChatTemplate::render() does.
+bool tells_apart(const ChatTemplate& chat, const ChatPrompt& prompt,
+                 const nlohmann::ordered_json& variables);
 /// Whether the template shows the tools that are offered.
 bool shows_tools(const ChatTemplate& chat, const ChatPrompt& prompt);
 

@@ -1,0 +1,261 @@
+#include "server/anthropic/messages_request.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/http/api_error.h"
+#include "server/openai/field_table.h"
+#include "server/openai/json_fields.h"
+#include "server/openai/ordered_json.h"
+
+namespace winnow::server {
+namespace {
+
+using nlohmann::json;
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void reject(const std::string& field, const std::string& expected) {
+  throw ApiError(400, fmt::format("{}: expected {}", field, expected), field, "invalid_value");
+}
+
+std::string text_at(const Json& object, const char* key, const std::string& path) {
+  if (!object.contains(key) || !object[key].is_string()) {
+    reject(path + "." + key, "a string");
+  }
+  return object[key].get<std::string>();
+}
+
+// Blocks of a kind that a chat has no parts for are refused there, by name.
+Json part_of(const Json& block, const std::string& path) {
+  const std::string type = text_at(block, "type", path);
+  if (type == "document" && block.contains("source") && block["source"].is_object() &&
+      block["source"].value("type", "") == "text") {
+    return {{"type", "text"}, {"text", text_at(block["source"], "data", path + ".source")}};
+  }
+  if (type == "text") {
+    return {{"type", "text"}, {"text", text_at(block, "text", path)}};
+  }
+  throw ApiError(400,
+                 fmt::format("{}.type: {} is not supported: this model reads text", path, type),
+                 path + ".type", "unsupported_value");
+}
+
+// A text, or blocks of text.
+Json content_of(const Json& value, const std::string& path) {
+  if (value.is_string()) {
+    return value;
+  }
+  if (!value.is_array()) {
+    reject(path, "a string or an array of blocks");
+  }
+  Json parts = Json::array();
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const std::string where = fmt::format("{}[{}]", path, i);
+    if (!value[i].is_object()) {
+      reject(where, "an object");
+    }
+    parts.push_back(part_of(value[i], where));
+  }
+  return parts;
+}
+
+// What a tool has returned.
+Json result_of(const Json& block, const std::string& path) {
+  Json content = block.contains("content") && !block["content"].is_null()
+                     ? content_of(block["content"], path + ".content")
+                     : Json("");
+  return {{"role", "tool"},
+          {"tool_call_id", text_at(block, "tool_use_id", path)},
+          {"content", std::move(content)}};
+}
+
+Json call_of(const Json& block, const std::string& path) {
+  return {{"id", text_at(block, "id", path)},
+          {"type", "function"},
+          {"function",
+           {{"name", text_at(block, "name", path)},
+            {"arguments", block.contains("input") ? block["input"] : Json::object()}}}};
+}
+
+// A message with blocks becomes one message, after the results of tools among them.
+void add_blocks(const std::string& role, const Json& blocks, const std::string& path,
+                Json& messages) {
+  Json message{{"role", role}, {"content", Json::array()}};
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const std::string where = fmt::format("{}.content[{}]", path, i);
+    if (!blocks[i].is_object()) {
+      reject(where, "an object");
+    }
+    const std::string type = text_at(blocks[i], "type", where);
+    if (type == "tool_result") {
+      messages.push_back(result_of(blocks[i], where));
+    } else if (type == "tool_use") {
+      message["tool_calls"].push_back(call_of(blocks[i], where));
+    } else if (type == "thinking") {
+      message["reasoning_content"] =
+          message.value("reasoning_content", "") + text_at(blocks[i], "thinking", where);
+    } else if (type != "redacted_thinking") {
+      message["content"].push_back(part_of(blocks[i], where));
+    }
+  }
+  if (!message["content"].empty() || message.contains("tool_calls") ||
+      message.contains("reasoning_content")) {
+    messages.push_back(std::move(message));
+  }
+}
+
+Json messages_of(const Json& body) {
+  Json messages = Json::array();
+  if (body.contains("system") && !body["system"].is_null()) {
+    messages.push_back({{"role", "system"}, {"content", content_of(body["system"], "system")}});
+  }
+  const Json& given = body.contains("messages") ? body["messages"] : Json();
+  if (!given.is_array() || given.empty()) {
+    reject("messages", "an array of at least one message");
+  }
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string path = fmt::format("messages[{}]", i);
+    if (!given[i].is_object()) {
+      reject(path, "an object");
+    }
+    const std::string role = text_at(given[i], "role", path);
+    if (role != "user" && role != "assistant" && role != "system") {
+      reject(path + ".role", "user or assistant");
+    }
+    const Json content = given[i].contains("content") ? given[i]["content"] : Json();
+    if (content.is_array()) {
+      add_blocks(role, content, path, messages);
+    } else {
+      messages.push_back({{"role", role}, {"content", content_of(content, path + ".content")}});
+    }
+  }
+  return messages;
+}
+
+Json tools_of(const Json& given) {
+  Json tools = Json::array();
+  if (!given.is_array()) {
+    reject("tools", "an array");
+  }
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string path = fmt::format("tools[{}]", i);
+    if (!given[i].is_object()) {
+      reject(path, "an object");
+    }
+    if (const Json type = given[i].value("type", Json()); !type.is_null() && type != "custom") {
+      throw ApiError(
+          400, fmt::format("{}.type: {}: this server runs no tools of its own", path, type.dump()),
+          path + ".type", "unsupported_value");
+    }
+    Json function{{"name", text_at(given[i], "name", path)}};
+    for (const auto& [from, to] :
+         {std::pair{"description", "description"}, std::pair{"input_schema", "parameters"},
+          std::pair{"strict", "strict"}}) {
+      if (given[i].contains(from)) {
+        function[to] = given[i][from];
+      }
+    }
+    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return tools;
+}
+
+void add_choice(const Json& given, Json& chat) {
+  const std::string type = given.is_object() ? given.value("type", "") : "";
+  if (type == "auto" || type == "none") {
+    chat["tool_choice"] = type;
+  } else if (type == "any") {
+    chat["tool_choice"] = "required";
+  } else if (type == "tool") {
+    chat["tool_choice"] = {{"type", "function"},
+                           {"function", {{"name", text_at(given, "name", "tool_choice")}}}};
+  } else {
+    reject("tool_choice.type", "auto, any, tool or none");
+  }
+  if (given.contains("disable_parallel_tool_use") &&
+      given["disable_parallel_tool_use"].is_boolean()) {
+    chat["parallel_tool_calls"] = !given["disable_parallel_tool_use"].get<bool>();
+  }
+}
+
+// Clients ask any model to think; one that cannot is told so by the name in a header.
+void add_thinking(const Json& given, bool thinks, Json& chat, std::vector<std::string>& ignored) {
+  const std::string type = given.is_object() ? given.value("type", "") : "";
+  if (type != "enabled" && type != "disabled" && type != "adaptive") {
+    reject("thinking.type", "enabled, adaptive or disabled");
+  }
+  if (!thinks) {
+    if (type != "disabled") {
+      ignored.emplace_back("thinking");
+    }
+    return;
+  }
+  chat["enable_thinking"] = type != "disabled";
+  if (type == "enabled" && given.contains("budget_tokens")) {
+    chat["thinking_token_budget"] = given["budget_tokens"];
+  }
+}
+
+void add_format(const Json& format, const std::string& path, Json& chat) {
+  if (!format.is_object() || format.value("type", "") != "json_schema" ||
+      !format.contains("schema")) {
+    reject(path, "an object with type json_schema and a schema");
+  }
+  chat["response_format"] = {
+      {"type", "json_schema"},
+      {"json_schema", {{"name", "answer"}, {"schema", format["schema"]}, {"strict", true}}}};
+}
+
+}  // namespace
+
+CompletionRequest parse_messages_request(std::string_view text, bool counts, bool thinks,
+                                         const RequestLimits& limits) {
+  const json parsed = parse_body(text);
+  CheckedBody checked = check_fields(parsed, Endpoint::messages);
+  const Json body = in_order(text, parsed, {});
+  const auto given = [&](const char* name) { return checked.value.contains(name); };
+  Json chat{{"messages", messages_of(body)}};
+  for (const auto& [from, to] :
+       {std::pair{"model", "model"}, std::pair{"max_tokens", "max_tokens"},
+        std::pair{"stop_sequences", "stop"}, std::pair{"temperature", "temperature"},
+        std::pair{"top_p", "top_p"}, std::pair{"top_k", "top_k"}, std::pair{"stream", "stream"}}) {
+    if (given(from)) {
+      chat[to] = body[from];
+    }
+  }
+  if (!counts && !given("max_tokens")) {
+    reject("max_tokens", "an integer from 1 up");
+  }
+  if (given("tools")) {
+    chat["tools"] = tools_of(body["tools"]);
+  }
+  if (given("tool_choice")) {
+    add_choice(body["tool_choice"], chat);
+  }
+  if (given("thinking")) {
+    add_thinking(body["thinking"], thinks, chat, checked.ignored);
+  }
+  if (given("output_format")) {
+    add_format(body["output_format"], "output_format", chat);
+  }
+  if (given("output_config") && body["output_config"].is_object()) {
+    const Json& config = body["output_config"];
+    if (config.contains("format") && !config["format"].is_null()) {
+      add_format(config["format"], "output_config.format", chat);
+    }
+    if (config.contains("effort")) {
+      checked.ignored.emplace_back("output_config.effort");
+    }
+  }
+  if (chat.value("stream", false)) {
+    chat["stream_options"] = {{"include_usage", true}, {"continuous_usage_stats", true}};
+  }
+  CompletionRequest request = parse_completion(dump(chat), /*chat=*/true, limits);
+  request.ignored.insert(request.ignored.end(), checked.ignored.begin(), checked.ignored.end());
+  return request;
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,34 @@
+// How models mark their thoughts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tokenizer/tokenizer.h"
+
+namespace winnow::server {
+
+/// The marks around a thought, with which an answer begins.
+struct ThoughtFormat {
+  std::string_view name;
+  std::string_view begin;
+  std::string_view end;
+};
+
+/// The format of this name; null when there is none.
+const ThoughtFormat* find_thought_format(std::string_view name);
+/// All names, for messages.
+std::string thought_format_names();
+/// The format whose marks the model has tokens for; null when it has none.
+const ThoughtFormat* thought_format_of(const Tokenizer& tokenizer);
+
+/// How an answer begins, by the end of its prompt.
+enum class ThoughtStart : std::uint8_t {
+  free,    // as the model likes: it may begin a thought
+  open,    // within a thought, which the prompt has begun
+  closed,  // behind a thought that the prompt has ended: there is none
+};
+ThoughtStart thought_start(const ThoughtFormat& format, std::string_view end_of_prompt);
+
+}  // namespace winnow::server

@@ -1,0 +1,58 @@
+#include "server/responses/response_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+namespace winnow::server {
+
+void ResponseStore::put(StoredResponse response) {
+  const std::size_t bytes = response.response.dump().size() + response.input.dump().size() +
+                            response.messages.dump().size();
+  const std::lock_guard lock(mutex_);
+  entries_.push_front({std::move(response), bytes});
+  bytes_ += bytes;
+  while (bytes_ > most_bytes_) {
+    bytes_ -= entries_.back().bytes;
+    entries_.pop_back();
+  }
+}
+
+std::list<ResponseStore::Entry>::iterator ResponseStore::position(std::string_view id) {
+  return std::ranges::find_if(entries_,
+                              [&](const Entry& entry) { return entry.response.id == id; });
+}
+
+std::optional<StoredResponse> ResponseStore::find(std::string_view id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = position(id);
+  if (found == entries_.end()) {
+    return std::nullopt;
+  }
+  entries_.splice(entries_.begin(), entries_, found);
+  return found->response;
+}
+
+bool ResponseStore::erase(std::string_view id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = position(id);
+  if (found == entries_.end()) {
+    return false;
+  }
+  bytes_ -= found->bytes;
+  entries_.erase(found);
+  return true;
+}
+
+std::string new_response_id() {
+  std::random_device random;
+  std::string id = "resp_";
+  for (int i = 0; i < 4; ++i) {
+    id += fmt::format("{:08x}", random());
+  }
+  return id;
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,283 @@
+#include "server/responses/responses_reply.h"
+
+#include <fmt/format.h>
+
+namespace winnow::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json usage_of(const Json& usage) {
+  return {{"input_tokens", usage.at("prompt_tokens")},
+          {"input_tokens_details", usage.at("prompt_tokens_details")},
+          {"output_tokens", usage.at("completion_tokens")},
+          {"output_tokens_details", usage.at("completion_tokens_details")},
+          {"total_tokens", usage.at("total_tokens")}};
+}
+
+Json text_part(std::string_view kind, const std::string& text) {
+  Json part{{"type", kind}, {"text", text}};
+  if (kind == "output_text") {
+    part["annotations"] = Json::array();
+    part["logprobs"] = Json::array();
+  }
+  return part;
+}
+
+Json reasoning_item(const std::string& id) {
+  return {{"id", id},
+          {"type", "reasoning"},
+          {"summary", Json::array()},
+          {"content", Json::array()},
+          {"status", "in_progress"}};
+}
+
+Json message_item(const std::string& id) {
+  return {{"id", id},
+          {"type", "message"},
+          {"status", "in_progress"},
+          {"role", "assistant"},
+          {"content", Json::array()}};
+}
+
+Json call_item(const std::string& id, const Json& call) {
+  return {{"id", id},
+          {"type", "function_call"},
+          {"status", "in_progress"},
+          {"call_id", call.at("id")},
+          {"name", call.at("function").at("name")},
+          {"arguments", ""}};
+}
+
+// The assistant's message of a chat that items are.
+Json message_of(const Json& output) {
+  Json message{{"role", "assistant"}, {"content", ""}};
+  for (const Json& item : output) {
+    if (item["type"] == "reasoning") {
+      message["reasoning_content"] = item["content"][0]["text"];
+    } else if (item["type"] == "message") {
+      message["content"] = item["content"][0]["text"];
+    } else {
+      message["tool_calls"].push_back(
+          {{"id", item["call_id"]},
+           {"type", "function"},
+           {"function", {{"name", item["name"]}, {"arguments", item["arguments"]}}}});
+    }
+  }
+  return message;
+}
+
+}  // namespace
+
+Json ResponsesReply::response(std::string_view status, Json output) const {
+  Json response{{"id", id_},
+                {"object", "response"},
+                {"created_at", head_.at("created")},
+                {"status", status},
+                {"error", nullptr},
+                {"incomplete_details", nullptr},
+                {"model", head_.at("model")},
+                {"output", std::move(output)}};
+  response.update(told_back_);
+  response["usage"] = usage_.is_null() ? Json() : usage_of(usage_);
+  return response;
+}
+
+// Says how it ended, and hands it on.
+void ResponsesReply::finish(Json& response) const {
+  const bool is_cut = finish_ == "length";
+  response["status"] = is_cut ? "incomplete" : "completed";
+  if (is_cut) {
+    response["incomplete_details"] = {{"reason", "max_output_tokens"}};
+  }
+  for (Json& item : response["output"]) {
+    item["status"] = "completed";
+  }
+  if (is_cut && !response["output"].empty()) {
+    response["output"].back()["status"] = "incomplete";
+  }
+  if (done_) {
+    done_(response, message_of(response["output"]));
+  }
+}
+
+Json ResponsesReply::whole(const Json& completion) {
+  head_ = completion;
+  usage_ = completion.at("usage");
+  const Json& choice = completion.at("choices").at(0);
+  const Json& message = choice.at("message");
+  finish_ = choice.at("finish_reason");
+  Json output = Json::array();
+  const auto item_id = [&](const char* kind) {
+    return fmt::format("{}_{}_{}", kind, id_, output.size());
+  };
+  if (message.contains("reasoning_content")) {
+    output.push_back(reasoning_item(item_id("rs")));
+    output.back()["content"].push_back(
+        text_part("reasoning_text", message["reasoning_content"].get<std::string>()));
+  }
+  const Json calls = message.value("tool_calls", Json::array());
+  if (const Json& text = message.at("content"); text.is_string() && (text != "" || calls.empty())) {
+    output.push_back(message_item(item_id("msg")));
+    Json part = text_part("output_text", text.get<std::string>());
+    if (!choice.at("logprobs").is_null()) {
+      part["logprobs"] = choice["logprobs"].at("content");
+    }
+    output.back()["content"].push_back(std::move(part));
+  }
+  for (const Json& call : calls) {
+    output.push_back(call_item(item_id("fc"), call));
+    output.back()["arguments"] = call.at("function").at("arguments");
+  }
+  Json answer = response("completed", std::move(output));
+  answer["winnow"] = completion.at("winnow");
+  finish(answer);
+  return answer;
+}
+
+Json ResponsesReply::error(int /*status*/, const Json& error) {
+  return {{"error", error}};
+}
+
+void ResponsesReply::tell_event(std::string_view type, Json data) {
+  Json whole{{"type", type}, {"sequence_number", sequence_++}};
+  whole.update(data);
+  event(type, whole);
+}
+
+void ResponsesReply::tell_error(const Json& error) {
+  if (head_.is_null()) {
+    head_ = {{"created", 0}, {"model", ""}};
+  }
+  Json failed = response("failed", output_);
+  failed["error"] = {{"code", "server_error"}, {"message", error.at("message")}};
+  tell_event("response.failed", {{"response", std::move(failed)}});
+}
+
+void ResponsesReply::tell(const Json& chunk) {
+  if (chunk.is_null()) {
+    end_response();
+    return;
+  }
+  if (head_.is_null()) {
+    begin_response(chunk);
+  }
+  if (chunk.contains("usage") && !chunk["usage"].is_null()) {
+    usage_ = chunk["usage"];
+  }
+  const auto item_id = [&](const char* kind) {
+    return fmt::format("{}_{}_{}", kind, id_, output_.size());
+  };
+  for (const Json& choice : chunk.at("choices")) {
+    const Json& delta = choice.at("delta");
+    if (delta.contains("reasoning_content")) {
+      begin_item("reasoning", reasoning_item(item_id("rs")), "reasoning_text");
+      tell_delta("response.reasoning_text.delta", delta["reasoning_content"].get<std::string>());
+    }
+    if (delta.contains("content") && delta["content"].is_string() && delta["content"] != "") {
+      begin_item("message", message_item(item_id("msg")), "output_text");
+      tell_delta("response.output_text.delta", delta["content"].get<std::string>());
+    }
+    if (delta.contains("tool_calls")) {
+      tell_calls(delta["tool_calls"]);
+    }
+    if (!choice.at("finish_reason").is_null()) {
+      finish_ = choice["finish_reason"];
+    }
+  }
+}
+
+void ResponsesReply::begin_response(const Json& chunk) {
+  head_ = {{"created", chunk.at("created")}, {"model", chunk.at("model")}};
+  for (const char* type : {"response.created", "response.in_progress"}) {
+    tell_event(type, {{"response", response("in_progress", Json::array())}});
+  }
+}
+
+// Goes on with the item that is written, if it is of this kind.
+void ResponsesReply::begin_item(std::string_view kind, Json item, std::string_view part) {
+  if (open_ == kind && kind != "function_call") {
+    return;
+  }
+  end_item();
+  open_ = kind;
+  part_ = part;
+  output_.push_back(std::move(item));
+  tell_event("response.output_item.added", {{"output_index", index()}, {"item", output_.back()}});
+  if (!part_.empty()) {
+    tell_event("response.content_part.added", {{"item_id", output_.back()["id"]},
+                                               {"output_index", index()},
+                                               {"content_index", 0},
+                                               {"part", text_part(part_, "")}});
+  }
+}
+
+void ResponsesReply::end_item() {
+  if (open_.empty()) {
+    return;
+  }
+  Json& item = output_.back();
+  const Json place{{"item_id", item["id"]}, {"output_index", index()}};
+  if (open_ == "function_call") {
+    item["arguments"] = text_;
+    Json done = place;
+    done["name"] = item["name"];
+    done["arguments"] = text_;
+    tell_event("response.function_call_arguments.done", std::move(done));
+  } else {
+    item["content"].push_back(text_part(part_, text_));
+    Json done = place;
+    done["content_index"] = 0;
+    Json part = done;
+    done["text"] = text_;
+    if (part_ == "output_text") {
+      done["logprobs"] = Json::array();
+    }
+    tell_event(fmt::format("response.{}.done", part_), std::move(done));
+    part["part"] = item["content"][0];
+    tell_event("response.content_part.done", std::move(part));
+  }
+  item["status"] = "completed";
+  tell_event("response.output_item.done", {{"output_index", index()}, {"item", item}});
+  open_.clear();
+  text_.clear();
+}
+
+void ResponsesReply::tell_delta(std::string_view type, const std::string& text) {
+  Json data{{"item_id", output_.back()["id"]}, {"output_index", index()}};
+  if (!part_.empty()) {
+    data["content_index"] = 0;
+  }
+  data["delta"] = text;
+  if (part_ == "output_text") {
+    data["logprobs"] = Json::array();
+  }
+  text_ += text;
+  tell_event(type, std::move(data));
+}
+
+void ResponsesReply::tell_calls(const Json& calls) {
+  for (const Json& call : calls) {
+    const Json& function = call.at("function");
+    if (function.contains("name")) {
+      begin_item("function_call", call_item(fmt::format("fc_{}_{}", id_, output_.size()), call),
+                 "");
+    }
+    if (const Json& arguments = function.at("arguments"); arguments != "") {
+      tell_delta("response.function_call_arguments.delta", arguments.get<std::string>());
+    }
+  }
+}
+
+void ResponsesReply::end_response() {
+  if (output_.empty()) {  // an answer that says nothing is an empty message
+    begin_item("message", message_item(fmt::format("msg_{}_0", id_)), "output_text");
+  }
+  end_item();
+  Json whole = response("completed", output_);
+  finish(whole);
+  tell_event(finish_ == "length" ? "response.incomplete" : "response.completed",
+             {{"response", std::move(whole)}});
+}
+
+}  // namespace winnow::server

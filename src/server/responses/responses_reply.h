@@ -1,0 +1,57 @@
+// OpenAI's Responses API: what is answered.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "server/openai/translating_reply.h"
+
+namespace winnow::server {
+
+class ResponsesReply : public TranslatingReply {
+ public:
+  /// `told_back`: what the answer repeats of its request. `done` (may be empty) gets a whole
+  /// response and the message of the assistant that it is.
+  using Done = std::function<void(const Json& response, Json message)>;
+  ResponsesReply(std::shared_ptr<Reply> reply, std::string id, Json told_back, Done done)
+      : TranslatingReply(std::move(reply)),
+        id_(std::move(id)),
+        told_back_(std::move(told_back)),
+        done_(std::move(done)) {}
+
+ protected:
+  Json whole(const Json& completion) override;
+  Json error(int status, const Json& error) override;
+  void tell(const Json& chunk) override;
+  void tell_error(const Json& error) override;
+
+ private:
+  [[nodiscard]] Json response(std::string_view status, Json output) const;
+  void finish(Json& response) const;
+  void tell_event(std::string_view type, Json data);
+  void begin_response(const Json& chunk);
+  void begin_item(std::string_view kind, Json item, std::string_view part);
+  void end_item();
+  void tell_delta(std::string_view type, const std::string& text);
+  void tell_calls(const Json& calls);
+  void end_response();
+  [[nodiscard]] int index() const { return static_cast<int>(output_.size()) - 1; }
+
+  std::string id_;
+  Json told_back_;
+  Done done_;
+  Json head_ = nullptr;    // of the completion: its time and model
+  Json finish_ = nullptr;  // why it ended
+  Json usage_ = nullptr;
+  Json output_ = Json::array();  // items so far, the last one as it is written
+  std::string open_;             // kind of the item that is written; "": none
+  std::string part_;             // kind of its part
+  std::string text_;             // of it
+  int sequence_ = 0;             // of the next event
+};
+
+}  // namespace winnow::server

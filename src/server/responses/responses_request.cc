@@ -1,0 +1,202 @@
+#include "server/responses/responses_request.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "server/http/api_error.h"
+#include "server/openai/field_table.h"
+#include "server/openai/json_fields.h"
+#include "server/openai/ordered_json.h"
+#include "server/responses/input_items.h"
+
+namespace winnow::server {
+namespace {
+
+using nlohmann::json;
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void reject(const std::string& field, const std::string& expected) {
+  throw ApiError(400, fmt::format("{}: expected {}", field, expected), field, "invalid_value");
+}
+
+// Tools are flat here, and nested in chats.
+Json tools_of(const Json& given) {
+  if (!given.is_array()) {
+    reject("tools", "an array");
+  }
+  Json tools = Json::array();
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string path = fmt::format("tools[{}]", i);
+    const std::string type = given[i].is_object() ? given[i].value("type", "") : "";
+    if (type != "function") {
+      throw ApiError(400,
+                     fmt::format("{}.type: \"{}\" is not supported: this server runs no tools of "
+                                 "its own, functions alone are called",
+                                 path, type),
+                     path + ".type", "unsupported_value");
+    }
+    Json function = given[i];
+    function.erase("type");
+    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return tools;
+}
+
+Json choice_of(const Json& given) {
+  if (given.is_object() && given.value("type", "") == "function") {
+    return {{"type", "function"}, {"function", {{"name", given.value("name", Json())}}}};
+  }
+  return given;
+}
+
+Json format_of(const Json& format) {
+  if (!format.is_object() || format.value("type", "") != "json_schema") {
+    return format;
+  }
+  Json schema = format;
+  schema.erase("type");
+  return {{"type", "json_schema"}, {"json_schema", std::move(schema)}};
+}
+
+void add_text(const Json& text, Json& chat, std::vector<std::string>& ignored) {
+  if (!text.is_object()) {
+    reject("text", "an object");
+  }
+  for (const auto& [name, value] : text.items()) {
+    if (name == "format" && !value.is_null()) {
+      chat["response_format"] = format_of(value);
+    } else if (name != "format" && !value.is_null()) {
+      ignored.push_back("text." + name);
+    }
+  }
+}
+
+void add_reasoning(const Json& reasoning, Json& chat, std::vector<std::string>& ignored) {
+  if (!reasoning.is_object()) {
+    reject("reasoning", "an object");
+  }
+  for (const auto& [name, value] : reasoning.items()) {
+    if (name == "effort" && !value.is_null()) {
+      chat["reasoning_effort"] = value;
+    } else if (name != "effort" && !value.is_null()) {
+      ignored.push_back("reasoning." + name);
+    }
+  }
+}
+
+void add_include(const Json& include, Json& chat, std::vector<std::string>& ignored) {
+  if (!include.is_array()) {
+    reject("include", "an array of strings");
+  }
+  for (const Json& what : include) {
+    if (what == "message.output_text.logprobs") {
+      chat["logprobs"] = true;
+    } else {
+      ignored.push_back(
+          fmt::format("include.{}", what.is_string() ? what.get<std::string>() : "?"));
+    }
+  }
+}
+
+// What an answer repeats of its request.
+Json told_back_of(const Json& body) {
+  Json told = Json::object();
+  static constexpr std::pair<const char*, const char*> kDefaults[] = {
+      {"instructions", "null"},
+      {"max_output_tokens", "null"},
+      {"parallel_tool_calls", "true"},
+      {"previous_response_id", "null"},
+      {"reasoning", "{}"},
+      {"store", "true"},
+      {"temperature", "1.0"},
+      {"text", R"({"format": {"type": "text"}})"},
+      {"tool_choice", "\"auto\""},
+      {"tools", "[]"},
+      {"top_p", "1.0"},
+      {"metadata", "{}"}};
+  for (const auto& [name, otherwise] : kDefaults) {
+    const bool given = body.contains(name) && !body[name].is_null();
+    told[name] = given ? body[name] : Json::parse(otherwise);
+  }
+  told["truncation"] = "disabled";
+  return told;
+}
+
+// The messages before this request.
+Json earlier_messages(const Fields& fields, ResponseStore& store) {
+  const auto id = fields.text("previous_response_id");
+  if (!id) {
+    return Json::array();
+  }
+  auto earlier = store.find(*id);
+  if (!earlier) {
+    throw ApiError(404, fmt::format("there is no response {} here", *id), "previous_response_id",
+                   "previous_response_not_found");
+  }
+  return std::move(earlier->messages);
+}
+
+}  // namespace
+
+ResponsesRequest parse_responses_request(std::string_view text, ResponseStore& store,
+                                         const RequestLimits& limits) {
+  const json parsed = parse_body(text);
+  CheckedBody checked = check_fields(parsed, Endpoint::responses);
+  const Fields fields(checked.value, checked.spelled);
+  const Json body = in_order(text, parsed, {});
+  const auto given = [&](const char* name) { return checked.value.contains(name); };
+  ResponsesRequest request;
+  request.store = fields.boolean_or("store", true);
+  request.told_back = told_back_of(body);
+  request.messages = earlier_messages(fields, store);
+  request.input = input_items(given("input") ? body["input"] : Json());
+  add_messages(request.input, request.messages);
+  Json chat{{"messages", request.messages}};
+  if (const auto instructions = fields.text("instructions")) {
+    Json& messages = chat["messages"];
+    messages.insert(messages.begin(), Json{{"role", "system"}, {"content", *instructions}});
+  }
+  static constexpr std::pair<const char*, const char*> kSame[] = {
+      {"model", "model"},
+      {"max_output_tokens", "max_completion_tokens"},
+      {"temperature", "temperature"},
+      {"top_p", "top_p"},
+      {"top_k", "top_k"},
+      {"seed", "seed"},
+      {"stream", "stream"},
+      {"parallel_tool_calls", "parallel_tool_calls"}};
+  for (const auto& [from, to] : kSame) {
+    if (given(from)) {
+      chat[to] = body[from];
+    }
+  }
+  if (given("tools")) {
+    chat["tools"] = tools_of(body["tools"]);
+  }
+  if (given("tool_choice")) {
+    chat["tool_choice"] = choice_of(body["tool_choice"]);
+  }
+  if (given("text")) {
+    add_text(body["text"], chat, checked.ignored);
+  }
+  if (given("reasoning")) {
+    add_reasoning(body["reasoning"], chat, checked.ignored);
+  }
+  if (given("include")) {
+    add_include(body["include"], chat, checked.ignored);
+  }
+  if (const int most = fields.integer_or("top_logprobs", 0); most > 0) {
+    chat["logprobs"] = true;
+    chat["top_logprobs"] = most;
+  }
+  if (fields.boolean_or("stream", false)) {
+    chat["stream_options"] = {{"include_usage", true}};
+  }
+  request.completion = parse_completion(dump(chat), /*chat=*/true, limits);
+  std::vector<std::string>& ignored = request.completion.ignored;
+  ignored.insert(ignored.end(), checked.ignored.begin(), checked.ignored.end());
+  return request;
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,103 @@
+// How the model writes calls and thoughts, and what holds answers to a form.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "server/http/api_error.h"
+#include "server/openai/tools/tool_prompt.h"
+#include "server/service.h"
+
+namespace winnow::server {
+
+using Json = nlohmann::ordered_json;
+
+std::shared_ptr<const engine::TokenConstraint> Service::constraint(const AnswerFormat& format) {
+  return format.kind == AnswerFormat::Kind::text ? nullptr
+                                                 : hold_to(grammars_.find(format), format.field);
+}
+
+std::shared_ptr<const engine::TokenConstraint> Service::tool_constraint(const ToolRequest& tools) {
+  const bool strict = std::ranges::any_of(tools.tools, &Tool::strict);
+  if (!tools.may_call() || !(tools.must_call() || strict)) {
+    return nullptr;
+  }
+  const ToolFormat& format = tool_format();
+  const std::string key =
+      fmt::format("tools {} {} {} {} {}", format.name(), static_cast<int>(tools.choice),
+                  tools.named, tools.parallel, tools.described.dump());
+  return hold_to(grammars_.find(key, "tools", [&] { return tool_rules(format, tools); }), "tools");
+}
+
+std::shared_ptr<const engine::TokenConstraint> Service::hold_to(
+    std::shared_ptr<grammar::TokenGrammar> grammar, const std::string& param) const {
+  if (model().eos_tokens.empty()) {
+    throw ApiError(400, "the model has no end-of-text token, so no answer could end with its form",
+                   param, "unsupported_parameter");
+  }
+  return std::make_shared<const GrammarConstraint>(std::move(grammar), model().eos_tokens);
+}
+
+const ToolFormat& Service::tool_format() const {
+  if (tool_format_ == nullptr) {
+    throw ApiError(400,
+                   fmt::format("tools: this model writes calls in a format that is not known here "
+                               "(--tool-format: {})",
+                               tool_format_names()),
+                   "tools", "unsupported_parameter");
+  }
+  return *tool_format_;
+}
+
+// A template that has no place for tools gets them in a system message, which asks for the format
+// that most models know.
+void Service::find_tool_format() {
+  if (!config_.tool_format.empty()) {
+    tool_format_ = server::find_tool_format(config_.tool_format);
+    require(tool_format_ != nullptr, "--tool-format {}: expected {}", config_.tool_format,
+            tool_format_names());
+  } else if (chat_template_) {
+    tool_format_ = tool_format_of(*chat_template_);
+    ChatPrompt probe;
+    probe.conversation.messages.push_back({{"role", "user"}, {"content", "a"}});
+    probe.variables["tools"] = Json::array(
+        {{{"type", "function"},
+          {"function", {{"name", "f"}, {"description", "f"}, {"parameters", Json::object()}}}}});
+    try {
+      if (tool_format_ == nullptr && !shows_tools(*chat_template_, probe)) {
+        tool_format_ = server::find_tool_format("hermes");
+      }
+    } catch (const Error&) {  // it wants more of a tool: it has a place for them
+    }
+  }
+}
+
+void Service::find_thought_format() {
+  if (config_.reasoning_format.empty()) {
+    thought_format_ = thought_format_of(tokenizer_);
+  } else if (config_.reasoning_format != "none") {
+    thought_format_ = server::find_thought_format(config_.reasoning_format);
+    require(thought_format_ != nullptr, "--reasoning-format {}: expected none, {}",
+            config_.reasoning_format, thought_format_names());
+  }
+}
+
+void Service::find_marks() {
+  std::vector<std::string> texts;
+  if (tool_format_ != nullptr) {
+    texts = tool_format_->marks();
+  }
+  if (thought_format_ != nullptr) {
+    texts.emplace_back(thought_format_->begin);
+    texts.emplace_back(thought_format_->end);
+  }
+  for (const std::string& text : texts) {
+    if (const auto token = tokenizer_.find(text); token && tokenizer_.is_special(*token)) {
+      marks_.push_back(*token);
+    }
+  }
+  grammars_.keep_text_of(marks_);
+}
+
+}  // namespace winnow::server

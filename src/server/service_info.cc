@@ -1,0 +1,116 @@
+// What the server tells of itself and its model.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "ops/kv_page.h"
+#include "server/http/api_error.h"
+#include "server/service.h"
+#include "winnow/version.h"
+
+namespace winnow::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+HttpResponse json_response(const Json& value) {
+  return {.headers = {}, .body = dump(value)};
+}
+
+HttpResponse Service::health() const {
+  HttpResponse response = json_response({{"status", refusing_ ? "shutting down" : "ok"}});
+  response.status = refusing_ ? 503 : 200;
+  return response;
+}
+
+HttpResponse Service::show_metrics() const {
+  const HttpServer* http = http_;
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+          .headers = {},
+          .body = metrics_.render(engine_.report(), http == nullptr ? 0 : http->connections())};
+}
+
+// How busy the server is, as vLLM tells it.
+HttpResponse Service::load() const {
+  const EngineReport report = engine_.report();
+  return json_response({{"server_load", report.open_requests}});
+}
+
+// What llama.cpp's clients read before they ask.
+HttpResponse Service::properties() const {
+  return json_response(
+      {{"default_generation_settings", {{"n_ctx", context_}}},
+       {"total_slots", model_.engine.max_sequences},
+       {"model_alias", config_.model_name},
+       {"modalities", {{"vision", false}, {"audio", false}}},
+       {"tool_format", tool_format_ == nullptr ? Json() : Json(tool_format_->name())},
+       {"reasoning_format", thought_format_ == nullptr ? Json() : Json(thought_format_->name)},
+       {"build_info", "winnow " WINNOW_VERSION}});
+}
+
+// The tokenizer's configuration as the model brings it.
+HttpResponse Service::tokenizer_info() const {
+  const std::filesystem::path directory = config_.model_directory;
+  if (!std::filesystem::exists(directory / "tokenizer_config.json")) {
+    throw ApiError(404, "this model has no tokenizer_config.json", {}, "not_found");
+  }
+  Json info = Json::parse(text_of(directory / "tokenizer_config.json"));
+  info["vocab_size"] = tokenizer_.vocab_size();
+  if (std::filesystem::exists(directory / "chat_template.jinja")) {
+    info["chat_template"] = text_of(directory / "chat_template.jinja");
+  }
+  return json_response(info);
+}
+
+HttpResponse Service::models(std::string_view id) const {
+  const kvcache::CacheConfig& cache = model_.engine.cache;
+  const auto page = ops::PageLayout(cache.format, model().attention().head_dim).page_bytes();
+  const double entry_bytes = static_cast<double>(page) / ops::kPageEntries;
+  Json entry{{"id", config_.model_name},
+             {"object", "model"},
+             {"type", "model"},
+             {"display_name", config_.model_name},
+             {"created", started_},
+             {"owned_by", "winnow"},
+             {"max_model_len", context_},
+             {"winnow",
+              {{"cache", kvcache::rule_name(cache.rule)},
+               {"kv_dtype", ops::format_name(cache.format)},
+               {"window", cache.traits().marks ? cache.window : -1},
+               {"layers", model().layer_count()},
+               {"kv_heads", model().attention().kv_heads},
+               {"entry_bytes", entry_bytes},
+               {"parameters", model_.parameters},
+               {"chat", chat_template_.has_value()}}}};
+  if (id.empty()) {
+    Json list = Json::array({entry});
+    for (const std::string& alias : config_.model_aliases) {
+      list.push_back(entry);
+      list.back()["id"] = alias;
+      list.back()["root"] = config_.model_name;
+    }
+    const Json last = list.back()["id"];
+    return json_response({{"object", "list"},
+                          {"data", std::move(list)},
+                          {"has_more", false},  // and what follows: as Anthropic lists them
+                          {"first_id", config_.model_name},
+                          {"last_id", last}});
+  }
+  if (!is_served(id)) {
+    throw ApiError(404, fmt::format("the model {} is not served here", id), "model",
+                   "model_not_found");
+  }
+  entry["id"] = id;
+  return json_response(entry);
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,112 @@
+// Thoughts that end in time, on the demo model's tokenizer.
+#include "server/openai/reasoning/thought_constraint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+namespace winnow::server {
+namespace {
+
+const Tokenizer& tokenizer() {
+  static const auto loaded =
+      load_tokenizer(std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/dms-cr8");
+  return *loaded;
+}
+
+std::vector<std::int32_t> tokens_of(std::string_view text) {
+  return tokenizer().encode(text, {.add_special = false, .parse_special = true});
+}
+
+/// Lets nothing but one token come.
+class Only : public engine::TokenConstraint {
+ public:
+  explicit Only(std::int32_t token) : token_(token) {}
+  [[nodiscard]] std::unique_ptr<engine::TokenConstraint> fork() const override {
+    return std::make_unique<Only>(*this);
+  }
+  void mask(std::span<float> logits) const override {
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      logits[i] = static_cast<std::int32_t>(i) == token_ ? logits[i] : -INFINITY;
+    }
+  }
+  void accept(std::int32_t /*token*/) override {}
+
+ private:
+  std::int32_t token_;
+};
+
+std::vector<std::int32_t> allowed(const engine::TokenConstraint& constraint) {
+  std::vector<float> logits(static_cast<std::size_t>(tokenizer().vocab_size()), 1.0F);
+  constraint.mask(logits);
+  std::vector<std::int32_t> tokens;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (std::isfinite(logits[i])) {
+      tokens.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+  return tokens;
+}
+
+ThoughtConstraint constraint(std::optional<int> budget, ThoughtStart start, bool held = true) {
+  return ThoughtConstraint({.format = *find_thought_format("think"),
+                            .budget = budget,
+                            .end_tokens = {0},
+                            .answer = held ? std::make_shared<const Only>(7) : nullptr},
+                           tokenizer(), start);
+}
+
+using ::testing::ElementsAre;
+
+TEST(ThoughtConstraint, ABudgetEndsAThought) {
+  ThoughtConstraint thinking = constraint(3, ThoughtStart::open);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(allowed(thinking).size(), static_cast<std::size_t>(tokenizer().vocab_size() - 1))
+        << "anything but the end of the answer";
+    thinking.accept(tokens_of("sea").front());
+  }
+  for (const std::int32_t token : tokens_of("\n</think>\n\n")) {
+    ASSERT_THAT(allowed(thinking), ElementsAre(token));
+    thinking.accept(token);
+  }
+  EXPECT_THAT(allowed(thinking), ElementsAre(7)) << "the answer's own constraint";
+}
+
+TEST(ThoughtConstraint, AThoughtMayEndByItself) {
+  ThoughtConstraint thinking = constraint(100, ThoughtStart::open);
+  for (const std::int32_t token : tokens_of("the sea</think>")) {
+    EXPECT_GT(allowed(thinking).size(), 1U);
+    thinking.accept(token);
+  }
+  EXPECT_THAT(allowed(thinking), ElementsAre(7));
+}
+
+TEST(ThoughtConstraint, NoBudgetAtAll) {
+  EXPECT_THAT(allowed(constraint(0, ThoughtStart::open)),
+              ElementsAre(tokens_of("\n</think>\n\n").front()));
+  EXPECT_THAT(allowed(constraint(std::nullopt, ThoughtStart::closed)), ElementsAre(7));
+}
+
+TEST(ThoughtConstraint, WithoutAFormAnAnswerMayBeginAThoughtItself) {
+  ThoughtConstraint thinking = constraint(2, ThoughtStart::free, /*held=*/false);
+  const auto begin = tokens_of("<think>");
+  for (const std::int32_t token : begin) {
+    EXPECT_EQ(allowed(thinking).size(), static_cast<std::size_t>(tokenizer().vocab_size()));
+    thinking.accept(token);
+  }
+  thinking.accept(tokens_of("sea").front());
+  const auto copy = thinking.fork();
+  thinking.accept(tokens_of("sea").front());
+  EXPECT_EQ(allowed(thinking).size(), 1U);
+  EXPECT_GT(allowed(*copy).size(), 1U) << "a fork counts by itself";
+  ThoughtConstraint plain = constraint(2, ThoughtStart::free, /*held=*/false);
+  for (const std::int32_t token : tokens_of("The sea was blue")) {
+    plain.accept(token);
+  }
+  EXPECT_EQ(allowed(plain).size(), static_cast<std::size_t>(tokenizer().vocab_size()));
+}
+
+}  // namespace
+}  // namespace winnow::server

@@ -1,0 +1,35 @@
+"""What other servers' clients ask before and beside completions."""
+import httpx
+from conftest import MODEL, serving
+
+
+def test_small_doors(server):
+    def get(path):
+        answer = httpx.get(server.url + path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+    assert get("/version")["version"].count(".") >= 1
+    assert get("/ping") == {"status": "ok"}
+    assert get("/load") == {"server_load": 0}
+    properties = get("/props")
+    assert properties["model_alias"] == MODEL and properties["total_slots"] > 0
+    assert properties["default_generation_settings"]["n_ctx"] == get("/v1/models")["data"][0][
+        "max_model_len"]
+    info = get("/tokenizer_info")
+    assert info["vocab_size"] > 0 and "{%" in info["chat_template"]
+    assert get("/models")["data"][0]["id"] == MODEL
+    answer = httpx.post(server.url + "/chat/completions", json={
+        "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1})
+    assert answer.status_code == 200
+
+
+def test_aliases():
+    with serving("--model-alias", "gpt-4o", "--model-alias", "claude") as s:
+        models = httpx.get(s.url + "/v1/models").json()
+        assert [m["id"] for m in models["data"]] == [MODEL, "gpt-4o", "claude"]
+        assert httpx.get(s.url + "/v1/models/claude").json()["id"] == "claude"
+        for name, status in ((MODEL, 200), ("gpt-4o", 200), ("gpt-4", 404)):
+            answer = httpx.post(s.url + "/v1/completions",
+                                json={"model": name, "prompt": "a", "max_tokens": 1})
+            assert answer.status_code == status, answer.text
+            assert status != 200 or answer.json()["model"] == name

@@ -1,0 +1,135 @@
+"""OpenAI's Responses API, asked by its client."""
+import json
+
+import jsonschema
+import openai
+import pytest
+from conftest import MODEL, serving
+from pydantic import BaseModel, Field
+from test_fields import with_template
+from test_http import post
+from test_reasoning import TEMPLATE
+from test_tools import CITY
+
+ASK = {"model": MODEL, "input": "How is the weather in Rome?", "temperature": 0,
+       "max_output_tokens": 12}
+TOOLS = [{"type": "function", "name": "weather", "parameters": CITY}]
+
+
+def test_a_response(client):
+    response = client.responses.create(instructions="Be brief.", metadata={"a": "b"}, **ASK)
+    assert response.id.startswith("resp_") and response.object == "response"
+    assert response.output_text and response.output[0].role == "assistant"
+    assert response.status == "incomplete"
+    assert response.incomplete_details.reason == "max_output_tokens"
+    assert response.usage.output_tokens == 12 and response.metadata == {"a": "b"}
+    chat = client.chat.completions.create(
+        model=MODEL, max_tokens=12, temperature=0,
+        messages=[{"role": "system", "content": "Be brief."},
+                  {"role": "user", "content": ASK["input"]}])
+    assert chat.choices[0].message.content == response.output_text
+
+
+def test_a_stream_tells_the_same(client):
+    whole = client.responses.create(**ASK)
+    with client.responses.stream(**ASK) as stream:
+        events = list(stream)
+    final = events[-1].response
+    assert final.output_text == whole.output_text and final.status == whole.status
+    assert final.usage.output_tokens == whole.usage.output_tokens
+    numbers = [event.sequence_number for event in events]
+    assert numbers == sorted(set(numbers))
+    kinds = [event.type for event in events]
+    assert kinds[:2] == ["response.created", "response.in_progress"]
+    assert "response.output_text.done" in kinds and kinds[-1] == "response.incomplete"
+
+
+def test_a_response_goes_on_with_another(client, server):
+    first = client.responses.create(**ASK)
+    second = client.responses.create(**ASK | {"input": "And now?"}, previous_response_id=first.id)
+    chat = client.chat.completions.create(
+        model=MODEL, max_tokens=12, temperature=0,
+        messages=[{"role": "user", "content": ASK["input"]},
+                  {"role": "assistant", "content": first.output_text},
+                  {"role": "user", "content": "And now?"}])
+    assert second.output_text == chat.choices[0].message.content
+    assert client.responses.retrieve(first.id).output_text == first.output_text
+    items = client.responses.input_items.list(second.id).data
+    assert items[0].content == "And now?" if isinstance(items[0].content, str) else items
+    client.responses.delete(first.id)
+    for call in (lambda: client.responses.retrieve(first.id),
+                 lambda: client.responses.create(**ASK, previous_response_id=first.id)):
+        with pytest.raises(openai.NotFoundError):
+            call()
+    unkept = client.responses.create(**ASK, store=False)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(unkept.id)
+
+
+def test_tools_are_called(client):
+    fields = ASK | {"max_output_tokens": 300, "tools": TOOLS, "tool_choice": "required",
+                    "parallel_tool_calls": False}
+    response = client.responses.create(**fields)
+    (call,) = [item for item in response.output if item.type == "function_call"]
+    jsonschema.validate(json.loads(call.arguments), CITY)
+    with client.responses.stream(**fields) as stream:
+        final = stream.get_final_response()
+    assert [(c.name, c.arguments) for c in final.output if c.type == "function_call"] == [
+        (call.name, call.arguments)]
+    more = client.responses.create(
+        **ASK | {"input": [{"type": "function_call_output", "call_id": call.call_id,
+                            "output": "sunny"}]}, previous_response_id=response.id)
+    assert more.output
+    listed = [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}, call.model_dump(),
+              {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}]
+    assert client.responses.create(**ASK | {"input": listed}).output
+
+
+def test_structured_output(client):
+    class Person(BaseModel):
+        name: str = Field(max_length=9)
+        age: int = Field(ge=0, le=120)
+
+    parsed = client.responses.parse(text_format=Person, **ASK | {"max_output_tokens": 400})
+    assert parsed.status == "completed" and isinstance(parsed.output_parsed, Person)
+    response = client.responses.create(
+        text={"format": {"type": "json_schema", "name": "c", "schema": CITY}},
+        **ASK | {"max_output_tokens": 300})
+    jsonschema.validate(json.loads(response.output_text), CITY)
+
+
+def test_reasoning(tmp_path):
+    model = with_template(tmp_path, TEMPLATE)
+    with serving("--reasoning-format", "think", "--model-name", MODEL, model=model) as s:
+        client = openai.OpenAI(base_url=s.url + "/v1", api_key="none", max_retries=0)
+        off = client.responses.create(reasoning={"effort": "none"}, **ASK)
+        assert [item.type for item in off.output] == ["message"]
+        thought = client.responses.create(**ASK)
+        assert [item.type for item in thought.output] == ["reasoning", "message"]
+        assert thought.output[0].content[0].text
+        with client.responses.stream(**ASK) as stream:
+            kinds = [event.type for event in stream]
+        assert "response.reasoning_text.delta" in kinds
+
+
+@pytest.mark.parametrize("fields, param", [
+    ({"input": None}, "input"),
+    ({"input": []}, "input"),
+    ({"input": [{"type": "computer_call"}]}, "input[0].type"),
+    ({"input": [{"type": "function_call_output", "output": "a"}]}, "input[0].call_id"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ({"background": True}, "background"),
+    ({"truncation": "auto"}, "truncation"),
+    ({"max_output_tokens": 0}, "max_output_tokens"),
+])
+def test_what_is_wrong_is_named(server, fields, param):
+    answer = post(server, ASK | fields, "/v1/responses")
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["param"] == param
+
+
+def test_nothing_is_ignored_in_silence(server):
+    answer = post(server, ASK | {"user": "me", "text": {"verbosity": "low"},
+                                 "reasoning": {"summary": "auto"}}, "/v1/responses")
+    assert set(answer.headers["x-winnow-ignored"].split(", ")) == {
+        "text.verbosity", "reasoning.summary", "user"}
