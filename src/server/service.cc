@@ -280,7 +280,7 @@ void Service::complete(const HttpRequest& request, const std::shared_ptr<Reply>&
 void Service::start(CompletionRequest completion, const std::string& id,
                     const std::shared_ptr<Reply>& reply) {
   check_model(completion.model);
-  note_unused_variables(completion);
+  check_template_fields(completion);
   if (!completion.ignored.empty()) {
     log_.write(LogLevel::info, "ignored", {{"id", id}, {"fields", completion.ignored}});
   }
@@ -360,17 +360,25 @@ bool Service::is_served(std::string_view name) const {
          std::ranges::find(config_.model_aliases, name) != config_.model_aliases.end();
 }
 
-// What a template does not ask for has no effect.
-void Service::note_unused_variables(CompletionRequest& request) const {
-  if (!chat_template_ || request.thoughts.for_template.empty() || request.prompt.chat_template) {
+// What a template has no place for has no effect: it is refused, unless it asks for no thoughts.
+void Service::check_template_fields(CompletionRequest& request) const {
+  const ThoughtRequest& thoughts = request.thoughts;
+  if (!chat_template_ || thoughts.for_template.empty() || request.prompt.chat_template) {
     return;
   }
   try {
-    if (!tells_apart(*chat_template_, request.prompt, other_thoughts(request.prompt.variables))) {
-      std::ranges::copy(request.thoughts.for_template, std::back_inserter(request.ignored));
+    if (tells_apart(*chat_template_, request.prompt, other_thoughts(request.prompt.variables))) {
+      return;
     }
   } catch (const Error&) {  // the prompt is refused later, with the reason
+    return;
   }
+  if (thoughts.wanted && !thoughts.lenient) {
+    const std::string& field = thoughts.for_template.back();
+    throw ApiError(400, fmt::format("{}: this model's chat template has no place for it", field),
+                   field, "unsupported_parameter");
+  }
+  std::ranges::copy(thoughts.for_template, std::back_inserter(request.ignored));
 }
 
 void Service::check_model(const std::string& name) const {

@@ -89,7 +89,7 @@ class Service {
   void find_tool_format();
   void find_thought_format();
   void find_marks();
-  void note_unused_variables(CompletionRequest& request) const;
+  void check_template_fields(CompletionRequest& request) const;
   [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> hold_to(
       std::shared_ptr<grammar::TokenGrammar> grammar, const std::string& param) const;
   [[nodiscard]] bool is_preflight(const HttpRequest& request) const;

@@ -19,8 +19,8 @@ void append_replacement(std::size_t length, bool each_byte, std::string& out) {
 
 std::string StreamDecoder::push(std::int32_t id) {
   const bool skip = skip_special_ && std::ranges::find(marks_, id) == marks_.end();
-  std::string bytes = begins_ ? tokenizer_->first_token_bytes(id, skip)
-                              : tokenizer_->token_bytes(id, skip);
+  std::string bytes =
+      begins_ ? tokenizer_->first_token_bytes(id, skip) : tokenizer_->token_bytes(id, skip);
   begins_ = begins_ && skip && tokenizer_->is_special(id);
   if (bytes.empty()) {
     return {};

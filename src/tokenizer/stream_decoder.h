@@ -37,7 +37,7 @@ class StreamDecoder {
 
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  bool begins_ = true;   // no token has come yet but skipped ones
+  bool begins_ = true;  // no token has come yet but skipped ones
   std::vector<std::int32_t> marks_;
   bool first_ = true;    // no text has come yet
   std::int32_t id_ = 0;  // of the last token that had text

@@ -75,8 +75,6 @@ def test_switches_reach_the_template(thinker):
     assert prompt().endswith("<think>\n")
     for off in ({"enable_thinking": False}, {"reasoning_effort": "none"}):
         assert ask(thinker, **off)["choices"][0]["message"].get("reasoning_content") is None
-    answer = post(thinker, {"messages": USER, "max_tokens": 1, "reasoning_effort": "high"}, CHAT)
-    assert answer.headers["x-winnow-ignored"] == "reasoning_effort"  # this template has no place
     answer = post(thinker, {"messages": USER, "max_tokens": 1, "enable_thinking": True}, CHAT)
     assert "x-winnow-ignored" not in answer.headers
     assert post(thinker, {"messages": USER, "reasoning_effort": "huge"}, CHAT).json()[
@@ -84,6 +82,15 @@ def test_switches_reach_the_template(thinker):
 
 
 def test_a_model_that_does_not_think(server):
+    for fields in ({"reasoning_effort": "high"}, {"enable_thinking": True}):
+        refused = post(server, {"messages": USER, "max_tokens": 1} | fields, CHAT)
+        assert refused.status_code == 400 and refused.json()["error"]["param"] in fields
+    for fields in ({"reasoning_effort": "none"}, {"enable_thinking": False}):
+        answer = post(server, {"messages": USER, "max_tokens": 1} | fields, CHAT)
+        assert answer.headers["x-winnow-ignored"] == list(fields)[0]
+    answer = post(server, {"input": "Hi", "max_output_tokens": 1, "reasoning": {"effort": "low"}},
+                  "/v1/responses")
+    assert answer.headers["x-winnow-ignored"] == "reasoning_effort"
     answer = post(server, {"messages": USER, "thinking_token_budget": 5}, CHAT)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "thinking_token_budget"

@@ -254,6 +254,7 @@ CompletionRequest parse_messages_request(std::string_view text, bool counts, boo
     chat["stream_options"] = {{"include_usage", true}, {"continuous_usage_stats", true}};
   }
   CompletionRequest request = parse_completion(dump(chat), /*chat=*/true, limits);
+  request.thoughts.lenient = true;  // clients ask any model to think
   request.ignored.insert(request.ignored.end(), checked.ignored.begin(), checked.ignored.end());
   return request;
 }

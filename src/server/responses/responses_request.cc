@@ -194,6 +194,7 @@ ResponsesRequest parse_responses_request(std::string_view text, ResponseStore& s
     chat["stream_options"] = {{"include_usage", true}};
   }
   request.completion = parse_completion(dump(chat), /*chat=*/true, limits);
+  request.completion.thoughts.lenient = true;  // clients ask any model to reason
   std::vector<std::string>& ignored = request.completion.ignored;
   ignored.insert(ignored.end(), checked.ignored.begin(), checked.ignored.end());
   return request;

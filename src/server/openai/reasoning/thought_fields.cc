@@ -39,12 +39,14 @@ ThoughtRequest parse_thoughts(const Fields& fields, ChatPrompt& prompt) {
   if (const auto on = fields.boolean("enable_thinking")) {
     switch_thinking(*on, prompt);
     request.for_template.emplace_back("enable_thinking");
+    request.wanted = *on;
   }
   if (const auto effort = fields.text("reasoning_effort")) {
     if (std::ranges::find(kEfforts, *effort) == kEfforts.end()) {
       fields.reject("reasoning_effort", "none, minimal, low, medium, high or xhigh");
     }
     request.for_template.emplace_back("reasoning_effort");
+    request.wanted = request.wanted || *effort != "none";
     if (*effort == "none") {
       switch_thinking(false, prompt);
     } else if (!prompt.variables.contains("reasoning_effort")) {

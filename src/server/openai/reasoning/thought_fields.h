@@ -15,6 +15,8 @@ struct ThoughtRequest {
   bool told = true;                       // as reasoning_content
   bool apart = true;                      // from the content
   std::vector<std::string> for_template;  // fields that only the template can honour
+  bool wanted = false;                    // one of them asks for more than no thoughts
+  bool lenient = false;                   // a template without a place for them is no error
 };
 
 /// Reads the fields; what is for the template becomes variables of `prompt`.
