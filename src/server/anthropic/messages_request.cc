@@ -17,17 +17,6 @@ namespace {
 using nlohmann::json;
 using Json = nlohmann::ordered_json;
 
-[[noreturn]] void reject(const std::string& field, const std::string& expected) {
-  throw ApiError(400, fmt::format("{}: expected {}", field, expected), field, "invalid_value");
-}
-
-std::string text_at(const Json& object, const char* key, const std::string& path) {
-  if (!object.contains(key) || !object[key].is_string()) {
-    reject(path + "." + key, "a string");
-  }
-  return object[key].get<std::string>();
-}
-
 // Blocks of a kind that a chat has no parts for are refused there, by name.
 Json part_of(const Json& block, const std::string& path) {
   const std::string type = text_at(block, "type", path);

@@ -1,5 +1,7 @@
 #include "server/openai/ordered_json.h"
 
+#include <fmt/format.h>
+
 #include "server/http/api_error.h"
 
 namespace winnow::server {
@@ -26,6 +28,18 @@ nlohmann::ordered_json in_order(std::string_view text, const nlohmann::json& par
     throw ApiError(400, "an object has more keys than a request can need", param, "invalid_value");
   }
   return nlohmann::ordered_json::parse(text);
+}
+
+void reject(const std::string& field, std::string_view expected) {
+  throw ApiError(400, fmt::format("{}: expected {}", field, expected), field, "invalid_value");
+}
+
+std::string text_at(const nlohmann::ordered_json& object, const char* key,
+                    const std::string& path) {
+  if (!object.contains(key) || !object[key].is_string()) {
+    reject(fmt::format("{}.{}", path, key), "a string");
+  }
+  return object[key].get<std::string>();
 }
 
 }  // namespace winnow::server

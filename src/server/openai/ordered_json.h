@@ -12,4 +12,10 @@ namespace winnow::server {
 nlohmann::ordered_json in_order(std::string_view text, const nlohmann::json& parsed,
                                 const std::string& param);
 
+/// ApiError (400): `field`, a path such as tools[0].name, is not `expected`.
+[[noreturn]] void reject(const std::string& field, std::string_view expected);
+
+/// The string at `key` of `object`, which stands at `path`; else reject().
+std::string text_at(const nlohmann::ordered_json& object, const char* key, const std::string& path);
+
 }  // namespace winnow::server

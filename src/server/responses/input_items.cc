@@ -6,22 +6,12 @@
 #include <utility>
 
 #include "server/http/api_error.h"
+#include "server/openai/ordered_json.h"
 
 namespace winnow::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-[[noreturn]] void reject(const std::string& field, const std::string& expected) {
-  throw ApiError(400, fmt::format("{}: expected {}", field, expected), field, "invalid_value");
-}
-
-std::string text_at(const Json& object, const char* key, const std::string& path) {
-  if (!object.contains(key) || !object[key].is_string()) {
-    reject(fmt::format("{}.{}", path, key), "a string");
-  }
-  return object[key].get<std::string>();
-}
 
 // Text, or parts that a chat takes as they are: it names those that are no text.
 Json content_of(const Json& item, const char* key, const std::string& path) {

@@ -16,10 +16,6 @@ namespace {
 using nlohmann::json;
 using Json = nlohmann::ordered_json;
 
-[[noreturn]] void reject(const std::string& field, const std::string& expected) {
-  throw ApiError(400, fmt::format("{}: expected {}", field, expected), field, "invalid_value");
-}
-
 // Tools are flat here, and nested in chats.
 Json tools_of(const Json& given) {
   if (!given.is_array()) {
