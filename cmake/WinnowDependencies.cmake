@@ -14,5 +14,6 @@ pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 find_library(winnow_unistring unistring REQUIRED)  # linked by its name: it has no file of pkg-config's
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl)
 find_package(Boost REQUIRED)
 find_package(OpenSSL REQUIRED)

@@ -12,7 +12,7 @@ packages=(
   libdnnl-dev ocl-icd-opencl-dev libhwy-dev nlohmann-json3-dev libpcre2-dev libonig-dev
   libutf8proc-dev libunistring-dev libsentencepiece-dev
   libprotobuf-dev  # sentencepiece.pc of Ubuntu 24.04 asks for it
-  libzstd-dev libboost-dev libssl-dev python3
+  libzstd-dev libboost-dev libssl-dev libcurl4-openssl-dev python3
   libcli11-dev libfmt-dev
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Asks a running server with real clients (tests/server/*.py). Their packages come from PyPI into a
+# Asks a running server with real clients (tests/server/*.py), and a server like the Hugging Face Hub
+# for models (tests/hub/*.py). Their packages come from PyPI into a
 # virtual environment in BUILD; where that is not to be had, exits with 77 (skipped).
 # Usage: scripts/client-tests.sh BUILD [PYTEST_ARGUMENT ...]
 set -euo pipefail
@@ -15,4 +16,4 @@ if ! cmp -s tests/server/requirements.txt "$venv/requirements.txt"; then
       -r tests/server/requirements.txt || { echo "no Python packages here: skipped"; exit 77; }
   cp tests/server/requirements.txt "$venv/"
 fi
-WINNOW_BINARY=$build/bin/winnow exec "$venv/bin/pytest" -q -p no:cacheprovider tests/server "$@"
+WINNOW_BINARY=$build/bin/winnow exec "$venv/bin/pytest" -q -p no:cacheprovider tests/server tests/hub "$@"

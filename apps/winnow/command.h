@@ -22,6 +22,7 @@ void add_inspect(CLI::App& app, Run& run);
 void add_eval(CLI::App& app, Run& run);
 void add_report(CLI::App& app, Run& run);
 void add_demo(CLI::App& app, Run& run);
+void add_pull(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_train(CLI::App& app, Run& run);

@@ -9,6 +9,7 @@
 #include "apps/winnow/command.h"
 #include "apps/winnow/flags.h"
 #include "apps/winnow/interrupt.h"
+#include "apps/winnow/model_names.h"
 #include "apps/winnow/output.h"
 #include "apps/winnow/progress.h"
 #include "apps/winnow/report/heat_map.h"
@@ -223,8 +224,8 @@ void add_demo(CLI::App& app, Run& run) {
                                   "and compares the cache with that of an uncompressed run",
                                   flags, run_demo);
   const FlagGroup own(*command);
-  own.option("--model", flags->model, "DIR", "The retrofitted model");
-  own.option("--base", flags->base, "DIR", "The model it was made from; skipped if missing");
+  own.option("--model", flags->model, kModelType, "The retrofitted model");
+  own.option("--base", flags->base, kModelType, "The model it was made from; skipped if missing");
   own.option("--prompt-file", flags->prompt_file, "FILE", "The text and the question");
   own.option("--max-tokens", flags->max_tokens, "N", "Tokens to generate");
   add_threads_flag(own, flags->threads);

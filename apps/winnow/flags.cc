@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "apps/winnow/model_names.h"
 #include "base/error.h"
 #include "checkpoint/json.h"
 #include "kvcache/rule.h"
@@ -10,8 +11,9 @@
 namespace winnow::cli {
 
 CLI::Option* add_model_flag(const FlagGroup& group, std::string& model) {
-  return group.open_option("--model", model, "DIR",
-                           "Hugging Face model directory, or a GGUF file (no default)");
+  return group.open_option("--model", model, kModelType,
+                           "Hugging Face model directory, a GGUF file, or org/name[@revision] on "
+                           "the Hub (no default)");
 }
 
 void add_threads_flag(const FlagGroup& group, int& threads) {

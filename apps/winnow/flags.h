@@ -13,7 +13,7 @@
 
 namespace winnow::cli {
 
-/// --model, a directory.
+/// --model: a directory, a GGUF file or a name.
 CLI::Option* add_model_flag(const FlagGroup& group, std::string& model);
 /// --threads.
 void add_threads_flag(const FlagGroup& group, int& threads);

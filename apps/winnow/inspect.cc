@@ -6,6 +6,7 @@
 
 #include "apps/winnow/command.h"
 #include "apps/winnow/flags.h"
+#include "apps/winnow/model_names.h"
 #include "apps/winnow/output.h"
 #include "engine/options.h"
 #include "model/checkpoint.h"
@@ -224,9 +225,11 @@ void add_inspect(CLI::App& app, Run& run) {
       app, run, "inspect",
       "Shows a checkpoint's architecture, its retrofit, and the size of its cache per 1K tokens",
       options, run_inspect);
-  command->add_option("DIR", options->directory, "Hugging Face model directory (no default)")
-      ->required();
   const FlagGroup own(*command);
+  own.open_option("model", options->directory, kModelType,
+                  "Hugging Face model directory, a GGUF file, or org/name[@revision] on the Hub "
+                  "(no default)")
+      ->required();
   own.option("--kv-dtype", options->kv_dtype, "TYPE", "Entries in bf16, fp8, int8, q4 or fp32");
   add_json_flag(own, options->json);
 }

@@ -11,6 +11,7 @@
 #include "apps/winnow/command.h"
 #include "apps/winnow/help_formatter.h"
 #include "apps/winnow/interrupt.h"
+#include "apps/winnow/model_names.h"
 #include "apps/winnow/output.h"
 #include "base/error.h"
 #include "winnow/version.h"
@@ -39,6 +40,7 @@ int parse_and_run(int argc, char** argv) {
   add_serve(app, run);
   add_tokenize(app, run);
   add_logits(app, run);
+  add_pull(app, run);
   add_inspect(app, run);
   add_eval(app, run);
   add_report(app, run);
@@ -65,6 +67,7 @@ int parse_and_run(int argc, char** argv) {
     return kSuccess;
   }
   catch_interrupts();
+  find_named_models(app);
   const int code = run();
   print_now("");
   return code;

@@ -12,6 +12,7 @@
 #include "api/llm_stream.h"
 #include "base/error.h"
 #include "engine/prompt_cache.h"
+#include "hub/pull.h"
 #include "tokenizer/tokenizer.h"
 
 namespace winnow {
@@ -120,7 +121,9 @@ Llm::Llm(Llm&&) noexcept = default;
 Llm& Llm::operator=(Llm&&) noexcept = default;
 
 Llm Llm::load(const LoadOptions& options) {
-  return Llm(std::make_shared<Impl>(options));
+  LoadOptions found = options;
+  found.model = hub::find_model(options.model);
+  return Llm(std::make_shared<Impl>(found));
 }
 
 const ModelInfo& Llm::info() const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "base/error.h"
 #include "checkpoint/json.h"
@@ -65,6 +66,14 @@ std::string hint(const fs::path& directory) {
 }
 
 }  // namespace
+
+std::vector<std::string> read_shard_names(const fs::path& index) {
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : read_weight_map(index)) {
+    names.insert(file);
+  }
+  return {names.begin(), names.end()};
+}
 
 WeightFiles::WeightFiles(const fs::path& directory) : directory_(directory) {
   if (is_there(directory / kWeightFile)) {

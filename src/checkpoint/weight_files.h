@@ -15,6 +15,10 @@ namespace winnow {
 inline constexpr const char* kWeightFile = "model.safetensors";
 inline constexpr const char* kWeightIndex = "model.safetensors.index.json";
 
+/// The names of the files that an index (model.safetensors.index.json) says hold tensors, each
+/// once. Throws Error when it is damaged, or names what is no file of its own directory.
+std::vector<std::string> read_shard_names(const std::filesystem::path& index);
+
 /// model.safetensors, or the shards that model.safetensors.index.json names.
 class WeightFiles {
  public:

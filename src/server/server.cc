@@ -10,6 +10,7 @@
 #include "api/llm_load.h"
 #include "base/error.h"
 #include "engine/prefix_store.h"
+#include "hub/model_name.h"
 #include "server/engine_thread.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
@@ -22,7 +23,7 @@ constexpr std::chrono::seconds kLastWords{1};
 
 std::string name_of(const std::filesystem::path& directory) {
   const auto path = std::filesystem::weakly_canonical(directory);
-  return path.filename().string();
+  return hub::repository_of_snapshot(path).value_or(path.filename().string());
 }
 
 ServiceConfig complete(ServiceConfig config, const LoadOptions& options) {

@@ -5,6 +5,7 @@
 #include "apps/winnow/eval/reference.h"
 #include "apps/winnow/eval/run.h"
 #include "apps/winnow/flag_group.h"
+#include "apps/winnow/model_names.h"
 #include "apps/winnow/output.h"
 #include "base/error.h"
 #include "base/sha256.h"
@@ -143,8 +144,8 @@ void add_eval_divergence(CLI::App& eval, Run& run) {
   own.option("--prompts", flags->prompts, "N", "Pieces of the text, spread evenly over it");
   own.option("--context", flags->context, "N", "Tokens per prompt");
   own.option("--steps", flags->steps, "N", "Tokens generated after each prompt");
-  own.option("--reference", flags->reference, "dense|DIR|FILE",
-             "dense (the same model without compression), a model directory, or what "
+  own.option("--reference", flags->reference, kReferenceType,
+             "dense (the same model without compression), a model, or what "
              "--save-logits wrote");
   own.open_option("--save-logits", flags->save_logits, "FILE.safetensors",
                   "Compare nothing: write this model's continuations and logits, to be a "

@@ -6,6 +6,7 @@
 #include "apps/winnow/eval/reference.h"
 #include "apps/winnow/eval/run.h"
 #include "apps/winnow/flag_group.h"
+#include "apps/winnow/model_names.h"
 #include "apps/winnow/output.h"
 #include "base/sha256.h"
 #include "eval/perplexity.h"
@@ -97,9 +98,9 @@ void add_eval_perplexity(CLI::App& eval, Run& run) {
   add_text_flag(own, flags->text);
   own.option("--context", flags->context, "N", "Tokens per window");
   own.option("--max-tokens", flags->max_tokens, "N", "Take only the text's first tokens; 0: all");
-  own.open_option("--reference", flags->reference, "dense|DIR",
+  own.open_option("--reference", flags->reference, kDenseOrModelType,
                   "Also report the divergence from a reference: dense (the same model without "
-                  "compression) or a model directory (no default)");
+                  "compression) or a model (no default)");
   add_eval_flags(*command, *flags);
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "apps/winnow/flags.h"
+#include "apps/winnow/model_names.h"
 #include "apps/winnow/unused_flags.h"
 #include "base/error.h"
 #include "engine/options.h"
@@ -283,10 +284,11 @@ void add_document_flags(const FlagGroup& group, bool& mask_prompts, double& max_
 void add_training_flags(CLI::App& command, TrainingFlags& flags) {
   flags.command = &command;
   const FlagGroup own(command);
-  own.open_option("--model", flags.model, "DIR",
-                  "Hugging Face model directory to start from (no default)");
+  own.open_option("--model", flags.model, kModelType,
+                  "Hugging Face model directory, or org/name[@revision] on the Hub, to start from "
+                  "(no default)");
   if (!flags.retrofit) {
-    own.open_option("--init", flags.init, "DIR",
+    own.open_option("--init", flags.init, kModelType,
                     "Instead of --model: a directory with config.json and a tokenizer; weights "
                     "are drawn at random (no default)");
     own.open_option(

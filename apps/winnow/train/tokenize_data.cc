@@ -1,6 +1,7 @@
 // winnow tokenize-data: tokenises training data once for many runs.
 #include "apps/winnow/command.h"
 #include "apps/winnow/flags.h"
+#include "apps/winnow/model_names.h"
 #include "apps/winnow/train/data.h"
 #include "apps/winnow/train/flags.h"
 #include "base/threads.h"
@@ -37,7 +38,7 @@ void add_tokenize_data(CLI::App& app, Run& run) {
                   "Tokenises training data into a folder that train and retrofit take as --data",
                   flags, run_tokenize_data);
   const FlagGroup own(*command);
-  own.open_option("--model", flags->model, "DIR",
+  own.open_option("--model", flags->model, kModelType,
                   "Model directory with the tokenizer and chat template (no default)")
       ->required();
   own.open_option("--data", flags->data, "FILE",

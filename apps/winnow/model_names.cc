@@ -1,0 +1,52 @@
+#include "apps/winnow/model_names.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <string_view>
+
+#include "apps/winnow/interrupt.h"
+#include "hub/pull.h"
+
+namespace winnow::cli {
+namespace {
+
+constexpr std::int64_t kMegabyte = 1'000'000;
+
+bool takes_model(const CLI::Option& option) {
+  constexpr std::array<std::string_view, 3> kTypes{kModelType, kDenseOrModelType, kReferenceType};
+  return option.count() == 1 && std::ranges::find(kTypes, option.get_type_name()) != kTypes.end();
+}
+
+void find_named_model(CLI::Option& option) {
+  const std::string given = option.results().front();
+  DownloadProgress progress(given);
+  const std::string found = hub::find_model(given, std::ref(progress));
+  if (found != given) {
+    option.clear();
+    option.add_result(found);
+    option.run_callback();
+  }
+}
+
+}  // namespace
+
+void DownloadProgress::operator()(std::int64_t done, std::int64_t total) {
+  stop_if_interrupted();
+  if (!bar_) {
+    bar_.emplace(name_, std::max<std::int64_t>(total / kMegabyte, 1), "MB");
+  }
+  bar_->update(done / kMegabyte);
+}
+
+void find_named_models(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (CLI::Option* option : const_cast<CLI::App*>(command)->get_options(
+             [](CLI::Option* candidate) { return takes_model(*candidate); })) {
+      find_named_model(*option);
+    }
+    find_named_models(*command);
+  }
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,21 @@
+// What the environment says of the Hugging Face Hub: the variables of huggingface_hub.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace winnow::hub {
+
+struct Environment {
+  std::string endpoint;         // HF_ENDPOINT, else https://huggingface.co; no slash at its end
+  std::filesystem::path cache;  // HF_HUB_CACHE, else HF_HOME/hub
+  bool offline = false;         // HF_HUB_OFFLINE
+  std::string token;            // HF_TOKEN, else the file HF_HOME/token; empty: none
+  std::string token_source;     // where it is from, or where it would be looked for
+  std::string certificates;     // a file of authorities in place of the system's; empty: none
+};
+
+/// Throws Error where a variable cannot be what it says, and when neither HF_HOME nor HOME is set.
+Environment read_environment();
+
+}  // namespace winnow::hub

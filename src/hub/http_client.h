@@ -1,0 +1,85 @@
+// HTTP as the Hub is spoken to.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/error.h"
+#include "hub/environment.h"
+
+namespace winnow::hub {
+
+/// The connection failed or broke: another attempt may succeed.
+class TransferError : public Error {
+ public:
+  TransferError(const std::string& message, bool reached) : Error(message), reached_(reached) {}
+  /// Whether there was a connection at all.
+  [[nodiscard]] bool reached() const { return reached_; }
+
+ private:
+  bool reached_;
+};
+
+/// The request was given up because others failed, or the user wants to stop.
+class Stopped : public std::exception {};
+
+struct HttpRequest {
+  std::string url;
+  bool head = false;       // ask for the headers alone
+  std::uint64_t from = 0;  // the first byte that is wanted
+  bool follow = true;      // redirects
+};
+
+struct HttpResponse {
+  long status = 0;
+  std::string url;                             // that was asked last
+  std::string location;                        // of a redirect, absolute
+  std::map<std::string, std::string> headers;  // by names in lower case
+  std::string body;                            // what no sink took
+
+  /// The header `name`, or "".
+  [[nodiscard]] std::string header(const std::string& name) const;
+};
+
+/// Takes a body piece by piece, with what is known of the response. What it throws, send() throws.
+using BodySink = std::function<void(const HttpResponse&, std::span<const std::byte>)>;
+
+/// One connection, kept open between requests; for one thread. The token is sent to the endpoint's
+/// scheme, host and port, and nowhere else, whatever a redirect says.
+class HttpClient {
+ public:
+  /// Both must outlive this. `stop` ends a request within a second.
+  HttpClient(const Environment& environment, const std::atomic<bool>& stop);
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  /// `sink` takes the bodies of responses with status 200 and 206. Throws TransferError, Stopped,
+  /// and Error for what no other attempt would change.
+  HttpResponse send(const HttpRequest& request, const BodySink& sink = {});
+  /// Sleeps; Stopped when `stop` is set meanwhile.
+  void wait(double seconds) const;
+
+ private:
+  struct Exchange;
+
+  HttpResponse send_once(const HttpRequest& request, const BodySink& sink);
+  void set_options(const HttpRequest& request, Exchange& exchange);
+  [[nodiscard]] bool may_have_token(const std::string& url) const;
+
+  const Environment& environment_;
+  const std::atomic<bool>& stop_;
+  std::string origin_;
+  std::unique_ptr<void, void (*)(void*)> handle_;
+};
+
+/// `text` as a part of a URL's path, its slashes included.
+std::string escape_path_part(const std::string& text);
+
+}  // namespace winnow::hub

@@ -1,0 +1,70 @@
+#include "hub/model_name.h"
+
+#include <algorithm>
+
+namespace winnow::hub {
+namespace {
+
+constexpr std::size_t kLongestPart = 96;
+constexpr std::string_view kFolderPrefix = "models--";
+constexpr std::string_view kPartSeparator = "--";
+
+bool is_alphanumeric(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+bool consists_of(std::string_view text, std::string_view others) {
+  return std::ranges::all_of(
+      text, [&](char c) { return is_alphanumeric(c) || others.find(c) != std::string_view::npos; });
+}
+
+/// Of an organisation or a repository. Folders of a cache separate the two by "--".
+bool is_part(std::string_view text) {
+  const auto is_edge = [](char c) { return is_alphanumeric(c) || c == '_'; };
+  return !text.empty() && text.size() <= kLongestPart && consists_of(text, "._-") &&
+         is_edge(text.front()) && is_edge(text.back()) &&
+         text.find(kPartSeparator) == std::string_view::npos &&
+         text.find("..") == std::string_view::npos;
+}
+
+/// It becomes a path below refs/.
+bool is_revision(std::string_view text) {
+  return !text.empty() && consists_of(text, "._-/+") && text.front() != '/' && text.back() != '/' &&
+         text.front() != '.' && text.find("//") == std::string_view::npos &&
+         text.find("..") == std::string_view::npos && text.find("/.") == std::string_view::npos;
+}
+
+bool is_weight_file(std::string_view text) {
+  return text.ends_with(".gguf") || text.ends_with(".safetensors");
+}
+
+}  // namespace
+
+std::optional<ModelName> parse_model_name(std::string_view text) {
+  ModelName name;
+  if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
+    name.revision = text.substr(at + 1);
+    text = text.substr(0, at);
+  }
+  const std::size_t slash = text.find('/');
+  if (slash == std::string_view::npos || !is_part(text.substr(0, slash)) ||
+      !is_part(text.substr(slash + 1)) || is_weight_file(text) || !is_revision(name.revision)) {
+    return std::nullopt;
+  }
+  name.repository = text;
+  return name;
+}
+
+std::optional<std::string> repository_of_snapshot(const std::filesystem::path& directory) {
+  const std::filesystem::path snapshots = directory.parent_path();
+  const std::string folder = snapshots.parent_path().filename().string();
+  const std::size_t separator = folder.find(kPartSeparator, kFolderPrefix.size());
+  if (snapshots.filename() != "snapshots" || !folder.starts_with(kFolderPrefix) ||
+      separator == std::string::npos) {
+    return std::nullopt;
+  }
+  return folder.substr(kFolderPrefix.size(), separator - kFolderPrefix.size()) + "/" +
+         folder.substr(separator + kPartSeparator.size());
+}
+
+}  // namespace winnow::hub

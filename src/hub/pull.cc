@@ -1,0 +1,284 @@
+#include "hub/pull.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/no_signals.h"
+#include "base/note.h"
+#include "checkpoint/weight_files.h"
+#include "hub/blob_download.h"
+#include "hub/http_client.h"
+#include "hub/remote_repository.h"
+#include "hub/repository_cache.h"
+
+namespace winnow::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kConnections = 8;
+constexpr auto kTick = std::chrono::milliseconds(100);
+
+/// Does work(client, i) for i below `count` on up to kConnections threads, each with a connection
+/// of its own, and meanwhile calls tick() on this one. The first failure ends the others' work.
+class Workers {
+ public:
+  using Work = std::function<void(HttpClient&, std::size_t)>;
+
+  Workers(const Environment& environment, std::size_t count, Work work)
+      : environment_(environment), count_(count), work_(std::move(work)) {}
+
+  void run(const std::function<void()>& tick) {
+    const std::size_t threads = std::min(count_, kConnections);
+    running_ = threads;
+    std::vector<std::jthread> pool;
+    {
+      const NoSignals inherited;  // Ctrl-C is this thread's
+      for (std::size_t i = 0; i < threads; ++i) {
+        pool.emplace_back([this] { work_through(); });
+      }
+    }
+    try {
+      while (!finished()) {
+        tick();
+      }
+      tick();
+    } catch (...) {
+      give_up(std::current_exception());
+    }
+    pool.clear();
+    if (failure_) {
+      std::rethrow_exception(failure_);
+    }
+  }
+
+ private:
+  void work_through() {
+    try {
+      HttpClient client(environment_, stop_);
+      for (std::size_t i = next_++; i < count_ && !stop_; i = next_++) {
+        work_(client, i);
+      }
+    } catch (...) {
+      give_up(std::current_exception());
+    }
+    const std::lock_guard lock(mutex_);
+    --running_;
+    ended_.notify_all();
+  }
+
+  void give_up(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) {
+      failure_ = std::move(failure);
+    }
+    stop_ = true;
+  }
+
+  bool finished() {
+    std::unique_lock lock(mutex_);
+    return ended_.wait_for(lock, kTick, [&] { return running_ == 0; });
+  }
+
+  const Environment& environment_;
+  std::size_t count_;
+  Work work_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<std::size_t> next_ = 0;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::size_t running_ = 0;
+  std::exception_ptr failure_;
+};
+
+/// One pull.
+class Pull {
+ public:
+  Pull(const ModelName& name, const Environment& environment, const OnProgress& on_progress)
+      : name_(name),
+        environment_(environment),
+        on_progress_(on_progress),
+        repository_(environment, name),
+        cache_(environment.cache, name.repository) {}
+
+  fs::path run() {
+    each(1, [&](HttpClient& client, std::size_t) { listing_ = repository_.list(client); });
+    describe(needed_files());
+    if (has(kWeightIndex) && !has(kWeightFile)) {
+      add_shards();
+    }
+    require_space();
+    announce();
+    download(0);
+    std::map<std::string, std::string> etags;
+    for (const RemoteFile& file : files_) {
+      etags.emplace(file.name, file.etag);
+    }
+    cache_.publish(listing_.commit, name_.revision, etags);
+    return cache_.snapshot(listing_.commit);
+  }
+
+ private:
+  [[nodiscard]] bool has(const std::string& name) const {
+    return std::ranges::find(listing_.files, name) != listing_.files.end();
+  }
+
+  [[nodiscard]] std::vector<std::string> needed_files() const {
+    require(has("config.json") && (has(kWeightFile) || has(kWeightIndex)),
+            "{}: {} is no model that winnow can run: it has no {}{}", name_.repository,
+            name_.revision, has("config.json") ? "weights in safetensors" : "config.json",
+            std::ranges::any_of(listing_.files, [](const auto& n) { return n.ends_with(".gguf"); })
+                ? "; of its GGUF files, download one and name it"
+                : "");
+    std::vector<std::string> names;
+    std::ranges::copy_if(listing_.files, std::back_inserter(names), [&](const std::string& name) {
+      return is_needed(name) && (name != kWeightIndex || !has(kWeightFile));
+    });
+    return names;
+  }
+
+  void each(std::size_t count, const Workers::Work& work) {
+    Workers(environment_, count, work).run([&] {
+      if (on_progress_ && total_ > 0) {
+        on_progress_(done_, total_);
+      }
+    });
+  }
+
+  void describe(const std::vector<std::string>& names) {
+    const std::size_t first = files_.size();
+    files_.resize(first + names.size());
+    each(names.size(), [&](HttpClient& client, std::size_t i) {
+      files_[first + i] = repository_.describe(client, listing_.commit, names[i]);
+    });
+  }
+
+  void add_shards() {
+    const auto index = std::ranges::find(files_, kWeightIndex, &RemoteFile::name);
+    cache_.make_blob_folder();
+    download(static_cast<std::size_t>(index - files_.begin()), 1);
+    const std::vector<std::string> shards = read_shard_names(cache_.blob(index->etag));
+    for (const std::string& shard : shards) {
+      require(has(shard), "{}: {} names {}, which is not there", name_.repository, kWeightIndex,
+              shard);
+    }
+    describe(shards);
+    done_ = 0;
+  }
+
+  void require_space() const {
+    std::uintmax_t missing = 0;
+    for (const RemoteFile& file : files_) {
+      std::error_code ignored;
+      if (!fs::exists(cache_.blob(file.etag), ignored)) {
+        const std::uintmax_t there = fs::file_size(cache_.incomplete_blob(file.etag), ignored);
+        missing += file.size - (ignored ? 0 : std::min<std::uintmax_t>(there, file.size));
+      }
+    }
+    const fs::path folder = cache_.make_blob_folder();
+    const std::uintmax_t available = fs::space(folder).available;
+    require(missing <= available, "{}: {:.2f} GB are needed, and {:.2f} GB are free",
+            folder.string(), static_cast<double>(missing) * 1e-9,
+            static_cast<double>(available) * 1e-9);
+  }
+
+  void announce() {
+    for (const RemoteFile& file : files_) {
+      total_ += static_cast<std::int64_t>(file.size);
+    }
+    note(fmt::format("{}: {} files, {:.2f} GB, of commit {} at {}", name_.repository, files_.size(),
+                     static_cast<double>(total_) * 1e-9, listing_.commit.substr(0, 12),
+                     environment_.endpoint));
+  }
+
+  /// The files from `first` on, all or `count`; large ones first, so that none is left at the end.
+  void download(std::size_t first, std::size_t count = SIZE_MAX) {
+    std::vector<const RemoteFile*> order;
+    for (std::size_t i = first; i < files_.size() && order.size() < count; ++i) {
+      order.push_back(&files_[i]);
+    }
+    std::ranges::sort(order, std::greater(), &RemoteFile::size);
+    each(order.size(), [&](HttpClient& client, std::size_t i) {
+      download_blob(client, repository_, *order[i], cache_, done_);
+    });
+  }
+
+  const ModelName& name_;
+  const Environment& environment_;
+  const OnProgress& on_progress_;
+  RemoteRepository repository_;
+  RepositoryCache cache_;
+  Listing listing_;
+  std::vector<RemoteFile> files_;
+  std::atomic<std::int64_t> done_ = 0;
+  std::int64_t total_ = 0;
+};
+
+}  // namespace
+
+bool is_needed(const std::string& name) {
+  constexpr std::array<std::string_view, 14> kNames{"config.json",
+                                                    "generation_config.json",
+                                                    "dms_metadata.json",
+                                                    "quant_config.json",
+                                                    "quantize_config.json",
+                                                    "tokenizer.json",
+                                                    "tokenizer.model",
+                                                    "tokenizer_config.json",
+                                                    "special_tokens_map.json",
+                                                    "added_tokens.json",
+                                                    "chat_template.jinja",
+                                                    "chat_template.json",
+                                                    kWeightFile,
+                                                    kWeightIndex};
+  return std::ranges::find(kNames, name) != kNames.end() ||
+         (name.starts_with("additional_chat_templates/") && name.ends_with(".jinja"));
+}
+
+fs::path pull(const ModelName& name, const Environment& environment,
+              const OnProgress& on_progress) {
+  require(!environment.offline, "{}: HF_HUB_OFFLINE is set, so nothing is downloaded",
+          name.repository);
+  return Pull(name, environment, on_progress).run();
+}
+
+std::string find_model(const std::string& model, const OnProgress& on_progress) {
+  std::error_code ignored;
+  const auto name = parse_model_name(model);
+  if (!name || fs::exists(model, ignored)) {
+    return model;
+  }
+  const Environment environment = read_environment();
+  const RepositoryCache cache(environment.cache, name->repository);
+  if (const auto commit = cache.commit_of(name->revision)) {
+    const fs::path snapshot = cache.snapshot(*commit);
+    // Offline, what is there must do: its readers say what they miss.
+    if (is_complete(snapshot) ||
+        (environment.offline && fs::exists(snapshot / "config.json", ignored))) {
+      return snapshot;
+    }
+  }
+  require(!environment.offline,
+          "{}: no such directory, not in the cache {}, and HF_HUB_OFFLINE is set, so nothing is "
+          "downloaded",
+          model, environment.cache.string());
+  try {
+    return pull(*name, environment, on_progress);
+  } catch (const NoSuchModel& error) {
+    fail("{}: no such directory; {}", model, error.what());
+  } catch (const TransferError& error) {
+    fail("{}: no such directory, not in the cache {}, and the Hub cannot be reached: {}", model,
+         environment.cache.string(), error.what());
+  }
+}
+
+}  // namespace winnow::hub

@@ -1,0 +1,31 @@
+// Models by name: from the local cache, else from the Hub.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "hub/environment.h"
+#include "hub/model_name.h"
+
+namespace winnow::hub {
+
+/// Hears several times a second how many bytes of how many are there; what it throws ends the
+/// download, and what came so far is kept.
+using OnProgress = std::function<void(std::int64_t done, std::int64_t total)>;
+
+/// Brings what winnow needs of the newest commit of a revision into the cache: configuration,
+/// tokenizer, chat templates and safetensors. Returns the snapshot's directory, which appears when
+/// all of it is there. Throws Error.
+std::filesystem::path pull(const ModelName& name, const Environment& environment,
+                           const OnProgress& on_progress = {});
+
+/// The directory or file of a model that the user names: `model` itself where it is there or is no
+/// name of the Hub's; else the snapshot in the cache, which is downloaded if it is not complete.
+std::string find_model(const std::string& model, const OnProgress& on_progress = {});
+
+/// Whether a model runs without this file. `name` may have a folder.
+bool is_needed(const std::string& name);
+
+}  // namespace winnow::hub

@@ -1,0 +1,68 @@
+// A repository of models as the Hub serves it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "hub/environment.h"
+#include "hub/http_client.h"
+#include "hub/model_name.h"
+
+namespace winnow::hub {
+
+struct Listing {
+  std::string commit;
+  std::vector<std::string> files;  // with their folders
+};
+
+struct RemoteFile {
+  std::string name;
+  std::string url;
+  std::string etag;  // a checksum
+  std::uint64_t size = 0;
+};
+
+/// The Hub has no such model, or hides it.
+class NoSuchModel : public Error {
+ public:
+  using Error::Error;
+};
+
+class RemoteRepository {
+ public:
+  /// Both must outlive this.
+  RemoteRepository(const Environment& environment, const ModelName& name)
+      : environment_(environment), name_(name) {}
+
+  /// The files of the revision.
+  [[nodiscard]] Listing list(HttpClient& client) const;
+  /// What the Hub says of a file.
+  [[nodiscard]] RemoteFile describe(HttpClient& client, const std::string& commit,
+                                    const std::string& file) const;
+  /// Error that says what `response`, which is no success, means and what to do.
+  /// `file`: what was asked for; empty: the list of files.
+  [[noreturn]] void reject(const HttpResponse& response, const std::string& file = "") const;
+
+  /// send() that tries again when the connection breaks or the server is busy, but not when there
+  /// is no connection at all.
+  static HttpResponse send_patiently(HttpClient& client, const HttpRequest& request);
+
+ private:
+  [[nodiscard]] std::string need_access(const std::string& why) const;
+  [[nodiscard]] std::vector<std::string> list_tree(HttpClient& client,
+                                                   const std::string& commit) const;
+
+  const Environment& environment_;
+  const ModelName& name_;
+};
+
+/// Whether the server may answer otherwise soon.
+bool is_passing(long status);
+/// Seconds to wait before attempt `attempt` (from 1 on), which `response`, if any, may say.
+double pause_before(int attempt, const HttpResponse* response = nullptr);
+
+inline constexpr int kMostAttempts = 6;
+
+}  // namespace winnow::hub

@@ -1,0 +1,31 @@
+#include "hub/model_name.h"
+
+#include <gtest/gtest.h>
+
+namespace winnow::hub {
+namespace {
+
+TEST(ModelName, Names) {
+  EXPECT_EQ(parse_model_name("Qwen/Qwen3-0.6B"), (ModelName{"Qwen/Qwen3-0.6B", "main"}));
+  EXPECT_EQ(parse_model_name("a/b_c@v1.0"), (ModelName{"a/b_c", "v1.0"}));
+  EXPECT_EQ(parse_model_name("a/b@refs/pr/7"), (ModelName{"a/b", "refs/pr/7"}));
+}
+
+TEST(ModelName, PathsAreNone) {
+  for (const char* text : {"",       "model",       "./model", "../model", "/models/model",
+                           "a/b/c",  "a/b/",        "~/model", "a/.b",     "a/b--c",
+                           "a/b..c", "-a/b",        "a/b c",   "a/b.gguf", "a/b.safetensors",
+                           "a/b@",   "a/b@../../c", "a/b@/c",  "a/b@c//d", "a/b@.c",
+                           "dense"}) {
+    EXPECT_EQ(parse_model_name(text), std::nullopt) << text;
+  }
+}
+
+TEST(ModelName, OfASnapshot) {
+  EXPECT_EQ(repository_of_snapshot("/cache/models--org--a-name/snapshots/c0ffee"), "org/a-name");
+  EXPECT_EQ(repository_of_snapshot("/models/org/a-name"), std::nullopt);
+  EXPECT_EQ(repository_of_snapshot("/cache/datasets--org--name/snapshots/c0ffee"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace winnow::hub
