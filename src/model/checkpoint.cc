@@ -35,9 +35,11 @@ Checkpoint Checkpoint::open_directory(const std::filesystem::path& directory,
     }
     return found;
   };
+  std::map<std::string, quantized::JoinedRows> joined = joined_rows(checkpoint.spec_);
+  joined.merge(detail::stacked_rows(checkpoint.spec_));
   checkpoint.quantized_ =
       quantized::find_weights(directory, checkpoint.spec_.config.text, find, checkpoint.owner_,
-                              wanted, checkpoint.spec_.dtype);
+                              wanted, joined, checkpoint.spec_.dtype);
   if (checkpoint.quantized_) {
     checkpoint.quantized_->describe(checkpoint.tensors_);
   }

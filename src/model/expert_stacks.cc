@@ -156,6 +156,30 @@ std::size_t bytes_of(const Shape& shape, DType type) {
 
 }  // namespace
 
+std::map<std::string, quantized::JoinedRows> stacked_rows(const ModelSpec& spec) {
+  std::map<std::string, quantized::JoinedRows> result;
+  for (int layer = 0; layer < spec.layer_count(); ++layer) {
+    const FeedForwardSpec& what = spec.layer(layer).feed_forward;
+    if (!what.experts || spec.names.stacks != Stacks::transposed_pairs) {
+      continue;
+    }
+    const std::string prefix = layer_prefix(layer) + spec.names.feed_forward + ".experts.";
+    const std::int64_t pairs = 2 * std::int64_t{what.intermediate};
+    const std::int64_t count = what.experts->count;
+    for (std::int64_t e = 0; e < count; ++e) {
+      const std::string expert = fmt::format("{}{}.", prefix, e);
+      const auto put = [&](const std::string& name, const char* stack, std::int64_t rows,
+                           const quantized::RowSelection& selection) {
+        result[expert + name + ".weight"] = {prefix + stack, count * rows, selection};
+      };
+      put(spec.names.expert_gate, "gate_up_proj", pairs, {e * pairs, what.intermediate, 2});
+      put(spec.names.expert_up, "gate_up_proj", pairs, {e * pairs + 1, what.intermediate, 2});
+      put(spec.names.expert_down, "down_proj", spec.hidden, {e * spec.hidden, spec.hidden});
+    }
+  }
+  return result;
+}
+
 bool StackPiece::is_whole() const {
   return column_stride == 1 && (shape.size() == 1 || row_stride == shape.back());
 }

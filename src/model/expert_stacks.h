@@ -1,12 +1,14 @@
 // Experts whose matrices a file holds all in one tensor. Everything else knows them one by one.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/tensor.h"
+#include "checkpoint/quantized/weights.h"
 #include "checkpoint/safetensors.h"
 #include "model/spec.h"
 
@@ -26,6 +28,10 @@ struct StackPiece {
   /// Whether it lies in the stack as it is wanted.
   [[nodiscard]] bool is_whole() const;
 };
+
+/// Where files that are quantised hold the matrices of experts: in stacks that are [expert, out,
+/// in], gate and up in turn, of families whose plain ones are transposed (gpt-oss).
+std::map<std::string, quantized::JoinedRows> stacked_rows(const ModelSpec& spec);
 
 /// The experts of a checkpoint's stacks.
 class ExpertStacks {

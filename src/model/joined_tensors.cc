@@ -1,5 +1,7 @@
 #include "model/joined_tensors.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "checkpoint/json.h"
 #include "model/checkpoint.h"
@@ -26,18 +28,49 @@ std::vector<Join> joins_of(const ModelSpec& spec) {
   return joins;
 }
 
+std::int64_t rows_in_all(const Join& join, const std::map<std::string, Shape>& shapes) {
+  std::int64_t rows = 0;
+  for (const std::string& part : join.parts) {
+    rows += shapes.at(part).front();
+  }
+  return rows;
+}
+
 }  // namespace
+
+std::map<std::string, quantized::JoinedRows> joined_rows(const ModelSpec& spec) {
+  std::map<std::string, quantized::JoinedRows> result;
+  if (!spec.names.joins_projections) {
+    return result;
+  }
+  const std::map<std::string, Shape> shapes = expected_tensors(spec);
+  for (const Join& join : joins_of(spec)) {
+    const std::string module = join.name.substr(0, join.name.rfind('.'));
+    std::int64_t first = 0;
+    for (const std::string& part : join.parts) {
+      const std::int64_t count = shapes.at(part).front();
+      result[part] = {module, rows_in_all(join, shapes), {.first = first, .count = count}};
+      first += count;
+    }
+  }
+  return result;
+}
 
 TensorMap split_joined(const ModelSpec& spec, TensorMap tensors,
                        const std::function<std::string(const std::string& tensor)>& where) {
   const std::map<std::string, Shape> shapes =
       spec.names.joins_projections ? expected_tensors(spec) : std::map<std::string, Shape>();
+  // Quantised projections have no values yet.
+  const auto is_described = [&tensors](const std::string& part) {
+    const auto found = tensors.find(part);
+    return found != tensors.end() && found->second.data == nullptr;
+  };
   for (const Join& join : joins_of(spec)) {
-    std::int64_t rows = 0;
-    for (const std::string& part : join.parts) {
-      rows += shapes.at(part).front();
+    if (std::ranges::all_of(join.parts, [&](const auto& part) { return is_described(part); })) {
+      tensors.erase(join.name);  // its codes, if their type is one that tensors have
+      continue;
     }
-    const Shape shape{rows, spec.hidden};
+    const Shape shape{rows_in_all(join, shapes), spec.hidden};
     const auto found = tensors.find(join.name);
     require(found != tensors.end(), "{}: tensor {} is missing, expected shape [{}]",
             where(join.name), in_quotes(join.name), fmt::join(shape, ", "));

@@ -26,7 +26,7 @@ class QuantizedTest : public testing::Test {
              const std::vector<T>& values) {
     std::string& bytes = memory_.emplace_back(values.size() * sizeof(T), '\0');
     std::memcpy(bytes.data(), values.data(), bytes.size());
-    tensors_[std::string(kModule) + "." + part] = {
+    tensors_[kModule + std::string(part.starts_with('_') ? "" : ".") + part] = {
         type, shape, reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
   }
   StoredTensor& stored(const std::string& part) {
@@ -449,6 +449,40 @@ TEST_F(Fp4Test, ModelOpts) {
     return code(r, c) *
            (to_float(f8e4m3{scales[static_cast<std::size_t>(r * (kCols / 16) + c / 16)]}) * 0.3F);
   });
+}
+
+// gpt-oss: the matrices of two experts one below the other.
+TEST_F(Fp4Test, BlocksOfExperts) {
+  std::vector<std::uint8_t> exponents;
+  for (const int i : integers(kRows * kCols / 32, 20)) {
+    exponents.push_back(static_cast<std::uint8_t>(117 + i));
+  }
+  store("_blocks", "U8", {2, kRows / 2, kCols / 32, 16}, bytes_);
+  store("_scales", "U8", {2, kRows / 2, kCols / 32}, exponents);
+  const json config = {{"quant_method", "mxfp4"}};
+  expect_values(config, [&](int r, int c) {
+    return std::ldexp(code(r, c),
+                      exponents[static_cast<std::size_t>(r * (kCols / 32) + c / 32)] - 127);
+  });
+  store("_scales", "U8", {2, kRows / 2, kCols / 16}, std::vector<std::uint8_t>(kRows * kCols / 16));
+  EXPECT_THAT(error(config), HasSubstr("up_proj_scales\" has shape [2, 32, 6], expected 64 x 96"));
+}
+
+// Those that begin and end inside blocks.
+TEST_F(Fp8Test, RowsOfAJoinedMatrix) {
+  const std::vector<float> scales = floats(4 * 3);
+  store("weight_scale_inv", "F32", {4, 3}, scales);
+  const auto whole = find({{"quant_method", "fp8"}, {"weight_block_size", {16, 32}}});
+  for (const auto& [first, count, step] : {std::tuple(5, 40, 1), std::tuple(3, 20, 3)}) {
+    const auto part = rows_of(*whole, {.first = first, .count = count, .step = step});
+    const auto values = dequantized(part, DType::f32);
+    const auto* f = reinterpret_cast<const float*>(values.data());
+    for (int i = 0; i < count * kCols; ++i) {
+      const int r = first + i / kCols * step;
+      const int c = i % kCols;
+      ASSERT_EQ(f[i], code(r, c) * scales[static_cast<std::size_t>(r / 16 * 3 + c / 32)]) << i;
+    }
+  }
 }
 
 TEST_F(Fp8Test, ModelOpts) {

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
+
 #include "model/checkpoint_testing.h"
 
 namespace winnow::model {
@@ -96,6 +99,76 @@ TEST(ExpertStacks, OfRowsAreReadWhereTheyLie) {
     ASSERT_EQ(at(up, i), at(whole, (2 * 2 + 1) * kInner * kHidden + i));
   }
   EXPECT_EQ(opened.parameter_count(), Checkpoint::open(dir.path()).parameter_count());
+}
+
+// gpt-oss as it is published: [expert, out, in] in blocks of 32, gate and up in turn.
+TEST(ExpertStacks, InMxfp4) {
+  constexpr std::int64_t kWide = 32;
+  json config = tiny_config("GptOssForCausalLM");
+  config.merge_patch({{"hidden_size", kWide},
+                      {"intermediate_size", kWide},
+                      {"num_local_experts", kExperts},
+                      {"num_experts_per_tok", 2}});
+  const ModelSpec spec = parse(config);
+  config["quantization_config"] = {{"quant_method", "mxfp4"}};
+  const TempDir dir;
+  save_checkpoint(dir.path(), spec, tensors_of(spec).map());
+  dir.write("config.json", config.dump());
+  const SafetensorsFile plain(dir.path() / "model.safetensors");
+  OwnedTensors stored;
+  for (const auto& [name, tensor] : plain.tensors()) {
+    const bool down = name.ends_with("experts.down_proj");
+    if (down || name.ends_with("experts.gate_up_proj")) {
+      const std::int64_t rows = down ? kWide : 2 * kWide;
+      stored.add(name + "_blocks", DType::i8, {kExperts, rows, 1, 16}, 4);
+      stored.add(name + "_scales", DType::i8, {kExperts, rows, 1}, 5);
+    } else {
+      stored.map()[name] = tensor;
+    }
+  }
+  for (auto& [name, tensor] : stored.map()) {
+    if (name.ends_with("_scales")) {
+      auto* scales = reinterpret_cast<std::uint8_t*>(const_cast<std::byte*>(tensor.data));
+      for (std::int64_t i = 0; i < tensor.count(); ++i) {
+        scales[i] = static_cast<std::uint8_t>(117 + scales[i] % 20);
+      }
+    }
+  }
+  const TempDir published;
+  write_safetensors(published.path() / "model.safetensors", stored.map());
+  std::string image = published.read("model.safetensors");
+  for (std::size_t at = image.find("\"I8\""); at != std::string::npos;
+       at = image.find("\"I8\"", at)) {
+    image[at + 1] = 'U';  // a type that winnow does not write
+  }
+  published.write("model.safetensors", image);
+  published.write("config.json", config.dump());
+
+  const Checkpoint opened = Checkpoint::open(published.path());
+  constexpr std::array<float, 8> kMagnitudes{0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
+  const auto value = [&](const std::string& stack, std::int64_t row, std::int64_t col) {
+    const auto byte = [&](const char* part, std::int64_t index) {
+      return std::to_integer<int>(stored.map().at(kLayer + stack + part).data[index]);
+    };
+    const int code = byte("_blocks", row * 16 + col / 2) >> (col % 2 * 4) & 15;
+    const float magnitude = kMagnitudes[static_cast<std::size_t>(code & 7)];
+    return std::ldexp(code > 7 ? -magnitude : magnitude, byte("_scales", row) - 127);
+  };
+  for (std::int64_t e = 0; e < kExperts; ++e) {
+    const auto expect = [&](const char* part, const char* stack, auto row_of) {
+      const TensorView tensor = opened.tensor(kLayer + std::to_string(e) + "." + part + ".weight");
+      for (std::int64_t i = 0; i < kWide * kWide; ++i) {
+        ASSERT_EQ(to_float(tensor.as<bf16>()[static_cast<std::size_t>(i)]),
+                  value(stack, row_of(i / kWide), i % kWide))
+            << part << ' ' << e << ' ' << i;
+      }
+    };
+    expect("gate_proj", "gate_up_proj", [&](auto r) { return e * 2 * kWide + 2 * r; });
+    expect("up_proj", "gate_up_proj", [&](auto r) { return e * 2 * kWide + 2 * r + 1; });
+    expect("down_proj", "down_proj", [&](auto r) { return e * kWide + r; });
+  }
+  EXPECT_EQ(0, std::memcmp(opened.tensor(kLayer + "1.down_proj.bias").data,
+                           plain.tensor(kLayer + "down_proj_bias").data + kWide * 2, kWide * 2));
 }
 
 TEST(ExpertStacks, OfAnotherShapeAreNamed) {

@@ -71,7 +71,7 @@ StoredTensor Parts::get(const std::string& part, std::string_view types, const S
 }
 
 void Parts::reject(const std::string& part, const std::string& what) const {
-  fail("{}: tensor {} {}", where_, in_quotes(module_ + "." + part), what);
+  fail("{}: tensor {} {}", where_, in_quotes(name_of(part)), what);
 }
 
 std::vector<float> floats_of(const StoredTensor& tensor) {

@@ -17,7 +17,8 @@ namespace winnow::quantized {
 using FindTensor = std::function<std::optional<StoredTensor>(const std::string& name)>;
 
 /// The parts of the matrix of one linear layer: `module` is "model.layers.0.mlp.up_proj", the parts
-/// are "<module>.weight", "<module>.weight_scale", ... Errors name the tensor.
+/// are "<module>.weight", "<module>.weight_scale", ..., and of "_blocks" "<module>_blocks". Errors
+/// name the tensor.
 class Parts {
  public:
   /// `where`: the directory, for messages. `rows` and `cols`: the matrix's shape in the model.
@@ -31,7 +32,7 @@ class Parts {
   [[nodiscard]] const std::string& module() const { return module_; }
   [[nodiscard]] bool has(const std::string& part) const { return find(part).has_value(); }
   [[nodiscard]] std::optional<StoredTensor> find(const std::string& part) const {
-    return find_(module_ + "." + part);
+    return find_(name_of(part));
   }
   /// The part, of one of the types `types` ("U8 I8").
   [[nodiscard]] StoredTensor get(const std::string& part, std::string_view types) const;
@@ -41,6 +42,10 @@ class Parts {
   [[noreturn]] void reject(const std::string& part, const std::string& what) const;
 
  private:
+  [[nodiscard]] std::string name_of(const std::string& part) const {
+    return module_ + (part.starts_with('_') ? "" : ".") + part;
+  }
+
   const FindTensor& find_;
   std::string where_;
   std::string module_;

@@ -47,6 +47,37 @@ void store_as(DType type, const float* values, std::size_t count, std::byte* out
 
 }  // namespace
 
+QuantizedMatrix rows_of(const QuantizedMatrix& whole, const RowSelection& selection) {
+  const auto [first, count, step] = selection;
+  QuantizedMatrix part;
+  part.rows = count;
+  part.cols = whole.cols;
+  part.groups = whole.groups;
+  part.group_of = whole.group_of;
+  part.stored_bytes =
+      whole.stored_bytes / static_cast<std::size_t>(whole.rows) * static_cast<std::size_t>(count);
+  part.codes = [read = whole.codes, first = first, step = step, cols = whole.cols](
+                   std::int64_t begin, std::int64_t end, float* out) {
+    if (step == 1) {
+      return read(first + begin, first + end, out);
+    }
+    for (std::int64_t row = begin; row < end; ++row, out += cols) {
+      read(first + row * step, first + row * step + 1, out);
+    }
+  };
+  // The selection may begin and end inside blocks, so each row gets scales of its own.
+  const auto select = [&, first = first, count = count, step = step](const std::vector<float>& from,
+                                                                     std::vector<float>& to) {
+    for (std::int64_t row = 0; row < count && !from.empty(); ++row) {
+      const auto block = from.begin() + (first + row * step) / whole.rows_per_block * whole.groups;
+      to.insert(to.end(), block, block + whole.groups);
+    }
+  };
+  select(whole.scales, part.scales);
+  select(whole.zeros, part.zeros);
+  return part;
+}
+
 Buffer<std::byte> dequantized(const QuantizedMatrix& matrix, DType type) {
   const auto cols = static_cast<std::size_t>(matrix.cols);
   const std::size_t row_bytes = cols * dtype_size(type);

@@ -30,6 +30,15 @@ struct QuantizedMatrix {
   std::size_t stored_bytes = 0;  // of all parts in the file
 };
 
+/// Rows of a matrix that a file holds in place of several: `count` of them, from `first` on, every
+/// `step`-th.
+struct RowSelection {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::int64_t step = 1;
+};
+QuantizedMatrix rows_of(const QuantizedMatrix& whole, const RowSelection& selection);
+
 /// The whole matrix as f32, f16 or bf16 (to nearest even), by all threads.
 Buffer<std::byte> dequantized(const QuantizedMatrix& matrix, DType type);
 

@@ -52,7 +52,8 @@ std::string readable(std::size_t bytes) {
 std::shared_ptr<Weights> find_weights(const std::filesystem::path& directory,
                                       const std::string& config, const FindTensor& find_tensor,
                                       const std::shared_ptr<const void>& owner,
-                                      const std::map<std::string, Shape>& matrices, DType type) {
+                                      const std::map<std::string, Shape>& matrices,
+                                      const std::map<std::string, JoinedRows>& joined, DType type) {
   const std::optional<Description> description = read_description(directory, config);
   if (!description) {
     return nullptr;
@@ -61,12 +62,18 @@ std::shared_ptr<Weights> find_weights(const std::filesystem::path& directory,
   const std::unique_ptr<const Method> method = read_method(object);
   auto weights = std::make_shared<Weights>(
       directory.string(), object.text("quant_method", "bitsandbytes"), type, owner);
+  const auto find = [&](const std::string& module, std::int64_t rows, std::int64_t cols) {
+    return method->find(Parts(find_tensor, directory.string(), module, rows, cols));
+  };
   for (const auto& [name, shape] : matrices) {
-    if (shape.size() == 2 && name.ends_with(kWeight)) {
-      const Parts parts(find_tensor, directory.string(),
-                        name.substr(0, name.size() - kWeight.size()), shape[0], shape[1]);
-      if (auto matrix = method->find(parts)) {
-        weights->add(name, shape, std::move(*matrix));
+    if (shape.size() != 2 || !name.ends_with(kWeight)) {
+      continue;
+    }
+    if (auto own = find(name.substr(0, name.size() - kWeight.size()), shape[0], shape[1])) {
+      weights->add(name, shape, std::move(*own));
+    } else if (const auto other = joined.find(name); other != joined.end()) {
+      if (const auto whole = find(other->second.module, other->second.rows, shape[1])) {
+        weights->add(name, shape, rows_of(*whole, other->second.selection));
       }
     }
   }

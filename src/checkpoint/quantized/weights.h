@@ -51,13 +51,22 @@ class Weights {
   TensorMap tensors_;
 };
 
+/// Where a file may hold a matrix: as rows of another one, which has `rows` in all.
+struct JoinedRows {
+  std::string module;
+  std::int64_t rows = 0;
+  RowSelection selection;
+};
+
 /// Those of the matrices of these names and shapes that are stored quantised, as `find_tensor`
 /// finds their parts; `owner` keeps alive what it finds. Null when the directory says nothing of
 /// quantisation: its config.json's text `config` has no "quantization_config", and no
-/// quantize_config.json (AutoGPTQ's) or quant_config.json (AutoAWQ's) stands beside it.
+/// quantize_config.json (AutoGPTQ's) or quant_config.json (AutoAWQ's) stands beside it. Matrices of
+/// which `joined` tells are looked for as rows of others, too.
 std::shared_ptr<Weights> find_weights(const std::filesystem::path& directory,
                                       const std::string& config, const FindTensor& find_tensor,
                                       const std::shared_ptr<const void>& owner,
-                                      const std::map<std::string, Shape>& matrices, DType type);
+                                      const std::map<std::string, Shape>& matrices,
+                                      const std::map<std::string, JoinedRows>& joined, DType type);
 
 }  // namespace winnow::quantized
