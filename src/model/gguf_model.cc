@@ -1,5 +1,6 @@
 #include "model/gguf_model.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -13,9 +14,6 @@ namespace winnow::model {
 namespace {
 
 using nlohmann::json;
-
-/// llama.cpp's names of what winnow reads, with transformers'.
-constexpr std::array<std::string_view, 3> kArchitectures{"llama", "qwen2", "qwen3"};
 
 /// The text under `key`.
 std::string text_of(const gguf::File& file, const std::string& key, const std::string& absent) {
@@ -47,6 +45,20 @@ class Metadata {
   [[nodiscard]] json get(const std::string& key, json absent) const {
     const json* value = find(key);
     return value == nullptr ? absent : single(key, *value);
+  }
+  /// Like need(), of a number.
+  [[nodiscard]] double number(const std::string& key) const {
+    const json value = need(key);
+    require(value.is_number(), "{}: {}.{}: expected a number, got {}", file_.path().string(),
+            architecture_, key, described(value));
+    return value.get<double>();
+  }
+  [[nodiscard]] const gguf::File& file() const { return file_; }
+  /// Puts what the file says under `key` into config.json's `name`; nothing where it says nothing.
+  void copy(const std::string& key, json& config, const char* name) const {
+    if (find(key) != nullptr) {
+      config[name] = need(key);
+    }
   }
 
  private:
@@ -121,9 +133,10 @@ json read_rope_scaling(const gguf::File& file, const Metadata& metadata, double 
     return nullptr;
   }
   json scaling = {{"rope_type", type}, {"factor", metadata.need("rope.scaling.factor")}};
-  if (const json* context = metadata.find("rope.scaling.original_context_length")) {
-    scaling["original_max_position_embeddings"] = *context;
-  }
+  metadata.copy("rope.scaling.original_context_length", scaling,
+                "original_max_position_embeddings");
+  metadata.copy("rope.scaling.yarn_beta_fast", scaling, "beta_fast");
+  metadata.copy("rope.scaling.yarn_beta_slow", scaling, "beta_slow");
   return scaling;
 }
 
@@ -150,21 +163,169 @@ void put_tokens(const gguf::File& file, json& config) {
   }
 }
 
+/// The values of a vector.
+std::vector<float> read_floats(const gguf::File& file, const std::string& name) {
+  const gguf::Tensor& tensor = need_tensor(file, name);
+  require(tensor.type == gguf::kF32, "{}: {}: expected F32", file.path().string(), name);
+  std::vector<float> values(tensor.bytes.size() / sizeof(float));
+  std::memcpy(values.data(), tensor.bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+// What architectures have besides: keys that llama.cpp's converter leaves out are constants of its
+// own code, which the comments name.
+
+void put_experts(const Metadata& metadata, json& config, const char* count) {
+  config[count] = metadata.need("expert_count");
+  config["num_experts_per_tok"] = metadata.need("expert_used_count");
+}
+
+/// Files of Mixtral's name Llama's architecture.
+void add_llama(const Metadata& metadata, json& config) {
+  if (metadata.find("expert_count") != nullptr && metadata.number("expert_count") > 0) {
+    config["model_type"] = "mixtral";
+    put_experts(metadata, config, "num_local_experts");
+  }
+}
+
+/// llama.cpp normalises what Qwen 3's router chose, and not what Qwen 2's did.
+void add_qwen_experts(const Metadata& metadata, json& config) {
+  put_experts(metadata, config, "num_experts");
+  config["norm_topk_prob"] = metadata.architecture() == "qwen3moe";
+  config["moe_intermediate_size"] =
+      metadata.get("expert_feed_forward_length", config["intermediate_size"]);
+  metadata.copy("expert_shared_feed_forward_length", config, "shared_expert_intermediate_size");
+}
+
+/// Of the 27B models, which llama.cpp knows by their layers, scores are divided by the square root
+/// of another width than the heads have.
+void add_gemma_scale(const Metadata& metadata, json& config, int layers_of_27b) {
+  const bool is_27b = metadata.number("block_count") == layers_of_27b;
+  config["query_pre_attn_scalar"] =
+      is_27b ? metadata.number("embedding_length") / metadata.number("attention.head_count")
+             : metadata.number("attention.key_length");
+}
+
+void add_gemma2(const Metadata& metadata, json& config) {
+  add_gemma_scale(metadata, config, 46);
+  metadata.copy("attn_logit_softcapping", config, "attn_logit_softcapping");
+  metadata.copy("final_logit_softcapping", config, "final_logit_softcapping");
+  metadata.copy("attention.sliding_window", config, "sliding_window");
+}
+
+/// Every sixth layer is a full one, the others have a base of 10,000.
+void add_gemma3(const Metadata& metadata, json& config) {
+  add_gemma_scale(metadata, config, 62);
+  metadata.copy("final_logit_softcapping", config, "final_logit_softcapping");
+  config["sliding_window"] = metadata.get("attention.sliding_window", nullptr);
+  config["sliding_window_pattern"] = config["sliding_window"].is_null()
+                                         ? json(1)
+                                         : metadata.get("attention.sliding_window_pattern", 6);
+  config["rope_local_base_freq"] = metadata.get("rope.freq_base_swa", 10000.0);
+}
+
+void add_granite(const Metadata& metadata, json& config) {
+  metadata.copy("embedding_scale", config, "embedding_multiplier");
+  metadata.copy("residual_scale", config, "residual_multiplier");
+  metadata.copy("logit_scale", config, "logits_scaling");
+  config["attention_multiplier"] =
+      metadata.get("attention.scale", 1.0 / std::sqrt(config["head_dim"].get<double>()));
+}
+
+/// OLMo 3 is OLMo 2 with a window; its pattern says true of the layers that slide.
+void add_olmo2(const Metadata& metadata, json& config) {
+  const json window = metadata.get("attention.sliding_window", 0);
+  if (window == 0) {
+    return;
+  }
+  config["model_type"] = "olmo3";
+  config["sliding_window"] = window;
+  if (const json* pattern = metadata.find("attention.sliding_window_pattern")) {
+    json types = json::array();
+    for (const json& slides : pattern->is_array() ? *pattern : json::array()) {
+      types.push_back(slides == true ? "sliding_attention" : "full_attention");
+    }
+    config["layer_types"] = types;
+  }
+}
+
+void add_gpt_oss(const Metadata& metadata, json& config) {
+  put_experts(metadata, config, "num_local_experts");
+  metadata.copy("expert_feed_forward_length", config, "intermediate_size");
+  metadata.copy("attention.sliding_window", config, "sliding_window");
+  if (config["rope_scaling"].is_object()) {
+    config["rope_scaling"]["truncate"] = false;
+  }
+}
+
+/// A window of 0 is none. The number of channels that are rotated is not that of a head.
+void add_phi3(const Metadata& metadata, json& config) {
+  const json window = metadata.get("attention.sliding_window", 0);
+  config["sliding_window"] = window == 0 ? json(nullptr) : window;
+  const auto head = config["head_dim"].get<double>();
+  if (metadata.find("rope.dimension_count") != nullptr) {
+    // A little more, as the share of a head is cut off to a number of channels.
+    config["partial_rotary_factor"] =
+        std::min(1.0, (metadata.number("rope.dimension_count") + 1e-6) / head);
+  }
+  metadata.copy("rope.scaling.original_context_length", config, "original_max_position_embeddings");
+  if (metadata.file().tensors().contains("rope_factors_long.weight")) {
+    config["rope_scaling"] = {
+        {"rope_type", "longrope"},
+        {"long_factor", read_floats(metadata.file(), "rope_factors_long.weight")},
+        {"short_factor", read_floats(metadata.file(), "rope_factors_short.weight")}};
+  }
+}
+
+/// What llama.cpp calls a model, and transformers.
+struct Architecture {
+  std::string_view name;
+  const char* model_type;
+  void (*add)(const Metadata& metadata, json& config) = nullptr;
+};
+
+constexpr std::array<Architecture, 14> kArchitectures{{
+    {"arcee", "arcee"},
+    {"gemma", "gemma"},
+    {"gemma2", "gemma2", add_gemma2},
+    {"gemma3", "gemma3_text", add_gemma3},
+    {"gpt-oss", "gpt_oss", add_gpt_oss},
+    {"granite", "granite", add_granite},
+    {"llama", "llama", add_llama},
+    {"olmo2", "olmo2", add_olmo2},
+    {"phi3", "phi3", add_phi3},
+    {"qwen2", "qwen2"},
+    {"qwen2moe", "qwen2_moe", add_qwen_experts},
+    {"qwen3", "qwen3"},
+    {"qwen3moe", "qwen3_moe", add_qwen_experts},
+    {"smollm3", "smollm3"},
+}};
+
+std::string known_gguf_architectures() {
+  std::string names;
+  for (const Architecture& architecture : kArchitectures) {
+    names.append(names.empty() ? "" : ", ").append(architecture.name);
+  }
+  return names;
+}
+
 }  // namespace
 
 std::string config_of_gguf(const gguf::File& file) {
   const Metadata metadata(file);
-  require(std::ranges::find(kArchitectures, metadata.architecture()) != kArchitectures.end(),
+  const auto* const architecture =
+      std::ranges::find(kArchitectures, metadata.architecture(), &Architecture::name);
+  require(architecture != kArchitectures.end(),
           "{}: architecture {} is not supported in GGUF; winnow reads {}", file.path().string(),
-          in_quotes(metadata.architecture()), fmt::join(kArchitectures, ", "));
+          in_quotes(metadata.architecture()), known_gguf_architectures());
   const gguf::Tensor embedding = need_tensor(file, "token_embd.weight");
   require(embedding.shape.size() == 2, "{}: token_embd.weight: expected two dimensions",
           file.path().string());
   const json heads = metadata.need("attention.head_count");
-  json config = {{"model_type", metadata.architecture()},
+  json config = {{"model_type", architecture->model_type},
                  {"hidden_size", metadata.need("embedding_length")},
                  {"num_hidden_layers", metadata.need("block_count")},
-                 {"intermediate_size", metadata.need("feed_forward_length")},
+                 {"intermediate_size", metadata.get("feed_forward_length", nullptr)},
                  {"num_attention_heads", heads},
                  {"num_key_value_heads", metadata.get("attention.head_count_kv", heads)},
                  {"max_position_embeddings", metadata.need("context_length")},
@@ -185,76 +346,11 @@ std::string config_of_gguf(const gguf::File& file) {
   } else if (heads.is_number_unsigned() && heads > 0) {
     config["head_dim"] = embedding.shape.back() / heads.get<std::int64_t>();
   }
+  if (architecture->add != nullptr) {
+    architecture->add(metadata, config);
+  }
   put_tokens(file, config);
   return config.dump(2);
-}
-
-std::string gguf_name(const std::string& name) {
-  using Pair = std::pair<std::string_view, std::string_view>;
-  constexpr std::array<Pair, 3> kEnds{{{"model.embed_tokens.weight", "token_embd.weight"},
-                                       {"model.norm.weight", "output_norm.weight"},
-                                       {"lm_head.weight", "output.weight"}}};
-  constexpr std::array<Pair, 11> kParts{{{"input_layernorm", "attn_norm"},
-                                         {"post_attention_layernorm", "ffn_norm"},
-                                         {"self_attn.q_proj", "attn_q"},
-                                         {"self_attn.k_proj", "attn_k"},
-                                         {"self_attn.v_proj", "attn_v"},
-                                         {"self_attn.o_proj", "attn_output"},
-                                         {"self_attn.q_norm", "attn_q_norm"},
-                                         {"self_attn.k_norm", "attn_k_norm"},
-                                         {"mlp.gate_proj", "ffn_gate"},
-                                         {"mlp.up_proj", "ffn_up"},
-                                         {"mlp.down_proj", "ffn_down"}}};
-  constexpr std::string_view kLayers = "model.layers.";
-  for (const Pair& end : kEnds) {
-    if (end.first == name) {
-      return std::string(end.second);
-    }
-  }
-  const std::size_t dot = name.find('.', kLayers.size());
-  const std::size_t last = name.rfind('.');
-  if (!name.starts_with(kLayers) || dot == std::string::npos || last <= dot) {
-    return "";
-  }
-  const std::string_view part = std::string_view(name).substr(dot + 1, last - dot - 1);
-  const auto* found = std::ranges::find(kParts, part, &Pair::first);
-  return found == kParts.end()
-             ? ""
-             : fmt::format("blk.{}.{}{}", name.substr(kLayers.size(), dot - kLayers.size()),
-                           found->second, name.substr(last));
-}
-
-bool has_gguf_order(const ModelSpec& spec, const std::string& name) {
-  return spec.family == "llama" && (name.find(".self_attn.q_proj.") != std::string::npos ||
-                                    name.find(".self_attn.k_proj.") != std::string::npos);
-}
-
-quantized::QuantizedMatrix gguf_matrix(const gguf::Tensor& tensor, const Shape& shape,
-                                       int permuted_heads) {
-  quantized::QuantizedMatrix matrix;
-  matrix.rows = shape.front();
-  matrix.cols = shape.size() == 1 ? 1 : shape.back();
-  matrix.stored_bytes = tensor.bytes.size();
-  const gguf::BlockFormat format = gguf::block_format(tensor.type, "");
-  const std::int64_t head = permuted_heads > 0 ? matrix.rows / permuted_heads : 0;
-  // Channel c of a head and its partner c + head / 2 lie side by side.
-  const auto stored_row = [head](std::int64_t row) {
-    if (head == 0) {
-      return row;
-    }
-    const std::int64_t channel = row % head;
-    return row - channel + channel % (head / 2) * 2 + channel / (head / 2);
-  };
-  const std::int64_t blocks = matrix.cols / format.elements;
-  matrix.codes = [=, data = tensor.bytes.data()](std::int64_t begin, std::int64_t end, float* out) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const std::byte* at = data + stored_row(row) * blocks * format.bytes;
-      for (std::int64_t i = 0; i < blocks; ++i, at += format.bytes, out += format.elements) {
-        format.decode(at, out);
-      }
-    }
-  };
-  return matrix;
 }
 
 }  // namespace winnow::model

@@ -80,6 +80,9 @@ constexpr const char* kQwen2 =
 constexpr const char* kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr const char* kGpt4o =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 /// What a value of "tokenizer.ggml.pre" stands for.
 struct PreTokenization {
   std::string_view name;
@@ -89,7 +92,7 @@ struct PreTokenization {
   bool compose = false;             // NFC before
 };
 
-constexpr std::array<PreTokenization, 12> kPreTokenizations{{
+constexpr std::array<PreTokenization, 14> kPreTokenizations{{
     {"llama-bpe", {kLlama3}, true, true},
     {"llama3", {kLlama3}, true, true},
     {"llama-v3", {kLlama3}, true, true},
@@ -101,7 +104,9 @@ constexpr std::array<PreTokenization, 12> kPreTokenizations{{
     {"gpt-2", {kGpt2}},
     {"gpt2", {kGpt2}},
     {"olmo", {kGpt2}},
+    {"gpt-4o", {kGpt4o}},
     {"smollm", {R"(\p{N})", kGpt2}},
+    {"refact", {R"(\p{N})", kGpt2}},
 }};
 
 const PreTokenization& pre_tokenization(const TokenData& data) {

@@ -1,10 +1,17 @@
 // Models from GGUF files.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <regex>
+#include <vector>
+
 #include "checkpoint/gguf/block_formats.h"
 #include "checkpoint/gguf_testing.h"
 #include "model/checkpoint_testing.h"
-#include "model/gguf_model.h"
 
 namespace winnow::model {
 namespace {
@@ -27,19 +34,16 @@ class GgufModelTest : public testing::Test {
 };
 
 /// A description of the metadata below.
-ModelSpec tiny(const std::string& family) {
-  return parse_with({{"hidden_size", 32},
-                     {"num_attention_heads", 4},
-                     {"num_key_value_heads", 2},
-                     {"head_dim", 8},
-                     {"intermediate_size", 64},
-                     {"vocab_size", 32},
-                     {"rope_theta", 5e5},
-                     {"rms_norm_eps", 1e-5},
-                     {"torch_dtype", "float32"},
-                     {"bos_token_id", 1},
-                     {"eos_token_id", {2, 3}}},
-                    family);
+ModelSpec tiny(const std::string& family, const nlohmann::json& more = nullptr) {
+  nlohmann::json config = {
+      {"hidden_size", 32}, {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+      {"head_dim", 8},     {"intermediate_size", 64},  {"vocab_size", 32},
+      {"rope_theta", 5e5}, {"rms_norm_eps", 1e-5},     {"torch_dtype", "float32"},
+      {"bos_token_id", 1}, {"eos_token_id", {2, 3}}};
+  if (more.is_object()) {
+    config.merge_patch(more);
+  }
+  return parse_with(config, family);
 }
 
 gguf::GgufImage metadata_of(const std::string& architecture) {
@@ -63,34 +67,121 @@ gguf::GgufImage metadata_of(const std::string& architecture) {
 }
 
 /// Rows as llama.cpp's converter orders those of queries and keys: each channel beside its partner.
-std::string interleaved(const TensorView& tensor, int heads) {
-  const std::size_t row = tensor.bytes() / static_cast<std::size_t>(tensor.shape[0]);
-  const std::int64_t head = tensor.shape[0] / heads;
+std::string interleaved(const std::string& data, int heads, std::size_t rows) {
+  const std::size_t row = data.size() / rows;
+  const std::size_t head = rows / static_cast<std::size_t>(heads);
   std::string out;
-  for (std::int64_t h = 0; h < heads; ++h) {
-    for (std::int64_t i = 0; i < head / 2; ++i) {
-      for (const std::int64_t channel : {i, i + head / 2}) {
-        out.append(reinterpret_cast<const char*>(tensor.data) +
-                       static_cast<std::size_t>(h * head + channel) * row,
-                   row);
+  for (std::size_t h = 0; h < rows; h += head) {
+    for (std::size_t i = 0; i < head / 2; ++i) {
+      for (const std::size_t channel : {i, i + head / 2}) {
+        out += data.substr((h + channel) * row, row);
       }
     }
   }
   return out;
 }
 
-/// All tensors in F32, as the converter writes them.
-void add_tensors(gguf::GgufImage& image, const ModelSpec& spec, const TensorMap& tensors,
-                 const std::string& but = "") {
-  for (const auto& [name, tensor] : tensors) {
+bool is_one_of(const std::string& text, std::initializer_list<const char*> others) {
+  return std::ranges::any_of(others, [&](const char* other) { return text == other; });
+}
+
+/// What the converter makes of a model: its tensors in F32, by the names that PyPI's gguf gives
+/// them (make_gguf_names.py).
+class Converted {
+ public:
+  Converted(const std::string& architecture, const ModelSpec& spec) : spec_(spec) {
+    const auto all =
+        nlohmann::json::parse(std::ifstream(WINNOW_SOURCE_DIR "/tests/model/gguf_names.json"));
+    names_ = all.at(architecture).get<std::map<std::string, std::string>>();
+  }
+
+  void add(const std::string& name, const TensorView& tensor) {
     std::string data(reinterpret_cast<const char*>(tensor.data), tensor.bytes());
-    if (has_gguf_order(spec, name)) {
-      data = interleaved(tensor, name.find("q_proj") != std::string::npos ? 4 : 2);
+    if (is_one_of(spec_.family, {"arcee", "granite", "llama", "mixtral", "smollm3"})) {
+      const auto rows = static_cast<std::size_t>(tensor.shape.front());
+      data = name.find("q_proj") != std::string::npos   ? interleaved(data, 4, rows)
+             : name.find("k_proj") != std::string::npos ? interleaved(data, 2, rows)
+                                                        : data;
     }
-    if (gguf_name(name) != but) {
-      image.tensor(gguf_name(name), gguf::kF32, tensor.shape, data);
+    if (spec_.family.starts_with("gemma") && name.ends_with("norm.weight")) {
+      for (std::size_t at = 0; at < data.size(); at += sizeof(float)) {
+        float value = 0.0F;
+        std::memcpy(&value, &data[at], sizeof value);
+        value += 1.0F;
+        std::memcpy(&data[at], &value, sizeof value);
+      }
+    }
+    append(name, tensor.shape, data);
+  }
+
+  void write(gguf::GgufImage& image, const std::string& but = "") const {
+    for (const auto& [name, part] : parts_) {
+      if (name != but) {
+        image.tensor(name, gguf::kF32, part.shape, part.data);
+      }
     }
   }
+
+ private:
+  struct Part {
+    Shape shape;
+    std::string data;
+  };
+
+  // Experts follow each other in a tensor of theirs, and Phi-3's q, k and v.
+  void append(const std::string& name, Shape shape, const std::string& data) {
+    std::smatch match;
+    std::string whole = name;
+    if (std::regex_match(name, match, std::regex(R"((.*experts)\.\d+(\..*))"))) {
+      whole = match[1].str() + match[2].str();
+      shape.insert(shape.begin(), 1);
+    } else if (spec_.names.joins_projections) {
+      whole = std::regex_replace(whole, std::regex("\\.[qkv]_proj"), ".qkv_proj");
+      whole = std::regex_replace(whole, std::regex("\\.(gate|up)_proj"), ".gate_up_proj");
+    }
+    const bool bare = whole.ends_with(".sinks");
+    const std::size_t dot = bare ? whole.size() : whole.rfind('.');
+    const std::string kind = bare ? ".weight" : whole.substr(dot);
+    Part& part = parts_[names_.at(whole.substr(0, dot)) + kind];
+    if (part.data.empty()) {
+      part.shape = shape;
+    } else {
+      part.shape.front() += shape.front();
+    }
+    part.data += data;
+    if (name.find("shared_expert_gate") != std::string::npos) {
+      part.shape = {shape.back()};  // the converter drops dimensions of 1
+    }
+  }
+
+  const ModelSpec& spec_;
+  std::map<std::string, std::string> names_;
+  std::map<std::string, Part> parts_;
+};
+
+/// Experts by their number, and q before k before v.
+std::vector<std::string> in_order(const TensorMap& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors) {
+    names.push_back(name);
+  }
+  const auto key = [](const std::string& name) {
+    return std::pair(name.find("q_proj") != std::string::npos   ? 0
+                     : name.find("k_proj") != std::string::npos ? 1
+                                                                : 2,
+                     name);
+  };
+  std::ranges::sort(names, {}, key);
+  return names;
+}
+
+void add_tensors(gguf::GgufImage& image, const std::string& architecture, const ModelSpec& spec,
+                 const TensorMap& tensors, const std::string& but = "") {
+  Converted converted(architecture, spec);
+  for (const std::string& name : in_order(tensors)) {
+    converted.add(name, tensors.at(name));
+  }
+  converted.write(image, but);
 }
 
 /// Numbers rather than random bits, so that they compare.
@@ -105,15 +196,142 @@ OwnedTensors numbers_of(const ModelSpec& spec) {
   return tensors;
 }
 
+/// A model with what its config.json and its file say besides tiny() and metadata_of().
+struct Model {
+  std::string architecture;
+  std::string family;
+  nlohmann::json config = nullptr;
+  std::function<void(gguf::GgufImage&)> add = [](gguf::GgufImage&) {};
+};
+
+const nlohmann::json kGptOssRope = {{"rope_type", "yarn"},
+                                    {"factor", 8.0},
+                                    {"truncate", false},
+                                    {"original_max_position_embeddings", 16}};
+const std::vector<float> kLongFactors{1.0F, 2.0F, 3.0F, 4.0F};
+const std::vector<float> kShortFactors{1.0F, 1.0F, 1.5F, 1.5F};
+
+std::string bytes_of_floats(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+void add_experts(gguf::GgufImage& image, const std::string& architecture) {
+  image.u32(architecture + ".expert_count", 4);
+  image.u32(architecture + ".expert_used_count", 2);
+}
+
+std::vector<Model> models() {
+  const nlohmann::json experts = {{"num_local_experts", 4}, {"num_experts_per_tok", 2}};
+  const nlohmann::json qwen_experts = {
+      {"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 16}};
+  const auto with = [](nlohmann::json json, const nlohmann::json& more) {
+    json.merge_patch(more);
+    return json;
+  };
+  return {
+      {"llama", "LlamaForCausalLM"},
+      {"qwen2", "Qwen2ForCausalLM"},
+      {"qwen3", "Qwen3ForCausalLM"},
+      {"smollm3", "SmolLM3ForCausalLM", {{"tie_word_embeddings", false}}},
+      {"arcee", "ArceeForCausalLM"},
+      {"gemma", "GemmaForCausalLM"},
+      {"gemma2",
+       "Gemma2ForCausalLM",
+       {{"query_pre_attn_scalar", 8},
+        {"attn_logit_softcapping", 20.0},
+        {"final_logit_softcapping", 15.0},
+        {"sliding_window", 16}},
+       [](gguf::GgufImage& image) {
+         image.f32("gemma2.attn_logit_softcapping", 20.0F);
+         image.f32("gemma2.final_logit_softcapping", 15.0F);
+         image.u32("gemma2.attention.sliding_window", 16);
+       }},
+      {"gemma3",
+       "Gemma3ForCausalLM",
+       {{"query_pre_attn_scalar", 8},
+        {"sliding_window", 16},
+        {"sliding_window_pattern", 2},
+        {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}}},
+       [](gguf::GgufImage& image) {
+         image.u32("gemma3.attention.sliding_window", 16);
+         image.u32("gemma3.attention.sliding_window_pattern", 2);
+         image.text("gemma3.rope.scaling.type", "linear");
+         image.f32("gemma3.rope.scaling.factor", 8.0F);
+       }},
+      {"granite",
+       "GraniteForCausalLM",
+       {{"embedding_multiplier", 12.0},
+        {"residual_multiplier", 0.25},
+        {"logits_scaling", 8.0},
+        {"attention_multiplier", 0.5}},
+       [](gguf::GgufImage& image) {
+         image.f32("granite.embedding_scale", 12.0F);
+         image.f32("granite.residual_scale", 0.25F);
+         image.f32("granite.logit_scale", 8.0F);
+         image.f32("granite.attention.scale", 0.5F);
+       }},
+      {"olmo2", "Olmo2ForCausalLM"},
+      {"olmo2",
+       "Olmo3ForCausalLM",
+       {{"sliding_window", 16}, {"layer_types", {"full_attention", "sliding_attention"}}},
+       [](gguf::GgufImage& image) {
+         image.u32("olmo2.attention.sliding_window", 16);
+         image.numbers<std::uint8_t>("olmo2.attention.sliding_window_pattern", 7, {0, 1});
+       }},
+      {"phi3",
+       "Phi3ForCausalLM",
+       {{"sliding_window", nullptr}, {"partial_rotary_factor", 0.5}},
+       [](gguf::GgufImage& image) {
+         image.u32("phi3.rope.dimension_count", 4);
+         image.u32("phi3.attention.sliding_window", 0);
+       }},
+      {"phi3",
+       "Phi3ForCausalLM",
+       {{"sliding_window", 16},
+        {"original_max_position_embeddings", 32},
+        {"rope_scaling",
+         {{"type", "longrope"}, {"long_factor", kLongFactors}, {"short_factor", kShortFactors}}}},
+       [](gguf::GgufImage& image) {
+         image.u32("phi3.rope.dimension_count", 8);
+         image.u32("phi3.rope.scaling.original_context_length", 32);
+         image.u32("phi3.attention.sliding_window", 16);
+         image.tensor("rope_factors_long.weight", gguf::kF32, {4}, bytes_of_floats(kLongFactors));
+         image.tensor("rope_factors_short.weight", gguf::kF32, {4}, bytes_of_floats(kShortFactors));
+       }},
+      {"llama", "MixtralForCausalLM", experts,
+       [](gguf::GgufImage& image) { add_experts(image, "llama"); }},
+      {"qwen2moe", "Qwen2MoeForCausalLM",
+       with(qwen_experts, {{"shared_expert_intermediate_size", 24}}),
+       [](gguf::GgufImage& image) {
+         add_experts(image, "qwen2moe");
+         image.u32("qwen2moe.expert_feed_forward_length", 16);
+         image.u32("qwen2moe.expert_shared_feed_forward_length", 24);
+       }},
+      {"qwen3moe", "Qwen3MoeForCausalLM", with(qwen_experts, {{"norm_topk_prob", true}}),
+       [](gguf::GgufImage& image) {
+         add_experts(image, "qwen3moe");
+         image.u32("qwen3moe.expert_feed_forward_length", 16);
+       }},
+      {"gpt-oss", "GptOssForCausalLM",
+       with(experts, {{"sliding_window", 16}, {"rope_scaling", kGptOssRope}}),
+       [](gguf::GgufImage& image) {
+         add_experts(image, "gpt-oss");
+         image.u32("gpt-oss.attention.sliding_window", 16);
+         image.text("gpt-oss.rope.scaling.type", "yarn");
+         image.f32("gpt-oss.rope.scaling.factor", 8.0F);
+         image.u32("gpt-oss.rope.scaling.original_context_length", 16);
+       }},
+  };
+}
+
 TEST_F(GgufModelTest, ReadsWhatTheConverterWrites) {
-  for (const auto& [architecture, family] :
-       {std::pair("llama", "LlamaForCausalLM"), std::pair("qwen2", "Qwen2ForCausalLM"),
-        std::pair("qwen3", "Qwen3ForCausalLM")}) {
-    SCOPED_TRACE(architecture);
-    const ModelSpec spec = tiny(family);
+  for (const Model& model : models()) {
+    SCOPED_TRACE(model.family);
+    const ModelSpec spec = tiny(model.family, model.config);
     OwnedTensors tensors = numbers_of(spec);
-    gguf::GgufImage image = metadata_of(architecture);
-    add_tensors(image, spec, tensors.map());
+    gguf::GgufImage image = metadata_of(model.architecture);
+    model.add(image);
+    add_tensors(image, model.architecture, spec, tensors.map());
     write(image);
     const Checkpoint opened = Checkpoint::open(path());
     EXPECT_EQ(opened.spec(), spec);
@@ -125,7 +343,7 @@ TEST_F(GgufModelTest, QuantisedTensorsBecomeBf16) {
   const ModelSpec spec = tiny("LlamaForCausalLM");
   OwnedTensors tensors = numbers_of(spec);
   gguf::GgufImage image = metadata_of("llama");
-  add_tensors(image, spec, tensors.map(), "token_embd.weight");
+  add_tensors(image, "llama", spec, tensors.map(), "token_embd.weight");
   std::string blocks;
   for (int row = 0; row < 32; ++row) {
     blocks += std::string("\x00\x38", 2);  // 0.5
@@ -159,11 +377,11 @@ TEST_F(GgufModelTest, WhatIsNotReadIsNamed) {
   const ModelSpec spec = tiny("LlamaForCausalLM");
   OwnedTensors tensors = numbers_of(spec);
   gguf::GgufImage missing = metadata_of("llama");
-  add_tensors(missing, spec, tensors.map(), "blk.1.ffn_up.weight");
+  add_tensors(missing, "llama", spec, tensors.map(), "blk.1.ffn_up.weight");
   write(missing);
   EXPECT_THAT(error(), HasSubstr("tensor \"model.layers.1.mlp.up_proj.weight\" is missing"));
   gguf::GgufImage extra = metadata_of("llama");
-  add_tensors(extra, spec, tensors.map());
+  add_tensors(extra, "llama", spec, tensors.map());
   extra.tensor("blk.0.attn_q.bias", gguf::kF32, {32}, std::string(128, '\1'));
   write(extra);
   EXPECT_THAT(error(), HasSubstr("tensor \"blk.0.attn_q.bias\" has no place"));
@@ -174,7 +392,7 @@ TEST_F(GgufModelTest, FrequenciesOfLlama3) {
   OwnedTensors tensors = numbers_of(spec);
   const auto image_with = [&](const std::vector<float>& divisors) {
     gguf::GgufImage image = metadata_of("llama");
-    add_tensors(image, spec, tensors.map());
+    add_tensors(image, "llama", spec, tensors.map());
     image.tensor("rope_freqs.weight", gguf::kF32, {static_cast<std::int64_t>(divisors.size())},
                  {reinterpret_cast<const char*>(divisors.data()), divisors.size() * 4});
     write(image);
