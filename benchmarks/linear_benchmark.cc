@@ -119,6 +119,7 @@ class Model {
         return put([](float x) { return to_bf16(x); });
       case WeightFormat::int8:
       case WeightFormat::int4:
+      case WeightFormat::mxfp4:
         for (std::size_t i = 0; i < data_.size(); ++i) {
           data_[i] = static_cast<std::uint8_t>(mix64(i));
         }

@@ -23,7 +23,8 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   const EngineConfig config = resolve_options(options, checkpoint.spec());
   set_threads(options.threads);
   const FixedThreads fixed;  // others may load meanwhile
-  return place_model({checkpoint.spec(), model::load_weights(checkpoint, host_format(config))},
+  return place_model({checkpoint.spec(),
+                      model::load_weights(checkpoint, host_format(config), !config.cuda_device)},
                      config, checkpoint.parameter_count());
 }
 

@@ -60,10 +60,22 @@ bool Checkpoint::has(std::string_view name) const {
 }
 
 const TensorMap& Checkpoint::tensors() const {
+  return tensors(quantized::Weights::Which::all);
+}
+
+const TensorMap& Checkpoint::tensors_but_mxfp4() const {
+  return tensors(quantized::Weights::Which::all_but_mxfp4);
+}
+
+const TensorMap& Checkpoint::tensors(quantized::Weights::Which which) const {
   if (stacks_ != nullptr) {
     stacks_->fill();
   }
-  return quantized_ ? quantized_->converted(tensors_) : tensors_;
+  return quantized_ ? quantized_->converted(tensors_, which) : tensors_;
+}
+
+const quantized::QuantizedMatrix* Checkpoint::mxfp4(const std::string& name) const {
+  return quantized_ ? quantized_->mxfp4(name) : nullptr;
 }
 
 void Checkpoint::release(std::string_view name) const {

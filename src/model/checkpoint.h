@@ -41,6 +41,10 @@ class Checkpoint {
   /// All tensors by name. Experts are there one by one, however the file holds them: the first call
   /// copies those that lie otherwise.
   [[nodiscard]] const TensorMap& tensors() const;
+  /// The same without the values of matrices that mxfp4() has.
+  [[nodiscard]] const TensorMap& tensors_but_mxfp4() const;
+  /// The matrix `name` as the file's codes and scales; null when it is not stored in MXFP4.
+  [[nodiscard]] const quantized::QuantizedMatrix* mxfp4(const std::string& name) const;
   /// Whether the tensor `name` was converted from a quantised one, and lies in no mapped file.
   [[nodiscard]] bool is_converted(const std::string& name) const;
   /// Nobody reads this tensor any more: what is mapped of it may leave memory.
@@ -51,6 +55,7 @@ class Checkpoint {
  private:
   static Checkpoint open_directory(const std::filesystem::path& directory,
                                    std::optional<int> context);
+  [[nodiscard]] const TensorMap& tensors(quantized::Weights::Which which) const;
   static Checkpoint open_gguf(const std::filesystem::path& file, std::optional<int> context);
 
   std::filesystem::path directory_;

@@ -21,6 +21,8 @@ class TensorSource {
   [[nodiscard]] virtual bool contains(const std::string& name) const = 0;
   /// The tensor; throws Error when it is missing.
   virtual TensorView get(const std::string& name) = 0;
+  /// The matrix as a weight that is stored quantised and runs as it is; nullopt for others.
+  virtual std::optional<ops::Weight> quantized(const std::string& /*name*/) { return std::nullopt; }
   /// Nobody reads this tensor any more: its memory may go.
   virtual void release(const std::string& name) = 0;
 };

@@ -1,10 +1,12 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "base/error.h"
 #include "model/cost.h"
+#include "model/mxfp4_weight.h"
 #include "model/tensor_source.h"
 #include "model/visit_tensors.h"
 
@@ -46,6 +48,9 @@ class Binder {
     return wanted ? vector(name) : std::vector<float>();
   }
   ops::Weight matrix(const std::string& name) {
+    if (const auto as_stored = source_.quantized(name)) {
+      return *as_stored;
+    }
     const ops::Weight stored = ops::weight_view(source_.get(name));
     if (!format_) {
       return stored;
@@ -96,20 +101,36 @@ class Binder {
 // The tensors of a checkpoint, where its files are mapped.
 class StoredTensors : public TensorSource {
  public:
-  explicit StoredTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  /// `keep_mxfp4`: of matrices in MXFP4 nobody will want the values.
+  StoredTensors(const Checkpoint& checkpoint, bool keep_mxfp4)
+      : checkpoint_(checkpoint),
+        keep_mxfp4_(keep_mxfp4),
+        tensors_(keep_mxfp4 ? checkpoint.tensors_but_mxfp4() : checkpoint.tensors()) {}
 
   [[nodiscard]] bool contains(const std::string& name) const override {
-    return checkpoint_.tensors().contains(name);
+    return tensors_.contains(name);
   }
   TensorView get(const std::string& name) override {
-    const auto found = checkpoint_.tensors().find(name);
-    require(found != checkpoint_.tensors().end(), "tensor {} is missing", name);
+    const auto found = tensors_.find(name);
+    require(found != tensors_.end(), "tensor {} is missing", name);
     return found->second;
   }
+  std::optional<ops::Weight> quantized(const std::string& name) override {
+    const auto* matrix = keep_mxfp4_ ? checkpoint_.mxfp4(name) : nullptr;
+    if (matrix == nullptr) {
+      return std::nullopt;
+    }
+    return memory_->emplace_back(*matrix).view();
+  }
+  /// Keeps alive what quantized() gave.
+  [[nodiscard]] std::shared_ptr<const void> memory() const { return memory_; }
   void release(const std::string& name) override { checkpoint_.release(name); }
 
  private:
   const Checkpoint& checkpoint_;
+  bool keep_mxfp4_;
+  const TensorMap& tensors_;
+  std::shared_ptr<std::deque<Mxfp4Weight>> memory_ = std::make_shared<std::deque<Mxfp4Weight>>();
 };
 
 }  // namespace
@@ -155,10 +176,12 @@ Weights bind_weights(const ModelSpec& spec, TensorSource& source,
   return Binder(spec, source, format).bind();
 }
 
-Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format) {
-  StoredTensors tensors(checkpoint);
+Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format,
+                     bool keep_mxfp4) {
+  StoredTensors tensors(checkpoint, keep_mxfp4 && !format);
   Weights weights = bind_weights(checkpoint.spec(), tensors, format);
   weights.owners.push_back(std::make_shared<const Checkpoint>(checkpoint));
+  weights.owners.push_back(tensors.memory());
   return weights;
 }
 

@@ -83,7 +83,9 @@ struct Weights {
 
 /// Weights of a checkpoint as they are stored, without copying, or with every matrix quantised to
 /// `format` (int8 or int4).
-Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format = {});
+/// Matrices that the checkpoint stores in MXFP4 stay so if `keep_mxfp4`, which devices do not take.
+Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format = {},
+                     bool keep_mxfp4 = true);
 
 /// Weights drawn at random, for benchmarks of a shape: `type` is f32, f16 or bf16.
 Weights random_weights(const ModelSpec& spec, DType type, std::uint64_t seed,

@@ -48,6 +48,7 @@ std::size_t Weight::bytes() const {
     case WeightFormat::int8:
       return quantized(n);
     case WeightFormat::int4:
+    case WeightFormat::mxfp4:
       return quantized(n / 2);
   }
   return 0;
@@ -63,7 +64,7 @@ Weight weight_view(const TensorView& tensor) {
 
 QuantizedWeight::QuantizedWeight(const Weight& source, WeightFormat format)
     : format_(format), rows_(source.rows), cols_(source.cols) {
-  assert(is_quantized(format));
+  assert(format == WeightFormat::int8 || format == WeightFormat::int4);
   require(cols_ % kGroup == 0, "a weight of {} columns cannot be quantised in groups of {}", cols_,
           kGroup);
   const auto cols = static_cast<std::size_t>(cols_);

@@ -9,8 +9,9 @@ HeldOut::HeldOut(const model::Checkpoint& base, const Shards& shards, const Opti
   LoadOptions load;
   load.dtype = dtype_name(options.compute);
   load.device = options.device;
-  base_ = engine::place_model({base.spec(), model::load_weights(base)},
-                              engine::resolve_options(load, base.spec()), base.parameter_count());
+  const engine::EngineConfig config = engine::resolve_options(load, base.spec());
+  base_ = engine::place_model({base.spec(), model::load_weights(base, {}, !config.cuda_device)},
+                              config, base.parameter_count());
   const auto most = options.max_tokens > 0 ? static_cast<std::size_t>(options.max_tokens)
                                            : static_cast<std::size_t>(shards.tokens());
   for (std::size_t i = 0; i < shards.documents() && tokens_.size() < most; ++i) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "model/checkpoint_testing.h"
+#include "model/weights.h"
 
 namespace winnow::model {
 namespace {
@@ -167,6 +168,24 @@ TEST(ExpertStacks, InMxfp4) {
     expect("up_proj", "gate_up_proj", [&](auto r) { return e * 2 * kWide + 2 * r + 1; });
     expect("down_proj", "down_proj", [&](auto r) { return e * kWide + r; });
   }
+  // As weights they stay what they are: 4 bits and a scale.
+  const Weights weights = load_weights(Checkpoint::open(published.path()));
+  const ExpertWeights& expert = weights.layers[1].experts[2];
+  const auto expect_weight = [&](const ops::Weight& weight, const char* part) {
+    ASSERT_EQ(weight.format, ops::WeightFormat::mxfp4);
+    const TensorView tensor = opened.tensor(kLayer + "2." + part + ".weight");
+    std::vector<float> row(kWide);
+    for (std::int64_t r = 0; r < kWide; ++r) {
+      ops::dequantize_row(weight, r, row.data());
+      for (std::int64_t c = 0; c < kWide; ++c) {
+        ASSERT_EQ(row[static_cast<std::size_t>(c)],
+                  to_float(tensor.as<bf16>()[static_cast<std::size_t>(r * kWide + c)]));
+      }
+    }
+  };
+  expect_weight(expert.gate, "gate_proj");
+  expect_weight(expert.up, "up_proj");
+  expect_weight(expert.down, "down_proj");
   EXPECT_EQ(0, std::memcmp(opened.tensor(kLayer + "1.down_proj.bias").data,
                            plain.tensor(kLayer + "down_proj_bias").data + kWide * 2, kWide * 2));
 }

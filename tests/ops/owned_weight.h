@@ -1,19 +1,21 @@
 // Random weights in every format.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/random.h"
 #include "ops/random_values.h"
 #include "ops/weight.h"
 
 namespace winnow::ops::testing {
 
-inline constexpr WeightFormat kFormats[] = {WeightFormat::f32, WeightFormat::f16,
+inline constexpr WeightFormat kFormats[] = {WeightFormat::f32,  WeightFormat::f16,
                                             WeightFormat::bf16, WeightFormat::int8,
-                                            WeightFormat::int4};
+                                            WeightFormat::int4, WeightFormat::mxfp4};
 
 /// A random weight in any format that owns its memory.
 class OwnedWeight {
@@ -24,7 +26,9 @@ class OwnedWeight {
              .rows = static_cast<std::int64_t>(rows),
              .cols = static_cast<std::int64_t>(cols),
              .data = f32_.data()};
-    if (is_quantized(format)) {
+    if (format == WeightFormat::mxfp4) {
+      draw_mxfp4(seed);
+    } else if (is_quantized(format)) {
       quantized_.emplace(view_, format);
       view_ = quantized_->view();
     } else if (format != WeightFormat::f32) {
@@ -39,8 +43,26 @@ class OwnedWeight {
   [[nodiscard]] const Weight& view() const { return view_; }
 
  private:
+  /// Codes that are all drawn, and powers of two as scales.
+  void draw_mxfp4(std::uint64_t seed) {
+    Random random(seed, 1);
+    codes_.resize(f32_.size() / 2);
+    for (std::uint8_t& pair : codes_) {
+      pair = static_cast<std::uint8_t>(random.bits());
+    }
+    for (std::size_t i = 0; i < f32_.size() / QuantizedWeight::kGroup; ++i) {
+      scales_.push_back(to_bf16(std::ldexp(1.0F, static_cast<int>(random.bits() % 4) - 4)));
+    }
+    view_.format = WeightFormat::mxfp4;
+    view_.data = codes_.data();
+    view_.scales = scales_.data();
+    view_.group = QuantizedWeight::kGroup;
+  }
+
   std::vector<float> f32_;
   std::vector<std::uint16_t> u16_;
+  std::vector<std::uint8_t> codes_;
+  std::vector<bf16> scales_;
   std::optional<QuantizedWeight> quantized_;
   Weight view_;
 };

@@ -44,6 +44,7 @@ class Mxfp4 : public Method {
     matrix.rows = parts.rows;
     matrix.cols = parts.cols;
     matrix.stored_bytes = blocks.bytes + scales.bytes;
+    matrix.mxfp4 = {blocks.data, scales.data};
     matrix.codes = [codes = blocks.data, exponents = scales.data, groups](
                        std::int64_t begin, std::int64_t end, float* out) {
       const std::vector<float>& values = e2m1_values();

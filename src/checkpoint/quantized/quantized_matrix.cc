@@ -65,6 +65,10 @@ QuantizedMatrix rows_of(const QuantizedMatrix& whole, const RowSelection& select
       read(first + row * step, first + row * step + 1, out);
     }
   };
+  if (whole.mxfp4) {
+    part.mxfp4 = {whole.mxfp4->codes + first * whole.cols / 2,
+                  whole.mxfp4->exponents + first * whole.cols / 32, step};
+  }
   // The selection may begin and end inside blocks, so each row gets scales of its own.
   const auto select = [&, first = first, count = count, step = step](const std::vector<float>& from,
                                                                      std::vector<float>& to) {

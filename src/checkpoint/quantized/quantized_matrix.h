@@ -3,11 +3,20 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/tensor.h"
 
 namespace winnow::quantized {
+
+/// Rows of e2m1 codes, two a byte, the even column in the low nibble, with a scale of
+/// 2^(exponent - 127) for 32 columns, as they lie in a file: row r is the one `stride * r` further.
+struct Mxfp4Rows {
+  const std::byte* codes = nullptr;
+  const std::byte* exponents = nullptr;
+  std::int64_t stride = 1;
+};
 
 /// value[row, column] = (code[row, column] - zero) * scale, in fp32. All formats that winnow reads
 /// are of this form; they differ in how they store the codes and how far a scale reaches: one per
@@ -27,7 +36,8 @@ struct QuantizedMatrix {
   std::vector<float> scales;           // [row blocks, groups]
   std::vector<float> zeros;            // the same, or empty: 0
 
-  std::size_t stored_bytes = 0;  // of all parts in the file
+  std::size_t stored_bytes = 0;    // of all parts in the file
+  std::optional<Mxfp4Rows> mxfp4;  // the same values
 };
 
 /// Rows of a matrix that a file holds in place of several: `count` of them, from `first` on, every

@@ -86,30 +86,42 @@ void Weights::describe(TensorMap& tensors) const {
   }
 }
 
-const TensorMap& Weights::converted(const TensorMap& tensors) {
-  std::call_once(converted_, [&] {
+const QuantizedMatrix* Weights::mxfp4(const std::string& name) const {
+  const auto found = matrices_.find(name);
+  return found == matrices_.end() || !found->second.matrix.mxfp4 ? nullptr : &found->second.matrix;
+}
+
+const TensorMap& Weights::converted(const TensorMap& tensors, Which which) {
+  const std::lock_guard lock(mutex_);
+  if (tensors_.empty()) {
     tensors_ = tensors;
-    convert();
-  });
+  }
+  convert(which);
   return tensors_;
 }
 
-void Weights::convert() {
+void Weights::convert(Which which) {
   const Stopwatch watch;
+  std::size_t count = 0;
   std::size_t stored = 0;
   std::size_t taken = 0;
   for (const auto& [name, entry] : matrices_) {
+    TensorView& tensor = tensors_[name];
+    if (tensor.data != nullptr || (which == Which::all_but_mxfp4 && entry.matrix.mxfp4)) {
+      continue;
+    }
     const Buffer<std::byte>& values = memory_.emplace_back(dequantized(entry.matrix, type_));
-    tensors_[name].data = values.data();
+    tensor.data = values.data();
+    ++count;
     stored += entry.matrix.stored_bytes;
     taken += values.bytes();
   }
-  if (!matrices_.empty()) {
+  if (count > 0) {
     note(
         fmt::format("{}: {} matrices that {} quantised become {}: {} in the file, {} in memory, "
                     "converted in {:.1f} s",
-                    where_, matrices_.size(), method_, dtype_name(type_), readable(stored),
-                    readable(taken), watch.seconds()));
+                    where_, count, method_, dtype_name(type_), readable(stored), readable(taken),
+                    watch.seconds()));
   }
 }
 

@@ -29,11 +29,15 @@ class Weights {
   [[nodiscard]] bool holds(const std::string& name) const { return matrices_.contains(name); }
   /// Puts views of the matrices' type and shape into `tensors`, without their values.
   void describe(TensorMap& tensors) const;
-  /// All of `tensors` and the matrices with their values, which are converted at the first call.
-  const TensorMap& converted(const TensorMap& tensors);
+  /// The matrix as rows of MXFP4; null for one that is stored otherwise.
+  [[nodiscard]] const QuantizedMatrix* mxfp4(const std::string& name) const;
+  /// Which matrices converted() gives values.
+  enum class Which : std::uint8_t { all, all_but_mxfp4 };
+  /// All of `tensors` and the matrices, which are converted when they are first wanted.
+  const TensorMap& converted(const TensorMap& tensors, Which which = Which::all);
 
  private:
-  void convert();
+  void convert(Which which);
 
   struct Entry {
     Shape shape;
@@ -46,7 +50,7 @@ class Weights {
   std::shared_ptr<const void> owner_;
   std::map<std::string, Entry> matrices_;
 
-  std::once_flag converted_;
+  std::mutex mutex_;
   std::vector<Buffer<std::byte>> memory_;
   TensorMap tensors_;
 };

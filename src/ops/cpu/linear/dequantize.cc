@@ -23,14 +23,27 @@ struct Int8 {
   }
 };
 
+/// 32 nibbles, each in a byte.
+__m256i nibbles(const std::uint8_t* from) {
+  const __m128i pairs = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  const __m256i words = _mm256_cvtepu8_epi16(pairs);
+  const __m256i even = _mm256_and_si256(words, _mm256_set1_epi16(0x0F));
+  const __m256i odd = _mm256_and_si256(_mm256_slli_epi16(words, 4), _mm256_set1_epi16(0x0F00));
+  return _mm256_or_si256(even, odd);
+}
+
 struct Int4 {
   static constexpr std::size_t kBits = 4;
   static __m256i group(const std::uint8_t* from) {
-    const __m128i pairs = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    const __m256i words = _mm256_cvtepu8_epi16(pairs);
-    const __m256i even = _mm256_and_si256(words, _mm256_set1_epi16(0x0F));
-    const __m256i odd = _mm256_and_si256(_mm256_slli_epi16(words, 4), _mm256_set1_epi16(0x0F00));
-    return _mm256_sub_epi8(_mm256_or_si256(even, odd), _mm256_set1_epi8(8));
+    return _mm256_sub_epi8(nibbles(from), _mm256_set1_epi8(8));
+  }
+};
+
+struct Mxfp4 {
+  static constexpr std::size_t kBits = 4;
+  static __m256i group(const std::uint8_t* from) {
+    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTwiceE2m1.data()));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles(from));
   }
 };
 
@@ -66,8 +79,9 @@ namespace winnow::ops::cpu {
 
 void dequantize(const Weight& weight, std::size_t begin, Matrix<bf16> out) {
   assert(has_bf16_dots() && is_quantized(weight.format) && weight.group == QuantizedWeight::kGroup);
-  weight.format == WeightFormat::int8 ? dequantize_as<Int8>(weight, begin, out)
-                                      : dequantize_as<Int4>(weight, begin, out);
+  weight.format == WeightFormat::int8   ? dequantize_as<Int8>(weight, begin, out)
+  : weight.format == WeightFormat::int4 ? dequantize_as<Int4>(weight, begin, out)
+                                        : dequantize_as<Mxfp4>(weight, begin, out);
 }
 
 }  // namespace winnow::ops::cpu

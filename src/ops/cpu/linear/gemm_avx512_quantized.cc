@@ -51,6 +51,19 @@ constexpr std::array<std::uint8_t, N> bytes_of(int first, int count, bool upper)
   return bytes;
 }
 
+/// The same of integers in a table.
+constexpr std::array<std::uint8_t, 64> bytes_of(const std::array<std::int8_t, 16>& integers,
+                                                bool upper) {
+  std::array<std::uint8_t, 64> bytes{};
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const auto bits = to_bf16(static_cast<float>(integers[i % integers.size()])).bits;
+    bytes[i] = static_cast<std::uint8_t>(upper ? bits >> 8 : bits);
+  }
+  return bytes;
+}
+
+constexpr std::array<std::int8_t, 16> kInt4{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+
 /// How each format is unpacked to bf16: vector v of a block has of group g, in quarter g, the
 /// columns column_of(v, 0 ... kOfGroup).
 struct Int8 {
@@ -93,15 +106,17 @@ struct Int8 {
   __m512i upper_[2];
 };
 
-struct Int4 {
+/// Codes of 4 bits for the integers of a table.
+template <const std::array<std::int8_t, 16>& kIntegers>
+struct Nibbles {
   static constexpr std::size_t kBits = 4;
   static constexpr std::size_t column_of(std::size_t v, std::size_t i) {
     return v / 2 + 2 * (v % 2 * kOfGroup + i);  // even columns, then odd ones
   }
 
-  Int4() {
-    static constexpr auto kLower = bytes_of<64>(-8, 16, false);
-    static constexpr auto kUpper = bytes_of<64>(-8, 16, true);
+  Nibbles() {
+    static constexpr auto kLower = bytes_of(kIntegers, false);
+    static constexpr auto kUpper = bytes_of(kIntegers, true);
     lower_ = _mm512_loadu_si512(kLower.data());
     upper_ = _mm512_loadu_si512(kUpper.data());
   }
@@ -121,9 +136,12 @@ struct Int4 {
                last);
   }
 
-  __m512i lower_;  // bytes of the bf16 of -8 ... 7
+  __m512i lower_;  // bytes of the bf16 of each integer
   __m512i upper_;
 };
+
+using Int4 = Nibbles<kInt4>;
+using Mxfp4 = Nibbles<kTwiceE2m1>;
 
 /// The scales of a block's groups, each in its quarter.
 __m512 quarters(const bf16* scales, std::size_t groups) {
@@ -307,8 +325,9 @@ void gemm_avx512_quantized(Workspace& workspace, std::span<const LinearTarget> t
   assert(is_quantized(format));
   assert(std::ranges::all_of(
       targets, [=](const LinearTarget& target) { return target.weight->format == format; }));
-  format == WeightFormat::int8 ? linear_in<Int8>(workspace, targets, x)
-                               : linear_in<Int4>(workspace, targets, x);
+  format == WeightFormat::int8   ? linear_in<Int8>(workspace, targets, x)
+  : format == WeightFormat::int4 ? linear_in<Int4>(workspace, targets, x)
+                                 : linear_in<Mxfp4>(workspace, targets, x);
 }
 
 }  // namespace winnow::ops::cpu

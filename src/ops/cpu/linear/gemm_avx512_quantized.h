@@ -9,7 +9,7 @@
 
 namespace winnow::ops::cpu {
 
-/// As linear() in bf16 with weights that are all int8 or all int4, where has_bf16_dots(). Their
+/// As linear() in bf16 with weights of one quantised format, where has_bf16_dots(). Their
 /// integers are exact as bf16, and scales multiply a group's sum in float: nothing is rounded but
 /// inputs and sums. A row's result does not depend on the other rows.
 void gemm_avx512_quantized(Workspace& workspace, std::span<const LinearTarget> targets,

@@ -177,6 +177,8 @@ void gemv_kernel(const LinearTarget& target, Matrix<const float> x, std::size_t 
       return rows_kernel<Int8Row>(target, x, begin, end, scratch);
     case WeightFormat::int4:
       return rows_kernel<Int4Row>(target, x, begin, end, scratch);
+    case WeightFormat::mxfp4:
+      return rows_kernel<Mxfp4Row>(target, x, begin, end, scratch);
   }
 }
 
@@ -199,6 +201,8 @@ void dequantize_kernel(const Weight& weight, std::size_t begin, Matrix<float> ou
       return dequantize_matrix<Int8Row>(weight, begin, out);
     case WeightFormat::int4:
       return dequantize_matrix<Int4Row>(weight, begin, out);
+    case WeightFormat::mxfp4:
+      return dequantize_matrix<Mxfp4Row>(weight, begin, out);
   }
 }
 

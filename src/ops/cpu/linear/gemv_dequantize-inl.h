@@ -177,6 +177,48 @@ struct Int4Row {
   const bf16* scales = nullptr;
 };
 
+/// kTwiceE2m1 of every lane.
+template <class V>
+HWY_INLINE V twice_e2m1(V code) {
+  const hn::DFromV<V> d;
+  const auto one = hn::Set(d, 1);
+  const auto magnitude = hn::And(code, hn::Set(d, 7));
+  const auto mantissa = hn::Or(hn::And(magnitude, one), hn::Set(d, 2));
+  const auto exponent = hn::Max(hn::Sub(hn::ShiftRight<1>(magnitude), one), hn::Zero(d));
+  const auto q =
+      hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 4)), magnitude, hn::Shl(mantissa, exponent));
+  return hn::IfThenElse(hn::Lt(code, hn::Set(d, 8)), q, hn::Neg(q));
+}
+
+struct Mxfp4Row {
+  static constexpr std::size_t kBits = 4;
+
+  struct Group {
+    const std::uint8_t* packed;
+    FloatVector scale;
+    HWY_INLINE FloatVector vector(std::size_t s) const {
+      return hn::Mul(hn::ConvertTo(FloatTag(), twice_e2m1(nibbles(packed, s))), scale);
+    }
+  };
+
+  Mxfp4Row() = default;
+  Mxfp4Row(const Weight& weight, std::size_t row)
+      : data(static_cast<const std::uint8_t*>(weight.data) +
+             row * (static_cast<std::size_t>(weight.cols) / 2)),
+        scales(weight.scales + row * (static_cast<std::size_t>(weight.cols) / kGroup)) {}
+  HWY_INLINE Group group(std::size_t k) const {
+    return {data + k / 2, broadcast(scales[k / kGroup])};
+  }
+  [[nodiscard]] float element(std::size_t k) const {
+    const int code = (data[k / 2] >> (k % 2 * 4)) & 0x0F;
+    return static_cast<float>(kTwiceE2m1[static_cast<std::size_t>(code)]) *
+           to_float(scales[k / kGroup]);
+  }
+
+  const std::uint8_t* data = nullptr;
+  const bf16* scales = nullptr;
+};
+
 }  // namespace winnow::ops::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

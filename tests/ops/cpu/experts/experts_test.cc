@@ -258,7 +258,8 @@ TEST(Experts, ReadOnlyTheActiveOnes) {
 }
 
 TEST(Experts, OfQuantizedWeights) {
-  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+  for (const WeightFormat format :
+       {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4, WeightFormat::mxfp4}) {
     std::vector<OwnedWeight> matrices;
     for (std::size_t i = 0; i < 3 * kCount; ++i) {
       matrices.emplace_back(format, i % 3 == 2 ? kWidth : kInner, i % 3 == 2 ? kInner : kWidth, i);

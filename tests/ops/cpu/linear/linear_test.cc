@@ -262,7 +262,7 @@ TEST(Linear, QuantizedDotsRoundNothingButSums) {
   }
   Workspace workspace;
   const auto bias = testing::normal(37, 4);
-  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::int4}) {
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::int4, WeightFormat::mxfp4}) {
     for (const std::size_t cols : {32, 64, 96, 128, 160, 576}) {
       const OwnedWeight weight(format, 37, cols, 1);
       auto x = testing::normal(70 * (cols + 3), 5);
@@ -303,7 +303,8 @@ TEST(Linear, TakesDotsForWeightsAsTheyLie) {
     kernel(workspace, std::span(&target, 1), input);
     EXPECT_EQ(out, dots) << m << " rows";
   };
-  for (const auto format : {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+  for (const auto format :
+       {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4, WeightFormat::mxfp4}) {
     for (const std::size_t m : {1, 8, 100}) {
       expect_dots(format, m, true);
     }
