@@ -15,5 +15,6 @@ find_library(winnow_unistring unistring REQUIRED)  # linked by its name: it has 
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl)
+pkg_check_modules(edit REQUIRED IMPORTED_TARGET libedit)
 find_package(Boost REQUIRED)
 find_package(OpenSSL REQUIRED)

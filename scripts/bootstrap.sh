@@ -13,7 +13,7 @@ packages=(
   libutf8proc-dev libunistring-dev libsentencepiece-dev
   libprotobuf-dev  # sentencepiece.pc of Ubuntu 24.04 asks for it
   libzstd-dev libboost-dev libssl-dev libcurl4-openssl-dev python3
-  libcli11-dev libfmt-dev
+  libcli11-dev libedit-dev libfmt-dev
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )
 python=(python3-dev python3-venv)

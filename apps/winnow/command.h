@@ -15,6 +15,7 @@ inline constexpr int kFailure = 1;
 inline constexpr int kInterrupted = 130;
 
 void add_generate(CLI::App& app, Run& run);
+void add_chat(CLI::App& app, Run& run);
 void add_serve(CLI::App& app, Run& run);
 void add_tokenize(CLI::App& app, Run& run);
 void add_logits(CLI::App& app, Run& run);

@@ -29,6 +29,16 @@ void add_temperature_flags(const FlagGroup& group, SamplingOptions& sampling) {
   group.option("--top-p", sampling.top_p, "P", "Only the smallest set with this probability");
 }
 
+void add_sampling_flags(const FlagGroup& group, SamplingOptions& sampling) {
+  add_temperature_flags(group, sampling);
+  group.option("--top-k", sampling.top_k, "K", "Only the K most likely tokens; 0: all");
+  group.option("--min-p", sampling.min_p, "P",
+               "Only tokens at least this fraction as likely as the most likely one");
+  group.option("--repetition-penalty", sampling.repetition_penalty, "X",
+               "Divides positive logits of tokens seen before");
+  group.option("--seed", sampling.seed, "N", "Seed of the random choices");
+}
+
 void add_run_flags(CLI::App& command, LoadOptions& options) {
   const FlagGroup group(command, "Cache and computation");
   group.option("--cache", options.cache, "RULE",

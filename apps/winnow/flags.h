@@ -21,6 +21,8 @@ void add_threads_flag(const FlagGroup& group, int& threads);
 void add_json_flag(const FlagGroup& group, bool& json);
 /// --temperature and --top-p.
 void add_temperature_flags(const FlagGroup& group, SamplingOptions& sampling);
+/// Those and all others that say how tokens are chosen.
+void add_sampling_flags(const FlagGroup& group, SamplingOptions& sampling);
 
 /// How the model is run: --cache, --cr, --window, --kv-dtype, --dtype, --weights, --threads ...
 void add_run_flags(CLI::App& command, LoadOptions& options);

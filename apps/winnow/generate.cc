@@ -1,7 +1,6 @@
 // winnow generate: text from a prompt, or a chat.
 #include <fmt/format.h>
 
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -128,25 +127,6 @@ std::vector<ChatMessage> opening(const GenerateCommand& command) {
   return {{"system", command.system}};
 }
 
-// A chat on a terminal; an empty line or the end of input ends the chat.
-int converse(Llm& llm, const GenerateCommand& command, const GenerateOptions& options) {
-  std::vector<ChatMessage> messages = opening(command);
-  for (std::string line; !interrupted();) {
-    print_now("> ");
-    if (!std::getline(std::cin, line) || line.empty()) {
-      break;
-    }
-    messages.push_back({"user", line});
-    const Generation result =
-        generate_streaming(llm, llm.render_chat(messages), options, /*stream=*/true);
-    print_now("\n");
-    require_complete(result);
-    print_note(summary(result, llm.info()) + "\n");
-    messages.push_back({"assistant", result.samples.front().text});
-  }
-  return interrupted() ? kInterrupted : kSuccess;
-}
-
 std::vector<std::string> read_prompts(const std::string& file) {
   std::vector<std::string> prompts;
   if (file.empty()) {
@@ -191,37 +171,22 @@ int run_generate(const GenerateCommand& command) {
   }
   GenerateOptions options = command.generate;
   const bool from_file = !command.prompt_file.empty();
-  const bool repl = command.chat && !command.prompt && !from_file && !command.json &&
-                    options.samples == 1 && input_is_terminal();
-  std::string text;
-  if (!repl) {
-    text = command.prompt ? *command.prompt
-           : from_file    ? read_file(command.prompt_file)
-                          : read_standard_input();
-  }
+  const std::string text = command.prompt ? *command.prompt
+                           : from_file    ? read_file(command.prompt_file)
+                                          : read_standard_input();
   Llm llm = Llm::load(command.load);
   if (!command.chat) {
     return answer(llm, command, text, options);
   }
   options.add_special = false;  // the template writes BOS itself
-  if (repl) {
-    return converse(llm, command, options);
-  }
   std::vector<ChatMessage> messages = opening(command);
   messages.push_back({"user", text});
   return answer(llm, command, llm.render_chat(messages), options);
 }
 
-void add_sampling_flags(CLI::App& command, GenerateOptions& options) {
+void add_answer_flags(CLI::App& command, GenerateOptions& options) {
   const FlagGroup group(command, "Sampling");
-  SamplingOptions& sampling = options.sampling;
-  add_temperature_flags(group, sampling);
-  group.option("--top-k", sampling.top_k, "K", "Only the K most likely tokens; 0: all");
-  group.option("--min-p", sampling.min_p, "P",
-               "Only tokens at least this fraction as likely as the most likely one");
-  group.option("--repetition-penalty", sampling.repetition_penalty, "X",
-               "Divides positive logits of tokens seen before");
-  group.option("--seed", sampling.seed, "N", "Seed of the random choices");
+  add_sampling_flags(group, options.sampling);
   group.option("--n", options.samples, "N", "Samples per prompt");
   group
       .open_option("--stop", options.stop, "TEXT",
@@ -247,8 +212,7 @@ void add_generate(CLI::App& app, Run& run) {
                     "A file with the prompt; - is standard input (no default)");
   flags.flag("--chat", options->chat,
              "The prompt is a user's message for the model's chat template; without "
-             "--prompt it is read from standard input, on a terminal line by line "
-             "(default: off)");
+             "--prompt it is read from standard input; see also winnow chat (default: off)");
   flags.open_option("--system", options->system, "TEXT",
                     "--chat: the system prompt (default: none)");
   flags.option("--max-tokens", options->generate.max_tokens, "N", "Most new tokens");
@@ -259,7 +223,7 @@ void add_generate(CLI::App& app, Run& run) {
              "--prompt-cache: read the file, do not write it (default: off)");
   flags.flag("--json", options->json,
              "Print text, token ids, cache and speed as JSON (default: off)");
-  add_sampling_flags(*command, options->generate);
+  add_answer_flags(*command, options->generate);
   const FlagGroup data(*command, "Training data");
   CLI::Option* const data_out =
       data.open_option("--data-out", options->data_out, "FILE",

@@ -31,6 +31,11 @@ void catch_interrupts() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
+void forget_interrupt() {
+  signalled = 0;
+  catch_once(SIGINT);
+}
+
 bool interrupted() {
   return signalled != 0;
 }

@@ -14,6 +14,8 @@ struct Interrupted : std::exception {
 void catch_interrupts();
 /// The same for SIGTERM: what service managers send.
 void catch_termination();
+/// Forgets a Ctrl-C that has been dealt with: the next one sets the flag again.
+void forget_interrupt();
 bool interrupted();
 /// Throws Interrupted after a Ctrl-C.
 void stop_if_interrupted();

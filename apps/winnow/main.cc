@@ -37,6 +37,7 @@ int parse_and_run(int argc, char** argv) {
   app.formatter(std::make_shared<HelpFormatter>());
   Run run;
   add_generate(app, run);
+  add_chat(app, run);
   add_serve(app, run);
   add_tokenize(app, run);
   add_logits(app, run);

@@ -45,6 +45,9 @@ struct LoadOptions {
   int threads = 0;               // 0: one per core
   int chunk = 0;                 // most tokens per step: longer prompts are cut; 0: 512, cuda 8192
   bool deterministic = false;    // results do not depend on chunking or batching, to the last bit
+  /// Keep the cache of what was read and written for later prompts that begin the same, while
+  /// `kv_gib` has room. Rules with a budget (tova, h2o, streaming) read every prompt anew.
+  bool reuse_prefixes = false;
 };
 
 /// The progress of a generation.
@@ -96,7 +99,8 @@ struct Generation {
   std::vector<Sample> samples;
   int prompt_tokens = 0;
   std::vector<ScoredToken> prompt_logprobs;  // of the prompt's tokens but the first, if asked for
-  int reused_tokens = 0;                     // of the prompt, from GenerateOptions::prompt_cache
+  /// Of the prompt, from GenerateOptions::prompt_cache or by LoadOptions::reuse_prefixes.
+  int reused_tokens = 0;
   /// Why the file could not be used or written; empty: no problem.
   std::string prompt_cache_warning = {};
   double prefill_tokens_per_s = 0.0;
@@ -157,6 +161,8 @@ class Stream {
   /// Ends all samples with their current text.
   void cancel();
   [[nodiscard]] Progress progress() const;
+  /// What the cache of the first sample holds: between two steps, or at its end.
+  [[nodiscard]] CacheStats cache() const;
   /// The whole result of a finished request; may be called once.
   Generation finish();
 

@@ -133,12 +133,8 @@ void Batch::settle() {
       close(*answer);
     }
   }
-  for (std::promise<EngineStats>& asked : std::exchange(asked_, {})) {
-    try {
-      asked.set_value(engine_.stats());
-    } catch (...) {
-      asked.set_exception(std::current_exception());
-    }
+  for (std::packaged_task<void()>& asked : std::exchange(asked_, {})) {
+    asked();
   }
 }
 
@@ -272,15 +268,30 @@ std::optional<kvcache::SavedSequence> Batch::take_prompt(Answer& answer) {
   return std::exchange(answer.prompt_, std::nullopt);
 }
 
+// What `ask` learns of the engine: now, or from the thread that runs a step, when that has ended.
 // A device is asked what its pages are: not at every step.
-EngineStats Batch::stats() {
+template <class Result>
+Result Batch::between_steps(std::function<Result()> ask) {
   std::unique_lock lock(mutex_);
   if (!stepping_) {
-    return engine_.stats();
+    return ask();
   }
-  std::future<EngineStats> coming = asked_.emplace_back().get_future();
+  const auto task = std::make_shared<std::packaged_task<Result()>>(std::move(ask));
+  std::future<Result> coming = task->get_future();
+  asked_.emplace_back([task] { (*task)(); });
   lock.unlock();
   return coming.get();
+}
+
+EngineStats Batch::stats() {
+  return between_steps<EngineStats>([this] { return engine_.stats(); });
+}
+
+CacheStats Batch::cache(const std::shared_ptr<Answer>& answer) {
+  return between_steps<CacheStats>([this, &answer] {
+    const std::optional<CacheUsage>& ended = answer->usage_.front();
+    return to_stats(ended ? *ended : engine_.usage(answer->id_, 0), model_.attention().kv_heads);
+  });
 }
 
 }  // namespace winnow::engine

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -74,6 +75,8 @@ class Batch {
 
   std::vector<Piece> take(Answer& answer);
   [[nodiscard]] Progress progress(const Answer& answer) const;
+  /// What the cache of its first sample holds, between two steps.
+  [[nodiscard]] CacheStats cache(const std::shared_ptr<Answer>& answer);
   /// Everything, once the answer is over; its samples may be taken once. Throws what advance()
   /// does.
   Generation finish(Answer& answer);
@@ -85,6 +88,8 @@ class Batch {
   [[nodiscard]] EngineStats stats();
 
  private:
+  template <class Result>
+  Result between_steps(std::function<Result()> ask);
   void step(std::unique_lock<std::mutex>& lock);
   void settle();
   void begin(const std::shared_ptr<Answer>& answer);
@@ -102,7 +107,7 @@ class Batch {
   std::uint64_t steps_ = 0;
   Engine engine_;
   Throughput throughput_;
-  std::vector<std::promise<EngineStats>> asked_;    // while a step ran: how the engine is doing
+  std::vector<std::packaged_task<void()>> asked_;   // of the engine, while a step ran
   std::vector<std::shared_ptr<Answer>> queued_;     // what came while a step ran
   std::vector<std::shared_ptr<Answer>> cancelled_;  // and what is to end
   std::map<RequestId, std::shared_ptr<Answer>> open_;

@@ -10,7 +10,8 @@ namespace winnow::engine {
 std::string render_chat(const std::filesystem::path& directory,
                         std::span<const ChatMessage> messages) {
   const auto chat = ChatTemplate::load(directory);
-  require(chat.has_value(), "{}: the model has no chat template; use --prompt without --chat",
+  require(chat.has_value(),
+          "{}: the model has no chat template; generate --prompt without --chat needs none",
           directory.string());
   auto list = nlohmann::ordered_json::array();
   for (const ChatMessage& message : messages) {

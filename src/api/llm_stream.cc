@@ -23,6 +23,10 @@ Progress Stream::progress() const {
   return state_->batch.progress(*state_->answer);
 }
 
+CacheStats Stream::cache() const {
+  return state_->batch.cache(state_->answer);
+}
+
 Generation Stream::finish() {
   Generation result = state_->batch.finish(*state_->answer);
   if (state_->prompt_cache) {

@@ -159,9 +159,14 @@ void Engine::finish(Sequence& sequence, FinishReason reason) {
   if (sequence.reads) {
     usage.reads = sequence.reads->reads();
   }
-  if (reason == FinishReason::stop || reason == FinishReason::length) {
+  const bool whole = reason == FinishReason::stop || reason == FinishReason::length;
+  if (whole) {
     estimate_.observe(usage);
     estimate_.observe_answer(sequence.length() - sequence.prompt_length());
+  }
+  // An answer that was cancelled is often gone on from, or asked for again.
+  if (whole ||
+      (reason == FinishReason::cancelled && sequence.length() > sequence.prompt_length())) {
     keep_prefix(sequence, std::move(sequence.cache), PrefixCache::Purpose::continuation);
   }
   sequence.cache.reset();
@@ -185,6 +190,13 @@ void Engine::remove_finished(std::vector<TokenEvent>& events) {
   if (std::erase_if(running_, remove) > 0) {
     crowded_ = false;
   }
+}
+
+CacheUsage Engine::usage(RequestId request, int sample) const {
+  const auto found = std::ranges::find_if(running_, [&](const SequencePtr& sequence) {
+    return sequence->request == request && sequence->sample == sample && sequence->cache;
+  });
+  return found == running_.end() ? CacheUsage{} : (*found)->cache->usage();
 }
 
 CacheUsage Engine::take_usage(RequestId request, int sample) {

@@ -93,6 +93,8 @@ class Engine {
   /// Traces of the last step.
   std::vector<CacheTrace> take_traces() { return std::exchange(traces_, {}); }
 
+  /// What a sample's cache holds now, between two steps; zeros while it has none.
+  [[nodiscard]] CacheUsage usage(RequestId request, int sample) const;
   /// What a finished sample's cache held; forgotten once read.
   CacheUsage take_usage(RequestId request, int sample);
   /// The cache of a request's prompt without the last token, whose logits every answer needs: a

@@ -151,6 +151,10 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   config.cache.format =
       parse_kv_dtype(options.kv_dtype.empty() ? dtype_name(config.compute) : options.kv_dtype);
   config.cache.max_bytes = cache_limit(options.kv_gib, !config.cuda_device);
+  if (options.reuse_prefixes) {
+    config.reuse_prefixes = true;
+    config.prefix_bytes = config.cache.max_bytes;  // until running sequences need the room
+  }
   return config;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
@@ -266,6 +267,49 @@ TEST(LlmStream, OneThatIsDroppedGivesItsCacheBack) {
   EXPECT_THAT(message_of([&] { stream.finish(); }), HasSubstr("not over"));
   stream.cancel();
   EXPECT_EQ(finish(stream).size(), 3U);
+}
+
+TEST(LlmStream, TellsWhatItsCacheHolds) {
+  Llm llm = load("assets/dms-cr8");
+  Stream stream = llm.start(llm.tokenize(kPrompt), {.max_tokens = 4, .ignore_eos = true});
+  EXPECT_EQ(stream.cache().live_entries, 0);
+  std::int64_t most = 0;
+  while (stream.advance()) {
+    stream.take();
+    most = std::max(most, stream.cache().live_entries);
+  }
+  EXPECT_GT(most, 0);
+  const CacheStats cache = stream.cache();
+  const Sample sample = stream.finish().samples.front();
+  EXPECT_EQ(cache.bytes, sample.kv.bytes);
+  EXPECT_EQ(cache.per_layer_head, sample.kv.per_layer_head);
+}
+
+// A chat: the second prompt begins with what was read and written for the first one, be its answer
+// whole or not.
+TEST(LlmStream, LaterPromptsBeginWithTheCacheOfEarlierOnes) {
+  for (const bool cancelled : {false, true}) {
+    Llm llm = load("assets/dms-cr8", {.deterministic = true, .reuse_prefixes = true});
+    Stream stream = llm.start(llm.tokenize(kPrompt), {.max_tokens = 12, .ignore_eos = true});
+    while (stream.progress().generated < 6) {
+      stream.advance();
+      stream.take();
+    }
+    if (cancelled) {
+      stream.cancel();
+    }
+    std::vector<std::int32_t> prompt = llm.tokenize(kPrompt);
+    std::ranges::copy(finish(stream), std::back_inserter(prompt));
+    const std::size_t known = prompt.size() - 1;  // the last token's logits were not computed
+    std::ranges::copy(llm.tokenize(" And then", false), std::back_inserter(prompt));
+    const GenerateOptions options{.max_tokens = 8, .ignore_eos = true};
+    const Generation later = llm.generate(prompt, options);
+    EXPECT_EQ(later.reused_tokens, static_cast<int>(known)) << cancelled;
+    Llm other = load("assets/dms-cr8", {.deterministic = true});
+    const Generation alone = other.generate(prompt, options);
+    EXPECT_EQ(alone.reused_tokens, 0);
+    EXPECT_EQ(later.samples.front().token_ids, alone.samples.front().token_ids);
+  }
 }
 
 TEST(LlmStream, KeepsItsModel) {

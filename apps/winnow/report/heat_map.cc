@@ -14,18 +14,6 @@ constexpr int kRowWidth = 80;
 constexpr int kLabel = 6;   // "  0 "
 constexpr int kNumber = 7;  // " 12345 "
 
-// A bar of `width` columns of which `share` is filled, in eighths of a column.
-std::string bar(double share, int width) {
-  static constexpr std::array<std::string_view, 9> kEighths{" ", "▏", "▎", "▍", "▌",
-                                                            "▋", "▊", "▉", "█"};
-  const int eighths = std::clamp(static_cast<int>(std::lround(share * width * 8)), 1, width * 8);
-  std::string text;
-  for (int column = 0; column < width; ++column) {
-    text += kEighths[static_cast<std::size_t>(std::clamp(eighths - column * 8, 0, 8))];
-  }
-  return text;
-}
-
 // Of the 256 colours of a terminal: green, yellow, orange, red.
 int share_colour(double share) {
   static constexpr std::array<int, 6> kScale{35, 71, 143, 178, 208, 196};
@@ -35,13 +23,24 @@ int share_colour(double share) {
 
 std::string cell(int entries, int tokens, int width, bool colour) {
   const double share = tokens > 0 ? static_cast<double>(entries) / tokens : 0.0;
-  const std::string filled = bar(share, width);
+  const std::string filled = share_bar(share, width);
   return colour ? fmt::format("\x1b[48;5;236;38;5;{}m{}\x1b[0m{:>6} ", share_colour(share), filled,
                               entries)
                 : fmt::format("{}{:>6} ", filled, entries);
 }
 
 }  // namespace
+
+std::string share_bar(double share, int width) {
+  static constexpr std::array<std::string_view, 9> kEighths{" ", "▏", "▎", "▍", "▌",
+                                                            "▋", "▊", "▉", "█"};
+  const int eighths = std::clamp(static_cast<int>(std::lround(share * width * 8)), 1, width * 8);
+  std::string text;
+  for (int column = 0; column < width; ++column) {
+    text += kEighths[static_cast<std::size_t>(std::clamp(eighths - column * 8, 0, 8))];
+  }
+  return text;
+}
 
 std::string cache_picture(std::span<const std::int32_t> entries, int kv_heads, int tokens,
                           bool colour) {

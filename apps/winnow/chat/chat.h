@@ -1,0 +1,60 @@
+// A chat: answers to messages, and the commands between them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/winnow/chat/conversation.h"
+#include "winnow/llm.h"
+
+namespace winnow::cli {
+
+class Chat {
+ public:
+  /// `llm` must outlive this.
+  Chat(Llm& llm, const GenerateOptions& options, std::string system);
+
+  /// Answers a message, or does what a command says. False after /quit. What goes wrong is said,
+  /// and the chat goes on.
+  bool take(const std::string& message);
+
+  /// The names of all commands: "/help", ...
+  static std::vector<std::string> command_names();
+
+ private:
+  // `run` gets what stands behind the name.
+  struct Command {
+    std::string_view name;
+    std::string_view argument;
+    std::string_view help;
+    void (Chat::*run)(const std::string& argument);
+  };
+  static std::span<const Command> commands();
+
+  void obey(const std::string& line);
+  void answer();
+
+  void help(const std::string& argument);
+  void clear(const std::string& argument);
+  void system(const std::string& text);
+  void set(const std::string& assignment);
+  void save(const std::string& file);
+  void load(const std::string& file);
+  void stats(const std::string& argument);
+  void retry(const std::string& argument);
+  void undo(const std::string& argument);
+  void quit(const std::string& argument);
+
+  Llm& llm_;
+  GenerateOptions options_;
+  Conversation conversation_;
+  std::optional<Generation> last_;
+  std::uint64_t answers_ = 0;  // each has a seed of its own
+  bool open_ = true;
+};
+
+}  // namespace winnow::cli

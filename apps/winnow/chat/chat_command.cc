@@ -1,0 +1,114 @@
+// winnow chat: a chat on a terminal.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+#include "apps/winnow/chat/chat.h"
+#include "apps/winnow/chat/input.h"
+#include "apps/winnow/command.h"
+#include "apps/winnow/flags.h"
+#include "apps/winnow/interrupt.h"
+#include "apps/winnow/output.h"
+
+namespace winnow::cli {
+namespace {
+
+struct ChatFlags {
+  LoadOptions load;
+  GenerateOptions generate;
+  std::string system;
+  std::optional<std::string> history;
+};
+
+// Where programs keep what is not worth a backup; empty: there is no such place.
+std::filesystem::path default_history() {
+  namespace fs = std::filesystem;
+  const char* const state = std::getenv("XDG_STATE_HOME");
+  const char* const home = std::getenv("HOME");
+  if ((state == nullptr || *state == '\0') && home == nullptr) {
+    return {};
+  }
+  const fs::path folder =
+      (state != nullptr && *state != '\0' ? fs::path(state) : fs::path(home) / ".local/state") /
+      "winnow";
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  return failed ? fs::path() : folder / "chat_history";
+}
+
+std::filesystem::path history_file(const ChatFlags& flags) {
+  if (!flags.history) {
+    return default_history();
+  }
+  return *flags.history == "none" ? std::filesystem::path() : std::filesystem::path(*flags.history);
+}
+
+// Says now, and not after the first message, that the model takes no such chat.
+void check_template(const Llm& llm, const std::string& system) {
+  std::vector<ChatMessage> messages;
+  if (!system.empty()) {
+    messages.push_back({"system", system});
+  }
+  messages.push_back({"user", "?"});
+  std::ignore = llm.render_chat(messages);
+}
+
+std::string greeting(const ChatFlags& flags, const ModelInfo& info) {
+  return fmt::format("{}: {}, {:.1f}M parameters; {} cache of {} entries. /help lists commands.\n",
+                     flags.load.model, info.family, static_cast<double>(info.parameters) * 1e-6,
+                     info.cache, info.kv_dtype);
+}
+
+int run_chat(const ChatFlags& flags) {
+  LoadOptions load = flags.load;
+  load.reuse_prefixes = true;
+  Llm llm = Llm::load(load);
+  check_template(llm, flags.system);
+  Chat chat(llm, flags.generate, flags.system);
+  const auto input = open_input(history_file(flags), Chat::command_names());
+  const bool converses = input_is_terminal();
+  if (converses) {
+    print_note(greeting(flags, llm.info()));
+  }
+  while (true) {
+    const InputLine message = read_message(*input);
+    if (message.kind == InputLine::Kind::end) {
+      return kSuccess;
+    }
+    if (message.kind == InputLine::Kind::text && !chat.take(message.text)) {
+      return kSuccess;
+    }
+    if (interrupted()) {
+      if (!converses) {
+        return kInterrupted;
+      }
+      forget_interrupt();
+    }
+  }
+}
+
+}  // namespace
+
+void add_chat(CLI::App& app, Run& run) {
+  std::shared_ptr<ChatFlags> flags;
+  CLI::App* command = add_command(
+      app, run, "chat",
+      "Chats on a terminal, with history, commands (/help) and a live bar of the cache; "
+      "elsewhere every line of standard input is a message",
+      flags, run_chat);
+  const FlagGroup own(*command);
+  own.open_option("--system", flags->system, "TEXT", "The system message (default: none)");
+  flags->generate.max_tokens = 1024;
+  own.option("--max-tokens", flags->generate.max_tokens, "N", "Most tokens of an answer");
+  own.open_option("--history", flags->history, "FILE",
+                  "Where what was typed is kept for the next chat; none: nowhere (default: "
+                  "~/.local/state/winnow/chat_history)");
+  flags->generate.sampling.temperature = 0.7;
+  add_sampling_flags(FlagGroup(*command, "Sampling"), flags->generate.sampling);
+  add_load_flags(*command, flags->load);
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,20 @@
+// An answer as it comes, with what its cache holds.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "winnow/llm.h"
+
+namespace winnow::cli {
+
+/// Prints the answer to a prompt as it comes; below it, on a terminal, a bar of the cache against
+/// a dense one. A Ctrl-C ends the answer.
+Generation answer_live(Llm& llm, std::span<const std::int32_t> prompt,
+                       const GenerateOptions& options);
+
+/// "[cache ███       1.5 MiB, 12.3 MiB when dense (8.2x) ... tokens/s]"
+std::string answer_summary(const Generation& generation);
+
+}  // namespace winnow::cli

@@ -1,0 +1,187 @@
+// winnow chat, on a terminal and without one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/run_command.h"
+#include "cli/terminal.h"
+
+namespace winnow::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Words = std::vector<std::string>;
+
+Words chat_words(const Words& more = {}, const std::string& max_tokens = "24",
+                 const std::string& history = "none") {
+  Words words{"chat",      "--model", "assets/dms-cr8", "--threads", "1",
+              "--history", history,   "--max-tokens",   max_tokens};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+constexpr const char* kEnter = "\r";
+constexpr const char* kCtrlC = "\x03";
+constexpr const char* kCtrlD = "\x04";
+constexpr const char* kUp = "\x1b[A";
+constexpr const char* kAltEnter = "\x1b\r";
+constexpr const char* kAnswered = "tokens/s]";
+constexpr const char* kPrompt = "> ";
+
+class ChatOnATerminal : public ::testing::Test {
+ protected:
+  // Types a line at the prompt and waits for what it brings.
+  static void expect(Terminal& chat, const std::string& line, const std::string& answer) {
+    ASSERT_TRUE(chat.await(kPrompt)) << chat.transcript();
+    chat.type(line + kEnter);
+    ASSERT_TRUE(chat.await(answer)) << line << ": " << chat.transcript();
+  }
+  // The messages that /save writes.
+  [[nodiscard]] json saved(Terminal& chat) const {
+    const std::string file = directory_.file("saved.json");
+    expect(chat, "/save " + file, "questions and answers");
+    return json::parse(read_text(file)).at("messages");
+  }
+
+  TempDirectory directory_;
+};
+
+TEST_F(ChatOnATerminal, AnswersAndKeepsTheCacheOfEarlierTurns) {
+  Terminal chat(chat_words({"--system",
+                            "You are a clerk who knows where the offices of the "
+                            "company are and what their secret codes are."}));
+  expect(chat, "What is the secret code of the Lisbon office?", kAnswered);
+  EXPECT_THAT(chat.transcript(), Not(HasSubstr("from the cache")));
+  expect(chat, "And the one of Porto?", "prompt tokens from the cache");
+  expect(chat, "/stats", "entries that each head holds");
+  const json messages = saved(chat);
+  ASSERT_EQ(messages.size(), 5U);
+  EXPECT_EQ(messages[3], (json{{"role", "user"}, {"content", "And the one of Porto?"}}));
+  expect(chat, "/retry", "prompt tokens from the cache");
+  expect(chat, "/undo", "forgotten: \"And the one of Porto?\"");
+  EXPECT_EQ(saved(chat).size(), 3U);
+  expect(chat, "/quit", "");
+  EXPECT_EQ(chat.wait(), 0);
+}
+
+TEST_F(ChatOnATerminal, LoadsWhatItSaved) {
+  Terminal chat(chat_words());
+  expect(chat, "Hello", kAnswered);
+  const json messages = saved(chat);
+  expect(chat, "/clear", "");
+  EXPECT_EQ(saved(chat).size(), 0U);
+  const std::string file = directory_.write("first.json", json{{"messages", messages}}.dump());
+  expect(chat, "/load " + file, "1 questions");
+  EXPECT_EQ(saved(chat), messages);
+  const std::string bad = directory_.write("bad.json", R"([{"role": "assistant", "content": ""}])");
+  expect(chat, "/load " + bad, "bad.json: a message of the assistant where the user's turn is");
+  EXPECT_EQ(saved(chat), messages);
+  expect(chat, "/system Be brief.", "");
+  EXPECT_EQ(saved(chat).front().at("role"), "system");
+}
+
+TEST_F(ChatOnATerminal, ShowsTheCacheBelowTheAnswer) {
+  Terminal chat(chat_words());
+  expect(chat, "Hello", kAnswered);
+  EXPECT_THAT(chat.transcript(), HasSubstr("\x1b[1;23r"));  // the last line stays
+  EXPECT_THAT(chat.transcript(), HasSubstr("when dense"));
+  EXPECT_THAT(chat.transcript(), HasSubstr("\x1b[r"));  // and is given back
+}
+
+TEST_F(ChatOnATerminal, CtrlCEndsTheAnswerAndNotTheChat) {
+  Terminal chat(chat_words({"--temperature", "0"}, "4000"));  // of which it would take all
+  expect(
+      chat,
+      "Tell me a long story of a captain who goes below to his cabin, of his men who stand on the "
+      "deck, and of the lights in the water that follow their ship.",
+      "when dense");  // the status of a running answer
+  chat.type(kCtrlC);
+  ASSERT_TRUE(chat.await(kAnswered)) << chat.transcript();
+  EXPECT_THAT(chat.transcript(), Not(HasSubstr("the answer has all the tokens")));
+  expect(chat, "/set max-tokens 4", "");
+  expect(chat, "Go on.", "prompt tokens from the cache");
+  ASSERT_TRUE(chat.await(kPrompt));
+  chat.type("never sent");
+  ASSERT_TRUE(chat.await("never sent"));
+  chat.type(kCtrlC);
+  EXPECT_EQ(saved(chat).size(), 4U);
+  ASSERT_TRUE(chat.await(kPrompt));
+  chat.type(kCtrlD);
+  EXPECT_EQ(chat.wait(), 0);
+}
+
+TEST_F(ChatOnATerminal, TakesMessagesOfSeveralLines) {
+  Terminal chat(chat_words({}, "2"));
+  expect(chat, "one\\", "… ");
+  chat.type(std::string("two") + kEnter);
+  ASSERT_TRUE(chat.await(kAnswered)) << chat.transcript();
+  EXPECT_EQ(saved(chat).at(0).at("content"), "one\ntwo");
+  expect(chat, std::string("three") + kAltEnter + "four", kAnswered);
+  EXPECT_EQ(saved(chat).at(2).at("content"), "three\nfour");
+  expect(chat, "\x1b[200~five\r\tsix\x1b[201~ seven", kAnswered);
+  EXPECT_EQ(saved(chat).at(4).at("content"), "five\n\tsix seven");
+}
+
+TEST_F(ChatOnATerminal, RemembersWhatWasTyped) {
+  const Words words = chat_words({}, "2", directory_.file("history"));
+  Terminal first(words);
+  expect(first, "Grüße", kAnswered);
+  expect(first, "/quit", "");
+  EXPECT_EQ(first.wait(), 0);
+
+  Terminal second(words);
+  expect(second, std::string(kUp) + kUp, kAnswered);  // behind /quit
+  EXPECT_EQ(saved(second).at(0).at("content"), "Grüße");
+}
+
+TEST_F(ChatOnATerminal, TabCompletesCommands) {
+  Terminal chat(chat_words());
+  expect(chat, "/se\t top-k 5", "");
+  expect(chat, "/set", "top-k                5");
+}
+
+TEST(Chat, WithoutATerminalEveryLineIsAMessage) {
+  const CommandResult result = run_winnow(
+      chat_words(), "Hello\n/set temperature 2 3\n/set top-k 5\n/set\n/nothing\n/help\n");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(result.out, HasSubstr("top-k                5"));
+  EXPECT_THAT(result.out, HasSubstr("/retry"));
+  EXPECT_THAT(result.err, HasSubstr(kAnswered));
+  EXPECT_THAT(result.err, HasSubstr("/set temperature: expected a number, found \"2 3\""));
+  EXPECT_THAT(result.err, HasSubstr("/nothing: no such command"));
+}
+
+TEST(Chat, RefusesWhatItCannotDo) {
+  const CommandResult result = run_winnow(
+      chat_words(), "/retry\n/undo\n/stats\n/save\n/clear all\n/set max-tokens 0\n/set x 1\n");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "");
+  for (const char* message : {"/retry: there is no message yet", "/undo: there is no message yet",
+                              "/stats: there is no answer yet", "/save: a file is missing",
+                              "/clear: takes nothing, found \"all\"",
+                              "/set max-tokens 0: expected 1 or more", "/set x: no such setting"}) {
+    EXPECT_THAT(result.err, HasSubstr(message));
+  }
+}
+
+TEST(Chat, AModelWithoutTemplateIsRefusedAtOnce) {
+  const TempDirectory model;
+  for (const char* file : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    std::filesystem::create_symlink(std::string(WINNOW_SOURCE_DIR "/assets/base/") + file,
+                                    model.file(file));
+  }
+  const CommandResult result = run_winnow({"chat", "--model", model.path().string()}, "Hello\n");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("no chat template"));
+}
+
+}  // namespace
+}  // namespace winnow::testing

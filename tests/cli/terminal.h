@@ -1,0 +1,38 @@
+// Runs the winnow binary on a terminal of its own: keys in, screen out.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace winnow::testing {
+
+/// A running winnow whose standard streams are a terminal of 24 lines and 100 columns.
+class Terminal {
+ public:
+  explicit Terminal(const std::vector<std::string>& arguments);
+  ~Terminal();
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  void type(const std::string& keys) const;
+  /// Waits until `text` has come since the last call, and forgets what came up to it. False: it did
+  /// not come within a minute, or winnow ended before.
+  bool await(const std::string& text);
+  /// All that has come so far, escape sequences included.
+  [[nodiscard]] const std::string& transcript() const { return transcript_; }
+  /// Waits for the end; the exit code, or 128 + signal.
+  int wait();
+
+ private:
+  bool read_more(int milliseconds);
+
+  int fd_ = -1;
+  pid_t process_ = -1;
+  std::string transcript_;
+  std::size_t seen_ = 0;
+  bool reaped_ = false;
+};
+
+}  // namespace winnow::testing
