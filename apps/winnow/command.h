@@ -29,6 +29,8 @@ void add_bench(CLI::App& app, Run& run);
 void add_train(CLI::App& app, Run& run);
 void add_retrofit(CLI::App& app, Run& run);
 void add_tokenize_data(CLI::App& app, Run& run);
+void add_completions(CLI::App& app, Run& run);
+void add_man_pages(CLI::App& app, Run& run);
 
 /// Adds a subcommand whose flags are kept in an Options object that outlives parsing.
 template <class Options>

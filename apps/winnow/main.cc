@@ -51,6 +51,8 @@ int parse_and_run(int argc, char** argv) {
   add_train(app, run);
   add_retrofit(app, run);
   add_tokenize_data(app, run);
+  add_completions(app, run);
+  add_man_pages(app, run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help, --version
