@@ -84,6 +84,20 @@ lint: packages-ci build ## Check layout, links and device code for older devices
 	@scripts/check.sh devices
 	@scripts/check.sh tidy
 
+.PHONY: deb tarball wheel
+deb: configured ## Build Debian packages of this distribution
+	@scripts/bootstrap.sh --package
+	$(program)
+	@scripts/package.sh deb $(build_dir)
+tarball: configured ## Build a tarball with the program and the libraries that it needs
+	@scripts/bootstrap.sh --package
+	$(program)
+	@scripts/package.sh tarball $(build_dir)
+wheel: configured ## Build a Python wheel with the program and the libraries that they need
+	@scripts/bootstrap.sh --package
+	$(program)
+	@scripts/package.sh wheel $(build_dir)
+
 .PHONY: install
 install: build ## Install into PREFIX (default /usr/local)
 	@cmake --install $(build_dir) --prefix "$(or $(PREFIX),/usr/local)"

@@ -2,6 +2,7 @@
 # Installs the system packages that winnow is built with; says nothing when they are all there.
 #   scripts/bootstrap.sh           what building, testing and benchmarking need
 #   scripts/bootstrap.sh --python  also what the Python package is built with
+#   scripts/bootstrap.sh --package  also what packages are made with
 #   scripts/bootstrap.sh --ci      also that and the checkers: clang-format, clang-tidy, clang for
 #                                  the fuzzers, and a browser for the page's tests
 # The names are those of Debian 12 and Ubuntu 24.04. What each one is for: docs/dependencies.md.
@@ -17,6 +18,7 @@ packages=(
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )
 python=(python3-dev python3-venv)
+packagers=(dpkg-dev file patchelf "${python[@]}")
 checkers=(clang clang-format clang-tidy)
 
 # libFuzzer and the sanitizers of clang come in a package that carries clang's version.
@@ -63,6 +65,7 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
 fi
 
 [[ "${1:-}" != --python ]] || packages+=("${python[@]}")
+[[ "${1:-}" != --package ]] || packages+=("${packagers[@]}")
 [[ "${1:-}" != --ci ]] || packages+=("${python[@]}" "${checkers[@]}")
 mapfile -t missing < <(missing_of "${packages[@]}")
 if [[ ${#missing[@]} -gt 0 ]]; then

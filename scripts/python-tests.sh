@@ -29,6 +29,7 @@ cmake --install "$build" --component devel --prefix "$venv/winnow" >/dev/null
   --wheel-dir "$venv/wheels" --config-settings=cmake.source-dir=. \
   --config-settings=cmake.define.WINNOW_BUILD_PYTHON= \
   --config-settings=cmake.define.CMAKE_PREFIX_PATH="$venv/winnow" \
+  --config-settings=cmake.define.WINNOW_PROGRAM="$build/bin/winnow" \
   --config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER="$launcher" \
   --config-settings=build-dir="$build/python-wheel" ./python
 "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall \
