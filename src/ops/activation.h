@@ -47,6 +47,14 @@ inline void silu_multiply_backward(Matrix<float> dgate, Matrix<float> dup, Matri
   activate_multiply_backward({}, dgate, dup, dout, gate, up);
 }
 
+/// x *= sigmoid(gate).
+void sigmoid_multiply(Matrix<float> x, Matrix<const float> gate);
+
+/// Backward of out = x sigmoid(gate): the gradients of both, given that of the result. dx may be
+/// dout.
+void sigmoid_multiply_backward(Matrix<float> dx, Matrix<float> dgate, Matrix<const float> dout,
+                               Matrix<const float> x, Matrix<const float> gate);
+
 /// x += y.
 void add(Matrix<float> x, Matrix<const float> y);
 

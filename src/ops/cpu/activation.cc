@@ -212,6 +212,30 @@ HWY_INLINE std::size_t MultiplyBackwardFrom(D d, std::size_t i, const Glu& glu,
   return i;
 }
 
+template <class D>
+HWY_INLINE std::size_t GateFrom(D d, std::size_t i, std::span<float> x,
+                                std::span<const float> gate) {
+  for (; i + hn::Lanes(d) <= x.size(); i += hn::Lanes(d)) {
+    const auto factor = Sigmoid(d, hn::LoadU(d, gate.data() + i));
+    hn::StoreU(hn::Mul(hn::LoadU(d, x.data() + i), factor), d, x.data() + i);
+  }
+  return i;
+}
+
+template <class D>
+HWY_INLINE std::size_t GateBackwardFrom(D d, std::size_t i, std::span<float> dx,
+                                        std::span<float> dgate, std::span<const float> dout,
+                                        std::span<const float> x, std::span<const float> gate) {
+  for (; i + hn::Lanes(d) <= x.size(); i += hn::Lanes(d)) {
+    const auto factor = Sigmoid(d, hn::LoadU(d, gate.data() + i));
+    const auto gradient = hn::Mul(hn::LoadU(d, dout.data() + i), factor);
+    const auto rest = hn::Sub(hn::Set(d, 1.0F), factor);
+    hn::StoreU(hn::Mul(hn::Mul(gradient, hn::LoadU(d, x.data() + i)), rest), d, dgate.data() + i);
+    hn::StoreU(gradient, d, dx.data() + i);
+  }
+  return i;
+}
+
 using Vectors = hn::ScalableTag<float>;
 using Single = hn::CappedTag<float, 1>;
 
@@ -290,6 +314,16 @@ void ActivateMultiplyBackward(const GatedActivation& activation, std::span<float
   });
 }
 
+void Gate(std::span<float> x, std::span<const float> gate) {
+  GateFrom(Single(), GateFrom(Vectors(), 0, x, gate), x, gate);
+}
+
+void GateBackward(std::span<float> dx, std::span<float> dgate, std::span<const float> dout,
+                  std::span<const float> x, std::span<const float> gate) {
+  const std::size_t rest = GateBackwardFrom(Vectors(), 0, dx, dgate, dout, x, gate);
+  GateBackwardFrom(Single(), rest, dx, dgate, dout, x, gate);
+}
+
 }  // namespace winnow::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -300,6 +334,8 @@ HWY_EXPORT(Activate);
 HWY_EXPORT(ActivateBackward);
 HWY_EXPORT(ActivateMultiply);
 HWY_EXPORT(ActivateMultiplyBackward);
+HWY_EXPORT(Gate);
+HWY_EXPORT(GateBackward);
 
 void activate(Activation activation, Matrix<float> x) {
   cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
@@ -333,6 +369,22 @@ void activate_multiply_backward(const GatedActivation& activation, Matrix<float>
   cpu::for_rows(gate.rows, gate.cols, [&](std::size_t m) {
     HWY_DYNAMIC_DISPATCH(ActivateMultiplyBackward)
     (activation, dgate.row(m), dup.row(m), dout.row(m), gate.row(m), up.row(m));
+  });
+}
+
+void sigmoid_multiply(Matrix<float> x, Matrix<const float> gate) {
+  assert(x.rows == gate.rows && x.cols == gate.cols);
+  cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
+    HWY_DYNAMIC_DISPATCH(Gate)(x.row(m), gate.row(m));
+  });
+}
+
+void sigmoid_multiply_backward(Matrix<float> dx, Matrix<float> dgate, Matrix<const float> dout,
+                               Matrix<const float> x, Matrix<const float> gate) {
+  assert(dx.rows == x.rows && dx.cols == x.cols && gate.rows == x.rows && gate.cols == x.cols);
+  cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
+    HWY_DYNAMIC_DISPATCH(GateBackward)
+    (dx.row(m), dgate.row(m), dout.row(m), x.row(m), gate.row(m));
   });
 }
 
