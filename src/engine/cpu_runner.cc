@@ -19,6 +19,7 @@ CacheUsage usage_of(const kvcache::SequenceCache& cache) {
   usage.live_entries = cache.live_entries();
   usage.bytes = cache.bytes();
   usage.dense_bytes = cache.dense_bytes();
+  usage.state_bytes = cache.state().bytes();
   const auto& shape = cache.cache().shape();
   usage.dense_entries = shape.dense_entries(cache.length());
   for (int layer = 0; layer < shape.layers; ++layer) {
@@ -107,6 +108,7 @@ class CpuRunner : public Runner {
   }
 
   [[nodiscard]] std::size_t page_bytes() const override { return cache_.page_bytes(); }
+  [[nodiscard]] std::size_t state_bytes() const override { return cache_.state_bytes(); }
   [[nodiscard]] std::size_t capacity_bytes() const override { return cache_.capacity_bytes(); }
   [[nodiscard]] bool forks_share_pages() const override { return true; }
 

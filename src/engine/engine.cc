@@ -243,6 +243,7 @@ EngineStats Engine::stats() const {
   stats.waiting = waiting_.size();
   stats.prefixes = prefixes_.size();
   stats.page_bytes = runner_->page_bytes();
+  stats.state_bytes = runner_->state_bytes();
   return stats;
 }
 

@@ -50,6 +50,7 @@ struct EngineStats {
   std::size_t waiting = 0;
   std::size_t prefixes = 0;  // states kept for others to begin with
   std::size_t page_bytes = 0;
+  std::size_t state_bytes = 0;  // of these, what recurrent layers keep
   std::size_t capacity_bytes = 0;
   std::int64_t preemptions = 0;
   std::int64_t steps = 0;

@@ -199,7 +199,8 @@ bool Engine::is_expected_to_fit(const Sequence& sequence) const {
 double Engine::expected_bytes(const Sequence& sequence) const {
   const int answer = sequence.length() - sequence.prompt_length();
   const int expected = std::max(answer, estimate_.answer_tokens(sequence.spec->max_tokens));
-  return estimate_.bytes_at(sequence.prompt_length() + expected);
+  return estimate_.bytes_at(sequence.prompt_length() + expected) +
+         static_cast<double>(shape_.states.bytes());
 }
 
 // Tokens that the sequence may take in one step.

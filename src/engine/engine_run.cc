@@ -9,7 +9,16 @@
 namespace winnow::engine {
 namespace {
 
-constexpr int kPrefixDistance = 256;  // tokens between states that a prompt leaves
+constexpr int kPrefixDistance = 256;
+
+// Tokens between states that a prompt leaves: more where what recurrent layers keep, which states
+// do not share, weighs as much as the entries of more tokens.
+int prefix_distance(const kvcache::CacheShape& shape, ops::EntryFormat format) {
+  const std::size_t entry_bytes = ops::PageLayout(format, shape.head_dim).entry_bytes();
+  const std::size_t token_bytes =
+      static_cast<std::size_t>(shape.layers * shape.kv_heads) * entry_bytes;
+  return std::max(kPrefixDistance, static_cast<int>(shape.states.bytes() / token_bytes));
+}
 
 }  // namespace
 
@@ -59,7 +68,7 @@ void Engine::run(std::span<const Share> shares) {
 std::vector<CacheTrace> Engine::watch(std::span<const Share> shares,
                                       std::span<SequenceShare> steps) const {
   std::vector<CacheTrace> seen(shares.size());
-  const auto heads = static_cast<std::size_t>(model_.layer_count() * model_.attention().kv_heads);
+  const auto heads = static_cast<std::size_t>(shape_.layers * shape_.kv_heads);
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const Sequence& sequence = *shares[i].sequence;
     if (sequence.spec->trace ||
@@ -158,14 +167,15 @@ void Engine::score_prompt(const Share& share, std::size_t row, std::vector<Token
 }
 
 // Leaves the state of a prompt's cache for others to begin with: where they branch off, and every
-// kPrefixDistance tokens.
+// prefix_distance() tokens.
 void Engine::leave_prefix(Sequence& sequence) {
   if (!config_.reuse_prefixes || sequence.is_watched()) {
     return;
   }
   const int cached = sequence.cached();
   const bool at_branch = cached == sequence.branch && cached > sequence.left;
-  const bool at_interval = sequence.pending() > 0 && cached >= sequence.left + kPrefixDistance;
+  const int distance = prefix_distance(shape_, config_.cache.format);
+  const bool at_interval = sequence.pending() > 0 && cached >= sequence.left + distance;
   if (at_branch || at_interval) {
     sequence.left = cached;
     keep_prefix(sequence, sequence.cache->fork(),

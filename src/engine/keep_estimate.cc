@@ -15,7 +15,8 @@ void KeepEstimate::observe(const CacheUsage& usage) {
     return;
   }
   const auto x = static_cast<double>(usage.tokens);
-  const auto y = static_cast<double>(usage.bytes);
+  // What recurrent layers keep does not grow: the engine knows it beforehand.
+  const auto y = static_cast<double>(usage.bytes - usage.state_bytes);
   weight_ = weight_ * kForget + 1.0;
   x_ = x_ * kForget + x;
   y_ = y_ * kForget + y;

@@ -47,7 +47,9 @@ void PromptCache::load(Request& request) {
             "be "
             "parted",
             path_.string(), state.cache.length, length, kind_.rule.traits->name,
-            kind_.shape.has_sliding_layers() ? " with sliding windows" : "");
+            kind_.shape.states.size() > 0      ? " with recurrent layers"
+            : kind_.shape.has_sliding_layers() ? " with sliding windows"
+                                               : "");
         return;
       }
       if (length == 0) {

@@ -111,7 +111,8 @@ struct CacheUsage {
   int tokens = 0;                      // that passed through the cache
   std::int64_t live_entries = 0;       // over layers and heads
   std::int64_t dense_entries = 0;      // what a dense cache would hold of them
-  std::size_t bytes = 0;               // of pages and tables
+  std::size_t bytes = 0;               // of pages, tables and the state of recurrent layers
+  std::size_t state_bytes = 0;         // of that state alone
   std::size_t dense_bytes = 0;         // what a dense cache of this storage format would hold
   std::vector<std::int32_t> per_head;  // live entries [layers, kv_heads]
   int reused_tokens = 0;               // of a prefix that was in the cache already

@@ -67,8 +67,10 @@ class Runner {
   /// equals the first); `logits` [sum of logit_rows, vocab] all logits. Each may be empty.
   virtual void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
                        std::span<std::int32_t> next) = 0;
-  /// Bytes of all pages that sequences hold.
+  /// Bytes of all pages and states of recurrent layers that sequences hold.
   [[nodiscard]] virtual std::size_t page_bytes() const = 0;
+  /// Of the states alone.
+  [[nodiscard]] virtual std::size_t state_bytes() const { return 0; }
   /// Most that page_bytes() can become.
   [[nodiscard]] virtual std::size_t capacity_bytes() const = 0;
   /// Whether a fork shares the pages of its origin; else it is a copy.

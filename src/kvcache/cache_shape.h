@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "kvcache/recurrent_state.h"
+
 namespace winnow::kvcache {
 
 struct CacheShape {
-  int layers = 0;
+  int layers = 0;  // that hold entries: recurrent ones have no place here
   int kv_heads = 0;
   int head_dim = 0;
   int group = 0;          // query heads per KV head
@@ -19,6 +21,7 @@ struct CacheShape {
   /// By layer: a query sees the last `reach` tokens, its own included (a sliding window), or all of
   /// them (0, a full layer). Empty: all layers are full.
   std::vector<int> reach = {};
+  StateShape states = {};  // of recurrent layers
 
   [[nodiscard]] int reach_of(int layer) const {
     return reach.empty() ? 0 : reach[static_cast<std::size_t>(layer)];

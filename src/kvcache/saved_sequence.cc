@@ -104,7 +104,7 @@ void save_list(const EntryList& list, std::span<std::byte> entries, std::size_t&
 }
 
 PageNeed page_need(const SavedSequence& saved, const CacheShape& shape, const Rule& rule) {
-  PageNeed need;
+  PageNeed need{.states = shape.states.size() > 0 ? std::size_t{1} : std::size_t{0}};
   for (std::size_t row = 0; row < saved.archived.size(); ++row) {
     const Rule own = row_rule(rule, shape, row);
     need.archive +=
@@ -137,6 +137,7 @@ void validate(const SavedSequence& saved, const CacheShape& shape, const ops::Pa
   require_size(saved.open, all.open, "open entries");
   require_size(saved.positions, all.scores, "positions");
   require_size(saved.attention, all.scores, "attention");
+  require_size(saved.state, shape.states.size(), "recurrent state");
   std::size_t first = 0;
   for (std::size_t row = 0; row < rows; ++row) {
     const std::size_t count = row_rule(rule, shape, row).drops() ? size_of(saved.archived[row]) : 0;
@@ -146,9 +147,9 @@ void validate(const SavedSequence& saved, const CacheShape& shape, const ops::Pa
 }
 
 bool can_be_cut(const SavedSequence& saved, const CacheShape& shape, const Rule& rule) {
-  return rule.traits->keeps_all && std::ranges::all_of(shape.reach, [&](int reach) {
-           return reach == 0 || saved.length <= reach;
-         });
+  return rule.traits->keeps_all && shape.states.size() == 0 &&
+         std::ranges::all_of(shape.reach,
+                             [&](int reach) { return reach == 0 || saved.length <= reach; });
 }
 
 void cut(SavedSequence& saved, const ops::PageLayout& layout, int length) {
@@ -171,6 +172,8 @@ SavedSequence save(const SequenceCache& sequence) {
   const ops::PageLayout& layout = sequence.cache().archive_pool().layout();
   SavedSequence saved;
   saved.length = sequence.length();
+  const auto state = sequence.state().values();
+  saved.state.assign(state.begin(), state.end());
   for (int row = 0; row < shape.layers * shape.kv_heads; ++row) {
     const HeadCache& head = sequence.head(row / shape.kv_heads, row % shape.kv_heads);
     const Rule rule = row_rule(sequence.rule(), shape, size_of(row));
@@ -224,6 +227,7 @@ std::optional<SequenceCache> restore(Cache& cache, const SequenceLimits& limits,
                   .attention = std::span(saved.attention).subspan(before.scores, own.scores)});
     before += own;
   }
+  sequence->state().restore(saved.state);
   return sequence;
 }
 

@@ -28,6 +28,7 @@ struct SavedSequence {
   std::vector<float> open;              // DMC: [rows, 2 * head_dim + 1] key, value and weight
   std::vector<std::int32_t> positions;  // TOVA, H2O: of every archive entry
   std::vector<float> attention;         // TOVA, H2O: that it has received
+  std::vector<float> state;             // of recurrent layers (RecurrentState::values)
 };
 
 /// Entries that a window of `rule` holds in pages after `length` tokens. (DMC's is an average.)
@@ -39,7 +40,7 @@ void validate(const SavedSequence& saved, const CacheShape& shape, const ops::Pa
               const Rule& rule);
 
 /// Whether nothing has been forgotten, so that cut() can take back what came after a token: under a
-/// rule that keeps all, while no sliding window is full.
+/// rule that keeps all, while no sliding window is full, without recurrent layers.
 bool can_be_cut(const SavedSequence& saved, const CacheShape& shape, const Rule& rule);
 
 /// Keeps the first `length` tokens of a sequence that can_be_cut().

@@ -9,7 +9,8 @@ namespace winnow::kvcache {
 Cache::Cache(const CacheConfig& config, const CacheShape& shape)
     : config_(config),
       shape_(shape),
-      archive_pool_(ops::PageLayout(config.format, shape.head_dim), config.max_bytes) {
+      archive_pool_(ops::PageLayout(config.format, shape.head_dim), config.max_bytes),
+      state_pool_(shape.states) {
   validate(config);
   validate(shape);
   if (config.traits().merges && config.format != ops::EntryFormat::f32) {
@@ -31,12 +32,13 @@ ops::AttentionShape Cache::attention_shape(int layer) const {
 
 bool Cache::has_pages(const PageNeed& need) const {
   const PagePool& windows = open_pool_ ? *open_pool_ : archive_pool_;
-  return page_bytes() + archive_pool_.bytes_of(need.archive) + windows.bytes_of(need.window) <=
+  return page_bytes() + archive_pool_.bytes_of(need.archive) + windows.bytes_of(need.window) +
+             need.states * shape_.states.bytes() <=
          capacity_bytes();
 }
 
 SequenceCache::SequenceCache(Cache& cache, const SequenceLimits& limits)
-    : cache_(&cache), rule_(cache.config(), limits) {
+    : cache_(&cache), rule_(cache.config(), limits), state_(cache.state_pool()) {
   const CacheShape& shape = cache.shape();
   heads_.reserve(static_cast<std::size_t>(shape.layers * shape.kv_heads));
   for (int layer = 0; layer < shape.layers; ++layer) {
@@ -58,7 +60,7 @@ std::size_t SequenceCache::bytes() const {
   const auto page_bytes = [](const EntryList& list) {
     return list.pages().size() * list.pool().layout().page_bytes();
   };
-  std::size_t total = 0;
+  std::size_t total = state_.bytes();
   for (const HeadCache& head : heads_) {
     total += page_bytes(head.archive()) + page_bytes(head.window()) + head.metadata_bytes();
   }
@@ -68,7 +70,7 @@ std::size_t SequenceCache::bytes() const {
 std::size_t SequenceCache::dense_bytes() const {
   const CacheShape& shape = cache_->shape();
   const std::size_t page_bytes = cache_->archive_pool().layout().page_bytes();
-  std::size_t total = 0;
+  std::size_t total = state_.bytes();
   for (int layer = 0; layer < shape.layers; ++layer) {
     const std::size_t pages = ops::pages_for(shape.dense_entries(layer, length()));
     total += static_cast<std::size_t>(shape.kv_heads) *
@@ -79,7 +81,7 @@ std::size_t SequenceCache::dense_bytes() const {
 
 PageNeed SequenceCache::page_need(int tokens) const {
   const CacheShape& shape = cache_->shape();
-  PageNeed total;
+  PageNeed total{.states = state_.needs_memory() ? std::size_t{1} : std::size_t{0}};
   for (int layer = 0; layer < shape.layers; ++layer) {
     const Rule layer_rule = rule(layer);
     PageNeed need;

@@ -9,6 +9,7 @@
 #include "kvcache/cache_shape.h"
 #include "kvcache/head_cache.h"
 #include "kvcache/page_pool.h"
+#include "kvcache/recurrent_state.h"
 #include "kvcache/rule.h"
 #include "ops/attention.h"
 
@@ -16,7 +17,8 @@ namespace winnow::kvcache {
 
 class SequenceCache;
 
-/// All entries of all sequences of one model, under one rule and one storage format.
+/// All entries of all sequences of one model, under one rule and one storage format, and the states
+/// of its recurrent layers.
 class Cache {
  public:
   Cache(const CacheConfig& config, const CacheShape& shape);
@@ -33,14 +35,18 @@ class Cache {
     return shape_.reach_of(layer) > 0 ? archive_pool_ : window_pool();
   }
 
-  /// Whether `need` more pages are free now.
+  [[nodiscard]] StatePool& state_pool() { return state_pool_; }
+
+  /// Whether `need` more pages and states are free now.
   [[nodiscard]] bool has_pages(const PageNeed& need) const;
 
-  /// Bytes of all allocated pages.
+  /// Bytes of all allocated pages and states.
   [[nodiscard]] std::size_t page_bytes() const {
-    return archive_pool_.bytes() + (open_pool_ ? open_pool_->bytes() : 0);
+    return archive_pool_.bytes() + (open_pool_ ? open_pool_->bytes() : 0) + state_pool_.bytes();
   }
-  /// The most that page_bytes() may be, of both pools together.
+  /// Bytes of the states alone.
+  [[nodiscard]] std::size_t state_bytes() const { return state_pool_.bytes(); }
+  /// The most that page_bytes() may be, of all pools together.
   [[nodiscard]] std::size_t capacity_bytes() const { return archive_pool_.capacity_bytes(); }
 
  private:
@@ -48,9 +54,10 @@ class Cache {
   CacheShape shape_;
   PagePool archive_pool_;
   std::unique_ptr<PagePool> open_pool_;
+  StatePool state_pool_;
 };
 
-/// One sequence's entries. Frees its pages when destroyed; the Cache must outlive it.
+/// One sequence's entries and state. Frees its pages when destroyed; the Cache must outlive it.
 class SequenceCache {
  public:
   SequenceCache(Cache& cache, const SequenceLimits& limits);
@@ -71,16 +78,19 @@ class SequenceCache {
   [[nodiscard]] const HeadCache& head(int layer, int head) const {
     return heads_[index(layer, head)];
   }
+  /// What recurrent layers keep.
+  [[nodiscard]] RecurrentState& state() { return state_; }
+  [[nodiscard]] const RecurrentState& state() const { return state_; }
   /// Tokens that every layer has taken.
   [[nodiscard]] int length() const { return heads_.back().length(); }
 
   /// Entries held now, summed over layers and heads.
   [[nodiscard]] std::int64_t live_entries() const;
-  /// Bytes held now: pages (those shared with other sequences too), tables and flags.
+  /// Bytes held now: pages and state (those shared with other sequences too), tables and flags.
   [[nodiscard]] std::size_t bytes() const;
-  /// Bytes that a dense cache of the same length and storage format would hold.
+  /// Bytes that a dense cache of the same length and storage format would hold, with the state.
   [[nodiscard]] std::size_t dense_bytes() const;
-  /// Most pages that `tokens` more tokens can need.
+  /// Most pages and states that `tokens` more tokens can need.
   [[nodiscard]] PageNeed page_need(int tokens) const;
 
  private:
@@ -92,6 +102,7 @@ class SequenceCache {
   Cache* cache_;
   Rule rule_;
   std::vector<HeadCache> heads_;  // [layers, kv_heads]
+  RecurrentState state_;
 };
 
 }  // namespace winnow::kvcache

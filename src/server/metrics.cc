@@ -25,6 +25,8 @@ void add_engine(const engine::EngineStats& engine, std::string& page) {
   add("winnow_sequences_running", "gauge", "Sequences that hold cache.", engine.running, page);
   add("winnow_sequences_waiting", "gauge", "Sequences that wait for cache.", engine.waiting, page);
   add("winnow_kv_bytes", "gauge", "Bytes of cache pages handed out.", engine.page_bytes, page);
+  add("winnow_state_bytes", "gauge", "Bytes of these that recurrent layers keep.",
+      engine.state_bytes, page);
   add("winnow_kv_capacity_bytes", "gauge", "Bytes of all cache pages.", engine.capacity_bytes,
       page);
   add("winnow_preemptions_total", "counter", "Sequences that gave their pages back to others.",

@@ -54,5 +54,13 @@ TEST(KeepEstimate, AnswersAreAsLongAsTheyWere) {
   EXPECT_EQ(estimate.answer_tokens(5), 5);
 }
 
+TEST(KeepEstimate, WhatRecurrentLayersKeepIsLeftOut) {
+  KeepEstimate estimate;
+  CacheUsage early = usage(10, 1'000'100);
+  early.state_bytes = 1'000'000;
+  estimate.observe(early);
+  EXPECT_NEAR(estimate.bytes_at(20), 200.0, 1e-6);
+}
+
 }  // namespace
 }  // namespace winnow::engine

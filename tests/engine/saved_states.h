@@ -9,7 +9,9 @@
 namespace winnow::engine::testing {
 
 inline kvcache::CacheShape small_shape() {
-  return {.layers = 2, .kv_heads = 2, .head_dim = 16, .group = 1};
+  kvcache::CacheShape shape{.layers = 2, .kv_heads = 2, .head_dim = 16, .group = 1};
+  shape.states = {.layers = 1, .floats = 5};
+  return shape;
 }
 
 inline EngineConfig dms_config() {
@@ -32,6 +34,7 @@ inline SavedState dms_state(int length, int first = 0) {
   SavedState state;
   for (int t = 0; t < length; ++t) {
     state.tokens.push_back(first + t);
+    sequence.state().layer(0)[static_cast<std::size_t>(t % 5)] = 0.5F * static_cast<float>(t);
     std::vector<float> key(16, static_cast<float>(t));
     for (int row = 0; row < 4; ++row) {
       key[0] = static_cast<float>(row);

@@ -35,6 +35,7 @@ TEST_F(StateFile, HoldsTheState) {
   EXPECT_EQ(read.cache.archived, state_.cache.archived);
   EXPECT_EQ(read.cache.entries, state_.cache.entries);
   EXPECT_EQ(read.cache.marks, state_.cache.marks);
+  EXPECT_EQ(read.cache.state, state_.cache.state);
 }
 
 TEST_F(StateFile, IsItsOwnersAndKnownAsAState) {
@@ -88,6 +89,8 @@ TEST_F(StateFile, IsForItsOwnKindOnly) {
                 k.shape.reach = {0, 8};
               }),
               HasSubstr("does not say for which reach it was saved"));
+  EXPECT_THAT(refused([](StateKind& k) { k.shape.states.layers = 2; }),
+              HasSubstr("was saved for recurrent state \"1 x 5\", this run has \"2 x 5\""));
 }
 
 TEST_F(StateFile, EveryFlippedBitIsSeen) {

@@ -27,20 +27,27 @@ bool is_same(const SavedSequence& a, const SavedSequence& b) {
   const auto bits = [](const std::vector<float>& x) { return std::as_bytes(std::span(x)); };
   return a.length == b.length && a.archived == b.archived && a.entries == b.entries &&
          a.marks == b.marks && std::ranges::equal(bits(a.open), bits(b.open)) &&
-         a.positions == b.positions && std::ranges::equal(bits(a.attention), bits(b.attention));
+         a.positions == b.positions && std::ranges::equal(bits(a.attention), bits(b.attention)) &&
+         std::ranges::equal(bits(a.state), bits(b.state));
 }
 
 ops::PageLayout layout_of(const WorldConfig& world) {
   return {world.cache.format, world.shape.head_dim};
 }
 
-/// Appends `rows` tokens to all layers; returns the answers.
+/// Appends `rows` tokens to all layers, recurrent ones too; returns the answers.
 std::vector<float> append(const WorldConfig& world, SequenceCache& sequence, int rows) {
   ops::Workspace workspace;
   ops::Context context{DType::f32, world.deterministic, &workspace};
   const TokenSource source(world.shape, world.rate);
   const int first = sequence.length();
   std::vector<float> answers;
+  for (int layer = 0; layer < world.shape.states.layers; ++layer) {
+    for (float& x : sequence.state().layer(layer)) {
+      x = 0.9F * x + static_cast<float>(first + rows);
+      answers.push_back(x);
+    }
+  }
   for (int layer = 0; layer < world.shape.layers; ++layer) {
     std::vector<LayerToken> tokens;
     for (int t = 0; t < rows; ++t) {
@@ -73,6 +80,7 @@ WorldConfig any_world(RuleKind rule) {
                  .head_dim = 8 * *rc::gen::inRange(1, 9),
                  .group = *rc::gen::inRange(1, 4)};
   world.shape.reach = any_reach(world.shape.layers);
+  world.shape.states = {.layers = *rc::gen::inRange(0, 3), .floats = *rc::gen::inRange(1, 9)};
   world.rate = *rc::gen::element(0.0, 0.3, 0.5, 0.9, 1.0);
   world.deterministic = *rc::gen::arbitrary<bool>();
   RC_LOG() << kvcache::rule_name(rule) << ' ' << ops::format_name(world.cache.format) << " window "
@@ -136,6 +144,7 @@ TEST_P(SavedRule, GoesOnAsIfNothingHadHappened) {
 TEST_P(SavedRule, NeedsRoom) {
   EXPECT_TRUE(holds("null when there is no room, and nothing lost", 20, [] {
     WorldConfig world = any_world(GetParam());
+    world.shape.states = {};  // what has room is counted in pages here
     const SequenceLimits limits{60, 100};
     Cache cache(world.cache, world.shape);
     SequenceCache sequence(cache, limits);
@@ -176,6 +185,12 @@ TEST(SavedSequence, WhatForgetsNothingCanBeCut) {
     append(world, sequence, 1);  // the sliding window forgets
     EXPECT_FALSE(kvcache::can_be_cut(kvcache::save(sequence), world.shape, sequence.rule()));
   }
+  kvcache::CacheShape hybrid{.layers = 1, .kv_heads = 1, .head_dim = 16, .group = 1};
+  hybrid.states = {.layers = 1, .floats = 4};
+  const kvcache::Rule dense({.rule = RuleKind::dense}, {});
+  SavedSequence nine;
+  nine.length = 9;
+  EXPECT_FALSE(kvcache::can_be_cut(nine, hybrid, dense)) << "a state forgets";
 }
 
 /// What validate() says of a state of 60 tokens after `change`.
