@@ -74,8 +74,7 @@ class Bench {
     prefill(probe, longest_, "fit");
     const ops::PageLayout page(config_.cache.format, model_.attention().head_dim);
     const bool decides = config_.cache.traits().learned();
-    const std::size_t spare =
-        decides ? static_cast<std::size_t>(model_.layer_count() * model_.attention().kv_heads) : 0;
+    const std::size_t spare = decides ? static_cast<std::size_t>(model_.cached_heads()) : 0;
     const std::size_t bytes = probe[0]->usage().bytes + spare * page.page_bytes();
     const auto batch = static_cast<int>(
         std::min<std::size_t>(config_.cache.max_bytes / bytes, BenchPlan::kMostFitted));
@@ -166,7 +165,7 @@ class Bench {
 
   // One token for every sequence. Returns the number of entries seen, if asked to count.
   std::int64_t decode_step(Sequences& sequences, bool count) {
-    const auto heads = static_cast<std::size_t>(model_.layer_count() * model_.attention().kv_heads);
+    const auto heads = static_cast<std::size_t>(model_.cached_heads());
     std::vector<std::int32_t> visible(count ? heads * sequences.size() : 0);
     std::vector<engine::SequenceShare> shares;
     for (std::size_t i = 0; i < sequences.size(); ++i) {

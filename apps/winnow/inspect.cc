@@ -29,6 +29,7 @@ struct CacheCost {
   std::optional<double> compressed;  // the same at the ratio it was trained for, if that is known
   double window = 0.0;               // bytes that DMS windows take however long the text is
   double sliding = 0.0;              // bytes that sliding layers take, once the text is that long
+  double state = 0.0;                // bytes that recurrent layers keep of any text
 };
 
 double trained_cr(const model::ModelSpec& config) {
@@ -49,6 +50,10 @@ CacheCost cost_of(const model::ModelSpec& config, const ops::PageLayout& layout)
       growing += layer.compresses() ? per_entry : 0.0;
       cost.sliding += layer.compresses() ? 0.0 : per_entry * attention->reach.width;
     }
+  }
+  if (const model::RecurrentSpec* recurrent = config.recurrent()) {
+    cost.state = 1.0 * sizeof(float) * recurrent->state_size() *
+                 config.recurrent_before(config.layer_count());
   }
   cost.dense = growing * kPer;
   if (const double cr = trained_cr(config); cr > 0.0) {
@@ -117,6 +122,19 @@ std::int64_t active_parameters(const model::Checkpoint& checkpoint) {
   return checkpoint.parameter_count() - idle;
 }
 
+nlohmann::ordered_json recurrent_json(const model::ModelSpec& config) {
+  const model::RecurrentSpec* recurrent = config.recurrent();
+  if (recurrent == nullptr) {
+    return nullptr;
+  }
+  return {{"layers", config.recurrent_before(config.layer_count())},
+          {"key_heads", recurrent->heads.key_heads},
+          {"value_heads", recurrent->heads.value_heads},
+          {"key_dim", recurrent->heads.key_dim},
+          {"value_dim", recurrent->heads.value_dim},
+          {"convolution", recurrent->taps}};
+}
+
 nlohmann::ordered_json experts_json(const model::ModelSpec& config) {
   const model::FeedForwardSpec* what = config.experts();
   if (what == nullptr) {
@@ -154,6 +172,7 @@ nlohmann::ordered_json to_json(const model::Checkpoint& checkpoint, const Inspec
           {"head_dim", config.attention().head_dim},
           {"intermediate", config.dense_width() > 0 ? Json(config.dense_width()) : Json()},
           {"experts", experts_json(config)},
+          {"recurrent", recurrent_json(config)},
           {"vocab", config.vocab},
           {"max_positions", config.max_positions},
           {"tied_embeddings", config.tied_embeddings},
@@ -166,7 +185,8 @@ nlohmann::ordered_json to_json(const model::Checkpoint& checkpoint, const Inspec
             {"dense_bytes_per_1k_tokens", cost.dense},
             {"compressed_bytes_per_1k_tokens", cost.compressed ? Json(*cost.compressed) : Json()},
             {"window_bytes", cost.window},
-            {"sliding_layer_bytes", cost.sliding}}}};
+            {"sliding_layer_bytes", cost.sliding},
+            {"recurrent_state_bytes", cost.state}}}};
 }
 
 std::string table(const model::Checkpoint& checkpoint, const InspectOptions& options,
@@ -180,6 +200,12 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
                                   config.layer_count(), config.hidden, mlp_text(config)));
   row("attention", fmt::format("{} query heads, {} KV heads of {}", config.attention().heads,
                                config.attention().kv_heads, config.attention().head_dim));
+  if (const model::RecurrentSpec* recurrent = config.recurrent()) {
+    row("recurrent",
+        fmt::format("{} of the layers: gated delta nets, {} heads of {} x {}",
+                    config.recurrent_before(config.layer_count()), recurrent->heads.value_heads,
+                    recurrent->heads.key_dim, recurrent->heads.value_dim));
+  }
   row("vocabulary", fmt::format("{} tokens, {} embeddings", grouped(config.vocab),
                                 config.tied_embeddings ? "tied" : "untied"));
   row("positions", grouped(config.max_positions));
@@ -200,6 +226,9 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
   }
   if (cost.sliding > 0.0) {
     row("", fmt::format("and up to {} for sliding layers", readable_bytes(cost.sliding)));
+  }
+  if (cost.state > 0.0) {
+    row("", fmt::format("and {} a sequence for recurrent layers", readable_bytes(cost.state)));
   }
   return text;
 }

@@ -73,7 +73,7 @@ int run_logits(const LogitsOptions& options) {
   require(tokens.size() <= static_cast<std::size_t>(config.max_positions),
           "{} tokens are more than the model's {} positions", tokens.size(), config.max_positions);
   const auto vocab = static_cast<std::size_t>(config.vocab);
-  const auto heads = static_cast<std::size_t>(config.layer_count() * config.attention().kv_heads);
+  const auto heads = static_cast<std::size_t>(config.cached_heads());
   Buffer<float> logits(tokens.size() * vocab);
   Buffer<std::int32_t> live(tokens.size() * heads);
 
@@ -96,7 +96,7 @@ int run_logits(const LogitsOptions& options) {
       {{"logits", {DType::f32, {rows, config.vocab}, std::as_bytes(logits.span()).data()}},
        {"live_entries",
         {DType::i32,
-         {rows, config.layer_count(), config.attention().kv_heads},
+         {rows, config.attention_before(config.layer_count()), config.attention().kv_heads},
          std::as_bytes(live.span()).data()}}});
   return kSuccess;
 }

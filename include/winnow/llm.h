@@ -81,10 +81,11 @@ using TextCallback = std::function<void(int sample, std::string_view text)>;
 /// What a sequence's cache held at its end.
 struct CacheStats {
   std::size_t bytes = 0;                         // of allocated pages, metadata included
+  std::size_t state_bytes = 0;                   // of these, what recurrent layers keep
   std::size_t dense_bytes = 0;                   // a dense cache of this length and storage format
   double compression_ratio = 1.0;                // dense length / stored length
   std::int64_t live_entries = 0;                 // over layers and heads
-  std::vector<std::vector<int>> per_layer_head;  // live entries [layers][kv_heads]
+  std::vector<std::vector<int>> per_layer_head;  // live entries [cache_layers][kv_heads]
 };
 
 struct Sample {
@@ -115,6 +116,7 @@ struct ChatMessage {
 struct ModelInfo {
   std::string family;  // llama, qwen2, qwen3 or mistral
   int layers = 0;
+  int cache_layers = 0;  // that hold entries: all but recurrent ones
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
@@ -191,8 +193,8 @@ class Llm {
   Stream start(std::span<const std::int32_t> prompt, const GenerateOptions& options = {});
 
   /// Reads `tokens` through the cache. `logits` [tokens, vocab] receives the prediction after each
-  /// token, `live_entries` [tokens, layers * kv_heads] the number of entries that its query saw;
-  /// either may be empty. `on_step` is called after every step; false ends it.
+  /// token, `live_entries` [tokens, cache_layers * kv_heads] the number of entries that its query
+  /// saw; either may be empty. `on_step` is called after every step; false ends it.
   void logits(std::span<const std::int32_t> tokens, std::span<float> logits,
               std::span<std::int32_t> live_entries = {},
               const std::function<bool(const Progress&)>& on_step = {});

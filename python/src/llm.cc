@@ -39,7 +39,7 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> logits(Llm& llm, const TokenArray& to
 }
 
 nb::ndarray<nb::numpy, std::int32_t, nb::ndim<3>> live_entries(Llm& llm, const TokenArray& tokens) {
-  const auto layers = static_cast<std::size_t>(llm.info().layers);
+  const auto layers = static_cast<std::size_t>(llm.info().cache_layers);
   const auto heads = static_cast<std::size_t>(llm.info().kv_heads);
   std::vector<std::int32_t> entries(tokens.size() * layers * heads);
   {

@@ -56,6 +56,7 @@ TopIds live_entries(const CacheStats& stats) {
 void bind_results(nb::module_& module) {
   nb::class_<CacheStats>(module, "CacheStats")
       .def_ro("bytes", &CacheStats::bytes)
+      .def_ro("state_bytes", &CacheStats::state_bytes)
       .def_ro("dense_bytes", &CacheStats::dense_bytes)
       .def_ro("compression_ratio", &CacheStats::compression_ratio)
       .def("live_entries", &live_entries);
@@ -84,6 +85,7 @@ void bind_results(nb::module_& module) {
   nb::class_<ModelInfo>(module, "ModelInfo")
       .def_ro("family", &ModelInfo::family)
       .def_ro("layers", &ModelInfo::layers)
+      .def_ro("cache_layers", &ModelInfo::cache_layers)
       .def_ro("heads", &ModelInfo::heads)
       .def_ro("kv_heads", &ModelInfo::kv_heads)
       .def_ro("head_dim", &ModelInfo::head_dim)

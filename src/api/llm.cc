@@ -23,6 +23,7 @@ ModelInfo describe(const engine::LoadedModel& loaded) {
   const kvcache::CacheConfig& cache = loaded.engine.cache;
   return {.family = config.family,
           .layers = config.layer_count(),
+          .cache_layers = config.attention_before(config.layer_count()),
           .heads = config.attention().heads,
           .kv_heads = config.attention().kv_heads,
           .head_dim = config.attention().head_dim,
@@ -188,8 +189,7 @@ void Llm::logits(std::span<const std::int32_t> tokens, std::span<float> logits,
                  const std::function<bool(const Progress&)>& on_step) {
   const model::ModelSpec& config = impl_->loaded->model.spec();
   const auto vocab = static_cast<std::size_t>(config.vocab);
-  const auto heads = static_cast<std::size_t>(config.layer_count()) *
-                     static_cast<std::size_t>(config.attention().kv_heads);
+  const auto heads = static_cast<std::size_t>(config.cached_heads());
   require(logits.empty() || logits.size() == tokens.size() * vocab,
           "logits: room for {} numbers was given, {} tokens have {} each", logits.size(),
           tokens.size(), vocab);

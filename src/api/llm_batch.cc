@@ -9,6 +9,7 @@ namespace {
 
 CacheStats to_stats(const CacheUsage& usage, int kv_heads) {
   CacheStats stats{.bytes = usage.bytes,
+                   .state_bytes = usage.state_bytes,
                    .dense_bytes = usage.dense_bytes,
                    .compression_ratio = usage.compression_ratio(),
                    .live_entries = usage.live_entries,

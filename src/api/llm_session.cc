@@ -13,7 +13,7 @@ Session::Session(const Backend& backend, const EngineConfig& config,
 void Session::feed(std::span<const std::int32_t> tokens, std::span<float> logits,
                    std::span<std::int32_t> visible) {
   const auto vocab = static_cast<std::size_t>(config_.vocab);
-  const auto heads = static_cast<std::size_t>(config_.layer_count() * config_.attention().kv_heads);
+  const auto heads = static_cast<std::size_t>(config_.cached_heads());
   const std::size_t rows = logits.size() / vocab;
   require(runner_->has_room(runner_->need(*sequence_, static_cast<int>(tokens.size()))),
           "the cache is full after {} tokens: allow it more memory with --kv-gib",

@@ -12,6 +12,7 @@ namespace {
 struct CacheCost {
   double flops = 0.0;
   double numbers = 0.0;  // read: keys' and values' channels
+  double state = 0.0;    // bytes of recurrent layers, read and written
 };
 
 CacheCost cache_cost(const model::ModelSpec& model, double length, double ratio) {
@@ -22,6 +23,9 @@ CacheCost cache_cost(const model::ModelSpec& model, double length, double ratio)
           visible_entries(attention->reach, length) / (layer.compresses() ? ratio : 1.0);
       cost.flops += 2.0 * (attention->query_width() + attention->output_width()) * entries;
       cost.numbers += (attention->key_width() + attention->value_width()) * entries;
+    } else {
+      cost.flops += 6.0 * layer.recurrent()->heads.state_size();
+      cost.state += 2.0 * sizeof(float) * layer.recurrent()->state_size();
     }
   }
   return cost;
@@ -39,7 +43,7 @@ StepCost step_cost(const model::ModelSpec& model, double batch, double length,
   StepCost cost;
   cost.flops = batch * (2.0 * weights + cache.flops);
   cost.weight_reads = options.weight_bytes * read_weights(model, batch);
-  cost.kv_reads = options.kv_bytes * batch * cache.numbers;
+  cost.kv_reads = batch * (options.kv_bytes * cache.numbers + cache.state);
   cost.seconds = std::max(cost.flops / options.flops_per_s, cost.reads() / options.bytes_per_s);
   cost.kv_share = cost.is_memory_bound(options) ? cost.kv_reads / cost.reads()
                                                 : batch * cache.flops / cost.flops;

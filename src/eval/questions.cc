@@ -122,8 +122,7 @@ class Answering {
 
   Json record(engine::RequestId id, const Open& open) {
     const Question& question = *open.question;
-    const auto heads = static_cast<double>(model_.model.spec().layer_count()) *
-                       static_cast<double>(model_.model.spec().attention().kv_heads);
+    const auto heads = static_cast<double>(model_.model.spec().cached_heads());
     Json answers = Json::array();
     std::vector<engine::CacheReads> traces;
     Mean ratio;

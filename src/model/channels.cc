@@ -32,6 +32,13 @@ std::size_t query_column(const ModelSpec& spec, std::size_t head) {
          width(channel < 0 ? spec.attention().head_dim + channel : channel);
 }
 
+std::size_t query_row(const ModelSpec& spec, std::size_t head) {
+  const AttentionSpec& attention = spec.attention();
+  const std::size_t before = head * width(attention.group());  // query heads
+  const std::size_t gates = attention.output_gate ? before * width(attention.head_dim) : 0;
+  return query_column(spec, head) + gates;
+}
+
 std::size_t key_column(const ModelSpec& spec, std::size_t head) {
   return head * width(spec.attention().head_dim);
 }

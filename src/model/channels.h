@@ -17,6 +17,8 @@ bool clears_after_rope(const ModelSpec& spec);
 /// The borrowed column of the queries [T, heads * head_dim] for KV head `head`: of DMS the
 /// decision, of DMC the weight omega.
 std::size_t query_column(const ModelSpec& spec, std::size_t head);
+/// The row of the query projection that computes it: further on where heads have output gates.
+std::size_t query_row(const ModelSpec& spec, std::size_t head);
 /// DMC: the column of the keys [T, kv_heads * head_dim] that decides.
 std::size_t key_column(const ModelSpec& spec, std::size_t head);
 

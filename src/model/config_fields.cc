@@ -92,7 +92,10 @@ ModelSpec read_decoder(const JsonObject& config, const FamilyDefaults& defaults)
   }
   layer.mixer = attention;
   layer.norm = spec.final_norm;
-  layer.feed_forward.intermediate = config.integer("intermediate_size", 1, kMaxIntermediate);
+  layer.feed_forward.intermediate =
+      defaults.intermediate > 0
+          ? config.integer("intermediate_size", 1, kMaxIntermediate, defaults.intermediate)
+          : config.integer("intermediate_size", 1, kMaxIntermediate);
   layer.feed_forward.activation = read_activation(config, "hidden_act", defaults.activation);
   spec.layers.assign(static_cast<std::size_t>(config.integer("num_hidden_layers", 1, kMaxLayers)),
                      layer);

@@ -25,6 +25,8 @@ struct RopeDefaults {
   double theta = 10000.0;
   const char* theta_key = "rope_theta";  // beside rope_parameters; null: there is none
   bool partial = false;                  // the family's class knows partial RoPE
+  double share = 1.0;                    // of the channels that are rotated, where it does
+  bool phi_names = false;                // "su" and "yarn" are longrope
   int original_context = 0;              // before it was extended; 0: max_position_embeddings
   const char* parameters = "{}";         // what stands inside rope_parameters, in JSON
 };
@@ -36,6 +38,7 @@ struct FamilyDefaults {
   int kv_heads = 0;  // 0: as many as heads, which is also what null means
   const char* activation = "silu";
   double norm_eps = 1e-6;
+  int intermediate = 0;  // 0: config.json must say it
   RopeDefaults rope = {};
   bool one_rope = true;  // of all layers; else the family reads them
 };

@@ -82,12 +82,12 @@ class RopeReader {
     return inside_.number("rope_theta", 1.0, kMaxTheta, beside);
   }
   [[nodiscard]] double share() const {
-    const double beside = config_.number(kShare, 0.0, 1.0, 1.0);
+    const double beside = config_.number(kShare, 0.0, 1.0, defaults_.share);
     return inside_.number(kShare, 0.0, 1.0, beside);
   }
   /// Phi-3's files have called it by other names.
   [[nodiscard]] bool is_longrope() const {
-    return type_ == "longrope" || (defaults_.partial && (type_ == "su" || type_ == "yarn"));
+    return type_ == "longrope" || (defaults_.phi_names && (type_ == "su" || type_ == "yarn"));
   }
 
   /// Channels that are rotated; transformers cuts off. Where a family's class does not know partial

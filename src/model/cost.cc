@@ -7,9 +7,13 @@ namespace winnow::model {
 namespace {
 
 double weights_of(const AttentionSpec& attention, double hidden) {
-  const int outputs = attention.output_width() * (attention.output_gate ? 2 : 1);
-  return hidden *
-         (attention.query_width() + attention.key_width() + attention.value_width() + outputs);
+  return hidden * (attention.query_outputs() + attention.key_width() + attention.value_width() +
+                   attention.output_width());
+}
+
+double weights_of(const RecurrentSpec& recurrent, double hidden) {
+  const ops::DeltaRuleShape& heads = recurrent.heads;
+  return hidden * (recurrent.channels() + 2 * heads.value_width() + 2 * heads.value_heads);
 }
 
 // `taken`: the experts that count.
@@ -31,6 +35,8 @@ double weights_of(const ModelSpec& spec, const Taken& taken) {
     const FeedForwardSpec& part = layer.feed_forward;
     if (const AttentionSpec* attention = layer.attention()) {
       weights += weights_of(*attention, spec.hidden);
+    } else {
+      weights += weights_of(*layer.recurrent(), spec.hidden);
     }
     weights += weights_of(part, spec.hidden, part.experts ? taken(*part.experts) : 0.0);
   }

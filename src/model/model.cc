@@ -6,10 +6,11 @@
 
 #include "base/error.h"
 #include "model/channels.h"
+#include "model/delta_net.h"
+#include "model/feed_forward.h"
+#include "model/mixer_parts.h"
 #include "ops/activation.h"
-#include "ops/experts.h"
 #include "ops/linear.h"
-#include "ops/mlp.h"
 #include "ops/norm.h"
 #include "ops/soft_cap.h"
 
@@ -32,54 +33,6 @@ std::vector<std::int32_t> positions_of(std::span<const SequenceStep> steps) {
   return positions;
 }
 
-const float* data_or_null(const std::vector<float>& bias) {
-  return bias.empty() ? nullptr : bias.data();
-}
-
-// Of LayerWeights or ExpertWeights.
-template <class Network>
-ops::MlpWeights network(const Network& w, const FeedForwardSpec& spec) {
-  return {.gate = spec.gated ? &w.gate : nullptr,
-          .up = &w.up,
-          .down = &w.down,
-          .gate_bias = data_or_null(w.gate_bias),
-          .up_bias = data_or_null(w.up_bias),
-          .down_bias = data_or_null(w.down_bias),
-          .activation = {spec.activation, spec.clamp}};
-}
-
-// out += sigmoid(gate . x) * shared expert(x), the sigmoid only where there is a gate.
-void add_shared_expert(ops::Context& context, const FeedForwardSpec& spec, const LayerWeights& w,
-                       ops::Matrix<const float> x, ops::Matrix<float> out) {
-  if (!spec.experts->shared_gate) {
-    return ops::add_mlp(context, out, x, network(w, spec));
-  }
-  const ops::Workspace::Scope scope(*context.workspace);
-  const auto logits = take(*context.workspace, x.rows, 1);
-  const auto shared = take(*context.workspace, x.rows, static_cast<int>(x.cols));
-  ops::linear(context, logits, x, w.shared_gate);
-  std::fill_n(shared.data, shared.rows * shared.cols, 0.0F);
-  ops::add_mlp(context, shared, x, network(w, spec));
-  ops::gate_rows(shared, logits);
-  ops::add(out, shared);
-}
-
-void add_experts(ops::Context& context, const FeedForwardSpec& spec, const LayerWeights& w,
-                 ops::Matrix<const float> x, ops::Matrix<float> out) {
-  std::vector<ops::MlpWeights> networks;
-  for (const ExpertWeights& expert : w.experts) {
-    networks.push_back(network(expert, spec));
-  }
-  ops::add_experts(context, spec.experts->router(), out, x,
-                   {.router = &w.router,
-                    .router_bias = data_or_null(w.router_bias),
-                    .experts = networks,
-                    .scales_input = spec.experts->scales_input});
-  if (spec.dense_width() > 0) {
-    add_shared_expert(context, spec, w, x, out);
-  }
-}
-
 // RMSNorm of queries or keys [T, heads * head_dim]: of each head where the weight is as long as
 // one, else of all of them together.
 void norm_heads(ops::Matrix<float> x, std::span<const float> weight, float eps) {
@@ -98,6 +51,13 @@ struct Model::Activations {
         keys(take(workspace, tokens, spec.attention().key_width())),
         values(take(workspace, tokens, spec.attention().value_width())),
         attended(take(workspace, tokens, spec.attention().output_width())) {
+    if (spec.attention().output_gate) {
+      projected = take(workspace, tokens, spec.attention().query_outputs());
+      gates = take(workspace, tokens, spec.attention().output_width());
+    }
+    if (const RecurrentSpec* recurrent = spec.recurrent()) {
+      recalled = take(workspace, tokens, recurrent->heads.value_width());
+    }
     if (spec.dms || spec.dmc) {
       const int heads = spec.attention().kv_heads;
       decisions.flags = {
@@ -114,11 +74,14 @@ struct Model::Activations {
     for (const SequenceStep& step : steps) {
       last += step.tokens.size();
       for (std::size_t t = last - step.logit_rows; t < last; ++t, ++kept) {
-        std::ranges::copy(hidden.row(t), hidden.row(kept).begin());
-        std::ranges::copy(attended.row(t), attended.row(kept).begin());
+        for (const ops::Matrix<float>* matrix : {&hidden, &attended, &recalled}) {
+          if (matrix->data != nullptr) {
+            std::ranges::copy(matrix->row(t), matrix->row(kept).begin());
+          }
+        }
       }
     }
-    for (ops::Matrix<float>* matrix : {&hidden, &normed, &attended}) {
+    for (ops::Matrix<float>* matrix : {&hidden, &normed, &attended, &recalled}) {
       *matrix = matrix->slice(0, kept);
     }
   }
@@ -129,6 +92,9 @@ struct Model::Activations {
   ops::Matrix<float> keys;
   ops::Matrix<float> values;
   ops::Matrix<float> attended;
+  ops::Matrix<float> projected;  // queries beside output gates, where there are those
+  ops::Matrix<float> gates;
+  ops::Matrix<float> recalled;  // what recurrent layers give, where there are those
   Decisions decisions;
   std::vector<std::int32_t> positions;
   std::vector<ops::RopeAngles> angles;  // by table
@@ -139,7 +105,7 @@ Model::Model(ModelSpec spec, Weights weights)
 
 kvcache::CacheShape Model::cache_shape() const {
   const AttentionSpec& attention = spec_.attention();
-  kvcache::CacheShape shape{.layers = spec_.layer_count(),
+  kvcache::CacheShape shape{.layers = spec_.attention_before(spec_.layer_count()),
                             .kv_heads = attention.kv_heads,
                             .head_dim = attention.head_dim,
                             .group = attention.group(),
@@ -147,7 +113,13 @@ kvcache::CacheShape Model::cache_shape() const {
                             .soft_cap = attention.soft_cap,
                             .sinks = attention.sinks};
   for (const LayerSpec& layer : spec_.layers) {
-    shape.reach.push_back(layer.attention()->reach.width);
+    if (layer.attention() != nullptr) {
+      shape.reach.push_back(layer.attention()->reach.width);
+    }
+  }
+  if (const RecurrentSpec* recurrent = spec_.recurrent()) {
+    shape.states = {.layers = spec_.recurrent_before(spec_.layer_count()),
+                    .floats = recurrent->state_size()};
   }
   return shape;
 }
@@ -161,7 +133,7 @@ void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
   a.positions = std::move(positions);
   embed(steps, a.hidden);
   for (int layer = 0; layer < spec_.layer_count(); ++layer) {
-    attention(context, layer, steps, a);
+    mix(context, layer, steps, a);
     feed_forward(context, layer, a);
   }
   if (logits.rows > 0) {
@@ -188,17 +160,16 @@ void Model::project(ops::Context& context, int layer, std::span<const SequenceSt
                     Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   const LayerSpec& spec = spec_.layer(layer);
-  ops::Matrix<const float> input = a.hidden;
-  if (spec.norm_before) {
-    ops::rms_norm(a.normed, a.hidden, w.attention_norm, spec.norm.eps);
-    input = a.normed;
-  }
+  const bool gated = spec.attention()->output_gate;
   const std::array<ops::LinearTarget, 3> projections{{
-      {a.queries, &w.query, data_or_null(w.query_bias)},
+      {gated ? a.projected : a.queries, &w.query, data_or_null(w.query_bias)},
       {a.keys, &w.key, data_or_null(w.key_bias)},
       {a.values, &w.value, data_or_null(w.value_bias)},
   }};
-  ops::linear(context, projections, input);
+  ops::linear(context, projections, mixer_input(layer, a));
+  if (gated) {
+    split_output_gates(spec.attention()->head_dim, a.projected, a.queries, a.gates);
+  }
   if (!w.query_norm.empty()) {
     norm_heads(a.queries, w.query_norm, spec.norm.eps);
     norm_heads(a.keys, w.key_norm, spec.norm.eps);
@@ -225,22 +196,48 @@ void Model::rotate(int layer, const Activations& a) const {
   }
 }
 
-void Model::attention(ops::Context& context, int layer, std::span<const SequenceStep> steps,
-                      Activations& a) const {
+// Attention or what takes its place, with its output projection.
+void Model::mix(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
-  project(context, layer, steps, a);
-  kvcache::append_and_attend(context, layer, chunks_of(layer, steps, a));
+  const bool attends = spec_.layer(layer).attention() != nullptr;
+  if (attends) {
+    attend(context, layer, steps, a);
+  } else {
+    delta_net(context, spec_, layer, w.recurrent, steps, mixer_input(layer, a), a.recalled);
+  }
   if (layer + 1 == spec_.layer_count()) {
     a.keep_logit_rows(steps);
   }
   add_branch(context, layer, a, w.attention_post_norm, [&](ops::Matrix<float> out) {
-    ops::add_linear(context, out, a.attended, w.output, data_or_null(w.output_bias));
+    ops::add_linear(context, out, attends ? a.attended : a.recalled, w.output,
+                    data_or_null(w.output_bias));
   });
+}
+
+ops::Matrix<const float> Model::mixer_input(int layer, const Activations& a) const {
+  const LayerSpec& spec = spec_.layer(layer);
+  if (!spec.norm_before) {
+    return a.hidden;
+  }
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  ops::rms_norm(a.normed, a.hidden, w.attention_norm, spec.norm.eps);
+  return a.normed;
+}
+
+void Model::attend(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                   Activations& a) const {
+  project(context, layer, steps, a);
+  kvcache::append_and_attend(context, spec_.attention_before(layer), chunks_of(layer, steps, a));
+  if (spec_.layer(layer).attention()->output_gate) {
+    ops::sigmoid_multiply(a.attended, a.gates);
+  }
 }
 
 std::vector<kvcache::LayerChunk> Model::chunks_of(int layer, std::span<const SequenceStep> steps,
                                                   const Activations& a) const {
   const auto heads = static_cast<std::size_t>(spec_.attention().kv_heads);
+  const auto in_cache = static_cast<std::size_t>(spec_.attention_before(layer));
   const bool is_last = layer + 1 == spec_.layer_count();
   std::vector<kvcache::LayerChunk> chunks(steps.size());
   std::size_t first = 0;
@@ -260,11 +257,11 @@ std::vector<kvcache::LayerChunk> Model::chunks_of(int layer, std::span<const Seq
       chunk.omegas = a.decisions.omegas.slice(first, last);
     }
     if (step.visible.data != nullptr) {
-      chunk.visible = {step.visible.data + static_cast<std::size_t>(layer) * heads,
-                       step.visible.rows, heads, step.visible.stride};
+      chunk.visible = {step.visible.data + in_cache * heads, step.visible.rows, heads,
+                       step.visible.stride};
     }
     if (step.weights.data != nullptr) {
-      chunk.weights = step.weights.row(static_cast<std::size_t>(layer)).data();
+      chunk.weights = step.weights.row(in_cache).data();
     }
     first = last;
   }
@@ -279,19 +276,19 @@ void Model::decide(ops::Context& context, int layer, std::span<const SequenceSte
       std::fill_n(a.decisions.flags.data, a.decisions.flags.rows * a.decisions.flags.cols, 0);
     }
   } else if (drawn_) {
-    draw(layer, steps, a.decisions);
+    draw(spec_.attention_before(layer), steps, a.decisions);
   } else if (spec_.dms && spec_.dms->source == DmsConfig::Source::adapter) {
     decide_by_adapter(context, spec_, weights_.layers[static_cast<std::size_t>(layer)].adapter,
                       a.hidden, a.decisions);
   } else if (spec_.dms || spec_.dmc) {
     decide_by_channel(spec_, a.queries, a.keys, a.decisions);
     if (spec_.dmc && spec_.dmc->pooled > 0) {
-      pool(*spec_.dmc, layer, steps, a.decisions);
+      pool(*spec_.dmc, spec_.attention_before(layer), steps, a.decisions);
     }
   }
 }
 
-// Fixed pooling, whatever channels say.
+// Fixed pooling, whatever channels say. `layer`: of the cache.
 void Model::pool(const DmcConfig& dmc, int layer, std::span<const SequenceStep> steps,
                  const Decisions& decisions) {
   std::size_t row = 0;
@@ -327,11 +324,7 @@ void Model::feed_forward(ops::Context& context, int layer, const Activations& a)
     input = a.normed;
   }
   add_branch(context, layer, a, w.mlp_post_norm, [&](ops::Matrix<float> out) {
-    if (spec.feed_forward.experts) {
-      add_experts(context, spec.feed_forward, w, input, out);
-    } else {
-      ops::add_mlp(context, out, input, network(w, spec.feed_forward));
-    }
+    add_feed_forward(context, spec.feed_forward, w, input, out);
   });
 }
 

@@ -24,9 +24,10 @@ struct SequenceStep {
   std::span<const std::int32_t> tokens;
   /// Logits of the last `logit_rows` tokens are computed.
   std::size_t logit_rows = 1;
-  /// Optional [T, layers * kv_heads]: receives how many entries each token's query saw.
+  /// Optional [T, attention layers * kv_heads]: receives how many entries each token's query saw.
   ops::Matrix<std::int32_t> visible;
-  /// Optional, of one token: row l receives its weights in layer l (kvcache::LayerChunk::weights).
+  /// Optional, of one token: row l receives its weights in attention layer l
+  /// (kvcache::LayerChunk::weights).
   ops::Matrix<float> weights = {};
 };
 
@@ -58,8 +59,11 @@ class Model {
   void project(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                Activations& a) const;
   void rotate(int layer, const Activations& a) const;
-  void attention(ops::Context& context, int layer, std::span<const SequenceStep> steps,
-                 Activations& a) const;
+  void mix(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+           Activations& a) const;
+  [[nodiscard]] ops::Matrix<const float> mixer_input(int layer, const Activations& a) const;
+  void attend(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+              Activations& a) const;
   [[nodiscard]] std::vector<kvcache::LayerChunk> chunks_of(int layer,
                                                            std::span<const SequenceStep> steps,
                                                            const Activations& a) const;

@@ -21,24 +21,22 @@ const char* unsupported(const AttentionSpec& attention) {
   if (attention.value_dim != attention.head_dim) {
     return "values of another size than keys";
   }
-  if (attention.output_gate) {
-    return "gated attention outputs";
-  }
   return attention.reach.kind == Reach::Kind::chunked ? "chunked attention" : nullptr;
 }
 
 const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
-  if (layer.attention() == nullptr) {
-    return "recurrent layers";
-  }
-  if (const char* what = unsupported(*layer.attention())) {
-    return what;
+  if (const AttentionSpec* attention = layer.attention()) {
+    if (const char* what = unsupported(*attention)) {
+      return what;
+    }
+    if (shape_of(*attention) != shape_of(spec.attention())) {
+      return "attention layers of different shapes";
+    }
+  } else if (*layer.recurrent() != *spec.recurrent()) {
+    return "recurrent layers of different shapes";
   }
   if (layer.feed_forward.experts && !layer.feed_forward.gated) {
     return "experts without a gate";
-  }
-  if (shape_of(*layer.attention()) != shape_of(*spec.layers.front().attention())) {
-    return "attention layers of different shapes";
   }
   return layer.feed_forward.experts && layer.feed_forward != *spec.experts()
              ? "experts of different shapes"
@@ -54,6 +52,9 @@ const char* beyond_plain(const AttentionSpec& attention) {
   }
   if (attention.reach.kind != Reach::Kind::full) {
     return "sliding windows";
+  }
+  if (attention.output_gate) {
+    return "gated attention outputs";
   }
   if (attention.query_growth) {
     return "queries that grow with their position";
@@ -98,6 +99,12 @@ const AttentionSpec& ModelSpec::attention() const {
   return *found->attention();
 }
 
+const RecurrentSpec* ModelSpec::recurrent() const {
+  const auto found = std::ranges::find_if(
+      layers, [](const LayerSpec& layer) { return layer.recurrent() != nullptr; });
+  return found == layers.end() ? nullptr : found->recurrent();
+}
+
 int ModelSpec::dense_width() const {
   int widest = 0;
   for (const LayerSpec& layer : layers) {
@@ -110,6 +117,12 @@ const FeedForwardSpec* ModelSpec::experts() const {
   const auto found = std::ranges::find_if(
       layers, [](const LayerSpec& layer) { return layer.feed_forward.experts.has_value(); });
   return found == layers.end() ? nullptr : &found->feed_forward;
+}
+
+int ModelSpec::attention_before(int index) const {
+  return static_cast<int>(
+      std::count_if(layers.begin(), layers.begin() + index,
+                    [](const LayerSpec& layer) { return layer.attention() != nullptr; }));
 }
 
 int ModelSpec::compressing_before(int index) const {

@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "model/compression.h"
 #include "ops/activation.h"
+#include "ops/delta_rule.h"
 #include "ops/router.h"
 
 namespace winnow::model {
@@ -80,13 +81,16 @@ struct AttentionSpec {
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   bool qkv_bias = false;
   bool output_bias = false;
-  float soft_cap = 0.0F;     // > 0: scores become soft_cap * tanh(score / soft_cap)
-  bool sinks = false;        // one logit per head joins the softmax's denominator
-  bool output_gate = false;  // the output is multiplied by the sigmoid of a projection
+  float soft_cap = 0.0F;  // > 0: scores become soft_cap * tanh(score / soft_cap)
+  bool sinks = false;     // one logit per head joins the softmax's denominator
+  /// The output is multiplied by the sigmoid of a second half that each head's query has.
+  bool output_gate = false;
   Reach reach;
 
   [[nodiscard]] int group() const { return heads / kv_heads; }
   [[nodiscard]] int query_width() const { return heads * head_dim; }
+  /// Outputs of the query projection.
+  [[nodiscard]] int query_outputs() const { return query_width() * (output_gate ? 2 : 1); }
   [[nodiscard]] int key_width() const { return kv_heads * head_dim; }
   [[nodiscard]] int value_width() const { return kv_heads * value_dim; }
   [[nodiscard]] int output_width() const { return heads * value_dim; }
@@ -95,12 +99,17 @@ struct AttentionSpec {
 };
 
 /// Linear attention by the gated delta rule (Qwen3-Next): a state of fixed size instead of entries.
+/// Queries, keys and values pass a causal convolution and SiLU, queries and keys become of length
+/// 1; the output of each value head is normed and multiplied by the SiLU of a projection.
 struct RecurrentSpec {
-  int key_heads = 0;
-  int value_heads = 0;
-  int key_dim = 0;
-  int value_dim = 0;
-  int convolution = 0;  // taps of the causal convolution before it
+  ops::DeltaRuleShape heads;
+  int taps = 0;  // of the convolution
+
+  /// Channels that pass the convolution: queries, keys and values.
+  [[nodiscard]] int channels() const { return 2 * heads.key_width() + heads.value_width(); }
+  /// Floats that a sequence keeps: the matrices of all heads, and the last inputs of the
+  /// convolution.
+  [[nodiscard]] int state_size() const { return heads.state_size() + (taps - 1) * channels(); }
 
   bool operator==(const RecurrentSpec&) const = default;
 };
@@ -156,6 +165,10 @@ struct LayerSpec {
   [[nodiscard]] const AttentionSpec* attention() const {
     return std::get_if<AttentionSpec>(&mixer);
   }
+  /// The layer's recurrent mixer; null when it is attention.
+  [[nodiscard]] const RecurrentSpec* recurrent() const {
+    return std::get_if<RecurrentSpec>(&mixer);
+  }
   /// Whether a cache rule may drop or merge what this layer stores: not a state, and not entries
   /// that leave its reach anyhow.
   [[nodiscard]] bool compresses() const {
@@ -177,6 +190,9 @@ struct TensorNames {
   std::string mlp_post_norm;
   /// Files hold q, k and v as one tensor, and gate and up as another (joined_tensors.h).
   bool joins_projections = false;
+  /// Files hold the projections of a recurrent layer as two tensors, key head by key head: q, k, v
+  /// and the gate; rates and decays.
+  bool joins_recurrent = false;
   std::string feed_forward = "mlp";
   // Of a feed-forward with experts:
   std::string router = "gate";
@@ -222,6 +238,8 @@ struct ModelSpec {
   /// The shape that all attention layers share: heads and their sizes, scale and soft cap. Reach
   /// and RoPE may differ from layer to layer: ask the layer for them.
   [[nodiscard]] const AttentionSpec& attention() const;
+  /// The mixer that all recurrent layers share; null where there are none.
+  [[nodiscard]] const RecurrentSpec* recurrent() const;
   /// The widest network that every token takes in some layer (FeedForwardSpec::dense_width).
   [[nodiscard]] int dense_width() const;
   /// The feed-forward that all layers with experts share; null where no layer has experts.
@@ -230,6 +248,14 @@ struct ModelSpec {
   /// Whether the model decides in this layer what its cache keeps: it was taught to, and the layer
   /// compresses.
   [[nodiscard]] bool decides(int index) const { return (dms || dmc) && layer(index).compresses(); }
+  /// Attention layers before `index`: its place in the cache. layer_count(): all of them.
+  [[nodiscard]] int attention_before(int index) const;
+  /// Their KV heads, together.
+  [[nodiscard]] int cached_heads() const {
+    return attention_before(layer_count()) * attention().kv_heads;
+  }
+  /// Recurrent layers before `index`: its place in the state.
+  [[nodiscard]] int recurrent_before(int index) const { return index - attention_before(index); }
   /// Layers before `index` that would decide; layer_count(): all that would.
   [[nodiscard]] int compressing_before(int index) const;
 

@@ -26,10 +26,14 @@ struct Nothing {};
 struct ExpertOfNothing {
   Nothing gate_bias, up_bias, down_bias, gate, up, down;
 };
+struct RecurrentOfNothing {
+  Nothing input, gate, rate, decay, taps, log_decay, decay_bias, norm;
+};
 struct LayerOfNothing {
   Nothing attention_norm, attention_post_norm, mlp_norm, mlp_post_norm, query_norm, key_norm,
       query_bias, sinks, key_bias, value_bias, output_bias, gate_bias, up_bias, down_bias, query,
       key, value, output, gate, up, down, router, router_bias, shared_gate;
+  RecurrentOfNothing recurrent;
   std::vector<ExpertOfNothing> experts;
 };
 struct TreeOfNothing {

@@ -18,12 +18,14 @@ struct Wrapper {
   bool tied_embeddings;  // unless config.json says otherwise
 };
 
-constexpr std::array<Wrapper, 6> kWrappers{{
+constexpr std::array<Wrapper, 8> kWrappers{{
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", true},
     {"llava", "LlavaForConditionalGeneration", "llama", false},
     {"mistral3", "Mistral3ForConditionalGeneration", "mistral", true},
     {"qwen2_vl", "Qwen2VLForConditionalGeneration", "qwen2_vl_text", false},
     {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", false},
+    {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text", false},
+    {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text", false},
     {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", false},
 }};
 
@@ -41,7 +43,7 @@ constexpr std::string_view kQwen2Vl =
         "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "max_window_layers": 80,
         "sliding_window": 4096})";
 
-constexpr std::array<TextType, 6> kTextTypes{{
+constexpr std::array<TextType, 8> kTextTypes{{
     {"gemma3_text", "gemma3_text",
      R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
          "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
@@ -55,6 +57,12 @@ constexpr std::array<TextType, 6> kTextTypes{{
          "num_hidden_layers": 34, "num_attention_heads": 32, "num_key_value_heads": 8})"},
     {"qwen2_vl_text", "qwen2", kQwen2Vl},
     {"qwen2_5_vl_text", "qwen2", kQwen2Vl},
+    {"qwen3_5_text", "qwen3_5_text",
+     R"({"vocab_size": 248320, "hidden_size": 4096, "intermediate_size": 12288,
+         "num_hidden_layers": 32, "num_attention_heads": 16, "num_key_value_heads": 4})"},
+    {"qwen3_5_moe_text", "qwen3_5_moe_text",
+     R"({"vocab_size": 248320, "hidden_size": 2048, "num_hidden_layers": 40,
+         "num_attention_heads": 16, "num_key_value_heads": 2})"},
     {"qwen3_vl_text", "qwen3",
      R"({"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016,
          "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,

@@ -68,13 +68,65 @@ void visit_feed_forward(const ModelSpec& spec, const FeedForwardSpec& what,
   }
 }
 
-/// visit(name, shape, member) for every tensor of attention, norms and feed-forward that layer
+/// The tensors of softmax attention; `prefix`: of their names.
+template <class Layer, class Visit>
+void visit_attention(const ModelSpec& spec, const AttentionSpec& attention,
+                     const std::string& prefix, Layer& layer, const Visit& visit) {
+  using Norm = AttentionSpec::QueryKeyNorm;
+  if (attention.query_key_norm != Norm::none) {
+    const bool whole = attention.query_key_norm == Norm::whole;
+    visit(prefix + "q_norm.weight", Shape{whole ? attention.query_width() : attention.head_dim},
+          layer.query_norm);
+    visit(prefix + "k_norm.weight", Shape{whole ? attention.key_width() : attention.head_dim},
+          layer.key_norm);
+  }
+  if (attention.qkv_bias) {
+    visit(prefix + "q_proj.bias", Shape{attention.query_outputs()}, layer.query_bias);
+    visit(prefix + "k_proj.bias", Shape{attention.key_width()}, layer.key_bias);
+    visit(prefix + "v_proj.bias", Shape{attention.value_width()}, layer.value_bias);
+  }
+  if (attention.sinks) {
+    visit(prefix + "sinks", Shape{attention.heads}, layer.sinks);
+  }
+  if (attention.output_bias) {
+    visit(prefix + "o_proj.bias", Shape{spec.hidden}, layer.output_bias);
+  }
+  visit(prefix + "q_proj.weight", Shape{attention.query_outputs(), spec.hidden}, layer.query);
+  visit(prefix + "k_proj.weight", Shape{attention.key_width(), spec.hidden}, layer.key);
+  visit(prefix + "v_proj.weight", Shape{attention.value_width(), spec.hidden}, layer.value);
+  visit(prefix + "o_proj.weight", Shape{spec.hidden, attention.output_width()}, layer.output);
+}
+
+/// The tensors of a recurrent mixer (RecurrentSpec). Those of files that join projections take the
+/// first of the members that they fill.
+template <class Layer, class Visit>
+void visit_recurrent(const ModelSpec& spec, const RecurrentSpec& recurrent,
+                     const std::string& prefix, Layer& layer, const Visit& visit) {
+  const ops::DeltaRuleShape& heads = recurrent.heads;
+  auto& members = layer.recurrent;
+  visit(prefix + "conv1d.weight", Shape{recurrent.channels(), 1, recurrent.taps}, members.taps);
+  visit(prefix + "A_log", Shape{heads.value_heads}, members.log_decay);
+  visit(prefix + "dt_bias", Shape{heads.value_heads}, members.decay_bias);
+  visit(prefix + "norm.weight", Shape{heads.value_dim}, members.norm);
+  if (spec.names.joins_recurrent) {
+    visit(prefix + "in_proj_qkvz.weight",
+          Shape{recurrent.channels() + heads.value_width(), spec.hidden}, members.input);
+    visit(prefix + "in_proj_ba.weight", Shape{2 * heads.value_heads, spec.hidden}, members.rate);
+  } else {
+    visit(prefix + "in_proj_qkv.weight", Shape{recurrent.channels(), spec.hidden}, members.input);
+    visit(prefix + "in_proj_z.weight", Shape{heads.value_width(), spec.hidden}, members.gate);
+    visit(prefix + "in_proj_b.weight", Shape{heads.value_heads, spec.hidden}, members.rate);
+    visit(prefix + "in_proj_a.weight", Shape{heads.value_heads, spec.hidden}, members.decay);
+  }
+  visit(prefix + "out_proj.weight", Shape{spec.hidden, heads.value_width()}, layer.output);
+}
+
+/// visit(name, shape, member) for every tensor of mixer, norms and feed-forward that layer
 /// `index` of the model has; `layer` has a member for each role (LayerWeights, train's
 /// LayerTensors). Matrices are [outputs, inputs], norms and biases vectors.
 template <class Layer, class Visit>
 void visit_layer(const ModelSpec& spec, int index, Layer& layer, const Visit& visit) {
   const LayerSpec& what = spec.layer(index);
-  const AttentionSpec& attention = *what.attention();
   const std::string prefix = layer_prefix(index);
   const auto norm = [&](const std::string& name, auto& member) {
     if (!name.empty()) {
@@ -86,30 +138,11 @@ void visit_layer(const ModelSpec& spec, int index, Layer& layer, const Visit& vi
   norm(spec.names.mlp_norm, layer.mlp_norm);
   norm(spec.names.mlp_post_norm, layer.mlp_post_norm);
 
-  const std::string mixer = prefix + "self_attn.";
-  using Norm = AttentionSpec::QueryKeyNorm;
-  if (attention.query_key_norm != Norm::none) {
-    const bool whole = attention.query_key_norm == Norm::whole;
-    visit(mixer + "q_norm.weight", Shape{whole ? attention.query_width() : attention.head_dim},
-          layer.query_norm);
-    visit(mixer + "k_norm.weight", Shape{whole ? attention.key_width() : attention.head_dim},
-          layer.key_norm);
+  if (const AttentionSpec* attention = what.attention()) {
+    visit_attention(spec, *attention, prefix + "self_attn.", layer, visit);
+  } else {
+    visit_recurrent(spec, *what.recurrent(), prefix + "linear_attn.", layer, visit);
   }
-  if (attention.qkv_bias) {
-    visit(mixer + "q_proj.bias", Shape{attention.query_width()}, layer.query_bias);
-    visit(mixer + "k_proj.bias", Shape{attention.key_width()}, layer.key_bias);
-    visit(mixer + "v_proj.bias", Shape{attention.value_width()}, layer.value_bias);
-  }
-  if (attention.sinks) {
-    visit(mixer + "sinks", Shape{attention.heads}, layer.sinks);
-  }
-  if (attention.output_bias) {
-    visit(mixer + "o_proj.bias", Shape{spec.hidden}, layer.output_bias);
-  }
-  visit(mixer + "q_proj.weight", Shape{attention.query_width(), spec.hidden}, layer.query);
-  visit(mixer + "k_proj.weight", Shape{attention.key_width(), spec.hidden}, layer.key);
-  visit(mixer + "v_proj.weight", Shape{attention.value_width(), spec.hidden}, layer.value);
-  visit(mixer + "o_proj.weight", Shape{spec.hidden, attention.output_width()}, layer.output);
   visit_feed_forward(spec, what.feed_forward, prefix + spec.names.feed_forward + ".", layer, visit);
 }
 

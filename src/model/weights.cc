@@ -76,11 +76,15 @@ class Binder {
     LayerWeights w;
     visit_layer(spec_, index, w, [&](const std::string& name, const Shape&, auto& member) {
       if constexpr (std::is_same_v<decltype(member), ops::Weight&>) {
-        // A choice of experts made in few bits would be another choice.
-        const bool chooses = &member == &w.router || &member == &w.shared_gate;
-        member = chooses ? ops::weight_view(source_.get(name)) : matrix(name);
+        // A choice of experts made in few bits would be another choice, and what a state forgets
+        // adds up.
+        const bool exact = &member == &w.router || &member == &w.shared_gate ||
+                           &member == &w.recurrent.rate || &member == &w.recurrent.decay;
+        member = exact ? ops::weight_view(source_.get(name)) : matrix(name);
       } else {
-        member = name.ends_with("norm.weight") ? norm(name, spec_.layer(index).norm) : vector(name);
+        // That of a recurrent mixer's heads is plain in all families.
+        const bool is_norm = name.ends_with("norm.weight") && &member != &w.recurrent.norm;
+        member = is_norm ? norm(name, spec_.layer(index).norm) : vector(name);
       }
     });
     if (spec_.decides(index) && spec_.dms && spec_.dms->source == DmsConfig::Source::adapter) {
@@ -140,7 +144,8 @@ std::vector<ops::Weight> Weights::matrices() const {
   for (const LayerWeights& layer : layers) {
     for (const ops::Weight* weight :
          {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate, &layer.up,
-          &layer.down, &layer.router, &layer.shared_gate}) {
+          &layer.down, &layer.router, &layer.shared_gate, &layer.recurrent.input,
+          &layer.recurrent.gate, &layer.recurrent.rate, &layer.recurrent.decay}) {
       if (weight->data != nullptr) {
         result.push_back(*weight);
       }

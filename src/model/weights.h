@@ -30,6 +30,19 @@ struct ExpertWeights {
   ops::Weight down;              // [hidden, intermediate]
 };
 
+/// Of a recurrent mixer; its output projection is the layer's. Files that join projections
+/// (TensorNames) have all of the first four in `input` and `rate`.
+struct RecurrentWeights {
+  ops::Weight input;              // [channels, hidden]: queries, keys and values
+  ops::Weight gate;               // [value heads * value_dim, hidden]
+  ops::Weight rate;               // [value heads, hidden], never quantised
+  ops::Weight decay;              // [value heads, hidden], never quantised
+  std::vector<float> taps;        // [channels, taps]
+  std::vector<float> log_decay;   // [value heads]
+  std::vector<float> decay_bias;  // [value heads]
+  std::vector<float> norm;        // [value_dim]
+};
+
 struct LayerWeights {
   // Empty is what the model does not have. Norms hold what x / rms(x) is multiplied by.
   std::vector<float> attention_norm;       // [hidden] before attention
@@ -38,7 +51,7 @@ struct LayerWeights {
   std::vector<float> mlp_post_norm;        // [hidden]
   std::vector<float> query_norm;           // [head_dim], or [heads * head_dim]
   std::vector<float> key_norm;
-  std::vector<float> query_bias;  // [heads * head_dim]
+  std::vector<float> query_bias;  // as many as `query` has rows
   std::vector<float> key_bias;    // [kv_heads * head_dim]
   std::vector<float> value_bias;
   std::vector<float> output_bias;  // [hidden]
@@ -46,10 +59,10 @@ struct LayerWeights {
   std::vector<float> gate_bias;    // [intermediate]
   std::vector<float> up_bias;
   std::vector<float> down_bias;  // [hidden]
-  ops::Weight query;             // [heads * head_dim, hidden]
+  ops::Weight query;             // [heads * head_dim, hidden]; each head with its output gate
   ops::Weight key;               // [kv_heads * head_dim, hidden]
   ops::Weight value;             // [kv_heads * head_dim, hidden]
-  ops::Weight output;            // [hidden, heads * head_dim]
+  ops::Weight output;            // [hidden, heads * head_dim], or of a recurrent mixer
   ops::Weight gate;              // [intermediate, hidden]; no data in a layer without a gate
   ops::Weight up;                // [intermediate, hidden]
   ops::Weight down;              // [hidden, intermediate]
@@ -58,6 +71,7 @@ struct LayerWeights {
   std::vector<float> router_bias;
   ops::Weight shared_gate;  // [1, hidden], never quantised
   std::vector<ExpertWeights> experts;
+  RecurrentWeights recurrent;
   AdapterWeights adapter;
 };
 

@@ -87,6 +87,7 @@ HttpResponse Service::models(std::string_view id) const {
                {"kv_dtype", ops::format_name(cache.format)},
                {"window", cache.traits().marks ? cache.window : -1},
                {"layers", model().layer_count()},
+               {"cache_layers", model().attention_before(model().layer_count())},
                {"kv_heads", model().attention().kv_heads},
                {"entry_bytes", entry_bytes},
                {"parameters", model_.parameters},

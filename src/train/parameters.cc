@@ -30,7 +30,7 @@ Role role_of(std::string_view name, const Shape& shape) {
       name.find(".dmc_") != std::string_view::npos) {
     return Role::decision;
   }
-  if (shape.size() == 1) {
+  if (shape.size() != 2) {
     return Role::vector;
   }
   return name.starts_with("model.layers.") ? Role::matrix : Role::embedding;
@@ -111,7 +111,7 @@ Gradients Parameters::gradient_views(const model::ModelSpec& spec) {
 void widen(const TensorView& tensor, std::span<float> out) {
   assert(static_cast<std::size_t>(tensor.count()) == out.size());
   TensorView flat = tensor;
-  const std::int64_t rows = tensor.shape.size() == 1 ? 1 : tensor.shape[0];
+  const std::int64_t rows = tensor.shape.size() != 2 ? 1 : tensor.shape[0];
   flat.shape = {rows, tensor.count() / rows};
   const ops::Weight weight = ops::weight_view(flat);
   const auto width = static_cast<std::size_t>(weight.cols);
@@ -127,7 +127,7 @@ FrozenTensors::FrozenTensors(const model::Checkpoint& checkpoint) : checkpoint_(
   for (const auto& [name, tensor] : checkpoint_.tensors()) {
     const bool floating =
         tensor.dtype == DType::f32 || tensor.dtype == DType::f16 || tensor.dtype == DType::bf16;
-    if (floating && tensor.shape.size() == 1) {
+    if (floating && tensor.shape.size() != 2) {
       auto& vector = vectors_[name];
       vector.resize(static_cast<std::size_t>(tensor.count()));
       widen(tensor, vector);
@@ -137,8 +137,7 @@ FrozenTensors::FrozenTensors(const model::Checkpoint& checkpoint) : checkpoint_(
 
 std::optional<TensorView> FrozenTensors::find(const std::string& name) const {
   if (const auto found = vectors_.find(name); found != vectors_.end()) {
-    return TensorView{DType::f32,
-                      {static_cast<std::int64_t>(found->second.size())},
+    return TensorView{DType::f32, checkpoint_.tensor(name).shape,
                       reinterpret_cast<const std::byte*>(found->second.data())};
   }
   const auto found = checkpoint_.tensors().find(name);

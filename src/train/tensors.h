@@ -24,6 +24,19 @@ struct ExpertTensors {
   Matrix down;  // [hidden, intermediate]
 };
 
+/// Of a recurrent mixer, as model::RecurrentWeights.
+template <class Matrix, class Vector>
+struct RecurrentTensors {
+  Matrix input;
+  Matrix gate;
+  Matrix rate;
+  Matrix decay;
+  Vector taps;
+  Vector log_decay;
+  Vector decay_bias;
+  Vector norm;
+};
+
 template <class Matrix, class Vector>
 struct LayerTensors {
   // Empty is what the model does not have.
@@ -44,7 +57,7 @@ struct LayerTensors {
   Vector decision_norm;  // [hidden], adapter
   Vector decision_bias;  // [kv_heads]
   Vector omega_bias;     // [kv_heads]
-  Matrix query;          // [heads * head_dim, hidden]
+  Matrix query;          // [heads * head_dim, hidden]; each head with its output gate
   Matrix key;            // [kv_heads * head_dim, hidden]
   Matrix value;          // [kv_heads * head_dim, hidden]
   Matrix output;         // [hidden, heads * head_dim]
@@ -56,6 +69,7 @@ struct LayerTensors {
   Vector router_bias;
   Matrix shared_gate;  // [1, hidden]
   std::vector<ExpertTensors<Matrix, Vector>> experts;
+  RecurrentTensors<Matrix, Vector> recurrent;
   /// [kv_heads, hidden]: an adapter's projection, or the rows of the query projection (DMC: of the
   /// key projection) that compute the borrowed channels. Those are kept apart while training:
   /// behind a decision scale of 100 they want a learning rate of their own.

@@ -271,6 +271,16 @@ TEST(Inspect, TellsArchitectureRetrofitAndCache) {
             cache.at("dense_bytes_per_1k_tokens"));
 }
 
+TEST(Inspect, RecurrentLayersKeepAState) {
+  const json shown = run_json({"inspect", "--json", "tests/fixtures/models/qwen3.5"});
+  EXPECT_EQ(shown.at("recurrent").at("layers"), 3);
+  EXPECT_EQ(shown.at("recurrent").at("value_heads"), 4);
+  const json& cache = shown.at("kv_cache");
+  EXPECT_EQ(cache.at("dense_bytes_per_1k_tokens"), 1024 * 2 * 16 * 2) << "one layer of four";
+  const int state = 4 * 8 * 6 + 3 * (2 * 2 * 8 + 4 * 6);  // matrices, and the convolution's inputs
+  EXPECT_EQ(cache.at("recurrent_state_bytes"), 3 * 4 * state);
+}
+
 TEST(Inspect, SlidingLayersDoNotGrow) {
   const json cache = run_json({"inspect", "--json", kSliding}).at("kv_cache");
   const int entry = 2 * 2 * 16 * 2;  // keys and values of 2 heads of 16 channels in bf16

@@ -118,24 +118,37 @@ void expect_same(const Answer& answer, const Answer& same_memory, const Answer& 
   }
 }
 
-class AnyRule : public ::testing::TestWithParam<RuleKind> {
+struct Taught {
+  RuleKind rule;
+  bool hybrid;  // with recurrent layers
+};
+
+class AnyRule : public ::testing::TestWithParam<Taught> {
  protected:
   void SetUp() override { set_threads(1); }
+
+  static const model::Model& model_of(DType type) {
+    return model_for(GetParam().rule, type, GetParam().hybrid);
+  }
 };
-INSTANTIATE_TEST_SUITE_P(Rules, AnyRule,
-                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc,
-                                           RuleKind::streaming, RuleKind::tova, RuleKind::h2o,
-                                           RuleKind::quest),
-                         [](const auto& info) {
-                           return std::string(kvcache::rule_name(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Rules, AnyRule,
+    ::testing::Values(Taught{RuleKind::dense, false}, Taught{RuleKind::dms, false},
+                      Taught{RuleKind::dmc, false}, Taught{RuleKind::streaming, false},
+                      Taught{RuleKind::tova, false}, Taught{RuleKind::h2o, false},
+                      Taught{RuleKind::quest, false}, Taught{RuleKind::dense, true},
+                      Taught{RuleKind::dms, true}),
+    [](const auto& info) {
+      return std::string(kvcache::rule_name(info.param.rule)) +
+             (info.param.hybrid ? "_hybrid" : "");
+    });
 
 TEST_P(AnyRule, DeterministicAnswersDoNotDependOnCompany) {
   EXPECT_TRUE(winnow::testing::holds("as if alone, to the last bit", 40, [] {
     const DType type = *rc::gen::element(DType::f32, DType::bf16);
-    const model::Model& model = model_for(GetParam(), type);
+    const model::Model& model = model_of(type);
     EngineConfig config =
-        *rc::gen::resize(kFullSize, rc::gen::exec([] { return any_engine(GetParam()); }));
+        *rc::gen::resize(kFullSize, rc::gen::exec([] { return any_engine(GetParam().rule); }));
     config.compute = *rc::gen::element(DType::f32, DType::bf16);
     const auto clients = any_clients();
     show(config, clients);
@@ -162,13 +175,13 @@ void expect_equal_but_for_rounding(const Answer& a, const Answer& b) {
 }
 
 TEST_P(AnyRule, DefaultAnswersDifferByRoundingOnly) {
-  if (GetParam() == RuleKind::tova || GetParam() == RuleKind::h2o) {
+  if (GetParam().rule == RuleKind::tova || GetParam().rule == RuleKind::h2o) {
     GTEST_SKIP() << "what it drops follows from attention weights: rounding may change a choice";
   }
   EXPECT_TRUE(winnow::testing::holds("as if alone, but for rounding", 30, [] {
-    const model::Model& model = model_for(GetParam(), DType::f32);
+    const model::Model& model = model_of(DType::f32);
     EngineConfig config =
-        *rc::gen::resize(kFullSize, rc::gen::exec([] { return any_engine(GetParam()); }));
+        *rc::gen::resize(kFullSize, rc::gen::exec([] { return any_engine(GetParam().rule); }));
     config.cache.format = ops::EntryFormat::f32;  // no code that rounding could tip over
     config.cache.max_bytes = std::size_t{1024} * 120;
     config.deterministic = false;
@@ -190,8 +203,8 @@ TEST_P(AnyRule, DefaultAnswersDifferByRoundingOnly) {
 
 // A cache that holds one sequence but not two: every sample is preempted again and again.
 TEST_P(AnyRule, SamplesThatPreemptEachOther) {
-  const model::Model& model = model_for(GetParam(), DType::f32);
-  EngineConfig config = roomy(GetParam());
+  const model::Model& model = model_of(DType::f32);
+  EngineConfig config = roomy(GetParam().rule);
   config.cache.cr = 2.0;
   Client client;
   client.request.prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20};

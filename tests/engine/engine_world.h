@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,12 +24,12 @@ using winnow::testing::tiny_model;
 inline constexpr std::size_t kMuchMemory = std::size_t{1} << 26;
 inline constexpr std::size_t kHeads = 4;  // of all layers of tiny_model()
 
-/// A random model, made once per rule and type of weights.
-inline const model::Model& model_for(RuleKind rule, DType type) {
-  static std::map<std::pair<RuleKind, DType>, std::unique_ptr<model::Model>> models;
-  auto& made = models[{rule, type}];
+/// A random model, made once per rule and type of weights; a hybrid has recurrent layers, too.
+inline const model::Model& model_for(RuleKind rule, DType type, bool hybrid = false) {
+  static std::map<std::tuple<RuleKind, DType, bool>, std::unique_ptr<model::Model>> models;
+  auto& made = models[{rule, type, hybrid}];
   if (!made) {
-    const model::ModelSpec config = tiny_model(rule);
+    const model::ModelSpec config = hybrid ? winnow::testing::tiny_hybrid(rule) : tiny_model(rule);
     made = std::make_unique<model::Model>(config, model::random_weights(config, type, 11));
     if (rule == RuleKind::dms) {
       made->draw_decisions({.rate = 0.6});

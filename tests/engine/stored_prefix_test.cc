@@ -73,6 +73,8 @@ Request request_of(int length, int variant) {
 
 class StoredRule : public ::testing::TestWithParam<RuleKind> {
  protected:
+  StoredRule() : StoredRule(testing::tiny_model(GetParam(), {.max_positions = kPositions})) {}
+  explicit StoredRule(model::ModelSpec shape) : shape_(std::move(shape)) {}
   void SetUp() override { set_threads(1); }
 
   std::unique_ptr<PrefixStore> open_store() {
@@ -89,7 +91,7 @@ class StoredRule : public ::testing::TestWithParam<RuleKind> {
 
   TempDir directory_;
   EngineConfig config_ = exact_config(GetParam());
-  model::ModelSpec shape_ = testing::tiny_model(GetParam(), {.max_positions = kPositions});
+  model::ModelSpec shape_;
   model::Model model_{shape_, model::random_weights(shape_, DType::f32, 11)};
   CpuBackend backend_{model_};
 };
@@ -241,6 +243,57 @@ TEST_P(BeginningRule, OfTheSamePromptNeedsOneTokenOnly) {
   computed.beginning.reset();
   Engine other(backend_, config_);
   expect_same(ask(engine, request), ask(other, computed));
+}
+
+// Of a model with recurrent layers, whose state goes with the entries.
+class HybridRule : public StoredRule {
+ protected:
+  HybridRule()
+      : StoredRule(winnow::testing::taught(
+            GetParam(),
+            winnow::testing::spec_of("qwen3_5_text", {.layers = 4, .max_positions = kPositions},
+                                     winnow::testing::hybrid_keys()))) {}
+};
+INSTANTIATE_TEST_SUITE_P(Rules, HybridRule,
+                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc),
+                         [](const auto& info) {
+                           return std::string(kvcache::rule_name(info.param));
+                         });
+
+TEST_P(HybridRule, GoesOnFromDiskAndFromMemory) {
+  {
+    const auto store = open_store();
+    Engine engine(backend_, config_, store.get());
+    expect_same(ask(engine, request_of(400, 0)), alone(request_of(400, 0)));
+    const Answer second = ask(engine, request_of(400, 1));
+    expect_same(second, alone(request_of(400, 1)));
+    EXPECT_GT(second.usage.reused_tokens, 0);
+    EXPECT_GT(second.usage.state_bytes, 0U);
+    engine.drop_prefixes();
+    EXPECT_EQ(engine.page_bytes(), 0U);
+    store->flush();
+  }
+  const auto store = open_store();
+  Engine engine(backend_, config_, store.get());
+  const Answer third = ask(engine, request_of(400, 2));
+  expect_same(third, alone(request_of(400, 2)));
+  EXPECT_EQ(third.usage.reused_tokens, 390);
+}
+
+TEST_P(HybridRule, ASavedPromptNeedsOneTokenOnly) {
+  Request request = request_of(150, 3);
+  const Answer whole = alone(request);
+  request.save_prompt = true;
+  Engine first(backend_, config_);
+  const RequestId id = first.submit(request);
+  while (!first.idle()) {
+    first.step();
+  }
+  request.beginning = std::make_shared<const kvcache::SavedSequence>(first.take_prompt(id).value());
+  Engine engine(backend_, config_);
+  const Answer again = ask(engine, request);
+  expect_same(again, whole);
+  EXPECT_EQ(again.usage.reused_tokens, 149);
 }
 
 }  // namespace

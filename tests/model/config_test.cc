@@ -452,6 +452,61 @@ TEST(Config, ExpertsOfQwen) {
               HasSubstr("mlp_only_layers: expected layers, got \"all\""));
 }
 
+TEST(Config, HybridsOfQwen) {
+  const json keys = {{"num_hidden_layers", 3},
+                     {"head_dim", 16},
+                     {"num_experts", 6},
+                     {"num_experts_per_tok", 2},
+                     {"layer_types", {"linear_attention", "full_attention", "linear_attention"}},
+                     {"linear_num_key_heads", 2},
+                     {"linear_num_value_heads", 6},
+                     {"linear_key_head_dim", 8},
+                     {"linear_value_head_dim", 10}};
+  const ModelSpec next = parse_with(keys, "Qwen3NextForCausalLM");
+  const RecurrentSpec expected{
+      .heads = {.key_heads = 2, .value_heads = 6, .key_dim = 8, .value_dim = 10}, .taps = 4};
+  ASSERT_NE(next.layer(0).recurrent(), nullptr);
+  EXPECT_EQ(*next.layer(2).recurrent(), expected);
+  EXPECT_EQ(expected.channels(), 2 * 16 + 60);
+  EXPECT_EQ(expected.state_size(), 6 * 8 * 10 + 3 * 92);
+  EXPECT_EQ(next.layer(1).recurrent(), nullptr);
+  EXPECT_EQ(next.attention_before(2), 1);
+  EXPECT_EQ(next.recurrent_before(3), 2);
+  EXPECT_EQ(next.cached_heads(), next.attention().kv_heads);
+  EXPECT_TRUE(next.attention().output_gate && norms_heads(next));
+  EXPECT_EQ(rope_of(next).channels(), 4) << "a quarter, where the file does not say";
+  EXPECT_EQ(next.final_norm.kind, NormSpec::Kind::rms_plus_one);
+  EXPECT_TRUE(next.layer(0).feed_forward.experts->normalized);
+  EXPECT_TRUE(next.layer(0).feed_forward.experts->shared_gate);
+  const auto tensors = expected_tensors(next);
+  const std::string at = "model.layers.0.linear_attn.";
+  EXPECT_EQ(tensors.at(at + "in_proj_qkvz.weight"), (Shape{92 + 60, 16}));
+  EXPECT_EQ(tensors.at(at + "conv1d.weight"), (Shape{92, 1, 4}));
+  EXPECT_EQ(tensors.at("model.layers.1.self_attn.q_proj.weight"), (Shape{2 * 4 * 16, 16}));
+
+  json dense = keys;
+  dense.erase("layer_types");
+  dense["num_hidden_layers"] = 8;
+  const ModelSpec qwen = parse_with(dense, "Qwen3_5ForCausalLM");
+  EXPECT_FALSE(qwen.layer(0).feed_forward.experts);
+  for (int layer = 0; layer < 8; ++layer) {
+    EXPECT_EQ(qwen.layer(layer).attention() != nullptr, layer == 3 || layer == 7) << layer;
+  }
+  EXPECT_TRUE(expected_tensors(qwen).contains(at + "in_proj_z.weight"));
+  EXPECT_TRUE(parse_with(keys, "Qwen3_5MoeForCausalLM").experts()->experts->normalized);
+
+  const auto error = [&](const json& changes) {
+    json changed = keys;
+    changed.update(changes);
+    return error_with(changed, "Qwen3NextForCausalLM");
+  };
+  EXPECT_THAT(error({{"layer_types", {"full_attention", "sliding_attention", "full_attention"}}}),
+              HasSubstr("layer_types: \"sliding_attention\" is not supported"));
+  EXPECT_THAT(error({{"layer_types", {"full_attention"}}}), HasSubstr("a type for each of 3"));
+  EXPECT_THAT(error({{"layer_types", nullptr}}), HasSubstr("no layer is \"full_attention\""));
+  EXPECT_THAT(error({{"linear_num_value_heads", 5}}), HasSubstr("a multiple of"));
+}
+
 TEST(Config, GptOss) {
   const ModelSpec spec =
       parse_with({{"num_local_experts", 4}, {"sliding_window", 7}}, "GptOssForCausalLM");
@@ -523,6 +578,8 @@ TEST(Config, FormatRoundTripsEveryFamily) {
                    {"eos_token_id", {2, 3}},
                    {"rms_norm_eps", 1e-5},
                    {"tie_word_embeddings", true},
+                   {"full_attention_interval", 2},  // of hybrids, as the next
+                   {"partial_rotary_factor", 1.0},
                    {"rope_parameters", rope_parameters(family, rope)}};
       const ModelSpec spec = parse_with(keys, name);
       const ConfigTexts texts = format_spec(spec);

@@ -71,7 +71,7 @@ class Runner {
   void feed(std::span<const std::int32_t> tokens, Outcome& outcome) {
     const auto& config = model_->spec();
     const auto vocab = static_cast<std::size_t>(config.vocab);
-    const auto heads = static_cast<std::size_t>(config.layer_count() * config.attention().kv_heads);
+    const auto heads = static_cast<std::size_t>(config.cached_heads());
     const std::size_t logits_before = outcome.logits.size();
     const std::size_t live_before = outcome.live_entries.size();
     outcome.logits.resize(logits_before + tokens.size() * vocab);

@@ -82,6 +82,13 @@ inline std::vector<FamilyKeys> dense_cousins(int layers, int window) {
           {"smollm3", {{"no_rope_layers", rotates}}}};
 }
 
+/// Keys of Qwen's hybrids: small recurrent layers, each before one of attention.
+inline nlohmann::json hybrid_keys() {
+  return {{"full_attention_interval", 2}, {"partial_rotary_factor", 0.5},
+          {"linear_num_key_heads", 1},    {"linear_num_value_heads", 2},
+          {"linear_key_head_dim", 4},     {"linear_value_head_dim", 4}};
+}
+
 /// `spec` with RoPE of the first half of each head's channels alone, as config.json would have it.
 inline model::ModelSpec half_rotated(model::ModelSpec spec) {
   for (model::LayerSpec& layer : spec.layers) {

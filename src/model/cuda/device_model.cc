@@ -12,6 +12,10 @@ namespace {
 constexpr const char* kDevice = "--device cuda";
 
 const ModelSpec& checked(const ModelSpec& spec) {
+  require(spec.recurrent() == nullptr,
+          "--device cuda: the model has recurrent layers, which run on the CPU only");
+  require(!spec.attention().output_gate,
+          "--device cuda: the model has gated attention outputs, which run on the CPU only");
   for (const int width : {spec.hidden, spec.dense_width()}) {
     require(width % 8 == 0, "--device cuda: layers of {} channels; a multiple of 8 is needed",
             width);

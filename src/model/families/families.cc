@@ -7,7 +7,7 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 22> kFamilies{{
+constexpr std::array<Family, 25> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
     {"cwm", "CwmForCausalLM", describe_cwm},
     {"exaone4", "Exaone4ForCausalLM", describe_exaone4},
@@ -28,6 +28,9 @@ constexpr std::array<Family, 22> kFamilies{{
     {"qwen2_moe", "Qwen2MoeForCausalLM", describe_qwen2_moe},
     {"qwen3", "Qwen3ForCausalLM", describe_qwen3},
     {"qwen3_moe", "Qwen3MoeForCausalLM", describe_qwen3_moe},
+    {"qwen3_5_text", "Qwen3_5ForCausalLM", describe_qwen3_5},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", describe_qwen3_5_moe},
+    {"qwen3_next", "Qwen3NextForCausalLM", describe_qwen3_next},
     {"seed_oss", "SeedOssForCausalLM", describe_seed_oss},
     {"smollm3", "SmolLM3ForCausalLM", describe_smollm3},
 }};

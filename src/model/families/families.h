@@ -43,6 +43,9 @@ ModelSpec describe_qwen2(const JsonObject& config);
 ModelSpec describe_qwen2_moe(const JsonObject& config);
 ModelSpec describe_qwen3(const JsonObject& config);
 ModelSpec describe_qwen3_moe(const JsonObject& config);
+ModelSpec describe_qwen3_5(const JsonObject& config);
+ModelSpec describe_qwen3_5_moe(const JsonObject& config);
+ModelSpec describe_qwen3_next(const JsonObject& config);
 ModelSpec describe_seed_oss(const JsonObject& config);
 ModelSpec describe_smollm3(const JsonObject& config);
 

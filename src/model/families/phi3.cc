@@ -7,10 +7,10 @@
 namespace winnow::model {
 
 ModelSpec describe_phi3(const JsonObject& config) {
-  ModelSpec spec =
-      detail::read_decoder(config, {.max_positions = 4096,
-                                    .norm_eps = 1e-5,
-                                    .rope = {.partial = true, .original_context = 4096}});
+  ModelSpec spec = detail::read_decoder(
+      config, {.max_positions = 4096,
+               .norm_eps = 1e-5,
+               .rope = {.partial = true, .phi_names = true, .original_context = 4096}});
   spec.names.joins_projections = true;
   if (config.has("sliding_window")) {
     detail::set_sliding_layers(config, spec, [](int) { return true; });

@@ -34,8 +34,7 @@ CompletionJob::CompletionJob(Service& service, CompletionRequest request, const 
             .chat = request_.chat},
       piece_begin_(piece_begin(head_)),
       piece_end_(request_.include_usage ? kPieceEndWithoutUsage : kPieceEnd),
-      held_(service.cache(), service.model().layer_count() * service.model().attention().kv_heads) {
-}
+      held_(service.cache(), service.model().cached_heads()) {}
 
 void CompletionJob::start() {
   prompts_ = prepare_prompts(service_, request_);

@@ -113,6 +113,10 @@ class CudaBackend : public Backend {
 };
 
 void require_supported(const TrainingOptions& options, const model::ModelSpec& spec) {
+  require(spec.recurrent() == nullptr,
+          "the model has recurrent layers: it is trained on the CPU only");
+  require(!spec.attention().output_gate,
+          "the model has gated attention outputs: it is trained on the CPU only");
   require(spec.experts() == nullptr, "the model has experts: it is trained on the CPU only");
   require(spec.hidden % 8 == 0 && spec.dense_width() % 8 == 0,
           "the model has {} hidden and {} MLP channels: training on a CUDA device needs multiples "

@@ -1,0 +1,93 @@
+#include "model/delta_net.h"
+
+#include <array>
+#include <vector>
+
+#include "model/mixer_parts.h"
+#include "ops/activation.h"
+#include "ops/causal_conv.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+
+namespace winnow::model {
+namespace {
+
+using ops::Matrix;
+
+Matrix<float> take(ops::Workspace& workspace, std::size_t rows, std::int64_t cols) {
+  const auto width = static_cast<std::size_t>(cols);
+  return {workspace.take<float>(rows * width).data(), rows, width};
+}
+
+void project(ops::Context& context, const ModelSpec& spec, const ops::DeltaRuleShape& heads,
+             const RecurrentWeights& w, Matrix<const float> x, const RecurrentProjections& to) {
+  if (!spec.names.joins_recurrent) {
+    const std::array<ops::LinearTarget, 4> targets{
+        {{to.input, &w.input}, {to.gates, &w.gate}, {to.rates, &w.rate}, {to.decays, &w.decay}}};
+    return ops::linear(context, targets, x);
+  }
+  const ops::Workspace::Scope scope(*context.workspace);
+  const auto all = take(*context.workspace, x.rows, w.input.rows);
+  const auto small = take(*context.workspace, x.rows, w.rate.rows);
+  const std::array<ops::LinearTarget, 2> targets{{{all, &w.input}, {small, &w.rate}}};
+  ops::linear(context, targets, x);
+  split_recurrent(heads, all, small, to);
+}
+
+void norm_lengths(const LengthNorm& norm, Matrix<float> x) {
+  const auto head_dim = static_cast<int>(norm.weight.size());
+  for (int first = 0; first < static_cast<int>(x.cols); first += head_dim) {
+    const auto head = columns(x, first, head_dim);
+    ops::rms_norm(head, head, norm.weight, norm.eps);
+  }
+}
+
+}  // namespace
+
+void delta_net(ops::Context& context, const ModelSpec& spec, int layer, const RecurrentWeights& w,
+               std::span<const SequenceStep> steps, Matrix<const float> input, Matrix<float> out) {
+  const RecurrentSpec& what = *spec.layer(layer).recurrent();
+  const ops::DeltaRuleShape& heads = what.heads;
+  ops::Workspace& workspace = *context.workspace;
+  const ops::Workspace::Scope scope(workspace);
+  const std::size_t rows = input.rows;
+  // The gates come to lie where the output is wanted.
+  const RecurrentProjections projected{.input = take(workspace, rows, what.channels()),
+                                       .gates = out,
+                                       .rates = take(workspace, rows, heads.value_heads),
+                                       .decays = take(workspace, rows, heads.value_heads)};
+  project(context, spec, heads, w, input, projected);
+  ops::delta_gates(projected.decays, projected.rates, w.log_decay, w.decay_bias);
+
+  const auto mixed = take(workspace, rows, what.channels());
+  const auto recalled = take(workspace, rows, heads.value_width());
+  const int keys = heads.key_width();
+  const auto matrices = static_cast<std::size_t>(heads.state_size());
+  std::vector<ops::DeltaRuleChunk> chunks;
+  std::size_t first = 0;
+  for (const SequenceStep& step : steps) {
+    const std::size_t last = first + step.tokens.size();
+    const auto state = step.cache->state().layer(spec.recurrent_before(layer));
+    const auto own = mixed.slice(first, last);
+    ops::causal_conv(own, projected.input.slice(first, last), w.taps, state.subspan(matrices));
+    chunks.push_back({.queries = columns(own, 0, keys),
+                      .keys = columns(own, keys, keys),
+                      .values = columns(own, 2 * keys, heads.value_width()),
+                      .decays = projected.decays.slice(first, last),
+                      .rates = projected.rates.slice(first, last),
+                      .state = state.first(matrices),
+                      .out = recalled.slice(first, last)});
+    first = last;
+  }
+  ops::activate(ops::Activation::silu, mixed);
+  norm_lengths(query_length(heads), columns(mixed, 0, keys));
+  norm_lengths(key_length(heads), columns(mixed, keys, keys));
+  ops::delta_rule(heads, chunks);
+
+  const Matrix<float> by_head(recalled.data, rows * static_cast<std::size_t>(heads.value_heads),
+                              static_cast<std::size_t>(heads.value_dim));
+  ops::rms_norm(by_head, by_head, w.norm, spec.layer(layer).norm.eps);
+  ops::silu_multiply(out, recalled);
+}
+
+}  // namespace winnow::model

@@ -1,0 +1,20 @@
+// The feed-forward part of a layer: a network, or experts.
+#pragma once
+
+#include "model/spec.h"
+#include "model/weights.h"
+#include "ops/context.h"
+#include "ops/matrix.h"
+
+namespace winnow::model {
+
+/// A bias as ops take it: null where there is none.
+inline const float* data_or_null(const std::vector<float>& bias) {
+  return bias.empty() ? nullptr : bias.data();
+}
+
+/// out += what the layer's networks give for x.
+void add_feed_forward(ops::Context& context, const FeedForwardSpec& spec, const LayerWeights& w,
+                      ops::Matrix<const float> x, ops::Matrix<float> out);
+
+}  // namespace winnow::model
