@@ -35,9 +35,9 @@ std::map<std::string, BorrowedRows> borrowed_rows(const model::ModelSpec& spec) 
       const std::string decision = decision_name(spec, layer, part);
       if (spec.dmc) {
         rows[key] = {decision, model::key_column};
-        rows[query] = {omega_name(layer, part), model::query_column};
+        rows[query] = {omega_name(layer, part), model::query_row};
       } else {
-        rows[query] = {decision, model::query_column};
+        rows[query] = {decision, model::query_row};
       }
     }
   }

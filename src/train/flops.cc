@@ -7,13 +7,15 @@
 namespace winnow::train {
 namespace {
 
-// Both products of causal attention, forward.
-double attention_flops(const model::ModelSpec& spec, std::size_t length) {
+// Both products of causal attention, and the three with the state of a recurrent layer, forward.
+double mixer_flops(const model::ModelSpec& spec, std::size_t length) {
   double flops = 0.0;
   for (const model::LayerSpec& layer : spec.layers) {
     if (const model::AttentionSpec* attention = layer.attention()) {
       flops += 2.0 * (attention->query_width() + attention->output_width()) *
                mean_visible_entries(attention->reach, static_cast<double>(length));
+    } else {
+      flops += 6.0 * layer.recurrent()->heads.state_size();
     }
   }
   return flops;
@@ -25,9 +27,9 @@ double flops_per_token(const TrainingOptions& options, const model::ModelSpec& b
   const bool frozen = trained_part(student_config(options, base)) == Trained::decisions;
   const bool distilled = options.retrofit && options.retrofit->main_loss == MainLoss::distillation;
   const double weights = multiplied_weights(base);
-  const double attention = attention_flops(base, options.length);
-  const double student = weights * (frozen ? 4.0 : 6.0) + attention * 3.0;
-  return student + (distilled ? weights * 2.0 + attention : 0.0);
+  const double mixers = mixer_flops(base, options.length);
+  const double student = weights * (frozen ? 4.0 : 6.0) + mixers * 3.0;
+  return student + (distilled ? weights * 2.0 + mixers : 0.0);
 }
 
 }  // namespace winnow::train

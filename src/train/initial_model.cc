@@ -17,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 bool ends_a_block(const model::ModelSpec& spec, const std::string& name) {
-  return name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight") ||
+  return name.ends_with("o_proj.weight") || name.ends_with("linear_attn.out_proj.weight") ||
+         name.ends_with("down_proj.weight") ||
          name.ends_with("." + spec.names.expert_down + ".weight");
 }
 
@@ -26,7 +27,10 @@ bool belongs_to_kv_heads(const std::string& name) {
 }
 
 // The weight with which a norm only divides.
-float neutral_norm(const model::ModelSpec& spec) {
+float neutral_norm(const model::ModelSpec& spec, const std::string& name) {
+  if (name.ends_with("linear_attn.norm.weight")) {
+    return 1.0F;  // in all families
+  }
   return spec.final_norm.kind == model::NormSpec::Kind::rms_plus_one ? 0.0F : 1.0F;
 }
 
@@ -88,7 +92,7 @@ void write_initial_model(const fs::path& source, const fs::path& directory, DTyp
     if (shape.size() > 1) {
       std::ranges::generate(values, [&] { return static_cast<float>(spread * random.normal()); });
     } else {
-      std::ranges::fill(values, name.ends_with("norm.weight") ? neutral_norm(spec) : 0.0F);
+      std::ranges::fill(values, name.ends_with("norm.weight") ? neutral_norm(spec, name) : 0.0F);
     }
     tensors.add(name, shape, type, values);
   }
@@ -104,7 +108,9 @@ void write_grouped_model(const model::Checkpoint& source, const fs::path& direct
   const auto heads = static_cast<std::size_t>(spec.attention().kv_heads);
   const std::size_t group = heads / static_cast<std::size_t>(kv_heads);
   for (model::LayerSpec& layer : spec.layers) {
-    std::get<model::AttentionSpec>(layer.mixer).kv_heads = kv_heads;
+    if (auto* attention = std::get_if<model::AttentionSpec>(&layer.mixer)) {
+      attention->kv_heads = kv_heads;
+    }
   }
   NewTensors tensors;
   for (const auto& [name, shape] : model::expected_tensors(spec)) {

@@ -40,7 +40,8 @@ class LayerActivations {
   ops::Matrix<float> queries;  // [T, heads * head_dim]: after RoPE
   ops::Matrix<float> keys;     // [T, kv_heads * head_dim]
   ops::Matrix<float> values;
-  ops::Matrix<float> attended;          // [T, heads * head_dim]
+  ops::Matrix<float> output_gates;      // [T, heads * head_dim]: logits, if the model has them
+  ops::Matrix<float> attended;          // [T, heads * head_dim]: before its gates
   ops::Matrix<float> normalizers;       // [T, heads]
   ops::Matrix<float> attention_branch;  // [T, hidden]: before its norm, if it has one
   ops::Matrix<float> middle;            // [T, hidden]: the residual stream after attention
@@ -53,6 +54,12 @@ class LayerActivations {
   ops::Matrix<float> expert_gate;    // [T, active * intermediate], ordered by expert
   ops::Matrix<float> expert_up;
   ops::Matrix<float> mlp_branch;  // [T, hidden]: before its norm, if it has one
+  // Of a model with recurrent layers:
+  ops::Matrix<float> recurrent_input;  // [T, channels]: before the convolution
+  ops::Matrix<float> recurrent_gates;  // [T, value width]
+  ops::Matrix<float> rates;            // [T, value heads]: logits, as the next
+  ops::Matrix<float> decays;
+  ops::Matrix<float> recalled;  // [T, value width]: before its norm
   // Of a model that compresses:
   ops::Matrix<float> decision_normed;  // [T, hidden]: input of an adapter
   ops::Matrix<float> logits;           // [T, decisions]

@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <numeric>
 
+#include "model/mixer_parts.h"
 #include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "train/delta_net.h"
 #include "train/feed_forward.h"
 #include "train/layer.h"
 #include "train/layer_parts.h"
+#include "train/mixer_output.h"
 
 namespace winnow::train {
 namespace {
@@ -40,13 +43,29 @@ class LayerBackward {
   }
 
   // Converts the gradient of a_.middle to that of the layer's input.
-  void attention(Matrix<float> gradient, const DecisionLoss& loss) {
+  void mixer(Matrix<float> gradient, const DecisionLoss& loss) {
     const ops::Workspace::Scope scope(workspace_);
-    const auto dattended = zeros_like(a_.attended);
-    backward(w_.output, {dattended, g_.output, g_.output_bias},
+    const auto output = detail::mixer_output(pass_, w_, a_, workspace_);
+    const auto doutput = zeros_like(output);
+    backward(w_.output, {doutput, g_.output, g_.output_bias},
              branch_gradient(gradient, a_.attention_branch, w_.attention_post_norm,
                              g_.attention_post_norm),
-             a_.attended);
+             output);
+    if (pass_.layer_spec().attention() != nullptr) {
+      return attention(gradient, loss, doutput);
+    }
+    const auto dnormed = zeros_like(a_.normed);
+    detail::delta_net_backward(context_, pass_, w_, a_, g_, doutput, dnormed);
+    through_input(gradient, dnormed, input_, w_.attention_norm, g_.attention_norm);
+  }
+
+ private:
+  void attention(Matrix<float> gradient, const DecisionLoss& loss, Matrix<float> dattended) {
+    const bool gated = pass_.attention().output_gate;
+    const auto dgates = gated ? like(a_.output_gates) : Matrix<float>();
+    if (gated) {
+      ops::sigmoid_multiply_backward(dattended, dgates, dattended, a_.attended, a_.output_gates);
+    }
     const auto dqueries = zeros_like(a_.queries);
     auto dkeys = zeros_like(a_.keys);
     auto dvalues = zeros_like(a_.values);
@@ -72,10 +91,9 @@ class LayerBackward {
     if (decides(pass_)) {
       decisions(loss, dbias, merging, dqueries, dkeys, gradient);
     }
-    projections(dqueries, dkeys, dvalues, gradient);
+    projections({dqueries, dkeys, dvalues, dgates}, gradient);
   }
 
- private:
   void backward(const ops::Weight& weight, const ops::LinearGradients& gradients,
                 Matrix<const float> dout, Matrix<const float> x) {
     ops::linear_backward(context_, gradients, dout, x, weight);
@@ -166,8 +184,16 @@ class LayerBackward {
                            w_.decision_norm, spec_.final_norm.eps);
   }
 
-  void projections(Matrix<float> dqueries, Matrix<float> dkeys, Matrix<const float> dvalues,
-                   Matrix<float> gradient) {
+  struct HeadGradients {
+    Matrix<float> queries;
+    Matrix<float> keys;
+    Matrix<float> values;
+    Matrix<float> gates;  // of outputs, where there are those
+  };
+
+  void projections(const HeadGradients& of, Matrix<float> gradient) {
+    Matrix<float> dqueries = of.queries;
+    Matrix<float> dkeys = of.keys;
     if (!w_.query_norm.empty()) {
       dqueries = through_head_norm(dqueries, a_.raw_queries, w_.query_norm, g_.query_norm);
       dkeys = through_head_norm(dkeys, a_.raw_keys, w_.key_norm, g_.key_norm);
@@ -176,9 +202,14 @@ class LayerBackward {
     if (detail::borrows(pass_)) {
       channels(dqueries, dkeys, dnormed);
     }
+    if (of.gates.data != nullptr) {
+      const auto both = detail::take_matrix(workspace_, dqueries.rows, 2 * dqueries.cols);
+      model::join_output_gates(pass_.attention().head_dim, both, dqueries, of.gates);
+      dqueries = both;
+    }
     backward(w_.query, {dnormed, g_.query, g_.query_bias}, dqueries, a_.normed);
     backward(w_.key, {dnormed, g_.key, g_.key_bias}, dkeys, a_.normed);
-    backward(w_.value, {dnormed, g_.value, g_.value_bias}, dvalues, a_.normed);
+    backward(w_.value, {dnormed, g_.value, g_.value_bias}, of.values, a_.normed);
     through_input(gradient, dnormed, input_, w_.attention_norm, g_.attention_norm);
   }
 
@@ -260,7 +291,7 @@ void layer_backward(ops::Context& context, const LayerPass& pass, const LayerWei
                     Matrix<float> gradient) {
   LayerBackward backward(context, pass, weights, input, activations, gradients);
   backward.mlp(gradient);
-  backward.attention(gradient, loss);
+  backward.mixer(gradient, loss);
 }
 
 }  // namespace winnow::train

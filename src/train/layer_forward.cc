@@ -2,12 +2,15 @@
 #include <array>
 #include <cmath>
 
+#include "model/mixer_parts.h"
 #include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "train/delta_net.h"
 #include "train/feed_forward.h"
 #include "train/layer.h"
 #include "train/layer_parts.h"
+#include "train/mixer_output.h"
 
 namespace winnow::train {
 namespace {
@@ -129,12 +132,20 @@ void norm_heads(const LayerPass& pass, std::span<const float> weight, Matrix<flo
 void project(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
              Matrix<const float> input, LayerActivations& a) {
   const model::ModelSpec& spec = *pass.spec;
+  const ops::Workspace::Scope scope(*context.workspace);
+  const bool gated = pass.attention().output_gate;
+  const auto queries = gated ? detail::take_matrix(*context.workspace, a.queries.rows,
+                                                   static_cast<std::size_t>(w.query.rows))
+                             : a.queries;
   const std::array<ops::LinearTarget, 3> projections{{
-      {a.queries, &w.query, data_or_null(w.query_bias)},
+      {queries, &w.query, data_or_null(w.query_bias)},
       {a.keys, &w.key, data_or_null(w.key_bias)},
       {a.values, &w.value, data_or_null(w.value_bias)},
   }};
   ops::linear(context, projections, a.normed);
+  if (gated) {
+    model::split_output_gates(pass.attention().head_dim, queries, a.queries, a.output_gates);
+  }
   if (detail::borrows(pass)) {
     compose_channels(context, pass, w, a);
   }
@@ -161,13 +172,19 @@ void project(ops::Context& context, const LayerPass& pass, const LayerWeights& w
   }
 }
 
-void attention(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
-               Matrix<const float> input, LayerActivations& a) {
+void mix(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
+         Matrix<const float> input, LayerActivations& a) {
+  const ops::Workspace::Scope scope(*context.workspace);
   take_input(pass, input, w.attention_norm, a.normed);
-  project(context, pass, w, input, a);
-  attend(context, pass, w, a);
+  if (pass.layer_spec().attention() != nullptr) {
+    project(context, pass, w, input, a);
+    attend(context, pass, w, a);
+  } else {
+    detail::delta_net(context, pass, w, a);
+  }
   const Matrix<float> branch = pass.layer_spec().norm_after ? a.attention_branch : a.middle;
-  ops::linear(context, branch, a.attended, w.output, data_or_null(w.output_bias));
+  ops::linear(context, branch, detail::mixer_output(pass, w, a, *context.workspace), w.output,
+              data_or_null(w.output_bias));
   add_branch(pass, w.attention_post_norm, branch, input, a.middle);
 }
 
@@ -199,6 +216,7 @@ void LayerActivations::lay_out(const model::ModelSpec& spec, const Take& take) {
   take(queries, attention.query_width());
   take(keys, attention.key_width());
   take(values, attention.value_width());
+  take(output_gates, attention.output_gate ? attention.output_width() : 0);
   take(attended, attention.output_width());
   take(normalizers, attention.heads);
   take(attention_branch, norms_branches ? spec.hidden : 0);
@@ -213,6 +231,13 @@ void LayerActivations::lay_out(const model::ModelSpec& spec, const Take& take) {
     take(expert_up, what->experts->active * what->intermediate);
   }
   take(mlp_branch, norms_branches ? spec.hidden : 0);
+  if (const model::RecurrentSpec* recurrent = spec.recurrent()) {
+    take(recurrent_input, recurrent->channels());
+    take(recurrent_gates, recurrent->heads.value_width());
+    take(rates, recurrent->heads.value_heads);
+    take(decays, recurrent->heads.value_heads);
+    take(recalled, recurrent->heads.value_width());
+  }
   if (spec.dms || spec.dmc) {
     const auto decisions = static_cast<int>(decision_count(spec));
     take(decision_normed, model::borrows_channels(spec) ? 0 : spec.hidden);
@@ -247,7 +272,7 @@ LayerActivations::LayerActivations(const model::ModelSpec& spec, std::size_t tok
 
 void layer_forward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
                    Matrix<const float> input, LayerActivations& activations, Matrix<float> output) {
-  attention(context, pass, weights, input, activations);
+  mix(context, pass, weights, input, activations);
   mlp(context, pass, weights, activations, output);
 }
 

@@ -34,14 +34,23 @@ std::size_t backward_bytes(const model::ModelSpec& spec, std::size_t tokens) {
   // An expert's tokens, which may be all, are gathered, and so are their gradients.
   const int streams = spec.experts() != nullptr ? 4 : 1;
   const auto mlp = static_cast<std::size_t>(3 * widest_network(spec) + streams * spec.hidden);
+  const int gates = shape.output_gate ? 4 * shape.output_width() : 0;
   const auto attention = static_cast<std::size_t>(
-      (norms_heads ? 3 : 2) * (shape.query_width() + shape.key_width()) + spec.hidden);
-  return tokens * std::max(mlp, attention) * sizeof(float);
+      (norms_heads ? 3 : 2) * (shape.query_width() + shape.key_width()) + gates + spec.hidden);
+  const model::RecurrentSpec* recurrent = spec.recurrent();
+  const auto mixer = static_cast<std::size_t>(
+      recurrent == nullptr
+          ? 0
+          : 6 * recurrent->channels() + 6 * recurrent->heads.value_width() + spec.hidden);
+  return tokens * std::max({mlp, attention, mixer}) * sizeof(float);
 }
 
 // Operands of products rounded to bf16, at the worst place.
 std::size_t operand_bytes(const model::ModelSpec& spec, std::size_t tokens, std::size_t head) {
-  const auto widest = static_cast<std::size_t>(widest_network(spec) + spec.hidden);
+  const model::RecurrentSpec* recurrent = spec.recurrent();
+  const int projected = recurrent == nullptr ? 0 : recurrent->channels();
+  const auto widest =
+      static_cast<std::size_t>(std::max(widest_network(spec), projected) + spec.hidden);
   return std::max(tokens * widest * dtype_size(DType::bf16), head / 2);
 }
 

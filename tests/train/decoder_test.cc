@@ -26,9 +26,9 @@ class CheckpointWeights {
         const std::string decision = decision_name(spec_, layer, part);
         if (spec_.dmc) {
           take_rows(key, decision, model::key_column);
-          take_rows(query, omega_name(layer, part), model::query_column);
+          take_rows(query, omega_name(layer, part), model::query_row);
         } else {
-          take_rows(query, decision, model::query_column);
+          take_rows(query, decision, model::query_row);
         }
       }
     }
@@ -117,12 +117,13 @@ INSTANTIATE_TEST_SUITE_P(
                       "mistral", "mistral-sliding", "gemma2", "dms-gemma2", "dms-own",
                       "dms-adapter-bias", "dms-adapter-layer", "dms-qwen3-borrowed",
                       "dms-shift1-first", "dms-shisa-flat", "dms-nvidia-llama",
-                      "dms-nvidia-qwen3-adapter", "dmc-llama", "dmc-qwen3", "llama-yarn", "granite",
-                      "seed-oss", "smollm3", "olmo2", "olmo3", "gemma3", "ministral", "arcee",
-                      "cwm", "exaone4", "gemma", "phi3", "phi3-longrope", "phi3-longrope-long",
-                      "ministral3", "gemma3-whole", "mistral3-whole", "qwen2.5-vl-whole",
-                      "qwen3-vl-whole", "mixtral", "qwen2-moe", "qwen3-moe", "dms-qwen3-moe",
-                      "gpt-oss", "dms-gpt-oss"),
+                      "dms-nvidia-qwen3-adapter", "dmc-llama", "dmc-qwen3", "qwen3-next", "qwen3.5",
+                      "qwen3.5-moe-whole", "dms-qwen3-next", "llama-yarn", "granite", "seed-oss",
+                      "smollm3", "olmo2", "olmo3", "gemma3", "ministral", "arcee", "cwm", "exaone4",
+                      "gemma", "phi3", "phi3-longrope", "phi3-longrope-long", "ministral3",
+                      "gemma3-whole", "mistral3-whole", "qwen2.5-vl-whole", "qwen3-vl-whole",
+                      "mixtral", "qwen2-moe", "qwen3-moe", "dms-qwen3-moe", "gpt-oss",
+                      "dms-gpt-oss"),
     [](const auto& info) {
       std::string name = info.param;
       std::ranges::replace_if(
@@ -130,42 +131,58 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// A model that learned to evict: the engine's cache does what its training saw, at once, delayed,
-// and whoever decides.
+// The engine's cache does what training saw.
+void expect_run_as_trained(const testing::World& world, TrainingOptions options, int shift) {
+  const bool merges = options.retrofit->dmc.has_value();
+  options.steps = 40;
+  options.decision_rate = merges ? 0.1 : 5e-3;
+  options.retrofit->dms.shift = shift;
+  options.retrofit->ramp.steps = 5;
+  Trainer trainer(options, world.base(), world.shards());
+  for (int i = 0; i < options.steps; ++i) {
+    trainer.step();
+  }
+  save_model(world.path("model"), export_model(trainer, DType::f32));
+  const model::Checkpoint checkpoint = model::Checkpoint::open(world.path("model"));
+  const auto tokens = testing::counting(checkpoint.spec().vocab, 60, 9).tokens;
+
+  const model::Model model(checkpoint.spec(), model::load_weights(checkpoint));
+  kvcache::Cache cache(winnow::testing::trained_cache(checkpoint.spec()), model.cache_shape());
+  winnow::testing::Runner runner(model, cache, {1, 61});
+  winnow::testing::Outcome outcome;
+  runner.feed_in_chunks(tokens, 7, outcome);
+  const auto logits = training_logits(checkpoint, tokens);
+  EXPECT_LT(winnow::testing::largest_difference(logits, outcome.logits), 1e-3F);
+  EXPECT_LT(runner.sequence().live_entries(), 61 * checkpoint.spec().cached_heads())
+      << "nothing was evicted";
+}
+
+// A model that learned to evict, at once, delayed, and whoever decides.
 TEST(ExportedModel, IsRunAsItWasTrained) {
   for (const char* family : {"llama", "qwen2", "qwen3"}) {
     const testing::World world(testing::tiny_config(family));
     auto all = testing::every_retrofit();
     std::ranges::copy(testing::dmc_ablations(), std::back_inserter(all));
-    for (TrainingOptions options : all) {
+    for (const TrainingOptions& options : all) {
       for (const int shift : {0, 1, 5}) {
-        const bool merges = options.retrofit->dmc.has_value();
-        if (merges && shift > 0) {
-          continue;  // it has none
+        if (!options.retrofit->dmc || shift == 0) {  // DMC has none
+          expect_run_as_trained(world, options, shift);
         }
-        options.steps = 40;
-        options.decision_rate = merges ? 0.1 : 5e-3;
-        options.retrofit->dms.shift = shift;
-        options.retrofit->ramp.steps = 5;
-        Trainer trainer(options, world.base(), world.shards());
-        for (int i = 0; i < options.steps; ++i) {
-          trainer.step();
-        }
-        save_model(world.path("model"), export_model(trainer, DType::f32));
-        const model::Checkpoint checkpoint = model::Checkpoint::open(world.path("model"));
-        const auto tokens = testing::counting(checkpoint.spec().vocab, 60, 9).tokens;
-
-        const model::Model model(checkpoint.spec(), model::load_weights(checkpoint));
-        kvcache::Cache cache(winnow::testing::trained_cache(checkpoint.spec()),
-                             model.cache_shape());
-        winnow::testing::Runner runner(model, cache, {1, 61});
-        winnow::testing::Outcome outcome;
-        runner.feed_in_chunks(tokens, 7, outcome);
-        const auto logits = training_logits(checkpoint, tokens);
-        EXPECT_LT(winnow::testing::largest_difference(logits, outcome.logits), 1e-3F);
-        const auto live = runner.sequence().live_entries();
-        EXPECT_LT(live, 61 * 4) << "nothing was evicted";
       }
+    }
+  }
+}
+
+// The attention layers of hybrids learn; recurrent ones stay as they were.
+TEST(ExportedModel, HybridsAreRunAsTheyWereTrained) {
+  auto sizes = testing::kTinySizes;
+  sizes.layers = 4;
+  for (const char* family : {"qwen3_next", "qwen3_5_text"}) {
+    nlohmann::json keys = winnow::testing::hybrid_keys();
+    keys["num_experts"] = 0;
+    const testing::World world(testing::tiny_config(family, sizes, keys));
+    for (const TrainingOptions& options : testing::every_retrofit()) {
+      expect_run_as_trained(world, options, options.retrofit->dmc ? 0 : 1);
     }
   }
 }

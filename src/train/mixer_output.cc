@@ -1,0 +1,34 @@
+#include "train/mixer_output.h"
+
+#include <algorithm>
+
+#include "ops/activation.h"
+#include "ops/norm.h"
+#include "train/layer_parts.h"
+
+namespace winnow::train::detail {
+
+ops::Matrix<const float> mixer_output(const LayerPass& pass, const LayerWeights& weights,
+                                      const LayerActivations& a, ops::Workspace& workspace) {
+  const model::AttentionSpec* attention = pass.layer_spec().attention();
+  if (attention != nullptr && !attention->output_gate) {
+    return a.attended;
+  }
+  const ops::Matrix<float>& raw = attention != nullptr ? a.attended : a.recalled;
+  const auto out = take_matrix(workspace, raw.rows, raw.cols);
+  if (attention != nullptr) {
+    std::copy_n(raw.data, raw.rows * raw.cols, out.data);
+    ops::sigmoid_multiply(out, a.output_gates);
+    return out;
+  }
+  const ops::Workspace::Scope scope(workspace);
+  const auto normed = take_matrix(workspace, raw.rows, raw.cols);
+  const std::size_t head_dim = weights.recurrent.norm.size();
+  ops::rms_norm(by_head(normed, head_dim), by_head(raw, head_dim), weights.recurrent.norm,
+                pass.layer_spec().norm.eps);
+  std::copy_n(a.recurrent_gates.data, raw.rows * raw.cols, out.data);
+  ops::silu_multiply(out, normed);
+  return out;
+}
+
+}  // namespace winnow::train::detail

@@ -1,0 +1,13 @@
+// What a layer's mixer gives to its output projection. Private to a layer's passes.
+#pragma once
+
+#include "train/layer.h"
+
+namespace winnow::train::detail {
+
+/// [T, inputs of the output projection], from activations that are there: a.attended itself, or in
+/// the workspace with its gates applied.
+ops::Matrix<const float> mixer_output(const LayerPass& pass, const LayerWeights& weights,
+                                      const LayerActivations& a, ops::Workspace& workspace);
+
+}  // namespace winnow::train::detail
