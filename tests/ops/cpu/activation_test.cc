@@ -228,6 +228,36 @@ TEST(ActivateMultiply, Backward) {
   }
 }
 
+TEST(SigmoidMultiply, IsItsDefinitionAndSoIsItsBackward) {
+  const auto sigmoid = [](double z) { return 1.0 / (1.0 + std::exp(-z)); };
+  for (const std::size_t count : {1U, 7U, 16U, 33U}) {
+    const testing::Values x = testing::draw(count, 1);
+    const testing::Values gate = testing::draw(count, 2, 3.0);
+    const testing::Values dout = testing::draw(count, 3);
+    const auto x_floats = testing::to_floats(x);
+    const auto gate_floats = testing::to_floats(gate);
+    auto out = x_floats;
+    sigmoid_multiply({out.data(), 1, count}, {gate_floats.data(), 1, count});
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_NEAR(out[i], x[i] * sigmoid(gate[i]), 1e-6);
+    }
+    auto dx = testing::to_floats(dout);  // in place of dout
+    std::vector<float> dgate(count);
+    sigmoid_multiply_backward({dx.data(), 1, count}, {dgate.data(), 1, count},
+                              {dx.data(), 1, count}, {x_floats.data(), 1, count},
+                              {gate_floats.data(), 1, count});
+    const auto loss = [&](const testing::Values& a, const testing::Values& b) {
+      double sum = 0.0;
+      for (std::size_t i = 0; i < count; ++i) {
+        sum += dout[i] * a[i] * sigmoid(b[i]);
+      }
+      return sum;
+    };
+    testing::expect_gradient([&](const testing::Values& a) { return loss(a, gate); }, x, dx);
+    testing::expect_gradient([&](const testing::Values& b) { return loss(x, b); }, gate, dgate);
+  }
+}
+
 TEST(Scale, MultipliesRowsOfAnyStride) {
   auto x = normal(30, 1, 1.0);
   const auto before = x;
