@@ -4,31 +4,20 @@
 #include <vector>
 
 #include "base/error.h"
+#include "model/families/layer_types.h"
 
 namespace winnow::model::detail {
 namespace {
 
-constexpr const char* kTypes = "layer_types";
-
 // Which layers are recurrent.
 std::vector<bool> read_recurrent_layers(const JsonObject& config, int layers) {
+  if (config.has(kLayerTypes)) {
+    return layers_of_type(config, layers, "linear_attention");
+  }
   std::vector<bool> recurrent;
-  const nlohmann::json* types = config.find(kTypes);
-  if (types == nullptr) {
-    const int interval = config.integer("full_attention_interval", 1, kMaxLayers, 4);
-    for (int i = 1; i <= layers; ++i) {
-      recurrent.push_back(i % interval != 0);
-    }
-    return recurrent;
-  }
-  if (!types->is_array() || types->size() != static_cast<std::size_t>(layers)) {
-    config.reject(kTypes, fmt::format("an array with a type for each of {} layers", layers));
-  }
-  for (const auto& type : *types) {
-    require(type == "full_attention" || type == "linear_attention",
-            "{}: {}: {} is not supported, expected \"full_attention\" or \"linear_attention\"",
-            config.where(), kTypes, described(type));
-    recurrent.push_back(type == "linear_attention");
+  const int interval = config.integer("full_attention_interval", 1, kMaxLayers, 4);
+  for (int i = 1; i <= layers; ++i) {
+    recurrent.push_back(i % interval != 0);
   }
   return recurrent;
 }

@@ -2,36 +2,17 @@
 
 #include "base/error.h"
 #include "model/config_fields.h"
+#include "model/families/layer_types.h"
 
 namespace winnow::model::detail {
 namespace {
 
 constexpr const char* kWindow = "sliding_window";
-constexpr const char* kTypes = "layer_types";
 constexpr int kAssumedWindowLayers = 28;  // of Qwen's
 
 /// Whether layers may have a window at all: null says that none has.
 bool has_window(const JsonObject& config) {
   return config.has(kWindow) || !config.states(kWindow);
-}
-
-// The type of each layer; Error for one that is no softmax attention.
-std::vector<bool> sliding_by_type(const JsonObject& config, int layers) {
-  const nlohmann::json* types = config.find(kTypes);
-  if (!types->is_array()) {
-    config.reject(kTypes, "an array");
-  }
-  require(types->size() == static_cast<std::size_t>(layers),
-          "{}: {}: expected a type for each of {} layers, got {}", config.where(), kTypes, layers,
-          types->size());
-  std::vector<bool> sliding;
-  for (const auto& type : *types) {
-    require(type == "full_attention" || type == "sliding_attention",
-            "{}: {}: {} is not supported, expected \"full_attention\" or \"sliding_attention\"",
-            config.where(), kTypes, described(type));
-    sliding.push_back(type == "sliding_attention");
-  }
-  return sliding;
 }
 
 void slide(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& sliding,
@@ -51,7 +32,7 @@ void slide(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& s
 // `slides(layer, limit)`, of "max_window_layers", says which layers do without "layer_types".
 template <class Slides>
 void set_qwen_sliding_layers(const JsonObject& config, ModelSpec& spec, const Slides& slides) {
-  if (config.has(kTypes)) {
+  if (config.has(kLayerTypes)) {
     return set_sliding_layers(config, spec, [](int) { return false; });
   }
   if (has_window(config) && config.boolean("use_sliding_window", false)) {
@@ -68,8 +49,8 @@ void set_qwen_sliding_layers(const JsonObject& config, ModelSpec& spec, const Sl
 
 std::vector<bool> read_layer_types(const JsonObject& config, const ModelSpec& spec,
                                    const LayerPredicate& by_default) {
-  if (config.has(kTypes)) {
-    return sliding_by_type(config, spec.layer_count());
+  if (config.has(kLayerTypes)) {
+    return layers_of_type(config, spec.layer_count(), "sliding_attention");
   }
   std::vector<bool> sliding;
   for (int i = 0; i < spec.layer_count(); ++i) {
