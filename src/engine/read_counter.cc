@@ -37,4 +37,20 @@ ReadCounter ReadCounter::fork() const {
   return copy;
 }
 
+std::int64_t peak_entries(std::span<const CacheReads> samples) {
+  std::size_t steps = 0;
+  for (const CacheReads& trace : samples) {
+    steps = std::max(steps, trace.live.size());
+  }
+  std::int64_t peak = 0;
+  for (std::size_t step = 0; step < steps; ++step) {
+    std::int64_t together = 0;
+    for (const CacheReads& trace : samples) {
+      together += step < trace.live.size() ? trace.live[step] : 0;
+    }
+    peak = std::max(peak, together);
+  }
+  return peak;
+}
+
 }  // namespace winnow::engine

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "engine/request.h"
 #include "kvcache/cache_shape.h"
@@ -40,5 +41,9 @@ class ReadCounter {
   std::optional<std::int64_t> held_;  // entries when the last step was over
   CacheReads reads_;
 };
+
+/// The largest number of entries that samples hold together when all take their steps side by side,
+/// each from its prompt on until it ends; nothing is taken to be shared.
+std::int64_t peak_entries(std::span<const CacheReads> samples);
 
 }  // namespace winnow::engine

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "answers/answer_check.h"
+#include "answers/majority.h"
 #include "base/error.h"
 #include "engine/request.h"
-#include "eval/tasks/answer_check.h"
 
 namespace winnow::eval {
 namespace {
@@ -32,8 +33,7 @@ bool votes(const Json& answer) {
   if (answer.at("finish") != engine::finish_name(engine::FinishReason::length)) {
     return true;
   }
-  const auto text = answer.at("text").get<std::string>();
-  return !marked_answer(text).empty() || !stated_answer(text, /*number=*/false).empty();
+  return !answers::vote_of(answer.at("text").get<std::string>(), /*whole=*/false).empty();
 }
 
 }  // namespace
@@ -50,23 +50,11 @@ std::vector<Question> at_length(std::span<const Question> questions, int length)
 }
 
 std::vector<std::size_t> majority(const Json& answers) {
-  std::vector<std::vector<std::size_t>> opinions;
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    if (!votes(answers[i])) {
-      continue;
-    }
-    const auto stated = answers[i].at("stated").get<std::string>();
-    const auto same = std::ranges::find_if(opinions, [&](const std::vector<std::size_t>& opinion) {
-      return answers_agree(stated, answers[opinion.front()].at("stated").get<std::string>());
-    });
-    if (same == opinions.end()) {
-      opinions.push_back({i});
-    } else {
-      same->push_back(i);
-    }
+  std::vector<std::string> stated;
+  for (const Json& answer : answers) {
+    stated.push_back(votes(answer) ? answer.at("stated").get<std::string>() : "");
   }
-  const auto most = std::ranges::max_element(opinions, {}, &std::vector<std::size_t>::size);
-  return most == opinions.end() ? std::vector<std::size_t>() : *most;
+  return answers::majority(answers::opinions(stated, answers::answers_agree));
 }
 
 bool solved_together(const Json& record, std::size_t first, std::size_t width) {

@@ -7,6 +7,7 @@
 #include "api/llm_collector.h"
 #include "base/error.h"
 #include "engine/engine.h"
+#include "engine/read_counter.h"
 
 namespace winnow::eval {
 namespace {
@@ -30,7 +31,7 @@ Json cost_together(std::span<const engine::CacheReads> traces, int width, double
       sum += static_cast<double>(trace.generated);
     }
     reads.add(sum / heads);
-    peak.add(static_cast<double>(peak_entries(group)) / heads);
+    peak.add(static_cast<double>(engine::peak_entries(group)) / heads);
   }
   return {{"kv_reads", reads.mean()}, {"peak_tokens", peak.mean()}};
 }
@@ -154,7 +155,7 @@ class Answering {
     record["kv_bytes"] = bytes.mean();
     record["prompt_reads"] = prompt_reads / heads;
     record["kv_reads"] = reads / heads;
-    record["peak_tokens"] = static_cast<double>(peak_entries(traces)) / heads;
+    record["peak_tokens"] = static_cast<double>(engine::peak_entries(traces)) / heads;
     for (const int width : options_.widths) {
       record["by_width"][std::to_string(width)] = cost_together(traces, width, heads);
     }
@@ -178,22 +179,6 @@ void answer_questions(const engine::LoadedModel& model, const Tokenizer& tokeniz
   require(options.batch >= 1, "--batch {}: at least 1 is needed", options.batch);
   require(options.samples >= 1, "--samples {}: at least 1 is needed", options.samples);
   Answering(model, tokenizer, grade, options, journal).run(questions);
-}
-
-std::int64_t peak_entries(std::span<const engine::CacheReads> traces) {
-  std::size_t steps = 0;
-  for (const engine::CacheReads& trace : traces) {
-    steps = std::max(steps, trace.live.size());
-  }
-  std::int64_t peak = 0;
-  for (std::size_t step = 0; step < steps; ++step) {
-    std::int64_t together = 0;
-    for (const engine::CacheReads& trace : traces) {
-      together += step < trace.live.size() ? trace.live[step] : 0;
-    }
-    peak = std::max(peak, together);
-  }
-  return peak;
 }
 
 AnswerSummary summarize_answers(const Journal& journal, std::span<const Question> questions) {

@@ -47,10 +47,6 @@ void answer_questions(const engine::LoadedModel& model, const Tokenizer& tokeniz
                       std::span<const Question> questions, const Grade& grade,
                       const AnswerOptions& options, Journal& journal);
 
-/// The largest number of entries that samples hold together when all take their steps side by side,
-/// each from its prompt on until it ends; nothing is taken to be shared.
-std::int64_t peak_entries(std::span<const engine::CacheReads> traces);
-
 /// Of all questions with a record.
 struct AnswerSummary {
   std::int64_t questions = 0;  // with answers

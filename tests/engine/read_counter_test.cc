@@ -255,5 +255,14 @@ TEST(Engine, EndsOneSampleOfARequest) {
   EXPECT_EQ(engine.take_usage(id, 1).reads.live.size(), 3U);
 }
 
+TEST(PeakEntries, IsTheLargestSumOfSamplesSideBySide) {
+  const std::vector<CacheReads> traces{
+      {.prompt = 0, .generated = 0, .live = {10, 11, 12}},
+      {.prompt = 0, .generated = 0, .live = {10, 20, 21, 22, 23, 24}}};
+  EXPECT_EQ(peak_entries(traces), 12 + 21);
+  EXPECT_EQ(peak_entries(std::span(traces).first(1)), 12);
+  EXPECT_EQ(peak_entries({}), 0);
+}
+
 }  // namespace
 }  // namespace winnow::engine

@@ -11,15 +11,6 @@ namespace {
 
 const std::filesystem::path kModel = std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/dms-cr8";
 
-TEST(PeakEntries, IsTheLargestSumOfSamplesSideBySide) {
-  const std::vector<engine::CacheReads> traces{
-      {.prompt = 0, .generated = 0, .live = {10, 11, 12}},
-      {.prompt = 0, .generated = 0, .live = {10, 20, 21, 22, 23, 24}}};
-  EXPECT_EQ(peak_entries(traces), 12 + 21);
-  EXPECT_EQ(peak_entries(std::span(traces).first(1)), 12);
-  EXPECT_EQ(peak_entries({}), 0);
-}
-
 class Answers : public ::testing::Test {
  protected:
   void SetUp() override {

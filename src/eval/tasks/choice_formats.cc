@@ -4,8 +4,8 @@
 #include <array>
 #include <cctype>
 
+#include "answers/text.h"
 #include "base/error.h"
-#include "eval/tasks/text.h"
 
 namespace winnow::eval {
 namespace {
@@ -53,7 +53,7 @@ ChoiceQuestion parse_mmlu(const DataLine& line) {
 // HellaSwag's texts come from WikiHow with its markup.
 std::string without_markup(const std::string& marked) {
   std::string text = stripped(marked);
-  replace_all(text, " [title]", ". ");
+  answers::replace_all(text, " [title]", ". ");
   for (std::size_t open = text.find('['); open != std::string::npos; open = text.find('[', open)) {
     const std::size_t close = text.find(']', open);
     if (close == std::string::npos) {
@@ -61,7 +61,7 @@ std::string without_markup(const std::string& marked) {
     }
     text.erase(open, close + 1 - open);
   }
-  replace_all(text, "  ", " ");
+  answers::replace_all(text, "  ", " ");
   return text;
 }
 

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 
+#include "answers/answer_check.h"
 #include "base/error.h"
-#include "eval/tasks/answer_check.h"
 
 namespace winnow::eval {
 namespace {
+
+using answers::answers_agree;
+using answers::marked_answer;
+using answers::stated_answer;
 
 // {"question", "answer": worked steps, "#### 18"}
 TextCase parse_gsm8k(const DataLine& line) {

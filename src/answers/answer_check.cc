@@ -1,14 +1,14 @@
-#include "eval/tasks/answer_check.h"
+#include "answers/answer_check.h"
 
 #include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <vector>
 
-#include "eval/tasks/answer_spelling.h"
-#include "eval/tasks/text.h"
+#include "answers/answer_spelling.h"
+#include "answers/text.h"
 
-namespace winnow::eval {
+namespace winnow::answers {
 namespace {
 
 // The content of the group that opens at `open`; nullopt when it never closes.
@@ -200,4 +200,4 @@ bool answers_agree(std::string_view given, std::string_view wanted) {
          answer.size() > 1;  // "A" and "a" differ, "yes" does not
 }
 
-}  // namespace winnow::eval
+}  // namespace winnow::answers

@@ -1,13 +1,13 @@
-#include "eval/tasks/answer_spelling.h"
+#include "answers/answer_spelling.h"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <utility>
 
-#include "eval/tasks/text.h"
+#include "answers/text.h"
 
-namespace winnow::eval {
+namespace winnow::answers {
 namespace {
 
 bool is_letter(char c) {
@@ -114,4 +114,4 @@ std::string without_thousands(std::string_view text) {
   return result;
 }
 
-}  // namespace winnow::eval
+}  // namespace winnow::answers

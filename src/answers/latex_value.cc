@@ -3,10 +3,10 @@
 #include <cmath>
 #include <numbers>
 
-#include "eval/tasks/answer_check.h"
-#include "eval/tasks/answer_spelling.h"
+#include "answers/answer_check.h"
+#include "answers/answer_spelling.h"
 
-namespace winnow::eval {
+namespace winnow::answers {
 namespace {
 
 // Recursive descent over normalised text. Every function returns nullopt on what it does not know,
@@ -182,4 +182,4 @@ std::optional<double> value_of(std::string_view expression) {
   return Parser(text).parse();
 }
 
-}  // namespace winnow::eval
+}  // namespace winnow::answers

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace winnow::eval {
+namespace winnow::answers {
 
 /// The answer that a worked solution states: the content of the last \boxed{} (or \fbox{}), else
 /// what follows the last "answer is", else, when `number` is set, the last number; "" when there is
@@ -29,4 +29,4 @@ std::optional<double> value_of(std::string_view expression);
 /// "x =", trailing dots).
 bool answers_agree(std::string_view answer, std::string_view expected);
 
-}  // namespace winnow::eval
+}  // namespace winnow::answers

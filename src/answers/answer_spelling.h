@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace winnow::eval {
+namespace winnow::answers {
 
 /// Without spaces, dollars, \left and \right, \dfrac for \frac, \text{} and units, degrees, "x ="
 /// in front and dots at the end.
@@ -13,4 +13,4 @@ std::string plain_spelling(std::string_view text);
 /// "1,234,567" -> "1234567", where the commas separate thousands.
 std::string without_thousands(std::string_view text);
 
-}  // namespace winnow::eval
+}  // namespace winnow::answers

@@ -1,6 +1,6 @@
-#include "eval/tasks/text.h"
+#include "answers/text.h"
 
-namespace winnow::eval {
+namespace winnow::answers {
 
 void replace_all(std::string& text, std::string_view what, std::string_view by) {
   std::string result;
@@ -12,4 +12,4 @@ void replace_all(std::string& text, std::string_view what, std::string_view by) 
   text = result.append(text, done);
 }
 
-}  // namespace winnow::eval
+}  // namespace winnow::answers

@@ -1,4 +1,4 @@
-#include "eval/tasks/answer_check.h"
+#include "answers/answer_check.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <numbers>
 #include <vector>
 
-namespace winnow::eval {
+namespace winnow::answers {
 namespace {
 
 struct Pair {
@@ -155,4 +155,4 @@ TEST(LastNumber, TakesSignsDotsAndThousands) {
 }
 
 }  // namespace
-}  // namespace winnow::eval
+}  // namespace winnow::answers

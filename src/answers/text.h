@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace winnow::eval {
+namespace winnow::answers {
 
 /// '0' to '9', whatever the locale.
 constexpr bool is_digit(char c) {
@@ -15,4 +15,4 @@ constexpr bool is_digit(char c) {
 /// searched.
 void replace_all(std::string& text, std::string_view what, std::string_view by);
 
-}  // namespace winnow::eval
+}  // namespace winnow::answers
