@@ -94,6 +94,8 @@ class CpuRunner : public Runner {
     for (const SequenceShare& share : shares) {
       steps.push_back({&static_cast<CpuSequence&>(*share.sequence).cache(), share.tokens,
                        share.logit_rows, share.visible});
+      steps.back().state = share.state;
+      steps.back().adapter = share.adapter;
       rows += share.logit_rows;
     }
     if (logits.rows == 0 && rows > 0) {

@@ -13,7 +13,8 @@ namespace winnow::engine {
 
 void validate(const Request& request, const model::ModelSpec& model) {
   require(!request.prompt.empty(), "the prompt is empty: at least one token is needed");
-  const bool asks_of_prompt = request.prompt_logprobs >= 0 || request.on_logits || request.trace;
+  const bool asks_of_prompt =
+      request.prompt_logprobs >= 0 || request.on_logits || request.on_state || request.trace;
   const int least = asks_of_prompt ? 0 : 1;
   require(request.max_tokens >= least, "max tokens {} is not at least {}", request.max_tokens,
           least);
@@ -68,6 +69,8 @@ Engine::~Engine() = default;
 
 RequestId Engine::submit(Request request) {
   validate(request, model_);
+  require(!request.on_state || !config_.cuda_device, "states of prompts are told on the CPU only");
+  require(!request.adapter || !config_.cuda_device, "adapters run on the CPU only");
   const auto spec = std::make_shared<const Request>(std::move(request));
   const RequestId id = next_id_++;
   auto sequence = std::make_unique<Sequence>();

@@ -151,6 +151,8 @@ class Engine {
   void count_reads(std::span<const Share> shares, std::span<const SequenceShare> steps);
   void sample_all(std::span<const Share> shares, std::vector<TokenEvent>& events);
   void show_logits(const Share& share, std::size_t row) const;
+  [[nodiscard]] std::vector<std::vector<float>> ask_for_states(
+      std::span<const Share> shares, std::span<SequenceShare> steps) const;
   void score_prompt(const Share& share, std::size_t row, std::vector<TokenEvent>& events);
   void leave_prefix(Sequence& sequence);
   void keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state,

@@ -220,10 +220,10 @@ int Engine::most_tokens(const Sequence& sequence) const {
   return most;
 }
 
-// Scores and traces are of tokens that are computed.
+// Scores and traces are of tokens that are computed. Prefixes are of the model without an adapter.
 bool Engine::may_begin_with_a_prefix(const Sequence& sequence) const {
-  return config_.reuse_prefixes && !sequence.spec->beginning && !sequence.is_scored() &&
-         !sequence.is_watched();
+  return config_.reuse_prefixes && !sequence.spec->adapter && !sequence.spec->beginning &&
+         !sequence.is_scored() && !sequence.is_watched();
 }
 
 // A cache for the sequence: one that knows the beginning of its tokens, else an empty one.

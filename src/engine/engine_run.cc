@@ -35,6 +35,7 @@ void Engine::run(std::span<const Share> shares) {
     step.sequence = sequence.cache.get();
     step.tokens = sequence.next(share.tokens);
     step.logit_rows = static_cast<std::size_t>(share.rows);
+    step.adapter = sequence.spec->adapter.get();
     if (share.rows > 0 && sequence.needs_logits()) {
       needs_logits = true;
     } else if (share.rows > 0) {
@@ -46,6 +47,7 @@ void Engine::run(std::span<const Share> shares) {
     tokens += share.tokens;
   }
   std::vector<CacheTrace> seen = watch(shares, steps);
+  const std::vector<std::vector<float>> states = ask_for_states(shares, steps);
   const auto vocab = static_cast<std::size_t>(model_.vocab);
   next_.resize(rows);
   logits_.ensure(needs_logits ? rows * vocab : 0);
@@ -58,6 +60,9 @@ void Engine::run(std::span<const Share> shares) {
   count_reads(shares, steps);
   traces_.clear();
   for (std::size_t i = 0; i < shares.size(); ++i) {
+    if (!states[i].empty()) {
+      shares[i].sequence->spec->on_state(states[i]);
+    }
     if (shares[i].sequence->spec->trace) {
       traces_.push_back(std::move(seen[i]));
     }
@@ -82,6 +87,21 @@ std::vector<CacheTrace> Engine::watch(std::span<const Share> shares,
     }
   }
   return seen;
+}
+
+// Where the states of prompts' last tokens are left, for those who want them.
+std::vector<std::vector<float>> Engine::ask_for_states(std::span<const Share> shares,
+                                                       std::span<SequenceShare> steps) const {
+  std::vector<std::vector<float>> states(shares.size());
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const Sequence& sequence = *shares[i].sequence;
+    if (sequence.spec->on_state &&
+        sequence.cached() + shares[i].tokens == sequence.prompt_length()) {
+      states[i].resize(static_cast<std::size_t>(model_.hidden));
+      steps[i].state = states[i];
+    }
+  }
+  return states;
 }
 
 void Engine::count_reads(std::span<const Share> shares, std::span<const SequenceShare> steps) {
@@ -169,7 +189,7 @@ void Engine::score_prompt(const Share& share, std::size_t row, std::vector<Token
 // Leaves the state of a prompt's cache for others to begin with: where they branch off, and every
 // prefix_distance() tokens.
 void Engine::leave_prefix(Sequence& sequence) {
-  if (!config_.reuse_prefixes || sequence.is_watched()) {
+  if (!config_.reuse_prefixes || sequence.is_watched() || sequence.spec->adapter) {
     return;
   }
   const int cached = sequence.cached();
@@ -185,7 +205,8 @@ void Engine::leave_prefix(Sequence& sequence) {
 
 void Engine::keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state,
                          PrefixCache::Purpose purpose) {
-  if (!config_.reuse_prefixes || !state || state->length() < kLeastPrefix) {
+  if (!config_.reuse_prefixes || sequence.spec->adapter || !state ||
+      state->length() < kLeastPrefix) {
     return;
   }
   const auto length = static_cast<std::size_t>(state->length());

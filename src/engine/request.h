@@ -15,6 +15,10 @@
 #include "model/config.h"
 #include "winnow/sampling.h"
 
+namespace winnow::model {
+class Lora;
+}
+
 namespace winnow::engine {
 
 /// Whether it matters how often the answer has a token.
@@ -28,6 +32,9 @@ void validate(const SamplingOptions& options);
 /// Receives a row of logits [vocab]: what the model predicts after the token at `position`.
 using OnLogits = std::function<void(int position, std::span<const float> logits)>;
 
+/// Receives the state [hidden] behind the final norm of a prompt's last token.
+using OnState = std::function<void(std::span<const float> state)>;
+
 struct Request {
   std::vector<std::int32_t> prompt;
   int max_tokens = 16;
@@ -39,9 +46,11 @@ struct Request {
   // Results about the prompt itself. With any of these, max_tokens may be 0.
   int prompt_logprobs = -1;  // alternatives to report per token of the prompt; -1: none
   OnLogits on_logits = {};   // called within step()
+  OnState on_state = {};     // called within step(); on the CPU
   int priority = 0;          // of the requests that wait, the smallest goes first
   bool trace = false;        // tell what every token's query sees (CacheTrace)
   bool count_reads = false;  // CacheUsage::reads is wanted
+  std::shared_ptr<const model::Lora> adapter = {};         // on the CPU
   std::shared_ptr<const TokenConstraint> constraint = {};  // what each sample begins with, if any
   /// The cache of the prompt's beginning: shorter than the prompt, and valid for the engine's cache
   /// and this request's limits.

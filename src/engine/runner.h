@@ -47,6 +47,11 @@ struct SequenceShare {
   /// count as seen, these ones included.
   ops::TokenRule rule = {};
   std::span<const std::int32_t> history = {};
+  /// Optional [hidden], with logits, on the CPU: receives the last token's state behind the final
+  /// norm.
+  std::span<float> state = {};
+  /// Optional, on the CPU: what is added to the model's projections.
+  const model::Lora* adapter = nullptr;
 };
 
 /// One cache, and all it takes to run steps on it. One caller at a time.

@@ -58,6 +58,10 @@ void add_experts(ops::Context& context, const FeedForwardSpec& spec, const Layer
 
 }  // namespace
 
+ops::MlpWeights mlp_weights(const LayerWeights& w, const FeedForwardSpec& spec) {
+  return network(w, spec);
+}
+
 void add_feed_forward(ops::Context& context, const FeedForwardSpec& spec, const LayerWeights& w,
                       ops::Matrix<const float> x, ops::Matrix<float> out) {
   if (spec.experts) {

@@ -5,10 +5,14 @@
 #include "model/weights.h"
 #include "ops/context.h"
 #include "ops/matrix.h"
+#include "ops/mlp.h"
 
 namespace winnow::model {
 
 /// A bias as ops take it: null where there is none.
+/// The only network of a layer without experts.
+ops::MlpWeights mlp_weights(const LayerWeights& w, const FeedForwardSpec& spec);
+
 inline const float* data_or_null(const std::vector<float>& bias) {
   return bias.empty() ? nullptr : bias.data();
 }

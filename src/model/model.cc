@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "base/error.h"
@@ -9,6 +10,7 @@
 #include "model/delta_net.h"
 #include "model/feed_forward.h"
 #include "model/mixer_parts.h"
+#include "model/lora_products.h"
 #include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
@@ -31,6 +33,22 @@ std::vector<std::int32_t> positions_of(std::span<const SequenceStep> steps) {
     }
   }
   return positions;
+}
+
+// Calls add(first, last, adapter) for the rows [first, last) of each sequence, of which there are
+// as many as `rows` says; adapter is null for those that have none.
+template <class Rows, class Add>
+void each_sequence(std::span<const SequenceStep> steps, const Rows& rows, const Add& add) {
+  std::size_t first = 0;
+  for (const SequenceStep& step : steps) {
+    const std::size_t last = first + rows(step);
+    add(first, last, step.adapter);
+    first = last;
+  }
+}
+
+std::size_t all_tokens(const SequenceStep& step) {
+  return step.tokens.size();
 }
 
 // RMSNorm of queries or keys [T, heads * head_dim]: of each head where the weight is as long as
@@ -134,10 +152,17 @@ void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
   embed(steps, a.hidden);
   for (int layer = 0; layer < spec_.layer_count(); ++layer) {
     mix(context, layer, steps, a);
-    feed_forward(context, layer, a);
+    feed_forward(context, layer, steps, a);
   }
   if (logits.rows > 0) {
     this->logits(context, a, logits);
+  }
+  std::size_t row = 0;
+  for (const SequenceStep& step : steps) {
+    row += step.logit_rows;
+    if (!step.state.empty()) {
+      std::ranges::copy(a.normed.row(row - 1), step.state.begin());
+    }
   }
 }
 
@@ -166,10 +191,20 @@ void Model::project(ops::Context& context, int layer, std::span<const SequenceSt
       {a.keys, &w.key, data_or_null(w.key_bias)},
       {a.values, &w.value, data_or_null(w.value_bias)},
   }};
-  ops::linear(context, projections, mixer_input(layer, a));
+  const ops::Matrix<const float> input = mixer_input(layer, a);
+  ops::linear(context, projections, input);
   if (gated) {
     split_output_gates(spec.attention()->head_dim, a.projected, a.queries, a.gates);
   }
+  each_sequence(steps, all_tokens, [&](std::size_t first, std::size_t last, const Lora* adapter) {
+    if (adapter != nullptr) {
+      const LoraLayer& added = adapter->layer(layer);
+      const auto x = input.slice(first, last);
+      add_lora(context, a.queries.slice(first, last), x, added.query);
+      add_lora(context, a.keys.slice(first, last), x, added.key);
+      add_lora(context, a.values.slice(first, last), x, added.value);
+    }
+  });
   if (!w.query_norm.empty()) {
     norm_heads(a.queries, w.query_norm, spec.norm.eps);
     norm_heads(a.keys, w.key_norm, spec.norm.eps);
@@ -212,6 +247,13 @@ void Model::mix(ops::Context& context, int layer, std::span<const SequenceStep> 
   add_branch(context, layer, a, w.attention_post_norm, [&](ops::Matrix<float> out) {
     ops::add_linear(context, out, attends ? a.attended : a.recalled, w.output,
                     data_or_null(w.output_bias));
+    each_sequence(steps, rows_behind(layer),
+                  [&](std::size_t first, std::size_t last, const Lora* adapter) {
+                    if (adapter != nullptr) {
+                      add_lora(context, out.slice(first, last), a.attended.slice(first, last),
+                               adapter->layer(layer).output);
+                    }
+                  });
   });
 }
 
@@ -315,7 +357,16 @@ void Model::draw(int layer, std::span<const SequenceStep> steps, const Decisions
   }
 }
 
-void Model::feed_forward(ops::Context& context, int layer, const Activations& a) const {
+// How many rows of a sequence there are behind a layer's attention.
+std::function<std::size_t(const SequenceStep&)> Model::rows_behind(int layer) const {
+  if (layer + 1 == spec_.layer_count()) {
+    return [](const SequenceStep& step) { return step.logit_rows; };
+  }
+  return all_tokens;
+}
+
+void Model::feed_forward(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                         const Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   const LayerSpec& spec = spec_.layer(layer);
   ops::Matrix<const float> input = a.hidden;
@@ -324,8 +375,32 @@ void Model::feed_forward(ops::Context& context, int layer, const Activations& a)
     input = a.normed;
   }
   add_branch(context, layer, a, w.mlp_post_norm, [&](ops::Matrix<float> out) {
-    add_feed_forward(context, spec.feed_forward, w, input, out);
+    const bool plain = std::ranges::all_of(steps, [layer](const SequenceStep& step) {
+      return step.adapter == nullptr || !step.adapter->layer(layer).has_feed_forward();
+    });
+    if (plain) {
+      add_feed_forward(context, spec.feed_forward, w, input, out);
+    } else {
+      add_mlps(context, layer, steps, input, out);
+    }
   });
+}
+
+// A sequence at a time, as each may have additions of its own.
+void Model::add_mlps(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                     ops::Matrix<const float> input, ops::Matrix<float> out) const {
+  const ops::MlpWeights weights =
+      mlp_weights(weights_.layers[static_cast<std::size_t>(layer)], spec_.layer(layer).feed_forward);
+  each_sequence(steps, rows_behind(layer),
+                [&](std::size_t first, std::size_t last, const Lora* adapter) {
+                  const auto rows = out.slice(first, last);
+                  const auto x = input.slice(first, last);
+                  if (adapter != nullptr) {
+                    add_adapted_mlp(context, rows, x, weights, adapter->layer(layer));
+                  } else {
+                    ops::add_mlp(context, rows, x, weights);
+                  }
+                });
 }
 
 // The residual stream += multiplier * [norm](branch), where add(out) adds the branch to `out`.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -18,6 +19,8 @@
 
 namespace winnow::model {
 
+class Lora;
+
 /// The next tokens of one sequence in a step.
 struct SequenceStep {
   kvcache::SequenceCache* cache = nullptr;
@@ -29,6 +32,10 @@ struct SequenceStep {
   /// Optional, of one token: row l receives its weights in attention layer l
   /// (kvcache::LayerChunk::weights).
   ops::Matrix<float> weights = {};
+  /// Optional [hidden], with logits: receives the last token's state behind the final norm.
+  std::span<float> state = {};
+  /// Optional: what is added to the model's projections.
+  const Lora* adapter = nullptr;
 };
 
 /// A model on the CPU: the general walk over what its ModelSpec describes, op by op.
@@ -67,7 +74,11 @@ class Model {
   [[nodiscard]] std::vector<kvcache::LayerChunk> chunks_of(int layer,
                                                            std::span<const SequenceStep> steps,
                                                            const Activations& a) const;
-  void feed_forward(ops::Context& context, int layer, const Activations& a) const;
+  void feed_forward(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                    const Activations& a) const;
+  void add_mlps(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                ops::Matrix<const float> input, ops::Matrix<float> out) const;
+  [[nodiscard]] std::function<std::size_t(const SequenceStep&)> rows_behind(int layer) const;
   template <class Add>
   void add_branch(ops::Context& context, int layer, const Activations& a,
                   const std::vector<float>& post_norm, const Add& add) const;

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "engine/engine_world.h"
+#include "ops/linear.h"
 
 namespace winnow::engine::testing {
 namespace {
@@ -258,6 +259,45 @@ TEST(Engine, LogitsThatAreNoNumbersEndTheRequest) {
                                 {0, FinishReason::not_numbers}, {1, FinishReason::not_numbers}}));
     EXPECT_TRUE(engine.idle());
     EXPECT_EQ(engine.page_bytes(), 0U);
+  }
+}
+
+// The head makes the last token's logits of it, however the prompt was cut.
+TEST(Engine, TellsTheStateOfAPrompt) {
+  const model::Model& model = model_for(RuleKind::dense, DType::f32);
+  const CpuBackend backend(model);
+  for (const int step_tokens : {512, 7}) {
+    EngineConfig config = roomy(RuleKind::dense);
+    config.step_tokens = step_tokens;
+    Engine engine(backend, config);
+    Request request;
+    request.prompt = {1, 5, 2, 9, 3, 4, 8, 7, 6, 5, 4};
+    request.max_tokens = 0;
+    std::vector<float> state;
+    std::vector<float> logits;
+    request.on_state = [&](std::span<const float> told) {
+      EXPECT_TRUE(state.empty()) << "once";
+      state.assign(told.begin(), told.end());
+    };
+    request.on_logits = [&](int position, std::span<const float> told) {
+      if (position == 10) {
+        logits.assign(told.begin(), told.end());
+      }
+    };
+    engine.submit(request);
+    for (int step = 0; step < 50 && !engine.idle(); ++step) {
+      engine.step();
+    }
+    ASSERT_EQ(state.size(), static_cast<std::size_t>(model.spec().hidden));
+    ops::Workspace workspace;
+    ops::Context context{DType::f32, /*deterministic=*/true, &workspace, nullptr};
+    std::vector<float> expected(static_cast<std::size_t>(model.spec().vocab));
+    ops::linear(context, {expected.data(), 1, expected.size()},
+                ops::Matrix<const float>{state.data(), 1, state.size()}, model.weights().head);
+    ASSERT_EQ(logits.size(), expected.size());
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      EXPECT_NEAR(logits[i], expected[i], 1e-4F);
+    }
   }
 }
 

@@ -1,0 +1,53 @@
+// LoRA: low-rank additions to a model's projections, as PEFT stores them.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "model/spec.h"
+#include "ops/weight.h"
+
+namespace winnow::model {
+
+/// out += scale * up (down x).
+struct LoraProduct {
+  ops::Weight down;  // [rank, in]
+  ops::Weight up;    // [out, rank]
+  float scale = 1.0F;
+};
+
+/// What an adapter adds to; nothing where it is empty.
+struct LoraLayer {
+  std::optional<LoraProduct> query;
+  std::optional<LoraProduct> key;
+  std::optional<LoraProduct> value;
+  std::optional<LoraProduct> output;
+  std::optional<LoraProduct> gate;
+  std::optional<LoraProduct> up;
+  std::optional<LoraProduct> down;
+
+  [[nodiscard]] bool has_feed_forward() const { return gate || up || down; }
+};
+
+class Lora {
+ public:
+  /// Reads adapter_config.json and adapter_model.safetensors. Throws Error naming what has no place
+  /// in the model, or what winnow does not compute (DoRA, biases, whole modules).
+  static std::shared_ptr<const Lora> load(const std::filesystem::path& directory,
+                                          const ModelSpec& spec);
+
+  [[nodiscard]] const LoraLayer& layer(int index) const {
+    return layers_[static_cast<std::size_t>(index)];
+  }
+
+ private:
+  explicit Lora(SafetensorsFile file) : file_(std::move(file)) {}
+
+  SafetensorsFile file_;  // which the weights view
+  std::vector<LoraLayer> layers_;
+};
+
+}  // namespace winnow::model
