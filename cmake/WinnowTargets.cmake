@@ -58,7 +58,7 @@ endfunction()
 # scripts become one.
 function(winnow_embed_page room)
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${room}/page)
-  set(scripts dom.js cache.js server.js conversation.js drawing.js events.js)
+  set(scripts dom.js cache.js server.js answer.js conversation.js drawing.js events.js)
   file(READ ${folder}/index.html page_html)
   file(READ ${folder}/page.css page_css)
   foreach(script ${scripts})

@@ -173,8 +173,18 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
       "The model's format of tool calls, see docs/serving.md (default: the one in its chat "
       "template)");
   group.open_option("--reasoning-format", config.service.reasoning_format, "NAME",
-                    "The model's marks of reasoning: none, think, mistral, command, seed or kimi "
-                    "(default: the marks that it has tokens for)");
+                    "The model's marks of reasoning: none, think, mistral, command, seed, kimi or "
+                    "harmony (default: the marks that it has tokens for)");
+  group
+      .open_option("--lora", config.service.loras, "NAME=DIR",
+                   "A LoRA adapter in PEFT's format, for requests with NAME as their model "
+                   "(several may be given)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+  group.option(
+      "--task", config.service.task, "NAME",
+      "What the model is made for: generate, embed, rerank or auto (by the files beside it)");
   group.flag("--trust-request-chat-template", config.service.trust_chat_templates,
              "Accept chat templates in requests (default: off)");
   group.flag("--fields", options.fields,

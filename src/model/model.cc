@@ -9,8 +9,8 @@
 #include "model/channels.h"
 #include "model/delta_net.h"
 #include "model/feed_forward.h"
-#include "model/mixer_parts.h"
 #include "model/lora_products.h"
+#include "model/mixer_parts.h"
 #include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
@@ -389,8 +389,8 @@ void Model::feed_forward(ops::Context& context, int layer, std::span<const Seque
 // A sequence at a time, as each may have additions of its own.
 void Model::add_mlps(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                      ops::Matrix<const float> input, ops::Matrix<float> out) const {
-  const ops::MlpWeights weights =
-      mlp_weights(weights_.layers[static_cast<std::size_t>(layer)], spec_.layer(layer).feed_forward);
+  const ops::MlpWeights weights = mlp_weights(weights_.layers[static_cast<std::size_t>(layer)],
+                                              spec_.layer(layer).feed_forward);
   each_sequence(steps, rows_behind(layer),
                 [&](std::size_t first, std::size_t last, const Lora* adapter) {
                   const auto rows = out.slice(first, last);

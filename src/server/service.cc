@@ -15,12 +15,16 @@
 #include "server/api_keys.h"
 #include "server/http/api_error.h"
 #include "server/openai/completion_job.h"
+#include "server/openai/embeddings.h"
 #include "server/openai/field_table.h"
+#include "server/openai/rerank.h"
 #include "server/openai/tokenize.h"
 #include "server/openai/tools/tool_prompt.h"
+#include "server/openapi.h"
 #include "server/page.h"
 #include "server/responses/responses_reply.h"
 #include "server/responses/responses_request.h"
+#include "server/routes.h"
 #include "winnow/version.h"
 
 namespace winnow::server {
@@ -28,74 +32,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-enum class Route : std::uint8_t {
-  health,
-  metrics,
-  models,
-  completions,
-  chat_completions,
-  tokenize,
-  detokenize,
-  messages,
-  count_tokens,
-  responses,
-  stored_response,
-  version,
-  ping,
-  load,
-  properties,
-  tokenizer_info,
-  page,
-  unknown,
-};
-
-struct RouteEntry {
-  std::string_view path;
-  Route route;
-  bool post;  // else GET
-  bool open;  // needs no key
-};
-
-constexpr std::array kRoutes{
-    RouteEntry{"/health", Route::health, false, true},
-    RouteEntry{"/metrics", Route::metrics, false, false},
-    RouteEntry{"/v1/models", Route::models, false, false},
-    RouteEntry{"/v1/completions", Route::completions, true, false},
-    RouteEntry{"/v1/chat/completions", Route::chat_completions, true, false},
-    RouteEntry{"/tokenize", Route::tokenize, true, false},
-    RouteEntry{"/detokenize", Route::detokenize, true, false},
-    RouteEntry{"/v1/messages", Route::messages, true, false},
-    RouteEntry{"/v1/messages/count_tokens", Route::count_tokens, true, false},
-    RouteEntry{"/v1/responses", Route::responses, true, false},
-    RouteEntry{"/version", Route::version, false, true},
-    RouteEntry{"/ping", Route::ping, false, true},
-    RouteEntry{"/load", Route::load, false, false},
-    RouteEntry{"/props", Route::properties, false, false},
-    RouteEntry{"/tokenizer_info", Route::tokenizer_info, false, false},
-    // llama.cpp's clients leave out the version.
-    RouteEntry{"/chat/completions", Route::chat_completions, true, false},
-    RouteEntry{"/models", Route::models, false, false},
-};
-constexpr std::string_view kModelPrefix = "/v1/models/";
-constexpr std::string_view kResponsePrefix = "/v1/responses/";
 constexpr std::size_t kMostResponseBytes = std::size_t{64} << 20;
-
-RouteEntry find_route(std::string_view path) {
-  const auto* found = std::ranges::find(kRoutes, path, &RouteEntry::path);
-  if (found != kRoutes.end()) {
-    return *found;
-  }
-  if (path.starts_with(kModelPrefix)) {
-    return {kModelPrefix, Route::models, false, false};
-  }
-  if (path.starts_with(kResponsePrefix)) {
-    return {kResponsePrefix, Route::stored_response, false, false};
-  }
-  if (find_page_file(path) != nullptr) {
-    return {"/", Route::page, false, true};
-  }
-  return {"unknown", Route::unknown, false, false};
-}
 
 // Also what keeps other sites' forms from posting here: a browser asks before it sends JSON.
 void require_json(const HttpRequest& request) {
@@ -149,11 +86,13 @@ Service::Service(ServiceConfig config, const engine::LoadedModel& model, const T
       log_(log),
       grammars_(tokenizer, model.model.spec().vocab),
       responses_(kMostResponseBytes),
+      task_(find_model_task(config_.model_directory, config_.task)),
       context_(model.model.spec().max_positions),
       started_(unix_time()) {
   if (config_.max_context > 0) {
     context_ = std::min(context_, config_.max_context);
   }
+  load_adapters();
   find_tool_format();
   find_thought_format();
   find_marks();
@@ -184,16 +123,15 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
   if (entry.route == Route::unknown) {
     throw ApiError(404, fmt::format("there is no {} here", request.path), {}, "unknown_url");
   }
-  const bool erases = entry.route == Route::stored_response;
-  const bool get =
-      request.method == "GET" || request.method == "HEAD" || (erases && request.method == "DELETE");
+  const bool get = request.method == "GET" || request.method == "HEAD" ||
+                   (entry.erases && request.method == "DELETE");
   if (entry.post ? request.method != "POST" : !get) {
     HttpResponse response = to_response(
         ApiError(405, fmt::format("{} does not answer {}", request.path, request.method), {},
                  "method_not_allowed"));
-    response.headers.emplace_back("Allow", entry.post ? "POST"
-                                           : erases   ? "GET, HEAD, DELETE"
-                                                      : "GET, HEAD");
+    response.headers.emplace_back("Allow", entry.post     ? "POST"
+                                           : entry.erases ? "GET, HEAD, DELETE"
+                                                          : "GET, HEAD");
     reply->send(std::move(response));
     return;
   }
@@ -208,9 +146,7 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
       reply->send(show_metrics());
       break;
     case Route::models:
-      reply->send(models(request.path.size() > kModelPrefix.size()
-                             ? percent_decoded(request.path.substr(kModelPrefix.size()))
-                             : std::string()));
+      reply->send(models(percent_decoded(std::string(argument_of(entry, request.path)))));
       break;
     case Route::completions:
     case Route::chat_completions:
@@ -228,7 +164,15 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
     case Route::responses:
       respond(request, reply);
       break;
+    case Route::embeddings:
+    case Route::rerank:
+      if (refusing_) {
+        throw shutting_down();
+      }
+      (entry.route == Route::rerank ? rerank : embed)(*this, request, reply);
+      break;
     case Route::stored_response:
+    case Route::response_items:
       reply->send(stored_response(request));
       break;
     case Route::count_tokens:
@@ -248,6 +192,9 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
       break;
     case Route::tokenizer_info:
       reply->send(tokenizer_info());
+      break;
+    case Route::openapi:
+      reply->send(json_response(openapi_document()));
       break;
     case Route::page:
       reply->send(page_file(request.path));
@@ -322,15 +269,11 @@ void Service::respond(const HttpRequest& request, const std::shared_ptr<Reply>& 
 }
 
 HttpResponse Service::stored_response(const HttpRequest& request) {
-  constexpr std::string_view kItems = "/input_items";
-  std::string id = request.path.substr(kResponsePrefix.size());
-  const bool items = id.ends_with(kItems);
-  if (items) {
-    id.resize(id.size() - kItems.size());
-  }
+  const RouteEntry entry = find_route(request.path);
+  const std::string id(argument_of(entry, request.path));
   const ApiError missing(404, fmt::format("there is no response {} here", id), {}, "not_found");
   if (request.method == "DELETE") {
-    if (items || !responses_.erase(id)) {
+    if (!responses_.erase(id)) {
       throw missing;
     }
     return json_response({{"id", id}, {"object", "response.deleted"}, {"deleted", true}});
@@ -339,7 +282,7 @@ HttpResponse Service::stored_response(const HttpRequest& request) {
   if (!stored) {
     throw missing;
   }
-  if (items) {
+  if (entry.route == Route::response_items) {
     return json_response({{"object", "list"}, {"data", stored->input}, {"has_more", false}});
   }
   return json_response(stored->response);
@@ -356,13 +299,14 @@ HttpResponse Service::count_tokens(const HttpRequest& request) const {
 }
 
 bool Service::is_served(std::string_view name) const {
-  return name == config_.model_name ||
+  return name == config_.model_name || adapters_.contains(name) ||
          std::ranges::find(config_.model_aliases, name) != config_.model_aliases.end();
 }
 
 // What a template has no place for has no effect: it is refused, unless it asks for no thoughts.
 void Service::check_template_fields(CompletionRequest& request) const {
   const ThoughtRequest& thoughts = request.thoughts;
+  check_effort(request);
   if (!chat_template_ || thoughts.for_template.empty() || request.prompt.chat_template) {
     return;
   }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
@@ -12,11 +13,13 @@
 #include <vector>
 
 #include "api/llm_load.h"
+#include "model/lora.h"
 #include "server/engine_thread.h"
 #include "server/http/http.h"
 #include "server/http/http_server.h"
 #include "server/log.h"
 #include "server/metrics.h"
+#include "server/model_task.h"
 #include "server/openai/completion_request.h"
 #include "server/openai/grammar_constraint.h"
 #include "server/openai/prompt_tokens.h"
@@ -38,6 +41,8 @@ struct ServiceConfig {
   std::filesystem::path model_directory;   // that no answer names
   std::string tool_format;                 // "": as the chat template shows calls
   std::string reasoning_format;            // "": by the model's tokens; "none": thoughts are text
+  std::vector<std::string> loras;          // NAME=DIR: adapters, chosen by the model's name
+  std::string task = "auto";               // or what the model is made for: find_model_task()
   RequestLimits limits;
 };
 
@@ -70,15 +75,20 @@ class Service {
   [[nodiscard]] const ToolFormat& tool_format() const;
   /// How the model marks its thoughts; null: it has none that are known.
   [[nodiscard]] const ThoughtFormat* thought_format() const { return thought_format_; }
+  [[nodiscard]] const ModelTask& task() const { return task_; }
+  [[nodiscard]] bool runs_on_cuda() const { return model_.engine.cuda_device.has_value(); }
   /// Special tokens that have their text in answers of chats: they mark calls and thoughts.
   [[nodiscard]] const std::vector<std::int32_t>& marks() const { return marks_; }
   /// What holds answers to calls of tools where they are asked for, null where they may be any
   /// text; ApiError as constraint().
   [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> tool_constraint(
       const ToolRequest& tools);
-  /// What holds answers to a form, null for any text; ApiError for a form that cannot be held to.
+  /// What holds answers to `header` and a form behind it, null for any text; ApiError for a form
+  /// that cannot be held to.
   [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> constraint(
-      const AnswerFormat& format);
+      const AnswerFormat& format, std::string_view header);
+  /// The adapter of this name; null for the model itself.
+  [[nodiscard]] std::shared_ptr<const winnow::model::Lora> adapter(std::string_view name) const;
   /// Throws ApiError (404) for the name of another model; "": any.
   void check_model(const std::string& name) const;
   /// Most tokens of prompt and answer.
@@ -89,7 +99,9 @@ class Service {
   void find_tool_format();
   void find_thought_format();
   void find_marks();
+  void load_adapters();
   void check_template_fields(CompletionRequest& request) const;
+  void check_effort(const CompletionRequest& request) const;
   [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> hold_to(
       std::shared_ptr<grammar::TokenGrammar> grammar, const std::string& param) const;
   [[nodiscard]] bool is_preflight(const HttpRequest& request) const;
@@ -117,6 +129,8 @@ class Service {
   Metrics metrics_;
   GrammarCache grammars_;
   ResponseStore responses_;
+  ModelTask task_;
+  std::map<std::string, std::shared_ptr<const winnow::model::Lora>, std::less<>> adapters_;
   const ToolFormat* tool_format_ = nullptr;        // null: not known
   const ThoughtFormat* thought_format_ = nullptr;  // null: no thoughts
   std::vector<std::int32_t> marks_;

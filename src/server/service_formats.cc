@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -13,9 +14,11 @@ namespace winnow::server {
 
 using Json = nlohmann::ordered_json;
 
-std::shared_ptr<const engine::TokenConstraint> Service::constraint(const AnswerFormat& format) {
-  return format.kind == AnswerFormat::Kind::text ? nullptr
-                                                 : hold_to(grammars_.find(format), format.field);
+std::shared_ptr<const engine::TokenConstraint> Service::constraint(const AnswerFormat& format,
+                                                                   std::string_view header) {
+  return format.kind == AnswerFormat::Kind::text
+             ? nullptr
+             : hold_to(grammars_.find(format, header), format.field);
 }
 
 std::shared_ptr<const engine::TokenConstraint> Service::tool_constraint(const ToolRequest& tools) {
@@ -83,14 +86,25 @@ void Service::find_thought_format() {
   }
 }
 
+// gpt-oss knows three efforts, and would be asked for any other one in words that it never saw.
+void Service::check_effort(const CompletionRequest& request) const {
+  const Json effort = request.prompt.variables.value("reasoning_effort", Json());
+  if (thought_format_ != nullptr && thought_format_->has_channels() && effort.is_string() &&
+      effort != "low" && effort != "medium" && effort != "high") {
+    throw ApiError(
+        400,
+        fmt::format("reasoning_effort is {}; this model knows low, medium and high", effort.dump()),
+        "reasoning_effort", "unsupported_parameter");
+  }
+}
+
 void Service::find_marks() {
   std::vector<std::string> texts;
   if (tool_format_ != nullptr) {
     texts = tool_format_->marks();
   }
   if (thought_format_ != nullptr) {
-    texts.emplace_back(thought_format_->begin);
-    texts.emplace_back(thought_format_->end);
+    std::ranges::move(thought_format_->marks(), std::back_inserter(texts));
   }
   for (const std::string& text : texts) {
     if (const auto token = tokenizer_.find(text); token && tokenizer_.is_special(*token)) {

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "ops/kv_page.h"
 #include "server/http/api_error.h"
 #include "server/service.h"
@@ -71,6 +72,23 @@ HttpResponse Service::tokenizer_info() const {
   return json_response(info);
 }
 
+void Service::load_adapters() {
+  for (const std::string& lora : config_.loras) {
+    const std::size_t at = lora.find('=');
+    require(at != std::string::npos && at > 0 && at + 1 < lora.size(),
+            "--lora {}: expected NAME=DIR", lora);
+    require(!runs_on_cuda(), "--lora {}: adapters run on the CPU only", lora);
+    const std::string name = lora.substr(0, at);
+    require(!is_served(name), "--lora {}: there is a model {} already", lora, name);
+    adapters_[name] = winnow::model::Lora::load(lora.substr(at + 1), model());
+  }
+}
+
+std::shared_ptr<const winnow::model::Lora> Service::adapter(std::string_view name) const {
+  const auto found = adapters_.find(name);
+  return found == adapters_.end() ? nullptr : found->second;
+}
+
 HttpResponse Service::models(std::string_view id) const {
   const kvcache::CacheConfig& cache = model_.engine.cache;
   const auto page = ops::PageLayout(cache.format, model().attention().head_dim).page_bytes();
@@ -98,6 +116,11 @@ HttpResponse Service::models(std::string_view id) const {
       list.push_back(entry);
       list.back()["id"] = alias;
       list.back()["root"] = config_.model_name;
+    }
+    for (const auto& [name, _] : adapters_) {
+      list.push_back(entry);
+      list.back()["id"] = name;
+      list.back()["parent"] = config_.model_name;
     }
     const Json last = list.back()["id"];
     return json_response({{"object", "list"},

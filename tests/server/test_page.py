@@ -1,5 +1,6 @@
 """The page at "/" in a real browser: a chat whose cache is watched. With WINNOW_SCREENSHOTS=DIR it
 leaves pictures there, which whoever changes the page looks at."""
+import json
 import os
 import pathlib
 import re
@@ -144,6 +145,76 @@ def test_a_key_is_asked_for(browser):
         page.locator("summary", has_text="Settings").click()
         say(page, "Hello", tokens=4)
         page.close()
+
+
+def test_chains_vote_with_a_switch(page):
+    page.locator("summary", has_text="Settings").click()
+    page.check("#votes")
+    page.fill("#chains", "5")
+    page.fill("#max-tokens", "60")
+    shoot(page, "page-settings-light")
+    page.locator("summary", has_text="Settings").click()
+    page.fill("#input", "How many ships are there? Say a number.")
+    page.press("#input", "Enter")
+    page.wait_for_selector("details.votes")
+    page.wait_for_function("!document.getElementById('send').disabled")
+    page.locator("details.votes summary").click()
+    assert page.locator("details.votes li").count() == 5
+    assert "KV reads" in page.inner_text("details.votes")
+    shoot(page, "page-votes-light")
+    page.click("#theme")
+    shoot(page, "page-votes-dark")
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    shoot(page, "page-votes-phone")
+
+
+def events(*deltas):
+    return "".join("data: " + json.dumps({"choices": [{"index": 0, "delta": d}]}) + "\n\n"
+                   for d in deltas) + "data: [DONE]\n\n"
+
+
+def test_thoughts_are_folded_and_tools_answered(page):
+    """The demo model calls no tool by itself, so what is streamed is written here."""
+    asked = []
+
+    def answer(route):
+        asked.append(route.request.post_data_json)
+        if len(asked) == 1:
+            body = events({"reasoning_content": "I had better "}, {"reasoning_content": "ask."},
+                          {"tool_calls": [{"index": 0, "id": "call_1", "type": "function",
+                                           "function": {"name": "weather", "arguments": ""}}]},
+                          {"tool_calls": [{"index": 0, "function": {"arguments": '{"city": '}}]},
+                          {"tool_calls": [{"index": 0, "function": {"arguments": '"Rome"}'}}]})
+        else:
+            body = events({"content": "It is "}, {"content": "sunny in Rome."})
+        route.fulfill(status=200, content_type="text/event-stream", body=body)
+
+    page.route("**/v1/chat/completions", answer)
+    page.locator("summary", has_text="Settings").click()
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
+    page.fill("#tools", json.dumps(tools))
+    page.locator("summary", has_text="Settings").click()
+    page.fill("#input", "How is the weather in Rome?")
+    page.press("#input", "Enter")
+    page.wait_for_selector(".call input")
+    page.wait_for_function("!document.getElementById('send').disabled")
+    assert page.inner_text(".call code") == 'weather({"city": "Rome"})'
+    assert not page.locator("details.thought > span").is_visible()
+    page.locator("details.thought summary").click()
+    assert page.inner_text("details.thought > span") == "I had better ask."
+    shoot(page, "page-tools-light")
+    page.click("#theme")
+    page.fill(".call input", "sunny, 25 degrees")
+    page.click("#send")
+    page.wait_for_function("document.querySelectorAll('li.assistant').length === 2")
+    page.wait_for_function("!document.getElementById('send').disabled")
+    assert page.locator("li.assistant").last.inner_text().endswith("It is sunny in Rome.")
+    shoot(page, "page-tools-dark")
+    assert asked[0]["tools"] == tools
+    called, result = asked[1]["messages"][-2:]
+    assert called["tool_calls"][0]["function"]["arguments"] == '{"city": "Rome"}'
+    assert result == {"role": "tool", "tool_call_id": "call_1", "content": "sunny, 25 degrees"}
 
 
 def test_its_own_policy_lets_it_work(browser, server):

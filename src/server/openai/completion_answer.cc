@@ -153,8 +153,12 @@ void CompletionJob::count_tokens(AnswerUsage& usage) const {
   }
 }
 
-// The answers that are told: of each prompt's the n with the highest mean log-probability.
+// The answers that are told: the majority's, or of each prompt's the n with the highest mean
+// log-probability.
 std::vector<const CompletionJob::Slot*> CompletionJob::best_slots() const {
+  if (vote_) {
+    return {&slots_[vote_->chosen()]};
+  }
   std::vector<const Slot*> best;
   const auto samples = static_cast<std::ptrdiff_t>(request_.samples());
   for (const Slot& slot : slots_) {
@@ -198,6 +202,9 @@ nlohmann::ordered_json CompletionJob::whole_answer() const {
     answer["prompt_logprobs"] = prompt_logprobs_json(prompt_scores_[0], service_.tokenizer());
   }
   add_usage(usage_, answer);
+  if (vote_) {
+    answer["winnow"]["votes"] = vote_->json();
+  }
   return answer;
 }
 

@@ -34,7 +34,11 @@ CompletionJob::CompletionJob(Service& service, CompletionRequest request, const 
             .chat = request_.chat},
       piece_begin_(piece_begin(head_)),
       piece_end_(request_.include_usage ? kPieceEndWithoutUsage : kPieceEnd),
-      held_(service.cache(), service.model().cached_heads()) {}
+      held_(service.cache(), service.model().cached_heads()) {
+  if (request_.votes) {
+    vote_.emplace(*request_.votes, service.model().cached_heads());
+  }
+}
 
 void CompletionJob::start() {
   prompts_ = prepare_prompts(service_, request_);
@@ -45,8 +49,10 @@ void CompletionJob::start() {
       if (request_.prompt.tools.may_call() && request_.format.kind == AnswerFormat::Kind::text) {
         slots_.back().parser.emplace(service_.tool_format(), request_.prompt.tools);
       }
-      if (request_.chat && request_.thoughts.apart && service_.thought_format() != nullptr) {
-        slots_.back().thoughts.emplace(*service_.thought_format(), prompt.thoughts);
+      const ThoughtFormat* format = service_.thought_format();
+      if (request_.chat && format != nullptr &&
+          (request_.thoughts.apart || format->has_channels())) {
+        slots_.back().thoughts = make_thought_parser(*format, prompt.thoughts);
       }
     }
   }
@@ -125,6 +131,9 @@ void CompletionJob::consume(int prompt, const StepResult& result) {
     }
   }
   put_pieces();
+  if (vote_) {
+    count_votes();
+  }
   for (const auto& [sample, usage] : result.ended) {
     take_usage(sample, usage);
   }
@@ -212,8 +221,24 @@ void CompletionJob::take_thought(Slot& slot, Piece& piece) const {
   }
   slot.thought_tokens += thought || slot.thoughts->thinks() ? 1 : 0;
   piece.text = std::move(part.content);
-  if (request_.thoughts.told) {
+  if (!request_.thoughts.apart) {
+    piece.text.insert(0, part.thought);
+  } else if (request_.thoughts.told) {
     piece.thought = std::move(part.thought);
+  }
+}
+
+// Chains that can no longer change the vote are cut.
+void CompletionJob::count_votes() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    if (slot.choice.ended() && !vote_->has_ended(i)) {
+      vote_->end(i, slot.text, slot.choice.finish(), slot.choice.generated());
+    }
+  }
+  if (!decided_ && vote_->is_decided()) {
+    decided_ = true;
+    cancel();
   }
 }
 
@@ -229,6 +254,9 @@ void CompletionJob::observe_token(Slot& slot) {
 
 void CompletionJob::take_usage(int sample, const engine::CacheUsage& usage) {
   usage_.add(usage);
+  if (vote_) {
+    vote_->count(static_cast<std::size_t>(sample), usage.reads);
+  }
   if (sample == 0) {
     usage_.reused_tokens += usage.reused_tokens;
   }

@@ -21,6 +21,7 @@
 #include "server/openai/prepared_prompt.h"
 #include "server/openai/reasoning/thought_parser.h"
 #include "server/openai/tools/tool_parser.h"
+#include "server/openai/votes.h"
 
 namespace winnow::server {
 
@@ -64,10 +65,10 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
     std::optional<Clock::time_point> last_token = {};
     bool begun = false;  // its first piece was streamed
     std::optional<TextFrame> frame = {};
-    double logprob = 0.0;                        // of all of its tokens
-    std::optional<ToolParser> parser = {};       // where calls are looked for
-    Json calls = nullptr;                        // of an answer that is not streamed
-    std::optional<ThoughtParser> thoughts = {};  // where thoughts are looked for
+    double logprob = 0.0;                          // of all of its tokens
+    std::optional<ToolParser> parser = {};         // where calls are looked for
+    Json calls = nullptr;                          // of an answer that is not streamed
+    std::unique_ptr<ThoughtParser> thoughts = {};  // where thoughts are looked for
     std::string thought = {};
     int thought_tokens = 0;
   };
@@ -81,6 +82,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   void take_token(int index, const engine::TokenEvent& event);
   void take_thought(Slot& slot, Piece& piece) const;
   void observe_token(Slot& slot);
+  void count_votes();
   void take_usage(int sample, const engine::CacheUsage& usage);
   void put_pieces();
   void put(int index, Piece piece);
@@ -109,6 +111,8 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   std::vector<Slot> slots_;                              // by prompt, then by sample
   std::vector<std::vector<ScoredToken>> prompt_scores_;  // by prompt
   HeldTokens held_;
+  std::optional<Vote> vote_;
+  bool decided_ = false;  // and the chains that were open are cut
   AnswerUsage usage_;
   std::string events_;  // of a stream, not yet written
   int open_ = 0;        // samples that the engine works on

@@ -16,39 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<Prompt> parse_prompts(const Fields& fields, const RequestLimits& limits) {
-  const json* value = fields.find("prompt");
-  constexpr std::string_view kExpected =
-      "a string, an array of strings, an array of token ids, or an array of such arrays";
-  if (value == nullptr) {
-    fields.reject("prompt", kExpected);
-  }
-  if (value->is_string()) {
-    return {value->get<std::string>()};
-  }
-  if (!value->is_array() || value->empty()) {
-    fields.reject("prompt", kExpected);
-  }
-  if (value->front().is_number()) {
-    return {token_ids(*value, "prompt")};
-  }
-  if (value->size() > static_cast<std::size_t>(limits.most_prompts)) {
-    throw ApiError(400,
-                   fmt::format("prompt holds {} prompts; at most {} are taken at a time",
-                               value->size(), limits.most_prompts),
-                   "prompt", "too_many_prompts");
-  }
-  std::vector<Prompt> prompts;
-  for (const json& prompt : *value) {
-    if (prompt.is_string()) {
-      prompts.emplace_back(prompt.get<std::string>());
-    } else {
-      prompts.emplace_back(token_ids(prompt, "prompt"));
-    }
-  }
-  return prompts;
-}
-
 std::vector<std::string> parse_stops(const Fields& fields, const RequestLimits& limits) {
   const json* value = fields.find("stop");
   if (value == nullptr) {
@@ -128,6 +95,24 @@ void parse_counts(const Fields& fields, CompletionRequest& request) {
   }
 }
 
+// One prompt's chains are all that there is then.
+void parse_votes(const Fields& fields, CompletionRequest& request) {
+  request.votes = server::parse_votes(fields);
+  if (!request.votes) {
+    return;
+  }
+  const auto reject_if = [&](bool asked, const char* what) {
+    if (asked) {
+      fields.reject("winnow_votes", fmt::format("none beside {}", what));
+    }
+  };
+  reject_if(request.stream, "stream");
+  reject_if(request.best_of > 1, "n or best_of");
+  reject_if(request.echo, "echo");
+  reject_if(request.prompts.size() > 1, "several prompts");
+  reject_if(request.prompt.tools.may_call(), "tools");
+}
+
 // What a prompt is made of, and how.
 void parse_prompt(const Fields& fields, const nlohmann::ordered_json& ordered,
                   const RequestLimits& limits, CompletionRequest& request) {
@@ -136,7 +121,7 @@ void parse_prompt(const Fields& fields, const nlohmann::ordered_json& ordered,
         parse_chat_prompt(fields, ordered, static_cast<std::size_t>(limits.most_variables));
     request.thoughts = parse_thoughts(fields, request.prompt);
   } else {
-    request.prompts = parse_prompts(fields, limits);
+    request.prompts = parse_prompts(fields, "prompt", limits.most_prompts);
     request.suffix = fields.text("suffix");
     if (request.suffix == "") {
       request.suffix.reset();
@@ -163,6 +148,39 @@ bool needs_order(const Fields& fields, bool chat) {
 }
 
 }  // namespace
+
+std::vector<Prompt> parse_prompts(const Fields& fields, const char* name, int most) {
+  const json* value = fields.find(name);
+  constexpr std::string_view kExpected =
+      "a string, an array of strings, an array of token ids, or an array of such arrays";
+  if (value == nullptr) {
+    fields.reject(name, kExpected);
+  }
+  if (value->is_string()) {
+    return {value->get<std::string>()};
+  }
+  if (!value->is_array() || value->empty()) {
+    fields.reject(name, kExpected);
+  }
+  if (value->front().is_number()) {
+    return {token_ids(*value, name)};
+  }
+  if (value->size() > static_cast<std::size_t>(most)) {
+    throw ApiError(
+        400,
+        fmt::format("{} holds {} texts; at most {} are taken at a time", name, value->size(), most),
+        name, "too_many_prompts");
+  }
+  std::vector<Prompt> prompts;
+  for (const json& prompt : *value) {
+    if (prompt.is_string()) {
+      prompts.emplace_back(prompt.get<std::string>());
+    } else {
+      prompts.emplace_back(token_ids(prompt, name));
+    }
+  }
+  return prompts;
+}
 
 CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits) {
   const json parsed = parse_body(body);
@@ -193,6 +211,7 @@ CompletionRequest parse_completion(std::string_view body, bool chat, const Reque
   request.include_stop = fields.boolean_or("include_stop_str_in_output", false);
   parse_stream(fields, request);
   parse_counts(fields, request);
+  parse_votes(fields, request);
   request.format = parse_answer_format(fields, ordered);
   request.ignore_eos = fields.boolean_or("ignore_eos", false);
   request.skip_special_tokens = fields.boolean_or("skip_special_tokens", true);

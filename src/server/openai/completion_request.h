@@ -14,6 +14,7 @@
 #include "server/openai/message_fields.h"
 #include "server/openai/reasoning/thought_fields.h"
 #include "server/openai/sampling_fields.h"
+#include "server/openai/vote_fields.h"
 
 namespace winnow::server {
 
@@ -50,12 +51,13 @@ struct CompletionRequest {
   bool ignore_eos = false;
   bool skip_special_tokens = true;
   bool return_token_ids = false;
-  bool trace = false;  // winnow: stream what the heads of the cache hold
+  std::optional<VoteRequest> votes;  // winnow: several chains, of which the majority answers
+  bool trace = false;                // winnow: stream what the heads of the cache hold
   int priority = 0;
   std::vector<std::string> ignored;  // fields without effect
 
   /// Samples that the engine makes for each prompt.
-  [[nodiscard]] int samples() const { return best_of; }
+  [[nodiscard]] int samples() const { return votes ? votes->chains : best_of; }
 };
 
 /// How much a request may ask for, beyond what the table of fields says.
@@ -65,6 +67,9 @@ struct RequestLimits {
   int most_stops = 16;      // stop strings
   int most_variables = 64;  // for the template
 };
+
+/// Reads a text, token ids, or at most `most` of either. Throws ApiError.
+std::vector<Prompt> parse_prompts(const Fields& fields, const char* name, int most);
 
 /// Reads a request's body. Throws ApiError with status 400 that names the field at fault.
 CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits);

@@ -16,8 +16,10 @@ constexpr std::uint8_t kBoth = 3;        // completions and chats
 constexpr std::uint8_t kTokenize = 4;    // /tokenize
 constexpr std::uint8_t kDetokenize = 8;  // /detokenize
 constexpr std::uint8_t kMessages = kChat | kTokenize;
-constexpr std::uint8_t kAnthropic = 16;  // /v1/messages
-constexpr std::uint8_t kResponses = 32;  // /v1/responses
+constexpr std::uint8_t kAnthropic = 16;   // /v1/messages
+constexpr std::uint8_t kResponses = 32;   // /v1/responses
+constexpr std::uint8_t kEmbeddings = 64;  // /v1/embeddings
+constexpr std::uint8_t kRerank = 128;     // /v1/rerank
 
 constexpr double kMostTokens = 1 << 24;
 constexpr double kAnyInteger = 1 << 30;
@@ -89,10 +91,11 @@ constexpr std::array kRules{
     // What is asked.
     text("model", kBoth | kTokenize | kDetokenize, "any",
          "another name than the one served is 404"),
-    any("messages", kMessages, "messages", "required in chats", "see below"),
-    any("prompt", kText, "a string, token ids, or up to 256 of these", "required",
+    any("messages", kChat, "messages", kRequired, "see below"),
+    any("messages", kTokenize, "messages", "prompt", ""),
+    any("prompt", kText, "a string, token ids, or up to 256 of these", kRequired,
         "each prompt takes n places; all find places, or none"),
-    text("prompt", kTokenize, "required", "or messages"),
+    text("prompt", kTokenize, "messages", "one of the two is needed"),
     any("suffix", kText, "a string", "none",
         "fill-in-the-middle; refused where the model has no tokens for it"),
     boolean("echo", kBoth, "false",
@@ -203,14 +206,33 @@ constexpr std::array kRules{
             "no decoder here puts spaces between them, so both mean the same"),
     boolean("return_token_ids", kBoth, "false", "see below"),
     boolean("return_token_strs", kTokenize, "false", "each token's text, too"),
-    any("tokens", kDetokenize, "token ids", "required", ""),
+    any("tokens", kDetokenize, "token ids", kRequired, ""),
     integer("priority", kBoth, -kAnyInteger, kAnyInteger, "0",
             "of requests that wait, the lowest number goes first"),
+    any("winnow_votes", kBoth, "{\"chains\": 1 to 128, \"by\": \"answer\" or \"text\"}", "none",
+        "see Votes"),
     boolean("winnow_trace", kBoth, "false", "see The live cache"),
+
+    // Of embeddings and rankings.
+    text("model", kEmbeddings | kRerank, "any", "as above"),
+    any("input", kEmbeddings, "a string, token ids, or up to 2048 of these", kRequired, ""),
+    text("encoding_format", kEmbeddings, "float", "float or base64"),
+    integer("dimensions", kEmbeddings, 1, kMostTokens, "all",
+            "the first ones; for models that were trained to be cut so"),
+    text("query", kRerank, kRequired, ""),
+    any("documents", kRerank, "up to 1024 strings, or objects with text", kRequired, ""),
+    integer("top_n", kRerank, 1, kMostTokens, "all", "the best ones alone"),
+    boolean("return_documents", kRerank, "true", "false: their indices alone"),
+    text("instruction", kRerank, "find passages that answer the query",
+         "what makes a document a good one"),
+    integer("priority", kEmbeddings | kRerank, -kAnyInteger, kAnyInteger, "0", "as above"),
+    refused("truncate_prompt_tokens", kEmbeddings | kRerank),
+    refused("max_chunks_per_doc", kRerank),
+    refused("max_tokens_per_doc", kRerank),
 
     // Of OpenAI's Responses API.
     text("model", kResponses, "any", "as above"),
-    any("input", kResponses, "a string, or items", "required",
+    any("input", kResponses, "a string, or items", kRequired,
         "messages, reasoning, function_call and function_call_output"),
     text("instructions", kResponses, "none", "come first, and are not kept"),
     text("previous_response_id", kResponses, "none", "its messages come before these"),
@@ -243,9 +265,9 @@ constexpr std::array kRules{
     ignored("stream_options", kResponses),
     // Of Anthropic's Messages API.
     text("model", kAnthropic, "any", "as above"),
-    any("messages", kAnthropic, "messages", "required", "see Anthropic's API"),
+    any("messages", kAnthropic, "messages", kRequired, "see Anthropic's API"),
     any("system", kAnthropic, "a string, or blocks of text", "none", "comes first"),
-    integer("max_tokens", kAnthropic, 1, kMostTokens, "required", "not to count tokens"),
+    integer("max_tokens", kAnthropic, 1, kMostTokens, kRequired, "not to count tokens"),
     any("stop_sequences", kAnthropic, "up to 16 strings", "none", ""),
     number_of("temperature", kAnthropic, 0.0, 100.0, "1", ""),
     number_of("top_p", kAnthropic, 0.0, 1.0, "1", ""),

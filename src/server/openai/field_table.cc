@@ -92,12 +92,14 @@ std::string_view misspelled(std::string_view name, Endpoint endpoint) {
 }
 
 constexpr std::uint8_t kCompletions = 15;  // completions, chats and their tokens
+constexpr std::uint8_t kVectors = 64 | 128;
 
 std::string endpoints_text(std::uint8_t endpoints) {
   static constexpr std::pair<Endpoint, std::string_view> kNames[] = {
       {Endpoint::completions, "completions"}, {Endpoint::chat, "chats"},
       {Endpoint::tokenize, "tokenize"},       {Endpoint::detokenize, "detokenize"},
-      {Endpoint::messages, "messages"},       {Endpoint::responses, "responses"}};
+      {Endpoint::messages, "messages"},       {Endpoint::responses, "responses"},
+      {Endpoint::embeddings, "embeddings"},   {Endpoint::rerank, "rerank"}};
   std::string text;
   for (const auto& [endpoint, name] : kNames) {
     if ((endpoints & static_cast<std::uint8_t>(endpoint)) != 0) {
@@ -221,14 +223,15 @@ void add_ignored(const std::vector<std::string>& ignored, HttpResponse& response
 
 std::string field_page() {
   return fmt::format(
-      "{}\nFields of `/v1/responses`:\n\n{}\nFields of `/v1/messages`:\n\n{}\nRefused with 400 "
-      "that names the field, unless the value asks for nothing: {}.\n\n"
+      "{}\nFields of `/v1/responses`:\n\n{}\nFields of `/v1/messages`:\n\n{}\nFields of "
+      "`/v1/embeddings` and `/v1/rerank`:\n\n{}\nRefused with 400 that names the field, unless the "
+      "value asks for nothing: {}.\n\n"
       "Without effect on any answer, and named in the log and in the answer's header "
       "`X-Winnow-Ignored`: {}; and every field that is not in this table. A name that is one slip "
       "away from a known one is refused.\n",
       honoured_rows(kCompletions), honoured_rows(static_cast<std::uint8_t>(Endpoint::responses)),
-      honoured_rows(static_cast<std::uint8_t>(Endpoint::messages)), other_names(Treatment::refused),
-      other_names(Treatment::ignored));
+      honoured_rows(static_cast<std::uint8_t>(Endpoint::messages)), honoured_rows(kVectors),
+      other_names(Treatment::refused), other_names(Treatment::ignored));
 }
 
 }  // namespace winnow::server

@@ -21,6 +21,8 @@ enum class Endpoint : std::uint8_t {
   detokenize = 8,
   messages = 16,
   responses = 32,
+  embeddings = 64,
+  rerank = 128,
 };
 
 enum class Treatment : std::uint8_t {
@@ -47,6 +49,9 @@ struct FieldRule {
 };
 
 std::span<const FieldRule> field_rules();
+
+/// The fallback of a field without which there is nothing to do.
+inline constexpr std::string_view kRequired = "required";
 
 /// A request's body whose fields are known: aliases have the names that they stand for, those of a
 /// simple kind have their type and range, and nothing that is refused is left.

@@ -69,8 +69,17 @@ std::shared_ptr<const grammar::TokenTrie> GrammarCache::trie() {
   return trie_;
 }
 
-std::shared_ptr<grammar::TokenGrammar> GrammarCache::find(const AnswerFormat& format) {
-  return find(key_of(format), format.field, [&format] { return rules_of(format); });
+std::shared_ptr<grammar::TokenGrammar> GrammarCache::find(const AnswerFormat& format,
+                                                          std::string_view header) {
+  return find(key_of(format) + std::string(header), format.field, [&] {
+    grammar::RuleSet rules = rules_of(format);
+    if (!header.empty()) {
+      rules.root = rules.add(
+          "behind a header",
+          grammar::sequence({grammar::bytes(std::string(header)), grammar::reference(rules.root)}));
+    }
+    return rules;
+  });
 }
 
 std::shared_ptr<grammar::TokenGrammar> GrammarCache::find(

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -48,8 +49,9 @@ class GrammarCache {
 
   /// Special tokens that spell their text, where others have none. Before the first find().
   void keep_text_of(std::vector<std::int32_t> marks) { marks_ = std::move(marks); }
-  /// Throws ApiError that names what cannot be held to, for any form but text.
-  std::shared_ptr<grammar::TokenGrammar> find(const AnswerFormat& format);
+  /// Of a form, any but text, with `header` before it. Throws ApiError that names what cannot be
+  /// held to.
+  std::shared_ptr<grammar::TokenGrammar> find(const AnswerFormat& format, std::string_view header);
   /// Of rules that are made when `key` is not known yet; errors name the field `param`.
   std::shared_ptr<grammar::TokenGrammar> find(std::string key, const std::string& param,
                                               const std::function<grammar::RuleSet()>& make);

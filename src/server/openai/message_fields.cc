@@ -137,6 +137,11 @@ Json template_message(const Fields& message, const Json& ordered, const std::str
     result[name] =
         name == "tool_calls" ? tool_calls_of(*message.find("tool_calls"), value, path) : value;
   }
+  // gpt-oss's name. Its template takes no more than one of content and thinking beside calls.
+  const bool one_alone = result.contains("tool_calls") && result["content"] != "";
+  if (result.contains("reasoning_content") && !result.contains("thinking") && !one_alone) {
+    result["thinking"] = result["reasoning_content"];
+  }
   return result;
 }
 

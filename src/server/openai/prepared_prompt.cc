@@ -162,7 +162,10 @@ ThoughtStart thought_start_of(const Service& service, const CompletionRequest& c
 std::shared_ptr<const engine::TokenConstraint> constraint_of(Service& service,
                                                              const CompletionRequest& completion,
                                                              ThoughtStart start) {
-  auto constraint = service.constraint(completion.format);
+  const ThoughtFormat* thoughts = completion.chat ? service.thought_format() : nullptr;
+  const bool in_channel =
+      thoughts != nullptr && thoughts->has_channels() && start == ThoughtStart::free;
+  auto constraint = service.constraint(completion.format, in_channel ? thoughts->answer : "");
   if (constraint && completion.prompt.tools.must_call()) {
     throw ApiError(
         400,
@@ -177,12 +180,11 @@ std::shared_ptr<const engine::TokenConstraint> constraint_of(Service& service,
                    "thinking_token_budget: this model is not known to think (--reasoning-format)",
                    "thinking_token_budget", "unsupported_parameter");
   }
-  const bool may_think = completion.chat && service.thought_format() != nullptr;
-  if (!may_think || !(constraint || completion.thoughts.budget)) {
+  if (thoughts == nullptr || !(constraint || completion.thoughts.budget)) {
     return constraint;
   }
   return std::make_shared<const ThoughtConstraint>(
-      ThoughtConstraint::Rules{.format = *service.thought_format(),
+      ThoughtConstraint::Rules{.format = *thoughts,
                                .budget = completion.thoughts.budget,
                                .end_tokens = service.model().eos_tokens,
                                .answer = std::move(constraint)},
@@ -209,6 +211,8 @@ engine::Request request_of(Service& service, const CompletionRequest& completion
   }
   request.priority = completion.priority;
   request.trace = completion.trace;
+  request.adapter = service.adapter(completion.model);
+  request.count_reads = completion.votes.has_value();
   request.constraint = constraint_of(service, completion, start);
   if (!completion.ignore_eos || request.constraint) {
     request.stop_tokens = service.model().eos_tokens;

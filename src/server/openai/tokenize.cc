@@ -12,6 +12,7 @@
 #include "server/openai/message_fields.h"
 #include "server/openai/ordered_json.h"
 #include "server/openai/prompt_tokens.h"
+#include "server/openai/reasoning/thought_fields.h"
 #include "server/service.h"
 #include "tokenizer/stream_decoder.h"
 
@@ -50,9 +51,10 @@ HttpResponse tokenize(const Service& service, std::string_view body) {
   service.check_model(fields.text("model").value_or(""));
   std::vector<std::int32_t> tokens;
   if (fields.find("messages") != nullptr) {
-    const ChatPrompt prompt =
+    ChatPrompt prompt =
         parse_chat_prompt(fields, in_order(body, parsed, {}),
                           static_cast<std::size_t>(service.config().limits.most_variables));
+    (void)parse_thoughts(fields, prompt);
     tokens = service.prompts().chat(prompt, fields.boolean_or("add_special_tokens", false));
   } else {
     const auto text = fields.text("prompt");

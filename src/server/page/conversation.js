@@ -1,6 +1,7 @@
 // The conversation: what is said, and the tokens that it is made of.
 const messages = [];  // {role, content}
 let request = null;   // AbortController of the answer that streams
+let unanswered = null;  // the last answer, if it has called tools
 const bubbles = [];  // {text, element}, one per message shown
 
 function addBubble(role, content) {
@@ -46,53 +47,87 @@ function placePrompt(pieces, bubbles) {
   }
 }
 
+// Says what is written, or what the tools answer that the model has called.
 async function send() {
+  if (request) return;
   const content = $("input").value.trim();
-  if (!content || request) return;
-  showError("");
-  $("input").value = "";
-  if (messages.length === 0 && $("system").value.trim()) {
-    messages.push({ role: "system", content: $("system").value.trim() });
+  if (!answerCalls()) {
+    if (!content) return;
+    $("input").value = "";
+    if (messages.length === 0 && $("system").value.trim()) {
+      messages.push({ role: "system", content: $("system").value.trim() });
+    }
+    messages.push({ role: "user", content });
+    bubbles.push({ text: content, element: addBubble("user", content) });
   }
-  messages.push({ role: "user", content });
-  bubbles.push({ text: content, element: addBubble("user", content) });
+  showError("");
   request = new AbortController();
   setBusy(true);
   const element = addBubble("assistant", "");
-  let text = "";
+  const answer = makeAnswer(element);
   try {
-    text = await stream(element, (piece) => { text += piece; });
+    await ($("votes").checked ? vote(answer) : stream(answer));
   } catch (error) {
     if (error.name !== "AbortError") showError(error.message);
   }
-  messages.push({ role: "assistant", content: text });
-  bubbles.push({ text, element });
+  messages.push({ role: "assistant", content: answer.text,
+    ...(answer.calls.length ? { tool_calls: answer.calls } : {}) });
+  bubbles.push({ text: answer.text, element });
+  unanswered = answer.calls.length ? answer : null;
   request = null;
   setBusy(false);
   draw();
 }
 
-async function stream(element, onText) {
-  cache.clear();
-  const { token_strs: pieces } = await (await ask("/tokenize",
-    { messages, return_token_strs: true }, request.signal)).json();
-  placePrompt(pieces, bubbles);
-  const answer = await ask("/v1/chat/completions", {
-    messages, stream: true, stream_options: { include_usage: true }, winnow_trace: true,
+// Whether the last answer has called tools, which are then answered.
+function answerCalls() {
+  if (!unanswered) return false;
+  unanswered.calls.forEach((call, i) => {
+    const { result } = unanswered.call(i);
+    result.disabled = true;
+    messages.push({ role: "tool", tool_call_id: call.id, content: result.value });
+  });
+  unanswered = null;
+  return true;
+}
+
+function settings() {
+  const tools = $("tools").value.trim();
+  return {
     temperature: Number($("temperature").value), max_tokens: Number($("max-tokens").value),
+    ...(tools ? { tools: JSON.parse(tools) } : {}),
+  };
+}
+
+async function vote(answer) {
+  cache.clear();
+  const whole = await (await ask("/v1/chat/completions", { messages, ...settings(),
+    winnow_votes: { chains: Number($("chains").value) } }, request.signal)).json();
+  const message = whole.choices[0].message;
+  if (message.reasoning_content) answer.thought.textContent = message.reasoning_content;
+  answer.text = message.content;
+  answer.content.textContent = message.content;
+  answer.showVotes(whole.winnow.votes);
+}
+
+async function stream(answer) {
+  cache.clear();
+  const asked = { messages, ...settings() };
+  const { token_strs: pieces } = await (await ask("/tokenize",
+    { messages, tools: asked.tools, return_token_strs: true }, request.signal)).json();
+  placePrompt(pieces, bubbles);
+  const events = await ask("/v1/chat/completions", {
+    ...asked, stream: true, stream_options: { include_usage: true }, winnow_trace: true,
   }, request.signal);
-  let whole = "";
   let began = 0;
   let count = 0;
-  for await (const event of eventsOf(answer)) {
+  for await (const event of eventsOf(events)) {
     if (event.winnow_trace) cache.take(event.winnow_trace);
-    const piece = event.choices[0]?.delta?.content;
+    const [place, piece] = takePiece(answer, event.choices[0]?.delta ?? {});
     if (piece) {
-      whole += piece;
-      onText(piece);
       // The text of the token that comes after all those that the cache has taken.
       cache.texts[cache.tokens] = piece;
-      addToken(element, cache.tokens, piece);
+      addToken(place, cache.tokens, piece);
       began ||= performance.now();
       ++count;
       showSpeed(count - 1, performance.now() - began);
@@ -100,7 +135,6 @@ async function stream(element, onText) {
     if (event.winnow) cache.bytes = { held: event.winnow.kv_bytes, dense: event.winnow.dense_bytes };
     drawSoon();
   }
-  return whole;
 }
 
 function showSpeed(tokens, milliseconds) {

@@ -8,6 +8,7 @@ $("clear").addEventListener("click", () => {
   messages.length = 0;
   bubbles.length = 0;
   cache.clear();
+  unanswered = null;
   chosen = -1;
   $("messages").replaceChildren();
   for (const id of ["held", "dense", "ratio", "tokens", "speed"]) $(id).textContent = "–";

@@ -17,14 +17,24 @@ void leave_only(std::int32_t token, std::span<float> logits) {
   logits[static_cast<std::size_t>(token)] = std::max(logit, 0.0F);
 }
 
+std::vector<std::int32_t> tokens_of(const Tokenizer& tokenizer, std::string_view text) {
+  return tokenizer.encode(text, {.add_special = false, .parse_special = true});
+}
+
+// What ends a thought that has taken its budget.
+std::string closing_text(const ThoughtFormat& format) {
+  return format.has_channels() ? fmt::format("{}{}", format.end, format.behind)
+                               : fmt::format("\n{}\n\n", format.end);
+}
+
 }  // namespace
 
 ThoughtConstraint::ThoughtConstraint(Rules rules, const Tokenizer& tokenizer, ThoughtStart start)
     : rules_(std::make_shared<const Rules>(std::move(rules))),
       tokenizer_(&tokenizer),
-      closing_(tokenizer.encode(fmt::format("\n{}\n\n", rules_->format.end),
-                                {.add_special = false, .parse_special = true})),
-      begin_(tokenizer.find(rules_->format.begin)),
+      closing_(tokens_of(tokenizer, closing_text(rules_->format))),
+      behind_(tokens_of(tokenizer, rules_->format.behind)),
+      begin_(tokens_of(tokenizer, rules_->format.begin)),
       answer_(rules_->answer ? rules_->answer->fork() : nullptr),
       place_(start == ThoughtStart::closed ? Place::answer : Place::start) {
   if (start == ThoughtStart::open) {
@@ -37,22 +47,23 @@ ThoughtConstraint::ThoughtConstraint(const ThoughtConstraint& other)
       rules_(other.rules_),
       tokenizer_(other.tokenizer_),
       closing_(other.closing_),
+      behind_(other.behind_),
       begin_(other.begin_),
       answer_(other.answer_ ? other.answer_->fork() : nullptr),
       place_(other.place_),
+      begun_(other.begun_),
       spent_(other.spent_),
-      closed_(other.closed_),
+      forced_(other.forced_),
       text_(other.text_) {}
 
 void ThoughtConstraint::mask(std::span<float> logits) const {
   switch (place_) {
     case Place::start:
-      if (answer_) {
-        const float thought = begin_ ? logits[static_cast<std::size_t>(*begin_)] : kNever;
+      if (answer_) {  // or a thought, as far as its beginning has come
+        float& next = logits[static_cast<std::size_t>(begin_[begun_])];
+        const float thought = next;
         answer_->mask(logits);
-        if (begin_) {
-          logits[static_cast<std::size_t>(*begin_)] = thought;
-        }
+        next = thought;
       }
       break;
     case Place::thought:
@@ -60,8 +71,8 @@ void ThoughtConstraint::mask(std::span<float> logits) const {
         logits[static_cast<std::size_t>(token)] = kNever;
       }
       break;
-    case Place::closing:
-      leave_only(closing_[closed_], logits);
+    case Place::forced:
+      leave_only(forced_.back(), logits);
       break;
     case Place::answer:
       if (answer_) {
@@ -81,14 +92,15 @@ void ThoughtConstraint::accept(std::int32_t token) {
         text_ += tokenizer_->token_bytes(token, /*skip_special=*/false);
       }
       if (text_.find(rules_->format.end) != std::string::npos) {
-        place_ = Place::answer;
+        force(behind_);
         break;
       }
       text_.erase(0, text_.size() - std::min(text_.size(), rules_->format.end.size()));
       think(1);
       break;
-    case Place::closing:
-      place_ = ++closed_ == closing_.size() ? Place::answer : Place::closing;
+    case Place::forced:
+      forced_.pop_back();
+      place_ = forced_.empty() ? Place::answer : Place::forced;
       break;
     case Place::answer:
       if (answer_) {
@@ -100,9 +112,14 @@ void ThoughtConstraint::accept(std::int32_t token) {
 
 // Whether the answer begins with a thought shows with its first tokens.
 void ThoughtConstraint::accept_first(std::int32_t token) {
-  if (answer_ && token != begin_) {
-    place_ = Place::answer;
+  if (answer_) {
     answer_->accept(token);
+    if (token != begin_[begun_]) {
+      place_ = Place::answer;
+    } else if (++begun_ == begin_.size()) {
+      answer_ = rules_->answer->fork();
+      think(0);
+    }
     return;
   }
   if (tokenizer_->has_token(token)) {
@@ -122,7 +139,16 @@ void ThoughtConstraint::accept_first(std::int32_t token) {
 // So many tokens of a thought more.
 void ThoughtConstraint::think(int tokens) {
   spent_ += tokens;
-  place_ = rules_->budget && spent_ >= *rules_->budget ? Place::closing : Place::thought;
+  place_ = Place::thought;
+  if (rules_->budget && spent_ >= *rules_->budget) {
+    force(closing_);
+  }
+}
+
+// These tokens come, then the answer.
+void ThoughtConstraint::force(const std::vector<std::int32_t>& tokens) {
+  forced_.assign(tokens.rbegin(), tokens.rend());
+  place_ = forced_.empty() ? Place::answer : Place::forced;
 }
 
 }  // namespace winnow::server

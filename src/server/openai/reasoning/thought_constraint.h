@@ -38,20 +38,23 @@ class ThoughtConstraint : public engine::TokenConstraint {
   ThoughtConstraint& operator=(const ThoughtConstraint&) = delete;
 
  private:
-  enum class Place : std::uint8_t { start, thought, closing, answer };
+  enum class Place : std::uint8_t { start, thought, forced, answer };
 
   void accept_first(std::int32_t token);
   void think(int tokens);
+  void force(const std::vector<std::int32_t>& tokens);
 
   std::shared_ptr<const Rules> rules_;
   const Tokenizer* tokenizer_;
   std::vector<std::int32_t> closing_;  // what ends a thought
-  std::optional<std::int32_t> begin_;  // the token that begins one, if it is one
+  std::vector<std::int32_t> behind_;   // what follows one that has ended
+  std::vector<std::int32_t> begin_;    // what begins one
   std::unique_ptr<engine::TokenConstraint> answer_;
   Place place_;
-  int spent_ = 0;           // tokens of the thought
-  std::size_t closed_ = 0;  // tokens of closing_ that have come
-  std::string text_;        // of the beginning, or the last bytes of the thought
+  std::size_t begun_ = 0;             // tokens of begin_ that have come
+  int spent_ = 0;                     // tokens of the thought
+  std::vector<std::int32_t> forced_;  // that come next, the next one last
+  std::string text_;                  // of the beginning, or the last bytes of the thought
 };
 
 }  // namespace winnow::server

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "server/openai/tools/formats.h"
+
 namespace winnow::server {
 namespace {
 
@@ -14,9 +16,21 @@ constexpr std::array kFormats{
     ThoughtFormat{"command", "<|START_THINKING|>", "<|END_THINKING|>"},  // Command A
     ThoughtFormat{"seed", "<seed:think>", "</seed:think>"},              // Seed-OSS
     ThoughtFormat{"kimi", "◁think▷", "◁/think▷"},                        // Kimi-VL
+    ThoughtFormat{"harmony", "<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant",
+                  "<|channel|>final<|message|>"},  // gpt-oss
 };
 
+bool has_all_marks(const Tokenizer& tokenizer, const ThoughtFormat& format) {
+  return std::ranges::all_of(
+      format.marks(), [&](const std::string& mark) { return tokenizer.find(mark).has_value(); });
+}
+
 }  // namespace
+
+std::vector<std::string> ThoughtFormat::marks() const {
+  return has_channels() ? harmony_format().marks()
+                        : std::vector<std::string>{std::string(begin), std::string(end)};
+}
 
 const ThoughtFormat* find_thought_format(std::string_view name) {
   const auto* const found = std::ranges::find(kFormats, name, &ThoughtFormat::name);
@@ -32,9 +46,8 @@ std::string thought_format_names() {
 }
 
 const ThoughtFormat* thought_format_of(const Tokenizer& tokenizer) {
-  const auto* const found = std::ranges::find_if(kFormats, [&](const ThoughtFormat& format) {
-    return tokenizer.find(format.begin) && tokenizer.find(format.end);
-  });
+  const auto* const found = std::ranges::find_if(
+      kFormats, [&](const ThoughtFormat& format) { return has_all_marks(tokenizer, format); });
   return found == kFormats.end() ? nullptr : found;
 }
 
@@ -44,6 +57,9 @@ ThoughtStart thought_start(const ThoughtFormat& format, std::string_view end_of_
       end_of_prompt.substr(0, last == std::string_view::npos ? 0 : last + 1);
   if (text.ends_with(format.begin)) {
     return ThoughtStart::open;
+  }
+  if (format.has_channels()) {  // elsewhere the prompt is within a message
+    return text.ends_with(format.behind) ? ThoughtStart::free : ThoughtStart::closed;
   }
   return text.ends_with(format.end) ? ThoughtStart::closed : ThoughtStart::free;
 }

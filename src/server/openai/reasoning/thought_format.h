@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tokenizer/tokenizer.h"
 
@@ -14,6 +15,13 @@ struct ThoughtFormat {
   std::string_view name;
   std::string_view begin;
   std::string_view end;
+  std::string_view behind = {};  // always stands between a thought and what follows it
+  /// What an answer begins with that is no call: the model writes messages into channels, of which
+  /// thoughts are one. "": it just writes.
+  std::string_view answer = {};
+  [[nodiscard]] bool has_channels() const { return !answer.empty(); }
+  /// The texts that may be special tokens of the model.
+  [[nodiscard]] std::vector<std::string> marks() const;
 };
 
 /// The format of this name; null when there is none.

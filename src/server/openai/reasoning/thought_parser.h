@@ -1,7 +1,7 @@
 // An answer's text, taken apart into a thought and what is said, while it comes.
 #pragma once
 
-#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -9,7 +9,6 @@
 
 namespace winnow::server {
 
-/// White space around the marks belongs to neither.
 class ThoughtParser {
  public:
   struct Part {
@@ -17,26 +16,16 @@ class ThoughtParser {
     std::string content;
   };
 
-  /// `format` must outlive this.
-  ThoughtParser(const ThoughtFormat& format, ThoughtStart start);
-
+  virtual ~ThoughtParser() = default;
   /// What became certain with `text`.
-  Part push(std::string_view text);
+  virtual Part push(std::string_view text) = 0;
   /// What was held back: no more is coming.
-  Part finish();
+  virtual Part finish() = 0;
   /// Whether the last text ended within a thought.
-  [[nodiscard]] bool thinks() const { return place_ == Place::thought; }
-
- private:
-  enum class Place : std::uint8_t { start, thought, behind, content };
-
-  void read_start();
-  void read_thought(Part& part);
-
-  const ThoughtFormat* format_;
-  Place place_;
-  bool began_ = false;  // the thought has had a text
-  std::string pending_;
+  [[nodiscard]] virtual bool thinks() const = 0;
 };
+
+/// `format` must outlive the parser.
+std::unique_ptr<ThoughtParser> make_thought_parser(const ThoughtFormat& format, ThoughtStart start);
 
 }  // namespace winnow::server

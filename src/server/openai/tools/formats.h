@@ -13,5 +13,6 @@ const ToolFormat& mistral_json_format();
 const ToolFormat& mistral_format();
 const ToolFormat& deepseek_v3_format();
 const ToolFormat& deepseek_format();
+const ToolFormat& harmony_format();
 
 }  // namespace winnow::server

@@ -16,9 +16,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 using grammar::ExpressionPtr;
 
-std::array<const ToolFormat*, 8> tool_formats() {
-  return {&hermes_format(),       &qwen3_coder_format(), &llama_json_format(),  &pythonic_format(),
-          &mistral_json_format(), &mistral_format(),     &deepseek_v3_format(), &deepseek_format()};
+std::array<const ToolFormat*, 9> tool_formats() {
+  return {&hermes_format(),      &qwen3_coder_format(),  &llama_json_format(),
+          &pythonic_format(),    &mistral_json_format(), &mistral_format(),
+          &deepseek_v3_format(), &deepseek_format(),     &harmony_format()};
 }
 
 }  // namespace
@@ -89,7 +90,8 @@ grammar::RuleSet tool_rules(const ToolFormat& format, const ToolRequest& request
     }
   }
   const ExpressionPtr call = grammar::reference(rules.add("call", grammar::choice(calls)));
-  const bool one = !request.parallel || request.choice == ToolRequest::Choice::named;
+  const bool one = !request.parallel || request.choice == ToolRequest::Choice::named ||
+                   format.ends_with_a_call();
   const ExpressionPtr more =
       grammar::sequence({grammar::bytes(std::string(format.between())), call});
   const ExpressionPtr all = grammar::sequence({grammar::bytes(std::string(format.opening())), call,

@@ -51,6 +51,8 @@ class ToolFormat {
   [[nodiscard]] virtual std::string_view opening() const { return {}; }
   [[nodiscard]] virtual std::string_view between() const = 0;
   [[nodiscard]] virtual std::string_view closing() const { return {}; }
+  /// Whether an answer ends with its first call.
+  [[nodiscard]] virtual bool ends_with_a_call() const { return false; }
   /// Whether a rendered call of the tool `name` is in this format.
   [[nodiscard]] virtual bool wrote(std::string_view rendered, std::string_view name) const = 0;
   /// Whether the template refuses ids of calls that are not nine letters or digits.

@@ -108,5 +108,57 @@ TEST(ThoughtConstraint, WithoutAFormAnAnswerMayBeginAThoughtItself) {
   EXPECT_EQ(allowed(plain).size(), static_cast<std::size_t>(tokenizer().vocab_size()));
 }
 
+/// Lets one text come, token by token.
+class Spelled : public engine::TokenConstraint {
+ public:
+  explicit Spelled(std::string_view text) : tokens_(tokens_of(text)) {}
+  [[nodiscard]] std::unique_ptr<engine::TokenConstraint> fork() const override {
+    return std::make_unique<Spelled>(*this);
+  }
+  void mask(std::span<float> logits) const override {
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      const bool next = at_ < tokens_.size() && static_cast<std::int32_t>(i) == tokens_[at_];
+      logits[i] = next ? logits[i] : -INFINITY;
+    }
+  }
+  void accept(std::int32_t token) override {
+    at_ = at_ < tokens_.size() && token == tokens_[at_] ? at_ + 1 : tokens_.size();
+  }
+
+ private:
+  std::vector<std::int32_t> tokens_;
+  std::size_t at_ = 0;
+};
+
+// Thought and answer begin with the same tokens here.
+TEST(ThoughtConstraint, AThoughtOfManyTokensMayBeginBeforeAForm) {
+  const ThoughtFormat& harmony = *find_thought_format("harmony");
+  ThoughtConstraint thinking({.format = harmony,
+                              .budget = 100,
+                              .end_tokens = {0},
+                              .answer = std::make_shared<const Spelled>(harmony.answer)},
+                             tokenizer(), ThoughtStart::free);
+  const auto answers = thinking.fork();
+  for (const std::int32_t token : tokens_of(harmony.answer)) {
+    EXPECT_THAT(allowed(*answers), ::testing::Contains(token)) << "without a thought";
+    answers->accept(token);
+  }
+  EXPECT_THAT(allowed(*answers), ElementsAre()) << "the form has ended";
+  for (const std::int32_t token : tokens_of(harmony.begin)) {
+    EXPECT_THAT(allowed(thinking), ::testing::Contains(token));
+    EXPECT_LE(allowed(thinking).size(), 2U);
+    thinking.accept(token);
+  }
+  thinking.accept(tokens_of("sea").front());
+  for (const std::int32_t token : tokens_of("<|end|>")) {  // by itself, before its budget
+    thinking.accept(token);
+  }
+  for (const std::int32_t token : tokens_of("<|start|>assistant")) {
+    ASSERT_THAT(allowed(thinking), ElementsAre(token));
+    thinking.accept(token);
+  }
+  EXPECT_THAT(allowed(thinking), ElementsAre(tokens_of(harmony.answer).front()));
+}
+
 }  // namespace
 }  // namespace winnow::server

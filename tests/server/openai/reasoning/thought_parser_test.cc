@@ -1,5 +1,6 @@
 #include "server/openai/reasoning/thought_parser.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace winnow::server {
@@ -10,8 +11,9 @@ const ThoughtFormat& think() {
 }
 
 /// "thought|content" of a text that comes in pieces of `size` bytes.
-std::string parsed(ThoughtStart start, std::string_view text, std::size_t size) {
-  ThoughtParser parser(think(), start);
+std::string parsed(ThoughtStart start, std::string_view text, std::size_t size,
+                   const char* format) {
+  const auto parser = make_thought_parser(*find_thought_format(format), start);
   std::string thought;
   std::string content;
   const auto take = [&](const ThoughtParser::Part& part) {
@@ -19,15 +21,16 @@ std::string parsed(ThoughtStart start, std::string_view text, std::size_t size) 
     content += part.content;
   };
   for (std::size_t at = 0; at < text.size(); at += size) {
-    take(parser.push(text.substr(at, size)));
+    take(parser->push(text.substr(at, size)));
   }
-  take(parser.finish());
+  take(parser->finish());
   return thought + "|" + content;
 }
 
-void expect_parsed(ThoughtStart start, std::string_view text, const std::string& expected) {
+void expect_parsed(ThoughtStart start, std::string_view text, const std::string& expected,
+                   const char* format = "think") {
   for (const std::size_t size : {std::size_t{1}, std::size_t{3}, text.size()}) {
-    EXPECT_EQ(parsed(start, text, size), expected) << text << " in pieces of " << size;
+    EXPECT_EQ(parsed(start, text, size, format), expected) << text << " in pieces of " << size;
   }
 }
 
@@ -51,6 +54,49 @@ TEST(ThoughtParser, TheEndOfAPromptSaysHowAnAnswerBegins) {
   EXPECT_EQ(thought_start(think(), "<think>\n\n</think>\n\n"), ThoughtStart::closed);
   EXPECT_EQ(thought_start(think(), "<|im_start|>assistant\n"), ThoughtStart::free);
   EXPECT_EQ(thought_start(think(), ""), ThoughtStart::free);
+}
+
+TEST(ThoughtParser, HarmonyHasChannels) {
+  const auto expect = [](std::string_view text, const std::string& expected,
+                         ThoughtStart start = ThoughtStart::free) {
+    expect_parsed(start, text, expected, "harmony");
+  };
+  expect("<|channel|>analysis<|message|>a < b<|end|><|start|>assistant<|channel|>final<|message|>x",
+         "a < b|x");
+  expect("<|channel|>final<|message|>Yes.<|return|>", "|Yes.");
+  expect(
+      "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b"
+      "<|end|><|start|>assistant<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant"
+      "<|channel|>final<|message|>No.",
+      "a\nb|Wait.\nNo.");
+  expect("<|channel|>analysis<|message|>cut of", "cut of|");
+  expect("<|channel|>analysis<|message|>cut<|end|><|start|>assis", "cut|");
+  expect("<|channel|>fin", "|");
+  expect("As plain as that.", "|As plain as that.");
+  expect("a", "|a");
+  expect("rest of it<|end|>", "|rest of it", ThoughtStart::closed);
+  expect("more<|end|><|start|>assistant<|channel|>final<|message|>x", "more|x", ThoughtStart::open);
+  expect("<|start|>user<|message|>hi", "|user<|message|>hi");
+}
+
+TEST(ThoughtParser, HarmonyHandsCallsOn) {
+  for (const char* header : {"<|channel|>commentary to=functions.f <|constrain|>json",
+                             " to=functions.f<|channel|>"
+                             "commentary json",
+                             "<|channel|>analysis to=functions.f code"}) {
+    expect_parsed(ThoughtStart::free,
+                  fmt::format("<|channel|>analysis<|message|>a<|end|><|start|>assistant{}"
+                              "<|message|>{{\"a\": 1}}<|call|>",
+                              header),
+                  "a| to=functions.f<|message|>{\"a\": 1}<|call|>", "harmony");
+  }
+}
+
+TEST(ThoughtParser, HarmonyAnswersBeginWithAHeader) {
+  const ThoughtFormat& harmony = *find_thought_format("harmony");
+  EXPECT_EQ(thought_start(harmony, "<|end|><|start|>assistant"), ThoughtStart::free);
+  EXPECT_EQ(thought_start(harmony, "<|channel|>final<|message|>The sea"), ThoughtStart::closed);
+  EXPECT_EQ(thought_start(harmony, "<|channel|>analysis<|message|>"), ThoughtStart::open);
 }
 
 }  // namespace

@@ -142,6 +142,13 @@ TEST(ToolParser, DeepSeek) {
                 "|f{\"a\": 1}|g{}");
 }
 
+TEST(ToolParser, Harmony) {
+  expect_parsed("harmony", "Well. to=functions.f<|message|>{\"a\": 1}<|call|>",
+                "Well.|f{\"a\": 1}");
+  expect_parsed("harmony", " to=functions.f <|constrain|>json<|message|>{}<|call|>", "|f{}");
+  expect_parsed("harmony", "write to=functions. and so on", "write to=functions. and so on");
+}
+
 bool fits(const ToolFormat& format, const ToolRequest& request, std::string_view text) {
   const grammar::Grammar grammar = grammar::compile(tool_rules(format, request));
   grammar::Automaton automaton(grammar);
@@ -178,6 +185,22 @@ TEST(ToolRules, HoldAnswersToCalls) {
   EXPECT_FALSE(fits(hermes, weather(Choice::automatic), nice));
   EXPECT_TRUE(fits(*find_tool_format("llama3_json"), weather(Choice::required),
                    "{\"name\": \"now\", \"parameters\": {}}"));
+}
+
+TEST(ToolRules, AHarmonyAnswerEndsWithItsCall) {
+  using Choice = ToolRequest::Choice;
+  const ToolFormat& harmony = *find_tool_format("harmony");
+  const std::string rome =
+      "<|channel|>commentary to=functions.weather <|constrain|>json"
+      "<|message|>{\"city\": \"Rome\"}";
+  const std::string text = "<|channel|>final<|message|>It is fine.";
+  EXPECT_TRUE(fits(harmony, weather(Choice::required), rome));
+  EXPECT_FALSE(fits(harmony, weather(Choice::required), rome + "<|call|>" + rome));
+  EXPECT_FALSE(fits(harmony, weather(Choice::required), text));
+  EXPECT_TRUE(fits(harmony, weather(Choice::automatic), text));
+  EXPECT_TRUE(fits(harmony, weather(Choice::automatic), rome));
+  EXPECT_FALSE(fits(harmony, weather(Choice::automatic),
+                    " to=functions.weather<|channel|>commentary json<|message|>{}"));
 }
 
 /// What a grammar allows, its parser reads: calls of each format that are forced by it.
@@ -266,7 +289,10 @@ TEST(ToolPrompt, AFormatIsKnownByHowATemplateShowsCalls) {
        "{{f.arguments|tojson}}\n```<｜tool▁call▁end｜>"},
       {"deepseek_v31",
        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{{f.name}}<｜tool▁sep｜>{{f.arguments|tojson}}"
-       "<｜tool▁call▁end｜>"}};
+       "<｜tool▁call▁end｜>"},
+      {"harmony",
+       "<|start|>assistant to=functions.{{f.name}}<|channel|>commentary json<|message|>"
+       "{{f.arguments|tojson}}<|call|>"}};
   for (const auto& [name, call] : shown) {
     const ChatTemplate chat(
         std::string("{% for m in messages %}{{m.content}}{% for c in m.tool_calls "

@@ -1,0 +1,102 @@
+#include "server/routes.h"
+
+#include <algorithm>
+#include <array>
+
+#include "server/openai/field_table.h"
+#include "server/page.h"
+
+namespace winnow::server {
+namespace {
+
+constexpr RouteEntry get(std::string_view path, Route route, std::string_view summary) {
+  return {.path = path, .route = route, .summary = summary};
+}
+constexpr RouteEntry open(std::string_view path, Route route, std::string_view summary) {
+  return {.path = path, .route = route, .open = true, .summary = summary};
+}
+constexpr RouteEntry post(std::string_view path, Route route, Endpoint endpoint,
+                          std::string_view summary) {
+  return {.path = path,
+          .route = route,
+          .post = true,
+          .endpoint = static_cast<std::uint8_t>(endpoint),
+          .summary = summary};
+}
+
+constexpr std::array kRoutes{
+    open("/health", Route::health, "Whether requests are taken"),
+    get("/metrics", Route::metrics, "Metrics in Prometheus's text format"),
+    get("/v1/models", Route::models, "The model and its other names"),
+    post("/v1/completions", Route::completions, Endpoint::completions,
+         "Goes on with a text, or several"),
+    post("/v1/chat/completions", Route::chat_completions, Endpoint::chat, "Answers a chat"),
+    post("/tokenize", Route::tokenize, Endpoint::tokenize, "The tokens of a text or a chat"),
+    post("/detokenize", Route::detokenize, Endpoint::detokenize, "The text of tokens"),
+    post("/v1/messages", Route::messages, Endpoint::messages, "Anthropic's API"),
+    post("/v1/messages/count_tokens", Route::count_tokens, Endpoint::messages,
+         "The tokens of a request to Anthropic's API"),
+    post("/v1/responses", Route::responses, Endpoint::responses, "OpenAI's Responses API"),
+    post("/v1/embeddings", Route::embeddings, Endpoint::embeddings, "A vector for each text"),
+    post("/v1/rerank", Route::rerank, Endpoint::rerank, "Which documents answer a query"),
+    open("/version", Route::version, "The version of winnow"),
+    open("/ping", Route::ping, "As /health"),
+    get("/load", Route::load, "How many requests are open"),
+    get("/props", Route::properties, "What llama.cpp's clients read first"),
+    get("/tokenizer_info", Route::tokenizer_info, "The model's tokenizer_config.json"),
+    get("/openapi.json", Route::openapi, "This document"),
+    // llama.cpp's clients leave out the version.
+    post("/chat/completions", Route::chat_completions, Endpoint::chat, "As /v1/chat/completions"),
+    get("/models", Route::models, "As /v1/models"),
+    post("/embeddings", Route::embeddings, Endpoint::embeddings, "As /v1/embeddings"),
+    post("/rerank", Route::rerank, Endpoint::rerank, "As /v1/rerank"),
+    post("/v2/rerank", Route::rerank, Endpoint::rerank, "As /v1/rerank"),
+    RouteEntry{.path = "/v1/models/",
+               .route = Route::models,
+               .summary = "The model of that name",
+               .argument = "model"},
+    RouteEntry{.path = "/v1/responses/",
+               .route = Route::response_items,
+               .summary = "What a stored response was asked with",
+               .argument = "response_id",
+               .suffix = "/input_items"},
+    RouteEntry{.path = "/v1/responses/",
+               .route = Route::stored_response,
+               .summary = "A stored response",
+               .argument = "response_id",
+               .erases = true},
+};
+
+bool is_at(const RouteEntry& entry, std::string_view path) {
+  if (entry.argument.empty()) {
+    return path == entry.path;
+  }
+  return path.size() >= entry.path.size() + entry.suffix.size() && path.starts_with(entry.path) &&
+         path.ends_with(entry.suffix);
+}
+
+}  // namespace
+
+std::span<const RouteEntry> routes() {
+  return kRoutes;
+}
+
+RouteEntry find_route(std::string_view path) {
+  const auto* found =
+      std::ranges::find_if(kRoutes, [path](const RouteEntry& entry) { return is_at(entry, path); });
+  if (found != kRoutes.end()) {
+    return *found;
+  }
+  if (find_page_file(path) != nullptr) {
+    return {.path = "/", .route = Route::page, .open = true};
+  }
+  return {.path = "unknown"};
+}
+
+std::string_view argument_of(const RouteEntry& entry, std::string_view path) {
+  return entry.argument.empty() ? std::string_view()
+                                : path.substr(entry.path.size(), path.size() - entry.path.size() -
+                                                                     entry.suffix.size());
+}
+
+}  // namespace winnow::server

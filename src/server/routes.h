@@ -1,0 +1,54 @@
+// What the server answers where.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace winnow::server {
+
+enum class Route : std::uint8_t {
+  health,
+  metrics,
+  models,
+  completions,
+  chat_completions,
+  tokenize,
+  detokenize,
+  messages,
+  count_tokens,
+  responses,
+  embeddings,
+  rerank,
+  stored_response,
+  response_items,
+  version,
+  ping,
+  load,
+  properties,
+  tokenizer_info,
+  openapi,
+  page,
+  unknown,
+};
+
+struct RouteEntry {
+  std::string_view path;  // up to what a client names, if `argument` is not empty
+  Route route = Route::unknown;
+  bool post = false;               // else GET
+  bool open = false;               // needs no key
+  std::uint8_t endpoint = 0;       // of Endpoint: whose fields a body has
+  std::string_view summary = {};   // for /openapi.json
+  std::string_view argument = {};  // behind the path
+  std::string_view suffix = {};    // behind that
+  bool erases = false;             // takes DELETE as well
+};
+
+/// All but the page.
+std::span<const RouteEntry> routes();
+/// The route of a path; Route::unknown when there is none.
+RouteEntry find_route(std::string_view path);
+/// What a client has named in the path.
+std::string_view argument_of(const RouteEntry& entry, std::string_view path);
+
+}  // namespace winnow::server

@@ -1,0 +1,75 @@
+"""/openapi.json says what the handlers take, and nothing else."""
+import httpx
+import pytest
+from openapi_spec_validator import validate
+from test_http import post
+
+WRONG = {"string": 1, "boolean": "yes", "integer": "one", "number": "one", "object": []}
+
+
+@pytest.fixture(scope="module")
+def document(server):
+    return httpx.get(server.url + "/openapi.json").json()
+
+
+def requests_of(document):
+    for path, methods in document["paths"].items():
+        if "post" in methods:
+            schema = methods["post"]["requestBody"]["content"]["application/json"]["schema"]
+            name = schema["$ref"].rsplit("/", 1)[1]
+            yield path, document["components"]["schemas"][name]
+
+
+def test_it_is_openapi(document):
+    validate(document)
+
+
+def test_every_path_is_answered_in_its_methods(server, document):
+    for path, methods in document["paths"].items():
+        url = server.url + path.replace("{", "").replace("}", "")
+        for method in ("get", "post", "delete"):
+            answer = httpx.request(method, url, timeout=20)
+            assert (answer.status_code == 405) == (method not in methods), (method, path)
+            if answer.status_code == 404:  # a model, or a response, that there is not
+                assert "{" in path and answer.json()["error"]["code"] != "unknown_url"
+
+
+def test_fields_are_read_as_they_are_described(server, document):
+    """A value of the wrong type, or beyond the bounds, is refused under the field's name."""
+    checked = 0
+    for path, schema in requests_of(document):
+        for name, field in schema["properties"].items():
+            wrong = [WRONG[t] for t in field.get("type", []) if t != "null"]
+            if "minimum" in field:
+                wrong += [field["minimum"] - 1, field["maximum"] + 1]
+            for value in wrong:
+                answer = post(server, {name: value}, path)
+                assert answer.status_code == 400, (path, name, value)
+                error = answer.json()["error"]
+                assert name in (error.get("param") or error["message"]), (path, name, value, error)
+                checked += 1
+    assert checked > 100
+
+
+def test_what_is_required_is_missed(server, document):
+    for path, schema in requests_of(document):
+        for name in schema.get("required", []):
+            given = {"messages": [{"role": "user", "content": "a"}], "prompt": "a", "input": "a",
+                     "tokens": [5], "max_tokens": 1, "query": "a", "documents": ["b"]}
+            body = {n: given[n] for n in schema["required"] if n != name}
+            answer = post(server, body, path)
+            assert answer.status_code == 400 and name in answer.text, (path, name)
+        if "required" in schema:
+            full = {n: given[n] for n in schema["required"]} | {"max_tokens": 1, "max_output_tokens": 1}
+            answer = post(server, full, path)
+            made_for_it = "unsupported_model" not in answer.text  # vectors: this model is not
+            assert answer.status_code == (200 if made_for_it else 400), (path, answer.text)
+
+
+def test_no_other_field_has_an_effect(server, document):
+    for path, schema in requests_of(document):
+        if {"prompt", "messages"} & set(schema.get("required", [])):
+            body = {n: {"messages": [{"role": "user", "content": "a"}], "prompt": "a",
+                        "max_tokens": 1}[n] for n in schema["required"]}
+            answer = post(server, body | {"max_tokens": 1, "zzz_unknown": 1}, path)
+            assert answer.headers["x-winnow-ignored"] == "zzz_unknown", path
