@@ -1,32 +1,23 @@
-""
-    "gpt-oss's way of answering: channels, calls of tools, effort. The demo model is held to it."
-    "" import json
+"""gpt-oss's way of answering: channels, calls of tools, effort. The demo model is held to it."""
+import json
 
-        import pytest from conftest import serving from test_fields import with_template from
-            test_http import post from test_tools import TOOLS,
-    check
+import pytest
+from conftest import serving
+from test_fields import with_template
+from test_http import post
+from test_tools import TOOLS, check
 
-        CHAT = "/v1/chat/completions" USER =
-            [ {"role" : "user", "content" : "How is the weather in Rome?"} ] TEMPLATE =
-                ""
-                "{{ " Reasoning : " + (reasoning_effort or " medium ") }}
-{%- for tool in tools or [] %
-}
-{{tool.function.name}} { % endfor % } {%- for m in messages -%
-}
-{ % -if m.thinking and not m.tool_calls % }
-<| start |> assistant<| channel |> analysis<| message |>{{m.thinking}}<| end |>{ % endif % } {
-  % -if m.tool_calls %
-}
-<| start |> assistant to =
-    functions.{{m.tool_calls[0].function.name}}<| channel |> commentary json<| message |>{
-        {m.tool_calls[0].function.arguments | tojson}}<| call |>{ % -else % }<| start |>{
-        {m.role}}<| message |>{{m.content}}<| end |>{ % endif % } { % -endfor % } {
-  % if add_generation_prompt %
-}
-<| start |> assistant {
-  % endif %
-}"""
+CHAT = "/v1/chat/completions"
+USER = [{"role": "user", "content": "How is the weather in Rome?"}]
+TEMPLATE = """{{ "Reasoning: " + (reasoning_effort or "medium") }}
+{%- for tool in tools or [] %}{{ tool.function.name }}{% endfor %}
+{%- for m in messages %}
+{%- if m.thinking and not m.tool_calls %}<|start|>assistant<|channel|>analysis<|message|>{{ m.thinking }}<|end|>{% endif %}
+{%- if m.tool_calls %}<|start|>assistant to=functions.{{ m.tool_calls[0].function.name }}<|channel|>commentary json<|message|>
+{{- m.tool_calls[0].function.arguments | tojson }}<|call|>
+{%- else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|start|>assistant{% endif %}"""
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,13 @@
-""
-    "Hyper-scaling as a request: chains over one prompt, and the majority's answer."
-    "" import pytest from test_http import post
+"""Hyper-scaling as a request: chains over one prompt, and the majority's answer."""
+import pytest
+from test_http import post
 
-        CHAT = "/v1/chat/completions" USER = [ {"role" : "user", "content" : "What is 3 + 4?"} ]
+CHAT = "/v1/chat/completions"
+USER = [{"role": "user", "content": "What is 3 + 4?"}]
 
-    def
-    vote(server, votes, path = "/v1/completions", **fields)
-    : prompt = {"messages" : USER} if path == CHAT else {
-  "prompt" : "The answer is"
-}
+
+def vote(server, votes, path="/v1/completions", **fields):
+    prompt = {"messages": USER} if path == CHAT else {"prompt": "The answer is"}
     return post(server, prompt | {"max_tokens": 16, "temperature": 1, "seed": 2,
                                   "winnow_votes": votes} | fields, path)
 
@@ -31,7 +30,7 @@ def test_the_majority_answers(server, path):
 
 
 def test_chains_that_cannot_change_the_vote_are_cut(server):
-#Some answer at once; those that go on and on can no longer be more.
+    # Some answer at once; those that go on and on can no longer be more.
     cut = []
     for seed in range(1, 5):
         answer = vote(server, {"chains": 8, "by": "text"}, max_tokens=400, seed=seed,

@@ -189,11 +189,12 @@ TEST(CompletionRequest, MessagesReachTheTemplateWhole) {
        "tool_calls": [{"id": "c1", "type": "function",
                        "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2}"}}]},
       {"role": "tool", "tool_call_id": "c1", "content": "42"}]})");
-  EXPECT_EQ(request.prompt.conversation.messages.dump(),
-            R"([{"role":"user","content":"a","name":"bob"},)"
-            R"({"role":"assistant","content":"","reasoning_content":"because","tool_calls":)"
-            R"([{"id":"c1","type":"function","function":{"name":"f","arguments":{"z":1,"a":2}}}]},)"
-            R"({"role":"tool","content":"42","tool_call_id":"c1"}])");
+  EXPECT_EQ(
+      request.prompt.conversation.messages.dump(),
+      R"([{"role":"user","content":"a","name":"bob"},)"
+      R"({"role":"assistant","content":"","reasoning_content":"because","tool_calls":)"
+      R"([{"id":"c1","type":"function","function":{"name":"f","arguments":{"z":1,"a":2}}}],"thinking":"because"},)"
+      R"({"role":"tool","content":"42","tool_call_id":"c1"}])");
   const auto error = [](const std::string& fields) {
     return error_of(R"({"messages": [{"role": "assistant", "content": "", )" + fields + "}]}",
                     true);
