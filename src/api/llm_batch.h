@@ -20,7 +20,7 @@
 
 namespace winnow::engine {
 
-/// A request, and what has come of it. Once it is submitted only its batch may touch it.
+/// A request and its results so far. After submission only its batch may access it.
 class Answer {
  public:
   /// `tokenizer` may be null and must outlive this. `live_entries` [prompt tokens, layers *
@@ -70,7 +70,8 @@ class Batch {
   /// Ends all samples: at once, or with the step that runs. A device that fails at that fails the
   /// answer.
   void cancel(const std::shared_ptr<Answer>& answer);
-  /// cancel(), and then the engine is through with it: what its request refers to may go.
+  /// Like cancel(), and the engine no longer uses the request: the data that it refers to may be
+  /// freed.
   void withdraw(const std::shared_ptr<Answer>& answer);
 
   std::vector<Piece> take(Answer& answer);
@@ -84,7 +85,7 @@ class Batch {
   /// The cache of the prompt, once the answer is over, as Engine::take_prompt() has it.
   std::optional<kvcache::SavedSequence> take_prompt(Answer& answer);
 
-  /// Between two steps.
+  /// Must be called between two steps.
   [[nodiscard]] EngineStats stats();
 
  private:
@@ -103,7 +104,7 @@ class Batch {
   const model::ModelSpec& model_;
   mutable std::mutex mutex_;  // of all below, and of answers
   std::condition_variable stepped_;
-  bool stepping_ = false;  // the engine is its thread's that runs a step
+  bool stepping_ = false;  // the thread that runs a step owns the engine
   std::uint64_t steps_ = 0;
   Engine engine_;
   Throughput throughput_;

@@ -25,8 +25,7 @@ std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineC
 /// Opens options.model, checks `options` against it, sets the number of threads, reads the weights.
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options);
 
-/// What tells the model that load_model() gives from others: its files, and the context that its
-/// RoPE is set up for.
+/// Identifies the model of load_model(): its files, and the context that its RoPE is set up for.
 std::string model_digest(const LoadOptions& options);
 
 }  // namespace winnow::engine

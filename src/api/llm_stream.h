@@ -1,4 +1,4 @@
-// What stands behind a Stream.
+// The implementation of Stream.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Memory in large pages.
+// Huge pages.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace winnow {
 
-/// Asks the system to back what lies in `memory` by huge pages, whose addresses a core looks up far
-/// more rarely. For memory that was not touched yet; without effect where the system has none.
+/// Asks the system to back `memory` with huge pages, which need far fewer TLB entries. For memory
+/// that was not touched yet; without effect if the system has no huge pages.
 void in_huge_pages(std::span<std::byte> memory);
 
 }  // namespace winnow

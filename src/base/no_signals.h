@@ -5,8 +5,9 @@
 
 namespace winnow {
 
-/// While one lives, its thread handles no signals but those of its own faults; they wait, or go to
-/// other threads. Only the outermost of a thread asks the system, which takes half a microsecond.
+/// While an instance lives, its thread handles no signals except its own faults; signals wait or go
+/// to other threads. Only the outermost instance of a thread makes a system call, which takes half
+/// a microsecond.
 class NoSignals {
  public:
   NoSignals();

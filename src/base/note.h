@@ -1,4 +1,4 @@
-// What the user should know and is no error.
+// Notes to the user that are not errors.
 #pragma once
 
 #include <string_view>
@@ -6,7 +6,7 @@
 namespace winnow {
 
 /// Writes "winnow: LINE" to standard error. For costs and decisions that a user would ask about, at
-/// most once for each thing that is loaded.
+/// most once per loaded object.
 void note(std::string_view line);
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-// How fast this machine reads memory.
+// The memory bandwidth of this machine.
 #pragma once
 
 namespace winnow {

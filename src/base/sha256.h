@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), to say which files a figure was made with.
+// SHA-256 (FIPS 180-4), to identify the files behind a figure.
 #pragma once
 
 #include <array>

@@ -89,7 +89,7 @@ class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
     ++state_;  // open
     state_.notify_all();
     take_ranges(0);
-    ++state_;  // closed: who has not entered by now stays out
+    ++state_;  // closed: no further thread may enter
     for (Spin spin; inside_ != 0;) {
       spin.once();
     }

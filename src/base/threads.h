@@ -11,8 +11,9 @@ namespace winnow {
 void set_threads(int count);
 int thread_count();
 
-/// While one lives, the number of threads stays: what was sized by thread_count() fits the loops
-/// that follow. For work that others may set_threads() beside. Not two at a time in one thread.
+/// While an instance lives, the number of threads does not change, so buffers sized by
+/// thread_count() fit the following loops. Use it for work during which others may call
+/// set_threads(). At most one per thread.
 class FixedThreads {
  public:
   FixedThreads();
@@ -29,8 +30,8 @@ void run_loop(std::size_t count, Cut cut, RangeFunction function, const void* co
 }  // namespace detail
 
 /// Splits [0, count) into contiguous ranges that threads take as they come free: body(begin, end,
-/// thread), thread < thread_count(). Loops inside it run on its own thread. Throws what a body has
-/// thrown first, once no body runs any more; which other ranges have been taken is not known then.
+/// thread), thread < thread_count(). Loops inside it run on its own thread. Rethrows the first
+/// exception of a body when no body runs any more; other ranges may or may not have run.
 template <class Body>
 void parallel_ranges(std::size_t count, const Body& body) {
   detail::run_loop(
@@ -41,8 +42,8 @@ void parallel_ranges(std::size_t count, const Body& body) {
       &body);
 }
 
-/// Runs body(index, thread) for [0, count), one index at a time. For few, large or uneven pieces
-/// of work; else as parallel_ranges().
+/// Runs body(index, thread) for [0, count), one index at a time. For few, large or uneven pieces of
+/// work; otherwise like parallel_ranges().
 template <class Body>
 void parallel_each(std::size_t count, const Body& body) {
   detail::run_loop(

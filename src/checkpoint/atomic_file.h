@@ -35,8 +35,8 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-/// Removes from `directory` the temporary files of processes that were killed. Nobody may be
-/// writing there.
+/// Removes from `directory` the temporary files of processes that were killed. No other process may
+/// write there at the same time.
 void remove_half_written(const std::filesystem::path& directory);
 
 /// Replaces the whole of `path` by `text`.

@@ -86,7 +86,7 @@ class Builder : public nlohmann::json_sax<json> {
   const std::string& where_;
   std::string syntax_error_;
   json root_;
-  std::vector<json*> open_;  // arrays and objects around what comes next; only the last one grows
+  std::vector<json*> open_;  // enclosing arrays and objects; only the last one grows
   json* member_ = nullptr;   // that the last key names
 };
 

@@ -55,7 +55,7 @@ void for_each_name(const SafetensorsFile& file, const Use& use) {
   }
 }
 
-/// What stands in the directory in place of the files that are looked for.
+/// Describes other weight files in the directory, for the error message.
 std::string hint(const fs::path& directory) {
   for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     if (is_there(directory / other)) {

@@ -9,7 +9,7 @@
 
 namespace winnow::engine {
 
-/// Runs functions, which must not throw, on a thread of its own, one after another.
+/// Runs functions, which must not throw, one after another on a separate thread.
 class Background {
  public:
   Background() : thread_([this] { work(); }) {}
@@ -19,7 +19,7 @@ class Background {
   Background& operator=(const Background&) = delete;
 
   void run(std::function<void()> task);
-  /// Until all is done that was given so far.
+  /// Waits until all queued functions have run.
   void wait();
 
  private:

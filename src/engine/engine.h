@@ -29,7 +29,8 @@ struct EngineConfig {
   bool deterministic = false;   // results do not depend on batching or chunking, to the last bit
   int step_tokens = 512;        // most tokens per step: long prompts are cut into chunks
   int max_sequences = 256;      // that hold cache at a time
-  bool reuse_prefixes = false;  // sequences leave their cache for others with the same prefix
+  bool reuse_prefixes =
+      false;  // finished sequences leave their cache for others with the same prefix
   std::optional<std::size_t> prefix_bytes;  // prefixes are dropped while all sequences hold
                                             // more than this; nullopt: a quarter of the cache
   WeightStorage weights = WeightStorage::as_stored;
@@ -44,11 +45,11 @@ struct Throughput {
   double decode_seconds = 0.0;
 };
 
-/// How the engine is doing.
+/// The engine's counters.
 struct EngineStats {
   std::size_t running = 0;  // sequences that hold cache
   std::size_t waiting = 0;
-  std::size_t prefixes = 0;  // states kept for others to begin with
+  std::size_t prefixes = 0;  // states in the prefix cache
   std::size_t page_bytes = 0;
   std::size_t state_bytes = 0;  // of these, what recurrent layers keep
   std::size_t capacity_bytes = 0;
@@ -58,7 +59,7 @@ struct EngineStats {
   std::int64_t reused_tokens = 0;  // of those, found in the cache
   std::int64_t prefix_hits = 0;    // sequences that found something
   std::int64_t prefix_misses = 0;
-  double plan_seconds = 0.0;     // of steps: who takes part
+  double plan_seconds = 0.0;     // planning: choosing the sequences of a step
   double forward_seconds = 0.0;  // the model, and tokens that it chooses
   double sample_seconds = 0.0;   // tokens that are chosen outside of it, ends, prefixes
 };
@@ -73,8 +74,8 @@ struct EngineStats {
 /// later. A request only fails when it does not fit alone. Not thread-safe: one caller drives it.
 class Engine {
  public:
-  /// `backend` must outlive the engine, `store` (may be null) too: prefixes that have no place in
-  /// memory go there, and are looked for there.
+  /// `backend` and `store` (may be null) must outlive the engine. The store keeps prefixes that do
+  /// not fit into memory.
   Engine(const Backend& backend, const EngineConfig& config, PrefixStore* store = nullptr);
   ~Engine();
 
@@ -82,10 +83,10 @@ class Engine {
   RequestId submit(Request request);
   /// Ends all samples of a request; their last events come with the next step.
   void cancel(RequestId request);
-  /// Forgets a request without using the device, which may have failed. No event of the request
+  /// Drops a request without using the device, which may have failed. No event of the request
   /// follows. Between steps.
   void give_up(RequestId request) noexcept;
-  /// Ends one sample that has told a token, as a stop token would.
+  /// Ends one sample that has produced a token, as a stop token would.
   void stop(RequestId request, int sample);
   [[nodiscard]] bool idle() const { return waiting_.empty() && running_.empty(); }
 
@@ -96,14 +97,14 @@ class Engine {
 
   /// What a sample's cache holds now, between two steps; zeros while it has none.
   [[nodiscard]] CacheUsage usage(RequestId request, int sample) const;
-  /// What a finished sample's cache held; forgotten once read.
+  /// What a finished sample's cache held; may be read once.
   CacheUsage take_usage(RequestId request, int sample);
   /// The cache of a request's prompt without the last token, whose logits every answer needs: a
   /// state for Request::beginning. nullopt: none was computed. Forgotten once read.
   std::optional<kvcache::SavedSequence> take_prompt(RequestId request);
-  /// Gives back what is kept for later sequences.
+  /// Drops all prefixes.
   void drop_prefixes();
-  /// Puts one of the prefixes that are worth it into the store; false when all are there.
+  /// Writes one more prefix worth keeping to the store; false if all are there.
   bool store_prefix();
 
   [[nodiscard]] const Throughput& throughput() const { return throughput_; }
@@ -124,7 +125,7 @@ class Engine {
     kvcache::PageNeed need;
   };
 
-  // engine_plan.cc: who takes part in the next step.
+  // engine_plan.cc: chooses the sequences of the next step.
   std::vector<Share> plan(std::vector<TokenEvent>& events);
   std::vector<Share> deal_step();
   bool claim(Sequence& sequence, int wanted, std::vector<Share>& shares);
@@ -183,7 +184,7 @@ class Engine {
   std::vector<std::int32_t> next_;                       // the tokens that a step has chosen
   std::vector<CacheTrace> traces_;
   RequestId next_id_ = 1;
-  bool crowded_ = false;  // one was preempted and none has finished since: no new ones
+  bool crowded_ = false;  // a sequence was preempted and none has finished since: admit no new ones
   EngineStats stats_;
   Throughput throughput_;
   Stopwatch step_clock_;

@@ -1,4 +1,4 @@
-// Who takes part in the next step, and with how many tokens.
+// Chooses the sequences of the next step, and their numbers of tokens.
 #include <algorithm>
 #include <chrono>
 
@@ -58,7 +58,7 @@ std::vector<Engine::Share> Engine::deal_step() {
   }
   const auto dealt = deal_tokens(pending, prompt_budget(config_.step_tokens, decodes));
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    // Nobody who holds no cache is running: one that was preempted meanwhile takes no part.
+    // Only sequences that hold cache run; a sequence preempted meanwhile is skipped.
     if (dealt[i] > 0 && prompts[i]->cache) {
       claim(*prompts[i], dealt[i], shares);
     }

@@ -1,4 +1,4 @@
-// How much cache sequences take: learned from those that ran.
+// Estimates the cache that a sequence will take from earlier sequences.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace winnow::engine {
 
-/// A straight line of bytes over tokens through what was observed, recent observations first: a
-/// window costs the same at any length, and beyond it a model keeps its own share of tokens.
+/// A line of bytes over tokens, fitted to observations with most weight on recent ones: a window
+/// costs the same at any length, and beyond it a model keeps a constant share of tokens.
 class KeepEstimate {
  public:
   /// A sequence's cache at this moment.
@@ -18,7 +18,7 @@ class KeepEstimate {
 
   /// Bytes that a sequence of `tokens` will hold; 0 while nothing is known.
   [[nodiscard]] double bytes_at(int tokens) const;
-  /// Tokens that an answer which may have `most` will have.
+  /// The expected length of an answer of at most `most` tokens.
   [[nodiscard]] int answer_tokens(int most) const;
 
  private:

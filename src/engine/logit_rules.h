@@ -1,4 +1,4 @@
-// What a request may ask of its tokens beyond temperature, top-k, top-p, min-p and penalties.
+// Sampling rules beyond temperature, top-k, top-p, min-p and penalties.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ struct LogitBias {
   float bias = 0.0F;
 };
 
-/// DRY (Don't Repeat Yourself): a token that would make a text of `allowed_length` tokens or more
-/// come again loses multiplier * base^(length - allowed_length) of its logit.
+/// DRY (Don't Repeat Yourself): a token that would repeat a text of `allowed_length` tokens or more
+/// loses multiplier * base^(length - allowed_length) of its logit.
 struct DryRule {
   double multiplier = 0.0;  // 0: off
   double base = 1.75;
@@ -23,8 +23,8 @@ struct DryRule {
   std::vector<std::int32_t> breakers = {};  // tokens, sorted, beyond which no repetition reaches
 };
 
-/// XTC (Exclude Top Choices): with a probability, of the tokens that are at least as probable as
-/// the threshold only the least probable one stays.
+/// XTC (Exclude Top Choices): with a given probability, removes all tokens above the threshold
+/// except the least probable one.
 struct XtcRule {
   double probability = 0.0;  // 0: off
   double threshold = 0.1;
@@ -49,7 +49,7 @@ struct LogitRules {
   XtcRule xtc = {};
   MirostatRule mirostat = {};
 
-  /// Whether anything is asked.
+  /// Whether any rule is set.
   [[nodiscard]] bool any() const {
     return !bias.empty() || !allowed.empty() || !bad_words.empty() || min_tokens > 0 ||
            penalty_tokens > 0 || dry.multiplier > 0.0 || typical_p < 1.0 || xtc.probability > 0.0 ||
@@ -60,15 +60,15 @@ struct LogitRules {
 /// Throws Error naming the rule that is out of range, or a token outside a vocabulary of `vocab`.
 void validate(const LogitRules& rules, int vocab);
 
-/// Applies bias, DRY, allowed tokens, bad words and min_tokens to the logits of the token behind
-/// `history`, of which the answer follows the first `prompt_tokens`.
+/// Applies bias, DRY, allowed tokens, bad words and min_tokens to the logits of the token after
+/// `history`, whose first `prompt_tokens` are the prompt.
 void edit_logits(const LogitRules& rules, std::span<const std::int32_t> history, int prompt_tokens,
                  std::span<const std::int32_t> stop_tokens, std::span<float> logits);
 
-/// Whether every logit is -infinity: what is asked for leaves no token.
+/// Whether every logit is -infinity: the rules leave no token.
 bool leaves_nothing(std::span<const float> logits);
 
-/// What DRY takes off: pairs of a token and its penalty, for each token at most once.
+/// The penalties of DRY: pairs of a token and its penalty, at most one per token.
 std::vector<LogitBias> dry_penalties(const DryRule& rule, std::span<const std::int32_t> history);
 
 }  // namespace winnow::engine

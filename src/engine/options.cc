@@ -24,8 +24,8 @@ RuleKind parse_cache(const LoadOptions& options, const model::ModelSpec& model) 
           kvcache::list_rules("or"));
   const kvcache::RuleTraits& traits = kvcache::traits_of(*rule);
   require((!traits.marks || model.dms) && (!traits.merges || model.dmc),
-          "--cache {}: the model was not trained for it and decides nothing; its own cache is {}",
-          traits.name, kvcache::rule_name(trained_rule(model)));
+          "--cache {}: the model was not trained for it; its rule is {}", traits.name,
+          kvcache::rule_name(trained_rule(model)));
   return *rule;
 }
 

@@ -1,4 +1,4 @@
-// From what a user asks for to what the engine runs.
+// Converts the user's options to the engine's configuration.
 #pragma once
 
 #include <optional>
@@ -19,8 +19,8 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
 /// The rule that a checkpoint was trained for.
 kvcache::RuleKind trained_rule(const model::ModelSpec& model);
 
-/// What the CPU makes of weights while it loads them; nullopt: as the checkpoint stores them. A
-/// CUDA device takes them as they are stored and converts them itself.
+/// The format to which the CPU quantises weights while loading; nullopt: as stored. For a CUDA
+/// device they are loaded as stored and converted there.
 std::optional<ops::WeightFormat> host_format(const EngineConfig& config);
 
 /// The number of the CUDA device that "cuda" or "cuda:N" names; nullopt for "cpu".

@@ -15,22 +15,22 @@ namespace winnow::engine {
 
 /// A radix tree of token sequences. Some of its nodes hold the state of a cache that has taken
 /// exactly the tokens from the root to the node. Under eviction a state cannot be cut to a shorter
-/// one, so only the prefixes whose states were left are known. The tree tells where sequences
-/// branch, and the engine leaves a state there. States share pages with each other and with running
+/// one, so only prefixes with a stored state can be used. The tree shows where sequences branch,
+/// and the engine stores a state there. States share pages with each other and with running
 /// sequences.
 class PrefixCache {
  public:
   struct Match {
     const SequenceState* state = nullptr;  // of the longest known prefix; null: there is none
     int length = 0;                        // of that prefix
-    int common = 0;                        // tokens that some earlier sequence began with as well
+    int common = 0;                        // tokens shared with some earlier sequence
   };
 
-  /// What a state was left for.
+  /// Why a state was stored.
   enum class Purpose : std::uint8_t {
-    interval,      // left every so many tokens, in case that others branch off here
-    continuation,  // others have branched off here, or will continue from here
-    stored,        // a continuation that is on disk already
+    interval,      // stored at regular intervals, in case others branch here
+    continuation,  // others have branched here, or will continue from here
+    stored,        // a continuation that is already on disk
   };
 
   struct Prefix {
@@ -44,7 +44,7 @@ class PrefixCache {
 
   /// The longest prefix of `tokens` that a state is known for; it counts as used now.
   Match find(std::span<const std::int32_t> tokens);
-  /// Keeps `state`, which has taken `tokens`. One that is known already is replaced.
+  /// Stores `state`, the cache after `tokens`; replaces an existing one.
   void insert(std::span<const std::int32_t> tokens, std::unique_ptr<SequenceState> state,
               Purpose purpose = Purpose::continuation);
   /// Takes out the state that was used least recently; nullopt when there is none.

@@ -56,7 +56,7 @@ struct File {
   std::size_t bytes;
 };
 
-// What lies in the directory now. Files that others remove meanwhile are left out.
+// The current files in the directory. Skips files that other processes remove meanwhile.
 std::vector<File> list(const fs::path& directory) {
   std::vector<File> files;
   std::error_code gone;

@@ -1,4 +1,5 @@
-// States of prefixes on disk: what the prefix cache has no memory for, and what outlives it.
+// States of prefixes on disk: those that do not fit into memory, and those that outlive the
+// process.
 #pragma once
 
 #include <chrono>
@@ -21,7 +22,7 @@
 
 namespace winnow::engine {
 
-/// What the store has done, and what lies in its directory.
+/// Counters of the store, and the size of its directory.
 struct PrefixStoreStats {
   std::int64_t hits = 0;     // states that were read
   std::int64_t misses = 0;   // looked for, and not there
@@ -45,10 +46,10 @@ class PrefixStore {
 
   /// Makes the directory if need be. Throws Error when it is not one that can be written to.
   PrefixStore(std::filesystem::path directory, std::size_t max_bytes, StateKind kind, Warn warn);
-  /// Writes what is still to be written.
+  /// Writes all queued states.
   ~PrefixStore();
 
-  /// Writes a state, later.
+  /// Queues a state for writing.
   void put(SavedState state);
   /// Waits until everything is written.
   void flush() { writer_.wait(); }

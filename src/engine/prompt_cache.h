@@ -12,14 +12,14 @@
 
 namespace winnow::engine {
 
-/// Reads and writes the cache of one prompt. That the file cannot be used costs time and makes a
-/// warning, but no failure. A file that holds anything but a state is never written over.
+/// Reads and writes the cache of one prompt. An unusable file costs time and causes a warning, but
+/// no error. Never overwrites a file that is not a state.
 class PromptCache {
  public:
   /// `read_only`: save() will not be called.
   PromptCache(std::filesystem::path path, StateKind kind, bool read_only);
 
-  /// Sets request.beginning to what the file has of the prompt, if it is there.
+  /// Sets request.beginning to the part of the prompt that the file holds, if any.
   void load(Request& request);
   /// Writes what the engine has saved of that prompt; nullopt: the file holds it already.
   void save(std::optional<kvcache::SavedSequence> cache);

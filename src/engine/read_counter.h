@@ -12,15 +12,15 @@
 
 namespace winnow::engine {
 
-/// Fills in CacheReads while a sequence is computed. What is computed again after a preemption is
-/// counted once.
+/// Fills in CacheReads while a sequence is computed. Recomputation after a preemption does not
+/// count again.
 class ReadCounter {
  public:
   ReadCounter(const kvcache::RuleTraits& rule, const kvcache::CacheShape& shape)
       : rule_(&rule), shape_(shape) {}
 
-  /// Whether record() must be told what each query of a step of `tokens` tokens sees; else it
-  /// follows from what the cache holds.
+  /// Whether record() needs the entries seen by each query of a step of `tokens` tokens; otherwise
+  /// they follow from the cache.
   [[nodiscard]] bool needs_visible(int tokens) const;
 
   /// The tokens at positions [first, first + tokens) of a sequence whose prompt has `prompt` tokens
@@ -29,7 +29,7 @@ class ReadCounter {
   void record(int first, int tokens, int prompt, std::int64_t live,
               ops::Matrix<const std::int32_t> visible);
 
-  /// For a continuation of its own: what it shares has been counted here.
+  /// For an independent continuation; the shared part was counted here.
   [[nodiscard]] ReadCounter fork() const;
 
   [[nodiscard]] const CacheReads& reads() const { return reads_; }

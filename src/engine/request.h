@@ -21,7 +21,7 @@ class Lora;
 
 namespace winnow::engine {
 
-/// Whether it matters how often the answer has a token.
+/// Whether the rule depends on how often a token occurs in the answer.
 inline bool counts_tokens(const SamplingOptions& options) {
   return options.frequency_penalty != 0.0 || options.presence_penalty != 0.0;
 }
@@ -47,13 +47,13 @@ struct Request {
   int prompt_logprobs = -1;  // alternatives to report per token of the prompt; -1: none
   OnLogits on_logits = {};   // called within step()
   OnState on_state = {};     // called within step(); on the CPU
-  int priority = 0;          // of the requests that wait, the smallest goes first
-  bool trace = false;        // tell what every token's query sees (CacheTrace)
+  int priority = 0;          // waiting requests with smaller numbers go first
+  bool trace = false;        // report what every token's query sees (CacheTrace)
   bool count_reads = false;  // CacheUsage::reads is wanted
   std::shared_ptr<const model::Lora> adapter = {};         // on the CPU
   std::shared_ptr<const TokenConstraint> constraint = {};  // what each sample begins with, if any
-  /// The cache of the prompt's beginning: shorter than the prompt, and valid for the engine's cache
-  /// and this request's limits.
+  /// The saved cache of a beginning of the prompt: shorter than the prompt, valid for the engine's
+  /// cache and this request's limits.
   std::shared_ptr<const kvcache::SavedSequence> beginning = {};
   bool save_prompt = false;  // Engine::take_prompt() is wanted
 };
@@ -104,8 +104,8 @@ struct CacheTrace {
   std::vector<std::int32_t> visible;  // [tokens, layers * kv_heads]
 };
 
-/// What a sample's queries read and its cache held, summed over layers and KV heads. It follows
-/// from the sample alone, not from what ran beside it.
+/// What a sample's queries read and its cache held, summed over layers and KV heads. It depends on
+/// the sample alone, not on the rest of the batch.
 struct CacheReads {
   /// Entries that the prompt's queries saw; 0 for all samples of a request but the first.
   std::int64_t prompt = 0;

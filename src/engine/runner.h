@@ -1,4 +1,4 @@
-// What the engine needs of a device: sequences that hold cache, and steps that extend them.
+// The engine's interface to a device: sequences that hold cache, and steps that extend them.
 #pragma once
 
 #include <cstdint>
@@ -59,8 +59,8 @@ class Runner {
  public:
   virtual ~Runner() = default;
   virtual std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) = 0;
-  /// A sequence that is where another one was when it was saved; null when there is no room for it.
-  /// `saved` is valid for this cache and the rule that follows from `limits` (kvcache::validate).
+  /// A sequence restored from `saved`; null if there is no room. `saved` is valid for this cache
+  /// and the rule that follows from `limits` (kvcache::validate).
   virtual std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
                                                  const kvcache::SavedSequence& saved) = 0;
   /// What `tokens` more tokens of a sequence take at most.
@@ -89,8 +89,8 @@ class Backend {
   [[nodiscard]] virtual const model::ModelSpec& spec() const = 0;
   /// Of every runner's cache.
   [[nodiscard]] virtual kvcache::CacheShape cache_shape() const = 0;
-  /// Bytes of all weights that a decode step of so many sequences reads; of experts, those that are
-  /// taken when each token takes them at random.
+  /// Bytes of all weights that a decode step of so many sequences reads; of experts, the expected
+  /// number if each token chooses at random.
   [[nodiscard]] virtual std::size_t weight_bytes_per_step(int sequences) const = 0;
   /// Bytes per second that the device reads at most; measured anew.
   [[nodiscard]] virtual double read_bandwidth() const = 0;

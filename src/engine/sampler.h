@@ -11,9 +11,9 @@
 
 namespace winnow::engine {
 
-/// How the token at `position` of sample `sample` is chosen, but for the frequency and presence
-/// penalties. The rule depends on the arguments alone: what runs beside a request does not change
-/// its text.
+/// The rule that chooses the token at `position` of sample `sample`, without the frequency and
+/// presence penalties. It depends on the arguments alone, so the rest of the batch does not change
+/// a text.
 ops::TokenRule token_rule(const SamplingOptions& options, int sample, int position);
 
 /// Chooses the token at `position` of sample `sample` by token_rule(); ops::kNoToken when no logit

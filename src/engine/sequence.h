@@ -15,7 +15,7 @@
 
 namespace winnow::engine {
 
-/// Tokens that a state in the prefix cache must spare: fewer are computed as fast as found.
+/// The fewest tokens that a cached prefix must save to be used: computing fewer is as fast.
 inline constexpr int kLeastPrefix = 32;
 
 struct Engine::Sequence {
@@ -30,10 +30,10 @@ struct Engine::Sequence {
   std::optional<Mirostat> mirostat;               // when the request asks for it
   FinishReason finish = FinishReason::none;
   bool announced = false;        // an event has reported its end
-  bool forks_at_prompt = false;  // the other samples branch off when its prompt is in the cache
+  bool forks_at_prompt = false;  // the other samples fork when its prompt is in the cache
   int reused = 0;                // tokens of a known prefix that its cache began with
-  int branch = 0;                // where its tokens differ from earlier ones: a state is to be left
-  int left = 0;                  // where a state was left last
+  int branch = 0;  // where its tokens diverge from earlier sequences: store a state there
+  int left = 0;    // where the last state was stored
   int scored = 1;  // prompt tokens whose log-probabilities are reported; the first has none
 
   /// Samples [sample, end_sample()) are this sequence's: until it forks, those that will branch off
@@ -46,14 +46,14 @@ struct Engine::Sequence {
            spec->on_logits || counts_tokens(spec->sampling) ||
            (forks_at_prompt && spec->sampling.temperature > 0.0);
   }
-  /// Whether some tokens may not come.
+  /// Whether some tokens are forbidden.
   [[nodiscard]] bool is_restricted() const { return constraint || spec->rules.any(); }
   [[nodiscard]] int length() const { return static_cast<int>(tokens.size()); }
   [[nodiscard]] int prompt_length() const { return static_cast<int>(spec->prompt.size()); }
   [[nodiscard]] int cached() const { return cache ? cache->length() : 0; }
   /// Tokens that the cache has not taken yet; the last one's logits give the next token.
   [[nodiscard]] int pending() const { return length() - cached(); }
-  /// Whether logits or log-probabilities of its prompt are still to be told.
+  /// Whether logits or log-probabilities of its prompt must still be reported.
   [[nodiscard]] bool is_scored() const {
     return (spec->prompt_logprobs >= 0 || spec->on_logits) && scored < prompt_length();
   }

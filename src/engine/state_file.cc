@@ -78,7 +78,7 @@ void require_kind(const Description& found, const StateKind& kind, const std::st
 
 void require_format(const Description& found, const std::string& file) {
   const auto format = found.find(kFormatKey);
-  require(format != found.end(), "{}: is no file of winnow's states", file);
+  require(format != found.end(), "{}: is not a winnow state file", file);
   require(format->second == kFormat, "{}: has format {}, expected {}", file,
           in_quotes(format->second), kFormat);
 }

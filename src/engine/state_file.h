@@ -40,7 +40,7 @@ struct StateKind {
   [[nodiscard]] std::map<std::string, std::string> description() const;
 };
 
-/// Writes a safetensors file (docs/serving.md, "State files"), whole or not at all; a new one is
+/// Writes a safetensors file (docs/formats.md, "State files"), whole or not at all; a new one is
 /// for its owner only, as it holds a prompt in clear. Throws Error when it cannot be written.
 void write_state(const std::filesystem::path& path, const StateKind& kind, const SavedState& state);
 
@@ -49,8 +49,8 @@ SavedState read_state(const std::filesystem::path& path, const StateKind& kind);
 /// The same; nothing if there is no file of this name, also when it has just been removed.
 std::optional<SavedState> find_state(const std::filesystem::path& path, const StateKind& kind);
 
-/// Whether the file says of itself that it is a state: of any kind and format, and also where what
-/// follows its header is damaged or missing. Throws Error when it cannot be opened.
+/// Whether the header says that the file is a state of any kind and format, even if the rest is
+/// damaged or missing. Throws Error when it cannot be opened.
 bool claims_to_be_state(const std::filesystem::path& path);
 
 /// The same as read_state() of a file in memory; `name` stands for it in messages.

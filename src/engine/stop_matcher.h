@@ -1,4 +1,4 @@
-// Ends a text before the first of some stop strings, while it is still being written.
+// Ends a streamed text before the first stop string.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace winnow::engine {
 
-/// Text goes in piece by piece and comes out unchanged up to the stop string that is complete first
-/// (of several complete at once, the longest). Only what may be the beginning of a stop string is
-/// held back. How the text is cut into pieces makes no difference to what comes out in all.
+/// Passes text through, piece by piece, up to the first complete stop string (the longest if
+/// several end at the same place). Holds back only what may be the beginning of a stop string. The
+/// result does not depend on how the text is cut into pieces.
 class StopMatcher {
  public:
   /// `keep_stop`: the stop string stays in the text. Throws Error when a stop string is empty or
   /// not UTF-8.
   explicit StopMatcher(std::vector<std::string> stops, bool keep_stop = false);
 
-  /// The text that became certain with `text`; "" once stopped.
+  /// The text that is final after `text`; "" once stopped.
   std::string push(std::string_view text);
   /// The text that was held back: no more is coming.
   std::string finish();

@@ -1,4 +1,4 @@
-// How the tokens of a step are dealt out to prompts.
+// Divides the tokens of a step among prompts.
 #pragma once
 
 #include <span>
@@ -10,8 +10,9 @@ namespace winnow::engine {
 /// each. They always have a quarter of the step.
 int prompt_budget(int step_tokens, int decodes);
 
-/// Deals `budget` tokens to prompts with `pending` left, by max-min fairness: no prompt gets more
-/// than another that wants more. Never more than pending; in all min(budget, sum of pending).
+/// Divides `budget` tokens among prompts with `pending` tokens left, by max-min fairness: no prompt
+/// gets more than another that needs more. Never more than pending; in all min(budget, sum of
+/// pending).
 std::vector<int> deal_tokens(std::span<const int> pending, int budget);
 
 }  // namespace winnow::engine

@@ -1,4 +1,4 @@
-// What the tokens of an answer may be.
+// Constraints on the tokens of an answer.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace winnow::engine {
 
-/// Asked before every token of an answer, told every token after. One per sample.
+/// Queried before every token of an answer and informed of it afterwards. One per sample.
 class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;
-  /// For another sample that goes on from here.
+  /// A copy for another sample that continues from here.
   [[nodiscard]] virtual std::unique_ptr<TokenConstraint> fork() const = 0;
-  /// Makes -infinity of the logits [vocabulary] of all tokens that must not come next.
+  /// Sets the logits [vocabulary] of all forbidden next tokens to -infinity.
   virtual void mask(std::span<float> logits) const = 0;
-  /// `token` came next.
+  /// `token` was chosen.
   virtual void accept(std::int32_t token) = 0;
 };
 

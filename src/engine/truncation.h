@@ -1,5 +1,4 @@
-// Ways to leave out tokens that are neither top-k, top-p nor min-p. What is left out becomes
-// -infinity.
+// Truncation rules other than top-k, top-p and min-p. Removed tokens become -infinity.
 #pragma once
 
 #include <span>
@@ -12,8 +11,7 @@ namespace winnow::engine {
 /// entropy, as few as have at least the probability `p` together.
 void keep_typical(double p, double temperature, std::span<float> logits);
 
-/// XTC, given that it takes place: of the tokens with at least the threshold's probability keeps
-/// the least probable one.
+/// XTC, when it applies: removes all tokens above the threshold except the least probable one.
 void exclude_top_choices(double threshold, double temperature, std::span<float> logits);
 
 /// Mirostat over the tokens of one sample.
@@ -21,7 +19,7 @@ class Mirostat {
  public:
   explicit Mirostat(const MirostatRule& rule) : rule_(rule), most_(2.0 * rule.tau) {}
 
-  /// Leaves out tokens that would surprise too much.
+  /// Removes tokens whose surprise is too high.
   void truncate(double temperature, std::span<float> logits) const;
   /// `token` was drawn from what truncate() left.
   void accept(std::size_t token, double temperature, std::span<const float> logits);

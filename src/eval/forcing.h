@@ -11,7 +11,7 @@
 
 namespace winnow::eval {
 
-/// What one step takes of which sequence: all of them get a share of it.
+/// The tokens that one step takes from each sequence; every sequence gets a share.
 struct ForcedShare {
   std::size_t sequence = 0;
   std::size_t tokens = 0;

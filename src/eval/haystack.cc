@@ -48,7 +48,7 @@ Haystack::Haystack(const Tokenizer& tokenizer, std::string_view text) : tokenize
   for (std::string word; words >> word;) {
     joined += (joined.empty() ? "" : " ") + word;
   }
-  require(!joined.empty(), "the hay is empty: some text is needed");
+  require(!joined.empty(), "the text to hide in is empty");
   tokens_ = tokenizer.encode(joined + " ", {.add_special = false, .parse_special = false});
 }
 

@@ -1,4 +1,4 @@
-// What a measure found, case by case, kept on disk as it comes.
+// The finished cases of a measure, on disk.
 #pragma once
 
 #include <cstdint>

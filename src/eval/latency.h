@@ -29,9 +29,9 @@ struct StepCost {
 
 /// One decode step of `batch` sequences of `length` tokens each. Equations 2, 3 and 6 of the paper,
 /// with d_kv where its text prints d_ff in the third term of the weights (the parameter count says
-/// so) and the widths of q and o as they are (heads x head_dim, which need not be d). A cache that
-/// is compressed CR times is read and multiplied CR times less; what a sliding or chunked layer
-/// holds is not compressed.
+/// so) and the widths of q and o as they are (heads x head_dim, which need not be d). A cache
+/// compressed CR times needs CR times fewer reads and products; sliding and chunked layers are not
+/// compressed.
 StepCost step_cost(const model::ModelSpec& model, double batch, double length,
                    const LatencyOptions& options);
 

@@ -15,7 +15,8 @@ namespace {
 // Where the interpreter really lies: a name on PATH may be a script that starts another process,
 // which the sandbox would refuse.
 std::string resolve(const std::string& interpreter) {
-  require(interpreter.find('\'') == std::string::npos, "--python {}: an odd name", interpreter);
+  require(interpreter.find('\'') == std::string::npos,
+          "--python {}: the name contains characters that are not allowed", interpreter);
   const std::string command =
       fmt::format("'{}' -c 'import sys; print(sys.executable)' 2>/dev/null", interpreter);
   std::FILE* const pipe = ::popen(command.c_str(), "r");

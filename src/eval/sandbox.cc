@@ -163,8 +163,7 @@ SandboxResult run_sandboxed(const std::vector<std::string>& command, const std::
                           .memory = static_cast<rlim_t>(limits.memory_bytes),
                           .input = to_program.read.get(),
                           .output = from_program.write.get()};
-  require(!preparation.filter.empty(),
-          "sandbox: this kind of processor is not known, so programs cannot be contained");
+  require(!preparation.filter.empty(), "sandbox: not supported on this processor");
   for (std::string& word : words) {
     preparation.arguments.push_back(word.data());
   }

@@ -13,10 +13,9 @@
 
 namespace winnow::grammar {
 
-/// A pushdown automaton that is made deterministic as it is used: a state is the set of all places
-/// where a text may stand, each a node and a stack of nodes to go on from when rules end. States
-/// and stacks are kept and numbered, so that a step that was taken before is one look-up. Not
-/// thread-safe.
+/// A pushdown automaton that is determinised lazily. A state is the set of all positions of a text
+/// in the grammar; each position is a node and a stack of return nodes. States and stacks are
+/// interned, so a known step is one look-up. Not thread-safe.
 class Automaton {
  public:
   using State = std::int32_t;
@@ -42,7 +41,7 @@ class Automaton {
   /// Where texts stand whose rule has ended on `stack`.
   State popped(Stack stack);
 
-  /// Where a text stands behind `byte`; kDead when none goes on so.
+  /// The state after `byte`; kDead if no text continues with it.
   State step(State state, std::uint8_t byte) {
     Next* next = states_[static_cast<std::size_t>(state)].next.get();
     if (next != nullptr && (*next)[byte] != kUnknown) {

@@ -1,4 +1,4 @@
-// Grammars as they are written down: rules made of expressions.
+// The syntax of grammars: rules made of expressions.
 #pragma once
 
 #include <cstdint>

@@ -155,7 +155,7 @@ class Compiler : public Thompson<Compiler> {
   }
 
   // A node is alive when its rule's end can be reached from it: by bytes, or by rules that have a
-  // text. Whoever follows the others never gets to an end.
+  // text. Other nodes never reach an end.
   void drop_dead_ends() {
     std::vector<Grammar::Node>& nodes = grammar_.nodes;
     std::vector<bool> alive(nodes.size(), false);

@@ -67,8 +67,7 @@ const Schema* array_of(const Schema& schema, const char* keyword, const std::str
   if (found == schema.end()) {
     return nullptr;
   }
-  require(found->is_array() && !found->empty(), "{}: {} is not an array of something", where,
-          keyword);
+  require(found->is_array() && !found->empty(), "{}: {} is empty or not an array", where, keyword);
   return &*found;
 }
 

@@ -6,8 +6,8 @@
 
 namespace winnow::grammar {
 
-/// A pattern that the whole of a string of this format matches; "" for one that asks for nothing
-/// (a hint for people); nullopt for one that nobody knows.
+/// A pattern that a whole string of this format matches; "" for a format without constraints (an
+/// annotation); nullopt for an unknown format.
 std::optional<std::string_view> format_pattern(std::string_view format);
 
 }  // namespace winnow::grammar

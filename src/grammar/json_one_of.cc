@@ -107,12 +107,12 @@ void require_disjoint(const std::vector<Assertions>& branches, const std::string
   const Comparison comparison(compiler.reader(), where);
   for (std::size_t i = 0; i < branches.size(); ++i) {
     for (std::size_t j = i + 1; j < branches.size(); ++j) {
-      require(branches[i].any_of.empty() && branches[j].any_of.empty() &&
-                  comparison.are_disjoint(branches[i], branches[j], 0),
-              "{}: schemas {} and {} may both hold for one value; use anyOf, or tell them apart by "
-              "type, by values of a required property or by required properties that the other "
-              "forbids",
-              where, i, j);
+      require(
+          branches[i].any_of.empty() && branches[j].any_of.empty() &&
+              comparison.are_disjoint(branches[i], branches[j], 0),
+          "{}: schemas {} and {} may both accept one value; use anyOf, or separate them by type, "
+          "by values of a required property or by required properties that the other forbids",
+          where, i, j);
     }
   }
 }

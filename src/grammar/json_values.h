@@ -46,7 +46,7 @@ class JsonRules {
   int string_ = -1;
 };
 
-/// What stands between the parts of objects and arrays.
+/// The separators of objects and arrays.
 ExpressionPtr json_comma();
 ExpressionPtr json_colon();
 

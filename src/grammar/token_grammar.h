@@ -25,7 +25,7 @@ class TokenGrammar {
   [[nodiscard]] State start() const { return automaton_.start(); }
   /// The text may end in `state`.
   [[nodiscard]] bool ends(State state) const;
-  /// Where the text stands behind a token; kDead when no text of the grammar goes on with it.
+  /// The state after a token; kDead if no text of the grammar continues with it.
   [[nodiscard]] State advance(State state, std::int32_t token);
   /// Makes -infinity of the logits [vocabulary] of all tokens with which no text goes on.
   /// `end_tokens` stay where the text may end.

@@ -40,7 +40,7 @@ class TokenMasks {
   [[nodiscard]] std::size_t size() const { return masks_.size() + local_.size(); }
 
  private:
-  // What follows the end of a rule within tokens, as a tree that is made as it is walked.
+  // The continuations after the end of a rule within a token, as a lazily built tree.
   struct Rest {
     std::vector<std::int32_t> members;  // nodes of the trie that all have this behind the end
     std::vector<std::pair<std::uint8_t, std::int32_t>> children = {};

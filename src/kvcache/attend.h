@@ -26,7 +26,7 @@ struct LayerChunk {
   float* weights = nullptr;
   /// Optional [kv_heads * group]: the sinks of the layer's query heads (ops::DecodeRow).
   const float* sinks = nullptr;
-  /// Rows of `out` before this one are not wanted and may be left as they are.
+  /// Rows of `out` before this one need not be computed.
   std::size_t first_out = 0;
 };
 

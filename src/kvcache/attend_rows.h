@@ -28,8 +28,9 @@ inline const float* sinks_of(const LayerChunk& chunk, int head) {
                                 : nullptr;
 }
 
-/// Takes rows [first_rows[c], T) of each chunk, the i-th of all chunks together: decode, everything
-/// under context.deterministic, and rules whose next step depends on the last one's attention.
+/// Takes rows [first_rows[c], T) of each chunk, the i-th of all chunks at the same time. Used for
+/// decode, for everything under context.deterministic, and for rules whose next step depends on the
+/// previous attention.
 void attend_row_by_row(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
                        std::span<const std::size_t> first_rows);
 

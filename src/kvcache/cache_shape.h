@@ -1,4 +1,4 @@
-// What of a model its cache has to know.
+// The properties of a model that its cache needs.
 #pragma once
 
 #include <algorithm>

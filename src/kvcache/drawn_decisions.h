@@ -7,12 +7,12 @@
 
 namespace winnow::kvcache {
 
-/// Coin flips of position, layer and head instead of what a model decides: the same ones however a
-/// text is cut, on every device.
+/// Random decisions from position, layer and head in place of a model's. They are the same for any
+/// chunking and on every device.
 struct DrawnDecisions {
   /// Of all heads' tokens, the share that is evicted or merged.
   double rate = 0.0;
-  /// Heads keep 1 - spread to 1 + spread times as many as they do on average.
+  /// Heads keep 1 - spread to 1 + spread times the average.
   double spread = 0.0;
 
   /// The share of a head's tokens. Heads' shares lie evenly in the range, neighbours' far apart

@@ -62,12 +62,12 @@ class HeadCache {
   /// Drops archive slot `slot`; the last entry takes its place.
   void drop_slot(int slot);
 
-  /// DMS: whether the window's entry in `slot` is to be forgotten when it leaves.
+  /// DMS: whether to evict the window's entry in `slot` when it leaves the window.
   [[nodiscard]] bool is_marked(int slot) const { return marked_[static_cast<std::size_t>(slot)]; }
   /// DMC: the weight of all tokens in the open entry.
   [[nodiscard]] float segment_weight() const { return segment_weight_; }
 
-  /// A new head becomes what another one was when it was saved. The pages must be there.
+  /// Restores a saved head into a new one. The pages must be available.
   void restore(const Rule& rule, const SavedHead& saved);
 
   // Quest: per-page bounds of the keys.
@@ -91,7 +91,7 @@ class HeadCache {
 
   EntryList archive_;
   EntryList window_;          // a ring: position p lies in slot p % (window + 1)
-  std::vector<bool> marked_;  // DMS, by window slot: to be forgotten when it leaves
+  std::vector<bool> marked_;  // DMS, by window slot: evict when it leaves the window
   float segment_weight_ = 0;  // DMC: z of the open entry
   int length_ = 0;
   SlotScores slots_;

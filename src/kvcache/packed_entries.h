@@ -8,8 +8,8 @@
 
 namespace winnow::kvcache {
 
-// Entries 0, 1, 2 ... lie in the slots of pages of a layout, one page after another: codes and
-// scales of any storage format as they are.
+// Entries 0, 1, 2 ... in consecutive page slots of a layout, as raw codes and scales of any storage
+// format.
 
 /// Bytes that `count` entries take.
 inline std::size_t packed_bytes(const ops::PageLayout& layout, std::size_t count) {

@@ -1,4 +1,4 @@
-// How much of a cache something takes.
+// The pages that an operation needs.
 #pragma once
 
 #include <cstddef>

@@ -25,14 +25,14 @@ class PagePool {
 
   [[nodiscard]] const ops::PageLayout& layout() const { return layout_; }
 
-  /// A page with one owner. Running out is a caller's mistake (it asks whether there is room before
-  /// a step) and ends in an Error.
+  /// A page with one owner. Throws an Error when no page is left; callers check for room before a
+  /// step.
   PageId allocate();
   void share(PageId page);
   /// Gives one ownership back; the last one frees the page.
   void release(PageId page);
-  /// May be asked while other threads allocate, share and release. "No" is final as long as the
-  /// caller, then its only owner, does not share the page; "yes" may be outdated.
+  /// May be asked while other threads allocate, share and release. "No" stays true until the
+  /// caller, its only owner, shares the page; "yes" may be outdated.
   [[nodiscard]] bool is_shared(PageId page) const { return owners(page).load() > 1; }
 
   [[nodiscard]] std::byte* page(PageId id) { return base_ + id * layout_.page_bytes(); }

@@ -8,7 +8,7 @@
 
 namespace winnow::kvcache {
 
-/// What a cache is asked to do: one for all sequences.
+/// The settings of a cache, shared by all sequences.
 struct CacheConfig {
   RuleKind rule = RuleKind::dense;
   ops::EntryFormat format =
@@ -29,7 +29,7 @@ struct CacheConfig {
 /// Throws Error naming the flag when a value makes no sense for the rule.
 void validate(const CacheConfig& config);
 
-/// How long a sequence may become; what budgets are made of.
+/// The maximum length of a sequence, from which budgets follow.
 struct SequenceLimits {
   int prompt_tokens = 0;
   int total_tokens = 0;  // prompt and new tokens
@@ -37,9 +37,9 @@ struct SequenceLimits {
 
 /// The rule as one sequence's heads follow it.
 ///
-/// Dense, streaming, DMS and DMC are one mechanism: the last `window` + 1 entries are
-/// always visible. An entry that leaves the window is archived if it is kept and forgotten if not.
-/// `window` = -1 means that there is no window: entries are archived at once.
+/// Dense, streaming, DMS and DMC are one mechanism: the last `window` + 1 entries are always
+/// visible. An entry that leaves the window is archived if it is kept, otherwise evicted. `window`
+/// = -1 means that there is no window: entries are archived at once.
 struct Rule {
   const RuleTraits* traits;
   int window = -1;
@@ -52,19 +52,18 @@ struct Rule {
   Rule(const CacheConfig& config, const SequenceLimits& limits);
 
   /// The rule as a layer of this reach (CacheShape) follows it. A layer with a sliding window holds
-  /// its last `reach` entries and no others: what a rule would keep longer, no query can see, and
-  /// decisions are ignored.
+  /// exactly its last `reach` entries, because no query can see older ones. It ignores decisions.
   [[nodiscard]] Rule of_layer(int reach) const;
 
-  /// Whether archived entries go by the attention that they receive. Tokens are taken one at a time
-  /// then, once more than rows_at_once() are cached.
+  /// Whether archived entries are evicted by the attention that they receive. Tokens are taken one
+  /// at a time then, once more than rows_at_once() are cached.
   [[nodiscard]] bool drops() const { return traits->drops(); }
   /// Whether the query at `position` reads only part of what is cached.
   [[nodiscard]] bool selects_pages(int position) const {
     return traits->selects && position >= prompt_tokens;
   }
-  /// How many of the next `rows` tokens of a sequence of `length` may be taken at once: what their
-  /// queries see is known beforehand, and nothing is to be learned from them.
+  /// The number of the next `rows` tokens of a sequence of `length` that can be processed at once,
+  /// because what their queries see is known in advance and no eviction depends on them.
   [[nodiscard]] int rows_at_once(int length, int rows) const;
 };
 

@@ -28,8 +28,8 @@ enum class DropBy : std::uint8_t {
   total_attention,    // that of all queries so far: each head drops its own
 };
 
-/// All that code needs to know of a rule. A new rule is a row of kRules, its mechanism, tests and
-/// docs.
+/// The properties of a rule that code tests. A new rule is a row of kRules, its mechanism, tests
+/// and docs.
 struct RuleTraits {
   RuleKind kind = RuleKind::dense;
   std::string_view name;
@@ -48,8 +48,8 @@ struct RuleTraits {
   /// Whether the model decides.
   [[nodiscard]] constexpr bool learned() const { return marks || merges; }
   [[nodiscard]] constexpr bool drops() const { return drop_by != DropBy::nothing; }
-  /// Whether the cached entries follow from the tokens alone, so that other sequences can begin
-  /// with them. A budget depends on the length of the whole request.
+  /// Whether the cached entries depend on the tokens alone, so that other sequences can reuse them.
+  /// A budget depends on the length of the whole request.
   [[nodiscard]] constexpr bool shares_prefixes() const { return !has_budget; }
 };
 

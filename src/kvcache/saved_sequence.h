@@ -1,4 +1,4 @@
-// A sequence's cache outside of any cache: to be written to a file, and to go on in another cache.
+// A sequence's cache in a portable form, for files and for other caches.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What TOVA and H2O remember of the entries in a head's slots.
+// Positions and attention scores of a head's entries, for TOVA and H2O.
 #pragma once
 
 #include <cstddef>

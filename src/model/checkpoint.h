@@ -38,8 +38,8 @@ class Checkpoint {
   [[nodiscard]] bool has(std::string_view name) const;
   /// The tensor `name`; Error when it is missing.
   [[nodiscard]] const TensorView& tensor(std::string_view name) const;
-  /// All tensors by name. Experts are there one by one, however the file holds them: the first call
-  /// copies those that lie otherwise.
+  /// All tensors by name. Experts appear as separate tensors; the first call copies those that a
+  /// file stores differently.
   [[nodiscard]] const TensorMap& tensors() const;
   /// The same without the values of matrices that mxfp4() has.
   [[nodiscard]] const TensorMap& tensors_but_mxfp4() const;
@@ -47,7 +47,7 @@ class Checkpoint {
   [[nodiscard]] const quantized::QuantizedMatrix* mxfp4(const std::string& name) const;
   /// Whether the tensor `name` was converted from a quantised one, and lies in no mapped file.
   [[nodiscard]] bool is_converted(const std::string& name) const;
-  /// Nobody reads this tensor any more: what is mapped of it may leave memory.
+  /// This tensor is no longer needed; its mapped pages may be dropped.
   void release(std::string_view name) const;
   /// Elements of all tensors the configuration calls for; tied embeddings count once.
   [[nodiscard]] std::int64_t parameter_count() const;

@@ -1,4 +1,4 @@
-// What opening and saving a checkpoint share; nobody outside this room needs it.
+// Shared code of opening and saving a checkpoint; internal to this module.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// How a model was taught to compress its cache (docs/method.md).
+// The retrofit of a model (docs/method.md).
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,8 @@
 namespace winnow::model {
 
 /// Of a GGUF file, what its metadata says (gguf_model.h). Of a directory, reads config.json,
-/// generation_config.json (optional) and dms_metadata.json (optional; its values win over
-/// config.json's). Throws Error naming file, key and what was expected.
+/// generation_config.json (optional) and dms_metadata.json (optional; takes precedence over
+/// config.json). Throws Error naming file, key and what was expected.
 ///
 /// Sizes are bounded so that no product of two of them overflows an int64 and heads * head_dim fits
 /// an int; heads is a multiple of kv_heads, head_dim is even. What the files leave out gets

@@ -1,5 +1,5 @@
-// What the families' config.json files say alike, key by key, and the parts of parse_spec; nobody
-// outside this room needs them.
+// Readers of the config.json keys that families share, and the parts of parse_spec; internal to
+// this module.
 #pragma once
 
 #include <optional>
@@ -92,8 +92,8 @@ struct ReadRope {
 /// What "rope_scaling" and "rope_parameters", and the keys beside them, say in transformers.
 ReadRope read_rope(const JsonObject& config, const HeadSizes& heads, const RopeDefaults& defaults);
 
-/// Of families whose sliding layers have a RoPE of their own: "rope_parameters" says each by layer
-/// type; "rope_scaling" and what stands beside it are of full layers.
+/// For families with a separate RoPE for sliding layers: "rope_parameters" has one per layer type;
+/// "rope_scaling" and its neighbouring keys apply to full layers.
 struct LayerRopes {
   ReadRope full;
   RopeSpec sliding;
@@ -101,7 +101,7 @@ struct LayerRopes {
 LayerRopes read_layer_ropes(const JsonObject& config, const HeadSizes& heads,
                             const RopeDefaults& full, const RopeDefaults& sliding);
 
-/// What the architecture's name says of how the model compresses.
+/// The compression that the architecture's name implies.
 struct NamedRetrofit {
   bool dms = false;  // "Qwen3ForCausalLMDMS": only NVIDIA's code and winnow write this
   bool dmc = false;  // "LlamaForCausalLMDMC": ours

@@ -73,7 +73,7 @@ class RopeReader {
   }
 
  private:
-  /// What stands inside counts before what stands beside.
+  /// Keys inside rope_scaling take precedence over keys beside it.
   [[nodiscard]] double read_theta() const {
     const double beside =
         defaults_.theta_key == nullptr

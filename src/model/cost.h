@@ -1,4 +1,4 @@
-// What a token costs in a model: the weights that multiply it and the entries that it attends to.
+// The cost of a token: the weights that multiply it and the entries that it attends to.
 #pragma once
 
 #include "model/spec.h"

@@ -1,4 +1,4 @@
-// Experts whose matrices a file holds all in one tensor. Everything else knows them one by one.
+// Experts whose matrices share one tensor in a file. All other code sees them as separate tensors.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ struct StackPiece {
   std::int64_t row_stride = 0;
   std::int64_t column_stride = 1;
 
-  /// Whether it lies in the stack as it is wanted.
+  /// Whether the stack already has the required layout.
   [[nodiscard]] bool is_whole() const;
 };
 
@@ -40,8 +40,8 @@ class ExpertStacks {
   /// than `spec` calls for; `where`: the file or directory, for messages.
   ExpertStacks(const ModelSpec& spec, const std::string& where, TensorMap& tensors);
 
-  /// Pieces that lie otherwise than they are wanted are copied when this is called first: until
-  /// then only their names and shapes are there.
+  /// The first call copies pieces whose layout differs; until then only their names and shapes
+  /// exist.
   void fill() const;
   /// Whether a tensor is one of those copies.
   [[nodiscard]] bool holds(const TensorView& tensor) const;

@@ -1,4 +1,4 @@
-// What a GGUF file says of a model, in the words of Hugging Face's files.
+// Translates a GGUF file's metadata to Hugging Face's config.json.
 #pragma once
 
 #include <string>

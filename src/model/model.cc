@@ -85,7 +85,7 @@ struct Model::Activations {
     }
   }
 
-  // Nobody asks for the other tokens once the last layer's cache has them.
+  // The other tokens are not needed after the last layer's cache has stored them.
   void keep_logit_rows(std::span<const SequenceStep> steps) {
     std::size_t kept = 0;
     std::size_t last = 0;

@@ -34,7 +34,8 @@ std::vector<float> RopeTables::frequencies(const char* where) const {
   std::vector<float> all;
   for (const RopeSpec& rope : known_) {
     require(rope.channels() == channels(),
-            "{}: layers of which RoPE rotates {} and {} channels of a head run on the CPU only",
+            "{}: a model whose RoPE rotates {} channels in one layer and {} in another runs on the "
+            "CPU only",
             where, channels(), rope.channels());
     all.insert(all.end(), rope.frequencies.begin(), rope.frequencies.end());
   }

@@ -57,7 +57,7 @@ const char* beyond_plain(const AttentionSpec& attention) {
     return "gated attention outputs";
   }
   if (attention.query_growth) {
-    return "queries that grow with their position";
+    return "queries scaled by their position";
   }
   if (attention.sinks) {
     return "sink logits";
@@ -70,10 +70,10 @@ const char* beyond_plain(const LayerSpec& layer) {
     return "recurrent layers";
   }
   if (!layer.norm_before || layer.norm_after) {
-    return "norms behind a layer's parts";
+    return "norms after a layer's parts";
   }
   if (layer.norm.kind != NormSpec::Kind::rms) {
-    return "norm weights that count from 1";
+    return "norm weights stored minus 1";
   }
   if (layer.residual_multiplier != 1.0F) {
     return "multipliers of the residual stream";

@@ -1,5 +1,5 @@
 // What a model computes, layer by layer, as data. A family (families/) makes it from config.json;
-// whatever runs, trains, measures or plans a model reads it, and nothing else.
+// all code that runs, trains, measures or plans a model reads only this.
 #pragma once
 
 #include <cmath>
@@ -51,8 +51,8 @@ struct Reach {
   bool operator==(const Reach&) const = default;
 };
 
-/// Queries weigh more the later they stand (Llama 4, Ministral 3): after RoPE they are multiplied
-/// by 1 + growth * log(1 + floor((position + first) / period)).
+/// Scales queries by their position (Llama 4, Ministral 3): after RoPE they are multiplied by 1 +
+/// growth * log(1 + floor((position + first) / period)).
 struct QueryGrowth {
   float growth = 0.0F;
   int period = 1;
@@ -178,7 +178,7 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
-/// Under which names a family stores what several families call differently; "" where it has none.
+/// Tensor names that differ between families; "" for tensors that a family lacks.
 struct TensorNames {
   /// How a family's files hold experts: each matrix by itself, or those of all in one tensor, [in,
   /// out], with gate and up side by side (halves) or column by column in turn (pairs).

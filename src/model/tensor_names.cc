@@ -89,7 +89,7 @@ void check_nothing_ignored(const Locate& where, const ModelSpec& spec,
     }
     require(expected.contains(name) || optional.contains(name) ||
                 (name.ends_with(".bias") && is_zero(tensor)),
-            "{}: tensor {} has no place in the model that config.json describes{}", where(name),
+            "{}: tensor {} does not belong to the model that config.json describes{}", where(name),
             in_quotes(name),
             name.find(".dms_proj_alpha") != std::string::npos
                 ? "; expected dms_separate_alpha: true there"

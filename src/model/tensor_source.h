@@ -1,4 +1,4 @@
-// Where the tensors of a model come from while it is put together.
+// The source of a model's tensors while it is loaded.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ class TensorSource {
   virtual TensorView get(const std::string& name) = 0;
   /// The matrix as a weight that is stored quantised and runs as it is; nullopt for others.
   virtual std::optional<ops::Weight> quantized(const std::string& /*name*/) { return std::nullopt; }
-  /// Nobody reads this tensor any more: its memory may go.
+  /// This tensor is no longer needed; its memory may be released.
   virtual void release(const std::string& name) = 0;
 };
 

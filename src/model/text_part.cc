@@ -106,7 +106,7 @@ void add_missing(json& text, const json& defaults) {
   }
 }
 
-/// What stands before a text part's names, and what its family has there.
+/// The prefix of a text part's tensor names, and the prefix that its family uses.
 struct Prefix {
   std::string_view stored;
   std::string_view own;

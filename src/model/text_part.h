@@ -1,4 +1,4 @@
-// Models that read images, too: their text part is a model of one of the families.
+// The text part of vision-language models, which belongs to one of the families.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -95,9 +95,9 @@ struct Weights {
   [[nodiscard]] std::size_t expert_bytes() const;
 };
 
-/// Weights of a checkpoint as they are stored, without copying, or with every matrix quantised to
-/// `format` (int8 or int4).
-/// Matrices that the checkpoint stores in MXFP4 stay so if `keep_mxfp4`, which devices do not take.
+/// Weights of a checkpoint, mapped without copying, or with every matrix quantised to `format`
+/// (int8 or int4). Matrices that the checkpoint stores in MXFP4 stay so if `keep_mxfp4`, which
+/// devices do not take.
 Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format = {},
                      bool keep_mxfp4 = true);
 

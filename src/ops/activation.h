@@ -8,7 +8,7 @@
 namespace winnow::ops {
 
 /// What an MLP applies to each of its channels: x sigmoid(x); x Phi(x) of the normal distribution,
-/// as it is or with the tanh that Hendrycks and Gimpel (2016) put in its place; max(x, 0)^2.
+/// exact or with the tanh approximation of Hendrycks and Gimpel (2016); max(x, 0)^2.
 enum class Activation : std::uint8_t { silu, gelu_tanh, gelu, relu_squared };
 
 /// A gated linear unit: act(gate) * up. With a limit it is gpt-oss's, and `kind` is silu: the gate

@@ -1,4 +1,4 @@
-// A feed-forward of several networks, of which each token takes a few (a mixture of experts).
+// A mixture of experts: several feed-forward networks, of which each token uses a few.
 #pragma once
 
 #include <span>

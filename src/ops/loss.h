@@ -21,7 +21,7 @@ double cross_entropy(Matrix<float> logits, std::span<const std::int32_t> targets
 enum class Divergence : std::uint8_t { forward, reverse };
 
 /// sum_m weights[m] * KL of the rows' distributions, in nats. `student` [M, V] becomes its
-/// gradient; `teacher` is taken as it is, its cap applied before.
+/// gradient; `teacher` is used unchanged; its cap must be applied before.
 double distillation(Divergence divergence, Matrix<float> student, Matrix<const float> teacher,
                     std::span<const float> weights, float final_soft_cap = 0.0F);
 

@@ -62,17 +62,17 @@ std::vector<EngineThread::Ticket> EngineThread::submit(std::vector<Submission> s
   if (samples > config_.most_samples) {
     const bool one = submissions.size() == 1;
     throw ApiError(400,
-                   fmt::format("{} prompts with {} answers are more than the server takes at a "
-                               "time: {} answers (--max-requests)",
+                   fmt::format("{} prompts with {} answers each are more than the server accepts "
+                               "at a time: {} answers (--max-requests)",
                                submissions.size(), samples, config_.most_samples),
                    one ? "n" : "prompt", one ? "too_many_answers" : "too_many_prompts");
   }
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) {
-    throw ApiError(503, "the engine has failed; the server's log says how", {}, "engine_failed");
+    throw ApiError(503, "the engine has failed; see the server's log", {}, "engine_failed");
   }
   if (open_samples_ + samples > config_.most_samples) {
-    throw ApiError(429, "the server has as many requests as it takes; try again later", {},
+    throw ApiError(429, "the server is at its request limit; try again later", {},
                    "too_many_requests");
   }
   open_ += static_cast<int>(submissions.size());
@@ -145,8 +145,8 @@ bool EngineThread::has_work() const {
          !engine_.idle();
 }
 
-// Copies a prefix for the disk; false when there is none. Who waits for answers has heard of a
-// device that fails, and prefixes are no more than a help.
+// Copies a prefix for the disk; false when there is none. Requests already report a failed device,
+// and prefixes are only an optimisation.
 bool EngineThread::store_prefix() {
   try {
     return engine_.store_prefix();

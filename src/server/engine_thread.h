@@ -37,7 +37,7 @@ struct EngineReport {
   int open_requests = 0;                          // taken and not over
 };
 
-/// Who waits for a request's results. Must not throw.
+/// Receives a request's results. Must not throw.
 class StepSink {
  public:
   virtual ~StepSink() = default;
@@ -68,7 +68,7 @@ class EngineThread {
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
-  /// A request, and who waits for its results.
+  /// A request and the receiver of its results.
   struct Submission {
     engine::Request request;
     std::shared_ptr<StepSink> sink;

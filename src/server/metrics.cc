@@ -29,20 +29,18 @@ void add_engine(const engine::EngineStats& engine, std::string& page) {
       engine.state_bytes, page);
   add("winnow_kv_capacity_bytes", "gauge", "Bytes of all cache pages.", engine.capacity_bytes,
       page);
-  add("winnow_preemptions_total", "counter", "Sequences that gave their pages back to others.",
-      engine.preemptions, page);
+  add("winnow_preemptions_total", "counter", "Preempted sequences.", engine.preemptions, page);
   add("winnow_engine_steps_total", "counter", "Batches run.", engine.steps, page);
   add("winnow_prompt_tokens_total", "counter",
-      "Tokens of sequences that began, computed or found in the cache.", engine.prompt_tokens,
-      page);
-  add("winnow_prefix_tokens_total", "counter", "Of those, found in the cache.",
+      "Prompt tokens of started sequences, computed or found in the prefix cache.",
+      engine.prompt_tokens, page);
+  add("winnow_prefix_tokens_total", "counter", "Prompt tokens found in the prefix cache.",
       engine.reused_tokens, page);
-  add("winnow_prefix_hits_total", "counter", "Sequences whose beginning was in the cache.",
+  add("winnow_prefix_hits_total", "counter", "Sequences with a prefix in the cache.",
       engine.prefix_hits, page);
-  add("winnow_prefix_misses_total", "counter", "Sequences whose beginning was not.",
+  add("winnow_prefix_misses_total", "counter", "Sequences without a prefix in the cache.",
       engine.prefix_misses, page);
-  add("winnow_prefixes", "gauge", "States kept for sequences that begin alike.", engine.prefixes,
-      page);
+  add("winnow_prefixes", "gauge", "States in the prefix cache.", engine.prefixes, page);
 }
 
 void add_store(const engine::PrefixStoreStats& store, std::string& page) {
@@ -113,8 +111,7 @@ std::string Metrics::render(const EngineReport& report, int connections) const {
   describe("winnow_build_info", "gauge", "The version, as a label.", page);
   page += "winnow_build_info{version=\"" WINNOW_VERSION "\"} 1\n";
   add("winnow_http_connections", "gauge", "Open connections.", connections, page);
-  add("winnow_requests_open", "gauge", "Completion requests that are not over.",
-      report.open_requests, page);
+  add("winnow_requests_open", "gauge", "Open completion requests.", report.open_requests, page);
   add_engine(report.engine, page);
   add_engine_seconds(report, page);
   add("winnow_generated_tokens_total", "counter", "Tokens of answers.", generated_tokens_.load(),

@@ -96,7 +96,7 @@ struct Server::Parts {
             [this](const HttpRecord& record) { service.note(record); }) {
     service.count_connections(http);
   }
-  // First nobody asks any more, then nobody answers, then what carried the answers may go.
+  // First stop accepting requests, then stop the engine, then free the connections.
   ~Parts() {
     http.stop();
     engine.reset();
@@ -144,7 +144,7 @@ bool Server::drain(std::chrono::milliseconds most) {
     }
   };
   const auto busy = [&] { return parts_->engine->open_requests() > 0; };
-  wait_while(busy, deadline);  // who asks meanwhile hears that the server is shutting down
+  wait_while(busy, deadline);  // requests meanwhile get 503, shutting down
   const bool finished = !busy();
   if (!finished) {
     parts_->engine->shut_down();

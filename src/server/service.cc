@@ -110,7 +110,8 @@ void Service::handle(HttpRequest request, const std::shared_ptr<Reply>& reply) {
     reply->send(to_response(error));
   } catch (const std::exception& error) {
     log_.write(LogLevel::error, "failure", {{"id", request.id}, {"message", error.what()}});
-    reply->send(to_response(ApiError(500, "the server failed; its log says how", {}, "internal")));
+    reply->send(
+        to_response(ApiError(500, "internal server error; see the server's log", {}, "internal")));
   }
 }
 
@@ -121,7 +122,7 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
     return;
   }
   if (entry.route == Route::unknown) {
-    throw ApiError(404, fmt::format("there is no {} here", request.path), {}, "unknown_url");
+    throw ApiError(404, fmt::format("no such path: {}", request.path), {}, "unknown_url");
   }
   const bool get = request.method == "GET" || request.method == "HEAD" ||
                    (entry.erases && request.method == "DELETE");

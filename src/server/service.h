@@ -71,7 +71,7 @@ class Service {
   [[nodiscard]] Metrics& metrics() { return metrics_; }
   [[nodiscard]] Log& log() { return log_; }
   [[nodiscard]] const PromptTokens& prompts() const { return *prompts_; }
-  /// How the model writes calls of tools; ApiError when nobody knows.
+  /// The model's tool format; ApiError if it is unknown.
   [[nodiscard]] const ToolFormat& tool_format() const;
   /// How the model marks its thoughts; null: it has none that are known.
   [[nodiscard]] const ThoughtFormat* thought_format() const { return thought_format_; }

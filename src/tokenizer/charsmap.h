@@ -16,8 +16,9 @@ class Charsmap {
   /// Reads base64; Error when it is damaged.
   explicit Charsmap(const JsonField& field);
 
-  /// What stands first in a grapheme of less than 6 bytes replaces all of it, else every character
-  /// is looked up by itself: as Hugging Face's tokenizers, if not as SentencePiece.
+  /// If a grapheme of less than 6 bytes starts with a match, the match replaces all of it;
+  /// otherwise every character is looked up separately. This follows Hugging Face's tokenizers, not
+  /// SentencePiece.
   [[nodiscard]] std::string apply(std::string_view text) const;
   /// How many times longer a text can become.
   [[nodiscard]] double growth() const { return growth_; }

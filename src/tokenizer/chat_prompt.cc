@@ -57,8 +57,8 @@ bool is_spelled(const Conversation& conversation, std::size_t message, const Tok
                              conversation.messages.at(message).at("content").get<std::string>();
 }
 
-// The prompt's tokens with those of the `marked` messages as they are given; nullopt where a
-// template does more with a content than to put it somewhere.
+// The prompt's tokens, with the given tokens of the `marked` messages; nullopt if the template
+// changes a content instead of inserting it.
 std::optional<Ids> assemble(const Conversation& conversation, std::span<const std::size_t> marked,
                             std::string_view rendered, std::string_view text,
                             const Tokenizer& tokenizer) {

@@ -134,7 +134,7 @@ json pre_tokenizer_json(const PreTokenization& pre) {
   return {{"type", "Sequence"}, {"pretokenizers", steps}};
 }
 
-/// What goes before and after every text.
+/// The tokens before and after every text.
 json post_processor_json(const TokenData& data, bool add_bos) {
   json single = json::array();
   json specials = json::object();

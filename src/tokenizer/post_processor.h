@@ -15,7 +15,7 @@ class PostProcessor {
   /// Error when `field` is not a post-processor, Unsupported when it is another one.
   explicit PostProcessor(const JsonField& field);
 
-  /// What stands before and after the text's own ids.
+  /// The ids before and after the text's ids.
   [[nodiscard]] const std::vector<std::int32_t>& prefix() const { return prefix_; }
   [[nodiscard]] const std::vector<std::int32_t>& suffix() const { return suffix_; }
 

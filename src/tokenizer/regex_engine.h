@@ -1,4 +1,4 @@
-// What runs a regular expression; nobody outside of Regex needs it.
+// The engine of a regular expression; internal to Regex.
 #pragma once
 
 #include <cstdint>

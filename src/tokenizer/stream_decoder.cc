@@ -8,7 +8,7 @@
 namespace winnow {
 namespace {
 
-// Appends what stands for `length` malformed bytes.
+// Appends the replacement for `length` malformed bytes.
 void append_replacement(std::size_t length, bool each_byte, std::string& out) {
   for (std::size_t i = 0; i < (each_byte ? length : 1); ++i) {
     out += kReplacementCharacter;

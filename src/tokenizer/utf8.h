@@ -8,7 +8,7 @@
 
 namespace winnow {
 
-/// What stands at the beginning of a byte string.
+/// The first character of a byte string.
 struct Utf8Step {
   enum class Kind : std::uint8_t {
     character,   // `length` bytes are one well-formed character
@@ -20,7 +20,7 @@ struct Utf8Step {
   char32_t code = 0;  // of a character
 };
 
-/// U+FFFD, what stands in for bytes that are not UTF-8.
+/// U+FFFD, the replacement for bytes that are not UTF-8.
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 /// Looks at the beginning of `bytes`, which must not be empty.

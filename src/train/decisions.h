@@ -39,8 +39,8 @@ struct DecisionLoss {
 bool decides_per_layer(const model::ModelSpec& spec);
 /// Decisions of a layer: 1, or one per KV head.
 std::size_t decision_count(const model::ModelSpec& spec);
-/// The decision that a token of one concerns: DMS's shift, and 1 for DMC, where a token that opens
-/// a segment leaves the one before it as it is.
+/// The shift between a token and the key that its decision concerns: DMS's shift, and 1 for DMC,
+/// where a token that opens a segment leaves the previous entry unchanged.
 int decision_shift(const model::ModelSpec& spec);
 
 /// Converts what decisions are read from to logits: scale * x - offset.

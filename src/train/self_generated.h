@@ -25,9 +25,9 @@ struct SelfGeneratedOptions {
 };
 
 /// Writes JSON lines, {"text": ...} or {"prompt": ..., "completion": ...}, in the order of the
-/// documents; many are written at once. The file appears, or is replaced, at the end; where no
-/// document was finished it stays as it is. Returns their number. Throws Error when a document does
-/// not fit the model, or the file cannot be written.
+/// documents; many are written at once. The file appears or is replaced at the end; it is unchanged
+/// if no document was finished. Returns their number. Throws Error when a document does not fit the
+/// model, or the file cannot be written.
 std::int64_t write_self_generated(const engine::LoadedModel& model, const Tokenizer& tokenizer,
                                   const SelfGeneratedOptions& options,
                                   const std::filesystem::path& file);

@@ -129,7 +129,7 @@ TEST_F(StateFile, OtherFilesAndVersionsAreRefused) {
   write_safetensors(path_,
                     {{"x", {DType::f32, {4}, reinterpret_cast<const std::byte*>(&values[0])}}});
   EXPECT_THAT(complaint(directory_.read("s.state"), kind_),
-              HasSubstr("is no file of winnow's states"));
+              HasSubstr("is not a winnow state file"));
   EXPECT_NE(complaint("hello", kind_), "no error");
   EXPECT_THROW(read_state(directory_.path() / "absent", kind_), Error);
   EXPECT_EQ(find_state(directory_.path() / "absent", kind_), std::nullopt);

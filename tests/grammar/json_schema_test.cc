@@ -234,9 +234,9 @@ TEST(JsonSchema, WhatCannotBeHeldToIsNamed) {
   EXPECT_THAT(error_of(R"({"properties": {"a": {"uniqueItems": true, "type": "array"}}})"),
               HasSubstr("#/properties/a: uniqueItems"));
   EXPECT_THAT(error_of(R"({"oneOf": [{"minimum": 1}, {"maximum": 5}]})"),
-              HasSubstr("#/oneOf: schemas 0 and 1 may both hold"));
+              HasSubstr("#/oneOf: schemas 0 and 1 may both accept"));
   EXPECT_THAT(error_of(R"({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]})"),
-              HasSubstr("may both hold"));
+              HasSubstr("may both accept"));
   EXPECT_THAT(error_of(R"({"format": "semver"})"), HasSubstr("format semver is not supported"));
   EXPECT_THAT(error_of("{\"pattern\": \"(?=a)\"}"), HasSubstr("lookahead"));
   EXPECT_THAT(error_of(R"({"$ref": "#/nope"})"), HasSubstr("refers to nothing"));

@@ -119,7 +119,7 @@ TEST_F(CheckpointTest, UnusableTypeIsNamed) {
 TEST_F(CheckpointTest, ParametersThatWouldBeIgnoredAreRejected) {
   OwnedTensors tensors = tensors_of(parse(tiny_config("Qwen2ForCausalLM")));
   write(tiny_config("LlamaForCausalLM"), tensors.map());
-  EXPECT_THAT(open_error(), HasSubstr("\"model.layers.0.self_attn.k_proj.bias\" has no place"));
+  EXPECT_THAT(open_error(), HasSubstr("\"model.layers.0.self_attn.k_proj.bias\" does not belong"));
 
   json config = tiny_config("Qwen3ForCausalLM");
   config["dms_separate_alpha"] = true;
@@ -141,7 +141,7 @@ TEST_F(CheckpointTest, ABiasOfZerosIsNone) {
     EXPECT_EQ(open_error(), "no error");
     zeros[0] = 1;
     write(tiny_config(), tensors.map());
-    EXPECT_THAT(open_error(), HasSubstr("o_proj.bias\" has no place"));
+    EXPECT_THAT(open_error(), HasSubstr("o_proj.bias\" does not belong"));
   }
 }
 

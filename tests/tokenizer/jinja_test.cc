@@ -125,7 +125,7 @@ TEST_F(Jinja, ErrorsAreOneLineWithNameAndLine) {
 TEST_F(Jinja, SaysWhatIsNotSupported) {
   EXPECT_EQ(error_of("\n{% trans %}"), "test:2: the tag '{% trans %}' is not supported");
   EXPECT_EQ(error_of("\n{% include 'x' %}"),
-            "test:2: {% include %} wants another template, and a chat template stands alone");
+            "test:2: {% include %} needs another template, but a chat template is a single file");
   EXPECT_EQ(error_of("{% autoescape true %}{% endautoescape %}"),
             "test:1: {% autoescape true %} is not supported");
   EXPECT_THAT(error_of("{{ range(99) | list | pprint }}"), HasSubstr("more than 80 characters"));

@@ -1,4 +1,4 @@
-// Stands in for cuda/ in builds without it.
+// Replaces cuda/ in builds without CUDA.
 #include "base/device_list.h"
 
 namespace winnow {

@@ -62,11 +62,11 @@ struct JoinedRows {
   RowSelection selection;
 };
 
-/// Those of the matrices of these names and shapes that are stored quantised, as `find_tensor`
-/// finds their parts; `owner` keeps alive what it finds. Null when the directory says nothing of
-/// quantisation: its config.json's text `config` has no "quantization_config", and no
-/// quantize_config.json (AutoGPTQ's) or quant_config.json (AutoAWQ's) stands beside it. Matrices of
-/// which `joined` tells are looked for as rows of others, too.
+/// Finds the quantised ones among the matrices of these names and shapes, with `find_tensor` for
+/// their parts; `owner` keeps these alive. Null if the directory is not quantised: `config` (the
+/// text of config.json) has no "quantization_config", and there is no quantize_config.json
+/// (AutoGPTQ) or quant_config.json (AutoAWQ). Matrices of which `joined` tells are looked for as
+/// rows of others, too.
 std::shared_ptr<Weights> find_weights(const std::filesystem::path& directory,
                                       const std::string& config, const FindTensor& find_tensor,
                                       const std::shared_ptr<const void>& owner,

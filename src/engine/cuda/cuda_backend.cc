@@ -40,7 +40,7 @@ struct Device {
         prefill(model, matrices, cache, head),
         steps(model, matrices, cache, head, plan.most_padded) {}
 
-  // To be called by whoever comes from outside: it may be another thread each time.
+  // Every public entry point calls this, because each call may come from another thread.
   void select() const { winnow::cuda::select_device(index); }
 
   int index;
@@ -63,7 +63,7 @@ class CudaSequence : public SequenceState {
       device_.select();
       device_.cache.close(slot_, device_.stream.get());
     } catch (const Error&) {
-      // The device has failed. Whoever uses it next is told.
+      // The device has failed. The next use reports it.
     }
   }
   CudaSequence(const CudaSequence&) = delete;

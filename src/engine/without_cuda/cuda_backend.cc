@@ -1,4 +1,4 @@
-// Stands in for cuda/ in builds without it.
+// Replaces cuda/ in builds without CUDA.
 #include "engine/cuda/cuda_backend.h"
 
 #include "base/error.h"
@@ -7,7 +7,7 @@ namespace winnow::engine {
 
 std::unique_ptr<Backend> make_cuda_backend(const model::Model& /*model*/,
                                            const EngineConfig& /*config*/) {
-  fail("--device cuda: this build of winnow knows no CUDA (build with -DWINNOW_CUDA=ON)");
+  fail("--device cuda: this build of winnow has no CUDA support (build with -DWINNOW_CUDA=ON)");
 }
 
 }  // namespace winnow::engine

@@ -33,8 +33,8 @@ struct CacheView {
   std::size_t page_bytes = 0;
   std::uint32_t* free_pages = nullptr;  // a stack of page numbers
   std::int32_t* free_count = nullptr;   // [1] its height
-  /// [pages] sequences that hold a page beside the first one. Only full pages of archives that
-  /// nothing leaves are shared: they never change, so nobody copies a page in order to write it.
+  /// [pages] sequences that hold a page beside the first one. Only full pages of append-only
+  /// archives are shared. They never change, so no copy-on-write is needed.
   std::uint32_t* sharers = nullptr;
 
   std::uint32_t* archive_pages = nullptr;  // [rows, archive_stride]

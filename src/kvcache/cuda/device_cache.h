@@ -17,8 +17,8 @@
 
 namespace winnow::kvcache::cuda {
 
-/// All entries of all sequences of one model. Kernels advance what lies in device memory; the host
-/// knows lengths exactly, and how many pages are free as of the last step that it waited for.
+/// All entries of all sequences of one model. Kernels update the state in device memory. The host
+/// knows lengths exactly, and the number of free pages as of the last step that it waited for.
 class DeviceCache {
  public:
   /// Takes the memory of all pages at once: config.max_bytes. Throws Error when the rule or the

@@ -51,7 +51,7 @@ const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat f
   const std::size_t needed = DeviceWeights::bytes_of(weights, format);
   const std::size_t free = winnow::cuda::free_memory();
   require(needed <= free,
-          "--device cuda: the weights take {:.2f} GiB in {}, but of the device's {:.2f} GiB only "
+          "--device cuda: the weights need {:.2f} GiB in {}, but of the device's {:.2f} GiB only "
           "{:.2f} are free",
           static_cast<double>(needed) / kGib, format_name(format),
           static_cast<double>(winnow::cuda::total_memory()) / kGib,

@@ -1,4 +1,5 @@
-// The linear layers of a step or of prompts and what lies between them: everything but attention.
+// The linear layers of a step or a prompt and the operations between them: everything except
+// attention.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -49,8 +50,8 @@ class LinearPath {
 
   /// Where the embedded tokens go.
   [[nodiscard]] virtual ops::cuda::ResidualStream residual() const = 0;
-  /// The layer's q, k and v, their bias left out: who takes them adds it. `overlap`: a kernel
-  /// before it may still run (SkinnyLaunch).
+  /// The layer's q, k and v without bias; the consumer adds it. `overlap`: a kernel before it may
+  /// still run (SkinnyLaunch).
   virtual kvcache::cuda::QkvRows project(int layer, const QkvMemory& to, int rows, bool overlap,
                                          cudaStream_t stream) = 0;
   /// The layer behind its attention [rows, query_width].

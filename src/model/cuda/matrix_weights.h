@@ -13,8 +13,8 @@ namespace winnow::model::cuda {
 /// large batch does with it.
 class MatrixWeights {
  public:
-  /// Of `model`, which must outlive this. With copies: of every matrix that a step multiplies with,
-  /// but for experts, which are read as they lie.
+  /// Of `model`, which must outlive this. With copies of every matrix that a step uses, except
+  /// experts, which are read in place.
   MatrixWeights(const DeviceModel& model, bool with_copies);
 
   /// Bytes of all copies.

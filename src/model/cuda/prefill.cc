@@ -125,7 +125,7 @@ ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const P
                   first += chunk.tokens.size();
                 }
               });
-  // Nobody asks for the other rows once the last layer's cache has them.
+  // The other rows are not needed after the last layer's cache has stored them.
   const bf16* attended = linear.keep_rows(wanted_.data(), wanted, attended_.data(), stream.get());
   linear.finish_layer(model_.layers() - 1, attended, wanted, stream.get());
   return linear.finish(wanted, stream.get());

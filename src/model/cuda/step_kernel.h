@@ -28,8 +28,8 @@ class StepKernel {
     int sequences = 0;
     bool with_logits = false;
   };
-  /// Where the end of a step is told to the host, in page-locked memory: the tokens last, before
-  /// the kernel has ended.
+  /// Page-locked memory through which a step signals its end to the host; the tokens are written
+  /// last, before the kernel ends.
   struct End {
     std::int32_t* tokens = nullptr;      // [sequences]
     std::int32_t* free_pages = nullptr;  // [1]
@@ -49,9 +49,9 @@ class StepKernel {
   [[nodiscard]] virtual ops::cuda::ResidualStream residual() const = 0;
 
   /// A token of each of the sequences through all layers and the head; last they are appended in
-  /// all layers. With `end` the sequences then move on (next_pages.cuh) and the host is told;
-  /// without, that is left to who comes next. Programmatic: weights are read before its predecessor
-  /// is complete, nothing else.
+  /// all layers. With `end` it also advances the sequences (next_pages.cuh) and signals the host;
+  /// without, the next kernel does so. Programmatic: weights are read before its predecessor is
+  /// complete, nothing else.
   virtual void run(const Step& step, RowKind rows, const End* end, cudaStream_t stream) const = 0;
 };
 

@@ -49,7 +49,7 @@ __global__ void end_kernel(StepResults results) {
     if (row == 0) {
       *results.host_free_pages = *results.cache.free_count;
     }
-    __threadfence_system();  // who has seen all tokens may rely on the rest
+    __threadfence_system();  // a reader that sees all tokens may rely on the rest
     results.host_tokens[row] = results.tokens[row];
   }
 }

@@ -20,7 +20,7 @@ template <int Threads>
 __device__ float2 block_sums(float2 x) {
   __shared__ float2 sums[Threads / kLanes];
   x = {lane_sum(x.x), lane_sum(x.y)};
-  __syncthreads();  // whoever still reads the sums of the call before
+  __syncthreads();  // wait for readers of the previous call's sums
   if (threadIdx.x % kLanes == 0) {
     sums[threadIdx.x / kLanes] = x;
   }

@@ -196,8 +196,8 @@ class AttentionConsumer {
     }
     float factor[2];
     const bool grown = softmax.weigh(scores, work_.scale(), factor);
-    // ptxas would wait for the outputs before it takes exponentials: what stops it is a branch that
-    // depends on their sums. None is negative, so nobody waits here.
+    // ptxas would wait for the outputs before it takes exponentials: a branch that depends on their
+    // sums prevents this. No sum is negative, so the branch never waits.
     const bool negative = fminf(softmax.sum[0], softmax.sum[1]) < 0.0F;
     control().key_full[pipe_.stage].wait(negative ? pipe_.parity ^ 1 : pipe_.parity);
     wait_for_products<0>(out);

@@ -16,7 +16,7 @@ constexpr bool registers_suffice(int warpgroups, int sum) {
   return sum <= warpgroups * (kRegisters / (warpgroups * kWarpgroup) / 8 * 8);
 }
 
-/// A place in a ring of `Size` stages, as the one who waits for full ones sees it.
+/// A position in a ring of `Size` stages, for the consumer.
 template <int Size>
 struct PipelineState {
   int stage = 0;

@@ -1,4 +1,4 @@
-// What a client is told when it cannot have what it asked for.
+// Errors of the API, as clients see them.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -30,7 +30,7 @@ class ApiError : public std::runtime_error {
   std::string code_;
 };
 
-/// For who asks while the server ends, and who still waits when it does (503).
+/// For requests during shutdown, and those still waiting at its end (503).
 ApiError shutting_down();
 
 /// {"error": {"message", "type", "param", "code"}}

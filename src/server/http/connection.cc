@@ -101,7 +101,7 @@ asio::awaitable<bool> Connection::read(RequestParser& parser) {
     const bool head_came = parser.has_head() && !std::exchange(in_body, true);
     if (head_came && !parser.refusal()) {
       if (const auto refusal = owner_.refuse(parser.head(client_))) {
-        parser.refuse(*refusal);  // no room for the body of somebody who may not ask
+        parser.refuse(*refusal);  // accept no body without a valid key
       }
     }
     if (parser.is_over()) {

@@ -1,4 +1,4 @@
-// The bytes of one answer on their way from whoever makes them to the connection.
+// The bytes of one answer, between their producer and the connection.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>

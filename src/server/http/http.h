@@ -1,4 +1,4 @@
-// One HTTP request and the way back to whoever sent it.
+// One HTTP request, and the reply to its client.
 #pragma once
 
 #include <functional>

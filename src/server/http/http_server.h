@@ -55,7 +55,7 @@ class HttpServer {
   /// `gate` is asked and `done` hears of every exchange, on the server's threads; neither throws.
   HttpServer(const HttpConfig& config, Gate gate, HttpHandler handler,
              std::function<void(const HttpRecord&)> done);
-  /// Stops, and closes all connections. Nobody may use a Reply any more.
+  /// Stops, and closes all connections. No Reply may be used after this.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

@@ -60,17 +60,18 @@ std::optional<ApiError> refusal_of_head(const Message& message) {
   }
   if (const auto coding = value_of(message, http::field::transfer_encoding);
       !coding.empty() && !is_same_word(coding, "chunked")) {
-    return ApiError(501, "the only Transfer-Encoding that this server takes is chunked", {},
+    return ApiError(501, "the only Transfer-Encoding that this server accepts is chunked", {},
                     "unsupported_transfer_encoding");
   }
   if (const auto coding = value_of(message, http::field::content_encoding);
       !coding.empty() && !is_same_word(coding, "identity")) {
-    return ApiError(415, "the body has a Content-Encoding; this server takes none", {},
+    return ApiError(415, "the body has a Content-Encoding; this server accepts none", {},
                     "unsupported_content_encoding");
   }
   if (const auto expected = value_of(message, http::field::expect);
       !expected.empty() && !is_same_word(expected, "100-continue")) {
-    return ApiError(417, "this server expects nothing but 100-continue", {}, "expectation_failed");
+    return ApiError(417, "the only expectation that this server accepts is 100-continue", {},
+                    "expectation_failed");
   }
   return std::nullopt;
 }

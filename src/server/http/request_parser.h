@@ -28,7 +28,7 @@ class RequestParser {
   /// What the client is told if this is no request, or too large.
   [[nodiscard]] const std::optional<ApiError>& refusal() const { return refusal_; }
 
-  /// Whatever is to come, the client is told this.
+  /// The client gets this error, whatever follows.
   void refuse(const ApiError& refusal) { refusal_ = refusal; }
 
   /// Of the head, once that is there.

@@ -13,10 +13,9 @@
 
 namespace winnow::server {
 
-/// Threads that do not run on the core of a thread that gives them work. Whoever is woken often
-/// gets the very core of who wakes it, and the engine's own thread would wait; one of its workers
-/// can be done without for a while. (Of the cores that the process may use; with one nothing
-/// changes.)
+/// Threads that avoid the core of the thread that gives them work. The kernel often runs a woken
+/// thread on the core of the thread that woke it, so the engine's thread would wait. (Among the
+/// cores of the process; no effect with one core.)
 class ThreadsElsewhere {
  public:
   ThreadsElsewhere() = default;
@@ -28,7 +27,7 @@ class ThreadsElsewhere {
   void start(const char* name, std::function<void()> body);
   /// Keeps them off the core that the caller is on. Takes some nanoseconds while that is the same.
   void leave_callers_core();
-  /// They may use all cores again, if nobody has called leave_callers_core() for so long.
+  /// They may use all cores again if leave_callers_core() was not called for this long.
   void return_after(std::chrono::nanoseconds rest);
   /// How many have begun and not ended.
   [[nodiscard]] std::size_t running() const;

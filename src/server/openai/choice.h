@@ -1,5 +1,4 @@
-// One of a request's answers as it is written: text that is certain, and what is known of its
-// tokens.
+// One answer of a request while it is generated: final text, and data about its tokens.
 #pragma once
 
 #include <algorithm>

@@ -108,7 +108,7 @@ void CompletionJob::consume_or_fail(int prompt, const StepResult& result) {
     fail(error);
   } catch (const std::exception& error) {
     service_.log().write(LogLevel::error, "failure", {{"id", head_.id}, {"message", error.what()}});
-    fail(ApiError(500, "the server failed; its log says how", {}, "internal"));
+    fail(ApiError(500, "internal server error; see the server's log", {}, "internal"));
   }
 }
 
@@ -152,7 +152,7 @@ void CompletionJob::check(const engine::TokenEvent& event) {
   put_pieces();  // of the tokens before
   flush();
   if (event.finish == FinishReason::out_of_memory) {
-    throw ApiError(400, "the cache has no room for so long a sequence (--kv-gib)",
+    throw ApiError(400, "the sequence does not fit into the cache (--kv-gib)",
                    request_.chat ? "messages" : "prompt", "context_length_exceeded");
   }
   if (event.finish == FinishReason::no_token) {

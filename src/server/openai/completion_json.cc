@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// JSON has no infinity; nobody tells this from it.
+// JSON has no infinity; this value is indistinguishable in practice.
 double finite(float logprob) {
   return std::max(double{logprob}, -9999.0);
 }

@@ -225,10 +225,9 @@ std::string field_page() {
   return fmt::format(
       "{}\nFields of `/v1/responses`:\n\n{}\nFields of `/v1/messages`:\n\n{}\nFields of "
       "`/v1/embeddings` and `/v1/rerank`:\n\n{}\nRefused with 400 that names the field, unless the "
-      "value asks for nothing: {}.\n\n"
-      "Without effect on any answer, and named in the log and in the answer's header "
-      "`X-Winnow-Ignored`: {}; and every field that is not in this table. A name that is one slip "
-      "away from a known one is refused.\n",
+      "value asks for nothing: {}.\n\nIgnored, because they cannot change an answer, and named in "
+      "the log and in the response header `X-Winnow-Ignored`: {}; and every field that is not in "
+      "this table. A name one typo away from a known one is refused.\n",
       honoured_rows(kCompletions), honoured_rows(static_cast<std::uint8_t>(Endpoint::responses)),
       honoured_rows(static_cast<std::uint8_t>(Endpoint::messages)), honoured_rows(kVectors),
       other_names(Treatment::refused), other_names(Treatment::ignored));

@@ -37,7 +37,7 @@ struct FieldRule {
   std::string_view name;
   std::uint8_t endpoints = 0;  // of Endpoint
   Treatment treatment = Treatment::honoured;
-  FieldKind kind = FieldKind::any;  // any: whoever reads it says what it may be
+  FieldKind kind = FieldKind::any;  // any: the code that reads it checks the value
   double lowest = 0.0;              // of numbers
   double highest = 0.0;
   std::string_view alias_of = {};  // another name of that field
@@ -61,8 +61,8 @@ struct CheckedBody {
   std::map<std::string, std::string> spelled;  // by a field's name: as the client spelled it
 };
 
-/// Throws ApiError naming the field at fault. A name that nobody knows is ignored, but not one that
-/// is almost a known one: that is a mistake in spelling.
+/// Throws ApiError naming the field at fault. Unknown names are ignored, but a name close to a
+/// known one is refused as a spelling mistake.
 CheckedBody check_fields(nlohmann::json body, Endpoint endpoint);
 
 /// Names what was ignored in a header of the answer, X-Winnow-Ignored.

@@ -90,10 +90,11 @@ int answer_tokens(const CompletionRequest& completion, int prompt, int context) 
   const int wanted =
       completion.max_tokens.value_or(completion.chat ? context - prompt : kDefaultTokens);
   if (prompt + std::max(wanted, completion.echo ? 0 : 1) > context) {
-    throw ApiError(400,
-                   fmt::format("the context is {} tokens; the prompt has {} and {} are to follow",
-                               context, prompt, std::max(wanted, 1)),
-                   std::string(field_of(completion)), "context_length_exceeded");
+    throw ApiError(
+        400,
+        fmt::format("the context is {} tokens; the prompt has {} and {} more are requested",
+                    context, prompt, std::max(wanted, 1)),
+        std::string(field_of(completion)), "context_length_exceeded");
   }
   return wanted;
 }

@@ -41,10 +41,9 @@ std::string rendered_to_last_message(const ChatTemplate& chat, const ChatPrompt&
   const std::string trimmed = last == std::string::npos ? "" : content.substr(0, last + 1);
   const auto at = trimmed.empty() ? std::string::npos : text.rfind(trimmed);
   if (at == std::string::npos) {
-    throw ApiError(400,
-                   "the last message's content is not in what the chat template makes of it, so no "
-                   "answer can go on with it",
-                   "continue_final_message", "chat_template_error");
+    throw ApiError(
+        400, "the chat template changes the last message's content, so no answer can continue it",
+        "continue_final_message", "chat_template_error");
   }
   const std::size_t length =
       text.compare(at, content.size(), content) == 0 ? content.size() : trimmed.size();
@@ -115,7 +114,7 @@ std::vector<std::int32_t> PromptTokens::infill(std::string_view before,
     }
     return tokens;
   }
-  throw ApiError(400, "suffix: this model has no tokens for filling in", "suffix",
+  throw ApiError(400, "suffix: this model has no fill-in-the-middle tokens", "suffix",
                  "unsupported_parameter");
 }
 
@@ -154,7 +153,7 @@ std::vector<std::int32_t> PromptTokens::rendered(const ChatPrompt& asked, const 
   return tokenizer_.encode(text, {.add_special = add_special, .parse_special = true});
 }
 
-// What the model's directory tells its own template, this one is told, too.
+// Passes the same variables as to the model's own template.
 std::vector<std::int32_t> PromptTokens::by_own_template(const ChatPrompt& prompt,
                                                         bool add_special) const {
   if (!limits_.trust_templates) {
@@ -176,7 +175,7 @@ std::vector<std::int32_t> PromptTokens::by_own_template(const ChatPrompt& prompt
   return rendered(bound, ChatTemplate(*prompt.chat_template), add_special);
 }
 
-// Where the model lies is nobody's business but the operator's.
+// Do not reveal the model's path to clients.
 std::string PromptTokens::without_paths(std::string message) const {
   for (const std::filesystem::path& directory :
        {limits_.model_directory, std::filesystem::weakly_canonical(limits_.model_directory)}) {

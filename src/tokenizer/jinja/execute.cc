@@ -233,7 +233,7 @@ Interpreter::Flow Interpreter::operator()(const Autoescape& node) {
 }
 
 Interpreter::Flow Interpreter::operator()(const Absent& node) {
-  fail("{{% {} %}} wants another template, and a chat template stands alone", node.tag);
+  fail("{{% {} %}} needs another template, but a chat template is a single file", node.tag);
 }
 
 /// The macro sees the scope it is defined in, but does not keep it alive: the scope holds the

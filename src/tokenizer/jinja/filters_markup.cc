@@ -80,7 +80,7 @@ Value xmlattr(Runtime& runtime, const Value& input, const Arguments& arguments) 
   return out;
 }
 
-/// `text` without what stands between `begin` and `end`, these included.
+/// `text` without the parts from `begin` to `end`.
 std::string without(Runtime& runtime, std::string_view text, std::string_view begin,
                     std::string_view end) {
   runtime.spend_search(text, begin);

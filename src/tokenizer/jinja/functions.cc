@@ -103,7 +103,7 @@ Value joiner(Runtime& /*runtime*/, const Arguments& arguments) {
       });
 }
 
-/// next() gives its items one after another, again and again; current is what comes next.
+/// next() returns its items in a cycle; current is the next one.
 Value cycler(Runtime& /*runtime*/, const Arguments& arguments) {
   require(!arguments.positional.empty(), "cycler: at least one item has to be provided");
   require(arguments.named.empty(), "cycler: the argument '{}' is not supported",

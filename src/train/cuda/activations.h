@@ -17,7 +17,7 @@ class DeviceActivations {
 
   bf16* normed = nullptr;     // [T, hidden]: input of q, k and v
   bf16* projected = nullptr;  // [T, (heads + 2 kv_heads) * head_dim]: q, k and v as the product
-                              // gives them; null where nobody needs them again
+                              // gives them; null if not needed again
   bf16* queries = nullptr;    // [T, heads * head_dim]: after RoPE
   bf16* keys = nullptr;       // [T, kv_heads * head_dim]
   bf16* values = nullptr;

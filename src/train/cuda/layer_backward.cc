@@ -114,7 +114,7 @@ class LayerBackward {
     ops::cuda::round(gradient_.rounded, gradient_.exact, count, pass_.stream);
   }
 
-  // Adds what comes through a norm of x to the residual stream's gradient.
+  // Adds the gradient through a norm of x to the residual stream's gradient.
   void through_norm(bf16* rounded, float* dweight, const float* x, const float* weight) {
     const model::NormSpec& norm = pass_.layer_spec().norm;
     ops::cuda::rms_norm_backward(

@@ -1,4 +1,4 @@
-// What a layer's forward and backward share; nobody else needs it.
+// Shared code of a layer's forward and backward pass.
 #pragma once
 
 #include <algorithm>

@@ -29,7 +29,7 @@ struct AdamWStep {
 /// Arrays of `count` elements, a multiple of 8.
 struct AdamWArrays {
   float* values = nullptr;
-  bf16* rounded = nullptr;  // receives the new values; null: nobody needs them so
+  bf16* rounded = nullptr;  // receives the new values; null: not needed
   const float* gradients = nullptr;
   float* first = nullptr;
   float* second = nullptr;

@@ -13,8 +13,8 @@
 
 namespace winnow::train::cuda {
 
-/// Lies at the same place in device memory for every pass. Host memory behind it stays as it is
-/// until the update is over, so nobody has to wait for a copy.
+/// At the same device address in every pass. The host memory stays unchanged until the update ends,
+/// so no copy has to be waited for.
 class PassInputs {
  public:
   /// `decisions`: of all layers.

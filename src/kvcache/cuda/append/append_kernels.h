@@ -13,7 +13,8 @@ namespace winnow::kvcache::cuda {
 /// Query heads per KV head, each of which is a warp of a block beside those of key and value.
 inline constexpr int kMostAppendGroup = 30;
 
-/// Threads that a block of group + 2 warps may have: more where kernels are told the shape (D = 0).
+/// Threads that a block of group + 2 warps may have: more if the shape is a run-time argument (D =
+/// 0).
 template <int D>
 inline constexpr int kMostAppendThreads = D > 0 ? 10 * 32 : (kMostAppendGroup + 2) * 32;
 

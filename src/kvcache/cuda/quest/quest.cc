@@ -64,7 +64,7 @@ void QuestAttention::plan(const QuestTokens& tokens, cudaStream_t stream) {
   }
   launch_count_chosen(cache_.view(), heads_, tokens, choice(), stream);
   plan_.make({.archive_counts = planned_.data(),
-              .lengths = in_order_.data(),  // without a window nobody asks for more than some
+              .lengths = in_order_.data(),  // without a window the last few suffice
               .slots = in_order_.data(),
               .kv_heads = heads_},
              0, tokens.batch, stream);

@@ -32,8 +32,8 @@ __device__ float4 most_of(float4 a, float4 b) {
   return {fmaxf(a.x, b.x), fmaxf(a.y, b.y), fmaxf(a.z, b.z), fmaxf(a.w, b.w)};
 }
 
-// Where a token lies. One that pads the batch has no slot (-1): it reads an entry of any page,
-// which nobody asks for.
+// The location of a token. A padding token has no slot (-1): it reads an entry of any page, and the
+// result is not used.
 struct TokenPlace {
   int slot;
   int position;
@@ -118,8 +118,8 @@ struct Threshold {
   int equals = 0;
 };
 
-// The digit of the `wanted`-th largest number, given how many have each digit, and the how-manieth
-// of that digit it is. A warp's work.
+// The digit of the `wanted`-th largest number, given a histogram of digits, and its rank among the
+// numbers with that digit. One warp computes it.
 __device__ void choose_digit(const int (&counts)[kDigits], int wanted, int& digit, int& left) {
   constexpr int kEach = kDigits / 32;
   const int lane = static_cast<int>(threadIdx.x);

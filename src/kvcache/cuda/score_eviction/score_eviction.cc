@@ -67,7 +67,7 @@ void ScoreEvictionAttention::launch(const ScoreEvictionArguments& arguments,
   if (arguments.by_layer) {
     winnow::cuda::check(
         cudaMemsetAsync(arrived_.data(), 0, arrived_.size() * sizeof(std::uint32_t), stream),
-        "nobody has arrived");
+        "clear the arrival counters");
   }
   launch_score_eviction(format, head_dim, arguments, stream);
 }

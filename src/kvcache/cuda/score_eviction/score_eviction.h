@@ -22,9 +22,8 @@ class ScoreEvictionAttention {
   /// the scores. out [batch, heads * head_dim].
   void attend(const DecodeAppend& step, float scale, bf16* out, cudaStream_t stream) const;
 
-  /// How many first tokens of a chunk need none of this: nothing leaves when they come, and nobody
-  /// will ask what attention they paid. They are appended and attended to like those of a dense
-  /// cache.
+  /// The number of first tokens of a chunk that evict nothing and whose attention is never needed.
+  /// They are appended and attended to as in a dense cache.
   [[nodiscard]] static int free_tokens(const Rule& rule, int length, int tokens);
 
   /// Takes the chunk's tokens one by one: appends, attends, drops. out [tokens, heads * head_dim].

@@ -247,7 +247,7 @@ class ScoreEvictionBlock {
             parts_[warp * a_.group * D + place] * ops::cuda::exp2_fast(sums_[warp][head].x - all.x);
       }
       if constexpr (kRotated) {
-        query_[i] = sum * all.y;  // nobody needs the queries any more
+        query_[i] = sum * all.y;  // the queries are no longer needed
       } else {
         out[i] = __float2bfloat16_rn(sum * all.y);
       }

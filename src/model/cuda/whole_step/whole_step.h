@@ -1,6 +1,6 @@
 // A decode step of a few sequences, all layers in one kernel: linear layers, and attention between
-// them, publish their results (ops/cuda/linear/skinny_gemm_kernels.h), so that nobody waits for a
-// kernel to end and another to begin. whole_step.cuh has the order.
+// them, publish their results (ops/cuda/linear/skinny_gemm_kernels.h), so no work waits for one
+// kernel to end and the next to start. whole_step.cuh has the order.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -169,7 +169,7 @@ inline __device__ void end_sequence(const WholeStepArguments& a, int sequence, s
   }
   ++cache.lengths[slot];
   a.end.next_pages[sequence] = 0;
-  __threadfence_system();  // who has seen all tokens may rely on the rest
+  __threadfence_system();  // a reader that sees all tokens may rely on the rest
   a.end.tokens[sequence] = token;
 }
 

@@ -142,8 +142,8 @@ class WholeStepAttention {
     }
   }
 
-  // The token's q, and for the new entry k and v, as they come from the layer before: to where they
-  // are used.
+  // Copies the token's q, and k and v of the new entry, from the previous layer's output to shared
+  // memory.
   __device__ void take_token() {
     const auto* qkv =
         reinterpret_cast<const float*>(published() + a_.of_layer[layer_].products_at) +

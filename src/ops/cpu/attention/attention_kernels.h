@@ -9,8 +9,8 @@
 namespace winnow::ops::cpu {
 
 /// scores[r * score_stride + j] = sum_d query[r * query_stride + d] * code(key j)[d] for the
-/// kPageEntries entries j of one page. Codes are taken as they are: scales are not applied.
-/// Meanwhile `upcoming` is fetched into the cache.
+/// kPageEntries entries j of one page. Uses raw codes, without scales. Prefetches `upcoming`
+/// meanwhile.
 void score_page(const PageLayout& layout, const std::byte* page, const float* query,
                 std::size_t query_stride, std::size_t rows, float* scores, std::size_t score_stride,
                 std::span<const std::byte> upcoming);

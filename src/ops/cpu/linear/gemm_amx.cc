@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t kTogether = 2;  // tiles of weights, and of inputs, that meet each other
 constexpr std::size_t kBlock = kTogether * kTile;  // rows of a weight that are read side by side
 
-// Tiles 0 to 3 are sums [weight row][input], 4 and 5 rows of weights as they lie, 6 and 7 inputs
+// Tiles 0 to 3 hold sums [weight row][input], 4 and 5 weight rows in memory order, 6 and 7 inputs
 // [pair of columns][input][2].
 constexpr TileShapes kShapes;
 

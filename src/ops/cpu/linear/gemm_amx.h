@@ -17,10 +17,10 @@ bool has_bf16_tiles();
 /// pass by.
 bool fits_tiles(std::size_t rows, std::size_t cols);
 
-/// As linear() in bf16, where has_bf16_tiles() and fits_tiles() x. The first operand of a product
-/// of tiles is rows as they lie, the second pairs of columns: so weights are the first, out^T =
-/// weight x^T, and nothing but the inputs is brought into another order. A row's result does not
-/// depend on the other rows.
+/// As linear() in bf16, where has_bf16_tiles() and fits_tiles() x. The first operand of a tile
+/// product is row-major, the second is pairs of columns. Weights are therefore the first operand
+/// (out^T = weight x^T), and only the inputs are reordered. A row's result does not depend on the
+/// other rows.
 void gemm_amx(Workspace& workspace, std::span<const LinearTarget> targets, Matrix<const float> x);
 
 }  // namespace winnow::ops::cpu

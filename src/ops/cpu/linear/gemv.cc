@@ -100,7 +100,7 @@ HWY_INLINE void dequantize_row(const Row& row, std::size_t cols, float* HWY_REST
   }
 }
 
-/// All inputs with `count` rows. Few inputs take the weights as they are dequantised; for more it
+/// All inputs with `count` rows. For few inputs weights are dequantised on the fly; for more it
 /// pays to dequantise once.
 template <class Row>
 void block_kernel(const Row* rows, std::size_t count, Matrix<const float> x, const float* bias,
@@ -120,7 +120,7 @@ void block_kernel(const Row* rows, std::size_t count, Matrix<const float> x, con
 }
 
 /// Weight rows [begin, end) of the target, `most` at a time: body(rows, count, bias, out) with
-/// kMostRows rows to read, of which the last one of the target stands in for those beyond its end.
+/// kMostRows rows to read, rows beyond the end repeat the last row of the target.
 template <class Row, class Body>
 HWY_INLINE void for_row_blocks(const LinearTarget& target, std::size_t begin, std::size_t end,
                                std::size_t most, const Body& body) {

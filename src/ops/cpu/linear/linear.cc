@@ -56,8 +56,8 @@ void linear_stored_as(WeightFormat format, Workspace& workspace,
   }
 }
 
-/// Few rows, or any number of them that must not depend on each other: no weight is dequantised to
-/// memory for them, but each as it lies multiplied in bf16, where there are dots, or in float.
+/// For few rows, or rows that must not depend on each other, weights are not dequantised to memory.
+/// They are multiplied directly, in bf16 with AVX512_BF16, otherwise in float.
 void linear_as_stored(Workspace& workspace, std::span<const LinearTarget> targets,
                       Matrix<const float> x, bool dots) {
   while (!targets.empty()) {

@@ -49,7 +49,7 @@ __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int
   planned.window_entries = min(length + 1, ring);
   planned.archive_pages = pages_for(counts[planned.state_row] + (length + 1 > ring ? 1 : 0));
   const int pages = pages_for(planned.window_entries) + planned.archive_pages;
-  // A row without pages takes a place as well: somebody must write its zeros.
+  // A row without pages also gets a tile, because its zeros must be written.
   planned.tiles = max(1, (pages + tile_pages - 1) / tile_pages);
   planned.written = ring > 0 ? length % ring / kPageEntries : -1;
   return planned;

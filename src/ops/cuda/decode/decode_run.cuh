@@ -28,8 +28,8 @@ __host__ __device__ constexpr int warp_bytes(int head_dim, int code_bits, int gr
   return group * head_dim * int{sizeof(float)} + stages(head_dim, code_bits) * tile_bytes;
 }
 
-/// A page of a tile. What it holds is worked out when it is asked for, long after it was looked up:
-/// so nobody waits for the tables.
+/// A page of a tile. Its contents are computed on use, long after the table look-up, so no warp
+/// waits for the tables.
 struct TilePage {
   std::uint32_t listed = kNoPage;  // its number, if it holds entries
   int before = 0;                  // entries of its list on earlier pages

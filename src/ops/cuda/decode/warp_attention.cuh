@@ -67,8 +67,8 @@ __device__ uint4 query_operand(const float* query, int group, float scale, int s
 template <int D>
 inline constexpr int kQuerySteps = D / 16;
 
-/// Where a warp has its row's queries: in registers, or where somebody has put all lanes' operands
-/// into shared memory, [steps, lanes].
+/// The location of a warp's queries: registers, or shared memory with the operands of all lanes,
+/// [steps, lanes].
 template <class Codes, int D>
 class KeptQuery {
  public:
@@ -104,7 +104,7 @@ class WarpAttention {
 
   __device__ WarpAttention() : lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
 
-  /// Starts a row, of whose queries Query::take() is told.
+  /// Starts a row; passes its queries to Query::take().
   template <class... Arguments>
   __device__ void begin(const Arguments&... query) {
     query_.take(query...);

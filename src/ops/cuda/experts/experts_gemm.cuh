@@ -95,7 +95,7 @@ class TokenInputs {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int batch = 0; batch < kBatches; ++batch) {
-      // Tokens that there are none of repeat the last one; nobody reads what becomes of them.
+      // Missing tokens repeat the last one; their results are not read.
       const int place = min(first + batch * 8 + lane / 4, end - 1);
       const int row = call.input.by_token ? call.routes.pairs[place] / call.active : place;
       rows_[batch] = call.input.x + static_cast<std::size_t>(row) * cols_ + lane % 4 * 8;

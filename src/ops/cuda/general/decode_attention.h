@@ -1,5 +1,5 @@
-// Decode attention on the device for every head dimension, group and kind of logits: what stands in
-// for DecodePlan where that has no kernel.
+// Decode attention on the device for every head dimension, group and kind of logits: the fallback
+// where DecodePlan has no kernel.
 #pragma once
 
 #include "base/cuda/device.h"

@@ -1,5 +1,5 @@
-// Prefill attention on the device for every head dimension, group and kind of logits: what stands
-// in for prefill_attention() where that has no kernel.
+// Prefill attention on the device for every head dimension, group and kind of logits: the fallback
+// where prefill_attention() has no kernel.
 #pragma once
 
 #include "ops/cuda/general/attention_logits.h"

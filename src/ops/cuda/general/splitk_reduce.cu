@@ -23,7 +23,7 @@ __device__ float warp_sum(float x) {
   return x;
 }
 
-// A split that holds no entries, whose output nobody has written for good.
+// A split without entries; its output was never written.
 __device__ bool is_empty(const float2& split) {
   return split.x == -INFINITY && split.y == 0.0F;
 }

@@ -1,5 +1,5 @@
-// General training attention, backward, in two kernels, so that nobody adds to what another block
-// has written: query rows over their keys, and keys over the query rows that see them.
+// General training attention, backward, in two kernels, so that no block adds to another block's
+// output: query rows over their keys, and keys over the query rows that see them.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/block_sums.cuh"
 #include "ops/cuda/general/training_attention.h"

@@ -56,7 +56,7 @@ struct DeviceWeightLayout {
   [[nodiscard]] std::size_t bytes() const;
 };
 
-/// What kernels see of a weight. The memory is somebody else's.
+/// What kernels see of a weight. Does not own the memory.
 struct DeviceWeightView {
   DeviceWeightFormat format = DeviceWeightFormat::bf16;
   bool paired = false;

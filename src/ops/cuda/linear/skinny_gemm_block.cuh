@@ -102,11 +102,11 @@ struct SkinnyShared {
   Barrier appended;  // where there is attention
 };
 
-/// The rings of a block: how many places each has, and where. A barrier tells phases apart by
-/// parity only: nobody may wait for one before the one before it has ended. So a place of inputs
-/// has one fetching warp and one team that uses it, and both numbers are multiples of kTeams. A
-/// stage of weights may be the other team's a lap later, where teams are apart: then the copies
-/// that have not landed and a tile behind them must be less than a lap (WeightFetch).
+/// The rings of a block: how many places each has, and where. A barrier distinguishes phases by
+/// parity only: no warp may wait for a phase before the previous one has ended. Each input slot
+/// therefore has one fetching warp and one team, and both numbers are multiples of kTeams. A stage
+/// of weights may be the other team's a lap later, where teams are apart: then the copies that have
+/// not landed and a tile behind them must be less than a lap (WeightFetch).
 struct SkinnyRings {
   int stages;
   int input_slots;

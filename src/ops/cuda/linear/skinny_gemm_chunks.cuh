@@ -6,10 +6,9 @@
 
 namespace winnow::ops::cuda {
 
-/// They lie in memory as they are multiplied (published_row_bytes()). A chunk is copied when the
-/// last of its values is there, many at a time; it is looked through where it has come to, and
-/// copied again while a value is missing. By each of the warps that fetch inputs, who take slots
-/// round-robin.
+/// They are stored in the layout of the product (published_row_bytes()). A chunk is copied when its
+/// last value has arrived, many chunks at a time. The copy is checked and repeated while a value is
+/// missing. The warps that fetch inputs take slots round-robin.
 template <class Format, int kMostRows, class Program>
 class PublishedChunks {
  public:

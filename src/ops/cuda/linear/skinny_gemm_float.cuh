@@ -23,7 +23,7 @@ class FloatProducts {
         scales_(weights + kTileRows * kStepBytes + lane() / 4 * Format::kBlocks * 2) {
 #pragma unroll
     for (int batch = 0; batch < kBatches; ++batch) {
-      // Rows that there are none of repeat the last one; nobody reads what becomes of them.
+      // Missing rows repeat the last one; their results are not read.
       const int row = min(batch * 8 + lane() / 4, rows - 1);
       inputs_[batch] =
           in_register(inputs + row * SkinnyChunk<Format>::kInputPitch + lane() % 4 * 16);

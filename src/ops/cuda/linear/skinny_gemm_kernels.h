@@ -11,10 +11,10 @@
 namespace winnow::ops::cuda {
 
 /// Layers of a kernel publish rows (bf16) and their sums of squares (float) through memory that is
-/// filled with this beforehand, a NaN that no instruction makes: who reads something else has read
-/// a result. So blocks need not wait for each other, and nobody for his writes to be seen. Kernels
-/// alternate between two memories, and each fills the other one again: those who read it and those
-/// who will write it are in other kernels.
+/// filled with this beforehand, a NaN that no instruction produces: a reader that finds another
+/// value has read a result. Blocks therefore do not wait for each other or for their writes to
+/// become visible. Kernels alternate between two memories, and each refills the other one, because
+/// its readers and writers are in other kernels.
 inline constexpr std::uint32_t kUnpublished = 0xFFFFFFFFU;
 
 /// Columns that are fetched together (SkinnyChunk), and the bytes of a row of them where they wait
@@ -43,7 +43,7 @@ inline constexpr int kRowsOfLittleMemory = 8;
 /// Throws if `rows` leave no stage for weights in the `bytes` of a block's shared memory.
 void check_stages(int stages, int rows, int bytes);
 
-/// In place of attention, and of what it is told, in kernels that have none.
+/// Placeholder for attention and its arguments in kernels without attention.
 struct NoAttention {
   static constexpr int shared_bytes(const NoAttention&) { return 0; }
 };

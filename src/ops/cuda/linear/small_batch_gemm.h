@@ -19,7 +19,7 @@ inline constexpr int kMostSmallBatchRows = 64;
 bool has_small_batch_gemm();
 
 /// Rows [rows, cols] in the order and in the unit in which products with weights of a format read
-/// them (packed_rows.cuh), cols a multiple of 8. The memory is somebody else's (PackedMemory).
+/// them (packed_rows.cuh), cols a multiple of 8. PackedMemory owns the memory.
 struct PackedRows {
   DeviceWeightFormat format = DeviceWeightFormat::bf16;
   int rows = 0;
@@ -30,8 +30,8 @@ struct PackedRows {
   [[nodiscard]] int padded() const;
 };
 
-/// Memory for packed rows of so many columns. Products read columns past the last one, as zeros
-/// that nobody ever writes to: so each layout, of 32 and of 64 rows, has memory of its own.
+/// Memory for packed rows of so many columns. Products read columns past the last one, which must
+/// stay zero. The layouts of 32 and 64 rows therefore have separate memory.
 class PackedMemory {
  public:
   PackedMemory(DeviceWeightFormat format, int cols);

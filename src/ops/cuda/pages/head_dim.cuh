@@ -5,7 +5,7 @@
 
 namespace winnow::ops::cuda {
 
-/// D, or, with D = 0, what the kernel is told.
+/// D, or the kernel's argument if D = 0.
 template <int D>
 struct HeadDim {
   HeadDim() = default;

@@ -76,8 +76,8 @@ auto with_shape(EntryFormat format, int head_dim, const F& f) {
   });
 }
 
-/// The same for kernels that exist for every shape: D is 0 where they are told it (head_dim.cuh).
-/// `own`: the shape has kernels of its own.
+/// The same for kernels of any shape: D is 0 if it is a run-time argument (head_dim.cuh). `own`:
+/// the shape has specialised kernels.
 template <class F>
 auto with_any_head_dim(int head_dim, bool own, const F& f) {
   return own ? with_head_dim(head_dim, f) : f.template operator()<0>();

@@ -10,8 +10,8 @@ namespace winnow::ops::cuda {
 /// The largest head dimension of entries on the device.
 inline constexpr int kMostHeadDim = 256;
 
-/// Whether heads of such a dimension, of which a group of queries shares a key, have kernels of
-/// their own (kernel_shape.cuh). All others are taken by kernels that are told their shape.
+/// Whether this head dimension and group size have specialised kernels (kernel_shape.cuh). General
+/// kernels take all others.
 constexpr bool has_own_kernels(int head_dim, int group) {
   return group <= 8 && (head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128);
 }

@@ -207,9 +207,9 @@ __device__ void order_tiles(const PrefillArguments& arguments) {
   }
 }
 
-// What it reads is complete behind the wait, so it may be read as what nobody writes (__ldg).
-// Blocks (x, head) take a page's worth of that head at a time: first those of the archive, then
-// those of the band. One more block per head: the first of them orders the tiles.
+// Its input is complete after the wait, so it may be read as read-only memory (__ldg). Blocks (x,
+// head) take a page's worth of that head at a time: first those of the archive, then those of the
+// band. One more block per head: the first of them orders the tiles.
 template <class Codes, int D>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     gather_kernel(const __grid_constant__ PrefillArguments arguments) {

@@ -41,7 +41,7 @@ class RowSampler {
         atomicOr(row_.seen + row_.newest / 32, 1U << (row_.newest % 32));
       }
     }
-    team_.synchronize();  // nobody leaves while others read its memory
+    team_.synchronize();  // no block exits while others read its shared memory
   }
 
  private:
@@ -188,7 +188,7 @@ class RowSampler {
     for (int bin = slice_begin(team_.rank()) + this_thread(); bin < slice_begin(team_.rank() + 1);
          bin += kThreads) {
       Mass mass = histogram.mass(bin);
-      // Nobody else reads or writes this slice.
+      // No other thread reads or writes this slice.
 #pragma unroll
       for (int other = 1; other < kMostTeam; ++other) {
         if (other < team_.size()) {

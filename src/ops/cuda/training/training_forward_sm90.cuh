@@ -42,8 +42,7 @@ struct ForwardControl : ForwardBias<S>, AttentionControl<S, ForwardTile> {};
 template <class S>
 using ForwardShared = AttentionShared<S, ForwardControl<S>>;
 
-/// The next tile that nobody has taken: of every document the last ones, which are the longest,
-/// come first.
+/// The next free tile. The last tiles of each document are the longest and come first.
 template <class S>
 __device__ ForwardTile take_tile(const TrainingForwardSm90& arguments) {
   const TrainingForward& forward = arguments.forward;

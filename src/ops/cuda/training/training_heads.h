@@ -46,7 +46,7 @@ struct TrainingHeads {
 };
 
 /// queries [rows, heads], keys and values [rows, kv_heads]. query_read and key_read [rows,
-/// kv_heads] receive the borrowed channels as they are behind the norm; null: not wanted.
+/// kv_heads] receive the borrowed channels after the norm; null: not needed.
 void split_heads(const TrainingHeads& heads, bf16* queries, bf16* keys, bf16* values,
                  float* query_read, float* key_read, cudaStream_t stream);
 

@@ -8,8 +8,8 @@
 namespace winnow::ops::cuda {
 
 /// out = x / sqrt(mean(x^2) + eps) * (offset + weight) for each row of x [rows, cols]; cols a
-/// multiple of 8. *first_bad becomes at most `place` when a row of x is not finite; null: nobody
-/// asks.
+/// multiple of 8. *first_bad becomes at most `place` when a row of x is not finite; null: not
+/// needed.
 void rms_norm(bf16* out, const float* x, int rows, int cols, const float* weight, float eps,
               int place, int* first_bad, cudaStream_t stream, float offset = 0.0F);
 

@@ -1,5 +1,5 @@
-// What Hopper's training attention is told beforehand: biases, head by head; who sees whom; which
-// keys add to dqueries first.
+// The inputs of Hopper's training attention: biases per head, the visible ranges, and the order in
+// which keys add to dqueries.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/training/training_attention_kernels.h"
 

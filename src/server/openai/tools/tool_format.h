@@ -20,7 +20,7 @@ struct ToolDelta {
   std::string arguments = {};  // more of its arguments, as JSON
 };
 
-/// Reads what stands between the marks of one call, or of several, as it comes.
+/// Incrementally parses the text between the marks of one or several calls.
 class ToolCallReader {
  public:
   virtual ~ToolCallReader() = default;
@@ -75,7 +75,7 @@ const ToolFormat* tool_format_of(const ChatTemplate& chat);
 /// behind it. Throws Error as json_schema_rules() does.
 grammar::RuleSet tool_rules(const ToolFormat& format, const ToolRequest& request);
 
-/// What is told to a model whose template has no place for tools, in a system message.
+/// The system message for a model whose template does not support tools.
 std::string tool_instructions(const ToolRequest& request);
 
 }  // namespace winnow::server
