@@ -100,7 +100,9 @@ struct Model::Activations {
       }
     }
     for (ops::Matrix<float>* matrix : {&hidden, &normed, &attended, &recalled}) {
-      *matrix = matrix->slice(0, kept);
+      if (matrix->data != nullptr) {
+        *matrix = matrix->slice(0, kept);
+      }
     }
   }
 
