@@ -87,7 +87,7 @@ RequestId Engine::submit(Request request) {
   if (spec->count_reads) {
     sequence->reads.emplace(config_.cache.traits(), shape_);
   }
-  if (store_ != nullptr && may_begin_with_a_prefix(*sequence)) {
+  if (store_ != nullptr && !spec->adapter && may_begin_with_a_prefix(*sequence)) {
     const auto tokens = std::span(sequence->tokens).first(sequence->tokens.size() - 1);
     const int known = prefixes_.find(tokens).length;
     sequence->stored = store_->find(tokens, static_cast<std::size_t>(known + kLeastPrefix));

@@ -220,10 +220,10 @@ int Engine::most_tokens(const Sequence& sequence) const {
   return most;
 }
 
-// Scores and traces are of tokens that are computed. Prefixes are of the model without an adapter.
+// Scores and traces are of tokens that are computed.
 bool Engine::may_begin_with_a_prefix(const Sequence& sequence) const {
-  return config_.reuse_prefixes && !sequence.spec->adapter && !sequence.spec->beginning &&
-         !sequence.is_scored() && !sequence.is_watched();
+  return config_.reuse_prefixes && !sequence.spec->beginning && !sequence.is_scored() &&
+         !sequence.is_watched();
 }
 
 // A cache for the sequence: one that knows the beginning of its tokens, else an empty one.
@@ -257,8 +257,9 @@ void Engine::open_known(Sequence& sequence) {
   // The last token is computed in any case: its logits are wanted.
   const int most = sequence.length() - 1;
   const auto tokens = std::span(sequence.tokens).first(static_cast<std::size_t>(most));
-  open_stored(sequence, prefixes_.find(tokens).length);
-  const PrefixCache::Match match = prefixes_.find(tokens);
+  const auto& adapter = sequence.spec->adapter;
+  open_stored(sequence, prefixes_.find(tokens, adapter).length);
+  const PrefixCache::Match match = prefixes_.find(tokens, adapter);
   if (!sequence.cache && match.state != nullptr) {
     sequence.cache = match.state->fork();
   }

@@ -189,7 +189,7 @@ void Engine::score_prompt(const Share& share, std::size_t row, std::vector<Token
 // Leaves the state of a prompt's cache for others to begin with: where they branch off, and every
 // prefix_distance() tokens.
 void Engine::leave_prefix(Sequence& sequence) {
-  if (!config_.reuse_prefixes || sequence.is_watched() || sequence.spec->adapter) {
+  if (!config_.reuse_prefixes || sequence.is_watched()) {
     return;
   }
   const int cached = sequence.cached();
@@ -205,12 +205,12 @@ void Engine::leave_prefix(Sequence& sequence) {
 
 void Engine::keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state,
                          PrefixCache::Purpose purpose) {
-  if (!config_.reuse_prefixes || sequence.spec->adapter || !state ||
-      state->length() < kLeastPrefix) {
+  if (!config_.reuse_prefixes || !state || state->length() < kLeastPrefix) {
     return;
   }
   const auto length = static_cast<std::size_t>(state->length());
-  prefixes_.insert(std::span(sequence.tokens).first(length), std::move(state), purpose);
+  prefixes_.insert(std::span(sequence.tokens).first(length), std::move(state), purpose,
+                   sequence.spec->adapter);
   while (runner_->page_bytes() > prefix_bytes_ && drop_prefix()) {
   }
 }

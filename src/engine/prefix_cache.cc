@@ -32,11 +32,13 @@ std::size_t common_length(Tokens a, Tokens b) {
 
 }  // namespace
 
-PrefixCache::PrefixCache() : root_(std::make_unique<Node>()) {}
+PrefixCache::PrefixCache() {
+  roots_[nullptr] = std::make_unique<Node>();
+}
 PrefixCache::~PrefixCache() = default;
 
-PrefixCache::Place PrefixCache::walk(Tokens tokens) const {
-  Place place{root_.get(), 0, 0};
+PrefixCache::Place PrefixCache::walk(Node& root, Tokens tokens) {
+  Place place{&root, 0, 0};
   while (place.depth < tokens.size()) {
     const Tokens rest = tokens.subspan(place.depth);
     const auto child = place.node->children.find(rest.front());
@@ -54,11 +56,15 @@ PrefixCache::Place PrefixCache::walk(Tokens tokens) const {
   return place;
 }
 
-PrefixCache::Match PrefixCache::find(Tokens tokens) {
-  const Place place = walk(tokens);
+PrefixCache::Match PrefixCache::find(Tokens tokens, const Adapter& adapter) {
+  const auto root = roots_.find(adapter);
+  if (root == roots_.end()) {
+    return {};
+  }
+  const Place place = walk(*root->second, tokens);
   Match match{.common = static_cast<int>(place.depth + place.beyond)};
   std::size_t depth = place.depth;
-  for (Node* node = place.node; node != root_.get(); node = node->parent) {
+  for (Node* node = place.node; node->parent != nullptr; node = node->parent) {
     if (node->state) {
       touch(*node);
       if (node->purpose == Purpose::interval) {
@@ -73,17 +79,22 @@ PrefixCache::Match PrefixCache::find(Tokens tokens) {
   return match;
 }
 
-void PrefixCache::insert(Tokens tokens, std::unique_ptr<SequenceState> state, Purpose purpose) {
+void PrefixCache::insert(Tokens tokens, std::unique_ptr<SequenceState> state, Purpose purpose,
+                         const Adapter& adapter) {
   assert(!tokens.empty() && state->length() == static_cast<int>(tokens.size()));
-  Node& node = node_at(tokens);
+  auto& root = roots_[adapter];
+  if (!root) {
+    root = std::make_unique<Node>();
+  }
+  Node& node = node_at(*root, tokens);
   node.purpose = node.state ? std::max(node.purpose, purpose) : purpose;
   node.state = std::move(state);
   touch(node);
 }
 
 // The node that `tokens` lead to, made if need be.
-PrefixCache::Node& PrefixCache::node_at(Tokens tokens) {
-  Place place = walk(tokens);
+PrefixCache::Node& PrefixCache::node_at(Node& root, Tokens tokens) {
+  Place place = walk(root, tokens);
   if (place.beyond > 0) {  // a new node parts the edge
     auto& slot = place.node->children[tokens[place.depth]];
     auto upper = std::make_unique<Node>();
@@ -120,7 +131,7 @@ std::optional<PrefixCache::Prefix> PrefixCache::take_oldest() {
   }
   Node* node = by_use_.begin()->second;
   by_use_.erase(by_use_.begin());
-  Prefix prefix{tokens_to(*node), std::move(node->state), node->purpose == Purpose::continuation};
+  Prefix prefix{tokens_to(*node), std::move(node->state), is_unstored(*node)};
   node->used = 0;
   tidy(node);
   return prefix;
@@ -128,12 +139,24 @@ std::optional<PrefixCache::Prefix> PrefixCache::take_oldest() {
 
 std::optional<PrefixCache::Unstored> PrefixCache::take_unstored() {
   for (const auto& [used, node] : by_use_) {
-    if (node->purpose == Purpose::continuation) {
+    if (is_unstored(*node)) {
       node->purpose = Purpose::stored;
       return Unstored{tokens_to(*node), node->state.get()};
     }
   }
   return std::nullopt;
+}
+
+// Files are of the model alone.
+bool PrefixCache::is_unstored(const Node& node) const {
+  if (node.purpose != Purpose::continuation) {
+    return false;
+  }
+  const Node* root = &node;
+  while (root->parent != nullptr) {
+    root = root->parent;
+  }
+  return root == roots_.at(nullptr).get();
 }
 
 std::vector<std::int32_t> PrefixCache::tokens_to(const Node& node) {
@@ -146,12 +169,12 @@ std::vector<std::int32_t> PrefixCache::tokens_to(const Node& node) {
 
 // Removes what leads to no state, and joins edges that no longer part.
 void PrefixCache::tidy(Node* node) {
-  while (node != root_.get() && !node->state && node->children.empty()) {
+  while (node->parent != nullptr && !node->state && node->children.empty()) {
     Node* parent = node->parent;
     parent->children.erase(node->edge.front());
     node = parent;
   }
-  if (node != root_.get() && !node->state && node->children.size() == 1) {
+  if (node->parent != nullptr && !node->state && node->children.size() == 1) {
     std::unique_ptr<Node> child = std::move(node->children.begin()->second);
     child->edge.insert(child->edge.begin(), node->edge.begin(), node->edge.end());
     child->parent = node->parent;
@@ -162,7 +185,10 @@ void PrefixCache::tidy(Node* node) {
 
 std::size_t PrefixCache::tokens() const {
   std::size_t total = 0;
-  std::vector<const Node*> todo{root_.get()};
+  std::vector<const Node*> todo;
+  for (const auto& [adapter, root] : roots_) {
+    todo.push_back(root.get());
+  }
   while (!todo.empty()) {
     const Node* node = todo.back();
     todo.pop_back();

@@ -11,6 +11,10 @@
 
 #include "engine/runner.h"
 
+namespace winnow::model {
+class Lora;
+}
+
 namespace winnow::engine {
 
 /// A radix tree of token sequences. Some of its nodes hold the state of a cache that has taken
@@ -20,6 +24,10 @@ namespace winnow::engine {
 /// sequences.
 class PrefixCache {
  public:
+  /// What computed a state beside the model; null: the model alone. Each adapter has a tree of its
+  /// own, as the same tokens have other entries under it.
+  using Adapter = std::shared_ptr<const model::Lora>;
+
   struct Match {
     const SequenceState* state = nullptr;  // of the longest known prefix; null: there is none
     int length = 0;                        // of that prefix
@@ -36,17 +44,17 @@ class PrefixCache {
   struct Prefix {
     std::vector<std::int32_t> tokens;
     std::unique_ptr<SequenceState> state;
-    bool unstored = false;  // worth a place on disk, and not there
+    bool unstored = false;  // worth a place on disk, and not there; never with an adapter
   };
 
   PrefixCache();
   ~PrefixCache();
 
   /// The longest prefix of `tokens` that a state is known for; it counts as used now.
-  Match find(std::span<const std::int32_t> tokens);
+  Match find(std::span<const std::int32_t> tokens, const Adapter& adapter = nullptr);
   /// Stores `state`, the cache after `tokens`; replaces an existing one.
   void insert(std::span<const std::int32_t> tokens, std::unique_ptr<SequenceState> state,
-              Purpose purpose = Purpose::continuation);
+              Purpose purpose = Purpose::continuation, const Adapter& adapter = nullptr);
   /// Takes out the state that was used least recently; nullopt when there is none.
   std::optional<Prefix> take_oldest();
 
@@ -58,21 +66,22 @@ class PrefixCache {
   std::optional<Unstored> take_unstored();
   /// States held.
   [[nodiscard]] std::size_t size() const { return by_use_.size(); }
-  /// Tokens on the edges of the tree: what it remembers beside states.
+  /// Tokens on the edges of the trees: what they remember beside states.
   [[nodiscard]] std::size_t tokens() const;
 
  private:
   struct Node;
   struct Place;
 
-  Place walk(std::span<const std::int32_t> tokens) const;
-  Node& node_at(std::span<const std::int32_t> tokens);
+  static Place walk(Node& root, std::span<const std::int32_t> tokens);
+  static Node& node_at(Node& root, std::span<const std::int32_t> tokens);
   static std::vector<std::int32_t> tokens_to(const Node& node);
+  [[nodiscard]] bool is_unstored(const Node& node) const;
   void touch(Node& node);
-  void tidy(Node* node);
+  static void tidy(Node* node);
 
-  std::unique_ptr<Node> root_;
-  std::map<std::uint64_t, Node*> by_use_;  // nodes with a state, least recently used first
+  std::map<Adapter, std::unique_ptr<Node>> roots_;  // at least that of the model alone
+  std::map<std::uint64_t, Node*> by_use_;           // nodes with a state, least recently used first
   std::uint64_t clock_ = 0;
 };
 

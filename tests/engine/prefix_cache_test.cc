@@ -47,6 +47,35 @@ TEST(PrefixCache, FindsTheLongestPrefixAndWhereTokensPart) {
   EXPECT_EQ(cache.tokens(), 4U);
 }
 
+TEST(PrefixCache, AdaptersShareNothing) {
+  int alive = 0;
+  const int places[2] = {};
+  const auto adapter = [&places](int i) {  // of which the cache knows only where it is
+    return PrefixCache::Adapter(std::shared_ptr<void>(),
+                                reinterpret_cast<const model::Lora*>(&places[i]));
+  };
+  PrefixCache cache;
+  insert(cache, {1, 2}, &alive);
+  cache.insert(Tokens{1, 2, 3}, std::make_unique<State>(3, &alive),
+               PrefixCache::Purpose::continuation, adapter(0));
+  EXPECT_EQ(cache.find(Tokens{1, 2, 3, 4}).length, 2);
+  EXPECT_EQ(cache.find(Tokens{1, 2, 3, 4}, adapter(0)).length, 3);
+  EXPECT_EQ(cache.find(Tokens{1, 2, 3, 4}, adapter(1)).length, 0);
+  EXPECT_EQ(cache.find(Tokens{1, 2, 3, 4}, adapter(1)).common, 0);
+  EXPECT_EQ(cache.tokens(), 5U);
+  EXPECT_EQ(cache.size(), 2U);
+  // What an adapter has changed goes into no file.
+  const auto unstored = cache.take_unstored();
+  ASSERT_TRUE(unstored);
+  EXPECT_EQ(unstored->tokens, (Tokens{1, 2}));
+  EXPECT_FALSE(cache.take_unstored());
+  EXPECT_EQ(cache.find(Tokens{1, 2}).length, 2);
+  const auto oldest = cache.take_oldest();
+  ASSERT_TRUE(oldest);
+  EXPECT_EQ(oldest->tokens, (Tokens{1, 2, 3}));
+  EXPECT_FALSE(oldest->unstored);
+}
+
 TEST(PrefixCache, WhatWasUsedLeastRecentlyGoesFirst) {
   int alive = 0;
   PrefixCache cache;

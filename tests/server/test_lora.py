@@ -58,7 +58,7 @@ def test_the_name_chooses(adapted):
     assert text(adapted, "nothing") == plain
     loud = text(adapted, "loud")
     assert loud != plain
-#The prefixes that one leaves are not the other's.
+    # The prefixes that one leaves are not the other's.
     assert text(adapted, MODEL) == plain and text(adapted, "loud") == loud
     assert post(adapted, {"model": "quiet", "prompt": "a"}).status_code == 404
 
@@ -68,6 +68,17 @@ def test_all_in_one_batch(adapted):
     with concurrent.futures.ThreadPoolExecutor(9) as pool:
         asked = [MODEL, "loud", "nothing"] * 3
         assert list(pool.map(lambda m: text(adapted, m), asked)) == [wanted[m] for m in asked]
+
+
+def test_prefixes_are_of_one_adapter(adapted):
+    prompt = "The harbour lay in fog, and the men waited for the morning. " * 12
+    def cached(model):
+        return post(adapted, {"model": model, "prompt": prompt, "max_tokens": 4}).json()["usage"][
+            "prompt_tokens_details"]["cached_tokens"]
+    assert cached("loud") == 0 and cached("loud") > 64
+    assert cached(MODEL) == 0 and cached(MODEL) > 64 and cached("nothing") == 0
+    fresh = text(adapted, "loud", prompt + "Then")  # from its prefix, as --deterministic is
+    assert fresh == text(adapted, "loud", prompt + "Then", logprobs=0, echo=True)[len(prompt) + 4:]
 
 
 def test_chats_use_them_too(adapted):
