@@ -7,12 +7,12 @@
 
 namespace winnow::grammar {
 
-TokenGrammar::TokenGrammar(const RuleSet& rules, std::shared_ptr<const TokenTrie> trie,
+TokenGrammar::TokenGrammar(const RuleSet& rules, std::shared_ptr<const Vocabulary> vocabulary,
                            double prepare_seconds)
-    : trie_(std::move(trie)),
+    : vocabulary_(std::move(vocabulary)),
       grammar_(compile(rules)),
       automaton_(grammar_),
-      masks_(automaton_, *trie_) {
+      masks_(automaton_, *vocabulary_) {
   masks_.prepare(prepare_seconds);
 }
 
@@ -23,7 +23,7 @@ bool TokenGrammar::ends(State state) const {
 
 TokenGrammar::State TokenGrammar::advance(State state, std::int32_t token) {
   const std::lock_guard lock(mutex_);
-  const std::string& bytes = trie_->bytes(token);
+  const std::string& bytes = vocabulary_->bytes(token);
   if (bytes.empty()) {
     return kDead;
   }
@@ -73,7 +73,7 @@ void TokenGrammar::mask_bits(State state, std::span<std::uint64_t> bits) {
 
 std::size_t TokenGrammar::size() const {
   const std::lock_guard lock(mutex_);
-  const std::size_t mask_kib = trie_->vocabulary() / 8 / 1024;
+  const std::size_t mask_kib = vocabulary_->size() / 8 / 1024;
   return automaton_.size() + masks_.size() * std::max<std::size_t>(mask_kib, 1);
 }
 

@@ -20,7 +20,8 @@ class TokenGrammar {
   static constexpr State kDead = Automaton::kDead;
 
   /// Throws Error as compile() does. `prepare_seconds`: time to be spent on masks in advance.
-  TokenGrammar(const RuleSet& rules, std::shared_ptr<const TokenTrie> trie, double prepare_seconds);
+  TokenGrammar(const RuleSet& rules, std::shared_ptr<const Vocabulary> vocabulary,
+               double prepare_seconds);
 
   [[nodiscard]] State start() const { return automaton_.start(); }
   /// The text may end in `state`.
@@ -36,7 +37,7 @@ class TokenGrammar {
   [[nodiscard]] std::size_t size() const;
 
  private:
-  std::shared_ptr<const TokenTrie> trie_;
+  std::shared_ptr<const Vocabulary> vocabulary_;
   Grammar grammar_;
   mutable std::mutex mutex_;  // of what follows
   Automaton automaton_;

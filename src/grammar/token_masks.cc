@@ -11,6 +11,7 @@ namespace winnow::grammar {
 namespace {
 
 constexpr std::size_t kFewTokens = 512;
+constexpr std::size_t kFarthestView = 16;  // bytes: farther ones cost more than they save
 
 void allow(std::span<const std::int32_t> tokens, TokenMask& mask) {
   for (const std::int32_t token : tokens) {
@@ -26,16 +27,17 @@ const TokenMask& TokenMasks::mask(State state) {
   if (!is_new) {
     return mask;
   }
-  mask.resize((trie_.vocabulary() + 63) / 64);
+  mask.resize((vocabulary_.size() + 63) / 64);
   for (const auto& [stack, nodes] : nodes_by_stack(state)) {
-    Local& part = local(nodes);
-    allow(part.tokens, mask);
-    for (std::size_t i = 0; i < part.mask.size(); ++i) {
-      mask[i] |= part.mask[i];
-    }
-    const State behind = part.rests.empty() ? Automaton::kDead : automaton_.popped(stack);
-    if (behind != Automaton::kDead) {
-      walk_rest(part, 0, behind, mask);
+    for (const auto& part : locals(nodes)) {
+      allow(part->tokens, mask);
+      for (std::size_t i = 0; i < part->mask.size(); ++i) {
+        mask[i] |= part->mask[i];
+      }
+      const State behind = part->rests.empty() ? Automaton::kDead : automaton_.popped(stack);
+      if (behind != Automaton::kDead) {
+        walk_rest(*part, 0, behind, mask);
+      }
     }
   }
   return mask;
@@ -49,21 +51,35 @@ std::map<Automaton::Stack, TokenMasks::Nodes> TokenMasks::nodes_by_stack(State s
   return groups;
 }
 
-TokenMasks::Local& TokenMasks::local(const Nodes& nodes) {
-  auto& local = local_[nodes];
-  if (!local) {
-    local = std::make_unique<Local>(walk(nodes));
+TokenMasks::Locals& TokenMasks::locals(const Nodes& nodes) {
+  Locals& locals = locals_[nodes];
+  if (!locals.empty()) {
+    return locals;
   }
-  return *local;
+  const State begin = automaton_.open_state(nodes);
+  const auto layers = vocabulary_.layers();
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::size_t bytes = layers[i].most_bytes();
+    std::shared_ptr<Local> unshared;
+    auto& local = bytes <= kFarthestView
+                      ? by_view_[{i, views_.find(begin, static_cast<int>(bytes))}]
+                      : unshared;
+    if (!local) {
+      local = std::make_shared<Local>(walk(layers[i], begin));
+      ++walked_;
+    }
+    locals.push_back(local);
+  }
+  return locals;
 }
 
-// Tries all tokens on a stack that is not known.
-TokenMasks::Local TokenMasks::walk(const Nodes& nodes) {
-  Local local;
+// Tries all tokens of a layer on a stack that is not known.
+TokenMasks::Local TokenMasks::walk(const TokenTrie& layer, State begin) {
+  Local local{.trie = layer};
   Rest root;
-  std::vector<State> states(trie_.most_bytes() + 1, Automaton::kDead);
-  states[0] = automaton_.open_state(nodes);
-  const auto trie = trie_.nodes();
+  std::vector<State> states(layer.most_bytes() + 1, Automaton::kDead);
+  states[0] = begin;
+  const auto trie = layer.nodes();
   for (std::size_t i = 1; i < trie.size();) {
     const TokenTrie::Node& node = trie[i];
     const State state = automaton_.step(states[node.depth - 1U], node.byte);
@@ -72,7 +88,7 @@ TokenMasks::Local TokenMasks::walk(const Nodes& nodes) {
       i = end;
       continue;
     }
-    const auto tokens = trie_.tokens_at(i);
+    const auto tokens = layer.tokens_at(i);
     local.tokens.insert(local.tokens.end(), tokens.begin(), tokens.end());
     if (automaton_.pops_open(state) && end > i + 1) {
       root.members.push_back(static_cast<std::int32_t>(i));
@@ -84,14 +100,14 @@ TokenMasks::Local TokenMasks::walk(const Nodes& nodes) {
     local.rests.push_back(std::move(root));
   }
   if (local.tokens.size() > kFewTokens) {
-    local.mask.resize((trie_.vocabulary() + 63) / 64);
+    local.mask.resize((vocabulary_.size() + 63) / 64);
     allow(std::exchange(local.tokens, {}), local.mask);
   }
   return local;
 }
 
 void TokenMasks::find_children(Local& local, std::int32_t rest) {
-  const auto trie = trie_.nodes();
+  const auto trie = local.trie.nodes();
   std::array<std::int32_t, 256> by_byte;
   by_byte.fill(-1);
   const std::vector<std::int32_t> members = local.rests[static_cast<std::size_t>(rest)].members;
@@ -126,7 +142,7 @@ void TokenMasks::walk_rest(Local& local, std::int32_t rest, State state, TokenMa
       continue;
     }
     for (const std::int32_t member : local.rests[static_cast<std::size_t>(child)].members) {
-      allow(trie_.tokens_at(static_cast<std::size_t>(member)), mask);
+      allow(local.trie.tokens_at(static_cast<std::size_t>(member)), mask);
     }
     walk_rest(local, child, next, mask);
   }
@@ -161,9 +177,10 @@ void TokenMasks::prepare(double seconds) {
   while (!open.empty() && clock.seconds() < seconds) {
     const Nodes nodes = std::move(open.front());
     open.pop_front();
-    Local& part = local(nodes);
-    if (!part.rests.empty() && !part.rests[0].has_children) {
-      find_children(part, 0);
+    for (const auto& part : locals(nodes)) {
+      if (!part->rests.empty() && !part->rests[0].has_children) {
+        find_children(*part, 0);
+      }
     }
     const State state = automaton_.open_state(nodes);
     for (const std::uint8_t byte : automaton_.distinct_bytes(state)) {

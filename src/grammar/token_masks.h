@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "grammar/automaton.h"
+#include "grammar/state_views.h"
 #include "grammar/token_trie.h"
 
 namespace winnow::grammar {
@@ -20,13 +21,18 @@ using TokenMask = std::vector<std::uint64_t>;
 /// Whether most tokens may come depends on the rule alone in which a text stands: such tokens end
 /// within it, and are found once for each of its places. What is left are tokens that end the rule
 /// and go on behind it. They are kept as a tree of what they hold behind the rule's end, which is
-/// short and mostly of few bytes, and only that is tried on the stack at hand. Not thread-safe.
+/// short and mostly of few bytes, and only that is tried on the stack at hand.
+///
+/// Places that go the same ways for the next few bytes share what is found for tokens of as many
+/// bytes: within a string of at most 100 characters all places do but the last ones. So tokens are
+/// in layers by their length. Not thread-safe.
 class TokenMasks {
  public:
   using State = Automaton::State;
 
   /// Both must outlive this.
-  TokenMasks(Automaton& automaton, const TokenTrie& trie) : automaton_(automaton), trie_(trie) {}
+  TokenMasks(Automaton& automaton, const Vocabulary& vocabulary)
+      : automaton_(automaton), views_(automaton), vocabulary_(vocabulary) {}
 
   /// Tokens that may come in `state`; those that end a text are not among them. Valid until the
   /// next call of prepare() or another mask.
@@ -37,7 +43,7 @@ class TokenMasks {
   void prepare(double seconds);
 
   /// Masks and parts of masks that are kept.
-  [[nodiscard]] std::size_t size() const { return masks_.size() + local_.size(); }
+  [[nodiscard]] std::size_t size() const { return masks_.size() + walked_; }
 
  private:
   // The continuations after the end of a rule within a token, as a lazily built tree.
@@ -47,6 +53,7 @@ class TokenMasks {
     bool has_children = false;  // they have been looked for
   };
   struct Local {
+    const TokenTrie& trie;                  // one layer's tokens
     std::vector<std::int32_t> tokens = {};  // that the rule alone allows, while they are few
     TokenMask mask = {};                    // else
     std::vector<Rest> rests = {};           // the first is the root; none: no token goes beyond
@@ -63,15 +70,20 @@ class TokenMasks {
     }
   };
 
-  Local& local(const Nodes& nodes);
-  Local walk(const Nodes& nodes);
+  using Locals = std::vector<std::shared_ptr<Local>>;  // by layer
+
+  Locals& locals(const Nodes& nodes);
+  Local walk(const TokenTrie& trie, State begin);
   void walk_rest(Local& local, std::int32_t rest, State state, TokenMask& mask);
-  void find_children(Local& local, std::int32_t rest);
+  static void find_children(Local& local, std::int32_t rest);
   std::map<Automaton::Stack, Nodes> nodes_by_stack(State state) const;
 
   Automaton& automaton_;
-  const TokenTrie& trie_;
-  std::unordered_map<Nodes, std::unique_ptr<Local>, NodesHash> local_;
+  StateViews views_;
+  const Vocabulary& vocabulary_;
+  std::unordered_map<Nodes, Locals, NodesHash> locals_;
+  std::map<std::pair<std::size_t, StateViews::View>, std::shared_ptr<Local>> by_view_;  // and layer
+  std::size_t walked_ = 0;
   std::unordered_map<State, TokenMask> masks_;
 };
 

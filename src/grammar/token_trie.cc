@@ -1,21 +1,30 @@
 #include "grammar/token_trie.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "base/error.h"
 
 namespace winnow::grammar {
+namespace {
 
-TokenTrie::TokenTrie(const std::vector<std::string>& tokens) : bytes_(tokens) {
+// Bytes of each layer's longest tokens. Most tokens have up to 8; few have more than 16.
+constexpr std::array<std::size_t, 4> kLayers{4, 8, 16, 65535};
+
+}  // namespace
+
+TokenTrie::TokenTrie(const std::vector<std::string>& tokens, std::size_t least, std::size_t most) {
+  const auto bytes = [&tokens](std::int32_t token) -> const std::string& {
+    return tokens[static_cast<std::size_t>(token)];
+  };
   for (std::size_t id = 0; id < tokens.size(); ++id) {
-    if (!tokens[id].empty()) {
+    if (tokens[id].size() >= least && tokens[id].size() <= most) {
       tokens_.push_back(static_cast<std::int32_t>(id));
       most_bytes_ = std::max(most_bytes_, tokens[id].size());
     }
   }
-  require(most_bytes_ < 65536, "a token of {} bytes", most_bytes_);
-  std::ranges::stable_sort(
-      tokens_, {}, [this](std::int32_t token) -> const std::string& { return bytes(token); });
+  std::ranges::stable_sort(tokens_, {}, bytes);
   nodes_.push_back({});
   std::vector<std::size_t> path{0};  // from the root to the last token's node
   std::string last;
@@ -41,6 +50,20 @@ TokenTrie::TokenTrie(const std::vector<std::string>& tokens) : bytes_(tokens) {
   leave(0);
   nodes_[0].end = static_cast<std::int32_t>(nodes_.size());
   nodes_.push_back({.first_token = static_cast<std::int32_t>(tokens_.size())});
+}
+
+Vocabulary::Vocabulary(std::vector<std::string> tokens) : bytes_(std::move(tokens)) {
+  std::size_t least = 1;
+  for (const std::size_t most : kLayers) {
+    TokenTrie layer(bytes_, least, most);
+    if (!layer.empty()) {
+      layers_.push_back(std::move(layer));
+    }
+    least = most + 1;
+  }
+  const auto longest = std::ranges::max_element(bytes_, {}, &std::string::size);
+  require(longest == bytes_.end() || longest->size() <= kLayers.back(), "a token of {} bytes",
+          longest->size());
 }
 
 }  // namespace winnow::grammar

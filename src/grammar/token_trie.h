@@ -8,8 +8,8 @@
 
 namespace winnow::grammar {
 
-/// All tokens that have bytes, as a tree of prefixes: nodes lie in depth-first order, children by
-/// their bytes. Immutable, for all grammars of a vocabulary.
+/// Tokens as a tree of prefixes: nodes lie in depth-first order, children by their bytes.
+/// Immutable.
 class TokenTrie {
  public:
   struct Node {
@@ -19,8 +19,8 @@ class TokenTrie {
     std::int32_t first_token = 0;  // tokens that end here are [first_token, the next node's)
   };
 
-  /// `tokens[id]`: bytes; empty ones stand in no text.
-  explicit TokenTrie(const std::vector<std::string>& tokens);
+  /// Of tokens of `least` to `most` bytes.
+  TokenTrie(const std::vector<std::string>& tokens, std::size_t least, std::size_t most);
 
   /// The first is the root.
   [[nodiscard]] std::span<const Node> nodes() const { return {nodes_.data(), nodes_.size() - 1}; }
@@ -29,19 +29,34 @@ class TokenTrie {
         static_cast<std::size_t>(nodes_[node].first_token),
         static_cast<std::size_t>(nodes_[node + 1].first_token - nodes_[node].first_token));
   }
-  /// Ids of the vocabulary, padding among them.
-  [[nodiscard]] std::size_t vocabulary() const { return bytes_.size(); }
-  [[nodiscard]] const std::string& bytes(std::int32_t token) const {
-    return bytes_[static_cast<std::size_t>(token)];
-  }
   /// Of the longest token.
   [[nodiscard]] std::size_t most_bytes() const { return most_bytes_; }
+  [[nodiscard]] bool empty() const { return tokens_.empty(); }
 
  private:
-  std::vector<std::string> bytes_;
   std::vector<Node> nodes_;  // and one behind the last
   std::vector<std::int32_t> tokens_;
   std::size_t most_bytes_ = 0;
+};
+
+/// All tokens that have bytes, in layers from short ones to long ones. Immutable, for all grammars
+/// of a tokenizer.
+class Vocabulary {
+ public:
+  /// `tokens[id]`: bytes; empty ones stand in no text.
+  explicit Vocabulary(std::vector<std::string> tokens);
+
+  /// Those that hold any token, shortest first.
+  [[nodiscard]] std::span<const TokenTrie> layers() const { return layers_; }
+  /// Ids, padding among them.
+  [[nodiscard]] std::size_t size() const { return bytes_.size(); }
+  [[nodiscard]] const std::string& bytes(std::int32_t token) const {
+    return bytes_[static_cast<std::size_t>(token)];
+  }
+
+ private:
+  std::vector<std::string> bytes_;
+  std::vector<TokenTrie> layers_;
 };
 
 }  // namespace winnow::grammar

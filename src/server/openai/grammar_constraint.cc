@@ -55,18 +55,18 @@ std::string key_of(const AnswerFormat& format) {
 
 }  // namespace
 
-std::shared_ptr<const grammar::TokenTrie> GrammarCache::trie() {
-  std::call_once(trie_made_, [this] {
-    std::vector<std::string> bytes(static_cast<std::size_t>(vocabulary_));
-    for (std::int32_t token = 0; token < vocabulary_; ++token) {
+std::shared_ptr<const grammar::Vocabulary> GrammarCache::vocabulary() {
+  std::call_once(vocabulary_made_, [this] {
+    std::vector<std::string> bytes(static_cast<std::size_t>(tokens_));
+    for (std::int32_t token = 0; token < tokens_; ++token) {
       if (tokenizer_.has_token(token)) {  // vocabularies are padded
         const bool is_mark = std::ranges::find(marks_, token) != marks_.end();
         bytes[static_cast<std::size_t>(token)] = tokenizer_.token_bytes(token, !is_mark);
       }
     }
-    trie_ = std::make_shared<const grammar::TokenTrie>(bytes);
+    vocabulary_ = std::make_shared<const grammar::Vocabulary>(std::move(bytes));
   });
-  return trie_;
+  return vocabulary_;
 }
 
 std::shared_ptr<grammar::TokenGrammar> GrammarCache::find(const AnswerFormat& format,
@@ -99,7 +99,7 @@ std::shared_ptr<grammar::TokenGrammar> GrammarCache::find(
   }
   std::shared_ptr<grammar::TokenGrammar> made;
   try {
-    made = std::make_shared<grammar::TokenGrammar>(make(), trie(), kPrepareSeconds);
+    made = std::make_shared<grammar::TokenGrammar>(make(), vocabulary(), kPrepareSeconds);
   } catch (const Error& error) {
     throw ApiError(400, param + ": " + error.what(), param, "unsupported_format");
   }

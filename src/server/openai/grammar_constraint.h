@@ -43,9 +43,8 @@ class GrammarConstraint : public engine::TokenConstraint {
 /// Grammars of forms that were asked for lately. May be used from many threads.
 class GrammarCache {
  public:
-  /// `tokenizer` must outlive this; `vocabulary`: the model's.
-  GrammarCache(const Tokenizer& tokenizer, int vocabulary)
-      : tokenizer_(tokenizer), vocabulary_(vocabulary) {}
+  /// `tokenizer` must outlive this; `tokens`: in the model's vocabulary.
+  GrammarCache(const Tokenizer& tokenizer, int tokens) : tokenizer_(tokenizer), tokens_(tokens) {}
 
   /// Special tokens that spell their text, where others have none. Before the first find().
   void keep_text_of(std::vector<std::int32_t> marks) { marks_ = std::move(marks); }
@@ -59,15 +58,15 @@ class GrammarCache {
  private:
   using Entry = std::pair<std::string, std::shared_ptr<grammar::TokenGrammar>>;
 
-  std::shared_ptr<const grammar::TokenTrie> trie();
+  std::shared_ptr<const grammar::Vocabulary> vocabulary();
 
   const Tokenizer& tokenizer_;
-  int vocabulary_;
+  int tokens_;
   std::vector<std::int32_t> marks_;
-  std::once_flag trie_made_;
-  std::shared_ptr<const grammar::TokenTrie> trie_;  // made when the first form is asked for
-  std::mutex mutex_;                                // of entries_
-  std::list<Entry> entries_;                        // the latest first
+  std::once_flag vocabulary_made_;
+  std::shared_ptr<const grammar::Vocabulary> vocabulary_;  // made when the first form is asked for
+  std::mutex mutex_;                                       // of entries_
+  std::list<Entry> entries_;                               // the latest first
 };
 
 }  // namespace winnow::server
