@@ -206,7 +206,7 @@ def test_thoughts_are_folded_and_tools_answered(page):
     shoot(page, "page-tools-light")
     page.click("#theme")
     page.fill(".call input", "sunny, 25 degrees")
-    page.click("#send")
+    page.press(".call input", "Enter")
     page.wait_for_function("document.querySelectorAll('li.assistant').length === 2")
     page.wait_for_function("!document.getElementById('send').disabled")
     assert page.locator("li.assistant").last.inner_text().endswith("It is sunny in Rome.")

@@ -1,10 +1,12 @@
-// What an answer is made of: a thought, text, calls of tools, votes.
+// What an answer is made of: a thought, text, calls of tools, votes. A thought is open until it ends.
 function makeAnswer(bubble) {
   const parts = {};
   const part = (name, make) => parts[name] ??= make();
-  const fold = (name, title) => {
+  let thinks = true;
+  const fold = (name, title, open = false) => {
     const details = document.createElement("details");
     details.className = name;
+    details.open = open;
     const summary = document.createElement("summary");
     summary.textContent = title;
     const body = document.createElement("span");
@@ -15,7 +17,10 @@ function makeAnswer(bubble) {
   return {
     text: "",
     calls: [],  // as the API has them
-    get thought() { return part("thought", () => fold("thought", "Thought")); },
+    get thought() { return part("thought", () => fold("thought", "Thought", true)); },
+    endThought() {
+      if (thinks && parts.thought) parts.thought.parentElement.open = thinks = false;
+    },
     get content() { return bubble; },
     call(index) {
       return part(`call ${index}`, () => {
@@ -23,7 +28,8 @@ function makeAnswer(bubble) {
         row.className = "call";
         const code = document.createElement("code");
         const result = document.createElement("input");
-        result.placeholder = "what the tool answers";
+        result.placeholder = "the tool's answer";
+        result.addEventListener("keydown", (event) => { if (event.key === "Enter") send(); });
         row.append(code, result);
         bubble.parentElement.append(row);
         return { code, result };
@@ -54,6 +60,7 @@ function makeAnswer(bubble) {
 // Adds to an answer what a piece of a stream says; returns where its text goes, and the text.
 function takePiece(answer, delta) {
   if (delta.reasoning_content) return [answer.thought, delta.reasoning_content];
+  if (delta.content || delta.tool_calls) answer.endThought();
   for (const call of delta.tool_calls ?? []) {
     const known = answer.calls[call.index] ??= { id: call.id, type: "function",
       function: { name: call.function.name, arguments: "" } };

@@ -17,6 +17,14 @@ function addBubble(role, content) {
   return text;
 }
 
+// Changes what is shown; who reads the end of the conversation goes on reading its end.
+function keepAtEnd(change) {
+  const list = $("messages");
+  const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
+  change();
+  if (atEnd) list.scrollTop = list.scrollHeight;
+}
+
 function addToken(parent, position, text) {
   const span = document.createElement("span");
   span.className = "t";
@@ -70,6 +78,7 @@ async function send() {
   } catch (error) {
     if (error.name !== "AbortError") showError(error.message);
   }
+  answer.endThought();
   messages.push({ role: "assistant", content: answer.text,
     ...(answer.calls.length ? { tool_calls: answer.calls } : {}) });
   bubbles.push({ text: answer.text, element });
@@ -104,10 +113,13 @@ async function vote(answer) {
   const whole = await (await ask("/v1/chat/completions", { messages, ...settings(),
     winnow_votes: { chains: Number($("chains").value) } }, request.signal)).json();
   const message = whole.choices[0].message;
-  if (message.reasoning_content) answer.thought.textContent = message.reasoning_content;
   answer.text = message.content;
-  answer.content.textContent = message.content;
-  answer.showVotes(whole.winnow.votes);
+  keepAtEnd(() => {
+    if (message.reasoning_content) answer.thought.textContent = message.reasoning_content;
+    answer.content.textContent = message.content;
+    answer.endThought();
+    answer.showVotes(whole.winnow.votes);
+  });
 }
 
 async function stream(answer) {
@@ -123,15 +135,16 @@ async function stream(answer) {
   let count = 0;
   for await (const event of eventsOf(events)) {
     if (event.winnow_trace) cache.take(event.winnow_trace);
-    const [place, piece] = takePiece(answer, event.choices[0]?.delta ?? {});
-    if (piece) {
+    keepAtEnd(() => {
+      const [place, piece] = takePiece(answer, event.choices[0]?.delta ?? {});
+      if (!piece) return;
       // The text of the token that comes after all those that the cache has taken.
       cache.texts[cache.tokens] = piece;
       addToken(place, cache.tokens, piece);
       began ||= performance.now();
       ++count;
       showSpeed(count - 1, performance.now() - began);
-    }
+    });
     if (event.winnow) cache.bytes = { held: event.winnow.kv_bytes, dense: event.winnow.dense_bytes };
     drawSoon();
   }
