@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/openai/field_table.h"
+#include "server/openapi_types.h"
 #include "server/routes.h"
 #include "winnow/version.h"
 
@@ -46,7 +47,7 @@ Json reference(std::string_view kind, std::string_view name) {
 }
 
 // A field that is null counts as absent.
-Json type_of(const FieldRule& rule) {
+Json type_of(const FieldRule& rule, std::uint8_t endpoint) {
   switch (rule.kind) {
     case FieldKind::text:
       return {{"type", {"string", "null"}}};
@@ -63,7 +64,7 @@ Json type_of(const FieldRule& rule) {
     case FieldKind::any:
       break;
   }
-  return Json::object();
+  return free_type(rule, endpoint);
 }
 
 std::string description_of(const FieldRule& rule) {
@@ -83,13 +84,13 @@ Json property_of(const FieldRule& rule, std::uint8_t endpoint) {
   if (!rule.alias_of.empty()) {
     for (const FieldRule& target : field_rules()) {
       if (target.name == rule.alias_of && (target.endpoints & endpoint) != 0) {
-        Json property = type_of(target);
+        Json property = type_of(target, endpoint);
         property["description"] = fmt::format("another name of {}", target.name);
         return property;
       }
     }
   }
-  Json property = type_of(rule);
+  Json property = type_of(rule, endpoint);
   property["description"] = description_of(rule);
   return property;
 }
