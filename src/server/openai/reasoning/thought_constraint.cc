@@ -35,6 +35,8 @@ ThoughtConstraint::ThoughtConstraint(Rules rules, const Tokenizer& tokenizer, Th
       closing_(tokens_of(tokenizer, closing_text(rules_->format))),
       behind_(tokens_of(tokenizer, rules_->format.behind)),
       begin_(tokens_of(tokenizer, rules_->format.begin)),
+      final_(
+          tokens_of(tokenizer, closing_text(rules_->format) + std::string(rules_->format.answer))),
       answer_(rules_->answer ? rules_->answer->fork() : nullptr),
       place_(start == ThoughtStart::closed ? Place::answer : Place::start) {
   if (start == ThoughtStart::open) {
@@ -49,6 +51,7 @@ ThoughtConstraint::ThoughtConstraint(const ThoughtConstraint& other)
       closing_(other.closing_),
       behind_(other.behind_),
       begin_(other.begin_),
+      final_(other.final_),
       answer_(other.answer_ ? other.answer_->fork() : nullptr),
       place_(other.place_),
       begun_(other.begun_),
@@ -105,6 +108,8 @@ void ThoughtConstraint::accept(std::int32_t token) {
     case Place::answer:
       if (answer_) {
         answer_->accept(token);
+      } else if (rules_->budget && rules_->format.has_channels()) {
+        watch(token);
       }
       break;
   }
@@ -136,6 +141,24 @@ void ThoughtConstraint::accept_first(std::int32_t token) {
   }
 }
 
+// Whether an answer in channels goes back to thinking.
+void ThoughtConstraint::watch(std::int32_t token) {
+  if (tokenizer_->has_token(token)) {
+    text_ += tokenizer_->token_bytes(token, /*skip_special=*/false);
+  }
+  const std::string_view begin = rules_->format.begin;
+  if (text_.find(begin) == std::string::npos) {
+    text_.erase(0, text_.size() - std::min(text_.size(), begin.size()));
+    return;
+  }
+  text_.clear();
+  if (spent_ < *rules_->budget) {
+    think(0);
+  } else {
+    force(final_);
+  }
+}
+
 // So many tokens of a thought more.
 void ThoughtConstraint::think(int tokens) {
   spent_ += tokens;
@@ -147,6 +170,7 @@ void ThoughtConstraint::think(int tokens) {
 
 // These tokens come, then the answer.
 void ThoughtConstraint::force(const std::vector<std::int32_t>& tokens) {
+  text_.clear();
   forced_.assign(tokens.rbegin(), tokens.rend());
   place_ = forced_.empty() ? Place::answer : Place::forced;
 }

@@ -15,7 +15,7 @@
 namespace winnow::server {
 
 /// Lets a thought be any text of at most `budget` tokens, ends it then, and holds what follows to
-/// another constraint.
+/// another constraint. In channels a model may think several times; the budget is of all of it.
 class ThoughtConstraint : public engine::TokenConstraint {
  public:
   struct Rules {
@@ -41,6 +41,7 @@ class ThoughtConstraint : public engine::TokenConstraint {
   enum class Place : std::uint8_t { start, thought, forced, answer };
 
   void accept_first(std::int32_t token);
+  void watch(std::int32_t token);
   void think(int tokens);
   void force(const std::vector<std::int32_t>& tokens);
 
@@ -49,12 +50,13 @@ class ThoughtConstraint : public engine::TokenConstraint {
   std::vector<std::int32_t> closing_;  // what ends a thought
   std::vector<std::int32_t> behind_;   // what follows one that has ended
   std::vector<std::int32_t> begin_;    // what begins one
+  std::vector<std::int32_t> final_;    // what ends one that came when no budget was left
   std::unique_ptr<engine::TokenConstraint> answer_;
   Place place_;
   std::size_t begun_ = 0;             // tokens of begin_ that have come
   int spent_ = 0;                     // tokens of the thought
   std::vector<std::int32_t> forced_;  // that come next, the next one last
-  std::string text_;                  // of the beginning, or the last bytes of the thought
+  std::string text_;                  // of the beginning, or the last bytes
 };
 
 }  // namespace winnow::server

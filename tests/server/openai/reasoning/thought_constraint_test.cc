@@ -108,6 +108,37 @@ TEST(ThoughtConstraint, WithoutAFormAnAnswerMayBeginAThoughtItself) {
   EXPECT_EQ(allowed(plain).size(), static_cast<std::size_t>(tokenizer().vocab_size()));
 }
 
+TEST(ThoughtConstraint, InChannelsTheBudgetIsOfAllThoughts) {
+  ThoughtConstraint thinking({.format = *find_thought_format("harmony"),
+                              .budget = 3,
+                              .end_tokens = {0},
+                              .answer = nullptr},
+                             tokenizer(), ThoughtStart::free);
+  const auto say = [&thinking](std::string_view text) {
+    for (const std::int32_t token : tokens_of(text)) {
+      EXPECT_GT(allowed(thinking).size(), 1U) << text;
+      thinking.accept(token);
+    }
+  };
+  const auto expect_forced = [&thinking](std::string_view text) {
+    for (const std::int32_t token : tokens_of(text)) {
+      ASSERT_THAT(allowed(thinking), ElementsAre(token)) << text;
+      thinking.accept(token);
+    }
+    EXPECT_GT(allowed(thinking).size(), 1U) << text;
+  };
+  const std::int32_t sea = tokens_of("sea").front();
+  const std::string begin = "<|channel|>analysis<|message|>";
+  say(begin);
+  for (int i = 0; i < 3; ++i) {
+    thinking.accept(sea);
+  }
+  expect_forced("<|end|><|start|>assistant");
+  say("<|channel|>commentary<|message|>Let me see.<|end|><|start|>assistant" + begin);
+  expect_forced("<|end|><|start|>assistant<|channel|>final<|message|>");
+  say("The sea.");
+}
+
 /// Lets one text come, token by token.
 class Spelled : public engine::TokenConstraint {
  public:
