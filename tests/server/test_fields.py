@@ -5,7 +5,7 @@ import shutil
 import httpx
 import pytest
 from conftest import ROOT, serving
-from test_http import post
+from test_http import post, rendered
 
 CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "Tell me of the sea."}]
@@ -161,13 +161,9 @@ def test_usage_in_streams(server):
 
 def test_chats_that_go_on_with_a_message(server):
     messages = MESSAGES + [{"role": "assistant", "content": "The sea"}]
-    def prompt(**fields):
-        answer = post(server, {"messages": messages, "return_token_strs": True} | fields,
-                      "/tokenize")
-        assert answer.status_code == 200, answer.text
-        return "".join(answer.json()["token_strs"])
-    assert prompt(continue_final_message=True).endswith("The sea")
-    assert len(prompt(add_generation_prompt=False)) < len(prompt())
+    assert rendered(server, messages, continue_final_message=True).endswith("The sea")
+    assert len(rendered(server, messages, add_generation_prompt=False)) < len(
+        rendered(server, messages))
     answer = post(server, {"messages": messages, "continue_final_message": True, "echo": True,
                            "max_tokens": 3}, CHAT).json()
     assert answer["choices"][0]["message"]["content"].startswith("The sea")
@@ -205,8 +201,7 @@ def test_templates(tmp_path):
                      "name": "weather", "arguments": "{\"z\": 7}"}}]},
                 {"role": "tool", "tool_call_id": "c1", "content": "sunny"}]
     def prompt(s, **fields):
-        answer = post(s, {"messages": messages, "return_token_strs": True} | fields, "/tokenize")
-        return "".join(answer.json()["token_strs"]) if answer.status_code == 200 else answer.text
+        return rendered(s, messages, **fields)
     with serving("--trust-request-chat-template", model=with_template(tmp_path, template)) as s:
         assert prompt(s, documents=[{"text": "D"}]) == (
             "[bob:Hi][:<weather 7>because][:sunnyc1](D)")

@@ -1,10 +1,8 @@
 """gpt-oss's way of answering: channels, calls of tools, effort. The demo model is held to it."""
-import json
-
 import pytest
 from conftest import serving
 from test_fields import with_template
-from test_http import post
+from test_http import post, rendered, streamed
 from test_tools import TOOLS, check
 
 CHAT = "/v1/chat/completions"
@@ -50,22 +48,13 @@ def test_a_form_holds_in_the_final_channel(oss):
     assert message["content"] in ("yes!", "no!") and message["reasoning_content"]
     plain = ask(oss, **fields, separate_reasoning=False, logit_bias=think)["message"]
     assert plain["content"] == message["reasoning_content"] + message["content"]
-    body = {"messages": USER, "stream": True, "logit_bias": think, "temperature": 1} | fields
-    thought = content = ""
-    for line in post(oss, body, CHAT).text.splitlines():
-        if line.startswith("data: {"):
-            for choice in json.loads(line[6:])["choices"]:
-                thought += choice["delta"].get("reasoning_content") or ""
-                content += choice["delta"].get("content") or ""
-    assert (content, thought) == (message["content"], message["reasoning_content"])
+    body = {"messages": USER, "logit_bias": think, "temperature": 1} | fields
+    assert streamed(oss, body) == (message["reasoning_content"], message["content"])
 
 
 def test_efforts_and_earlier_thoughts_reach_the_template(oss):
-    def prompt(messages, **fields):
-        return "".join(post(oss, {"messages": messages, "return_token_strs": True} | fields,
-                            "/tokenize").json()["token_strs"])
-    assert "Reasoning: high" in prompt(USER, reasoning_effort="high")
+    assert "Reasoning: high" in rendered(oss, USER, reasoning_effort="high")
     said = {"role": "assistant", "content": "Fine.", "reasoning_content": "It is warm."}
-    assert "analysis<|message|>It is warm." in prompt(USER + [said] + USER)
+    assert "analysis<|message|>It is warm." in rendered(oss, USER + [said] + USER)
     refused = post(oss, {"messages": USER, "reasoning_effort": "minimal"}, CHAT)
     assert refused.status_code == 400 and refused.json()["error"]["param"] == "reasoning_effort"

@@ -44,6 +44,24 @@ def post(server, body, path="/v1/completions", **kwargs):
     return httpx.post(server.url + path, json=body, timeout=60, **kwargs)
 
 
+def rendered(server, messages, **fields):
+    """A chat's prompt, as the template makes it."""
+    answer = post(server, {"messages": messages, "return_token_strs": True} | fields, "/tokenize")
+    return "".join(answer.json()["token_strs"]) if answer.status_code == 200 else answer.text
+
+
+def streamed(server, body):
+    """The thought and the text of a chat's answer, put together from a stream; the text comes last."""
+    thought = content = ""
+    for line in post(server, body | {"stream": True}, "/v1/chat/completions").text.splitlines():
+        if line.startswith("data: {"):
+            for choice in json.loads(line[6:])["choices"]:
+                assert not (content and choice["delta"].get("reasoning_content"))
+                thought += choice["delta"].get("reasoning_content") or ""
+                content += choice["delta"].get("content") or ""
+    return thought, content
+
+
 def head_of(answer):
     return answer.split(b"\r\n", 1)[0].decode()
 

@@ -1,10 +1,8 @@
 """Thoughts: told apart, ended in time, and before an answer that has a form."""
-import json
-
 import pytest
 from conftest import serving
 from test_fields import with_template
-from test_http import post
+from test_http import post, rendered, streamed
 
 CHAT = "/v1/chat/completions"
 USER = [{"role": "user", "content": "Tell me of the sea."}]
@@ -40,15 +38,8 @@ def test_a_budget_ends_the_thought_and_the_answer_goes_on(thinker):
 def test_streams_tell_the_same_thought(thinker):
     fields = {"thinking_token_budget": 8, "seed": 3, "temperature": 1}
     whole = ask(thinker, **fields)["choices"][0]["message"]
-    body = {"messages": USER, "max_tokens": 60, "stream": True} | fields
-    thought = content = ""
-    for line in post(thinker, body, CHAT).text.splitlines():
-        if line.startswith("data: {"):
-            for choice in json.loads(line[6:])["choices"]:
-                assert not (content and choice["delta"].get("reasoning_content"))
-                thought += choice["delta"].get("reasoning_content") or ""
-                content += choice["delta"].get("content") or ""
-    assert (thought, content) == (whole["reasoning_content"], whole["content"])
+    assert streamed(thinker, {"messages": USER, "max_tokens": 60} | fields) == (
+        whole["reasoning_content"], whole["content"])
 
 
 def test_a_form_holds_behind_the_thought(thinker):
@@ -69,10 +60,7 @@ def test_what_is_told(thinker):
 
 
 def test_switches_reach_the_template(thinker):
-    def prompt(**fields):
-        return "".join(post(thinker, {"messages": USER, "return_token_strs": True} | fields,
-                            "/tokenize").json()["token_strs"])
-    assert prompt().endswith("<think>\n")
+    assert rendered(thinker, USER).endswith("<think>\n")
     for off in ({"enable_thinking": False}, {"reasoning_effort": "none"}):
         assert ask(thinker, **off)["choices"][0]["message"].get("reasoning_content") is None
     answer = post(thinker, {"messages": USER, "max_tokens": 1, "enable_thinking": True}, CHAT)

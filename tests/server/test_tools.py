@@ -4,7 +4,7 @@ import json
 import jsonschema
 import pytest
 from conftest import MODEL
-from test_http import post
+from test_http import post, rendered
 
 CHAT = "/v1/chat/completions"
 CITY = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]},
@@ -91,8 +91,7 @@ def test_earlier_calls_reach_the_prompt(server):
     def tokens(calls):
         messages = USER + [{"role": "assistant", "content": "", "tool_calls": calls},
                            {"role": "tool", "tool_call_id": "c1", "content": "sunny"}]
-        answer = post(server, {"messages": messages, "return_token_strs": True}, "/tokenize")
-        return "".join(answer.json()["token_strs"])
+        return rendered(server, messages)
     assert '"weather"' in tokens([call]) and '"weather"' not in tokens([])
 
 
