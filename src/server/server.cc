@@ -12,6 +12,7 @@
 #include "engine/prefix_store.h"
 #include "hub/model_name.h"
 #include "server/engine_thread.h"
+#include "server/sampling_defaults.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -121,7 +122,8 @@ Server::Server(const LoadOptions& options, ServerConfig config)
                      {"host", config.http.host},
                      {"port", port()},
                      {"tls", !config.http.tls_cert.empty()},
-                     {"cache", kvcache::rule_name(parts_->model->engine.cache.rule)}});
+                     {"cache", kvcache::rule_name(parts_->model->engine.cache.rule)},
+                     {"sampling", to_json(parts_->service.config().limits.sampling)}});
 }
 
 Server::~Server() = default;

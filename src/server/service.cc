@@ -25,6 +25,7 @@
 #include "server/responses/responses_reply.h"
 #include "server/responses/responses_request.h"
 #include "server/routes.h"
+#include "server/sampling_defaults.h"
 #include "winnow/version.h"
 
 namespace winnow::server {
@@ -91,6 +92,9 @@ Service::Service(ServiceConfig config, const engine::LoadedModel& model, const T
       started_(unix_time()) {
   if (config_.max_context > 0) {
     context_ = std::min(context_, config_.max_context);
+  }
+  if (config_.model_sampling) {
+    config_.limits.sampling = read_sampling_defaults(config_.model_directory);
   }
   load_adapters();
   find_tool_format();

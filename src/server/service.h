@@ -43,7 +43,8 @@ struct ServiceConfig {
   std::string reasoning_format;            // "": by the model's tokens; "none": thoughts are text
   std::vector<std::string> loras;          // NAME=DIR: adapters, chosen by the model's name
   std::string task = "auto";               // or what the model is made for: find_model_task()
-  RequestLimits limits;
+  bool model_sampling = true;  // the model's generation_config.json says what holds by default
+  RequestLimits limits;        // whose sampling the model's takes the place of
 };
 
 /// All that requests need. Everything referred to must outlive it.

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "ops/kv_page.h"
 #include "server/http/api_error.h"
+#include "server/sampling_defaults.h"
 #include "server/service.h"
 #include "winnow/version.h"
 
@@ -48,8 +49,16 @@ HttpResponse Service::load() const {
 
 // What llama.cpp's clients read before they ask.
 HttpResponse Service::properties() const {
+  const SamplingOptions& sampling = config_.limits.sampling;
   return json_response(
-      {{"default_generation_settings", {{"n_ctx", context_}}},
+      {{"default_generation_settings",
+        {{"n_ctx", context_},
+         {"params",
+          {{"temperature", sampling.temperature},
+           {"top_p", sampling.top_p},
+           {"top_k", sampling.top_k},
+           {"min_p", sampling.min_p},
+           {"repeat_penalty", sampling.repetition_penalty}}}}},
        {"total_slots", model_.engine.max_sequences},
        {"model_alias", config_.model_name},
        {"modalities", {{"vision", false}, {"audio", false}}},
@@ -65,6 +74,11 @@ HttpResponse Service::tokenizer_info() const {
     throw ApiError(404, "this model has no tokenizer_config.json", {}, "not_found");
   }
   Json info = Json::parse(text_of(directory / "tokenizer_config.json"));
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
+    if (const auto token = info.find(name); token != info.end() && token->is_object()) {
+      *token = token->value("content", "");  // as clients have it, who ask for their ids
+    }
+  }
   info["vocab_size"] = tokenizer_.vocab_size();
   if (std::filesystem::exists(directory / "chat_template.jinja")) {
     info["chat_template"] = text_of(directory / "chat_template.jinja");
@@ -109,6 +123,7 @@ HttpResponse Service::models(std::string_view id) const {
                {"kv_heads", model().attention().kv_heads},
                {"entry_bytes", entry_bytes},
                {"parameters", model_.parameters},
+               {"sampling", to_json(config_.limits.sampling)},
                {"chat", chat_template_.has_value()}}}};
   if (id.empty()) {
     Json list = Json::array({entry});

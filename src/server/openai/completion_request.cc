@@ -48,16 +48,20 @@ int parse_logprobs(const Fields& fields, bool chat, const RequestLimits& limits)
   return alternatives;
 }
 
-std::optional<int> parse_max_tokens(const Fields& fields, bool may_be_none) {
+// nullopt: the rest of the context, for which llama.cpp's and LM Studio's clients write -1.
+std::optional<int> parse_max_tokens(const Fields& fields, bool chat, bool may_be_none) {
+  constexpr int kDefault = 16;  // of a completion, as OpenAI has it
   for (const char* name : {"max_completion_tokens", "max_tokens"}) {
-    if (const int most = fields.integer_or(name, -1); most >= 0) {
-      if (most == 0 && !may_be_none) {
-        fields.reject(name, "an integer from 1 up");
-      }
-      return most;
+    if (fields.find(name) == nullptr) {
+      continue;
     }
+    const int most = fields.integer_or(name, -1);
+    if (most == 0 && !may_be_none) {
+      fields.reject(name, "-1, or an integer from 1 up");
+    }
+    return most < 0 ? std::nullopt : std::optional(most);
   }
-  return std::nullopt;
+  return chat ? std::nullopt : std::optional(kDefault);
 }
 
 void parse_stream(const Fields& fields, CompletionRequest& request) {
@@ -196,7 +200,9 @@ CompletionRequest parse_completion(std::string_view body, bool chat, const Reque
   request.logprobs = parse_logprobs(fields, chat, limits);
   request.prompt_logprobs = fields.integer_or("prompt_logprobs", -1);
   // Of a prompt alone only its log-probabilities are news.
-  request.max_tokens = parse_max_tokens(fields, !chat && request.echo && request.logprobs >= 0);
+  request.max_tokens =
+      parse_max_tokens(fields, chat, !chat && request.echo && request.logprobs >= 0);
+  request.sampling = limits.sampling;
   parse_sampling(fields, request.sampling);
   parse_rules(fields, request.rules, request.text_rules);
   if (request.max_tokens && request.rules.min_tokens > *request.max_tokens) {

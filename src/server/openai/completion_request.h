@@ -15,6 +15,7 @@
 #include "server/openai/reasoning/thought_fields.h"
 #include "server/openai/sampling_fields.h"
 #include "server/openai/vote_fields.h"
+#include "server/sampling_defaults.h"
 
 namespace winnow::server {
 
@@ -31,7 +32,7 @@ struct CompletionRequest {
   ThoughtRequest thoughts;            // chat only
   std::optional<bool> add_special_tokens;
   std::optional<int> truncate_prompt_tokens;  // -1: to the context
-  std::optional<int> max_tokens;
+  std::optional<int> max_tokens;  // none: the rest of the context
   int n = 1;
   int best_of = 1;  // at least n
   SamplingOptions sampling;
@@ -60,12 +61,14 @@ struct CompletionRequest {
   [[nodiscard]] int samples() const { return votes ? votes->chains : best_of; }
 };
 
-/// How much a request may ask for, beyond what the table of fields says.
+/// How much a request may ask for, beyond what the table of fields says, and what holds where it
+/// does not ask.
 struct RequestLimits {
   int most_prompts = 256;   // in one request
   int most_logprobs = 20;   // alternatives per token
   int most_stops = 16;      // stop strings
   int most_variables = 64;  // for the template
+  SamplingOptions sampling = neutral_sampling();
 };
 
 /// Reads a text, token ids, or at most `most` of either. Throws ApiError.

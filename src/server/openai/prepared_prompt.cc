@@ -17,8 +17,6 @@
 namespace winnow::server {
 namespace {
 
-constexpr int kDefaultTokens = 16;  // of a completion, as OpenAI has it
-
 struct EncodedPrompt {
   std::string text;
   std::vector<std::int32_t> tokens;
@@ -73,7 +71,7 @@ void truncate(const CompletionRequest& completion, int context, const Tokenizer&
   if (!completion.truncate_prompt_tokens) {
     return;
   }
-  const int answer = completion.max_tokens.value_or(completion.chat ? 1 : kDefaultTokens);
+  const int answer = completion.max_tokens.value_or(1);
   const int most = *completion.truncate_prompt_tokens > 0 ? *completion.truncate_prompt_tokens
                                                           : std::max(1, context - answer);
   const int excess = static_cast<int>(prompt.tokens.size()) - most;
@@ -87,8 +85,7 @@ void truncate(const CompletionRequest& completion, int context, const Tokenizer&
 
 // Tokens of the answer at most.
 int answer_tokens(const CompletionRequest& completion, int prompt, int context) {
-  const int wanted =
-      completion.max_tokens.value_or(completion.chat ? context - prompt : kDefaultTokens);
+  const int wanted = completion.max_tokens.value_or(context - prompt);
   if (prompt + std::max(wanted, completion.echo ? 0 : 1) > context) {
     throw ApiError(
         400,

@@ -74,14 +74,15 @@ void parse_bias(const Fields& fields, engine::LogitRules& rules, TextRules& text
 }  // namespace
 
 void parse_sampling(const Fields& fields, SamplingOptions& sampling) {
-  sampling.temperature = fields.number_or("temperature", 1.0);
-  sampling.top_p = fields.number_or("top_p", 1.0);
+  sampling.temperature = fields.number_or("temperature", sampling.temperature);
+  sampling.top_p = fields.number_or("top_p", sampling.top_p);
   if (sampling.top_p == 0.0) {  // the most likely token alone
     sampling.top_p = std::numeric_limits<double>::min();
   }
-  sampling.top_k = std::max(0, fields.integer_or("top_k", 0));  // -1 is vLLM's word for all
-  sampling.min_p = fields.number_or("min_p", 0.0);
-  sampling.repetition_penalty = fields.number_or("repetition_penalty", 1.0);
+  sampling.top_k =
+      std::max(0, fields.integer_or("top_k", sampling.top_k));  // -1 is vLLM's word for all
+  sampling.min_p = fields.number_or("min_p", sampling.min_p);
+  sampling.repetition_penalty = fields.number_or("repetition_penalty", sampling.repetition_penalty);
   sampling.frequency_penalty = fields.number_or("frequency_penalty", 0.0);
   sampling.presence_penalty = fields.number_or("presence_penalty", 0.0);
   if (fields.integer_or("repeat_last_n", -1) == 0) {  // llama.cpp's word for none

@@ -17,6 +17,7 @@ struct TextRules {
   std::vector<std::string> dry_breakers;
 };
 
+/// What fields do not say stays as it is in `sampling`.
 void parse_sampling(const Fields& fields, SamplingOptions& sampling);
 void parse_rules(const Fields& fields, engine::LogitRules& rules, TextRules& texts);
 

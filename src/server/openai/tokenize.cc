@@ -51,6 +51,9 @@ HttpResponse tokenize(const Service& service, std::string_view body) {
   service.check_model(fields.text("model").value_or(""));
   std::vector<std::int32_t> tokens;
   if (fields.find("messages") != nullptr) {
+    if (fields.find("prompt") != nullptr) {
+      fields.reject("prompt", "none beside messages");
+    }
     ChatPrompt prompt =
         parse_chat_prompt(fields, in_order(body, parsed, {}),
                           static_cast<std::size_t>(service.config().limits.most_variables));

@@ -96,7 +96,7 @@ void add_include(const Json& include, Json& chat, std::vector<std::string>& igno
 }
 
 // What an answer repeats of its request.
-Json told_back_of(const Json& body) {
+Json told_back_of(const Json& body, const SamplingOptions& sampling) {
   Json told = Json::object();
   static constexpr std::pair<const char*, const char*> kDefaults[] = {
       {"instructions", "null"},
@@ -105,16 +105,19 @@ Json told_back_of(const Json& body) {
       {"previous_response_id", "null"},
       {"reasoning", "{}"},
       {"store", "true"},
-      {"temperature", "1.0"},
       {"text", R"({"format": {"type": "text"}})"},
       {"tool_choice", "\"auto\""},
       {"tools", "[]"},
-      {"top_p", "1.0"},
       {"metadata", "{}"}};
-  for (const auto& [name, otherwise] : kDefaults) {
+  const auto tell = [&](const char* name, Json otherwise) {
     const bool given = body.contains(name) && !body[name].is_null();
-    told[name] = given ? body[name] : Json::parse(otherwise);
+    told[name] = given ? body[name] : std::move(otherwise);
+  };
+  for (const auto& [name, otherwise] : kDefaults) {
+    tell(name, Json::parse(otherwise));
   }
+  tell("temperature", sampling.temperature);
+  tell("top_p", sampling.top_p);
   told["truncation"] = "disabled";
   return told;
 }
@@ -144,7 +147,7 @@ ResponsesRequest parse_responses_request(std::string_view text, ResponseStore& s
   const auto given = [&](const char* name) { return checked.value.contains(name); };
   ResponsesRequest request;
   request.store = fields.boolean_or("store", true);
-  request.told_back = told_back_of(body);
+  request.told_back = told_back_of(body, limits.sampling);
   request.messages = earlier_messages(fields, store);
   request.input = input_items(given("input") ? body["input"] : Json());
   add_messages(request.input, request.messages);

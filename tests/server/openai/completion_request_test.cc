@@ -38,9 +38,29 @@ TEST(CompletionRequest, DefaultsAreOpenAis) {
   EXPECT_EQ(request.sampling.top_p, 1.0);
   EXPECT_EQ(request.logprobs, -1);
   EXPECT_EQ(request.n, 1);
-  EXPECT_FALSE(request.max_tokens);
+  EXPECT_EQ(request.max_tokens, 16);
   EXPECT_FALSE(request.seed);
   EXPECT_FALSE(request.stream);
+}
+
+TEST(CompletionRequest, DefaultsMayBeTheModels) {
+  RequestLimits limits;
+  limits.sampling = {.temperature = 0.6, .top_k = 20, .top_p = 0.95, .repetition_penalty = 1.05};
+  const auto request =
+      parse_completion(R"({"prompt": "Hi", "top_k": -1, "top_p": 0.5})", /*chat=*/false, limits);
+  EXPECT_EQ(request.sampling.temperature, 0.6);
+  EXPECT_EQ(request.sampling.repetition_penalty, 1.05);
+  EXPECT_EQ(request.sampling.top_k, 0);
+  EXPECT_EQ(request.sampling.top_p, 0.5);
+}
+
+TEST(CompletionRequest, MinusOneIsTheRestOfTheContext) {
+  for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict", "max_new_tokens"}) {
+    const std::string body = std::string(R"({"prompt": "Hi", ")") + name + "\": -1}";
+    EXPECT_FALSE(completion(body).max_tokens) << name;
+  }
+  EXPECT_FALSE(chat(R"({"messages": [{"role": "user", "content": "a"}]})").max_tokens);
+  EXPECT_THAT(error_of(R"({"prompt": "a", "max_tokens": -2})"), HasSubstr("max_tokens"));
 }
 
 TEST(CompletionRequest, NullIsAbsent) {
@@ -107,7 +127,7 @@ TEST(CompletionRequest, NothingIsGeneratedOnlyWhereThePromptIsEchoed) {
   EXPECT_EQ(
       completion(R"({"prompt": "a", "echo": true, "logprobs": 0, "max_tokens": 0})").max_tokens, 0);
   EXPECT_THAT(error_of(R"({"prompt": "a", "echo": true, "max_tokens": 0})"),
-              HasSubstr("max_tokens: max_tokens is 0; expected an integer from 1"));
+              HasSubstr("max_tokens: max_tokens is 0; expected -1, or an integer from 1"));
   EXPECT_THAT(error_of(R"({"prompt": "a", "max_tokens": 0})"), HasSubstr("max_tokens"));
 }
 
