@@ -17,7 +17,8 @@ struct PullOptions {
 
 int run_pull(const PullOptions& options) {
   const auto name = hub::parse_model_name(options.name);
-  require(name.has_value(), "{}: expected org/name or org/name@revision", options.name);
+  require(name.has_value(), "{}: expected org/name, org/name@revision or org/name:TYPE",
+          options.name);
   DownloadProgress progress(options.name);
   const auto snapshot = hub::pull(*name, hub::read_environment(), std::ref(progress));
   progress.clear();
@@ -32,11 +33,12 @@ void add_pull(CLI::App& app, Run& run) {
   CLI::App* command = add_command(
       app, run, "pull",
       "Brings the newest commit of a model on the Hugging Face Hub into the local cache, as far as "
-      "winnow needs it, and prints its directory",
+      "winnow needs it, and prints its directory, or its file if that is GGUF",
       options, run_pull);
   FlagGroup(*command)
       .open_option("NAME", options->name, "",
-                   "org/name, or org/name@revision with a branch, tag or commit")
+                   "org/name; org/name@revision with a branch, tag or commit; org/name:Q4_K_M or "
+                   "org/name:FILE.gguf of its GGUF files")
       ->required();
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/mapped_file.h"
 #include "base/sha256.h"
+#include "checkpoint/gguf/gguf_file.h"
 
 namespace winnow {
 namespace {
@@ -28,12 +29,7 @@ std::string file_digest(const std::filesystem::path& path) {
   return hash.finish();
 }
 
-}  // namespace
-
-std::string checkpoint_digest(const std::filesystem::path& directory) {
-  if (std::filesystem::is_regular_file(directory)) {  // GGUF
-    return file_digest(directory);
-  }
+std::vector<std::filesystem::path> files_of(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     if (entry.is_regular_file() && is_part_of_model(entry.path())) {
@@ -41,6 +37,17 @@ std::string checkpoint_digest(const std::filesystem::path& directory) {
     }
   }
   std::ranges::sort(files);
+  return files;
+}
+
+}  // namespace
+
+std::string checkpoint_digest(const std::filesystem::path& directory) {
+  const bool is_file = std::filesystem::is_regular_file(directory);  // GGUF
+  const auto files = is_file ? gguf::split_files(directory) : files_of(directory);
+  if (is_file && files.size() == 1) {
+    return file_digest(directory);
+  }
   std::vector<std::future<std::string>> digests;
   digests.reserve(files.size());
   for (const auto& file : files) {

@@ -38,10 +38,22 @@ bool is_weight_file(std::string_view text) {
   return text.ends_with(".gguf") || text.ends_with(".safetensors");
 }
 
+/// A file, with its folders, or a type.
+bool is_gguf_choice(std::string_view text) {
+  return is_revision(text) && text.find('+') == std::string_view::npos;
+}
+
 }  // namespace
 
 std::optional<ModelName> parse_model_name(std::string_view text) {
   ModelName name;
+  if (const std::size_t at = text.find(':'); at != std::string_view::npos) {
+    name.gguf = text.substr(at + 1);
+    text = text.substr(0, at);
+    if (!is_gguf_choice(name.gguf)) {
+      return std::nullopt;
+    }
+  }
   if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
     name.revision = text.substr(at + 1);
     text = text.substr(0, at);

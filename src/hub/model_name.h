@@ -8,16 +8,17 @@
 
 namespace winnow::hub {
 
-/// A repository, org/name, and a branch, a tag or a commit of it.
+/// A repository, org/name, a branch, a tag or a commit of it, and which of its GGUF files.
 struct ModelName {
   std::string repository;
   std::string revision = "main";
+  std::string gguf;  // a file or a type (gguf_choice.h); empty: not said
 
   bool operator==(const ModelName&) const = default;
 };
 
-/// "org/name" or "org/name@revision"; nullopt for what the Hub has no such name for, above all
-/// paths.
+/// "org/name", "org/name@revision", "org/name:Q4_K_M" or "org/name@revision:file.gguf"; nullopt for
+/// what the Hub has no such name for, above all paths.
 std::optional<ModelName> parse_model_name(std::string_view text);
 
 /// The repository whose snapshot in a cache `directory` is

@@ -16,6 +16,7 @@
 #include "base/note.h"
 #include "checkpoint/weight_files.h"
 #include "hub/blob_download.h"
+#include "hub/gguf_choice.h"
 #include "hub/http_client.h"
 #include "hub/remote_repository.h"
 #include "hub/repository_cache.h"
@@ -112,9 +113,17 @@ class Pull {
 
   fs::path run() {
     each(1, [&](HttpClient& client, std::size_t) { listing_ = repository_.list(client); });
-    describe(needed_files());
-    if (has(kWeightIndex) && !has(kWeightFile)) {
-      add_shards();
+    std::string opened;  // the file, if it is not the directory
+    if (wants_gguf()) {
+      const std::vector<std::string> files =
+          choose_gguf(listing_.files, name_.gguf, name_.repository);
+      opened = files.front();
+      describe(files);
+    } else {
+      describe(needed_files());
+      if (has(kWeightIndex) && !has(kWeightFile)) {
+        add_shards();
+      }
     }
     require_space();
     announce();
@@ -124,7 +133,8 @@ class Pull {
       etags.emplace(file.name, file.etag);
     }
     cache_.publish(listing_.commit, name_.revision, etags);
-    return cache_.snapshot(listing_.commit);
+    const fs::path snapshot = cache_.snapshot(listing_.commit);
+    return opened.empty() ? snapshot : snapshot / opened;
   }
 
  private:
@@ -132,13 +142,17 @@ class Pull {
     return std::ranges::find(listing_.files, name) != listing_.files.end();
   }
 
+  /// GGUF files are meant where one is named, or where there is nothing else.
+  [[nodiscard]] bool wants_gguf() const {
+    return !name_.gguf.empty() ||
+           (!has_weights() && std::ranges::any_of(listing_.files, is_gguf_model));
+  }
+  [[nodiscard]] bool has_weights() const { return has(kWeightFile) || has(kWeightIndex); }
+
   [[nodiscard]] std::vector<std::string> needed_files() const {
-    require(has("config.json") && (has(kWeightFile) || has(kWeightIndex)),
-            "{}: {} is no model that winnow can run: it has no {}{}", name_.repository,
-            name_.revision, has("config.json") ? "weights in safetensors" : "config.json",
-            std::ranges::any_of(listing_.files, [](const auto& n) { return n.ends_with(".gguf"); })
-                ? "; of its GGUF files, download one and name it"
-                : "");
+    require(has("config.json") && has_weights(),
+            "{}: {} is no model that winnow can run: it has no {}", name_.repository,
+            name_.revision, has("config.json") ? "weights in safetensors" : "config.json");
     std::vector<std::string> names;
     std::ranges::copy_if(listing_.files, std::back_inserter(names), [&](const std::string& name) {
       return is_needed(name) && (name != kWeightIndex || !has(kWeightFile));
@@ -251,7 +265,34 @@ fs::path pull(const ModelName& name, const Environment& environment,
   return Pull(name, environment, on_progress).run();
 }
 
-std::string find_model(const std::string& model, const OnProgress& on_progress) {
+namespace {
+
+/// Of a snapshot, what runs, if all of it is there. Offline, what is there must do: its readers say
+/// what they miss.
+std::optional<fs::path> find_in_snapshot(const fs::path& snapshot, const ModelName& name,
+                                         bool offline, Purpose purpose) {
+  std::error_code ignored;
+  const std::vector<std::string> files = snapshot_files(snapshot);
+  const bool described = fs::exists(snapshot / "config.json", ignored);
+  if (name.gguf.empty() && (is_complete(snapshot, purpose) || (offline && described))) {
+    return snapshot;
+  }
+  if (std::ranges::none_of(files, is_gguf_model) || (name.gguf.empty() && described)) {
+    return std::nullopt;
+  }
+  try {
+    return snapshot / choose_gguf(files, name.gguf, name.repository).front();
+  } catch (const Error&) {
+    if (offline) {
+      throw;
+    }
+    return std::nullopt;  // there may be more at the Hub
+  }
+}
+
+}  // namespace
+
+std::string find_model(const std::string& model, const OnProgress& on_progress, Purpose purpose) {
   std::error_code ignored;
   const auto name = parse_model_name(model);
   if (!name || fs::exists(model, ignored)) {
@@ -260,11 +301,9 @@ std::string find_model(const std::string& model, const OnProgress& on_progress) 
   const Environment environment = read_environment();
   const RepositoryCache cache(environment.cache, name->repository);
   if (const auto commit = cache.commit_of(name->revision)) {
-    const fs::path snapshot = cache.snapshot(*commit);
-    // Offline, what is there must do: its readers say what they miss.
-    if (is_complete(snapshot) ||
-        (environment.offline && fs::exists(snapshot / "config.json", ignored))) {
-      return snapshot;
+    if (const auto found =
+            find_in_snapshot(cache.snapshot(*commit), *name, environment.offline, purpose)) {
+      return *found;
     }
   }
   require(!environment.offline,

@@ -8,6 +8,7 @@
 
 #include "hub/environment.h"
 #include "hub/model_name.h"
+#include "hub/repository_cache.h"
 
 namespace winnow::hub {
 
@@ -16,14 +17,16 @@ namespace winnow::hub {
 using OnProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// Brings what winnow needs of the newest commit of a revision into the cache: configuration,
-/// tokenizer, chat templates and safetensors. Returns the snapshot's directory, which appears when
-/// all of it is there. Throws Error.
+/// tokenizer, chat templates and safetensors, or a model in GGUF (gguf_choice.h). Returns the
+/// snapshot's directory, which appears when all of it is there, or the file to open in it. Throws
+/// Error.
 std::filesystem::path pull(const ModelName& name, const Environment& environment,
                            const OnProgress& on_progress = {});
 
 /// The directory or file of a model that the user names: `model` itself where it is there or is no
 /// name of the Hub's; else the snapshot in the cache, which is downloaded if it is not complete.
-std::string find_model(const std::string& model, const OnProgress& on_progress = {});
+std::string find_model(const std::string& model, const OnProgress& on_progress = {},
+                       Purpose purpose = Purpose::model);
 
 /// Whether a model runs without this file. `name` may have a folder.
 bool is_needed(const std::string& name);

@@ -151,9 +151,10 @@ bool is_commit(const std::string& text) {
          text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-bool is_complete(const fs::path& snapshot) {
-  const bool has_tokenizer =
-      file_is_there(snapshot / "tokenizer.json") || file_is_there(snapshot / "tokenizer.model");
+bool is_complete(const fs::path& snapshot, Purpose purpose) {
+  const bool has_tokenizer = purpose == Purpose::probe ||
+                             file_is_there(snapshot / "tokenizer.json") ||
+                             file_is_there(snapshot / "tokenizer.model");
   if (!has_tokenizer || !file_is_there(snapshot / "config.json")) {
     return false;
   }
@@ -164,6 +165,20 @@ bool is_complete(const fs::path& snapshot) {
          std::ranges::all_of(
              read_shard_names(snapshot / kWeightIndex),
              [&](const std::string& shard) { return file_is_there(snapshot / shard); });
+}
+
+std::vector<std::string> snapshot_files(const fs::path& snapshot) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto entry = fs::recursive_directory_iterator(snapshot, error);
+       !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    if (entry->is_regular_file(error)) {  // that a link leads to
+      names.push_back(entry->path().lexically_relative(snapshot).generic_string());
+    }
+    error.clear();
+  }
+  std::ranges::sort(names);
+  return names;
 }
 
 }  // namespace winnow::hub

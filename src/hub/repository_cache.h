@@ -5,10 +5,12 @@
 //   .locks/models--org--name/ETAG.lock         held by who writes that blob
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace winnow::hub {
 
@@ -53,8 +55,14 @@ class RepositoryCache {
 /// Whether `text` names a commit: 40 hexadecimal digits.
 bool is_commit(const std::string& text);
 
-/// Whether a snapshot has all that running a model takes: config.json, a tokenizer and all weights.
+/// What a repository is wanted for: a model, or a probe beside one, which has no tokenizer.
+enum class Purpose : std::uint8_t { model, probe };
+
+/// Whether a snapshot has all that this takes: config.json, a tokenizer and all weights.
 /// huggingface_hub shows files as they come, and its users may want few of them.
-bool is_complete(const std::filesystem::path& snapshot);
+bool is_complete(const std::filesystem::path& snapshot, Purpose purpose = Purpose::model);
+
+/// The names of a snapshot's files, with their folders; none when it is not there.
+std::vector<std::string> snapshot_files(const std::filesystem::path& snapshot);
 
 }  // namespace winnow::hub

@@ -191,7 +191,7 @@ void add_llama(const Metadata& metadata, json& config) {
 /// llama.cpp normalises what Qwen 3's router chose, and not what Qwen 2's did.
 void add_qwen_experts(const Metadata& metadata, json& config) {
   put_experts(metadata, config, "num_experts");
-  config["norm_topk_prob"] = metadata.architecture() == "qwen3moe";
+  config["norm_topk_prob"] = metadata.architecture() != "qwen2moe";
   config["moe_intermediate_size"] =
       metadata.get("expert_feed_forward_length", config["intermediate_size"]);
   metadata.copy("expert_shared_feed_forward_length", config, "shared_expert_intermediate_size");
@@ -232,14 +232,8 @@ void add_granite(const Metadata& metadata, json& config) {
       metadata.get("attention.scale", 1.0 / std::sqrt(config["head_dim"].get<double>()));
 }
 
-/// OLMo 3 is OLMo 2 with a window; its pattern says true of the layers that slide.
-void add_olmo2(const Metadata& metadata, json& config) {
-  const json window = metadata.get("attention.sliding_window", 0);
-  if (window == 0) {
-    return;
-  }
-  config["model_type"] = "olmo3";
-  config["sliding_window"] = window;
+/// A pattern says true of the layers that slide.
+void put_sliding_layers(const Metadata& metadata, json& config) {
   if (const json* pattern = metadata.find("attention.sliding_window_pattern")) {
     json types = json::array();
     for (const json& slides : pattern->is_array() ? *pattern : json::array()) {
@@ -247,6 +241,46 @@ void add_olmo2(const Metadata& metadata, json& config) {
     }
     config["layer_types"] = types;
   }
+}
+
+/// OLMo 3 is OLMo 2 with a window.
+void add_olmo2(const Metadata& metadata, json& config) {
+  const json window = metadata.get("attention.sliding_window", 0);
+  if (window != 0) {
+    config["model_type"] = "olmo3";
+    config["sliding_window"] = window;
+    put_sliding_layers(metadata, config);
+  }
+}
+
+/// In the model of 64 layers three of four slide; llama.cpp gives others no window.
+void add_exaone4(const Metadata& metadata, json& config) {
+  config["sliding_window"] = nullptr;
+  if (metadata.number("block_count") == 64) {
+    config["sliding_window"] = metadata.get("attention.sliding_window", 4096);
+    put_sliding_layers(metadata, config);
+  }
+}
+
+/// Ministral 3, or with neither experts nor growing queries Mistral Small 3, which is Llama's.
+/// llama.cpp takes mscale for 1.
+void add_mistral3(const Metadata& metadata, json& config) {
+  require(metadata.get("expert_count", 0) == 0, "{}: mistral3 with experts is not supported",
+          metadata.file().path().string());
+  if (metadata.find("attention.temperature_scale") == nullptr) {
+    config["model_type"] = "llama";
+    return;
+  }
+  require(config["rope_scaling"].is_object(), "{}: mistral3.rope.scaling.type is missing",
+          metadata.file().path().string());
+  json rope = config["rope_scaling"];
+  rope["rope_theta"] = config["rope_theta"];
+  rope["llama_4_scaling_beta"] = metadata.need("attention.temperature_scale");
+  rope["mscale"] = 1.0;
+  rope["mscale_all_dim"] = metadata.get("rope.scaling.yarn_log_multiplier", 0.0);
+  config["rope_parameters"] = rope;
+  config.erase("rope_scaling");
+  config.erase("rope_theta");
 }
 
 void add_gpt_oss(const Metadata& metadata, json& config) {
@@ -284,20 +318,26 @@ struct Architecture {
   void (*add)(const Metadata& metadata, json& config) = nullptr;
 };
 
-constexpr std::array<Architecture, 14> kArchitectures{{
+constexpr std::array<Architecture, 20> kArchitectures{{
     {"arcee", "arcee"},
+    {"exaone4", "exaone4", add_exaone4},
     {"gemma", "gemma"},
     {"gemma2", "gemma2", add_gemma2},
     {"gemma3", "gemma3_text", add_gemma3},
     {"gpt-oss", "gpt_oss", add_gpt_oss},
     {"granite", "granite", add_granite},
     {"llama", "llama", add_llama},
+    {"mistral3", "ministral3", add_mistral3},
     {"olmo2", "olmo2", add_olmo2},
     {"phi3", "phi3", add_phi3},
     {"qwen2", "qwen2"},
     {"qwen2moe", "qwen2_moe", add_qwen_experts},
+    {"qwen2vl", "qwen2"},
     {"qwen3", "qwen3"},
     {"qwen3moe", "qwen3_moe", add_qwen_experts},
+    {"qwen3vl", "qwen3"},
+    {"qwen3vlmoe", "qwen3_moe", add_qwen_experts},
+    {"seed_oss", "seed_oss"},
     {"smollm3", "smollm3"},
 }};
 

@@ -39,11 +39,11 @@ constexpr std::array<Pair, 18> kParts{{{"input_layernorm", "attn_norm"},
                                        {"post_attention_layernorm", "ffn_norm"}}};
 
 /// Families whose "post_attention_layernorm" is called so in GGUF, too.
-constexpr std::array<std::string_view, 5> kPostAttentionNorm{"gemma2", "gemma3_text", "gpt_oss",
-                                                             "olmo2", "olmo3"};
+constexpr std::array<std::string_view, 7> kPostAttentionNorm{
+    "exaone4", "gemma2", "gemma3_text", "gpt_oss", "olmo2", "olmo3", "seed_oss"};
 /// Families whose queries and keys ggml rotates in neighbouring pairs.
-constexpr std::array<std::string_view, 5> kPaired{"arcee", "granite", "llama", "mixtral",
-                                                  "smollm3"};
+constexpr std::array<std::string_view, 6> kPaired{"arcee",      "granite", "llama",
+                                                  "ministral3", "mixtral", "smollm3"};
 
 template <std::size_t N>
 bool contains(const std::array<std::string_view, N>& families, const std::string& family) {

@@ -22,9 +22,16 @@ namespace {
 // For what is still to be sent when requests have been ended.
 constexpr std::chrono::seconds kLastWords{1};
 
-std::string name_of(const std::filesystem::path& directory) {
-  const auto path = std::filesystem::weakly_canonical(directory);
-  return hub::repository_of_snapshot(path).value_or(path.filename().string());
+// Files in the Hub's cache are links, so of a file its folders count, as far up as the snapshot.
+std::string name_of(const std::filesystem::path& model) {
+  const bool is_file = std::filesystem::is_regular_file(model);
+  const auto path = std::filesystem::weakly_canonical(is_file ? model.parent_path() : model);
+  for (auto folder = path; folder.has_relative_path(); folder = folder.parent_path()) {
+    if (const auto repository = hub::repository_of_snapshot(folder)) {
+      return *repository;
+    }
+  }
+  return (is_file ? model : path).filename().string();
 }
 
 ServiceConfig complete(ServiceConfig config, const LoadOptions& options) {

@@ -76,6 +76,45 @@ TEST(GgufFile, ReadsMetadataAndTensors) {
   }
 }
 
+/// One file of several.
+std::string part(std::uint16_t number, std::uint16_t count, const std::string& tensor,
+                 std::int32_t tensors = 2) {
+  GgufImage image;
+  image.number("split.no", 2, number);
+  image.number("split.count", 2, count);
+  image.number("split.tensors.count", 5, tensors);
+  if (number == 0) {
+    image.text("general.architecture", "llama");
+  }
+  image.tensor(tensor, kF32, {2}, std::string(8, static_cast<char>('a' + number)));
+  return image.bytes();
+}
+
+TEST(GgufFile, ReadsAModelThatIsSplit) {
+  const TempDir dir;
+  dir.write("m-00001-of-00002.gguf", part(0, 2, "x"));
+  const auto error = [&](const std::string& name) {
+    return error_of([&] { (void)File(dir.path() / name); });
+  };
+  EXPECT_THAT(error("m-00001-of-00002.gguf"),
+              HasSubstr("m-00002-of-00002.gguf: the file is missing; the model is split into 2"));
+  dir.write("m-00002-of-00002.gguf", part(1, 2, "y"));
+  const File file(dir.path() / "m-00001-of-00002.gguf");
+  EXPECT_EQ(file.metadata()["general.architecture"], "llama");
+  ASSERT_EQ(file.tensors().size(), 2U);
+  EXPECT_EQ(file.tensors().at("x").bytes[0], std::byte{'a'});
+  EXPECT_EQ(file.tensors().at("y").bytes[0], std::byte{'b'});
+  EXPECT_THAT(error("m-00002-of-00002.gguf"), HasSubstr("expected the first of the files"));
+  dir.write("m-00002-of-00002.gguf", part(1, 2, "x"));
+  EXPECT_THAT(error("m-00001-of-00002.gguf"), HasSubstr("tensor \"x\" is in an earlier file, too"));
+  dir.write("m-00002-of-00002.gguf", part(2, 2, "y"));
+  EXPECT_THAT(error("m-00001-of-00002.gguf"), HasSubstr("split.no is 2, expected 1"));
+  dir.write("alone.gguf", part(0, 2, "x"));
+  EXPECT_THAT(error("alone.gguf"), HasSubstr("split.count is 2, but the file's name says 1"));
+  dir.write("few.gguf", part(0, 1, "x", 3));
+  EXPECT_THAT(error("few.gguf"), HasSubstr("split.tensors.count is 3, but the files have 1"));
+}
+
 TEST(GgufFile, WhatIsWrongIsNamed) {
   const auto error = [](const std::string& bytes) {
     return error_of([&] { (void)parse(bytes_of(bytes), "m.gguf"); });

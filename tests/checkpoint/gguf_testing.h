@@ -14,6 +14,11 @@ class GgufImage {
  public:
   void u32(const std::string& key, std::uint32_t value) { add(key, 4, raw(value)); }
   void f32(const std::string& key, float value) { add(key, 6, raw(value)); }
+  /// Of ggml's value type `type`.
+  template <class T>
+  void number(const std::string& key, std::uint32_t type, T value) {
+    add(key, type, raw(value));
+  }
   void flag(const std::string& key, bool value) { add(key, 7, raw(value)); }
   void text(const std::string& key, const std::string& value) { add(key, 8, string(value)); }
   void texts(const std::string& key, const std::vector<std::string>& values) {

@@ -20,7 +20,7 @@ def sha256(data):
 
 def is_large(name):
     """What repositories keep in LFS."""
-    return name.endswith((".safetensors", ".bin", "tokenizer.model"))
+    return name.endswith((".safetensors", ".bin", ".gguf", "tokenizer.model"))
 
 
 @dataclass

@@ -6,9 +6,12 @@ namespace winnow::hub {
 namespace {
 
 TEST(ModelName, Names) {
-  EXPECT_EQ(parse_model_name("Qwen/Qwen3-0.6B"), (ModelName{"Qwen/Qwen3-0.6B", "main"}));
-  EXPECT_EQ(parse_model_name("a/b_c@v1.0"), (ModelName{"a/b_c", "v1.0"}));
-  EXPECT_EQ(parse_model_name("a/b@refs/pr/7"), (ModelName{"a/b", "refs/pr/7"}));
+  EXPECT_EQ(parse_model_name("Qwen/Qwen3-0.6B"), (ModelName{"Qwen/Qwen3-0.6B", "main", ""}));
+  EXPECT_EQ(parse_model_name("a/b_c@v1.0"), (ModelName{"a/b_c", "v1.0", ""}));
+  EXPECT_EQ(parse_model_name("a/b@refs/pr/7"), (ModelName{"a/b", "refs/pr/7", ""}));
+  EXPECT_EQ(parse_model_name("a/b:Q4_K_M"), (ModelName{"a/b", "main", "Q4_K_M"}));
+  EXPECT_EQ(parse_model_name("a/b@v1:sub/x-00001-of-00002.gguf"),
+            (ModelName{"a/b", "v1", "sub/x-00001-of-00002.gguf"}));
 }
 
 TEST(ModelName, PathsAreNone) {
@@ -16,7 +19,7 @@ TEST(ModelName, PathsAreNone) {
                            "a/b/c",  "a/b/",        "~/model", "a/.b",     "a/b--c",
                            "a/b..c", "-a/b",        "a/b c",   "a/b.gguf", "a/b.safetensors",
                            "a/b@",   "a/b@../../c", "a/b@/c",  "a/b@c//d", "a/b@.c",
-                           "dense"}) {
+                           "dense",  "a/b:",        "a/b:/x",  "a/b:..",   "a/b.gguf:x"}) {
     EXPECT_EQ(parse_model_name(text), std::nullopt) << text;
   }
 }

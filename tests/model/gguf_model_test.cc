@@ -46,12 +46,12 @@ ModelSpec tiny(const std::string& family, const nlohmann::json& more = nullptr) 
   return parse_with(config, family);
 }
 
-gguf::GgufImage metadata_of(const std::string& architecture) {
+gguf::GgufImage metadata_of(const std::string& architecture, std::uint32_t layers = 2) {
   gguf::GgufImage image;
   const std::string at = architecture + ".";
   image.text("general.architecture", architecture);
   image.u32(at + "embedding_length", 32);
-  image.u32(at + "block_count", 2);
+  image.u32(at + "block_count", layers);
   image.u32(at + "feed_forward_length", 64);
   image.u32(at + "attention.head_count", 4);
   image.u32(at + "attention.head_count_kv", 2);
@@ -97,7 +97,8 @@ class Converted {
 
   void add(const std::string& name, const TensorView& tensor) {
     std::string data(reinterpret_cast<const char*>(tensor.data), tensor.bytes());
-    if (is_one_of(spec_.family, {"arcee", "granite", "llama", "mixtral", "smollm3"})) {
+    if (is_one_of(spec_.family,
+                  {"arcee", "granite", "llama", "ministral3", "mixtral", "smollm3"})) {
       const auto rows = static_cast<std::size_t>(tensor.shape.front());
       data = name.find("q_proj") != std::string::npos   ? interleaved(data, 4, rows)
              : name.find("k_proj") != std::string::npos ? interleaved(data, 2, rows)
@@ -208,6 +209,15 @@ const nlohmann::json kGptOssRope = {{"rope_type", "yarn"},
                                     {"factor", 8.0},
                                     {"truncate", false},
                                     {"original_max_position_embeddings", 16}};
+const nlohmann::json kMinistral3Rope = {{"rope_type", "yarn"},
+                                        {"rope_theta", 5e5},
+                                        {"factor", 4.0},
+                                        {"beta_fast", 32.0},
+                                        {"beta_slow", 1.0},
+                                        {"mscale", 1.0},
+                                        {"mscale_all_dim", 1.0},
+                                        {"llama_4_scaling_beta", 0.125},
+                                        {"original_max_position_embeddings", 16}};
 const std::vector<float> kLongFactors{1.0F, 2.0F, 3.0F, 4.0F};
 const std::vector<float> kShortFactors{1.0F, 1.0F, 1.5F, 1.5F};
 
@@ -269,6 +279,35 @@ std::vector<Model> models() {
          image.f32("granite.residual_scale", 0.25F);
          image.f32("granite.logit_scale", 8.0F);
          image.f32("granite.attention.scale", 0.5F);
+       }},
+      {"qwen2vl", "Qwen2ForCausalLM", nullptr,
+       [](gguf::GgufImage& image) {
+         image.numbers<std::int32_t>("qwen2vl.rope.dimension_sections", 5, {1, 1, 2, 0});
+       }},
+      {"qwen3vl", "Qwen3ForCausalLM", nullptr,
+       [](gguf::GgufImage& image) {
+         image.numbers<std::int32_t>("qwen3vl.rope.dimension_sections", 5, {1, 1, 2, 0});
+         image.u32("qwen3vl.n_deepstack_layers", 3);
+       }},
+      {"qwen3vlmoe", "Qwen3MoeForCausalLM", with(qwen_experts, {{"norm_topk_prob", true}}),
+       [](gguf::GgufImage& image) {
+         add_experts(image, "qwen3vlmoe");
+         image.u32("qwen3vlmoe.expert_feed_forward_length", 16);
+       }},
+      {"seed_oss", "SeedOssForCausalLM"},
+      {"exaone4", "Exaone4ForCausalLM", {{"sliding_window", nullptr}}},
+      {"mistral3", "LlamaForCausalLM"},
+      {"mistral3",
+       "Ministral3ForCausalLM",
+       {{"sliding_window", nullptr}, {"rope_theta", nullptr}, {"rope_parameters", kMinistral3Rope}},
+       [](gguf::GgufImage& image) {
+         image.text("mistral3.rope.scaling.type", "yarn");
+         image.f32("mistral3.rope.scaling.factor", 4.0F);
+         image.u32("mistral3.rope.scaling.original_context_length", 16);
+         image.f32("mistral3.rope.scaling.yarn_beta_fast", 32.0F);
+         image.f32("mistral3.rope.scaling.yarn_beta_slow", 1.0F);
+         image.f32("mistral3.rope.scaling.yarn_log_multiplier", 1.0F);
+         image.f32("mistral3.attention.temperature_scale", 0.125F);
        }},
       {"olmo2", "Olmo2ForCausalLM"},
       {"olmo2",
@@ -337,6 +376,18 @@ TEST_F(GgufModelTest, ReadsWhatTheConverterWrites) {
     EXPECT_EQ(opened.spec(), spec);
     expect_same_tensors(tensors.map(), opened.tensors());
   }
+}
+
+TEST_F(GgufModelTest, ThreeOfFourLayersOfTheLargeExaoneSlide) {
+  const nlohmann::json large = {
+      {"num_hidden_layers", 64}, {"sliding_window", 4096}, {"tie_word_embeddings", true}};
+  const ModelSpec spec = tiny("Exaone4ForCausalLM", large);
+  EXPECT_EQ(spec.layer(2).attention()->reach.width, 4096);
+  EXPECT_FALSE(spec.layer(3).attention()->rope);
+  gguf::GgufImage image = metadata_of("exaone4", 64);
+  image.tensor("token_embd.weight", gguf::kF32, {32, 32}, std::string(32UL * 32 * 4, '\1'));
+  write(image);
+  EXPECT_EQ(read_spec(path()), spec);
 }
 
 TEST_F(GgufModelTest, QuantisedTensorsBecomeBf16) {

@@ -20,8 +20,9 @@ PARTS = [
     "mlp.shared_expert.down_proj", "mlp.shared_expert_gate", "block_sparse_moe.gate",
     "block_sparse_moe.experts.w1", "block_sparse_moe.experts.w2", "block_sparse_moe.experts.w3",
 ]
-ARCHITECTURES = ["arcee", "gemma", "gemma2", "gemma3", "gpt-oss", "granite", "llama", "olmo2",
-                 "phi3", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "smollm3"]
+ARCHITECTURES = ["arcee", "exaone4", "gemma", "gemma2", "gemma3", "gpt-oss", "granite", "llama",
+                 "mistral3", "olmo2", "phi3", "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe",
+                 "qwen3vl", "qwen3vlmoe", "seed_oss", "smollm3"]
 
 
 def names_of(architecture):

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "checkpoint/gguf/block_formats.h"
+#include "checkpoint/gguf/split_name.h"
 #include "checkpoint/json.h"
 
 namespace winnow::gguf {
@@ -207,7 +208,55 @@ bool is_gguf(const std::filesystem::path& path) {
   return std::string_view(magic.data(), magic.size()) == kMagic;
 }
 
-File::File(const std::filesystem::path& path)
-    : path_(path), mapped_(path), content_(parse(mapped_.bytes(), path.string())) {}
+std::vector<std::filesystem::path> split_files(const std::filesystem::path& path) {
+  const auto split = parse_split_name(path.string());
+  if (!split) {
+    return {path};
+  }
+  require(split->number == 1,
+          "{}: expected the first of the files that the model is split into, {}", path.string(),
+          split->file(1));
+  std::vector<std::filesystem::path> files;
+  for (int number = 1; number <= split->count; ++number) {
+    files.emplace_back(split->file(number));
+    std::error_code ignored;
+    require(std::filesystem::is_regular_file(files.back(), ignored),
+            "{}: the file is missing; the model is split into {}", files.back().string(),
+            split->count);
+  }
+  return files;
+}
+
+File::File(const std::filesystem::path& path) : path_(path) {
+  const std::vector<std::filesystem::path> files = split_files(path);
+  for (const std::filesystem::path& file : files) {
+    add_part(file);
+  }
+  const auto count = content_.metadata.find("split.count");
+  require(count == content_.metadata.end() || *count == files.size() || *count == 0,
+          "{}: split.count is {}, but the file's name says {}", path.string(), described(*count),
+          files.size());
+  const auto tensors = content_.metadata.find("split.tensors.count");
+  require(tensors == content_.metadata.end() || *tensors == content_.tensors.size(),
+          "{}: split.tensors.count is {}, but the files have {}", path.string(),
+          described(*tensors), content_.tensors.size());
+}
+
+void File::add_part(const std::filesystem::path& path) {
+  const std::size_t number = mapped_.size();
+  Content part = parse(mapped_.emplace_back(path).bytes(), path.string());
+  const auto stated = part.metadata.find("split.no");
+  require(stated == part.metadata.end() || *stated == number,
+          "{}: split.no is {}, expected {}, as the file's name says", path.string(),
+          described(*stated), number);
+  if (number == 0) {
+    content_ = std::move(part);
+    return;
+  }
+  for (auto& [name, tensor] : part.tensors) {
+    require(content_.tensors.emplace(name, tensor).second,
+            "{}: tensor {} is in an earlier file, too", path.string(), in_quotes(name));
+  }
+}
 
 }  // namespace winnow::gguf

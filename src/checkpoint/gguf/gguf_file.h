@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/mapped_file.h"
 #include "base/tensor.h"
@@ -35,9 +36,15 @@ Content parse(std::span<const std::byte> bytes, const std::string& name);
 /// Whether `path` is a file that begins as GGUF does.
 bool is_gguf(const std::filesystem::path& path);
 
-/// A mapped file.
+/// The files that a model is in: `path`, or all that it was split into, of which `path` is the
+/// first. Throws Error when one is missing.
+std::vector<std::filesystem::path> split_files(const std::filesystem::path& path);
+
+/// A mapped model, in one file or split into several (split_name.h).
 class File {
  public:
+  /// `path`: the first file. Throws Error when another one is missing, or they do not belong
+  /// together.
   explicit File(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
@@ -47,9 +54,11 @@ class File {
   }
 
  private:
+  void add_part(const std::filesystem::path& path);
+
   std::filesystem::path path_;
-  MappedFile mapped_;
-  Content content_;
+  std::vector<MappedFile> mapped_;
+  Content content_;  // metadata of the first file, tensors of all
 };
 
 }  // namespace winnow::gguf
