@@ -437,6 +437,36 @@ TEST_F(Fp4Test, NvidiasAndMx) {
   });
 }
 
+TEST_F(QuantizedTest, MxFp6) {
+  const std::vector<int> codes = integers(kRows * kCols, 64);
+  std::vector<std::uint8_t> bytes;
+  for (std::size_t i = 0; i < codes.size(); i += 4) {
+    const int word = codes[i] | codes[i + 1] << 6 | codes[i + 2] << 12 | codes[i + 3] << 18;
+    for (const int shift : {0, 8, 16}) {
+      bytes.push_back(static_cast<std::uint8_t>(word >> shift));
+    }
+  }
+  const auto value = [&](int r, int c) {
+    const int code = codes[static_cast<std::size_t>(r * kCols + c)];
+    const int exponent = code / 8 % 4;
+    const float mantissa = static_cast<float>(code % 8) / 8.0F;
+    const float size = exponent == 0 ? mantissa : std::ldexp(1.0F + mantissa, exponent - 1);
+    return code < 32 ? size : -size;
+  };
+  store("weight_packed", "U8", {kRows, kCols * 3 / 4}, bytes);
+  std::vector<std::uint8_t> exponents;
+  for (const int i : integers(kRows * kCols / 32, 20)) {
+    exponents.push_back(static_cast<std::uint8_t>(117 + i));
+  }
+  store("weight_scale", "U8", {kRows, kCols / 32}, exponents);
+  const json config =
+      compressed({{"num_bits", 6}, {"type", "float"}, {"strategy", "group"}, {"group_size", 32}});
+  expect_values(config, [&](int r, int c) {
+    return std::ldexp(value(r, c),
+                      exponents[static_cast<std::size_t>(r * (kCols / 32) + c / 32)] - 127);
+  });
+}
+
 TEST_F(Fp4Test, ModelOpts) {
   store("weight", "U8", {kRows, kCols / 2}, bytes_);
   std::vector<std::uint8_t> scales;

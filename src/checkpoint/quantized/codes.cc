@@ -19,6 +19,15 @@ QuantizedMatrix::ReadCodes byte_reader(const std::byte* data, std::int64_t cols,
   };
 }
 
+/// A sign, two bits of exponent and three of mantissa, in eighths.
+float e2m3_value(unsigned code) {
+  const unsigned exponent = code >> 3 & 3U;
+  const unsigned mantissa = code & 7U;
+  const unsigned eighths = exponent == 0 ? mantissa : (8U + mantissa) << (exponent - 1);
+  const float size = static_cast<float>(eighths) / 8.0F;
+  return (code & 32U) != 0 ? -size : size;
+}
+
 }  // namespace
 
 QuantizedMatrix::ReadCodes byte_codes(const Parts& parts, const StoredTensor& tensor) {
@@ -51,6 +60,18 @@ QuantizedMatrix::ReadCodes nibbles(const Parts& parts, const StoredTensor& tenso
     for (std::int64_t i = begin * cols; i < end * cols; ++i) {
       const auto both = std::to_integer<unsigned>(data[i / 2]);
       *out++ = values[(i % 2 == 0) == high_first ? both >> 4 : both & 15U];
+    }
+  };
+}
+
+QuantizedMatrix::ReadCodes e2m3_codes(const Parts& parts, const StoredTensor& tensor) {
+  return [cols = parts.cols, data = tensor.data](std::int64_t begin, std::int64_t end, float* out) {
+    const auto byte = [data](std::int64_t at) { return std::to_integer<unsigned>(data[at]); };
+    for (std::int64_t at = begin * cols / 4 * 3; at < end * cols / 4 * 3; at += 3) {
+      const unsigned word = byte(at) | byte(at + 1) << 8 | byte(at + 2) << 16;
+      for (const int shift : {0, 6, 12, 18}) {
+        *out++ = e2m3_value(word >> shift & 63U);
+      }
     }
   };
 }

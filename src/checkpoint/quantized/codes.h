@@ -17,6 +17,10 @@ QuantizedMatrix::ReadCodes packed_columns(const Parts& parts, const StoredTensor
 QuantizedMatrix::ReadCodes nibbles(const Parts& parts, const StoredTensor& tensor,
                                    const std::vector<float>& values, bool high_first = false);
 
+/// Codes of e2m3, the fp6 of the MX format, [rows, cols / 4 * 3]: four in three bytes, from the
+/// lowest bits on.
+QuantizedMatrix::ReadCodes e2m3_codes(const Parts& parts, const StoredTensor& tensor);
+
 /// The 16 values of e2m1, the fp4 of the MX and NV formats.
 const std::vector<float>& e2m1_values();
 

@@ -47,7 +47,11 @@ class CompressedTensors : public Method {
 
   [[nodiscard]] std::optional<QuantizedMatrix> find(const Parts& parts) const override {
     if (const auto packed = parts.find("weight_packed")) {
-      return packed->type == "U8" ? fp4(parts) : packed_integers(parts);
+      if (packed->type != "U8") {
+        return packed_integers(parts);
+      }
+      const bool is_fp6 = packed->shape == Shape{parts.rows, parts.cols / 4 * 3};
+      return is_fp6 ? fp6(parts) : fp4(parts);
     }
     const auto weight = parts.find("weight");
     if (weight && (weight->type == "F8_E4M3" || weight->type == "I8")) {
@@ -182,6 +186,19 @@ class CompressedTensors : public Method {
       }
     }
     matrix.codes = nibbles(parts, codes, e2m1_values());
+    matrix.stored_bytes += codes.bytes;
+    return matrix;
+  }
+
+  /// MX: e2m3 codes, four in three bytes, and powers of two for 32 columns.
+  static QuantizedMatrix fp6(const Parts& parts) {
+    if (parts.cols % 4 != 0) {
+      parts.reject("weight_packed",
+                   fmt::format("holds four weights in three bytes, but rows have {}", parts.cols));
+    }
+    const StoredTensor codes = parts.get("weight_packed", "U8");
+    QuantizedMatrix matrix = scaled_by(parts, "weight_scale", {1, 32}, kFloatsOrExponents);
+    matrix.codes = e2m3_codes(parts, codes);
     matrix.stored_bytes += codes.bytes;
     return matrix;
   }
