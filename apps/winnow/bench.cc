@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "api/llm_load.h"
 #include "apps/winnow/bench_run.h"
 #include "apps/winnow/command.h"
 #include "apps/winnow/flags.h"
@@ -162,6 +163,7 @@ Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string n
 
 model::Model make_model(const BenchOptions& options, Setup& setup) {
   if (options.load.model.empty()) {
+    require(options.load.probe.empty(), "--probe {}: goes with --model", options.load.probe);
     const auto shape = find_shape(options.shape);
     require(shape.has_value(), "--shape {}: expected one of {}", options.shape,
             fmt::join(shape_names(), ", "));
@@ -170,7 +172,7 @@ model::Model make_model(const BenchOptions& options, Setup& setup) {
     const auto format = engine::host_format(setup.engine);
     return {setup.config, model::random_weights(setup.config, DType::bf16, 1, format)};
   }
-  const model::Checkpoint checkpoint = model::Checkpoint::open(options.load.model);
+  const model::Checkpoint checkpoint = engine::open_checkpoint(options.load);
   setup = set_up(options, checkpoint.spec(), options.load.model);
   set_threads(options.load.threads);
   return {setup.config, model::load_weights(checkpoint, engine::host_format(setup.engine))};

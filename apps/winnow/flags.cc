@@ -13,7 +13,7 @@ namespace winnow::cli {
 CLI::Option* add_model_flag(const FlagGroup& group, std::string& model) {
   return group.open_option("--model", model, kModelType,
                            "Hugging Face model directory, a GGUF file, or org/name[@revision] on "
-                           "the Hub (no default)");
+                           "the Hub, with :Q4_K_M or :FILE for its GGUF files (no default)");
 }
 
 void add_threads_flag(const FlagGroup& group, int& threads) {
@@ -51,6 +51,7 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
   group.open_option(
       "--window", options.window, "W",
       "dms: steps for which a marked entry stays visible (default: the checkpoint's)");
+  add_probe_flags(command, options.probe, options.probe_threshold);
   group.open_option("--kv-dtype", options.kv_dtype, "TYPE",
                     "How entries are stored: bf16, fp8, int8, q4 or fp32 (default: as --dtype)");
   group.open_option("--rope-context", options.context, "N",
@@ -67,6 +68,20 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
                "Most prompt tokens per step; 0: 512 on the CPU, 8192 on a CUDA device");
   group.flag("--deterministic", options.deterministic,
              "Results do not depend on chunking or batching, to the last bit (default: off)");
+}
+
+void add_probe_flags(CLI::App& command, std::string& probe, std::optional<double>& threshold) {
+  const FlagGroup group(command, "Cache and computation");
+  CLI::Option* directory = group.open_option(
+      "--probe", probe, kProbeType,
+      "A compression probe for a plain model, loaded beside it: KVzap, Fast KVzip "
+      "or hipEngine's sidecar; a directory, or KVzap's name on the Hub (no "
+      "default)");
+  group
+      .open_option("--probe-threshold", threshold, "X",
+                   "The probe evicts entries with a lower score (default: KVzap -4, a sidecar's "
+                   "own, Fast KVzip none)")
+      ->needs(directory);
 }
 
 void add_load_flags(CLI::App& command, LoadOptions& options) {

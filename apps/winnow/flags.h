@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,8 @@ void add_temperature_flags(const FlagGroup& group, SamplingOptions& sampling);
 /// Those and all others that say how tokens are chosen.
 void add_sampling_flags(const FlagGroup& group, SamplingOptions& sampling);
 
+/// --probe and --probe-threshold.
+void add_probe_flags(CLI::App& command, std::string& probe, std::optional<double>& threshold);
 /// How the model is run: --cache, --cr, --window, --kv-dtype, --dtype, --weights, --threads ...
 void add_run_flags(CLI::App& command, LoadOptions& options);
 /// --model, which must be given, and the run flags.

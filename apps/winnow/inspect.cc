@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "api/llm_load.h"
 #include "apps/winnow/command.h"
 #include "apps/winnow/flags.h"
 #include "apps/winnow/model_names.h"
@@ -18,7 +19,7 @@ namespace {
 constexpr double kPer = 1024.0;  // tokens
 
 struct InspectOptions {
-  std::string directory;
+  LoadOptions load;
   std::string kv_dtype = "bf16";
   bool json = false;
 };
@@ -85,6 +86,21 @@ nlohmann::ordered_json retrofit_json(const model::ModelSpec& config) {
   return nullptr;
 }
 
+const char* decision_text(const model::DmsConfig& dms) {
+  if (dms.source == model::DmsConfig::Source::borrowed) {
+    return "a borrowed query channel";
+  }
+  switch (dms.adapter.kind) {
+    case model::AdapterSpec::Kind::mlp:
+      return "an adapter with a hidden layer";
+    case model::AdapterSpec::Kind::gate:
+      return "an adapter of keys and queries";
+    case model::AdapterSpec::Kind::linear:
+      return "an adapter";
+  }
+  return "";
+}
+
 std::string retrofit_text(const model::ModelSpec& config) {
   const auto target = [](double cr) {
     return cr > 0.0 ? fmt::format("trained for {:g}x", cr) : std::string("ratio not said");
@@ -92,10 +108,8 @@ std::string retrofit_text(const model::ModelSpec& config) {
   if (config.dms) {
     const model::DmsConfig& dms = *config.dms;
     return fmt::format("DMS (learned eviction), {}, window {}, decision from {}, shift {}{}",
-                       target(dms.target_cr), dms.window,
-                       dms.source == model::DmsConfig::Source::borrowed ? "a borrowed query channel"
-                                                                        : "an adapter",
-                       dms.shift, dms.evict ? "" : ", eviction disabled");
+                       target(dms.target_cr), dms.window, decision_text(dms), dms.shift,
+                       dms.evict ? "" : ", eviction disabled");
   }
   if (config.dmc) {
     const model::DmcConfig& dmc = *config.dmc;
@@ -192,7 +206,7 @@ nlohmann::ordered_json to_json(const model::Checkpoint& checkpoint, const Inspec
 std::string table(const model::Checkpoint& checkpoint, const InspectOptions& options,
                   const CacheCost& cost) {
   const model::ModelSpec& config = checkpoint.spec();
-  std::string text = fmt::format("{}\n\n", options.directory);
+  std::string text = fmt::format("{}\n\n", options.load.model);
   const auto row = [&](std::string_view name, const std::string& value) {
     text += fmt::format("  {:<14}{}\n", name, value);
   };
@@ -235,7 +249,7 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
 
 int run_inspect(const InspectOptions& options) {
   const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
-  const model::Checkpoint checkpoint = model::Checkpoint::open(options.directory);
+  const model::Checkpoint checkpoint = engine::open_checkpoint(options.load);
   const CacheCost cost =
       cost_of(checkpoint.spec(), ops::PageLayout(format, checkpoint.spec().attention().head_dim));
   if (options.json) {
@@ -255,10 +269,11 @@ void add_inspect(CLI::App& app, Run& run) {
       "Shows a checkpoint's architecture, its retrofit, and the size of its cache per 1K tokens",
       options, run_inspect);
   const FlagGroup own(*command);
-  own.open_option("model", options->directory, kModelType,
+  own.open_option("model", options->load.model, kModelType,
                   "Hugging Face model directory, a GGUF file, or org/name[@revision] on the Hub "
                   "(no default)")
       ->required();
+  add_probe_flags(*command, options->load.probe, options->load.probe_threshold);
   own.option("--kv-dtype", options->kv_dtype, "TYPE", "Entries in bf16, fp8, int8, q4 or fp32");
   add_json_flag(own, options->json);
 }

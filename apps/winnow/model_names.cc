@@ -14,14 +14,17 @@ namespace {
 constexpr std::int64_t kMegabyte = 1'000'000;
 
 bool takes_model(const CLI::Option& option) {
-  constexpr std::array<std::string_view, 3> kTypes{kModelType, kDenseOrModelType, kReferenceType};
+  constexpr std::array<std::string_view, 4> kTypes{kModelType, kDenseOrModelType, kReferenceType,
+                                                   kProbeType};
   return option.count() == 1 && std::ranges::find(kTypes, option.get_type_name()) != kTypes.end();
 }
 
 void find_named_model(CLI::Option& option) {
   const std::string given = option.results().front();
   DownloadProgress progress(given);
-  const std::string found = hub::find_model(given, std::ref(progress));
+  const bool is_probe = option.get_type_name() == kProbeType;
+  const std::string found = hub::find_model(given, std::ref(progress),
+                                            is_probe ? hub::Purpose::probe : hub::Purpose::model);
   if (found != given) {
     option.clear();
     option.add_result(found);

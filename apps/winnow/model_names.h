@@ -17,6 +17,9 @@ inline constexpr const char* kModelType = "MODEL";
 inline constexpr const char* kDenseOrModelType = "dense|MODEL";
 inline constexpr const char* kReferenceType = "dense|MODEL|FILE";
 
+/// A probe beside a model.
+inline constexpr const char* kProbeType = "PROBE";
+
 /// How far a download has come, as a bar; a first Ctrl-C ends it.
 class DownloadProgress {
  public:

@@ -32,6 +32,11 @@ struct LoadOptions {
   /// lowers the limit. Unset: the value in config.json.
   std::optional<int> context = {};
 
+  /// A compression probe for a plain model (docs/method.md): a directory. Empty: none.
+  std::string probe = {};
+  /// It evicts entries with a lower score. Unset: the probe's own, if it has one.
+  std::optional<double> probe_threshold = {};
+
   /// auto (what the checkpoint was trained for), dense, dms, dmc, streaming, tova, h2o or quest.
   std::string cache = "auto";
   std::optional<double> cr = {};   // streaming, tova, h2o, quest: compression ratio; they need it

@@ -65,6 +65,8 @@ void bind_llm(nb::module_& module) {
       .def(nb::init<>())
       .def_rw("model", &LoadOptions::model)
       .def_rw("context", &LoadOptions::context, nb::arg().none())
+      .def_rw("probe", &LoadOptions::probe)
+      .def_rw("probe_threshold", &LoadOptions::probe_threshold, nb::arg().none())
       .def_rw("cache", &LoadOptions::cache)
       .def_rw("cr", &LoadOptions::cr, nb::arg().none())
       .def_rw("window", &LoadOptions::window, nb::arg().none())

@@ -31,6 +31,8 @@ class LLM:
     model          a Hugging Face model directory
     context        longest text, for models whose RoPE depends on it (LongRoPE, dynamic); None:
                    the value in config.json
+    probe          directory of a compression probe for a plain model; None: no probe
+    probe_threshold  it evicts entries with a lower score; None: the probe's own
     device         "cpu", "cuda" or "cuda:N"
     cache          "auto" (what the checkpoint was trained for), "dense", "dms", "dmc", "streaming",
                    "tova", "h2o" or "quest"
@@ -52,6 +54,8 @@ class LLM:
         model: str | os.PathLike[str],
         *,
         context: int | None = None,
+        probe: str | os.PathLike[str] | None = None,
+        probe_threshold: float | None = None,
         device: str = "cpu",
         cache: str = "auto",
         cr: float | None = None,
@@ -67,6 +71,8 @@ class LLM:
         options = _winnow.LoadOptions()
         options.model = os.fspath(model)
         options.context = context
+        options.probe = os.fspath(probe) if probe is not None else ""
+        options.probe_threshold = probe_threshold
         options.device = device
         options.cache = cache
         options.cr = cr

@@ -124,6 +124,9 @@ Llm& Llm::operator=(Llm&&) noexcept = default;
 Llm Llm::load(const LoadOptions& options) {
   LoadOptions found = options;
   found.model = hub::find_model(options.model);
+  if (!options.probe.empty()) {
+    found.probe = hub::find_model(options.probe, {}, hub::Purpose::probe);
+  }
   return Llm(std::make_shared<Impl>(found));
 }
 

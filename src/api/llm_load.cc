@@ -17,9 +17,19 @@ std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineC
   return loaded;
 }
 
+model::Checkpoint open_checkpoint(const LoadOptions& options) {
+  require(!options.probe_threshold || !options.probe.empty(), "--probe-threshold {}: needs --probe",
+          options.probe_threshold.value_or(0.0));
+  std::optional<model::ProbeOptions> probe;
+  if (!options.probe.empty()) {
+    probe = {.directory = options.probe, .threshold = options.probe_threshold};
+  }
+  return model::Checkpoint::open(options.model, options.context, probe);
+}
+
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   require(!options.model.empty(), "--model: no model directory was given");
-  const model::Checkpoint checkpoint = model::Checkpoint::open(options.model, options.context);
+  const model::Checkpoint checkpoint = open_checkpoint(options);
   const EngineConfig config = resolve_options(options, checkpoint.spec());
   set_threads(options.threads);
   const FixedThreads fixed;  // others may load meanwhile
@@ -29,8 +39,15 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
 }
 
 std::string model_digest(const LoadOptions& options) {
-  const std::string files = checkpoint_digest(options.model);
-  return options.context ? fmt::format("{} for {} tokens", files, *options.context) : files;
+  std::string digest = checkpoint_digest(options.model);
+  if (options.context) {
+    digest += fmt::format(" for {} tokens", *options.context);
+  }
+  if (!options.probe.empty()) {
+    digest += fmt::format(" with {}", checkpoint_digest(options.probe));
+  }
+  return options.probe_threshold ? fmt::format("{} below {}", digest, *options.probe_threshold)
+                                 : digest;
 }
 
 }  // namespace winnow::engine

@@ -7,6 +7,7 @@
 
 #include "engine/options.h"
 #include "engine/runner.h"
+#include "model/checkpoint.h"
 #include "model/model.h"
 
 namespace winnow::engine {
@@ -22,10 +23,14 @@ struct LoadedModel {
 std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineConfig& config,
                                                std::int64_t parameters);
 
+/// Opens options.model, with its probe if there is one.
+model::Checkpoint open_checkpoint(const LoadOptions& options);
+
 /// Opens options.model, checks `options` against it, sets the number of threads, reads the weights.
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options);
 
-/// Identifies the model of load_model(): its files, and the context that its RoPE is set up for.
+/// Identifies the model of load_model(): its files, the context that its RoPE is set up for, and
+/// its probe.
 std::string model_digest(const LoadOptions& options);
 
 }  // namespace winnow::engine

@@ -12,8 +12,22 @@
 
 namespace winnow::model {
 
-Checkpoint Checkpoint::open(const std::filesystem::path& path, std::optional<int> context) {
-  return gguf::is_gguf(path) ? open_gguf(path, context) : open_directory(path, context);
+Checkpoint Checkpoint::open(const std::filesystem::path& path, std::optional<int> context,
+                            const std::optional<ProbeOptions>& probe) {
+  Checkpoint checkpoint =
+      gguf::is_gguf(path) ? open_gguf(path, context) : open_directory(path, context);
+  if (probe) {
+    checkpoint.add_probe(*probe);
+  }
+  return checkpoint;
+}
+
+void Checkpoint::add_probe(const ProbeOptions& options) {
+  Probe probe = open_probe(options, spec_, directory_);
+  spec_.dms = probe.dms;
+  tensors_.merge(probe.tensors);
+  owner_ = std::make_shared<const std::pair<std::shared_ptr<const void>, Probe>>(std::move(owner_),
+                                                                                 std::move(probe));
 }
 
 Checkpoint Checkpoint::open_directory(const std::filesystem::path& directory,

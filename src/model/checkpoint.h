@@ -12,6 +12,7 @@
 #include "checkpoint/quantized/weights.h"
 #include "checkpoint/safetensors.h"
 #include "model/config.h"
+#include "model/probe/probe.h"
 
 namespace winnow::model {
 
@@ -29,8 +30,10 @@ class Checkpoint {
   /// configuration calls for is there with the right shape and a floating-point type; names file,
   /// tensor and expectation otherwise. `context`: as for read_spec().
   ///
-  /// `path` may be a GGUF file in place of a directory (gguf_model.h).
-  static Checkpoint open(const std::filesystem::path& path, std::optional<int> context = {});
+  /// `path` may be a GGUF file in place of a directory (gguf_model.h). A probe is loaded beside the
+  /// model, as its DMS adapter.
+  static Checkpoint open(const std::filesystem::path& path, std::optional<int> context = {},
+                         const std::optional<ProbeOptions>& probe = {});
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
@@ -57,6 +60,7 @@ class Checkpoint {
                                    std::optional<int> context);
   [[nodiscard]] const TensorMap& tensors(quantized::Weights::Which which) const;
   static Checkpoint open_gguf(const std::filesystem::path& file, std::optional<int> context);
+  void add_probe(const ProbeOptions& options);
 
   std::filesystem::path directory_;
   ModelSpec spec_;

@@ -5,11 +5,27 @@
 
 namespace winnow::model {
 
+/// What an adapter computes of a layer's input: a number for each KV head.
+struct AdapterSpec {
+  enum class Kind : std::uint8_t {
+    linear,  // a projection
+    mlp,     // a projection of gelu(a hidden layer)
+    gate,    // how far the token's own key beats a few fixed ones (adapter.h)
+  };
+
+  Kind kind = Kind::linear;
+  int width = 0;         // mlp: of the hidden layer; gate: of a key
+  int sinks = 0;         // gate: fixed keys
+  bool own_norm = true;  // else the input is normed as attention's is
+
+  bool operator==(const AdapterSpec&) const = default;
+};
+
 /// How a DMS model decides what to evict.
 struct DmsConfig {
   enum class Source : std::uint8_t {
     borrowed,  // one channel of the group's first query head, after q_norm and before RoPE
-    adapter,   // a linear probe of the layer's input
+    adapter,   // a probe of the layer's input
   };
 
   int window = 512;      // w: a marked key is visible for w more steps
@@ -22,6 +38,8 @@ struct DmsConfig {
   bool rezero_after_rope = true;  // borrowed: clear the channel again after RoPE
   bool evict = true;              // false: dms_disable_eviction, decisions are read and ignored
   double target_cr = 0.0;         // what it was trained for; 0 = not said
+  AdapterSpec adapter;            // adapter: what it computes
+  int keeps_first = 0;            // tokens at the beginning that are never evicted
 
   bool operator==(const DmsConfig&) const = default;
 };

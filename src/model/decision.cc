@@ -1,10 +1,10 @@
 #include "model/decision.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "model/adapter.h"
 #include "model/channels.h"
-#include "ops/linear.h"
-#include "ops/norm.h"
 
 namespace winnow::model {
 namespace {
@@ -25,18 +25,19 @@ void set_dms_flags(const ModelSpec& spec, const Decisions& decisions, const Logi
 }  // namespace
 
 void decide_by_adapter(ops::Context& context, const ModelSpec& spec, const AdapterWeights& adapter,
-                       ops::Matrix<const float> hidden, const Decisions& decisions) {
+                       ops::Matrix<const float> hidden, std::span<const std::int32_t> positions,
+                       const Decisions& decisions) {
   const ops::Workspace::Scope scope(*context.workspace);
-  const std::size_t tokens = hidden.rows;
-  const auto outputs = static_cast<std::size_t>(adapter.projection->rows);
-  const ops::Matrix<float> normed(context.workspace->take<float>(tokens * hidden.cols).data(),
-                                  tokens, hidden.cols);
-  const ops::Matrix<float> x(context.workspace->take<float>(tokens * outputs).data(), tokens,
-                             outputs);
-  ops::rms_norm(normed, hidden, adapter.norm, spec.final_norm.eps);
-  ops::linear(context, x, normed, *adapter.projection,
-              adapter.bias.empty() ? nullptr : adapter.bias.data());
+  const std::size_t heads = decisions.flags.cols;
+  const ops::Matrix<float> x(context.workspace->take<float>(hidden.rows * heads).data(),
+                             hidden.rows, heads);
+  apply_adapter(context, spec, adapter, hidden, x);
   set_dms_flags(spec, decisions, [&x](std::size_t t, std::size_t h) { return x.row(t)[h]; });
+  for (std::size_t t = 0; t < positions.size(); ++t) {
+    if (positions[t] < spec.dms->keeps_first) {
+      std::ranges::fill(decisions.flags.row(t), 0);
+    }
+  }
 }
 
 void decide_by_channel(const ModelSpec& spec, ops::Matrix<const float> queries,

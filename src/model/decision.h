@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "model/config.h"
 #include "model/weights.h"
@@ -17,9 +18,11 @@ struct Decisions {
   ops::Matrix<float> omegas;        // [T, kv_heads]
 };
 
-/// DMS with an adapter: logits from `hidden` [T, hidden], the layer's input before its norm.
+/// DMS with an adapter: logits from `hidden` [T, hidden], the layer's input before its norm, of the
+/// tokens at `positions`.
 void decide_by_adapter(ops::Context& context, const ModelSpec& spec, const AdapterWeights& adapter,
-                       ops::Matrix<const float> hidden, const Decisions& decisions);
+                       ops::Matrix<const float> hidden, std::span<const std::int32_t> positions,
+                       const Decisions& decisions);
 
 /// DMS with a borrowed neuron, and DMC: logits from channels of queries [T, heads * head_dim] and
 /// keys [T, kv_heads * head_dim], after q/k-norm and before RoPE. Clear the channels afterwards.

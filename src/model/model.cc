@@ -323,7 +323,7 @@ void Model::decide(ops::Context& context, int layer, std::span<const SequenceSte
     draw(spec_.attention_before(layer), steps, a.decisions);
   } else if (spec_.dms && spec_.dms->source == DmsConfig::Source::adapter) {
     decide_by_adapter(context, spec_, weights_.layers[static_cast<std::size_t>(layer)].adapter,
-                      a.hidden, a.decisions);
+                      a.hidden, a.positions, a.decisions);
   } else if (spec_.dms || spec_.dmc) {
     decide_by_channel(spec_, a.queries, a.keys, a.decisions);
     if (spec_.dmc && spec_.dmc->pooled > 0) {

@@ -248,6 +248,10 @@ struct ModelSpec {
   /// Whether the model decides in this layer what its cache keeps: it was taught to, and the layer
   /// compresses.
   [[nodiscard]] bool decides(int index) const { return (dms || dmc) && layer(index).compresses(); }
+  /// Whether it does so by an adapter.
+  [[nodiscard]] bool has_adapter(int index) const {
+    return dms && dms->source == DmsConfig::Source::adapter && decides(index);
+  }
   /// Attention layers before `index`: its place in the cache. layer_count(): all of them.
   [[nodiscard]] int attention_before(int index) const;
   /// Their KV heads, together.

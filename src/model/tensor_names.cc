@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "checkpoint/json.h"
+#include "model/adapter.h"
 #include "model/checkpoint_parts.h"
 #include "model/visit_tensors.h"
 
@@ -12,14 +13,6 @@ namespace {
 using Locate = std::function<std::string(const std::string& tensor)>;
 
 constexpr std::string_view kLayerPrefix = "model.layers.";
-
-std::string adapter_tensor(int layer, std::string_view part) {
-  return fmt::format("{}self_attn.dms_proj_alpha{}", layer_prefix(layer), part);
-}
-
-bool has_adapter(const ModelSpec& spec, int layer) {
-  return spec.decides(layer) && spec.dms && spec.dms->source == DmsConfig::Source::adapter;
-}
 
 // A tree whose members hold nothing: of the visit only names and shapes are wanted.
 struct Nothing {};
@@ -109,10 +102,10 @@ std::map<std::string, Shape> expected_tensors(const ModelSpec& spec) {
   for (int layer = 0; layer < spec.layer_count(); ++layer) {
     LayerOfNothing members;
     visit_layer(spec, layer, members, add);
-    if (has_adapter(spec, layer)) {
-      out.emplace(adapter_tensor(layer, ".weight"),
-                  Shape{spec.layer(layer).attention()->kv_heads, spec.hidden});
-      out.emplace(adapter_tensor(layer, "_norm.weight"), Shape{spec.hidden});
+  }
+  for (const AdapterTensor& tensor : adapter_tensors(spec)) {
+    if (!tensor.optional) {
+      out.emplace(tensor.name, tensor.shape);
     }
   }
   return out;
@@ -123,9 +116,9 @@ std::map<std::string, Shape> optional_tensors(const ModelSpec& spec) {
   if (spec.tied_embeddings) {  // a file that has its own head all the same means it
     out.emplace("lm_head.weight", Shape{spec.vocab, spec.hidden});
   }
-  for (int layer = 0; layer < spec.layer_count(); ++layer) {
-    if (has_adapter(spec, layer)) {
-      out.emplace(adapter_tensor(layer, ".bias"), Shape{spec.layer(layer).attention()->kv_heads});
+  for (const AdapterTensor& tensor : adapter_tensors(spec)) {
+    if (tensor.optional) {
+      out.emplace(tensor.name, tensor.shape);
     }
   }
   return out;

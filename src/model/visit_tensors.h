@@ -17,6 +17,11 @@ inline std::string layer_prefix(int layer) {
   return fmt::format("model.layers.{}.", layer);
 }
 
+/// The same of the tensors of its DMS adapter.
+inline std::string adapter_prefix(int layer) {
+  return layer_prefix(layer) + "self_attn.dms_proj_alpha";
+}
+
 /// The matrices of a feed-forward network of width `inner`, and its biases if it has any.
 template <class Network, class Visit>
 void visit_network(const ModelSpec& spec, const FeedForwardSpec& what, int inner,
@@ -144,6 +149,38 @@ void visit_layer(const ModelSpec& spec, int index, Layer& layer, const Visit& vi
     visit_recurrent(spec, *what.recurrent(), prefix + "linear_attn.", layer, visit);
   }
   visit_feed_forward(spec, what.feed_forward, prefix + spec.names.feed_forward + ".", layer, visit);
+}
+
+/// The same for the tensors of a layer's DMS adapter (AdapterWeights). Its `bias` may be missing.
+template <class Adapter, class Visit>
+void visit_adapter(const ModelSpec& spec, int index, Adapter& adapter, const Visit& visit) {
+  using Kind = AdapterSpec::Kind;
+  const AdapterSpec& what = spec.dms->adapter;
+  const AttentionSpec& attention = *spec.layer(index).attention();
+  const std::string prefix = adapter_prefix(index);
+  if (what.own_norm) {
+    visit(prefix + "_norm.weight", Shape{spec.hidden}, adapter.norm);
+  }
+  if (what.kind == Kind::gate) {
+    const int queries = attention.heads * what.width;
+    const int keys = attention.kv_heads * what.width;
+    visit(prefix + "_query.weight", Shape{queries, spec.hidden}, adapter.query);
+    visit(prefix + "_query.bias", Shape{queries}, adapter.query_bias);
+    visit(prefix + "_key.weight", Shape{keys, spec.hidden}, adapter.key);
+    visit(prefix + "_query_norm.weight", Shape{what.width}, adapter.query_norm);
+    visit(prefix + "_key_norm.weight", Shape{what.width}, adapter.key_norm);
+    visit(prefix + "_sinks", Shape{attention.kv_heads, what.sinks, what.width}, adapter.sinks);
+    visit(prefix + "_group_bias", Shape{attention.kv_heads, attention.group()}, adapter.group_bias);
+    return;
+  }
+  const bool deep = what.kind == Kind::mlp;
+  if (deep) {
+    visit(prefix + "_inner.weight", Shape{what.width, spec.hidden}, adapter.inner);
+    visit(prefix + "_inner.bias", Shape{what.width}, adapter.inner_bias);
+  }
+  visit(prefix + ".weight", Shape{attention.kv_heads, deep ? what.width : spec.hidden},
+        adapter.projection);
+  visit(prefix + ".bias", Shape{attention.kv_heads}, adapter.bias);
 }
 
 /// The same for the tensors around the layers: visit(name, shape, member). The head only where it

@@ -87,13 +87,24 @@ class Binder {
         member = is_norm ? norm(name, spec_.layer(index).norm) : vector(name);
       }
     });
-    if (spec_.decides(index) && spec_.dms && spec_.dms->source == DmsConfig::Source::adapter) {
-      const std::string name = layer_prefix(index) + "self_attn.dms_proj_alpha";
-      w.adapter.norm = vector(name + "_norm.weight");
-      w.adapter.projection = ops::weight_view(source_.get(name + ".weight"));
-      w.adapter.bias = vector_if(source_.contains(name + ".bias"), name + ".bias");
+    if (spec_.has_adapter(index)) {
+      bind_adapter(index, w);
     }
     return w;
+  }
+
+  void bind_adapter(int index, LayerWeights& layer) {
+    AdapterWeights& w = layer.adapter;
+    if (!spec_.dms->adapter.own_norm && spec_.layer(index).norm_before) {
+      w.norm = layer.attention_norm;
+    }
+    visit_adapter(spec_, index, w, [&](const std::string& name, const Shape&, auto& member) {
+      if constexpr (std::is_same_v<decltype(member), ops::Weight&>) {
+        member = ops::weight_view(source_.get(name));
+      } else {
+        member = vector_if(&member != &w.bias || source_.contains(name), name);
+      }
+    });
   }
 
   const ModelSpec& spec_;

@@ -13,11 +13,22 @@
 
 namespace winnow::model {
 
-/// DMS adapter of one layer: logit = scale * (weight . rms_norm(hidden) + bias) - offset.
+/// DMS adapter of one layer (adapter.h): logit = scale * adapter(norm(hidden)) - offset.
 struct AdapterWeights {
-  std::vector<float> norm;                // [hidden]
-  std::optional<ops::Weight> projection;  // [kv_heads, hidden]
-  std::vector<float> bias;                // [kv_heads] or empty
+  std::vector<float> norm;  // [hidden] or empty: as it is
+  // linear and mlp:
+  ops::Weight projection;         // [kv_heads, hidden or width]
+  std::vector<float> bias;        // [kv_heads] or empty
+  ops::Weight inner;              // mlp: [width, hidden]
+  std::vector<float> inner_bias;  // [width]
+  // gate:
+  ops::Weight query;              // [heads * width, hidden]
+  std::vector<float> query_bias;  // [heads * width]
+  ops::Weight key;                // [kv_heads * width, hidden]
+  std::vector<float> query_norm;  // [width]
+  std::vector<float> key_norm;    // [width]
+  std::vector<float> sinks;       // [kv_heads, sinks, width]
+  std::vector<float> group_bias;  // [kv_heads, group]
 };
 
 /// One of several networks of which a token takes a few.

@@ -198,8 +198,8 @@ def test_refusals_say_what_to_do(hub, home):
 def test_repositories_without_safetensors(hub, home):
     hub.repositories[NAME] = Repository({"config.json": b"{}", "pytorch_model.bin": b"pickled"})
     expect_error(pull(home, hub), "no weights in safetensors")
-    hub.repositories[NAME] = Repository({"tiny-Q4_K_M.gguf": b"GGUF"})
-    expect_error(pull(home, hub), "GGUF files")
+    hub.repositories[NAME] = Repository({"config.json": b"{}", "mmproj-F16.gguf": b"GGUF"})
+    expect_error(pull(home, hub), "no weights in safetensors")
 
 
 def test_broken_transfers_go_on(hub, home):
@@ -341,3 +341,75 @@ def test_what_huggingface_hub_began_winnow_completes(hub, home):
     result = winnow("inspect", NAME, env=environment(home, hub))
     assert result.returncode == 0, result.stderr
     assert (snapshot(home) / WEIGHTS).exists()
+
+
+GGUF_NAME = "some-org/tiny-GGUF"
+GGUF_FILES = {"README.md": b"# tiny", "tiny-Q4_K_M.gguf": b"GGUF four", "tiny-Q8_0.gguf": b"GGUF eight",
+              "mmproj-F16.gguf": b"GGUF eyes",
+              "BF16/tiny-BF16-00001-of-00002.gguf": b"GGUF first",
+              "BF16/tiny-BF16-00002-of-00002.gguf": b"GGUF second"}
+
+
+@pytest.fixture
+def gguf_hub(hub):
+    hub.repositories[GGUF_NAME] = Repository(GGUF_FILES)
+    return hub
+
+
+def gguf_snapshot(home):
+    return home / "hub" / ("models--" + GGUF_NAME.replace("/", "--")) / "snapshots" / COMMIT
+
+
+@pytest.mark.parametrize("choice, files", [
+    ("", ["tiny-Q4_K_M.gguf"]),
+    (":q8_0", ["tiny-Q8_0.gguf"]),
+    (":tiny-Q8_0.gguf", ["tiny-Q8_0.gguf"]),
+    ("@main:BF16", ["BF16/tiny-BF16-00001-of-00002.gguf", "BF16/tiny-BF16-00002-of-00002.gguf"]),
+])
+def test_a_gguf_file_of_a_repository(gguf_hub, home, choice, files):
+    result = pull(home, gguf_hub, GGUF_NAME + choice)
+    assert result.returncode == 0, result.stderr
+    assert pathlib.Path(result.stdout.strip()) == gguf_snapshot(home) / files[0]
+    shown = [path for path in gguf_snapshot(home).rglob("*") if path.is_file()]
+    assert sorted(str(p.relative_to(gguf_snapshot(home))) for p in shown) == files
+    for file in files:
+        assert (gguf_snapshot(home) / file).read_bytes() == GGUF_FILES[file]
+
+
+def test_a_gguf_file_by_name_in_place_of_a_directory(gguf_hub, home):
+    env = environment(home, gguf_hub)
+    for name in (GGUF_NAME, GGUF_NAME + ":Q4_K_M"):
+        result = winnow("inspect", name, env=env)
+        expect_error(result, str(gguf_snapshot(home) / "tiny-Q4_K_M.gguf"))  # no whole file
+    count = len(gguf_hub.requests())
+    winnow("inspect", GGUF_NAME + ":Q4_K_M", env=env)
+    assert len(gguf_hub.requests()) == count  # it is there
+    winnow("inspect", GGUF_NAME + ":Q8_0", env=env)
+    assert (gguf_snapshot(home) / "tiny-Q8_0.gguf").exists()
+    offline = environment(home, gguf_hub, HF_HUB_OFFLINE="1")
+    expect_error(winnow("inspect", GGUF_NAME + ":Q8_0", env=offline), "tiny-Q8_0.gguf")
+    expect_error(winnow("inspect", GGUF_NAME + ":BF16", env=offline), "BF16 names none")
+
+
+def test_a_gguf_type_that_is_not_there(gguf_hub, home):
+    result = pull(home, gguf_hub, GGUF_NAME + ":Q2_K")
+    expect_error(result, GGUF_NAME + ": Q2_K names none of its GGUF files", "tiny-Q8_0.gguf")
+    assert not gguf_snapshot(home).exists()
+    expect_error(pull(home, gguf_hub, NAME + ":Q4_K_M"), "there are no GGUF files")
+
+
+PROBE = ROOT / "tests/fixtures/probes/kvzap-linear"
+PROBE_NAME = "some-org/KVzap-linear-tiny"
+
+
+def test_a_probe_by_name(hub, home):
+    files = {name: (PROBE / name).read_bytes() for name in ("config.json", WEIGHTS)}
+    hub.repositories[PROBE_NAME] = Repository(files)
+    model = ROOT / "tests/fixtures/models/qwen3"
+    env = environment(home, hub)
+    result = winnow("inspect", str(model), "--probe", PROBE_NAME, "--json", env=env)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["retrofit"]["window"] == 128
+    count = len(hub.requests())
+    assert winnow("inspect", str(model), "--probe", PROBE_NAME, env=env).returncode == 0
+    assert len(hub.requests()) == count  # it is there

@@ -11,6 +11,8 @@ std::unique_ptr<const engine::LoadedModel> load_reference(const LoadOptions& loa
   options.cache = "dense";
   options.cr.reset();
   options.window.reset();
+  options.probe.clear();
+  options.probe_threshold.reset();
   if (reference != "dense") {
     options.model = reference;
     options.weights = "auto";

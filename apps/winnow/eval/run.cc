@@ -132,6 +132,12 @@ Json EvalRun::identity(const Json& settings) const {
             {"deterministic", flags_.load.deterministic},
             {"seed", flags_.seed},
             {"chat", flags_.chat}};
+  if (!flags_.load.probe.empty()) {
+    json["probe"] = {{"path", flags_.load.probe}, {"sha256", checkpoint_digest(flags_.load.probe)}};
+    if (flags_.load.probe_threshold) {
+      json["probe"]["threshold"] = *flags_.load.probe_threshold;
+    }
+  }
   json["settings"] = settings;
   return json;
 }

@@ -16,6 +16,9 @@ const ModelSpec& checked(const ModelSpec& spec) {
           "--device cuda: the model has recurrent layers, which run on the CPU only");
   require(!spec.attention().output_gate,
           "--device cuda: the model has gated attention outputs, which run on the CPU only");
+  require(!spec.dms || spec.dms->adapter.kind == AdapterSpec::Kind::linear,
+          "--device cuda: probes that are more than a projection (KVzap's MLP, Fast KVzip) run on "
+          "the CPU only");
   for (const int width : {spec.hidden, spec.dense_width()}) {
     require(width % 8 == 0, "--device cuda: layers of {} channels; a multiple of 8 is needed",
             width);
@@ -133,7 +136,7 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
   } else {
     decision.kind = Kind::probe;
     decision.hidden = hidden;
-    decision.norm = w.adapter_norm.data();
+    decision.norm = data_or_null(w.adapter_norm);
     decision.projection = w.adapter_projection.data();
     decision.bias = data_or_null(w.adapter_bias);
     decision.width = spec().hidden;

@@ -100,9 +100,9 @@ DeviceLayerWeights upload_layer(const LayerWeights& layer, DeviceWeightFormat fo
   result.sinks = upload(layer.sinks);
   result.gate_up_bias = upload_joined(gate_up_bias);
   result.down_bias = upload(layer.down_bias);
-  if (layer.adapter.projection) {
+  if (layer.adapter.projection.data != nullptr) {
     result.adapter_norm = upload(layer.adapter.norm);
-    result.adapter_projection = upload_matrix(*layer.adapter.projection);
+    result.adapter_projection = upload_matrix(layer.adapter.projection);
     result.adapter_bias = upload(layer.adapter.bias);
   }
   return result;

@@ -34,11 +34,12 @@ inline __device__ float probe(const DecisionSource& source, int token, int outpu
   float product = 0.0F;
   for (int i = threadIdx.x; i < source.width; i += blockDim.x) {
     squares += hidden[i] * hidden[i];
-    product += hidden[i] * source.norm[i] * weight[i];
+    product += hidden[i] * (source.norm != nullptr ? source.norm[i] : 1.0F) * weight[i];
   }
   squares = sum_over_block(squares);
   product = sum_over_block(product);
-  return product * rsqrtf(squares / static_cast<float>(source.width) + source.eps) +
+  const float mean = squares / static_cast<float>(source.width);
+  return product * (source.norm != nullptr ? rsqrtf(mean + source.eps) : 1.0F) +
          (source.bias != nullptr ? source.bias[output] : 0.0F);
 }
 

@@ -24,7 +24,7 @@ struct DecisionSource {
   int pooled = 0;  // merge: if not 0, merged iff it does not divide the position
   // probe: x = projection [outputs, width] . rms_norm(hidden [tokens, width]) + bias [outputs]
   const float* hidden = nullptr;
-  const float* norm = nullptr;
+  const float* norm = nullptr;  // or null: hidden as it is
   const float* projection = nullptr;
   const float* bias = nullptr;  // or null
   int width = 0;
