@@ -83,6 +83,9 @@ constexpr const char* kTekken =
 constexpr const char* kGpt4o =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr const char* kSeedCoder =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 /// What a value of "tokenizer.ggml.pre" stands for.
 struct PreTokenization {
   std::string_view name;
@@ -92,7 +95,7 @@ struct PreTokenization {
   bool compose = false;             // NFC before
 };
 
-constexpr std::array<PreTokenization, 14> kPreTokenizations{{
+constexpr std::array<PreTokenization, 16> kPreTokenizations{{
     {"llama-bpe", {kLlama3}, true, true},
     {"llama3", {kLlama3}, true, true},
     {"llama-v3", {kLlama3}, true, true},
@@ -104,6 +107,8 @@ constexpr std::array<PreTokenization, 14> kPreTokenizations{{
     {"gpt-2", {kGpt2}},
     {"gpt2", {kGpt2}},
     {"olmo", {kGpt2}},
+    {"exaone4", {kGpt2}},
+    {"seed-coder", {kSeedCoder}},
     {"gpt-4o", {kGpt4o}},
     {"smollm", {R"(\p{N})", kGpt2}},
     {"refact", {R"(\p{N})", kGpt2}},

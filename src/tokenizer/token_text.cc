@@ -69,7 +69,7 @@ void TokenText::add(const JsonField& field, int depth) {
     fused_ = true;
   } else if (type == "Strip" && fused_) {
     add_strip(field);
-  } else if (!fused_ && !byte_fallback_) {
+  } else if (!fused_ && (!byte_fallback_ || type == "Metaspace")) {  // bytes are no Metaspace
     add_step(field);
   } else {
     field.unsupported(fmt::format("decoder {} in this place", in_quotes(type)));

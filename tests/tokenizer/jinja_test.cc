@@ -66,6 +66,12 @@ class Jinja : public ::testing::Test {
   }
 };
 
+TEST(JinjaTargets, MayHaveTuplesAnywhere) {
+  const char* source =
+      "{% for a, (b, c), d in [(1, (2, 3), 4)] %}{{ a }}{{ b }}{{ c }}{{ d }}{% endfor %}";
+  EXPECT_EQ(render(source, ordered_json::object()), "1234");
+}
+
 TEST_F(Jinja, LanguageCases) {
   const ordered_json file =
       read_json(WINNOW_SOURCE_DIR "/tests/tokenizer/jinja/language_cases.json");

@@ -114,6 +114,7 @@ DECODERS = [
     {"type": "Replace", "pattern": {"Regex": "▁+"}, "content": " "}, {"type": "Strip", "content": "▁", "start": 1, "stop": 0},
     BYTE_LEVEL, {"type": "Sequence", "decoders": [BYTE_LEVEL, {"type": "Fuse"}]},
     {"type": "Sequence", "decoders": [{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}, {"type": "Fuse"}]},
+    {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}]},
 ]
 
 

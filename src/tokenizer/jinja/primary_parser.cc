@@ -146,7 +146,7 @@ Target ExpressionParser::target(bool with_tuple, bool with_attribute) {
   Target all;
   all.is_tuple = true;
   all.parts.push_back(std::move(first));
-  while (tokens_.skip_op(",") && tokens_.at(Kind::name)) {
+  while (tokens_.skip_op(",") && (tokens_.at(Kind::name) || tokens_.at_op("("))) {
     all.parts.push_back(target_part(with_attribute));
   }
   return all;
