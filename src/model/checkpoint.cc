@@ -77,8 +77,8 @@ const TensorMap& Checkpoint::tensors() const {
   return tensors(quantized::Weights::Which::all);
 }
 
-const TensorMap& Checkpoint::tensors_but_mxfp4() const {
-  return tensors(quantized::Weights::Which::all_but_mxfp4);
+const TensorMap& Checkpoint::tensors_but_packed() const {
+  return tensors(quantized::Weights::Which::all_but_packed);
 }
 
 const TensorMap& Checkpoint::tensors(quantized::Weights::Which which) const {
@@ -88,8 +88,8 @@ const TensorMap& Checkpoint::tensors(quantized::Weights::Which which) const {
   return quantized_ ? quantized_->converted(tensors_, which) : tensors_;
 }
 
-const quantized::QuantizedMatrix* Checkpoint::mxfp4(const std::string& name) const {
-  return quantized_ ? quantized_->mxfp4(name) : nullptr;
+const quantized::QuantizedMatrix* Checkpoint::packed(const std::string& name) const {
+  return quantized_ ? quantized_->packed(name) : nullptr;
 }
 
 void Checkpoint::release(std::string_view name) const {

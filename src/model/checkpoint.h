@@ -44,10 +44,10 @@ class Checkpoint {
   /// All tensors by name. Experts appear as separate tensors; the first call copies those that a
   /// file stores differently.
   [[nodiscard]] const TensorMap& tensors() const;
-  /// The same without the values of matrices that mxfp4() has.
-  [[nodiscard]] const TensorMap& tensors_but_mxfp4() const;
-  /// The matrix `name` as the file's codes and scales; null when it is not stored in MXFP4.
-  [[nodiscard]] const quantized::QuantizedMatrix* mxfp4(const std::string& name) const;
+  /// The same without the values of matrices that packed() has.
+  [[nodiscard]] const TensorMap& tensors_but_packed() const;
+  /// The matrix `name` as the file's codes and scales; null when it does not stay packed in memory.
+  [[nodiscard]] const quantized::QuantizedMatrix* packed(const std::string& name) const;
   /// Whether the tensor `name` was converted from a quantised one, and lies in no mapped file.
   [[nodiscard]] bool is_converted(const std::string& name) const;
   /// This tensor is no longer needed; its mapped pages may be dropped.

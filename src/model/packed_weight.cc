@@ -1,7 +1,10 @@
-#include "model/mxfp4_weight.h"
+#include "model/packed_weight.h"
 
 #include <cmath>
 #include <cstring>
+#include <vector>
+
+#include "base/threads.h"
 
 namespace winnow::model {
 namespace {
@@ -15,17 +18,26 @@ bf16 half_scale(std::byte exponent) {
 
 }  // namespace
 
-Mxfp4Weight::Mxfp4Weight(const quantized::QuantizedMatrix& matrix)
+PackedWeight::PackedWeight(const quantized::QuantizedMatrix& matrix)
     : scales_(static_cast<std::size_t>(matrix.rows * matrix.cols / kGroup)) {
+  view_ = {.format = matrix.mxfp4 ? ops::WeightFormat::mxfp4 : ops::WeightFormat::int4,
+           .rows = matrix.rows,
+           .cols = matrix.cols,
+           .data = nullptr,
+           .scales = scales_.data(),
+           .group = kGroup};
+  if (matrix.mxfp4) {
+    keep_mxfp4(matrix);
+  } else {
+    pack_int4(matrix);
+  }
+}
+
+void PackedWeight::keep_mxfp4(const quantized::QuantizedMatrix& matrix) {
   const quantized::Mxfp4Rows& rows = *matrix.mxfp4;
   const std::int64_t groups = matrix.cols / kGroup;
   const std::int64_t row_bytes = matrix.cols / 2;
-  view_ = {.format = ops::WeightFormat::mxfp4,
-           .rows = matrix.rows,
-           .cols = matrix.cols,
-           .data = rows.codes,
-           .scales = scales_.data(),
-           .group = kGroup};
+  view_.data = rows.codes;
   for (std::int64_t row = 0; row < matrix.rows; ++row) {
     for (std::int64_t g = 0; g < groups; ++g) {
       scales_.data()[row * groups + g] = half_scale(rows.exponents[row * rows.stride * groups + g]);
@@ -39,6 +51,30 @@ Mxfp4Weight::Mxfp4Weight(const quantized::QuantizedMatrix& matrix)
     }
     view_.data = codes_.data();
   }
+}
+
+void PackedWeight::pack_int4(const quantized::QuantizedMatrix& matrix) {
+  static_assert(kGroup == quantized::kPackedGroup);
+  const auto cols = static_cast<std::size_t>(matrix.cols);
+  codes_ = Buffer<std::byte>(static_cast<std::size_t>(matrix.rows) * cols / 2);
+  view_.data = codes_.data();
+  const auto code = [](float value) { return static_cast<unsigned>(static_cast<int>(value) + 8); };
+  parallel_ranges(static_cast<std::size_t>(matrix.rows), [&](std::size_t from, std::size_t to,
+                                                             int) {
+    std::vector<float> row(cols);
+    for (std::size_t r = from; r < to; ++r) {
+      const auto at = static_cast<std::int64_t>(r);
+      matrix.codes(at, at + 1, row.data());
+      for (std::size_t k = 0; k < cols; k += 2) {
+        codes_.data()[(r * cols + k) / 2] = std::byte(code(row[k]) | code(row[k + 1]) << 4U);
+      }
+      const std::int64_t first = at / matrix.rows_per_block * matrix.groups;
+      for (std::size_t g = 0; g < cols / kGroup; ++g) {
+        scales_.data()[r * (cols / kGroup) + g] =
+            to_bf16(matrix.scales[static_cast<std::size_t>(first + matrix.group_of[g * kGroup])]);
+      }
+    }
+  });
 }
 
 }  // namespace winnow::model

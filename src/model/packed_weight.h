@@ -7,15 +7,19 @@
 
 namespace winnow::model {
 
-/// A weight of exactly the values of a matrix in MXFP4. The codes stay in the mapped file where its
-/// rows follow each other there, and are copied where they do not.
-class Mxfp4Weight {
+/// A weight of exactly the values of a matrix that stays packed: in MXFP4, whose codes stay in the
+/// mapped file where its rows follow each other there and are copied where they do not, or in int4,
+/// whose codes and scales are arranged anew.
+class PackedWeight {
  public:
   /// What `matrix` sees must outlive this.
-  explicit Mxfp4Weight(const quantized::QuantizedMatrix& matrix);
+  explicit PackedWeight(const quantized::QuantizedMatrix& matrix);
   [[nodiscard]] const ops::Weight& view() const { return view_; }
 
  private:
+  void keep_mxfp4(const quantized::QuantizedMatrix& matrix);
+  void pack_int4(const quantized::QuantizedMatrix& matrix);
+
   Buffer<std::byte> codes_;
   Buffer<bf16> scales_;
   ops::Weight view_;

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "model/cost.h"
-#include "model/mxfp4_weight.h"
+#include "model/packed_weight.h"
 #include "model/tensor_source.h"
 #include "model/visit_tensors.h"
 
@@ -116,11 +116,11 @@ class Binder {
 // The tensors of a checkpoint, where its files are mapped.
 class StoredTensors : public TensorSource {
  public:
-  /// `keep_mxfp4`: of matrices in MXFP4 nobody will want the values.
-  StoredTensors(const Checkpoint& checkpoint, bool keep_mxfp4)
+  /// `keep_packed`: of matrices that stay packed nobody will want the values.
+  StoredTensors(const Checkpoint& checkpoint, bool keep_packed)
       : checkpoint_(checkpoint),
-        keep_mxfp4_(keep_mxfp4),
-        tensors_(keep_mxfp4 ? checkpoint.tensors_but_mxfp4() : checkpoint.tensors()) {}
+        keep_packed_(keep_packed),
+        tensors_(keep_packed ? checkpoint.tensors_but_packed() : checkpoint.tensors()) {}
 
   [[nodiscard]] bool contains(const std::string& name) const override {
     return tensors_.contains(name);
@@ -131,7 +131,7 @@ class StoredTensors : public TensorSource {
     return found->second;
   }
   std::optional<ops::Weight> quantized(const std::string& name) override {
-    const auto* matrix = keep_mxfp4_ ? checkpoint_.mxfp4(name) : nullptr;
+    const auto* matrix = keep_packed_ ? checkpoint_.packed(name) : nullptr;
     if (matrix == nullptr) {
       return std::nullopt;
     }
@@ -143,9 +143,9 @@ class StoredTensors : public TensorSource {
 
  private:
   const Checkpoint& checkpoint_;
-  bool keep_mxfp4_;
+  bool keep_packed_;
   const TensorMap& tensors_;
-  std::shared_ptr<std::deque<Mxfp4Weight>> memory_ = std::make_shared<std::deque<Mxfp4Weight>>();
+  std::shared_ptr<std::deque<PackedWeight>> memory_ = std::make_shared<std::deque<PackedWeight>>();
 };
 
 }  // namespace
@@ -193,8 +193,8 @@ Weights bind_weights(const ModelSpec& spec, TensorSource& source,
 }
 
 Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format,
-                     bool keep_mxfp4) {
-  StoredTensors tensors(checkpoint, keep_mxfp4 && !format);
+                     bool keep_packed) {
+  StoredTensors tensors(checkpoint, keep_packed && !format);
   Weights weights = bind_weights(checkpoint.spec(), tensors, format);
   weights.owners.push_back(std::make_shared<const Checkpoint>(checkpoint));
   weights.owners.push_back(tensors.memory());

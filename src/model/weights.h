@@ -107,10 +107,10 @@ struct Weights {
 };
 
 /// Weights of a checkpoint, mapped without copying, or with every matrix quantised to `format`
-/// (int8 or int4). Matrices that the checkpoint stores in MXFP4 stay so if `keep_mxfp4`, which
+/// (int8 or int4). Matrices that stay packed (Checkpoint::packed) do so if `keep_packed`, which
 /// devices do not take.
 Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format = {},
-                     bool keep_mxfp4 = true);
+                     bool keep_packed = true);
 
 /// Weights drawn at random, for benchmarks of a shape: `type` is f32, f16 or bf16.
 Weights random_weights(const ModelSpec& spec, DType type, std::uint64_t seed,

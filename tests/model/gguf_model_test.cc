@@ -380,11 +380,12 @@ TEST_F(GgufModelTest, ReadsWhatTheConverterWrites) {
 
 TEST_F(GgufModelTest, ThreeOfFourLayersOfTheLargeExaoneSlide) {
   const nlohmann::json large = {
-      {"num_hidden_layers", 64}, {"sliding_window", 4096}, {"tie_word_embeddings", true}};
+      {"num_hidden_layers", 64}, {"sliding_window", 16}, {"tie_word_embeddings", true}};
   const ModelSpec spec = tiny("Exaone4ForCausalLM", large);
-  EXPECT_EQ(spec.layer(2).attention()->reach.width, 4096);
+  EXPECT_EQ(spec.layer(2).attention()->reach.width, 16);
   EXPECT_FALSE(spec.layer(3).attention()->rope);
   gguf::GgufImage image = metadata_of("exaone4", 64);
+  image.u32("exaone4.attention.sliding_window", 16);
   image.tensor("token_embd.weight", gguf::kF32, {32, 32}, std::string(32UL * 32 * 4, '\1'));
   write(image);
   EXPECT_EQ(read_spec(path()), spec);

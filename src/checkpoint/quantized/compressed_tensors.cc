@@ -138,6 +138,7 @@ class CompressedTensors : public Method {
     QuantizedMatrix matrix = scaled(scheme, parts);
     const int offset = 1 << (scheme.bits - 1);
     matrix.codes = packed_columns(parts, codes, scheme.bits, offset);
+    matrix.is_int4 = scheme.bits == 4;
     matrix.stored_bytes += codes.bytes;
     if (!scheme.symmetric) {
       // Packed along the rows, so that a word holds zeros of one column.
@@ -187,6 +188,10 @@ class CompressedTensors : public Method {
     }
     matrix.codes = nibbles(parts, codes, e2m1_values());
     matrix.stored_bytes += codes.bytes;
+    const StoredTensor scales = parts.get("weight_scale", kFloatsOrExponents);
+    if (!nvidia && (scales.type == "U8" || scales.type == "F8_E8M0")) {
+      matrix.mxfp4 = {codes.data, scales.data};
+    }
     return matrix;
   }
 

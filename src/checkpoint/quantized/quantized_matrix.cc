@@ -47,6 +47,21 @@ void store_as(DType type, const float* values, std::size_t count, std::byte* out
 
 }  // namespace
 
+bool QuantizedMatrix::stays_packed() const {
+  if (mxfp4) {
+    return true;
+  }
+  if (!is_int4 || !zeros.empty() || cols % kPackedGroup != 0) {
+    return false;
+  }
+  for (std::size_t k = 0; k < group_of.size(); ++k) {
+    if (group_of[k] != group_of[k - k % kPackedGroup]) {
+      return false;
+    }
+  }
+  return std::ranges::all_of(scales, [](float scale) { return to_float(to_bf16(scale)) == scale; });
+}
+
 QuantizedMatrix rows_of(const QuantizedMatrix& whole, const RowSelection& selection) {
   const auto [first, count, step] = selection;
   QuantizedMatrix part;
@@ -54,6 +69,7 @@ QuantizedMatrix rows_of(const QuantizedMatrix& whole, const RowSelection& select
   part.cols = whole.cols;
   part.groups = whole.groups;
   part.group_of = whole.group_of;
+  part.is_int4 = whole.is_int4;
   part.stored_bytes =
       whole.stored_bytes / static_cast<std::size_t>(whole.rows) * static_cast<std::size_t>(count);
   part.codes = [read = whole.codes, first = first, step = step, cols = whole.cols](

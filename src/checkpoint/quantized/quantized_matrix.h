@@ -38,7 +38,15 @@ struct QuantizedMatrix {
 
   std::size_t stored_bytes = 0;    // of all parts in the file
   std::optional<Mxfp4Rows> mxfp4;  // the same values
+  bool is_int4 = false;            // the codes are whole numbers of [-8, 7]
+
+  /// Whether weights in memory hold the values exactly in 4 bits: those of `mxfp4`, or codes of
+  /// int4 without zeros, with a scale that bf16 has for every kPackedGroup columns in a row.
+  [[nodiscard]] bool stays_packed() const;
 };
+
+/// Columns that share a scale in memory.
+inline constexpr std::int64_t kPackedGroup = 32;
 
 /// Rows of a matrix that a file holds in place of several: `count` of them, from `first` on, every
 /// `step`-th.

@@ -86,9 +86,9 @@ void Weights::describe(TensorMap& tensors) const {
   }
 }
 
-const QuantizedMatrix* Weights::mxfp4(const std::string& name) const {
+const QuantizedMatrix* Weights::packed(const std::string& name) const {
   const auto found = matrices_.find(name);
-  return found == matrices_.end() || !found->second.matrix.mxfp4 ? nullptr : &found->second.matrix;
+  return found == matrices_.end() || !found->second.packed ? nullptr : &found->second.matrix;
 }
 
 const TensorMap& Weights::converted(const TensorMap& tensors, Which which) {
@@ -107,7 +107,7 @@ void Weights::convert(Which which) {
   std::size_t taken = 0;
   for (const auto& [name, entry] : matrices_) {
     TensorView& tensor = tensors_[name];
-    if (tensor.data != nullptr || (which == Which::all_but_mxfp4 && entry.matrix.mxfp4)) {
+    if (tensor.data != nullptr || (which == Which::all_but_packed && entry.packed)) {
       continue;
     }
     const Buffer<std::byte>& values = memory_.emplace_back(dequantized(entry.matrix, type_));

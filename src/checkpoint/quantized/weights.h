@@ -24,15 +24,16 @@ class Weights {
         owner_(std::move(owner)) {}
 
   void add(const std::string& name, const Shape& shape, QuantizedMatrix matrix) {
-    matrices_.emplace(name, Entry{shape, std::move(matrix)});
+    const bool packed = matrix.stays_packed();
+    matrices_.emplace(name, Entry{shape, std::move(matrix), packed});
   }
   [[nodiscard]] bool holds(const std::string& name) const { return matrices_.contains(name); }
   /// Puts views of the matrices' type and shape into `tensors`, without their values.
   void describe(TensorMap& tensors) const;
-  /// The matrix as rows of MXFP4; null for one that is stored otherwise.
-  [[nodiscard]] const QuantizedMatrix* mxfp4(const std::string& name) const;
+  /// The matrix, if it stays packed in memory (QuantizedMatrix::stays_packed()); else null.
+  [[nodiscard]] const QuantizedMatrix* packed(const std::string& name) const;
   /// Which matrices converted() gives values.
-  enum class Which : std::uint8_t { all, all_but_mxfp4 };
+  enum class Which : std::uint8_t { all, all_but_packed };
   /// All of `tensors` and the matrices, which are converted when they are first wanted.
   const TensorMap& converted(const TensorMap& tensors, Which which = Which::all);
 
@@ -42,6 +43,7 @@ class Weights {
   struct Entry {
     Shape shape;
     QuantizedMatrix matrix;
+    bool packed = false;
   };
 
   std::string where_;
