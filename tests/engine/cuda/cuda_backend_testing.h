@@ -36,6 +36,7 @@ struct Case {
   double tolerance;
   int shift = 1;
   bool adapter = false;  // decides, and not a borrowed channel
+  bool probe = false;    // the adapter takes what attention reads
 };
 
 inline constexpr Case kCases[] = {
@@ -137,6 +138,10 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::bf16, WeightStorage::as_stored, 8e-2},
     Case{"olmo2", "olmo2", 64, 2, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 5e-2},
+    Case{"llama_probe", "llama", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2, 0, true, true},
+    Case{"olmo2_probe", "olmo2", 64, 2, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 5e-2, 0, true, true},
     Case{"olmo2_biases", "olmo2", 48, 3, true, kvcache::RuleKind::dense, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 5e-2},
     Case{"olmo3", "olmo3", 128, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
@@ -218,6 +223,7 @@ inline model::ModelSpec config_of(const Case& c, int kv_heads = 2) {
   config.dms->shift = c.shift;
   config.dms->source =
       c.adapter ? model::DmsConfig::Source::adapter : model::DmsConfig::Source::borrowed;
+  config.dms->adapter.own_norm = !c.probe;
   return config;
 }
 
