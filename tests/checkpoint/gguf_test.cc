@@ -25,7 +25,7 @@ std::string from_hex(const std::string& hex) {
 TEST(GgufBlocks, DecodeToTheBit) {
   const json cases =
       json::parse(std::ifstream(WINNOW_SOURCE_DIR "/tests/checkpoint/gguf_blocks.json"));
-  EXPECT_EQ(cases.size(), 13U);
+  EXPECT_EQ(cases.size(), 15U);
   for (const auto& [type, value] : cases.items()) {
     SCOPED_TRACE(value["name"].get<std::string>());
     const BlockFormat& format =
@@ -44,8 +44,8 @@ TEST(GgufBlocks, DecodeToTheBit) {
       ASSERT_EQ(values[i], std::bit_cast<float>(bits[i])) << i;
     }
   }
-  EXPECT_THAT(error_of([] { (void)block_format(10, "x.gguf: tensor \"a\""); }),
-              HasSubstr("x.gguf: tensor \"a\": ggml type 10 is not supported; winnow reads F32"));
+  EXPECT_THAT(error_of([] { (void)block_format(16, "x.gguf: tensor \"a\""); }),
+              HasSubstr("x.gguf: tensor \"a\": ggml type 16 is not supported; winnow reads F32"));
 }
 
 TEST(GgufFile, ReadsMetadataAndTensors) {

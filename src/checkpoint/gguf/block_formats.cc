@@ -126,6 +126,37 @@ void decode_q5_k(const std::byte* block, float* out) {
   });
 }
 
+/// The low two bits of a code: of each half of 128 codes, 32 bytes have the first, second, third
+/// and fourth 32.
+int crumb(const std::byte* codes, int k) {
+  return byte(codes + k / 128 * 32 + k % 32) >> (2 * (k % 128 / 32)) & 3;
+}
+
+void decode_q2_k(const std::byte* block, float* out) {
+  const float scale = half(block + 80);
+  const float least = half(block + 82);
+  for (int k = 0; k < kSuperBlock; ++k) {
+    const int both = byte(block + k / 16);  // of 16 codes
+    out[k] = scale * static_cast<float>(both & 15) * static_cast<float>(crumb(block + 16, k)) -
+             least * static_cast<float>(both >> 4);
+  }
+}
+
+void decode_q3_k(const std::byte* block, float* out) {
+  const std::byte* const high = block;
+  const std::byte* const scales = block + 96;
+  const float scale = half(block + 108);
+  for (int k = 0; k < kSuperBlock; ++k) {
+    const int group = k / 16;
+    const int low_scale = byte(scales + group % 8) >> (group / 8 * 4) & 15;
+    const int high_scale = byte(scales + 8 + group % 4) >> (group / 4 * 2) & 3;
+    const int has_high = byte(high + k % 32) >> (k / 32) & 1;
+    const int code = crumb(block + 32, k) - (has_high == 0 ? 4 : 0);
+    out[k] =
+        scale * static_cast<float>((low_scale | high_scale << 4) - 32) * static_cast<float>(code);
+  }
+}
+
 void decode_q6_k(const std::byte* block, float* out) {
   const std::byte* const low = block;
   const std::byte* const high = block + 128;
@@ -171,7 +202,7 @@ void decode_mxfp4(const std::byte* block, float* out) {
   });
 }
 
-constexpr std::array<BlockFormat, 14> kFormats{{
+constexpr std::array<BlockFormat, 16> kFormats{{
     {kF32, "F32", 1, 4, decode_f32},
     {kF16, "F16", 1, 2, decode_f16},
     {2, "Q4_0", kBlock, 18, decode_q4_0},
@@ -179,6 +210,8 @@ constexpr std::array<BlockFormat, 14> kFormats{{
     {6, "Q5_0", kBlock, 22, decode_q5_0},
     {7, "Q5_1", kBlock, 24, decode_q5_1},
     {8, "Q8_0", kBlock, 34, decode_q8_0},
+    {10, "Q2_K", kSuperBlock, 84, decode_q2_k},
+    {11, "Q3_K", kSuperBlock, 110, decode_q3_k},
     {12, "Q4_K", kSuperBlock, 144, decode_q4_k},
     {13, "Q5_K", kSuperBlock, 176, decode_q5_k},
     {14, "Q6_K", kSuperBlock, 210, decode_q6_k},
