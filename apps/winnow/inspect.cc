@@ -46,7 +46,7 @@ CacheCost cost_of(const model::ModelSpec& config, const ops::PageLayout& layout)
   double growing = 0.0;  // bytes per token
   CacheCost cost;
   for (const model::LayerSpec& layer : config.layers) {
-    if (const model::AttentionSpec* attention = layer.attention()) {
+    if (const model::AttentionSpec* attention = layer.attention(); layer.stores()) {
       const double per_entry = entry_bytes * attention->kv_heads;
       growing += layer.compresses() ? per_entry : 0.0;
       cost.sliding += layer.compresses() ? 0.0 : per_entry * attention->reach.width;
@@ -251,7 +251,7 @@ int run_inspect(const InspectOptions& options) {
   const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
   const model::Checkpoint checkpoint = engine::open_checkpoint(options.load);
   const CacheCost cost =
-      cost_of(checkpoint.spec(), ops::PageLayout(format, checkpoint.spec().attention().head_dim));
+      cost_of(checkpoint.spec(), ops::PageLayout(format, checkpoint.spec().cached_head_dim()));
   if (options.json) {
     print_json(to_json(checkpoint, options, cost));
   } else {

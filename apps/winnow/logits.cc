@@ -65,6 +65,14 @@ kvcache::SequenceLimits limits_of(const LogitsOptions& options, int length) {
   return {prompt, total};
 }
 
+// Layers may have different numbers of heads: then all heads are in one row.
+Shape shape_of_entries(const model::ModelSpec& config, std::int64_t rows) {
+  if (!config.has_equal_heads()) {
+    return {rows, config.cached_heads()};
+  }
+  return {rows, config.attention_before(config.layer_count()), config.attention().kv_heads};
+}
+
 int run_logits(const LogitsOptions& options) {
   const auto loaded = engine::load_model(options.load);
   const model::ModelSpec& config = loaded->model.spec();
@@ -95,9 +103,7 @@ int run_logits(const LogitsOptions& options) {
       options.output,
       {{"logits", {DType::f32, {rows, config.vocab}, std::as_bytes(logits.span()).data()}},
        {"live_entries",
-        {DType::i32,
-         {rows, config.attention_before(config.layer_count()), config.attention().kv_heads},
-         std::as_bytes(live.span()).data()}}});
+        {DType::i32, shape_of_entries(config, rows), std::as_bytes(live.span()).data()}}});
   return kSuccess;
 }
 

@@ -7,15 +7,20 @@
 namespace winnow::engine {
 namespace {
 
-CacheStats to_stats(const CacheUsage& usage, int kv_heads) {
+CacheStats to_stats(const CacheUsage& usage, const model::ModelSpec& spec) {
   CacheStats stats{.bytes = usage.bytes,
                    .state_bytes = usage.state_bytes,
                    .dense_bytes = usage.dense_bytes,
                    .compression_ratio = usage.compression_ratio(),
                    .live_entries = usage.live_entries,
                    .per_layer_head = {}};
-  for (auto head = usage.per_head.begin(); head != usage.per_head.end(); head += kv_heads) {
-    stats.per_layer_head.emplace_back(head, head + kv_heads);
+  auto head = usage.per_head.begin();
+  for (const model::LayerSpec& layer : spec.layers) {
+    if (layer.stores()) {
+      const auto next = head + layer.attention()->kv_heads;
+      stats.per_layer_head.emplace_back(head, next);
+      head = next;
+    }
   }
   return stats;
 }
@@ -250,7 +255,7 @@ Generation Batch::finish(Answer& answer) {
   result.samples = answer.collector_.take();
   for (std::size_t i = 0; i < result.samples.size(); ++i) {
     const CacheUsage& usage = *answer.usage_[i];
-    result.samples[i].kv = to_stats(usage, model_.attention().kv_heads);
+    result.samples[i].kv = to_stats(usage, model_);
     result.reused_tokens = std::max(result.reused_tokens, usage.reused_tokens);
   }
   result.prompt_tokens = answer.prompt_tokens_;
@@ -291,7 +296,7 @@ EngineStats Batch::stats() {
 CacheStats Batch::cache(const std::shared_ptr<Answer>& answer) {
   return between_steps<CacheStats>([this, &answer] {
     const std::optional<CacheUsage>& ended = answer->usage_.front();
-    return to_stats(ended ? *ended : engine_.usage(answer->id_, 0), model_.attention().kv_heads);
+    return to_stats(ended ? *ended : engine_.usage(answer->id_, 0), model_);
   });
 }
 

@@ -23,7 +23,7 @@ CacheUsage usage_of(const kvcache::SequenceCache& cache) {
   const auto& shape = cache.cache().shape();
   usage.dense_entries = shape.dense_entries(cache.length());
   for (int layer = 0; layer < shape.layers; ++layer) {
-    for (int head = 0; head < shape.kv_heads; ++head) {
+    for (int head = 0; head < shape.kv_heads_of(layer); ++head) {
       usage.per_head.push_back(cache.head(layer, head).live_entries());
     }
   }

@@ -15,8 +15,7 @@ constexpr int kPrefixDistance = 256;
 // do not share, weighs as much as the entries of more tokens.
 int prefix_distance(const kvcache::CacheShape& shape, ops::EntryFormat format) {
   const std::size_t entry_bytes = ops::PageLayout(format, shape.head_dim).entry_bytes();
-  const std::size_t token_bytes =
-      static_cast<std::size_t>(shape.layers * shape.kv_heads) * entry_bytes;
+  const std::size_t token_bytes = static_cast<std::size_t>(shape.all_heads()) * entry_bytes;
   return std::max(kPrefixDistance, static_cast<int>(shape.states.bytes() / token_bytes));
 }
 
@@ -73,7 +72,7 @@ void Engine::run(std::span<const Share> shares) {
 std::vector<CacheTrace> Engine::watch(std::span<const Share> shares,
                                       std::span<SequenceShare> steps) const {
   std::vector<CacheTrace> seen(shares.size());
-  const auto heads = static_cast<std::size_t>(shape_.layers * shape_.kv_heads);
+  const auto heads = static_cast<std::size_t>(shape_.all_heads());
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const Sequence& sequence = *shares[i].sequence;
     if (sequence.spec->trace ||

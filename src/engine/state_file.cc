@@ -145,6 +145,12 @@ std::map<std::string, std::string> StateKind::description() const {
   if (shape.has_sliding_layers()) {
     result["reach"] = fmt::format("{}", fmt::join(shape.reach, ","));
   }
+  if (shape.chunked) {
+    result["chunked"] = "yes";
+  }
+  for (std::size_t layer = 0; layer < shape.heads.size(); ++layer) {
+    result["heads"] += fmt::format("{} ", shape.heads[layer].kv_heads);
+  }
   if (shape.states.size() > 0) {
     result["recurrent state"] = fmt::format("{} x {}", shape.states.layers, shape.states.floats);
   }

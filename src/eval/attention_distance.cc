@@ -58,7 +58,7 @@ AttentionDistance measure_attention_distance(const engine::LoadedModel& model,
   ops::Context context{model.engine.compute, model.engine.deterministic, &workspace};
 
   AttentionDistance result;
-  result.heads = shape.layers * shape.kv_heads;
+  result.heads = shape.all_heads();
   const std::size_t bins = bin_of(length - 1) + 1;
   for (std::size_t bin = 0; bin < bins; ++bin) {
     result.first.push_back(bin == 0 ? 0 : 1 << (bin - 1));
@@ -75,13 +75,14 @@ AttentionDistance measure_attention_distance(const engine::LoadedModel& model,
         &sequence, tokens.subspan(static_cast<std::size_t>(t), 1), 0, {}, weights};
     model.model.forward(context, std::span(&step, 1), {});
     for (int head = 0; head < result.heads && t >= length / 2; ++head) {
-      const int layer = head / shape.kv_heads;
+      const int layer = shape.layer_of(head);
+      const int group = shape.group_of(layer);
       const int seen = shape.dense_entries(layer, t + 1);
-      const auto per_head = static_cast<std::size_t>(shape.group * seen);
-      const auto within = static_cast<std::size_t>(head % shape.kv_heads);
+      const auto per_head = static_cast<std::size_t>(group * seen);
+      const auto within = static_cast<std::size_t>(head - shape.heads_before(layer));
       add_query(
           weights.row(static_cast<std::size_t>(layer)).subspan(within * per_head, per_head), t,
-          seen, shape.group,
+          seen, group,
           std::span(result.shares).subspan(static_cast<std::size_t>(head) * (bins + 1), bins + 1));
     }
     queries += t >= length / 2 ? 1 : 0;

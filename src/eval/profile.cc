@@ -21,7 +21,7 @@ void tell_fates(const engine::LoadedModel& model, Profile& profile) {
   profile.fates.assign(static_cast<std::size_t>(profile.tokens) * heads, Fate::pending);
   for (int t = delay; t < profile.tokens; ++t) {
     for (std::size_t head = 0; head < heads; ++head) {
-      if (profile.shape.reach_of(static_cast<int>(head) / profile.shape.kv_heads) > 0) {
+      if (profile.shape.reach_of(profile.shape.layer_of(static_cast<int>(head))) > 0) {
         continue;
       }
       const auto seen = [&](int at) {
@@ -74,7 +74,7 @@ Profile measure_profile(const engine::LoadedModel& model, std::span<const std::i
           "{} tokens are more than the model's {} positions", tokens.size(), config.max_positions);
   Profile profile;
   profile.shape = model.model.cache_shape();
-  profile.heads = profile.shape.layers * profile.shape.kv_heads;
+  profile.heads = profile.shape.all_heads();
   const auto heads = static_cast<std::size_t>(profile.heads);
   profile.visible.resize(tokens.size() * heads);
   // All but the first token count as generated: Quest would read a whole prompt densely.

@@ -1,6 +1,8 @@
 #include "kvcache/attend.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/threads.h"
 #include "kvcache/attend_rows.h"
@@ -20,25 +22,18 @@ std::size_t rows_at_once(const ops::Context& context, int layer, const LayerChun
   return static_cast<std::size_t>(chunk.sequence->rule(layer).rows_at_once(length, rows));
 }
 
-// A head's share of a chunk that is taken at once, and the band its queries see.
-struct HeadChunk {
-  const LayerChunk* chunk;
-  std::size_t rows;
-  int head;
-  int lead;  // tokens of the band before the chunk
-  std::span<float> band_keys;
-  std::span<float> band_values;
-  std::span<std::int32_t> archive_counts;
-};
-
-HeadChunk plan_head(ops::Workspace& workspace, const LayerChunk& chunk, std::size_t rows, int layer,
-                    int head) {
+HeadChunk plan_head(ops::Workspace& workspace, const LayerChunk& chunk, std::size_t index,
+                    std::size_t rows, int layer, int head) {
   const auto& sequence = *chunk.sequence;
   const auto dim = static_cast<std::size_t>(sequence.cache().shape().head_dim);
-  HeadChunk result{&chunk, rows, head, 0, {}, {}, workspace.take<std::int32_t>(rows)};
+  HeadChunk result{.chunk = &chunk,
+                   .index = index,
+                   .rows = rows,
+                   .head = head,
+                   .archive_counts = workspace.take<std::int32_t>(rows)};
   const int window = sequence.rule(layer).window;
   if (window >= 0) {
-    result.lead = std::min(sequence.head(layer, head).length(), window);
+    result.lead = sequence.rule(layer).window_before(sequence.head(layer, head).length());
     const std::size_t entries = static_cast<std::size_t>(result.lead) + rows;
     const std::size_t panels = (entries + ops::kPageEntries - 1) / ops::kPageEntries;
     result.band_keys = workspace.take<float>(panels * ops::kPageEntries * dim);
@@ -91,7 +86,7 @@ void append_head(const HeadChunk& part, int layer) {
 ops::PrefillHead attention_of(const HeadChunk& part, int layer) {
   const LayerChunk& chunk = *part.chunk;
   const CacheShape& shape = chunk.sequence->cache().shape();
-  const auto width = static_cast<std::size_t>(shape.group * shape.head_dim);
+  const auto width = static_cast<std::size_t>(shape.group_of(layer) * shape.head_dim);
   const std::size_t column = static_cast<std::size_t>(part.head) * width;
   const std::size_t first = chunk.first_out;
   const std::size_t rows = part.rows - first;
@@ -103,31 +98,46 @@ ops::PrefillHead attention_of(const HeadChunk& part, int layer) {
           .band_values = part.band_values.data(),
           .lead = part.lead + static_cast<int>(first),
           .window = chunk.sequence->rule(layer).window,
-          .sinks = sinks_of(chunk, part.head)};
+          .sinks = sinks_of(chunk, layer, part.head)};
 }
 
-// Takes rows[c] first rows of each chunk at once.
-void attend_at_once(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
-                    std::span<const std::size_t> rows) {
-  const ops::Workspace::Scope scope(*context.workspace);
-  std::vector<HeadChunk> parts;
-  for (std::size_t c = 0; c < chunks.size(); ++c) {
-    const int heads = chunks[c].sequence->cache().shape().kv_heads;
-    for (int head = 0; head < heads && rows[c] > 0; ++head) {
-      parts.push_back(plan_head(*context.workspace, chunks[c], rows[c], layer, head));
-    }
-  }
-  if (parts.empty()) {
-    return;
-  }
-  parallel_each(parts.size(), [&](std::size_t i, int) { append_head(parts[i], layer); });
+void attend_heads(ops::Context& context, int layer, std::span<const HeadChunk> parts) {
   std::vector<ops::PrefillHead> heads;
   for (const HeadChunk& part : parts) {
     if (part.chunk->first_out < part.rows) {
       heads.push_back(attention_of(part, layer));
     }
   }
-  ops::prefill_attention(context, chunks.front().sequence->cache().attention_shape(layer), heads);
+  const SequenceCache& sequence = *parts.front().chunk->sequence;
+  ops::prefill_attention(context, sequence.cache().attention_shape(layer), heads);
+}
+
+// Of a call that leaves nothing behind.
+using OptionalScope = std::optional<ops::Workspace::Scope>;
+
+OptionalScope scope_unless(const SeenEntries* seen, ops::Context& context) {
+  return seen == nullptr ? OptionalScope(std::in_place, *context.workspace) : std::nullopt;
+}
+
+// Takes rows[c] first rows of each chunk at once.
+void attend_at_once(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
+                    std::span<const std::size_t> rows, SeenEntries* seen) {
+  const OptionalScope scope = scope_unless(seen, context);
+  std::vector<HeadChunk> parts;
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    const int heads = chunks[c].sequence->cache().shape().kv_heads_of(layer);
+    for (int head = 0; head < heads && rows[c] > 0; ++head) {
+      parts.push_back(plan_head(*context.workspace, chunks[c], c, rows[c], layer, head));
+    }
+  }
+  if (parts.empty()) {
+    return;
+  }
+  parallel_each(parts.size(), [&](std::size_t i, int) { append_head(parts[i], layer); });
+  attend_heads(context, layer, parts);
+  if (seen != nullptr) {
+    *seen = std::move(parts);
+  }
 }
 
 // Keys, values and queries of chunks, rotated for entries that are kept so (ops/rotation.h).
@@ -138,7 +148,9 @@ class RotatedChunks {
         head_dim_(static_cast<std::size_t>(chunks.front().sequence->cache().shape().head_dim)) {
     for (LayerChunk& chunk : chunks_) {
       for (auto* rows : {&chunk.queries, &chunk.keys, &chunk.values}) {
-        *rows = copy(workspace, *rows);
+        if (rows->data != nullptr) {
+          *rows = copy(workspace, *rows);
+        }
       }
     }
     each_head([](std::span<float> x) { ops::rotate(x); });
@@ -181,26 +193,105 @@ class RotatedChunks {
 };
 
 // append_and_attend() of what the cache takes as it is.
-void take_chunks(ops::Context& context, int layer, std::span<const LayerChunk> chunks) {
+void take_chunks(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
+                 SeenEntries* seen) {
   std::vector<std::size_t> first_rows(chunks.size());
   std::ranges::transform(chunks, first_rows.begin(), [&](const LayerChunk& chunk) {
     return rows_at_once(context, layer, chunk);
   });
-  attend_at_once(context, layer, chunks, first_rows);
+  attend_at_once(context, layer, chunks, first_rows, seen);
   attend_row_by_row(context, layer, chunks, first_rows);
+}
+
+// Calls take(chunks) for chunks in the form in which the cache keeps entries.
+template <class Take>
+void in_form_of_cache(ops::Context& context, std::span<const LayerChunk> chunks,
+                      const SeenEntries* seen, const Take& take) {
+  if (chunks.empty() || !chunks.front().sequence->cache().archive_pool().layout().rotated()) {
+    return take(chunks);
+  }
+  const OptionalScope scope = scope_unless(seen, context);
+  RotatedChunks rotated(*context.workspace, chunks);
+  take(rotated.chunks());
+  rotated.rotate_outputs_back();
+}
+
+void take_whole(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
+                SeenEntries* seen) {
+  in_form_of_cache(context, chunks, seen, [&](std::span<const LayerChunk> kept) {
+    take_chunks(context, layer, kept, seen);
+  });
+}
+
+// Rows [first, last) of a chunk.
+LayerChunk piece_of(const LayerChunk& chunk, std::size_t first, std::size_t last) {
+  LayerChunk piece = chunk;
+  for (auto* rows : {&piece.queries, &piece.keys, &piece.values}) {
+    *rows = rows->slice(first, last);
+  }
+  piece.out = chunk.out.slice(first, last);
+  if (chunk.decisions.data != nullptr) {
+    piece.decisions = chunk.decisions.slice(first, last);
+    piece.omegas = chunk.omegas.slice(first, last);
+  }
+  if (chunk.visible.data != nullptr) {
+    piece.visible = chunk.visible.slice(first, last);
+  }
+  piece.first_out = std::min(std::max(chunk.first_out, first), last) - first;
+  return piece;
+}
+
+// Calls take(pieces) for what the next tokens of each chunk are up to where a chunk of the layer's
+// reach ends, then for what follows.
+template <class Take>
+void each_within_reach(int layer, std::span<const LayerChunk> chunks, const Take& take) {
+  std::vector<std::size_t> taken(chunks.size());
+  for (std::vector<LayerChunk> pieces{chunks.begin(), chunks.end()}; !pieces.empty();) {
+    pieces.clear();
+    for (std::size_t c = 0; c < chunks.size(); ++c) {
+      const SequenceCache& sequence = *chunks[c].sequence;
+      const Rule rule = sequence.rule(layer);
+      const int left = rule.window + 1 - rule.window_before(sequence.head(layer, 0).length());
+      const std::size_t first = taken[c];
+      taken[c] = std::min(first + static_cast<std::size_t>(left), chunks[c].queries.rows);
+      if (first < taken[c]) {
+        pieces.push_back(piece_of(chunks[c], first, taken[c]));
+      }
+    }
+    take(pieces);
+  }
 }
 
 }  // namespace
 
-void append_and_attend(ops::Context& context, int layer, std::span<const LayerChunk> chunks) {
-  if (chunks.empty() || !chunks.front().sequence->cache().archive_pool().layout().rotated()) {
-    take_chunks(context, layer, chunks);
-    return;
+void append_and_attend(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
+                       SeenEntries* seen) {
+  if (!chunks.empty() && chunks.front().sequence->rule(layer).chunked) {
+    each_within_reach(layer, chunks, [&](std::span<const LayerChunk> pieces) {
+      take_whole(context, layer, pieces, nullptr);
+    });
+  } else {
+    take_whole(context, layer, chunks, seen);
   }
-  const ops::Workspace::Scope scope(*context.workspace);
-  RotatedChunks rotated(*context.workspace, chunks);
-  take_chunks(context, layer, rotated.chunks());
-  rotated.rotate_outputs_back();
+}
+
+void attend_to_seen(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
+                    const SeenEntries& seen) {
+  in_form_of_cache(context, chunks, nullptr, [&](std::span<const LayerChunk> kept) {
+    std::vector<HeadChunk> parts(seen.begin(), seen.end());
+    for (HeadChunk& part : parts) {
+      part.chunk = &kept[part.index];
+    }
+    if (!parts.empty()) {
+      attend_heads(context, layer, parts);
+    }
+    attend_single_rows(context, layer, kept);
+  });
+}
+
+bool takes_at_once(const ops::Context& context, const SequenceCache& sequence, int tokens) {
+  const Rule& rule = sequence.rule();
+  return !context.deterministic && rule.rows_at_once(sequence.length(), tokens) == tokens;
 }
 
 }  // namespace winnow::kvcache

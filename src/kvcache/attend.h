@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kvcache/sequence_cache.h"
 #include "ops/context.h"
@@ -30,9 +31,36 @@ struct LayerChunk {
   std::size_t first_out = 0;
 };
 
+/// A KV head's share of a chunk that is taken at once, and the entries that its queries see.
+struct HeadChunk {
+  const LayerChunk* chunk = nullptr;
+  std::size_t index = 0;  // of the chunk in its call
+  std::size_t rows = 0;
+  int head = 0;
+  int lead = 0;                     // tokens of the band before the chunk
+  std::span<float> band_keys = {};  // the newest entries
+  std::span<float> band_values = {};
+  std::span<std::int32_t> archive_counts = {};  // by row, of the head's archive
+};
+
+/// What the queries of one call saw of a layer's entries, for later layers that share these. It
+/// lies in the workspace. Chunks of one token see what the cache holds.
+using SeenEntries = std::vector<HeadChunk>;
+
 /// Appends every chunk to its sequence's heads of `layer` and computes its attention. What a query
 /// sees depends on its sequence alone, not on how tokens are cut into chunks or which chunks share
-/// the call. The caller has made sure that the pages are there (SequenceCache::page_need).
-void append_and_attend(ops::Context& context, int layer, std::span<const LayerChunk> chunks);
+/// the call. The caller has made sure that the pages are there (SequenceCache::page_need). `seen`,
+/// if given, receives what attend_to_seen() needs.
+void append_and_attend(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
+                       SeenEntries* seen = nullptr);
+
+/// Attention of a layer that shares the entries of `layer`: over what the chunks with the same
+/// tokens saw there, which had one token each or were taken at once (takes_at_once). Their keys and
+/// values are not read. Where a rule drops entries by their scores, what it dropped is gone.
+void attend_to_seen(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
+                    const SeenEntries& seen);
+
+/// Whether a sequence's next `tokens` are taken at once in every layer.
+bool takes_at_once(const ops::Context& context, const SequenceCache& sequence, int tokens);
 
 }  // namespace winnow::kvcache

@@ -30,7 +30,7 @@ bool is_wanted(const Step& step, int layer) {
 void append_token(const Step& step, int layer) {
   SequenceCache& sequence = *step.chunk->sequence;
   const Rule rule = sequence.rule(layer);
-  for (int head = 0; head < sequence.cache().shape().kv_heads; ++head) {
+  for (int head = 0; head < sequence.cache().shape().kv_heads_of(layer); ++head) {
     sequence.head(layer, head).append(rule, token_of(*step.chunk, step.row, head));
   }
 }
@@ -46,9 +46,10 @@ void plan_full_rows(const Step& step, int layer, std::span<ops::DecodeRow> rows)
   const LayerChunk& chunk = *step.chunk;
   const SequenceCache& sequence = *chunk.sequence;
   const CacheShape& shape = sequence.cache().shape();
-  const auto width = static_cast<std::size_t>(shape.group * shape.head_dim);
+  const int group = shape.group_of(layer);
+  const auto width = static_cast<std::size_t>(group * shape.head_dim);
   float* weights = chunk.weights;
-  for (int h = 0; h < shape.kv_heads; ++h) {
+  for (int h = 0; h < shape.kv_heads_of(layer); ++h) {
     const HeadCache& head = sequence.head(layer, h);
     const std::size_t column = static_cast<std::size_t>(h) * width;
     rows[static_cast<std::size_t>(h)] = {chunk.queries.row(step.row).data() + column,
@@ -56,9 +57,9 @@ void plan_full_rows(const Step& step, int layer, std::span<ops::DecodeRow> rows)
                                          head.archive().span(),
                                          head.window().span(),
                                          weights,
-                                         sinks_of(chunk, h)};
+                                         sinks_of(chunk, layer, h)};
     if (weights != nullptr) {
-      weights += shape.group * head.live_entries();
+      weights += group * head.live_entries();
     }
     report_visible(step, h, head.live_entries());
   }
@@ -72,14 +73,15 @@ void plan_quest_rows(const Step& step, int layer, std::vector<ops::DecodeRow>& r
   const CacheShape& shape = sequence.cache().shape();
   const Rule rule = sequence.rule(layer);
   const auto dim = static_cast<std::size_t>(shape.head_dim);
-  for (int h = 0; h < shape.kv_heads; ++h) {
+  const int group = shape.group_of(layer);
+  for (int h = 0; h < shape.kv_heads_of(layer); ++h) {
     const HeadCache& head = sequence.head(layer, h);
     const int entries = head.archive().size();
     const int pages = (entries + rule.page_entries - 1) / rule.page_entries;
     const int wanted = (rule.budget + rule.page_entries - 1) / rule.page_entries;
     std::vector<bool> read(static_cast<std::size_t>(pages));
-    for (int g = 0; g < shape.group; ++g) {
-      const std::size_t column = static_cast<std::size_t>(h * shape.group + g) * dim;
+    for (int g = 0; g < group; ++g) {
+      const std::size_t column = static_cast<std::size_t>(h * group + g) * dim;
       const std::span query(chunk.queries.row(step.row).data() + column, dim);
       std::vector<PageId>& list = lists.emplace_back();
       int count = 0;
@@ -97,7 +99,7 @@ void plan_quest_rows(const Step& step, int layer, std::vector<ops::DecodeRow>& r
                       {head.archive().span().base, list.data(), count},
                       {},
                       nullptr,
-                      chunk.sinks != nullptr ? sinks_of(chunk, h) + g : nullptr});
+                      chunk.sinks != nullptr ? sinks_of(chunk, layer, h) + g : nullptr});
     }
     int visible = 0;
     for (int page = 0; page < pages; ++page) {
@@ -135,7 +137,7 @@ void attend_to_pages(ops::Context& context, int layer, std::span<const Step> ste
 // one thread's: what appending has brought into its caches is what the rows are planned from.
 std::vector<ops::DecodeRow> append_tokens(std::span<const Step> steps, int layer) {
   const auto heads =
-      static_cast<std::size_t>(steps.front().chunk->sequence->cache().shape().kv_heads);
+      static_cast<std::size_t>(steps.front().chunk->sequence->cache().shape().kv_heads_of(layer));
   std::vector<ops::DecodeRow> rows(steps.size() * heads);
   const auto take = [&](std::size_t begin, std::size_t end, int) {
     for (std::size_t i = begin; i < end; ++i) {
@@ -178,7 +180,7 @@ void take_steps(ops::Context& context, int layer, std::span<const Step> steps) {
     ops::decode_attention(context, shape, rows);
   }
   if (evicts) {
-    const auto heads = static_cast<std::size_t>(first.cache().shape().kv_heads);
+    const auto heads = static_cast<std::size_t>(first.cache().shape().kv_heads_of(layer));
     for (std::size_t i = 0; i < steps.size(); ++i) {
       evict_by_score(*steps[i].chunk->sequence, layer, std::span(rows).subspan(i * heads, heads));
     }
@@ -189,6 +191,33 @@ void take_steps(ops::Context& context, int layer, std::span<const Step> steps) {
 }
 
 }  // namespace
+
+void attend_single_rows(ops::Context& context, int layer, std::span<const LayerChunk> chunks) {
+  std::vector<Step> steps;
+  for (const LayerChunk& chunk : chunks) {
+    if (chunk.queries.rows == 1 && chunk.first_out == 0) {
+      steps.push_back({&chunk, 0});
+    }
+  }
+  if (steps.empty()) {
+    return;
+  }
+  const SequenceCache& first = *steps.front().chunk->sequence;
+  const auto heads = static_cast<std::size_t>(first.cache().shape().kv_heads_of(layer));
+  std::vector<ops::DecodeRow> rows(steps.size() * heads);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (!selects_pages(steps[i], layer)) {
+      plan_full_rows(steps[i], layer, std::span(rows).subspan(i * heads, heads));
+    }
+  }
+  std::erase_if(rows, [](const ops::DecodeRow& row) { return row.query == nullptr; });
+  if (!rows.empty()) {
+    ops::decode_attention(context, first.cache().attention_shape(layer), rows);
+  }
+  if (first.rule(layer).traits->selects) {
+    attend_to_pages(context, layer, steps);
+  }
+}
 
 void attend_row_by_row(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
                        std::span<const std::size_t> first_rows) {

@@ -22,10 +22,11 @@ inline Token token_of(const LayerChunk& chunk, std::size_t row, int head) {
   return token;
 }
 
-/// The sinks of head `head`'s query heads, or null.
-inline const float* sinks_of(const LayerChunk& chunk, int head) {
-  return chunk.sinks != nullptr ? chunk.sinks + head * chunk.sequence->cache().shape().group
-                                : nullptr;
+/// The sinks of a layer's KV head's query heads, or null.
+inline const float* sinks_of(const LayerChunk& chunk, int layer, int head) {
+  return chunk.sinks != nullptr
+             ? chunk.sinks + head * chunk.sequence->cache().shape().group_of(layer)
+             : nullptr;
 }
 
 /// Takes rows [first_rows[c], T) of each chunk, the i-th of all chunks at the same time. Used for
@@ -33,5 +34,8 @@ inline const float* sinks_of(const LayerChunk& chunk, int head) {
 /// previous attention.
 void attend_row_by_row(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
                        std::span<const std::size_t> first_rows);
+
+/// Attention of chunks of one token, which the layer's cache has already, over what it holds.
+void attend_single_rows(ops::Context& context, int layer, std::span<const LayerChunk> chunks);
 
 }  // namespace winnow::kvcache

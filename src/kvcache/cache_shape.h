@@ -10,10 +10,18 @@
 
 namespace winnow::kvcache {
 
+/// The KV heads of a layer, and the query heads of each.
+struct LayerHeads {
+  int kv_heads = 0;
+  int group = 0;
+
+  bool operator==(const LayerHeads&) const = default;
+};
+
 struct CacheShape {
   int layers = 0;  // that hold entries: recurrent ones have no place here
   int kv_heads = 0;
-  int head_dim = 0;
+  int head_dim = 0;       // of the widest heads; others are filled up with zeros
   int group = 0;          // query heads per KV head
   float scale = 0.0F;     // of the scores; 0: 1 / sqrt(head_dim)
   float soft_cap = 0.0F;  // as in ops::AttentionShape
@@ -21,7 +29,36 @@ struct CacheShape {
   /// By layer: a query sees the last `reach` tokens, its own included (a sliding window), or all of
   /// them (0, a full layer). Empty: all layers are full.
   std::vector<int> reach = {};
+  /// A reach is that of a chunk instead: a query sees the tokens whose position divided by it gives
+  /// the same as its own.
+  bool chunked = false;
   StateShape states = {};  // of recurrent layers
+  /// By layer, where layers differ; empty: all have `kv_heads` and `group`.
+  std::vector<LayerHeads> heads = {};
+
+  [[nodiscard]] int kv_heads_of(int layer) const {
+    return heads.empty() ? kv_heads : heads[static_cast<std::size_t>(layer)].kv_heads;
+  }
+  [[nodiscard]] int group_of(int layer) const {
+    return heads.empty() ? group : heads[static_cast<std::size_t>(layer)].group;
+  }
+  /// KV heads of the layers before `layer`; of all where that is `layers`.
+  [[nodiscard]] int heads_before(int layer) const {
+    int before = heads.empty() ? layer * kv_heads : 0;
+    for (int i = 0; i < layer && !heads.empty(); ++i) {
+      before += heads[static_cast<std::size_t>(i)].kv_heads;
+    }
+    return before;
+  }
+  [[nodiscard]] int all_heads() const { return heads_before(layers); }
+  /// The layer of a KV head, counted over all of them.
+  [[nodiscard]] int layer_of(int head) const {
+    int layer = heads.empty() ? head / kv_heads : 0;
+    for (int left = head; !heads.empty() && left >= kv_heads_of(layer); ++layer) {
+      left -= kv_heads_of(layer);
+    }
+    return layer;
+  }
 
   [[nodiscard]] int reach_of(int layer) const {
     return reach.empty() ? 0 : reach[static_cast<std::size_t>(layer)];
@@ -32,13 +69,16 @@ struct CacheShape {
   /// Entries that a head of a layer holds after `length` tokens in a dense cache.
   [[nodiscard]] int dense_entries(int layer, int length) const {
     const int most = reach_of(layer);
-    return most > 0 ? std::min(length, most) : length;
+    if (most == 0 || length <= most) {
+      return length;
+    }
+    return chunked ? (length - 1) % most + 1 : most;
   }
   /// The same over layers and heads.
   [[nodiscard]] std::int64_t dense_entries(int length) const {
     std::int64_t entries = 0;
     for (int layer = 0; layer < layers; ++layer) {
-      entries += std::int64_t{kv_heads} * dense_entries(layer, length);
+      entries += std::int64_t{kv_heads_of(layer)} * dense_entries(layer, length);
     }
     return entries;
   }

@@ -69,8 +69,11 @@ void HeadCache::append_to_window(const Rule& rule, const Token& token, std::span
   if (rule.traits->marks && rule.shift > 0 && length_ >= rule.shift) {
     marked_[static_cast<std::size_t>((length_ - rule.shift) % ring)] = token.decision;
   }
+  if (rule.chunked && slot == 0) {
+    window_.clear();
+  }
   EntryList::Place place;
-  if (length_ < ring) {
+  if (window_.size() < ring) {
     place = window_.push();
   } else {
     if (is_kept(rule, length_ - ring)) {

@@ -50,7 +50,7 @@ Rule::Rule(const CacheConfig& config, const SequenceLimits& limits)
   }
 }
 
-Rule Rule::of_layer(int reach) const {
+Rule Rule::of_layer(int reach, bool chunked) const {
   if (reach == 0) {
     return *this;
   }
@@ -58,7 +58,16 @@ Rule Rule::of_layer(int reach) const {
   sliding.traits = &kSlidingWindow;
   sliding.window = reach - 1;
   sliding.sinks = 0;
+  sliding.chunked = chunked;
   return sliding;
+}
+
+int Rule::window_entries(int length) const {
+  return chunked && length > 0 ? (length - 1) % (window + 1) + 1 : std::min(length, window + 1);
+}
+
+int Rule::window_before(int length) const {
+  return chunked ? length % (window + 1) : std::min(length, window);
 }
 
 int Rule::rows_at_once(int length, int rows) const {

@@ -43,6 +43,7 @@ struct SequenceLimits {
 struct Rule {
   const RuleTraits* traits;
   int window = -1;
+  bool chunked = false;  // the window is emptied whenever it is full
   int shift = 1;
   int sinks = 0;
   int budget = 0;         // TOVA, H2O, Quest: entries per head
@@ -52,8 +53,14 @@ struct Rule {
   Rule(const CacheConfig& config, const SequenceLimits& limits);
 
   /// The rule as a layer of this reach (CacheShape) follows it. A layer with a sliding window holds
-  /// exactly its last `reach` entries, because no query can see older ones. It ignores decisions.
-  [[nodiscard]] Rule of_layer(int reach) const;
+  /// exactly its last `reach` entries, because no query can see older ones; a chunked one those of
+  /// the chunk that it is in. Both ignore decisions.
+  [[nodiscard]] Rule of_layer(int reach, bool chunked = false) const;
+
+  /// Entries that the window holds after `length` tokens.
+  [[nodiscard]] int window_entries(int length) const;
+  /// Those of them that the next token sees beside its own.
+  [[nodiscard]] int window_before(int length) const;
 
   /// Whether archived entries are evicted by the attention that they receive. Tokens are taken one
   /// at a time then, once more than rows_at_once() are cached.

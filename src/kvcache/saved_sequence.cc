@@ -50,8 +50,16 @@ void validate_positions(std::span<const std::int32_t> positions, int length) {
           "positions of entries are not different ones below {}", length);
 }
 
+// The KV head `row`, counted over all layers.
+template <class Sequence>
+auto& head_of_row(Sequence& sequence, int row) {
+  const CacheShape& shape = sequence.cache().shape();
+  const int layer = shape.layer_of(row);
+  return sequence.head(layer, row - shape.heads_before(layer));
+}
+
 Rule row_rule(const Rule& rule, const CacheShape& shape, std::size_t row) {
-  return rule.of_layer(shape.reach_of(static_cast<int>(row) / shape.kv_heads));
+  return rule.of_layer(shape.reach_of(shape.layer_of(static_cast<int>(row))), shape.chunked);
 }
 
 // How much a row has of each list of a SavedSequence, or all rows before one.
@@ -117,12 +125,12 @@ PageNeed page_need(const SavedSequence& saved, const CacheShape& shape, const Ru
 }  // namespace
 
 int window_entries(const Rule& rule, int length) {
-  return rule.traits->merges ? 0 : std::min(length, rule.window + 1);
+  return rule.traits->merges ? 0 : rule.window_entries(length);
 }
 
 void validate(const SavedSequence& saved, const CacheShape& shape, const ops::PageLayout& layout,
               const Rule& rule) {
-  const std::size_t rows = size_of(shape.layers) * size_of(shape.kv_heads);
+  const std::size_t rows = size_of(shape.all_heads());
   require(saved.length >= 1, "a length of {} tokens", saved.length);
   require_size(saved.archived, rows, "archive lengths");
   for (std::size_t row = 0; row < rows; ++row) {
@@ -174,8 +182,8 @@ SavedSequence save(const SequenceCache& sequence) {
   saved.length = sequence.length();
   const auto state = sequence.state().values();
   saved.state.assign(state.begin(), state.end());
-  for (int row = 0; row < shape.layers * shape.kv_heads; ++row) {
-    const HeadCache& head = sequence.head(row / shape.kv_heads, row % shape.kv_heads);
+  for (int row = 0; row < shape.all_heads(); ++row) {
+    const HeadCache& head = head_of_row(sequence, row);
     const Rule rule = row_rule(sequence.rule(), shape, size_of(row));
     saved.archived.push_back(head.archive().size());
     if (rule.traits->merges) {
@@ -191,8 +199,8 @@ SavedSequence save(const SequenceCache& sequence) {
   }
   saved.entries.resize(packed_bytes(layout, all_parts(saved, shape, sequence.rule()).entries));
   std::size_t next = 0;
-  for (int row = 0; row < shape.layers * shape.kv_heads; ++row) {
-    const HeadCache& head = sequence.head(row / shape.kv_heads, row % shape.kv_heads);
+  for (int row = 0; row < shape.all_heads(); ++row) {
+    const HeadCache& head = head_of_row(sequence, row);
     save_list(head.archive(), saved.entries, next);
     if (!row_rule(sequence.rule(), shape, size_of(row)).traits->merges) {
       save_list(head.window(), saved.entries, next);
@@ -213,8 +221,7 @@ std::optional<SequenceCache> restore(Cache& cache, const SequenceLimits& limits,
     const Rule rule = row_rule(sequence->rule(), shape, row);
     const int archived = saved.archived[row];
     const RowParts own = row_parts(rule, shape, saved.length, archived);
-    const auto index = static_cast<int>(row);
-    sequence->head(index / shape.kv_heads, index % shape.kv_heads)
+    head_of_row(*sequence, static_cast<int>(row))
         .restore(rule,
                  {.length = saved.length,
                   .archived = archived,

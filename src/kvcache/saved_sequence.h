@@ -17,7 +17,7 @@ class Cache;
 class SequenceCache;
 
 /// All that the heads of a sequence hold, and nothing of where they hold it: the same for the CPU's
-/// cache and a device's. Rows are heads, [layers, kv_heads].
+/// cache and a device's. Rows are KV heads, layer by layer.
 struct SavedSequence {
   int length = 0;                      // tokens taken
   std::vector<std::int32_t> archived;  // [rows] entries of the archive

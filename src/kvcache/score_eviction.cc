@@ -42,11 +42,11 @@ void evict_tova(SequenceCache& sequence, int layer, std::span<const ops::DecodeR
   }
   std::vector<float> sums(slots.size(), 0.0F);
   for (const ops::DecodeRow& row : rows) {
-    add_weights(row, shape.group, sums);
+    add_weights(row, shape.group_of(layer), sums);
   }
   const int victim = least_slot(slots, std::numeric_limits<int>::max(),
                                 [&sums](std::size_t slot) { return sums[slot]; });
-  for (int head = 0; head < shape.kv_heads; ++head) {
+  for (int head = 0; head < shape.kv_heads_of(layer); ++head) {
     sequence.head(layer, head).drop_slot(victim);
   }
 }
@@ -54,11 +54,11 @@ void evict_tova(SequenceCache& sequence, int layer, std::span<const ops::DecodeR
 void evict_h2o(SequenceCache& sequence, int layer, std::span<const ops::DecodeRow> rows) {
   const CacheShape& shape = sequence.cache().shape();
   const int budget = sequence.rule().budget;
-  for (int h = 0; h < shape.kv_heads; ++h) {
+  for (int h = 0; h < shape.kv_heads_of(layer); ++h) {
     HeadCache& head = sequence.head(layer, h);
     SlotScores& slots = head.slots();
     std::vector<float> sums(slots.size(), 0.0F);
-    add_weights(rows[static_cast<std::size_t>(h)], shape.group, sums);
+    add_weights(rows[static_cast<std::size_t>(h)], shape.group_of(layer), sums);
     for (std::size_t slot = 0; slot < sums.size(); ++slot) {
       slots.add_attention(slot, sums[slot]);
     }

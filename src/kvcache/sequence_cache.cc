@@ -21,7 +21,7 @@ Cache::Cache(const CacheConfig& config, const CacheShape& shape)
 
 ops::AttentionShape Cache::attention_shape(int layer) const {
   return {.head_dim = shape_.head_dim,
-          .group = shape_.group,
+          .group = shape_.group_of(layer),
           .scale = shape_.scale > 0.0F ? shape_.scale
                                        : 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
           .archive = archive_pool_.layout(),
@@ -40,9 +40,9 @@ bool Cache::has_pages(const PageNeed& need) const {
 SequenceCache::SequenceCache(Cache& cache, const SequenceLimits& limits)
     : cache_(&cache), rule_(cache.config(), limits), state_(cache.state_pool()) {
   const CacheShape& shape = cache.shape();
-  heads_.reserve(static_cast<std::size_t>(shape.layers * shape.kv_heads));
+  heads_.reserve(static_cast<std::size_t>(shape.all_heads()));
   for (int layer = 0; layer < shape.layers; ++layer) {
-    for (int head = 0; head < shape.kv_heads; ++head) {
+    for (int head = 0; head < shape.kv_heads_of(layer); ++head) {
       heads_.emplace_back(cache.archive_pool(), cache.window_pool(layer));
     }
   }
@@ -73,7 +73,7 @@ std::size_t SequenceCache::dense_bytes() const {
   std::size_t total = state_.bytes();
   for (int layer = 0; layer < shape.layers; ++layer) {
     const std::size_t pages = ops::pages_for(shape.dense_entries(layer, length()));
-    total += static_cast<std::size_t>(shape.kv_heads) *
+    total += static_cast<std::size_t>(shape.kv_heads_of(layer)) *
              (sizeof(HeadCache) + pages * (page_bytes + sizeof(PageId)));
   }
   return total;
@@ -85,7 +85,7 @@ PageNeed SequenceCache::page_need(int tokens) const {
   for (int layer = 0; layer < shape.layers; ++layer) {
     const Rule layer_rule = rule(layer);
     PageNeed need;
-    for (int h = 0; h < shape.kv_heads; ++h) {
+    for (int h = 0; h < shape.kv_heads_of(layer); ++h) {
       need += head(layer, h).page_need(layer_rule, tokens);
     }
     if (&cache_->window_pool(layer) == &cache_->archive_pool()) {

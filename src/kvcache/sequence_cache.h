@@ -72,7 +72,8 @@ class SequenceCache {
   /// The rule of full layers.
   [[nodiscard]] const Rule& rule() const { return rule_; }
   [[nodiscard]] Rule rule(int layer) const {
-    return rule_.of_layer(cache_->shape().reach_of(layer));
+    const CacheShape& shape = cache_->shape();
+    return rule_.of_layer(shape.reach_of(layer), shape.chunked);
   }
   [[nodiscard]] HeadCache& head(int layer, int head) { return heads_[index(layer, head)]; }
   [[nodiscard]] const HeadCache& head(int layer, int head) const {
@@ -96,12 +97,12 @@ class SequenceCache {
  private:
   SequenceCache(const SequenceCache&) = default;
   [[nodiscard]] std::size_t index(int layer, int head) const {
-    return static_cast<std::size_t>(layer * cache_->shape().kv_heads + head);
+    return static_cast<std::size_t>(cache_->shape().heads_before(layer) + head);
   }
 
   Cache* cache_;
   Rule rule_;
-  std::vector<HeadCache> heads_;  // [layers, kv_heads]
+  std::vector<HeadCache> heads_;  // layer by layer
   RecurrentState state_;
 };
 

@@ -9,7 +9,7 @@ std::size_t width(int count) {
 
 void scale(const ModelSpec& spec, ColumnOf column_of, ops::Matrix<float> x, float factor) {
   for (std::size_t t = 0; t < x.rows; ++t) {
-    for (std::size_t h = 0; h < width(spec.attention().kv_heads); ++h) {
+    for (std::size_t h = 0; h < width(spec.compressing_attention().kv_heads); ++h) {
       float& channel = x.row(t)[column_of(spec, h)];
       channel = factor == 0.0F ? 0.0F : channel * factor;
     }
@@ -28,19 +28,20 @@ bool clears_after_rope(const ModelSpec& spec) {
 
 std::size_t query_column(const ModelSpec& spec, std::size_t head) {
   const int channel = spec.dms ? spec.dms->channel : 0;
-  return head * width(spec.attention().group() * spec.attention().head_dim) +
-         width(channel < 0 ? spec.attention().head_dim + channel : channel);
+  return head *
+             width(spec.compressing_attention().group() * spec.compressing_attention().head_dim) +
+         width(channel < 0 ? spec.compressing_attention().head_dim + channel : channel);
 }
 
 std::size_t query_row(const ModelSpec& spec, std::size_t head) {
-  const AttentionSpec& attention = spec.attention();
+  const AttentionSpec& attention = spec.compressing_attention();
   const std::size_t before = head * width(attention.group());  // query heads
   const std::size_t gates = attention.output_gate ? before * width(attention.head_dim) : 0;
   return query_column(spec, head) + gates;
 }
 
 std::size_t key_column(const ModelSpec& spec, std::size_t head) {
-  return head * width(spec.attention().head_dim);
+  return head * width(spec.compressing_attention().head_dim);
 }
 
 void gather_channels(const ModelSpec& spec, ColumnOf column_of, ops::Matrix<const float> from,
@@ -55,7 +56,7 @@ void gather_channels(const ModelSpec& spec, ColumnOf column_of, ops::Matrix<cons
 void scatter_channels(const ModelSpec& spec, ColumnOf column_of, ops::Matrix<float> to,
                       ops::Matrix<const float> from) {
   for (std::size_t t = 0; t < to.rows; ++t) {
-    for (std::size_t h = 0; h < width(spec.attention().kv_heads); ++h) {
+    for (std::size_t h = 0; h < width(spec.compressing_attention().kv_heads); ++h) {
       to.row(t)[column_of(spec, h)] = h < from.cols ? from.row(t)[h] : 0.0F;
     }
   }

@@ -8,6 +8,7 @@
 #include "model/checkpoint_parts.h"
 #include "model/expert_stacks.h"
 #include "model/joined_tensors.h"
+#include "model/renamed_tensors.h"
 #include "model/text_part.h"
 
 namespace winnow::model {
@@ -36,15 +37,18 @@ Checkpoint Checkpoint::open_directory(const std::filesystem::path& directory,
   checkpoint.directory_ = directory;
   checkpoint.spec_ = read_spec(directory, context);
   const WeightFiles weights(directory);
-  const auto locate = [&](const std::string& name) { return weights.locate(name); };
+  const TensorNames& names = checkpoint.spec_.names;
+  const auto locate = [&](const std::string& name) {
+    return weights.locate(stored_name(names, name));
+  };
   checkpoint.owner_ =
       std::make_shared<const std::vector<std::shared_ptr<const SafetensorsFile>>>(weights.files());
-  checkpoint.tensors_ = detail::text_part(weights.tensors());
+  checkpoint.tensors_ = renamed(names, detail::text_part(weights.tensors()));
   std::map<std::string, Shape> wanted = expected_tensors(checkpoint.spec_);
   wanted.merge(optional_tensors(checkpoint.spec_));
   const quantized::FindTensor find = [&](const std::string& name) {
     std::optional<StoredTensor> found;
-    for (const std::string& stored : detail::stored_names(name)) {
+    for (const std::string& stored : detail::stored_names(stored_name(names, name))) {
       found = found ? found : weights.find(stored);
     }
     return found;
@@ -59,7 +63,7 @@ Checkpoint Checkpoint::open_directory(const std::filesystem::path& directory,
   }
   for (const auto& [name, shape] : wanted) {
     if (!checkpoint.is_converted(name)) {
-      weights.require_readable(name);
+      weights.require_readable(stored_name(names, name));
     }
   }
   checkpoint.tensors_ = split_joined(checkpoint.spec_, std::move(checkpoint.tensors_), locate);

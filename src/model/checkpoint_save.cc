@@ -5,6 +5,7 @@
 #include "model/checkpoint_parts.h"
 #include "model/expert_stacks.h"
 #include "model/joined_tensors.h"
+#include "model/renamed_tensors.h"
 
 namespace winnow::model {
 namespace {
@@ -28,7 +29,8 @@ void save_checkpoint(const std::filesystem::path& directory, const ModelSpec& sp
 
   const detail::StackedTensors stacked(spec, tensors);
   // Transformers refuses files without this entry.
-  write_safetensors(directory / kWeightFile, joined(spec, stacked.map()), {{"format", "pt"}});
+  write_safetensors(directory / kWeightFile, stored(spec.names, joined(spec, stacked.map())),
+                    {{"format", "pt"}});
   write_text_file(directory / "config.json", texts.config);
   write_text_file(directory / "generation_config.json", *texts.generation_config);
   if (texts.dms_metadata) {

@@ -78,8 +78,10 @@ ModelSpec read_decoder(const JsonObject& config, const FamilyDefaults& defaults)
   spec.vocab = config.integer("vocab_size", 1, kMaxVocab);
   spec.max_positions =
       config.integer("max_position_embeddings", 1, kMaxPositions, defaults.max_positions);
-  spec.final_norm.eps =
-      static_cast<float>(config.number("rms_norm_eps", 0.0, 1.0, defaults.norm_eps));
+  spec.final_norm = {
+      .kind = defaults.norm,
+      .eps = static_cast<float>(config.number(defaults.norm_eps_key, 0.0, 1.0, defaults.norm_eps)),
+      .bias = defaults.norm_bias};
   spec.tied_embeddings = config.boolean("tie_word_embeddings", false);
 
   LayerSpec layer;

@@ -29,6 +29,9 @@ struct RopeDefaults {
   bool phi_names = false;                // "su" and "yarn" are longrope
   int original_context = 0;              // before it was extended; 0: max_position_embeddings
   const char* parameters = "{}";         // what stands inside rope_parameters, in JSON
+  bool interleaved = false;              // channels 2i and 2i + 1 are a plane
+  const char* channels_key = nullptr;    // an older key for the channels that are rotated
+  bool fixed_alpha = false;              // "dynamic" with an "alpha" has one base for all lengths
 };
 
 /// What transformers assumes where a family's config.json says nothing.
@@ -37,6 +40,9 @@ struct FamilyDefaults {
   int head_dim = 0;  // 0: hidden size / heads
   int kv_heads = 0;  // 0: as many as heads, which is also what null means
   const char* activation = "silu";
+  NormSpec::Kind norm = NormSpec::Kind::rms;
+  bool norm_bias = false;
+  const char* norm_eps_key = "rms_norm_eps";
   double norm_eps = 1e-6;
   int intermediate = 0;  // 0: config.json must say it
   RopeDefaults rope = {};

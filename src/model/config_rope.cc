@@ -31,6 +31,27 @@ class RopeReader {
         theta_(read_theta()) {}
 
   [[nodiscard]] RopeSpec read() const {
+    RopeSpec rope = frequencies();
+    rope.interleaved = defaults_.interleaved;
+    return rope;
+  }
+
+  /// Positions that the description serves. LongRoPE is for texts up to the original context unless
+  /// config.json says that it is for longer ones.
+  [[nodiscard]] int positions() const {
+    if (heads_.context) {
+      const bool grows = is_longrope() || (type_ == "dynamic" && !has_fixed_base());
+      require(grows || *heads_.context <= heads_.max_positions,
+              "{}: {} (--rope-context): {} tokens are more than the model's {} positions",
+              config_.where(), kContextKey, *heads_.context, heads_.max_positions);
+      return *heads_.context;
+    }
+    return is_longrope() ? std::min(original_context(), heads_.max_positions)
+                         : heads_.max_positions;
+  }
+
+ private:
+  [[nodiscard]] RopeSpec frequencies() const {
     if (type_ == "default") {
       return rounded(base());
     }
@@ -58,21 +79,6 @@ class RopeReader {
         inside_.where(), in_quotes(type_));
   }
 
-  /// Positions that the description serves. LongRoPE is for texts up to the original context unless
-  /// config.json says that it is for longer ones.
-  [[nodiscard]] int positions() const {
-    if (heads_.context) {
-      const bool grows = is_longrope() || type_ == "dynamic";
-      require(grows || *heads_.context <= heads_.max_positions,
-              "{}: {} (--rope-context): {} tokens are more than the model's {} positions",
-              config_.where(), kContextKey, *heads_.context, heads_.max_positions);
-      return *heads_.context;
-    }
-    return is_longrope() ? std::min(original_context(), heads_.max_positions)
-                         : heads_.max_positions;
-  }
-
- private:
   /// Keys inside rope_scaling take precedence over keys beside it.
   [[nodiscard]] double read_theta() const {
     const double beside =
@@ -82,7 +88,11 @@ class RopeReader {
     return inside_.number("rope_theta", 1.0, kMaxTheta, beside);
   }
   [[nodiscard]] double share() const {
-    const double beside = config_.number(kShare, 0.0, 1.0, defaults_.share);
+    const char* key = defaults_.channels_key;
+    const double absent = key != nullptr && config_.has(key)
+                              ? config_.integer(key, 0, heads_.head_dim) * 1.0 / heads_.head_dim
+                              : defaults_.share;
+    const double beside = config_.number(kShare, 0.0, 1.0, absent);
     return inside_.number(kShare, 0.0, 1.0, beside);
   }
   /// Phi-3's files have called it by other names.
@@ -207,8 +217,16 @@ class RopeReader {
     return list->get<std::vector<double>>();
   }
 
+  [[nodiscard]] bool has_fixed_base() const {
+    return defaults_.fixed_alpha && inside_.has("alpha") && inside_.number("alpha", 0.0, 1e6) > 0.0;
+  }
   /// The plain base up to the context of training, a larger one for longer texts.
   [[nodiscard]] RopeSpec dynamic() const {
+    if (has_fixed_base()) {
+      const double alpha = inside_.number("alpha", 1e-6, kMaxFactor);
+      const double stretch = std::pow(alpha, channels() / (channels() - 2.0));
+      return rounded(base_frequencies(theta_ * stretch, channels()));
+    }
     const double factor = inside_.number("factor", 1.0, kMaxFactor);
     if (positions() <= heads_.max_positions) {
       return rounded(base());
@@ -279,17 +297,20 @@ ReadRope read_rope(const JsonObject& config, const HeadSizes& heads, const RopeD
 LayerRopes read_layer_ropes(const JsonObject& config, const HeadSizes& heads,
                             const RopeDefaults& full, const RopeDefaults& sliding) {
   const std::optional<JsonObject> parameters = parameters_by_layer_type(config);
-  const auto inside = [&](const char* type) {
-    return parameters && parameters->has(type) ? *parameters->find(type) : nlohmann::json::object();
+  const auto inside = [&](const char* type, const RopeDefaults& defaults) {
+    if (!parameters) {
+      return nlohmann::json::parse(defaults.parameters);
+    }
+    return parameters->has(type) ? *parameters->find(type) : nlohmann::json::object();
   };
-  nlohmann::json of_full = inside("full_attention");
+  nlohmann::json of_full = inside("full_attention", full);
   if (config.has(kScaling)) {
     (void)config.object(kScaling);
     of_full.update(*config.find(kScaling));
   }
   const std::string where = fmt::format("{}: {}", config.where(), kParameters);
   return {read_one(config, of_full, where, heads, full),
-          read_one(config, inside("sliding_attention"), where, heads, sliding).rope};
+          read_one(config, inside("sliding_attention", sliding), where, heads, sliding).rope};
 }
 
 }  // namespace winnow::model::detail

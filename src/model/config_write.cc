@@ -109,7 +109,9 @@ std::string with_plain_constants(std::string text) {
 Json config_document(const ModelSpec& spec, const std::string& text) {
   Json out = Json::parse(text);
   put_names(spec, out);
-  out["num_key_value_heads"] = spec.attention().kv_heads;
+  if (spec.has_equal_heads()) {
+    out["num_key_value_heads"] = spec.attention().kv_heads;
+  }
   out.erase("dtype");
   out["torch_dtype"] = detail::torch_dtype_name(spec.dtype);
   put_tokens(spec, out);

@@ -7,8 +7,9 @@ namespace winnow::model {
 namespace {
 
 double weights_of(const AttentionSpec& attention, double hidden) {
-  return hidden * (attention.query_outputs() + attention.key_width() + attention.value_width() +
-                   attention.output_width());
+  return hidden * (attention.query_outputs() + attention.output_width() +
+                   (attention.projects_keys() ? attention.key_width() : 0) +
+                   (attention.projects_values() ? attention.value_width() : 0));
 }
 
 double weights_of(const RecurrentSpec& recurrent, double hidden) {
@@ -37,6 +38,9 @@ double weights_of(const ModelSpec& spec, const Taken& taken) {
       weights += weights_of(*attention, spec.hidden);
     } else {
       weights += weights_of(*layer.recurrent(), spec.hidden);
+    }
+    if (spec.layer_embeddings) {  // its part of the projection, the gate and the output
+      weights += 3.0 * spec.hidden * spec.layer_embeddings->width;
     }
     weights += weights_of(part, spec.hidden, part.experts ? taken(*part.experts) : 0.0);
   }
@@ -94,7 +98,7 @@ double mean_visible_entries(const Reach& reach, double length) {
 double dense_entries(const ModelSpec& spec, double length) {
   double entries = 0.0;
   for (const LayerSpec& layer : spec.layers) {
-    if (const AttentionSpec* attention = layer.attention()) {
+    if (const AttentionSpec* attention = layer.attention(); layer.stores()) {
       entries += attention->kv_heads * visible_entries(attention->reach, length);
     }
   }

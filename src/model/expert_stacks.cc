@@ -46,6 +46,9 @@ class LayerStacks {
   }
 
  private:
+  [[nodiscard]] bool is_transposed() const {
+    return names_.stacks == Stacks::transposed_halves || names_.stacks == Stacks::transposed_pairs;
+  }
   // Of the upper or lower half, or of every second one.
   [[nodiscard]] std::int64_t first_of(bool up) const {
     return !up ? 0 : names_.stacks == Stacks::transposed_pairs ? 1 : inner_;
@@ -57,7 +60,7 @@ class LayerStacks {
   [[nodiscard]] StackPiece of_gate_up(const std::string& name, std::int64_t e, bool up) const {
     StackPiece piece{name + ".weight", {inner_, hidden_}, prefix_ + "gate_up_proj", {}};
     const std::int64_t all = e * 2 * inner_ * hidden_;
-    if (names_.stacks == Stacks::none) {
+    if (!is_transposed()) {
       piece.stack_shape = {what_.experts->count, 2 * inner_, hidden_};
       piece.offset = all + first_of(up) * hidden_;
       piece.row_stride = hidden_;
@@ -73,7 +76,7 @@ class LayerStacks {
   [[nodiscard]] StackPiece of_down(const std::string& name, std::int64_t e) const {
     StackPiece piece{name + ".weight", {hidden_, inner_}, prefix_ + "down_proj", {}};
     piece.offset = e * inner_ * hidden_;
-    const bool transposed = names_.stacks != Stacks::none;
+    const bool transposed = is_transposed();
     piece.stack_shape = {what_.experts->count, transposed ? inner_ : hidden_,
                          transposed ? hidden_ : inner_};
     piece.row_stride = transposed ? 1 : inner_;

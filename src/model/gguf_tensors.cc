@@ -163,7 +163,7 @@ GgufPlace gguf_place(const ModelSpec& spec, const std::string& name, const Shape
   if (const auto* end = std::ranges::find(kEnds, name, &Pair::first); end != kEnds.end()) {
     place = {.tensor = std::string(end->second), .shape = shape};
   } else if (const auto tensor = in_layer(name)) {
-    place = spec.names.joins_projections ? joined_place(spec, *tensor) : GgufPlace{};
+    place = spec.names.joins_qkv ? joined_place(spec, *tensor) : GgufPlace{};
     place = place.tensor.empty() ? expert_place(spec, *tensor, shape) : place;
     place = place.tensor.empty() ? plain_place(spec, *tensor, shape) : place;
   }

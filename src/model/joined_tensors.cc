@@ -15,17 +15,32 @@ struct Join {
   std::vector<std::string> parts;  // from the first row on
 };
 
+// Where the network that every token takes lies within a layer.
+std::string dense_prefix(const ModelSpec& spec, int layer) {
+  const std::string part = spec.names.feed_forward + ".";
+  return spec.layer(layer).feed_forward.experts ? part + spec.names.shared_expert + "." : part;
+}
+
 std::vector<Join> joins_of(const ModelSpec& spec) {
   std::vector<Join> joins;
-  for (int layer = 0; spec.names.joins_projections && layer < spec.layer_count(); ++layer) {
+  for (int layer = 0; layer < spec.layer_count(); ++layer) {
     const std::string at = layer_prefix(layer);
-    joins.push_back({at + "self_attn.qkv_proj.weight",
-                     {at + "self_attn.q_proj.weight", at + "self_attn.k_proj.weight",
-                      at + "self_attn.v_proj.weight"}});
-    joins.push_back(
-        {at + "mlp.gate_up_proj.weight", {at + "mlp.gate_proj.weight", at + "mlp.up_proj.weight"}});
+    if (spec.names.joins_qkv) {
+      joins.push_back({at + "self_attn.qkv_proj.weight",
+                       {at + "self_attn.q_proj.weight", at + "self_attn.k_proj.weight",
+                        at + "self_attn.v_proj.weight"}});
+    }
+    if (spec.names.joins_gate_up) {
+      const std::string dense = at + dense_prefix(spec, layer);
+      joins.push_back(
+          {dense + "gate_up_proj.weight", {dense + "gate_proj.weight", dense + "up_proj.weight"}});
+    }
   }
   return joins;
+}
+
+bool joins_any(const ModelSpec& spec) {
+  return spec.names.joins_qkv || spec.names.joins_gate_up;
 }
 
 std::int64_t rows_in_all(const Join& join, const std::map<std::string, Shape>& shapes) {
@@ -40,7 +55,7 @@ std::int64_t rows_in_all(const Join& join, const std::map<std::string, Shape>& s
 
 std::map<std::string, quantized::JoinedRows> joined_rows(const ModelSpec& spec) {
   std::map<std::string, quantized::JoinedRows> result;
-  if (!spec.names.joins_projections) {
+  if (!joins_any(spec)) {
     return result;
   }
   const std::map<std::string, Shape> shapes = expected_tensors(spec);
@@ -59,7 +74,7 @@ std::map<std::string, quantized::JoinedRows> joined_rows(const ModelSpec& spec) 
 TensorMap split_joined(const ModelSpec& spec, TensorMap tensors,
                        const std::function<std::string(const std::string& tensor)>& where) {
   const std::map<std::string, Shape> shapes =
-      spec.names.joins_projections ? expected_tensors(spec) : std::map<std::string, Shape>();
+      joins_any(spec) ? expected_tensors(spec) : std::map<std::string, Shape>();
   // Quantised projections have no values yet.
   const auto is_described = [&tensors](const std::string& part) {
     const auto found = tensors.find(part);

@@ -91,7 +91,7 @@ struct Target {
 Target target_of(const ModelSpec& spec, const Place& place) {
   const LayerSpec& layer = spec.layer(place.layer);
   const AttentionSpec* attention = layer.attention();
-  if (attention != nullptr && !attention->output_gate && !spec.names.joins_projections) {
+  if (attention != nullptr && !attention->output_gate && !spec.names.joins_qkv) {
     const std::array<std::pair<std::string_view, Target>, 4> projections{{
         {"self_attn.q_proj", {&LoraLayer::query, attention->query_width(), spec.hidden}},
         {"self_attn.k_proj", {&LoraLayer::key, attention->key_width(), spec.hidden}},
@@ -99,7 +99,9 @@ Target target_of(const ModelSpec& spec, const Place& place) {
         {"self_attn.o_proj", {&LoraLayer::output, spec.hidden, attention->output_width()}},
     }};
     for (const auto& [name, target] : projections) {
-      if (name == place.module) {
+      const bool is_there = (target.member != &LoraLayer::key || attention->projects_keys()) &&
+                            (target.member != &LoraLayer::value || attention->projects_values());
+      if (name == place.module && is_there) {
         return target;
       }
     }
@@ -111,7 +113,7 @@ Target target_of(const ModelSpec& spec, const Place& place) {
       {"mlp.down_proj", {&LoraLayer::down, spec.hidden, inner}},
   }};
   for (const auto& [name, target] : networks) {
-    const bool is_there = !layer.feed_forward.experts && !spec.names.joins_projections &&
+    const bool is_there = !layer.feed_forward.experts && !spec.names.joins_gate_up &&
                           (layer.feed_forward.gated || target.member != &LoraLayer::gate);
     if (name == place.module && is_there) {
       return target;

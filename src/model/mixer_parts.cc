@@ -71,6 +71,27 @@ void join_output_gates(int head_dim, Matrix<float> projected, Matrix<const float
   }
 }
 
+void widen_heads(Matrix<const float> x, int head_dim, Matrix<float> wide, int wide_dim) {
+  const auto from = static_cast<std::size_t>(head_dim);
+  const auto to = static_cast<std::size_t>(wide_dim);
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    std::ranges::fill(wide.row(t), 0.0F);
+    for (std::size_t h = 0; h < x.cols / from; ++h) {
+      std::copy_n(x.row(t).data() + h * from, from, wide.row(t).data() + h * to);
+    }
+  }
+}
+
+void narrow_heads(Matrix<const float> wide, int wide_dim, Matrix<float> x, int head_dim) {
+  const auto from = static_cast<std::size_t>(wide_dim);
+  const auto to = static_cast<std::size_t>(head_dim);
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    for (std::size_t h = 0; h < x.cols / to; ++h) {
+      std::copy_n(wide.row(t).data() + h * from, to, x.row(t).data() + h * to);
+    }
+  }
+}
+
 void split_recurrent(const ops::DeltaRuleShape& heads, Matrix<float> all, Matrix<float> small,
                      const RecurrentProjections& parts) {
   for_each_recurrent_piece(heads, all, small, parts, split);

@@ -24,6 +24,11 @@ void split_output_gates(int head_dim, ops::Matrix<const float> projected,
 void join_output_gates(int head_dim, ops::Matrix<float> projected, ops::Matrix<const float> queries,
                        ops::Matrix<const float> gates);
 
+/// wide [T, heads * wide_dim] = x [T, heads * head_dim], each head with zeros behind its channels.
+void widen_heads(ops::Matrix<const float> x, int head_dim, ops::Matrix<float> wide, int wide_dim);
+/// The other way round; what is behind the channels is left out.
+void narrow_heads(ops::Matrix<const float> wide, int wide_dim, ops::Matrix<float> x, int head_dim);
+
 /// Queries, keys and values [T, channels] of a recurrent mixer, and its gates.
 struct RecurrentProjections {
   ops::Matrix<float> input;   // [T, channels]

@@ -1,29 +1,24 @@
 #include "model/model.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <functional>
+#include <numbers>
 #include <utility>
 
 #include "base/error.h"
-#include "model/channels.h"
+#include "model/activations.h"
 #include "model/delta_net.h"
 #include "model/feed_forward.h"
 #include "model/lora_products.h"
 #include "model/mixer_parts.h"
+#include "model/norms.h"
 #include "ops/activation.h"
 #include "ops/linear.h"
-#include "ops/norm.h"
 #include "ops/soft_cap.h"
 
 namespace winnow::model {
-
 namespace {
-
-ops::Matrix<float> take(ops::Workspace& workspace, std::size_t rows, int cols) {
-  const auto width = static_cast<std::size_t>(cols);
-  return {workspace.take<float>(rows * width).data(), rows, width};
-}
 
 std::vector<std::int32_t> positions_of(std::span<const SequenceStep> steps) {
   std::vector<std::int32_t> positions;
@@ -35,106 +30,40 @@ std::vector<std::int32_t> positions_of(std::span<const SequenceStep> steps) {
   return positions;
 }
 
-// Calls add(first, last, adapter) for the rows [first, last) of each sequence, of which there are
-// as many as `rows` says; adapter is null for those that have none.
-template <class Rows, class Add>
-void each_sequence(std::span<const SequenceStep> steps, const Rows& rows, const Add& add) {
-  std::size_t first = 0;
-  for (const SequenceStep& step : steps) {
-    const std::size_t last = first + rows(step);
-    add(first, last, step.adapter);
-    first = last;
-  }
-}
-
-std::size_t all_tokens(const SequenceStep& step) {
-  return step.tokens.size();
-}
-
-// RMSNorm of queries or keys [T, heads * head_dim]: of each head where the weight is as long as
-// one, else of all of them together.
-void norm_heads(ops::Matrix<float> x, std::span<const float> weight, float eps) {
-  const ops::Matrix<float> heads(x.data, x.rows * x.cols / weight.size(), weight.size());
-  ops::rms_norm(heads, heads, weight, eps);
-}
-
 }  // namespace
 
-// The activations of one step, all its sequences' tokens one after another.
-struct Model::Activations {
-  Activations(ops::Workspace& workspace, const ModelSpec& spec, std::size_t tokens)
-      : hidden(take(workspace, tokens, spec.hidden)),
-        normed(take(workspace, tokens, spec.hidden)),
-        queries(take(workspace, tokens, spec.attention().query_width())),
-        keys(take(workspace, tokens, spec.attention().key_width())),
-        values(take(workspace, tokens, spec.attention().value_width())),
-        attended(take(workspace, tokens, spec.attention().output_width())) {
-    if (spec.attention().output_gate) {
-      projected = take(workspace, tokens, spec.attention().query_outputs());
-      gates = take(workspace, tokens, spec.attention().output_width());
-    }
-    if (const RecurrentSpec* recurrent = spec.recurrent()) {
-      recalled = take(workspace, tokens, recurrent->heads.value_width());
-    }
-    if (spec.dms || spec.dmc) {
-      const int heads = spec.attention().kv_heads;
-      decisions.flags = {
-          workspace.take<std::uint8_t>(tokens * static_cast<std::size_t>(heads)).data(), tokens,
-          static_cast<std::size_t>(heads)};
-      decisions.omegas = take(workspace, tokens, heads);
-    }
-  }
-
-  // The other tokens are not needed after the last layer's cache has stored them.
-  void keep_logit_rows(std::span<const SequenceStep> steps) {
-    std::size_t kept = 0;
-    std::size_t last = 0;
-    for (const SequenceStep& step : steps) {
-      last += step.tokens.size();
-      for (std::size_t t = last - step.logit_rows; t < last; ++t, ++kept) {
-        for (const ops::Matrix<float>* matrix : {&hidden, &attended, &recalled}) {
-          if (matrix->data != nullptr) {
-            std::ranges::copy(matrix->row(t), matrix->row(kept).begin());
-          }
-        }
-      }
-    }
-    for (ops::Matrix<float>* matrix : {&hidden, &normed, &attended, &recalled}) {
-      if (matrix->data != nullptr) {
-        *matrix = matrix->slice(0, kept);
-      }
-    }
-  }
-
-  ops::Matrix<float> hidden;  // the residual stream
-  ops::Matrix<float> normed;
-  ops::Matrix<float> queries;
-  ops::Matrix<float> keys;
-  ops::Matrix<float> values;
-  ops::Matrix<float> attended;
-  ops::Matrix<float> projected;  // queries beside output gates, where there are those
-  ops::Matrix<float> gates;
-  ops::Matrix<float> recalled;  // what recurrent layers give, where there are those
-  Decisions decisions;
-  std::vector<std::int32_t> positions;
-  std::vector<ops::RopeAngles> angles;  // by table
-};
-
 Model::Model(ModelSpec spec, Weights weights)
-    : spec_(std::move(spec)), weights_(std::move(weights)), ropes_(spec_) {}
+    : spec_(std::move(spec)),
+      weights_(std::move(weights)),
+      ropes_(spec_),
+      shares_entries_(spec_.shares_entries()),
+      sources_(static_cast<std::size_t>(spec_.layer_count())),
+      cached_dim_(spec_.cached_head_dim()) {
+  for (const LayerSpec& layer : spec_.layers) {
+    const AttentionSpec* attention = layer.attention();
+    if (attention != nullptr && attention->shares) {
+      sources_[static_cast<std::size_t>(*attention->shares)] = true;
+    }
+  }
+}
 
 kvcache::CacheShape Model::cache_shape() const {
   const AttentionSpec& attention = spec_.attention();
   kvcache::CacheShape shape{.layers = spec_.attention_before(spec_.layer_count()),
                             .kv_heads = attention.kv_heads,
-                            .head_dim = attention.head_dim,
+                            .head_dim = cached_dim_,
                             .group = attention.group(),
                             .scale = attention.scale,
                             .soft_cap = attention.soft_cap,
                             .sinks = attention.sinks};
   for (const LayerSpec& layer : spec_.layers) {
-    if (layer.attention() != nullptr) {
-      shape.reach.push_back(layer.attention()->reach.width);
+    if (layer.stores()) {
+      const AttentionSpec& own = *layer.attention();
+      shape.reach.push_back(own.reach.width);
+      shape.chunked = shape.chunked || own.reach.kind == Reach::Kind::chunked;
+      if (!spec_.has_equal_heads()) {
+        shape.heads.push_back({own.kv_heads, own.group()});
+      }
     }
   }
   if (const RecurrentSpec* recurrent = spec_.recurrent()) {
@@ -146,15 +75,35 @@ kvcache::CacheShape Model::cache_shape() const {
 
 void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
                     ops::Matrix<float> logits) const {
+  const auto in_one = [&](const SequenceStep& step) {
+    const auto tokens = static_cast<int>(step.tokens.size());
+    return tokens <= 1 || kvcache::takes_at_once(context, *step.cache, tokens);
+  };
+  // A layer that shares entries needs them as they were for each token.
+  if (shares_entries_ && !std::ranges::all_of(steps, in_one)) {
+    return forward_by_token(context, steps, logits);
+  }
   std::vector<std::int32_t> positions = positions_of(steps);
   const ops::Workspace::Scope scope(*context.workspace);
   Activations a(*context.workspace, spec_, positions.size());
   a.angles = ropes_.angles(positions);
   a.positions = std::move(positions);
   embed(steps, a.hidden);
+  if (spec_.layer_embeddings) {
+    embed_for_layers(context, steps, a);
+  }
+  if (shares_entries_) {
+    a.seen.resize(static_cast<std::size_t>(spec_.attention_before(spec_.layer_count())));
+  }
   for (int layer = 0; layer < spec_.layer_count(); ++layer) {
     mix(context, layer, steps, a);
     feed_forward(context, layer, steps, a);
+    if (spec_.layer_embeddings) {
+      add_layer_embedding(context, layer, a);
+    }
+    if (spec_.layer(layer).output_scale) {
+      ops::scale(a.hidden, weights_.layers[static_cast<std::size_t>(layer)].output_scale[0]);
+    }
   }
   if (logits.rows > 0) {
     this->logits(context, a, logits);
@@ -164,6 +113,30 @@ void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
     row += step.logit_rows;
     if (!step.state.empty()) {
       std::ranges::copy(a.normed.row(row - 1), step.state.begin());
+    }
+  }
+}
+
+// The same with one token of one sequence at a time.
+void Model::forward_by_token(ops::Context& context, std::span<const SequenceStep> steps,
+                             ops::Matrix<float> logits) const {
+  std::size_t row = 0;
+  for (const SequenceStep& step : steps) {
+    const std::size_t tokens = step.tokens.size();
+    for (std::size_t t = 0; t < tokens; ++t) {
+      SequenceStep single = step;
+      single.tokens = step.tokens.subspan(t, 1);
+      single.logit_rows = t + step.logit_rows >= tokens ? 1 : 0;
+      if (step.visible.data != nullptr) {
+        single.visible = step.visible.slice(t, t + 1);
+      }
+      if (t + 1 < tokens) {
+        single.state = {};
+      }
+      const bool wanted = single.logit_rows > 0 && logits.rows > 0;
+      forward(context, std::span(&single, 1),
+              wanted ? logits.slice(row, row + 1) : ops::Matrix<float>());
+      row += single.logit_rows;
     }
   }
 }
@@ -182,62 +155,14 @@ void Model::embed(std::span<const SequenceStep> steps, ops::Matrix<float> hidden
   }
 }
 
-// What attention and cache take of a layer's input: q, k, v and the decisions.
-void Model::project(ops::Context& context, int layer, std::span<const SequenceStep> steps,
-                    Activations& a) const {
-  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
-  const LayerSpec& spec = spec_.layer(layer);
-  const bool gated = spec.attention()->output_gate;
-  const std::array<ops::LinearTarget, 3> projections{{
-      {gated ? a.projected : a.queries, &w.query, data_or_null(w.query_bias)},
-      {a.keys, &w.key, data_or_null(w.key_bias)},
-      {a.values, &w.value, data_or_null(w.value_bias)},
-  }};
-  const ops::Matrix<const float> input = mixer_input(layer, a);
-  ops::linear(context, projections, input);
-  if (gated) {
-    split_output_gates(spec.attention()->head_dim, a.projected, a.queries, a.gates);
-  }
-  each_sequence(steps, all_tokens, [&](std::size_t first, std::size_t last, const Lora* adapter) {
-    if (adapter != nullptr) {
-      const LoraLayer& added = adapter->layer(layer);
-      const auto x = input.slice(first, last);
-      add_lora(context, a.queries.slice(first, last), x, added.query);
-      add_lora(context, a.keys.slice(first, last), x, added.key);
-      add_lora(context, a.values.slice(first, last), x, added.value);
-    }
-  });
-  if (!w.query_norm.empty()) {
-    norm_heads(a.queries, w.query_norm, spec.norm.eps);
-    norm_heads(a.keys, w.key_norm, spec.norm.eps);
-  }
-  decide(context, layer, steps, a);
-  if (spec_.decides(layer)) {
-    scale_channels(spec_, a.queries, a.keys, 0.0F);
-  }
-  rotate(layer, a);
-}
-
-void Model::rotate(int layer, const Activations& a) const {
-  if (const int table = ropes_.table_of(layer); table >= 0) {
-    const ops::RopeAngles& angles = a.angles[static_cast<std::size_t>(table)];
-    const int head_dim = spec_.attention().head_dim;
-    ops::rope(a.queries, head_dim, angles);
-    ops::rope(a.keys, head_dim, angles);
-  }
-  if (const auto& growth = spec_.layer(layer).attention()->query_growth) {
-    grow_queries(*growth, a.positions, a.queries);
-  }
-  if (spec_.decides(layer) && clears_after_rope(spec_)) {
-    scale_channels(spec_, a.queries, a.keys, 0.0F);
-  }
-}
-
 // Attention or what takes its place, with its output projection.
 void Model::mix(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                 Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   const bool attends = spec_.layer(layer).attention() != nullptr;
+  if (spec_.layer(layer).parallel) {
+    take_parallel_input(layer, a);
+  }
   if (attends) {
     attend(context, layer, steps, a);
   } else {
@@ -259,104 +184,59 @@ void Model::mix(ops::Context& context, int layer, std::span<const SequenceStep> 
   });
 }
 
-ops::Matrix<const float> Model::mixer_input(int layer, const Activations& a) const {
+// What the feed-forward of a parallel layer takes, before attention changes the stream.
+void Model::take_parallel_input(int layer, const Activations& a) const {
   const LayerSpec& spec = spec_.layer(layer);
-  if (!spec.norm_before) {
-    return a.hidden;
-  }
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
-  ops::rms_norm(a.normed, a.hidden, w.attention_norm, spec.norm.eps);
-  return a.normed;
-}
-
-void Model::attend(ops::Context& context, int layer, std::span<const SequenceStep> steps,
-                   Activations& a) const {
-  project(context, layer, steps, a);
-  kvcache::append_and_attend(context, spec_.attention_before(layer), chunks_of(layer, steps, a));
-  if (spec_.layer(layer).attention()->output_gate) {
-    ops::sigmoid_multiply(a.attended, a.gates);
+  if (spec.shares_norm) {
+    normalize(spec.norm, a.parallel, a.hidden, w.attention_norm, w.attention_norm_bias);
+  } else {
+    normalize(spec.norm, a.parallel, a.hidden, w.mlp_norm, w.mlp_norm_bias);
   }
 }
 
-std::vector<kvcache::LayerChunk> Model::chunks_of(int layer, std::span<const SequenceStep> steps,
-                                                  const Activations& a) const {
-  const auto heads = static_cast<std::size_t>(spec_.attention().kv_heads);
-  const auto in_cache = static_cast<std::size_t>(spec_.attention_before(layer));
-  const bool is_last = layer + 1 == spec_.layer_count();
-  std::vector<kvcache::LayerChunk> chunks(steps.size());
-  std::size_t first = 0;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const SequenceStep& step = steps[i];
-    kvcache::LayerChunk& chunk = chunks[i];
-    const std::size_t last = first + step.tokens.size();
-    chunk.sequence = step.cache;
-    chunk.queries = a.queries.slice(first, last);
-    chunk.keys = a.keys.slice(first, last);
-    chunk.values = a.values.slice(first, last);
-    chunk.out = a.attended.slice(first, last);
-    chunk.sinks = data_or_null(weights_.layers[static_cast<std::size_t>(layer)].sinks);
-    chunk.first_out = is_last ? step.tokens.size() - step.logit_rows : 0;
-    if (a.decisions.flags.data != nullptr) {
-      chunk.decisions = a.decisions.flags.slice(first, last);
-      chunk.omegas = a.decisions.omegas.slice(first, last);
-    }
-    if (step.visible.data != nullptr) {
-      chunk.visible = {step.visible.data + in_cache * heads, step.visible.rows, heads,
-                       step.visible.stride};
-    }
-    if (step.weights.data != nullptr) {
-      chunk.weights = step.weights.row(in_cache).data();
-    }
-    first = last;
-  }
-  return chunks;
-}
-
-void Model::decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,
-                   const Activations& a) const {
-  if (!spec_.layer(layer).compresses()) {
-    if (a.decisions.flags.data !=
-        nullptr) {  // the cache keeps the layer's reach, whatever they say
-      std::fill_n(a.decisions.flags.data, a.decisions.flags.rows * a.decisions.flags.cols, 0);
-    }
-  } else if (drawn_) {
-    draw(spec_.attention_before(layer), steps, a.decisions);
-  } else if (spec_.dms && spec_.dms->source == DmsConfig::Source::adapter) {
-    decide_by_adapter(context, spec_, weights_.layers[static_cast<std::size_t>(layer)].adapter,
-                      a.hidden, a.positions, a.decisions);
-  } else if (spec_.dms || spec_.dmc) {
-    decide_by_channel(spec_, a.queries, a.keys, a.decisions);
-    if (spec_.dmc && spec_.dmc->pooled > 0) {
-      pool(*spec_.dmc, spec_.attention_before(layer), steps, a.decisions);
-    }
-  }
-}
-
-// Fixed pooling, whatever channels say. `layer`: of the cache.
-void Model::pool(const DmcConfig& dmc, int layer, std::span<const SequenceStep> steps,
-                 const Decisions& decisions) {
-  std::size_t row = 0;
+// What layers take beside the stream (LayerEmbeddings): a part of `layer_inputs` each.
+void Model::embed_for_layers(ops::Context& context, std::span<const SequenceStep> steps,
+                             Activations& a) const {
+  const LayerEmbeddings& what = *spec_.layer_embeddings;
+  const auto width = static_cast<std::size_t>(what.width);
+  a.layer_inputs = take_matrix(*context.workspace, a.hidden.rows, spec_.layer_count() * what.width);
+  const ops::Matrix<float> parts(
+      a.layer_inputs.data, a.hidden.rows * static_cast<std::size_t>(spec_.layer_count()), width);
+  ops::linear(context, a.layer_inputs, a.hidden, weights_.layer_projection);
+  ops::scale(parts, 1.0F / std::sqrt(static_cast<float>(spec_.hidden)));
+  normalize(spec_.final_norm, parts, parts, weights_.layer_projection_norm);
+  const ops::Workspace::Scope scope(*context.workspace);
+  const auto row = context.workspace->take<float>(a.layer_inputs.cols);
+  const float scale = std::sqrt(static_cast<float>(what.width));
+  std::size_t t = 0;
   for (const SequenceStep& step : steps) {
-    const auto length = static_cast<std::size_t>(step.cache->head(layer, 0).length());
-    for (std::size_t t = 0; t < step.tokens.size(); ++t, ++row) {
-      const std::uint8_t flag = merges_at(dmc, length + t) ? 1 : 0;
-      std::ranges::fill(decisions.flags.row(row), flag);
+    for (const std::int32_t token : step.tokens) {
+      require(token < what.vocab, "token {} has no embedding for layers: there are {}", token,
+              what.vocab);
+      ops::dequantize_row(weights_.layer_embedding, token, row.data());
+      const auto inputs = a.layer_inputs.row(t++);
+      std::ranges::transform(inputs, row, inputs.begin(), [scale](float input, float embedding) {
+        return (input + scale * embedding) * std::numbers::sqrt2_v<float> / 2.0F;
+      });
     }
   }
 }
 
-void Model::draw(int layer, std::span<const SequenceStep> steps, const Decisions& decisions) const {
-  std::size_t row = 0;
-  for (const SequenceStep& step : steps) {
-    const int length = step.cache->head(layer, 0).length();
-    for (std::size_t t = 0; t < step.tokens.size(); ++t, ++row) {
-      const int position = length + static_cast<int>(t);
-      for (std::size_t h = 0; h < decisions.flags.cols; ++h) {
-        decisions.flags.row(row)[h] = (*drawn_)(position, layer, static_cast<int>(h)) ? 1 : 0;
-        decisions.omegas.row(row)[h] = 1.0F;
-      }
-    }
-  }
+// The stream += what the layer makes of its own embedding.
+void Model::add_layer_embedding(ops::Context& context, int layer, const Activations& a) const {
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  const LayerSpec& spec = spec_.layer(layer);
+  const int width = spec_.layer_embeddings->width;
+  const ops::Workspace::Scope scope(*context.workspace);
+  const auto gates = take_matrix(*context.workspace, a.hidden.rows, width);
+  const auto branch = take_matrix(*context.workspace, a.hidden.rows, spec_.hidden);
+  ops::linear(context, gates, a.hidden, w.embedding_gate);
+  ops::activate_multiply({spec.feed_forward.activation}, gates,
+                         columns(a.layer_inputs, layer * width, width));
+  ops::linear(context, branch, gates, w.embedding_output);
+  normalize(spec.norm, branch, branch, w.embedding_norm);
+  ops::add(a.hidden, branch);
 }
 
 // How many rows of a sequence there are behind a layer's attention.
@@ -371,16 +251,18 @@ void Model::feed_forward(ops::Context& context, int layer, std::span<const Seque
                          const Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   const LayerSpec& spec = spec_.layer(layer);
-  ops::Matrix<const float> input = a.hidden;
-  if (spec.norm_before) {
-    ops::rms_norm(a.normed, a.hidden, w.mlp_norm, spec.norm.eps);
+  ops::Matrix<const float> input = spec.parallel ? a.parallel : a.hidden;
+  if (spec.norm_before && !spec.parallel) {
+    normalize(spec.norm, a.normed, a.hidden, w.mlp_norm, w.mlp_norm_bias);
     input = a.normed;
   }
   add_branch(context, layer, a, w.mlp_post_norm, [&](ops::Matrix<float> out) {
     const bool plain = std::ranges::all_of(steps, [layer](const SequenceStep& step) {
       return step.adapter == nullptr || !step.adapter->layer(layer).has_feed_forward();
     });
-    if (plain) {
+    if (spec.feed_forward.experts && spec.feed_forward.experts->beside) {
+      add_experts_beside(context, spec, w, input, a.hidden, out);
+    } else if (plain) {
       add_feed_forward(context, spec.feed_forward, w, input, out);
     } else {
       add_mlps(context, layer, steps, input, out);
@@ -414,11 +296,11 @@ void Model::add_branch(ops::Context& context, int layer, const Activations& a,
     return add(a.hidden);
   }
   const ops::Workspace::Scope scope(*context.workspace);
-  const auto branch = take(*context.workspace, a.hidden.rows, spec_.hidden);
+  const auto branch = take_matrix(*context.workspace, a.hidden.rows, spec_.hidden);
   std::fill_n(branch.data, branch.rows * branch.cols, 0.0F);
   add(branch);
   if (!post_norm.empty()) {
-    ops::rms_norm(branch, branch, post_norm, spec.norm.eps);
+    normalize(spec.norm, branch, branch, post_norm);
   }
   if (spec.residual_multiplier != 1.0F) {
     ops::scale(branch, spec.residual_multiplier);
@@ -427,8 +309,8 @@ void Model::add_branch(ops::Context& context, int layer, const Activations& a,
 }
 
 void Model::logits(ops::Context& context, const Activations& a, ops::Matrix<float> logits) const {
-  ops::rms_norm(a.normed, a.hidden, weights_.norm, spec_.final_norm.eps);
-  ops::linear(context, logits, a.normed, weights_.head);
+  normalize(spec_.final_norm, a.normed, a.hidden, weights_.norm, weights_.norm_bias);
+  ops::linear(context, logits, a.normed, weights_.head, data_or_null(weights_.head_bias));
   if (spec_.logit_multiplier != 1.0F) {
     ops::scale(logits, spec_.logit_multiplier);
   }

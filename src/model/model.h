@@ -62,18 +62,29 @@ class Model {
  private:
   struct Activations;
 
+  void forward_by_token(ops::Context& context, std::span<const SequenceStep> steps,
+                        ops::Matrix<float> logits) const;
   void embed(std::span<const SequenceStep> steps, ops::Matrix<float> hidden) const;
+  void embed_for_layers(ops::Context& context, std::span<const SequenceStep> steps,
+                        Activations& a) const;
+  void add_layer_embedding(ops::Context& context, int layer, const Activations& a) const;
   void project(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                Activations& a) const;
+  void norm_queries_and_keys(int layer, const Activations& a) const;
   void rotate(int layer, const Activations& a) const;
   void mix(ops::Context& context, int layer, std::span<const SequenceStep> steps,
            Activations& a) const;
   [[nodiscard]] ops::Matrix<const float> mixer_input(int layer, const Activations& a) const;
+  void take_parallel_input(int layer, const Activations& a) const;
   void attend(ops::Context& context, int layer, std::span<const SequenceStep> steps,
               Activations& a) const;
+  struct Heads;
+  [[nodiscard]] Heads heads_in_cache(ops::Workspace& workspace, const AttentionSpec& attention,
+                                     const Activations& a) const;
   [[nodiscard]] std::vector<kvcache::LayerChunk> chunks_of(int layer,
                                                            std::span<const SequenceStep> steps,
-                                                           const Activations& a) const;
+                                                           const Activations& a,
+                                                           const Heads& heads) const;
   void feed_forward(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                     const Activations& a) const;
   void add_mlps(ops::Context& context, int layer, std::span<const SequenceStep> steps,
@@ -92,6 +103,9 @@ class Model {
   ModelSpec spec_;
   Weights weights_;
   RopeTables ropes_;
+  bool shares_entries_;
+  std::vector<bool> sources_;  // by layer: whether others share its entries
+  int cached_dim_;             // channels of a head in the cache
   std::optional<kvcache::DrawnDecisions> drawn_;
 };
 

@@ -53,7 +53,8 @@ std::vector<float> RopeTables::factors() const {
 std::vector<ops::RopeAngles> RopeTables::angles(std::span<const std::int32_t> positions) const {
   std::vector<ops::RopeAngles> angles(known_.size());
   for (std::size_t i = 0; i < angles.size(); ++i) {
-    angles[i].compute(known_[i].frequencies, positions, known_[i].attention_factor);
+    angles[i].compute(known_[i].frequencies, positions, known_[i].attention_factor,
+                      known_[i].interleaved);
   }
   return angles;
 }

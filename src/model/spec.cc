@@ -2,18 +2,30 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 
 #include "base/error.h"
 
 namespace winnow::model {
 namespace {
 
-// What all attention layers of one model share today: one cache, one page size, one head shape.
-AttentionSpec shape_of(AttentionSpec attention) {
-  attention.reach = {};
-  attention.rope.reset();
-  attention.query_growth.reset();
-  return attention;
+bool has_heads_of(const AttentionSpec& a, const AttentionSpec& b) {
+  return a.heads == b.heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim;
+}
+
+// Whether a layer may stand beside the model's first: the cache knows one scale, one cap, sinks of
+// all layers or of none.
+bool fits(const AttentionSpec& attention, const AttentionSpec& first) {
+  return attention.scale == first.scale && attention.soft_cap == first.soft_cap &&
+         attention.sinks == first.sinks && attention.output_gate == first.output_gate;
+}
+
+// Entries are of the layer that stores them, which comes before and has the same heads and reach.
+bool shares_well(const ModelSpec& spec, const LayerSpec& layer) {
+  const AttentionSpec& attention = *layer.attention();
+  const LayerSpec& source = spec.layer(*attention.shares);
+  return &source < &layer && source.stores() && has_heads_of(attention, *source.attention()) &&
+         attention.reach == source.attention()->reach;
 }
 
 // The first property of a layer that nothing computes yet; null if there is none.
@@ -21,7 +33,9 @@ const char* unsupported(const AttentionSpec& attention) {
   if (attention.value_dim != attention.head_dim) {
     return "values of another size than keys";
   }
-  return attention.reach.kind == Reach::Kind::chunked ? "chunked attention" : nullptr;
+  return attention.query_key_norm == AttentionSpec::QueryKeyNorm::none && attention.norms_after_rope
+             ? "norms that it does not have"
+             : nullptr;
 }
 
 const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
@@ -29,11 +43,23 @@ const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
     if (const char* what = unsupported(*attention)) {
       return what;
     }
-    if (shape_of(*attention) != shape_of(spec.attention())) {
-      return "attention layers of different shapes";
+    if (!fits(*attention, spec.attention())) {
+      return "attention layers of different kinds";
+    }
+    if (attention->shares && !shares_well(spec, layer)) {
+      return "entries of a layer that it cannot share";
+    }
+    if (layer.compresses() && !has_heads_of(*attention, spec.compressing_attention())) {
+      return "full attention layers of different shapes";
     }
   } else if (*layer.recurrent() != *spec.recurrent()) {
     return "recurrent layers of different shapes";
+  }
+  if (layer.norm_after && layer.norm.centers()) {
+    return "LayerNorm behind a part";
+  }
+  if (layer.parallel && layer.norm_after) {
+    return "parallel parts with norms behind them";
   }
   if (layer.feed_forward.experts && !layer.feed_forward.gated) {
     return "experts without a gate";
@@ -41,6 +67,49 @@ const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
   return layer.feed_forward.experts && layer.feed_forward != *spec.experts()
              ? "experts of different shapes"
              : nullptr;
+}
+
+// What devices have no kernels for.
+const char* beyond_devices(const AttentionSpec& attention) {
+  if (attention.rope && attention.rope->interleaved) {
+    return "interleaved RoPE";
+  }
+  if (attention.reach.kind == Reach::Kind::chunked) {
+    return "chunked attention";
+  }
+  if (attention.norms_after_rope || !attention.norm_weights ||
+      attention.query_key_norm == AttentionSpec::QueryKeyNorm::own_per_head) {
+    return "norms of queries and keys of its own kind";
+  }
+  if (attention.value_norm || attention.values_are_keys) {
+    return "normed values";
+  }
+  return attention.shares ? "layers that share entries" : nullptr;
+}
+
+const char* beyond_devices(const ExpertsSpec& experts) {
+  if (experts.beside) {
+    return "experts with norms of their own";
+  }
+  return experts.choice_bias || experts.groups > 1 || experts.scale != 1.0F
+             ? "experts chosen by more than their scores"
+             : nullptr;
+}
+
+const char* beyond_devices(const LayerSpec& layer) {
+  if (layer.parallel) {
+    return "parallel layers";
+  }
+  if (layer.norm.centers()) {
+    return "LayerNorm";
+  }
+  if (layer.output_scale) {
+    return "scaled layers";
+  }
+  const char* of_experts =
+      layer.feed_forward.experts ? beyond_devices(*layer.feed_forward.experts) : nullptr;
+  return of_experts == nullptr && layer.attention() != nullptr ? beyond_devices(*layer.attention())
+                                                               : of_experts;
 }
 
 const char* beyond_plain(const AttentionSpec& attention) {
@@ -81,6 +150,9 @@ const char* beyond_plain(const LayerSpec& layer) {
   if (layer.feed_forward.experts) {
     return "experts";
   }
+  if (const char* what = beyond_devices(layer)) {
+    return what;
+  }
   if (layer.feed_forward.activation != ops::Activation::silu || layer.feed_forward.clamp > 0.0F) {
     return "activations other than SiLU";
   }
@@ -119,10 +191,48 @@ const FeedForwardSpec* ModelSpec::experts() const {
   return found == layers.end() ? nullptr : &found->feed_forward;
 }
 
+const AttentionSpec& ModelSpec::compressing_attention() const {
+  const auto found = std::ranges::find_if(layers, &LayerSpec::compresses);
+  return found == layers.end() ? attention() : *found->attention();
+}
+
+int ModelSpec::cached_head_dim() const {
+  constexpr int kMultiple = 8;  // PageLayout's
+  int widest = 0;
+  for (const LayerSpec& layer : layers) {
+    widest = std::max(widest, layer.stores() ? layer.attention()->head_dim : 0);
+  }
+  return (widest + kMultiple - 1) / kMultiple * kMultiple;
+}
+
+bool ModelSpec::has_equal_heads() const {
+  return std::ranges::all_of(layers, [this](const LayerSpec& layer) {
+    return layer.attention() == nullptr || has_heads_of(*layer.attention(), attention());
+  });
+}
+
+bool ModelSpec::shares_entries() const {
+  return std::ranges::any_of(layers, [](const LayerSpec& layer) {
+    return layer.attention() != nullptr && layer.attention()->shares;
+  });
+}
+
 int ModelSpec::attention_before(int index) const {
+  return static_cast<int>(std::count_if(layers.begin(), layers.begin() + index,
+                                        [](const LayerSpec& layer) { return layer.stores(); }));
+}
+
+int ModelSpec::cached_heads_before(int index) const {
+  return std::accumulate(layers.begin(), layers.begin() + index, 0,
+                         [](int heads, const LayerSpec& layer) {
+                           return heads + (layer.stores() ? layer.attention()->kv_heads : 0);
+                         });
+}
+
+int ModelSpec::recurrent_before(int index) const {
   return static_cast<int>(
       std::count_if(layers.begin(), layers.begin() + index,
-                    [](const LayerSpec& layer) { return layer.attention() != nullptr; }));
+                    [](const LayerSpec& layer) { return layer.recurrent() != nullptr; }));
 }
 
 int ModelSpec::compressing_before(int index) const {
@@ -147,7 +257,35 @@ const char* beyond_plain(const ModelSpec& spec) {
   }
   return spec.embedding_multiplier != 1.0F || spec.logit_multiplier != 1.0F
              ? "multipliers of embeddings or logits"
-             : nullptr;
+             : beyond_devices(spec);
+}
+
+const char* beyond_devices(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (const char* what = beyond_devices(layer)) {
+      return what;
+    }
+  }
+  if (!spec.has_equal_heads()) {
+    return "attention layers of different shapes";
+  }
+  if (spec.head_bias) {
+    return "biases of logits";
+  }
+  return spec.layer_embeddings ? "embeddings for each layer" : nullptr;
+}
+
+const char* beyond_training(const ModelSpec& spec) {
+  if (spec.shares_entries()) {
+    return "layers that share entries";
+  }
+  if (!spec.has_equal_heads()) {
+    return "attention layers of different shapes";
+  }
+  if (spec.experts() != nullptr && spec.experts()->experts->beside) {
+    return "experts with norms of their own";
+  }
+  return spec.layer_embeddings ? "embeddings for each layer" : nullptr;
 }
 
 void require_supported(const ModelSpec& spec, const std::string& where) {

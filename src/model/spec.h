@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -17,21 +18,32 @@
 
 namespace winnow::model {
 
-/// RMSNorm: x / sqrt(mean(x^2) + eps), times the weight or (Gemma) one plus the weight.
+/// RMSNorm: x / sqrt(mean(x^2) + eps), times the weight or (Gemma) one plus the weight. LayerNorm:
+/// the same of x - mean(x).
 struct NormSpec {
-  enum class Kind : std::uint8_t { rms, rms_plus_one };
+  enum class Kind : std::uint8_t { rms, rms_plus_one, layer, layer_plus_one };
   Kind kind = Kind::rms;
   float eps = 1e-5F;
+  bool bias = false;  // added to the result; LayerNorm's only
+
+  /// What is added to the weights that files hold.
+  [[nodiscard]] float offset() const {
+    return kind == Kind::rms_plus_one || kind == Kind::layer_plus_one ? 1.0F : 0.0F;
+  }
+  /// Whether it is a LayerNorm.
+  [[nodiscard]] bool centers() const { return kind == Kind::layer || kind == Kind::layer_plus_one; }
 
   bool operator==(const NormSpec&) const = default;
 };
 
 /// Rotary position embedding of the first channels() channels of a head, in halves: channels i and
-/// i + channels() / 2 are a plane, rotated by position * frequencies[i]. What config.json asks for,
-/// from a plain base to YaRN, comes down to these numbers (rope_frequencies.h).
+/// i + channels() / 2 are a plane, rotated by position * frequencies[i]. Interleaved, channels 2i
+/// and 2i + 1 are. What config.json asks for, from a plain base to YaRN, comes down to these
+/// numbers (rope_frequencies.h).
 struct RopeSpec {
   std::vector<float> frequencies;  // radians per position of each plane
   float attention_factor = 1.0F;   // of the rotated channels
+  bool interleaved = false;
 
   /// Even; the others of a head pass through.
   [[nodiscard]] int channels() const { return 2 * static_cast<int>(frequencies.size()); }
@@ -68,8 +80,9 @@ struct QueryGrowth {
 
 /// Softmax attention with grouped query heads.
 struct AttentionSpec {
-  /// RMSNorm of queries and keys before RoPE: of each head, or of all heads' channels together.
-  enum class QueryKeyNorm : std::uint8_t { none, per_head, whole };
+  /// Norm of queries and keys, of the layer's kind: of each head, with weights that all heads share
+  /// or with its own; or of all heads' channels together.
+  enum class QueryKeyNorm : std::uint8_t { none, per_head, own_per_head, whole };
 
   int heads = 0;
   int kv_heads = 0;
@@ -79,6 +92,10 @@ struct AttentionSpec {
   std::optional<RopeSpec> rope;
   std::optional<QueryGrowth> query_growth;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  bool norms_after_rope = false;  // queries and keys; else before it
+  bool norm_weights = true;       // false: they are all 1, and files have none
+  bool value_norm = false;        // RMSNorm of each value head, without weights
+  bool values_are_keys = false;   // values are the key projection's output too
   bool qkv_bias = false;
   bool output_bias = false;
   float soft_cap = 0.0F;  // > 0: scores become soft_cap * tanh(score / soft_cap)
@@ -86,7 +103,13 @@ struct AttentionSpec {
   /// The output is multiplied by the sigmoid of a second half that each head's query has.
   bool output_gate = false;
   Reach reach;
+  /// The earlier layer whose entries this one attends to. It then has no keys and values of its
+  /// own.
+  std::optional<int> shares;
 
+  /// Whether it projects keys, and values apart from them.
+  [[nodiscard]] bool projects_keys() const { return !shares; }
+  [[nodiscard]] bool projects_values() const { return !shares && !values_are_keys; }
   [[nodiscard]] int group() const { return heads / kv_heads; }
   [[nodiscard]] int query_width() const { return heads * head_dim; }
   /// Outputs of the query projection.
@@ -120,12 +143,23 @@ struct ExpertsSpec {
   int active = 0;  // per token
   ops::RouterScore score = ops::RouterScore::softmax;
   bool normalized = false;  // the scores of the active ones are divided by their sum
+  float scale = 1.0F;       // of the weights
   bool router_bias = false;
+  bool choice_bias = false;  // a constant per expert joins the scores in the choice alone
+  int groups = 1;            // of experts; the active ones come from the best `active_groups`
+  int active_groups = 1;
   bool scales_input = false;    // a score multiplies what its expert takes, not what it gives
   int shared_intermediate = 0;  // of an expert that every token takes; 0: there is none
   bool shared_gate = false;     // its output is multiplied by a sigmoid
+  /// Gemma 4: the experts take the stream, through a norm of their own; what they give and what
+  /// the shared one gives is normed. The router takes the stream too, of unit mean square times a
+  /// weight, and multiplies each expert's weight by a constant.
+  bool beside = false;
 
-  [[nodiscard]] ops::Router router() const { return {count, active, score, normalized}; }
+  /// `choice_bias`: null where there is none.
+  [[nodiscard]] ops::Router router(const float* choice_bias = nullptr) const {
+    return {count, active, score, normalized, scale, groups, active_groups, choice_bias};
+  }
 
   bool operator==(const ExpertsSpec&) const = default;
 };
@@ -152,14 +186,18 @@ struct FeedForwardSpec {
   bool operator==(const FeedForwardSpec&) const = default;
 };
 
-/// One layer: x += multiplier * [norm](mixer([norm] x)), then the same with the feed-forward.
+/// One layer: x += multiplier * [norm](mixer([norm] x)), then the same with the feed-forward. A
+/// parallel layer adds what both give for its input.
 struct LayerSpec {
   std::variant<AttentionSpec, RecurrentSpec> mixer = AttentionSpec{};
   FeedForwardSpec feed_forward;
   NormSpec norm;
   bool norm_before = true;
   bool norm_after = false;
+  bool parallel = false;
+  bool shares_norm = false;  // of a parallel layer: one norm serves both parts
   float residual_multiplier = 1.0F;
+  bool output_scale = false;  // files hold a number by which the layer's output is multiplied
 
   /// The layer's attention; null when its mixer is recurrent.
   [[nodiscard]] const AttentionSpec* attention() const {
@@ -169,10 +207,12 @@ struct LayerSpec {
   [[nodiscard]] const RecurrentSpec* recurrent() const {
     return std::get_if<RecurrentSpec>(&mixer);
   }
-  /// Whether a cache rule may drop or merge what this layer stores: not a state, and not entries
-  /// that leave its reach anyhow.
+  /// Whether the layer stores entries: not a state, and not those of another layer.
+  [[nodiscard]] bool stores() const { return attention() != nullptr && !attention()->shares; }
+  /// Whether a cache rule may drop or merge what this layer stores: not entries that leave its
+  /// reach anyhow.
   [[nodiscard]] bool compresses() const {
-    return attention() != nullptr && attention()->reach.kind == Reach::Kind::full;
+    return stores() && attention()->reach.kind == Reach::Kind::full;
   }
 
   bool operator==(const LayerSpec&) const = default;
@@ -180,16 +220,18 @@ struct LayerSpec {
 
 /// Tensor names that differ between families; "" for tensors that a family lacks.
 struct TensorNames {
-  /// How a family's files hold experts: each matrix by itself, or those of all in one tensor, [in,
-  /// out], with gate and up side by side (halves) or column by column in turn (pairs).
-  enum class ExpertStacks : std::uint8_t { none, transposed_halves, transposed_pairs };
+  /// How a family's files hold experts: each matrix by itself, or those of all in one tensor, [out,
+  /// in] or transposed, with gate and up side by side (halves) or in turn (pairs).
+  enum class ExpertStacks : std::uint8_t { none, halves, transposed_halves, transposed_pairs };
 
   std::string attention_norm = "input_layernorm";
   std::string attention_post_norm;
   std::string mlp_norm = "post_attention_layernorm";
   std::string mlp_post_norm;
-  /// Files hold q, k and v as one tensor, and gate and up as another (joined_tensors.h).
-  bool joins_projections = false;
+  /// Files hold q, k and v as one tensor (joined_tensors.h).
+  bool joins_qkv = false;
+  /// The same of gate and up.
+  bool joins_gate_up = false;
   /// Files hold the projections of a recurrent layer as two tensors, key head by key head: q, k, v
   /// and the gate; rates and decays.
   bool joins_recurrent = false;
@@ -199,9 +241,25 @@ struct TensorNames {
   std::string expert_gate = "gate_proj";
   std::string expert_up = "up_proj";
   std::string expert_down = "down_proj";
+  std::string shared_expert = "shared_expert";
+  std::string choice_bias = "gate.e_score_correction_bias";
+  bool choice_bias_is_row = false;  // a matrix of one row
   ExpertStacks stacks = ExpertStacks::none;
+  /// Parts of the names above, or of those that are Llama's in all families, and what files have in
+  /// their place (renamed_tensors.h).
+  std::vector<std::pair<std::string, std::string>> renamed = {};
 
   bool operator==(const TensorNames&) const = default;
+};
+
+/// Embeddings of tokens for each layer beside that of the model (Gemma 4). Layer i gets
+///   p_i = (norm(projection_i x) + embedding_i(token)) / sqrt(2), x the model's own embedding,
+/// and adds to its stream, last of all, norm(out(act(gate stream) * p_i)).
+struct LayerEmbeddings {
+  int width = 0;
+  int vocab = 0;
+
+  bool operator==(const LayerEmbeddings&) const = default;
 };
 
 /// The text of the config.json that a description was made from, for saving (config.h). What a
@@ -219,9 +277,11 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;
   NormSpec final_norm;
   bool tied_embeddings = false;  // the head is the embedding
+  bool head_bias = false;
   float embedding_multiplier = 1.0F;
   float logit_multiplier = 1.0F;
   float final_soft_cap = 0.0F;  // > 0: logits become final_soft_cap * tanh(logit / final_soft_cap)
+  std::optional<LayerEmbeddings> layer_embeddings;
   TensorNames names;
 
   DType dtype = DType::bf16;
@@ -235,9 +295,17 @@ struct ModelSpec {
   [[nodiscard]] const LayerSpec& layer(int index) const {
     return layers[static_cast<std::size_t>(index)];
   }
-  /// The shape that all attention layers share: heads and their sizes, scale and soft cap. Reach
-  /// and RoPE may differ from layer to layer: ask the layer for them.
+  /// The first attention layer. All share scale, soft cap, sinks and output gates. For reach, RoPE,
+  /// norms and, unless has_equal_heads(), the number of heads and their size ask the layer.
   [[nodiscard]] const AttentionSpec& attention() const;
+  /// Whether the heads of all attention layers are of one number and size.
+  [[nodiscard]] bool has_equal_heads() const;
+  /// Channels of a head in the cache: as many as the widest heads have, filled up to what a page
+  /// takes.
+  [[nodiscard]] int cached_head_dim() const;
+  /// The first layer that compresses, whose shape all that do have; the first attention layer where
+  /// none does.
+  [[nodiscard]] const AttentionSpec& compressing_attention() const;
   /// The mixer that all recurrent layers share; null where there are none.
   [[nodiscard]] const RecurrentSpec* recurrent() const;
   /// The widest network that every token takes in some layer (FeedForwardSpec::dense_width).
@@ -252,14 +320,21 @@ struct ModelSpec {
   [[nodiscard]] bool has_adapter(int index) const {
     return dms && dms->source == DmsConfig::Source::adapter && decides(index);
   }
-  /// Attention layers before `index`: its place in the cache. layer_count(): all of them.
+  /// Attention layers before `index` that store entries: its place in the cache. layer_count(): all
+  /// of them.
   [[nodiscard]] int attention_before(int index) const;
-  /// Their KV heads, together.
-  [[nodiscard]] int cached_heads() const {
-    return attention_before(layer_count()) * attention().kv_heads;
+  /// The place in the cache of what an attention layer attends to: its own, or that of the layer
+  /// whose entries it shares.
+  [[nodiscard]] int cache_place(int index) const {
+    return attention_before(layer(index).attention()->shares.value_or(index));
   }
+  /// KV heads of the layers before `index` that store entries. layer_count(): of all.
+  [[nodiscard]] int cached_heads_before(int index) const;
+  [[nodiscard]] int cached_heads() const { return cached_heads_before(layer_count()); }
+  /// Whether some layer attends to the entries of another one.
+  [[nodiscard]] bool shares_entries() const;
   /// Recurrent layers before `index`: its place in the state.
-  [[nodiscard]] int recurrent_before(int index) const { return index - attention_before(index); }
+  [[nodiscard]] int recurrent_before(int index) const;
   /// Layers before `index` that would decide; layer_count(): all that would.
   [[nodiscard]] int compressing_before(int index) const;
 
@@ -270,6 +345,12 @@ struct ModelSpec {
 /// norms before each part, RoPE of whole heads, full reach, a SiLU gate, no caps, no multipliers.
 /// Null for a plain one. What is made for plain decoders alone asks this.
 const char* beyond_plain(const ModelSpec& spec);
+
+/// The first property of `spec` that is computed on the CPU only; null if there is none.
+const char* beyond_devices(const ModelSpec& spec);
+
+/// The first property of `spec` with which it is not trained; null if there is none.
+const char* beyond_training(const ModelSpec& spec);
 
 /// Throws Error naming the first property of `spec` that no runner of this version computes
 /// (`where`: the file that asks for it).

@@ -23,14 +23,17 @@ struct RecurrentOfNothing {
   Nothing input, gate, rate, decay, taps, log_decay, decay_bias, norm;
 };
 struct LayerOfNothing {
-  Nothing attention_norm, attention_post_norm, mlp_norm, mlp_post_norm, query_norm, key_norm,
-      query_bias, sinks, key_bias, value_bias, output_bias, gate_bias, up_bias, down_bias, query,
-      key, value, output, gate, up, down, router, router_bias, shared_gate;
+  Nothing attention_norm, attention_norm_bias, attention_post_norm, mlp_norm, mlp_norm_bias,
+      mlp_post_norm, query_norm, key_norm, query_bias, sinks, key_bias, value_bias, output_bias,
+      gate_bias, up_bias, down_bias, query, key, value, output, gate, up, down, router, router_bias,
+      choice_bias, shared_gate, shared_post_norm, experts_norm, experts_post_norm, router_norm,
+      expert_scale, output_scale, embedding_gate, embedding_output, embedding_norm;
   RecurrentOfNothing recurrent;
   std::vector<ExpertOfNothing> experts;
 };
 struct TreeOfNothing {
-  Nothing embedding, head, norm;
+  Nothing embedding, head, head_bias, norm, norm_bias, layer_embedding, layer_projection,
+      layer_projection_norm;
 };
 
 void check_tensor(const std::string& where, const std::string& name, const TensorView& tensor,

@@ -18,8 +18,10 @@ struct Wrapper {
   bool tied_embeddings;  // unless config.json says otherwise
 };
 
-constexpr std::array<Wrapper, 8> kWrappers{{
+constexpr std::array<Wrapper, 10> kWrappers{{
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", true},
+    {"gemma4", "Gemma4ForConditionalGeneration", "gemma4_text", true},
+    {"llama4", "Llama4ForConditionalGeneration", "llama4_text", false},
     {"llava", "LlavaForConditionalGeneration", "llama", false},
     {"mistral3", "Mistral3ForConditionalGeneration", "mistral", true},
     {"qwen2_vl", "Qwen2VLForConditionalGeneration", "qwen2_vl_text", false},
@@ -43,11 +45,18 @@ constexpr std::string_view kQwen2Vl =
         "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "max_window_layers": 80,
         "sliding_window": 4096})";
 
-constexpr std::array<TextType, 8> kTextTypes{{
+constexpr std::array<TextType, 10> kTextTypes{{
     {"gemma3_text", "gemma3_text",
      R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
          "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
          "sliding_window": 4096})"},
+    {"gemma4_text", "gemma4_text",
+     R"({"vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216,
+         "num_hidden_layers": 30, "num_attention_heads": 8, "num_key_value_heads": 4,
+         "sliding_window": 512})"},
+    {"llama4_text", "llama4_text",
+     R"({"vocab_size": 202048, "hidden_size": 5120, "num_hidden_layers": 48,
+         "num_attention_heads": 40, "num_key_value_heads": 8})"},
     {"mistral", "mistral",
      R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
          "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,

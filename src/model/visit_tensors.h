@@ -56,9 +56,14 @@ void visit_feed_forward(const ModelSpec& spec, const FeedForwardSpec& what,
   if (experts.router_bias) {
     visit(prefix + spec.names.router + ".bias", Shape{experts.count}, layer.router_bias);
   }
+  if (experts.choice_bias) {
+    visit(prefix + spec.names.choice_bias,
+          spec.names.choice_bias_is_row ? Shape{1, experts.count} : Shape{experts.count},
+          layer.choice_bias);
+  }
   if (experts.shared_intermediate > 0) {
-    visit_network(spec, what, experts.shared_intermediate, dense(prefix + "shared_expert."), layer,
-                  visit);
+    visit_network(spec, what, experts.shared_intermediate,
+                  dense(prefix + spec.names.shared_expert + "."), layer, visit);
   }
   if (experts.shared_gate) {
     visit(prefix + "shared_expert_gate.weight", Shape{1, spec.hidden}, layer.shared_gate);
@@ -73,22 +78,43 @@ void visit_feed_forward(const ModelSpec& spec, const FeedForwardSpec& what,
   }
 }
 
+/// The norms of queries and keys, where they have weights.
+template <class Layer, class Visit>
+void visit_head_norms(const AttentionSpec& attention, const std::string& prefix, Layer& layer,
+                      const Visit& visit) {
+  using Norm = AttentionSpec::QueryKeyNorm;
+  if (attention.query_key_norm == Norm::none || !attention.norm_weights) {
+    return;
+  }
+  const auto shape = [&](std::int64_t heads) {
+    switch (attention.query_key_norm) {
+      case Norm::own_per_head:
+        return Shape{heads, attention.head_dim};
+      case Norm::whole:
+        return Shape{heads * attention.head_dim};
+      default:
+        return Shape{attention.head_dim};
+    }
+  };
+  visit(prefix + "q_norm.weight", shape(attention.heads), layer.query_norm);
+  if (attention.projects_keys()) {
+    visit(prefix + "k_norm.weight", shape(attention.kv_heads), layer.key_norm);
+  }
+}
+
 /// The tensors of softmax attention; `prefix`: of their names.
 template <class Layer, class Visit>
 void visit_attention(const ModelSpec& spec, const AttentionSpec& attention,
                      const std::string& prefix, Layer& layer, const Visit& visit) {
-  using Norm = AttentionSpec::QueryKeyNorm;
-  if (attention.query_key_norm != Norm::none) {
-    const bool whole = attention.query_key_norm == Norm::whole;
-    visit(prefix + "q_norm.weight", Shape{whole ? attention.query_width() : attention.head_dim},
-          layer.query_norm);
-    visit(prefix + "k_norm.weight", Shape{whole ? attention.key_width() : attention.head_dim},
-          layer.key_norm);
-  }
+  visit_head_norms(attention, prefix, layer, visit);
   if (attention.qkv_bias) {
     visit(prefix + "q_proj.bias", Shape{attention.query_outputs()}, layer.query_bias);
-    visit(prefix + "k_proj.bias", Shape{attention.key_width()}, layer.key_bias);
-    visit(prefix + "v_proj.bias", Shape{attention.value_width()}, layer.value_bias);
+    if (attention.projects_keys()) {
+      visit(prefix + "k_proj.bias", Shape{attention.key_width()}, layer.key_bias);
+    }
+    if (attention.projects_values()) {
+      visit(prefix + "v_proj.bias", Shape{attention.value_width()}, layer.value_bias);
+    }
   }
   if (attention.sinks) {
     visit(prefix + "sinks", Shape{attention.heads}, layer.sinks);
@@ -97,8 +123,12 @@ void visit_attention(const ModelSpec& spec, const AttentionSpec& attention,
     visit(prefix + "o_proj.bias", Shape{spec.hidden}, layer.output_bias);
   }
   visit(prefix + "q_proj.weight", Shape{attention.query_outputs(), spec.hidden}, layer.query);
-  visit(prefix + "k_proj.weight", Shape{attention.key_width(), spec.hidden}, layer.key);
-  visit(prefix + "v_proj.weight", Shape{attention.value_width(), spec.hidden}, layer.value);
+  if (attention.projects_keys()) {
+    visit(prefix + "k_proj.weight", Shape{attention.key_width(), spec.hidden}, layer.key);
+  }
+  if (attention.projects_values()) {
+    visit(prefix + "v_proj.weight", Shape{attention.value_width(), spec.hidden}, layer.value);
+  }
   visit(prefix + "o_proj.weight", Shape{spec.hidden, attention.output_width()}, layer.output);
 }
 
@@ -126,6 +156,16 @@ void visit_recurrent(const ModelSpec& spec, const RecurrentSpec& recurrent,
   visit(prefix + "out_proj.weight", Shape{spec.hidden, heads.value_width()}, layer.output);
 }
 
+/// What a layer does with its embeddings (LayerEmbeddings).
+template <class Layer, class Visit>
+void visit_layer_embedding(const ModelSpec& spec, const std::string& prefix, Layer& layer,
+                           const Visit& visit) {
+  const int width = spec.layer_embeddings->width;
+  visit(prefix + "per_layer_input_gate.weight", Shape{width, spec.hidden}, layer.embedding_gate);
+  visit(prefix + "per_layer_projection.weight", Shape{spec.hidden, width}, layer.embedding_output);
+  visit(prefix + "post_per_layer_input_norm.weight", Shape{spec.hidden}, layer.embedding_norm);
+}
+
 /// visit(name, shape, member) for every tensor of mixer, norms and feed-forward that layer
 /// `index` of the model has; `layer` has a member for each role (LayerWeights, train's
 /// LayerTensors). Matrices are [outputs, inputs], norms and biases vectors.
@@ -138,10 +178,32 @@ void visit_layer(const ModelSpec& spec, int index, Layer& layer, const Visit& vi
       visit(prefix + name + ".weight", Shape{spec.hidden}, member);
     }
   };
+  const auto bias = [&](const std::string& name, auto& member) {
+    if (!name.empty() && what.norm.bias) {
+      visit(prefix + name + ".bias", Shape{spec.hidden}, member);
+    }
+  };
+  const std::string mlp_norm = what.shares_norm ? "" : spec.names.mlp_norm;
   norm(spec.names.attention_norm, layer.attention_norm);
+  bias(spec.names.attention_norm, layer.attention_norm_bias);
   norm(spec.names.attention_post_norm, layer.attention_post_norm);
-  norm(spec.names.mlp_norm, layer.mlp_norm);
+  norm(mlp_norm, layer.mlp_norm);
+  bias(mlp_norm, layer.mlp_norm_bias);
   norm(spec.names.mlp_post_norm, layer.mlp_post_norm);
+  if (what.feed_forward.experts && what.feed_forward.experts->beside) {
+    norm("post_feedforward_layernorm_1", layer.shared_post_norm);
+    norm("pre_feedforward_layernorm_2", layer.experts_norm);
+    norm("post_feedforward_layernorm_2", layer.experts_post_norm);
+    visit(prefix + "router.scale", Shape{spec.hidden}, layer.router_norm);
+    visit(prefix + "router.per_expert_scale", Shape{what.feed_forward.experts->count},
+          layer.expert_scale);
+  }
+  if (what.output_scale) {
+    visit(prefix + "layer_scalar", Shape{1}, layer.output_scale);
+  }
+  if (spec.layer_embeddings) {
+    visit_layer_embedding(spec, prefix, layer, visit);
+  }
 
   if (const AttentionSpec* attention = what.attention()) {
     visit_attention(spec, *attention, prefix + "self_attn.", layer, visit);
@@ -191,7 +253,22 @@ void visit_ends(const ModelSpec& spec, Tree& tree, const Visit& visit) {
   if (!spec.tied_embeddings) {
     visit(std::string("lm_head.weight"), Shape{spec.vocab, spec.hidden}, tree.head);
   }
+  if (spec.head_bias) {
+    visit(std::string("lm_head.bias"), Shape{spec.vocab}, tree.head_bias);
+  }
   visit(std::string("model.norm.weight"), Shape{spec.hidden}, tree.norm);
+  if (spec.final_norm.bias) {
+    visit(std::string("model.norm.bias"), Shape{spec.hidden}, tree.norm_bias);
+  }
+  if (spec.layer_embeddings) {
+    const std::int64_t all = std::int64_t{spec.layer_count()} * spec.layer_embeddings->width;
+    visit(std::string("model.embed_tokens_per_layer.weight"),
+          Shape{spec.layer_embeddings->vocab, all}, tree.layer_embedding);
+    visit(std::string("model.per_layer_model_projection.weight"), Shape{all, spec.hidden},
+          tree.layer_projection);
+    visit(std::string("model.per_layer_projection_norm.weight"),
+          Shape{spec.layer_embeddings->width}, tree.layer_projection_norm);
+  }
 }
 
 }  // namespace winnow::model

@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <utility>
 
@@ -34,6 +35,14 @@ class Binder {
     const bool own_head = !spec_.tied_embeddings || source_.contains("lm_head.weight");
     weights_.head = own_head ? matrix("lm_head.weight") : weights_.embedding;
     weights_.norm = norm("model.norm.weight", spec_.final_norm);
+    weights_.norm_bias = vector_if(spec_.final_norm.bias, "model.norm.bias");
+    weights_.head_bias = vector_if(spec_.head_bias, "lm_head.bias");
+    if (spec_.layer_embeddings) {
+      weights_.layer_embedding = matrix("model.embed_tokens_per_layer.weight");
+      weights_.layer_projection = matrix("model.per_layer_model_projection.weight");
+      weights_.layer_projection_norm =
+          norm("model.per_layer_projection_norm.weight", spec_.final_norm);
+    }
     for (int i = 0; i < spec_.layer_count(); ++i) {
       weights_.layers.push_back(layer(i));
     }
@@ -66,8 +75,8 @@ class Binder {
   // Norms whose weight counts from 1 are stored as what they multiply by.
   [[nodiscard]] std::vector<float> norm(const std::string& name, const NormSpec& spec) const {
     std::vector<float> weight = vector(name);
-    if (spec.kind == NormSpec::Kind::rms_plus_one) {
-      std::ranges::transform(weight, weight.begin(), [](float w) { return 1.0F + w; });
+    if (const float offset = spec.offset(); offset != 0.0F) {
+      std::ranges::transform(weight, weight.begin(), [offset](float w) { return offset + w; });
     }
     return weight;
   }
@@ -87,6 +96,12 @@ class Binder {
         member = is_norm ? norm(name, spec_.layer(index).norm) : vector(name);
       }
     });
+    for (float& weight : w.router_norm) {
+      weight /= std::sqrt(static_cast<float>(spec_.hidden));
+    }
+    if (const AttentionSpec* attention = spec_.layer(index).attention()) {
+      fill_head_norms(*attention, w);
+    }
     if (spec_.has_adapter(index)) {
       bind_adapter(index, w);
     }
@@ -105,6 +120,14 @@ class Binder {
         member = vector_if(&member != &w.bias || source_.contains(name), name);
       }
     });
+  }
+
+  // Those that files have no weights of.
+  static void fill_head_norms(const AttentionSpec& attention, LayerWeights& w) {
+    if (attention.query_key_norm != AttentionSpec::QueryKeyNorm::none && !attention.norm_weights) {
+      w.query_norm.assign(static_cast<std::size_t>(attention.head_dim), 1.0F);
+      w.key_norm = w.query_norm;
+    }
   }
 
   const ModelSpec& spec_;
@@ -152,11 +175,15 @@ class StoredTensors : public TensorSource {
 
 std::vector<ops::Weight> Weights::matrices() const {
   std::vector<ops::Weight> result{head};
+  if (layer_projection.data != nullptr) {
+    result.push_back(layer_projection);
+  }
   for (const LayerWeights& layer : layers) {
     for (const ops::Weight* weight :
          {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate, &layer.up,
           &layer.down, &layer.router, &layer.shared_gate, &layer.recurrent.input,
-          &layer.recurrent.gate, &layer.recurrent.rate, &layer.recurrent.decay}) {
+          &layer.recurrent.gate, &layer.recurrent.rate, &layer.recurrent.decay,
+          &layer.embedding_gate, &layer.embedding_output}) {
       if (weight->data != nullptr) {
         result.push_back(*weight);
       }

@@ -57,10 +57,12 @@ struct RecurrentWeights {
 struct LayerWeights {
   // Empty is what the model does not have. Norms hold what x / rms(x) is multiplied by.
   std::vector<float> attention_norm;       // [hidden] before attention
+  std::vector<float> attention_norm_bias;  // [hidden]
   std::vector<float> attention_post_norm;  // [hidden] of what attention adds
   std::vector<float> mlp_norm;             // [hidden]
+  std::vector<float> mlp_norm_bias;        // [hidden]
   std::vector<float> mlp_post_norm;        // [hidden]
-  std::vector<float> query_norm;           // [head_dim], or [heads * head_dim]
+  std::vector<float> query_norm;           // [head_dim], or [heads * head_dim]; 1 without weights
   std::vector<float> key_norm;
   std::vector<float> query_bias;  // as many as `query` has rows
   std::vector<float> key_bias;    // [kv_heads * head_dim]
@@ -80,10 +82,22 @@ struct LayerWeights {
   // Of a layer with experts, whose gate, up and down are those of the shared one:
   ops::Weight router;  // [experts, hidden], never quantised
   std::vector<float> router_bias;
-  ops::Weight shared_gate;  // [1, hidden], never quantised
+  std::vector<float> choice_bias;  // [experts]
+  ops::Weight shared_gate;         // [1, hidden], never quantised
+  // Of experts beside (ExpertsSpec):
+  std::vector<float> shared_post_norm;  // [hidden], as the next
+  std::vector<float> experts_norm;
+  std::vector<float> experts_post_norm;
+  std::vector<float> router_norm;
+  std::vector<float> expert_scale;  // [experts]
   std::vector<ExpertWeights> experts;
   RecurrentWeights recurrent;
   AdapterWeights adapter;
+  std::vector<float> output_scale;  // [1]
+  // Of a model with embeddings for each layer (LayerEmbeddings):
+  ops::Weight embedding_gate;         // [width, hidden]
+  ops::Weight embedding_output;       // [hidden, width]
+  std::vector<float> embedding_norm;  // [hidden]
 };
 
 /// Views of a checkpoint's tensors, or of copies quantised on loading; keeps alive what they see.
@@ -91,6 +105,12 @@ struct Weights {
   ops::Weight embedding;    // [vocab, hidden]
   ops::Weight head;         // [vocab, hidden]; the embedding when tied
   std::vector<float> norm;  // [hidden]
+  std::vector<float> norm_bias;
+  std::vector<float> head_bias;  // [vocab]
+  // Of a model with embeddings for each layer, whose parts lie side by side:
+  ops::Weight layer_embedding;               // [vocab, layers * width]
+  ops::Weight layer_projection;              // [layers * width, hidden]
+  std::vector<float> layer_projection_norm;  // [width]
   std::vector<LayerWeights> layers;
 
   std::vector<ops::QuantizedWeight> quantized;

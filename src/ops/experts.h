@@ -10,10 +10,11 @@
 namespace winnow::ops {
 
 struct ExpertsWeights {
-  const Weight* router = nullptr;       // [E, K]
-  const float* router_bias = nullptr;   // [E] or null
-  std::span<const MlpWeights> experts;  // [E], all with gates and of one shape [I, K], [K, I]
-  bool scales_input = false;            // weights multiply what experts take, not what they give
+  const Weight* router = nullptr;         // [E, K]
+  const float* router_bias = nullptr;     // [E] or null
+  std::span<const MlpWeights> experts;    // [E], all with gates and of one shape [I, K], [K, I]
+  bool scales_input = false;              // weights multiply what experts take, not what they give
+  Matrix<const float> router_input = {};  // [T, K]; empty: the router takes x
 };
 
 /// What the backward pass needs of the forward one. Pairs of a token and an expert that it takes

@@ -1,4 +1,4 @@
-// Root-mean-square normalisation.
+// Root-mean-square normalisation, and LayerNorm.
 #pragma once
 
 #include <span>
@@ -19,5 +19,24 @@ void rms_norm(Matrix<float> out, Matrix<const float> x, std::span<const float> w
 void rms_norm_backward(Workspace& workspace, Matrix<float> dx, std::span<float> dweight,
                        Matrix<const float> dout, Matrix<const float> x,
                        std::span<const float> weight, float eps, float offset = 0.0F);
+
+/// LayerNorm (Ba et al. 2016): out[m, :] = (x[m, :] - mean) / sqrt(variance + eps) * (offset +
+/// weight) + bias. out may be x; without a bias it is empty. A weight longer than
+/// a row is of several rows, one after another (heads with weights of their own): row m takes part
+/// m mod (weight.size() / N).
+void layer_norm(Matrix<float> out, Matrix<const float> x, std::span<const float> weight,
+                std::span<const float> bias, float eps, float offset = 0.0F);
+
+/// What layer_norm_backward() adds to; empty: not computed.
+struct LayerNormGradients {
+  Matrix<float> x;  // [M, N]
+  std::span<float> weight;
+  std::span<float> bias;
+};
+
+/// Backward of layer_norm, given the gradient of its result.
+void layer_norm_backward(Workspace& workspace, const LayerNormGradients& gradients,
+                         Matrix<const float> dout, Matrix<const float> x,
+                         std::span<const float> weight, float eps, float offset = 0.0F);
 
 }  // namespace winnow::ops

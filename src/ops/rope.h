@@ -1,4 +1,5 @@
-// Rotary position embedding (Su et al. 2021), half-split as in Hugging Face.
+// Rotary position embedding (Su et al. 2021), half-split as in Hugging Face's Llama, or
+// interleaved as in the paper.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +15,13 @@ namespace winnow::ops {
 class RopeAngles {
  public:
   /// `frequencies` [rotary / 2]: radians per position, scaling already applied. cos and sin are
-  /// multiplied by `factor` (YaRN's attention factor).
+  /// multiplied by `factor` (YaRN's attention factor). `interleaved`: which channels are a plane.
   void compute(std::span<const float> frequencies, std::span<const std::int32_t> positions,
-               float factor = 1.0F);
+               float factor = 1.0F, bool interleaved = false);
 
   /// Channels of a head that are rotated: two per frequency.
   [[nodiscard]] std::size_t rotary() const { return 2 * half_; }
+  [[nodiscard]] bool interleaved() const { return interleaved_; }
   [[nodiscard]] std::span<const float> cosines(std::size_t token) const {
     return {cosines_.data() + token * half_, half_};
   }
@@ -29,13 +31,14 @@ class RopeAngles {
 
  private:
   std::size_t half_ = 0;
+  bool interleaved_ = false;
   Buffer<float> cosines_;  // [tokens, rotary / 2]
   Buffer<float> sines_;
 };
 
 /// Rotates the first angles.rotary() channels of every head of x [T, heads * head_dim] in place:
-/// channels i and i + rotary / 2 are a plane, rotated by the token's i-th angle and scaled by the
-/// angles' factor. The other channels stay as they are.
+/// channels i and i + rotary / 2, interleaved 2i and 2i + 1, are a plane, rotated by the token's
+/// i-th angle and scaled by the angles' factor. The other channels stay as they are.
 void rope(Matrix<float> x, int head_dim, const RopeAngles& angles);
 
 /// Backward of rope, in place: rotates the gradient of its result back, times the factor.

@@ -19,6 +19,16 @@ struct Router {
   int active = 0;  // of them per token
   RouterScore score = RouterScore::softmax;
   bool normalized = false;  // the weights of the active ones are divided by their sum
+  float scale = 1.0F;       // of the weights, last
+  /// The active ones come from so many of as many groups, of consecutive experts: those whose two
+  /// best experts have the largest sum (DeepSeek V3).
+  int groups = 1;
+  int active_groups = 1;
+  /// [count] or null: joins the scores in the choice, not in the weights. Scores are then softmax
+  /// over all experts, or sigmoid.
+  const float* choice_bias = nullptr;
+  /// [count] or null: multiplies the weights of each expert, last of all. Has no backward.
+  const float* expert_scale = nullptr;
 };
 
 /// The experts of each token, the best first (of equal ones the first), and their weights.

@@ -105,7 +105,7 @@ std::shared_ptr<const winnow::model::Lora> Service::adapter(std::string_view nam
 
 HttpResponse Service::models(std::string_view id) const {
   const kvcache::CacheConfig& cache = model_.engine.cache;
-  const auto page = ops::PageLayout(cache.format, model().attention().head_dim).page_bytes();
+  const auto page = ops::PageLayout(cache.format, model().cached_head_dim()).page_bytes();
   const double entry_bytes = static_cast<double>(page) / ops::kPageEntries;
   Json entry{{"id", config_.model_name},
              {"object", "model"},

@@ -30,6 +30,23 @@ std::vector<std::int32_t> positions_of(const Batch& batch) {
   return positions;
 }
 
+// The width of the chunks within which a layer attends; 0 for other layers.
+int chunk_of(const model::LayerSpec& layer) {
+  const model::AttentionSpec* attention = layer.attention();
+  return attention != nullptr && attention->reach.kind == model::Reach::Kind::chunked
+             ? attention->reach.width
+             : 0;
+}
+
+// The first key of each token's chunk.
+std::vector<std::int32_t> chunk_keys_of(std::span<const std::int32_t> positions, int width) {
+  std::vector<std::int32_t> keys(positions.size());
+  for (std::size_t t = 0; t < keys.size(); ++t) {
+    keys[t] = static_cast<std::int32_t>(t) - positions[t] % width;
+  }
+  return keys;
+}
+
 void embed(const ops::Weight& embedding, const Batch& batch, ops::Matrix<float> hidden) {
   for (std::size_t t = 0; t < batch.size(); ++t) {
     assert(batch.tokens[t] >= 0 && batch.tokens[t] < embedding.rows);
@@ -78,10 +95,12 @@ ops::Matrix<const float> Decoder::input(int layer) const {
 
 LayerPass Decoder::pass_of(const Batch& batch, const DecisionPass& decisions, int layer) const {
   const int table = ropes_.table_of(layer);
+  const auto chunks = chunk_keys_.find(chunk_of(spec_.layer(layer)));
   return {.spec = &spec_,
           .angles = table < 0 ? nullptr : &angles_[static_cast<std::size_t>(table)],
           .positions = positions_,
-          .first_key = batch.first_key,
+          .first_key =
+              chunks == chunk_keys_.end() ? std::span(batch.first_key) : std::span(chunks->second),
           .decisions = decisions,
           .layer = layer};
 }
@@ -95,6 +114,12 @@ void Decoder::forward(ops::Context& context, const Weights& weights, const Batch
   assert(batch.size() == inputs_.front().rows);
   positions_ = positions_of(batch);
   angles_ = ropes_.angles(positions_);
+  chunk_keys_.clear();
+  for (const model::LayerSpec& layer : spec_.layers) {
+    if (const int width = chunk_of(layer); width > 0 && !chunk_keys_.contains(width)) {
+      chunk_keys_[width] = chunk_keys_of(positions_, width);
+    }
+  }
   decided_ = {};
   embed(weights.embedding, batch, inputs_.front());
   if (spec_.embedding_multiplier != 1.0F) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "model/rope_tables.h"
@@ -65,8 +66,9 @@ class Decoder {
   model::ModelSpec spec_;
   Keep keep_;
   model::RopeTables ropes_;
-  std::vector<std::int32_t> positions_;  // of the batch's tokens
-  std::vector<ops::RopeAngles> angles_;  // by table
+  std::vector<std::int32_t> positions_;                  // of the batch's tokens
+  std::map<int, std::vector<std::int32_t>> chunk_keys_;  // by width: where their chunks begin
+  std::vector<ops::RopeAngles> angles_;                  // by table
   Buffer<float> memory_;
   std::vector<ops::Matrix<float>> inputs_;     // of every layer, and the last one's output
   std::vector<LayerActivations> activations_;  // one, or one per layer

@@ -135,7 +135,9 @@ class Experts {
     }
   }
 
-  [[nodiscard]] ops::Router router() const { return spec_.experts->router(); }
+  [[nodiscard]] ops::Router router() const {
+    return spec_.experts->router(data_or_null(w_.choice_bias));
+  }
   [[nodiscard]] ops::ExpertsWeights weights() const {
     return {.router = &w_.router,
             .router_bias = data_or_null(w_.router_bias),

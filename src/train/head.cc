@@ -25,9 +25,13 @@ std::size_t chunk_rows(const model::ModelSpec& spec, std::size_t tokens) {
 Matrix<float> final_norm(ops::Workspace& workspace, const model::ModelSpec& spec,
                          const HeadInput& input) {
   const auto normed = detail::take_matrix(workspace, input.hidden.rows, input.hidden.cols);
-  ops::rms_norm(normed, input.hidden, input.weights->norm, spec.final_norm.eps,
-                detail::offset_of(spec.final_norm));
+  detail::normalize(spec.final_norm, normed, input.hidden,
+                    {input.weights->norm, input.weights->norm_bias});
   return normed;
+}
+
+const float* bias_of(const Weights& weights) {
+  return weights.head_bias.empty() ? nullptr : weights.head_bias.data();
 }
 
 void scale_logits(const model::ModelSpec& spec, Matrix<float> logits) {
@@ -51,17 +55,18 @@ double chunked_loss(ops::Context& context, const model::ModelSpec& spec, const H
   for (std::size_t first = 0; first < normed.rows; first += step) {
     const std::size_t last = std::min(first + step, normed.rows);
     const auto logits = all.slice(0, last - first);
-    ops::linear(context, logits, normed.slice(first, last), student.weights->head);
+    ops::linear(context, logits, normed.slice(first, last), student.weights->head,
+                bias_of(*student.weights));
     scale_logits(spec, logits);
     loss += loss_of(logits, first);
     scale_logits(spec, logits);  // now the gradient
-    ops::linear_backward(context, {dnormed.slice(first, last), gradients.head, {}}, logits,
-                         normed.slice(first, last), student.weights->head);
+    ops::linear_backward(context, {dnormed.slice(first, last), gradients.head, gradients.head_bias},
+                         logits, normed.slice(first, last), student.weights->head);
   }
   std::fill_n(gradient.data, gradient.rows * gradient.cols, 0.0F);
-  ops::rms_norm_backward(workspace, gradient, gradients.norm, dnormed, student.hidden,
-                         student.weights->norm, spec.final_norm.eps,
-                         detail::offset_of(spec.final_norm));
+  detail::normalize_backward(workspace, spec.final_norm, gradient,
+                             {gradients.norm, gradients.norm_bias}, dnormed, student.hidden,
+                             {student.weights->norm, student.weights->norm_bias});
   return loss;
 }
 
@@ -90,7 +95,8 @@ double distillation_loss(ops::Context& context, const model::ModelSpec& spec, co
   return chunked_loss(
       context, spec, student, gradients, gradient, [&](Matrix<float> logits, std::size_t first) {
         const auto rows = expected.slice(0, logits.rows);
-        ops::linear(context, rows, normed.slice(first, first + logits.rows), teacher.weights->head);
+        ops::linear(context, rows, normed.slice(first, first + logits.rows), teacher.weights->head,
+                    bias_of(*teacher.weights));
         scale_logits(spec, rows);
         if (spec.final_soft_cap > 0.0F) {
           ops::soft_cap(rows, spec.final_soft_cap);

@@ -19,7 +19,7 @@ struct LayerPass {
   const model::ModelSpec* spec = nullptr;
   const ops::RopeAngles* angles = nullptr;  // null: the layer does not rotate
   std::span<const std::int32_t> positions;  // [T]
-  std::span<const std::int32_t> first_key;  // [T]
+  std::span<const std::int32_t> first_key;  // [T]: of the document, or of the layer's chunk of it
   DecisionPass decisions;
   int layer = 0;
 
@@ -37,6 +37,7 @@ class LayerActivations {
   ops::Matrix<float> normed;       // [T, hidden]: input of q, k and v
   ops::Matrix<float> raw_queries;  // [T, heads * head_dim]: before q-norm, if the model has one
   ops::Matrix<float> raw_keys;
+  ops::Matrix<float> raw_values;
   ops::Matrix<float> queries;  // [T, heads * head_dim]: after RoPE
   ops::Matrix<float> keys;     // [T, kv_heads * head_dim]
   ops::Matrix<float> values;

@@ -32,14 +32,35 @@ class LayerBackward {
         a_(activations),
         g_(gradients) {}
 
-  // Converts the gradient of the layer's output to that of a_.middle.
-  void mlp(Matrix<float> gradient) {
+  // Converts the gradient of the layer's output to that of its input.
+  void run(Matrix<float> gradient, const DecisionLoss& loss) {
     const ops::Workspace::Scope scope(workspace_);
+    detail::scale_output(pass_, w_, gradient);
     const auto dnormed = zeros_like(a_.mlp_normed);
+    mlp(gradient, dnormed);
+    // What the feed-forward of a parallel layer takes is the layer's input.
+    const bool parallel = pass_.layer_spec().parallel;
+    if (!parallel) {
+      through_mlp_input(gradient, dnormed, a_.middle);
+    }
+    mixer(gradient, loss);
+    if (parallel) {
+      through_mlp_input(gradient, dnormed, input_);
+    }
+  }
+
+ private:
+  void mlp(Matrix<const float> gradient, Matrix<float> dnormed) {
+    const ops::Workspace::Scope scope(workspace_);
     detail::feed_forward_backward(
         context_, pass_, w_, a_, g_,
         branch_gradient(gradient, a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm), dnormed);
-    through_input(gradient, dnormed, a_.middle, w_.mlp_norm, g_.mlp_norm);
+  }
+
+  void through_mlp_input(Matrix<float> gradient, Matrix<const float> dnormed,
+                         Matrix<const float> stream) {
+    through_input(gradient, dnormed, stream, detail::mlp_norm(pass_, w_),
+                  detail::mlp_norm(pass_, g_));
   }
 
   // Converts the gradient of a_.middle to that of the layer's input.
@@ -56,17 +77,21 @@ class LayerBackward {
     }
     const auto dnormed = zeros_like(a_.normed);
     detail::delta_net_backward(context_, pass_, w_, a_, g_, doutput, dnormed);
-    through_input(gradient, dnormed, input_, w_.attention_norm, g_.attention_norm);
+    through_attention_input(gradient, dnormed);
   }
 
- private:
+  void through_attention_input(Matrix<float> gradient, Matrix<const float> dnormed) {
+    through_input(gradient, dnormed, input_, {w_.attention_norm, w_.attention_norm_bias},
+                  {g_.attention_norm, g_.attention_norm_bias});
+  }
+
   void attention(Matrix<float> gradient, const DecisionLoss& loss, Matrix<float> dattended) {
     const bool gated = pass_.attention().output_gate;
     const auto dgates = gated ? like(a_.output_gates) : Matrix<float>();
     if (gated) {
       ops::sigmoid_multiply_backward(dattended, dgates, dattended, a_.attended, a_.output_gates);
     }
-    const auto dqueries = zeros_like(a_.queries);
+    auto dqueries = zeros_like(a_.queries);
     auto dkeys = zeros_like(a_.keys);
     auto dvalues = zeros_like(a_.values);
     const auto dbias = decides(pass_) ? zeros_like(a_.key_bias) : Matrix<float>();
@@ -83,6 +108,9 @@ class LayerBackward {
     }
     if (const auto& growth = pass_.attention().query_growth) {
       model::grow_queries(*growth, pass_.positions, dqueries);
+    }
+    if (detail::norms_heads(pass_.attention()) && pass_.attention().norms_after_rope) {
+      through_head_norms(dqueries, dkeys);
     }
     if (pass_.angles != nullptr) {
       ops::rope_backward(dqueries, spec_.attention().head_dim, *pass_.angles);
@@ -194,9 +222,12 @@ class LayerBackward {
   void projections(const HeadGradients& of, Matrix<float> gradient) {
     Matrix<float> dqueries = of.queries;
     Matrix<float> dkeys = of.keys;
-    if (!w_.query_norm.empty()) {
-      dqueries = through_head_norm(dqueries, a_.raw_queries, w_.query_norm, g_.query_norm);
-      dkeys = through_head_norm(dkeys, a_.raw_keys, w_.key_norm, g_.key_norm);
+    if (detail::norms_heads(pass_.attention()) && !pass_.attention().norms_after_rope) {
+      through_head_norms(dqueries, dkeys);
+    }
+    Matrix<float> dvalues = of.values;
+    if (pass_.attention().value_norm) {
+      dvalues = through_value_norm(dvalues);
     }
     const auto dnormed = zeros_like(a_.normed);
     if (detail::borrows(pass_)) {
@@ -208,18 +239,23 @@ class LayerBackward {
       dqueries = both;
     }
     backward(w_.query, {dnormed, g_.query, g_.query_bias}, dqueries, a_.normed);
+    if (!pass_.attention().projects_values()) {
+      ops::add(dkeys, dvalues);
+    }
     backward(w_.key, {dnormed, g_.key, g_.key_bias}, dkeys, a_.normed);
-    backward(w_.value, {dnormed, g_.value, g_.value_bias}, of.values, a_.normed);
-    through_input(gradient, dnormed, input_, w_.attention_norm, g_.attention_norm);
+    if (pass_.attention().projects_values()) {
+      backward(w_.value, {dnormed, g_.value, g_.value_bias}, dvalues, a_.normed);
+    }
+    through_attention_input(gradient, dnormed);
   }
 
   // From what a part took of the residual stream to the stream itself.
   void through_input(Matrix<float> gradient, Matrix<const float> dinput, Matrix<const float> stream,
-                     std::span<const float> weight, std::span<float> dweight) {
+                     const detail::NormWeights& weights, const detail::NormGradients& gradients) {
     const model::LayerSpec& spec = pass_.layer_spec();
     if (spec.norm_before) {
-      ops::rms_norm_backward(workspace_, gradient, dweight, dinput, stream, weight, spec.norm.eps,
-                             detail::offset_of(spec.norm));
+      detail::normalize_backward(workspace_, spec.norm, gradient, gradients, dinput, stream,
+                                 weights);
     } else {
       ops::add(gradient, dinput);
     }
@@ -237,8 +273,8 @@ class LayerBackward {
     ops::scale(result, spec.residual_multiplier);
     if (spec.norm_after) {
       const auto dbranch = zeros_like(branch);
-      ops::rms_norm_backward(workspace_, dbranch, dweight, result, branch, weight, spec.norm.eps,
-                             detail::offset_of(spec.norm));
+      detail::normalize_backward(workspace_, spec.norm, dbranch, {dweight}, result, branch,
+                                 {weight});
       result = dbranch;
     }
     return result;
@@ -247,12 +283,26 @@ class LayerBackward {
   [[nodiscard]] Matrix<float> through_head_norm(Matrix<float> dout, Matrix<float> raw,
                                                 std::span<const float> weight,
                                                 std::span<float> dweight) {
-    const model::NormSpec& norm = pass_.layer_spec().norm;
+    const std::size_t width = detail::normed_width(pass_, dout);
     const auto draw = zeros_like(dout);
-    ops::rms_norm_backward(workspace_, detail::by_head(draw, weight.size()), dweight,
-                           detail::by_head(dout, weight.size()),
-                           detail::by_head(raw, weight.size()), weight, norm.eps,
-                           detail::offset_of(norm));
+    detail::normalize_backward(workspace_, detail::head_norm(pass_), detail::by_head(draw, width),
+                               {dweight}, detail::by_head(dout, width), detail::by_head(raw, width),
+                               {detail::weight_or_ones(workspace_, weight, width)});
+    return draw;
+  }
+
+  void through_head_norms(Matrix<float>& dqueries, Matrix<float>& dkeys) {
+    dqueries = through_head_norm(dqueries, a_.raw_queries, w_.query_norm, g_.query_norm);
+    dkeys = through_head_norm(dkeys, a_.raw_keys, w_.key_norm, g_.key_norm);
+  }
+
+  [[nodiscard]] Matrix<float> through_value_norm(Matrix<float> dout) {
+    const auto width = static_cast<std::size_t>(pass_.attention().head_dim);
+    const auto draw = zeros_like(dout);
+    ops::rms_norm_backward(workspace_, detail::by_head(draw, width), {},
+                           detail::by_head(dout, width), detail::by_head(a_.raw_values, width),
+                           detail::weight_or_ones(workspace_, {}, width),
+                           pass_.layer_spec().norm.eps);
     return draw;
   }
 
@@ -289,9 +339,7 @@ void layer_backward(ops::Context& context, const LayerPass& pass, const LayerWei
                     Matrix<const float> input, const LayerActivations& activations,
                     const DecisionLoss& loss, const LayerGradients& gradients,
                     Matrix<float> gradient) {
-  LayerBackward backward(context, pass, weights, input, activations, gradients);
-  backward.mlp(gradient);
-  backward.mixer(gradient, loss);
+  LayerBackward(context, pass, weights, input, activations, gradients).run(gradient, loss);
 }
 
 }  // namespace winnow::train

@@ -11,6 +11,7 @@
 #include "train/layer.h"
 #include "train/layer_parts.h"
 #include "train/mixer_output.h"
+#include "train/norms.h"
 
 namespace winnow::train {
 namespace {
@@ -97,11 +98,11 @@ void attend(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
 }
 
 // What a part of the layer takes of the residual stream.
-void take_input(const LayerPass& pass, Matrix<const float> stream, std::span<const float> weight,
-                Matrix<float> input) {
+void take_input(const LayerPass& pass, Matrix<const float> stream,
+                const detail::NormWeights& weights, Matrix<float> input) {
   const model::LayerSpec& spec = pass.layer_spec();
   if (spec.norm_before) {
-    ops::rms_norm(input, stream, weight, spec.norm.eps, detail::offset_of(spec.norm));
+    detail::normalize(spec.norm, input, stream, weights);
   } else {
     copy(stream, input);
   }
@@ -112,7 +113,7 @@ void add_branch(const LayerPass& pass, std::span<const float> post_norm, Matrix<
                 Matrix<const float> stream, Matrix<float> out) {
   const model::LayerSpec& spec = pass.layer_spec();
   if (spec.norm_after) {
-    ops::rms_norm(out, branch, post_norm, spec.norm.eps, detail::offset_of(spec.norm));
+    detail::normalize(spec.norm, out, branch, {post_norm});
   }
   if (spec.residual_multiplier != 1.0F) {
     ops::scale(out, spec.residual_multiplier);
@@ -120,12 +121,28 @@ void add_branch(const LayerPass& pass, std::span<const float> post_norm, Matrix<
   ops::add(out, stream);
 }
 
-void norm_heads(const LayerPass& pass, std::span<const float> weight, Matrix<float> x,
-                Matrix<float> raw) {
-  const model::NormSpec& norm = pass.layer_spec().norm;
+void norm_heads(ops::Workspace& workspace, const LayerPass& pass, std::span<const float> weight,
+                Matrix<float> x, Matrix<float> raw) {
+  const ops::Workspace::Scope scope(workspace);
+  const std::size_t width = detail::normed_width(pass, x);
   copy(x, raw);
-  ops::rms_norm(detail::by_head(x, weight.size()), detail::by_head(raw, weight.size()), weight,
-                norm.eps, detail::offset_of(norm));
+  detail::normalize(detail::head_norm(pass), detail::by_head(x, width), detail::by_head(raw, width),
+                    {detail::weight_or_ones(workspace, weight, width)});
+}
+
+// RMSNorm of each value head, without weights.
+void norm_values(ops::Workspace& workspace, const LayerPass& pass, LayerActivations& a) {
+  const ops::Workspace::Scope scope(workspace);
+  const auto width = static_cast<std::size_t>(pass.attention().head_dim);
+  copy(a.values, a.raw_values);
+  ops::rms_norm(detail::by_head(a.values, width), detail::by_head(a.raw_values, width),
+                detail::weight_or_ones(workspace, {}, width), pass.layer_spec().norm.eps);
+}
+
+void norm_queries_and_keys(ops::Workspace& workspace, const LayerPass& pass, const LayerWeights& w,
+                           LayerActivations& a) {
+  norm_heads(workspace, pass, w.query_norm, a.queries, a.raw_queries);
+  norm_heads(workspace, pass, w.key_norm, a.keys, a.raw_keys);
 }
 
 // From the layer's input to what attention sees.
@@ -142,16 +159,23 @@ void project(ops::Context& context, const LayerPass& pass, const LayerWeights& w
       {a.keys, &w.key, data_or_null(w.key_bias)},
       {a.values, &w.value, data_or_null(w.value_bias)},
   }};
-  ops::linear(context, projections, a.normed);
+  const bool projects_values = pass.attention().projects_values();
+  ops::linear(context, std::span(projections).first(projects_values ? 3 : 2), a.normed);
+  if (!projects_values) {
+    copy(a.keys, a.values);
+  }
+  if (pass.attention().value_norm) {
+    norm_values(*context.workspace, pass, a);
+  }
   if (gated) {
     model::split_output_gates(pass.attention().head_dim, queries, a.queries, a.output_gates);
   }
   if (detail::borrows(pass)) {
     compose_channels(context, pass, w, a);
   }
-  if (!w.query_norm.empty()) {
-    norm_heads(pass, w.query_norm, a.queries, a.raw_queries);
-    norm_heads(pass, w.key_norm, a.keys, a.raw_keys);
+  const bool norms = detail::norms_heads(pass.attention());
+  if (norms && !pass.attention().norms_after_rope) {
+    norm_queries_and_keys(*context.workspace, pass, w, a);
   }
   if (decides(pass)) {
     decide(context, pass, w, input, a);
@@ -160,6 +184,9 @@ void project(ops::Context& context, const LayerPass& pass, const LayerWeights& w
   if (pass.angles != nullptr) {
     ops::rope(a.queries, pass.attention().head_dim, *pass.angles);
     ops::rope(a.keys, pass.attention().head_dim, *pass.angles);
+  }
+  if (norms && pass.attention().norms_after_rope) {
+    norm_queries_and_keys(*context.workspace, pass, w, a);
   }
   if (const auto& growth = pass.attention().query_growth) {
     model::grow_queries(*growth, pass.positions, a.queries);
@@ -175,7 +202,7 @@ void project(ops::Context& context, const LayerPass& pass, const LayerWeights& w
 void mix(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
          Matrix<const float> input, LayerActivations& a) {
   const ops::Workspace::Scope scope(*context.workspace);
-  take_input(pass, input, w.attention_norm, a.normed);
+  take_input(pass, input, {w.attention_norm, w.attention_norm_bias}, a.normed);
   if (pass.layer_spec().attention() != nullptr) {
     project(context, pass, w, input, a);
     attend(context, pass, w, a);
@@ -188,13 +215,15 @@ void mix(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
   add_branch(pass, w.attention_post_norm, branch, input, a.middle);
 }
 
-void mlp(ops::Context& context, const LayerPass& pass, const LayerWeights& w, LayerActivations& a,
-         Matrix<float> output) {
-  take_input(pass, a.middle, w.mlp_norm, a.mlp_normed);
+void mlp(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
+         Matrix<const float> input, LayerActivations& a, Matrix<float> output) {
+  const Matrix<const float> stream = pass.layer_spec().parallel ? input : a.middle;
+  take_input(pass, stream, detail::mlp_norm(pass, w), a.mlp_normed);
   const Matrix<float> branch = pass.layer_spec().norm_after ? a.mlp_branch : output;
   detail::feed_forward(context, pass, w, a, branch);
   if (output.data != nullptr) {
     add_branch(pass, w.mlp_post_norm, branch, a.middle, output);
+    detail::scale_output(pass, w, output);
   }
 }
 
@@ -208,11 +237,18 @@ std::size_t padded(std::size_t floats) {
 template <class Take>
 void LayerActivations::lay_out(const model::ModelSpec& spec, const Take& take) {
   const model::AttentionSpec& attention = spec.attention();
-  const bool norms_heads = attention.query_key_norm != model::AttentionSpec::QueryKeyNorm::none;
+  const auto any_attention = [&](const auto& has) {
+    return std::ranges::any_of(spec.layers, [&](const model::LayerSpec& layer) {
+      return layer.attention() != nullptr && has(*layer.attention());
+    });
+  };
+  const bool norms_heads = any_attention(detail::norms_heads);
+  const bool norms_values = any_attention([](const auto& layer) { return layer.value_norm; });
   const bool norms_branches = spec.layers.front().norm_after;
   take(normed, spec.hidden);
   take(raw_queries, norms_heads ? attention.query_width() : 0);
   take(raw_keys, norms_heads ? attention.key_width() : 0);
+  take(raw_values, norms_values ? attention.value_width() : 0);
   take(queries, attention.query_width());
   take(keys, attention.key_width());
   take(values, attention.value_width());
@@ -273,7 +309,7 @@ LayerActivations::LayerActivations(const model::ModelSpec& spec, std::size_t tok
 void layer_forward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
                    Matrix<const float> input, LayerActivations& activations, Matrix<float> output) {
   mix(context, pass, weights, input, activations);
-  mlp(context, pass, weights, activations, output);
+  mlp(context, pass, weights, input, activations, output);
 }
 
 }  // namespace winnow::train

@@ -10,6 +10,7 @@
 #include "ops/segment_average.h"
 #include "ops/training_attention.h"
 #include "train/layer.h"
+#include "train/norms.h"
 
 namespace winnow::train::detail {
 
@@ -53,11 +54,6 @@ inline bool borrows(const LayerPass& pass) {
   return compresses(pass) && model::borrows_channels(*pass.spec);
 }
 
-/// What is added to a norm's weights.
-inline float offset_of(const model::NormSpec& norm) {
-  return norm.kind == model::NormSpec::Kind::rms_plus_one ? 1.0F : 0.0F;
-}
-
 /// A matrix of the workspace, uninitialised.
 inline ops::Matrix<float> take_matrix(ops::Workspace& workspace, std::size_t rows,
                                       std::size_t cols) {
@@ -95,9 +91,61 @@ inline ops::TrainingAttention attention_of(const LayerPass& pass, const LayerAct
           .keys = merges(pass) ? a.merged_keys : a.keys,
           .values = merges(pass) ? a.merged_values : a.values,
           .bias = decides(pass) ? ops::Matrix<const float>(a.key_bias) : far_bias,
-          .reach = attention.reach.width,
+          // Chunks are documents of their own: LayerPass::first_key.
+          .reach = attention.reach.kind == model::Reach::Kind::sliding ? attention.reach.width : 0,
           .soft_cap = attention.soft_cap,
           .sinks = sinks};
+}
+
+/// Whether queries and keys are normed.
+inline bool norms_heads(const model::AttentionSpec& attention) {
+  return attention.query_key_norm != model::AttentionSpec::QueryKeyNorm::none;
+}
+
+/// The norm of queries and keys; without weights nothing is added to the ones in their place.
+inline model::NormSpec head_norm(const LayerPass& pass) {
+  model::NormSpec norm = pass.layer_spec().norm;
+  if (!pass.attention().norm_weights) {
+    norm.kind = norm.centers() ? model::NormSpec::Kind::layer : model::NormSpec::Kind::rms;
+  }
+  return norm;
+}
+
+/// Columns of queries or keys that are normed together.
+inline std::size_t normed_width(const LayerPass& pass, ops::Matrix<const float> x) {
+  const model::AttentionSpec& attention = pass.attention();
+  return attention.query_key_norm == model::AttentionSpec::QueryKeyNorm::whole
+             ? x.cols
+             : static_cast<std::size_t>(attention.head_dim);
+}
+
+/// `weight`, or where that is empty ones in the workspace.
+inline std::span<const float> weight_or_ones(ops::Workspace& workspace,
+                                             std::span<const float> weight, std::size_t width) {
+  if (!weight.empty()) {
+    return weight;
+  }
+  const auto ones = workspace.take<float>(width);
+  std::ranges::fill(ones, 1.0F);
+  return ones;
+}
+
+/// Multiplies what leaves the layer, or its gradient, where the layer has a number for that.
+inline void scale_output(const LayerPass& pass, const LayerWeights& weights,
+                         ops::Matrix<float> output) {
+  if (pass.layer_spec().output_scale) {
+    ops::scale(output, weights.output_scale[0]);
+  }
+}
+
+/// The norm in front of the feed-forward.
+inline NormWeights mlp_norm(const LayerPass& pass, const LayerWeights& w) {
+  return pass.layer_spec().shares_norm ? NormWeights{w.attention_norm, w.attention_norm_bias}
+                                       : NormWeights{w.mlp_norm, w.mlp_norm_bias};
+}
+inline NormGradients mlp_norm(const LayerPass& pass, const LayerGradients& g) {
+  return pass.layer_spec().shares_norm ? NormGradients{g.attention_norm, g.attention_norm_bias}
+                                       : NormGradients{g.mlp_norm, g.mlp_norm_bias};
 }
 
 /// Rows of heads side by side [T, heads * D] as one row per head.

@@ -123,6 +123,9 @@ void validate(const TrainingOptions& options, const model::ModelSpec& base) {
           "--decay-share {}: expected 0 to 1", options.schedule.decay_share);
   require(options.schedule.final_factor >= 0.0 && options.schedule.final_factor <= 1.0,
           "--final-lr {}: expected 0 to 1, a factor of --lr", options.schedule.final_factor);
+  if (const char* what = model::beyond_training(base)) {
+    fail("the model has {}: winnow runs it, but does not train it", what);
+  }
   require(base.attention().head_dim % 8 == 0,
           "the model's heads have {} channels: training needs a multiple of 8",
           base.attention().head_dim);

@@ -23,6 +23,11 @@ Buffer<float> zeros(std::size_t count) {
   return buffer;
 }
 
+/// Norms of heads may have a row for each.
+bool is_vector(std::string_view name, const Shape& shape) {
+  return shape.size() != 2 || name.ends_with("norm.weight") || name.ends_with("bias");
+}
+
 }  // namespace
 
 Role role_of(std::string_view name, const Shape& shape) {
@@ -30,7 +35,7 @@ Role role_of(std::string_view name, const Shape& shape) {
       name.find(".dmc_") != std::string_view::npos) {
     return Role::decision;
   }
-  if (shape.size() != 2) {
+  if (is_vector(name, shape)) {
     return Role::vector;
   }
   return name.starts_with("model.layers.") ? Role::matrix : Role::embedding;
@@ -127,7 +132,7 @@ FrozenTensors::FrozenTensors(const model::Checkpoint& checkpoint) : checkpoint_(
   for (const auto& [name, tensor] : checkpoint_.tensors()) {
     const bool floating =
         tensor.dtype == DType::f32 || tensor.dtype == DType::f16 || tensor.dtype == DType::bf16;
-    if (floating && tensor.shape.size() != 2) {
+    if (floating && is_vector(name, tensor.shape)) {
       auto& vector = vectors_[name];
       vector.resize(static_cast<std::size_t>(tensor.count()));
       widen(tensor, vector);

@@ -40,11 +40,13 @@ struct RecurrentTensors {
 template <class Matrix, class Vector>
 struct LayerTensors {
   // Empty is what the model does not have.
-  Vector attention_norm;       // [hidden] before attention
+  Vector attention_norm;  // [hidden] before attention
+  Vector attention_norm_bias;
   Vector attention_post_norm;  // [hidden] of what attention adds
   Vector mlp_norm;             // [hidden]
-  Vector mlp_post_norm;        // [hidden]
-  Vector query_norm;           // [head_dim], or [heads * head_dim]
+  Vector mlp_norm_bias;
+  Vector mlp_post_norm;  // [hidden]
+  Vector query_norm;     // [head_dim], or [heads * head_dim]; of norms with weights
   Vector key_norm;
   Vector query_bias;  // [heads * head_dim]
   Vector key_bias;    // [kv_heads * head_dim]
@@ -67,9 +69,19 @@ struct LayerTensors {
   // Of a layer with experts, whose gate, up and down are those of the shared one:
   Matrix router;  // [experts, hidden]
   Vector router_bias;
-  Matrix shared_gate;  // [1, hidden]
+  Vector choice_bias;       // [experts]; has no gradient
+  Matrix shared_gate;       // [1, hidden]
+  Vector shared_post_norm;  // of experts beside, as the next
+  Vector experts_norm;
+  Vector experts_post_norm;
+  Vector router_norm;
+  Vector expert_scale;
   std::vector<ExpertTensors<Matrix, Vector>> experts;
   RecurrentTensors<Matrix, Vector> recurrent;
+  Vector output_scale;    // [1]; has no gradient
+  Matrix embedding_gate;  // of LayerEmbeddings, as the next
+  Matrix embedding_output;
+  Vector embedding_norm;
   /// [kv_heads, hidden]: an adapter's projection, or the rows of the query projection (DMC: of the
   /// key projection) that compute the borrowed channels. Those are kept apart while training:
   /// behind a decision scale of 100 they want a learning rate of their own.
@@ -81,7 +93,12 @@ template <class Matrix, class Vector>
 struct Tensors {
   Matrix embedding;  // [vocab, hidden]
   Matrix head;       // [vocab, hidden]; the embedding when tied
+  Vector head_bias;  // [vocab]
   Vector norm;       // [hidden]
+  Vector norm_bias;
+  Matrix layer_embedding;  // of LayerEmbeddings, as the next
+  Matrix layer_projection;
+  Vector layer_projection_norm;
   std::vector<LayerTensors<Matrix, Vector>> layers;
 };
 

@@ -213,6 +213,7 @@ WorldConfig any_world(RuleKind rule) {
                   .head_dim = 8 * *rc::gen::inRange(1, 9),
                   .group = *rc::gen::inRange(1, 5)};
   config.shape.reach = any_reach(config.shape.layers);
+  config.shape.chunked = *rc::gen::arbitrary<bool>();
   config.rate = *rc::gen::element(0.0, 0.3, 0.5, 0.9, 1.0);
   config.deterministic = *rc::gen::arbitrary<bool>();
   const std::size_t page = ops::PageLayout(config.cache.format, config.shape.head_dim).page_bytes();
@@ -233,7 +234,8 @@ void show(const WorldConfig& config) {
            << config.cache.cr << " sinks " << config.cache.sinks << " layers "
            << config.shape.layers << " heads " << config.shape.kv_heads << " x "
            << config.shape.group << " dim " << config.shape.head_dim << " reach ["
-           << fmt::format("{}", fmt::join(config.shape.reach, " ")) << "] rate " << config.rate
+           << fmt::format("{}", fmt::join(config.shape.reach, " "))
+           << (config.shape.chunked ? "] chunked rate " : "] rate ") << config.rate
            << (config.deterministic ? " deterministic" : "") << " bytes " << config.cache.max_bytes
            << '\n';
 }

@@ -200,7 +200,7 @@ class ReferenceLayer {
   [[nodiscard]] bool sees(const Head& head, int i, int j) const {
     const auto key = static_cast<std::size_t>(j);
     if (slides()) {
-      return i - j < reach_;
+      return shape_.chunked ? i / reach_ == j / reach_ : i - j < reach_;
     }
     switch (config_.rule) {
       case Kind::dms: {

@@ -80,6 +80,7 @@ WorldConfig any_world(RuleKind rule) {
                  .head_dim = 8 * *rc::gen::inRange(1, 9),
                  .group = *rc::gen::inRange(1, 4)};
   world.shape.reach = any_reach(world.shape.layers);
+  world.shape.chunked = *rc::gen::arbitrary<bool>();
   world.shape.states = {.layers = *rc::gen::inRange(0, 3), .floats = *rc::gen::inRange(1, 9)};
   world.rate = *rc::gen::element(0.0, 0.3, 0.5, 0.9, 1.0);
   world.deterministic = *rc::gen::arbitrary<bool>();
@@ -87,8 +88,8 @@ WorldConfig any_world(RuleKind rule) {
            << world.cache.window << " shift " << world.cache.shift << " cr " << world.cache.cr
            << " sinks " << world.cache.sinks << " layers " << world.shape.layers << " heads "
            << world.shape.kv_heads << " dim " << world.shape.head_dim << " reach ["
-           << fmt::format("{}", fmt::join(world.shape.reach, " ")) << "] rate " << world.rate
-           << '\n';
+           << fmt::format("{}", fmt::join(world.shape.reach, " "))
+           << (world.shape.chunked ? "] chunked rate " : "] rate ") << world.rate << '\n';
   return world;
 }
 

@@ -566,7 +566,8 @@ json rope_parameters(const Family& family, const std::string& type) {
                     {"high_freq_factor", 4.0},
                     {"original_max_position_embeddings", 32},
                     {"llama_4_scaling_beta", 0.5}};
-  const bool by_type = family.model_type == "gemma3_text" || family.model_type == "olmo3";
+  const bool by_type = family.model_type == "gemma3_text" || family.model_type == "gemma4_text" ||
+                       family.model_type == "olmo3";
   return by_type ? json{{"full_attention", one}} : one;
 }
 

@@ -136,7 +136,7 @@ class Converted {
     if (std::regex_match(name, match, std::regex(R"((.*experts)\.\d+(\..*))"))) {
       whole = match[1].str() + match[2].str();
       shape.insert(shape.begin(), 1);
-    } else if (spec_.names.joins_projections) {
+    } else if (spec_.names.joins_qkv) {
       whole = std::regex_replace(whole, std::regex("\\.[qkv]_proj"), ".qkv_proj");
       whole = std::regex_replace(whole, std::regex("\\.(gate|up)_proj"), ".gate_up_proj");
     }

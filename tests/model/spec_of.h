@@ -71,6 +71,7 @@ inline std::vector<FamilyKeys> dense_cousins(int layers, int window) {
             {"logits_scaling", 0.7},
             {"residual_multiplier", 0.6},
             {"attention_multiplier", 0.3}}},
+          {"hyperclovax", {{"residual_multiplier", 0.6}, {"logits_scaling", 0.7}}},
           {"ministral3", {{"rope_parameters", yarn}}},
           {"olmo2", nlohmann::json::object()},
           {"olmo3",
@@ -79,7 +80,67 @@ inline std::vector<FamilyKeys> dense_cousins(int layers, int window) {
             {"rope_parameters", {{"full_attention", yarn}}}}},
           {"phi3", {{"partial_rotary_factor", 0.5}}},
           {"seed_oss", nlohmann::json::object()},
-          {"smollm3", {{"no_rope_layers", rotates}}}};
+          {"smollm3", {{"no_rope_layers", rotates}}},
+          {"vaultgemma", {{"layer_types", types}, {"sliding_window", window}}}};
+}
+
+/// Families that run and are trained on the CPU only: LayerNorm, parallel parts, interleaved RoPE,
+/// norms behind RoPE, chunks, experts chosen with a bias. All experts are taken. The last layer of
+/// two is full.
+inline std::vector<FamilyKeys> cousins_on_the_cpu() {
+  using nlohmann::json;
+  const json half = {
+      {"rope_parameters",
+       {{"rope_type", "default"}, {"rope_theta", 500.0}, {"partial_rotary_factor", 0.5}}}};
+  const auto with = [](json keys, const json& more) {
+    keys.update(more);
+    return keys;
+  };
+  const json shared = {{"n_routed_experts", 2},       {"num_experts_per_tok", 2},
+                       {"moe_intermediate_size", 12}, {"n_shared_experts", 1},
+                       {"first_k_dense_replace", 1},  {"routed_scaling_factor", 1.5}};
+  const json experts = {{"num_local_experts", 2},
+                        {"num_experts_per_tok", 2},
+                        {"shared_intermediate_size", 12},
+                        {"moe_num_experts", 2},
+                        {"moe_k", 2},
+                        {"moe_intermediate_size", 12},
+                        {"moe_num_shared_experts", 1},
+                        {"num_experts", 2},
+                        {"moe_topk", 2},
+                        {"norm_topk_prob", true}};
+  return {
+      {"cohere", {{"use_qk_norm", true}, {"logit_scale", 0.5}}},
+      {"cohere2", {{"sliding_window", 4}, {"sliding_window_pattern", 2}, {"logit_scale", 0.5}}},
+      {"dots1", with(shared, {{"norm_topk_prob", true}})},
+      {"ernie4_5", {{"use_bias", true}}},
+      {"ernie4_5_moe", experts},
+      {"exaone_moe",
+       with(experts,
+            {{"sliding_window", 4}, {"sliding_window_pattern", 2}, {"num_shared_experts", 1}})},
+      {"flex_olmo", experts},
+      {"glm", half},
+      {"glm4", half},
+      {"glm4_moe", with(half, with(shared, {{"use_qk_norm", true}, {"norm_topk_prob", false}}))},
+      {"granitemoe", experts},
+      {"granitemoeshared", experts},
+      {"helium", json::object()},
+      {"hunyuan_v1_dense", json::object()},
+      {"hunyuan_v1_moe", experts},
+      {"jais2", json::object()},
+      {"llama4_text", with(experts, {{"attention_chunk_size", 3},
+                                     {"floor_scale", 4},
+                                     {"no_rope_layer_interval", 2},
+                                     {"moe_layers", {1}},
+                                     {"intermediate_size_mlp", 20}})},
+      {"minimax_m2", with(half, experts)},
+      {"nemotron", with(half, {{"attention_bias", true}, {"mlp_bias", true}})},
+      {"olmoe", experts},
+      {"phi", half},
+      {"solar_open", shared},
+      {"stablelm", with(half, {{"use_qkv_bias", true}})},
+      {"stablelm", with(half, {{"use_parallel_residual", true}})},
+      {"starcoder2", json::object()}};
 }
 
 /// Keys of Qwen's hybrids: small recurrent layers, each before one of attention.

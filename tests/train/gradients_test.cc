@@ -180,6 +180,21 @@ TEST(Gradients, OfDenseCousins) {
   }
 }
 
+TEST(Gradients, OfCousinsOnTheCpu) {
+  for (const auto& [family, keys] : winnow::testing::cousins_on_the_cpu()) {
+    Case c = plain("llama");
+    c.name = family;
+    c.singles = 1;
+    c.step = 4e-4;
+    c.slack = 6e-2;
+    c.spec = testing::tiny_config(family, testing::kTinySizes, keys);
+    expect_gradients(c, false);
+    expect_gradients(c, true, Keep::inputs);
+    expect_gradients(of_family(dms("llama", model::DmsConfig::Source::borrowed), c), true);
+    expect_gradients(of_family(dmc("llama"), c), false);
+  }
+}
+
 // All experts are taken: where a token's choice changes the loss jumps, which finite differences do
 // not like (tests/ops/cpu/experts/experts_test.cc has choices).
 TEST(Gradients, OfExperts) {

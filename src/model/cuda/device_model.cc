@@ -19,6 +19,9 @@ const ModelSpec& checked(const ModelSpec& spec) {
   require(!spec.dms || spec.dms->adapter.kind == AdapterSpec::Kind::linear,
           "--device cuda: probes that are more than a projection (KVzap's MLP, Fast KVzip) run on "
           "the CPU only");
+  if (const char* what = beyond_devices(spec)) {
+    fail("--device cuda: the model has {}, which run on the CPU only", what);
+  }
   for (const int width : {spec.hidden, spec.dense_width()}) {
     require(width % 8 == 0, "--device cuda: layers of {} channels; a multiple of 8 is needed",
             width);

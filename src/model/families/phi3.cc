@@ -11,7 +11,8 @@ ModelSpec describe_phi3(const JsonObject& config) {
       config, {.max_positions = 4096,
                .norm_eps = 1e-5,
                .rope = {.partial = true, .phi_names = true, .original_context = 4096}});
-  spec.names.joins_projections = true;
+  spec.names.joins_qkv = true;
+  spec.names.joins_gate_up = true;
   if (config.has("sliding_window")) {
     detail::set_sliding_layers(config, spec, [](int) { return true; });
   }

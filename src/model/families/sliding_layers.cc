@@ -61,7 +61,11 @@ std::vector<bool> read_layer_types(const JsonObject& config, const ModelSpec& sp
 
 void set_sliding_layers(const JsonObject& config, ModelSpec& spec, const LayerPredicate& by_default,
                         int assumed) {
-  const std::vector<bool> sliding = read_layer_types(config, spec, by_default);
+  set_sliding_layers(config, spec, read_layer_types(config, spec, by_default), assumed);
+}
+
+void set_sliding_layers(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& sliding,
+                        int assumed) {
   if (has_window(config)) {
     slide(config, spec, sliding, assumed);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <numeric>
 
 #include "ops/cpu/rows.h"
 
@@ -130,6 +131,94 @@ void rms_norm_backward(Workspace& workspace, Matrix<float> dx, std::span<float> 
       const float* gradient = dout.row(m).data();
       for (std::size_t i = begin; i < end; ++i) {
         dweight[i] += gradient[i] * row[i] * factors[m];
+      }
+    }
+  });
+}
+
+namespace {
+
+struct Moments {
+  float mean;
+  float inverse_root;  // 1 / sqrt(variance + eps)
+};
+
+Moments moments_of(std::span<const float> row, float eps) {
+  const auto count = static_cast<float>(row.size());
+  const float mean = std::accumulate(row.begin(), row.end(), 0.0F) / count;
+  float squares = 0.0F;
+  for (const float x : row) {
+    squares += (x - mean) * (x - mean);
+  }
+  return {mean, 1.0F / std::sqrt(squares / count + eps)};
+}
+
+/// Where row m of N columns begins in weights of one row or of several.
+std::size_t part_of(std::span<const float> weight, std::size_t columns, std::size_t m) {
+  return m % (weight.size() / columns) * columns;
+}
+
+}  // namespace
+
+void layer_norm(Matrix<float> out, Matrix<const float> x, std::span<const float> weight,
+                std::span<const float> bias, float eps, float offset) {
+  assert(out.rows == x.rows && out.cols == x.cols && weight.size() % x.cols == 0);
+  assert(bias.empty() || bias.size() == weight.size());
+  cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
+    const auto [mean, root] = moments_of(x.row(m), eps);
+    const std::size_t part = part_of(weight, x.cols, m);
+    const float* row = x.row(m).data();
+    float* target = out.row(m).data();
+    for (std::size_t i = 0; i < x.cols; ++i) {
+      target[i] = (row[i] - mean) * root * (offset + weight[part + i]);
+    }
+    for (std::size_t i = 0; i < x.cols && !bias.empty(); ++i) {
+      target[i] += bias[part + i];
+    }
+  });
+}
+
+// With r = 1 / sqrt(variance + eps), h = r (x - mean) and g the gradient of h:
+// dx = r (g - mean(g) - h mean(g h)).
+void layer_norm_backward(Workspace& workspace, const LayerNormGradients& gradients,
+                         Matrix<const float> dout, Matrix<const float> x,
+                         std::span<const float> weight, float eps, float offset) {
+  assert(weight.size() % x.cols == 0);
+  const Workspace::Scope scope(workspace);
+  const auto moments = workspace.take<Moments>(x.rows);
+  const auto count = static_cast<float>(x.cols);
+  cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
+    moments[m] = moments_of(x.row(m), eps);
+    const auto [mean, root] = moments[m];
+    const float* w = weight.data() + part_of(weight, x.cols, m);
+    const float* row = x.row(m).data();
+    const float* gradient = dout.row(m).data();
+    float sum = 0.0F;
+    float along = 0.0F;
+    for (std::size_t i = 0; i < x.cols; ++i) {
+      const float g = gradient[i] * (offset + w[i]);
+      sum += g;
+      along += g * (row[i] - mean) * root;
+    }
+    float* target = gradients.x.row(m).data();
+    for (std::size_t i = 0; i < x.cols; ++i) {
+      const float g = gradient[i] * (offset + w[i]);
+      target[i] += root * (g - sum / count - (row[i] - mean) * root * along / count);
+    }
+  });
+  // Each column is one thread's, which goes through the rows in order.
+  parallel_ranges(x.cols, [&](std::size_t begin, std::size_t end, int) {
+    for (std::size_t m = 0; m < x.rows; ++m) {
+      const std::size_t part = part_of(weight, x.cols, m);
+      for (std::size_t i = begin; i < end; ++i) {
+        const float gradient = dout.row(m)[i];
+        if (!gradients.weight.empty()) {
+          gradients.weight[part + i] +=
+              gradient * (x.row(m)[i] - moments[m].mean) * moments[m].inverse_root;
+        }
+        if (!gradients.bias.empty()) {
+          gradients.bias[part + i] += gradient;
+        }
       }
     }
   });

@@ -41,6 +41,17 @@ void RotateHead(std::span<float> x, const float* cosines, const float* sines, fl
   }
 }
 
+// The same of planes (x[2i], x[2i + 1]).
+void RotatePairs(std::span<float> x, const float* cosines, const float* sines, float sign) {
+  for (std::size_t i = 0; i < x.size() / 2; ++i) {
+    const float a = x[2 * i];
+    const float b = x[2 * i + 1];
+    const float s = sign * sines[i];
+    x[2 * i] = a * cosines[i] - b * s;
+    x[2 * i + 1] = b * cosines[i] + a * s;
+  }
+}
+
 }  // namespace winnow::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -48,9 +59,11 @@ HWY_AFTER_NAMESPACE();
 namespace winnow::ops {
 
 HWY_EXPORT(RotateHead);
+HWY_EXPORT(RotatePairs);
 
 void RopeAngles::compute(std::span<const float> frequencies,
-                         std::span<const std::int32_t> positions, float factor) {
+                         std::span<const std::int32_t> positions, float factor, bool interleaved) {
+  interleaved_ = interleaved;
   half_ = frequencies.size();
   cosines_.ensure(half_ * positions.size());
   sines_.ensure(half_ * positions.size());
@@ -72,10 +85,17 @@ void rotate_heads(Matrix<float> x, int head_dim, const RopeAngles& angles, float
   const auto dim = static_cast<std::size_t>(head_dim);
   const std::size_t rotary = angles.rotary();
   assert(x.cols % dim == 0 && rotary <= dim);
+  const bool interleaved = angles.interleaved();
   cpu::for_rows(x.rows, x.cols, [&](std::size_t t) {
+    const float* cosines = angles.cosines(t).data();
+    const float* sines = angles.sines(t).data();
     for (std::size_t h = 0; h < x.cols; h += dim) {
-      HWY_DYNAMIC_DISPATCH(RotateHead)
-      (x.row(t).subspan(h, rotary), angles.cosines(t).data(), angles.sines(t).data(), sign);
+      const auto head = x.row(t).subspan(h, rotary);
+      if (interleaved) {
+        HWY_DYNAMIC_DISPATCH(RotatePairs)(head, cosines, sines, sign);
+      } else {
+        HWY_DYNAMIC_DISPATCH(RotateHead)(head, cosines, sines, sign);
+      }
     }
   });
 }

@@ -117,6 +117,9 @@ void require_supported(const TrainingOptions& options, const model::ModelSpec& s
           "the model has recurrent layers: it is trained on the CPU only");
   require(!spec.attention().output_gate,
           "the model has gated attention outputs: it is trained on the CPU only");
+  if (const char* what = model::beyond_devices(spec)) {
+    fail("the model has {}: it is trained on the CPU only", what);
+  }
   require(spec.experts() == nullptr, "the model has experts: it is trained on the CPU only");
   require(spec.hidden % 8 == 0 && spec.dense_width() % 8 == 0,
           "the model has {} hidden and {} MLP channels: training on a CUDA device needs multiples "

@@ -116,6 +116,11 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::bf16, WeightStorage::int8, 1.5e-1},
     Case{"qwen3_moe_fp8_weights", "qwen3_moe", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::fp8, 3e-1},
+    // A norm over all heads beside experts; the softmax of the chosen ones, and multipliers.
+    Case{"olmoe_bf16", "olmoe", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 1.5e-1},
+    Case{"granitemoe_bf16", "granitemoe", 64, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 1.5e-1},
     Case{"llama_half_rotated", "llama", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
     Case{"llama_fp8_weights", "llama", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
@@ -123,6 +128,10 @@ inline constexpr Case kCases[] = {
     // Dense cousins (spec_of.h): a squared ReLU without a gate; a RoPE for each type of layers;
     // multipliers; queries that grow; norms behind the parts and over all heads; partial RoPE;
     // layers without RoPE.
+    Case{"hyperclovax", "hyperclovax", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 5e-2},
+    Case{"vaultgemma", "vaultgemma", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 5e-2},
     Case{"arcee", "arcee", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 3e-2},
     Case{"arcee_int8_weights", "arcee", 64, 2, true, kvcache::RuleKind::dense,
@@ -185,7 +194,7 @@ inline nlohmann::json more_of(const Case& c) {
     more["sliding_window"] = 48;
   } else if (std::string_view(c.family) == "mixtral") {
     more["num_local_experts"] = 6;
-  } else if (std::string_view(c.family).ends_with("_moe")) {
+  } else if (std::string_view(c.family).ends_with("moe")) {
     more["num_experts"] = 12;
     more["num_experts_per_tok"] = 3;
     more["moe_intermediate_size"] = 160;

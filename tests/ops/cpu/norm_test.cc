@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "ops/gradient_testing.h"
@@ -136,6 +137,79 @@ TEST(RmsNorm, KeepsToItsColumnsOfAWiderMatrix) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     const bool inside = i % 10 >= 3 && i % 10 < 7;
     EXPECT_EQ(x[i] == before[i], !inside) << i;
+  }
+}
+
+// LayerNorm of rows whose weights are those of row m mod parts.
+testing::Values layer_norm_of(const testing::Values& x, std::size_t cols,
+                              const testing::Values& weight, const testing::Values& bias,
+                              double offset) {
+  constexpr double kEps = 1e-3;
+  testing::Values out(x.size());
+  for (std::size_t m = 0; m < x.size() / cols; ++m) {
+    const auto row = std::span(x).subspan(m * cols, cols);
+    double mean = 0.0;
+    double variance = 0.0;
+    for (const double value : row) {
+      mean += value / static_cast<double>(cols);
+    }
+    for (const double value : row) {
+      variance += (value - mean) * (value - mean) / static_cast<double>(cols);
+    }
+    for (std::size_t i = 0; i < cols; ++i) {
+      const std::size_t at = (m * cols + i) % weight.size();
+      out[m * cols + i] = (row[i] - mean) / std::sqrt(variance + kEps) * (offset + weight[at]) +
+                          (bias.empty() ? 0.0 : bias[at]);
+    }
+  }
+  return out;
+}
+
+void expect_layer_norm(std::size_t rows, std::size_t cols, std::size_t parts, bool has_bias,
+                       double offset) {
+  const testing::Values x = testing::draw(rows * cols, cols);
+  const testing::Values weight = testing::draw(parts * cols, cols + 1);
+  const testing::Values bias = has_bias ? testing::draw(parts * cols, 3) : testing::Values();
+  const auto out = layer_norm_of(x, cols, weight, bias, offset);
+  auto floats = testing::to_floats(x);
+  const auto weights = testing::to_floats(weight);
+  layer_norm({floats.data(), rows, cols}, {floats.data(), rows, cols}, weights,
+             testing::to_floats(bias), 1e-3F, static_cast<float>(offset));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    ASSERT_NEAR(floats[i], out[i], 1e-5 * (1.0 + std::abs(out[i]))) << cols << " at " << i;
+  }
+
+  const testing::Values dout = testing::draw(rows * cols, cols + 2);
+  const auto loss = [&](const testing::Values& y) {
+    return std::inner_product(y.begin(), y.end(), dout.begin(), 0.0);
+  };
+  std::vector<float> dx(rows * cols);
+  std::vector<float> dweight(weight.size());
+  std::vector<float> dbias(bias.size());
+  const auto dout_floats = testing::to_floats(dout);
+  const auto x_floats = testing::to_floats(x);
+  Workspace workspace;
+  layer_norm_backward(workspace, {{dx.data(), rows, cols}, dweight, dbias},
+                      {dout_floats.data(), rows, cols}, {x_floats.data(), rows, cols}, weights,
+                      1e-3F, static_cast<float>(offset));
+  testing::expect_gradient(
+      [&](const auto& v) { return loss(layer_norm_of(v, cols, weight, bias, offset)); }, x, dx,
+      1e-4);
+  testing::expect_gradient(
+      [&](const auto& v) { return loss(layer_norm_of(x, cols, v, bias, offset)); }, weight, dweight,
+      1e-4);
+  if (has_bias) {
+    testing::expect_gradient(
+        [&](const auto& v) { return loss(layer_norm_of(x, cols, weight, v, offset)); }, bias, dbias,
+        1e-4);
+  }
+}
+
+TEST(LayerNorm, AndItsGradientsAreItsDefinition) {
+  for (const std::size_t cols : {2U, 7U, 33U}) {
+    expect_layer_norm(3, cols, 1, false, 0.0);
+    expect_layer_norm(4, cols, 1, true, 1.0);
+    expect_layer_norm(6, cols, 3, true, 0.0);  // rows with weights of their own
   }
 }
 

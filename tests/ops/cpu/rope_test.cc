@@ -50,6 +50,38 @@ void expect_rotation(std::size_t dim, std::size_t rotary, float factor, std::siz
   }
 }
 
+// Interleaved planes are half-split ones of which the channels lie in turn.
+TEST(Rope, RotatesInterleavedPlanes) {
+  constexpr std::size_t kDim = 24;
+  constexpr std::size_t kRotary = 16;
+  const auto radians = frequencies(kRotary);
+  const std::vector<std::int32_t> positions{0, 3, 911};
+  const auto in_turn = normal(positions.size() * 2 * kDim, 5);
+  const auto place = [&](std::size_t i) {  // of a head's channel among half-split ones
+    return i >= kRotary ? i : i / 2 + i % 2 * kRotary / 2;
+  };
+  std::vector<float> halves(in_turn.size());
+  for (std::size_t i = 0; i < in_turn.size(); ++i) {
+    halves[i / kDim * kDim + place(i % kDim)] = in_turn[i];
+  }
+  auto x = in_turn;
+  const auto matrix = [&](std::vector<float>& values) {
+    return Matrix<float>(values.data(), positions.size(), 2 * kDim);
+  };
+  RopeAngles angles;
+  angles.compute(radians, positions, 1.5F);
+  rope(matrix(halves), kDim, angles);
+  angles.compute(radians, positions, 1.5F, true);
+  rope(matrix(x), kDim, angles);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    ASSERT_NEAR(x[i], halves[i / kDim * kDim + place(i % kDim)], 1e-6) << i;
+  }
+  rope_backward(matrix(x), kDim, angles);  // back, times the factor once more
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    ASSERT_NEAR(x[i], in_turn[i] * (i % kDim < kRotary ? 2.25F : 1.0F), 1e-5) << i;
+  }
+}
+
 TEST(Rope, RotatesHalfSplitPlanes) {
   std::vector<std::int32_t> many(300);
   std::iota(many.begin(), many.end(), 0);

@@ -71,7 +71,9 @@ void experts_forward(Context& context, const Router& router, Matrix<float> out,
     return;
   }
   const Workspace::Scope scope(*context.workspace);
-  linear(context, activations.logits, x, *weights.router, weights.router_bias);
+  linear(context, activations.logits,
+         weights.router_input.data != nullptr ? weights.router_input : x, *weights.router,
+         weights.router_bias);
   const Routes routes = cpu::take_routes(context, router, x.rows);
   route(router, routes, activations.logits);
   const ExpertGroups groups = cpu::group_by_expert(router, routes.experts);

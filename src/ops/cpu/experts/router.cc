@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -22,13 +23,14 @@ void divide(std::span<float> values, float by) {
   }
 }
 
-void choose(std::span<std::int32_t> chosen, std::span<const float> logits,
+// The places of the `chosen.size()` largest values, of equal ones the first.
+void choose(std::span<std::int32_t> chosen, std::span<const float> values,
             std::vector<std::int32_t>& order) {
-  order.resize(logits.size());
+  order.resize(values.size());
   std::iota(order.begin(), order.end(), 0);
   const auto better = [&](std::int32_t a, std::int32_t b) {
-    const float x = logits[static_cast<std::size_t>(a)];
-    const float y = logits[static_cast<std::size_t>(b)];
+    const float x = values[static_cast<std::size_t>(a)];
+    const float y = values[static_cast<std::size_t>(b)];
     return x != y ? x > y : a < b;
   };
   const auto last = order.begin() + static_cast<std::ptrdiff_t>(chosen.size());
@@ -36,10 +38,63 @@ void choose(std::span<std::int32_t> chosen, std::span<const float> logits,
   std::copy(order.begin(), last, chosen.begin());
 }
 
-// Every score grows with its logit, so the best logits are the best scores.
+// What a choice with a bias goes by: the scores of all experts and the bias.
+std::vector<float> biased_scores(const Router& router, std::span<const float> logits) {
+  std::vector<float> scores(logits.begin(), logits.end());
+  if (router.score == RouterScore::sigmoid) {
+    std::ranges::transform(scores, scores.begin(), sigmoid);
+  } else {
+    const float largest = *std::ranges::max_element(logits);
+    std::ranges::transform(scores, scores.begin(), [&](float x) { return std::exp(x - largest); });
+    divide(scores, std::accumulate(scores.begin(), scores.end(), 0.0F));
+  }
+  for (std::size_t e = 0; e < scores.size() && router.choice_bias != nullptr; ++e) {
+    scores[e] += router.choice_bias[e];
+  }
+  return scores;
+}
+
+// Leaves the experts of the best groups in the choice.
+void keep_best_groups(const Router& router, std::span<float> scores,
+                      std::vector<std::int32_t>& order) {
+  const std::size_t size = scores.size() / static_cast<std::size_t>(router.groups);
+  std::vector<float> best(static_cast<std::size_t>(router.groups));
+  std::vector<std::int32_t> two(std::min<std::size_t>(2, size));
+  for (std::size_t g = 0; g < best.size(); ++g) {
+    const auto group = scores.subspan(g * size, size);
+    choose(two, group, order);
+    for (const std::int32_t expert : two) {
+      best[g] += group[static_cast<std::size_t>(expert)];
+    }
+  }
+  std::vector<std::int32_t> kept(static_cast<std::size_t>(router.active_groups));
+  choose(kept, best, order);
+  for (std::size_t g = 0; g < best.size(); ++g) {
+    if (std::ranges::find(kept, static_cast<std::int32_t>(g)) == kept.end()) {
+      std::ranges::fill(scores.subspan(g * size, size), -std::numeric_limits<float>::infinity());
+    }
+  }
+}
+
+// Every score grows with its logit: without a bias and groups the best logits are the best scores.
+void choose_experts(const Router& router, std::span<std::int32_t> chosen,
+                    std::span<const float> logits, std::vector<std::int32_t>& order) {
+  if (router.choice_bias == nullptr && router.active_groups == router.groups) {
+    return choose(chosen, logits, order);
+  }
+  std::vector<float> scores = biased_scores(router, logits);
+  if (router.active_groups < router.groups) {
+    keep_best_groups(router, scores, order);
+  }
+  choose(chosen, scores, order);
+}
+
 void weigh(const Router& router, std::span<float> weights, std::span<const std::int32_t> chosen,
            std::span<const float> logits) {
-  const float largest = logits[static_cast<std::size_t>(chosen.front())];
+  // A bias may choose others than the one with the largest logit.
+  const float largest = router.choice_bias == nullptr
+                            ? logits[static_cast<std::size_t>(chosen.front())]
+                            : *std::ranges::max_element(logits);
   std::ranges::transform(chosen, weights.begin(), [&](std::int32_t expert) {
     const float logit = logits[static_cast<std::size_t>(expert)];
     return router.score == RouterScore::sigmoid ? sigmoid(logit) : std::exp(logit - largest);
@@ -52,6 +107,12 @@ void weigh(const Router& router, std::span<float> weights, std::span<const std::
              return sum + std::exp(x - largest);
            }));
   }
+  if (router.scale != 1.0F) {
+    divide(weights, 1.0F / router.scale);
+  }
+  for (std::size_t k = 0; k < weights.size() && router.expert_scale != nullptr; ++k) {
+    weights[k] *= router.expert_scale[chosen[k]];
+  }
 }
 
 void backward_row(const Router& router, std::span<float> dlogits,
@@ -63,13 +124,13 @@ void backward_row(const Router& router, std::span<float> dlogits,
   if (of_all) {  // also the logits of the others divide the weights
     const float first = logits[static_cast<std::size_t>(chosen.front())];
     for (std::size_t e = 0; e < logits.size(); ++e) {
-      dlogits[e] = -weights.front() * std::exp(logits[e] - first) * sum;
+      dlogits[e] = -weights.front() / router.scale * std::exp(logits[e] - first) * sum;
     }
   }
   const bool divides = router.normalized || router.score == RouterScore::softmax_of_chosen;
   for (std::size_t k = 0; k < chosen.size(); ++k) {
     const auto expert = static_cast<std::size_t>(chosen[k]);
-    const float gradient = weighted[k] - (divides ? weights[k] * sum : 0.0F);
+    const float gradient = weighted[k] - (divides ? weights[k] / router.scale * sum : 0.0F);
     const float slope =
         router.score == RouterScore::sigmoid ? 1.0F - sigmoid(logits[expert]) : 1.0F;
     dlogits[expert] += gradient * slope;
@@ -84,7 +145,7 @@ void route(const Router& router, const Routes& routes, Matrix<const float> logit
   parallel_ranges(logits.rows, [&](std::size_t begin, std::size_t end, int) {
     std::vector<std::int32_t> order;
     for (std::size_t t = begin; t < end; ++t) {
-      choose(routes.experts.row(t), logits.row(t), order);
+      choose_experts(router, routes.experts.row(t), logits.row(t), order);
       weigh(router, routes.weights.row(t), routes.experts.row(t), logits.row(t));
     }
   });

@@ -1,0 +1,11 @@
+// What EXAONE 4 and K-EXAONE have in common.
+#pragma once
+
+#include "model/config_fields.h"
+
+namespace winnow::model::detail {
+
+/// Sliding layers; where there are some, the others have no RoPE.
+void set_exaone_layers(const JsonObject& config, ModelSpec& spec);
+
+}  // namespace winnow::model::detail

@@ -1,0 +1,258 @@
+// Attention layers of a Model: from the stream to what attention gives.
+#include <algorithm>
+#include <array>
+
+#include "model/activations.h"
+#include "model/channels.h"
+#include "model/feed_forward.h"
+#include "model/lora_products.h"
+#include "model/mixer_parts.h"
+#include "model/norms.h"
+#include "ops/activation.h"
+#include "ops/linear.h"
+
+namespace winnow::model {
+namespace {
+
+// The norm of queries or keys [T, heads * head_dim]: of each head, or of all of them together.
+void norm_heads(const LayerSpec& layer, ops::Matrix<float> x, std::span<const float> weight) {
+  const AttentionSpec& attention = *layer.attention();
+  const std::size_t width = attention.query_key_norm == AttentionSpec::QueryKeyNorm::whole
+                                ? x.cols
+                                : static_cast<std::size_t>(attention.head_dim);
+  const ops::Matrix<float> heads(x.data, x.rows * x.cols / width, width);
+  normalize(layer.norm, heads, heads, weight);
+}
+
+// RMSNorm of each value head, without weights.
+void norm_values(const LayerSpec& layer, ops::Matrix<float> x) {
+  const auto width = static_cast<std::size_t>(layer.attention()->head_dim);
+  const std::vector<float> ones(width, 1.0F);
+  const ops::Matrix<float> heads(x.data, x.rows * x.cols / width, width);
+  ops::rms_norm(heads, heads, ones, layer.norm.eps);
+}
+
+}  // namespace
+
+// What the cache takes of a layer, and where attention leaves its output.
+struct Model::Heads {
+  ops::Matrix<float> queries;
+  ops::Matrix<float> keys;
+  ops::Matrix<float> values;
+  ops::Matrix<float> out;
+};
+
+ops::Matrix<const float> Model::mixer_input(int layer, const Activations& a) const {
+  const LayerSpec& spec = spec_.layer(layer);
+  if (!spec.norm_before) {
+    return a.hidden;
+  }
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  normalize(spec.norm, a.normed, a.hidden, w.attention_norm, w.attention_norm_bias);
+  return a.normed;
+}
+
+// What attention and cache take of a layer's input: q, k, v and the decisions.
+void Model::project(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                    Activations& a) const {
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  const LayerSpec& spec = spec_.layer(layer);
+  const bool gated = spec.attention()->output_gate;
+  const std::array<ops::LinearTarget, 3> projections{{
+      {gated ? a.projected : a.queries, &w.query, data_or_null(w.query_bias)},
+      {a.keys, &w.key, data_or_null(w.key_bias)},
+      {a.values, &w.value, data_or_null(w.value_bias)},
+  }};
+  const std::size_t count = spec.attention()->projects_values() ? 3
+                            : spec.attention()->projects_keys() ? 2
+                                                                : 1;
+  const ops::Matrix<const float> input = mixer_input(layer, a);
+  ops::linear(context, std::span(projections).first(count), input);
+  if (gated) {
+    split_output_gates(spec.attention()->head_dim, a.projected, a.queries, a.gates);
+  }
+  each_sequence(steps, all_tokens, [&](std::size_t first, std::size_t last, const Lora* adapter) {
+    if (adapter != nullptr) {
+      const LoraLayer& added = adapter->layer(layer);
+      const auto x = input.slice(first, last);
+      add_lora(context, a.queries.slice(first, last), x, added.query);
+      add_lora(context, a.keys.slice(first, last), x, added.key);
+      add_lora(context, a.values.slice(first, last), x, added.value);
+    }
+  });
+  if (spec.attention()->values_are_keys && !spec.attention()->shares) {
+    std::copy_n(a.keys.data, a.keys.rows * a.keys.cols, a.values.data);
+  }
+  if (spec.attention()->value_norm && !spec.attention()->shares) {
+    norm_values(spec, a.values);
+  }
+  if (!spec.attention()->norms_after_rope) {
+    norm_queries_and_keys(layer, a);
+  }
+  decide(context, layer, steps, a);
+  if (spec_.decides(layer)) {
+    scale_channels(spec_, a.queries, a.keys, 0.0F);
+  }
+  rotate(layer, a);
+}
+
+void Model::norm_queries_and_keys(int layer, const Activations& a) const {
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  if (!w.query_norm.empty()) {
+    norm_heads(spec_.layer(layer), a.queries, w.query_norm);
+  }
+  if (!w.key_norm.empty() && !spec_.layer(layer).attention()->shares) {
+    norm_heads(spec_.layer(layer), a.keys, w.key_norm);
+  }
+}
+
+void Model::rotate(int layer, const Activations& a) const {
+  const AttentionSpec& attention = *spec_.layer(layer).attention();
+  if (const int table = ropes_.table_of(layer); table >= 0) {
+    const ops::RopeAngles& angles = a.angles[static_cast<std::size_t>(table)];
+    ops::rope(a.queries, attention.head_dim, angles);
+    if (!attention.shares) {
+      ops::rope(a.keys, attention.head_dim, angles);
+    }
+  }
+  if (attention.norms_after_rope) {
+    norm_queries_and_keys(layer, a);
+  }
+  if (const auto& growth = attention.query_growth) {
+    grow_queries(*growth, a.positions, a.queries);
+  }
+  if (spec_.decides(layer) && clears_after_rope(spec_)) {
+    scale_channels(spec_, a.queries, a.keys, 0.0F);
+  }
+}
+
+void Model::attend(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                   Activations& a) const {
+  const AttentionSpec& attention = *spec_.layer(layer).attention();
+  a.fit(attention);
+  project(context, layer, steps, a);
+  const bool is_source = sources_[static_cast<std::size_t>(layer)];
+  // What a source has seen stays in the workspace.
+  std::optional<ops::Workspace::Scope> scope;
+  if (!is_source) {
+    scope.emplace(*context.workspace);
+  }
+  const Heads heads = heads_in_cache(*context.workspace, attention, a);
+  const int place = spec_.cache_place(layer);
+  const auto chunks = chunks_of(layer, steps, a, heads);
+  if (attention.shares) {
+    kvcache::attend_to_seen(context, place, chunks, a.seen[static_cast<std::size_t>(place)]);
+  } else {
+    kvcache::append_and_attend(context, place, chunks,
+                               is_source ? &a.seen[static_cast<std::size_t>(place)] : nullptr);
+  }
+  if (attention.head_dim < cached_dim_) {
+    narrow_heads(heads.out, cached_dim_, a.attended, attention.head_dim);
+  }
+  if (attention.output_gate) {
+    ops::sigmoid_multiply(a.attended, a.gates);
+  }
+}
+
+// Those of the layer as the cache has heads: narrower ones with zeros behind them.
+Model::Heads Model::heads_in_cache(ops::Workspace& workspace, const AttentionSpec& attention,
+                                   const Activations& a) const {
+  if (attention.head_dim == cached_dim_) {
+    return {a.queries, a.keys, a.values, a.attended};
+  }
+  const auto widened = [&](const ops::Matrix<float>& x, int heads) {
+    const auto wide = take_matrix(workspace, x.rows, heads * cached_dim_);
+    widen_heads(x, attention.head_dim, wide, cached_dim_);
+    return wide;
+  };
+  return {widened(a.queries, attention.heads), widened(a.keys, attention.kv_heads),
+          widened(a.values, attention.kv_heads),
+          take_matrix(workspace, a.attended.rows, attention.heads * cached_dim_)};
+}
+
+std::vector<kvcache::LayerChunk> Model::chunks_of(int layer, std::span<const SequenceStep> steps,
+                                                  const Activations& a, const Heads& of) const {
+  const LayerSpec& spec = spec_.layer(layer);
+  const auto heads = static_cast<std::size_t>(spec.attention()->kv_heads);
+  const auto in_cache = static_cast<std::size_t>(spec_.attention_before(layer));
+  const auto first_head = static_cast<std::size_t>(spec_.cached_heads_before(layer));
+  const bool is_last = layer + 1 == spec_.layer_count();
+  std::vector<kvcache::LayerChunk> chunks(steps.size());
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const SequenceStep& step = steps[i];
+    kvcache::LayerChunk& chunk = chunks[i];
+    const std::size_t last = first + step.tokens.size();
+    chunk.sequence = step.cache;
+    chunk.queries = of.queries.slice(first, last);
+    if (!spec.attention()->shares) {
+      chunk.keys = of.keys.slice(first, last);
+      chunk.values = of.values.slice(first, last);
+    }
+    chunk.out = of.out.slice(first, last);
+    chunk.sinks = data_or_null(weights_.layers[static_cast<std::size_t>(layer)].sinks);
+    chunk.first_out = is_last ? step.tokens.size() - step.logit_rows : 0;
+    if (a.decisions.flags.data != nullptr && !spec.attention()->shares) {
+      chunk.decisions = a.decisions.flags.slice(first, last);
+      chunk.omegas = a.decisions.omegas.slice(first, last);
+    }
+    if (step.visible.data != nullptr && !spec.attention()->shares) {
+      chunk.visible = {step.visible.data + first_head, step.visible.rows, heads,
+                       step.visible.stride};
+    }
+    if (step.weights.data != nullptr && !spec.attention()->shares) {
+      chunk.weights = step.weights.row(in_cache).data();
+    }
+    first = last;
+  }
+  return chunks;
+}
+
+void Model::decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                   const Activations& a) const {
+  if (!spec_.layer(layer).compresses()) {
+    if (a.decisions.flags.data !=
+        nullptr) {  // the cache keeps the layer's reach, whatever they say
+      std::fill_n(a.decisions.flags.data, a.decisions.flags.rows * a.decisions.flags.cols, 0);
+    }
+  } else if (drawn_) {
+    draw(spec_.attention_before(layer), steps, a.decisions);
+  } else if (spec_.dms && spec_.dms->source == DmsConfig::Source::adapter) {
+    decide_by_adapter(context, spec_, weights_.layers[static_cast<std::size_t>(layer)].adapter,
+                      a.hidden, a.positions, a.decisions);
+  } else if (spec_.dms || spec_.dmc) {
+    decide_by_channel(spec_, a.queries, a.keys, a.decisions);
+    if (spec_.dmc && spec_.dmc->pooled > 0) {
+      pool(*spec_.dmc, spec_.attention_before(layer), steps, a.decisions);
+    }
+  }
+}
+
+// Fixed pooling, whatever channels say. `layer`: of the cache.
+void Model::pool(const DmcConfig& dmc, int layer, std::span<const SequenceStep> steps,
+                 const Decisions& decisions) {
+  std::size_t row = 0;
+  for (const SequenceStep& step : steps) {
+    const auto length = static_cast<std::size_t>(step.cache->head(layer, 0).length());
+    for (std::size_t t = 0; t < step.tokens.size(); ++t, ++row) {
+      const std::uint8_t flag = merges_at(dmc, length + t) ? 1 : 0;
+      std::ranges::fill(decisions.flags.row(row), flag);
+    }
+  }
+}
+
+void Model::draw(int layer, std::span<const SequenceStep> steps, const Decisions& decisions) const {
+  std::size_t row = 0;
+  for (const SequenceStep& step : steps) {
+    const int length = step.cache->head(layer, 0).length();
+    for (std::size_t t = 0; t < step.tokens.size(); ++t, ++row) {
+      const int position = length + static_cast<int>(t);
+      for (std::size_t h = 0; h < decisions.flags.cols; ++h) {
+        decisions.flags.row(row)[h] = (*drawn_)(position, layer, static_cast<int>(h)) ? 1 : 0;
+        decisions.omegas.row(row)[h] = 1.0F;
+      }
+    }
+  }
+}
+
+}  // namespace winnow::model
