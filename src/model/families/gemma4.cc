@@ -83,6 +83,16 @@ void set_gemma4_ropes(const JsonObject& config, ModelSpec& spec, const std::vect
   }
 }
 
+// Also where a window is as wide as the longest text: rules act on the full layers' heads alone.
+void slide_layers(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& sliding) {
+  const int width = config.integer("sliding_window", 1, detail::kMaxPositions, 512);
+  for (std::size_t i = 0; i < sliding.size(); ++i) {
+    if (sliding[i]) {
+      std::get<AttentionSpec>(spec.layers[i].mixer).reach = {Reach::Kind::sliding, width};
+    }
+  }
+}
+
 // The last "num_kv_shared_layers" take the entries of the last layer of their type before them.
 void share_entries(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& sliding) {
   const int layers = spec.layer_count();
@@ -143,7 +153,7 @@ ModelSpec describe_gemma4(const JsonObject& config) {
   }
   set_gemma4_heads(config, spec, sliding);
   set_gemma4_ropes(config, spec, sliding);
-  detail::set_sliding_layers(config, spec, sliding, 512);
+  slide_layers(config, spec, sliding);
   share_entries(config, spec, sliding);
   set_gemma4_experts(config, spec);
   if (const int width = config.integer("hidden_size_per_layer_input", 0, detail::kMaxHidden, 256)) {

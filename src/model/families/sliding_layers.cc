@@ -61,11 +61,7 @@ std::vector<bool> read_layer_types(const JsonObject& config, const ModelSpec& sp
 
 void set_sliding_layers(const JsonObject& config, ModelSpec& spec, const LayerPredicate& by_default,
                         int assumed) {
-  set_sliding_layers(config, spec, read_layer_types(config, spec, by_default), assumed);
-}
-
-void set_sliding_layers(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& sliding,
-                        int assumed) {
+  const std::vector<bool> sliding = read_layer_types(config, spec, by_default);
   if (has_window(config)) {
     slide(config, spec, sliding, assumed);
   }

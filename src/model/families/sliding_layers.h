@@ -17,10 +17,6 @@ using LayerPredicate = std::function<bool(int layer)>;
 void set_sliding_layers(const JsonObject& config, ModelSpec& spec, const LayerPredicate& by_default,
                         int assumed = 4096);
 
-/// The same for layers that are known.
-void set_sliding_layers(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& sliding,
-                        int assumed);
-
 /// By layer: whether "layer_types", or else `by_default`, makes it a sliding one.
 std::vector<bool> read_layer_types(const JsonObject& config, const ModelSpec& spec,
                                    const LayerPredicate& by_default);
