@@ -1,4 +1,4 @@
-// KVzap (Jegou and Jeblick 2026): per layer a linear or a two-layer scorer of what attention reads.
+// KVzap (NVIDIA 2026): per layer a linear or a two-layer scorer of what attention reads.
 // Format: NVIDIA's kvpress, KVzapModel: config.json with model_type "kvzap", input_dim, output_dim,
 // n_modules and hidden_dim (null: linear); layers.N.weight, or layers.N.0.* and layers.N.2.*.
 #include "base/error.h"
