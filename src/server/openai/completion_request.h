@@ -32,7 +32,7 @@ struct CompletionRequest {
   ThoughtRequest thoughts;            // chat only
   std::optional<bool> add_special_tokens;
   std::optional<int> truncate_prompt_tokens;  // -1: to the context
-  std::optional<int> max_tokens;  // none: the rest of the context
+  std::optional<int> max_tokens;              // none: the rest of the context
   int n = 1;
   int best_of = 1;  // at least n
   SamplingOptions sampling;
