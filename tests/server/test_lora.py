@@ -75,8 +75,9 @@ def test_prefixes_are_of_one_adapter(adapted):
     def cached(model):
         return post(adapted, {"model": model, "prompt": prompt, "max_tokens": 4}).json()["usage"][
             "prompt_tokens_details"]["cached_tokens"]
-    assert cached("loud") == 0 and cached("loud") > 64
-    assert cached(MODEL) == 0 and cached(MODEL) > 64 and cached("nothing") == 0
+    # A state is left where two prompts part, so the third one finds it.
+    assert [cached("loud"), cached("loud"), cached(MODEL), cached("nothing")] == [0, 0, 0, 0]
+    assert cached("loud") > 64 and cached(MODEL) == 0
     fresh = text(adapted, "loud", prompt + "Then")  # from its prefix, as --deterministic is
     assert fresh == text(adapted, "loud", prompt + "Then", logprobs=0, echo=True)[len(prompt) + 4:]
 
