@@ -38,7 +38,7 @@ struct DmsConfig {
   bool rezero_after_rope = true;  // borrowed: clear the channel again after RoPE
   bool evict = true;              // false: dms_disable_eviction, decisions are read and ignored
   double target_cr = 0.0;         // what it was trained for; 0 = not said
-  AdapterSpec adapter;            // adapter: what it computes
+  AdapterSpec adapter = {};       // adapter: what it computes
   int keeps_first = 0;            // tokens at the beginning that are never evicted
 
   bool operator==(const DmsConfig&) const = default;
