@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <optional>
+#include <vector>
 
 #include "api/llm_load.h"
 #include "apps/winnow/bench_run.h"
@@ -30,7 +31,7 @@ struct BenchOptions {
   std::optional<int> depth;
   std::optional<int> prefill;
   int generate = 128;
-  int batch = 1;
+  std::vector<int> batches = {1};
   bool fit = false;
   int repeat = 3;
   bool growth = false;
@@ -56,7 +57,7 @@ BenchPlan plan_of(const BenchOptions& options) {
   BenchPlan plan{.depth = options.depth,
                  .prefill = options.context.value_or(options.prefill.value_or(512)),
                  .generate = options.generate,
-                 .batch = options.batch,
+                 .batch = options.batches.front(),
                  .repeat = options.repeat,
                  .growth = options.growth};
   const auto check = [](const char* flag, int value, int least) {
@@ -66,10 +67,12 @@ BenchPlan plan_of(const BenchOptions& options) {
   check("--depth", plan.prefill_depth(), 0);
   check(options.context ? "--context" : "--prefill", plan.prefill, 1);
   check("--generate", plan.generate, 1);
-  check("--batch", options.batch, 1);
+  for (const int batch : options.batches) {
+    check("--batch", batch, 1);
+  }
   check("--repeat", plan.repeat, 1);
   if (options.fit) {
-    require(options.load.kv_gib > 0.0 && !options.depth && options.batch == 1,
+    require(options.load.kv_gib > 0.0 && !options.depth && options.batches == std::vector{1},
             "--fit: needs --kv-gib and --context, and excludes --batch and --depth");
     plan.batch.reset();
   }
@@ -300,6 +303,19 @@ std::string table(const BenchOptions& options, const Setup& setup, const Report&
   return text;
 }
 
+void measure(const BenchOptions& options, const Setup& setup, const engine::Backend& backend) {
+  Report report;
+  report.result = run_bench(backend, setup.engine, setup.plan);
+  report.weight_bytes_per_step = backend.weight_bytes_per_step(report.result.batch);
+  report.peak_rss = peak_resident_bytes();  // before the bandwidth test takes its buffer
+  report.bandwidth = backend.read_bandwidth();
+  if (options.json) {
+    print_json(to_json(options, setup, report));
+  } else {
+    print(table(options, setup, report));
+  }
+}
+
 int run_bench_command(const BenchOptions& options) {
   require(options.load.model.empty() != options.shape.empty(),
           "either --model or --shape is needed");
@@ -308,16 +324,13 @@ int run_bench_command(const BenchOptions& options) {
   if (setup.evict_rate) {
     model.draw_decisions({.rate = *setup.evict_rate, .spread = setup.head_spread});
   }
-  Report report;
   const auto backend = engine::make_backend(model, setup.engine);
-  report.result = run_bench(*backend, setup.engine, setup.plan);
-  report.weight_bytes_per_step = backend->weight_bytes_per_step(report.result.batch);
-  report.peak_rss = peak_resident_bytes();  // before the bandwidth test takes its buffer
-  report.bandwidth = backend->read_bandwidth();
-  if (options.json) {
-    print_json(to_json(options, setup, report));
-  } else {
-    print(table(options, setup, report));
+  for (const int batch : options.batches) {
+    if (setup.plan.batch) {
+      setup.plan.batch = batch;
+      setup.engine.max_sequences = batch;
+    }
+    measure(options, setup, *backend);
   }
   return kSuccess;
 }
@@ -333,7 +346,10 @@ void add_plan_flags(CLI::App& command, BenchOptions& options) {
   plan.open_option("--prefill", options.prefill, "P",
                    "Prompt tokens to measure at that depth (default: 512)");
   plan.option("--generate", options.generate, "N", "Tokens to decode per sequence");
-  plan.option("--batch", options.batch, "C", "Sequences at a time");
+  plan.open_option("--batch", options.batches, "C[,C]",
+                   "Sequences at a time; several numbers are measured one after another, with the "
+                   "same weights (default: 1)")
+      ->delimiter(',');
   plan.flag("--fit", options.fit,
             "As many sequences as --kv-gib holds when decoding ends, up to 512 (default: off)");
   plan.flag("--growth", options.growth,
