@@ -25,6 +25,11 @@ inline __device__ void release_successor() {
 #endif
 }
 
+/// Brings the line of global memory at an address into the L2 cache.
+inline __device__ void prefetch(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 /// Of a launch: it may begin before its predecessor is complete.
 inline cudaLaunchAttribute programmatic_launch() {
   cudaLaunchAttribute attribute{};

@@ -4,10 +4,13 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/cuda/device.h"
+#include "ops/activation.h"
 #include "ops/cuda/linear/device_weight.h"
+#include "ops/cuda/linear/skinny_gemm.h"
 #include "ops/router.h"
 
 namespace winnow::ops::cuda {
@@ -20,12 +23,30 @@ struct RoutesView {
   std::int32_t* pairs = nullptr;    // [rows * active], ordered by expert, then by token
   std::int32_t* places = nullptr;   // [rows * active]: of each pair in that order
   std::int32_t* begins = nullptr;   // [count + 1]: the places of each expert
+  // Scratch of products of experts with many tokens each, which Hopper multiplies in groups of
+  // kGroupTokens:
+  std::int32_t* groups = nullptr;  // [count + 1]: the first group of each expert
+  bf16* packed = nullptr;  // the tokens of the groups (experts_pack.cuh); null: not on Hopper
+  // Scratch of norm_and_route():
+  float* logits = nullptr;           // [kMostRoutedRows, count]
+  std::uint32_t* arrived = nullptr;  // [kMostRoutedRows + 1], zeros between calls
 };
 
-/// Device memory for the routes of up to `rows` tokens.
+inline constexpr int kGroupTokens = 128;
+
+/// Tokens that take an expert, on average; from kManyTokens on kernels for many are faster.
+constexpr int tokens_each(const Router& router, int rows) {
+  return (rows * router.active + router.count - 1) / router.count;
+}
+inline constexpr int kManyTokens = 32;
+
+/// Rows that norm_and_route() takes.
+inline constexpr int kMostRoutedRows = 64;
+
+/// Device memory for the routes of up to `rows` tokens, and for products with up to `cols` columns.
 class RoutesMemory {
  public:
-  void reserve(const Router& router, int rows);
+  void reserve(const Router& router, int rows, int cols = 0);
   [[nodiscard]] RoutesView view() const;
 
  private:
@@ -34,6 +55,10 @@ class RoutesMemory {
   winnow::cuda::DeviceBuffer<std::int32_t> pairs_;
   winnow::cuda::DeviceBuffer<std::int32_t> places_;
   winnow::cuda::DeviceBuffer<std::int32_t> begins_;
+  winnow::cuda::DeviceBuffer<std::int32_t> groups_;
+  winnow::cuda::DeviceBuffer<bf16> packed_;
+  winnow::cuda::DeviceBuffer<float> logits_;
+  winnow::cuda::DeviceBuffer<std::uint32_t> arrived_;
 };
 
 /// Experts whose logits route() takes.
@@ -43,6 +68,26 @@ inline constexpr int kMostExperts = 1024;
 /// are `stride` elements apart.
 void route(const Router& router, const RoutesView& routes, const float* logits, int stride,
            const float* bias, int rows, cudaStream_t stream);
+
+/// The residual stream of a few rows and the router of the experts that follow.
+struct RouterInput {
+  const float* hidden = nullptr;       // [rows, cols]
+  const float* norm_weight = nullptr;  // [cols]
+  float eps = 0.0F;
+  int cols = 0;                  // a multiple of 8
+  const bf16* weight = nullptr;  // of the router, [count, cols]
+  const float* bias = nullptr;   // [count] or null
+};
+
+/// Shared memory that norm_and_route() needs for rows of so many columns; it takes what needs up to
+/// 48 KiB.
+std::size_t norm_and_route_bytes(const Router& router, int cols);
+bool takes_norm_and_route(const Router& router, int cols);
+
+/// normed [rows, cols] = hidden under RMSNorm, and its routes, in one kernel: what a step of up to
+/// kMostRoutedRows rows waits for. A row's bits do not depend on the others.
+void norm_and_route(const Router& router, const RoutesView& routes, const RouterInput& input,
+                    bf16* normed, int rows, cudaStream_t stream);
 
 /// The same matrix of every expert.
 struct ExpertsMatrix {
@@ -65,10 +110,29 @@ void multiply_experts(const Router& router, bf16* out, const ExpertsInput& input
                       const ExpertsMatrix& matrix, const RoutesView& routes, int rows,
                       cudaStream_t stream);
 
+/// out [rows * active, outputs / 2] = act(gate) * up of the same products [gate, up], a row per
+/// place. `scratch` [rows * active, outputs] holds the products where they are not activated at
+/// once: of experts with many tokens each.
+void multiply_gated_experts(const Router& router, bf16* out, bf16* scratch,
+                            const GatedActivation& activation, const ExpertsInput& input,
+                            const ExpertsMatrix& matrix, const RoutesView& routes, int rows,
+                            cudaStream_t stream);
+
 /// out [rows, cols] += the sum of each token's rows of y [rows * active, cols], which lie by place,
 /// each times its weight if they are `weighted`. cols is a multiple of 8.
 void add_expert_outputs(const Router& router, float* out, const bf16* y, const RoutesView& routes,
                         bool weighted, int rows, int cols, cudaStream_t stream);
+
+/// out [rows, cols] = the same sum, rounded.
+void sum_expert_outputs(const Router& router, bf16* out, const bf16* y, const RoutesView& routes,
+                        bool weighted, int rows, int cols, cudaStream_t stream);
+
+/// add_expert_outputs() for the residual stream, and what the next layer reads of it, its square
+/// sums in one
+/// part.
+void add_expert_outputs(const Router& router, const ResidualStream& residual, const bf16* y,
+                        const RoutesView& routes, bool weighted, int rows, int cols,
+                        cudaStream_t stream);
 
 /// out [rows, cols] += sigmoid(x . gate) * y, of x [rows, cols] and gate [cols]; without a gate y
 /// itself. cols is a multiple of 8.

@@ -4,6 +4,8 @@
 
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/experts/experts_gemm.cuh"
+#include "ops/cuda/general/activation.h"
+#include "ops/cuda/general/activation_curves.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
@@ -11,31 +13,69 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 
-// The warp's sums of a tile and kBatches times 8 tokens.
-template <class Format, int kBatches>
-__device__ void multiply_tile(const ExpertsCall& call, int tile, int first, int end,
-                              float (&sums)[kBatches][4]) {
+// The warp's sums of tiles that are `stride` apart and of kBatches times 8 tokens.
+template <class Format, int kTiles, int kBatches>
+__device__ void multiply_tiles(const ExpertsCall& call, int first_tile, int stride, int first,
+                               int end, float (&sums)[kTiles][kBatches][4]) {
   const TokenInputs<kBatches> inputs(call, first, end);
 #pragma unroll
-  for (auto& of_batch : sums) {
-    of_batch[0] = of_batch[1] = of_batch[2] = of_batch[3] = 0.0F;
+  for (auto& of_tile : sums) {
+#pragma unroll
+    for (auto& of_batch : of_tile) {
+      of_batch[0] = of_batch[1] = of_batch[2] = of_batch[3] = 0.0F;
+    }
   }
   const int steps = call.matrix.weight.steps;
 #pragma unroll 2
   for (int step = static_cast<int>(threadIdx.x) / 32; step < steps; step += kWarps) {
-    TileStep<Format> weights;
-    weights.load(call.matrix.weight, tile, step);
+    TileStep<Format> weights[kTiles];
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      weights[i].load(call.matrix.weight, first_tile + i * stride, step);
+    }
 #pragma unroll
     for (int j = 0; j < Format::kBlocks; ++j) {
 #pragma unroll
       for (int batch = 0; batch < kBatches; ++batch) {
         std::uint32_t x[4];
         inputs.load(batch, step * Format::kBlocks + j, x);
-        multiply_block(weights, j, x, sums[batch]);
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          multiply_block(weights[i], j, x, sums[i][batch]);
+        }
       }
     }
   }
 }
+
+// What a block makes of its sums, and of how many tiles of each expert they are.
+struct StoreProducts {
+  static constexpr int kTiles = 1;
+
+  template <class Format>
+  __device__ void store(const ExpertsCall& call, int expert, int output, int place,
+                        const float (&sums)[kTiles]) const {
+    store_output<Format>(call, expert, output, place, Format::kUnit * sums[0]);
+  }
+};
+
+// Gates come first; they and what they multiply are rounded like stored products.
+template <class Unit>
+struct StoreGated {
+  static constexpr int kTiles = 2;
+  Unit unit;
+
+  template <class Format>
+  __device__ void store(const ExpertsCall& call, int expert, int output, int place,
+                        const float (&sums)[kTiles]) const {
+    const int inner = call.matrix.outputs / 2;
+    const bf16 gate = finish_output<Format>(call, expert, output, place, Format::kUnit * sums[0]);
+    const bf16 up =
+        finish_output<Format>(call, expert, inner + output, place, Format::kUnit * sums[1]);
+    call.out[static_cast<std::size_t>(place) * inner + output] =
+        to_bf16(unit(to_float(gate), to_float(up)).value);
+  }
+};
 
 // Of row blockIdx.y of blocks: an expert each, or, where there are fewer places, a place each,
 // whose expert is the row's if it is the first one of it; -1: none.
@@ -48,50 +88,104 @@ __device__ int own_expert(const ExpertsCall& call, bool by_place) {
   return call.routes.begins[expert] == row ? expert : -1;
 }
 
-template <class Format, int kBatches>
-__global__ void __launch_bounds__(kThreads) experts_kernel(ExpertsCall call, bool by_place) {
-  __shared__ float parts[kWarps][kBatches * 8][17];  // 17: so that lanes meet different banks
-  winnow::cuda::wait_for_predecessor();
+// Brings a tile closer.
+template <class Format>
+__device__ void prefetch_tile(const DeviceWeightView& weight, int tile) {
+  constexpr int kLine = 128;
+  const int bytes = weight.steps * kTileStepBytes<Format>;
+  const std::byte* first = weight.memory + static_cast<std::size_t>(tile) * bytes;
+  for (int at = static_cast<int>(threadIdx.x) * kLine; at < bytes; at += kThreads * kLine) {
+    winnow::cuda::prefetch(first + at);
+  }
+}
+
+template <class Format, int kBatches, class Store>
+__global__ void __launch_bounds__(kThreads)
+    experts_kernel(ExpertsCall call, bool by_place, Store store) {
+  constexpr int kTiles = Store::kTiles;
+  // 17: so that lanes meet different banks
+  __shared__ float parts[kTiles][kWarps][kBatches * 8][kTileRows + 1];
+  // Rows by place are what an earlier product of the same routes has left: the kernel before this
+  // one has waited for the routes.
+  const bool routed = !call.input.by_token;
+  if (!routed) {
+    winnow::cuda::wait_for_predecessor();
+  }
   const int expert = own_expert(call, by_place);
+  if (expert >= 0 && routed) {
+    if (call.routes.begins[expert] < call.routes.begins[expert + 1]) {
+      prefetch_tile<Format>(call.matrix.weight, expert * (call.matrix.outputs / kTileRows) +
+                                                    static_cast<int>(blockIdx.x));
+    }
+    winnow::cuda::wait_for_predecessor();
+  }
+  winnow::cuda::release_successor();
   if (expert < 0) {
     return;
   }
   const int end = call.routes.begins[expert + 1];
-  const int tile = expert * (call.matrix.outputs / kTileRows) + static_cast<int>(blockIdx.x);
+  const int tiles = call.matrix.outputs / kTileRows;
+  const int tile = expert * tiles + static_cast<int>(blockIdx.x);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int first = call.routes.begins[expert]; first < end; first += kBatches * 8) {
-    float sums[kBatches][4];
-    multiply_tile<Format, kBatches>(call, tile, first, end, sums);
+    float sums[kTiles][kBatches][4];
+    multiply_tiles<Format>(call, tile, tiles / kTiles, first, end, sums);
 #pragma unroll
-    for (int batch = 0; batch < kBatches; ++batch) {
+    for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        parts[threadIdx.x / 32][batch * 8 + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] =
-            sums[batch][i];
+      for (int batch = 0; batch < kBatches; ++batch) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          parts[i][threadIdx.x / 32][batch * 8 + lane % 4 * 2 + j % 2][lane / 4 + j / 2 * 8] =
+              sums[i][batch][j];
+        }
       }
     }
     __syncthreads();
     const int output = static_cast<int>(threadIdx.x) % kTileRows;
     for (int token = static_cast<int>(threadIdx.x) / kTileRows;
          token < kBatches * 8 && first + token < end; token += kThreads / kTileRows) {
-      float sum = 0.0F;
+      float totals[kTiles] = {};
 #pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) {
-        sum += parts[warp][token][output];
+      for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (int warp = 0; warp < kWarps; ++warp) {
+          totals[i] += parts[i][warp][token][output];
+        }
       }
-      store_output<Format>(call, expert, static_cast<int>(blockIdx.x) * kTileRows + output,
-                           first + token, sum);
+      store.template store<Format>(call, expert, static_cast<int>(blockIdx.x) * kTileRows + output,
+                                   first + token, totals);
     }
     __syncthreads();
   }
 }
 
-template <class Format, int kBatches>
-void launch_experts(const ExpertsCall& call, int experts, int places, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(call.matrix.outputs / kTileRows),
+template <class Format, int kBatches, class Store>
+void launch_experts(const ExpertsCall& call, int experts, int places, const Store& store,
+                    cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(call.matrix.outputs / kTileRows / Store::kTiles),
                   static_cast<unsigned>(std::min(experts, places)));
-  winnow::cuda::launch(experts_kernel<Format, kBatches>, grid, kThreads, 0, stream, true, call,
-                       places < experts);
+  winnow::cuda::launch(experts_kernel<Format, kBatches, Store>, grid, kThreads, 0, stream, true,
+                       call, places < experts, store);
+}
+
+template <class Store>
+void run_experts(const Router& router, const ExpertsCall& call, int rows, const Store& store,
+                 cudaStream_t stream) {
+  with_format(call.matrix.weight.format, [&](auto format) {
+    using Format = decltype(format);
+    const int places = rows * router.active;
+    if (tokens_each(router, rows) <= 4) {
+      launch_experts<Format, 1>(call, router.count, places, store, stream);
+    } else {
+      launch_experts<Format, 2>(call, router.count, places, store, stream);
+    }
+  });
+}
+
+// Whether gates and what they multiply are tiles of their own, of a unit that kernels know.
+bool is_gated_at_once(const GatedActivation& activation, int outputs) {
+  return outputs % (2 * kTileRows) == 0 && activation.kind == Activation::silu;
 }
 
 }  // namespace
@@ -99,21 +193,28 @@ void launch_experts(const ExpertsCall& call, int experts, int places, cudaStream
 void multiply_experts(const Router& router, bf16* out, const ExpertsInput& input,
                       const ExpertsMatrix& matrix, const RoutesView& routes, int rows,
                       cudaStream_t stream) {
-  constexpr int kManyTokens = 32;
   const ExpertsCall call{out, input, matrix, routes, router.active};
-  const int places = rows * router.active;
-  const int each = (places + router.count - 1) / router.count;  // on average
-  if (each >= kManyTokens) {
-    return launch_wide_experts(call, router.count, stream);
+  if (tokens_each(router, rows) >= kManyTokens) {
+    return routes.packed != nullptr ? launch_grouped_experts(call, router.count, rows, stream)
+                                    : launch_wide_experts(call, router.count, stream);
   }
-  with_format(matrix.weight.format, [&](auto format) {
-    using Format = decltype(format);
-    if (each <= 4) {
-      launch_experts<Format, 1>(call, router.count, places, stream);
-    } else {
-      launch_experts<Format, 2>(call, router.count, places, stream);
-    }
-  });
+  run_experts(router, call, rows, StoreProducts{}, stream);
+}
+
+void multiply_gated_experts(const Router& router, bf16* out, bf16* scratch,
+                            const GatedActivation& activation, const ExpertsInput& input,
+                            const ExpertsMatrix& matrix, const RoutesView& routes, int rows,
+                            cudaStream_t stream) {
+  if (tokens_each(router, rows) >= kManyTokens || !is_gated_at_once(activation, matrix.outputs)) {
+    multiply_experts(router, scratch, input, matrix, routes, rows, stream);
+    return activate_multiply(activation, out, scratch, rows * router.active, matrix.outputs / 2,
+                             nullptr, stream);
+  }
+  const ExpertsCall call{out, input, matrix, routes, router.active};
+  if (activation.limit > 0.0F) {
+    return run_experts(router, call, rows, StoreGated<ClampedUnit>{{activation.limit}}, stream);
+  }
+  run_experts(router, call, rows, StoreGated<GatedUnit<Activation::silu>>{}, stream);
 }
 
 }  // namespace winnow::ops::cuda

@@ -120,23 +120,32 @@ class TokenInputs {
   const bf16* rows_[kBatches];
 };
 
-/// Finishes the sum of an output of the expert and of the token at `place`, and stores it.
+/// An output of the expert for the token at `place`, given the sum of its products, but for the
+/// scale of a row.
 template <class Format>
-__device__ void store_output(const ExpertsCall& call, int expert, int output, int place,
-                             float sum) {
+__device__ bf16 finish_output(const ExpertsCall& call, int expert, int output, int place,
+                              float sum) {
   const int row = expert * call.matrix.outputs + output;
-  sum *= Format::kUnit;  // not both at once: their product may be infinite
   if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
     sum *= call.matrix.weight.row_scales[row];
   }
   if (call.input.weighted) {
     sum *= call.routes.weights[call.routes.pairs[place]];
   }
-  const float bias = call.matrix.bias != nullptr ? call.matrix.bias[row] : 0.0F;
-  call.out[static_cast<std::size_t>(place) * call.matrix.outputs + output] = to_bf16(sum + bias);
+  return to_bf16(sum + (call.matrix.bias != nullptr ? call.matrix.bias[row] : 0.0F));
 }
 
-/// Experts with many tokens each (experts_gemm_wide.cu).
+/// The same, stored where a row of products has it.
+template <class Format>
+__device__ void store_output(const ExpertsCall& call, int expert, int output, int place,
+                             float sum) {
+  call.out[static_cast<std::size_t>(place) * call.matrix.outputs + output] =
+      finish_output<Format>(call, expert, output, place, sum);
+}
+
+/// Experts with many tokens each: on any device (experts_gemm_wide.cu), and on Hopper, where tokens
+/// are packed first (experts_gemm_sm90.cu).
 void launch_wide_experts(const ExpertsCall& call, int experts, cudaStream_t stream);
+void launch_grouped_experts(const ExpertsCall& call, int experts, int rows, cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads) wide_experts_kernel(ExpertsCall call
           const int place = first + batch * 8 + lane % 4 * 2 + i % 2;
           if (place < end && own + tile < tiles) {
             store_output<Format>(call, expert, (own + tile) * kTileRows + lane / 4 + i / 2 * 8,
-                                 place, sums[tile][batch][i]);
+                                 place, Format::kUnit * sums[tile][batch][i]);
           }
         }
       }

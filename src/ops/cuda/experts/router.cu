@@ -1,9 +1,8 @@
-#include <cmath>
-
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/block_sums.cuh"
 #include "ops/cuda/eight.cuh"
 #include "ops/cuda/experts/experts.h"
+#include "ops/cuda/experts/route_token.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
@@ -11,64 +10,6 @@ namespace {
 constexpr int kRouteWarps = 4;
 constexpr int kSortThreads = 256;
 constexpr int kAddThreads = 128;
-
-__device__ float sigmoid(float x) {
-  return 1.0F / (1.0F + expf(-x));
-}
-
-// The largest of a warp's values; of equal ones the one with the lowest index.
-__device__ void warp_best(float& value, int& index) {
-  for (int distance = 16; distance > 0; distance /= 2) {
-    const float other = __shfl_xor_sync(~0U, value, distance);
-    const int place = __shfl_xor_sync(~0U, index, distance);
-    if (other > value || (other == value && place < index)) {
-      value = other;
-      index = place;
-    }
-  }
-}
-
-// A warp per token. `logits` of its own are in shared memory; the chosen ones are taken out.
-__device__ void route_token(const Router& router, float* logits, std::int32_t* experts,
-                            float* weights) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  float largest = -INFINITY;
-  float of_chosen = 0.0F;
-  float of_all = 0.0F;
-  for (int k = 0; k < router.active; ++k) {
-    float best = -INFINITY;
-    int expert = router.count;
-    for (int e = lane; e < router.count; e += 32) {
-      if (logits[e] > best || (logits[e] == best && e < expert)) {
-        best = logits[e];
-        expert = e;
-      }
-    }
-    warp_best(best, expert);
-    expert = min(expert, router.count - 1);  // logits that are no numbers are not better than any
-    if (k == 0) {
-      largest = best;
-      for (int e = lane; e < router.count; e += 32) {
-        of_all += expf(logits[e] - largest);
-      }
-      of_all = lane_sum(of_all);
-    }
-    const float score = router.score == RouterScore::sigmoid ? sigmoid(best) : expf(best - largest);
-    of_chosen += score;
-    __syncwarp();
-    if (lane == 0) {
-      experts[k] = expert;
-      weights[k] = score;
-      logits[expert] = -INFINITY;
-    }
-    __syncwarp();
-  }
-  const bool of_those = router.normalized || router.score == RouterScore::softmax_of_chosen;
-  const float by = of_those ? of_chosen : router.score == RouterScore::softmax ? of_all : 1.0F;
-  for (int k = lane; k < router.active; k += 32) {
-    weights[k] /= by;
-  }
-}
 
 __global__ void __launch_bounds__(32 * kRouteWarps)
     route_kernel(Router router, RoutesView routes, const float* logits, int stride,
@@ -145,25 +86,71 @@ __global__ void __launch_bounds__(kSortThreads) sort_kernel(RoutesView routes, i
   }
 }
 
+// Eight columns of a block's token += the sum of its rows of y.
+__device__ void add_outputs(Eight& sum, const bf16* y, const RoutesView& routes, int active,
+                            bool weighted, int cols) {
+  const std::size_t first = std::size_t{blockIdx.x} * active;
+#pragma unroll 4
+  for (int k = 0; k < active; ++k) {
+    const std::size_t place = static_cast<unsigned>(routes.places[first + k]);
+    const float weight = weighted ? routes.weights[first + k] : 1.0F;
+    const Eight part = load_eight(y + place * cols);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      sum.values[i] += weight * part.values[i];
+    }
+  }
+}
+
 // A block per token.
 __global__ void __launch_bounds__(kAddThreads)
     add_outputs_kernel(float* out, const bf16* y, RoutesView routes, int active, bool weighted,
                        int cols) {
   winnow::cuda::wait_for_predecessor();
-  const std::size_t first = std::size_t{blockIdx.x} * active;
   for (int column = static_cast<int>(threadIdx.x) * 8; column < cols; column += kAddThreads * 8) {
     float* own = out + std::size_t{blockIdx.x} * cols + column;
     Eight sum = load_eight(own);
-    for (int k = 0; k < active; ++k) {
-      const std::size_t place = static_cast<unsigned>(routes.places[first + k]);
-      const float weight = weighted ? routes.weights[first + k] : 1.0F;
-      const Eight part = load_eight(y + place * cols + column);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        sum.values[i] += weight * part.values[i];
-      }
-    }
+    add_outputs(sum, y + column, routes, active, weighted, cols);
     store_eight(own, sum);
+  }
+}
+
+// A block per token.
+__global__ void __launch_bounds__(kAddThreads)
+    sum_outputs_kernel(bf16* out, const bf16* y, RoutesView routes, int active, bool weighted,
+                       int cols) {
+  winnow::cuda::wait_for_predecessor();
+  for (int column = static_cast<int>(threadIdx.x) * 8; column < cols; column += kAddThreads * 8) {
+    Eight sum;
+    add_outputs(sum, y + column, routes, active, weighted, cols);
+    store_eight(out + std::size_t{blockIdx.x} * cols + column, sum);
+  }
+}
+
+// A block per token; `residual` is the stream, and what the next layer reads of it.
+__global__ void __launch_bounds__(kAddThreads)
+    add_outputs_and_norm_kernel(ResidualStream residual, const bf16* y, RoutesView routes,
+                                int active, bool weighted, int cols) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  const std::size_t first = std::size_t{blockIdx.x} * cols;
+  float squares = 0.0F;
+  for (int column = static_cast<int>(threadIdx.x) * 8; column < cols; column += kAddThreads * 8) {
+    Eight sum = load_eight(residual.hidden + first + column);
+    add_outputs(sum, y + column, routes, active, weighted, cols);
+    store_eight(residual.hidden + first + column, sum);
+    const Eight weight = load_eight(residual.norm_weight + column);
+    Eight normed;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      squares += sum.values[i] * sum.values[i];
+      normed.values[i] = sum.values[i] * weight.values[i];
+    }
+    store_eight(residual.normed + first + column, normed);
+  }
+  squares = block_sum<kAddThreads>(squares);
+  if (threadIdx.x == 0) {
+    residual.square_sums[blockIdx.x] = squares;
   }
 }
 
@@ -212,6 +199,19 @@ void add_expert_outputs(const Router& router, float* out, const bf16* y, const R
                         bool weighted, int rows, int cols, cudaStream_t stream) {
   winnow::cuda::launch(add_outputs_kernel, static_cast<unsigned>(rows), kAddThreads, 0, stream,
                        true, out, y, routes, router.active, weighted, cols);
+}
+
+void sum_expert_outputs(const Router& router, bf16* out, const bf16* y, const RoutesView& routes,
+                        bool weighted, int rows, int cols, cudaStream_t stream) {
+  winnow::cuda::launch(sum_outputs_kernel, static_cast<unsigned>(rows), kAddThreads, 0, stream,
+                       true, out, y, routes, router.active, weighted, cols);
+}
+
+void add_expert_outputs(const Router& router, const ResidualStream& residual, const bf16* y,
+                        const RoutesView& routes, bool weighted, int rows, int cols,
+                        cudaStream_t stream) {
+  winnow::cuda::launch(add_outputs_and_norm_kernel, static_cast<unsigned>(rows), kAddThreads, 0,
+                       stream, true, residual, y, routes, router.active, weighted, cols);
 }
 
 void add_gated(float* out, const float* y, const bf16* x, const float* gate, int rows, int cols,

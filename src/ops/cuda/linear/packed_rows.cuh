@@ -18,9 +18,13 @@ struct PackedView {
   float unit;  // that activations are multiplied by: a power of two
 
   explicit PackedView(const PackedRows& rows)
-      : data(rows.data),
-        padded(rows.padded()),
-        unit(rows.format == DeviceWeightFormat::fp8 ? Fp8Weight::activation_unit(0) : 1.0F) {}
+      : PackedView(rows.data, rows.padded(), unit_of(rows.format)) {}
+  __host__ __device__ PackedView(bf16* memory, int rows, float activation_unit)
+      : data(memory), padded(rows), unit(activation_unit) {}
+
+  static float unit_of(DeviceWeightFormat format) {
+    return format == DeviceWeightFormat::fp8 ? Fp8Weight::activation_unit(0) : 1.0F;
+  }
 
   /// Columns [column, column + 8) of a row; column a multiple of 8.
   __device__ void store(int row, int column, const Eight& x) const {

@@ -1,37 +1,19 @@
 // Products of a batch with Hopper's own instructions (sm_90a). Blocks take units of work
 // round-robin: 8 tiles of weight rows and a part of the columns. In a block
-//   8 warps (two warpgroups) have a tile each: they read its codes from shared memory, make
-//     operands of them in registers (the left ones of wgmma) and multiply by all rows of the
-//     batch, which lie in shared memory as the right operand of all;
+//   8 warps (two warpgroups) have a tile each and multiply it by all rows of the batch
+//     (tile_product_sm90.cuh);
 //   one more feeds them, in a ring that fills shared memory: the columns of a stage of each tile
 //     in one copy, and of all rows in one more.
 // Weights of the first lap are on their way before the kernel in front of this one is complete, on
 // multiprocessors that have registers for both.
 #include "base/cuda/launch.cuh"
-#include "ops/cuda/hopper_tile.cuh"
-#include "ops/cuda/linear/packed_rows.cuh"
+#include "ops/cuda/linear/tile_product_sm90.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kFeedingWarp = kSmallBatchTiles;
 constexpr int kSmallBatchThreads = (kSmallBatchTiles + 1) * 32;
-constexpr int kMostStages = 8;
-
-/// A stage of the ring: `Rows` rows and the tiles' weights.
-template <class Format, int Rows>
-struct StageOf {
-  static constexpr int kColumns = stage_columns(Format::kFormat);
-  static constexpr int kSteps = kColumns / (Format::kBlocks * kBlockColumns);
-  static constexpr int kTileBytes = kSteps * kTileStepBytes<Format>;
-  static constexpr int kWeightBytes = kSmallBatchTiles * kTileBytes;
-  static constexpr int kSlab = Rows * kSlabColumns * static_cast<int>(sizeof(bf16));
-  static constexpr int kRowBytes = kColumns / kSlabColumns * kSlab;
-  static constexpr int kFit = kSmallBatchRingBytes / (kWeightBytes + kRowBytes);
-  static constexpr int kCount = kFit < kMostStages ? kFit : kMostStages;
-  static constexpr int kSharedBytes = 1024 + kCount * (kWeightBytes + kRowBytes);
-};
-
 /// The stages of a block's units, one after another.
 class StageWalk {
  public:
@@ -136,43 +118,14 @@ class Feeder {
   int lane_;
 };
 
-/// The 8 columns of block j that a lane holds of a weight row, as pairs of bf16.
-template <class Format>
-__device__ void operands(const std::uint32_t (&words)[4], int j, std::uint32_t scale,
-                         std::uint32_t (&out)[4]) {
-  if constexpr (!Format::kGroupScales) {
-    Format::pairs(words, j, out);
-  } else {
-    if constexpr (Format::kFormat == DeviceWeightFormat::int4) {
-      constexpr std::uint32_t kOffset = 0x43084308U;  // 128 + 8
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const std::uint32_t raised = select_bits(words[j] >> 4 * i, 0x000F000FU, 0x43004300U);
-        out[i] = bits_of(__hsub2(pair_of(raised), pair_of(kOffset)));
-      }
-    } else {
-      Format::pairs(words, j, out);
-    }
-#pragma unroll
-    for (std::uint32_t& pair : out) {
-      pair = bits_of(__hmul2(pair_of(pair), pair_of(scale)));
-    }
-  }
-}
-
-/// A warp with a tile, one of four whose tiles a warpgroup multiplies together. Lane 4 g + c has
-/// weight rows g and g + 8 of its tile and, of the results, batch rows 2 c and 2 c + 1 of each 8.
+/// A warp with a tile, one of four whose tiles a warpgroup multiplies together.
 template <class Format, int Rows>
 class Multiplier {
  public:
   using Stage = StageOf<Format, Rows>;
   __device__ Multiplier(const SmallBatchArguments& arguments,
                         const SmallBatchShared<Format, Rows>& shared)
-      : arguments_(arguments),
-        shared_(shared),
-        tile_(static_cast<int>(threadIdx.x) / 32),
-        row_(static_cast<int>(threadIdx.x) % 32 / 4),
-        lane_(static_cast<int>(threadIdx.x) % 4) {}
+      : arguments_(arguments), shared_(shared) {}
 
   __device__ void run() {
     PipelineState<Stage::kCount> pipe;
@@ -180,7 +133,9 @@ class Multiplier {
     clear(sums);
     for (StageWalk walk(arguments_); !walk.is_over(); pipe.next()) {
       shared_.full[pipe.stage].wait(pipe.parity);
-      multiply(sums, pipe.stage, arguments_.weight.steps - walk.stage() * Stage::kSteps);
+      product_.multiply(sums, shared_.rows + pipe.stage * Stage::kRowBytes,
+                        shared_.weights + pipe.stage * Stage::kWeightBytes,
+                        arguments_.weight.steps - walk.stage() * Stage::kSteps);
       release(shared_.empty[pipe.stage]);
       if (walk.ends_unit()) {
         store(sums, walk);
@@ -191,73 +146,9 @@ class Multiplier {
   }
 
  private:
-  static constexpr int kBlocks = Stage::kSteps * Format::kBlocks;
-  using Operands = std::uint32_t[kBlocks][2][4];  // of rows g and g + 8
-
-  // `steps`: of the stage there are so many, or all.
-  __device__ void multiply(float (&sums)[Rows / 2], int stage, int steps) const {
-    Operands left;
-    load(left, stage, steps);
-    const std::uint64_t rows =
-        matrix_descriptor(shared_.rows + stage * Stage::kRowBytes, Stage::kSlab);
-    begin_products();
-#pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-      const std::uint64_t slab = rows + block / 2 * (Stage::kSlab / 16);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const auto& [upper, lower] = left[block];
-        const std::uint32_t pairs[4] = {upper[2 * i], lower[2 * i], upper[2 * i + 1],
-                                        lower[2 * i + 1]};
-        multiply_registers_by_rows(sums, pairs, slab + (block % 2 * 2 + i) * 2, __nv_bfloat162{});
-      }
-    }
-    commit_products();
-    wait_for_products<0>(sums);
-  }
-
-  __device__ void load(Operands& left, int stage, int steps) const {
-    const std::uint32_t first =
-        shared_address(shared_.weights + stage * Stage::kWeightBytes + tile_ * Stage::kTileBytes);
-#pragma unroll
-    for (int step = 0; step < Stage::kSteps; ++step) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::uint32_t at = first + step * kTileStepBytes<Format>;
-        const int row = row_ + 8 * half;
-        std::uint32_t words[4];
-        std::uint32_t scales[4] = {};
-        load_shared(words, at + row * kStepBytes + lane_ * 16);
-        load_scales(scales, at + kTileRows * kStepBytes + row * Format::kBlocks * 2);
-        const std::uint32_t mask = step < steps ? ~0U : 0U;  // a branch would serialise products
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          words[j] &= mask;
-          scales[j] &= mask;
-        }
-#pragma unroll
-        for (int j = 0; j < Format::kBlocks; ++j) {
-          operands<Format>(words, j, scales[j], left[step * Format::kBlocks + j][half]);
-        }
-      }
-    }
-  }
-
-  // Of each block, twice in a word.
-  static __device__ void load_scales(std::uint32_t (&scales)[4], std::uint32_t from) {
-    if constexpr (Format::kGroupScales) {
-      std::uint32_t words[Format::kBlocks / 2];
-      load_shared(words, from);
-#pragma unroll
-      for (int j = 0; j < Format::kBlocks; ++j) {
-        scales[j] = __byte_perm(words[j / 2], 0, j % 2 == 0 ? 0x1010 : 0x3232);
-      }
-    }
-  }
-
   __device__ void store(const float (&sums)[Rows / 2], const StageWalk& walk) const {
     const DeviceWeightView& weight = arguments_.weight;
-    const int tile = walk.group() * kSmallBatchTiles + tile_;
+    const int tile = walk.group() * kSmallBatchTiles + product_.tile();
     if (tile >= weight.tiles) {
       return;
     }
@@ -265,16 +156,17 @@ class Multiplier {
         arguments_.sums + static_cast<std::size_t>(walk.part()) * arguments_.rows * weight.rows;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int n = weight.paired ? tile * 8 + row_ + half * (weight.rows / 2)
-                                  : tile * kTileRows + row_ + half * 8;
-      const bool is_row = weight.paired ? tile * 8 + row_ < weight.rows / 2 : n < weight.rows;
+      const int n = weight.paired ? tile * 8 + product_.row() + half * (weight.rows / 2)
+                                  : tile * kTileRows + product_.row() + half * 8;
+      const bool is_row =
+          weight.paired ? tile * 8 + product_.row() < weight.rows / 2 : n < weight.rows;
       float unit = Format::kGroupScales ? 1.0F : Format::kUnit;
       if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
         unit *= is_row ? weight.row_scales[n] : 0.0F;
       }
 #pragma unroll
       for (int i = 0; i < Rows / 4; ++i) {
-        const int row = 8 * (i / 2) + 2 * lane_ + i % 2;
+        const int row = 8 * (i / 2) + 2 * product_.lane() + i % 2;
         if (is_row && row < arguments_.rows) {
           to[static_cast<std::size_t>(row) * weight.rows + n] =
               sums[4 * (i / 2) + 2 * half + i % 2] * unit;
@@ -285,9 +177,7 @@ class Multiplier {
 
   const SmallBatchArguments& arguments_;
   const SmallBatchShared<Format, Rows>& shared_;
-  int tile_;
-  int row_;
-  int lane_;
+  TileProduct<Format, Stage> product_;
 };
 
 template <class Format, int Rows>

@@ -6,7 +6,6 @@
 
 #include "base/cuda/on_device.h"
 #include "ops/activation.h"
-#include "ops/cuda/general/activation.h"
 #include "ops/cuda/training/training_ops_testing.h"
 #include "ops/experts.h"
 #include "ops/linear.h"
@@ -34,6 +33,26 @@ constexpr Router kRouters[] = {
     {.count = 128, .active = 8, .score = RouterScore::softmax, .normalized = true},
     {.count = 16, .active = 1, .score = RouterScore::sigmoid},
     {.count = 300, .active = 7, .score = RouterScore::sigmoid, .normalized = true}};
+
+// Pairs by expert, then by token.
+void expect_ordered(const RoutesView& routes, const std::vector<std::int32_t>& experts,
+                    std::size_t count) {
+  std::vector<std::int32_t> pairs(experts.size());
+  std::iota(pairs.begin(), pairs.end(), 0);
+  std::ranges::stable_sort(
+      pairs, {}, [&](std::int32_t pair) { return experts[static_cast<std::size_t>(pair)]; });
+  EXPECT_EQ(download_ints(routes.pairs, pairs.size()), pairs);
+  const auto places = download_ints(routes.places, pairs.size());
+  const auto begins = download_ints(routes.begins, count + 1);
+  EXPECT_EQ(begins.front(), 0);
+  EXPECT_EQ(begins.back(), static_cast<std::int32_t>(pairs.size()));
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    EXPECT_EQ(places[static_cast<std::size_t>(pairs[i])], static_cast<std::int32_t>(i));
+    const auto expert = static_cast<std::size_t>(experts[static_cast<std::size_t>(pairs[i])]);
+    EXPECT_LE(begins[expert], static_cast<std::int32_t>(i));
+    EXPECT_GT(begins[expert + 1], static_cast<std::int32_t>(i));
+  }
+}
 
 TEST_F(CudaExperts, RoutesAreThoseOfTheCpu) {
   for (const Router& router : kRouters) {
@@ -69,21 +88,121 @@ TEST_F(CudaExperts, RoutesAreThoseOfTheCpu) {
                           "read");
       expect_close(found, weights, 1e-5, "weights");
 
-      // Pairs by expert, then by token.
-      std::vector<std::int32_t> pairs(experts.size());
-      std::iota(pairs.begin(), pairs.end(), 0);
-      std::ranges::stable_sort(
-          pairs, {}, [&](std::int32_t pair) { return experts[static_cast<std::size_t>(pair)]; });
-      EXPECT_EQ(download_ints(memory.view().pairs, pairs.size()), pairs);
-      const auto places = download_ints(memory.view().places, pairs.size());
-      const auto begins = download_ints(memory.view().begins, count + 1);
-      for (std::size_t i = 0; i < pairs.size(); ++i) {
-        EXPECT_EQ(places[static_cast<std::size_t>(pairs[i])], static_cast<std::int32_t>(i));
-        const auto expert = static_cast<std::size_t>(experts[static_cast<std::size_t>(pairs[i])]);
-        EXPECT_LE(begins[expert], static_cast<std::int32_t>(i));
-        EXPECT_GT(begins[expert + 1], static_cast<std::int32_t>(i));
+      expect_ordered(memory.view(), experts, count);
+    }
+  }
+}
+
+std::vector<float> download_floats(const float* from, std::size_t count) {
+  std::vector<float> values(count);
+  winnow::cuda::check(
+      cudaMemcpy(values.data(), from, count * sizeof(float), cudaMemcpyDeviceToHost), "read");
+  return values;
+}
+
+// x / sqrt(mean(x^2) + eps) * weight for each row.
+std::vector<float> norm(const std::vector<float>& x, const std::vector<float>& weight, float eps) {
+  const std::size_t cols = weight.size();
+  std::vector<float> result;
+  for (std::size_t first = 0; first < x.size(); first += cols) {
+    const double squares = std::inner_product(&x[first], &x[first] + cols, &x[first], 0.0);
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(cols) + eps);
+    for (std::size_t i = 0; i < cols; ++i) {
+      result.push_back(static_cast<float>(x[first + i] * scale * weight[i]));
+    }
+  }
+  return result;
+}
+
+TEST_F(CudaExperts, NormAndRoutesOfAFewRows) {
+  constexpr float kEps = 1e-5F;
+  for (const Router& router : kRouters) {
+    const auto count = static_cast<std::size_t>(router.count);
+    const auto active = static_cast<std::size_t>(router.active);
+    for (const std::size_t cols : {64, 520, 2048}) {
+      ASSERT_TRUE(takes_norm_and_route(router, static_cast<int>(cols)));
+      RoutesMemory memory;
+      memory.reserve(router, kMostRoutedRows);
+      const auto weight = draw_bf16(count * cols, 11, 0.1);
+      const auto device_weight = upload_bf16(weight);
+      const auto bias = draw(count, 12);
+      const auto device_bias = upload(bias);
+      const auto norm_weight = draw(cols, 13);
+      const auto device_norm = upload(norm_weight);
+      for (const std::size_t rows : {1, 2, 17, 64}) {
+        const auto hidden = draw(rows * cols, 14 + rows);
+        const auto device_hidden = upload(hidden);
+        const auto normed = poisoned<bf16>(rows * cols);
+        norm_and_route(router, memory.view(),
+                       {.hidden = device_hidden.data(),
+                        .norm_weight = device_norm.data(),
+                        .eps = kEps,
+                        .cols = static_cast<int>(cols),
+                        .weight = device_weight.data(),
+                        .bias = device_bias.data()},
+                       normed.data(), static_cast<int>(rows), nullptr);
+        winnow::cuda::check(cudaDeviceSynchronize(), "wait");
+        const auto found = download(normed);
+        expect_close(found, norm(hidden, norm_weight, kEps), 1e-2, "normed");
+
+        auto logits = download_floats(memory.view().logits, rows * count);
+        std::vector<float> expected;
+        for (std::size_t t = 0; t < rows; ++t) {
+          for (std::size_t e = 0; e < count; ++e) {
+            expected.push_back(static_cast<float>(
+                bias[e] + std::inner_product(&found[t * cols], &found[t * cols] + cols,
+                                             &weight[e * cols], 0.0)));
+          }
+        }
+        expect_close(logits, expected, 1e-4, "logits");
+
+        std::vector<std::int32_t> experts(rows * active);
+        std::vector<float> weights(rows * active);
+        ops::route(router, {{experts.data(), rows, active}, {weights.data(), rows, active}},
+                   {logits.data(), rows, count});
+        EXPECT_EQ(download_ints(memory.view().experts, experts.size()), experts);
+        expect_close(download_floats(memory.view().weights, weights.size()), weights, 1e-5,
+                     "weights");
+        expect_ordered(memory.view(), experts, count);
       }
     }
+  }
+}
+
+TEST_F(CudaExperts, TheResidualStreamReceivesTheSameAsRows) {
+  constexpr std::size_t kCols = 520;
+  constexpr int kRows = 9;
+  const Router& router = kRouters[3];
+  RoutesMemory memory;
+  memory.reserve(router, kRows);
+  const auto logits = upload(draw(kRows * static_cast<std::size_t>(router.count), 1));
+  route(router, memory.view(), logits.data(), router.count, nullptr, kRows, nullptr);
+  const auto y = upload_bf16(draw_bf16(kRows * static_cast<std::size_t>(router.active) * kCols, 2));
+  const auto before = draw(kRows * kCols, 3);
+  const auto norm_weight = draw(kCols, 4);
+  for (const bool weighted : {false, true}) {
+    const auto rows = upload(before);
+    add_expert_outputs(router, rows.data(), y.data(), memory.view(), weighted, kRows, kCols,
+                       nullptr);
+    const auto expected = download(rows);
+    const auto hidden = upload(before);
+    const auto device_norm = upload(norm_weight);
+    const auto normed = poisoned<bf16>(kRows * kCols);
+    const auto squares = poisoned<float>(kRows);
+    add_expert_outputs(router, {hidden.data(), device_norm.data(), normed.data(), squares.data()},
+                       y.data(), memory.view(), weighted, kRows, kCols, nullptr);
+    EXPECT_EQ(download(hidden), expected);
+    std::vector<float> products;
+    std::vector<float> sums;
+    for (std::size_t t = 0; t < kRows; ++t) {
+      const float* row = &expected[t * kCols];
+      sums.push_back(static_cast<float>(std::inner_product(row, row + kCols, row, 0.0)));
+      for (std::size_t i = 0; i < kCols; ++i) {
+        products.push_back(row[i] * norm_weight[i]);
+      }
+    }
+    expect_close(download(normed), products, 1e-2, "normed");
+    expect_close(download(squares), sums, 1e-5, "square sums");
   }
 }
 
@@ -160,7 +279,7 @@ std::vector<float> on_device(const Layer& layer, const std::vector<float>& x,
          matrix(input, Layer::kWidth), layer.router_weight.view());
 
   RoutesMemory routes;
-  routes.reserve(layer.router, rows);
+  routes.reserve(layer.router, rows, Layer::kWidth);
   const auto device_logits = upload(logits);
   route(layer.router, routes.view(), device_logits.data(), layer.router.count, nullptr, rows,
         nullptr);
@@ -171,12 +290,10 @@ std::vector<float> on_device(const Layer& layer, const std::vector<float>& x,
   const auto gate_up = poisoned<bf16>(pairs * 2 * Layer::kInner);
   const auto activated = poisoned<bf16>(pairs * Layer::kInner);
   const auto y = poisoned<bf16>(pairs * Layer::kWidth);
-  multiply_experts(layer.router, gate_up.data(),
-                   {.x = device_x.data(), .by_token = true, .weighted = layer.scales_input},
-                   {layer.device_gate_up.view(), gate_up_bias.data(), 2 * Layer::kInner},
-                   routes.view(), rows, nullptr);
-  activate_multiply(layer.activation, activated.data(), gate_up.data(), static_cast<int>(pairs),
-                    Layer::kInner, nullptr, nullptr);
+  multiply_gated_experts(layer.router, activated.data(), gate_up.data(), layer.activation,
+                         {.x = device_x.data(), .by_token = true, .weighted = layer.scales_input},
+                         {layer.device_gate_up.view(), gate_up_bias.data(), 2 * Layer::kInner},
+                         routes.view(), rows, nullptr);
   multiply_experts(layer.router, y.data(), {.x = activated.data()},
                    {layer.device_down.view(), down_bias.data(), Layer::kWidth}, routes.view(), rows,
                    nullptr);

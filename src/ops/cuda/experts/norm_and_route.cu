@@ -1,0 +1,172 @@
+// The norm, the router and the routes of a few rows in one kernel. Some blocks share the experts of
+// a row; the last one of them to be done chooses, and the last one of all orders the choices by
+// expert.
+#include <algorithm>
+
+#include "base/cuda/launch.cuh"
+#include "ops/cuda/block_sums.cuh"
+#include "ops/cuda/eight.cuh"
+#include "ops/cuda/experts/experts.h"
+#include "ops/cuda/experts/route_token.cuh"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / 32;
+constexpr int kMostBlocksPerRow = 32;
+constexpr int kBlocks = 512;  // of all rows together, about
+
+// The row under its norm, as bf16 rounds it, into `shared`; the row's first block stores it too.
+__device__ void norm_row(const RouterInput& input, bf16* shared, bf16* normed) {
+  const float* own = input.hidden + std::size_t{blockIdx.y} * input.cols;
+  float squares = 0.0F;
+  for (int column = static_cast<int>(threadIdx.x) * 8; column < input.cols;
+       column += kThreads * 8) {
+    const Eight x = load_eight(own + column);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      squares += x.values[i] * x.values[i];
+    }
+  }
+  const float scale =
+      1.0F / sqrtf(block_sum<kThreads>(squares) / static_cast<float>(input.cols) + input.eps);
+  for (int column = static_cast<int>(threadIdx.x) * 8; column < input.cols;
+       column += kThreads * 8) {
+    Eight x = load_eight(own + column);
+    const Eight weight = load_eight(input.norm_weight + column);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      x.values[i] *= scale * weight.values[i];
+    }
+    store_eight(shared + column, x);
+    if (blockIdx.x == 0) {
+      store_eight(normed + std::size_t{blockIdx.y} * input.cols + column, x);
+    }
+  }
+  __syncthreads();
+}
+
+// Brings the router's weights of this block's first experts closer; they do not depend on anything.
+__device__ void prefetch_router(const RouterInput& input, int count) {
+  constexpr int kLine = 128;
+  const int expert = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
+  if (expert < count) {
+    const auto* row = reinterpret_cast<const std::byte*>(
+        input.weight + static_cast<std::size_t>(expert) * input.cols);
+    const int bytes = input.cols * static_cast<int>(sizeof(bf16));
+    for (int at = static_cast<int>(threadIdx.x) % 32 * kLine; at < bytes; at += 32 * kLine) {
+      winnow::cuda::prefetch(row + at);
+    }
+  }
+}
+
+// Logits of the experts that are this block's, one warp each.
+__device__ void compute_logits(const RouterInput& input, const bf16* row, float* logits,
+                               int count) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
+  for (int expert = warp; expert < count; expert += static_cast<int>(gridDim.x) * kWarps) {
+    const bf16* weight = input.weight + static_cast<std::size_t>(expert) * input.cols;
+    float sum = 0.0F;
+#pragma unroll 8
+    for (int column = lane * 8; column < input.cols; column += 32 * 8) {
+      const Eight a = load_eight(weight + column);
+      const Eight b = load_eight(row + column);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        sum += a.values[i] * b.values[i];
+      }
+    }
+    sum = lane_sum(sum);
+    if (lane == 0) {
+      logits[expert] = sum + (input.bias != nullptr ? input.bias[expert] : 0.0F);
+    }
+  }
+}
+
+// Whether this block is the last of `blocks` to come here, which then sees what the others wrote.
+__device__ bool is_last(std::uint32_t* arrived, int blocks) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(arrived, 1U) + 1 == static_cast<unsigned>(blocks);
+    if (last) {
+      *arrived = 0;  // for the next call
+    }
+  }
+  __syncthreads();
+  __threadfence();
+  return last;
+}
+
+__device__ void choose(const Router& router, const RoutesView& routes, const float* logits,
+                       float* shared) {
+  for (int e = static_cast<int>(threadIdx.x); e < router.count; e += kThreads) {
+    shared[e] = __ldcg(logits + e);
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    const std::size_t first = std::size_t{blockIdx.y} * router.active;
+    route_token(router, shared, routes.experts + first, routes.weights + first);
+  }
+}
+
+// Places by counting: there are few pairs.
+__device__ void order(const Router& router, const RoutesView& routes, int pairs, int* shared) {
+  for (int i = static_cast<int>(threadIdx.x); i < pairs; i += kThreads) {
+    shared[i] = __ldcg(routes.experts + i);
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < pairs; i += kThreads) {
+    const int own = shared[i];
+    int place = 0;
+    for (int j = 0; j < pairs; ++j) {
+      place += shared[j] < own || (shared[j] == own && j < i) ? 1 : 0;
+    }
+    routes.places[i] = place;
+    routes.pairs[place] = i;
+  }
+  for (int e = static_cast<int>(threadIdx.x); e <= router.count; e += kThreads) {
+    int begin = 0;
+    for (int j = 0; j < pairs; ++j) {
+      begin += shared[j] < e ? 1 : 0;
+    }
+    routes.begins[e] = begin;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    norm_and_route_kernel(Router router, RoutesView routes, RouterInput input, bf16* normed) {
+  extern __shared__ uint4 memory[];
+  prefetch_router(input, router.count);
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  auto* row = reinterpret_cast<bf16*>(memory);
+  float* logits = routes.logits + std::size_t{blockIdx.y} * router.count;
+  norm_row(input, row, normed);
+  compute_logits(input, row, logits, router.count);
+  if (!is_last(routes.arrived + blockIdx.y, static_cast<int>(gridDim.x))) {
+    return;
+  }
+  choose(router, routes, logits, reinterpret_cast<float*>(memory));
+  if (is_last(routes.arrived + kMostRoutedRows, static_cast<int>(gridDim.y))) {
+    order(router, routes, static_cast<int>(gridDim.y) * router.active,
+          reinterpret_cast<int*>(memory));
+  }
+}
+
+}  // namespace
+
+void norm_and_route(const Router& router, const RoutesView& routes, const RouterInput& input,
+                    bf16* normed, int rows, cudaStream_t stream) {
+  const std::size_t shared = norm_and_route_bytes(router, input.cols);
+  const int per_row = std::min(
+      {kMostBlocksPerRow, std::max(1, kBlocks / rows), (router.count + kWarps - 1) / kWarps});
+  const dim3 grid(static_cast<unsigned>(per_row), static_cast<unsigned>(rows));
+  winnow::cuda::launch(norm_and_route_kernel, grid, kThreads, shared, stream, true, router, routes,
+                       input, normed);
+}
+
+}  // namespace winnow::ops::cuda
