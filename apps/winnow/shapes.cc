@@ -14,7 +14,7 @@ struct Shape {
   const char* config;  // what of the model's config.json a description needs
 };
 
-constexpr std::array<Shape, 6> kShapes{{
+constexpr std::array<Shape, 7> kShapes{{
     // HuggingFaceTB/SmolLM2-135M
     {"smollm2-135m", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 576,
       "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
@@ -44,6 +44,16 @@ constexpr std::array<Shape, 6> kShapes{{
       "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
       "norm_topk_prob": true, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
       "rope_theta": 1000000})"},
+    // Qwen/Qwen3-Next-80B-A3B-Instruct
+    {"qwen3-next-80b-a3b", R"({"architectures": ["Qwen3NextForCausalLM"], "hidden_size": 2048,
+      "num_hidden_layers": 48, "num_attention_heads": 16, "num_key_value_heads": 2,
+      "head_dim": 256, "intermediate_size": 5120, "vocab_size": 151936,
+      "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+      "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
+      "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
+      "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
+      "partial_rotary_factor": 0.25, "max_position_embeddings": 262144,
+      "rms_norm_eps": 1e-6, "rope_theta": 10000000})"},
     // mistralai/Mixtral-8x7B-v0.1
     {"mixtral-8x7b", R"({"architectures": ["MixtralForCausalLM"], "hidden_size": 4096,
       "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
@@ -55,8 +65,9 @@ constexpr std::array<Shape, 6> kShapes{{
 }  // namespace
 
 std::span<const std::string_view> shape_names() {
-  static constexpr std::array<std::string_view, 6> kNames{
-      "smollm2-135m", "llama-3.2-1b", "llama-2-7b", "qwen3-8b", "qwen3-30b-a3b", "mixtral-8x7b"};
+  static constexpr std::array<std::string_view, 7> kNames{
+      "smollm2-135m",  "llama-3.2-1b",       "llama-2-7b",  "qwen3-8b",
+      "qwen3-30b-a3b", "qwen3-next-80b-a3b", "mixtral-8x7b"};
   return kNames;
 }
 

@@ -3,11 +3,19 @@
 #include "base/error.h"
 
 namespace winnow::engine {
+namespace {
+
+EngineConfig of_one(EngineConfig config) {
+  config.max_sequences = 1;
+  return config;
+}
+
+}  // namespace
 
 Session::Session(const Backend& backend, const EngineConfig& config,
                  const kvcache::SequenceLimits& limits)
     : config_(backend.spec()),
-      runner_(backend.make_runner(config, limits.total_tokens)),
+      runner_(backend.make_runner(of_one(config), limits.total_tokens)),
       sequence_(runner_->open(limits)) {}
 
 void Session::feed(std::span<const std::int32_t> tokens, std::span<float> logits,

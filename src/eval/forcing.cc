@@ -19,12 +19,17 @@ int most_tokens(const kvcache::CacheConfig& cache, int sequences, int length) {
   return static_cast<int>(std::min<std::int64_t>(sequences * each, 1 << 30));
 }
 
+engine::EngineConfig with_sequences(engine::EngineConfig config, int sequences) {
+  config.max_sequences = sequences;
+  return config;
+}
+
 }  // namespace
 
 Forcing::Forcing(const engine::LoadedModel& model, int sequences, int length)
     : model_(model),
       vocab_(static_cast<std::size_t>(model.model.spec().vocab)),
-      runner_(model.backend->make_runner(model.engine,
+      runner_(model.backend->make_runner(with_sequences(model.engine, sequences),
                                          most_tokens(model.engine.cache, sequences, length))) {}
 
 std::size_t Forcing::open(std::vector<std::int32_t> tokens, const kvcache::SequenceLimits& limits,

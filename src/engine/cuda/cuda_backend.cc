@@ -25,6 +25,7 @@ struct MemoryPlan {
   int most_padded = 0;       // sequences of steps that are padded; 0: none are
   bool with_copies = false;  // of the weights, see MatrixWeights
   std::size_t cache_bytes = 0;
+  int states = 0;  // of recurrent layers that the cache has room for, if the model has them
 };
 
 // What runs of a model share. Sequences outlive neither.
@@ -34,7 +35,7 @@ struct Device {
       : index(index),
         model(model),
         matrices(model, plan.with_copies),
-        cache(config, model.cache_shape()),
+        cache(config, model.cache_shape(), plan.states),
         seen(model.spec().vocab),
         head(model, model::cuda::most_step_sequences(plan.most_padded)),
         prefill(model, matrices, cache, head),
@@ -75,7 +76,8 @@ class CudaSequence : public SequenceState {
   [[nodiscard]] std::unique_ptr<SequenceState> fork() const override {
     device_.select();
     DeviceCache& cache = device_.cache;
-    if (!cache.has_pages(cache.fork_need(slot_), device_.stream.get())) {
+    const bool has_state = !cache.states().holds(slot_) || cache.states().free() > 0;
+    if (!has_state || !cache.has_pages(cache.fork_need(slot_), device_.stream.get())) {
       return nullptr;
     }
     return std::make_unique<CudaSequence>(device_, cache.fork(slot_, device_.stream.get()));
@@ -97,7 +99,8 @@ class CudaSequence : public SequenceState {
     CacheUsage usage;
     usage.tokens = length();
     usage.per_head = counts();
-    usage.bytes = cache.bytes(cache.pages_of(slot_, usage.per_head));
+    usage.state_bytes = cache.states().holds(slot_) ? cache.states().shape().bytes() : 0;
+    usage.bytes = cache.bytes(cache.pages_of(slot_, usage.per_head)) + usage.state_bytes;
     const kvcache::CacheShape& shape = cache.shape();
     std::size_t dense_pages = 0;
     for (std::size_t row = 0; row < usage.per_head.size(); ++row) {
@@ -107,7 +110,7 @@ class CudaSequence : public SequenceState {
       dense_pages += ops::pages_for(shape.dense_entries(layer, length()));
     }
     usage.dense_entries = shape.dense_entries(length());
-    usage.dense_bytes = cache.bytes(dense_pages);
+    usage.dense_bytes = cache.bytes(dense_pages) + usage.state_bytes;
     return usage;
   }
 
@@ -144,12 +147,15 @@ class CudaRunner : public Runner {
   }
 
   [[nodiscard]] kvcache::PageNeed need(const SequenceState& sequence, int tokens) const override {
-    return {.archive = device_.cache.page_need(slot_of(&sequence), tokens)};
+    const int slot = slot_of(&sequence);
+    return {.archive = device_.cache.page_need(slot, tokens),
+            .states = static_cast<std::size_t>(device_.cache.states().need(slot))};
   }
 
   [[nodiscard]] bool has_room(const kvcache::PageNeed& need) const override {
     device_.select();
-    return device_.cache.has_pages(need.archive + need.window, device_.stream.get());
+    return need.states <= static_cast<std::size_t>(device_.cache.states().free()) &&
+           device_.cache.has_pages(need.archive + need.window, device_.stream.get());
   }
 
   void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
@@ -186,10 +192,13 @@ class CudaRunner : public Runner {
 
   [[nodiscard]] std::size_t page_bytes() const override {
     device_.select();
-    return device_.cache.used_page_bytes(device_.stream.get());
+    return device_.cache.used_page_bytes(device_.stream.get()) + state_bytes();
+  }
+  [[nodiscard]] std::size_t state_bytes() const override {
+    return device_.cache.states().used_bytes();
   }
   [[nodiscard]] std::size_t capacity_bytes() const override {
-    return device_.cache.bytes(device_.cache.capacity());
+    return device_.cache.bytes(device_.cache.capacity()) + device_.cache.states().bytes();
   }
   [[nodiscard]] bool forks_share_pages() const override { return !device_.cache.drops(); }
 
@@ -283,6 +292,8 @@ int use(int device) {
 // Sequences of one step, whatever is asked for: beyond, a step is only longer, not more efficient.
 constexpr int kMostBatch = 1024;
 constexpr std::size_t kAllThereIs = std::numeric_limits<std::size_t>::max();  // of a cache's bytes
+// States that an engine has room for, by its sequences: prefixes and forks have some, too.
+constexpr int kStatesOfSequence = 2;
 
 class CudaBackend : public Backend {
  public:
@@ -308,9 +319,10 @@ class CudaBackend : public Backend {
     use(device_);
     kvcache::CacheConfig cache = config.cache;
     if (tokens > 0) {
-      cache.max_bytes = std::min(cache.max_bytes, most_bytes(cache, tokens));
+      cache.max_bytes = std::min(cache.max_bytes, most_bytes(cache, tokens, config.max_sequences));
     }
-    const MemoryPlan plan = plan_memory(config, tokens, cache.max_bytes);
+    MemoryPlan plan = plan_memory(config, tokens, cache.max_bytes);
+    plan.states = (tokens > 0 ? 1 : kStatesOfSequence) * config.max_sequences;
     cache.max_bytes = plan.cache_bytes;
     return std::make_unique<CudaRunner>(device_, model_, cache, plan);
   }
@@ -328,7 +340,7 @@ class CudaBackend : public Backend {
             "--cache {}: the model has {}, which it takes on the CPU only",
             kvcache::rule_name(config.cache.rule), model::beyond_plain(model_.spec()));
     const bool pads =
-        sees_all && (!model_.is_plain() ||
+        sees_all && (!model_.has_plain_layers() ||
                      (tokens == 0 && model::cuda::pads_steps(model_, config.max_sequences)));
     const std::size_t free = winnow::cuda::free_memory();
     const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_);
@@ -357,12 +369,17 @@ class CudaBackend : public Backend {
   static std::size_t most_cache(std::size_t free) { return free / 10 * 9; }
 
   // Of a sequence, or several that share so many tokens, however little they evict.
-  [[nodiscard]] std::size_t most_bytes(const kvcache::CacheConfig& cache, int tokens) const {
+  [[nodiscard]] std::size_t most_bytes(const kvcache::CacheConfig& cache, int tokens,
+                                       int sequences) const {
     const auto shape = model_.cache_shape();
     const int entries = tokens + std::min(tokens, cache.window) + 3 * ops::kPageEntries;
-    return static_cast<std::size_t>(shape.layers) * static_cast<std::size_t>(shape.kv_heads) *
-           static_cast<std::size_t>(entries / ops::kPageEntries + 1) *
-           DeviceCache::page_cost(cache, shape);
+    const std::size_t pages = static_cast<std::size_t>(shape.layers) *
+                              static_cast<std::size_t>(shape.kv_heads) *
+                              static_cast<std::size_t>(entries / ops::kPageEntries + 1) *
+                              DeviceCache::page_cost(cache, shape);
+    // Of which states take no more than half (DeviceCache).
+    const std::size_t states = static_cast<std::size_t>(sequences) * shape.states.bytes();
+    return states + std::max(pages, states);
   }
 
   int device_;

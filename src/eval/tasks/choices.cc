@@ -67,7 +67,8 @@ class Scoring {
     if (open.empty()) {
       return;
     }
-    Forcing forcing(model_, static_cast<int>(sequences), static_cast<int>(longest));
+    // The last question's trunk is there beside all choices.
+    Forcing forcing(model_, static_cast<int>(sequences) + 1, static_cast<int>(longest));
     feed_shared(forcing, open);
     part(forcing, open);
     score(forcing, open);

@@ -31,6 +31,18 @@ CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
   return view;
 }
 
+// Of so many sequences, but no more than half of the memory holds.
+int states_for(const CacheConfig& config, const CacheShape& shape, int sequences) {
+  if (shape.states.size() == 0) {
+    return 0;
+  }
+  const std::size_t most = config.max_bytes / 2 / shape.states.bytes();
+  require(most > 0,
+          "--kv-gib: {} bytes do not hold the state of a sequence, {} bytes, beside pages",
+          config.max_bytes, shape.states.bytes());
+  return static_cast<int>(std::min(static_cast<std::size_t>(sequences), most));
+}
+
 bool runs_sliding_layers(const RuleTraits& rule) {
   return !rule.merges && !rule.drops() && !rule.selects;
 }
@@ -59,8 +71,11 @@ winnow::cuda::DeviceBuffer<T> grown(const winnow::cuda::DeviceBuffer<T>& old, co
 
 }  // namespace
 
-DeviceCache::DeviceCache(const CacheConfig& config, const CacheShape& shape)
-    : config_(config), shape_(shape), layout_(config.format, shape.head_dim) {
+DeviceCache::DeviceCache(const CacheConfig& config, const CacheShape& shape, int sequences)
+    : config_(config),
+      shape_(shape),
+      layout_(config.format, shape.head_dim),
+      states_(shape.states, states_for(config, shape, sequences)) {
   validate(config);
   validate(shape);
   require(!shape.has_sliding_layers() || runs_sliding_layers(config.traits()),
@@ -69,7 +84,9 @@ DeviceCache::DeviceCache(const CacheConfig& config, const CacheShape& shape)
           config.traits().name, list_rules("and", runs_sliding_layers));
   view_ = rule_view(config, shape);
   view_.page_bytes = layout_.page_bytes();
-  capacity_ = std::min(config.max_bytes / page_cost(config_, shape_), std::size_t{1} << 30);
+  const std::size_t state_bytes = states_.bytes();
+  capacity_ =
+      std::min((config.max_bytes - state_bytes) / page_cost(config_, shape_), std::size_t{1} << 30);
   require(capacity_ > 0, "--kv-gib: {} bytes hold not even one page of {} bytes", config.max_bytes,
           layout_.page_bytes());
   pool_ = winnow::cuda::DeviceBuffer<std::byte>(capacity_ * layout_.page_bytes());
@@ -140,6 +157,7 @@ void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream)
     next_pages_ = std::move(larger);
     view_.next_pages = next_pages_.data();
   }
+  states_.resize(slots);
   lengths_.resize(static_cast<std::size_t>(slots));
   rules_.resize(static_cast<std::size_t>(slots), Rule(config_, {}));
   device_lengths_ =
@@ -188,6 +206,7 @@ void DeviceCache::upload_rules() {
 
 void DeviceCache::reserve(int slot, int tokens, cudaStream_t stream) {
   ensure_tables(view_.slots, columns_for(rule(slot), tokens), stream);
+  states_.ensure(slot, stream);
 }
 
 int DeviceCache::open(const SequenceLimits& limits, cudaStream_t stream) {
@@ -227,6 +246,7 @@ CacheView DeviceCache::view(int layer) const {
 
 void DeviceCache::close(int slot, cudaStream_t stream) {
   launch_release(view_of(slot), slot, stream);
+  states_.release(slot);
   stale_ = true;
   counts_.clear();
   lengths_[static_cast<std::size_t>(slot)] = 0;
@@ -238,6 +258,7 @@ int DeviceCache::fork(int slot, cudaStream_t stream) {
   const std::size_t need = fork_need(slot);
   const int copy = open(same, length(slot), stream);
   launch_fork(view_of(slot), shape_.head_dim, slot, copy, stream);
+  states_.fork(slot, copy, stream);
   stale_ = true;
   counts_.clear();
   claimed_ += need;

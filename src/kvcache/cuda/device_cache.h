@@ -10,6 +10,7 @@
 
 #include "base/cuda/device.h"
 #include "kvcache/cuda/cache_view.h"
+#include "kvcache/cuda/device_states.h"
 #include "kvcache/rule.h"
 #include "kvcache/saved_sequence.h"
 #include "kvcache/sequence_cache.h"
@@ -17,13 +18,15 @@
 
 namespace winnow::kvcache::cuda {
 
-/// All entries of all sequences of one model. Kernels update the state in device memory. The host
-/// knows lengths exactly, and the number of free pages as of the last step that it waited for.
+/// All entries of all sequences of one model, and the states of its recurrent layers. Kernels
+/// update them in device memory. The host knows lengths exactly, and the number of free pages as of
+/// the last step that it waited for.
 class DeviceCache {
  public:
-  /// Takes the memory of all pages at once: config.max_bytes. Throws Error when the rule or the
+  /// Takes the memory of all pages and states at once: config.max_bytes. States of `sequences`
+  /// sequences have room, or as many as half of the memory holds. Throws Error when the rule or the
   /// format has no kernels, or when the device has not that much.
-  DeviceCache(const CacheConfig& config, const CacheShape& shape);
+  DeviceCache(const CacheConfig& config, const CacheShape& shape, int sequences = 1);
 
   /// Bytes that a page costs: itself, its place on the free list, its number of sharers, Quest's
   /// bounds.
@@ -31,15 +34,15 @@ class DeviceCache {
 
   /// A slot for a sequence of, as far as is known, up to limits.total_tokens tokens.
   int open(const SequenceLimits& limits, cudaStream_t stream);
-  /// Makes room in the tables for `tokens` tokens of a sequence. When they must grow, pointers of
-  /// view() change: generation() tells.
+  /// Makes room in the tables for `tokens` tokens of a sequence, which takes a state if it has none
+  /// yet. When tables must grow, pointers of view() and states() change: generation() tells.
   void reserve(int slot, int tokens, cudaStream_t stream);
   /// Gives a sequence's pages back, but for those that others share.
   void close(int slot, cudaStream_t stream);
   /// A slot with a sequence's entries and limits. Full pages of the archive are shared, what may
   /// still change is copied: the archive's last page, the window, DMC's open entries, and all of
-  /// it where entries leave the archive (TOVA, H2O). The caller has asked
-  /// has_pages(fork_need(slot)).
+  /// it where entries leave the archive (TOVA, H2O), the state. The caller has asked
+  /// has_pages(fork_need(slot)), and whether a state is free if the sequence holds one.
   int fork(int slot, cudaStream_t stream);
   /// Most pages that a fork can need.
   [[nodiscard]] std::size_t fork_need(int slot) const;
@@ -55,6 +58,7 @@ class DeviceCache {
   /// As kernels see it that take all layers, and those that take one.
   [[nodiscard]] const CacheView& view() const { return view_; }
   [[nodiscard]] CacheView view(int layer) const;
+  [[nodiscard]] const DeviceStates& states() const { return states_; }
   [[nodiscard]] int generation() const { return generation_; }
   [[nodiscard]] const CacheConfig& config() const { return config_; }
   [[nodiscard]] const CacheShape& shape() const { return shape_; }
@@ -164,6 +168,7 @@ class DeviceCache {
   // [layers, slots, kv_heads] archive_counts_ as of the last change; empty when not read since.
   mutable std::vector<std::int32_t> counts_;
   CacheView view_;
+  DeviceStates states_;
   winnow::cuda::DeviceBuffer<std::byte> pool_;
   winnow::cuda::DeviceBuffer<std::uint32_t> free_list_;
   winnow::cuda::DeviceBuffer<std::int32_t> free_count_;

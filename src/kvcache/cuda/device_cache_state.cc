@@ -105,6 +105,7 @@ SavedSequence DeviceCache::save(int slot, cudaStream_t stream) const {
   SavedSequence saved;
   saved.length = length(slot);
   saved.archived = archive_counts(slot, stream);
+  saved.state = states_.save(slot, stream);
   save_tables(slot, saved, stream);
   std::size_t count = 0;
   for (int row = 0; row < rows_per_sequence(); ++row) {
@@ -187,12 +188,13 @@ std::optional<int> DeviceCache::restore(const SequenceLimits& limits, const Save
   for (const RowRange& range : ranges) {
     need += range.pages;
   }
-  if (!has_pages(need, stream)) {
+  if (!has_pages(need, stream) || states_.need(slot) > states_.free()) {
     lengths_[size_of(slot)] = 0;
     close(slot, stream);
     return std::nullopt;
   }
   restore_tables(slot, saved, stream);
+  states_.restore(slot, saved.state, stream);
   const std::size_t page_bytes = layout_.page_bytes();
   std::vector<std::byte> page(page_bytes);
   std::size_t next = 0;

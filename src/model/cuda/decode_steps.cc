@@ -34,7 +34,7 @@ DecodeSteps::DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices
       angles_(size_of(most_ * model.rope_tables(), model.rotary_channels() / 2)),
       qkv_(size_of(most_, model.qkv_width())),
       queries_(size_of(most_, model.query_width())),
-      attended_(size_of(most_, model.query_width())) {
+      attended_(size_of(most_, model.mixer_width())) {
   if (most_padded > 0) {
     padded_attention_.emplace(cache, most_);
   }
@@ -208,11 +208,13 @@ bool DecodeSteps::put_layers(const Shape& shape, cudaStream_t stream) {
   // begin_step() must have waited for them.
   const bool overlap = attention.has_plan();
   const StepAngles angles{angles_.data(), size_of(shape.size, model_.rotary_channels() / 2)};
-  walk_layers(linear, model_.layers(),
-              {.qkv = {.exact = qkv_.data()}, .attended = attended_.data()}, shape.size, overlap,
-              stream, [&](int layer, const kvcache::cuda::QkvRows& qkv) {
+  const ops::cuda::RecurrentRows sequences{
+      .sequences = shape.size, .slots = slots_.data(), .states = cache_.states().table()};
+  walk_layers(linear, model_, {.qkv = {.exact = qkv_.data()}, .attended = attended_.data()},
+              sequences, shape.size, overlap, stream,
+              [&](int layer, const kvcache::cuda::QkvRows& qkv) {
                 attention.append_and_attend(model_.projection(layer, linear.hidden(), angles),
-                                            {.layer = layer,
+                                            {.layer = model_.cache_layer(layer),
                                              .batch = shape.size,
                                              .slots = slots_.data(),
                                              .qkv = qkv.exact,

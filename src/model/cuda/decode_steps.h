@@ -92,7 +92,7 @@ class DecodeSteps {
   winnow::cuda::DeviceBuffer<float2> angles_;        // [tables, size, head_dim / 2]
   winnow::cuda::DeviceBuffer<float> qkv_;            // [size, qkv_width]
   winnow::cuda::DeviceBuffer<float> queries_;        // [size, query_width]
-  winnow::cuda::DeviceBuffer<bf16> attended_;        // [size, query_width]
+  winnow::cuda::DeviceBuffer<bf16> attended_;        // [size, mixer_width]
 };
 
 }  // namespace winnow::model::cuda

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
+#include "model/cuda/routed_experts.h"
+#include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/rope.h"
 
 namespace winnow::model::cuda {
@@ -12,10 +15,13 @@ namespace {
 constexpr const char* kDevice = "--device cuda";
 
 const ModelSpec& checked(const ModelSpec& spec) {
-  require(spec.recurrent() == nullptr,
-          "--device cuda: the model has recurrent layers, which run on the CPU only");
-  require(!spec.attention().output_gate,
-          "--device cuda: the model has gated attention outputs, which run on the CPU only");
+  if (const RecurrentSpec* recurrent = spec.recurrent()) {
+    ops::cuda::check_recurrent(recurrent->heads, recurrent->taps);
+    const int width = recurrent->heads.value_width();
+    require(width % 8 == 0,
+            "--device cuda: recurrent layers of {} value channels; a multiple of 8 is needed",
+            width);
+  }
   require(!spec.dms || spec.dms->adapter.kind == AdapterSpec::Kind::linear,
           "--device cuda: probes that are more than a projection (KVzap's MLP, Fast KVzip) run on "
           "the CPU only");
@@ -40,9 +46,35 @@ bool is_plain(ModelSpec spec) {
   spec.final_norm.kind = NormSpec::Kind::rms;
   for (LayerSpec& layer : spec.layers) {
     layer.norm.kind = NormSpec::Kind::rms;
-    std::get<AttentionSpec>(layer.mixer).reach = {};
+    if (auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
+      attention->reach = {};
+    }
   }
   return beyond_plain(spec) == nullptr;
+}
+
+// Sinks are attention's affair, and experts have an activation of their own.
+bool has_plain_layers(ModelSpec spec) {
+  if (spec.experts() == nullptr) {
+    return is_plain(std::move(spec));
+  }
+  if (!RoutedExperts::routes_few(spec)) {
+    return false;
+  }
+  for (LayerSpec& layer : spec.layers) {
+    auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+    FeedForwardSpec& part = layer.feed_forward;
+    if (attention == nullptr || !part.experts) {
+      return false;  // layers that differ
+    }
+    attention->sinks = false;
+    if (part.dense_width() == 0) {
+      part.activation = ops::Activation::silu;
+      part.clamp = 0.0F;
+    }
+    part.experts.reset();
+  }
+  return is_plain(std::move(spec));
 }
 
 // As Projection has it.
@@ -69,10 +101,16 @@ const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat f
 
 DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format)
     : model_((checked(model.spec()), model)),
-      weights_(with_room(model.weights(), format), format),
+      weights_(model.spec(), with_room(model.weights(), format), format),
       frequencies_(std::span<const float>(model.ropes().frequencies(kDevice))),
       rope_factors_(std::span<const float>(model.ropes().factors())),
-      plain_(cuda::is_plain(model.spec())) {}
+      plain_(cuda::is_plain(model.spec())),
+      plain_layers_(cuda::has_plain_layers(model.spec())) {}
+
+int DeviceModel::mixer_width() const {
+  const RecurrentSpec* mixer = spec().recurrent();
+  return std::max(query_width(), mixer != nullptr ? mixer->heads.value_width() : 0);
+}
 
 float DeviceModel::scale() const {
   return spec().attention().scale;

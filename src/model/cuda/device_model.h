@@ -24,6 +24,8 @@ class DeviceModel {
   /// Whether fast paths know all that the layers do beside attention (beyond_plain(); norms whose
   /// weights count from 1 are stored as what they multiply by).
   [[nodiscard]] bool is_plain() const { return plain_; }
+  /// The same of what lies between attentions, except that feed-forwards may have experts.
+  [[nodiscard]] bool has_plain_layers() const { return plain_layers_; }
   [[nodiscard]] kvcache::CacheShape cache_shape() const { return model_.cache_shape(); }
   [[nodiscard]] const DeviceWeights& weights() const { return weights_; }
   [[nodiscard]] const DeviceLayerWeights& layer(int layer) const {
@@ -51,6 +53,12 @@ class DeviceModel {
   [[nodiscard]] int head_dim() const { return spec().attention().head_dim; }
   [[nodiscard]] int kv_heads() const { return spec().attention().kv_heads; }
   [[nodiscard]] int group() const { return spec().attention().group(); }
+  /// The layer's recurrent mixer; null when it is attention.
+  [[nodiscard]] const RecurrentSpec* recurrent(int layer) const {
+    return spec().layer(layer).recurrent();
+  }
+  /// Where an attention layer's entries lie in the cache: recurrent layers have no place there.
+  [[nodiscard]] int cache_layer(int layer) const { return spec().attention_before(layer); }
   [[nodiscard]] float norm_eps() const { return spec().final_norm.eps; }
   /// Channels of a head that RoPE rotates, in the layers that it rotates.
   [[nodiscard]] int rotary_channels() const { return model_.ropes().channels(); }
@@ -62,6 +70,12 @@ class DeviceModel {
   /// Widths of rows.
   [[nodiscard]] int query_width() const { return spec().attention().query_width(); }
   [[nodiscard]] int qkv_width() const { return query_width() + 2 * spec().attention().key_width(); }
+  /// Of what a layer's mixer gives, before its output projection; and of the widest of them.
+  [[nodiscard]] int mixer_width(int layer) const {
+    const RecurrentSpec* mixer = recurrent(layer);
+    return mixer != nullptr ? mixer->heads.value_width() : query_width();
+  }
+  [[nodiscard]] int mixer_width() const;
   /// Of attention scores.
   [[nodiscard]] float scale() const;
 
@@ -71,6 +85,7 @@ class DeviceModel {
   FloatBuffer frequencies_;
   FloatBuffer rope_factors_;
   bool plain_;
+  bool plain_layers_;
 };
 
 }  // namespace winnow::model::cuda

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "model/cost.h"
+#include "model/cuda/mixer_rows.h"
 
 namespace winnow::model::cuda {
 namespace {
@@ -34,17 +35,41 @@ FloatBuffer upload_matrix(const ops::Weight& weight) {
   return upload(values);
 }
 
-// With rows of zeros behind, so that rows of products begin where cuBLASLt wants them.
-winnow::cuda::DeviceBuffer<bf16> upload_router(const ops::Weight& weight) {
+// One below another, with rows of zeros behind up to `padded`, so that rows of products begin where
+// cuBLASLt wants them.
+winnow::cuda::DeviceBuffer<bf16> upload_padded(std::span<const ops::Weight> parts, int padded) {
   std::vector<bf16> values;
-  std::vector<float> row(static_cast<std::size_t>(weight.cols));
-  for (std::int64_t i = 0; i < weight.rows; ++i) {
-    ops::dequantize_row(weight, i, row.data());
-    std::ranges::transform(row, std::back_inserter(values), [](float x) { return to_bf16(x); });
+  std::vector<float> row(static_cast<std::size_t>(parts.front().cols));
+  for (const ops::Weight& weight : parts) {
+    for (std::int64_t i = 0; i < weight.rows; ++i) {
+      ops::dequantize_row(weight, i, row.data());
+      std::ranges::transform(row, std::back_inserter(values), [](float x) { return to_bf16(x); });
+    }
   }
-  values.resize(static_cast<std::size_t>(padded_experts(static_cast<int>(weight.rows))) *
-                row.size());
+  values.resize(static_cast<std::size_t>(padded) * row.size());
   return winnow::cuda::DeviceBuffer<bf16>(std::span<const bf16>(values));
+}
+
+// [channels, taps] as [taps, channels].
+FloatBuffer upload_taps(std::span<const float> taps, int count) {
+  const std::size_t channels = taps.size() / static_cast<std::size_t>(count);
+  std::vector<float> by_tap(taps.size());
+  for (std::size_t i = 0; i < taps.size(); ++i) {
+    by_tap[i % static_cast<std::size_t>(count) * channels + i / static_cast<std::size_t>(count)] =
+        taps[i];
+  }
+  return upload(by_tap);
+}
+
+DeviceRecurrentWeights upload_recurrent(const RecurrentSpec& spec, const RecurrentWeights& w,
+                                        const MixerRows& rows) {
+  DeviceRecurrentWeights result;
+  result.gates = upload_padded(rows.gates, padded_gates(spec.heads.value_heads));
+  result.taps = upload_taps(w.taps, spec.taps);
+  result.log_decay = upload(w.log_decay);
+  result.decay_bias = upload(w.decay_bias);
+  result.norm = upload(w.norm);
+  return result;
 }
 
 // All experts' matrices one below another, and their biases.
@@ -60,7 +85,8 @@ void upload_experts(const LayerWeights& layer, DeviceWeightFormat format,
     gate_up_bias.insert(gate_up_bias.end(), {expert.gate_bias, expert.up_bias});
     down_bias.emplace_back(expert.down_bias);
   }
-  result.router = upload_router(layer.router);
+  result.router = upload_padded(std::span(&layer.router, 1),
+                                padded_experts(static_cast<int>(layer.router.rows)));
   result.router_bias = upload(layer.router_bias);
   result.experts_gate_up = DeviceWeight(gate_up, format);
   result.experts_down = DeviceWeight(down, format);
@@ -71,15 +97,20 @@ void upload_experts(const LayerWeights& layer, DeviceWeightFormat format,
   }
 }
 
-DeviceLayerWeights upload_layer(const LayerWeights& layer, DeviceWeightFormat format) {
-  const std::array qkv{layer.query, layer.key, layer.value};
+DeviceLayerWeights upload_layer(const ModelSpec& spec, int index, const LayerWeights& layer,
+                                DeviceWeightFormat format) {
+  const MixerRows rows = mixer_rows(spec, index, layer);
   const std::array gate_up{layer.gate, layer.up};
   const bool gated = layer.gate.data != nullptr;
-  const std::array<std::span<const float>, 3> qkv_bias{layer.query_bias, layer.key_bias,
-                                                       layer.value_bias};
   const std::array<std::span<const float>, 2> gate_up_bias{layer.gate_bias, layer.up_bias};
   DeviceLayerWeights result;
-  result.qkv = DeviceWeight(qkv, format);
+  result.qkv = DeviceWeight(rows.qkv, format);
+  if (!rows.output_gate.empty()) {
+    result.output_gate = DeviceWeight(rows.output_gate, format);
+  }
+  if (const RecurrentSpec* recurrent = spec.layer(index).recurrent()) {
+    result.recurrent = upload_recurrent(*recurrent, layer.recurrent, rows);
+  }
   result.output = DeviceWeight(layer.output, format);
   if (layer.up.data != nullptr) {
     result.gate_up =
@@ -95,7 +126,8 @@ DeviceLayerWeights upload_layer(const LayerWeights& layer, DeviceWeightFormat fo
   result.mlp_post_norm = upload(layer.mlp_post_norm);
   result.query_norm = upload(layer.query_norm);
   result.key_norm = upload(layer.key_norm);
-  result.qkv_bias = upload_joined(qkv_bias);
+  result.qkv_bias = upload_joined(rows.qkv_bias);
+  result.output_gate_bias = upload_joined(rows.output_gate_bias);
   result.output_bias = upload(layer.output_bias);
   result.sinks = upload(layer.sinks);
   result.gate_up_bias = upload_joined(gate_up_bias);
@@ -110,7 +142,8 @@ DeviceLayerWeights upload_layer(const LayerWeights& layer, DeviceWeightFormat fo
 
 }  // namespace
 
-DeviceWeights::DeviceWeights(const Weights& weights, DeviceWeightFormat format)
+DeviceWeights::DeviceWeights(const ModelSpec& spec, const Weights& weights,
+                             DeviceWeightFormat format)
     : embedding(weights.embedding, format),
       norm(upload(weights.norm)),
       tied(weights.head.data == weights.embedding.data) {
@@ -118,7 +151,7 @@ DeviceWeights::DeviceWeights(const Weights& weights, DeviceWeightFormat format)
     own_head = DeviceWeight(weights.head, format);
   }
   for (const LayerWeights& layer : weights.layers) {
-    layers.push_back(upload_layer(layer, format));
+    layers.push_back(upload_layer(spec, static_cast<int>(layers.size()), layer, format));
   }
 }
 
@@ -145,10 +178,11 @@ std::size_t DeviceWeights::bytes_per_step(const ModelSpec& spec, int sequences) 
   std::size_t total = tied ? embedding.bytes() : own_head.bytes();
   std::size_t experts = 0;
   for (const DeviceLayerWeights& layer : layers) {
-    for (const auto* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+    for (const auto* weight :
+         {&layer.qkv, &layer.output_gate, &layer.output, &layer.gate_up, &layer.down}) {
       total += weight->bytes();
     }
-    total += layer.router.size() * sizeof(bf16);
+    total += (layer.router.size() + layer.recurrent.gates.size()) * sizeof(bf16);
     experts += layer.experts_gate_up.bytes() + layer.experts_down.bytes();
   }
   if (const FeedForwardSpec* what = spec.experts()) {

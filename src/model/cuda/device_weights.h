@@ -21,19 +21,37 @@ constexpr int padded_experts(int experts) {
   return (experts + 7) / 8 * 8;
 }
 
+/// Rows of the matrix of a recurrent mixer's rates and decays.
+constexpr int padded_gates(int value_heads) {
+  return (2 * value_heads + 7) / 8 * 8;
+}
+
+/// Of a recurrent mixer (RecurrentWeights), beside its projections of many rows.
+struct DeviceRecurrentWeights {
+  /// [padded_gates(), hidden]: rates, then decays, then zeros.
+  winnow::cuda::DeviceBuffer<bf16> gates;
+  FloatBuffer taps;        // [taps, channels]
+  FloatBuffer log_decay;   // [value heads]
+  FloatBuffer decay_bias;  // [value heads]
+  FloatBuffer norm;        // [value_dim]
+};
+
 struct DeviceLayerWeights {
-  ops::cuda::DeviceWeight qkv;      // [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v
-  ops::cuda::DeviceWeight output;   // [hidden, heads * head_dim]
-  ops::cuda::DeviceWeight gate_up;  // [2 * intermediate, hidden]: gate, up; or up alone
-  ops::cuda::DeviceWeight down;     // [hidden, intermediate]
-  FloatBuffer attention_norm;       // [hidden]
-  FloatBuffer mlp_norm;             // [hidden]
+  /// [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v; of a recurrent mixer its channels.
+  ops::cuda::DeviceWeight qkv;
+  ops::cuda::DeviceWeight output_gate;  // [as many as `output` has columns, hidden], or empty
+  ops::cuda::DeviceWeight output;       // [hidden, heads * head_dim], or of a recurrent mixer
+  ops::cuda::DeviceWeight gate_up;      // [2 * intermediate, hidden]: gate, up; or up alone
+  ops::cuda::DeviceWeight down;         // [hidden, intermediate]
+  FloatBuffer attention_norm;           // [hidden]
+  FloatBuffer mlp_norm;                 // [hidden]
   // Empty where the model has none:
   FloatBuffer attention_post_norm;  // [hidden]
   FloatBuffer mlp_post_norm;        // [hidden]
   FloatBuffer query_norm;           // [head_dim]
   FloatBuffer key_norm;
   FloatBuffer qkv_bias;
+  FloatBuffer output_gate_bias;
   FloatBuffer output_bias;
   FloatBuffer sinks;  // [heads]
   FloatBuffer gate_up_bias;
@@ -46,14 +64,16 @@ struct DeviceLayerWeights {
   ops::cuda::DeviceWeight experts_down;     // [experts * hidden, intermediate]
   FloatBuffer experts_gate_up_bias;         // [experts * 2 * intermediate]
   FloatBuffer experts_down_bias;            // [experts * hidden]
-  FloatBuffer adapter_norm;                 // [hidden]
-  FloatBuffer adapter_projection;           // [outputs, hidden]
-  FloatBuffer adapter_bias;                 // [outputs]
+  DeviceRecurrentWeights recurrent;
+  FloatBuffer adapter_norm;        // [hidden]
+  FloatBuffer adapter_projection;  // [outputs, hidden]
+  FloatBuffer adapter_bias;        // [outputs]
 };
 
 struct DeviceWeights {
-  /// Copies `weights`, every matrix but adapters converted to `format`.
-  DeviceWeights(const Weights& weights, ops::cuda::DeviceWeightFormat format);
+  /// Copies the weights of a model, every matrix but adapters converted to `format`.
+  DeviceWeights(const ModelSpec& spec, const Weights& weights,
+                ops::cuda::DeviceWeightFormat format);
 
   ops::cuda::DeviceWeight embedding;  // [vocab, hidden]
   ops::cuda::DeviceWeight own_head;   // [vocab, hidden]; empty when tied

@@ -28,8 +28,9 @@ void LargeBatchLayers::reserve(int rows) {
   square_sums_.ensure(width(1));
   normed_.ensure(width(model_.hidden()));
   gate_up_.ensure(
-      width(std::max({2 * model_.intermediate(), 2 * model_.hidden(), model_.query_width()})));
+      width(std::max({2 * model_.intermediate(), 2 * model_.hidden(), model_.mixer_width()})));
   activated_.ensure(width(model_.intermediate()));
+  reserve_mixers(padded(rows));
   reserve_experts(padded(rows));
   if (!model_.is_plain()) {
     branch_.ensure(width(model_.hidden()));
@@ -63,6 +64,13 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
     ops::cuda::scale(hidden_.data(), size_of(rows), multiplier, stream);
   }
   take_input(layer, w.attention_norm, rows, stream);
+  if (w.output_gate.bytes() > 0) {
+    project_output_gates(layer, rows, stream);
+  }
+  if (model_.recurrent(layer) != nullptr) {
+    project_recurrent(layer, rows, stream);
+    return {};
+  }
   const bf16* weight = matrices_.all(w.qkv.view(), stream);
   const auto multiply = [&](auto* qkv) {
     linear_.multiply(qkv, normed_.data(), weight, padded(rows), model_.qkv_width(), model_.hidden(),
@@ -185,7 +193,8 @@ const bf16* LargeBatchLayers::keep_rows(const std::int32_t* indices, int rows, b
                         cudaMemcpyDeviceToDevice, stream),
         "keep the rows whose logits are wanted");
   };
-  keep(attended, static_cast<std::size_t>(model_.query_width()) * sizeof(bf16));
+  const int width = model_.mixer_width(model_.layers() - 1);
+  keep(attended, static_cast<std::size_t>(width) * sizeof(bf16));
   keep(hidden_.data(), static_cast<std::size_t>(model_.hidden()) * sizeof(float));
   return attended;
 }

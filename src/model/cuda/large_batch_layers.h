@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "model/cuda/fast_paths.h"
-#include "ops/cuda/experts/experts.h"
+#include "model/cuda/routed_experts.h"
 #include "ops/cuda/linear/linear.h"
 
 namespace winnow::model::cuda {
@@ -26,7 +26,7 @@ class LargeBatchLayers final : public LinearPath {
 
   /// Both must outlive this. `search`: the linear layers of a new number of rows try algorithms.
   LargeBatchLayers(const DeviceModel& model, const MatrixWeights& matrices, bool search)
-      : model_(model), matrices_(matrices) {
+      : model_(model), matrices_(matrices), experts_(model) {
     linear_.search(search);
   }
 
@@ -36,6 +36,9 @@ class LargeBatchLayers final : public LinearPath {
   [[nodiscard]] ops::cuda::ResidualStream residual() const override;
   kvcache::cuda::QkvRows project(int layer, const QkvMemory& to, int rows, bool overlap,
                                  cudaStream_t stream) override;
+  void recall(int layer, const ops::cuda::RecurrentRows& sequences, bf16* out, int rows,
+              cudaStream_t stream) override;
+  void gate(int layer, bf16* attended, int rows, cudaStream_t stream) override;
   void finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream) override;
   bool finish_step(const bf16* attended, bool with_logits, const OutputHead& head, int rows,
                    cudaStream_t stream) override;
@@ -45,6 +48,13 @@ class LargeBatchLayers final : public LinearPath {
   [[nodiscard]] const float* hidden() const override { return hidden_.data(); }
 
  private:
+  // large_batch_mixers.cc
+  void reserve_mixers(int rows);
+  /// What a recurrent mixer takes of normed_.
+  void project_recurrent(int layer, int rows, cudaStream_t stream);
+  /// output_gates_ of normed_.
+  void project_output_gates(int layer, int rows, cudaStream_t stream);
+
   void take_input(int layer, const FloatBuffer& weight, int rows, cudaStream_t stream);
   void norm(const FloatBuffer& weight, int rows, cudaStream_t stream);
   template <class Number>
@@ -74,20 +84,21 @@ class LargeBatchLayers final : public LinearPath {
   const DeviceModel& model_;
   const MatrixWeights& matrices_;
   ops::cuda::Linear linear_;
-  winnow::cuda::DeviceBuffer<float> hidden_;       // [rows, hidden]
-  winnow::cuda::DeviceBuffer<float> square_sums_;  // [rows] of the embeddings; not used
-  winnow::cuda::DeviceBuffer<bf16> normed_;        // [rows, hidden]
-  winnow::cuda::DeviceBuffer<bf16> gate_up_;       // [rows, 2 * intermediate]; also scratch
-  winnow::cuda::DeviceBuffer<bf16> activated_;     // [rows, intermediate]
-  winnow::cuda::DeviceBuffer<float> branch_;       // [rows, hidden] where it has a norm
+  winnow::cuda::DeviceBuffer<float> hidden_;        // [rows, hidden]
+  winnow::cuda::DeviceBuffer<float> square_sums_;   // [rows] of the embeddings; not used
+  winnow::cuda::DeviceBuffer<bf16> normed_;         // [rows, hidden]
+  winnow::cuda::DeviceBuffer<bf16> gate_up_;        // [rows, 2 * intermediate]; also scratch
+  winnow::cuda::DeviceBuffer<bf16> activated_;      // [rows, intermediate]
+  winnow::cuda::DeviceBuffer<float> branch_;        // [rows, hidden] where it has a norm
+  winnow::cuda::DeviceBuffer<float> output_gates_;  // [rows, mixer_width] where some layer has them
+  // Of recurrent mixers:
+  winnow::cuda::DeviceBuffer<float> recurrent_input_;  // [rows, channels], then what it recalls
+  winnow::cuda::DeviceBuffer<float> recurrent_mixed_;  // [rows, channels]
+  winnow::cuda::DeviceBuffer<float> recurrent_gates_;  // [rows, padded_gates()]
   // Of experts, for up to kExpertRows rows at a time:
   static constexpr int kExpertRows = 4096;
-  ops::cuda::RoutesMemory routes_;
-  winnow::cuda::DeviceBuffer<float> router_logits_;     // [rows, experts]
-  winnow::cuda::DeviceBuffer<bf16> experts_gate_up_;    // [rows * active, 2 * intermediate]
-  winnow::cuda::DeviceBuffer<bf16> experts_activated_;  // [rows * active, intermediate]
-  winnow::cuda::DeviceBuffer<bf16> experts_out_;        // [rows * active, hidden]
-  winnow::cuda::DeviceBuffer<float> shared_;            // [rows, hidden]
+  RoutedExperts experts_;
+  winnow::cuda::DeviceBuffer<float> shared_;  // [rows, hidden]
 };
 
 }  // namespace winnow::model::cuda

@@ -1,5 +1,5 @@
 // The linear layers of a step or a prompt and the operations between them: everything except
-// attention.
+// attention and its cache.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "kvcache/cuda/append/step.h"
 #include "ops/cuda/linear/skinny_gemm.h"
+#include "ops/cuda/recurrent/recurrent_rows.h"
 
 namespace winnow::model::cuda {
 
@@ -50,20 +51,29 @@ class LinearPath {
 
   /// Where the embedded tokens go.
   [[nodiscard]] virtual ops::cuda::ResidualStream residual() const = 0;
-  /// The layer's q, k and v without bias; the consumer adds it. `overlap`: a kernel before it may
-  /// still run (SkinnyLaunch).
+  /// The layer's q, k and v without bias; the consumer adds it. What a recurrent mixer takes, and
+  /// output gates, the path keeps. `overlap`: a kernel before it may still run (SkinnyLaunch).
   virtual kvcache::cuda::QkvRows project(int layer, const QkvMemory& to, int rows, bool overlap,
                                          cudaStream_t stream) = 0;
-  /// The layer behind its attention [rows, query_width].
+  /// What the recurrent mixer of the layer just projected gives, [rows, mixer_width]; the states of
+  /// `sequences`, whose rows these are, go on.
+  virtual void recall(int /*layer*/, const ops::cuda::RecurrentRows& /*sequences*/, bf16* /*out*/,
+                      int /*rows*/, cudaStream_t /*stream*/) {
+    fail("these linear layers take no recurrent mixers");
+  }
+  /// Multiplies attention [rows, query_width] by the output gates of the layer just projected, if
+  /// it has them.
+  virtual void gate(int /*layer*/, bf16* /*attended*/, int /*rows*/, cudaStream_t /*stream*/) {}
+  /// The layer behind its mixer [rows, mixer_width].
   virtual void finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream) = 0;
-  /// Both: from the attention of a layer to the q, k and v of the next one.
+  /// Both: from the mixer of a layer to what the next one's takes.
   virtual kvcache::cuda::QkvRows next_layer(int layer, const bf16* attended, const QkvMemory& to,
                                             int rows, cudaStream_t stream) {
     finish_layer(layer, attended, rows, stream);
     return project(layer + 1, to, rows, true, stream);
   }
 
-  /// The end of a step: from the attention of the last layer to `head`'s logits, or only to its
+  /// The end of a step: from the mixer of the last layer to `head`'s logits, or only to its
   /// most likely tokens where no logits are wanted and the path can do that. Returns whether there
   /// are logits.
   virtual bool finish_step(const bf16* attended, bool with_logits, const OutputHead& head, int rows,

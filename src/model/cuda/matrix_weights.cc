@@ -11,7 +11,8 @@ using ops::cuda::DeviceWeightView;
 std::vector<DeviceWeightView> layer_matrices(const DeviceModel& model) {
   std::vector<DeviceWeightView> result;
   for (const DeviceLayerWeights& layer : model.weights().layers) {
-    for (const auto* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+    for (const auto* weight :
+         {&layer.qkv, &layer.output_gate, &layer.output, &layer.gate_up, &layer.down}) {
       if (weight->bytes() > 0) {
         result.push_back(weight->view());
       }

@@ -60,7 +60,7 @@ void Prefill::reserve(LinearPath& linear, std::size_t tokens, int longest_chunk)
   linear.rounds_qkv() ? qkv_.ensure(width(model_.qkv_width()))
                       : exact_qkv_.ensure(width(model_.qkv_width()));
   queries_.ensure(width(model_.query_width()));
-  attended_.ensure(width(model_.query_width()));
+  attended_.ensure(width(model_.mixer_width()));
   attention_scratch_.ensure(ops::cuda::prefill_scratch_bytes(
       cache_.layout(), model_.kv_heads(), band_->stride, cache_.view().archive_stride));
 }
@@ -91,7 +91,11 @@ std::size_t Prefill::upload(std::span<const PromptChunk> chunks, cudaStream_t st
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> positions;
   std::vector<std::int32_t> wanted;
+  std::vector<std::int32_t> slots;
+  std::vector<std::int32_t> firsts;
   for (const PromptChunk& chunk : chunks) {
+    slots.push_back(chunk.slot);
+    firsts.push_back(static_cast<std::int32_t>(tokens.size()));
     for (std::size_t t = 0; t < chunk.tokens.size(); ++t) {
       if (t + chunk.logit_rows >= chunk.tokens.size()) {
         wanted.push_back(static_cast<std::int32_t>(tokens.size()));
@@ -103,8 +107,20 @@ std::size_t Prefill::upload(std::span<const PromptChunk> chunks, cudaStream_t st
   copy_to(tokens_, tokens, stream);
   copy_to(positions_, positions, stream);
   copy_to(wanted_, wanted, stream);
+  firsts.push_back(static_cast<std::int32_t>(tokens.size()));
+  slots.insert(slots.end(), firsts.begin(), firsts.end());
+  sequences_.ensure(slots.size());
+  copy_to(sequences_, slots, stream);
   winnow::cuda::check(cudaStreamSynchronize(stream), "copy a step's tokens to the device");
   return wanted.size();
+}
+
+ops::cuda::RecurrentRows Prefill::recurrent_rows(std::span<const PromptChunk> chunks) const {
+  return {.sequences = static_cast<int>(chunks.size()),
+          .longest = size_of(std::ranges::max(chunks, {}, size_of)),
+          .firsts = sequences_.data() + chunks.size(),
+          .slots = sequences_.data(),
+          .states = cache_.states().table()};
 }
 
 // Returns what the head takes of the wanted rows.
@@ -117,14 +133,17 @@ ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const P
   const LayerMemory memory{
       .qkv = {.rounded = linear.rounds_qkv() ? qkv_.data() : nullptr, .exact = exact_qkv_.data()},
       .attended = attended_.data()};
-  walk_layers(linear, model_.layers(), memory, tokens, /*overlap=*/true, stream.get(),
-              [&](int layer, const kvcache::cuda::QkvRows& qkv) {
+  walk_layers(linear, model_, memory, recurrent_rows(chunks), tokens, /*overlap=*/true,
+              stream.get(), [&](int layer, const kvcache::cuda::QkvRows& qkv) {
                 std::size_t first = 0;
                 for (const PromptChunk& chunk : chunks) {
                   attend(layer, {linear.hidden(), qkv}, chunk, first, stream);
                   first += chunk.tokens.size();
                 }
               });
+  if (wanted == 0) {
+    return {};  // no kernel takes no rows
+  }
   // The other rows are not needed after the last layer's cache has stored them.
   const bf16* attended = linear.keep_rows(wanted_.data(), wanted, attended_.data(), stream.get());
   linear.finish_layer(model_.layers() - 1, attended, wanted, stream.get());
@@ -138,7 +157,8 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
   const int length = cache_.length(chunk.slot);
   const bool is_last = layer + 1 == model_.layers();
   const int first_out = is_last ? size_of(chunk) - static_cast<int>(chunk.logit_rows) : 0;
-  const Rows all{input, layer, chunk.slot, length, size_of(chunk), first_out, first};
+  const Rows all{input,     layer, model_.cache_layer(layer), chunk.slot, length, size_of(chunk),
+                 first_out, first};
   int at_once = all.tokens;
   if (score_eviction_) {
     at_once = kvcache::cuda::ScoreEvictionAttention::free_tokens(rule, length, all.tokens);
@@ -157,7 +177,7 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
   }
   for (int t = 0; chunk.visible.data != nullptr && score_eviction_ && t < all.tokens; ++t) {
     for (int head = 0; head < model_.kv_heads(); ++head) {
-      note_visible(chunk.visible, layer, t, head, std::min(length + t, rule.budget) + 1);
+      note_visible(chunk.visible, all.in_cache, t, head, std::min(length + t, rule.budget) + 1);
     }
   }
 }
@@ -173,7 +193,7 @@ void Prefill::choose_and_attend(const Rows& rows, int first, ops::Matrix<std::in
       visible.data != nullptr ? static_cast<std::size_t>(rows.tokens * heads) : 0);
   quest_->attend(chunk, model_.scale(), out_of(rows), read, stream.get());
   for (int i = 0; i < static_cast<int>(read.size()); ++i) {
-    note_visible(visible, rows.layer, first + i / heads, i % heads,
+    note_visible(visible, rows.in_cache, first + i / heads, i % heads,
                  read[static_cast<std::size_t>(i)]);
   }
 }
@@ -184,7 +204,7 @@ kvcache::cuda::Projection Prefill::projection_of(const Rows& rows) const {
 }
 
 kvcache::cuda::PrefillAppend Prefill::append_of(const Rows& rows) const {
-  return {rows.layer,
+  return {rows.in_cache,
           rows.slot,
           rows.length,
           rows.tokens,
@@ -209,14 +229,14 @@ void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible
     attend_to_all(rows, chunk.queries, stream);
   }
   if (visible.data != nullptr) {
-    const int lead = kvcache::cuda::lead_of(cache_, rows.layer, rows.slot, rows.length);
-    const int window = window_of(rows.layer, rows.slot);
+    const int lead = kvcache::cuda::lead_of(cache_, rows.in_cache, rows.slot, rows.length);
+    const int window = window_of(rows.in_cache, rows.slot);
     std::vector<std::int32_t> seen(static_cast<std::size_t>(rows.tokens * model_.kv_heads()));
     stream.synchronize();
     band_->seen.read(seen);
     for (int t = 0; t < rows.tokens; ++t) {
       for (int head = 0; head < model_.kv_heads(); ++head) {
-        note_visible(visible, rows.layer, t, head,
+        note_visible(visible, rows.in_cache, t, head,
                      seen[static_cast<std::size_t>(head * rows.tokens + t)] +
                          std::min(lead + t, window) + 1);
       }
@@ -228,14 +248,14 @@ void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible
 void Prefill::attend_to_all(const Rows& rows, const bf16* queries,
                             const winnow::cuda::Stream& stream) {
   const auto& view = cache_.view();
-  const std::size_t row = view.row(rows.layer, rows.slot, 0);
+  const std::size_t row = view.row(rows.in_cache, rows.slot, 0);
   const ops::cuda::PrefillChunk chunk{
       .query = queries,
       .out = out_of(rows),
       .tokens = rows.tokens,
       .first_out = rows.first_out,
-      .lead = kvcache::cuda::lead_of(cache_, rows.layer, rows.slot, rows.length),
-      .window = window_of(rows.layer, rows.slot),
+      .lead = kvcache::cuda::lead_of(cache_, rows.in_cache, rows.slot, rows.length),
+      .window = window_of(rows.in_cache, rows.slot),
       .band_keys = band_->keys.data(),
       .band_values = band_->values.data(),
       .band_scales = band_->scales.data(),

@@ -24,7 +24,8 @@ struct PromptChunk {
   int slot = 0;
   std::span<const std::int32_t> tokens;
   std::size_t logit_rows = 0;  // logits of the last ones
-  /// Optional [T, layers * kv_heads]: receives how many entries each token's query saw.
+  /// Optional [T, layers with entries * kv_heads]: receives how many entries each token's query
+  /// saw.
   ops::Matrix<std::int32_t> visible;
 };
 
@@ -50,7 +51,8 @@ class Prefill {
   // Tokens of one sequence in one layer, and where their activations begin.
   struct Rows {
     LayerInput input;
-    int layer;
+    int layer;     // of the model
+    int in_cache;  // of the cache
     int slot;
     int length;  // of the sequence before them
     int tokens;
@@ -60,6 +62,7 @@ class Prefill {
     [[nodiscard]] Rows slice(int begin, int end) const {
       return {input,
               layer,
+              in_cache,
               slot,
               length + begin,
               end - begin,
@@ -75,6 +78,7 @@ class Prefill {
 
   void reserve(LinearPath& linear, std::size_t tokens, int longest_chunk);
   std::size_t upload(std::span<const PromptChunk> chunks, cudaStream_t stream);
+  [[nodiscard]] ops::cuda::RecurrentRows recurrent_rows(std::span<const PromptChunk> chunks) const;
   ops::cuda::SkinnyInput run_layers(LinearPath& linear, std::span<const PromptChunk> chunks,
                                     int tokens, int wanted, const winnow::cuda::Stream& stream);
   [[nodiscard]] int window_of(int layer, int slot) const;
@@ -101,12 +105,14 @@ class Prefill {
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;                      // [T]
   winnow::cuda::DeviceBuffer<std::int32_t> positions_;                   // [T]
   winnow::cuda::DeviceBuffer<std::int32_t> wanted_;  // [rows] whose logits are wanted
-  std::size_t angle_stride_ = 0;                     // from one table of angles to the next
-  winnow::cuda::DeviceBuffer<float2> angles_;        // [tables, T, head_dim / 2]
-  winnow::cuda::DeviceBuffer<bf16> qkv_;             // [T, qkv_width]
-  winnow::cuda::DeviceBuffer<float> exact_qkv_;      // the same of paths in float
-  winnow::cuda::DeviceBuffer<bf16> queries_;         // [T, query_width]
-  winnow::cuda::DeviceBuffer<bf16> attended_;        // [T, query_width]
+  // [chunks] slots, [chunks + 1] rows before each: of models with recurrent layers.
+  winnow::cuda::DeviceBuffer<std::int32_t> sequences_;
+  std::size_t angle_stride_ = 0;                 // from one table of angles to the next
+  winnow::cuda::DeviceBuffer<float2> angles_;    // [tables, T, head_dim / 2]
+  winnow::cuda::DeviceBuffer<bf16> qkv_;         // [T, qkv_width]
+  winnow::cuda::DeviceBuffer<float> exact_qkv_;  // the same of paths in float
+  winnow::cuda::DeviceBuffer<bf16> queries_;     // [T, query_width]
+  winnow::cuda::DeviceBuffer<bf16> attended_;    // [T, mixer_width]
   winnow::cuda::DeviceBuffer<std::byte> attention_scratch_;
 };
 

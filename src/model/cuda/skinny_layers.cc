@@ -25,13 +25,20 @@ void keep(const winnow::cuda::DeviceBuffer<T>& to, const T* from, const std::int
 
 SkinnyLayers::SkinnyLayers(const DeviceModel& model)
     : model_(model),
+      parts_(model.spec().experts() != nullptr ? 1 : ops::cuda::residual_parts(model.hidden())),
       scratch_(2 * model.hidden() + model.intermediate()),
       hidden_(width(model.hidden())),
       normed_(width(model.hidden())),
       square_sums_(width(ops::cuda::residual_parts(model.hidden()))),
       activated_(width(model.intermediate())),
       kept_hidden_(width(model.hidden())),
-      kept_attention_(width(model.query_width())) {}
+      kept_attention_(width(model.query_width())),
+      experts_(model) {
+  experts_.reserve(kMost);
+  if (const FeedForwardSpec* what = model.spec().experts(); what && what->dense_width() > 0) {
+    shared_.ensure(width(model.hidden()));
+  }
+}
 
 ops::cuda::ResidualStream SkinnyLayers::residual() const {
   return residual(model_.layer(0).attention_norm);
@@ -54,6 +61,11 @@ kvcache::cuda::QkvRows SkinnyLayers::project(int layer, const QkvMemory& to, int
 }
 
 void SkinnyLayers::finish_layer(int layer, const bf16* attended, int rows, cudaStream_t stream) {
+  if (model_.spec().experts() != nullptr) {
+    const ops::cuda::SkinnyGemm output = attention_output(layer, attended);
+    run(std::span(&output, 1), rows, true, stream);
+    return finish_experts(layer, rows, stream);
+  }
   for (const ops::cuda::SkinnyGemm& gemm : behind_attention(layer, attended)) {
     run(std::span(&gemm, 1), rows, true, stream);
   }
@@ -88,21 +100,48 @@ ops::cuda::SkinnyGemm SkinnyLayers::projection(int layer, float* qkv) const {
   return ops::cuda::stored({model_.layer(layer).qkv.view(), nullptr}, input, qkv);
 }
 
+ops::cuda::SkinnyGemm SkinnyLayers::attention_output(int layer, const bf16* attended) const {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  return ops::cuda::added({w.output.view(), data_or_null(w.output_bias)}, {.x = attended},
+                          residual(w.mlp_norm));
+}
+
 std::array<ops::cuda::SkinnyGemm, 3> SkinnyLayers::behind_attention(int layer,
                                                                     const bf16* attended) const {
   const DeviceLayerWeights& w = model_.layer(layer);
-  return {ops::cuda::added({w.output.view(), data_or_null(w.output_bias)}, {.x = attended},
-                           residual(w.mlp_norm)),
+  return {attention_output(layer, attended),
           ops::cuda::gated({w.gate_up.view(), data_or_null(w.gate_up_bias)}, normed(),
                            activated_.data()),
           ops::cuda::added({w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
                            residual(model_.norm_behind(layer)))};
 }
 
+void SkinnyLayers::finish_experts(int layer, int rows, cudaStream_t stream) {
+  experts_.route_few(layer, hidden_.data(), normed_.data(), rows, stream);
+  experts_.multiply(layer, normed_.data(), rows, stream);
+  if (model_.spec().layer(layer).feed_forward.dense_width() > 0) {
+    add_shared(layer, rows, stream);
+  }
+  experts_.add(layer, residual(model_.norm_behind(layer)), rows, stream);
+}
+
+void SkinnyLayers::add_shared(int layer, int rows, cudaStream_t stream) {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  for (const ops::cuda::SkinnyGemm& gemm :
+       {ops::cuda::gated({w.gate_up.view(), data_or_null(w.gate_up_bias)}, {.x = normed_.data()},
+                         activated_.data()),
+        ops::cuda::stored({w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
+                          shared_.data())}) {
+    run(std::span(&gemm, 1), rows, true, stream);
+  }
+  ops::cuda::add_gated(hidden_.data(), shared_.data(), normed_.data(), data_or_null(w.shared_gate),
+                       rows, model_.hidden(), stream);
+}
+
 ops::cuda::SkinnyInput SkinnyLayers::normed() const {
   return {.x = normed_.data(),
           .square_sums = square_sums_.data(),
-          .parts = ops::cuda::residual_parts(model_.hidden()),
+          .parts = parts_,
           .eps = model_.norm_eps()};
 }
 

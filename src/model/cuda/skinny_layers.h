@@ -8,18 +8,19 @@
 #include <span>
 
 #include "model/cuda/fast_paths.h"
+#include "model/cuda/routed_experts.h"
 #include "ops/cuda/linear/skinny_gemm.h"
 
 namespace winnow::model::cuda {
 
-/// A GEMM per kernel.
+/// A GEMM per kernel. Takes experts, too.
 class SkinnyLayers : public LinearPath {
  public:
   /// Rows for which this device has room.
   static int most() { return ops::cuda::most_skinny_rows(); }
   static constexpr bool kPads = false;
   static bool takes(const DeviceModel& model, const LinearCall& call) {
-    return model.is_plain() && call.rows <= most();
+    return model.has_plain_layers() && call.rows <= most();
   }
   static std::unique_ptr<LinearPath> make(const DeviceModel& model,
                                           const MatrixWeights& /*matrices*/,
@@ -56,8 +57,13 @@ class SkinnyLayers : public LinearPath {
 
  private:
   [[nodiscard]] ops::cuda::ResidualStream residual(const FloatBuffer& next_norm) const;
+  [[nodiscard]] ops::cuda::SkinnyGemm attention_output(int layer, const bf16* attended) const;
+  void finish_experts(int layer, int rows, cudaStream_t stream);
+  /// shared_ = what the shared expert makes of normed_, and that into the residual stream.
+  void add_shared(int layer, int rows, cudaStream_t stream);
 
   const DeviceModel& model_;
+  int parts_;  // in which a layer leaves the square sums of the residual stream
   ops::cuda::SkinnyScratch scratch_;
   winnow::cuda::DeviceBuffer<float> hidden_;         // [rows, hidden]
   winnow::cuda::DeviceBuffer<bf16> normed_;          // [rows, hidden], unscaled
@@ -65,6 +71,8 @@ class SkinnyLayers : public LinearPath {
   winnow::cuda::DeviceBuffer<bf16> activated_;       // [rows, intermediate]
   winnow::cuda::DeviceBuffer<float> kept_hidden_;    // [rows, hidden]
   winnow::cuda::DeviceBuffer<bf16> kept_attention_;  // [rows, query_width]
+  RoutedExperts experts_;
+  winnow::cuda::DeviceBuffer<float> shared_;  // [rows, hidden] of a shared expert
 };
 
 /// Of decode steps: the GEMMs between two attentions in one kernel.

@@ -9,10 +9,10 @@ using ops::cuda::DeviceWeight;
 using ops::cuda::PackedRows;
 using ops::cuda::SmallBatchProduct;
 
-constexpr int kMost = ops::cuda::kMostSmallBatchRows;
+constexpr int kMostBatchRows = ops::cuda::kMostSmallBatchRows;
 
-std::size_t width(int cols) {
-  return kMost * static_cast<std::size_t>(cols);
+std::size_t batch_width(int cols) {
+  return kMostBatchRows * static_cast<std::size_t>(cols);
 }
 
 ops::cuda::DeviceWeightFormat format_of(const DeviceModel& model) {
@@ -23,19 +23,29 @@ ops::cuda::DeviceWeightFormat format_of(const DeviceModel& model) {
 
 SmallBatchLayers::SmallBatchLayers(const DeviceModel& model)
     : model_(model),
-      hidden_(width(model.hidden())),
-      embedded_(width(model.hidden())),
-      square_sums_(kMost),
+      hidden_(batch_width(model.hidden())),
+      embedded_(batch_width(model.hidden())),
+      square_sums_(kMostBatchRows),
       sums_(most_sums()),
       normed_(format_of(model), model.hidden()),
       attended_(format_of(model), model.query_width()),
-      activated_(format_of(model), model.intermediate()) {}
+      activated_(format_of(model), std::max(model.intermediate(), 8)),
+      experts_(model) {
+  if (const FeedForwardSpec* what = model.spec().experts()) {
+    experts_.reserve(kMostBatchRows);
+    routed_.ensure(batch_width(model.hidden()));
+    shared_.ensure(what->dense_width() > 0 ? batch_width(model.hidden()) : 0);
+  }
+}
 
 std::size_t SmallBatchLayers::most_sums() const {
   std::size_t most = 0;
   const DeviceLayerWeights& layer = model_.layer(0);  // all have the same shapes
   for (const DeviceWeight* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
-    for (int rows = 1; rows <= kMost; ++rows) {
+    if (weight->bytes() == 0) {
+      continue;  // experts alone
+    }
+    for (int rows = 1; rows <= kMostBatchRows; ++rows) {
       const int parts = ops::cuda::small_batch_parts(weight->view(), rows);
       most = std::max(most, static_cast<std::size_t>(parts) * static_cast<std::size_t>(rows) *
                                 static_cast<std::size_t>(weight->view().rows));
@@ -78,10 +88,31 @@ void SmallBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
   const PackedRows heads = attended_.rows(rows);
   ops::cuda::pack_rows(heads, attended, stream);
   add(multiply(w.output, heads, stream), w.output_bias, w.mlp_norm, rows, stream);
+  if (model_.spec().experts() != nullptr) {
+    return finish_experts(layer, rows, stream);
+  }
+  add(multiply_dense(layer, rows, stream), w.down_bias, model_.norm_behind(layer), rows, stream);
+}
+
+SmallBatchProduct SmallBatchLayers::multiply_dense(int layer, int rows, cudaStream_t stream) const {
+  const DeviceLayerWeights& w = model_.layer(layer);
   const PackedRows inner = activated_.rows(rows);
   ops::cuda::gate_product(inner, multiply(w.gate_up, normed_.rows(rows), stream),
                           data_or_null(w.gate_up_bias), stream);
-  add(multiply(w.down, inner, stream), w.down_bias, model_.norm_behind(layer), rows, stream);
+  return multiply(w.down, inner, stream);
+}
+
+void SmallBatchLayers::finish_experts(int layer, int rows, cudaStream_t stream) {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  experts_.route_few(layer, hidden_.data(), routed_.data(), rows, stream);
+  experts_.multiply(layer, routed_.data(), rows, stream);
+  if (model_.spec().layer(layer).feed_forward.dense_width() > 0) {
+    ops::cuda::store_product(shared_.data(), multiply_dense(layer, rows, stream), stream);
+    ops::cuda::add_gated(hidden_.data(), shared_.data(), routed_.data(),
+                         data_or_null(w.shared_gate), rows, model_.hidden(), stream);
+  }
+  experts_.add(layer, hidden_.data(), rows, stream);
+  add({}, {}, model_.norm_behind(layer), rows, stream);
 }
 
 bool SmallBatchLayers::finish_step(const bf16* attended, bool /*with_logits*/,

@@ -5,17 +5,21 @@
 #include <cstddef>
 #include <memory>
 
-#include "model/cuda/fast_paths.h"
+#include "model/cuda/routed_experts.h"
+#include "model/cuda/skinny_layers.h"
 #include "ops/cuda/linear/small_batch_gemm.h"
 
 namespace winnow::model::cuda {
 
+/// Of models with experts it takes what SkinnyLayers do not: their rows that pad would have experts
+/// of their own.
 class SmallBatchLayers final : public LinearPath {
  public:
   static constexpr bool kPads = true;
   static bool takes(const DeviceModel& model, const LinearCall& call) {
-    return model.is_plain() && call.is_step && call.may_pad &&
-           call.rows <= ops::cuda::kMostSmallBatchRows && ops::cuda::has_small_batch_gemm();
+    return model.has_plain_layers() && call.is_step && call.may_pad &&
+           call.rows <= ops::cuda::kMostSmallBatchRows && ops::cuda::has_small_batch_gemm() &&
+           (model.spec().experts() == nullptr || call.rows > SkinnyLayers::most());
   }
   static std::unique_ptr<LinearPath> make(const DeviceModel& model,
                                           const MatrixWeights& /*matrices*/,
@@ -43,6 +47,11 @@ class SmallBatchLayers final : public LinearPath {
   void add(const ops::cuda::SmallBatchProduct& product, const FloatBuffer& bias,
            const FloatBuffer& norm, int rows, cudaStream_t stream) const;
   [[nodiscard]] std::size_t most_sums() const;
+  /// Experts into the residual stream, and the norm behind them.
+  void finish_experts(int layer, int rows, cudaStream_t stream);
+  /// What the dense part, or a shared expert, makes of normed_.
+  [[nodiscard]] ops::cuda::SmallBatchProduct multiply_dense(int layer, int rows,
+                                                            cudaStream_t stream) const;
 
   const DeviceModel& model_;
   winnow::cuda::DeviceBuffer<float> hidden_;       // [rows, hidden]
@@ -52,6 +61,9 @@ class SmallBatchLayers final : public LinearPath {
   ops::cuda::PackedMemory normed_;                 // [rows, hidden]
   ops::cuda::PackedMemory attended_;               // [rows, query_width]
   ops::cuda::PackedMemory activated_;              // [rows, intermediate]
+  RoutedExperts experts_;
+  winnow::cuda::DeviceBuffer<bf16> routed_;   // [rows, hidden] that experts take
+  winnow::cuda::DeviceBuffer<float> shared_;  // [rows, hidden] of a shared expert
 };
 
 }  // namespace winnow::model::cuda

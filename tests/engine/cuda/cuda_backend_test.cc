@@ -26,7 +26,7 @@ class CudaBackendTest : public OnDevice<::testing::TestWithParam<Case>> {};
 void feed_both(Session& cpu, Session& cuda, const model::ModelSpec& config, const Case& c) {
   const auto tokens = random_tokens(400, config.vocab);
   const auto vocab = static_cast<std::size_t>(config.vocab);
-  const auto heads = static_cast<std::size_t>(config.layer_count() * config.attention().kv_heads);
+  const auto heads = static_cast<std::size_t>(config.cached_heads());
   std::size_t first = 0;
   for (const std::size_t count : {150U, 1U, 1U, 1U, 100U, 3U, 1U, 1U, 16U, 17U, 87U, 1U, 1U}) {
     const auto chunk = std::span(tokens).subspan(first, count);
@@ -49,6 +49,7 @@ void feed_both(Session& cpu, Session& cuda, const model::ModelSpec& config, cons
   EXPECT_EQ(on_cuda.per_head, on_cpu.per_head);
   EXPECT_EQ(on_cuda.live_entries, on_cpu.live_entries);
   EXPECT_EQ(on_cuda.tokens, on_cpu.tokens);
+  EXPECT_EQ(on_cuda.state_bytes, on_cpu.state_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaBackendTest, ::testing::ValuesIn(kCases), case_name);
@@ -133,7 +134,7 @@ TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
   EngineConfig options = engine_config(c, true);
   options.cache.max_bytes *= 2;
   const auto backend = make_backend(model, options);
-  options.max_sequences = 16;
+  options.max_sequences = is_hybrid(c) ? 40 : 16;  // all need states
   const auto few = backend->make_runner(options);
   options.max_sequences = 100;
   const auto many = backend->make_runner(options);

@@ -36,6 +36,7 @@ struct Case {
   double tolerance;
   int shift = 1;
   bool adapter = false;  // decides, and not a borrowed channel
+  bool mixed = false;    // a layer without experts between those that have some
   bool probe = false;    // the adapter takes what attention reads
 };
 
@@ -109,6 +110,10 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::bf16, WeightStorage::int8, 1.5e-1},
     Case{"qwen3_moe_int4_weights", "qwen3_moe", 128, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::int4, 1.5e-1},
+    Case{"qwen3_moe_mixed_layers", "qwen3_moe", 128, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::int4, 1.5e-1, 1, false, true},
+    Case{"qwen2_moe_mixed_layers", "qwen2_moe", 64, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 1.5e-1, 1, false, true},
     // Sinks, biases of experts, a clamp, a sliding layer beside full ones.
     Case{"gpt_oss_bf16", "gpt_oss", 64, 4, true, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 1.5e-1, 1, true},
@@ -148,9 +153,9 @@ inline constexpr Case kCases[] = {
     Case{"olmo2", "olmo2", 64, 2, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 5e-2},
     Case{"llama_probe", "llama", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
-         WeightStorage::as_stored, 2e-2, 0, true, true},
+         WeightStorage::as_stored, 2e-2, 0, true, false, true},
     Case{"olmo2_probe", "olmo2", 64, 2, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
-         WeightStorage::as_stored, 5e-2, 0, true, true},
+         WeightStorage::as_stored, 5e-2, 0, true, false, true},
     Case{"olmo2_biases", "olmo2", 48, 3, true, kvcache::RuleKind::dense, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 5e-2},
     Case{"olmo3", "olmo3", 128, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
@@ -162,7 +167,28 @@ inline constexpr Case kCases[] = {
     Case{"smollm3", "smollm3", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 2e-2},
     Case{"smollm3_dmc", "smollm3", 64, 4, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,
-         WeightStorage::as_stored, 2e-2}};
+         WeightStorage::as_stored, 2e-2},
+    // Recurrent layers around one of gated attention; Qwen3-Next's files join projections.
+    Case{"qwen3_next", "qwen3_next", 256, 8, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 1.5e-1},
+    Case{"qwen3_next_dense_int8_weights", "qwen3_next", 64, 4, false, kvcache::RuleKind::dense,
+         ops::EntryFormat::bf16, WeightStorage::int8, 1.5e-1},
+    Case{"qwen3_5", "qwen3_5_text", 256, 4, false, kvcache::RuleKind::dense, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 5e-2},
+    Case{"qwen3_5_biases", "qwen3_5_text", 64, 2, true, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 5e-2, 1, true},
+    Case{"qwen3_5_fp8", "qwen3_5_text", 128, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 2e-1},
+    Case{"qwen3_5_streaming_int4_weights", "qwen3_5_text", 64, 4, false,
+         kvcache::RuleKind::streaming, ops::EntryFormat::bf16, WeightStorage::int4, 5e-2},
+    Case{"qwen3_5_dmc", "qwen3_5_text", 64, 4, false, kvcache::RuleKind::dmc,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 5e-2},
+    Case{"qwen3_5_moe", "qwen3_5_moe_text", 64, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 1.5e-1},
+    // On the CPU alone, weights that went through fp8 move these logits by 0.20 to 0.43: experts
+    // change, and states remember it.
+    Case{"qwen3_5_moe_fp8_weights", "qwen3_5_moe_text", 64, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::fp8, 5.5e-1}};
 
 inline std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   return info.param.name;
@@ -176,6 +202,14 @@ inline Case plain_case(const char* name, const char* family, kvcache::RuleKind r
 
 // Of a rule with a budget.
 inline constexpr double kRatio = 4.0;
+
+inline constexpr std::string_view kQwen3Next = "qwen3_next";
+inline constexpr std::string_view kQwen35Moe = "qwen3_5_moe_text";
+
+/// Whether it has recurrent layers.
+inline bool is_hybrid(const Case& c) {
+  return c.family == kQwen3Next || std::string_view(c.family).starts_with("qwen3_5");
+}
 
 // Keys of config.json beside the sizes.
 inline nlohmann::json more_of(const Case& c) {
@@ -194,12 +228,22 @@ inline nlohmann::json more_of(const Case& c) {
     more["sliding_window"] = 48;
   } else if (std::string_view(c.family) == "mixtral") {
     more["num_local_experts"] = 6;
-  } else if (std::string_view(c.family).ends_with("moe")) {
+  } else if (std::string_view(c.family).ends_with("moe") || c.family == kQwen3Next ||
+             c.family == kQwen35Moe) {
     more["num_experts"] = 12;
     more["num_experts_per_tok"] = 3;
     more["moe_intermediate_size"] = 160;
     more["shared_expert_intermediate_size"] = 96;
-    more["mlp_only_layers"] = {1};
+    if (c.mixed) {
+      more["mlp_only_layers"] = {1};
+    }
+  }
+  if (is_hybrid(c)) {
+    more.update({{"full_attention_interval", 2},
+                 {"linear_num_key_heads", 2},
+                 {"linear_num_value_heads", 4},
+                 {"linear_key_head_dim", 32},
+                 {"linear_value_head_dim", 48}});
   }
   for (const auto& [family, keys] : winnow::testing::dense_cousins(3, 48)) {
     if (std::string_view(c.family) == family && !keys.is_null()) {

@@ -54,6 +54,18 @@ TEST_F(CudaFastPaths, APaddedBatchStaysOnItsPath) {
   }
 }
 
+// Recurrent layers and output gates are the general path's.
+TEST_F(CudaFastPaths, LeaveRecurrentLayersAlone) {
+  const ModelSpec config = winnow::testing::spec_of("qwen3_5_text", {.hidden = 64, .layers = 4},
+                                                    winnow::testing::hybrid_keys());
+  const Model host(config, random_weights(config, DType::bf16, 3));
+  const DeviceModel model(host, ops::cuda::DeviceWeightFormat::bf16);
+  EXPECT_FALSE(model.is_plain());
+  for (const int sequences : {1, 2, 100}) {
+    EXPECT_TRUE(pads_steps(model, sequences)) << sequences;
+  }
+}
+
 // Steps without padding, and prompts of any length.
 TEST_F(CudaFastPaths, TakeWhatMayNotBePadded) {
   const ModelSpec config = spec_of(128);

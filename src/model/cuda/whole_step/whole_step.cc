@@ -74,13 +74,16 @@ bool has_one_format(const DeviceModel& model) {
 
 bool WholeStep::takes(const DeviceModel& model, const kvcache::cuda::DeviceCache& cache) {
   using Kind = kvcache::cuda::DecisionSource::Kind;
+  if (!model.is_plain()) {  // its first layer may have no attention
+    return false;
+  }
   const kvcache::cuda::Projection projection = model.projection(0, nullptr, {});
   const kvcache::cuda::DecisionSource& decision = projection.decision;
   const bool decides = decision.kind == Kind::none || decision.kind == Kind::channel;
   // Before the token is appended it must be known whether the entry that it replaces is archived.
   const auto& view = cache.view();
   const bool decided_before = view.mark_words == 0 || view.ring > view.shift;
-  return model.is_plain() && winnow::cuda::has_programmatic_launch() &&
+  return winnow::cuda::has_programmatic_launch() &&
          winnow::cuda::most_shared_memory() >= kLeastSharedMemory && decides &&
          has_one_format(model) && decided_before && projection.rotary < 0 &&
          !cache.shape().has_sliding_layers() && !cache.merges() && !cache.drops() &&

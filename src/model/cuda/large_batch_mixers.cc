@@ -1,0 +1,85 @@
+// The general path's recurrent mixers and output gates.
+#include "model/cuda/large_batch_layers.h"
+#include "ops/cuda/recurrent/delta_inputs.h"
+#include "ops/cuda/recurrent/delta_rule.h"
+#include "ops/cuda/recurrent/output_gates.h"
+
+namespace winnow::model::cuda {
+
+void LargeBatchLayers::reserve_mixers(int rows) {
+  const auto width = [rows](int cols) {
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
+  };
+  if (model_.spec().attention().output_gate || model_.spec().recurrent() != nullptr) {
+    output_gates_.ensure(width(model_.mixer_width()));
+  }
+  if (const RecurrentSpec* mixer = model_.spec().recurrent()) {
+    recurrent_input_.ensure(width(mixer->channels()));
+    recurrent_mixed_.ensure(width(mixer->channels()));
+    recurrent_gates_.ensure(width(padded_gates(mixer->heads.value_heads)));
+  }
+}
+
+void LargeBatchLayers::project_output_gates(int layer, int rows, cudaStream_t stream) {
+  const auto weight = model_.layer(layer).output_gate.view();
+  linear_.multiply(output_gates_.data(), normed_.data(), matrices_.all(weight, stream),
+                   padded(rows), weight.rows, weight.cols, stream);
+}
+
+void LargeBatchLayers::project_recurrent(int layer, int rows, cudaStream_t stream) {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  const auto input = w.qkv.view();
+  linear_.multiply(recurrent_input_.data(), normed_.data(), matrices_.all(input, stream),
+                   padded(rows), input.rows, input.cols, stream);
+  linear_.multiply(recurrent_gates_.data(), normed_.data(), w.recurrent.gates.data(), padded(rows),
+                   padded_gates(model_.recurrent(layer)->heads.value_heads), model_.hidden(),
+                   stream);
+}
+
+void LargeBatchLayers::recall(int layer, const ops::cuda::RecurrentRows& sequences, bf16* out,
+                              int rows, cudaStream_t stream) {
+  const RecurrentSpec& mixer = *model_.recurrent(layer);
+  const ops::DeltaRuleShape& heads = mixer.heads;
+  const DeviceRecurrentWeights& w = model_.layer(layer).recurrent;
+  const int stride = padded_gates(heads.value_heads);
+  ops::cuda::RecurrentRows own = sequences;
+  own.offset = static_cast<std::size_t>(model_.spec().recurrent_before(layer)) *
+               static_cast<std::size_t>(mixer.state_size());
+  ops::cuda::delta_inputs(heads,
+                          {.projected = recurrent_input_.data(),
+                           .mixed = recurrent_mixed_.data(),
+                           .gates = recurrent_gates_.data(),
+                           .gate_stride = stride,
+                           .taps = w.taps.data(),
+                           .tap_count = mixer.taps,
+                           .log_decay = w.log_decay.data(),
+                           .decay_bias = w.decay_bias.data()},
+                          own, stream);
+  float* recalled = recurrent_input_.data();  // which is not needed any more
+  ops::cuda::delta_rule(heads,
+                        {.mixed = recurrent_mixed_.data(),
+                         .gates = recurrent_gates_.data(),
+                         .gate_stride = stride,
+                         .out = recalled},
+                        own, stream);
+  ops::cuda::gated_rms_norm(out, recalled,
+                            {.rows = rows,
+                             .heads = heads.value_heads,
+                             .dim = heads.value_dim,
+                             .gates = output_gates_.data()},
+                            w.norm.data(), model_.spec().layer(layer).norm.eps, stream);
+}
+
+void LargeBatchLayers::gate(int layer, bf16* attended, int rows, cudaStream_t stream) {
+  const AttentionSpec& attention = *model_.spec().layer(layer).attention();
+  if (attention.output_gate) {
+    ops::cuda::sigmoid_multiply(attended,
+                                {.rows = rows,
+                                 .heads = attention.heads,
+                                 .dim = attention.head_dim,
+                                 .gates = output_gates_.data()},
+                                data_or_null(model_.layer(layer).output_gate_bias), stream);
+  }
+}
+
+}  // namespace winnow::model::cuda

@@ -1,0 +1,82 @@
+#include "model/cuda/routed_experts.h"
+
+#include <algorithm>
+
+namespace winnow::model::cuda {
+
+bool RoutedExperts::routes_few(const ModelSpec& spec) {
+  const FeedForwardSpec* what = spec.experts();
+  return what != nullptr && ops::cuda::takes_norm_and_route(what->experts->router(), spec.hidden);
+}
+
+void RoutedExperts::reserve(int rows) {
+  const FeedForwardSpec* what = model_.spec().experts();
+  if (what == nullptr) {
+    return;
+  }
+  const auto of = [](int count, int cols) {
+    return static_cast<std::size_t>(count) * static_cast<std::size_t>(cols);
+  };
+  const int pairs = rows * what->experts->active;
+  routes_.reserve(what->experts->router(), rows, std::max(model_.hidden(), what->intermediate));
+  logits_.ensure(of(rows, padded_experts(what->experts->count)));
+  gate_up_.ensure(of(pairs, 2 * what->intermediate));
+  activated_.ensure(of(pairs, what->intermediate));
+  out_.ensure(of(pairs, model_.hidden()));
+}
+
+void RoutedExperts::route(int layer, ops::cuda::Linear& linear, const bf16* normed, int rows,
+                          int padded, cudaStream_t stream) {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  const ops::Router router = spec(layer).experts->router();
+  const int stride = padded_experts(router.count);
+  linear.multiply(logits_.data(), normed, w.router.data(), padded, stride, model_.hidden(), stream);
+  ops::cuda::route(router, routes_.view(), logits_.data(), stride, data_or_null(w.router_bias),
+                   rows, stream);
+}
+
+void RoutedExperts::route_few(int layer, const float* hidden, bf16* normed, int rows,
+                              cudaStream_t stream) {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  ops::cuda::norm_and_route(spec(layer).experts->router(), routes_.view(),
+                            {.hidden = hidden,
+                             .norm_weight = w.mlp_norm.data(),
+                             .eps = model_.norm_eps(),
+                             .cols = model_.hidden(),
+                             .weight = w.router.data(),
+                             .bias = data_or_null(w.router_bias)},
+                            normed, rows, stream);
+}
+
+void RoutedExperts::multiply(int layer, const bf16* normed, int rows, cudaStream_t stream) {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  const FeedForwardSpec& what = spec(layer);
+  const ops::Router router = what.experts->router();
+  ops::cuda::multiply_gated_experts(
+      router, activated_.data(), gate_up_.data(), {what.activation, what.clamp},
+      {.x = normed, .by_token = true, .weighted = what.experts->scales_input},
+      {.weight = w.experts_gate_up.view(),
+       .bias = data_or_null(w.experts_gate_up_bias),
+       .outputs = 2 * what.intermediate},
+      routes_.view(), rows, stream);
+  ops::cuda::multiply_experts(router, out_.data(), {.x = activated_.data()},
+                              {.weight = w.experts_down.view(),
+                               .bias = data_or_null(w.experts_down_bias),
+                               .outputs = model_.hidden()},
+                              routes_.view(), rows, stream);
+}
+
+void RoutedExperts::add(int layer, float* sum, int rows, cudaStream_t stream) const {
+  const ExpertsSpec& experts = *spec(layer).experts;
+  ops::cuda::add_expert_outputs(experts.router(), sum, out_.data(), routes_.view(),
+                                !experts.scales_input, rows, model_.hidden(), stream);
+}
+
+void RoutedExperts::add(int layer, const ops::cuda::ResidualStream& residual, int rows,
+                        cudaStream_t stream) const {
+  const ExpertsSpec& experts = *spec(layer).experts;
+  ops::cuda::add_expert_outputs(experts.router(), residual, out_.data(), routes_.view(),
+                                !experts.scales_input, rows, model_.hidden(), stream);
+}
+
+}  // namespace winnow::model::cuda

@@ -1,0 +1,149 @@
+// A block takes a head of queries, keys or values and a few rows of a sequence, a warp a row.
+#include "base/cuda/launch.cuh"
+#include "ops/cuda/block_sums.cuh"
+#include "ops/cuda/general/activation_curves.cuh"
+#include "ops/cuda/recurrent/delta_inputs.h"
+#include "ops/cuda/recurrent/four.cuh"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr int kInputWarps = 4;
+// Of a block: the first one of a sequence has all rows that see the state.
+constexpr int kInputRows = kMostTaps - 1;
+constexpr int kInputFours = kMostRecurrentDim / (4 * kLanes);  // of a lane
+
+// A head among those of queries, keys and values, and its channels.
+struct InputHead {
+  int first;
+  int width;
+  float length;  // that vectors become of; 0: they stay as they are
+  int value_head;
+
+  __device__ InputHead(const DeltaRuleShape& heads, int index) {
+    const int keys = 2 * heads.key_heads;
+    const bool is_value = index >= keys;
+    value_head = is_value ? index - keys : -1;
+    width = is_value ? heads.value_dim : heads.key_dim;
+    first = is_value ? 2 * keys_of(heads) + value_head * width : index * width;
+    length = is_value                  ? 0.0F
+             : index < heads.key_heads ? rsqrtf(static_cast<float>(heads.key_dim))
+                                       : 1.0F;
+  }
+};
+
+// Row `t` of a text from channel `first` on; of the `kept` rows before it, which have negative
+// numbers, `tail` has the inputs.
+struct TextRows {
+  const float* inputs;
+  const float* tail;
+  std::size_t channels;
+  int kept;
+
+  __device__ const float* row(int t) const {
+    return t >= 0 ? inputs + t * channels : tail + (kept + t) * channels;
+  }
+};
+
+__device__ float4 silu(const float4& x) {
+  return {x.x * sigmoid(x.x), x.y * sigmoid(x.y), x.z * sigmoid(x.z), x.w * sigmoid(x.w)};
+}
+
+// By a warp.
+__device__ void take_row(const InputHead& head, const DeltaInputs& inputs, const TextRows& text,
+                         int t, float* out) {
+  constexpr float kTiny = 1e-6F;
+  const int lane = threadIdx.x % kLanes;
+  float4 x[kInputFours];
+  float squares = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kInputFours; ++i) {
+    x[i] = {};
+    if (const int at = 4 * (lane + i * kLanes); at < head.width) {
+      const int channel = head.first + at;
+      for (int tap = 0; tap < inputs.tap_count; ++tap) {
+        const float4 source = load_four(text.row(t + tap - text.kept) + channel);
+        const float4 weight = load_four(inputs.taps + tap * text.channels + channel);
+        x[i] = {x[i].x + weight.x * source.x, x[i].y + weight.y * source.y,
+                x[i].z + weight.z * source.z, x[i].w + weight.w * source.w};
+      }
+      x[i] = silu(x[i]);
+      squares += dot(x[i], x[i]);
+    }
+  }
+  const float factor = head.length > 0.0F ? head.length * rsqrtf(lane_sum(squares) + kTiny) : 1.0F;
+#pragma unroll
+  for (int i = 0; i < kInputFours; ++i) {
+    if (const int at = 4 * (lane + i * kLanes); at < head.width) {
+      store_four(out + head.first + at, x[i] * factor);
+    }
+  }
+}
+
+// As the CPU's delta_gates().
+__device__ void take_gates(const DeltaInputs& inputs, int value_heads, int head, float* gates) {
+  constexpr float kLinear = 20.0F;  // from there on softplus(x) is x
+  float& rate = gates[head];
+  float& decay = gates[value_heads + head];
+  const float x = decay + inputs.decay_bias[head];
+  const float softplus = x > kLinear ? x : log1pf(expf(x));
+  decay = expf(-expf(inputs.log_decay[head]) * softplus);
+  rate = sigmoid(rate);
+}
+
+// The last `kept` inputs of a text of `count` rows, by a thread per channel.
+__device__ void renew_tail(const InputHead& head, const TextRows& text, int count, float* tail) {
+  for (int i = threadIdx.x; i < head.width; i += kInputWarps * kLanes) {
+    const int channel = head.first + i;
+    for (int row = 0; row < text.kept; ++row) {  // reads no row that it has written
+      tail[row * text.channels + channel] = text.row(count - text.kept + row)[channel];
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kInputWarps* kLanes)
+    delta_inputs_kernel(DeltaRuleShape heads, DeltaInputs inputs, RecurrentRows rows) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();  // it reads matrices, which this does not write
+  const int slot = rows.slots[blockIdx.z];
+  if (slot < 0) {
+    return;
+  }
+  const auto [first, count] = rows.range(blockIdx.z);
+  const int begin = blockIdx.y * kInputRows;
+  const int end = min(count, begin + kInputRows);
+  if (begin >= end) {
+    return;
+  }
+  const InputHead head(heads, blockIdx.x);
+  const std::size_t channels = channels_of(heads);
+  float* tail = rows.state(slot) + heads.value_heads * matrix_of(heads);
+  const TextRows text{inputs.projected + first * channels, tail, channels, inputs.tap_count - 1};
+  for (int t = begin + threadIdx.x / kLanes; t < end; t += kInputWarps) {
+    const std::size_t row = first + t;
+    take_row(head, inputs, text, t, inputs.mixed + row * channels);
+    if (head.value_head >= 0 && threadIdx.x % kLanes == 0) {
+      take_gates(inputs, heads.value_heads, head.value_head,
+                 inputs.gates + row * inputs.gate_stride);
+    }
+  }
+  __syncthreads();
+  if (begin == 0) {
+    renew_tail(head, text, count, tail);
+  }
+}
+
+}  // namespace
+
+void delta_inputs(const DeltaRuleShape& heads, const DeltaInputs& inputs, const RecurrentRows& rows,
+                  cudaStream_t stream) {
+  check_recurrent(heads, inputs.tap_count);
+  if (rows.sequences > 0) {
+    const dim3 grid(2 * heads.key_heads + heads.value_heads,
+                    (rows.longest + kInputRows - 1) / kInputRows, rows.sequences);
+    winnow::cuda::launch(delta_inputs_kernel, grid, kInputWarps * kLanes, 0, stream, true, heads,
+                         inputs, rows);
+  }
+}
+
+}  // namespace winnow::ops::cuda

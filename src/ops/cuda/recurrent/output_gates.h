@@ -1,0 +1,27 @@
+// What multiplies the outputs of mixers before their output projection.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "base/dtype.h"
+
+namespace winnow::ops::cuda {
+
+/// Outputs of heads [rows, heads * dim].
+struct GatedHeads {
+  int rows = 0;
+  int heads = 0;
+  int dim = 0;
+  const float* gates = nullptr;  // [rows, heads * dim]
+};
+
+/// out = silu(gate) * rms_norm(x) * weight, normed by head: of recurrent layers. weight [dim]; dim
+/// is a multiple of 4 up to kMostRecurrentDim.
+void gated_rms_norm(bf16* out, const float* x, const GatedHeads& shape, const float* weight,
+                    float eps, cudaStream_t stream);
+
+/// x *= sigmoid(gate + bias): of attention with output gates. bias [heads * dim] or null; rows are
+/// of a multiple of 8 channels.
+void sigmoid_multiply(bf16* x, const GatedHeads& shape, const float* bias, cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda
