@@ -56,6 +56,11 @@ void DeviceActivations::lay_out(const model::ModelSpec& spec, const Take& take) 
   take(mlp_normed, spec.hidden);
   take(gate_up, (spec.layers.front().feed_forward.gated ? 2 : 1) * spec.dense_width());
   take(mlp_branch, spec.layers.front().norm_after ? spec.hidden : 0);
+  if (const model::FeedForwardSpec* what = spec.experts()) {
+    take(router_logits, padded_experts(what->experts->count));
+    take(shared_logits, what->experts->shared_gate ? 1 : 0);
+    take(expert_gate_up, what->experts->active * 2 * what->intermediate);
+  }
   if (spec.dms || spec.dmc) {
     const auto decisions = static_cast<int>(decision_count(spec));
     take(decision_normed, model::borrows_channels(spec) ? 0 : spec.hidden);
@@ -85,6 +90,28 @@ DeviceActivations::DeviceActivations(const model::ModelSpec& spec, std::size_t t
     : memory_(bytes(spec, tokens)) {
   Arena arena(memory_.data());
   lay_out(spec, [&](auto*& pointer, int columns) { arena.take(pointer, tokens * size(columns)); });
+}
+
+template <class Take>
+void LayerScratch::lay_out_experts(const model::FeedForwardSpec& spec, std::size_t hidden,
+                                   std::size_t tokens, const Take& take) {
+  const model::ExpertsSpec& experts = *spec.experts;
+  const std::size_t places = tokens * size(experts.active);
+  take(routes.experts, places);
+  take(routes.weights, places);
+  take(routes.pairs, places);
+  take(routes.places, places);
+  take(routes.begins, size(experts.count) + 1);
+  take(expert_rows, places * hidden);
+  take(expert_out, places * hidden);
+  take(expert_product, places * size(spec.intermediate));
+  take(expert_dproduct, places * size(spec.intermediate));
+  take(route_products, places);
+  take(drouter, tokens * size(padded_experts(experts.count)));
+  if (experts.shared_gate) {
+    take(shared_product, tokens * size(spec.dense_width()));
+    take(dshared_logits, tokens * size(kSharedStride));
+  }
 }
 
 template <class Take>
@@ -119,6 +146,10 @@ void LayerScratch::lay_out(const model::ModelSpec& spec, std::size_t tokens, con
     take(domega_probe, tokens * size(padded_decisions(spec)));
     take(merging,
          ops::cuda::segment_average_scratch(static_cast<int>(tokens), spec.attention().kv_heads));
+  }
+  take(dsinks, spec.attention().sinks ? size(spec.attention().heads) : 0);
+  if (const model::FeedForwardSpec* what = spec.experts()) {
+    lay_out_experts(*what, size(spec.hidden), tokens, take);
   }
   take(attention, ops::cuda::training_attention_scratch_bytes(
                       static_cast<int>(tokens), spec.attention().heads, spec.attention().head_dim));

@@ -6,8 +6,17 @@
 #include "base/cuda/device.h"
 #include "base/dtype.h"
 #include "model/config.h"
+#include "ops/cuda/experts/experts.h"
 
 namespace winnow::train::cuda {
+
+/// From one token's logits of a router to the next.
+constexpr int padded_experts(int experts) {
+  return (experts + 7) / 8 * 8;
+}
+
+/// The same of the gradient of a shared expert's gate.
+inline constexpr int kSharedStride = 8;
 
 /// What backward needs of a layer's forward, besides its input: train::LayerActivations.
 class DeviceActivations {
@@ -28,6 +37,10 @@ class DeviceActivations {
   bf16* mlp_normed = nullptr;        // [T, hidden]
   bf16* gate_up = nullptr;     // [T, 2 * intermediate]: before SiLU; backward makes it its gradient
   bf16* mlp_branch = nullptr;  // [T, hidden]: before its norm, if it has one
+  // Of a model with experts:
+  float* router_logits = nullptr;  // [T, padded_experts]
+  float* shared_logits = nullptr;  // [T]
+  bf16* expert_gate_up = nullptr;  // [T * active, 2 * intermediate], as gate_up
   // Of a model that compresses:
   bf16* decision_normed = nullptr;  // [T, hidden]: input of an adapter
   float* probe = nullptr;           // [T, padded_decisions]: what decision rows compute
@@ -76,12 +89,27 @@ class LayerScratch {
   bf16* dprobe = nullptr;  // [T, padded_decisions]
   bf16* domega_probe = nullptr;
   float* merging = nullptr;  // DMC
+  float* dsinks = nullptr;   // [heads]
+  // Of experts; rows of places:
+  ops::cuda::RoutesView routes;
+  bf16* expert_rows = nullptr;      // [T * active, hidden]: what they take
+  bf16* expert_out = nullptr;       // [T * active, hidden]: what they give, and its gradient; then
+                                    // the gradient of what they take
+  bf16* expert_product = nullptr;   // [T * active, intermediate]: input of the last product
+  bf16* expert_dproduct = nullptr;  // [T * active, intermediate]
+  float* route_products = nullptr;  // [T * active]: of routes' weights and their gradients
+  bf16* drouter = nullptr;          // [T, padded_experts]
+  bf16* shared_product = nullptr;   // [T, width of the shared expert]
+  bf16* dshared_logits = nullptr;   // [T, kSharedStride]
   std::byte* attention = nullptr;
 
  private:
   LayerScratch() = default;
   template <class Take>
   void lay_out(const model::ModelSpec& spec, std::size_t tokens, const Take& take);
+  template <class Take>
+  void lay_out_experts(const model::FeedForwardSpec& spec, std::size_t hidden, std::size_t tokens,
+                       const Take& take);
 
   winnow::cuda::DeviceBuffer<std::byte> memory_;
 };

@@ -112,6 +112,34 @@ class CudaBackend : public Backend {
   std::map<Kind, winnow::cuda::Graph> graphs_;
 };
 
+void require_supported_feed_forwards(const model::ModelSpec& spec) {
+  for (const model::LayerSpec& layer : spec.layers) {
+    const model::FeedForwardSpec& what = layer.feed_forward;
+    for (const int width : {what.intermediate, what.dense_width()}) {
+      require(spec.hidden % 8 == 0 && width % 8 == 0,
+              "the model has {} hidden and {} MLP channels: training on a CUDA device needs "
+              "multiples of 8",
+              spec.hidden, width);
+    }
+    if (what.experts) {
+      require(what.experts->count <= ops::cuda::kMostExperts,
+              "the model has {} experts in a layer: training on a CUDA device takes {}",
+              what.experts->count, ops::cuda::kMostExperts);
+      require(!what.bias || !what.experts->shared_gate,
+              "the model has a gated shared expert with biases: it is trained on the CPU only");
+    }
+  }
+}
+
+// Rows of what Muon multiplies begin at multiples of 16 bytes.
+void require_supported_by_muon(const model::ModelSpec& spec) {
+  for (const auto& [name, shape] : tensor_shapes(spec)) {
+    require(role_of(name, shape) != Role::matrix || (shape[0] % 8 == 0 && shape[1] % 8 == 0),
+            "--optimizer muon: {} is {} by {}: on a CUDA device it needs multiples of 8", name,
+            shape[0], shape[1]);
+  }
+}
+
 void require_supported(const TrainingOptions& options, const model::ModelSpec& spec) {
   require(spec.recurrent() == nullptr,
           "the model has recurrent layers: it is trained on the CPU only");
@@ -120,11 +148,10 @@ void require_supported(const TrainingOptions& options, const model::ModelSpec& s
   if (const char* what = model::beyond_devices(spec)) {
     fail("the model has {}: it is trained on the CPU only", what);
   }
-  require(spec.experts() == nullptr, "the model has experts: it is trained on the CPU only");
-  require(spec.hidden % 8 == 0 && spec.dense_width() % 8 == 0,
-          "the model has {} hidden and {} MLP channels: training on a CUDA device needs multiples "
-          "of 8",
-          spec.hidden, spec.dense_width());
+  require_supported_feed_forwards(spec);
+  if (options.muon) {
+    require_supported_by_muon(spec);
+  }
   const bool borrows = (spec.dms || spec.dmc) && model::borrows_channels(spec);
   for (const model::LayerSpec& layer : spec.layers) {
     const bool whole =

@@ -1,9 +1,10 @@
-#include "ops/cuda/bias.h"
-#include "ops/cuda/general/activation.h"
 #include "ops/cuda/general/elementwise.h"
 #include "ops/cuda/training/training_norm.h"
+#include "train/cuda/experts.h"
+#include "train/cuda/feed_forward.h"
 #include "train/cuda/layer.h"
 #include "train/cuda/layer_parts.h"
+#include "train/cuda/linear_backward.h"
 
 namespace winnow::train::cuda {
 namespace {
@@ -25,24 +26,12 @@ class LayerBackward {
 
   // Turns the gradient of the layer's output into that of a_.middle.
   void mlp() {
-    const model::FeedForwardSpec& spec = pass_.layer_spec().feed_forward;
-    const int inner = spec.intermediate;
-    const auto first = detail::first_projections(spec, w_);
-    const auto dfirst = detail::first_projections(spec, g_);
     const bf16* dbranch = branch_gradient(a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm);
-    input_gradient(scratch_.product, dbranch, w_.down, spec_.hidden, inner);
-    if (spec.gated) {
-      ops::cuda::activate_multiply_backward({spec.activation, spec.clamp}, a_.gate_up,
-                                            scratch_.product, pass_.tokens, inner, first.bias,
-                                            pass_.stream);
+    if (pass_.layer_spec().feed_forward.experts) {
+      detail::experts_backward(pass_, w_, a_, g_, dbranch);
     } else {
-      ops::cuda::activate_backward(spec.activation, a_.gate_up, scratch_.product, pass_.tokens,
-                                   inner, first.bias, pass_.stream);
+      detail::dense_backward(pass_, w_, a_, g_, dbranch, false);
     }
-    weight_gradient({g_.down, g_.down_bias}, dbranch, scratch_.product, spec_.hidden, inner);
-    input_gradient(scratch_.dnormed, a_.gate_up, first.weight, first.width, spec_.hidden);
-    weight_gradient({dfirst.weight, dfirst.bias}, a_.gate_up, a_.mlp_normed, first.width,
-                    spec_.hidden);
     through_input(g_.mlp_norm, a_.middle, w_.mlp_norm);
   }
 
@@ -55,11 +44,15 @@ class LayerBackward {
     weight_gradient({g_.output, g_.output_bias}, dbranch, a_.attended, spec_.hidden, query_width);
     detail::prepare_attention(pass_);
     ops::cuda::training_attention_backward(
-        detail::attention_of(pass_, a_),
+        detail::attention_of(pass_, w_, a_),
         detail::head_matrix<const bf16>(pass_, a_.attended, spec_.attention().heads),
         detail::column_matrix<const float>(pass_, a_.normalizers, spec_.attention().heads),
         detail::head_matrix<const bf16>(pass_, scratch_.dattended, spec_.attention().heads),
         attention_gradients(), scratch_.attention, pass_.stream);
+    if (g_.sinks != nullptr) {
+      ops::cuda::add_scaled(g_.sinks, scratch_.dsinks,
+                            static_cast<std::size_t>(spec_.attention().heads), 1.0F, pass_.stream);
+    }
     if (pass_.merges()) {
       ops::cuda::segment_average_backward(detail::average_of(pass_, a_), scratch_.dkeys,
                                           scratch_.dvalues,
@@ -80,27 +73,16 @@ class LayerBackward {
   }
 
  private:
-  // Where a linear layer's gradients go; null: not computed.
-  struct LinearGradients {
-    float* weight = nullptr;
-    float* bias = nullptr;
-  };
+  using LinearGradients = detail::LinearGradients;
 
   void input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int outputs, int inputs,
                       bool add = false) {
-    pass_.linear->input_gradient(dx, dy, weight, pass_.tokens, outputs, inputs, add, pass_.stream);
+    detail::input_gradient(pass_, dx, dy, weight, outputs, inputs, add);
   }
 
   void weight_gradient(const LinearGradients& gradients, const bf16* dy, const bf16* x, int outputs,
                        int inputs, int stride = 0) {
-    if (gradients.weight != nullptr) {
-      pass_.linear->weight_gradient(gradients.weight, dy, x, pass_.tokens, outputs, inputs,
-                                    pass_.stream, stride);
-    }
-    if (gradients.bias != nullptr) {
-      ops::cuda::add_column_sums(gradients.bias, dy, pass_.tokens, outputs,
-                                 stride == 0 ? outputs : stride, pass_.stream);
-    }
+    detail::weight_gradient(pass_, gradients, dy, x, outputs, inputs, stride);
   }
 
   // From what a part took of the residual stream to the stream itself.
@@ -153,7 +135,8 @@ class LayerBackward {
         .queries = detail::head_matrix(pass_, scratch_.dqueries, spec_.attention().heads),
         .keys = detail::head_matrix(pass_, scratch_.dkeys, spec_.attention().kv_heads),
         .values = detail::head_matrix(pass_, scratch_.dvalues, spec_.attention().kv_heads),
-        .bias = {}};
+        .bias = {},
+        .sinks = g_.sinks != nullptr ? scratch_.dsinks : nullptr};
     if (detail::biases_keys(pass_)) {
       gradients.bias = detail::column_matrix(pass_, scratch_.dkey_bias, spec_.attention().kv_heads);
     }

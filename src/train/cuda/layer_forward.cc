@@ -1,8 +1,9 @@
-#include "ops/cuda/general/activation.h"
 #include "ops/cuda/general/elementwise.h"
 #include "ops/cuda/general/norm.h"
 #include "ops/cuda/norm.h"
 #include "ops/cuda/training/training_norm.h"
+#include "train/cuda/experts.h"
+#include "train/cuda/feed_forward.h"
 #include "train/cuda/layer.h"
 #include "train/cuda/layer_parts.h"
 
@@ -80,27 +81,38 @@ struct Branch {
   bf16* kept;  // [T, hidden]: what the norm takes
 };
 
+std::size_t stream_elements(const DevicePass& pass) {
+  return static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(pass.spec->hidden);
+}
+
+void copy_stream(const DevicePass& pass, float* to, const float* from) {
+  if (to != from) {
+    winnow::cuda::check(cudaMemcpyAsync(to, from, stream_elements(pass) * sizeof(float),
+                                        cudaMemcpyDeviceToDevice, pass.stream),
+                        "copy the residual stream");
+  }
+}
+
+// out = stream + multiplier * norm(branch); nothing without `out`.
+void add_normed(const DevicePass& pass, const bf16* branch, const float* post_norm,
+                const float* stream, float* out) {
+  if (out != nullptr) {
+    const model::LayerSpec& spec = pass.layer_spec();
+    copy_stream(pass, out, stream);
+    ops::cuda::add_rms_norm(out, branch, pass.tokens, pass.spec->hidden,
+                            {post_norm, detail::offset_of(spec.norm)}, spec.norm.eps,
+                            spec.residual_multiplier, pass.stream);
+  }
+}
+
 // out = stream + multiplier * [norm](x weight^T + bias)
 void add_branch(const DevicePass& pass, const Branch& branch, const float* stream, float* out) {
   const model::LayerSpec& spec = pass.layer_spec();
   const int hidden = pass.spec->hidden;
-  const std::size_t count =
-      static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(hidden);
   if (spec.norm_after) {
     pass.linear->multiply(branch.kept, branch.x, branch.weight, pass.tokens, hidden, branch.inputs,
                           pass.stream);
-    if (out == nullptr) {
-      return;
-    }
-    if (out != stream) {
-      winnow::cuda::check(cudaMemcpyAsync(out, stream, count * sizeof(float),
-                                          cudaMemcpyDeviceToDevice, pass.stream),
-                          "copy the residual stream");
-    }
-    ops::cuda::add_rms_norm(out, branch.kept, pass.tokens, hidden,
-                            {branch.post_norm, detail::offset_of(spec.norm)}, spec.norm.eps,
-                            spec.residual_multiplier, pass.stream);
-    return;
+    return add_normed(pass, branch.kept, branch.post_norm, stream, out);
   }
   if (spec.residual_multiplier == 1.0F) {
     pass.linear->multiply_add(out, stream, branch.x, branch.weight, pass.tokens, hidden,
@@ -108,11 +120,10 @@ void add_branch(const DevicePass& pass, const Branch& branch, const float* strea
   } else {
     pass.linear->multiply(pass.scratch->branch, branch.x, branch.weight, pass.tokens, hidden,
                           branch.inputs, pass.stream);
-    ops::cuda::scale(pass.scratch->branch, count, spec.residual_multiplier, pass.stream);
-    ops::cuda::add_scaled(pass.scratch->branch, stream, count, 1.0F, pass.stream);
-    winnow::cuda::check(cudaMemcpyAsync(out, pass.scratch->branch, count * sizeof(float),
-                                        cudaMemcpyDeviceToDevice, pass.stream),
-                        "copy the residual stream");
+    ops::cuda::scale(pass.scratch->branch, stream_elements(pass), spec.residual_multiplier,
+                     pass.stream);
+    ops::cuda::add_scaled(pass.scratch->branch, stream, stream_elements(pass), 1.0F, pass.stream);
+    copy_stream(pass, out, pass.scratch->branch);
   }
   if (branch.bias != nullptr) {
     ops::cuda::add_bias(out, pass.tokens, hidden, branch.bias, pass.stream);
@@ -133,7 +144,7 @@ void attention(const DevicePass& pass, const DeviceLayerWeights& w, const float*
   }
   detail::prepare_attention(pass);
   ops::cuda::training_attention(
-      detail::attention_of(pass, a), detail::head_matrix(pass, a.attended, spec.heads),
+      detail::attention_of(pass, w, a), detail::head_matrix(pass, a.attended, spec.heads),
       detail::column_matrix(pass, a.normalizers, spec.heads), pass.scratch->attention, pass.stream);
   add_branch(pass,
              {a.attended, w.output, w.output_bias, spec.output_width(), w.attention_post_norm,
@@ -141,30 +152,44 @@ void attention(const DevicePass& pass, const DeviceLayerWeights& w, const float*
              input, a.middle);
 }
 
+// The same of what experts give, which is added up.
+void add_experts_branch(const DevicePass& pass, const DeviceLayerWeights& w,
+                        const DeviceActivations& a, float* output) {
+  const model::LayerSpec& spec = pass.layer_spec();
+  if (!spec.norm_after && output == nullptr) {
+    return detail::experts_forward(pass, w, a, nullptr);
+  }
+  if (!spec.norm_after && spec.residual_multiplier == 1.0F) {
+    copy_stream(pass, output, a.middle);
+    return detail::experts_forward(pass, w, a, output);
+  }
+  float* branch = pass.scratch->branch;
+  const std::size_t count = stream_elements(pass);
+  winnow::cuda::check(cudaMemsetAsync(branch, 0, count * sizeof(float), pass.stream), "fill");
+  detail::experts_forward(pass, w, a, branch);
+  if (spec.norm_after) {
+    ops::cuda::round(a.mlp_branch, branch, count, pass.stream);
+    return add_normed(pass, a.mlp_branch, w.mlp_post_norm, a.middle, output);
+  }
+  copy_stream(pass, output, a.middle);
+  ops::cuda::add_scaled(output, branch, count, spec.residual_multiplier, pass.stream);
+}
+
 void mlp(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActivations& a,
          float* output) {
-  const model::FeedForwardSpec& spec = pass.layer_spec().feed_forward;
+  const model::LayerSpec& spec = pass.layer_spec();
   take_input(pass, a.mlp_normed, a.middle, w.mlp_norm, nullptr);
-  const auto first = detail::first_projections(spec, w);
-  pass.linear->multiply(a.gate_up, a.mlp_normed, first.weight, pass.tokens, first.width,
-                        pass.spec->hidden, pass.stream);
-  if (output == nullptr && !pass.layer_spec().norm_after) {
+  if (spec.feed_forward.experts) {
+    return add_experts_branch(pass, w, a, output);
+  }
+  detail::project_dense(pass, w, a);
+  if (output == nullptr && !spec.norm_after) {
     return;
   }
-  bf16* product = pass.scratch->product;
-  if (spec.gated) {
-    ops::cuda::activate_multiply({spec.activation, spec.clamp}, product, a.gate_up, pass.tokens,
-                                 spec.intermediate, first.bias, pass.stream);
-  } else {
-    const auto bytes = static_cast<std::size_t>(pass.tokens) *
-                       static_cast<std::size_t>(spec.intermediate) * sizeof(bf16);
-    winnow::cuda::check(
-        cudaMemcpyAsync(product, a.gate_up, bytes, cudaMemcpyDeviceToDevice, pass.stream),
-        "copy what is activated");
-    ops::cuda::activate(spec.activation, product, pass.tokens, spec.intermediate, first.bias,
-                        pass.stream);
-  }
-  add_branch(pass, {product, w.down, w.down_bias, spec.intermediate, w.mlp_post_norm, a.mlp_branch},
+  detail::activate_dense(pass, w, a, pass.scratch->product);
+  add_branch(pass,
+             {pass.scratch->product, w.down, w.down_bias, spec.feed_forward.dense_width(),
+              w.mlp_post_norm, a.mlp_branch},
              a.middle, output);
 }
 

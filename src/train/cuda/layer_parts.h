@@ -90,18 +90,6 @@ inline void grow_queries(const DevicePass& pass, bf16* queries) {
   }
 }
 
-/// The projections that the feed-forward begins with: gate and up, or up alone.
-template <class Layer>
-auto first_projections(const model::FeedForwardSpec& spec, const Layer& layer) {
-  struct {
-    decltype(layer.gate) weight;
-    decltype(layer.gate_bias) bias;
-    int width;
-  } projections{spec.gated ? layer.gate : layer.up, spec.gated ? layer.gate_bias : layer.up_bias,
-                (spec.gated ? 2 : 1) * spec.intermediate};
-  return projections;
-}
-
 inline ops::cuda::TrainingHeads heads_of(const DevicePass& pass, const DeviceLayerWeights& w,
                                          const DeviceActivations& a, const bf16* projected) {
   const model::ModelSpec& spec = *pass.spec;
@@ -201,6 +189,7 @@ inline void prepare_attention(const DevicePass& pass) {
 /// DMC's states are seen by the token that made them, and by later ones if nothing was merged into
 /// them: that is DMS's bias with a window of 0.
 inline ops::cuda::TrainingAttention attention_of(const DevicePass& pass,
+                                                 const DeviceLayerWeights& w,
                                                  const DeviceActivations& a) {
   const model::ModelSpec& spec = *pass.spec;
   const FarDropout* far = pass.far_dropout;
@@ -219,7 +208,8 @@ inline ops::cuda::TrainingAttention attention_of(const DevicePass& pass,
       .values = head_matrix<const bf16>(pass, values, spec.attention().kv_heads),
       .bias = {},
       .reach = pass.attention().reach.width,
-      .soft_cap = pass.attention().soft_cap};
+      .soft_cap = pass.attention().soft_cap,
+      .sinks = w.sinks};
   if (biases_keys(pass)) {
     const float* bias = far != nullptr ? pass.scratch->far_bias : a.key_bias;
     attention.bias = column_matrix<const float>(pass, bias, spec.attention().kv_heads);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/cuda/device.h"
+#include "base/error.h"
 #include "train/tiny_model.h"
 
 namespace winnow::train {
@@ -36,6 +37,38 @@ model::ModelSpec wide_config(const std::string& family,
                      more);
 }
 
+// Makes each token's experts stand apart: where two were nearly as good, the device might choose
+// another one than the CPU. The first channels of embeddings rank the experts, routers read them,
+// and layers hardly add to them.
+void spread_routes(const model::ModelSpec& spec, Parameters& parameters) {
+  constexpr float kQuiet = 0.01F;
+  const auto quieten = [](std::span<float> values) {
+    std::ranges::transform(values, values.begin(), [](float value) { return kQuiet * value; });
+  };
+  const auto hidden = static_cast<std::size_t>(spec.hidden);
+  const auto count = static_cast<std::size_t>(spec.experts()->experts->count);
+  const auto embedding = parameters.values("model.embed_tokens.weight");
+  for (std::size_t token = 0; token < embedding.size() / hidden; ++token) {
+    for (std::size_t e = 0; e < count; ++e) {
+      embedding[token * hidden + e] = static_cast<float>((token + 3 * e) % count);
+    }
+  }
+  for (const Parameter& parameter : parameters.list()) {
+    const auto values = parameters.values(parameter.name);
+    const bool is_norm = parameter.name.find("norm") != std::string::npos;
+    if (parameter.name.find("." + spec.names.router + ".") != std::string::npos) {
+      quieten(values);
+      for (std::size_t e = 0; parameter.role == Role::matrix && e < count; ++e) {
+        values[e * hidden + e] = 0.6F;
+      }
+    } else if (is_norm && parameter.count == hidden) {
+      std::ranges::fill(values.first(count), 1.0F);
+    } else if (parameter.role != Role::embedding && parameter.shape.front() == spec.hidden) {
+      quieten(values.first(count * parameter.count / hidden));  // rows that give those channels
+    }
+  }
+}
+
 /// One update's passes on one device, from parameters that are the same on all.
 class Pass {
  public:
@@ -47,6 +80,10 @@ class Pass {
     testing::fill_random(base_, 1);
     Parameters all(spec_, Trained::everything);
     testing::fill_random(all, 2);
+    if (base.experts() != nullptr) {
+      spread_routes(base, base_);
+      spread_routes(base, all);
+    }
     for (const Parameter& parameter : parameters_.list()) {
       // The student has moved a little from its teacher.
       const auto values = parameters_.values(parameter.name);
@@ -115,6 +152,27 @@ struct Case {
   std::optional<FarDropout> far_dropout = std::nullopt;
   double tolerance = kTolerance;  // of gradients
 };
+
+// Eight experts, of which a token takes two or more; heads of their own.
+model::ModelSpec expert_config(const std::string& family, bool mixed, bool wide = true) {
+  nlohmann::json keys = {{"num_experts", 8},
+                         {"num_local_experts", 8},
+                         {"num_experts_per_tok", 2},
+                         {"moe_intermediate_size", 160},
+                         {"shared_expert_intermediate_size", 96}};
+  if (mixed) {
+    keys["mlp_only_layers"] = {1};
+  }
+  if (family == "gpt_oss") {
+    keys["swiglu_limit"] = 3.0;
+    keys["sliding_window"] = 24;
+    keys["layer_types"] = {"sliding_attention", "full_attention"};
+  }
+  model::ModelSpec spec =
+      wide ? wide_config(family, keys) : tiny_config(family, testing::kTinySizes, keys);
+  spec.tied_embeddings = false;
+  return spec;
+}
 
 std::vector<Case> cases() {
   const auto borrowed = [](RetrofitOptions& r) {
@@ -201,6 +259,23 @@ std::vector<Case> cases() {
       all.push_back({name + ", dmc", cousin, dmc});
     }
   }
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"}) {
+    const std::string name = std::string("family ") + family;
+    const model::ModelSpec experts = expert_config(family, false);
+    all.push_back({name + ", language", experts, nullptr, Mode::off, MainLoss::language_model});
+    all.push_back({name + ", borrowed, recomputed", experts, borrowed, Mode::sampled,
+                   MainLoss::distillation, Activations::recompute});
+    all.push_back({name + ", adapter", experts, adapter});
+    if (std::string_view(family).ends_with("_moe")) {
+      const model::ModelSpec mixed = expert_config(family, true);
+      all.push_back({name + ", some dense, language", mixed, nullptr, Mode::off,
+                     MainLoss::language_model, Activations::recompute});
+      all.push_back({name + ", some dense, borrowed", mixed, borrowed});
+      all.push_back({name + ", dmc", experts, dmc});
+      all.push_back({name + ", tiny", expert_config(family, false, false), nullptr, Mode::off,
+                     MainLoss::language_model});
+    }
+  }
   for (Case& c : all) {
     if (c.base.family == "gemma3_text") {
       c.tolerance = 0.2;  // logits without a cap: bf16 was off by 0.12 on an H100
@@ -276,6 +351,40 @@ TEST_F(CudaTraining, GivesTheLossesAndGradientsOfTheCpu) {
                   12.0);
     }
     expect_equal(host.parameters(), device.gradient(), host.gradient(), c.tolerance);
+  }
+}
+
+TEST_F(CudaTraining, ExpertsHaveTheSameGradientsAgain) {
+  const model::ModelSpec base = expert_config("qwen2_moe", false);
+  const Case c{"", base, nullptr, DecisionPass::Mode::off, MainLoss::language_model};
+  const Batch batch = random_batch(160, base.vocab, {0, 50}, 5);
+  Pass first(options_of(c, 0), base);
+  Pass second(options_of(c, 0), base);
+  for (Pass* pass : {&first, &second}) {
+    pass->run(batch, {}, c.loss);
+  }
+  const auto expected = first.gradient();
+  const auto found = second.gradient();
+  for (const Parameter& parameter : first.parameters().list()) {
+    if (parameter.role == Role::matrix) {
+      const auto of = [&](const std::vector<float>& gradient) {
+        return std::span(gradient).subspan(parameter.offset, parameter.count);
+      };
+      EXPECT_TRUE(std::ranges::equal(of(found), of(expected))) << parameter.name;
+    }
+  }
+}
+
+TEST_F(CudaTraining, RefusesMuonOfMatricesThatItCannotMultiply) {
+  const model::ModelSpec base = expert_config("qwen2_moe", false);
+  TrainingOptions options = options_of({"", base}, 0);
+  options.muon.emplace();
+  try {
+    const Pass pass(options, base);
+    FAIL() << "took a matrix of one row";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string_view(error.what()).find("shared_expert_gate"), std::string_view::npos)
+        << error.what();
   }
 }
 
