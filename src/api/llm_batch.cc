@@ -14,6 +14,9 @@ CacheStats to_stats(const CacheUsage& usage, const model::ModelSpec& spec) {
                    .compression_ratio = usage.compression_ratio(),
                    .live_entries = usage.live_entries,
                    .per_layer_head = {}};
+  if (usage.per_head.empty()) {
+    return stats;  // it has not begun
+  }
   auto head = usage.per_head.begin();
   for (const model::LayerSpec& layer : spec.layers) {
     if (layer.stores()) {
