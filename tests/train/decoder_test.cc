@@ -5,10 +5,9 @@
 #include "model/fixture.h"
 #include "ops/activation.h"
 #include "ops/linear.h"
-#include "ops/norm.h"
 #include "ops/soft_cap.h"
 #include "train/export.h"
-#include "train/layer_parts.h"
+#include "train/norms.h"
 #include "train/training_world.h"
 
 namespace winnow::train {
@@ -92,8 +91,7 @@ std::vector<float> training_logits(const model::Checkpoint& checkpoint,
   std::vector<float> logits(batch.size() * vocab);
   const ops::Matrix<float> out(logits.data(), batch.size(), vocab);
   const auto hidden = decoder.hidden();
-  ops::rms_norm(hidden, hidden, weights.norm, spec.final_norm.eps,
-                detail::offset_of(spec.final_norm));
+  detail::normalize(spec.final_norm, hidden, hidden, {weights.norm, weights.norm_bias});
   ops::linear(context, out, hidden, weights.head);
   ops::scale(out, spec.logit_multiplier);
   if (spec.final_soft_cap > 0.0F) {
