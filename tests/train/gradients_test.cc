@@ -233,8 +233,10 @@ TEST(Gradients, OfHybrids) {
     c.name = family;
     c.singles = 2;
     c.single_slack = 2.5e-2;
+    // Of slopes near 156: half the step leaves 0.2 to 0.5 of rounding, twice the step 0.3 to 1.9 of
+    // curvature.
     c.step = 2e-4;
-    c.slack = 0.1;
+    c.slack = 0.3;
     c.spec = testing::tiny_config(family, testing::kTinySizes, keys);
     expect_gradients(c, false);
     expect_gradients(c, true, Keep::inputs);
