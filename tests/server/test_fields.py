@@ -207,7 +207,7 @@ def test_templates(tmp_path):
             "[bob:Hi][:<weather 7>because][:sunnyc1](D)")
         assert prompt(s, chat_template="{{bos_token}}{{messages|length}}{{eos_token}}").count(
             "3") == 1
-        refused = prompt(s, messages=[{"role": "user", "content": "raise"}])
+        refused = rendered(s, [{"role": "user", "content": "raise"}])
         assert "chat_template_error" in refused and str(tmp_path) not in refused
     shutil.rmtree(tmp_path)
 

@@ -34,12 +34,35 @@ def test_every_path_is_answered_in_its_methods(server, document):
                 assert "{" in path and answer.json()["error"]["code"] != "unknown_url"
 
 
+def needed(schema):
+    """What a request must have."""
+    given = {"messages": [{"role": "user", "content": "a"}], "prompt": "a", "input": "a",
+             "tokens": [5], "max_tokens": 1, "query": "a", "documents": ["b"]}
+    return {name: given[name] for name in schema.get("required", [])}
+
+
+def refused(server, path, schema, name, value):
+    """The answer to a request with this value: alone, or beside what is needed, if that is missed first."""
+    answer = post(server, {name: value}, path)
+    if answer.status_code == 400 and name not in error_of(answer):
+        short = {n: 1 for n in ("max_tokens", "max_output_tokens") if n in schema["properties"]}
+        answer = post(server, needed(schema) | short | {name: value}, path)
+    return answer
+
+
+def error_of(answer):
+    error = answer.json()["error"]
+    return error.get("param") or error["message"]
+
+
 def test_fields_are_read_as_they_are_described(server, document):
     """A value of the wrong type, or beyond the bounds, is refused under the field's name."""
     checked = 0
     for path, schema in requests_of(document):
         for name, field in schema["properties"].items():
             types = {"number" if t == "integer" else t for t in field["type"]}
+            if types & {"array", "object"}:
+                continue  # read by what they are for, which other tests ask
             wrong = [value for of, value in VALUES.items() if of not in types]
             if "integer" in field["type"]:
                 wrong.append(1.5)
@@ -48,10 +71,9 @@ def test_fields_are_read_as_they_are_described(server, document):
             if "minimum" in field:
                 wrong += [field["minimum"] - 1, field["maximum"] + 1]
             for value in wrong:
-                answer = post(server, {name: value}, path)
+                answer = refused(server, path, schema, name, value)
                 assert answer.status_code == 400, (path, name, value)
-                error = answer.json()["error"]
-                assert name in (error.get("param") or error["message"]), (path, name, value, error)
+                assert name in error_of(answer), (path, name, value, answer.json())
                 checked += 1
     assert checked > 500
 
@@ -59,13 +81,11 @@ def test_fields_are_read_as_they_are_described(server, document):
 def test_what_is_required_is_missed(server, document):
     for path, schema in requests_of(document):
         for name in schema.get("required", []):
-            given = {"messages": [{"role": "user", "content": "a"}], "prompt": "a", "input": "a",
-                     "tokens": [5], "max_tokens": 1, "query": "a", "documents": ["b"]}
-            body = {n: given[n] for n in schema["required"] if n != name}
+            body = {n: value for n, value in needed(schema).items() if n != name}
             answer = post(server, body, path)
             assert answer.status_code == 400 and name in answer.text, (path, name)
         if "required" in schema:
-            full = {n: given[n] for n in schema["required"]} | {"max_tokens": 1, "max_output_tokens": 1}
+            full = needed(schema) | {"max_tokens": 1, "max_output_tokens": 1}
             answer = post(server, full, path)
             made_for_it = "unsupported_model" not in answer.text  # vectors: this model is not
             assert answer.status_code == (200 if made_for_it else 400), (path, answer.text)

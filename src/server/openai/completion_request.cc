@@ -125,11 +125,11 @@ void parse_prompt(const Fields& fields, const nlohmann::ordered_json& ordered,
         parse_chat_prompt(fields, ordered, static_cast<std::size_t>(limits.most_variables));
     request.thoughts = parse_thoughts(fields, request.prompt);
   } else {
-    request.prompts = parse_prompts(fields, "prompt", limits.most_prompts);
     request.suffix = fields.text("suffix");
     if (request.suffix == "") {
       request.suffix.reset();
     }
+    request.prompts = parse_prompts(fields, "prompt", limits.most_prompts);
   }
   request.add_special_tokens = fields.boolean("add_special_tokens");
   if (const int tokens = fields.integer_or("truncate_prompt_tokens", 0); tokens != 0) {

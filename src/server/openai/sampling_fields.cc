@@ -106,11 +106,12 @@ void parse_rules(const Fields& fields, engine::LogitRules& rules, TextRules& tex
   rules.dry.allowed_length = fields.integer_or("dry_allowed_length", rules.dry.allowed_length);
   rules.dry.last_tokens = fields.integer_or("dry_penalty_last_n", -1);
   rules.dry.multiplier = rules.dry.last_tokens == 0 ? 0.0 : fields.number_or("dry_multiplier", 0.0);
+  std::vector<std::string> breakers = fields.find("dry_sequence_breakers") != nullptr
+                                          ? fields.texts("dry_sequence_breakers", kMostBreakers)
+                                          : std::vector<std::string>{"\n", ":", "\"", "*"};
   if (rules.dry.multiplier > 0.0) {
-    texts.dry_breakers = fields.find("dry_sequence_breakers") != nullptr
-                             ? fields.texts("dry_sequence_breakers", kMostBreakers)
-                             : std::vector<std::string>{"\n", ":", "\"", "*"};
-    std::erase(texts.dry_breakers, "");
+    std::erase(breakers, "");
+    texts.dry_breakers = std::move(breakers);
   }
   rules.typical_p = fields.number_or("typical_p", 1.0);
   if (rules.typical_p == 0.0) {
