@@ -61,9 +61,9 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens) : bytes_(std::move(token
     }
     least = most + 1;
   }
-  const auto longest = std::ranges::max_element(bytes_, {}, &std::string::size);
-  require(longest == bytes_.end() || longest->size() <= kLayers.back(), "a token of {} bytes",
-          longest->size());
+  for (const std::string& token : bytes_) {
+    require(token.size() <= kLayers.back(), "a token of {} bytes", token.size());
+  }
 }
 
 }  // namespace winnow::grammar

@@ -164,6 +164,12 @@ std::uint64_t alignment_of(const json& metadata, const std::string& name) {
   return found->get<std::uint64_t>();
 }
 
+/// The value of a key of the metadata, or nullptr.
+const json* find(const Content& content, const char* key) {
+  const auto found = content.metadata.find(key);
+  return found == content.metadata.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 Content parse(std::span<const std::byte> bytes, const std::string& name) {
@@ -232,23 +238,24 @@ File::File(const std::filesystem::path& path) : path_(path) {
   for (const std::filesystem::path& file : files) {
     add_part(file);
   }
-  const auto count = content_.metadata.find("split.count");
-  require(count == content_.metadata.end() || *count == files.size() || *count == 0,
-          "{}: split.count is {}, but the file's name says {}", path.string(), described(*count),
-          files.size());
-  const auto tensors = content_.metadata.find("split.tensors.count");
-  require(tensors == content_.metadata.end() || *tensors == content_.tensors.size(),
-          "{}: split.tensors.count is {}, but the files have {}", path.string(),
-          described(*tensors), content_.tensors.size());
+  if (const json* count = find(content_, "split.count"); count && *count != 0) {
+    require(*count == files.size(), "{}: split.count is {}, but the file's name says {}",
+            path.string(), described(*count), files.size());
+  }
+  if (const json* tensors = find(content_, "split.tensors.count")) {
+    require(*tensors == content_.tensors.size(),
+            "{}: split.tensors.count is {}, but the files have {}", path.string(),
+            described(*tensors), content_.tensors.size());
+  }
 }
 
 void File::add_part(const std::filesystem::path& path) {
   const std::size_t number = mapped_.size();
   Content part = parse(mapped_.emplace_back(path).bytes(), path.string());
-  const auto stated = part.metadata.find("split.no");
-  require(stated == part.metadata.end() || *stated == number,
-          "{}: split.no is {}, expected {}, as the file's name says", path.string(),
-          described(*stated), number);
+  if (const json* stated = find(part, "split.no")) {
+    require(*stated == number, "{}: split.no is {}, expected {}, as the file's name says",
+            path.string(), described(*stated), number);
+  }
   if (number == 0) {
     content_ = std::move(part);
     return;
