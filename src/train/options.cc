@@ -131,10 +131,12 @@ void validate(const TrainingOptions& options, const model::ModelSpec& base) {
           base.attention().head_dim);
   require(!options.cuda_device || options.compute == DType::bf16,
           "--dtype fp32: runs on the CPU only; a CUDA device computes in bf16");
-  require(!options.muon || in_unit(options.muon->momentum),
-          "--momentum {}: expected 0 or more, less than 1", options.muon->momentum);
-  require(!options.muon || trained_part(student_config(options, base)) == Trained::everything,
-          "--optimizer muon: an adapter has no matrices that it could move");
+  if (options.muon) {
+    require(in_unit(options.muon->momentum), "--momentum {}: expected 0 or more, less than 1",
+            options.muon->momentum);
+    require(trained_part(student_config(options, base)) == Trained::everything,
+            "--optimizer muon: an adapter has no matrices that it could move");
+  }
   if (options.far_dropout) {
     require(!options.retrofit, "--far-dropout: a model is retrofitted without it");
     check_far_dropout(*options.far_dropout, options, base);
