@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "server/openai/field_table.h"
-#include "server/openapi_types.h"
+#include "server/openai/field_types.h"
 #include "server/routes.h"
 #include "winnow/version.h"
 
@@ -46,27 +46,6 @@ Json reference(std::string_view kind, std::string_view name) {
   return {{"$ref", fmt::format("#/components/{}/{}", kind, name)}};
 }
 
-// A field that is null counts as absent.
-Json type_of(const FieldRule& rule, std::uint8_t endpoint) {
-  switch (rule.kind) {
-    case FieldKind::text:
-      return {{"type", {"string", "null"}}};
-    case FieldKind::boolean:
-      return {{"type", {"boolean", "null"}}};
-    case FieldKind::integer:
-      return {{"type", {"integer", "null"}},
-              {"minimum", static_cast<std::int64_t>(rule.lowest)},
-              {"maximum", static_cast<std::int64_t>(rule.highest)}};
-    case FieldKind::number:
-      return {{"type", {"number", "null"}}, {"minimum", rule.lowest}, {"maximum", rule.highest}};
-    case FieldKind::object:
-      return {{"type", {"object", "null"}}};
-    case FieldKind::any:
-      break;
-  }
-  return free_type(rule, endpoint);
-}
-
 std::string description_of(const FieldRule& rule) {
   std::string text;
   const auto add = [&text](std::string_view before, std::string_view part) {
@@ -80,17 +59,19 @@ std::string description_of(const FieldRule& rule) {
   return text;
 }
 
-Json property_of(const FieldRule& rule, std::uint8_t endpoint) {
+// A field that is null counts as absent.
+Json property_of(const FieldRule& rule, Endpoint endpoint) {
   if (!rule.alias_of.empty()) {
     for (const FieldRule& target : field_rules()) {
-      if (target.name == rule.alias_of && (target.endpoints & endpoint) != 0) {
-        Json property = type_of(target, endpoint);
+      if (target.name == rule.alias_of &&
+          (target.endpoints & static_cast<std::uint8_t>(endpoint)) != 0) {
+        Json property = field_schema(target, endpoint);
         property["description"] = fmt::format("another name of {}", target.name);
         return property;
       }
     }
   }
-  Json property = type_of(rule, endpoint);
+  Json property = field_schema(rule, endpoint);
   property["description"] = description_of(rule);
   return property;
 }
@@ -103,7 +84,7 @@ Json request_schema(const RouteEntry& entry) {
     if ((rule.endpoints & endpoint) == 0 || rule.treatment != Treatment::honoured) {
       continue;
     }
-    properties[std::string(rule.name)] = property_of(rule, endpoint);
+    properties[std::string(rule.name)] = property_of(rule, static_cast<Endpoint>(endpoint));
     const bool answers = entry.route != Route::count_tokens || rule.name != "max_tokens";
     if (rule.fallback == kRequired && answers) {
       required.push_back(rule.name);

@@ -33,6 +33,8 @@ constexpr std::array kRoutes{
     post("/v1/chat/completions", Route::chat_completions, Endpoint::chat, "Answers a chat"),
     post("/tokenize", Route::tokenize, Endpoint::tokenize, "The tokens of a text or a chat"),
     post("/detokenize", Route::detokenize, Endpoint::detokenize, "The text of tokens"),
+    post("/apply-template", Route::apply_template, Endpoint::tokenize,
+         "The text of a chat's prompt"),
     post("/v1/messages", Route::messages, Endpoint::messages, "Anthropic's API"),
     post("/v1/messages/count_tokens", Route::count_tokens, Endpoint::messages,
          "The tokens of a request to Anthropic's API"),
@@ -67,6 +69,34 @@ constexpr std::array kRoutes{
                .erases = true},
 };
 
+struct OtherDoor {
+  std::string_view path;
+  std::string_view instead;
+};
+
+// Doors of other servers that answer in a form of their own.
+constexpr std::array kOtherDoors{
+    OtherDoor{"/completion", "use /v1/completions"},  // llama.cpp's
+    OtherDoor{"/completions", "use /v1/completions"},
+    OtherDoor{"/infill", "use /v1/completions with suffix"},
+    OtherDoor{"/slots", "use /load or /metrics"},
+    OtherDoor{"/lora-adapters", "name an adapter as the model"},
+    OtherDoor{"/generate", "use /v1/completions"},  // SGLang's and TGI's
+    OtherDoor{"/generate_stream", "use /v1/completions with stream"},
+    OtherDoor{"/get_model_info", "use /v1/models"},
+    OtherDoor{"/get_server_info", "use /props"},
+    OtherDoor{"/info", "use /v1/models"},
+    OtherDoor{"/chat_tokenize", "use /tokenize with messages"},
+    OtherDoor{"/pooling", "use /v1/embeddings"},  // vLLM's
+    OtherDoor{"/score", "use /v1/rerank"},
+    OtherDoor{"/api/chat", "use /v1/chat/completions"},  // Ollama's
+    OtherDoor{"/api/generate", "use /v1/completions"},
+    OtherDoor{"/api/tags", "use /v1/models"},
+    OtherDoor{"/api/show", "use /v1/models"},
+    OtherDoor{"/api/embed", "use /v1/embeddings"},
+    OtherDoor{"/api/embeddings", "use /v1/embeddings"},
+};
+
 bool is_at(const RouteEntry& entry, std::string_view path) {
   if (entry.argument.empty()) {
     return path == entry.path;
@@ -91,6 +121,11 @@ RouteEntry find_route(std::string_view path) {
     return {.path = "/", .route = Route::page, .open = true};
   }
   return {.path = "unknown"};
+}
+
+std::string_view door_instead(std::string_view path) {
+  const auto* const found = std::ranges::find(kOtherDoors, path, &OtherDoor::path);
+  return found == kOtherDoors.end() ? std::string_view() : found->instead;
 }
 
 std::string_view argument_of(const RouteEntry& entry, std::string_view path) {

@@ -15,6 +15,7 @@ enum class Route : std::uint8_t {
   chat_completions,
   tokenize,
   detokenize,
+  apply_template,
   messages,
   count_tokens,
   responses,
@@ -48,6 +49,8 @@ struct RouteEntry {
 std::span<const RouteEntry> routes();
 /// The route of a path; Route::unknown when there is none.
 RouteEntry find_route(std::string_view path);
+/// Where to ask for what another server answers at this path; "": nowhere.
+std::string_view door_instead(std::string_view path);
 /// What a client has named in the path.
 std::string_view argument_of(const RouteEntry& entry, std::string_view path);
 

@@ -126,7 +126,11 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
     return;
   }
   if (entry.route == Route::unknown) {
-    throw ApiError(404, fmt::format("no such path: {}", request.path), {}, "unknown_url");
+    const std::string_view instead = door_instead(request.path);
+    throw ApiError(
+        404,
+        fmt::format("no such path: {}{}{}", request.path, instead.empty() ? "" : "; ", instead), {},
+        "unknown_url");
   }
   const bool get = request.method == "GET" || request.method == "HEAD" ||
                    (entry.erases && request.method == "DELETE");
@@ -158,10 +162,13 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
       complete(request, reply, entry.route == Route::chat_completions);
       break;
     case Route::tokenize:
-      reply->send(tokenize(*this, request.body));
+      reply->send(tokenize(*this, request));
       break;
     case Route::detokenize:
-      reply->send(detokenize(*this, request.body));
+      reply->send(detokenize(*this, request));
+      break;
+    case Route::apply_template:
+      reply->send(apply_template(*this, request));
       break;
     case Route::messages:
       messages(request, reply);
@@ -233,9 +240,7 @@ void Service::start(CompletionRequest completion, const std::string& id,
                     const std::shared_ptr<Reply>& reply) {
   check_model(completion.model);
   check_template_fields(completion);
-  if (!completion.ignored.empty()) {
-    log_.write(LogLevel::info, "ignored", {{"id", id}, {"fields", completion.ignored}});
-  }
+  note_ignored(id, completion.ignored);
   start_completion(*this, std::move(completion), id, reply);
 }
 
@@ -300,6 +305,7 @@ HttpResponse Service::count_tokens(const HttpRequest& request) const {
   HttpResponse response = json_response(
       {{"input_tokens", prompts().chat(completion.prompt, /*add_special=*/false).size()}});
   add_ignored(completion.ignored, response);
+  note_ignored(request.id, completion.ignored);
   return response;
 }
 
@@ -335,6 +341,12 @@ void Service::check_model(const std::string& name) const {
     throw ApiError(404,
                    fmt::format("the model {} is not served here, {} is", name, config_.model_name),
                    "model", "model_not_found");
+  }
+}
+
+void Service::note_ignored(const std::string& id, const std::vector<std::string>& fields) const {
+  if (!fields.empty()) {
+    log_.write(LogLevel::info, "ignored", {{"id", id}, {"fields", fields}});
   }
 }
 

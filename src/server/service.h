@@ -60,6 +60,8 @@ class Service {
   void handle(HttpRequest request, const std::shared_ptr<Reply>& reply);
   /// Logs and counts what was answered.
   void note(const HttpRecord& record);
+  /// Logs which fields of a request have had no effect.
+  void note_ignored(const std::string& id, const std::vector<std::string>& fields) const;
   /// From now on completions are refused (503).
   void refuse_completions() { refusing_ = true; }
   void count_connections(const HttpServer& http) { http_ = &http; }

@@ -33,3 +33,31 @@ def test_aliases():
                                 json={"model": name, "prompt": "a", "max_tokens": 1})
             assert answer.status_code == status, answer.text
             assert status != 200 or answer.json()["model"] == name
+
+
+def test_templates_are_applied(server):
+    messages = [{"role": "user", "content": "Tell me of the sea."}]
+
+    def ask(path, **fields):
+        return httpx.post(server.url + path, json={"messages": messages} | fields)
+    for fields in ({}, {"add_generation_prompt": False}):
+        text = ask("/apply-template", **fields).json()["prompt"]
+        tokens = httpx.post(server.url + "/tokenize",
+                            json={"prompt": text, "add_special_tokens": False}).json()["tokens"]
+        assert tokens == ask("/tokenize", **fields).json()["tokens"]
+    answer = ask("/apply-template", return_token_strs=True)
+    assert answer.headers["x-winnow-ignored"] == "return_token_strs"
+    messages = [{"role": "user", "token_ids": [5]}]
+    refused = ask("/apply-template")
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "messages[0].token_ids"
+    assert httpx.post(server.url + "/apply-template", json={"prompt": "a"}).status_code == 400
+
+
+def test_doors_of_other_servers_say_where_to_ask(server):
+    for method, path, instead in (("POST", "/completion", "/v1/completions"), ("GET", "/slots", "/metrics"),
+                                  ("POST", "/generate", "/v1/completions"),
+                                  ("POST", "/api/chat", "/v1/chat/completions")):
+        answer = httpx.request(method, server.url + path, json={"prompt": "a"})
+        error = answer.json()["error"]
+        assert answer.status_code == 404 and error["code"] == "unknown_url" and instead in error["message"]
+    assert "use" not in httpx.get(server.url + "/nowhere").json()["error"]["message"]

@@ -46,6 +46,11 @@ def test_what_has_no_effect_is_named(server):
     (CHAT, {"modalities": ["text", "audio"]}, "modalities"),
     (CHAT, {"lora": [{"id": 0, "scale": 0.5}]}, "lora"),
     (CHAT, {"cache_salt": "x"}, "cache_salt"),
+    (CHAT, {"sampling_params": {"temperature": 0}}, "sampling_params"),
+    (CHAT, {"options": {"num_predict": 4}}, "options"),
+    ("/v1/completions", {"sampling_params": {"max_new_tokens": 4}}, "sampling_params"),
+    ("/v1/completions", {"options": {"temperature": 0}}, "options"),
+    ("/v1/completions", {"format": "json"}, "format"),
     (CHAT, {"chat_template": "{{ 1 }}"}, "chat_template"),
     (CHAT, {"stream_options": {"include_usage": True}}, "stream_options"),
     ("/v1/completions", {"prompt_embeds": "AAAA"}, "prompt_embeds"),
@@ -58,6 +63,13 @@ def test_what_is_not_done_is_refused_by_name(server, path, fields, param):
     answer = post(server, {"prompt": "a", "messages": MESSAGES, "max_tokens": 2} | fields
                   if path == CHAT else {"prompt": "a", "max_tokens": 2} | fields, path)
     assert answer.status_code == 400 and answer.json()["error"]["param"] == param, answer.text
+
+
+def test_a_text_has_no_use_for_fields_of_chats(server):
+    answer = post(server, {"prompt": "a", "tools": [], "chat_template_kwargs": {"a": 1}}, "/tokenize")
+    assert answer.headers["x-winnow-ignored"] == "chat_template_kwargs, tools" or set(
+        answer.headers["x-winnow-ignored"].split(", ")) == {"tools", "chat_template_kwargs"}
+    assert "chat_template_kwargs" in server.read_log()
 
 
 def test_logit_bias_and_allowed_tokens(server):

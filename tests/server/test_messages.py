@@ -101,7 +101,13 @@ def test_thinking(tmp_path):
     ({"tool_choice": {"type": "sometimes"}}, "tool_choice.type"),
     ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
     ({"thinking": {"type": "on"}}, "thinking.type"),
+    ({"thinking": {"type": 5}}, "thinking.type"),
+    ({"tool_choice": {"type": 5}}, "tool_choice.type"),
     ({"temperature": "hot"}, "temperature"),
+    ({"stop_sequences": [str(i) for i in range(17)]}, "stop_sequences"),
+    ({"output_config": "json"}, "output_config"),
+    ({"output_config": {"format": {"type": "json_schema", "schema": {"$ref": "#/nowhere"}}}},
+     "output_config.format.schema"),
 ])
 def test_what_is_wrong_is_named(server, fields, word):
     answer = post(server, {"messages": USER, "max_tokens": 3} | fields, "/v1/messages")

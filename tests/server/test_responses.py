@@ -121,6 +121,13 @@ def test_reasoning(tmp_path):
     ({"background": True}, "background"),
     ({"truncation": "auto"}, "truncation"),
     ({"max_output_tokens": 0}, "max_output_tokens"),
+    ({"max_output_tokens": 99999}, "input"),
+    ({"metadata": "a"}, "metadata"),
+    ({"include": ["a", 5]}, "include"),
+    ({"reasoning": {"effort": "much"}}, "reasoning.effort"),
+    ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"$ref": "#/nowhere"}}}},
+     "text.format.schema"),
+    ({"input": [{"type": "reasoning", "summary": [{"text": 5}]}]}, "input"),
 ])
 def test_what_is_wrong_is_named(server, fields, param):
     answer = post(server, ASK | fields, "/v1/responses")

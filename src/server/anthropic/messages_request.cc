@@ -20,9 +20,9 @@ using Json = nlohmann::ordered_json;
 // Blocks of a kind that a chat has no parts for are refused there, by name.
 Json part_of(const Json& block, const std::string& path) {
   const std::string type = text_at(block, "type", path);
-  if (type == "document" && block.contains("source") && block["source"].is_object() &&
-      block["source"].value("type", "") == "text") {
-    return {{"type", "text"}, {"text", text_at(block["source"], "data", path + ".source")}};
+  const Json source = block.value("source", Json());
+  if (type == "document" && source.is_object() && source.value("type", Json()) == "text") {
+    return {{"type", "text"}, {"text", text_at(source, "data", path + ".source")}};
   }
   if (type == "text") {
     return {{"type", "text"}, {"text", text_at(block, "text", path)}};
@@ -75,9 +75,6 @@ void add_blocks(const std::string& role, const Json& blocks, const std::string& 
   Json message{{"role", role}, {"content", Json::array()}};
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const std::string where = fmt::format("{}.content[{}]", path, i);
-    if (!blocks[i].is_object()) {
-      reject(where, "an object");
-    }
     const std::string type = text_at(blocks[i], "type", where);
     if (type == "tool_result") {
       messages.push_back(result_of(blocks[i], where));
@@ -102,14 +99,11 @@ Json messages_of(const Json& body) {
     messages.push_back({{"role", "system"}, {"content", content_of(body["system"], "system")}});
   }
   const Json& given = body.contains("messages") ? body["messages"] : Json();
-  if (!given.is_array() || given.empty()) {
+  if (given.empty()) {
     reject("messages", "an array of at least one message");
   }
   for (std::size_t i = 0; i < given.size(); ++i) {
     const std::string path = fmt::format("messages[{}]", i);
-    if (!given[i].is_object()) {
-      reject(path, "an object");
-    }
     const std::string role = text_at(given[i], "role", path);
     if (role != "user" && role != "assistant" && role != "system") {
       reject(path + ".role", "user or assistant");
@@ -126,14 +120,8 @@ Json messages_of(const Json& body) {
 
 Json tools_of(const Json& given) {
   Json tools = Json::array();
-  if (!given.is_array()) {
-    reject("tools", "an array");
-  }
   for (std::size_t i = 0; i < given.size(); ++i) {
     const std::string path = fmt::format("tools[{}]", i);
-    if (!given[i].is_object()) {
-      reject(path, "an object");
-    }
     if (const Json type = given[i].value("type", Json()); !type.is_null() && type != "custom") {
       throw ApiError(
           400, fmt::format("{}.type: {}: this server runs no tools of its own", path, type.dump()),
@@ -153,7 +141,7 @@ Json tools_of(const Json& given) {
 }
 
 void add_choice(const Json& given, Json& chat) {
-  const std::string type = given.is_object() ? given.value("type", "") : "";
+  const std::string type = given.value("type", "");
   if (type == "auto" || type == "none") {
     chat["tool_choice"] = type;
   } else if (type == "any") {
@@ -164,15 +152,14 @@ void add_choice(const Json& given, Json& chat) {
   } else {
     reject("tool_choice.type", "auto, any, tool or none");
   }
-  if (given.contains("disable_parallel_tool_use") &&
-      given["disable_parallel_tool_use"].is_boolean()) {
-    chat["parallel_tool_calls"] = !given["disable_parallel_tool_use"].get<bool>();
+  if (const Json off = given.value("disable_parallel_tool_use", Json()); !off.is_null()) {
+    chat["parallel_tool_calls"] = !off.get<bool>();
   }
 }
 
 // Clients ask any model to think; one that cannot is told so by the name in a header.
 void add_thinking(const Json& given, bool thinks, Json& chat, std::vector<std::string>& ignored) {
-  const std::string type = given.is_object() ? given.value("type", "") : "";
+  const std::string type = given.value("type", "");
   if (type != "enabled" && type != "disabled" && type != "adaptive") {
     reject("thinking.type", "enabled, adaptive or disabled");
   }
@@ -189,13 +176,10 @@ void add_thinking(const Json& given, bool thinks, Json& chat, std::vector<std::s
 }
 
 void add_format(const Json& format, const std::string& path, Json& chat) {
-  if (!format.is_object() || format.value("type", "") != "json_schema" ||
-      !format.contains("schema")) {
+  if (format.value("type", "") != "json_schema" || !format.contains("schema")) {
     reject(path, "an object with type json_schema and a schema");
   }
-  chat["response_format"] = {
-      {"type", "json_schema"},
-      {"json_schema", {{"name", "answer"}, {"schema", format["schema"]}, {"strict", true}}}};
+  chat["response_format"] = {{"type", "json_schema"}, {"schema", format["schema"]}};
 }
 
 }  // namespace
@@ -227,22 +211,28 @@ CompletionRequest parse_messages_request(std::string_view text, bool counts, boo
   if (given("thinking")) {
     add_thinking(body["thinking"], thinks, chat, checked.ignored);
   }
+  std::string format_name = "output_format";
   if (given("output_format")) {
-    add_format(body["output_format"], "output_format", chat);
+    add_format(body["output_format"], format_name, chat);
   }
-  if (given("output_config") && body["output_config"].is_object()) {
+  if (given("output_config")) {
     const Json& config = body["output_config"];
     if (config.contains("format") && !config["format"].is_null()) {
-      add_format(config["format"], "output_config.format", chat);
+      format_name = "output_config.format";
+      add_format(config["format"], format_name, chat);
     }
-    if (config.contains("effort")) {
+    if (config.contains("effort") && !config["effort"].is_null()) {
       checked.ignored.emplace_back("output_config.effort");
     }
   }
   if (chat.value("stream", false)) {
     chat["stream_options"] = {{"include_usage", true}, {"continuous_usage_stats", true}};
   }
-  CompletionRequest request = parse_completion(dump(chat), /*chat=*/true, limits);
+  CompletionRequest request = parse_completion(dump(chat), /*chat=*/true, limits,
+                                               {{"stop", "stop_sequences"},
+                                                {"response_format", format_name},
+                                                {"thinking_token_budget", "thinking.budget_tokens"},
+                                                {"enable_thinking", "thinking"}});
   request.thoughts.lenient = true;  // clients ask any model to think
   request.ignored.insert(request.ignored.end(), checked.ignored.begin(), checked.ignored.end());
   return request;

@@ -109,7 +109,8 @@ std::optional<AnswerFormat> parse_response_format(const Fields& fields, const Js
   if (object == nullptr) {
     return std::nullopt;
   }
-  const Fields inner(*object, "response_format.");
+  const std::string path = fields.name_of("response_format") + ".";
+  const Fields inner(*object, path);
   const std::string type = inner.text("type").value_or("");
   if (type == "text") {
     return std::nullopt;
@@ -129,7 +130,7 @@ std::optional<AnswerFormat> parse_response_format(const Fields& fields, const Js
       return inner.find("schema") != nullptr ? schema(inner, "schema", ordered)
                                              : schema(inner, "json_schema", ordered);
     }
-    const Fields named(*inner.object("json_schema"), "response_format.json_schema.");
+    const Fields named(*inner.object("json_schema"), path + "json_schema.");
     return schema(named, "schema", ordered.at("json_schema"));
   }
   if (type == "grammar") {
@@ -142,7 +143,7 @@ std::optional<AnswerFormat> parse_response_format(const Fields& fields, const Js
 
 AnswerFormat parse_answer_format(const Fields& fields, const Json& ordered) {
   const auto part = [&](const char* name) {
-    const auto found = ordered.find(fields.name_of(name));
+    const auto found = ordered.find(ordered.contains(name) ? name : fields.name_of(name));
     return found == ordered.end() ? Json() : *found;
   };
   const std::array<std::optional<AnswerFormat>, 6> formats{

@@ -153,7 +153,7 @@ void CompletionJob::check(const engine::TokenEvent& event) {
   flush();
   if (event.finish == FinishReason::out_of_memory) {
     throw ApiError(400, "the sequence does not fit into the cache (--kv-gib)",
-                   request_.chat ? "messages" : "prompt", "context_length_exceeded");
+                   request_.prompt_field, "context_length_exceeded");
   }
   if (event.finish == FinishReason::no_token) {
     throw ApiError(400, std::string(engine::kNoTokenLeft), {}, "no_token_left");

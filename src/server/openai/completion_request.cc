@@ -186,14 +186,17 @@ std::vector<Prompt> parse_prompts(const Fields& fields, const char* name, int mo
   return prompts;
 }
 
-CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits) {
+CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits,
+                                   std::map<std::string, std::string> spelled) {
   const json parsed = parse_body(body);
   CheckedBody checked = check_fields(parsed, chat ? Endpoint::chat : Endpoint::completions);
-  const Fields fields(checked.value, checked.spelled);
+  spelled.merge(checked.spelled);
+  const Fields fields(checked.value, spelled);
   const nlohmann::ordered_json ordered =
       needs_order(fields, chat) ? in_order(body, parsed, {}) : nlohmann::ordered_json();
   CompletionRequest request;
   request.chat = chat;
+  request.prompt_field = chat ? fields.name_of("messages") : "prompt";
   request.ignored = std::move(checked.ignored);
   request.model = fields.text("model").value_or("");
   parse_prompt(fields, ordered, limits, request);

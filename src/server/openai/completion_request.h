@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -25,11 +26,12 @@ using Prompt = std::variant<std::string, std::vector<std::int32_t>>;
 /// A field's name and what it does: see field_rules.cc.
 struct CompletionRequest {
   bool chat = false;
-  std::string model;                  // "": whatever is served
-  std::vector<Prompt> prompts;        // completions only
-  std::optional<std::string> suffix;  // completions only
-  ChatPrompt prompt;                  // chat only
-  ThoughtRequest thoughts;            // chat only
+  std::string prompt_field = "prompt";  // what errors call the prompt
+  std::string model;                    // "": whatever is served
+  std::vector<Prompt> prompts;          // completions only
+  std::optional<std::string> suffix;    // completions only
+  ChatPrompt prompt;                    // chat only
+  ThoughtRequest thoughts;              // chat only
   std::optional<bool> add_special_tokens;
   std::optional<int> truncate_prompt_tokens;  // -1: to the context
   std::optional<int> max_tokens;              // none: the rest of the context
@@ -75,6 +77,8 @@ struct RequestLimits {
 std::vector<Prompt> parse_prompts(const Fields& fields, const char* name, int most);
 
 /// Reads a request's body. Throws ApiError with status 400 that names the field at fault.
-CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits);
+/// `spelled`: what the client calls fields that its API knows by other names.
+CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits,
+                                   std::map<std::string, std::string> spelled = {});
 
 }  // namespace winnow::server

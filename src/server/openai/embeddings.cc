@@ -129,6 +129,7 @@ void embed(Service& service, const HttpRequest& request, const std::shared_ptr<R
   const int most = service.model().hidden;
   made->dimensions = static_cast<std::size_t>(fields.integer("dimensions", 1, most).value_or(most));
   made->ignored = std::move(checked.ignored);
+  service.note_ignored(request.id, made->ignored);
   std::vector<engine::Request> requests;
   auto inputs = read_inputs(service, fields);
   require_embedder(service);

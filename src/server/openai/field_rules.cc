@@ -1,103 +1,25 @@
 // The table of fields.
 #include <array>
 
+#include "server/openai/field_forms.h"
 #include "server/openai/field_table.h"
 
 namespace winnow::server {
 namespace {
 
-constexpr auto kHonoured = Treatment::honoured;
-constexpr auto kRefused = Treatment::refused;
-constexpr auto kIgnored = Treatment::ignored;
-
-constexpr std::uint8_t kText = 1;        // /v1/completions
-constexpr std::uint8_t kChat = 2;        // /v1/chat/completions
-constexpr std::uint8_t kBoth = 3;        // completions and chats
-constexpr std::uint8_t kTokenize = 4;    // /tokenize
-constexpr std::uint8_t kDetokenize = 8;  // /detokenize
-constexpr std::uint8_t kMessages = kChat | kTokenize;
-constexpr std::uint8_t kAnthropic = 16;   // /v1/messages
-constexpr std::uint8_t kResponses = 32;   // /v1/responses
-constexpr std::uint8_t kEmbeddings = 64;  // /v1/embeddings
-constexpr std::uint8_t kRerank = 128;     // /v1/rerank
-
-constexpr double kMostTokens = 1 << 24;
-constexpr double kAnyInteger = 1 << 30;
-
-constexpr FieldRule boolean(std::string_view name, std::uint8_t endpoints,
-                            std::string_view fallback, std::string_view note) {
-  return {.name = name,
-          .endpoints = endpoints,
-          .kind = FieldKind::boolean,
-          .fallback = fallback,
-          .note = note};
-}
-constexpr FieldRule integer(std::string_view name, std::uint8_t endpoints, double lowest,
-                            double highest, std::string_view fallback, std::string_view note) {
-  return {.name = name,
-          .endpoints = endpoints,
-          .kind = FieldKind::integer,
-          .lowest = lowest,
-          .highest = highest,
-          .fallback = fallback,
-          .note = note};
-}
-constexpr FieldRule number(std::string_view name, double lowest, double highest,
-                           std::string_view fallback, std::string_view note) {
-  return {.name = name,
-          .endpoints = kBoth,
-          .kind = FieldKind::number,
-          .lowest = lowest,
-          .highest = highest,
-          .fallback = fallback,
-          .note = note};
-}
-constexpr FieldRule number_of(std::string_view name, std::uint8_t endpoints, double lowest,
-                              double highest, std::string_view fallback, std::string_view note) {
-  FieldRule rule = number(name, lowest, highest, fallback, note);
-  rule.endpoints = endpoints;
-  return rule;
-}
-constexpr FieldRule any(std::string_view name, std::uint8_t endpoints, std::string_view takes,
-                        std::string_view fallback, std::string_view note) {
-  return {.name = name, .endpoints = endpoints, .takes = takes, .fallback = fallback, .note = note};
-}
-constexpr FieldRule text(std::string_view name, std::uint8_t endpoints, std::string_view fallback,
-                         std::string_view note) {
-  return {.name = name,
-          .endpoints = endpoints,
-          .kind = FieldKind::text,
-          .fallback = fallback,
-          .note = note};
-}
-constexpr FieldRule alias(std::string_view name, std::uint8_t endpoints,
-                          std::string_view alias_of) {
-  return {.name = name, .endpoints = endpoints, .alias_of = alias_of};
-}
-constexpr FieldRule refused(std::string_view name, std::uint8_t endpoints,
-                            std::string_view neutral = {}, std::string_view note = {}) {
-  return {.name = name,
-          .endpoints = endpoints,
-          .treatment = kRefused,
-          .neutral = neutral,
-          .note = note};
-}
-constexpr FieldRule ignored(std::string_view name, std::uint8_t endpoints,
-                            std::string_view note = {}) {
-  return {.name = name, .endpoints = endpoints, .treatment = kIgnored, .note = note};
-}
+using namespace field_forms;
 
 constexpr std::array kRules{
     // What is asked.
     text("model", kBoth | kTokenize | kDetokenize, "any",
          "another name than the one served is 404"),
-    any("messages", kChat, "messages", kRequired, "see below"),
-    any("messages", kTokenize, "messages", "prompt", ""),
-    any("prompt", kText, "a string, token ids, or up to 256 of these", kRequired,
-        "each prompt takes n of --max-requests; all are accepted or none"),
+    typed("messages", kChat, "messages", kRequired, "see below"),
+    typed("messages", kTokenize, "messages", "prompt", ""),
+    typed("prompt", kText, "a string, token ids, or up to 256 of these", kRequired,
+          "each prompt takes n of --max-requests; all are accepted or none"),
     text("prompt", kTokenize, "messages", "one of the two is needed"),
-    any("suffix", kText, "a string", "none",
-        "fill-in-the-middle; refused where the model has no tokens for it"),
+    typed("suffix", kText, "a string", "none",
+          "fill-in-the-middle; refused where the model has no tokens for it"),
     boolean(
         "echo", kBoth, "false",
         "repeat the prompt before the answer; in chats the last message, if the answer continues "
@@ -107,12 +29,12 @@ constexpr std::array kRules{
     boolean("add_generation_prompt", kMessages, "true", "the template starts an answer"),
     boolean("continue_final_message", kMessages, "false",
             "the answer continues the last message; needs add_generation_prompt = false"),
-    any("chat_template_kwargs", kMessages, "up to 64 variables", "{}", "for the template"),
+    typed("chat_template_kwargs", kMessages, "up to 64 variables", "{}", "for the template"),
     text("chat_template", kMessages, "the model's",
          "refused unless the server has --trust-request-chat-template"),
-    any("documents", kMessages, "objects", "none", "for the template"),
-    any("tools", kMessages, "functions", "none", "see Tools"),
-    any("tool_choice", kMessages, "auto, none, required, or a function", "auto", "see Tools"),
+    typed("documents", kMessages, "objects", "none", "for the template"),
+    typed("tools", kMessages, "functions", "none", "see Tools"),
+    typed("tool_choice", kMessages, "auto, none, required, or a function", "auto", "see Tools"),
     boolean("parallel_tool_calls", kMessages, "true",
             "false: at most one call, where calls are constrained"),
     // What is thought.
@@ -140,8 +62,8 @@ constexpr std::array kRules{
     integer("min_tokens", kBoth, 0, kMostTokens, "0",
             "no stop token or stop string ends the answer earlier"),
     alias("min_new_tokens", kBoth, "min_tokens"),
-    any("stop", kBoth, "a string or up to 16", "none", "empty strings are ignored"),
-    any("stop_token_ids", kBoth, "token ids", "none", "end the answer like the model's own"),
+    typed("stop", kBoth, "a string or up to 16", "none", "empty strings are ignored"),
+    typed("stop_token_ids", kBoth, "token ids", "none", "end the answer like the model's own"),
     boolean("include_stop_str_in_output", kBoth, "false", "keep the stop string in the text"),
     alias("no_stop_trim", kBoth, "include_stop_str_in_output"),
     boolean("ignore_eos", kBoth, "false",
@@ -174,21 +96,21 @@ constexpr std::array kRules{
     number("dry_base", 1.0, 1e3, "1.75", ""),
     integer("dry_allowed_length", kBoth, 1, kAnyInteger, "2", ""),
     integer("dry_penalty_last_n", kBoth, -1, kAnyInteger, "-1", "-1: all tokens, 0: DRY is off"),
-    any("dry_sequence_breakers", kBoth, "up to 64 strings", "\"\\n\", \":\", \"\\\"\", \"*\"",
-        "looked for in tokens"),
-    any("logit_bias", kBoth, "{\"ID\": BIAS} or [[ID or text, BIAS]]", "none",
-        "-100 to 100; false: never"),
-    any("allowed_token_ids", kBoth, "token ids", "all", "only these tokens are generated"),
-    any("bad_words", kBoth, "up to 1,024 strings", "none",
-        "never generated, as tokenised at the beginning of a text or after a space"),
-    any("seed", kBoth, "any 64 bits", "random",
-        "makes answers repeatable; fully so under --deterministic"),
+    typed("dry_sequence_breakers", kBoth, "up to 64 strings", "\"\\n\", \":\", \"\\\"\", \"*\"",
+          "looked for in tokens"),
+    typed("logit_bias", kBoth, "{\"ID\": BIAS} or [[ID or text, BIAS]]", "none",
+          "-100 to 100; false: never"),
+    typed("allowed_token_ids", kBoth, "token ids", "all", "only these tokens are generated"),
+    typed("bad_words", kBoth, "up to 1,024 strings", "none",
+          "never generated, as tokenised at the beginning of a text or after a space"),
+    typed("seed", kBoth, "any 64 bits", "random",
+          "makes answers repeatable; fully so under --deterministic"),
     // What form.
-    any("response_format", kBoth, "{\"type\": ...}", "text", "see Structured output"),
-    any("structured_outputs", kBoth, "an object", "none", "as vLLM's; see Structured output"),
-    any("guided_json", kBoth, "a JSON Schema", "none", ""),
+    typed("response_format", kBoth, "{\"type\": ...}", "text", "see Structured output"),
+    typed("structured_outputs", kBoth, "an object", "none", "as vLLM's; see Structured output"),
+    typed("guided_json", kBoth, "a JSON Schema", "none", ""),
     text("guided_regex", kBoth, "none", ""),
-    any("guided_choice", kBoth, "strings", "none", ""),
+    typed("guided_choice", kBoth, "strings", "none", ""),
     text("guided_grammar", kBoth, "none", "GBNF or Lark"),
     alias("grammar", kBoth, "guided_grammar"),
     alias("ebnf", kBoth, "guided_grammar"),
@@ -196,10 +118,10 @@ constexpr std::array kRules{
     alias("regex", kBoth, "guided_regex"),
     // What is told.
     boolean("stream", kBoth, "false", "server-sent events"),
-    any("stream_options", kBoth, "an object", "none",
-        "with stream alone: include_usage, continuous_usage_stats"),
-    any("logprobs", kBoth, "0 to 20; chats: true", "none",
-        "natural logarithms of the model's own distribution"),
+    typed("stream_options", kBoth, "an object", "none",
+          "with stream alone: include_usage, continuous_usage_stats"),
+    typed("logprobs", kBoth, "0 to 20; chats: true", "none",
+          "natural logarithms of the model's own distribution"),
     alias("n_probs", kText, "logprobs"),
     integer("top_logprobs", kChat, 0, 20, "0", "needs logprobs; always includes the chosen token"),
     integer("prompt_logprobs", kBoth, 0, 20, "none",
@@ -209,21 +131,21 @@ constexpr std::array kRules{
             "no effect: decoders here insert no spaces"),
     boolean("return_token_ids", kBoth, "false", "see below"),
     boolean("return_token_strs", kTokenize, "false", "each token's text, too"),
-    any("tokens", kDetokenize, "token ids", kRequired, ""),
+    typed("tokens", kDetokenize, "token ids", kRequired, ""),
     integer("priority", kBoth, -kAnyInteger, kAnyInteger, "0",
             "waiting requests with lower numbers go first"),
-    any("winnow_votes", kBoth, "{\"chains\": 1 to 128, \"by\": \"answer\" or \"text\"}", "none",
-        "see Votes"),
+    typed("winnow_votes", kBoth, "{\"chains\": 1 to 128, \"by\": \"answer\" or \"text\"}", "none",
+          "see Votes"),
     boolean("winnow_trace", kBoth, "false", "see The live cache"),
 
     // Of embeddings and rankings.
     text("model", kEmbeddings | kRerank, "any", "as above"),
-    any("input", kEmbeddings, "a string, token ids, or up to 2048 of these", kRequired, ""),
+    typed("input", kEmbeddings, "a string, token ids, or up to 2048 of these", kRequired, ""),
     text("encoding_format", kEmbeddings, "float", "float or base64"),
     integer("dimensions", kEmbeddings, 1, kMostTokens, "all",
             "the first ones; for models that were trained to be cut so"),
     text("query", kRerank, kRequired, ""),
-    any("documents", kRerank, "up to 1024 strings, or objects with text", kRequired, ""),
+    typed("documents", kRerank, "up to 1024 strings, or objects with text", kRequired, ""),
     integer("top_n", kRerank, 1, kMostTokens, "all", "the best ones alone"),
     boolean("return_documents", kRerank, "true", "false: their indices alone"),
     text("instruction", kRerank, "find passages that answer the query",
@@ -235,8 +157,8 @@ constexpr std::array kRules{
 
     // Of OpenAI's Responses API.
     text("model", kResponses, "any", "as above"),
-    any("input", kResponses, "a string, or items", kRequired,
-        "messages, reasoning, function_call and function_call_output"),
+    typed("input", kResponses, "a string, or items", kRequired,
+          "messages, reasoning, function_call and function_call_output"),
     text("instructions", kResponses, "none", "come first, and are not kept"),
     text("previous_response_id", kResponses, "none", "its messages come before these"),
     boolean("store", kResponses, "true", "kept in memory, the oldest 64 MiB go first"),
@@ -244,17 +166,17 @@ constexpr std::array kRules{
     number_of("temperature", kResponses, 0.0, 100.0, "the model's; 1", ""),
     number_of("top_p", kResponses, 0.0, 1.0, "the model's; 1", ""),
     integer("top_k", kResponses, -1, kAnyInteger, "the model's; off", ""),
-    any("seed", kResponses, "any 64 bits", "random", ""),
+    typed("seed", kResponses, "any 64 bits", "random", ""),
     boolean("stream", kResponses, "false", "server-sent events, as OpenAI has them"),
-    any("tools", kResponses, "functions", "none", "see Tools"),
-    any("tool_choice", kResponses, "auto, none, required, or a function", "auto", ""),
+    typed("tools", kResponses, "functions", "none", "see Tools"),
+    typed("tool_choice", kResponses, "auto, none, required, or a function", "auto", ""),
     boolean("parallel_tool_calls", kResponses, "true", ""),
-    any("text", kResponses, "{\"format\": ...}", "text", "see Structured output"),
-    any("reasoning", kResponses, "{\"effort\": ...}", "the template's", "see Reasoning"),
-    any("include", kResponses, "strings", "none",
-        "message.output_text.logprobs; others are named in X-Winnow-Ignored"),
+    typed("text", kResponses, "{\"format\": ...}", "text", "see Structured output"),
+    typed("reasoning", kResponses, "{\"effort\": ...}", "the template's", "see Reasoning"),
+    typed("include", kResponses, "strings", "none",
+          "message.output_text.logprobs; others are named in X-Winnow-Ignored"),
     integer("top_logprobs", kResponses, 0, 20, "0", ""),
-    any("metadata", kResponses, "an object", "{}", "told back"),
+    typed("metadata", kResponses, "an object", "{}", "told back"),
     refused("background", kResponses),
     refused("conversation", kResponses),
     refused("prompt", kResponses),
@@ -268,22 +190,22 @@ constexpr std::array kRules{
     ignored("stream_options", kResponses),
     // Of Anthropic's Messages API.
     text("model", kAnthropic, "any", "as above"),
-    any("messages", kAnthropic, "messages", kRequired, "see Anthropic's API"),
-    any("system", kAnthropic, "a string, or blocks of text", "none", "comes first"),
+    typed("messages", kAnthropic, "messages", kRequired, "see Anthropic's API"),
+    typed("system", kAnthropic, "a string, or blocks of text", "none", "comes first"),
     integer("max_tokens", kAnthropic, 1, kMostTokens, kRequired, "not to count tokens"),
-    any("stop_sequences", kAnthropic, "up to 16 strings", "none", ""),
+    typed("stop_sequences", kAnthropic, "up to 16 strings", "none", ""),
     number_of("temperature", kAnthropic, 0.0, 100.0, "the model's; 1", ""),
     number_of("top_p", kAnthropic, 0.0, 1.0, "the model's; 1", ""),
     integer("top_k", kAnthropic, -1, kAnyInteger, "the model's; off", ""),
     boolean("stream", kAnthropic, "false", "server-sent events, as Anthropic has them"),
-    any("tools", kAnthropic, "tools", "none", "without type, or custom"),
-    any("tool_choice", kAnthropic, "auto, any, tool or none", "auto",
-        "with disable_parallel_tool_use"),
-    any("thinking", kAnthropic, "enabled, adaptive or disabled", "the template's",
-        "budget_tokens is kept; named in X-Winnow-Ignored where the model does not think"),
-    any("output_config", kAnthropic, "an object", "none",
-        "format: as response_format; effort is named in X-Winnow-Ignored"),
-    any("output_format", kAnthropic, "a JSON Schema's", "none", "as output_config.format"),
+    typed("tools", kAnthropic, "tools", "none", "without type, or custom"),
+    typed("tool_choice", kAnthropic, "auto, any, tool or none", "auto",
+          "with disable_parallel_tool_use"),
+    typed("thinking", kAnthropic, "enabled, adaptive or disabled", "the template's",
+          "budget_tokens is kept; named in X-Winnow-Ignored where the model does not think"),
+    typed("output_config", kAnthropic, "an object", "none",
+          "format: as response_format; effort is named in X-Winnow-Ignored"),
+    typed("output_format", kAnthropic, "a JSON Schema's", "none", "as output_config.format"),
     refused("container", kAnthropic),
     refused("mcp_servers", kAnthropic),
     ignored("metadata", kAnthropic),
@@ -341,6 +263,11 @@ constexpr std::array kRules{
     refused("grammar_lazy", kBoth),
     refused("grammar_triggers", kBoth),
     // SGLang's.
+    refused("sampling_params", kBoth, {}, "its fields stand beside prompt or messages"),
+    refused("return_logprob", kBoth, {}, "use logprobs"),
+    refused("top_logprobs_num", kBoth, {}, "use top_logprobs, or logprobs in completions"),
+    refused("logprob_start_len", kBoth, "-1", "use prompt_logprobs"),
+    refused("token_ids_logprob", kBoth),
     refused("lora_path", kBoth),
     refused("session_params", kBoth),
     refused("stop_regex", kBoth),
@@ -352,7 +279,7 @@ constexpr std::array kRules{
     refused("input_embeds", kBoth),
     // TGI's.
     refused("inputs", kBoth, {}, "use prompt or messages"),
-    refused("parameters", kBoth, {}, "fields of their own"),
+    refused("parameters", kBoth, {}, "its fields stand beside prompt or messages"),
     refused("watermark", kBoth),
     refused("adapter_id", kBoth),
     refused("decoder_input_details", kBoth),
@@ -360,6 +287,11 @@ constexpr std::array kRules{
     refused("guideline", kBoth),
     refused("tool_prompt", kChat),
     refused("do_sample", kBoth, "true", "use temperature = 0"),
+    // Ollama's.
+    refused("options", kBoth, {},
+            "its fields stand beside prompt or messages; num_predict is max_tokens"),
+    refused("format", kBoth, {}, "use response_format"),
+    refused("think", kBoth, {}, "use enable_thinking or reasoning_effort"),
 
     // What changes no answer.
     ignored("user", kBoth),

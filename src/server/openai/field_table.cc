@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <limits>
 #include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "server/http/api_error.h"
-#include "server/openai/json_fields.h"
+#include "server/openai/field_types.h"
 
 namespace winnow::server {
 namespace {
@@ -35,29 +34,6 @@ bool is_neutral(const json& value, std::string_view neutral) {
   return value.is_null() || value == false || value == 0 || value == "" ||
          (value.is_structured() && value.empty()) ||
          (!neutral.empty() && value == json::parse(neutral));
-}
-
-void check_kind(const Fields& fields, const FieldRule& rule, const char* name) {
-  switch (rule.kind) {
-    case FieldKind::text:
-      (void)fields.text(name);
-      break;
-    case FieldKind::boolean:
-      (void)fields.boolean(name);
-      break;
-    case FieldKind::integer:
-      (void)fields.integer(name, static_cast<std::int64_t>(rule.lowest),
-                           static_cast<std::int64_t>(rule.highest));
-      break;
-    case FieldKind::number:
-      (void)fields.number(name, rule.lowest, rule.highest);
-      break;
-    case FieldKind::object:
-      (void)fields.object(name);
-      break;
-    case FieldKind::any:
-      break;
-  }
 }
 
 // Whether one insertion, removal, change or exchange of neighbours makes `b` of `a`.
@@ -119,9 +95,7 @@ std::string takes_text(const FieldRule& rule) {
     case FieldKind::integer:
     case FieldKind::number:
       return fmt::format("{} to {}", rule.lowest, rule.highest);
-    case FieldKind::object:
-      return "an object";
-    case FieldKind::any:
+    case FieldKind::structured:
       return std::string(rule.takes);
   }
   return {};
@@ -163,7 +137,6 @@ std::string other_names(Treatment treatment) {
 
 CheckedBody check_fields(json body, Endpoint endpoint) {
   CheckedBody checked{json::object(), {}, {}};
-  const Fields fields(body);
   for (const auto& [name, value] : body.items()) {
     const FieldRule* rule = find_rule(name, endpoint);
     if (rule == nullptr) {
@@ -187,7 +160,7 @@ CheckedBody check_fields(json body, Endpoint endpoint) {
       continue;
     }
     const FieldRule& target = target_of(*rule, endpoint);
-    check_kind(fields, target, name.c_str());
+    check_type(value, field_type(target, endpoint), name);
     const std::string key(target.name);
     if (checked.value.contains(key)) {
       throw ApiError(400,

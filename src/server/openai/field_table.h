@@ -31,19 +31,19 @@ enum class Treatment : std::uint8_t {
   ignored,  // changes no answer: accepted, and named in the log and in X-Winnow-Ignored
 };
 
-enum class FieldKind : std::uint8_t { text, boolean, integer, number, object, any };
+enum class FieldKind : std::uint8_t { text, boolean, integer, number, structured };
 
 struct FieldRule {
   std::string_view name;
   std::uint8_t endpoints = 0;  // of Endpoint
   Treatment treatment = Treatment::honoured;
-  FieldKind kind = FieldKind::any;  // any: the code that reads it checks the value
-  double lowest = 0.0;              // of numbers
+  FieldKind kind = FieldKind::structured;  // that is: of a type in field_types.cc
+  double lowest = 0.0;                     // of numbers
   double highest = 0.0;
   std::string_view alias_of = {};  // another name of that field
   std::string_view neutral = {};   // JSON, of a refused field: asks for nothing, as null, false, 0,
                                    // "", [] and {} do
-  std::string_view takes = {};     // of kind any: what it may be
+  std::string_view takes = {};     // structured: what it may be
   std::string_view fallback = {};  // what holds without it
   std::string_view note = {};
 };
@@ -53,8 +53,8 @@ std::span<const FieldRule> field_rules();
 /// The fallback of a field without which there is nothing to do.
 inline constexpr std::string_view kRequired = "required";
 
-/// A request's body whose fields are known: aliases have the names that they stand for, those of a
-/// simple kind have their type and range, and nothing that is refused is left.
+/// A request's body whose fields are known: aliases have the names that they stand for, values have
+/// their types and ranges, and nothing that is refused is left.
 struct CheckedBody {
   nlohmann::json value;                        // without fields that are null
   std::vector<std::string> ignored;            // names of fields that have no effect here

@@ -147,15 +147,12 @@ Json template_message(const Fields& message, const Json& ordered, const std::str
 
 Conversation parse_messages(const Fields& fields, const Json& ordered) {
   const json* value = fields.find("messages");
-  if (value == nullptr || !value->is_array() || value->empty()) {
+  if (value == nullptr || value->empty()) {
     fields.reject("messages", "an array of at least one message");
   }
   Conversation conversation;
   for (std::size_t i = 0; i < value->size(); ++i) {
     const std::string path = fmt::format("messages[{}].", i);
-    if (!(*value)[i].is_object()) {
-      fields.reject("messages", "messages that are objects");
-    }
     const Fields message((*value)[i], path);
     conversation.messages.push_back(template_message(message, ordered[i], path));
     if (const json* tokens = message.find("token_ids")) {
@@ -164,19 +161,6 @@ Conversation parse_messages(const Fields& fields, const Json& ordered) {
     }
   }
   return conversation;
-}
-
-Json parse_documents(const Fields& fields, const Json& ordered) {
-  const json& documents = *fields.find("documents");
-  if (!documents.is_array()) {
-    fields.reject("documents", "an array of objects");
-  }
-  for (const json& document : documents) {
-    if (!document.is_object()) {
-      fields.reject("documents", "objects alone");
-    }
-  }
-  return ordered;
 }
 
 }  // namespace
@@ -210,7 +194,7 @@ ChatPrompt parse_chat_prompt(const Fields& fields, const Json& ordered,
   prompt.conversation =
       parse_messages(fields, fields.find("messages") == nullptr ? Json() : ordered.at("messages"));
   if (fields.find("documents") != nullptr) {
-    prompt.variables["documents"] = parse_documents(fields, ordered.at("documents"));
+    prompt.variables["documents"] = ordered.at("documents");
   }
   prompt.tools = parse_tools(fields, ordered);
   prompt.chat_template = fields.text("chat_template");

@@ -22,11 +22,6 @@ struct EncodedPrompt {
   std::vector<std::int32_t> tokens;
 };
 
-// The field that errors name.
-std::string_view field_of(const CompletionRequest& completion) {
-  return completion.chat ? "messages" : "prompt";
-}
-
 std::uint64_t any_seed() {
   thread_local std::mt19937_64 random{std::random_device{}()};
   return random();
@@ -91,7 +86,7 @@ int answer_tokens(const CompletionRequest& completion, int prompt, int context) 
         400,
         fmt::format("the context is {} tokens; the prompt has {} and {} more are requested",
                     context, prompt, std::max(wanted, 1)),
-        std::string(field_of(completion)), "context_length_exceeded");
+        completion.prompt_field, "context_length_exceeded");
   }
   return wanted;
 }
@@ -220,7 +215,7 @@ engine::Request request_of(Service& service, const CompletionRequest& completion
   try {
     engine::validate(request, service.model());
   } catch (const Error& error) {
-    throw ApiError(400, error.what(), std::string(field_of(completion)), "invalid_value");
+    throw ApiError(400, error.what(), completion.prompt_field, "invalid_value");
   }
   return request;
 }

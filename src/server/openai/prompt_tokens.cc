@@ -51,6 +51,13 @@ std::string rendered_to_last_message(const ChatTemplate& chat, const ChatPrompt&
   return text;
 }
 
+std::string text_of(const ChatTemplate& chat, const ChatPrompt& prompt) {
+  return prompt.continue_final_message
+             ? rendered_to_last_message(chat, prompt)
+             : chat.render(prompt.conversation.messages, prompt.add_generation_prompt,
+                           prompt.variables);
+}
+
 }  // namespace
 
 PromptTokens::PromptTokens(const Tokenizer& tokenizer,
@@ -118,52 +125,67 @@ std::vector<std::int32_t> PromptTokens::infill(std::string_view before,
                  "unsupported_parameter");
 }
 
-std::vector<std::int32_t> PromptTokens::chat(const ChatPrompt& prompt, bool add_special) const {
-  const Conversation& conversation = prompt.conversation;
-  if (!chat_template_ && !prompt.chat_template) {
+std::vector<std::int32_t> PromptTokens::chat(const ChatPrompt& asked, bool add_special) const {
+  std::vector<std::int32_t> tokens;
+  with_template(asked, [&](const ChatTemplate& chat, const ChatPrompt& prompt) {
+    tokens = !prompt.continue_final_message && !add_special
+                 ? encode_chat(prompt.conversation, prompt.add_generation_prompt, chat, tokenizer_,
+                               prompt.variables)
+                 : tokenizer_.encode(text_of(chat, prompt),
+                                     {.add_special = add_special, .parse_special = true});
+  });
+  return tokens;
+}
+
+std::string PromptTokens::chat_text(const ChatPrompt& asked) const {
+  if (!asked.conversation.token_ids.empty()) {
+    const std::string param =
+        fmt::format("messages[{}].token_ids", asked.conversation.token_ids.size() - 1);
+    throw ApiError(400, param + ": a prompt that is a text has no place for tokens", param,
+                   "invalid_value");
+  }
+  std::string text;
+  with_template(asked, [&](const ChatTemplate& chat, const ChatPrompt& prompt) {
+    text = text_of(chat, prompt);
+  });
+  return text;
+}
+
+// Passes on the template that holds, and the prompt as it gets it.
+void PromptTokens::with_template(const ChatPrompt& asked, const UseTemplate& use) const {
+  const Conversation& conversation = asked.conversation;
+  if (!chat_template_ && !asked.chat_template) {
     throw ApiError(400, "this model has no chat template; use /v1/completions", "messages",
                    "no_chat_template");
   }
   check_length(kBytesPerToken * conversation.messages.size() + text_bytes(conversation.messages),
                "messages");
-  check_length(text_bytes(prompt.variables), "chat_template_kwargs");
-  check_length(text_bytes(prompt.tools.described), "tools");
+  check_length(text_bytes(asked.variables), "chat_template_kwargs");
+  check_length(text_bytes(asked.tools.described), "tools");
   for (std::size_t i = 0; i < conversation.token_ids.size(); ++i) {
     check_tokens(conversation.token_ids[i], fmt::format("messages[{}].token_ids", i));
   }
   try {
-    return prompt.chat_template ? by_own_template(prompt, add_special)
-                                : rendered(prompt, *chat_template_, add_special);
+    if (asked.chat_template) {
+      with_own_template(asked, use);
+    } else {
+      use(*chat_template_, with_tools_shown(*chat_template_, asked));
+    }
   } catch (const Error& error) {  // what a template says with raise_exception, too
     throw ApiError(400, without_paths(error.what()), "messages", "chat_template_error");
   }
 }
 
-std::vector<std::int32_t> PromptTokens::rendered(const ChatPrompt& asked, const ChatTemplate& chat,
-                                                 bool add_special) const {
-  const ChatPrompt prompt = with_tools_shown(chat, asked);
-  if (!prompt.continue_final_message && !add_special) {
-    return encode_chat(prompt.conversation, prompt.add_generation_prompt, chat, tokenizer_,
-                       prompt.variables);
-  }
-  const std::string text = prompt.continue_final_message
-                               ? rendered_to_last_message(chat, prompt)
-                               : chat.render(prompt.conversation.messages,
-                                             prompt.add_generation_prompt, prompt.variables);
-  return tokenizer_.encode(text, {.add_special = add_special, .parse_special = true});
-}
-
 // Passes the same variables as to the model's own template.
-std::vector<std::int32_t> PromptTokens::by_own_template(const ChatPrompt& prompt,
-                                                        bool add_special) const {
+void PromptTokens::with_own_template(const ChatPrompt& asked, const UseTemplate& use) const {
   if (!limits_.trust_templates) {
     throw ApiError(400,
                    "chat_template: this server takes no templates from requests "
                    "(--trust-request-chat-template)",
                    "chat_template", "unsupported_parameter");
   }
-  check_length(prompt.chat_template->size(), "chat_template");
-  ChatPrompt bound = prompt;
+  check_length(asked.chat_template->size(), "chat_template");
+  ChatPrompt bound = asked;
   const auto bind = [&](const char* name, std::int32_t token) {
     if (token >= 0 && !bound.variables.contains(name)) {
       bound.variables[name] = tokenizer_.token_bytes(token, /*skip_special=*/false);
@@ -172,7 +194,8 @@ std::vector<std::int32_t> PromptTokens::by_own_template(const ChatPrompt& prompt
   const std::vector<std::int32_t> first = tokenizer_.encode("");
   bind("bos_token", first.empty() ? -1 : first.front());
   bind("eos_token", end_token_);
-  return rendered(bound, ChatTemplate(*prompt.chat_template), add_special);
+  const ChatTemplate own(*asked.chat_template);
+  use(own, with_tools_shown(own, bound));
 }
 
 // Do not reveal the model's path to clients.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,6 +37,8 @@ class PromptTokens {
                                                  std::string_view behind) const;
   /// The tokens that ask for an answer to a conversation.
   [[nodiscard]] std::vector<std::int32_t> chat(const ChatPrompt& prompt, bool add_special) const;
+  /// The text that asks for an answer to a conversation; no message may bring tokens.
+  [[nodiscard]] std::string chat_text(const ChatPrompt& prompt) const;
   /// A text that is far too long for the context is refused: to make tokens of it would keep a
   /// thread of the server for long.
   void check_length(std::size_t bytes, const std::string& param) const;
@@ -43,11 +46,9 @@ class PromptTokens {
   void check_tokens(std::span<const std::int32_t> ids, const std::string& param) const;
 
  private:
-  [[nodiscard]] std::vector<std::int32_t> rendered(const ChatPrompt& asked,
-                                                   const ChatTemplate& chat,
-                                                   bool add_special) const;
-  [[nodiscard]] std::vector<std::int32_t> by_own_template(const ChatPrompt& prompt,
-                                                          bool add_special) const;
+  using UseTemplate = std::function<void(const ChatTemplate&, const ChatPrompt&)>;
+  void with_template(const ChatPrompt& asked, const UseTemplate& use) const;
+  void with_own_template(const ChatPrompt& asked, const UseTemplate& use) const;
   [[nodiscard]] std::string without_paths(std::string message) const;
 
   const Tokenizer& tokenizer_;

@@ -171,6 +171,7 @@ void rerank(Service& service, const HttpRequest& request, const std::shared_ptr<
       fields.integer_or("top_n", static_cast<int>(ranking->documents.size())));
   ranking->tells_documents = fields.boolean_or("return_documents", true);
   ranking->ignored = std::move(checked.ignored);
+  service.note_ignored(request.id, ranking->ignored);
   const std::string instruction = fields.text("instruction").value_or(std::string(kInstruction));
   std::vector<engine::Request> requests;
   for (std::size_t i = 0; i < ranking->documents.size(); ++i) {

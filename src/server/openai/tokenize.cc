@@ -36,17 +36,50 @@ std::vector<std::string> texts_of(std::span<const std::int32_t> tokens,
   return texts;
 }
 
-HttpResponse json_answer(const Json& value, const std::vector<std::string>& ignored) {
+// Names what has had no effect, too.
+HttpResponse token_answer(const Service& service, const HttpRequest& request, const Json& value,
+                          const std::vector<std::string>& ignored) {
   HttpResponse response{.headers = {}, .body = dump(value)};
   add_ignored(ignored, response);
+  service.note_ignored(request.id, ignored);
   return response;
+}
+
+ChatPrompt chat_prompt(const Service& service, const Fields& fields, std::string_view body,
+                       const nlohmann::json& parsed) {
+  ChatPrompt prompt =
+      parse_chat_prompt(fields, in_order(body, parsed, {}),
+                        static_cast<std::size_t>(service.config().limits.most_variables));
+  (void)parse_thoughts(fields, prompt);
+  return prompt;
+}
+
+// Those that a text has no use for.
+std::vector<std::string_view> fields_of_chats() {
+  constexpr auto kChats = static_cast<std::uint8_t>(Endpoint::chat);
+  constexpr auto kTexts = static_cast<std::uint8_t>(Endpoint::completions);
+  std::vector<std::string_view> names;
+  for (const FieldRule& rule : field_rules()) {
+    if ((rule.endpoints & (kChats | kTexts)) == kChats) {
+      names.push_back(rule.name);
+    }
+  }
+  return names;
+}
+
+void ignore(const std::vector<std::string_view>& names, CheckedBody& checked) {
+  for (const std::string_view name : names) {
+    if (checked.value.contains(name)) {
+      checked.ignored.emplace_back(name);
+    }
+  }
 }
 
 }  // namespace
 
-HttpResponse tokenize(const Service& service, std::string_view body) {
-  const nlohmann::json parsed = parse_body(body);
-  const CheckedBody checked = check_fields(parsed, Endpoint::tokenize);
+HttpResponse tokenize(const Service& service, const HttpRequest& request) {
+  const nlohmann::json parsed = parse_body(request.body);
+  CheckedBody checked = check_fields(parsed, Endpoint::tokenize);
   const Fields fields(checked.value, checked.spelled);
   service.check_model(fields.text("model").value_or(""));
   std::vector<std::int32_t> tokens;
@@ -54,27 +87,36 @@ HttpResponse tokenize(const Service& service, std::string_view body) {
     if (fields.find("prompt") != nullptr) {
       fields.reject("prompt", "none beside messages");
     }
-    ChatPrompt prompt =
-        parse_chat_prompt(fields, in_order(body, parsed, {}),
-                          static_cast<std::size_t>(service.config().limits.most_variables));
-    (void)parse_thoughts(fields, prompt);
-    tokens = service.prompts().chat(prompt, fields.boolean_or("add_special_tokens", false));
+    tokens = service.prompts().chat(chat_prompt(service, fields, request.body, parsed),
+                                    fields.boolean_or("add_special_tokens", false));
   } else {
     const auto text = fields.text("prompt");
     if (!text) {
       fields.reject("prompt", "a string");
     }
     tokens = service.prompts().text(*text, fields.boolean_or("add_special_tokens", true), "prompt");
+    ignore(fields_of_chats(), checked);
   }
-  Json answer{{"count", tokens.size()}, {"max_model_len", service.context()}, {"tokens", tokens}};
+  Json told{{"count", tokens.size()}, {"max_model_len", service.context()}, {"tokens", tokens}};
   if (fields.boolean_or("return_token_strs", false)) {
-    answer["token_strs"] = texts_of(tokens, service.tokenizer());
+    told["token_strs"] = texts_of(tokens, service.tokenizer());
   }
-  return json_answer(answer, checked.ignored);
+  return token_answer(service, request, told, checked.ignored);
 }
 
-HttpResponse detokenize(const Service& service, std::string_view body) {
-  const CheckedBody checked = check_fields(parse_body(body), Endpoint::detokenize);
+HttpResponse apply_template(const Service& service, const HttpRequest& request) {
+  const nlohmann::json parsed = parse_body(request.body);
+  CheckedBody checked = check_fields(parsed, Endpoint::tokenize);
+  const Fields fields(checked.value, checked.spelled);
+  service.check_model(fields.text("model").value_or(""));
+  const std::string text =
+      service.prompts().chat_text(chat_prompt(service, fields, request.body, parsed));
+  ignore({"prompt", "add_special_tokens", "return_token_strs"}, checked);
+  return token_answer(service, request, {{"prompt", text}}, checked.ignored);
+}
+
+HttpResponse detokenize(const Service& service, const HttpRequest& request) {
+  const CheckedBody checked = check_fields(parse_body(request.body), Endpoint::detokenize);
   const Fields fields(checked.value, checked.spelled);
   service.check_model(fields.text("model").value_or(""));
   if (fields.find("tokens") == nullptr) {
@@ -82,7 +124,8 @@ HttpResponse detokenize(const Service& service, std::string_view body) {
   }
   const std::vector<std::int32_t> ids = fields.tokens("tokens");
   service.prompts().check_tokens(ids, "tokens");
-  return json_answer({{"prompt", service.tokenizer().decode(ids, false)}}, checked.ignored);
+  return token_answer(service, request, {{"prompt", service.tokenizer().decode(ids, false)}},
+                      checked.ignored);
 }
 
 }  // namespace winnow::server

@@ -84,14 +84,11 @@ void parse_choice(const Fields& fields, ToolRequest& request) {
 ToolRequest parse_tools(const Fields& fields, const Json& ordered) {
   ToolRequest request;
   if (const json* tools = fields.find("tools")) {
-    if (!tools->is_array() || tools->size() > kMostTools) {
+    if (tools->size() > kMostTools) {
       fields.reject("tools", fmt::format("an array of at most {} functions", kMostTools));
     }
     request.described = ordered.at("tools");
     for (std::size_t i = 0; i < tools->size(); ++i) {
-      if (!(*tools)[i].is_object()) {
-        fields.reject("tools", "objects alone");
-      }
       Tool tool = parse_tool((*tools)[i], request.described[i], fmt::format("tools[{}].", i));
       if (std::ranges::find(request.tools, tool.name, &Tool::name) != request.tools.end()) {
         fields.reject("tools", fmt::format("names of which none comes twice ({})", tool.name));

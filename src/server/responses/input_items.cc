@@ -28,7 +28,8 @@ std::string thought_of(const Json& item) {
       continue;
     }
     for (const Json& part : item[key]) {
-      thought += part.is_object() ? part.value("text", "") : "";
+      const Json text = part.is_object() ? part.value("text", Json()) : Json();
+      thought += text.is_string() ? text.get<std::string>() : "";
     }
   }
   return thought;

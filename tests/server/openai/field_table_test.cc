@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <fstream>
 #include <iterator>
 #include <set>
 
 #include "server/http/api_error.h"
+#include "server/openai/field_types.h"
 
 namespace winnow::server {
 namespace {
@@ -20,6 +22,10 @@ CheckedBody checked(const char* body, Endpoint endpoint = Endpoint::completions)
   return check_fields(json::parse(body), endpoint);
 }
 
+constexpr std::array kEndpoints{Endpoint::completions, Endpoint::chat,     Endpoint::tokenize,
+                                Endpoint::detokenize,  Endpoint::messages, Endpoint::responses,
+                                Endpoint::embeddings,  Endpoint::rerank};
+
 std::string error_of(const char* body, Endpoint endpoint = Endpoint::completions) {
   try {
     checked(body, endpoint);
@@ -31,8 +37,7 @@ std::string error_of(const char* body, Endpoint endpoint = Endpoint::completions
 }
 
 TEST(FieldTable, NamesAreUniqueAndAliasesLeadSomewhere) {
-  for (const Endpoint endpoint :
-       {Endpoint::completions, Endpoint::chat, Endpoint::tokenize, Endpoint::detokenize}) {
+  for (const Endpoint endpoint : kEndpoints) {
     const auto is_of = [endpoint](const FieldRule& rule) {
       return (rule.endpoints & static_cast<std::uint8_t>(endpoint)) != 0;
     };
@@ -56,6 +61,38 @@ TEST(FieldTable, TypesAndRangesAreCheckedUnderTheClientsName) {
   EXPECT_THAT(error_of(R"({"n_predict": "5"})"), HasSubstr("n_predict: n_predict is \"5\""));
   EXPECT_THAT(error_of(R"({"stream": 1})"), HasSubstr("stream: stream is 1; expected true"));
   EXPECT_THAT(error_of(R"({"n": 129})"), HasSubstr("an integer from 1 to 128"));
+}
+
+TEST(FieldTable, EveryHonouredFieldHasATypeAndMayBeNull) {
+  for (const Endpoint endpoint : kEndpoints) {
+    for (const FieldRule& rule : field_rules()) {
+      const bool is_of = (rule.endpoints & static_cast<std::uint8_t>(endpoint)) != 0;
+      if (is_of && rule.treatment == Treatment::honoured && rule.alias_of.empty()) {
+        const json types = field_schema(rule, endpoint).value("type", json());
+        ASSERT_TRUE(types.is_array()) << rule.name;
+        EXPECT_EQ(types.back(), "null") << rule.name;
+      }
+    }
+  }
+}
+
+TEST(FieldTable, WhatIsInAFieldHasATypeToo) {
+  EXPECT_THAT(error_of(R"({"stop": ["a", 5]})"),
+              HasSubstr("stop: stop[1] is 5; expected a string"));
+  EXPECT_THAT(error_of(R"({"prompt": [[[1]]]})"), HasSubstr("prompt: prompt[0][0] is"));
+  EXPECT_THAT(error_of(R"({"prompt": [5, -1]})"), HasSubstr("prompt[1] is -1"));
+  EXPECT_THAT(error_of(R"({"response_format": {"type": 5}})"),
+              HasSubstr("response_format.type: response_format.type is 5; expected a string"));
+  EXPECT_THAT(error_of(R"({"metadata": [1]})", Endpoint::responses),
+              HasSubstr("metadata: metadata is an array of 1; expected an object"));
+  EXPECT_THAT(error_of(R"({"output_config": "json"})", Endpoint::messages),
+              HasSubstr("output_config: output_config is \"json\"; expected an object"));
+  EXPECT_THAT(error_of(R"({"tools": [{"function": {"name": true}}]})", Endpoint::tokenize),
+              HasSubstr("tools[0].function.name: "));
+  EXPECT_THAT(error_of(R"({"stop_sequences": "a"})", Endpoint::messages),
+              HasSubstr("stop_sequences: stop_sequences is \"a\"; expected an array"));
+  EXPECT_EQ(error_of(R"({"prompt": [5.0, 6], "stop": null, "seed": 18446744073709551615})"),
+            "no error");
 }
 
 TEST(FieldTable, AliasesAreTheFieldsThatTheyStandFor) {
