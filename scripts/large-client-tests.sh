@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Asks a running server with clients that are too large for every test run: lm-eval (760 MB), guidellm
-# (6 GB) and Open WebUI (several GB), from PyPI into virtual environments in BUILD. Each is used with
+# (5 GB) and Open WebUI (7 GB; needs Chromium), from PyPI into virtual environments in BUILD. Each is used with
 # its defaults; the script fails if one of them meets an error.
 # Usage: scripts/large-client-tests.sh BUILD [lm-eval] [guidellm] [open-webui]
 set -euo pipefail
@@ -13,15 +13,26 @@ out=$build/large-client-tests
 mkdir -p "$out"
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 OPENAI_API_KEY=none
 
-# install NAME PACKAGE: the programs of a package, in $out/NAME/bin.
+# install NAME PACKAGE...: the programs of packages, in $out/NAME/bin.
 install() {
   [[ -e $out/$1/installed ]] && return
   python3 -m venv "$out/$1"
-  "$out/$1/bin/pip" install --quiet --disable-pip-version-check "$2"
+  "$out/$1/bin/pip" install --quiet --disable-pip-version-check "${@:2}"
   touch "$out/$1/installed"
 }
 
-"$build/bin/winnow" serve --model assets/dms-cr8 --port 0 >"$out/server.out" 2>"$out/server.log" &
+# The demo model with a longer context: the tools of Open WebUI alone take 8,000 tokens.
+model=$out/dms-cr8
+rm -rf "$model"
+mkdir "$model"
+ln -s "$PWD"/assets/dms-cr8/* "$model"
+rm "$model/config.json"
+sed 's/"max_position_embeddings": 4096/"max_position_embeddings": 32768/' assets/dms-cr8/config.json \
+  >"$model/config.json"
+
+# guidellm asks 512 times at once.
+"$build/bin/winnow" serve --model "$model" --port 0 --max-requests 1024 \
+  >"$out/server.out" 2>"$out/server.log" &
 server=$!
 trap 'kill $server' EXIT
 until grep -q "serves on" "$out/server.out"; do
@@ -41,10 +52,10 @@ lm_eval() {
 
 guidellm() {
   install guidellm guidellm
-  "$out/guidellm/bin/guidellm" run --disable-console-interactive \
+  timeout 300 "$out/guidellm/bin/guidellm" run --disable-console-interactive \
     --backend "kind=openai_http,target=$url" --profile kind=sweep,sweep_size=3 \
-    --constraint kind=max_duration,max_duration=4 --tokenizer "kind=hf_auto,model=$PWD/assets/dms-cr8" \
-    --data kind=synthetic_text,prompt_tokens=64,output_tokens=16 \
+    --constraint kind=max_duration,seconds=8 --tokenizer "kind=hf_auto,model=$model" \
+    --data kind=synthetic_text,prompt_tokens=32,output_tokens=8 \
     --output "kind=json,path=$out/guidellm.json"
   python3 - "$out/guidellm.json" <<'END'
 import json, sys
@@ -61,7 +72,7 @@ for client in ${clients[@]}; do
     lm-eval) lm_eval ;;
     guidellm) guidellm ;;
     open-webui)
-      install open-webui open-webui
+      install open-webui open-webui playwright
       "$out/open-webui/bin/python" tests/server/large/open_webui.py "$url/v1" "$out" ;;
     *) echo "no such client: $client" && exit 1 ;;
   esac

@@ -19,11 +19,12 @@ bool is_same_key(std::string_view given, std::string_view key) {
 bool has_key(const HttpRequest& head, std::span<const std::string> keys) {
   constexpr std::string_view kBearer = "bearer ";
   std::string_view given = head.header("authorization");
-  // The scheme's name may be in any case (RFC 9110, section 11.1).
+  // The scheme's name may be in any case, and several spaces may follow (RFC 9110, section 11).
   const bool bears =
       std::ranges::equal(given.substr(0, kBearer.size()), kBearer,
                          [](unsigned char a, unsigned char b) { return std::tolower(a) == b; });
   given.remove_prefix(bears ? kBearer.size() : given.size());
+  given.remove_prefix(std::min(given.find_first_not_of(' '), given.size()));
   if (given.empty()) {  // as Anthropic's clients send it
     given = head.header("x-api-key");
   }
