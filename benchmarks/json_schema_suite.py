@@ -1,20 +1,49 @@
 #!/usr/bin/env python3
 """Whether answers are valid under the schemas of a test suite. DIR holds files as those of JSON Schema's own suite
 (tests/draft2020-12: lists of {"schema", "tests"}), or one schema each. For every schema the demo model, which knows
-nothing of JSON, answers several times at a high temperature; jsonschema (PyPI) checks each answer that ended by
-itself, formats too. Starts the server itself.
+nothing of JSON, answers several times at a high temperature; jsonschema[format] (PyPI) checks each answer that ended by
+itself, with ECMAScript's patterns (regress, PyPI) and decimal numbers. Starts the server itself.
 
   benchmarks/json_schema_suite.py DIR --answers 8 --out FILE.json -- [serve flags]"""
 import argparse
 import asyncio
 import collections
 import datetime
+import decimal
 import json
 import pathlib
 import time
 
 import jsonschema
+import regress
 from serving_load import ROOT, Server, machine, request
+
+
+class EcmaPatterns:
+    """What jsonschema searches with: JSON Schema's patterns are ECMAScript's, not Python's."""
+    @staticmethod
+    def search(pattern, text):
+        return regress.Regex(pattern, "u").find(text)
+
+
+for module in (jsonschema._keywords, jsonschema._utils):
+    module.re = EcmaPatterns
+
+
+decimal.getcontext().prec = 1000
+
+
+def number(text):
+    """As it is written, so that what is a multiple is one exactly; a float where that would have too many digits."""
+    try:
+        exact = decimal.Decimal(text)
+    except decimal.InvalidOperation:  # an exponent of many digits
+        return float(text)
+    return exact if abs(exact.adjusted()) < 400 else float(text)
+
+
+def decimals(text):
+    return json.loads(text, parse_float=number)
 
 
 def schemas(folder):
@@ -38,12 +67,13 @@ async def ask(port, schema, args):
 
 def judge(schema, choices):
     """How many answers ended, and those of them that are not valid."""
-    checker = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+    checker = jsonschema.Draft202012Validator(decimals(json.dumps(schema)),
+                                              format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
     ended = [choice["text"] for choice in choices if choice["finish_reason"] == "stop"]
     wrong = []
     for text in ended:
         try:
-            checker.validate(json.loads(text))
+            checker.validate(decimals(text))
         except (jsonschema.ValidationError, ValueError, RecursionError) as error:
             wrong.append({"answer": text, "error": str(error).splitlines()[0]})
     return len(ended), wrong

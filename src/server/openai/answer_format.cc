@@ -78,7 +78,8 @@ std::optional<AnswerFormat> parse_structured_outputs(const Fields& fields, const
   const Fields inner(*object, "structured_outputs.");
   std::optional<AnswerFormat> format;
   for (const auto& [name, value] : object->items()) {
-    if (value.is_null() || value == false || name == "disable_any_whitespace") {
+    const bool is_off = name == "json_object" && value == false;  // a schema may be false
+    if (value.is_null() || is_off || name == "disable_any_whitespace") {
       continue;
     }
     std::optional<AnswerFormat> asked;
