@@ -53,7 +53,7 @@ def environment(home, hub=None, **more):
 
 def winnow(*arguments, env, **more):
     return subprocess.run([BINARY, *arguments], env=env, capture_output=True, text=True,
-                          cwd=ROOT, timeout=60, **more)
+                          cwd=ROOT, timeout=300, **more)
 
 
 def pull(home, hub, name=NAME, **more):
@@ -128,7 +128,7 @@ def test_a_directory_of_that_name_wins(hub, home, tmp_path):
     (tmp_path / "some-org").mkdir()
     (tmp_path / NAME).symlink_to(MODEL)
     result = subprocess.run([BINARY, "inspect", NAME], env=environment(home, hub), cwd=tmp_path,
-                            capture_output=True, text=True, timeout=60)
+                            capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     assert not hub.requests()
 
@@ -290,7 +290,7 @@ def test_two_pulls_at_once_share_the_work(hub, home):
     both = [subprocess.Popen([BINARY, "pull", NAME], env=environment(home, hub), text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
     for process in both:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         assert out.strip() == str(snapshot(home))
     assert len(asked_for(hub, sha256(model_files()[WEIGHTS]))) == 1
@@ -311,7 +311,7 @@ def test_offline(hub, home):
 
 def python(code, env):
     result = subprocess.run([sys.executable, "-c", code, NAME], env=env, capture_output=True,
-                            text=True, timeout=60)
+                            text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
 

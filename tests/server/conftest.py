@@ -1,5 +1,6 @@
 """A winnow server on the demo model, and what tests ask it with."""
 import contextlib
+import functools
 import os
 import pathlib
 import re
@@ -8,8 +9,14 @@ import socket
 import subprocess
 import tempfile
 
+import httpx
 import openai
 import pytest
+
+# A machine may be busy with other tests: nothing here is about speed, and nobody gives up early.
+PATIENCE = 300.0
+for name in ("get", "post", "request", "stream"):
+    setattr(httpx, name, functools.partial(getattr(httpx, name), timeout=PATIENCE))
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("WINNOW_BINARY", str(ROOT / "build/release/bin/winnow"))
@@ -34,17 +41,17 @@ class Server:
         self.log.seek(0)
         return self.log.read()
 
-    def connect(self, timeout=20):
+    def connect(self, timeout=PATIENCE):
         return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
 
-    def ask_raw(self, data, timeout=20):
+    def ask_raw(self, data, timeout=PATIENCE):
         """Sends bytes, returns what comes back until the server closes."""
         with self.connect(timeout) as s:
             s.sendall(data)
             s.shutdown(socket.SHUT_WR) if not data else None
             return read_all(s)
 
-    def stop(self, sig=signal.SIGTERM, timeout=40):
+    def stop(self, sig=signal.SIGTERM, timeout=PATIENCE):
         if self.process.poll() is None:
             self.process.send_signal(sig)
         return self.process.wait(timeout)

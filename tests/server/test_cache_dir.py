@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from conftest import BINARY, ROOT, serving
+from conftest import BINARY, PATIENCE, ROOT, serving
 from test_http import post, value, wait_until
 
 TEXT = "".join(f"The quick brown fox number {i} jumps over the lazy dog. " for i in range(30))
@@ -126,7 +126,7 @@ def test_two_servers_share_a_directory(directory):
 ])
 def test_what_cannot_be(words, complaint):
     result = subprocess.run([BINARY, "serve", "--model", "assets/dms-cr8", "--port", "0", *words],
-                            cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+                            cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert result.returncode == 1
     assert complaint in result.stderr
     assert result.stderr.count("\n") == 1

@@ -3,7 +3,7 @@ import subprocess
 
 import httpx
 import pytest
-from conftest import BINARY, ROOT, read_all, serving
+from conftest import BINARY, PATIENCE, ROOT, read_all, serving
 from test_http import LONG, post, request_bytes, value, wait_until
 
 
@@ -41,7 +41,7 @@ def test_tls_files_that_are_none(tmp_path):
                           (text, "is no certificate in PEM")):
         done = subprocess.run([BINARY, "serve", "--model", "assets/dms-cr8", "--port", "0",
                                "--tls-cert", file, "--tls-key", file],
-                              cwd=ROOT, capture_output=True, text=True, timeout=60)
+                              cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 1 and f"--tls-cert {file}: {message}" in done.stderr, done.stderr
 
 
