@@ -18,3 +18,12 @@ pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl)
 pkg_check_modules(edit REQUIRED IMPORTED_TARGET libedit)
 find_package(Boost REQUIRED)
 find_package(OpenSSL REQUIRED)
+
+# Ranks that mpirun or srun starts. AUTO: where there is MPI.
+set(WINNOW_MPI AUTO CACHE STRING "Build for MPI ranks: ON, OFF or AUTO")
+set_property(CACHE WINNOW_MPI PROPERTY STRINGS AUTO ON OFF)
+if(WINNOW_MPI STREQUAL "ON")
+  find_package(MPI REQUIRED COMPONENTS CXX)
+elseif(WINNOW_MPI STREQUAL "AUTO")
+  find_package(MPI COMPONENTS CXX QUIET)
+endif()

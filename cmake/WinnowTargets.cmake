@@ -20,7 +20,8 @@ target_compile_options(winnow_cold INTERFACE
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1;-Wno-maybe-uninitialized>")
 
 # winnow_add_room(NAME): one folder of src/ as an object library winnow_NAME. What lies in a cuda/
-# folder of it is built only where there is CUDA, what lies in a without_cuda/ folder only elsewhere.
+# folder of it is built only where there is CUDA, what lies in a without_cuda/ folder only elsewhere;
+# the same of mpi/ and without_mpi/.
 # *_sm90.cu hold Hopper's own instructions, which no other architecture has, and are always built for
 # just that one.
 function(winnow_add_room name)
@@ -30,6 +31,11 @@ function(winnow_add_room name)
     list(FILTER sources EXCLUDE REGEX "/without_cuda/")
   else()
     list(FILTER sources EXCLUDE REGEX "/cuda/")
+  endif()
+  if(MPI_CXX_FOUND)
+    list(FILTER sources EXCLUDE REGEX "/without_mpi/")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/mpi/")
   endif()
   if(NOT sources)
     return()

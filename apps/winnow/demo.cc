@@ -115,7 +115,7 @@ Ending ending_of(const std::string& text) {
 }
 
 void print_header(const Demo& demo, const engine::LoadedModel& model, const Ending& ending) {
-  const model::ModelSpec& config = model.model.spec();
+  const model::ModelSpec& config = model.spec();
   const kvcache::CacheConfig& cache = model.engine.cache;
   const std::string rule(kvcache::rule_name(cache.rule));
   print(demo.bold("winnow demo") +

@@ -75,7 +75,7 @@ Shape shape_of_entries(const model::ModelSpec& config, std::int64_t rows) {
 
 int run_logits(const LogitsOptions& options) {
   const auto loaded = engine::load_model(options.load);
-  const model::ModelSpec& config = loaded->model.spec();
+  const model::ModelSpec& config = loaded->spec();
   check_limits(options, loaded->engine.cache.traits());
   const auto tokens = read_tokens(options, config.vocab);
   require(tokens.size() <= static_cast<std::size_t>(config.max_positions),

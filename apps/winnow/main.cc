@@ -8,6 +8,7 @@
 #include <new>
 #include <string>
 
+#include "api/llm_load.h"
 #include "apps/winnow/command.h"
 #include "apps/winnow/help_formatter.h"
 #include "apps/winnow/interrupt.h"
@@ -82,6 +83,8 @@ int parse_and_run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return winnow::cli::parse_and_run(argc, argv);
+  } catch (const winnow::engine::RankEnded&) {
+    return winnow::cli::kSuccess;
   } catch (const winnow::cli::Interrupted&) {
     return winnow::cli::kInterrupted;
   } catch (const std::bad_alloc&) {

@@ -47,9 +47,12 @@ struct LoadOptions {
   std::string dtype = "bf16";    // of computation: bf16 or fp32
   std::string weights = "auto";  // auto (as stored), int8, int4 or, on cuda, fp8 (while loading)
   std::string device = "cpu";    // cpu, cuda or cuda:N
-  int threads = 0;               // 0: one per core
-  int chunk = 0;                 // most tokens per step: longer prompts are cut; 0: 512, cuda 8192
-  bool deterministic = false;    // results do not depend on chunking or batching, to the last bit
+  /// Ranks that each compute a part of the model: the processes that an MPI launcher (mpirun, srun)
+  /// has started, or else threads of this one. docs/many-devices.md
+  int tensor_parallel = 1;
+  int threads = 0;             // 0: one per core
+  int chunk = 0;               // most tokens per step: longer prompts are cut; 0: 512, cuda 8192
+  bool deterministic = false;  // results do not depend on chunking or batching, to the last bit
   /// Keep the cache of what was read and written for later prompts that begin the same, while
   /// `kv_gib` has room. Rules with a budget (tova, h2o, streaming) read every prompt anew.
   bool reuse_prefixes = false;

@@ -19,7 +19,7 @@ namespace winnow {
 namespace {
 
 ModelInfo describe(const engine::LoadedModel& loaded) {
-  const model::ModelSpec& config = loaded.model.spec();
+  const model::ModelSpec& config = loaded.spec();
   const kvcache::CacheConfig& cache = loaded.engine.cache;
   return {.family = config.family,
           .layers = config.layer_count(),
@@ -102,8 +102,7 @@ struct Llm::Impl {
       digest = engine::model_digest(load_options);
     }
     const int prompt = static_cast<int>(request.prompt.size());
-    return {
-        digest, loaded->model.cache_shape(), loaded->engine, {prompt, prompt + request.max_tokens}};
+    return {digest, loaded->cache_shape(), loaded->engine, {prompt, prompt + request.max_tokens}};
   }
 
   std::filesystem::path directory;
@@ -172,7 +171,7 @@ Stream Llm::start(std::span<const std::int32_t> prompt, const GenerateOptions& o
           "--stop: a model without tokenizer has no text to stop at");
   require(options.samples >= 1 && options.samples <= 4096, "--n {}: expected 1 to 4096",
           options.samples);
-  const model::ModelSpec& config = impl_->loaded->model.spec();
+  const model::ModelSpec& config = impl_->loaded->spec();
   engine::Request request = make_request(prompt, options, config);
   std::optional<engine::PromptCache> cache;
   if (!options.prompt_cache.empty()) {
@@ -190,7 +189,7 @@ Stream Llm::start(std::span<const std::int32_t> prompt, const GenerateOptions& o
 void Llm::logits(std::span<const std::int32_t> tokens, std::span<float> logits,
                  std::span<std::int32_t> live_entries,
                  const std::function<bool(const Progress&)>& on_step) {
-  const model::ModelSpec& config = impl_->loaded->model.spec();
+  const model::ModelSpec& config = impl_->loaded->spec();
   const auto vocab = static_cast<std::size_t>(config.vocab);
   const auto heads = static_cast<std::size_t>(config.cached_heads());
   require(logits.empty() || logits.size() == tokens.size() * vocab,

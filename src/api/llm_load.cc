@@ -8,11 +8,28 @@
 #include "model/checkpoint.h"
 
 namespace winnow::engine {
+namespace {
+
+std::unique_ptr<const LoadedModel> load_ranks(const model::Checkpoint& checkpoint,
+                                              const EngineConfig& config) {
+  auto team = std::make_unique<RankTeam>(checkpoint, config);
+  auto loaded = std::make_unique<LoadedModel>(
+      LoadedModel{team->load_part(), config, checkpoint.parameter_count()});
+  if (!team->is_first()) {
+    team->obey(loaded->model);
+    team.reset();  // takes leave of the others
+    throw RankEnded();
+  }
+  loaded->team = std::move(team);
+  loaded->backend = loaded->team->make_backend(loaded->model);
+  return loaded;
+}
+
+}  // namespace
 
 std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineConfig& config,
                                                std::int64_t parameters) {
-  auto loaded =
-      std::make_unique<LoadedModel>(LoadedModel{std::move(model), config, parameters, nullptr});
+  auto loaded = std::make_unique<LoadedModel>(LoadedModel{std::move(model), config, parameters});
   loaded->backend = make_backend(loaded->model, config);
   return loaded;
 }
@@ -32,6 +49,9 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   const model::Checkpoint checkpoint = open_checkpoint(options);
   const EngineConfig config = resolve_options(options, checkpoint.spec());
   set_threads(options.threads);
+  if (config.ranks > 1) {
+    return load_ranks(checkpoint, config);
+  }
   const FixedThreads fixed;  // others may load meanwhile
   return place_model({checkpoint.spec(),
                       model::load_weights(checkpoint, host_format(config), !config.cuda_device)},

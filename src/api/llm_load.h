@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "api/rank_team.h"
 #include "engine/options.h"
 #include "engine/runner.h"
 #include "model/checkpoint.h"
@@ -13,11 +14,19 @@
 namespace winnow::engine {
 
 struct LoadedModel {
-  model::Model model;
+  model::Model model;  // of several ranks, rank 0's part
   EngineConfig engine;
   std::int64_t parameters = 0;
-  std::unique_ptr<const Backend> backend = {};  // the model on its device
+  std::unique_ptr<RankTeam> team = {};          // null: this process has the whole model
+  std::unique_ptr<const Backend> backend = {};  // the whole model on its devices
+
+  [[nodiscard]] const model::ModelSpec& spec() const { return backend->spec(); }
+  [[nodiscard]] kvcache::CacheShape cache_shape() const { return backend->cache_shape(); }
 };
+
+/// Thrown by load_model() in a process that is not the first of its ranks, when these have ended:
+/// there is nothing left for it to do.
+struct RankEnded {};
 
 /// `model` on the device that `config` names.
 std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineConfig& config,
@@ -27,6 +36,7 @@ std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineC
 model::Checkpoint open_checkpoint(const LoadOptions& options);
 
 /// Opens options.model, checks `options` against it, sets the number of threads, reads the weights.
+/// Of several ranks only the first returns; others obey it and throw RankEnded.
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options);
 
 /// Identifies the model of load_model(): its files, the context that its RoPE is set up for, and

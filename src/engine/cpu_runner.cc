@@ -61,11 +61,12 @@ class CpuSequence : public SequenceState {
 
 class CpuRunner : public Runner {
  public:
-  CpuRunner(const model::Model& model, const EngineConfig& config)
+  CpuRunner(const model::Model& model, const EngineConfig& config, parallel::Communicator* ranks)
       : model_(model),
         tiled_(amx_packed_weights(model, config)),
         cache_(config.cache, model.cache_shape()) {
-    context_ = {config.compute, config.deterministic, &workspace_, tiled_ ? &*tiled_ : nullptr};
+    context_ = {config.compute, config.deterministic, &workspace_, tiled_ ? &*tiled_ : nullptr,
+                ranks};
   }
 
   std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) override {
@@ -99,7 +100,7 @@ class CpuRunner : public Runner {
       rows += share.logit_rows;
     }
     if (logits.rows == 0 && rows > 0) {
-      const auto vocab = static_cast<std::size_t>(model_.spec().vocab);
+      const auto vocab = static_cast<std::size_t>(model_.vocab());
       logits_.ensure(rows * vocab);
       logits = {logits_.data(), rows, vocab};
     }
@@ -157,7 +158,7 @@ double CpuBackend::read_bandwidth() const {
 
 std::unique_ptr<Runner> CpuBackend::make_runner(
     const EngineConfig& config, int /*tokens: memory is taken as it is used*/) const {
-  return std::make_unique<CpuRunner>(model_, config);
+  return std::make_unique<CpuRunner>(model_, config, ranks_);
 }
 
 }  // namespace winnow::engine

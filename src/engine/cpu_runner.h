@@ -5,13 +5,16 @@
 
 #include "engine/engine.h"
 #include "engine/runner.h"
+#include "parallel/communicator.h"
 
 namespace winnow::engine {
 
 class CpuBackend : public Backend {
  public:
-  /// `model` must outlive the backend.
-  explicit CpuBackend(const model::Model& model) : model_(model) {}
+  /// `model` must outlive the backend, as must the ranks that compute its other parts (may be
+  /// null).
+  explicit CpuBackend(const model::Model& model, parallel::Communicator* ranks = nullptr)
+      : model_(model), ranks_(ranks) {}
   [[nodiscard]] const model::ModelSpec& spec() const override { return model_.spec(); }
   [[nodiscard]] kvcache::CacheShape cache_shape() const override { return model_.cache_shape(); }
   [[nodiscard]] std::size_t weight_bytes_per_step(int sequences) const override;
@@ -22,6 +25,7 @@ class CpuBackend : public Backend {
 
  private:
   const model::Model& model_;
+  parallel::Communicator* ranks_;
 };
 
 }  // namespace winnow::engine

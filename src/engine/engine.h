@@ -35,6 +35,7 @@ struct EngineConfig {
                                             // more than this; nullopt: a quarter of the cache
   WeightStorage weights = WeightStorage::as_stored;
   std::optional<int> cuda_device;  // nullopt: the CPU
+  int ranks = 1;                   // that each have a part of the model
 };
 
 /// Tokens that went through the model, and the time that took.

@@ -132,7 +132,11 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
           options.threads);
   require(options.chunk >= 0 && options.chunk <= 1 << 20, "--chunk {}: expected 0 to {}",
           options.chunk, 1 << 20);
+  constexpr int kMostRanks = 64;
+  require(options.tensor_parallel >= 1 && options.tensor_parallel <= kMostRanks,
+          "--tensor-parallel {}: expected 1 to {}", options.tensor_parallel, kMostRanks);
   EngineConfig config;
+  config.ranks = options.tensor_parallel;
   config.cuda_device = parse_device(options.device);
   config.compute = parse_compute(options.dtype);
   require(!config.cuda_device || config.compute == DType::bf16,

@@ -1,11 +1,14 @@
 #include "engine/runner.h"
 
+#include "base/error.h"
 #include "engine/cpu_runner.h"
 #include "engine/cuda/cuda_backend.h"
 
 namespace winnow::engine {
 
 std::unique_ptr<Backend> make_backend(const model::Model& model, const EngineConfig& config) {
+  require(config.ranks == 1, "--tensor-parallel {}: this command runs models on one rank only",
+          config.ranks);
   if (config.cuda_device) {
     return make_cuda_backend(model, config);
   }

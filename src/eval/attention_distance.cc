@@ -43,12 +43,13 @@ std::vector<double> AttentionDistance::mean() const {
 AttentionDistance measure_attention_distance(const engine::LoadedModel& model,
                                              std::span<const std::int32_t> tokens,
                                              const std::function<bool(std::int64_t)>& on_progress) {
-  const kvcache::CacheShape shape = model.model.cache_shape();
+  require(model.team == nullptr,
+          "--tensor-parallel: the distance of attention is measured on one rank only");
+  const kvcache::CacheShape shape = model.cache_shape();
   const auto length = static_cast<int>(tokens.size());
   require(length >= 2, "the text has {} tokens: at least 2 are needed", length);
-  require(length <= model.model.spec().max_positions,
-          "{} tokens are more than the model's {} positions", length,
-          model.model.spec().max_positions);
+  require(length <= model.spec().max_positions, "{} tokens are more than the model's {} positions",
+          length, model.spec().max_positions);
   kvcache::CacheConfig dense;
   dense.format = model.engine.cache.format;
   dense.max_bytes = model.engine.cache.max_bytes;

@@ -26,11 +26,11 @@ std::int32_t most_likely(std::span<const float> logits) {
 GreedyRun run_greedy(const engine::LoadedModel& model, std::span<const std::int32_t> prompt,
                      int max_tokens, const OnToken& on_token, const OnPrefill& on_prefill) {
   require(!prompt.empty(), "the prompt is empty");
-  const auto vocab = static_cast<std::size_t>(model.model.spec().vocab);
+  const auto vocab = static_cast<std::size_t>(model.spec().vocab);
   const auto length = static_cast<int>(prompt.size());
-  require(length + max_tokens <= model.model.spec().max_positions,
+  require(length + max_tokens <= model.spec().max_positions,
           "{} prompt tokens and {} new ones are more than the model's {} positions", length,
-          max_tokens, model.model.spec().max_positions);
+          max_tokens, model.spec().max_positions);
   engine::Session session(*model.backend, model.engine, {length, length + max_tokens});
   GreedyRun run;
   std::vector<float> logits(vocab);
@@ -116,7 +116,7 @@ ForcedDivergence compare_forced(const GreedyRun& run, const GreedyRun& reference
 std::vector<GreedyRun> run_greedy_together(const engine::LoadedModel& model,
                                            std::span<const std::vector<std::int32_t>> prompts,
                                            int steps, std::span<const GreedyRun> references) {
-  const model::ModelSpec& config = model.model.spec();
+  const model::ModelSpec& config = model.spec();
   const auto longest = std::ranges::max(prompts, {}, &std::vector<std::int32_t>::size).size();
   const int length = static_cast<int>(longest) + steps;
   require(length <= config.max_positions,

@@ -28,7 +28,7 @@ engine::EngineConfig with_sequences(engine::EngineConfig config, int sequences) 
 
 Forcing::Forcing(const engine::LoadedModel& model, int sequences, int length)
     : model_(model),
-      vocab_(static_cast<std::size_t>(model.model.spec().vocab)),
+      vocab_(static_cast<std::size_t>(model.spec().vocab)),
       runner_(model.backend->make_runner(with_sequences(model.engine, sequences),
                                          most_tokens(model.engine.cache, sequences, length))) {}
 

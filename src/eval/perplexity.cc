@@ -208,15 +208,15 @@ PerplexityResult measure_perplexity(const engine::LoadedModel& model,
                                     const engine::LoadedModel* reference,
                                     std::span<const std::int32_t> tokens,
                                     const PerplexityOptions& options) {
-  const model::ModelSpec& config = model.model.spec();
+  const model::ModelSpec& config = model.spec();
   const auto prefix = static_cast<int>(options.prefix.size());
   require(options.context > prefix + 1 && options.context <= config.max_positions,
           "context {} is not between {} and the model's {} positions", options.context, prefix + 2,
           config.max_positions);
   require(options.batch >= 1, "--batch {}: at least 1 is needed", options.batch);
-  require(reference == nullptr || reference->model.spec().vocab == config.vocab,
+  require(reference == nullptr || reference->spec().vocab == config.vocab,
           "the reference has a vocabulary of {} tokens, the model one of {}",
-          reference == nullptr ? 0 : reference->model.spec().vocab, config.vocab);
+          reference == nullptr ? 0 : reference->spec().vocab, config.vocab);
   if (options.max_tokens > 0 && static_cast<std::size_t>(options.max_tokens) < tokens.size()) {
     tokens = tokens.first(static_cast<std::size_t>(options.max_tokens));
   }

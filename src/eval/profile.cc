@@ -68,12 +68,12 @@ double Profile::share_of_heads(int token) const {
 
 Profile measure_profile(const engine::LoadedModel& model, std::span<const std::int32_t> tokens,
                         const std::function<bool(std::int64_t)>& on_progress) {
-  const model::ModelSpec& config = model.model.spec();
+  const model::ModelSpec& config = model.spec();
   require(!tokens.empty(), "the text is empty: at least one token is needed");
   require(tokens.size() <= static_cast<std::size_t>(config.max_positions),
           "{} tokens are more than the model's {} positions", tokens.size(), config.max_positions);
   Profile profile;
-  profile.shape = model.model.cache_shape();
+  profile.shape = model.cache_shape();
   profile.heads = profile.shape.all_heads();
   const auto heads = static_cast<std::size_t>(profile.heads);
   profile.visible.resize(tokens.size() * heads);

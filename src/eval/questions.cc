@@ -75,11 +75,11 @@ class Answering {
       return false;
     }
     const auto total = static_cast<std::int64_t>(question.prompt.size()) + question.max_tokens;
-    if (total > model_.model.spec().max_positions) {
+    if (total > model_.spec().max_positions) {
       Json record = question.facts;
-      record["skipped"] = fmt::format("{} prompt tokens and {} new ones are more than {} positions",
-                                      question.prompt.size(), question.max_tokens,
-                                      model_.model.spec().max_positions);
+      record["skipped"] =
+          fmt::format("{} prompt tokens and {} new ones are more than {} positions",
+                      question.prompt.size(), question.max_tokens, model_.spec().max_positions);
       journal_.add(question.id, record);
       return false;
     }
@@ -88,7 +88,7 @@ class Answering {
     request.max_tokens = question.max_tokens;
     request.samples = options_.samples;
     request.sampling = options_.sampling;
-    request.stop_tokens = model_.model.spec().eos_tokens;
+    request.stop_tokens = model_.spec().eos_tokens;
     request.count_reads = true;
     const engine::RequestId id = engine_.submit(std::move(request));
     GenerateOptions generate;
@@ -123,7 +123,7 @@ class Answering {
 
   Json record(engine::RequestId id, const Open& open) {
     const Question& question = *open.question;
-    const auto heads = static_cast<double>(model_.model.spec().cached_heads());
+    const auto heads = static_cast<double>(model_.spec().cached_heads());
     Json answers = Json::array();
     std::vector<engine::CacheReads> traces;
     Mean ratio;

@@ -182,7 +182,8 @@ void take_steps(ops::Context& context, int layer, std::span<const Step> steps) {
   if (evicts) {
     const auto heads = static_cast<std::size_t>(first.cache().shape().kv_heads_of(layer));
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      evict_by_score(*steps[i].chunk->sequence, layer, std::span(rows).subspan(i * heads, heads));
+      evict_by_score(context, *steps[i].chunk->sequence, layer,
+                     std::span(rows).subspan(i * heads, heads));
     }
   }
   if (first.rule(layer).traits->selects) {

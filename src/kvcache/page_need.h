@@ -1,7 +1,9 @@
 // The pages that an operation needs.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <vector>
 
 namespace winnow::kvcache {
 
@@ -10,11 +12,17 @@ struct PageNeed {
   std::size_t archive = 0;
   std::size_t window = 0;
   std::size_t states = 0;
+  /// Where ranks hold parts of a sequence: what the others need of theirs, from rank 1 on.
+  std::vector<PageNeed> others = {};
 
   PageNeed& operator+=(const PageNeed& other) {
     archive += other.archive;
     window += other.window;
     states += other.states;
+    others.resize(std::max(others.size(), other.others.size()));
+    for (std::size_t i = 0; i < other.others.size(); ++i) {
+      others[i] += other.others[i];
+    }
     return *this;
   }
 };

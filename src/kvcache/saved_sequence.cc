@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "kvcache/packed_entries.h"
+#include "kvcache/saved_rows.h"
 #include "kvcache/sequence_cache.h"
 
 namespace winnow::kvcache {
@@ -11,10 +12,6 @@ namespace {
 
 std::size_t size_of(int count) {
   return static_cast<std::size_t>(count);
-}
-
-std::size_t open_floats(const CacheShape& shape) {
-  return 2 * size_of(shape.head_dim) + 1;
 }
 
 // The archive's length of a row after `length` tokens: at least, at most.
@@ -56,34 +53,6 @@ auto& head_of_row(Sequence& sequence, int row) {
   const CacheShape& shape = sequence.cache().shape();
   const int layer = shape.layer_of(row);
   return sequence.head(layer, row - shape.heads_before(layer));
-}
-
-Rule row_rule(const Rule& rule, const CacheShape& shape, std::size_t row) {
-  return rule.of_layer(shape.reach_of(shape.layer_of(static_cast<int>(row))), shape.chunked);
-}
-
-// How much a row has of each list of a SavedSequence, or all rows before one.
-struct RowParts {
-  std::size_t entries = 0;
-  std::size_t marks = 0;
-  std::size_t open = 0;
-  std::size_t scores = 0;  // positions, and attention
-
-  RowParts& operator+=(const RowParts& other) {
-    entries += other.entries;
-    marks += other.marks;
-    open += other.open;
-    scores += other.scores;
-    return *this;
-  }
-};
-
-RowParts row_parts(const Rule& rule, const CacheShape& shape, int length, int archived) {
-  const std::size_t window = size_of(window_entries(rule, length));
-  return {.entries = size_of(archived) + window,
-          .marks = rule.traits->marks ? window : 0,
-          .open = rule.traits->merges ? open_floats(shape) : 0,
-          .scores = rule.drops() ? size_of(archived) : 0};
 }
 
 RowParts all_parts(const SavedSequence& saved, const CacheShape& shape, const Rule& rule) {

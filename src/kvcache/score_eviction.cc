@@ -4,6 +4,8 @@
 #include <limits>
 #include <vector>
 
+#include "parallel/communicator.h"
+
 namespace winnow::kvcache {
 namespace {
 
@@ -34,7 +36,8 @@ int least_slot(const SlotScores& slots, int end, const Score& score) {
   return best;
 }
 
-void evict_tova(SequenceCache& sequence, int layer, std::span<const ops::DecodeRow> rows) {
+void evict_tova(const ops::Context& context, SequenceCache& sequence, int layer,
+                std::span<const ops::DecodeRow> rows) {
   const CacheShape& shape = sequence.cache().shape();
   SlotScores& slots = sequence.head(layer, 0).slots();
   if (static_cast<int>(slots.size()) <= sequence.rule().budget) {
@@ -43,6 +46,9 @@ void evict_tova(SequenceCache& sequence, int layer, std::span<const ops::DecodeR
   std::vector<float> sums(slots.size(), 0.0F);
   for (const ops::DecodeRow& row : rows) {
     add_weights(row, shape.group_of(layer), sums);
+  }
+  if (context.ranks != nullptr) {
+    context.ranks->sum(sums);
   }
   const int victim = least_slot(slots, std::numeric_limits<int>::max(),
                                 [&sums](std::size_t slot) { return sums[slot]; });
@@ -72,9 +78,10 @@ void evict_h2o(SequenceCache& sequence, int layer, std::span<const ops::DecodeRo
 
 }  // namespace
 
-void evict_by_score(SequenceCache& sequence, int layer, std::span<const ops::DecodeRow> rows) {
+void evict_by_score(const ops::Context& context, SequenceCache& sequence, int layer,
+                    std::span<const ops::DecodeRow> rows) {
   if (sequence.rule().traits->drop_by == DropBy::current_attention) {
-    evict_tova(sequence, layer, rows);
+    evict_tova(context, sequence, layer, rows);
   } else {
     evict_h2o(sequence, layer, rows);
   }

@@ -5,6 +5,7 @@
 
 #include "kvcache/sequence_cache.h"
 #include "ops/attention.h"
+#include "ops/context.h"
 
 namespace winnow::kvcache {
 
@@ -16,6 +17,7 @@ namespace winnow::kvcache {
 /// half of the budget. Of the other entries of each KV head it drops the one with the least
 /// attention so far, summed over the group's query heads and all queries. Of equals, the oldest
 /// goes.
-void evict_by_score(SequenceCache& sequence, int layer, std::span<const ops::DecodeRow> rows);
+void evict_by_score(const ops::Context& context, SequenceCache& sequence, int layer,
+                    std::span<const ops::DecodeRow> rows);
 
 }  // namespace winnow::kvcache

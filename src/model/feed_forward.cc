@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/norms.h"
+#include "model/rank_sums.h"
 #include "ops/activation.h"
 #include "ops/experts.h"
 #include "ops/linear.h"
@@ -85,6 +86,7 @@ void add_experts_beside(ops::Context& context, const LayerSpec& layer, const Lay
   const auto add_branch = [&](const std::vector<float>& post_norm, const auto& add) {
     std::fill_n(branch.data, branch.rows * branch.cols, 0.0F);
     add();
+    sum_over_ranks(context, branch);
     normalize(layer.norm, branch, branch, post_norm);
     ops::add(out, branch);
   };

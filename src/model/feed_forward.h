@@ -9,10 +9,10 @@
 
 namespace winnow::model {
 
-/// A bias as ops take it: null where there is none.
 /// The only network of a layer without experts.
 ops::MlpWeights mlp_weights(const LayerWeights& w, const FeedForwardSpec& spec);
 
+/// A bias as ops take it: null where there is none.
 inline const float* data_or_null(const std::vector<float>& bias) {
   return bias.empty() ? nullptr : bias.data();
 }
@@ -21,7 +21,8 @@ inline const float* data_or_null(const std::vector<float>& bias) {
 void add_feed_forward(ops::Context& context, const FeedForwardSpec& spec, const LayerWeights& w,
                       ops::Matrix<const float> x, ops::Matrix<float> out);
 
-/// The same of experts beside (ExpertsSpec), which take the layer's stream.
+/// The same of experts beside (ExpertsSpec), which take the layer's stream. Whose ranks add up what
+/// they give before it is normed: the result is not a part.
 void add_experts_beside(ops::Context& context, const LayerSpec& layer, const LayerWeights& w,
                         ops::Matrix<const float> x, ops::Matrix<const float> stream,
                         ops::Matrix<float> out);

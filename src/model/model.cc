@@ -13,6 +13,7 @@
 #include "model/lora_products.h"
 #include "model/mixer_parts.h"
 #include "model/norms.h"
+#include "model/rank_sums.h"
 #include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/soft_cap.h"
@@ -32,9 +33,36 @@ std::vector<std::int32_t> positions_of(std::span<const SequenceStep> steps) {
 
 }  // namespace
 
-Model::Model(ModelSpec spec, Weights weights)
+kvcache::CacheShape cache_shape(const ModelSpec& spec) {
+  const AttentionSpec& attention = spec.attention();
+  kvcache::CacheShape shape{.layers = spec.attention_before(spec.layer_count()),
+                            .kv_heads = attention.kv_heads,
+                            .head_dim = spec.cached_head_dim(),
+                            .group = attention.group(),
+                            .scale = attention.scale,
+                            .soft_cap = attention.soft_cap,
+                            .sinks = attention.sinks};
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.stores()) {
+      const AttentionSpec& own = *layer.attention();
+      shape.reach.push_back(own.reach.width);
+      shape.chunked = shape.chunked || own.reach.kind == Reach::Kind::chunked;
+      if (!spec.has_equal_heads()) {
+        shape.heads.push_back({own.kv_heads, own.group()});
+      }
+    }
+  }
+  if (const RecurrentSpec* recurrent = spec.recurrent()) {
+    shape.states = {.layers = spec.recurrent_before(spec.layer_count()),
+                    .floats = recurrent->state_size()};
+  }
+  return shape;
+}
+
+Model::Model(ModelSpec spec, Weights weights, std::optional<ModelPart> part)
     : spec_(std::move(spec)),
       weights_(std::move(weights)),
+      part_(std::move(part)),
       ropes_(spec_),
       shares_entries_(spec_.shares_entries()),
       sources_(static_cast<std::size_t>(spec_.layer_count())),
@@ -45,32 +73,6 @@ Model::Model(ModelSpec spec, Weights weights)
       sources_[static_cast<std::size_t>(*attention->shares)] = true;
     }
   }
-}
-
-kvcache::CacheShape Model::cache_shape() const {
-  const AttentionSpec& attention = spec_.attention();
-  kvcache::CacheShape shape{.layers = spec_.attention_before(spec_.layer_count()),
-                            .kv_heads = attention.kv_heads,
-                            .head_dim = cached_dim_,
-                            .group = attention.group(),
-                            .scale = attention.scale,
-                            .soft_cap = attention.soft_cap,
-                            .sinks = attention.sinks};
-  for (const LayerSpec& layer : spec_.layers) {
-    if (layer.stores()) {
-      const AttentionSpec& own = *layer.attention();
-      shape.reach.push_back(own.reach.width);
-      shape.chunked = shape.chunked || own.reach.kind == Reach::Kind::chunked;
-      if (!spec_.has_equal_heads()) {
-        shape.heads.push_back({own.kv_heads, own.group()});
-      }
-    }
-  }
-  if (const RecurrentSpec* recurrent = spec_.recurrent()) {
-    shape.states = {.layers = spec_.recurrent_before(spec_.layer_count()),
-                    .floats = recurrent->state_size()};
-  }
-  return shape;
 }
 
 void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
@@ -88,7 +90,7 @@ void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
   Activations a(*context.workspace, spec_, positions.size());
   a.angles = ropes_.angles(positions);
   a.positions = std::move(positions);
-  embed(steps, a.hidden);
+  embed(context, steps, a.hidden);
   if (spec_.layer_embeddings) {
     embed_for_layers(context, steps, a);
   }
@@ -141,15 +143,23 @@ void Model::forward_by_token(ops::Context& context, std::span<const SequenceStep
   }
 }
 
-void Model::embed(std::span<const SequenceStep> steps, ops::Matrix<float> hidden) const {
+void Model::embed(const ops::Context& context, std::span<const SequenceStep> steps,
+                  ops::Matrix<float> hidden) const {
+  const Range own = part_ ? share_of(vocab(), part_->shard) : Range{0, vocab()};
   std::size_t row = 0;
   for (const SequenceStep& step : steps) {
     for (const std::int32_t token : step.tokens) {
-      require(token >= 0 && token < spec_.vocab, "token {} is outside the vocabulary of {} tokens",
-              token, spec_.vocab);
-      ops::dequantize_row(weights_.embedding, token, hidden.row(row++).data());
+      require(token >= 0 && token < vocab(), "token {} is outside the vocabulary of {} tokens",
+              token, vocab());
+      const auto to = hidden.row(row++);
+      if (token >= own.begin && token < own.end) {
+        ops::dequantize_row(weights_.embedding, token - own.begin, to.data());
+      } else {
+        std::ranges::fill(to, 0.0F);  // another rank has it
+      }
     }
   }
+  sum_over_ranks(context, hidden);
   if (spec_.embedding_multiplier != 1.0F) {
     ops::scale(hidden, spec_.embedding_multiplier);
   }
@@ -256,18 +266,20 @@ void Model::feed_forward(ops::Context& context, int layer, std::span<const Seque
     normalize(spec.norm, a.normed, a.hidden, w.mlp_norm, w.mlp_norm_bias);
     input = a.normed;
   }
-  add_branch(context, layer, a, w.mlp_post_norm, [&](ops::Matrix<float> out) {
-    const bool plain = std::ranges::all_of(steps, [layer](const SequenceStep& step) {
-      return step.adapter == nullptr || !step.adapter->layer(layer).has_feed_forward();
-    });
-    if (spec.feed_forward.experts && spec.feed_forward.experts->beside) {
+  const bool beside = spec.feed_forward.experts && spec.feed_forward.experts->beside;
+  const bool plain = std::ranges::all_of(steps, [layer](const SequenceStep& step) {
+    return step.adapter == nullptr || !step.adapter->layer(layer).has_feed_forward();
+  });
+  const auto add = [&](ops::Matrix<float> out) {
+    if (beside) {
       add_experts_beside(context, spec, w, input, a.hidden, out);
     } else if (plain) {
       add_feed_forward(context, spec.feed_forward, w, input, out);
     } else {
       add_mlps(context, layer, steps, input, out);
     }
-  });
+  };
+  add_branch(context, layer, a, w.mlp_post_norm, add, /*adds_part=*/!beside);
 }
 
 // A sequence at a time, as each may have additions of its own.
@@ -287,18 +299,23 @@ void Model::add_mlps(ops::Context& context, int layer, std::span<const SequenceS
                 });
 }
 
-// The residual stream += multiplier * [norm](branch), where add(out) adds the branch to `out`.
+// The residual stream += multiplier * [norm](branch), where add(out) adds the branch to `out`. With
+// `adds_part` it adds this rank's part of it.
 template <class Add>
 void Model::add_branch(ops::Context& context, int layer, const Activations& a,
-                       const std::vector<float>& post_norm, const Add& add) const {
+                       const std::vector<float>& post_norm, const Add& add, bool adds_part) const {
   const LayerSpec& spec = spec_.layer(layer);
-  if (post_norm.empty() && spec.residual_multiplier == 1.0F) {
+  const bool parts = adds_part && context.ranks != nullptr;
+  if (post_norm.empty() && spec.residual_multiplier == 1.0F && !parts) {
     return add(a.hidden);
   }
   const ops::Workspace::Scope scope(*context.workspace);
   const auto branch = take_matrix(*context.workspace, a.hidden.rows, spec_.hidden);
   std::fill_n(branch.data, branch.rows * branch.cols, 0.0F);
   add(branch);
+  if (parts) {
+    sum_over_ranks(context, branch);
+  }
   if (!post_norm.empty()) {
     normalize(spec.norm, branch, branch, post_norm);
   }
@@ -310,6 +327,26 @@ void Model::add_branch(ops::Context& context, int layer, const Activations& a,
 
 void Model::logits(ops::Context& context, const Activations& a, ops::Matrix<float> logits) const {
   normalize(spec_.final_norm, a.normed, a.hidden, weights_.norm, weights_.norm_bias);
+  if (context.ranks == nullptr) {
+    return part_of_logits(context, a, logits);
+  }
+  const ops::Workspace::Scope scope(*context.workspace);
+  const auto own = take_matrix(*context.workspace, logits.rows, spec_.vocab);
+  part_of_logits(context, a, own);
+  const auto parts = context.ranks->gather(std::as_bytes(std::span(own.data, own.rows * own.cols)));
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    const Range tokens = share_of(vocab(), {static_cast<int>(rank), part_->shard.ranks});
+    const auto* values = reinterpret_cast<const float*>(parts[rank].data());
+    for (std::size_t row = 0; row < logits.rows; ++row) {
+      std::copy_n(values + row * static_cast<std::size_t>(tokens.size()), tokens.size(),
+                  logits.row(row).data() + tokens.begin);
+    }
+  }
+}
+
+// Those of the tokens whose rows of the head this rank has.
+void Model::part_of_logits(ops::Context& context, const Activations& a,
+                           ops::Matrix<float> logits) const {
   ops::linear(context, logits, a.normed, weights_.head, data_or_null(weights_.head_bias));
   if (spec_.logit_multiplier != 1.0F) {
     ops::scale(logits, spec_.logit_multiplier);

@@ -12,6 +12,7 @@
 #include "kvcache/sequence_cache.h"
 #include "model/decision.h"
 #include "model/rope_tables.h"
+#include "model/shard.h"
 #include "model/spec.h"
 #include "model/weights.h"
 #include "ops/context.h"
@@ -38,15 +39,29 @@ struct SequenceStep {
   const Lora* adapter = nullptr;
 };
 
+/// What a cache has to know of a model.
+kvcache::CacheShape cache_shape(const ModelSpec& spec);
+
+/// Which part of which model a rank has.
+struct ModelPart {
+  Shard shard;
+  ModelSpec whole;
+};
+
 /// A model on the CPU: the general walk over what its ModelSpec describes, op by op.
 class Model {
  public:
-  Model(ModelSpec spec, Weights weights);
+  /// With `part`, spec and weights are those of a rank's part (shard_spec(), load_weights()), and
+  /// all ranks run the same steps, whose contexts name the ranks.
+  Model(ModelSpec spec, Weights weights, std::optional<ModelPart> part = {});
 
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const Weights& weights() const { return weights_; }
   [[nodiscard]] const RopeTables& ropes() const { return ropes_; }
-  [[nodiscard]] kvcache::CacheShape cache_shape() const;
+  /// Of the part's heads.
+  [[nodiscard]] kvcache::CacheShape cache_shape() const { return model::cache_shape(spec_); }
+  /// Tokens of the whole model, whichever part this is.
+  [[nodiscard]] int vocab() const { return part_ ? part_->whole.vocab : spec_.vocab; }
 
   /// For benchmarks of untrained shapes: these take the place of what the model decides.
   void draw_decisions(const kvcache::DrawnDecisions& drawn) { drawn_ = drawn; }
@@ -55,7 +70,8 @@ class Model {
   }
 
   /// Runs one step: appends every sequence's tokens to its cache and writes the logits that were
-  /// asked for, sequence after sequence, to `logits` [sum of logit_rows, vocab].
+  /// asked for, sequence after sequence, to `logits` [sum of logit_rows, vocab()]. Of several
+  /// ranks only the first one's `logits` are written; those of others need no memory.
   void forward(ops::Context& context, std::span<const SequenceStep> steps,
                ops::Matrix<float> logits) const;
 
@@ -64,14 +80,15 @@ class Model {
 
   void forward_by_token(ops::Context& context, std::span<const SequenceStep> steps,
                         ops::Matrix<float> logits) const;
-  void embed(std::span<const SequenceStep> steps, ops::Matrix<float> hidden) const;
+  void embed(const ops::Context& context, std::span<const SequenceStep> steps,
+             ops::Matrix<float> hidden) const;
   void embed_for_layers(ops::Context& context, std::span<const SequenceStep> steps,
                         Activations& a) const;
   void add_layer_embedding(ops::Context& context, int layer, const Activations& a) const;
   void project(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                Activations& a) const;
-  void norm_queries_and_keys(int layer, const Activations& a) const;
-  void rotate(int layer, const Activations& a) const;
+  void norm_queries_and_keys(const ops::Context& context, int layer, const Activations& a) const;
+  void rotate(const ops::Context& context, int layer, const Activations& a) const;
   void mix(ops::Context& context, int layer, std::span<const SequenceStep> steps,
            Activations& a) const;
   [[nodiscard]] ops::Matrix<const float> mixer_input(int layer, const Activations& a) const;
@@ -92,16 +109,21 @@ class Model {
   [[nodiscard]] std::function<std::size_t(const SequenceStep&)> rows_behind(int layer) const;
   template <class Add>
   void add_branch(ops::Context& context, int layer, const Activations& a,
-                  const std::vector<float>& post_norm, const Add& add) const;
+                  const std::vector<float>& post_norm, const Add& add, bool adds_part = true) const;
   void logits(ops::Context& context, const Activations& a, ops::Matrix<float> logits) const;
+  void part_of_logits(ops::Context& context, const Activations& a, ops::Matrix<float> logits) const;
   void decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,
               const Activations& a) const;
   void draw(int layer, std::span<const SequenceStep> steps, const Decisions& decisions) const;
+  void decide_alone(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                    const Activations& a) const;
+  void share_decisions(const ops::Context& context, const Decisions& decisions) const;
   static void pool(const DmcConfig& dmc, int layer, std::span<const SequenceStep> steps,
                    const Decisions& decisions);
 
   ModelSpec spec_;
   Weights weights_;
+  std::optional<ModelPart> part_;
   RopeTables ropes_;
   bool shares_entries_;
   std::vector<bool> sources_;  // by layer: whether others share its entries

@@ -1,6 +1,8 @@
 // Attention layers of a Model: from the stream to what attention gives.
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <numeric>
 
 #include "model/activations.h"
 #include "model/channels.h"
@@ -8,18 +10,39 @@
 #include "model/lora_products.h"
 #include "model/mixer_parts.h"
 #include "model/norms.h"
+#include "model/rank_sums.h"
 #include "ops/activation.h"
 #include "ops/linear.h"
 
 namespace winnow::model {
 namespace {
 
+// The RMSNorm over the heads of all ranks.
+void norm_over_ranks(parallel::Communicator& ranks, float eps, ops::Matrix<float> x,
+                     std::span<const float> weight) {
+  std::vector<float> squares(x.rows + 1);
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    const auto row = x.row(t);
+    squares[t] = std::inner_product(row.begin(), row.end(), row.begin(), 0.0F);
+  }
+  squares.back() = static_cast<float>(x.cols);
+  ranks.sum(squares);
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    const float scale = 1.0F / std::sqrt(squares[t] / squares.back() + eps);
+    std::ranges::transform(x.row(t), weight, x.row(t).begin(),
+                           [scale](float value, float w) { return value * scale * w; });
+  }
+}
+
 // The norm of queries or keys [T, heads * head_dim]: of each head, or of all of them together.
-void norm_heads(const LayerSpec& layer, ops::Matrix<float> x, std::span<const float> weight) {
+void norm_heads(const ops::Context& context, const LayerSpec& layer, ops::Matrix<float> x,
+                std::span<const float> weight) {
   const AttentionSpec& attention = *layer.attention();
-  const std::size_t width = attention.query_key_norm == AttentionSpec::QueryKeyNorm::whole
-                                ? x.cols
-                                : static_cast<std::size_t>(attention.head_dim);
+  const bool whole = attention.query_key_norm == AttentionSpec::QueryKeyNorm::whole;
+  if (whole && context.ranks != nullptr) {
+    return norm_over_ranks(*context.ranks, layer.norm.eps, x, weight);
+  }
+  const std::size_t width = whole ? x.cols : static_cast<std::size_t>(attention.head_dim);
   const ops::Matrix<float> heads(x.data, x.rows * x.cols / width, width);
   normalize(layer.norm, heads, heads, weight);
 }
@@ -87,26 +110,27 @@ void Model::project(ops::Context& context, int layer, std::span<const SequenceSt
     norm_values(spec, a.values);
   }
   if (!spec.attention()->norms_after_rope) {
-    norm_queries_and_keys(layer, a);
+    norm_queries_and_keys(context, layer, a);
   }
   decide(context, layer, steps, a);
   if (spec_.decides(layer)) {
     scale_channels(spec_, a.queries, a.keys, 0.0F);
   }
-  rotate(layer, a);
+  rotate(context, layer, a);
 }
 
-void Model::norm_queries_and_keys(int layer, const Activations& a) const {
+void Model::norm_queries_and_keys(const ops::Context& context, int layer,
+                                  const Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   if (!w.query_norm.empty()) {
-    norm_heads(spec_.layer(layer), a.queries, w.query_norm);
+    norm_heads(context, spec_.layer(layer), a.queries, w.query_norm);
   }
   if (!w.key_norm.empty() && !spec_.layer(layer).attention()->shares) {
-    norm_heads(spec_.layer(layer), a.keys, w.key_norm);
+    norm_heads(context, spec_.layer(layer), a.keys, w.key_norm);
   }
 }
 
-void Model::rotate(int layer, const Activations& a) const {
+void Model::rotate(const ops::Context& context, int layer, const Activations& a) const {
   const AttentionSpec& attention = *spec_.layer(layer).attention();
   if (const int table = ropes_.table_of(layer); table >= 0) {
     const ops::RopeAngles& angles = a.angles[static_cast<std::size_t>(table)];
@@ -116,7 +140,7 @@ void Model::rotate(int layer, const Activations& a) const {
     }
   }
   if (attention.norms_after_rope) {
-    norm_queries_and_keys(layer, a);
+    norm_queries_and_keys(context, layer, a);
   }
   if (const auto& growth = attention.query_growth) {
     grow_queries(*growth, a.positions, a.queries);
@@ -210,13 +234,39 @@ std::vector<kvcache::LayerChunk> Model::chunks_of(int layer, std::span<const Seq
 
 void Model::decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                    const Activations& a) const {
+  decide_alone(context, layer, steps, a);
+  if (context.ranks != nullptr && spec_.decides(layer) && !drawn_) {
+    share_decisions(context, a.decisions);
+  }
+}
+
+// The model's first head decides for all of a layer where decisions are per layer: rank 0 has it.
+void Model::share_decisions(const ops::Context& context, const Decisions& decisions) const {
+  if (!(spec_.dms ? spec_.dms->per_layer : spec_.dmc->per_layer)) {
+    return;
+  }
+  const std::size_t tokens = decisions.flags.rows;
+  std::vector<float> first(2 * tokens);
+  for (std::size_t t = 0; t < tokens; ++t) {
+    first[2 * t] = decisions.flags.row(t)[0];
+    first[2 * t + 1] = spec_.dmc ? decisions.omegas.row(t)[0] : 1.0F;
+  }
+  context.ranks->broadcast(std::as_writable_bytes(std::span(first)));
+  for (std::size_t t = 0; t < tokens; ++t) {
+    std::ranges::fill(decisions.flags.row(t), first[2 * t] != 0.0F ? 1 : 0);
+    std::ranges::fill(decisions.omegas.row(t), first[2 * t + 1]);
+  }
+}
+
+void Model::decide_alone(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                         const Activations& a) const {
   if (!spec_.layer(layer).compresses()) {
     if (a.decisions.flags.data !=
         nullptr) {  // the cache keeps the layer's reach, whatever they say
       std::fill_n(a.decisions.flags.data, a.decisions.flags.rows * a.decisions.flags.cols, 0);
     }
   } else if (drawn_) {
-    draw(spec_.attention_before(layer), steps, a.decisions);
+    draw(layer, steps, a.decisions);
   } else if (spec_.dms && spec_.dms->source == DmsConfig::Source::adapter) {
     decide_by_adapter(context, spec_, weights_.layers[static_cast<std::size_t>(layer)].adapter,
                       a.hidden, a.positions, a.decisions);
@@ -242,13 +292,16 @@ void Model::pool(const DmcConfig& dmc, int layer, std::span<const SequenceStep> 
 }
 
 void Model::draw(int layer, std::span<const SequenceStep> steps, const Decisions& decisions) const {
+  const int place = spec_.attention_before(layer);
+  const int first_head = part_ ? share_of_heads(part_->whole.layer(layer), part_->shard).begin : 0;
   std::size_t row = 0;
   for (const SequenceStep& step : steps) {
-    const int length = step.cache->head(layer, 0).length();
+    const int length = step.cache->head(place, 0).length();
     for (std::size_t t = 0; t < step.tokens.size(); ++t, ++row) {
       const int position = length + static_cast<int>(t);
       for (std::size_t h = 0; h < decisions.flags.cols; ++h) {
-        decisions.flags.row(row)[h] = (*drawn_)(position, layer, static_cast<int>(h)) ? 1 : 0;
+        const int head = first_head + static_cast<int>(h);
+        decisions.flags.row(row)[h] = (*drawn_)(position, place, head) ? 1 : 0;
         decisions.omegas.row(row)[h] = 1.0F;
       }
     }

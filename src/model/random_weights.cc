@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "model/sharded_tensors.h"
 #include "model/tensor_source.h"
 
 namespace winnow::model {
@@ -93,10 +94,11 @@ class RandomTensors : public TensorSource {
 }  // namespace
 
 Weights random_weights(const ModelSpec& spec, DType type, std::uint64_t seed,
-                       std::optional<ops::WeightFormat> format) {
+                       std::optional<ops::WeightFormat> format, const Shard& shard) {
   RandomTensors tensors(spec, type, seed);
-  Weights weights = bind_weights(spec, tensors, format);
-  weights.owners = tensors.owners();
+  Weights weights = bind_shard(spec, shard, tensors, format);
+  const auto owners = tensors.owners();
+  weights.owners.insert(weights.owners.end(), owners.begin(), owners.end());
   return weights;
 }
 

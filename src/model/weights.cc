@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "model/cost.h"
 #include "model/packed_weight.h"
+#include "model/sharded_tensors.h"
 #include "model/tensor_source.h"
 #include "model/visit_tensors.h"
 
@@ -220,9 +221,9 @@ Weights bind_weights(const ModelSpec& spec, TensorSource& source,
 }
 
 Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format,
-                     bool keep_packed) {
+                     bool keep_packed, const Shard& shard) {
   StoredTensors tensors(checkpoint, keep_packed && !format);
-  Weights weights = bind_weights(checkpoint.spec(), tensors, format);
+  Weights weights = bind_shard(checkpoint.spec(), shard, tensors, format);
   weights.owners.push_back(std::make_shared<const Checkpoint>(checkpoint));
   weights.owners.push_back(tensors.memory());
   return weights;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/checkpoint.h"
+#include "model/shard.h"
 #include "ops/weight.h"
 
 namespace winnow::model {
@@ -128,12 +129,13 @@ struct Weights {
 
 /// Weights of a checkpoint, mapped without copying, or with every matrix quantised to `format`
 /// (int8 or int4). Matrices that stay packed (Checkpoint::packed) do so if `keep_packed`, which
-/// devices do not take.
+/// devices do not take. Of a shard, only what its rank computes with is read.
 Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format = {},
-                     bool keep_packed = true);
+                     bool keep_packed = true, const Shard& shard = {});
 
-/// Weights drawn at random, for benchmarks of a shape: `type` is f32, f16 or bf16.
+/// Weights drawn at random, for benchmarks of a shape: `type` is f32, f16 or bf16. Of a shard, its
+/// part of the weights that the same seed gives for the whole.
 Weights random_weights(const ModelSpec& spec, DType type, std::uint64_t seed,
-                       std::optional<ops::WeightFormat> format = {});
+                       std::optional<ops::WeightFormat> format = {}, const Shard& shard = {});
 
 }  // namespace winnow::model

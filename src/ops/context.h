@@ -8,6 +8,10 @@
 #include "base/dtype.h"
 #include "base/tensor.h"
 
+namespace winnow::parallel {
+class Communicator;
+}
+
 namespace winnow::ops {
 
 class AmxPackedWeights;
@@ -62,6 +66,8 @@ struct Context {
   /// Copies of the weights in the order of the CPU's tiles, if it has these, and room for the
   /// copies in its last-level cache.
   const AmxPackedWeights* tiled = nullptr;
+  /// The ranks that compute parts of the model beside this one; null: it computes all of it.
+  parallel::Communicator* ranks = nullptr;
 };
 
 }  // namespace winnow::ops

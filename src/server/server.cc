@@ -75,7 +75,7 @@ std::unique_ptr<engine::PrefixStore> open_store(const LoadOptions& options,
           kvcache::rule_name(model.engine.cache.rule));
   return std::make_unique<engine::PrefixStore>(
       config.cache_dir, static_cast<std::size_t>(config.cache_dir_gib * 0x1p30),
-      engine::StateKind(engine::model_digest(options), model.model.cache_shape(), model.engine),
+      engine::StateKind(engine::model_digest(options), model.cache_shape(), model.engine),
       [&log](const std::string& message) {
         log.write(LogLevel::warn, "cache_dir", {{"message", message}});
       });

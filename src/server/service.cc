@@ -85,10 +85,10 @@ Service::Service(ServiceConfig config, const engine::LoadedModel& model, const T
       chat_template_(chat_template),
       engine_(engine),
       log_(log),
-      grammars_(tokenizer, model.model.spec().vocab),
+      grammars_(tokenizer, model.spec().vocab),
       responses_(kMostResponseBytes),
       task_(find_model_task(config_.model_directory, config_.task)),
-      context_(model.model.spec().max_positions),
+      context_(model.spec().max_positions),
       started_(unix_time()) {
   if (config_.max_context > 0) {
     context_ = std::min(context_, config_.max_context);

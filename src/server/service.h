@@ -67,7 +67,7 @@ class Service {
   void count_connections(const HttpServer& http) { http_ = &http; }
 
   [[nodiscard]] const ServiceConfig& config() const { return config_; }
-  [[nodiscard]] const winnow::model::ModelSpec& model() const { return model_.model.spec(); }
+  [[nodiscard]] const winnow::model::ModelSpec& model() const { return model_.spec(); }
   [[nodiscard]] const kvcache::CacheConfig& cache() const { return model_.engine.cache; }
   [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
   [[nodiscard]] EngineThread& engine() { return engine_; }

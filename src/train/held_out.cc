@@ -38,7 +38,7 @@ eval::PerplexityResult HeldOut::measure(const engine::LoadedModel& model,
                                         const std::function<bool()>& go_on) const {
   eval::PerplexityOptions options;
   options.context = options_.context;
-  if (const auto begin = model.model.spec().bos_token) {
+  if (const auto begin = model.spec().bos_token) {
     options.prefix = {*begin};
   }
   options.on_progress = [&go_on](std::int64_t) { return !go_on || go_on(); };

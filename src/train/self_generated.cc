@@ -20,7 +20,7 @@ class SelfGeneration {
  public:
   SelfGeneration(const engine::LoadedModel& model, const Tokenizer& tokenizer,
                  const SelfGeneratedOptions& options, const std::filesystem::path& file)
-      : spec_(model.model.spec()),
+      : spec_(model.spec()),
         tokenizer_(tokenizer),
         options_(options),
         engine_(*model.backend, model.engine),

@@ -56,7 +56,14 @@ std::vector<Client> any_clients() {
   return clients;
 }
 
-EngineConfig any_engine(RuleKind rule) {
+struct Taught {
+  RuleKind rule;
+  bool hybrid;  // with recurrent layers
+  int ranks = 1;
+};
+
+EngineConfig any_engine(const Taught& taught) {
+  const RuleKind rule = taught.rule;
   EngineConfig config;
   config.cache.rule = rule;
   config.cache.format = *rc::gen::elementOf(
@@ -71,7 +78,8 @@ EngineConfig any_engine(RuleKind rule) {
   // From a single page to enough for a few sequences; DMC's open entries have a pool of their own.
   const std::size_t page =
       rule == RuleKind::dmc ? 1024 : ops::PageLayout(config.cache.format, 8).page_bytes();
-  config.cache.max_bytes = page * static_cast<std::size_t>(*rc::gen::inRange(1, 90));
+  config.cache.max_bytes = page * static_cast<std::size_t>(*rc::gen::inRange(1, 90)) *
+                           static_cast<std::size_t>(taught.ranks);
   return config;
 }
 
@@ -118,17 +126,12 @@ void expect_same(const Answer& answer, const Answer& same_memory, const Answer& 
   }
 }
 
-struct Taught {
-  RuleKind rule;
-  bool hybrid;  // with recurrent layers
-};
-
 class AnyRule : public ::testing::TestWithParam<Taught> {
  protected:
   void SetUp() override { set_threads(1); }
 
-  static const model::Model& model_of(DType type) {
-    return model_for(GetParam().rule, type, GetParam().hybrid);
+  static const Backend& backend_of(DType type) {
+    return backend_for(GetParam().rule, type, GetParam().hybrid, GetParam().ranks);
   }
 };
 INSTANTIATE_TEST_SUITE_P(
@@ -137,25 +140,27 @@ INSTANTIATE_TEST_SUITE_P(
                       Taught{RuleKind::dmc, false}, Taught{RuleKind::streaming, false},
                       Taught{RuleKind::tova, false}, Taught{RuleKind::h2o, false},
                       Taught{RuleKind::quest, false}, Taught{RuleKind::dense, true},
-                      Taught{RuleKind::dms, true}),
+                      Taught{RuleKind::dms, true}, Taught{RuleKind::dms, false, 2},
+                      Taught{RuleKind::dmc, false, 2}, Taught{RuleKind::tova, false, 2},
+                      Taught{RuleKind::dms, true, 2}),
     [](const auto& info) {
       return std::string(kvcache::rule_name(info.param.rule)) +
-             (info.param.hybrid ? "_hybrid" : "");
+             (info.param.hybrid ? "_hybrid" : "") + (info.param.ranks > 1 ? "_ranks" : "");
     });
 
 TEST_P(AnyRule, DeterministicAnswersDoNotDependOnCompany) {
   EXPECT_TRUE(winnow::testing::holds("as if alone, to the last bit", 40, [] {
     const DType type = *rc::gen::element(DType::f32, DType::bf16);
-    const model::Model& model = model_of(type);
+    const Backend& backend = backend_of(type);
     EngineConfig config =
-        *rc::gen::resize(kFullSize, rc::gen::exec([] { return any_engine(GetParam().rule); }));
+        *rc::gen::resize(kFullSize, rc::gen::exec([] { return any_engine(GetParam()); }));
     config.compute = *rc::gen::element(DType::f32, DType::bf16);
     const auto clients = any_clients();
     show(config, clients);
-    const Answers busy = serve(model, config, clients);
+    const Answers busy = serve(backend, config, clients);
     for (std::size_t i = 0; i < clients.size(); ++i) {
-      const Answers same = serve_alone(model, config, clients[i], config.cache.max_bytes);
-      const Answers whole = serve_alone(model, config, clients[i], kMuchMemory);
+      const Answers same = serve_alone(backend, config, clients[i], config.cache.max_bytes);
+      const Answers whole = serve_alone(backend, config, clients[i], kMuchMemory);
       for (int sample = 0; sample < clients[i].request.samples; ++sample) {
         expect_same(busy.at({i, sample}), same.at({0, sample}), whole.at({0, sample}));
       }
@@ -179,9 +184,9 @@ TEST_P(AnyRule, DefaultAnswersDifferByRoundingOnly) {
     GTEST_SKIP() << "what it drops follows from attention weights: rounding may change a choice";
   }
   EXPECT_TRUE(winnow::testing::holds("as if alone, but for rounding", 30, [] {
-    const model::Model& model = model_of(DType::f32);
+    const Backend& backend = backend_of(DType::f32);
     EngineConfig config =
-        *rc::gen::resize(kFullSize, rc::gen::exec([] { return any_engine(GetParam().rule); }));
+        *rc::gen::resize(kFullSize, rc::gen::exec([] { return any_engine(GetParam()); }));
     config.cache.format = ops::EntryFormat::f32;  // no code that rounding could tip over
     config.cache.max_bytes = std::size_t{1024} * 120;
     config.deterministic = false;
@@ -191,9 +196,9 @@ TEST_P(AnyRule, DefaultAnswersDifferByRoundingOnly) {
       client.cancels.reset();
     }
     show(config, clients);
-    const Answers busy = serve(model, config, clients);
+    const Answers busy = serve(backend, config, clients);
     for (std::size_t i = 0; i < clients.size(); ++i) {
-      const Answers alone = serve_alone(model, config, clients[i], kMuchMemory);
+      const Answers alone = serve_alone(backend, config, clients[i], kMuchMemory);
       for (int sample = 0; sample < clients[i].request.samples; ++sample) {
         expect_equal_but_for_rounding(busy.at({i, sample}), alone.at({0, sample}));
       }
@@ -203,7 +208,7 @@ TEST_P(AnyRule, DefaultAnswersDifferByRoundingOnly) {
 
 // A cache that holds one sequence but not two: every sample is preempted again and again.
 TEST_P(AnyRule, SamplesThatPreemptEachOther) {
-  const model::Model& model = model_of(DType::f32);
+  const Backend& backend = backend_of(DType::f32);
   EngineConfig config = roomy(GetParam().rule);
   config.cache.cr = 2.0;
   Client client;
@@ -214,11 +219,11 @@ TEST_P(AnyRule, SamplesThatPreemptEachOther) {
   client.request.logprobs = 0;
   Answers whole;
   Answers squeezed;
-  ASSERT_NO_THROW(whole = serve(model, config, {client}));
+  ASSERT_NO_THROW(whole = serve(backend, config, {client}));
   config.cache.max_bytes = std::size_t{1024} * 26;
   config.step_tokens = 7;
   std::int64_t preemptions = 0;
-  ASSERT_NO_THROW(squeezed = serve(model, config, {client}, &preemptions));
+  ASSERT_NO_THROW(squeezed = serve(backend, config, {client}, &preemptions));
   EXPECT_GT(preemptions, 0);
   for (int sample = 0; sample < 5; ++sample) {
     EXPECT_EQ(squeezed.at({0, sample}).tokens, whole.at({0, sample}).tokens) << sample;

@@ -30,7 +30,7 @@ TEST(Engine, PreemptsASequenceThatHasNoRoom) {
   Client younger = older;
   younger.request.prompt.assign(30, 4);
   Answers answers;
-  ASSERT_NO_THROW(answers = serve(model, config, {older, younger}));
+  ASSERT_NO_THROW(answers = serve(CpuBackend(model), config, {older, younger}));
   EXPECT_EQ(answers.at({0, 0}).finish, FinishReason::length);
   EXPECT_EQ(answers.at({1, 0}).finish, FinishReason::length);
 }
@@ -50,7 +50,7 @@ TEST(Engine, SequencesBeginWhereOthersHaveBeen) {
       client.request.prompt = std::move(prompt);
       client.request.max_tokens = 8;
       client.request.logprobs = 0;
-      const Answers alone = serve_alone(model, config, client, kMuchMemory);
+      const Answers alone = serve_alone(CpuBackend(model), config, client, kMuchMemory);
       Answer answer;
       const RequestId id = engine.submit(client.request);
       while (!engine.idle()) {

@@ -11,6 +11,7 @@
 
 #include "engine/cpu_runner.h"
 #include "engine/engine.h"
+#include "engine/ranks/ranked_model.h"
 #include "kvcache/property.h"
 #include "model/model.h"
 #include "model/tiny_model.h"
@@ -24,18 +25,39 @@ using winnow::testing::tiny_model;
 inline constexpr std::size_t kMuchMemory = std::size_t{1} << 26;
 inline constexpr std::size_t kHeads = 4;  // of all layers of tiny_model()
 
+inline constexpr std::uint64_t kSeed = 11;  // of the models' weights
+
 /// A random model, made once per rule and type of weights; a hybrid has recurrent layers, too.
 inline const model::Model& model_for(RuleKind rule, DType type, bool hybrid = false) {
   static std::map<std::tuple<RuleKind, DType, bool>, std::unique_ptr<model::Model>> models;
   auto& made = models[{rule, type, hybrid}];
   if (!made) {
     const model::ModelSpec config = hybrid ? winnow::testing::tiny_hybrid(rule) : tiny_model(rule);
-    made = std::make_unique<model::Model>(config, model::random_weights(config, type, 11));
+    made = std::make_unique<model::Model>(config, model::random_weights(config, type, kSeed));
     if (rule == RuleKind::dms) {
       made->draw_decisions({.rate = 0.6});
     }
   }
   return *made;
+}
+
+/// The same model on one rank or several.
+inline const Backend& backend_for(RuleKind rule, DType type, bool hybrid, int ranks) {
+  static std::map<const model::Model*, std::unique_ptr<CpuBackend>> alone;
+  static std::map<std::pair<const model::Model*, int>, std::unique_ptr<RankedModel>> together;
+  const model::Model& model = model_for(rule, type, hybrid);
+  if (ranks == 1) {
+    auto& made = alone[&model];
+    if (!made) {
+      made = std::make_unique<CpuBackend>(model);
+    }
+    return *made;
+  }
+  auto& made = together[{&model, ranks}];
+  if (!made) {
+    made = std::make_unique<RankedModel>(model.spec(), type, kSeed, ranks, model.drawn_decisions());
+  }
+  return made->backend();
 }
 
 /// A request, and when it comes and goes.
@@ -74,10 +96,9 @@ inline void note(const CacheTrace& trace, Answer& answer) {
 }
 
 /// Serves all clients to the end.
-inline Answers serve(const model::Model& model, const EngineConfig& config,
+inline Answers serve(const Backend& backend, const EngineConfig& config,
                      const std::vector<Client>& clients, std::int64_t* preemptions = nullptr) {
   constexpr int kEndless = 20000;
-  const CpuBackend backend(model);
   Engine engine(backend, config);
   Answers answers;
   std::map<RequestId, std::size_t> client_of;
@@ -119,7 +140,7 @@ inline Answers serve(const model::Model& model, const EngineConfig& config,
 }
 
 /// The same client, alone and not in a hurry.
-inline Answers serve_alone(const model::Model& model, EngineConfig config, Client client,
+inline Answers serve_alone(const Backend& backend, EngineConfig config, Client client,
                            std::size_t bytes) {
   config.cache.max_bytes = bytes;
   config.step_tokens = 512;
@@ -127,7 +148,7 @@ inline Answers serve_alone(const model::Model& model, EngineConfig config, Clien
   config.reuse_prefixes = false;
   client.arrives = 0;
   client.cancels.reset();
-  return serve(model, config, {client});
+  return serve(backend, config, {client});
 }
 
 inline EngineConfig roomy(RuleKind rule) {

@@ -35,7 +35,7 @@ class ScoreEviction : public ::testing::Test {
     }
     const ops::DecodeRow views[] = {{nullptr, nullptr, {}, {}, rows[0].data()},
                                     {nullptr, nullptr, {}, {}, rows[1].data()}};
-    evict_by_score(*sequence_, 0, views);
+    evict_by_score({}, *sequence_, 0, views);
   }
 
   // The same weights for all heads.

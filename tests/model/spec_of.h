@@ -146,7 +146,7 @@ inline std::vector<FamilyKeys> cousins_on_the_cpu() {
 /// Keys of Qwen's hybrids: small recurrent layers, each before one of attention.
 inline nlohmann::json hybrid_keys() {
   return {{"full_attention_interval", 2}, {"partial_rotary_factor", 0.5},
-          {"linear_num_key_heads", 1},    {"linear_num_value_heads", 2},
+          {"linear_num_key_heads", 2},    {"linear_num_value_heads", 4},
           {"linear_key_head_dim", 4},     {"linear_value_head_dim", 4}};
 }
 

@@ -64,15 +64,15 @@ eval::ReferenceRuns reference_runs(const DivergenceFlags& flags, const Prompts& 
                                    const engine::LoadedModel* reference) {
   if (is_saved(flags)) {
     auto saved = std::make_shared<std::vector<eval::GreedyRun>>(
-        eval::load_runs(flags.reference, prompts, flags.steps, model.model.spec().vocab));
+        eval::load_runs(flags.reference, prompts, flags.steps, model.spec().vocab));
     return [saved](std::size_t first, std::size_t count) {
       const auto begin = saved->begin() + static_cast<std::ptrdiff_t>(first);
       return std::vector<eval::GreedyRun>(begin, begin + static_cast<std::ptrdiff_t>(count));
     };
   }
-  require(reference->model.spec().vocab == model.model.spec().vocab,
+  require(reference->spec().vocab == model.spec().vocab,
           "the reference has a vocabulary of {} tokens, the model one of {}",
-          reference->model.spec().vocab, model.model.spec().vocab);
+          reference->spec().vocab, model.spec().vocab);
   return [&flags, &prompts, reference](std::size_t first, std::size_t count) {
     return eval::run_greedy_together(*reference, std::span(prompts).subspan(first, count),
                                      flags.steps);

@@ -99,7 +99,7 @@ void add_chat_flag(CLI::App& command, EvalFlags& flags) {
 Json describe_model(const std::string& directory, const engine::LoadedModel& model) {
   return {{"path", directory},
           {"sha256", checkpoint_digest(directory)},
-          {"family", model.model.spec().family},
+          {"family", model.spec().family},
           {"parameters", model.parameters}};
 }
 
@@ -143,7 +143,7 @@ Json EvalRun::identity(const Json& settings) const {
 }
 
 std::vector<std::int32_t> EvalRun::prefix() const {
-  const auto& bos = model_->model.spec().bos_token;
+  const auto& bos = model_->spec().bos_token;
   return bos ? std::vector<std::int32_t>{*bos} : std::vector<std::int32_t>{};
 }
 

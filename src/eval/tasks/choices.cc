@@ -85,7 +85,7 @@ class Scoring {
                      .logprobs = std::vector<double>(question.choices.size())};
     for (const Choice& choice : question.choices) {
       one.choices.push_back(tokens_of(tokenizer_, choice));
-      const int positions = model_.model.spec().max_positions;
+      const int positions = model_.spec().max_positions;
       if (one.choices.back().all.size() > static_cast<std::size_t>(positions)) {
         journal_.add(question.id,
                      {{"skipped", fmt::format("{} tokens are more than {} positions",

@@ -1,0 +1,135 @@
+#include "api/rank_team.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/error.h"
+#include "base/sha256.h"
+#include "base/threads.h"
+#include "engine/cpu_runner.h"
+#include "engine/options.h"
+#include "engine/ranks/member.h"
+#include "engine/ranks/ranked_backend.h"
+#include "engine/state_file.h"
+#include "parallel/mpi_ranks.h"
+#include "parallel/thread_ranks.h"
+#include "winnow/version.h"
+
+namespace winnow::engine {
+namespace {
+
+model::Model load_part_of(const model::Checkpoint& checkpoint, const EngineConfig& config,
+                          const model::Shard& shard) {
+  return {model::shard_spec(checkpoint.spec(), shard),
+          model::load_weights(checkpoint, host_format(config), /*keep_packed=*/true, shard),
+          model::ModelPart{shard, checkpoint.spec()}};
+}
+
+void obey_with(const model::Model& part, const model::ModelSpec& whole,
+               parallel::Communicator& ranks) {
+  const CpuBackend local(part, &ranks);
+  Member member(local, whole, {ranks.rank(), ranks.size()});
+  obey_first(member, ranks);
+}
+
+// What ranks must have in common.
+std::string describe(const model::Checkpoint& checkpoint, const EngineConfig& config) {
+  Sha256 digest;
+  digest.update(checkpoint.spec().config.text);
+  const StateKind kind(digest.finish(), model::cache_shape(checkpoint.spec()), config);
+  std::string text =
+      fmt::format("version {}\nranks {}\ntokens per step {}\nparameters {}\n", WINNOW_VERSION,
+                  config.ranks, config.step_tokens, checkpoint.parameter_count());
+  for (const auto& [name, value] : kind.description()) {
+    text += fmt::format("{} {}\n", name, value);
+  }
+  return text;
+}
+
+std::string_view take_line(std::string_view& text) {
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return line;
+}
+
+}  // namespace
+
+RankTeam::RankTeam(const model::Checkpoint& checkpoint, const EngineConfig& config)
+    : checkpoint_(checkpoint), config_(config) {
+  require(!config.cuda_device, "--tensor-parallel {}: splits models over CPU ranks only so far",
+          config.ranks);
+  for (int rank = 0; rank < config.ranks; ++rank) {  // before anything is loaded
+    model::shard_spec(checkpoint.spec(), {rank, config.ranks});
+  }
+  if (parallel::launched_as()) {
+    join_processes();
+  } else {
+    start_threads();
+  }
+}
+
+// Threads would wait for a rank 0 that could not load its part. A launcher ends the processes of a
+// rank that fails.
+RankTeam::~RankTeam() {
+  if (!threads_.empty() && std::uncaught_exceptions() > 0) {
+    ranks_->fail("rank 0 has no model");
+  }
+}
+
+void RankTeam::join_processes() {
+  const int size = parallel::launched_as()->size;
+  require(size == config_.ranks, "--tensor-parallel {}: {} ranks were started", config_.ranks,
+          size);
+  ranks_ = parallel::join_mpi_ranks();
+  require_the_same();
+}
+
+void RankTeam::start_threads() {
+  auto all = parallel::make_thread_ranks(config_.ranks);
+  ranks_ = std::move(all.front());
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    threads_.emplace_back([this, ranks = std::move(all[rank])] {
+      try {
+        const model::Model part =
+            load_part_of(checkpoint_, config_, {ranks->rank(), ranks->size()});
+        obey_with(part, checkpoint_.spec(), *ranks);
+      } catch (const std::exception& error) {
+        ranks->fail(fmt::format("rank {}: {}", ranks->rank(), error.what()));
+      }
+    });
+  }
+}
+
+// Each rank compares itself with rank 0.
+void RankTeam::require_the_same() const {
+  const std::string own = describe(checkpoint_, config_);
+  if (is_first()) {
+    return send_to_all(*ranks_, std::as_bytes(std::span(own)));
+  }
+  const auto message = receive_from_first(*ranks_);
+  std::string_view expected(reinterpret_cast<const char*>(message.data()), message.size());
+  std::string_view found = own;
+  while (!expected.empty() || !found.empty()) {
+    const std::string_view wanted_line = take_line(expected);
+    const std::string_view own_line = take_line(found);
+    require(wanted_line == own_line, "rank {}: has {}, rank 0 has {}", ranks_->rank(), own_line,
+            wanted_line);
+  }
+}
+
+model::Model RankTeam::load_part() const {
+  return load_part_of(checkpoint_, config_, {ranks_->rank(), ranks_->size()});
+}
+
+std::unique_ptr<Backend> RankTeam::make_backend(const model::Model& part) {
+  return make_ranked_backend(std::make_unique<CpuBackend>(part, ranks_.get()), checkpoint_.spec(),
+                             *ranks_);
+}
+
+void RankTeam::obey(const model::Model& part) {
+  obey_with(part, checkpoint_.spec(), *ranks_);
+}
+
+}  // namespace winnow::engine

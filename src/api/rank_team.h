@@ -1,0 +1,47 @@
+// The ranks that run one model together, from the side of one of them.
+#pragma once
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/runner.h"
+#include "model/checkpoint.h"
+#include "model/model.h"
+#include "parallel/communicator.h"
+
+namespace winnow::engine {
+
+/// Processes that an MPI launcher has started, or else threads of this process. Rank 0 answers
+/// requests; the others obey it (engine/ranks/member.h).
+class RankTeam {
+ public:
+  /// Joins the team of `config.ranks` for the model of `checkpoint`. Throws Error where ranks
+  /// differ in number, version, model or settings.
+  RankTeam(const model::Checkpoint& checkpoint, const EngineConfig& config);
+  /// Waits for the ranks of this process, which end with rank 0's backend.
+  ~RankTeam();
+  RankTeam(const RankTeam&) = delete;
+  RankTeam& operator=(const RankTeam&) = delete;
+
+  [[nodiscard]] bool is_first() const { return ranks_->rank() == 0; }
+  /// This rank's part of the model.
+  [[nodiscard]] model::Model load_part() const;
+  /// Of rank 0, on whose part the backend runs.
+  [[nodiscard]] std::unique_ptr<Backend> make_backend(const model::Model& part);
+  /// Of other ranks: until rank 0 ends.
+  void obey(const model::Model& part);
+
+ private:
+  void join_processes();
+  void start_threads();
+  void require_the_same() const;
+
+  model::Checkpoint checkpoint_;
+  EngineConfig config_;
+  std::unique_ptr<parallel::Communicator> ranks_;
+  std::vector<std::jthread> threads_;  // the other ranks, where they are of this process
+};
+
+}  // namespace winnow::engine

@@ -1,0 +1,317 @@
+#include "engine/ranks/ranked_backend.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/ranks/group.h"
+
+namespace winnow::engine {
+namespace {
+
+// The needs of all ranks as one.
+kvcache::PageNeed join_needs(std::vector<kvcache::PageNeed> needs) {
+  kvcache::PageNeed joined = std::move(needs.front());
+  joined.others.assign(needs.begin() + 1, needs.end());
+  return joined;
+}
+
+// The values by KV head of all ranks, layer by layer, in the order of the whole model's heads.
+void join_heads(const Group& group, std::span<const std::span<const std::int32_t>> parts,
+                std::span<std::int32_t> whole) {
+  auto to = whole.begin();
+  for (int layer = 0; layer < group.shape().layers; ++layer) {
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      const kvcache::CacheShape& own = group.shapes()[rank];
+      const auto heads = static_cast<std::size_t>(own.kv_heads_of(layer));
+      const auto first = static_cast<std::size_t>(own.heads_before(layer));
+      to = std::ranges::copy(parts[rank].subspan(first, heads), to).out;
+    }
+  }
+}
+
+CacheUsage join_usages(const Group& group, std::span<RankAnswer> answers) {
+  CacheUsage whole;
+  std::vector<std::vector<std::int32_t>> per_head;
+  for (RankAnswer& message : answers) {
+    whole.tokens = message.take<int>();
+    whole.live_entries += message.take<std::int64_t>();
+    whole.dense_entries += message.take<std::int64_t>();
+    whole.bytes += message.take<std::size_t>();
+    whole.state_bytes += message.take<std::size_t>();
+    whole.dense_bytes += message.take<std::size_t>();
+    per_head.push_back(message.take_all<std::int32_t>());
+  }
+  const std::vector<std::span<const std::int32_t>> parts(per_head.begin(), per_head.end());
+  whole.per_head.resize(static_cast<std::size_t>(group.shape().all_heads()));
+  join_heads(group, parts, whole.per_head);
+  return whole;
+}
+
+struct RunnerSettings {
+  int id = 0;
+  kvcache::CacheConfig cache;
+};
+
+class RankedSequence : public SequenceState {
+ public:
+  RankedSequence(Group& group, const RunnerSettings& runner, int id,
+                 const kvcache::SequenceLimits& limits, int length)
+      : group_(group), runner_(runner), id_(id), limits_(limits), length_(length) {}
+  ~RankedSequence() override {
+    try {
+      group_.ask(RankCommand::close, [this](MessageWriter& message) { message.put(id_); });
+    } catch (const std::exception&) {  // a rank has failed: nothing is left to close
+    }
+  }
+  RankedSequence(const RankedSequence&) = delete;
+  RankedSequence& operator=(const RankedSequence&) = delete;
+
+  [[nodiscard]] int length() const override { return length_; }
+  [[nodiscard]] std::unique_ptr<SequenceState> fork() const override;
+  [[nodiscard]] CacheUsage usage() const override {
+    auto answers = group_.ask(RankCommand::usage, names());
+    return join_usages(group_, answers);
+  }
+  [[nodiscard]] std::int64_t live_entries() const override {
+    return live_entries_ ? *live_entries_ : usage().live_entries;
+  }
+  [[nodiscard]] kvcache::SavedSequence save() const override {
+    std::vector<kvcache::SavedSequence> parts;
+    for (RankAnswer& answer : group_.ask(RankCommand::save, names())) {
+      parts.push_back(take_saved(answer.reader()));
+    }
+    const SavedForm form{group_.whole(),
+                         group_.shape(),
+                         {runner_.cache.format, group_.shape().head_dim},
+                         {runner_.cache, limits_}};
+    return join_saved(form, parts);
+  }
+
+  /// What the ranks say of the sequence after it took tokens.
+  void took(int tokens, std::int64_t live_entries, kvcache::PageNeed next) {
+    length_ += tokens;
+    live_entries_ = live_entries;
+    next_need_ = std::move(next);
+  }
+  [[nodiscard]] kvcache::PageNeed need(int tokens) const {
+    if (tokens == 1 && next_need_) {
+      return *next_need_;
+    }
+    auto answers = group_.ask(RankCommand::need, [&](MessageWriter& message) {
+      message.put(id_);
+      message.put(tokens);
+    });
+    std::vector<kvcache::PageNeed> needs;
+    for (RankAnswer& answer : answers) {
+      needs.push_back(take_need(answer.reader()));
+    }
+    return join_needs(std::move(needs));
+  }
+  [[nodiscard]] int id() const { return id_; }
+
+ private:
+  [[nodiscard]] std::function<void(MessageWriter&)> names() const {
+    return [this](MessageWriter& message) { message.put(id_); };
+  }
+
+  Group& group_;
+  RunnerSettings runner_;
+  int id_;
+  kvcache::SequenceLimits limits_;
+  int length_;
+  std::optional<std::int64_t> live_entries_;
+  mutable std::optional<kvcache::PageNeed> next_need_;  // of one token; unset: to be asked for
+};
+
+std::unique_ptr<SequenceState> RankedSequence::fork() const {
+  next_need_.reset();  // pages that are shared now are copied when they are written
+  auto copy = std::make_unique<RankedSequence>(group_, runner_, group_.new_id(), limits_, length_);
+  const bool room = group_.ask_for<bool>(
+      RankCommand::fork,
+      [&](MessageWriter& message) {
+        message.put(id_);
+        message.put(copy->id());
+      },
+      std::logical_and<>());
+  return room ? std::move(copy) : nullptr;  // what some ranks have closes with it
+}
+
+class RankedRunner : public Runner {
+ public:
+  RankedRunner(Group& group, const EngineConfig& config, int tokens)
+      : group_(group), settings_{group.new_id(), config.cache} {
+    try {
+      make(config, tokens);
+    } catch (...) {
+      drop();  // what some ranks have
+      throw;
+    }
+  }
+  ~RankedRunner() override { drop(); }
+  RankedRunner(const RankedRunner&) = delete;
+  RankedRunner& operator=(const RankedRunner&) = delete;
+
+  std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) override {
+    auto sequence = std::make_unique<RankedSequence>(group_, settings_, group_.new_id(), limits, 0);
+    group_.ask(RankCommand::open, [&](MessageWriter& message) {
+      message.put(settings_.id);
+      message.put(sequence->id());
+      message.put(limits);
+    });
+    return sequence;
+  }
+
+  std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
+                                         const kvcache::SavedSequence& saved) override {
+    auto sequence =
+        std::make_unique<RankedSequence>(group_, settings_, group_.new_id(), limits, saved.length);
+    const bool room = group_.ask_for<bool>(
+        RankCommand::restore,
+        [&](MessageWriter& message) {
+          message.put(settings_.id);
+          message.put(sequence->id());
+          message.put(limits);
+          put(message, saved);
+        },
+        std::logical_and<>());
+    return room ? std::move(sequence) : nullptr;
+  }
+
+  [[nodiscard]] kvcache::PageNeed need(const SequenceState& sequence, int tokens) const override {
+    return static_cast<const RankedSequence&>(sequence).need(tokens);
+  }
+
+  [[nodiscard]] bool has_room(const kvcache::PageNeed& need) const override {
+    return group_.ask_for<bool>(
+        RankCommand::has_room,
+        [&](MessageWriter& message) {
+          message.put(settings_.id);
+          put(message, need);
+          for (std::size_t i = 0; i + 1 < group_.shapes().size(); ++i) {
+            put(message, i < need.others.size() ? need.others[i] : kvcache::PageNeed{});
+          }
+        },
+        std::logical_and<>());
+  }
+
+  void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
+               std::span<std::int32_t> next) override;
+
+  [[nodiscard]] std::size_t page_bytes() const override { return bytes().first; }
+  [[nodiscard]] std::size_t state_bytes() const override { return bytes().second; }
+  [[nodiscard]] std::size_t capacity_bytes() const override { return capacity_; }
+  [[nodiscard]] bool forks_share_pages() const override { return forks_share_; }
+
+ private:
+  [[nodiscard]] std::function<void(MessageWriter&)> names() const {
+    return [this](MessageWriter& message) { message.put(settings_.id); };
+  }
+  void make(const EngineConfig& config, int tokens) {
+    auto answers = group_.ask(RankCommand::make_runner, [&](MessageWriter& message) {
+      message.put(settings_.id);
+      message.put(config);
+      message.put(tokens);
+    });
+    for (RankAnswer& answer : answers) {
+      capacity_ += answer.take<std::size_t>();
+      forks_share_ = answer.take<bool>();
+    }
+  }
+  void drop() noexcept {
+    try {
+      group_.ask(RankCommand::drop_runner, names());
+    } catch (const std::exception&) {  // a rank has failed: there is no runner
+    }
+  }
+  [[nodiscard]] std::pair<std::size_t, std::size_t> bytes() const {
+    std::pair<std::size_t, std::size_t> sum;
+    for (RankAnswer& answer : group_.ask(RankCommand::bytes, names())) {
+      sum.first += answer.take<std::size_t>();
+      sum.second += answer.take<std::size_t>();
+    }
+    return sum;
+  }
+  void put_shares(MessageWriter& message, std::span<const SequenceShare> shares) const;
+
+  Group& group_;
+  RunnerSettings settings_;
+  std::size_t capacity_ = 0;
+  bool forks_share_ = true;
+};
+
+void RankedRunner::put_shares(MessageWriter& message, std::span<const SequenceShare> shares) const {
+  message.put(settings_.id);
+  message.put(shares.size());
+  for (const SequenceShare& share : shares) {
+    message.put(static_cast<const RankedSequence&>(*share.sequence).id());
+    message.put_all(share.tokens);
+    message.put(share.logit_rows);
+    message.put(share.visible.data != nullptr);
+  }
+}
+
+void RankedRunner::forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
+                           std::span<std::int32_t> next) {
+  const StepResults results{logits, next, shares};
+  auto answers = group_.ask(
+      RankCommand::forward, [&](MessageWriter& message) { put_shares(message, shares); }, &results);
+  for (const SequenceShare& share : shares) {
+    std::int64_t live_entries = 0;
+    std::vector<kvcache::PageNeed> needs;
+    std::vector<std::vector<std::int32_t>> visible;
+    for (RankAnswer& answer : answers) {
+      live_entries += answer.take<std::int64_t>();
+      needs.push_back(take_need(answer.reader()));
+      visible.push_back(answer.take_all<std::int32_t>());
+    }
+    static_cast<RankedSequence&>(*share.sequence)
+        .took(static_cast<int>(share.tokens.size()), live_entries, join_needs(std::move(needs)));
+    for (std::size_t t = 0; t < share.visible.rows; ++t) {
+      std::vector<std::span<const std::int32_t>> parts;
+      for (const auto& values : visible) {
+        const std::size_t heads = values.size() / share.tokens.size();
+        parts.push_back(std::span(values).subspan(t * heads, heads));
+      }
+      join_heads(group_, parts, share.visible.row(t));
+    }
+  }
+}
+
+class RankedBackend : public Backend {
+ public:
+  RankedBackend(std::unique_ptr<const Backend> local, model::ModelSpec whole,
+                parallel::Communicator& ranks)
+      : group_(std::move(local), std::move(whole), ranks) {}
+
+  [[nodiscard]] const model::ModelSpec& spec() const override { return group_.whole(); }
+  [[nodiscard]] kvcache::CacheShape cache_shape() const override { return group_.shape(); }
+  [[nodiscard]] std::size_t weight_bytes_per_step(int sequences) const override {
+    return group_.ask_for<std::size_t>(
+        RankCommand::weight_bytes, [&](MessageWriter& message) { message.put(sequences); },
+        std::plus<>());
+  }
+  [[nodiscard]] double read_bandwidth() const override { return group_.local().read_bandwidth(); }
+  [[nodiscard]] std::optional<std::size_t> memory_in_use() const override {
+    return group_.local().memory_in_use();
+  }
+  [[nodiscard]] std::unique_ptr<Runner> make_runner(const EngineConfig& config,
+                                                    int tokens) const override {
+    return std::make_unique<RankedRunner>(group_, config, tokens);
+  }
+
+ private:
+  mutable Group group_;  // a conversation: each question is one
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_ranked_backend(std::unique_ptr<const Backend> local,
+                                             model::ModelSpec whole,
+                                             parallel::Communicator& ranks) {
+  return std::make_unique<RankedBackend>(std::move(local), std::move(whole), ranks);
+}
+
+}  // namespace winnow::engine

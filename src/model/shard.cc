@@ -1,0 +1,107 @@
+#include "model/shard.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace winnow::model {
+namespace {
+
+void split(AttentionSpec& attention, const Shard& shard) {
+  const int kv_heads = share_of(attention.kv_heads, shard).size();
+  attention.heads = kv_heads * attention.group();
+  attention.kv_heads = kv_heads;
+}
+
+void split(RecurrentSpec& recurrent, const Shard& shard) {
+  ops::DeltaRuleShape& heads = recurrent.heads;
+  const int key_heads = share_of(heads.key_heads, shard).size();
+  heads.value_heads = heads.value_heads / heads.key_heads * key_heads;
+  heads.key_heads = key_heads;
+}
+
+void split(FeedForwardSpec& network, const Shard& shard) {
+  network.intermediate = share_of_width(network.intermediate, shard).size();
+  if (network.experts) {
+    int& shared = network.experts->shared_intermediate;
+    shared = share_of_width(shared, shard).size();
+  }
+}
+
+void require_enough(int count, const char* what, const Shard& shard) {
+  require(count >= shard.ranks, "the {} {} of a layer do not split over {} ranks: use at most {}",
+          count, what, shard.ranks, count);
+}
+
+}  // namespace
+
+Range share_of(int total, const Shard& shard, int unit) {
+  const std::int64_t runs = total / unit;
+  const auto at = [&](int rank) { return static_cast<int>(runs * rank / shard.ranks) * unit; };
+  return {at(shard.rank), at(shard.rank + 1)};
+}
+
+Range share_of_width(int width, const Shard& shard) {
+  constexpr std::array kRuns{256, 128, 64, 32, 16, 8, 4, 2, 1};
+  const auto equal = std::ranges::find_if(
+      kRuns, [&](int run) { return width % run == 0 && width / run % shard.ranks == 0; });
+  if (equal != kRuns.end()) {
+    return share_of(width, shard, *equal);
+  }
+  constexpr int kGroup = 32;  // of quantised weights
+  return share_of(width, shard, width % kGroup == 0 ? kGroup : 1);
+}
+
+Range share_of_heads(const LayerSpec& layer, const Shard& shard) {
+  const AttentionSpec* attention = layer.attention();
+  return share_of(attention != nullptr ? attention->kv_heads : layer.recurrent()->heads.key_heads,
+                  shard);
+}
+
+std::vector<Range> share_of_channels(const RecurrentSpec& recurrent, const Shard& shard) {
+  const ops::DeltaRuleShape& heads = recurrent.heads;
+  const Range own = share_of(heads.key_heads, shard);
+  const int values = heads.value_width() / heads.key_heads;  // of each key head
+  const auto keys_from = [&](int first) {
+    return Range{first + own.begin * heads.key_dim, first + own.end * heads.key_dim};
+  };
+  const int first_value = 2 * heads.key_width();
+  return {keys_from(0),
+          keys_from(heads.key_width()),
+          {first_value + own.begin * values, first_value + own.end * values}};
+}
+
+std::vector<Range> share_of_state(const RecurrentSpec& recurrent, const Shard& shard) {
+  const ops::DeltaRuleShape& heads = recurrent.heads;
+  const Range own = share_of(heads.key_heads, shard);
+  const int each = heads.state_size() / heads.key_heads;
+  std::vector<Range> ranges{{own.begin * each, own.end * each}};
+  for (int tap = 0; tap + 1 < recurrent.taps; ++tap) {
+    const int first = heads.state_size() + tap * recurrent.channels();
+    for (const Range& channels : share_of_channels(recurrent, shard)) {
+      ranges.push_back({first + channels.begin, first + channels.end});
+    }
+  }
+  return ranges;
+}
+
+ModelSpec shard_spec(const ModelSpec& whole, const Shard& shard) {
+  ModelSpec part = whole;
+  for (LayerSpec& layer : part.layers) {
+    if (auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
+      require_enough(attention->kv_heads, "KV heads", shard);
+      split(*attention, shard);
+    } else {
+      auto& recurrent = std::get<RecurrentSpec>(layer.mixer);
+      require_enough(recurrent.heads.key_heads, "recurrent heads", shard);
+      split(recurrent, shard);
+    }
+    require_enough(layer.feed_forward.intermediate, "columns of the networks", shard);
+    split(layer.feed_forward, shard);
+  }
+  part.vocab = share_of(part.vocab, shard).size();
+  return part;
+}
+
+}  // namespace winnow::model

@@ -1,0 +1,53 @@
+// The part of a model that one of several ranks computes (tensor parallelism, Shoeybi et al. 2019):
+// some KV heads with their queries, some columns of each feed-forward network, some rows of the
+// vocabulary. What the ranks' output projections give adds up to what the whole model's would.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/spec.h"
+
+namespace winnow::model {
+
+/// Place `rank` of `ranks`.
+struct Shard {
+  int rank = 0;
+  int ranks = 1;
+
+  [[nodiscard]] bool is_whole() const { return ranks == 1; }
+  bool operator==(const Shard&) const = default;
+};
+
+/// [begin, end) of what is numbered from 0.
+struct Range {
+  int begin = 0;
+  int end = 0;
+
+  [[nodiscard]] int size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
+};
+
+/// A rank's share of `total` things, in runs of `unit` of which `total` is a multiple: ranks differ
+/// by one run at most.
+Range share_of(int total, const Shard& shard, int unit = 1);
+
+/// The same of the columns of a feed-forward network: runs that are as long as they can be while
+/// ranks have equally many, so that groups of quantised weights stay whole.
+Range share_of_width(int width, const Shard& shard);
+
+/// The rank's KV heads in a layer; of a recurrent mixer, its key heads.
+Range share_of_heads(const LayerSpec& layer, const Shard& shard);
+
+/// Of the numbers that a recurrent layer keeps of a sequence (RecurrentSpec::state_size), those
+/// that the rank keeps, in its order.
+std::vector<Range> share_of_state(const RecurrentSpec& recurrent, const Shard& shard);
+
+/// Those of queries, keys and values that pass the convolution, in its order.
+std::vector<Range> share_of_channels(const RecurrentSpec& recurrent, const Shard& shard);
+
+/// The description of what the rank computes: of fewer heads, columns and tokens. Throws Error that
+/// names what cannot be split over so many ranks.
+ModelSpec shard_spec(const ModelSpec& whole, const Shard& shard);
+
+}  // namespace winnow::model

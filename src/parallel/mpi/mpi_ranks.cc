@@ -1,0 +1,216 @@
+#include "parallel/mpi_ranks.h"
+
+#define OMPI_SKIP_MPICXX 1  // the C API alone
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <thread>
+
+#include "base/error.h"
+
+namespace winnow::parallel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Sums of more values are cut: each rank adds up a part of them.
+constexpr std::size_t kWhole = 4096;
+
+// A message that is on its way.
+struct Transfer {
+  MPI_Request request = MPI_REQUEST_NULL;
+  int peer = 0;
+};
+
+// Waits without keeping a core busy for longer than a step takes.
+class Pause {
+ public:
+  void operator()() {
+    if (Clock::now() - begin_ < std::chrono::milliseconds(2)) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+ private:
+  Clock::time_point begin_ = Clock::now();
+};
+
+class MpiRank : public Communicator {
+ public:
+  MpiRank() {
+    int provided = 0;
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+    require(provided >= MPI_THREAD_SERIALIZED, "MPI takes calls from the main thread alone");
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  }
+  /// A rank that fails does not wait for the others: its launcher ends them.
+  ~MpiRank() override {
+    if (std::uncaught_exceptions() == 0) {
+      MPI_Finalize();
+    }
+  }
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+
+  void sum(std::span<float> values) override {
+    if (values.size() <= kWhole) {
+      return sum_whole(values);
+    }
+    const auto part = [&](int rank) {
+      const std::size_t n = values.size();
+      const auto begin = n * static_cast<std::size_t>(rank) / static_cast<std::size_t>(size_);
+      const auto end = n * static_cast<std::size_t>(rank + 1) / static_cast<std::size_t>(size_);
+      return values.subspan(begin, end - begin);
+    };
+    received_.resize(part(rank_).size() * static_cast<std::size_t>(size_));
+    each_other([&](int peer) {
+      receive(std::as_writable_bytes(slot(peer, part(rank_).size())), peer);
+      send(std::as_bytes(part(peer)), peer);
+    });
+    wait(kPatience);
+    add_in_order(part(rank_));
+    each_other([&](int peer) {
+      receive(std::as_writable_bytes(part(peer)), peer);
+      send(std::as_bytes(part(rank_)), peer);
+    });
+    wait(kPatience);
+  }
+
+  void broadcast(std::span<std::byte> bytes) override {
+    if (rank_ != 0) {
+      receive(bytes, 0);
+      return wait(std::nullopt);
+    }
+    each_other([&](int peer) { send(bytes, peer); });
+    wait(kPatience);
+  }
+
+  std::vector<std::vector<std::byte>> gather(std::span<const std::byte> bytes) override {
+    if (rank_ != 0) {
+      const std::uint64_t size = bytes.size();
+      send(std::as_bytes(std::span(&size, 1)), 0);
+      send(bytes, 0);
+      wait(kPatience);
+      return {};
+    }
+    std::vector<std::uint64_t> sizes(static_cast<std::size_t>(size_));
+    each_other([&](int peer) {
+      receive(std::as_writable_bytes(std::span(sizes).subspan(static_cast<std::size_t>(peer), 1)),
+              peer);
+    });
+    wait(kPatience);
+    std::vector<std::vector<std::byte>> result(sizes.size());
+    result[0].assign(bytes.begin(), bytes.end());
+    each_other([&](int peer) {
+      auto& own = result[static_cast<std::size_t>(peer)];
+      own.resize(sizes[static_cast<std::size_t>(peer)]);
+      receive(own, peer);
+    });
+    wait(kPatience);
+    return result;
+  }
+
+  void fail(const std::string& why) noexcept override {
+    std::fprintf(stderr, "winnow: error: %s\n", why.c_str());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+
+ private:
+  template <class Body>
+  void each_other(const Body& body) {
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer != rank_) {
+        body(peer);
+      }
+    }
+  }
+
+  // Messages of more bytes than an int counts are cut.
+  void send(std::span<const std::byte> bytes, int peer) {
+    each_piece(bytes, [&](std::span<const std::byte> piece) {
+      MPI_Isend(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, peer, 0, MPI_COMM_WORLD,
+                &begin(peer));
+    });
+  }
+  void receive(std::span<std::byte> bytes, int peer) {
+    each_piece(bytes, [&](std::span<std::byte> piece) {
+      MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, peer, 0, MPI_COMM_WORLD,
+                &begin(peer));
+    });
+  }
+  template <class Byte, class Body>
+  static void each_piece(std::span<Byte> bytes, const Body& body) {
+    constexpr std::size_t kMost = std::size_t{1} << 30;
+    for (; bytes.size() > kMost; bytes = bytes.subspan(kMost)) {
+      body(bytes.first(kMost));
+    }
+    body(bytes);
+  }
+  MPI_Request& begin(int peer) {
+    transfers_.push_back({MPI_REQUEST_NULL, peer});
+    return transfers_.back().request;
+  }
+
+  // Until all transfers have ended; nullopt: as long as it takes.
+  void wait(std::optional<double> patience) {
+    const auto begin = Clock::now();
+    Pause pause;
+    for (Transfer& transfer : transfers_) {
+      for (int done = 0; MPI_Test(&transfer.request, &done, MPI_STATUS_IGNORE), done == 0;) {
+        pause();
+        if (patience && Clock::now() - begin > std::chrono::duration<double>(*patience)) {
+          fail(fmt::format("rank {} has waited {:.0f} s for rank {}", rank_, *patience,
+                           transfer.peer));
+        }
+      }
+    }
+    transfers_.clear();
+  }
+
+  std::span<float> slot(int rank, std::size_t count) {
+    return std::span(received_).subspan(static_cast<std::size_t>(rank) * count, count);
+  }
+
+  void sum_whole(std::span<float> values) {
+    received_.resize(values.size() * static_cast<std::size_t>(size_));
+    each_other([&](int peer) {
+      receive(std::as_writable_bytes(slot(peer, values.size())), peer);
+      send(std::as_bytes(values), peer);
+    });
+    wait(kPatience);
+    add_in_order(values);
+  }
+
+  // `own` += what was received from the others.
+  void add_in_order(std::span<float> own) {
+    std::ranges::copy(own, slot(rank_, own.size()).begin());
+    std::ranges::fill(own, 0.0F);
+    for (int rank = 0; rank < size_; ++rank) {
+      const auto values = slot(rank, own.size());
+      std::ranges::transform(own, values, own.begin(), std::plus<>());
+    }
+  }
+
+  int rank_ = 0;
+  int size_ = 1;
+  std::vector<Transfer> transfers_;
+  std::vector<float> received_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> join_mpi_ranks() {
+  return std::make_unique<MpiRank>();
+}
+
+}  // namespace winnow::parallel

@@ -1,0 +1,144 @@
+#include "parallel/thread_ranks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "base/error.h"
+
+namespace winnow::parallel {
+namespace {
+
+// What the ranks of a group share.
+class Meeting {
+ public:
+  Meeting(int size, double patience)
+      : shown_(static_cast<std::size_t>(size)), patience_(patience) {}
+
+  [[nodiscard]] int size() const { return static_cast<int>(shown_.size()); }
+
+  /// Waits for all ranks, each of which shows memory, and returns what they show, by rank: to be
+  /// read until this rank parts. A rank that is not `patient` fails the group when others do not
+  /// come.
+  std::span<const std::span<const std::byte>> meet(int rank, std::span<const std::byte> shown,
+                                                   bool patient = false) {
+    std::unique_lock lock(mutex_);
+    shown_[static_cast<std::size_t>(rank)] = shown;
+    wait(lock, rank, patient);
+    return shown_;
+  }
+
+  /// Waits until all ranks have read what the others show.
+  void part(int rank) {
+    std::unique_lock lock(mutex_);
+    wait(lock, rank, /*patient=*/false);
+  }
+
+  void fail(std::string why) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) {
+      failure_ = std::move(why);
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  void wait(std::unique_lock<std::mutex>& lock, int rank, bool patient) {
+    check();
+    const std::size_t now = meetings_;
+    if (++arrived_ == size()) {
+      arrived_ = 0;
+      ++meetings_;
+      changed_.notify_all();
+      return;
+    }
+    const auto over = [&] { return meetings_ != now || failure_; };
+    if (patient) {
+      changed_.wait(lock, over);
+    } else if (!changed_.wait_for(lock, std::chrono::duration<double>(patience_), over)) {
+      failure_ = fmt::format("rank {} has waited {:.0f} s for another rank", rank, patience_);
+      changed_.notify_all();
+    }
+    if (meetings_ == now) {
+      check();
+    }
+  }
+
+  void check() const {
+    if (failure_) {
+      throw Error(*failure_);
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::span<const std::byte>> shown_;
+  double patience_;
+  std::size_t meetings_ = 0;
+  int arrived_ = 0;
+  std::optional<std::string> failure_;
+};
+
+class ThreadRank : public Communicator {
+ public:
+  ThreadRank(std::shared_ptr<Meeting> meeting, int rank)
+      : meeting_(std::move(meeting)), rank_(rank) {}
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return meeting_->size(); }
+
+  void sum(std::span<float> values) override {
+    const auto all = meeting_->meet(rank_, std::as_bytes(values));
+    sums_.assign(values.size(), 0.0F);
+    for (const auto& shown : all) {
+      const auto* other = reinterpret_cast<const float*>(shown.data());
+      for (std::size_t i = 0; i < sums_.size(); ++i) {
+        sums_[i] += other[i];
+      }
+    }
+    meeting_->part(rank_);
+    std::ranges::copy(sums_, values.begin());
+  }
+
+  void broadcast(std::span<std::byte> bytes) override {
+    const auto all = meeting_->meet(rank_, bytes, /*patient=*/rank_ != 0);
+    if (rank_ != 0) {
+      std::ranges::copy(all[0], bytes.begin());
+    }
+    meeting_->part(rank_);
+  }
+
+  std::vector<std::vector<std::byte>> gather(std::span<const std::byte> bytes) override {
+    const auto all = meeting_->meet(rank_, bytes);
+    std::vector<std::vector<std::byte>> result;
+    for (const auto& shown : all) {
+      if (rank_ == 0) {
+        result.emplace_back(shown.begin(), shown.end());
+      }
+    }
+    meeting_->part(rank_);
+    return result;
+  }
+
+  void fail(const std::string& why) noexcept override { meeting_->fail(why); }
+
+ private:
+  std::shared_ptr<Meeting> meeting_;
+  int rank_;
+  std::vector<float> sums_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_thread_ranks(int size, double patience) {
+  const auto meeting = std::make_shared<Meeting>(size, patience);
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.push_back(std::make_unique<ThreadRank>(meeting, rank));
+  }
+  return ranks;
+}
+
+}  // namespace winnow::parallel

@@ -1,0 +1,52 @@
+// A random model that ranks of this process run together.
+#pragma once
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "engine/cpu_runner.h"
+#include "engine/ranks/member.h"
+#include "engine/ranks/ranked_backend.h"
+#include "model/model.h"
+#include "parallel/thread_ranks.h"
+
+namespace winnow::engine::testing {
+
+class RankedModel {
+ public:
+  /// The same weights as model::random_weights(spec, type, seed) of one rank.
+  RankedModel(const model::ModelSpec& spec, DType type, std::uint64_t seed, int ranks,
+              const std::optional<kvcache::DrawnDecisions>& drawn)
+      : spec_(spec), ranks_(parallel::make_thread_ranks(ranks)) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const model::Shard shard{rank, ranks};
+      parts_.push_back(std::make_unique<model::Model>(
+          model::shard_spec(spec, shard), model::random_weights(spec, type, seed, {}, shard),
+          model::ModelPart{shard, spec}));
+      if (drawn) {
+        parts_.back()->draw_decisions(*drawn);
+      }
+    }
+    for (std::size_t rank = 1; rank < parts_.size(); ++rank) {
+      threads_.emplace_back([this, rank] {
+        const CpuBackend local(*parts_[rank], ranks_[rank].get());
+        Member member(local, spec_, {static_cast<int>(rank), static_cast<int>(parts_.size())});
+        obey_first(member, *ranks_[rank]);
+      });
+    }
+    backend_ = make_ranked_backend(std::make_unique<CpuBackend>(*parts_[0], ranks_[0].get()), spec,
+                                   *ranks_[0]);
+  }
+
+  [[nodiscard]] const Backend& backend() const { return *backend_; }
+
+ private:
+  model::ModelSpec spec_;
+  std::vector<std::unique_ptr<parallel::Communicator>> ranks_;
+  std::vector<std::unique_ptr<model::Model>> parts_;
+  std::vector<std::jthread> threads_;
+  std::unique_ptr<Backend> backend_;  // ends the threads
+};
+
+}  // namespace winnow::engine::testing
