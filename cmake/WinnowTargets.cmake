@@ -12,8 +12,8 @@ target_compile_options(winnow_options INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 target_include_directories(winnow_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 
-# The command line and the tests have no hot loops but many templates: there a short compilation is
-# worth more than fast code. (At -O1 g++ takes an empty std::optional's value for a variable that may
+# The command line, the server, the evaluation and the tests have no hot loops but many templates:
+# there a short compilation is worth more than fast code. (At -O1 g++ takes an empty std::optional's value for a variable that may
 # be used.)
 add_library(winnow_cold INTERFACE)
 target_compile_options(winnow_cold INTERFACE
