@@ -275,19 +275,6 @@ const char* beyond_devices(const ModelSpec& spec) {
   return spec.layer_embeddings ? "embeddings for each layer" : nullptr;
 }
 
-const char* beyond_training(const ModelSpec& spec) {
-  if (spec.shares_entries()) {
-    return "layers that share entries";
-  }
-  if (!spec.has_equal_heads()) {
-    return "attention layers of different shapes";
-  }
-  if (spec.experts() != nullptr && spec.experts()->experts->beside) {
-    return "experts with norms of their own";
-  }
-  return spec.layer_embeddings ? "embeddings for each layer" : nullptr;
-}
-
 void require_supported(const ModelSpec& spec, const std::string& where) {
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const char* what = unsupported(spec, spec.layers[i]);

@@ -45,8 +45,9 @@ struct ExpertGradients {
   std::span<float> down_bias;
 };
 struct ExpertsGradients {
-  Matrix<float> x;       // [T, K]
-  Matrix<float> router;  // [E, K]
+  Matrix<float> x;             // [T, K]
+  Matrix<float> router_input;  // [T, K], where the router has an input of its own
+  Matrix<float> router;        // [E, K]
   std::span<float> router_bias;
   std::span<const ExpertGradients> experts;  // [E]
 };

@@ -27,7 +27,8 @@ struct Router {
   /// [count] or null: joins the scores in the choice, not in the weights. Scores are then softmax
   /// over all experts, or sigmoid.
   const float* choice_bias = nullptr;
-  /// [count] or null: multiplies the weights of each expert, last of all. Has no backward.
+  /// [count] or null: multiplies the weights of each expert, last of all. A constant: it gets no
+  /// gradient.
   const float* expert_scale = nullptr;
 };
 

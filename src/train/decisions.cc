@@ -25,7 +25,8 @@ bool decides_per_layer(const model::ModelSpec& spec) {
 }
 
 std::size_t decision_count(const model::ModelSpec& spec) {
-  return decides_per_layer(spec) ? 1 : static_cast<std::size_t>(spec.attention().kv_heads);
+  return decides_per_layer(spec) ? 1
+                                 : static_cast<std::size_t>(spec.compressing_attention().kv_heads);
 }
 
 int decision_shift(const model::ModelSpec& spec) {

@@ -4,8 +4,8 @@
 #include <cassert>
 #include <cmath>
 
-#include "base/threads.h"
 #include "ops/activation.h"
+#include "train/embedding.h"
 
 namespace winnow::train {
 namespace {
@@ -47,33 +47,14 @@ std::vector<std::int32_t> chunk_keys_of(std::span<const std::int32_t> positions,
   return keys;
 }
 
-void embed(const ops::Weight& embedding, const Batch& batch, ops::Matrix<float> hidden) {
-  for (std::size_t t = 0; t < batch.size(); ++t) {
-    assert(batch.tokens[t] >= 0 && batch.tokens[t] < embedding.rows);
-    ops::dequantize_row(embedding, batch.tokens[t], hidden.row(t).data());
-  }
-}
-
-// Threads share the columns, so a token's rows add up in the order of the text.
-void embed_backward(ops::Matrix<float> dembedding, const Batch& batch,
-                    ops::Matrix<const float> gradient) {
-  parallel_ranges(gradient.cols, [&](std::size_t begin, std::size_t end, int) {
-    for (std::size_t t = 0; t < batch.size(); ++t) {
-      float* target = dembedding.row(static_cast<std::size_t>(batch.tokens[t])).data();
-      const float* source = gradient.row(t).data();
-      for (std::size_t i = begin; i < end; ++i) {
-        target[i] += source[i];
-      }
-    }
-  });
-}
-
 }  // namespace
 
 Decoder::Decoder(const model::ModelSpec& spec, std::size_t tokens, Keep keep)
     : spec_(spec),
       keep_(keep),
       ropes_(spec),
+      shared_(spec, tokens, keep != Keep::nothing),
+      layer_inputs_(spec, tokens, keep != Keep::nothing),
       memory_(streams(spec, keep) * stream_size(spec, tokens)) {
   for (std::size_t i = 0; i < streams(spec, keep); ++i) {
     inputs_.emplace_back(memory_.data() + i * stream_size(spec, tokens), tokens,
@@ -86,7 +67,9 @@ Decoder::Decoder(const model::ModelSpec& spec, std::size_t tokens, Keep keep)
 
 std::size_t Decoder::bytes(const model::ModelSpec& spec, std::size_t tokens, Keep keep) {
   return streams(spec, keep) * stream_size(spec, tokens) * sizeof(float) +
-         kept_layers(spec, keep) * LayerActivations::bytes(spec, tokens);
+         kept_layers(spec, keep) * LayerActivations::bytes(spec, tokens) +
+         SharedEntries::bytes(spec, tokens, keep != Keep::nothing) +
+         LayerInputs::bytes(spec, tokens, keep != Keep::nothing);
 }
 
 ops::Matrix<const float> Decoder::input(int layer) const {
@@ -102,11 +85,18 @@ LayerPass Decoder::pass_of(const Batch& batch, const DecisionPass& decisions, in
           .first_key =
               chunks == chunk_keys_.end() ? std::span(batch.first_key) : std::span(chunks->second),
           .decisions = decisions,
-          .layer = layer};
+          .layer = layer,
+          .shared = shared_.entries_of(layer),
+          .shared_gradients = shared_.gradients_of(layer),
+          .embedding = layer_inputs_.input_of(layer),
+          .embedding_gradient = layer_inputs_.gradient_of(layer)};
 }
 
 LayerActivations& Decoder::activations(int layer) {
-  return activations_[keep_ == Keep::all ? static_cast<std::size_t>(layer) : 0];
+  LayerActivations& activations =
+      activations_[keep_ == Keep::all ? static_cast<std::size_t>(layer) : 0];
+  activations.fit(spec_, layer);
+  return activations;
 }
 
 void Decoder::forward(ops::Context& context, const Weights& weights, const Batch& batch,
@@ -125,6 +115,7 @@ void Decoder::forward(ops::Context& context, const Weights& weights, const Batch
   if (spec_.embedding_multiplier != 1.0F) {
     ops::scale(inputs_.front(), spec_.embedding_multiplier);
   }
+  layer_inputs_.forward(context, weights, batch, inputs_.front());
   for (int layer = 0; layer < spec_.layer_count(); ++layer) {
     const auto index = static_cast<std::size_t>(layer);
     const ops::Matrix<float>& output = keep_ == Keep::nothing ? inputs_[0] : inputs_[index + 1];
@@ -154,6 +145,7 @@ void Decoder::backward(ops::Context& context, const Weights& weights, const Batc
                        const DecisionPass& decisions, std::span<const DecisionLoss> losses,
                        const Gradients& gradients, ops::Matrix<float> gradient) {
   assert(keep_ != Keep::nothing);
+  shared_.clear_gradients();
   for (int layer = spec_.layer_count() - 1; layer >= 0; --layer) {
     const auto index = static_cast<std::size_t>(layer);
     const LayerPass pass = pass_of(batch, decisions, layer);
@@ -166,12 +158,11 @@ void Decoder::backward(ops::Context& context, const Weights& weights, const Batc
                        : losses[static_cast<std::size_t>(spec_.compressing_before(layer))],
                    gradients.layers[index], gradient);
   }
+  layer_inputs_.backward(context, weights, batch, input(0), gradients, gradient);
   if (spec_.embedding_multiplier != 1.0F) {
     ops::scale(gradient, spec_.embedding_multiplier);
   }
-  if (gradients.embedding.data != nullptr) {
-    embed_backward(gradients.embedding, batch, gradient);
-  }
+  embed_backward(gradients.embedding, batch, gradient);
 }
 
 }  // namespace winnow::train

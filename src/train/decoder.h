@@ -8,7 +8,9 @@
 #include "model/rope_tables.h"
 #include "train/batch.h"
 #include "train/layer.h"
+#include "train/layer_embeddings.h"
 #include "train/options.h"
+#include "train/shared_entries.h"
 
 namespace winnow::train {
 
@@ -66,6 +68,8 @@ class Decoder {
   model::ModelSpec spec_;
   Keep keep_;
   model::RopeTables ropes_;
+  SharedEntries shared_;
+  LayerInputs layer_inputs_;
   std::vector<std::int32_t> positions_;                  // of the batch's tokens
   std::map<int, std::vector<std::int32_t>> chunk_keys_;  // by width: where their chunks begin
   std::vector<ops::RopeAngles> angles_;                  // by table

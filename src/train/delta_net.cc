@@ -18,12 +18,6 @@ namespace {
 using model::columns;
 using ops::Matrix;
 
-Matrix<float> take_zeros(ops::Workspace& workspace, std::size_t rows, std::size_t cols) {
-  const auto result = take_matrix(workspace, rows, cols);
-  std::fill_n(result.data, rows * cols, 0.0F);
-  return result;
-}
-
 Matrix<float> take_copy(ops::Workspace& workspace, Matrix<const float> x) {
   const auto result = take_matrix(workspace, x.rows, x.cols);
   std::copy_n(x.data, x.rows * x.cols, result.data);

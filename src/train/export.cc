@@ -29,6 +29,9 @@ struct BorrowedRows {
 std::map<std::string, BorrowedRows> borrowed_rows(const model::ModelSpec& spec) {
   std::map<std::string, BorrowedRows> rows;
   for (int layer = 0; model::borrows_channels(spec) && layer < spec.layer_count(); ++layer) {
+    if (!spec.decides(layer)) {
+      continue;
+    }
     for (const std::string part : {"weight", "bias"}) {
       const auto query = fmt::format("model.layers.{}.self_attn.q_proj.{}", layer, part);
       const auto key = fmt::format("model.layers.{}.self_attn.k_proj.{}", layer, part);
@@ -46,7 +49,7 @@ std::map<std::string, BorrowedRows> borrowed_rows(const model::ModelSpec& spec) 
 
 void place_rows(const model::ModelSpec& spec, std::span<const float> rows, model::ColumnOf row_of,
                 std::span<float> projection) {
-  const auto heads = static_cast<std::size_t>(spec.attention().kv_heads);
+  const auto heads = static_cast<std::size_t>(spec.compressing_attention().kv_heads);
   const std::size_t width = rows.size() / heads;
   for (std::size_t head = 0; head < heads; ++head) {
     std::ranges::copy(rows.subspan(head * width, width),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <vector>
 
 #include "ops/activation.h"
@@ -28,16 +29,6 @@ struct Dense {
   Matrix<float> gate;  // [T, width], or without a gate empty
   Matrix<float> up;
 };
-
-Matrix<float> narrowed(Matrix<float> x, int width) {
-  return {x.data, x.rows, static_cast<std::size_t>(width)};
-}
-
-// Layers of other widths than the widest use a part of the memory.
-Dense dense_of(const FeedForwardSpec& spec, const LayerActivations& a) {
-  return {narrowed(a.gate, spec.gated ? spec.dense_width() : 0),
-          narrowed(a.up, spec.dense_width())};
-}
 
 Matrix<float> product_of(ops::Workspace& workspace, const FeedForwardSpec& spec, const Dense& a) {
   const Matrix<float>& activated = spec.gated ? a.gate : a.up;
@@ -90,7 +81,7 @@ void add_shared(ops::Context& context, const FeedForwardSpec& spec, const LayerW
   const ops::Workspace::Scope scope(*context.workspace);
   const auto shared =
       out.data == nullptr ? Matrix<float>() : take_matrix(*context.workspace, out.rows, out.cols);
-  dense(context, spec, w, a.mlp_normed, dense_of(spec, a), shared);
+  dense(context, spec, w, a.mlp_normed, {a.gate, a.up}, shared);
   if (spec.experts->shared_gate) {
     ops::linear(context, a.shared_logits, a.mlp_normed, w.shared_gate);
   }
@@ -106,14 +97,14 @@ void shared_backward(ops::Context& context, const FeedForwardSpec& spec, const L
                      const LayerActivations& a, const LayerGradients& g, Matrix<const float> dout,
                      Matrix<float> dx) {
   if (!spec.experts->shared_gate) {
-    return dense_backward(context, spec, w, g, dense_of(spec, a), dout, a.mlp_normed, dx, {});
+    return dense_backward(context, spec, w, g, {a.gate, a.up}, dout, a.mlp_normed, dx, {});
   }
   const ops::Workspace::Scope scope(*context.workspace);
   const auto dshared = take_matrix(*context.workspace, dout.rows, dout.cols);
   std::copy_n(dout.data, dout.rows * dout.cols, dshared.data);
   ops::gate_rows(dshared, a.shared_logits);
   const auto products = context.workspace->take<float>(dout.rows);
-  dense_backward(context, spec, w, g, dense_of(spec, a), dshared, a.mlp_normed, dx, products);
+  dense_backward(context, spec, w, g, {a.gate, a.up}, dshared, a.mlp_normed, dx, products);
   const auto dlogits = take_matrix(*context.workspace, dout.rows, 1);
   ops::gate_rows_backward(dlogits, products, a.shared_logits);
   ops::linear_backward(context, {dx, g.shared_gate, {}}, dlogits, a.mlp_normed, w.shared_gate);
@@ -136,13 +127,16 @@ class Experts {
   }
 
   [[nodiscard]] ops::Router router() const {
-    return spec_.experts->router(data_or_null(w_.choice_bias));
+    ops::Router router = spec_.experts->router(data_or_null(w_.choice_bias));
+    router.expert_scale = data_or_null(w_.expert_scale);
+    return router;
   }
   [[nodiscard]] ops::ExpertsWeights weights() const {
     return {.router = &w_.router,
             .router_bias = data_or_null(w_.router_bias),
             .experts = networks_,
-            .scales_input = spec_.experts->scales_input};
+            .scales_input = spec_.experts->scales_input,
+            .router_input = a_.router_input};
   }
   [[nodiscard]] ops::ExpertsActivations activations() const {
     return {
@@ -171,13 +165,78 @@ std::vector<ops::ExpertGradients> gradients_of(const LayerGradients& g) {
   return result;
 }
 
+// Of what the router of experts beside takes, behind its norm.
+float router_scale(const LayerPass& pass) {
+  return 1.0F / std::sqrt(static_cast<float>(pass.spec->hidden));
+}
+
+// [norm](dense(mlp_normed)) + [norm](experts(norm(middle))).
+void experts_beside(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
+                    LayerActivations& a, Matrix<float> out) {
+  const ops::Workspace::Scope scope(*context.workspace);
+  const FeedForwardSpec& spec = pass.layer_spec().feed_forward;
+  const model::NormSpec& norm = pass.layer_spec().norm;
+  dense(context, spec, w, a.mlp_normed, {a.gate, a.up}, a.shared_branch);
+  normalize(norm, a.router_input, a.middle, {w.router_norm});
+  ops::scale(a.router_input, router_scale(pass));
+  normalize(norm, a.experts_input, a.middle, {w.experts_norm});
+  std::fill_n(a.experts_branch.data, a.experts_branch.rows * a.experts_branch.cols, 0.0F);
+  const Experts experts(spec, w, a);
+  ops::experts_forward(context, experts.router(), a.experts_branch, a.experts_input,
+                       experts.weights(), experts.activations());
+  if (out.data != nullptr) {
+    const auto normed = take_matrix(*context.workspace, out.rows, out.cols);
+    normalize(norm, out, a.shared_branch, {w.shared_post_norm});
+    normalize(norm, normed, a.experts_branch, {w.experts_post_norm});
+    ops::add(out, normed);
+  }
+}
+
 }  // namespace
+
+void experts_beside_backward(ops::Context& context, const LayerPass& pass,
+                             const LayerWeights& weights, const LayerActivations& a,
+                             const LayerGradients& gradients, Matrix<const float> dout,
+                             const BesideGradients& inputs) {
+  ops::Workspace& workspace = *context.workspace;
+  const ops::Workspace::Scope scope(workspace);
+  const FeedForwardSpec& spec = pass.layer_spec().feed_forward;
+  const model::NormSpec& norm = pass.layer_spec().norm;
+  const auto take = [&] { return take_zeros(workspace, dout.rows, dout.cols); };
+  const auto dshared = take();
+  normalize_backward(workspace, norm, dshared, {gradients.shared_post_norm}, dout, a.shared_branch,
+                     {weights.shared_post_norm});
+  dense_backward(context, spec, weights, gradients, {a.gate, a.up}, dshared, a.mlp_normed,
+                 inputs.normed, {});
+  const auto dbranch = take();
+  normalize_backward(workspace, norm, dbranch, {gradients.experts_post_norm}, dout,
+                     a.experts_branch, {weights.experts_post_norm});
+  const Experts experts(spec, weights, a);
+  const auto of_experts = gradients_of(gradients);
+  const auto dinput = take();
+  const auto drouter = take();
+  ops::experts_backward(context, experts.router(),
+                        {.x = dinput,
+                         .router_input = drouter,
+                         .router = gradients.router,
+                         .router_bias = gradients.router_bias,
+                         .experts = of_experts},
+                        dbranch, a.experts_input, experts.weights(), experts.activations());
+  ops::scale(drouter, router_scale(pass));
+  normalize_backward(workspace, norm, inputs.stream, {gradients.router_norm}, drouter, a.middle,
+                     {weights.router_norm});
+  normalize_backward(workspace, norm, inputs.stream, {gradients.experts_norm}, dinput, a.middle,
+                     {weights.experts_norm});
+}
 
 void feed_forward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
                   LayerActivations& a, Matrix<float> out) {
   const FeedForwardSpec& spec = pass.layer_spec().feed_forward;
   if (!spec.experts) {
-    return dense(context, spec, weights, a.mlp_normed, dense_of(spec, a), out);
+    return dense(context, spec, weights, a.mlp_normed, {a.gate, a.up}, out);
+  }
+  if (spec.experts->beside) {
+    return experts_beside(context, pass, weights, a, out);
   }
   if (out.data != nullptr) {
     std::fill_n(out.data, out.rows * out.cols, 0.0F);
@@ -196,13 +255,14 @@ void feed_forward_backward(ops::Context& context, const LayerPass& pass,
                            Matrix<float> dx) {
   const FeedForwardSpec& spec = pass.layer_spec().feed_forward;
   if (!spec.experts) {
-    return dense_backward(context, spec, weights, gradients, dense_of(spec, a), dout, a.mlp_normed,
-                          dx, {});
+    return dense_backward(context, spec, weights, gradients, {a.gate, a.up}, dout, a.mlp_normed, dx,
+                          {});
   }
   const Experts experts(spec, weights, a);
   const auto of_experts = gradients_of(gradients);
   ops::experts_backward(context, experts.router(),
                         {.x = dx,
+                         .router_input = {},
                          .router = gradients.router,
                          .router_bias = gradients.router_bias,
                          .experts = of_experts},

@@ -17,4 +17,16 @@ void feed_forward_backward(ops::Context& context, const LayerPass& pass,
                            const LayerGradients& gradients, ops::Matrix<const float> dout,
                            ops::Matrix<float> dx);
 
+/// The gradients of what experts beside (model::ExpertsSpec) take.
+struct BesideGradients {
+  ops::Matrix<float> normed;  // [T, hidden]: a.mlp_normed
+  ops::Matrix<float> stream;  // [T, hidden]: a.middle
+};
+
+/// feed_forward_backward() of a layer with experts beside: adds to `inputs`.
+void experts_beside_backward(ops::Context& context, const LayerPass& pass,
+                             const LayerWeights& weights, const LayerActivations& a,
+                             const LayerGradients& gradients, ops::Matrix<const float> dout,
+                             const BesideGradients& inputs);
+
 }  // namespace winnow::train::detail

@@ -34,6 +34,14 @@ float neutral_norm(const model::ModelSpec& spec, const std::string& name) {
   return spec.final_norm.kind == model::NormSpec::Kind::rms_plus_one ? 0.0F : 1.0F;
 }
 
+// Norms and factors start with what changes nothing, biases and the like with 0.
+float neutral_vector(const model::ModelSpec& spec, const std::string& name) {
+  if (name.ends_with("norm.weight")) {
+    return neutral_norm(spec, name);
+  }
+  return name.ends_with("scale") || name.ends_with("layer_scalar") ? 1.0F : 0.0F;
+}
+
 // Tensors that own their memory.
 class NewTensors {
  public:
@@ -92,7 +100,7 @@ void write_initial_model(const fs::path& source, const fs::path& directory, DTyp
     if (shape.size() > 1) {
       std::ranges::generate(values, [&] { return static_cast<float>(spread * random.normal()); });
     } else {
-      std::ranges::fill(values, name.ends_with("norm.weight") ? neutral_norm(spec, name) : 0.0F);
+      std::ranges::fill(values, neutral_vector(spec, name));
     }
     tensors.add(name, shape, type, values);
   }
@@ -102,6 +110,7 @@ void write_initial_model(const fs::path& source, const fs::path& directory, DTyp
 
 void write_grouped_model(const model::Checkpoint& source, const fs::path& directory, int kv_heads) {
   model::ModelSpec spec = source.spec();
+  require(spec.has_equal_heads(), "--kv-heads: layers of the model have heads of different shapes");
   require(kv_heads >= 1 && spec.attention().kv_heads % kv_heads == 0,
           "--kv-heads {}: expected a divisor of the model's {}", kv_heads,
           spec.attention().kv_heads);

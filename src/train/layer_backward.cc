@@ -8,6 +8,7 @@
 #include "train/delta_net.h"
 #include "train/feed_forward.h"
 #include "train/layer.h"
+#include "train/layer_embeddings.h"
 #include "train/layer_parts.h"
 #include "train/mixer_output.h"
 
@@ -36,6 +37,9 @@ class LayerBackward {
   void run(Matrix<float> gradient, const DecisionLoss& loss) {
     const ops::Workspace::Scope scope(workspace_);
     detail::scale_output(pass_, w_, gradient);
+    if (spec_.layer_embeddings) {
+      detail::layer_embedding_backward(context_, pass_, w_, a_, g_, gradient);
+    }
     const auto dnormed = zeros_like(a_.mlp_normed);
     mlp(gradient, dnormed);
     // What the feed-forward of a parallel layer takes is the layer's input.
@@ -50,11 +54,18 @@ class LayerBackward {
   }
 
  private:
-  void mlp(Matrix<const float> gradient, Matrix<float> dnormed) {
+  // Experts beside take the stream itself: their part joins `gradient`.
+  void mlp(Matrix<float> gradient, Matrix<float> dnormed) {
     const ops::Workspace::Scope scope(workspace_);
-    detail::feed_forward_backward(
-        context_, pass_, w_, a_, g_,
-        branch_gradient(gradient, a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm), dnormed);
+    const auto dbranch =
+        branch_gradient(gradient, a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm);
+    const auto& experts = pass_.layer_spec().feed_forward.experts;
+    if (!experts || !experts->beside) {
+      return detail::feed_forward_backward(context_, pass_, w_, a_, g_, dbranch, dnormed);
+    }
+    const auto dstream = zeros_like(gradient);
+    detail::experts_beside_backward(context_, pass_, w_, a_, g_, dbranch, {dnormed, dstream});
+    ops::add(gradient, dstream);
   }
 
   void through_mlp_input(Matrix<float> gradient, Matrix<const float> dnormed,
@@ -92,13 +103,14 @@ class LayerBackward {
       ops::sigmoid_multiply_backward(dattended, dgates, dattended, a_.attended, a_.output_gates);
     }
     auto dqueries = zeros_like(a_.queries);
-    auto dkeys = zeros_like(a_.keys);
-    auto dvalues = zeros_like(a_.values);
-    const auto dbias = decides(pass_) ? zeros_like(a_.key_bias) : Matrix<float>();
+    auto [dkeys, dvalues, dbias] = entry_gradients();
     const auto far_bias = detail::far_bias_of(pass_, workspace_);
     ops::training_attention_backward(
         workspace_, detail::attention_of(pass_, a_, far_bias, w_.sinks), a_.attended,
         a_.normalizers, dattended, {dqueries, dkeys, dvalues, dbias, g_.sinks});
+    if (detail::shares(pass_)) {  // the layer that stores the entries takes their gradients on
+      dkeys = dvalues = {};
+    }
     Merging merging;
     if (detail::merges(pass_)) {
       merging = through_merging(dkeys, dvalues);
@@ -112,14 +124,32 @@ class LayerBackward {
     if (detail::norms_heads(pass_.attention()) && pass_.attention().norms_after_rope) {
       through_head_norms(dqueries, dkeys);
     }
-    if (pass_.angles != nullptr) {
-      ops::rope_backward(dqueries, spec_.attention().head_dim, *pass_.angles);
-      ops::rope_backward(dkeys, spec_.attention().head_dim, *pass_.angles);
-    }
+    through_rope(dqueries, dkeys);
     if (decides(pass_)) {
       decisions(loss, dbias, merging, dqueries, dkeys, gradient);
     }
     projections({dqueries, dkeys, dvalues, dgates}, gradient);
+  }
+
+  // Those that are added to: where layers share entries, gradients of all of them come together.
+  [[nodiscard]] Entries entry_gradients() const {
+    const bool decided = detail::sees_decisions(pass_);
+    if (pass_.shared_gradients != nullptr) {
+      const Entries& all = *pass_.shared_gradients;
+      return {all.keys, all.values, decided ? all.bias : Matrix<float>()};
+    }
+    return {zeros_like(a_.keys), zeros_like(a_.values),
+            decided ? zeros_like(a_.key_bias) : Matrix<float>()};
+  }
+
+  void through_rope(Matrix<float> dqueries, Matrix<float> dkeys) {
+    if (pass_.angles == nullptr) {
+      return;
+    }
+    ops::rope_backward(dqueries, pass_.attention().head_dim, *pass_.angles);
+    if (!detail::shares(pass_)) {
+      ops::rope_backward(dkeys, pass_.attention().head_dim, *pass_.angles);
+    }
   }
 
   void backward(const ops::Weight& weight, const ops::LinearGradients& gradients,
@@ -130,9 +160,7 @@ class LayerBackward {
     return detail::take_matrix(workspace_, x.rows, x.cols);
   }
   [[nodiscard]] Matrix<float> zeros_like(Matrix<const float> x) const {
-    const auto result = like(x);
-    std::fill_n(result.data, x.rows * x.cols, 0.0F);
-    return result;
+    return detail::take_zeros(workspace_, x.rows, x.cols);
   }
 
   // What DMC's running averages send back to decisions and weights.
@@ -225,10 +253,6 @@ class LayerBackward {
     if (detail::norms_heads(pass_.attention()) && !pass_.attention().norms_after_rope) {
       through_head_norms(dqueries, dkeys);
     }
-    Matrix<float> dvalues = of.values;
-    if (pass_.attention().value_norm) {
-      dvalues = through_value_norm(dvalues);
-    }
     const auto dnormed = zeros_like(a_.normed);
     if (detail::borrows(pass_)) {
       channels(dqueries, dkeys, dnormed);
@@ -239,6 +263,16 @@ class LayerBackward {
       dqueries = both;
     }
     backward(w_.query, {dnormed, g_.query, g_.query_bias}, dqueries, a_.normed);
+    if (!detail::shares(pass_)) {
+      key_projections(dkeys, of.values, dnormed);
+    }
+    through_attention_input(gradient, dnormed);
+  }
+
+  void key_projections(Matrix<float> dkeys, Matrix<float> dvalues, Matrix<float> dnormed) {
+    if (pass_.attention().value_norm) {
+      dvalues = through_value_norm(dvalues);
+    }
     if (!pass_.attention().projects_values()) {
       ops::add(dkeys, dvalues);
     }
@@ -246,7 +280,6 @@ class LayerBackward {
     if (pass_.attention().projects_values()) {
       backward(w_.value, {dnormed, g_.value, g_.value_bias}, dvalues, a_.normed);
     }
-    through_attention_input(gradient, dnormed);
   }
 
   // From what a part took of the residual stream to the stream itself.
@@ -293,7 +326,9 @@ class LayerBackward {
 
   void through_head_norms(Matrix<float>& dqueries, Matrix<float>& dkeys) {
     dqueries = through_head_norm(dqueries, a_.raw_queries, w_.query_norm, g_.query_norm);
-    dkeys = through_head_norm(dkeys, a_.raw_keys, w_.key_norm, g_.key_norm);
+    if (!detail::shares(pass_)) {
+      dkeys = through_head_norm(dkeys, a_.raw_keys, w_.key_norm, g_.key_norm);
+    }
   }
 
   [[nodiscard]] Matrix<float> through_value_norm(Matrix<float> dout) {

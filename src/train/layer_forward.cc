@@ -9,6 +9,7 @@
 #include "train/delta_net.h"
 #include "train/feed_forward.h"
 #include "train/layer.h"
+#include "train/layer_embeddings.h"
 #include "train/layer_parts.h"
 #include "train/mixer_output.h"
 #include "train/norms.h"
@@ -16,15 +17,12 @@
 namespace winnow::train {
 namespace {
 
+using detail::copy;
 using detail::decides;
 using ops::Matrix;
 
 const float* data_or_null(std::span<const float> bias) {
   return bias.empty() ? nullptr : bias.data();
-}
-
-void copy(Matrix<const float> from, Matrix<float> to) {
-  std::copy_n(from.data, from.rows * from.cols, to.data);
 }
 
 // Borrowed channels, before q- and k-norm: what the model always had there, faded, or decisions.
@@ -142,34 +140,66 @@ void norm_values(ops::Workspace& workspace, const LayerPass& pass, LayerActivati
 void norm_queries_and_keys(ops::Workspace& workspace, const LayerPass& pass, const LayerWeights& w,
                            LayerActivations& a) {
   norm_heads(workspace, pass, w.query_norm, a.queries, a.raw_queries);
-  norm_heads(workspace, pass, w.key_norm, a.keys, a.raw_keys);
+  if (!detail::shares(pass)) {
+    norm_heads(workspace, pass, w.key_norm, a.keys, a.raw_keys);
+  }
+}
+
+// q, k and v, as far as the layer has them, and the gates of outputs.
+void project_heads(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
+                   LayerActivations& a) {
+  const ops::Workspace::Scope scope(*context.workspace);
+  const model::AttentionSpec& attention = pass.attention();
+  const auto queries = attention.output_gate
+                           ? detail::take_matrix(*context.workspace, a.queries.rows,
+                                                 static_cast<std::size_t>(w.query.rows))
+                           : a.queries;
+  const std::array<ops::LinearTarget, 3> projections{{
+      {queries, &w.query, data_or_null(w.query_bias)},
+      {a.keys, &w.key, data_or_null(w.key_bias)},
+      {a.values, &w.value, data_or_null(w.value_bias)},
+  }};
+  const std::size_t count = attention.projects_values() ? 3 : attention.projects_keys() ? 2 : 1;
+  ops::linear(context, std::span(projections).first(count), a.normed);
+  if (attention.output_gate) {
+    model::split_output_gates(attention.head_dim, queries, a.queries, a.output_gates);
+  }
+  if (detail::shares(pass)) {
+    return;
+  }
+  if (attention.values_are_keys) {
+    copy(a.keys, a.values);
+  }
+  if (attention.value_norm) {
+    norm_values(*context.workspace, pass, a);
+  }
+}
+
+void rotate(const LayerPass& pass, LayerActivations& a) {
+  if (pass.angles == nullptr) {
+    return;
+  }
+  ops::rope(a.queries, pass.attention().head_dim, *pass.angles);
+  if (!detail::shares(pass)) {
+    ops::rope(a.keys, pass.attention().head_dim, *pass.angles);
+  }
+}
+
+// For the layers that share them.
+void show_entries(const LayerPass& pass, const LayerActivations& a) {
+  const Entries entries = detail::entries_of(pass, a);
+  copy(entries.keys, pass.shared->keys);
+  copy(entries.values, pass.shared->values);
+  if (decides(pass)) {
+    copy(entries.bias, pass.shared->bias);
+  }
 }
 
 // From the layer's input to what attention sees.
 void project(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
              Matrix<const float> input, LayerActivations& a) {
   const model::ModelSpec& spec = *pass.spec;
-  const ops::Workspace::Scope scope(*context.workspace);
-  const bool gated = pass.attention().output_gate;
-  const auto queries = gated ? detail::take_matrix(*context.workspace, a.queries.rows,
-                                                   static_cast<std::size_t>(w.query.rows))
-                             : a.queries;
-  const std::array<ops::LinearTarget, 3> projections{{
-      {queries, &w.query, data_or_null(w.query_bias)},
-      {a.keys, &w.key, data_or_null(w.key_bias)},
-      {a.values, &w.value, data_or_null(w.value_bias)},
-  }};
-  const bool projects_values = pass.attention().projects_values();
-  ops::linear(context, std::span(projections).first(projects_values ? 3 : 2), a.normed);
-  if (!projects_values) {
-    copy(a.keys, a.values);
-  }
-  if (pass.attention().value_norm) {
-    norm_values(*context.workspace, pass, a);
-  }
-  if (gated) {
-    model::split_output_gates(pass.attention().head_dim, queries, a.queries, a.output_gates);
-  }
+  project_heads(context, pass, w, a);
   if (detail::borrows(pass)) {
     compose_channels(context, pass, w, a);
   }
@@ -181,10 +211,7 @@ void project(ops::Context& context, const LayerPass& pass, const LayerWeights& w
     decide(context, pass, w, input, a);
     model::scale_channels(spec, a.queries, a.keys, 0.0F);
   }
-  if (pass.angles != nullptr) {
-    ops::rope(a.queries, pass.attention().head_dim, *pass.angles);
-    ops::rope(a.keys, pass.attention().head_dim, *pass.angles);
-  }
+  rotate(pass, a);
   if (norms && pass.attention().norms_after_rope) {
     norm_queries_and_keys(*context.workspace, pass, w, a);
   }
@@ -196,6 +223,9 @@ void project(ops::Context& context, const LayerPass& pass, const LayerWeights& w
   }
   if (detail::merges(pass)) {
     ops::segment_average(detail::average_of(pass, a), a.merged_keys, a.merged_values);
+  }
+  if (pass.shared != nullptr && !detail::shares(pass)) {
+    show_entries(pass, a);
   }
 }
 
@@ -219,97 +249,27 @@ void mlp(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
          Matrix<const float> input, LayerActivations& a, Matrix<float> output) {
   const Matrix<const float> stream = pass.layer_spec().parallel ? input : a.middle;
   take_input(pass, stream, detail::mlp_norm(pass, w), a.mlp_normed);
-  const Matrix<float> branch = pass.layer_spec().norm_after ? a.mlp_branch : output;
+  // What an embedding of the layer's own takes is needed in any case.
+  const Matrix<float> out = pass.spec->layer_embeddings ? a.fed : output;
+  const Matrix<float> branch = pass.layer_spec().norm_after ? a.mlp_branch : out;
   detail::feed_forward(context, pass, w, a, branch);
-  if (output.data != nullptr) {
-    add_branch(pass, w.mlp_post_norm, branch, a.middle, output);
-    detail::scale_output(pass, w, output);
+  if (out.data != nullptr) {
+    add_branch(pass, w.mlp_post_norm, branch, a.middle, out);
   }
-}
-
-// So that every matrix begins at a cache line.
-std::size_t padded(std::size_t floats) {
-  return (floats + 15) / 16 * 16;
 }
 
 }  // namespace
-
-template <class Take>
-void LayerActivations::lay_out(const model::ModelSpec& spec, const Take& take) {
-  const model::AttentionSpec& attention = spec.attention();
-  const auto any_attention = [&](const auto& has) {
-    return std::ranges::any_of(spec.layers, [&](const model::LayerSpec& layer) {
-      return layer.attention() != nullptr && has(*layer.attention());
-    });
-  };
-  const bool norms_heads = any_attention(detail::norms_heads);
-  const bool norms_values = any_attention([](const auto& layer) { return layer.value_norm; });
-  const bool norms_branches = spec.layers.front().norm_after;
-  take(normed, spec.hidden);
-  take(raw_queries, norms_heads ? attention.query_width() : 0);
-  take(raw_keys, norms_heads ? attention.key_width() : 0);
-  take(raw_values, norms_values ? attention.value_width() : 0);
-  take(queries, attention.query_width());
-  take(keys, attention.key_width());
-  take(values, attention.value_width());
-  take(output_gates, attention.output_gate ? attention.output_width() : 0);
-  take(attended, attention.output_width());
-  take(normalizers, attention.heads);
-  take(attention_branch, norms_branches ? spec.hidden : 0);
-  take(middle, spec.hidden);
-  take(mlp_normed, spec.hidden);
-  take(gate, spec.layers.front().feed_forward.gated ? spec.dense_width() : 0);
-  take(up, spec.dense_width());
-  if (const model::FeedForwardSpec* what = spec.experts()) {
-    take(router_logits, what->experts->count);
-    take(shared_logits, what->experts->shared_gate ? 1 : 0);
-    take(expert_gate, what->experts->active * what->intermediate);
-    take(expert_up, what->experts->active * what->intermediate);
-  }
-  take(mlp_branch, norms_branches ? spec.hidden : 0);
-  if (const model::RecurrentSpec* recurrent = spec.recurrent()) {
-    take(recurrent_input, recurrent->channels());
-    take(recurrent_gates, recurrent->heads.value_width());
-    take(rates, recurrent->heads.value_heads);
-    take(decays, recurrent->heads.value_heads);
-    take(recalled, recurrent->heads.value_width());
-  }
-  if (spec.dms || spec.dmc) {
-    const auto decisions = static_cast<int>(decision_count(spec));
-    take(decision_normed, model::borrows_channels(spec) ? 0 : spec.hidden);
-    take(logits, decisions);
-    take(noisy, decisions);
-    take(key_bias, attention.kv_heads);
-  }
-  if (spec.dmc) {
-    take(alphas, attention.kv_heads);
-    take(omegas, attention.kv_heads);
-    take(merged_keys, attention.key_width());
-    take(merged_values, attention.value_width());
-  }
-}
-
-std::size_t LayerActivations::bytes(const model::ModelSpec& spec, std::size_t tokens) {
-  std::size_t floats = 0;
-  LayerActivations().lay_out(spec, [&](Matrix<float>&, int columns) {
-    floats += padded(tokens * static_cast<std::size_t>(columns));
-  });
-  return floats * sizeof(float);
-}
-
-LayerActivations::LayerActivations(const model::ModelSpec& spec, std::size_t tokens)
-    : memory_(bytes(spec, tokens) / sizeof(float)) {
-  float* next = memory_.data();
-  lay_out(spec, [&](Matrix<float>& matrix, int columns) {
-    matrix = Matrix<float>(next, tokens, static_cast<std::size_t>(columns));
-    next += padded(tokens * static_cast<std::size_t>(columns));
-  });
-}
 
 void layer_forward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
                    Matrix<const float> input, LayerActivations& activations, Matrix<float> output) {
   mix(context, pass, weights, input, activations);
   mlp(context, pass, weights, input, activations, output);
+  if (pass.spec->layer_embeddings) {
+    detail::add_layer_embedding(context, pass, weights, activations, output);
+  }
+  if (output.data != nullptr) {
+    detail::scale_output(pass, weights, output);
+  }
 }
 
 }  // namespace winnow::train

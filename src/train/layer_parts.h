@@ -40,7 +40,7 @@ inline ops::Weight decision_weight(const model::ModelSpec& spec, const LayerWeig
 }
 
 inline ops::SegmentAverage average_of(const LayerPass& pass, const LayerActivations& a) {
-  return {.head_dim = pass.spec->attention().head_dim,
+  return {.head_dim = pass.attention().head_dim,
           .span = pass.decisions.merge_span,
           .first_key = pass.first_key,
           .alphas = a.alphas,
@@ -54,10 +54,23 @@ inline bool borrows(const LayerPass& pass) {
   return compresses(pass) && model::borrows_channels(*pass.spec);
 }
 
+/// to = from, both of whole rows.
+inline void copy(ops::Matrix<const float> from, ops::Matrix<float> to) {
+  std::copy_n(from.data, from.rows * from.cols, to.data);
+}
+
 /// A matrix of the workspace, uninitialised.
 inline ops::Matrix<float> take_matrix(ops::Workspace& workspace, std::size_t rows,
                                       std::size_t cols) {
   return {workspace.take<float>(rows * cols).data(), rows, cols};
+}
+
+/// The same of zeros.
+inline ops::Matrix<float> take_zeros(ops::Workspace& workspace, std::size_t rows,
+                                     std::size_t cols) {
+  const auto result = take_matrix(workspace, rows, cols);
+  std::fill_n(result.data, rows * cols, 0.0F);
+  return result;
 }
 
 /// Far dropout's bias of keys [T, kv_heads] in the workspace; empty where there is none.
@@ -66,10 +79,31 @@ inline ops::Matrix<const float> far_bias_of(const LayerPass& pass, ops::Workspac
     return {};
   }
   const auto bias = take_matrix(workspace, pass.first_key.size(),
-                                static_cast<std::size_t>(pass.spec->attention().kv_heads));
+                                static_cast<std::size_t>(pass.attention().kv_heads));
   far_bias(local_heads(*pass.decisions.far_dropout, pass.layer), pass.decisions.noise,
            pass.first_key, bias);
   return bias;
+}
+
+/// Whether the layer attends to another one's entries.
+inline bool shares(const LayerPass& pass) {
+  return pass.attention().shares.has_value();
+}
+
+/// Whether what attention sees was decided upon, by this layer or by the one that stores it.
+inline bool sees_decisions(const LayerPass& pass) {
+  return pass.spec->decides(pass.attention().shares.value_or(pass.layer)) &&
+         pass.decisions.mode != DecisionPass::Mode::off;
+}
+
+/// What attention sees, once it is computed.
+inline Entries entries_of(const LayerPass& pass, const LayerActivations& a) {
+  if (shares(pass)) {
+    return *pass.shared;
+  }
+  return {.keys = merges(pass) ? a.merged_keys : a.keys,
+          .values = merges(pass) ? a.merged_values : a.values,
+          .bias = a.key_bias};
 }
 
 /// DMC's states are seen by the token that made them, and by later ones if nothing was merged into
@@ -79,6 +113,7 @@ inline ops::TrainingAttention attention_of(const LayerPass& pass, const LayerAct
                                            ops::Matrix<const float> far_bias,
                                            std::span<const float> sinks) {
   const model::AttentionSpec& attention = pass.attention();
+  const Entries entries = entries_of(pass, a);
   const FarDropout* far = pass.decisions.far_dropout;
   return {.head_dim = attention.head_dim,
           .group = attention.group(),
@@ -88,9 +123,9 @@ inline ops::TrainingAttention attention_of(const LayerPass& pass, const LayerAct
           .scale = attention.scale,
           .first_key = pass.first_key,
           .queries = a.queries,
-          .keys = merges(pass) ? a.merged_keys : a.keys,
-          .values = merges(pass) ? a.merged_values : a.values,
-          .bias = decides(pass) ? ops::Matrix<const float>(a.key_bias) : far_bias,
+          .keys = entries.keys,
+          .values = entries.values,
+          .bias = sees_decisions(pass) ? ops::Matrix<const float>(entries.bias) : far_bias,
           // Chunks are documents of their own: LayerPass::first_key.
           .reach = attention.reach.kind == model::Reach::Kind::sliding ? attention.reach.width : 0,
           .soft_cap = attention.soft_cap,

@@ -27,22 +27,32 @@ int widest_network(const model::ModelSpec& spec) {
   return std::max(spec.dense_width(), spec.experts() != nullptr ? spec.experts()->intermediate : 0);
 }
 
+// Of an attention layer's activations, and what its gates need.
+int attention_floats(const model::AttentionSpec& attention) {
+  const bool norms_heads = attention.query_key_norm != model::AttentionSpec::QueryKeyNorm::none;
+  return (norms_heads ? 3 : 2) * (attention.query_width() + attention.key_width()) +
+         (attention.output_gate ? 4 * attention.output_width() : 0);
+}
+
+int recurrent_floats(const model::RecurrentSpec& recurrent) {
+  return 6 * recurrent.channels() + 6 * recurrent.heads.value_width();
+}
+
 // Gradients of one layer's activations, at the worst place.
 std::size_t backward_bytes(const model::ModelSpec& spec, std::size_t tokens) {
-  const model::AttentionSpec& shape = spec.attention();
-  const bool norms_heads = shape.query_key_norm != model::AttentionSpec::QueryKeyNorm::none;
+  const model::FeedForwardSpec* experts = spec.experts();
   // An expert's tokens, which may be all, are gathered, and so are their gradients.
-  const int streams = spec.experts() != nullptr ? 4 : 1;
-  const auto mlp = static_cast<std::size_t>(3 * widest_network(spec) + streams * spec.hidden);
-  const int gates = shape.output_gate ? 4 * shape.output_width() : 0;
-  const auto attention = static_cast<std::size_t>(
-      (norms_heads ? 3 : 2) * (shape.query_width() + shape.key_width()) + gates + spec.hidden);
-  const model::RecurrentSpec* recurrent = spec.recurrent();
-  const auto mixer = static_cast<std::size_t>(
-      recurrent == nullptr
-          ? 0
-          : 6 * recurrent->channels() + 6 * recurrent->heads.value_width() + spec.hidden);
-  return tokens * std::max({mlp, attention, mixer}) * sizeof(float);
+  const int streams = experts == nullptr ? 1 : experts->experts->beside ? 8 : 4;
+  int most = 3 * widest_network(spec) + streams * spec.hidden;
+  for (const model::LayerSpec& layer : spec.layers) {
+    const int mixer = layer.attention() != nullptr ? attention_floats(*layer.attention())
+                                                   : recurrent_floats(*layer.recurrent());
+    most = std::max(most, mixer + spec.hidden);
+  }
+  if (spec.layer_embeddings) {
+    most = std::max(most, 3 * spec.layer_count() * spec.layer_embeddings->width);
+  }
+  return tokens * static_cast<std::size_t>(most) * sizeof(float);
 }
 
 // Operands of products rounded to bf16, at the worst place.

@@ -1,5 +1,6 @@
 #include "train/options.h"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <utility>
@@ -22,9 +23,10 @@ void check_dms(const model::DmsConfig& dms, const TrainingOptions& options,
   require(dms.shift >= 0 && dms.shift <= dms.window + 1,
           "--shift {}: expected 0 to {}, no later than a key leaves the window", dms.shift,
           dms.window + 1);
-  require(dms.channel >= -1 && dms.channel < base.attention().head_dim,
+  const int channels = base.compressing_attention().head_dim;
+  require(dms.channel >= -1 && dms.channel < channels,
           "--channel {}: expected -1 to {}, the model's heads have {} channels", dms.channel,
-          base.attention().head_dim - 1, base.attention().head_dim);
+          channels - 1, channels);
 }
 
 // What config.json cannot say is better found out before the training than after it.
@@ -50,6 +52,8 @@ void check_retrofit(const TrainingOptions& options, const model::ModelSpec& base
     require(pooled == 0 || (pooled >= 2 && pooled <= retrofit.merge_span),
             "--fixed-pooling: entries of {} tokens, expected 2 to {}, the --merge-span", pooled,
             retrofit.merge_span);
+    require(!base.compressing_attention().values_are_keys,
+            "--method dmc: the model's values are its keys, and DMC takes a channel of keys only");
   } else {
     check_dms(retrofit.dms, options, base);
   }
@@ -86,14 +90,21 @@ void check_far_dropout(const FarDropout& far, const TrainingOptions& options,
           "--far-mixed {}: expected 0 to {}, a part of --far-dropout", far.mixed, far.share);
   require(far.window >= 0 && far.window < length,
           "--far-window {}: expected 0 to {}, less than --length", far.window, length - 1);
-  require(base.attention().kv_heads <= LocalHeads::kMostHeads,
-          "--far-dropout: the model has {} KV heads, expected at most {}",
-          base.attention().kv_heads, LocalHeads::kMostHeads);
+  int most = 0;
+  for (const model::LayerSpec& layer : base.layers) {
+    most = std::max(most, layer.attention() != nullptr ? layer.attention()->kv_heads : 0);
+  }
+  require(most <= LocalHeads::kMostHeads,
+          "--far-dropout: the model has {} KV heads, expected at most {}", most,
+          LocalHeads::kMostHeads);
   for (const auto& [layer, head] : far.far_heads) {
-    require(
-        layer >= 0 && layer < base.layer_count() && head >= 0 && head < base.attention().kv_heads,
-        "--far-heads {}:{}: the model has {} layers with {} KV heads, counted from 0", layer, head,
-        base.layer_count(), base.attention().kv_heads);
+    require(layer >= 0 && layer < base.layer_count(),
+            "--far-heads {}:{}: the model has {} layers, counted from 0", layer, head,
+            base.layer_count());
+    const model::AttentionSpec* attention = base.layer(layer).attention();
+    const int heads = attention != nullptr ? attention->kv_heads : 0;
+    require(head >= 0 && head < heads,
+            "--far-heads {}:{}: the layer has {} KV heads, counted from 0", layer, head, heads);
   }
 }
 
@@ -123,12 +134,11 @@ void validate(const TrainingOptions& options, const model::ModelSpec& base) {
           "--decay-share {}: expected 0 to 1", options.schedule.decay_share);
   require(options.schedule.final_factor >= 0.0 && options.schedule.final_factor <= 1.0,
           "--final-lr {}: expected 0 to 1, a factor of --lr", options.schedule.final_factor);
-  if (const char* what = model::beyond_training(base)) {
-    fail("the model has {}: winnow runs it, but does not train it", what);
+  for (const model::LayerSpec& layer : base.layers) {
+    const int channels = layer.attention() != nullptr ? layer.attention()->head_dim : 0;
+    require(channels % 8 == 0, "the model's heads have {} channels: training needs a multiple of 8",
+            channels);
   }
-  require(base.attention().head_dim % 8 == 0,
-          "the model's heads have {} channels: training needs a multiple of 8",
-          base.attention().head_dim);
   require(!options.cuda_device || options.compute == DType::bf16,
           "--dtype fp32: runs on the CPU only; a CUDA device computes in bf16");
   if (options.muon) {

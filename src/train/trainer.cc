@@ -152,9 +152,11 @@ StepReport Trainer::step() {
 
 Batch Trainer::read_part() {
   Batch part = reader_.next(options_.micro_batch);
+  const auto& of_layers = spec_.layer_embeddings;
+  const int vocab = of_layers ? std::min(spec_.vocab, of_layers->vocab) : spec_.vocab;
   for (const std::int32_t token : part.tokens) {
-    require(token >= 0 && token < spec_.vocab,
-            "the training data has a token {}, the model a vocabulary of {}", token, spec_.vocab);
+    require(token >= 0 && token < vocab,
+            "the training data has a token {}, the model a vocabulary of {}", token, vocab);
   }
   return part;
 }

@@ -150,6 +150,31 @@ inline nlohmann::json hybrid_keys() {
           {"linear_key_head_dim", 4},     {"linear_value_head_dim", 4}};
 }
 
+/// Keys of Gemma 4: of a model whose layers share entries and have embeddings of their own, and of
+/// one with keys as values and experts, all of which are taken.
+inline std::vector<nlohmann::json> gemma4_keys() {
+  const nlohmann::json both = {{"global_head_dim", 16},
+                               {"sliding_window", 4},
+                               {"hidden_size_per_layer_input", 8},
+                               {"vocab_size_per_layer_input", 64},
+                               {"use_double_wide_mlp", true}};
+  nlohmann::json sharing = both;
+  sharing.update({{"layer_types",
+                   {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
+                  {"num_kv_shared_layers", 2},
+                  {"final_logit_softcapping", 4.0}});
+  nlohmann::json experts = both;
+  experts.update({{"layer_types", {"sliding_attention", "full_attention"}},
+                  {"hidden_size_per_layer_input", 0},
+                  {"attention_k_eq_v", true},
+                  {"num_global_key_value_heads", 1},
+                  {"enable_moe_block", true},
+                  {"num_experts", 2},
+                  {"top_k_experts", 2},
+                  {"moe_intermediate_size", 12}});
+  return {sharing, experts};
+}
+
 /// `spec` with RoPE of the first half of each head's channels alone, as config.json would have it.
 inline model::ModelSpec half_rotated(model::ModelSpec spec) {
   for (model::LayerSpec& layer : spec.layers) {

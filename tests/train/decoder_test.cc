@@ -19,6 +19,9 @@ class CheckpointWeights {
   explicit CheckpointWeights(const model::Checkpoint& checkpoint)
       : spec_(checkpoint.spec()), frozen_(checkpoint) {
     for (int layer = 0; model::borrows_channels(spec_) && layer < spec_.layer_count(); ++layer) {
+      if (!spec_.decides(layer)) {
+        continue;
+      }
       for (const std::string part : {"weight", "bias"}) {
         const auto query = fmt::format("model.layers.{}.self_attn.q_proj.{}", layer, part);
         const auto key = fmt::format("model.layers.{}.self_attn.k_proj.{}", layer, part);
@@ -54,10 +57,10 @@ class CheckpointWeights {
     widen(*tensor, all);
     const std::size_t width = all.size() / static_cast<std::size_t>(tensor->shape[0]);
     Shape shape = tensor->shape;
-    shape[0] = spec_.attention().kv_heads;
+    shape[0] = spec_.compressing_attention().kv_heads;
     auto& rows = rows_[to];
     rows.second = shape;
-    for (int head = 0; head < spec_.attention().kv_heads; ++head) {
+    for (int head = 0; head < shape[0]; ++head) {
       const std::size_t row = row_of(spec_, static_cast<std::size_t>(head)) * width;
       rows.first.insert(rows.first.end(), all.begin() + static_cast<std::ptrdiff_t>(row),
                         all.begin() + static_cast<std::ptrdiff_t>(row + width));
@@ -118,10 +121,10 @@ INSTANTIATE_TEST_SUITE_P(
                       "dms-nvidia-qwen3-adapter", "dmc-llama", "dmc-qwen3", "qwen3-next", "qwen3.5",
                       "qwen3.5-moe-whole", "dms-qwen3-next", "llama-yarn", "granite", "seed-oss",
                       "smollm3", "olmo2", "olmo3", "gemma3", "ministral", "arcee", "cwm", "exaone4",
-                      "gemma", "phi3", "phi3-longrope", "phi3-longrope-long", "ministral3",
-                      "gemma3-whole", "mistral3-whole", "qwen2.5-vl-whole", "qwen3-vl-whole",
-                      "mixtral", "qwen2-moe", "qwen3-moe", "dms-qwen3-moe", "gpt-oss",
-                      "dms-gpt-oss"),
+                      "gemma", "gemma4", "gemma4-moe", "phi3", "phi3-longrope",
+                      "phi3-longrope-long", "ministral3", "gemma3-whole", "mistral3-whole",
+                      "qwen2.5-vl-whole", "qwen3-vl-whole", "mixtral", "qwen2-moe", "qwen3-moe",
+                      "dms-qwen3-moe", "gpt-oss", "dms-gpt-oss"),
     [](const auto& info) {
       std::string name = info.param;
       std::ranges::replace_if(
@@ -182,6 +185,18 @@ TEST(ExportedModel, HybridsAreRunAsTheyWereTrained) {
     for (const TrainingOptions& options : testing::every_retrofit()) {
       expect_run_as_trained(world, options, options.retrofit->dmc ? 0 : 1);
     }
+  }
+}
+
+// Sliding layers learn as well, and keep what they hold; layers that share entries see what the
+// layer that stores them has decided.
+TEST(ExportedModel, LayersOfTwoKindsAreRunAsTheyWereTrained) {
+  auto sizes = testing::kTinySizes;
+  sizes.layers = 4;
+  const testing::World world(
+      testing::tiny_config("gemma4_text", sizes, winnow::testing::gemma4_keys().front()));
+  for (const TrainingOptions& options : testing::every_retrofit()) {
+    expect_run_as_trained(world, options, options.retrofit->dmc ? 0 : 1);
   }
 }
 

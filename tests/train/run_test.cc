@@ -220,6 +220,22 @@ TEST(InitialModel, IsTheSameForASeed) {
   EXPECT_NE(a.tensor(name).as<float>()[0], c.tensor(name).as<float>()[0]);
 }
 
+// What multiplies a layer's output must not hide it.
+TEST(InitialModel, FactorsStartAsOne) {
+  const World world(
+      testing::tiny_config("gemma4_text", testing::kTinySizes, winnow::testing::gemma4_keys()[1]));
+  write_initial_model(world.path("base"), world.path("new"), DType::f32, 1);
+  const model::Checkpoint created = model::Checkpoint::open(world.path("new"));
+  for (const char* name : {"layer_scalar", "router.scale", "router.per_expert_scale"}) {
+    for (const float x : created.tensor(std::string("model.layers.0.") + name).as<float>()) {
+      EXPECT_EQ(x, 1.0F) << name;
+    }
+  }
+  EXPECT_TRUE(error_of([&] {
+                write_grouped_model(world.base(), world.path("x"), 1);
+              }).starts_with("--kv-heads: layers of the model have heads of different shapes"));
+}
+
 TEST(GroupedModel, HasTheMeansOfItsHeads) {
   for (const char* family : {"llama", "qwen2", "qwen3"}) {
     const World world(testing::tiny_config(family));

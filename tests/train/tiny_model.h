@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/random.h"
@@ -44,11 +45,17 @@ inline model::DmsConfig tiny_dms(model::DmsConfig::Source source) {
   return dms;
 }
 
-/// Weights of a usual spread; norms near 1.
+/// Whether training leaves a tensor as it is (train/tensors.h).
+inline bool is_constant(std::string_view name) {
+  return name.ends_with("layer_scalar") || name.ends_with("per_expert_scale");
+}
+
+/// Weights of a usual spread; norms and factors near 1.
 inline void fill_random(Parameters& parameters, std::uint64_t seed) {
   Random random(seed);
   for (const Parameter& parameter : parameters.list()) {
-    const bool norm = parameter.name.find("norm") != std::string::npos;
+    const bool norm = parameter.name.find("norm") != std::string::npos ||
+                      parameter.name.ends_with("scale") || is_constant(parameter.name);
     const double spread = norm ? 0.2 : 1.0 / std::sqrt(static_cast<double>(parameter.shape.back()));
     for (float& value : parameters.values(parameter.name)) {
       value = static_cast<float>((norm ? 1.0 : 0.0) + spread * random.normal());

@@ -364,6 +364,15 @@ TEST(Trainer, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(far([](auto& f) { f.mixed = 0.95; }).starts_with("--far-mixed 0.95"));
   EXPECT_TRUE(far([](auto& f) { f.window = 32; }).starts_with("--far-window 32"));
   EXPECT_TRUE(far([](auto& f) { f.far_heads = {{0, 2}}; }).starts_with("--far-heads 0:2"));
+  EXPECT_TRUE(far([](auto& f) { f.far_heads = {{2, 0}}; }).starts_with("--far-heads 2:0"));
+}
+
+TEST(Trainer, RefusesDmcWhereValuesAreKeys) {
+  const auto spec =
+      testing::tiny_config("gemma4_text", testing::kTinySizes, winnow::testing::gemma4_keys()[1]);
+  validate(testing::retrofit_options(Source::borrowed), spec);
+  EXPECT_EQ(error_of([&] { validate(testing::dmc_options(), spec); }),
+            "--method dmc: the model's values are its keys, and DMC takes a channel of keys only");
 }
 
 }  // namespace

@@ -100,8 +100,10 @@ void experts_backward(Context& context, const Router& router, const ExpertsGradi
   });
   const auto dlogits = take_matrix(context, x.rows, activations.logits.cols);
   route_backward(router, dlogits, routes, weighted, activations.logits);
-  linear_backward(context, {dx, gradients.router, gradients.router_bias}, dlogits, x,
-                  *weights.router);
+  const bool has_input = weights.router_input.data != nullptr;
+  linear_backward(
+      context, {has_input ? gradients.router_input : dx, gradients.router, gradients.router_bias},
+      dlogits, has_input ? weights.router_input : x, *weights.router);
 }
 
 void gate_rows_backward(Matrix<float> dlogits, std::span<const float> products,

@@ -110,11 +110,16 @@ void weigh(const Router& router, std::span<float> weights, std::span<const std::
   if (router.scale != 1.0F) {
     divide(weights, 1.0F / router.scale);
   }
+}
+
+void scale_experts(const Router& router, std::span<float> weights,
+                   std::span<const std::int32_t> chosen) {
   for (std::size_t k = 0; k < weights.size() && router.expert_scale != nullptr; ++k) {
     weights[k] *= router.expert_scale[chosen[k]];
   }
 }
 
+// `weights`: without what multiplies each expert's, which `weighted` has.
 void backward_row(const Router& router, std::span<float> dlogits,
                   std::span<const std::int32_t> chosen, std::span<const float> weights,
                   std::span<const float> weighted, std::span<const float> logits) {
@@ -147,6 +152,7 @@ void route(const Router& router, const Routes& routes, Matrix<const float> logit
     for (std::size_t t = begin; t < end; ++t) {
       choose_experts(router, routes.experts.row(t), logits.row(t), order);
       weigh(router, routes.weights.row(t), routes.experts.row(t), logits.row(t));
+      scale_experts(router, routes.weights.row(t), routes.experts.row(t));
     }
   });
 }
@@ -154,8 +160,10 @@ void route(const Router& router, const Routes& routes, Matrix<const float> logit
 void route_backward(const Router& router, Matrix<float> dlogits, const Routes& routes,
                     Matrix<const float> weighted_gradients, Matrix<const float> logits) {
   parallel_ranges(logits.rows, [&](std::size_t begin, std::size_t end, int) {
+    std::vector<float> weights(routes.experts.cols);
     for (std::size_t t = begin; t < end; ++t) {
-      backward_row(router, dlogits.row(t), routes.experts.row(t), routes.weights.row(t),
+      weigh(router, weights, routes.experts.row(t), logits.row(t));
+      backward_row(router, dlogits.row(t), routes.experts.row(t), weights,
                    weighted_gradients.row(t), logits.row(t));
     }
   });

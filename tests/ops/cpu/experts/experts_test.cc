@@ -34,6 +34,7 @@ struct Reference {
   bool scales_input = false;
   std::size_t width = kWidth;
   std::size_t inner = kInner;
+  std::vector<float> expert_scale = {};
 
   [[nodiscard]] std::size_t router_size() const { return kCount * (width + 1); }
   [[nodiscard]] std::size_t expert_size() const { return 3 * inner * width + 2 * inner + width; }
@@ -75,12 +76,19 @@ struct Reference {
     const double chosen = scores[order[0]] + scores[order[1]];
     const bool divides = router.normalized || router.score == RouterScore::softmax_of_chosen;
     const double by = divides ? chosen : router.score == RouterScore::softmax ? all : 1.0;
-    return {{order[0], scores[order[0]] / by}, {order[1], scores[order[1]] / by}};
+    const auto weight_of = [&](std::size_t e) {
+      return scores[e] / by * (expert_scale.empty() ? 1.0 : double{expert_scale[e]});
+    };
+    return {{order[0], weight_of(order[0])}, {order[1], weight_of(order[1])}};
   }
 
   [[nodiscard]] Values operator()(const Values& parameters, const Values& x) const {
+    return (*this)(parameters, x, x);
+  }
+  [[nodiscard]] Values operator()(const Values& parameters, const Values& x,
+                                  const Values& router_input) const {
     Values out(width);
-    for (const auto& [e, weight] : routes(linear(parameters.data(), kCount, x))) {
+    for (const auto& [e, weight] : routes(linear(parameters.data(), kCount, router_input))) {
       Values input = x;
       for (double& value : input) {
         value *= scales_input ? weight : 1.0;
@@ -314,17 +322,26 @@ TEST(Router, TakesTheFirstOfEqualExperts) {
 struct Gradients {
   std::vector<float> x;
   std::vector<float> parameters;
+  std::vector<float> router_input = {};
 };
 
 constexpr std::size_t kTokens = 6;
 
+// `router_input`: empty where the router takes x.
 Gradients gradients_of(const Reference& reference, const Values& parameters, const Values& x,
-                       const Values& dout) {
+                       const Values& dout, const Values& router_input = {}) {
   auto memory = testing::to_floats(parameters);
   auto input = testing::to_floats(x);
   auto gradient = testing::to_floats(dout);
+  auto routed = testing::to_floats(router_input);
   const Layer layer(reference, memory);
   const std::size_t width = reference.width;
+  ExpertsWeights weights = layer.weights();
+  Router router = reference.router;
+  if (!routed.empty()) {
+    weights.router_input = {routed.data(), kTokens, width};
+  }
+  router.expert_scale = reference.expert_scale.empty() ? nullptr : reference.expert_scale.data();
   Workspace workspace;
   Context context{.compute = DType::f32, .workspace = &workspace};
   std::vector<float> logits(kTokens * kCount);
@@ -334,21 +351,23 @@ Gradients gradients_of(const Reference& reference, const Values& parameters, con
                                        .gate = {gate.data(), kTokens * kActive, reference.inner},
                                        .up = {up.data(), kTokens * kActive, reference.inner}};
   const Matrix<const float> in(input.data(), kTokens, width);
-  experts_forward(context, reference.router, {}, in, layer.weights(), activations);
+  experts_forward(context, router, {}, in, weights, activations);
 
-  Gradients result{std::vector<float>(x.size()), std::vector<float>(parameters.size())};
+  Gradients result{std::vector<float>(x.size()), std::vector<float>(parameters.size()),
+                   std::vector<float>(x.size())};
   const View<float> view{reference, result.parameters.data()};
   std::vector<ExpertGradients> experts;
   for (std::size_t e = 0; e < kCount; ++e) {
     experts.push_back({view.gate(e), view.up(e), view.down(e), View<float>::bias(view.gate(e)),
                        View<float>::bias(view.up(e)), View<float>::bias(view.down(e))});
   }
-  experts_backward(context, reference.router,
+  experts_backward(context, router,
                    {.x = {result.x.data(), kTokens, width},
+                    .router_input = {result.router_input.data(), kTokens, width},
                     .router = view.router(),
                     .router_bias = View<float>::bias(view.router()),
                     .experts = experts},
-                   {gradient.data(), kTokens, width}, in, layer.weights(), activations);
+                   {gradient.data(), kTokens, width}, in, weights, activations);
   return result;
 }
 
@@ -373,6 +392,34 @@ TEST(Experts, GradientsAreThoseOfFiniteDifferences) {
     testing::expect_gradient([&](const Values& v) { return loss(v, x); }, parameters,
                              gradients.parameters);
   }
+}
+
+TEST(Experts, ARouterMayTakeAnotherInputAndScaleItsExperts) {
+  Reference reference = references()[1];
+  reference.width = 6;
+  reference.inner = 5;
+  reference.expert_scale = {0.5F, 0.0F, 2.0F, -1.0F, 1.5F};
+  const Values parameters = testing::draw(reference.size(), 21, 0.5);
+  const Values x = testing::draw(kTokens * reference.width, 22);
+  const Values routed = testing::draw(x.size(), 24);
+  const Values dout = testing::draw(x.size(), 23);
+  const auto loss = [&](const Values& weights, const Values& input, const Values& router_input) {
+    double sum = 0.0;
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      const Values out = reference(weights, row_of(input, t, reference.width),
+                                   row_of(router_input, t, reference.width));
+      const Values gradient = row_of(dout, t, reference.width);
+      sum += std::inner_product(out.begin(), out.end(), gradient.begin(), 0.0);
+    }
+    return sum;
+  };
+  const Gradients gradients = gradients_of(reference, parameters, x, dout, routed);
+  testing::expect_gradient([&](const Values& v) { return loss(parameters, v, routed); }, x,
+                           gradients.x);
+  testing::expect_gradient([&](const Values& v) { return loss(v, x, routed); }, parameters,
+                           gradients.parameters);
+  testing::expect_gradient([&](const Values& v) { return loss(parameters, x, v); }, routed,
+                           gradients.router_input);
 }
 
 TEST(Experts, GradientsAreTheSameBitsOnAnyNumberOfThreads) {
