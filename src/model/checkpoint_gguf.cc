@@ -1,4 +1,5 @@
 // Opening a GGUF file.
+#include <charconv>
 #include <cstdint>
 #include <deque>
 #include <set>
@@ -8,6 +9,7 @@
 #include "checkpoint/json.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_parts.h"
+#include "model/gguf_model.h"
 #include "model/gguf_tensors.h"
 
 namespace winnow::model {
@@ -37,28 +39,43 @@ bool is_of_rope(std::string_view name) {
          name == "rope_factors_short.weight";
 }
 
-/// A tensor that nothing reads would change what the model computes.
-void check_all_are_used(const gguf::File& file, const std::set<std::string>& used) {
+/// The layer of a tensor; -1 for tensors around the layers.
+int layer_of(std::string_view name) {
+  constexpr std::string_view kLayer = "blk.";
+  int layer = -1;
+  if (name.starts_with(kLayer)) {
+    std::from_chars(name.data() + kLayer.size(), name.data() + name.size(), layer);
+  }
+  return layer;
+}
+
+/// A tensor that nothing reads would change what the model computes, unless it is of the layers
+/// behind it that predict several tokens at once.
+void check_all_are_used(const gguf::File& file, const ModelSpec& spec,
+                        const std::set<std::string>& used) {
+  const int layers = spec.layer_count() + predicting_layers(file);
   for (const auto& [name, tensor] : file.tensors()) {
-    require(used.contains(name) || is_of_rope(name),
+    const int layer = layer_of(name);
+    const bool predicts = layer >= spec.layer_count() && layer < layers;
+    require(used.contains(name) || is_of_rope(name) || predicts,
             "{}: tensor {} has no place in the model that the file describes", file.path().string(),
             in_quotes(name));
   }
 }
 
-/// What keeps the tensors alive: the file, and norms that are not as it has them.
+/// What keeps the tensors alive: the file, and vectors that are not as it has them.
 struct GgufMemory {
   std::shared_ptr<const gguf::File> file;
-  std::deque<Buffer<float>> norms;
+  std::deque<Buffer<float>> vectors;
 };
 
-/// A norm's weight less 1, in the precision that the file has.
-TensorView counted_from_one(const gguf::Tensor& tensor, GgufMemory& memory) {
+/// A tensor in transformers' order with its original values, in the precision that the file has.
+TensorView original(const gguf::Tensor& tensor, const GgufPlace& place, GgufMemory& memory) {
   const auto count = static_cast<std::size_t>(element_count(tensor.shape));
-  Buffer<float>& values = memory.norms.emplace_back(count);
-  gguf_matrix(tensor, 0).codes(0, tensor.shape.front(), values.data());
+  Buffer<float>& values = memory.vectors.emplace_back(count);
+  gguf_matrix(tensor, place).codes(0, tensor.shape.front(), values.data());
   for (std::size_t i = 0; i < count; ++i) {
-    values.data()[i] -= 1.0F;
+    values.data()[i] = gguf_original(place.change, values.data()[i]);
   }
   return {DType::f32, tensor.shape, reinterpret_cast<const std::byte*>(values.data())};
 }
@@ -74,25 +91,28 @@ Checkpoint Checkpoint::open_gguf(const std::filesystem::path& path, std::optiona
   checkpoint.owner_ = memory;
   checkpoint.quantized_ =
       std::make_shared<quantized::Weights>(path.string(), "GGUF", checkpoint.spec_.dtype, memory);
+  const std::string architecture = gguf_architecture(*memory->file);
   std::set<std::string> used;
   std::map<std::string, Shape> wanted = expected_tensors(checkpoint.spec_);
   wanted.merge(optional_tensors(checkpoint.spec_));
   for (const auto& [name, shape] : wanted) {
-    const GgufPlace place = gguf_place(checkpoint.spec_, name, shape);
+    const GgufPlace place = gguf_place(checkpoint.spec_, architecture, name, shape);
     const auto tensor = gguf_part(*memory->file, place, shape);
     if (!tensor) {
       continue;
     }
     used.insert(place.tensor);
-    if (place.counts_from_zero) {
-      checkpoint.tensors_.emplace(name, counted_from_one(*tensor, *memory));
-    } else if (const auto view = plain_view(*tensor); view && place.paired_heads == 0) {
+    const bool ordered = place.row || place.column;
+    const bool is_matrix = shape.size() == 2;
+    if (place.change != GgufChange::none || (ordered && !is_matrix)) {
+      checkpoint.tensors_.emplace(name, original(*tensor, place, *memory));
+    } else if (const auto view = plain_view(*tensor); view && !ordered) {
       checkpoint.tensors_.emplace(name, *view);
     } else {
-      checkpoint.quantized_->add(name, shape, gguf_matrix(*tensor, place.paired_heads));
+      checkpoint.quantized_->add(name, shape, gguf_matrix(*tensor, place));
     }
   }
-  check_all_are_used(*memory->file, used);
+  check_all_are_used(*memory->file, checkpoint.spec_, used);
   checkpoint.quantized_->describe(checkpoint.tensors_);
   detail::check_tensors([&](const std::string&) { return path.string(); }, checkpoint.spec_,
                         checkpoint.tensors_);

@@ -11,4 +11,10 @@ namespace winnow::model {
 /// an architecture that winnow does not read from GGUF it names that.
 std::string config_of_gguf(const gguf::File& file);
 
+/// What llama.cpp calls the file's architecture; empty where the file does not say.
+std::string gguf_architecture(const gguf::File& file);
+
+/// Layers behind the model's own, which predict several tokens at once.
+int predicting_layers(const gguf::File& file);
+
 }  // namespace winnow::model

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
+#include <vector>
 
 #include "base/error.h"
 #include "checkpoint/gguf/block_formats.h"
@@ -19,7 +21,7 @@ constexpr std::array<Pair, 3> kEnds{{{"model.embed_tokens.weight", "token_embd.w
                                      {"lm_head.weight", "output.weight"}}};
 
 /// Parts of a layer that every family calls so.
-constexpr std::array<Pair, 18> kParts{{{"input_layernorm", "attn_norm"},
+constexpr std::array<Pair, 27> kParts{{{"input_layernorm", "attn_norm"},
                                        {"pre_feedforward_layernorm", "ffn_norm"},
                                        {"post_feedforward_layernorm", "post_ffw_norm"},
                                        {"self_attn.q_proj", "attn_q"},
@@ -36,11 +38,21 @@ constexpr std::array<Pair, 18> kParts{{{"input_layernorm", "attn_norm"},
                                        {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
                                        {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
                                        {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
-                                       {"post_attention_layernorm", "ffn_norm"}}};
+                                       {"post_attention_layernorm", "ffn_norm"},
+                                       {"linear_attn.in_proj_qkv", "attn_qkv"},
+                                       {"linear_attn.in_proj_z", "attn_gate"},
+                                       {"linear_attn.in_proj_a", "ssm_alpha"},
+                                       {"linear_attn.in_proj_b", "ssm_beta"},
+                                       {"linear_attn.conv1d", "ssm_conv1d"},
+                                       {"linear_attn.A_log", "ssm_a"},
+                                       {"linear_attn.dt_bias", "ssm_dt"},
+                                       {"linear_attn.norm", "ssm_norm"},
+                                       {"linear_attn.out_proj", "ssm_out"}}};
 
 /// Families whose "post_attention_layernorm" is called so in GGUF, too.
-constexpr std::array<std::string_view, 7> kPostAttentionNorm{
-    "exaone4", "gemma2", "gemma3_text", "gpt_oss", "olmo2", "olmo3", "seed_oss"};
+constexpr std::array<std::string_view, 9> kPostAttentionNorm{
+    "exaone4", "gemma2",   "gemma3_text",  "gpt_oss",         "olmo2",
+    "olmo3",   "seed_oss", "qwen3_5_text", "qwen3_5_moe_text"};
 /// Families whose queries and keys ggml rotates in neighbouring pairs.
 constexpr std::array<std::string_view, 6> kPaired{"arcee",      "granite", "llama",
                                                   "ministral3", "mixtral", "smollm3"};
@@ -66,13 +78,50 @@ std::optional<LayerTensor> in_layer(const std::string& name) {
   LayerTensor tensor;
   std::from_chars(name.data() + kLayers.size(), name.data() + dot, tensor.layer);
   std::string rest = name.substr(dot + 1);
-  if (rest == "self_attn.sinks") {  // the one without a kind
+  // The ones without a kind.
+  if (rest == "self_attn.sinks") {
     rest += ".weight";
+  } else if (rest == "linear_attn.dt_bias") {
+    rest += ".bias";
+  } else if (rest == "linear_attn.A_log") {
+    tensor.part = rest;
+    return tensor;
   }
   const std::size_t last = rest.rfind('.');
   tensor.part = rest.substr(0, last);
   tensor.kind = last == std::string::npos ? "" : rest.substr(last);
   return tensor;
+}
+
+/// Channel c of a head and its partner c + head / 2 lie side by side.
+GgufOrder paired(std::int64_t head) {
+  return [head](std::int64_t row) {
+    const std::int64_t channel = row % head;
+    return row - channel + channel % (head / 2) * 2 + channel / (head / 2);
+  };
+}
+
+/// Value heads of each key head.
+std::int64_t group_of(const ops::DeltaRuleShape& heads) {
+  return heads.value_heads / heads.key_heads;
+}
+
+/// From `first` on heads of values, of `size` each: the first of all key heads, then the second.
+GgufOrder tiled(const ops::DeltaRuleShape& heads, std::int64_t first, std::int64_t size) {
+  return [=, keys = heads.key_heads, group = group_of(heads)](std::int64_t row) {
+    if (row < first) {
+      return row;
+    }
+    const std::int64_t head = (row - first) / size;
+    return first + (head % group * keys + head / group) * size + (row - first) % size;
+  };
+}
+
+/// Rates and decays of each key head's `group` value heads side by side.
+GgufOrder beside(std::int64_t group, bool decays) {
+  return [=](std::int64_t row) {
+    return row / group * 2 * group + (decays ? group : 0) + row % group;
+  };
 }
 
 /// Phi-3's q, k and v are rows of one tensor, gate and up of another.
@@ -132,7 +181,7 @@ GgufPlace expert_place(const ModelSpec& spec, const LayerTensor& tensor, const S
 
 GgufPlace plain_place(const ModelSpec& spec, const LayerTensor& tensor, const Shape& shape) {
   const auto* found = std::ranges::find(kParts, tensor.part, &Pair::first);
-  if (found == kParts.end() || tensor.kind.empty()) {
+  if (found == kParts.end()) {
     return {};
   }
   const bool keeps_name =
@@ -143,11 +192,35 @@ GgufPlace plain_place(const ModelSpec& spec, const LayerTensor& tensor, const Sh
       .shape = shape};
   if (contains(kPaired, spec.family)) {
     const AttentionSpec& attention = *spec.layer(tensor.layer).attention();
-    place.paired_heads = tensor.part == "self_attn.q_proj"   ? attention.heads
-                         : tensor.part == "self_attn.k_proj" ? attention.kv_heads
-                                                             : 0;
+    if (tensor.part == "self_attn.q_proj" || tensor.part == "self_attn.k_proj") {
+      place.row = paired(attention.head_dim);
+    }
   }
   return place;
+}
+
+/// The tensors of a recurrent layer. Qwen3-Next's files, which winnow reads as models of Qwen 3.5,
+/// hold rates and decays as Hugging Face does; those of Qwen 3.5 have their value heads tiled.
+void order_recurrent(const RecurrentSpec& recurrent, bool is_next, const LayerTensor& tensor,
+                     GgufPlace& place) {
+  const ops::DeltaRuleShape& heads = recurrent.heads;
+  const bool decays = tensor.part == "linear_attn.in_proj_a";
+  if (tensor.part == "linear_attn.A_log") {
+    place.change = GgufChange::negative_exp;
+  }
+  if (is_next && (decays || tensor.part == "linear_attn.in_proj_b")) {
+    place.tensor = fmt::format("blk.{}.ssm_ba{}", tensor.layer, tensor.kind);
+    place.shape.front() *= 2;
+    place.row = beside(group_of(heads), decays);
+  } else if (is_next || group_of(heads) == 1 || tensor.part == "linear_attn.norm") {
+    return;
+  } else if (tensor.part == "linear_attn.out_proj") {
+    place.column = tiled(heads, 0, heads.value_dim);
+  } else if (tensor.part == "linear_attn.in_proj_qkv" || tensor.part == "linear_attn.conv1d") {
+    place.row = tiled(heads, 2 * heads.key_width(), heads.value_dim);
+  } else {
+    place.row = tiled(heads, 0, tensor.part == "linear_attn.in_proj_z" ? heads.value_dim : 1);
+  }
 }
 
 /// The file's tensors have no dimensions of 1.
@@ -158,7 +231,8 @@ Shape squeezed(Shape shape) {
 
 }  // namespace
 
-GgufPlace gguf_place(const ModelSpec& spec, const std::string& name, const Shape& shape) {
+GgufPlace gguf_place(const ModelSpec& spec, const std::string& architecture,
+                     const std::string& name, const Shape& shape) {
   GgufPlace place;
   if (const auto* end = std::ranges::find(kEnds, name, &Pair::first); end != kEnds.end()) {
     place = {.tensor = std::string(end->second), .shape = shape};
@@ -166,9 +240,14 @@ GgufPlace gguf_place(const ModelSpec& spec, const std::string& name, const Shape
     place = spec.names.joins_qkv ? joined_place(spec, *tensor) : GgufPlace{};
     place = place.tensor.empty() ? expert_place(spec, *tensor, shape) : place;
     place = place.tensor.empty() ? plain_place(spec, *tensor, shape) : place;
+    if (tensor->part.starts_with("linear_attn.")) {
+      order_recurrent(*spec.recurrent(), architecture == "qwen3next", *tensor, place);
+      return place;
+    }
   }
-  place.counts_from_zero =
-      spec.final_norm.kind == NormSpec::Kind::rms_plus_one && name.ends_with("norm.weight");
+  if (spec.final_norm.kind == NormSpec::Kind::rms_plus_one && name.ends_with("norm.weight")) {
+    place.change = GgufChange::plus_one;
+  }
   return place;
 }
 
@@ -182,40 +261,55 @@ std::optional<gguf::Tensor> gguf_part(const gguf::File& file, const GgufPlace& p
   require(squeezed(part.shape) == squeezed(place.shape),
           "{}: tensor {} has shape [{}], expected [{}]", file.path().string(),
           in_quotes(found->first), fmt::join(part.shape, ", "), fmt::join(place.shape, ", "));
+  part.shape = shape;
+  if (place.row) {
+    return part;
+  }
   const std::int64_t rows = element_count(place.shape) / place.shape.back();
   const std::int64_t wanted = element_count(shape) / shape.back();
   const std::size_t row_bytes = part.bytes.size() / static_cast<std::size_t>(rows);
   part.bytes = part.bytes.subspan(static_cast<std::size_t>(place.first_row) * row_bytes,
                                   static_cast<std::size_t>(wanted) * row_bytes);
-  part.shape = shape;
   return part;
 }
 
-quantized::QuantizedMatrix gguf_matrix(const gguf::Tensor& tensor, int paired_heads) {
+quantized::QuantizedMatrix gguf_matrix(const gguf::Tensor& tensor, const GgufPlace& place) {
   quantized::QuantizedMatrix matrix;
   matrix.rows = tensor.shape.front();
   matrix.cols = tensor.shape.size() == 1 ? 1 : tensor.shape.back();
   matrix.stored_bytes = tensor.bytes.size();
   const gguf::BlockFormat format = gguf::block_format(tensor.type, "");
-  const std::int64_t head = paired_heads > 0 ? matrix.rows / paired_heads : 0;
-  // Channel c of a head and its partner c + head / 2 lie side by side.
-  const auto stored_row = [head](std::int64_t row) {
-    if (head == 0) {
-      return row;
-    }
-    const std::int64_t channel = row % head;
-    return row - channel + channel % (head / 2) * 2 + channel / (head / 2);
-  };
   const std::int64_t blocks = matrix.cols / format.elements;
-  matrix.codes = [=, data = tensor.bytes.data()](std::int64_t begin, std::int64_t end, float* out) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const std::byte* at = data + stored_row(row) * blocks * format.bytes;
-      for (std::int64_t i = 0; i < blocks; ++i, at += format.bytes, out += format.elements) {
-        format.decode(at, out);
+  const auto read_row = [=, data = tensor.bytes.data(), row_of = place.row](std::int64_t row,
+                                                                            float* out) {
+    const std::byte* at = data + (row_of ? row_of(row) : row) * blocks * format.bytes;
+    for (std::int64_t i = 0; i < blocks; ++i, at += format.bytes, out += format.elements) {
+      format.decode(at, out);
+    }
+  };
+  matrix.codes = [=, cols = matrix.cols, column_of = place.column](std::int64_t begin,
+                                                                   std::int64_t end, float* out) {
+    std::vector<float> stored(column_of ? static_cast<std::size_t>(cols) : 0);
+    for (std::int64_t row = begin; row < end; ++row, out += cols) {
+      read_row(row, column_of ? stored.data() : out);
+      for (std::int64_t i = 0; column_of && i < cols; ++i) {
+        out[i] = stored[static_cast<std::size_t>(column_of(i))];
       }
     }
   };
   return matrix;
+}
+
+float gguf_original(GgufChange change, float value) {
+  switch (change) {
+    case GgufChange::none:
+      return value;
+    case GgufChange::plus_one:
+      return value - 1.0F;
+    case GgufChange::negative_exp:
+      return std::log(-value);
+  }
+  return value;
 }
 
 }  // namespace winnow::model

@@ -77,6 +77,8 @@ constexpr const char* kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen35 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
@@ -95,13 +97,14 @@ struct PreTokenization {
   bool compose = false;             // NFC before
 };
 
-constexpr std::array<PreTokenization, 16> kPreTokenizations{{
+constexpr std::array<PreTokenization, 17> kPreTokenizations{{
     {"llama-bpe", {kLlama3}, true, true},
     {"llama3", {kLlama3}, true, true},
     {"llama-v3", {kLlama3}, true, true},
     {"dbrx", {kLlama3}},
     {"smaug-bpe", {kLlama3}},
     {"qwen2", {kQwen2}, false, false, true},
+    {"qwen35", {kQwen35}, false, false, true},
     {"deepseek-r1-qwen", {kQwen2}, false, false, true},
     {"tekken", {kTekken}, true, true},
     {"gpt-2", {kGpt2}},

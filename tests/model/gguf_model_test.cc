@@ -439,6 +439,19 @@ TEST_F(GgufModelTest, WhatIsNotReadIsNamed) {
   EXPECT_THAT(error(), HasSubstr("tensor \"blk.0.attn_q.bias\" has no place"));
 }
 
+TEST_F(GgufModelTest, SizesOfRecurrentLayersFitTogether) {
+  gguf::GgufImage image = metadata_of("qwen35");
+  image.u32("qwen35.ssm.conv_kernel", 4);
+  image.u32("qwen35.ssm.group_count", 2);
+  image.u32("qwen35.ssm.state_size", 8);
+  image.u32("qwen35.ssm.time_step_rank", 4);
+  image.u32("qwen35.ssm.inner_size", 30);
+  image.tensor("token_embd.weight", gguf::kF32, {32, 32}, std::string(32UL * 32 * 4, '\1'));
+  write(image);
+  EXPECT_THAT(error(), HasSubstr("qwen35.ssm.inner_size: expected a multiple of "
+                                 "ssm.time_step_rank, got 30 and 4"));
+}
+
 TEST_F(GgufModelTest, FrequenciesOfLlama3) {
   const ModelSpec spec = tiny("LlamaForCausalLM");
   OwnedTensors tensors = numbers_of(spec);

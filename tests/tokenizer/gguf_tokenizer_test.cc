@@ -32,9 +32,10 @@ constexpr std::array<const char*, 5> kTexts{"the the", " the  th\n\n e", "<|end|
                                             "don't 123 \u00E9", ""};
 
 /// The tiny tokenizer as llama.cpp's converter stores it.
-gguf::GgufImage bpe_image(const nlohmann::json& tokenizer) {
-  std::vector<std::string> tokens(261);
-  std::vector<std::int32_t> types(261, 1);
+gguf::GgufImage bpe_image(const nlohmann::json& tokenizer, const std::string& pre = "gpt-2") {
+  const std::size_t added_tokens = tokenizer["added_tokens"].size();
+  std::vector<std::string> tokens(tokenizer["model"]["vocab"].size() + added_tokens);
+  std::vector<std::int32_t> types(tokens.size(), 1);
   for (const auto& [token, id] : tokenizer["model"]["vocab"].items()) {
     tokens[id.get<std::size_t>()] = token;
   }
@@ -44,7 +45,7 @@ gguf::GgufImage bpe_image(const nlohmann::json& tokenizer) {
   }
   gguf::GgufImage image;
   image.text("tokenizer.ggml.model", "gpt2");
-  image.text("tokenizer.ggml.pre", "gpt-2");
+  image.text("tokenizer.ggml.pre", pre);
   image.texts("tokenizer.ggml.tokens", tokens);
   image.numbers("tokenizer.ggml.token_type", 5, types);
   image.texts("tokenizer.ggml.merges", tokenizer["model"]["merges"]);
@@ -66,6 +67,16 @@ TEST_F(GgufTokenizerTest, ByteLevelBpe) {
   with_bos.u32("tokenizer.ggml.bos_token_id", 259);
   with_bos.flag("tokenizer.ggml.add_bos_token", true);
   EXPECT_EQ(gguf_tokenizer(open(with_bos))->encode("the"), (Ids{259, 257}));
+}
+
+// Qwen 3.5 keeps marks with their letters, Qwen 2 takes them for punctuation.
+TEST_F(GgufTokenizerTest, MarksOfQwen) {
+  nlohmann::json tokenizer = testing::tiny_tokenizer();
+  tokenizer["model"]["merges"].push_back("x \u00CC");
+  tokenizer["model"]["vocab"]["x\u00CC"] = 261;
+  const std::string text = "x\u0303";  // its first byte is CC
+  EXPECT_EQ(gguf_tokenizer(open(bpe_image(tokenizer, "qwen2")))->encode(text).size(), 3U);
+  EXPECT_EQ(gguf_tokenizer(open(bpe_image(tokenizer, "qwen35")))->encode(text).size(), 2U);
 }
 
 TEST_F(GgufTokenizerTest, SentencePiece) {
