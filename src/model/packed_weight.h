@@ -1,4 +1,4 @@
-// Weights that stay in the 4 bits of a checkpoint.
+// Weights that stay in the 4 or 8 bits of a checkpoint.
 #pragma once
 
 #include "base/tensor.h"
@@ -8,8 +8,8 @@
 namespace winnow::model {
 
 /// A weight of exactly the values of a matrix that stays packed: in MXFP4, whose codes stay in the
-/// mapped file where its rows follow each other there and are copied where they do not, or in int4,
-/// whose codes and scales are arranged anew.
+/// mapped file where its rows follow each other there and are copied where they do not, or in int4
+/// or int8, whose codes and scales are arranged anew.
 class PackedWeight {
  public:
   /// What `matrix` sees must outlive this.
@@ -18,7 +18,7 @@ class PackedWeight {
 
  private:
   void keep_mxfp4(const quantized::QuantizedMatrix& matrix);
-  void pack_int4(const quantized::QuantizedMatrix& matrix);
+  void pack_integers(const quantized::QuantizedMatrix& matrix);
 
   Buffer<std::byte> codes_;
   Buffer<bf16> scales_;

@@ -23,7 +23,7 @@ inline constexpr std::array<std::int8_t, 16> kTwiceE2m1{0, 1,  2,  3,  4,  6,  8
 
 /// Row-major [rows, cols] = [out features, in features], as Hugging Face stores it. Quantised
 /// formats keep one bf16 scale per `group` consecutive columns of a row ([rows, cols / group]);
-/// value = scale * q with q in [-127, 127] (int8), [-8, 7] (int4, two per byte, the even column in
+/// value = scale * q with q in [-128, 127] (int8), [-8, 7] (int4, two per byte, the even column in
 /// the low nibble, stored + 8) or kTwiceE2m1 (mxfp4, two codes per byte in the same order;
 /// checkpoints bring it, nothing is quantised to it). A view, which does not own its memory.
 struct Weight {

@@ -393,6 +393,38 @@ TEST_F(IntegersTest, Awq) {
               HasSubstr("version \"gemv\" is not supported"));
 }
 
+// Of symmetric codes with scales that bf16 has.
+TEST_F(IntegersTest, WhatMemoryHoldsExactlyStaysPacked) {
+  draw(8, 32);
+  const auto stays = [&](const json& config) { return find(config)->stays_packed(); };
+  const std::vector<float> coarse(static_cast<std::size_t>(kRows * groups_), 0.375F);
+  const std::vector<float> fine(coarse.size(), 0.376F);
+  const auto words = [](int count, std::uint32_t word) {
+    return std::vector<std::uint32_t>(static_cast<std::size_t>(count), word);
+  };
+  for (const std::string kind : {"gptq", "awq"}) {
+    const bool is_gptq = kind == "gptq";
+    const json config = {{"quant_method", kind}, {"bits", 4}, {"checkpoint_format", "gptq_v2"}};
+    store("qweight", "I32", is_gptq ? Shape{kCols / 8, kRows} : Shape{kCols, kRows / 8},
+          words(kRows * kCols / 8, 0x7531'98F0));
+    store("qzeros", "I32", {groups_, kRows / 8}, words(groups_ * kRows / 8, 0x8888'8888));
+    store("scales", "F16", {groups_, kRows}, halves(coarse));
+    EXPECT_TRUE(stays(config)) << kind;
+    store("scales", "F16", {groups_, kRows}, halves(fine));
+    EXPECT_FALSE(stays(config)) << kind;
+    store("scales", "F16", {groups_, kRows}, halves(coarse));
+    store("qzeros", "I32", {groups_, kRows / 8}, words(groups_ * kRows / 8, 0x8888'8878));
+    EXPECT_FALSE(stays(config)) << kind;
+  }
+  const json weights = {
+      {"num_bits", 8}, {"type", "int"}, {"group_size", 32}, {"strategy", "group"}};
+  store("weight", "I8", {kRows, kCols}, std::vector<std::int8_t>(kRows * kCols, -128));
+  store("weight_scale", "F32", {kRows, groups_}, coarse);
+  EXPECT_TRUE(stays(compressed(weights)));
+  store("weight_scale", "F32", {kRows, groups_}, fine);
+  EXPECT_FALSE(stays(compressed(weights)));
+}
+
 class Fp4Test : public QuantizedTest {
  protected:
   void SetUp() override {

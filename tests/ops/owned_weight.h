@@ -27,7 +27,9 @@ class OwnedWeight {
              .cols = static_cast<std::int64_t>(cols),
              .data = f32_.data()};
     if (format == WeightFormat::mxfp4) {
-      draw_mxfp4(seed);
+      draw_codes(format, f32_.size() / 2, -4, seed);
+    } else if (format == WeightFormat::int8) {
+      draw_codes(format, f32_.size(), -9, seed);
     } else if (is_quantized(format)) {
       quantized_.emplace(view_, format);
       view_ = quantized_->view();
@@ -43,17 +45,18 @@ class OwnedWeight {
   [[nodiscard]] const Weight& view() const { return view_; }
 
  private:
-  /// Codes that are all drawn, and powers of two as scales.
-  void draw_mxfp4(std::uint64_t seed) {
+  /// Codes that are all drawn, also those to which nothing is quantised, and powers of two from
+  /// 2^`least` on as scales.
+  void draw_codes(WeightFormat format, std::size_t bytes, int least, std::uint64_t seed) {
     Random random(seed, 1);
-    codes_.resize(f32_.size() / 2);
-    for (std::uint8_t& pair : codes_) {
-      pair = static_cast<std::uint8_t>(random.bits());
+    codes_.resize(bytes);
+    for (std::uint8_t& code : codes_) {
+      code = static_cast<std::uint8_t>(random.bits());
     }
     for (std::size_t i = 0; i < f32_.size() / QuantizedWeight::kGroup; ++i) {
-      scales_.push_back(to_bf16(std::ldexp(1.0F, static_cast<int>(random.bits() % 4) - 4)));
+      scales_.push_back(to_bf16(std::ldexp(1.0F, static_cast<int>(random.bits() % 4) + least)));
     }
-    view_.format = WeightFormat::mxfp4;
+    view_.format = format;
     view_.data = codes_.data();
     view_.scales = scales_.data();
     view_.group = QuantizedWeight::kGroup;

@@ -50,6 +50,7 @@ class Awq : public Method {
         }
       }
     };
+    make_signed(matrix, 4);
     matrix.stored_bytes += codes.bytes;
     return matrix;
   }

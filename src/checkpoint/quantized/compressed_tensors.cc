@@ -115,6 +115,7 @@ class CompressedTensors : public Method {
       read_zeros(parts, zeros, matrix);
     }
     matrix.codes = byte_codes(parts, codes);
+    matrix.integer_bits = codes.type == "I8" ? 8 : 0;
     matrix.stored_bytes += codes.bytes;
     return matrix;
   }
@@ -138,7 +139,7 @@ class CompressedTensors : public Method {
     QuantizedMatrix matrix = scaled(scheme, parts);
     const int offset = 1 << (scheme.bits - 1);
     matrix.codes = packed_columns(parts, codes, scheme.bits, offset);
-    matrix.is_int4 = scheme.bits == 4;
+    matrix.integer_bits = scheme.bits;
     matrix.stored_bytes += codes.bytes;
     if (!scheme.symmetric) {
       // Packed along the rows, so that a word holds zeros of one column.

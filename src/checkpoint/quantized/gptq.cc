@@ -32,6 +32,7 @@ class Gptq : public Method {
         parts.get("qzeros", "I32", {matrix.groups, (parts.rows * bits + 31) / 32});
     matrix.zeros = read_zeros(zeros, matrix.groups, parts.rows, bits);
     matrix.codes = column_codes(codes, parts.cols, parts.rows, bits);
+    make_signed(matrix, bits);
     matrix.stored_bytes = codes.bytes + scales.bytes + zeros.bytes;
     return matrix;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -51,7 +52,7 @@ bool QuantizedMatrix::stays_packed() const {
   if (mxfp4) {
     return true;
   }
-  if (!is_int4 || !zeros.empty() || cols % kPackedGroup != 0) {
+  if (integer_bits == 0 || !zeros.empty() || cols % kPackedGroup != 0) {
     return false;
   }
   for (std::size_t k = 0; k < group_of.size(); ++k) {
@@ -62,6 +63,20 @@ bool QuantizedMatrix::stays_packed() const {
   return std::ranges::all_of(scales, [](float scale) { return to_float(to_bf16(scale)) == scale; });
 }
 
+void make_signed(QuantizedMatrix& matrix, int bits) {
+  const auto middle = static_cast<float>(1 << (bits - 1));
+  if (!std::ranges::all_of(matrix.zeros, [&](float zero) { return zero == middle; })) {
+    return;
+  }
+  matrix.zeros.clear();
+  matrix.integer_bits = bits;
+  matrix.codes = [read = std::move(matrix.codes), cols = matrix.cols, middle](
+                     std::int64_t begin, std::int64_t end, float* out) {
+    read(begin, end, out);
+    std::for_each(out, out + (end - begin) * cols, [middle](float& code) { code -= middle; });
+  };
+}
+
 QuantizedMatrix rows_of(const QuantizedMatrix& whole, const RowSelection& selection) {
   const auto [first, count, step] = selection;
   QuantizedMatrix part;
@@ -69,7 +84,7 @@ QuantizedMatrix rows_of(const QuantizedMatrix& whole, const RowSelection& select
   part.cols = whole.cols;
   part.groups = whole.groups;
   part.group_of = whole.group_of;
-  part.is_int4 = whole.is_int4;
+  part.integer_bits = whole.integer_bits;
   part.stored_bytes =
       whole.stored_bytes / static_cast<std::size_t>(whole.rows) * static_cast<std::size_t>(count);
   part.codes = [read = whole.codes, first = first, step = step, cols = whole.cols](

@@ -38,12 +38,16 @@ struct QuantizedMatrix {
 
   std::size_t stored_bytes = 0;    // of all parts in the file
   std::optional<Mxfp4Rows> mxfp4;  // the same values
-  bool is_int4 = false;            // the codes are whole numbers of [-8, 7]
+  int integer_bits = 0;            // > 0: codes less zeros are integers of so many bits, signed
 
-  /// Whether weights in memory hold the values exactly in 4 bits: those of `mxfp4`, or codes of
-  /// int4 without zeros, with a scale that bf16 has for every kPackedGroup columns in a row.
+  /// Whether weights in memory hold the values exactly in 4 or 8 bits: those of `mxfp4`, or
+  /// integers without zeros, with a scale that bf16 has for every kPackedGroup columns in a row.
   [[nodiscard]] bool stays_packed() const;
 };
+
+/// Where all zeros of unsigned codes of `bits` are the one in the middle, makes them signed codes
+/// without zeros, of the same values.
+void make_signed(QuantizedMatrix& matrix, int bits);
 
 /// Columns that share a scale in memory.
 inline constexpr std::int64_t kPackedGroup = 32;

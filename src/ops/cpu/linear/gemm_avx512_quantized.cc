@@ -99,8 +99,15 @@ struct Int8 {
     const __m512i upper = _mm512_permutex2var_epi8(upper_[0], magnitude, upper_[1]);
     const __m512i sign = _mm512_set1_epi8(-128);
     constexpr int kAOrBAndC = 0xF8;
-    interleave(lower, _mm512_ternarylogic_epi32(upper, q, sign, kAOrBAndC), first, last);
+    const __m512i whole = _mm512_ternarylogic_epi32(upper, q, sign, kAOrBAndC);
+    // The magnitude of -128 has no place in the table.
+    const __mmask64 least = _mm512_movepi8_mask(magnitude);
+    interleave(lower, _mm512_mask_mov_epi8(whole, least, _mm512_set1_epi8(kUpperOfLeast)), first,
+               last);
   }
+
+  // Of -128, whose lower byte is 0 as that of 0, which the table gives.
+  static constexpr char kUpperOfLeast = static_cast<char>(to_bf16(-128.0F).bits >> 8);
 
   __m512i lower_[2];  // bytes of the bf16 of 0 ... 127
   __m512i upper_[2];
