@@ -2,7 +2,8 @@
 # Static checks of all files that git knows: formatting, links, older devices, clang-tidy.
 #   scripts/check.sh format        fails when a file is not formatted as .clang-format says
 #   scripts/check.sh format --fix  formats them
-#   scripts/check.sh links         every relative link of the Markdown files leads somewhere
+#   scripts/check.sh links         every relative link of the Markdown files leads somewhere, and the table of
+#                                  models says what tests run
 #   scripts/check.sh devices       device code and the host code around it compile
 #   scripts/check.sh tidy          clang-tidy on every source file, newest change first; stops after
 #                                  WINNOW_TIDY_SECONDS (default: no limit) and says what it left out
@@ -122,11 +123,11 @@ check_tidy() {
 
 case "${1:-}" in
   format) check_format "${2:-}" ;;
-  links) python3 scripts/check_links.py ;;
+  links) python3 scripts/check_links.py && python3 scripts/check_models.py ;;
   devices) check_devices ;;
   tidy) check_tidy ;;
   *)
-    sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Checks docs/models.md against what the tests run.
+
+Every family of src/model/families/ has a row. The fixtures of a row are of its class: exactness_test.cc runs
+every folder of tests/fixtures/models. The gradients of every family are tested. Families of the first table,
+which devices run, have a test for CUDA, or the page says that they have none of their own.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FIXTURES = ROOT / "tests/fixtures/models"
+
+
+def families():
+    """transformers' class: model_type."""
+    text = (ROOT / "src/model/families/families.cc").read_text()
+    return {cls: kind for kind, cls in re.findall(r'^    \{"(\w+)", "(\w+)",', text, re.M)}
+
+
+def rows(text):
+    """Of the tables with a column of fixtures: classes, and fixtures; True where devices run them."""
+    on_devices = True
+    for line in text.splitlines():
+        if line.startswith("On CPUs only"):
+            on_devices = False
+        cells = re.split(r"\s*\|\s*", line.strip(" |"))
+        classes = re.findall(r"`(\w+ForCausalLM)`", cells[1]) if len(cells) == 4 else []
+        if classes:
+            yield classes, re.findall(r"`([^`]+)`", cells[3]), on_devices
+
+
+def class_of(fixture):
+    config = json.loads((FIXTURES / fixture / "config.json").read_text())
+    named = config["architectures"][0]
+    return named.replace("ForConditionalGeneration", "ForCausalLM")
+
+
+def without_device_test(text):
+    """Classes that the page lists so."""
+    line = next((line for line in text.splitlines() if line.startswith("No CUDA test of its own")), "")
+    return set(re.findall(r"`(\w+ForCausalLM)`", line))
+
+
+def sources(*patterns):
+    return "\n".join(p.read_text() for pattern in patterns for p in sorted(ROOT.glob(pattern)))
+
+
+def body_of(function, text):
+    """A function, from its name to the first closing brace of a line."""
+    return re.search(rf"\b{function}\(.*?^}}", text, re.M | re.S).group()
+
+
+def check():
+    known = families()
+    shared = (ROOT / "tests/model/spec_of.h").read_text()
+    gradients = shared + sources("tests/train/gradients_test.cc")
+    devices = body_of("dense_cousins", shared) + sources("tests/engine/cuda/*", "tests/train/cuda/*")
+    page = (ROOT / "docs/models.md").read_text()
+    untested = without_device_test(page)
+    seen = set()
+    for classes, fixtures, on_devices in rows(page):
+        seen.update(classes)
+        here = ", ".join(classes)
+        missing = [name for name in fixtures if not (FIXTURES / name).is_dir()]
+        yield from (f"{here}: there is no fixture {name}" for name in missing)
+        of_fixtures = {class_of(name) for name in fixtures if name not in missing}
+        if not of_fixtures:
+            yield f"{here}: names no fixture"
+        yield from (f"{here}: has a fixture of {cls}" for cls in sorted(of_fixtures - set(classes)))
+        for cls in classes:
+            if cls not in known:
+                yield f"{cls}: src/model/families/families.cc has no such family"
+                continue
+            kind = f'"{known[cls]}"'
+            if kind not in gradients:
+                yield f"{cls}: the gradients of {kind} are not tested"
+            if on_devices and (kind in devices) == (cls in untested):
+                yield f"{cls}: whether {kind} has a test for CUDA is not what the page says"
+    yield from (f"{cls}: has no row" for cls in sorted(set(known) - seen))
+
+
+if __name__ == "__main__":
+    problems = list(check())
+    for problem in problems:
+        print(f"docs/models.md: {problem}")
+    if problems:
+        sys.exit(1)
+    print(f"models: {len(families())} families, every row has its tests")
