@@ -101,9 +101,42 @@ class LayerStacks {
   std::string prefix_;
 };
 
+// Q, k and v of one layer, whose heads alternate. Each has as many.
+std::vector<StackPiece> pieces_of_heads(const ModelSpec& spec, int layer) {
+  const AttentionSpec& attention = *spec.layer(layer).attention();
+  const std::string prefix = layer_prefix(layer) + "self_attn.";
+  const std::int64_t head = attention.head_dim;
+  const std::int64_t rows = attention.query_width();
+  std::vector<StackPiece> result;
+  std::int64_t first = 0;
+  for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
+    const auto add = [&](const std::string& kind, std::int64_t columns, const Shape& shape,
+                         const Shape& stack_shape) {
+      result.push_back({.name = prefix + part + kind,
+                        .shape = shape,
+                        .stack = prefix + "query_key_value" + kind,
+                        .stack_shape = stack_shape,
+                        .offset = first * columns,
+                        .row_stride = columns,
+                        .block_rows = head,
+                        .between = 2 * head * columns});
+    };
+    add(".weight", spec.hidden, {rows, spec.hidden}, {3 * rows, spec.hidden});
+    if (attention.qkv_bias) {
+      add(".bias", 1, {rows}, {3 * rows});
+    }
+    first += head;
+  }
+  return result;
+}
+
 std::vector<StackPiece> pieces_of(const ModelSpec& spec) {
   std::vector<StackPiece> result;
   for (int layer = 0; layer < spec.layer_count(); ++layer) {
+    if (spec.names.joins_heads) {
+      const auto pieces = pieces_of_heads(spec, layer);
+      result.insert(result.end(), pieces.begin(), pieces.end());
+    }
     if (spec.layer(layer).feed_forward.experts) {
       const auto pieces = LayerStacks(spec, layer).pieces();
       result.insert(result.end(), pieces.begin(), pieces.end());
@@ -117,13 +150,15 @@ std::vector<StackPiece> pieces_of(const ModelSpec& spec) {
 template <class Copy>
 void for_each_element(const StackPiece& piece, const Copy& copy) {
   constexpr std::int64_t kSquare = 32;
-  const std::int64_t rows = piece.shape.size() == 1 ? 1 : piece.shape[0];
-  const std::int64_t cols = piece.shape.back();
+  // A vector is a row, or where it comes in blocks a column.
+  const bool is_row = piece.shape.size() == 1 && piece.block_rows == 0;
+  const std::int64_t rows = is_row ? 1 : piece.shape[0];
+  const std::int64_t cols = element_count(piece.shape) / rows;
   for (std::int64_t i = 0; i < rows; i += kSquare) {
     for (std::int64_t j = 0; j < cols; j += kSquare) {
       for (std::int64_t row = i; row < std::min(i + kSquare, rows); ++row) {
         for (std::int64_t col = j; col < std::min(j + kSquare, cols); ++col) {
-          copy(row * cols + col, piece.offset + row * piece.row_stride + col * piece.column_stride);
+          copy(row * cols + col, piece.place(row, col));
         }
       }
     }
@@ -184,7 +219,7 @@ std::map<std::string, quantized::JoinedRows> stacked_rows(const ModelSpec& spec)
 }
 
 bool StackPiece::is_whole() const {
-  return column_stride == 1 && (shape.size() == 1 || row_stride == shape.back());
+  return block_rows == 0 && column_stride == 1 && (shape.size() == 1 || row_stride == shape.back());
 }
 
 ExpertStacks::ExpertStacks(const ModelSpec& spec, const std::string& where, TensorMap& tensors) {
@@ -228,7 +263,7 @@ bool ExpertStacks::holds(const TensorView& tensor) const {
 }
 
 StackedTensors::StackedTensors(const ModelSpec& spec, const TensorMap& tensors) : map_(tensors) {
-  if (spec.names.stacks == Stacks::none) {
+  if (spec.names.stacks == Stacks::none && !spec.names.joins_heads) {
     return;
   }
   std::map<std::string, std::byte*> stacks;
@@ -239,7 +274,7 @@ StackedTensors::StackedTensors(const ModelSpec& spec, const TensorMap& tensors) 
       memory = memory_.emplace_back(bytes_of(piece.stack_shape, part.dtype)).data();
       map_[piece.stack] = {part.dtype, piece.stack_shape, memory};
     }
-    require(map_[piece.stack].dtype == part.dtype, "experts of different types: {} and {} in {}",
+    require(map_[piece.stack].dtype == part.dtype, "parts of different types: {} and {} in {}",
             dtype_name(map_[piece.stack].dtype), dtype_name(part.dtype), piece.stack);
     copy_elements(piece, part.dtype, part.data, memory, true);
   }

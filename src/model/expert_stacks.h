@@ -1,4 +1,5 @@
-// Experts whose matrices share one tensor in a file. All other code sees them as separate tensors.
+// Experts whose matrices share one tensor in a file, and q, k and v that alternate in one head by
+// head. All other code sees them as separate tensors.
 #pragma once
 
 #include <map>
@@ -15,7 +16,8 @@
 namespace winnow::model::detail {
 
 /// A tensor of one expert, and where a stack has it: element [row, column] at
-/// offset + row * row_stride + column * column_stride.
+/// offset + row * row_stride + column * column_stride, and where rows come in blocks that have
+/// others between them at `between` more for each block before.
 struct StackPiece {
   std::string name;
   Shape shape;
@@ -24,7 +26,14 @@ struct StackPiece {
   std::int64_t offset = 0;
   std::int64_t row_stride = 0;
   std::int64_t column_stride = 1;
+  std::int64_t block_rows = 0;  // 0: all rows are one block
+  std::int64_t between = 0;
 
+  /// Where the stack has element [row, column].
+  [[nodiscard]] std::int64_t place(std::int64_t row, std::int64_t column) const {
+    return offset + row * row_stride + column * column_stride +
+           (block_rows > 0 ? row / block_rows * between : 0);
+  }
   /// Whether the stack already has the required layout.
   [[nodiscard]] bool is_whole() const;
 };

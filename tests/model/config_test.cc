@@ -591,6 +591,20 @@ TEST(Config, FormatRoundTripsEveryFamily) {
   }
 }
 
+// The keys of Pythia's files, and those that transformers writes.
+TEST(Config, RopeOfGptNeox) {
+  const auto rope_of = [](const json& keys) {
+    return *parse_with(keys, "GPTNeoXForCausalLM").attention().rope;
+  };
+  const json old = {{"rope_theta", nullptr}, {"rotary_pct", 0.5}, {"rotary_emb_base", 5e5}};
+  const json own = {
+      {"rope_theta", nullptr},
+      {"rope_parameters",
+       {{"rope_type", "default"}, {"rope_theta", 5e5}, {"partial_rotary_factor", 0.5}}}};
+  EXPECT_EQ(rope_of(old), rope_of(own));
+  EXPECT_EQ(rope_of(own).channels(), 2);
+}
+
 TEST(Config, FormatForgetsHowWeightsWereQuantised) {
   const ModelSpec spec = parse_with({{"quantization_config", {{"quant_method", "fp8"}}}});
   EXPECT_THAT(format_spec(spec).config, Not(HasSubstr("quant")));

@@ -73,6 +73,37 @@ TEST(ExpertStacks, AreSavedAsTheFamilyHasThem) {
   expect_same_tensors(opened.tensors(), tensors.map());
 }
 
+// GPT-NeoX: q, k and v of each head in turn, and their biases.
+TEST(HeadStacks, AreSavedAsTheFamilyHasThem) {
+  const ModelSpec spec =
+      parse_with({{"torch_dtype", "float32"}, {"rotary_pct", 0.5}}, "GPTNeoXForCausalLM");
+  const AttentionSpec& attention = spec.attention();
+  const TempDir dir;
+  OwnedTensors tensors = tensors_of(spec);
+  save_checkpoint(dir.path(), spec, tensors.map());
+  const SafetensorsFile file(dir.path() / "model.safetensors");
+  const std::string stored = "gpt_neox.layers.1.attention.query_key_value.";
+  const TensorView weight = file.tensor(stored + "weight");
+  const TensorView bias = file.tensor(stored + "bias");
+  const std::int64_t dim = attention.head_dim;
+  EXPECT_EQ(weight.shape, (Shape{3 * attention.heads * dim, spec.hidden}));
+  std::int64_t row = 0;
+  for (std::int64_t head = 0; head < attention.heads; ++head) {
+    for (const std::string part : {"q_proj.", "k_proj.", "v_proj."}) {
+      const std::string name = "model.layers.1.self_attn." + part;
+      for (std::int64_t i = head * dim; i < (head + 1) * dim; ++i, ++row) {
+        ASSERT_EQ(at(bias, row), at(tensors.map().at(name + "bias"), i));
+        for (std::int64_t k = 0; k < spec.hidden; ++k) {
+          ASSERT_EQ(at(weight, row * spec.hidden + k),
+                    at(tensors.map().at(name + "weight"), i * spec.hidden + k));
+        }
+      }
+    }
+  }
+  EXPECT_FALSE(file.holds("gpt_neox.layers.1.self_attn.q_proj.weight"));
+  expect_same_tensors(Checkpoint::open(dir.path()).tensors(), tensors.map());
+}
+
 // Transformers' own layout of families whose files hold experts one by one: [expert, out, in].
 TEST(ExpertStacks, OfRowsAreReadWhereTheyLie) {
   const ModelSpec spec = spec_of("Qwen3MoeForCausalLM");

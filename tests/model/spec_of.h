@@ -122,6 +122,7 @@ inline std::vector<FamilyKeys> cousins_on_the_cpu() {
       {"glm", half},
       {"glm4", half},
       {"glm4_moe", with(half, with(shared, {{"use_qk_norm", true}, {"norm_topk_prob", false}}))},
+      {"gpt_neox", json::object()},
       {"granitemoe", with(experts, {{"attention_multiplier", 0.3}})},
       {"granitemoeshared", with(experts, {{"attention_multiplier", 0.3}})},
       {"helium", json::object()},

@@ -7,7 +7,7 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 52> kFamilies{{
+constexpr std::array<Family, 53> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
     {"cohere", "CohereForCausalLM", describe_cohere},
     {"cohere2", "Cohere2ForCausalLM", describe_cohere2},
@@ -25,6 +25,7 @@ constexpr std::array<Family, 52> kFamilies{{
     {"glm", "GlmForCausalLM", describe_glm},
     {"glm4", "Glm4ForCausalLM", describe_glm4},
     {"glm4_moe", "Glm4MoeForCausalLM", describe_glm4_moe},
+    {"gpt_neox", "GPTNeoXForCausalLM", describe_gpt_neox},
     {"gpt_oss", "GptOssForCausalLM", describe_gpt_oss},
     {"granite", "GraniteForCausalLM", describe_granite},
     {"granitemoe", "GraniteMoeForCausalLM", describe_granitemoe},

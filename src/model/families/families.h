@@ -40,6 +40,7 @@ ModelSpec describe_gemma4(const JsonObject& config);
 ModelSpec describe_glm(const JsonObject& config);
 ModelSpec describe_glm4(const JsonObject& config);
 ModelSpec describe_glm4_moe(const JsonObject& config);
+ModelSpec describe_gpt_neox(const JsonObject& config);
 ModelSpec describe_gpt_oss(const JsonObject& config);
 ModelSpec describe_granite(const JsonObject& config);
 ModelSpec describe_granitemoe(const JsonObject& config);
