@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -101,31 +102,35 @@ class LayerStacks {
   std::string prefix_;
 };
 
-// Q, k and v of one layer, whose heads alternate. Each has as many.
+// Q, k and v of one layer, which alternate: of each KV head its query heads, its key, its value.
 std::vector<StackPiece> pieces_of_heads(const ModelSpec& spec, int layer) {
   const AttentionSpec& attention = *spec.layer(layer).attention();
   const std::string prefix = layer_prefix(layer) + "self_attn.";
   const std::int64_t head = attention.head_dim;
-  const std::int64_t rows = attention.query_width();
+  const std::int64_t in_turn = (attention.group() + 2) * head;
   std::vector<StackPiece> result;
   std::int64_t first = 0;
-  for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
-    const auto add = [&](const std::string& kind, std::int64_t columns, const Shape& shape,
-                         const Shape& stack_shape) {
-      result.push_back({.name = prefix + part + kind,
+  for (const auto& [part, block] :
+       {std::pair{"q_proj", attention.group() * head}, {"k_proj", head}, {"v_proj", head}}) {
+    const std::int64_t rows = attention.kv_heads * block;
+    const auto add = [&, block = block](const std::string& name, const std::string& kind,
+                                        std::int64_t columns, const Shape& shape,
+                                        const Shape& stack_shape) {
+      result.push_back({.name = prefix + name + kind,
                         .shape = shape,
                         .stack = prefix + "query_key_value" + kind,
                         .stack_shape = stack_shape,
                         .offset = first * columns,
                         .row_stride = columns,
-                        .block_rows = head,
-                        .between = 2 * head * columns});
+                        .block_rows = block,
+                        .between = (in_turn - block) * columns});
     };
-    add(".weight", spec.hidden, {rows, spec.hidden}, {3 * rows, spec.hidden});
+    const std::int64_t all = attention.kv_heads * in_turn;
+    add(part, ".weight", spec.hidden, {rows, spec.hidden}, {all, spec.hidden});
     if (attention.qkv_bias) {
-      add(".bias", 1, {rows}, {3 * rows});
+      add(part, ".bias", 1, {rows}, {all});
     }
-    first += head;
+    first += block;
   }
   return result;
 }

@@ -235,8 +235,8 @@ struct TensorNames {
   /// Files hold the projections of a recurrent layer as two tensors, key head by key head: q, k, v
   /// and the gate; rates and decays.
   bool joins_recurrent = false;
-  /// Files hold q, k and v of each head in turn in one tensor, and so their biases (GPT-NeoX;
-  /// expert_stacks.h).
+  /// Files hold of each KV head in turn its queries, key and value in one tensor, and so their
+  /// biases (GPT-NeoX, Falcon; expert_stacks.h).
   bool joins_heads = false;
   std::string feed_forward = "mlp";
   // Of a feed-forward with experts:

@@ -68,10 +68,10 @@ TEST(Config, ModelTypeCountsWhenNoArchitectureIsNamed) {
 }
 
 TEST(Config, UnknownArchitecturesAreNamedWithTheKnownOnes) {
-  EXPECT_THAT(error_with({}, "FalconForCausalLM"),
-              StartsWith("dir/config.json: architecture \"FalconForCausalLM\""));
+  EXPECT_THAT(error_with({}, "BloomForCausalLM"),
+              StartsWith("dir/config.json: architecture \"BloomForCausalLM\""));
   for (const Family& family : families()) {
-    EXPECT_THAT(error_with({}, "FalconForCausalLM"), HasSubstr(std::string(family.architecture)));
+    EXPECT_THAT(error_with({}, "BloomForCausalLM"), HasSubstr(std::string(family.architecture)));
   }
   EXPECT_THAT(error_with({{"architectures", nullptr}, {"model_type", "gpt2"}}),
               HasSubstr("architecture \"gpt2\" is not supported"));
@@ -589,6 +589,25 @@ TEST(Config, FormatRoundTripsEveryFamily) {
       EXPECT_THAT(texts.config, HasSubstr("\"rms_norm_eps\": 1e-05"));
     }
   }
+}
+
+TEST(Config, FalconsDifferInHeadsAndNorms) {
+  const auto falcon = [](const json& keys) { return parse_with(keys, "FalconForCausalLM"); };
+  const ModelSpec plain = falcon({{"num_ln_in_parallel_attn", nullptr}});
+  EXPECT_EQ(plain.attention().kv_heads, 1);
+  EXPECT_TRUE(plain.layers[0].parallel && plain.layers[0].shares_norm);
+  EXPECT_EQ(plain.layers[0].feed_forward.intermediate, 4 * plain.hidden);
+  EXPECT_EQ(falcon({{"multi_query", false}}).attention().kv_heads, plain.attention().heads);
+  json grouped = {{"new_decoder_architecture", true}, {"num_kv_heads", 2}};
+  EXPECT_EQ(falcon(grouped).attention().kv_heads, 2);
+  EXPECT_FALSE(falcon(grouped).layers[0].shares_norm);
+  grouped["num_ln_in_parallel_attn"] = 1;
+  EXPECT_TRUE(falcon(grouped).layers[0].shares_norm);
+  EXPECT_FALSE(falcon({{"parallel_attn", false}}).layers[0].parallel);
+  grouped["num_kv_heads"] = 3;
+  EXPECT_THAT(error_with(grouped, "FalconForCausalLM"), HasSubstr("a multiple of num_kv_heads"));
+  EXPECT_THAT(error_with({{"alibi", true}}, "FalconForCausalLM"),
+              HasSubstr("alibi: true is not supported"));
 }
 
 // The keys of Pythia's files, and those that transformers writes.

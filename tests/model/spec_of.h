@@ -118,6 +118,8 @@ inline std::vector<FamilyKeys> cousins_on_the_cpu() {
       {"exaone_moe",
        with(experts,
             {{"sliding_window", 4}, {"sliding_window_pattern", 2}, {"num_shared_experts", 1}})},
+      {"falcon", json::object()},
+      {"falcon", {{"new_decoder_architecture", true}, {"num_kv_heads", 2}, {"bias", true}}},
       {"flex_olmo", experts},
       {"glm", half},
       {"glm4", half},

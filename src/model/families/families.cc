@@ -7,7 +7,7 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 53> kFamilies{{
+constexpr std::array<Family, 54> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
     {"cohere", "CohereForCausalLM", describe_cohere},
     {"cohere2", "Cohere2ForCausalLM", describe_cohere2},
@@ -17,6 +17,7 @@ constexpr std::array<Family, 53> kFamilies{{
     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", describe_ernie4_5_moe},
     {"exaone4", "Exaone4ForCausalLM", describe_exaone4},
     {"exaone_moe", "ExaoneMoeForCausalLM", describe_exaone_moe},
+    {"falcon", "FalconForCausalLM", describe_falcon},
     {"flex_olmo", "FlexOlmoForCausalLM", describe_flex_olmo},
     {"gemma", "GemmaForCausalLM", describe_gemma},
     {"gemma2", "Gemma2ForCausalLM", describe_gemma2},

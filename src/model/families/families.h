@@ -32,6 +32,7 @@ ModelSpec describe_ernie4_5(const JsonObject& config);
 ModelSpec describe_ernie4_5_moe(const JsonObject& config);
 ModelSpec describe_exaone4(const JsonObject& config);
 ModelSpec describe_exaone_moe(const JsonObject& config);
+ModelSpec describe_falcon(const JsonObject& config);
 ModelSpec describe_flex_olmo(const JsonObject& config);
 ModelSpec describe_gemma(const JsonObject& config);
 ModelSpec describe_gemma2(const JsonObject& config);
