@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 
 #include "apps/winnow/command.h"
 #include "apps/winnow/flags.h"
@@ -12,6 +11,7 @@
 #include "base/device_list.h"
 #include "base/error.h"
 #include "base/host_memory.h"
+#include "base/processor.h"
 #include "base/threads.h"
 #include "model/checkpoint.h"
 #include "model/cost.h"
@@ -29,42 +29,6 @@ struct DoctorOptions {
   double cr = 8.0;
   bool json = false;
 };
-
-struct Processor {
-  std::string name = "unknown";
-  std::string flags;  // between blanks, as Linux names them
-};
-
-Processor read_processor() {
-  Processor processor;
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line) && processor.flags.empty();) {
-    const auto value = line.substr(std::min(line.size(), line.find(':') + 2));
-    if (line.starts_with("model name")) {
-      processor.name = value;
-    } else if (line.starts_with("flags")) {
-      processor.flags = " " + value + " ";
-    }
-  }
-  return processor;
-}
-
-// What winnow's CPU kernels make use of, best last.
-std::vector<std::string> instruction_sets(const Processor& processor) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSets{{
-      {" avx2 ", "AVX2"},
-      {" avx512f ", "AVX-512"},
-      {" avx512_bf16 ", "AVX512_BF16"},
-      {" amx_bf16 ", "AMX"},
-  }};
-  std::vector<std::string> sets;
-  for (const auto& [flag, name] : kSets) {
-    if (processor.flags.find(flag) != std::string::npos) {
-      sets.emplace_back(name);
-    }
-  }
-  return sets;
-}
 
 // Where a model can run.
 struct Place {
@@ -135,7 +99,7 @@ nlohmann::ordered_json to_json(const Processor& processor, const DeviceList& lis
   return {{"version", WINNOW_VERSION},
           {"cpu", processor.name},
           {"threads", thread_count()},
-          {"instruction_sets", instruction_sets(processor)},
+          {"instruction_sets", processor.instruction_sets},
           {"memory_bytes", total_host_memory()},
           {"available_bytes", available_host_memory()},
           {"devices", devices},
@@ -147,7 +111,7 @@ nlohmann::ordered_json to_json(const Processor& processor, const DeviceList& lis
 
 std::string machine_text(const Processor& processor, const DeviceList& list) {
   const auto gib = [](std::size_t bytes) { return readable_bytes(static_cast<double>(bytes)); };
-  const std::vector<std::string> sets = instruction_sets(processor);
+  const std::vector<std::string> sets = processor.instruction_sets;
   std::string text = fmt::format("winnow {}\n\n", WINNOW_VERSION);
   text += fmt::format("  cpu        {}, {} threads\n", processor.name, thread_count());
   text += fmt::format("             {}\n", sets.empty() ? "no AVX2: the slowest kernels"

@@ -48,7 +48,8 @@ struct LoadOptions {
   std::string weights = "auto";  // auto (as stored), int8, int4 or, on cuda, fp8 (while loading)
   std::string device = "cpu";    // cpu, cuda or cuda:N
   /// Ranks that each compute a part of the model: the processes that an MPI launcher (mpirun, srun)
-  /// has started, or else threads of this one. docs/many-devices.md
+  /// has started, or else threads of this one. In processes other than the first, load() returns
+  /// only by an error, when the first has ended. docs/many-devices.md
   int tensor_parallel = 1;
   int threads = 0;             // 0: one per core
   int chunk = 0;               // most tokens per step: longer prompts are cut; 0: 512, cuda 8192

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "api/rank_team.h"
+#include "base/error.h"
 #include "engine/options.h"
 #include "engine/runner.h"
 #include "model/checkpoint.h"
@@ -26,7 +27,10 @@ struct LoadedModel {
 
 /// Thrown by load_model() in a process that is not the first of its ranks, when these have ended:
 /// there is nothing left for it to do.
-struct RankEnded {};
+class RankEnded : public Error {
+ public:
+  RankEnded() : Error("this rank has done what rank 0 asked of it") {}
+};
 
 /// `model` on the device that `config` names.
 std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineConfig& config,

@@ -1,10 +1,13 @@
 #include "api/rank_team.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <exception>
 #include <utility>
 
 #include "base/error.h"
+#include "base/processor.h"
 #include "base/sha256.h"
 #include "base/threads.h"
 #include "engine/cpu_runner.h"
@@ -21,6 +24,7 @@ namespace {
 
 model::Model load_part_of(const model::Checkpoint& checkpoint, const EngineConfig& config,
                           const model::Shard& shard) {
+  const FixedThreads fixed;  // others may load meanwhile
   return {model::shard_spec(checkpoint.spec(), shard),
           model::load_weights(checkpoint, host_format(config), /*keep_packed=*/true, shard),
           model::ModelPart{shard, checkpoint.spec()}};
@@ -29,18 +33,39 @@ model::Model load_part_of(const model::Checkpoint& checkpoint, const EngineConfi
 void obey_with(const model::Model& part, const model::ModelSpec& whole,
                parallel::Communicator& ranks) {
   const CpuBackend local(part, &ranks);
+  ranks.meet();
   Member member(local, whole, {ranks.rank(), ranks.size()});
   obey_first(member, ranks);
 }
 
-// What ranks must have in common.
-std::string describe(const model::Checkpoint& checkpoint, const EngineConfig& config) {
+// What a model's ranks have in common: its description, and a few bytes of each tensor. (The whole
+// files may be more than a rank would otherwise read.)
+std::string digest_of(const model::Checkpoint& checkpoint) {
+  constexpr std::size_t kSample = 64;
   Sha256 digest;
   digest.update(checkpoint.spec().config.text);
-  const StateKind kind(digest.finish(), model::cache_shape(checkpoint.spec()), config);
-  std::string text =
-      fmt::format("version {}\nranks {}\ntokens per step {}\nparameters {}\n", WINNOW_VERSION,
-                  config.ranks, config.step_tokens, checkpoint.parameter_count());
+  for (const model::LayerSpec& layer : checkpoint.spec().layers) {
+    if (layer.attention() != nullptr && layer.attention()->rope) {
+      digest.update(std::as_bytes(std::span(layer.attention()->rope->frequencies)));
+    }
+  }
+  if (const auto& dms = checkpoint.spec().dms) {  // of a probe, too
+    digest.update(fmt::format("{} {} {}", dms->scale, dms->offset, dms->window));
+  }
+  for (const auto& [name, tensor] : checkpoint.tensors_but_packed()) {
+    digest.update(name);
+    if (tensor.data != nullptr) {
+      digest.update(std::span(tensor.data, std::min(kSample, tensor.bytes())));
+    }
+  }
+  return digest.finish();
+}
+
+std::string describe(const model::Checkpoint& checkpoint, const EngineConfig& config) {
+  const StateKind kind(digest_of(checkpoint), model::cache_shape(checkpoint.spec()), config);
+  std::string text = fmt::format("version {}\nranks {}\ntokens per step {}\ninstructions {}\n",
+                                 WINNOW_VERSION, config.ranks, config.step_tokens,
+                                 fmt::join(read_processor().instruction_sets, ", "));
   for (const auto& [name, value] : kind.description()) {
     text += fmt::format("{} {}\n", name, value);
   }
@@ -89,6 +114,7 @@ void RankTeam::join_processes() {
 void RankTeam::start_threads() {
   auto all = parallel::make_thread_ranks(config_.ranks);
   ranks_ = std::move(all.front());
+  threads_.reserve(all.size());
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     threads_.emplace_back([this, ranks = std::move(all[rank])] {
       try {
@@ -124,6 +150,7 @@ model::Model RankTeam::load_part() const {
 }
 
 std::unique_ptr<Backend> RankTeam::make_backend(const model::Model& part) {
+  ranks_->meet();
   return make_ranked_backend(std::make_unique<CpuBackend>(part, ranks_.get()), checkpoint_.spec(),
                              *ranks_);
 }

@@ -21,8 +21,8 @@ inline const float* data_or_null(const std::vector<float>& bias) {
 void add_feed_forward(ops::Context& context, const FeedForwardSpec& spec, const LayerWeights& w,
                       ops::Matrix<const float> x, ops::Matrix<float> out);
 
-/// The same of experts beside (ExpertsSpec), which take the layer's stream. Whose ranks add up what
-/// they give before it is normed: the result is not a part.
+/// The same of experts beside (ExpertsSpec), which take the layer's stream. It sums over ranks
+/// before the norms behind the parts, so the caller must not sum again.
 void add_experts_beside(ops::Context& context, const LayerSpec& layer, const LayerWeights& w,
                         ops::Matrix<const float> x, ops::Matrix<const float> stream,
                         ops::Matrix<float> out);

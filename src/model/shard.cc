@@ -30,8 +30,8 @@ void split(FeedForwardSpec& network, const Shard& shard) {
 }
 
 void require_enough(int count, const char* what, const Shard& shard) {
-  require(count >= shard.ranks, "the {} {} of a layer do not split over {} ranks: use at most {}",
-          count, what, shard.ranks, count);
+  require(count >= shard.ranks, "{} {} do not split over {} ranks: use at most {}", count, what,
+          shard.ranks, count);
 }
 
 }  // namespace
@@ -50,7 +50,8 @@ Range share_of_width(int width, const Shard& shard) {
     return share_of(width, shard, *equal);
   }
   constexpr int kGroup = 32;  // of quantised weights
-  return share_of(width, shard, width % kGroup == 0 ? kGroup : 1);
+  const bool in_groups = width % kGroup == 0 && width / kGroup >= shard.ranks;
+  return share_of(width, shard, in_groups ? kGroup : 1);
 }
 
 Range share_of_heads(const LayerSpec& layer, const Shard& shard) {
@@ -91,13 +92,16 @@ ModelSpec shard_spec(const ModelSpec& whole, const Shard& shard) {
   for (LayerSpec& layer : part.layers) {
     if (auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
       require_enough(attention->kv_heads, "KV heads", shard);
+      require(attention->query_key_norm != AttentionSpec::QueryKeyNorm::whole ||
+                  !layer.norm.centers(),
+              "LayerNorm over all heads together does not split over ranks");
       split(*attention, shard);
     } else {
       auto& recurrent = std::get<RecurrentSpec>(layer.mixer);
       require_enough(recurrent.heads.key_heads, "recurrent heads", shard);
       split(recurrent, shard);
     }
-    require_enough(layer.feed_forward.intermediate, "columns of the networks", shard);
+    require_enough(layer.feed_forward.intermediate, "columns of a feed-forward network", shard);
     split(layer.feed_forward, shard);
   }
   part.vocab = share_of(part.vocab, shard).size();

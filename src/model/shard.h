@@ -28,12 +28,12 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// A rank's share of `total` things, in runs of `unit` of which `total` is a multiple: ranks differ
-/// by one run at most.
+/// A rank's share of `total` things, in multiples of `unit`, which divides `total`: ranks differ by
+/// one unit at most.
 Range share_of(int total, const Shard& shard, int unit = 1);
 
-/// The same of the columns of a feed-forward network: runs that are as long as they can be while
-/// ranks have equally many, so that groups of quantised weights stay whole.
+/// The same of the width of a feed-forward network, in the largest units that give ranks equal
+/// shares: groups of quantised weights stay whole where that can be.
 Range share_of_width(int width, const Shard& shard);
 
 /// The rank's KV heads in a layer; of a recurrent mixer, its key heads.

@@ -228,6 +228,7 @@ std::optional<ops::Weight> ShardedTensors::quantized(const std::string& name) {
   weight->data = ((*memory_)[name] = copy_cut(codes, columns, *cut)).data();
   auto& own_scales = (*memory_)[name + " scales"] = copy_cut(scales, columns, *cut);
   weight->scales = reinterpret_cast<const bf16*>(own_scales.data());
+  source_.release(name);  // the whole of it
   (cut->axis == Axis::rows ? weight->rows : weight->cols) =
       static_cast<std::int64_t>(length_of(*cut));
   return weight;

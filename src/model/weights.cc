@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -159,17 +159,22 @@ class StoredTensors : public TensorSource {
     if (matrix == nullptr) {
       return std::nullopt;
     }
-    return memory_->emplace_back(*matrix).view();
+    return memory_->try_emplace(name, *matrix).first->second.view();
   }
   /// Keeps alive what quantized() gave.
   [[nodiscard]] std::shared_ptr<const void> memory() const { return memory_; }
-  void release(const std::string& name) override { checkpoint_.release(name); }
+  void release(const std::string& name) override {
+    if (memory_->erase(name) == 0) {
+      checkpoint_.release(name);
+    }
+  }
 
  private:
   const Checkpoint& checkpoint_;
   bool keep_packed_;
   const TensorMap& tensors_;
-  std::shared_ptr<std::deque<PackedWeight>> memory_ = std::make_shared<std::deque<PackedWeight>>();
+  using Packed = std::map<std::string, PackedWeight>;
+  std::shared_ptr<Packed> memory_ = std::make_shared<Packed>();
 };
 
 }  // namespace

@@ -21,6 +21,8 @@ class Communicator {
   /// At least 1.
   [[nodiscard]] virtual int size() const = 0;
 
+  /// Waits for all ranks, as long as it takes: they may be loading.
+  virtual void meet() = 0;
   /// Every rank's `values` become the sum over all of them, added in the order of ranks: the same
   /// bits everywhere, however many values share the call.
   virtual void sum(std::span<float> values) = 0;

@@ -89,10 +89,17 @@ class ThreadRank : public Communicator {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return meeting_->size(); }
 
+  void meet() override {
+    meeting_->meet(rank_, {}, /*patient=*/true);
+    meeting_->part(rank_);
+  }
+
   void sum(std::span<float> values) override {
     const auto all = meeting_->meet(rank_, std::as_bytes(values));
     sums_.assign(values.size(), 0.0F);
     for (const auto& shown : all) {
+      require(shown.size() == values.size_bytes(), "ranks add up {} and {} bytes",
+              values.size_bytes(), shown.size());
       const auto* other = reinterpret_cast<const float*>(shown.data());
       for (std::size_t i = 0; i < sums_.size(); ++i) {
         sums_[i] += other[i];
@@ -104,6 +111,8 @@ class ThreadRank : public Communicator {
 
   void broadcast(std::span<std::byte> bytes) override {
     const auto all = meeting_->meet(rank_, bytes, /*patient=*/rank_ != 0);
+    require(all[0].size() == bytes.size(), "rank 0 broadcasts {} bytes, rank {} expects {}",
+            all[0].size(), rank_, bytes.size());
     if (rank_ != 0) {
       std::ranges::copy(all[0], bytes.begin());
     }

@@ -132,7 +132,7 @@ TEST(TensorParallelOptions, AreChecked) {
   options.tensor_parallel = 50;
   EXPECT_THAT([&] { load_model(options); },
               ::testing::ThrowsMessage<Error>(::testing::HasSubstr(
-                  "KV heads of a layer do not split over 50 ranks: use at most")));
+                  "KV heads do not split over 50 ranks: use at most")));
 }
 
 }  // namespace

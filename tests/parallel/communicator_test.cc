@@ -66,6 +66,10 @@ void gathers_in_the_order_of_ranks(Communicator& ranks) {
   }
 }
 
+void meets(Communicator& ranks) {
+  ranks.meet();
+}
+
 void stays_in_step(Communicator& ranks) {
   for (int round = 0; round < 100; ++round) {
     std::vector<float> one{static_cast<float>(round)};
@@ -81,7 +85,7 @@ using Conversation = void (*)(Communicator&);
 
 constexpr Conversation kConversations[] = {sums_in_the_order_of_ranks,
                                            broadcasts_what_the_first_has,
-                                           gathers_in_the_order_of_ranks, stays_in_step};
+                                           gathers_in_the_order_of_ranks, meets, stays_in_step};
 
 // Runs `body` on threads, a rank each.
 void on_threads(std::vector<std::unique_ptr<Communicator>> ranks,

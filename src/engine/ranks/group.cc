@@ -33,6 +33,7 @@ std::vector<RankAnswer> Group::ask(RankCommand command,
   message.put(command);
   say(message);
   const std::lock_guard lock(mutex_);
+  ++asked_;
   std::vector<RankAnswer> answers;
   for (auto& bytes : tell(message.bytes(), results)) {
     answers.emplace_back(std::move(bytes));

@@ -1,6 +1,7 @@
 // Rank 0's end of the ranks that run a model together.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -53,6 +54,8 @@ class Group {
   /// Of the whole cache, and of each rank's.
   [[nodiscard]] const kvcache::CacheShape& shape() const { return shape_; }
   [[nodiscard]] const std::vector<kvcache::CacheShape>& shapes() const { return shapes_; }
+  /// Questions so far: the ranks hold what they held as long as there is no new one.
+  [[nodiscard]] std::int64_t asked() const { return asked_; }
   [[nodiscard]] int new_id() { return ids_++; }
 
   /// What the ranks answer, by rank. Throws the Error of one that could not do it.
@@ -81,7 +84,8 @@ class Group {
   parallel::Communicator& ranks_;
   Member member_;
   std::mutex mutex_;
-  int ids_ = 0;
+  std::atomic<int> ids_ = 0;
+  std::atomic<std::int64_t> asked_ = 0;
 };
 
 }  // namespace winnow::engine

@@ -170,6 +170,8 @@ void Member::forward(MessageReader& message, MessageWriter& answer, const StepRe
   } else {
     runner(id).forward(shares, {nullptr, rows, static_cast<std::size_t>(whole_.vocab)}, {});
   }
+  answer.put(runner(id).page_bytes());
+  answer.put(runner(id).state_bytes());
   for (std::size_t i = 0; i < shares.size(); ++i) {
     answer.put(shares[i].sequence->live_entries());
     put(answer, runner(id).need(*shares[i].sequence, 1));

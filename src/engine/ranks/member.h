@@ -20,19 +20,19 @@ namespace winnow::engine {
 /// What follows a command in its message, and what members answer: first whether it could be done;
 /// else the error's text.
 enum class RankCommand : std::uint8_t {
-  end,           // -> nothing: the group is over
-  make_runner,   // runner, EngineConfig, tokens -> capacity_bytes, forks_share_pages
-  drop_runner,   // runner -> nothing
-  open,          // runner, sequence, SequenceLimits -> nothing
-  restore,       // runner, sequence, SequenceLimits, the whole's SavedSequence -> there was room
-  fork,          // sequence, its copy -> there was room
-  close,         // sequence -> nothing
-  need,          // sequence, tokens -> PageNeed
-  has_room,      // runner, PageNeed -> whether there is
-  forward,       // runner, shares -> of each share: live entries, PageNeed of a token, visible
-  usage,         // sequence -> CacheUsage
-  save,          // sequence -> SavedSequence
-  bytes,         // runner -> page_bytes, state_bytes
+  end,          // -> nothing: the group is over
+  make_runner,  // runner, EngineConfig, tokens -> capacity_bytes, forks_share_pages
+  drop_runner,  // runner -> nothing
+  open,         // runner, sequence, SequenceLimits -> nothing
+  restore,      // runner, sequence, SequenceLimits, the whole's SavedSequence -> there was room
+  fork,         // sequence, its copy -> there was room
+  close,        // sequence -> nothing
+  need,         // sequence, tokens -> PageNeed
+  has_room,     // runner, PageNeed -> whether there is
+  forward,  // runner, shares -> as bytes; of each share: live entries, the need of a token, visible
+  usage,    // sequence -> CacheUsage
+  save,     // sequence -> SavedSequence
+  bytes,    // runner -> page_bytes, state_bytes
   weight_bytes,  // sequences -> weight_bytes_per_step
 };
 

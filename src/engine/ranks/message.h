@@ -15,20 +15,26 @@ class MessageWriter {
   template <class T>
   void put(const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
-    const auto bytes = std::as_bytes(std::span(&value, 1));
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    put_bytes(&value, sizeof(T));
   }
   template <class T>
   void put_all(std::span<const T> values) {
     static_assert(std::is_trivially_copyable_v<T>);
     put(values.size());
-    const auto bytes = std::as_bytes(values);
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    put_bytes(values.data(), values.size_bytes());
   }
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
  private:
+  void put_bytes(const void* from, std::size_t count) {
+    const std::size_t before = bytes_.size();
+    bytes_.resize(before + count);
+    if (count > 0) {
+      std::memcpy(bytes_.data() + before, from, count);
+    }
+  }
+
   std::vector<std::byte> bytes_;
 };
 

@@ -200,8 +200,8 @@ class RankedRunner : public Runner {
   void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
                std::span<std::int32_t> next) override;
 
-  [[nodiscard]] std::size_t page_bytes() const override { return bytes().first; }
-  [[nodiscard]] std::size_t state_bytes() const override { return bytes().second; }
+  [[nodiscard]] std::size_t page_bytes() const override { return bytes().pages; }
+  [[nodiscard]] std::size_t state_bytes() const override { return bytes().states; }
   [[nodiscard]] std::size_t capacity_bytes() const override { return capacity_; }
   [[nodiscard]] bool forks_share_pages() const override { return forks_share_; }
 
@@ -226,13 +226,25 @@ class RankedRunner : public Runner {
     } catch (const std::exception&) {  // a rank has failed: there is no runner
     }
   }
-  [[nodiscard]] std::pair<std::size_t, std::size_t> bytes() const {
-    std::pair<std::size_t, std::size_t> sum;
-    for (RankAnswer& answer : group_.ask(RankCommand::bytes, names())) {
-      sum.first += answer.take<std::size_t>();
-      sum.second += answer.take<std::size_t>();
+  /// Of pages and states, by all ranks.
+  struct Bytes {
+    std::size_t pages = 0;
+    std::size_t states = 0;
+    std::int64_t asked = 0;  // Group::asked() then
+  };
+  [[nodiscard]] Bytes bytes() const {
+    if (bytes_.asked != group_.asked()) {
+      auto answers = group_.ask(RankCommand::bytes, names());
+      remember_bytes(answers);
     }
-    return sum;
+    return bytes_;
+  }
+  void remember_bytes(std::span<RankAnswer> answers) const {
+    bytes_ = {.asked = group_.asked()};
+    for (RankAnswer& answer : answers) {
+      bytes_.pages += answer.take<std::size_t>();
+      bytes_.states += answer.take<std::size_t>();
+    }
   }
   void put_shares(MessageWriter& message, std::span<const SequenceShare> shares) const;
 
@@ -240,6 +252,7 @@ class RankedRunner : public Runner {
   RunnerSettings settings_;
   std::size_t capacity_ = 0;
   bool forks_share_ = true;
+  mutable Bytes bytes_;  // as of the last question, if that was about them
 };
 
 void RankedRunner::put_shares(MessageWriter& message, std::span<const SequenceShare> shares) const {
@@ -258,6 +271,7 @@ void RankedRunner::forward(std::span<const SequenceShare> shares, ops::Matrix<fl
   const StepResults results{logits, next, shares};
   auto answers = group_.ask(
       RankCommand::forward, [&](MessageWriter& message) { put_shares(message, shares); }, &results);
+  remember_bytes(answers);
   for (const SequenceShare& share : shares) {
     std::int64_t live_entries = 0;
     std::vector<kvcache::PageNeed> needs;

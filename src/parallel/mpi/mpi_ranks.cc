@@ -62,6 +62,20 @@ class MpiRank : public Communicator {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
 
+  void meet() override {
+    std::byte nothing{};
+    const std::span<std::byte> message(&nothing, 1);
+    if (rank_ != 0) {
+      send(message, 0);
+      receive(message, 0);
+      return wait(std::nullopt);
+    }
+    each_other([&](int peer) { receive(message, peer); });
+    wait(std::nullopt);
+    each_other([&](int peer) { send(message, peer); });
+    wait(std::nullopt);
+  }
+
   void sum(std::span<float> values) override {
     if (values.size() <= kWhole) {
       return sum_whole(values);
@@ -210,6 +224,9 @@ class MpiRank : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> join_mpi_ranks() {
+  int joined = 0;
+  MPI_Initialized(&joined);
+  require(joined == 0, "ranks that mpirun has started run one model only");
   return std::make_unique<MpiRank>();
 }
 

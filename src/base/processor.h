@@ -1,0 +1,17 @@
+// The CPU of this machine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace winnow {
+
+struct Processor {
+  std::string name = "unknown";
+  std::vector<std::string> instruction_sets;  // that winnow's kernels make use of, best last
+};
+
+/// As /proc/cpuinfo describes it; empty where there is none.
+Processor read_processor();
+
+}  // namespace winnow

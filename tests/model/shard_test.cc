@@ -1,0 +1,80 @@
+// How a model parts among ranks.
+#include "model/shard.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "model/checkpoint.h"
+#include "model/fixture.h"
+#include "model/sharded_tensors.h"
+
+namespace winnow::model {
+namespace {
+
+std::vector<int> sizes(int total, int ranks, Range (*share)(int, const Shard&)) {
+  std::vector<int> result;
+  int end = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Range range = share(total, {rank, ranks});
+    EXPECT_EQ(range.begin, end);
+    end = range.end;
+    result.push_back(range.size());
+  }
+  EXPECT_EQ(end, total);
+  return result;
+}
+
+TEST(ShareOf, DiffersByOneAtMost) {
+  const auto share = [](int total, const Shard& shard) { return share_of(total, shard); };
+  EXPECT_EQ(sizes(8, 2, share), (std::vector{4, 4}));
+  EXPECT_EQ(sizes(8, 3, share), (std::vector{2, 3, 3}));
+  EXPECT_EQ(sizes(32003, 2, share), (std::vector{16001, 16002}));
+}
+
+TEST(ShareOfWidth, KeepsGroupsWholeWhereItCan) {
+  EXPECT_EQ(sizes(8192, 2, share_of_width), (std::vector{4096, 4096}));
+  EXPECT_EQ(sizes(8960, 2, share_of_width), (std::vector{4480, 4480}));  // 35 groups of 256
+  EXPECT_EQ(sizes(1536, 3, share_of_width), (std::vector{512, 512, 512}));
+  EXPECT_EQ(sizes(160, 3, share_of_width), (std::vector{32, 64, 64}));  // 5 groups of 32
+  EXPECT_EQ(sizes(64, 3, share_of_width), (std::vector{21, 21, 22}));   // nobody has none
+  EXPECT_EQ(sizes(7, 2, share_of_width), (std::vector{3, 4}));
+}
+
+// The cuts are what the description of a part says, of every tensor of every family: one that is
+// forgotten would be loaded whole.
+TEST(TensorCuts, HaveTheShapesOfThePart) {
+  for (const auto& entry : std::filesystem::directory_iterator(winnow::testing::fixture_models())) {
+    SCOPED_TRACE(entry.path().filename().string());
+    const ModelSpec whole = Checkpoint::open(entry.path()).spec();
+    for (const Shard shard : {Shard{0, 2}, Shard{1, 2}}) {
+      ModelSpec part;
+      try {
+        part = shard_spec(whole, shard);
+      } catch (const Error&) {
+        continue;  // it has one KV head
+      }
+      auto cuts = tensor_cuts(whole, shard);
+      const auto own = expected_tensors(part);
+      for (auto [name, shape] : expected_tensors(whole)) {
+        if (const auto cut = cuts.find(name); cut != cuts.end()) {
+          std::int64_t length = 0;
+          for (const Range& range : cut->second.ranges) {
+            length += range.size();
+          }
+          shape[cut->second.axis == TensorCut::Axis::rows ? 0 : 1] = length;
+          cuts.erase(cut);
+        }
+        EXPECT_EQ(shape, own.at(name)) << name;
+      }
+      for (const auto& [name, _] : optional_tensors(whole)) {
+        cuts.erase(name);
+      }
+      for (const auto& [name, _] : cuts) {
+        ADD_FAILURE() << name << ": the model has no such tensor";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow::model
