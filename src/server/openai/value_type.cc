@@ -80,7 +80,7 @@ bool fits(const json& value, const ValueType& type) {
   }
   if (value.is_object()) {
     for (const auto& [name, type_of] : type.properties) {
-      if (const auto found = value.find(name); found != value.end() && !fits(*found, type_of)) {
+      if (const auto found = value.find(name); found != value.end() && !fits(*found, *type_of)) {
         return false;
       }
     }
@@ -119,9 +119,9 @@ std::string expected_words(const ValueType& type) {
       }
     }
     for (const auto& [name, inner] : type.properties) {
-      if (value.is_object() && value.contains(name) && !fits(value[name], inner)) {
+      if (value.is_object() && value.contains(name) && !fits(value[name], *inner)) {
         const std::string within = fmt::format("{}.{}", path, name);
-        reject_within(value[name], inner, within, within);
+        reject_within(value[name], *inner, within, within);
       }
     }
   }
@@ -151,7 +151,7 @@ ValueType value_type(const nlohmann::ordered_json& schema) {
   }
   if (const auto properties = schema.find("properties"); properties != schema.end()) {
     for (const auto& [name, inner] : properties->items()) {
-      type.properties.emplace_back(name, value_type(inner));
+      type.properties.emplace_back(name, std::make_shared<const ValueType>(value_type(inner)));
     }
   }
   return type;

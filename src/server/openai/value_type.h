@@ -16,7 +16,7 @@ struct ValueType {
   double lowest = 0.0;      // of numbers
   double highest = 0.0;
   std::shared_ptr<const ValueType> items;  // null: any
-  std::vector<std::pair<std::string, ValueType>> properties;
+  std::vector<std::pair<std::string, std::shared_ptr<const ValueType>>> properties;
 };
 
 /// Reads a schema, which must know no other keywords but descriptions.
