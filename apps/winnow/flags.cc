@@ -58,7 +58,7 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
                     "Longest text, where the model's RoPE depends on that: LongRoPE, dynamic "
                     "(default: as config.json says)");
   group.option("--kv-gib", options.kv_gib, "GIB",
-               "Most memory for the cache in GiB; 0: what the machine has");
+               "Most memory for the cache in GiB; 0: nine tenths of what the weights leave");
   group.option("--dtype", options.dtype, "TYPE", "Computation in bf16 or fp32");
   group.option("--weights", options.weights, "FORMAT",
                "auto (as stored), int8, int4 or, on a CUDA device, fp8 (quantised while loading)");

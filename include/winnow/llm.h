@@ -42,7 +42,7 @@ struct LoadOptions {
   std::optional<double> cr = {};   // streaming, tova, h2o, quest: compression ratio; they need it
   std::optional<int> window = {};  // dms: instead of the checkpoint's
   std::string kv_dtype = {};       // bf16, fp8, int8, q4 or fp32; empty: the same as `dtype`
-  double kv_gib = 0.0;             // most memory for cached entries; 0: what the machine has
+  double kv_gib = 0.0;  // most memory for cached entries; 0: nine tenths of what weights leave
 
   std::string dtype = "bf16";    // of computation: bf16 or fp32
   std::string weights = "auto";  // auto (as stored), int8, int4 or, on cuda, fp8 (while loading)

@@ -39,7 +39,7 @@ class LLM:
     cr             streaming, tova, h2o, quest: compression ratio; they need it
     window         dms: instead of the checkpoint's
     kv_dtype       how entries are stored: "bf16", "fp8", "int8", "fp32", ...; None: as `dtype`
-    kv_gib         most memory for entries; 0: what the device has
+    kv_gib         most memory for entries; 0: nine tenths of what the weights leave
     weights        "auto" (as stored), "int8", "int4", or on cuda "fp8", made while loading
     dtype          of computation: "bf16" or "fp32"
     threads        0: one per core. One team serves all models of a process; the last load sets it

@@ -4,9 +4,11 @@
 #include <optional>
 #include <vector>
 
+#include "base/host_memory.h"
 #include "base/last_level_cache.h"
 #include "base/read_bandwidth.h"
 #include "base/threads.h"
+#include "engine/cache_memory.h"
 #include "kvcache/sequence_cache.h"
 #include "ops/amx_packed_weights.h"
 
@@ -42,6 +44,23 @@ std::optional<ops::AmxPackedWeights> amx_packed_weights(const model::Model& mode
   return ops::AmxPackedWeights(model.weights().matrices());
 }
 
+std::size_t weight_bytes(const model::Weights& weights) {
+  std::size_t total = weights.expert_bytes() + weights.layer_embedding.bytes();
+  for (const ops::Weight& matrix : weights.matrices()) {
+    total += matrix.bytes();
+  }
+  return total + (weights.embedding.data == weights.head.data ? 0 : weights.embedding.bytes());
+}
+
+// What the cache may take, as address space: pages cost memory when they are first written. Where
+// weights are larger than the memory, which reads them from the disk again and again, a cache needs
+// some nevertheless.
+std::size_t all_there_is(const model::Weights& weights, int ranks) {
+  const std::size_t memory = total_host_memory() / static_cast<std::size_t>(ranks);
+  const std::size_t taken = weight_bytes(weights);
+  return std::max(cache_room(memory - std::min(memory, taken)), memory / 10);
+}
+
 class CpuSequence : public SequenceState {
  public:
   explicit CpuSequence(kvcache::SequenceCache cache) : cache_(std::move(cache)) {}
@@ -64,7 +83,7 @@ class CpuRunner : public Runner {
   CpuRunner(const model::Model& model, const EngineConfig& config, parallel::Communicator* ranks)
       : model_(model),
         tiled_(amx_packed_weights(model, config)),
-        cache_(config.cache, model.cache_shape()) {
+        cache_(fitted(config.cache, model, ranks), model.cache_shape()) {
     context_ = {config.compute, config.deterministic, &workspace_, tiled_ ? &*tiled_ : nullptr,
                 ranks};
   }
@@ -116,6 +135,14 @@ class CpuRunner : public Runner {
   [[nodiscard]] bool forks_share_pages() const override { return true; }
 
  private:
+  static kvcache::CacheConfig fitted(kvcache::CacheConfig cache, const model::Model& model,
+                                     const parallel::Communicator* ranks) {
+    if (cache.max_bytes == kAllThereIs) {
+      cache.max_bytes = all_there_is(model.weights(), ranks == nullptr ? 1 : ranks->size());
+    }
+    return cache;
+  }
+
   static void choose(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
                      std::span<std::int32_t> next) {
     struct Row {

@@ -4,11 +4,11 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "base/error.h"
-#include "base/host_memory.h"
+#include "engine/cache_memory.h"
+#include "model/model.h"
 
 namespace winnow::engine {
 namespace {
@@ -60,16 +60,19 @@ void resolve_window(const LoadOptions& options, const model::ModelSpec& model,
   cache.window = std::min(cache.window, model.max_positions);  // behind them nothing leaves it
 }
 
-// Address space, not memory: pages cost memory when they are first written.
-std::size_t cache_limit(double gib, bool on_cpu) {
+std::size_t cache_limit(double gib, const kvcache::CacheConfig& cache,
+                        const model::ModelSpec& model) {
   require(std::isfinite(gib) && gib >= 0.0 && gib <= 1e5, "--kv-gib {}: expected 0 to 100000", gib);
-  if (gib > 0.0) {
-    return static_cast<std::size_t>(gib * 0x1p30);
+  if (gib == 0.0) {
+    return kAllThereIs;
   }
-  if (!on_cpu) {
-    return std::numeric_limits<std::size_t>::max();  // what the device has left
-  }
-  return total_host_memory();
+  const auto bytes = static_cast<std::size_t>(gib * 0x1p30);
+  const std::size_t least = least_cache_bytes(cache, model::cache_shape(model));
+  constexpr double kDigits = 1e6;  // the number in the message is rounded up
+  require(bytes >= least,
+          "--kv-gib {}: has no room for one page of each KV head; the least is {:.6f}", gib,
+          std::ceil(static_cast<double>(least) / 0x1p30 * kDigits) / kDigits);
+  return bytes;
 }
 
 WeightStorage parse_weights(std::string_view weights, bool on_cpu) {
@@ -92,6 +95,16 @@ DType parse_compute(std::string_view dtype) {
 }
 
 }  // namespace
+
+std::size_t least_cache_bytes(const kvcache::CacheConfig& config,
+                              const kvcache::CacheShape& shape) {
+  // DMC's open entries have pages of their own.
+  const ops::EntryFormat format = config.traits().merges ? ops::EntryFormat::f32 : config.format;
+  constexpr std::size_t kTables = 2 * sizeof(std::uint32_t);  // of a page, on a device
+  const std::size_t page = ops::PageLayout(format, shape.head_dim).page_bytes() + kTables;
+  const auto heads = static_cast<std::size_t>(shape.all_heads());
+  return heads * page + shape.states.bytes();
+}
 
 kvcache::RuleKind trained_rule(const model::ModelSpec& model) {
   if (model.dms && model.dms->evict) {
@@ -154,7 +167,7 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   resolve_window(options, model, config.cache);
   config.cache.format =
       parse_kv_dtype(options.kv_dtype.empty() ? dtype_name(config.compute) : options.kv_dtype);
-  config.cache.max_bytes = cache_limit(options.kv_gib, !config.cuda_device);
+  config.cache.max_bytes = cache_limit(options.kv_gib, config.cache, model);
   if (options.reuse_prefixes) {
     config.reuse_prefixes = true;
     config.prefix_bytes = config.cache.max_bytes;  // until running sequences need the room

@@ -1,8 +1,10 @@
 #include "eval/attention_distance.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "kvcache/sequence_cache.h"
 
 namespace winnow::eval {
@@ -52,7 +54,7 @@ AttentionDistance measure_attention_distance(const engine::LoadedModel& model,
           length, model.spec().max_positions);
   kvcache::CacheConfig dense;
   dense.format = model.engine.cache.format;
-  dense.max_bytes = model.engine.cache.max_bytes;
+  dense.max_bytes = std::min(model.engine.cache.max_bytes, total_host_memory());
   kvcache::Cache cache(dense, shape);
   kvcache::SequenceCache sequence(cache, {1, length});
   ops::Workspace workspace;

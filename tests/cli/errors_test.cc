@@ -108,8 +108,8 @@ TEST(Errors, SayWhichFlagIsToBeChanged) {
   }
   const std::string data = directory.write("data.jsonl", "of an earlier run");
   expect_error({"generate", "--model", kBase, "--data-out", data, "--documents", "1",
-                "--temperature", "1", "--kv-gib", "0.00001"},
-               "no room for one document, its prompt and 0 new tokens");
+                "--temperature", "1", "--kv-gib", "0.0001"},
+               "no room for one document, its prompt and 16 new tokens");
   EXPECT_EQ(read_text(data), "of an earlier run");
 }
 

@@ -13,6 +13,8 @@ namespace winnow::engine {
 namespace {
 
 using kvcache::RuleKind;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 model::ModelSpec dense_model() {
@@ -29,6 +31,12 @@ model::ModelSpec dmc_model() {
   model::ModelSpec config = winnow::testing::spec_of("llama", {});
   config.dmc = model::DmcConfig{};
   return config;
+}
+
+/// Of 64 KV heads.
+model::ModelSpec large_model() {
+  return winnow::testing::spec_of("llama",
+                                  {.layers = 8, .heads = 16, .kv_heads = 8, .head_dim = 128});
 }
 
 /// Options that differ from the defaults as `change` says.
@@ -122,6 +130,18 @@ TEST(Options, CacheErrorsNameTheFlag) {
   for (const double bad : {-1.0, 1e9, std::numeric_limits<double>::quiet_NaN()}) {
     EXPECT_THAT(error_of([&](auto& o) { o.kv_gib = bad; }), StartsWith("--kv-gib"));
   }
+}
+
+TEST(Options, ACacheHoldsOnePageOfEachHead) {
+  EXPECT_THAT(error_of([](auto& o) { o.kv_gib = 1e-5; }, large_model()),
+              AllOf(StartsWith("--kv-gib 1e-05: has no room for one page of each KV head"),
+                    HasSubstr("the least is 0.000489")));  // 64 pages of 8,200 bytes
+  EXPECT_EQ(error_of([](auto& o) { o.kv_gib = 0.000489; }, large_model()), "no error");
+  // An entry that DMC may merge with the next token is in fp32.
+  model::ModelSpec merges = large_model();
+  merges.dmc = model::DmcConfig{};
+  EXPECT_THAT(error_of([](auto& o) { o.kv_gib = 0.000489; }, merges), StartsWith("--kv-gib"));
+  EXPECT_EQ(error_of([](auto& o) { o.kv_gib = 0.000978; }, merges), "no error");
 }
 
 TEST(Options, RatioErrorsNameTheFlag) {

@@ -1,12 +1,12 @@
 #include "engine/cuda/cuda_backend.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <vector>
 
 #include "base/cuda/read_bandwidth.h"
 #include "base/error.h"
+#include "engine/cache_memory.h"
 #include "engine/engine.h"
 #include "model/cuda/decode_steps.h"
 #include "model/cuda/fast_paths.h"
@@ -291,7 +291,6 @@ int use(int device) {
 
 // Sequences of one step, whatever is asked for: beyond, a step is only longer, not more efficient.
 constexpr int kMostBatch = 1024;
-constexpr std::size_t kAllThereIs = std::numeric_limits<std::size_t>::max();  // of a cache's bytes
 // States that an engine has room for, by its sequences: prefixes and forks have some, too.
 constexpr int kStatesOfSequence = 2;
 
@@ -345,7 +344,7 @@ class CudaBackend : public Backend {
     const std::size_t free = winnow::cuda::free_memory();
     const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_);
     const bool with_copies = tokens == 0 && copies <= free / 4 &&
-                             (wanted == kAllThereIs || wanted <= most_cache(free - copies));
+                             (wanted == kAllThereIs || wanted <= cache_room(free - copies));
     return {.most_padded = pads ? std::min(config.max_sequences, kMostBatch) : 0,
             .with_copies = with_copies,
             .cache_bytes = fitted(wanted, with_copies ? free - copies : free)};
@@ -354,7 +353,7 @@ class CudaBackend : public Backend {
   // What the cache may take of what is free: `wanted` bytes, or what there is.
   static std::size_t fitted(std::size_t wanted, std::size_t free) {
     constexpr double kGib = 0x1p30;
-    const std::size_t most = most_cache(free);
+    const std::size_t most = cache_room(free);
     require(
         wanted <= most || wanted == kAllThereIs,
         "the cache wants {:.2f} GiB, but of the device's {:.2f} GiB only {:.2f} are free beside "
@@ -364,9 +363,6 @@ class CudaBackend : public Backend {
         static_cast<double>(most) / kGib);
     return std::min(wanted, most);
   }
-
-  // Activations and tables need room as well.
-  static std::size_t most_cache(std::size_t free) { return free / 10 * 9; }
 
   // Of a sequence, or several that share so many tokens, however little they evict.
   [[nodiscard]] std::size_t most_bytes(const kvcache::CacheConfig& cache, int tokens,

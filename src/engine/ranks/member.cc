@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "engine/cache_memory.h"
 
 namespace winnow::engine {
 namespace {
@@ -116,8 +117,10 @@ void Member::make_runner(MessageReader& message, MessageWriter& answer) {
   const int id = message.take<int>();
   auto config = message.take<EngineConfig>();
   const auto own = static_cast<double>(local_.cache_shape().all_heads());
-  config.cache.max_bytes = static_cast<std::size_t>(static_cast<double>(config.cache.max_bytes) *
-                                                    own / whole_shape_.all_heads());
+  if (config.cache.max_bytes != kAllThereIs) {
+    config.cache.max_bytes = static_cast<std::size_t>(static_cast<double>(config.cache.max_bytes) *
+                                                      own / whole_shape_.all_heads());
+  }
   runners_[id] = {local_.make_runner(config, message.take<int>()), config.cache};
   answer.put(runner(id).capacity_bytes());
   answer.put(runner(id).forks_share_pages());

@@ -1,0 +1,25 @@
+// How much memory a cache takes where --kv-gib does not say.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+
+#include "kvcache/cache_shape.h"
+#include "kvcache/rule.h"
+
+namespace winnow::engine {
+
+/// CacheConfig::max_bytes of a cache that takes what there is. The backend, which knows its
+/// weights, replaces it.
+inline constexpr std::size_t kAllThereIs = std::numeric_limits<std::size_t>::max();
+
+/// What a cache may take of the memory that weights leave: activations and tables need room, too.
+constexpr std::size_t cache_room(std::size_t left) {
+  return left / 10 * 9;
+}
+
+/// Bytes of a cache that has one page for each KV head, and a state if layers are recurrent. A
+/// smaller one refuses every request.
+std::size_t least_cache_bytes(const kvcache::CacheConfig& config, const kvcache::CacheShape& shape);
+
+}  // namespace winnow::engine
