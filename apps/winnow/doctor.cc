@@ -13,6 +13,7 @@
 #include "base/host_memory.h"
 #include "base/processor.h"
 #include "base/threads.h"
+#include "engine/cache_memory.h"
 #include "model/checkpoint.h"
 #include "model/cost.h"
 #include "ops/kv_page.h"
@@ -65,7 +66,11 @@ Need need_of(const model::ModelSpec& spec, const DoctorOptions& options) {
 
 // Sequences that fit beside the weights.
 long long sequences(double memory, const Need& need, double each) {
-  return memory > need.weights ? static_cast<long long>((memory - need.weights) / each) : 0;
+  if (memory <= need.weights) {
+    return 0;
+  }
+  const auto room = engine::cache_room(static_cast<std::size_t>(memory - need.weights));
+  return static_cast<long long>(static_cast<double>(room) / each);
 }
 
 nlohmann::ordered_json fits_json(const std::vector<Place>& places, const DoctorOptions& options) {
@@ -132,10 +137,9 @@ std::string machine_text(const Processor& processor, const DeviceList& list) {
 
 std::string fits_text(const std::vector<Place>& places, const DoctorOptions& options) {
   std::string text = fmt::format(
-      "\nSequences of {} tokens that fit beside the weights, all in bf16: dense, and compressed "
-      "{:g} "
-      "times\n(DMS, window {}). --kv-dtype fp8 doubles both numbers.\n\n  {:<9}{:<15}{:>10}{:>18}"
-      "{:>18}\n",
+      "\nSequences of {} tokens that fit beside the weights, all in bf16: dense, and with DMS at a "
+      "measured\nratio of {:g}, but never fewer entries than a window of {}. With fp8 entries "
+      "(--kv-dtype of serve)\ntwice as many fit.\n\n  {:<9}{:<15}{:>10}{:>18}{:>18}\n",
       grouped(options.context), options.cr, kWindow, "device", "shape", "weights", "dense",
       "compressed");
   for (const Place& place : places) {
@@ -177,7 +181,7 @@ void add_doctor(CLI::App& app, Run& run) {
       options, run_doctor);
   const FlagGroup own(*command);
   own.option("--context", options->context, "N", "Tokens of a sequence");
-  own.option("--cr", options->cr, "X", "Compression ratio");
+  own.option("--cr", options->cr, "X", "Compression ratio, as measured on texts");
   add_json_flag(own, options->json);
 }
 
