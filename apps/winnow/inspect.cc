@@ -269,7 +269,7 @@ void add_inspect(CLI::App& app, Run& run) {
       "Shows a checkpoint's architecture, its retrofit, and the size of its cache per 1K tokens",
       options, run_inspect);
   const FlagGroup own(*command);
-  own.open_option("model", options->load.model, kModelType,
+  own.open_option("model,--model", options->load.model, kModelType,
                   "Hugging Face model directory, a GGUF file, or org/name[@revision] on the Hub "
                   "(no default)")
       ->required();

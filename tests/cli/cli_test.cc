@@ -266,6 +266,8 @@ TEST(Inspect, TellsArchitectureRetrofitAndCache) {
   EXPECT_EQ(dms.at("retrofit").at("window"), 64);
   const json& cache = dms.at("kv_cache");
   EXPECT_EQ(cache.at("dense_bytes_per_1k_tokens"), 1024 * 8 * 2 * 64 * 2 * 2);
+  EXPECT_EQ(run_json({"inspect", "--json", "--model", kRetrofitted}), dms);
+  EXPECT_EQ(run_winnow({"inspect", "--json"}).code, 1);
   const json fp8 = run_json({"inspect", "--json", "--kv-dtype", "fp8", kRetrofitted});
   EXPECT_LT(fp8.at("kv_cache").at("dense_bytes_per_1k_tokens"),
             cache.at("dense_bytes_per_1k_tokens"));
@@ -317,6 +319,9 @@ TEST(Doctor, TellsMachineAndWhatFits) {
   EXPECT_EQ(small.at("sequence_bytes_dense"), 1024 * 30 * 3 * 64 * 2 * 2);
   EXPECT_EQ(small.at("sequence_bytes_compressed"), 256 * 30 * 3 * 64 * 2 * 2);
   EXPECT_GT(small.at("sequences_compressed"), small.at("sequences_dense"));
+  const double left = result.at("available_bytes").get<double>() - 2 * 134'479'872;
+  const double dense = small.at("sequences_dense").get<double>() * 1024 * 30 * 3 * 64 * 2 * 2;
+  EXPECT_NEAR(dense / left, 0.9, 0.02) << "as much as the server's cache takes";
   const CommandResult table = run_winnow({"doctor"});
   EXPECT_THAT(table.out, HasSubstr("qwen3-8b"));
   EXPECT_EQ(run_winnow({"doctor", "--cr", "0.5"}).code, 1);
