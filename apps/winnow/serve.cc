@@ -11,6 +11,7 @@
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
 #include "base/error.h"
+#include "server/api_keys.h"
 #include "server/openai/field_table.h"
 #include "server/server.h"
 
@@ -41,19 +42,10 @@ milliseconds to_milliseconds(double seconds, std::string_view flag) {
   return milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1e3)));
 }
 
-// One key per line; empty lines do not count.
 void read_keys(const std::string& path, std::vector<std::string>& keys) {
-  std::string text = read_file(path);
-  text += '\n';
-  for (std::size_t end = 0, start = 0; (end = text.find('\n', start)) != std::string::npos;
-       start = end + 1) {
-    std::string line = text.substr(start, end - start);
-    line.erase(line.find_last_not_of(" \t\r") + 1);
-    if (!line.empty()) {
-      keys.push_back(std::move(line));
-    }
-  }
-  require(!keys.empty(), "--api-key-file {}: holds no key", path);
+  const std::vector<std::string> found = server::parse_keys(read_file(path));
+  require(!found.empty(), "--api-key-file {}: holds no key", path);
+  keys.insert(keys.end(), found.begin(), found.end());
 }
 
 server::ServerConfig resolve(const ServeCommand& command) {
@@ -140,8 +132,8 @@ void add_network_flags(CLI::App& command, ServeCommand& options) {
       ->allow_extra_args(false);
   group.open_option(
       "--api-key-file", options.api_key_file, "FILE",
-      "A file with keys, one per line: others cannot read it in the list of processes "
-      "(default: none)");
+      "A file with keys, one per line, which others cannot read in the list of processes; lines "
+      "that begin with # are comments (default: none)");
   group.open_option("--cors-origin", options.server.service.cors_origin, "ORIGIN",
                     "Allow scripts of this origin (CORS); *: any (default: none)");
   group.option("--http-threads", http.threads, "N", "Threads for connections");

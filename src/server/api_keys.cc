@@ -5,6 +5,22 @@
 
 namespace winnow::server {
 
+std::vector<std::string> parse_keys(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r";
+  std::vector<std::string> keys;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    line.remove_prefix(std::min(line.find_first_not_of(kBlank), line.size()));
+    line = line.substr(0, line.find_last_not_of(kBlank) + 1);
+    if (!line.empty() && line.front() != '#') {
+      keys.emplace_back(line);
+    }
+  }
+  return keys;
+}
+
 bool is_same_key(std::string_view given, std::string_view key) {
   if (key.empty()) {
     return false;

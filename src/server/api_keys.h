@@ -4,10 +4,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/http/http.h"
 
 namespace winnow::server {
+
+/// The keys in a file's text, one per line. Lines that are empty or begin with # hold none.
+std::vector<std::string> parse_keys(std::string_view text);
 
 /// Whether two keys are equal, in a time that tells nothing of where they differ.
 bool is_same_key(std::string_view given, std::string_view key);
