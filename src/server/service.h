@@ -144,6 +144,9 @@ class Service {
   std::atomic<bool> refusing_ = false;
 };
 
+/// What /health answers of a server that refuses requests, or whose engine failed so.
+HttpResponse health_of(bool refusing, std::string_view failure);
+
 /// An answer in JSON.
 HttpResponse json_response(const nlohmann::ordered_json& value);
 

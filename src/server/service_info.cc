@@ -28,10 +28,17 @@ HttpResponse json_response(const Json& value) {
   return {.headers = {}, .body = dump(value)};
 }
 
-HttpResponse Service::health() const {
-  HttpResponse response = json_response({{"status", refusing_ ? "shutting down" : "ok"}});
-  response.status = refusing_ ? 503 : 200;
+HttpResponse health_of(bool refusing, std::string_view failure) {
+  const bool ok = !refusing && failure.empty();
+  HttpResponse response = json_response({{"status", ok                ? "ok"
+                                                    : failure.empty() ? "shutting down"
+                                                                      : "the engine has failed"}});
+  response.status = ok ? 200 : 503;
   return response;
+}
+
+HttpResponse Service::health() const {
+  return health_of(refusing_, engine_.failure());
 }
 
 HttpResponse Service::show_metrics() const {
