@@ -101,9 +101,12 @@ std::string takes_text(const FieldRule& rule) {
   return {};
 }
 
-// The fields of one API's endpoints.
-std::string honoured_rows(std::uint8_t endpoints) {
-  std::string page = "| field | of | takes | default | |\n|---|---|---|---|---|\n";
+// The fields of `endpoints`. A column names those that a field has, unless they are the `usual`
+// ones.
+std::string honoured_rows(std::uint8_t endpoints, std::uint8_t usual) {
+  const bool names_some = endpoints != usual;
+  std::string page = names_some ? "| field | of | takes | default | |\n|---|---|---|---|---|\n"
+                                : "| field | takes | default | |\n|---|---|---|---|\n";
   std::map<std::string_view, std::string> aliases;
   for (const FieldRule& rule : field_rules()) {
     if (!rule.alias_of.empty() && (rule.endpoints & endpoints) != 0) {
@@ -113,9 +116,11 @@ std::string honoured_rows(std::uint8_t endpoints) {
   for (const FieldRule& rule : field_rules()) {
     if (rule.treatment == Treatment::honoured && rule.alias_of.empty() &&
         (rule.endpoints & endpoints) != 0) {
-      page +=
-          fmt::format("| `{}`{} | {} | {} | {} | {} |\n", rule.name, aliases[rule.name],
-                      endpoints_text(rule.endpoints), takes_text(rule), rule.fallback, rule.note);
+      page += fmt::format("| `{}`{} | ", rule.name, aliases[rule.name]);
+      if (names_some) {
+        page += rule.endpoints == usual ? "| " : endpoints_text(rule.endpoints) + " | ";
+      }
+      page += fmt::format("{} | {} | {} |\n", takes_text(rule), rule.fallback, rule.note);
     }
   }
   return page;
@@ -195,14 +200,19 @@ void add_ignored(const std::vector<std::string>& ignored, HttpResponse& response
 }
 
 std::string field_page() {
+  constexpr auto kAnswers =
+      static_cast<std::uint8_t>(Endpoint::completions) | static_cast<std::uint8_t>(Endpoint::chat);
+  constexpr auto kResponses = static_cast<std::uint8_t>(Endpoint::responses);
+  constexpr auto kMessages = static_cast<std::uint8_t>(Endpoint::messages);
   return fmt::format(
-      "{}\nFields of `/v1/responses`:\n\n{}\nFields of `/v1/messages`:\n\n{}\nFields of "
-      "`/v1/embeddings` and `/v1/rerank`:\n\n{}\nRefused with 400 that names the field, unless the "
-      "value asks for nothing: {}.\n\nIgnored, because they cannot change an answer, and named in "
-      "the log and in the response header `X-Winnow-Ignored`: {}; and every field that is not in "
-      "this table. A name one typo away from a known one is refused.\n",
-      honoured_rows(kCompletions), honoured_rows(static_cast<std::uint8_t>(Endpoint::responses)),
-      honoured_rows(static_cast<std::uint8_t>(Endpoint::messages)), honoured_rows(kVectors),
+      "Fields of completions and chats, where `of` names no others:\n\n{}\nFields of "
+      "`/v1/responses`:\n\n{}\nFields of `/v1/messages`:\n\n{}\nFields of `/v1/embeddings` and "
+      "`/v1/rerank`:\n\n{}\nRefused with 400 that names the field, unless the value asks for "
+      "nothing: {}.\n\nIgnored, because they cannot change an answer, and named in the log and in "
+      "the response header `X-Winnow-Ignored`: {}; and every field that is not in this table. A "
+      "name one typo away from a known one is refused.\n",
+      honoured_rows(kCompletions, kAnswers), honoured_rows(kResponses, kResponses),
+      honoured_rows(kMessages, kMessages), honoured_rows(kVectors, 0),
       other_names(Treatment::refused), other_names(Treatment::ignored));
 }
 
