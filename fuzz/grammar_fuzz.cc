@@ -23,9 +23,12 @@ constexpr int kSteps = 200;
 RuleSet rules_of(char kind, std::string_view text) {
   RuleSet rules;
   switch (kind) {
-    case 's':
+    case 's': {
       (void)winnow::parse_json(text, "schema");
-      return winnow::grammar::json_schema_rules(nlohmann::ordered_json::parse(text));
+      const auto schema = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+      winnow::require(!schema.is_discarded(), "NaN, which parse_json takes, is no schema's");
+      return winnow::grammar::json_schema_rules(schema);
+    }
     case 'r':
       rules.add("root", winnow::grammar::parse_regex(text, winnow::grammar::RegexMatch::anywhere));
       return rules;
