@@ -92,9 +92,9 @@ ModelSpec shard_spec(const ModelSpec& whole, const Shard& shard) {
   for (LayerSpec& layer : part.layers) {
     if (auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
       require_enough(attention->kv_heads, "KV heads", shard);
-      require(attention->query_key_norm != AttentionSpec::QueryKeyNorm::whole ||
-                  !layer.norm.centers(),
-              "LayerNorm over all heads together does not split over ranks");
+      require(
+          attention->query_key_norm != AttentionSpec::QueryKeyNorm::whole || !layer.norm.centers(),
+          "LayerNorm over all heads together does not split over ranks");
       split(*attention, shard);
     } else {
       auto& recurrent = std::get<RecurrentSpec>(layer.mixer);

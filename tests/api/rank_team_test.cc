@@ -131,8 +131,8 @@ TEST(TensorParallelOptions, AreChecked) {
               ::testing::ThrowsMessage<Error>("--tensor-parallel 0: expected 1 to 64"));
   options.tensor_parallel = 50;
   EXPECT_THAT([&] { load_model(options); },
-              ::testing::ThrowsMessage<Error>(::testing::HasSubstr(
-                  "KV heads do not split over 50 ranks: use at most")));
+              ::testing::ThrowsMessage<Error>(
+                  ::testing::HasSubstr("KV heads do not split over 50 ranks: use at most")));
 }
 
 }  // namespace
