@@ -71,3 +71,15 @@ def test_prompts_find_places_together_or_not_at_all():
         assert value(s, "winnow_requests_open") == 1
         answer = post(s, {"prompt": ["a"] * 2, "max_tokens": 1})
         assert answer.status_code == 200 and len(answer.json()["choices"]) == 2
+
+
+@pytest.mark.parametrize("field, text", [
+    ("response_format", '{"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": NaN}}}'),
+    ("tools", '[{"type": "function", "function": {"name": "f", "parameters": {"x": Infinity}}}]'),
+])
+def test_numbers_that_json_lacks_are_refused_where_order_counts(server, field, text):
+    body = '{"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, "%s": %s}' % (field, text)
+    answer = httpx.post(server.url + "/v1/chat/completions", content=body.encode(),
+                        headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400, answer.text
+    assert "NaN and Infinity are not JSON" in answer.text

@@ -27,7 +27,11 @@ nlohmann::ordered_json in_order(std::string_view text, const nlohmann::json& par
   if (key_comparisons(parsed) > kMostComparisons) {
     throw ApiError(400, "an object has more keys than a request can need", param, "invalid_value");
   }
-  return nlohmann::ordered_json::parse(text);
+  auto ordered = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (ordered.is_discarded()) {  // bodies may have Python's NaN and Infinity; what is kept in order
+    throw ApiError(400, "NaN and Infinity are not JSON", param, "invalid_value");
+  }
+  return ordered;
 }
 
 void reject(const std::string& field, std::string_view expected) {
