@@ -56,7 +56,8 @@ Range share_of_width(int width, const Shard& shard) {
 
 Range share_of_heads(const LayerSpec& layer, const Shard& shard) {
   const AttentionSpec* attention = layer.attention();
-  return share_of(attention != nullptr ? attention->kv_heads : layer.recurrent()->heads.key_heads,
+  return share_of(attention != nullptr ? attention->kv_heads
+                                       : std::get<RecurrentSpec>(layer.mixer).heads.key_heads,
                   shard);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cctype>
 #include <map>
 #include <set>
@@ -26,13 +27,16 @@ const FieldRule* find_rule(std::string_view name, Endpoint endpoint) {
 }
 
 const FieldRule& target_of(const FieldRule& rule, Endpoint endpoint) {
-  return rule.alias_of.empty() ? rule : *find_rule(rule.alias_of, endpoint);
+  const FieldRule* target = rule.alias_of.empty() ? &rule : find_rule(rule.alias_of, endpoint);
+  assert(target != nullptr);
+  return *target;
 }
 
 // Whether a value asks for nothing.
 bool is_neutral(const json& value, std::string_view neutral) {
-  return value.is_null() || value == false || value == 0 || value == "" ||
-         (value.is_structured() && value.empty()) ||
+  return value.is_null() || value == false ||
+         value == 0 ||  // NOLINTNEXTLINE(readability-container-size-empty): of a text
+         value == "" || (value.is_structured() && value.empty()) ||
          (!neutral.empty() && value == json::parse(neutral));
 }
 
