@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "checkpoint/json.h"
 #include "ops/kv_page.h"
 #include "server/http/api_error.h"
 #include "server/sampling_defaults.h"
@@ -80,7 +81,8 @@ HttpResponse Service::tokenizer_info() const {
   if (!std::filesystem::exists(directory / "tokenizer_config.json")) {
     throw ApiError(404, "this model has no tokenizer_config.json", {}, "not_found");
   }
-  Json info = Json::parse(text_of(directory / "tokenizer_config.json"));
+  const std::string text = text_of(directory / "tokenizer_config.json");
+  Json info = Json::parse(with_quoted_constants(text).value_or(text));  // Python's NaN and Infinity
   for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
     if (const auto token = info.find(name); token != info.end() && token->is_object()) {
       *token = token->value("content", "");  // as clients have it, who ask for their ids

@@ -1,6 +1,6 @@
 """What other servers' clients ask before and beside completions."""
 import httpx
-from conftest import MODEL, serving
+from conftest import MODEL, ROOT, serving
 
 
 def test_small_doors(server):
@@ -61,3 +61,13 @@ def test_doors_of_other_servers_say_where_to_ask(server):
         error = answer.json()["error"]
         assert answer.status_code == 404 and error["code"] == "unknown_url" and instead in error["message"]
     assert "use" not in httpx.get(server.url + "/nowhere").json()["error"]["message"]
+
+
+def test_tokenizer_info_takes_what_python_writes(tmp_path):
+    for file in (ROOT / "assets/dms-cr8").iterdir():
+        if file.name != "tokenizer_config.json":
+            (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": Infinity}')
+    with serving(model=str(tmp_path)) as s:
+        answer = httpx.get(s.url + "/tokenizer_info")
+        assert answer.status_code == 200 and answer.json()["model_max_length"] == "Infinity"
