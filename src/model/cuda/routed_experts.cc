@@ -6,7 +6,8 @@ namespace winnow::model::cuda {
 
 bool RoutedExperts::routes_few(const ModelSpec& spec) {
   const FeedForwardSpec* what = spec.experts();
-  return what != nullptr && !what->experts->choice_bias && what->experts->router().goes_by_logits() &&
+  return what != nullptr && !what->experts->choice_bias &&
+         what->experts->router().goes_by_logits() &&
          ops::cuda::takes_norm_and_route(what->experts->router(), spec.hidden);
 }
 

@@ -123,8 +123,7 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
     decide(probe(source, token, deciding));
   } else if (warp == 0) {
     load(vector, deciding * group);
-    decide(
-        ops::cuda::decision_channel(vector, first_norm_of(deciding * group), source.channel));
+    decide(ops::cuda::decision_channel(vector, first_norm_of(deciding * group), source.channel));
   }
   const int column =
       warp < group ? head * group + warp : heads + (warp - group) * projection.kv_heads + head;

@@ -198,7 +198,8 @@ __global__ void __launch_bounds__(kAddThreads)
 void route(const Router& router, const RoutesView& routes, const float* logits, int stride,
            const float* bias, int rows, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((rows + kRouteWarps - 1) / kRouteWarps);
-  const std::size_t shared = kRouteWarps * static_cast<std::size_t>(floats_per_row(router)) * sizeof(float);
+  const std::size_t shared =
+      kRouteWarps * static_cast<std::size_t>(floats_per_row(router)) * sizeof(float);
   winnow::cuda::launch(route_kernel, blocks, 32 * kRouteWarps, shared, stream, true, router, routes,
                        logits, stride, bias, rows);
   winnow::cuda::launch(sort_kernel, static_cast<unsigned>(router.count), kSortThreads, 0, stream,

@@ -1,0 +1,62 @@
+// Families that only the general path takes: keys of config.json and weights of their cases.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "model/spec.h"
+#include "model/weights.h"
+
+namespace winnow::engine::testing {
+
+/// By the name of a case; nothing for others.
+inline nlohmann::json general_keys(std::string_view name) {
+  using nlohmann::json;
+  const json shared = {{"n_routed_experts", 12},      {"num_experts_per_tok", 3},
+                       {"moe_intermediate_size", 80}, {"n_shared_experts", 2},
+                       {"first_k_dense_replace", 1},  {"routed_scaling_factor", 1.5},
+                       {"norm_topk_prob", true}};
+  const json sliding = {{"sliding_window", 48}, {"sliding_window_pattern", 2}};
+  const auto with = [](json keys, const json& more) {
+    keys.update(more);
+    return keys;
+  };
+  const json keys = {
+      {"cohere", {{"use_qk_norm", true}, {"logit_scale", 0.5}}},
+      {"cohere_dms", {{"use_qk_norm", true}, {"logit_scale", 0.5}}},
+      {"cohere2", with(sliding, {{"logit_scale", 0.5}})},
+      {"glm4_moe", with(shared, {{"use_qk_norm", true}, {"norm_topk_prob", false}})},
+      {"dots1", with(shared, {{"n_group", 4}, {"topk_group", 2}})},
+      {"solar_open", shared},
+      {"exaone_moe", with(sliding, {{"num_shared_experts", 1}})},
+      {"minimax_m2", {{"num_local_experts", 6}, {"num_experts_per_tok", 2}, {"rotary_dim", 32}}},
+      {"ernie4_5", {{"use_bias", true}}},
+      {"ernie4_5_moe", {{"moe_num_shared_experts", 1}}},
+      {"gpt_neox_serial", {{"use_parallel_residual", false}}},
+      {"falcon_grouped", {{"new_decoder_architecture", true}, {"num_kv_heads", 2}, {"bias", true}}},
+      {"stablelm", {{"use_qkv_bias", true}}},
+      {"stablelm_parallel", {{"use_parallel_residual", true}}}};
+  return keys.contains(name) ? keys.at(name) : json::object();
+}
+
+/// Random ones, but norms with weights for each head are not all 1.
+inline model::Weights weights_of(const model::ModelSpec& config,
+                                 std::optional<ops::WeightFormat> format = {}) {
+  model::Weights weights = model::random_weights(config, DType::bf16, 3, format);
+  for (std::size_t i = 0; i < weights.layers.size(); ++i) {
+    const model::AttentionSpec* attention = config.layers[i].attention();
+    if (attention == nullptr ||
+        attention->query_key_norm != model::AttentionSpec::QueryKeyNorm::own_per_head) {
+      continue;
+    }
+    for (auto* norm : {&weights.layers[i].query_norm, &weights.layers[i].key_norm}) {
+      for (std::size_t channel = 0; channel < norm->size(); ++channel) {
+        (*norm)[channel] += 0.125F * static_cast<float>(channel * 5 % 9) - 0.5F;
+      }
+    }
+  }
+  return weights;
+}
+
+}  // namespace winnow::engine::testing
