@@ -71,9 +71,6 @@ const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
 
 // What devices have no kernels for.
 const char* beyond_devices(const AttentionSpec& attention) {
-  if (attention.reach.kind == Reach::Kind::chunked) {
-    return "chunked attention";
-  }
   if (attention.value_norm || attention.values_are_keys) {
     return "normed values";
   }
@@ -102,6 +99,9 @@ const char* beyond_devices(const LayerSpec& layer) {
 const char* beyond_device_training(const AttentionSpec& attention) {
   if (attention.rope && attention.rope->interleaved) {
     return "interleaved RoPE";
+  }
+  if (attention.reach.kind == Reach::Kind::chunked) {
+    return "chunked attention";
   }
   return attention.norms_after_rope || !attention.norm_weights ||
                  attention.query_key_norm == AttentionSpec::QueryKeyNorm::own_per_head

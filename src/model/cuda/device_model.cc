@@ -49,12 +49,13 @@ void forget_offset(NormSpec& norm) {
   norm.kind = norm.centers() ? norm.kind : NormSpec::Kind::rms;
 }
 
-// Reach is the cache's affair.
+// Sliding windows are the cache's affair.
 bool is_plain(ModelSpec spec) {
   forget_offset(spec.final_norm);
   for (LayerSpec& layer : spec.layers) {
     forget_offset(layer.norm);
-    if (auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
+    auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+    if (attention != nullptr && attention->reach.kind == Reach::Kind::sliding) {
       attention->reach = {};
     }
   }
