@@ -154,7 +154,7 @@ const char* beyond_plain(const LayerSpec& layer) {
   if (!layer.norm_before || layer.norm_after) {
     return "norms after a layer's parts";
   }
-  if (layer.norm.kind != NormSpec::Kind::rms) {
+  if (layer.norm.kind == NormSpec::Kind::rms_plus_one) {
     return "norm weights stored minus 1";
   }
   if (layer.residual_multiplier != 1.0F) {

@@ -249,7 +249,11 @@ inline constexpr Case kCases[] = {
     Case{"ernie4_5_moe", "ernie4_5_moe", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 1.5e-1},
     Case{"hunyuan_moe", "hunyuan_v1_moe", 64, 4, false, kvcache::RuleKind::dms,
-         ops::EntryFormat::bf16, WeightStorage::as_stored, 1.5e-1}};
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 1.5e-1},
+    Case{"llama4", "llama4_text", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 1.5e-1},
+    Case{"llama4_dense", "llama4_text", 128, 2, true, kvcache::RuleKind::dense,
+         ops::EntryFormat::bf16, WeightStorage::int8, 1.5e-1}};
 
 inline std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   return info.param.name;

@@ -17,6 +17,10 @@ inline nlohmann::json general_keys(std::string_view name) {
                        {"moe_intermediate_size", 80}, {"n_shared_experts", 2},
                        {"first_k_dense_replace", 1},  {"routed_scaling_factor", 1.5},
                        {"norm_topk_prob", true}};
+  const json llama4 = {{"attention_chunk_size", 48},  {"floor_scale", 64},
+                       {"no_rope_layer_interval", 2}, {"moe_layers", {1}},
+                       {"num_local_experts", 6},      {"num_experts_per_tok", 2},
+                       {"intermediate_size_mlp", 224}};
   const json sliding = {{"sliding_window", 48}, {"sliding_window_pattern", 2}};
   const auto with = [](json keys, const json& more) {
     keys.update(more);
@@ -34,6 +38,8 @@ inline nlohmann::json general_keys(std::string_view name) {
       {"ernie4_5", {{"use_bias", true}}},
       {"ernie4_5_moe", {{"moe_num_shared_experts", 1}}},
       {"gpt_neox_serial", {{"use_parallel_residual", false}}},
+      {"llama4", llama4},
+      {"llama4_dense", llama4},
       {"falcon_grouped", {{"new_decoder_architecture", true}, {"num_kv_heads", 2}, {"bias", true}}},
       {"stablelm", {{"use_qkv_bias", true}}},
       {"stablelm_parallel", {{"use_parallel_residual", true}}}};

@@ -34,6 +34,7 @@ struct Case {
   int shift = 1;
   double cr = 1.0;
   int reach = 0;  // of the second layer; 0: both are full
+  bool chunked = false;
 };
 
 inline std::string name_of(const ::testing::TestParamInfo<Case>& info) {
@@ -42,7 +43,7 @@ inline std::string name_of(const ::testing::TestParamInfo<Case>& info) {
          std::to_string(c.head_dim) + "_G" + std::to_string(c.group) + "_w" +
          std::to_string(c.window) + "_shift" + std::to_string(c.shift) + "_cr" +
          std::to_string(static_cast<int>(c.cr)) +
-         (c.reach > 0 ? "_reach" + std::to_string(c.reach) : "");
+         (c.reach > 0 ? (c.chunked ? "_chunk" : "_reach") + std::to_string(c.reach) : "");
 }
 
 /// The same tokens through both caches. Angles are zero, so that nothing is rotated, and the
@@ -60,6 +61,7 @@ class CachePair {
     shape_ = {kLayers, kKvHeads, c.head_dim, c.group};
     if (c.reach > 0) {
       shape_.reach = {0, c.reach};
+      shape_.chunked = c.chunked;
     }
     host_ = std::make_unique<Cache>(config_, shape_);
     device_ = std::make_unique<DeviceCache>(config_, shape_);
@@ -196,7 +198,20 @@ class CachePair {
     }
   }
 
+  // Chunks of a reach one after another.
   void prefill(Sequence& sequence, int tokens) {
+    while (shape_.chunked && tokens > 0) {
+      const int length = device_->length(sequence.slot);
+      const int piece = std::min(tokens, shape_.reach.back() - length % shape_.reach.back());
+      prefill_piece(sequence, piece);
+      tokens -= piece;
+    }
+    if (tokens > 0) {
+      prefill_piece(sequence, tokens);
+    }
+  }
+
+  void prefill_piece(Sequence& sequence, int tokens) {
     Band band(*device_, tokens);
     const Projection how = projection(tokens);
     const int length = device_->length(sequence.slot);
