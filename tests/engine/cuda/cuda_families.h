@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "model/spec.h"
 #include "model/weights.h"
@@ -46,20 +47,29 @@ inline nlohmann::json general_keys(std::string_view name) {
   return keys.contains(name) ? keys.at(name) : json::object();
 }
 
-/// Random ones, but norms with weights for each head are not all 1.
+/// Numbers around `center` that differ from one to the next.
+inline void vary(std::vector<float>& values, float center, float spread) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = center + spread * (static_cast<float>(i * 7 % 11) - 5.0F) / 5.0F;
+  }
+}
+
+/// Random ones, but weights of norms for each head or behind RoPE are not all 1: their place would
+/// not matter. Nor are biases of norms, which would outweigh everything else.
 inline model::Weights weights_of(const model::ModelSpec& config,
                                  std::optional<ops::WeightFormat> format = {}) {
   model::Weights weights = model::random_weights(config, DType::bf16, 3, format);
+  vary(weights.norm_bias, 0.0F, 0.2F);
   for (std::size_t i = 0; i < weights.layers.size(); ++i) {
+    model::LayerWeights& layer = weights.layers[i];
+    vary(layer.attention_norm_bias, 0.0F, 0.2F);
+    vary(layer.mlp_norm_bias, 0.1F, 0.2F);
     const model::AttentionSpec* attention = config.layers[i].attention();
-    if (attention == nullptr ||
-        attention->query_key_norm != model::AttentionSpec::QueryKeyNorm::own_per_head) {
-      continue;
-    }
-    for (auto* norm : {&weights.layers[i].query_norm, &weights.layers[i].key_norm}) {
-      for (std::size_t channel = 0; channel < norm->size(); ++channel) {
-        (*norm)[channel] += 0.125F * static_cast<float>(channel * 5 % 9) - 0.5F;
-      }
+    if (attention != nullptr && attention->norm_weights &&
+        (attention->norms_after_rope ||
+         attention->query_key_norm == model::AttentionSpec::QueryKeyNorm::own_per_head)) {
+      vary(layer.query_norm, 1.0F, 0.8F);
+      vary(layer.key_norm, 1.0F, 0.8F);
     }
   }
   return weights;
