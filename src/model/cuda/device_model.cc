@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kvcache/cuda/append/append_kernels.h"
 #include "model/cuda/routed_experts.h"
 #include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/rope.h"
@@ -31,6 +32,9 @@ const ModelSpec& checked(const ModelSpec& spec) {
   require(spec.attention().head_dim == spec.cached_head_dim(),
           "--device cuda: heads of {} channels; a multiple of 8 is needed",
           spec.attention().head_dim);
+  require(spec.attention().group() <= kvcache::cuda::kMostAppendGroup,
+          "--device cuda: {} query heads per KV head; at most {} are supported",
+          spec.attention().group(), kvcache::cuda::kMostAppendGroup);
   for (const int width : {spec.hidden, spec.dense_width()}) {
     require(width % 8 == 0, "--device cuda: layers of {} channels; a multiple of 8 is needed",
             width);
@@ -80,6 +84,9 @@ bool has_plain_layers(ModelSpec spec) {
     if (part.dense_width() == 0) {
       part.activation = ops::Activation::silu;
       part.clamp = 0.0F;
+    }
+    if (part.bias && part.dense_width() > 0) {
+      return false;  // of a shared expert
     }
     part.experts.reset();
   }
