@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "kvcache/cuda/append/append.h"
+#include "kvcache/cuda/cache_case.h"
 #include "kvcache/head_cache.h"
 #include "kvcache/sequence_cache.h"
 #include "ops/cuda/pages/page_address.cuh"
@@ -24,27 +25,6 @@ using winnow::cuda::Stream;
 inline constexpr int kLayers = 2;
 inline constexpr int kKvHeads = 3;
 inline constexpr int kChannel = 5;  // decisions are read from
-
-struct Case {
-  RuleKind rule;
-  ops::EntryFormat format;
-  int head_dim;
-  int group;
-  int window = 0;
-  int shift = 1;
-  double cr = 1.0;
-  int reach = 0;  // of the second layer; 0: both are full
-  bool chunked = false;
-};
-
-inline std::string name_of(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
-  return std::string(rule_name(c.rule)) + "_" + std::string(ops::format_name(c.format)) + "_D" +
-         std::to_string(c.head_dim) + "_G" + std::to_string(c.group) + "_w" +
-         std::to_string(c.window) + "_shift" + std::to_string(c.shift) + "_cr" +
-         std::to_string(static_cast<int>(c.cr)) +
-         (c.reach > 0 ? (c.chunked ? "_chunk" : "_reach") + std::to_string(c.reach) : "");
-}
 
 /// The same tokens through both caches. Angles are zero, so that nothing is rotated, and the
 /// decision is the sign of a channel, which is then cleared.

@@ -61,10 +61,10 @@ class QkvRow {
 /// RoPE. Kernels that are built for a head dimension take plain projections alone.
 template <int D>
 __device__ void rotate(const Projection& projection, int token, ops::cuda::HeadVector<D>& vector) {
-  const int rotary = projection.rotary < 0 ? int{vector.dim()} : projection.rotary;
+  const int rotary = D > 0 || projection.rotary < 0 ? int{vector.dim()} : projection.rotary;
   const float2* angles = projection.angles + static_cast<std::size_t>(token) * (rotary / 2);
   if (D > 0 || (projection.rotary < 0 && !projection.interleaved)) {
-    vector.apply_rope(projection.angles + static_cast<std::size_t>(token) * (vector.dim() / 2));
+    vector.apply_rope(angles);
   } else if (projection.interleaved) {
     vector.rotate_pairs(angles, rotary);
   } else if (rotary > 0) {
