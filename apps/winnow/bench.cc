@@ -3,7 +3,9 @@
 #include <fmt/ranges.h>
 #include <sys/resource.h>
 
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "api/llm_load.h"
@@ -164,21 +166,43 @@ Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string n
   return setup;
 }
 
-model::Model make_model(const BenchOptions& options, Setup& setup) {
+// Where the ranks take their parts from, or the only one the whole model.
+engine::PartSource make_source(const BenchOptions& options, Setup& setup) {
   if (options.load.model.empty()) {
     require(options.load.probe.empty(), "--probe {}: goes with --model", options.load.probe);
     const auto shape = find_shape(options.shape);
     require(shape.has_value(), "--shape {}: expected one of {}", options.shape,
             fmt::join(shape_names(), ", "));
     setup = set_up(options, *shape, options.shape);
-    set_threads(options.load.threads);
     const auto format = engine::host_format(setup.engine);
-    return {setup.config, model::random_weights(setup.config, DType::bf16, 1, format)};
+    return {.whole = setup.config,
+            .load =
+                [config = setup.config, format](const model::Shard& shard) {
+                  return model::random_weights(config, DType::bf16, 1, format, shard);
+                },
+            .digest = options.shape};
   }
   const model::Checkpoint checkpoint = engine::open_checkpoint(options.load);
   setup = set_up(options, checkpoint.spec(), options.load.model);
+  engine::PartSource source = engine::parts_of(checkpoint, setup.engine);
+  source.whole = setup.config;
+  return source;
+}
+
+std::unique_ptr<const engine::LoadedModel> place_model(const BenchOptions& options, Setup& setup) {
+  engine::PartSource source = make_source(options, setup);
   set_threads(options.load.threads);
-  return {setup.config, model::load_weights(checkpoint, engine::host_format(setup.engine))};
+  if (setup.evict_rate) {
+    source.drawn = {.rate = *setup.evict_rate, .spread = setup.head_spread};
+  }
+  if (setup.engine.ranks > 1) {
+    return engine::place_ranks(std::move(source), setup.engine, /*parameters=*/0);
+  }
+  model::Model model(source.whole, source.load({}));
+  if (source.drawn) {
+    model.draw_decisions(*source.drawn);
+  }
+  return engine::place_model(std::move(model), setup.engine, /*parameters=*/0);
 }
 
 std::size_t peak_resident_bytes() {
@@ -320,17 +344,13 @@ int run_bench_command(const BenchOptions& options) {
   require(options.load.model.empty() != options.shape.empty(),
           "either --model or --shape is needed");
   Setup setup;
-  model::Model model = make_model(options, setup);
-  if (setup.evict_rate) {
-    model.draw_decisions({.rate = *setup.evict_rate, .spread = setup.head_spread});
-  }
-  const auto backend = engine::make_backend(model, setup.engine);
+  const auto model = place_model(options, setup);
   for (const int batch : options.batches) {
     if (setup.plan.batch) {
       setup.plan.batch = batch;
       setup.engine.max_sequences = batch;
     }
-    measure(options, setup, *backend);
+    measure(options, setup, *model->backend);
   }
   return kSuccess;
 }

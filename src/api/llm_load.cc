@@ -8,13 +8,11 @@
 #include "model/checkpoint.h"
 
 namespace winnow::engine {
-namespace {
 
-std::unique_ptr<const LoadedModel> load_ranks(const model::Checkpoint& checkpoint,
-                                              const EngineConfig& config) {
-  auto team = std::make_unique<RankTeam>(checkpoint, config);
-  auto loaded = std::make_unique<LoadedModel>(
-      LoadedModel{team->load_part(), config, checkpoint.parameter_count()});
+std::unique_ptr<const LoadedModel> place_ranks(PartSource source, const EngineConfig& config,
+                                               std::int64_t parameters) {
+  auto team = std::make_unique<RankTeam>(std::move(source), config);
+  auto loaded = std::make_unique<LoadedModel>(LoadedModel{team->load_part(), config, parameters});
   if (!team->is_first()) {
     team->obey(loaded->model);
     team.reset();  // takes leave of the others
@@ -24,8 +22,6 @@ std::unique_ptr<const LoadedModel> load_ranks(const model::Checkpoint& checkpoin
   loaded->backend = loaded->team->make_backend(loaded->model);
   return loaded;
 }
-
-}  // namespace
 
 std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineConfig& config,
                                                std::int64_t parameters) {
@@ -50,7 +46,7 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   const EngineConfig config = resolve_options(options, checkpoint.spec());
   set_threads(options.threads);
   if (config.ranks > 1) {
-    return load_ranks(checkpoint, config);
+    return place_ranks(parts_of(checkpoint, config), config, checkpoint.parameter_count());
   }
   const FixedThreads fixed;  // others may load meanwhile
   return place_model({checkpoint.spec(),

@@ -36,6 +36,10 @@ class RankEnded : public Error {
 std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineConfig& config,
                                                std::int64_t parameters);
 
+/// The model of `source` on as many ranks as `config` says. Throws RankEnded, too.
+std::unique_ptr<const LoadedModel> place_ranks(PartSource source, const EngineConfig& config,
+                                               std::int64_t parameters);
+
 /// Opens options.model, with its probe if there is one.
 model::Checkpoint open_checkpoint(const LoadOptions& options);
 

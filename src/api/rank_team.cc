@@ -6,11 +6,13 @@
 #include <exception>
 #include <utility>
 
+#include "base/device_list.h"
 #include "base/error.h"
 #include "base/processor.h"
 #include "base/sha256.h"
 #include "base/threads.h"
 #include "engine/cpu_runner.h"
+#include "engine/cuda/cuda_backend.h"
 #include "engine/options.h"
 #include "engine/ranks/member.h"
 #include "engine/ranks/ranked_backend.h"
@@ -22,19 +24,37 @@
 namespace winnow::engine {
 namespace {
 
-model::Model load_part_of(const model::Checkpoint& checkpoint, const EngineConfig& config,
-                          const model::Shard& shard) {
-  const FixedThreads fixed;  // others may load meanwhile
-  return {model::shard_spec(checkpoint.spec(), shard),
-          model::load_weights(checkpoint, host_format(config), /*keep_packed=*/true, shard),
-          model::ModelPart{shard, checkpoint.spec()}};
+void require_devices(int first, int ranks) {
+  const DeviceList list = list_devices();
+  const int last = first + ranks - 1;
+  require(last < static_cast<int>(list.devices.size()),
+          "--tensor-parallel {}: takes the CUDA devices {} to {}, but this machine has {}{}{}",
+          ranks, first, last, list.devices.size(), list.problem.empty() ? "" : ": ", list.problem);
 }
 
-void obey_with(const model::Model& part, const model::ModelSpec& whole,
-               parallel::Communicator& ranks) {
-  const CpuBackend local(part, &ranks);
+// Ranks take devices one after another.
+EngineConfig config_of(EngineConfig config, int rank) {
+  if (config.cuda_device) {
+    *config.cuda_device += rank;
+  }
+  return config;
+}
+
+std::unique_ptr<Backend> place_part(const model::Model& part, const EngineConfig& config,
+                                    parallel::Communicator& ranks) {
+  ranks.meet();  // all have loaded
+  if (!config.cuda_device) {
+    return std::make_unique<CpuBackend>(part, &ranks);
+  }
+  auto local = make_cuda_backend(part, config_of(config, ranks.rank()), &ranks);
   ranks.meet();
-  Member member(local, whole, {ranks.rank(), ranks.size()});
+  return local;
+}
+
+void obey_with(const model::Model& part, const model::ModelSpec& whole, const EngineConfig& config,
+               parallel::Communicator& ranks) {
+  const auto local = place_part(part, config, ranks);
+  Member member(*local, whole, {ranks.rank(), ranks.size()});
   obey_first(member, ranks);
 }
 
@@ -61,8 +81,8 @@ std::string digest_of(const model::Checkpoint& checkpoint) {
   return digest.finish();
 }
 
-std::string describe(const model::Checkpoint& checkpoint, const EngineConfig& config) {
-  const StateKind kind(digest_of(checkpoint), model::cache_shape(checkpoint.spec()), config);
+std::string describe(const PartSource& source, const EngineConfig& config) {
+  const StateKind kind(source.digest, model::cache_shape(source.whole), config);
   std::string text = fmt::format("version {}\nranks {}\ntokens per step {}\ninstructions {}\n",
                                  WINNOW_VERSION, config.ranks, config.step_tokens,
                                  fmt::join(read_processor().instruction_sets, ", "));
@@ -81,12 +101,26 @@ std::string_view take_line(std::string_view& text) {
 
 }  // namespace
 
-RankTeam::RankTeam(const model::Checkpoint& checkpoint, const EngineConfig& config)
-    : checkpoint_(checkpoint), config_(config) {
-  require(!config.cuda_device, "--tensor-parallel {}: splits models over CPU ranks only so far",
-          config.ranks);
+PartSource parts_of(const model::Checkpoint& checkpoint, const EngineConfig& config) {
+  return {.whole = checkpoint.spec(),
+          .load =
+              [checkpoint, config](const model::Shard& shard) {
+                return model::load_weights(checkpoint, host_format(config), !config.cuda_device,
+                                           shard);
+              },
+          .digest = digest_of(checkpoint)};
+}
+
+RankTeam::RankTeam(PartSource source, const EngineConfig& config)
+    : source_(std::move(source)), config_(config) {
+  if (config.cuda_device) {
+    require(!parallel::launched_as(),
+            "--tensor-parallel {} with --device cuda: start one process, without a launcher",
+            config.ranks);
+    require_devices(*config.cuda_device, config.ranks);
+  }
   for (int rank = 0; rank < config.ranks; ++rank) {  // before anything is loaded
-    model::shard_spec(checkpoint.spec(), {rank, config.ranks});
+    model::shard_spec(source_.whole, {rank, config.ranks});
   }
   if (parallel::launched_as()) {
     join_processes();
@@ -118,9 +152,7 @@ void RankTeam::start_threads() {
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     threads_.emplace_back([this, ranks = std::move(all[rank])] {
       try {
-        const model::Model part =
-            load_part_of(checkpoint_, config_, {ranks->rank(), ranks->size()});
-        obey_with(part, checkpoint_.spec(), *ranks);
+        obey_with(load_part_of(*ranks), source_.whole, config_, *ranks);
       } catch (const std::exception& error) {
         ranks->fail(fmt::format("rank {}: {}", ranks->rank(), error.what()));
       }
@@ -130,7 +162,7 @@ void RankTeam::start_threads() {
 
 // Each rank compares itself with rank 0.
 void RankTeam::require_the_same() const {
-  const std::string own = describe(checkpoint_, config_);
+  const std::string own = describe(source_, config_);
   if (is_first()) {
     return send_to_all(*ranks_, std::as_bytes(std::span(own)));
   }
@@ -146,17 +178,26 @@ void RankTeam::require_the_same() const {
 }
 
 model::Model RankTeam::load_part() const {
-  return load_part_of(checkpoint_, config_, {ranks_->rank(), ranks_->size()});
+  return load_part_of(*ranks_);
+}
+
+model::Model RankTeam::load_part_of(const parallel::Communicator& ranks) const {
+  const FixedThreads fixed;  // others may load meanwhile
+  const model::Shard shard{ranks.rank(), ranks.size()};
+  model::Model part(model::shard_spec(source_.whole, shard), source_.load(shard),
+                    model::ModelPart{shard, source_.whole});
+  if (source_.drawn) {
+    part.draw_decisions(*source_.drawn);
+  }
+  return part;
 }
 
 std::unique_ptr<Backend> RankTeam::make_backend(const model::Model& part) {
-  ranks_->meet();
-  return make_ranked_backend(std::make_unique<CpuBackend>(part, ranks_.get()), checkpoint_.spec(),
-                             *ranks_);
+  return make_ranked_backend(place_part(part, config_, *ranks_), source_.whole, *ranks_);
 }
 
 void RankTeam::obey(const model::Model& part) {
-  obey_with(part, checkpoint_.spec(), *ranks_);
+  obey_with(part, source_.whole, config_, *ranks_);
 }
 
 }  // namespace winnow::engine

@@ -1,7 +1,10 @@
 // The ranks that run one model together, from the side of one of them.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -13,13 +16,22 @@
 
 namespace winnow::engine {
 
+/// What ranks take their parts from.
+struct PartSource {
+  model::ModelSpec whole;
+  std::function<model::Weights(const model::Shard&)> load;
+  std::string digest;                                 // ranks must have the same one
+  std::optional<kvcache::DrawnDecisions> drawn = {};  // for benchmarks: Model::draw_decisions()
+};
+PartSource parts_of(const model::Checkpoint& checkpoint, const EngineConfig& config);
+
 /// Processes that an MPI launcher has started, or else threads of this process. Rank 0 answers
 /// requests; the others obey it (engine/ranks/member.h).
 class RankTeam {
  public:
-  /// Joins the team of `config.ranks` for the model of `checkpoint`. Throws Error where ranks
-  /// differ in number, version, model or settings.
-  RankTeam(const model::Checkpoint& checkpoint, const EngineConfig& config);
+  /// Joins the team of `config.ranks` for the model of `source`. Throws Error where ranks differ in
+  /// number, version, model or settings.
+  RankTeam(PartSource source, const EngineConfig& config);
   /// Waits for the ranks of this process, which end with rank 0's backend.
   ~RankTeam();
   RankTeam(const RankTeam&) = delete;
@@ -34,11 +46,12 @@ class RankTeam {
   void obey(const model::Model& part);
 
  private:
+  [[nodiscard]] model::Model load_part_of(const parallel::Communicator& ranks) const;
   void join_processes();
   void start_threads();
   void require_the_same() const;
 
-  model::Checkpoint checkpoint_;
+  PartSource source_;
   EngineConfig config_;
   std::unique_ptr<parallel::Communicator> ranks_;
   std::vector<std::jthread> threads_;  // the other ranks, where they are of this process

@@ -62,6 +62,10 @@ class Model {
   [[nodiscard]] kvcache::CacheShape cache_shape() const { return model::cache_shape(spec_); }
   /// Tokens of the whole model, whichever part this is.
   [[nodiscard]] int vocab() const { return part_ ? part_->whole.vocab : spec_.vocab; }
+  /// Those whose embeddings and logits this part has.
+  [[nodiscard]] Range own_tokens() const {
+    return share_of(vocab(), part_ ? part_->shard : Shard{});
+  }
 
   /// For benchmarks of untrained shapes: these take the place of what the model decides.
   void draw_decisions(const kvcache::DrawnDecisions& drawn) { drawn_ = drawn; }

@@ -36,7 +36,7 @@ struct Device {
         model(model),
         matrices(model, plan.with_copies),
         cache(config, model.cache_shape(), plan.states),
-        seen(model.spec().vocab),
+        seen(model.vocab()),
         head(model, model::cuda::most_step_sequences(plan.most_padded)),
         prefill(model, matrices, cache, head),
         steps(model, matrices, cache, head, plan.most_padded) {}
@@ -182,7 +182,8 @@ class CudaRunner : public Runner {
       for (const SequenceShare& share : run) {
         count += share.logit_rows;
       }
-      const auto run_logits = logits.rows > 0 ? logits.slice(row, row + count) : logits;
+      const auto run_logits =  // only rank 0 has memory for them
+          logits.data != nullptr ? logits.slice(row, row + count) : ops::Matrix<float>();
       const auto run_next = next.empty() ? next : next.subspan(row, count);
       decodes ? decode(run, rows, run_logits, run_next) : prefill(run, rows, run_logits, run_next);
       row += count;
@@ -216,7 +217,7 @@ class CudaRunner : public Runner {
   }
 
   void check_tokens(std::span<const std::int32_t> tokens) const {
-    const int vocab = device_.model.spec().vocab;
+    const int vocab = device_.model.vocab();
     for (const std::int32_t token : tokens) {
       require(token >= 0 && token < vocab, "token {} is outside the vocabulary of {} tokens", token,
               vocab);
@@ -296,8 +297,11 @@ constexpr int kStatesOfSequence = 2;
 
 class CudaBackend : public Backend {
  public:
-  CudaBackend(const model::Model& model, const EngineConfig& config)
-      : device_(use(config.cuda_device.value_or(0))), model_(model, format_of(config.weights)) {}
+  CudaBackend(const model::Model& model, const EngineConfig& config, parallel::Communicator* ranks)
+      : device_(use(config.cuda_device.value_or(0))),
+        ranks_(ranks != nullptr ? std::make_unique<parallel::cuda::DeviceRanks>(*ranks, device_)
+                                : nullptr),
+        model_(model, format_of(config.weights), ranks_.get()) {}
 
   [[nodiscard]] const model::ModelSpec& spec() const override { return model_.spec(); }
   [[nodiscard]] kvcache::CacheShape cache_shape() const override { return model_.cache_shape(); }
@@ -338,9 +342,13 @@ class CudaBackend : public Backend {
     require(sees_all || model_.is_plain(),
             "--cache {}: the model has {}, which it takes on the CPU only",
             kvcache::rule_name(config.cache.rule), model::beyond_plain(model_.spec()));
+    require(ranks_ == nullptr || !config.cache.traits().drops(),
+            "--cache {} with --tensor-parallel: takes CPU ranks only",
+            kvcache::rule_name(config.cache.rule));
     const bool pads =
-        sees_all && (!model_.has_plain_layers() ||
-                     (tokens == 0 && model::cuda::pads_steps(model_, config.max_sequences)));
+        sees_all &&
+        (!model_.has_plain_layers() || (ranks_ != nullptr && model_.spec().experts() != nullptr) ||
+         (tokens == 0 && model::cuda::pads_steps(model_, config.max_sequences)));
     const std::size_t free = winnow::cuda::free_memory();
     const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_);
     const bool with_copies = tokens == 0 && copies <= free / 4 &&
@@ -379,13 +387,15 @@ class CudaBackend : public Backend {
   }
 
   int device_;
+  std::unique_ptr<parallel::cuda::DeviceRanks> ranks_;  // null: this is the whole model
   DeviceModel model_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cuda_backend(const model::Model& model, const EngineConfig& config) {
-  return std::make_unique<CudaBackend>(model, config);
+std::unique_ptr<Backend> make_cuda_backend(const model::Model& model, const EngineConfig& config,
+                                           parallel::Communicator* ranks) {
+  return std::make_unique<CudaBackend>(model, config, ranks);
 }
 
 }  // namespace winnow::engine

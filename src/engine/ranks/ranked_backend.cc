@@ -307,7 +307,11 @@ class RankedBackend : public Backend {
         RankCommand::weight_bytes, [&](MessageWriter& message) { message.put(sequences); },
         std::plus<>());
   }
-  [[nodiscard]] double read_bandwidth() const override { return group_.local().read_bandwidth(); }
+  /// Of all ranks' own memories, or of the host's, which CPU ranks may share.
+  [[nodiscard]] double read_bandwidth() const override {
+    const double local = group_.local().read_bandwidth();
+    return memory_in_use() ? local * static_cast<double>(group_.shapes().size()) : local;
+  }
   [[nodiscard]] std::optional<std::size_t> memory_in_use() const override {
     return group_.local().memory_in_use();
   }

@@ -6,7 +6,8 @@
 namespace winnow::engine {
 
 std::unique_ptr<Backend> make_cuda_backend(const model::Model& /*model*/,
-                                           const EngineConfig& /*config*/) {
+                                           const EngineConfig& /*config*/,
+                                           parallel::Communicator* /*ranks*/) {
   fail("--device cuda: this build of winnow has no CUDA support (build with -DWINNOW_CUDA=ON)");
 }
 

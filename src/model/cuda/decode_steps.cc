@@ -48,7 +48,9 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
   renew_tables();
   const bool with_reads =
       std::ranges::any_of(visible, [](const auto& seen) { return seen.data != nullptr; });
-  const Shape shape = shape_of(slots, logits.rows > 0 || !rows.empty(), with_reads);
+  // Ranks have parts of the logits, from which no kernel of one of them could choose tokens.
+  const bool with_logits = logits.rows > 0 || !rows.empty() || model_.ranks() != nullptr;
+  const Shape shape = shape_of(slots, with_logits, with_reads);
   note_plan(shape, slots);
   const winnow::cuda::Graph& graph = graph_of(shape, stream);
   fill_inputs(slots, tokens, shape.size);
@@ -60,13 +62,13 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
   for (const std::int32_t slot : slots) {
     cache_.advance(slot, 1);
   }
-  if (logits.rows > 0) {
+  if (logits.data != nullptr) {
     winnow::cuda::check(
         cudaMemcpyAsync(logits.data, head_.logits(), slots.size() * logits.cols * sizeof(float),
                         cudaMemcpyDeviceToHost, stream.get()),
         "read logits");
   }
-  if (logits.rows > 0 || with_reads) {
+  if (logits.data != nullptr || with_reads) {
     stream.synchronize();
   }
   std::ranges::copy(results_.wait(stream).first(next.size()), next.begin());
@@ -77,6 +79,11 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
 
 // Graphs point to tables that are no more when they have grown.
 void DecodeSteps::renew_tables() {
+  if (const auto* ranks = model_.ranks();
+      ranks != nullptr && ranks_generation_ != ranks->generation()) {
+    graphs_.clear();
+    ranks_generation_ = ranks->generation();
+  }
   if (generation_ != cache_.generation()) {
     graphs_.clear();
     attention_.reserve();
@@ -173,6 +180,7 @@ void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
               .tables = model_.rope_tables(),
               .half = model_.rotary_channels() / 2,
               .embedding = model_.weights().embedding.view(),
+              .first_token = model_.own_tokens().begin,
               .residual = shape.kernel ? kernel_->residual() : paths_.of(shape.size).residual()},
              shape.size, stream);
   if (shape.planned) {
@@ -189,7 +197,7 @@ void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
   } else {
     has_logits = put_layers(shape, stream);
   }
-  if (has_logits) {
+  if (has_logits && head_.is_first()) {
     head_.sample(shape.size, stream);
   }
   end_step({.slots = slots_.data(),

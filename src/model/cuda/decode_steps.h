@@ -83,7 +83,8 @@ class DecodeSteps {
   // Of the last planned step, if it was one in one kernel.
   std::vector<std::int32_t> planned_slots_;
   std::int64_t planned_lengths_ = 0;
-  int generation_ = -1;  // of the cache's tables that the graphs point to
+  int generation_ = -1;        // of the cache's tables that the graphs point to
+  int ranks_generation_ = -1;  // of what ranks share
   std::map<Shape, winnow::cuda::Graph> graphs_;
 
   winnow::cuda::PinnedBuffer<std::int32_t> inputs_;  // [2, size] slots, tokens

@@ -48,6 +48,19 @@ const ModelSpec& checked(const ModelSpec& spec) {
   return spec;
 }
 
+// What heads of all ranks decide together has no exchange on devices yet.
+parallel::cuda::DeviceRanks* with_exchange(const ModelSpec& spec,
+                                           parallel::cuda::DeviceRanks* ranks) {
+  const bool is_whole = spec.attention().query_key_norm == AttentionSpec::QueryKeyNorm::whole;
+  require(ranks == nullptr || !is_whole,
+          "--tensor-parallel with --device cuda: norms over all heads together are summed on CPU "
+          "ranks only");
+  const bool per_layer = (spec.dms && spec.dms->per_layer) || (spec.dmc && spec.dmc->per_layer);
+  require(ranks == nullptr || !per_layer,
+          "--tensor-parallel with --device cuda: decisions per layer are taken on CPU ranks only");
+  return ranks;
+}
+
 // Weights of norms are stored as what they multiply by.
 void forget_offset(NormSpec& norm) {
   norm.kind = norm.centers() ? norm.kind : NormSpec::Kind::rms;
@@ -115,8 +128,10 @@ const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat f
 
 }  // namespace
 
-DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format)
+DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format,
+                         parallel::cuda::DeviceRanks* ranks)
     : model_((checked(model.spec()), model)),
+      ranks_(with_exchange(model.spec(), ranks)),
       weights_(model.spec(), with_room(model.weights(), format), format),
       frequencies_(std::span<const float>(model.ropes().frequencies(kDevice))),
       rope_factors_(std::span<const float>(model.ropes().factors())),

@@ -4,6 +4,7 @@
 #include "kvcache/cuda/append/projection.h"
 #include "model/cuda/device_weights.h"
 #include "model/model.h"
+#include "parallel/cuda/device_ranks.h"
 
 namespace winnow::model::cuda {
 
@@ -17,8 +18,12 @@ struct StepAngles {
 class DeviceModel {
  public:
   /// Copies the weights of `model`, which must outlive this, to the current device. Throws Error
-  /// when there are no kernels for it.
-  DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format);
+  /// when there are no kernels for it. Of a rank's part: `ranks`, which must outlive this, too.
+  DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format,
+              parallel::cuda::DeviceRanks* ranks = nullptr);
+
+  /// The ranks that have the other parts; null where this is the whole model.
+  [[nodiscard]] parallel::cuda::DeviceRanks* ranks() const { return ranks_; }
 
   [[nodiscard]] const ModelSpec& spec() const { return model_.spec(); }
   /// Whether fast paths know all that the layers do beside attention (beyond_plain(); norms whose
@@ -49,7 +54,9 @@ class DeviceModel {
   [[nodiscard]] int hidden() const { return spec().hidden; }
   /// Of the widest network that every token takes.
   [[nodiscard]] int intermediate() const { return spec().dense_width(); }
-  [[nodiscard]] int vocab() const { return spec().vocab; }
+  /// Tokens of the whole model, and those whose embeddings and logits this part has.
+  [[nodiscard]] int vocab() const { return model_.vocab(); }
+  [[nodiscard]] Range own_tokens() const { return model_.own_tokens(); }
   [[nodiscard]] int head_dim() const { return spec().attention().head_dim; }
   [[nodiscard]] int kv_heads() const { return spec().attention().kv_heads; }
   [[nodiscard]] int group() const { return spec().attention().group(); }
@@ -81,6 +88,7 @@ class DeviceModel {
 
  private:
   const Model& model_;
+  parallel::cuda::DeviceRanks* ranks_;
   DeviceWeights weights_;
   FloatBuffer frequencies_;
   FloatBuffer rope_factors_;

@@ -19,7 +19,7 @@ void LargeBatchLayers::reserve_experts(int rows) {
 
 void LargeBatchLayers::add_experts(int layer, int rows, cudaStream_t stream) {
   const bool direct = adds_as_it_is(layer);
-  float* sum = direct ? hidden_.data() : branch_.data();
+  float* sum = branch(layer, Place::feed_forward);
   if (!direct) {
     winnow::cuda::check(cudaMemsetAsync(sum, 0, size_of(rows) * sizeof(float), stream), "fill");
   }
@@ -29,9 +29,7 @@ void LargeBatchLayers::add_experts(int layer, int rows, cudaStream_t stream) {
   if (model_.spec().layer(layer).feed_forward.dense_width() > 0) {
     add_shared(layer, sum, rows, stream);
   }
-  if (!direct) {
-    add_branch_memory(layer, model_.layer(layer).mlp_post_norm, rows, stream);
-  }
+  take_branch(layer, Place::feed_forward, /*in_16_bits=*/false, rows, stream);
 }
 
 void LargeBatchLayers::add_routed(int layer, float* sum, int first, int rows, cudaStream_t stream) {

@@ -35,10 +35,16 @@ void LargeBatchLayers::reserve(int rows) {
   if (!model_.is_plain()) {
     branch_.ensure(width(model_.hidden()));
   }
+  if (auto* ranks = model_.ranks()) {
+    ranks->reserve_parts(width(model_.hidden()));
+  }
 }
 
 ops::cuda::ResidualStream LargeBatchLayers::residual() const {
-  return {hidden_.data(), data_or_null(model_.layer(0).attention_norm), normed_.data(),
+  const auto* ranks = model_.ranks();
+  float* embedded =
+      ranks != nullptr ? static_cast<float*>(ranks->part(Place::embedding)) : hidden_.data();
+  return {embedded, data_or_null(model_.layer(0).attention_norm), normed_.data(),
           square_sums_.data()};
 }
 
@@ -79,6 +85,9 @@ void LargeBatchLayers::norm(const NormSpec& spec, const FloatBuffer& weight,
 kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to, int rows,
                                                  bool /*overlap*/, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
+  if (const auto* ranks = model_.ranks(); layer == 0 && ranks != nullptr) {
+    ranks->sum(Place::embedding, false, hidden_.data(), false, size_of(rows), stream);
+  }
   if (const float multiplier = model_.spec().embedding_multiplier; layer == 0 && multiplier != 1) {
     ops::cuda::scale(hidden_.data(), size_of(rows), multiplier, stream);
   }
@@ -128,7 +137,7 @@ void LargeBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
   if (parallel) {  // attention does not change it yet
     take_mlp_input(layer, rows, stream);
   }
-  add_branch(layer, attended, w.output, w.output_bias, w.attention_post_norm, rows, stream);
+  add_branch(layer, Place::attention, attended, w.output, w.output_bias, rows, stream);
   if (!parallel) {
     take_mlp_input(layer, rows, stream);
   }
@@ -141,7 +150,7 @@ void LargeBatchLayers::add_feed_forward(int layer, int rows, cudaStream_t stream
     return add_experts(layer, rows, stream);
   }
   activate(layer, rows, stream);
-  add_branch(layer, activated_.data(), w.down, w.down_bias, w.mlp_post_norm, rows, stream);
+  add_branch(layer, Place::feed_forward, activated_.data(), w.down, w.down_bias, rows, stream);
 }
 
 void LargeBatchLayers::activate(int layer, int rows, cudaStream_t stream) {
@@ -161,36 +170,55 @@ void LargeBatchLayers::activate(int layer, int rows, cudaStream_t stream) {
 
 bool LargeBatchLayers::adds_as_it_is(int layer) const {
   const LayerSpec& spec = model_.spec().layer(layer);
-  return !spec.norm_after && spec.residual_multiplier == 1.0F;
+  return model_.ranks() == nullptr && !spec.norm_after && spec.residual_multiplier == 1.0F;
 }
 
-void LargeBatchLayers::add_branch(int layer, const bf16* x, const ops::cuda::DeviceWeight& weight,
-                                  const FloatBuffer& bias, const FloatBuffer& post_norm, int rows,
-                                  cudaStream_t stream) {
+void LargeBatchLayers::add_branch(int layer, Place place, const bf16* x,
+                                  const ops::cuda::DeviceWeight& weight, const FloatBuffer& bias,
+                                  int rows, cudaStream_t stream) {
   const auto view = weight.view();
   const bf16* matrix = matrices_.all(view, stream);
-  float* sum = adds_as_it_is(layer) ? hidden_.data() : branch_.data();
-  if (adds_as_it_is(layer)) {
-    linear_.multiply_add(sum, x, matrix, padded(rows), view.rows, view.cols, stream);
+  const auto multiply = [&](auto* out) {
+    linear_.multiply(out, x, matrix, padded(rows), view.rows, view.cols, stream);
+  };
+  float* out = branch(layer, place);
+  // A product travels to other ranks in 16 bits.
+  const bool in_16_bits = model_.ranks() != nullptr && bias.size() == 0;
+  if (in_16_bits) {
+    multiply(reinterpret_cast<bf16*>(out));
+  } else if (adds_as_it_is(layer)) {
+    linear_.multiply_add(out, x, matrix, padded(rows), view.rows, view.cols, stream);
   } else {
-    linear_.multiply(sum, x, matrix, padded(rows), view.rows, view.cols, stream);
+    multiply(out);
   }
   if (bias.size() > 0) {
-    ops::cuda::add_bias(sum, rows, view.rows, bias.data(), stream);
+    ops::cuda::add_bias(out, rows, view.rows, bias.data(), stream);
   }
-  if (!adds_as_it_is(layer)) {
-    add_branch_memory(layer, post_norm, rows, stream);
-  }
+  take_branch(layer, place, in_16_bits, rows, stream);
 }
 
-void LargeBatchLayers::add_branch_memory(int layer, const FloatBuffer& post_norm, int rows,
-                                         cudaStream_t stream) {
+float* LargeBatchLayers::branch(int layer, Place place) const {
+  if (model_.ranks() != nullptr) {
+    return static_cast<float*>(model_.ranks()->part(place));
+  }
+  return adds_as_it_is(layer) ? hidden_.data() : branch_.data();
+}
+
+void LargeBatchLayers::take_branch(int layer, Place place, bool in_16_bits, int rows,
+                                   cudaStream_t stream) {
   const LayerSpec& spec = model_.spec().layer(layer);
+  const bool is_plain = !spec.norm_after && spec.residual_multiplier == 1.0F;
+  if (const auto* ranks = model_.ranks()) {
+    ranks->sum(place, in_16_bits, is_plain ? hidden_.data() : branch_.data(), is_plain,
+               size_of(rows), stream);
+  }
   if (spec.norm_after) {
+    const DeviceLayerWeights& w = model_.layer(layer);
+    const FloatBuffer& norm = place == Place::attention ? w.attention_post_norm : w.mlp_post_norm;
     ops::cuda::add_rms_norm(hidden_.data(), branch_.data(), rows, model_.hidden(),
-                            {.weight = post_norm.data()}, spec.norm.eps, spec.residual_multiplier,
+                            {.weight = norm.data()}, spec.norm.eps, spec.residual_multiplier,
                             stream);
-  } else {
+  } else if (!is_plain) {
     ops::cuda::add_scaled(hidden_.data(), branch_.data(), size_of(rows), spec.residual_multiplier,
                           stream);
   }
@@ -204,8 +232,8 @@ bool LargeBatchLayers::finish_step(const bf16* attended, bool /*with_logits*/,
                                    const OutputHead& head, int rows, cudaStream_t stream) {
   finish_layer(model_.layers() - 1, attended, rows, stream);
   finish(rows, stream);
-  logits(head.logits(), rows, stream);
-  head.transform_logits(rows, stream);
+  logits(head.own_logits(), rows, stream);
+  head.complete_logits(rows, stream);
   return true;
 }
 

@@ -64,10 +64,15 @@ class LargeBatchLayers final : public LinearPath {
             cudaStream_t stream);
   template <class Number>
   void norm_whole(int layer, Number* qkv, int rows, cudaStream_t stream) const;
+  using Place = parallel::cuda::DeviceRanks::Place;
+  /// Where a part of the layer leaves what it gives: in the residual stream, to which it is added,
+  /// in branch_, or where other ranks read it.
+  [[nodiscard]] float* branch(int layer, Place place) const;
+  /// Adds that, or what all ranks have left, to the residual stream: multiplier * [norm](branch).
+  void take_branch(int layer, Place place, bool in_16_bits, int rows, cudaStream_t stream);
   /// The residual stream += multiplier * [norm](x weight^T + bias).
-  void add_branch(int layer, const bf16* x, const ops::cuda::DeviceWeight& weight,
-                  const FloatBuffer& bias, const FloatBuffer& post_norm, int rows,
-                  cudaStream_t stream);
+  void add_branch(int layer, Place place, const bf16* x, const ops::cuda::DeviceWeight& weight,
+                  const FloatBuffer& bias, int rows, cudaStream_t stream);
   /// The residual stream += multiplier * [norm](feed-forward of normed_).
   void add_feed_forward(int layer, int rows, cudaStream_t stream);
   /// The same of a layer with experts.
@@ -78,8 +83,6 @@ class LargeBatchLayers final : public LinearPath {
   void add_shared(int layer, float* sum, int rows, cudaStream_t stream);
   /// activated_ = act(gate) * up of normed_, or act(up).
   void activate(int layer, int rows, cudaStream_t stream);
-  /// The residual stream += multiplier * [norm](branch_).
-  void add_branch_memory(int layer, const FloatBuffer& post_norm, int rows, cudaStream_t stream);
   [[nodiscard]] bool adds_as_it_is(int layer) const;
   /// Elements of so many rows of the residual stream.
   [[nodiscard]] std::size_t size_of(int rows) const;
@@ -94,7 +97,7 @@ class LargeBatchLayers final : public LinearPath {
   winnow::cuda::DeviceBuffer<bf16> normed_;         // [rows, hidden]
   winnow::cuda::DeviceBuffer<bf16> gate_up_;        // [rows, 2 * intermediate]; also scratch
   winnow::cuda::DeviceBuffer<bf16> activated_;      // [rows, intermediate]
-  winnow::cuda::DeviceBuffer<float> branch_;        // [rows, hidden] where it has a norm
+  winnow::cuda::DeviceBuffer<float> branch_;        // [rows, hidden] where it is not added as it is
   winnow::cuda::DeviceBuffer<float> output_gates_;  // [rows, mixer_width] where some layer has them
   // Of recurrent mixers:
   winnow::cuda::DeviceBuffer<float> recurrent_input_;  // [rows, channels], then what it recalls

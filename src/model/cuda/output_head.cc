@@ -17,16 +17,23 @@ std::size_t rows_of(int rows) {
 OutputHead::OutputHead(const DeviceModel& model, int rows)
     : linear_{model.weights().head(), nullptr},
       spec_(model.spec()),
+      ranks_(model.ranks()),
+      own_tokens_(model.own_tokens()),
       bias_(data_or_null(model.weights().head_bias)),
       vocab_(static_cast<std::size_t>(model.vocab())),
       hidden_(static_cast<std::size_t>(model.hidden())),
       tokens_(rows_of(rows)),
-      logits_(rows_of(rows) * vocab_),
-      rows_(rows_of(rows)) {}
+      logits_(is_first() ? rows_of(rows) * vocab_ : 0),
+      rows_(rows_of(rows)) {
+  if (ranks_ != nullptr) {
+    own_logits_.ensure(rows_of(rows) * static_cast<std::size_t>(own_tokens_.size()));
+    first_logits_ = ranks_->share_of_first(logits_.data());
+  }
+}
 
 ops::cuda::SkinnyGemm OutputHead::layer(const ops::cuda::SkinnyInput& input,
                                         bool with_logits) const {
-  return ops::cuda::chosen(linear_, input, tokens_.data(), with_logits ? logits_.data() : nullptr);
+  return ops::cuda::chosen(linear_, input, tokens_.data(), with_logits ? own_logits() : nullptr);
 }
 
 void OutputHead::choose_by(std::span<const ops::cuda::SampledRow> rows, int count) {
@@ -34,18 +41,28 @@ void OutputHead::choose_by(std::span<const ops::cuda::SampledRow> rows, int coun
   std::ranges::copy(rows, rows_.data());
 }
 
-void OutputHead::transform_logits(int rows, cudaStream_t stream) const {
-  const std::size_t count = static_cast<std::size_t>(rows) * vocab_;
+void OutputHead::complete_logits(int rows, cudaStream_t stream) const {
+  const int cols = own_tokens_.size();
+  const std::size_t count = static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
   if (bias_ != nullptr) {
-    ops::cuda::add_bias(logits_.data(), rows, static_cast<int>(vocab_), bias_, stream);
+    ops::cuda::add_bias(own_logits(), rows, cols, bias_, stream);
   }
   if (spec_.logit_multiplier != 1.0F) {
-    ops::cuda::scale(logits_.data(), count, spec_.logit_multiplier, stream);
+    ops::cuda::scale(own_logits(), count, spec_.logit_multiplier, stream);
   }
   if (spec_.final_soft_cap > 0.0F) {
-    ops::cuda::soft_cap(logits_.data(),
-                        {.rows = rows, .cols = static_cast<int>(vocab_), .stride = vocab_},
+    ops::cuda::soft_cap(own_logits(),
+                        {.rows = rows, .cols = cols, .stride = static_cast<std::size_t>(cols)},
                         spec_.final_soft_cap, stream);
+  }
+  if (ranks_ != nullptr) {
+    ranks_->gather({.own = own_logits_.data(),
+                    .whole = first_logits_,
+                    .rows = rows,
+                    .cols = cols,
+                    .first = own_tokens_.begin,
+                    .stride = static_cast<int>(vocab_)},
+                   stream);
   }
 }
 
@@ -63,8 +80,8 @@ void OutputHead::read(ops::cuda::SkinnyInput input, std::size_t count,
   };
   const auto most = static_cast<std::size_t>(ops::cuda::most_skinny_rows());
   // The product's kernel chooses tokens by what it multiplies: not where that is changed behind it.
-  const bool transforms =
-      bias_ != nullptr || spec_.logit_multiplier != 1.0F || spec_.final_soft_cap > 0.0F;
+  const bool transforms = ranks_ != nullptr || bias_ != nullptr || spec_.logit_multiplier != 1.0F ||
+                          spec_.final_soft_cap > 0.0F;
   for (std::size_t first = 0; first < count; first += most) {
     const std::size_t group = std::min(most, count - first);
     const ops::cuda::SkinnyGemm head = layer(input, transforms || logits.rows > 0 || !rows.empty());
@@ -72,14 +89,14 @@ void OutputHead::read(ops::cuda::SkinnyInput input, std::size_t count,
                            {stream.get(), true});
     input.x += group * hidden_;
     if (transforms) {
-      transform_logits(static_cast<int>(group), stream.get());
+      complete_logits(static_cast<int>(group), stream.get());
     }
-    if (transforms || !rows.empty()) {
+    if (is_first() && (transforms || !rows.empty())) {
       stream.synchronize();  // the group before has read its rules
       choose_by(rows.empty() ? rows : rows.subspan(first, group), static_cast<int>(group));
       sample(static_cast<int>(group), stream.get());
     }
-    if (logits.rows > 0) {
+    if (logits.data != nullptr) {
       read_back(logits.row(first).data(), logits_.data(), group * vocab_ * sizeof(float));
     }
     if (!tokens.empty()) {

@@ -17,14 +17,21 @@ class OutputHead {
   OutputHead(const DeviceModel& model, int rows);
 
   /// The layer that makes the most likely tokens of up to most_skinny_rows() normed rows; they
-  /// go to tokens(), and their logits, which go to logits() if asked for.
+  /// go to tokens(), and their logits, which go to own_logits() if asked for.
   [[nodiscard]] ops::cuda::SkinnyGemm layer(const ops::cuda::SkinnyInput& input,
                                             bool with_logits) const;
   [[nodiscard]] const std::int32_t* tokens() const { return tokens_.data(); }
   [[nodiscard]] float* logits() const { return logits_.data(); }
+  /// Where products leave logits, of the tokens that this rank has: [rows, own_vocab()].
+  [[nodiscard]] float* own_logits() const {
+    return ranks_ != nullptr ? own_logits_.data() : logits_.data();
+  }
+  /// Whether this is the rank that has logits() of all tokens behind complete_logits().
+  [[nodiscard]] bool is_first() const { return ranks_ == nullptr || ranks_->rank() == 0; }
 
-  /// What the description does to logits() behind the product: a bias, a multiplier, a soft cap.
-  void transform_logits(int rows, cudaStream_t stream) const;
+  /// From own_logits() to logits(): what the description does to them behind the product (a bias, a
+  /// multiplier, a soft cap), and where ranks have parts of them, rank 0 gathers these.
+  void complete_logits(int rows, cudaStream_t stream) const;
 
   /// How the next launch of sample() chooses `count` rows: those behind `rows` become the most
   /// likely tokens.
@@ -42,11 +49,15 @@ class OutputHead {
  private:
   ops::cuda::GemmWeight linear_;
   const ModelSpec& spec_;
+  const parallel::cuda::DeviceRanks* ranks_;
+  Range own_tokens_;
   const float* bias_;  // of logits, or null
   std::size_t vocab_;
   std::size_t hidden_;
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;
-  winnow::cuda::DeviceBuffer<float> logits_;  // [rows, vocab]
+  winnow::cuda::DeviceBuffer<float> logits_;      // [rows, vocab], of rank 0
+  winnow::cuda::DeviceBuffer<float> own_logits_;  // [rows, own tokens] where ranks have parts
+  float* first_logits_ = nullptr;                 // rank 0's logits_
   winnow::cuda::PinnedBuffer<ops::cuda::SampledRow> rows_;
   ops::cuda::SkinnyScratch scratch_;
 };

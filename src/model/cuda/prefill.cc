@@ -129,7 +129,7 @@ ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const P
                                            const winnow::cuda::Stream& stream) {
   model_.compute_angles(angles_.data(), angle_stride_, positions_.data(), tokens, stream.get());
   ops::cuda::embed_rows(model_.weights().embedding.view(), tokens_.data(), tokens,
-                        linear.residual(), {stream.get()});
+                        linear.residual(), {stream.get()}, model_.own_tokens().begin);
   const LayerMemory memory{
       .qkv = {.rounded = linear.rounds_qkv() ? qkv_.data() : nullptr, .exact = exact_qkv_.data()},
       .attended = attended_.data()};

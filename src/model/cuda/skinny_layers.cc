@@ -8,10 +8,25 @@
 namespace winnow::model::cuda {
 namespace {
 
+using Place = parallel::cuda::DeviceRanks::Place;
+
 constexpr int kMost = ops::cuda::kMostSkinnyRows;  // on any device
 
 std::size_t width(int cols) {
   return kMost * static_cast<std::size_t>(cols);
+}
+
+// Ranks' parts added up, to what the stream has or in its place, and what the norm makes of it.
+parallel::cuda::RowSums sum_of(const float* part, bool add, const ops::cuda::ResidualStream& stream,
+                               int rows, int cols) {
+  return {.part = part,
+          .rows = rows,
+          .cols = cols,
+          .sum = stream.hidden,
+          .add = add,
+          .norm_weight = stream.norm_weight,
+          .normed = stream.normed,
+          .square_sums = stream.square_sums};
 }
 
 template <class T>
@@ -25,7 +40,9 @@ void keep(const winnow::cuda::DeviceBuffer<T>& to, const T* from, const std::int
 
 SkinnyLayers::SkinnyLayers(const DeviceModel& model)
     : model_(model),
-      parts_(model.spec().experts() != nullptr ? 1 : ops::cuda::residual_parts(model.hidden())),
+      parts_(model.spec().experts() != nullptr || model.ranks() != nullptr
+                 ? 1
+                 : ops::cuda::residual_parts(model.hidden())),
       scratch_(2 * model.hidden() + model.intermediate()),
       hidden_(width(model.hidden())),
       normed_(width(model.hidden())),
@@ -38,10 +55,18 @@ SkinnyLayers::SkinnyLayers(const DeviceModel& model)
   if (const FeedForwardSpec* what = model.spec().experts(); what && what->dense_width() > 0) {
     shared_.ensure(width(model.hidden()));
   }
+  if (auto* ranks = model.ranks()) {
+    part_.ensure(width(model.hidden()));
+    ranks->reserve_rows(kMost, model.hidden());
+  }
 }
 
 ops::cuda::ResidualStream SkinnyLayers::residual() const {
-  return residual(model_.layer(0).attention_norm);
+  ops::cuda::ResidualStream stream = residual(model_.layer(0).attention_norm);
+  if (model_.ranks() != nullptr) {
+    stream.hidden = part_.data();
+  }
+  return stream;
 }
 
 ops::cuda::ResidualStream SkinnyLayers::residual(const FloatBuffer& next_norm) const {
@@ -55,6 +80,12 @@ void SkinnyLayers::run(std::span<const ops::cuda::SkinnyGemm> gemms, int rows, b
 
 kvcache::cuda::QkvRows SkinnyLayers::project(int layer, const QkvMemory& to, int rows, bool overlap,
                                              cudaStream_t stream) {
+  if (const auto* ranks = model_.ranks(); layer == 0 && ranks != nullptr) {
+    ranks->sum_rows(Place::embedding,
+                    sum_of(part_.data(), false, residual(model_.layer(0).attention_norm), rows,
+                           model_.hidden()),
+                    stream);
+  }
   const ops::cuda::SkinnyGemm gemm = projection(layer, to.exact);
   run(std::span(&gemm, 1), rows, overlap, stream);
   return {.exact = to.exact};
@@ -66,8 +97,26 @@ void SkinnyLayers::finish_layer(int layer, const bf16* attended, int rows, cudaS
     run(std::span(&output, 1), rows, true, stream);
     return finish_experts(layer, rows, stream);
   }
-  for (const ops::cuda::SkinnyGemm& gemm : behind_attention(layer, attended)) {
-    run(std::span(&gemm, 1), rows, true, stream);
+  const DeviceLayerWeights& w = model_.layer(layer);
+  const auto gate_up = ops::cuda::gated({w.gate_up.view(), data_or_null(w.gate_up_bias)}, normed(),
+                                        activated_.data());
+  add(Place::attention, {w.output.view(), data_or_null(w.output_bias)}, {.x = attended}, w.mlp_norm,
+      rows, stream);
+  run(std::span(&gate_up, 1), rows, true, stream);
+  add(Place::feed_forward, {w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
+      model_.norm_behind(layer), rows, stream);
+}
+
+void SkinnyLayers::add(Place place, const ops::cuda::GemmWeight& linear,
+                       const ops::cuda::SkinnyInput& x, const FloatBuffer& next_norm, int rows,
+                       cudaStream_t stream) const {
+  const auto* ranks = model_.ranks();
+  const auto gemm = ranks == nullptr ? ops::cuda::added(linear, x, residual(next_norm))
+                                     : ops::cuda::stored(linear, x, part_.data());
+  run(std::span(&gemm, 1), rows, true, stream);
+  if (ranks != nullptr) {
+    ranks->sum_rows(place, sum_of(part_.data(), true, residual(next_norm), rows, model_.hidden()),
+                    stream);
   }
 }
 
@@ -76,6 +125,9 @@ bool SkinnyLayers::finish_step(const bf16* attended, bool with_logits, const Out
   finish_layer(model_.layers() - 1, attended, rows, stream);
   const ops::cuda::SkinnyGemm gemm = head.layer(normed(), with_logits);
   run(std::span(&gemm, 1), rows, true, stream);
+  if (with_logits) {
+    head.complete_logits(rows, stream);
+  }
   return with_logits;
 }
 
@@ -148,7 +200,7 @@ ops::cuda::SkinnyInput SkinnyLayers::normed() const {
 bool SkinnyChain::takes(const DeviceModel& model, const LinearCall& call) {
   constexpr int kWide = 4096;
   constexpr int kMostOfWide = 8;
-  return model.is_plain() && call.is_step &&
+  return model.is_plain() && model.ranks() == nullptr && call.is_step &&
          call.rows <= std::min(most(), model.hidden() < kWide ? kMost : kMostOfWide);
 }
 

@@ -20,7 +20,8 @@ class SkinnyLayers : public LinearPath {
   static int most() { return ops::cuda::most_skinny_rows(); }
   static constexpr bool kPads = false;
   static bool takes(const DeviceModel& model, const LinearCall& call) {
-    return model.has_plain_layers() && call.rows <= most();
+    return model.has_plain_layers() && call.rows <= most() &&
+           (model.ranks() == nullptr || model.spec().experts() == nullptr);
   }
   static std::unique_ptr<LinearPath> make(const DeviceModel& model,
                                           const MatrixWeights& /*matrices*/,
@@ -43,7 +44,7 @@ class SkinnyLayers : public LinearPath {
   ops::cuda::SkinnyInput finish(int rows, cudaStream_t stream) override;
   [[nodiscard]] const float* hidden() const override { return hidden_.data(); }
 
-  /// The GEMMs themselves, for those who run several in one kernel.
+  /// The GEMMs themselves, for those who run several in one kernel; not of a rank's part.
   [[nodiscard]] ops::cuda::SkinnyGemm projection(int layer, float* qkv) const;
   [[nodiscard]] std::array<ops::cuda::SkinnyGemm, 3> behind_attention(int layer,
                                                                       const bf16* attended) const;
@@ -58,6 +59,11 @@ class SkinnyLayers : public LinearPath {
  private:
   [[nodiscard]] ops::cuda::ResidualStream residual(const FloatBuffer& next_norm) const;
   [[nodiscard]] ops::cuda::SkinnyGemm attention_output(int layer, const bf16* attended) const;
+  /// The residual stream += linear(x), or the sum of what the ranks have of it, and what the norm
+  /// behind it makes of that.
+  void add(parallel::cuda::DeviceRanks::Place place, const ops::cuda::GemmWeight& linear,
+           const ops::cuda::SkinnyInput& x, const FloatBuffer& next_norm, int rows,
+           cudaStream_t stream) const;
   void finish_experts(int layer, int rows, cudaStream_t stream);
   /// shared_ = what the shared expert makes of normed_, and that into the residual stream.
   void add_shared(int layer, int rows, cudaStream_t stream);
@@ -66,6 +72,7 @@ class SkinnyLayers : public LinearPath {
   int parts_;  // in which a layer leaves the square sums of the residual stream
   ops::cuda::SkinnyScratch scratch_;
   winnow::cuda::DeviceBuffer<float> hidden_;         // [rows, hidden]
+  winnow::cuda::DeviceBuffer<float> part_;           // [rows, hidden] of it that this rank has
   winnow::cuda::DeviceBuffer<bf16> normed_;          // [rows, hidden], unscaled
   winnow::cuda::DeviceBuffer<float> square_sums_;    // [parts, rows]
   winnow::cuda::DeviceBuffer<bf16> activated_;       // [rows, intermediate]

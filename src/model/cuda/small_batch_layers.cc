@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/cuda/norm.h"
+
 namespace winnow::model::cuda {
 namespace {
 
@@ -36,6 +38,10 @@ SmallBatchLayers::SmallBatchLayers(const DeviceModel& model)
     routed_.ensure(batch_width(model.hidden()));
     shared_.ensure(what->dense_width() > 0 ? batch_width(model.hidden()) : 0);
   }
+  if (auto* ranks = model.ranks()) {
+    part_.ensure(batch_width(model.hidden()));
+    ranks->reserve_rows(kMostBatchRows, model.hidden());
+  }
 }
 
 std::size_t SmallBatchLayers::most_sums() const {
@@ -55,8 +61,8 @@ std::size_t SmallBatchLayers::most_sums() const {
 }
 
 ops::cuda::ResidualStream SmallBatchLayers::residual() const {
-  return {hidden_.data(), model_.layer(0).attention_norm.data(), embedded_.data(),
-          square_sums_.data()};
+  return {model_.ranks() != nullptr ? part_.data() : hidden_.data(),
+          model_.layer(0).attention_norm.data(), embedded_.data(), square_sums_.data()};
 }
 
 SmallBatchProduct SmallBatchLayers::multiply(const DeviceWeight& weight, const PackedRows& x,
@@ -72,10 +78,37 @@ void SmallBatchLayers::add(const SmallBatchProduct& product, const FloatBuffer& 
                           model_.norm_eps(), normed_.rows(rows), stream);
 }
 
+void SmallBatchLayers::add_parts(Place place, const SmallBatchProduct& product,
+                                 const FloatBuffer& bias, const FloatBuffer& norm, int rows,
+                                 cudaStream_t stream) const {
+  if (model_.ranks() == nullptr) {
+    return add(product, bias, norm, rows, stream);
+  }
+  ops::cuda::store_product(part_.data(), product, stream);
+  if (bias.size() > 0) {
+    ops::cuda::add_bias(part_.data(), rows, model_.hidden(), bias.data(), stream);
+  }
+  sum_parts(place, /*add=*/true, rows, stream);
+  add({}, {}, norm, rows, stream);
+}
+
+void SmallBatchLayers::sum_parts(Place place, bool add, int rows, cudaStream_t stream) const {
+  parallel::cuda::RowSums sums;
+  sums.part = part_.data();
+  sums.rows = rows;
+  sums.cols = model_.hidden();
+  sums.sum = hidden_.data();
+  sums.add = add;
+  model_.ranks()->sum_rows(place, sums, stream);
+}
+
 kvcache::cuda::QkvRows SmallBatchLayers::project(int layer, const QkvMemory& to, int rows,
                                                  bool /*overlap*/, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
   if (layer == 0) {
+    if (model_.ranks() != nullptr) {
+      sum_parts(Place::embedding, /*add=*/false, rows, stream);
+    }
     add({}, {}, w.attention_norm, rows, stream);
   }
   ops::cuda::store_product(to.exact, multiply(w.qkv, normed_.rows(rows), stream), stream);
@@ -87,11 +120,13 @@ void SmallBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
   const DeviceLayerWeights& w = model_.layer(layer);
   const PackedRows heads = attended_.rows(rows);
   ops::cuda::pack_rows(heads, attended, stream);
-  add(multiply(w.output, heads, stream), w.output_bias, w.mlp_norm, rows, stream);
+  add_parts(Place::attention, multiply(w.output, heads, stream), w.output_bias, w.mlp_norm, rows,
+            stream);
   if (model_.spec().experts() != nullptr) {
     return finish_experts(layer, rows, stream);
   }
-  add(multiply_dense(layer, rows, stream), w.down_bias, model_.norm_behind(layer), rows, stream);
+  add_parts(Place::feed_forward, multiply_dense(layer, rows, stream), w.down_bias,
+            model_.norm_behind(layer), rows, stream);
 }
 
 SmallBatchProduct SmallBatchLayers::multiply_dense(int layer, int rows, cudaStream_t stream) const {
@@ -118,8 +153,9 @@ void SmallBatchLayers::finish_experts(int layer, int rows, cudaStream_t stream) 
 bool SmallBatchLayers::finish_step(const bf16* attended, bool /*with_logits*/,
                                    const OutputHead& head, int rows, cudaStream_t stream) {
   finish_layer(model_.layers() - 1, attended, rows, stream);
-  ops::cuda::small_batch_gemm(model_.weights().head(), normed_.rows(rows), 1, head.logits(),
+  ops::cuda::small_batch_gemm(model_.weights().head(), normed_.rows(rows), 1, head.own_logits(),
                               stream);
+  head.complete_logits(rows, stream);
   return true;
 }
 

@@ -19,7 +19,8 @@ class SmallBatchLayers final : public LinearPath {
   static bool takes(const DeviceModel& model, const LinearCall& call) {
     return model.has_plain_layers() && call.is_step && call.may_pad &&
            call.rows <= ops::cuda::kMostSmallBatchRows && ops::cuda::has_small_batch_gemm() &&
-           (model.spec().experts() == nullptr || call.rows > SkinnyLayers::most());
+           (model.spec().experts() == nullptr ||
+            (call.rows > SkinnyLayers::most() && model.ranks() == nullptr));
   }
   static std::unique_ptr<LinearPath> make(const DeviceModel& model,
                                           const MatrixWeights& /*matrices*/,
@@ -43,9 +44,15 @@ class SmallBatchLayers final : public LinearPath {
   [[nodiscard]] ops::cuda::SmallBatchProduct multiply(const ops::cuda::DeviceWeight& weight,
                                                       const ops::cuda::PackedRows& x,
                                                       cudaStream_t stream) const;
+  using Place = parallel::cuda::DeviceRanks::Place;
   /// hidden += the product + bias, and what the next layer takes of it.
   void add(const ops::cuda::SmallBatchProduct& product, const FloatBuffer& bias,
            const FloatBuffer& norm, int rows, cudaStream_t stream) const;
+  /// The same, where the ranks may have parts of the product.
+  void add_parts(Place place, const ops::cuda::SmallBatchProduct& product, const FloatBuffer& bias,
+                 const FloatBuffer& norm, int rows, cudaStream_t stream) const;
+  /// hidden (+)= all ranks' part_.
+  void sum_parts(Place place, bool add, int rows, cudaStream_t stream) const;
   [[nodiscard]] std::size_t most_sums() const;
   /// Experts into the residual stream, and the norm behind them.
   void finish_experts(int layer, int rows, cudaStream_t stream);
@@ -55,6 +62,7 @@ class SmallBatchLayers final : public LinearPath {
 
   const DeviceModel& model_;
   winnow::cuda::DeviceBuffer<float> hidden_;       // [rows, hidden]
+  winnow::cuda::DeviceBuffer<float> part_;         // [rows, hidden] of it that this rank has
   winnow::cuda::DeviceBuffer<bf16> embedded_;      // [rows, hidden] of the embeddings; not used
   winnow::cuda::DeviceBuffer<float> square_sums_;  // [rows] alike
   winnow::cuda::DeviceBuffer<float> sums_;         // [parts, rows, columns] of the layer in work

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(ops::cuda::kEmbedThreads)
     inputs.angles[(table * batch + row) * inputs.half + i % inputs.half] = {turn.x * factor,
                                                                             turn.y * factor};
   }
-  ops::cuda::embed_row<Format>(inputs.embedding, token, row, inputs.residual);
+  ops::cuda::embed_row<Format>(inputs.embedding, token - inputs.first_token, row, inputs.residual);
 }
 
 // A block per sequence.

@@ -26,6 +26,7 @@ struct StepInputs {
   int tables = 0;
   int half = 0;
   ops::cuda::DeviceWeightView embedding;
+  int first_token = 0;  // that `embedding` has
   ops::cuda::ResidualStream residual;
 };
 void begin_step(const StepInputs& inputs, int batch, cudaStream_t stream);

@@ -9,15 +9,19 @@ namespace winnow::ops::cuda {
 
 inline constexpr int kEmbedThreads = 256;
 
-/// Row `row` of embed_rows() in skinny_gemm.h. By a block of kEmbedThreads.
+/// Row `row` of embed_rows() in skinny_gemm.h. By a block of kEmbedThreads. A token that the table
+/// does not have, because another rank has it, gives zeros.
 template <class Format>
 __device__ void embed_row(const DeviceWeightView& table, int token, int row,
                           const ResidualStream& residual) {
   const std::size_t first = static_cast<std::size_t>(row) * table.cols;
+  const bool is_own = token >= 0 && token < table.rows;
   float squares = 0.0F;
   for (int column = threadIdx.x * 8; column < table.cols; column += kEmbedThreads * 8) {
-    float values[8];
-    load_columns<Format>(table, token, column, values);
+    float values[8] = {};
+    if (is_own) {
+      load_columns<Format>(table, token, column, values);
+    }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const std::size_t at = first + column + i;

@@ -187,10 +187,10 @@ void skinny_gemm(std::span<const SkinnyGemm> layers, int rows, const SkinnyScrat
 }
 
 void embed_rows(const DeviceWeightView& table, const std::int32_t* tokens, int rows,
-                const ResidualStream& residual, const SkinnyLaunch& launch) {
+                const ResidualStream& residual, const SkinnyLaunch& launch, int first_token) {
   require(table.cols % 8 == 0, "an embedding needs a multiple of 8 columns, not {}", table.cols);
   if (rows > 0) {
-    launch_embed_rows(table, tokens, rows, residual, launch);
+    launch_embed_rows(table, tokens, rows, residual, launch, first_token);
   }
 }
 

@@ -124,9 +124,9 @@ struct SkinnyLaunch {
 void skinny_gemm(std::span<const SkinnyGemm> layers, int rows, const SkinnyScratch& scratch,
                  const SkinnyLaunch& launch);
 
-/// residual.hidden[i] = table[tokens[i]] for any number of rows, and what follows from it, its
-/// square sums in one part.
+/// residual.hidden[i] = table[tokens[i] - first_token] for any number of rows, zeros where the
+/// table has no such row, and what follows from it, its square sums in one part.
 void embed_rows(const DeviceWeightView& table, const std::int32_t* tokens, int rows,
-                const ResidualStream& residual, const SkinnyLaunch& launch);
+                const ResidualStream& residual, const SkinnyLaunch& launch, int first_token = 0);
 
 }  // namespace winnow::ops::cuda

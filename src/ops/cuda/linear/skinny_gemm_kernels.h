@@ -124,6 +124,6 @@ void launch_skinny_gemm_int8(const SkinnyProgram& program, const SkinnyLaunch& l
 void launch_skinny_gemm_int4(const SkinnyProgram& program, const SkinnyLaunch& launch);
 
 void launch_embed_rows(const DeviceWeightView& table, const std::int32_t* tokens, int rows,
-                       const ResidualStream& residual, const SkinnyLaunch& launch);
+                       const ResidualStream& residual, const SkinnyLaunch& launch, int first_token);
 
 }  // namespace winnow::ops::cuda

@@ -1,0 +1,74 @@
+// Ranks that are threads of one process, each with a CUDA device of its own whose memory the others
+// read and write (NVLink, or PCIe where it allows that).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "parallel/communicator.h"
+#include "parallel/cuda/rank_sums.h"
+
+namespace winnow::parallel::cuda {
+
+/// One rank's end. All ranks call the same functions in the same order, their kernels go to one
+/// stream of each rank at a time.
+class DeviceRanks {
+ public:
+  /// Parts of the residual stream lie in places in turn: one may be written while another rank
+  /// still reads the one before it.
+  enum class Place : std::uint8_t { attention, feed_forward, embedding };
+
+  /// Meets the other ranks of `host`, which must outlive this. `device`: this rank's, which is the
+  /// current one. Throws Error where a device cannot read another one's memory.
+  DeviceRanks(Communicator& host, int device);
+
+  [[nodiscard]] int rank() const { return host_.rank(); }
+  [[nodiscard]] int size() const { return host_.size(); }
+
+  /// Makes room for parts of so many floats, and for sum_rows() of so many rows. Waits for all
+  /// ranks' devices when more is needed than before; else it does nothing.
+  void reserve_parts(std::size_t floats);
+  void reserve_rows(int rows, int cols);
+
+  /// Changes when memory has moved, to which recorded graphs would point.
+  [[nodiscard]] int generation() const { return generation_; }
+
+  /// Where this rank leaves its part for sum(), as float or bf16.
+  [[nodiscard]] void* part(Place place) const;
+  /// sum [count] (+)= the parts that all ranks have left.
+  void sum(Place place, bool in_16_bits, float* sum, bool add, std::size_t count,
+           cudaStream_t stream) const;
+  /// The same of rows.part, which may lie anywhere.
+  void sum_rows(Place place, const RowSums& rows, cudaStream_t stream) const;
+
+  /// For gather(): rank 0's `whole`, as every rank must know it. Waits for all ranks.
+  [[nodiscard]] float* share_of_first(float* whole) const;
+  void gather(const GatheredColumns& columns, cudaStream_t stream) const;
+
+ private:
+  static constexpr std::size_t kPlaces = 3;
+  using Bytes = winnow::cuda::DeviceBuffer<std::byte>;
+
+  /// What each rank shows, by rank.
+  [[nodiscard]] std::vector<void*> exchange(void* own) const;
+  void allow_access(int device) const;
+  /// Memory that all have: this rank's in `own`, of at least `bytes` filled with zeros.
+  [[nodiscard]] std::vector<void*> renew(Bytes& own, std::size_t bytes);
+
+  Communicator& host_;
+  Bytes flags_;
+  winnow::cuda::DeviceBuffer<std::uint32_t> epochs_;
+  Arrivals arrivals_;
+  std::array<Bytes, kPlaces> parts_;
+  std::array<Parts, kPlaces> addresses_;
+  std::array<Bytes, kPlaces> inboxes_;
+  std::array<Inboxes, kPlaces> inbox_addresses_;
+  winnow::cuda::DeviceBuffer<std::uint32_t> row_epochs_;
+  int generation_ = 0;
+  int most_rows_ = 0;
+  int most_cols_ = 0;
+};
+
+}  // namespace winnow::parallel::cuda

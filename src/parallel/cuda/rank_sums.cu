@@ -1,0 +1,269 @@
+#include <cuda_bf16.h>
+
+#include <algorithm>
+
+#include "base/cuda/launch.cuh"
+#include "parallel/cuda/rank_sums.h"
+
+namespace winnow::parallel::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kRowThreads = 1024;
+constexpr std::uint64_t kPatience = 30'000'000'000;  // nanoseconds, as Communicator's
+
+__device__ std::uint64_t now() {
+  std::uint64_t time = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+  return time;
+}
+
+// Repeats `look` until it returns true. A peer that has failed never comes.
+template <class Look>
+__device__ void wait_until(const Look& look) {
+  constexpr int kLooks = 4096;
+  for (int i = 0; i < kLooks; ++i) {
+    if (look()) {
+      return;
+    }
+  }
+  const std::uint64_t begin = now();
+  while (!look()) {
+    if (now() - begin > kPatience) {
+      __trap();
+    }
+  }
+}
+
+__device__ void store_release(std::uint32_t* to, std::uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+
+__device__ std::uint32_t load_acquire(const std::uint32_t* from) {
+  std::uint32_t value = 0;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+
+__device__ bool has_come(std::uint32_t flag, std::uint32_t epoch) {
+  return static_cast<std::int32_t>(flag - epoch) >= 0;
+}
+
+// What this block's peers wait for.
+__device__ void arrive(const Arrivals& arrivals, int peer, std::uint32_t epoch) {
+  store_release(arrivals.flags[peer] + arrivals.rank * kMostBlocks + blockIdx.x, epoch);
+}
+
+__device__ void wait_for(const Arrivals& arrivals, int peer, std::uint32_t epoch) {
+  const std::uint32_t* flag = arrivals.flags[arrivals.rank] + peer * kMostBlocks + blockIdx.x;
+  wait_until([&] { return has_come(load_acquire(flag), epoch); });
+}
+
+struct Eight {
+  float values[8];
+};
+
+__device__ Eight load_eight(const float* from) {
+  Eight eight;
+  *reinterpret_cast<float4*>(eight.values) = *reinterpret_cast<const float4*>(from);
+  *reinterpret_cast<float4*>(eight.values + 4) = *reinterpret_cast<const float4*>(from + 4);
+  return eight;
+}
+
+__device__ Eight load_eight(const bf16* from) {
+  const uint4 bits = *reinterpret_cast<const uint4*>(from);
+  const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
+  Eight eight;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    eight.values[2 * i] = __uint_as_float(words[i] << 16);
+    eight.values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
+  }
+  return eight;
+}
+
+__device__ void store_eight(float* to, const Eight& eight) {
+  *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(eight.values);
+  *reinterpret_cast<float4*>(to + 4) = *reinterpret_cast<const float4*>(eight.values + 4);
+}
+
+// A peer's part is complete when its kernel has begun.
+template <class Number>
+__global__ void __launch_bounds__(kThreads)
+    sum_kernel(const __grid_constant__ Arrivals arrivals, const __grid_constant__ Parts parts,
+               float* sum, bool add, std::size_t count) {
+  winnow::cuda::wait_for_predecessor();
+  const std::uint32_t epoch = arrivals.epochs[blockIdx.x] + 1;
+  const int peer = static_cast<int>(threadIdx.x);
+  if (peer < arrivals.ranks && peer != arrivals.rank) {
+    arrive(arrivals, peer, epoch);
+    wait_for(arrivals, peer, epoch);
+  }
+  __syncthreads();
+  const std::size_t stride = std::size_t{8} * kThreads * gridDim.x;
+  for (std::size_t i = std::size_t{8} * (blockIdx.x * kThreads + threadIdx.x); i < count;
+       i += stride) {
+    Eight total{};
+    for (int rank = 0; rank < arrivals.ranks; ++rank) {
+      const Eight part = load_eight(static_cast<const Number*>(parts.of[rank]) + i);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        total.values[k] += part.values[k];
+      }
+    }
+    if (add) {
+      const Eight before = load_eight(sum + i);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        total.values[k] += before.values[k];
+      }
+    }
+    store_eight(sum + i, total);
+  }
+  if (threadIdx.x == 0) {
+    arrivals.epochs[blockIdx.x] = epoch;
+  }
+}
+
+// Two numbers, each beside its epoch: 8 bytes arrive at once, so a number is there with its epoch.
+__device__ void send(uint2* to, float2 values, std::uint32_t epoch) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to),
+               "r"(__float_as_uint(values.x)), "r"(epoch), "r"(__float_as_uint(values.y)),
+               "r"(epoch)
+               : "memory");
+}
+
+__device__ float2 receive(const uint2* from, std::uint32_t epoch) {
+  uint4 pair{};
+  wait_until([&] {
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(pair.x), "=r"(pair.y), "=r"(pair.z), "=r"(pair.w)
+                 : "l"(from)
+                 : "memory");
+    return pair.y == epoch && pair.w == epoch;
+  });
+  return {__uint_as_float(pair.x), __uint_as_float(pair.z)};
+}
+
+__device__ float sum_over_block(float value) {
+  __shared__ float sums[kRowThreads / 32];
+  for (int lane = 16; lane > 0; lane /= 2) {
+    value += __shfl_xor_sync(0xFFFFFFFFU, value, lane);
+  }
+  if (threadIdx.x % 32 == 0) {
+    sums[threadIdx.x / 32] = value;
+  }
+  __syncthreads();
+  float total = 0.0F;
+  for (const float part : sums) {
+    total += part;
+  }
+  return total;
+}
+
+// A block per row.
+__global__ void __launch_bounds__(kRowThreads)
+    row_kernel(const __grid_constant__ Inboxes inboxes, const __grid_constant__ RowSums rows) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  const int row = static_cast<int>(blockIdx.x);
+  const std::size_t first = static_cast<std::size_t>(row) * rows.cols;
+  const std::size_t of_rank = static_cast<std::size_t>(inboxes.most_rows) * rows.cols;
+  const std::uint32_t epoch = inboxes.epochs[row] + 1;
+  for (int col = 2 * threadIdx.x; col < rows.cols; col += 2 * kRowThreads) {
+    const auto own = *reinterpret_cast<const float2*>(rows.part + first + col);
+    for (int peer = 0; peer < inboxes.ranks; ++peer) {
+      if (peer != inboxes.rank) {
+        send(inboxes.of[peer] + inboxes.rank * of_rank + first + col, own, epoch);
+      }
+    }
+  }
+  float squares = 0.0F;
+  for (int col = 2 * threadIdx.x; col < rows.cols; col += 2 * kRowThreads) {
+    float2 total{};
+    for (int rank = 0; rank < inboxes.ranks; ++rank) {
+      const float2 part =
+          rank == inboxes.rank
+              ? *reinterpret_cast<const float2*>(rows.part + first + col)
+              : receive(inboxes.of[inboxes.rank] + rank * of_rank + first + col, epoch);
+      total.x += part.x;
+      total.y += part.y;
+    }
+    auto* sum = reinterpret_cast<float2*>(rows.sum + first + col);
+    if (rows.add) {
+      total.x += sum->x;
+      total.y += sum->y;
+    }
+    *sum = total;
+    if (rows.norm_weight != nullptr) {
+      const auto weight = *reinterpret_cast<const float2*>(rows.norm_weight + col);
+      *reinterpret_cast<__nv_bfloat162*>(rows.normed + first + col) =
+          __floats2bfloat162_rn(total.x * weight.x, total.y * weight.y);
+      squares += total.x * total.x + total.y * total.y;
+    }
+  }
+  if (rows.norm_weight != nullptr) {
+    squares = sum_over_block(squares);
+  }
+  if (threadIdx.x == 0) {
+    if (rows.norm_weight != nullptr) {
+      rows.square_sums[row] = squares;
+    }
+    inboxes.epochs[row] = epoch;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    gather_kernel(const __grid_constant__ Arrivals arrivals,
+                  const __grid_constant__ GatheredColumns columns) {
+  winnow::cuda::wait_for_predecessor();
+  const std::uint32_t epoch = arrivals.epochs[blockIdx.x] + 1;
+  for (int row = 0; row < columns.rows; ++row) {
+    const float* own = columns.own + static_cast<std::size_t>(row) * columns.cols;
+    float* to = columns.whole + static_cast<std::size_t>(row) * columns.stride + columns.first;
+    for (int col = blockIdx.x * kThreads + threadIdx.x; col < columns.cols;
+         col += gridDim.x * kThreads) {
+      to[col] = own[col];
+    }
+  }
+  __threadfence_system();
+  __syncthreads();
+  const int peer = static_cast<int>(threadIdx.x);
+  if (arrivals.rank != 0) {
+    if (peer == 0) {
+      arrive(arrivals, 0, epoch);
+    }
+  } else if (peer > 0 && peer < arrivals.ranks) {
+    wait_for(arrivals, peer, epoch);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    arrivals.epochs[blockIdx.x] = epoch;
+  }
+}
+
+int blocks_for(std::size_t items) {
+  return static_cast<int>(
+      std::clamp<std::size_t>((items + kThreads - 1) / kThreads, 1, kMostBlocks));
+}
+
+}  // namespace
+
+void sum_parts(const Arrivals& arrivals, const Parts& parts, float* sum, bool add,
+               std::size_t count, cudaStream_t stream) {
+  const auto kernel = parts.in_16_bits ? sum_kernel<bf16> : sum_kernel<float>;
+  winnow::cuda::launch(kernel, blocks_for(count / 8), kThreads, 0, stream, false, arrivals, parts,
+                       sum, add, count);
+}
+
+void sum_rows(const Inboxes& inboxes, const RowSums& rows, cudaStream_t stream) {
+  winnow::cuda::launch(row_kernel, rows.rows, kRowThreads, 0, stream, true, inboxes, rows);
+}
+
+void gather_columns(const Arrivals& arrivals, const GatheredColumns& columns, cudaStream_t stream) {
+  // As many blocks on every rank, though they differ in columns.
+  const auto blocks = blocks_for(static_cast<std::size_t>(columns.stride) / arrivals.ranks);
+  winnow::cuda::launch(gather_kernel, blocks, kThreads, 0, stream, false, arrivals, columns);
+}
+
+}  // namespace winnow::parallel::cuda

@@ -1,0 +1,189 @@
+// Ranks whose kernels wait for each other: on devices of their own, or on the only one there is.
+#include "parallel/cuda/device_ranks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/random.h"
+#include "parallel/thread_ranks.h"
+
+namespace winnow::parallel::cuda {
+namespace {
+
+using winnow::cuda::DeviceBuffer;
+using Place = DeviceRanks::Place;
+
+constexpr Place kPlaces[] = {Place::embedding, Place::attention, Place::feed_forward};
+
+std::vector<float> draw(std::size_t count, int rank, int round) {
+  Random random(static_cast<std::uint64_t>(100 * round + rank));
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = static_cast<float>(random.uniform()) - 0.5F;
+  }
+  return values;
+}
+
+class CudaRanks : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (winnow::cuda::device_count() == 0) {
+      GTEST_SKIP() << "no CUDA device";
+    }
+  }
+
+  /// body(ranks, stream) of each rank, in threads.
+  static void on_all(const std::function<void(DeviceRanks&, const winnow::cuda::Stream&)>& body) {
+    auto all = make_thread_ranks(GetParam());
+    std::vector<std::jthread> threads;
+    for (auto& host : all) {
+      threads.emplace_back([&body, &host] {
+        const int device = host->rank() % winnow::cuda::device_count();
+        winnow::cuda::use_device(device);
+        DeviceRanks ranks(*host, device);
+        const winnow::cuda::Stream stream;
+        body(ranks, stream);
+        stream.synchronize();
+        host->meet();  // others may still read this rank's memory
+      });
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Sizes, CudaRanks, ::testing::Values(2, 3, 8));
+
+// Of several sizes one after another, so that memory moves, and places are used again and again.
+TEST_P(CudaRanks, AddUpTheirParts) {
+  on_all([](DeviceRanks& ranks, const winnow::cuda::Stream& stream) {
+    int round = 0;
+    for (const std::size_t count : {8U, 4096U, 200'000U, 1'048'576U}) {
+      ranks.reserve_parts(count);
+      for (int repeat = 0; repeat < 4; ++repeat, ++round) {
+        for (const Place place : kPlaces) {
+          const bool add = place != Place::embedding;
+          const bool in_16_bits = place == Place::feed_forward;
+          std::vector<float> expected = add ? draw(count, 99, round) : std::vector<float>(count);
+          const DeviceBuffer<float> sum{std::span<const float>(draw(count, 99, round))};
+          std::vector<float> total(count);
+          for (int rank = 0; rank < ranks.size(); ++rank) {
+            const auto part = draw(count, rank, round);
+            for (std::size_t i = 0; i < count; ++i) {
+              total[i] += in_16_bits ? to_float(to_bf16(part[i])) : part[i];
+            }
+          }
+          for (std::size_t i = 0; i < count; ++i) {
+            expected[i] = add ? total[i] + expected[i] : total[i];
+          }
+          const auto own = draw(count, ranks.rank(), round);
+          std::vector<bf16> rounded(count);
+          std::ranges::transform(own, rounded.begin(), to_bf16);
+          const void* from = in_16_bits ? static_cast<const void*>(rounded.data()) : own.data();
+          winnow::cuda::check(cudaMemcpyAsync(ranks.part(place), from, count * (in_16_bits ? 2 : 4),
+                                              cudaMemcpyHostToDevice, stream.get()),
+                              "copy a part");
+          ranks.sum(place, in_16_bits, sum.data(), add, count, stream.get());
+          stream.synchronize();
+          std::vector<float> got(count);
+          sum.read(got);
+          ASSERT_EQ(got, expected) << "rank " << ranks.rank() << ", " << count;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(CudaRanks, AddUpRowsAndNormThem) {
+  on_all([](DeviceRanks& ranks, const winnow::cuda::Stream& stream) {
+    constexpr int kCols = 4104;
+    ranks.reserve_rows(16, kCols);
+    int round = 0;
+    for (const int rows : {1, 16, 3, 1, 7}) {
+      const auto count = static_cast<std::size_t>(rows * kCols);
+      const auto weight = draw(kCols, 98, 0);
+      const DeviceBuffer<float> weights{std::span<const float>(weight)};
+      for (const Place place : kPlaces) {
+        ++round;
+        const auto before = draw(count, 99, round);
+        const DeviceBuffer<float> sum{std::span<const float>(before)};
+        const DeviceBuffer<float> part{std::span<const float>(draw(count, ranks.rank(), round))};
+        const DeviceBuffer<bf16> normed(count);
+        const DeviceBuffer<float> squares(static_cast<std::size_t>(rows));
+        ranks.sum_rows(place,
+                       {.part = part.data(),
+                        .rows = rows,
+                        .cols = kCols,
+                        .sum = sum.data(),
+                        .add = place != Place::embedding,
+                        .norm_weight = weights.data(),
+                        .normed = normed.data(),
+                        .square_sums = squares.data()},
+                       stream.get());
+        stream.synchronize();
+        std::vector<float> expected(count);
+        for (int rank = 0; rank < ranks.size(); ++rank) {
+          const auto own = draw(count, rank, round);
+          for (std::size_t i = 0; i < count; ++i) {
+            expected[i] += own[i];
+          }
+        }
+        std::vector<float> got(count);
+        std::vector<bf16> got_normed(count);
+        std::vector<float> got_squares(static_cast<std::size_t>(rows));
+        sum.read(got);
+        normed.read(got_normed);
+        squares.read(got_squares);
+        std::vector<double> expected_squares(static_cast<std::size_t>(rows));
+        for (std::size_t i = 0; i < count; ++i) {
+          expected[i] += place != Place::embedding ? before[i] : 0.0F;
+          ASSERT_EQ(got[i], expected[i]) << "rank " << ranks.rank() << ", number " << i;
+          ASSERT_EQ(got_normed[i].bits, to_bf16(expected[i] * weight[i % kCols]).bits);
+          expected_squares[i / kCols] += double{expected[i]} * expected[i];
+        }
+        for (std::size_t row = 0; row < got_squares.size(); ++row) {
+          ASSERT_NEAR(got_squares[row], expected_squares[row], 1e-4 * expected_squares[row]);
+        }
+      }
+    }
+  });
+}
+
+TEST_P(CudaRanks, GatherColumns) {
+  on_all([](DeviceRanks& ranks, const winnow::cuda::Stream& stream) {
+    constexpr int kCols = 1003;
+    constexpr int kRows = 5;
+    const DeviceBuffer<float> whole(ranks.rank() == 0 ? std::size_t{kRows} * kCols : 0);
+    float* first = ranks.share_of_first(whole.data());
+    for (int round = 0; round < 3; ++round) {
+      const auto all = draw(std::size_t{kRows} * kCols, 0, round);
+      const int begin = kCols * ranks.rank() / ranks.size();
+      const int end = kCols * (ranks.rank() + 1) / ranks.size();
+      std::vector<float> own;
+      for (int row = 0; row < kRows; ++row) {
+        own.insert(own.end(), all.begin() + row * kCols + begin, all.begin() + row * kCols + end);
+      }
+      const DeviceBuffer<float> part{std::span<const float>(own)};
+      ranks.gather({.own = part.data(),
+                    .whole = first,
+                    .rows = kRows,
+                    .cols = end - begin,
+                    .first = begin,
+                    .stride = kCols},
+                   stream.get());
+      stream.synchronize();
+      if (ranks.rank() == 0) {
+        std::vector<float> got(all.size());
+        whole.read(got);
+        ASSERT_EQ(got, all);
+      }
+      ranks.reserve_parts(static_cast<std::size_t>(8 << round));  // all meet
+    }
+  });
+}
+
+}  // namespace
+}  // namespace winnow::parallel::cuda
