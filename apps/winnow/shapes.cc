@@ -14,7 +14,7 @@ struct Shape {
   const char* config;  // what of the model's config.json a description needs
 };
 
-constexpr std::array<Shape, 7> kShapes{{
+constexpr auto kShapes = std::to_array<Shape>({
     // HuggingFaceTB/SmolLM2-135M
     {"smollm2-135m", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 576,
       "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
@@ -32,10 +32,32 @@ constexpr std::array<Shape, 7> kShapes{{
       "rope_scaling": {"rope_type": "llama3", "factor": 32, "low_freq_factor": 1,
         "high_freq_factor": 4, "original_max_position_embeddings": 8192},
       "tie_word_embeddings": true})"},
-    // Qwen/Qwen3-8B
+    // meta-llama/Llama-3.1-8B, -70B
+    {"llama-3.1-8b", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
+      "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+      "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 131072,
+      "rms_norm_eps": 1e-5, "rope_theta": 500000,
+      "rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+        "high_freq_factor": 4, "original_max_position_embeddings": 8192}})"},
+    {"llama-3.1-70b", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 8192,
+      "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+      "intermediate_size": 28672, "vocab_size": 128256, "max_position_embeddings": 131072,
+      "rms_norm_eps": 1e-5, "rope_theta": 500000,
+      "rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+        "high_freq_factor": 4, "original_max_position_embeddings": 8192}})"},
+    // meta-llama/Llama-2-70b-hf
+    {"llama-2-70b", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 8192,
+      "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+      "intermediate_size": 28672, "vocab_size": 32000, "max_position_embeddings": 4096,
+      "rms_norm_eps": 1e-5})"},
+    // Qwen/Qwen3-8B, -32B
     {"qwen3-8b", R"({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 4096,
       "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
       "head_dim": 128, "intermediate_size": 12288, "vocab_size": 151936,
+      "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000})"},
+    {"qwen3-32b", R"({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 5120,
+      "num_hidden_layers": 64, "num_attention_heads": 64, "num_key_value_heads": 8,
+      "head_dim": 128, "intermediate_size": 25600, "vocab_size": 151936,
       "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000})"},
     // Qwen/Qwen3-30B-A3B
     {"qwen3-30b-a3b", R"({"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 2048,
@@ -60,14 +82,16 @@ constexpr std::array<Shape, 7> kShapes{{
       "intermediate_size": 14336, "vocab_size": 32000, "num_local_experts": 8,
       "num_experts_per_tok": 2, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
       "rope_theta": 1000000})"},
-}};
+});
 
 }  // namespace
 
 std::span<const std::string_view> shape_names() {
-  static constexpr std::array<std::string_view, 7> kNames{
-      "smollm2-135m",  "llama-3.2-1b",       "llama-2-7b",  "qwen3-8b",
-      "qwen3-30b-a3b", "qwen3-next-80b-a3b", "mixtral-8x7b"};
+  static const auto kNames = [] {
+    std::array<std::string_view, kShapes.size()> names;
+    std::ranges::transform(kShapes, names.begin(), &Shape::name);
+    return names;
+  }();
   return kNames;
 }
 
