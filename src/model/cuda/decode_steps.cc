@@ -194,6 +194,7 @@ void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
     if (!shape.with_logits) {
       return;
     }
+    head_.complete_logits(shape.size, stream);
   } else {
     has_logits = put_layers(shape, stream);
   }

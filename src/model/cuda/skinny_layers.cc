@@ -8,25 +8,17 @@
 namespace winnow::model::cuda {
 namespace {
 
-using Place = parallel::cuda::DeviceRanks::Place;
-
 constexpr int kMost = ops::cuda::kMostSkinnyRows;  // on any device
 
 std::size_t width(int cols) {
   return kMost * static_cast<std::size_t>(cols);
 }
 
-// Ranks' parts added up, to what the stream has or in its place, and what the norm makes of it.
-parallel::cuda::RowSums sum_of(const float* part, bool add, const ops::cuda::ResidualStream& stream,
-                               int rows, int cols) {
-  return {.part = part,
-          .rows = rows,
-          .cols = cols,
-          .sum = stream.hidden,
-          .add = add,
-          .norm_weight = stream.norm_weight,
-          .normed = stream.normed,
-          .square_sums = stream.square_sums};
+// As RankedSum counts: embeddings, then of each layer its mixer and its feed-forward.
+ops::cuda::RankedSum sum_of(const DeviceModel& model, int layer, bool feed_forward) {
+  const auto* ranks = model.ranks();
+  return {ranks != nullptr ? ranks->row_inboxes() : nullptr,
+          static_cast<std::uint32_t>(2 * layer + (feed_forward ? 2 : 1))};
 }
 
 template <class T>
@@ -40,9 +32,7 @@ void keep(const winnow::cuda::DeviceBuffer<T>& to, const T* from, const std::int
 
 SkinnyLayers::SkinnyLayers(const DeviceModel& model)
     : model_(model),
-      parts_(model.spec().experts() != nullptr || model.ranks() != nullptr
-                 ? 1
-                 : ops::cuda::residual_parts(model.hidden())),
+      parts_(model.spec().experts() != nullptr ? 1 : ops::cuda::residual_parts(model.hidden())),
       scratch_(2 * model.hidden() + model.intermediate()),
       hidden_(width(model.hidden())),
       normed_(width(model.hidden())),
@@ -78,13 +68,26 @@ void SkinnyLayers::run(std::span<const ops::cuda::SkinnyGemm> gemms, int rows, b
   ops::cuda::skinny_gemm(gemms, rows, scratch_, {stream, overlap});
 }
 
+void SkinnyLayers::sum_embedded(int rows, cudaStream_t stream) const {
+  if (const auto* ranks = model_.ranks()) {
+    const ops::cuda::ResidualStream to = residual(model_.layer(0).attention_norm);
+    parallel::cuda::sum_rows({.inboxes = ranks->row_inboxes(),
+                              .number = 0,
+                              .part = part_.data(),
+                              .rows = rows,
+                              .cols = model_.hidden(),
+                              .sum = to.hidden,
+                              .norm_weight = to.norm_weight,
+                              .normed = to.normed,
+                              .square_sums = to.square_sums},
+                             stream);
+  }
+}
+
 kvcache::cuda::QkvRows SkinnyLayers::project(int layer, const QkvMemory& to, int rows, bool overlap,
                                              cudaStream_t stream) {
-  if (const auto* ranks = model_.ranks(); layer == 0 && ranks != nullptr) {
-    ranks->sum_rows(Place::embedding,
-                    sum_of(part_.data(), false, residual(model_.layer(0).attention_norm), rows,
-                           model_.hidden()),
-                    stream);
+  if (layer == 0) {
+    sum_embedded(rows, stream);
   }
   const ops::cuda::SkinnyGemm gemm = projection(layer, to.exact);
   run(std::span(&gemm, 1), rows, overlap, stream);
@@ -97,26 +100,8 @@ void SkinnyLayers::finish_layer(int layer, const bf16* attended, int rows, cudaS
     run(std::span(&output, 1), rows, true, stream);
     return finish_experts(layer, rows, stream);
   }
-  const DeviceLayerWeights& w = model_.layer(layer);
-  const auto gate_up = ops::cuda::gated({w.gate_up.view(), data_or_null(w.gate_up_bias)}, normed(),
-                                        activated_.data());
-  add(Place::attention, {w.output.view(), data_or_null(w.output_bias)}, {.x = attended}, w.mlp_norm,
-      rows, stream);
-  run(std::span(&gate_up, 1), rows, true, stream);
-  add(Place::feed_forward, {w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
-      model_.norm_behind(layer), rows, stream);
-}
-
-void SkinnyLayers::add(Place place, const ops::cuda::GemmWeight& linear,
-                       const ops::cuda::SkinnyInput& x, const FloatBuffer& next_norm, int rows,
-                       cudaStream_t stream) const {
-  const auto* ranks = model_.ranks();
-  const auto gemm = ranks == nullptr ? ops::cuda::added(linear, x, residual(next_norm))
-                                     : ops::cuda::stored(linear, x, part_.data());
-  run(std::span(&gemm, 1), rows, true, stream);
-  if (ranks != nullptr) {
-    ranks->sum_rows(place, sum_of(part_.data(), true, residual(next_norm), rows, model_.hidden()),
-                    stream);
+  for (const ops::cuda::SkinnyGemm& gemm : behind_attention(layer, attended)) {
+    run(std::span(&gemm, 1), rows, true, stream);
   }
 }
 
@@ -155,7 +140,7 @@ ops::cuda::SkinnyGemm SkinnyLayers::projection(int layer, float* qkv) const {
 ops::cuda::SkinnyGemm SkinnyLayers::attention_output(int layer, const bf16* attended) const {
   const DeviceLayerWeights& w = model_.layer(layer);
   return ops::cuda::added({w.output.view(), data_or_null(w.output_bias)}, {.x = attended},
-                          residual(w.mlp_norm));
+                          residual(w.mlp_norm), sum_of(model_, layer, false));
 }
 
 std::array<ops::cuda::SkinnyGemm, 3> SkinnyLayers::behind_attention(int layer,
@@ -165,7 +150,7 @@ std::array<ops::cuda::SkinnyGemm, 3> SkinnyLayers::behind_attention(int layer,
           ops::cuda::gated({w.gate_up.view(), data_or_null(w.gate_up_bias)}, normed(),
                            activated_.data()),
           ops::cuda::added({w.down.view(), data_or_null(w.down_bias)}, {.x = activated_.data()},
-                           residual(model_.norm_behind(layer)))};
+                           residual(model_.norm_behind(layer)), sum_of(model_, layer, true))};
 }
 
 void SkinnyLayers::finish_experts(int layer, int rows, cudaStream_t stream) {
@@ -200,7 +185,7 @@ ops::cuda::SkinnyInput SkinnyLayers::normed() const {
 bool SkinnyChain::takes(const DeviceModel& model, const LinearCall& call) {
   constexpr int kWide = 4096;
   constexpr int kMostOfWide = 8;
-  return model.is_plain() && model.ranks() == nullptr && call.is_step &&
+  return model.is_plain() && call.is_step &&
          call.rows <= std::min(most(), model.hidden() < kWide ? kMost : kMostOfWide);
 }
 
@@ -217,6 +202,9 @@ bool SkinnyChain::finish_step(const bf16* attended, bool with_logits, const Outp
   const auto [output, gate_up, down] = behind_attention(model().layers() - 1, attended);
   const std::array gemms{output, gate_up, down, head.layer(normed(), with_logits)};
   run(gemms, rows, true, stream);
+  if (with_logits) {
+    head.complete_logits(rows, stream);
+  }
   return with_logits;
 }
 

@@ -44,7 +44,10 @@ class SkinnyLayers : public LinearPath {
   ops::cuda::SkinnyInput finish(int rows, cudaStream_t stream) override;
   [[nodiscard]] const float* hidden() const override { return hidden_.data(); }
 
-  /// The GEMMs themselves, for those who run several in one kernel; not of a rank's part.
+  /// Where ranks have parts of them, the embedded tokens become the residual stream.
+  void sum_embedded(int rows, cudaStream_t stream) const;
+
+  /// The GEMMs themselves, for those who run several in one kernel.
   [[nodiscard]] ops::cuda::SkinnyGemm projection(int layer, float* qkv) const;
   [[nodiscard]] std::array<ops::cuda::SkinnyGemm, 3> behind_attention(int layer,
                                                                       const bf16* attended) const;
@@ -59,11 +62,6 @@ class SkinnyLayers : public LinearPath {
  private:
   [[nodiscard]] ops::cuda::ResidualStream residual(const FloatBuffer& next_norm) const;
   [[nodiscard]] ops::cuda::SkinnyGemm attention_output(int layer, const bf16* attended) const;
-  /// The residual stream += linear(x), or the sum of what the ranks have of it, and what the norm
-  /// behind it makes of that.
-  void add(parallel::cuda::DeviceRanks::Place place, const ops::cuda::GemmWeight& linear,
-           const ops::cuda::SkinnyInput& x, const FloatBuffer& next_norm, int rows,
-           cudaStream_t stream) const;
   void finish_experts(int layer, int rows, cudaStream_t stream);
   /// shared_ = what the shared expert makes of normed_, and that into the residual stream.
   void add_shared(int layer, int rows, cudaStream_t stream);
@@ -71,9 +69,9 @@ class SkinnyLayers : public LinearPath {
   const DeviceModel& model_;
   int parts_;  // in which a layer leaves the square sums of the residual stream
   ops::cuda::SkinnyScratch scratch_;
-  winnow::cuda::DeviceBuffer<float> hidden_;         // [rows, hidden]
-  winnow::cuda::DeviceBuffer<float> part_;           // [rows, hidden] of it that this rank has
-  winnow::cuda::DeviceBuffer<bf16> normed_;          // [rows, hidden], unscaled
+  winnow::cuda::DeviceBuffer<float> hidden_;  // [rows, hidden]
+  winnow::cuda::DeviceBuffer<float> part_;    // [rows, hidden] of embeddings that this rank has
+  winnow::cuda::DeviceBuffer<bf16> normed_;   // [rows, hidden], unscaled
   winnow::cuda::DeviceBuffer<float> square_sums_;    // [parts, rows]
   winnow::cuda::DeviceBuffer<bf16> activated_;       // [rows, intermediate]
   winnow::cuda::DeviceBuffer<float> kept_hidden_;    // [rows, hidden]

@@ -78,7 +78,7 @@ void SmallBatchLayers::add(const SmallBatchProduct& product, const FloatBuffer& 
                           model_.norm_eps(), normed_.rows(rows), stream);
 }
 
-void SmallBatchLayers::add_parts(Place place, const SmallBatchProduct& product,
+void SmallBatchLayers::add_parts(int number, const SmallBatchProduct& product,
                                  const FloatBuffer& bias, const FloatBuffer& norm, int rows,
                                  cudaStream_t stream) const {
   if (model_.ranks() == nullptr) {
@@ -88,18 +88,19 @@ void SmallBatchLayers::add_parts(Place place, const SmallBatchProduct& product,
   if (bias.size() > 0) {
     ops::cuda::add_bias(part_.data(), rows, model_.hidden(), bias.data(), stream);
   }
-  sum_parts(place, /*add=*/true, rows, stream);
+  sum_parts(number, rows, stream);
   add({}, {}, norm, rows, stream);
 }
 
-void SmallBatchLayers::sum_parts(Place place, bool add, int rows, cudaStream_t stream) const {
+void SmallBatchLayers::sum_parts(int number, int rows, cudaStream_t stream) const {
   parallel::cuda::RowSums sums;
+  sums.inboxes = model_.ranks()->row_inboxes();
+  sums.number = static_cast<std::uint32_t>(number);
   sums.part = part_.data();
   sums.rows = rows;
   sums.cols = model_.hidden();
   sums.sum = hidden_.data();
-  sums.add = add;
-  model_.ranks()->sum_rows(place, sums, stream);
+  parallel::cuda::sum_rows(sums, stream);
 }
 
 kvcache::cuda::QkvRows SmallBatchLayers::project(int layer, const QkvMemory& to, int rows,
@@ -107,7 +108,7 @@ kvcache::cuda::QkvRows SmallBatchLayers::project(int layer, const QkvMemory& to,
   const DeviceLayerWeights& w = model_.layer(layer);
   if (layer == 0) {
     if (model_.ranks() != nullptr) {
-      sum_parts(Place::embedding, /*add=*/false, rows, stream);
+      sum_parts(0, rows, stream);
     }
     add({}, {}, w.attention_norm, rows, stream);
   }
@@ -120,12 +121,12 @@ void SmallBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
   const DeviceLayerWeights& w = model_.layer(layer);
   const PackedRows heads = attended_.rows(rows);
   ops::cuda::pack_rows(heads, attended, stream);
-  add_parts(Place::attention, multiply(w.output, heads, stream), w.output_bias, w.mlp_norm, rows,
+  add_parts(2 * layer + 1, multiply(w.output, heads, stream), w.output_bias, w.mlp_norm, rows,
             stream);
   if (model_.spec().experts() != nullptr) {
     return finish_experts(layer, rows, stream);
   }
-  add_parts(Place::feed_forward, multiply_dense(layer, rows, stream), w.down_bias,
+  add_parts(2 * layer + 2, multiply_dense(layer, rows, stream), w.down_bias,
             model_.norm_behind(layer), rows, stream);
 }
 

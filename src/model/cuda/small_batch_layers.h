@@ -44,15 +44,14 @@ class SmallBatchLayers final : public LinearPath {
   [[nodiscard]] ops::cuda::SmallBatchProduct multiply(const ops::cuda::DeviceWeight& weight,
                                                       const ops::cuda::PackedRows& x,
                                                       cudaStream_t stream) const;
-  using Place = parallel::cuda::DeviceRanks::Place;
   /// hidden += the product + bias, and what the next layer takes of it.
   void add(const ops::cuda::SmallBatchProduct& product, const FloatBuffer& bias,
            const FloatBuffer& norm, int rows, cudaStream_t stream) const;
-  /// The same, where the ranks may have parts of the product.
-  void add_parts(Place place, const ops::cuda::SmallBatchProduct& product, const FloatBuffer& bias,
+  /// The same, where the ranks may have parts of the product, which is sum `number` of the pass.
+  void add_parts(int number, const ops::cuda::SmallBatchProduct& product, const FloatBuffer& bias,
                  const FloatBuffer& norm, int rows, cudaStream_t stream) const;
-  /// hidden (+)= all ranks' part_.
-  void sum_parts(Place place, bool add, int rows, cudaStream_t stream) const;
+  /// hidden = all ranks' part_, or, but of sum 0, that much more.
+  void sum_parts(int number, int rows, cudaStream_t stream) const;
   [[nodiscard]] std::size_t most_sums() const;
   /// Experts into the residual stream, and the norm behind them.
   void finish_experts(int layer, int rows, cudaStream_t stream);

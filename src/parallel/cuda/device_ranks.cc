@@ -75,24 +75,23 @@ void DeviceRanks::reserve_parts(std::size_t floats) {
 }
 
 void DeviceRanks::reserve_rows(int rows, int cols) {
-  if (rows <= most_rows_ && cols <= most_cols_) {
+  const std::size_t stride = static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
+  if (stride <= row_stride_) {
     return;
   }
-  most_rows_ = std::max(most_rows_, rows);
-  most_cols_ = std::max(most_cols_, cols);
-  row_epochs_.ensure(static_cast<std::size_t>(most_rows_));
-  row_epochs_.fill(0);
-  const std::size_t pairs = static_cast<std::size_t>(size()) *
-                            static_cast<std::size_t>(most_rows_) *
-                            static_cast<std::size_t>(most_cols_);
-  for (std::size_t i = 0; i < kPlaces; ++i) {
-    Inboxes& inboxes = inbox_addresses_[i];
-    inboxes = {
-        .rank = rank(), .ranks = size(), .of = {}, .most_rows = most_rows_, .epochs = nullptr};
-    inboxes.epochs = row_epochs_.data();
-    std::ranges::transform(renew(inboxes_[i], pairs * sizeof(uint2)), inboxes.of.begin(),
-                           [](void* memory) { return static_cast<uint2*>(memory); });
-  }
+  row_stride_ = stride;
+  row_counts_.ensure(2);
+  row_counts_.fill(0);
+  RowInboxes inboxes{.rank = rank(),
+                     .ranks = size(),
+                     .of = {},
+                     .stride = stride,
+                     .passes = row_counts_.data(),
+                     .arrived = row_counts_.data() + 1};
+  const std::size_t pairs = kPlaces * static_cast<std::size_t>(size()) * stride;
+  std::ranges::transform(renew(inboxes_, pairs * sizeof(uint2)), inboxes.of.begin(),
+                         [](void* memory) { return static_cast<uint2*>(memory); });
+  row_inboxes_ = winnow::cuda::DeviceBuffer<RowInboxes>(std::span<const RowInboxes>(&inboxes, 1));
 }
 
 void* DeviceRanks::part(Place place) const {
@@ -104,10 +103,6 @@ void DeviceRanks::sum(Place place, bool in_16_bits, float* sum, bool add, std::s
   Parts parts = addresses_[index_of(place)];
   parts.in_16_bits = in_16_bits;
   sum_parts(arrivals_, parts, sum, add, count, stream);
-}
-
-void DeviceRanks::sum_rows(Place place, const RowSums& rows, cudaStream_t stream) const {
-  cuda::sum_rows(inbox_addresses_[index_of(place)], rows, stream);
 }
 
 float* DeviceRanks::share_of_first(float* whole) const {

@@ -27,7 +27,7 @@ class DeviceRanks {
   [[nodiscard]] int rank() const { return host_.rank(); }
   [[nodiscard]] int size() const { return host_.size(); }
 
-  /// Makes room for parts of so many floats, and for sum_rows() of so many rows. Waits for all
+  /// Makes room for parts of so many floats, and for sums of so many rows. Waits for all
   /// ranks' devices when more is needed than before; else it does nothing.
   void reserve_parts(std::size_t floats);
   void reserve_rows(int rows, int cols);
@@ -40,8 +40,8 @@ class DeviceRanks {
   /// sum [count] (+)= the parts that all ranks have left.
   void sum(Place place, bool in_16_bits, float* sum, bool add, std::size_t count,
            cudaStream_t stream) const;
-  /// The same of rows.part, which may lie anywhere.
-  void sum_rows(Place place, const RowSums& rows, cudaStream_t stream) const;
+  /// For RowSums, in device memory, and for kernels that add up what they compute.
+  [[nodiscard]] const RowInboxes* row_inboxes() const { return row_inboxes_.data(); }
 
   /// For gather(): rank 0's `whole`, as every rank must know it. Waits for all ranks.
   [[nodiscard]] float* share_of_first(float* whole) const;
@@ -63,12 +63,11 @@ class DeviceRanks {
   Arrivals arrivals_;
   std::array<Bytes, kPlaces> parts_;
   std::array<Parts, kPlaces> addresses_;
-  std::array<Bytes, kPlaces> inboxes_;
-  std::array<Inboxes, kPlaces> inbox_addresses_;
-  winnow::cuda::DeviceBuffer<std::uint32_t> row_epochs_;
+  Bytes inboxes_;
+  winnow::cuda::DeviceBuffer<RowInboxes> row_inboxes_;
+  winnow::cuda::DeviceBuffer<std::uint32_t> row_counts_;  // passes, arrived
+  std::size_t row_stride_ = 0;
   int generation_ = 0;
-  int most_rows_ = 0;
-  int most_cols_ = 0;
 };
 
 }  // namespace winnow::parallel::cuda

@@ -4,36 +4,13 @@
 
 #include "base/cuda/launch.cuh"
 #include "parallel/cuda/rank_sums.h"
+#include "parallel/cuda/row_exchange.cuh"
 
 namespace winnow::parallel::cuda {
 namespace {
 
 constexpr int kThreads = 512;
 constexpr int kRowThreads = 1024;
-constexpr std::uint64_t kPatience = 30'000'000'000;  // nanoseconds, as Communicator's
-
-__device__ std::uint64_t now() {
-  std::uint64_t time = 0;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
-  return time;
-}
-
-// Repeats `look` until it returns true. A peer that has failed never comes.
-template <class Look>
-__device__ void wait_until(const Look& look) {
-  constexpr int kLooks = 4096;
-  for (int i = 0; i < kLooks; ++i) {
-    if (look()) {
-      return;
-    }
-  }
-  const std::uint64_t begin = now();
-  while (!look()) {
-    if (now() - begin > kPatience) {
-      __trap();
-    }
-  }
-}
 
 __device__ void store_release(std::uint32_t* to, std::uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
@@ -125,26 +102,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Two numbers, each beside its epoch: 8 bytes arrive at once, so a number is there with its epoch.
-__device__ void send(uint2* to, float2 values, std::uint32_t epoch) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to),
-               "r"(__float_as_uint(values.x)), "r"(epoch), "r"(__float_as_uint(values.y)),
-               "r"(epoch)
-               : "memory");
-}
-
-__device__ float2 receive(const uint2* from, std::uint32_t epoch) {
-  uint4 pair{};
-  wait_until([&] {
-    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(pair.x), "=r"(pair.y), "=r"(pair.z), "=r"(pair.w)
-                 : "l"(from)
-                 : "memory");
-    return pair.y == epoch && pair.w == epoch;
-  });
-  return {__uint_as_float(pair.x), __uint_as_float(pair.z)};
-}
-
 __device__ float sum_over_block(float value) {
   __shared__ float sums[kRowThreads / 32];
   for (int lane = 16; lane > 0; lane /= 2) {
@@ -162,54 +119,34 @@ __device__ float sum_over_block(float value) {
 }
 
 // A block per row.
-__global__ void __launch_bounds__(kRowThreads)
-    row_kernel(const __grid_constant__ Inboxes inboxes, const __grid_constant__ RowSums rows) {
+__global__ void __launch_bounds__(kRowThreads) row_kernel(const __grid_constant__ RowSums rows) {
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
-  const int row = static_cast<int>(blockIdx.x);
-  const std::size_t first = static_cast<std::size_t>(row) * rows.cols;
-  const std::size_t of_rank = static_cast<std::size_t>(inboxes.most_rows) * rows.cols;
-  const std::uint32_t epoch = inboxes.epochs[row] + 1;
-  for (int col = 2 * threadIdx.x; col < rows.cols; col += 2 * kRowThreads) {
-    const auto own = *reinterpret_cast<const float2*>(rows.part + first + col);
-    for (int peer = 0; peer < inboxes.ranks; ++peer) {
-      if (peer != inboxes.rank) {
-        send(inboxes.of[peer] + inboxes.rank * of_rank + first + col, own, epoch);
-      }
+  const RowInboxes& inboxes = *rows.inboxes;
+  const bool begins = rows.number == 0;
+  const std::size_t first = static_cast<std::size_t>(blockIdx.x) * rows.cols;
+  const std::uint32_t epoch = epoch_of(inboxes, rows.number) + (begins ? kMostSums : 0);
+  float squares = 0.0F;
+  for (int col = threadIdx.x; col < rows.cols; col += kRowThreads) {
+    const std::size_t at = first + col;
+    float total = sum_over_ranks(inboxes, rows.number, epoch, at, rows.part[at]);
+    total += begins ? 0.0F : rows.sum[at];
+    rows.sum[at] = total;
+    if (rows.norm_weight != nullptr) {
+      rows.normed[at] = {__bfloat16_as_ushort(__float2bfloat16_rn(total * rows.norm_weight[col]))};
+      squares += total * total;
     }
   }
-  float squares = 0.0F;
-  for (int col = 2 * threadIdx.x; col < rows.cols; col += 2 * kRowThreads) {
-    float2 total{};
-    for (int rank = 0; rank < inboxes.ranks; ++rank) {
-      const float2 part =
-          rank == inboxes.rank
-              ? *reinterpret_cast<const float2*>(rows.part + first + col)
-              : receive(inboxes.of[inboxes.rank] + rank * of_rank + first + col, epoch);
-      total.x += part.x;
-      total.y += part.y;
-    }
-    auto* sum = reinterpret_cast<float2*>(rows.sum + first + col);
-    if (rows.add) {
-      total.x += sum->x;
-      total.y += sum->y;
-    }
-    *sum = total;
-    if (rows.norm_weight != nullptr) {
-      const auto weight = *reinterpret_cast<const float2*>(rows.norm_weight + col);
-      *reinterpret_cast<__nv_bfloat162*>(rows.normed + first + col) =
-          __floats2bfloat162_rn(total.x * weight.x, total.y * weight.y);
-      squares += total.x * total.x + total.y * total.y;
-    }
+  squares = sum_over_block(squares);
+  if (threadIdx.x != 0) {
+    return;
   }
   if (rows.norm_weight != nullptr) {
-    squares = sum_over_block(squares);
+    rows.square_sums[blockIdx.x] = squares;
   }
-  if (threadIdx.x == 0) {
-    if (rows.norm_weight != nullptr) {
-      rows.square_sums[row] = squares;
-    }
-    inboxes.epochs[row] = epoch;
+  if (begins && atomicAdd(inboxes.arrived, 1U) + 1 == gridDim.x) {  // all have read the number
+    *inboxes.arrived = 0;
+    *inboxes.passes += 1;
   }
 }
 
@@ -218,6 +155,14 @@ __global__ void __launch_bounds__(kThreads)
                   const __grid_constant__ GatheredColumns columns) {
   winnow::cuda::wait_for_predecessor();
   const std::uint32_t epoch = arrivals.epochs[blockIdx.x] + 1;
+  const int peer = static_cast<int>(threadIdx.x);
+  const bool is_first = arrivals.rank == 0;
+  if (is_first && peer > 0 && peer < arrivals.ranks) {  // it has used what it gathered before
+    arrive(arrivals, peer, epoch);
+  } else if (!is_first && peer == 0) {
+    wait_for(arrivals, 0, epoch);
+  }
+  __syncthreads();
   for (int row = 0; row < columns.rows; ++row) {
     const float* own = columns.own + static_cast<std::size_t>(row) * columns.cols;
     float* to = columns.whole + static_cast<std::size_t>(row) * columns.stride + columns.first;
@@ -228,12 +173,9 @@ __global__ void __launch_bounds__(kThreads)
   }
   __threadfence_system();
   __syncthreads();
-  const int peer = static_cast<int>(threadIdx.x);
-  if (arrivals.rank != 0) {
-    if (peer == 0) {
-      arrive(arrivals, 0, epoch);
-    }
-  } else if (peer > 0 && peer < arrivals.ranks) {
+  if (!is_first && peer == 0) {
+    arrive(arrivals, 0, epoch);
+  } else if (is_first && peer > 0 && peer < arrivals.ranks) {
     wait_for(arrivals, peer, epoch);
   }
   __syncthreads();
@@ -256,8 +198,8 @@ void sum_parts(const Arrivals& arrivals, const Parts& parts, float* sum, bool ad
                        sum, add, count);
 }
 
-void sum_rows(const Inboxes& inboxes, const RowSums& rows, cudaStream_t stream) {
-  winnow::cuda::launch(row_kernel, rows.rows, kRowThreads, 0, stream, true, inboxes, rows);
+void sum_rows(const RowSums& rows, cudaStream_t stream) {
+  winnow::cuda::launch(row_kernel, rows.rows, kRowThreads, 0, stream, true, rows);
 }
 
 void gather_columns(const Arrivals& arrivals, const GatheredColumns& columns, cudaStream_t stream) {

@@ -38,31 +38,35 @@ struct Parts {
 void sum_parts(const Arrivals& arrivals, const Parts& parts, float* sum, bool add,
                std::size_t count, cudaStream_t stream);
 
-/// Memory for rows that travel with their numbers' own flags, a rank's inbox: [kMostRanks, rows,
-/// cols] pairs of a number and the epoch it belongs to; zero at first.
-struct Inboxes {
+/// Sums of rows in one pass over a model, at most, and the first one's number: of embeddings.
+inline constexpr std::uint32_t kMostSums = 4096;
+
+/// Memory for the rows of a step, whose numbers travel between ranks with the sum that they belong
+/// to: [3 places, ranks, stride] pairs of a number and its epoch, zero at first. Sums take the
+/// places in turn: one may be written while another rank still reads the one before it.
+struct RowInboxes {
   int rank = 0;
   int ranks = 1;
   std::array<uint2*, kMostRanks> of = {};  // by rank
-  int most_rows = 0;
-  std::uint32_t* epochs = nullptr;  // [most_rows], this rank's alone
+  std::size_t stride = 0;                  // numbers in a place of one rank
+  std::uint32_t* passes = nullptr;         // of this rank, so far
+  std::uint32_t* arrived = nullptr;        // blocks of the first sum of a pass, zero between passes
 };
 
-/// Few rows whose parts are added up, and what the layer behind them takes (ops::cuda::
-/// ResidualStream with one part).
+/// The sum `number` of rows of which each rank has a part, and what the layer behind it takes
+/// (ops::cuda::ResidualStream with one part). Number 0 begins a pass.
 struct RowSums {
+  const RowInboxes* inboxes = nullptr;  // in device memory
+  std::uint32_t number = 0;
   const float* part = nullptr;  // [rows, cols], this rank's
   int rows = 0;
-  int cols = 0;  // even
-  float* sum = nullptr;
-  bool add = false;                    // to what sum has
+  int cols = 0;
+  float* sum = nullptr;                // number 0 replaces it, others are added
   const float* norm_weight = nullptr;  // null: only the sum is wanted
   bf16* normed = nullptr;              // [rows, cols] sum * norm_weight
   float* square_sums = nullptr;        // [rows]
 };
-
-/// A round trip shorter than sum_parts(), for the rows of a step.
-void sum_rows(const Inboxes& inboxes, const RowSums& rows, cudaStream_t stream);
+void sum_rows(const RowSums& rows, cudaStream_t stream);
 
 /// Columns of a matrix that each rank has some of: `own` [rows, cols] becomes the columns from
 /// `first` on of the matrix `whole` [rows, stride] of rank 0, which goes on when all are there.

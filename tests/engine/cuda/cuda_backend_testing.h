@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "api/llm_session.h"
 #include "base/cuda/on_device.h"
 #include "base/random.h"
 #include "engine/cuda/cuda_families.h"
@@ -381,6 +382,36 @@ inline EngineConfig engine_config(const Case& c, bool on_device) {
     config.cuda_device = 0;
   }
   return config;
+}
+
+// The whole text in pieces: a chunk, single tokens, a chunk, single tokens.
+inline void feed_both(Session& cpu, Session& cuda, const model::ModelSpec& config, const Case& c) {
+  const auto tokens = random_tokens(400, config.vocab);
+  const auto vocab = static_cast<std::size_t>(config.vocab);
+  const auto heads = static_cast<std::size_t>(config.cached_heads());
+  std::size_t first = 0;
+  for (const std::size_t count : {150U, 1U, 1U, 1U, 100U, 3U, 1U, 1U, 16U, 17U, 87U, 1U, 1U}) {
+    const auto chunk = std::span(tokens).subspan(first, count);
+    std::vector<float> expected(count * vocab);
+    std::vector<float> got(count * vocab, NAN);
+    std::vector<std::int32_t> expected_seen(count * heads);
+    std::vector<std::int32_t> seen(count * heads);
+    cpu.feed(chunk, expected, expected_seen);
+    // Single tokens go through the captured step, which tells what Quest's queries see.
+    const bool with_seen = count > 1 || c.rule == kvcache::RuleKind::quest;
+    cuda.feed(chunk, got, with_seen ? std::span(seen) : std::span<std::int32_t>());
+    EXPECT_LE(relative_error(got, expected), c.tolerance) << "tokens from " << first;
+    if (with_seen) {
+      EXPECT_EQ(seen, expected_seen) << "tokens from " << first;
+    }
+    first += count;
+  }
+  const CacheUsage on_cpu = cpu.usage();
+  const CacheUsage on_cuda = cuda.usage();
+  EXPECT_EQ(on_cuda.per_head, on_cpu.per_head);
+  EXPECT_EQ(on_cuda.live_entries, on_cpu.live_entries);
+  EXPECT_EQ(on_cuda.tokens, on_cpu.tokens);
+  EXPECT_EQ(on_cuda.state_bytes, on_cpu.state_bytes);
 }
 
 }  // namespace winnow::engine::testing

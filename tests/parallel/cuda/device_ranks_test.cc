@@ -55,7 +55,7 @@ class CudaRanks : public ::testing::TestWithParam<int> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Sizes, CudaRanks, ::testing::Values(2, 3, 8));
+INSTANTIATE_TEST_SUITE_P(Sizes, CudaRanks, ::testing::Values(2, 3));
 
 // Of several sizes one after another, so that memory moves, and places are used again and again.
 TEST_P(CudaRanks, AddUpTheirParts) {
@@ -106,23 +106,23 @@ TEST_P(CudaRanks, AddUpRowsAndNormThem) {
       const auto count = static_cast<std::size_t>(rows * kCols);
       const auto weight = draw(kCols, 98, 0);
       const DeviceBuffer<float> weights{std::span<const float>(weight)};
-      for (const Place place : kPlaces) {
+      for (const std::uint32_t number : {0U, 1U, 2U, 3U, 4U}) {
         ++round;
         const auto before = draw(count, 99, round);
         const DeviceBuffer<float> sum{std::span<const float>(before)};
         const DeviceBuffer<float> part{std::span<const float>(draw(count, ranks.rank(), round))};
         const DeviceBuffer<bf16> normed(count);
         const DeviceBuffer<float> squares(static_cast<std::size_t>(rows));
-        ranks.sum_rows(place,
-                       {.part = part.data(),
-                        .rows = rows,
-                        .cols = kCols,
-                        .sum = sum.data(),
-                        .add = place != Place::embedding,
-                        .norm_weight = weights.data(),
-                        .normed = normed.data(),
-                        .square_sums = squares.data()},
-                       stream.get());
+        sum_rows({.inboxes = ranks.row_inboxes(),
+                  .number = number,
+                  .part = part.data(),
+                  .rows = rows,
+                  .cols = kCols,
+                  .sum = sum.data(),
+                  .norm_weight = weights.data(),
+                  .normed = normed.data(),
+                  .square_sums = squares.data()},
+                 stream.get());
         stream.synchronize();
         std::vector<float> expected(count);
         for (int rank = 0; rank < ranks.size(); ++rank) {
@@ -139,7 +139,7 @@ TEST_P(CudaRanks, AddUpRowsAndNormThem) {
         squares.read(got_squares);
         std::vector<double> expected_squares(static_cast<std::size_t>(rows));
         for (std::size_t i = 0; i < count; ++i) {
-          expected[i] += place != Place::embedding ? before[i] : 0.0F;
+          expected[i] += number != 0 ? before[i] : 0.0F;
           ASSERT_EQ(got[i], expected[i]) << "rank " << ranks.rank() << ", number " << i;
           ASSERT_EQ(got_normed[i].bits, to_bf16(expected[i] * weight[i % kCols]).bits);
           expected_squares[i / kCols] += double{expected[i]} * expected[i];

@@ -74,7 +74,7 @@ bool has_one_format(const DeviceModel& model) {
 
 bool WholeStep::takes(const DeviceModel& model, const kvcache::cuda::DeviceCache& cache) {
   using Kind = kvcache::cuda::DecisionSource::Kind;
-  if (!model.is_plain() || model.ranks() != nullptr) {  // the first layer may have no attention
+  if (!model.is_plain()) {  // its first layer may have no attention
     return false;
   }
   const kvcache::cuda::Projection projection = model.projection(0, nullptr, {});
@@ -156,6 +156,7 @@ void WholeStep::run(const Step& step, RowKind rows, const End* end, cudaStream_t
   const int sequences = step.sequences;
   require(sequences >= 1 && sequences <= most_sequences_,
           "a whole step takes 1 to {} sequences, not {}", most_sequences_, sequences);
+  rows_.sum_embedded(sequences, stream);
   const Layers layers = layers_of(step.angles, step.with_logits);
   const kvcache::cuda::Projection& projection = layers.projections[0];
   const DeviceWeightFormat weights = layers.linear[0].linear.weight.format;

@@ -141,9 +141,11 @@ SkinnyGemm stored(const GemmWeight& linear, const SkinnyInput& x, float* y) {
   return layer;
 }
 
-SkinnyGemm added(const GemmWeight& linear, const SkinnyInput& x, const ResidualStream& residual) {
+SkinnyGemm added(const GemmWeight& linear, const SkinnyInput& x, const ResidualStream& residual,
+                 const RankedSum& ranks) {
   SkinnyGemm layer{linear, x, SkinnyGemm::Epilogue::residual};
   layer.residual = residual;
+  layer.ranks = ranks;
   return layer;
 }
 

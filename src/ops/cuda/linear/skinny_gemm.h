@@ -7,6 +7,7 @@
 #include <span>
 
 #include "ops/cuda/linear/device_weight.h"
+#include "parallel/cuda/rank_sums.h"
 
 namespace winnow::ops::cuda {
 
@@ -47,6 +48,13 @@ constexpr int residual_parts(int width) {
   return (width + 15) / 16;
 }
 
+/// Of a layer of whose result each rank has a part (parallel/cuda/rank_sums.h): the sum's number in
+/// its pass.
+struct RankedSum {
+  const parallel::cuda::RowInboxes* inboxes = nullptr;  // in device memory; null: one rank
+  std::uint32_t number = 0;
+};
+
 /// A linear layer and what becomes of its result; made by one of the functions below. What a layer
 /// writes must not be an input of the same layer, but for `hidden`. Results never have the bits of
 /// kUnpublished (skinny_gemm_kernels.h).
@@ -59,14 +67,16 @@ struct SkinnyGemm {
   float* values = nullptr;
   bf16* activated = nullptr;
   ResidualStream residual = {};
+  RankedSum ranks = {};
   std::int32_t* tokens = nullptr;
 };
 
 /// y [rows, N] = linear(x).
 SkinnyGemm stored(const GemmWeight& linear, const SkinnyInput& x, float* y);
 
-/// residual.hidden += linear(x), and what follows from it.
-SkinnyGemm added(const GemmWeight& linear, const SkinnyInput& x, const ResidualStream& residual);
+/// residual.hidden += linear(x), or the sum of what all ranks have of it, and what follows from it.
+SkinnyGemm added(const GemmWeight& linear, const SkinnyInput& x, const ResidualStream& residual,
+                 const RankedSum& ranks = {});
 
 /// y [rows, N / 2] = silu(gate) * up, where linear(x) = [gate, up] and the weight is paired.
 SkinnyGemm gated(const GemmWeight& linear, const SkinnyInput& x, bf16* y);

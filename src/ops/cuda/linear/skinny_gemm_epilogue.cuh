@@ -6,6 +6,7 @@
 
 #include "ops/cuda/linear/skinny_gemm_argmax.cuh"
 #include "ops/cuda/linear/skinny_gemm_fetch.cuh"
+#include "parallel/cuda/row_exchange.cuh"
 
 namespace winnow::ops::cuda {
 
@@ -78,6 +79,7 @@ class Epilogue {
     float bias = 0.0F;
     float hidden = 0.0F;
     float norm_weight = 0.0F;
+    std::uint32_t epoch = 0;  // of a sum over ranks
   };
 
   // Of the warps of this class.
@@ -239,6 +241,9 @@ class Epilogue {
     if (layer.epilogue == SkinnyGemm::Epilogue::residual) {
       place.hidden = __ldcg(&layer.residual.hidden[place.at]);
       place.norm_weight = layer.residual.norm_weight[row];
+      if (layer.ranks.inboxes != nullptr) {
+        place.epoch = parallel::cuda::epoch_of(*layer.ranks.inboxes, layer.ranks.number);
+      }
     }
     return place;
   }
@@ -264,7 +269,12 @@ class Epilogue {
         }
         break;
       case SkinnyGemm::Epilogue::residual: {
-        const float hidden = place.hidden + value;
+        const float sum_of_ranks =
+            layer.ranks.inboxes == nullptr
+                ? value
+                : parallel::cuda::sum_over_ranks(*layer.ranks.inboxes, layer.ranks.number,
+                                                 place.epoch, place.at, value);
+        const float hidden = place.hidden + sum_of_ranks;
         layer.residual.hidden[place.at] = hidden;
         publish(&layer.residual.normed[place.rounded_at], round(hidden * place.norm_weight));
         return hidden * hidden;
