@@ -75,6 +75,16 @@ Model::Model(ModelSpec spec, Weights weights, std::optional<ModelPart> part)
   }
 }
 
+void Model::draw_decisions(const kvcache::DrawnDecisions& drawn) {
+  drawn_ = drawn;
+  if (part_) {
+    const auto compresses = std::ranges::find_if(part_->whole.layers, &LayerSpec::compresses);
+    drawn_->first_head = compresses == part_->whole.layers.end()
+                             ? 0
+                             : share_of_heads(*compresses, part_->shard).begin;
+  }
+}
+
 void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
                     ops::Matrix<float> logits) const {
   const auto in_one = [&](const SequenceStep& step) {

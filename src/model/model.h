@@ -68,7 +68,7 @@ class Model {
   }
 
   /// For benchmarks of untrained shapes: these take the place of what the model decides.
-  void draw_decisions(const kvcache::DrawnDecisions& drawn) { drawn_ = drawn; }
+  void draw_decisions(const kvcache::DrawnDecisions& drawn);
   [[nodiscard]] const std::optional<kvcache::DrawnDecisions>& drawn_decisions() const {
     return drawn_;
   }

@@ -9,7 +9,7 @@
 namespace winnow::parallel::cuda {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kThreads = 1024;  // so many that enough bytes are on their way
 constexpr int kRowThreads = 1024;
 
 __device__ void store_release(std::uint32_t* to, std::uint32_t value) {
