@@ -183,9 +183,8 @@ std::vector<std::vector<int>> twin_states(const Regular& language) {
       if (work > kMostTwinWork) {
         return twins;
       }
-      finer.push_back(
-          known.try_emplace(std::move(ways), static_cast<std::uint32_t>(known.size()))
-              .first->second);
+      finer.push_back(known.try_emplace(std::move(ways), static_cast<std::uint32_t>(known.size()))
+                          .first->second);
     }
     classes = std::move(finer);
     const bool is_finest = std::exchange(count, known.size()) == known.size();
