@@ -71,45 +71,58 @@ const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
 
 // What devices have no kernels for.
 const char* beyond_devices(const AttentionSpec& attention) {
-  if (attention.rope && attention.rope->interleaved) {
-    return "interleaved RoPE";
-  }
-  if (attention.reach.kind == Reach::Kind::chunked) {
-    return "chunked attention";
-  }
-  if (attention.norms_after_rope || !attention.norm_weights ||
-      attention.query_key_norm == AttentionSpec::QueryKeyNorm::own_per_head) {
-    return "norms of queries and keys of its own kind";
-  }
   if (attention.value_norm || attention.values_are_keys) {
     return "normed values";
   }
   return attention.shares ? "layers that share entries" : nullptr;
 }
 
-const char* beyond_devices(const ExpertsSpec& experts) {
-  if (experts.beside) {
+const char* beyond_devices(const LayerSpec& layer) {
+  if (layer.output_scale) {
+    return "scaled layers";
+  }
+  if (layer.feed_forward.experts && layer.feed_forward.experts->beside) {
     return "experts with norms of their own";
   }
-  return experts.choice_bias || experts.groups > 1 || experts.scale != 1.0F
-             ? "experts chosen by more than their scores"
+  const AttentionSpec* attention = layer.attention();
+  if (attention == nullptr) {
+    return nullptr;
+  }
+  if (attention->query_key_norm == AttentionSpec::QueryKeyNorm::whole &&
+      (attention->norms_after_rope || layer.norm.centers())) {
+    return "norms over all heads together that are behind RoPE or LayerNorm";
+  }
+  return beyond_devices(*attention);
+}
+
+// What training on devices has no kernels for, and fast paths do not know.
+const char* beyond_device_training(const AttentionSpec& attention) {
+  if (attention.rope && attention.rope->interleaved) {
+    return "interleaved RoPE";
+  }
+  if (attention.reach.kind == Reach::Kind::chunked) {
+    return "chunked attention";
+  }
+  return attention.norms_after_rope || !attention.norm_weights ||
+                 attention.query_key_norm == AttentionSpec::QueryKeyNorm::own_per_head
+             ? "norms of queries and keys of its own kind"
              : nullptr;
 }
 
-const char* beyond_devices(const LayerSpec& layer) {
+const char* beyond_device_training(const LayerSpec& layer) {
   if (layer.parallel) {
     return "parallel layers";
   }
   if (layer.norm.centers()) {
     return "LayerNorm";
   }
-  if (layer.output_scale) {
-    return "scaled layers";
+  if (const auto& experts = layer.feed_forward.experts;
+      experts && (experts->choice_bias || experts->groups > 1 || experts->scale != 1.0F)) {
+    return "experts chosen by more than their scores";
   }
-  const char* of_experts =
-      layer.feed_forward.experts ? beyond_devices(*layer.feed_forward.experts) : nullptr;
-  return of_experts == nullptr && layer.attention() != nullptr ? beyond_devices(*layer.attention())
-                                                               : of_experts;
+  const AttentionSpec* attention = layer.attention();
+  const char* what = attention != nullptr ? beyond_device_training(*attention) : nullptr;
+  return what != nullptr ? what : beyond_devices(layer);
 }
 
 const char* beyond_plain(const AttentionSpec& attention) {
@@ -141,7 +154,7 @@ const char* beyond_plain(const LayerSpec& layer) {
   if (!layer.norm_before || layer.norm_after) {
     return "norms after a layer's parts";
   }
-  if (layer.norm.kind != NormSpec::Kind::rms) {
+  if (layer.norm.kind == NormSpec::Kind::rms_plus_one) {
     return "norm weights stored minus 1";
   }
   if (layer.residual_multiplier != 1.0F) {
@@ -150,7 +163,7 @@ const char* beyond_plain(const LayerSpec& layer) {
   if (layer.feed_forward.experts) {
     return "experts";
   }
-  if (const char* what = beyond_devices(layer)) {
+  if (const char* what = beyond_device_training(layer)) {
     return what;
   }
   if (layer.feed_forward.activation != ops::Activation::silu || layer.feed_forward.clamp > 0.0F) {
@@ -257,7 +270,19 @@ const char* beyond_plain(const ModelSpec& spec) {
   }
   return spec.embedding_multiplier != 1.0F || spec.logit_multiplier != 1.0F
              ? "multipliers of embeddings or logits"
-             : beyond_devices(spec);
+             : beyond_device_training(spec);
+}
+
+const char* beyond_device_training(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (const char* what = beyond_device_training(layer)) {
+      return what;
+    }
+  }
+  if (spec.final_norm.centers()) {
+    return "LayerNorm";
+  }
+  return spec.head_bias ? "biases of logits" : beyond_devices(spec);
 }
 
 const char* beyond_devices(const ModelSpec& spec) {
@@ -268,9 +293,6 @@ const char* beyond_devices(const ModelSpec& spec) {
   }
   if (!spec.has_equal_heads()) {
     return "attention layers of different shapes";
-  }
-  if (spec.head_bias) {
-    return "biases of logits";
   }
   return spec.layer_embeddings ? "embeddings for each layer" : nullptr;
 }

@@ -352,6 +352,9 @@ const char* beyond_plain(const ModelSpec& spec);
 /// The first property of `spec` that is computed on the CPU only; null if there is none.
 const char* beyond_devices(const ModelSpec& spec);
 
+/// The same of training: more is.
+const char* beyond_device_training(const ModelSpec& spec);
+
 /// Throws Error naming the first property of `spec` that no runner of this version computes
 /// (`where`: the file that asks for it).
 void require_supported(const ModelSpec& spec, const std::string& where);

@@ -30,6 +30,11 @@ struct Router {
   /// [count] or null: multiplies the weights of each expert, last of all. A constant: it gets no
   /// gradient.
   const float* expert_scale = nullptr;
+
+  /// Whether the experts with the best scores, and thus logits, are the active ones.
+  [[nodiscard]] constexpr bool goes_by_logits() const {
+    return choice_bias == nullptr && active_groups == groups;
+  }
 };
 
 /// The experts of each token, the best first (of equal ones the first), and their weights.

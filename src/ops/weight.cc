@@ -96,7 +96,8 @@ Weight QuantizedWeight::view() const {
           .cols = cols_,
           .data = data_.data(),
           .scales = scales_.data(),
-          .group = kGroup};
+          .group = kGroup,
+          .symmetric = true};
 }
 
 void dequantize_row(const Weight& weight, std::int64_t index, float* row) {

@@ -33,6 +33,7 @@ struct Weight {
   const void* data = nullptr;
   const bf16* scales = nullptr;
   int group = 0;
+  bool symmetric = false;  // int8: no code is -128; false: some may be
 
   /// Bytes that reading the whole matrix moves.
   [[nodiscard]] std::size_t bytes() const;

@@ -84,10 +84,10 @@ inline std::vector<FamilyKeys> dense_cousins(int layers, int window) {
           {"vaultgemma", {{"layer_types", types}, {"sliding_window", window}}}};
 }
 
-/// Families that run and are trained on the CPU only: LayerNorm, parallel parts, interleaved RoPE,
-/// norms behind RoPE, chunks, experts chosen with a bias. All experts are taken. The last layer of
-/// two is full.
-inline std::vector<FamilyKeys> cousins_on_the_cpu() {
+/// Further families, most of them trained on the CPU only: LayerNorm, parallel parts, interleaved
+/// RoPE, norms behind RoPE, chunks, experts chosen with a bias. All experts are taken. The last
+/// layer of two is full.
+inline std::vector<FamilyKeys> further_cousins() {
   using nlohmann::json;
   const json half = {
       {"rope_parameters",

@@ -50,8 +50,11 @@ class OwnedWeight {
   void draw_codes(WeightFormat format, std::size_t bytes, int least, std::uint64_t seed) {
     Random random(seed, 1);
     codes_.resize(bytes);
+    constexpr std::uint8_t kLeast = 0x80;                             // -128
+    view_.symmetric = format == WeightFormat::int8 && seed % 2 == 0;  // half of all
     for (std::uint8_t& code : codes_) {
       code = static_cast<std::uint8_t>(random.bits());
+      code += view_.symmetric && code == kLeast ? 1 : 0;
     }
     for (std::size_t i = 0; i < f32_.size() / QuantizedWeight::kGroup; ++i) {
       scales_.push_back(to_bf16(std::ldexp(1.0F, static_cast<int>(random.bits() % 4) + least)));

@@ -199,7 +199,7 @@ TEST(Gradients, OfModelsThatSlide) {
 }
 
 TEST(Gradients, OfCousinsOnTheCpu) {
-  for (const auto& [family, keys] : winnow::testing::cousins_on_the_cpu()) {
+  for (const auto& [family, keys] : winnow::testing::further_cousins()) {
     Case c = plain("llama");
     c.name = family;
     c.singles = 1;

@@ -22,6 +22,9 @@ struct CacheView {
   /// what leaves it; 0: the rule's. Null: no layer has. Kernels of one layer need not look:
   /// DeviceCache::view(layer) is the layer's own.
   const std::int32_t* reaches = nullptr;
+  /// Of a layer's own view: the window is a chunk, which begins anew with each token whose position
+  /// `ring` divides. Its pages stay.
+  bool chunked = false;
   int shift = 1;  // the decision at token t concerns key t - shift
   /// Rules with a budget: what their limits make of it, by sequence. Null for all others.
   const std::int32_t* rings = nullptr;    // [slots] streaming's instead of `ring`
@@ -64,6 +67,10 @@ struct CacheView {
   float* open_values = nullptr;   // [rows, head_dim]
   float* open_weights = nullptr;  // [rows] z
 
+  /// Entries of the window that a token at position `length` sees beside its own.
+  [[nodiscard]] constexpr int window_before(int length) const {
+    return chunked ? length % ring : length < ring ? length : ring;
+  }
   [[nodiscard]] constexpr std::size_t row(int layer, int slot, int head) const {
     return (static_cast<std::size_t>(layer) * slots + slot) * kv_heads + head;
   }

@@ -237,6 +237,7 @@ CacheView DeviceCache::view(int layer) const {
   CacheView view = view_;
   if (const int reach = shape_.reach_of(layer); reach > 0) {
     view.ring = reach;
+    view.chunked = shape_.chunked;
     view.rings = nullptr;
     view.sinks = view.reaches + shape_.layers;
     view.mark_words = 0;
@@ -403,7 +404,10 @@ std::int64_t DeviceCache::live_entries(int slot, cudaStream_t stream) const {
 }
 
 int DeviceCache::window_count(int layer, int slot) const {
-  return std::min(length(slot), merges() ? 1 : ring(layer, slot));
+  if (shape_.reach_of(layer) > 0) {
+    return shape_.dense_entries(layer, length(slot));
+  }
+  return std::min(length(slot), merges() ? 1 : full_ring(slot));
 }
 
 std::size_t DeviceCache::window_pages(int reach, int slot) const {

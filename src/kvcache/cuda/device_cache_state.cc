@@ -98,7 +98,8 @@ std::vector<DeviceCache::RowRange> DeviceCache::transfer_ranges(
 }
 
 int DeviceCache::saved_window(int slot, int row) const {
-  return window_entries(rule(slot).of_layer(shape_.reach_of(row / shape_.kv_heads)), length(slot));
+  const int reach = shape_.reach_of(row / shape_.kv_heads);
+  return window_entries(rule(slot).of_layer(reach, shape_.chunked), length(slot));
 }
 
 SavedSequence DeviceCache::save(int slot, cudaStream_t stream) const {

@@ -35,7 +35,9 @@ void TokenAttention::plan(const std::int32_t* slots, int batch, cudaStream_t str
   slots_ = slots;
   if (plan_) {
     const CacheView& view = cache_.view();
-    plan_->make(entries(view, 0), view.row(1, 0, 0), batch, stream);
+    ops::cuda::DecodeEntries all = entries(view, 0);
+    all.chunked = cache_.shape().chunked;
+    plan_->make(all, view.row(1, 0, 0), batch, stream);
   }
   if (quest_) {
     quest_->plan(slots, batch, stream, count_reads);
@@ -86,6 +88,7 @@ ops::cuda::DecodeEntries TokenAttention::entries(const CacheView& view, int laye
                                    .window = view.ring - 1,
                                    .rings = view.rings,
                                    .reaches = view.reaches,
+                                   .chunked = view.chunked,
                                    .slots = slots_,
                                    .kv_heads = view.kv_heads};
   if (cache_.merges()) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kvcache/cuda/append/append_kernels.h"
 #include "model/cuda/routed_experts.h"
 #include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/rope.h"
@@ -28,6 +29,12 @@ const ModelSpec& checked(const ModelSpec& spec) {
   if (const char* what = beyond_devices(spec)) {
     fail("--device cuda: the model has {}, which run on the CPU only", what);
   }
+  require(spec.attention().head_dim == spec.cached_head_dim(),
+          "--device cuda: heads of {} channels; a multiple of 8 is needed",
+          spec.attention().head_dim);
+  require(spec.attention().group() <= kvcache::cuda::kMostAppendGroup,
+          "--device cuda: {} query heads per KV head; at most {} are supported",
+          spec.attention().group(), kvcache::cuda::kMostAppendGroup);
   for (const int width : {spec.hidden, spec.dense_width()}) {
     require(width % 8 == 0, "--device cuda: layers of {} channels; a multiple of 8 is needed",
             width);
@@ -41,12 +48,18 @@ const ModelSpec& checked(const ModelSpec& spec) {
   return spec;
 }
 
-// Reach is the cache's affair, and weights of norms are stored as what they multiply by.
+// Weights of norms are stored as what they multiply by.
+void forget_offset(NormSpec& norm) {
+  norm.kind = norm.centers() ? norm.kind : NormSpec::Kind::rms;
+}
+
+// Sliding windows are the cache's affair.
 bool is_plain(ModelSpec spec) {
-  spec.final_norm.kind = NormSpec::Kind::rms;
+  forget_offset(spec.final_norm);
   for (LayerSpec& layer : spec.layers) {
-    layer.norm.kind = NormSpec::Kind::rms;
-    if (auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
+    forget_offset(layer.norm);
+    auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+    if (attention != nullptr && attention->reach.kind == Reach::Kind::sliding) {
       attention->reach = {};
     }
   }
@@ -71,6 +84,9 @@ bool has_plain_layers(ModelSpec spec) {
     if (part.dense_width() == 0) {
       part.activation = ops::Activation::silu;
       part.clamp = 0.0F;
+    }
+    if (part.bias && part.dense_width() > 0) {
+      return false;  // of a shared expert
     }
     part.experts.reset();
   }
@@ -141,8 +157,13 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
       .bias = is_whole ? nullptr : data_or_null(w.qkv_bias),
       .query_norm = is_whole ? nullptr : data_or_null(w.query_norm),
       .key_norm = is_whole ? nullptr : data_or_null(w.key_norm),
-      .eps = spec().final_norm.eps,
+      .eps = spec().layer(layer).norm.eps,
+      .own_norms = attention.query_key_norm == AttentionSpec::QueryKeyNorm::own_per_head,
+      .norms_center = attention.query_key_norm != AttentionSpec::QueryKeyNorm::none &&
+                      spec().layer(layer).norm.centers(),
+      .norms_after_rope = attention.norms_after_rope,
       .rotary = rotary_of(attention),
+      .interleaved = attention.rope && attention.rope->interleaved,
       .angles = angles.tables + table * angles.stride,
       .query_growth = {growth.growth, growth.period, growth.first},
       .decision = {}};

@@ -88,6 +88,7 @@ void upload_experts(const LayerWeights& layer, DeviceWeightFormat format,
   result.router = upload_padded(std::span(&layer.router, 1),
                                 padded_experts(static_cast<int>(layer.router.rows)));
   result.router_bias = upload(layer.router_bias);
+  result.choice_bias = upload(layer.choice_bias);
   result.experts_gate_up = DeviceWeight(gate_up, format);
   result.experts_down = DeviceWeight(down, format);
   result.experts_gate_up_bias = upload_joined(gate_up_bias);
@@ -122,6 +123,8 @@ DeviceLayerWeights upload_layer(const ModelSpec& spec, int index, const LayerWei
   }
   result.attention_norm = upload(layer.attention_norm);
   result.mlp_norm = upload(layer.mlp_norm);
+  result.attention_norm_bias = upload(layer.attention_norm_bias);
+  result.mlp_norm_bias = upload(layer.mlp_norm_bias);
   result.attention_post_norm = upload(layer.attention_post_norm);
   result.mlp_post_norm = upload(layer.mlp_post_norm);
   result.query_norm = upload(layer.query_norm);
@@ -146,6 +149,8 @@ DeviceWeights::DeviceWeights(const ModelSpec& spec, const Weights& weights,
                              DeviceWeightFormat format)
     : embedding(weights.embedding, format),
       norm(upload(weights.norm)),
+      norm_bias(upload(weights.norm_bias)),
+      head_bias(upload(weights.head_bias)),
       tied(weights.head.data == weights.embedding.data) {
   if (!tied) {
     own_head = DeviceWeight(weights.head, format);

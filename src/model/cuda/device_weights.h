@@ -46,9 +46,11 @@ struct DeviceLayerWeights {
   FloatBuffer attention_norm;           // [hidden]
   FloatBuffer mlp_norm;                 // [hidden]
   // Empty where the model has none:
+  FloatBuffer attention_norm_bias;  // [hidden]
+  FloatBuffer mlp_norm_bias;        // [hidden]
   FloatBuffer attention_post_norm;  // [hidden]
   FloatBuffer mlp_post_norm;        // [hidden]
-  FloatBuffer query_norm;           // [head_dim]
+  FloatBuffer query_norm;           // [head_dim], or [heads * head_dim]; key_norm alike
   FloatBuffer key_norm;
   FloatBuffer qkv_bias;
   FloatBuffer output_gate_bias;
@@ -59,6 +61,7 @@ struct DeviceLayerWeights {
   // Of a layer with experts, whose gate_up and down are those of the shared one:
   winnow::cuda::DeviceBuffer<bf16> router;  // [padded_experts(experts), hidden]
   FloatBuffer router_bias;                  // [experts]
+  FloatBuffer choice_bias;                  // [experts]
   FloatBuffer shared_gate;                  // [hidden]
   ops::cuda::DeviceWeight experts_gate_up;  // [experts * 2 * intermediate, hidden]
   ops::cuda::DeviceWeight experts_down;     // [experts * hidden, intermediate]
@@ -78,6 +81,8 @@ struct DeviceWeights {
   ops::cuda::DeviceWeight embedding;  // [vocab, hidden]
   ops::cuda::DeviceWeight own_head;   // [vocab, hidden]; empty when tied
   FloatBuffer norm;                   // [hidden]
+  FloatBuffer norm_bias;              // [hidden] or empty
+  FloatBuffer head_bias;              // [vocab] or empty
   std::vector<DeviceLayerWeights> layers;
   bool tied = false;
 

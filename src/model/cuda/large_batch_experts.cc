@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "model/cuda/large_batch_layers.h"
+#include "ops/cuda/norm.h"
 
 namespace winnow::model::cuda {
 
@@ -46,6 +47,9 @@ void LargeBatchLayers::add_shared(int layer, float* sum, int rows, cudaStream_t 
   activate(layer, rows, stream);
   linear_.multiply(shared_.data(), activated_.data(), matrices_.all(down, stream), padded(rows),
                    down.rows, down.cols, stream);
+  if (w.down_bias.size() > 0) {
+    ops::cuda::add_bias(shared_.data(), rows, down.rows, w.down_bias.data(), stream);
+  }
   ops::cuda::add_gated(sum, shared_.data(), normed_.data(), data_or_null(w.shared_gate), rows,
                        model_.hidden(), stream);
 }

@@ -42,19 +42,38 @@ ops::cuda::ResidualStream LargeBatchLayers::residual() const {
           square_sums_.data()};
 }
 
-// What a part of the layer takes of the residual stream.
-void LargeBatchLayers::take_input(int layer, const FloatBuffer& weight, int rows,
-                                  cudaStream_t stream) {
-  if (model_.spec().layer(layer).norm_before) {
-    norm(weight, rows, stream);
+void LargeBatchLayers::take_mixer_input(int layer, int rows, cudaStream_t stream) {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  take_input(model_.spec().layer(layer), w.attention_norm, w.attention_norm_bias, rows, stream);
+}
+
+void LargeBatchLayers::take_mlp_input(int layer, int rows, cudaStream_t stream) {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  if (model_.spec().layer(layer).shares_norm) {
+    take_mixer_input(layer, rows, stream);
+  } else {
+    take_input(model_.spec().layer(layer), w.mlp_norm, w.mlp_norm_bias, rows, stream);
+  }
+}
+
+void LargeBatchLayers::take_input(const LayerSpec& spec, const FloatBuffer& weight,
+                                  const FloatBuffer& bias, int rows, cudaStream_t stream) {
+  if (spec.norm_before) {
+    norm(spec.norm, weight, bias, rows, stream);
   } else {
     ops::cuda::round(normed_.data(), hidden_.data(), size_of(rows), stream);
   }
 }
 
-void LargeBatchLayers::norm(const FloatBuffer& weight, int rows, cudaStream_t stream) {
-  ops::cuda::rms_norm(normed_.data(), hidden_.data(), rows, model_.hidden(), weight.data(),
-                      model_.norm_eps(), stream);
+void LargeBatchLayers::norm(const NormSpec& spec, const FloatBuffer& weight,
+                            const FloatBuffer& bias, int rows, cudaStream_t stream) {
+  if (spec.centers()) {
+    ops::cuda::layer_norm(normed_.data(), hidden_.data(), rows, model_.hidden(),
+                          {.weight = weight.data()}, data_or_null(bias), spec.eps, stream);
+  } else {
+    ops::cuda::rms_norm(normed_.data(), hidden_.data(), rows, model_.hidden(), weight.data(),
+                        spec.eps, stream);
+  }
 }
 
 kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to, int rows,
@@ -63,7 +82,7 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
   if (const float multiplier = model_.spec().embedding_multiplier; layer == 0 && multiplier != 1) {
     ops::cuda::scale(hidden_.data(), size_of(rows), multiplier, stream);
   }
-  take_input(layer, w.attention_norm, rows, stream);
+  take_mixer_input(layer, rows, stream);
   if (w.output_gate.bytes() > 0) {
     project_output_gates(layer, rows, stream);
   }
@@ -97,7 +116,7 @@ void LargeBatchLayers::norm_whole(int layer, Number* qkv, int rows, cudaStream_t
                            .bias = data_or_null(w.qkv_bias),
                            .query_norm = w.query_norm.data(),
                            .key_norm = w.key_norm.data(),
-                           .eps = model_.norm_eps()},
+                           .eps = model_.spec().layer(layer).norm.eps},
                           qkv, qkv, stream);
   }
 }
@@ -105,8 +124,14 @@ void LargeBatchLayers::norm_whole(int layer, Number* qkv, int rows, cudaStream_t
 void LargeBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
                                     cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
+  const bool parallel = model_.spec().layer(layer).parallel;
+  if (parallel) {  // attention does not change it yet
+    take_mlp_input(layer, rows, stream);
+  }
   add_branch(layer, attended, w.output, w.output_bias, w.attention_post_norm, rows, stream);
-  take_input(layer, w.mlp_norm, rows, stream);
+  if (!parallel) {
+    take_mlp_input(layer, rows, stream);
+  }
   add_feed_forward(layer, rows, stream);
 }
 
@@ -200,7 +225,7 @@ const bf16* LargeBatchLayers::keep_rows(const std::int32_t* indices, int rows, b
 }
 
 ops::cuda::SkinnyInput LargeBatchLayers::finish(int rows, cudaStream_t stream) {
-  norm(model_.weights().norm, rows, stream);
+  norm(model_.spec().final_norm, model_.weights().norm, model_.weights().norm_bias, rows, stream);
   return {.x = normed_.data()};
 }
 

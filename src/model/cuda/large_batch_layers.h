@@ -55,8 +55,13 @@ class LargeBatchLayers final : public LinearPath {
   /// output_gates_ of normed_.
   void project_output_gates(int layer, int rows, cudaStream_t stream);
 
-  void take_input(int layer, const FloatBuffer& weight, int rows, cudaStream_t stream);
-  void norm(const FloatBuffer& weight, int rows, cudaStream_t stream);
+  /// normed_ = what the layer's mixer or feed-forward takes of the residual stream.
+  void take_mixer_input(int layer, int rows, cudaStream_t stream);
+  void take_mlp_input(int layer, int rows, cudaStream_t stream);
+  void take_input(const LayerSpec& spec, const FloatBuffer& weight, const FloatBuffer& bias,
+                  int rows, cudaStream_t stream);
+  void norm(const NormSpec& spec, const FloatBuffer& weight, const FloatBuffer& bias, int rows,
+            cudaStream_t stream);
   template <class Number>
   void norm_whole(int layer, Number* qkv, int rows, cudaStream_t stream) const;
   /// The residual stream += multiplier * [norm](x weight^T + bias).

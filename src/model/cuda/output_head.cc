@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/cuda/general/elementwise.h"
+#include "ops/cuda/norm.h"
 
 namespace winnow::model::cuda {
 namespace {
@@ -16,6 +17,7 @@ std::size_t rows_of(int rows) {
 OutputHead::OutputHead(const DeviceModel& model, int rows)
     : linear_{model.weights().head(), nullptr},
       spec_(model.spec()),
+      bias_(data_or_null(model.weights().head_bias)),
       vocab_(static_cast<std::size_t>(model.vocab())),
       hidden_(static_cast<std::size_t>(model.hidden())),
       tokens_(rows_of(rows)),
@@ -34,6 +36,9 @@ void OutputHead::choose_by(std::span<const ops::cuda::SampledRow> rows, int coun
 
 void OutputHead::transform_logits(int rows, cudaStream_t stream) const {
   const std::size_t count = static_cast<std::size_t>(rows) * vocab_;
+  if (bias_ != nullptr) {
+    ops::cuda::add_bias(logits_.data(), rows, static_cast<int>(vocab_), bias_, stream);
+  }
   if (spec_.logit_multiplier != 1.0F) {
     ops::cuda::scale(logits_.data(), count, spec_.logit_multiplier, stream);
   }
@@ -58,7 +63,8 @@ void OutputHead::read(ops::cuda::SkinnyInput input, std::size_t count,
   };
   const auto most = static_cast<std::size_t>(ops::cuda::most_skinny_rows());
   // The product's kernel chooses tokens by what it multiplies: not where that is changed behind it.
-  const bool transforms = spec_.logit_multiplier != 1.0F || spec_.final_soft_cap > 0.0F;
+  const bool transforms =
+      bias_ != nullptr || spec_.logit_multiplier != 1.0F || spec_.final_soft_cap > 0.0F;
   for (std::size_t first = 0; first < count; first += most) {
     const std::size_t group = std::min(most, count - first);
     const ops::cuda::SkinnyGemm head = layer(input, transforms || logits.rows > 0 || !rows.empty());

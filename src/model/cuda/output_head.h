@@ -23,7 +23,7 @@ class OutputHead {
   [[nodiscard]] const std::int32_t* tokens() const { return tokens_.data(); }
   [[nodiscard]] float* logits() const { return logits_.data(); }
 
-  /// What the description does to logits() behind the product: a multiplier, a soft cap.
+  /// What the description does to logits() behind the product: a bias, a multiplier, a soft cap.
   void transform_logits(int rows, cudaStream_t stream) const;
 
   /// How the next launch of sample() chooses `count` rows: those behind `rows` become the most
@@ -42,6 +42,7 @@ class OutputHead {
  private:
   ops::cuda::GemmWeight linear_;
   const ModelSpec& spec_;
+  const float* bias_;  // of logits, or null
   std::size_t vocab_;
   std::size_t hidden_;
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;

@@ -165,8 +165,14 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
   } else if (quest_) {
     at_once = kvcache::cuda::QuestAttention::prompt_tokens(rule, length, all.tokens);
   }
-  if (at_once > 0) {
-    attend_at_once(all.slice(0, at_once), chunk.visible, stream);
+  for (int first_row = 0; first_row < at_once;) {
+    const int last_row = first_row + rows_within_reach(all, first_row, at_once);
+    const auto seen =
+        chunk.visible.data != nullptr
+            ? chunk.visible.slice(static_cast<std::size_t>(first_row), chunk.visible.rows)
+            : chunk.visible;
+    attend_at_once(all.slice(first_row, last_row), seen, stream);
+    first_row = last_row;
   }
   const Rows others = all.slice(at_once, all.tokens);
   if (others.tokens > 0 && score_eviction_) {
@@ -180,6 +186,15 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
       note_visible(chunk.visible, all.in_cache, t, head, std::min(length + t, rule.budget) + 1);
     }
   }
+}
+
+// Rows from `first` on, up to `end`, that may see each other: those of one chunk of a layer's
+// reach.
+int Prefill::rows_within_reach(const Rows& all, int first, int end) const {
+  const kvcache::CacheShape& shape = cache_.shape();
+  const int reach = shape.reach_of(all.in_cache);
+  return shape.chunked && reach > 0 ? std::min(end - first, reach - (all.length + first) % reach)
+                                    : end - first;
 }
 
 // Tokens that choose what they read, after the `first` ones of their chunk.

@@ -84,6 +84,7 @@ class Prefill {
   [[nodiscard]] int window_of(int layer, int slot) const;
   void attend(int layer, const LayerInput& input, const PromptChunk& chunk, std::size_t first,
               const winnow::cuda::Stream& stream);
+  [[nodiscard]] int rows_within_reach(const Rows& all, int first, int end) const;
   void attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
                       const winnow::cuda::Stream& stream);
   void attend_to_all(const Rows& rows, const bf16* queries, const winnow::cuda::Stream& stream);

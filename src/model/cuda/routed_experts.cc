@@ -6,7 +6,9 @@ namespace winnow::model::cuda {
 
 bool RoutedExperts::routes_few(const ModelSpec& spec) {
   const FeedForwardSpec* what = spec.experts();
-  return what != nullptr && ops::cuda::takes_norm_and_route(what->experts->router(), spec.hidden);
+  return what != nullptr && !what->experts->choice_bias &&
+         what->experts->router().goes_by_logits() &&
+         ops::cuda::takes_norm_and_route(what->experts->router(), spec.hidden);
 }
 
 void RoutedExperts::reserve(int rows) {
@@ -28,7 +30,7 @@ void RoutedExperts::reserve(int rows) {
 void RoutedExperts::route(int layer, ops::cuda::Linear& linear, const bf16* normed, int rows,
                           int padded, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
-  const ops::Router router = spec(layer).experts->router();
+  const ops::Router router = spec(layer).experts->router(data_or_null(w.choice_bias));
   const int stride = padded_experts(router.count);
   linear.multiply(logits_.data(), normed, w.router.data(), padded, stride, model_.hidden(), stream);
   ops::cuda::route(router, routes_.view(), logits_.data(), stride, data_or_null(w.router_bias),

@@ -23,7 +23,21 @@ struct HeadNorm {
   bool exists = false;
   const float* weight = nullptr;  // [head_dim]
   float eps = 0.0F;
+  bool centers = false;  // LayerNorm, for vectors that have center(); else RMSNorm
 };
+
+template <class Vector>
+__device__ void apply_norm(Vector& x, const HeadNorm& norm) {
+  if (!norm.exists) {
+    return;
+  }
+  if constexpr (requires { x.center(); }) {
+    if (norm.centers) {
+      x.center();
+    }
+  }
+  x.norm(norm.weight, norm.eps);
+}
 
 /// No channel carries a decision.
 struct NoChannel {
@@ -70,9 +84,7 @@ struct WholeRope {
 template <class Vector, class Rope, class Channel>
 __device__ void transform_head(Vector& x, const HeadNorm& norm, const Rope& rope,
                                const Channel& channel) {
-  if (norm.exists) {
-    x.norm(norm.weight, norm.eps);
-  }
+  apply_norm(x, norm);
   channel.before_rope(x);
   rope(x);
   channel.after_rope(x);
@@ -81,9 +93,7 @@ __device__ void transform_head(Vector& x, const HeadNorm& norm, const Rope& rope
 /// The value of the channel that carries a decision, in all lanes.
 template <class Vector>
 __device__ float decision_channel(Vector& x, const HeadNorm& norm, int channel) {
-  if (norm.exists) {
-    x.norm(norm.weight, norm.eps);
-  }
+  apply_norm(x, norm);
   return x.channel(channel);
 }
 

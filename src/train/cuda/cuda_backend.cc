@@ -145,7 +145,7 @@ void require_supported(const TrainingOptions& options, const model::ModelSpec& s
           "the model has recurrent layers: it is trained on the CPU only");
   require(!spec.attention().output_gate,
           "the model has gated attention outputs: it is trained on the CPU only");
-  if (const char* what = model::beyond_devices(spec)) {
+  if (const char* what = model::beyond_device_training(spec)) {
     fail("the model has {}: it is trained on the CPU only", what);
   }
   require_supported_feed_forwards(spec);

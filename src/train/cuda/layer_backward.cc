@@ -115,18 +115,19 @@ class LayerBackward {
     const std::size_t count =
         static_cast<std::size_t>(pass_.tokens) * static_cast<std::size_t>(spec_.hidden);
     if (spec.norm_after) {
-      ops::cuda::rms_norm_backward(
-          {.x = scratch_.branch, .add = false, .rounded = scratch_.dbranch, .weight = dweight},
-          gradient_.exact, branch, pass_.tokens, spec_.hidden, weight, spec.norm.eps, pass_.stream,
-          detail::offset_of(spec.norm));
-    } else {
-      winnow::cuda::check(cudaMemcpyAsync(scratch_.dbranch, gradient_.rounded, count * sizeof(bf16),
-                                          cudaMemcpyDeviceToDevice, pass_.stream),
-                          "copy a gradient");
+      ops::cuda::rms_norm_backward({.x = scratch_.branch,
+                                    .add = false,
+                                    .rounded = scratch_.dbranch,
+                                    .weight = dweight,
+                                    .multiplier = spec.residual_multiplier},
+                                   gradient_.exact, branch, pass_.tokens, spec_.hidden, weight,
+                                   spec.norm.eps, pass_.stream, detail::offset_of(spec.norm));
+      return scratch_.dbranch;
     }
-    if (spec.residual_multiplier != 1.0F) {
-      ops::cuda::scale(scratch_.dbranch, count, spec.residual_multiplier, pass_.stream);
-    }
+    winnow::cuda::check(cudaMemcpyAsync(scratch_.dbranch, gradient_.rounded, count * sizeof(bf16),
+                                        cudaMemcpyDeviceToDevice, pass_.stream),
+                        "copy a gradient");
+    ops::cuda::scale(scratch_.dbranch, count, spec.residual_multiplier, pass_.stream);
     return scratch_.dbranch;
   }
 

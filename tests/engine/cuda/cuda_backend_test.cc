@@ -60,8 +60,8 @@ TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
   const EngineConfig on_cpu = engine_config(c, false);
   EngineConfig host = on_cpu;
   host.weights = c.weights == WeightStorage::fp8 ? WeightStorage::as_stored : c.weights;
-  model::Model reference(config, model::random_weights(config, DType::bf16, 3, host_format(host)));
-  model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  model::Model reference(config, weights_of(config, host_format(host)));
+  model::Model model(config, weights_of(config));
   reference.draw_decisions({.rate = 0.7});
   model.draw_decisions({.rate = 0.7});
   const CpuBackend cpu(reference);
@@ -90,10 +90,8 @@ TEST_P(CudaMerging, ComputesWhatTheCpuComputes) {
   hard.dmc->per_layer = true;
   hard.dmc->offset = -100.0F;  // all is merged: no decision near its edge, but every weight counts
   for (const model::ModelSpec& config : {pooled, hard}) {
-    const model::Model reference(
-        config,
-        model::random_weights(config, DType::bf16, 3, host_format(engine_config(c, false))));
-    const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    const model::Model reference(config, weights_of(config, host_format(engine_config(c, false))));
+    const model::Model model(config, weights_of(config));
     const CpuBackend cpu(reference);
     const auto cuda = make_backend(model, engine_config(c, true));
     Session cpu_session(cpu, engine_config(c, false), {200, 400});
@@ -108,7 +106,7 @@ TEST_P(CudaMerging, ALayerDecidesAsOne) {
     model::ModelSpec config = config_of(c);
     config.dmc->offset = 0.0F;
     config.dmc->per_layer = per_layer;
-    const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    const model::Model model(config, weights_of(config));
     const auto cuda = make_backend(model, engine_config(c, true));
     Session session(*cuda, engine_config(c, true), {200, 400});
     const auto tokens = random_tokens(400, config.vocab);
@@ -129,7 +127,7 @@ TEST_P(CudaMerging, ALayerDecidesAsOne) {
 TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
   const Case& c = GetParam();
   const model::ModelSpec config = config_of(c);
-  model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  model::Model model(config, weights_of(config));
   model.draw_decisions({.rate = 0.7});
   EngineConfig options = engine_config(c, true);
   options.cache.max_bytes *= 2;
@@ -199,7 +197,7 @@ TEST_F(CudaBackend, TakesStepsOfAnyThread) {
   }
   const Case c = plain_case("anywhere", "llama", kvcache::RuleKind::dms, ops::EntryFormat::bf16);
   const model::ModelSpec config = config_of(c);
-  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  const model::Model model(config, weights_of(config));
   const auto answer = [&](int device) {
     EngineConfig options = engine_config(c, true);
     options.cuda_device = device;
@@ -266,7 +264,7 @@ TEST_F(CudaBackend, MergesAsTheCpuDoes) {
                0.0};
   model::ModelSpec config = config_of(c);
   config.dmc->offset = 0.0F;
-  const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  const model::Model model(config, weights_of(config));
   const CpuBackend cpu(model);
   const auto cuda = make_backend(model, engine_config(c, true));
   Session on_cpu(cpu, engine_config(c, false), {400, 400});

@@ -21,7 +21,7 @@ TEST_F(CudaBackend, ComputesOneSequenceAsItComputesTwo) {
     const Case c = plain_case("long", "llama", kvcache::RuleKind::dense, format);
     model::ModelSpec config = config_of(c);
     config.max_positions = 80000;
-    const model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    const model::Model model(config, weights_of(config));
     EngineConfig options = engine_config(c, true);
     options.cache.max_bytes = std::size_t{1} << 30;
     const auto backend = make_backend(model, options);
@@ -107,7 +107,7 @@ TEST_F(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
   for (const auto rule : {kvcache::RuleKind::dms, kvcache::RuleKind::dense}) {
     const Case c = plain_case("told", "llama", rule, ops::EntryFormat::f8e4m3);
     const model::ModelSpec config = config_of(c);
-    model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    model::Model model(config, weights_of(config));
     model.draw_decisions({.rate = 0.7});
     const EngineConfig options = engine_config(c, true);
     const auto backend = make_backend(model, options);
@@ -173,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaFewSequences, ::testing::ValuesIn(kCases), 
 TEST_P(CudaFewSequences, DecodesEachAsByItself) {
   const Case& c = GetParam();
   const model::ModelSpec config = config_of(c);
-  model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  model::Model model(config, weights_of(config));
   model.draw_decisions({.rate = 0.7});
   EngineConfig options = engine_config(c, true);
   options.cache.max_bytes *= 2;
@@ -190,7 +190,7 @@ TEST_F(CudaBackend, DecodesAFewSequencesOfManyHeads) {
     for (const int kv_heads : {8, 16}) {
       const Case c = plain_case("heads", "llama", kvcache::RuleKind::dms, format);
       const model::ModelSpec config = config_of(c, kv_heads);
-      model::Model model(config, model::random_weights(config, DType::bf16, 3));
+      model::Model model(config, weights_of(config));
       model.draw_decisions({.rate = 0.7});
       EngineConfig options = engine_config(c, true);
       options.cache.max_bytes *= 4;
@@ -208,7 +208,7 @@ TEST_F(CudaBackend, DecodesAFewSequencesOfManyHeads) {
 TEST_F(CudaBackend, ReadsShortChunksTogetherAsOneByOne) {
   const Case c = plain_case("short", "qwen3", kvcache::RuleKind::dms, ops::EntryFormat::f8e4m3);
   const model::ModelSpec config = config_of(c);
-  model::Model model(config, model::random_weights(config, DType::bf16, 3));
+  model::Model model(config, weights_of(config));
   model.draw_decisions({.rate = 0.7});
   const EngineConfig options = engine_config(c, true);
   const auto backend = make_backend(model, options);

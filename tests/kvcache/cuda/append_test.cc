@@ -49,7 +49,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::dense, ops::EntryFormat::q4, 64, 2, 0, 1, 1.0, 90},
                       Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 4, 37, 5, 1.0, 16},
                       Case{RuleKind::dms, ops::EntryFormat::bf16, 128, 2, 9, 1, 1.0, 250},
-                      Case{RuleKind::streaming, ops::EntryFormat::i8, 80, 3, 0, 1, 5.0, 33}),
+                      Case{RuleKind::streaming, ops::EntryFormat::i8, 80, 3, 0, 1, 5.0, 33},
+                      Case{RuleKind::dense, ops::EntryFormat::q4, 64, 2, 0, 1, 1.0, 90, true},
+                      Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 4, 37, 5, 1.0, 16, true},
+                      Case{RuleKind::dms, ops::EntryFormat::bf16, 128, 2, 9, 1, 1.0, 250, true}),
     testing::name_of);
 
 // Shapes without kernels of their own.

@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "kvcache/cuda/append/append.h"
+#include "kvcache/cuda/cache_case.h"
 #include "kvcache/head_cache.h"
 #include "kvcache/sequence_cache.h"
 #include "ops/cuda/pages/page_address.cuh"
@@ -24,26 +25,6 @@ using winnow::cuda::Stream;
 inline constexpr int kLayers = 2;
 inline constexpr int kKvHeads = 3;
 inline constexpr int kChannel = 5;  // decisions are read from
-
-struct Case {
-  RuleKind rule;
-  ops::EntryFormat format;
-  int head_dim;
-  int group;
-  int window = 0;
-  int shift = 1;
-  double cr = 1.0;
-  int reach = 0;  // of the second layer; 0: both are full
-};
-
-inline std::string name_of(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
-  return std::string(rule_name(c.rule)) + "_" + std::string(ops::format_name(c.format)) + "_D" +
-         std::to_string(c.head_dim) + "_G" + std::to_string(c.group) + "_w" +
-         std::to_string(c.window) + "_shift" + std::to_string(c.shift) + "_cr" +
-         std::to_string(static_cast<int>(c.cr)) +
-         (c.reach > 0 ? "_reach" + std::to_string(c.reach) : "");
-}
 
 /// The same tokens through both caches. Angles are zero, so that nothing is rotated, and the
 /// decision is the sign of a channel, which is then cleared.
@@ -60,6 +41,7 @@ class CachePair {
     shape_ = {kLayers, kKvHeads, c.head_dim, c.group};
     if (c.reach > 0) {
       shape_.reach = {0, c.reach};
+      shape_.chunked = c.chunked;
     }
     host_ = std::make_unique<Cache>(config_, shape_);
     device_ = std::make_unique<DeviceCache>(config_, shape_);
@@ -196,7 +178,20 @@ class CachePair {
     }
   }
 
+  // Chunks of a reach one after another.
   void prefill(Sequence& sequence, int tokens) {
+    while (shape_.chunked && tokens > 0) {
+      const int length = device_->length(sequence.slot);
+      const int piece = std::min(tokens, shape_.reach.back() - length % shape_.reach.back());
+      prefill_piece(sequence, piece);
+      tokens -= piece;
+    }
+    if (tokens > 0) {
+      prefill_piece(sequence, tokens);
+    }
+  }
+
+  void prefill_piece(Sequence& sequence, int tokens) {
     Band band(*device_, tokens);
     const Projection how = projection(tokens);
     const int length = device_->length(sequence.slot);

@@ -1,8 +1,8 @@
-// Rotary embedding of all, some or none of a head's channels while tokens are appended.
+// Norms of heads and rotary embedding of all, some or none of their channels while tokens are
+// appended.
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <tuple>
 
 #include "base/cuda/on_device.h"
 #include "base/random.h"
@@ -23,12 +23,24 @@ std::size_t size(int n) {
   return static_cast<std::size_t>(n);
 }
 
-/// (head_dim, rotary): Projection::rotary.
-class CudaAppendRotary
-    : public winnow::testing::OnDevice<::testing::TestWithParam<std::tuple<int, int>>> {
+constexpr double kEps = 1e-3;
+
+/// As a Projection has them.
+struct Heads {
+  enum class Norms : std::uint8_t { none, before, behind };
+  int dim;
+  int rotary;
+  bool interleaved = false;
+  Norms norms = Norms::none;
+  bool own = false;
+  bool center = false;
+};
+
+class CudaAppendRotary : public winnow::testing::OnDevice<::testing::TestWithParam<Heads>> {
  protected:
-  [[nodiscard]] static int dim() { return std::get<0>(GetParam()); }
-  [[nodiscard]] static int rotary() { return std::get<1>(GetParam()); }
+  using Norms = Heads::Norms;
+  [[nodiscard]] static int dim() { return GetParam().dim; }
+  [[nodiscard]] static int rotary() { return GetParam().rotary; }
   /// Planes that turn.
   [[nodiscard]] static int half() { return (rotary() < 0 ? dim() : rotary()) / 2; }
   [[nodiscard]] static int width() { return (kGroup + 2) * kKvHeads * dim(); }
@@ -56,6 +68,8 @@ class CudaAppendRotary
           {static_cast<float>(1.3 * std::cos(angle)), static_cast<float>(1.3 * std::sin(angle))});
     }
     angles_ = DeviceBuffer<float2>(std::span<const float2>(host_angles_));
+    norms_ = ops::testing::normal(size((kGroup + 1) * kKvHeads * dim()), 3);
+    device_norms_ = DeviceBuffer<float>(std::span<const float>(norms_));
   }
 
   [[nodiscard]] Projection projection(int first_token) const {
@@ -63,22 +77,56 @@ class CudaAppendRotary
     result.kv_heads = kKvHeads;
     result.group = kGroup;
     result.rotary = rotary();
+    result.interleaved = GetParam().interleaved;
+    if (GetParam().norms != Norms::none) {
+      result.query_norm = device_norms_.data();
+      result.key_norm = device_norms_.data() + kKvHeads * kGroup * dim();
+      result.eps = static_cast<float>(kEps);
+      result.own_norms = GetParam().own;
+      result.norms_center = GetParam().center;
+      result.norms_after_rope = GetParam().norms == Norms::behind;
+    }
     result.angles = angles_.data() + first_token * half();
     return result;
   }
 
-  /// Head `column` of a token, turned by definition.
+  /// Head `column` of a token, of queries or keys, normed and turned by definition.
   [[nodiscard]] std::vector<double> turned(int token, int column) const {
     const auto* from = products_.data() + size(token * width() + column * dim());
     std::vector<double> x(from, from + dim());
+    if (GetParam().norms == Norms::before) {
+      norm(x, column);
+    }
     for (int i = 0; i < half(); ++i) {
       const float2 angle = host_angles_[size(token * half() + i)];
-      const double a = x[size(i)];
-      const double b = x[size(i + half())];
-      x[size(i)] = a * double{angle.x} - b * double{angle.y};
-      x[size(i + half())] = b * double{angle.x} + a * double{angle.y};
+      double& first = x[size(GetParam().interleaved ? 2 * i : i)];
+      double& second = x[size(GetParam().interleaved ? 2 * i + 1 : i + half())];
+      const double a = first;
+      const double b = second;
+      first = a * double{angle.x} - b * double{angle.y};
+      second = b * double{angle.x} + a * double{angle.y};
+    }
+    if (GetParam().norms == Norms::behind) {
+      norm(x, column);
     }
     return x;
+  }
+
+  void norm(std::vector<double>& x, int column) const {
+    double mean = 0.0;
+    for (const double value : x) {
+      mean += GetParam().center ? value / dim() : 0.0;
+    }
+    double square = 0.0;
+    for (double& value : x) {
+      value -= mean;
+      square += value * value / dim();
+    }
+    const int first_key = kKvHeads * kGroup;
+    const int part = GetParam().own ? column : column < first_key ? 0 : first_key;
+    for (int d = 0; d < dim(); ++d) {
+      x[size(d)] *= double{norms_[size(part * dim() + d)]} / std::sqrt(square + kEps);
+    }
   }
 
   /// Queries of all tokens, [tokens, heads * head_dim].
@@ -132,19 +180,32 @@ class CudaAppendRotary
   std::vector<float> products_;  // [tokens, width]
   std::vector<float2> host_angles_;
   DeviceBuffer<float2> angles_;
+  std::vector<float> norms_;  // [heads of queries, then of keys, dim]
+  DeviceBuffer<float> device_norms_;
 };
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaAppendRotary,
-                         ::testing::Values(std::tuple(16, -1), std::tuple(16, 4),
-                                           std::tuple(24, 10), std::tuple(64, -1),
-                                           std::tuple(64, 16), std::tuple(64, 0),
-                                           std::tuple(96, 72), std::tuple(128, 128),
-                                           std::tuple(256, 64), std::tuple(256, 200),
-                                           std::tuple(256, -1), std::tuple(256, 0)),
-                         [](const auto& info) {
-                           const int rotary = std::get<1>(info.param);
-                           return "D" + std::to_string(std::get<0>(info.param)) + "_" +
-                                  (rotary < 0 ? "all" : std::to_string(rotary));
-                         });
+using Norms = Heads::Norms;
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaAppendRotary,
+    ::testing::Values(Heads{16, -1}, Heads{16, 4}, Heads{24, 10}, Heads{64, -1}, Heads{64, 16},
+                      Heads{64, 0}, Heads{96, 72}, Heads{128, 128}, Heads{256, 64}, Heads{256, 200},
+                      Heads{256, -1}, Heads{256, 0}, Heads{8, -1, true}, Heads{24, 10, true},
+                      Heads{64, -1, true}, Heads{80, 32, true}, Heads{96, 72, true},
+                      Heads{128, -1, true}, Heads{256, 200, true},
+                      Heads{64, -1, false, Norms::before}, Heads{64, -1, false, Norms::behind},
+                      Heads{80, 32, true, Norms::behind}, Heads{128, -1, true, Norms::behind, true},
+                      Heads{64, -1, true, Norms::before, true, true},
+                      Heads{24, -1, false, Norms::before, false, true},
+                      Heads{256, 64, false, Norms::behind, true, true}),
+    [](const auto& info) {
+      const Heads& heads = info.param;
+      const char* norms = heads.norms == Norms::none     ? ""
+                          : heads.norms == Norms::before ? "_normed_before"
+                                                         : "_normed_behind";
+      return "D" + std::to_string(heads.dim) + "_" +
+             (heads.rotary < 0 ? "all" : std::to_string(heads.rotary)) +
+             (heads.interleaved ? "_pairs" : "") + norms + (heads.own ? "_by_head" : "") +
+             (heads.center ? "_centred" : "");
+    });
 
 TEST_P(CudaAppendRotary, OneTokenAtATime) {
   const DeviceBuffer<std::int32_t> slots{std::vector<std::int32_t>{slot_}};
@@ -161,7 +222,7 @@ TEST_P(CudaAppendRotary, OneTokenAtATime) {
   stream_->synchronize();
   std::vector<float> read(queries.size());
   queries.read(read);
-  expect_queries(read, 1e-6);
+  expect_queries(read, GetParam().norms == Norms::none ? 1e-6 : 1e-5);
   expect_entries();
 }
 

@@ -44,7 +44,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::dense, ops::EntryFormat::i8, 64, 1, 0, 1, 1.0, 40},
                       Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 2, 37, 1, 1.0, 20},
                       Case{RuleKind::dms, ops::EntryFormat::bf16, 80, 1, 15, 9, 1.0, 100},
-                      Case{RuleKind::streaming, ops::EntryFormat::q4, 64, 2, 0, 1, 20.0, 50}),
+                      Case{RuleKind::streaming, ops::EntryFormat::q4, 64, 2, 0, 1, 20.0, 50},
+                      Case{RuleKind::dense, ops::EntryFormat::bf16, 64, 2, 0, 1, 1.0, 40, true},
+                      Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 2, 37, 1, 1.0, 16, true}),
     testing::name_of);
 
 // At random points the device's sequence is saved, thrown away and restored, now from what the

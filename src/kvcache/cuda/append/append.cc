@@ -74,7 +74,9 @@ BandView Band::view() const {
 }
 
 int lead_of(const DeviceCache& cache, int layer, int slot, int length) {
-  return std::min(length, cache.ring(layer, slot));
+  CacheView view = cache.view(layer);
+  view.ring = cache.ring(layer, slot);
+  return view.window_before(length);
 }
 
 void append(const DeviceCache& cache, const Projection& projection, const PrefillAppend& chunk,

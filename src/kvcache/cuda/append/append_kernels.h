@@ -20,7 +20,7 @@ inline constexpr int kMostAppendThreads = D > 0 ? 10 * 32 : (kMostAppendGroup + 
 
 /// Whether the kernels that are built for a head dimension take a layer.
 constexpr bool has_own_append(int head_dim, const Projection& projection) {
-  return ops::cuda::has_own_kernels(head_dim, projection.group) && projection.rotary < 0;
+  return ops::cuda::has_own_kernels(head_dim, projection.group) && projection.is_plain();
 }
 
 /// `cache.ring` of a chunk is that of its sequence.

@@ -58,15 +58,17 @@ class QkvRow {
   std::size_t first_;
 };
 
-/// RoPE. Kernels that are built for a head dimension rotate all of a head's channels.
+/// RoPE. Kernels that are built for a head dimension take plain projections alone.
 template <int D>
 __device__ void rotate(const Projection& projection, int token, ops::cuda::HeadVector<D>& vector) {
-  if (D > 0 || projection.rotary < 0) {
-    vector.apply_rope(projection.angles + static_cast<std::size_t>(token) * (vector.dim() / 2));
-  } else if (projection.rotary > 0) {
-    vector.rotate_first(
-        projection.angles + static_cast<std::size_t>(token) * (projection.rotary / 2),
-        projection.rotary);
+  const int rotary = D > 0 || projection.rotary < 0 ? int{vector.dim()} : projection.rotary;
+  const float2* angles = projection.angles + static_cast<std::size_t>(token) * (rotary / 2);
+  if (D > 0 || (projection.rotary < 0 && !projection.interleaved)) {
+    vector.apply_rope(angles);
+  } else if (projection.interleaved) {
+    vector.rotate_pairs(angles, rotary);
+  } else if (rotary > 0) {
+    vector.rotate_first(angles, rotary);
   }
 }
 
@@ -88,8 +90,17 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
     into.load(qkv + column * dim,
               projection.bias != nullptr ? projection.bias + column * dim : nullptr);
   };
-  const auto norm_of = [&](const float* weight) {
-    return ops::cuda::HeadNorm{weight != nullptr, weight, projection.eps};
+  // Of a head of queries (before `heads`), or of keys behind them.
+  const auto norm_of = [&](int column) {
+    const bool query = column < heads;
+    const float* weight = query ? projection.query_norm : projection.key_norm;
+    const int own = D == 0 && projection.own_norms ? (query ? column : column - heads) : 0;
+    return ops::cuda::HeadNorm{weight != nullptr, weight + own * dim, projection.eps,
+                               D == 0 && projection.norms_center};
+  };
+  const bool norms_late = D == 0 && projection.norms_after_rope;
+  const auto first_norm_of = [&](int column) {
+    return norms_late ? ops::cuda::HeadNorm{} : norm_of(column);
   };
   __shared__ bool decision;
   const int deciding = source.per_layer ? 0 : head;
@@ -112,24 +123,21 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
     decide(probe(source, token, deciding));
   } else if (warp == 0) {
     load(vector, deciding * group);
-    decide(ops::cuda::decision_channel(vector, norm_of(projection.query_norm), source.channel));
+    decide(ops::cuda::decision_channel(vector, first_norm_of(deciding * group), source.channel));
   }
   const int column =
       warp < group ? head * group + warp : heads + (warp - group) * projection.kv_heads + head;
   load(vector, column);
   if (warp <= group) {  // a query or the key
-    const ops::cuda::HeadNorm norm =
-        norm_of(warp < group ? projection.query_norm : projection.key_norm);
     const bool borrowed =
         (source.kind == Kind::channel && warp == 0) || (merges && (warp == 0 || warp == group));
     const auto merge_decision = [&](const ops::cuda::HeadVector<D>& normed) {
       if (merges && borrowed && !source.is_drawn) {
         ops::cuda::HeadVector<D> read = normed;
         if (deciding != head) {
-          load(read, warp < group ? deciding * group : heads + deciding);
-          if (norm.exists) {
-            read.norm(norm.weight, norm.eps);
-          }
+          const int other = warp < group ? deciding * group : heads + deciding;
+          load(read, other);
+          ops::cuda::apply_norm(read, first_norm_of(other));
         }
         const float x = read.channel(source.channel);
         if (threadIdx.x % 32 == 0 && warp == group) {
@@ -139,9 +147,14 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
         }
       }
     };
-    ops::cuda::transform_head(
-        vector, norm, [&](auto& x) { rotate(projection, token, x); },
-        ops::cuda::ClearedChannel{borrowed, source, merge_decision});
+    const auto turn = [&](auto& x) {
+      rotate(projection, token, x);
+      if (norms_late) {
+        ops::cuda::apply_norm(x, norm_of(column));
+      }
+    };
+    ops::cuda::transform_head(vector, first_norm_of(column), turn,
+                              ops::cuda::ClearedChannel{borrowed, source, merge_decision});
     if (const QueryGrowth& q = projection.query_growth; q.growth != 0.0F && warp < group) {
       vector.scale(1.0F +
                    q.growth * logf(1.0F + static_cast<float>((position + q.first) / q.period)));

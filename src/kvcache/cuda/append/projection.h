@@ -51,11 +51,20 @@ struct Projection {
   const float* query_norm = nullptr;  // [head_dim] or null
   const float* key_norm = nullptr;
   float eps = 0.0F;
+  bool own_norms = false;         // each head has a part of query_norm, key_norm of its own
+  bool norms_center = false;      // LayerNorm; else RMSNorm
+  bool norms_after_rope = false;  // else before it
   /// Channels of a head that RoPE turns, the first ones; 0: none; negative: all.
   int rotary = -1;
+  bool interleaved = false;        // channels 2i and 2i + 1 turn together; else i and i + half
   const float2* angles = nullptr;  // [tokens, channels that turn / 2] cosine and sine
   QueryGrowth query_growth;
   DecisionSource decision;
+
+  /// Whether norms and RoPE are those of Llama and Qwen: per head, and of whole heads in halves.
+  [[nodiscard]] constexpr bool is_plain() const {
+    return rotary < 0 && !interleaved && !own_norms && !norms_center && !norms_after_rope;
+  }
 };
 
 }  // namespace winnow::kvcache::cuda

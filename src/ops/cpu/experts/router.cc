@@ -76,10 +76,9 @@ void keep_best_groups(const Router& router, std::span<float> scores,
   }
 }
 
-// Every score grows with its logit: without a bias and groups the best logits are the best scores.
 void choose_experts(const Router& router, std::span<std::int32_t> chosen,
                     std::span<const float> logits, std::vector<std::int32_t>& order) {
-  if (router.choice_bias == nullptr && router.active_groups == router.groups) {
+  if (router.goes_by_logits()) {
     return choose(chosen, logits, order);
   }
   std::vector<float> scores = biased_scores(router, logits);

@@ -65,7 +65,8 @@ constexpr std::array<std::uint8_t, 64> bytes_of(const std::array<std::int8_t, 16
 constexpr std::array<std::int8_t, 16> kInt4{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
 
 /// How each format is unpacked to bf16: vector v of a block has of group g, in quarter g, the
-/// columns column_of(v, 0 ... kOfGroup).
+/// columns column_of(v, 0 ... kOfGroup). kSymmetric: no code is -128.
+template <bool kSymmetric>
 struct Int8 {
   static constexpr std::size_t kBits = 8;
   static constexpr std::size_t column_of(std::size_t v, std::size_t i) { return kOfGroup * v + i; }
@@ -99,11 +100,12 @@ struct Int8 {
     const __m512i upper = _mm512_permutex2var_epi8(upper_[0], magnitude, upper_[1]);
     const __m512i sign = _mm512_set1_epi8(-128);
     constexpr int kAOrBAndC = 0xF8;
-    const __m512i whole = _mm512_ternarylogic_epi32(upper, q, sign, kAOrBAndC);
-    // The magnitude of -128 has no place in the table.
-    const __mmask64 least = _mm512_movepi8_mask(magnitude);
-    interleave(lower, _mm512_mask_mov_epi8(whole, least, _mm512_set1_epi8(kUpperOfLeast)), first,
-               last);
+    __m512i whole = _mm512_ternarylogic_epi32(upper, q, sign, kAOrBAndC);
+    if constexpr (!kSymmetric) {  // the magnitude of -128 has no place in the table
+      const __mmask64 least = _mm512_movepi8_mask(magnitude);
+      whole = _mm512_mask_mov_epi8(whole, least, _mm512_set1_epi8(kUpperOfLeast));
+    }
+    interleave(lower, whole, first, last);
   }
 
   // Of -128, whose lower byte is 0 as that of 0, which the table gives.
@@ -332,7 +334,10 @@ void gemm_avx512_quantized(Workspace& workspace, std::span<const LinearTarget> t
   assert(is_quantized(format));
   assert(std::ranges::all_of(
       targets, [=](const LinearTarget& target) { return target.weight->format == format; }));
-  format == WeightFormat::int8   ? linear_in<Int8>(workspace, targets, x)
+  const bool symmetric = std::ranges::all_of(
+      targets, [](const LinearTarget& target) { return target.weight->symmetric; });
+  format == WeightFormat::int8
+      ? (symmetric ? linear_in<Int8<true>> : linear_in<Int8<false>>)(workspace, targets, x)
   : format == WeightFormat::int4 ? linear_in<Int4>(workspace, targets, x)
                                  : linear_in<Mxfp4>(workspace, targets, x);
 }

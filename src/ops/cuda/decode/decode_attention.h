@@ -28,6 +28,8 @@ struct DecodeEntries {
   /// For make(): [layers] window + 1 of layers that have a window of their own, 0: as above. Null:
   /// none has.
   const std::int32_t* reaches = nullptr;
+  /// Windows of layers' own are chunks: a token sees those since the last multiple of window + 1.
+  bool chunked = false;
   const std::int32_t* slots = nullptr;  // [batch]; a negative one has no entries
   int kv_heads = 0;
   /// Whether the kernels between make() and attend() leave alone what attend() reads early. If not,

@@ -46,7 +46,7 @@ __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int
                                               : entries.window + 1;
   DecodePlan::Row planned{};
   planned.state_row = slot * entries.kv_heads + row % entries.kv_heads;
-  planned.window_entries = min(length + 1, ring);
+  planned.window_entries = reach > 0 && entries.chunked ? length % ring + 1 : min(length + 1, ring);
   planned.archive_pages = pages_for(counts[planned.state_row] + (length + 1 > ring ? 1 : 0));
   const int pages = pages_for(planned.window_entries) + planned.archive_pages;
   // A row without pages also gets a tile, because its zeros must be written.

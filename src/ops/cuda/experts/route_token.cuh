@@ -22,6 +22,36 @@ inline __device__ void warp_best(float& value, int& index) {
   }
 }
 
+/// The best of a warp's `values` [count] in shared memory, which is taken out, and its index.
+inline __device__ void take_best(float* values, int count, float& best, int& index) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  best = -INFINITY;
+  index = count;
+  for (int e = lane; e < count; e += 32) {
+    if (values[e] > best || (values[e] == best && e < index)) {
+      best = values[e];
+      index = e;
+    }
+  }
+  warp_best(best, index);
+  index = min(index, count - 1);  // values that are no numbers are not better than any
+  __syncwarp();
+  if (lane == 0) {
+    values[index] = -INFINITY;
+  }
+  __syncwarp();
+}
+
+/// What becomes of the scores of the active ones, given their sum and that of all.
+inline __device__ void finish_weights(const Router& router, float of_chosen, float of_all,
+                                      float* weights) {
+  const bool of_those = router.normalized || router.score == RouterScore::softmax_of_chosen;
+  const float by = of_those ? of_chosen : router.score == RouterScore::softmax ? of_all : 1.0F;
+  for (int k = static_cast<int>(threadIdx.x) % 32; k < router.active; k += 32) {
+    weights[k] = weights[k] / by * router.scale;
+  }
+}
+
 /// A warp per token. `logits` [count] of its own are in shared memory; the chosen ones are taken
 /// out.
 inline __device__ void route_token(const Router& router, float* logits, std::int32_t* experts,
@@ -31,38 +61,99 @@ inline __device__ void route_token(const Router& router, float* logits, std::int
   float of_chosen = 0.0F;
   float of_all = 0.0F;
   for (int k = 0; k < router.active; ++k) {
-    float best = -INFINITY;
-    int expert = router.count;
-    for (int e = lane; e < router.count; e += 32) {
-      if (logits[e] > best || (logits[e] == best && e < expert)) {
-        best = logits[e];
-        expert = e;
-      }
-    }
-    warp_best(best, expert);
-    expert = min(expert, router.count - 1);  // logits that are no numbers are not better than any
+    float best = 0.0F;
+    int expert = 0;
+    take_best(logits, router.count, best, expert);
     if (k == 0) {
       largest = best;
       for (int e = lane; e < router.count; e += 32) {
-        of_all += expf(logits[e] - largest);
+        of_all += expf((e == expert ? best : logits[e]) - largest);
       }
       of_all = lane_sum(of_all);
     }
     const float score = router.score == RouterScore::sigmoid ? sigmoid(best) : expf(best - largest);
     of_chosen += score;
-    __syncwarp();
     if (lane == 0) {
       experts[k] = expert;
       weights[k] = score;
-      logits[expert] = -INFINITY;
     }
-    __syncwarp();
   }
-  const bool of_those = router.normalized || router.score == RouterScore::softmax_of_chosen;
-  const float by = of_those ? of_chosen : router.score == RouterScore::softmax ? of_all : 1.0F;
-  for (int k = lane; k < router.active; k += 32) {
-    weights[k] /= by;
+  __syncwarp();
+  finish_weights(router, of_chosen, of_all, weights);
+}
+
+/// Takes the experts of all but the best groups out of the choice. `sums` [groups] is scratch, in
+/// shared memory as the scores are.
+inline __device__ void keep_best_groups(const Router& router, float* scores, float* sums) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int size = router.count / router.groups;
+  for (int g = lane; g < router.groups; g += 32) {
+    float best = -INFINITY;
+    float second = size > 1 ? -INFINITY : 0.0F;
+    for (int e = g * size; e < (g + 1) * size; ++e) {
+      const float score = scores[e];
+      second = size > 1 ? fmaxf(second, fminf(best, score)) : second;
+      best = fmaxf(best, score);
+    }
+    sums[g] = best + second;
   }
+  __syncwarp();
+  for (int g = lane; g < router.groups; g += 32) {
+    int better = 0;
+    for (int other = 0; other < router.groups; ++other) {
+      better += sums[other] > sums[g] || (sums[other] == sums[g] && other < g) ? 1 : 0;
+    }
+    for (int e = g * size; e < (g + 1) * size && better >= router.active_groups; ++e) {
+      scores[e] = -INFINITY;
+    }
+  }
+  __syncwarp();
+}
+
+/// The same where more than the logits choose (Router::goes_by_logits). `scratch` [count + groups]
+/// is in shared memory; the logits stay.
+inline __device__ void route_token_by_choice(const Router& router, const float* logits,
+                                             float* scratch, std::int32_t* experts,
+                                             float* weights) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const bool sigmoids = router.score == RouterScore::sigmoid;
+  float largest = -INFINITY;
+  for (int e = lane; e < router.count; e += 32) {
+    largest = fmaxf(largest, logits[e]);
+  }
+  for (int distance = 16; distance > 0; distance /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, distance));
+  }
+  const auto score_of = [&](int e) {
+    return sigmoids ? sigmoid(logits[e]) : expf(logits[e] - largest);
+  };
+  float of_all = 0.0F;
+  for (int e = lane; e < router.count; e += 32) {
+    of_all += score_of(e);
+  }
+  of_all = lane_sum(of_all);
+  for (int e = lane; e < router.count; e += 32) {
+    const float bias = router.choice_bias != nullptr ? router.choice_bias[e] : 0.0F;
+    scratch[e] = score_of(e) / (sigmoids ? 1.0F : of_all) + bias;
+  }
+  __syncwarp();
+  if (router.active_groups < router.groups) {
+    keep_best_groups(router, scratch, scratch + router.count);
+  }
+  float of_chosen = 0.0F;
+  for (int k = 0; k < router.active; ++k) {
+    float best = 0.0F;
+    int expert = 0;
+    take_best(scratch, router.count, best, expert);
+    const float score = score_of(expert);
+    of_chosen += score;
+    if (lane == 0) {
+      experts[k] = expert;
+      weights[k] = score;
+    }
+  }
+  __syncwarp();
+  finish_weights(router, of_chosen, of_all, weights);
 }
 
 }  // namespace winnow::ops::cuda

@@ -11,6 +11,11 @@ constexpr int kRouteWarps = 4;
 constexpr int kSortThreads = 256;
 constexpr int kAddThreads = 128;
 
+// Logits, and the scratch of a choice by more than these.
+constexpr int floats_per_row(const Router& router) {
+  return router.count + (router.goes_by_logits() ? 0 : router.count + router.groups);
+}
+
 __global__ void __launch_bounds__(32 * kRouteWarps)
     route_kernel(Router router, RoutesView routes, const float* logits, int stride,
                  const float* bias, int rows) {
@@ -21,14 +26,19 @@ __global__ void __launch_bounds__(32 * kRouteWarps)
   if (row >= rows) {
     return;
   }
-  float* own = shared_logits + warp * router.count;
+  float* own = shared_logits + warp * floats_per_row(router);
   for (int e = static_cast<int>(threadIdx.x) % 32; e < router.count; e += 32) {
     own[e] = logits[std::size_t{static_cast<unsigned>(row)} * stride + e] +
              (bias != nullptr ? bias[e] : 0.0F);
   }
   __syncwarp();
   const std::size_t first = std::size_t{static_cast<unsigned>(row)} * router.active;
-  route_token(router, own, routes.experts + first, routes.weights + first);
+  if (router.goes_by_logits()) {
+    route_token(router, own, routes.experts + first, routes.weights + first);
+  } else {
+    route_token_by_choice(router, own, own + router.count, routes.experts + first,
+                          routes.weights + first);
+  }
 }
 
 // Sum over a block of kSortThreads.
@@ -188,7 +198,8 @@ __global__ void __launch_bounds__(kAddThreads)
 void route(const Router& router, const RoutesView& routes, const float* logits, int stride,
            const float* bias, int rows, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((rows + kRouteWarps - 1) / kRouteWarps);
-  const std::size_t shared = kRouteWarps * static_cast<std::size_t>(router.count) * sizeof(float);
+  const std::size_t shared =
+      kRouteWarps * static_cast<std::size_t>(floats_per_row(router)) * sizeof(float);
   winnow::cuda::launch(route_kernel, blocks, 32 * kRouteWarps, shared, stream, true, router, routes,
                        logits, stride, bias, rows);
   winnow::cuda::launch(sort_kernel, static_cast<unsigned>(router.count), kSortThreads, 0, stream,

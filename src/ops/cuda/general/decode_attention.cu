@@ -28,7 +28,8 @@ struct RowPages {
     const int ring = entries.rings != nullptr ? entries.rings[slot] : entries.window + 1;
     window = entries.window_pages + row * entries.window_stride;
     archive = entries.archive_pages + row * entries.archive_stride;
-    window_entries = min(entries.lengths[slot] + 1, ring);
+    const int length = entries.lengths[slot];
+    window_entries = entries.chunked ? length % ring + 1 : min(length + 1, ring);
     archive_entries = entries.archive_counts[row];
   }
 

@@ -56,6 +56,44 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+// A block per row.
+__global__ void __launch_bounds__(kThreads)
+    layer_norm_kernel(bf16* out, const float* x, int cols, NormWeight weight, const float* bias,
+                      float eps) {
+  winnow::cuda::wait_for_predecessor();
+  const std::size_t first = std::size_t{blockIdx.x} * cols;
+  const auto each = [&](const auto& f) {
+    for (int col = static_cast<int>(threadIdx.x) * 8; col < cols; col += kThreads * 8) {
+      f(col, load_eight(x + first + col));
+    }
+  };
+  float sum = 0.0F;
+  each([&](int, const Eight& v) {
+#pragma unroll
+    for (const float value : v.values) {
+      sum += value;
+    }
+  });
+  const float mean = block_sum<kThreads>(sum) / static_cast<float>(cols);
+  float squares = 0.0F;
+  each([&](int, const Eight& v) {
+#pragma unroll
+    for (const float value : v.values) {
+      squares += (value - mean) * (value - mean);
+    }
+  });
+  const float factor = rsqrtf(block_sum<kThreads>(squares) / static_cast<float>(cols) + eps);
+  each([&](int col, Eight v) {
+    const Eight w = load_eight(weight.weight + col);
+    const Eight b = bias != nullptr ? load_eight(bias + col) : Eight{};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      v.values[i] = (v.values[i] - mean) * factor * (weight.offset + w.values[i]) + b.values[i];
+    }
+    store_eight(out + first + col, v);
+  });
+}
+
 // What a block has of a row: blockIdx.y is 0 for queries, 1 for keys, 2 for values.
 struct RowPart {
   std::size_t first;  // element of the rows
@@ -206,6 +244,14 @@ void add_rms_norm(float* residual, const bf16* x, int rows, int cols, const Norm
 void add_rms_norm(float* residual, const float* x, int rows, int cols, const NormWeight& weight,
                   float eps, float factor, cudaStream_t stream) {
   run_add(residual, x, rows, cols, weight, eps, factor, stream);
+}
+
+void layer_norm(bf16* out, const float* x, int rows, int cols, const NormWeight& weight,
+                const float* bias, float eps, cudaStream_t stream) {
+  if (rows > 0) {
+    winnow::cuda::launch(layer_norm_kernel, rows, kThreads, 0, stream, true, out, x, cols, weight,
+                         bias, eps);
+  }
 }
 
 void norm_whole(const WholeNorms& norms, bf16* out, const bf16* rows, cudaStream_t stream) {

@@ -1,4 +1,4 @@
-// RMSNorm of every kind on the device; backward is training/training_norm.h's.
+// RMSNorm of every kind and LayerNorm on the device; backward is training/training_norm.h's.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,6 +28,11 @@ void add_rms_norm(float* residual, const bf16* x, int rows, int cols, const Norm
                   float eps, float factor, cudaStream_t stream);
 void add_rms_norm(float* residual, const float* x, int rows, int cols, const NormWeight& weight,
                   float eps, float factor, cudaStream_t stream);
+
+/// LayerNorm: out = (x - mean(x)) / sqrt(variance(x) + eps) * (offset + weight) + bias for each row
+/// of x [rows, cols]; `bias` [cols] or null, cols is a multiple of 8.
+void layer_norm(bf16* out, const float* x, int rows, int cols, const NormWeight& weight,
+                const float* bias, float eps, cudaStream_t stream);
 
 /// Rows of q, k and v [rows, query_width + 2 * key_width], as their product gives them, all widths
 /// multiples of 8, and norms of a token's queries as a whole and of its keys.

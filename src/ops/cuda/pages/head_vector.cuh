@@ -35,6 +35,17 @@ class HeadVector {
     });
   }
 
+  /// Takes the mean of the head's channels from each: LayerNorm is norm() of what is left.
+  __device__ void center() {
+    float own = 0.0F;
+    each([&](int i, int) { own += low_[i] + high_[i]; });
+    const float mean = sum(own) / static_cast<float>(dim_);
+    each([&](int i, int) {
+      low_[i] -= mean;
+      high_[i] -= mean;
+    });
+  }
+
   /// RMSNorm over the head's channels.
   __device__ void norm(const float* weight, float eps) {
     float squares = 0.0F;
@@ -110,6 +121,25 @@ class HeadVector {
       const int plane = static_cast<int>(threadIdx.x) % 32 + 32 * i;
       before.rotate_channel(low_[i], plane, plane < half(), angles, rotary);
       before.rotate_channel(high_[i], plane + half(), plane < half(), angles, rotary);
+    }
+  }
+
+  /// The same where channels 2i and 2i + 1 are a plane. Half a head is an even number of channels:
+  /// neighbouring ones are in neighbouring lanes.
+  __device__ void rotate_pairs(const float2* angles, int rotary) {
+    const bool second = threadIdx.x % 2 != 0;
+    const auto turn = [&](float& x, int channel, bool is_channel) {
+      const float beside = __shfl_xor_sync(kAll, x, 1);
+      if (is_channel && channel < rotary) {
+        const float2 angle = angles[channel / 2];
+        x = x * angle.x + (second ? beside : -beside) * angle.y;
+      }
+    };
+#pragma unroll
+    for (int i = 0; i < kPlanes; ++i) {
+      const int plane = static_cast<int>(threadIdx.x) % 32 + 32 * i;
+      turn(low_[i], plane, plane < half());
+      turn(high_[i], plane + half(), plane < half());
     }
   }
 

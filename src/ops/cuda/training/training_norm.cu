@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(kThreads)
     const float2 sums = block_sums<kThreads>({squares, product});
     const float factor = rsqrtf(sums.x / static_cast<float>(cols) + eps);
     const float along = sums.y * factor * factor / static_cast<float>(cols);
+    const float scaled = gradients.multiplier * factor;
     for (int col = threadIdx.x * 8; col < cols; col += kThreads * 8) {
       const Eight v = load_eight(x + first + col);
       const Eight g = load_eight(dout + first + col);
@@ -76,8 +77,8 @@ __global__ void __launch_bounds__(kThreads)
       Eight dw = load_eight(dweight + col);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        dx.values[i] += factor * ((offset + w.values[i]) * g.values[i] - v.values[i] * along);
-        dw.values[i] += g.values[i] * v.values[i] * factor;
+        dx.values[i] += scaled * ((offset + w.values[i]) * g.values[i] - v.values[i] * along);
+        dw.values[i] += g.values[i] * v.values[i] * scaled;
       }
       store_eight(gradients.x + first + col, dx);
       store_eight(dweight + col, dw);

@@ -19,6 +19,7 @@ struct NormGradients {
   bool add = true;          // to what x has; else it is replaced
   bf16* rounded = nullptr;  // [rows, cols]: what x has then, for products; null: not wanted
   float* weight = nullptr;  // [cols], added to; null: not computed
+  float multiplier = 1.0F;  // the gradient of the norm's result is this times `dout`
 };
 
 /// Backward of rms_norm, of what is multiplied by offset + weight (general/norm.h), given the

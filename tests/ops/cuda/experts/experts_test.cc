@@ -6,7 +6,7 @@
 
 #include "base/cuda/on_device.h"
 #include "ops/activation.h"
-#include "ops/cuda/training/training_ops_testing.h"
+#include "ops/cuda/experts/experts_testing.h"
 #include "ops/experts.h"
 #include "ops/linear.h"
 #include "ops/owned_weight.h"
@@ -15,90 +15,6 @@ namespace winnow::ops::cuda::testing {
 namespace {
 
 using ops::testing::OwnedWeight;
-
-class CudaExperts : public winnow::testing::OnDevice<::testing::Test> {};
-
-std::vector<std::int32_t> download_ints(const std::int32_t* from, std::size_t count) {
-  std::vector<std::int32_t> values(count);
-  winnow::cuda::check(
-      cudaMemcpy(values.data(), from, count * sizeof(std::int32_t), cudaMemcpyDeviceToHost),
-      "read");
-  return values;
-}
-
-constexpr Router kRouters[] = {
-    {.count = 6, .active = 2, .score = RouterScore::softmax, .normalized = true},
-    {.count = 60, .active = 4, .score = RouterScore::softmax},
-    {.count = 32, .active = 4, .score = RouterScore::softmax_of_chosen},
-    {.count = 128, .active = 8, .score = RouterScore::softmax, .normalized = true},
-    {.count = 16, .active = 1, .score = RouterScore::sigmoid},
-    {.count = 300, .active = 7, .score = RouterScore::sigmoid, .normalized = true}};
-
-// Pairs by expert, then by token.
-void expect_ordered(const RoutesView& routes, const std::vector<std::int32_t>& experts,
-                    std::size_t count) {
-  std::vector<std::int32_t> pairs(experts.size());
-  std::iota(pairs.begin(), pairs.end(), 0);
-  std::ranges::stable_sort(
-      pairs, {}, [&](std::int32_t pair) { return experts[static_cast<std::size_t>(pair)]; });
-  EXPECT_EQ(download_ints(routes.pairs, pairs.size()), pairs);
-  const auto places = download_ints(routes.places, pairs.size());
-  const auto begins = download_ints(routes.begins, count + 1);
-  EXPECT_EQ(begins.front(), 0);
-  EXPECT_EQ(begins.back(), static_cast<std::int32_t>(pairs.size()));
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    EXPECT_EQ(places[static_cast<std::size_t>(pairs[i])], static_cast<std::int32_t>(i));
-    const auto expert = static_cast<std::size_t>(experts[static_cast<std::size_t>(pairs[i])]);
-    EXPECT_LE(begins[expert], static_cast<std::int32_t>(i));
-    EXPECT_GT(begins[expert + 1], static_cast<std::int32_t>(i));
-  }
-}
-
-TEST_F(CudaExperts, RoutesAreThoseOfTheCpu) {
-  for (const Router& router : kRouters) {
-    const auto count = static_cast<std::size_t>(router.count);
-    const auto active = static_cast<std::size_t>(router.active);
-    for (const int rows : {1, 5, 70, 1000}) {
-      const auto tokens = static_cast<std::size_t>(rows);
-      const std::size_t stride = count + 3;
-      auto logits = draw_bf16(tokens * stride, 3);  // in few bits: some are equal
-      const auto bias = draw_bf16(count, 4);
-      std::vector<std::int32_t> experts(tokens * active);
-      std::vector<float> weights(tokens * active);
-      std::vector<float> sums;
-      for (std::size_t t = 0; t < tokens; ++t) {
-        for (std::size_t e = 0; e < count; ++e) {
-          sums.push_back(logits[t * stride + e] + bias[e]);
-        }
-      }
-      ops::route(router, {{experts.data(), tokens, active}, {weights.data(), tokens, active}},
-                 {sums.data(), tokens, count});
-
-      RoutesMemory memory;
-      memory.reserve(router, rows);
-      const auto device_logits = upload(logits);
-      const auto device_bias = upload(bias);
-      route(router, memory.view(), device_logits.data(), static_cast<int>(stride),
-            device_bias.data(), rows, nullptr);
-      winnow::cuda::check(cudaDeviceSynchronize(), "wait");
-      EXPECT_EQ(download_ints(memory.view().experts, experts.size()), experts);
-      std::vector<float> found(weights.size());
-      winnow::cuda::check(cudaMemcpy(found.data(), memory.view().weights,
-                                     found.size() * sizeof(float), cudaMemcpyDeviceToHost),
-                          "read");
-      expect_close(found, weights, 1e-5, "weights");
-
-      expect_ordered(memory.view(), experts, count);
-    }
-  }
-}
-
-std::vector<float> download_floats(const float* from, std::size_t count) {
-  std::vector<float> values(count);
-  winnow::cuda::check(
-      cudaMemcpy(values.data(), from, count * sizeof(float), cudaMemcpyDeviceToHost), "read");
-  return values;
-}
 
 // x / sqrt(mean(x^2) + eps) * weight for each row.
 std::vector<float> norm(const std::vector<float>& x, const std::vector<float>& weight, float eps) {

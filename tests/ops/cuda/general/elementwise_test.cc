@@ -67,6 +67,32 @@ TEST_F(CudaElementwise, Norm) {
   }
 }
 
+TEST_F(CudaElementwise, LayerNorm) {
+  for (const std::size_t cols : {8U, 24U, 4104U}) {
+    const int rows = static_cast<int>(kRows);
+    auto x = draw(kRows * cols, 1, 3.0);
+    for (float& value : x) {
+      value += 10.0F;  // a mean that dwarfs what is left without it
+    }
+    const auto weight = draw(cols, 2, 0.3);
+    const auto bias = draw(cols, 3);
+    for (const float offset : {0.0F, 1.0F}) {
+      for (const bool biased : {false, true}) {
+        std::vector<float> expected(x.size());
+        ops::layer_norm(matrix(expected, cols), matrix(x, cols), with_offset(weight, offset),
+                        biased ? std::span<const float>(bias) : std::span<const float>(), kEps);
+        const auto weights = upload(weight);
+        const auto biases = upload(bias);
+        const auto from = upload(x);
+        const auto out = poisoned<bf16>(x.size());
+        layer_norm(out.data(), from.data(), rows, static_cast<int>(cols), {weights.data(), offset},
+                   biased ? biases.data() : nullptr, kEps, nullptr);
+        expect_close(download(out), expected, kRounded, biased ? "with bias" : "without bias");
+      }
+    }
+  }
+}
+
 TEST_F(CudaElementwise, NormBackward) {
   constexpr float kOffset = 1.0F;
   for (const std::size_t cols : {24U, 2048U}) {

@@ -62,6 +62,17 @@ TEST_F(CudaTrainingOps, Norm) {
     const auto before = draw(dx.size(), 4);
     std::ranges::transform(dx, before, dx.begin(), std::minus<>());
     expect_close(download(fresh), dx, 5 * kExact, "replaced dx");
+
+    std::vector<float> half_dweight(cols);
+    const auto half_device = upload(half_dweight);
+    rms_norm_backward({fresh.data(), false, nullptr, half_device.data(), 0.5F},
+                      upload_bf16(dout).data(), x_device.data(), rows, width, weight_device.data(),
+                      1e-5F, nullptr);
+    std::ranges::transform(dx, dx.begin(), [](float value) { return 0.5F * value; });
+    std::ranges::transform(dweight, half_dweight.begin(),
+                           [](float sum) { return 0.5F * (sum - 0.5F); });  // 0.5: what it began as
+    expect_close(download(fresh), dx, 5 * kExact, "half of dx");
+    expect_close(download(half_device), half_dweight, kExact, "half of dweight");
   }
 }
 

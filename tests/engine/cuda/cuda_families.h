@@ -1,0 +1,78 @@
+// Families that only the general path takes: keys of config.json and weights of their cases.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "model/spec.h"
+#include "model/weights.h"
+
+namespace winnow::engine::testing {
+
+/// By the name of a case; nothing for others.
+inline nlohmann::json general_keys(std::string_view name) {
+  using nlohmann::json;
+  const json shared = {{"n_routed_experts", 12},      {"num_experts_per_tok", 3},
+                       {"moe_intermediate_size", 80}, {"n_shared_experts", 2},
+                       {"first_k_dense_replace", 1},  {"routed_scaling_factor", 1.5},
+                       {"norm_topk_prob", true}};
+  const json llama4 = {{"attention_chunk_size", 48},  {"floor_scale", 64},
+                       {"no_rope_layer_interval", 2}, {"moe_layers", {1}},
+                       {"num_local_experts", 6},      {"num_experts_per_tok", 2},
+                       {"intermediate_size_mlp", 224}};
+  const json sliding = {{"sliding_window", 48}, {"sliding_window_pattern", 2}};
+  const auto with = [](json keys, const json& more) {
+    keys.update(more);
+    return keys;
+  };
+  const json keys = {
+      {"cohere", {{"use_qk_norm", true}, {"logit_scale", 0.5}}},
+      {"cohere_dms", {{"use_qk_norm", true}, {"logit_scale", 0.5}}},
+      {"cohere2", with(sliding, {{"logit_scale", 0.5}})},
+      {"glm4_moe", with(shared, {{"use_qk_norm", true}, {"norm_topk_prob", false}})},
+      {"dots1", with(shared, {{"n_group", 4}, {"topk_group", 2}})},
+      {"solar_open", shared},
+      {"exaone_moe", with(sliding, {{"num_shared_experts", 1}})},
+      {"minimax_m2", {{"num_local_experts", 6}, {"num_experts_per_tok", 2}, {"rotary_dim", 32}}},
+      {"ernie4_5", {{"use_bias", true}}},
+      {"ernie4_5_moe", {{"moe_num_shared_experts", 1}}},
+      {"gpt_neox_serial", {{"use_parallel_residual", false}}},
+      {"llama4", llama4},
+      {"llama4_dense", llama4},
+      {"falcon_grouped", {{"new_decoder_architecture", true}, {"num_kv_heads", 2}, {"bias", true}}},
+      {"stablelm", {{"use_qkv_bias", true}}},
+      {"stablelm_parallel", {{"use_parallel_residual", true}}}};
+  return keys.contains(name) ? keys.at(name) : json::object();
+}
+
+/// Numbers around `center` that differ from one to the next.
+inline void vary(std::vector<float>& values, float center, float spread) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = center + spread * (static_cast<float>(i * 7 % 11) - 5.0F) / 5.0F;
+  }
+}
+
+/// Random ones, but weights of norms for each head or behind RoPE are not all 1: their place would
+/// not matter. Nor are biases of norms, which would outweigh everything else.
+inline model::Weights weights_of(const model::ModelSpec& config,
+                                 std::optional<ops::WeightFormat> format = {}) {
+  model::Weights weights = model::random_weights(config, DType::bf16, 3, format);
+  vary(weights.norm_bias, 0.0F, 0.2F);
+  for (std::size_t i = 0; i < weights.layers.size(); ++i) {
+    model::LayerWeights& layer = weights.layers[i];
+    vary(layer.attention_norm_bias, 0.0F, 0.2F);
+    vary(layer.mlp_norm_bias, 0.1F, 0.2F);
+    const model::AttentionSpec* attention = config.layers[i].attention();
+    if (attention != nullptr && attention->norm_weights &&
+        (attention->norms_after_rope ||
+         attention->query_key_norm == model::AttentionSpec::QueryKeyNorm::own_per_head)) {
+      vary(layer.query_norm, 1.0F, 0.8F);
+      vary(layer.key_norm, 1.0F, 0.8F);
+    }
+  }
+  return weights;
+}
+
+}  // namespace winnow::engine::testing

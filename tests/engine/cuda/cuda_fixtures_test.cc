@@ -1,0 +1,122 @@
+// Families that only the general path takes, against logits that transformers computed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "api/llm_load.h"
+#include "api/llm_session.h"
+#include "engine/cpu_runner.h"
+#include "engine/cuda/cuda_backend_testing.h"
+#include "model/fixture.h"
+
+namespace winnow::engine::testing {
+namespace {
+
+constexpr double kTolerance = 5e-2;  // of tiny models, in bf16
+
+class CudaFixtures : public OnDevice<::testing::TestWithParam<const char*>> {
+ protected:
+  void SetUp() override {
+    OnDevice::SetUp();
+    if (!IsSkipped()) {
+      LoadOptions options;
+      options.model = directory_.string();
+      options.kv_dtype = "bf16";
+      options.device = "cuda";
+      loaded_ = load_model(options);
+    }
+  }
+
+  /// Logits of the tokens of the fixture that follow those of `sequence`, in pieces of any length.
+  [[nodiscard]] std::vector<float> feed(Runner& runner, SequenceState& sequence,
+                                        std::span<const std::size_t> pieces) const {
+    std::vector<float> all;
+    for (const std::size_t count : pieces) {
+      SequenceShare share;
+      share.sequence = &sequence;
+      share.tokens = expected_.tokens().subspan(static_cast<std::size_t>(sequence.length()), count);
+      share.logit_rows = count;
+      std::vector<float> logits(count * vocab(), NAN);
+      runner.forward(std::span(&share, 1), {logits.data(), count, vocab()}, {});
+      all.insert(all.end(), logits.begin(), logits.end());
+    }
+    return all;
+  }
+  [[nodiscard]] std::size_t vocab() const {
+    return static_cast<std::size_t>(loaded_->model.spec().vocab);
+  }
+
+  std::filesystem::path directory_ = winnow::testing::fixture_models() / GetParam();
+  winnow::testing::Expected expected_{directory_ / "expected.safetensors"};
+  std::unique_ptr<const LoadedModel> loaded_;
+};
+
+// Those whose experts have a multiple of 8 channels.
+INSTANTIATE_TEST_SUITE_P(Families, CudaFixtures,
+                         ::testing::Values("cohere", "cohere2", "ernie4-5", "falcon",
+                                           "falcon-grouped", "glm", "glm4", "gpt-neox",
+                                           "gpt-neox-serial", "helium", "hunyuan", "hunyuan-moe",
+                                           "jais2", "llama4", "minimax-m2", "nemotron", "phi",
+                                           "stablelm", "stablelm-parallel", "starcoder2"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+// At once, and in pieces between single tokens.
+TEST_P(CudaFixtures, ComputesWhatTransformersComputed) {
+  const std::size_t tokens = expected_.tokens().size();
+  const kvcache::SequenceLimits limits{static_cast<int>(tokens), static_cast<int>(tokens)};
+  for (const std::size_t piece : {tokens, std::size_t{1}, std::size_t{5}}) {
+    Session session(*loaded_->backend, loaded_->engine, limits);
+    std::vector<float> got(tokens * vocab(), NAN);
+    bool single = false;
+    for (std::size_t first = 0; first < tokens;) {
+      const std::size_t count = single ? 1 : std::min(piece, tokens - first);
+      session.feed(expected_.tokens().subspan(first, count),
+                   std::span(got).subspan(first * vocab(), count * vocab()));
+      first += count;
+      single = !single;
+    }
+    EXPECT_LE(relative_error(got, expected_.logits()), kTolerance) << "pieces of " << piece;
+  }
+}
+
+// Here and, from what was saved, on the CPU.
+TEST_P(CudaFixtures, ForksAndSavedStatesGoOn) {
+  const kvcache::SequenceLimits limits{80, 80};
+  const std::size_t before[] = {30, 1, 9};
+  const std::size_t behind[] = {1, 1, 20, 1, 17};  // 80 tokens in all
+  const auto expected = expected_.logits().subspan(40 * vocab(), 40 * vocab());
+  EngineConfig on_device = loaded_->engine;
+  on_device.cache.max_bytes = std::size_t{1} << 26;
+  EngineConfig on_host = on_device;
+  on_host.cuda_device.reset();
+  on_host.compute = DType::f32;
+  const CpuBackend cpu(loaded_->model);
+  const auto device = loaded_->backend->make_runner(on_device);
+  const auto host = cpu.make_runner(on_host);
+
+  const auto sequence = device->open(limits);
+  static_cast<void>(feed(*device, *sequence, before));
+  const auto fork = sequence->fork();
+  ASSERT_NE(fork, nullptr);
+  const auto moved = host->restore(limits, sequence->save());
+  ASSERT_NE(moved, nullptr);
+  const auto back = device->restore(limits, moved->save());
+  ASSERT_NE(back, nullptr);
+  EXPECT_LE(relative_error(feed(*device, *sequence, behind), expected), kTolerance);
+  EXPECT_LE(relative_error(feed(*device, *fork, behind), expected), kTolerance) << "fork";
+  EXPECT_LE(relative_error(feed(*host, *moved, behind), expected), kTolerance) << "on the CPU";
+  EXPECT_LE(relative_error(feed(*device, *back, behind), expected), kTolerance) << "and back";
+}
+
+}  // namespace
+}  // namespace winnow::engine::testing
